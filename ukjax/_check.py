@@ -1,0 +1,84 @@
+"""Bad input, said once, in the user's words. Values are looked at only where they are known: never under ``jit``."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from ._terms import Terms
+
+
+def known(*trees: Any) -> bool:
+    """Whether every array in ``trees`` has values now, rather than being traced by ``jit``, ``grad`` or ``vmap``."""
+    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
+
+
+def check_function(name: str, function: Any, arguments: str) -> None:
+    """``function`` must be callable with the given arguments, written as in the documentation: ``"t, q, v"``."""
+    if not callable(function):
+        raise ValueError(f"{name} must be a function {name}({arguments}), got {function!r}")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # built-in functions may have none to look at
+    try:
+        signature.bind(*arguments.split(", "))
+    except TypeError:
+        raise ValueError(f"{name} must take ({arguments}), got a function of {signature}") from None
+
+
+def check_terms(terms: Terms, where: str = "") -> None:
+    """M symmetric and positive semidefinite, and everything finite, or ``ValueError``."""
+    M = np.asarray(terms.M)
+    for name in ("M", "Q", "A", "b", "c"):
+        value = getattr(terms, name)
+        if value is not None and not np.all(np.isfinite(value)):
+            at = tuple(int(i) for i in np.argwhere(~np.isfinite(value))[0])
+            raise ValueError(
+                f"{name} is not finite{where}: {name}{list(at)} = {np.asarray(value)[at]}. Look for a division by "
+                "zero or a root of a negative number in the function that makes it"
+            )
+    tolerance = float(np.finfo(M.dtype).eps) ** 0.5 * max(float(np.abs(M).max(initial=0)), 1e-300)
+    asymmetry = np.abs(M - M.T)
+    if asymmetry.max(initial=0) > tolerance:
+        i, j = np.unravel_index(int(asymmetry.argmax()), M.shape)
+        raise ValueError(
+            f"M must be symmetric{where}: M[{i}, {j}] = {M[i, j]:.6g} but M[{j}, {i}] = {M[j, i]:.6g}. "
+            "A mass matrix is the Hessian of the kinetic energy in v, so both must be the same"
+        )
+    lowest = float(np.linalg.eigvalsh(M).min(initial=0)) if M.size else 0.0
+    if lowest < -tolerance:
+        raise ValueError(
+            f"M must be positive semidefinite{where}: its smallest eigenvalue is {lowest:.6g}. "
+            "Check the signs of the masses and inertias"
+        )
+
+
+def check_unique(terms: Terms, acceleration: np.ndarray, method: str, where: str = "") -> None:
+    """A finite acceleration, or the reason why there is none."""
+    if np.all(np.isfinite(acceleration)):
+        return
+    M, A = np.asarray(terms.M), np.asarray(terms.A)
+    n, m = M.shape[0], A.shape[0]
+    together = int(np.linalg.matrix_rank(np.concatenate([_scaled(M), _scaled(A)])))
+    if together < n:
+        raise ValueError(
+            f"the motion is not unique{where}: rank [M; A] = {together}, but there are n = {n} coordinates. A direction "
+            "without mass must be fixed by a constraint: add the missing row of A, or give the direction a mass"
+        )
+    independent = int(np.linalg.matrix_rank(_scaled(A)))
+    if independent < m:
+        raise ValueError(
+            f"method {method!r} needs independent rows{where}: A has {m} rows of rank {independent}. "
+            "Use the default method 'orthogonal', which takes redundant rows"
+        )
+    raise ValueError(
+        f"method {method!r} found no finite acceleration{where}: it needs a positive definite M. "
+        "Use the default method 'orthogonal', which takes a semidefinite one"
+    )
+
+
+def _scaled(X: np.ndarray) -> np.ndarray:
+    return X / max(float(np.abs(X).max(initial=0)), 1e-300)

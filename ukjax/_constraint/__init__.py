@@ -1,0 +1,10 @@
+"""What binds: constraints as the user writes them, each giving rows of A q̈ = b."""
+
+from .acceleration import AccelerationConstraint as AccelerationConstraint
+from .base import AbstractConstraint as AbstractConstraint
+from .baumgarte import critically_damped as critically_damped
+from .holonomic import Holonomic as Holonomic
+from .holonomicity import Holonomicity as Holonomicity
+from .holonomicity import holonomicity as holonomicity
+from .nonholonomic import Nonholonomic as Nonholonomic
+from .pfaffian import Pfaffian as Pfaffian

@@ -1,0 +1,41 @@
+"""Constraints given at the level of accelerations, as the papers print them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from .._functions import as_function, vector
+from .base import AbstractConstraint, nothing
+from .pfaffian import matrix_of_rows
+
+
+class AccelerationConstraint(AbstractConstraint):
+    """A(t, q, v) q̈ = b(t, q, v), as it stands.
+
+    ``A`` (m, n) and ``b`` (m,) are functions of (t, q, v) or constant arrays. Nothing says what their integrals are,
+    so there is no position or velocity to check or to project onto: drift stays.
+    """
+
+    A: Callable
+    b: Callable
+    name: str = eqx.field(static=True)
+
+    def __init__(self, A: Any, b: Any, *, name: str = "acceleration"):
+        self.A, self.b, self.name = as_function("A", A, "t, q, v"), as_function("b", b, "t, q, v"), name
+
+    def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+        A = matrix_of_rows(f"A of {self.name!r}", self.A(t, q, v), q)
+        b = vector(f"b of {self.name!r}", self.b(t, q, v))
+        if b.shape != A.shape[:1]:
+            raise ValueError(
+                f"b of {self.name!r} must have shape ({A.shape[0]},), one entry per row of A, got shape {b.shape}"
+            )
+        return A, b
+
+    def position(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " 0"]:
+        return nothing(q)
+
+    def velocity(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " 0"]:
+        return nothing(q)

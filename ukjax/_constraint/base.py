@@ -1,0 +1,33 @@
+"""What binds a motion: every constraint is rows A q̈ = b, and says at which level it can be checked."""
+
+import abc
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+class AbstractConstraint(eqx.Module):
+    """Rows A(t, q, v) q̈ = b(t, q, v), and the statement they come from.
+
+    ``name`` is what errors and tables call it.
+    """
+
+    name: eqx.AbstractVar[str]
+
+    @abc.abstractmethod
+    def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+        """A (m, n) and b (m,), with whatever stabilisation the constraint carries."""
+
+    @abc.abstractmethod
+    def position(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " k"]:
+        """What must vanish of t and q alone: (m,) for a holonomic constraint, (0,) for the others."""
+
+    @abc.abstractmethod
+    def velocity(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " k"]:
+        """What must vanish of t, q and v: (m,), or (0,) for a constraint given by A and b alone."""
+
+
+def nothing(q: Float[Array, " n"]) -> Float[Array, " 0"]:
+    """No rows."""
+    return jnp.zeros((0,), q.dtype)

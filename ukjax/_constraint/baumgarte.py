@@ -1,0 +1,32 @@
+"""Baumgarte's stabilisation: the gains that pull a violated constraint back (Comput. Methods Appl. Mech. Eng. 1 (1972) 1)."""
+
+from typing import NamedTuple
+
+from jaxtyping import Array, ArrayLike, Float
+
+from .._precision import as_float
+
+
+class Gains(NamedTuple):
+    """α [1/s] and β [1/s²] in φ̈ + α φ̇ + β φ = 0."""
+
+    alpha: Array
+    beta: Array
+
+
+def critically_damped(rate: ArrayLike) -> Gains:
+    """α = 2 rate, β = rate²: a violation decays as (1 + rate t) exp(−rate t), without overshoot.
+
+    ``rate`` [1/s] is a number or one per row. A rate near that of the motion itself is enough; a larger one makes the
+    equation stiff: keep rate × step below about 0.05 for a fixed step. Use as
+    ``Holonomic(phi, *critically_damped(5.0))``.
+    """
+    rate = as_float(rate)
+    return Gains(2 * rate, rate**2)
+
+
+def gain(name: str, value: Array, rows: int) -> Float[Array, "*m"]:
+    """``value`` if it is a number or fits the rows, else ``ValueError``."""
+    if value.shape not in ((), (rows,)):
+        raise ValueError(f"{name} must be a number or have shape ({rows},), one per row, got shape {value.shape}")
+    return value

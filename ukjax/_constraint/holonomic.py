@@ -1,0 +1,50 @@
+"""Constraints on positions: joints, closed loops, prescribed paths."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float
+
+from .._check import check_function
+from .._functions import vector
+from .._precision import as_float
+from .base import AbstractConstraint
+from .baumgarte import gain
+
+
+class Holonomic(AbstractConstraint):
+    """φ(t, q) = 0, imposed as φ̈ + α φ̇ + β φ = 0.
+
+    ``phi(t, q)`` returns (m,), a number, or a list of numbers. Differentiated twice along the motion,
+    φ̈ = φ_q q̈ + D²φ[(1, v), (1, v)], so that A = φ_q and b = −D²φ[(1, v), (1, v)] − α φ̇ − β φ
+    (Baumgarte 1972; the default α = β = 0 is the constraint itself). ``alpha`` [1/s] and ``beta`` [1/s²] are numbers
+    or one per row.
+    """
+
+    phi: Callable
+    alpha: Array
+    beta: Array
+    name: str = eqx.field(static=True)
+
+    def __init__(self, phi: Callable, alpha: ArrayLike = 0.0, beta: ArrayLike = 0.0, *, name: str = "holonomic"):
+        check_function("phi", phi, "t, q")
+        self.phi, self.alpha, self.beta, self.name = phi, as_float(alpha), as_float(beta), name
+
+    def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+        A = jax.jacfwd(self.position, argnums=1)(t, q)
+        # The second derivative along the motion only: a jvp of a jvp, never the m × n × n tensor.
+        (phi, phi_dot), (_, bias) = jax.jvp(lambda t, q: self._along(t, q, v), (t, q), (jnp.ones_like(t), v))
+        m = phi.shape[0]
+        return A, -bias - gain("alpha", self.alpha, m) * phi_dot - gain("beta", self.beta, m) * phi
+
+    def position(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " m"]:
+        return vector(f"phi of {self.name!r}", self.phi(t, q))
+
+    def velocity(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " m"]:
+        return self._along(t, q, v)[1]
+
+    def _along(self, t, q, v):
+        """φ and φ̇ = φ_t + φ_q v."""
+        return jax.jvp(self.position, (t, q), (jnp.ones_like(t), v))

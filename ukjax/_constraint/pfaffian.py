@@ -1,0 +1,61 @@
+"""Constraints linear in the velocities: rolling, knife edges, most of nonholonomic mechanics."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float
+
+from .._functions import as_function, vector
+from .._precision import as_float
+from .base import AbstractConstraint, nothing
+from .baumgarte import gain
+
+
+class Pfaffian(AbstractConstraint):
+    """A(t, q) v = c(t, q), imposed as d/dt (A v − c) + α (A v − c) = 0.
+
+    ``A`` (m, n) and ``c`` (m,) are functions of (t, q) or constant arrays; c defaults to 0. Then
+    b = ċ − Ȧ v − α (A v − c). Mind the sign of c: it stands on the right (Zhao et al. 2018 write both
+    A q̇ + c = 0, eq. 22, and A q̇ = c, eq. 40). ``alpha`` [1/s] is a number or one per row.
+    """
+
+    A: Callable
+    c: Callable
+    alpha: Array
+    name: str = eqx.field(static=True)
+
+    def __init__(self, A: Any, c: Any = 0.0, alpha: ArrayLike = 0.0, *, name: str = "Pfaffian"):
+        self.A, self.c = as_function("A", A, "t, q"), as_function("c", c, "t, q")
+        self.alpha, self.name = as_float(alpha), name
+
+    def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+        A = self.matrix(t, q)
+        psi, bias = jax.jvp(lambda t, q: self.velocity(t, q, v), (t, q), (jnp.ones_like(t), v))
+        return A, -bias - gain("alpha", self.alpha, psi.shape[0]) * psi
+
+    def position(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " 0"]:
+        return nothing(q)
+
+    def velocity(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " m"]:
+        A = self.matrix(t, q)
+        c = vector(f"c of {self.name!r}", self.c(t, q))
+        if c.shape not in ((1,), A.shape[:1]):
+            raise ValueError(
+                f"c of {self.name!r} must have shape ({A.shape[0]},), one entry per row of A, got shape {c.shape}"
+            )
+        return A @ v - c
+
+    def matrix(self, t: Array, q: Float[Array, " n"]) -> Float[Array, "m n"]:
+        """A (m, n), a single row given as (n,) included."""
+        return matrix_of_rows(f"A of {self.name!r}", self.A(t, q), q)
+
+
+def matrix_of_rows(name: str, value: Any, q: Float[Array, " n"]) -> Float[Array, "m n"]:
+    """What a user's function returned as A: (m, n), or (n,) for a single row."""
+    A = jnp.atleast_2d(as_float(value))
+    if A.ndim != 2 or A.shape[1] != q.size:
+        raise ValueError(f"{name} must have shape (m, {q.size}), one column per coordinate, got shape {A.shape}")
+    return A

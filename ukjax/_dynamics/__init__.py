@@ -1,0 +1,5 @@
+"""What moves: dynamics by energies, or by M and Q."""
+
+from .base import AbstractDynamics as AbstractDynamics
+from .explicit import MassForce as MassForce
+from .lagrangian import Lagrangian as Lagrangian

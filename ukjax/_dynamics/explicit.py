@@ -1,0 +1,39 @@
+"""Dynamics given by their mass matrix and force, as papers print them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._functions import as_function, vector
+from .._precision import as_float
+from .base import AbstractDynamics
+
+
+class MassForce(AbstractDynamics):
+    """M(t, q) q̈ = Q(t, q, v), both given.
+
+    ``mass_matrix(t, q)`` (n, n) and ``force(t, q, v)`` (n,) are functions or constant arrays. The force is all of
+    the right-hand side: applied forces, gravity, and the terms −C(q, v) v of inertia.
+    """
+
+    mass_matrix: Callable
+    force: Callable
+
+    def __init__(self, mass_matrix: Any, force: Any):
+        self.mass_matrix = as_function("mass_matrix", mass_matrix, "t, q")
+        self.force = as_function("force", force, "t, q, v")
+
+    def terms(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+        M = jnp.asarray(as_float(self.mass_matrix(t, q)))
+        Q = vector("force", self.force(t, q, v))
+        n = q.size
+        if M.shape != (n, n):
+            raise ValueError(f"mass_matrix must return shape ({n}, {n}) for q of shape ({n},), got shape {M.shape}")
+        if Q.shape != (n,):
+            raise ValueError(f"force must return shape ({n},) for q of shape ({n},), got shape {Q.shape}")
+        return M, Q
+
+    def energy(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> None:
+        return None

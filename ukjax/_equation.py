@@ -1,0 +1,163 @@
+"""The Udwadia–Kalaba equation, and why it composes.
+
+A system is the affine map from an applied force τ to an acceleration, q̈ = a + W τ, with W = M⁻¹. A constraint
+A q̈ = b conditions that map, by Gauss's principle of least constraint, into another of the same kind:
+
+    K = W Aᵀ (A W Aᵀ)⁺,      a' = a + K (b − A a),      W' = W − K A W.
+
+This is M q̈ = Q + M^(1/2) B⁺ (b − A a), B = A M^(-1/2) (Udwadia & Kalaba, Proc. R. Soc. A 439 (1992) 407), written so
+that it can be done again: constraints may be imposed one after the other, in any order, or stacked.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from ._check import check_terms, check_unique, known
+from ._precision import as_float
+from ._solve import (
+    AbstractMethod,
+    choose,
+    coordinate_scale,
+    inverse_cholesky,
+    pseudoinverse,
+    reach,
+    row_scale,
+    solve,
+)
+from ._terms import Motion, Terms
+
+
+def constrained_motion(terms: Terms, method: str | AbstractMethod = "orthogonal") -> Motion:
+    """The motion that M, Q, A, b (and c) determine, and the forces of the constraints.
+
+        M q̈ = Q + Qᶜ,    Qᶜ = M^(1/2) B⁺ (b − A a) + M^(1/2) (I − B⁺B) M^(-1/2) c
+
+    Udwadia & Kalaba, J. Appl. Mech. 69 (2002) 335, eq. 26. M may be semidefinite as long as rank [M; A] = n
+    (Udwadia & Phohomsiri 2006). Rows may be redundant. Rows that contradict each other get the least-squares motion,
+    smallest \\|A q̈ − b\\| and then nearest to a in the metric of M, and are reported in ``inconsistency``.
+
+    ``method`` is a name (``orthogonal``, ``cholesky``, ``svd``, ``kkt``, ``udwadia_phohomsiri``) or a method object
+    with its own tolerance. Derivatives of any order are exact at constant rank, forward and reverse; across a change
+    of rank there is none.
+
+    Called on known values, raises ``ValueError`` for an M that is not symmetric or not positive semidefinite, for
+    anything not finite, and where the motion is not unique. Under ``jit`` and ``vmap`` such a motion is NaN.
+    """
+    method = choose(method)
+    if not isinstance(terms, Terms):
+        raise ValueError(f"terms must be ukjax.Terms(M, Q, A, b), got {type(terms).__name__}")
+    if not known(terms):
+        return _constrained_motion(terms, method)
+    check_terms(terms)
+    motion = _constrained_motion(terms, method)
+    check_unique(terms, np.asarray(motion.acceleration), type(method).__name__)
+    return motion
+
+
+@eqx.filter_jit
+@jax.named_scope("constrained_motion")
+def _constrained_motion(terms: Terms, method: AbstractMethod) -> Motion:
+    M, Q, A, b = (terms.M + terms.M.T) / 2, terms.Q, terms.A, terms.b
+    response = method.respond(*jax.lax.stop_gradient((M, A)))
+
+    ideal = solve(M, A, Q, b, response)
+    ideal_force = M @ ideal - Q
+    if terms.c is None:
+        nonideal, nonideal_force = jnp.zeros_like(Q), jnp.zeros_like(Q)
+    else:
+        nonideal = solve(M, A, terms.c, jnp.zeros_like(b), response)
+        nonideal_force = M @ nonideal
+
+    return Motion(
+        acceleration=ideal + nonideal,
+        constraint_force=ideal_force + nonideal_force,
+        ideal_force=ideal_force,
+        nonideal_force=nonideal_force,
+        unconstrained=_unconstrained(M, Q),
+        rank=response.rank,
+        inconsistency=_length(b - reach(A, b, response.gain, response.reachable)),
+    )
+
+
+class Mobility(eqx.Module):
+    """A motion as the affine map from an applied force τ (n,) to the acceleration: q̈ = ``acceleration`` + W τ.
+
+    ``matrix`` is W (n, n), the inverse mass that the constraints leave; ``factor`` F with F Fᵀ = W, a constant to
+    differentiation, keeps the digits that forming W loses. ``scale`` (n,) is the size of a coordinate, by which a
+    further row is judged to be new or already kept.
+    """
+
+    acceleration: Float[Array, " n"]
+    matrix: Float[Array, "n n"]
+    factor: Float[Array, "n n"]
+    scale: Float[Array, " n"]
+
+
+def mobility(terms: Terms, method: str | AbstractMethod = "orthogonal") -> Mobility:
+    """The constrained motion of ``terms`` as a map that further forces and constraints can act on.
+
+    The acceleration is that of ``constrained_motion``, W = M⁻¹ − K A M⁻¹.
+    """
+    M, A, b = (terms.M + terms.M.T) / 2, terms.A, terms.b
+    Q = terms.Q if terms.c is None else terms.Q + terms.c
+    response = choose(method).respond(*jax.lax.stop_gradient((M, A)))
+    return Mobility(
+        acceleration=solve(M, A, Q, b, response),
+        matrix=jax.vmap(lambda force: solve(M, A, force, jnp.zeros_like(b), response))(jnp.eye(Q.size, dtype=Q.dtype)),
+        factor=jax.lax.stop_gradient(response.factor),
+        scale=jax.lax.stop_gradient(coordinate_scale(M)),
+    )
+
+
+def compose(motion: Mobility, A: ArrayLike, b: ArrayLike) -> Mobility:
+    """``motion`` with the further constraint A q̈ = b, A (m, n), b (m,): a' = a + K (b − A a), W' = W − K A W.
+
+    The constraints already in ``motion`` stay kept, whatever A is, and the result is that of stacking all rows.
+    (Imposing the second set on the *unconstrained* M instead breaks the first: S. Han et al. 2020, eq. 25, does.)
+    Where A asks for what the first constraints forbid, the first win and A is met in the least-squares sense.
+
+    Raises ``ValueError`` if A or b do not fit the motion.
+    """
+    A, b = as_float(A), as_float(b)
+    n = motion.acceleration.size
+    if A.ndim != 2 or A.shape[1] != n:
+        raise ValueError(f"A must have shape (m, {n}) to constrain a motion of {n} coordinates, got shape {A.shape}")
+    if b.shape != A.shape[:1]:
+        raise ValueError(f"b must have shape ({A.shape[0]},), one entry per row of A, got shape {b.shape}")
+    a, W = motion.acceleration, motion.matrix
+
+    # (A W Aᵀ)⁺ = (B⁺)ᵀ B⁺ from the rows of B = A F, not from A W Aᵀ, whose condition number is squared.
+    A_fixed, F, scale = jax.lax.stop_gradient((A, motion.factor, motion.scale))
+    V, B_plus, P = pseudoinverse(A_fixed @ F, row_scale(A_fixed, scale), jnp.sqrt(jnp.finfo(a.dtype).eps))
+
+    def multipliers(rows):
+        return jax.lax.custom_linear_solve(
+            lambda y: A @ (W @ (y @ A)), rows, lambda _, known: (B_plus @ known) @ B_plus, symmetric=True
+        )
+
+    missing = reach(A @ W @ A.T, b - A @ a, B_plus.T @ B_plus, P)
+    K = jax.vmap(lambda force: multipliers(A @ (W @ force)))(jnp.eye(n, dtype=a.dtype))  # row i: S⁺ A W eᵢ
+    return Mobility(
+        acceleration=a + W @ (multipliers(missing) @ A),
+        matrix=W - (K @ A) @ W,
+        factor=F - (F @ V.T) @ V,
+        scale=scale,
+    )
+
+
+def _unconstrained(M, Q):
+    """M⁻¹Q, NaN where M is singular, with the derivative of a linear solve."""
+    fixed = jax.lax.stop_gradient(M)
+    size = jnp.sqrt(jnp.diagonal(fixed))
+    scale = jnp.where(size > 0, 1 / jnp.where(size > 0, size, 1), 1)
+    F = scale[:, None] * inverse_cholesky(scale[:, None] * fixed * scale).T
+    return jax.lax.custom_linear_solve(lambda x: M @ x, Q, lambda _, force: F @ (force @ F), symmetric=True)
+
+
+def _length(x):
+    """|x|, with derivative zero rather than NaN at 0."""
+    square = jnp.sum(x**2)
+    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)

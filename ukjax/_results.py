@@ -1,0 +1,113 @@
+"""Why something failed, in the words of the system: which trajectory, when, which constraint, and what to do."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ._constraint import AbstractConstraint
+from ._system import AbstractSystem
+from ._trajectory import Trajectory
+
+CONSISTENT = 1e-6  # a start typed with seven digits is meant to be on the constraints; the first step puts it there
+KEPT = {"float64": 1e-8, "float32": 1e-3}
+
+
+class SimulationError(RuntimeError):
+    """A simulation that could not be finished, or whose result does not keep its constraints."""
+
+
+def names(system: AbstractSystem, read: Callable[[AbstractConstraint], Array]) -> list[str]:
+    """A name for each entry of what ``read`` gives of the constraints: theirs, with an index where it has several."""
+    result = []
+    for constraint in system.constraints:
+        size = eqx.filter_eval_shape(read, constraint).shape[0]
+        result += [constraint.name] if size == 1 else [f"{constraint.name}[{i}]" for i in range(size)]
+    return result
+
+
+def worst_row(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[str, float]:
+    """The constraint most violated at (t, q, v), named, and by how much: at positions if any is, else velocities."""
+    levels = (
+        ("", names(system, lambda c: c.position(t, q)), system.position_residual(t, q)),
+        (" (velocity)", names(system, lambda c: c.velocity(t, q, v)), system.velocity_residual(t, q, v)),
+    )
+    which, size = "", 0.0
+    for level, labels, residual in levels:
+        if not labels:
+            continue
+        residual = np.nan_to_num(np.abs(np.asarray(residual)), nan=np.inf)
+        i = int(residual.argmax())
+        which, size = f"{labels[i]!r}{level}", float(residual[i])
+        if size > CONSISTENT:
+            break
+    return which, size
+
+
+def check_start(
+    system: AbstractSystem, t: Array, position: Array, velocity: Array, q: Array, v: Array, batch: bool
+) -> None:
+    """Residuals (batch, k) at the start are small, or ``ValueError`` naming the worst."""
+    levels = (
+        ("", names(system, lambda c: c.position(t, q)), position),
+        ("the velocity of ", names(system, lambda c: c.velocity(t, q, v)), velocity),
+    )
+    tolerance = max(CONSISTENT, 100 * float(np.finfo(q.dtype).eps))
+    for level, labels, residual in levels:
+        residual = np.abs(np.asarray(residual))
+        if residual.size and residual.max() > tolerance:
+            member, i = np.unravel_index(int(residual.argmax()), residual.shape)
+            who = f"trajectory {member} starts" if batch else "the start is"
+            raise ValueError(
+                f"{who} off the constraints: at t = {float(t):g} s {level}{labels[i]!r} is {residual[member, i]:.3g}, "
+                "not 0. Use q0, v0 = ukjax.project(model, t, q0, v0) for the nearest consistent start, or "
+                "drift='none' with Baumgarte gains to be pulled back in the course of the motion"
+            )
+
+
+def check_finished(trajectory: Trajectory) -> None:
+    """Every trajectory reached its last sample, or ``SimulationError``."""
+    finished = np.atleast_1d(np.asarray(trajectory.finished))
+    if finished.all():
+        return
+    member = int(np.argmin(finished))
+    t = np.asarray(trajectory.t)
+    t = t[member] if t.ndim == 2 else t
+    last = t[np.isfinite(t)].max(initial=-np.inf)
+    when = f"after t = {last:g} s" if np.isfinite(last) else "at once"
+    failed = int((~finished).sum())
+    who = f"trajectory {member} stopped" if finished.size > 1 else "the motion stopped"
+    others = f" ({failed} of {finished.size} trajectories failed)" if finished.size > 1 else ""
+    raise SimulationError(
+        f"{who} {when}{others}: no step is small enough to go on. The usual reasons are a pose in which the "
+        "constraints become contradictory (a path out of reach, a mechanism fully stretched), forces that blow up, or "
+        "max_steps reached in a stiff problem: try an implicit solver (diffrax.Kvaerno5), a larger rtol, or "
+        "method=ukjax.Orthogonal(rtol=1e-4). throw=False returns what was computed"
+    )
+
+
+def check_kept(trajectory: Trajectory) -> None:
+    """The constraints hold at every sample, or ``SimulationError`` naming where they first do not."""
+    residual = np.abs(np.asarray(trajectory.residual))
+    residual = residual if residual.ndim == 3 else residual[None]
+    limit = KEPT[str(residual.dtype)] * (1 + np.nanmax(np.abs(np.asarray(trajectory.q)), initial=0))
+    wrong = np.argwhere(residual > limit)
+    if not wrong.size:
+        return
+    member, sample, i = wrong[0]
+    t, q, v = (np.asarray(x).reshape(-1, *x.shape[-k:])[member, sample] for x, k in _state(trajectory))
+    system = trajectory.model
+    t, q, v = (jnp.asarray(x) for x in (t, q, v))
+    label = names(system, lambda c: c.rows(t, q, v)[1])[i]
+    who = f"trajectory {member}" if residual.shape[0] > 1 else "the motion"
+    raise SimulationError(
+        f"{who} leaves its constraints at t = {t:g} s: {label!r} has residual {residual[member, sample, i]:.3g}. "
+        "Either the constraints cannot be met from there on (a path out of reach), or the pose is singular. "
+        "throw=False returns what was computed"
+    )
+
+
+def _state(trajectory):
+    return (trajectory.t, 1), (trajectory.q, 2), (trajectory.v, 2)

@@ -1,0 +1,327 @@
+"""Constrained motion over time: a thin layer over diffrax."""
+
+from collections.abc import Callable
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix as optx
+from jaxtyping import Array, ArrayLike, Float
+
+from ._check import check_function, check_terms, check_unique, known
+from ._equation import constrained_motion
+from ._precision import as_float, warn_if_single
+from ._project import onto_constraints
+from ._results import check_finished, check_kept, check_start
+from ._solve import AbstractMethod, choose
+from ._system import AbstractSystem
+from ._terms import Terms
+from ._trajectory import Trajectory
+
+MOST_STEPS = 1_000_000
+TOLERANCE = {"float64": 1e-9, "float32": 1e-5}
+
+
+def simulate(
+    model: AbstractSystem | Callable[..., Terms],
+    q0: ArrayLike,
+    v0: ArrayLike,
+    ts: ArrayLike,
+    *,
+    drift: str | None = None,
+    dt: ArrayLike | None = None,
+    rtol: ArrayLike | None = None,
+    atol: ArrayLike | None = None,
+    method: str | AbstractMethod = "orthogonal",
+    solver: dfx.AbstractSolver | None = None,
+    adjoint: dfx.AbstractAdjoint | None = None,
+    event: Callable | None = None,
+    max_steps: int = MOST_STEPS,
+    progress: bool = False,
+    throw: bool = True,
+) -> Trajectory:
+    """The constrained motion from q0, v0 at ts[0], sampled at the times ``ts`` [s].
+
+    ``q0`` and ``v0`` have shape (n,), or (batch, n) for many starts at once: every field of the trajectory then has a
+    leading batch axis. ``model`` is a ``System``, or any function (t, q, v) -> ``Terms``.
+
+    **Drift.** ``drift="projection"``, the default for a ``System``, brings every step and every sample back onto the
+    constraints, φ = 0, φ̇ = 0 and ψ = 0, in the metric of M; it wants a consistent start (see ``project``).
+    ``drift="none"`` integrates the accelerations as they are: the constraints drift, unless they carry Baumgarte
+    gains, and the start may violate them. Baumgarte gains act either way.
+
+    **Steps.** Adaptive by default, with ``rtol`` and ``atol`` (1e-9 in float64, 1e-5 in float32); ``dt`` asks for
+    fixed steps instead. ``solver`` is any diffrax solver (default ``Dopri8``), ``adjoint`` any diffrax adjoint
+    (default ``RecursiveCheckpointAdjoint``). ``method`` as in ``constrained_motion``.
+
+    **Events.** ``event(t, q, v)`` ends the motion where it crosses zero; a single trajectory then ends with that
+    instant, and samples after it are left out (in a batch, or under ``jit``, they are NaN).
+
+    ``progress`` shows a meter. Raises ``ValueError`` for bad input and ``SimulationError`` where the motion cannot be
+    continued or does not keep its constraints, saying which trajectory, when and which constraint; with
+    ``throw=False``, or under ``jit``, see ``Trajectory.finished`` instead.
+    """
+    q0, v0, ts = _check_state(q0, v0, ts)
+    drift = _check_drift(drift, model)
+    if event is not None:
+        check_function("event", event, "t, q, v")
+    if rtol is None and dt is None:
+        warn_if_single(q0.dtype)
+    tolerance = TOLERANCE[str(q0.dtype)]
+    how = _How(
+        projection=drift == "projection",
+        dt=None if dt is None else as_float(dt),
+        rtol=as_float(tolerance if rtol is None else rtol),
+        atol=as_float(tolerance if atol is None else atol),
+        method=choose(method),
+        solver=dfx.Dopri8() if solver is None else solver,
+        adjoint=dfx.RecursiveCheckpointAdjoint() if adjoint is None else adjoint,
+        event=event,
+        max_steps=_check_steps(max_steps, dt, ts),
+        progress=progress,
+    )
+    traced = not known(model, q0, v0, ts, how)
+    if not traced:
+        _check_model(model, q0, v0, ts, how)
+    trajectory = Trajectory(**_simulate(model, q0, v0, ts, how), model=model)
+    if traced:
+        return trajectory
+    if event is not None and q0.ndim == 1:
+        trajectory = trajectory.until_event()
+    if throw:
+        check_finished(trajectory)
+        if how.projection:
+            check_kept(trajectory)
+    return trajectory
+
+
+class _How(eqx.Module):
+    """How to integrate: numbers are leaves, so that changing one compiles nothing anew."""
+
+    projection: bool = eqx.field(static=True)
+    dt: Array | None
+    rtol: Array
+    atol: Array
+    method: AbstractMethod
+    solver: dfx.AbstractSolver
+    adjoint: dfx.AbstractAdjoint
+    event: Callable | None
+    max_steps: int = eqx.field(static=True)
+    progress: bool = eqx.field(static=True)
+
+
+@eqx.filter_jit
+def _simulate(model, q0, v0, ts, how):
+    if q0.ndim == 1:
+        return _one(model, q0, v0, ts, how)
+    return jax.vmap(lambda q, v: _one(model, q, v, ts, how))(q0, v0)
+
+
+def _one(model, q0, v0, ts, how: _How) -> dict[str, Any]:
+    t0, t1 = ts[0], ts[-1]
+    solver, sample = how.solver, lambda t, y, args: y
+    if how.projection:
+        q0, v0 = onto_constraints(model, t0, q0, v0, how.method)
+        solver = _Projected(how.solver)
+
+        def sample(t, y, args):
+            return onto_constraints(args[0], t, *y, args[1])
+
+    controller = dfx.ConstantStepSize() if how.dt is not None else dfx.PIDController(rtol=how.rtol, atol=how.atol)
+    solution = dfx.diffeqsolve(
+        dfx.ODETerm(_field),
+        solver,
+        t0,
+        t1,
+        how.dt,
+        (q0, v0),
+        args=(model, how.method),
+        saveat=dfx.SaveAt(subs=[dfx.SubSaveAt(ts=ts, fn=sample), dfx.SubSaveAt(t1=True, fn=sample)]),
+        stepsize_controller=controller,
+        adjoint=how.adjoint,
+        event=None if how.event is None else dfx.Event(_crossing(how.event), optx.Bisection(rtol=1e-12, atol=1e-14)),
+        max_steps=how.max_steps,
+        throw=False,
+        progress_meter=dfx.TextProgressMeter() if how.progress else dfx.NoProgressMeter(),
+    )
+    (t, end), ((q, v), (q_end, v_end)) = solution.ts, solution.ys  # pyright: ignore
+    if how.event is not None:  # the event's own instant is one more sample, after the last
+        t, q, v = (jnp.concatenate(pair) for pair in ((t, end), (q, q_end), (v, v_end)))
+    reached = jnp.isfinite(t)
+    t, q, v = (jnp.where(reached if x.ndim == 1 else reached[:, None], x, jnp.nan) for x in (t, q, v))
+    finished = dfx.is_okay(solution.result) & jnp.all(jnp.isfinite(end)) & jnp.all(jnp.isfinite(q_end))
+    return _observe(model, t, q, v, how.method) | {
+        "finished": finished,
+        "steps": solution.stats["num_accepted_steps"],
+    }
+
+
+def _field(t, y, args):
+    """ẏ = (v, q̈)."""
+    (q, v), (model, method) = y, args
+    return v, constrained_motion(model(t, q, v), method).acceleration
+
+
+def _crossing(event):
+    return lambda t, y, args, **_: event(t, *y)
+
+
+def _observe(model, t, q, v, method) -> dict[str, Any]:
+    """All that is known at each sample, from t, q and v."""
+
+    def at(t, q, v):
+        motion = constrained_motion(model(t, q, v), method)
+        seen = {
+            "acceleration": motion.acceleration,
+            "constraint_force": motion.constraint_force,
+            "ideal_force": motion.ideal_force,
+            "nonideal_force": motion.nonideal_force,
+            "rank": motion.rank,
+            "inconsistency": motion.inconsistency,
+        }
+        if isinstance(model, AbstractSystem):
+            seen |= {
+                "residual": model.residual(t, q, v, motion.acceleration),
+                "position_residual": model.position_residual(t, q),
+                "velocity_residual": model.velocity_residual(t, q, v),
+                "energy": model.energy(t, q, v),
+            }
+        else:
+            seen |= {"residual": None, "position_residual": None, "velocity_residual": None, "energy": None}
+        terms = model(t, q, v)
+        return seen | {"acceleration_residual": terms.A @ motion.acceleration - terms.b}
+
+    return {"t": t, "q": q, "v": v} | jax.vmap(at)(t, q, v)
+
+
+class _Projected(dfx.AbstractWrappedSolver):
+    """A solver whose every step ends on the constraints.
+
+    The rank of the rows is found where the step starts, on the constraints, and holds for its stages: off them,
+    redundant rows look independent. The first stage is always evaluated anew, since the solver's own last stage
+    belongs to the point before the correction.
+    """
+
+    solver: dfx.AbstractSolver
+
+    @property
+    def term_structure(self):  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.solver.term_structure
+
+    @property
+    def interpolation_cls(self):  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.solver.interpolation_cls
+
+    @property
+    def term_compatible_contr_kwargs(self):
+        return self.solver.term_compatible_contr_kwargs
+
+    @property
+    def root_finder(self):  # where diffrax puts its tolerances, if the solver is implicit
+        return self.solver.root_finder  # pyright: ignore[reportAttributeAccessIssue]
+
+    def order(self, terms):
+        return self.solver.order(terms)
+
+    def strong_order(self, terms):
+        return self.solver.strong_order(terms)
+
+    def error_order(self, terms):
+        return self.solver.error_order(terms)
+
+    def init(self, terms, t0, t1, y0, args):
+        return self.solver.init(terms, t0, t1, y0, args)
+
+    def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
+        model, method = args
+        M, A = jax.lax.stop_gradient(_mass_and_rows(model(t0, *y0)))
+        method = method.with_rank(method.respond(M, A).rank)
+        y1, error, dense, solver_state, result = self.solver.step(
+            terms, t0, t1, y0, (model, method), solver_state, made_jump=True
+        )
+        return onto_constraints(model, t1, *y1, method), error, dense, solver_state, result
+
+    def func(self, terms, t0, y0, args):
+        return self.solver.func(terms, t0, y0, args)
+
+
+def _mass_and_rows(terms):
+    return terms.M, terms.A
+
+
+def _check_state(q0: Any, v0: Any, ts: Any) -> tuple[Float[Array, "*batch n"], Float[Array, "*batch n"], Array]:
+    q0, v0, ts = as_float(q0), as_float(v0), as_float(ts)
+    if q0.ndim not in (1, 2) or q0.shape[-1] == 0:
+        raise ValueError(f"q0 must have shape (n,), or (batch, n) for many starts, got shape {q0.shape}")
+    if v0.shape != q0.shape and v0.shape != q0.shape[-1:]:
+        raise ValueError(f"v0 must have the shape of q0, {q0.shape}, got shape {v0.shape}")
+    if ts.ndim != 1 or ts.size < 2:
+        raise ValueError(f"ts must be at least two times in one row, shape (samples,), got shape {ts.shape}")
+    for name, value in (("q0", q0), ("v0", v0), ("ts", ts)):
+        if known(value) and not np.all(np.isfinite(value)):
+            raise ValueError(f"{name} must be finite, got {np.asarray(value)}")
+    if known(ts) and not np.all(np.diff(ts) > 0):
+        raise ValueError("ts must increase strictly: the motion starts at ts[0] and is sampled at each of ts")
+    dtype = jnp.result_type(q0, v0)
+    return q0.astype(dtype), jnp.broadcast_to(v0, q0.shape).astype(dtype), ts.astype(dtype)
+
+
+def _check_drift(drift, model):
+    is_system = isinstance(model, AbstractSystem)
+    if not is_system:
+        check_function("model", model, "t, q, v")
+    if drift is None:
+        return "projection" if is_system else "none"
+    if drift not in ("projection", "none"):
+        raise ValueError(
+            f"drift must be 'projection' or 'none', got {drift!r}; for Baumgarte's stabilisation give the constraints "
+            "their gains, Holonomic(phi, *critically_damped(5.0)), and choose 'none'"
+        )
+    if drift == "projection" and not is_system:
+        raise ValueError(
+            "drift='projection' needs a ukjax.System: a function that returns Terms does not say where the "
+            "constraints are. Use drift='none'"
+        )
+    return drift
+
+
+def _check_steps(max_steps, dt, ts):
+    if dt is None or not known(dt, ts):
+        return max_steps
+    span, step = float(ts[-1] - ts[0]), float(np.asarray(dt))
+    if not 0 < step <= span:
+        raise ValueError(f"dt must be positive and no longer than the whole time, {span:g} s, got {step:g}")
+    return max(max_steps, int(np.ceil(span / step)) + 2)
+
+
+def _check_model(model, q0, v0, ts, how):
+    """The start, looked at before anything is integrated."""
+    first_q, first_v = (q0, v0) if q0.ndim == 1 else (q0[0], v0[0])
+    terms = jax.eval_shape(model, ts[0], first_q, first_v)
+    if not isinstance(terms, Terms):
+        raise ValueError(f"model must return ukjax.Terms(M, Q, A, b), got {type(terms).__name__}")
+    if terms.Q.shape != first_q.shape:
+        raise ValueError(f"the model has {terms.Q.shape[0]} coordinates, but q0 has shape {q0.shape}")
+    starts = _starts(model, ts[0], jnp.atleast_2d(q0), jnp.atleast_2d(v0), how.method)
+    terms, acceleration, position, velocity = starts
+    one = jax.tree.map(lambda x: x[0], terms)
+    where = f" at t = {float(ts[0]):g} s" if q0.ndim == 1 else f" for trajectory 0 at t = {float(ts[0]):g} s"
+    check_terms(one, where)
+    check_unique(one, np.asarray(acceleration[0]), type(how.method).__name__, where)
+    if how.projection:
+        check_start(model, ts[0], position, velocity, first_q, first_v, batch=q0.ndim == 2)
+
+
+@eqx.filter_jit
+def _starts(model, t0, q0, v0, method):
+    def at(q, v):
+        terms = model(t0, q, v)
+        acceleration = constrained_motion(terms, method).acceleration
+        if not isinstance(model, AbstractSystem):
+            return terms, acceleration, jnp.zeros(0), jnp.zeros(0)
+        return terms, acceleration, model.position_residual(t0, q), model.velocity_residual(t0, q, v)
+
+    return jax.vmap(at)(q0, v0)

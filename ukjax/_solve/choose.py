@@ -1,0 +1,31 @@
+"""Methods by name, for those who write a word rather than an object."""
+
+import difflib
+
+from .base import AbstractMethod
+from .cholesky import Cholesky
+from .kkt import KKT
+from .orthogonal import Orthogonal
+from .svd import SVD
+from .udwadia_phohomsiri import UdwadiaPhohomsiri
+
+METHODS: dict[str, type[AbstractMethod]] = {
+    "orthogonal": Orthogonal,
+    "cholesky": Cholesky,
+    "svd": SVD,
+    "kkt": KKT,
+    "udwadia_phohomsiri": UdwadiaPhohomsiri,
+}
+
+
+def choose(method: str | AbstractMethod) -> AbstractMethod:
+    """The method itself, or the one of that name with its default tolerance."""
+    if isinstance(method, AbstractMethod):
+        return method
+    if not isinstance(method, str) or method not in METHODS:
+        near = difflib.get_close_matches(str(method), METHODS, n=1)
+        raise ValueError(
+            f"method must be one of {', '.join(METHODS)} or a method object such as ukjax.Orthogonal(rtol=1e-6), "
+            f"got {method!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+        )
+    return METHODS[method]()

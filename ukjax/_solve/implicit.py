@@ -1,0 +1,75 @@
+"""Exact derivatives of the constrained motion, at constant rank, without differentiating a decomposition.
+
+The motion solves linear equations, and those are differentiated: with M q̈ + Aᵀν = Q, A q̈ = b the tangents obey
+
+    M dq̈ + Aᵀ dν = dQ − dM q̈ − dAᵀ ν,     A dq̈ = db − dA q̈,
+
+the same system with another right-hand side, so one factorisation serves the value and every derivative, forward or
+reverse, of any order. Where rows are redundant ν is not unique, but the right-hand side stays consistent as long as
+the rank does not change, and q̈ and its derivatives do not depend on the choice. Least squares over inconsistent rows
+come first, by their own equations −e + A y = b, Aᵀe = 0 (Golub & Pereyra, SIAM J. Numer. Anal. 10 (1973) 413, is the
+derivative that results). An SVD differentiated instead gives NaN where two singular values coincide.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .base import Response
+
+
+def solve(
+    M: Float[Array, "n n"],
+    A: Float[Array, "m n"],
+    Q: Float[Array, " n"],
+    b: Float[Array, " m"],
+    response: Response,
+) -> Float[Array, " n"]:
+    """q̈ = W Q + K b, differentiable in M, A, Q and b; ``response`` is taken as a constant."""
+    F, K = jax.lax.stop_gradient((response.factor, response.gain))
+    M_fixed = jax.lax.stop_gradient(M)
+
+    def system(x, nu):
+        return M @ x + nu @ A, A @ x
+
+    def inverse(force, rows):
+        x = F @ (force @ F) + K @ rows
+        return x, (force - M_fixed @ x) @ K
+
+    x, _ = _symmetric_solve(system, inverse, Q, reach(A, b, K, response.reachable))
+    return x
+
+
+def reach(
+    A: Float[Array, "m n"], b: Float[Array, " m"], gain: Float[Array, "n m"], reachable: Float[Array, "m m"]
+) -> Float[Array, " m"]:
+    """A A⁺ b: the nearest right-hand side that the rows can meet, differentiable in A and b; ``reachable`` = A A⁺
+    and any ``gain`` with A gain = A A⁺ are taken as constants."""
+    if A.shape[0] == 0:
+        return b
+    K, P = jax.lax.stop_gradient((gain, reachable))
+
+    def system(e, y):
+        return A @ y - e, e @ A
+
+    def inverse(rows, force):
+        e = P @ rows - rows + force @ K
+        return e, K @ (rows + e)
+
+    e, _ = _symmetric_solve(system, inverse, b, jnp.zeros_like(A[0]))
+    return b + e
+
+
+def _symmetric_solve(system, inverse, first, second):
+    """x, y with system(x, y) = first, second, differentiated implicitly; ``inverse`` solves for constants.
+
+    Both in one vector, since ``custom_linear_solve`` fails where one of several right-hand sides is constant.
+    """
+
+    def flat(function):
+        return lambda z: jnp.concatenate(function(z[: first.size], z[first.size :]))
+
+    z = jax.lax.custom_linear_solve(
+        flat(system), jnp.concatenate([first, second]), lambda _, known: flat(inverse)(known), symmetric=True
+    )
+    return z[: first.size], z[first.size :]

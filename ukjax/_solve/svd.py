@@ -1,0 +1,45 @@
+"""The reference: the formula as Udwadia and Kalaba print it, with a pseudoinverse by singular values."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from .base import AbstractMethod, Response
+from .orthogonal import coordinate_scale, row_scale
+
+
+class SVD(AbstractMethod):
+    """K = M^(-1/2) (A M^(-1/2))⁺ by LAPACK's singular values: slow, and the most thorough about rank.
+
+    Takes all that the default takes, in the same way, except that a *combination* of rows counts as redundant when
+    its singular value is below ``rtol`` of the largest (default √eps). Use it to check, not in a batch.
+    Cost: one eigenvalue and two singular value decompositions, about 20 (n + m)³.
+    """
+
+    rtol: float | None = None
+
+    def with_rank(self, rank: Int[Array, ""]) -> "SVD":
+        return self
+
+    def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> Response:
+        rtol = jnp.sqrt(jnp.finfo(M.dtype).eps) if self.rtol is None else self.rtol
+        coordinate = coordinate_scale(M)
+        row = row_scale(A, coordinate)
+        A_unit = row[:, None] * A * coordinate
+        mass, axes = jnp.linalg.eigh(coordinate[:, None] * M * coordinate + A_unit.T @ A_unit)
+        F = coordinate[:, None] * (axes / jnp.sqrt(jnp.where(mass > mass.size * jnp.finfo(M.dtype).eps, mass, jnp.nan)))
+        B = A_unit @ (F / coordinate[:, None])
+        U, s, Vt = jnp.linalg.svd(B, full_matrices=False)
+        kept = s > rtol * jnp.max(s, initial=0)
+        V = jnp.where(kept[:, None], Vt, 0)
+        B_plus = V.T @ (jnp.where(kept, 1 / jnp.where(kept, s, 1), 0)[:, None] * U.T)
+        own = jnp.where(row > 0, 1 / jnp.where(row > 0, row, 1), 0)
+        T = own[:, None] * U * jnp.where(kept, s, 0)
+        left, size, _ = jnp.linalg.svd(T, full_matrices=False)
+        left = jnp.where(jnp.arange(size.size) < jnp.sum(kept), left, 0)
+        P = left @ left.T
+        return Response(
+            factor=F - (F @ V.T) @ V,
+            gain=F @ (B_plus * row) @ P,
+            reachable=P,
+            rank=jnp.sum(kept),
+        )

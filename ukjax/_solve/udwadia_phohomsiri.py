@@ -1,0 +1,39 @@
+"""The equation for systems with singular mass matrices, as Udwadia and Phohomsiri wrote it."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from .base import AbstractMethod, Response
+from .kkt import semidefinite_root
+
+
+class UdwadiaPhohomsiri(AbstractMethod):
+    """q̈ = [(I − A⁺A) M; A]⁺ [Q; b], Proc. R. Soc. A 462 (2006) 2097, by LAPACK's singular values.
+
+    Takes redundant and inconsistent rows and a semidefinite M with rank [M; A] = n. Needs coordinates and rows of
+    comparable units: a row or mass below ``rtol`` of the largest is taken for zero (default √eps).
+    Cost: two singular value decompositions, about 25 (n + m) n².
+    """
+
+    rtol: float | None = None
+
+    def with_rank(self, rank: Int[Array, ""]) -> "UdwadiaPhohomsiri":
+        return self
+
+    def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> Response:
+        n, eps = M.shape[0], jnp.finfo(M.dtype).eps
+        rtol = jnp.sqrt(eps) if self.rtol is None else self.rtol
+        U, s, Vt = jnp.linalg.svd(A, full_matrices=False)
+        kept = s > rtol * jnp.max(s, initial=0)
+        V, U = jnp.where(kept[:, None], Vt, 0), jnp.where(kept, U, 0)
+        free = jnp.eye(n, dtype=M.dtype) - V.T @ V
+        # Both blocks to the same size first: they are solved together, in no common unit.
+        unit = jnp.max(s, initial=0) / jnp.max(jnp.abs(M))
+        unit = jnp.where((unit > 0) & jnp.isfinite(unit), unit, 1)
+        inverse = jnp.linalg.pinv(jnp.concatenate([unit * free @ M, A]), rtol=n * eps)
+        return Response(
+            factor=semidefinite_root(unit * inverse[:, :n] @ free),
+            gain=inverse[:, n:],
+            reachable=U @ U.T,
+            rank=jnp.sum(kept),
+        )
