@@ -130,6 +130,9 @@ def _one(model, q0, v0, ts, how: _How) -> dict[str, Any]:
         def sample(t, y, args):
             return onto_constraints(args[0], t, *y, args[1])
 
+    samples = [dfx.SubSaveAt(ts=ts, fn=sample)]
+    if how.event is not None:
+        samples.append(dfx.SubSaveAt(t1=True, fn=sample))  # the instant of the event
     controller = dfx.ConstantStepSize() if how.dt is not None else dfx.PIDController(rtol=how.rtol, atol=how.atol)
     solution = dfx.diffeqsolve(
         dfx.ODETerm(_field),
@@ -139,7 +142,7 @@ def _one(model, q0, v0, ts, how: _How) -> dict[str, Any]:
         how.dt,
         (q0, v0),
         args=(model, how.method),
-        saveat=dfx.SaveAt(subs=[dfx.SubSaveAt(ts=ts, fn=sample), dfx.SubSaveAt(t1=True, fn=sample)]),
+        saveat=dfx.SaveAt(subs=samples),
         stepsize_controller=controller,
         adjoint=how.adjoint,
         event=None if how.event is None else dfx.Event(_crossing(how.event), optx.Bisection(rtol=1e-12, atol=1e-14)),
@@ -147,18 +150,18 @@ def _one(model, q0, v0, ts, how: _How) -> dict[str, Any]:
         throw=False,
         progress_meter=dfx.TextProgressMeter() if how.progress else dfx.NoProgressMeter(),
     )
-    (t, end), ((q, v), (q_end, v_end)) = solution.ts, solution.ys  # pyright: ignore
-    if how.event is not None:  # the event's own instant is one more sample, after the last
-        t, q, v = (jnp.concatenate(pair) for pair in ((t, end), (q, q_end), (v, v_end)))
+    t = jnp.concatenate(solution.ts)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    q, v = (jnp.concatenate(parts) for parts in zip(*solution.ys, strict=True))  # pyright: ignore
     reached = jnp.isfinite(t)
     t, q, v = (jnp.where(reached if x.ndim == 1 else reached[:, None], x, jnp.nan) for x in (t, q, v))
-    finished = dfx.is_okay(solution.result) & jnp.all(jnp.isfinite(end)) & jnp.all(jnp.isfinite(q_end))
+    finished = dfx.is_okay(solution.result) & jnp.isfinite(t[-1]) & jnp.all(jnp.isfinite(q[-1]))
     return _observe(model, t, q, v, how.method) | {
         "finished": finished,
         "steps": solution.stats["num_accepted_steps"],
     }
 
 
+@eqx.filter_jit
 def _field(t, y, args):
     """ẏ = (v, q̈)."""
     (q, v), (model, method) = y, args
@@ -173,7 +176,8 @@ def _observe(model, t, q, v, method) -> dict[str, Any]:
     """All that is known at each sample, from t, q and v."""
 
     def at(t, q, v):
-        motion = constrained_motion(model(t, q, v), method)
+        terms = model(t, q, v)
+        motion = constrained_motion(terms, method)
         seen = {
             "acceleration": motion.acceleration,
             "constraint_force": motion.constraint_force,
@@ -191,7 +195,6 @@ def _observe(model, t, q, v, method) -> dict[str, Any]:
             }
         else:
             seen |= {"residual": None, "position_residual": None, "velocity_residual": None, "energy": None}
-        terms = model(t, q, v)
         return seen | {"acceleration_residual": terms.A @ motion.acceleration - terms.b}
 
     return {"t": t, "q": q, "v": v} | jax.vmap(at)(t, q, v)

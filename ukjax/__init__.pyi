@@ -1,0 +1,33 @@
+from . import plot as plot
+from . import systems as systems
+from ._cache import enable_compilation_cache as enable_compilation_cache
+from ._constraint import AccelerationConstraint as AccelerationConstraint
+from ._constraint import Holonomic as Holonomic
+from ._constraint import Holonomicity as Holonomicity
+from ._constraint import Nonholonomic as Nonholonomic
+from ._constraint import Pfaffian as Pfaffian
+from ._constraint import critically_damped as critically_damped
+from ._constraint import holonomicity as holonomicity
+from ._dynamics import Lagrangian as Lagrangian
+from ._dynamics import MassForce as MassForce
+from ._equation import Mobility as Mobility
+from ._equation import compose as compose
+from ._equation import constrained_motion as constrained_motion
+from ._equation import mobility as mobility
+from ._precision import enable_float64 as enable_float64
+from ._project import project as project
+from ._results import SimulationError as SimulationError
+from ._simulate import simulate as simulate
+from ._solve import KKT as KKT
+from ._solve import SVD as SVD
+from ._solve import AbstractMethod as AbstractMethod
+from ._solve import Cholesky as Cholesky
+from ._solve import Orthogonal as Orthogonal
+from ._solve import UdwadiaPhohomsiri as UdwadiaPhohomsiri
+from ._system import AbstractSystem as AbstractSystem
+from ._system import System as System
+from ._terms import Motion as Motion
+from ._terms import Terms as Terms
+from ._trajectory import Trajectory as Trajectory
+
+__version__: str

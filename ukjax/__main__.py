@@ -1,0 +1,89 @@
+"""The command line: ``ukjax`` or ``python -m ukjax``. Parses, calls what a Python user would call, prints."""
+
+import argparse
+import os
+import sys
+from typing import NoReturn
+
+from . import __version__
+
+
+class _Parser(argparse.ArgumentParser):
+    """Bad usage is one line on standard error and exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    """All sub-commands and their options."""
+    top = _Parser(prog="ukjax", description="Constrained mechanical systems by the Udwadia–Kalaba equation.")
+    top.add_argument("--version", action="version", version=f"ukjax {__version__}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="command", parser_class=_Parser)
+
+    gallery = commands.add_parser("list", help="the gallery, with the source of each system")
+    gallery.add_argument("--json", action="store_true", help="print JSON")
+
+    run = commands.add_parser(
+        "run",
+        help="simulate a system of the gallery, print a summary, save data and figures",
+        description="Simulate a system of the gallery: from its source's start, brought onto the constraints, over its "
+        "source's time span, unless told otherwise.",
+        allow_abbrev=False,
+    )
+    run.add_argument("system", help="a name from `ukjax list`")
+    run.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter, or an initial value (q1, dq1)"
+    )
+    run.add_argument("--t1", type=float, metavar="SECONDS", help="end of the motion (default: the source's)")
+    run.add_argument("--samples", type=int, default=1001, metavar="N", help="equally spaced samples (default 1001)")
+    run.add_argument("--drift", choices=("projection", "none"), default="projection", help="default: projection")
+    run.add_argument("--method", default="orthogonal", help="how the constrained motion is solved")
+    run.add_argument("--dt", type=float, metavar="SECONDS", help="fixed steps instead of adaptive ones")
+    run.add_argument("--rtol", type=float, help="relative tolerance of adaptive steps (default 1e-9)")
+    run.add_argument("--atol", type=float, help="absolute tolerance of adaptive steps (default 1e-9)")
+    run.add_argument("--as-published", action="store_true", help="the source's own start and law, as printed")
+    run.add_argument("--out", metavar="FILE", help="save the trajectory: .npz, .nc or .csv")
+    run.add_argument(
+        "--plot",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="save a figure (.png, .pdf, .svg); without a name SYSTEM.png, and SYSTEM.npz with the data",
+    )
+    run.add_argument("--json", action="store_true", help="print the summary as JSON")
+    run.add_argument("--progress", action="store_true", help="show a progress meter")
+    return top
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; the exit code is 0, 1 where a motion failed, 2 for bad usage."""
+    options = parser().parse_args(arguments)
+    # The checks that equinox compiles into a program keep it out of the compilation cache; ukjax checks the results.
+    os.environ.setdefault("EQX_ON_ERROR", "off")
+    from ._command import list_gallery, run_system
+
+    commands = {"list": list_gallery, "run": run_system}
+    try:
+        return commands[options.command](options)
+    except _usage_errors() as error:
+        print(f"ukjax {options.command}: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1 if isinstance(error, RuntimeError) else 2
+    except KeyboardInterrupt:
+        print(f"ukjax {options.command}: interrupted", file=sys.stderr)
+        return 130
+
+
+def _usage_errors():
+    """What a user's words can cause. Anything else is a defect of ours, and shows its traceback."""
+    from ._command import UsageError
+
+    if "ukjax._results" not in sys.modules:
+        return (UsageError,)
+    from ._results import SimulationError
+
+    return (UsageError, SimulationError)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""What a run tells about itself, as numbers and as a table."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from .._trajectory import Trajectory, force_unit
+from ..systems.base import AbstractMechanism
+
+
+def summarise(trajectory: Trajectory) -> dict[str, Any]:
+    """The numbers that say whether to believe a run: residuals, rank, drift of energy, distance from the exact."""
+    names = [name for name, _ in trajectory.coordinates]
+    t = np.asarray(trajectory.t)
+    rank = np.asarray(trajectory.rank)
+    result: dict[str, Any] = {
+        "t0": float(t[0]),
+        "t1": float(t[-1]),
+        "samples": int(t.size),
+        "steps": int(trajectory.steps),
+        "max_residual": _largest(trajectory.residual),
+        "max_position_residual": _largest(trajectory.position_residual),
+        "max_velocity_residual": _largest(trajectory.velocity_residual),
+        "max_acceleration_residual": _largest(trajectory.acceleration_residual),
+        "rows": int(trajectory.acceleration_residual.shape[-1]),
+        "rank_min": int(rank.min()),
+        "rank_max": int(rank.max()),
+        "max_inconsistency": _largest(trajectory.inconsistency),
+    }
+    model = trajectory.model
+    if trajectory.energy is not None:
+        energy = np.asarray(trajectory.energy)
+        result["energy_start"], result["max_energy_change"] = float(energy[0]), _largest(energy - energy[0])
+    if isinstance(model, AbstractMechanism) and model.reference(trajectory.t[0]) is not None:
+        result["max_reference_error"] = _largest(trajectory.q - jax.vmap(model.reference)(trajectory.t))
+    force = np.abs(np.asarray(trajectory.constraint_force)).max(axis=0)
+    result["max_constraint_force"] = dict(zip(names, map(float, force), strict=True))
+    result["q_end"] = dict(zip(names, map(float, np.asarray(trajectory.q[-1])), strict=True))
+    result["units"] = dict(trajectory.coordinates)
+    return result
+
+
+def table(report: dict[str, Any]) -> str:
+    """The report for reading."""
+    lines = [report["title"], report["source"]]
+    runs = report["runs"] if report["as_published"] else {f"drift control: {report['drift']}": report}
+    for name, run in runs.items():
+        lines += ["", name, *_rows(run)]
+    lines += ["", *(f"wrote {file}" for file in report["files"]), f"{report['seconds']:.1f} s in all"]
+    return "\n".join(lines)
+
+
+def _rows(run):
+    rank = f"{run['rank_min']}" if run["rank_min"] == run["rank_max"] else f"{run['rank_min']} to {run['rank_max']}"
+    rows = [
+        ("time", f"{run['t0']:g} to {run['t1']:g} s, {run['samples']} samples, {run['steps']} steps"),
+        ("constraints", f"{run['rows']} rows of rank {rank}"),
+        ("residual", f"{run['max_residual']:.1e} as written"),
+    ]
+    levels = (("position", "positions"), ("velocity", "velocities"), ("acceleration", "accelerations"))
+    rows += [("", f"{run[f'max_{key}_residual']:.1e} in {word}") for key, word in levels]
+    if run["max_inconsistency"] > 1e-9:
+        rows.append(("contradiction", f"{run['max_inconsistency']:.1e} of b is out of reach"))
+    if "max_energy_change" in run:
+        rows.append(("energy", f"{run['energy_start']:.6g} J, changes by {run['max_energy_change']:.1e} J"))
+    if "max_reference_error" in run:
+        rows.append(("exact motion", f"missed by {run['max_reference_error']:.1e} at most"))
+    units = run["units"]
+    force = [f"{name} {value:.4g} {force_unit(units[name])}" for name, value in run["max_constraint_force"].items()]
+    rows.append(("largest force", ", ".join(force)))
+    rows.append(("end", ", ".join(f"{name} {value:.6g} {units[name]}" for name, value in run["q_end"].items())))
+    return [f"  {label:14}{text}" for label, text in rows]
+
+
+def _largest(x) -> float:
+    return float(np.max(np.abs(np.asarray(x)), initial=0)) if x is not None else float("nan")

@@ -1,0 +1,14 @@
+"""Figures in the style of the papers, from runs of the papers' own starts and laws."""
+
+from matplotlib.figure import Figure
+
+from .._trajectory import Trajectory
+from ..systems.scara import Scara
+from .scara import scara_figures
+
+FIGURES = {Scara: scara_figures}
+
+
+def published(runs: dict[str, Trajectory]) -> Figure:
+    """The paper's figures, from the runs of ``AbstractMechanism.published`` by name."""
+    return FIGURES[type(next(iter(runs.values())).model)](runs)

@@ -1,0 +1,41 @@
+"""What all figures share: size, colours, labels with units, and saving whole."""
+
+import os
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from .._trajectory import write_whole
+
+COLOURS = ("#0b6e99", "#d1495b", "#3c8d40", "#8d5a97", "#b8860b", "#444444")
+DPI = 150
+
+
+def new_figure(
+    title: str, rows: int, columns: int, width: float = 9.0, height: float = 2.4
+) -> tuple[Figure, list[Axes]]:
+    """A figure of ``rows`` × ``columns`` panels that share nothing but their style."""
+    figure = Figure(figsize=(width, height * rows + 0.5), layout="constrained")
+    figure.suptitle(title, fontsize=11)
+    axes = [figure.add_subplot(rows, columns, i + 1) for i in range(rows * columns)]
+    for ax in axes:
+        ax.grid(True, color="#dddddd", linewidth=0.6)
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.tick_params(labelsize=8)
+    return figure, axes
+
+
+def label(ax: Axes, y: str, x: str = "t [s]") -> None:
+    """Axis labels with units, and a legend where there is something to tell apart."""
+    ax.set_xlabel(x, fontsize=9)
+    ax.set_ylabel(y, fontsize=9)
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(fontsize=8, frameon=False, ncols=2)
+
+
+def save(figure: Figure, path: str | os.PathLike) -> Path:
+    """Write the figure to ``path`` (.png, .pdf, .svg): whole or not at all."""
+    path = Path(path)
+    write_whole(path, lambda part: figure.savefig(part, dpi=DPI))
+    return path
