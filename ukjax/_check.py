@@ -1,10 +1,10 @@
 """Bad input, said once, in the user's words. Values are looked at only where they are known: never under ``jit``."""
 
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.core
 import numpy as np
 
 from ._terms import Terms
@@ -65,8 +65,8 @@ def check_unique(terms: Terms, acceleration: np.ndarray, method: str, where: str
     together = int(np.linalg.matrix_rank(np.concatenate([_scaled(M), _scaled(A)])))
     if together < n:
         raise ValueError(
-            f"the motion is not unique{where}: rank [M; A] = {together}, but there are n = {n} coordinates. A direction "
-            "without mass must be fixed by a constraint: add the missing row of A, or give the direction a mass"
+            f"the motion is not unique{where}: rank [M; A] = {together}, but there are n = {n} coordinates. A "
+            "direction without mass must be fixed by a constraint: add the missing row of A, or give it a mass"
         )
     independent = int(np.linalg.matrix_rank(_scaled(A)))
     if independent < m:

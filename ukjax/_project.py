@@ -88,7 +88,7 @@ def _nearest(
     response = method.respond(constant(M), A)
     lam = (constant(M) @ (x - constant(x0))) @ response.gain
     method = method.with_rank(response.rank)
-    polished, _ = jax.lax.fori_loop(0, 2, lambda _, state: _newton(residual, x0, M, *state, method), (x, lam))
+    polished, _ = jax.lax.fori_loop(0, 2, lambda _, at: _newton(residual, x0, M, at[0], at[1], method), (x, lam))
     return polished, found & jnp.all(jnp.isfinite(polished)), x
 
 
@@ -137,7 +137,7 @@ def _least_squares(residual, x0, M):
     coordinate = coordinate_scale(M)
     row = row_scale(jax.jacfwd(residual)(x0), coordinate)
     row = jnp.where(row > 0, row, 1)
-    tolerance = jnp.finfo(x0.dtype).eps ** 0.7
+    tolerance = float(jnp.finfo(x0.dtype).eps) ** 0.7
     found = optx.least_squares(
         lambda y, _: row * residual(x0 + coordinate * y),
         optx.LevenbergMarquardt(rtol=tolerance, atol=tolerance),

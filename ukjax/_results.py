@@ -99,6 +99,7 @@ def check_kept(trajectory: Trajectory) -> None:
     member, sample, i = wrong[0]
     t, q, v = (np.asarray(x).reshape(-1, *x.shape[-k:])[member, sample] for x, k in _state(trajectory))
     system = trajectory.model
+    assert isinstance(system, AbstractSystem), "a bare function has no residuals to check"
     t, q, v = (jnp.asarray(x) for x in (t, q, v))
     label = names(system, lambda c: c.rows(t, q, v)[1])[i]
     who = f"trajectory {member}" if residual.shape[0] > 1 else "the motion"

@@ -128,7 +128,7 @@ def _one(model, q0, v0, ts, how: _How) -> dict[str, Any]:
         solver = _Projected(how.solver)
 
         def sample(t, y, args):
-            return onto_constraints(args[0], t, *y, args[1])
+            return onto_constraints(args[0], t, y[0], y[1], args[1])
 
     samples = [dfx.SubSaveAt(ts=ts, fn=sample)]
     if how.event is not None:
@@ -245,7 +245,7 @@ class _Projected(dfx.AbstractWrappedSolver):
         y1, error, dense, solver_state, result = self.solver.step(
             terms, t0, t1, y0, (model, method), solver_state, made_jump=True
         )
-        return onto_constraints(model, t1, *y1, method), error, dense, solver_state, result
+        return onto_constraints(model, t1, y1[0], y1[1], method), error, dense, solver_state, result
 
     def func(self, terms, t0, y0, args):
         return self.solver.func(terms, t0, y0, args)

@@ -63,7 +63,7 @@ class Trajectory(eqx.Module):
         reached = np.asarray(jnp.isfinite(self.t))
         repeated = np.concatenate([[True], np.diff(np.asarray(self.t)) != 0])  # an event at a sample, or none at all
         kept = np.flatnonzero(reached & repeated)
-        cut = {name: None if value is None else value[kept] for name, value in self._samples().items()}
+        cut: dict[str, Any] = {k: None if x is None else x[kept] for k, x in self._samples().items()}
         return Trajectory(**cut, finished=self.finished, steps=self.steps, model=self.model)
 
     def to_xarray(self) -> "xarray.Dataset":
@@ -109,9 +109,9 @@ class Trajectory(eqx.Module):
         return {name: getattr(self, name) for name in ("t", *_LONG_NAMES)}
 
     def _write_npz(self, path: Path) -> None:
-        arrays = {name: np.asarray(value) for name, value in self._samples().items() if value is not None}
+        arrays: dict[str, Any] = {k: np.asarray(x) for k, x in self._samples().items() if x is not None}
         with open(path, "wb") as file:
-            np.savez_compressed(file, **arrays)
+            np.savez_compressed(file, allow_pickle=False, **arrays)
 
     def _write_netcdf(self, path: Path) -> None:
         self.to_xarray().to_netcdf(path, engine="scipy")

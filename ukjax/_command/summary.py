@@ -33,7 +33,8 @@ def summarise(trajectory: Trajectory) -> dict[str, Any]:
         energy = np.asarray(trajectory.energy)
         result["energy_start"], result["max_energy_change"] = float(energy[0]), _largest(energy - energy[0])
     if isinstance(model, AbstractMechanism) and model.reference(trajectory.t[0]) is not None:
-        result["max_reference_error"] = _largest(trajectory.q - jax.vmap(model.reference)(trajectory.t))
+        exact = np.asarray(jax.vmap(model.reference)(trajectory.t))
+        result["max_reference_error"] = _largest(np.asarray(trajectory.q) - exact)
     force = np.abs(np.asarray(trajectory.constraint_force)).max(axis=0)
     result["max_constraint_force"] = dict(zip(names, map(float, force), strict=True))
     result["q_end"] = dict(zip(names, map(float, np.asarray(trajectory.q[-1])), strict=True))

@@ -1,4 +1,7 @@
-"""Baumgarte's stabilisation: the gains that pull a violated constraint back (Comput. Methods Appl. Mech. Eng. 1 (1972) 1)."""
+"""Baumgarte's stabilisation: gains that pull a violated constraint back.
+
+J. Baumgarte, Comput. Methods Appl. Mech. Eng. 1 (1972) 1.
+"""
 
 from typing import NamedTuple
 

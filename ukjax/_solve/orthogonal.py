@@ -58,7 +58,7 @@ def pseudoinverse(
     # The columns of T = B Vᵀ span the range of B, and Z T = I: so T⁺ = Z P.
     T = B @ V.T
     length = jnp.sqrt(jnp.sum(T**2, axis=0))
-    U, _ = orthonormal_rows((T / jnp.where(length > 0, length, 1)).T, 8 * m * jnp.finfo(T.dtype).eps)
+    U, _ = orthonormal_rows((T / jnp.where(length > 0, length, 1)).T, 8 * m * float(jnp.finfo(T.dtype).eps))
     full = jnp.sum(jnp.any(V != 0, axis=1)) == m
     P = jnp.where(full, jnp.eye(m, dtype=B.dtype), U.T @ U)
     return V, V.T @ (Z @ P), P

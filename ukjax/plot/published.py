@@ -1,12 +1,14 @@
 """Figures in the style of the papers, from runs of the papers' own starts and laws."""
 
+from collections.abc import Callable
+
 from matplotlib.figure import Figure
 
 from .._trajectory import Trajectory
 from ..systems.scara import Scara
 from .scara import scara_figures
 
-FIGURES = {Scara: scara_figures}
+FIGURES: dict[type, Callable[[dict[str, Trajectory]], Figure]] = {Scara: scara_figures}
 
 
 def published(runs: dict[str, Trajectory]) -> Figure:

@@ -5,6 +5,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from .._trajectory import Trajectory
+from ..systems.scara import Scara
 from .style import COLOURS, label, new_figure
 
 LABELS = {"without": "without stabilisation", "baumgarte": "with Baumgarte"}
@@ -18,7 +19,8 @@ def scara_figures(runs: dict[str, Trajectory]) -> Figure:
     """
     figure, axes = new_figure("SCARA robot, start and gains of Xu & Liu 2017", 4, 3, width=12.5)
     mechanism = next(iter(runs.values())).model
-    t = np.asarray(next(iter(runs.values())).t)
+    assert isinstance(mechanism, Scara)
+    t = next(iter(runs.values())).t
     exact = np.asarray(jax.vmap(mechanism.reference)(t))
     wanted = np.asarray(jax.vmap(mechanism.path)(t))
     for colour, (name, run) in zip(COLOURS[1::-1], runs.items(), strict=False):
