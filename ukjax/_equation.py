@@ -13,10 +13,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from ._check import check_terms, check_unique, known
-from ._precision import as_float
+from ._precision import Numbers, as_float
 from ._solve import (
     AbstractMethod,
     choose,
@@ -112,7 +112,7 @@ def mobility(terms: Terms, method: str | AbstractMethod = "orthogonal") -> Mobil
     )
 
 
-def compose(motion: Mobility, A: ArrayLike, b: ArrayLike) -> Mobility:
+def compose(motion: Mobility, A: Numbers, b: Numbers) -> Mobility:
     """``motion`` with the further constraint A q̈ = b, A (m, n), b (m,): a' = a + K (b − A a), W' = W − K A W.
 
     The constraints already in ``motion`` stay kept, whatever A is, and the result is that of stacking all rows.

@@ -1,10 +1,15 @@
 """float64 is the reference; float32 is a choice. JAX starts in float32, so the choice is made aloud."""
 
 import warnings
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike
+
+Numbers = ArrayLike | Sequence[Any]
+"""What a user may give for an array: an array, a number, or a list."""
 
 
 def enable_float64() -> None:
@@ -16,7 +21,7 @@ def enable_float64() -> None:
     jax.config.update("jax_enable_x64", True)
 
 
-def as_float(x: ArrayLike) -> Array:
+def as_float(x: Numbers) -> Array:
     """``x`` as a floating-point array: its own precision if it has one, JAX's present default otherwise."""
     x = jnp.asarray(x)
     return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(float)

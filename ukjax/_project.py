@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jaxtyping import Array, Bool, Float
 
 from ._check import known
 from ._constraint import AccelerationConstraint, Holonomic, Pfaffian
-from ._precision import as_float
+from ._precision import Numbers, as_float
 from ._results import worst_row
 from ._solve import AbstractMethod, choose, coordinate_scale, row_scale, solve
 from ._system import AbstractSystem
@@ -20,7 +20,7 @@ MOST_ITERATIONS = 200
 
 
 def project(
-    model: AbstractSystem, t: ArrayLike, q0: ArrayLike, v0: ArrayLike, method: str | AbstractMethod = "orthogonal"
+    model: AbstractSystem, t: Numbers, q0: Numbers, v0: Numbers, method: str | AbstractMethod = "orthogonal"
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     """Consistent initial conditions: the point on the constraints nearest to q0 (n,), v0 (n,) at time t.
 

@@ -20,11 +20,15 @@ class SimulationError(RuntimeError):
 
 
 def names(system: AbstractSystem, read: Callable[[AbstractConstraint], Array]) -> list[str]:
-    """A name for each entry of what ``read`` gives of the constraints: theirs, with an index where it has several."""
+    """A name for each entry of what ``read`` gives of the constraints, with an index where one name is for several."""
     result = []
     for constraint in system.constraints:
         size = eqx.filter_eval_shape(read, constraint).shape[0]
-        result += [constraint.name] if size == 1 else [f"{constraint.name}[{i}]" for i in range(size)]
+        name = constraint.name
+        if isinstance(name, tuple):
+            result += name if size else ()
+        else:
+            result += [name] if size == 1 else [f"{name}[{i}]" for i in range(size)]
     return result
 
 
@@ -73,19 +77,40 @@ def check_finished(trajectory: Trajectory) -> None:
     if finished.all():
         return
     member = int(np.argmin(finished))
-    t = np.asarray(trajectory.t)
-    t = t[member] if t.ndim == 2 else t
-    last = t[np.isfinite(t)].max(initial=-np.inf)
-    when = f"after t = {last:g} s" if np.isfinite(last) else "at once"
-    failed = int((~finished).sum())
-    who = f"trajectory {member} stopped" if finished.size > 1 else "the motion stopped"
-    others = f" ({failed} of {finished.size} trajectories failed)" if finished.size > 1 else ""
-    raise SimulationError(
-        f"{who} {when}{others}: no step is small enough to go on. The usual reasons are a pose in which the "
-        "constraints become contradictory (a path out of reach, a mechanism fully stretched), forces that blow up, or "
-        "max_steps reached in a stiff problem: try an implicit solver (diffrax.Kvaerno5), a larger rtol, or "
-        "method=ukjax.Orthogonal(rtol=1e-4). throw=False returns what was computed"
+    t, q, v = (
+        jnp.asarray(x).reshape(finished.size, *x.shape[trajectory.finished.ndim :])[member] for x in trajectory.last
     )
+    failed = int((~finished).sum())
+    who = f"trajectory {member} ({failed} of {finished.size} failed)" if finished.size > 1 else "the motion"
+    hardest = _hardest(trajectory.model, t, q, v)
+    raise SimulationError(
+        f"{who} stopped at t = {float(t):.6g} s, since no step is small enough to go on{hardest}. "
+        "The usual reasons are constraints that can no longer be met (a path out of reach, a mechanism fully "
+        "stretched), forces that grow without bound, or max_steps reached: try an implicit solver (diffrax.Kvaerno5) "
+        "for a stiff motion, method=ukjax.Orthogonal(rtol=1e-4) at a singular pose. throw=False returns what was "
+        "computed"
+    )
+
+
+def _hardest(model, t, q, v) -> str:
+    """Which constraint does the most there: the one whose multiplier, times the length of its row, is largest."""
+    if not isinstance(model, AbstractSystem) or not model.constraints:
+        return ""
+    terms = model(t, q, v)
+    if not all(np.all(np.isfinite(np.asarray(x))) for x in (terms.M, terms.Q, terms.A, terms.b)):
+        return "; its terms are not finite there"
+    A, M, Q = (np.asarray(x) for x in (terms.A, terms.M, terms.Q))
+    force = np.nan_to_num(M @ _accelerations(M, Q, A, np.asarray(terms.b)) - Q)
+    pull = np.abs(np.linalg.lstsq(A.T, force, rcond=None)[0]) * np.linalg.norm(A, axis=1)
+    i = int(pull.argmax())
+    return f"; {names(model, lambda c: c.rows(t, q, v)[1])[i]!r} acts hardest there, with a force of {pull[i]:.3g}"
+
+
+def _accelerations(M, Q, A, b):
+    """q̈ by minimum norm from the multiplier equations, singular or not: good enough to name a culprit."""
+    m = b.size
+    matrix = np.block([[M, -A.T], [A, np.zeros((m, m))]])
+    return np.linalg.lstsq(matrix, np.concatenate([Q, b]), rcond=None)[0][: Q.size]
 
 
 def check_kept(trajectory: Trajectory) -> None:

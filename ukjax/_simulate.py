@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from ._check import check_function, check_terms, check_unique, known
 from ._equation import constrained_motion
-from ._precision import as_float, warn_if_single
+from ._precision import Numbers, as_float, warn_if_single
 from ._project import onto_constraints
 from ._results import check_finished, check_kept, check_start
 from ._solve import AbstractMethod, choose
@@ -22,19 +22,20 @@ from ._terms import Terms
 from ._trajectory import Trajectory
 
 MOST_STEPS = 1_000_000
+SMALLEST_STEP = 1e-12  # of the whole time: a motion that asks for less has come to its end
 TOLERANCE = {"float64": 1e-9, "float32": 1e-5}
 
 
 def simulate(
     model: AbstractSystem | Callable[..., Terms],
-    q0: ArrayLike,
-    v0: ArrayLike,
-    ts: ArrayLike,
+    q0: Numbers,
+    v0: Numbers,
+    ts: Numbers,
     *,
     drift: str | None = None,
-    dt: ArrayLike | None = None,
-    rtol: ArrayLike | None = None,
-    atol: ArrayLike | None = None,
+    dt: Numbers | None = None,
+    rtol: Numbers | None = None,
+    atol: Numbers | None = None,
     method: str | AbstractMethod = "orthogonal",
     solver: dfx.AbstractSolver | None = None,
     adjoint: dfx.AbstractAdjoint | None = None,
@@ -130,10 +131,11 @@ def _one(model, q0, v0, ts, how: _How) -> dict[str, Any]:
         def sample(t, y, args):
             return onto_constraints(args[0], t, y[0], y[1], args[1])
 
-    samples = [dfx.SubSaveAt(ts=ts, fn=sample)]
-    if how.event is not None:
-        samples.append(dfx.SubSaveAt(t1=True, fn=sample))  # the instant of the event
-    controller = dfx.ConstantStepSize() if how.dt is not None else dfx.PIDController(rtol=how.rtol, atol=how.atol)
+    controller = (
+        dfx.ConstantStepSize()
+        if how.dt is not None
+        else dfx.PIDController(rtol=how.rtol, atol=how.atol, dtmin=SMALLEST_STEP * (t1 - t0), force_dtmin=False)
+    )
     solution = dfx.diffeqsolve(
         dfx.ODETerm(_field),
         solver,
@@ -142,7 +144,7 @@ def _one(model, q0, v0, ts, how: _How) -> dict[str, Any]:
         how.dt,
         (q0, v0),
         args=(model, how.method),
-        saveat=dfx.SaveAt(subs=samples),
+        saveat=dfx.SaveAt(subs=[dfx.SubSaveAt(ts=ts, fn=sample), dfx.SubSaveAt(t1=True, fn=sample)]),
         stepsize_controller=controller,
         adjoint=how.adjoint,
         event=None if how.event is None else dfx.Event(_crossing(how.event), optx.Bisection(rtol=1e-12, atol=1e-14)),
@@ -150,14 +152,15 @@ def _one(model, q0, v0, ts, how: _How) -> dict[str, Any]:
         throw=False,
         progress_meter=dfx.TextProgressMeter() if how.progress else dfx.NoProgressMeter(),
     )
-    t = jnp.concatenate(solution.ts)  # pyright: ignore[reportArgumentType, reportCallIssue]
-    q, v = (jnp.concatenate(parts) for parts in zip(*solution.ys, strict=True))  # pyright: ignore
+    (t, last), ((q, v), (last_q, last_v)) = solution.ts, solution.ys  # pyright: ignore
+    if how.event is not None:  # its instant is one more sample
+        t, q, v = (jnp.concatenate(pair) for pair in ((t, last), (q, last_q), (v, last_v)))
     reached = jnp.isfinite(t)
     t, q, v = (jnp.where(reached if x.ndim == 1 else reached[:, None], x, jnp.nan) for x in (t, q, v))
-    finished = dfx.is_okay(solution.result) & jnp.isfinite(t[-1]) & jnp.all(jnp.isfinite(q[-1]))
     return _observe(model, t, q, v, how.method) | {
-        "finished": finished,
+        "finished": dfx.is_okay(solution.result) & jnp.all(jnp.isfinite(last_q) & jnp.isfinite(last_v)),
         "steps": solution.stats["num_accepted_steps"],
+        "last": (last[0], last_q[0], last_v[0]),
     }
 
 
@@ -245,7 +248,7 @@ class _Projected(dfx.AbstractWrappedSolver):
         y1, error, dense, solver_state, result = self.solver.step(
             terms, t0, t1, y0, (model, method), solver_state, made_jump=True
         )
-        return onto_constraints(model, t1, y1[0], y1[1], method), error, dense, solver_state, result
+        return onto_constraints(model, jnp.asarray(t1), y1[0], y1[1], method), error, dense, solver_state, result
 
     def func(self, terms, t0, y0, args):
         return self.solver.func(terms, t0, y0, args)

@@ -1,16 +1,17 @@
 """A system is dynamics and constraints: a callable pytree (t, q, v) -> Terms."""
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float, ScalarLike
 
 from ._check import check_function
 from ._constraint import AbstractConstraint
 from ._dynamics import AbstractDynamics
 from ._functions import vector
-from ._precision import as_float
+from ._precision import Numbers, as_float
 from ._terms import Terms
 
 
@@ -22,12 +23,23 @@ class AbstractSystem(eqx.Module):
     units, ``(("theta", "rad"), ("x", "m"))``, or is None.
     """
 
-    dynamics: eqx.AbstractVar[AbstractDynamics]
-    constraints: eqx.AbstractVar[tuple[AbstractConstraint, ...]]
-    nonideal: eqx.AbstractVar[Callable | None]
-    coordinates: eqx.AbstractVar[tuple[tuple[str, str], ...] | None]
+    if TYPE_CHECKING:  # a type checker takes an AbstractVar for an argument of __init__, which a property need not be
 
-    def __call__(self, t: ArrayLike, q: ArrayLike, v: ArrayLike) -> Terms:
+        @property
+        def dynamics(self) -> AbstractDynamics: ...
+        @property
+        def constraints(self) -> tuple[AbstractConstraint, ...]: ...
+        @property
+        def nonideal(self) -> Callable | None: ...
+        @property
+        def coordinates(self) -> tuple[tuple[str, str], ...] | None: ...
+    else:
+        dynamics: eqx.AbstractVar[AbstractDynamics]
+        constraints: eqx.AbstractVar[tuple[AbstractConstraint, ...]]
+        nonideal: eqx.AbstractVar[Callable | None]
+        coordinates: eqx.AbstractVar[tuple[tuple[str, str], ...] | None]
+
+    def __call__(self, t: Numbers, q: Numbers, v: Numbers) -> Terms:
         """M, Q, A, b (and c) at time t [s], q (n,) and v (n,)."""
         t, q, v = as_float(t), as_float(q), as_float(v)
         M, Q = self.dynamics.terms(t, q, v)
@@ -35,23 +47,26 @@ class AbstractSystem(eqx.Module):
         c = None if self.nonideal is None else vector("nonideal", self.nonideal(t, q, v))
         return Terms(M, Q, A, b, c)
 
-    def position_residual(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " k"]:
+    def position_residual(self, t: ScalarLike, q: Float[Array, " n"]) -> Float[Array, " k"]:
         """φ(t, q) of all holonomic constraints, in their order."""
+        t = as_float(t)
         return _join([constraint.position(t, q) for constraint in self.constraints], q)
 
-    def velocity_residual(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " k"]:
+    def velocity_residual(self, t: ScalarLike, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " k"]:
         """φ̇ of the holonomic and ψ of the other constraints, in their order."""
+        t = as_float(t)
         return _join([constraint.velocity(t, q, v) for constraint in self.constraints], q)
 
     def residual(
-        self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], acceleration: Float[Array, " n"]
+        self, t: ScalarLike, q: Float[Array, " n"], v: Float[Array, " n"], acceleration: Float[Array, " n"]
     ) -> Float[Array, " m"]:
         """Each constraint as it was written: φ, or ψ, or A q̈ − b. As many entries as A has rows."""
+        t = as_float(t)
         return _join([_as_written(c, t, q, v, acceleration) for c in self.constraints], q)
 
-    def energy(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, ""] | None:
+    def energy(self, t: ScalarLike, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, ""] | None:
         """T + V [J], or None where the dynamics have none."""
-        return self.dynamics.energy(t, q, v)
+        return self.dynamics.energy(as_float(t), q, v)
 
 
 class System(AbstractSystem):
@@ -61,10 +76,10 @@ class System(AbstractSystem):
     kinds mix freely. Raises ``ValueError`` for anything else.
     """
 
-    dynamics: AbstractDynamics
-    constraints: tuple[AbstractConstraint, ...]
-    nonideal: Callable | None
-    coordinates: tuple[tuple[str, str], ...] | None = eqx.field(static=True)
+    dynamics: AbstractDynamics  # pyright: ignore
+    constraints: tuple[AbstractConstraint, ...]  # pyright: ignore
+    nonideal: Callable | None  # pyright: ignore
+    coordinates: tuple[tuple[str, str], ...] | None = eqx.field(static=True)  # pyright: ignore
 
     def __init__(
         self,

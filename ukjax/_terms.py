@@ -2,9 +2,9 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, Float, Int
 
-from ._precision import as_float
+from ._precision import Numbers, as_float
 
 
 class Terms(eqx.Module):
@@ -24,7 +24,7 @@ class Terms(eqx.Module):
     b: Float[Array, " m"]
     c: Float[Array, " n"] | None
 
-    def __init__(self, M: ArrayLike, Q: ArrayLike, A: ArrayLike, b: ArrayLike, c: ArrayLike | None = None):
+    def __init__(self, M: Numbers, Q: Numbers, A: Numbers, b: Numbers, c: Numbers | None = None):
         self.M, self.Q, self.A, self.b = map(as_float, (M, Q, A, b))
         self.c = None if c is None else as_float(c)
         _check_shapes(self)

@@ -30,8 +30,8 @@ class Trajectory(eqx.Module):
     | ``rank``, ``inconsistency`` | () | as in ``Motion`` |
     | ``energy`` | () | T + V [J], None where the model has none |
 
-    ``finished`` says whether the last sample was reached, ``steps`` how many the solver took. Samples that were not
-    reached are NaN. Residuals are None for a model that is a bare function.
+    ``finished`` says whether the solver reached its end, ``steps`` how many it took, ``last`` the t, q, v it came to.
+    Samples that were not reached are NaN. Residuals are None for a model that is a bare function.
     """
 
     t: Float[Array, "*batch samples"]
@@ -50,6 +50,7 @@ class Trajectory(eqx.Module):
     energy: Float[Array, "*batch samples"] | None
     finished: Bool[Array, "*batch"]
     steps: Int[Array, "*batch"]
+    last: tuple[Float[Array, "*batch"], Float[Array, "*batch n"], Float[Array, "*batch n"]]
     model: AbstractSystem | Callable
 
     @property
@@ -64,7 +65,7 @@ class Trajectory(eqx.Module):
         repeated = np.concatenate([[True], np.diff(np.asarray(self.t)) != 0])  # an event at a sample, or none at all
         kept = np.flatnonzero(reached & repeated)
         cut: dict[str, Any] = {k: None if x is None else x[kept] for k, x in self._samples().items()}
-        return Trajectory(**cut, finished=self.finished, steps=self.steps, model=self.model)
+        return Trajectory(**cut, finished=self.finished, steps=self.steps, last=self.last, model=self.model)
 
     def to_xarray(self) -> "xarray.Dataset":
         """An ``xarray.Dataset`` with named coordinates and units; needs the package xarray."""

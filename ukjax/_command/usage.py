@@ -1,6 +1,7 @@
 """Mistakes on the command line, and files that cannot be written, found before anything is computed."""
 
 import os
+import tempfile
 from pathlib import Path
 
 
@@ -20,4 +21,8 @@ def check_output(option: str, path: str, endings: tuple[str, ...]) -> Path:
         raise UsageError(f"{option} {path!r} cannot be written: it is a folder")
     if not os.access(folder, os.W_OK) or (target.exists() and not os.access(target, os.W_OK)):
         raise UsageError(f"{option} {path!r} cannot be written: permission denied; choose another place")
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UsageError(f"{option} {path!r} cannot be written: {error.strerror}; choose another place") from None
     return target

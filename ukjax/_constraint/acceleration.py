@@ -20,9 +20,9 @@ class AccelerationConstraint(AbstractConstraint):
 
     A: Callable
     b: Callable
-    name: str = eqx.field(static=True)
+    name: str | tuple[str, ...] = eqx.field(static=True)
 
-    def __init__(self, A: Any, b: Any, *, name: str = "acceleration"):
+    def __init__(self, A: Any, b: Any, *, name: str | tuple[str, ...] = "acceleration"):
         self.A, self.b, self.name = as_function("A", A, "t, q, v"), as_function("b", b, "t, q, v"), name
 
     def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:

@@ -10,10 +10,10 @@ from jaxtyping import Array, Float
 class AbstractConstraint(eqx.Module):
     """Rows A(t, q, v) q̈ = b(t, q, v), and the statement they come from.
 
-    ``name`` is what errors and tables call it.
+    ``name`` is what errors and tables call it: one for all rows, or one for each.
     """
 
-    name: eqx.AbstractVar[str]
+    name: eqx.AbstractVar[str | tuple[str, ...]]
 
     @abc.abstractmethod
     def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:

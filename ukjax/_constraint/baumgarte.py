@@ -5,9 +5,9 @@ J. Baumgarte, Comput. Methods Appl. Mech. Eng. 1 (1972) 1.
 
 from typing import NamedTuple
 
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
-from .._precision import as_float
+from .._precision import Numbers, as_float
 
 
 class Gains(NamedTuple):
@@ -17,7 +17,7 @@ class Gains(NamedTuple):
     beta: Array
 
 
-def critically_damped(rate: ArrayLike) -> Gains:
+def critically_damped(rate: Numbers) -> Gains:
     """α = 2 rate, β = rate²: a violation decays as (1 + rate t) exp(−rate t), without overshoot.
 
     ``rate`` [1/s] is a number or one per row. A rate near that of the motion itself is enough; a larger one makes the

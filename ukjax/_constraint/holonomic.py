@@ -5,11 +5,11 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from .._check import check_function
 from .._functions import vector
-from .._precision import as_float
+from .._precision import Numbers, as_float
 from .base import AbstractConstraint
 from .baumgarte import gain
 
@@ -26,9 +26,11 @@ class Holonomic(AbstractConstraint):
     phi: Callable
     alpha: Array
     beta: Array
-    name: str = eqx.field(static=True)
+    name: str | tuple[str, ...] = eqx.field(static=True)
 
-    def __init__(self, phi: Callable, alpha: ArrayLike = 0.0, beta: ArrayLike = 0.0, *, name: str = "holonomic"):
+    def __init__(
+        self, phi: Callable, alpha: Numbers = 0.0, beta: Numbers = 0.0, *, name: str | tuple[str, ...] = "holonomic"
+    ):
         check_function("phi", phi, "t, q")
         self.phi, self.alpha, self.beta, self.name = phi, as_float(alpha), as_float(beta), name
 

@@ -3,9 +3,9 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jaxtyping import Array, Bool, Float
 
-from .._precision import as_float
+from .._precision import Numbers, as_float
 from .._solve import coordinate_scale, orthonormal_rows, row_scale
 from .pfaffian import Pfaffian
 
@@ -20,7 +20,7 @@ class Holonomicity(eqx.Module):
     holonomic: Bool[Array, ""]
 
 
-def holonomicity(constraint: Pfaffian, t: ArrayLike, q: ArrayLike, tolerance: float | None = None) -> Holonomicity:
+def holonomicity(constraint: Pfaffian, t: Numbers, q: Numbers, tolerance: float | None = None) -> Holonomicity:
     """Frobenius's test of A(t, q) dq = c(t, q) dt at the point t, q (n,); ``vmap`` it over sample points.
 
     Time is taken as one more coordinate, with column −c. With J_r = ∂A_r/∂q and N a basis of the null space of A,

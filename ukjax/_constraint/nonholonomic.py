@@ -5,11 +5,11 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from .._check import check_function
 from .._functions import vector
-from .._precision import as_float
+from .._precision import Numbers, as_float
 from .base import AbstractConstraint, nothing
 from .baumgarte import gain
 
@@ -23,9 +23,9 @@ class Nonholonomic(AbstractConstraint):
 
     psi: Callable
     alpha: Array
-    name: str = eqx.field(static=True)
+    name: str | tuple[str, ...] = eqx.field(static=True)
 
-    def __init__(self, psi: Callable, alpha: ArrayLike = 0.0, *, name: str = "nonholonomic"):
+    def __init__(self, psi: Callable, alpha: Numbers = 0.0, *, name: str | tuple[str, ...] = "nonholonomic"):
         check_function("psi", psi, "t, q, v")
         self.psi, self.alpha, self.name = psi, as_float(alpha), name
 

@@ -6,10 +6,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from .._functions import as_function, vector
-from .._precision import as_float
+from .._precision import Numbers, as_float
 from .base import AbstractConstraint, nothing
 from .baumgarte import gain
 
@@ -25,9 +25,9 @@ class Pfaffian(AbstractConstraint):
     A: Callable
     c: Callable
     alpha: Array
-    name: str = eqx.field(static=True)
+    name: str | tuple[str, ...] = eqx.field(static=True)
 
-    def __init__(self, A: Any, c: Any = 0.0, alpha: ArrayLike = 0.0, *, name: str = "Pfaffian"):
+    def __init__(self, A: Any, c: Any = 0.0, alpha: Numbers = 0.0, *, name: str | tuple[str, ...] = "Pfaffian"):
         self.A, self.c = as_function("A", A, "t, q"), as_function("c", c, "t, q")
         self.alpha, self.name = as_float(alpha), name
 

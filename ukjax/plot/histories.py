@@ -1,4 +1,4 @@
-"""A motion at a glance: coordinates, forces of the constraints, residuals, energy or distance from the exact."""
+"""A motion at a glance: the mechanism, its coordinates, the forces of its constraints, and how well they held."""
 
 import jax
 import numpy as np
@@ -6,31 +6,40 @@ from matplotlib.figure import Figure
 
 from .._trajectory import Trajectory, force_unit
 from ..systems.base import AbstractMechanism
-from .style import COLOURS, label, new_figure
+from .drawing import draw
+from .style import COLOURS, label, panel
 
 
 def histories(trajectory: Trajectory) -> Figure:
-    """Time histories of a single trajectory: one panel per unit for q and for Qᶜ, and how well the constraints held."""
-    t = np.asarray(trajectory.t)
+    """A single trajectory: a drawing for a mechanism of the gallery, q and Qᶜ with a panel for each unit, the
+    residuals of the constraints, and the distance from the exact motion, the change of energy or the rank."""
     units = list(dict.fromkeys(unit for _, unit in trajectory.coordinates))
-    figure, axes = new_figure(_title(trajectory), len(units) + 1, 2)
-    for row, unit in enumerate(units):
+    drawn = isinstance(trajectory.model, AbstractMechanism)
+    rows = len(units) + 1
+    figure = Figure(figsize=(13.0 if drawn else 9.0, 2.4 * rows + 0.4), layout="constrained")
+    grid = figure.add_gridspec(rows, 3 if drawn else 2, width_ratios=[1.35, 1, 1] if drawn else None)
+    if drawn:
+        draw(figure.add_subplot(grid[:, 0], projection="3d"), trajectory)
+    axes = [[panel(figure.add_subplot(grid[row, column])) for column in (-2, -1)] for row in range(rows)]
+    figure.suptitle(_title(trajectory), fontsize=11)
+
+    t = np.asarray(trajectory.t)
+    for (coordinate, force), unit in zip(axes, units, strict=False):
         for i, (name, own) in enumerate(trajectory.coordinates):
             if own == unit:
                 style = {"color": COLOURS[i % len(COLOURS)], "linewidth": 1.4, "label": name}
-                axes[2 * row].plot(t, np.asarray(trajectory.q[:, i]), **style)
-                axes[2 * row + 1].plot(t, np.asarray(trajectory.constraint_force[:, i]), **style)
-        label(axes[2 * row], f"coordinate [{unit or '-'}]")
-        label(axes[2 * row + 1], f"constraint force [{force_unit(unit)}]")
+                coordinate.plot(t, np.asarray(trajectory.q[:, i]), **style)
+                force.plot(t, np.asarray(trajectory.constraint_force[:, i]), **style)
+        label(coordinate, f"coordinate [{unit or '-'}]")
+        label(force, f"constraint force [{force_unit(unit)}]")
 
-    levels = ("position_residual", "velocity_residual", "acceleration_residual")
-    for colour, level in zip(COLOURS, levels, strict=False):
-        value = getattr(trajectory, level)
+    residuals, quality = axes[-1]
+    for colour, level in zip(COLOURS, ("position", "velocity", "acceleration"), strict=False):
+        value = getattr(trajectory, f"{level}_residual")
         if value is not None and value.shape[-1]:
-            size = np.abs(np.asarray(value)).max(axis=-1)
-            _log(axes[-2], t, size, colour, level.split("_")[0])
-    label(axes[-2], "largest residual")
-    _quality(axes[-1], trajectory)
+            _log(residuals, t, np.abs(np.asarray(value)).max(axis=-1), colour, level)
+    label(residuals, "largest residual")
+    _quality(quality, trajectory)
     return figure
 
 
@@ -38,8 +47,8 @@ def _quality(ax, trajectory):
     """The distance from the exact motion where that is known, else the change of energy, else the rank."""
     t, model = np.asarray(trajectory.t), trajectory.model
     if isinstance(model, AbstractMechanism) and model.reference(trajectory.t[0]) is not None:
-        exact = jax.vmap(model.reference)(trajectory.t)
-        _log(ax, t, np.abs(np.asarray(trajectory.q - exact)).max(axis=-1), COLOURS[0], None)
+        exact = np.asarray(jax.vmap(model.reference)(trajectory.t))
+        _log(ax, t, np.abs(np.asarray(trajectory.q) - exact).max(axis=-1), COLOURS[0], None)
         label(ax, "largest error of q")
     elif trajectory.energy is not None:
         ax.plot(t, np.asarray(trajectory.energy - trajectory.energy[0]), color=COLOURS[0], linewidth=1.2)
@@ -52,7 +61,7 @@ def _quality(ax, trajectory):
 def _log(ax, t, size, colour, name):
     """Sizes near rounding on a logarithmic axis: dots, since there is no curve in them; zeros lie on its floor."""
     ax.semilogy(t, np.maximum(size, 1e-18), ".", color=colour, markersize=2, label=name)
-    ax.set_ylim(bottom=5e-19)
+    ax.set_ylim(5e-19, max(1e-14, 10 * size.max(initial=0), ax.get_ylim()[1]))
 
 
 def _title(trajectory):

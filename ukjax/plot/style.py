@@ -12,18 +12,21 @@ COLOURS = ("#0b6e99", "#d1495b", "#3c8d40", "#8d5a97", "#b8860b", "#444444")
 DPI = 150
 
 
+def panel(ax: Axes) -> Axes:
+    """A panel in the common style."""
+    ax.grid(True, color="#dddddd", linewidth=0.6)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.tick_params(labelsize=8)
+    return ax
+
+
 def new_figure(
     title: str, rows: int, columns: int, width: float = 9.0, height: float = 2.4
 ) -> tuple[Figure, list[Axes]]:
     """A figure of ``rows`` × ``columns`` panels that share nothing but their style."""
     figure = Figure(figsize=(width, height * rows + 0.5), layout="constrained")
     figure.suptitle(title, fontsize=11)
-    axes = [figure.add_subplot(rows, columns, i + 1) for i in range(rows * columns)]
-    for ax in axes:
-        ax.grid(True, color="#dddddd", linewidth=0.6)
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.tick_params(labelsize=8)
-    return figure, axes
+    return figure, [panel(figure.add_subplot(rows, columns, i + 1)) for i in range(rows * columns)]
 
 
 def label(ax: Axes, y: str, x: str = "t [s]") -> None:
@@ -31,7 +34,7 @@ def label(ax: Axes, y: str, x: str = "t [s]") -> None:
     ax.set_xlabel(x, fontsize=9)
     ax.set_ylabel(y, fontsize=9)
     if ax.get_legend_handles_labels()[0]:
-        ax.legend(fontsize=8, frameon=False, ncols=2)
+        ax.legend(fontsize=8, framealpha=0.85, edgecolor="none", ncols=3)
 
 
 def save(figure: Figure, path: str | os.PathLike) -> Path:

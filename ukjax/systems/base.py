@@ -3,7 +3,7 @@
 import abc
 from typing import ClassVar
 
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, ScalarLike
 
 from .._system import AbstractSystem
 
@@ -21,8 +21,12 @@ class AbstractMechanism(AbstractSystem):
         """The source's own q0 (n,) and v0 (n,), as printed: not always on the constraints."""
 
     @abc.abstractmethod
-    def reference(self, t: Array) -> Float[Array, " n"] | None:
+    def reference(self, t: ScalarLike) -> Float[Array, " n"] | None:
         """The exact q (n,) at time t, where it is known."""
+
+    @abc.abstractmethod
+    def outline(self, q: Float[Array, " n"]) -> Float[Array, "points 3"]:
+        """The mechanism as a line through its joints [m], base first, tool last: what a drawing shows."""
 
     @abc.abstractmethod
     def published(self) -> dict[str, "AbstractMechanism"]:

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Holonomic
 from .._dynamics import MassForce
@@ -67,9 +67,10 @@ class Scara(AbstractMechanism):
 
     @property
     def constraints(self) -> tuple[Holonomic]:
-        return (Holonomic(self.tool_error, self.alpha, self.beta, name="tool"),)
+        names = ("tool x", "tool y", "tool orientation", "tool z")
+        return (Holonomic(self.tool_error, self.alpha, self.beta, name=names),)
 
-    def mass_matrix(self, t: Array, q: Float[Array, " 4"]) -> Float[Array, "4 4"]:
+    def mass_matrix(self, t: ScalarLike, q: Float[Array, " 4"]) -> Float[Array, "4 4"]:
         """M(q), eq. 34."""
         alpha = self.Iz1 + self.r1**2 * self.m1 + self.l1**2 * (self.m2 + self.m3 + self.m4)
         beta = self.Iz2 + self.Iz3 + self.Iz4 + self.l2**2 * (self.m3 + self.m4) + self.m2 * self.r2**2
@@ -84,7 +85,7 @@ class Scara(AbstractMechanism):
             ]
         )
 
-    def force(self, t: Array, q: Float[Array, " 4"], v: Float[Array, " 4"]) -> Float[Array, " 4"]:
+    def force(self, t: ScalarLike, q: Float[Array, " 4"], v: Float[Array, " 4"]) -> Float[Array, " 4"]:
         """Q = −C(q, v) v − G, eqs. 35 and 36."""
         gamma_s2 = self._gamma() * jnp.sin(q[1])
         coriolis = [-gamma_s2 * (2 * v[0] + v[1]) * v[1], gamma_s2 * v[0] ** 2, 0, self.m4 * self.g]
@@ -96,14 +97,20 @@ class Scara(AbstractMechanism):
         x, y = -self.l1 * s1 - self.l2 * s12, self.l1 * c1 + self.l2 * c12
         return jnp.array([x, y, self.l0 + q[3], q[0] + q[1] + q[2]])
 
-    def path(self, t: Array) -> Float[Array, " 4"]:
+    def outline(self, q: Float[Array, " 4"]) -> Float[Array, "points 3"]:
+        x, y, z, _ = self.tool(q)
+        top = self.l0 + self.rise * self.end + 0.05  # the arm is drawn above the whole stroke of the tool
+        elbow = (-self.l1 * jnp.sin(q[0]), self.l1 * jnp.cos(q[0]))
+        return jnp.array([(0, 0, 0), (0, 0, top), (*elbow, top), (x, y, top), (x, y, z)])
+
+    def path(self, t: ScalarLike) -> Float[Array, " 4"]:
         """Where the tool is to be, eqs. 40 and 46."""
         phase = self.omega * t
         return jnp.array(
             [self.radius * jnp.sin(phase), self.distance + self.radius * jnp.cos(phase), self.rise * t, 0 * t]
         )
 
-    def tool_error(self, t: Array, q: Float[Array, " 4"]) -> Float[Array, " 4"]:
+    def tool_error(self, t: ScalarLike, q: Float[Array, " 4"]) -> Float[Array, " 4"]:
         """φ(t, q), eq. 48, in the order x, y, orientation, z."""
         x, y, z, orientation = self.tool(q) - self.path(t)
         return jnp.stack([x, y, orientation, z])
@@ -111,7 +118,7 @@ class Scara(AbstractMechanism):
     def start(self) -> tuple[Array, Array]:
         return jnp.array([*jnp.deg2rad(jnp.array([-30.0, 55.0, -24.0])), 0.0]), jnp.array([-0.157, 1e-4, 0.157, 0.0195])
 
-    def reference(self, t: Array) -> Float[Array, " 4"]:
+    def reference(self, t: ScalarLike) -> Float[Array, " 4"]:
         """The inverse kinematics of the path, with the elbow as in the paper (q2 > 0); NaN where out of reach."""
         x, y, z, _ = self.path(t)
         c2 = (x**2 + y**2 - self.l1**2 - self.l2**2) / (2 * self.l1 * self.l2)

@@ -1,0 +1,151 @@
+"""The command line, as a user types it, right and wrong."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from ukjax.__main__ import main
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """Every test in an empty folder, with a cache of its own, and none of what the command sets left behind."""
+    import jax
+
+    before = {name: getattr(jax.config, name) for name in CACHE_SETTINGS}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("EQX_ON_ERROR", "raise")
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+CACHE_SETTINGS = (
+    "jax_compilation_cache_dir",
+    "jax_persistent_cache_min_compile_time_secs",
+    "jax_persistent_cache_min_entry_size_bytes",
+)
+
+
+def command(*arguments):
+    """Exit code of ``ukjax`` with these arguments, whether argparse leaves or main returns."""
+    try:
+        return main(list(arguments))
+    except SystemExit as exit:
+        return exit.code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("", "required: command"),
+        ("frobnicate", "invalid choice: 'frobnicate'"),
+        ("run", "required: system"),
+        ("run scarra", "no system is named 'scarra'; did you mean 'scara'?"),
+        ("run scara --bogus", "unrecognized arguments: --bogus"),
+        ("run scara --t1 -3", "--t1 must be a positive time in seconds, got -3"),
+        ("run scara --t1 nan", "--t1 must be a positive time"),
+        ("run scara --samples 1", "--samples must be at least 2, got 1"),
+        ("run scara --samples many", "invalid int value: 'many'"),
+        ("run scara --rtol 0", "--rtol must be positive, got 0"),
+        ("run scara --drift spring", "invalid choice: 'spring'"),
+        ("run scara --method choleski", "did you mean 'cholesky'?"),
+        ("run scara --out x.txt", "--out must end in .npz, .nc, .csv, got 'x.txt'"),
+        ("run scara --out nowhere/x.npz", "there is no folder 'nowhere'"),
+        ("run scara --plot x.bmp", "--plot must end in .png, .pdf, .svg, got 'x.bmp'"),
+        ("run scara --set radius", "--set needs NAME=VALUE, got 'radius'"),
+        ("run scara --set raduis=1", "did you mean 'radius'?"),
+        ("run scara --set radius=abc", "--set radius needs a number, got 'abc'"),
+        ("run scara --set radius=inf", "--set radius needs a finite number"),
+        ("run scara --set m1=1,2", "--set m1 needs one number"),
+        ("run scara --dt 99", "dt must be positive and no longer than the whole time, 20 s, got 99"),
+        ("run scara --set m1=-200", "M must be positive semidefinite at t = 0 s"),
+        ("run scara --set radius=0.2", "'tool y' still has residual"),
+    ],
+)
+def test_a_mistake_gets_one_line_and_exit_code_2(arguments, words, capsys, tmp_path):
+    assert command(*arguments.split()) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert words in printed.err
+    assert printed.err.count("\n") == 1
+    assert [p.name for p in tmp_path.iterdir() if p.name != "cache"] == []
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="needs a folder that nobody can write to")
+def test_a_place_that_cannot_be_written_is_found_before_simulating(capsys):
+    began = time.perf_counter()
+    assert command("run", "scara", "--out", "/proc/x.npz") == 2
+    assert "cannot be written" in capsys.readouterr().err
+    assert time.perf_counter() - began < 1
+
+
+def test_a_folder_is_not_a_file(capsys, tmp_path):
+    (tmp_path / "x.npz").mkdir()
+    assert command("run", "scara", "--out", "x.npz") == 2
+    assert "it is a folder" in capsys.readouterr().err
+
+
+def test_list_names_the_gallery_and_its_sources(capsys):
+    assert command("list") == 0
+    assert "Xu & Liu" in capsys.readouterr().out
+    assert command("list", "--json") == 0
+    assert {entry["name"] for entry in json.loads(capsys.readouterr().out)} >= {"scara"}
+
+
+def test_run_prints_json_and_saves_arrays(capsys):
+    arguments = "run scara --t1 10 --samples 21 --set beta=0 --out traj.npz --json"
+    assert command(*arguments.split()) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["max_residual"] <= 1e-10
+    assert report["max_reference_error"] <= 1e-8
+    assert (report["t1"], report["samples"], report["rank_min"], report["files"]) == (10.0, 21, 4, ["traj.npz"])
+    with np.load("traj.npz") as arrays:
+        shapes = {name: arrays[name].shape for name in ("t", "q", "v", "acceleration", "constraint_force", "residual")}
+        np.testing.assert_allclose(arrays["t"], np.linspace(0, 10, 21))
+    assert shapes == {"t": (21,)} | dict.fromkeys(("q", "v", "acceleration", "constraint_force", "residual"), (21, 4))
+
+
+def test_settings_reach_parameters_and_initial_values(capsys):
+    arguments = "run scara --drift none --t1 0.1 --samples 3 --set rise=0.5 --set q4=0.25 --set dq4=0.5 --json"
+    assert command(*arguments.split(), "--set", "alpha=0", "--set", "beta=0") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["q_end"]["q4"] == pytest.approx(0.25 + 0.5 * 0.1, abs=1e-9)
+
+
+def test_as_published_shows_the_growth_and_its_cure(capsys):
+    assert command("run", "scara", "--as-published", "--samples", "41", "--json", "--out", "paper.npz") == 0
+    report = json.loads(capsys.readouterr().out)
+    without, held = report["runs"]["without"], report["runs"]["baumgarte"]
+    assert without["max_reference_error"] > 0.1 > 0.02 > held["max_reference_error"]
+    assert report["files"] == ["paper-without.npz", "paper-baumgarte.npz"]
+
+
+def test_plot_without_a_name_saves_figure_and_data(capsys, tmp_path):
+    assert command("run", "scara", "--t1", "2", "--samples", "51", "--plot") == 0
+    assert "wrote scara.png" in capsys.readouterr().out
+    assert (tmp_path / "scara.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "scara.npz").stat().st_size > 1000
+
+
+def test_help_does_not_wait_for_jax():
+    code = "import sys, ukjax.__main__ as m\ntry: m.main(['--help'])\nfinally: assert 'jax' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_a_second_process_finds_the_compiled_programs(tmp_path):
+    run = [sys.executable, "-m", "ukjax", "run", "scara", "--t1", "1", "--samples", "11", "--json"]
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "shared")}
+    environment.pop("EQX_ON_ERROR")
+    kept = []
+    for _ in range(2):
+        subprocess.run(run, env=environment, check=True, stdout=subprocess.DEVNULL)
+        kept.append({p.name for p in (tmp_path / "shared" / "ukjax").iterdir() if p.name.endswith("-cache")})
+    assert kept[0] == kept[1]
+    assert any("_simulate" in name for name in kept[0])
