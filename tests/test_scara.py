@@ -24,7 +24,8 @@ def motion(robot):
 @pytest.fixture(scope="module")
 def published(robot):
     ts = jnp.linspace(0, 20, 201)
-    return {k: uk.simulate(m, *m.start(), ts, drift="none") for k, m in robot.published().items()}
+    q0, v0 = robot.start()
+    return {name: uk.simulate(version, q0, v0, ts, drift="none") for name, version in robot.published().items()}
 
 
 def printed_terms(t, q, v, alpha=0.5, beta=200.0, g=9.81):

@@ -15,6 +15,7 @@ from ._check import check_function, check_terms, check_unique, known
 from ._equation import constrained_motion
 from ._precision import Numbers, as_float, warn_if_single
 from ._project import onto_constraints
+from ._projected import Projected
 from ._results import check_finished, check_kept, check_start
 from ._solve import AbstractMethod, choose
 from ._system import AbstractSystem
@@ -126,7 +127,7 @@ def _one(model, q0, v0, ts, how: _How) -> dict[str, Any]:
     solver, sample = how.solver, lambda t, y, args: y
     if how.projection:
         q0, v0 = onto_constraints(model, t0, q0, v0, how.method)
-        solver = _Projected(how.solver)
+        solver = Projected(how.solver)
 
         def sample(t, y, args):
             return onto_constraints(args[0], t, y[0], y[1], args[1])
@@ -201,61 +202,6 @@ def _observe(model, t, q, v, method) -> dict[str, Any]:
         return seen | {"acceleration_residual": terms.A @ motion.acceleration - terms.b}
 
     return {"t": t, "q": q, "v": v} | jax.vmap(at)(t, q, v)
-
-
-class _Projected(dfx.AbstractWrappedSolver):
-    """A solver whose every step ends on the constraints.
-
-    The rank of the rows is found where the step starts, on the constraints, and holds for its stages: off them,
-    redundant rows look independent. The first stage is always evaluated anew, since the solver's own last stage
-    belongs to the point before the correction.
-    """
-
-    solver: dfx.AbstractSolver
-
-    @property
-    def term_structure(self):  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.solver.term_structure
-
-    @property
-    def interpolation_cls(self):  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.solver.interpolation_cls
-
-    @property
-    def term_compatible_contr_kwargs(self):
-        return self.solver.term_compatible_contr_kwargs
-
-    @property
-    def root_finder(self):  # where diffrax puts its tolerances, if the solver is implicit
-        return self.solver.root_finder  # pyright: ignore[reportAttributeAccessIssue]
-
-    def order(self, terms):
-        return self.solver.order(terms)
-
-    def strong_order(self, terms):
-        return self.solver.strong_order(terms)
-
-    def error_order(self, terms):
-        return self.solver.error_order(terms)
-
-    def init(self, terms, t0, t1, y0, args):
-        return self.solver.init(terms, t0, t1, y0, args)
-
-    def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
-        model, method = args
-        M, A = jax.lax.stop_gradient(_mass_and_rows(model(t0, *y0)))
-        method = method.with_rank(method.respond(M, A).rank)
-        y1, error, dense, solver_state, result = self.solver.step(
-            terms, t0, t1, y0, (model, method), solver_state, made_jump=True
-        )
-        return onto_constraints(model, jnp.asarray(t1), y1[0], y1[1], method), error, dense, solver_state, result
-
-    def func(self, terms, t0, y0, args):
-        return self.solver.func(terms, t0, y0, args)
-
-
-def _mass_and_rows(terms):
-    return terms.M, terms.A
 
 
 def _check_state(q0: Any, v0: Any, ts: Any) -> tuple[Float[Array, "*batch n"], Float[Array, "*batch n"], Array]:

@@ -1,6 +1,6 @@
 """A system is dynamics and constraints: a callable pytree (t, q, v) -> Terms."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import equinox as eqx
@@ -87,7 +87,7 @@ class System(AbstractSystem):
         constraints: AbstractConstraint | Iterable[AbstractConstraint] = (),
         *,
         nonideal: Callable | None = None,
-        coordinates: Iterable[tuple[str, str]] | None = None,
+        coordinates: Iterable[Sequence[str]] | None = None,
     ):
         if not isinstance(dynamics, AbstractDynamics):
             raise ValueError(f"dynamics must be ukjax.Lagrangian or ukjax.MassForce, got {type(dynamics).__name__}")

@@ -32,11 +32,12 @@ class SVD(AbstractMethod):
         kept = s > rtol * jnp.max(s, initial=0)
         V = jnp.where(kept[:, None], Vt, 0)
         B_plus = V.T @ (jnp.where(kept, 1 / jnp.where(kept, s, 1), 0)[:, None] * U.T)
+        # The columns of U, back in the rows' own units, span the range of A: least squares means something else in any
+        # other unit, and nothing where the rows are independent.
         own = jnp.where(row > 0, 1 / jnp.where(row > 0, row, 1), 0)
-        T = own[:, None] * U * jnp.where(kept, s, 0)
-        left, size, _ = jnp.linalg.svd(T, full_matrices=False)
-        left = jnp.where(jnp.arange(size.size) < jnp.sum(kept), left, 0)
-        P = left @ left.T
+        left, _, _ = jnp.linalg.svd(jnp.where(kept, own[:, None] * U, 0), full_matrices=False)
+        left = jnp.where(jnp.arange(kept.size) < jnp.sum(kept), left, 0)
+        P = jnp.where(jnp.sum(kept) == row.size, jnp.eye(row.size, dtype=A.dtype), left @ left.T)
         return Response(
             factor=F - (F @ V.T) @ V,
             gain=F @ (B_plus * row) @ P,

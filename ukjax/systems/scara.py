@@ -59,7 +59,7 @@ class Scara(AbstractMechanism):
 
     end: ClassVar[float] = 20.0
     nonideal: ClassVar[None] = None
-    coordinates: ClassVar = (("q1", "rad"), ("q2", "rad"), ("q3", "rad"), ("q4", "m"))
+    coordinates: ClassVar[Any] = (("q1", "rad"), ("q2", "rad"), ("q3", "rad"), ("q4", "m"))
 
     @property
     def dynamics(self) -> MassForce:

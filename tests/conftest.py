@@ -1,0 +1,17 @@
+"""Double precision, shape annotations that are checked, and random numbers that are the same every time."""
+
+import jaxtyping
+import numpy as np
+import pytest
+
+# Left in place: the public names are imported when first used, so most modules are imported later than this one.
+jaxtyping.install_import_hook("ukjax", "beartype.beartype")
+
+import ukjax  # noqa: E402
+
+ukjax.enable_float64()
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(20240229)

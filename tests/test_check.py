@@ -1,0 +1,303 @@
+"""Bad input is refused in the user's words: which argument, what was seen, what was wanted, what to do."""
+
+import json
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax._check import check_function, check_terms, check_unique, known
+
+GOOD = {"M": np.eye(2), "Q": np.zeros(2), "A": np.array([[1.0, 0.0]]), "b": np.zeros(1)}
+STATE = tuple(map(jnp.asarray, (0.0, np.ones(2), np.ones(2))))
+
+
+def terms(**changes):
+    return uk.Terms(**{name: np.asarray(value) for name, value in (GOOD | changes).items()})
+
+
+def refused(message):
+    return pytest.raises(ValueError, match=message)
+
+
+# --- Terms: shapes and kinds, always -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    (
+        ("Q", np.zeros((2, 1)), r"^Q must be a vector of shape \(n,\), got shape \(2, 1\)"),
+        ("M", np.eye(3), r"^M must have shape \(2, 2\) to go with Q of shape \(2,\), got shape \(3, 3\)"),
+        ("M", np.ones(2), r"^M must have shape \(2, 2\) .* got shape \(2,\)"),
+        ("A", np.ones((1, 3)), r"^A must have shape \(m, 2\), one row per constraint .* got shape \(1, 3\)"),
+        ("A", np.ones(2), r"^A must have shape \(m, 2\), .* got shape \(2,\)"),
+        ("b", np.zeros(2), r"^b must have shape \(1,\), one entry per row of A, got shape \(2,\)"),
+        ("c", np.zeros(3), r"^c must have shape \(2,\), a force per coordinate like Q, got shape \(3,\)"),
+        ("M", 1j * np.eye(2), r"^M, Q, A, b and c must be real float32 or float64 arrays, got .*'M': dtype\('complex"),
+        ("b", np.zeros(1, np.complex64), r"real float32 or float64 arrays, got .*'b': dtype\('complex64'\)"),
+    ),
+)
+def test_terms_must_fit_each_other(field, value, message):
+    with refused(message):
+        terms(**{field: value})
+    with refused(message):  # shapes are known under jit as well
+        jax.jit(lambda x: terms_traced(field, x))(value)
+
+
+def terms_traced(field, value):
+    return uk.Terms(**(GOOD | {field: value}))
+
+
+def test_half_precision_is_refused():
+    with refused(r"must be real float32 or float64 arrays, got .*float16"):
+        uk.Terms(**{name: jnp.asarray(value, jnp.float16) for name, value in GOOD.items()})
+
+
+def test_whole_numbers_are_taken_for_real_ones():
+    assert terms(M=np.eye(2, dtype=int), Q=np.array([1, 2])).M.dtype == jnp.float64
+
+
+# --- values, where they are known ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    (
+        ("M", np.array([[1.0, np.nan], [0.0, 1.0]]), r"^M is not finite: M\[0, 1\] = nan\. Look for a division"),
+        ("Q", np.array([0.0, np.inf]), r"^Q is not finite: Q\[1\] = inf"),
+        ("A", np.array([[-np.inf, 0.0]]), r"^A is not finite: A\[0, 0\] = -inf"),
+        ("b", np.array([np.nan]), r"^b is not finite: b\[0\] = nan"),
+        ("c", np.array([np.nan, 0.0]), r"^c is not finite: c\[0\] = nan"),
+        ("M", np.array([[1.0, 0.5], [0.0, 1.0]]), r"^M must be symmetric: M\[0, 1\] = 0\.5 but M\[1, 0\] = 0\. A mass"),
+        (
+            "M",
+            np.diag([1.0, -2.0]),
+            r"^M must be positive semidefinite: its smallest eigenvalue is -2\. Check the signs",
+        ),
+        ("M", np.array([[1.0, 2.0], [2.0, 1.0]]), r"^M must be positive semidefinite: .* is -1\."),
+    ),
+)
+def test_values_that_cannot_be_are_refused(field, value, message):
+    bad = terms(**{field: value})
+    with refused(message):
+        uk.constrained_motion(bad)
+    with refused(message.replace(":", " at t = 3 s:", 1).lstrip("^")):
+        check_terms(bad, " at t = 3 s")
+
+
+def test_rounding_is_no_asymmetry_and_no_negative_mass():
+    check_terms(terms(M=np.array([[1.0, 1.0], [1.0 + 1e-12, 1.0 - 1e-12]])))
+    check_terms(terms(M=np.zeros((2, 2))))
+
+
+@pytest.mark.parametrize(
+    ("M", "A", "method", "message"),
+    (
+        (
+            np.diag([1.0, 0.0]),
+            [[1.0, 0.0]],
+            "orthogonal",
+            r"^the motion is not unique: rank \[M; A\] = 1, but .* n = 2",
+        ),
+        (np.zeros((2, 2)), [[1.0, 1.0]], "svd", r"^the motion is not unique: rank \[M; A\] = 1, .*add the missing row"),
+        (np.eye(2), [[1.0, 0.0]] * 2, "cholesky", r"^method 'Cholesky' needs independent rows: A has 2 rows of rank 1"),
+        (np.eye(2), [[1.0, 0.0]] * 2, "kkt", r"^method 'KKT' needs independent rows: .*default method 'orthogonal'"),
+        (np.diag([1.0, 0.0]), [[0.0, 1.0]], "cholesky", r"^method 'Cholesky' found no finite .*positive definite M"),
+    ),
+)
+def test_a_motion_that_is_not_there_is_explained(M, A, method, message):
+    without = terms(M=M, A=A, b=np.zeros(len(A)))
+    with refused(message):
+        uk.constrained_motion(without, method)
+    traced = jax.jit(lambda x: uk.constrained_motion(x, method).acceleration)(without)
+    assert not np.isfinite(traced).all()
+
+
+def test_a_motion_that_is_not_there_is_dated():
+    with refused(r"^the motion is not unique at t = 3 s: rank"):
+        check_unique(terms(M=np.zeros((2, 2))), np.full(2, np.nan), "Any", " at t = 3 s")
+
+
+def test_a_finite_motion_is_not_questioned():
+    check_unique(terms(M=np.zeros((2, 2))), np.zeros(2), "Any")
+
+
+def test_values_are_not_looked_at_under_jit_vmap_and_grad():
+    lopsided = terms(M=np.array([[1.0, 0.5], [0.0, 1.0]]))
+    symmetric = uk.constrained_motion(terms(M=np.array([[1.0, 0.25], [0.25, 1.0]]), Q=np.ones(2))).acceleration
+    jitted = jax.jit(uk.constrained_motion)(terms(M=lopsided.M, Q=np.ones(2)))
+    np.testing.assert_allclose(jitted.acceleration, symmetric, atol=1e-14)
+    many = jax.vmap(uk.constrained_motion)(jax.tree.map(lambda x: x[None], lopsided))
+    assert many.acceleration.shape == (1, 2)
+    slope = jax.grad(lambda x: uk.constrained_motion(x).acceleration.sum())(lopsided)
+    assert np.isfinite(slope.Q).all()
+
+
+def test_traced_values_are_not_known():
+    seen, concrete = [], terms()
+    jax.jit(lambda x: seen.append((known(x), known(concrete), known({"a": [x, 1.0]}))))(1.0)
+    assert seen == [(False, True, False)]
+    assert known(1.0, np.zeros(2), terms())
+
+
+# --- functions -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("function", (lambda t, q: 0, lambda *x: 0, lambda t, q, v=0: 0, max, jnp.add))
+def test_functions_that_take_the_arguments_are_accepted(function):
+    check_function("phi", function, "t, q")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    (
+        (lambda: check_function("phi", 3.0, "t, q"), r"^phi must be a function phi\(t, q\), got 3\.0"),
+        (lambda: uk.Holonomic(lambda q: q), r"^phi must take \(t, q\), got a function of \(q\)"),
+        (lambda: uk.Nonholonomic(lambda t, q: q), r"^psi must take \(t, q, v\), got a function of \(t, q\)"),
+        (lambda: uk.Pfaffian(lambda q: q), r"^A must take \(t, q\), got a function of \(q\)"),
+        (lambda: uk.Pfaffian(np.ones(2), lambda t, q, v: 0), r"^c must take \(t, q\), got a function of \(t, q, v\)"),
+        (
+            lambda: uk.AccelerationConstraint(lambda t, q: q, 0.0),
+            r"^A must take \(t, q, v\), got a function of \(t, q\)",
+        ),
+        (lambda: uk.AccelerationConstraint([1.0, 0.0], lambda q: q), r"^b must take \(t, q, v\), got a function of"),
+        (lambda: uk.Lagrangian(lambda q, v: 0.0), r"^kinetic must take \(t, q, v\), got a function of \(q, v\)"),
+        (lambda: uk.Lagrangian(lambda t, q, v: 0.0, lambda q: 0.0), r"^potential must take \(t, q\), got"),
+        (lambda: uk.Lagrangian(lambda t, q, v: 0.0, None, lambda q: 0.0), r"^force must take \(t, q, v\), got"),
+        (lambda: uk.MassForce(lambda q: q, [0.0]), r"^mass_matrix must take \(t, q\), got a function of \(q\)"),
+        (lambda: uk.MassForce(np.eye(2), lambda t, q: q), r"^force must take \(t, q, v\), got a function of \(t, q\)"),
+        (lambda: uk.MassForce(np.eye(2), None), r"^force must be a function force\(t, q, v\) or a constant array, got"),
+        (lambda: uk.Pfaffian("A"), r"^A must be a function A\(t, q\) or a constant array, got 'A'"),
+        (
+            lambda: uk.System(uk.MassForce(np.eye(2), [0.0, 0.0]), nonideal=lambda t, q: q),
+            r"^nonideal must take \(t, q, v\), got a function of \(t, q\)",
+        ),
+    ),
+)
+def test_functions_of_other_arguments_are_refused(make, message):
+    with refused(message):
+        make()
+
+
+# --- what functions return -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    (
+        (
+            lambda: uk.Holonomic(lambda t, q: jnp.ones((2, 2)), name="loop"),
+            r"^phi of 'loop' must return a vector of shape \(m,\), one entry per row, got shape \(2, 2\)",
+        ),
+        (
+            lambda: uk.Nonholonomic(lambda t, q, v: jnp.ones((1, 2)), name="wheel"),
+            r"^psi of 'wheel' must return a vector of shape \(m,\), .* got shape \(1, 2\)",
+        ),
+        (
+            lambda: uk.Holonomic(lambda t, q: q, np.ones(3)),
+            r"^alpha must be a number or have shape \(2,\), one per row, got shape \(3,\)",
+        ),
+        (lambda: uk.Holonomic(lambda t, q: q, 1.0, np.ones((2, 1))), r"^beta must be a number .* got shape \(2, 1\)"),
+        (lambda: uk.Nonholonomic(lambda t, q, v: q, np.ones(3)), r"^alpha must be a number .* got shape \(3,\)"),
+        (lambda: uk.Pfaffian(np.eye(2), 0.0, np.ones(3)), r"^alpha must be a number .* got shape \(3,\)"),
+        (
+            lambda: uk.Pfaffian(np.ones((1, 3)), name="edge"),
+            r"^A of 'edge' must have shape \(m, 2\), one column per coordinate, got shape \(1, 3\)",
+        ),
+        (lambda: uk.Pfaffian(np.ones((1, 1, 2)), name="edge"), r"^A of 'edge' must have .* got shape \(1, 1, 2\)"),
+        (
+            lambda: uk.Pfaffian(np.eye(2), np.ones(3), name="edge"),
+            r"^c of 'edge' must have shape \(2,\), one entry per row of A, got shape \(3,\)",
+        ),
+        (
+            lambda: uk.AccelerationConstraint(np.ones((2, 3)), np.ones(2), name="servo"),
+            r"^A of 'servo' must have shape \(m, 2\), one column per coordinate, got shape \(2, 3\)",
+        ),
+        (
+            lambda: uk.AccelerationConstraint(np.eye(2), np.ones(1), name="servo"),
+            r"^b of 'servo' must have shape \(2,\), one entry per row of A, got shape \(1,\)",
+        ),
+    ),
+)
+def test_rows_of_the_wrong_shape_are_refused(make, message):
+    with refused(message):
+        make().rows(*STATE)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    (
+        (
+            lambda: uk.MassForce(np.eye(3), np.zeros(2)),
+            r"^mass_matrix must return shape \(2, 2\) for q of shape \(2,\), got shape \(3, 3\)",
+        ),
+        (
+            lambda: uk.MassForce(np.eye(2), np.zeros(3)),
+            r"^force must return shape \(2,\) for q of shape \(2,\), got shape \(3,\)",
+        ),
+        (
+            lambda: uk.Lagrangian(lambda t, q, v: v**2),
+            r"^kinetic must return one number, an energy, got shape \(2,\)",
+        ),
+        (
+            lambda: uk.Lagrangian(lambda t, q, v: v @ v, lambda t, q: q),
+            r"^potential must return one number, an energy, got shape \(2,\)",
+        ),
+        (
+            lambda: uk.Lagrangian(lambda t, q, v: v @ v, None, lambda t, q, v: jnp.ones(3)),
+            r"^force must return shape \(2,\) like q, got shape \(3,\)",
+        ),
+    ),
+)
+def test_energies_masses_and_forces_of_the_wrong_shape_are_refused(make, message):
+    with refused(message):
+        make().terms(*STATE)
+
+
+# --- things of the wrong type: in a process where annotations are not enforced, as users have it --------------------
+
+WRONG_TYPES = {
+    "uk.constrained_motion((1, 2))": "terms must be ukjax.Terms(M, Q, A, b), got tuple",
+    "uk.constrained_motion(terms, 7)": "method must be one of orthogonal, cholesky, svd, kkt, udwadia_phohomsiri or a "
+    "method object such as ukjax.Orthogonal(rtol=1e-6), got 7",
+    "uk.Holonomic(3.0)": "phi must be a function phi(t, q), got 3.0",
+    "uk.Nonholonomic(None)": "psi must be a function psi(t, q, v), got None",
+    "uk.Lagrangian(1.0)": "kinetic must be a function kinetic(t, q, v), got 1.0",
+    "uk.System(terms)": "dynamics must be ukjax.Lagrangian or ukjax.MassForce, got Terms",
+    "uk.System(still, [uk.Pfaffian([1.0, 0.0]), print])": "constraints[1] must be ukjax.Holonomic, Nonholonomic, "
+    "Pfaffian or AccelerationConstraint, got builtin_function_or_method",
+    "uk.System(still, nonideal=2.0)": "nonideal must be a function nonideal(t, q, v), got 2.0",
+    "uk.holonomicity(uk.Holonomic(lambda t, q: q), 0.0, [1.0])": "constraint must be a ukjax.Pfaffian, got Holonomic",
+}
+
+SCRIPT = """
+import json, sys
+import ukjax as uk
+terms = uk.Terms([[1.0]], [0.0], [[1.0]], [0.0])
+still = uk.MassForce([[1.0, 0.0], [0.0, 1.0]], [0.0, 0.0])
+said = {}
+for call in json.load(sys.stdin):
+    try:
+        eval(call)
+    except ValueError as error:
+        said[call] = str(error)
+    except Exception as error:
+        said[call] = repr(error)
+print(json.dumps(said))
+"""
+
+
+@pytest.fixture(scope="module")
+def said():
+    calls = json.dumps(list(WRONG_TYPES))
+    done = subprocess.run([sys.executable, "-c", SCRIPT], input=calls, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("call", WRONG_TYPES)
+def test_things_of_the_wrong_type_are_refused(said, call):
+    assert said.get(call) == WRONG_TYPES[call]

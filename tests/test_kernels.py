@@ -1,0 +1,127 @@
+"""The two factorisations without LAPACK."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import mass_matrix, rows_of_rank
+
+from ukjax._solve import inverse_cholesky, orthonormal_rows
+
+CLOSE = 1e-13  # float64 rounding times the condition (below 1e2) of the matrices made here
+THRESHOLD = 1e-10  # of the rank decisions: rows here are of order 1, or combinations of others to rounding
+
+
+@jax.jit
+def basis(B):
+    return orthonormal_rows(B, THRESHOLD)
+
+
+def active(V):
+    return np.asarray(V)[np.any(np.asarray(V) != 0, axis=1)]
+
+
+@pytest.mark.parametrize("n", (1, 5))
+def test_inverse_cholesky_is_that_of_numpy(rng, n):
+    S = mass_matrix(rng, n)
+    np.testing.assert_allclose(inverse_cholesky(jnp.asarray(S)), np.linalg.inv(np.linalg.cholesky(S)), atol=CLOSE)
+
+
+def test_inverse_cholesky_is_exactly_lower_triangular(rng):
+    L_inverse = np.asarray(inverse_cholesky(jnp.asarray(mass_matrix(rng, 5))))
+    assert np.array_equal(L_inverse, np.tril(L_inverse))
+
+
+def test_inverse_cholesky_of_nothing_is_nothing():
+    assert inverse_cholesky(jnp.zeros((0, 0))).shape == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "S",
+    (
+        [[1.0, 2.0], [2.0, 1.0]],  # indefinite
+        [[1.0, 1.0], [1.0, 1.0]],  # semidefinite
+        [[-1.0, 0.0], [0.0, 1.0]],
+        [[0.0, 0.0], [0.0, 1.0]],
+        [[1.0, 1.0], [1.0, 1.0 + 2.0**-52]],  # semidefinite but for one rounding
+    ),
+)
+def test_inverse_cholesky_is_nan_where_not_positive_definite(S):
+    assert np.isnan(inverse_cholesky(jnp.asarray(S))).any()
+
+
+def test_inverse_cholesky_takes_a_pivot_of_many_roundings_for_positive():
+    S = np.array([[1.0, 1.0], [1.0, 1.0 + 1e-12]])
+    np.testing.assert_allclose(inverse_cholesky(jnp.asarray(S))[1, 1], 1e6, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("m", "n", "rank"), ((4, 6, 4), (4, 6, 2), (7, 3, 3), (7, 3, 2), (4, 6, 1)))
+def test_rows_are_orthonormal_and_made_of_those_given(rng, m, n, rank):
+    B = rows_of_rank(rng, m, n, rank)
+    V, Z = map(np.asarray, basis(B))
+    assert V.shape == (min(m, n), n) and Z.shape == (min(m, n), m)
+    assert len(active(V)) == rank
+    np.testing.assert_allclose(active(V) @ active(V).T, np.eye(rank), atol=CLOSE)
+    np.testing.assert_allclose(Z @ B, V, atol=CLOSE)
+    np.testing.assert_allclose(B @ V.T @ V, B, atol=CLOSE)  # nothing of B's row space is missing
+
+
+def test_rows_that_are_nearly_parallel_give_an_orthonormal_basis():
+    """Once is not enough: a single Gram–Schmidt pass leaves an angle of 1e-16 / 1e-8 between the first two."""
+    B = np.array([[1.0, 1.0, 1.0, 0.0, 0.0, 0.0]] * 4) + 1e-8 * np.eye(4, 6)
+    V = active(basis(B)[0])
+    assert len(V) == 4
+    np.testing.assert_allclose(V @ V.T, np.eye(4), atol=CLOSE)
+
+
+def test_the_longest_row_is_taken_first():
+    V, _ = basis(np.diag([1.0, 3.0, 2.0]))
+    np.testing.assert_array_equal(np.abs(V), [[0, 1, 0], [0, 0, 1], [1, 0, 0]])
+
+
+def test_zero_rows_add_nothing(rng):
+    B = rng.normal(size=(4, 6))
+    B[[0, 2]] = 0
+    V, Z = map(np.asarray, basis(B))
+    assert len(active(V)) == 2
+    assert np.array_equal(V[2:], np.zeros((2, 6))) and np.array_equal(Z[2:], np.zeros((2, 4)))
+
+
+def test_nothing_but_zero_rows_gives_no_basis():
+    V, Z = basis(np.zeros((4, 6)))
+    assert not np.any(V) and not np.any(Z)
+
+
+def test_no_rows_give_no_basis():
+    V, Z = orthonormal_rows(jnp.zeros((0, 3)), THRESHOLD)
+    assert V.shape == (0, 3) and Z.shape == (0, 0)
+
+
+def test_rows_within_the_tolerance_are_redundant():
+    B = jnp.array([[1.0, 0.0, 0.0], [1.0, 1e-6, 0.0]])
+    assert len(active(orthonormal_rows(B, 1e-7)[0])) == 2
+    assert len(active(orthonormal_rows(B, 1e-5)[0])) == 1
+
+
+def test_no_more_rows_than_asked_for(rng):
+    B = jnp.asarray(rng.normal(size=(4, 6)))
+    V, _ = orthonormal_rows(B, THRESHOLD, jnp.asarray(2))
+    np.testing.assert_array_equal(V[:2], orthonormal_rows(B, THRESHOLD)[0][:2])
+    assert not np.any(V[2:])
+
+
+def test_a_batch_gives_what_its_members_give(rng):
+    """Ranks differ from member to member: each must stop at its own."""
+    batch = np.stack([rows_of_rank(rng, 4, 6, rank) for rank in (4, 1, 3)])
+    together = jax.jit(jax.vmap(lambda B: orthonormal_rows(B, THRESHOLD)))(batch)
+    for i, B in enumerate(batch):
+        for one, many in zip(orthonormal_rows(jnp.asarray(B), THRESHOLD), together, strict=True):
+            np.testing.assert_allclose(many[i], one, atol=CLOSE)
+
+
+def test_a_batch_of_cholesky_factors_keeps_nan_to_the_member_that_earns_it(rng):
+    batch = np.stack([mass_matrix(rng, 5), -np.eye(5), mass_matrix(rng, 5)])
+    L_inverse = jax.vmap(inverse_cholesky)(jnp.asarray(batch))
+    assert np.isnan(L_inverse[1]).any()
+    for i in (0, 2):
+        np.testing.assert_allclose(L_inverse[i] @ batch[i] @ L_inverse[i].T, np.eye(5), atol=CLOSE)

@@ -1,0 +1,148 @@
+"""The tree is the architecture: imports point one way, and importing changes nothing."""
+
+import ast
+import graphlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ukjax
+
+ROOT = Path(ukjax.__file__).parent
+
+
+def modules():
+    """Name -> source file. The door's imports are those of its stub: it imports lazily."""
+    names = {}
+    for path in ROOT.rglob("*.py"):
+        parts = path.relative_to(ROOT.parent).with_suffix("").parts
+        stub = path.with_suffix(".pyi")
+        names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = stub if stub.exists() else path
+    return names
+
+
+def imported(name, path, known):
+    """The modules of this package that ``name`` imports, anywhere in its file."""
+    package = name.split(".") if path.stem == "__init__" else name.split(".")[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join(start + (node.module.split(".") if node.module else []))
+            # ``from .a import b``: b is a module, or a name in a.
+            found = [f"{base}.{alias.name}" if f"{base}.{alias.name}" in known else base for alias in node.names]
+        else:
+            continue
+        yield from (module for module in found if module in known and module != name)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    known = modules()
+    return {name: set(imported(name, path, known)) for name, path in known.items()}
+
+
+def cycle(graph):
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return error.args[1]
+
+
+def within(module, family):
+    return module == family or module.startswith(family + ".")
+
+
+def test_the_graph_sees_the_imports(graph):
+    """Else the tests below could not fail."""
+    assert {"ukjax._solve", "ukjax._terms", "ukjax._check", "ukjax._precision"} <= graph["ukjax._equation"]
+    assert "ukjax._solve.base" in graph["ukjax._solve.kkt"]
+    assert "ukjax._equation" in graph["ukjax"]
+    assert cycle(graph | {"ukjax._terms": {"ukjax._equation"}})
+
+
+def test_imports_point_one_way(graph):
+    assert cycle(graph) is None
+
+
+@pytest.mark.parametrize(
+    ("family", "others"),
+    (
+        ("ukjax._solve", ("ukjax._terms", "ukjax._constraint", "ukjax._dynamics", "ukjax._equation", "ukjax._system")),
+        ("ukjax._constraint", ("ukjax._dynamics", "ukjax._terms", "ukjax._equation", "ukjax._system")),
+        ("ukjax._dynamics", ("ukjax._constraint", "ukjax._solve", "ukjax._equation", "ukjax._system")),
+        ("ukjax._equation", ("ukjax._constraint", "ukjax._dynamics", "ukjax._system")),
+    ),
+)
+def test_families_meet_by_being_passed(graph, family, others):
+    crossing = [
+        (module, target)
+        for module, targets in graph.items()
+        if within(module, family)
+        for target in targets
+        if any(within(target, other) for other in others)
+    ]
+    assert not crossing
+
+
+def test_only_the_command_line_comes_in_by_the_door(graph):
+    users = {module for module, targets in graph.items() if "ukjax" in targets}
+    assert all(within(module, "ukjax._command") or module == "ukjax.__main__" for module in users)
+
+
+SCRIPT = """
+import json, sys
+import ukjax
+first = set(sys.modules)
+for name in ukjax.__all__:
+    getattr(ukjax, name)
+import jax
+from jax._src import xla_bridge
+print(json.dumps({
+    "first": sorted(first),
+    "then": sorted(sys.modules),
+    "started": xla_bridge.backends_are_initialized(),
+    "double": jax.config.jax_enable_x64,
+    "names": sorted(ukjax.__all__),
+}))
+jax.numpy.zeros(1)
+assert xla_bridge.backends_are_initialized()  # so that the False above means something
+"""
+
+
+@pytest.fixture(scope="module")
+def fresh():
+    """What a new process holds after ``import ukjax``, and after touching every public name."""
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def test_import_starts_no_backend(fresh):
+    assert fresh["started"] is False
+
+
+def test_import_chooses_no_precision(fresh):
+    assert fresh["double"] is False
+
+
+@pytest.mark.parametrize("library", ("matplotlib", "xarray", "pandas", "IPython"))
+def test_import_loads_no_extra(fresh, library):
+    assert library not in fresh["then"]
+
+
+def test_import_loads_no_mechanism(fresh):
+    gallery = {"base", "catalogue"}  # what all mechanisms share, and their names
+    loaded = {name.split(".")[2] for name in fresh["then"] if name.startswith("ukjax.systems.")}
+    assert loaded <= gallery
+
+
+def test_import_alone_does_not_wait_for_jax(fresh):
+    assert "ukjax" in fresh["first"] and "jax" not in fresh["first"]
+
+
+def test_every_public_name_is_there(fresh):
+    assert {"Terms", "System", "constrained_motion", "simulate", "project", "Holonomic"} <= set(fresh["names"])

@@ -1,0 +1,59 @@
+"""Projection as part of a solver: each of its steps ends on the constraints."""
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+
+from ._project import onto_constraints
+
+
+class Projected(dfx.AbstractWrappedSolver):
+    """A solver whose every step ends on the constraints.
+
+    The rank of the rows is found where the step starts, on the constraints, and holds for its stages: off them,
+    redundant rows look independent. The first stage is always evaluated anew, since the solver's own last stage
+    belongs to the point before the correction.
+    """
+
+    solver: dfx.AbstractSolver
+
+    @property
+    def term_structure(self):  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.solver.term_structure
+
+    @property
+    def interpolation_cls(self):  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.solver.interpolation_cls
+
+    @property
+    def term_compatible_contr_kwargs(self):
+        return self.solver.term_compatible_contr_kwargs
+
+    @property
+    def root_finder(self):  # where diffrax puts its tolerances, if the solver is implicit
+        return self.solver.root_finder  # pyright: ignore[reportAttributeAccessIssue]
+
+    def order(self, terms):
+        return self.solver.order(terms)
+
+    def strong_order(self, terms):
+        return self.solver.strong_order(terms)
+
+    def error_order(self, terms):
+        return self.solver.error_order(terms)
+
+    def init(self, terms, t0, t1, y0, args):
+        return self.solver.init(terms, t0, t1, y0, args)
+
+    def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
+        model, method = args
+        here = model(t0, y0[0], y0[1])
+        M, A = jax.lax.stop_gradient((here.M, here.A))
+        method = method.with_rank(method.respond(M, A).rank)
+        y1, error, dense, solver_state, result = self.solver.step(
+            terms, t0, t1, y0, (model, method), solver_state, made_jump=True
+        )
+        return onto_constraints(model, jnp.asarray(t1), y1[0], y1[1], method), error, dense, solver_state, result
+
+    def func(self, terms, t0, y0, args):
+        return self.solver.func(terms, t0, y0, args)
