@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from helpers import EPS, exact_acceleration, hard_case
 
 import ukjax as uk
+
+from .helpers import EPS, exact_acceleration, hard_case
 
 # A backward-stable solution errs by a small multiple of n² eps cond(M) cond(A)²: 50 covers the n and m met here.
 MULTIPLE = 50 * EPS

@@ -258,6 +258,12 @@ def test_energies_masses_and_forces_of_the_wrong_shape_are_refused(make, message
         make().terms(*STATE)
 
 
+def test_redundant_rows_are_the_reason_whatever_the_units():
+    terms = uk.Terms(np.diag([1e9, 1e-9]), np.ones(2), np.array([[1.0, 0.0], [1.0, 0.0]]), np.zeros(2))
+    with refused("method 'Cholesky' needs independent rows: A has 2 rows of rank 1"):
+        uk.constrained_motion(terms, "cholesky")
+
+
 # --- things of the wrong type: in a process where annotations are not enforced, as users have it --------------------
 
 WRONG_TYPES = {
@@ -271,6 +277,11 @@ WRONG_TYPES = {
     "uk.System(still, [uk.Pfaffian([1.0, 0.0]), print])": "constraints[1] must be ukjax.Holonomic, Nonholonomic, "
     "Pfaffian or AccelerationConstraint, got builtin_function_or_method",
     "uk.System(still, nonideal=2.0)": "nonideal must be a function nonideal(t, q, v), got 2.0",
+    "uk.simulate(3, [0.0], [0.0], [0.0, 1.0])": "model must be a function model(t, q, v), got 3",
+    "uk.simulate(uk.System(still), [0.0, 0.0], [0.0, 0.0], [0.0, 1.0], event=3)": "event must be a function "
+    "event(t, q, v), got 3",
+    "uk.project(print, 0.0, [0.0], [0.0])": "model must be a ukjax.System to be projected onto its constraints, got "
+    "builtin_function_or_method: rows A and b alone do not say where the constraints are",
     "uk.holonomicity(uk.Holonomic(lambda t, q: q), 0.0, [1.0])": "constraint must be a ukjax.Pfaffian, got Holonomic",
 }
 

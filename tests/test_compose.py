@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import central_difference, mass_matrix, null_space_motion, rows_of_rank
 
 import ukjax as uk
+
+from .helpers import central_difference, mass_matrix, null_space_motion, rows_of_rank
 
 CLOSE = 1e-10  # float64 rounding times the condition (below 1e3) of the systems made here, squared in A W Aᵀ
 DIFFERENCES = 1e-6  # against central differences: step² = 1e-10 times third derivatives, 1e-16 / step of rounding

@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import sympy as sp
-from helpers import printed_formula
 
 import ukjax as uk
+
+from .helpers import printed_formula
 
 CLOSE = 1e-12  # float64 rounding of expressions of order 1 to 10
 G = 9.81

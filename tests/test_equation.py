@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import mass_matrix, multiplier_motion, null_space_motion, printed_formula, rows_of_rank
 
 import ukjax as uk
+
+from .helpers import mass_matrix, multiplier_motion, null_space_motion, printed_formula, rows_of_rank
 
 CLOSE = 1e-11  # float64 rounding times the condition (below 1e3) of the systems made here
 SINGLE = 3e-4  # the same in float32

@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
-from helpers import DIGITS, central_difference, exact_motion, mass_matrix, motion_tangent
 
 import ukjax as uk
+
+from .helpers import DIGITS, central_difference, exact_motion, mass_matrix, motion_tangent
 
 EXACT = 1e-11  # forward against reverse, and against closed forms: rounding times the condition (below 1e3)
 DIFFERENCES = 1e-6  # against central differences: step² = 1e-10 times third derivatives, 1e-16 / step of rounding

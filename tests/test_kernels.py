@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import mass_matrix, rows_of_rank
 
 from ukjax._solve import inverse_cholesky, orthonormal_rows
+
+from .helpers import mass_matrix, rows_of_rank
 
 CLOSE = 1e-13  # float64 rounding times the condition (below 1e2) of the matrices made here
 THRESHOLD = 1e-10  # of the rank decisions: rows here are of order 1, or combinations of others to rounding

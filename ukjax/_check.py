@@ -62,13 +62,18 @@ def check_unique(terms: Terms, acceleration: np.ndarray, method: str, where: str
         return
     M, A = np.asarray(terms.M), np.asarray(terms.A)
     n, m = M.shape[0], A.shape[0]
-    together = int(np.linalg.matrix_rank(np.concatenate([_scaled(M), _scaled(A)])))
+    # Units do not decide: unit masses and unit rows first.
+    mass = np.diagonal(M)
+    coordinate = 1 / np.sqrt(np.where(mass > 0, mass, max(float(np.abs(mass).max(initial=0)), 1e-300)))
+    M, A = coordinate[:, None] * M * coordinate, A * coordinate
+    A = A / np.maximum(np.linalg.norm(A, axis=1, keepdims=True), 1e-300)
+    together = int(np.linalg.matrix_rank(np.concatenate([M, A])))
     if together < n:
         raise ValueError(
             f"the motion is not unique{where}: rank [M; A] = {together}, but there are n = {n} coordinates. A "
             "direction without mass must be fixed by a constraint: add the missing row of A, or give it a mass"
         )
-    independent = int(np.linalg.matrix_rank(_scaled(A)))
+    independent = int(np.linalg.matrix_rank(A))
     if independent < m:
         raise ValueError(
             f"method {method!r} needs independent rows{where}: A has {m} rows of rank {independent}. "
@@ -78,7 +83,3 @@ def check_unique(terms: Terms, acceleration: np.ndarray, method: str, where: str
         f"method {method!r} found no finite acceleration{where}: it needs a positive definite M. "
         "Use the default method 'orthogonal', which takes a semidefinite one"
     )
-
-
-def _scaled(X: np.ndarray) -> np.ndarray:
-    return X / max(float(np.abs(X).max(initial=0)), 1e-300)

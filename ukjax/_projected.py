@@ -29,9 +29,15 @@ class Projected(dfx.AbstractWrappedSolver):
     def term_compatible_contr_kwargs(self):
         return self.solver.term_compatible_contr_kwargs
 
+    # What diffrax sets on a solver of the kind that ours wraps: tolerances if it is implicit, and the kind of loop over
+    # stages that an adjoint needs.
     @property
-    def root_finder(self):  # where diffrax puts its tolerances, if the solver is implicit
+    def root_finder(self):
         return self.solver.root_finder  # pyright: ignore[reportAttributeAccessIssue]
+
+    @property
+    def scan_kind(self):
+        return self.solver.scan_kind  # pyright: ignore[reportAttributeAccessIssue]
 
     def order(self, terms):
         return self.solver.order(terms)

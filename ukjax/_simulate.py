@@ -182,6 +182,7 @@ def _observe(model, t, q, v, method) -> dict[str, Any]:
     def at(t, q, v):
         terms = model(t, q, v)
         motion = constrained_motion(terms, method)
+        rows = terms.A @ motion.acceleration - terms.b
         seen = {
             "acceleration": motion.acceleration,
             "constraint_force": motion.constraint_force,
@@ -189,17 +190,21 @@ def _observe(model, t, q, v, method) -> dict[str, Any]:
             "nonideal_force": motion.nonideal_force,
             "rank": motion.rank,
             "inconsistency": motion.inconsistency,
+            "acceleration_residual": rows,
         }
-        if isinstance(model, AbstractSystem):
-            seen |= {
-                "residual": model.residual(t, q, v, motion.acceleration),
-                "position_residual": model.position_residual(t, q),
-                "velocity_residual": model.velocity_residual(t, q, v),
-                "energy": model.energy(t, q, v),
+        if not isinstance(model, AbstractSystem):  # only the rows are known
+            return seen | {
+                "residual": rows,
+                "position_residual": rows[:0],
+                "velocity_residual": rows[:0],
+                "energy": None,
             }
-        else:
-            seen |= {"residual": None, "position_residual": None, "velocity_residual": None, "energy": None}
-        return seen | {"acceleration_residual": terms.A @ motion.acceleration - terms.b}
+        return seen | {
+            "residual": model.residual(t, q, v, motion.acceleration),
+            "position_residual": model.position_residual(t, q),
+            "velocity_residual": model.velocity_residual(t, q, v),
+            "energy": model.energy(t, q, v),
+        }
 
     return {"t": t, "q": q, "v": v} | jax.vmap(at)(t, q, v)
 
@@ -252,11 +257,10 @@ def _check_steps(max_steps, dt, ts):
 def _check_model(model, q0, v0, ts, how):
     """The start, looked at before anything is integrated."""
     first_q, first_v = (q0, v0) if q0.ndim == 1 else (q0[0], v0[0])
-    terms = jax.eval_shape(model, ts[0], first_q, first_v)
-    if not isinstance(terms, Terms):
-        raise ValueError(f"model must return ukjax.Terms(M, Q, A, b), got {type(terms).__name__}")
-    if terms.Q.shape != first_q.shape:
-        raise ValueError(f"the model has {terms.Q.shape[0]} coordinates, but q0 has shape {q0.shape}")
+    named = model.coordinates if isinstance(model, AbstractSystem) else None
+    if named is not None and len(named) != q0.shape[-1]:
+        names = ", ".join(name for name, _ in named)
+        raise ValueError(f"the model has {len(named)} coordinates ({names}), but q0 has shape {q0.shape}")
     starts = _starts(model, ts[0], jnp.atleast_2d(q0), jnp.atleast_2d(v0), how.method)
     terms, acceleration, position, velocity = starts
     one = jax.tree.map(lambda x: x[0], terms)
@@ -271,6 +275,10 @@ def _check_model(model, q0, v0, ts, how):
 def _starts(model, t0, q0, v0, method):
     def at(q, v):
         terms = model(t0, q, v)
+        if not isinstance(terms, Terms):
+            raise ValueError(f"model must return ukjax.Terms(M, Q, A, b), got {type(terms).__name__}")
+        if terms.Q.shape != q.shape:
+            raise ValueError(f"the model has {terms.Q.size} coordinates, but q0 has shape {q.shape}")
         acceleration = constrained_motion(terms, method).acceleration
         if not isinstance(model, AbstractSystem):
             return terms, acceleration, jnp.zeros(0), jnp.zeros(0)

@@ -31,7 +31,7 @@ class Trajectory(eqx.Module):
     | ``energy`` | () | T + V [J], None where the model has none |
 
     ``finished`` says whether the solver reached its end, ``steps`` how many it took, ``last`` the t, q, v it came to.
-    Samples that were not reached are NaN. Residuals are None for a model that is a bare function.
+    Samples that were not reached are NaN. A model that is a bare function has residuals in accelerations only.
     """
 
     t: Float[Array, "*batch samples"]
@@ -41,9 +41,9 @@ class Trajectory(eqx.Module):
     constraint_force: Float[Array, "*batch samples n"]
     ideal_force: Float[Array, "*batch samples n"]
     nonideal_force: Float[Array, "*batch samples n"]
-    residual: Float[Array, "*batch samples m"] | None
-    position_residual: Float[Array, "*batch samples k"] | None
-    velocity_residual: Float[Array, "*batch samples l"] | None
+    residual: Float[Array, "*batch samples m"]
+    position_residual: Float[Array, "*batch samples k"]
+    velocity_residual: Float[Array, "*batch samples l"]
     acceleration_residual: Float[Array, "*batch samples m"]
     rank: Int[Array, "*batch samples"]
     inconsistency: Float[Array, "*batch samples"]
@@ -124,8 +124,8 @@ class Trajectory(eqx.Module):
                 columns[f"{prefix}{name} [{unit or '-'}{suffix}]"] = np.asarray(value[:, i])
         for i, (name, unit) in enumerate(self.coordinates):
             columns[f"force on {name} [{force_unit(unit)}]"] = np.asarray(self.constraint_force[:, i])
-        for i in range(0 if self.residual is None else self.residual.shape[1]):
-            columns[f"residual {i + 1}"] = np.asarray(self.residual[:, i])  # pyright: ignore[reportOptionalSubscript]
+        for i in range(self.residual.shape[1]):
+            columns[f"residual {i + 1}"] = np.asarray(self.residual[:, i])
         table = np.column_stack(list(columns.values()))
         np.savetxt(path, table, delimiter=",", header=",".join(columns), comments="", fmt="%.17g")
 

@@ -75,4 +75,4 @@ def _rows(run):
 
 
 def _largest(x) -> float:
-    return float(np.max(np.abs(np.asarray(x)), initial=0)) if x is not None else float("nan")
+    return float(np.max(np.abs(np.asarray(x)), initial=0))

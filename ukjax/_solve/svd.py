@@ -10,8 +10,9 @@ from .orthogonal import coordinate_scale, row_scale
 class SVD(AbstractMethod):
     """K = M^(-1/2) (A M^(-1/2))⁺ by LAPACK's singular values: slow, and the most thorough about rank.
 
-    Takes all that the default takes, in the same way, except that a *combination* of rows counts as redundant when
-    its singular value is below ``rtol`` of the largest (default √eps). Use it to check, not in a batch.
+    Takes all that the default takes, but a *combination* of rows counts as redundant when its singular value is below
+    ``rtol`` of the largest (default √eps), and coordinates whose masses differ by more than 1/eps are beyond it. Use
+    it to check, not in a batch.
     Cost: one eigenvalue and two singular value decompositions, about 20 (n + m)³.
     """
 

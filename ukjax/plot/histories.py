@@ -36,7 +36,7 @@ def histories(trajectory: Trajectory) -> Figure:
     residuals, quality = axes[-1]
     for colour, level in zip(COLOURS, ("position", "velocity", "acceleration"), strict=False):
         value = getattr(trajectory, f"{level}_residual")
-        if value is not None and value.shape[-1]:
+        if value.shape[-1]:
             _log(residuals, t, np.abs(np.asarray(value)).max(axis=-1), colour, level)
     label(residuals, "largest residual")
     _quality(quality, trajectory)

@@ -38,6 +38,7 @@ def scara_figures(runs: dict[str, Trajectory]) -> Figure:
         axes[1 if i == 3 else 0].plot(t, exact[:, i], "k--", linewidth=0.9, label="exact" if i == 0 else None)
     axes[2].plot(wanted[:, 0], wanted[:, 1], "k--", linewidth=0.9)
     axes[2].set_aspect("equal")
+    axes[2].locator_params(nbins=5)
     held = np.asarray(list(runs.values())[-1].constraint_force)
     for i in range(3):
         axes[10].plot(t, held[:, i], color=COLOURS[i], linewidth=1.1, label=f"Qc{i + 1}")

@@ -34,7 +34,7 @@ def label(ax: Axes, y: str, x: str = "t [s]") -> None:
     ax.set_xlabel(x, fontsize=9)
     ax.set_ylabel(y, fontsize=9)
     if ax.get_legend_handles_labels()[0]:
-        ax.legend(fontsize=8, framealpha=0.85, edgecolor="none", ncols=3)
+        ax.legend(fontsize=8, framealpha=0.85, edgecolor="none", ncols=2)
 
 
 def save(figure: Figure, path: str | os.PathLike) -> Path:

@@ -1,0 +1,105 @@
+"""Consistent initial conditions: the nearest point, by other means, and its derivatives."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+import ukjax as uk
+
+CLOSE = 1e-11  # the projection iterates to rounding; SciPy's minimiser is refined by the conditions of the minimum
+MASS = np.array([2.3, 2.0])
+
+
+def ellipse(p=1.3, twice=True):
+    """A point of unequal masses on an ellipse, given once or as two rows that are dependent only on it."""
+    once = lambda t, q: q[0] ** 2 + p * q[1] ** 2 - 1
+    rows = [uk.Holonomic(once, name="ellipse")]
+    if twice:
+        rows.append(uk.Holonomic(lambda t, q: 2 * jnp.exp(q[0]) * once(t, q), name="ellipse again"))
+    return uk.System(uk.MassForce(np.diag(MASS), np.zeros(2)), rows)
+
+
+@pytest.mark.parametrize("start", [(-1.3, 0.5), (5.0, 3.0), (0.3, -0.2)])
+@pytest.mark.parametrize("twice", [False, True])
+def test_position_is_the_nearest_in_the_metric_of_M(start, twice):
+    q, _ = uk.project(ellipse(twice=twice), 0.0, start, (0.0, 0.0))
+    phi = lambda x: x[0] ** 2 + 1.3 * x[1] ** 2 - 1
+    assert abs(phi(q)) < CLOSE
+    gradient = np.array([2 * q[0], 2.6 * q[1]])
+    pull = MASS * (np.asarray(q) - start)
+    assert abs(pull[0] * gradient[1] - pull[1] * gradient[0]) < CLOSE * 10  # M (q − q0) is along the gradient
+    distance = lambda x: np.sum(MASS * (x - np.array(start)) ** 2)
+    guess = np.array(start) / np.sqrt(phi(np.array(start)) + 1)
+    found = minimize(distance, guess, constraints={"type": "eq", "fun": phi}, tol=1e-12)
+    np.testing.assert_allclose(q, found.x, atol=1e-5)
+
+
+def test_velocity_is_the_nearest_and_the_change_is_along_the_rows(rng):
+    model = ellipse()
+    v0 = rng.normal(size=2)
+    q, v = uk.project(model, 0.0, (-1.3, 0.5), v0)
+    gradient = np.array([2 * q[0], 2.6 * q[1]])
+    W = 1 / MASS
+    expected = v0 - W * gradient * (gradient @ v0) / (gradient @ (W * gradient))
+    np.testing.assert_allclose(v, expected, atol=CLOSE)
+
+
+def test_projecting_again_changes_nothing(rng):
+    once = uk.project(ellipse(), 0.0, (-1.3, 0.5), rng.normal(size=2))
+    twice = uk.project(ellipse(), 0.0, *once)
+    for a, b in zip(once, twice, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-14)
+
+
+def test_a_velocity_constraint_may_be_nonlinear():
+    speed = uk.Nonholonomic(lambda t, q, v: v @ v - 4.0, name="speed")
+    model = uk.System(uk.MassForce(np.eye(2), np.zeros(2)), speed)
+    _, v = uk.project(model, 0.0, (0.0, 0.0), (0.3, 0.4))
+    np.testing.assert_allclose(v, [1.2, 1.6], atol=1e-12)
+
+
+def test_time_is_that_of_the_start():
+    model = uk.System(uk.MassForce(np.eye(1), np.zeros(1)), uk.Holonomic(lambda t, q: q[0] - t**2))
+    q, v = uk.project(model, 3.0, [0.0], [0.0])
+    np.testing.assert_allclose((q[0], v[0]), (9.0, 6.0), atol=1e-13)
+
+
+def test_what_cannot_be_met_is_named():
+    model = uk.System(
+        uk.MassForce(np.eye(2), np.zeros(2)),
+        [uk.Holonomic(lambda t, q: q[0] - 1, name="wall"), uk.Holonomic(lambda t, q: q @ q + 1, name="circle")],
+    )
+    with pytest.raises(ValueError, match=r"no consistent initial conditions.*at t = 2 s constraint 'circle' still has"):
+        uk.project(model, 2.0, (0.5, 0.5), (0.0, 0.0))
+    q, _ = jax.jit(lambda q0: uk.project(model, 2.0, q0, q0))(jnp.array([0.5, 0.5]))
+    assert np.isnan(q).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((ellipse(), 0.0, [0.0, 1.0], [0.0]), r"q0 and v0 must both have shape \(n,\), got shapes \(2,\) and \(1,\)"),
+    ],
+)
+def test_bad_input_is_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        uk.project(*arguments)
+
+
+def test_derivatives_are_those_of_the_nearest_point():
+    """In the parameter, the start and the velocity: forward, reverse, differences; and second derivatives."""
+
+    def point(z):
+        return jnp.concatenate(uk.project(ellipse(z[0]), 0.0, z[1:3], z[3:]))
+
+    z, step = jnp.array([1.3, -1.3, 0.5, 0.2, 0.3]), 1e-5
+    compiled = jax.jit(point)
+    shifts = step * np.eye(5)
+    differences = np.stack([(compiled(z + h) - compiled(z - h)) / (2 * step) for h in shifts], axis=-1)
+    reverse = jax.jit(jax.jacrev(point))
+    np.testing.assert_allclose(jax.jit(jax.jacfwd(point))(z), differences, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(reverse(z), differences, rtol=1e-6, atol=1e-8)
+    second = np.stack([(reverse(z + h) - reverse(z - h)) / (2 * step) for h in shifts], axis=-1)
+    np.testing.assert_allclose(jax.jit(jax.jacfwd(jax.jacrev(point)))(z), second, rtol=1e-6, atol=1e-7)

@@ -1,0 +1,73 @@
+"""Derivatives of whole motions: by parameters and starts, through every adjoint, against differences."""
+
+from typing import Any
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+
+from .mechanisms import Pendulum, redundant_only_on_the_constraint
+
+AGREE = 1e-6  # central differences of a fixed-step motion: rounding / step + step²
+FIXED: dict[str, Any] = {"dt": 0.01, "solver": dfx.Tsit5()}
+
+
+def outcome(parameters, **how):
+    """A number that depends on everything: gravity-free parameters length and mass, and the angle of the start."""
+    length, mass, angle = parameters
+    model = Pendulum(mass=mass, length=length)
+    q0 = length * jnp.array([jnp.sin(angle), -jnp.cos(angle)])
+    motion = uk.simulate(model, q0, jnp.zeros(2), jnp.array([0.0, 0.3, 0.5]), **how)
+    return jnp.sum(motion.q[-1] * jnp.array([1.0, 2.0])) + motion.constraint_force[1, 1]
+
+
+@pytest.fixture(scope="module")
+def differences():
+    at, step = jnp.array([1.0, 1.5, 1.2]), 1e-5
+    compiled = jax.jit(lambda p: outcome(p, **FIXED))
+    return np.array([(compiled(at + h) - compiled(at - h)) / (2 * step) for h in step * np.eye(3)])
+
+
+@pytest.mark.parametrize(
+    ("derivative", "how"),
+    [
+        (jax.grad, {}),
+        (jax.grad, {"adjoint": dfx.DirectAdjoint(), "max_steps": 64}),
+        (jax.jacfwd, {"adjoint": dfx.ForwardMode()}),
+    ],
+    ids=["checkpoints", "direct", "forward"],
+)
+def test_adjoints_agree_with_differences(derivative, how, differences):
+    at = jnp.array([1.0, 1.5, 1.2])
+    np.testing.assert_allclose(jax.jit(derivative(lambda p: outcome(p, **FIXED, **how)))(at), differences, rtol=AGREE)
+
+
+def test_adaptive_steps_give_the_derivative_of_the_motion(differences):
+    at = jnp.array([1.0, 1.5, 1.2])
+    np.testing.assert_allclose(jax.jit(jax.grad(lambda p: outcome(p)))(at), differences, rtol=1e-5)
+
+
+def test_reverse_over_redundant_rows_is_finite_and_that_of_the_single_row():
+    def height(model, speed):
+        return uk.simulate(model, jnp.array([-1.0, 0.0]), jnp.array([0.0, speed]), jnp.array([0.0, 0.5])).q[-1, 1]
+
+    once, twice = (jax.grad(lambda s, m=m: height(m, s))(0.4) for m in (Pendulum(), redundant_only_on_the_constraint()))
+    assert float(twice) == pytest.approx(float(once), rel=1e-6)
+
+
+def test_an_oscillator_has_its_exact_derivatives():
+    """q = cos(√k t): derivatives by k and by the final time."""
+
+    def end(k, t):
+        model = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: -k * q), ())
+        return uk.simulate(model, jnp.ones(1), jnp.zeros(1), jnp.stack([0 * t, t]), rtol=1e-11, atol=1e-11).q[-1, 0]
+
+    k, t = jnp.array(2.0), jnp.array(1.5)
+    w = np.sqrt(2.0)
+    by_k, by_t = jax.jit(jax.grad(end, argnums=(0, 1)))(k, t)
+    assert float(by_k) == pytest.approx(-np.sin(w * 1.5) * 1.5 / (2 * w), rel=1e-8)
+    assert float(by_t) == pytest.approx(-w * np.sin(w * 1.5), rel=1e-6)
