@@ -1,5 +1,6 @@
 """Double precision, shape annotations that are checked, and random numbers that are the same every time."""
 
+import jax
 import jaxtyping
 import numpy as np
 import pytest
@@ -15,3 +16,10 @@ ukjax.enable_float64()
 @pytest.fixture
 def rng():
     return np.random.default_rng(20240229)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_compiled_programs():
+    """Compiled programs of earlier modules are of no use to later ones, and a process can map only so many."""
+    yield
+    jax.clear_caches()
