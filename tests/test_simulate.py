@@ -193,6 +193,11 @@ def test_out_of_reach_says_when_and_which():
         uk.simulate(model, jnp.stack([q0, q0]), v0, ts)
 
 
+def test_too_few_steps_are_said_to_be_too_few():
+    with pytest.raises(uk.SimulationError, match=r"came to t = .* s in max_steps = 4 steps: allow more"):
+        uk.simulate(Pendulum(), LEVEL, REST, [0.0, 10.0], max_steps=4)
+
+
 def test_it_can_be_jitted_whole():
     end = jax.jit(lambda v0: uk.simulate(Pendulum(), jnp.array(LEVEL), v0, jnp.array([0.0, 1.0])).q[-1])
     np.testing.assert_allclose(end(jnp.zeros(2)), pendulum_exact(1.0), atol=1e-7)
@@ -217,6 +222,9 @@ def test_it_can_be_jitted_whole():
         ({"dt": -0.1}, r"dt must be positive and no longer than the whole time, 1 s, got -0.1"),
         ({"model": lambda t, q, v: q}, r"model must return ukjax.Terms"),
         ({"method": "choleski"}, r"did you mean 'cholesky'"),
+        ({"event": lambda t, q, v: q[1]}, r"event is already zero at the start, t = 0 s"),
+        ({"event": lambda t, q, v: q[0] > 0}, r"event must return one number.*bool"),
+        ({"adjoint": dfx.BacksolveAdjoint()}, r"adjoint=BacksolveAdjoint\(\) cannot save samples"),
     ],
 )
 def test_bad_input_is_named(changed, message):

@@ -71,7 +71,7 @@ def check_start(
             )
 
 
-def check_finished(trajectory: Trajectory) -> None:
+def check_finished(trajectory: Trajectory, max_steps: int) -> None:
     """Every trajectory reached its last sample, or ``SimulationError``."""
     finished = np.atleast_1d(np.asarray(trajectory.finished))
     if finished.all():
@@ -82,13 +82,18 @@ def check_finished(trajectory: Trajectory) -> None:
     )
     failed = int((~finished).sum())
     who = f"trajectory {member} ({failed} of {finished.size} failed)" if finished.size > 1 else "the motion"
+    if int(np.atleast_1d(np.asarray(trajectory.steps))[member]) >= max_steps:
+        raise SimulationError(
+            f"{who} came to t = {float(t):.6g} s in max_steps = {max_steps} steps: allow more, or take longer ones "
+            "with a larger rtol or, in a stiff motion, an implicit solver (diffrax.Kvaerno5). "
+            "throw=False returns what was computed"
+        )
     hardest = _hardest(trajectory.model, t, q, v)
     raise SimulationError(
         f"{who} stopped at t = {float(t):.6g} s, since no step is small enough to go on{hardest}. "
         "The usual reasons are constraints that can no longer be met (a path out of reach, a mechanism fully "
-        "stretched), forces that grow without bound, or max_steps reached: try an implicit solver (diffrax.Kvaerno5) "
-        "for a stiff motion, method=ukjax.Orthogonal(rtol=1e-4) at a singular pose. throw=False returns what was "
-        "computed"
+        "stretched) or forces that grow without bound; at a singular pose try method=ukjax.Orthogonal(rtol=1e-4). "
+        "throw=False returns what was computed"
     )
 
 

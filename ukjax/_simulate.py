@@ -57,7 +57,10 @@ def simulate(
 
     **Steps.** Adaptive by default, with ``rtol`` and ``atol`` (1e-9 in float64, 1e-5 in float32); ``dt`` asks for
     fixed steps instead. ``solver`` is any diffrax solver (default ``Dopri8``), ``adjoint`` any diffrax adjoint
-    (default ``RecursiveCheckpointAdjoint``). ``method`` as in ``constrained_motion``.
+    (default ``RecursiveCheckpointAdjoint``, for reverse mode; ``ForwardMode`` for forward mode; ``DirectAdjoint``, with
+    a small ``max_steps``, for both and for second derivatives) but ``BacksolveAdjoint``, which cannot save samples.
+    With adaptive steps a derivative is as exact as the motion only where the motion makes the steps small: choose
+    ``dt`` for derivatives at rest. ``method`` as in ``constrained_motion``.
 
     **Events.** ``event(t, q, v)`` ends the motion where it crosses zero; a single trajectory then ends with that
     instant, and samples after it are left out (in a batch, or under ``jit``, they are NaN).
@@ -70,6 +73,11 @@ def simulate(
     drift = _check_drift(drift, model)
     if event is not None:
         check_function("event", event, "t, q, v")
+    if isinstance(adjoint, dfx.BacksolveAdjoint):
+        raise ValueError(
+            "adjoint=BacksolveAdjoint() cannot save samples: use the default RecursiveCheckpointAdjoint, whose "
+            "gradients are exact, or ForwardMode or DirectAdjoint"
+        )
     if rtol is None and dt is None:
         warn_if_single(q0.dtype)
     tolerance = TOLERANCE[str(q0.dtype)]
@@ -94,7 +102,7 @@ def simulate(
     if event is not None and q0.ndim == 1:
         trajectory = trajectory.until_event()
     if throw:
-        check_finished(trajectory)
+        check_finished(trajectory, how.max_steps)
         if how.projection:
             check_kept(trajectory)
     return trajectory
@@ -160,7 +168,7 @@ def _one(model, q0, v0, ts, how: _How) -> dict[str, Any]:
     t, q, v = (jnp.where(reached if x.ndim == 1 else reached[:, None], x, jnp.nan) for x in (t, q, v))
     return _observe(model, t, q, v, how.method) | {
         "finished": dfx.is_okay(solution.result) & jnp.all(jnp.isfinite(last_q) & jnp.isfinite(last_v)),
-        "steps": solution.stats["num_accepted_steps"],
+        "steps": solution.stats["num_steps"],
         "last": (last[0], last_q[0], last_v[0]),
     }
 
@@ -267,8 +275,25 @@ def _check_model(model, q0, v0, ts, how):
     where = f" at t = {float(ts[0]):g} s" if q0.ndim == 1 else f" for trajectory 0 at t = {float(ts[0]):g} s"
     check_terms(one, where)
     check_unique(one, np.asarray(acceleration[0]), type(how.method).__name__, where)
+    if how.event is not None:
+        _check_event(how.event, ts[0], jnp.atleast_2d(q0), jnp.atleast_2d(v0))
     if how.projection:
         check_start(model, ts[0], position, velocity, first_q, first_v, batch=q0.ndim == 2)
+
+
+def _check_event(event, t0, q0, v0):
+    for q, v in zip(q0, v0, strict=True):
+        value = jnp.asarray(event(t0, q, v))
+        if value.shape != () or not jnp.issubdtype(value.dtype, jnp.floating):
+            raise ValueError(
+                f"event must return one number that crosses zero, got shape {value.shape} of {value.dtype}; "
+                "write q[0] rather than q[0] > 0"
+            )
+        if value == 0:
+            raise ValueError(
+                f"event is already zero at the start, t = {float(t0):g} s: there is no crossing to find. Start a "
+                "little later, or let the event ask for a sign of its rate too"
+            )
 
 
 @eqx.filter_jit
