@@ -36,14 +36,17 @@ def run() -> list[dict[str, Any]]:
         for stepping, how in steppings.items():
             for control, (drift, gains) in controls.items():
                 model, q0, v0, exact = mechanism(gains)
-                motion = uk.simulate(model, q0, v0, jnp.linspace(0, END, 201), drift=drift, throw=False, **how)
+                ts = np.linspace(0, END, 201)
+                motion = uk.simulate(model, q0, v0, ts, drift=drift, throw=False, **how)
                 energy = np.asarray(motion.energy)
+                row = {"mechanism": mechanism.__name__, "stepping": stepping, "drift control": control}
+                if not np.isfinite(energy).all():
+                    rows.append(row | {"stopped after s": float(np.asarray(motion.t)[np.isfinite(energy)].max())})
+                    continue
                 rows.append(
-                    {
-                        "mechanism": mechanism.__name__,
-                        "stepping": stepping,
-                        "drift control": control,
-                        "error of q": float(np.abs(np.asarray(motion.q) - exact(np.asarray(motion.t))).max()),
+                    row
+                    | {
+                        "error of q": float(np.abs(np.asarray(motion.q) - exact(ts)).max()),
                         "residual": float(np.abs(np.asarray(motion.residual)).max()),
                         "relative energy drift": float(np.abs(energy - energy[0]).max() / np.ptp(energy_scale(motion))),
                         "steps": int(motion.steps),
