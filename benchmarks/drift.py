@@ -37,7 +37,7 @@ def run() -> list[dict[str, Any]]:
             for control, (drift, gains) in controls.items():
                 model, q0, v0, exact = mechanism(gains)
                 ts = np.linspace(0, END, 201)
-                motion = uk.simulate(model, q0, v0, ts, drift=drift, throw=False, **how)
+                motion = uk.simulate(model, q0, v0, ts, drift=drift, max_steps=20_000, throw=False, **how)
                 energy = np.asarray(motion.energy)
                 row = {"mechanism": mechanism.__name__, "stepping": stepping, "drift control": control}
                 if not np.isfinite(energy).all():
