@@ -1,3 +1,4 @@
+from . import control as control
 from . import plot as plot
 from . import systems as systems
 from ._cache import enable_compilation_cache as enable_compilation_cache

@@ -199,4 +199,4 @@ def _onto(residual, x, M, method):
 
 
 def _linear_in_velocity(system):
-    return all(isinstance(c, Holonomic | Pfaffian | AccelerationConstraint) for c in system.constraints)
+    return all(isinstance(c, Holonomic | Pfaffian | AccelerationConstraint) for c in system.held)

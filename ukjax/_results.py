@@ -1,8 +1,9 @@
 """Why something failed, in the words of the system: which trajectory, when, which constraint, and what to do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -12,6 +13,7 @@ from ._system import AbstractSystem
 from ._trajectory import Trajectory
 
 CONSISTENT = 1e-6  # a start typed with seven digits is meant to be on the constraints; the first step puts it there
+UNREACHED = 1e-6  # of what the task asks: below this the actuators do what is asked of them
 KEPT = {"float64": 1e-8, "float32": 1e-3}
 
 
@@ -21,8 +23,13 @@ class SimulationError(RuntimeError):
 
 def names(system: AbstractSystem, read: Callable[[AbstractConstraint], Array]) -> list[str]:
     """A name for each entry of what ``read`` gives of the constraints, with an index where one name is for several."""
+    return names_of(system.held, read)
+
+
+def names_of(constraints: Iterable[AbstractConstraint], read: Callable[[AbstractConstraint], Array]) -> list[str]:
+    """The same, of any constraints."""
     result = []
-    for constraint in system.constraints:
+    for constraint in constraints:
         size = eqx.filter_eval_shape(read, constraint).shape[0]
         name = constraint.name
         if isinstance(name, tuple):
@@ -137,6 +144,53 @@ def check_kept(trajectory: Trajectory) -> None:
         f"{who} leaves its constraints at t = {t:g} s: {label!r} has residual {residual[member, sample, i]:.3g}. "
         "Either the constraints cannot be met from there on (a path out of reach), or the pose is singular. "
         "throw=False returns what was computed"
+    )
+
+
+def check_task(system: AbstractSystem, t: Array, q: Array, v: Array) -> None:
+    """The actuators can do what the task asks at each start, q and v (batch, n), or ``ValueError``."""
+    command = eqx.filter_jit(jax.vmap(lambda q, v: system.command(t, q, v)))(q, v)
+    for member in range(q.shape[0]):
+        complaint = _out_of_reach(system, t, q[member], v[member], jax.tree.map(lambda x, i=member: x[i], command))
+        if complaint:
+            who = f" of trajectory {member}" if q.shape[0] > 1 else ""
+            raise ValueError(f"the task{who} cannot be performed from the start, t = {float(t):g} s: {complaint}")
+
+
+def check_reached(trajectory: Trajectory) -> None:
+    """The actuators could do what the task asked at every sample, or ``SimulationError`` with the first that not."""
+    if trajectory.unreachable is None:
+        return
+    missed = np.abs(np.asarray(trajectory.unreachable))
+    missed = missed if missed.ndim == 3 else missed[None]
+    system = trajectory.model
+    assert isinstance(system, AbstractSystem)
+    for member, sample in np.argwhere((missed > UNREACHED).any(axis=-1)):
+        t, q, v = (jnp.asarray(x).reshape(-1, *x.shape[-k:])[member, sample] for x, k in _state(trajectory))
+        complaint = _out_of_reach(system, t, q, v, system.command(t, q, v))
+        if complaint:
+            who = f" of trajectory {member}" if missed.shape[0] > 1 else ""
+            raise SimulationError(
+                f"the task{who} can no longer be performed at t = {float(t):g} s: {complaint}. throw=False returns "
+                "what was computed"
+            )
+
+
+def _out_of_reach(system, t, q, v, command) -> str:
+    """What of the task the actuators cannot give, in words; empty if that is nothing."""
+    missed, wanted = np.asarray(command.unreachable), np.asarray(command.wanted)
+    size = float(np.linalg.norm(missed))
+    if np.isfinite(size) and size <= UNREACHED * max(1.0, float(np.linalg.norm(wanted))):
+        return ""
+    labels = names_of(system.control.task, lambda c: c.rows(t, q, v)[1])
+    if not np.isfinite(size):
+        return f"the motion with the actuators off is not finite there (rows {', '.join(map(repr, labels))})"
+    shares = [(share, label) for share, label in zip(missed / size, labels, strict=True) if abs(share) > 1e-3]
+    direction = " ".join(f"{share:+.3g} {label!r}" for share, label in shares)
+    return (
+        f"of the {np.linalg.norm(wanted):.3g} it asks of the actuators, {size:.3g} is out of their reach, along "
+        f"{direction}; they move {int(command.rank)} of its {missed.size} rows independently. Drop that part of the "
+        "task, add an actuator that moves it, or stay away from the pose where the actuators lose it"
     )
 
 

@@ -12,11 +12,12 @@ import optimistix as optx
 from jaxtyping import Array, Float
 
 from ._check import check_function, check_terms, check_unique, known
+from ._constraint import as_written, rows
 from ._equation import constrained_motion
 from ._precision import Numbers, as_float, warn_if_single
 from ._project import onto_constraints
 from ._projected import Projected
-from ._results import check_finished, check_kept, check_start
+from ._results import check_finished, check_kept, check_reached, check_start, check_task
 from ._solve import AbstractMethod, choose
 from ._system import AbstractSystem
 from ._terms import Terms
@@ -66,8 +67,8 @@ def simulate(
     instant, and samples after it are left out (in a batch, or under ``jit``, they are NaN).
 
     ``progress`` shows a meter. Raises ``ValueError`` for bad input and ``SimulationError`` where the motion cannot be
-    continued or does not keep its constraints, saying which trajectory, when and which constraint; with
-    ``throw=False``, or under ``jit``, see ``Trajectory.finished`` instead.
+    continued, does not keep its constraints, or has a servo task that its actuators cannot perform, saying which
+    trajectory, when and which constraint; with ``throw=False``, or under ``jit``, see ``Trajectory.finished`` instead.
     """
     q0, v0, ts = _check_state(q0, v0, ts)
     drift = _check_drift(drift, model)
@@ -103,6 +104,7 @@ def simulate(
         trajectory = trajectory.until_event()
     if throw:
         check_finished(trajectory, how.max_steps)
+        check_reached(trajectory)
         if how.projection:
             check_kept(trajectory)
     return trajectory
@@ -190,7 +192,6 @@ def _observe(model, t, q, v, method) -> dict[str, Any]:
     def at(t, q, v):
         terms = model(t, q, v)
         motion = constrained_motion(terms, method)
-        rows = terms.A @ motion.acceleration - terms.b
         seen = {
             "acceleration": motion.acceleration,
             "constraint_force": motion.constraint_force,
@@ -198,23 +199,41 @@ def _observe(model, t, q, v, method) -> dict[str, Any]:
             "nonideal_force": motion.nonideal_force,
             "rank": motion.rank,
             "inconsistency": motion.inconsistency,
-            "acceleration_residual": rows,
         }
         if not isinstance(model, AbstractSystem):  # only the rows are known
+            A, b = terms.A, terms.b
             return seen | {
-                "residual": rows,
-                "position_residual": rows[:0],
-                "velocity_residual": rows[:0],
+                "acceleration_residual": A @ motion.acceleration - b,
+                "residual": A @ motion.acceleration - b,
+                "position_residual": b[:0],
+                "velocity_residual": b[:0],
                 "energy": None,
+                **_driven(None, t, q, v, motion),
             }
+        A, b = rows(model.held, t, q, v)
         return seen | {
+            "acceleration_residual": A @ motion.acceleration - b,
             "residual": model.residual(t, q, v, motion.acceleration),
             "position_residual": model.position_residual(t, q),
             "velocity_residual": model.velocity_residual(t, q, v),
             "energy": model.energy(t, q, v),
+            **_driven(model if model.control is not None else None, t, q, v, motion),
         }
 
     return {"t": t, "q": q, "v": v} | jax.vmap(at)(t, q, v)
+
+
+def _driven(system, t, q, v, motion) -> dict[str, Any]:
+    """What the actuators of ``system`` do; None for everything where there are none."""
+    if system is None:
+        return dict.fromkeys(("control", "task_residual", "unreachable", "control_rank"))
+    command = system.command(t, q, v)
+    return {
+        "control": command.u,
+        "task_residual": as_written(system.control.task, t, q, v, motion.acceleration),
+        "unreachable": command.unreachable,
+        "control_rank": command.rank,
+    }
 
 
 def _check_state(q0: Any, v0: Any, ts: Any) -> tuple[Float[Array, "*batch n"], Float[Array, "*batch n"], Array]:
@@ -277,6 +296,8 @@ def _check_model(model, q0, v0, ts, how):
     check_unique(one, np.asarray(acceleration[0]), type(how.method).__name__, where)
     if how.event is not None:
         _check_event(how.event, ts[0], jnp.atleast_2d(q0), jnp.atleast_2d(v0))
+    if isinstance(model, AbstractSystem) and model.control is not None:
+        check_task(model, ts[0], jnp.atleast_2d(q0), jnp.atleast_2d(v0))
     if how.projection:
         check_start(model, ts[0], position, velocity, first_q, first_v, batch=q0.ndim == 2)
 

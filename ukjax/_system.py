@@ -4,23 +4,24 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
 from ._check import check_function
-from ._constraint import AbstractConstraint
+from ._constraint import AbstractConstraint, as_written, join, rows
 from ._dynamics import AbstractDynamics
 from ._functions import vector
 from ._precision import Numbers, as_float
 from ._terms import Terms
+from .control.base import AbstractControl, Command
 
 
 class AbstractSystem(eqx.Module):
     """Anything with dynamics and constraints. ``System`` is put together from them; a mechanism with parameters of
     its own subclasses this and makes them from its fields, so that each parameter is one leaf.
 
-    ``nonideal(t, q, v)`` is the force c (n,) of ``Terms``, or None. ``coordinates`` names the coordinates and their
-    units, ``(("theta", "rad"), ("x", "m"))``, or is None.
+    What a system need not have is None: ``nonideal(t, q, v)``, the force c (n,) of ``Terms``; ``control``, the
+    actuators and the law that drives them (see ``ukjax.control``); ``coordinates``, their names and units,
+    ``(("theta", "rad"), ("x", "m"))``.
     """
 
     if TYPE_CHECKING:  # a type checker takes an AbstractVar for an argument of __init__, which a property need not be
@@ -32,37 +33,64 @@ class AbstractSystem(eqx.Module):
         @property
         def nonideal(self) -> Callable | None: ...
         @property
+        def control(self) -> AbstractControl | None: ...
+        @property
         def coordinates(self) -> tuple[tuple[str, str], ...] | None: ...
     else:
         dynamics: eqx.AbstractVar[AbstractDynamics]
         constraints: eqx.AbstractVar[tuple[AbstractConstraint, ...]]
-        nonideal: eqx.AbstractVar[Callable | None]
-        coordinates: eqx.AbstractVar[tuple[tuple[str, str], ...] | None]
+        nonideal = None
+        control = None
+        coordinates = None
 
     def __call__(self, t: Numbers, q: Numbers, v: Numbers) -> Terms:
-        """M, Q, A, b (and c) at time t [s], q (n,) and v (n,)."""
+        """M, Q, A, b (and c) at time t [s], q (n,) and v (n,), with what the actuators do in Q."""
+        terms = self.passive(t, q, v)
+        if self.control is None:
+            return terms
+        force = self.control.force(as_float(t), as_float(q), self.command(t, q, v, terms).u)
+        return Terms(terms.M, terms.Q + force, terms.A, terms.b, terms.c)
+
+    def passive(self, t: Numbers, q: Numbers, v: Numbers) -> Terms:
+        """M, Q, A, b (and c) with the actuators off."""
         t, q, v = as_float(t), as_float(q), as_float(v)
         M, Q = self.dynamics.terms(t, q, v)
-        A, b = _stack([constraint.rows(t, q, v) for constraint in self.constraints], q)
+        A, b = rows(self.constraints, t, q, v)
         c = None if self.nonideal is None else vector("nonideal", self.nonideal(t, q, v))
         return Terms(M, Q, A, b, c)
 
+    def command(self, t: Numbers, q: Numbers, v: Numbers, passive: Terms | None = None) -> Command:
+        """What the control asks of the actuators, and what of its task they cannot give.
+
+        Raises ``ValueError`` for a system without control.
+        """
+        if self.control is None:
+            raise ValueError(
+                "this system has no control: System(dynamics, constraints, control=ukjax.control.Servo(...))"
+            )
+        passive = self.passive(t, q, v) if passive is None else passive
+        return self.control.command(as_float(t), as_float(q), as_float(v), passive)
+
+    @property
+    def held(self) -> tuple[AbstractConstraint, ...]:
+        """The constraints that hold all along the motion: the structure's, and a task followed from the start."""
+        return self.constraints + (self.control.task if self.control is not None and self.control.held else ())
+
     def position_residual(self, t: ScalarLike, q: Float[Array, " n"]) -> Float[Array, " k"]:
-        """φ(t, q) of all holonomic constraints, in their order."""
+        """φ(t, q) of all held holonomic constraints, in their order."""
         t = as_float(t)
-        return _join([constraint.position(t, q) for constraint in self.constraints], q)
+        return join([constraint.position(t, q) for constraint in self.held], q)
 
     def velocity_residual(self, t: ScalarLike, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " k"]:
-        """φ̇ of the holonomic and ψ of the other constraints, in their order."""
+        """φ̇ of the held holonomic and ψ of the other held constraints, in their order."""
         t = as_float(t)
-        return _join([constraint.velocity(t, q, v) for constraint in self.constraints], q)
+        return join([constraint.velocity(t, q, v) for constraint in self.held], q)
 
     def residual(
         self, t: ScalarLike, q: Float[Array, " n"], v: Float[Array, " n"], acceleration: Float[Array, " n"]
     ) -> Float[Array, " m"]:
-        """Each constraint as it was written: φ, or ψ, or A q̈ − b. As many entries as A has rows."""
-        t = as_float(t)
-        return _join([_as_written(c, t, q, v, acceleration) for c in self.constraints], q)
+        """Each held constraint as it was written: φ, or ψ, or A q̈ − b."""
+        return as_written(self.held, t, q, v, acceleration)
 
     def energy(self, t: ScalarLike, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, ""] | None:
         """T + V [J], or None where the dynamics have none."""
@@ -73,12 +101,14 @@ class System(AbstractSystem):
     """A system put together: ``System(dynamics, constraints)``.
 
     ``dynamics`` is a ``Lagrangian`` or ``MassForce``, ``constraints`` one constraint or a sequence of them, in which
-    kinds mix freely. Raises ``ValueError`` for anything else.
+    kinds mix freely. ``nonideal``, ``control`` and ``coordinates`` as in ``AbstractSystem``. Raises ``ValueError`` for
+    anything else.
     """
 
     dynamics: AbstractDynamics  # pyright: ignore
     constraints: tuple[AbstractConstraint, ...]  # pyright: ignore
     nonideal: Callable | None  # pyright: ignore
+    control: AbstractControl | None  # pyright: ignore
     coordinates: tuple[tuple[str, str], ...] | None = eqx.field(static=True)  # pyright: ignore
 
     def __init__(
@@ -87,6 +117,7 @@ class System(AbstractSystem):
         constraints: AbstractConstraint | Iterable[AbstractConstraint] = (),
         *,
         nonideal: Callable | None = None,
+        control: AbstractControl | None = None,
         coordinates: Iterable[Sequence[str]] | None = None,
     ):
         if not isinstance(dynamics, AbstractDynamics):
@@ -100,26 +131,9 @@ class System(AbstractSystem):
                 )
         if nonideal is not None:
             check_function("nonideal", nonideal, "t, q, v")
-        self.dynamics, self.constraints, self.nonideal = dynamics, constraints, nonideal
+        if control is not None and not isinstance(control, AbstractControl):
+            raise ValueError(
+                f"control must be one of ukjax.control (Servo, Robust, Adaptive), got {type(control).__name__}"
+            )
+        self.dynamics, self.constraints, self.nonideal, self.control = dynamics, constraints, nonideal, control
         self.coordinates = None if coordinates is None else tuple((name, unit) for name, unit in coordinates)
-
-
-def _as_written(constraint, t, q, v, acceleration):
-    position, velocity = constraint.position(t, q), constraint.velocity(t, q, v)
-    if position.size:
-        return position
-    if velocity.size:
-        return velocity
-    A, b = constraint.rows(t, q, v)
-    return A @ acceleration - b
-
-
-def _stack(rows, q):
-    if not rows:
-        return jnp.zeros((0, q.size), q.dtype), jnp.zeros((0,), q.dtype)
-    A, b = zip(*rows, strict=True)
-    return jnp.concatenate(A), jnp.concatenate(b)
-
-
-def _join(parts, q):
-    return jnp.concatenate(parts) if parts else jnp.zeros((0,), q.dtype)

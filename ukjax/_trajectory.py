@@ -29,6 +29,10 @@ class Trajectory(eqx.Module):
     | ``acceleration_residual`` | (m,) | A q̈ − b |
     | ``rank``, ``inconsistency`` | () | as in ``Motion`` |
     | ``energy`` | () | T + V [J], None where the model has none |
+    | ``control`` | (p,) | u, one column per actuator; this and the next three are None without control |
+    | ``task_residual`` | (k,) | each servo constraint as written |
+    | ``unreachable`` | (k,) | accelerations of the task that the actuators cannot give |
+    | ``control_rank`` | () | independent task rows that the actuators can move |
 
     ``finished`` says whether the solver reached its end, ``steps`` how many it took, ``last`` the t, q, v it came to.
     Samples that were not reached are NaN. A model that is a bare function has residuals in accelerations only.
@@ -48,6 +52,10 @@ class Trajectory(eqx.Module):
     rank: Int[Array, "*batch samples"]
     inconsistency: Float[Array, "*batch samples"]
     energy: Float[Array, "*batch samples"] | None
+    control: Float[Array, "*batch samples p"] | None
+    task_residual: Float[Array, "*batch samples k2"] | None
+    unreachable: Float[Array, "*batch samples k2"] | None
+    control_rank: Int[Array, "*batch samples"] | None
     finished: Bool[Array, "*batch"]
     steps: Int[Array, "*batch"]
     last: tuple[Float[Array, "*batch"], Float[Array, "*batch n"], Float[Array, "*batch n"]]
@@ -58,6 +66,15 @@ class Trajectory(eqx.Module):
         """Name and unit of each coordinate: the model's, or q1, q2, ... without units."""
         named = self.model.coordinates if isinstance(self.model, AbstractSystem) else None
         return named or tuple((f"q{i + 1}", "") for i in range(self.q.shape[-1]))
+
+    @property
+    def inputs(self) -> tuple[tuple[str, str], ...]:
+        """Name and unit of each actuator: the model's, or u1, u2, ... without units; none without control."""
+        if self.control is None:
+            return ()
+        system = self.model
+        named = system.control.inputs if isinstance(system, AbstractSystem) and system.control is not None else None
+        return named or tuple((f"u{i + 1}", "") for i in range(self.control.shape[-1]))
 
     def until_event(self) -> "Trajectory":
         """A single trajectory without the samples after the event that ended it."""
@@ -124,6 +141,8 @@ class Trajectory(eqx.Module):
                 columns[f"{prefix}{name} [{unit or '-'}{suffix}]"] = np.asarray(value[:, i])
         for i, (name, unit) in enumerate(self.coordinates):
             columns[f"force on {name} [{force_unit(unit)}]"] = np.asarray(self.constraint_force[:, i])
+        for i, (name, unit) in enumerate(self.inputs):
+            columns[f"control {name} [{unit or '-'}]"] = np.asarray(self.control)[:, i]
         for i in range(self.residual.shape[1]):
             columns[f"residual {i + 1}"] = np.asarray(self.residual[:, i])
         table = np.column_stack(list(columns.values()))
@@ -145,6 +164,10 @@ _LONG_NAMES = {
     "rank": "independent rows of A",
     "inconsistency": "part of b out of reach",
     "energy": "kinetic and potential energy",
+    "control": "forces of the actuators",
+    "task_residual": "each servo constraint as written",
+    "unreachable": "part of the task out of the actuators' reach",
+    "control_rank": "independent task rows in the actuators' reach",
 }
 
 

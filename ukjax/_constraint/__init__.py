@@ -8,3 +8,7 @@ from .holonomicity import Holonomicity as Holonomicity
 from .holonomicity import holonomicity as holonomicity
 from .nonholonomic import Nonholonomic as Nonholonomic
 from .pfaffian import Pfaffian as Pfaffian
+from .several import as_written as as_written
+from .several import join as join
+from .several import rows as rows
+from .several import velocities as velocities

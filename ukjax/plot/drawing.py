@@ -1,4 +1,4 @@
-"""The mechanism itself, at several instants, with the path of its tool."""
+"""The mechanism itself, at several instants, with the paths its ends trace."""
 
 from typing import Any
 
@@ -12,21 +12,37 @@ from .style import COLOURS
 POSES = 7
 
 
-def draw(ax: Any, trajectory: Trajectory) -> None:
-    """Draw on the three-dimensional ``ax``: the latest pose in full, earlier ones fading, the tool's path."""
+def outlines(trajectory: Trajectory) -> list[np.ndarray]:
+    """The lines of the mechanism at every sample: one array (samples, points, d) for each line."""
     model = trajectory.model
     assert isinstance(model, AbstractMechanism)
-    lines = np.asarray(jax.vmap(model.outline)(trajectory.q))
-    ax.plot(*lines[:, -1].T, color=COLOURS[1], linewidth=1.2)
-    shown = np.linspace(0, len(lines) - 1, POSES).round().astype(int)
+    return [np.asarray(line) for line in jax.vmap(model.outline)(trajectory.t, trajectory.q)]
+
+
+def draw(ax: Any, lines: list[np.ndarray]) -> None:
+    """Draw on ``ax``, of as many dimensions as the lines: the latest pose in full, earlier ones fading, the traces."""
+    for line in lines:
+        ax.plot(*line[:, -1].T, color=COLOURS[1], linewidth=1.0)
+    shown = np.linspace(0, len(lines[0]) - 1, POSES).round().astype(int)
     for age, i in enumerate(shown[::-1]):
         strength = 1.0 if age == 0 else 0.35 * (1 - age / POSES)
-        ax.plot(*lines[i].T, "-o", color=COLOURS[0], alpha=strength, linewidth=2.5 if age == 0 else 1.5, markersize=4)
-    low, high = lines.min(axis=(0, 1)), lines.max(axis=(0, 1))
-    middle, half = (low + high) / 2, max((high - low).max() / 2, 1e-9)
-    for axis, centre, name in zip("xyz", middle, ("x [m]", "y [m]", "z [m]"), strict=True):
+        width = 2.5 if age == 0 else 1.5
+        for line in lines:
+            ax.plot(*line[i].T, "-o", color=COLOURS[0], alpha=strength, linewidth=width, markersize=4)
+    frame(ax, lines)
+
+
+def frame(ax: Any, lines: list[np.ndarray]) -> None:
+    """Axes that hold all poses, with equal scales."""
+    points = np.concatenate([line.reshape(-1, line.shape[-1]) for line in lines])
+    low, high = points.min(axis=0), points.max(axis=0)
+    middle, half = (low + high) / 2, max((high - low).max() / 2, 1e-9) * 1.05
+    for axis, centre in zip("xyz", middle, strict=False):
         getattr(ax, f"set_{axis}lim")(centre - half, centre + half)
-        getattr(ax, f"set_{axis}label")(name, fontsize=9)
-    ax.set_box_aspect((1, 1, 1))
+        getattr(ax, f"set_{axis}label")(f"{axis} [m]", fontsize=9)
     ax.tick_params(labelsize=7)
-    ax.view_init(elev=24, azim=-58)
+    if points.shape[1] == 3:
+        ax.set_box_aspect((1, 1, 1))
+        ax.view_init(elev=24, azim=-58)
+    else:
+        ax.set_aspect("equal")

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from .._trajectory import Trajectory, force_unit
 from ..systems.base import AbstractMechanism
-from .drawing import draw
+from .drawing import draw, outlines
 from .style import COLOURS, label, panel
 
 
@@ -19,7 +19,8 @@ def histories(trajectory: Trajectory) -> Figure:
     figure = Figure(figsize=(13.0 if drawn else 9.0, 2.4 * rows + 0.4), layout="constrained")
     grid = figure.add_gridspec(rows, 3 if drawn else 2, width_ratios=[1.35, 1, 1] if drawn else None)
     if drawn:
-        draw(figure.add_subplot(grid[:, 0], projection="3d"), trajectory)
+        lines = outlines(trajectory)
+        draw(figure.add_subplot(grid[:, 0], projection="3d" if lines[0].shape[-1] == 3 else None), lines)
     axes = [[panel(figure.add_subplot(grid[row, column])) for column in (-2, -1)] for row in range(rows)]
     figure.suptitle(_title(trajectory), fontsize=11)
 

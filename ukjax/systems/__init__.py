@@ -21,4 +21,4 @@ def named(name: str):
             + " (ukjax list shows all)"
         )
     entry = CATALOGUE[name]
-    return getattr(importlib.import_module(f"{__name__}.{entry.module}"), entry.cls)()
+    return getattr(importlib.import_module(f"{__name__}.{name}"), entry.cls)()

@@ -1,6 +1,26 @@
+from .andrews_squeezer import AndrewsSqueezer as AndrewsSqueezer
 from .base import AbstractMechanism as AbstractMechanism
+from .cart_pole import CartPole as CartPole
 from .catalogue import CATALOGUE as CATALOGUE
 from .catalogue import Entry as Entry
+from .chaplygin_sleigh import ChaplyginSleigh as ChaplyginSleigh
+from .coordinated_robots import CoordinatedRobots as CoordinatedRobots
+from .double_pendulum import DoublePendulum as DoublePendulum
+from .flexible_joint_manipulator import FlexibleJointManipulator as FlexibleJointManipulator
+from .four_bar import FourBar as FourBar
+from .knife_edge import KnifeEdge as KnifeEdge
+from .mobile_robot import MobileRobot as MobileRobot
+from .parallel_manipulator import ParallelManipulator as ParallelManipulator
+from .parallel_robot import ParallelRobot as ParallelRobot
+from .parallel_robot_tracking import ParallelRobotTracking as ParallelRobotTracking
+from .pendulum import Pendulum as Pendulum
+from .projectile import Projectile as Projectile
+from .rigid_body import RigidBody as RigidBody
+from .rolling_disk import RollingDisk as RollingDisk
+from .rough_incline import RoughIncline as RoughIncline
 from .scara import Scara as Scara
+from .spiral_particle import SpiralParticle as SpiralParticle
+from .swarm import Swarm as Swarm
+from .two_mass_spring import TwoMassSpring as TwoMassSpring
 
 def named(name: str) -> AbstractMechanism: ...

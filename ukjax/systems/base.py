@@ -1,17 +1,25 @@
 """What a mechanism of the gallery is: a system with parameters of its own, a start, and where it comes from."""
 
 import abc
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import equinox as eqx
 from jaxtyping import Array, Float, ScalarLike
 
+from .._precision import Numbers, as_float
 from .._system import AbstractSystem
+
+
+def parameter(value: Numbers) -> Any:
+    """A field that holds a number, or several, as an array, so that it can be differentiated and swept."""
+    return eqx.field(default_factory=lambda: as_float(value), converter=as_float)
 
 
 class AbstractMechanism(AbstractSystem):
     """A published mechanism: its parameters are its fields, in SI units, by the names the source gives them.
 
-    ``end`` [s] is the time span of the source.
+    ``end`` [s] is the time span of the source. What a mechanism does not have (friction, motors, a closed form, runs
+    of its source that differ from the correct one) it leaves as it is here.
     """
 
     end: ClassVar[float]
@@ -21,14 +29,15 @@ class AbstractMechanism(AbstractSystem):
         """The source's own q0 (n,) and v0 (n,), as printed: not always on the constraints."""
 
     @abc.abstractmethod
+    def outline(self, t: ScalarLike, q: Float[Array, " n"]) -> tuple[Float[Array, "points d"], ...]:
+        """The mechanism as lines through its joints [m], in the plane (d = 2) or in space (d = 3): what a drawing
+        shows. The last point of each line leaves a trace."""
+
     def reference(self, t: ScalarLike) -> Float[Array, " n"] | None:
         """The exact q (n,) at time t, where it is known."""
+        return None
 
-    @abc.abstractmethod
-    def outline(self, q: Float[Array, " n"]) -> Float[Array, "points 3"]:
-        """The mechanism as a line through its joints [m], base first, tool last: what a drawing shows."""
-
-    @abc.abstractmethod
-    def published(self) -> dict[str, "AbstractMechanism"]:
+    def published(self) -> "dict[str, AbstractMechanism]":
         """The source's own runs, by a short name each, where they differ from the correct one: simulated from
         ``start`` without projection."""
+        return {}

@@ -8,13 +8,7 @@ from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Holonomic
 from .._dynamics import MassForce
-from .._precision import as_float
-from .base import AbstractMechanism
-
-
-def parameter(value: float) -> Any:
-    """A field that holds a number as an array, so that it can be differentiated and swept."""
-    return eqx.field(default=value, converter=as_float)
+from .base import AbstractMechanism, parameter
 
 
 class Scara(AbstractMechanism):
@@ -58,7 +52,6 @@ class Scara(AbstractMechanism):
     beta: Array = parameter(200.0)
 
     end: ClassVar[float] = 20.0
-    nonideal: ClassVar[None] = None
     coordinates: ClassVar[Any] = (("q1", "rad"), ("q2", "rad"), ("q3", "rad"), ("q4", "m"))
 
     @property
@@ -97,11 +90,11 @@ class Scara(AbstractMechanism):
         x, y = -self.l1 * s1 - self.l2 * s12, self.l1 * c1 + self.l2 * c12
         return jnp.array([x, y, self.l0 + q[3], q[0] + q[1] + q[2]])
 
-    def outline(self, q: Float[Array, " 4"]) -> Float[Array, "points 3"]:
+    def outline(self, t: ScalarLike, q: Float[Array, " 4"]) -> tuple[Float[Array, "points 3"], ...]:
         x, y, z, _ = self.tool(q)
         top = self.l0 + self.rise * self.end + 0.05  # the arm is drawn above the whole stroke of the tool
         elbow = (-self.l1 * jnp.sin(q[0]), self.l1 * jnp.cos(q[0]))
-        return jnp.array([(0, 0, 0), (0, 0, top), (*elbow, top), (x, y, top), (x, y, z)])
+        return (jnp.array([(0, 0, 0), (0, 0, top), (*elbow, top), (x, y, top), (x, y, z)]),)
 
     def path(self, t: ScalarLike) -> Float[Array, " 4"]:
         """Where the tool is to be, eqs. 40 and 46."""

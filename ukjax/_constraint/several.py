@@ -1,0 +1,54 @@
+"""Several constraints at once, their rows and residuals one below the other."""
+
+from collections.abc import Iterable, Sequence
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, ScalarLike
+
+from .._precision import as_float
+from .base import AbstractConstraint
+
+
+def rows(
+    constraints: Iterable[AbstractConstraint], t: Array, q: Float[Array, " n"], v: Float[Array, " n"]
+) -> tuple[Float[Array, "m n"], Float[Array, " m"]]:
+    """A (m, n) and b (m,) of all."""
+    found = [constraint.rows(t, q, v) for constraint in constraints]
+    if not found:
+        return jnp.zeros((0, q.size), q.dtype), jnp.zeros((0,), q.dtype)
+    A, b = zip(*found, strict=True)
+    return jnp.concatenate(A), jnp.concatenate(b)
+
+
+def velocities(
+    constraints: Iterable[AbstractConstraint], t: Array, q: Float[Array, " n"], v: Float[Array, " n"]
+) -> Float[Array, " m"]:
+    """φ̇ or ψ of all, in their order."""
+    return join([constraint.velocity(t, q, v) for constraint in constraints], q)
+
+
+def as_written(
+    constraints: Iterable[AbstractConstraint],
+    t: ScalarLike,
+    q: Float[Array, " n"],
+    v: Float[Array, " n"],
+    acceleration: Float[Array, " n"],
+) -> Float[Array, " m"]:
+    """Each as it was written: φ, or ψ, or A q̈ − b. As many entries as A has rows."""
+    t = as_float(t)
+    return join([_one(constraint, t, q, v, acceleration) for constraint in constraints], q)
+
+
+def join(parts: Sequence[Array], q: Float[Array, " n"]) -> Float[Array, " m"]:
+    """One vector of several; empty, in q's precision, of none."""
+    return jnp.concatenate(parts) if parts else jnp.zeros((0,), q.dtype)
+
+
+def _one(constraint, t, q, v, acceleration):
+    position, velocity = constraint.position(t, q), constraint.velocity(t, q, v)
+    if position.size:
+        return position
+    if velocity.size:
+        return velocity
+    A, b = constraint.rows(t, q, v)
+    return A @ acceleration - b

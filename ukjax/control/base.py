@@ -1,0 +1,60 @@
+"""How a system is driven: actuators, the task they serve, and the law that commands them."""
+
+import abc
+from collections.abc import Callable
+
+import equinox as eqx
+from jaxtyping import Array, Float, Int
+
+from .._constraint import AbstractConstraint
+from .._precision import as_float
+from .._terms import Terms
+
+
+class Command(eqx.Module):
+    """What a control asks of the actuators at one instant.
+
+    | field | shape | meaning |
+    |---|---|---|
+    | ``u`` | (p,) | force or torque of each actuator |
+    | ``rank`` | () | rank of G = A W B: how many independent task rows the actuators can move |
+    | ``unreachable`` | (m,) | (I − GG⁺) b̄, the accelerations of the task that no u can give |
+    | ``wanted`` | (m,) | b̄ = b − A a, what the task asks beyond the motion with the actuators off |
+    """
+
+    u: Float[Array, " p"]
+    rank: Int[Array, ""]
+    unreachable: Float[Array, " m"]
+    wanted: Float[Array, " m"]
+
+
+class AbstractControl(eqx.Module):
+    """M q̈ = Q + B u + Qᶜ with u = u(t, q, v).
+
+    ``actuators(t, q)`` is B (n, p), a column per actuator. ``task`` is the servo constraints u is for. ``held`` says
+    that the motion starts on the task, so that numerical drift off it is removed like that off a joint; otherwise the
+    task is approached. ``inputs`` names the actuators and their units, ``(("u1", "N m"), ...)``, or is None.
+    """
+
+    actuators: eqx.AbstractVar[Callable]
+    task: eqx.AbstractVar[tuple[AbstractConstraint, ...]]
+    held: eqx.AbstractVar[bool]
+    inputs: eqx.AbstractVar[tuple[tuple[str, str], ...] | None]
+
+    @abc.abstractmethod
+    def command(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], passive: Terms) -> Command:
+        """u and its feasibility; ``passive`` is what the system says with its actuators off."""
+
+    def force(self, t: Array, q: Float[Array, " n"], u: Float[Array, " p"]) -> Float[Array, " n"]:
+        """B u."""
+        return self.matrix(t, q) @ u
+
+    def matrix(self, t: Array, q: Float[Array, " n"]) -> Float[Array, "n p"]:
+        """B (n, p). Raises ``ValueError`` for another shape."""
+        B = as_float(self.actuators(t, q))
+        if B.ndim != 2 or B.shape[0] != q.size:
+            raise ValueError(
+                f"actuators must be B of shape ({q.size}, p), one row per coordinate and one column per actuator, "
+                f"got shape {B.shape}"
+            )
+        return B
