@@ -1,7 +1,7 @@
 """``--set name=value``: parameters and initial values by name."""
 
 import difflib
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -17,34 +17,53 @@ def with_settings(mechanism: AbstractMechanism, assignments: list[str]):
     A parameter goes by its field's name, an initial position by its coordinate's (``q1``), a rate with a d before it
     (``dq1``).
     """
+    given = [_parse(assignment) for assignment in assignments]
+    parameters = [field.name for field in fields(mechanism)]
+    for name, value in given:  # parameters first: the number of coordinates may be one of them
+        if name in parameters:
+            mechanism = _with_parameter(mechanism, name, value)
     coordinates = mechanism.coordinates
     assert coordinates is not None, "every mechanism of the gallery names its coordinates"
-    parameters = [field.name for field in fields(mechanism)]
     places = {name: (0, i) for i, (name, _) in enumerate(coordinates)}
     places |= {f"d{name}": (1, i) for i, (name, _) in enumerate(coordinates)}
     initial = {}
-    for assignment in assignments:
-        name, value = _parse(assignment)
+    for name, value in given:
         if name in parameters:
-            old = getattr(mechanism, name)
-            if old.shape not in ((), np.shape(value)):
-                raise UsageError(f"--set {name} needs {old.size} numbers separated by commas, got {assignment!r}")
-            if old.shape == () and np.shape(value) != ():
-                raise UsageError(f"--set {name} needs one number, got {assignment!r}")
-            mechanism = eqx.tree_at(lambda m, name=name: getattr(m, name), mechanism, jnp.asarray(value, old.dtype))
-        elif name in places:
-            if np.shape(value) != ():
-                raise UsageError(f"--set {name} needs one number, got {assignment!r}")
-            initial[places[name]] = value
-        else:
+            continue
+        if name not in places:
             known = [*parameters, *places]
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise UsageError(f"--set knows no {name!r}{hint} There are: {', '.join(known)}")
+        initial[places[name]] = _one_number(name, value)
     start = [jnp.asarray(x) for x in mechanism.start()]
     for (level, i), value in initial.items():
         start[level] = start[level].at[i].set(value)
     return mechanism, tuple(start)
+
+
+def _with_parameter(mechanism, name, value):
+    old = getattr(mechanism, name)
+    if isinstance(old, bool | int):  # a choice or a count: part of the structure
+        number = _one_number(name, value)
+        if number != int(number) or isinstance(old, bool) and number not in (0, 1):
+            wanted = "0 or 1" if isinstance(old, bool) else "a whole number"
+            raise UsageError(f"--set {name} needs {wanted}, got {number:g}")
+        try:
+            return replace(mechanism, **{name: type(old)(number)})
+        except ValueError as error:
+            raise UsageError(f"--set {name}: {error}") from None
+    if old.shape == ():
+        value = _one_number(name, value)
+    elif old.shape != np.shape(value):
+        raise UsageError(f"--set {name} needs {old.size} numbers separated by commas, got {np.size(value)}")
+    return eqx.tree_at(lambda m: getattr(m, name), mechanism, jnp.asarray(value, old.dtype))
+
+
+def _one_number(name, value):
+    if np.shape(value) != ():
+        raise UsageError(f"--set {name} needs one number, got {len(value)}")
+    return value
 
 
 def _parse(assignment: str):

@@ -19,6 +19,7 @@ def summarise(trajectory: Trajectory) -> dict[str, Any]:
         "t1": float(t[-1]),
         "samples": int(t.size),
         "steps": int(trajectory.steps),
+        "finished": bool(trajectory.finished),
         "max_residual": _largest(trajectory.residual),
         "max_position_residual": _largest(trajectory.position_residual),
         "max_velocity_residual": _largest(trajectory.velocity_residual),
@@ -35,11 +36,29 @@ def summarise(trajectory: Trajectory) -> dict[str, Any]:
     if isinstance(model, AbstractMechanism) and model.reference(trajectory.t[0]) is not None:
         exact = np.asarray(jax.vmap(model.reference)(trajectory.t))
         result["max_reference_error"] = _largest(np.asarray(trajectory.q) - exact)
+    if trajectory.control is not None:
+        result["control"] = _control(trajectory)
     force = np.abs(np.asarray(trajectory.constraint_force)).max(axis=0)
     result["max_constraint_force"] = dict(zip(names, map(float, force), strict=True))
     result["q_end"] = dict(zip(names, map(float, np.asarray(trajectory.q[-1])), strict=True))
     result["units"] = dict(trajectory.coordinates)
     return result
+
+
+def _control(trajectory: Trajectory) -> dict[str, Any]:
+    """What the actuators did, and whether they could."""
+    u = np.abs(np.asarray(trajectory.control)).max(axis=0)
+    rank = np.asarray(trajectory.control_rank)
+    return {
+        "max": {name: float(value) for (name, _), value in zip(trajectory.inputs, u, strict=True)},
+        "units": dict(trajectory.inputs),
+        "rank_min": int(rank.min()),
+        "rank_max": int(rank.max()),
+        "task_rows": int(np.shape(trajectory.task_residual)[-1]),
+        "task_residual_start": _largest(np.asarray(trajectory.task_residual)[0]),
+        "task_residual_end": _largest(np.asarray(trajectory.task_residual)[-1]),
+        "max_unreachable": _largest(trajectory.unreachable),
+    }
 
 
 def table(report: dict[str, Any]) -> str:
@@ -56,6 +75,7 @@ def _rows(run):
     rank = f"{run['rank_min']}" if run["rank_min"] == run["rank_max"] else f"{run['rank_min']} to {run['rank_max']}"
     rows = [
         ("time", f"{run['t0']:g} to {run['t1']:g} s, {run['samples']} samples, {run['steps']} steps"),
+        *([] if run["finished"] else [("stopped", "no step was small enough to go on")]),
         ("constraints", f"{run['rows']} rows of rank {rank}"),
         ("residual", f"{run['max_residual']:.1e} as written"),
     ]
@@ -67,11 +87,22 @@ def _rows(run):
         rows.append(("energy", f"{run['energy_start']:.6g} J, changes by {run['max_energy_change']:.1e} J"))
     if "max_reference_error" in run:
         rows.append(("exact motion", f"missed by {run['max_reference_error']:.1e} at most"))
+    if "control" in run:
+        rows += _control_rows(run["control"])
     units = run["units"]
     force = [f"{name} {value:.4g} {force_unit(units[name])}" for name, value in run["max_constraint_force"].items()]
     rows.append(("largest force", ", ".join(force)))
     rows.append(("end", ", ".join(f"{name} {value:.6g} {units[name]}" for name, value in run["q_end"].items())))
-    return [f"  {label:14}{text}" for label, text in rows]
+    return [f"  {label:17}{text}" for label, text in rows]
+
+
+def _control_rows(control):
+    largest = [f"{name} {value:.4g} {control['units'][name]}" for name, value in control["max"].items()]
+    rows = [("largest control", ", ".join(largest))]
+    if control["task_rows"]:
+        reached = f"{control['rank_min']} of {control['task_rows']} rows in reach of the actuators"
+        rows.append(("task", f"{control['task_residual_end']:.1e} at the end, {reached}"))
+    return rows
 
 
 def _largest(x) -> float:

@@ -1,0 +1,41 @@
+"""Any law at all: forces of actuators as a function of time and state."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._constraint import AbstractConstraint
+from .._functions import as_function, vector
+from .._terms import Terms
+from .base import AbstractControl, Command
+
+
+class Feedback(AbstractControl):
+    """u = law(t, q, v), as it stands: a prescribed torque, a PD controller, a network.
+
+    ``actuators`` is B (n, p), an array or a function of (t, q); ``law(t, q, v)`` returns u (p,), or is a constant.
+    Their parameters live in them. There is no task, so nothing is checked.
+    """
+
+    actuators: Callable
+    law: Callable
+    task: tuple[AbstractConstraint, ...]
+    held: bool = eqx.field(static=True)
+    inputs: tuple[tuple[str, str], ...] | None = eqx.field(static=True)
+
+    def __init__(self, actuators: Any, law: Any, *, inputs: Iterable[tuple[str, str]] | None = None):
+        self.actuators = as_function("actuators", actuators, "t, q")
+        self.law = as_function("law", law, "t, q, v")
+        self.task, self.held = (), False
+        self.inputs = None if inputs is None else tuple((name, unit) for name, unit in inputs)
+
+    def command(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], passive: Terms) -> Command:
+        u = vector("law", self.law(t, q, v))
+        p = self.matrix(t, q).shape[1]
+        if u.shape != (p,):
+            raise ValueError(f"law must return shape ({p},), one entry per column of actuators, got shape {u.shape}")
+        nothing = jnp.zeros((0,), q.dtype)
+        return Command(u=u, rank=jnp.zeros((), int), unreachable=nothing, wanted=nothing)

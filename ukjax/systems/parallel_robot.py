@@ -1,0 +1,120 @@
+"""The planar parallel robot of Han et al., Appl. Math. Mech. 41 (2020), section 4.1."""
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, ScalarLike
+
+from .._constraint import Holonomic
+from .._dynamics import MassForce
+from ..control.feedback import Feedback
+from . import chain
+from .base import AbstractMechanism, parameter
+
+
+class AbstractParallelRobot(AbstractMechanism):
+    """Three two-link chains, each with its base among its coordinates, tied to the ground and to one another::
+
+            A2     A3                 chain i: (qa, qb, xa, ya) [rad, rad, m, m], qb relative to link a
+             \\    /
+              o  o                    M_i q̈_i + C_i q̇_i = τ_i + Qᶜ_i                       (13), (14)
+              | /
+        A1-o--E                       bases:  xa_i = x(A_i),  ya_i = y(A_i)                 (16)
+                                      loops:  E_1 = E_2,  E_1 = E_3                          (18)
+
+    No gravity. Distances r to the centres and the links' one length ``L`` [m], masses [kg], inertias about the centres
+    [kg m²]: table 2, a number per chain. Twelve coordinates, ten constraints.
+    """
+
+    ra: Array = parameter(chain.CENTRE_A)
+    rb: Array = parameter(chain.CENTRE_B)
+    ma: Array = parameter(chain.MASS_A)
+    mb: Array = parameter(chain.MASS_B)
+    Ia: Array = parameter(chain.INERTIA_A)
+    Ib: Array = parameter(chain.INERTIA_B)
+    L: Array = parameter(chain.LENGTH)
+    xA: Array = parameter(chain.BASE_X)
+    yA: Array = parameter(chain.BASE_Y)
+
+    coordinates: ClassVar[Any] = tuple(
+        (f"{name}{i}", unit)
+        for i in (1, 2, 3)
+        for name, unit in (("qa", "rad"), ("qb", "rad"), ("xa", "m"), ("ya", "m"))
+    )
+
+    @property
+    def dynamics(self) -> MassForce:
+        return MassForce(self.mass_matrix, self.force)
+
+    @property
+    def constraints(self) -> tuple[Holonomic, ...]:
+        return self.structure
+
+    @property
+    def structure(self) -> tuple[Holonomic, Holonomic]:
+        bases = tuple(f"base {i} {axis}" for i in (1, 2, 3) for axis in "xy")
+        loops = tuple(f"loop 1-{i} {axis}" for i in (2, 3) for axis in "xy")
+        return Holonomic(self.base_error, name=bases), Holonomic(self.loop_error, name=loops)
+
+    def mass_matrix(self, t: ScalarLike, q: Float[Array, " 12"]) -> Float[Array, "12 12"]:
+        """M, eq. 14, a 4 × 4 block for each chain."""
+        qa, qb = q.reshape(3, 4).T[:2]
+        M11, M12, M22 = self.inertia.joint_matrix(qb)
+        first = self.ma * self.ra + self.mb * self.L
+        second = self.mb * self.rb
+        M13 = -(first * jnp.sin(qa) + second * jnp.sin(qa + qb))
+        M14 = first * jnp.cos(qa) + second * jnp.cos(qa + qb)
+        M23, M24 = -second * jnp.sin(qa + qb), second * jnp.cos(qa + qb)
+        M33, none = self.ma + self.mb, 0 * qa
+        blocks = jnp.array([[M11, M12, M13, M14], [M12, M22, M23, M24], [M13, M23, M33, none], [M14, M24, none, M33]])
+        return jax.scipy.linalg.block_diag(*jnp.moveaxis(blocks, -1, 0))
+
+    def force(self, t: ScalarLike, q: Float[Array, " 12"], v: Float[Array, " 12"]) -> Float[Array, " 12"]:
+        """Q = −C(q, v) v."""
+        (qa, qb), (va, vb) = q.reshape(3, 4).T[:2], v.reshape(3, 4).T[:2]
+        load = self.inertia.joint_load(qb, va, vb)
+        first = (self.ma * self.ra + self.mb * self.L) * va**2
+        second = self.mb * self.rb * (va + vb) ** 2
+        pull = -(first[:, None] * chain.direction(qa) + second[:, None] * chain.direction(qa + qb))
+        return -jnp.concatenate([jnp.stack(load, axis=1), pull], axis=1).reshape(-1)
+
+    @property
+    def inertia(self) -> chain.Inertia:
+        return chain.Inertia(self.ra, self.rb, self.ma, self.mb, self.Ia, self.Ib, self.L)
+
+    def ends(self, q: Float[Array, " 12"]) -> Float[Array, "3 2"]:
+        """E_i, where each chain ends."""
+        qa, qb, xa, ya = q.reshape(3, 4).T
+        return chain.end_points(qa, qb, jnp.stack([xa, ya], axis=1), self.L)
+
+    def base_error(self, t: ScalarLike, q: Float[Array, " 12"]) -> Float[Array, " 6"]:
+        """φ of eq. 16."""
+        return (q.reshape(3, 4)[:, 2:] - jnp.stack([self.xA, self.yA], axis=1)).reshape(-1)
+
+    def loop_error(self, t: ScalarLike, q: Float[Array, " 12"]) -> Float[Array, " 4"]:
+        """φ of eq. 18."""
+        ends = self.ends(q)
+        return (ends[0] - ends[1:]).reshape(-1)
+
+    def start(self) -> tuple[Array, Array]:
+        """As printed: the chains meet to 3.5e-5 m."""
+        q = jnp.stack([jnp.array(x) for x in (chain.ACTIVE, chain.PASSIVE, chain.BASE_X, chain.BASE_Y)], axis=1)
+        return q.reshape(-1), jnp.zeros(12)
+
+    def outline(self, t: ScalarLike, q: Float[Array, " 12"]) -> tuple[Float[Array, "points 2"], ...]:
+        qa, qb, xa, ya = q.reshape(3, 4).T
+        return chain.chain_lines(qa, qb, jnp.stack([xa, ya], axis=1), self.L)
+
+
+class ParallelRobot(AbstractParallelRobot):
+    """The parallel robot under one torque, τ = ``torque`` cos(π t) [N m] on qa1; see ``AbstractParallelRobot``."""
+
+    torque: Array = parameter(0.1)
+
+    end: ClassVar[float] = 10.0
+
+    @property
+    def control(self) -> Feedback:
+        motor = jnp.zeros((12, 1)).at[0, 0].set(1.0)
+        return Feedback(motor, lambda t, q, v: self.torque * jnp.cos(jnp.pi * t), inputs=(("tau1", "N m"),))

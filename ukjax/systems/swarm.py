@@ -1,0 +1,81 @@
+"""The robot swarm of Zhao et al., Chin. J. Mech. Eng. 31, 106 (2018), section 8.2."""
+
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, ScalarLike
+
+from .._constraint import Nonholonomic
+from .._dynamics import MassForce
+from ..control.servo import Servo
+from .base import AbstractMechanism, parameter
+
+
+class Swarm(AbstractMechanism):
+    """Robots on a plane, each told to move down the gradient of what it feels for the others.
+
+    Far apart they attract, near they repel; each robot's own two forces make it follow the rule (61)::
+
+        q̇ⁱ = −Σⱼ ∇ G(|qⁱ − qʲ|),      G(d) = d²/2 − near d + 50            (62)
+
+              o1        o2            q = (x1, y1, ..., xN, yN) [m]
+                 \\    /              mᵢ q̈ⁱ = uⁱ
+            o5 -- (centre)
+                 /    \\              β = q̇ + ∇ΣG,   β̇ = −P⁻¹ β
+              o4        o3
+
+    The plain equation would keep β as it is at the start, where the robots are at rest and β is large; the feedback
+    term of eq. 72, with P [s], makes it fall as exp(−t/P). ``agents`` is any number; ``near`` [m] the distance at which
+    two robots alone would rest. The paper's table of starts is lost: here they stand on a spiral, ``spread`` [m] wide.
+    """
+
+    m: Array = parameter(2.0)
+    near: Array = parameter(0.5)
+    P: Array = parameter(0.5)
+    spread: Array = parameter(5.0)
+    agents: int = eqx.field(default=5, static=True)
+
+    end: ClassVar[float] = 5.0
+    constraints: ClassVar[tuple[()]] = ()
+
+    def __check_init__(self):
+        if self.agents < 1:
+            raise ValueError(f"agents must be at least 1, got {self.agents}")
+
+    @property
+    def coordinates(self) -> Any:
+        return tuple((f"{axis}{i + 1}", "m") for i in range(self.agents) for axis in "xy")
+
+    @property
+    def dynamics(self) -> MassForce:
+        n = 2 * self.agents
+        return MassForce(self.m * jnp.eye(n), jnp.zeros(n))
+
+    @property
+    def control(self) -> Servo:
+        names = tuple(f"robot {i + 1} {axis}" for i in range(self.agents) for axis in "xy")
+        inputs = tuple((f"u{axis}{i + 1}", "N") for i in range(self.agents) for axis in "xy")
+        task = Nonholonomic(self.following_error, name=names)
+        return Servo(jnp.eye(2 * self.agents), task, P=self.P, held=False, inputs=inputs)
+
+    def following_error(self, t: ScalarLike, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " n"]:
+        """β, eq. 65, of all robots."""
+        return v + jax.grad(self.feeling)(q)
+
+    def feeling(self, q: Float[Array, " n"]) -> Float[Array, ""]:
+        """The sum of G over all pairs, whose gradient by qⁱ is that of eq. 61."""
+        where = q.reshape(-1, 2)
+        pairs = jnp.triu_indices(self.agents, 1)
+        square = jnp.sum((where[pairs[0]] - where[pairs[1]]) ** 2, axis=1)
+        return jnp.sum(square / 2 - self.near * jnp.sqrt(square) + 50)
+
+    def start(self) -> tuple[Array, Array]:
+        turn = jnp.arange(self.agents) * jnp.pi * (3 - jnp.sqrt(5.0))  # the golden angle: no two stand close together
+        radius = self.spread * jnp.sqrt((jnp.arange(self.agents) + 0.5) / self.agents)
+        q = (radius[:, None] * jnp.stack([jnp.cos(turn), jnp.sin(turn)], axis=1)).reshape(-1)
+        return q, jnp.zeros_like(q)
+
+    def outline(self, t: ScalarLike, q: Float[Array, " n"]) -> tuple[Float[Array, "points 2"], ...]:
+        return tuple(q.reshape(-1, 1, 2))
