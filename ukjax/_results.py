@@ -11,9 +11,9 @@ from jaxtyping import Array
 from ._constraint import AbstractConstraint
 from ._system import AbstractSystem
 from ._trajectory import Trajectory
+from .control.allocation import UNREACHED, shortfall
 
 CONSISTENT = 1e-6  # a start typed with seven digits is meant to be on the constraints; the first step puts it there
-UNREACHED = 1e-6  # of what the task asks: below this the actuators do what is asked of them
 KEPT = {"float64": 1e-8, "float32": 1e-3}
 
 
@@ -177,21 +177,7 @@ def check_reached(trajectory: Trajectory) -> None:
 
 
 def _out_of_reach(system, t, q, v, command) -> str:
-    """What of the task the actuators cannot give, in words; empty if that is nothing."""
-    missed, wanted = np.asarray(command.unreachable), np.asarray(command.wanted)
-    size = float(np.linalg.norm(missed))
-    if np.isfinite(size) and size <= UNREACHED * max(1.0, float(np.linalg.norm(wanted))):
-        return ""
-    labels = names_of(system.control.task, lambda c: c.rows(t, q, v)[1])
-    if not np.isfinite(size):
-        return f"the motion with the actuators off is not finite there (rows {', '.join(map(repr, labels))})"
-    shares = [(share, label) for share, label in zip(missed / size, labels, strict=True) if abs(share) > 1e-3]
-    direction = " ".join(f"{share:+.3g} {label!r}" for share, label in shares)
-    return (
-        f"of the {np.linalg.norm(wanted):.3g} it asks of the actuators, {size:.3g} is out of their reach, along "
-        f"{direction}; they move {int(command.rank)} of its {missed.size} rows independently. Drop that part of the "
-        "task, add an actuator that moves it, or stay away from the pose where the actuators lose it"
-    )
+    return shortfall(command, names_of(system.control.task, lambda c: c.rows(t, q, v)[1]))
 
 
 def _state(trajectory):

@@ -133,7 +133,7 @@ class System(AbstractSystem):
             check_function("nonideal", nonideal, "t, q, v")
         if control is not None and not isinstance(control, AbstractControl):
             raise ValueError(
-                f"control must be one of ukjax.control (Servo, Robust, Adaptive), got {type(control).__name__}"
+                f"control must be one of ukjax.control (Servo, Robust, Feedback), got {type(control).__name__}"
             )
         self.dynamics, self.constraints, self.nonideal, self.control = dynamics, constraints, nonideal, control
         self.coordinates = None if coordinates is None else tuple((name, unit) for name, unit in coordinates)

@@ -7,6 +7,7 @@ from .holonomic import Holonomic as Holonomic
 from .holonomicity import Holonomicity as Holonomicity
 from .holonomicity import holonomicity as holonomicity
 from .nonholonomic import Nonholonomic as Nonholonomic
+from .part import OnPart as OnPart
 from .pfaffian import Pfaffian as Pfaffian
 from .several import as_written as as_written
 from .several import join as join

@@ -15,11 +15,14 @@ in W = M⁻¹N_h the motors and the constraint forces they cause in the joints d
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._equation import Mobility
 from .._solve import Response, inverse_cholesky, pseudoinverse, row_scale, solve
 from .base import Command
+
+UNREACHED = 1e-6  # of what the task asks: below this the actuators do what is asked of them
 
 
 def allocate(
@@ -38,6 +41,24 @@ def allocate(
     response = _respond(*fixed)
     u = solve(N, G, N @ s, wanted, response)
     return Command(u=u, rank=response.rank, unreachable=wanted - G @ u, wanted=wanted)
+
+
+def shortfall(command: Command, labels: list[str]) -> str:
+    """What of its task a command misses, in words, with known numbers; empty if that is nothing. ``labels`` name the
+    task's rows."""
+    missed, wanted = np.asarray(command.unreachable), np.asarray(command.wanted)
+    size = float(np.linalg.norm(missed))
+    if not np.isfinite(size):
+        return f"the motion with the actuators off is not finite there (rows {', '.join(map(repr, labels))})"
+    if size <= UNREACHED * max(1.0, float(np.linalg.norm(wanted))):
+        return ""
+    shares = [(share, label) for share, label in zip(missed / size, labels, strict=True) if abs(share) > 1e-3]
+    direction = " ".join(f"{share:+.3g} {label!r}" for share, label in shares)
+    return (
+        f"of the {np.linalg.norm(wanted):.3g} it asks of the actuators, {size:.3g} is out of their reach, along "
+        f"{direction}; they move {int(command.rank)} of its {missed.size} rows independently. Drop that part of the "
+        "task, add an actuator that moves it, or stay away from the pose where the actuators lose it"
+    )
 
 
 def _respond(G, A, B, N, scale) -> Response:

@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 from jaxtyping import Array, Float, Int
@@ -51,10 +52,15 @@ class AbstractControl(eqx.Module):
 
     def matrix(self, t: Array, q: Float[Array, " n"]) -> Float[Array, "n p"]:
         """B (n, p). Raises ``ValueError`` for another shape."""
-        B = as_float(self.actuators(t, q))
-        if B.ndim != 2 or B.shape[0] != q.size:
-            raise ValueError(
-                f"actuators must be B of shape ({q.size}, p), one row per coordinate and one column per actuator, "
-                f"got shape {B.shape}"
-            )
-        return B
+        return actuator_matrix(self.actuators(t, q), q)
+
+
+def actuator_matrix(value: Any, q: Float[Array, " n"]) -> Float[Array, "n p"]:
+    """What a user gave for B: (n, p), or ``ValueError``."""
+    B = as_float(value)
+    if B.ndim != 2 or B.shape[0] != q.size:
+        raise ValueError(
+            f"actuators must be B of shape ({q.size}, p), one row per coordinate and one column per actuator, "
+            f"got shape {B.shape}"
+        )
+    return B

@@ -47,7 +47,7 @@ class Servo(AbstractControl):
     def __init__(
         self,
         actuators: Any,
-        task: AbstractConstraint | Iterable[AbstractConstraint],
+        task: Any,
         *,
         weight: Any = 1.0,
         secondary: Any = 0.0,
@@ -78,6 +78,10 @@ class Servo(AbstractControl):
 
 def task_of(task: Any) -> tuple[AbstractConstraint, ...]:
     """The servo constraints a user gave, or ``ValueError``."""
+    if callable(task) or not isinstance(task, AbstractConstraint | Iterable):
+        raise ValueError(
+            f"task must be a constraint or several, got {task!r}: write ukjax.Holonomic(phi) for phi(t, q) = 0"
+        )
     task = (task,) if isinstance(task, AbstractConstraint) else tuple(task)
     for i, constraint in enumerate(task):
         if not isinstance(constraint, AbstractConstraint):

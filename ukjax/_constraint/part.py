@@ -1,0 +1,33 @@
+"""A constraint on some of the coordinates of a larger system."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .base import AbstractConstraint
+
+
+class OnPart(AbstractConstraint):
+    """``constraint`` of a system whose coordinates are those from ``first`` on, ``size`` of them."""
+
+    constraint: AbstractConstraint
+    first: int = eqx.field(static=True)
+    size: int = eqx.field(static=True)
+
+    @property
+    def name(self) -> str | tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.constraint.name
+
+    def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+        A, b = self.constraint.rows(t, self._part(q), self._part(v))
+        after = q.size - self.first - self.size
+        return jnp.pad(A, ((0, 0), (self.first, after))), b
+
+    def position(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " k"]:
+        return self.constraint.position(t, self._part(q))
+
+    def velocity(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " k"]:
+        return self.constraint.velocity(t, self._part(q), self._part(v))
+
+    def _part(self, x):
+        return x[self.first : self.first + self.size]

@@ -1,0 +1,122 @@
+"""Adaptive robust constraint following: the size of the uncertainty is learned along the way."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._constraint import AbstractConstraint, OnPart
+from .._dynamics.base import AbstractDynamics
+from .._precision import Numbers, as_float
+from .._system import AbstractSystem
+from .._terms import Terms
+from .base import AbstractControl, Command
+from .robust import Robust, length
+from .servo import following_error
+
+
+class Adaptive(AbstractSystem):
+    """A plant under ``Robust`` control whose bound is learned: ρ = α̂ Π(t, q, v), and
+
+        dα̂/dt = k1 Π |β| − k2 α̂,
+
+    Chen & Zhang, J. Franklin Inst. 347 (2010) 69, with leakage k2 [1/s]. All that needs to be known is that some α Π
+    bounds the uncertainty. α̂ is the velocity of one more coordinate, with unit mass: q is (the plant's q, ∫α̂ dt), v is
+    (the plant's v, α̂). Started at α̂ ≥ 0 it stays so. ``n`` is the plant's number of coordinates.
+
+    ``plant`` is the actual system, without control; ``law`` a ``Robust``, whose ``rho`` is Π here. With
+    V = βᵀPβ + (α̂ − α)²/k1, V̇ ≤ −2 κ (1 + ρ_E) |β|² − (k2/k1) (α̂ − α)² + (k2/k1) α² + ε/2: see ``ultimate_bound``.
+    """
+
+    plant: AbstractSystem
+    law: Robust
+    k1: Array
+    k2: Array
+    n: int = eqx.field(static=True)
+
+    def __init__(self, plant: AbstractSystem, law: Robust, n: int, *, k1: Numbers, k2: Numbers):
+        if plant.control is not None:
+            raise ValueError("plant must be without control of its own: it is driven by law")
+        self.plant, self.law, self.n = plant, law, n
+        self.k1, self.k2 = as_float(k1), as_float(k2)
+
+    @property
+    def dynamics(self) -> "AbstractDynamics":
+        return _Adapting(self.plant.dynamics, self)
+
+    @property
+    def constraints(self) -> tuple[AbstractConstraint, ...]:
+        return tuple(OnPart(constraint, 0, self.n) for constraint in self.plant.constraints)
+
+    @property
+    def control(self) -> "AbstractControl":
+        return _OnPlant(self.law, self.n)
+
+    @property
+    def nonideal(self) -> Callable | None:
+        if self.plant.nonideal is None:
+            return None
+        return lambda t, q, v: jnp.append(as_float(self.plant.nonideal(t, q[:-1], v[:-1])), 0.0)
+
+    @property
+    def coordinates(self) -> tuple[tuple[str, str], ...] | None:
+        named = self.plant.coordinates
+        return None if named is None else (*named, ("adaptation", ""))
+
+    def adaptation(self, t: Array, q: Float[Array, " k"], v: Float[Array, " k"]) -> Float[Array, ""]:
+        """dα̂/dt."""
+        q, v, alpha = q[:-1], v[:-1], v[-1]
+        rows = sum(constraint.velocity(t, q, v).size for constraint in self.law.task)
+        beta = following_error(self.law.task, t, q, v, rows)
+        return self.k1 * jnp.abs(self.law.rho(t, q, v)).reshape(()) * length(beta) - self.k2 * alpha
+
+    def ultimate_bound(self, alpha: Numbers, m: int) -> Float[Array, ""]:
+        """Where |β|, of m rows, is sure to end if α Π bounds the uncertainty."""
+        law, alpha = self.law, as_float(alpha)
+        values = jnp.linalg.eigvalsh(jnp.broadcast_to(law.P, (m,)) * jnp.eye(m) if law.P.ndim < 2 else law.P)
+        supply = self.k2 / self.k1 * alpha**2 + law.epsilon / 2
+        V = supply * jnp.maximum(values[-1] / (2 * law.kappa * (1 + law.rho_E)), 1 / self.k2)
+        return jnp.sqrt(V / values[0])
+
+
+class _Adapting(AbstractDynamics):
+    """The plant's dynamics and, with unit mass, the adaptation."""
+
+    plant: AbstractDynamics
+    system: Adaptive
+
+    def terms(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+        M, Q = self.plant.terms(t, q[:-1], v[:-1])
+        return jnp.pad(M, ((0, 1), (0, 1))).at[-1, -1].set(1.0), jnp.append(Q, self.system.adaptation(t, q, v))
+
+    def energy(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, ""] | None:
+        return self.plant.energy(t, q[:-1], v[:-1])
+
+
+class _OnPlant(AbstractControl):
+    """The law on the plant's part of the coordinates, with the learned bound."""
+
+    law: Robust
+    n: int = eqx.field(static=True)
+
+    @property
+    def actuators(self) -> Callable:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return lambda t, q: jnp.pad(self.law.matrix(t, q[:-1]), ((0, 1), (0, 0)))
+
+    @property
+    def task(self) -> tuple[AbstractConstraint, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return tuple(OnPart(constraint, 0, self.n) for constraint in self.law.task)
+
+    @property
+    def held(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return False
+
+    @property
+    def inputs(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.law.inputs
+
+    def command(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], passive: Terms) -> Command:
+        q, v, alpha = q[:-1], v[:-1], v[-1]
+        return self.law.against(t, q, v, alpha * self.law.rho(t, q, v))

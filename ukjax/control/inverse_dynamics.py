@@ -1,0 +1,55 @@
+"""Inverse dynamics, closed loops included: the actuator forces behind a given acceleration."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+
+from .._check import known
+from .._equation import mobility
+from .._functions import as_function
+from .._precision import Numbers, as_float
+from .._terms import Terms
+from .allocation import allocate, shortfall
+from .base import Command, actuator_matrix
+from .servo import square
+
+
+def inverse_dynamics(
+    model: Callable[..., Terms],
+    actuators: Any,
+    t: Numbers,
+    q: Numbers,
+    v: Numbers,
+    acceleration: Numbers,
+    *,
+    weight: Any = 1.0,
+    secondary: Numbers = 0.0,
+) -> Command:
+    """The u (p,) with which ``model`` moves with the given acceleration q̈ (n,) at t, q, v.
+
+        u = (W B)⁺ (q̈ − a) + (I − (W B)⁺ W B) s
+
+    in the norm of ``weight`` (see ``Servo``). W and a belong to the motion with all constraints and the actuators off:
+    closed loops need no cutting and redundant actuators no choosing. ``actuators`` is B (n, p), an array or a function
+    of (t, q); ``secondary`` is s (p,).
+
+    Called on known values, raises ``ValueError`` where no u gives that acceleration: it breaks a constraint, or moves
+    what no actuator reaches. Under ``jit``, look at ``Command.unreachable``.
+    """
+    t, q, v, acceleration = as_float(t), as_float(q), as_float(v), as_float(acceleration)
+    if q.ndim != 1 or v.shape != q.shape or acceleration.shape != q.shape:
+        raise ValueError(
+            f"q, v and acceleration must all have shape (n,), got shapes {q.shape}, {v.shape} and {acceleration.shape}"
+        )
+    B = actuator_matrix(as_function("actuators", actuators, "t, q")(t, q), q)
+    p = B.shape[1]
+    N = square("weight", as_function("weight", weight, "t, q")(t, q), p)
+    s = jnp.broadcast_to(as_float(secondary), (p,))
+    passive = getattr(model, "passive", model)(t, q, v)
+    command = allocate(mobility(passive), jnp.eye(q.size, dtype=q.dtype), acceleration, B, N, s)
+    if known(command):
+        complaint = shortfall(command, [f"acceleration of q{i + 1}" for i in range(q.size)])
+        if complaint:
+            raise ValueError(f"acceleration cannot be reached: {complaint}")
+    return command

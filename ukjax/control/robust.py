@@ -1,0 +1,95 @@
+"""Robust constraint following: a task kept near although the model is wrong by a bounded amount.
+
+Y. H. Chen & X. Zhang, J. Franklin Inst. 347 (2010) 69. With β = A v − c, the error of the task in velocities, the
+nominal law of ``Servo`` is completed by a pull back and by a push against the worst uncertainty, both in the task's
+accelerations, so that the structure's constraints and the choice of actuators are served as they are there:
+
+    u = G⁺ (b̄ − κ P⁻¹ β − P⁻¹ γ μ ρ),    μ = ρ β,    γ = 1 / ((1 + ρ_E) max(|μ|, ε)),
+
+G and b̄ of the nominal model. For square A and B = I this is p1 + p2 + p3 of the paper. Let δ be what the uncertainty
+adds to β̇ with the u = G⁺ b̄, and Δ = G_actual G⁺ − I. If ρ ≥ |P δ| and the symmetric part of P Δ P⁻¹ is at least
+ρ_E > −1, then V = βᵀPβ falls as V̇ ≤ −2 κ (1 + ρ_E) |β|² + ε/2.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._constraint import AbstractConstraint, rows
+from .._equation import mobility
+from .._functions import as_function
+from .._precision import Numbers, as_float
+from .._terms import Terms
+from .allocation import allocate
+from .base import AbstractControl, Command
+from .servo import apply_inverse, following_error, square, task_of
+
+
+class Robust(AbstractControl):
+    """Constraint following under uncertainty no larger than ``rho``: β ends within ``ultimate_bound``.
+
+    ``actuators``, ``task``, ``inputs`` as in ``Servo``. ``model`` is the nominal model the law knows, a system or a
+    function (t, q, v) -> ``Terms``; the system that carries the control is the actual one. ``rho(t, q, v)`` or a number
+    bounds |P δ|, ``rho_E`` > −1 the wrongness of the masses; ``epsilon`` > 0 is the width of the layer in which the
+    push is smooth; ``kappa`` [1/s] with ``P`` (m, m) the pull.
+    """
+
+    actuators: Callable
+    task: tuple[AbstractConstraint, ...]
+    model: Callable
+    rho: Callable
+    epsilon: Array
+    kappa: Array
+    P: Array
+    rho_E: Array
+    held: bool = eqx.field(static=True)
+    inputs: tuple[tuple[str, str], ...] | None = eqx.field(static=True)
+
+    def __init__(
+        self,
+        actuators: Any,
+        task: Any,
+        model: Callable,
+        rho: Any,
+        *,
+        epsilon: Numbers = 0.01,
+        kappa: Numbers = 1.0,
+        P: Numbers = 1.0,
+        rho_E: Numbers = 0.0,
+        inputs: Iterable[tuple[str, str]] | None = None,
+    ):
+        self.actuators = as_function("actuators", actuators, "t, q")
+        self.task, self.model = task_of(task), model
+        self.rho = as_function("rho", rho, "t, q, v")
+        self.epsilon, self.kappa, self.P, self.rho_E = map(as_float, (epsilon, kappa, P, rho_E))
+        self.held = False
+        self.inputs = None if inputs is None else tuple((name, unit) for name, unit in inputs)
+
+    def command(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], passive: Terms) -> Command:
+        return self.against(t, q, v, self.rho(t, q, v))
+
+    def against(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], rho: Numbers) -> Command:
+        """The command against an uncertainty ``rho`` given as a number."""
+        A, b = rows(self.task, t, q, v)
+        beta = following_error(self.task, t, q, v, b.size)
+        size = jnp.maximum(jnp.abs(as_float(rho)) * length(beta), self.epsilon)
+        push = rho**2 * beta / ((1 + self.rho_E) * size)
+        b = b - apply_inverse(square("P", self.P, b.size), self.kappa * beta + push)
+        B = self.matrix(t, q)
+        nominal = getattr(self.model, "passive", self.model)(t, q, v)
+        p = B.shape[1]
+        return allocate(mobility(nominal), A, b, B, jnp.eye(p, dtype=q.dtype), jnp.zeros((p,), q.dtype))
+
+    def ultimate_bound(self, m: int) -> Float[Array, ""]:
+        """Where |β|, of m rows, is sure to end: √(ε λ_max / (4 κ (1 + ρ_E) λ_min)), λ the eigenvalues of P."""
+        values = jnp.linalg.eigvalsh(square("P", self.P, m))
+        return jnp.sqrt(self.epsilon / (4 * self.kappa * (1 + self.rho_E)) * values[-1] / values[0])
+
+
+def length(x: Float[Array, " m"]) -> Float[Array, ""]:
+    """|x|, with derivative zero rather than NaN at 0."""
+    square = jnp.sum(x**2)
+    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
