@@ -277,6 +277,8 @@ WRONG_TYPES = {
     "uk.System(still, [uk.Pfaffian([1.0, 0.0]), print])": "constraints[1] must be ukjax.Holonomic, Nonholonomic, "
     "Pfaffian or AccelerationConstraint, got builtin_function_or_method",
     "uk.System(still, nonideal=2.0)": "nonideal must be a function nonideal(t, q, v), got 2.0",
+    "uk.System(still, control=print)": "control must be one of ukjax.control (Servo, Robust, Feedback), got "
+    "builtin_function_or_method",
     "uk.simulate(3, [0.0], [0.0], [0.0, 1.0])": "model must be a function model(t, q, v), got 3",
     "uk.simulate(uk.System(still), [0.0, 0.0], [0.0, 0.0], [0.0, 1.0], event=3)": "event must be a function "
     "event(t, q, v), got 3",

@@ -271,7 +271,6 @@ TASK = uk.Holonomic(lambda t, q: q[0], name="x")
         (lambda: uk.control.Servo(np.eye(2), lambda t, q: q), "task must be a constraint or several"),
         (lambda: uk.control.Servo(np.eye(2), [3]), r"task\[0\] must be ukjax.Holonomic"),
         (lambda: uk.control.Servo("motor", TASK), "actuators must be a function"),
-        (lambda: uk.System(FREE, control=TASK), "control must be one of ukjax.control"),
         (lambda: command(np.eye(3), TASK), r"actuators must be B of shape \(2, p\)"),
         (lambda: command(np.eye(2), TASK, weight=[1.0, 2.0, 3.0]), r"weight must be a number or have shape \(2,\)"),
         (lambda: command(np.eye(2), TASK, secondary=[1.0, 2.0, 3.0]), r"secondary must have shape \(2,\)"),
