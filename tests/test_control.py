@@ -293,3 +293,14 @@ def command(B, task, **options):
 def feedback(law):
     system = uk.System(FREE, control=uk.control.Feedback([[1.0], [0.0]], law))
     return system.command(0.0, np.zeros(2), np.zeros(2))
+
+
+def test_a_limit_that_is_passed_is_said_with_its_time():
+    swing = uk.System(
+        uk.MassForce([[2.0]], [0.0]),
+        control=uk.control.Servo(
+            [[1.0]], uk.Holonomic(lambda t, q: q - t**3, name="path"), limits=[6.0], inputs=[("motor", "N")]
+        ),
+    )
+    with pytest.warns(UserWarning, match=r"actuator 'motor' .* limit of 6 N, first at t = 0.75 s; the most is 12 N"):
+        uk.simulate(swing, [0.0], [0.0], [0.0, 0.25, 0.5, 0.75, 1.0])

@@ -40,8 +40,8 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--drift", choices=("projection", "none"), default="projection", help="default: projection")
     run.add_argument("--method", default="orthogonal", help="how the constrained motion is solved")
     run.add_argument("--dt", type=float, metavar="SECONDS", help="fixed steps instead of adaptive ones")
-    run.add_argument("--rtol", type=float, help="relative tolerance of adaptive steps (default 1e-9)")
-    run.add_argument("--atol", type=float, help="absolute tolerance of adaptive steps (default 1e-9)")
+    run.add_argument("--rtol", type=float, default=1e-11, help="relative tolerance of adaptive steps (default 1e-11)")
+    run.add_argument("--atol", type=float, default=1e-11, help="absolute tolerance of adaptive steps (default 1e-11)")
     run.add_argument("--as-published", action="store_true", help="the source's own start and law, as printed")
     run.add_argument("--out", metavar="FILE", help="save the trajectory: .npz, .nc or .csv")
     run.add_argument(

@@ -1,5 +1,6 @@
 """Why something failed, in the words of the system: which trajectory, when, which constraint, and what to do."""
 
+import warnings
 from collections.abc import Callable, Iterable
 
 import equinox as eqx
@@ -173,6 +174,27 @@ def check_reached(trajectory: Trajectory) -> None:
             raise SimulationError(
                 f"the task{who} can no longer be performed at t = {float(t):g} s: {complaint}. throw=False returns "
                 "what was computed"
+            )
+
+
+def check_limits(trajectory: Trajectory) -> None:
+    """One warning for each actuator that is asked for more than it can give, with the first time."""
+    system = trajectory.model
+    if not isinstance(system, AbstractSystem) or system.control is None or system.control.limits is None:
+        return
+    t, u = np.atleast_2d(np.asarray(trajectory.t)), np.asarray(trajectory.control)
+    u = u if u.ndim == 3 else u[None]
+    limits = np.broadcast_to(np.asarray(system.control.limits), u.shape[-1:])
+    for i, (name, unit) in enumerate(trajectory.inputs):
+        beyond = np.argwhere(np.abs(u[..., i]) > limits[i])
+        if beyond.size:
+            member, sample = beyond[0]
+            who = f" of trajectory {member}" if u.shape[0] > 1 else ""
+            warnings.warn(
+                f"actuator {name!r}{who} is asked for more than its limit of {limits[i]:g} {unit}, first at "
+                f"t = {t[member, sample]:g} s; the most is {np.nanmax(np.abs(u[..., i])):.4g} {unit}. The motion shown "
+                "needs that force: ask for a slower task, or share the load by a weight",
+                stacklevel=3,
             )
 
 

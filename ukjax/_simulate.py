@@ -17,7 +17,7 @@ from ._equation import constrained_motion
 from ._precision import Numbers, as_float, warn_if_single
 from ._project import onto_constraints
 from ._projected import Projected
-from ._results import check_finished, check_kept, check_reached, check_start, check_task
+from ._results import check_finished, check_kept, check_limits, check_reached, check_start, check_task
 from ._solve import AbstractMethod, choose
 from ._system import AbstractSystem
 from ._terms import Terms
@@ -101,10 +101,11 @@ def simulate(
     if traced:
         return trajectory
     if event is not None and q0.ndim == 1:
-        trajectory = trajectory.until_event()
+        trajectory = trajectory.reached()
     if throw:
         check_finished(trajectory, how.max_steps)
         check_reached(trajectory)
+        check_limits(trajectory)
         if how.projection:
             check_kept(trajectory)
     return trajectory

@@ -76,8 +76,8 @@ class Trajectory(eqx.Module):
         named = system.control.inputs if isinstance(system, AbstractSystem) and system.control is not None else None
         return named or tuple((f"u{i + 1}", "") for i in range(self.control.shape[-1]))
 
-    def until_event(self) -> "Trajectory":
-        """A single trajectory without the samples after the event that ended it."""
+    def reached(self) -> "Trajectory":
+        """A single trajectory without the samples it did not come to, after an event or where it had to stop."""
         reached = np.asarray(jnp.isfinite(self.t))
         repeated = np.concatenate([[True], np.diff(np.asarray(self.t)) != 0])  # an event at a sample, or none at all
         kept = np.flatnonzero(reached & repeated)

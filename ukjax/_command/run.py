@@ -36,7 +36,12 @@ def run_system(options: argparse.Namespace) -> int:
         how = {name: getattr(options, name) for name in ("dt", "rtol", "atol", "method", "progress")}
         if options.as_published:
             versions = mechanism.published()
-            runs = {name: simulate(version, q0, v0, ts, drift="none", **how) for name, version in versions.items()}
+            if not versions:
+                raise UsageError(f"--as-published: {options.system} is run as its source has it without that")
+            runs = {
+                name: simulate(version, q0, v0, ts, drift="none", throw=False, **how).reached()
+                for name, version in versions.items()
+            }
         else:
             if options.drift == "projection":
                 q0, v0 = project(mechanism, ts[0], q0, v0, options.method)

@@ -34,13 +34,15 @@ class AbstractControl(eqx.Module):
 
     ``actuators(t, q)`` is B (n, p), a column per actuator. ``task`` is the servo constraints u is for. ``held`` says
     that the motion starts on the task, so that numerical drift off it is removed like that off a joint; otherwise the
-    task is approached. ``inputs`` names the actuators and their units, ``(("u1", "N m"), ...)``, or is None.
+    task is approached. ``inputs`` names the actuators and their units, ``(("u1", "N m"), ...)``, or is None. ``limits``
+    (p,), or a number, is the largest |u| each actuator can give, or None: a simulation that goes beyond says so.
     """
 
     actuators: eqx.AbstractVar[Callable]
     task: eqx.AbstractVar[tuple[AbstractConstraint, ...]]
     held: eqx.AbstractVar[bool]
     inputs: eqx.AbstractVar[tuple[tuple[str, str], ...] | None]
+    limits = None
 
     @abc.abstractmethod
     def command(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], passive: Terms) -> Command:

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from .._constraint import AbstractConstraint
 from .._functions import as_function, vector
+from .._precision import Numbers, as_float
 from .._terms import Terms
 from .base import AbstractControl, Command
 
@@ -17,19 +18,28 @@ class Feedback(AbstractControl):
     """u = law(t, q, v), as it stands: a prescribed torque, a PD controller, a network.
 
     ``actuators`` is B (n, p), an array or a function of (t, q); ``law(t, q, v)`` returns u (p,), or is a constant.
-    Their parameters live in them. There is no task, so nothing is checked.
+    Their parameters live in them. There is no task, so nothing is checked but ``limits``, as in ``Servo``.
     """
 
     actuators: Callable
     law: Callable
     task: tuple[AbstractConstraint, ...]
+    limits: Array | None  # pyright: ignore[reportIncompatibleVariableOverride]
     held: bool = eqx.field(static=True)
     inputs: tuple[tuple[str, str], ...] | None = eqx.field(static=True)
 
-    def __init__(self, actuators: Any, law: Any, *, inputs: Iterable[tuple[str, str]] | None = None):
+    def __init__(
+        self,
+        actuators: Any,
+        law: Any,
+        *,
+        limits: Numbers | None = None,
+        inputs: Iterable[tuple[str, str]] | None = None,
+    ):
         self.actuators = as_function("actuators", actuators, "t, q")
         self.law = as_function("law", law, "t, q, v")
         self.task, self.held = (), False
+        self.limits = None if limits is None else as_float(limits)
         self.inputs = None if inputs is None else tuple((name, unit) for name, unit in inputs)
 
     def command(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], passive: Terms) -> Command:

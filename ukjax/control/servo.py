@@ -31,7 +31,9 @@ class Servo(AbstractControl):
     task), so that β̇ = −P⁻¹β from wherever the motion starts (Zhao et al. 2018, eq. 72).
 
     ``held=True`` says that the motion starts on the task: ``project`` and ``simulate`` then keep it there as they keep
-    the joints. Give ``held=False`` to a task that is approached, by its gains or by P. ``inputs`` names the actuators.
+    the joints. Give ``held=False`` to a task that is approached, by its gains or by P.
+    ``inputs`` names the actuators; ``limits`` (p,), or a number, is the largest |u| of each, beyond which a simulation
+    warns.
 
     What the actuators cannot give is reported in ``Command.unreachable`` and stops a simulation.
     """
@@ -41,6 +43,7 @@ class Servo(AbstractControl):
     weight: Callable
     secondary: Callable
     P: Array | None
+    limits: Array | None  # pyright: ignore[reportIncompatibleVariableOverride]
     held: bool = eqx.field(static=True)
     inputs: tuple[tuple[str, str], ...] | None = eqx.field(static=True)
 
@@ -53,6 +56,7 @@ class Servo(AbstractControl):
         secondary: Any = 0.0,
         P: Numbers | None = None,
         held: bool = True,
+        limits: Numbers | None = None,
         inputs: Iterable[tuple[str, str]] | None = None,
     ):
         self.actuators = as_function("actuators", actuators, "t, q")
@@ -61,6 +65,7 @@ class Servo(AbstractControl):
         self.secondary = as_function("secondary", secondary, "t, q, v")
         self.P = None if P is None else as_float(P)
         self.held = held
+        self.limits = None if limits is None else as_float(limits)
         self.inputs = None if inputs is None else tuple((name, unit) for name, unit in inputs)
 
     def command(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], passive: Terms) -> Command:
