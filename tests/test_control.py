@@ -299,8 +299,8 @@ def test_a_limit_that_is_passed_is_said_with_its_time():
     swing = uk.System(
         uk.MassForce([[2.0]], [0.0]),
         control=uk.control.Servo(
-            [[1.0]], uk.Holonomic(lambda t, q: q - t**3, name="path"), limits=[6.0], inputs=[("motor", "N")]
+            [[1.0]], uk.Holonomic(lambda t, q: q - t**3, name="path"), limits=[7.0], inputs=[("motor", "N")]
         ),
     )
-    with pytest.warns(UserWarning, match=r"actuator 'motor' .* limit of 6 N, first at t = 0.75 s; the most is 12 N"):
+    with pytest.warns(UserWarning, match=r"actuator 'motor' .* limit of 7 N, first at t = 0.75 s; the most is 12 N"):
         uk.simulate(swing, [0.0], [0.0], [0.0, 0.25, 0.5, 0.75, 1.0])
