@@ -18,11 +18,15 @@ from .parallel_robot import AbstractParallelRobot
 
 
 class ParallelRobotTracking(AbstractParallelRobot):
-    """The parallel robot, its three motors moving the end point along a line: x_E = xe + ``amplitude`` cos t, y_E = ye.
+    """The parallel robot (``AbstractParallelRobot``), its three motors moving the end point along a line.
 
-    The path is a servo constraint (26) on the first chain's end, cascaded on the structure so that both hold, its
-    torques taken from the three motors alone, the least that do it. (xe, ye) is such that the printed start is on the
-    path: the paper's xe would have to be x_E(0) − 0.01.
+    The path is a servo constraint on the first chain's end, cascaded on the structure so that both hold::
+
+        x_E = xe + amplitude cos t,   y_E = ye             (26)
+        u = G⁺ b̄,   G = A W B,   b̄ = b − A a              W, a: with the structure, the motors off
+
+    that is, the least torques [N m] of the three motors that do it; ``amplitude`` [m]. (xe, ye) is such that the printed
+    start is on the path: the paper's xe would have to be x_E(0) − 0.01.
 
     ``published`` runs the paper's cascade (25), which imposes the path with the unconstrained M: the force it finds
     acts on bases and passive joints too, and the loops open by 4.6 mm in the first second.

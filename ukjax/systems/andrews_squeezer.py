@@ -1,0 +1,156 @@
+"""Andrews' squeezing mechanism, as in the test set for initial value problem solvers of Mazzia & Magherini (2008)."""
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, ScalarLike
+
+from .._constraint import Holonomic
+from .._dynamics import Lagrangian
+from .base import AbstractMechanism, parameter
+
+
+class AndrewsSqueezer(AbstractMechanism):
+    """Seven bodies in three loops that meet at E: a crank at O, driven by a motor, squeezes a spring from C to D::
+
+          H---6---E---4---G         q = (beta, Theta, gamma, Phi, delta, Omega, epsilon)
+           \\     /|\\     /
+            7   / | 2   5           bodies:  1 O-F   2 F-E   3 B-E-D   4 G-E   5 A-G   6 H-E   7 A-H
+             \\ /  |  \\ /
+              A   3   F   (sketch)  angles:  β, β + Θ, γ, Φ + δ, δ, Ω + ε, ε
+                  |   1
+                  B   O             T = Σ m |ċ|²/2 + I ω²/2,    V = c0 (|CD| − l0)²/2,    Q_β = mom
+
+        loops:  E by 1, 2  =  E by 3  =  E by 5, 4  =  E by 7, 6       (six equations, one degree of freedom)
+
+    A, B, C and O are fixed. c, the centre of mass of each body, lies at (da), (ea, ta, tb, ...) in the body: see
+    ``centres``. No gravity; the motion is fast, hence ``end`` = 0.03 s. T + V − mom β is conserved. Masses ``m`` [kg]
+    and inertias about the centres ``I`` [kg m²], an entry per body; lengths [m]; ``c0`` [N/m], ``mom`` [N m].
+    The mechanism is that of Schiehlen, Multibody Systems Handbook (1990), and of Hairer & Wanner, Solving Ordinary
+    Differential Equations II, section VII.7.
+    """
+
+    m: Array = parameter((0.04325, 0.00365, 0.02373, 0.00706, 0.07050, 0.00706, 0.05498))
+    I: Array = parameter((2.194e-6, 4.410e-7, 5.255e-6, 5.667e-7, 1.169e-5, 5.667e-7, 1.912e-5))
+    xa: Array = parameter(-0.06934)
+    ya: Array = parameter(-0.00227)
+    xb: Array = parameter(-0.03635)
+    yb: Array = parameter(0.03273)
+    xc: Array = parameter(0.014)
+    yc: Array = parameter(0.072)
+    c0: Array = parameter(4530.0)
+    l0: Array = parameter(0.07785)
+    d: Array = parameter(0.028)
+    da: Array = parameter(0.0115)
+    e: Array = parameter(0.02)
+    ea: Array = parameter(0.01421)
+    rr: Array = parameter(0.007)
+    ra: Array = parameter(0.00092)
+    ss: Array = parameter(0.035)
+    sa: Array = parameter(0.01874)
+    sb: Array = parameter(0.01043)
+    sc: Array = parameter(0.018)
+    sd: Array = parameter(0.02)
+    ta: Array = parameter(0.02308)
+    tb: Array = parameter(0.00916)
+    u: Array = parameter(0.04)
+    ua: Array = parameter(0.01228)
+    ub: Array = parameter(0.00449)
+    zf: Array = parameter(0.02)
+    zt: Array = parameter(0.04)
+    fa: Array = parameter(0.01421)
+    mom: Array = parameter(0.033)
+
+    end: ClassVar[float] = 0.03
+    coordinates: ClassVar[Any] = tuple(
+        (name, "rad") for name in ("beta", "Theta", "gamma", "Phi", "delta", "Omega", "epsilon")
+    )
+
+    @property
+    def dynamics(self) -> Lagrangian:
+        return Lagrangian(self.kinetic, self.potential, lambda t, q, v: jnp.zeros_like(q).at[0].set(self.mom))
+
+    @property
+    def constraints(self) -> tuple[Holonomic]:
+        names = tuple(f"E by {bodies} {axis}" for bodies in ("3", "5-4", "7-6") for axis in "xy")
+        return (Holonomic(self.loop_error, name=names),)
+
+    def kinetic(self, t: ScalarLike, q: Float[Array, " 7"], v: Float[Array, " 7"]) -> Array:
+        rates, spins = jax.jvp(self.centres, (q,), (v,))[1], self.angles(v)
+        return (self.m @ jnp.sum(rates**2, axis=1) + self.I @ spins**2) / 2
+
+    def potential(self, t: ScalarLike, q: Float[Array, " 7"]) -> Array:
+        spring = self.spring_end(q) - jnp.stack([self.xc, self.yc])
+        return self.c0 * (jnp.sqrt(spring @ spring) - self.l0) ** 2 / 2
+
+    def angles(self, q: Float[Array, " 7"]) -> Float[Array, " 7"]:
+        """Of the bodies."""
+        beta, Theta, gamma, Phi, delta, Omega, epsilon = q
+        return jnp.stack([beta, beta + Theta, gamma, Phi + delta, delta, Omega + epsilon, epsilon])
+
+    def joints(self, q: Float[Array, " 7"]) -> Float[Array, "3 2"]:
+        """F, G and H [m]."""
+        a = self.angles(q)
+        A = jnp.stack([self.xa, self.ya])
+        return jnp.stack([_at(a[0], self.rr, 0), A + _at(a[4], self.zt, 0), A + _at(a[6], 0, -self.u)])
+
+    def meeting_points(self, q: Float[Array, " 7"]) -> Float[Array, "4 2"]:
+        """E as the end of body 2, 3, 4 and 6 [m]."""
+        a = self.angles(q)
+        F, G, H = self.joints(q)
+        B = jnp.stack([self.xb, self.yb])
+        ends = (_at(a[1], -self.d, 0), _at(a[2], 0, -self.ss), _at(a[3], 0, -self.e), _at(a[5], self.zf, 0))
+        return jnp.stack([F, B, G, H]) + jnp.stack(ends)
+
+    def centres(self, q: Float[Array, " 7"]) -> Float[Array, "7 2"]:
+        """Centre of mass of each body [m]."""
+        a = self.angles(q)
+        F, G, H = self.joints(q)
+        O, A, B = jnp.zeros(2), jnp.stack([self.xa, self.ya]), jnp.stack([self.xb, self.yb])
+        inside = (
+            _at(a[0], self.ra, 0),
+            _at(a[1], -self.da, 0),
+            _at(a[2], self.sb, -self.sa),
+            _at(a[3], 0, self.ea - self.e),
+            _at(a[4], self.ta, self.tb),
+            _at(a[5], self.zf - self.fa, 0),
+            _at(a[6], -self.ub, -self.ua),
+        )
+        return jnp.stack([O, F, B, G, A, H, A]) + jnp.stack(inside)
+
+    def spring_end(self, q: Float[Array, " 7"]) -> Float[Array, " 2"]:
+        """D [m]."""
+        return jnp.stack([self.xb, self.yb]) + _at(q[2], self.sd, -self.sc)
+
+    def loop_error(self, t: ScalarLike, q: Float[Array, " 7"]) -> Float[Array, " 6"]:
+        """E by bodies 1 and 2 from E by the three others."""
+        first, *others = self.meeting_points(q)
+        return (first - jnp.stack(others)).reshape(-1)
+
+    def start(self) -> tuple[Array, Array]:
+        """At rest; consistent to all digits."""
+        q = [
+            -0.0617138900142764496358948458001,
+            0.0,
+            0.455279819163070380255912382449,
+            0.222668390165885884674473185609,
+            0.487364979543842550225598953530,
+            -0.222668390165885884674473185609,
+            1.23054744454982119249735015568,
+        ]
+        return jnp.array(q), jnp.zeros(7)
+
+    def outline(self, t: ScalarLike, q: Float[Array, " 7"]) -> tuple[Float[Array, "points 2"], ...]:
+        F, G, H = self.joints(q)
+        E, D = self.meeting_points(q)[0], self.spring_end(q)
+        A, B, C = (jnp.stack(point) for point in ((self.xa, self.ya), (self.xb, self.yb), (self.xc, self.yc)))
+        lines = ([jnp.zeros(2), F, E], [B, E, D, B], [E, G, A, H, E], [C, D])
+        return tuple(jnp.stack(line) for line in lines)
+
+
+def _at(angle, along, across):
+    """A point of a body turned by ``angle``, from the body's origin."""
+    return jnp.stack(
+        [along * jnp.cos(angle) - across * jnp.sin(angle), along * jnp.sin(angle) + across * jnp.cos(angle)]
+    )

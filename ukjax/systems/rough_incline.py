@@ -1,0 +1,74 @@
+"""A block on a rough plane, the example of a constraint that does work: Udwadia & Kalaba, J. Appl. Mech. 68 (2001)."""
+
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, ScalarLike
+
+from .._constraint import Holonomic
+from .._dynamics import MassForce
+from .base import AbstractMechanism, parameter
+
+
+class RoughIncline(AbstractMechanism):
+    """A particle that slides down a rough plane, in Cartesian coordinates of its vertical plane::
+
+        y
+        o___                       M = m I,    Q = (0, −m g)
+        |   ---___ (x, y)
+        |         -o-___           plane:  x sin α + y cos α = 0
+        |               ---___
+        +------------------alpha-- x      c = −mu m g cos α v/|v|
+
+    The plane's ideal force is N = m g cos α at right angles to it, the non-ideal one Coulomb's friction, given by c:
+    vᵀ Qᶜ = vᵀ c. Since N does not depend on c here (A M⁻¹ c = 0), c is known beforehand. Sliding only: at rest c = 0,
+    and for a block that stays at rest or turns back this is not the law. ``m`` [kg], ``g`` [m/s²], ``mu``, ``alpha``
+    [rad], ``speed`` down the plane at the start [m/s]; the source has no numbers for it.
+    """
+
+    m: Array = parameter(1.0)
+    g: Array = parameter(9.81)
+    mu: Array = parameter(0.2)
+    alpha: Array = parameter(jnp.pi / 6)
+    speed: Array = parameter(0.1)
+
+    end: ClassVar[float] = 2.0
+    coordinates: ClassVar[Any] = (("x", "m"), ("y", "m"))
+
+    @property
+    def dynamics(self) -> MassForce:
+        return MassForce(lambda t, q: self.m * jnp.eye(2), lambda t, q, v: jnp.stack([0 * self.m, -self.m * self.g]))
+
+    @property
+    def constraints(self) -> tuple[Holonomic]:
+        return (Holonomic(self.plane_error, name="plane"),)
+
+    def nonideal(self, t: ScalarLike, q: Float[Array, " 2"], v: Float[Array, " 2"]) -> Float[Array, " 2"]:
+        """The friction c."""
+        square = v @ v
+        moving = square > 0
+        direction = jnp.where(moving, v / jnp.sqrt(jnp.where(moving, square, 1.0)), 0.0)
+        return -self.mu * self.m * self.g * jnp.cos(self.alpha) * direction
+
+    def plane_error(self, t: ScalarLike, q: Float[Array, " 2"]) -> Float[Array, ""]:
+        """Height above the plane, at right angles to it [m]."""
+        return q[0] * jnp.sin(self.alpha) + q[1] * jnp.cos(self.alpha)
+
+    def start(self) -> tuple[Array, Array]:
+        return jnp.zeros(2), self.speed * self._downhill()
+
+    def reference(self, t: ScalarLike) -> Float[Array, " 2"]:
+        """Constant acceleration g (sin α − mu cos α) down the plane."""
+        acceleration = self.g * (jnp.sin(self.alpha) - self.mu * jnp.cos(self.alpha))
+        return (self.speed * t + acceleration * t**2 / 2) * self._downhill()
+
+    def outline(self, t: ScalarLike, q: Float[Array, " 2"]) -> tuple[Float[Array, "points 2"], ...]:
+        bottom = jnp.linalg.norm(self.reference(self.end)) * self._downhill()
+        side = 0.03 * jnp.linalg.norm(bottom)
+        along = side * self._downhill()
+        up = side * jnp.stack([jnp.sin(self.alpha), jnp.cos(self.alpha)])
+        block = jnp.stack([q, q + along, q + along + 2 * up, q - along + 2 * up, q - along, q])
+        return jnp.stack([bottom, jnp.zeros(2)]), block
+
+    def _downhill(self):
+        return jnp.stack([jnp.cos(self.alpha), -jnp.sin(self.alpha)])
