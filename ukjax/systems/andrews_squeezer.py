@@ -4,12 +4,16 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Holonomic
 from .._dynamics import Lagrangian
 from .base import AbstractMechanism, parameter
 
+# Body 2 is hinged to the far joint of body 1, 4 to that of 5, 6 to that of 7; its angle is taken from its carrier's.
+CARRIED_BY = np.zeros((7, 7))
+CARRIED_BY[[1, 3, 5], [0, 4, 6]] = 1.0
 
 class AndrewsSqueezer(AbstractMechanism):
     """Seven bodies in three loops that meet at E: a crank at O, driven by a motor, squeezes a spring from C to D::
@@ -24,8 +28,7 @@ class AndrewsSqueezer(AbstractMechanism):
 
         loops:  E by 1, 2  =  E by 3  =  E by 5, 4  =  E by 7, 6       (six equations, one degree of freedom)
 
-    A, B, C and O are fixed. c, the centre of mass of each body, lies at (da), (ea, ta, tb, ...) in the body: see
-    ``centres``. No gravity; the motion is fast, hence ``end`` = 0.03 s. T + V − mom β is conserved. Masses ``m`` [kg]
+    A, B, C and O are fixed, c are the bodies' centres of mass (``centres``). No gravity; the motion is fast, hence ``end`` = 0.03 s. T + V − mom β is conserved. Masses ``m`` [kg]
     and inertias about the centres ``I`` [kg m²], an entry per body; lengths [m]; ``c0`` [N/m], ``mom`` [N m].
     The mechanism is that of Schiehlen, Multibody Systems Handbook (1990), and of Hairer & Wanner, Solving Ordinary
     Differential Equations II, section VII.7.
@@ -86,47 +89,28 @@ class AndrewsSqueezer(AbstractMechanism):
 
     def angles(self, q: Float[Array, " 7"]) -> Float[Array, " 7"]:
         """Of the bodies."""
-        beta, Theta, gamma, Phi, delta, Omega, epsilon = q
-        return jnp.stack([beta, beta + Theta, gamma, Phi + delta, delta, Omega + epsilon, epsilon])
+        return q + CARRIED_BY @ q
 
-    def joints(self, q: Float[Array, " 7"]) -> Float[Array, "3 2"]:
-        """F, G and H [m]."""
-        a = self.angles(q)
-        A = jnp.stack([self.xa, self.ya])
-        return jnp.stack([_at(a[0], self.rr, 0), A + _at(a[4], self.zt, 0), A + _at(a[6], 0, -self.u)])
-
-    def meeting_points(self, q: Float[Array, " 7"]) -> Float[Array, "4 2"]:
-        """E as the end of body 2, 3, 4 and 6 [m]."""
-        a = self.angles(q)
-        F, G, H = self.joints(q)
-        B = jnp.stack([self.xb, self.yb])
-        ends = (_at(a[1], -self.d, 0), _at(a[2], 0, -self.ss), _at(a[3], 0, -self.e), _at(a[5], self.zf, 0))
-        return jnp.stack([F, B, G, H]) + jnp.stack(ends)
+    def joints(self, q: Float[Array, " 7"]) -> Float[Array, "7 2"]:
+        """The far joint of each body [m]: F, E, E, E, G, E, H."""
+        reach = self._reach(q)
+        return self._roots() + CARRIED_BY @ reach + reach
 
     def centres(self, q: Float[Array, " 7"]) -> Float[Array, "7 2"]:
-        """Centre of mass of each body [m]."""
-        a = self.angles(q)
-        F, G, H = self.joints(q)
-        O, A, B = jnp.zeros(2), jnp.stack([self.xa, self.ya]), jnp.stack([self.xb, self.yb])
-        inside = (
-            _at(a[0], self.ra, 0),
-            _at(a[1], -self.da, 0),
-            _at(a[2], self.sb, -self.sa),
-            _at(a[3], 0, self.ea - self.e),
-            _at(a[4], self.ta, self.tb),
-            _at(a[5], self.zf - self.fa, 0),
-            _at(a[6], -self.ub, -self.ua),
-        )
-        return jnp.stack([O, F, B, G, A, H, A]) + jnp.stack(inside)
+        """The centre of mass of each body [m]."""
+        along = [self.ra, -self.da, self.sb, 0 * self.e, self.ta, self.zf - self.fa, -self.ub]
+        across = [0 * self.ra, 0 * self.da, -self.sa, self.ea - self.e, self.tb, 0 * self.zf, -self.ua]
+        inside = _turned(self.angles(q), jnp.stack(along), jnp.stack(across))
+        return self._roots() + CARRIED_BY @ self._reach(q) + inside
 
     def spring_end(self, q: Float[Array, " 7"]) -> Float[Array, " 2"]:
         """D [m]."""
-        return jnp.stack([self.xb, self.yb]) + _at(q[2], self.sd, -self.sc)
+        return jnp.stack([self.xb, self.yb]) + _turned(q[2], self.sd, -self.sc)
 
     def loop_error(self, t: ScalarLike, q: Float[Array, " 7"]) -> Float[Array, " 6"]:
         """E by bodies 1 and 2 from E by the three others."""
-        first, *others = self.meeting_points(q)
-        return (first - jnp.stack(others)).reshape(-1)
+        joints = self.joints(q)
+        return (joints[1] - joints[jnp.array([2, 3, 5])]).reshape(-1)
 
     def start(self) -> tuple[Array, Array]:
         """At rest; consistent to all digits."""
@@ -142,15 +126,25 @@ class AndrewsSqueezer(AbstractMechanism):
         return jnp.array(q), jnp.zeros(7)
 
     def outline(self, t: ScalarLike, q: Float[Array, " 7"]) -> tuple[Float[Array, "points 2"], ...]:
-        F, G, H = self.joints(q)
-        E, D = self.meeting_points(q)[0], self.spring_end(q)
-        A, B, C = (jnp.stack(point) for point in ((self.xa, self.ya), (self.xb, self.yb), (self.xc, self.yc)))
-        lines = ([jnp.zeros(2), F, E], [B, E, D, B], [E, G, A, H, E], [C, D])
+        F, E, _, _, G, _, H = self.joints(q)
+        O, _, B, A, *_ = self._roots()
+        lines = ([O, F, E], [B, E, self.spring_end(q), B], [E, G, A, H, E], [jnp.stack([self.xc, self.yc]), self.spring_end(q)])
         return tuple(jnp.stack(line) for line in lines)
 
+    def _roots(self):
+        """Where the body, or its carrier, is hinged to the ground."""
+        O, A, B = jnp.zeros(2), jnp.stack([self.xa, self.ya]), jnp.stack([self.xb, self.yb])
+        return jnp.stack([O, O, B, A, A, A, A])
 
-def _at(angle, along, across):
-    """A point of a body turned by ``angle``, from the body's origin."""
-    return jnp.stack(
-        [along * jnp.cos(angle) - across * jnp.sin(angle), along * jnp.sin(angle) + across * jnp.cos(angle)]
-    )
+    def _reach(self, q):
+        """From each body's near joint to its far one."""
+        none = 0 * self.rr
+        along = jnp.stack([self.rr, -self.d, none, none, self.zt, self.zf, none])
+        across = jnp.stack([none, none, -self.ss, -self.e, none, none, -self.u])
+        return _turned(self.angles(q), along, across)
+
+
+def _turned(angle, along, across):
+    """Vectors given along and across bodies at these angles."""
+    c, s = jnp.cos(angle), jnp.sin(angle)
+    return jnp.stack([along * c - across * s, along * s + across * c], axis=-1)
