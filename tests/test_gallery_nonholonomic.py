@@ -1,0 +1,202 @@
+"""Knife edge, sleigh, rolling disk and the body in quaternions, against closed forms, Euler's equations and Kane's."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import sympy as sm
+from scipy.integrate import solve_ivp
+from sympy.physics import mechanics as me
+
+import ukjax as uk
+
+TIGHT = {"rtol": 1e-11, "atol": 1e-11}
+
+
+def run(mechanism, samples=51):
+    q0, v0 = uk.project(mechanism, 0.0, *mechanism.start())
+    return uk.simulate(mechanism, q0, v0, jnp.linspace(0, mechanism.end, samples), **TIGHT)
+
+
+def test_knife_edge_drifts_sideways():
+    edge = uk.systems.KnifeEdge()
+    motion = run(edge)
+    np.testing.assert_allclose(motion.q[-1, :2], [0.0478685208, 3.8432431352], atol=1e-9)
+    np.testing.assert_allclose(motion.q, jax.vmap(edge.reference)(motion.t), atol=1e-9)
+    np.testing.assert_allclose(motion.residual, 0, atol=1e-13)
+    np.testing.assert_allclose(motion.energy, 0.3 * 4 / 2, atol=1e-9)
+    # The edge's force, by Newton across it: m (ẍ sin θ − ẏ̇ cos θ) − m g sin(slope) sin θ, of the closed form.
+    t = np.asarray(motion.t)
+    k = 9.81 * 0.5 / (2 * 4)
+    x_dd, y_dd = 8 * k * np.cos(4 * t), 8 * k * np.sin(4 * t)
+    pull = (x_dd - 9.81 * 0.5) * np.sin(2 * t) - y_dd * np.cos(2 * t)
+    forces = np.stack([pull * np.sin(2 * t), -pull * np.cos(2 * t), 0 * t], axis=1)
+    np.testing.assert_allclose(motion.constraint_force, forces, atol=1e-8)
+
+
+@pytest.fixture(scope="module")
+def sleigh():
+    return run(uk.systems.ChaplyginSleigh())
+
+
+def test_sleigh_ends_up_gliding(sleigh):
+    t, (x, y, theta), (vx, vy, w) = np.asarray(sleigh.t), np.asarray(sleigh.q).T, np.asarray(sleigh.v).T
+    I = 0.5 + 0.09
+    V = np.sqrt(I)
+    k = 0.3 * V / I
+    np.testing.assert_allclose(vx * np.cos(theta) + vy * np.sin(theta), V * np.tanh(k * t), atol=1e-9)
+    np.testing.assert_allclose(w, V / np.sqrt(I) / np.cosh(k * t), atol=1e-9)
+    np.testing.assert_allclose(theta, 2 * V / np.sqrt(I) / k * np.arctan(np.tanh(k * t / 2)), atol=1e-9)
+    assert float(theta[-1]) == pytest.approx(3.3001642583, abs=1e-9)
+    np.testing.assert_allclose(sleigh.residual, 0, atol=1e-13)
+
+
+def test_sleigh_moves_as_kane_s_equations_say(rng):
+    """Generalised speeds: forward speed of the edge and turning; the edge built into the velocities."""
+    t, m, J, a = me.dynamicsymbols._t, 1.3, 0.7, 0.4
+    x, y, theta, u, w = me.dynamicsymbols("x y theta u w")
+    ground = me.ReferenceFrame("N")
+    body = ground.orientnew("B", "Axis", (theta, ground.z))
+    body.set_ang_vel(ground, w * ground.z)
+    centre = me.Point("C")
+    centre.set_vel(ground, u * body.x + a * w * body.y)
+    inertia = me.inertia(body, 0, 0, J)
+    rigid = me.RigidBody("sleigh", centre, body, m, (inertia, centre))
+    kinematics = [
+        x.diff(t) - u * sm.cos(theta) + a * w * sm.sin(theta),
+        y.diff(t) - u * sm.sin(theta) - a * w * sm.cos(theta),
+        theta.diff(t) - w,
+    ]
+    kane = me.KanesMethod(ground, [x, y, theta], [u, w], kinematics)
+    kane.kanes_equations([rigid], [])
+    rates = sm.lambdify((theta, u, w), kane.mass_matrix.LUsolve(kane.forcing))
+
+    mechanism = uk.systems.ChaplyginSleigh(m=m, J=J, a=a)
+    for _ in range(3):
+        th, speed, turn = rng.normal(size=3)
+        s, c = np.sin(th), np.cos(th)
+        v = np.array([speed * c - a * turn * s, speed * s + a * turn * c, turn])
+        u_dot, w_dot = np.asarray(rates(th, speed, turn), float).ravel()
+        expected = [
+            u_dot * c - a * w_dot * s - turn * v[1],
+            u_dot * s + a * w_dot * c + turn * v[0],
+            w_dot,
+        ]
+        found = uk.constrained_motion(mechanism(0.0, np.array([0.0, 0.0, th]), v)).acceleration
+        np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-12)
+
+
+# --- rolling disk --------------------------------------------------------------------------------------------------
+
+
+def euler_disk(t, y, m=1.0, r=0.2, g=9.81):
+    """d(θ, ω1, ω2, ω3)/dt in the frame (level, u, n): angular momentum about the centre, contact force eliminated."""
+    theta, w1, w2, w3 = y
+    A, C = m * r**2 / 4, m * r**2 / 2
+    yaw = w2 / np.tan(theta)  # ψ̇ cos θ
+    w1_dot = (A * yaw * w2 - (C + m * r**2) * w2 * w3 - m * g * r * np.cos(theta)) / (A + m * r**2)
+    return [w1, w1_dot, (C * w1 * w3 - A * yaw * w1) / A, m * r**2 * w1 * w2 / (C + m * r**2)]
+
+
+def spins(motion):
+    theta, (yaw, rate, spin) = np.asarray(motion.q[:, 4]), np.asarray(motion.v[:, 3:]).T
+    return np.stack([theta, rate, yaw * np.sin(theta), spin + yaw * np.cos(theta)])
+
+
+@pytest.fixture(scope="module")
+def disk():
+    return run(uk.systems.RollingDisk(), 101)
+
+
+def test_disk_rolls_by_euler_s_equations(disk):
+    found = spins(disk)
+    exact = solve_ivp(euler_disk, (0, 5), found[:, 0], "DOP853", np.asarray(disk.t), rtol=1e-13, atol=1e-13).y
+    np.testing.assert_allclose(found, exact, atol=1e-8)
+    assert np.ptp(exact[0]) > 0.05
+
+
+def test_disk_keeps_energy_contact_and_rolling(disk):
+    np.testing.assert_allclose(disk.energy, disk.energy[0], atol=1e-9)
+    np.testing.assert_allclose(disk.residual, 0, atol=1e-12)
+    assert disk.residual.shape[1] == 3
+    up = np.asarray(disk.constraint_force[:, 2])
+    np.testing.assert_allclose(up, 1.0 * (9.81 + np.asarray(disk.acceleration[:, 2])), atol=1e-10)
+
+
+def test_an_undisturbed_disk_keeps_its_tilt():
+    motion = run(uk.systems.RollingDisk(wobble=0.0), 21)
+    np.testing.assert_allclose(motion.q[:, 4], 1.2, atol=1e-9)
+
+
+def test_straight_rolling_is_stable_above_the_critical_spin():
+    """ω² > g/(3r) for a thin disk: a disturbance of 1e-4 stays small just above and grows just below."""
+    model = uk.systems.RollingDisk()
+    w = np.sqrt(9.81 / (3 * 0.2))
+    q0 = np.tile([0.0, 0.0, 0.2, 0.0, np.pi / 2, 0.0], (2, 1))
+    v0 = np.stack([[-0.2 * s * w, 0.0, 0.0, 0.0, 1e-4, s * w] for s in (1.02, 0.98)])
+    q0, v0 = jax.vmap(lambda q, v: uk.project(model, 0.0, q, v))(jnp.asarray(q0), jnp.asarray(v0))
+    lean = np.abs(np.asarray(uk.simulate(model, q0, v0, jnp.linspace(0, 8, 81)).q[:, :, 4]) - np.pi / 2).max(axis=1)
+    assert lean[0] < 5e-4 < 2e-3 < lean[1]
+
+
+# --- quaternions ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def body():
+    mechanism = uk.systems.RigidBody()
+    return mechanism, run(mechanism, 101)
+
+
+def test_body_tumbles_by_euler_s_equations(body):
+    mechanism, motion = body
+    J = np.array([1.0, 2.0, 3.0])
+    euler = lambda t, w: np.cross(J * w, w) / J
+    exact = solve_ivp(euler, (0, 10), [0.05, 2, 0], "DOP853", np.asarray(motion.t), rtol=1e-13, atol=1e-13).y.T
+    omega = np.asarray(jax.vmap(mechanism.angular_velocity)(motion.q, motion.v))
+    np.testing.assert_allclose(omega, exact, atol=1e-8)
+    assert exact[:, 1].min() < -1.9  # it turned over
+    np.testing.assert_allclose(motion.energy, motion.energy[0], atol=1e-9)
+    np.testing.assert_allclose(np.linalg.norm(J * omega, axis=1), np.linalg.norm(J * exact[0]), atol=1e-8)
+    np.testing.assert_allclose(np.linalg.norm(motion.q, axis=1), 1, atol=1e-13)
+
+
+def test_singular_mass_matrix_gives_the_known_acceleration(body, rng):
+    """ü = ½ Eᵀ J⁻¹ (J ω × ω) − ¼ |ω|² u; the same from the regular M of a body whose |u| has inertia too."""
+    mechanism, _ = body
+    J = np.array([1.0, 2.0, 3.0])
+    u = rng.normal(size=4)
+    u /= np.linalg.norm(u)
+    v = rng.normal(size=4)
+    v -= u * (u @ v)
+    terms = mechanism(0.0, u, v)
+    assert np.linalg.matrix_rank(np.asarray(terms.M)) == 3
+    u0, u1, u2, u3 = u
+    E = np.array([[-u1, u0, u3, -u2], [-u2, -u3, u0, u1], [-u3, u2, -u1, u0]])
+    omega = 2 * E @ v
+    exact = E.T @ (np.cross(J * omega, omega) / J) / 2 - omega @ omega * u / 4
+    found = uk.constrained_motion(terms)
+    np.testing.assert_allclose(found.acceleration, exact, atol=1e-12)
+    for J0 in (0.1, 25.0):
+        regular = uk.Lagrangian(lambda t, q, v, J0=J0: mechanism.kinetic(t, q, v) + 2 * J0 * (q @ v) ** 2)
+        terms = uk.System(regular, mechanism.constraints)(0.0, u, v)
+        assert np.linalg.matrix_rank(np.asarray(terms.M)) == 4
+        np.testing.assert_allclose(uk.constrained_motion(terms).acceleration, exact, atol=1e-11)
+
+
+def test_inertia_can_be_identified_from_the_motion(body):
+    """The derivative of the attitude after 1 s by J, against differences."""
+    mechanism, _ = body
+    q0, v0 = mechanism.start()
+
+    def attitude(J):
+        model = eqx.tree_at(lambda b: b.J, mechanism, J)
+        return uk.simulate(model, q0, v0, jnp.array([0.0, 1.0]), dt=0.05).q[-1, 2]
+
+    J, h = jnp.array([1.0, 2.0, 3.0]), 1e-5
+    slope = jax.grad(attitude)(J)
+    step = jnp.array([h, 0.0, 0.0])
+    assert float(slope[0]) == pytest.approx(
+        float(attitude(J + step) - attitude(J - step)) / (2 * h), rel=1e-5, abs=1e-9
+    )
