@@ -40,8 +40,8 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--drift", choices=("projection", "none"), default="projection", help="default: projection")
     run.add_argument("--method", default="orthogonal", help="how the constrained motion is solved")
     run.add_argument("--dt", type=float, metavar="SECONDS", help="fixed steps instead of adaptive ones")
-    run.add_argument("--rtol", type=float, default=1e-11, help="relative tolerance of adaptive steps (default 1e-11)")
-    run.add_argument("--atol", type=float, default=1e-11, help="absolute tolerance of adaptive steps (default 1e-11)")
+    run.add_argument("--rtol", type=float, help="relative tolerance of adaptive steps (default 1e-11)")
+    run.add_argument("--atol", type=float, help="absolute tolerance of adaptive steps (default 1e-11)")
     run.add_argument("--as-published", action="store_true", help="the source's own start and law, as printed")
     run.add_argument("--out", metavar="FILE", help="save the trajectory: .npz, .nc or .csv")
     run.add_argument(
@@ -51,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="save a figure (.png, .pdf, .svg); without a name SYSTEM.png, and SYSTEM.npz with the data",
     )
+    run.add_argument("--animate", metavar="FILE", help="save the mechanism in motion: .gif, .mp4 or .html")
     run.add_argument("--json", action="store_true", help="print the summary as JSON")
     run.add_argument("--progress", action="store_true", help="show a progress meter")
     return top

@@ -10,11 +10,13 @@ from .usage import UsageError, check_output
 
 DATA = (".npz", ".nc", ".csv")
 FIGURES = (".png", ".pdf", ".svg")
+TOLERANCE = 1e-11
+MOVIES = (".gif", ".mp4", ".html")
 
 
 def run_system(options: argparse.Namespace) -> int:
     """Simulate, print a summary, save what was asked for."""
-    figure, data = _outputs(options)
+    figure, data, movie = _outputs(options)
     began = time.perf_counter()
 
     # JAX is imported only now, when the words were found to make sense.
@@ -33,7 +35,7 @@ def run_system(options: argparse.Namespace) -> int:
     try:
         mechanism, (q0, v0) = with_settings(systems.named(options.system), options.set)
         ts = jnp.linspace(0.0, mechanism.end if options.t1 is None else options.t1, options.samples)
-        how = {name: getattr(options, name) for name in ("dt", "rtol", "atol", "method", "progress")}
+        how = {name: getattr(options, name) for name in ("method", "progress")} | _steps(options, mechanism.step)
         if options.as_published:
             versions = mechanism.published()
             if not versions:
@@ -51,7 +53,7 @@ def run_system(options: argparse.Namespace) -> int:
     except ValueError as error:
         raise UsageError(str(error)) from None
 
-    files = _save(runs, data, figure, published=options.as_published)
+    files = _save(runs, data, figure, movie, published=options.as_published)
     entry = CATALOGUE[options.system]
     report = {
         "system": entry.name,
@@ -69,8 +71,15 @@ def run_system(options: argparse.Namespace) -> int:
     return 0
 
 
-def _outputs(options) -> tuple[Path | None, Path | None]:
-    """Where the figure and the data go, known to be writable."""
+def _steps(options, step):
+    """The user's steps or tolerances, else those that suit the mechanism."""
+    if options.dt is not None or options.rtol is not None or options.atol is not None:
+        step = options.dt
+    return {"dt": step} | {name: getattr(options, name) or TOLERANCE for name in ("rtol", "atol")}
+
+
+def _outputs(options) -> tuple[Path | None, Path | None, Path | None]:
+    """Where the figure, the data and the animation go, known to be writable."""
     if options.system not in CATALOGUE:
         from ..systems import named
 
@@ -96,7 +105,20 @@ def _outputs(options) -> tuple[Path | None, Path | None]:
     return (
         check_output("--plot", figure, FIGURES) if figure else None,
         check_output("--out", data, DATA) if data else None,
+        _movie(options) if options.animate else None,
     )
+
+
+def _movie(options) -> Path:
+    if options.as_published:
+        raise UsageError("--animate shows the correct motion: leave out --as-published")
+    _need("matplotlib", "--animate", "plot")
+    path = check_output("--animate", options.animate, MOVIES)
+    from ..plot.animation import cannot_write
+
+    if complaint := cannot_write(path):
+        raise UsageError(f"--animate {complaint}")
+    return path
 
 
 def _need(package: str, option: str, extra: str) -> None:
@@ -106,7 +128,7 @@ def _need(package: str, option: str, extra: str) -> None:
         raise UsageError(f"{option} needs the package {package}: pip install 'ukjax[{extra}]'")
 
 
-def _save(runs, data: Path | None, figure: Path | None, published: bool) -> list[Path]:
+def _save(runs, data: Path | None, figure: Path | None, movie: Path | None, published: bool) -> list[Path]:
     files = []
     try:
         if data:
@@ -118,6 +140,10 @@ def _save(runs, data: Path | None, figure: Path | None, published: bool) -> list
 
             drawn = plot.published(runs) if published else plot.histories(next(iter(runs.values())))
             files.append(plot.save(drawn, figure))
+        if movie:
+            from .. import plot
+
+            files.append(plot.save_animation(plot.animate(next(iter(runs.values()))), movie))
     except OSError as error:
         raise UsageError(f"the result could not be written: {error}") from None
     return files

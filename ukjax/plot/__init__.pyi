@@ -1,3 +1,5 @@
+from .animation import animate as animate
+from .animation import save_animation as save_animation
 from .histories import histories as histories
 from .published import published as published
 from .style import save as save

@@ -28,8 +28,13 @@ def draw(ax: Any, lines: list[np.ndarray]) -> None:
         strength = 1.0 if age == 0 else 0.35 * (1 - age / POSES)
         width = 2.5 if age == 0 else 1.5
         for line in lines:
-            ax.plot(*line[i].T, "-o", color=COLOURS[0], alpha=strength, linewidth=width, markersize=4)
+            ax.plot(*line[i].T, link_style(line), color=COLOURS[0], alpha=strength, linewidth=width, markersize=4)
     frame(ax, lines)
+
+
+def link_style(line: np.ndarray) -> str:
+    """Joints are marked, the points of a rim are not."""
+    return "-o" if line.shape[1] <= 10 else "-"
 
 
 def frame(ax: Any, lines: list[np.ndarray]) -> None:
@@ -42,7 +47,7 @@ def frame(ax: Any, lines: list[np.ndarray]) -> None:
         getattr(ax, f"set_{axis}label")(f"{axis} [m]", fontsize=9)
     ax.tick_params(labelsize=7)
     if points.shape[1] == 3:
-        ax.set_box_aspect((1, 1, 1))
+        ax.set_box_aspect((1, 1, 1), zoom=0.88)
         ax.view_init(elev=24, azim=-58)
     else:
         ax.set_aspect("equal")

@@ -1,16 +1,64 @@
-"""Figures in the style of the papers, from runs of the papers' own starts and laws."""
+"""Runs of a paper's own start and law beside the correct one."""
 
 from collections.abc import Callable
 
+import numpy as np
 from matplotlib.figure import Figure
 
-from .._trajectory import Trajectory
+from .._trajectory import Trajectory, force_unit
 from ..systems.scara import Scara
+from .histories import STYLES, draw_sizes, largest
 from .scara import scara_figures
+from .style import COLOURS, label, new_figure
 
 FIGURES: dict[type, Callable[[dict[str, Trajectory]], Figure]] = {Scara: scara_figures}
 
 
 def published(runs: dict[str, Trajectory]) -> Figure:
-    """The paper's figures, from the runs of ``AbstractMechanism.published`` by name."""
-    return FIGURES[type(next(iter(runs.values())).model)](runs)
+    """The runs of ``AbstractMechanism.published`` by name: the paper's figures where there are some of our own, else
+    one panel per unit for coordinates, constraint forces and controls, a line style per run, and the residuals."""
+    model = type(next(iter(runs.values())).model)
+    return FIGURES.get(model, compared)(runs)
+
+
+def compared(runs: dict[str, Trajectory]) -> Figure:
+    """All runs in the same panels. A run that stopped early ends where it stopped."""
+    first = next(iter(runs.values()))
+    units = list(dict.fromkeys(unit for _, unit in first.coordinates))
+    driven = list(dict.fromkeys(unit for run in runs.values() for _, unit in run.inputs))
+    count = 2 * len(units) + len(driven) + 1
+    figure, axes = new_figure(f"{type(first.model).__name__}: {', '.join(runs)}", (count + 1) // 2, 2, width=10.0)
+    for unused in axes[count:]:
+        unused.remove()
+    panels = iter(axes)
+    for unit in units:
+        _overlay(next(panels), runs, "q", "coordinates", unit)
+        label(axes[2 * units.index(unit)], f"coordinate [{unit or '-'}]")
+        _overlay(next(panels), runs, "constraint_force", "coordinates", unit)
+        label(axes[2 * units.index(unit) + 1], f"constraint force [{force_unit(unit)}]")
+    for unit in driven:
+        ax = next(panels)
+        _overlay(ax, runs, "control", "inputs", unit)
+        label(ax, f"control [{unit or '-'}]")
+    ax = next(panels)
+    for colour, (name, run) in zip(COLOURS, runs.items(), strict=False):
+        draw_sizes(ax, np.asarray(run.t), largest(run.residual), colour, name)
+    label(ax, "largest residual")
+    return figure
+
+
+def _overlay(ax, runs, what, names, unit):
+    """One colour per column, one line style per run. The last run, the correct one, sets the scale: one that runs away
+    shall not hide it."""
+    for style, (name, run) in zip(STYLES, runs.items(), strict=False):
+        values = getattr(run, what)
+        if values is None:
+            continue
+        columns = [i for i, (_, own) in enumerate(getattr(run, names)) if own == unit]
+        for place, i in enumerate(columns):
+            colour = COLOURS[place % len(COLOURS)]
+            ax.plot(run.t, np.asarray(values)[:, i], style, color=colour, linewidth=1.2, label=None if place else name)
+        low, high = np.asarray(values)[:, columns].min(), np.asarray(values)[:, columns].max()
+    span = max(high - low, 1e-9)
+    bottom, top = ax.get_ylim()
+    ax.set_ylim(max(bottom, low - span), min(top, high + span))

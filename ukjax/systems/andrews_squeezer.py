@@ -12,26 +12,29 @@ from .._dynamics import Lagrangian
 from .base import AbstractMechanism, parameter
 
 # Body 2 is hinged to the far joint of body 1, 4 to that of 5, 6 to that of 7; its angle is taken from its carrier's.
-CARRIED_BY = np.zeros((7, 7))
-CARRIED_BY[[1, 3, 5], [0, 4, 6]] = 1.0
+CARRIED_BY = np.zeros((7, 7), int)
+CARRIED_BY[[1, 3, 5], [0, 4, 6]] = 1
+
 
 class AndrewsSqueezer(AbstractMechanism):
-    """Seven bodies in three loops that meet at E: a crank at O, driven by a motor, squeezes a spring from C to D::
+    """Seven bodies in three loops that meet at E: a motor at O turns the crank, which squeezes a spring from C to D::
 
-          H---6---E---4---G         q = (beta, Theta, gamma, Phi, delta, Omega, epsilon)
-           \\     /|\\     /
-            7   / | 2   5           bodies:  1 O-F   2 F-E   3 B-E-D   4 G-E   5 A-G   6 H-E   7 A-H
-             \\ /  |  \\ /
-              A   3   F   (sketch)  angles:  β, β + Θ, γ, Φ + δ, δ, Ω + ε, ε
-                  |   1
-                  B   O             T = Σ m |ċ|²/2 + I ω²/2,    V = c0 (|CD| − l0)²/2,    Q_β = mom
+                           C           q = (beta, Theta, gamma, Phi, delta, Omega, epsilon)
+                  B       /
+                   o-----o D           body   1  2      3  4      5  6      7
+                    \\ 3 /              angle  β  β + Θ  γ  Φ + δ  δ  Ω + ε  ε
+            G o      \\ /
+           5 / \\ 4    V                T = Σ m |ċ|²/2 + I ω²/2,    c the centres of mass
+            /   \\____ E    2           V = c0 (|CD| − l0)²/2,      Q_β = mom
+         A o     _____o---------o F
+            \\   / 6      O o--/ 1      loops: E by 1-2 = E by 3 = E by 5-4 = E by 7-6
+           7 \\ /
+            H o
 
-        loops:  E by 1, 2  =  E by 3  =  E by 5, 4  =  E by 7, 6       (six equations, one degree of freedom)
-
-    A, B, C and O are fixed, c are the bodies' centres of mass (``centres``). No gravity; the motion is fast, hence ``end`` = 0.03 s. T + V − mom β is conserved. Masses ``m`` [kg]
-    and inertias about the centres ``I`` [kg m²], an entry per body; lengths [m]; ``c0`` [N/m], ``mom`` [N m].
-    The mechanism is that of Schiehlen, Multibody Systems Handbook (1990), and of Hairer & Wanner, Solving Ordinary
-    Differential Equations II, section VII.7.
+    A, B, C and O are fixed. No gravity. T + V − mom β is conserved. Masses ``m`` [kg] and inertias about the centres
+    ``I`` [kg m²], an entry per body; lengths and places [m] as in the source, ``c0`` [N/m], ``mom`` [N m]. From
+    Schiehlen, Multibody Systems Handbook (1990), by Hairer & Wanner, Solving Ordinary Differential Equations II,
+    section VII.7.
     """
 
     m: Array = parameter((0.04325, 0.00365, 0.02373, 0.00706, 0.07050, 0.00706, 0.05498))
@@ -128,7 +131,12 @@ class AndrewsSqueezer(AbstractMechanism):
     def outline(self, t: ScalarLike, q: Float[Array, " 7"]) -> tuple[Float[Array, "points 2"], ...]:
         F, E, _, _, G, _, H = self.joints(q)
         O, _, B, A, *_ = self._roots()
-        lines = ([O, F, E], [B, E, self.spring_end(q), B], [E, G, A, H, E], [jnp.stack([self.xc, self.yc]), self.spring_end(q)])
+        lines = (
+            [O, F, E],
+            [B, E, self.spring_end(q), B],
+            [E, G, A, H, E],
+            [jnp.stack([self.xc, self.yc]), self.spring_end(q)],
+        )
         return tuple(jnp.stack(line) for line in lines)
 
     def _roots(self):

@@ -18,11 +18,13 @@ def parameter(value: Numbers) -> Any:
 class AbstractMechanism(AbstractSystem):
     """A published mechanism: its parameters are its fields, in SI units, by the names the source gives them.
 
-    ``end`` [s] is the time span of the source. What a mechanism does not have (friction, motors, a closed form, runs
-    of its source that differ from the correct one) it leaves as it is here.
+    ``end`` [s] is the time span of the source; ``step`` [s] the fixed step that suits a motion which passes singular
+    poses, where adaptive steps shrink without end. What a mechanism does not have (friction, motors, a closed form,
+    runs of its source that differ from the correct one) it leaves as it is here.
     """
 
     end: ClassVar[float]
+    step: ClassVar[float | None] = None
 
     @abc.abstractmethod
     def start(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:

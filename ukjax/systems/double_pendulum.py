@@ -15,7 +15,7 @@ class DoublePendulum(AbstractMechanism):
 
             pivot o ------ x            q = (x1, y1, theta1, x2, y2, theta2): centres, angles from the vertical
                    \\
-            (x1, y1) \\  theta1         T = Σ m (ẋ² + ẏ²)/2 + m l² θ̇²/24,    V = Σ m g y
+            (x1, y1) \\  theta1          T = Σ m (ẋ² + ẏ²)/2 + m l² θ̇²/24,    V = Σ m g y
                        o elbow
                        |                pivot:  c1 − l1 n1/2 = 0
                        | (x2, y2)       elbow:  c2 − l2 n2/2 = c1 + l1 n1/2,    n = (sin θ, −cos θ)
@@ -53,8 +53,8 @@ class DoublePendulum(AbstractMechanism):
         return pivot, elbow
 
     def kinetic(self, t: ScalarLike, q: Float[Array, " 6"], v: Float[Array, " 6"]) -> Array:
-        inertias = [m * jnp.stack([one, one, l**2 / 12]) for m, l, one in self._rods()]
-        return jnp.concatenate(inertias) @ v**2 / 2
+        first, second = self.m1 * self.l1**2 / 12, self.m2 * self.l2**2 / 12
+        return jnp.stack([self.m1, self.m1, first, self.m2, self.m2, second]) @ v**2 / 2
 
     def potential(self, t: ScalarLike, q: Float[Array, " 6"]) -> Array:
         return self.g * (self.m1 * q[1] + self.m2 * q[4])
@@ -83,6 +83,3 @@ class DoublePendulum(AbstractMechanism):
     def _ends(self, rod, length):
         half = length / 2 * jnp.stack([jnp.sin(rod[2]), -jnp.cos(rod[2])])
         return jnp.stack([rod[:2] - half, rod[:2] + half])
-
-    def _rods(self):
-        return (self.m1, self.l1, jnp.ones_like(self.m1)), (self.m2, self.l2, jnp.ones_like(self.m2))

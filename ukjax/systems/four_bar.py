@@ -21,9 +21,10 @@ class FourBar(AbstractMechanism):
            o          o --- x   loop:  l (n1 + n2) = (l, 0) + l n3,    n = (sin θ, cos θ)
 
     Flat, at theta1 = ±π/2, the two rows of the loop are dependent: rank 1 instead of 2 for an instant, near which A has
-    a small singular value. The motion from the start, upright and with ``speed`` at B0, keeps the rockers parallel,
-    and θ1 is that of a pendulum: (5/3) l θ̈ = 2 g sin θ. ``m`` [kg] and ``l`` [m] of each rod, ``g`` [m/s²], ``speed``
-    [m/s]; Gonzalez, Dopico, Lugris & Cuadrado, Multibody Syst. Dyn. 16 (2006).
+    a small singular value. Adaptive steps shrink there, and with less than rtol = 1e-10 may come to an end; equal
+    steps, dt = 0.01 s, pass to 1e-11. The motion from the start, upright and with ``speed`` at B0, keeps the rockers
+    parallel, and θ1 is that of a pendulum: (5/3) l θ̈ = 2 g sin θ. ``m`` [kg] and ``l`` [m] of each rod, ``g`` [m/s²],
+    ``speed`` [m/s]; Gonzalez, Dopico, Lugris & Cuadrado, Multibody Syst. Dyn. 16 (2006).
     """
 
     m: Array = parameter(1.0)
@@ -32,6 +33,7 @@ class FourBar(AbstractMechanism):
     speed: Array = parameter(1.0)
 
     end: ClassVar[float] = 10.0
+    step: ClassVar[float] = 0.01
     coordinates: ClassVar[Any] = (("theta1", "rad"), ("theta2", "rad"), ("theta3", "rad"))
 
     @property

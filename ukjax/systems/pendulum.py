@@ -13,9 +13,10 @@ from .base import AbstractMechanism, parameter
 class Pendulum(AbstractMechanism):
     """A point mass on a massless rod, in coordinates of which there is one too many::
 
-        (x, y) o--------o ------ x        T = m (ẋ² + ẏ²)/2,    V = m g y
-                length  |
-                        y                 rod:  (x² + y² − length²)/2 = 0,  written twice
+                        y
+                length  |                 T = m (ẋ² + ẏ²)/2,    V = m g y
+        (x, y) o--------o ------ x
+                                          rod:  (x² + y² − length²)/2 = 0,  written twice
 
     Two rows of rank 1: the motion and the force on the mass are unique, though the multipliers are not. Released level
     and at rest. ``m`` [kg], ``length`` [m], ``g`` [m/s²]; Gonzalez, Dopico, Lugris & Cuadrado, Multibody Syst. Dyn. 16

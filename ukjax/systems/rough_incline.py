@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Holonomic
-from .._dynamics import MassForce
+from .._dynamics import Lagrangian
 from .base import AbstractMechanism, parameter
 
 
@@ -14,16 +14,17 @@ class RoughIncline(AbstractMechanism):
     """A particle that slides down a rough plane, in Cartesian coordinates of its vertical plane::
 
         y
-        o___                       M = m I,    Q = (0, −m g)
-        |   ---___ (x, y)
-        |         -o-___           plane:  x sin α + y cos α = 0
-        |               ---___
-        +------------------alpha-- x      c = −mu m g cos α v/|v|
+        |
+        o------------------ x      T = m (ẋ² + ẏ²)/2,    V = m g y
+         ---___   alpha
+               -o-___ (x, y)       plane:  x sin α + y cos α = 0
+                     ---___
+                                   c = −mu m g cos α v/|v|
 
     The plane's ideal force is N = m g cos α at right angles to it, the non-ideal one Coulomb's friction, given by c:
     vᵀ Qᶜ = vᵀ c. Since N does not depend on c here (A M⁻¹ c = 0), c is known beforehand. Sliding only: at rest c = 0,
     and for a block that stays at rest or turns back this is not the law. ``m`` [kg], ``g`` [m/s²], ``mu``, ``alpha``
-    [rad], ``speed`` down the plane at the start [m/s]; the source has no numbers for it.
+    [rad], ``speed`` down the plane at the start [m/s]; the numbers are the gallery's own.
     """
 
     m: Array = parameter(1.0)
@@ -36,8 +37,8 @@ class RoughIncline(AbstractMechanism):
     coordinates: ClassVar[Any] = (("x", "m"), ("y", "m"))
 
     @property
-    def dynamics(self) -> MassForce:
-        return MassForce(lambda t, q: self.m * jnp.eye(2), lambda t, q, v: jnp.stack([0 * self.m, -self.m * self.g]))
+    def dynamics(self) -> Lagrangian:
+        return Lagrangian(lambda t, q, v: self.m * v @ v / 2, lambda t, q: self.m * self.g * q[1])
 
     @property
     def constraints(self) -> tuple[Holonomic]:

@@ -1,0 +1,111 @@
+"""The mechanism in motion."""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, FuncAnimation, PillowWriter
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from .._trajectory import Trajectory, write_whole
+from .drawing import frame, link_style, outlines
+from .style import COLOURS
+
+RATE = 25  # frames per second
+FEWEST, MOST = 100, 150  # frames: long enough to look at, and a page of a few megabytes
+MOVIES = (".gif", ".mp4", ".html")
+
+
+def animate(trajectory: Trajectory) -> FuncAnimation:
+    """A single trajectory of a mechanism of the gallery as an animation: its links, the traces of its ends, the time.
+
+    In real time where that takes 100 to 150 frames, 25 per second, otherwise faster or slower, as its title says. In a
+    notebook, ``IPython.display.HTML(animate(trajectory).to_jshtml())`` shows it; ``save_animation`` writes it.
+    """
+    lines, t = outlines(trajectory), np.asarray(trajectory.t)
+    count = int(np.clip(round(RATE * (t[-1] - t[0])), FEWEST, MOST))
+    shown = np.abs(t - np.linspace(t[0], t[-1], count)[:, None]).argmin(axis=1)
+    solid = lines[0].shape[-1] == 3
+
+    figure = Figure(figsize=(5.0, 5.0), dpi=72, layout="constrained")
+    FigureCanvasAgg(figure)
+    ax = figure.add_subplot(projection="3d" if solid else None)
+    frame(ax, lines)
+    traces = [ax.plot(*line[:0, 0].T, color=COLOURS[1], linewidth=1.0)[0] for line in lines]
+    links = [ax.plot(*line[0].T, link_style(line), color=COLOURS[0], linewidth=2.5, markersize=4)[0] for line in lines]
+    speed = _speed((t[-1] - t[0]) / (count / RATE))
+    title = ax.set_title("", fontsize=10)
+
+    def draw(i):
+        for line, link, trace in zip(lines, links, traces, strict=True):
+            for artist, points in ((link, line[i]), (trace, line[: i + 1, -1])):
+                artist.set_data_3d(*points.T) if solid else artist.set_data(*points.T)  # pyright: ignore
+        title.set_text(f"{type(trajectory.model).__name__}, t = {t[i]:.{_digits(t)}f} s{speed}")
+        return [*links, *traces, title]
+
+    draw(shown[0])
+    return FuncAnimation(figure, draw, frames=shown, interval=1000 / RATE, blit=False, cache_frame_data=False)
+
+
+def save_animation(animation: FuncAnimation, path: str | os.PathLike) -> Path:
+    """Write to ``path``: .gif, .mp4 (needs ffmpeg) or .html, a page that works offline. Whole or not at all.
+
+    Raises ``ValueError`` for another ending, or where ffmpeg is missing.
+    """
+    path = Path(path)
+    if complaint := cannot_write(path):
+        raise ValueError(complaint)
+
+    def write(part: Path) -> None:
+        if path.suffix == ".html":
+            part.write_text(_page(animation, path.stem), encoding="utf-8")
+        else:
+            writer: AbstractMovieWriter = PillowWriter(RATE) if path.suffix == ".gif" else FFMpegWriter(RATE)
+            animation.save(str(part), writer=writer, dpi=100)
+
+    write_whole(path, write)
+    return path
+
+
+def cannot_write(path: Path) -> str:
+    """Why an animation cannot be written to ``path``; empty if it can."""
+    if path.suffix not in MOVIES:
+        return f"an animation must end in {', '.join(MOVIES)}, got {str(path)!r}"
+    if path.suffix == ".mp4" and shutil.which("ffmpeg") is None:
+        return f"{path.name} needs the program ffmpeg, which is not there: install it, or choose .gif or .html"
+    return ""
+
+
+def _page(animation, name):
+    body = animation.to_jshtml(fps=RATE, default_mode="loop")
+    # The player's buttons are icons of a font that its page would fetch: signs that every font has do as well.
+    body = re.sub(r"<link[^>]*>", "", body)
+    for icon, sign in ICONS.items():
+        body = body.replace(f'<i class="fa {icon}"></i>', sign)
+    return f'<!DOCTYPE html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{name}</title>\n{body}\n</html>\n'
+
+
+ICONS = {
+    "fa-minus": "−",
+    "fa-fast-backward": "⏮",
+    "fa-step-backward": "◂|",
+    "fa-play fa-flip-horizontal": "◂",
+    "fa-pause": "❚❚",
+    "fa-play": "▸",
+    "fa-step-forward": "|▸",
+    "fa-fast-forward": "⏭",
+    "fa-plus": "+",
+}
+
+
+def _speed(factor):
+    if 0.95 < factor < 1.05:
+        return ""
+    return f", {factor:.3g}× as fast" if factor > 1 else f", {1 / factor:.3g}× slower"
+
+
+def _digits(t):
+    return int(np.clip(2 - np.floor(np.log10(t[-1] - t[0])), 1, 6))
