@@ -1,6 +1,8 @@
 """The parallel robots of Han et al. 2020 and its companion, against the multiplier form in joint coordinates and
 d'Alembert's principle at the end point, both in NumPy."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,7 @@ from scipy.integrate import solve_ivp
 
 import ukjax as uk
 
-TIGHT = {"rtol": 1e-11, "atol": 1e-11}
+TIGHT: Any = {"rtol": 1e-11, "atol": 1e-11}
 L = 0.244
 R = np.array([[0.1150, 0.1621], [0.0657, 0.1096], [0.0657, 0.1096]])
 MASS = np.array([[1.2525, 1.0771], [1.3663, 0.4132], [1.3663, 0.4132]])

@@ -9,13 +9,13 @@ from jaxtyping import Array, Float, ScalarLike
 from PIL import Image
 
 import ukjax as uk
-from ukjax.systems.base import AbstractMechanism, parameter
+from ukjax.systems.base import AbstractMechanism, Parameter, parameter
 
 
 class Crane(AbstractMechanism):
     """A load on two ropes' ends, moved by two motors of different units."""
 
-    m: Array = parameter(2.0)
+    m: Parameter = parameter(2.0)
     end: ClassVar[float] = 1.0
     coordinates: ClassVar[Any] = (("x", "m"), ("theta", "rad"))
     constraints: ClassVar[tuple[()]] = ()
@@ -82,12 +82,12 @@ def test_a_prescribed_force_shows_its_power():
     motion = uk.simulate(uk.System(uk.MassForce([[1.0]], [0.0]), control=control), [0.0], [0.0], jnp.linspace(0, 1, 11))
     figure = uk.plot.histories(motion)
     (line,) = figure.axes[labels(figure).index("power of the control [W]")].get_lines()
-    np.testing.assert_allclose(line.get_ydata(), np.cos(motion.t) * np.sin(motion.t), atol=1e-8)
+    np.testing.assert_allclose(np.asarray(line.get_ydata()), np.cos(motion.t) * np.sin(motion.t), atol=1e-8)
 
 
 def test_published_runs_are_overlaid_by_name(crane):
     runs = {
-        name: uk.simulate(version, *version.start(), crane.t, drift="none")
+        name: uk.simulate(version, np.zeros(2), np.zeros(2), crane.t, drift="none")
         for name, version in crane.model.published().items()
     }
     figure = uk.plot.published(runs)
@@ -98,6 +98,7 @@ def test_published_runs_are_overlaid_by_name(crane):
 
 def test_gif_has_its_frames(crane, tmp_path):
     path = uk.plot.save_animation(uk.plot.animate(crane), tmp_path / "crane.gif")
+    film: Any
     with Image.open(path) as film:
         assert film.n_frames == 100
         film.seek(0)
@@ -108,7 +109,7 @@ def test_gif_has_its_frames(crane, tmp_path):
 
 
 def test_frames_show_the_pose_the_trace_and_the_speed(crane):
-    animation = uk.plot.animate(crane)
+    animation: Any = uk.plot.animate(crane)
     *artists, title = animation._func(50)
     pose, trace = artists
     tip = np.asarray(crane.model.outline(crane.t[50], crane.q[50])[0])
@@ -128,7 +129,7 @@ def test_page_needs_nothing_from_outside(scara, tmp_path):
 
 def test_film_without_ffmpeg_says_what_to_do(crane, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    animation = uk.plot.animate(crane)
+    animation: Any = uk.plot.animate(crane)
     animation._draw_was_started = True
     with pytest.raises(ValueError, match="crane.mp4 needs the program ffmpeg, .* choose .gif or .html"):
         uk.plot.save_animation(animation, tmp_path / "crane.mp4")

@@ -1,5 +1,7 @@
 """Cart-pole and mobile robot against their own equations in NumPy."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ from scipy.integrate import solve_ivp
 
 import ukjax as uk
 
-TIGHT = {"rtol": 1e-11, "atol": 1e-11}
+TIGHT: Any = {"rtol": 1e-11, "atol": 1e-11}
 
 
 @pytest.fixture(scope="module")

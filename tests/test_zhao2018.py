@@ -1,5 +1,7 @@
 """The systems of Zhao et al. 2018, against closed forms and derivations in NumPy."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ from scipy.integrate import solve_ivp
 
 import ukjax as uk
 
-TIGHT = {"rtol": 1e-11, "atol": 1e-11}
+TIGHT: Any = {"rtol": 1e-11, "atol": 1e-11}
 
 
 def run(mechanism, ts, **how):
@@ -143,7 +145,7 @@ def test_swarm_follows_its_rule_without_collisions(agents):
     y = solve_ivp(rates, (0, 5), np.concatenate([q0, v0]), "DOP853", np.asarray(ts), rtol=1e-13, atol=1e-13).y.T
     np.testing.assert_allclose(motion.q, y[:, : 2 * agents], atol=1e-8)
     forces = 2.0 * np.stack([rates(0.0, row)[2 * agents :] for row in y])
-    np.testing.assert_allclose(motion.control, forces, rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(np.asarray(motion.control), forces, rtol=1e-7, atol=1e-7)
 
     beta = np.linalg.norm(np.asarray(motion.task_residual), axis=1)
     assert beta[0] > 10 and beta[-1] < 0.01

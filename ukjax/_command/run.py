@@ -4,6 +4,7 @@ import argparse
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 from ..systems.catalogue import CATALOGUE
 from .usage import UsageError, check_output
@@ -71,7 +72,7 @@ def run_system(options: argparse.Namespace) -> int:
     return 0
 
 
-def _steps(options, step):
+def _steps(options, step) -> dict[str, Any]:
     """The user's steps or tolerances, else those that suit the mechanism."""
     if options.dt is not None or options.rtol is not None or options.atol is not None:
         step = options.dt

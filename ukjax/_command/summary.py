@@ -54,7 +54,7 @@ def _control(trajectory: Trajectory) -> dict[str, Any]:
         "units": dict(trajectory.inputs),
         "rank_min": int(rank.min()),
         "rank_max": int(rank.max()),
-        "task_rows": int(np.shape(trajectory.task_residual)[-1]),
+        "task_rows": int(np.asarray(trajectory.task_residual).shape[-1]),
         "task_residual_start": _largest(np.asarray(trajectory.task_residual)[0]),
         "task_residual_end": _largest(np.asarray(trajectory.task_residual)[-1]),
         "max_unreachable": _largest(trajectory.unreachable),

@@ -13,10 +13,10 @@ class OnPart(AbstractConstraint):
     constraint: AbstractConstraint
     first: int = eqx.field(static=True)
     size: int = eqx.field(static=True)
+    name: str | tuple[str, ...] = eqx.field(static=True)
 
-    @property
-    def name(self) -> str | tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.constraint.name
+    def __init__(self, constraint: AbstractConstraint, first: int, size: int):
+        self.constraint, self.first, self.size, self.name = constraint, first, size, constraint.name
 
     def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         A, b = self.constraint.rows(t, self._part(q), self._part(v))

@@ -56,9 +56,8 @@ class Adaptive(AbstractSystem):
 
     @property
     def nonideal(self) -> Callable | None:
-        if self.plant.nonideal is None:
-            return None
-        return lambda t, q, v: jnp.append(as_float(self.plant.nonideal(t, q[:-1], v[:-1])), 0.0)
+        nonideal = self.plant.nonideal
+        return None if nonideal is None else lambda t, q, v: jnp.append(as_float(nonideal(t, q[:-1], v[:-1])), 0.0)
 
     @property
     def coordinates(self) -> tuple[tuple[str, str], ...] | None:
@@ -102,19 +101,19 @@ class _OnPlant(AbstractControl):
     n: int = eqx.field(static=True)
 
     @property
-    def actuators(self) -> Callable:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def actuators(self) -> Callable:
         return lambda t, q: jnp.pad(self.law.matrix(t, q[:-1]), ((0, 1), (0, 0)))
 
     @property
-    def task(self) -> tuple[AbstractConstraint, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def task(self) -> tuple[AbstractConstraint, ...]:
         return tuple(OnPart(constraint, 0, self.n) for constraint in self.law.task)
 
     @property
-    def held(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def held(self) -> bool:
         return False
 
     @property
-    def inputs(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def inputs(self) -> Any:
         return self.law.inputs
 
     def command(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], passive: Terms) -> Command:

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 from jaxtyping import Array, Float, Int
@@ -38,11 +38,24 @@ class AbstractControl(eqx.Module):
     (p,), or a number, is the largest |u| each actuator can give, or None: a simulation that goes beyond says so.
     """
 
-    actuators: eqx.AbstractVar[Callable]
-    task: eqx.AbstractVar[tuple[AbstractConstraint, ...]]
-    held: eqx.AbstractVar[bool]
-    inputs: eqx.AbstractVar[tuple[tuple[str, str], ...] | None]
-    limits = None
+    if TYPE_CHECKING:  # as in AbstractSystem: a property will do
+
+        @property
+        def actuators(self) -> Callable: ...
+        @property
+        def task(self) -> tuple[AbstractConstraint, ...]: ...
+        @property
+        def held(self) -> bool: ...
+        @property
+        def inputs(self) -> tuple[tuple[str, str], ...] | None: ...
+        @property
+        def limits(self) -> Array | None: ...
+    else:
+        actuators: eqx.AbstractVar[Callable]
+        task: eqx.AbstractVar[tuple[AbstractConstraint, ...]]
+        held: eqx.AbstractVar[bool]
+        inputs: eqx.AbstractVar[tuple[tuple[str, str], ...] | None]
+        limits = None
 
     @abc.abstractmethod
     def command(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], passive: Terms) -> Command:

@@ -76,7 +76,7 @@ class Robust(AbstractControl):
         A, b = rows(self.task, t, q, v)
         beta = following_error(self.task, t, q, v, b.size)
         size = jnp.maximum(jnp.abs(as_float(rho)) * length(beta), self.epsilon)
-        push = rho**2 * beta / ((1 + self.rho_E) * size)
+        push = as_float(rho) ** 2 * beta / ((1 + self.rho_E) * size)
         b = b - apply_inverse(square("P", self.P, b.size), self.kappa * beta + push)
         B = self.matrix(t, q)
         nominal = getattr(self.model, "passive", self.model)(t, q, v)

@@ -105,20 +105,20 @@ class _Following(AbstractControl):
     system: SlidingMode
 
     @property
-    def actuators(self) -> Callable:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def actuators(self) -> Callable:
         n = self.system.n
         return lambda t, q: jnp.concatenate([jnp.zeros((n, n)), jnp.eye(n)])
 
     @property
-    def task(self) -> tuple[AbstractConstraint, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def task(self) -> tuple[AbstractConstraint, ...]:
         return ()
 
     @property
-    def held(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def held(self) -> bool:
         return False
 
     @property
-    def inputs(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def inputs(self) -> Any:
         return None
 
     def command(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], passive: Terms) -> Command:

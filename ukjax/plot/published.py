@@ -50,6 +50,7 @@ def compared(runs: dict[str, Trajectory]) -> Figure:
 def _overlay(ax, runs, what, names, unit):
     """One colour per column, one line style per run. The last run, the correct one, sets the scale: one that runs away
     shall not hide it."""
+    low = high = 0.0
     for style, (name, run) in zip(STYLES, runs.items(), strict=False):
         values = getattr(run, what)
         if values is None:

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Holonomic
 from .._dynamics import Lagrangian
-from .base import AbstractMechanism, parameter
+from .base import AbstractMechanism, Parameter, parameter
 
 # Body 2 is hinged to the far joint of body 1, 4 to that of 5, 6 to that of 7; its angle is taken from its carrier's.
 CARRIED_BY = np.zeros((7, 7), int)
@@ -37,36 +37,36 @@ class AndrewsSqueezer(AbstractMechanism):
     section VII.7.
     """
 
-    m: Array = parameter((0.04325, 0.00365, 0.02373, 0.00706, 0.07050, 0.00706, 0.05498))
-    I: Array = parameter((2.194e-6, 4.410e-7, 5.255e-6, 5.667e-7, 1.169e-5, 5.667e-7, 1.912e-5))
-    xa: Array = parameter(-0.06934)
-    ya: Array = parameter(-0.00227)
-    xb: Array = parameter(-0.03635)
-    yb: Array = parameter(0.03273)
-    xc: Array = parameter(0.014)
-    yc: Array = parameter(0.072)
-    c0: Array = parameter(4530.0)
-    l0: Array = parameter(0.07785)
-    d: Array = parameter(0.028)
-    da: Array = parameter(0.0115)
-    e: Array = parameter(0.02)
-    ea: Array = parameter(0.01421)
-    rr: Array = parameter(0.007)
-    ra: Array = parameter(0.00092)
-    ss: Array = parameter(0.035)
-    sa: Array = parameter(0.01874)
-    sb: Array = parameter(0.01043)
-    sc: Array = parameter(0.018)
-    sd: Array = parameter(0.02)
-    ta: Array = parameter(0.02308)
-    tb: Array = parameter(0.00916)
-    u: Array = parameter(0.04)
-    ua: Array = parameter(0.01228)
-    ub: Array = parameter(0.00449)
-    zf: Array = parameter(0.02)
-    zt: Array = parameter(0.04)
-    fa: Array = parameter(0.01421)
-    mom: Array = parameter(0.033)
+    m: Parameter = parameter((0.04325, 0.00365, 0.02373, 0.00706, 0.07050, 0.00706, 0.05498))
+    I: Parameter = parameter((2.194e-6, 4.410e-7, 5.255e-6, 5.667e-7, 1.169e-5, 5.667e-7, 1.912e-5))
+    xa: Parameter = parameter(-0.06934)
+    ya: Parameter = parameter(-0.00227)
+    xb: Parameter = parameter(-0.03635)
+    yb: Parameter = parameter(0.03273)
+    xc: Parameter = parameter(0.014)
+    yc: Parameter = parameter(0.072)
+    c0: Parameter = parameter(4530.0)
+    l0: Parameter = parameter(0.07785)
+    d: Parameter = parameter(0.028)
+    da: Parameter = parameter(0.0115)
+    e: Parameter = parameter(0.02)
+    ea: Parameter = parameter(0.01421)
+    rr: Parameter = parameter(0.007)
+    ra: Parameter = parameter(0.00092)
+    ss: Parameter = parameter(0.035)
+    sa: Parameter = parameter(0.01874)
+    sb: Parameter = parameter(0.01043)
+    sc: Parameter = parameter(0.018)
+    sd: Parameter = parameter(0.02)
+    ta: Parameter = parameter(0.02308)
+    tb: Parameter = parameter(0.00916)
+    u: Parameter = parameter(0.04)
+    ua: Parameter = parameter(0.01228)
+    ub: Parameter = parameter(0.00449)
+    zf: Parameter = parameter(0.02)
+    zt: Parameter = parameter(0.04)
+    fa: Parameter = parameter(0.01421)
+    mom: Parameter = parameter(0.033)
 
     end: ClassVar[float] = 0.03
     coordinates: ClassVar[Any] = tuple(

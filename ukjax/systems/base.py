@@ -1,13 +1,18 @@
 """What a mechanism of the gallery is: a system with parameters of its own, a start, and where it comes from."""
 
 import abc
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
 from jaxtyping import Array, Float, ScalarLike
 
 from .._precision import Numbers, as_float
 from .._system import AbstractSystem
+
+if TYPE_CHECKING:
+    Parameter = Any  # whatever a parameter is given as, it becomes an array
+else:
+    Parameter = Array
 
 
 def parameter(value: Numbers) -> Any:

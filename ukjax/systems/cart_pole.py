@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, ScalarLike
 from .._constraint import Holonomic
 from .._dynamics import Lagrangian
 from ..control.servo import Servo
-from .base import AbstractMechanism, parameter
+from .base import AbstractMechanism, Parameter, parameter
 
 
 class CartPole(AbstractMechanism):
@@ -27,12 +27,12 @@ class CartPole(AbstractMechanism):
     Masses [kg], ``l`` [m], ``swing`` [rad], ``omega`` [rad/s].
     """
 
-    M: Array = parameter(1.0)
-    m: Array = parameter(0.1)
-    l: Array = parameter(0.5)
-    g: Array = parameter(9.81)
-    swing: Array = parameter(0.2)
-    omega: Array = parameter(3.0)
+    M: Parameter = parameter(1.0)
+    m: Parameter = parameter(0.1)
+    l: Parameter = parameter(0.5)
+    g: Parameter = parameter(9.81)
+    swing: Parameter = parameter(0.2)
+    omega: Parameter = parameter(3.0)
 
     end: ClassVar[float] = 4.0
     coordinates: ClassVar[Any] = (("x", "m"), ("theta", "rad"))

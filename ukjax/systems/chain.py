@@ -5,8 +5,6 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._precision import Numbers
-
 # Han et al. 2020, table 2: a chain per column, chains 2 and 3 alike.
 LENGTH = 0.244
 CENTRE_A, CENTRE_B = (0.1150, 0.0657, 0.0657), (0.1621, 0.1096, 0.1096)
@@ -54,7 +52,7 @@ class Inertia(NamedTuple):
         return -bent * (2 * va + vb) * vb, bent * va**2
 
 
-def direction(angle: Numbers) -> Float[Array, "*k 2"]:
+def direction(angle: Array) -> Float[Array, "*k 2"]:
     """(cos, sin)."""
     return jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=-1)
 

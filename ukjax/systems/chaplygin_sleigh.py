@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Pfaffian
 from .._dynamics import MassForce
-from .base import AbstractMechanism, parameter
+from .base import AbstractMechanism, Parameter, parameter
 
 
 class ChaplyginSleigh(AbstractMechanism):
@@ -24,10 +24,10 @@ class ChaplyginSleigh(AbstractMechanism):
     ω = V √(m/I) sech kt with I = J + m a², k = a V m/I. Mass [kg], ``J`` [kg m²], ``a`` [m], ``turn`` [rad/s].
     """
 
-    m: Array = parameter(1.0)
-    J: Array = parameter(0.5)
-    a: Array = parameter(0.3)
-    turn: Array = parameter(1.0)
+    m: Parameter = parameter(1.0)
+    J: Parameter = parameter(0.5)
+    a: Parameter = parameter(0.3)
+    turn: Parameter = parameter(1.0)
 
     end: ClassVar[float] = 5.0
     coordinates: ClassVar[Any] = (("x", "m"), ("y", "m"), ("theta", "rad"))

@@ -13,7 +13,7 @@ from .._equation import constrained_motion
 from .._precision import as_float
 from .._terms import Terms
 from ..control.servo import Servo
-from .base import AbstractMechanism, parameter
+from .base import AbstractMechanism, Parameter, parameter
 
 ACTUATORS = (  # eq. 70: the motor of each joint turns the next link against the one before
     (1.0, -1.0, 0.0, 0.0, 0.0, 0.0),
@@ -43,11 +43,11 @@ class CoordinatedRobots(AbstractMechanism):
     then pushes the loop open, by 3.4 m/s² at the start (``published``: "printed_law").
     """
 
-    m: Array = parameter([1.0] * 5)
-    I: Array = parameter([1.0] * 5)
-    l: Array = parameter([1.0] * 5)
-    L: Array = parameter(3.0)
-    g: Array = parameter(9.8)
+    m: Parameter = parameter([1.0] * 5)
+    I: Parameter = parameter([1.0] * 5)
+    l: Parameter = parameter([1.0] * 5)
+    L: Parameter = parameter(3.0)
+    g: Parameter = parameter(9.8)
     printed_law: bool = eqx.field(default=False, static=True)
 
     end: ClassVar[float] = 10.0

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Holonomic
 from .._dynamics import Lagrangian
-from .base import AbstractMechanism, parameter
+from .base import AbstractMechanism, Parameter, parameter
 
 
 class DoublePendulum(AbstractMechanism):
@@ -26,11 +26,11 @@ class DoublePendulum(AbstractMechanism):
     its own.
     """
 
-    m1: Array = parameter(1.0)
-    m2: Array = parameter(0.5)
-    l1: Array = parameter(1.0)
-    l2: Array = parameter(0.7)
-    g: Array = parameter(9.81)
+    m1: Parameter = parameter(1.0)
+    m2: Parameter = parameter(0.5)
+    l1: Parameter = parameter(1.0)
+    l2: Parameter = parameter(0.7)
+    g: Parameter = parameter(9.81)
 
     end: ClassVar[float] = 5.0
     coordinates: ClassVar[Any] = (

@@ -15,7 +15,7 @@ from .._equation import constrained_motion
 from .._terms import Terms
 from ..control.feedback import Feedback
 from ..control.servo import Servo
-from .base import AbstractMechanism, parameter
+from .base import AbstractMechanism, Parameter, parameter
 
 A = (1.0, 1.0)  # eq. 70
 LINKS, MOTORS = (1, 3), (0, 2)
@@ -42,20 +42,20 @@ class FlexibleJointManipulator(AbstractMechanism):
     below 1e-4 of its start within 2 s.
     """
 
-    m1: Array = parameter(1.0)
-    m2: Array = parameter(1.0)
-    l1: Array = parameter(1.0)
-    lc1: Array = parameter(0.5)
-    lc2: Array = parameter(0.5)
-    I1: Array = parameter(1.0)
-    I2: Array = parameter(1.0)
-    J1: Array = parameter(1.0)
-    J2: Array = parameter(1.0)
-    K1: Array = parameter(1.0)
-    K2: Array = parameter(1.0)
-    g: Array = parameter(9.81)
-    P: Array = parameter(0.2)
-    rate: Array = parameter(20.0)
+    m1: Parameter = parameter(1.0)
+    m2: Parameter = parameter(1.0)
+    l1: Parameter = parameter(1.0)
+    lc1: Parameter = parameter(0.5)
+    lc2: Parameter = parameter(0.5)
+    I1: Parameter = parameter(1.0)
+    I2: Parameter = parameter(1.0)
+    J1: Parameter = parameter(1.0)
+    J2: Parameter = parameter(1.0)
+    K1: Parameter = parameter(1.0)
+    K2: Parameter = parameter(1.0)
+    g: Parameter = parameter(9.81)
+    P: Parameter = parameter(0.2)
+    rate: Parameter = parameter(20.0)
     as_torque: bool = eqx.field(default=False, static=True)
 
     end: ClassVar[float] = 5.0

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Holonomic
 from .._dynamics import Lagrangian
-from .base import AbstractMechanism, parameter
+from .base import AbstractMechanism, Parameter, parameter
 
 
 class FourBar(AbstractMechanism):
@@ -27,10 +27,10 @@ class FourBar(AbstractMechanism):
     ``speed`` [m/s]; Gonzalez, Dopico, Lugris & Cuadrado, Multibody Syst. Dyn. 16 (2006).
     """
 
-    m: Array = parameter(1.0)
-    l: Array = parameter(1.0)
-    g: Array = parameter(9.81)
-    speed: Array = parameter(1.0)
+    m: Parameter = parameter(1.0)
+    l: Parameter = parameter(1.0)
+    g: Parameter = parameter(9.81)
+    speed: Parameter = parameter(1.0)
 
     end: ClassVar[float] = 10.0
     step: ClassVar[float] = 0.01

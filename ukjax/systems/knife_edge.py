@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Pfaffian
 from .._dynamics import Lagrangian
-from .base import AbstractMechanism, parameter
+from .base import AbstractMechanism, Parameter, parameter
 
 
 class KnifeEdge(AbstractMechanism):
@@ -24,11 +24,11 @@ class KnifeEdge(AbstractMechanism):
     [kg], inertia ``J`` [kg m²], ``slope`` [rad], ``spin`` [rad/s].
     """
 
-    m: Array = parameter(1.0)
-    J: Array = parameter(0.3)
-    g: Array = parameter(9.81)
-    slope: Array = parameter(jnp.pi / 6)
-    spin: Array = parameter(2.0)
+    m: Parameter = parameter(1.0)
+    J: Parameter = parameter(0.3)
+    g: Parameter = parameter(9.81)
+    slope: Parameter = parameter(jnp.pi / 6)
+    spin: Parameter = parameter(2.0)
 
     end: ClassVar[float] = 3.0
     coordinates: ClassVar[Any] = (("x", "m"), ("y", "m"), ("theta", "rad"))

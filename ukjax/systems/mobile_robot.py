@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, ScalarLike
 from .._constraint import Holonomic, Pfaffian
 from .._dynamics import MassForce
 from ..control.servo import Servo
-from .base import AbstractMechanism, parameter
+from .base import AbstractMechanism, Parameter, parameter
 
 
 class MobileRobot(AbstractMechanism):
@@ -29,15 +29,15 @@ class MobileRobot(AbstractMechanism):
     Path following by the Udwadia–Kalaba equation: Sun et al., Nonlinear Dyn. 83 (2016) 1.
     """
 
-    m: Array = parameter(10.0)
-    J: Array = parameter(0.4)
-    Jw: Array = parameter(0.005)
-    r: Array = parameter(0.05)
-    b: Array = parameter(0.15)
-    d: Array = parameter(0.1)
-    width: Array = parameter(1.0)
-    height: Array = parameter(0.5)
-    omega: Array = parameter(0.5)
+    m: Parameter = parameter(10.0)
+    J: Parameter = parameter(0.4)
+    Jw: Parameter = parameter(0.005)
+    r: Parameter = parameter(0.05)
+    b: Parameter = parameter(0.15)
+    d: Parameter = parameter(0.1)
+    width: Parameter = parameter(1.0)
+    height: Parameter = parameter(0.5)
+    omega: Parameter = parameter(0.5)
 
     end: ClassVar[float] = 12.0
     coordinates: ClassVar[Any] = (("x", "m"), ("y", "m"), ("theta", "rad"), ("right", "rad"), ("left", "rad"))

@@ -13,7 +13,7 @@ from .._dynamics import MassForce
 from .._precision import as_float
 from ..control.servo import Servo
 from . import chain
-from .base import AbstractMechanism, parameter
+from .base import AbstractMechanism, Parameter, parameter
 
 
 class ParallelManipulator(AbstractMechanism):
@@ -32,16 +32,16 @@ class ParallelManipulator(AbstractMechanism):
     bases and start are those of Han et al. 2020 (the same robot), the path that of its section 4.2.
     """
 
-    ra: Array = parameter(chain.CENTRE_A)
-    rb: Array = parameter(chain.CENTRE_B)
-    ma: Array = parameter(chain.MASS_A)
-    mb: Array = parameter(chain.MASS_B)
-    Ia: Array = parameter(chain.INERTIA_A)
-    Ib: Array = parameter(chain.INERTIA_B)
-    L: Array = parameter(chain.LENGTH)
-    xA: Array = parameter(chain.BASE_X)
-    yA: Array = parameter(chain.BASE_Y)
-    amplitude: Array = parameter(0.01)
+    ra: Parameter = parameter(chain.CENTRE_A)
+    rb: Parameter = parameter(chain.CENTRE_B)
+    ma: Parameter = parameter(chain.MASS_A)
+    mb: Parameter = parameter(chain.MASS_B)
+    Ia: Parameter = parameter(chain.INERTIA_A)
+    Ib: Parameter = parameter(chain.INERTIA_B)
+    L: Parameter = parameter(chain.LENGTH)
+    xA: Parameter = parameter(chain.BASE_X)
+    yA: Parameter = parameter(chain.BASE_Y)
+    amplitude: Parameter = parameter(0.01)
     force_on_all_joints: bool = eqx.field(default=False, static=True)
 
     end: ClassVar[float] = 10.0

@@ -10,7 +10,7 @@ from .._constraint import Holonomic
 from .._dynamics import MassForce
 from ..control.feedback import Feedback
 from . import chain
-from .base import AbstractMechanism, parameter
+from .base import AbstractMechanism, Parameter, parameter
 
 
 class AbstractParallelRobot(AbstractMechanism):
@@ -27,15 +27,15 @@ class AbstractParallelRobot(AbstractMechanism):
     [kg m²]: table 2, a number per chain. Twelve coordinates, ten constraints.
     """
 
-    ra: Array = parameter(chain.CENTRE_A)
-    rb: Array = parameter(chain.CENTRE_B)
-    ma: Array = parameter(chain.MASS_A)
-    mb: Array = parameter(chain.MASS_B)
-    Ia: Array = parameter(chain.INERTIA_A)
-    Ib: Array = parameter(chain.INERTIA_B)
-    L: Array = parameter(chain.LENGTH)
-    xA: Array = parameter(chain.BASE_X)
-    yA: Array = parameter(chain.BASE_Y)
+    ra: Parameter = parameter(chain.CENTRE_A)
+    rb: Parameter = parameter(chain.CENTRE_B)
+    ma: Parameter = parameter(chain.MASS_A)
+    mb: Parameter = parameter(chain.MASS_B)
+    Ia: Parameter = parameter(chain.INERTIA_A)
+    Ib: Parameter = parameter(chain.INERTIA_B)
+    L: Parameter = parameter(chain.LENGTH)
+    xA: Parameter = parameter(chain.BASE_X)
+    yA: Parameter = parameter(chain.BASE_Y)
 
     coordinates: ClassVar[Any] = tuple(
         (f"{name}{i}", unit)
@@ -110,7 +110,7 @@ class AbstractParallelRobot(AbstractMechanism):
 class ParallelRobot(AbstractParallelRobot):
     """The parallel robot under one torque, τ = ``torque`` cos(π t) [N m] on qa1; see ``AbstractParallelRobot``."""
 
-    torque: Array = parameter(0.1)
+    torque: Parameter = parameter(0.1)
 
     end: ClassVar[float] = 10.0
 

@@ -13,7 +13,7 @@ from .._equation import constrained_motion
 from .._precision import as_float
 from .._terms import Terms
 from ..control.servo import Servo
-from .base import parameter
+from .base import Parameter, parameter
 from .parallel_robot import AbstractParallelRobot
 
 
@@ -32,7 +32,7 @@ class ParallelRobotTracking(AbstractParallelRobot):
     acts on bases and passive joints too, and the loops open by 4.6 mm in the first second.
     """
 
-    amplitude: Array = parameter(0.01)
+    amplitude: Parameter = parameter(0.01)
     printed_cascade: bool = eqx.field(default=False, static=True)
 
     end: ClassVar[float] = 10.0

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Holonomic
 from .._dynamics import Lagrangian
-from .base import AbstractMechanism, parameter
+from .base import AbstractMechanism, Parameter, parameter
 
 
 class Pendulum(AbstractMechanism):
@@ -23,9 +23,9 @@ class Pendulum(AbstractMechanism):
     (2006).
     """
 
-    m: Array = parameter(1.0)
-    length: Array = parameter(1.0)
-    g: Array = parameter(9.81)
+    m: Parameter = parameter(1.0)
+    length: Parameter = parameter(1.0)
+    g: Parameter = parameter(9.81)
 
     end: ClassVar[float] = 10.0
     coordinates: ClassVar[Any] = (("x", "m"), ("y", "m"))

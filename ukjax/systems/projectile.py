@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
 from .._dynamics import MassForce
-from .base import AbstractMechanism, parameter
+from .base import AbstractMechanism, Parameter, parameter
 
 
 class Projectile(AbstractMechanism):
@@ -26,10 +26,10 @@ class Projectile(AbstractMechanism):
     ``zhao2018``. The paper has no numbers: a throw from ``height`` [m] with ``speed`` [m/s] stands for it.
     """
 
-    m: Array = parameter(1.0)
-    g: Array = parameter(9.81)
-    height: Array = parameter(10.0)
-    speed: Array = parameter(5.0)
+    m: Parameter = parameter(1.0)
+    g: Parameter = parameter(9.81)
+    height: Parameter = parameter(10.0)
+    speed: Parameter = parameter(5.0)
     polar: bool = eqx.field(default=False, static=True)
 
     end: ClassVar[float] = 1.4

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Holonomic
 from .._dynamics import Lagrangian
-from .base import AbstractMechanism, parameter
+from .base import AbstractMechanism, Parameter, parameter
 
 
 class RigidBody(AbstractMechanism):
@@ -23,8 +23,8 @@ class RigidBody(AbstractMechanism):
     inertias ``J`` [kg m²], ``omega`` [rad/s] at the start.
     """
 
-    J: Array = parameter([1.0, 2.0, 3.0])
-    omega: Array = parameter([0.05, 2.0, 0.0])
+    J: Parameter = parameter([1.0, 2.0, 3.0])
+    omega: Parameter = parameter([0.05, 2.0, 0.0])
 
     end: ClassVar[float] = 10.0
     coordinates: ClassVar[Any] = tuple((f"u{i}", "") for i in range(4))

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Holonomic, Nonholonomic
 from .._dynamics import Lagrangian
-from .base import AbstractMechanism, parameter
+from .base import AbstractMechanism, Parameter, parameter
 
 
 class RollingDisk(AbstractMechanism):
@@ -28,12 +28,12 @@ class RollingDisk(AbstractMechanism):
     [kg], radius [m], ``tilt`` [rad], ``precession`` and ``wobble`` [rad/s].
     """
 
-    m: Array = parameter(1.0)
-    r: Array = parameter(0.2)
-    g: Array = parameter(9.81)
-    tilt: Array = parameter(1.2)
-    precession: Array = parameter(1.5)
-    wobble: Array = parameter(0.5)
+    m: Parameter = parameter(1.0)
+    r: Parameter = parameter(0.2)
+    g: Parameter = parameter(9.81)
+    tilt: Parameter = parameter(1.2)
+    precession: Parameter = parameter(1.5)
+    wobble: Parameter = parameter(0.5)
 
     end: ClassVar[float] = 5.0
     coordinates: ClassVar[Any] = (

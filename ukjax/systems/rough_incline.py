@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Holonomic
 from .._dynamics import Lagrangian
-from .base import AbstractMechanism, parameter
+from .base import AbstractMechanism, Parameter, parameter
 
 
 class RoughIncline(AbstractMechanism):
@@ -27,11 +27,11 @@ class RoughIncline(AbstractMechanism):
     [rad], ``speed`` down the plane at the start [m/s]; the numbers are the gallery's own.
     """
 
-    m: Array = parameter(1.0)
-    g: Array = parameter(9.81)
-    mu: Array = parameter(0.2)
-    alpha: Array = parameter(jnp.pi / 6)
-    speed: Array = parameter(0.1)
+    m: Parameter = parameter(1.0)
+    g: Parameter = parameter(9.81)
+    mu: Parameter = parameter(0.2)
+    alpha: Parameter = parameter(jnp.pi / 6)
+    speed: Parameter = parameter(0.1)
 
     end: ClassVar[float] = 2.0
     coordinates: ClassVar[Any] = (("x", "m"), ("y", "m"))

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Holonomic
 from .._dynamics import MassForce
-from .base import AbstractMechanism, parameter
+from .base import AbstractMechanism, Parameter, parameter
 
 
 class Scara(AbstractMechanism):
@@ -30,26 +30,26 @@ class Scara(AbstractMechanism):
     The paper's start angles lack two minus signs, restored here; see the notebook ``scara``.
     """
 
-    m1: Array = parameter(20.0)
-    m2: Array = parameter(15.0)
-    m3: Array = parameter(15.0)
-    m4: Array = parameter(0.5)
-    l0: Array = parameter(0.0)
-    l1: Array = parameter(0.2)
-    l2: Array = parameter(0.25)
-    r1: Array = parameter(0.1)
-    r2: Array = parameter(0.125)
-    Iz1: Array = parameter(0.27)
-    Iz2: Array = parameter(0.31)
-    Iz3: Array = parameter(0.02)
-    Iz4: Array = parameter(0.0001)
-    g: Array = parameter(9.81)
-    radius: Array = parameter(0.05)
-    distance: Array = parameter(0.35)
-    omega: Array = parameter(0.4 * jnp.pi)
-    rise: Array = parameter(0.02)
-    alpha: Array = parameter(0.5)
-    beta: Array = parameter(200.0)
+    m1: Parameter = parameter(20.0)
+    m2: Parameter = parameter(15.0)
+    m3: Parameter = parameter(15.0)
+    m4: Parameter = parameter(0.5)
+    l0: Parameter = parameter(0.0)
+    l1: Parameter = parameter(0.2)
+    l2: Parameter = parameter(0.25)
+    r1: Parameter = parameter(0.1)
+    r2: Parameter = parameter(0.125)
+    Iz1: Parameter = parameter(0.27)
+    Iz2: Parameter = parameter(0.31)
+    Iz3: Parameter = parameter(0.02)
+    Iz4: Parameter = parameter(0.0001)
+    g: Parameter = parameter(9.81)
+    radius: Parameter = parameter(0.05)
+    distance: Parameter = parameter(0.35)
+    omega: Parameter = parameter(0.4 * jnp.pi)
+    rise: Parameter = parameter(0.02)
+    alpha: Parameter = parameter(0.5)
+    beta: Parameter = parameter(200.0)
 
     end: ClassVar[float] = 20.0
     coordinates: ClassVar[Any] = (("q1", "rad"), ("q2", "rad"), ("q3", "rad"), ("q4", "m"))

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Holonomic
 from .._dynamics import MassForce
-from .base import AbstractMechanism, parameter
+from .base import AbstractMechanism, Parameter, parameter
 from .projectile import cartesian, polar_particle
 
 
@@ -25,10 +25,10 @@ class SpiralParticle(AbstractMechanism):
     and the constraint force wrong: its torque has to be multiplied by r² (``published``: "unit_mass_matrix").
     """
 
-    m: Array = parameter(1.0)
-    g: Array = parameter(9.81)
-    growth: Array = parameter(0.1)
-    turn: Array = parameter(30.0)
+    m: Parameter = parameter(1.0)
+    g: Parameter = parameter(9.81)
+    growth: Parameter = parameter(0.1)
+    turn: Parameter = parameter(30.0)
     unit_mass_matrix: bool = eqx.field(default=False, static=True)
 
     end: ClassVar[float] = 40.0

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, ScalarLike
 from .._constraint import Nonholonomic
 from .._dynamics import MassForce
 from ..control.servo import Servo
-from .base import AbstractMechanism, parameter
+from .base import AbstractMechanism, Parameter, parameter
 
 
 class Swarm(AbstractMechanism):
@@ -31,10 +31,10 @@ class Swarm(AbstractMechanism):
     two robots alone would rest. The paper's table of starts is lost: here they stand on a spiral, ``spread`` [m] wide.
     """
 
-    m: Array = parameter(2.0)
-    near: Array = parameter(0.5)
-    P: Array = parameter(0.5)
-    spread: Array = parameter(5.0)
+    m: Parameter = parameter(2.0)
+    near: Parameter = parameter(0.5)
+    P: Parameter = parameter(0.5)
+    spread: Parameter = parameter(5.0)
     agents: int = eqx.field(default=5, static=True)
 
     end: ClassVar[float] = 5.0

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, ScalarLike
 from .._constraint import Holonomic
 from .._dynamics import Lagrangian
 from ..control.servo import Servo
-from .base import AbstractMechanism, parameter
+from .base import AbstractMechanism, Parameter, parameter
 
 
 class TwoMassSpring(AbstractMechanism):
@@ -25,10 +25,10 @@ class TwoMassSpring(AbstractMechanism):
     away together. Masses [kg], stiffness ``k`` [N/m], length ``l`` [m]. The paper has no numbers.
     """
 
-    m1: Array = parameter(1.0)
-    m2: Array = parameter(2.0)
-    k: Array = parameter(5.0)
-    l: Array = parameter(1.0)
+    m1: Parameter = parameter(1.0)
+    m2: Parameter = parameter(2.0)
+    k: Parameter = parameter(5.0)
+    l: Parameter = parameter(1.0)
 
     end: ClassVar[float] = 2.0
     coordinates: ClassVar[Any] = (("x1", "m"), ("x2", "m"))
