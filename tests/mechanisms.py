@@ -103,36 +103,3 @@ def four_bar():
         return solve_ivp(fall, (0, t[-1]), [0, 1], "DOP853", t, rtol=1e-13, atol=1e-13).y[0]
 
     return model, [0.0, np.pi / 2, 0.0], [1.0, 0.0, 1.0], exact
-
-
-def knife_edge(slope=np.pi / 6, mass=1.0, spin=2.0):
-    """A skate on an incline, spinning steadily: model, q0, v0, and the exact x, y, θ; the edge as a Pfaffian form."""
-    pull = mass * GRAVITY * np.sin(slope)
-    edge = uk.Pfaffian(lambda t, q: jnp.array([jnp.sin(q[2]), -jnp.cos(q[2]), 0.0]), name="edge")
-    model = uk.System(uk.MassForce(np.diag([mass, mass, 0.3]), np.array([pull, 0.0, 0.0])), edge)
-
-    def exact(t):
-        a = GRAVITY * np.sin(slope) / (2 * spin**2)
-        return np.stack([a * np.sin(spin * t) ** 2, a * (spin * t - np.sin(2 * spin * t) / 2), spin * t], axis=-1)
-
-    return model, [0.0, 0.0, 0.0], [0.0, 0.0, spin], exact
-
-
-def sleigh(m=1.0, J=0.5, a=0.3, w0=1.0):
-    """Chaplygin's sleigh, its edge a behind the centre of mass (x, y): model, q0, v0, and the exact speed, spin.
-
-    The constraint is given as a function of the velocities.
-    """
-
-    def edge(t, q, v):
-        return -v[0] * jnp.sin(q[2]) + v[1] * jnp.cos(q[2]) - a * v[2]
-
-    model = uk.System(uk.MassForce(np.diag([m, m, J]), np.zeros(3)), uk.Nonholonomic(edge, name="edge"))
-    about = J + m * a**2
-    V = np.sqrt(about * w0**2 / m)
-    k = a * V * m / about
-
-    def exact(t):
-        return V * np.tanh(k * t), V * np.sqrt(m / about) / np.cosh(k * t)
-
-    return model, [0.0, 0.0, 0.0], [0.0, a * w0, w0], exact

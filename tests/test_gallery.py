@@ -16,6 +16,9 @@ from .helpers import multiplier_motion, null_space_motion
 NAMES = tuple(uk.systems.CATALOGUE)
 
 
+each = pytest.mark.slow  # twenty-one mechanisms to compile
+
+
 @pytest.fixture(scope="module", params=NAMES)
 def state(request):
     """A mechanism at its own consistent start, its terms there and its motion."""
@@ -26,6 +29,7 @@ def state(request):
     jax.clear_caches()
 
 
+@each
 def test_coordinates_start_and_outline_fit_each_other(state):
     mechanism, q, v, _ = state
     assert len(mechanism.coordinates) == q.size == v.size
@@ -36,6 +40,7 @@ def test_coordinates_start_and_outline_fit_each_other(state):
         assert len(mechanism.control.inputs) == mechanism.control.matrix(jnp.array(0.0), q).shape[1]
 
 
+@each
 def test_projected_start_is_consistent_and_near(state):
     mechanism, q, v, _ = state
     assert np.abs(mechanism.position_residual(0.0, q)).max(initial=0) < 1e-13
@@ -44,6 +49,7 @@ def test_projected_start_is_consistent_and_near(state):
         assert np.abs(projected - printed).max() < 0.02
 
 
+@each
 def test_motion_is_that_of_maggi_and_of_the_multipliers(state):
     """Null-space equations always, multipliers [M −Aᵀ; A 0] where the rows are independent; both in NumPy."""
     _, _, _, terms = state
@@ -57,6 +63,7 @@ def test_motion_is_that_of_maggi_and_of_the_multipliers(state):
         np.testing.assert_allclose(motion.acceleration, multiplier_motion(M, Q, A, b), atol=1e-10 * size)
 
 
+@each
 def test_derivatives_by_every_parameter_are_finite(state):
     mechanism, q, v, _ = state
 
@@ -70,6 +77,7 @@ def test_derivatives_by_every_parameter_are_finite(state):
     assert leaves and all(np.isfinite(leaf).all() for leaf in leaves)
 
 
+@each
 def test_reference_starts_where_the_motion_does(state):
     mechanism, q, v, _ = state
     if mechanism.reference(jnp.array(0.0)) is None:

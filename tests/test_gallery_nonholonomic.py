@@ -131,6 +131,7 @@ def test_an_undisturbed_disk_keeps_its_tilt():
     np.testing.assert_allclose(motion.q[:, 4], 1.2, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_straight_rolling_is_stable_above_the_critical_spin():
     """ω² > g/(3r) for a thin disk: a disturbance of 1e-4 stays small just above and grows just below."""
     model = uk.systems.RollingDisk()
@@ -187,6 +188,7 @@ def test_singular_mass_matrix_gives_the_known_acceleration(body, rng):
         np.testing.assert_allclose(uk.constrained_motion(terms).acceleration, exact, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_inertia_can_be_identified_from_the_motion(body):
     """The derivative of the attitude after 1 s by J, against differences."""
     mechanism, _ = body

@@ -134,7 +134,7 @@ def test_printed_law_opens_the_loop(robots):
     printed = robots.published()["printed_law"]
     q0, v0 = robots.start()
     run = uk.simulate(printed, q0, v0, jnp.linspace(0, 0.4, 5), drift="none")
-    np.testing.assert_allclose(run.control[0], u, atol=1e-9)
+    np.testing.assert_allclose(np.asarray(run.control)[0], u, atol=1e-9)
     assert np.abs(run.acceleration_residual[0]).max() == pytest.approx(opening, abs=1e-9)
     assert np.abs(run.position_residual[-1, :2]).max() > 0.1
 

@@ -93,7 +93,7 @@ def test_published_runs_are_overlaid_by_name(crane):
     figure = uk.plot.published(runs)
     panel = figure.axes[labels(figure).index("control [N]")]
     assert [line.get_label() for line in panel.get_lines()] == ["heavy", "light"]
-    np.testing.assert_array_equal(panel.get_lines()[0].get_ydata(), runs["heavy"].control[:, 0])
+    np.testing.assert_array_equal(panel.get_lines()[0].get_ydata(), np.asarray(runs["heavy"].control)[:, 0])
 
 
 def test_gif_has_its_frames(crane, tmp_path):

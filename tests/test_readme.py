@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+import ukjax as uk
+
 README = (Path(__file__).parent.parent / "README.md").read_text()
 
 
@@ -15,6 +17,21 @@ def test_the_example_runs_and_its_numbers_are_right(capsys):
     exec(found.group(1), names)
     np.testing.assert_allclose(names["motion"].q[-1], [-0.275087462576117, -0.961419205099125], atol=1e-8)
     assert "[-0.27508746 -0.96141921]" in capsys.readouterr().out
+
+
+def test_the_robots_lift_their_load():
+    found = re.search(r"<!-- servo -->\n```python\n(.*?)```", README, re.DOTALL)
+    assert found
+    names = {}
+    exec(found.group(1), names)
+    motion = names["motion"]
+    np.testing.assert_allclose(motion.control[0], [8.225, 0, -8.225, 8.225, 0, -8.225], atol=1e-9)
+    assert np.abs(motion.residual).max() < 1e-14
+
+
+def test_the_gallery_is_all_there():
+    listed = set(re.findall(r"`([a-z_]+)`", README.split("## The gallery")[1].split("##")[0]))
+    assert set(uk.systems.CATALOGUE) <= listed
 
 
 def test_both_commands_are_there():

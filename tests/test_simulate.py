@@ -15,10 +15,8 @@ from .mechanisms import (
     Pendulum,
     car_axis,
     four_bar,
-    knife_edge,
     pendulum_exact,
     redundant_only_on_the_constraint,
-    sleigh,
 )
 
 LEVEL, REST = [-1.0, 0.0], [0.0, 0.0]
@@ -69,24 +67,6 @@ def test_four_bar_passes_its_flat_pose():
     angle = exact(np.asarray(motion.t))
     assert angle[-1] > np.pi  # it has been flat, where the mechanism has two degrees of freedom
     np.testing.assert_allclose(motion.q, np.stack([angle, np.full(51, np.pi / 2), angle], axis=-1), atol=1e-6)
-
-
-def test_knife_edge_moves_sideways():
-    model, q0, v0, exact = knife_edge()
-    motion = uk.simulate(model, q0, v0, np.linspace(0, 3, 7), **TIGHT)
-    np.testing.assert_allclose(motion.q, exact(np.asarray(motion.t)), atol=GLOBAL)
-    np.testing.assert_allclose(motion.q[-1, :2], [0.0478685208, 3.8432431352], atol=1e-9)
-    assert np.abs(motion.residual).max() < 1e-13
-
-
-def test_sleigh_turns_spin_into_speed():
-    model, q0, v0, exact = sleigh()
-    motion = uk.simulate(model, q0, v0, np.linspace(0, 5, 6), **TIGHT)
-    speed, spin = exact(np.asarray(motion.t))
-    heading = np.asarray(motion.q[:, 2])
-    np.testing.assert_allclose(motion.v[:, 2], spin, atol=GLOBAL)
-    np.testing.assert_allclose(motion.v[:, 0] * np.cos(heading) + motion.v[:, 1] * np.sin(heading), speed, atol=GLOBAL)
-    assert float(heading[-1]) == pytest.approx(3.3001642583, abs=1e-9)
 
 
 def test_constant_speed_is_a_constraint_nonlinear_in_velocity():

@@ -135,7 +135,7 @@ def swarm_rates(agents, near, P, m):
     return rule, rates
 
 
-@pytest.mark.parametrize("agents", [5, 3])
+@pytest.mark.parametrize("agents", [5, pytest.param(3, marks=pytest.mark.slow)])
 def test_swarm_follows_its_rule_without_collisions(agents):
     swarm = uk.systems.Swarm(agents=agents)
     ts = jnp.linspace(0, 5, 51)

@@ -8,11 +8,11 @@ from jaxtyping import Array, Float, ScalarLike
 
 from ._check import check_function
 from ._constraint import AbstractConstraint, as_written, join, rows
+from ._control import AbstractControl, Command
 from ._dynamics import AbstractDynamics
 from ._functions import vector
 from ._precision import Numbers, as_float
 from ._terms import Terms
-from .control.base import AbstractControl, Command
 
 
 class AbstractSystem(eqx.Module):

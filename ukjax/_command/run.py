@@ -3,21 +3,19 @@
 import argparse
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 from ..systems.catalogue import CATALOGUE
-from .usage import UsageError, check_output
+from .outputs import outputs
+from .usage import UsageError
 
-DATA = (".npz", ".nc", ".csv")
-FIGURES = (".png", ".pdf", ".svg")
 TOLERANCE = 1e-11
-MOVIES = (".gif", ".mp4", ".html")
 
 
 def run_system(options: argparse.Namespace) -> int:
     """Simulate, print a summary, save what was asked for."""
-    figure, data, movie = _outputs(options)
+    _check(options)
+    wanted = outputs(options)
     began = time.perf_counter()
 
     # JAX is imported only now, when the words were found to make sense.
@@ -36,7 +34,7 @@ def run_system(options: argparse.Namespace) -> int:
     try:
         mechanism, (q0, v0) = with_settings(systems.named(options.system), options.set)
         ts = jnp.linspace(0.0, mechanism.end if options.t1 is None else options.t1, options.samples)
-        how = {name: getattr(options, name) for name in ("method", "progress")} | _steps(options, mechanism.step)
+        how = {name: getattr(options, name) for name in ("method", "progress")} | _steps(options, mechanism.step, ts)
         if options.as_published:
             versions = mechanism.published()
             if not versions:
@@ -54,7 +52,7 @@ def run_system(options: argparse.Namespace) -> int:
     except ValueError as error:
         raise UsageError(str(error)) from None
 
-    files = _save(runs, data, figure, movie, published=options.as_published)
+    files = wanted.save(runs, published=options.as_published)
     entry = CATALOGUE[options.system]
     report = {
         "system": entry.name,
@@ -72,15 +70,8 @@ def run_system(options: argparse.Namespace) -> int:
     return 0
 
 
-def _steps(options, step) -> dict[str, Any]:
-    """The user's steps or tolerances, else those that suit the mechanism."""
-    if options.dt is not None or options.rtol is not None or options.atol is not None:
-        step = options.dt
-    return {"dt": step} | {name: getattr(options, name) or TOLERANCE for name in ("rtol", "atol")}
-
-
-def _outputs(options) -> tuple[Path | None, Path | None, Path | None]:
-    """Where the figure, the data and the animation go, known to be writable."""
+def _check(options) -> None:
+    """The system and the numbers make sense, or ``UsageError``."""
     if options.system not in CATALOGUE:
         from ..systems import named
 
@@ -96,55 +87,12 @@ def _outputs(options) -> tuple[Path | None, Path | None, Path | None]:
         value = getattr(options, name)
         if value is not None and not 0 < value < float("inf"):
             raise UsageError(f"--{name} must be positive, got {value:g}")
-    figure, data = options.plot, options.out
-    if figure == "":
-        figure, data = f"{options.system}.png", data or f"{options.system}.npz"
-    if data and Path(data).suffix == ".nc":
-        _need("xarray", "--out FILE.nc", "data")
-    if figure:
-        _need("matplotlib", "--plot", "plot")
-    return (
-        check_output("--plot", figure, FIGURES) if figure else None,
-        check_output("--out", data, DATA) if data else None,
-        _movie(options) if options.animate else None,
-    )
 
 
-def _movie(options) -> Path:
-    if options.as_published:
-        raise UsageError("--animate shows the correct motion: leave out --as-published")
-    _need("matplotlib", "--animate", "plot")
-    path = check_output("--animate", options.animate, MOVIES)
-    from ..plot.animation import cannot_write
-
-    if complaint := cannot_write(path):
-        raise UsageError(f"--animate {complaint}")
-    return path
-
-
-def _need(package: str, option: str, extra: str) -> None:
-    import importlib.util
-
-    if importlib.util.find_spec(package) is None:
-        raise UsageError(f"{option} needs the package {package}: pip install 'ukjax[{extra}]'")
-
-
-def _save(runs, data: Path | None, figure: Path | None, movie: Path | None, published: bool) -> list[Path]:
-    files = []
-    try:
-        if data:
-            for name, trajectory in runs.items():
-                path = data.with_stem(f"{data.stem}-{name}") if published else data
-                files.append(trajectory.save(path))
-        if figure:
-            from .. import plot
-
-            drawn = plot.published(runs) if published else plot.histories(next(iter(runs.values())))
-            files.append(plot.save(drawn, figure))
-        if movie:
-            from .. import plot
-
-            files.append(plot.save_animation(plot.animate(next(iter(runs.values()))), movie))
-    except OSError as error:
-        raise UsageError(f"the result could not be written: {error}") from None
-    return files
+def _steps(options, step, ts) -> dict[str, Any]:
+    """The user's steps or tolerances, else those that suit the mechanism."""
+    if step is not None and step > ts[-1] - ts[0]:
+        step = None
+    if options.dt is not None or options.rtol is not None or options.atol is not None:
+        step = options.dt
+    return {"dt": step} | {name: getattr(options, name) or TOLERANCE for name in ("rtol", "atol")}

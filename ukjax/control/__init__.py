@@ -6,6 +6,11 @@
 A task is written like any other constraint; the difference is who provides its force.
 """
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from .._control import AbstractControl as AbstractControl
+from .._control import Command as Command
+from .._control import Feedback as Feedback
+from .._control import Robust as Robust
+from .._control import Servo as Servo
+from .adaptive import Adaptive as Adaptive
+from .inverse_dynamics import inverse_dynamics as inverse_dynamics
+from .sliding import SlidingMode as SlidingMode

@@ -8,13 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._constraint import AbstractConstraint, OnPart
-from .._dynamics.base import AbstractDynamics
+from .._control import AbstractControl, Command, Robust, following_error, length
+from .._dynamics import AbstractDynamics
 from .._precision import Numbers, as_float
 from .._system import AbstractSystem
 from .._terms import Terms
-from .base import AbstractControl, Command
-from .robust import Robust, length
-from .servo import following_error
 
 
 class Adaptive(AbstractSystem):

@@ -6,13 +6,11 @@ from typing import Any
 import jax.numpy as jnp
 
 from .._check import known
+from .._control import Command, actuator_matrix, allocate, shortfall, square
 from .._equation import mobility
 from .._functions import as_function
 from .._precision import Numbers, as_float
 from .._terms import Terms
-from .allocation import allocate, shortfall
-from .base import Command, actuator_matrix
-from .servo import square
 
 
 def inverse_dynamics(

@@ -17,12 +17,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._constraint import AbstractConstraint, OnPart
-from .._dynamics.base import AbstractDynamics
+from .._control import AbstractControl, Command
+from .._dynamics import AbstractDynamics
 from .._equation import constrained_motion
 from .._precision import Numbers, as_float
 from .._system import AbstractSystem
 from .._terms import Terms
-from .base import AbstractControl, Command
 
 
 def saturation(x: Array) -> Array:

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Holonomic
+from .._control import Servo
 from .._dynamics import MassForce
 from .._precision import as_float
-from ..control.servo import Servo
 from . import chain
 from .base import AbstractMechanism, Parameter, parameter
 

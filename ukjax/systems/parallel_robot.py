@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Holonomic
+from .._control import Feedback
 from .._dynamics import MassForce
-from ..control.feedback import Feedback
 from . import chain
 from .base import AbstractMechanism, Parameter, parameter
 

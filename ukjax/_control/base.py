@@ -18,8 +18,8 @@ class Command(eqx.Module):
     | field | shape | meaning |
     |---|---|---|
     | ``u`` | (p,) | force or torque of each actuator |
-    | ``rank`` | () | rank of G = A W B: how many independent task rows the actuators can move |
-    | ``unreachable`` | (m,) | (I − GG⁺) b̄, the accelerations of the task that no u can give |
+    | ``rank`` | () | rank of G = A W B: the task rows that u moves independently; m makes every task feasible |
+    | ``unreachable`` | (m,) | (I − GG⁺) b̄, accelerations of the task that no u can give, zero where it is feasible |
     | ``wanted`` | (m,) | b̄ = b − A a, what the task asks beyond the motion with the actuators off |
     """
 

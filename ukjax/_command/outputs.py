@@ -1,0 +1,72 @@
+"""The files a run is asked to leave: checked before it starts, written when it is done."""
+
+import argparse
+import importlib.util
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .usage import UsageError, check_output
+
+DATA = (".npz", ".nc", ".csv")
+FIGURES = (".png", ".pdf", ".svg")
+MOVIES = (".gif", ".mp4", ".html")
+
+
+class Outputs(NamedTuple):
+    """Where figure, data and animation go; None for what is not wanted."""
+
+    figure: Path | None
+    data: Path | None
+    movie: Path | None
+
+    def save(self, runs: dict[str, Any], published: bool) -> list[Path]:
+        """Write what is wanted of the trajectories ``runs``, by name. Published ones get a file of data each."""
+        first, files = next(iter(runs.values())), []
+        try:
+            if self.data:
+                for name, trajectory in runs.items():
+                    path = self.data.with_stem(f"{self.data.stem}-{name}") if published else self.data
+                    files.append(trajectory.save(path))
+            if self.figure or self.movie:
+                from .. import plot
+
+                if self.figure:
+                    files.append(plot.save(plot.published(runs) if published else plot.histories(first), self.figure))
+                if self.movie:
+                    files.append(plot.save_animation(plot.animate(first), self.movie))
+        except OSError as error:
+            raise UsageError(f"the result could not be written: {error}") from None
+        return files
+
+
+def outputs(options: argparse.Namespace) -> Outputs:
+    """The files that the options name, known to be writable, and what writes them to be there."""
+    figure, data = options.plot, options.out
+    if figure == "":
+        figure, data = f"{options.system}.png", data or f"{options.system}.npz"
+    if data and Path(data).suffix == ".nc":
+        _need("xarray", "--out FILE.nc", "data")
+    if figure:
+        _need("matplotlib", "--plot", "plot")
+    return Outputs(
+        figure=check_output("--plot", figure, FIGURES) if figure else None,
+        data=check_output("--out", data, DATA) if data else None,
+        movie=_movie(options) if options.animate else None,
+    )
+
+
+def _movie(options) -> Path:
+    if options.as_published:
+        raise UsageError("--animate shows the correct motion: leave out --as-published")
+    _need("matplotlib", "--animate", "plot")
+    path = check_output("--animate", options.animate, MOVIES)
+    from ..plot.animation import cannot_write
+
+    if complaint := cannot_write(path):
+        raise UsageError(f"--animate {complaint}")
+    return path
+
+
+def _need(package: str, option: str, extra: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        raise UsageError(f"{option} needs the package {package}: pip install 'ukjax[{extra}]'")
