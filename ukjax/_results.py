@@ -150,12 +150,17 @@ def check_kept(trajectory: Trajectory) -> None:
 
 def check_task(system: AbstractSystem, t: Array, q: Array, v: Array) -> None:
     """The actuators can do what the task asks at each start, q and v (batch, n), or ``ValueError``."""
-    command = eqx.filter_jit(jax.vmap(lambda q, v: system.command(t, q, v)))(q, v)
+    command = _commands(system, t, q, v)
     for member in range(q.shape[0]):
         complaint = _out_of_reach(system, t, q[member], v[member], jax.tree.map(lambda x, i=member: x[i], command))
         if complaint:
             who = f" of trajectory {member}" if q.shape[0] > 1 else ""
             raise ValueError(f"the task{who} cannot be performed from the start, t = {float(t):g} s: {complaint}")
+
+
+@eqx.filter_jit
+def _commands(system, t, q, v):
+    return jax.vmap(lambda q, v: system.command(t, q, v))(q, v)
 
 
 def check_reached(trajectory: Trajectory) -> None:

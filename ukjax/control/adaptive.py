@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._constraint import AbstractConstraint, OnPart
-from .._control import AbstractControl, Command, Robust, following_error, length
+from .._control import AbstractControl, Command, Robust, following_error, length, square
 from .._dynamics import AbstractDynamics
 from .._precision import Numbers, as_float
 from .._system import AbstractSystem
@@ -72,7 +72,7 @@ class Adaptive(AbstractSystem):
     def ultimate_bound(self, alpha: Numbers, m: int) -> Float[Array, ""]:
         """Where |β|, of m rows, is sure to end if α Π bounds the uncertainty."""
         law, alpha = self.law, as_float(alpha)
-        values = jnp.linalg.eigvalsh(jnp.broadcast_to(law.P, (m,)) * jnp.eye(m) if law.P.ndim < 2 else law.P)
+        values = jnp.linalg.eigvalsh(square("P", law.P, m))
         supply = self.k2 / self.k1 * alpha**2 + law.epsilon / 2
         V = supply * jnp.maximum(values[-1] / (2 * law.kappa * (1 + law.rho_E)), 1 / self.k2)
         return jnp.sqrt(V / values[0])
