@@ -10,5 +10,4 @@ from .feedback import Feedback as Feedback
 from .robust import Robust as Robust
 from .robust import length as length
 from .servo import Servo as Servo
-from .servo import following_error as following_error
 from .servo import square as square

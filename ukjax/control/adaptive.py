@@ -7,8 +7,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._constraint import AbstractConstraint, OnPart
-from .._control import AbstractControl, Command, Robust, following_error, length, square
+from .._constraint import AbstractConstraint, OnPart, velocities
+from .._control import AbstractControl, Command, Robust, length, square
 from .._dynamics import AbstractDynamics
 from .._precision import Numbers, as_float
 from .._system import AbstractSystem
@@ -65,9 +65,8 @@ class Adaptive(AbstractSystem):
     def adaptation(self, t: Array, q: Float[Array, " k"], v: Float[Array, " k"]) -> Float[Array, ""]:
         """dα̂/dt."""
         q, v, alpha = q[:-1], v[:-1], v[-1]
-        rows = sum(constraint.velocity(t, q, v).size for constraint in self.law.task)
-        beta = following_error(self.law.task, t, q, v, rows)
-        return self.k1 * jnp.abs(self.law.rho(t, q, v)).reshape(()) * length(beta) - self.k2 * alpha
+        size = length(velocities(self.law.task, t, q, v))
+        return self.k1 * jnp.abs(self.law.rho(t, q, v)).reshape(()) * size - self.k2 * alpha
 
     def ultimate_bound(self, alpha: Numbers, m: int) -> Float[Array, ""]:
         """Where |β|, of m rows, is sure to end if α Π bounds the uncertainty."""
