@@ -126,6 +126,7 @@ def test_settings_reach_parameters_and_initial_values(capsys):
     assert report["q_end"]["q4"] == pytest.approx(0.25 + 0.5 * 0.1, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_as_published_shows_the_growth_and_its_cure(capsys):
     assert command("run", "scara", "--as-published", "--samples", "41", "--json", "--out", "paper.npz") == 0
     report = json.loads(capsys.readouterr().out)
@@ -146,6 +147,7 @@ def test_help_does_not_wait_for_jax():
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
+@pytest.mark.slow
 def test_a_second_process_finds_the_compiled_programs(tmp_path):
     run = [sys.executable, "-m", "ukjax", "run", "scara", "--t1", "1", "--samples", "11", "--json"]
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "shared")}

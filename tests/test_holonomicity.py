@@ -31,14 +31,14 @@ def lemma(alpha, beta, gamma):
 def test_zhao_example_2_is_holonomic():
     """ẋ + 2y ẏ + ż = 0 integrates to x + y² + z = const."""
     result = at_points(lambda t, q: jnp.array([1.0, 2 * q[1], 1.0]))
-    np.testing.assert_allclose(result.defect, 0, atol=CLOSE)
+    np.testing.assert_allclose(result.defect, 0, rtol=0, atol=CLOSE)
     assert result.defect.shape == (5, 1) and result.holonomic.all()
 
 
 def test_zhao_example_3_is_holonomic_and_rheonomic():
     """ẋ + 2y ẏ + ż = 1 integrates to x + y² + z − t = const."""
     result = at_points(lambda t, q: jnp.array([1.0, 2 * q[1], 1.0]), 1.0)
-    np.testing.assert_allclose(result.defect, 0, atol=CLOSE)
+    np.testing.assert_allclose(result.defect, 0, rtol=0, atol=CLOSE)
     assert result.holonomic.all()
 
 
@@ -47,7 +47,7 @@ def test_zhao_example_4_is_not():
     value, relative = lemma(sp.Integer(1), 2 * sp.Symbol("z"), sp.Integer(1))
     assert value == 2
     result = at_points(lambda t, q: jnp.array([1.0, 2 * q[2], 1.0]))
-    np.testing.assert_allclose(result.defect[:, 0], relative(*POINTS.T), atol=CLOSE)
+    np.testing.assert_allclose(result.defect[:, 0], relative(*POINTS.T), rtol=0, atol=CLOSE)
     assert not result.holonomic.any()
 
 
@@ -57,27 +57,27 @@ def test_defect_of_one_row_is_that_of_the_lemma():
     _, relative = lemma(*row)
     numeric = sp.lambdify(names, row, "jax")
     result = at_points(lambda t, q: jnp.stack(numeric(*q)))
-    np.testing.assert_allclose(result.defect[:, 0], relative(*POINTS.T), atol=CLOSE)
+    np.testing.assert_allclose(result.defect[:, 0], relative(*POINTS.T), rtol=0, atol=CLOSE)
     assert result.defect.min() > 1e-3
 
 
 def test_a_row_is_no_more_holonomic_for_being_scaled():
     one = at_points(lambda t, q: jnp.array([1.0, 2 * q[2], 1.0]))
     scaled = at_points(lambda t, q: 1e6 * jnp.exp(q[0]) * jnp.array([1.0, 2 * q[2], 1.0]))
-    np.testing.assert_allclose(scaled.defect, one.defect, atol=CLOSE)
+    np.testing.assert_allclose(scaled.defect, one.defect, rtol=0, atol=CLOSE)
 
 
 def test_rolling_without_slip_is_not_holonomic():
     """The unicycle: ẋ sin θ − ẏ cos θ = 0; its defect is 1 everywhere."""
     result = at_points(lambda t, q: jnp.array([jnp.sin(q[2]), -jnp.cos(q[2]), 0.0]))
-    np.testing.assert_allclose(result.defect, 1, atol=CLOSE)
+    np.testing.assert_allclose(result.defect, 1, rtol=0, atol=CLOSE)
     assert not result.holonomic.any()
 
 
 def test_an_integrating_factor_makes_a_row_holonomic():
     """y dx − x dy is no differential, but d(x/y) times y²."""
     result = at_points(lambda t, q: jnp.array([q[1], -q[0], 0.0]))
-    np.testing.assert_allclose(result.defect, 0, atol=CLOSE)
+    np.testing.assert_allclose(result.defect, 0, rtol=0, atol=CLOSE)
     assert result.holonomic.all()
 
 
@@ -86,7 +86,7 @@ def test_rows_may_be_holonomic_together_though_not_alone():
     alone = at_points(lambda t, q: jnp.array([1.0, q[2], 0.0]))
     together = at_points(lambda t, q: jnp.array([[1.0, q[2], 0.0], [0.0, 0.0, 1.0]]))
     assert not alone.holonomic.any()
-    np.testing.assert_allclose(together.defect, 0, atol=CLOSE)
+    np.testing.assert_allclose(together.defect, 0, rtol=0, atol=CLOSE)
     assert together.defect.shape == (5, 2) and together.holonomic.all()
 
 
@@ -95,7 +95,7 @@ def test_of_two_rows_the_one_at_fault_is_named():
     points = np.random.default_rng(8).normal(size=(3, 4))
     rows = lambda t, q: jnp.array([[0.0, 0.0, 0.0, 1.0], [jnp.sin(q[2]), -jnp.cos(q[2]), 0.0, 0.0]])
     result = at_points(rows, points=points)
-    np.testing.assert_allclose(result.defect, [[0.0, 1.0]] * 3, atol=CLOSE)
+    np.testing.assert_allclose(result.defect, [[0.0, 1.0]] * 3, rtol=0, atol=CLOSE)
     assert not result.holonomic.any()
 
 
@@ -122,7 +122,7 @@ def test_explicit_time_counts_as_a_coordinate(c, holonomic):
 def test_moving_rows_of_a_scleronomic_form_are_not_integrable():
     """ẋ cos t + ẏ sin t = 0, a knife edge that turns with time."""
     result = at_points(lambda t, q: jnp.array([jnp.cos(t), jnp.sin(t), 0.0]))
-    np.testing.assert_allclose(result.defect, 1, atol=CLOSE)
+    np.testing.assert_allclose(result.defect, 1, rtol=0, atol=CLOSE)
     assert not result.holonomic.any()
 
 

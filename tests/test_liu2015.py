@@ -68,14 +68,14 @@ def test_terms_are_those_of_the_centres(robots, rng):
         t, q, v = rng.uniform(0, 6), rng.normal(size=5), rng.normal(size=5)
         terms = robots.passive(t, q, v)
         M, Q, rows = links(q, v)
-        np.testing.assert_allclose(terms.M, M, atol=1e-13)
-        np.testing.assert_allclose(terms.Q, Q, atol=1e-12)
-        np.testing.assert_allclose(terms.A, rows["loop"][0], atol=1e-14)
-        np.testing.assert_allclose(terms.b, rows["loop"][1], atol=1e-13)
+        np.testing.assert_allclose(terms.M, M, rtol=0, atol=1e-13)
+        np.testing.assert_allclose(terms.Q, Q, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(terms.A, rows["loop"][0], rtol=0, atol=1e-14)
+        np.testing.assert_allclose(terms.b, rows["loop"][1], rtol=0, atol=1e-13)
         A, b = task_rows(t, rows)
         own = robots.lift.rows(jnp.asarray(t), jnp.asarray(q), jnp.asarray(v))
-        np.testing.assert_allclose(own[0], A, atol=1e-14)
-        np.testing.assert_allclose(own[1], b, atol=1e-13)
+        np.testing.assert_allclose(own[0], A, rtol=0, atol=1e-14)
+        np.testing.assert_allclose(own[1], b, rtol=0, atol=1e-13)
 
 
 def test_motion_is_the_inverse_kinematics_of_the_load(robots, motion):
@@ -84,8 +84,8 @@ def test_motion_is_the_inverse_kinematics_of_the_load(robots, motion):
     w = 1 + 0.5j * (1 - np.cos(t))
     elbow = w / 2 + 1j * w / np.abs(w) * np.sqrt(1 - np.abs(w) ** 2 / 4)
     first, second = np.angle(elbow), np.angle(w - elbow)
-    np.testing.assert_allclose(motion.q, np.stack([first, second, 0 * t, -second, -first], axis=1), atol=1e-12)
-    np.testing.assert_allclose(motion.q, jax.vmap(robots.reference)(motion.t), atol=1e-12)
+    np.testing.assert_allclose(motion.q, np.stack([first, second, 0 * t, -second, -first], axis=1), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(motion.q, jax.vmap(robots.reference)(motion.t), rtol=0, atol=1e-12)
 
 
 def test_loop_and_task_hold_to_rounding(motion):
@@ -107,7 +107,7 @@ def test_torques_are_the_least_that_d_alembert_allows(motion):
 
 def test_torques_are_mirror_symmetric_as_the_problem_is(motion):
     u = np.asarray(motion.control)
-    np.testing.assert_allclose(u[:, 3:], -u[:, 2::-1], atol=1e-11)
+    np.testing.assert_allclose(u[:, 3:], -u[:, 2::-1], rtol=0, atol=1e-11)
     assert np.abs(u).max() > 5
 
 
@@ -127,14 +127,14 @@ def test_printed_law_opens_the_loop(robots):
     Mi = np.linalg.inv(M)
     Qc = A_h.T @ np.linalg.solve(A_h @ Mi @ A_h.T, b_h - A_h @ Mi @ Q)
     u = np.linalg.pinv(A @ Mi @ B) @ (b - A @ Mi @ (Q + Qc))
-    np.testing.assert_allclose(u, [11.53, 4.40, -8.78, 12.63, 1.10, -6.59], atol=5e-3)
+    np.testing.assert_allclose(u, [11.53, 4.40, -8.78, 12.63, 1.10, -6.59], rtol=0, atol=5e-3)
     opening = np.abs(A_h @ Mi @ (Q + Qc + B @ u) - b_h).max()
     assert opening == pytest.approx(3.44, abs=5e-3)
 
     printed = robots.published()["printed_law"]
     q0, v0 = robots.start()
     run = uk.simulate(printed, q0, v0, jnp.linspace(0, 0.4, 5), drift="none")
-    np.testing.assert_allclose(np.asarray(run.control)[0], u, atol=1e-9)
+    np.testing.assert_allclose(np.asarray(run.control)[0], u, rtol=0, atol=1e-9)
     assert np.abs(run.acceleration_residual[0]).max() == pytest.approx(opening, abs=1e-9)
     assert np.abs(run.position_residual[-1, :2]).max() > 0.1
 
@@ -143,10 +143,10 @@ def test_two_masses_follow_eq_47():
     masses = uk.systems.TwoMassSpring(m1=1.5, m2=2.5, k=4.0, l=0.8)
     q0, v0 = uk.project(masses, 0.0, *masses.start())
     motion = uk.simulate(masses, q0, v0, jnp.linspace(0, 2, 21), **TIGHT)
-    np.testing.assert_allclose(np.asarray(motion.control), -(1 + 1.5 / 2.5) * 4.0 * 0.8, atol=1e-12)
+    np.testing.assert_allclose(np.asarray(motion.control), -(1 + 1.5 / 2.5) * 4.0 * 0.8, rtol=0, atol=1e-12)
     x1 = -4.0 * 0.8 / 2.5 * np.asarray(motion.t) ** 2 / 2
-    np.testing.assert_allclose(motion.q, np.stack([x1, x1 + 1.6], axis=1), atol=1e-11)
-    np.testing.assert_allclose(motion.residual, 0, atol=1e-14)
+    np.testing.assert_allclose(motion.q, np.stack([x1, x1 + 1.6], axis=1), rtol=0, atol=1e-11)
+    np.testing.assert_allclose(motion.residual, 0, rtol=0, atol=1e-14)
     work = np.asarray(motion.control)[:, 0] * x1  # of a constant force
     energy = np.asarray(motion.energy)
-    np.testing.assert_allclose(energy - energy[0], work, atol=1e-10)
+    np.testing.assert_allclose(energy - energy[0], work, rtol=0, atol=1e-10)

@@ -82,7 +82,7 @@ def test_a_prescribed_force_shows_its_power():
     motion = uk.simulate(uk.System(uk.MassForce([[1.0]], [0.0]), control=control), [0.0], [0.0], jnp.linspace(0, 1, 11))
     figure = uk.plot.histories(motion)
     (line,) = figure.axes[labels(figure).index("power of the control [W]")].get_lines()
-    np.testing.assert_allclose(np.asarray(line.get_ydata()), np.cos(motion.t) * np.sin(motion.t), atol=1e-8)
+    np.testing.assert_allclose(np.asarray(line.get_ydata()), np.cos(motion.t) * np.sin(motion.t), rtol=0, atol=1e-8)
 
 
 def test_published_runs_are_overlaid_by_name(crane):
@@ -119,6 +119,7 @@ def test_frames_show_the_pose_the_trace_and_the_speed(crane):
     animation._draw_was_started = True  # nothing more is to be drawn: no warning on leaving
 
 
+@pytest.mark.slow
 def test_page_needs_nothing_from_outside(scara, tmp_path):
     path = uk.plot.save_animation(uk.plot.animate(scara), tmp_path / "scara.html")
     text = path.read_text()

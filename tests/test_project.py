@@ -33,7 +33,7 @@ def test_position_is_the_nearest_in_the_metric_of_M(start, twice):
     distance = lambda x: np.sum(MASS * (x - np.array(start)) ** 2)
     guess = np.array(start) / np.sqrt(phi(np.array(start)) + 1)
     found = minimize(distance, guess, constraints={"type": "eq", "fun": phi}, tol=1e-12)
-    np.testing.assert_allclose(q, found.x, atol=1e-5)
+    np.testing.assert_allclose(q, found.x, rtol=0, atol=1e-5)
 
 
 def test_velocity_is_the_nearest_and_the_change_is_along_the_rows(rng):
@@ -43,27 +43,27 @@ def test_velocity_is_the_nearest_and_the_change_is_along_the_rows(rng):
     gradient = np.array([2 * q[0], 2.6 * q[1]])
     W = 1 / MASS
     expected = v0 - W * gradient * (gradient @ v0) / (gradient @ (W * gradient))
-    np.testing.assert_allclose(v, expected, atol=CLOSE)
+    np.testing.assert_allclose(v, expected, rtol=0, atol=CLOSE)
 
 
 def test_projecting_again_changes_nothing(rng):
     once = uk.project(ellipse(), 0.0, (-1.3, 0.5), rng.normal(size=2))
     twice = uk.project(ellipse(), 0.0, *once)
     for a, b in zip(once, twice, strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-14)
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-14)
 
 
 def test_a_velocity_constraint_may_be_nonlinear():
     speed = uk.Nonholonomic(lambda t, q, v: v @ v - 4.0, name="speed")
     model = uk.System(uk.MassForce(np.eye(2), np.zeros(2)), speed)
     _, v = uk.project(model, 0.0, (0.0, 0.0), (0.3, 0.4))
-    np.testing.assert_allclose(v, [1.2, 1.6], atol=1e-12)
+    np.testing.assert_allclose(v, [1.2, 1.6], rtol=0, atol=1e-12)
 
 
 def test_time_is_that_of_the_start():
     model = uk.System(uk.MassForce(np.eye(1), np.zeros(1)), uk.Holonomic(lambda t, q: q[0] - t**2))
     q, v = uk.project(model, 3.0, [0.0], [0.0])
-    np.testing.assert_allclose((q[0], v[0]), (9.0, 6.0), atol=1e-13)
+    np.testing.assert_allclose((q[0], v[0]), (9.0, 6.0), rtol=0, atol=1e-13)
 
 
 def test_what_cannot_be_met_is_named():
@@ -88,6 +88,7 @@ def test_bad_input_is_named(arguments, message):
         uk.project(*arguments)
 
 
+@pytest.mark.slow
 def test_derivatives_are_those_of_the_nearest_point():
     """In the parameter, the start and the velocity: forward, reverse, differences; and second derivatives."""
 

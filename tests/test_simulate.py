@@ -36,29 +36,29 @@ def test_pendulum_is_at_the_published_places(pendulum):
         (-0.316436469913031, -0.948613704575777),
         (-0.275087462576117, -0.961419205099125),
     ]
-    np.testing.assert_allclose(pendulum.q[1:], published, atol=GLOBAL)
-    np.testing.assert_allclose(pendulum.q, pendulum_exact(pendulum.t), atol=GLOBAL)
+    np.testing.assert_allclose(pendulum.q[1:], published, rtol=0, atol=GLOBAL)
+    np.testing.assert_allclose(pendulum.q, pendulum_exact(pendulum.t), rtol=0, atol=GLOBAL)
 
 
 def test_forces_are_newtons_and_do_no_work(pendulum):
     gravity = np.array([0, -GRAVITY])
-    np.testing.assert_allclose(pendulum.acceleration, gravity + pendulum.constraint_force, atol=1e-12)
-    np.testing.assert_allclose(np.sum(pendulum.constraint_force * pendulum.v, axis=1), 0, atol=1e-10)
+    np.testing.assert_allclose(pendulum.acceleration, gravity + pendulum.constraint_force, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(np.sum(pendulum.constraint_force * pendulum.v, axis=1), 0, rtol=0, atol=1e-10)
     pull = -np.sum(np.asarray(pendulum.constraint_force * pendulum.q), axis=1)  # = v² − g·q: the rod's tension
     np.testing.assert_allclose(
-        pull, np.sum(np.asarray(pendulum.v) ** 2, axis=1) - GRAVITY * pendulum.q[:, 1], atol=1e-10
+        pull, np.sum(np.asarray(pendulum.v) ** 2, axis=1) - GRAVITY * pendulum.q[:, 1], rtol=0, atol=1e-10
     )
 
 
 def test_energy_is_kept_and_starts_at_zero(pendulum):
-    np.testing.assert_allclose(pendulum.energy, 0, atol=1e-8)
+    np.testing.assert_allclose(pendulum.energy, 0, rtol=0, atol=1e-8)
 
 
 def test_car_axis_reaches_its_reference():
     model, q0, v0, q, v = car_axis()
     motion = uk.simulate(model, q0, v0, [0.0, 3.0], **TIGHT)
-    np.testing.assert_allclose(motion.q[-1], q, atol=5e-10)
-    np.testing.assert_allclose(motion.v[-1], v, atol=5e-9)
+    np.testing.assert_allclose(motion.q[-1], q, rtol=0, atol=5e-10)
+    np.testing.assert_allclose(motion.v[-1], v, rtol=0, atol=5e-9)
 
 
 def test_four_bar_passes_its_flat_pose():
@@ -66,7 +66,7 @@ def test_four_bar_passes_its_flat_pose():
     motion = uk.simulate(model, q0, v0, np.linspace(0, 5, 51))
     angle = exact(np.asarray(motion.t))
     assert angle[-1] > np.pi  # it has been flat, where the mechanism has two degrees of freedom
-    np.testing.assert_allclose(motion.q, np.stack([angle, np.full(51, np.pi / 2), angle], axis=-1), atol=1e-6)
+    np.testing.assert_allclose(motion.q, np.stack([angle, np.full(51, np.pi / 2), angle], axis=-1), rtol=0, atol=1e-6)
 
 
 def test_constant_speed_is_a_constraint_nonlinear_in_velocity():
@@ -75,7 +75,7 @@ def test_constant_speed_is_a_constraint_nonlinear_in_velocity():
     model = uk.System(uk.MassForce(np.eye(2), np.array([0.0, -GRAVITY])), speed)
     motion = uk.simulate(model, REST, [2.0, 0.0], np.linspace(0, 1, 5), **TIGHT)
     turned = 2 * np.arctan(np.tan(np.pi / 4) * np.exp(-GRAVITY * np.asarray(motion.t) / 2))  # from straight down
-    np.testing.assert_allclose(motion.v, 2 * np.stack([np.sin(turned), -np.cos(turned)], axis=-1), atol=GLOBAL)
+    np.testing.assert_allclose(motion.v, 2 * np.stack([np.sin(turned), -np.cos(turned)], axis=-1), rtol=0, atol=GLOBAL)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_constant_speed_is_a_constraint_nonlinear_in_velocity():
 )
 def test_redundant_constraints_change_nothing(model):
     motion = uk.simulate(model, LEVEL, REST, np.array([0.0, 5.0, 10.0]), **TIGHT)
-    np.testing.assert_allclose(motion.q, pendulum_exact(motion.t), atol=3e-8)
+    np.testing.assert_allclose(motion.q, pendulum_exact(motion.t), rtol=0, atol=3e-8)
     assert (np.asarray(motion.rank) == 1).all()
 
 
@@ -98,9 +98,10 @@ def test_fixed_steps_with_projection_keep_the_order_of_the_solver(solver, order)
     assert (rates > order - 0.5).all(), rates
 
 
+@pytest.mark.slow
 def test_an_implicit_solver_serves_as_well():
     motion = uk.simulate(Pendulum(), LEVEL, REST, np.array([0.0, 1.0]), solver=dfx.Kvaerno5(), rtol=1e-8, atol=1e-8)
-    np.testing.assert_allclose(motion.q, pendulum_exact(motion.t), atol=1e-6)
+    np.testing.assert_allclose(motion.q, pendulum_exact(motion.t), rtol=0, atol=1e-6)
 
 
 def test_many_starts_are_the_single_ones():
@@ -112,13 +113,13 @@ def test_many_starts_are_the_single_ones():
     assert together.rank.shape == together.t.shape == (3, 4)
     for i, start in enumerate(q0):
         alone = uk.simulate(Pendulum(), start, REST, ts)
-        np.testing.assert_allclose(together.q[i], alone.q, atol=1e-9)
+        np.testing.assert_allclose(together.q[i], alone.q, rtol=0, atol=1e-9)
 
 
 def test_a_bare_function_will_do():
     terms = lambda t, q, v: uk.Terms(np.eye(2), np.array([0, -GRAVITY]), 2 * q[None], -2 * (v @ v)[None])
     motion = uk.simulate(terms, LEVEL, REST, np.array([0.0, 1.0]), **TIGHT)
-    np.testing.assert_allclose(motion.q, pendulum_exact(motion.t), atol=1e-8)
+    np.testing.assert_allclose(motion.q, pendulum_exact(motion.t), rtol=0, atol=1e-8)
     assert motion.position_residual.shape == (2, 0)
     assert np.abs(motion.acceleration_residual).max() < 1e-12
 
@@ -128,7 +129,7 @@ def test_an_event_ends_the_motion_at_its_instant():
     quarter = 2.36784194757623745 / 4
     assert float(lowest.t[-1]) == pytest.approx(quarter, abs=1e-9)
     np.testing.assert_allclose(lowest.t[:-1], np.linspace(0, 0.5, 6))
-    np.testing.assert_allclose(lowest.q[-1], [0, -1], atol=1e-9)
+    np.testing.assert_allclose(lowest.q[-1], [0, -1], rtol=0, atol=1e-9)
 
 
 def test_an_event_that_never_comes_changes_nothing():
@@ -180,7 +181,7 @@ def test_too_few_steps_are_said_to_be_too_few():
 
 def test_it_can_be_jitted_whole():
     end = jax.jit(lambda v0: uk.simulate(Pendulum(), jnp.array(LEVEL), v0, jnp.array([0.0, 1.0])).q[-1])
-    np.testing.assert_allclose(end(jnp.zeros(2)), pendulum_exact(1.0), atol=1e-7)
+    np.testing.assert_allclose(end(jnp.zeros(2)), pendulum_exact(1.0), rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize(

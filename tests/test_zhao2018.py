@@ -27,8 +27,8 @@ def test_both_coordinate_choices_give_one_parabola():
     t = np.asarray(ts)
     exact = np.stack([5 * t, 10 - 9.81 * t**2 / 2], axis=1)
     r, theta = polar.q.T
-    np.testing.assert_allclose(flat.q, exact, atol=1e-10)
-    np.testing.assert_allclose(jnp.stack([r * jnp.cos(theta), r * jnp.sin(theta)], axis=1), exact, atol=1e-9)
+    np.testing.assert_allclose(flat.q, exact, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(jnp.stack([r * jnp.cos(theta), r * jnp.sin(theta)], axis=1), exact, rtol=0, atol=1e-9)
 
 
 def test_polar_matrix_and_force_are_those_of_the_energies(rng):
@@ -38,8 +38,8 @@ def test_polar_matrix_and_force_are_those_of_the_energies(rng):
     )
     q, v = jnp.asarray(rng.normal(size=2)), jnp.asarray(rng.normal(size=2))
     M, Q = energies.terms(jnp.zeros(()), q, v)
-    np.testing.assert_allclose(projectile(0.0, q, v).M, M, atol=1e-13)
-    np.testing.assert_allclose(projectile(0.0, q, v).Q, Q, atol=1e-12)
+    np.testing.assert_allclose(projectile(0.0, q, v).M, M, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(projectile(0.0, q, v).Q, Q, rtol=0, atol=1e-12)
 
 
 # --- spiral --------------------------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ def spiral():
 
 def test_spiral_is_followed_and_its_errors_stay_at_rounding(spiral):
     particle, motion = spiral
-    np.testing.assert_allclose(motion.q, jax.vmap(particle.reference)(motion.t), atol=1e-12)
+    np.testing.assert_allclose(motion.q, jax.vmap(particle.reference)(motion.t), rtol=0, atol=1e-12)
     errors = jax.vmap(particle.errors)(motion.t, motion.q, motion.v)
     assert max(float(error.max()) for error in errors) < 1e-13
 
@@ -75,7 +75,7 @@ def test_unit_mass_matrix_gives_the_motion_but_not_the_force(spiral):
     for i in (0, 40, 80):
         state = motion.t[i], motion.q[i], motion.v[i]
         printed = uk.constrained_motion(wrong(*state))
-        np.testing.assert_allclose(printed.acceleration, motion.acceleration[i], atol=1e-12)
+        np.testing.assert_allclose(printed.acceleration, motion.acceleration[i], rtol=0, atol=1e-12)
         np.testing.assert_allclose(
             printed.constraint_force * jnp.stack([jnp.ones(()), motion.q[i, 0] ** 2]),
             motion.constraint_force[i],
@@ -93,8 +93,8 @@ def test_with_one_row_the_unit_mass_matrix_gives_a_wrong_motion():
     for version in (particle.published()["unit_mass_matrix"], particle):
         terms = version(*state)
         seen.append(uk.constrained_motion(uk.Terms(terms.M, terms.Q, terms.A[:1], terms.b[:1])).acceleration)
-    np.testing.assert_allclose(seen[0], [-0.957168, -9.388790], atol=5e-7)
-    np.testing.assert_allclose(seen[1], [-0.956610, -9.383374], atol=5e-7)
+    np.testing.assert_allclose(seen[0], [-0.957168, -9.388790], rtol=0, atol=5e-7)
+    np.testing.assert_allclose(seen[1], [-0.956610, -9.383374], rtol=0, atol=5e-7)
 
     # Cartesian: along the curve z = exp((0.1 + i) θ), one unknown θ̈ from the tangential component of gravity.
     z1 = (0.1 + 1j) * np.exp((0.1 + 1j) * theta)
@@ -143,7 +143,7 @@ def test_swarm_follows_its_rule_without_collisions(agents):
     rule, rates = swarm_rates(agents, 0.5, 0.5, 2.0)
     q0, v0 = (np.asarray(x) for x in swarm.start())
     y = solve_ivp(rates, (0, 5), np.concatenate([q0, v0]), "DOP853", np.asarray(ts), rtol=1e-13, atol=1e-13).y.T
-    np.testing.assert_allclose(motion.q, y[:, : 2 * agents], atol=1e-8)
+    np.testing.assert_allclose(motion.q, y[:, : 2 * agents], rtol=0, atol=1e-8)
     forces = 2.0 * np.stack([rates(0.0, row)[2 * agents :] for row in y])
     np.testing.assert_allclose(np.asarray(motion.control), forces, rtol=1e-7, atol=1e-7)
 
@@ -194,10 +194,10 @@ def test_links_move_as_under_eq_72(flexible):
         rtol=1e-13,
         atol=1e-13,
     ).y.T
-    np.testing.assert_allclose(motion.q[:, 1::2], y[:, :2], atol=1e-8)
-    np.testing.assert_allclose(motion.v[:, 1::2], y[:, 2:], atol=1e-7)
+    np.testing.assert_allclose(motion.q[:, 1::2], y[:, :2], rtol=0, atol=1e-8)
+    np.testing.assert_allclose(motion.v[:, 1::2], y[:, 2:], rtol=0, atol=1e-7)
     motors = np.stack([links_under_eq_72(0.0, row)[1] for row in y])  # K = 1
-    np.testing.assert_allclose(motion.q[:, ::2], motors, atol=1e-7)
+    np.testing.assert_allclose(motion.q[:, ::2], motors, rtol=0, atol=1e-7)
 
 
 def test_motor_torque_is_what_moves_the_motors(flexible):
@@ -226,7 +226,7 @@ def test_motor_torque_is_what_moves_the_motors(flexible):
 def test_error_of_the_rule_is_gone_within_two_seconds(flexible):
     _, motion = flexible
     beta = np.asarray(motion.v[:, 1] + motion.v[:, 3])
-    np.testing.assert_allclose(beta, 0.9 * np.exp(-5 * np.asarray(motion.t)), atol=1e-7)
+    np.testing.assert_allclose(beta, 0.9 * np.exp(-5 * np.asarray(motion.t)), rtol=0, atol=1e-7)
     assert np.abs(beta[20:]).max() < 1e-4
 
 
