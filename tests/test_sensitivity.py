@@ -51,6 +51,7 @@ def test_adaptive_steps_give_the_derivative_of_the_motion(differences):
     np.testing.assert_allclose(jax.jit(jax.grad(lambda p: outcome(p)))(at), differences, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_reverse_over_redundant_rows_is_finite_and_that_of_the_single_row():
     def height(model, speed):
         return uk.simulate(model, jnp.array([-1.0, 0.0]), jnp.array([0.0, speed]), jnp.array([0.0, 0.5])).q[-1, 1]
