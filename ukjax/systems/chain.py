@@ -1,9 +1,15 @@
 """The three two-link chains that the planar parallel robots of the gallery are made of."""
 
+import abc
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, ScalarLike
+
+from .._constraint import Holonomic
+from .._dynamics import MassForce
+from .._precision import as_float
+from .base import AbstractMechanism, Parameter, parameter
 
 # Han et al. 2020, table 2: a chain per column, chains 2 and 3 alike.
 LENGTH = 0.244
@@ -57,16 +63,68 @@ def direction(angle: Array) -> Float[Array, "*k 2"]:
     return jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=-1)
 
 
-def end_points(
-    qa: Float[Array, " 3"], qb: Float[Array, " 3"], base: Float[Array, "3 2"], L: Float[Array, ""]
-) -> Float[Array, "3 2"]:
-    """Where each chain ends, E_i."""
-    return base + L * (direction(qa) + direction(qa + qb))
+class AbstractThreeChains(AbstractMechanism):
+    """Three two-link chains that end in one point, without gravity.
 
+    Distances ``ra``, ``rb`` to the links' centres and the links' one length ``L`` [m], masses [kg], inertias about the
+    centres [kg m²], places (``xA``, ``yA``) of the bases [m]: an entry per chain.
+    """
 
-def chain_lines(
-    qa: Float[Array, " 3"], qb: Float[Array, " 3"], base: Float[Array, "3 2"], L: Float[Array, ""]
-) -> tuple[Float[Array, "3 2"], ...]:
-    """Base, elbow and end of each chain."""
-    elbow = base + L * direction(qa)
-    return tuple(jnp.stack([base, elbow, end_points(qa, qb, base, L)], axis=1))
+    ra: Parameter = parameter(CENTRE_A)
+    rb: Parameter = parameter(CENTRE_B)
+    ma: Parameter = parameter(MASS_A)
+    mb: Parameter = parameter(MASS_B)
+    Ia: Parameter = parameter(INERTIA_A)
+    Ib: Parameter = parameter(INERTIA_B)
+    L: Parameter = parameter(LENGTH)
+    xA: Parameter = parameter(BASE_X)
+    yA: Parameter = parameter(BASE_Y)
+
+    @abc.abstractmethod
+    def chains(self, q: Float[Array, " n"]) -> tuple[Array, Array, Array]:
+        """qa (3,), qb (3,) and the base (3, 2) of every chain."""
+
+    @property
+    def dynamics(self) -> MassForce:
+        return MassForce(self.mass_matrix, self.force)
+
+    @abc.abstractmethod
+    def mass_matrix(self, t: ScalarLike, q: Float[Array, " n"]) -> Float[Array, "n n"]:
+        """M(q), a block for each chain."""
+
+    @abc.abstractmethod
+    def force(self, t: ScalarLike, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Q = −C(q, v) v."""
+
+    @property
+    def inertia(self) -> Inertia:
+        return Inertia(self.ra, self.rb, self.ma, self.mb, self.Ia, self.Ib, self.L)
+
+    @property
+    def bases(self) -> Float[Array, "3 2"]:
+        """Where the chains are hinged to the ground."""
+        return jnp.stack([self.xA, self.yA], axis=1)
+
+    @property
+    def loops(self) -> Holonomic:
+        """The chains meet."""
+        return Holonomic(self.loop_error, name=tuple(f"loop 1-{i} {axis}" for i in (2, 3) for axis in "xy"))
+
+    def ends(self, q: Float[Array, " n"]) -> Float[Array, "3 2"]:
+        """E_i, where each chain ends."""
+        qa, qb, base = self.chains(q)
+        return base + self.L * (direction(qa) + direction(qa + qb))
+
+    def loop_error(self, t: ScalarLike, q: Float[Array, " n"]) -> Float[Array, " 4"]:
+        """φ = (E_1 − E_2, E_1 − E_3)."""
+        ends = self.ends(q)
+        return (ends[0] - ends[1:]).reshape(-1)
+
+    def line_error(self, t: ScalarLike, q: Float[Array, " n"], amplitude: Array) -> Float[Array, " 2"]:
+        """The end of chain 1 from x_E(0) + amplitude (cos t − 1), y_E(0): E(0) is its end at the printed start."""
+        begin = self.ends(self.start()[0])[0]
+        return self.ends(q)[0] - begin - amplitude * jnp.stack([jnp.cos(t) - 1, 0 * as_float(t)])
+
+    def outline(self, t: ScalarLike, q: Float[Array, " n"]) -> tuple[Float[Array, "points 2"], ...]:
+        qa, _, base = self.chains(q)
+        return tuple(jnp.stack([base, base + self.L * direction(qa), self.ends(q)], axis=1))

@@ -10,13 +10,11 @@ from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Holonomic
 from .._control import Servo
-from .._dynamics import MassForce
-from .._precision import as_float
 from . import chain
-from .base import AbstractMechanism, Parameter, parameter
+from .base import Parameter, parameter
 
 
-class ParallelManipulator(AbstractMechanism):
+class ParallelManipulator(chain.AbstractThreeChains):
     """Three two-link chains from fixed motors to one point, which traces a straight line along x::
 
             A2     A3                 q = (qa1, qb1, qa2, qb2, qa3, qb3) [rad], qb relative to link a
@@ -32,15 +30,6 @@ class ParallelManipulator(AbstractMechanism):
     bases and start are those of Han et al. 2020 (the same robot), the path that of its section 4.2.
     """
 
-    ra: Parameter = parameter(chain.CENTRE_A)
-    rb: Parameter = parameter(chain.CENTRE_B)
-    ma: Parameter = parameter(chain.MASS_A)
-    mb: Parameter = parameter(chain.MASS_B)
-    Ia: Parameter = parameter(chain.INERTIA_A)
-    Ib: Parameter = parameter(chain.INERTIA_B)
-    L: Parameter = parameter(chain.LENGTH)
-    xA: Parameter = parameter(chain.BASE_X)
-    yA: Parameter = parameter(chain.BASE_Y)
     amplitude: Parameter = parameter(0.01)
     force_on_all_joints: bool = eqx.field(default=False, static=True)
 
@@ -48,14 +37,8 @@ class ParallelManipulator(AbstractMechanism):
     coordinates: ClassVar[Any] = tuple((f"{name}{i}", "rad") for i in (1, 2, 3) for name in ("qa", "qb"))
 
     @property
-    def dynamics(self) -> MassForce:
-        return MassForce(self.mass_matrix, self.force)
-
-    @property
     def constraints(self) -> tuple[Holonomic, ...]:
-        loops = tuple(f"loop 1-{i} {axis}" for i in (2, 3) for axis in "xy")
-        closed = Holonomic(self.loop_error, name=loops)
-        return (closed, self.path) if self.force_on_all_joints else (closed,)
+        return (self.loops, self.path) if self.force_on_all_joints else (self.loops,)
 
     @property
     def control(self) -> Any:
@@ -68,9 +51,8 @@ class ParallelManipulator(AbstractMechanism):
     def path(self) -> Holonomic:
         return Holonomic(self.path_error, name=("path x", "path y"))
 
-    @property
-    def inertia(self) -> chain.Inertia:
-        return chain.Inertia(self.ra, self.rb, self.ma, self.mb, self.Ia, self.Ib, self.L)
+    def chains(self, q: Float[Array, " 6"]) -> tuple[Array, Array, Array]:
+        return q[::2], q[1::2], self.bases
 
     def mass_matrix(self, t: ScalarLike, q: Float[Array, " 6"]) -> Float[Array, "6 6"]:
         """M, a 2 × 2 block for each chain."""
@@ -82,26 +64,13 @@ class ParallelManipulator(AbstractMechanism):
         """Q = −C(q, v) v."""
         return -jnp.stack(self.inertia.joint_load(q[1::2], v[::2], v[1::2]), axis=1).reshape(-1)
 
-    def ends(self, q: Float[Array, " 6"]) -> Float[Array, "3 2"]:
-        """E_i, where each chain ends."""
-        return chain.end_points(q[::2], q[1::2], jnp.stack([self.xA, self.yA], axis=1), self.L)
-
-    def loop_error(self, t: ScalarLike, q: Float[Array, " 6"]) -> Float[Array, " 4"]:
-        """The chains meet."""
-        ends = self.ends(q)
-        return (ends[0] - ends[1:]).reshape(-1)
-
     def path_error(self, t: ScalarLike, q: Float[Array, " 6"]) -> Float[Array, " 2"]:
         """The end of chain 1 is on the line."""
-        begin = self.ends(self.start()[0])[0]
-        return self.ends(q)[0] - begin - self.amplitude * jnp.stack([jnp.cos(t) - 1, 0 * as_float(t)])
+        return self.line_error(t, q, self.amplitude)
 
     def start(self) -> tuple[Array, Array]:
         q = jnp.stack([jnp.array(chain.ACTIVE), jnp.array(chain.PASSIVE)], axis=1)
         return q.reshape(-1), jnp.zeros(6)
-
-    def outline(self, t: ScalarLike, q: Float[Array, " 6"]) -> tuple[Float[Array, "points 2"], ...]:
-        return chain.chain_lines(q[::2], q[1::2], jnp.stack([self.xA, self.yA], axis=1), self.L)
 
     def published(self) -> "dict[str, ParallelManipulator]":
         return {"uk_force": replace(self, force_on_all_joints=True), "motors": self}

@@ -8,12 +8,11 @@ from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Holonomic
 from .._control import Feedback
-from .._dynamics import MassForce
 from . import chain
-from .base import AbstractMechanism, Parameter, parameter
+from .base import Parameter, parameter
 
 
-class AbstractParallelRobot(AbstractMechanism):
+class AbstractParallelRobot(chain.AbstractThreeChains):
     """Three two-link chains, each with its base among its coordinates, tied to the ground and to one another::
 
             A2     A3                 chain i: (qa, qb, xa, ya) [rad, rad, m, m], qb relative to link a
@@ -23,19 +22,8 @@ class AbstractParallelRobot(AbstractMechanism):
         A1-o--E                       bases:  xa_i = x(A_i),  ya_i = y(A_i)                 (16)
                                       loops:  E_1 = E_2,  E_1 = E_3                          (18)
 
-    No gravity. Distances r to the centres and the links' one length ``L`` [m], masses [kg], inertias about the centres
-    [kg m²]: table 2, a number per chain. Twelve coordinates, ten constraints.
+    No gravity. Twelve coordinates, ten constraints; parameters [m, kg, kg m²] of table 2: see ``AbstractThreeChains``.
     """
-
-    ra: Parameter = parameter(chain.CENTRE_A)
-    rb: Parameter = parameter(chain.CENTRE_B)
-    ma: Parameter = parameter(chain.MASS_A)
-    mb: Parameter = parameter(chain.MASS_B)
-    Ia: Parameter = parameter(chain.INERTIA_A)
-    Ib: Parameter = parameter(chain.INERTIA_B)
-    L: Parameter = parameter(chain.LENGTH)
-    xA: Parameter = parameter(chain.BASE_X)
-    yA: Parameter = parameter(chain.BASE_Y)
 
     coordinates: ClassVar[Any] = tuple(
         (f"{name}{i}", unit)
@@ -44,18 +32,17 @@ class AbstractParallelRobot(AbstractMechanism):
     )
 
     @property
-    def dynamics(self) -> MassForce:
-        return MassForce(self.mass_matrix, self.force)
-
-    @property
     def constraints(self) -> tuple[Holonomic, ...]:
         return self.structure
 
     @property
     def structure(self) -> tuple[Holonomic, Holonomic]:
         bases = tuple(f"base {i} {axis}" for i in (1, 2, 3) for axis in "xy")
-        loops = tuple(f"loop 1-{i} {axis}" for i in (2, 3) for axis in "xy")
-        return Holonomic(self.base_error, name=bases), Holonomic(self.loop_error, name=loops)
+        return Holonomic(self.base_error, name=bases), self.loops
+
+    def chains(self, q: Float[Array, " 12"]) -> tuple[Array, Array, Array]:
+        qa, qb, xa, ya = q.reshape(3, 4).T
+        return qa, qb, jnp.stack([xa, ya], axis=1)
 
     def mass_matrix(self, t: ScalarLike, q: Float[Array, " 12"]) -> Float[Array, "12 12"]:
         """M, eq. 14, a 4 × 4 block for each chain."""
@@ -79,32 +66,14 @@ class AbstractParallelRobot(AbstractMechanism):
         pull = -(first[:, None] * chain.direction(qa) + second[:, None] * chain.direction(qa + qb))
         return -jnp.concatenate([jnp.stack(load, axis=1), pull], axis=1).reshape(-1)
 
-    @property
-    def inertia(self) -> chain.Inertia:
-        return chain.Inertia(self.ra, self.rb, self.ma, self.mb, self.Ia, self.Ib, self.L)
-
-    def ends(self, q: Float[Array, " 12"]) -> Float[Array, "3 2"]:
-        """E_i, where each chain ends."""
-        qa, qb, xa, ya = q.reshape(3, 4).T
-        return chain.end_points(qa, qb, jnp.stack([xa, ya], axis=1), self.L)
-
     def base_error(self, t: ScalarLike, q: Float[Array, " 12"]) -> Float[Array, " 6"]:
         """φ of eq. 16."""
-        return (q.reshape(3, 4)[:, 2:] - jnp.stack([self.xA, self.yA], axis=1)).reshape(-1)
-
-    def loop_error(self, t: ScalarLike, q: Float[Array, " 12"]) -> Float[Array, " 4"]:
-        """φ of eq. 18."""
-        ends = self.ends(q)
-        return (ends[0] - ends[1:]).reshape(-1)
+        return (q.reshape(3, 4)[:, 2:] - self.bases).reshape(-1)
 
     def start(self) -> tuple[Array, Array]:
         """As printed: the chains meet to 3.5e-5 m."""
         q = jnp.stack([jnp.array(x) for x in (chain.ACTIVE, chain.PASSIVE, chain.BASE_X, chain.BASE_Y)], axis=1)
         return q.reshape(-1), jnp.zeros(12)
-
-    def outline(self, t: ScalarLike, q: Float[Array, " 12"]) -> tuple[Float[Array, "points 2"], ...]:
-        qa, qb, xa, ya = q.reshape(3, 4).T
-        return chain.chain_lines(qa, qb, jnp.stack([xa, ya], axis=1), self.L)
 
 
 class ParallelRobot(AbstractParallelRobot):

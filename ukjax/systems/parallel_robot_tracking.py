@@ -62,8 +62,7 @@ class ParallelRobotTracking(AbstractParallelRobot):
 
     def path_error(self, t: ScalarLike, q: Float[Array, " 12"]) -> Float[Array, " 2"]:
         """φ of eq. 26, at the end of chain 1."""
-        begin = self.ends(self.start()[0])[0]
-        return self.ends(q)[0] - begin - self.amplitude * jnp.stack([jnp.cos(t) - 1, 0 * as_float(t)])
+        return self.line_error(t, q, self.amplitude)
 
     def force_with_structure(self, t: ScalarLike, q: Float[Array, " 12"], v: Float[Array, " 12"]) -> Array:
         """The force of eq. 22: Q and the constraint force of the structure alone."""
