@@ -15,14 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ._batch import per_member
 from ._check import check_terms, check_unique, known
 from ._precision import Numbers, as_float
 from ._solve import (
     AbstractMethod,
+    Response,
     choose,
     coordinate_scale,
     inverse_cholesky,
-    pseudoinverse,
+    orthonormalise,
     reach,
     row_scale,
     solve,
@@ -59,6 +61,7 @@ def constrained_motion(terms: Terms, method: str | AbstractMethod = "orthogonal"
 
 @eqx.filter_jit
 @jax.named_scope("constrained_motion")
+@per_member
 def _constrained_motion(terms: Terms, method: AbstractMethod) -> Motion:
     M, Q, A, b = (terms.M + terms.M.T) / 2, terms.Q, terms.A, terms.b
     response = method.respond(*jax.lax.stop_gradient((M, A)))
@@ -78,7 +81,7 @@ def _constrained_motion(terms: Terms, method: AbstractMethod) -> Motion:
         nonideal_force=nonideal_force,
         unconstrained=_unconstrained(M, Q),
         rank=response.rank,
-        inconsistency=_length(b - reach(A, b, response.gain, response.reachable)),
+        inconsistency=_length(b - reach(A, b, response)),
     )
 
 
@@ -107,7 +110,7 @@ def mobility(terms: Terms, method: str | AbstractMethod = "orthogonal") -> Mobil
     return Mobility(
         acceleration=solve(M, A, Q, b, response),
         matrix=jax.vmap(lambda force: solve(M, A, force, jnp.zeros_like(b), response))(jnp.eye(Q.size, dtype=Q.dtype)),
-        factor=jax.lax.stop_gradient(response.factor),
+        factor=jax.lax.stop_gradient(response.factor()),
         scale=jax.lax.stop_gradient(coordinate_scale(M)),
     )
 
@@ -131,19 +134,22 @@ def compose(motion: Mobility, A: Numbers, b: Numbers) -> Mobility:
 
     # (A W Aᵀ)⁺ = (B⁺)ᵀ B⁺ from the rows of B = A F, not from A W Aᵀ, whose condition number is squared.
     A_fixed, F, scale = jax.lax.stop_gradient((A, motion.factor, motion.scale))
-    V, B_plus, P = pseudoinverse(A_fixed @ F, row_scale(A_fixed, scale), jnp.sqrt(jnp.finfo(a.dtype).eps))
+    rows = orthonormalise(A_fixed, F, row_scale(A_fixed, scale), jnp.sqrt(jnp.finfo(a.dtype).eps))
+    P = jnp.eye(b.size, dtype=a.dtype) + jax.vmap(rows.unreached)(jnp.eye(b.size, dtype=a.dtype))
+    S_plus = (rows.Z @ P).T @ (rows.Z @ P)
 
-    def multipliers(rows):
+    def multipliers(known):
         return jax.lax.custom_linear_solve(
-            lambda y: A @ (W @ (y @ A)), rows, lambda _, known: (B_plus @ known) @ B_plus, symmetric=True
+            lambda y: A @ (W @ (y @ A)), known, lambda _, known: S_plus @ known, symmetric=True
         )
 
-    missing = reach(A @ W @ A.T, b - A @ a, B_plus.T @ B_plus, P)
+    inverse = Response(root=jnp.zeros_like(P), gain=S_plus, reachable=P, kept=rows.kept, rank=rows.rank)
+    missing = reach(A @ W @ A.T, b - A @ a, inverse)
     K = jax.vmap(lambda force: multipliers(A @ (W @ force)))(jnp.eye(n, dtype=a.dtype))  # row i: S⁺ A W eᵢ
     return Mobility(
         acceleration=a + W @ (multipliers(missing) @ A),
         matrix=W - (K @ A) @ W,
-        factor=F - (F @ V.T) @ V,
+        factor=rows.factor(),
         scale=scale,
     )
 

@@ -1,4 +1,4 @@
-"""Onto the constraints: consistent initial conditions, and the correction that keeps a simulation there."""
+"""Onto the constraints: consistent initial conditions."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ import optimistix as optx
 from jaxtyping import Array, Bool, Float
 
 from ._check import known
-from ._constraint import AccelerationConstraint, Holonomic, Pfaffian
+from ._correct import correct, linear_in_velocity
 from ._precision import Numbers, as_float
 from ._results import worst_row
 from ._solve import AbstractMethod, choose, coordinate_scale, row_scale, solve
@@ -57,8 +57,8 @@ def _project(system, t, q0, v0, method):
         return system.dynamics.terms(t, q, v0)[0]
 
     q, found_q, last_q = _nearest(lambda q: system.position_residual(t, q), q0, mass(q0), method)
-    if _linear_in_velocity(system):
-        last_v = v = _onto(lambda v: system.velocity_residual(t, q, v), v0, mass(q), method)
+    if linear_in_velocity(system):
+        last_v = v = correct(lambda v: system.velocity_residual(t, q, v), v0, mass(q), method)
         found_v = jnp.all(jnp.isfinite(v))
     else:
         v, found_v, last_v = _nearest(lambda v: system.velocity_residual(t, q, v), v0, mass(q), method)
@@ -86,8 +86,8 @@ def _nearest(
 
     A = jax.jacfwd(fixed)(x)
     response = method.respond(constant(M), A)
-    lam = (constant(M) @ (x - constant(x0))) @ response.gain
-    method = method.with_rank(response.rank)
+    lam = response.multipliers(constant(M) @ (x - constant(x0)))
+    method = method.keeping(response.kept)
     polished, _ = jax.lax.fori_loop(0, 2, lambda _, at: _newton(residual, x0, M, at[0], at[1], method), (x, lam))
     return polished, found & jnp.all(jnp.isfinite(polished)), x
 
@@ -126,7 +126,7 @@ def _iterate(residual, x0, M, method):
     start = _least_squares(residual, x0, M)
     small = eps**0.6 * (1 + size(start))
     # Rows that are redundant are so on the constraints, not beside them: the rank found here holds for what follows.
-    method = method.with_rank(method.respond(M, jax.jacfwd(residual)(start)).rank)
+    method = method.keeping(method.respond(M, jax.jacfwd(residual)(start)).kept)
     start = restore(start, method)
     x, _, change, _ = jax.lax.while_loop(far, step, (start, jnp.ones((), x0.dtype), jnp.asarray(jnp.inf, x0.dtype), 0))
     return x, (change < small) & (size(residual(x)) < small)
@@ -164,39 +164,4 @@ def _newton(residual, x0, M, x, lam, method):
     weight = jnp.sqrt(jnp.sum((H_fixed - M_fixed) ** 2)) / jnp.maximum(jnp.sum(coordinate_scale(M_fixed) ** -2), 1e-30)
     response = method.respond(H_fixed + weight * rows.T @ rows, A_fixed)
     dx = solve(H, A, -F, -residual(x), response)
-    return x + dx, lam + (H @ dx + F) @ jax.lax.stop_gradient(response.gain)
-
-
-@eqx.filter_jit  # once in the program, however many times the solver traces it
-def onto_constraints(
-    system: AbstractSystem, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], method: AbstractMethod
-) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """The small correction after a step: q ← q − K φ twice, then v ← v − K (φ̇, ψ), K = M⁻¹Aᵀ(A M⁻¹Aᵀ)⁺.
-
-    Newton's method in the metric of M: the order of the integrator is kept (Hairer, Lubich & Wanner, Geometric
-    Numerical Integration, IV.4), and two steps take an error h⁵ to h²⁰.
-    """
-
-    def mass(q):
-        return system.dynamics.terms(t, q, v)[0]
-
-    if system.position_residual(t, q).size:
-        correct = lambda _, q: _onto(lambda q: system.position_residual(t, q), q, mass(q), method)
-        q = jax.lax.fori_loop(0, 2, correct, q)
-    if system.velocity_residual(t, q, v).size:
-        correct = lambda _, v: _onto(lambda v: system.velocity_residual(t, q, v), v, mass(q), method)
-        v = correct(0, v) if _linear_in_velocity(system) else jax.lax.fori_loop(0, 2, correct, v)
-    return q, v
-
-
-def _onto(residual, x, M, method):
-    """One Newton step x − K residual(x); exact where the residual is linear."""
-    A = jax.jacfwd(residual)(x)
-    if A.shape[0] == 0:
-        return x
-    response = method.respond(*jax.lax.stop_gradient((M, A)))
-    return x + solve(M, A, jnp.zeros_like(x), -residual(x), response)
-
-
-def _linear_in_velocity(system):
-    return all(isinstance(c, Holonomic | Pfaffian | AccelerationConstraint) for c in system.held)
+    return x + dx, lam + jax.lax.stop_gradient(response).multipliers(H @ dx + F)

@@ -1,10 +1,14 @@
 """Projection as part of a solver: each of its steps ends on the constraints."""
 
 import diffrax as dfx
-import jax
+import equinox as eqx
 import jax.numpy as jnp
 
-from ._project import onto_constraints
+from ._correct import keeping_rows, onto_constraints
+
+# Once in the program, however many times a solver traces them.
+keep_rows = eqx.filter_jit(keeping_rows)
+correct_step = eqx.filter_jit(onto_constraints)
 
 
 class Projected(dfx.AbstractWrappedSolver):
@@ -53,13 +57,11 @@ class Projected(dfx.AbstractWrappedSolver):
 
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
         model, method = args
-        here = model(t0, y0[0], y0[1])
-        M, A = jax.lax.stop_gradient((here.M, here.A))
-        method = method.with_rank(method.respond(M, A).rank)
+        levels = keep_rows(model, jnp.asarray(t0), *y0, method)
         y1, error, dense, solver_state, result = self.solver.step(
-            terms, t0, t1, y0, (model, method), solver_state, made_jump=True
+            terms, t0, t1, y0, (model, levels.acceleration), solver_state, made_jump=True
         )
-        return onto_constraints(model, jnp.asarray(t1), y1[0], y1[1], method), error, dense, solver_state, result
+        return correct_step(model, jnp.asarray(t1), *y1, levels), error, dense, solver_state, result
 
     def func(self, terms, t0, y0, args):
         return self.solver.func(terms, t0, y0, args)

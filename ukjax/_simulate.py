@@ -12,13 +12,15 @@ import optimistix as optx
 from jaxtyping import Array, Float
 
 from ._check import check_function, check_terms, check_unique, known
+from ._batch import per_member
 from ._constraint import as_written, rows
+from ._correct import at_every_level
 from ._equation import constrained_motion
 from ._precision import Numbers, as_float, warn_if_single
-from ._project import onto_constraints
-from ._projected import Projected
+from ._projected import Projected, correct_step
 from ._results import check_finished, check_kept, check_limits, check_reached, check_start, check_task
 from ._solve import AbstractMethod, choose
+from ._step import acceleration
 from ._system import AbstractSystem
 from ._terms import Terms
 from ._trajectory import Trajectory
@@ -137,11 +139,11 @@ def _one(model, q0, v0, ts, how: _How) -> dict[str, Any]:
     t0, t1 = ts[0], ts[-1]
     solver, sample = how.solver, lambda t, y, args: y
     if how.projection:
-        q0, v0 = onto_constraints(model, t0, q0, v0, how.method)
+        q0, v0 = correct_step(model, t0, q0, v0, at_every_level(how.method))
         solver = Projected(how.solver)
 
         def sample(t, y, args):
-            return onto_constraints(args[0], t, y[0], y[1], args[1])
+            return correct_step(args[0], t, y[0], y[1], at_every_level(args[1]))
 
     controller = (
         dfx.ConstantStepSize()
@@ -180,7 +182,7 @@ def _one(model, q0, v0, ts, how: _How) -> dict[str, Any]:
 def _field(t, y, args):
     """ẏ = (v, q̈)."""
     (q, v), (model, method) = y, args
-    return v, constrained_motion(model(t, q, v), method).acceleration
+    return v, acceleration(model, t, q, v, method)
 
 
 def _crossing(event):
@@ -190,6 +192,7 @@ def _crossing(event):
 def _observe(model, t, q, v, method) -> dict[str, Any]:
     """All that is known at each sample, from t, q and v."""
 
+    @per_member
     def at(t, q, v):
         terms = model(t, q, v)
         motion = constrained_motion(terms, method)

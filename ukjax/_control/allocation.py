@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._equation import Mobility
-from .._solve import Response, inverse_cholesky, pseudoinverse, row_scale, solve
+from .._solve import Orthonormalised, inverse_cholesky, orthonormalise, row_scale, solve
 from .base import Command
 
 UNREACHED = 1e-6  # of what the task asks: below this the actuators do what is asked of them
@@ -61,11 +61,10 @@ def shortfall(command: Command, labels: list[str]) -> str:
     )
 
 
-def _respond(G, A, B, N, scale) -> Response:
+def _respond(G, A, B, N, scale) -> Orthonormalised:
     F = inverse_cholesky(N).T
     # Ranks are decided against what the actuators could do were nothing in their way: a row of G that the structure
     # has reduced to rounding must not be scaled up and taken for one that can be moved.
     strength = jnp.max(jnp.sqrt(jnp.sum((scale[:, None] * (B @ F)) ** 2, axis=0)), initial=0)
     row = row_scale(A, scale) / jnp.where(strength > 0, strength, 1)
-    V, G_plus, P = pseudoinverse(G @ F, row, jnp.sqrt(jnp.finfo(G.dtype).eps))
-    return Response(factor=F - (F @ V.T) @ V, gain=F @ G_plus, reachable=P, rank=jnp.sum(jnp.any(V != 0, axis=1)))
+    return orthonormalise(G, F, row, jnp.sqrt(jnp.finfo(G.dtype).eps))

@@ -1,6 +1,7 @@
 """How M, Q, A, b become accelerations: one file per method, one rule for their derivatives."""
 
 from .base import AbstractMethod as AbstractMethod
+from .base import AbstractResponse as AbstractResponse
 from .base import Response as Response
 from .cholesky import Cholesky as Cholesky
 from .choose import METHODS as METHODS
@@ -11,8 +12,9 @@ from .kernels import inverse_cholesky as inverse_cholesky
 from .kernels import orthonormal_rows as orthonormal_rows
 from .kkt import KKT as KKT
 from .orthogonal import Orthogonal as Orthogonal
+from .orthogonal import Orthonormalised as Orthonormalised
 from .orthogonal import coordinate_scale as coordinate_scale
-from .orthogonal import pseudoinverse as pseudoinverse
+from .orthogonal import orthonormalise as orthonormalise
 from .orthogonal import row_scale as row_scale
 from .svd import SVD as SVD
 from .udwadia_phohomsiri import UdwadiaPhohomsiri as UdwadiaPhohomsiri

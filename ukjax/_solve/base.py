@@ -3,32 +3,69 @@
 import abc
 
 import equinox as eqx
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 
-class Response(eqx.Module):
-    """How a constrained system answers: q̈ = F Fᵀ Q + K b, for any Q and b.
+class AbstractResponse(eqx.Module):
+    """How a constrained system answers: q̈ = W Q + K b, for any Q and b.
 
-    W = F Fᵀ (n, n) is the constrained inverse mass, A W = 0; K (n, m) makes the rows true, W⁻¹-orthogonally;
-    ``reachable`` P = A A⁺ (m, m) projects b onto what the rows can reach; ``rank`` is that of A.
+    W (n, n) is the constrained inverse mass, A W = 0; K (n, m) makes the rows true, W⁻¹-orthogonally; P = A A⁺ (m, m)
+    projects b onto what the rows can reach. ``kept`` (m,) are the rows that the others do not imply, ``rank`` of A
+    their number.
     """
 
-    factor: Float[Array, "n n"]
+    kept: eqx.AbstractVar[Bool[Array, " m"]]
+    rank: eqx.AbstractVar[Int[Array, ""]]
+
+    @abc.abstractmethod
+    def motion(self, force: Float[Array, " n"], rows: Float[Array, " m"]) -> Float[Array, " n"]:
+        """W force + K rows, for rows within reach."""
+
+    @abc.abstractmethod
+    def multipliers(self, force: Float[Array, " n"]) -> Float[Array, " m"]:
+        """Kᵀ force: one of the λ with Aᵀλ = force, where there is any."""
+
+    @abc.abstractmethod
+    def unreached(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
+        """P rows − rows."""
+
+    @abc.abstractmethod
+    def factor(self) -> Float[Array, "n n"]:
+        """F with F Fᵀ = W."""
+
+
+class Response(AbstractResponse):
+    """W as ``root`` rootᵀ, and K and P, in full."""
+
+    root: Float[Array, "n n"]
     gain: Float[Array, "n m"]
     reachable: Float[Array, "m m"]
+    kept: Bool[Array, " m"]
     rank: Int[Array, ""]
+
+    def motion(self, force: Float[Array, " n"], rows: Float[Array, " m"]) -> Float[Array, " n"]:
+        return self.root @ (force @ self.root) + self.gain @ rows
+
+    def multipliers(self, force: Float[Array, " n"]) -> Float[Array, " m"]:
+        return force @ self.gain
+
+    def unreached(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
+        return self.reachable @ rows - rows
+
+    def factor(self) -> Float[Array, "n n"]:
+        return self.root
 
 
 class AbstractMethod(eqx.Module):
-    """A way to find the Response of (M, A). Its derivative is never taken: see ``implicit.py``."""
+    """A way to find the response of (M, A). Its derivative is never taken: see ``implicit.py``."""
 
     @abc.abstractmethod
-    def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> Response:
+    def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> AbstractResponse:
         """The response of the system with mass matrix M (n, n) and constraint rows A (m, n)."""
 
     @abc.abstractmethod
-    def with_rank(self, rank: Int[Array, ""]) -> "AbstractMethod":
-        """This method where the rank of A is known to be at most ``rank``, itself if it makes no use of that.
+    def keeping(self, kept: Bool[Array, " m"]) -> "AbstractMethod":
+        """This method where only the rows ``kept`` are to count, itself if it makes no use of that.
 
         Rows that are redundant on the constraints need not be so beside them, where a solver's stages and Newton's
         iterates lie: taking them for independent there asks for absurd accelerations.

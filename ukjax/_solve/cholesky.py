@@ -1,10 +1,11 @@
 """The fastest method, for rows that are known to be independent."""
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float
 
-from .base import AbstractMethod, Response
+from .base import AbstractMethod
 from .kernels import inverse_cholesky
+from .orthogonal import Orthonormalised
 
 
 class Cholesky(AbstractMethod):
@@ -15,18 +16,13 @@ class Cholesky(AbstractMethod):
     Cost: about n³/3 + m n² + m² n + m³/3 multiplications.
     """
 
-    def with_rank(self, rank: Int[Array, ""]) -> "Cholesky":
+    def keeping(self, kept: Bool[Array, " m"]) -> "Cholesky":
         return self
 
-    def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> Response:
+    def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> Orthonormalised:
         m = A.shape[0]
         F = inverse_cholesky(M).T
         B = A @ F
         Z = inverse_cholesky(B @ B.T)
         V = Z @ B  # orthonormal, since Z (B Bᵀ) Zᵀ = I
-        return Response(
-            factor=F - (F @ V.T) @ V,
-            gain=F @ V.T @ Z,
-            reachable=jnp.eye(m, dtype=A.dtype),
-            rank=jnp.asarray(m),
-        )
+        return Orthonormalised(F=F, B=B, V=V, Z=Z, kept=jnp.ones(m, bool), rank=jnp.asarray(m))

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .base import Response
+from .base import AbstractResponse
 
 
 def solve(
@@ -23,38 +23,38 @@ def solve(
     A: Float[Array, "m n"],
     Q: Float[Array, " n"],
     b: Float[Array, " m"],
-    response: Response,
+    response: AbstractResponse,
 ) -> Float[Array, " n"]:
     """q̈ = W Q + K b, differentiable in M, A, Q and b; ``response`` is taken as a constant."""
-    F, K = jax.lax.stop_gradient((response.factor, response.gain))
+    response = jax.lax.stop_gradient(response)
     M_fixed = jax.lax.stop_gradient(M)
 
     def system(x, nu):
         return M @ x + nu @ A, A @ x
 
     def inverse(force, rows):
-        x = F @ (force @ F) + K @ rows
-        return x, (force - M_fixed @ x) @ K
+        x = response.motion(force, rows)
+        return x, response.multipliers(force - M_fixed @ x)
 
-    x, _ = _symmetric_solve(system, inverse, Q, reach(A, b, K, response.reachable))
+    x, _ = _symmetric_solve(system, inverse, Q, reach(A, b, response))
     return x
 
 
 def reach(
-    A: Float[Array, "m n"], b: Float[Array, " m"], gain: Float[Array, "n m"], reachable: Float[Array, "m m"]
+    A: Float[Array, "m n"], b: Float[Array, " m"], response: AbstractResponse
 ) -> Float[Array, " m"]:
-    """A A⁺ b: the nearest right-hand side that the rows can meet, differentiable in A and b; ``reachable`` = A A⁺
-    and any ``gain`` with A gain = A A⁺ are taken as constants."""
+    """A A⁺ b: the nearest right-hand side that the rows can meet, differentiable in A and b; ``response``, which may
+    be that of any mass, is taken as a constant."""
     if A.shape[0] == 0:
         return b
-    K, P = jax.lax.stop_gradient((gain, reachable))
+    response = jax.lax.stop_gradient(response)
 
     def system(e, y):
         return A @ y - e, e @ A
 
     def inverse(rows, force):
-        e = P @ rows - rows + force @ K
-        return e, K @ (rows + e)
+        e = response.unreached(rows) + response.multipliers(force)
+        return e, response.motion(jnp.zeros_like(A[0]), rows + e)
 
     e, _ = _symmetric_solve(system, inverse, b, jnp.zeros_like(A[0]))
     return b + e

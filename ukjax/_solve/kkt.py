@@ -1,7 +1,7 @@
 """Lagrange's multipliers: the method of most multibody programs."""
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from .base import AbstractMethod, Response
 
@@ -14,16 +14,17 @@ class KKT(AbstractMethod):
     Cost: about 2 (n + m)³.
     """
 
-    def with_rank(self, rank: Int[Array, ""]) -> "KKT":
+    def keeping(self, kept: Bool[Array, " m"]) -> "KKT":
         return self
 
     def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> Response:
         m, n = A.shape
         inverse = jnp.linalg.inv(jnp.block([[M, A.T], [A, jnp.zeros((m, m), M.dtype)]]))
         return Response(
-            factor=semidefinite_root(inverse[:n, :n]),
+            root=semidefinite_root(inverse[:n, :n]),
             gain=inverse[:n, n:],
             reachable=jnp.eye(m, dtype=A.dtype),
+            kept=jnp.ones(m, bool),
             rank=jnp.asarray(m),
         )
 

@@ -1,67 +1,93 @@
 """The default method: orthonormalise the rows of B = A M^(-1/2), as many as are independent."""
 
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
-from .base import AbstractMethod, Response
+from .base import AbstractMethod, AbstractResponse
 from .kernels import inverse_cholesky, orthonormal_rows
+
+WEAK = 1e4
+"""Entries of L⁻¹ on its diagonal, for a mass matrix scaled to unit diagonal, above which M is close to singular."""
 
 
 class Orthogonal(AbstractMethod):
     """Rank-revealing and without LAPACK: the default, made for ``vmap``.
 
     Takes redundant and inconsistent rows, more rows than coordinates, and a semidefinite M with rank [M; A] = n
-    (the motion is unique exactly then; NaN otherwise). A row counts as redundant when what it adds to the others is
-    below ``rtol`` of its own size (default √eps: 1.5e-8 in float64), in the metric of M. A larger ``rtol`` truncates:
-    it keeps the motion bounded near a singular pose by ignoring rows that are nearly dependent. ``rank``, if given,
-    is the most there may be.
-    Cost: about n³/3 + m n² + 4 m² n multiplications.
+    (the motion is unique exactly then; NaN otherwise). Rows are taken as they come; one counts as redundant when what
+    it adds to those before it is below ``rtol`` of its own size (default √eps: 1.5e-8 in float64), in the metric of
+    M. A larger ``rtol`` truncates: it keeps the motion bounded near a singular pose by ignoring rows that are nearly
+    dependent. ``kept``, if given, are the only rows that may count.
+    Cost: about n³/3 + m n² + 2 m² n multiplications.
 
-    M is replaced by M' = M + Âᵀ Â (Â: rows scaled to unit length), which changes no motion, is positive definite
-    whenever the motion is unique, and is better conditioned than M (Udwadia & Schutte, Acta Mech. 213 (2010) 111).
+    Where M is singular, or nearly so, M' = M + Âᵀ Â (Â: rows scaled to unit length) takes its place, which changes no
+    motion and is positive definite whenever the motion is unique (Udwadia & Schutte, Acta Mech. 213 (2010) 111).
     """
 
     rtol: float | None = None
-    rank: Int[Array, ""] | None = None
+    kept: Bool[Array, " m"] | None = None
 
-    def with_rank(self, rank: Int[Array, ""]) -> "Orthogonal":
-        return Orthogonal(self.rtol, rank)
+    def keeping(self, kept: Bool[Array, " m"]) -> "Orthogonal":
+        return Orthogonal(self.rtol, kept)
 
-    def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> Response:
+    def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> "Orthonormalised":
         rtol = jnp.sqrt(jnp.finfo(M.dtype).eps) if self.rtol is None else self.rtol
         coordinate = coordinate_scale(M)
         row = row_scale(A, coordinate)
-        A_unit = row[:, None] * A * coordinate
-        M_unit = coordinate[:, None] * M * coordinate + A_unit.T @ A_unit
+        M_unit = coordinate[:, None] * M * coordinate
 
-        F = coordinate[:, None] * inverse_cholesky(M_unit).T  # F Fᵀ = M'⁻¹
-        V, B_plus, P = pseudoinverse(A @ F, row, rtol, self.rank)
-        return Response(
-            factor=F - (F @ V.T) @ V,  # F (I − B⁺B)
-            gain=F @ B_plus,
-            reachable=P,
-            rank=jnp.sum(jnp.any(V != 0, axis=1)),
+        def with_rows():
+            A_unit = row[:, None] * A * coordinate
+            return inverse_cholesky(M_unit + A_unit.T @ A_unit)
+
+        L_inverse = inverse_cholesky(M_unit)
+        sound = jnp.max(jnp.diagonal(L_inverse), initial=0) < WEAK  # false where it is NaN
+        L_inverse = jax.lax.cond(~sound, with_rows, lambda: L_inverse)  # first what is rare: see ``ukjax._batch``
+        return orthonormalise(A, coordinate[:, None] * L_inverse.T, row, rtol, self.kept)
+
+
+class Orthonormalised(AbstractResponse):
+    """With F Fᵀ = M⁻¹ and B = A F: V = Z B (m, n) is an orthonormal basis of B's rows, zero where one was dropped.
+
+    W = F (I − VᵀV) Fᵀ and K = F Vᵀ Z P.
+    """
+
+    F: Float[Array, "n n"]
+    B: Float[Array, "m n"]
+    V: Float[Array, "m n"]
+    Z: Float[Array, "m m"]
+    kept: Bool[Array, " m"]
+    rank: Int[Array, ""]
+
+    def motion(self, force: Float[Array, " n"], rows: Float[Array, " m"]) -> Float[Array, " n"]:
+        free = force @ self.F
+        return self.F @ (free + (self.Z @ rows - self.V @ free) @ self.V)
+
+    def multipliers(self, force: Float[Array, " n"]) -> Float[Array, " m"]:
+        rows = (self.V @ (force @ self.F)) @ self.Z
+        return rows + self.unreached(rows)
+
+    def unreached(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
+        return jax.lax.cond(
+            jnp.any(~self.kept), _beyond_reach, lambda B, V, rows: jnp.zeros_like(rows), self.B, self.V, rows
         )
 
+    def factor(self) -> Float[Array, "n n"]:
+        return self.F - (self.F @ self.V.T) @ self.V
 
-def pseudoinverse(
-    B: Float[Array, "m n"], row: Float[Array, " m"], rtol: Float[Array, ""] | float, rank: Int[Array, ""] | None = None
-) -> tuple[Float[Array, "k n"], Float[Array, "n m"], Float[Array, "m m"]]:
-    """V, B⁺ and P = B B⁺: an orthonormal basis of B's rows, its pseudoinverse, and the projector onto its columns.
 
-    Ranks are decided on the rows of B times ``row``; B⁺ is that of B, in the units its rows have: least squares over
-    rows that contradict each other would mean something else after scaling them.
-    """
-    m = B.shape[0]
-    V, Z = orthonormal_rows(row[:, None] * B, rtol, rank)
-    Z = Z * row  # V = Z B
-    # The columns of T = B Vᵀ span the range of B, and Z T = I: so T⁺ = Z P.
-    T = B @ V.T
-    length = jnp.sqrt(jnp.sum(T**2, axis=0))
-    U, _ = orthonormal_rows((T / jnp.where(length > 0, length, 1)).T, 8 * m * float(jnp.finfo(T.dtype).eps))
-    full = jnp.sum(jnp.any(V != 0, axis=1)) == m
-    P = jnp.where(full, jnp.eye(m, dtype=B.dtype), U.T @ U)
-    return V, V.T @ (Z @ P), P
+def orthonormalise(
+    A: Float[Array, "m n"],
+    F: Float[Array, "n n"],
+    row: Float[Array, " m"],
+    rtol: Float[Array, ""] | float,
+    kept: Bool[Array, " m"] | None = None,
+) -> Orthonormalised:
+    """The response of rows A where F Fᵀ is the inverse mass. Ranks are decided on the rows of A F times ``row``."""
+    B = A @ F
+    V, Z, kept = orthonormal_rows(row[:, None] * B, rtol, kept)
+    return Orthonormalised(F=F, B=B, V=V, Z=Z * row, kept=kept, rank=jnp.sum(kept))
 
 
 def coordinate_scale(M: Float[Array, "n n"]) -> Float[Array, " n"]:
@@ -70,12 +96,22 @@ def coordinate_scale(M: Float[Array, "n n"]) -> Float[Array, " n"]:
     mass = jnp.diagonal(M)
     mean = jnp.mean(jnp.abs(mass))
     mean = jnp.where(mean > 0, mean, 1)
-    return 1 / jnp.sqrt(jnp.where(mass > jnp.finfo(M.dtype).eps * mean, mass, mean))
+    return jax.lax.rsqrt(jnp.where(mass > jnp.finfo(M.dtype).eps * mean, mass, mean))
 
 
 def row_scale(A: Float[Array, "m n"], coordinate: Float[Array, " n"]) -> Float[Array, " m"]:
     """Factors that give every row unit length in the scaled coordinates. A row that is nothing but rounding, below
     eps^(3/4) of the largest, gets 0: scaled up it would be taken for a constraint."""
-    length = jnp.sqrt(jnp.sum((A * coordinate) ** 2, axis=1))
-    real = length > jnp.finfo(A.dtype).eps ** 0.75 * jnp.max(length, initial=0)
-    return jnp.where(real, 1 / jnp.where(real, length, 1), 0)
+    square = jnp.sum((A * coordinate) ** 2, axis=1)
+    real = square > jnp.finfo(A.dtype).eps ** 1.5 * jnp.max(square, initial=0)
+    return jnp.where(real, jax.lax.rsqrt(jnp.where(real, square, 1)), 0)
+
+
+def _beyond_reach(B, V, rows):
+    """P rows − rows. The columns of B Vᵀ span what the rows can reach, in the units the rows have: least squares over
+    rows that contradict each other would mean something else after scaling them."""
+    T = B @ V.T
+    length = jnp.sqrt(jnp.sum(T**2, axis=0))
+    rounding = 8 * T.shape[0] * float(jnp.finfo(T.dtype).eps)
+    U, _, _ = orthonormal_rows((T / jnp.where(length > 0, length, 1)).T, rounding)
+    return (U @ rows) @ U - rows

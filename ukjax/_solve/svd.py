@@ -1,7 +1,7 @@
 """The reference: the formula as Udwadia and Kalaba print it, with a pseudoinverse by singular values."""
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from .base import AbstractMethod, Response
 from .orthogonal import coordinate_scale, row_scale
@@ -18,7 +18,7 @@ class SVD(AbstractMethod):
 
     rtol: float | None = None
 
-    def with_rank(self, rank: Int[Array, ""]) -> "SVD":
+    def keeping(self, kept: Bool[Array, " m"]) -> "SVD":
         return self
 
     def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> Response:
@@ -40,8 +40,9 @@ class SVD(AbstractMethod):
         left = jnp.where(jnp.arange(kept.size) < jnp.sum(kept), left, 0)
         P = jnp.where(jnp.sum(kept) == row.size, jnp.eye(row.size, dtype=A.dtype), left @ left.T)
         return Response(
-            factor=F - (F @ V.T) @ V,
+            root=F - (F @ V.T) @ V,
             gain=F @ (B_plus * row) @ P,
             reachable=P,
+            kept=jnp.ones(A.shape[0], bool),
             rank=jnp.sum(kept),
         )

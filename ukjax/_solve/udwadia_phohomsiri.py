@@ -1,7 +1,7 @@
 """The equation for systems with singular mass matrices, as Udwadia and Phohomsiri wrote it."""
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from .base import AbstractMethod, Response
 from .kkt import semidefinite_root
@@ -17,7 +17,7 @@ class UdwadiaPhohomsiri(AbstractMethod):
 
     rtol: float | None = None
 
-    def with_rank(self, rank: Int[Array, ""]) -> "UdwadiaPhohomsiri":
+    def keeping(self, kept: Bool[Array, " m"]) -> "UdwadiaPhohomsiri":
         return self
 
     def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> Response:
@@ -32,8 +32,9 @@ class UdwadiaPhohomsiri(AbstractMethod):
         unit = jnp.where((unit > 0) & jnp.isfinite(unit), unit, 1)
         inverse = jnp.linalg.pinv(jnp.concatenate([unit * free @ M, A]), rtol=n * eps)
         return Response(
-            factor=semidefinite_root(unit * inverse[:, :n] @ free),
+            root=semidefinite_root(unit * inverse[:, :n] @ free),
             gain=inverse[:, n:],
             reachable=U @ U.T,
+            kept=jnp.ones(A.shape[0], bool),
             rank=jnp.sum(kept),
         )

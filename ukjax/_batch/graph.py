@@ -1,0 +1,254 @@
+"""A computation as a list of operations on numbers: what is known is computed at once, what is repeated is shared.
+
+Zeros that are there by structure (a block-diagonal mass matrix, a constraint that some coordinates do not enter) cost
+nothing in such a list, and one angle has one sine however often it is written.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Number:
+    """A number that is known only when the program runs: the result of operation ``index`` of its graph."""
+
+    __slots__ = ("dtype", "index")
+
+    def __init__(self, index: int, dtype: np.dtype):
+        self.index, self.dtype = index, dtype
+
+
+Operand = Number | np.generic
+
+
+class Operation(NamedTuple):
+    """A function of ``jax.lax``, by the name of its primitive, on numbers. ``INPUT`` is a number given from outside;
+    ``CHOICE`` is select_n whose first case is the usual one, which a program may try alone."""
+
+    name: str
+    parameters: dict[str, Any]
+    operands: tuple[Operand, ...]
+
+
+CHOICE = "choice"
+INPUT = "input"
+
+
+class TooLarge(Exception):
+    """The list would be longer than is worth compiling."""
+
+
+class Graph:
+    """Operations in the order in which they can be done."""
+
+    def __init__(self, most: int):
+        self.operations: list[Operation] = []
+        self.dtypes: list[np.dtype] = []
+        self._known: dict[Any, Number] = {}
+        self._most = most
+
+    def input(self, dtype: np.dtype) -> Number:
+        """One more number that is given from outside."""
+        return self._append(Operation(INPUT, {}, ()), np.dtype(dtype))
+
+    def choose(self, which: Operand, cases: Sequence[Operand]) -> Operand:
+        """``cases[which]``, where the first is the usual case."""
+        if isinstance(which, np.generic):
+            return cases[min(max(int(which), 0), len(cases) - 1)]
+        if all(_same(case, cases[0]) for case in cases):
+            return cases[0]
+        return self._share(Operation(CHOICE, {}, (which, *cases)), (), cases[0].dtype)
+
+    def apply(self, name: str, operands: Sequence[Operand], parameters: dict[str, Any] | None = None) -> Operand:
+        """The result of the elementwise operation ``name``, whose type follows from the operands."""
+        if name in IDENTITIES:
+            return operands[0]
+        # What else JAX notes of an operation (sharding, accuracy) says nothing about a single number.
+        parameters = {k: x for k, x in (parameters or {}).items() if k in ("new_dtype", "y")}
+        if name == "convert_element_type":
+            to = np.dtype(parameters["new_dtype"])
+            if isinstance(operands[0], np.generic):
+                return to.type(operands[0])
+            if operands[0].dtype == to:
+                return operands[0]
+            return self._share(Operation(name, parameters, tuple(operands)), (str(to),), to)
+        if all(isinstance(x, np.generic) for x in operands):
+            return fold(name, parameters, operands)
+        simple = self._simplify(name, parameters, operands)
+        if simple is not None:
+            return simple
+        name = "add" if name == "add_any" else name
+        if name in ("add", "mul"):  # one name for a + b and b + a
+            operands = sorted(operands, key=_order)
+            if isinstance(operands[1], np.generic):  # constants first
+                operands = operands[::-1]
+        key = tuple(sorted((k, str(x)) for k, x in parameters.items()))
+        dtype = np.dtype(bool) if name in PREDICATES else operands[-1].dtype
+        return self._share(Operation(name, parameters, tuple(operands)), key, dtype)
+
+    def _simplify(self, name, parameters, operands):
+        a = operands[0]
+        b = operands[1] if len(operands) > 1 else None
+        if name == "mul":
+            if _is(a, 0) or _is(b, 1):
+                return a
+            if _is(b, 0) or _is(a, 1):
+                return b
+            if _is(a, -1):
+                return self.apply("neg", (b,))
+            if _is(b, -1):
+                return self.apply("neg", (a,))
+            if _is_power_of_two(a) and (inner := self._scaled(b)) is not None:
+                return self.apply(name, (inner[0] * a, inner[1]))
+            if _is_power_of_two(b):
+                return self.apply(name, (b, a))
+        elif name in ("add", "add_any") and _same(a, b):
+            return self.apply("mul", (a.dtype.type(2), a))
+        elif name in ("add", "add_any", "sub", "or"):
+            if _is(b, 0):
+                return a
+            if _is(a, 0):
+                return b if name != "sub" else self.apply("neg", (b,))
+            if name == "sub" and _same(a, b):
+                return a.dtype.type(0)
+            if name == "sub" and _order(b) < _order(a):  # one name for a − b and −(b − a)
+                return self.apply("neg", (self.apply(name, (b, a)),))
+        elif name == "and":
+            if _is(a, False) or _is(b, True):
+                return a
+            if _is(b, False) or _is(a, True):
+                return b
+        elif name == "div":
+            if _is(a, 0) or _is(b, 1):
+                return a
+            if _is_power_of_two(b):
+                return self.apply("mul", (1 / b, a))
+        elif name == "neg":
+            return self.negated(a)
+        elif name in ("square", "integer_pow") and parameters.get("y", 2) == 2:
+            return self.apply("mul", (a, a))
+        elif name == "select_n":
+            if isinstance(a, np.generic):
+                return operands[1 + int(a)]
+            if all(_same(case, b) for case in operands[2:]):
+                return b
+        return None
+
+    def negated(self, x):
+        """y if x is −y."""
+        inner = self.operations[x.index] if isinstance(x, Number) else None
+        return inner.operands[0] if inner is not None and inner.name == "neg" else None
+
+    def _scaled(self, x):
+        """(c, y) if x is c y with c a power of two."""
+        inner = self.operations[x.index] if isinstance(x, Number) else None
+        if inner is None or inner.name != "mul" or not _is_power_of_two(inner.operands[0]):
+            return None
+        return inner.operands
+
+    def _share(self, operation, key, dtype):
+        key = (operation.name, key, tuple(_identity(x) for x in operation.operands))
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._append(operation, np.dtype(dtype))
+        return found
+
+    def _append(self, operation, dtype):
+        if len(self.operations) >= self._most:
+            raise TooLarge
+        self.operations.append(operation)
+        self.dtypes.append(dtype)
+        return Number(len(self.operations) - 1, dtype)
+
+
+def fold(name: str, parameters: dict[str, Any], values: Sequence[Any]) -> Any:
+    """An elementwise operation on known values, numbers or arrays."""
+    if name == "integer_pow":
+        return values[0] ** parameters["y"]
+    if name == "select_n":
+        return np.choose(np.asarray(values[0]).astype(int), values[1:]).astype(values[1].dtype)[()]
+    with np.errstate(all="ignore"):
+        if name == "div" and np.issubdtype(np.asarray(values[0]).dtype, np.integer):
+            return np.trunc(np.divide(*values)).astype(values[0].dtype)
+        result = ELEMENTWISE[name](*values)
+    kind = np.dtype(bool) if name in PREDICATES else np.asarray(values[0]).dtype
+    return np.asarray(result).astype(kind)[()]
+
+
+PREDICATES = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "is_finite"})
+IDENTITIES = frozenset({"copy", "copy_p", "stop_gradient", "optimization_barrier"})
+ELEMENTWISE = {
+    "add": np.add,
+    "add_any": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "rem": np.fmod,
+    "neg": np.negative,
+    "abs": np.abs,
+    "sign": np.sign,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "cbrt": np.cbrt,
+    "square": np.square,
+    "pow": np.power,
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "expm1": np.expm1,
+    "log": np.log,
+    "log1p": np.log1p,
+    "logistic": lambda x: 1 / (1 + np.exp(-x)),
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "atan2": np.arctan2,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "tanh": np.tanh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "max": np.maximum,
+    "min": np.minimum,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "is_finite": np.isfinite,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "not": np.invert,
+    "integer_pow": None,
+    "select_n": None,
+}
+"""The operations that may stand in a graph, and how NumPy does them on known values."""
+
+
+def _is(x, value) -> bool:
+    return isinstance(x, np.generic) and x == value
+
+
+def _is_power_of_two(x) -> bool:
+    """Whether multiplying by x is exact."""
+    return isinstance(x, np.floating) and bool(abs(np.frexp(x)[0]) == 0.5)
+
+
+def _same(x, y) -> bool:
+    return _identity(x) == _identity(y)
+
+
+def _identity(x):
+    return x.index if isinstance(x, Number) else (str(x.dtype), x.tobytes())
+
+
+def _order(x):
+    return (0, x.index) if isinstance(x, Number) else (1, 0)

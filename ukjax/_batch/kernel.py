@@ -1,0 +1,206 @@
+"""A graph of operations on numbers, done for a whole batch by a few fused loops.
+
+XLA on a CPU fuses operations into loops with one result each, and computes anew what two of them need. The one loop
+with many results that it offers is the windowed reduction: with a window of one entry it calls its "reducer" once per
+member, whose arithmetic becomes straight code that LLVM turns into vector instructions. One such loop per
+``SEGMENT`` operations keeps compilation quick; what a later one needs goes between them by memory.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array
+
+from .graph import CHOICE, INPUT, Graph, Number, Operand
+
+SEGMENT = 1500
+"""Operations per loop: LLVM's time grows faster than the number, memory traffic with the number of loops."""
+
+
+UNPACKED = 48
+"""Numbers taken from a vector by one loop: its time grows with their square."""
+
+
+class Plan(NamedTuple):
+    """What is to be done for some results: the operands of each operation in order, and which of their choices are
+    not made because the usual case is taken for granted."""
+
+    needed: dict[int, tuple[Operand, ...]]
+    taken_for_granted: list[Operand]
+
+
+def plan(graph: Graph, results: Sequence[Operand], usual: bool) -> Plan:
+    """With ``usual``, the usual case of each choice and no other, and what every choice depends on: 0 where that case
+    is indeed the one chosen."""
+    needed, choices = _slice(graph, results, usual)
+    if not usual:
+        return Plan(needed, [])
+    flags = [graph.operations[i].operands[0] for i in choices]
+    return Plan(_slice(graph, [*results, *flags], usual)[0], flags)
+
+
+def evaluate(
+    graph: Graph,
+    what: Plan,
+    results: Sequence[Operand],
+    common: dict[int, Array],
+    own: dict[int, Array],
+    size: int,
+) -> tuple[list[Array], Array]:
+    """The ``results``, each of shape (size,), or () where all members have it in common; and whether the plan has
+    taken for granted what some member does not do.
+
+    ``common`` and ``own`` are the graph's inputs: numbers () for all members, and arrays (size,) of one each.
+    """
+    values = _run(graph, [*results, *what.taken_for_granted], what.needed, common, own, size)
+    flags = [jnp.any(flag != 0) for flag in values[len(results) :]]
+    return values[: len(results)], jnp.any(jnp.stack(flags)) if flags else jnp.asarray(False)
+
+
+def _slice(graph: Graph, results: Sequence[Operand], usual: bool) -> tuple[dict[int, tuple[Operand, ...]], list[int]]:
+    """What is to be done for ``results``: the operands of each operation in order, and the choices among them."""
+    needed: dict[int, tuple[Operand, ...]] = {}
+    choices = []
+    wanted = {x.index for x in results if isinstance(x, Number)}
+    for i in range(len(graph.operations) - 1, -1, -1):
+        if i not in wanted:
+            continue
+        operation = graph.operations[i]
+        operands = operation.operands
+        if operation.name == CHOICE:
+            choices.append(i)
+            if usual:
+                operands = operands[1:2]
+        needed[i] = operands
+        wanted.update(x.index for x in operands if isinstance(x, Number))
+    return dict(reversed(needed.items())), choices
+
+
+def _run(graph, results, needed, common, own, size):
+    values: dict[int, Array] = common | own
+    varying = {i for i in own}
+    for i, operands in needed.items():
+        if any(isinstance(x, Number) and x.index in varying for x in operands):
+            varying.add(i)
+    todo = [i for i in needed if graph.operations[i].name != INPUT]
+    final = {x.index for x in results if isinstance(x, Number)}
+    _run_part(graph, needed, [i for i in todo if i not in varying], values, final | _used(needed, varying), set(), 1)
+    _run_part(graph, needed, [i for i in todo if i in varying], values, final, varying, size)
+    # A result may be an input as it came, or known from the start.
+    return [values[x.index] if isinstance(x, Number) else jnp.asarray(x) for x in results]
+
+
+def _used(needed, by):
+    return {x.index for i in by if i in needed for x in needed[i] if isinstance(x, Number)}
+
+
+def _run_part(graph, needed, todo, values, final, varying, size):
+    """Do the operations ``todo``, in loops over ``size`` members, and put what others need into ``values``."""
+    last_use = {}
+    for i in todo:
+        for x in needed[i]:
+            if isinstance(x, Number):
+                last_use[x.index] = i
+    for start, stop in _cuts(todo, needed, last_use, final):
+        inside = todo[start:stop]
+        members = set(inside)
+        outputs = [i for i in inside if i in final or last_use.get(i, -1) > inside[-1]]
+        taken = dict.fromkeys(
+            x.index for i in inside for x in needed[i] if isinstance(x, Number) and x.index not in members
+        )
+        if not outputs:
+            continue
+        own = [i for i in taken if i in varying]
+        common = [i for i in taken if i not in varying]
+        found = _loop(graph, needed, inside, outputs, own, common, values, size)
+        values.update(zip(outputs, found if varying else [x[0] for x in found], strict=True))
+
+
+def unpack(x: Array) -> list[Array]:
+    """The entries of x (k,), each a number.
+
+    As slices, each would be an operation of its own, slower than many a kernel. One windowed reduction over all of x
+    has them all: result i is the entry that is met at place i.
+    """
+    if x.size > UNPACKED:
+        return unpack(x[:UNPACKED]) + unpack(x[UNPACKED:])
+    if x.size < 2:
+        return list(x)
+    place = jnp.arange(x.size, dtype=jnp.int32)
+
+    def keep(found, met):
+        value, here = met[0], met[-1]
+        return *(lax.select(here == i, value, old) for i, old in enumerate(found[:-1])), here
+
+    zeros = (*(jnp.zeros((), x.dtype),) * x.size, jnp.zeros((), place.dtype))
+    found = lax.reduce_window((*(x,) * x.size, place), zeros, keep, (x.size,), (1,), "VALID")
+    return [value[0] for value in found[:-1]]
+
+
+def _cuts(todo, needed, last_use, final):
+    """Where to end each loop: near ``SEGMENT`` operations, where least has to be carried over."""
+    place = {i: k for k, i in enumerate(todo)}
+    count = len(todo)
+    pieces = max(1, -(-count // SEGMENT))
+    if pieces == 1:
+        return [(0, count)] if count else []
+    change = np.zeros(count + 1, int)  # how many values live across each place
+    for i in todo:
+        end = place[last_use[i]] if i in last_use else place[i]
+        change[place[i]] += 1
+        change[end] -= 1
+    alive = np.cumsum(change)
+    cuts, start = [], 0
+    for k in range(1, pieces):
+        middle = count * k // pieces
+        low, high = max(start + 1, middle - SEGMENT // 4), min(count - 1, middle + SEGMENT // 4)
+        stop = low + int(np.argmin(alive[low - 1 : high]))
+        cuts.append((start, stop))
+        start = stop
+    return [*cuts, (start, count)]
+
+
+def _loop(graph, needed, inside, outputs, own, common, values, size):
+    """One windowed reduction. Its operands carry what members have of their own, its initial values, which the
+    reducer sees as its first argument, what they have in common; every place has one of each and a result."""
+    kinds = dict.fromkeys(graph.dtypes[i] for i in (*own, *common, *outputs))
+    places: list[tuple[np.dtype, int | None, int | None, int | None]] = []
+    for kind in kinds:
+        columns = [[i for i in part if graph.dtypes[i] == kind] for part in (own, common, outputs)]
+        for k in range(max(map(len, columns))):
+            places.append((kind, *(column[k] if k < len(column) else None for column in columns)))
+    operands = [jnp.zeros(size, kind) if i is None else values[i].reshape(size) for kind, i, _, _ in places]
+    initial = [jnp.zeros((), kind) if i is None else values[i].reshape(()) for kind, _, i, _ in places]
+
+    def reducer(shared, single):
+        known = {place[1]: x for place, x in zip(places, single, strict=True)}
+        known |= {place[2]: x for place, x in zip(places, shared, strict=True) if place[2] is not None}
+        for i in inside:
+            arguments = [known[x.index] if isinstance(x, Number) else x for x in needed[i]]
+            known[i] = _do(graph.operations[i], arguments)
+        return tuple(
+            jnp.zeros((), kind) if i is None else known[i].astype(kind) for kind, _, _, i in places
+        )
+
+    one = (1,)
+    found = lax.reduce_window(tuple(operands), tuple(initial), reducer, one, one, "VALID")
+    at = {place[3]: x for place, x in zip(places, found, strict=True)}
+    return [at[i] for i in outputs]
+
+
+def _do(operation, arguments):
+    if operation.name == CHOICE:
+        if len(arguments) == 1:
+            return jnp.asarray(arguments[0])
+        which, *cases = arguments
+        which = which != 0 if len(cases) == 2 else jnp.clip(which, 0, len(cases) - 1)
+        return lax.select_n(which, *map(jnp.asarray, cases))
+    function = FUNCTIONS.get(operation.name) or getattr(lax, operation.name)
+    return function(*map(jnp.asarray, arguments), **operation.parameters)
+
+
+FUNCTIONS = {"and": lax.bitwise_and, "or": lax.bitwise_or, "xor": lax.bitwise_xor, "not": lax.bitwise_not}

@@ -1,0 +1,324 @@
+"""``per_member(f)``: f itself, done well in a batch.
+
+One operation of JAX stands for the whole function. ``vmap``, nested or not, only notes which arguments have one entry
+per member, and the batch stays the last axis, where entries of different members are neighbours in memory; derivatives
+are operations of the same kind, so the values of a factorisation are computed where they are used and never kept.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
+from jax.interpreters import ad, batching, mlir
+from jax.interpreters import partial_eval as pe
+
+from .graph import Graph, TooLarge
+from .kernel import evaluate, plan, unpack
+from .unroll import Unsupported, unroll
+
+MOST_OPERATIONS = 30_000
+"""Above it, the batch is left to XLA: compiling would take longer than most computations."""
+
+MOST_WITH_CHOICES = 15_000
+"""Above it, what is rare (a singular mass matrix, redundant rows) is left to smaller pieces, or to XLA."""
+
+per_member_p = Primitive("per_member")
+per_member_p.multiple_results = True
+
+
+def per_member(function: Callable) -> Callable:
+    """``function`` of pytrees of arrays, with the same values and derivatives: made to be batched.
+
+    What is written out must be pure arithmetic with loops of known length; anything else is done as JAX would.
+    """
+
+    @functools.wraps(function)
+    def wrapped(*arguments: Any) -> Any:
+        dynamic, static = eqx.partition(arguments, eqx.is_array)
+        leaves, tree = jax.tree.flatten(dynamic)
+        shape_of_result = None
+
+        def flat(*leaves):
+            nonlocal shape_of_result
+            result = function(*eqx.combine(jax.tree.unflatten(tree, leaves), static))
+            results, fixed = eqx.partition(result, eqx.is_array)
+            results, structure = jax.tree.flatten(results)
+            shape_of_result = structure, fixed
+            return results
+
+        traced = jax.make_jaxpr(flat)(*leaves)
+        if traced.effects:
+            return function(*arguments)
+        # What the function holds in its closure may itself be traced, or batched: then it is one more argument.
+        held = [isinstance(x, jax.core.Tracer) for x in traced.consts]
+        closed, lifted = _lift(traced, held)
+        results = per_member_p.bind(*lifted, *leaves, jaxpr=closed, mapped=(False,) * (len(lifted) + len(leaves)))
+        structure, fixed = shape_of_result
+        return eqx.combine(jax.tree.unflatten(structure, results), fixed)
+
+    return wrapped
+
+
+def _lift(traced, held):
+    jaxpr = traced.jaxpr
+    inside = [v for v, out in zip(jaxpr.constvars, held, strict=True) if not out]
+    outside = [v for v, out in zip(jaxpr.constvars, held, strict=True) if out]
+    kept = [x for x, out in zip(traced.consts, held, strict=True) if not out]
+    moved = [x for x, out in zip(traced.consts, held, strict=True) if out]
+    return ClosedJaxpr(jaxpr.replace(constvars=inside, invars=outside + jaxpr.invars, debug_info=None), kept), moved
+
+
+def _size(arguments, mapped):
+    return next((x.shape[-1] for x, own in zip(arguments, mapped, strict=True) if own), None)
+
+
+@per_member_p.def_abstract_eval
+def _abstract(*avals, jaxpr, mapped):
+    size = _size(avals, mapped)
+    batch = () if size is None else (size,)
+    return [jax.core.ShapedArray((*out.shape, *batch), out.dtype) for out in jaxpr.out_avals]
+
+
+@functools.lru_cache(maxsize=512)
+def _compiled(jaxpr, mapped):
+    return jax.jit(lambda *arguments: per_member_p.bind(*arguments, jaxpr=jaxpr, mapped=mapped))
+
+
+@per_member_p.def_impl
+def _now(*arguments, jaxpr, mapped):
+    return _compiled(jaxpr, mapped)(*arguments)
+
+
+def _written_out(*arguments, jaxpr, mapped):
+    """In loops over the batch; a single member is a batch of one.
+
+    Where the function has choices, the usual case alone is done first; only if a member chose another is all done again
+    with every case. The result is that of making every choice.
+    """
+    members = _size(arguments, mapped) or 1
+    size = _spread(members)
+    graph = Graph(MOST_OPERATIONS)
+    single = not any(mapped)
+    own, packed, inputs = {}, {}, []
+    for x, aval, per in zip(arguments, jaxpr.in_avals, mapped, strict=True):
+        entries = np.empty(int(np.prod(aval.shape, dtype=int)), object)
+        for i in range(entries.size):
+            entries[i] = graph.input(aval.dtype)
+        if per:
+            rows = jnp.pad(x.reshape(entries.size, members), ((0, 0), (0, size - members)), mode="edge")
+            own |= {entry.index: row for entry, row in zip(entries, rows, strict=True)}
+        elif entries.size:
+            packed.setdefault(aval.dtype, []).append((entries, x.ravel()))
+        inputs.append(entries.reshape(aval.shape))
+    common = {}
+    for parts in packed.values():
+        values = unpack(jnp.concatenate([x for _, x in parts]))
+        common |= {entry.index: x for entry, x in zip(np.concatenate([e for e, _ in parts]), values, strict=True)}
+    if single:
+        own, common = {i: x[None] for i, x in common.items()}, {}
+    try:
+        results = unroll(graph, jaxpr, inputs, "cpu")
+    except (Unsupported, TooLarge):
+        return _as_is(*arguments, jaxpr=jaxpr, mapped=mapped)
+    numbers = [_entries(x, aval) for x, aval in zip(results, jaxpr.out_avals, strict=True)]
+    flat = [x for part in numbers for x in part]
+
+    def done(what):
+        found, unusual = evaluate(graph, what, flat, common, own, size)
+        out, batch = [], () if single else (members,)
+        for part, aval in zip(numbers, jaxpr.out_avals, strict=True):
+            rows, found = found[: len(part)], found[len(part) :]
+            rows = [jnp.broadcast_to(x.astype(aval.dtype), (size,))[:members] for x in rows]
+            empty = jnp.zeros((*aval.shape, *batch), aval.dtype)
+            out.append(jnp.stack(rows).reshape(empty.shape) if rows else empty)
+        return out, unusual
+
+    usual, every = plan(graph, flat, usual=True), plan(graph, flat, usual=False)
+    out, unusual = done(usual)
+    if not usual.taken_for_granted:
+        return out
+
+    def again():
+        if len(every.needed) > MOST_WITH_CHOICES:
+            return _as_is(*arguments, jaxpr=jaxpr, mapped=mapped)
+        return done(every)[0]
+
+    return jax.lax.cond(unusual, again, lambda: out)
+
+
+def _spread(members: int) -> int:
+    """A length for the rows of numbers, at least ``members``, with which row upon row does not meet in one place of
+    the processor's caches: as powers of two would."""
+    return members if members < 256 else -(-(members - 8) // 16) * 16 + 8
+
+
+def _entries(x, aval):
+    return list(x.ravel()) if x.dtype == object else [aval.dtype.type(value) for value in np.asarray(x).ravel()]
+
+
+def _as_is(*arguments, jaxpr, mapped):
+    """As JAX does it."""
+    function = jaxpr_as_fun(jaxpr)
+    if not any(mapped):
+        return function(*arguments)
+    return jax.vmap(function, in_axes=tuple(-1 if own else None for own in mapped), out_axes=-1)(*arguments)
+
+
+mlir.register_lowering(per_member_p, mlir.lower_fun(_as_is, multiple_results=True))
+mlir.register_lowering(per_member_p, mlir.lower_fun(_written_out, multiple_results=True), platform="cpu")
+
+
+def _batch(arguments, axes, *, jaxpr, mapped):
+    added = next(x.shape[axis] for x, axis in zip(arguments, axes, strict=True) if axis is not None)
+    present = any(mapped)
+    size = next(
+        (np.delete(x.shape, axis)[-1] if axis is not None else x.shape[-1])
+        for x, axis, own in zip(arguments, axes, mapped, strict=True)
+        if own or not present
+    ) if present else None
+    moved, now = [], []
+    for x, axis, own in zip(arguments, axes, mapped, strict=True):
+        new = axis is not None
+        if not present:
+            moved.append(jnp.moveaxis(x, axis, -1) if new else x)
+        elif new or own:  # two batches become one: (..., size, added) in one axis
+            if not own:
+                x = jnp.moveaxis(x, axis, -1)
+                x = jnp.broadcast_to(x[..., None, :], (*x.shape[:-1], size, added))
+            elif new:
+                x = jnp.moveaxis(x, axis, -1)
+            else:
+                x = jnp.broadcast_to(x[..., None], (*x.shape, added))
+            moved.append(x.reshape(*x.shape[:-2], size * added))
+        else:
+            moved.append(x)
+        now.append(new or own)
+    results = per_member_p.bind(*moved, jaxpr=jaxpr, mapped=tuple(now))
+    if present:
+        results = [x.reshape(*x.shape[:-1], size, added) for x in results]
+    return results, [x.ndim - 1 for x in results]
+
+
+batching.primitive_batchers[per_member_p] = _batch
+
+
+def _is_float(aval):
+    return jnp.issubdtype(aval.dtype, jnp.floating)
+
+
+@functools.lru_cache(maxsize=512)
+def _tangent(jaxpr, moving):
+    """The derivative of ``jaxpr``, as a function of all its arguments and of the changes of those in ``moving``."""
+    function = jaxpr_as_fun(jaxpr)
+    outputs = [i for i, aval in enumerate(jaxpr.out_avals) if _is_float(aval)]
+
+    def change(*arguments):
+        count = len(jaxpr.in_avals)
+        primals, changes = arguments[:count], arguments[count:]
+
+        def of_moving(*values):
+            whole = list(primals)
+            for i, value in zip(moving, values, strict=True):
+                whole[i] = value
+            results = function(*whole)
+            return [results[i] for i in outputs]
+
+        return jax.jvp(of_moving, tuple(primals[i] for i in moving), tuple(changes))[1]
+
+    avals = [*jaxpr.in_avals, *(jaxpr.in_avals[i] for i in moving)]
+    return jax.make_jaxpr(change)(*map(_shape, avals)), outputs
+
+
+def _shape(aval):
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+
+
+def _jvp(primals, tangents, *, jaxpr, mapped):
+    results = per_member_p.bind(*primals, jaxpr=jaxpr, mapped=mapped)
+    moving = tuple(i for i, tangent in enumerate(tangents) if type(tangent) is not ad.Zero)
+    changes = [ad.Zero(jax.typeof(x).to_tangent_aval()) for x in results]
+    if moving:
+        derivative, outputs = _tangent(jaxpr, moving)
+        found = per_member_p.bind(
+            *primals,
+            *(tangents[i] for i in moving),
+            jaxpr=derivative,
+            mapped=(*mapped, *(mapped[i] for i in moving)),
+        )
+        for i, value in zip(outputs, found, strict=True):
+            changes[i] = value
+    return results, changes
+
+
+ad.primitive_jvps[per_member_p] = _jvp
+
+
+@functools.lru_cache(maxsize=512)
+def _transposed(jaxpr, linear):
+    """The transpose of ``jaxpr`` in its arguments ``linear``, as a function of the others and of the cotangents."""
+    function = jaxpr_as_fun(jaxpr)
+    known = [i for i in range(len(jaxpr.in_avals)) if i not in linear]
+
+    def back(*arguments):
+        given, cotangents = arguments[: len(known)], arguments[len(known) :]
+
+        def of_linear(*values):
+            whole: list[Any] = [None] * len(jaxpr.in_avals)
+            for i, value in (*zip(known, given, strict=True), *zip(linear, values, strict=True)):
+                whole[i] = value
+            return function(*whole)
+
+        zeros = [jnp.zeros(jaxpr.in_avals[i].shape, jaxpr.in_avals[i].dtype) for i in linear]
+        return jax.vjp(of_linear, *zeros)[1](list(cotangents))
+
+    avals = [*(jaxpr.in_avals[i] for i in known), *jaxpr.out_avals]
+    return jax.make_jaxpr(back)(*map(_shape, avals))
+
+
+def _transpose(cotangents, *arguments, jaxpr, mapped):
+    linear = tuple(i for i, x in enumerate(arguments) if ad.is_undefined_primal(x))
+    known = [i for i in range(len(arguments)) if i not in linear]
+    cotangents = [ad.instantiate_zeros(x) for x in cotangents]
+    own = any(mapped)
+    back = _transposed(jaxpr, linear)
+    found = per_member_p.bind(
+        *(arguments[i] for i in known),
+        *cotangents,
+        jaxpr=back,
+        mapped=(*(mapped[i] for i in known), *(own for _ in cotangents)),
+    )
+    results: list[Any] = [None] * len(arguments)
+    for i, x in zip(linear, found, strict=True):
+        results[i] = jnp.sum(x, axis=-1) if own and not mapped[i] else x
+    return results
+
+
+ad.primitive_transposes[per_member_p] = _transpose
+
+
+def _without_unused(used, *rest):
+    equation = rest[-1]  # some versions of JAX say more before it
+    if not any(used):
+        return [False] * len(equation.invars), None
+    jaxpr: ClosedJaxpr = equation.params["jaxpr"]
+    smaller, needed = pe.dce_jaxpr(jaxpr.jaxpr, list(used), instantiate=False)
+    parameters = dict(
+        jaxpr=ClosedJaxpr(smaller, jaxpr.consts),
+        mapped=tuple(own for own, keep in zip(equation.params["mapped"], needed, strict=True) if keep),
+    )
+    if any(equation.params["mapped"]) and not any(parameters["mapped"]):
+        return [True] * len(equation.invars), equation
+    kept = equation.replace(
+        invars=[x for x, keep in zip(equation.invars, needed, strict=True) if keep],
+        outvars=[x for x, keep in zip(equation.outvars, used, strict=True) if keep],
+        params=parameters,
+    )
+    return needed, kept
+
+
+pe.dce_rules[per_member_p] = _without_unused

@@ -1,0 +1,61 @@
+"""Fixed steps: the plain loop, for one motion or for a whole batch in step."""
+
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ._solve import AbstractMethod
+from ._step import advance, begin
+
+
+def steps_between(ts: np.ndarray, dt: float) -> np.ndarray:
+    """How many equal steps, none longer than dt, lead from each of the times ``ts`` to the next."""
+    return np.maximum(1, np.ceil(np.diff(ts) / dt - 1e-9 * (1 + np.abs(ts[1:]) / dt))).astype(int)
+
+
+def roll(
+    model: Any,
+    q0: Float[Array, "n *batch"],
+    v0: Float[Array, "n *batch"],
+    ts: Float[Array, " samples"],
+    counts: Int[Array, " samples-1"],
+    most: int,
+    method: AbstractMethod,
+    solver: dfx.AbstractERK,
+    projection: bool,
+) -> tuple[Float[Array, "samples n *batch"], Float[Array, "samples n *batch"]]:
+    """q and v at ``ts``, with ``counts`` steps between them, at most ``most``.
+
+    The batch, if there is one, is the last axis: the entries of different members are neighbours in memory.
+    """
+
+    def each(function, *axes):
+        return function if q0.ndim == 1 else jax.vmap(function, in_axes=axes, out_axes=-1)
+
+    start = each(lambda t, q, v: begin(model, t, q, v, method, projection), None, -1, -1)
+    step = each(lambda t, h, state: advance(model, t, h, state, method, solver, projection), None, None, -1)
+
+    def interval(state, between):
+        t0, t1, count = between
+        h = (t1 - t0) / count
+
+        def one(state, i):
+            here = eqx.filter(state, eqx.is_array)
+            done = jax.lax.cond(
+                i < count, lambda: eqx.filter(step(t0 + i * h, h, state), eqx.is_array), lambda: here
+            )
+            return eqx.combine(done, state), None
+
+        state, _ = jax.lax.scan(one, state, jnp.arange(most))
+        return state, (state.q, state.v)
+
+    # The first interval has no length: its one step leads from q0, v0 to the first sample.
+    ends = jnp.concatenate([ts[:1], ts])
+    counts = jnp.concatenate([jnp.ones_like(counts[:1]), counts])
+    _, (q, v) = jax.lax.scan(interval, start(ts[0], q0, v0), (ends[:-1], ends[1:], counts))
+    return q, v
