@@ -13,9 +13,17 @@ from ._solve import AbstractMethod
 from ._step import advance, begin
 
 
-def steps_between(ts: np.ndarray, dt: float) -> np.ndarray:
-    """How many equal steps, none longer than dt, lead from each of the times ``ts`` to the next."""
-    return np.maximum(1, np.ceil(np.diff(ts) / dt - 1e-9 * (1 + np.abs(ts[1:]) / dt))).astype(int)
+class Counts(eqx.Module):
+    """How many steps lead ``between`` each sample and the next, ``most`` where there are most."""
+
+    between: Int[Array, " samples-1"]
+    most: int = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, ts: np.ndarray, dt: float) -> "Counts":
+        """Equal steps between the times ``ts``, none longer than dt."""
+        between = np.maximum(1, np.ceil(np.diff(ts) / dt - 1e-6)).astype(int)
+        return cls(jnp.asarray(between), int(between.max()))
 
 
 def roll(
@@ -23,13 +31,12 @@ def roll(
     q0: Float[Array, "n *batch"],
     v0: Float[Array, "n *batch"],
     ts: Float[Array, " samples"],
-    counts: Int[Array, " samples-1"],
-    most: int,
+    counts: Counts,
     method: AbstractMethod,
     solver: dfx.AbstractERK,
     projection: bool,
 ) -> tuple[Float[Array, "samples n *batch"], Float[Array, "samples n *batch"]]:
-    """q and v at ``ts``, with ``counts`` steps between them, at most ``most``.
+    """q and v at ``ts``, in explicit Runge–Kutta steps.
 
     The batch, if there is one, is the last axis: the entries of different members are neighbours in memory.
     """
@@ -51,11 +58,11 @@ def roll(
             )
             return eqx.combine(done, state), None
 
-        state, _ = jax.lax.scan(one, state, jnp.arange(most))
+        state, _ = jax.lax.scan(one, state, jnp.arange(counts.most))
         return state, (state.q, state.v)
 
     # The first interval has no length: its one step leads from q0, v0 to the first sample.
     ends = jnp.concatenate([ts[:1], ts])
-    counts = jnp.concatenate([jnp.ones_like(counts[:1]), counts])
-    _, (q, v) = jax.lax.scan(interval, start(ts[0], q0, v0), (ends[:-1], ends[1:], counts))
+    between = jnp.concatenate([jnp.ones_like(counts.between[:1]), counts.between])
+    _, (q, v) = jax.lax.scan(interval, start(ts[0], q0, v0), (ends[:-1], ends[1:], between))
     return q, v

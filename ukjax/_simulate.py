@@ -13,12 +13,14 @@ from jaxtyping import Array, Float
 
 from ._check import check_function, check_terms, check_unique, known
 from ._batch import per_member
+from ._blocks import in_blocks
 from ._constraint import as_written, rows
 from ._correct import at_every_level
 from ._equation import constrained_motion
 from ._precision import Numbers, as_float, warn_if_single
 from ._projected import Projected, correct_step
 from ._results import check_finished, check_kept, check_limits, check_reached, check_start, check_task
+from ._rollout import Counts, roll
 from ._solve import AbstractMethod, choose
 from ._step import acceleration
 from ._system import AbstractSystem
@@ -96,10 +98,19 @@ def simulate(
         max_steps=_check_steps(max_steps, dt, ts),
         progress=progress,
     )
+    counts = None
+    plain = event is None and adjoint is None and not progress and isinstance(how.solver, dfx.AbstractERK)
+    if how.dt is not None and plain and known(ts, how.dt):
+        counts = Counts.of(np.asarray(ts), float(how.dt))
     traced = not known(model, q0, v0, ts, how)
     if not traced:
         _check_model(model, q0, v0, ts, how)
-    trajectory = Trajectory(**_simulate(model, q0, v0, ts, how), model=model)
+    run = _simulate if counts is None else _roll
+    if traced or q0.ndim == 1:
+        found = run(q0, v0, model, ts, counts, how)
+    else:
+        found = in_blocks(run, q0, v0, model, ts, counts, how)
+    trajectory = Trajectory(**found, model=model)
     if traced:
         return trajectory
     if event is not None and q0.ndim == 1:
@@ -129,10 +140,32 @@ class _How(eqx.Module):
 
 
 @eqx.filter_jit
-def _simulate(model, q0, v0, ts, how):
+def _simulate(q0, v0, model, ts, _, how):
     if q0.ndim == 1:
         return _one(model, q0, v0, ts, how)
     return jax.vmap(lambda q, v: _one(model, q, v, ts, how))(q0, v0)
+
+
+@eqx.filter_jit
+def _roll(q0, v0, model, ts, counts, how):
+    """Fixed steps from sample to sample."""
+    q, v = roll(model, q0.T, v0.T, ts, counts, how.method, how.solver, how.projection)
+    if q0.ndim == 1:
+        found = _observe(model, ts, q, v, how.method)
+    else:  # sample after sample, since a batch may be all that fits into memory
+        each = jax.vmap(lambda t, q, v: _observation(model, t, q, v, how.method), in_axes=(None, -1, -1))
+        found = jax.lax.map(lambda sample: each(*sample), (ts, q, v))
+        found = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), found)
+        q, v = jnp.moveaxis(q, -1, 0), jnp.moveaxis(v, -1, 0)
+        found |= {"t": jnp.broadcast_to(ts, q.shape[:2]), "q": q, "v": v}
+    good = jnp.all(jnp.isfinite(q) & jnp.isfinite(v), axis=-1)
+    last = jnp.maximum(jnp.sum(jnp.cumprod(good, axis=-1), axis=-1) - 1, 0)
+    at_last = lambda x: jnp.take_along_axis(x, last[..., None, None], axis=-2)[..., 0, :]
+    return found | {
+        "finished": good[..., -1],
+        "steps": jnp.broadcast_to(jnp.sum(counts.between), last.shape),
+        "last": (ts[last], at_last(q), at_last(v)),
+    }
 
 
 def _one(model, q0, v0, ts, how: _How) -> dict[str, Any]:
@@ -191,9 +224,13 @@ def _crossing(event):
 
 def _observe(model, t, q, v, method) -> dict[str, Any]:
     """All that is known at each sample, from t, q and v."""
+    at = lambda t, q, v: _observation(model, t, q, v, method)
+    return {"t": t, "q": q, "v": v} | jax.vmap(at)(t, q, v)
 
+
+def _observation(model, t, q, v, method) -> dict[str, Any]:
     @per_member
-    def at(t, q, v):
+    def at(model, t, q, v, method):
         terms = model(t, q, v)
         motion = constrained_motion(terms, method)
         seen = {
@@ -224,7 +261,7 @@ def _observe(model, t, q, v, method) -> dict[str, Any]:
             **_driven(model if model.control is not None else None, t, q, v, motion),
         }
 
-    return {"t": t, "q": q, "v": v} | jax.vmap(at)(t, q, v)
+    return at(model, t, q, v, method)
 
 
 def _driven(system, t, q, v, motion) -> dict[str, Any]:

@@ -1,39 +1,63 @@
 """Sine and cosine of one angle together, in arithmetic alone, as operations of a graph.
 
-The angle is brought into [−π/4, π/4] by Cody and Waite's reduction with π/2 in two parts, the first of 33 bits, so that
-its multiples are exact; constants and polynomials are those of fdlibm (Sun Microsystems, 1993: k_sin.c, k_cos.c,
-e_rem_pio2.c), good to less than one unit in the last place. Beyond ``LARGEST`` the functions of XLA take over.
+The angle is brought into [−π/4, π/4] by Cody and Waite's reduction, with π/2 in parts of which all but the last have so
+few bits that their multiples are exact. Constants and polynomials: for float64 those of fdlibm (Sun Microsystems, 1993:
+k_sin.c, k_cos.c, e_rem_pio2.c), for float32 those of Cephes (S. Moshier, 1989: sinf.c), good to less than one unit in
+the last place. Beyond ``largest`` the functions of XLA take over.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
 from .graph import Graph, Operand
 
-LARGEST = 2.0**19
-QUARTER, QUARTER_REST = 1.57079632673412561417e00, 6.07710050650619224932e-11
-SINE = (
-    -1.66666666666666324348e-01,
-    8.33333333332248946124e-03,
-    -1.98412698298579493134e-04,
-    2.75573137070700676789e-06,
-    -2.50507602534068634195e-08,
-    1.58969099521155010221e-10,
-)
-COSINE = (
-    4.16666666666666019037e-02,
-    -1.38888888888741095749e-03,
-    2.48015872894767294178e-05,
-    -2.75573143513906633035e-07,
-    2.08757232129817482790e-09,
-    -1.13596475577881948265e-11,
-)
+
+class Table(NamedTuple):
+    """The parts of π/2; coefficients of (sin r − r)/r³ and of (cos r − 1 + r²/2)/r⁴ in r², lowest first."""
+
+    quarter: tuple[float, ...]
+    sine: tuple[float, ...]
+    cosine: tuple[float, ...]
+    largest: float
+
+
+TABLES = {
+    np.dtype(np.float64): Table(
+        quarter=(1.57079632673412561417e00, 6.07710050650619224932e-11),
+        sine=(
+            -1.66666666666666324348e-01,
+            8.33333333332248946124e-03,
+            -1.98412698298579493134e-04,
+            2.75573137070700676789e-06,
+            -2.50507602534068634195e-08,
+            1.58969099521155010221e-10,
+        ),
+        cosine=(
+            4.16666666666666019037e-02,
+            -1.38888888888741095749e-03,
+            2.48015872894767294178e-05,
+            -2.75573143513906633035e-07,
+            2.08757232129817482790e-09,
+            -1.13596475577881948265e-11,
+        ),
+        largest=2.0**19,
+    ),
+    np.dtype(np.float32): Table(
+        quarter=(1.5703125, 4.837512969970703125e-4, 7.54978995489188216e-8),
+        sine=(-1.6666654611e-1, 8.3321608736e-3, -1.9515295891e-4),
+        cosine=(4.166664568298827e-2, -1.388731625493765e-3, 2.443315711809948e-5),
+        largest=2.0**12,
+    ),
+}
 
 
 def sine_and_cosine(graph: Graph, x: Operand) -> tuple[Operand, Operand]:
-    """sin x and cos x, x a float64."""
+    """sin x and cos x, for x of a type that has a table."""
+    table, number = TABLES[x.dtype], x.dtype.type
 
     def do(name, *operands):
-        return graph.apply(name, [np.float64(o) if isinstance(o, float) else o for o in operands])
+        return graph.apply(name, [number(o) if isinstance(o, float) else o for o in operands])
 
     add = lambda a, b: do("add", a, b)
     sub = lambda a, b: do("sub", a, b)
@@ -41,24 +65,25 @@ def sine_and_cosine(graph: Graph, x: Operand) -> tuple[Operand, Operand]:
     floor = lambda a: do("floor", a)
     select = lambda which, no, yes: do("select_n", which, no, yes)
 
+    def polynomial(coefficients, z):
+        total = number(coefficients[-1])
+        for coefficient in coefficients[-2::-1]:
+            total = add(mul(total, z), coefficient)
+        return total
+
     quarters = floor(add(mul(x, 2 / np.pi), 0.5))
-    near, rest = sub(x, mul(quarters, QUARTER)), mul(quarters, QUARTER_REST)
+    near = x
+    for part in table.quarter[:-1]:
+        near = sub(near, mul(quarters, part))
+    rest = mul(quarters, table.quarter[-1])
     r = sub(near, rest)
     tail = sub(sub(near, r), rest)  # what rounding took from r
     z = mul(r, r)
     half = mul(z, 0.5)
-
-    polynomial = SINE[-1]
-    for coefficient in SINE[-2::-1]:
-        polynomial = add(mul(polynomial, z), coefficient)
-    sine = add(r, add(mul(mul(r, z), polynomial), sub(tail, mul(half, tail))))
-
-    polynomial = COSINE[-1]
-    for coefficient in COSINE[-2::-1]:
-        polynomial = add(mul(polynomial, z), coefficient)
+    sine = add(r, add(mul(mul(r, z), polynomial(table.sine, z)), sub(tail, mul(half, tail))))
     most = sub(1.0, half)
     lost = sub(sub(1.0, most), half)  # what rounding took from 1 − z/2
-    cosine = add(most, add(lost, sub(mul(mul(z, z), polynomial), mul(r, tail))))
+    cosine = add(most, add(lost, sub(mul(mul(z, z), polynomial(table.cosine, z)), mul(r, tail))))
 
     halves = floor(mul(quarters, 0.5))
     odd = do("ne", quarters, mul(halves, 2.0))
@@ -67,5 +92,5 @@ def sine_and_cosine(graph: Graph, x: Operand) -> tuple[Operand, Operand]:
     s = select(behind, s, do("neg", s))
     c = select(do("ne", odd, behind), c, do("neg", c))
 
-    far = do("gt", do("abs", x), LARGEST)
+    far = do("gt", do("abs", x), table.largest)
     return graph.choose(far, (s, do("sin", x))), graph.choose(far, (c, do("cos", x)))

@@ -14,7 +14,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from .graph import ELEMENTWISE, IDENTITIES, Graph, Number, fold
-from .trigonometry import sine_and_cosine
+from .trigonometry import TABLES, sine_and_cosine
 
 
 class Unsupported(Exception):
@@ -96,7 +96,7 @@ class _Unroller:
 
     def _trigonometric(self, name, row, parameters):
         (x,) = row
-        if x.dtype != np.float64 or isinstance(x, np.generic):
+        if x.dtype not in TABLES or isinstance(x, np.generic):
             return self.graph.apply(name, row, parameters)
         if (turned := self.graph.negated(x)) is not None:  # one angle and its negative are one
             value = self._trigonometric(name, (turned,), parameters)
@@ -265,9 +265,10 @@ class _Unroller:
         base, indices, updates = operands
         if indices.dtype == object:
             raise Unsupported("scatter_add")
-        place = lambda one: equation.primitive.bind(jnp.zeros(base.shape), jnp.asarray(indices), one, **parameters)
+        kind = equation.invars[0].aval.dtype
+        place = lambda one: equation.primitive.bind(jnp.zeros(base.shape, kind), jnp.asarray(indices), one, **parameters)
         with jax.ensure_compile_time_eval():
-            each = jax.vmap(place)(jnp.eye(updates.size).reshape(updates.size, *updates.shape))
+            each = jax.vmap(place)(jnp.eye(updates.size, dtype=kind).reshape(updates.size, *updates.shape))
         where = np.asarray(each).reshape(updates.size, base.size) != 0
         result = _objects(base).ravel().copy()
         for update, places in zip(_objects(updates).ravel(), where, strict=True):
