@@ -17,6 +17,7 @@ from ._blocks import in_blocks
 from ._constraint import as_written, rows
 from ._correct import at_every_level
 from ._equation import constrained_motion
+from ._lanes import run_in_lanes
 from ._precision import Numbers, as_float, warn_if_single
 from ._projected import Projected, correct_step
 from ._results import check_finished, check_kept, check_limits, check_reached, check_start, check_task
@@ -105,11 +106,9 @@ def simulate(
     traced = not known(model, q0, v0, ts, how)
     if not traced:
         _check_model(model, q0, v0, ts, how)
-    run = _simulate if counts is None else _roll
-    if traced or q0.ndim == 1:
-        found = run(q0, v0, model, ts, counts, how)
-    else:
-        found = in_blocks(run, q0, v0, model, ts, counts, how)
+    alone = traced or q0.ndim == 1
+    run = _roll if counts is not None else _pass if plain and not alone else _simulate
+    found = run(q0, v0, model, ts, counts, how) if alone else in_blocks(run, q0, v0, model, ts, counts, how)
     trajectory = Trajectory(**found, model=model)
     if traced:
         return trajectory
@@ -152,20 +151,38 @@ def _roll(q0, v0, model, ts, counts, how):
     q, v = roll(model, q0.T, v0.T, ts, counts, how.method, how.solver, how.projection)
     if q0.ndim == 1:
         found = _observe(model, ts, q, v, how.method)
-    else:  # sample after sample, since a batch may be all that fits into memory
-        each = jax.vmap(lambda t, q, v: _observation(model, t, q, v, how.method), in_axes=(None, -1, -1))
-        found = jax.lax.map(lambda sample: each(*sample), (ts, q, v))
-        found = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), found)
+    else:
         q, v = jnp.moveaxis(q, -1, 0), jnp.moveaxis(v, -1, 0)
-        found |= {"t": jnp.broadcast_to(ts, q.shape[:2]), "q": q, "v": v}
+        found = _observe_batch(model, ts, q, v, how.method)
+    good = jnp.all(jnp.isfinite(q) & jnp.isfinite(v), axis=-1)
+    return found | {
+        "finished": good[..., -1],
+        "steps": jnp.broadcast_to(jnp.sum(counts.between), good.shape[:-1]),
+        "last": _last_reached(ts, q, v),
+    }
+
+
+@eqx.filter_jit
+def _pass(q0, v0, model, ts, _, how):
+    """Adaptive steps, each member as many as it needs."""
+    tolerance = how.rtol, how.atol
+    passed = run_in_lanes(
+        model, q0, v0, ts, how.method, how.solver, how.projection, tolerance, how.max_steps, SMALLEST_STEP
+    )
+    _, q, v = _last_reached(ts, passed.q, passed.v)
+    return _observe_batch(model, ts, passed.q, passed.v, how.method) | {
+        "finished": passed.finished,
+        "steps": passed.steps,
+        "last": (passed.t, q, v),
+    }
+
+
+def _last_reached(ts, q, v):
+    """t, q and v of the last sample that was reached."""
     good = jnp.all(jnp.isfinite(q) & jnp.isfinite(v), axis=-1)
     last = jnp.maximum(jnp.sum(jnp.cumprod(good, axis=-1), axis=-1) - 1, 0)
     at_last = lambda x: jnp.take_along_axis(x, last[..., None, None], axis=-2)[..., 0, :]
-    return found | {
-        "finished": good[..., -1],
-        "steps": jnp.broadcast_to(jnp.sum(counts.between), last.shape),
-        "last": (ts[last], at_last(q), at_last(v)),
-    }
+    return ts[last], at_last(q), at_last(v)
 
 
 def _one(model, q0, v0, ts, how: _How) -> dict[str, Any]:
@@ -226,6 +243,14 @@ def _observe(model, t, q, v, method) -> dict[str, Any]:
     """All that is known at each sample, from t, q and v."""
     at = lambda t, q, v: _observation(model, t, q, v, method)
     return {"t": t, "q": q, "v": v} | jax.vmap(at)(t, q, v)
+
+
+def _observe_batch(model, ts, q, v, method) -> dict[str, Any]:
+    """The same for q and v (batch, samples, n): sample after sample, since a batch may be all that fits into memory."""
+    each = jax.vmap(lambda t, q, v: _observation(model, t, q, v, method), in_axes=(None, 0, 0))
+    found = jax.lax.map(lambda sample: each(*sample), (ts, jnp.moveaxis(q, 1, 0), jnp.moveaxis(v, 1, 0)))
+    found = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), found)
+    return {"t": jnp.broadcast_to(ts, q.shape[:2]), "q": q, "v": v} | found
 
 
 def _observation(model, t, q, v, method) -> dict[str, Any]:

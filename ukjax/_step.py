@@ -45,7 +45,7 @@ def advance(
     q, v, _ = explicit_step(model, t, h, state, solver.tableau)
     if projection:
         q, v = onto_constraints(model, t + h, q, v, state.levels)
-    return _arrive(model, t + h, q, v, method, projection)
+    return arrive(model, t + h, q, v, method, projection)
 
 
 def explicit_step(
@@ -79,6 +79,8 @@ def acceleration(model: Any, t: Array, q: Array, v: Array, method: AbstractMetho
     return constrained_motion(model(t, q, v), method).acceleration
 
 
-def _arrive(model, t, q, v, method, projection):
+@per_member
+def arrive(model: Any, t: Array, q: Array, v: Array, method: AbstractMethod, projection: bool) -> State:
+    """The state at t, q, v."""
     levels = keeping_rows(model, t, q, v, method) if projection else at_every_level(method)
     return State(q, v, acceleration(model, t, q, v, method), levels)

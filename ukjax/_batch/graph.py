@@ -234,7 +234,7 @@ ELEMENTWISE = {
 
 
 def _is(x, value) -> bool:
-    return isinstance(x, np.generic) and x == value
+    return isinstance(x, np.generic) and bool(x == value)
 
 
 def _is_power_of_two(x) -> bool:

@@ -21,11 +21,14 @@ from .graph import Graph, TooLarge
 from .kernel import evaluate, plan, unpack
 from .unroll import Unsupported, unroll
 
-MOST_OPERATIONS = 30_000
-"""Above it, the batch is left to XLA: compiling would take longer than most computations."""
+MOST_OPERATIONS = 24_000
+MOST_FOR_FEW = 6_000
+FEW = 256
+"""How many operations are written out for a batch, and for a few members: compiling takes half a millisecond for each.
+What has more is done in the pieces it is made of, if those are functions of one member too, or by XLA."""
 
 MOST_WITH_CHOICES = 15_000
-"""Above it, what is rare (a singular mass matrix, redundant rows) is left to smaller pieces, or to XLA."""
+"""The same for what is rare: a singular mass matrix, redundant rows."""
 
 per_member_p = Primitive("per_member")
 per_member_p.multiple_results = True
@@ -54,23 +57,29 @@ def per_member(function: Callable) -> Callable:
         traced = jax.make_jaxpr(flat)(*leaves)
         if traced.effects:
             return function(*arguments)
-        # What the function holds in its closure may itself be traced, or batched: then it is one more argument.
-        held = [isinstance(x, jax.core.Tracer) for x in traced.consts]
-        closed, lifted = _lift(traced, held)
-        results = per_member_p.bind(*lifted, *leaves, jaxpr=closed, mapped=(False,) * (len(lifted) + len(leaves)))
+        closed, held = _without_closure(traced, leaves)
+        results = per_member_p.bind(*held, *leaves, jaxpr=closed, mapped=(False,) * (len(held) + len(leaves)))
         structure, fixed = shape_of_result
         return eqx.combine(jax.tree.unflatten(structure, results), fixed)
 
     return wrapped
 
 
-def _lift(traced, held):
-    jaxpr = traced.jaxpr
-    inside = [v for v, out in zip(jaxpr.constvars, held, strict=True) if not out]
-    outside = [v for v, out in zip(jaxpr.constvars, held, strict=True) if out]
-    kept = [x for x, out in zip(traced.consts, held, strict=True) if not out]
-    moved = [x for x, out in zip(traced.consts, held, strict=True) if out]
-    return ClosedJaxpr(jaxpr.replace(constvars=inside, invars=outside + jaxpr.invars, debug_info=None), kept), moved
+def _without_closure(traced, leaves):
+    """``traced`` with what it holds of values that are themselves traced, or batched, as arguments before the others;
+    and those values."""
+    places = [i for i, x in enumerate(traced.consts) if isinstance(x, jax.core.Tracer)]
+    if not places:
+        return traced, []
+    held = [traced.consts[i] for i in places]
+
+    def opened(held, *leaves):
+        consts = list(traced.consts)
+        for i, x in zip(places, held, strict=True):
+            consts[i] = x
+        return jaxpr_as_fun(ClosedJaxpr(traced.jaxpr, consts))(*leaves)
+
+    return jax.make_jaxpr(opened)(held, *leaves), held
 
 
 def _size(arguments, mapped):
@@ -102,7 +111,7 @@ def _written_out(*arguments, jaxpr, mapped):
     """
     members = _size(arguments, mapped) or 1
     size = _spread(members)
-    graph = Graph(MOST_OPERATIONS)
+    graph = Graph(MOST_OPERATIONS if members >= FEW else MOST_FOR_FEW)
     single = not any(mapped)
     own, packed, inputs = {}, {}, []
     for x, aval, per in zip(arguments, jaxpr.in_avals, mapped, strict=True):
