@@ -61,9 +61,9 @@ def test_inverse_cholesky_takes_a_pivot_of_many_roundings_for_positive():
 @pytest.mark.parametrize(("m", "n", "rank"), ((4, 6, 4), (4, 6, 2), (7, 3, 3), (7, 3, 2), (4, 6, 1)))
 def test_rows_are_orthonormal_and_made_of_those_given(rng, m, n, rank):
     B = rows_of_rank(rng, m, n, rank)
-    V, Z = map(np.asarray, basis(B))
-    assert V.shape == (min(m, n), n) and Z.shape == (min(m, n), m)
-    assert len(active(V)) == rank
+    V, Z, kept = map(np.asarray, basis(B))
+    assert V.shape == (m, n) and Z.shape == (m, m)
+    assert len(active(V)) == np.sum(kept) == rank
     np.testing.assert_allclose(active(V) @ active(V).T, np.eye(rank), rtol=0, atol=CLOSE)
     np.testing.assert_allclose(Z @ B, V, rtol=0, atol=CLOSE)
     np.testing.assert_allclose(B @ V.T @ V, B, rtol=0, atol=CLOSE)  # nothing of B's row space is missing
@@ -77,27 +77,29 @@ def test_rows_that_are_nearly_parallel_give_an_orthonormal_basis():
     np.testing.assert_allclose(V @ V.T, np.eye(4), rtol=0, atol=CLOSE)
 
 
-def test_the_longest_row_is_taken_first():
-    V, _ = basis(np.diag([1.0, 3.0, 2.0]))
-    np.testing.assert_array_equal(np.abs(V), [[0, 1, 0], [0, 0, 1], [1, 0, 0]])
+def test_rows_are_taken_as_they_come():
+    """Row i of V is made of rows 0 to i, the others have no part in it."""
+    _, Z, kept = basis(np.array([[1.0, 0, 0], [2, 0, 0], [1, 1, 0], [0, 1, 0], [0, 1, 1]]))
+    np.testing.assert_array_equal(kept, [True, False, True, False, True])
+    assert np.array_equal(Z, np.tril(Z)) and not np.any(Z[:, ~np.asarray(kept)])
 
 
 def test_zero_rows_add_nothing(rng):
     B = rng.normal(size=(4, 6))
     B[[0, 2]] = 0
-    V, Z = map(np.asarray, basis(B))
-    assert len(active(V)) == 2
-    assert np.array_equal(V[2:], np.zeros((2, 6))) and np.array_equal(Z[2:], np.zeros((2, 4)))
+    V, Z, kept = map(np.asarray, basis(B))
+    np.testing.assert_array_equal(kept, [False, True, False, True])
+    assert not np.any(V[~kept]) and not np.any(Z[~kept])
 
 
 def test_nothing_but_zero_rows_gives_no_basis():
-    V, Z = basis(np.zeros((4, 6)))
-    assert not np.any(V) and not np.any(Z)
+    V, Z, kept = basis(np.zeros((4, 6)))
+    assert not np.any(V) and not np.any(Z) and not np.any(kept)
 
 
 def test_no_rows_give_no_basis():
-    V, Z = orthonormal_rows(jnp.zeros((0, 3)), THRESHOLD)
-    assert V.shape == (0, 3) and Z.shape == (0, 0)
+    V, Z, kept = orthonormal_rows(jnp.zeros((0, 3)), THRESHOLD)
+    assert V.shape == (0, 3) and Z.shape == (0, 0) and kept.shape == (0,)
 
 
 def test_rows_within_the_tolerance_are_redundant():
@@ -106,11 +108,12 @@ def test_rows_within_the_tolerance_are_redundant():
     assert len(active(orthonormal_rows(B, 1e-5)[0])) == 1
 
 
-def test_no_more_rows_than_asked_for(rng):
+def test_no_rows_but_those_that_may(rng):
     B = jnp.asarray(rng.normal(size=(4, 6)))
-    V, _ = orthonormal_rows(B, THRESHOLD, jnp.asarray(2))
-    np.testing.assert_array_equal(V[:2], orthonormal_rows(B, THRESHOLD)[0][:2])
-    assert not np.any(V[2:])
+    V, _, kept = orthonormal_rows(B, THRESHOLD, jnp.array([True, False, True, True]))
+    np.testing.assert_array_equal(kept, [True, False, True, True])
+    alone, _, _ = orthonormal_rows(B[jnp.array([0, 2, 3])], THRESHOLD)
+    np.testing.assert_allclose(active(V), alone, rtol=0, atol=CLOSE)
 
 
 def test_a_batch_gives_what_its_members_give(rng):

@@ -52,6 +52,8 @@ class _Unroller:
         name, parameters = equation.primitive.name, equation.params
         if name in ELEMENTWISE or name in IDENTITIES or name in ("convert_element_type", "clamp"):
             return [self.elementwise(equation, operands)]
+        if not any(x.size for x in operands) and name not in REPEATING and operands:
+            return _at_once(equation, operands)  # of nothing
         if (rule := getattr(self, "_" + name.replace("-", "_"), None)) is not None:
             return rule(parameters, operands, equation)
         if name in MOVES:
@@ -177,8 +179,11 @@ class _Unroller:
         batches = int(np.prod([a.shape[i] for i in batch_a], dtype=int))
         terms = int(np.prod([a.shape[i] for i in contract_a], dtype=int))
         dtype = equation.outvars[0].aval.dtype
-        a = a.transpose(*batch_a, *free_a, *contract_a).reshape(batches, -1, terms)
-        b = b.transpose(*batch_b, *free_b, *contract_b).reshape(batches, -1, terms)
+        rows_a, rows_b = (
+            int(np.prod([x.shape[i] for i in free], dtype=int)) for x, free in ((a, free_a), (b, free_b))
+        )
+        a = a.transpose(*batch_a, *free_a, *contract_a).reshape(batches, rows_a, terms)
+        b = b.transpose(*batch_b, *free_b, *contract_b).reshape(batches, rows_b, terms)
         if a.dtype != object and b.dtype != object:
             return [np.einsum("zit,zjt->zij", a, b).astype(dtype).reshape(shape)]
         a, b = _objects(a), _objects(b)
@@ -381,6 +386,9 @@ INNER = {
     "per_member": "jaxpr",
 }
 """Operations that are functions of their own, and the parameter that holds them."""
+
+REPEATING = frozenset({"scan", "while", "cond", *INNER})
+"""Operations that hold others."""
 
 BY_POSITION = frozenset({"gather", "scatter"})
 
