@@ -38,11 +38,11 @@ class Lanes(eqx.Module):
 class Record(eqx.Module):
     """What has been reached; one row more than there are members, for what is of no use."""
 
-    q: Float[Array, "members+1 samples n"]
-    v: Float[Array, "members+1 samples n"]
-    steps: Int[Array, " members+1"]
-    finished: Bool[Array, " members+1"]
-    t: Float[Array, " members+1"]
+    q: Float[Array, "rows samples n"]
+    v: Float[Array, "rows samples n"]
+    steps: Int[Array, " rows"]
+    finished: Bool[Array, " rows"]
+    t: Float[Array, " rows"]
 
 
 def run_in_lanes(

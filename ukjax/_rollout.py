@@ -16,7 +16,7 @@ from ._step import advance, begin
 class Counts(eqx.Module):
     """How many steps lead ``between`` each sample and the next, ``most`` where there are most."""
 
-    between: Int[Array, " samples-1"]
+    between: Int[Array, " intervals"]
     most: int = eqx.field(static=True)
 
     @classmethod

@@ -184,11 +184,13 @@ class _Unroller:
         )
         a = a.transpose(*batch_a, *free_a, *contract_a).reshape(batches, rows_a, terms)
         b = b.transpose(*batch_b, *free_b, *contract_b).reshape(batches, rows_b, terms)
+        a, b = (x if x.dtype == object else x.astype(dtype) for x in (a, b))
         if a.dtype != object and b.dtype != object:
             return [np.einsum("zit,zjt->zij", a, b).astype(dtype).reshape(shape)]
         a, b = _objects(a), _objects(b)
         result = np.empty((batches, a.shape[1], b.shape[1]), object)
-        multiply = lambda pair: self.graph.apply("mul", pair)
+        convert = lambda x: self.graph.apply("convert_element_type", (x,), {"new_dtype": dtype})
+        multiply = lambda pair: self.graph.apply("mul", tuple(map(convert, pair)))
         for z, i, j in itertools.product(*map(range, result.shape)):
             result[z, i, j] = self._sum(map(multiply, zip(a[z, i], b[z, j], strict=True)), dtype)
         return [result.reshape(shape)]

@@ -62,6 +62,8 @@ class Orthonormalised(AbstractResponse):
 
     def motion(self, force: Float[Array, " n"], rows: Float[Array, " m"]) -> Float[Array, " n"]:
         free = force @ self.F
+        free = free - (self.V @ free) @ self.V
+        # A force along a coordinate with hardly any mass leaves rounding behind that F would make large: once more.
         return self.F @ (free + (self.Z @ rows - self.V @ free) @ self.V)
 
     def multipliers(self, force: Float[Array, " n"]) -> Float[Array, " m"]:
