@@ -108,11 +108,11 @@ def test_many_starts_are_the_single_ones():
     angles = np.array([0.3, 1.0, 2.0])
     q0 = np.stack([np.sin(angles), -np.cos(angles)], axis=-1)
     ts = np.linspace(0, 1, 4)
-    together = uk.simulate(Pendulum(), q0, REST, ts)
+    together = uk.simulate(Pendulum(), q0, REST, ts, **TIGHT)
     assert together.q.shape == (3, 4, 2)
     assert together.rank.shape == together.t.shape == (3, 4)
     for i, start in enumerate(q0):
-        alone = uk.simulate(Pendulum(), start, REST, ts)
+        alone = uk.simulate(Pendulum(), start, REST, ts, **TIGHT)
         np.testing.assert_allclose(together.q[i], alone.q, rtol=0, atol=1e-9)
 
 

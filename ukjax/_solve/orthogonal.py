@@ -88,7 +88,9 @@ def orthonormalise(
 ) -> Orthonormalised:
     """The response of rows A where F Fᵀ is the inverse mass. Ranks are decided on the rows of A F times ``row``."""
     B = A @ F
-    V, Z, kept = orthonormal_rows(row[:, None] * B, rtol, kept)
+    scaled = row[:, None] * B
+    V, Z, kept = orthonormal_rows(scaled, rtol, kept)
+    V, Z = jax.lax.cond(jnp.any(~kept), _of_all_rows, lambda B, V, Z: (V, Z), scaled, V, Z)
     return Orthonormalised(F=F, B=B, V=V, Z=Z * row, kept=kept, rank=jnp.sum(kept))
 
 
@@ -109,11 +111,24 @@ def row_scale(A: Float[Array, "m n"], coordinate: Float[Array, " n"]) -> Float[A
     return jnp.where(real, jax.lax.rsqrt(jnp.where(real, square, 1)), 0)
 
 
+def _of_all_rows(B, V, Z):
+    """V and Z anew, of combinations of all rows of B: of those that happened to come first, two may be all but
+    parallel where others are not."""
+    U = _range(B, V)
+    V, Z, _ = orthonormal_rows(U @ B, 0.0)
+    return V, Z @ U
+
+
 def _beyond_reach(B, V, rows):
-    """P rows − rows. The columns of B Vᵀ span what the rows can reach, in the units the rows have: least squares over
-    rows that contradict each other would mean something else after scaling them."""
+    """P rows − rows, in the units the rows have: least squares over rows that contradict each other would mean
+    something else after scaling them."""
+    U = _range(B, V)
+    return (U @ rows) @ U - rows
+
+
+def _range(B, V):
+    """An orthonormal basis (in rows) of what B can reach: of the columns of B Vᵀ."""
     T = B @ V.T
     length = jnp.sqrt(jnp.sum(T**2, axis=0))
     rounding = 8 * T.shape[0] * float(jnp.finfo(T.dtype).eps)
-    U, _, _ = orthonormal_rows((T / jnp.where(length > 0, length, 1)).T, rounding)
-    return (U @ rows) @ U - rows
+    return orthonormal_rows((T / jnp.where(length > 0, length, 1)).T, rounding)[0]
