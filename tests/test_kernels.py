@@ -61,11 +61,13 @@ def test_inverse_cholesky_takes_a_pivot_of_many_roundings_for_positive():
 @pytest.mark.parametrize(("m", "n", "rank"), ((4, 6, 4), (4, 6, 2), (7, 3, 3), (7, 3, 2), (4, 6, 1)))
 def test_rows_are_orthonormal_and_made_of_those_given(rng, m, n, rank):
     B = rows_of_rank(rng, m, n, rank)
-    V, Z, kept = map(np.asarray, basis(B))
-    assert V.shape == (m, n) and Z.shape == (m, m)
-    assert len(active(V)) == np.sum(kept) == rank
+    found = basis(B)
+    V, C, scale = map(np.asarray, found)
+    assert V.shape == (m, n) and C.shape == (m, m)
+    assert len(active(V)) == np.sum(scale > 0) == rank
     np.testing.assert_allclose(active(V) @ active(V).T, np.eye(rank), rtol=0, atol=CLOSE)
-    np.testing.assert_allclose(Z @ B, V, rtol=0, atol=CLOSE)
+    lengths = np.where(scale > 0, 1 / np.where(scale > 0, scale, 1), 0)
+    np.testing.assert_allclose((C + np.diag(lengths)) @ V, B, rtol=0, atol=CLOSE)
     np.testing.assert_allclose(B @ V.T @ V, B, rtol=0, atol=CLOSE)  # nothing of B's row space is missing
 
 
@@ -77,29 +79,37 @@ def test_rows_that_are_nearly_parallel_give_an_orthonormal_basis():
     np.testing.assert_allclose(V @ V.T, np.eye(4), rtol=0, atol=CLOSE)
 
 
+@pytest.mark.parametrize(("m", "n", "rank"), ((4, 6, 4), (4, 6, 2), (7, 3, 3)))
+def test_coordinates_and_multipliers_solve_the_rows(rng, m, n, rank):
+    B, x = rows_of_rank(rng, m, n, rank), rng.normal(size=n)
+    found = basis(B)
+    np.testing.assert_allclose(B @ (found.V.T @ found.coordinates(jnp.asarray(B @ x))), B @ x, rtol=0, atol=10 * CLOSE)
+    y = found.V @ jnp.asarray(x)
+    np.testing.assert_allclose(B.T @ found.multipliers(y), found.V.T @ y, rtol=0, atol=10 * CLOSE)
+
+
 def test_rows_are_taken_as_they_come():
     """Row i of V is made of rows 0 to i, the others have no part in it."""
-    _, Z, kept = basis(np.array([[1.0, 0, 0], [2, 0, 0], [1, 1, 0], [0, 1, 0], [0, 1, 1]]))
-    np.testing.assert_array_equal(kept, [True, False, True, False, True])
-    assert np.array_equal(Z, np.tril(Z)) and not np.any(Z[:, ~np.asarray(kept)])
+    _, C, scale = basis(np.array([[1.0, 0, 0], [2, 0, 0], [1, 1, 0], [0, 1, 0], [0, 1, 1]]))
+    np.testing.assert_array_equal(scale, [1, 0, 1, 0, 1])
+    np.testing.assert_array_equal(C, [[0] * 5, [2, 0, 0, 0, 0], [1, 0, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 1, 0, 0]])
 
 
 def test_zero_rows_add_nothing(rng):
     B = rng.normal(size=(4, 6))
     B[[0, 2]] = 0
-    V, Z, kept = map(np.asarray, basis(B))
-    np.testing.assert_array_equal(kept, [False, True, False, True])
-    assert not np.any(V[~kept]) and not np.any(Z[~kept])
+    V, C, scale = map(np.asarray, basis(B))
+    np.testing.assert_array_equal(scale > 0, [False, True, False, True])
+    assert not np.any(V[[0, 2]]) and not np.any(C[[0, 2]])
 
 
 def test_nothing_but_zero_rows_gives_no_basis():
-    V, Z, kept = basis(np.zeros((4, 6)))
-    assert not np.any(V) and not np.any(Z) and not np.any(kept)
+    assert not any(np.any(part) for part in basis(np.zeros((4, 6))))
 
 
 def test_no_rows_give_no_basis():
-    V, Z, kept = orthonormal_rows(jnp.zeros((0, 3)), THRESHOLD)
-    assert V.shape == (0, 3) and Z.shape == (0, 0) and kept.shape == (0,)
+    V, C, scale = orthonormal_rows(jnp.zeros((0, 3)), THRESHOLD)
+    assert V.shape == (0, 3) and C.shape == (0, 0) and scale.shape == (0,)
 
 
 def test_rows_within_the_tolerance_are_redundant():
@@ -110,9 +120,9 @@ def test_rows_within_the_tolerance_are_redundant():
 
 def test_no_rows_but_those_that_may(rng):
     B = jnp.asarray(rng.normal(size=(4, 6)))
-    V, _, kept = orthonormal_rows(B, THRESHOLD, jnp.array([True, False, True, True]))
-    np.testing.assert_array_equal(kept, [True, False, True, True])
-    alone, _, _ = orthonormal_rows(B[jnp.array([0, 2, 3])], THRESHOLD)
+    V, _, scale = orthonormal_rows(B, THRESHOLD, jnp.array([True, False, True, True]))
+    np.testing.assert_array_equal(scale > 0, [True, False, True, True])
+    alone = orthonormal_rows(B[jnp.array([0, 2, 3])], THRESHOLD).V
     np.testing.assert_allclose(active(V), alone, rtol=0, atol=CLOSE)
 
 

@@ -135,13 +135,16 @@ def compose(motion: Mobility, A: Numbers, b: Numbers) -> Mobility:
     # (A W Aᵀ)⁺ = (B⁺)ᵀ B⁺ from the rows of B = A F, not from A W Aᵀ, whose condition number is squared.
     A_fixed, F, scale = jax.lax.stop_gradient((A, motion.factor, motion.scale))
     rows = orthonormalise(A_fixed, F, row_scale(A_fixed, scale), jnp.sqrt(jnp.finfo(a.dtype).eps))
-    P = jnp.eye(b.size, dtype=a.dtype) + jax.vmap(rows.unreached)(jnp.eye(b.size, dtype=a.dtype))
-    S_plus = (rows.Z @ P).T @ (rows.Z @ P)
+    each_row = jnp.eye(b.size, dtype=a.dtype)
+    P = each_row + jax.vmap(rows.unreached)(each_row)
+    S_plus = jax.vmap(rows.multipliers_of)(P)
+
+    def refined(products, known):
+        y = S_plus @ known
+        return y + S_plus @ (known - products(y))
 
     def multipliers(known):
-        return jax.lax.custom_linear_solve(
-            lambda y: A @ (W @ (y @ A)), known, lambda _, known: S_plus @ known, symmetric=True
-        )
+        return jax.lax.custom_linear_solve(lambda y: A @ (W @ (y @ A)), known, refined, symmetric=True)
 
     inverse = Response(root=jnp.zeros_like(P), gain=S_plus, reachable=P, kept=rows.kept, rank=rows.rank)
     missing = reach(A @ W @ A.T, b - A @ a, inverse)

@@ -23,15 +23,13 @@ Operand = Number | np.generic
 
 
 class Operation(NamedTuple):
-    """A function of ``jax.lax``, by the name of its primitive, on numbers. ``INPUT`` is a number given from outside;
-    ``CHOICE`` is select_n whose first case is the usual one, which a program may try alone."""
+    """A function of ``jax.lax``, by the name of its primitive, on numbers; ``INPUT`` is a number given from outside."""
 
     name: str
     parameters: dict[str, Any]
     operands: tuple[Operand, ...]
 
 
-CHOICE = "choice"
 INPUT = "input"
 
 
@@ -40,9 +38,15 @@ class TooLarge(Exception):
 
 
 class Graph:
-    """Operations in the order in which they can be done."""
+    """Operations in the order in which they can be done.
 
-    def __init__(self, most: int):
+    A graph of what is ``usual`` takes the first case of every choice for granted, and keeps in ``granted`` what these
+    choices depend on: each 0 where its first case is indeed the one.
+    """
+
+    def __init__(self, most: int, usual: bool):
+        self.usual = usual
+        self.granted: list[Number] = []
         self.operations: list[Operation] = []
         self.dtypes: list[np.dtype] = []
         self._known: dict[Any, Number] = {}
@@ -51,14 +55,6 @@ class Graph:
     def input(self, dtype: np.dtype) -> Number:
         """One more number that is given from outside."""
         return self._append(Operation(INPUT, {}, ()), np.dtype(dtype))
-
-    def choose(self, which: Operand, cases: Sequence[Operand]) -> Operand:
-        """``cases[which]``, where the first is the usual case."""
-        if isinstance(which, np.generic):
-            return cases[min(max(int(which), 0), len(cases) - 1)]
-        if all(_same(case, cases[0]) for case in cases):
-            return cases[0]
-        return self._share(Operation(CHOICE, {}, (which, *cases)), (), cases[0].dtype)
 
     def apply(self, name: str, operands: Sequence[Operand], parameters: dict[str, Any] | None = None) -> Operand:
         """The result of the elementwise operation ``name``, whose type follows from the operands."""

@@ -7,7 +7,6 @@ member, whose arithmetic becomes straight code that LLVM turns into vector instr
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from .graph import CHOICE, INPUT, Graph, Number, Operand
+from .graph import INPUT, Graph, Number, Operand
 
 SEGMENT = 1500
 """Operations per loop: LLVM's time grows faster than the number, memory traffic with the number of loops."""
@@ -25,77 +24,37 @@ UNPACKED = 48
 """Numbers taken from a vector by one loop: its time grows with their square."""
 
 
-class Plan(NamedTuple):
-    """What is to be done for some results: the operands of each operation in order, and which of their choices are
-    not made because the usual case is taken for granted."""
-
-    needed: dict[int, tuple[Operand, ...]]
-    taken_for_granted: list[Operand]
-
-
-def plan(graph: Graph, results: Sequence[Operand], usual: bool) -> Plan:
-    """With ``usual``, the usual case of each choice and no other, and what every choice depends on: 0 where that case
-    is indeed the one chosen."""
-    needed, choices = _slice(graph, results, usual)
-    if not usual:
-        return Plan(needed, [])
-    flags = [graph.operations[i].operands[0] for i in choices]
-    return Plan(_slice(graph, [*results, *flags], usual)[0], flags)
-
-
 def evaluate(
-    graph: Graph,
-    what: Plan,
-    results: Sequence[Operand],
-    common: dict[int, Array],
-    own: dict[int, Array],
-    size: int,
-) -> tuple[list[Array], Array]:
-    """The ``results``, each of shape (size,), or () where all members have it in common; and whether the plan has
-    taken for granted what some member does not do.
+    graph: Graph, results: Sequence[Operand], common: dict[int, Array], own: dict[int, Array], size: int
+) -> list[Array]:
+    """The ``results``, each of shape (size,), or () where all members have it in common.
 
     ``common`` and ``own`` are the graph's inputs: numbers () for all members, and arrays (size,) of one each.
     """
-    values = _run(graph, [*results, *what.taken_for_granted], what.needed, common, own, size)
-    flags = [jnp.any(flag != 0) for flag in values[len(results) :]]
-    return values[: len(results)], jnp.any(jnp.stack(flags)) if flags else jnp.asarray(False)
-
-
-def _slice(graph: Graph, results: Sequence[Operand], usual: bool) -> tuple[dict[int, tuple[Operand, ...]], list[int]]:
-    """What is to be done for ``results``: the operands of each operation in order, and the choices among them."""
-    needed: dict[int, tuple[Operand, ...]] = {}
-    choices = []
-    wanted = {x.index for x in results if isinstance(x, Number)}
-    for i in range(len(graph.operations) - 1, -1, -1):
-        if i not in wanted:
-            continue
-        operation = graph.operations[i]
-        operands = operation.operands
-        if operation.name == CHOICE:
-            choices.append(i)
-            if usual:
-                operands = operands[1:2]
-        needed[i] = operands
-        wanted.update(x.index for x in operands if isinstance(x, Number))
-    return dict(reversed(needed.items())), choices
-
-
-def _run(graph, results, needed, common, own, size):
+    needed = _needed(graph, results)
     values: dict[int, Array] = common | own
-    varying = {i for i in own}
+    varying = set(own)
     for i, operands in needed.items():
         if any(isinstance(x, Number) and x.index in varying for x in operands):
             varying.add(i)
     todo = [i for i in needed if graph.operations[i].name != INPUT]
     final = {x.index for x in results if isinstance(x, Number)}
-    _run_part(graph, needed, [i for i in todo if i not in varying], values, final | _used(needed, varying), set(), 1)
+    used = {x.index for i in varying if i in needed for x in needed[i] if isinstance(x, Number)}
+    _run_part(graph, needed, [i for i in todo if i not in varying], values, final | used, set(), 1)
     _run_part(graph, needed, [i for i in todo if i in varying], values, final, varying, size)
     # A result may be an input as it came, or known from the start.
     return [values[x.index] if isinstance(x, Number) else jnp.asarray(x) for x in results]
 
 
-def _used(needed, by):
-    return {x.index for i in by if i in needed for x in needed[i] if isinstance(x, Number)}
+def _needed(graph: Graph, results: Sequence[Operand]) -> dict[int, tuple[Operand, ...]]:
+    """The operations that lead to ``results``, in order, and their operands."""
+    needed: dict[int, tuple[Operand, ...]] = {}
+    wanted = {x.index for x in results if isinstance(x, Number)}
+    for i in range(len(graph.operations) - 1, -1, -1):
+        if i in wanted:
+            needed[i] = graph.operations[i].operands
+            wanted.update(x.index for x in needed[i] if isinstance(x, Number))
+    return dict(reversed(needed.items()))
 
 
 def _run_part(graph, needed, todo, values, final, varying, size):
@@ -193,12 +152,6 @@ def _loop(graph, needed, inside, outputs, own, common, values, size):
 
 
 def _do(operation, arguments):
-    if operation.name == CHOICE:
-        if len(arguments) == 1:
-            return jnp.asarray(arguments[0])
-        which, *cases = arguments
-        which = which != 0 if len(cases) == 2 else jnp.clip(which, 0, len(cases) - 1)
-        return lax.select_n(which, *map(jnp.asarray, cases))
     function = FUNCTIONS.get(operation.name) or getattr(lax, operation.name)
     return function(*map(jnp.asarray, arguments), **operation.parameters)
 

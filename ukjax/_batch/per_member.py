@@ -13,22 +13,21 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 from jax.interpreters import partial_eval as pe
 
 from .graph import Graph, TooLarge
-from .kernel import evaluate, plan, unpack
+from .kernel import evaluate, unpack
 from .unroll import Unsupported, unroll
 
-MOST_OPERATIONS = 24_000
-MOST_FOR_FEW = 6_000
-FEW = 256
-"""How many operations are written out for a batch, and for a few members: compiling takes half a millisecond for each.
-What has more is done in the pieces it is made of, if those are functions of one member too, or by XLA."""
+MOST, MOST_FOR_FEW, FEW = 24_000, 6_000, 256
+"""How many operations are written out for a batch, and for less than ``FEW`` members: compiling takes half a
+millisecond for each. What has more is done in the pieces it is made of, if those are functions of one member too, or by
+XLA."""
 
-MOST_WITH_CHOICES = 15_000
-"""The same for what is rare: a singular mass matrix, redundant rows."""
+MOST_WITH_CHOICES = 8_000
+"""The same with what is rare: a singular mass matrix, redundant rows."""
 
 per_member_p = Primitive("per_member")
 per_member_p.multiple_results = True
@@ -58,7 +57,7 @@ def per_member(function: Callable) -> Callable:
         if traced.effects:
             return function(*arguments)
         closed, held = _without_closure(traced, leaves)
-        results = per_member_p.bind(*held, *leaves, jaxpr=closed, mapped=(False,) * (len(held) + len(leaves)))
+        results = per_member_p.bind(*held, *leaves, jaxpr=closed, mapped=(False,) * (len(held) + len(leaves)), plain=False)
         structure, fixed = shape_of_result
         return eqx.combine(jax.tree.unflatten(structure, results), fixed)
 
@@ -87,77 +86,84 @@ def _size(arguments, mapped):
 
 
 @per_member_p.def_abstract_eval
-def _abstract(*avals, jaxpr, mapped):
+def _abstract(*avals, jaxpr, mapped, plain):
     size = _size(avals, mapped)
     batch = () if size is None else (size,)
     return [jax.core.ShapedArray((*out.shape, *batch), out.dtype) for out in jaxpr.out_avals]
 
 
 @functools.lru_cache(maxsize=512)
-def _compiled(jaxpr, mapped):
-    return jax.jit(lambda *arguments: per_member_p.bind(*arguments, jaxpr=jaxpr, mapped=mapped))
+def _compiled(jaxpr, mapped, plain):
+    return jax.jit(lambda *arguments: per_member_p.bind(*arguments, jaxpr=jaxpr, mapped=mapped, plain=plain))
 
 
 @per_member_p.def_impl
-def _now(*arguments, jaxpr, mapped):
-    return _compiled(jaxpr, mapped)(*arguments)
+def _now(*arguments, jaxpr, mapped, plain):
+    return _compiled(jaxpr, mapped, plain)(*arguments)
 
 
-def _written_out(*arguments, jaxpr, mapped):
+def _written_out(*arguments, jaxpr, mapped, plain):
     """In loops over the batch; a single member is a batch of one.
 
     Where the function has choices, the usual case alone is done first; only if a member chose another is all done again
     with every case. The result is that of making every choice.
     """
+    if plain:
+        return _as_is(*arguments, jaxpr=jaxpr, mapped=mapped, plain=plain)
     members = _size(arguments, mapped) or 1
     size = _spread(members)
-    graph = Graph(MOST_OPERATIONS if members >= FEW else MOST_FOR_FEW)
-    single = not any(mapped)
+    try:
+        results, unusual = _loops(arguments, jaxpr, mapped, size, True, MOST if members >= FEW else MOST_FOR_FEW)
+    except (Unsupported, TooLarge):
+        return _as_is(*arguments, jaxpr=jaxpr, mapped=mapped, plain=plain)
+    if unusual is None:
+        return results
+
+    def again():
+        try:
+            return _loops(arguments, jaxpr, mapped, size, False, MOST_WITH_CHOICES)[0]
+        except (Unsupported, TooLarge):
+            return _as_is(*arguments, jaxpr=_plain(jaxpr), mapped=mapped, plain=True)
+
+    return jax.lax.cond(unusual, again, lambda: results)
+
+
+def _loops(arguments, jaxpr, mapped, size, usual, most):
+    """The results of ``jaxpr``, and whether a member made another choice than the ``usual`` one: None if there is no
+    choice."""
+    graph, single = Graph(most, usual), not any(mapped)
+    members = _size(arguments, mapped)
     own, packed, inputs = {}, {}, []
     for x, aval, per in zip(arguments, jaxpr.in_avals, mapped, strict=True):
         entries = np.empty(int(np.prod(aval.shape, dtype=int)), object)
         for i in range(entries.size):
             entries[i] = graph.input(aval.dtype)
         if per:
-            rows = jnp.pad(x.reshape(entries.size, members), ((0, 0), (0, size - members)), mode="edge")
+            rows = x.reshape(entries.size, members)
             own |= {entry.index: row for entry, row in zip(entries, rows, strict=True)}
         elif entries.size:
-            packed.setdefault(aval.dtype, []).append((entries, x.ravel()))
+            packed.setdefault(aval.dtype, []).append((entries, x))
         inputs.append(entries.reshape(aval.shape))
-    common = {}
-    for parts in packed.values():
-        values = unpack(jnp.concatenate([x for _, x in parts]))
-        common |= {entry.index: x for entry, x in zip(np.concatenate([e for e, _ in parts]), values, strict=True)}
-    if single:
-        own, common = {i: x[None] for i, x in common.items()}, {}
-    try:
-        results = unroll(graph, jaxpr, inputs, "cpu")
-    except (Unsupported, TooLarge):
-        return _as_is(*arguments, jaxpr=jaxpr, mapped=mapped)
+    results = unroll(graph, jaxpr, inputs, "cpu")
     numbers = [_entries(x, aval) for x, aval in zip(results, jaxpr.out_avals, strict=True)]
     flat = [x for part in numbers for x in part]
 
-    def done(what):
-        found, unusual = evaluate(graph, what, flat, common, own, size)
-        out, batch = [], () if single else (members,)
-        for part, aval in zip(numbers, jaxpr.out_avals, strict=True):
-            rows, found = found[: len(part)], found[len(part) :]
-            rows = [jnp.broadcast_to(x.astype(aval.dtype), (size,))[:members] for x in rows]
-            empty = jnp.zeros((*aval.shape, *batch), aval.dtype)
-            out.append(jnp.stack(rows).reshape(empty.shape) if rows else empty)
-        return out, unusual
-
-    usual, every = plan(graph, flat, usual=True), plan(graph, flat, usual=False)
-    out, unusual = done(usual)
-    if not usual.taken_for_granted:
-        return out
-
-    def again():
-        if len(every.needed) > MOST_WITH_CHOICES:
-            return _as_is(*arguments, jaxpr=jaxpr, mapped=mapped)
-        return done(every)[0]
-
-    return jax.lax.cond(unusual, again, lambda: out)
+    own = {i: jnp.pad(row, (0, size - members), mode="edge") for i, row in own.items()}
+    common = {}
+    for parts in packed.values():
+        values = unpack(jnp.concatenate([x.ravel() for _, x in parts]))
+        common |= {entry.index: x for entry, x in zip(np.concatenate([e for e, _ in parts]), values, strict=True)}
+    if single:
+        own, common = {i: x[None] for i, x in common.items()}, {}
+    found = evaluate(graph, [*flat, *graph.granted], common, own, size)
+    flags = [jnp.any(flag != 0) for flag in found[len(flat) :]]
+    out, batch = [], () if single else (members,)
+    for part, aval in zip(numbers, jaxpr.out_avals, strict=True):
+        rows, found = found[: len(part)], found[len(part) :]
+        rows = [jnp.broadcast_to(x.astype(aval.dtype), (size,))[: members or 1] for x in rows]
+        empty = jnp.zeros((*aval.shape, *batch), aval.dtype)
+        out.append(jnp.stack(rows).reshape(empty.shape) if rows else empty)
+    return out, jnp.any(jnp.stack(flags)) if flags else None
 
 
 def _spread(members: int) -> int:
@@ -170,19 +176,43 @@ def _entries(x, aval):
     return list(x.ravel()) if x.dtype == object else [aval.dtype.type(value) for value in np.asarray(x).ravel()]
 
 
-def _as_is(*arguments, jaxpr, mapped):
-    """As JAX does it."""
+def _as_is(*arguments, jaxpr, mapped, plain):
+    """As JAX does it, but for functions of one member in it if these are not ``plain``."""
     function = jaxpr_as_fun(jaxpr)
     if not any(mapped):
         return function(*arguments)
     return jax.vmap(function, in_axes=tuple(-1 if own else None for own in mapped), out_axes=-1)(*arguments)
 
 
+@functools.lru_cache(maxsize=512)
+def _plain(jaxpr):
+    """``jaxpr`` where every function of one member in it is done as JAX would: what is rare is not worth the time of
+    compiling it well."""
+
+    def changed(x):
+        if isinstance(x, ClosedJaxpr):
+            return x.replace(jaxpr=changed(x.jaxpr))
+        if isinstance(x, Jaxpr):
+            return x.replace(eqns=[in_equation(equation) for equation in x.eqns])
+        if isinstance(x, tuple):
+            parts = map(changed, x)
+            return type(x)(*parts) if hasattr(x, "_fields") else tuple(parts)
+        return x
+
+    def in_equation(equation):
+        parameters = {key: changed(x) for key, x in equation.params.items()}
+        if equation.primitive is per_member_p:
+            parameters["plain"] = True
+        return equation.replace(params=parameters)
+
+    return changed(jaxpr)
+
+
 mlir.register_lowering(per_member_p, mlir.lower_fun(_as_is, multiple_results=True))
 mlir.register_lowering(per_member_p, mlir.lower_fun(_written_out, multiple_results=True), platform="cpu")
 
 
-def _batch(arguments, axes, *, jaxpr, mapped):
+def _batch(arguments, axes, *, jaxpr, mapped, plain):
     added = next(x.shape[axis] for x, axis in zip(arguments, axes, strict=True) if axis is not None)
     present = any(mapped)
     size = next(
@@ -207,7 +237,7 @@ def _batch(arguments, axes, *, jaxpr, mapped):
         else:
             moved.append(x)
         now.append(new or own)
-    results = per_member_p.bind(*moved, jaxpr=jaxpr, mapped=tuple(now))
+    results = per_member_p.bind(*moved, jaxpr=jaxpr, mapped=tuple(now), plain=plain)
     if present:
         results = [x.reshape(*x.shape[:-1], size, added) for x in results]
     return results, [x.ndim - 1 for x in results]
@@ -247,8 +277,8 @@ def _shape(aval):
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
 
 
-def _jvp(primals, tangents, *, jaxpr, mapped):
-    results = per_member_p.bind(*primals, jaxpr=jaxpr, mapped=mapped)
+def _jvp(primals, tangents, *, jaxpr, mapped, plain):
+    results = per_member_p.bind(*primals, jaxpr=jaxpr, mapped=mapped, plain=plain)
     moving = tuple(i for i, tangent in enumerate(tangents) if type(tangent) is not ad.Zero)
     changes = [ad.Zero(jax.typeof(x).to_tangent_aval()) for x in results]
     if moving:
@@ -258,6 +288,7 @@ def _jvp(primals, tangents, *, jaxpr, mapped):
             *(tangents[i] for i in moving),
             jaxpr=derivative,
             mapped=(*mapped, *(mapped[i] for i in moving)),
+            plain=plain,
         )
         for i, value in zip(outputs, found, strict=True):
             changes[i] = value
@@ -289,7 +320,7 @@ def _transposed(jaxpr, linear):
     return jax.make_jaxpr(back)(*map(_shape, avals))
 
 
-def _transpose(cotangents, *arguments, jaxpr, mapped):
+def _transpose(cotangents, *arguments, jaxpr, mapped, plain):
     linear = tuple(i for i, x in enumerate(arguments) if ad.is_undefined_primal(x))
     known = [i for i in range(len(arguments)) if i not in linear]
     cotangents = [ad.instantiate_zeros(x) for x in cotangents]
@@ -300,6 +331,7 @@ def _transpose(cotangents, *arguments, jaxpr, mapped):
         *cotangents,
         jaxpr=back,
         mapped=(*(mapped[i] for i in known), *(own for _ in cotangents)),
+        plain=plain,
     )
     results: list[Any] = [None] * len(arguments)
     for i, x in zip(linear, found, strict=True):
@@ -319,6 +351,7 @@ def _without_unused(used, *rest):
     parameters = dict(
         jaxpr=ClosedJaxpr(smaller, jaxpr.consts),
         mapped=tuple(own for own, keep in zip(equation.params["mapped"], needed, strict=True) if keep),
+        plain=equation.params["plain"],
     )
     if any(equation.params["mapped"]) and not any(parameters["mapped"]):
         return [True] * len(equation.invars), equation

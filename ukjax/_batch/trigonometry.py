@@ -93,4 +93,7 @@ def sine_and_cosine(graph: Graph, x: Operand) -> tuple[Operand, Operand]:
     c = select(do("ne", odd, behind), c, do("neg", c))
 
     far = do("gt", do("abs", x), table.largest)
-    return graph.choose(far, (s, do("sin", x))), graph.choose(far, (c, do("cos", x)))
+    if graph.usual:
+        graph.granted.append(far)
+        return s, c
+    return select(far, s, do("sin", x)), select(far, c, do("cos", x))

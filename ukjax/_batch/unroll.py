@@ -22,7 +22,10 @@ class Unsupported(Exception):
 
 
 def unroll(graph: Graph, jaxpr: ClosedJaxpr, arguments: Sequence[np.ndarray], platform: str) -> list[np.ndarray]:
-    """The results of ``jaxpr`` on ``arguments``, as arrays of known values or of numbers of ``graph``."""
+    """The results of ``jaxpr`` on ``arguments``, as arrays of known values or of numbers of ``graph``.
+
+    The usual case of a ``lax.cond`` is its first branch, ``false_fun``.
+    """
     return _Unroller(graph, platform).closed(jaxpr, arguments)
 
 
@@ -144,16 +147,16 @@ class _Unroller:
         branches = parameters["branches"]
         if which.dtype != object:
             return self.closed(branches[min(max(int(which), 0), len(branches) - 1)], rest)
-        results = [self.closed(branch, rest) for branch in branches]
         index = which.ravel()[0]
-        return [self._choose(index, cases) for cases in zip(*results, strict=True)]
-
-    def _choose(self, index, cases):
-        columns = [_objects(x).ravel() for x in cases]
-        result = np.empty(columns[0].size, object)
-        for i, row in enumerate(zip(*columns, strict=True)):
-            result[i] = self.graph.choose(index, row)
-        return result.reshape(cases[0].shape)
+        if self.graph.usual:
+            self.graph.granted.append(index)
+            return self.closed(branches[0], rest)
+        results = [self.closed(branch, rest) for branch in branches]
+        highest = index.dtype.type(len(branches) - 1)
+        index = self.graph.apply("min", (self.graph.apply("max", (index, index.dtype.type(0))), highest))
+        if len(branches) == 2:
+            index = self.graph.apply("ne", (index, index.dtype.type(0)))
+        return [self._each("select_n", [np.asarray(index), *cases]) for cases in zip(*results, strict=True)]
 
     def _platform_index(self, parameters, _, __):
         platforms = parameters["platforms"]

@@ -42,7 +42,7 @@ def holonomicity(constraint: Pfaffian, t: Numbers, q: Numbers, tolerance: float 
     z = jnp.concatenate([t[None].astype(q.dtype), q])
     A, J = rows(z), jax.jacfwd(rows)(z)
     ones = coordinate_scale(jnp.eye(z.size, dtype=z.dtype))
-    V, _, _ = orthonormal_rows(row_scale(A, ones)[:, None] * A, jnp.sqrt(jnp.finfo(z.dtype).eps))
+    V = orthonormal_rows(row_scale(A, ones)[:, None] * A, jnp.sqrt(jnp.finfo(z.dtype).eps)).V
     free = jnp.eye(z.size, dtype=z.dtype) - V.T @ V  # N Nᵀ: the norm is the same, the shape does not depend on rank
     curl = free @ (J.transpose(0, 2, 1) - J) @ free
     length = jnp.linalg.norm(A, axis=1)

@@ -3,9 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .base import AbstractMethod
+from .base import AbstractMethod, Response
 from .kernels import inverse_cholesky
-from .orthogonal import Orthonormalised
 
 
 class Cholesky(AbstractMethod):
@@ -19,10 +18,16 @@ class Cholesky(AbstractMethod):
     def keeping(self, kept: Bool[Array, " m"]) -> "Cholesky":
         return self
 
-    def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> Orthonormalised:
+    def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> Response:
         m = A.shape[0]
         F = inverse_cholesky(M).T
         B = A @ F
         Z = inverse_cholesky(B @ B.T)
         V = Z @ B  # orthonormal, since Z (B Bᵀ) Zᵀ = I
-        return Orthonormalised(F=F, B=B, V=V, Z=Z, kept=jnp.ones(m, bool), rank=jnp.asarray(m))
+        return Response(
+            root=F - (F @ V.T) @ V,
+            gain=(F @ V.T) @ Z,
+            reachable=jnp.eye(m, dtype=A.dtype),
+            kept=jnp.ones(m, bool),
+            rank=jnp.asarray(m),
+        )

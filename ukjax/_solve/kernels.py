@@ -5,6 +5,8 @@ deadlock on a machine with two cores. These loops are plain array arithmetic, of
 written out (see ``ukjax._batch``).
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -31,30 +33,62 @@ def inverse_cholesky(S: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return jax.lax.fori_loop(0, n, eliminate, jnp.concatenate([S, jnp.eye(n, dtype=S.dtype)], axis=1))[:, n:]
 
 
+class Basis(NamedTuple):
+    """An orthonormal basis V (m, n) of the row space of a matrix B = (C + S⁻¹) V, C (m, m) strictly lower triangular.
+
+    S is diagonal, with the entries ``scale`` (m,): 0 for a row that is a combination of those before it, to which V has
+    nothing but zeros to add; that row of B is C V.
+    """
+
+    V: Float[Array, "m n"]
+    C: Float[Array, "m m"]
+    scale: Float[Array, " m"]
+
+    def coordinates(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
+        """y with B (Vᵀ y) = ``rows``, by substitution: (C + S⁻¹) y = rows, on the rows that count."""
+        if rows.size == 0:
+            return rows
+
+        def entry(i, y):
+            return y.at[i].set(self.scale[i] * (rows[i] - self.C[i] @ y))
+
+        return jax.lax.fori_loop(0, rows.size, entry, jnp.zeros_like(rows))
+
+    def multipliers(self, y: Float[Array, " m"]) -> Float[Array, " m"]:
+        """λ with Bᵀ λ = Vᵀ y: (C + S⁻¹)ᵀ λ = y, zero on the rows that do not count."""
+        if y.size == 0:
+            return y
+
+        def entry(k, x):
+            i = y.size - 1 - k
+            return x.at[i].set(self.scale[i] * (y[i] - self.C[:, i] @ x))
+
+        return jax.lax.fori_loop(0, y.size, entry, jnp.zeros_like(y))
+
+
 def orthonormal_rows(
     B: Float[Array, "m n"], tolerance: Float[Array, ""] | float, most: Bool[Array, " m"] | None = None
-) -> tuple[Float[Array, "m n"], Float[Array, "m m"], Bool[Array, " m"]]:
-    """V, Z and ``kept`` with V = Z B: an orthonormal basis V of the row space of B, and how B's rows make it.
+) -> Basis:
+    """The basis of B's rows that Gram–Schmidt gives, row after row, each orthogonalised twice.
 
-    Gram–Schmidt, row after row, each orthogonalised twice. A row of which no more than ``tolerance`` remains is a
-    combination of those before it: it is not kept, and that row of V and of Z is zero. ``most`` says which rows may be.
+    A row of which no more than ``tolerance`` remains is a combination of those before it. ``most`` says which rows may
+    count.
     """
     m, n = B.shape
     most = jnp.ones(m, bool) if most is None else most
     if m == 0:
-        return B, jnp.zeros((0, 0), B.dtype), most
+        return Basis(B, jnp.zeros((0, 0), B.dtype), jnp.zeros(0, B.dtype))
 
-    def take(i, state):
-        V, Z, kept = state
+    def take(i, basis):
+        V, C, scale = basis
         along = V @ B[i]
         remainder = B[i] - along @ V
         again = V @ remainder  # rounding left this much of V in it; "twice is enough" (Kahan, in Parlett 1980, §6.9)
         remainder = remainder - again @ V
         square = jnp.sum(remainder**2)
         new = (square > tolerance**2) & most[i]
-        scale = jnp.where(new, jax.lax.rsqrt(jnp.where(new, square, 1)), 0)
-        z = -(along + again) @ Z
-        return V.at[i].set(scale * remainder), Z.at[i].set(scale * z.at[i].add(1)), kept.at[i].set(new)
+        length = jnp.where(new, jax.lax.rsqrt(jnp.where(new, square, 1)), 0)
+        return Basis(V.at[i].set(length * remainder), C.at[i].set(along + again), scale.at[i].set(length))
 
-    start = jnp.zeros((m, n), B.dtype), jnp.zeros((m, m), B.dtype), jnp.zeros(m, bool)
+    start = Basis(jnp.zeros((m, n), B.dtype), jnp.zeros((m, m), B.dtype), jnp.zeros(m, B.dtype))
     return jax.lax.fori_loop(0, m, take, start)

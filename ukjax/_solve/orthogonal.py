@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .base import AbstractMethod, AbstractResponse
-from .kernels import inverse_cholesky, orthonormal_rows
+from .kernels import Basis, inverse_cholesky, orthonormal_rows
 
 WEAK = 1e4
 """Entries of L⁻¹ on its diagonal, for a mass matrix scaled to unit diagonal, above which M is close to singular."""
@@ -48,35 +48,49 @@ class Orthogonal(AbstractMethod):
 
 
 class Orthonormalised(AbstractResponse):
-    """With F Fᵀ = M⁻¹ and B = A F: V = Z B (m, n) is an orthonormal basis of B's rows, zero where one was dropped.
+    """With F Fᵀ = M⁻¹ and B = A F, ``basis`` is that of U S B, where S has the entries ``row`` on its diagonal.
 
-    W = F (I − VᵀV) Fᵀ and K = F Vᵀ Z P.
+    W = F (I − VᵀV) Fᵀ; U is I unless a row was found redundant.
     """
 
     F: Float[Array, "n n"]
     B: Float[Array, "m n"]
-    V: Float[Array, "m n"]
-    Z: Float[Array, "m m"]
+    U: Float[Array, "m m"]
+    basis: Basis
+    row: Float[Array, " m"]
     kept: Bool[Array, " m"]
-    rank: Int[Array, ""]
+
+    @property
+    def rank(self) -> Int[Array, ""]:
+        return jnp.sum(self.kept)
 
     def motion(self, force: Float[Array, " n"], rows: Float[Array, " m"]) -> Float[Array, " n"]:
-        free = force @ self.F
-        free = free - (self.V @ free) @ self.V
+        V, free = self.basis.V, force @ self.F
+        free = free - (V @ free) @ V
         # A force along a coordinate with hardly any mass leaves rounding behind that F would make large: once more.
-        return self.F @ (free + (self.Z @ rows - self.V @ free) @ self.V)
+        return self.F @ (free + (self._coordinates(rows) - V @ free) @ V)
 
     def multipliers(self, force: Float[Array, " n"]) -> Float[Array, " m"]:
-        rows = (self.V @ (force @ self.F)) @ self.Z
-        return rows + self.unreached(rows)
+        return self._multipliers(self.basis.V @ (force @ self.F))
+
+    def multipliers_of(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
+        """(B Bᵀ)⁺ rows, for rows within reach: the λ that make them true."""
+        return self._multipliers(self._coordinates(rows))
 
     def unreached(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
         return jax.lax.cond(
-            jnp.any(~self.kept), _beyond_reach, lambda B, V, rows: jnp.zeros_like(rows), self.B, self.V, rows
+            jnp.any(~self.kept), _beyond_reach, lambda B, V, rows: jnp.zeros_like(rows), self.B, self.basis.V, rows
         )
 
+    def _coordinates(self, rows):
+        return self.basis.coordinates(self.U @ (self.row * rows))
+
+    def _multipliers(self, y):
+        rows = self.row * (self.basis.multipliers(y) @ self.U)
+        return rows + self.unreached(rows)
+
     def factor(self) -> Float[Array, "n n"]:
-        return self.F - (self.F @ self.V.T) @ self.V
+        return self.F - (self.F @ self.basis.V.T) @ self.basis.V
 
 
 def orthonormalise(
@@ -89,9 +103,11 @@ def orthonormalise(
     """The response of rows A where F Fᵀ is the inverse mass. Ranks are decided on the rows of A F times ``row``."""
     B = A @ F
     scaled = row[:, None] * B
-    V, Z, kept = orthonormal_rows(scaled, rtol, kept)
-    V, Z = jax.lax.cond(jnp.any(~kept), _of_all_rows, lambda B, V, Z: (V, Z), scaled, V, Z)
-    return Orthonormalised(F=F, B=B, V=V, Z=Z * row, kept=kept, rank=jnp.sum(kept))
+    basis = orthonormal_rows(scaled, rtol, kept)
+    kept = basis.scale > 0
+    U = jnp.eye(row.size, dtype=B.dtype)
+    U, basis = jax.lax.cond(jnp.any(~kept), _of_all_rows, lambda _, basis: (U, basis), scaled, basis)
+    return Orthonormalised(F=F, B=B, U=U, basis=basis, row=row, kept=kept)
 
 
 def coordinate_scale(M: Float[Array, "n n"]) -> Float[Array, " n"]:
@@ -111,12 +127,11 @@ def row_scale(A: Float[Array, "m n"], coordinate: Float[Array, " n"]) -> Float[A
     return jnp.where(real, jax.lax.rsqrt(jnp.where(real, square, 1)), 0)
 
 
-def _of_all_rows(B, V, Z):
-    """V and Z anew, of combinations of all rows of B: of those that happened to come first, two may be all but
+def _of_all_rows(B, basis):
+    """U and the basis anew, of combinations U B of all rows: of those that happened to come first, two may be all but
     parallel where others are not."""
-    U = _range(B, V)
-    V, Z, _ = orthonormal_rows(U @ B, 0.0)
-    return V, Z @ U
+    U = _range(B, basis.V)
+    return U, orthonormal_rows(U @ B, 0.0)
 
 
 def _beyond_reach(B, V, rows):
@@ -131,4 +146,4 @@ def _range(B, V):
     T = B @ V.T
     length = jnp.sqrt(jnp.sum(T**2, axis=0))
     rounding = 8 * T.shape[0] * float(jnp.finfo(T.dtype).eps)
-    return orthonormal_rows((T / jnp.where(length > 0, length, 1)).T, rounding)[0]
+    return orthonormal_rows((T / jnp.where(length > 0, length, 1)).T, rounding).V
