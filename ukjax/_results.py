@@ -63,13 +63,14 @@ def check_start(
 ) -> None:
     """Residuals (batch, k) at the start are small, or ``ValueError`` naming the worst."""
     levels = (
-        ("", names(system, lambda c: c.position(t, q)), position),
-        ("the velocity of ", names(system, lambda c: c.velocity(t, q, v)), velocity),
+        ("", lambda c: c.position(t, q), position),
+        ("the velocity of ", lambda c: c.velocity(t, q, v), velocity),
     )
     tolerance = max(CONSISTENT, 100 * float(np.finfo(q.dtype).eps))
-    for level, labels, residual in levels:
+    for level, read, residual in levels:
         residual = np.abs(np.asarray(residual))
         if residual.size and residual.max() > tolerance:
+            labels = names(system, read)
             member, i = np.unravel_index(int(residual.argmax()), residual.shape)
             who = f"trajectory {member} starts" if batch else "the start is"
             raise ValueError(
