@@ -38,11 +38,18 @@ def keeping_rows(
     def keep(A):
         return method.keeping(method.respond(M, jax.lax.stop_gradient(A)).kept)
 
+    if _one_set_of_rows(system):
+        return at_every_level(keep(terms.A))
     return Levels(
         acceleration=keep(terms.A),
         position=keep(jax.jacfwd(lambda q: system.position_residual(t, q))(q)),
         velocity=keep(jax.jacfwd(lambda v: system.velocity_residual(t, q, v))(v)),
     )
+
+
+def _one_set_of_rows(system):
+    """Whether A = ∂φ/∂q = ∂φ̇/∂v."""
+    return all(isinstance(c, Holonomic) for c in system.held)
 
 
 @per_member
@@ -57,31 +64,38 @@ def onto_constraints(
     """
     if not system.position_residual(t, q).size:
         return q, _velocity(system, t, q, v, levels)
-    shared = all(isinstance(c, Holonomic | AccelerationConstraint) for c in system.held)  # rows of φ and φ̇ are the same
 
     def residual(q):
         return system.position_residual(t, q)
 
-    def two_corrections(q, answer, missed):
-        q = q + answer(missed)
-        if not shared:
-            return q, _velocity(system, t, q, v, levels)
-        corrected = v
-        for _ in range(2):
-            corrected = corrected + answer(system.velocity_residual(t, q, corrected))
-        return q, corrected
+    def linearised(q):
+        A = jax.jacfwd(residual)(q)
+        M = _mass(system, t, q, v)
+        return M, A, levels.position.respond(*jax.lax.stop_gradient((M, A)))
 
-    answer = _answer(residual, q, _mass(system, t, q, v), levels.position)
-    near = q + answer(residual(q))
-    rest = residual(near)
+    def answer(M, A, response, missed):
+        return solve(M, A, jnp.zeros_like(q), -missed, response)
 
-    def far():
-        anew = _answer(residual, near, _mass(system, t, near, v), levels.position)
-        closer = near + anew(rest)
-        return two_corrections(closer, anew, residual(closer))
+    def newton(found, first):
+        q, missed, _ = found
 
-    enough = jnp.finfo(q.dtype).eps ** 0.625 * (1 + jnp.max(jnp.abs(q)))
-    return jax.lax.cond(jnp.max(jnp.abs(rest)) > enough, far, lambda: two_corrections(near, answer, rest))
+        def anew():
+            known = linearised(q)
+            nearer = q + answer(*known, missed)
+            return nearer, residual(nearer), known
+
+        far = jnp.max(jnp.abs(missed)) > jnp.finfo(q.dtype).eps ** 0.625 * (1 + jnp.max(jnp.abs(q)))
+        return jax.lax.cond(first | far, anew, lambda: found), None
+
+    unknown = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), eqx.filter_eval_shape(linearised, q))
+    start = q, residual(q), unknown
+    (q, missed, known), _ = jax.lax.scan(newton, start, jnp.array([True, False]))
+    q = q + answer(*known, missed)
+    if not all(isinstance(c, Holonomic | AccelerationConstraint) for c in system.held):
+        return q, _velocity(system, t, q, v, levels)
+    for _ in range(2):
+        v = v + answer(*known, system.velocity_residual(t, q, v))
+    return q, v
 
 
 def correct(

@@ -15,7 +15,7 @@ from ._check import check_function, check_terms, check_unique, known
 from ._batch import per_member
 from ._blocks import in_blocks
 from ._constraint import as_written, rows
-from ._correct import at_every_level
+from ._correct import at_every_level, onto_constraints
 from ._equation import constrained_motion
 from ._lanes import run_in_lanes
 from ._precision import Numbers, as_float, warn_if_single
@@ -150,7 +150,7 @@ def _roll(q0, v0, model, ts, counts, how):
     """Fixed steps from sample to sample."""
     q, v = roll(model, q0.T, v0.T, ts, counts, how.method, how.solver, how.projection)
     if q0.ndim == 1:
-        found = _observe(model, ts, q, v, how.method)
+        found = _observe(model, ts, q, v, how)
     else:
         q, v = jnp.moveaxis(q, -1, 0), jnp.moveaxis(v, -1, 0)
         found = _observe_batch(model, ts, q, v, how.method)
@@ -187,14 +187,10 @@ def _last_reached(ts, q, v):
 
 def _one(model, q0, v0, ts, how: _How) -> dict[str, Any]:
     t0, t1 = ts[0], ts[-1]
-    solver, sample = how.solver, lambda t, y, args: y
+    solver = how.solver
     if how.projection:
         q0, v0 = correct_step(model, t0, q0, v0, at_every_level(how.method))
         solver = Projected(how.solver)
-
-        def sample(t, y, args):
-            return correct_step(args[0], t, y[0], y[1], at_every_level(args[1]))
-
     controller = (
         dfx.ConstantStepSize()
         if how.dt is not None
@@ -208,7 +204,7 @@ def _one(model, q0, v0, ts, how: _How) -> dict[str, Any]:
         how.dt,
         (q0, v0),
         args=(model, how.method),
-        saveat=dfx.SaveAt(subs=[dfx.SubSaveAt(ts=ts, fn=sample), dfx.SubSaveAt(t1=True, fn=sample)]),
+        saveat=dfx.SaveAt(subs=[dfx.SubSaveAt(ts=ts), dfx.SubSaveAt(t1=True)]),
         stepsize_controller=controller,
         adjoint=how.adjoint,
         event=None if how.event is None else dfx.Event(_crossing(how.event), optx.Bisection(rtol=1e-12, atol=1e-14)),
@@ -221,7 +217,7 @@ def _one(model, q0, v0, ts, how: _How) -> dict[str, Any]:
         t, q, v = (jnp.concatenate(pair) for pair in ((t, last), (q, last_q), (v, last_v)))
     reached = jnp.isfinite(t)
     t, q, v = (jnp.where(reached if x.ndim == 1 else reached[:, None], x, jnp.nan) for x in (t, q, v))
-    return _observe(model, t, q, v, how.method) | {
+    return _observe(model, t, q, v, how, between_steps=True) | {
         "finished": dfx.is_okay(solution.result) & jnp.all(jnp.isfinite(last_q) & jnp.isfinite(last_v)),
         "steps": solution.stats["num_steps"],
         "last": (last[0], last_q[0], last_v[0]),
@@ -239,10 +235,16 @@ def _crossing(event):
     return lambda t, y, args, **_: event(t, *y)
 
 
-def _observe(model, t, q, v, method) -> dict[str, Any]:
-    """All that is known at each sample, from t, q and v."""
-    at = lambda t, q, v: _observation(model, t, q, v, method)
-    return {"t": t, "q": q, "v": v} | jax.vmap(at)(t, q, v)
+def _observe(model, t, q, v, how, between_steps=False) -> dict[str, Any]:
+    """All that is known at each sample, from t, q and v. ``between_steps``, q and v are not yet on the constraints."""
+
+    def at(sample):
+        t, q, v = sample
+        if between_steps and how.projection:
+            q, v = onto_constraints(model, t, q, v, at_every_level(how.method))
+        return {"t": t, "q": q, "v": v} | _observation(model, t, q, v, how.method)
+
+    return jax.lax.map(at, (t, q, v))
 
 
 def _observe_batch(model, ts, q, v, method) -> dict[str, Any]:

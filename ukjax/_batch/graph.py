@@ -101,6 +101,8 @@ class Graph:
                 return self.apply(name, (b, a))
         elif name in ("add", "add_any") and _same(a, b):
             return self.apply("mul", (a.dtype.type(2), a))
+        elif name == "or" and (_is(a, True) or _is(b, True)) and a.dtype == bool:
+            return np.bool_(True)
         elif name in ("add", "add_any", "sub", "or"):
             if _is(b, 0):
                 return a

@@ -21,10 +21,12 @@ from .graph import Graph, TooLarge
 from .kernel import evaluate, unpack
 from .unroll import Unsupported, unroll
 
-MOST, MOST_FOR_FEW, FEW = 24_000, 6_000, 256
-"""How many operations are written out for a batch, and for less than ``FEW`` members: compiling takes half a
-millisecond for each. What has more is done in the pieces it is made of, if those are functions of one member too, or by
-XLA."""
+FEW = 128
+"""Less than this many members are not worth the time of compiling."""
+
+MOST = 24_000
+"""How many operations are written out: compiling takes half a millisecond for each. What has more is done in the pieces
+it is made of, if those are functions of one member too, or by XLA."""
 
 MOST_WITH_CHOICES = 8_000
 """The same with what is rare: a singular mass matrix, redundant rows."""
@@ -108,12 +110,12 @@ def _written_out(*arguments, jaxpr, mapped, plain):
     Where the function has choices, the usual case alone is done first; only if a member chose another is all done again
     with every case. The result is that of making every choice.
     """
-    if plain:
-        return _as_is(*arguments, jaxpr=jaxpr, mapped=mapped, plain=plain)
     members = _size(arguments, mapped) or 1
+    if plain or members < FEW:
+        return _as_is(*arguments, jaxpr=jaxpr, mapped=mapped, plain=plain)
     size = _spread(members)
     try:
-        results, unusual = _loops(arguments, jaxpr, mapped, size, True, MOST if members >= FEW else MOST_FOR_FEW)
+        results, unusual = _loops(arguments, jaxpr, mapped, size, True, MOST)
     except (Unsupported, TooLarge):
         return _as_is(*arguments, jaxpr=jaxpr, mapped=mapped, plain=plain)
     if unusual is None:

@@ -37,27 +37,32 @@ class Orthogonal(AbstractMethod):
         row = row_scale(A, coordinate)
         M_unit = coordinate[:, None] * M * coordinate
 
-        def with_rows():
-            A_unit = row[:, None] * A * coordinate
-            return inverse_cholesky(M_unit + A_unit.T @ A_unit)
+        A_unit = row[:, None] * A * coordinate
 
-        L_inverse = inverse_cholesky(M_unit)
-        sound = jnp.max(jnp.diagonal(L_inverse), initial=0) < WEAK  # false where it is NaN
-        L_inverse = jax.lax.cond(~sound, with_rows, lambda: L_inverse)  # first what is rare: see ``ukjax._batch``
+        def factorise(found, weight):
+            def anew():
+                L_inverse = inverse_cholesky(M_unit + weight * A_unit.T @ A_unit)
+                return L_inverse, jnp.max(jnp.diagonal(L_inverse), initial=0) < WEAK  # false where it is NaN
+
+            return jax.lax.cond(~found[1], anew, lambda: found), None
+
+        # First M as it is, then M' only if that is rarely needed: see ``ukjax._batch``.
+        nothing = jnp.zeros_like(M), jnp.asarray(False)
+        (L_inverse, _), _ = jax.lax.scan(factorise, nothing, jnp.array([0.0, 1.0], M.dtype))
         return orthonormalise(A, coordinate[:, None] * L_inverse.T, row, rtol, self.kept)
 
 
 class Orthonormalised(AbstractResponse):
     """With F Fᵀ = M⁻¹ and B = A F, ``basis`` is that of U S B, where S has the entries ``row`` on its diagonal.
 
-    W = F (I − VᵀV) Fᵀ; U is I unless a row was found redundant.
+    W = F (I − VᵀV) Fᵀ and P = RᵀR; U and R are I unless a row was found redundant.
     """
 
     F: Float[Array, "n n"]
-    B: Float[Array, "m n"]
-    U: Float[Array, "m m"]
     basis: Basis
     row: Float[Array, " m"]
+    U: Float[Array, "m m"]
+    R: Float[Array, "m m"]
     kept: Bool[Array, " m"]
 
     @property
@@ -78,9 +83,7 @@ class Orthonormalised(AbstractResponse):
         return self._multipliers(self._coordinates(rows))
 
     def unreached(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
-        return jax.lax.cond(
-            jnp.any(~self.kept), _beyond_reach, lambda B, V, rows: jnp.zeros_like(rows), self.B, self.basis.V, rows
-        )
+        return (self.R @ rows) @ self.R - rows
 
     def _coordinates(self, rows):
         return self.basis.coordinates(self.U @ (self.row * rows))
@@ -105,9 +108,17 @@ def orthonormalise(
     scaled = row[:, None] * B
     basis = orthonormal_rows(scaled, rtol, kept)
     kept = basis.scale > 0
-    U = jnp.eye(row.size, dtype=B.dtype)
-    U, basis = jax.lax.cond(jnp.any(~kept), _of_all_rows, lambda _, basis: (U, basis), scaled, basis)
-    return Orthonormalised(F=F, B=B, U=U, basis=basis, row=row, kept=kept)
+    unchanged = jnp.eye(row.size, dtype=B.dtype)
+
+    def with_redundant_rows():
+        """Of the rows that happened to come first, two may be all but parallel where others are not: the basis anew,
+        of combinations U S B of all of them. R is in the units that the rows have: least squares over rows that
+        contradict each other would mean something else after scaling them."""
+        U, R = jax.vmap(_range)(jnp.stack([scaled @ basis.V.T, B @ basis.V.T]))
+        return orthonormal_rows(U @ scaled, 0.0), U, R
+
+    basis, U, R = jax.lax.cond(jnp.any(~kept), with_redundant_rows, lambda: (basis, unchanged, unchanged))
+    return Orthonormalised(F=F, basis=basis, row=row, U=U, R=R, kept=kept)
 
 
 def coordinate_scale(M: Float[Array, "n n"]) -> Float[Array, " n"]:
@@ -127,23 +138,8 @@ def row_scale(A: Float[Array, "m n"], coordinate: Float[Array, " n"]) -> Float[A
     return jnp.where(real, jax.lax.rsqrt(jnp.where(real, square, 1)), 0)
 
 
-def _of_all_rows(B, basis):
-    """U and the basis anew, of combinations U B of all rows: of those that happened to come first, two may be all but
-    parallel where others are not."""
-    U = _range(B, basis.V)
-    return U, orthonormal_rows(U @ B, 0.0)
-
-
-def _beyond_reach(B, V, rows):
-    """P rows − rows, in the units the rows have: least squares over rows that contradict each other would mean
-    something else after scaling them."""
-    U = _range(B, V)
-    return (U @ rows) @ U - rows
-
-
-def _range(B, V):
-    """An orthonormal basis (in rows) of what B can reach: of the columns of B Vᵀ."""
-    T = B @ V.T
+def _range(T):
+    """An orthonormal basis (in rows) of the columns of T (m, m), of which those are 0 that are not independent."""
     length = jnp.sqrt(jnp.sum(T**2, axis=0))
     rounding = 8 * T.shape[0] * float(jnp.finfo(T.dtype).eps)
     return orthonormal_rows((T / jnp.where(length > 0, length, 1)).T, rounding).V
