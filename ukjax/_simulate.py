@@ -358,10 +358,9 @@ def _check_model(model, q0, v0, ts, how):
         raise ValueError(f"the model has {len(named)} coordinates ({names}), but q0 has shape {q0.shape}")
     starts = _starts(model, ts[0], jnp.atleast_2d(q0), jnp.atleast_2d(v0), how.method)
     terms, acceleration, position, velocity = starts
-    one = jax.tree.map(lambda x: x[0], terms)
     where = f" at t = {float(ts[0]):g} s" if q0.ndim == 1 else f" for trajectory 0 at t = {float(ts[0]):g} s"
-    check_terms(one, where)
-    check_unique(one, np.asarray(acceleration[0]), type(how.method).__name__, where)
+    check_terms(terms, where)
+    check_unique(terms, np.asarray(acceleration), type(how.method).__name__, where)
     if how.event is not None:
         _check_event(how.event, ts[0], jnp.atleast_2d(q0), jnp.atleast_2d(v0))
     if isinstance(model, AbstractSystem) and model.control is not None:
@@ -387,15 +386,14 @@ def _check_event(event, t0, q0, v0):
 
 @eqx.filter_jit
 def _starts(model, t0, q0, v0, method):
-    def at(q, v):
-        terms = model(t0, q, v)
-        if not isinstance(terms, Terms):
-            raise ValueError(f"model must return ukjax.Terms(M, Q, A, b), got {type(terms).__name__}")
-        if terms.Q.shape != q.shape:
-            raise ValueError(f"the model has {terms.Q.size} coordinates, but q0 has shape {q.shape}")
-        acceleration = constrained_motion(terms, method).acceleration
-        if not isinstance(model, AbstractSystem):
-            return terms, acceleration, jnp.zeros(0), jnp.zeros(0)
-        return terms, acceleration, model.position_residual(t0, q), model.velocity_residual(t0, q, v)
-
-    return jax.vmap(at)(q0, v0)
+    """Terms and acceleration of the first start, residuals of all."""
+    terms = model(t0, q0[0], v0[0])
+    if not isinstance(terms, Terms):
+        raise ValueError(f"model must return ukjax.Terms(M, Q, A, b), got {type(terms).__name__}")
+    if terms.Q.shape != q0.shape[1:]:
+        raise ValueError(f"the model has {terms.Q.size} coordinates, but q0 has shape {q0.shape[1:]}")
+    acceleration = constrained_motion(terms, method).acceleration
+    if not isinstance(model, AbstractSystem):
+        return terms, acceleration, jnp.zeros((1, 0)), jnp.zeros((1, 0))
+    residuals = lambda q, v: (model.position_residual(t0, q), model.velocity_residual(t0, q, v))
+    return terms, acceleration, *jax.vmap(residuals)(q0, v0)
