@@ -75,6 +75,7 @@ def simulate(
     continued, does not keep its constraints, or has a servo task that its actuators cannot perform, saying which
     trajectory, when and which constraint; with ``throw=False``, or under ``jit``, see ``Trajectory.finished`` instead.
     """
+    given = ts, dt  # known even where a function being traced made them into arrays
     q0, v0, ts = _check_state(q0, v0, ts)
     drift = _check_drift(drift, model)
     if event is not None:
@@ -101,8 +102,8 @@ def simulate(
     )
     counts = None
     plain = event is None and adjoint is None and not progress and isinstance(how.solver, dfx.AbstractERK)
-    if how.dt is not None and plain and known(ts, how.dt):
-        counts = Counts.of(np.asarray(ts), float(how.dt))
+    if dt is not None and plain and known(given):
+        counts = Counts.of(np.asarray(given[0], float), float(np.asarray(dt)))
     traced = not known(model, q0, v0, ts, how)
     if not traced:
         _check_model(model, q0, v0, ts, how)
