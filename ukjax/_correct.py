@@ -38,18 +38,13 @@ def keeping_rows(
     def keep(A):
         return method.keeping(method.respond(M, jax.lax.stop_gradient(A)).kept)
 
-    if _one_set_of_rows(system):
-        return at_every_level(keep(terms.A))
-    return Levels(
-        acceleration=keep(terms.A),
-        position=keep(jax.jacfwd(lambda q: system.position_residual(t, q))(q)),
-        velocity=keep(jax.jacfwd(lambda v: system.velocity_residual(t, q, v))(v)),
-    )
-
-
-def _one_set_of_rows(system):
-    """Whether A = ∂φ/∂q = ∂φ̇/∂v."""
-    return all(isinstance(c, Holonomic) for c in system.held)
+    position = keep(jax.jacfwd(lambda q: system.position_residual(t, q))(q))
+    if not all(isinstance(c, Holonomic) for c in system.held):
+        velocity = keep(jax.jacfwd(lambda v: system.velocity_residual(t, q, v))(v))
+        return Levels(keep(terms.A), position, velocity)
+    if system.control is not None:
+        return Levels(keep(terms.A), position, position)
+    return at_every_level(position)  # A = ∂φ/∂q = ∂φ̇/∂v
 
 
 @per_member
