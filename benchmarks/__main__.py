@@ -5,9 +5,21 @@ import importlib
 import subprocess
 import sys
 
+from ukjax._command.bench import text_table
+
 from .record import keep
 
-NAMES = ("accuracy", "drift", "first_result", "constrained_step")
+NAMES = (
+    "accuracy",
+    "drift",
+    "first_result",
+    "constrained_step",
+    "acceleration",
+    "rollouts",
+    "adaptive",
+    "gradient",
+    "batch_size",
+)
 
 
 def main() -> None:
@@ -27,18 +39,9 @@ def main() -> None:
         module = importlib.import_module(f"benchmarks.{name}")
         print(f"\n{name}: {(module.__doc__ or '').strip().splitlines()[0]}")
         rows = module.run()
-        columns = list(dict.fromkeys(key for row in rows for key in row))
-        widths = {key: max(len(key), *(len(_cell(row.get(key))) for row in rows)) for key in columns}
-        for row in [{key: key for key in columns}, *rows]:
-            print("  ".join(f"{_cell(row.get(key)):>{widths[key]}}" for key in columns))
+        print(text_table(rows))
         if not options.no_save:
             print(f"kept in {keep(name, rows)}")
-
-
-def _cell(value) -> str:
-    if value is None:
-        return ""
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import numpy as np
 
 import ukjax as uk
 
-from .timing import measure
+from ukjax._command.measure import measure
 
 BATCH = 4096
 SIZES = ((6, 4), (12, 10))

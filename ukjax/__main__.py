@@ -54,6 +54,17 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--animate", metavar="FILE", help="save the mechanism in motion: .gif, .mp4 or .html")
     run.add_argument("--json", action="store_true", help="print the summary as JSON")
     run.add_argument("--progress", action="store_true", help="show a progress meter")
+
+    bench = commands.add_parser(
+        "bench",
+        help="measure how fast this machine is: accelerations and steps per second",
+        description="Measure constrained accelerations and Runge-Kutta steps of two closed loops of the gallery, in a "
+        "batch, in double and in single precision.",
+        allow_abbrev=False,
+    )
+    bench.add_argument("--batch", type=int, default=4096, metavar="N", help="members of the batch (default 4096)")
+    bench.add_argument("--seconds", type=float, default=0.2, metavar="T", help="length of a motion (default 0.2)")
+    bench.add_argument("--json", action="store_true", help="print JSON")
     return top
 
 
@@ -62,9 +73,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     # The checks that equinox compiles into a program keep it out of the compilation cache; ukjax checks the results.
     os.environ.setdefault("EQX_ON_ERROR", "off")
-    from ._command import list_gallery, run_system
+    from ._command import bench, list_gallery, run_system
 
-    commands = {"list": list_gallery, "run": run_system}
+    commands = {"bench": bench, "list": list_gallery, "run": run_system}
     try:
         return commands[options.command](options)
     except _usage_errors() as error:

@@ -157,15 +157,17 @@ def _loops(arguments, jaxpr, mapped, size, usual, most):
         common |= {entry.index: x for entry, x in zip(np.concatenate([e for e, _ in parts]), values, strict=True)}
     if single:
         own, common = {i: x[None] for i, x in common.items()}, {}
-    found = evaluate(graph, [*flat, *graph.granted], common, own, size)
-    flags = [jnp.any(flag != 0) for flag in found[len(flat) :]]
+    unusual = np.bool_(False)
+    for choice in graph.granted:
+        unusual = graph.apply("or", (unusual, graph.apply("ne", (choice, choice.dtype.type(0)))))
+    *found, unusual = evaluate(graph, [*flat, unusual], common, own, size)
     out, batch = [], () if single else (members,)
     for part, aval in zip(numbers, jaxpr.out_avals, strict=True):
         rows, found = found[: len(part)], found[len(part) :]
         rows = [jnp.broadcast_to(x.astype(aval.dtype), (size,))[: members or 1] for x in rows]
         empty = jnp.zeros((*aval.shape, *batch), aval.dtype)
         out.append(jnp.stack(rows).reshape(empty.shape) if rows else empty)
-    return out, jnp.any(jnp.stack(flags)) if flags else None
+    return out, jnp.any(unusual) if graph.granted else None
 
 
 def _spread(members: int) -> int:

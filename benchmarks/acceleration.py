@@ -1,0 +1,136 @@
+"""One constrained acceleration from q and v, 4096 members: this library against ``vmap`` of a formula, MuJoCo and C.
+
+Every candidate in a process of its own, one after the other; with jax 0.10 batches of LAPACK calls can deadlock on two
+cores, and what does not answer in time has no number. MuJoCo and C: one core. "in a loop": 100 evaluations in one
+program, as an integrator makes them, without what a single call costs to start and to rearrange its arguments.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import ukjax as uk
+from ukjax._command.measure import measure
+
+from .apart import apart
+from .mechanisms import Case, five_links, four_bars, three_chains
+
+BATCH = 4096
+CASES = {
+    "P1": three_chains,
+    "P2": five_links,
+    "P3_4": lambda: four_bars(4),
+    "P3_16": lambda: four_bars(16),
+    "P3_40": lambda: four_bars(40),
+}
+LARGE = {"P3_16": 512, "P3_40": 128}  # smaller batches for these
+EVERYWHERE = ("ukjax", "vmap(pinv)", "vmap(cholesky)")
+IN_A_LOOP = ("ukjax in a loop", "ukjax, float32, in a loop")
+CANDIDATES = {
+    "P1": (*EVERYWHERE, *IN_A_LOOP, "mj_forward", "C loop"),
+    "P2": (*EVERYWHERE, *IN_A_LOOP, "mj_forward"),
+}
+
+
+def run() -> list[dict[str, Any]]:
+    rows = []
+    for name in CASES:
+        group = []
+        for candidate in CANDIDATES.get(name, EVERYWHERE):
+            found = apart("acceleration", "one", name, candidate, patience=120.0)
+            group.append({"mechanism": name, "candidate": candidate} | (found or {}))
+        own = group[0]["µs each"]
+        rows += [row | ({"times ukjax": row["µs each"] / own} if "µs each" in row else {}) for row in group]
+    return rows
+
+
+def one(name: str, candidate: str) -> dict[str, Any]:
+    """Microseconds per member, and how far the result is from that of ``numpy.linalg.pinv``."""
+    uk.enable_float64()
+    case = CASES[name]()
+    q, v = case.starts(LARGE.get(name, BATCH))
+    expected = _by_numpy(case, np.asarray(q[7]), np.asarray(v[7]))
+    if candidate == "mj_forward":
+        return _mujoco(case, np.asarray(q[:512]), np.asarray(v[:512]), expected)
+    if candidate == "C loop":
+        return _c_loop(np.asarray(q), np.asarray(v), expected)
+    if "float32" in candidate:
+        case, q, v = jax.tree.map(lambda x: x.astype("float32") if eqx.is_array(x) else x, (case, q, v))
+    function = _FUNCTIONS.get(candidate, _ours)(case.system)
+    compiling, seconds = measure(jax.jit(jax.vmap(function)), q, v)
+    found = jax.jit(jax.vmap(function))(q, v)[7]
+    if "in a loop" in candidate:
+        loops = 100 if len(q) == BATCH else 5
+        compiling, seconds = measure(_again(function, loops), q, v, repeats=5)
+        seconds /= loops
+    error = float(np.max(np.abs(found - expected)) / np.max(np.abs(expected)))
+    return {"batch": len(q), "µs each": seconds / len(q) * 1e6, "compile s": compiling, "error": error}
+
+
+def _again(function, count):
+    """q̈ over and over, each from a state that the last one has moved by a hair."""
+
+    def every(q, v):
+        step = lambda _, v: v + 1e-9 * jax.vmap(function, in_axes=-1, out_axes=-1)(q, v)
+        return jax.lax.fori_loop(0, count, step, v)
+
+    # The batch stays the last axis from one evaluation to the next, as in a rollout.
+    compiled = jax.jit(every)
+    return lambda q, v: compiled(q.T, v.T)
+
+
+def _ours(system):
+    return uk.per_member(lambda q, v: uk.constrained_motion(system(0.0, q, v)).acceleration)
+
+
+def _pinv(system):
+    """q̈ = a + M⁻¹Aᵀ (A M⁻¹Aᵀ)⁺ (b − A a), as a script would write it."""
+
+    def acceleration(q, v):
+        terms = system(0.0, q, v)
+        a, W = jnp.linalg.solve(terms.M, terms.Q), jnp.linalg.solve(terms.M, terms.A.T)
+        return a + W @ (jnp.linalg.pinv(terms.A @ W) @ (terms.b - terms.A @ a))
+
+    return acceleration
+
+
+def _cholesky(system):
+    """The same with Cholesky factors of M and of A M⁻¹Aᵀ."""
+    solve = lambda S, x: jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(S, lower=True), x)
+
+    def acceleration(q, v):
+        terms = system(0.0, q, v)
+        a, W = solve(terms.M, terms.Q), solve(terms.M, terms.A.T)
+        return a + W @ solve(terms.A @ W, terms.b - terms.A @ a)
+
+    return acceleration
+
+
+_FUNCTIONS = {"vmap(pinv)": _pinv, "vmap(cholesky)": _cholesky}
+
+
+def _by_numpy(case: Case, q, v):
+    terms = case.system(0.0, q, v)
+    M, Q, A, b = (np.asarray(x) for x in (terms.M, terms.Q, terms.A, terms.b))
+    a, W = np.linalg.solve(M, Q), np.linalg.solve(M, A.T)
+    return a + W @ (np.linalg.pinv(A @ W) @ (b - A @ a))
+
+
+def _mujoco(case, q, v, expected):
+    from . import mujoco_peer
+
+    error = np.max(np.abs(mujoco_peer.acceleration(case, q[7], v[7]) - expected)) / np.max(np.abs(expected))
+    return {"batch": 1, "µs each": mujoco_peer.forward_seconds(case, q, v) * 1e6, "error": float(error)}
+
+
+def _c_loop(q, v, expected):
+    from .yardstick import accelerations
+
+    found = accelerations(q, v)
+    if found is None:
+        return {}
+    error = np.max(np.abs(found[1][7] - expected)) / np.max(np.abs(expected))
+    return {"batch": len(q), "µs each": found[0] / len(q) * 1e6, "error": float(error)}

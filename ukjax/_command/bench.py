@@ -1,0 +1,58 @@
+"""``ukjax bench``: how fast this machine is, with nothing but what ukjax needs itself."""
+
+import argparse
+import json
+from typing import Any
+
+from .usage import UsageError
+
+MECHANISMS = {"parallel_manipulator": "loops", "coordinated_robots": "closed"}
+"""Systems of the gallery, and the constraint that holds them together with their motors off."""
+
+
+def bench(options: argparse.Namespace) -> int:
+    """Measure, and print a table or JSON."""
+    if options.batch < 1:
+        raise UsageError(f"--batch must be at least 1, got {options.batch}")
+    if not 0 < options.seconds < float("inf"):
+        raise UsageError(f"--seconds must be a positive time, got {options.seconds:g}")
+
+    import jax
+    import jax.numpy as jnp
+
+    from .. import _precision, systems
+    from .._project import project
+    from .._system import System
+    from .measure import accelerations, rollout
+
+    _precision.enable_float64()
+    rows: list[dict[str, Any]] = []
+    for name, closing in MECHANISMS.items():
+        gallery = systems.named(name)
+        system = System(gallery.dynamics, getattr(gallery, closing))
+        for dtype in ("float64", "float32"):
+            single = lambda x, dtype=dtype: jax.tree.map(lambda x: x.astype(dtype), x)
+            q0, v0 = (jnp.tile(x, (options.batch, 1)) for x in project(system, 0.0, *gallery.start()))
+            what = single((system, q0, v0))
+            row = {"system": name, "numbers": dtype, "batch": options.batch}
+            rows.append(row | accelerations(*what) | rollout(*what, options.seconds))
+    if options.json:
+        print(json.dumps({"device": jax.devices()[0].device_kind, "rows": rows}, indent=1))
+    else:
+        print(f"{jax.devices()[0].device_kind}: accelerations, and Runge-Kutta steps of 1 ms with projection")
+        print(text_table(rows))
+    return 0
+
+
+def text_table(rows: list[dict[str, Any]]) -> str:
+    """Rows under the names of their columns, numbers to three digits."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    widths = {key: max(len(key), *(len(_cell(row.get(key))) for row in rows)) for key in columns}
+    lines = [{key: key for key in columns}, *rows]
+    return "\n".join("  ".join(f"{_cell(row.get(key)):>{widths[key]}}" for key in columns) for row in lines)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
