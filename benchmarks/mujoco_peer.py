@@ -52,9 +52,7 @@ def _three_chains():
     bodies = ""
     for i in range(3):
         end = SITE.format(name=f"end{i}", x=robot.L, y=0)
-        b = LINK.format(
-            name=f"b{i}", x=robot.L, y=0, centre=robot.rb[i], mass=robot.mb[i], I=robot.Ib[i], inside=end
-        )
+        b = LINK.format(name=f"b{i}", x=robot.L, y=0, centre=robot.rb[i], mass=robot.mb[i], I=robot.Ib[i], inside=end)
         bodies += LINK.format(
             name=f"a{i}", x=robot.xA[i], y=robot.yA[i], centre=robot.ra[i], mass=robot.ma[i], I=robot.Ia[i], inside=b
         )

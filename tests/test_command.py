@@ -71,6 +71,8 @@ def command(*arguments):
         ("run scara --set radius=abc", "--set radius needs a number, got 'abc'"),
         ("run scara --set radius=inf", "--set radius needs a finite number"),
         ("run scara --set m1=1,2", "--set m1 needs one number"),
+        ("bench --batch 0", "--batch must be at least 1, got 0"),
+        ("bench --seconds nan", "--seconds must be a positive time, got nan"),
         ("run scara --dt 99", "dt must be positive and no longer than the whole time, 20 s, got 99"),
         ("run scara --set m1=-200", "M must be positive semidefinite at t = 0 s"),
         ("run scara --set radius=0.2", "'tool y' still has residual"),
@@ -140,6 +142,19 @@ def test_plot_without_a_name_saves_figure_and_data(capsys, tmp_path):
     assert "wrote scara.png" in capsys.readouterr().out
     assert (tmp_path / "scara.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "scara.npz").stat().st_size > 1000
+
+
+def test_bench_measures_what_it_says(capsys):
+    assert command("bench", "--batch", "3", "--seconds", "0.004", "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [(row["system"], row["numbers"]) for row in report["rows"]] == [
+        (system, numbers)
+        for system in ("parallel_manipulator", "coordinated_robots")
+        for numbers in ("float64", "float32")
+    ]
+    for row in report["rows"]:
+        assert row["ns each"] > 0 and row["steps/s"] > 0
+        assert row["residual"] < (1e-13 if row["numbers"] == "float64" else 1e-5)
 
 
 def test_help_does_not_wait_for_jax():

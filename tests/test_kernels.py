@@ -22,7 +22,7 @@ def active(V):
     return np.asarray(V)[np.any(np.asarray(V) != 0, axis=1)]
 
 
-@pytest.mark.parametrize("n", (1, 5))
+@pytest.mark.parametrize("n", (1, 5, 37))
 def test_inverse_cholesky_is_that_of_numpy(rng, n):
     S = mass_matrix(rng, n)
     np.testing.assert_allclose(
@@ -58,7 +58,10 @@ def test_inverse_cholesky_takes_a_pivot_of_many_roundings_for_positive():
     np.testing.assert_allclose(inverse_cholesky(jnp.asarray(S))[1, 1], 1e6, rtol=1e-3)
 
 
-@pytest.mark.parametrize(("m", "n", "rank"), ((4, 6, 4), (4, 6, 2), (7, 3, 3), (7, 3, 2), (4, 6, 1)))
+@pytest.mark.parametrize(
+    ("m", "n", "rank"),
+    ((4, 6, 4), (4, 6, 2), (7, 3, 3), (7, 3, 2), (4, 6, 1), (40, 50, 40), (40, 50, 21), (40, 20, 20)),
+)
 def test_rows_are_orthonormal_and_made_of_those_given(rng, m, n, rank):
     B = rows_of_rank(rng, m, n, rank)
     found = basis(B)
@@ -79,7 +82,7 @@ def test_rows_that_are_nearly_parallel_give_an_orthonormal_basis():
     np.testing.assert_allclose(V @ V.T, np.eye(4), rtol=0, atol=CLOSE)
 
 
-@pytest.mark.parametrize(("m", "n", "rank"), ((4, 6, 4), (4, 6, 2), (7, 3, 3)))
+@pytest.mark.parametrize(("m", "n", "rank"), ((4, 6, 4), (4, 6, 2), (7, 3, 3), (40, 50, 40), (40, 50, 21)))
 def test_coordinates_and_multipliers_solve_the_rows(rng, m, n, rank):
     B, x = rows_of_rank(rng, m, n, rank), rng.normal(size=n)
     found = basis(B)

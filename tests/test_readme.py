@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 import ukjax as uk
@@ -27,6 +29,22 @@ def test_the_robots_lift_their_load():
     motion = names["motion"]
     np.testing.assert_allclose(motion.control[0], [8.225, 0, -8.225, 8.225, 0, -8.225], rtol=0, atol=1e-9)
     assert np.abs(motion.residual).max() < 1e-14
+
+
+def test_thousands_move_at_once():
+    found = re.search(r"<!-- batch -->\n```python\n(.*?)```", README, re.DOTALL)
+    assert found
+    names = {}
+    exec(found.group(1), names)
+    motion = names["motion"]
+    assert motion.q.shape == (2000, 2, 6) and bool(motion.finished.all())
+    assert np.abs(motion.residual).max() < 1e-12
+    assert int(motion.steps.max()) > 2 * int(motion.steps.min())
+    # No gravity and no motors: the kinetic energy is kept.
+    mass = jax.vmap(lambda q: names["free"](0.0, q, q).M)
+    kinetic = lambda q, v: jnp.einsum("bi,bij,bj->b", v, mass(q), v)
+    first, last = (kinetic(motion.q[:, k], motion.v[:, k]) for k in (0, -1))
+    np.testing.assert_allclose(last, first, rtol=0, atol=1e-7 * float(first.max()))
 
 
 def test_the_gallery_is_all_there():

@@ -49,7 +49,13 @@ def _compiled(function, arguments):
     dynamic, static = eqx.partition(arguments, eqx.is_array)
     arrays, tree = jax.tree.flatten(dynamic)
     others, structure = jax.tree.flatten(static)
-    key = function, tree, structure, tuple(others), tuple((x.shape, x.dtype, x.weak_type) for x in map(jax.typeof, arrays))
+    key = (
+        function,
+        tree,
+        structure,
+        tuple(others),
+        tuple((x.shape, x.dtype, x.weak_type) for x in map(jax.typeof, arrays)),
+    )
     with _lock:
         if key not in _programs:
             _programs[key] = function.lower(*arguments).compile()

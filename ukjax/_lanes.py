@@ -70,9 +70,7 @@ def run_in_lanes(
         at = jnp.minimum(member, members - 1)
         return each(lambda q, v: begin(model, ts[0], q, v, method, projection), -1, -1)(q0[at].T, v0[at].T)
 
-    attempt = each(
-        lambda t, h, state: _attempt(model, t, h, state, method, solver, projection, tolerance), -1, -1, -1
-    )
+    attempt = each(lambda t, h, state: _attempt(model, t, h, state, method, solver, projection, tolerance), -1, -1, -1)
 
     def go_on(carry):
         lanes, _, _ = carry
@@ -94,10 +92,11 @@ def run_in_lanes(
         step = jnp.where(started, jnp.where(accepted, longer, shorter), first)
         steps = lanes.steps + 1
         good = jnp.all(jnp.isfinite(state.q) & jnp.isfinite(state.v), axis=0) & jnp.isfinite(step)
-        lost = (lanes.member < none) & ((step < least) | (steps > most) | ~good)
-        record = _write(record, jnp.where(landed & ~lost, lanes.member, none), lanes.sample, state)
         sample = lanes.sample + landed
-        through = (sample >= ts.size) & (lanes.member < none)
+        here = lanes.member < none
+        through = here & good & (sample >= ts.size)
+        lost = here & ~through & ((step < least) | (steps > most) | ~good)
+        record = _write(record, jnp.where(landed & here & ~lost, lanes.member, none), lanes.sample, state)
         leaving = lost | through
         who = jnp.where(leaving, lanes.member, none)
         record = eqx.tree_at(

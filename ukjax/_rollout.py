@@ -53,9 +53,7 @@ def roll(
 
         def one(state, i):
             here = eqx.filter(state, eqx.is_array)
-            done = jax.lax.cond(
-                i < count, lambda: eqx.filter(step(t0 + i * h, h, state), eqx.is_array), lambda: here
-            )
+            done = jax.lax.cond(i < count, lambda: eqx.filter(step(t0 + i * h, h, state), eqx.is_array), lambda: here)
             return eqx.combine(done, state), None
 
         state, _ = jax.lax.scan(one, state, jnp.arange(counts.most))

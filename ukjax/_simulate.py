@@ -62,11 +62,17 @@ def simulate(
     gains, and the start may violate them. Baumgarte gains act either way.
 
     **Steps.** Adaptive by default, with ``rtol`` and ``atol`` (1e-9 in float64, 1e-5 in float32); ``dt`` asks for
-    fixed steps instead. ``solver`` is any diffrax solver (default ``Dopri8``), ``adjoint`` any diffrax adjoint
+    fixed steps instead: as many equal ones between each sample and the next as make none longer than dt. ``solver`` is
+    any diffrax solver (default ``Dopri8``; ``RungeKutta4`` for fixed steps), ``adjoint`` any diffrax adjoint
     (default ``RecursiveCheckpointAdjoint``, for reverse mode; ``ForwardMode`` for forward mode; ``DirectAdjoint``, with
     a small ``max_steps``, for both and for second derivatives) but ``BacksolveAdjoint``, which cannot save samples.
     With adaptive steps a derivative is as exact as the motion only where the motion makes the steps small: choose
     ``dt`` for derivatives at rest. ``method`` as in ``constrained_motion``.
+
+    **Batches.** Every member takes the adaptive steps that it needs itself, and what befalls it befalls no other. Memory
+    is that of what is saved: ``ts=[0, 10]`` keeps start and end alone. A new batch of the same shape, or a model with
+    other numbers in it, compiles nothing anew. Explicit Runge–Kutta solvers without event, adjoint and progress run
+    fastest; anything else goes through ``vmap`` of diffrax's own loop.
 
     **Events.** ``event(t, q, v)`` ends the motion where it crosses zero; a single trajectory then ends with that
     instant, and samples after it are left out (in a batch, or under ``jit``, they are NaN).
@@ -84,6 +90,11 @@ def simulate(
         raise ValueError(
             "adjoint=BacksolveAdjoint() cannot save samples: use the default RecursiveCheckpointAdjoint, whose "
             "gradients are exact, or ForwardMode or DirectAdjoint"
+        )
+    if dt is None and isinstance(solver, dfx.AbstractERK) and not np.any(solver.tableau.b_error):
+        raise ValueError(
+            f"{type(solver).__name__} does not estimate its error, so that it cannot choose its steps: give dt, the "
+            "length of fixed ones [s]"
         )
     if rtol is None and dt is None:
         warn_if_single(q0.dtype)

@@ -141,9 +141,7 @@ def _loop(graph, needed, inside, outputs, own, common, values, size):
         for i in inside:
             arguments = [known[x.index] if isinstance(x, Number) else x for x in needed[i]]
             known[i] = _do(graph.operations[i], arguments)
-        return tuple(
-            jnp.zeros((), kind) if i is None else known[i].astype(kind) for kind, _, _, i in places
-        )
+        return tuple(jnp.zeros((), kind) if i is None else known[i].astype(kind) for kind, _, _, i in places)
 
     one = (1,)
     found = lax.reduce_window(tuple(operands), tuple(initial), reducer, one, one, "VALID")

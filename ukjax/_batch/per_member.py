@@ -26,7 +26,7 @@ FEW = 128
 
 MOST = 24_000
 """How many operations are written out: compiling takes half a millisecond for each. What has more is done in the pieces
-it is made of, if those are functions of one member too, or by XLA."""
+it is made of, if those are functions of one member too, or else one member after the other."""
 
 MOST_WITH_CHOICES = 2_000
 """The same with what is rare: a singular mass matrix, redundant rows."""
@@ -59,7 +59,9 @@ def per_member(function: Callable) -> Callable:
         if traced.effects:
             return function(*arguments)
         closed, held = _without_closure(traced, leaves)
-        results = per_member_p.bind(*held, *leaves, jaxpr=closed, mapped=(False,) * (len(held) + len(leaves)), plain=False)
+        results = per_member_p.bind(
+            *held, *leaves, jaxpr=closed, mapped=(False,) * (len(held) + len(leaves)), plain=False
+        )
         structure, fixed = shape_of_result
         return eqx.combine(jax.tree.unflatten(structure, results), fixed)
 
@@ -116,7 +118,9 @@ def _written_out(*arguments, jaxpr, mapped, plain):
     size = _spread(members)
     try:
         results, unusual = _loops(arguments, jaxpr, mapped, size, True, MOST)
-    except (Unsupported, TooLarge):
+    except TooLarge:
+        return (_as_is if _has_pieces(jaxpr) else _one_by_one)(*arguments, jaxpr=jaxpr, mapped=mapped, plain=plain)
+    except Unsupported:
         return _as_is(*arguments, jaxpr=jaxpr, mapped=mapped, plain=plain)
     if unusual is None:
         return results
@@ -188,6 +192,27 @@ def _as_is(*arguments, jaxpr, mapped, plain):
     return jax.vmap(function, in_axes=tuple(-1 if own else None for own in mapped), out_axes=-1)(*arguments)
 
 
+def _one_by_one(*arguments, jaxpr, mapped, plain):
+    """As JAX does it for one member after the other: their matrices are large enough to keep a core busy, stay in its
+    caches, and a choice is made by the member alone."""
+    own = [jnp.moveaxis(x, -1, 0) for x, per in zip(arguments, mapped, strict=True) if per]
+
+    def member(own):
+        own = iter(own)
+        return jaxpr_as_fun(jaxpr)(*(next(own) if per else x for x, per in zip(arguments, mapped, strict=True)))
+
+    return [jnp.moveaxis(x, 0, -1) for x in jax.lax.map(member, own)]
+
+
+def _has_pieces(x):
+    """Whether a jaxpr holds functions of one member."""
+    if isinstance(x, ClosedJaxpr):
+        return _has_pieces(x.jaxpr)
+    if isinstance(x, Jaxpr):
+        return any(e.primitive is per_member_p or any(map(_has_pieces, e.params.values())) for e in x.eqns)
+    return isinstance(x, tuple) and any(map(_has_pieces, x))
+
+
 @functools.lru_cache(maxsize=512)
 def _plain(jaxpr):
     """``jaxpr`` where every function of one member in it is done as JAX would: what is rare is not worth the time of
@@ -219,11 +244,15 @@ mlir.register_lowering(per_member_p, mlir.lower_fun(_written_out, multiple_resul
 def _batch(arguments, axes, *, jaxpr, mapped, plain):
     added = next(x.shape[axis] for x, axis in zip(arguments, axes, strict=True) if axis is not None)
     present = any(mapped)
-    size = next(
-        (np.delete(x.shape, axis)[-1] if axis is not None else x.shape[-1])
-        for x, axis, own in zip(arguments, axes, mapped, strict=True)
-        if own or not present
-    ) if present else None
+    size = (
+        next(
+            (np.delete(x.shape, axis)[-1] if axis is not None else x.shape[-1])
+            for x, axis, own in zip(arguments, axes, mapped, strict=True)
+            if own or not present
+        )
+        if present
+        else None
+    )
     moved, now = [], []
     for x, axis, own in zip(arguments, axes, mapped, strict=True):
         new = axis is not None

@@ -39,6 +39,8 @@ class _Unroller:
 
     def run(self, jaxpr: Jaxpr, consts: Sequence[Any], arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
         values: dict[Any, np.ndarray] = {}
+        if any(jax.dtypes.issubdtype(x.aval.dtype, jax.dtypes.extended) for x in jaxpr.constvars):
+            raise Unsupported("random keys")
         values.update(zip(jaxpr.constvars, map(np.asarray, consts), strict=True))
         values.update(zip(jaxpr.invars, arguments, strict=True))
 
@@ -46,6 +48,8 @@ class _Unroller:
             return np.asarray(atom.val, atom.aval.dtype) if isinstance(atom, Literal) else values[atom]
 
         for equation in jaxpr.eqns:
+            if any(jax.dtypes.issubdtype(x.aval.dtype, jax.dtypes.extended) for x in equation.outvars):
+                raise Unsupported("random keys")
             results = self.do(equation, [read(atom) for atom in equation.invars])
             for variable, result in zip(equation.outvars, results, strict=True):
                 values[variable] = _tidy(result, variable.aval)
@@ -182,9 +186,7 @@ class _Unroller:
         batches = int(np.prod([a.shape[i] for i in batch_a], dtype=int))
         terms = int(np.prod([a.shape[i] for i in contract_a], dtype=int))
         dtype = equation.outvars[0].aval.dtype
-        rows_a, rows_b = (
-            int(np.prod([x.shape[i] for i in free], dtype=int)) for x, free in ((a, free_a), (b, free_b))
-        )
+        rows_a, rows_b = (int(np.prod([x.shape[i] for i in free], dtype=int)) for x, free in ((a, free_a), (b, free_b)))
         a = a.transpose(*batch_a, *free_a, *contract_a).reshape(batches, rows_a, terms)
         b = b.transpose(*batch_b, *free_b, *contract_b).reshape(batches, rows_b, terms)
         a, b = (x if x.dtype == object else x.astype(dtype) for x in (a, b))
@@ -276,7 +278,9 @@ class _Unroller:
         if indices.dtype == object:
             raise Unsupported("scatter_add")
         kind = equation.invars[0].aval.dtype
-        place = lambda one: equation.primitive.bind(jnp.zeros(base.shape, kind), jnp.asarray(indices), one, **parameters)
+        place = lambda one: equation.primitive.bind(
+            jnp.zeros(base.shape, kind), jnp.asarray(indices), one, **parameters
+        )
         with jax.ensure_compile_time_eval():
             each = jax.vmap(place)(jnp.eye(updates.size, dtype=kind).reshape(updates.size, *updates.shape))
         where = np.asarray(each).reshape(updates.size, base.size) != 0

@@ -40,9 +40,7 @@ def solve(
     return x
 
 
-def reach(
-    A: Float[Array, "m n"], b: Float[Array, " m"], response: AbstractResponse
-) -> Float[Array, " m"]:
+def reach(A: Float[Array, "m n"], b: Float[Array, " m"], response: AbstractResponse) -> Float[Array, " m"]:
     """A A⁺ b: the nearest right-hand side that the rows can meet, differentiable in A and b; ``response``, which may
     be that of any mass, is taken as a constant."""
     if A.shape[0] == 0:

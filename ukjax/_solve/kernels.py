@@ -12,16 +12,31 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 
+BLOCK = 16
+"""Rows that are done one by one. Above that products of blocks do most of the work."""
+
+
 def inverse_cholesky(S: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """L⁻¹, where S = L Lᵀ, by elimination on [S | I], which ends as [Lᵀ | L⁻¹].
+    """L⁻¹, where S = L Lᵀ.
 
     A pivot that rounding cannot tell from zero makes the result NaN: S is then not positive definite.
     """
+    return _inverse_factor(S, S.shape[0] * jnp.finfo(S.dtype).eps * jnp.diagonal(S))
+
+
+def _inverse_factor(S, smallest):
+    """By halves down to ``BLOCK`` rows, then by elimination on [S | I], which ends as [Lᵀ | L⁻¹]."""
     n = S.shape[0]
     if n == 0:
         return S
+    if n > BLOCK:
+        h = n // 2
+        first = _inverse_factor(S[:h, :h], smallest[:h])
+        across = first @ S[:h, h:]
+        second = _inverse_factor(S[h:, h:] - across.T @ across, smallest[h:])
+        corner = -(second @ across.T) @ first
+        return jnp.block([[first, jnp.zeros((h, n - h), S.dtype)], [corner, second]])
     index = jnp.arange(n)
-    smallest = n * jnp.finfo(S.dtype).eps * jnp.diagonal(S)
 
     def eliminate(j, X):
         row, column = X[j], X[:, j]
@@ -78,6 +93,8 @@ def orthonormal_rows(
     most = jnp.ones(m, bool) if most is None else most
     if m == 0:
         return Basis(B, jnp.zeros((0, 0), B.dtype), jnp.zeros(0, B.dtype))
+    if m > BLOCK:
+        return _block_by_block(B, tolerance, most)
 
     def take(i, basis):
         V, C, scale = basis
@@ -92,3 +109,31 @@ def orthonormal_rows(
 
     start = Basis(jnp.zeros((m, n), B.dtype), jnp.zeros((m, m), B.dtype), jnp.zeros(m, B.dtype))
     return jax.lax.fori_loop(0, m, take, start)
+
+
+def _block_by_block(B, tolerance, most):
+    """The same, ``BLOCK`` rows at a time: each block is freed from those before it, made orthonormal row by row, and
+    both once more."""
+    m, n = B.shape
+    V, C, scale = jnp.zeros((0, n), B.dtype), jnp.zeros((m, m), B.dtype), []
+    for start in range(0, m, BLOCK):
+        rows = B[start : start + BLOCK]
+        stop = start + rows.shape[0]
+        along = rows @ V.T
+        first = orthonormal_rows(rows - along @ V, tolerance, most[start:stop])
+        again = first.V @ V.T
+        second = orthonormal_rows(first.V - again @ V, 0.0, first.scale > 0)
+        # rows = along V + R₁ V₁ and V₁ = again V + R₂ V₂
+        R1, R2 = _triangle(first), _triangle(second)
+        R = R1 @ R2
+        C = C.at[start:stop, :start].set(along + R1 @ again).at[start:stop, start:stop].set(jnp.tril(R, -1))
+        length = jnp.diagonal(R)
+        scale.append(jnp.where(length > 0, 1 / jnp.where(length > 0, length, 1), 0))
+        V = jnp.concatenate([V, second.V])
+    return Basis(V, C, jnp.concatenate(scale))
+
+
+def _triangle(basis):
+    """C + S⁻¹, zero on the diagonal where a row did not count."""
+    counts = basis.scale > 0
+    return basis.C + jnp.diag(jnp.where(counts, 1 / jnp.where(counts, basis.scale, 1), 0))

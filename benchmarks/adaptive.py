@@ -1,0 +1,57 @@
+"""Adaptive steps for 4096 motions of mixed difficulty: all at once, against the sum of what each needs alone.
+
+Pendulums whose speeds span three decades need 20 to over 1000 steps each. A class of equals pays for no other member,
+so the sum over classes, each simulated as a full batch of its own and divided by its size, is what all would cost if
+none waited for another. ``lockstep``: ``vmap`` of one motion, where all wait for the slowest.
+"""
+
+import time
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import ukjax as uk
+
+BATCH, CLASSES, SECONDS = 4096, 16, 5.0
+
+
+def run() -> list[dict[str, Any]]:
+    uk.enable_float64()
+    pendulum = uk.System(
+        uk.Lagrangian(kinetic=lambda t, q, v: v @ v / 2, potential=lambda t, q: 9.81 * q[1]),
+        uk.Holonomic(lambda t, q: q @ q - 1, name="rod"),
+    )
+    speeds = np.repeat(np.logspace(-1, 2, CLASSES), BATCH // CLASSES)
+    mixed = np.random.default_rng(0).permutation(speeds)
+    ts = np.array([0.0, SECONDS])
+
+    def motion(speeds):
+        q0 = jnp.tile(jnp.array([0.0, -1.0]), (len(speeds), 1))
+        v0 = jnp.stack([jnp.asarray(speeds), jnp.zeros(len(speeds))], axis=1)
+        return lambda: uk.simulate(pendulum, q0, v0, ts)
+
+    together, seconds = _best(motion(mixed))
+    alone = sum(_best(motion(np.full(BATCH, speed)))[1] / CLASSES for speed in np.unique(speeds))
+    one = eqx.filter_jit(lambda q, v: uk.simulate(pendulum, q, v, ts).q[-1])
+    lockstep = jax.jit(jax.vmap(lambda v: one(jnp.array([0.0, -1.0]), jnp.stack([v, 0.0 * v]))))
+    _, waiting = _best(lambda: lockstep(jnp.asarray(mixed)), repeats=1)
+    steps = np.asarray(together.steps)
+    common = {"fewest steps": int(steps.min()), "most steps": int(steps.max()), "mean": float(steps.mean())}
+    return [
+        common | {"what": "all at once", "s": seconds, "share of the sum": seconds / alone},
+        common | {"what": "sum of each alone", "s": alone, "share of the sum": 1.0},
+        common | {"what": "lockstep", "s": waiting, "share of the sum": waiting / alone},
+    ]
+
+
+def _best(function, repeats=5):
+    jax.block_until_ready(function())
+    taken = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        result = jax.block_until_ready(function())
+        taken.append(time.perf_counter() - began)
+    return result, min(taken)

@@ -1,0 +1,99 @@
+"""Motions of 1 s in steps of 1 ms, 4096 members: this library (Runge–Kutta 4, with projection) against MuJoCo's rollout.
+
+MuJoCo on all cores, by its own pool of threads; whole calls are timed, compilation apart. ``residual``: the largest
+distance from the constraints at the end.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+import ukjax as uk
+from ukjax._command.measure import DT, measure, rollout
+
+from .apart import apart
+from .mechanisms import five_links, three_chains
+
+BATCH, SECONDS = 4096, 1.0
+CASES = {"P1": three_chains, "P2": five_links}
+ALONE = 20.0  # seconds of a single motion
+
+
+def run() -> list[dict[str, Any]]:
+    rows = []
+    for name in CASES:
+        group = [{"mechanism": name} | apart("rollouts", "ours", name, dtype) for dtype in ("float64", "float32")]
+        group += [{"mechanism": name} | apart("rollouts", "mujoco", name, which) for which in ("RK4", "Euler")]
+        group += [{"mechanism": name} | row for row in apart("rollouts", "alone", name)]
+        own = group[0]["steps/s"]
+        rows += [row | {"times ukjax": row["steps/s"] / own} for row in group]
+    return rows
+
+
+def ours(name: str, dtype: str) -> dict[str, Any]:
+    uk.enable_float64()
+    case = CASES[name]()
+    q, v = case.starts(BATCH)
+    cast = lambda x: x.astype(dtype) if eqx.is_array(x) else x
+    system, q, v = jax.tree.map(cast, (case.system, q, v))
+    return {"candidate": f"ukjax, {dtype}", "batch": BATCH} | rollout(system, q, v, SECONDS)
+
+
+def mujoco(name: str, integrator: str) -> dict[str, Any]:
+    from . import mujoco_peer
+
+    uk.enable_float64()
+    case = CASES[name]()
+    q, v = map(np.asarray, case.starts(BATCH))
+    steps = round(SECONDS / DT)
+    seconds, end = mujoco_peer.rollout(case, integrator, q, v, steps)
+    return {
+        "candidate": f"MuJoCo rollout, {integrator}",
+        "batch": BATCH,
+        "steps/s": BATCH * steps / seconds,
+        "residual": mujoco_peer.residual(case, end),
+    }
+
+
+def alone(name: str) -> list[dict[str, Any]]:
+    """One motion: ``simulate``, and the loop that a script would write, of the same step with the same projection."""
+    import jax.numpy as jnp
+
+    uk.enable_float64()
+    case = CASES[name]()
+    steps = round(ALONE / DT)
+    own = rollout(case.system, case.q0[None], case.v0[None], ALONE)
+
+    def acceleration(q, v):
+        return uk.constrained_motion(case.system(0.0, q, v)).acceleration
+
+    def onto(q, v):
+        """The projection of a script: two Newton steps with one matrix, then the velocities with it."""
+        phi = lambda q: case.system.position_residual(0.0, q)
+        A, M = jax.jacfwd(phi)(q), case.system(0.0, q, v).M
+        zero = jnp.zeros_like(q)
+        K = lambda missed: uk.constrained_motion(uk.Terms(M, zero, A, missed)).acceleration
+        q = q - K(phi(q))
+        q = q - K(phi(q))
+        return q, v - K(A @ v)
+
+    def step(state, _):
+        (q, v), h = state, DT
+        a1 = acceleration(q, v)
+        q2, v2 = q + h / 2 * v, v + h / 2 * a1
+        a2 = acceleration(q2, v2)
+        q3, v3 = q + h / 2 * v2, v + h / 2 * a2
+        a3 = acceleration(q3, v3)
+        q4, v4 = q + h * v3, v + h * a3
+        a4 = acceleration(q4, v4)
+        new = q + h / 6 * (v + 2 * v2 + 2 * v3 + v4), v + h / 6 * (a1 + 2 * a2 + 2 * a3 + a4)
+        return onto(*new), None
+
+    raw = jax.jit(lambda q, v: jax.lax.scan(step, (q, v), None, length=steps)[0])
+    _, seconds = measure(raw, case.q0, case.v0, repeats=3)
+    end = np.asarray(raw(case.q0, case.v0)[0])
+    residual = float(np.max(np.abs(case.system.position_residual(0.0, end))))
+    by_hand = {"candidate": "lax.scan by hand", "batch": 1, "steps/s": steps / seconds, "residual": residual}
+    return [{"candidate": "ukjax, one motion", "batch": 1} | own, by_hand]

@@ -1,0 +1,215 @@
+"""Functions of one member, written out for a batch: the same values and derivatives, whatever stands in them."""
+
+import importlib
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax._batch.graph import Graph
+from ukjax._batch.unroll import unroll
+
+per_member_module = importlib.import_module("ukjax._batch.per_member")
+BATCH = per_member_module.FEW + 7
+CLOSE = 1e-13  # a few dozen roundings of numbers of order 1
+
+
+def system(q, k):
+    """Sines, products, a loop, an index, a choice by value: what models are made of. q (3,), k ()."""
+    angle = jnp.cumsum(q)
+    J = jnp.stack([jnp.cos(angle), jnp.sin(angle)])
+    M = J.T @ J + jnp.eye(3, dtype=q.dtype) * (2 + k)
+
+    def eliminate(i, x):
+        return x.at[i].set((x[i] - M[i] @ x) / M[i, i])
+
+    x = jax.lax.fori_loop(0, 3, eliminate, q)
+    x = jnp.where(x > 0, x, jnp.tanh(x)) + jax.scipy.linalg.block_diag(M[:1, :1], M[1:, 1:]) @ x
+    return {"x": x, "size": jnp.sqrt(jnp.sum(x**2)), "which": jnp.argmax(x), "positive": x > 0}
+
+
+def by_numpy(q, k):
+    angle = np.cumsum(q)
+    J = np.stack([np.cos(angle), np.sin(angle)])
+    M = J.T @ J + np.eye(3) * (2 + k)
+    x = q.copy()
+    for i in range(3):
+        x[i] = (x[i] - M[i] @ x) / M[i, i]
+    blocks = M.copy()
+    blocks[0, 1:] = blocks[1:, 0] = 0
+    x = np.where(x > 0, x, np.tanh(x)) + blocks @ x
+    return {"x": x, "size": np.linalg.norm(x), "which": x.argmax(), "positive": x > 0}
+
+
+def agree(found, expected, close=CLOSE):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=close), found, expected)
+
+
+def test_a_batch_has_the_values_of_numpy(rng):
+    q, k = rng.normal(size=(BATCH, 3)), rng.uniform(size=BATCH)
+    found = jax.jit(jax.vmap(uk.per_member(system)))(q, k)
+    for i in range(BATCH):
+        agree(jax.tree.map(lambda x, i=i: x[i], found), by_numpy(q[i], k[i]))
+
+
+def test_what_all_members_have_in_common_stays_one(rng):
+    q = rng.normal(size=(3, BATCH))
+    found = jax.jit(jax.vmap(uk.per_member(system), in_axes=(1, None), out_axes=-1))(q, 0.3)
+    agree(found["x"][:, 5], by_numpy(q[:, 5], 0.3)["x"])
+
+
+def test_batches_in_batches(rng):
+    q, k = rng.normal(size=(20, 3)), rng.uniform(size=11)
+    one = uk.per_member(system)
+    found = jax.jit(jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None)))(q, k)
+    assert found["x"].shape == (20, 11, 3)
+    agree(jax.tree.map(lambda x: x[7, 4], found), by_numpy(q[7], k[4]))
+    agree(jax.vmap(jax.jit(jax.vmap(one, in_axes=(None, 0))), in_axes=(0, None))(q, k), found)
+
+
+def test_alone_and_at_once_are_the_same(rng):
+    q = rng.normal(size=3)
+    agree(uk.per_member(system)(jnp.asarray(q), jnp.asarray(0.2)), by_numpy(q, 0.2))
+
+
+def test_derivatives_of_a_batch_are_those_without(rng):
+    q, k = rng.normal(size=(BATCH, 3)), rng.uniform(size=BATCH)
+    weights = rng.normal(size=3)
+
+    def loss(one, q, k):
+        return jnp.sum(jax.vmap(lambda q, k: weights @ one(q, k)["x"] + one(q, k)["size"])(q, k))
+
+    derivatives = {
+        "reverse": lambda one: jax.grad(lambda q, k: loss(one, q, k), argnums=(0, 1)),
+        "shared": lambda one: lambda q, k: jax.grad(lambda k: loss(one, q, jnp.full(BATCH, k)))(k[0]),
+        "forward": lambda one: lambda q, k: jax.jvp(lambda k: loss(one, q, k), (k,), (k**2,)),
+        "second": lambda one: lambda q, k: jax.jvp(jax.grad(lambda k: loss(one, q, k)), (k,), (jnp.ones(BATCH),))[1],
+        "each": lambda one: jax.vmap(jax.jacfwd(lambda q, k: one(q, k)["x"])),
+    }
+    for name, derivative in derivatives.items():
+        written, plain = (jax.jit(derivative(one))(q, k) for one in (uk.per_member(system), system))
+        assert all(np.isfinite(x).all() for x in jax.tree.leaves(written)), name
+        agree(written, plain, close=100 * CLOSE)
+
+
+def rare(x):
+    return jax.lax.cond(x[0] > 3, lambda x: jnp.exp(x), lambda x: x**2, x)
+
+
+@pytest.mark.parametrize("unusual", ((), (5,), (0, BATCH - 1)))
+def test_a_rare_choice_of_one_member_changes_no_other(rng, unusual):
+    x = rng.uniform(size=(BATCH, 2))
+    x[list(unusual)] += 4
+    found = np.asarray(jax.jit(jax.vmap(uk.per_member(rare)))(x))
+    expected = np.where(x[:, :1] > 3, np.exp(x), x**2)
+    np.testing.assert_allclose(found, expected, rtol=1e-14)
+
+
+def test_rare_choices_are_differentiated(rng):
+    x = rng.uniform(size=(BATCH, 2))
+    x[9] += 4
+    gradient = jax.jit(jax.grad(lambda x: jnp.sum(jax.vmap(uk.per_member(rare))(x))))(x)
+    np.testing.assert_allclose(gradient, np.where(x[:, :1] > 3, np.exp(x), 2 * x), rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "function",
+    (
+        lambda x: jnp.sort(x),
+        lambda x: jnp.linalg.svd(x.reshape(2, 2), compute_uv=False),
+        lambda x: jax.lax.while_loop(lambda x: jnp.sum(x) < 10, lambda x: 2 * x + 1, x),
+        lambda x: x[jnp.argmax(x)],
+        lambda x: jax.random.normal(jax.random.key(0), (4,)) + x,
+    ),
+    ids=("sort", "svd", "while", "dynamic index", "random"),
+)
+def test_what_cannot_be_written_out_is_done_as_ever(rng, function):
+    x = rng.uniform(size=(BATCH, 4))
+    found, expected = (jax.jit(jax.vmap(f))(x) for f in (uk.per_member(function), function))
+    np.testing.assert_allclose(found, expected, rtol=1e-13)
+
+
+def test_what_is_too_long_is_done_as_ever(rng, monkeypatch):
+    monkeypatch.setattr(per_member_module, "MOST", 50)
+    q, k = rng.normal(size=(BATCH, 3)), rng.uniform(size=BATCH)
+    agree(jax.jit(jax.vmap(uk.per_member(system)))(q, k)["x"][3], by_numpy(q[3], k[3])["x"])
+
+
+def test_values_in_a_closure_are_arguments_too(rng):
+    q, k = rng.normal(size=(BATCH, 3)), rng.uniform(size=BATCH)
+
+    def total(k):
+        return jax.vmap(lambda q, k: jnp.sum(uk.per_member(lambda q: system(q, k)["x"])(q)))(q, k)
+
+    np.testing.assert_allclose(jax.jit(total)(k), [by_numpy(*x)["x"].sum() for x in zip(q, k, strict=True)], atol=CLOSE)
+    gradient = jax.grad(lambda k: jnp.sum(total(k)))(k)
+    plain = jax.grad(lambda k: jnp.sum(jax.vmap(lambda q, k: jnp.sum(system(q, k)["x"]))(q, k)))(k)
+    np.testing.assert_allclose(gradient, plain, rtol=0, atol=100 * CLOSE)
+
+
+def test_single_precision_stays_single(rng):
+    q, k = rng.normal(size=(BATCH, 3)).astype("float32"), rng.uniform(size=BATCH).astype("float32")
+    found = jax.jit(jax.vmap(uk.per_member(system)))(q, k)
+    assert found["x"].dtype == jnp.float32
+    np.testing.assert_allclose(found["x"][8], by_numpy(q[8], k[8])["x"], rtol=0, atol=1e-5)
+
+
+# --- what a list of operations saves -------------------------------------------------------------------------------
+
+
+def operations(function, *shapes):
+    """The operations for one member, by name."""
+    graph = Graph(10_000, usual=True)
+    jaxpr = jax.make_jaxpr(function)(*(jnp.zeros(shape) for shape in shapes))
+    numbers = [
+        np.array([graph.input(np.float64) for _ in range(int(np.prod(shape)))], object).reshape(shape)
+        for shape in shapes
+    ]
+    unroll(graph, jaxpr, numbers, "cpu")
+    return [operation.name for operation in graph.operations if operation.name != "input"]
+
+
+def test_zeros_by_structure_cost_nothing():
+    def blocks(x, y):
+        M = jax.scipy.linalg.block_diag(x, y)
+        return M @ M
+
+    assert operations(blocks, (2, 2), (2, 2)).count("mul") == 2 * 7  # M01 M10 is in two entries
+
+
+def test_what_is_written_twice_is_done_once():
+    twice = operations(lambda x: x[0] * x[1] + jnp.exp(x[1] * x[0]) + jnp.exp(x[0] * x[1]), (2,))
+    assert twice.count("mul") == twice.count("exp") == 1
+
+
+def test_one_angle_has_one_sine():
+    one = operations(lambda x: jnp.sin(x[0]) + jnp.cos(x[0]), (1,))
+    many = operations(lambda x: jnp.sin(x[0]) + jnp.cos(x[0]) + jnp.cos(-x[0]) - jnp.sin(x[0]) * jnp.sin(-x[0]), (1,))
+    assert len(many) <= len(one) + 6
+
+
+# --- sines ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dtype", "roundings"), (("float64", 1.0), ("float32", 1.5)))
+def test_sine_and_cosine_are_right_to_a_rounding(rng, dtype, roundings):
+    """Near their zeros to a thousandth of the angle's own rounding: a careless reduction loses every digit there."""
+    quarters = np.arange(-64, 64) * np.pi / 2
+    x = np.concatenate([rng.uniform(-8, 8, 500), rng.uniform(-500, 500, 500), quarters, [0.0, -0.0, 1e-300, 1e-9]])
+    x = x.astype(dtype)
+    sine, cosine = jax.jit(jax.vmap(uk.per_member(lambda x: (jnp.sin(x), jnp.cos(x)))))(x)
+    with mpmath.workdps(40):
+        for found, exact in ((sine, mpmath.sin), (cosine, mpmath.cos)):
+            expected = [exact(mpmath.mpf(float(value))) for value in x]
+            nearest = np.array([float(value) for value in expected]).astype(dtype)
+            error = np.array([abs(float(mpmath.mpf(float(a)) - b)) for a, b in zip(found, expected, strict=True)])
+            assert np.max(error / (np.spacing(np.abs(nearest)) + 1e-3 * np.spacing(np.abs(x)))) < roundings
+
+
+def test_angles_without_end_are_those_of_jax():
+    x = np.array([1e9, -3e12, np.inf, -np.inf, np.nan] * 30)
+    found = jax.jit(jax.vmap(uk.per_member(lambda x: (jnp.sin(x), jnp.cos(x)))))(x)
+    np.testing.assert_allclose(found, (jnp.sin(x), jnp.cos(x)), rtol=1e-15)
