@@ -19,6 +19,7 @@ NAMES = (
     "adaptive",
     "gradient",
     "batch_size",
+    "plots",
 )
 
 
@@ -40,7 +41,7 @@ def main() -> None:
         print(f"\n{name}: {(module.__doc__ or '').strip().splitlines()[0]}")
         rows = module.run()
         print(text_table(rows))
-        if not options.no_save:
+        if not options.no_save and name != "plots":
             print(f"kept in {keep(name, rows)}")
 
 

@@ -25,7 +25,7 @@ def run() -> list[dict[str, Any]]:
         row: dict[str, Any] = {"batch": batch} | accelerations(case.system, q, v)
         one = uk.per_member(lambda q, v: uk.constrained_motion(case.system(0.0, q, v)).acceleration)
         memory = jax.jit(jax.vmap(one)).lower(q, v).compile().memory_analysis()
-        row["temporary MiB"] = memory.temp_size_in_bytes / 2**20
+        row["temporary MiB"] = memory.temp_size_in_bytes / 2**20 if memory else None
         if batch <= STEPS_UP_TO:
             found = rollout(case.system, q, v, 0.1)
             row |= {"ns per step": 1e9 / found["steps/s"], "first s": found["first s"]}

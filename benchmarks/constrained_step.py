@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 import ukjax as uk
-
 from ukjax._command.measure import measure
 
 BATCH = 4096

@@ -1,6 +1,8 @@
 """The same mechanisms in MuJoCo (``pip install '.[peers]'``): loops as site-to-site ``connect``, stiff and without
 contacts, Newton's solver to 1e-10."""
 
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
+
 import os
 import time
 from typing import NamedTuple
@@ -127,7 +129,7 @@ def rollout(case: Case, integrator: str, q0: np.ndarray, v0: np.ndarray, steps: 
         states, _ = pool.rollout(model, datas, state, nstep=steps, initial_warmstart=warm)
         seconds = time.perf_counter() - began
     n = case.q0.size
-    return seconds, np.linalg.solve(there.relative, states[:, -1, 1 : 1 + n].T).T
+    return seconds, np.linalg.solve(there.relative, np.asarray(states)[:, -1, 1 : 1 + n].T).T
 
 
 def residual(case: Case, q: np.ndarray) -> float:

@@ -1,4 +1,4 @@
-"""What a C loop written by hand for one mechanism needs: P1, its structure used throughout, by the system's compiler."""
+"""What a C loop written by hand for one mechanism needs: P1, its structure used throughout."""
 
 import ctypes
 import shutil
@@ -62,7 +62,8 @@ void accelerations(int count, const double *p, const double *q, const double *v,
     }
     const double force[3][2] = {{x[0] + x[2], x[1] + x[3]}, {-x[0], -x[1]}, {-x[2], -x[3]}};
     for (int i = 0; i < 3; i++) {
-      const double f0 = J[i][0] * force[i][0] + J[i][2] * force[i][1], f1 = J[i][1] * force[i][0] + J[i][3] * force[i][1];
+      const double f0 = J[i][0] * force[i][0] + J[i][2] * force[i][1];
+      const double f1 = J[i][1] * force[i][0] + J[i][3] * force[i][1];
       out[2 * i] = a[i][0] + inverse[i][0] * f0 + inverse[i][1] * f1;
       out[2 * i + 1] = a[i][1] + inverse[i][1] * f0 + inverse[i][2] * f1;
     }

@@ -68,9 +68,9 @@ def test_fixed_steps_are_even_between_samples(fixed):
 
 
 def test_runge_kutta_4_is_of_order_four():
-    errors = []
+    errors, (q0, v0) = [], released([1.5])
     for dt in (0.02, 0.01):
-        motion = uk.simulate(Pendulum(), *(x[0] for x in released([1.5])), [0.0, 1.0], dt=dt, solver=uk.RungeKutta4())
+        motion = uk.simulate(Pendulum(), q0[0], v0[0], [0.0, 1.0], dt=dt, solver=uk.RungeKutta4())
         errors.append(np.abs(np.asarray(motion.q[-1]) - exact(1.5, 1.0)).max())
     assert 12 < errors[0] / errors[1] < 20
 
@@ -92,8 +92,9 @@ def test_runge_kutta_4_is_the_textbook_s():
 
 
 def test_a_solver_without_error_estimate_asks_for_dt():
+    q0, v0 = released([1.0])
     with pytest.raises(ValueError, match="RungeKutta4 does not estimate its error.*give dt"):
-        uk.simulate(Pendulum(), *(x[0] for x in released([1.0])), TS, solver=uk.RungeKutta4())
+        uk.simulate(Pendulum(), q0[0], v0[0], TS, solver=uk.RungeKutta4())
 
 
 @pytest.mark.parametrize("steps", ({"dt": 0.01}, {"rtol": 1e-8, "atol": 1e-8}))
@@ -141,8 +142,9 @@ def test_gradient_of_a_batch_is_that_of_its_members():
     q0, v0 = released(np.linspace(0.2, 2.5, 150))
 
     def total(length, q0, v0):
-        drift = {"drift": "none"}  # off the constraints for other lengths than 1, so that b alone keeps the circle
-        end = uk.simulate(Pendulum(length=length), q0 * length, v0, TS, dt=0.02, solver=uk.RungeKutta4(), **drift).q
+        # off the constraints for other lengths than 1, so that b alone keeps the circle
+        start = Pendulum(length=length), q0 * length, v0
+        end = uk.simulate(*start, TS, dt=0.02, solver=uk.RungeKutta4(), drift="none").q
         return jnp.sum(end[..., -1, :] ** 2 * jnp.array([1.0, 2.0]))
 
     together = jax.jit(jax.grad(total))(1.0, q0, v0)

@@ -165,7 +165,7 @@ def operations(function, *shapes):
     graph = Graph(10_000, usual=True)
     jaxpr = jax.make_jaxpr(function)(*(jnp.zeros(shape) for shape in shapes))
     numbers = [
-        np.array([graph.input(np.float64) for _ in range(int(np.prod(shape)))], object).reshape(shape)
+        np.array([graph.input(np.dtype(float)) for _ in range(int(np.prod(shape)))], object).reshape(shape)
         for shape in shapes
     ]
     unroll(graph, jaxpr, numbers, "cpu")

@@ -18,8 +18,8 @@ from ._equation import constrained_motion as constrained_motion
 from ._equation import mobility as mobility
 from ._precision import enable_float64 as enable_float64
 from ._project import project as project
-from ._runge_kutta4 import RungeKutta4 as RungeKutta4
 from ._results import SimulationError as SimulationError
+from ._runge_kutta4 import RungeKutta4 as RungeKutta4
 from ._simulate import simulate as simulate
 from ._solve import KKT as KKT
 from ._solve import SVD as SVD

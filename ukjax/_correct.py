@@ -68,7 +68,8 @@ def onto_constraints(
         M = _mass(system, t, q, v)
         return M, A, levels.position.respond(*jax.lax.stop_gradient((M, A)))
 
-    def answer(M, A, response, missed):
+    def answer(known, missed):
+        M, A, response = known
         return solve(M, A, jnp.zeros_like(q), -missed, response)
 
     def newton(found, first):
@@ -76,7 +77,7 @@ def onto_constraints(
 
         def anew():
             known = linearised(q)
-            nearer = q + answer(*known, missed)
+            nearer = q + answer(known, missed)
             return nearer, residual(nearer), known
 
         far = jnp.max(jnp.abs(missed)) > jnp.finfo(q.dtype).eps ** 0.625 * (1 + jnp.max(jnp.abs(q)))
@@ -85,11 +86,11 @@ def onto_constraints(
     unknown = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), eqx.filter_eval_shape(linearised, q))
     start = q, residual(q), unknown
     (q, missed, known), _ = jax.lax.scan(newton, start, jnp.array([True, False]))
-    q = q + answer(*known, missed)
+    q = q + answer(known, missed)
     if not all(isinstance(c, Holonomic | AccelerationConstraint) for c in system.held):
         return q, _velocity(system, t, q, v, levels)
     for _ in range(2):
-        v = v + answer(*known, system.velocity_residual(t, q, v))
+        v = v + answer(known, system.velocity_residual(t, q, v))
     return q, v
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import Array, Float
 
-from ._check import check_function, check_terms, check_unique, known
 from ._batch import per_member
 from ._blocks import in_blocks
+from ._check import check_function, check_terms, check_unique, known
 from ._constraint import as_written, rows
 from ._correct import at_every_level, onto_constraints
 from ._equation import constrained_motion
@@ -22,6 +22,7 @@ from ._precision import Numbers, as_float, warn_if_single
 from ._projected import Projected, correct_step
 from ._results import check_finished, check_kept, check_limits, check_reached, check_start, check_task
 from ._rollout import Counts, roll
+from ._runge_kutta4 import RungeKutta4
 from ._solve import AbstractMethod, choose
 from ._step import acceleration
 from ._system import AbstractSystem
@@ -69,10 +70,10 @@ def simulate(
     With adaptive steps a derivative is as exact as the motion only where the motion makes the steps small: choose
     ``dt`` for derivatives at rest. ``method`` as in ``constrained_motion``.
 
-    **Batches.** Every member takes the adaptive steps that it needs itself, and what befalls it befalls no other. Memory
-    is that of what is saved: ``ts=[0, 10]`` keeps start and end alone. A new batch of the same shape, or a model with
-    other numbers in it, compiles nothing anew. Explicit Runge–Kutta solvers without event, adjoint and progress run
-    fastest; anything else goes through ``vmap`` of diffrax's own loop.
+    **Batches.** Every member takes the adaptive steps that it needs itself, and what befalls it befalls no other.
+    Memory is that of what is saved: ``ts=[0, 10]`` keeps start and end alone. A new batch of the same shape, or a model
+    with other numbers in it, compiles nothing anew. Explicit Runge–Kutta solvers without event, adjoint and progress
+    run fastest; anything else goes through ``vmap`` of diffrax's own loop.
 
     **Events.** ``event(t, q, v)`` ends the motion where it crosses zero; a single trajectory then ends with that
     instant, and samples after it are left out (in a batch, or under ``jit``, they are NaN).
@@ -91,9 +92,9 @@ def simulate(
             "adjoint=BacksolveAdjoint() cannot save samples: use the default RecursiveCheckpointAdjoint, whose "
             "gradients are exact, or ForwardMode or DirectAdjoint"
         )
-    if dt is None and isinstance(solver, dfx.AbstractERK) and not np.any(solver.tableau.b_error):
+    if dt is None and isinstance(solver, RungeKutta4):
         raise ValueError(
-            f"{type(solver).__name__} does not estimate its error, so that it cannot choose its steps: give dt, the "
+            "RungeKutta4 does not estimate its error, so that it cannot choose its steps: give dt, the "
             "length of fixed ones [s]"
         )
     if rtol is None and dt is None:

@@ -49,9 +49,9 @@ def advance(
 
 
 def explicit_step(
-    model: Any, t: Array, h: Array, state: State, tableau: dfx.ButcherTableau
+    model: Any, t: Array, h: Array, state: State, tableau: Any
 ) -> tuple[Array, Array, tuple[Array, Array]]:
-    """q and v at t + h, and the rates (v, q̈) of all stages, each (stages, n)."""
+    """q and v at t + h, and the rates (v, q̈) of all stages, each (stages, n), by a ``diffrax.ButcherTableau``."""
     stages = len(tableau.c) + 1
     weights = np.zeros((stages, stages))
     for i, row in enumerate(tableau.a_lower, 1):

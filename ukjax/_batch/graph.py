@@ -46,7 +46,7 @@ class Graph:
 
     def __init__(self, most: int, usual: bool):
         self.usual = usual
-        self.granted: list[Number] = []
+        self.granted: list[Operand] = []
         self.operations: list[Operation] = []
         self.dtypes: list[np.dtype] = []
         self._known: dict[Any, Number] = {}
@@ -83,9 +83,9 @@ class Graph:
         dtype = np.dtype(bool) if name in PREDICATES else operands[-1].dtype
         return self._share(Operation(name, parameters, tuple(operands)), key, dtype)
 
-    def _simplify(self, name, parameters, operands):
+    def _simplify(self, name: str, parameters: dict[str, Any], operands: Sequence[Any]) -> Any:
         a = operands[0]
-        b = operands[1] if len(operands) > 1 else None
+        b = operands[1] if len(operands) > 1 else a
         if name == "mul":
             if _is(a, 0) or _is(b, 1):
                 return a

@@ -8,7 +8,6 @@ member, whose arithmetic becomes straight code that LLVM turns into vector instr
 
 from collections.abc import Sequence
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -131,7 +130,8 @@ def _loop(graph, needed, inside, outputs, own, common, values, size):
     for kind in kinds:
         columns = [[i for i in part if graph.dtypes[i] == kind] for part in (own, common, outputs)]
         for k in range(max(map(len, columns))):
-            places.append((kind, *(column[k] if k < len(column) else None for column in columns)))
+            member, shared, result = (column[k] if k < len(column) else None for column in columns)
+            places.append((kind, member, shared, result))
     operands = [jnp.zeros(size, kind) if i is None else values[i].reshape(size) for kind, i, _, _ in places]
     initial = [jnp.zeros((), kind) if i is None else values[i].reshape(()) for kind, _, i, _ in places]
 

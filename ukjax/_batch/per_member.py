@@ -13,6 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray, Tracer
 from jax.extend.core import ClosedJaxpr, Jaxpr, Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 from jax.interpreters import partial_eval as pe
@@ -71,7 +72,7 @@ def per_member(function: Callable) -> Callable:
 def _without_closure(traced, leaves):
     """``traced`` with what it holds of values that are themselves traced, or batched, as arguments before the others;
     and those values."""
-    places = [i for i, x in enumerate(traced.consts) if isinstance(x, jax.core.Tracer)]
+    places = [i for i, x in enumerate(traced.consts) if isinstance(x, Tracer)]
     if not places:
         return traced, []
     held = [traced.consts[i] for i in places]
@@ -93,7 +94,7 @@ def _size(arguments, mapped):
 def _abstract(*avals, jaxpr, mapped, plain):
     size = _size(avals, mapped)
     batch = () if size is None else (size,)
-    return [jax.core.ShapedArray((*out.shape, *batch), out.dtype) for out in jaxpr.out_avals]
+    return [ShapedArray((*out.shape, *batch), out.dtype) for out in jaxpr.out_avals]
 
 
 @functools.lru_cache(maxsize=512)
@@ -204,13 +205,13 @@ def _one_by_one(*arguments, jaxpr, mapped, plain):
     return [jnp.moveaxis(x, 0, -1) for x in jax.lax.map(member, own)]
 
 
-def _has_pieces(x):
+def _has_pieces(x: Any) -> bool:
     """Whether a jaxpr holds functions of one member."""
     if isinstance(x, ClosedJaxpr):
         return _has_pieces(x.jaxpr)
     if isinstance(x, Jaxpr):
         return any(e.primitive is per_member_p or any(map(_has_pieces, e.params.values())) for e in x.eqns)
-    return isinstance(x, tuple) and any(map(_has_pieces, x))
+    return any(_has_pieces(part) for part in x) if isinstance(x, list | tuple) else False
 
 
 @functools.lru_cache(maxsize=512)
@@ -256,15 +257,14 @@ def _batch(arguments, axes, *, jaxpr, mapped, plain):
     moved, now = [], []
     for x, axis, own in zip(arguments, axes, mapped, strict=True):
         new = axis is not None
+        if new:
+            x = jnp.moveaxis(x, axis, -1)
         if not present:
-            moved.append(jnp.moveaxis(x, axis, -1) if new else x)
+            moved.append(x)
         elif new or own:  # two batches become one: (..., size, added) in one axis
             if not own:
-                x = jnp.moveaxis(x, axis, -1)
                 x = jnp.broadcast_to(x[..., None, :], (*x.shape[:-1], size, added))
-            elif new:
-                x = jnp.moveaxis(x, axis, -1)
-            else:
+            elif not new:
                 x = jnp.broadcast_to(x[..., None], (*x.shape, added))
             moved.append(x.reshape(*x.shape[:-2], size * added))
         else:

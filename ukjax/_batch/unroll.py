@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import dtypes
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from .graph import ELEMENTWISE, IDENTITIES, Graph, Number, fold
@@ -39,23 +40,21 @@ class _Unroller:
 
     def run(self, jaxpr: Jaxpr, consts: Sequence[Any], arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
         values: dict[Any, np.ndarray] = {}
-        if any(jax.dtypes.issubdtype(x.aval.dtype, jax.dtypes.extended) for x in jaxpr.constvars):
-            raise Unsupported("random keys")
+        _refuse_keys(jaxpr.constvars)
         values.update(zip(jaxpr.constvars, map(np.asarray, consts), strict=True))
         values.update(zip(jaxpr.invars, arguments, strict=True))
 
-        def read(atom):
+        def read(atom: Any):
             return np.asarray(atom.val, atom.aval.dtype) if isinstance(atom, Literal) else values[atom]
 
         for equation in jaxpr.eqns:
-            if any(jax.dtypes.issubdtype(x.aval.dtype, jax.dtypes.extended) for x in equation.outvars):
-                raise Unsupported("random keys")
             results = self.do(equation, [read(atom) for atom in equation.invars])
             for variable, result in zip(equation.outvars, results, strict=True):
                 values[variable] = _tidy(result, variable.aval)
         return [read(atom) for atom in jaxpr.outvars]
 
     def do(self, equation, operands: list[np.ndarray]) -> Sequence[np.ndarray]:
+        _refuse_keys(equation.outvars)
         name, parameters = equation.primitive.name, equation.params
         if name in ELEMENTWISE or name in IDENTITIES or name in ("convert_element_type", "clamp"):
             return [self.elementwise(equation, operands)]
@@ -76,7 +75,7 @@ class _Unroller:
         raise Unsupported(name)
 
     def elementwise(self, equation, operands):
-        name, parameters, apply = equation.primitive.name, equation.params, self.graph.apply
+        name, parameters = equation.primitive.name, equation.params
         if name == "clamp":
             low, x, high = operands
             return self._each("min", [high, self._each("max", [low, x])])
@@ -427,6 +426,11 @@ def _at_once(equation, operands):
     with jax.ensure_compile_time_eval():
         results = equation.primitive.bind(*map(jnp.asarray, operands), **equation.params)
     return list(map(np.asarray, results if equation.primitive.multiple_results else [results]))
+
+
+def _refuse_keys(variables: Sequence[Any]) -> None:
+    if any(jnp.issubdtype(x.aval.dtype, dtypes.extended) for x in variables):
+        raise Unsupported("random keys")
 
 
 def _objects(x: np.ndarray) -> np.ndarray:

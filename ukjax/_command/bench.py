@@ -32,10 +32,10 @@ def bench(options: argparse.Namespace) -> int:
         system = System(gallery.dynamics, getattr(gallery, closing))
         for dtype in ("float64", "float32"):
             single = lambda x, dtype=dtype: jax.tree.map(lambda x: x.astype(dtype), x)
-            q0, v0 = (jnp.tile(x, (options.batch, 1)) for x in project(system, 0.0, *gallery.start()))
-            what = single((system, q0, v0))
+            starts = [jnp.tile(x, (options.batch, 1)) for x in project(system, 0.0, *gallery.start())]
+            model, q0, v0 = single((system, *starts))
             row = {"system": name, "numbers": dtype, "batch": options.batch}
-            rows.append(row | accelerations(*what) | rollout(*what, options.seconds))
+            rows.append(row | accelerations(model, q0, v0) | rollout(model, q0, v0, options.seconds))
     if options.json:
         print(json.dumps({"device": jax.devices()[0].device_kind, "rows": rows}, indent=1))
     else:

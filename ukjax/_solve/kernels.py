@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-
 BLOCK = 16
 """Rows that are done one by one. Above that products of blocks do most of the work."""
 

@@ -64,10 +64,7 @@ class Orthonormalised(AbstractResponse):
     U: Float[Array, "m m"]
     R: Float[Array, "m m"]
     kept: Bool[Array, " m"]
-
-    @property
-    def rank(self) -> Int[Array, ""]:
-        return jnp.sum(self.kept)
+    rank: Int[Array, ""]
 
     def motion(self, force: Float[Array, " n"], rows: Float[Array, " m"]) -> Float[Array, " n"]:
         V, free = self.basis.V, force @ self.F
@@ -118,7 +115,7 @@ def orthonormalise(
         return orthonormal_rows(U @ scaled, 0.0), U, R
 
     basis, U, R = jax.lax.cond(jnp.any(~kept), with_redundant_rows, lambda: (basis, unchanged, unchanged))
-    return Orthonormalised(F=F, basis=basis, row=row, U=U, R=R, kept=kept)
+    return Orthonormalised(F=F, basis=basis, row=row, U=U, R=R, kept=kept, rank=jnp.sum(kept))
 
 
 def coordinate_scale(M: Float[Array, "n n"]) -> Float[Array, " n"]:
