@@ -207,9 +207,7 @@ def _one_by_one(*arguments, jaxpr, mapped, plain):
 
 def _has_pieces(x: Any) -> bool:
     """Whether a jaxpr holds functions of one member."""
-    if isinstance(x, ClosedJaxpr):
-        return _has_pieces(x.jaxpr)
-    if isinstance(x, Jaxpr):
+    if isinstance(x, ClosedJaxpr | Jaxpr):  # from jax 0.12 on the same
         return any(e.primitive is per_member_p or any(map(_has_pieces, e.params.values())) for e in x.eqns)
     return any(_has_pieces(part) for part in x) if isinstance(x, list | tuple) else False
 
@@ -219,11 +217,11 @@ def _plain(jaxpr):
     """``jaxpr`` where every function of one member in it is done as JAX would: what is rare is not worth the time of
     compiling it well."""
 
-    def changed(x):
-        if isinstance(x, ClosedJaxpr):
-            return x.replace(jaxpr=changed(x.jaxpr))
+    def changed(x: Any) -> Any:
         if isinstance(x, Jaxpr):
             return x.replace(eqns=[in_equation(equation) for equation in x.eqns])
+        if isinstance(x, ClosedJaxpr):
+            return x.replace(jaxpr=changed(x.jaxpr))
         if isinstance(x, tuple):
             parts = map(changed, x)
             return type(x)(*parts) if hasattr(x, "_fields") else tuple(parts)
@@ -381,17 +379,13 @@ def _without_unused(used, *rest):
         return [False] * len(equation.invars), None
     jaxpr: ClosedJaxpr = equation.params["jaxpr"]
     smaller, needed = pe.dce_jaxpr(jaxpr.jaxpr, list(used), instantiate=False)
-    parameters = dict(
-        jaxpr=ClosedJaxpr(smaller, jaxpr.consts),
-        mapped=tuple(own for own, keep in zip(equation.params["mapped"], needed, strict=True) if keep),
-        plain=equation.params["plain"],
-    )
-    if any(equation.params["mapped"]) and not any(parameters["mapped"]):
+    mapped = tuple(own for own, keep in zip(equation.params["mapped"], needed, strict=True) if keep)
+    if any(equation.params["mapped"]) and not any(mapped):
         return [True] * len(equation.invars), equation
     kept = equation.replace(
         invars=[x for x, keep in zip(equation.invars, needed, strict=True) if keep],
         outvars=[x for x, keep in zip(equation.outvars, used, strict=True) if keep],
-        params=parameters,
+        params=equation.params | {"jaxpr": ClosedJaxpr(smaller, jaxpr.consts), "mapped": mapped},
     )
     return needed, kept
 

@@ -45,7 +45,7 @@ class _Unroller:
         values.update(zip(jaxpr.invars, arguments, strict=True))
 
         def read(atom: Any):
-            return np.asarray(atom.val, atom.aval.dtype) if isinstance(atom, Literal) else values[atom]
+            return np.asarray(atom.val, _kind(atom)) if isinstance(atom, Literal) else values[atom]
 
         for equation in jaxpr.eqns:
             results = self.do(equation, [read(atom) for atom in equation.invars])
@@ -428,8 +428,12 @@ def _at_once(equation, operands):
     return list(map(np.asarray, results if equation.primitive.multiple_results else [results]))
 
 
+def _kind(variable: Any) -> np.dtype:
+    return variable.aval.dtype
+
+
 def _refuse_keys(variables: Sequence[Any]) -> None:
-    if any(jnp.issubdtype(x.aval.dtype, dtypes.extended) for x in variables):
+    if any(jnp.issubdtype(_kind(x), dtypes.extended) for x in variables):
         raise Unsupported("random keys")
 
 
