@@ -144,6 +144,7 @@ def test_plot_without_a_name_saves_figure_and_data(capsys, tmp_path):
     assert (tmp_path / "scara.npz").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_bench_measures_what_it_says(capsys):
     assert command("bench", "--batch", "3", "--seconds", "0.004", "--json") == 0
     report = json.loads(capsys.readouterr().out)

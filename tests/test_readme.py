@@ -6,6 +6,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import ukjax as uk
 
@@ -31,6 +32,7 @@ def test_the_robots_lift_their_load():
     assert np.abs(motion.residual).max() < 1e-14
 
 
+@pytest.mark.slow
 def test_thousands_move_at_once():
     found = re.search(r"<!-- batch -->\n```python\n(.*?)```", README, re.DOTALL)
     assert found
