@@ -23,7 +23,7 @@ def _rows(name: str) -> tuple[list[dict[str, Any]], str]:
 
 
 def _save(figure, name, where) -> str:
-    figure.text(0.99, 0.01, where, ha="right", va="bottom", fontsize=7, color="0.4")
+    figure.supxlabel(where, fontsize=7, color="0.4")
     figure.savefig(RESULTS / f"{name}.png", dpi=150)
     plt.close(figure)
     return f"benchmarks/results/{name}.png"
