@@ -18,7 +18,6 @@ from .graph import INPUT, Graph, Number, Operand
 SEGMENT = 1500
 """Operations per loop: LLVM's time grows faster than the number, memory traffic with the number of loops."""
 
-
 UNPACKED = 48
 """Numbers taken from a vector by one loop: its time grows with their square."""
 

@@ -39,7 +39,8 @@ per_member_p.multiple_results = True
 def per_member(function: Callable) -> Callable:
     """``function`` of pytrees of arrays, with the same values and derivatives: made to be batched.
 
-    What is written out must be pure arithmetic with loops of known length; anything else is done as JAX would.
+    What is written out must be pure arithmetic with loops of known length; anything else is done as JAX would, and so
+    are less than ``FEW`` members. A zero known from the start times any number is 0, be that infinite or NaN.
     """
 
     @functools.wraps(function)
