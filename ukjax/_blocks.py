@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-LARGEST, SMALLEST = 4104, 136  # members of a block: see ``_spread`` of ``_batch`` for these odd numbers of lines
+LARGEST, SMALLEST = 4104, 136  # members of a block: see ``spread`` in ``_batch.kernel`` for these odd numbers of lines
 PROGRAMS = 32
 
 _programs: "OrderedDict[Any, Callable]" = OrderedDict()

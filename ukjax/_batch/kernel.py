@@ -18,6 +18,21 @@ from .graph import INPUT, Graph, Number, Operand
 SEGMENT = 1500
 """Operations per loop: LLVM's time grows faster than the number, memory traffic with the number of loops."""
 
+HELD = 6_000_000
+"""Bytes that the values still needed may take before members are done in blocks, of at least ``SMALLEST``: they are to
+stay in a core's caches."""
+
+SMALLEST = 136
+
+STRIDE = 50
+"""A loop may end after every so many operations."""
+
+ROWS = 128
+"""Rows of numbers that one loop reads or writes before they begin to push each other out of the nearest cache."""
+
+LOOP, CROWDED = 60, 20
+"""What one more loop costs, and each row above ``ROWS``, in operations."""
+
 UNPACKED = 48
 """Numbers taken from a vector by one loop: its time grows with their square."""
 
@@ -30,6 +45,35 @@ def evaluate(
     ``common`` and ``own`` are the graph's inputs: numbers () for all members, and arrays (size,) of one each.
     """
     needed = _needed(graph, results)
+    block = HELD // (8 * _most_alive(needed, results))
+    if size <= block or size <= 2 * SMALLEST:
+        return _in_one(graph, needed, results, common, own, size)
+    blocks = -(-size // max(block, SMALLEST))
+    block = spread(-(-size // blocks))
+    more = blocks * block - size
+    cut = {i: jnp.pad(x, (0, more), mode="edge").reshape(blocks, block) for i, x in own.items()}
+    every = lambda part: [jnp.broadcast_to(x, (block,)) for x in _in_one(graph, needed, results, common, part, block)]
+    return [x.reshape(blocks * block)[:size] for x in lax.map(every, cut)]
+
+
+def spread(members: int) -> int:
+    """A length for the rows of numbers, at least ``members``, with which row upon row does not meet in one place of
+    the processor's caches: as powers of two would."""
+    return members if members < 256 else -(-(members - 8) // 16) * 16 + 8
+
+
+def _most_alive(needed, results) -> int:
+    """How many values are known and still needed, at most."""
+    place = {i: k for k, i in enumerate(needed)}
+    last = {x.index: k for k, operands in enumerate(needed.values()) for x in operands if isinstance(x, Number)}
+    last |= {x.index: len(place) for x in results if isinstance(x, Number)}
+    change = np.zeros(len(place) + 1, int)
+    change[: len(place)] += 1
+    np.add.at(change, list(last.values()), -1)
+    return max(1, int(np.max(np.cumsum(change))))
+
+
+def _in_one(graph, needed, results, common, own, size):
     values: dict[int, Array] = common | own
     varying = set(own)
     for i, operands in needed.items():
@@ -99,26 +143,40 @@ def unpack(x: Array) -> list[Array]:
 
 
 def _cuts(todo, needed, last_use, final):
-    """Where to end each loop: near ``SEGMENT`` operations, where least has to be carried over."""
-    place = {i: k for k, i in enumerate(todo)}
+    """Where to begin and end each loop: where the fewest rows of numbers go in and out, least of all more than
+    ``ROWS`` at once."""
     count = len(todo)
-    pieces = max(1, -(-count // SEGMENT))
-    if pieces == 1:
-        return [(0, count)] if count else []
-    change = np.zeros(count + 1, int)  # how many values live across each place
-    for i in todo:
-        end = place[last_use[i]] if i in last_use else place[i]
-        change[place[i]] += 1
-        change[end] -= 1
-    alive = np.cumsum(change)
-    cuts, start = [], 0
-    for k in range(1, pieces):
-        middle = count * k // pieces
-        low, high = max(start + 1, middle - SEGMENT // 4), min(count - 1, middle + SEGMENT // 4)
-        stop = low + int(np.argmin(alive[low - 1 : high]))
-        cuts.append((start, stop))
-        start = stop
-    return [*cuts, (start, count)]
+    marks = np.append(np.arange(0, count, STRIDE), count)
+    place = {i: k for k, i in enumerate(todo)}
+    # Of every value, where it is made (inputs: before all), and the places of its uses.
+    uses: dict[int, list[int]] = {}
+    for k, i in enumerate(todo):
+        for x in needed[i]:
+            if isinstance(x, Number):
+                uses.setdefault(x.index, []).append(k)
+    pairs = np.array([(place.get(i, -1), k) for i, ks in uses.items() for k in ks], int).reshape(-1, 2)
+    source = np.array([i for i, ks in uses.items() for _ in ks], int)
+    last = np.array([count if i in final else place.get(last_use.get(i, i), 0) for i in todo], int)
+
+    best = np.full(marks.size, np.inf)
+    best[0], previous = 0.0, np.zeros(marks.size, int)
+    for a in range(marks.size - 1):
+        start, stops = marks[a], marks[a + 1 : a + 1 + SEGMENT // STRIDE]
+        inside = (pairs[:, 0] < start) & (pairs[:, 1] >= start) & (pairs[:, 1] < stops[-1])
+        _, first = np.unique(source[inside], return_index=True)  # uses are in order
+        taken = np.searchsorted(np.sort(pairs[inside, 1][first]), stops)
+        made = np.arange(start, stops[-1])
+        given = np.array([np.sum(last[start:stop] >= stop) for stop in stops]) if made.size else np.zeros(0)
+        rows = np.maximum(taken, given)
+        cost = best[a] + LOOP + 2 * rows + CROWDED * np.maximum(0, rows - ROWS)
+        better = cost < best[a + 1 : a + 1 + stops.size]
+        best[a + 1 : a + 1 + stops.size][better] = cost[better]
+        previous[a + 1 : a + 1 + stops.size][better] = a
+    cuts, end = [], marks.size - 1
+    while end > 0:
+        cuts.append((int(marks[previous[end]]), int(marks[end])))
+        end = previous[end]
+    return cuts[::-1]
 
 
 def _loop(graph, needed, inside, outputs, own, common, values, size):

@@ -19,7 +19,7 @@ from jax.interpreters import ad, batching, mlir
 from jax.interpreters import partial_eval as pe
 
 from .graph import Graph, TooLarge
-from .kernel import evaluate, unpack
+from .kernel import evaluate, spread, unpack
 from .unroll import Unsupported, unroll
 
 FEW = 128
@@ -117,7 +117,7 @@ def _written_out(*arguments, jaxpr, mapped, plain):
     members = _size(arguments, mapped) or 1
     if plain or members < FEW:
         return _as_is(*arguments, jaxpr=jaxpr, mapped=mapped, plain=plain)
-    size = _spread(members)
+    size = spread(members)
     try:
         results, unusual = _loops(arguments, jaxpr, mapped, size, True, MOST)
     except TooLarge:
@@ -174,12 +174,6 @@ def _loops(arguments, jaxpr, mapped, size, usual, most):
         empty = jnp.zeros((*aval.shape, *batch), aval.dtype)
         out.append(jnp.stack(rows).reshape(empty.shape) if rows else empty)
     return out, jnp.any(unusual) if graph.granted else None
-
-
-def _spread(members: int) -> int:
-    """A length for the rows of numbers, at least ``members``, with which row upon row does not meet in one place of
-    the processor's caches: as powers of two would."""
-    return members if members < 256 else -(-(members - 8) // 16) * 16 + 8
 
 
 def _entries(x, aval):
