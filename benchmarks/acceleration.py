@@ -1,10 +1,12 @@
 """One constrained acceleration from q and v, 4096 members: this library against ``vmap`` of a formula, MuJoCo and C.
 
 Every candidate in a process of its own, one after the other; with jax 0.10 batches of LAPACK calls can deadlock on two
-cores, and what does not answer in time has no number. MuJoCo and C: one core. "in a loop": 100 evaluations in one
+cores, and what does not answer in time has no number. MuJoCo, Pinocchio, NumPy and C: one core, one state after the
+other; MJX leaves out part of what depends on the velocity (see its error). "in a loop": 100 evaluations in one
 program, as an integrator makes them, without what a single call costs to start and to rearrange its arguments.
 """
 
+import time
 from typing import Any
 
 import equinox as eqx
@@ -29,9 +31,10 @@ CASES = {
 LARGE = {"P3_16": 512, "P3_40": 128}  # smaller batches for these
 EVERYWHERE = ("ukjax", "vmap(pinv)", "vmap(cholesky)")
 IN_A_LOOP = ("ukjax in a loop", "ukjax, float32, in a loop")
+PEERS = ("numpy.linalg.pinv", "mj_forward", "MJX", "Pinocchio")
 CANDIDATES = {
-    "P1": (*EVERYWHERE, *IN_A_LOOP, "mj_forward", "C loop"),
-    "P2": (*EVERYWHERE, *IN_A_LOOP, "mj_forward"),
+    "P1": (*EVERYWHERE, *IN_A_LOOP, *PEERS, "C loop"),
+    "P2": (*EVERYWHERE, *IN_A_LOOP, *PEERS),
 }
 
 
@@ -54,21 +57,27 @@ def one(name: str, candidate: str) -> dict[str, Any]:
     case = CASES[name]()
     q, v = case.starts(LARGE.get(name, BATCH))
     expected = _by_numpy(case, np.asarray(q[7]), np.asarray(v[7]))
-    if candidate == "mj_forward":
-        return _mujoco(case, np.asarray(q[:512]), np.asarray(v[:512]), expected)
+    if candidate in _ONE_BY_ONE:
+        some = np.asarray(q[:512]), np.asarray(v[:512])
+        seconds, found = _ONE_BY_ONE[candidate](case, *some)
+        return {"batch": 1, "µs each": seconds * 1e6, "error": _error(found, expected)}
     if candidate == "C loop":
         return _c_loop(np.asarray(q), np.asarray(v), expected)
     if "float32" in candidate:
         case, q, v = jax.tree.map(lambda x: x.astype("float32") if eqx.is_array(x) else x, (case, q, v))
-    function = _FUNCTIONS.get(candidate, _ours)(case.system)
+    function = _FUNCTIONS.get(candidate, _ours)(case)
     compiling, seconds = measure(jax.jit(jax.vmap(function)), q, v)
     found = jax.jit(jax.vmap(function))(q, v)[7]
     if "in a loop" in candidate:
         loops = 100 if len(q) == BATCH else 5
         compiling, seconds = measure(_again(function, loops), q, v, repeats=5)
         seconds /= loops
-    error = float(np.max(np.abs(found - expected)) / np.max(np.abs(expected)))
+    error = _error(found, expected)
     return {"batch": len(q), "µs each": seconds / len(q) * 1e6, "compile s": compiling, "error": error}
+
+
+def _error(found, expected) -> float:
+    return float(np.max(np.abs(found - expected)) / np.max(np.abs(expected)))
 
 
 def _again(function, count):
@@ -83,48 +92,78 @@ def _again(function, count):
     return lambda q, v: compiled(q.T, v.T)
 
 
-def _ours(system):
-    return uk.per_member(lambda q, v: uk.constrained_motion(system(0.0, q, v)).acceleration)
+def _ours(case):
+    return uk.per_member(lambda q, v: uk.constrained_motion(case.system(0.0, q, v)).acceleration)
 
 
-def _pinv(system):
+def _mjx(case):
+    from . import mujoco_peer
+
+    return mujoco_peer.in_jax(case)
+
+
+def _pinv(case):
     """q̈ = a + M⁻¹Aᵀ (A M⁻¹Aᵀ)⁺ (b − A a), as a script would write it."""
 
     def acceleration(q, v):
-        terms = system(0.0, q, v)
+        terms = case.system(0.0, q, v)
         a, W = jnp.linalg.solve(terms.M, terms.Q), jnp.linalg.solve(terms.M, terms.A.T)
         return a + W @ (jnp.linalg.pinv(terms.A @ W) @ (terms.b - terms.A @ a))
 
     return acceleration
 
 
-def _cholesky(system):
+def _cholesky(case):
     """The same with Cholesky factors of M and of A M⁻¹Aᵀ."""
     solve = lambda S, x: jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(S, lower=True), x)
 
     def acceleration(q, v):
-        terms = system(0.0, q, v)
+        terms = case.system(0.0, q, v)
         a, W = solve(terms.M, terms.Q), solve(terms.M, terms.A.T)
         return a + W @ solve(terms.A @ W, terms.b - terms.A @ a)
 
     return acceleration
 
 
-_FUNCTIONS = {"vmap(pinv)": _pinv, "vmap(cholesky)": _cholesky}
+_FUNCTIONS = {"MJX": _mjx, "vmap(pinv)": _pinv, "vmap(cholesky)": _cholesky}
 
 
 def _by_numpy(case: Case, q, v):
     terms = case.system(0.0, q, v)
-    M, Q, A, b = (np.asarray(x) for x in (terms.M, terms.Q, terms.A, terms.b))
+    return _pinv_in_numpy(*(np.asarray(x) for x in (terms.M, terms.Q, terms.A, terms.b)))
+
+
+def _pinv_in_numpy(M, Q, A, b):
     a, W = np.linalg.solve(M, Q), np.linalg.solve(M, A.T)
     return a + W @ (np.linalg.pinv(A @ W) @ (b - A @ a))
 
 
-def _mujoco(case, q, v, expected):
+def _numpy(case, q, v):
+    """Seconds of the formula for one state, its matrices at hand, and q̈ of state 7."""
+    terms = jax.vmap(lambda q, v: case.system(0.0, q, v))(q, v)
+    states = list(zip(*(np.asarray(x) for x in (terms.M, terms.Q, terms.A, terms.b)), strict=True))
+
+    def loop():
+        began = time.perf_counter()
+        found = [_pinv_in_numpy(*state) for state in states]
+        return (time.perf_counter() - began) / len(states), found[7]
+
+    return min((loop() for _ in range(3)), key=lambda pair: pair[0])
+
+
+def _mujoco(case, q, v):
     from . import mujoco_peer
 
-    error = np.max(np.abs(mujoco_peer.acceleration(case, q[7], v[7]) - expected)) / np.max(np.abs(expected))
-    return {"batch": 1, "µs each": mujoco_peer.forward_seconds(case, q, v) * 1e6, "error": float(error)}
+    return mujoco_peer.forward_seconds(case, q, v), mujoco_peer.acceleration(case, q[7], v[7])
+
+
+def _pinocchio(case, q, v):
+    from . import pinocchio_peer
+
+    return pinocchio_peer.seconds(case, q, v), pinocchio_peer.acceleration(case, q[7], v[7])
+
+
+_ONE_BY_ONE = {"numpy.linalg.pinv": _numpy, "mj_forward": _mujoco, "Pinocchio": _pinocchio}
 
 
 def _c_loop(q, v, expected):
@@ -133,5 +172,4 @@ def _c_loop(q, v, expected):
     found = accelerations(q, v)
     if found is None:
         return {}
-    error = np.max(np.abs(found[1][7] - expected)) / np.max(np.abs(expected))
-    return {"batch": len(q), "µs each": found[0] / len(q) * 1e6, "error": float(error)}
+    return {"batch": len(q), "µs each": found[0] / len(q) * 1e6, "error": _error(found[1][7], expected)}

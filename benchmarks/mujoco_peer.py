@@ -5,6 +5,7 @@ contacts, Newton's solver to 1e-10."""
 
 import os
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -113,6 +114,25 @@ def forward_seconds(case: Case, q: np.ndarray, v: np.ndarray) -> float:
         return time.perf_counter() - began
 
     return (min(loop(True) for _ in range(3)) - min(loop(False) for _ in range(3))) / len(states)
+
+
+def in_jax(case: Case) -> Callable:
+    """q̈ as a function of q and v in our coordinates, by MJX with one Newton iteration on dense matrices."""
+    from mujoco import mjx
+
+    there = peer(case)
+    model = there.model("Euler")
+    model.opt.iterations, model.opt.ls_iterations = 1, 4
+    model.opt.jacobian = mujoco.mjtJacobian.mjJAC_DENSE
+    model = mjx.put_model(model)
+    data = mjx.make_data(model)
+    absolute = np.linalg.inv(there.relative)
+
+    def acceleration(q, v):
+        state = data.replace(qpos=there.relative @ q, qvel=there.relative @ v)
+        return absolute @ mjx.forward(model, state).qacc
+
+    return acceleration
 
 
 def rollout(case: Case, integrator: str, q0: np.ndarray, v0: np.ndarray, steps: int) -> tuple[float, np.ndarray]:
