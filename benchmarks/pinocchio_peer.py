@@ -1,4 +1,4 @@
-"""The same mechanisms in Pinocchio (``pip install '.[peers]'``): loops as point contacts, solved by its proximal method."""
+"""The same mechanisms in Pinocchio (``pip install '.[peers]'``): loops as point contacts, its proximal solver."""
 
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 

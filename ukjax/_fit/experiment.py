@@ -1,0 +1,75 @@
+"""What was measured."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Bool, Float
+
+from .._precision import Numbers
+
+
+class Experiment(eqx.Module):
+    """One measured motion: outputs ``y`` (samples, outputs) at times ``t`` (samples,) [s], irregular if need be.
+
+    ``start`` is what is known of the state at t[0]: (q0, v0), or the numbers z (k,) that ``fit``'s ``state`` makes it
+    of; or such a row for every sample, (samples, k), where the record is to be cut into segments. ``sigma`` is the
+    standard deviation of the noise, a number, (outputs,) or (samples, outputs); left out, all outputs count alike and
+    the residuals say how large it is. ``measured`` (samples, outputs) is False where a value is missing. ``setting``
+    gives what is particular to this experiment, name -> array, for fields of the model: a torque's samples, a payload.
+
+    Raises ``ValueError`` for shapes that do not fit, and for NaN where a value counts as measured.
+    """
+
+    t: Float[np.ndarray, " samples"]
+    y: Float[np.ndarray, "samples outputs"]
+    start: Float[np.ndarray, "*samples k"]
+    sigma: Float[np.ndarray, "samples outputs"]
+    measured: Bool[np.ndarray, "samples outputs"]
+    setting: dict[str, np.ndarray]
+    weighted: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        t: Numbers,
+        y: Numbers,
+        start: Any,
+        *,
+        sigma: Numbers | None = None,
+        measured: Any = None,
+        setting: Mapping[str, Any] | None = None,
+    ):
+        self.t, self.y = np.asarray(t, float), np.asarray(y, float)
+        if self.y.ndim == 1:
+            self.y = self.y[:, None]
+        if self.t.ndim != 1 or self.t.size < 2 or not np.all(np.diff(self.t) > 0):
+            raise ValueError(f"t must be at least two times that increase strictly, got shape {self.t.shape}")
+        if self.y.ndim != 2 or len(self.y) != self.t.size:
+            raise ValueError(
+                f"y must have a row per time, shape ({self.t.size}, outputs), got shape {np.shape(y)}"
+            )
+        self.measured = np.ones(self.y.shape, bool) if measured is None else np.asarray(measured, bool)
+        if self.measured.shape != self.y.shape:
+            raise ValueError(f"measured must have the shape of y, {self.y.shape}, got {self.measured.shape}")
+        wrong = self.measured & ~np.isfinite(self.y)
+        if np.any(wrong):
+            row, column = (int(i) for i in np.argwhere(wrong)[0])
+            raise ValueError(
+                f"y is not finite in {int(wrong.sum())} of {wrong.size} values, first y[{row}, {column}] = "
+                f"{self.y[row, column]} at t = {self.t[row]:g} s: if they are missing, say measured=numpy.isfinite(y)"
+            )
+        self.y = np.where(self.measured, self.y, 0.0)
+        self.weighted = sigma is not None
+        self.sigma = np.broadcast_to(np.asarray(1.0 if sigma is None else sigma, float), self.y.shape)
+        if not np.all(self.sigma > 0):
+            raise ValueError("sigma must be positive: the standard deviation of the noise")
+        parts = start if isinstance(start, tuple) else (start,)
+        self.start = np.concatenate([np.asarray(part, float) for part in parts], axis=-1)
+        if self.start.ndim not in (1, 2) or self.start.ndim == 2 and len(self.start) != self.t.size:
+            raise ValueError(
+                f"start must have shape (k,), or (samples, k) = ({self.t.size}, k), got shape {self.start.shape}"
+            )
+        if not np.all(np.isfinite(self.start)):
+            raise ValueError("start must be finite: a guess is good enough, such as the first measured values")
+        self.setting = {name: np.asarray(value, float) for name, value in (setting or {}).items()}

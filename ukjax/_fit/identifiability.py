@@ -1,0 +1,91 @@
+"""What data say about parameters, and what they cannot say."""
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+from jaxtyping import Bool, Float
+
+STRUCTURAL = 1e-7
+"""Directions to which the outputs are this much less sensitive than to the strongest are taken for rounding."""
+
+NEGLIGIBLE = 1e-4
+"""Of a combination in which every parameter counts by its own size, the parts that are left out."""
+
+
+class Combination(NamedTuple):
+    """A sum of parameters that the data determine: Σ ``coefficients`` θ = ``value`` ± ``error``."""
+
+    coefficients: dict[str, float]
+    value: float
+    error: float
+
+    def __str__(self) -> str:
+        terms = []
+        for name, c in self.coefficients.items():
+            sign = " - " if c < 0 else " + "
+            terms.append((sign if terms or c < 0 else "") + (name if abs(c) == 1 else f"{abs(c):.4g} {name}"))
+        return "".join(terms).strip()
+
+
+class Identifiability(NamedTuple):
+    """``singular_values`` of the sensitivity to relative changes, in standard deviations of the noise, largest first;
+    ``rank`` of them tell something: the rest stand for changes of 100 % and more within the noise.
+
+    ``covariance`` (p, p) and ``errors`` (p,) are of the parameters, infinite where ``determined`` is False. The data
+    determine the ``combinations``, of which some may be single parameters.
+    """
+
+    singular_values: Float[np.ndarray, " p"]
+    rank: int
+    covariance: Float[np.ndarray, "p p"]
+    errors: Float[np.ndarray, " p"]
+    determined: Bool[np.ndarray, " p"]
+    combinations: tuple[Combination, ...]
+
+
+def identifiability(
+    names: tuple[str, ...],
+    values: Float[np.ndarray, " p"],
+    slope: Float[np.ndarray, " p"],
+    J: Float[np.ndarray, "rows p"],
+    others: Float[np.ndarray, "rows k"],
+    noise: float,
+) -> Identifiability:
+    """From J = ∂r/∂x, where θ is a function of x with derivative ``slope``; ``others`` are sensitivities to what is
+    estimated as well, and may explain away part of J. ``noise`` is the standard deviation of r."""
+    if others.shape[1]:
+        J = J - others @ np.linalg.lstsq(others, J, rcond=1e-12)[0]
+    R = np.linalg.qr(J, mode="r")
+    _, s, V = np.linalg.svd(R)
+    s = np.concatenate([s, np.zeros(len(names) - s.size)])
+    noise = max(noise, np.finfo(float).tiny)
+    with np.errstate(divide="ignore"):
+        told = (s > STRUCTURAL * s[0]) & (s > noise)
+    rank = int(told.sum())
+    V = V[:rank]
+    within = (V.T / s[:rank] ** 2) @ V * noise**2  # of x, within the directions that are told
+    determined = 1 - np.sum(V**2, axis=0) < NEGLIGIBLE**2
+    covariance = slope[:, None] * within * slope
+    errors = np.where(determined, np.sqrt(np.diagonal(covariance)), np.inf)
+    covariance = np.where(determined[:, None] & determined, covariance, np.inf)
+    return Identifiability(
+        s / noise, rank, covariance, errors, determined, _combinations(names, values, slope, V, within)
+    )
+
+
+def _combinations(names, values, slope, V, within):
+    """The reduced echelon form of V's rows: each has one parameter that no other has."""
+    if not len(V):
+        return ()
+    pivots = np.sort(scipy.linalg.qr(V, pivoting=True, mode="r")[1][: len(V)])
+    C = np.linalg.solve(V[:, pivots], V)
+    C[:, pivots] = np.eye(len(V))
+    C[np.abs(C) < NEGLIGIBLE] = 0
+    found = []
+    for row, pivot in zip(C, pivots, strict=True):
+        row = row * slope[pivot] / slope  # dx = dθ / slope
+        error = float(np.sqrt((row * slope) @ within @ (row * slope)))
+        order = [pivot, *(j for j in range(len(names)) if j != pivot and row[j] != 0)]
+        found.append(Combination({names[j]: float(row[j]) for j in order}, float(row @ values), error))
+    return tuple(found)

@@ -1,0 +1,125 @@
+"""Measured motions in pieces that are simulated side by side, with the derivatives of all of them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._precision import as_float
+from .._rollout import Counts, roll
+from .._runge_kutta4 import RungeKutta4
+from .._solve import AbstractMethod
+from .experiment import Experiment
+from .parameters import Parameters, with_array
+
+MEMBERS = 4096
+"""Motions times derivatives that are computed side by side: what they need stays in a core's caches."""
+
+
+class Segment(NamedTuple):
+    """Samples ``first`` to ``last`` (inclusive) of an experiment. But for an experiment's last one, its last sample is
+    the first of the next one, and not compared here."""
+
+    experiment: int
+    first: int
+    last: int
+    final: bool
+
+
+class Predicted(NamedTuple):
+    """Of one segment: outputs (samples, outputs), its first and last state (2n,), and the derivatives of each with
+    respect to x (p,) and the segment's start z (k,)."""
+
+    outputs: np.ndarray
+    begin: np.ndarray
+    end: np.ndarray
+    outputs_by: np.ndarray
+    begin_by: np.ndarray
+    end_by: np.ndarray
+
+
+class Motion(eqx.Module):
+    """How to predict a measurement: see ``fit`` for the fields."""
+
+    model: Any
+    parameters: Parameters
+    state: Callable
+    observe: Callable
+    method: AbstractMethod
+    projection: bool = eqx.field(static=True)
+
+    def __call__(self, x: Array, z: Array, ts: Array, between: Array, most: int, setting: dict[str, Array]) -> Any:
+        """Outputs, first state and last."""
+        model = self.parameters.put(self.model, x)
+        for name, value in setting.items():
+            model = with_array(model, name, value)
+        q0, v0 = self.state(model, z, ts[0])
+        q, v = roll(model, q0, v0, ts, Counts(between, most), self.method, RungeKutta4(), self.projection)
+        outputs = jax.vmap(lambda t, q, v: jnp.atleast_1d(as_float(self.observe(t, q, v))))(ts, q, v)
+        return outputs, jnp.concatenate([q[0], v[0]]), jnp.concatenate([q[-1], v[-1]])
+
+
+def cut(experiments: Sequence[Experiment], segments: int) -> list[Segment]:
+    """Every experiment in ``segments`` pieces of about the same length."""
+    pieces = []
+    for i, experiment in enumerate(experiments):
+        ends = np.round(np.linspace(0, experiment.t.size - 1, segments + 1)).astype(int)
+        pieces += [
+            Segment(i, int(a), int(b), k == segments - 1) for k, (a, b) in enumerate(zip(ends, ends[1:], strict=False))
+        ]
+    return pieces
+
+
+def predict(
+    motion: Motion,
+    experiments: Sequence[Experiment],
+    segments: Sequence[Segment],
+    dt: float,
+    x: Float[np.ndarray, " p"],
+    starts: Float[np.ndarray, "segments k"],
+) -> list[Predicted]:
+    """Every segment's outputs and derivatives. Segments of as many samples and steps are done together."""
+    groups: dict[Any, list[int]] = {}
+    counts = {}
+    for i, segment in enumerate(segments):
+        counts[i] = Counts.of(experiments[segment.experiment].t[segment.first : segment.last + 1], dt)
+        setting = experiments[segment.experiment].setting
+        shape = tuple((name, value.shape) for name, value in setting.items())
+        groups.setdefault((counts[i].between.size, counts[i].most, shape), []).append(i)
+    found: list[Any] = [None] * len(segments)
+    for (_, most, _), members in groups.items():
+        size = max(1, MEMBERS // (x.size + starts.shape[1]))
+        for k in range(0, len(members), size):
+            part = members[k : k + size]
+            filled = part + part[-1:] * (min(size, len(members)) - len(part))  # one shape, one program
+            ts = jnp.stack([_times(experiments, segments[i]) for i in filled])
+            between = jnp.stack([counts[i].between for i in filled])
+            settings = [experiments[segments[i].experiment].setting for i in filled]
+            setting = {name: jnp.stack([s[name] for s in settings]) for name in settings[0]}
+            z = jnp.asarray(starts[filled])
+            values, slopes = _side_by_side(motion, jnp.asarray(x), z, ts, between, most, setting)
+            values, slopes = jax.tree.map(np.asarray, (values, slopes))
+            for j, i in enumerate(part):
+                found[i] = Predicted(*(value[j] for value in values), *(slope[j] for slope in slopes))
+    return found
+
+
+def _times(experiments, segment):
+    return jnp.asarray(experiments[segment.experiment].t[segment.first : segment.last + 1])
+
+
+@eqx.filter_jit
+def _side_by_side(motion, x, z, ts, between, most, setting):
+    def one(z, ts, between, setting):
+        def of(both):
+            found = motion(both[: x.size], both[x.size :], ts, between, most, setting)
+            return found, found
+
+        slopes, values = jax.jacfwd(of, has_aux=True)(jnp.concatenate([x, z]))
+        return values, slopes
+
+    return jax.vmap(one)(z, ts, between, setting)

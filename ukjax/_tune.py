@@ -1,0 +1,213 @@
+"""Gains and dimensions that make a motion good, by gradients through closed-loop trajectories."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.optimize
+from jaxtyping import Array, Float
+
+from ._check import check_function
+from ._fit.parameters import Parameters, with_array
+from ._precision import Numbers, as_float
+from ._results import SimulationError
+from ._runge_kutta4 import RungeKutta4
+from ._simulate import simulate
+from ._trajectory import Trajectory
+
+BEYOND = 1e3
+"""What an actuator costs that is driven to twice its limit, in the standard cost."""
+
+
+STRETCH = float(np.log(1e4))
+"""How far x goes: four powers of ten for what is positive."""
+
+
+class Tuned(eqx.Module):
+    """What ``tune`` found: ``model`` with the best ``values`` (p,) of the parameters ``names``, its mean ``cost``, and
+    that of the ``first`` guess; on the held-out starts, if there were any, ``held_out`` and ``first_held_out``."""
+
+    model: Any
+    names: tuple[str, ...] = eqx.field(static=True)
+    first_values: Float[np.ndarray, " p"]
+    values: Float[np.ndarray, " p"]
+    first: float
+    cost: float
+    first_held_out: float | None
+    held_out: float | None
+    evaluations: int
+    converged: bool
+
+    def __str__(self) -> str:
+        width = max(9, *map(len, self.names))
+        lines = [f"{'parameter':{width}}  {'before':>12}  {'after':>12}"]
+        for name, before, after in zip(self.names, self.first_values, self.values, strict=True):
+            lines.append(f"{name:{width}}  {before:12.6g}  {after:12.6g}")
+        lines.append(f"{'cost':{width}}  {self.first:12.6g}  {self.cost:12.6g}")
+        if self.held_out is not None:
+            lines.append(f"{'held out':{width}}  {self.first_held_out:12.6g}  {self.held_out:12.6g}")
+        if not self.converged:
+            lines.append(f"not converged after {self.evaluations} evaluations")
+        return "\n".join(lines)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The table as plain numbers."""
+        rows = zip(self.names, self.first_values, self.values, strict=True)
+        return {
+            "parameters": {name: {"before": float(a), "after": float(b)} for name, a, b in rows},
+            "cost": {"before": self.first, "after": self.cost},
+            "held_out": None if self.held_out is None else {"before": self.first_held_out, "after": self.held_out},
+            "evaluations": self.evaluations,
+            "converged": self.converged,
+        }
+
+    def save(self, path: str | Path) -> Path:
+        """``as_dict`` as JSON; a file of that name is replaced only when the new one is whole."""
+        path = Path(path)
+        part = path.with_name(path.name + ".part")
+        part.write_text(json.dumps(self.as_dict(), indent=1) + "\n")
+        return part.replace(path)
+
+
+def following_cost(effort: float = 0.0) -> Callable[[Trajectory], Array]:
+    """The standard cost of one motion: mean |error|² + ``effort`` mean |force|², over the samples.
+
+    The error is that of the control's task, or of the constraints of a system without one, as they are written; the
+    force is u, or the constraint force. Where the control has limits, what goes beyond them costs as well.
+    """
+
+    def cost(motion: Trajectory) -> Array:
+        error = motion.residual if motion.task_residual is None else motion.task_residual
+        force = motion.constraint_force if motion.control is None else motion.control
+        total = jnp.mean(jnp.sum(error**2, axis=-1)) + effort * jnp.mean(jnp.sum(force**2, axis=-1))
+        limits = getattr(getattr(motion.model, "control", None), "limits", None)
+        if limits is not None and motion.control is not None:
+            total += BEYOND * jnp.mean(jnp.sum(jnp.maximum(0, jnp.abs(motion.control) / limits - 1) ** 2, axis=-1))
+        return total
+
+    return cost
+
+
+def tune(
+    model: Any,
+    free: str | Iterable[str],
+    q0: Numbers,
+    v0: Numbers,
+    ts: Numbers,
+    *,
+    dt: float,
+    cost: Callable[[Trajectory], Array] | None = None,
+    effort: float = 0.0,
+    settings: Mapping[str, Numbers] | None = None,
+    held_out: tuple[Numbers, Numbers] | None = None,
+    bounds: Mapping[str, Any] | None = None,
+    drift: str = "none",
+    solver: dfx.AbstractERK | None = None,
+    most_evaluations: int = 60,
+    progress: bool = False,
+) -> Tuned:
+    """The parameters ``free`` of ``model`` (gains, rates, lengths) with which ``cost`` is least, on average over starts.
+
+    ``q0`` and ``v0``, (n,) or (starts, n), are where motions begin; they are simulated over ``ts`` [s] in fixed steps of
+    at most ``dt`` [s]. ``settings`` lets other fields of the model differ from start to start, name -> (starts, ...): a
+    gain that is good for one payload may not be for another. ``cost(motion)`` is a number from the ``Trajectory`` of one
+    start, such as ``jnp.mean(motion.q[:, 0] ** 2)``; left out, it is ``following_cost(effort)``. ``held_out`` are starts
+    (q0, v0) on which the result is tried and not tuned. ``free`` and ``bounds`` as in ``fit``: what is positive stays
+    positive. ``drift="none"``: what is tuned is often what removes drift; ``"projection"`` keeps all constraints.
+
+    Quasi-Newton steps (SciPy's L-BFGS-B) on exact derivatives, by forward mode: made for a few parameters.
+    Raises ``ValueError`` for bad input and ``SimulationError`` where a motion does not reach the end at the first guess.
+    """
+    parameters = Parameters.of(model, free, bounds)
+    if cost is not None:
+        check_function("cost", cost, "motion")
+    one = following_cost(effort) if cost is None else cost
+    settings = {name: as_float(value) for name, value in (settings or {}).items()}
+    ts = np.asarray(ts, float)
+    solver = RungeKutta4() if solver is None else solver
+
+    @eqx.filter_jit
+    def each(model, x, starts, settings):
+        """Every start's cost, and its derivatives."""
+
+        def member(q, v, setting):
+            def of(x):
+                this = parameters.put(model, x)
+                for name, value in setting.items():
+                    this = with_array(this, name, value)
+                value = one(simulate(this, q, v, ts, dt=dt, drift=drift, solver=solver))
+                return value, value
+
+            slope, value = jax.jacfwd(of, has_aux=True)(x)
+            return value, slope
+
+        return jax.vmap(member)(*starts, settings)
+
+    starts = _starts(q0, v0)
+    for name, value in settings.items():
+        if value.shape[:1] != starts[0].shape[:1]:
+            raise ValueError(
+                f"settings[{name!r}] must have an entry for each of the {len(starts[0])} starts, got shape {value.shape}"
+            )
+    if held_out is not None and settings:
+        raise ValueError("held_out starts have no settings of their own: evaluate them apart, or leave settings out")
+    none = jnp.zeros(len(parameters.names))
+    values, _ = each(model, none, starts, settings)
+    if np.shape(values) != (len(starts[0]),):
+        raise ValueError(f"cost must return one number per motion, got shape {np.shape(values)[1:]}")
+    if not np.all(np.isfinite(values)):
+        bad = int(np.argmin(np.isfinite(values)))
+        raise SimulationError(
+            f"start {bad} has no finite cost at the first guess: its motion does not reach t = {ts[-1]:g} s; take a "
+            "smaller dt, a shorter time, or gains that are nearer"
+        )
+    first = float(np.mean(values))
+    size = first if first > 0 else 1.0
+    steps = 0
+
+    def objective(x):
+        nonlocal steps
+        steps += 1
+        values, slopes = (np.asarray(found) for found in each(model, jnp.asarray(x), starts, settings))
+        value, slope = np.mean(values), np.mean(slopes, axis=0)
+        if not (np.isfinite(value) and np.all(np.isfinite(slope))):
+            return 1e6, np.zeros_like(x)  # a motion that breaks down is worse than any other
+        if progress:
+            shown = np.asarray(parameters.values(jnp.asarray(x)))
+            print(f"{steps:3d}  cost {value:.6g}  " + "  ".join(f"{v:.5g}" for v in shown), flush=True)
+        return value / size, slope / size
+
+    most = [(-STRETCH, STRETCH)] * len(parameters.names)
+    solution = scipy.optimize.minimize(
+        objective, np.zeros(len(parameters.names)), jac=True, method="L-BFGS-B", bounds=most,
+        options={"maxfun": most_evaluations, "ftol": 1e-9, "gtol": 1e-7},
+    )  # fmt: skip
+    x = jnp.asarray(solution.x)
+    others = None if held_out is None else _starts(*held_out)
+    mean = lambda x: None if others is None else float(np.mean(each(model, x, others, settings)[0]))
+    return Tuned(
+        model=parameters.put(model, x),
+        names=parameters.names,
+        first_values=np.asarray(parameters.first),
+        values=np.asarray(parameters.values(x)),
+        first=first,
+        cost=float(solution.fun) * size,
+        first_held_out=mean(none),
+        held_out=mean(x),
+        evaluations=steps,
+        converged=bool(solution.success),
+    )
+
+
+def _starts(q0, v0):
+    q0, v0 = jnp.atleast_2d(as_float(q0)), jnp.atleast_2d(as_float(v0))
+    if q0.ndim != 2 or q0.shape[1] != v0.shape[1]:
+        raise ValueError(f"q0 and v0 must have shape (n,) or (starts, n), got {q0.shape} and {v0.shape}")
+    members = max(len(q0), len(v0))
+    return tuple(jnp.broadcast_to(x, (members, x.shape[1])) for x in (q0, v0))
