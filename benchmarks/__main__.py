@@ -19,6 +19,8 @@ NAMES = (
     "adaptive",
     "gradient",
     "batch_size",
+    "identification",
+    "tuning",
     "plots",
 )
 

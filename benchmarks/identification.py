@@ -53,19 +53,21 @@ def measured(robot: Driven) -> list[uk.Experiment]:
     return found
 
 
-def run() -> list[dict[str, Any]]:
+def run(starts: int = 10) -> list[dict[str, Any]]:
     uk.enable_float64()
     truth = Driven()
     experiments = measured(truth)
     exact = {f"{name}[{i}]": float(getattr(truth, name)[i]) for name in FREE for i in range(3)}
     rng, rows = np.random.default_rng(1), []
-    for start in range(10):
+    for start in range(starts):
         far = {name: getattr(truth, name) * rng.uniform(0.5, 1.5, 3) for name in FREE}
         guess = eqx.tree_at(lambda r: tuple(getattr(r, name) for name in FREE), truth, tuple(far.values()))
         began = time.perf_counter()
         found = uk.fit(guess, experiments, FREE, observe=observed, fit_starts=False)
         seconds = time.perf_counter() - began
-        off = [abs(c.value / sum(k * exact[name] for name, k in c.coefficients.items()) - 1) for c in found.combinations]
+        off = [
+            abs(c.value / sum(k * exact[name] for name, k in c.coefficients.items()) - 1) for c in found.combinations
+        ]
         rows.append(
             {
                 "start": start,

@@ -55,6 +55,50 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--json", action="store_true", help="print the summary as JSON")
     run.add_argument("--progress", action="store_true", help="show a progress meter")
 
+    fit = commands.add_parser(
+        "fit",
+        help="estimate parameters of a system from measured motions",
+        description="Estimate parameters of a system of the gallery from measured motions: tables (.csv) whose first "
+        "line names the columns t, q1, dq1 ... by the system's coordinates. Empty cells are missing values.",
+        allow_abbrev=False,
+    )
+    fit.add_argument("system", help="a name from `ukjax list`")
+    fit.add_argument("data", nargs="+", metavar="FILE", help="a motion each")
+    fit.add_argument("--free", required=True, metavar="NAMES", help="parameters to estimate: m1,m2 or ma[0],ma[1]")
+    fit.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="another first guess, or value")
+    fit.add_argument("--known-start", action="store_true", help="the first line is exact: do not estimate the start")
+    fit.add_argument("--sigma", type=float, help="standard deviation of the noise (default: from the residuals)")
+    fit.add_argument("--dt", type=float, metavar="SECONDS", help="longest step (default: the sampling, at most 0.01)")
+    fit.add_argument("--segments", type=int, default=1, metavar="N", help="cut each motion: multiple shooting")
+    fit.add_argument("--loss", default="linear", help="linear, soft_l1, huber, cauchy or arctan")
+    fit.add_argument("--checkpoint", metavar="FILE", help="keep the state of the search there, and go on from it")
+    fit.add_argument("--out", metavar="FILE", help="the result as JSON (default SYSTEM-fit.json)")
+    fit.add_argument("--plot", metavar="FILE", help="the figure (default SYSTEM-fit.png)")
+    fit.add_argument("--json", action="store_true", help="print the result as JSON")
+    fit.add_argument("--progress", action="store_true", help="show each step")
+
+    tune = commands.add_parser(
+        "tune",
+        help="choose gains of a system by gradients through its motion",
+        description="Choose gains, or dimensions, of a system of the gallery with which it follows its task best from "
+        "starts scattered around the source's. As many other starts are held out to try the result on.",
+        allow_abbrev=False,
+    )
+    tune.add_argument("system", help="a name from `ukjax list`")
+    tune.add_argument("--free", required=True, metavar="NAMES", help="parameters to choose: alpha,beta")
+    tune.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="another first guess, or value")
+    tune.add_argument("--effort", type=float, default=0.0, metavar="W", help="weight of the mean squared force (0)")
+    tune.add_argument("--starts", type=int, default=8, metavar="N", help="starts to tune on (default 8)")
+    tune.add_argument("--spread", type=float, default=0.01, metavar="S", help="their standard deviation (default 0.01)")
+    tune.add_argument("--seed", type=int, default=0, help="of the scatter (default 0)")
+    tune.add_argument("--t1", type=float, metavar="SECONDS", help="end of the motions (default: the source's)")
+    tune.add_argument("--dt", type=float, default=0.005, metavar="SECONDS", help="fixed steps (default 0.005)")
+    tune.add_argument("--samples", type=int, default=201, metavar="N", help="samples that count (default 201)")
+    tune.add_argument("--drift", choices=("projection", "none"), default="none", help="default: none")
+    tune.add_argument("--out", metavar="FILE", help="the result as JSON (default SYSTEM-tune.json)")
+    tune.add_argument("--json", action="store_true", help="print the result as JSON")
+    tune.add_argument("--progress", action="store_true", help="show each step")
+
     bench = commands.add_parser(
         "bench",
         help="measure how fast this machine is: accelerations and steps per second",
@@ -73,9 +117,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     # The checks that equinox compiles into a program keep it out of the compilation cache; ukjax checks the results.
     os.environ.setdefault("EQX_ON_ERROR", "off")
-    from ._command import bench, list_gallery, run_system
+    from ._command import bench, fit_system, list_gallery, run_system, tune_system
 
-    commands = {"bench": bench, "list": list_gallery, "run": run_system}
+    commands = {"bench": bench, "fit": fit_system, "list": list_gallery, "run": run_system, "tune": tune_system}
     try:
         return commands[options.command](options)
     except _usage_errors() as error:

@@ -176,7 +176,7 @@ def force_unit(unit: str) -> str:
     return {"m": "N", "rad": "N m"}.get(unit, "J" if not unit else f"J/{unit}")
 
 
-def write_whole(path: Path, write: Callable[[Path], None]) -> None:
+def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
     """Let ``write`` make a file beside ``path`` and give it that name only when it is complete."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
     os.close(handle)

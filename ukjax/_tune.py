@@ -19,7 +19,7 @@ from ._precision import Numbers, as_float
 from ._results import SimulationError
 from ._runge_kutta4 import RungeKutta4
 from ._simulate import simulate
-from ._trajectory import Trajectory
+from ._trajectory import Trajectory, write_whole
 
 BEYOND = 1e3
 """What an actuator costs that is driven to twice its limit, in the standard cost."""
@@ -70,9 +70,8 @@ class Tuned(eqx.Module):
     def save(self, path: str | Path) -> Path:
         """``as_dict`` as JSON; a file of that name is replaced only when the new one is whole."""
         path = Path(path)
-        part = path.with_name(path.name + ".part")
-        part.write_text(json.dumps(self.as_dict(), indent=1) + "\n")
-        return part.replace(path)
+        write_whole(path, lambda part: part.write_text(json.dumps(self.as_dict(), indent=1) + "\n"))
+        return path
 
 
 def following_cost(effort: float = 0.0) -> Callable[[Trajectory], Array]:
@@ -112,17 +111,18 @@ def tune(
     most_evaluations: int = 60,
     progress: bool = False,
 ) -> Tuned:
-    """The parameters ``free`` of ``model`` (gains, rates, lengths) with which ``cost`` is least, on average over starts.
+    """The ``free`` parameters of ``model`` (gains, rates, lengths) with which ``cost`` is least, averaged over starts.
 
-    ``q0`` and ``v0``, (n,) or (starts, n), are where motions begin; they are simulated over ``ts`` [s] in fixed steps of
-    at most ``dt`` [s]. ``settings`` lets other fields of the model differ from start to start, name -> (starts, ...): a
-    gain that is good for one payload may not be for another. ``cost(motion)`` is a number from the ``Trajectory`` of one
-    start, such as ``jnp.mean(motion.q[:, 0] ** 2)``; left out, it is ``following_cost(effort)``. ``held_out`` are starts
-    (q0, v0) on which the result is tried and not tuned. ``free`` and ``bounds`` as in ``fit``: what is positive stays
-    positive. ``drift="none"``: what is tuned is often what removes drift; ``"projection"`` keeps all constraints.
+    ``q0`` and ``v0``, (n,) or (starts, n), are where motions begin; they are simulated over ``ts`` [s] in fixed steps
+    of at most ``dt`` [s]. ``settings`` lets other fields of the model differ from start to start, name ->
+    (starts, ...): a gain that is good for one payload may not be for another. ``cost(motion)`` is a number from the
+    ``Trajectory`` of one start, such as ``jnp.mean(motion.q[:, 0] ** 2)``; left out, it is ``following_cost(effort)``.
+    ``held_out`` are starts (q0, v0) on which the result is tried and not tuned. ``free`` and ``bounds`` as in ``fit``:
+    what is positive stays positive. ``drift="none"``: what is tuned is often what removes drift; ``"projection"``
+    keeps all constraints.
 
-    Quasi-Newton steps (SciPy's L-BFGS-B) on exact derivatives, by forward mode: made for a few parameters.
-    Raises ``ValueError`` for bad input and ``SimulationError`` where a motion does not reach the end at the first guess.
+    Quasi-Newton steps (SciPy's L-BFGS-B) on exact derivatives, by forward mode: made for a few parameters. Raises
+    ``ValueError`` for bad input and ``SimulationError`` where a motion does not reach the end at the first guess.
     """
     parameters = Parameters.of(model, free, bounds)
     if cost is not None:
@@ -153,7 +153,7 @@ def tune(
     for name, value in settings.items():
         if value.shape[:1] != starts[0].shape[:1]:
             raise ValueError(
-                f"settings[{name!r}] must have an entry for each of the {len(starts[0])} starts, got shape {value.shape}"
+                f"settings[{name!r}] must have an entry for each of {len(starts[0])} starts, got shape {value.shape}"
             )
     if held_out is not None and settings:
         raise ValueError("held_out starts have no settings of their own: evaluate them apart, or leave settings out")

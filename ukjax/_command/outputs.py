@@ -45,9 +45,9 @@ def outputs(options: argparse.Namespace) -> Outputs:
     if figure == "":
         figure, data = f"{options.system}.png", data or f"{options.system}.npz"
     if data and Path(data).suffix == ".nc":
-        _need("xarray", "--out FILE.nc", "data")
+        need("xarray", "--out FILE.nc", "data")
     if figure:
-        _need("matplotlib", "--plot", "plot")
+        need("matplotlib", "--plot", "plot")
     return Outputs(
         figure=check_output("--plot", figure, FIGURES) if figure else None,
         data=check_output("--out", data, DATA) if data else None,
@@ -58,7 +58,7 @@ def outputs(options: argparse.Namespace) -> Outputs:
 def _movie(options) -> Path:
     if options.as_published:
         raise UsageError("--animate shows the correct motion: leave out --as-published")
-    _need("matplotlib", "--animate", "plot")
+    need("matplotlib", "--animate", "plot")
     path = check_output("--animate", options.animate, MOVIES)
     from ..plot.animation import cannot_write
 
@@ -67,6 +67,7 @@ def _movie(options) -> Path:
     return path
 
 
-def _need(package: str, option: str, extra: str) -> None:
+def need(package: str, option: str, extra: str) -> None:
+    """The optional package is there, or ``UsageError``."""
     if importlib.util.find_spec(package) is None:
         raise UsageError(f"{option} needs the package {package}: pip install 'ukjax[{extra}]'")

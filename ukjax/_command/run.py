@@ -70,15 +70,20 @@ def run_system(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check(options) -> None:
-    """The system and the numbers make sense, or ``UsageError``."""
-    if options.system not in CATALOGUE:
+def check_system(name: str) -> None:
+    """The gallery has a system of that name, or ``UsageError``."""
+    if name not in CATALOGUE:
         from ..systems import named
 
         try:
-            named(options.system)
+            named(name)
         except ValueError as error:
             raise UsageError(str(error)) from None
+
+
+def _check(options) -> None:
+    """The system and the numbers make sense, or ``UsageError``."""
+    check_system(options.system)
     if options.samples < 2:
         raise UsageError(f"--samples must be at least 2, got {options.samples}")
     if options.t1 is not None and not 0 < options.t1 < float("inf"):

@@ -11,7 +11,8 @@ from .._precision import Numbers
 
 
 class Experiment(eqx.Module):
-    """One measured motion: outputs ``y`` (samples, outputs) at times ``t`` (samples,) [s], irregular if need be.
+    """One measured motion: outputs ``y`` (samples, outputs), or (samples,) of one, at times ``t`` (samples,) [s].
+
 
     ``start`` is what is known of the state at t[0]: (q0, v0), or the numbers z (k,) that ``fit``'s ``state`` makes it
     of; or such a row for every sample, (samples, k), where the record is to be cut into segments. ``sigma`` is the
@@ -41,15 +42,14 @@ class Experiment(eqx.Module):
         setting: Mapping[str, Any] | None = None,
     ):
         self.t, self.y = np.asarray(t, float), np.asarray(y, float)
-        if self.y.ndim == 1:
+        one = self.y.ndim == 1
+        if one:
             self.y = self.y[:, None]
         if self.t.ndim != 1 or self.t.size < 2 or not np.all(np.diff(self.t) > 0):
             raise ValueError(f"t must be at least two times that increase strictly, got shape {self.t.shape}")
         if self.y.ndim != 2 or len(self.y) != self.t.size:
-            raise ValueError(
-                f"y must have a row per time, shape ({self.t.size}, outputs), got shape {np.shape(y)}"
-            )
-        self.measured = np.ones(self.y.shape, bool) if measured is None else np.asarray(measured, bool)
+            raise ValueError(f"y must have a row per time, shape ({self.t.size}, outputs), got shape {np.shape(y)}")
+        self.measured = np.ones(self.y.shape, bool) if measured is None else _column(np.asarray(measured, bool), one)
         if self.measured.shape != self.y.shape:
             raise ValueError(f"measured must have the shape of y, {self.y.shape}, got {self.measured.shape}")
         wrong = self.measured & ~np.isfinite(self.y)
@@ -61,7 +61,7 @@ class Experiment(eqx.Module):
             )
         self.y = np.where(self.measured, self.y, 0.0)
         self.weighted = sigma is not None
-        self.sigma = np.broadcast_to(np.asarray(1.0 if sigma is None else sigma, float), self.y.shape)
+        self.sigma = np.broadcast_to(_column(np.asarray(1.0 if sigma is None else sigma, float), one), self.y.shape)
         if not np.all(self.sigma > 0):
             raise ValueError("sigma must be positive: the standard deviation of the noise")
         parts = start if isinstance(start, tuple) else (start,)
@@ -73,3 +73,8 @@ class Experiment(eqx.Module):
         if not np.all(np.isfinite(self.start)):
             raise ValueError("start must be finite: a guess is good enough, such as the first measured values")
         self.setting = {name: np.asarray(value, float) for name, value in (setting or {}).items()}
+
+
+def _column(x: np.ndarray, one: bool) -> np.ndarray:
+    """One row of numbers for the one output there is, as a column."""
+    return x[:, None] if one and x.ndim == 1 else x

@@ -19,6 +19,7 @@ from .._correct import at_every_level, onto_constraints
 from .._results import SimulationError
 from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem
+from .._trajectory import write_whole
 from .experiment import Experiment
 from .identifiability import Combination, Identifiability, identifiability
 from .parameters import Parameters
@@ -27,7 +28,7 @@ from .segments import Motion, Predicted, Segment, cut, predict
 LONGEST_STEP = 0.01  # [s], where dt is left to us
 LOSSES = ("linear", "soft_l1", "huber", "cauchy", "arctan")
 ODD = 300.0  # a ratio of sizes that suggests other units
-CONVERGED = 1e-8  # relative: far below what noise leaves open
+CONVERGED = 1e-6  # of the sum of squares: far below what noise leaves open
 
 
 class Fit(eqx.Module):
@@ -66,9 +67,7 @@ class Fit(eqx.Module):
     @property
     def undetermined(self) -> tuple[str, ...]:
         """The parameters that the data do not determine alone."""
-        return tuple(
-            name for name, known in zip(self.names, self.identifiability.determined, strict=True) if not known
-        )
+        return tuple(name for name, known in zip(self.names, self.identifiability.determined, strict=True) if not known)
 
     def interval(self, level: float = 0.95) -> Float[np.ndarray, "p 2"]:
         """Confidence intervals of the parameters, by Student's distribution."""
@@ -144,8 +143,8 @@ def fit(
 
     ``model`` is a system with its parameters as fields, and ``free`` their names: see ``Parameters``, also for
     ``bounds``; what is positive stays positive. ``observe(t, q, v)`` gives the measured outputs, (outputs,); left out,
-    they are q. ``state(model, z, t) -> (q0, v0)`` makes a start from the numbers z of ``Experiment.start``; left out, z is
-    (q0, v0), brought onto the constraints.
+    they are q. ``state(model, z, t) -> (q0, v0)`` makes a start from the numbers z of ``Experiment.start``; left out,
+    z is (q0, v0), brought onto the constraints.
 
     ``dt`` [s] is the longest step of the Runge–Kutta method (default: the shortest distance of two samples, at most
     0.01 s); ``drift`` as in ``simulate``, though over one segment there is hardly any. ``segments`` cuts every record
@@ -154,9 +153,9 @@ def fit(
     "arctan" where some values are simply wrong. ``progress`` prints a line per step. ``checkpoint`` names a JSON file
     that keeps the state after each step; if it is there, the fit goes on from it.
 
-    Raises ``ValueError`` for bad input, parameters that change nothing that is measured, and fewer values than unknowns;
-    ``SimulationError`` where the motion from the first guess does not reach the end; warns where sizes suggest a mistake
-    of units.
+    Raises ``ValueError`` for bad input, parameters that change nothing that is measured, and fewer values than
+    unknowns; ``SimulationError`` where the motion from the first guess does not reach the end; warns where sizes
+    suggest a mistake of units.
     """
     experiments = (experiments,) if isinstance(experiments, Experiment) else tuple(experiments)
     parameters = Parameters.of(model, free, bounds)
@@ -168,7 +167,7 @@ def fit(
     motion = Motion(
         model,
         parameters,
-        Near(choose(method)) if state is None else state,
+        _start_state(model, parameters, experiments, fit_starts, choose(method)) if state is None else state,
         _positions if observe is None else observe,
         choose(method),
         drift == "projection",
@@ -186,7 +185,7 @@ def fit(
         loss=loss,
         x_scale=1.0,
         ftol=CONVERGED,
-        xtol=CONVERGED,
+        xtol=1e-10,
         gtol=1e-14,
         max_nfev=most_evaluations,
     )
@@ -254,12 +253,14 @@ class _Problem:
         values = np.asarray(parameters.values(x))
         slope = np.asarray(jax.jvp(parameters.values, (x,), (jnp.ones_like(x),))[1])
         counted = sum(int(e.measured.sum()) for e in self.experiments)
-        unknown = identifiability(parameters.names, values, slope, J[:, : self.p], J[:, self.p :], 0.0).rank
+        logarithmic = np.asarray((parameters.lower == 0) & np.isinf(parameters.upper))
+        about = parameters.names, values, slope, logarithmic, J[:, : self.p], J[:, self.p :]
+        unknown = identifiability(*about, 0.0).rank
         starts = solution.x[self.p :].reshape(self.starts.shape) if self.fit_starts else self.starts
         own = int(np.linalg.matrix_rank(J[:, self.p :])) if self.fit_starts else 0
         joints = len(r) - counted
         noise = float(np.sqrt(np.sum(r**2) / max(1, counted + joints - unknown - own)))
-        known = identifiability(parameters.names, values, slope, J[:, : self.p], J[:, self.p :], noise)
+        known = identifiability(*about, noise)
         outputs = tuple(self._outputs(i, predicted) for i in range(len(self.experiments)))
         jumps = [np.max(np.abs(a.end - b.begin)) for _, a, b in self._joints(predicted)]
         return Fit(
@@ -282,7 +283,7 @@ class _Problem:
             return self.kept
         x = unknowns[: self.p]
         starts = unknowns[self.p :].reshape(self.starts.shape) if self.fit_starts else self.starts
-        predicted = predict(self.motion, self.experiments, self.pieces, self.dt, x, starts)
+        predicted = predict(self.motion, self.experiments, self.pieces, self.dt, x, starts, self.fit_starts)
         width, rows, slopes = self.starts.shape[1], [], []
 
         def add(residual, by, *places):
@@ -315,9 +316,7 @@ class _Problem:
 
     def _joints(self, predicted):
         """Where one segment ends and the next begins."""
-        return [
-            (i, predicted[i], predicted[i + 1]) for i, piece in enumerate(self.pieces) if not piece.final
-        ]
+        return [(i, predicted[i], predicted[i + 1]) for i, piece in enumerate(self.pieces) if not piece.final]
 
     def _outputs(self, experiment, predicted):
         pairs = zip(self.pieces, predicted, strict=True)
@@ -358,10 +357,34 @@ class _Problem:
         starts = np.asarray(held.get("starts", ()))
         if held.get("names") != list(self.motion.parameters.names) or starts.shape != self.starts.shape:
             raise ValueError(
-                f"checkpoint {str(self.checkpoint)!r} is of another fit, with parameters {held.get('names')}: remove it, "
-                "or name another file"
+                f"checkpoint {str(self.checkpoint)!r} is of another fit, with parameters {held.get('names')}: remove "
+                "it, or name another file"
             )
         return np.asarray(self.motion.parameters.free(jnp.asarray(held["values"]))), starts
+
+
+def _start_state(model, parameters, experiments, fit_starts, method):
+    """How z becomes (q0, v0): as it is, where it is known and no parameter moves the constraints, else by ``Near``."""
+    if not fit_starts and isinstance(model, AbstractSystem):
+
+        def missed(x, z, t):
+            q, v = jnp.split(z, 2)
+            this = parameters.put(model, x)
+            return jnp.concatenate([this.position_residual(t, q), this.velocity_residual(t, q, v)])
+
+        z, t = jnp.asarray(_first_start(experiments[0])), jnp.asarray(experiments[0].t[0])
+        if z.size % 2 == 0 and not np.any(jax.jit(jax.jacfwd(missed))(jnp.zeros(len(parameters.names)), z, t)):
+            return _as_given
+    return Near(method)
+
+
+def _as_given(model, z, t):
+    q, v = jnp.split(z, 2)
+    return q, v
+
+
+def _first_start(experiment):
+    return experiment.start if experiment.start.ndim == 1 else experiment.start[0]
 
 
 class Near(eqx.Module):
@@ -408,6 +431,5 @@ def _check(experiments: Sequence[Experiment], segments, loss, drift) -> None:
 
 
 def _write(path: Path, content: dict) -> Path:
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(content, indent=1) + "\n")
-    return part.replace(path)
+    write_whole(path, lambda part: part.write_text(json.dumps(content, indent=1) + "\n"))
+    return path

@@ -1,5 +1,6 @@
 """What data say about parameters, and what they cannot say."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -13,19 +14,40 @@ NEGLIGIBLE = 1e-4
 """Of a combination in which every parameter counts by its own size, the parts that are left out."""
 
 
+WHOLE = 2e-3
+"""So near to whole numbers and halves, coefficients of logarithms are taken for exponents."""
+
+
 class Combination(NamedTuple):
-    """A sum of parameters that the data determine: Σ ``coefficients`` θ = ``value`` ± ``error``."""
+    """A sum of parameters that the data determine, Σ ``coefficients`` θ = ``value`` ± ``error``; or, where the
+    parameters only matter by their ratios, a product: Π θ^``coefficients``."""
 
     coefficients: dict[str, float]
     value: float
     error: float
+    product: bool = False
+
+    def of(self, parameters: Mapping[str, float]) -> float:
+        """The combination of other values of the parameters."""
+        terms = [(parameters[name], c) for name, c in self.coefficients.items()]
+        return float(np.prod([x**c for x, c in terms]) if self.product else sum(c * x for x, c in terms))
 
     def __str__(self) -> str:
+        return self._as_product() if self.product else self._as_sum()
+
+    def _as_sum(self):
         terms = []
         for name, c in self.coefficients.items():
             sign = " - " if c < 0 else " + "
             terms.append((sign if terms or c < 0 else "") + (name if abs(c) == 1 else f"{abs(c):.4g} {name}"))
         return "".join(terms).strip()
+
+    def _as_product(self):
+        power = lambda name, c: name if abs(c) == 1 else f"{name}^{abs(c):g}"
+        above = " ".join(power(name, c) for name, c in self.coefficients.items() if c > 0)
+        below = [power(name, c) for name, c in self.coefficients.items() if c < 0]
+        below = f"({' '.join(below)})" if len(below) > 1 else "".join(below)
+        return f"{above} / {below}" if below else above
 
 
 class Identifiability(NamedTuple):
@@ -48,20 +70,21 @@ def identifiability(
     names: tuple[str, ...],
     values: Float[np.ndarray, " p"],
     slope: Float[np.ndarray, " p"],
+    logarithmic: Bool[np.ndarray, " p"],
     J: Float[np.ndarray, "rows p"],
     others: Float[np.ndarray, "rows k"],
     noise: float,
 ) -> Identifiability:
-    """From J = ∂r/∂x, where θ is a function of x with derivative ``slope``; ``others`` are sensitivities to what is
+    """From J = ∂r/∂x, where θ is a function of x with derivative ``slope``, the logarithm
+    of θ where ``logarithmic``; ``others`` are sensitivities to what is
     estimated as well, and may explain away part of J. ``noise`` is the standard deviation of r."""
     if others.shape[1]:
         J = J - others @ np.linalg.lstsq(others, J, rcond=1e-12)[0]
     R = np.linalg.qr(J, mode="r")
     _, s, V = np.linalg.svd(R)
     s = np.concatenate([s, np.zeros(len(names) - s.size)])
-    noise = max(noise, np.finfo(float).tiny)
-    with np.errstate(divide="ignore"):
-        told = (s > STRUCTURAL * s[0]) & (s > noise)
+    noise = max(noise, float(np.finfo(float).eps) * s[0])
+    told = (s > STRUCTURAL * s[0]) & (s > noise)
     rank = int(told.sum())
     V = V[:rank]
     within = (V.T / s[:rank] ** 2) @ V * noise**2  # of x, within the directions that are told
@@ -70,12 +93,13 @@ def identifiability(
     errors = np.where(determined, np.sqrt(np.diagonal(covariance)), np.inf)
     covariance = np.where(determined[:, None] & determined, covariance, np.inf)
     return Identifiability(
-        s / noise, rank, covariance, errors, determined, _combinations(names, values, slope, V, within)
+        s / noise, rank, covariance, errors, determined, _combinations(names, values, slope, logarithmic, V, within)
     )
 
 
-def _combinations(names, values, slope, V, within):
-    """The reduced echelon form of V's rows: each has one parameter that no other has."""
+def _combinations(names, values, slope, logarithmic, V, within):
+    """The reduced echelon form of V's rows: each has one parameter that no other has. In logarithms, whole numbers and
+    halves are exponents."""
     if not len(V):
         return ()
     pivots = np.sort(scipy.linalg.qr(V, pivoting=True, mode="r")[1][: len(V)])
@@ -84,8 +108,14 @@ def _combinations(names, values, slope, V, within):
     C[np.abs(C) < NEGLIGIBLE] = 0
     found = []
     for row, pivot in zip(C, pivots, strict=True):
+        order = [pivot, *(j for j in range(len(names)) if j != pivot and row[j] != 0)]
+        exponents = np.round(2 * row) / 2
+        if len(order) > 1 and np.all(np.abs(row - exponents) < WHOLE) and np.all(logarithmic[order]):
+            value = float(np.prod(values[order] ** exponents[order]))
+            error = value * float(np.sqrt(row @ within @ row))
+            found.append(Combination({names[j]: float(exponents[j]) for j in order}, value, error, product=True))
+            continue
         row = row * slope[pivot] / slope  # dx = dθ / slope
         error = float(np.sqrt((row * slope) @ within @ (row * slope)))
-        order = [pivot, *(j for j in range(len(names)) if j != pivot and row[j] != 0)]
         found.append(Combination({names[j]: float(row[j]) for j in order}, float(row @ values), error))
     return tuple(found)

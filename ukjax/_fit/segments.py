@@ -32,7 +32,7 @@ class Segment(NamedTuple):
 
 class Predicted(NamedTuple):
     """Of one segment: outputs (samples, outputs), its first and last state (2n,), and the derivatives of each with
-    respect to x (p,) and the segment's start z (k,)."""
+    respect to x (p,) and, if wanted, the segment's start z (k,)."""
 
     outputs: np.ndarray
     begin: np.ndarray
@@ -81,8 +81,10 @@ def predict(
     dt: float,
     x: Float[np.ndarray, " p"],
     starts: Float[np.ndarray, "segments k"],
+    by_starts: bool,
 ) -> list[Predicted]:
     """Every segment's outputs and derivatives. Segments of as many samples and steps are done together."""
+    directions = x.size + (starts.shape[1] if by_starts else 0)
     groups: dict[Any, list[int]] = {}
     counts = {}
     for i, segment in enumerate(segments):
@@ -92,7 +94,7 @@ def predict(
         groups.setdefault((counts[i].between.size, counts[i].most, shape), []).append(i)
     found: list[Any] = [None] * len(segments)
     for (_, most, _), members in groups.items():
-        size = max(1, MEMBERS // (x.size + starts.shape[1]))
+        size = max(1, MEMBERS // directions)
         for k in range(0, len(members), size):
             part = members[k : k + size]
             filled = part + part[-1:] * (min(size, len(members)) - len(part))  # one shape, one program
@@ -101,7 +103,7 @@ def predict(
             settings = [experiments[segments[i].experiment].setting for i in filled]
             setting = {name: jnp.stack([s[name] for s in settings]) for name in settings[0]}
             z = jnp.asarray(starts[filled])
-            values, slopes = _side_by_side(motion, jnp.asarray(x), z, ts, between, most, setting)
+            values, slopes = _side_by_side(motion, jnp.asarray(x), z, ts, between, most, setting, by_starts)
             values, slopes = jax.tree.map(np.asarray, (values, slopes))
             for j, i in enumerate(part):
                 found[i] = Predicted(*(value[j] for value in values), *(slope[j] for slope in slopes))
@@ -113,13 +115,13 @@ def _times(experiments, segment):
 
 
 @eqx.filter_jit
-def _side_by_side(motion, x, z, ts, between, most, setting):
+def _side_by_side(motion, x, z, ts, between, most, setting, by_starts):
     def one(z, ts, between, setting):
         def of(both):
-            found = motion(both[: x.size], both[x.size :], ts, between, most, setting)
+            found = motion(both[: x.size], both[x.size :] if by_starts else z, ts, between, most, setting)
             return found, found
 
-        slopes, values = jax.jacfwd(of, has_aux=True)(jnp.concatenate([x, z]))
+        slopes, values = jax.jacfwd(of, has_aux=True)(jnp.concatenate([x, z]) if by_starts else x)
         return values, slopes
 
     return jax.vmap(one)(z, ts, between, setting)

@@ -1,0 +1,227 @@
+"""Parameters from measured motions: against closed forms, SciPy's integrator and statistics, and wrong input."""
+
+import json
+import re
+import warnings
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.integrate
+
+import ukjax as uk
+from ukjax.systems.base import Parameter, parameter
+
+TS = np.linspace(0.0, 2.0, 81)
+
+
+class Swing(uk.AbstractSystem):
+    """A damped pendulum by its angle: m l² q̈ = −m g l sin q − k q̇. Only g/l and k/(m l²) matter."""
+
+    m: Parameter = parameter(0.8)
+    l: Parameter = parameter(1.3)
+    k: Parameter = parameter(0.2)
+    g: Parameter = parameter(9.81)
+    nothing: Parameter = parameter(1.0)
+
+    constraints = ()
+
+    @property
+    def dynamics(self):
+        force = lambda t, q, v: -self.m * self.g * self.l * jnp.sin(q) - self.k * v
+        return uk.MassForce(lambda t, q: (self.m * self.l**2)[None, None], force)
+
+
+class Rod(uk.AbstractSystem):
+    """The same pendulum in Cartesian coordinates, undamped; its length stands in the constraint."""
+
+    l: Parameter = parameter(1.3)
+    g: Parameter = parameter(9.81)
+
+    @property
+    def dynamics(self):
+        return uk.Lagrangian(lambda t, q, v: v @ v / 2, lambda t, q: self.g * q[1])
+
+    @property
+    def constraints(self):
+        return (uk.Holonomic(lambda t, q: jnp.sqrt(q @ q) - self.l),)
+
+
+def by_scipy(start, m=0.8, l=1.3, k=0.2, g=9.81, ts=TS):
+    """Angle of the damped pendulum, by an integrator that is not ours."""
+    rate = lambda t, y: [y[1], -g / l * np.sin(y[0]) - k / (m * l**2) * y[1]]
+    return scipy.integrate.solve_ivp(rate, (ts[0], ts[-1]), start, t_eval=ts, rtol=1e-12, atol=1e-12).y[0]
+
+
+def guess(**values):
+    return eqx.tree_at(
+        lambda s: tuple(getattr(s, n) for n in values), Swing(), tuple(map(jnp.asarray, values.values()))
+    )
+
+
+@pytest.fixture(scope="module")
+def noisy():
+    rng = np.random.default_rng(0)
+    starts = [(1.0, 0.0), (0.3, 2.0), (-2.0, 0.5)]
+    return [uk.Experiment(TS, by_scipy(s) + 0.01 * rng.normal(size=TS.size), np.array(s)) for s in starts]
+
+
+def test_exact_data_give_the_exact_parameters():
+    data = uk.Experiment(TS, by_scipy((1.0, 0.0)), np.array([1.1, 0.1]))
+    found = uk.fit(guess(l=jnp.array(1.0), k=jnp.array(0.5)), data, ("l", "k"), dt=0.005)
+    np.testing.assert_allclose(found.values, [1.3, 0.2], rtol=1e-7)
+    np.testing.assert_allclose(found.starts[0], [1.0, 0.0], atol=1e-8)
+    assert found.converged and found.noise < 1e-7
+    np.testing.assert_allclose(found.model.l, found.values[0])
+
+
+def test_standard_errors_are_those_of_linear_regression(noisy):
+    """Against sensitivities by finite differences of SciPy's integrator, and the normal equations."""
+    found = uk.fit(guess(l=jnp.array(1.1)), noisy, ("l", "k"), fit_starts=False)
+    step, columns = 1e-5, []
+    for name in ("l", "k"):
+        at = dict(l=found.values[0], k=found.values[1])
+        up, down = at | {name: at[name] + step}, at | {name: at[name] - step}
+        columns.append(
+            np.concatenate([(by_scipy(e.start, **up) - by_scipy(e.start, **down)) / 2 / step for e in noisy])
+        )
+    J = np.stack(columns, axis=1)
+    r = np.concatenate([e.y[:, 0] - by_scipy(e.start, l=found.values[0], k=found.values[1]) for e in noisy])
+    covariance = np.linalg.inv(J.T @ J) * (r @ r) / (len(r) - 2)
+    np.testing.assert_allclose(found.errors, np.sqrt(np.diag(covariance)), rtol=1e-4)
+    np.testing.assert_allclose(found.noise, 0.01, rtol=0.1)
+    assert np.all(np.abs(found.values - [1.3, 0.2]) < 4 * found.errors)
+    low, high = found.interval(0.95).T
+    np.testing.assert_allclose((high - low) / found.errors, 2 * 1.97, rtol=1e-3)  # Student, 241 degrees of freedom
+
+
+def test_combinations_that_the_data_determine_are_named(noisy):
+    found = uk.fit(guess(m=jnp.array(1.0)), noisy, ("m", "l", "k", "g"), fit_starts=False)
+    assert found.identifiability.rank == 2
+    assert set(found.undetermined) == {"m", "l", "k", "g"}
+    assert len(found.combinations) == 2 and all(c.product for c in found.combinations)
+    exact = {"m": 0.8, "l": 1.3, "k": 0.2, "g": 9.81}
+    for c in found.combinations:
+        assert abs(c.value - c.of(exact)) < 4 * c.error
+        assert c.error < 0.05 * c.value
+        scaled = exact | {"m": 3 * 0.8, "k": 3 * 0.2}  # moves no pendulum otherwise
+        np.testing.assert_allclose(c.of(scaled), c.of(exact), rtol=1e-3)
+        rescaled = exact | {"l": 2 * 1.3, "g": 2 * 9.81, "m": 0.8 / 4}
+        np.testing.assert_allclose(c.of(rescaled), c.of(exact), rtol=1e-3)
+    assert "not determined" in str(found)
+    assert json.loads(json.dumps(found.as_dict()))["parameters"]["m"]["error"] is None
+
+
+def test_a_length_in_a_constraint_is_found():
+    angle = by_scipy((0.8, 0.0), k=0.0)
+    q = 1.3 * np.stack([np.sin(angle), -np.cos(angle)], axis=1)
+    model = eqx.tree_at(lambda s: s.l, Rod(), jnp.array(1.1))
+    found = uk.fit(model, uk.Experiment(TS, q, (q[0], np.zeros(2))), "l", dt=0.005)
+    np.testing.assert_allclose(found.values, [1.3], rtol=1e-6)
+
+
+def test_missing_values_and_irregular_times():
+    rng = np.random.default_rng(3)
+    ts = np.sort(rng.uniform(0.0, 2.0, 60))
+    ts[0] = 0.0
+    y = by_scipy((1.0, 0.0), ts=ts)
+    seen = rng.uniform(size=ts.size) < 0.7
+    y[~seen] = np.nan
+    data = uk.Experiment(ts, y, np.array([1.0, 0.0]), measured=seen)
+    found = uk.fit(guess(l=jnp.array(1.5)), data, "l", dt=0.01)
+    np.testing.assert_allclose(found.values, [1.3], rtol=1e-6)
+    assert np.isnan(found.residuals[0][~seen]).all()
+
+
+def test_outliers_with_a_robust_loss(noisy):
+    wrong = np.arange(TS.size)[:, None] % 9 == 0
+    sharp = [uk.Experiment(e.t, np.where(wrong, 3 * e.y, e.y), e.start, sigma=0.01) for e in noisy]
+    plain, robust = (
+        uk.fit(guess(l=jnp.array(1.2)), sharp, ("l", "k"), fit_starts=False, loss=loss) for loss in ("linear", "cauchy")
+    )
+    assert abs(robust.values[0] - 1.3) < 0.005 < abs(plain.values[0] - 1.3)
+
+
+def test_several_segments_are_joined():
+    ts = np.linspace(0.0, 6.0, 121)
+    y = by_scipy((2.5, 0.0), ts=ts)
+    states = np.stack([y, np.gradient(y, ts)], axis=1)
+    found = uk.fit(guess(l=jnp.array(1.0)), uk.Experiment(ts, y, states), ("l", "k"), segments=4, dt=0.01)
+    np.testing.assert_allclose(found.values, [1.3, 0.2], rtol=1e-5)
+    assert found.jump < 1e-5 and found.predicted[0].shape == (121, 1)
+    np.testing.assert_allclose(found.predicted[0][:, 0], y, atol=1e-5)
+
+
+def test_a_checkpoint_is_gone_on_from(noisy, tmp_path):
+    file = tmp_path / "state.json"
+    first = uk.fit(guess(l=jnp.array(1.0)), noisy, "l", fit_starts=False, checkpoint=file)
+    again = uk.fit(guess(l=jnp.array(1.0)), noisy, "l", fit_starts=False, checkpoint=file)
+    assert again.evaluations < first.evaluations
+    np.testing.assert_allclose(again.values, first.values, rtol=1e-4)
+    with pytest.raises(ValueError, match="of another fit"):
+        uk.fit(Swing(), noisy, "k", fit_starts=False, checkpoint=file)
+
+
+def test_bounds_hold(noisy):
+    found = uk.fit(guess(l=jnp.array(1.1)), noisy, "l", bounds={"l": (1.0, 1.2)}, fit_starts=False)
+    assert 1.19 < found.values[0] < 1.2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (dict(free="lenght"), "Swing has no number 'lenght'"),
+        (dict(free="l[1]"), "its array has shape ()"),
+        (dict(free=()), "at least one parameter"),
+        (dict(free="nothing"), "'nothing' changes nothing that is measured"),
+        (dict(free="l", bounds={"l": (2.0, 3.0)}), "must lie inside its bounds"),
+        (dict(free="l", bounds={"m": (2.0, 3.0)}), "bounds has 'm', which is not free"),
+        (dict(free="l", loss="huge"), "loss must be one of"),
+        (dict(free="l", segments=3), "start of shape (samples, k)"),
+        (dict(free="l", drift="some"), "drift must be"),
+        (dict(free="l", observe=lambda t, q, v: jnp.concatenate([q, v])), "observe gives 2 outputs"),
+        (dict(free="l", observe=lambda q: q), "observe must take (t, q, v)"),
+    ],
+)
+def test_wrong_input_is_one_clear_error(change, message):
+    data = uk.Experiment(TS, by_scipy((1.0, 0.0)), np.array([1.0, 0.0]))
+    with pytest.raises(ValueError, match=re.escape(message)):
+        uk.fit(Swing(), data, **change)
+
+
+def test_too_few_values():
+    data = uk.Experiment([0.0, 1.0], [1.0, 0.3], np.array([1.0, 0.0]))
+    with pytest.raises(ValueError, match="2 measured values for 4 unknowns"):
+        uk.fit(Swing(), data, ("l", "k"))
+
+
+def test_nan_in_data_must_be_declared():
+    y = by_scipy((1.0, 0.0))
+    y[7] = np.nan
+    with pytest.raises(ValueError, match=r"y\[7, 0\] = nan at t = 0.175 s: if they are missing, say measured"):
+        uk.Experiment(TS, y, np.array([1.0, 0.0]))
+
+
+def test_units_of_a_thousand_are_warned_of():
+    data = uk.Experiment(TS, 1000 * by_scipy((1.0, 0.0)), np.array([1.0, 0.0]))
+    with pytest.warns(UserWarning, match="1e\\+03 times as large as the model's first guess"):
+        uk.fit(Swing(), data, "l", fit_starts=False, most_evaluations=2)
+
+
+def test_a_motion_that_breaks_down_is_said():
+    data = uk.Experiment(TS, by_scipy((1.0, 0.0)), np.array([1.0, 0.0]))
+    with pytest.raises(uk.SimulationError, match="experiment 0 from the first guess ends before t = "):
+        uk.fit(guess(k=jnp.array(-3000.0)), data, "k")
+
+
+@pytest.mark.slow
+def test_the_parallel_manipulator_from_twenty_noisy_motions():
+    """Seven combinations of nine parameters within 1 %, from two starts 50 % off."""
+    from benchmarks import identification
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        rows = identification.run(starts=2)
+    for row in rows:
+        assert row["rank"] == 7 and row["largest error"] < 0.01, row

@@ -1,0 +1,79 @@
+"""Gains by gradients: against gains that are known to be the best, and wrong input."""
+
+import re
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax.systems.base import Parameter, parameter
+
+
+class Oscillator(uk.AbstractSystem):
+    """q̈ = −c q̇ − q: of all c, ∫ q² dt from q = 1 at rest is least for c = 1 (it is (c + 1/c)/2)."""
+
+    c: Parameter = parameter(0.3)
+    m: Parameter = parameter(1.0)
+
+    constraints = ()
+
+    @property
+    def dynamics(self):
+        return uk.MassForce(lambda t, q: self.m * jnp.eye(1), lambda t, q, v: -self.c * v - q)
+
+
+TS = np.linspace(0.0, 30.0, 601)
+LONG = dict(ts=TS, dt=0.05)
+
+
+def squared(motion):
+    return jnp.mean(motion.q[:, 0] ** 2)
+
+
+def test_the_best_damping_is_found():
+    found = uk.tune(Oscillator(), "c", [1.0], [0.0], cost=squared, held_out=([[2.0]], [[0.0]]), **LONG)
+    np.testing.assert_allclose(found.values, [1.0], rtol=3e-3)
+    # mean over 601 samples: the trapezoidal sum plus half of the first
+    np.testing.assert_allclose(found.cost * 601 * 0.05, 1.0 + 0.025, rtol=1e-3)
+    np.testing.assert_allclose(found.held_out / found.cost, 4.0, rtol=1e-6)
+    assert found.first_held_out > found.held_out and found.converged
+    np.testing.assert_allclose(found.model.c, found.values[0])
+
+
+def test_settings_differ_from_start_to_start():
+    """For two masses the best damping lies between those of each, √m."""
+    both = uk.tune(Oscillator(), "c", [[1.0], [1.0]], [0.0], cost=squared, settings={"m": [0.5, 2.0]}, **LONG)
+    assert np.sqrt(0.5) < both.values[0] < np.sqrt(2.0)
+
+
+def test_effort_holds_gains_back():
+    """SCARA on its way to the path: dear torques make for softer gains."""
+    robot = uk.systems.Scara()
+    q, v = robot.start()
+    q = q + 0.01
+    kept = dict(ts=np.linspace(0.0, 1.0, 51), dt=0.01)
+    free = [uk.tune(robot, ("alpha", "beta"), q, v, effort=effort, **kept) for effort in (0.0, 1e-4)]
+    assert free[0].cost < free[0].first / 2
+    assert free[1].values[1] < free[0].values[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (dict(free="d"), "Oscillator has no number 'd'"),
+        (dict(cost=lambda m: m.q[:, 0]), "cost must return one number per motion"),
+        (dict(cost=lambda: 0.0), "cost must take (motion)"),
+        (dict(settings={"m": [1.0, 2.0, 3.0]}), "must have an entry for each of 1 starts"),
+        (dict(q0=[1.0, 2.0]), "q0 and v0 must have shape"),
+    ],
+)
+def test_wrong_input_is_one_clear_error(change, message):
+    given = dict(model=Oscillator(), free="c", q0=[1.0], v0=[0.0], ts=[0.0, 1.0], dt=0.1) | change
+    with pytest.raises(ValueError, match=re.escape(message)):
+        uk.tune(**given)
+
+
+def test_a_motion_that_breaks_down_is_said():
+    with pytest.raises(uk.SimulationError, match="start 0 has no finite cost"):
+        uk.tune(Oscillator(c=-5000.0), "c", [1.0], [0.0], [0.0, 10.0], dt=0.01)

@@ -1,0 +1,64 @@
+"""``ukjax tune``."""
+
+import argparse
+import json
+import time
+from typing import Any
+
+from .fit import names_of
+from .run import check_system
+from .usage import UsageError, check_output
+
+
+def tune_system(options: argparse.Namespace) -> int:
+    """Tune gains of a system of the gallery over starts scattered around the source's, print a table, save JSON."""
+    check_system(options.system)
+    for name in ("t1", "dt", "spread"):
+        value = getattr(options, name)
+        if value is not None and not 0 < value < float("inf"):
+            raise UsageError(f"--{name} must be positive, got {value:g}")
+    if options.starts < 2:
+        raise UsageError(f"--starts must be at least 2, half of them held out, got {options.starts}")
+    if options.effort < 0:
+        raise UsageError(f"--effort must not be negative, got {options.effort:g}")
+    result = check_output("--out", options.out or f"{options.system}-tune.json", (".json",))
+    began = time.perf_counter()
+
+    import numpy as np
+
+    from .. import _precision, systems
+    from .._cache import enable_compilation_cache
+    from .._tune import tune
+    from .settings import with_settings
+
+    _precision.enable_float64()
+    enable_compilation_cache()
+    try:
+        mechanism, (q0, v0) = with_settings(systems.named(options.system), options.set)
+        end = options.t1 or mechanism.end
+        rng = np.random.default_rng(options.seed)
+        scatter = lambda x: np.asarray(x) + options.spread * rng.normal(size=(2 * options.starts, np.size(x)))
+        q, v = scatter(q0), scatter(v0)
+        half = options.starts
+        found = tune(
+            mechanism,
+            names_of(options.free),
+            q[:half],
+            v[:half],
+            np.linspace(0.0, end, options.samples),
+            dt=options.dt,
+            effort=options.effort,
+            held_out=(q[half:], v[half:]),
+            drift=options.drift,
+            progress=options.progress,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    try:
+        files = [found.save(result)]
+    except OSError as error:
+        raise UsageError(f"the result could not be written: {error}") from None
+    report: dict[str, Any] = {"system": options.system} | found.as_dict()
+    report |= {"files": [str(file) for file in files], "seconds": round(time.perf_counter() - began, 3)}
+    print(json.dumps(report, indent=1) if options.json else f"{found}\nsaved {', '.join(report['files'])}")
+    return 0
