@@ -32,6 +32,20 @@ def test_the_robots_lift_their_load():
     assert np.abs(motion.residual).max() < 1e-14
 
 
+def test_the_swing_is_identified(capsys):
+    found = re.search(r"<!-- fit -->\n```python\n(.*?)```", README, re.DOTALL)
+    assert found
+    names = {}
+    exec(found.group(1), names)
+    result = names["found"]
+    assert result.undetermined == ("m", "k") and result.converged
+    exact = {"m": 0.8, "l": 1.3, "k": 0.2}
+    for combination in result.combinations:
+        assert abs(combination.value - combination.of(exact)) < 4 * combination.error
+    assert abs(result.values[0] - 1.0) < 0.9  # what is not determined stays near the guess
+    assert "k / m = 0.2" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_thousands_move_at_once():
     found = re.search(r"<!-- batch -->\n```python\n(.*?)```", README, re.DOTALL)

@@ -14,6 +14,7 @@ import scipy.optimize
 from jaxtyping import Array, Float
 
 from ._check import check_function
+from ._constraint import AccelerationConstraint
 from ._fit.parameters import Parameters, with_array
 from ._precision import Numbers, as_float
 from ._results import SimulationError
@@ -127,6 +128,11 @@ def tune(
     parameters = Parameters.of(model, free, bounds)
     if cost is not None:
         check_function("cost", cost, "motion")
+    elif any(isinstance(c, AccelerationConstraint) for c in getattr(getattr(model, "control", None), "task", ())):
+        raise ValueError(
+            "cost must be given: the task is an AccelerationConstraint, which always holds and says nothing of how well "
+            "a motion follows; write a function of the motion, such as lambda motion: jnp.mean(motion.v**2)"
+        )
     one = following_cost(effort) if cost is None else cost
     settings = {name: as_float(value) for name, value in (settings or {}).items()}
     ts = np.asarray(ts, float)

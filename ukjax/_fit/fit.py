@@ -21,7 +21,7 @@ from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem
 from .._trajectory import write_whole
 from .experiment import Experiment
-from .identifiability import Combination, Identifiability, identifiability
+from .identifiability import Combination, Identifiability, identifiability, told
 from .parameters import Parameters
 from .segments import Motion, Predicted, Segment, cut, predict
 
@@ -189,7 +189,7 @@ def fit(
         gtol=1e-14,
         max_nfev=most_evaluations,
     )
-    return problem.found(solution)
+    return problem.found(solution, problem.undetermined_as_guessed(solution.x))
 
 
 class _Problem:
@@ -246,17 +246,24 @@ class _Problem:
                 )
         self._warn_of_units(predicted)
 
-    def found(self, solution) -> Fit:
-        r, J, predicted = self._evaluate(solution.x)
+    def undetermined_as_guessed(self, unknowns):
+        """The same without what the search did along directions of x that change nothing."""
+        r, J, _ = self._evaluate(unknowns)
+        _, V = told(J[:, : self.p], J[:, self.p :], 0.0)
+        nearer = np.concatenate([(unknowns[: self.p] @ V.T) @ V, unknowns[self.p :]])
+        return nearer if np.sum(self._evaluate(nearer)[0] ** 2) <= np.sum(r**2) * (1 + CONVERGED) else unknowns
+
+    def found(self, solution, unknowns) -> Fit:
+        r, J, predicted = self._evaluate(unknowns)
         parameters = self.motion.parameters
-        x = jnp.asarray(solution.x[: self.p])
+        x = jnp.asarray(unknowns[: self.p])
         values = np.asarray(parameters.values(x))
         slope = np.asarray(jax.jvp(parameters.values, (x,), (jnp.ones_like(x),))[1])
         counted = sum(int(e.measured.sum()) for e in self.experiments)
         logarithmic = np.asarray((parameters.lower == 0) & np.isinf(parameters.upper))
         about = parameters.names, values, slope, logarithmic, J[:, : self.p], J[:, self.p :]
-        unknown = identifiability(*about, 0.0).rank
-        starts = solution.x[self.p :].reshape(self.starts.shape) if self.fit_starts else self.starts
+        unknown = len(told(J[:, : self.p], J[:, self.p :], 0.0)[1])
+        starts = unknowns[self.p :].reshape(self.starts.shape) if self.fit_starts else self.starts
         own = int(np.linalg.matrix_rank(J[:, self.p :])) if self.fit_starts else 0
         joints = len(r) - counted
         noise = float(np.sqrt(np.sum(r**2) / max(1, counted + joints - unknown - own)))

@@ -66,6 +66,17 @@ class Identifiability(NamedTuple):
     combinations: tuple[Combination, ...]
 
 
+def told(
+    J: Float[np.ndarray, "rows p"], others: Float[np.ndarray, "rows k"], noise: float
+) -> tuple[Float[np.ndarray, " p"], Float[np.ndarray, "rank p"]]:
+    """The singular values of J without what ``others`` may explain, and the directions of x that they tell."""
+    if others.shape[1]:
+        J = J - others @ np.linalg.lstsq(others, J, rcond=1e-12)[0]
+    _, s, V = np.linalg.svd(np.linalg.qr(J, mode="r"))
+    s = np.concatenate([s, np.zeros(len(V) - s.size)])
+    return s, V[(s > STRUCTURAL * s[0]) & (s > noise)]
+
+
 def identifiability(
     names: tuple[str, ...],
     values: Float[np.ndarray, " p"],
@@ -78,15 +89,9 @@ def identifiability(
     """From J = ∂r/∂x, where θ is a function of x with derivative ``slope``, the logarithm
     of θ where ``logarithmic``; ``others`` are sensitivities to what is
     estimated as well, and may explain away part of J. ``noise`` is the standard deviation of r."""
-    if others.shape[1]:
-        J = J - others @ np.linalg.lstsq(others, J, rcond=1e-12)[0]
-    R = np.linalg.qr(J, mode="r")
-    _, s, V = np.linalg.svd(R)
-    s = np.concatenate([s, np.zeros(len(names) - s.size)])
+    s, V = told(J, others, noise)
+    rank = len(V)
     noise = max(noise, float(np.finfo(float).eps) * s[0])
-    told = (s > STRUCTURAL * s[0]) & (s > noise)
-    rank = int(told.sum())
-    V = V[:rank]
     within = (V.T / s[:rank] ** 2) @ V * noise**2  # of x, within the directions that are told
     determined = 1 - np.sum(V**2, axis=0) < NEGLIGIBLE**2
     covariance = slope[:, None] * within * slope
