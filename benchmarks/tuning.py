@@ -12,7 +12,7 @@ STARTS, SPREAD = 8, 0.01
 
 def following(motion):
     """Of the flexible joints: β = q̇2 + q̇4, which is to vanish (eq. 69), and the motors' torques."""
-    return jnp.mean((motion.v[:, 1] + motion.v[:, 3]) ** 2) + 1e-7 * jnp.mean(jnp.sum(motion.control**2, axis=1))
+    return jnp.mean((motion.v[:, 1] + motion.v[:, 3]) ** 2) + 1e-9 * jnp.mean(jnp.sum(motion.control**2, axis=1))
 
 
 CASES = {  # gains, end [s], step [s], cost

@@ -130,8 +130,8 @@ def tune(
         check_function("cost", cost, "motion")
     elif any(isinstance(c, AccelerationConstraint) for c in getattr(getattr(model, "control", None), "task", ())):
         raise ValueError(
-            "cost must be given: the task is an AccelerationConstraint, which always holds and says nothing of how well "
-            "a motion follows; write a function of the motion, such as lambda motion: jnp.mean(motion.v**2)"
+            "cost must be given: the task is an AccelerationConstraint, which always holds and says nothing of how "
+            "well a motion follows; write a function of the motion, such as lambda motion: jnp.mean(motion.v**2)"
         )
     one = following_cost(effort) if cost is None else cost
     settings = {name: as_float(value) for name, value in (settings or {}).items()}
