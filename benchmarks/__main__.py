@@ -19,6 +19,7 @@ NAMES = (
     "adaptive",
     "gradient",
     "batch_size",
+    "scaling",
     "identification",
     "tuning",
     "plots",

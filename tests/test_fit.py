@@ -3,6 +3,7 @@
 import json
 import re
 import warnings
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -25,7 +26,7 @@ class Swing(uk.AbstractSystem):
     g: Parameter = parameter(9.81)
     nothing: Parameter = parameter(1.0)
 
-    constraints = ()
+    constraints: ClassVar[tuple[()]] = ()
 
     @property
     def dynamics(self):

@@ -1,6 +1,7 @@
 """Gains by gradients: against gains that are known to be the best, and wrong input."""
 
 import re
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +17,7 @@ class Oscillator(uk.AbstractSystem):
     c: Parameter = parameter(0.3)
     m: Parameter = parameter(1.0)
 
-    constraints = ()
+    constraints: ClassVar[tuple[()]] = ()
 
     @property
     def dynamics(self):
@@ -24,7 +25,7 @@ class Oscillator(uk.AbstractSystem):
 
 
 TS = np.linspace(0.0, 30.0, 601)
-LONG = dict(ts=TS, dt=0.05)
+LONG: dict[str, Any] = dict(ts=TS, dt=0.05)
 
 
 def squared(motion):
@@ -36,6 +37,7 @@ def test_the_best_damping_is_found():
     np.testing.assert_allclose(found.values, [1.0], rtol=3e-3)
     # mean over 601 samples: the trapezoidal sum plus half of the first
     np.testing.assert_allclose(found.cost * 601 * 0.05, 1.0 + 0.025, rtol=1e-3)
+    assert found.held_out is not None and found.first_held_out is not None
     np.testing.assert_allclose(found.held_out / found.cost, 4.0, rtol=1e-6)
     assert found.first_held_out > found.held_out and found.converged
     np.testing.assert_allclose(found.model.c, found.values[0])
@@ -52,7 +54,7 @@ def test_effort_holds_gains_back():
     robot = uk.systems.Scara()
     q, v = robot.start()
     q = q + 0.01
-    kept = dict(ts=np.linspace(0.0, 1.0, 51), dt=0.01)
+    kept: dict[str, Any] = dict(ts=np.linspace(0.0, 1.0, 51), dt=0.01)
     free = [uk.tune(robot, ("alpha", "beta"), q, v, effort=effort, **kept) for effort in (0.0, 1e-4)]
     assert free[0].cost < free[0].first / 2
     assert free[1].values[1] < free[0].values[1]
@@ -70,7 +72,7 @@ def test_effort_holds_gains_back():
     ],
 )
 def test_wrong_input_is_one_clear_error(change, message):
-    given = dict(model=Oscillator(), free="c", q0=[1.0], v0=[0.0], ts=[0.0, 1.0], dt=0.1) | change
+    given: dict[str, Any] = dict(model=Oscillator(), free="c", q0=[1.0], v0=[0.0], ts=[0.0, 1.0], dt=0.1) | change
     with pytest.raises(ValueError, match=re.escape(message)):
         uk.tune(**given)
 

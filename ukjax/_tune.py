@@ -153,7 +153,7 @@ def tune(
             slope, value = jax.jacfwd(of, has_aux=True)(x)
             return value, slope
 
-        return jax.vmap(member)(*starts, settings)
+        return jax.vmap(member)(starts[0], starts[1], settings)
 
     starts = _starts(q0, v0)
     for name, value in settings.items():

@@ -33,7 +33,9 @@ def fit_system(options: argparse.Namespace) -> int:
     enable_compilation_cache()
     try:
         mechanism, (q0, v0) = with_settings(systems.named(options.system), options.set)
-        records = [read_record(file, mechanism.coordinates) for file in options.data]
+        named = mechanism.coordinates
+        assert named is not None, "every mechanism of the gallery names its coordinates"
+        records = [read_record(file, named) for file in options.data]
         if any(record.places != records[0].places for record in records):
             raise UsageError("all tables must have the same columns")
         start = np.concatenate([q0, v0])

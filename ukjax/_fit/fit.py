@@ -180,7 +180,7 @@ def fit(
     solution = scipy.optimize.least_squares(
         problem.residuals,
         problem.first(),
-        problem.jacobian,
+        problem.jacobian,  # pyright: ignore[reportArgumentType]
         method="trf",
         loss=loss,
         x_scale=1.0,
@@ -201,13 +201,13 @@ class _Problem:
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         self.p = len(motion.parameters.names)
         self.starts = np.stack([_start_of(experiments[piece.experiment], piece) for piece in pieces])
-        self.at, self.kept, self.steps = None, None, 0
+        self.kept, self.steps = None, 0
 
     def first(self) -> Float[np.ndarray, " unknowns"]:
         """Where to begin: the guess, or what the checkpoint holds."""
         x, starts = np.zeros(self.p), self.starts
         if self.checkpoint is not None and self.checkpoint.exists():
-            x, starts = self._resume()
+            x, starts = self._resume(self.checkpoint)
         return np.concatenate([x, starts.ravel()]) if self.fit_starts else x
 
     def residuals(self, unknowns):
@@ -286,8 +286,8 @@ class _Problem:
         )
 
     def _evaluate(self, unknowns) -> tuple[np.ndarray, np.ndarray, list[Predicted]]:
-        if self.at is not None and np.array_equal(self.at, unknowns):
-            return self.kept
+        if self.kept is not None and np.array_equal(self.kept[0], unknowns):
+            return self.kept[1]
         x = unknowns[: self.p]
         starts = unknowns[self.p :].reshape(self.starts.shape) if self.fit_starts else self.starts
         predicted = predict(self.motion, self.experiments, self.pieces, self.dt, x, starts, self.fit_starts)
@@ -317,9 +317,9 @@ class _Problem:
         for i, a, b in self._joints(predicted):
             size = self.continuity * float(np.mean(self.experiments[self.pieces[i].experiment].sigma))
             add(a.end - b.begin, np.full(a.end.size, size), (i, a.end_by), (i + 1, -b.begin_by))
-        self.at = np.array(unknowns)
-        self.kept = np.concatenate(rows), np.concatenate(slopes), predicted
-        return self.kept
+        result = np.concatenate(rows), np.concatenate(slopes), predicted
+        self.kept = np.array(unknowns), result
+        return result
 
     def _joints(self, predicted):
         """Where one segment ends and the next begins."""
@@ -359,12 +359,12 @@ class _Problem:
             names = list(self.motion.parameters.names)
             _write(self.checkpoint, {"names": names, "values": np.asarray(values).tolist(), "starts": starts.tolist()})
 
-    def _resume(self):
-        held = json.loads(self.checkpoint.read_text())
+    def _resume(self, checkpoint: Path):
+        held = json.loads(checkpoint.read_text())
         starts = np.asarray(held.get("starts", ()))
         if held.get("names") != list(self.motion.parameters.names) or starts.shape != self.starts.shape:
             raise ValueError(
-                f"checkpoint {str(self.checkpoint)!r} is of another fit, with parameters {held.get('names')}: remove "
+                f"checkpoint {str(checkpoint)!r} is of another fit, with parameters {held.get('names')}: remove "
                 "it, or name another file"
             )
         return np.asarray(self.motion.parameters.free(jnp.asarray(held["values"]))), starts
