@@ -52,6 +52,17 @@ def command(*arguments):
         ("run scara --t1 -3", "--t1 must be a positive time in seconds, got -3"),
         ("run scara --t1 nan", "--t1 must be a positive time"),
         ("run scara --samples 1", "--samples must be at least 2, got 1"),
+        ("fit", "required: system, FILE, --free"),
+        ("fit scara none.csv --free m1", "'none.csv' cannot be read: No such file"),
+        ("fit scara table.txt --free m1", "'table.txt' must end in .csv"),
+        ("fit scarra x.csv --free m1", "did you mean 'scara'?"),
+        ("fit scara x.csv --free m1 --dt 0", "--dt must be positive"),
+        ("fit scara x.csv --free m1 --out x.txt", "--out must end in .json"),
+        ("tune scara", "required: --free"),
+        ("tune scara --free gamma", "Scara has no number 'gamma'"),
+        ("tune scara --free alpha --starts 1", "--starts must be at least 2"),
+        ("tune scara --free alpha --effort -1", "--effort must not be negative"),
+        ("tune flexible_joint_manipulator --free P", "cost must be given"),
         ("run scara --samples many", "invalid int value: 'many'"),
         ("run scara --rtol 0", "--rtol must be positive, got 0"),
         ("run scara --drift spring", "invalid choice: 'spring'"),
@@ -174,3 +185,38 @@ def test_a_second_process_finds_the_compiled_programs(tmp_path):
         kept.append({p.name for p in (tmp_path / "shared" / "ukjax").iterdir() if p.name.endswith("-cache")})
     assert kept[0] == kept[1]
     assert any("_simulate" in name for name in kept[0])
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ("time,x\n0,0\n1,a\n", "line 3: x is 'a', not a number"),
+        ("x,y\n0,0\n1,0\n", "has no column t or time; it has x, y"),
+        ("t,z\n0,0\n1,0\n", "has no column of the system's: there are x, y, dx, dy; it has t, z"),
+        ("t,x\n0,0\n", "at least two of numbers, got 2 lines"),
+        ("t,x\n0,0\n,1\n", "line 3: the time is missing"),
+        ("t,x\n1,0\n0,1\n", "t must be at least two times that increase strictly"),
+        ("t,x\n0,0\n1,1\n", "2 measured values for 5 unknowns"),
+    ],
+)
+def test_a_table_that_cannot_be_fitted_is_one_line(table, words, tmp_path, capsys):
+    (tmp_path / "table.csv").write_text(table)
+    assert command("fit", "rough_incline", "table.csv", "--free", "mu") == 2
+    said = capsys.readouterr().err
+    assert words in said and said.count("\n") == 1, said
+
+
+def test_friction_is_found_from_a_table(tmp_path, capsys):
+    """s(t) = v0 t + g (sin α − μ cos α) t²/2 down the plane, with a cell missing and a column of something else."""
+    alpha, mu, t = np.pi / 6, 0.3, np.linspace(0.0, 1.0, 21)
+    s = 0.1 * t + 9.81 * (np.sin(alpha) - mu * np.cos(alpha)) * t**2 / 2
+    x, y = s * np.cos(alpha), -s * np.sin(alpha)
+    rows = [f"{a:.17g},{b:.17g},{c:.17g},7" for a, b, c in zip(t, x, y, strict=True)]
+    rows[5] = f"{t[5]:.17g},,{y[5]:.17g},7"
+    (tmp_path / "slide.csv").write_text("t [s],x [m],y [m],weather\n" + "\n".join(rows) + "\n")
+    assert command("fit", "rough_incline", "slide.csv", "--free", "mu", "--known-start", "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert abs(report["parameters"]["mu"]["estimate"] - mu) < 1e-6
+    assert report["rank"] == 1 and report["converged"]
+    assert (tmp_path / "rough_incline-fit.json").exists() and (tmp_path / "rough_incline-fit.png").exists()
+    assert json.loads((tmp_path / "rough_incline-fit.json").read_text())["parameters"] == report["parameters"]
