@@ -66,7 +66,11 @@ def parser() -> argparse.ArgumentParser:
     fit.add_argument("data", nargs="+", metavar="FILE", help="a motion each")
     fit.add_argument("--free", required=True, metavar="NAMES", help="parameters to estimate: m1,m2 or ma[0],ma[1]")
     fit.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="another first guess, or value")
-    fit.add_argument("--known-start", action="store_true", help="the first line is exact: do not estimate the start")
+    fit.add_argument(
+        "--known-start",
+        action="store_true",
+        help="do not estimate the start: the first line is exact, and the system's own start where it is silent",
+    )
     fit.add_argument("--sigma", type=float, help="standard deviation of the noise (default: from the residuals)")
     fit.add_argument("--dt", type=float, metavar="SECONDS", help="longest step (default: the sampling, at most 0.01)")
     fit.add_argument("--segments", type=int, default=1, metavar="N", help="cut each motion: multiple shooting")

@@ -39,7 +39,7 @@ def fit_system(options: argparse.Namespace) -> int:
         if any(record.places != records[0].places for record in records):
             raise UsageError("all tables must have the same columns")
         start = np.concatenate([q0, v0])
-        experiments = [_experiment(Experiment, record, start, options.sigma) for record in records]
+        experiments = [_experiment(Experiment, record, start, options) for record in records]
         observe = _Observe(records[0].places)
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
@@ -97,8 +97,9 @@ def names_of(free: str) -> list[str]:
     return [name.strip() for name in re.split(r",(?![^\[]*\])", free) if name.strip()]
 
 
-def _experiment(Experiment, record: Record, start, sigma):
-    """The start is what was measured first, and the source's own where nothing was."""
+def _experiment(Experiment, record: Record, start, options):
+    """The start is what was measured first, and the system's own where nothing was; a rate that has to be estimated
+    begins at the differences of what was measured."""
     import numpy as np
 
     states = np.tile(start, (len(record.t), 1))
@@ -108,7 +109,7 @@ def _experiment(Experiment, record: Record, start, sigma):
         if seen.any():
             states[:, place] = np.interp(record.t, record.t[seen], values[seen])
     n = start.size // 2
-    for i in range(n):  # rates that were not measured, from positions that were
+    for i in range(0 if options.known_start else n):
         if i in record.places and n + i not in record.places:
             states[:, n + i] = np.gradient(states[:, i], record.t)
-    return Experiment(record.t, record.values, states, sigma=sigma, measured=np.isfinite(record.values))
+    return Experiment(record.t, record.values, states, sigma=options.sigma, measured=np.isfinite(record.values))
