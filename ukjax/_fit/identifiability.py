@@ -14,8 +14,8 @@ NEGLIGIBLE = 1e-4
 """Of a combination in which every parameter counts by its own size, the parts that are left out."""
 
 
-WHOLE = 2e-3
-"""So near to whole numbers and halves, coefficients of logarithms are taken for exponents."""
+WHOLE = 1e-3
+"""So near to whole numbers and halves, coefficients of logarithms are taken for exponents, if all of them are."""
 
 
 class Combination(NamedTuple):
@@ -111,14 +111,16 @@ def _combinations(names, values, slope, logarithmic, V, within):
     C = np.linalg.solve(V[:, pivots], V)
     C[:, pivots] = np.eye(len(V))
     C[np.abs(C) < NEGLIGIBLE] = 0
+    exponents = np.round(2 * C) / 2
+    mixed = [i for i, row in enumerate(C) if np.count_nonzero(row) > 1]
+    products = np.all(np.abs(C - exponents) < WHOLE) and np.all(logarithmic[np.any(C[mixed] != 0, axis=0)])
     found = []
-    for row, pivot in zip(C, pivots, strict=True):
+    for row, powers, pivot in zip(C, exponents, pivots, strict=True):
         order = [pivot, *(j for j in range(len(names)) if j != pivot and row[j] != 0)]
-        exponents = np.round(2 * row) / 2
-        if len(order) > 1 and np.all(np.abs(row - exponents) < WHOLE) and np.all(logarithmic[order]):
-            value = float(np.prod(values[order] ** exponents[order]))
+        if len(order) > 1 and products:
+            value = float(np.prod(values[order] ** powers[order]))
             error = value * float(np.sqrt(row @ within @ row))
-            found.append(Combination({names[j]: float(exponents[j]) for j in order}, value, error, product=True))
+            found.append(Combination({names[j]: float(powers[j]) for j in order}, value, error, product=True))
             continue
         row = row * slope[pivot] / slope  # dx = dθ / slope
         error = float(np.sqrt((row * slope) @ within @ (row * slope)))
