@@ -191,6 +191,27 @@ def test_wrong_input_is_one_clear_error(change, message):
         uk.fit(Swing(), data, **change)
 
 
+def test_a_setting_must_be_one_of_the_model():
+    for setting, message in (
+        ({"load": 1.0}, "Swing has no number 'load'"),
+        ({"m": [1.0, 2.0]}, "shape of the model's"),
+    ):
+        data = uk.Experiment(TS, by_scipy((1.0, 0.0)), np.array([1.0, 0.0]), setting=setting)
+        with pytest.raises(ValueError, match=message):
+            uk.fit(Swing(), data, "l")
+
+
+def test_settings_tell_experiments_apart():
+    """Two pendulums of known mass and one friction."""
+    starts = [(1.0, 0.0), (0.3, 2.0)]
+    data = [
+        uk.Experiment(TS, by_scipy(start, m=m), np.array(start), setting={"m": m})
+        for start, m in zip(starts, (0.5, 1.5), strict=True)
+    ]
+    found = uk.fit(guess(k=jnp.array(0.1)), data, ("k", "l"), dt=0.01)
+    np.testing.assert_allclose(found.values, [0.2, 1.3], rtol=1e-6)
+
+
 def test_too_few_values():
     data = uk.Experiment([0.0, 1.0], [1.0, 0.3], np.array([1.0, 0.0]))
     with pytest.raises(ValueError, match="2 measured values for 4 unknowns"):

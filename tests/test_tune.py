@@ -66,6 +66,7 @@ def test_effort_holds_gains_back():
         (dict(free="d"), "Oscillator has no number 'd'"),
         (dict(cost=lambda m: m.q[:, 0]), "cost must return one number per motion"),
         (dict(cost=lambda: 0.0), "cost must take (motion)"),
+        (dict(settings={"mass": [1.0]}), "setting 'mass': Oscillator has no number 'mass'"),
         (dict(settings={"m": [1.0, 2.0, 3.0]}), "must have an entry for each of 1 starts"),
         (dict(model=uk.systems.FlexibleJointManipulator(), free="P"), "cost must be given"),
         (dict(q0=[1.0, 2.0]), "q0 and v0 must have shape"),

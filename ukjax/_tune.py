@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from ._check import check_function
 from ._constraint import AccelerationConstraint
-from ._fit.parameters import Parameters, with_array
+from ._fit.parameters import Parameters, check_settings, with_array
 from ._precision import Numbers, as_float
 from ._results import SimulationError
 from ._runge_kutta4 import RungeKutta4
@@ -135,6 +135,7 @@ def tune(
         )
     one = following_cost(effort) if cost is None else cost
     settings = {name: as_float(value) for name, value in (settings or {}).items()}
+    check_settings(model, settings, leading=1)
     ts = np.asarray(ts, float)
     solver = RungeKutta4() if solver is None else solver
 

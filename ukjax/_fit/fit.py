@@ -22,7 +22,7 @@ from .._system import AbstractSystem
 from .._trajectory import write_whole
 from .experiment import Experiment
 from .identifiability import Combination, Identifiability, identifiability, told
-from .parameters import Parameters
+from .parameters import Parameters, check_settings
 from .segments import Motion, Predicted, Segment, cut, predict
 
 LONGEST_STEP = 0.01  # [s], where dt is left to us
@@ -159,6 +159,9 @@ def fit(
     """
     experiments = (experiments,) if isinstance(experiments, Experiment) else tuple(experiments)
     parameters = Parameters.of(model, free, bounds)
+    for experiment in experiments:
+        if isinstance(experiment, Experiment):
+            check_settings(model, experiment.setting)
     if state is not None:
         check_function("state", state, "model, z, t")
     _check(experiments, segments, loss, drift)

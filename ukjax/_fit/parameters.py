@@ -105,6 +105,14 @@ def put(model: Any, places: Sequence[tuple[str, tuple[int, ...]]], values: Float
     return model
 
 
+def check_settings(model: Any, settings: Mapping[str, Any], leading: int = 0) -> None:
+    """Every setting is an array of the model, of its shape behind ``leading`` axes, or ``ValueError``."""
+    for name, value in settings.items():
+        shape = np.shape(_entry(model, name, name, "setting"))
+        if np.shape(value)[leading:] != shape:
+            raise ValueError(f"setting {name!r} must have the shape of the model's, {shape}, got {np.shape(value)}")
+
+
 def with_array(model: Any, path: str, array: Array) -> Any:
     """``model`` with another array at ``path``."""
     return eqx.tree_at(lambda m: _get(m, path), model, array)
@@ -123,20 +131,20 @@ def _get(model, path):
     return model
 
 
-def _entry(model, path, name):
+def _entry(model, path, name, what="free parameter"):
     here = model
     for part in path.split("."):
         known = [key for key, x in vars(here).items() if eqx.is_inexact_array(x) or isinstance(x, eqx.Module)]
         if part not in known:
             near = difflib.get_close_matches(part, known, n=1)
             raise ValueError(
-                f"free parameter {name!r}: {type(here).__name__} has no number {part!r}"
+                f"{what} {name!r}: {type(here).__name__} has no number {part!r}"
                 + (f"; did you mean {near[0]!r}?" if near else "")
                 + f" There are: {', '.join(known) or 'none; numbers inside functions cannot be named'}"
             )
         here = getattr(here, part)
     if not eqx.is_inexact_array(here):
-        raise ValueError(f"free parameter {name!r} must be an array of numbers, got {type(here).__name__}")
+        raise ValueError(f"{what} {name!r} must be an array of numbers, got {type(here).__name__}")
     return here
 
 
