@@ -42,7 +42,7 @@ def test_the_swing_is_identified(capsys):
     exact = {"m": 0.8, "l": 1.3, "k": 0.2}
     for combination in result.combinations:
         assert abs(combination.value - combination.of(exact)) < 4 * combination.error
-    assert abs(result.values[0] - 1.0) < 0.9  # what is not determined stays near the guess
+    assert 1 / 3 < result.values[0] < 3  # what is not determined stays near the guess
     assert "k / m = 0.2" in capsys.readouterr().out
 
 
