@@ -29,6 +29,7 @@ def test_kept_with_the_outputs_of_one_run_in_order(path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # each compiles a handful of mechanisms afresh
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::RuntimeWarning")  # of the kernel's own machinery
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_runs_from_top_to_bottom(path, tmp_path, monkeypatch):

@@ -1,7 +1,6 @@
 """What a simulation gives: the motion, its forces, how well the constraints were kept; as arrays, tables and files."""
 
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from ._files import write_whole
 from ._system import AbstractSystem
 
 if TYPE_CHECKING:
@@ -174,18 +174,3 @@ _LONG_NAMES = {
 def force_unit(unit: str) -> str:
     """The unit of the generalised force that goes with a coordinate in ``unit``: N for a length, N m for an angle."""
     return {"m": "N", "rad": "N m"}.get(unit, "J" if not unit else f"J/{unit}")
-
-
-def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
-    """Let ``write`` make a file beside ``path`` and give it that name only when it is complete."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
-    os.close(handle)
-    try:
-        write(Path(name))
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)  # as if it had been opened in the ordinary way
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -1,6 +1,5 @@
 """Gains and dimensions that make a motion good, by gradients through closed-loop trajectories."""
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,13 @@ from jaxtyping import Array, Float
 
 from ._check import check_function
 from ._constraint import AccelerationConstraint
+from ._files import write_json
 from ._fit.parameters import Parameters, check_settings, with_array
 from ._precision import Numbers, as_float
 from ._results import SimulationError
 from ._runge_kutta4 import RungeKutta4
 from ._simulate import simulate
-from ._trajectory import Trajectory, write_whole
+from ._trajectory import Trajectory
 
 BEYOND = 1e3
 """What an actuator costs that is driven to twice its limit, in the standard cost."""
@@ -70,9 +70,7 @@ class Tuned(eqx.Module):
 
     def save(self, path: str | Path) -> Path:
         """``as_dict`` as JSON; a file of that name is replaced only when the new one is whole."""
-        path = Path(path)
-        write_whole(path, lambda part: part.write_text(json.dumps(self.as_dict(), indent=1) + "\n"))
-        return path
+        return write_json(Path(path), self.as_dict())
 
 
 def following_cost(effort: float = 0.0) -> Callable[[Trajectory], Array]:

@@ -74,6 +74,7 @@ def _most_alive(needed, results) -> int:
 
 
 def _in_one(graph, needed, results, common, own, size):
+    """The results for all members at once."""
     values: dict[int, Array] = common | own
     varying = set(own)
     for i, operands in needed.items():
@@ -165,8 +166,7 @@ def _cuts(todo, needed, last_use, final):
         inside = (pairs[:, 0] < start) & (pairs[:, 1] >= start) & (pairs[:, 1] < stops[-1])
         _, first = np.unique(source[inside], return_index=True)  # uses are in order
         taken = np.searchsorted(np.sort(pairs[inside, 1][first]), stops)
-        made = np.arange(start, stops[-1])
-        given = np.array([np.sum(last[start:stop] >= stop) for stop in stops]) if made.size else np.zeros(0)
+        given = np.array([np.sum(last[start:stop] >= stop) for stop in stops])
         rows = np.maximum(taken, given)
         cost = best[a] + LOOP + 2 * rows + CROWDED * np.maximum(0, rows - ROWS)
         better = cost < best[a + 1 : a + 1 + stops.size]

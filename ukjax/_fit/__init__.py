@@ -1,7 +1,8 @@
 """Parameters from measurements, and how well they are known."""
 
 from .experiment import Experiment
-from .fit import Fit, fit
+from .fit import fit
 from .identifiability import Combination, Identifiability
+from .result import Fit
 
 __all__ = ["Combination", "Experiment", "Fit", "Identifiability", "fit"]

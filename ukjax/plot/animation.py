@@ -10,7 +10,8 @@ from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, FuncAnimatio
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from .._trajectory import Trajectory, write_whole
+from .._files import write_whole
+from .._trajectory import Trajectory
 from .drawing import frame, link_style, outlines
 from .style import COLOURS
 

@@ -1,0 +1,211 @@
+"""The least-squares problem behind a fit: residuals and their derivatives."""
+
+import json
+import warnings
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from .._files import write_json
+from .._results import SimulationError
+from .experiment import Experiment
+from .identifiability import identifiability, told
+from .result import Fit
+from .segments import Predicted, Segment, predict
+
+ODD = 300.0  # a ratio of sizes that suggests other units
+CONVERGED = 1e-6  # of the sum of squares: far below what noise leaves open
+
+
+class Problem:
+    """Residuals and their derivatives with respect to x and the starts, computed together and kept for one point."""
+
+    def __init__(self, motion, experiments, pieces, dt, fit_starts, continuity, progress, checkpoint):
+        self.motion, self.experiments, self.pieces, self.dt = motion, experiments, pieces, dt
+        self.fit_starts, self.continuity, self.progress = fit_starts, continuity, progress
+        self.checkpoint = None if checkpoint is None else Path(checkpoint)
+        self.p = len(motion.parameters.names)
+        self.starts = np.stack([_start_of(experiments[piece.experiment], piece) for piece in pieces])
+        self.kept, self.steps = None, 0
+
+    def first(self) -> Float[np.ndarray, " unknowns"]:
+        """Where to begin: the guess, or what the checkpoint holds."""
+        x, starts = np.zeros(self.p), self.starts
+        if self.checkpoint is not None and self.checkpoint.exists():
+            x, starts = self._resume(self.checkpoint)
+        return np.concatenate([x, starts.ravel()]) if self.fit_starts else x
+
+    def residuals(self, unknowns):
+        return self._evaluate(unknowns)[0]
+
+    def jacobian(self, unknowns):
+        r, J, _ = self._evaluate(unknowns)
+        self._report(unknowns, r)
+        return J
+
+    def check_first_guess(self):
+        """The motion reaches the end, there is enough to go by, every parameter matters, units are plausible."""
+        unknowns = self.first()
+        r, J, predicted = self._evaluate(unknowns)
+        for piece, found in zip(self.pieces, predicted, strict=True):
+            if not np.all(np.isfinite(found.outputs)):
+                bad = int(np.argmin(np.all(np.isfinite(found.outputs), axis=1)))
+                t = self.experiments[piece.experiment].t[piece.first + bad]
+                raise SimulationError(
+                    f"the motion of experiment {piece.experiment} from the first guess ends before t = {t:g} s: begin "
+                    "nearer to the solution, take a smaller dt, or cut the record into more segments"
+                )
+        if not np.all(np.isfinite(J)):
+            raise SimulationError("the first guess has a motion, but no derivatives: begin away from singular poses")
+        measured = sum(int(e.measured.sum()) for e in self.experiments)
+        if measured < unknowns.size:
+            raise ValueError(
+                f"experiments hold {measured} measured values for {unknowns.size} unknowns ({self.p} parameters and "
+                f"{unknowns.size - self.p} of starts): measure more, free less, or say fit_starts=False"
+            )
+        effect = np.linalg.norm(J[:, : self.p], axis=0)
+        for name, e in zip(self.motion.parameters.names, effect, strict=True):
+            if e <= 1e-12 * max(1.0, np.max(effect)):
+                raise ValueError(
+                    f"free parameter {name!r} changes nothing that is measured: leave it out, or observe more"
+                )
+        self._warn_of_units(predicted)
+
+    def undetermined_as_guessed(self, unknowns):
+        """The same without what the search did along directions of x that change nothing."""
+        r, J, _ = self._evaluate(unknowns)
+        _, V = told(J[:, : self.p], J[:, self.p :], 0.0)
+        nearer = np.concatenate([(unknowns[: self.p] @ V.T) @ V, unknowns[self.p :]])
+        return nearer if np.sum(self._evaluate(nearer)[0] ** 2) <= np.sum(r**2) * (1 + CONVERGED) else unknowns
+
+    def found(self, solution, unknowns) -> Fit:
+        r, J, predicted = self._evaluate(unknowns)
+        parameters = self.motion.parameters
+        x = jnp.asarray(unknowns[: self.p])
+        values = np.asarray(parameters.values(x))
+        slope = np.asarray(jax.jvp(parameters.values, (x,), (jnp.ones_like(x),))[1])
+        counted = sum(int(e.measured.sum()) for e in self.experiments)
+        logarithmic = np.asarray((parameters.lower == 0) & np.isinf(parameters.upper))
+        about = parameters.names, values, slope, logarithmic, J[:, : self.p], J[:, self.p :]
+        unknown = len(told(J[:, : self.p], J[:, self.p :], 0.0)[1])
+        starts = unknowns[self.p :].reshape(self.starts.shape) if self.fit_starts else self.starts
+        own = int(np.linalg.matrix_rank(J[:, self.p :])) if self.fit_starts else 0
+        joints = len(r) - counted
+        noise = float(np.sqrt(np.sum(r**2) / max(1, counted + joints - unknown - own)))
+        known = identifiability(*about, noise)
+        outputs = tuple(self._outputs(i, predicted) for i in range(len(self.experiments)))
+        jumps = [np.max(np.abs(a.end - b.begin)) for _, a, b in self._joints(predicted)]
+        return Fit(
+            model=parameters.put(self.motion.model, x),
+            names=parameters.names,
+            values=values,
+            errors=known.errors,
+            identifiability=known,
+            starts=starts,
+            experiments=self.experiments,
+            predicted=outputs,
+            noise=noise,
+            jump=float(max(jumps, default=0.0)),
+            evaluations=int(solution.nfev),
+            converged=bool(solution.status > 0),
+        )
+
+    def _evaluate(self, unknowns) -> tuple[np.ndarray, np.ndarray, list[Predicted]]:
+        if self.kept is not None and np.array_equal(self.kept[0], unknowns):
+            return self.kept[1]
+        x = unknowns[: self.p]
+        starts = unknowns[self.p :].reshape(self.starts.shape) if self.fit_starts else self.starts
+        predicted = predict(self.motion, self.experiments, self.pieces, self.dt, x, starts, self.fit_starts)
+        width, rows, slopes = self.starts.shape[1], [], []
+
+        def add(residual, by, *places):
+            whole = np.zeros((len(residual), unknowns.size))
+            for sign, piece, slope in ((1.0, *place) for place in places):
+                whole[:, : self.p] += sign * slope[:, : self.p]
+                if self.fit_starts:
+                    at = self.p + piece * width
+                    whole[:, at : at + width] += sign * slope[:, self.p :]
+            rows.append(residual / by)
+            slopes.append(whole / np.reshape(by, (-1, 1)))
+
+        for i, (piece, found) in enumerate(zip(self.pieces, predicted, strict=True)):
+            experiment = self.experiments[piece.experiment]
+            stop = piece.last + piece.final
+            here = experiment.measured[piece.first : stop]
+            y, sigma = experiment.y[piece.first : stop][here], experiment.sigma[piece.first : stop][here]
+            if found.outputs.shape[1:] != experiment.y.shape[1:]:
+                raise ValueError(
+                    f"observe gives {found.outputs.shape[1]} outputs, but experiment {piece.experiment} has "
+                    f"{experiment.y.shape[1]}: y must have one column per output"
+                )
+            add(found.outputs[: len(here)][here] - y, sigma, (i, found.outputs_by[: len(here)][here]))
+        for i, a, b in self._joints(predicted):
+            size = self.continuity * float(np.mean(self.experiments[self.pieces[i].experiment].sigma))
+            add(a.end - b.begin, np.full(a.end.size, size), (i, a.end_by), (i + 1, -b.begin_by))
+        result = np.concatenate(rows), np.concatenate(slopes), predicted
+        self.kept = np.array(unknowns), result
+        return result
+
+    def _joints(self, predicted):
+        """Where one segment ends and the next begins."""
+        return [(i, predicted[i], predicted[i + 1]) for i, piece in enumerate(self.pieces) if not piece.final]
+
+    def _outputs(self, experiment, predicted):
+        pairs = zip(self.pieces, predicted, strict=True)
+        return np.concatenate(
+            [
+                found.outputs[: piece.last + piece.final - piece.first]
+                for piece, found in pairs
+                if piece.experiment == experiment
+            ]
+        )
+
+    def _warn_of_units(self, predicted):
+        size = lambda parts: np.sqrt(np.mean(np.concatenate(parts) ** 2, axis=0))
+        outputs = size([self._outputs(i, predicted) for i in range(len(self.experiments))])
+        measured = size([e.y for e in self.experiments])
+        for column, (ours, theirs) in enumerate(zip(outputs, measured, strict=True)):
+            if ours > 0 and theirs > 0 and not 1 / ODD < theirs / ours < ODD:
+                warnings.warn(
+                    f"output {column} is measured {theirs / ours:.2g} times as large as the model's first guess: "
+                    "are both in SI units (m, not mm; rad, not degrees)?",
+                    stacklevel=4,
+                )
+
+    def _report(self, unknowns, r):
+        self.steps += 1
+        if self.progress:
+            values = np.asarray(self.motion.parameters.values(jnp.asarray(unknowns[: self.p])))
+            shown = "  ".join(f"{n}={x:.5g}" for n, x in zip(self.motion.parameters.names, values, strict=True))
+            print(f"step {self.steps:3d}  RMS {np.sqrt(np.mean(r**2)):.4g}  {shown}", flush=True)
+        if self.checkpoint is not None:
+            values = self.motion.parameters.values(jnp.asarray(unknowns[: self.p]))
+            starts = unknowns[self.p :].reshape(self.starts.shape) if self.fit_starts else self.starts
+            names = list(self.motion.parameters.names)
+            write_json(
+                self.checkpoint, {"names": names, "values": np.asarray(values).tolist(), "starts": starts.tolist()}
+            )
+
+    def _resume(self, checkpoint: Path):
+        held = json.loads(checkpoint.read_text())
+        starts = np.asarray(held.get("starts", ()))
+        if held.get("names") != list(self.motion.parameters.names) or starts.shape != self.starts.shape:
+            raise ValueError(
+                f"checkpoint {str(checkpoint)!r} is of another fit, with parameters {held.get('names')}: remove "
+                "it, or name another file"
+            )
+        return np.asarray(self.motion.parameters.free(jnp.asarray(held["values"]))), starts
+
+
+def _start_of(experiment: Experiment, piece: Segment):
+    if experiment.start.ndim == 2:
+        return experiment.start[piece.first]
+    if piece.first > 0:
+        raise ValueError(
+            "several segments need a guess of the state at each of their starts: give Experiment a start of shape "
+            "(samples, k), such as measured positions and their differences"
+        )
+    return experiment.start

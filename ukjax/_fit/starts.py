@@ -1,0 +1,60 @@
+"""How a motion starts: where it was seen to, on the constraints."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._correct import at_every_level, onto_constraints
+from .._solve import AbstractMethod
+from .._system import AbstractSystem
+from .experiment import Experiment
+from .parameters import Parameters
+
+ON = 1e-9  # residuals of a start that counts as being on the constraints
+
+
+def start_state(
+    model: Any, parameters: Parameters, experiments: Sequence[Experiment], known: bool, method: AbstractMethod
+) -> Callable:
+    """How z becomes (q0, v0): by ``Near``, but as it is, which compiles sooner, where starts are ``known`` to be on the
+    constraints and no parameter moves these."""
+    if not known or not isinstance(model, AbstractSystem) or experiments[0].start.shape[-1] % 2:
+        return Near(method)
+
+    @jax.jit
+    @jax.vmap
+    def missed(z, t):
+        def of(x):
+            q, v = jnp.split(z, 2)
+            this = parameters.put(model, x)
+            found = jnp.concatenate([this.position_residual(t, q), this.velocity_residual(t, q, v)])
+            return found, found
+
+        return jax.jacfwd(of, has_aux=True)(jnp.zeros(len(parameters.names)))
+
+    z = np.stack([np.atleast_2d(experiment.start)[0] for experiment in experiments])
+    slope, off = missed(z, np.stack([experiment.t[0] for experiment in experiments]))
+    return as_given if not np.any(slope) and np.all(np.abs(off) < ON) else Near(method)
+
+
+def as_given(model: Any, z: Array, t: Array) -> tuple[Array, Array]:
+    """z = (q0, v0)."""
+    q, v = jnp.split(z, 2)
+    return q, v
+
+
+class Near(eqx.Module):
+    """z = (q0, v0), which noise may have moved off the constraints a little."""
+
+    method: AbstractMethod
+
+    def __call__(self, model: Any, z: Array, t: Array) -> tuple[Array, Array]:
+        q, v = as_given(model, z, t)
+        if not isinstance(model, AbstractSystem):
+            return q, v
+        return onto_constraints(model, t, q, v, at_every_level(self.method))
