@@ -62,7 +62,6 @@ def command(*arguments):
         ("tune scara --free gamma", "Scara has no number 'gamma'"),
         ("tune scara --free alpha --starts 1", "--starts must be at least 2"),
         ("tune scara --free alpha --effort -1", "--effort must not be negative"),
-        ("tune flexible_joint_manipulator --free P", "cost must be given"),
         ("run scara --samples many", "invalid int value: 'many'"),
         ("run scara --rtol 0", "--rtol must be positive, got 0"),
         ("run scara --drift spring", "invalid choice: 'spring'"),
@@ -220,3 +219,33 @@ def test_friction_is_found_from_a_table(tmp_path, capsys):
     assert report["rank"] == 1 and report["converged"]
     assert (tmp_path / "rough_incline-fit.json").exists() and (tmp_path / "rough_incline-fit.png").exists()
     assert json.loads((tmp_path / "rough_incline-fit.json").read_text())["parameters"] == report["parameters"]
+
+
+@pytest.mark.slow
+def test_torques_of_a_table_drive_the_acrobot(tmp_path, capsys):
+    """Moments of the arms from a motion under recorded torques, where the angles alone were measured."""
+    ts = np.linspace(0.0, 2.0, 401)
+    arms = uk.systems.Acrobot()
+    motion = uk.simulate(arms, *arms.start(), ts, dt=0.005)
+    torques = [np.interp(ts, arms.times, column) for column in np.asarray(arms.torque).T]
+    table = np.stack([ts, motion.q[:, 2], motion.q[:, 5], *torques], axis=1)
+    np.savetxt("swing.csv", table, delimiter=",", header="t,theta1,theta2,tau1,tau2", comments="", fmt="%.17g")
+    words = "fit acrobot swing.csv --free h --set h=0.15,0.13 --regress 20 --known-start --json"
+    assert command(*words.split()) == 0
+    report = json.loads(capsys.readouterr().out)
+    found = [report["parameters"][f"h[{i}]"]["estimate"] for i in range(2)]
+    np.testing.assert_allclose(found, arms.h, rtol=1e-6)
+    assert report["evaluations"] <= 6  # regression came near already
+    np.savetxt("half.csv", table[:, :4], delimiter=",", header="t,theta1,theta2,tau1", comments="")
+    assert command("fit", "acrobot", "half.csv", "--free", "h") == 2
+    assert "must have all of the columns tau1, tau2, or none" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_gains_are_tuned_and_drawn(tmp_path, capsys):
+    words = "tune flexible_joint_manipulator --free P --starts 2 --t1 1 --samples 21 --dt 0.01 --json"
+    assert command(*words.split()) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["held_out"]["after"] < report["held_out"]["before"] / 2
+    for ending in ("json", "png"):
+        assert (tmp_path / f"flexible_joint_manipulator-tune.{ending}").stat().st_size > 500

@@ -213,3 +213,25 @@ def test_angles_without_end_are_those_of_jax():
     x = np.array([1e9, -3e12, np.inf, -np.inf, np.nan] * 30)
     found = jax.jit(jax.vmap(uk.per_member(lambda x: (jnp.sin(x), jnp.cos(x)))))(x)
     np.testing.assert_allclose(found, (jnp.sin(x), jnp.cos(x)), rtol=1e-15)
+
+
+def test_what_a_cache_cannot_hold_is_done_in_blocks(rng, monkeypatch):
+    """The same with all members at once and with room for few of them, the last block not full."""
+    A, b = rng.normal(size=(901, 4, 4)), rng.normal(size=(901, 4))
+
+    def solved(A, b):
+        return uk.constrained_motion(uk.Terms(A @ A.T + jnp.eye(4), b, A[:2], b[:2])).acceleration
+
+    whole = jax.jit(jax.vmap(solved))(A, b)
+    monkeypatch.setattr("ukjax._batch.kernel.HELD", 30_000)
+    looped = jax.jit(jax.vmap(lambda A, b: solved(A, b) * 1.0))
+    assert "while" in looped.lower(A, b).as_text()
+    np.testing.assert_allclose(looped(A, b), whole, rtol=1e-13, atol=1e-13)
+
+
+def test_few_members_are_done_well_where_it_is_often(rng):
+    x = rng.normal(size=(3, 2))
+    often = jax.jit(jax.vmap(uk.per_member(lambda x: jnp.sin(x) @ jnp.exp(x), few=2)))
+    once = jax.jit(jax.vmap(uk.per_member(lambda x: jnp.sin(x) @ jnp.exp(x))))
+    assert "dot_general" in once.lower(x).as_text() and "dot_general" not in often.lower(x).as_text()
+    np.testing.assert_allclose(often(x), np.sum(np.sin(x) * np.exp(x), axis=1), rtol=1e-14)

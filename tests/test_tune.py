@@ -24,6 +24,14 @@ class Oscillator(uk.AbstractSystem):
         return uk.MassForce(lambda t, q: self.m * jnp.eye(1), lambda t, q, v: -self.c * v - q)
 
 
+class Commanded(Oscillator):
+    """Driven by an acceleration that is asked for."""
+
+    @property
+    def control(self):
+        return uk.control.Servo([[1.0]], uk.AccelerationConstraint([[1.0]], lambda t, q, v: -v), held=False)
+
+
 TS = np.linspace(0.0, 30.0, 601)
 LONG: dict[str, Any] = dict(ts=TS, dt=0.05)
 
@@ -68,7 +76,8 @@ def test_effort_holds_gains_back():
         (dict(cost=lambda: 0.0), "cost must take (motion)"),
         (dict(settings={"mass": [1.0]}), "setting 'mass': Oscillator has no number 'mass'"),
         (dict(settings={"m": [1.0, 2.0, 3.0]}), "must have an entry for each of 1 starts"),
-        (dict(model=uk.systems.FlexibleJointManipulator(), free="P"), "cost must be given"),
+        (dict(model=Commanded()), "cost must be given"),
+        (dict(place=lambda q, v: (q, v)), "place must take (model, q0, v0)"),
         (dict(q0=[1.0, 2.0]), "q0 and v0 must have shape"),
     ],
 )

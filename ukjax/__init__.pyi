@@ -18,7 +18,10 @@ from ._equation import constrained_motion as constrained_motion
 from ._equation import mobility as mobility
 from ._fit import Experiment as Experiment
 from ._fit import Fit as Fit
+from ._fit import Regression as Regression
 from ._fit import fit as fit
+from ._fit import missing_force as missing_force
+from ._fit import regress as regress
 from ._precision import enable_float64 as enable_float64
 from ._project import project as project
 from ._results import SimulationError as SimulationError

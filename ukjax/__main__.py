@@ -59,7 +59,8 @@ def parser() -> argparse.ArgumentParser:
         "fit",
         help="estimate parameters of a system from measured motions",
         description="Estimate parameters of a system of the gallery from measured motions: tables (.csv) whose first "
-        "line names the columns t, q1, dq1 ... by the system's coordinates. Empty cells are missing values.",
+        "line names the columns t, q1, dq1 ... by the system's coordinates, and tau1, tau2 for the acrobot's torques. "
+        "Empty cells are missing values.",
         allow_abbrev=False,
     )
     fit.add_argument("system", help="a name from `ukjax list`")
@@ -74,6 +75,12 @@ def parser() -> argparse.ArgumentParser:
     fit.add_argument("--sigma", type=float, help="standard deviation of the noise (default: from the residuals)")
     fit.add_argument("--dt", type=float, metavar="SECONDS", help="longest step (default: the sampling, at most 0.01)")
     fit.add_argument("--segments", type=int, default=1, metavar="N", help="cut each motion: multiple shooting")
+    fit.add_argument(
+        "--regress",
+        type=float,
+        metavar="HZ",
+        help="begin with linear regression on differences of the coordinates below that frequency",
+    )
     fit.add_argument("--loss", default="linear", help="linear, soft_l1, huber, cauchy or arctan")
     fit.add_argument("--checkpoint", metavar="FILE", help="keep the state of the search there, and go on from it")
     fit.add_argument("--out", metavar="FILE", help="the result as JSON (default SYSTEM-fit.json)")
@@ -100,6 +107,7 @@ def parser() -> argparse.ArgumentParser:
     tune.add_argument("--samples", type=int, default=201, metavar="N", help="samples that count (default 201)")
     tune.add_argument("--drift", choices=("projection", "none"), default="none", help="default: none")
     tune.add_argument("--out", metavar="FILE", help="the result as JSON (default SYSTEM-tune.json)")
+    tune.add_argument("--plot", metavar="FILE", help="the figure (default SYSTEM-tune.png)")
     tune.add_argument("--json", action="store_true", help="print the result as JSON")
     tune.add_argument("--progress", action="store_true", help="show each step")
 

@@ -9,8 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ._batch import per_member
 from ._solve import AbstractMethod
 from ._step import advance, begin
+
+OFTEN = 300
+"""From so many steps on, even the step of a few members is worth the time of compiling it well."""
 
 
 class Counts(eqx.Module):
@@ -45,7 +49,8 @@ def roll(
         return function if q0.ndim == 1 else jax.vmap(function, in_axes=axes, out_axes=-1)
 
     start = each(lambda t, q, v: begin(model, t, q, v, method, projection), None, -1, -1)
-    step = each(lambda t, h, state: advance(model, t, h, state, method, solver, projection), None, None, -1)
+    advanced = per_member(advance, few=2) if counts.most * ts.size >= OFTEN else per_member(advance)
+    step = each(lambda t, h, state: advanced(model, t, h, state, method, solver, projection), None, None, -1)
 
     def interval(state, between):
         t0, t1, count = between

@@ -34,7 +34,6 @@ def begin(model: Any, t: Array, q: Array, v: Array, method: AbstractMethod, proj
     return State(q, v, jnp.zeros_like(q), levels)
 
 
-@per_member
 def advance(
     model: Any, t: Array, h: Array, state: State, method: AbstractMethod, solver: dfx.AbstractERK, projection: bool
 ) -> State:

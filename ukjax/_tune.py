@@ -1,6 +1,7 @@
 """Gains and dimensions that make a motion good, by gradients through closed-loop trajectories."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ STRETCH = float(np.log(1e4))
 
 class Tuned(eqx.Module):
     """What ``tune`` found: ``model`` with the best ``values`` (p,) of the parameters ``names``, its mean ``cost``, and
-    that of the ``first`` guess; on the held-out starts, if there were any, ``held_out`` and ``first_held_out``."""
+    that of the ``first`` guess; on the held-out starts, if there were any, ``held_out`` and ``first_held_out``. The
+    motions ``before`` and ``after``, of the held-out starts if there were any, have a leading axis of starts."""
 
     model: Any
     names: tuple[str, ...] = eqx.field(static=True)
@@ -44,6 +46,8 @@ class Tuned(eqx.Module):
     held_out: float | None
     evaluations: int
     converged: bool
+    before: Trajectory
+    after: Trajectory
 
     def __str__(self) -> str:
         width = max(9, *map(len, self.names))
@@ -76,12 +80,13 @@ class Tuned(eqx.Module):
 def following_cost(effort: float = 0.0) -> Callable[[Trajectory], Array]:
     """The standard cost of one motion: mean |error|² + ``effort`` mean |force|², over the samples.
 
-    The error is that of the control's task, or of the constraints of a system without one, as they are written; the
-    force is u, or the constraint force. Where the control has limits, what goes beyond them costs as well.
+    The error is the system's own ``task_error(t, q, v)`` (k,) if it has one, that of its control's task, or that of the
+    constraints of a system without one, as they are written; the force is u, or the constraint force. Where the control
+    has limits, what goes beyond them costs as well.
     """
 
     def cost(motion: Trajectory) -> Array:
-        error = motion.residual if motion.task_residual is None else motion.task_residual
+        error = following_error(motion)
         force = motion.constraint_force if motion.control is None else motion.control
         total = jnp.mean(jnp.sum(error**2, axis=-1)) + effort * jnp.mean(jnp.sum(force**2, axis=-1))
         limits = getattr(getattr(motion.model, "control", None), "limits", None)
@@ -90,6 +95,16 @@ def following_cost(effort: float = 0.0) -> Callable[[Trajectory], Array]:
         return total
 
     return cost
+
+
+def following_error(motion: Trajectory) -> Array:
+    """What the motion, or each of a batch, is to bring to zero, (samples, k): see ``following_cost``."""
+    own = getattr(motion.model, "task_error", None)
+    if own is not None:
+        n = motion.q.shape[-1]
+        error = jax.vmap(own)(motion.t.reshape(-1), motion.q.reshape(-1, n), motion.v.reshape(-1, n))
+        return error.reshape(*motion.t.shape, -1)
+    return motion.residual if motion.task_residual is None else motion.task_residual
 
 
 def tune(
@@ -104,6 +119,7 @@ def tune(
     effort: float = 0.0,
     settings: Mapping[str, Numbers] | None = None,
     held_out: tuple[Numbers, Numbers] | None = None,
+    place: Callable[[Any, Array, Array], tuple[Array, Array]] | None = None,
     bounds: Mapping[str, Any] | None = None,
     drift: str = "none",
     solver: dfx.AbstractERK | None = None,
@@ -116,9 +132,10 @@ def tune(
     of at most ``dt`` [s]. ``settings`` lets other fields of the model differ from start to start, name ->
     (starts, ...): a gain that is good for one payload may not be for another. ``cost(motion)`` is a number from the
     ``Trajectory`` of one start, such as ``jnp.mean(motion.q[:, 0] ** 2)``; left out, it is ``following_cost(effort)``.
-    ``held_out`` are starts (q0, v0) on which the result is tried and not tuned. ``free`` and ``bounds`` as in ``fit``:
-    what is positive stays positive. ``drift="none"``: what is tuned is often what removes drift; ``"projection"``
-    keeps all constraints.
+    ``held_out`` are starts (q0, v0) on which the result is tried and not tuned. ``place(model, q0, v0) -> (q0, v0)``
+    puts every start where the parameters in question want it: on loops whose links change, say. ``free`` and ``bounds``
+    as in ``fit``: what is positive stays positive. ``drift="none"``: what is tuned is often what removes drift;
+    ``"projection"`` keeps all constraints.
 
     Quasi-Newton steps (SciPy's L-BFGS-B) on exact derivatives, by forward mode: made for a few parameters. Raises
     ``ValueError`` for bad input and ``SimulationError`` where a motion does not reach the end at the first guess.
@@ -126,11 +143,13 @@ def tune(
     parameters = Parameters.of(model, free, bounds)
     if cost is not None:
         check_function("cost", cost, "motion")
-    elif any(isinstance(c, AccelerationConstraint) for c in getattr(getattr(model, "control", None), "task", ())):
+    elif not hasattr(model, "task_error") and _only_accelerations(model):
         raise ValueError(
             "cost must be given: the task is an AccelerationConstraint, which always holds and says nothing of how "
             "well a motion follows; write a function of the motion, such as lambda motion: jnp.mean(motion.v**2)"
         )
+    if place is not None:
+        check_function("place", place, "model, q0, v0")
     one = following_cost(effort) if cost is None else cost
     settings = {name: as_float(value) for name, value in (settings or {}).items()}
     check_settings(model, settings, leading=1)
@@ -146,11 +165,13 @@ def tune(
                 this = parameters.put(model, x)
                 for name, value in setting.items():
                     this = with_array(this, name, value)
-                value = one(simulate(this, q, v, ts, dt=dt, drift=drift, solver=solver))
-                return value, value
+                start = (q, v) if place is None else place(this, q, v)
+                motion = simulate(this, *start, ts, dt=dt, drift=drift, solver=solver)
+                value = one(motion)
+                return value, (value, eqx.tree_at(lambda m: m.model, motion, None))  # it may hold more than arrays
 
-            slope, value = jax.jacfwd(of, has_aux=True)(x)
-            return value, slope
+            slope, (value, motion) = jax.jacfwd(of, has_aux=True)(x)
+            return value, slope, motion
 
         return jax.vmap(member)(starts[0], starts[1], settings)
 
@@ -163,7 +184,7 @@ def tune(
     if held_out is not None and settings:
         raise ValueError("held_out starts have no settings of their own: evaluate them apart, or leave settings out")
     none = jnp.zeros(len(parameters.names))
-    values, _ = each(model, none, starts, settings)
+    values, _, before = each(model, none, starts, settings)
     if np.shape(values) != (len(starts[0]),):
         raise ValueError(f"cost must return one number per motion, got shape {np.shape(values)[1:]}")
     if not np.all(np.isfinite(values)):
@@ -179,7 +200,7 @@ def tune(
     def objective(x):
         nonlocal steps
         steps += 1
-        values, slopes = (np.asarray(found) for found in each(model, jnp.asarray(x), starts, settings))
+        values, slopes = (np.asarray(found) for found in each(model, jnp.asarray(x), starts, settings)[:2])
         value, slope = np.mean(values), np.mean(slopes, axis=0)
         if not (np.isfinite(value) and np.all(np.isfinite(slope))):
             return 1e6, np.zeros_like(x)  # a motion that breaks down is worse than any other
@@ -194,20 +215,30 @@ def tune(
         options={"maxfun": most_evaluations, "ftol": 1e-9, "gtol": 1e-7},
     )  # fmt: skip
     x = jnp.asarray(solution.x)
-    others = None if held_out is None else _starts(*held_out)
-    mean = lambda x: None if others is None else float(np.mean(each(model, x, others, settings)[0]))
+    shown = starts if held_out is None else _starts(*held_out)
+    values, _, after = each(model, x, shown, settings)
+    tried = held_out is not None
+    if tried:
+        first_values, _, before = each(model, none, shown, settings)
+    best = parameters.put(model, x)
     return Tuned(
-        model=parameters.put(model, x),
+        model=best,
         names=parameters.names,
         first_values=np.asarray(parameters.first),
         values=np.asarray(parameters.values(x)),
         first=first,
         cost=float(solution.fun) * size,
-        first_held_out=mean(none),
-        held_out=mean(x),
+        first_held_out=float(np.mean(first_values)) if tried else None,
+        held_out=float(np.mean(values)) if tried else None,
         evaluations=steps,
         converged=bool(solution.success),
+        before=replace(before, model=model),
+        after=replace(after, model=best),
     )
+
+
+def _only_accelerations(model):
+    return any(isinstance(c, AccelerationConstraint) for c in getattr(getattr(model, "control", None), "task", ()))
 
 
 def _starts(q0, v0):

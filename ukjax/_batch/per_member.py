@@ -23,7 +23,7 @@ from .kernel import evaluate, spread, unpack
 from .unroll import Unsupported, unroll
 
 FEW = 128
-"""Less than this many members are not worth the time of compiling."""
+"""Less than this many members are not worth the time of compiling, where each is done once."""
 
 MOST = 24_000
 """How many operations are written out: compiling takes half a millisecond for each. What has more is done in the pieces
@@ -36,11 +36,11 @@ per_member_p = Primitive("per_member")
 per_member_p.multiple_results = True
 
 
-def per_member(function: Callable) -> Callable:
+def per_member(function: Callable, few: int = FEW) -> Callable:
     """``function`` of pytrees of arrays, with the same values and derivatives: made to be batched.
 
     What is written out must be pure arithmetic with loops of known length; anything else is done as JAX would, and so
-    are less than ``FEW`` members. A zero known from the start times any number is 0, be that infinite or NaN.
+    are less than ``few`` members. A zero known from the start times any number is 0, be that infinite or NaN.
     """
 
     @functools.wraps(function)
@@ -61,9 +61,7 @@ def per_member(function: Callable) -> Callable:
         if traced.effects:
             return function(*arguments)
         closed, held = _without_closure(traced, leaves)
-        results = per_member_p.bind(
-            *held, *leaves, jaxpr=closed, mapped=(False,) * (len(held) + len(leaves)), plain=False
-        )
+        results = per_member_p.bind(*held, *leaves, jaxpr=closed, mapped=(False,) * (len(held) + len(leaves)), few=few)
         structure, fixed = shape_of_result
         return eqx.combine(jax.tree.unflatten(structure, results), fixed)
 
@@ -92,38 +90,38 @@ def _size(arguments, mapped):
 
 
 @per_member_p.def_abstract_eval
-def _abstract(*avals, jaxpr, mapped, plain):
+def _abstract(*avals, jaxpr, mapped, few):
     size = _size(avals, mapped)
     batch = () if size is None else (size,)
     return [ShapedArray((*out.shape, *batch), out.dtype) for out in jaxpr.out_avals]
 
 
 @functools.lru_cache(maxsize=512)
-def _compiled(jaxpr, mapped, plain):
-    return jax.jit(lambda *arguments: per_member_p.bind(*arguments, jaxpr=jaxpr, mapped=mapped, plain=plain))
+def _compiled(jaxpr, mapped, few):
+    return jax.jit(lambda *arguments: per_member_p.bind(*arguments, jaxpr=jaxpr, mapped=mapped, few=few))
 
 
 @per_member_p.def_impl
-def _now(*arguments, jaxpr, mapped, plain):
-    return _compiled(jaxpr, mapped, plain)(*arguments)
+def _now(*arguments, jaxpr, mapped, few):
+    return _compiled(jaxpr, mapped, few)(*arguments)
 
 
-def _written_out(*arguments, jaxpr, mapped, plain):
+def _written_out(*arguments, jaxpr, mapped, few):
     """In loops over the batch; a single member is a batch of one.
 
     Where the function has choices, the usual case alone is done first; only if a member chose another is all done again
     with every case. The result is that of making every choice.
     """
     members = _size(arguments, mapped) or 1
-    if plain or members < FEW:
-        return _as_is(*arguments, jaxpr=jaxpr, mapped=mapped, plain=plain)
+    if few is None or members < few:
+        return _as_is(*arguments, jaxpr=jaxpr, mapped=mapped, few=few)
     size = spread(members)
     try:
         results, unusual = _loops(arguments, jaxpr, mapped, size, True, MOST)
     except TooLarge:
-        return (_as_is if _has_pieces(jaxpr) else _one_by_one)(*arguments, jaxpr=jaxpr, mapped=mapped, plain=plain)
+        return (_as_is if _has_pieces(jaxpr) else _one_by_one)(*arguments, jaxpr=jaxpr, mapped=mapped, few=few)
     except Unsupported:
-        return _as_is(*arguments, jaxpr=jaxpr, mapped=mapped, plain=plain)
+        return _as_is(*arguments, jaxpr=jaxpr, mapped=mapped, few=few)
     if unusual is None:
         return results
 
@@ -131,7 +129,7 @@ def _written_out(*arguments, jaxpr, mapped, plain):
         try:
             return _loops(arguments, jaxpr, mapped, size, False, MOST_WITH_CHOICES)[0]
         except (Unsupported, TooLarge):
-            return _as_is(*arguments, jaxpr=_plain(jaxpr), mapped=mapped, plain=True)
+            return _as_is(*arguments, jaxpr=_plain(jaxpr), mapped=mapped, few=None)
 
     return jax.lax.cond(unusual, again, lambda: results)
 
@@ -180,15 +178,15 @@ def _entries(x, aval):
     return list(x.ravel()) if x.dtype == object else [aval.dtype.type(value) for value in np.asarray(x).ravel()]
 
 
-def _as_is(*arguments, jaxpr, mapped, plain):
-    """As JAX does it, but for functions of one member in it if these are not ``plain``."""
+def _as_is(*arguments, jaxpr, mapped, few):
+    """As JAX does it, but for functions of one member in it if they are to be done well."""
     function = jaxpr_as_fun(jaxpr)
     if not any(mapped):
         return function(*arguments)
     return jax.vmap(function, in_axes=tuple(-1 if own else None for own in mapped), out_axes=-1)(*arguments)
 
 
-def _one_by_one(*arguments, jaxpr, mapped, plain):
+def _one_by_one(*arguments, jaxpr, mapped, few):
     """As JAX does it for one member after the other: their matrices are large enough to keep a core busy, stay in its
     caches, and a choice is made by the member alone."""
     own = [jnp.moveaxis(x, -1, 0) for x, per in zip(arguments, mapped, strict=True) if per]
@@ -225,7 +223,7 @@ def _plain(jaxpr):
     def in_equation(equation):
         parameters = {key: changed(x) for key, x in equation.params.items()}
         if equation.primitive is per_member_p:
-            parameters["plain"] = True
+            parameters["few"] = None
         return equation.replace(params=parameters)
 
     return changed(jaxpr)
@@ -235,7 +233,7 @@ mlir.register_lowering(per_member_p, mlir.lower_fun(_as_is, multiple_results=Tru
 mlir.register_lowering(per_member_p, mlir.lower_fun(_written_out, multiple_results=True), platform="cpu")
 
 
-def _batch(arguments, axes, *, jaxpr, mapped, plain):
+def _batch(arguments, axes, *, jaxpr, mapped, few):
     added = next(x.shape[axis] for x, axis in zip(arguments, axes, strict=True) if axis is not None)
     present = any(mapped)
     size = (
@@ -263,7 +261,7 @@ def _batch(arguments, axes, *, jaxpr, mapped, plain):
         else:
             moved.append(x)
         now.append(new or own)
-    results = per_member_p.bind(*moved, jaxpr=jaxpr, mapped=tuple(now), plain=plain)
+    results = per_member_p.bind(*moved, jaxpr=jaxpr, mapped=tuple(now), few=few)
     if present:
         results = [x.reshape(*x.shape[:-1], size, added) for x in results]
     return results, [x.ndim - 1 for x in results]
@@ -303,8 +301,8 @@ def _shape(aval):
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
 
 
-def _jvp(primals, tangents, *, jaxpr, mapped, plain):
-    results = per_member_p.bind(*primals, jaxpr=jaxpr, mapped=mapped, plain=plain)
+def _jvp(primals, tangents, *, jaxpr, mapped, few):
+    results = per_member_p.bind(*primals, jaxpr=jaxpr, mapped=mapped, few=few)
     moving = tuple(i for i, tangent in enumerate(tangents) if type(tangent) is not ad.Zero)
     changes = [ad.Zero(jax.typeof(x).to_tangent_aval()) for x in results]
     if moving:
@@ -314,7 +312,7 @@ def _jvp(primals, tangents, *, jaxpr, mapped, plain):
             *(tangents[i] for i in moving),
             jaxpr=derivative,
             mapped=(*mapped, *(mapped[i] for i in moving)),
-            plain=plain,
+            few=few,
         )
         for i, value in zip(outputs, found, strict=True):
             changes[i] = value
@@ -346,7 +344,7 @@ def _transposed(jaxpr, linear):
     return jax.make_jaxpr(back)(*map(_shape, avals))
 
 
-def _transpose(cotangents, *arguments, jaxpr, mapped, plain):
+def _transpose(cotangents, *arguments, jaxpr, mapped, few):
     linear = tuple(i for i, x in enumerate(arguments) if ad.is_undefined_primal(x))
     known = [i for i in range(len(arguments)) if i not in linear]
     cotangents = [ad.instantiate_zeros(x) for x in cotangents]
@@ -357,7 +355,7 @@ def _transpose(cotangents, *arguments, jaxpr, mapped, plain):
         *cotangents,
         jaxpr=back,
         mapped=(*(mapped[i] for i in known), *(own for _ in cotangents)),
-        plain=plain,
+        few=few,
     )
     results: list[Any] = [None] * len(arguments)
     for i, x in zip(linear, found, strict=True):

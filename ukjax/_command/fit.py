@@ -1,13 +1,11 @@
 """``ukjax fit``."""
 
 import argparse
-import json
+import sys
 import time
 import warnings
-from typing import Any
 
-from .outputs import FIGURES, need
-from .records import Record, read_record
+from .outputs import FIGURES, need, report
 from .run import check_system
 from .usage import UsageError, check_output
 
@@ -26,28 +24,36 @@ def fit_system(options: argparse.Namespace) -> int:
 
     from .. import _precision, plot, systems
     from .._cache import enable_compilation_cache
-    from .._fit import Experiment, fit
-    from .settings import with_settings
+    from .._fit import fit, regress
+    from ..systems.base import AbstractMechanism
+    from .records import Observed, PlacedColumns, PlacedStart, experiment_of, positions_of, read_record
+    from .settings import names_of, with_settings
 
     _precision.enable_float64()
     enable_compilation_cache()
     try:
         mechanism, (q0, v0) = with_settings(systems.named(options.system), options.set)
-        named = mechanism.coordinates
-        assert named is not None, "every mechanism of the gallery names its coordinates"
-        records = [read_record(file, named) for file in options.data]
-        if any(record.places != records[0].places for record in records):
+        records = [read_record(file, mechanism) for file in options.data]
+        places = records[0].places
+        if any(record.places != places for record in records):
             raise UsageError("all tables must have the same columns")
-        start = np.concatenate([q0, v0])
-        experiments = [_experiment(Experiment, record, start, options) for record in records]
-        observe = _Observe(records[0].places)
+        start, free = np.concatenate([q0, v0]), names_of(options.free)
+        experiments = [
+            experiment_of(record, mechanism, start, options.known_start, options.sigma) for record in records
+        ]
+        if options.regress is not None:
+            seen, coordinates = zip(*(positions_of(e, places, q0.size) for e in experiments), strict=True)
+            place = PlacedColumns(np.asarray(q0), coordinates[0])
+            mechanism = regress(mechanism, seen, free, cutoff=options.regress, place=place).model
+        places_itself = type(mechanism).placed is not AbstractMechanism.placed
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             found = fit(
                 mechanism,
                 experiments,
-                names_of(options.free),
-                observe=observe,
+                free,
+                observe=Observed(places),
+                state=PlacedStart() if places_itself else None,
                 fit_starts=not options.known_start,
                 dt=options.dt,
                 segments=options.segments,
@@ -57,59 +63,7 @@ def fit_system(options: argparse.Namespace) -> int:
             )
     except ValueError as error:
         raise UsageError(str(error)) from None
-    from sys import stderr
-
     for warning in warned:
         if issubclass(warning.category, UserWarning):
-            print(f"ukjax fit: {' '.join(str(warning.message).split())}", file=stderr)
-    try:
-        files = [found.save(result), plot.save(plot.fitted(found), figure)]
-    except OSError as error:
-        raise UsageError(f"the result could not be written: {error}") from None
-    report: dict[str, Any] = {"system": options.system} | found.as_dict()
-    report |= {"files": [str(file) for file in files], "seconds": round(time.perf_counter() - began, 3)}
-    print(json.dumps(report, indent=1) if options.json else f"{found}\nsaved {', '.join(report['files'])}")
-    return 0
-
-
-class _Observe:
-    """The measured entries of (q, v). Alike, and so the same to a compiler, where the places are."""
-
-    def __init__(self, places: tuple[int, ...]):
-        self.places = places
-
-    def __call__(self, t, q, v):
-        import jax.numpy as jnp
-
-        return jnp.concatenate([q, v])[jnp.array(self.places)]
-
-    def __eq__(self, other):
-        return isinstance(other, _Observe) and self.places == other.places
-
-    def __hash__(self):
-        return hash(self.places)
-
-
-def names_of(free: str) -> list[str]:
-    """Names between commas, but for commas inside brackets."""
-    import re
-
-    return [name.strip() for name in re.split(r",(?![^\[]*\])", free) if name.strip()]
-
-
-def _experiment(Experiment, record: Record, start, options):
-    """The start is what was measured first, and the system's own where nothing was; a rate that has to be estimated
-    begins at the differences of what was measured."""
-    import numpy as np
-
-    states = np.tile(start, (len(record.t), 1))
-    for column, place in enumerate(record.places):
-        values = record.values[:, column]
-        seen = np.isfinite(values)
-        if seen.any():
-            states[:, place] = np.interp(record.t, record.t[seen], values[seen])
-    n = start.size // 2
-    for i in range(0 if options.known_start else n):
-        if i in record.places and n + i not in record.places:
-            states[:, n + i] = np.gradient(states[:, i], record.t)
-    return Experiment(record.t, record.values, states, sigma=options.sigma, measured=np.isfinite(record.values))
+            print(f"ukjax fit: {' '.join(str(warning.message).split())}", file=sys.stderr)
+    return report(options, began, found, result, figure, plot.fitted)

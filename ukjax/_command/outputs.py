@@ -2,6 +2,9 @@
 
 import argparse
 import importlib.util
+import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,3 +74,17 @@ def need(package: str, option: str, extra: str) -> None:
     """The optional package is there, or ``UsageError``."""
     if importlib.util.find_spec(package) is None:
         raise UsageError(f"{option} needs the package {package}: pip install 'ukjax[{extra}]'")
+
+
+def report(options: argparse.Namespace, began: float, found: Any, result: Path, figure: Path, draw: Callable) -> int:
+    """Save what a search ``found`` as JSON and as the figure that ``draw`` makes of it, and print it."""
+    from .. import plot
+
+    try:
+        files = [found.save(result), plot.save(draw(found), figure)]
+    except OSError as error:
+        raise UsageError(f"the result could not be written: {error}") from None
+    told: dict[str, Any] = {"system": options.system} | found.as_dict()
+    told |= {"files": [str(file) for file in files], "seconds": round(time.perf_counter() - began, 3)}
+    print(json.dumps(told, indent=1) if options.json else f"{found}\nsaved {', '.join(told['files'])}")
+    return 0

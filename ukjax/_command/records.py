@@ -4,23 +4,29 @@ import csv
 from pathlib import Path
 from typing import NamedTuple
 
+import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
+from .._fit import Experiment
+from ..systems.base import AbstractMechanism
 from .usage import UsageError
 
 
 class Record(NamedTuple):
     """Times (samples,), values (samples, columns), NaN where a cell was empty, and for each column which entry of
-    (q, v) it is."""
+    (q, v) it is; and what the mechanism was driven by (samples, k), where that was recorded."""
 
     t: np.ndarray
     values: np.ndarray
     places: tuple[int, ...]
+    inputs: np.ndarray | None
 
 
-def read_record(file: str, coordinates: tuple[tuple[str, str], ...]) -> Record:
+def read_record(file: str, mechanism: AbstractMechanism) -> Record:
     """The record in a .csv file, whose first line names its columns: t, and ``q1`` or ``dq1`` for the rate, each with
-    its unit in brackets if need be. Columns of other names are passed over."""
+    its unit in brackets if need be; and the inputs by the mechanism's names. Other columns are passed over."""
     path = Path(file)
     if path.suffix != ".csv":
         raise UsageError(f"{file!r} must end in .csv: a table whose first line names its columns")
@@ -34,6 +40,8 @@ def read_record(file: str, coordinates: tuple[tuple[str, str], ...]) -> Record:
     if len(rows) < 3:
         raise UsageError(f"{file!r} must hold a line of names and at least two of numbers, got {len(rows)} lines")
     names = [name.split("[")[0].strip() for name in rows[0]]
+    coordinates = mechanism.coordinates
+    assert coordinates is not None, "every mechanism of the gallery names its coordinates"
     known = {name: i for i, (name, _) in enumerate(coordinates)}
     known |= {f"d{name}": len(coordinates) + i for i, (name, _) in enumerate(coordinates)}
     time = next((i for i, name in enumerate(names) if name in ("t", "time")), None)
@@ -44,14 +52,78 @@ def read_record(file: str, coordinates: tuple[tuple[str, str], ...]) -> Record:
         raise UsageError(
             f"{file!r} has no column of the system's: there are {', '.join(known)}; it has {', '.join(names)}"
         )
-    numbers = np.full((len(rows) - 1, len(columns) + 1), np.nan)
+    driven = [names.index(name) for name in mechanism.record if name in names]
+    if driven and len(driven) < len(mechanism.record):
+        raise UsageError(f"{file!r} must have all of the columns {', '.join(mechanism.record)}, or none")
+    wanted = [time, *columns, *driven]
+    numbers = np.full((len(rows) - 1, len(wanted)), np.nan)
     for i, row in enumerate(rows[1:]):
-        for j, column in enumerate([time, *columns]):
+        for j, column in enumerate(wanted):
             cell = row[column].strip() if column < len(row) else ""
             try:
                 numbers[i, j] = float(cell) if cell else np.nan
             except ValueError:
                 raise UsageError(f"{file!r}, line {i + 2}: {names[column]} is {cell!r}, not a number") from None
-    if not np.all(np.isfinite(numbers[:, 0])):
-        raise UsageError(f"{file!r}, line {int(np.argmin(np.isfinite(numbers[:, 0]))) + 2}: the time is missing")
-    return Record(numbers[:, 0], numbers[:, 1:], tuple(known[names[i]] for i in columns))
+    for j in (0, *range(1 + len(columns), len(wanted))):
+        if not np.all(np.isfinite(numbers[:, j])):
+            line = int(np.argmin(np.isfinite(numbers[:, j]))) + 2
+            raise UsageError(f"{file!r}, line {line}: {'the time' if j == 0 else names[wanted[j]]} is missing")
+    values, inputs = np.split(numbers[:, 1:], [len(columns)], axis=1)
+    return Record(numbers[:, 0], values, tuple(known[names[i]] for i in columns), inputs if driven else None)
+
+
+class Observed(eqx.Module):
+    """The measured entries of (q, v)."""
+
+    places: tuple[int, ...] = eqx.field(static=True)
+
+    def __call__(self, t: Array, q: Array, v: Array) -> Array:
+        return jnp.concatenate([q, v])[jnp.array(self.places)]
+
+
+class PlacedStart(eqx.Module):
+    """A start (q0, v0) whose numbers need not fit each other yet."""
+
+    def __call__(self, model: AbstractMechanism, z: Array, t: Array) -> tuple[Array, Array]:
+        return model.placed(*jnp.split(z, 2))
+
+
+class PlacedColumns(eqx.Module):
+    """q from its measured entries, and from ``rest`` where nothing was measured."""
+
+    rest: np.ndarray
+    places: tuple[int, ...] = eqx.field(static=True)
+
+    def __call__(self, model: AbstractMechanism, s: Array) -> Array:
+        q = jnp.asarray(self.rest).at[jnp.array(self.places)].set(s)
+        return model.placed(q, 0 * q)[0]
+
+
+def experiment_of(
+    record: Record, mechanism: AbstractMechanism, start: np.ndarray, known_start: bool, sigma: float | None
+) -> Experiment:
+    """A record as an experiment. Its states are what was measured, and ``start`` (2n,) where nothing was; a rate that
+    has to be estimated begins at the differences of what was measured."""
+    states = np.tile(start, (len(record.t), 1))
+    for column, place in enumerate(record.places):
+        values = record.values[:, column]
+        seen = np.isfinite(values)
+        if seen.any():
+            states[:, place] = np.interp(record.t, record.t[seen], values[seen])
+    n = start.size // 2
+    for i in range(0 if known_start else n):
+        if i in record.places and n + i not in record.places:
+            states[:, n + i] = np.gradient(states[:, i], record.t)
+    setting = None if record.inputs is None else mechanism.recorded(record.t, record.inputs)  # pyright: ignore
+    measured = np.isfinite(record.values)
+    return Experiment(record.t, record.values, states, sigma=sigma, measured=measured, setting=setting)
+
+
+def positions_of(experiment: Experiment, places: tuple[int, ...], n: int) -> tuple[Experiment, tuple[int, ...]]:
+    """The same with the measured coordinates alone, and which they are. Raises ``UsageError`` if there are none."""
+    columns = [i for i, place in enumerate(places) if place < n]
+    if not columns:
+        raise UsageError("--regress needs measured coordinates, not rates alone")
+    y, measured = experiment.y[:, columns], experiment.measured[:, columns]
+    reduced = Experiment(experiment.t, y, experiment.start, measured=measured, setting=experiment.setting)
+    return reduced, tuple(places[i] for i in columns)

@@ -1,6 +1,7 @@
-"""``--set name=value``: parameters and initial values by name."""
+"""Parameters and initial values by name: ``--set name=value``, ``--free m1,ma[2]``."""
 
 import difflib
+import re
 from dataclasses import fields, replace
 
 import equinox as eqx
@@ -40,6 +41,11 @@ def with_settings(mechanism: AbstractMechanism, assignments: list[str]):
     for (level, i), value in initial.items():
         start[level] = start[level].at[i].set(value)
     return mechanism, tuple(start)
+
+
+def names_of(free: str) -> list[str]:
+    """Names between commas, but for commas inside brackets."""
+    return [name.strip() for name in re.split(r",(?![^\[]*\])", free) if name.strip()]
 
 
 def _with_parameter(mechanism, name, value):

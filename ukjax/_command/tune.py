@@ -1,17 +1,16 @@
 """``ukjax tune``."""
 
 import argparse
-import json
 import time
-from typing import Any
 
-from .fit import names_of
+from .outputs import FIGURES, need, report
 from .run import check_system
 from .usage import UsageError, check_output
 
 
 def tune_system(options: argparse.Namespace) -> int:
-    """Tune gains of a system of the gallery over starts scattered around the source's, print a table, save JSON."""
+    """Tune gains of a system of the gallery over starts scattered around the source's, print a table, save JSON and a
+    figure."""
     check_system(options.system)
     for name in ("t1", "dt", "spread"):
         value = getattr(options, name)
@@ -22,14 +21,16 @@ def tune_system(options: argparse.Namespace) -> int:
     if options.effort < 0:
         raise UsageError(f"--effort must not be negative, got {options.effort:g}")
     result = check_output("--out", options.out or f"{options.system}-tune.json", (".json",))
+    need("matplotlib", "the figure", "plot")
+    figure = check_output("--plot", options.plot or f"{options.system}-tune.png", FIGURES)
     began = time.perf_counter()
 
     import numpy as np
 
-    from .. import _precision, systems
+    from .. import _precision, plot, systems
     from .._cache import enable_compilation_cache
     from .._tune import tune
-    from .settings import with_settings
+    from .settings import names_of, with_settings
 
     _precision.enable_float64()
     enable_compilation_cache()
@@ -49,16 +50,10 @@ def tune_system(options: argparse.Namespace) -> int:
             dt=options.dt,
             effort=options.effort,
             held_out=(q[half:], v[half:]),
+            place=lambda model, q, v: model.placed(q, v),
             drift=options.drift,
             progress=options.progress,
         )
     except ValueError as error:
         raise UsageError(str(error)) from None
-    try:
-        files = [found.save(result)]
-    except OSError as error:
-        raise UsageError(f"the result could not be written: {error}") from None
-    report: dict[str, Any] = {"system": options.system} | found.as_dict()
-    report |= {"files": [str(file) for file in files], "seconds": round(time.perf_counter() - began, 3)}
-    print(json.dumps(report, indent=1) if options.json else f"{found}\nsaved {', '.join(report['files'])}")
-    return 0
+    return report(options, began, found, result, figure, plot.tuned)

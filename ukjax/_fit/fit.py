@@ -65,7 +65,7 @@ def fit(
     parameters = Parameters.of(model, free, bounds)
     for experiment in experiments:
         if isinstance(experiment, Experiment):
-            check_settings(model, experiment.setting)
+            check_settings(model, experiment.setting, samples=experiment.t.size)
     if state is not None:
         check_function("state", state, "model, z, t")
     _check(experiments, segments, loss, drift)

@@ -22,7 +22,7 @@ class Parameters(eqx.Module):
     """
 
     names: tuple[str, ...] = eqx.field(static=True)
-    _places: tuple[tuple[str, tuple[int, ...]], ...] = eqx.field(static=True)
+    places: tuple[tuple[str, tuple[int, ...]], ...] = eqx.field(static=True)
     lower: Float[Array, " p"]
     upper: Float[Array, " p"]
     first: Float[Array, " p"]
@@ -91,7 +91,7 @@ class Parameters(eqx.Module):
 
     def put(self, model: Any, x: Float[Array, " p"]) -> Any:
         """``model`` with θ in place."""
-        return put(model, self._places, self.values(x))
+        return put(model, self.places, self.values(x))
 
 
 def put(model: Any, places: Sequence[tuple[str, tuple[int, ...]]], values: Float[Array, " p"]) -> Any:
@@ -105,12 +105,18 @@ def put(model: Any, places: Sequence[tuple[str, tuple[int, ...]]], values: Float
     return model
 
 
-def check_settings(model: Any, settings: Mapping[str, Any], leading: int = 0) -> None:
-    """Every setting is an array of the model, of its shape behind ``leading`` axes, or ``ValueError``."""
+def check_settings(model: Any, settings: Mapping[str, Any], leading: int = 0, samples: int | None = None) -> None:
+    """Every setting is an array of the model, of its shape behind ``leading`` axes, or ``ValueError``. A record, in
+    rows, may have ``samples`` rows instead of the model's."""
     for name, value in settings.items():
         shape = np.shape(_entry(model, name, name, "setting"))
-        if np.shape(value)[leading:] != shape:
-            raise ValueError(f"setting {name!r} must have the shape of the model's, {shape}, got {np.shape(value)}")
+        found = np.shape(value)[leading:]
+        if found != shape and not (samples is not None and shape and found == (samples, *shape[1:])):
+            raise ValueError(
+                f"setting {name!r} must have the shape of the model's, {shape}"
+                + (f", or a row for each of {samples} samples" if samples is not None and shape else "")
+                + f", got {np.shape(value)}"
+            )
 
 
 def with_array(model: Any, path: str, array: Array) -> Any:

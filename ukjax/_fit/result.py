@@ -59,15 +59,7 @@ class Fit(eqx.Module):
         return np.stack([self.values - half, self.values + half], axis=1)
 
     def __str__(self) -> str:
-        width = max(map(len, self.names))
-        lines = [f"{'parameter':{max(width, 9)}}  {'estimate':>12}  {'± standard error':>16}"]
-        for name, value, error in zip(self.names, self.values, self.errors, strict=True):
-            shown = f"{error:16.3g}" if np.isfinite(error) else f"{'not determined':>16}"
-            lines.append(f"{name:{max(width, 9)}}  {value:12.6g}  {shown}")
-        if self.undetermined:
-            lines.append("the data determine:")
-            for combination in self.combinations:
-                lines.append(f"  {combination} = {combination.value:.6g} ± {combination.error:.2g}")
+        lines = table(self.names, self.values, self.identifiability)
         rms = [np.sqrt(np.nanmean(np.concatenate(self.residuals) ** 2, axis=0))]
         lines.append("residuals, RMS per output: " + " ".join(f"{x:.3g}" for x in np.concatenate(rms)))
         if not self.converged:
@@ -76,18 +68,7 @@ class Fit(eqx.Module):
 
     def as_dict(self) -> dict[str, Any]:
         """The table as plain numbers, None for what is not determined."""
-        number = lambda x: float(x) if np.isfinite(x) else None
-        known = self.identifiability
-        return {
-            "parameters": {
-                name: {"estimate": float(value), "error": number(error)}
-                for name, value, error in zip(self.names, self.values, self.errors, strict=True)
-            },
-            "combinations": [c._asdict() | {"text": str(c)} for c in self.combinations],
-            "undetermined": list(self.undetermined),
-            "singular_values": known.singular_values.tolist(),
-            "rank": known.rank,
-            "covariance": [[number(x) for x in row] for row in known.covariance],
+        return estimates(self.names, self.values, self.identifiability) | {
             "noise": self.noise,
             "jump": self.jump,
             "evaluations": self.evaluations,
@@ -97,3 +78,32 @@ class Fit(eqx.Module):
     def save(self, path: str | Path) -> Path:
         """``as_dict`` as JSON; a file of that name is replaced only when the new one is whole."""
         return write_json(Path(path), self.as_dict())
+
+
+def table(names: tuple[str, ...], values: Float[np.ndarray, " p"], known: Identifiability) -> list[str]:
+    """Lines of estimates ± standard errors, and of the combinations where these are not all."""
+    width = max(9, *map(len, names))
+    lines = [f"{'parameter':{width}}  {'estimate':>12}  {'± standard error':>16}"]
+    for name, value, error in zip(names, values, known.errors, strict=True):
+        shown = f"{error:16.3g}" if np.isfinite(error) else f"{'not determined':>16}"
+        lines.append(f"{name:{width}}  {value:12.6g}  {shown}")
+    if not np.all(known.determined):
+        lines.append("the data determine:")
+        lines += [f"  {c} = {c.value:.6g} ± {c.error:.2g}" for c in known.combinations]
+    return lines
+
+
+def estimates(names: tuple[str, ...], values: Float[np.ndarray, " p"], known: Identifiability) -> dict[str, Any]:
+    """The same as plain numbers, None for what is not determined."""
+    number = lambda x: float(x) if np.isfinite(x) else None
+    return {
+        "parameters": {
+            name: {"estimate": float(value), "error": number(error)}
+            for name, value, error in zip(names, values, known.errors, strict=True)
+        },
+        "combinations": [c._asdict() | {"text": str(c)} for c in known.combinations],
+        "undetermined": [name for name, alone in zip(names, known.determined, strict=True) if not alone],
+        "singular_values": known.singular_values.tolist(),
+        "rank": known.rank,
+        "covariance": [[number(x) for x in row] for row in known.covariance],
+    }

@@ -4,3 +4,4 @@ from .fitted import fitted as fitted
 from .histories import histories as histories
 from .published import published as published
 from .style import save as save
+from .tuned import tuned as tuned

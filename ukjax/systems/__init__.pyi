@@ -1,3 +1,4 @@
+from .acrobot import Acrobot as Acrobot
 from .andrews_squeezer import AndrewsSqueezer as AndrewsSqueezer
 from .base import AbstractMechanism as AbstractMechanism
 from .cart_pole import CartPole as CartPole
@@ -5,6 +6,7 @@ from .catalogue import CATALOGUE as CATALOGUE
 from .catalogue import Entry as Entry
 from .chaplygin_sleigh import ChaplyginSleigh as ChaplyginSleigh
 from .coordinated_robots import CoordinatedRobots as CoordinatedRobots
+from .double_arm_pendulum import DoubleArmPendulum as DoubleArmPendulum
 from .double_pendulum import DoublePendulum as DoublePendulum
 from .flexible_joint_manipulator import FlexibleJointManipulator as FlexibleJointManipulator
 from .four_bar import FourBar as FourBar
@@ -21,6 +23,7 @@ from .rough_incline import RoughIncline as RoughIncline
 from .scara import Scara as Scara
 from .spiral_particle import SpiralParticle as SpiralParticle
 from .swarm import Swarm as Swarm
+from .triple_arm_pendulum import TripleArmPendulum as TripleArmPendulum
 from .two_mass_spring import TwoMassSpring as TwoMassSpring
 
 def named(name: str) -> AbstractMechanism: ...

@@ -24,16 +24,27 @@ class AbstractMechanism(AbstractSystem):
     """A published mechanism: its parameters are its fields, in SI units, by the names the source gives them.
 
     ``end`` [s] is the time span of the source; ``step`` [s] the fixed step that suits a motion which passes singular
-    poses, where adaptive steps shrink without end. What a mechanism does not have (friction, motors, a closed form,
+    poses, where adaptive steps shrink without end; ``record`` names measured inputs, such as torques, that it can be
+    driven by. What a mechanism does not have (friction, motors, a closed form,
     runs of its source that differ from the correct one) it leaves as it is here.
     """
 
     end: ClassVar[float]
     step: ClassVar[float | None] = None
+    record: ClassVar[tuple[str, ...]] = ()
 
     @abc.abstractmethod
     def start(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """The source's own q0 (n,) and v0 (n,), as printed: not always on the constraints."""
+
+    def placed(self, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """q and v with what follows from the rest put where it belongs, for starts that are measured or scattered and
+        parameters that change."""
+        return q, v
+
+    def recorded(self, t: Float[Array, " samples"], inputs: Float[Array, "samples k"]) -> dict[str, Array]:
+        """Fields, by name, that let the mechanism be driven by ``inputs``, a column for each name in ``record``."""
+        raise NotImplementedError(f"{type(self).__name__} has no inputs to be driven by")
 
     @abc.abstractmethod
     def outline(self, t: ScalarLike, q: Float[Array, " n"]) -> tuple[Float[Array, "points d"], ...]:

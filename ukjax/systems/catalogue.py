@@ -76,6 +76,24 @@ CATALOGUE = {
             "Pendulum in Cartesian coordinates, its rod written twice",
             "IFToMM benchmark A01; Gonzalez et al., Multibody Syst. Dyn. 16 (2006)",
         ),
+        Entry(
+            "double_arm_pendulum",
+            "DoubleArmPendulum",
+            "Measured double pendulum: arms as free bodies, pins with friction",
+            "Kaheman et al., arXiv:2205.06231 (2022)",
+        ),
+        Entry(
+            "triple_arm_pendulum",
+            "TripleArmPendulum",
+            "Measured triple pendulum: arms as free bodies, pins with friction",
+            "Kaheman et al., arXiv:2205.06231 (2022)",
+        ),
+        Entry(
+            "acrobot",
+            "Acrobot",
+            "Measured double pendulum with a motor in each joint",
+            "DFKI, double_pendulum, design A.0 (2022)",
+        ),
         Entry("double_pendulum", "DoublePendulum", "Two rods as free bodies, pinned together", "standard"),
         Entry(
             "four_bar", "FourBar", "Four-bar linkage that passes its flat pose", "IFToMM benchmark A02 with one window"

@@ -126,11 +126,17 @@ class FlexibleJointManipulator(AbstractMechanism):
         return self._along(self.motor_goal_rate)(q, v) - 2 * self.rate * slow - self.rate**2 * late
 
     def start(self) -> tuple[Array, Array]:
-        q = jnp.zeros(4)
-        v = jnp.array([0.0, 1.0, 0.0, -0.1])
+        return self.placed(jnp.zeros(4), jnp.array([0.0, 1.0, 0.0, -0.1]))
+
+    def placed(self, q: Float[Array, " 4"], v: Float[Array, " 4"]) -> tuple[Array, Array]:
+        """The motors at their goal."""
         motors = jnp.array(MOTORS)
         q = q.at[motors].set(self.motor_goal(q, v))
         return q, v.at[motors].set(self.motor_goal_rate(q, v))
+
+    def task_error(self, t: ScalarLike, q: Float[Array, " 4"], v: Float[Array, " 4"]) -> Float[Array, " 1"]:
+        """β, eq. 69."""
+        return v[1:2] + v[3:4]
 
     def outline(self, t: ScalarLike, q: Float[Array, " 4"]) -> tuple[Float[Array, "points 2"], ...]:
         def below(angle, length):
