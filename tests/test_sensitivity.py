@@ -60,6 +60,19 @@ def test_reverse_over_redundant_rows_is_finite_and_that_of_the_single_row():
     assert float(twice) == pytest.approx(float(once), rel=1e-6)
 
 
+def test_backwards_gradients_are_those_of_the_motion(differences):
+    """Not to rounding: the motion is run back with steps of its own."""
+    at, tight = jnp.array([1.0, 1.5, 1.2]), {"rtol": 1e-10, "atol": 1e-11, "drift": "none"}
+    found = jax.jit(jax.grad(lambda p: outcome(p, adjoint=dfx.BacksolveAdjoint(), **tight)))(at)
+    np.testing.assert_allclose(found, differences, rtol=1e-5)
+
+
+@pytest.mark.parametrize("how", [{}, {"drift": "none", "event": lambda t, q, v: q[0]}])
+def test_what_has_no_way_back_is_refused(how):
+    with pytest.raises(ValueError, match="adjoint=BacksolveAdjoint\\(\\) runs the motion backwards"):
+        outcome(jnp.array([1.0, 1.5, 1.2]), adjoint=dfx.BacksolveAdjoint(), **how)
+
+
 def test_an_oscillator_has_its_exact_derivatives():
     """q = cos(√k t): derivatives by k and by the final time."""
 

@@ -66,7 +66,8 @@ def simulate(
     fixed steps instead: as many equal ones between each sample and the next as make none longer than dt. ``solver`` is
     any diffrax solver (default ``Dopri8``; ``RungeKutta4`` for fixed steps), ``adjoint`` any diffrax adjoint
     (default ``RecursiveCheckpointAdjoint``, for reverse mode; ``ForwardMode`` for forward mode; ``DirectAdjoint``, with
-    a small ``max_steps``, for both and for second derivatives) but ``BacksolveAdjoint``, which cannot save samples.
+    a small ``max_steps``, for both and for second derivatives; ``BacksolveAdjoint``, with ``drift="none"`` only, for
+    reverse mode in little memory but not to rounding: ``python -m benchmarks adjoints`` shows cost and accuracy).
     With adaptive steps a derivative is as exact as the motion only where the motion makes the steps small: choose
     ``dt`` for derivatives at rest. ``method`` as in ``constrained_motion``.
 
@@ -87,10 +88,10 @@ def simulate(
     drift = _check_drift(drift, model)
     if event is not None:
         check_function("event", event, "t, q, v")
-    if isinstance(adjoint, dfx.BacksolveAdjoint):
+    if isinstance(adjoint, dfx.BacksolveAdjoint) and (drift == "projection" or event is not None):
         raise ValueError(
-            "adjoint=BacksolveAdjoint() cannot save samples: use the default RecursiveCheckpointAdjoint, whose "
-            "gradients are exact, or ForwardMode or DirectAdjoint"
+            "adjoint=BacksolveAdjoint() runs the motion backwards, which projected steps and events do not allow: say "
+            "drift='none' without an event, or use the default RecursiveCheckpointAdjoint, whose gradients are exact"
         )
     if dt is None and isinstance(solver, RungeKutta4):
         raise ValueError(
@@ -209,6 +210,8 @@ def _one(model, q0, v0, ts, how: _How) -> dict[str, Any]:
         if how.dt is not None
         else dfx.PIDController(rtol=how.rtol, atol=how.atol, dtmin=SMALLEST_STEP * (t1 - t0), force_dtmin=False)
     )
+    backwards = isinstance(how.adjoint, dfx.BacksolveAdjoint)  # saves the samples and nothing else
+    ending = [dfx.SubSaveAt(ts=ts), dfx.SubSaveAt(t1=True)]
     solution = dfx.diffeqsolve(
         dfx.ODETerm(_field),
         solver,
@@ -217,7 +220,7 @@ def _one(model, q0, v0, ts, how: _How) -> dict[str, Any]:
         how.dt,
         (q0, v0),
         args=(model, how.method),
-        saveat=dfx.SaveAt(subs=[dfx.SubSaveAt(ts=ts), dfx.SubSaveAt(t1=True)]),
+        saveat=dfx.SaveAt(ts=ts) if backwards else dfx.SaveAt(subs=ending),
         stepsize_controller=controller,
         adjoint=how.adjoint,
         event=None if how.event is None else dfx.Event(_crossing(how.event), optx.Bisection(rtol=1e-12, atol=1e-14)),
@@ -225,7 +228,11 @@ def _one(model, q0, v0, ts, how: _How) -> dict[str, Any]:
         throw=False,
         progress_meter=dfx.TextProgressMeter() if how.progress else dfx.NoProgressMeter(),
     )
-    (t, last), ((q, v), (last_q, last_v)) = solution.ts, solution.ys  # pyright: ignore
+    if backwards:
+        t, (q, v) = solution.ts, solution.ys  # pyright: ignore
+        last, last_q, last_v = t[-1:], q[-1:], v[-1:]
+    else:
+        (t, last), ((q, v), (last_q, last_v)) = solution.ts, solution.ys  # pyright: ignore
     if how.event is not None:  # its instant is one more sample
         t, q, v = (jnp.concatenate(pair) for pair in ((t, last), (q, last_q), (v, last_v)))
     reached = jnp.isfinite(t)

@@ -161,8 +161,8 @@ def _force(model, seen, place):
         else:
             to = partial(place, model)
             velocity = lambda s, rate: jax.jvp(to, (s,), (rate,))[1]
-            q = to(s)
-            v, a = jax.jvp(velocity, (s, rate), (rate, acceleration))
+            q, v = to(s), velocity(s, rate)
+            a = jax.jvp(velocity, (s, rate), (rate, acceleration))[1]
         terms = model(t, q, v)
         missing = terms.M @ a - terms.Q - (0 if terms.c is None else terms.c)
         if place is None:

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, ScalarLike
 
+from .._precision import Numbers, as_float
 from .arms import AbstractArms, names
 from .base import Parameter, parameter
 
@@ -53,5 +54,5 @@ class Acrobot(AbstractArms):
         torque = jnp.stack([jnp.interp(t, self.times, column) for column in self.torque.T])
         return super().force(t, q, v) + self.between_arms(torque)
 
-    def recorded(self, t: Float[Array, " samples"], inputs: Float[Array, "samples 2"]) -> dict[str, Array]:
-        return {"times": t, "torque": inputs}
+    def recorded(self, t: Numbers, inputs: Numbers) -> dict[str, Array]:
+        return {"times": as_float(t), "torque": as_float(inputs)}

@@ -42,8 +42,9 @@ class AbstractMechanism(AbstractSystem):
         parameters that change."""
         return q, v
 
-    def recorded(self, t: Float[Array, " samples"], inputs: Float[Array, "samples k"]) -> dict[str, Array]:
-        """Fields, by name, that let the mechanism be driven by ``inputs``, a column for each name in ``record``."""
+    def recorded(self, t: Numbers, inputs: Numbers) -> dict[str, Array]:
+        """Fields, by name, that let the mechanism be driven by ``inputs`` (samples, k), a column for each name in
+        ``record``, at times t (samples,)."""
         raise NotImplementedError(f"{type(self).__name__} has no inputs to be driven by")
 
     @abc.abstractmethod
