@@ -18,6 +18,7 @@ NAMES = (
     "rollouts",
     "adaptive",
     "gradient",
+    "adjoints",
     "batch_size",
     "scaling",
     "identification",

@@ -235,7 +235,7 @@ def test_torques_of_a_table_drive_the_acrobot(tmp_path, capsys):
     assert command(*words.split()) == 0
     report = json.loads(capsys.readouterr().out)
     found = [report["parameters"][f"h[{i}]"]["estimate"] for i in range(2)]
-    np.testing.assert_allclose(found, arms.h, rtol=1e-6)
+    np.testing.assert_allclose(found, arms.h, rtol=5e-4)  # steps of 5 ms across sharp friction, by other methods
     assert report["evaluations"] <= 6  # regression came near already
     np.savetxt("half.csv", table[:, :4], delimiter=",", header="t,theta1,theta2,tau1", comments="")
     assert command("fit", "acrobot", "half.csv", "--free", "h") == 2

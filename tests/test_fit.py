@@ -3,11 +3,12 @@
 import json
 import re
 import warnings
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import scipy.integrate
 
@@ -247,3 +248,22 @@ def test_the_parallel_manipulator_from_twenty_noisy_motions():
         rows = identification.run(starts=2)
     for row in rows:
         assert row["rank"] == 7 and row["largest error"] < 0.01, row
+
+
+def test_descent_on_a_few_experiments_at_a_time_comes_to_the_same():
+    """Eight swings from different angles, with noise: where Gauss and Newton end, Adam ends too."""
+    rng = np.random.default_rng(5)
+    swings = [
+        uk.Experiment(TS, by_scipy([angle, 0.0]) + 0.01 * rng.normal(size=TS.size), [angle, 0.0])
+        for angle in np.linspace(0.3, 1.5, 8)
+    ]
+    how: dict[str, Any] = dict(fit_starts=False, dt=0.025)
+    exact = uk.fit(guess(l=1.1, k=0.4), swings, ["l", "k"], **how)
+    rate = optax.exponential_decay(0.05, 100, 0.1)
+    found = uk.fit(
+        guess(l=1.1, k=0.4), swings, ["l", "k"], optimiser=optax.adam(rate), batch=3, most_evaluations=250, **how
+    )
+    assert np.all(np.abs(found.values - exact.values) < exact.errors)
+    np.testing.assert_allclose(found.errors, exact.errors, rtol=0.02)
+    with pytest.raises(ValueError, match="batch must be at least 1"):
+        uk.fit(guess(l=1.1), swings, "l", optimiser=optax.adam(0.1), batch=0, **how)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import diffrax as dfx
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -71,6 +72,15 @@ def test_backwards_gradients_are_those_of_the_motion(differences):
 def test_what_has_no_way_back_is_refused(how):
     with pytest.raises(ValueError, match="adjoint=BacksolveAdjoint\\(\\) runs the motion backwards"):
         outcome(jnp.array([1.0, 1.5, 1.2]), adjoint=dfx.BacksolveAdjoint(), **how)
+
+
+def test_a_change_of_rank_is_told(rng):
+    """A linkage that passes its flat pose loses a row there; a rod that swings does not."""
+    ts = np.linspace(0.0, 0.2, 11)
+    swing = uk.simulate(Pendulum(), [-1.0, 0.0], [0.0, 0.0], ts)
+    assert bool(swing.differentiable)
+    flat = eqx.tree_at(lambda motion: motion.rank, swing, swing.rank.at[4].add(-1))
+    assert not bool(flat.differentiable)
 
 
 def test_an_oscillator_has_its_exact_derivatives():

@@ -229,7 +229,7 @@ def _one(model, q0, v0, ts, how: _How) -> dict[str, Any]:
         progress_meter=dfx.TextProgressMeter() if how.progress else dfx.NoProgressMeter(),
     )
     if backwards:
-        t, (q, v) = solution.ts, solution.ys  # pyright: ignore
+        t, (q, v) = ts, solution.ys  # pyright: ignore
         last, last_q, last_v = t[-1:], q[-1:], v[-1:]
     else:
         (t, last), ((q, v), (last_q, last_v)) = solution.ts, solution.ys  # pyright: ignore

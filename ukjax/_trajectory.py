@@ -76,6 +76,14 @@ class Trajectory(eqx.Module):
         named = system.control.inputs if isinstance(system, AbstractSystem) and system.control is not None else None
         return named or tuple((f"u{i + 1}", "") for i in range(self.control.shape[-1]))
 
+    @property
+    def differentiable(self) -> Bool[Array, "*batch"]:
+        """Whether the rank of the rows is the same at all samples that were reached. Where it changes, at a singular
+        pose, the motion has no derivative, and what differentiation gives is that of the motion at constant rank."""
+        reached = jnp.isfinite(self.t)
+        first = self.rank[..., :1]
+        return jnp.all((self.rank == first) | ~reached, axis=-1)
+
     def reached(self) -> "Trajectory":
         """A single trajectory without the samples it did not come to, after an event or where it had to stop."""
         reached = np.asarray(jnp.isfinite(self.t))

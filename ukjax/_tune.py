@@ -1,5 +1,6 @@
 """Gains and dimensions that make a motion good, by gradients through closed-loop trajectories."""
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -221,6 +222,12 @@ def tune(
     if tried:
         first_values, _, before = each(model, none, shown, settings)
     best = parameters.put(model, x)
+    if not np.all(replace(after, model=best).differentiable):
+        warnings.warn(
+            "the rank of the constraints changes along a motion: where it does, the cost has no gradient, and another "
+            "guess may lead elsewhere",
+            stacklevel=2,
+        )
     return Tuned(
         model=best,
         names=parameters.names,

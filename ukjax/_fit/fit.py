@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.optimize
 
 from .._check import check_function
 from .._solve import AbstractMethod, choose
+from .descent import SLOPES, descend
 from .experiment import Experiment
 from .parameters import Parameters, check_settings
 from .problem import CONVERGED, Problem
@@ -16,8 +17,10 @@ from .result import Fit
 from .segments import Motion, cut
 from .starts import start_state
 
+if TYPE_CHECKING:
+    import optax
+
 LONGEST_STEP = 0.01  # [s], where dt is left to us
-LOSSES = ("linear", "soft_l1", "huber", "cauchy", "arctan")
 
 
 def fit(
@@ -36,6 +39,8 @@ def fit(
     loss: str = "linear",
     method: str | AbstractMethod = "orthogonal",
     most_evaluations: int = 100,
+    optimiser: "optax.GradientTransformation | None" = None,
+    batch: int = 8,
     progress: bool = False,
     checkpoint: str | Path | None = None,
 ) -> Fit:
@@ -53,9 +58,14 @@ def fit(
     0.01 s); ``drift`` as in ``simulate``, though over one segment there is hardly any. ``segments`` cuts every record
     into pieces with starts of their own (multiple shooting), for motions that are chaotic or long; the jumps between
     them count as residuals with ``continuity`` σ. ``loss`` is ρ: "linear" for noise, "soft_l1", "huber", "cauchy" or
-    "arctan" where some values are simply wrong; ``noise`` and the errors count these values all the same. ``progress``
-    prints a line per step. ``checkpoint`` names a JSON file that keeps the state after each step; if it is there, the
-    fit goes on from it.
+    "arctan" where some values are simply wrong; ``noise`` and the errors count these values all the same.
+
+    ``optimiser``, any of optax such as ``optax.adam(0.02)``, goes down the gradient instead, in ``most_evaluations``
+    steps on ``batch`` experiments drawn at random: for more records than are worth a step of all. A free number moves
+    by about the learning rate per step, where 0.01 is 1 % of what stays positive.
+
+    ``progress`` prints a line per step. ``checkpoint`` names a JSON file that keeps the state after each step; if it is
+    there, the fit goes on from it.
 
     Raises ``ValueError`` for bad input, parameters that change nothing that is measured, and fewer values than
     unknowns; ``SimulationError`` where the motion from the first guess does not reach the end; warns where sizes
@@ -68,7 +78,7 @@ def fit(
             check_settings(model, experiment.setting, samples=experiment.t.size)
     if state is not None:
         check_function("state", state, "model, z, t")
-    _check(experiments, segments, loss, drift)
+    _check(experiments, segments, loss, batch, drift)
     if observe is not None:
         check_function("observe", observe, "t, q, v")
     motion = Motion(
@@ -84,6 +94,9 @@ def fit(
     pieces = cut(experiments, segments)
     problem = Problem(motion, experiments, pieces, dt, fit_starts, continuity, progress, checkpoint)
     problem.check_first_guess()
+    if optimiser is not None:
+        unknowns = descend(problem, optimiser, batch, loss, most_evaluations)
+        return problem.found(unknowns, most_evaluations, True)
     solution = scipy.optimize.least_squares(
         problem.residuals,
         problem.first(),
@@ -96,14 +109,15 @@ def fit(
         gtol=1e-14,
         max_nfev=most_evaluations,
     )
-    return problem.found(solution, problem.undetermined_as_guessed(solution.x))
+    unknowns = problem.undetermined_as_guessed(solution.x)
+    return problem.found(unknowns, int(solution.nfev), bool(solution.status > 0))
 
 
 def _positions(t, q, v):
     return q
 
 
-def _check(experiments: Sequence[Experiment], segments, loss, drift) -> None:
+def _check(experiments: Sequence[Experiment], segments, loss, batch, drift) -> None:
     if not experiments or not all(isinstance(e, Experiment) for e in experiments):
         raise ValueError("experiments must be one ukjax.Experiment or several")
     if len({e.start.shape[-1] for e in experiments}) > 1:
@@ -113,7 +127,9 @@ def _check(experiments: Sequence[Experiment], segments, loss, drift) -> None:
     shortest = min(e.t.size for e in experiments)
     if not 1 <= segments < shortest:
         raise ValueError(f"segments must be from 1 to {shortest - 1}, one less than the samples, got {segments}")
-    if loss not in LOSSES:
-        raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {loss!r}")
+    if loss not in SLOPES:
+        raise ValueError(f"loss must be one of {', '.join(SLOPES)}, got {loss!r}")
+    if batch < 1:
+        raise ValueError(f"batch must be at least 1 experiment, got {batch}")
     if drift not in ("none", "projection"):
         raise ValueError(f"drift must be 'none' or 'projection', got {drift!r}")

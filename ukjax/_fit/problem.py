@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import jax
@@ -43,7 +44,7 @@ class Problem:
 
     def jacobian(self, unknowns):
         r, J, _ = self._evaluate(unknowns)
-        self._report(unknowns, r)
+        self.report(unknowns, r)
         return J
 
     def check_first_guess(self):
@@ -81,7 +82,7 @@ class Problem:
         nearer = np.concatenate([(unknowns[: self.p] @ V.T) @ V, unknowns[self.p :]])
         return nearer if np.sum(self._evaluate(nearer)[0] ** 2) <= np.sum(r**2) * (1 + CONVERGED) else unknowns
 
-    def found(self, solution, unknowns) -> Fit:
+    def found(self, unknowns, evaluations: int, converged: bool) -> Fit:
         r, J, predicted = self._evaluate(unknowns)
         parameters = self.motion.parameters
         x = jnp.asarray(unknowns[: self.p])
@@ -89,15 +90,17 @@ class Problem:
         slope = np.asarray(jax.jvp(parameters.values, (x,), (jnp.ones_like(x),))[1])
         counted = sum(int(e.measured.sum()) for e in self.experiments)
         logarithmic = np.asarray((parameters.lower == 0) & np.isinf(parameters.upper))
-        about = parameters.names, values, slope, logarithmic, J[:, : self.p], J[:, self.p :]
+        unbounded = np.asarray(np.isinf(parameters.lower) & np.isinf(parameters.upper)) & (values != 0)
+        own_size = np.where(unbounded, np.abs(values) / slope, 1.0)  # whatever the size of the guess was
+        about = parameters.names, values, slope * own_size, logarithmic, J[:, : self.p] * own_size, J[:, self.p :]
         unknown = len(told(J[:, : self.p], J[:, self.p :], 0.0)[1])
         starts = unknowns[self.p :].reshape(self.starts.shape) if self.fit_starts else self.starts
         own = int(np.linalg.matrix_rank(J[:, self.p :])) if self.fit_starts else 0
-        joints = len(r) - counted
-        noise = float(np.sqrt(np.sum(r**2) / max(1, counted + joints - unknown - own)))
+        between = len(r) - counted
+        noise = float(np.sqrt(np.sum(r**2) / max(1, counted + between - unknown - own)))
         known = identifiability(*about, noise)
         outputs = tuple(self._outputs(i, predicted) for i in range(len(self.experiments)))
-        jumps = [np.max(np.abs(a.end - b.begin)) for _, a, b in self._joints(predicted)]
+        jumps = [np.max(np.abs(a.end - b.begin)) for _, a, b in joints(range(len(self.pieces)), self.pieces, predicted)]
         return Fit(
             model=parameters.put(self.motion.model, x),
             names=parameters.names,
@@ -109,16 +112,22 @@ class Problem:
             predicted=outputs,
             noise=noise,
             jump=float(max(jumps, default=0.0)),
-            evaluations=int(solution.nfev),
-            converged=bool(solution.status > 0),
+            evaluations=evaluations,
+            converged=converged,
         )
 
     def _evaluate(self, unknowns) -> tuple[np.ndarray, np.ndarray, list[Predicted]]:
-        if self.kept is not None and np.array_equal(self.kept[0], unknowns):
-            return self.kept[1]
+        if self.kept is None or not np.array_equal(self.kept[0], unknowns):
+            self.kept = np.array(unknowns), self.part(unknowns, range(len(self.experiments)))
+        return self.kept[1]
+
+    def part(self, unknowns, experiments: Collection[int]) -> tuple[np.ndarray, np.ndarray, list[Predicted]]:
+        """Residuals and derivatives of some experiments, and what was predicted of each of their pieces."""
         x = unknowns[: self.p]
         starts = unknowns[self.p :].reshape(self.starts.shape) if self.fit_starts else self.starts
-        predicted = predict(self.motion, self.experiments, self.pieces, self.dt, x, starts, self.fit_starts)
+        mine = [i for i, piece in enumerate(self.pieces) if piece.experiment in experiments]
+        pieces = [self.pieces[i] for i in mine]
+        predicted = predict(self.motion, self.experiments, pieces, self.dt, x, starts[mine], self.fit_starts)
         width, rows, slopes = self.starts.shape[1], [], []
 
         def add(residual, by, *places):
@@ -131,7 +140,7 @@ class Problem:
             rows.append(residual / by)
             slopes.append(whole / np.reshape(by, (-1, 1)))
 
-        for i, (piece, found) in enumerate(zip(self.pieces, predicted, strict=True)):
+        for i, piece, found in zip(mine, pieces, predicted, strict=True):
             experiment = self.experiments[piece.experiment]
             stop = piece.last + piece.final
             here = experiment.measured[piece.first : stop]
@@ -142,16 +151,10 @@ class Problem:
                     f"{experiment.y.shape[1]}: y must have one column per output"
                 )
             add(found.outputs[: len(here)][here] - y, sigma, (i, found.outputs_by[: len(here)][here]))
-        for i, a, b in self._joints(predicted):
+        for i, a, b in joints(mine, pieces, predicted):
             size = self.continuity * float(np.mean(self.experiments[self.pieces[i].experiment].sigma))
             add(a.end - b.begin, np.full(a.end.size, size), (i, a.end_by), (i + 1, -b.begin_by))
-        result = np.concatenate(rows), np.concatenate(slopes), predicted
-        self.kept = np.array(unknowns), result
-        return result
-
-    def _joints(self, predicted):
-        """Where one segment ends and the next begins."""
-        return [(i, predicted[i], predicted[i + 1]) for i, piece in enumerate(self.pieces) if not piece.final]
+        return np.concatenate(rows), np.concatenate(slopes), predicted
 
     def _outputs(self, experiment, predicted):
         pairs = zip(self.pieces, predicted, strict=True)
@@ -175,7 +178,8 @@ class Problem:
                     stacklevel=4,
                 )
 
-    def _report(self, unknowns, r):
+    def report(self, unknowns, r):
+        """Show and keep the state of the search."""
         self.steps += 1
         if self.progress:
             values = np.asarray(self.motion.parameters.values(jnp.asarray(unknowns[: self.p])))
@@ -198,6 +202,14 @@ class Problem:
                 "it, or name another file"
             )
         return np.asarray(self.motion.parameters.free(jnp.asarray(held["values"]))), starts
+
+
+def joints(
+    numbers: Iterable[int], pieces: Iterable[Segment], predicted: Sequence[Predicted]
+) -> list[tuple[int, Predicted, Predicted]]:
+    """Where one segment ends and the next begins: its number, and what was predicted of both."""
+    each = enumerate(zip(numbers, pieces, strict=True))
+    return [(i, predicted[k], predicted[k + 1]) for k, (i, piece) in each if not piece.final]
 
 
 def _start_of(experiment: Experiment, piece: Segment):

@@ -147,7 +147,7 @@ def _differentiated(experiment: Experiment, cutoff: float) -> _Seen:
 
 
 def _low_pass(x, t, cutoff):
-    b, a = scipy.signal.butter(4, cutoff * 2 * (t[1] - t[0]))
+    b, a = scipy.signal.butter(4, cutoff * 2 * (t[1] - t[0]))  # pyright: ignore[reportAssignmentType]
     return scipy.signal.filtfilt(b, a, x, axis=0)
 
 
@@ -161,8 +161,8 @@ def _force(model, seen, place):
         else:
             to = partial(place, model)
             velocity = lambda s, rate: jax.jvp(to, (s,), (rate,))[1]
-            q, v = to(s), velocity(s, rate)
-            a = jax.jvp(velocity, (s, rate), (rate, acceleration))[1]
+            q = to(s)
+            v, a = jax.jvp(velocity, (s, rate), (rate, acceleration))
         terms = model(t, q, v)
         missing = terms.M @ a - terms.Q - (0 if terms.c is None else terms.c)
         if place is None:

@@ -1,0 +1,38 @@
+"""Stochastic gradient descent: a few experiments at a time."""
+
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from .problem import Problem
+
+if TYPE_CHECKING:
+    import optax
+
+SLOPES = {
+    "linear": lambda z: np.ones_like(z),
+    "soft_l1": lambda z: (1 + z) ** -0.5,
+    "huber": lambda z: np.minimum(1.0, np.maximum(z, 1e-300) ** -0.5),
+    "cauchy": lambda z: 1 / (1 + z),
+    "arctan": lambda z: 1 / (1 + z**2),
+}
+"""ρ'(z) of each loss, as SciPy's ``least_squares`` defines them."""
+
+
+def descend(
+    problem: Problem, optimiser: "optax.GradientTransformation", batch: int, loss: str, steps: int
+) -> Float[np.ndarray, " unknowns"]:
+    """The unknowns after so many steps along −∂/∂x Σ ρ(r²)/2, the mean over ``batch`` experiments drawn anew each."""
+    unknowns = jnp.asarray(problem.first())
+    state = optimiser.init(unknowns)
+    rng = np.random.default_rng(0)
+    for _ in range(steps):
+        chosen = rng.choice(len(problem.experiments), size=min(batch, len(problem.experiments)), replace=False)
+        r, J, _ = problem.part(np.asarray(unknowns), set(chosen.tolist()))
+        gradient = J.T @ (SLOPES[loss](r**2) * r) / len(r)
+        change, state = optimiser.update(jnp.asarray(gradient), state, unknowns)
+        unknowns = unknowns + jnp.asarray(change)
+        problem.report(np.asarray(unknowns), r)
+    return np.asarray(unknowns)
