@@ -16,7 +16,7 @@ from .helpers import multiplier_motion, null_space_motion
 NAMES = tuple(uk.systems.CATALOGUE)
 
 
-each = pytest.mark.slow  # twenty-one mechanisms to compile
+each = pytest.mark.slow  # twenty-four mechanisms to compile
 
 
 @pytest.fixture(scope="module", params=NAMES)

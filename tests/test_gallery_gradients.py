@@ -14,8 +14,13 @@ import ukjax as uk
 STENCIL = np.array([1 / 280, -4 / 105, 1 / 5, -4 / 5, 0, 4 / 5, -1 / 5, 4 / 105, -1 / 280])
 """Central differences of eighth order: rounding is nearly all that is left."""
 
-STEP = {"andrews_squeezer": 5e-6}  # which cannot close a thousandth further
+STEP = {
+    "andrews_squeezer": 5e-6,  # a thousandth further it cannot close
+    "rigid_body": 3e-3,  # its forces, with a singular M, are worth 1e-12 and no more
+}
 AGREE = {"andrews_squeezer": 1e-8}
+
+MOVED = ("pendulum", "four_bar", "scara", "knife_edge", "rigid_body", "flexible_joint_manipulator", "acrobot")
 
 NOW = 0.103  # [s]: not where a recorded torque has a corner
 
@@ -23,6 +28,7 @@ NOW = 0.103  # [s]: not where a recorded torque has a corner
 class Along(NamedTuple):
     """A mechanism and its start (model, q0, v0) as functions of s; step and tolerance of the differences."""
 
+    name: str
     at: Callable
     numbers: Any
     direction: Any
@@ -42,17 +48,23 @@ def along(request):
     def at(s):
         return eqx.combine(jax.tree.map(lambda x, d: x + s * d, numbers, direction), rest)
 
-    yield Along(at, numbers, direction, rest, STEP.get(request.param, 2e-5), AGREE.get(request.param, 1e-9))
+    yield Along(
+        request.param, at, numbers, direction, rest, STEP.get(request.param, 2e-5), AGREE.get(request.param, 1e-9)
+    )
     jax.clear_caches()
 
 
-def check(along, outcome):
-    """The derivative of ``outcome`` of s, at 0."""
-    both = jax.jit(lambda s: jax.jvp(outcome, (s,), (1.0,)))
-    values = np.stack([np.asarray(both(along.step * k)[0]) for k in range(-4, 5)])
+def check(along, found, values):
+    """A derivative by s at 0 against differences of the ``values`` at s."""
+    values = np.stack([np.asarray(values(along.step * k)) for k in range(-4, 5)])
     assert np.all(np.isfinite(values))
     expected = STENCIL @ values / along.step
-    np.testing.assert_allclose(both(0.0)[1], expected, rtol=0, atol=along.agree * (1 + np.abs(expected).max()))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=along.agree * (1 + np.abs(expected).max()))
+
+
+def check_forward(along, outcome):
+    both = jax.jit(lambda s: jax.jvp(outcome, (s,), (1.0,)))
+    check(along, both(0.0)[1], lambda s: both(s)[0])
 
 
 @pytest.mark.slow
@@ -65,29 +77,32 @@ def test_projection_acceleration_and_forces_have_their_derivatives(along):
         motion = uk.constrained_motion(mechanism(NOW, q, v))
         return jnp.concatenate([q, v, motion.acceleration, motion.constraint_force])
 
-    check(along, outcome)
+    check_forward(along, outcome)
 
 
 @pytest.mark.slow
-def test_backwards_is_forwards(along):
-    """The gradient by every number at once, along the direction, is the derivative along it."""
+def test_gradients_by_every_number_at_once_are_right(along):
+    """In reverse, taken along the direction."""
 
     def outcome(numbers):
         mechanism, q, v = eqx.combine(numbers, along.rest)
         motion = uk.constrained_motion(mechanism(NOW, q, v))
-        return jnp.sum(jnp.sin(motion.acceleration)) + jnp.sum(jnp.sin(motion.constraint_force))
+        found = jnp.concatenate([motion.acceleration, motion.constraint_force])
+        return jnp.sin(1.0 + jnp.arange(found.size)) @ found
 
-    slope = jax.jit(jax.grad(outcome))(along.numbers)
+    both = jax.jit(jax.value_and_grad(outcome))
+    slope = both(along.numbers)[1]
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(slope))
-    parts = jax.tree.map(lambda x, d: np.sum(np.asarray(x) * d), slope, along.direction)
-    size = sum(abs(x) for x in jax.tree.leaves(parts))
-    forward = jax.jit(lambda x: jax.jvp(outcome, (x,), (along.direction,))[1])(along.numbers)
-    assert abs(sum(jax.tree.leaves(parts)) - forward) <= 1e-12 * (1 + size)
+    found = sum(jax.tree.leaves(jax.tree.map(lambda x, d: np.sum(np.asarray(x) * d), slope, along.direction)))
+    moved = lambda s: jax.tree.map(lambda x, d: x + s * d, along.numbers, along.direction)
+    check(along, found, lambda s: both(moved(s))[0])
 
 
 @pytest.mark.slow
 def test_motions_have_their_derivatives(along):
-    """A few steps with projection: where they end."""
+    """A few steps with projection: where they end, for one mechanism of each kind."""
+    if along.name not in MOVED:
+        pytest.skip("its like is tried")
 
     def outcome(s):
         mechanism, q, v = along.at(s)
@@ -95,4 +110,4 @@ def test_motions_have_their_derivatives(along):
         motion = uk.simulate(mechanism, q, v, [0.003, 0.003 + 5 * dt], dt=dt, solver=uk.RungeKutta4())
         return jnp.concatenate([motion.q[-1], motion.v[-1]])
 
-    check(along, outcome)
+    check_forward(along, outcome)
