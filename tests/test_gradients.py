@@ -217,3 +217,33 @@ def test_every_method_has_the_same_derivatives(rng, method):
         return jax.jit(jax.jacrev(lambda p: uk.constrained_motion(terms(p, data), method).acceleration))(AT)
 
     np.testing.assert_allclose(derivative(method), derivative("orthogonal"), rtol=0, atol=EXACT)
+
+
+@pytest.mark.parametrize("apart", [1e-1, 1e-3, 1e-5])
+def test_near_a_singular_pose_derivatives_grow_and_stay_right(apart):
+    """Rows (1, 0, 0) and (1, ε, 0): q̈₂ = (b₂ − b₁)/ε, M₃₃ q̈₃ = Q₃ − M₃₁ q̈₁ − M₃₂ q̈₂, and so their derivatives by ε."""
+    M = jnp.array([[2.0, 0.3, 0.2], [0.3, 1.5, 0.4], [0.2, 0.4, 1.0]])
+    Q, b = jnp.array([0.1, -0.4, 0.7]), jnp.array([0.5, 0.8])
+
+    def acceleration(e):
+        A = jnp.stack([jnp.array([1.0, 0.0, 0.0]), jnp.stack([1.0 + 0 * e, e, 0 * e])])
+        return uk.constrained_motion(uk.Terms(M, Q, A, b)).acceleration
+
+    slope = -0.3 / apart**2
+    exact = np.array([0.0, slope, -0.4 * slope])
+    for derivative in (jax.jacfwd, jax.jacrev):
+        found = jax.jit(derivative(acceleration))(jnp.array(apart))
+        np.testing.assert_allclose(found, exact, rtol=1e-13 / apart, atol=1e-15 / apart**3)
+
+
+def test_at_the_singular_pose_derivatives_are_those_at_constant_rank():
+    """ε = 0 with b₁ = b₂: one row is left, M and Q have derivatives as if it were alone, and nothing is NaN."""
+
+    def acceleration(Q, A, b):
+        return uk.constrained_motion(uk.Terms(jnp.diag(jnp.array([2.0, 1.5, 1.0])), Q, A, b)).acceleration
+
+    Q, rows, b = jnp.array([0.1, -0.4, 0.7]), jnp.array([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]), jnp.array([0.5, 0.5])
+    by_Q, by_A, by_b = jax.jacrev(acceleration, argnums=(0, 1, 2))(Q, rows, b)
+    assert all(np.isfinite(x).all() for x in (by_Q, by_A, by_b))
+    np.testing.assert_allclose(by_Q, jax.jacrev(acceleration)(Q, rows[:1], b[:1]), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(by_b[0].sum(), 1.0, rtol=1e-13)
