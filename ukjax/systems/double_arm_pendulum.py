@@ -11,7 +11,7 @@ from .base import Parameter, parameter
 class DoubleArmPendulum(AbstractArms):
     """Two arms that swing freely: ``AbstractArms`` with the numbers of Kaheman et al.
 
-    They give the distances a to the centres and the inertias about these: h = m a, I = I_centre + m a². Coulomb
+    Units as there. They give the distances a [m] to the centres and the inertias [kg m²] about these: h = m a, I = I_centre + m a². Coulomb
     friction is not in their model. The start is the first sample of their first validation record.
     """
 

@@ -9,7 +9,10 @@ from .base import Parameter, parameter
 
 
 class TripleArmPendulum(AbstractArms):
-    """Three arms that swing freely: ``AbstractArms`` with the numbers of the same source as ``DoubleArmPendulum``."""
+    """Three arms that swing freely: ``AbstractArms`` with the numbers of the same source as ``DoubleArmPendulum``.
+
+    Masses m [kg], first moments h [kg m], inertias I about the upper pins [kg m²], lengths L [m].
+    """
 
     m: Parameter = parameter((0.258172, 0.2794278, 0.1186242))
     h: Parameter = parameter((0.0413075, 0.05670685, 0.02179231))
