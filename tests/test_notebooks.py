@@ -29,7 +29,7 @@ def test_kept_with_the_outputs_of_one_run_in_order(path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # each compiles a handful of mechanisms afresh
+@pytest.mark.timeout(1500)  # each compiles a handful of mechanisms afresh
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::RuntimeWarning")  # of the kernel's own machinery
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
@@ -39,4 +39,4 @@ def test_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
         if not data.is_dir():
             pytest.skip(f"there are no measured records in {data}: see the notebook for where to get them")
         monkeypatch.setenv("UKJAX_DATA", str(data))
-    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(notebook, timeout=900, resources={"metadata": {"path": str(tmp_path)}}).execute()
