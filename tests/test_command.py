@@ -206,6 +206,21 @@ def test_a_table_that_cannot_be_fitted_is_one_line(table, words, tmp_path, capsy
     assert words in said and said.count("\n") == 1, said
 
 
+def test_regression_takes_coordinates_that_make_up_q(tmp_path, capsys):
+    """The plane's force is no part of the equation that is left: friction comes out of the regression itself."""
+    alpha, mu, t = np.pi / 6, 0.3, np.linspace(0.0, 1.0, 101)
+    s = 0.1 * t + 9.81 * (np.sin(alpha) - mu * np.cos(alpha)) * t**2 / 2
+    track = np.stack([t, -s * np.sin(alpha), s * np.cos(alpha)], axis=1)  # y before x
+    np.savetxt("slide.csv", track, delimiter=",", header="t,y,x", comments="", fmt="%.17g")
+    words = "fit rough_incline slide.csv --free mu --known-start --regress 20 --json"
+    assert command(*words.split()) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert abs(report["parameters"]["mu"]["estimate"] - mu) < 1e-6 and report["evaluations"] <= 4
+    np.savetxt("half.csv", track[:, :2], delimiter=",", header="t,y", comments="")
+    assert command(*words.replace("slide", "half").split()) == 2
+    assert "--regress needs all 2 coordinates of this system in the table, got 1" in capsys.readouterr().err
+
+
 def test_friction_is_found_from_a_table(tmp_path, capsys):
     """s(t) = v0 t + g (sin α − μ cos α) t²/2 down the plane, with a cell missing and a column of something else."""
     alpha, mu, t = np.pi / 6, 0.3, np.linspace(0.0, 1.0, 21)

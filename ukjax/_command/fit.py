@@ -26,7 +26,7 @@ def fit_system(options: argparse.Namespace) -> int:
     from .._cache import enable_compilation_cache
     from .._fit import fit, regress
     from ..systems.base import AbstractMechanism
-    from .records import Observed, PlacedColumns, PlacedStart, experiment_of, positions_of, read_record
+    from .records import Observed, PlacedStart, coordinates_of, experiment_of, read_record
     from .settings import names_of, with_settings
 
     _precision.enable_float64()
@@ -41,11 +41,10 @@ def fit_system(options: argparse.Namespace) -> int:
         experiments = [
             experiment_of(record, mechanism, start, options.known_start, options.sigma) for record in records
         ]
-        if options.regress is not None:
-            seen, coordinates = zip(*(positions_of(e, places, q0.size) for e in experiments), strict=True)
-            place = PlacedColumns(np.asarray(q0), coordinates[0])
-            mechanism = regress(mechanism, seen, free, cutoff=options.regress, place=place).model
         places_itself = type(mechanism).placed is not AbstractMechanism.placed
+        if options.regress is not None:
+            seen, place = coordinates_of(experiments, places, np.asarray(q0), places_itself)
+            mechanism = regress(mechanism, seen, free, cutoff=options.regress, place=place).model
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             found = fit(

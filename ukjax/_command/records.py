@@ -119,11 +119,19 @@ def experiment_of(
     return Experiment(record.t, record.values, states, sigma=sigma, measured=measured, setting=setting)
 
 
-def positions_of(experiment: Experiment, places: tuple[int, ...], n: int) -> tuple[Experiment, tuple[int, ...]]:
-    """The same with the measured coordinates alone, and which they are. Raises ``UsageError`` if there are none."""
-    columns = [i for i, place in enumerate(places) if place < n]
-    if not columns:
-        raise UsageError("--regress needs measured coordinates, not rates alone")
-    y, measured = experiment.y[:, columns], experiment.measured[:, columns]
-    reduced = Experiment(experiment.t, y, experiment.start, measured=measured, setting=experiment.setting)
-    return reduced, tuple(places[i] for i in columns)
+def coordinates_of(
+    experiments: list[Experiment], places: tuple[int, ...], q0: np.ndarray, places_itself: bool
+) -> tuple[list[Experiment], PlacedColumns | None]:
+    """The same with the measured coordinates alone, in their order, and how they make q; None where they are q. Raises
+    ``UsageError`` if some are missing which the mechanism does not place itself."""
+    columns = sorted((i for i, place in enumerate(places) if place < q0.size), key=lambda i: places[i])
+    if not columns or len(columns) < q0.size and not places_itself:
+        raise UsageError(
+            f"--regress needs all {q0.size} coordinates of this system in the table, got {len(columns)}: measure more, "
+            "or leave it out"
+        )
+    reduced = [
+        Experiment(e.t, e.y[:, columns], e.start, measured=e.measured[:, columns], setting=e.setting)
+        for e in experiments
+    ]
+    return reduced, PlacedColumns(q0, tuple(places[i] for i in columns)) if places_itself else None

@@ -105,7 +105,6 @@ class Problem:
             model=parameters.put(self.motion.model, x),
             names=parameters.names,
             values=values,
-            errors=known.errors,
             identifiability=known,
             starts=starts,
             experiments=self.experiments,

@@ -41,9 +41,12 @@ class Regression(eqx.Module):
     model: Any
     names: tuple[str, ...] = eqx.field(static=True)
     values: Float[np.ndarray, " p"]
-    errors: Float[np.ndarray, " p"]
     identifiability: Identifiability
     rms: Float[np.ndarray, " k"]
+
+    @property
+    def errors(self) -> Float[np.ndarray, " p"]:
+        return self.identifiability.errors
 
     def __str__(self) -> str:
         lines = table(self.names, self.values, self.identifiability)
@@ -75,8 +78,8 @@ def regress(
     how well their equation holds. ``bounds`` as in ``fit``: what is positive stays so. What the data do not tell stays
     at the model's values.
 
-    Their noise bends the estimates a little: they are a start for ``fit``, or, where torques were
-    recorded, an end. Raises ``ValueError`` for parameters that are not linear, motions that fix no scale (nothing known
+    The noise of a record bends the estimates a little: they are a start for ``fit``, or, where torques were recorded,
+    an end. Raises ``ValueError`` for parameters that are not linear, motions that fix no scale (nothing known
     is left for the free parameters to balance: hold a mass, or record torques), and bad input.
     """
     experiments = (experiments,) if isinstance(experiments, Experiment) else tuple(experiments)
@@ -105,7 +108,7 @@ def regress(
     no = np.zeros(len(first), bool)
     known = identifiability(parameters.names, values, scale, no, rows, np.zeros((len(rows), 0)), noise)
     fitted = put(model, parameters.places, jnp.asarray(values))
-    return Regression(fitted, parameters.names, values, known.errors, known, rms)
+    return Regression(fitted, parameters.names, values, known, rms)
 
 
 def missing_force(

@@ -26,7 +26,6 @@ class Fit(eqx.Module):
     model: Any
     names: tuple[str, ...] = eqx.field(static=True)
     values: Float[np.ndarray, " p"]
-    errors: Float[np.ndarray, " p"]
     identifiability: Identifiability
     starts: Float[np.ndarray, "segments k"]
     experiments: tuple[Experiment, ...]
@@ -35,6 +34,10 @@ class Fit(eqx.Module):
     jump: float
     evaluations: int
     converged: bool
+
+    @property
+    def errors(self) -> Float[np.ndarray, " p"]:
+        return self.identifiability.errors
 
     @property
     def residuals(self) -> tuple[Float[np.ndarray, "samples outputs"], ...]:

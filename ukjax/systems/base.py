@@ -44,8 +44,8 @@ class AbstractMechanism(AbstractSystem):
 
     def recorded(self, t: Numbers, inputs: Numbers) -> dict[str, Array]:
         """Fields, by name, that let the mechanism be driven by ``inputs`` (samples, k), a column for each name in
-        ``record``, at times t (samples,)."""
-        raise NotImplementedError(f"{type(self).__name__} has no inputs to be driven by")
+        ``record``, at times t (samples,): none, where nothing can be recorded."""
+        return {}
 
     @abc.abstractmethod
     def outline(self, t: ScalarLike, q: Float[Array, " n"]) -> tuple[Float[Array, "points d"], ...]:
