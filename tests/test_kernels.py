@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ukjax._solve import inverse_cholesky, orthonormal_rows
+from ukjax._solve import cholesky, inverse_cholesky, orthonormal_rows
 
 from .helpers import mass_matrix, rows_of_rank
 
@@ -58,6 +58,18 @@ def test_inverse_cholesky_takes_a_pivot_of_many_roundings_for_positive():
     np.testing.assert_allclose(inverse_cholesky(jnp.asarray(S))[1, 1], 1e6, rtol=1e-3)
 
 
+@pytest.mark.parametrize("n", (0, 1, 5, 16, 17, 37))
+def test_cholesky_is_that_of_numpy(rng, n):
+    S = mass_matrix(rng, n)
+    C, scale = map(np.asarray, cholesky(jnp.asarray(S)))
+    assert np.array_equal(C, np.tril(C, -1))
+    np.testing.assert_allclose(C + np.diag(1 / scale), np.linalg.cholesky(S), rtol=0, atol=CLOSE)
+
+
+def test_cholesky_says_by_nan_that_rows_are_not_independent():
+    assert np.isnan(cholesky(jnp.ones((3, 3))).scale).any()
+
+
 @pytest.mark.parametrize(
     ("m", "n", "rank"),
     ((4, 6, 4), (4, 6, 2), (7, 3, 3), (7, 3, 2), (4, 6, 1), (40, 50, 40), (40, 50, 21), (40, 20, 20)),
@@ -65,7 +77,7 @@ def test_inverse_cholesky_takes_a_pivot_of_many_roundings_for_positive():
 def test_rows_are_orthonormal_and_made_of_those_given(rng, m, n, rank):
     B = rows_of_rank(rng, m, n, rank)
     found = basis(B)
-    V, C, scale = map(np.asarray, found)
+    V, C, scale = (np.asarray(x) for x in (found.V, *found.triangle))
     assert V.shape == (m, n) and C.shape == (m, m)
     assert len(active(V)) == np.sum(scale > 0) == rank
     np.testing.assert_allclose(active(V) @ active(V).T, np.eye(rank), rtol=0, atol=CLOSE)
@@ -86,14 +98,14 @@ def test_rows_that_are_nearly_parallel_give_an_orthonormal_basis():
 def test_coordinates_and_multipliers_solve_the_rows(rng, m, n, rank):
     B, x = rows_of_rank(rng, m, n, rank), rng.normal(size=n)
     found = basis(B)
-    np.testing.assert_allclose(B @ (found.V.T @ found.coordinates(jnp.asarray(B @ x))), B @ x, rtol=0, atol=10 * CLOSE)
+    np.testing.assert_allclose(B @ (found.V.T @ found.triangle.solve(jnp.asarray(B @ x))), B @ x, rtol=0, atol=10 * CLOSE)
     y = found.V @ jnp.asarray(x)
-    np.testing.assert_allclose(B.T @ found.multipliers(y), found.V.T @ y, rtol=0, atol=10 * CLOSE)
+    np.testing.assert_allclose(B.T @ found.triangle.solve_transposed(y), found.V.T @ y, rtol=0, atol=10 * CLOSE)
 
 
 def test_rows_are_taken_as_they_come():
     """Row i of V is made of rows 0 to i, the others have no part in it."""
-    _, C, scale = basis(np.array([[1.0, 0, 0], [2, 0, 0], [1, 1, 0], [0, 1, 0], [0, 1, 1]]))
+    _, (C, scale) = basis(np.array([[1.0, 0, 0], [2, 0, 0], [1, 1, 0], [0, 1, 0], [0, 1, 1]]))
     np.testing.assert_array_equal(scale, [1, 0, 1, 0, 1])
     np.testing.assert_array_equal(C, [[0] * 5, [2, 0, 0, 0, 0], [1, 0, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 1, 0, 0]])
 
@@ -101,17 +113,18 @@ def test_rows_are_taken_as_they_come():
 def test_zero_rows_add_nothing(rng):
     B = rng.normal(size=(4, 6))
     B[[0, 2]] = 0
-    V, C, scale = map(np.asarray, basis(B))
+    found = basis(B)
+    V, C, scale = (np.asarray(x) for x in (found.V, *found.triangle))
     np.testing.assert_array_equal(scale > 0, [False, True, False, True])
     assert not np.any(V[[0, 2]]) and not np.any(C[[0, 2]])
 
 
 def test_nothing_but_zero_rows_gives_no_basis():
-    assert not any(np.any(part) for part in basis(np.zeros((4, 6))))
+    assert not any(np.any(part) for part in jax.tree.leaves(basis(np.zeros((4, 6)))))
 
 
 def test_no_rows_give_no_basis():
-    V, C, scale = orthonormal_rows(jnp.zeros((0, 3)), THRESHOLD)
+    V, (C, scale) = orthonormal_rows(jnp.zeros((0, 3)), THRESHOLD)
     assert V.shape == (0, 3) and C.shape == (0, 0) and scale.shape == (0,)
 
 
@@ -123,7 +136,7 @@ def test_rows_within_the_tolerance_are_redundant():
 
 def test_no_rows_but_those_that_may(rng):
     B = jnp.asarray(rng.normal(size=(4, 6)))
-    V, _, scale = orthonormal_rows(B, THRESHOLD, jnp.array([True, False, True, True]))
+    V, (_, scale) = orthonormal_rows(B, THRESHOLD, jnp.array([True, False, True, True]))
     np.testing.assert_array_equal(scale > 0, [True, False, True, True])
     alone = orthonormal_rows(B[jnp.array([0, 2, 3])], THRESHOLD).V
     np.testing.assert_allclose(active(V), alone, rtol=0, atol=CLOSE)
@@ -134,7 +147,8 @@ def test_a_batch_gives_what_its_members_give(rng):
     batch = np.stack([rows_of_rank(rng, 4, 6, rank) for rank in (4, 1, 3)])
     together = jax.jit(jax.vmap(lambda B: orthonormal_rows(B, THRESHOLD)))(batch)
     for i, B in enumerate(batch):
-        for one, many in zip(orthonormal_rows(jnp.asarray(B), THRESHOLD), together, strict=True):
+        alone = orthonormal_rows(jnp.asarray(B), THRESHOLD)
+        for one, many in zip(*map(jax.tree.leaves, (alone, together)), strict=True):
             np.testing.assert_allclose(many[i], one, rtol=0, atol=CLOSE)
 
 

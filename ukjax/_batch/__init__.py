@@ -1,3 +1,4 @@
 """Many members at once, as fast as a loop written by hand."""
 
 from .per_member import per_member as per_member
+from .shortcut import shortcut as shortcut

@@ -15,6 +15,7 @@ from jax import dtypes
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from .graph import ELEMENTWISE, IDENTITIES, Graph, Number, fold
+from .places import gathered, scattered
 from .trigonometry import TABLES, sine_and_cosine
 
 
@@ -70,8 +71,6 @@ class _Unroller:
             return self.closed(closed, operands)
         if all(x.dtype != object for x in operands):
             return _at_once(equation, operands)
-        if name in BY_POSITION:
-            return [_by_position(equation, operands)]
         raise Unsupported(name)
 
     def elementwise(self, equation, operands):
@@ -166,6 +165,9 @@ class _Unroller:
         found = [i for i, names in enumerate(platforms) if names is None or self.platform in names]
         return [np.asarray(found[0], np.int32)]
 
+    def _written_out(self, _, __, ___):
+        return [np.asarray(True)]
+
     def _custom_linear_solve(self, parameters, operands, _):
         lengths = parameters["const_lengths"]
         before = lengths.matvec + lengths.vecmat
@@ -191,19 +193,21 @@ class _Unroller:
         a, b = (x if x.dtype == object else x.astype(dtype) for x in (a, b))
         if a.dtype != object and b.dtype != object:
             return [np.einsum("zit,zjt->zij", a, b).astype(dtype).reshape(shape)]
-        a, b = _objects(a), _objects(b)
-        result = np.empty((batches, a.shape[1], b.shape[1]), object)
         convert = lambda x: self.graph.apply("convert_element_type", (x,), {"new_dtype": dtype})
-        multiply = lambda pair: self.graph.apply("mul", tuple(map(convert, pair)))
+        kinds = [atom.aval.dtype for atom in equation.invars]
+        a, b = (
+            _objects(x) if kind == dtype else np.vectorize(convert, [object])(_objects(x))
+            for x, kind in zip((a, b), kinds, strict=True)
+        )
+        rows, columns = ([[_places(x) for x in part] for part in whole] for whole in (a, b))
+        result = np.empty((batches, a.shape[1], b.shape[1]), object)
         for z, i, j in itertools.product(*map(range, result.shape)):
-            result[z, i, j] = self._sum(map(multiply, zip(a[z, i], b[z, j], strict=True)), dtype)
+            total, other = dtype.type(0), columns[z][j]
+            for k in rows[z][i]:
+                if k in other:
+                    total = self.graph.apply("add", (total, self.graph.apply("mul", (a[z, i, k], b[z, j, k]))))
+            result[z, i, j] = total
         return [result.reshape(shape)]
-
-    def _sum(self, terms, dtype):
-        total = dtype.type(0)
-        for term in terms:
-            total = self.graph.apply("add", (total, term))
-        return total
 
     def _reduce(self, operands, axes, primitive):
         (x,) = operands
@@ -272,22 +276,35 @@ class _Unroller:
             rows[i] = self._each(primitive, [np.asarray(rows[before]), np.asarray(rows[i])])[()]
         return [np.moveaxis(rows, 0, parameters["axis"])]
 
-    def _scatter_add(self, parameters, operands, equation):
-        base, indices, updates = operands
-        if indices.dtype == object:
-            raise Unsupported("scatter_add")
-        kind = equation.invars[0].aval.dtype
-        place = lambda one: equation.primitive.bind(
-            jnp.zeros(base.shape, kind), jnp.asarray(indices), one, **parameters
-        )
-        with jax.ensure_compile_time_eval():
-            each = jax.vmap(place)(jnp.eye(updates.size, dtype=kind).reshape(updates.size, *updates.shape))
-        where = np.asarray(each).reshape(updates.size, base.size) != 0
-        result = _objects(base).ravel().copy()
-        for update, places in zip(_objects(updates).ravel(), where, strict=True):
-            for i in np.flatnonzero(places):
-                result[i] = self.graph.apply("add", (result[i], update))
-        return [result.reshape(base.shape)]
+    def _gather(self, parameters, operands, _):
+        x, indices = operands
+        places = gathered(parameters, x.shape, _known(indices))
+        if (places < 0).any():
+            raise Unsupported("gather from outside")
+        return [x.ravel()[places]]
+
+    def _scatter(self, parameters, operands, _):
+        x, indices, updates = operands
+        places = scattered(parameters, x.shape, _known(indices), updates.shape)
+        if x.dtype == object or updates.dtype == object:
+            x, updates = _objects(x), _objects(updates)
+        result = x.ravel().copy()
+        result[places[places >= 0]] = updates[places >= 0]
+        return [result.reshape(x.shape)]
+
+    def _scatter_add(self, parameters, operands, _):
+        x, indices, updates = operands
+        places = scattered(parameters, x.shape, _known(indices), updates.shape)
+        result = _objects(x).ravel().copy()
+        for place, update in zip(places.ravel(), _objects(updates).ravel(), strict=True):
+            if place >= 0:
+                result[place] = self.graph.apply("add", (result[place], update))
+        return [result.reshape(x.shape)]
+
+    def _iota(self, parameters, _, __):
+        shape, axis = parameters["shape"], parameters["dimension"]
+        along = np.arange(shape[axis]).astype(parameters["dtype"])
+        return [np.broadcast_to(along.reshape([-1 if k == axis else 1 for k in range(len(shape))]), shape)]
 
 
 # What only moves entries about.
@@ -398,27 +415,10 @@ INNER = {
 REPEATING = frozenset({"scan", "while", "cond", *INNER})
 """Operations that hold others."""
 
-BY_POSITION = frozenset({"gather", "scatter"})
-
-
-def _by_position(equation, operands):
-    """An operation that only moves entries, done on their positions, with indices that are known."""
-    if equation.primitive.name == "gather":
-        (x, indices), updates = operands, None
-    else:
-        x, indices, updates = operands
+def _known(indices: np.ndarray) -> np.ndarray:
     if indices.dtype == object:
-        raise Unsupported(equation.primitive.name)
-    entries = [_objects(part).ravel() for part in (x, updates) if part is not None]
-    positions = np.arange(1, 1 + sum(map(len, entries)))
-    moved = [positions[: x.size].reshape(x.shape), indices]
-    if updates is not None:
-        moved.append(positions[x.size :].reshape(updates.shape))
-    with jax.ensure_compile_time_eval():
-        result = np.asarray(equation.primitive.bind(*map(jnp.asarray, moved), **equation.params))
-    if (result < 1).any() or (result > positions.size).any():  # an entry from outside
-        raise Unsupported(equation.primitive.name)
-    return np.concatenate(entries)[result - 1]
+        raise Unsupported("indices that are not known")
+    return indices
 
 
 def _at_once(equation, operands):
@@ -445,6 +445,11 @@ def _objects(x: np.ndarray) -> np.ndarray:
     for i, value in enumerate(x.ravel()):
         result[i] = value
     return result.reshape(x.shape)
+
+
+def _places(row: np.ndarray) -> dict[int, None]:
+    """Where a row is not known to be zero, in order."""
+    return {k: None for k, x in enumerate(row) if isinstance(x, Number) or x != 0}
 
 
 def _tidy(result, aval) -> np.ndarray:

@@ -8,6 +8,7 @@ from .choose import METHODS as METHODS
 from .choose import choose as choose
 from .implicit import reach as reach
 from .implicit import solve as solve
+from .kernels import cholesky as cholesky
 from .kernels import inverse_cholesky as inverse_cholesky
 from .kernels import orthonormal_rows as orthonormal_rows
 from .kkt import KKT as KKT

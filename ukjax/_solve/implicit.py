@@ -11,6 +11,7 @@ come first, by their own equations −e + A y = b, Aᵀe = 0 (Golub & Pereyra, S
 derivative that results). An SVD differentiated instead gives NaN where two singular values coincide.
 """
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -18,6 +19,7 @@ from jaxtyping import Array, Float
 from .base import AbstractResponse
 
 
+@eqx.filter_jit  # traced once per shape, though a step of a simulation calls it a dozen times
 def solve(
     M: Float[Array, "n n"],
     A: Float[Array, "m n"],
@@ -40,6 +42,7 @@ def solve(
     return x
 
 
+@eqx.filter_jit
 def reach(A: Float[Array, "m n"], b: Float[Array, " m"], response: AbstractResponse) -> Float[Array, " m"]:
     """A A⁺ b: the nearest right-hand side that the rows can meet, differentiable in A and b; ``response``, which may
     be that of any mass, is taken as a constant."""

@@ -1,4 +1,4 @@
-"""The two small dense factorisations under every constrained motion, without LAPACK.
+"""The small factorisations under every constrained motion, without LAPACK.
 
 A call into LAPACK per matrix is what makes a batch of small systems slow, and repeated batches of such calls can
 deadlock on a machine with two cores. These loops are plain array arithmetic, of known length: in a batch they are
@@ -24,17 +24,23 @@ def inverse_cholesky(S: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def _inverse_factor(S, smallest):
-    """By halves down to ``BLOCK`` rows, then by elimination on [S | I], which ends as [Lᵀ | L⁻¹]."""
+    """By halves down to ``BLOCK`` rows."""
+    n = S.shape[0]
+    if n <= BLOCK:
+        return _eliminate(S, smallest)[1]
+    h = n // 2
+    first = _inverse_factor(S[:h, :h], smallest[:h])
+    across = first @ S[:h, h:]
+    second = _inverse_factor(S[h:, h:] - across.T @ across, smallest[h:])
+    corner = -(second @ across.T) @ first
+    return jnp.block([[first, jnp.zeros((h, n - h), S.dtype)], [corner, second]])
+
+
+def _eliminate(S, smallest):
+    """Lᵀ and L⁻¹: elimination on [S | I] ends as [Lᵀ | L⁻¹]."""
     n = S.shape[0]
     if n == 0:
-        return S
-    if n > BLOCK:
-        h = n // 2
-        first = _inverse_factor(S[:h, :h], smallest[:h])
-        across = first @ S[:h, h:]
-        second = _inverse_factor(S[h:, h:] - across.T @ across, smallest[h:])
-        corner = -(second @ across.T) @ first
-        return jnp.block([[first, jnp.zeros((h, n - h), S.dtype)], [corner, second]])
+        return S, S
     index = jnp.arange(n)
 
     def eliminate(j, X):
@@ -44,22 +50,21 @@ def _inverse_factor(S, smallest):
         below = jnp.where(index > j, column * scale, 0)
         return (X - below[:, None] * row).at[j].set(row)
 
-    return jax.lax.fori_loop(0, n, eliminate, jnp.concatenate([S, jnp.eye(n, dtype=S.dtype)], axis=1))[:, n:]
+    X = jax.lax.fori_loop(0, n, eliminate, jnp.concatenate([S, jnp.eye(n, dtype=S.dtype)], axis=1))
+    return X[:, :n], X[:, n:]
 
 
-class Basis(NamedTuple):
-    """An orthonormal basis V (m, n) of the row space of a matrix B = (C + S⁻¹) V, C (m, m) strictly lower triangular.
+class Triangle(NamedTuple):
+    """A lower triangular matrix C + S⁻¹, C (m, m) strictly so, S diagonal with the entries ``scale`` (m,).
 
-    S is diagonal, with the entries ``scale`` (m,): 0 for a row that is a combination of those before it, to which V has
-    nothing but zeros to add; that row of B is C V.
+    Where ``scale`` is 0 there is no such row: it has no part in the solutions.
     """
 
-    V: Float[Array, "m n"]
     C: Float[Array, "m m"]
     scale: Float[Array, " m"]
 
-    def coordinates(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
-        """y with B (Vᵀ y) = ``rows``, by substitution: (C + S⁻¹) y = rows, on the rows that count."""
+    def solve(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
+        """y with (C + S⁻¹) y = rows, on the rows that count."""
         if rows.size == 0:
             return rows
 
@@ -68,8 +73,8 @@ class Basis(NamedTuple):
 
         return jax.lax.fori_loop(0, rows.size, entry, jnp.zeros_like(rows))
 
-    def multipliers(self, y: Float[Array, " m"]) -> Float[Array, " m"]:
-        """λ with Bᵀ λ = Vᵀ y: (C + S⁻¹)ᵀ λ = y, zero on the rows that do not count."""
+    def solve_transposed(self, y: Float[Array, " m"]) -> Float[Array, " m"]:
+        """λ with (C + S⁻¹)ᵀ λ = y, zero on the rows that do not count."""
         if y.size == 0:
             return y
 
@@ -78,6 +83,33 @@ class Basis(NamedTuple):
             return x.at[i].set(self.scale[i] * (y[i] - self.C[:, i] @ x))
 
         return jax.lax.fori_loop(0, y.size, entry, jnp.zeros_like(y))
+
+
+def cholesky(S: Float[Array, "m m"]) -> Triangle:
+    """L, where S = L Lᵀ. Where S is sparse so is L, which L⁻¹ need not be. NaN as ``inverse_cholesky`` is."""
+    m = S.shape[0]
+    smallest = m * jnp.finfo(S.dtype).eps * jnp.diagonal(S)
+    C, scale = jnp.zeros((m, m), S.dtype), jnp.zeros(m, S.dtype)
+    for start in range(0, m, BLOCK):
+        stop = min(start + BLOCK, m)
+        done = C[start:stop, :start]
+        rest = S[start:, start:stop] - C[start:, :start] @ done.T
+        L_transposed, L_inverse = _eliminate(rest[: stop - start], smallest[start:stop])
+        C = C.at[start:stop, start:stop].set(jnp.tril(L_transposed.T, -1))
+        C = C.at[stop:, start:stop].set(rest[stop - start :] @ L_inverse.T)
+        scale = scale.at[start:stop].set(jnp.diagonal(L_inverse))
+    return Triangle(C, scale)
+
+
+class Basis(NamedTuple):
+    """An orthonormal basis V (m, n) of the row space of a matrix B = (C + S⁻¹) V.
+
+    The ``triangle`` says how. Its ``scale`` is 0 for a row that is a combination of those before it, to which V has
+    nothing but zeros to add; that row of B is C V.
+    """
+
+    V: Float[Array, "m n"]
+    triangle: Triangle
 
 
 def orthonormal_rows(
@@ -91,12 +123,12 @@ def orthonormal_rows(
     m, n = B.shape
     most = jnp.ones(m, bool) if most is None else most
     if m == 0:
-        return Basis(B, jnp.zeros((0, 0), B.dtype), jnp.zeros(0, B.dtype))
+        return Basis(B, Triangle(jnp.zeros((0, 0), B.dtype), jnp.zeros(0, B.dtype)))
     if m > BLOCK:
         return _block_by_block(B, tolerance, most)
 
     def take(i, basis):
-        V, C, scale = basis
+        V, (C, scale) = basis
         along = V @ B[i]
         remainder = B[i] - along @ V
         again = V @ remainder  # rounding left this much of V in it; "twice is enough" (Kahan, in Parlett 1980, §6.9)
@@ -104,9 +136,10 @@ def orthonormal_rows(
         square = jnp.sum(remainder**2)
         new = (square > tolerance**2) & most[i]
         length = jnp.where(new, jax.lax.rsqrt(jnp.where(new, square, 1)), 0)
-        return Basis(V.at[i].set(length * remainder), C.at[i].set(along + again), scale.at[i].set(length))
+        triangle = Triangle(C.at[i].set(along + again), scale.at[i].set(length))
+        return Basis(V.at[i].set(length * remainder), triangle)
 
-    start = Basis(jnp.zeros((m, n), B.dtype), jnp.zeros((m, m), B.dtype), jnp.zeros(m, B.dtype))
+    start = Basis(jnp.zeros((m, n), B.dtype), Triangle(jnp.zeros((m, m), B.dtype), jnp.zeros(m, B.dtype)))
     return jax.lax.fori_loop(0, m, take, start)
 
 
@@ -121,18 +154,18 @@ def _block_by_block(B, tolerance, most):
         along = rows @ V.T
         first = orthonormal_rows(rows - along @ V, tolerance, most[start:stop])
         again = first.V @ V.T
-        second = orthonormal_rows(first.V - again @ V, 0.0, first.scale > 0)
+        second = orthonormal_rows(first.V - again @ V, 0.0, first.triangle.scale > 0)
         # rows = along V + R₁ V₁ and V₁ = again V + R₂ V₂
-        R1, R2 = _triangle(first), _triangle(second)
+        R1, R2 = _in_full(first.triangle), _in_full(second.triangle)
         R = R1 @ R2
         C = C.at[start:stop, :start].set(along + R1 @ again).at[start:stop, start:stop].set(jnp.tril(R, -1))
         length = jnp.diagonal(R)
         scale.append(jnp.where(length > 0, 1 / jnp.where(length > 0, length, 1), 0))
         V = jnp.concatenate([V, second.V])
-    return Basis(V, C, jnp.concatenate(scale))
+    return Basis(V, Triangle(C, jnp.concatenate(scale)))
 
 
-def _triangle(basis):
+def _in_full(triangle):
     """C + S⁻¹, zero on the diagonal where a row did not count."""
-    counts = basis.scale > 0
-    return basis.C + jnp.diag(jnp.where(counts, 1 / jnp.where(counts, basis.scale, 1), 0))
+    counts = triangle.scale > 0
+    return triangle.C + jnp.diag(jnp.where(counts, 1 / jnp.where(counts, triangle.scale, 1), 0))

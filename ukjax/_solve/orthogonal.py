@@ -1,14 +1,20 @@
 """The default method: orthonormalise the rows of B = A M^(-1/2), as many as are independent."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from .._batch import shortcut
 from .base import AbstractMethod, AbstractResponse
-from .kernels import Basis, inverse_cholesky, orthonormal_rows
+from .kernels import Basis, Triangle, cholesky, inverse_cholesky, orthonormal_rows
 
 WEAK = 1e4
 """Entries of L⁻¹ on its diagonal, for a mass matrix scaled to unit diagonal, above which M is close to singular."""
+
+CLEAR = 3 / 8
+"""Rows are clearly independent where what each adds to those before it has a square of at least eps^CLEAR of its own
+(angles of 1e-3 in float64, where Cholesky's factor of B Bᵀ still has nine digits)."""
 
 
 class Orthogonal(AbstractMethod):
@@ -31,6 +37,7 @@ class Orthogonal(AbstractMethod):
     def keeping(self, kept: Bool[Array, " m"]) -> "Orthogonal":
         return Orthogonal(self.rtol, kept)
 
+    @eqx.filter_jit
     def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> "Orthonormalised":
         rtol = jnp.sqrt(jnp.finfo(M.dtype).eps) if self.rtol is None else self.rtol
         coordinate = coordinate_scale(M)
@@ -53,13 +60,18 @@ class Orthogonal(AbstractMethod):
 
 
 class Orthonormalised(AbstractResponse):
-    """With F Fᵀ = M⁻¹ and B = A F, ``basis`` is that of U S B, where S has the entries ``row`` on its diagonal.
+    """With F Fᵀ = M⁻¹ and B = S A F, where S has the entries ``row`` on its diagonal: W = F (I − B⁺B) Fᵀ.
 
-    W = F (I − VᵀV) Fᵀ and P = RᵀR; U and R are I unless a row was found redundant.
+    V is an orthonormal basis of the rows of U B, which ``triangle`` leads back to; P = RᵀR; U and R are I unless a row
+    was found redundant. Where a shortcut was taken, since the rows were not ``doubtful``, there is no V and the
+    triangle is Cholesky's of B Bᵀ. To be used in the program that made it: another may not take the same way.
     """
 
     F: Float[Array, "n n"]
-    basis: Basis
+    B: Float[Array, "m n"]
+    triangle: Triangle
+    doubtful: Bool[Array, ""]
+    V: Float[Array, "m n"]
     row: Float[Array, " m"]
     U: Float[Array, "m m"]
     R: Float[Array, "m m"]
@@ -67,30 +79,51 @@ class Orthonormalised(AbstractResponse):
     rank: Int[Array, ""]
 
     def motion(self, force: Float[Array, " n"], rows: Float[Array, " m"]) -> Float[Array, " n"]:
-        V, free = self.basis.V, force @ self.F
-        free = free - (V @ free) @ V
-        # A force along a coordinate with hardly any mass leaves rounding behind that F would make large: once more.
-        return self.F @ (free + (self._coordinates(rows) - V @ free) @ V)
+        free, wanted = force @ self.F, self.row * rows
+
+        def by_basis():
+            z = free - (self.V @ free) @ self.V
+            # A force along a coordinate with hardly any mass leaves rounding that F would make large: once more.
+            return z + (self.triangle.solve(self.U @ wanted) - self.V @ z) @ self.V
+
+        return self.F @ shortcut(self.doubtful, by_basis, lambda: self._nearest(free, wanted)[0])
 
     def multipliers(self, force: Float[Array, " n"]) -> Float[Array, " m"]:
-        return self._multipliers(self.basis.V @ (force @ self.F))
+        free = force @ self.F
+
+        def by_basis():
+            return self._of_all_rows(self.triangle.solve_transposed(self.V @ free))
+
+        return shortcut(self.doubtful, by_basis, lambda: self.row * self._nearest(free, jnp.zeros_like(self.row))[1])
 
     def multipliers_of(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
-        """(B Bᵀ)⁺ rows, for rows within reach: the λ that make them true."""
-        return self._multipliers(self._coordinates(rows))
+        """(A M⁻¹ Aᵀ)⁺ rows, for rows within reach: the λ that make them true."""
+        return self._of_all_rows(self.triangle.solve_transposed(self.triangle.solve(self.U @ (self.row * rows))))
 
     def unreached(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
         return (self.R @ rows) @ self.R - rows
 
-    def _coordinates(self, rows):
-        return self.basis.coordinates(self.U @ (self.row * rows))
-
-    def _multipliers(self, y):
-        rows = self.row * (self.basis.multipliers(y) @ self.U)
-        return rows + self.unreached(rows)
-
     def factor(self) -> Float[Array, "n n"]:
-        return self.F - (self.F @ self.basis.V.T) @ self.basis.V
+        by_rows = lambda: jax.vmap(self.triangle.solve, in_axes=1, out_axes=1)(self.B)
+        V = shortcut(self.doubtful, lambda: self.V, by_rows)
+        once = self.F - (self.F @ V.T) @ V
+        return once - (once @ V.T) @ V
+
+    def _nearest(self, free, rows):
+        """The z nearest to ``free`` with B z = rows, and λ with z = free − Bᵀλ.
+
+        Twice: (B Bᵀ)⁻¹ has the squared condition of B, but what it leaves of B z − rows it makes small once more, and
+        z differs from ``free`` by combinations of rows whatever λ is (Björck, Linear Algebra Appl. 88/89 (1987) 31).
+        """
+        z, lam = free, jnp.zeros_like(rows)
+        for _ in range(2):
+            more = self.triangle.solve_transposed(self.triangle.solve(self.B @ z - rows))
+            z, lam = z - more @ self.B, lam + more
+        return z, lam
+
+    def _of_all_rows(self, y):
+        rows = self.row * (y @ self.U)
+        return rows + self.unreached(rows)
 
 
 def orthonormalise(
@@ -101,21 +134,37 @@ def orthonormalise(
     kept: Bool[Array, " m"] | None = None,
 ) -> Orthonormalised:
     """The response of rows A where F Fᵀ is the inverse mass. Ranks are decided on the rows of A F times ``row``."""
-    B = A @ F
-    scaled = row[:, None] * B
-    basis = orthonormal_rows(scaled, rtol, kept)
-    kept = basis.scale > 0
+    unscaled = A @ F
+    B = row[:, None] * unscaled
+    every = jnp.ones(row.size, bool)
     unchanged = jnp.eye(row.size, dtype=B.dtype)
 
-    def with_redundant_rows():
-        """Of the rows that happened to come first, two may be all but parallel where others are not: the basis anew,
-        of combinations U S B of all of them. R is in the units that the rows have: least squares over rows that
-        contradict each other would mean something else after scaling them."""
-        U, R = jax.vmap(_range)(jnp.stack([scaled @ basis.V.T, B @ basis.V.T]))
-        return orthonormal_rows(U @ scaled, 0.0), U, R
+    S = B @ B.T
+    by_products = cholesky(S)
+    least = jnp.maximum(jnp.finfo(B.dtype).eps ** CLEAR * jnp.diagonal(S), rtol**2)
+    doubtful = ~jnp.all(least * by_products.scale**2 < 1)  # true where it is NaN
+    if kept is not None:
+        doubtful = doubtful | ~jnp.all(kept)
 
-    basis, U, R = jax.lax.cond(jnp.any(~kept), with_redundant_rows, lambda: (basis, unchanged, unchanged))
-    return Orthonormalised(F=F, basis=basis, row=row, U=U, R=R, kept=kept, rank=jnp.sum(kept))
+    def row_by_row():
+        first = orthonormal_rows(B, rtol, kept)
+        counts = first.triangle.scale > 0
+
+        def with_redundant_rows():
+            """Of the rows that happened to come first, two may be all but parallel where others are not: the basis
+            anew, of combinations U B of all of them. R is in the units that the rows have: least squares over rows
+            that contradict each other would mean something else after scaling them."""
+            U, R = jax.vmap(_range)(jnp.stack([B @ first.V.T, unscaled @ first.V.T]))
+            return orthonormal_rows(U @ B, 0.0), U, R
+
+        basis, U, R = jax.lax.cond(~jnp.all(counts), with_redundant_rows, lambda: (first, unchanged, unchanged))
+        return basis, U, R, counts
+
+    clearly = lambda: (Basis(jnp.full_like(B, jnp.nan), by_products), unchanged, unchanged, every)
+    (V, triangle), U, R, counts = shortcut(doubtful, row_by_row, clearly)
+    return Orthonormalised(
+        F=F, B=B, triangle=triangle, doubtful=doubtful, V=V, row=row, U=U, R=R, kept=counts, rank=jnp.sum(counts)
+    )
 
 
 def coordinate_scale(M: Float[Array, "n n"]) -> Float[Array, " n"]:
