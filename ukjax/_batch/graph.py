@@ -33,12 +33,18 @@ class Operation(NamedTuple):
 INPUT = "input"
 
 
+IN_VAIN = 2
+"""How many operations may be noted for each that is needed in the end: those cost little."""
+
+
 class TooLarge(Exception):
     """The list would be longer than is worth compiling."""
 
 
 class Graph:
     """Operations in the order in which they can be done.
+
+    Of more than ``most`` that are needed, none is done.
 
     A graph of what is ``usual`` takes the first case of every choice for granted, and keeps in ``granted`` what these
     choices depend on: each 0 where its first case is indeed the one.
@@ -50,7 +56,7 @@ class Graph:
         self.operations: list[Operation] = []
         self.dtypes: list[np.dtype] = []
         self._known: dict[Any, Number] = {}
-        self._most = most
+        self.most = most
 
     def input(self, dtype: np.dtype) -> Number:
         """One more number that is given from outside."""
@@ -153,7 +159,7 @@ class Graph:
         return found
 
     def _append(self, operation, dtype):
-        if len(self.operations) >= self._most:
+        if len(self.operations) >= IN_VAIN * self.most:
             raise TooLarge
         self.operations.append(operation)
         self.dtypes.append(dtype)

@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from .graph import INPUT, Graph, Number, Operand
+from .graph import INPUT, Graph, Number, Operand, TooLarge
 
 SEGMENT = 1500
 """Operations per loop: LLVM's time grows faster than the number, memory traffic with the number of loops."""
@@ -42,9 +42,12 @@ def evaluate(
 ) -> list[Array]:
     """The ``results``, each of shape (size,), or () where all members have it in common.
 
-    ``common`` and ``own`` are the graph's inputs: numbers () for all members, and arrays (size,) of one each.
+    ``common`` and ``own`` are the graph's inputs: numbers () for all members, and arrays (size,) of one each. Raises
+    ``TooLarge`` where that takes more operations than the graph allows.
     """
     needed = _needed(graph, results)
+    if len(needed) > graph.most:
+        raise TooLarge
     block = HELD // (8 * _most_alive(needed, results))
     if size <= block or size <= 2 * SMALLEST:
         return _in_one(graph, needed, results, common, own, size)

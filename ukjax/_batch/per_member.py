@@ -29,7 +29,7 @@ MOST = 24_000
 """How many operations are written out: compiling takes half a millisecond for each. What has more is done in the pieces
 it is made of, if those are functions of one member too, or else one member after the other."""
 
-MOST_WITH_CHOICES = 2_000
+MOST_WITH_CHOICES = 5_000
 """The same with what is rare: a singular mass matrix, redundant rows."""
 
 per_member_p = Primitive("per_member")
