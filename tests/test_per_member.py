@@ -132,6 +132,45 @@ def test_what_cannot_be_written_out_is_done_as_ever(rng, function):
     np.testing.assert_allclose(found, expected, rtol=1e-13)
 
 
+def moved_about(x):
+    """Entries taken and put by known indices, in every way that NumPy's notation has. x (4, 5)."""
+    rows, columns = np.array([2, 0, -1]), np.array([[1], [4]])
+    taken = [
+        x[rows],
+        x[:, columns],
+        x[rows[:, None], columns.ravel()],
+        x[rows, :, None][..., ::2],
+        x.at[7, 1].get(mode="clip"),
+        jnp.take_along_axis(x, np.argsort(np.sin(np.arange(20.0)).reshape(4, 5), axis=1), axis=1),
+        jax.vmap(lambda row, i: row[i])(x, np.array([3, 0, 0, 2])),
+        jax.vmap(lambda row, i: jax.lax.dynamic_slice(row, (i,), (2,)))(x, np.array([3, 0, 9, 2])),
+    ]
+    put = [
+        x.at[rows].set(x[:3]),
+        x.at[rows, 1].add(x[0, :3]),
+        x.at[:, np.array([0, 0, 3])].add(x[:, :3]),
+        x.at[np.array([0, 9])].set(x[:2], mode="drop"),
+        x.at[np.array([0, 9])].add(x[:2], mode="clip"),
+        x.at[1:3, ::2].set(7.0),
+        jax.vmap(lambda row, i: row.at[i].set(0.5))(x, np.array([3, 0, 0, 2])),
+        jax.vmap(lambda row, i: row.at[i].add(row[:2]))(x, np.array([[3, 3], [0, 1], [0, 4], [2, 2]])),
+    ]
+    return taken, put
+
+
+def test_entries_are_taken_and_put_as_by_jax(rng):
+    x = rng.normal(size=(BATCH, 4, 5))
+    found = jax.jit(jax.vmap(uk.per_member(moved_about)))
+    assert "gather" not in found.lower(x).as_text() and "scatter" not in found.lower(x).as_text()
+    jax.tree.map(np.testing.assert_array_equal, found(x), jax.vmap(moved_about)(x))
+
+
+def test_what_is_taken_from_outside_is_done_as_ever(rng):
+    x = rng.normal(size=(BATCH, 4))
+    outside = uk.per_member(lambda x: x.at[np.array([1, 6])].get(mode="fill", fill_value=3.0))
+    np.testing.assert_array_equal(jax.vmap(outside)(x), np.stack([x[:, 1], np.full(BATCH, 3.0)], axis=1))
+
+
 def test_what_is_too_long_is_done_as_ever(rng, monkeypatch):
     monkeypatch.setattr(per_member_module, "MOST", 50)
     q, k = rng.normal(size=(BATCH, 3)), rng.uniform(size=BATCH)
