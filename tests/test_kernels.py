@@ -98,7 +98,9 @@ def test_rows_that_are_nearly_parallel_give_an_orthonormal_basis():
 def test_coordinates_and_multipliers_solve_the_rows(rng, m, n, rank):
     B, x = rows_of_rank(rng, m, n, rank), rng.normal(size=n)
     found = basis(B)
-    np.testing.assert_allclose(B @ (found.V.T @ found.triangle.solve(jnp.asarray(B @ x))), B @ x, rtol=0, atol=10 * CLOSE)
+    np.testing.assert_allclose(
+        B @ (found.V.T @ found.triangle.solve(jnp.asarray(B @ x))), B @ x, rtol=0, atol=10 * CLOSE
+    )
     y = found.V @ jnp.asarray(x)
     np.testing.assert_allclose(B.T @ found.triangle.solve_transposed(y), found.V.T @ y, rtol=0, atol=10 * CLOSE)
 

@@ -50,7 +50,7 @@ def test_accelerations_are_those_of_fifty_digits(rng, n, m, angle):
         # Of a backward-stable solution. One round alone, without refinement, errs by up to cond(A) times as much.
         bound = 2 * EPS * np.linalg.cond(case.M) * np.linalg.cond(case.A)
         assert np.linalg.norm(one - exact) <= bound * np.linalg.norm(exact)
-        np.testing.assert_allclose(case.A @ one, case.b, rtol=0, atol=10 * EPS * np.linalg.norm(one))
+        assert np.max(np.abs(case.A @ one - case.b)) <= 10 * EPS * np.linalg.norm(one)
 
 
 def test_long_chains_of_rows_stay_sparse(rng):

@@ -295,10 +295,10 @@ class _Unroller:
     def _scatter_add(self, parameters, operands, _):
         x, indices, updates = operands
         places = scattered(parameters, x.shape, _known(indices), updates.shape)
-        result = _objects(x).ravel().copy()
-        for place, update in zip(places.ravel(), _objects(updates).ravel(), strict=True):
+        result, added = _objects(x).ravel().copy(), _objects(updates).ravel()
+        for i, place in enumerate(places.ravel()):
             if place >= 0:
-                result[place] = self.graph.apply("add", (result[place], update))
+                result[place] = self.graph.apply("add", (result[place], added[i]))
         return [result.reshape(x.shape)]
 
     def _iota(self, parameters, _, __):
@@ -414,6 +414,7 @@ INNER = {
 
 REPEATING = frozenset({"scan", "while", "cond", *INNER})
 """Operations that hold others."""
+
 
 def _known(indices: np.ndarray) -> np.ndarray:
     if indices.dtype == object:
