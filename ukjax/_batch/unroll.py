@@ -296,9 +296,9 @@ class _Unroller:
         x, indices, updates = operands
         places = scattered(parameters, x.shape, _known(indices), updates.shape)
         result, added = _objects(x).ravel().copy(), _objects(updates).ravel()
-        for i, place in enumerate(places.ravel()):
-            if place >= 0:
-                result[place] = self.graph.apply("add", (result[place], added[i]))
+        for i in np.flatnonzero(places >= 0):
+            at = int(places.flat[i])
+            result[at] = self.graph.apply("add", (result[at], added[i]))
         return [result.reshape(x.shape)]
 
     def _iota(self, parameters, _, __):

@@ -25,7 +25,8 @@ class Orthogonal(AbstractMethod):
     it adds to those before it is below ``rtol`` of its own size (default √eps: 1.5e-8 in float64), in the metric of
     M. A larger ``rtol`` truncates: it keeps the motion bounded near a singular pose by ignoring rows that are nearly
     dependent. ``kept``, if given, are the only rows that may count.
-    Cost: about n³/3 + m n² + 2 m² n multiplications.
+    Cost: about n³/3 + m n² + 2 m² n multiplications. In a batch that is written out and whose rows are clearly
+    independent, m² n / 2 + m³/6 + 4 m n in place of the last, and less where M and A are sparse.
 
     Where M is singular, or nearly so, M' = M + Âᵀ Â (Â: rows scaled to unit length) takes its place, which changes no
     motion and is positive definite whenever the motion is unique (Udwadia & Schutte, Acta Mech. 213 (2010) 111).
