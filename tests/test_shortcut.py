@@ -90,7 +90,7 @@ def test_derivatives_are_those_of_the_longer_way(rng):
     np.testing.assert_allclose(written_out, alone, rtol=1e-11)
 
 
-@pytest.mark.parametrize("name", ("mobility", "servo"))
+@pytest.mark.parametrize("name", ("mobility", "compose"))
 def test_what_is_built_on_the_response_is_the_same(rng, name):
     """W from the factor, and the multipliers of further rows."""
     M, Q, A, b = tiled([graded_case(rng, 6, 4, 0.3)])

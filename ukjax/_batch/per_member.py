@@ -26,8 +26,8 @@ FEW = 128
 """Less than this many members are not worth the time of compiling, where each is done once."""
 
 MOST = 24_000
-"""How many operations are written out: compiling takes half a millisecond for each. What has more is done in the pieces
-it is made of, if those are functions of one member too, or else one member after the other."""
+"""How many operations are written out: compiling takes half a millisecond to two for each. What has more is done in the
+pieces it is made of, if those are functions of one member too, or else one member after the other."""
 
 MOST_WITH_CHOICES = 5_000
 """The same with what is rare: a singular mass matrix, redundant rows."""

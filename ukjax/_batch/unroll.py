@@ -199,7 +199,7 @@ class _Unroller:
             _objects(x) if kind == dtype else np.vectorize(convert, [object])(_objects(x))
             for x, kind in zip((a, b), kinds, strict=True)
         )
-        rows, columns = ([[_places(x) for x in part] for part in whole] for whole in (a, b))
+        rows, columns = ([[_not_zero(x) for x in part] for part in whole] for whole in (a, b))
         result = np.empty((batches, a.shape[1], b.shape[1]), object)
         for z, i, j in itertools.product(*map(range, result.shape)):
             total, other = dtype.type(0), columns[z][j]
@@ -448,7 +448,7 @@ def _objects(x: np.ndarray) -> np.ndarray:
     return result.reshape(x.shape)
 
 
-def _places(row: np.ndarray) -> dict[int, None]:
+def _not_zero(row: np.ndarray) -> dict[int, None]:
     """Where a row is not known to be zero, in order."""
     return {k: None for k, x in enumerate(row) if isinstance(x, Number) or x != 0}
 
