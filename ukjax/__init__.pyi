@@ -23,10 +23,10 @@ from ._fit import fit as fit
 from ._fit import missing_force as missing_force
 from ._fit import regress as regress
 from ._precision import enable_float64 as enable_float64
-from ._project import project as project
-from ._results import SimulationError as SimulationError
-from ._runge_kutta4 import RungeKutta4 as RungeKutta4
-from ._simulate import simulate as simulate
+from ._motion.project import project as project
+from ._motion.diagnose import SimulationError as SimulationError
+from ._motion.runge_kutta4 import RungeKutta4 as RungeKutta4
+from ._motion.simulate import simulate as simulate
 from ._solve import KKT as KKT
 from ._solve import SVD as SVD
 from ._solve import AbstractMethod as AbstractMethod
@@ -37,7 +37,7 @@ from ._system import AbstractSystem as AbstractSystem
 from ._system import System as System
 from ._terms import Motion as Motion
 from ._terms import Terms as Terms
-from ._trajectory import Trajectory as Trajectory
+from ._motion.trajectory import Trajectory as Trajectory
 from ._tune import Tuned as Tuned
 from ._tune import following_cost as following_cost
 from ._tune import tune as tune

@@ -146,9 +146,9 @@ def _usage_errors():
     """What a user's words can cause. Anything else is a defect of ours, and shows its traceback."""
     from ._command import UsageError
 
-    if "ukjax._results" not in sys.modules:
+    if "ukjax._motion.diagnose" not in sys.modules:
         return (UsageError,)
-    from ._results import SimulationError
+    from ._motion.diagnose import SimulationError
 
     return (UsageError, SimulationError)
 

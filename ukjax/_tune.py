@@ -19,10 +19,10 @@ from ._constraint import AccelerationConstraint
 from ._files import write_json
 from ._fit.parameters import Parameters, check_settings, with_array
 from ._precision import Numbers, as_float
-from ._results import SimulationError
-from ._runge_kutta4 import RungeKutta4
-from ._simulate import simulate
-from ._trajectory import Trajectory
+from ._motion.diagnose import SimulationError
+from ._motion.runge_kutta4 import RungeKutta4
+from ._motion.simulate import simulate
+from ._motion.trajectory import Trajectory
 
 BEYOND = 1e3
 """What an actuator costs that is driven to twice its limit, in the standard cost."""

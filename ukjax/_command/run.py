@@ -23,9 +23,9 @@ def run_system(options: argparse.Namespace) -> int:
 
     from .. import _precision, systems
     from .._cache import enable_compilation_cache
-    from .._project import project
-    from .._results import SimulationError
-    from .._simulate import simulate
+    from .._motion.project import project
+    from .._motion.diagnose import SimulationError
+    from .._motion.simulate import simulate
     from .settings import with_settings
     from .summary import summarise, table
 

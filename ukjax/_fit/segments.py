@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._precision import as_float
-from .._rollout import Counts, roll
-from .._runge_kutta4 import RungeKutta4
+from .._motion.even_steps import Counts, roll
+from .._motion.runge_kutta4 import RungeKutta4
 from .._solve import AbstractMethod
 from .experiment import Experiment
 from .parameters import Parameters, with_array
