@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ._batch import per_member
 from ._check import check_terms, check_unique, known
@@ -52,17 +52,21 @@ def constrained_motion(terms: Terms, method: str | AbstractMethod = "orthogonal"
     if not isinstance(terms, Terms):
         raise ValueError(f"terms must be ukjax.Terms(M, Q, A, b), got {type(terms).__name__}")
     if not known(terms):
-        return _constrained_motion(terms, method)
+        return _motion_by(method, terms)[0]
     check_terms(terms)
-    motion = _constrained_motion(terms, method)
+    for quicker in method.quicker()[:1]:
+        motion, unusual = _motion_by(quicker, terms)
+        if not unusual:
+            return motion
+    motion, _ = _motion_by(method, terms)
     check_unique(terms, np.asarray(motion.acceleration), type(method).__name__)
     return motion
 
 
-@eqx.filter_jit
 @jax.named_scope("constrained_motion")
 @per_member
-def _constrained_motion(terms: Terms, method: AbstractMethod) -> Motion:
+def motion_by(method: AbstractMethod, terms: Terms) -> tuple[Motion, Bool[Array, ""]]:
+    """The motion as ``method`` finds it, and whether that may be wrong, since the system is beyond the method."""
     M, Q, A, b = (terms.M + terms.M.T) / 2, terms.Q, terms.A, terms.b
     response = method.respond(*jax.lax.stop_gradient((M, A)))
 
@@ -74,15 +78,19 @@ def _constrained_motion(terms: Terms, method: AbstractMethod) -> Motion:
         nonideal = solve(M, A, terms.c, jnp.zeros_like(b), response)
         nonideal_force = M @ nonideal
 
-    return Motion(
+    motion = Motion(
         acceleration=ideal + nonideal,
         constraint_force=ideal_force + nonideal_force,
         ideal_force=ideal_force,
         nonideal_force=nonideal_force,
         unconstrained=_unconstrained(M, Q),
         rank=response.rank,
-        inconsistency=_length(b - reach(A, b, response)),
+        inconsistency=jnp.zeros((), b.dtype) if response.reaches_all else _length(b - reach(A, b, response)),
     )
+    return motion, response.unusual
+
+
+_motion_by = eqx.filter_jit(motion_by)
 
 
 class Mobility(eqx.Module):

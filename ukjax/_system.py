@@ -76,6 +76,11 @@ class AbstractSystem(eqx.Module):
         """The constraints that hold all along the motion: the structure's, and a task followed from the start."""
         return self.constraints + (self.control.task if self.control is not None and self.control.held else ())
 
+    @property
+    def velocity_follows(self) -> bool:
+        """Whether what is held of velocities is the rate of what is held of positions, φ̇ of φ, and no more."""
+        return all(constraint.level != "velocity" for constraint in self.held)
+
     def position_residual(self, t: ScalarLike, q: Float[Array, " n"]) -> Float[Array, " k"]:
         """φ(t, q) of all held holonomic constraints, in their order."""
         t = as_float(t)

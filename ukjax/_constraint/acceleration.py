@@ -1,13 +1,13 @@
 """Constraints given at the level of accelerations, as the papers print them."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 from jaxtyping import Array, Float
 
 from .._functions import as_function, vector
-from .base import AbstractConstraint, nothing
+from .base import AbstractConstraint, Level, nothing
 from .pfaffian import matrix_of_rows
 
 
@@ -21,6 +21,7 @@ class AccelerationConstraint(AbstractConstraint):
     A: Callable
     b: Callable
     name: str | tuple[str, ...] = eqx.field(static=True)
+    level: ClassVar[Level] = "acceleration"
 
     def __init__(self, A: Any, b: Any, *, name: str | tuple[str, ...] = "acceleration"):
         self.A, self.b, self.name = as_function("A", A, "t, q, v"), as_function("b", b, "t, q, v"), name

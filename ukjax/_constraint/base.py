@@ -1,19 +1,25 @@
 """What binds a motion: every constraint is rows A q̈ = b, and says at which level it can be checked."""
 
 import abc
+from typing import ClassVar, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+Level = Literal["position", "velocity", "acceleration"]
+
 
 class AbstractConstraint(eqx.Module):
     """Rows A(t, q, v) q̈ = b(t, q, v), and the statement they come from.
 
-    ``name`` is what errors and tables call it: one for all rows, or one for each.
+    ``name`` is what errors and tables call it: one for all rows, or one for each. ``level`` says whether the statement
+    is one about positions, velocities or accelerations, ``linear`` whether it is linear in the velocities.
     """
 
     name: eqx.AbstractVar[str | tuple[str, ...]]
+    level: eqx.AbstractVar[Level]
+    linear: ClassVar[bool] = True
 
     @abc.abstractmethod
     def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:

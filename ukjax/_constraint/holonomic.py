@@ -1,6 +1,7 @@
 """Constraints on positions: joints, closed loops, prescribed paths."""
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -10,7 +11,7 @@ from jaxtyping import Array, Float
 from .._check import check_function
 from .._functions import vector
 from .._precision import Numbers, as_float
-from .base import AbstractConstraint
+from .base import AbstractConstraint, Level
 from .baumgarte import gain
 
 
@@ -27,6 +28,7 @@ class Holonomic(AbstractConstraint):
     alpha: Array
     beta: Array
     name: str | tuple[str, ...] = eqx.field(static=True)
+    level: ClassVar[Level] = "position"
 
     def __init__(
         self, phi: Callable, alpha: Numbers = 0.0, beta: Numbers = 0.0, *, name: str | tuple[str, ...] = "holonomic"

@@ -1,6 +1,7 @@
 """Constraints on velocities, linear in them or not."""
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -10,7 +11,7 @@ from jaxtyping import Array, Float
 from .._check import check_function
 from .._functions import vector
 from .._precision import Numbers, as_float
-from .base import AbstractConstraint, nothing
+from .base import AbstractConstraint, Level, nothing
 from .baumgarte import gain
 
 
@@ -24,6 +25,8 @@ class Nonholonomic(AbstractConstraint):
     psi: Callable
     alpha: Array
     name: str | tuple[str, ...] = eqx.field(static=True)
+    level: ClassVar[Level] = "velocity"
+    linear: ClassVar[bool] = False
 
     def __init__(self, psi: Callable, alpha: Numbers = 0.0, *, name: str | tuple[str, ...] = "nonholonomic"):
         check_function("psi", psi, "t, q, v")

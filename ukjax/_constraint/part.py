@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .base import AbstractConstraint
+from .base import AbstractConstraint, Level
 
 
 class OnPart(AbstractConstraint):
@@ -14,9 +14,12 @@ class OnPart(AbstractConstraint):
     first: int = eqx.field(static=True)
     size: int = eqx.field(static=True)
     name: str | tuple[str, ...] = eqx.field(static=True)
+    level: Level = eqx.field(static=True)
+    linear: bool = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(self, constraint: AbstractConstraint, first: int, size: int):
         self.constraint, self.first, self.size, self.name = constraint, first, size, constraint.name
+        self.level, self.linear = constraint.level, constraint.linear
 
     def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         A, b = self.constraint.rows(t, self._part(q), self._part(v))

@@ -1,7 +1,7 @@
 """Constraints linear in the velocities: rolling, knife edges, most of nonholonomic mechanics."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from .._functions import as_function, vector
 from .._precision import Numbers, as_float
-from .base import AbstractConstraint, nothing
+from .base import AbstractConstraint, Level, nothing
 from .baumgarte import gain
 
 
@@ -26,6 +26,7 @@ class Pfaffian(AbstractConstraint):
     c: Callable
     alpha: Array
     name: str | tuple[str, ...] = eqx.field(static=True)
+    level: ClassVar[Level] = "velocity"
 
     def __init__(self, A: Any, c: Any = 0.0, alpha: Numbers = 0.0, *, name: str | tuple[str, ...] = "Pfaffian"):
         self.A, self.c = as_function("A", A, "t, q"), as_function("c", c, "t, q")

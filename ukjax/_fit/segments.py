@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._precision import as_float
-from .._motion.even_steps import Counts, roll
+from .._motion.base import Counts
+from .._motion.even_steps import even_counts, roll
 from .._motion.runge_kutta4 import RungeKutta4
 from .._solve import AbstractMethod
 from .experiment import Experiment
@@ -88,10 +89,10 @@ def predict(
     groups: dict[Any, list[int]] = {}
     counts = {}
     for i, segment in enumerate(segments):
-        counts[i] = Counts.of(experiments[segment.experiment].t[segment.first : segment.last + 1], dt)
+        counts[i] = even_counts(experiments[segment.experiment].t[segment.first : segment.last + 1], dt)
         setting = experiments[segment.experiment].setting
         shape = tuple((name, value.shape) for name, value in setting.items())
-        groups.setdefault((counts[i].between.size, counts[i].most, shape), []).append(i)
+        groups.setdefault((counts[i].size, int(counts[i].max()), shape), []).append(i)
     found: list[Any] = [None] * len(segments)
     for (_, most, _), members in groups.items():
         size = max(1, MEMBERS // directions)
@@ -99,7 +100,7 @@ def predict(
             part = members[k : k + size]
             filled = part + part[-1:] * (min(size, len(members)) - len(part))  # one shape, one program
             ts = jnp.stack([_times(experiments, segments[i]) for i in filled])
-            between = jnp.stack([counts[i].between for i in filled])
+            between = jnp.stack([jnp.asarray(counts[i]) for i in filled])
             settings = [experiments[segments[i].experiment].setting for i in filled]
             setting = {name: jnp.stack([s[name] for s in settings]) for name in settings[0]}
             z = jnp.asarray(starts[filled])

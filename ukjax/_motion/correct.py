@@ -1,14 +1,13 @@
 """The small correction after each step of a simulation, which keeps it on the constraints."""
 
-from collections.abc import Callable
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from .._batch import per_member
-from .._constraint import AccelerationConstraint, Holonomic, Pfaffian
 from .._solve import AbstractMethod, solve
 from .._system import AbstractSystem
 
@@ -21,102 +20,112 @@ class Levels(eqx.Module):
     velocity: AbstractMethod
 
 
+class Corrected(NamedTuple):
+    """q and v on the constraints; the largest residual that is left, of positions or velocities; whether anything was
+    beyond what the method can do."""
+
+    q: Float[Array, " n"]
+    v: Float[Array, " n"]
+    missed: Float[Array, ""]
+    unusual: Bool[Array, ""]
+
+
 def at_every_level(method: AbstractMethod) -> Levels:
     """The same method, whatever the rows."""
     return Levels(method, method, method)
 
 
 @per_member
-def keeping_rows(
+def levels_at(
     system: AbstractSystem, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], method: AbstractMethod
 ) -> Levels:
     """``method`` with the rows that count at (t, q, v), a point on the constraints: off them, redundant rows look
     independent."""
+    if not method.finds_rank:
+        return at_every_level(method)
     terms = system.passive(t, q, v)
     M = jax.lax.stop_gradient((terms.M + terms.M.T) / 2)
 
-    def keep(A):
-        return method.keeping(method.respond(M, jax.lax.stop_gradient(A)).kept)
+    def active(A):
+        return method.active(M, jax.lax.stop_gradient(A))
 
-    position = keep(jax.jacfwd(lambda q: system.position_residual(t, q))(q))
-    if not all(isinstance(c, Holonomic) for c in system.held):
-        velocity = keep(jax.jacfwd(lambda v: system.velocity_residual(t, q, v))(v))
-        return Levels(keep(terms.A), position, velocity)
-    if system.control is not None:
-        return Levels(keep(terms.A), position, position)
+    A = jax.jacfwd(lambda q: system.position_residual(t, q))(q)
+    position = active(A)
+    if not system.velocity_follows:
+        velocity = active(jax.jacfwd(lambda v: system.velocity_residual(t, q, v))(v))
+        return Levels(active(terms.A), position, velocity)
+    if system.control is not None or terms.A.shape[0] != A.shape[0]:
+        return Levels(active(terms.A), position, position)
     return at_every_level(position)  # A = ∂φ/∂q = ∂φ̇/∂v
 
 
-@per_member
 def onto_constraints(
     system: AbstractSystem, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], levels: Levels
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """q and v after ``correct``."""
+    return correct(system, t, q, v, levels)[:2]
+
+
+@per_member
+def correct(
+    system: AbstractSystem, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], levels: Levels
+) -> Corrected:
     """q ← q − K φ and v ← v − K (φ̇, ψ), K = M⁻¹Aᵀ(A M⁻¹Aᵀ)⁺, until rounding is all that is left.
 
     Newton's method in the metric of M: the order of the integrator is kept (Hairer, Lubich & Wanner, Geometric
     Numerical Integration, IV.4). After a short step one K serves two corrections of each, which take an error h⁵ to
     h¹⁵; where the first leaves more than that allows, K is made anew.
     """
-    if not system.position_residual(t, q).size:
-        return q, _velocity(system, t, q, v, levels)
+    missed, unusual, known = jnp.zeros((), q.dtype), jnp.asarray(False), None
+    residual = lambda q: system.position_residual(t, q)
+    first = residual(q)
+    if first.size:
+        q, known = _position(system, t, q, v, residual, first, levels.position)
+        unusual, missed = known[2].unusual, _largest(residual(q))
+    elif system.velocity_follows:
+        return Corrected(q, v, missed, unusual)
+    velocity = lambda v: system.velocity_residual(t, q, v)
+    if not system.velocity_follows:
+        known = _linearised(velocity, v, _mass(system, t, q, v), levels.velocity)
+        unusual = unusual | known[2].unusual
+    for _ in range(2):
+        v = v + _answer(known, velocity(v))
+    return Corrected(q, v, jnp.maximum(missed, _largest(velocity(v))), unusual)
 
-    def residual(q):
-        return system.position_residual(t, q)
 
-    def linearised(q):
-        A = jax.jacfwd(residual)(q)
-        M = _mass(system, t, q, v)
-        return M, A, levels.position.respond(*jax.lax.stop_gradient((M, A)))
+def _position(system, t, q, v, residual, first, method):
+    """q on φ = 0, and the K with which it came there."""
+    linearised = lambda q: _linearised(residual, q, _mass(system, t, q, v), method)
 
-    def answer(known, missed):
-        M, A, response = known
-        return solve(M, A, jnp.zeros_like(q), -missed, response)
-
-    def newton(found, first):
+    def newton(found, at_first):
         q, missed, _ = found
 
         def anew():
             known = linearised(q)
-            nearer = q + answer(known, missed)
+            nearer = q + _answer(known, missed)
             return nearer, residual(nearer), known
 
-        far = jnp.max(jnp.abs(missed)) > jnp.finfo(q.dtype).eps ** 0.625 * (1 + jnp.max(jnp.abs(q)))
-        return jax.lax.cond(first | far, anew, lambda: found), None
+        far = _largest(missed) > jnp.finfo(q.dtype).eps ** 0.625 * (1 + jnp.max(jnp.abs(q)))
+        return jax.lax.cond(at_first | far, anew, lambda: found), None
 
-    unknown = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), eqx.filter_eval_shape(linearised, q))
-    start = q, residual(q), unknown
-    (q, missed, known), _ = jax.lax.scan(newton, start, jnp.array([True, False]))
-    q = q + answer(known, missed)
-    if not all(isinstance(c, Holonomic | AccelerationConstraint) for c in system.held):
-        return q, _velocity(system, t, q, v, levels)
-    for _ in range(2):
-        v = v + answer(known, system.velocity_residual(t, q, v))
-    return q, v
+    M, A = jnp.zeros((q.size, q.size), q.dtype), jnp.zeros((first.size, q.size), q.dtype)
+    response = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), eqx.filter_eval_shape(method.respond, M, A))
+    (q, missed, known), _ = jax.lax.scan(newton, (q, first, (M, A, response)), jnp.array([True, False]))
+    return q + _answer(known, missed), known
 
 
-def correct(
-    residual: Callable, x: Float[Array, " n"], M: Float[Array, "n n"], method: AbstractMethod
-) -> Float[Array, " n"]:
-    """One Newton step x − K residual(x); exact where the residual is linear."""
-    missed = residual(x)
-    return x if missed.size == 0 else x + _answer(residual, x, M, method)(missed)
-
-
-def linear_in_velocity(system: AbstractSystem) -> bool:
-    """Whether one Newton step on the velocities is exact."""
-    return all(isinstance(c, Holonomic | Pfaffian | AccelerationConstraint) for c in system.held)
-
-
-def _answer(residual, x, M, method):
+def _linearised(residual, x, M, method):
     A = jax.jacfwd(residual)(x)
-    response = method.respond(*jax.lax.stop_gradient((M, A)))
-    return lambda missed: solve(M, A, jnp.zeros_like(x), -missed, response)
+    return M, A, method.respond(*jax.lax.stop_gradient((M, A)))
 
 
-def _velocity(system, t, q, v, levels):
-    for _ in range(1 if linear_in_velocity(system) else 2):
-        v = correct(lambda v: system.velocity_residual(t, q, v), v, _mass(system, t, q, v), levels.velocity)
-    return v
+def _answer(known, missed):
+    M, A, response = known
+    return solve(M, A, jnp.zeros_like(A[0]), -missed, response)
+
+
+def _largest(missed):
+    return jnp.max(jnp.abs(missed), initial=0)
 
 
 def _mass(system, t, q, v):

@@ -9,13 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._check import check_terms, check_unique
 from .._constraint import AbstractConstraint
 from .._control import UNREACHED, shortfall
+from .._equation import motion_by
 from .._system import AbstractSystem
+from .base import KEPT, Request
+from .outcome import OFF_CONSTRAINTS
 from .trajectory import Trajectory
 
 CONSISTENT = 1e-6  # a start typed with seven digits is meant to be on the constraints; the first step puts it there
-KEPT = {"float64": 1e-8, "float32": 1e-3}
+NEAR = 1e-9  # a start moved by no more than this, beside 1 + its largest coordinate, was where it should be
 
 
 class SimulationError(RuntimeError):
@@ -58,7 +62,70 @@ def worst_row(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[str
     return which, size
 
 
-def check_start(
+def check_start(trajectory: Trajectory, request: Request, q0: Array, v0: Array) -> None:
+    """The start is one from which there is a motion, or ``ValueError``. Looked into only where the motion gives reason
+    to: it did not end well, or did not begin where it was to."""
+    model, t0 = trajectory.model, request.ts[0]
+    batch = q0.ndim == 2
+    well = bool(np.all(np.asarray(trajectory.finished)))
+    where = f" for trajectory 0 at t = {float(t0):g} s" if batch else f" at t = {float(t0):g} s"
+    first_q, first_v = jnp.atleast_2d(q0)[0], jnp.atleast_2d(v0)[0]
+    if batch or not well or not request.method.quicker():
+        terms, motion = _first(model, t0, first_q, first_v, request.method)
+        check_terms(terms, where)
+        check_unique(terms, np.asarray(motion), type(request.method).__name__, where)
+    if not isinstance(model, AbstractSystem):
+        return
+    if request.projection and (not well or _displaced(trajectory, q0, v0)):
+        position, velocity = _residuals(model, t0, jnp.atleast_2d(q0), jnp.atleast_2d(v0))
+        _check_consistent(model, t0, position, velocity, first_q, first_v, batch)
+    if model.control is not None:
+        check_task(model, t0, jnp.atleast_2d(q0), jnp.atleast_2d(v0))
+
+
+def _displaced(trajectory, q0, v0):
+    """Whether the first sample is further from the start than rounding would put it."""
+    near = lambda x, y: np.abs(x - y) <= NEAR * (1 + np.max(np.abs(y), axis=-1, keepdims=True))
+    first = lambda x: np.asarray(x)[..., 0, :]
+    return not (np.all(near(first(trajectory.q), np.asarray(q0))) and np.all(near(first(trajectory.v), np.asarray(v0))))
+
+
+@eqx.filter_jit
+def _first(model, t, q, v, method):
+    terms = model(t, q, v)
+    return terms, motion_by(method, terms)[0].acceleration
+
+
+@eqx.filter_jit
+def _residuals(system, t, q, v):
+    return jax.vmap(lambda q, v: (system.position_residual(t, q), system.velocity_residual(t, q, v)))(q, v)
+
+
+def check_event(event: Callable, t0: Array, q0: Array, v0: Array) -> None:
+    """An event is a number, and not yet zero at any start, or ``ValueError``."""
+    values = jax.vmap(lambda q, v: jnp.asarray(event(t0, q, v)))(jnp.atleast_2d(q0), jnp.atleast_2d(v0))
+    if values.ndim != 1 or not jnp.issubdtype(values.dtype, jnp.floating):
+        raise ValueError(
+            f"event must return one number that crosses zero, got shape {values.shape[1:]} of {values.dtype}; "
+            "write q[0] rather than q[0] > 0"
+        )
+    if np.any(np.asarray(values) == 0):
+        raise ValueError(
+            f"event is already zero at the start, t = {float(t0):g} s: there is no crossing to find. Start a "
+            "little later, or let the event ask for a sign of its rate too"
+        )
+
+
+def check_end(trajectory: Trajectory, request: Request) -> None:
+    """Every motion was finished as it should be, or ``SimulationError``; a warning for limits that were exceeded."""
+    check_finished(trajectory, request.max_steps)
+    check_reached(trajectory)
+    check_limits(trajectory)
+    if request.projection:
+        check_kept(trajectory)
+
+
+def _check_consistent(
     system: AbstractSystem, t: Array, position: Array, velocity: Array, q: Array, v: Array, batch: bool
 ) -> None:
     """Residuals (batch, k) at the start are small, or ``ValueError`` naming the worst."""
@@ -97,6 +164,8 @@ def check_finished(trajectory: Trajectory, max_steps: int) -> None:
             "with a larger rtol or, in a stiff motion, an implicit solver (diffrax.Kvaerno5). "
             "throw=False returns what was computed"
         )
+    if int(np.atleast_1d(np.asarray(trajectory.result))[member]) == OFF_CONSTRAINTS:
+        _complain_of_residual(trajectory.model, who, t, q, v)
     hardest = _hardest(trajectory.model, t, q, v)
     raise SimulationError(
         f"{who} stopped at t = {float(t):.6g} s, since no step is small enough to go on{hardest}. "
@@ -129,21 +198,36 @@ def _accelerations(M, Q, A, b):
 
 def check_kept(trajectory: Trajectory) -> None:
     """The constraints hold at every sample, or ``SimulationError`` naming where they first do not."""
-    residual = np.abs(np.asarray(trajectory.residual))
-    residual = residual if residual.ndim == 3 else residual[None]
-    limit = KEPT[str(residual.dtype)] * (1 + np.nanmax(np.abs(np.asarray(trajectory.q)), initial=0))
-    wrong = np.argwhere(residual > limit)
-    if not wrong.size:
-        return
-    member, sample, i = wrong[0]
-    t, q, v = (np.asarray(x).reshape(-1, *x.shape[-k:])[member, sample] for x, k in _state(trajectory))
     system = trajectory.model
     assert isinstance(system, AbstractSystem), "a bare function has no residuals to check"
-    t, q, v = (jnp.asarray(x) for x in (t, q, v))
-    label = names(system, lambda c: c.rows(t, q, v)[1])[i]
-    who = f"trajectory {member}" if residual.shape[0] > 1 else "the motion"
+    batched = lambda x, k: np.asarray(x).reshape(-1, *x.shape[-k:])
+    t, q, v = (batched(x, k) for x, k in _state(trajectory))
+    wrong = np.asarray(_missed(system, *map(jnp.asarray, (t, q, v)))) > _limit(q)
+    if wrong.any():
+        member, sample = np.argwhere(wrong)[0]
+        who = f"trajectory {member}" if len(t) > 1 else "the motion"
+        _complain_of_residual(system, who, *(jnp.asarray(x[member, sample]) for x in (t, q, v)))
+
+
+def _limit(q):
+    return KEPT[str(q.dtype)] * (1 + np.max(np.abs(q), axis=-1, initial=0))
+
+
+@eqx.filter_jit
+def _missed(system, t, q, v):
+    """The largest residual of each sample of a batch."""
+
+    def one(t, q, v):
+        position, velocity = system.position_residual(t, q), system.velocity_residual(t, q, v)
+        return jnp.max(jnp.abs(jnp.concatenate([position, velocity])), initial=0)
+
+    return jax.vmap(lambda *of_member: jax.lax.map(lambda sample: one(*sample), of_member))(t, q, v)
+
+
+def _complain_of_residual(system, who, t, q, v):
+    label, size = worst_row(system, t, q, v)
     raise SimulationError(
-        f"{who} leaves its constraints at t = {t:g} s: {label!r} has residual {residual[member, sample, i]:.3g}. "
+        f"{who} leaves its constraints at t = {float(t):g} s: {label} has residual {size:.3g}. "
         "Either the constraints cannot be met from there on (a path out of reach), or the pose is singular. "
         "throw=False returns what was computed"
     )
@@ -151,36 +235,51 @@ def check_kept(trajectory: Trajectory) -> None:
 
 def check_task(system: AbstractSystem, t: Array, q: Array, v: Array) -> None:
     """The actuators can do what the task asks at each start, q and v (batch, n), or ``ValueError``."""
-    command = _commands(system, t, q, v)
-    for member in range(q.shape[0]):
-        complaint = _out_of_reach(system, t, q[member], v[member], jax.tree.map(lambda x, i=member: x[i], command))
-        if complaint:
-            who = f" of trajectory {member}" if q.shape[0] > 1 else ""
-            raise ValueError(f"the task{who} cannot be performed from the start, t = {float(t):g} s: {complaint}")
+    found = _first_out_of_reach(system, jnp.full(len(q), t), q, v)
+    if found is not None:
+        member, complaint = found
+        who = f" of trajectory {member}" if q.shape[0] > 1 else ""
+        raise ValueError(f"the task{who} cannot be performed from the start, t = {float(t):g} s: {complaint}")
+
+
+def _first_out_of_reach(system, t, q, v):
+    """Which of the states is the first whose task the actuators cannot do, and what they cannot."""
+    command = jax.tree.map(np.asarray, _commands(system, t, q, v))
+    missed = np.linalg.norm(command.unreachable, axis=-1)
+    enough = UNREACHED * np.maximum(1, np.linalg.norm(command.wanted, axis=-1))
+    wrong = np.flatnonzero(~(missed <= enough))
+    if not wrong.size or not command.unreachable.shape[-1]:
+        return None
+    i = int(wrong[0])
+    labels = names_of(system.control.task, lambda c: c.rows(t[i], q[i], v[i])[1])
+    return i, shortfall(jax.tree.map(lambda x: x[i], command), labels)
 
 
 @eqx.filter_jit
 def _commands(system, t, q, v):
-    return jax.vmap(lambda q, v: system.command(t, q, v))(q, v)
+    return jax.vmap(system.command)(t, q, v)
 
 
 def check_reached(trajectory: Trajectory) -> None:
     """The actuators could do what the task asked at every sample, or ``SimulationError`` with the first that not."""
-    if trajectory.unreachable is None:
+    if not isinstance(trajectory.model, AbstractSystem) or trajectory.model.control is None:
         return
     missed = np.abs(np.asarray(trajectory.unreachable))
     missed = missed if missed.ndim == 3 else missed[None]
     system = trajectory.model
     assert isinstance(system, AbstractSystem)
-    for member, sample in np.argwhere((missed > UNREACHED).any(axis=-1)):
-        t, q, v = (jnp.asarray(x).reshape(-1, *x.shape[-k:])[member, sample] for x, k in _state(trajectory))
-        complaint = _out_of_reach(system, t, q, v, system.command(t, q, v))
-        if complaint:
-            who = f" of trajectory {member}" if missed.shape[0] > 1 else ""
-            raise SimulationError(
-                f"the task{who} can no longer be performed at t = {float(t):g} s: {complaint}. throw=False returns "
-                "what was computed"
-            )
+    suspect = np.argwhere((missed > UNREACHED).any(axis=-1))
+    if not suspect.size:
+        return
+    t, q, v = (jnp.asarray(x).reshape(-1, *x.shape[-k:])[tuple(suspect.T)] for x, k in _state(trajectory))
+    found = _first_out_of_reach(system, t, q, v)
+    if found is not None:
+        i, complaint = found
+        who = f" of trajectory {suspect[i, 0]}" if missed.shape[0] > 1 else ""
+        raise SimulationError(
+            f"the task{who} can no longer be performed at t = {float(t[i]):g} s: {complaint}. throw=False returns "
+            "what was computed"
+        )
 
 
 def check_limits(trajectory: Trajectory) -> None:
@@ -202,10 +301,6 @@ def check_limits(trajectory: Trajectory) -> None:
                 "needs that force: ask for a slower task, or share the load by a weight",
                 stacklevel=3,
             )
-
-
-def _out_of_reach(system, t, q, v, command) -> str:
-    return shortfall(command, names_of(system.control.task, lambda c: c.rows(t, q, v)[1]))
 
 
 def _state(trajectory):

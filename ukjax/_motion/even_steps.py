@@ -1,4 +1,4 @@
-"""Fixed steps: the plain loop, for one motion or for a whole batch in step."""
+"""Fixed steps of known number: the plain loop, for one motion or for a whole batch in step."""
 
 from typing import Any
 
@@ -7,27 +7,66 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from .._batch import per_member
+from .._batch.blocks import in_blocks
+from .._check import known
 from .._solve import AbstractMethod
-from .step import advance, begin
+from .base import AbstractLoop, Counts, Request, Samples
+from .outcome import of_samples
+from .step import step
 
 OFTEN = 300
 """From so many steps on, even the step of a few members is worth the time of compiling it well."""
 
 
-class Counts(eqx.Module):
-    """How many steps lead ``between`` each sample and the next, ``most`` where there are most."""
+class EvenSteps(AbstractLoop):
+    """Equal steps between each sample and the next, which they meet exactly."""
 
-    between: Int[Array, " intervals"]
-    most: int = eqx.field(static=True)
+    def accepts(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> bool:
+        return request.plain and request.counts is not None
 
-    @classmethod
-    def of(cls, ts: np.ndarray, dt: float) -> "Counts":
-        """Equal steps between the times ``ts``, none longer than dt."""
-        between = np.maximum(1, np.ceil(np.diff(ts) / dt - 1e-6)).astype(int)
-        return cls(jnp.asarray(between), int(between.max()))
+    def run(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> Samples:
+        if q0.ndim == 2 and known(request, q0, v0):
+            return in_blocks(_rolled, q0, v0, request)
+        return _rolled(q0, v0, request)
+
+
+def even_counts(ts: np.ndarray, dt: float) -> np.ndarray:
+    """How many equal steps lead from each time of ``ts`` to the next, if none is longer than dt."""
+    return np.maximum(1, np.ceil(np.diff(ts) / dt - 1e-6)).astype(int)
+
+
+def even_times(ts: np.ndarray, dt: float) -> np.ndarray:
+    """The times where these steps begin, and the last."""
+    begin = [np.linspace(a, b, k, endpoint=False) for a, b, k in zip(ts, ts[1:], even_counts(ts, dt), strict=False)]
+    return np.concatenate([*begin, ts[-1:]])
+
+
+@eqx.filter_jit
+def _rolled(q0, v0, request):
+    ts, counts = request.ts, request.counts
+    q, v = roll(request.model, q0.T, v0.T, ts, counts, request.method, request.solver, request.projection)
+    if q0.ndim == 2:
+        q, v = jnp.moveaxis(q, -1, 0), jnp.moveaxis(v, -1, 0)
+    result = of_samples(q, v)
+    return Samples(
+        t=jnp.broadcast_to(ts, q.shape[:-1]),
+        q=q,
+        v=v,
+        result=result,
+        steps=jnp.broadcast_to(jnp.sum(counts.between), result.shape),
+        last=last_reached(ts, q, v),
+    )
+
+
+def last_reached(ts: Array, q: Array, v: Array) -> tuple[Array, Array, Array]:
+    """t, q and v of the last sample that was reached."""
+    good = jnp.all(jnp.isfinite(q) & jnp.isfinite(v), axis=-1)
+    last = jnp.maximum(jnp.sum(jnp.cumprod(good, axis=-1), axis=-1) - 1, 0)
+    at_last = lambda x: jnp.take_along_axis(x, last[..., None, None], axis=-2)[..., 0, :]
+    return ts[last], at_last(q), at_last(v)
 
 
 def roll(
@@ -45,27 +84,26 @@ def roll(
     The batch, if there is one, is the last axis: the entries of different members are neighbours in memory.
     """
 
-    def each(function, *axes):
-        return function if q0.ndim == 1 else jax.vmap(function, in_axes=axes, out_axes=-1)
+    def one(t, h, q, v):
+        stepped = step(model, t, h, q, v, method, solver, projection)
+        return stepped.q, stepped.v
 
-    start = each(lambda t, q, v: begin(model, t, q, v, method, projection), None, -1, -1)
-    advanced = per_member(advance, few=2) if counts.most * ts.size >= OFTEN else per_member(advance)
-    step = each(lambda t, h, state: advanced(model, t, h, state, method, solver, projection), None, None, -1)
+    one = per_member(one, few=2) if counts.most * ts.size >= OFTEN else per_member(one)
+    if q0.ndim == 2:
+        one = jax.vmap(one, in_axes=(None, None, -1, -1), out_axes=-1)
 
     def interval(state, between):
         t0, t1, count = between
         h = (t1 - t0) / count
 
-        def one(state, i):
-            here = eqx.filter(state, eqx.is_array)
-            done = jax.lax.cond(i < count, lambda: eqx.filter(step(t0 + i * h, h, state), eqx.is_array), lambda: here)
-            return eqx.combine(done, state), None
+        def go_on(state, i):
+            return jax.lax.cond(i < count, lambda: one(t0 + i * h, h, *state), lambda: state), None
 
-        state, _ = jax.lax.scan(one, state, jnp.arange(counts.most))
-        return state, (state.q, state.v)
+        state, _ = jax.lax.scan(go_on, state, jnp.arange(counts.most))
+        return state, state
 
     # The first interval has no length: its one step leads from q0, v0 to the first sample.
     ends = jnp.concatenate([ts[:1], ts])
     between = jnp.concatenate([jnp.ones_like(counts.between[:1]), counts.between])
-    _, (q, v) = jax.lax.scan(interval, start(ts[0], q0, v0), (ends[:-1], ends[1:], between))
+    _, (q, v) = jax.lax.scan(interval, (q0, v0), (ends[:-1], ends[1:], between))
     return q, v

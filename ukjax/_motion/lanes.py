@@ -5,22 +5,21 @@ fixed number of lanes: each iteration is one step of every lane, as long as its 
 has reached the end takes the next one. Steps end on the samples, so that nothing is interpolated.
 """
 
-from typing import Any
-
-import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from .._batch import per_member
-from .correct import onto_constraints
-from .._solve import AbstractMethod
-from .step import State, arrive, begin, explicit_step
+from .._batch.blocks import in_blocks
+from .._check import known
+from .base import SMALLEST_STEP, AbstractLoop, Request, Samples
+from .even_steps import last_reached
+from .outcome import FINISHED, MOST_STEPS, NOT_FINITE, TOO_SMALL
+from .step import step
+from .step_size import Tolerance, judge, next_length
 
 LANES = 136  # an odd number of cache lines: see ``_batch``
-SAFETY, SHRINK, GROW = 0.9, 0.2, 10.0  # of Hairer, Nørsett & Wanner, Solving Ordinary Differential Equations I, II.4
-FIRST = 0.01  # the first step, as a share of the time in which the state changes by its own size
 
 
 class Lanes(eqx.Module):
@@ -32,7 +31,8 @@ class Lanes(eqx.Module):
     h: Float[Array, " lanes"]
     sample: Int[Array, " lanes"]
     steps: Int[Array, " lanes"]
-    state: State  # batch last
+    q: Float[Array, "n lanes"]
+    v: Float[Array, "n lanes"]
 
 
 class Record(eqx.Module):
@@ -41,36 +41,48 @@ class Record(eqx.Module):
     q: Float[Array, "rows samples n"]
     v: Float[Array, "rows samples n"]
     steps: Int[Array, " rows"]
-    finished: Bool[Array, " rows"]
+    result: Int[Array, " rows"]
     t: Float[Array, " rows"]
 
 
-def run_in_lanes(
-    model: Any,
-    q0: Float[Array, "members n"],
-    v0: Float[Array, "members n"],
-    ts: Float[Array, " samples"],
-    method: AbstractMethod,
-    solver: dfx.AbstractERK,
-    projection: bool,
-    tolerance: tuple[Array, Array],
-    most: int,
-    smallest: float,
-) -> Record:
-    """Every member from ``ts[0]`` to ``ts[-1]``, with an error per step below ``tolerance`` = (rtol, atol), in at
-    most ``most`` steps none of which is shorter than ``smallest`` of the whole time."""
+class InLanes(AbstractLoop):
+    """Every member with as many adaptive steps as it needs."""
+
+    def accepts(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> bool:
+        return request.plain and request.dt is None and q0.ndim == 2 and known(request, q0, v0)
+
+    def run(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> Samples:
+        return in_blocks(_passed, q0, v0, request)
+
+
+@eqx.filter_jit
+def _passed(q0, v0, request):
+    ts = request.ts
+    record = _through_lanes(request, q0, v0)
+    _, q, v = last_reached(ts, record.q, record.v)
+    t = jnp.broadcast_to(ts, record.q.shape[:-1])
+    return Samples(t, record.q, record.v, record.result, record.steps, (record.t, q, v))
+
+
+def _through_lanes(request: Request, q0: Float[Array, "members n"], v0: Float[Array, "members n"]) -> Record:
+    model, ts = request.model, request.ts
     members, n = q0.shape
     lanes = min(LANES, members)
-    least = smallest * (ts[-1] - ts[0])
+    least = SMALLEST_STEP * (ts[-1] - ts[0])
     none = members  # the row of the record for nobody
-    each = lambda function, *axes: jax.vmap(function, in_axes=axes, out_axes=-1)
+    tolerance = Tolerance(request.rtol, request.atol)
+
+    @per_member
+    def attempt(t, h, q, v):
+        stepped = step(model, t, h, q, v, request.method, request.solver, request.projection)
+        return stepped.q, stepped.v, judge(q, v, stepped, request.solver, tolerance)
+
+    attempt = jax.vmap(attempt, in_axes=-1, out_axes=-1)
 
     def enter(member):
-        """The state with which a member begins, from where a step of length zero leads onto the constraints."""
+        """The start of a member, from where a step of length zero leads onto the constraints."""
         at = jnp.minimum(member, members - 1)
-        return each(lambda q, v: begin(model, ts[0], q, v, method, projection), -1, -1)(q0[at].T, v0[at].T)
-
-    attempt = each(lambda t, h, state: _attempt(model, t, h, state, method, solver, projection, tolerance), -1, -1, -1)
+        return q0[at].T, v0[at].T
 
     def go_on(carry):
         lanes, _, _ = carry
@@ -80,31 +92,31 @@ def run_in_lanes(
         lanes, waiting, record = carry
         target = ts[jnp.minimum(lanes.sample, ts.size - 1)]
         h = jnp.minimum(lanes.h, target - lanes.t)
-        new, factor, first = attempt(lanes.t, h, lanes.state)
+        q, v, judged = attempt(lanes.t, h, lanes.q, lanes.v)
         started = lanes.steps > 0
-        accepted = (factor[1] <= 1) | ~started
+        accepted = judged.good | ~started
         landed = accepted & (h >= target - lanes.t)
-        state = jax.tree.map(lambda x, y: jnp.where(accepted, x, y), new, lanes.state)
+        q, v = jnp.where(accepted, q, lanes.q), jnp.where(accepted, v, lanes.v)
         t = jnp.where(landed, target, jnp.where(accepted, lanes.t + h, lanes.t))
-        # A step cut short to end on a sample says nothing about the step that the motion would allow.
-        longer = jnp.where(landed, jnp.maximum(lanes.h, h * factor[0]), h * factor[0])
-        shorter = h * jnp.minimum(factor[0], SAFETY)
-        step = jnp.where(started, jnp.where(accepted, longer, shorter), first)
+        following = next_length(h, lanes.h, judged, started, accepted, landed)
         steps = lanes.steps + 1
-        good = jnp.all(jnp.isfinite(state.q) & jnp.isfinite(state.v), axis=0) & jnp.isfinite(step)
+        finite = jnp.all(jnp.isfinite(q) & jnp.isfinite(v), axis=0) & jnp.isfinite(following)
         sample = lanes.sample + landed
         here = lanes.member < none
-        through = here & good & (sample >= ts.size)
-        lost = here & ~through & ((step < least) | (steps > most) | ~good)
-        record = _write(record, jnp.where(landed & here & ~lost, lanes.member, none), lanes.sample, state)
+        through = here & finite & (sample >= ts.size)
+        result = jnp.where(
+            ~finite, NOT_FINITE, jnp.where(following < least, TOO_SMALL, jnp.where(through, FINISHED, MOST_STEPS))
+        )
+        lost = here & ~through & ((following < least) | (steps > request.max_steps) | ~finite)
+        record = _write(record, jnp.where(landed & here & ~lost, lanes.member, none), lanes.sample, q, v)
         leaving = lost | through
         who = jnp.where(leaving, lanes.member, none)
         record = eqx.tree_at(
-            lambda r: (r.steps, r.finished, r.t),
+            lambda r: (r.steps, r.result, r.t),
             record,
-            (record.steps.at[who].set(steps - 1), record.finished.at[who].set(through), record.t.at[who].set(t)),
+            (record.steps.at[who].set(steps - 1), record.result.at[who].set(result), record.t.at[who].set(t)),
         )
-        lanes = Lanes(lanes.member, t, step, sample, steps, state)
+        lanes = Lanes(lanes.member, t, following, sample, steps, q, v)
         lanes, waiting = jax.lax.cond(
             jnp.any(leaving), lambda: _refill(lanes, waiting, leaving, enter, ts[0], none), lambda: (lanes, waiting)
         )
@@ -117,48 +129,25 @@ def run_in_lanes(
         q=jnp.full((members + 1, ts.size, n), jnp.nan, q0.dtype),
         v=jnp.full((members + 1, ts.size, n), jnp.nan, q0.dtype),
         steps=jnp.zeros(members + 1, int),
-        finished=jnp.zeros(members + 1, bool),
+        result=jnp.zeros(members + 1, int),
         t=jnp.full(members + 1, ts[0]),
     )
-    start = Lanes(first, zero + ts[0], zero, count, count, enter(first)), jnp.asarray(lanes), record
+    start = Lanes(first, zero + ts[0], zero, count, count, *enter(first)), jnp.asarray(lanes), record
     _, _, record = jax.lax.while_loop(go_on, iterate, start)
     return jax.tree.map(lambda x: x[:-1], record)
 
 
-@per_member
-def _attempt(model, t, h, state, method, solver, projection, tolerance):
-    """A step and where it leads; by what to multiply its length, with the size of its error; a first length."""
-    q, v, rates = explicit_step(model, t, h, state, solver.tableau)
-    rtol, atol = tolerance
-    weights = jnp.asarray(solver.tableau.b_error, q.dtype)
-    size = lambda x, y: atol + rtol * jnp.maximum(jnp.abs(x), jnp.abs(y))
-    scale = jnp.concatenate([size(state.q, q), size(state.v, v)])
-    error = jnp.concatenate([h * (weights @ rates[0]), h * (weights @ rates[1])]) / scale
-    error = jnp.sqrt(jnp.mean(error**2))
-    exponent = -1.0 / solver.error_order(None)
-    factor = jnp.clip(SAFETY * jnp.where(error > 0, error, 1e-30) ** exponent, SHRINK, GROW)
-    if projection:
-        q, v = onto_constraints(model, t + h, q, v, state.levels)
-    new = arrive(model, t + h, q, v, method, projection)
-    # |y| / |y'| in the same scale: after Hairer, Nørsett & Wanner, II.4, who look at a second derivative too.
-    here = jnp.concatenate([new.q / size(new.q, new.q), new.v / size(new.v, new.v)])
-    rate = jnp.concatenate([new.v / size(new.q, new.q), new.acceleration / size(new.v, new.v)])
-    most, change = jnp.max(jnp.abs(here)), jnp.max(jnp.abs(rate))
-    first = FIRST * jnp.where((most > 1e-5) & (change > 1e-5), most, 1e-4) / jnp.where(change > 1e-5, change, 1)
-    return new, (factor, error), first
-
-
-def _write(record, member, sample, state):
+def _write(record, member, sample, q, v):
     place = jnp.minimum(sample, record.q.shape[1] - 1)
     put = lambda into, x: into.at[member, place].set(x.T)
-    return eqx.tree_at(lambda r: (r.q, r.v), record, (put(record.q, state.q), put(record.v, state.v)))
+    return eqx.tree_at(lambda r: (r.q, r.v), record, (put(record.q, q), put(record.v, v)))
 
 
 def _refill(lanes, waiting, leaving, enter, t0, none):
     """Lanes that are left take the members that wait, in their order."""
     following = jnp.minimum(waiting + jnp.cumsum(leaving) - 1, none)
     member = jnp.where(leaving, following, lanes.member)
-    fresh = jax.tree.map(lambda x, y: jnp.where(leaving, x, y), enter(member), lanes.state)
+    q, v = enter(member)
     restart = lambda x, value: jnp.where(leaving, value, x)
     return (
         Lanes(
@@ -167,7 +156,8 @@ def _refill(lanes, waiting, leaving, enter, t0, none):
             restart(lanes.h, 0),
             restart(lanes.sample, 0),
             restart(lanes.steps, 0),
-            fresh,
+            restart(lanes.q, q),
+            restart(lanes.v, v),
         ),
         waiting + jnp.sum(leaving),
     )

@@ -10,7 +10,6 @@ import optimistix as optx
 from jaxtyping import Array, Bool, Float
 
 from .._check import known
-from .correct import correct, linear_in_velocity
 from .._precision import Numbers, as_float
 from .diagnose import worst_row
 from .._solve import AbstractMethod, choose, coordinate_scale, row_scale, solve
@@ -57,13 +56,23 @@ def _project(system, t, q0, v0, method):
         return system.dynamics.terms(t, q, v0)[0]
 
     q, found_q, last_q = _nearest(lambda q: system.position_residual(t, q), q0, mass(q0), method)
-    if linear_in_velocity(system):
-        last_v = v = correct(lambda v: system.velocity_residual(t, q, v), v0, mass(q), method)
+    if all(constraint.linear for constraint in system.held):
+        last_v = v = _exact_step(lambda v: system.velocity_residual(t, q, v), v0, mass(q), method)
         found_v = jnp.all(jnp.isfinite(v))
     else:
         v, found_v, last_v = _nearest(lambda v: system.velocity_residual(t, q, v), v0, mass(q), method)
     reached = found_q & found_v
     return jnp.where(found_q, q, jnp.nan), jnp.where(reached, v, jnp.nan), reached, (last_q, last_v)
+
+
+def _exact_step(residual, x, M, method):
+    """Newton's step, exact where the residual is linear."""
+    missed = residual(x)
+    if not missed.size:
+        return x
+    A = jax.jacfwd(residual)(x)
+    response = method.respond(*jax.lax.stop_gradient((M, A)))
+    return x + solve(M, A, jnp.zeros_like(x), -missed, response)
 
 
 def _nearest(

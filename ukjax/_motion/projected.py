@@ -4,10 +4,10 @@ import diffrax as dfx
 import equinox as eqx
 import jax.numpy as jnp
 
-from .correct import keeping_rows, onto_constraints
+from .correct import levels_at, onto_constraints
 
 # Once in the program, however many times a solver traces them.
-keep_rows = eqx.filter_jit(keeping_rows)
+keep_rows = eqx.filter_jit(levels_at)
 correct_step = eqx.filter_jit(onto_constraints)
 
 

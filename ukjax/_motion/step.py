@@ -1,85 +1,93 @@
-"""One step of a simulation, as a function of one member: what a batch repeats for all of them at once."""
+"""One step of a motion, as a function of one member: what every loop repeats, for one motion or for a batch."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import diffrax as dfx
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from .._batch import per_member
-from .correct import Levels, at_every_level, keeping_rows, onto_constraints
-from .._equation import constrained_motion
-from .._solve import AbstractMethod
+from .._solve import AbstractMethod, solve
+from .correct import at_every_level, correct, levels_at
 
 
-class State(eqx.Module):
-    """Where a motion is: q, v and q̈ (n,), and how to solve in the step that begins there."""
+class Rates(NamedTuple):
+    """v and q̈ at every stage of a step."""
+
+    q: Float[Array, "stages n"]
+    v: Float[Array, "stages n"]
+
+
+class Stepped(NamedTuple):
+    """Where a step leads: ``q`` and ``v`` (n,), on the constraints if it ends there, and by how much it ``missed`` them
+    all the same; the ``rates`` on the way; and whether anything on it was ``unusual``, beyond what its method can do."""
 
     q: Float[Array, " n"]
     v: Float[Array, " n"]
-    acceleration: Float[Array, " n"]
-    levels: Levels
+    rates: Rates
+    error: Float[Array, " 2n"]
+    missed: Float[Array, ""]
+    unusual: Bool[Array, ""]
 
 
-def begin(model: Any, t: Array, q: Array, v: Array, method: AbstractMethod, projection: bool) -> State:
-    """q and v as they are given, from where a step of length zero leads to the state proper: on the constraints, with
-    its acceleration. (Compiling one program is quicker than two.)"""
-    levels = at_every_level(method)
-    if projection:
-        found = eqx.filter_eval_shape(keeping_rows, model, t, q, v, method)
-        levels = jax.tree.map(lambda kept: jnp.ones(kept.shape, kept.dtype), found)
-    return State(q, v, jnp.zeros_like(q), levels)
+def step(
+    model: Any,
+    t: Array,
+    h: Array,
+    q: Float[Array, " n"],
+    v: Float[Array, " n"],
+    method: AbstractMethod,
+    solver: dfx.AbstractERK,
+    projection: bool,
+) -> Stepped:
+    """An explicit Runge–Kutta step from t to t + h.
 
-
-def advance(
-    model: Any, t: Array, h: Array, state: State, method: AbstractMethod, solver: dfx.AbstractERK, projection: bool
-) -> State:
-    """The state after an explicit Runge–Kutta step from t to t + h.
-
-    The rank of the rows is found where the step starts, on the constraints, and holds for its stages.
+    The rank of the rows is found where the step starts, on the constraints, and holds for its stages and the correction
+    at its end. A step of length zero leads from a start as it was given onto the constraints.
     """
-    q, v, _ = explicit_step(model, t, h, state, solver.tableau)
+    levels = levels_at(model, t, q, v, method) if projection else at_every_level(method)
+    tableau = solver.tableau
+    rates, unusual = _stages(model, t, h, q, v, levels.acceleration, tableau)
+    weigh = lambda weights: (jnp.asarray(weights, q.dtype) @ rates.q, jnp.asarray(weights, q.dtype) @ rates.v)
+    (dq, dv), error = weigh(tableau.b_sol), h * jnp.concatenate(weigh(tableau.b_error))
+    q, v, missed = q + h * dq, v + h * dv, jnp.zeros((), q.dtype)
     if projection:
-        q, v = onto_constraints(model, t + h, q, v, state.levels)
-    return arrive(model, t + h, q, v, method, projection)
+        q, v, missed, off = correct(model, t + h, q, v, levels)
+        unusual = unusual | off
+    return Stepped(q, v, rates, error, missed, unusual)
 
 
-def explicit_step(
-    model: Any, t: Array, h: Array, state: State, tableau: Any
-) -> tuple[Array, Array, tuple[Array, Array]]:
-    """q and v at t + h, and the rates (v, q̈) of all stages, each (stages, n), by a ``diffrax.ButcherTableau``."""
+def _stages(model, t, h, q, v, method, tableau) -> tuple[Rates, Bool[Array, ""]]:
+    """One loop, in which the acceleration stands once, however many stages there are."""
     stages = len(tableau.c) + 1
     weights = np.zeros((stages, stages))
     for i, row in enumerate(tableau.a_lower, 1):
         weights[i, : len(row)] = row
+    times = np.concatenate([[0.0], tableau.c])
 
-    def moved(weights, rates):
-        return state.q + h * (weights @ rates[0]), state.v + h * (weights @ rates[1])
-
-    def stage(rates, given):
+    def stage(found, given):
+        (q_rates, v_rates), unusual = found
         i, c, weights = given
-        q, v = moved(weights, rates)
-        q_rate, v_rate = v, acceleration(model, t + c * h, q, v, state.levels.acceleration)
-        return (rates[0].at[i].set(q_rate), rates[1].at[i].set(v_rate)), None
+        q_rate = v + h * (weights @ v_rates)
+        v_rate, doubt = acceleration(model, t + c * h, q + h * (weights @ q_rates), q_rate, method)
+        return (Rates(q_rates.at[i].set(q_rate), v_rates.at[i].set(v_rate)), unusual | doubt), None
 
-    dtype = state.q.dtype
-    none = jnp.zeros((stages, state.q.size), dtype)
-    given = jnp.arange(1, stages), jnp.asarray(tableau.c, dtype), jnp.asarray(weights[1:], dtype)
-    rates, _ = jax.lax.scan(stage, (none.at[0].set(state.v), none.at[0].set(state.acceleration)), given)
-    return *moved(jnp.asarray(tableau.b_sol, dtype), rates), rates
+    nothing = jnp.zeros((stages, q.size), q.dtype)
+    given = jnp.arange(stages), jnp.asarray(times, q.dtype), jnp.asarray(weights, q.dtype)
+    return jax.lax.scan(stage, (Rates(nothing, nothing), jnp.asarray(False)), given)[0]
 
 
 @per_member
-def acceleration(model: Any, t: Array, q: Array, v: Array, method: AbstractMethod) -> Float[Array, " n"]:
-    """q̈ of the constrained motion."""
-    return constrained_motion(model(t, q, v), method).acceleration
-
-
-@per_member
-def arrive(model: Any, t: Array, q: Array, v: Array, method: AbstractMethod, projection: bool) -> State:
-    """The state at t, q, v."""
-    levels = keeping_rows(model, t, q, v, method) if projection else at_every_level(method)
-    return State(q, v, acceleration(model, t, q, v, method), levels)
+def acceleration(
+    model: Any, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], method: AbstractMethod
+) -> tuple[Float[Array, " n"], Bool[Array, ""]]:
+    """q̈ of the constrained motion, and whether the method may be wrong about it."""
+    terms = model(t, q, v)
+    M = (terms.M + terms.M.T) / 2
+    asymmetric = jnp.any(jnp.abs(terms.M - M) > jnp.finfo(M.dtype).eps ** 0.5 * jnp.max(jnp.abs(M), initial=0))
+    response = method.respond(*jax.lax.stop_gradient((M, terms.A)))
+    # What the constraints do with c besides is linear in it: see ``constrained_motion``.
+    force = terms.Q if terms.c is None else terms.Q + terms.c
+    return solve(M, terms.A, force, terms.b, response), response.unusual | asymmetric

@@ -2,19 +2,32 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from .._check import known
 from .._files import write_whole
+from .._solve import AbstractMethod
 from .._system import AbstractSystem
+from .observe import Observation, observe
+from .outcome import ended_well, in_words
 
 if TYPE_CHECKING:
     import xarray
+
+OBSERVED = {each.name: each.metadata for each in fields(Observation)}
+SAMPLED = {
+    "q": {"long_name": "generalised coordinates", "per_coordinate": True},
+    "v": {"long_name": "generalised velocities", "per_coordinate": True},
+} | OBSERVED
+"""What files say of each quantity."""
 
 
 class Trajectory(eqx.Module):
@@ -22,7 +35,8 @@ class Trajectory(eqx.Module):
 
     | field | per sample | meaning |
     |---|---|---|
-    | ``t``, ``q``, ``v``, ``acceleration`` | (), (n,), (n,), (n,) | the motion |
+    | ``t``, ``q``, ``v`` | (), (n,), (n,) | the motion |
+    | ``acceleration`` | (n,) | q̈ |
     | ``constraint_force`` | (n,) | Qᶜ = ``ideal_force`` + ``nonideal_force`` |
     | ``residual`` | (m,) | each constraint as written: φ, or ψ, or A q̈ − b |
     | ``position_residual``, ``velocity_residual`` | (k,) | φ; φ̇ and ψ |
@@ -34,32 +48,68 @@ class Trajectory(eqx.Module):
     | ``unreachable`` | (k,) | accelerations of the task that the actuators cannot give |
     | ``control_rank`` | () | independent task rows that the actuators can move |
 
-    ``finished`` says whether the solver reached its end, ``steps`` how many it took, ``last`` the t, q, v it came to.
+    All but the motion is computed when it is first looked at. ``result`` says how the motion ended, in words
+    ``reason``; ``finished`` whether well; ``steps`` how many it took, ``last`` the t, q, v it came to, per member.
     Samples that were not reached are NaN. A model that is a bare function has residuals in accelerations only.
     """
 
     t: Float[Array, "*batch samples"]
     q: Float[Array, "*batch samples n"]
     v: Float[Array, "*batch samples n"]
-    acceleration: Float[Array, "*batch samples n"]
-    constraint_force: Float[Array, "*batch samples n"]
-    ideal_force: Float[Array, "*batch samples n"]
-    nonideal_force: Float[Array, "*batch samples n"]
-    residual: Float[Array, "*batch samples m"]
-    position_residual: Float[Array, "*batch samples k"]
-    velocity_residual: Float[Array, "*batch samples l"]
-    acceleration_residual: Float[Array, "*batch samples m"]
-    rank: Int[Array, "*batch samples"]
-    inconsistency: Float[Array, "*batch samples"]
-    energy: Float[Array, "*batch samples"] | None
-    control: Float[Array, "*batch samples p"] | None
-    task_residual: Float[Array, "*batch samples k2"] | None
-    unreachable: Float[Array, "*batch samples k2"] | None
-    control_rank: Int[Array, "*batch samples"] | None
-    finished: Bool[Array, "*batch"]
+    result: Int[Array, "*batch"]
     steps: Int[Array, "*batch"]
     last: tuple[Float[Array, "*batch"], Float[Array, "*batch n"], Float[Array, "*batch n"]]
     model: AbstractSystem | Callable
+    method: AbstractMethod
+    observation: Observation | None = None
+
+    if TYPE_CHECKING:
+        acceleration: Array
+        constraint_force: Array
+        ideal_force: Array
+        nonideal_force: Array
+        residual: Array
+        position_residual: Array
+        velocity_residual: Array
+        acceleration_residual: Array
+        rank: Array
+        inconsistency: Array
+        energy: Array | None
+        control: Array | None
+        task_residual: Array | None
+        unreachable: Array | None
+        control_rank: Array | None
+    else:
+
+        def __getattr__(self, name):
+            if name in OBSERVED:
+                return getattr(self.observed(), name)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def observed(self) -> Observation:
+        """All that is known at the samples; computed, and compiled, when it is first looked at."""
+        if self.observation is not None:
+            return self.observation
+        seen = self.__dict__.get("_seen")
+        if seen is None:
+            seen = observe(self.model, self.t, self.q, self.v, self.method)
+            if known(seen):
+                object.__setattr__(self, "_seen", seen)  # no field: what is derived from the others
+        return seen
+
+    def with_observation(self) -> "Trajectory":
+        """The same with all that is known at the samples among its leaves: for where the model is to be changed."""
+        return replace(self, observation=self.observed())
+
+    @property
+    def finished(self) -> Bool[Array, "*batch"]:
+        """Whether the motion reached its last time, or its event."""
+        return ended_well(self.result)
+
+    @property
+    def reason(self) -> "str | np.ndarray":
+        """Why the motion ended, in words, for each of a batch."""
+        return in_words(self.result)
 
     @property
     def coordinates(self) -> tuple[tuple[str, str], ...]:
@@ -89,8 +139,9 @@ class Trajectory(eqx.Module):
         reached = np.asarray(jnp.isfinite(self.t))
         repeated = np.concatenate([[True], np.diff(np.asarray(self.t)) != 0])  # an event at a sample, or none at all
         kept = np.flatnonzero(reached & repeated)
-        cut: dict[str, Any] = {k: None if x is None else x[kept] for k, x in self._samples().items()}
-        return Trajectory(**cut, finished=self.finished, steps=self.steps, last=self.last, model=self.model)
+        cut = lambda tree: jax.tree.map(lambda x: x[kept], tree)
+        t, q, v, observation = cut((self.t, self.q, self.v, self.observation))
+        return replace(self, t=t, q=q, v=v, observation=observation)
 
     def to_xarray(self) -> "xarray.Dataset":
         """An ``xarray.Dataset`` with named coordinates and units; needs the package xarray."""
@@ -112,8 +163,9 @@ class Trajectory(eqx.Module):
         for name, value in self._samples().items():
             if name == "t" or value is None:
                 continue
-            last = () if value.ndim == len(batch) + 1 else ("coordinate" if name in _PER_COORDINATE else f"{name}_row",)
-            attributes = {"long_name": _LONG_NAMES[name]} | ({"units": "J"} if name == "energy" else {})
+            about = SAMPLED[name]
+            last = () if value.ndim == len(batch) + 1 else ("coordinate" if about["per_coordinate"] else f"{name}_row",)
+            attributes = {"long_name": about["long_name"]} | ({"units": "J"} if name == "energy" else {})
             dataset[name] = ((*batch, "time", *last), np.asarray(value), attributes)
         return dataset
 
@@ -132,7 +184,8 @@ class Trajectory(eqx.Module):
         return path
 
     def _samples(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("t", *_LONG_NAMES)}
+        observed = self.observed()
+        return {"t": self.t, "q": self.q, "v": self.v} | {name: getattr(observed, name) for name in OBSERVED}
 
     def _write_npz(self, path: Path) -> None:
         arrays: dict[str, Any] = {k: np.asarray(x) for k, x in self._samples().items() if x is not None}
@@ -155,28 +208,6 @@ class Trajectory(eqx.Module):
             columns[f"residual {i + 1}"] = np.asarray(self.residual[:, i])
         table = np.column_stack(list(columns.values()))
         np.savetxt(path, table, delimiter=",", header=",".join(columns), comments="", fmt="%.17g")
-
-
-_PER_COORDINATE = ("q", "v", "acceleration", "constraint_force", "ideal_force", "nonideal_force")
-_LONG_NAMES = {
-    "q": "generalised coordinates",
-    "v": "generalised velocities",
-    "acceleration": "generalised accelerations",
-    "constraint_force": "force of all constraints",
-    "ideal_force": "force of the constraints, ideal part",
-    "nonideal_force": "force of the constraints, non-ideal part",
-    "residual": "each constraint as written",
-    "position_residual": "constraints on positions",
-    "velocity_residual": "constraints on velocities",
-    "acceleration_residual": "A q'' - b",
-    "rank": "independent rows of A",
-    "inconsistency": "part of b out of reach",
-    "energy": "kinetic and potential energy",
-    "control": "forces of the actuators",
-    "task_residual": "each servo constraint as written",
-    "unreachable": "part of the task out of the actuators' reach",
-    "control_rank": "independent task rows in the actuators' reach",
-}
 
 
 def force_unit(unit: str) -> str:

@@ -4,6 +4,7 @@ import abc
 from typing import ClassVar
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 
@@ -17,7 +18,9 @@ class AbstractResponse(eqx.Module):
 
     kept: eqx.AbstractVar[Bool[Array, " m"]]
     rank: eqx.AbstractVar[Int[Array, ""]]
-    reaches_all: ClassVar[bool] = False
+    unusual: eqx.AbstractVar[Bool[Array, ""]]
+    """Whether the system was beyond what the method can do, so that the answer may be wrong."""
+    reaches_all: eqx.AbstractVar[bool]
     """Whether every b may be taken as within reach."""
 
     @abc.abstractmethod
@@ -52,6 +55,11 @@ class Response(AbstractResponse):
     reachable: Float[Array, "m m"]
     kept: Bool[Array, " m"]
     rank: Int[Array, ""]
+    reaches_all: ClassVar[bool] = False
+
+    @property
+    def unusual(self) -> Bool[Array, ""]:
+        return jnp.asarray(False)
 
     def motion(self, force: Float[Array, " n"], rows: Float[Array, " m"]) -> Float[Array, " n"]:
         return self.root @ (force @ self.root) + self.gain @ rows
@@ -69,9 +77,21 @@ class Response(AbstractResponse):
 class AbstractMethod(eqx.Module):
     """A way to find the response of (M, A). Its derivative is never taken: see ``implicit.py``."""
 
+    def quicker(self) -> "tuple[AbstractMethod, ...]":
+        """Methods to be tried before this one, the first first: they compile and run sooner, and say when they may be
+        wrong."""
+        return ()
+
     @abc.abstractmethod
     def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> AbstractResponse:
         """The response of the system with mass matrix M (n, n) and constraint rows A (m, n)."""
+
+    finds_rank: eqx.AbstractVar[bool]
+    """Whether ``active`` is to be asked for."""
+
+    def active(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> "AbstractMethod":
+        """This method where only those rows are to count that are independent for (M, A)."""
+        return self.keeping(self.respond(M, A).kept)
 
     @abc.abstractmethod
     def keeping(self, kept: Bool[Array, " m"]) -> "AbstractMethod":

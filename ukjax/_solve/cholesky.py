@@ -1,5 +1,7 @@
 """The fastest method, for rows that are known to be independent."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -14,6 +16,8 @@ class Cholesky(AbstractMethod):
     That matrix has the squared condition number of B: expect half the digits in float32.
     Cost: about n³/3 + m n² + m² n + m³/3 multiplications.
     """
+
+    finds_rank: ClassVar[bool] = False
 
     def keeping(self, kept: Bool[Array, " m"]) -> "Cholesky":
         return self

@@ -1,5 +1,7 @@
 """Lagrange's multipliers: the method of most multibody programs."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -13,6 +15,8 @@ class KKT(AbstractMethod):
     and the result NaN, infinite or meaningless. For comparison with codes that use multipliers.
     Cost: about 2 (n + m)³.
     """
+
+    finds_rank: ClassVar[bool] = False
 
     def keeping(self, kept: Bool[Array, " m"]) -> "KKT":
         return self

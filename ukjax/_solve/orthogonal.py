@@ -1,5 +1,7 @@
 """The default method: orthonormalise the rows of B = A M^(-1/2), as many as are independent."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,14 +10,10 @@ from jaxtyping import Array, Bool, Float, Int
 from .._batch import shortcut
 from .base import AbstractMethod, AbstractResponse
 from .kernels import Basis, Triangle, cholesky, inverse_cholesky, orthonormal_rows
+from .usual import CLEAR, Usual
 
 WEAK = 1e4
 """Entries of L⁻¹ on its diagonal, for a mass matrix scaled to unit diagonal, above which M is close to singular."""
-
-CLEAR = 3 / 8
-"""Rows are clearly independent where what each adds to those before it has a square of at least eps^CLEAR of its own
-(angles of 1e-3 in float64, where Cholesky's factor of B Bᵀ still has nine digits)."""
-
 
 class Orthogonal(AbstractMethod):
     """Rank-revealing and without LAPACK: the default, made for ``vmap``.
@@ -34,9 +32,16 @@ class Orthogonal(AbstractMethod):
 
     rtol: float | None = None
     kept: Bool[Array, " m"] | None = None
+    finds_rank: ClassVar[bool] = True
 
     def keeping(self, kept: Bool[Array, " m"]) -> "Orthogonal":
         return Orthogonal(self.rtol, kept)
+
+    def quicker(self) -> tuple[AbstractMethod, ...]:
+        if self.kept is not None:
+            return ()
+        rtol = float(jnp.finfo(float).eps) ** 0.5 if self.rtol is None else self.rtol
+        return Usual(jnp.asarray(rtol)), Usual(jnp.asarray(rtol), finds_rank=True)
 
     @eqx.filter_jit
     def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> "Orthonormalised":
@@ -78,6 +83,11 @@ class Orthonormalised(AbstractResponse):
     R: Float[Array, "m m"]
     kept: Bool[Array, " m"]
     rank: Int[Array, ""]
+    reaches_all: ClassVar[bool] = False
+
+    @property
+    def unusual(self) -> Bool[Array, ""]:
+        return jnp.asarray(False)
 
     def motion(self, force: Float[Array, " n"], rows: Float[Array, " m"]) -> Float[Array, " n"]:
         free, wanted = force @ self.F, self.row * rows

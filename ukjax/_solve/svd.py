@@ -1,5 +1,7 @@
 """The reference: the formula as Udwadia and Kalaba print it, with a pseudoinverse by singular values."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -17,6 +19,7 @@ class SVD(AbstractMethod):
     """
 
     rtol: float | None = None
+    finds_rank: ClassVar[bool] = True
 
     def keeping(self, kept: Bool[Array, " m"]) -> "SVD":
         return self

@@ -1,5 +1,7 @@
 """The equation for systems with singular mass matrices, as Udwadia and Phohomsiri wrote it."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -16,6 +18,7 @@ class UdwadiaPhohomsiri(AbstractMethod):
     """
 
     rtol: float | None = None
+    finds_rank: ClassVar[bool] = True
 
     def keeping(self, kept: Bool[Array, " m"]) -> "UdwadiaPhohomsiri":
         return self

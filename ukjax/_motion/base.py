@@ -1,0 +1,78 @@
+"""What is asked of a loop over time, and what it gives back."""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+from jaxtyping import Array, Float, Int
+
+from .._solve import AbstractMethod
+
+SMALLEST_STEP = 1e-12  # of the whole time: a motion that asks for less has come to its end
+KEPT = {"float64": 1e-8, "float32": 1e-3}
+"""Residuals, beside 1 + the largest coordinate, beyond which a constraint is not kept."""
+
+
+class Counts(eqx.Module):
+    """How many steps lead ``between`` each sample and the next, ``most`` where there are most."""
+
+    between: Int[Array, " intervals"]
+    most: int = eqx.field(static=True)
+
+
+class Request(eqx.Module):
+    """A motion to be computed: numbers are leaves, so that changing one compiles nothing anew.
+
+    Steps are even between samples, ``counts`` of them; or at the ``times`` given, which is the same for loops that want
+    it so; or ``dt`` long, where neither is known beforehand; or, without all these, adaptive, with ``rtol`` and ``atol``.
+    """
+
+    model: Any
+    ts: Float[Array, " samples"]
+    dt: Array | None
+    counts: Counts | None
+    times: Float[Array, " steps"] | None
+    rtol: Array
+    atol: Array
+    method: AbstractMethod
+    solver: dfx.AbstractSolver
+    adjoint: dfx.AbstractAdjoint | None
+    event: Callable | None
+    projection: bool = eqx.field(static=True)
+    max_steps: int = eqx.field(static=True)
+    progress: bool = eqx.field(static=True)
+
+    @property
+    def plain(self) -> bool:
+        """Explicit steps, with nothing to be done besides."""
+        return (
+            self.event is None
+            and self.adjoint is None
+            and not self.progress
+            and isinstance(self.solver, dfx.AbstractERK)
+        )
+
+
+class Samples(eqx.Module):
+    """Where a motion was at ``t``; a ``result`` of ``outcome``; how many ``steps`` it took; t, q and v it came to."""
+
+    t: Float[Array, "*batch samples"]
+    q: Float[Array, "*batch samples n"]
+    v: Float[Array, "*batch samples n"]
+    result: Int[Array, "*batch"]
+    steps: Int[Array, "*batch"]
+    last: tuple[Float[Array, "*batch"], Float[Array, "*batch n"], Float[Array, "*batch n"]]
+
+
+class AbstractLoop(eqx.Module):
+    """A way to go through time."""
+
+    @abc.abstractmethod
+    def accepts(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> bool:
+        """Whether this loop can do what is asked."""
+
+    @abc.abstractmethod
+    def run(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> Samples:
+        """From (q0, v0) at ts[0] to ts[-1]."""

@@ -1,0 +1,104 @@
+"""Diffrax's own loop, for what the others do not do: events, implicit solvers, a chosen adjoint, a progress meter."""
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optimistix as optx
+from jaxtyping import Array, Float
+
+from .base import SMALLEST_STEP, AbstractLoop, Request, Samples
+from .correct import at_every_level
+from .outcome import EVENT, FINISHED, MOST_STEPS, NOT_FINITE, TOO_SMALL
+from .projected import Projected, correct_step
+from .step import acceleration
+
+
+class Continuous(AbstractLoop):
+    """Anything that diffrax can do, for one motion or, by ``vmap``, for several."""
+
+    def accepts(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> bool:
+        return True
+
+    def run(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> Samples:
+        return _solved(request, q0, v0)
+
+
+@eqx.filter_jit
+def _solved(request, q0, v0):
+    if q0.ndim == 1:
+        return _one(request, q0, v0)
+    return jax.vmap(lambda q, v: _one(request, q, v))(q0, v0)
+
+
+def _one(request: Request, q0, v0) -> Samples:
+    model, ts, method = request.model, request.ts, request.method
+    adjoint = dfx.RecursiveCheckpointAdjoint() if request.adjoint is None else request.adjoint
+    t0, t1 = ts[0], ts[-1]
+    solver = request.solver
+    if request.projection:
+        q0, v0 = correct_step(model, t0, q0, v0, at_every_level(method))
+        solver = Projected(request.solver)
+    backwards = isinstance(adjoint, dfx.BacksolveAdjoint)  # saves the samples and nothing else
+    solution = dfx.diffeqsolve(
+        dfx.ODETerm(_field),
+        solver,
+        t0,
+        t1,
+        request.dt if request.times is None else None,
+        (q0, v0),
+        args=(model, method),
+        saveat=dfx.SaveAt(ts=ts) if backwards else dfx.SaveAt(subs=[dfx.SubSaveAt(ts=ts), dfx.SubSaveAt(t1=True)]),
+        stepsize_controller=_controller(request, t1 - t0),
+        adjoint=adjoint,
+        event=_event(request.event),
+        max_steps=request.max_steps,
+        throw=False,
+        progress_meter=dfx.TextProgressMeter() if request.progress else dfx.NoProgressMeter(),
+    )
+    if backwards:
+        t, (q, v) = ts, solution.ys  # pyright: ignore
+        last, last_q, last_v = t[-1:], q[-1:], v[-1:]
+    else:
+        (t, last), ((q, v), (last_q, last_v)) = solution.ts, solution.ys  # pyright: ignore
+    if request.event is not None:  # its instant is one more sample
+        t, q, v = (jnp.concatenate(pair) for pair in ((t, last), (q, last_q), (v, last_v)))
+    reached = jnp.isfinite(t)
+    t, q, v = (jnp.where(reached if x.ndim == 1 else reached[:, None], x, jnp.nan) for x in (t, q, v))
+    if request.projection:  # between steps they are not yet on the constraints
+        on = lambda sample: correct_step(model, *sample, at_every_level(method))
+        q, v = jax.lax.map(on, (t, q, v))
+    return Samples(t, q, v, _result(solution, last_q, last_v), solution.stats["num_steps"], (last[0], last_q[0], last_v[0]))
+
+
+def _controller(request, span):
+    if request.dt is None:
+        return dfx.PIDController(rtol=request.rtol, atol=request.atol, dtmin=SMALLEST_STEP * span, force_dtmin=False)
+    return dfx.ConstantStepSize() if request.times is None else dfx.StepTo(ts=request.times)
+
+
+def _event(event):
+    if event is None:
+        return None
+    return dfx.Event(lambda t, y, args, **_: event(t, *y), optx.Bisection(rtol=1e-12, atol=1e-14))
+
+
+def _result(solution, q, v):
+    finite = jnp.all(jnp.isfinite(q) & jnp.isfinite(v))
+    is_result = lambda result: solution.result == result
+    result = jnp.asarray(TOO_SMALL)
+    for condition, outcome in (
+        (~finite, NOT_FINITE),
+        (is_result(dfx.RESULTS.max_steps_reached), MOST_STEPS),
+        (is_result(dfx.RESULTS.event_occurred) & finite, EVENT),
+        (is_result(dfx.RESULTS.successful) & finite, FINISHED),
+    ):
+        result = jnp.where(condition, outcome, result)
+    return result
+
+
+@eqx.filter_jit
+def _field(t, y, args):
+    """ẏ = (v, q̈)."""
+    (q, v), (model, method) = y, args
+    return v, acceleration(model, t, q, v, method)[0]

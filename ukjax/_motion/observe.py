@@ -1,0 +1,108 @@
+"""What is known of a motion at each sample, from t, q and v: declared once, computed when somebody looks."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from .._batch import per_member
+from .._check import known
+from .._constraint import as_written, rows
+from .._equation import motion_by
+from .._solve import AbstractMethod
+from .._system import AbstractSystem
+
+
+def field(long_name: str, per_coordinate: bool = False) -> Any:
+    """A quantity with the name that files give it, and whether it has an entry per coordinate."""
+    return eqx.field(metadata={"long_name": long_name, "per_coordinate": per_coordinate})
+
+
+class Observation(eqx.Module):
+    """What a model says at a sample, beside t, q and v; with the axes of a trajectory in front."""
+
+    acceleration: Float[Array, "*at n"] = field("generalised accelerations", per_coordinate=True)
+    constraint_force: Float[Array, "*at n"] = field("force of all constraints", per_coordinate=True)
+    ideal_force: Float[Array, "*at n"] = field("force of the constraints, ideal part", per_coordinate=True)
+    nonideal_force: Float[Array, "*at n"] = field("force of the constraints, non-ideal part", per_coordinate=True)
+    residual: Float[Array, "*at m"] = field("each constraint as written")
+    position_residual: Float[Array, "*at k"] = field("constraints on positions")
+    velocity_residual: Float[Array, "*at l"] = field("constraints on velocities")
+    acceleration_residual: Float[Array, "*at m"] = field("A q'' - b")
+    rank: Int[Array, "*at"] = field("independent rows of A")
+    inconsistency: Float[Array, "*at"] = field("part of b out of reach")
+    energy: Float[Array, "*at"] | None = field("kinetic and potential energy")
+    control: Float[Array, "*at p"] | None = field("forces of the actuators")
+    task_residual: Float[Array, "*at k2"] | None = field("each servo constraint as written")
+    unreachable: Float[Array, "*at k2"] | None = field("part of the task out of the actuators' reach")
+    control_rank: Int[Array, "*at"] | None = field("independent task rows in the actuators' reach")
+
+
+def observe(
+    model: Any, t: Float[Array, "*at"], q: Float[Array, "*at n"], v: Float[Array, "*at n"], method: AbstractMethod
+) -> Observation:
+    """All that is known at the samples of one motion, or of a batch of them."""
+    look = _observed_one if t.ndim == 1 else _observed_batch
+    for quicker in method.quicker()[:1] if t.ndim == 1 and known(model, t, q, v) else ():
+        found, unusual = look(model, t, q, v, quicker)
+        if not np.any(unusual):
+            return found
+    return look(model, t, q, v, method)[0]
+
+
+@eqx.filter_jit
+def _observed_one(model, t, q, v, method):
+    return jax.lax.map(lambda sample: _observation(model, *sample, method), (t, q, v))
+
+
+@eqx.filter_jit
+def _observed_batch(model, t, q, v, method):
+    """Sample after sample, since a batch may be all that fits into memory."""
+    each = jax.vmap(lambda t, q, v: _observation(model, t, q, v, method))
+    found = jax.lax.map(lambda sample: each(*sample), jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (t, q, v)))
+    return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), found)
+
+
+@per_member
+def _observation(model, t, q, v, method):
+    terms = model(t, q, v)
+    motion, unusual = motion_by(method, terms)
+    missed = lambda A, b: A @ motion.acceleration - b
+    if isinstance(model, AbstractSystem):
+        residuals = (
+            model.residual(t, q, v, motion.acceleration),
+            model.position_residual(t, q),
+            model.velocity_residual(t, q, v),
+            missed(*rows(model.held, t, q, v)),
+        )
+        energy = model.energy(t, q, v)
+    else:  # only the rows are known
+        of_rows = missed(terms.A, terms.b)
+        residuals, energy = (of_rows, terms.b[:0], terms.b[:0], of_rows), None
+    driven = model if isinstance(model, AbstractSystem) and model.control is not None else None
+    return (
+        Observation(
+            motion.acceleration,
+            motion.constraint_force,
+            motion.ideal_force,
+            motion.nonideal_force,
+            *residuals,
+            motion.rank,
+            motion.inconsistency,
+            energy,
+            *_driven(driven, t, q, v, motion),
+        ),
+        unusual,
+    )
+
+
+def _driven(system, t, q, v, motion):
+    """What the actuators of ``system`` do; None for everything where there are none."""
+    if system is None:
+        return (None,) * 4
+    command = system.command(t, q, v)
+    on_task = as_written(system.control.task, t, q, v, motion.acceleration)
+    return command.u, on_task, command.unreachable, command.rank

@@ -1,0 +1,256 @@
+"""One motion, in explicit steps that end on its samples.
+
+It is done in pieces of many steps, by a program in which the acceleration and the correction stand once. Between them
+the host looks on: where something was unusual (rows that are redundant, a mass matrix that is singular), the motion goes
+on from there by a method that can do it, and only then is that compiled. Steps are remembered, so that a derivative is
+a short loop back over them.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from .._check import check_terms, known
+from .._solve import AbstractMethod
+from .base import KEPT, SMALLEST_STEP, AbstractLoop, Request, Samples
+from .outcome import FINISHED, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, RUNNING, TOO_SMALL, UNUSUAL
+from .step import step
+from .step_size import Tolerance, judge, next_length
+
+PIECE = 1024
+"""Steps after which the host looks on."""
+
+FEWEST = 16
+"""Samples are filled up to this number times a power of two, so that another number of them is the same program."""
+
+
+class Course(NamedTuple):
+    """Where a motion is: the time ``t`` since its start; the length ``h`` it would step next; the ``sample`` it is heading
+    for, and how many steps it has ``taken`` since the one before; q and v; the steps in all; what became of it."""
+
+    t: Float[Array, ""]
+    h: Float[Array, ""]
+    sample: Int[Array, ""]
+    taken: Int[Array, ""]
+    q: Float[Array, " n"]
+    v: Float[Array, " n"]
+    steps: Int[Array, ""]
+    result: Int[Array, ""]
+
+
+class Steps(NamedTuple):
+    """Steps as they were taken: ``count`` rows, each with the state and the time since the start from which it led, its
+    length, and the sample it was heading for, and whether it ``landed`` there."""
+
+    t: Float[Array, " piece"]
+    h: Float[Array, " piece"]
+    q: Float[Array, "piece n"]
+    v: Float[Array, "piece n"]
+    sample: Int[Array, " piece"]
+    landed: Bool[Array, " piece"]
+    count: Int[Array, ""]
+
+
+class One(AbstractLoop):
+    """One motion whose start is known: see the module."""
+
+    def accepts(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> bool:
+        if q0.ndim != 1 or not request.plain or request.dt is not None and request.counts is None:
+            return False
+        if request.dt is not None:  # differentiated in any way, steps of known number are a plain loop
+            return known(request, q0, v0)
+        return known(*map(_constant, (request, q0, v0)))
+
+    def run(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> Samples:
+        moving, fixed = eqx.partition((request.model, request.ts, q0, v0), eqx.is_inexact_array)
+        how = eqx.tree_at(lambda r: (r.model, r.ts), _constant(request), (None, None))
+
+        @jax.custom_vjp
+        def sampled(moving):
+            return _run(how, *eqx.combine(moving, fixed))[0]
+
+        def forward(moving):
+            found, pieces = _run(how, *eqx.combine(moving, fixed))
+            return found, (moving, pieces)
+
+        def backward(known, changes):
+            moving, pieces = known
+            return (_pulled_back(how, moving, fixed, pieces, changes[:2]),)
+
+        sampled.defvjp(forward, backward)
+        q, v, course = sampled(moving)
+        ts, course = request.ts, _constant(course)
+        through = course.result == FINISHED
+        reached = jnp.all(jnp.isfinite(q) & jnp.isfinite(v), axis=-1)
+        return Samples(
+            t=jnp.where(reached, ts, jnp.nan),
+            q=q,
+            v=v,
+            result=course.result,
+            steps=course.steps - 1,  # the first leads onto the constraints
+            last=tuple(
+                jnp.where(through, end, there)
+                for end, there in ((ts[-1], ts[0] + course.t), (q[-1], course.q), (v[-1], course.v))
+            ),
+        )
+
+
+def _constant(tree: Any) -> Any:
+    return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, tree)
+
+
+def _run(how, model, ts, q0, v0):
+    """q and v at the samples, and where the motion came to; and the steps, piece by piece, with their methods."""
+    samples, dtype = ts.size, q0.dtype
+    room = FEWEST * 2 ** max(0, int(np.ceil(np.log2(samples / FEWEST))))
+    ends = jnp.concatenate([ts, jnp.broadcast_to(ts[-1], (room - samples,))])
+    between = None if how.counts is None else jnp.pad(how.counts.between, (1, room - samples), constant_values=1)
+    found = jnp.full((2, room, q0.size), jnp.nan, dtype)
+    zero, none = jnp.zeros((), dtype), jnp.asarray(0)
+    course = Course(zero, zero, none, none, q0, v0, none, jnp.asarray(RUNNING))
+    tolerance = Tolerance(how.rtol.astype(dtype), how.atol.astype(dtype))
+    limits = jnp.asarray(samples), jnp.asarray(how.max_steps + 1)
+    pieces, methods = [], [*how.method.quicker(), how.method]
+    if not how.projection:  # then nothing says which rows are redundant
+        methods = [method for method in methods if method is how.method or not method.finds_rank]
+    while methods:
+        method, last = methods[0], len(methods) == 1
+        task = model, ends, between, tolerance, limits, method, how.solver, how.projection, not last
+        course, found, steps = _piece(task, course, found)
+        if int(steps.count):
+            pieces.append((method, steps))
+        if int(course.result) == UNUSUAL:
+            check_terms(_terms(model, ts[0] + course.t, course.q, course.v), f" at t = {float(ts[0] + course.t):g} s")
+            course = course._replace(result=jnp.asarray(RUNNING))
+            methods = methods[1:]
+        elif int(course.result) != RUNNING:
+            break
+    return (found[0, :samples], found[1, :samples], course), pieces
+
+
+@eqx.filter_jit
+def _terms(model, t, q, v):
+    return model(t, q, v)
+
+
+@eqx.filter_jit
+def _piece(task, course, found):
+    """As many steps as a piece has, or fewer."""
+    model, ends, between, tolerance, (samples, most), method, solver, projection, careful = task
+    t0, times = ends[0], ends - ends[0]
+    dtype, n = course.q.dtype, course.q.size
+    least = SMALLEST_STEP * times[-1]
+
+    def go_on(state):
+        course, _, steps = state
+        return (course.result == RUNNING) & (steps.count < PIECE)
+
+    def iterate(state):
+        course, found, steps = state
+        t, q, v, sample = course.t, course.q, course.v, course.sample
+        target = times[sample]
+        started = course.steps > 0
+        if between is None:
+            h = jnp.minimum(course.h, target - t)
+        else:
+            before = times[jnp.maximum(sample - 1, 0)]
+            even = (target - before) / between[sample]
+            t = before + course.taken * even
+            h = even
+        stepped = step(model, t0 + t, h, q, v, method, solver, projection)
+        if between is None:
+            judged = judge(q, v, stepped, solver, tolerance)
+            accepted = judged.good | ~started
+            landed = accepted & (h >= target - t)
+            following = next_length(h, course.h, judged, started, accepted, landed)
+            fine = jnp.isfinite(following) & jnp.isfinite(judged.error)
+            stuck = (following < least) & (sample + landed < samples)
+        else:
+            accepted, following, stuck = jnp.asarray(True), course.h, jnp.asarray(False)
+            landed = course.taken + 1 >= between[sample]
+            fine = jnp.asarray(True)
+        fine = fine & (~accepted | jnp.all(jnp.isfinite(stepped.q) & jnp.isfinite(stepped.v)))
+        off = accepted & (stepped.missed > KEPT[str(dtype)] * (1 + jnp.max(jnp.abs(stepped.q))))
+        doubtful = stepped.unusual & (accepted | ~fine) & careful
+        accepted = accepted & fine & ~doubtful  # one that is off its constraints as well: it is what is complained of
+        landed = landed & accepted & ~off
+        choose = lambda new, old: jnp.where(accepted, new, old)
+        through = sample + landed >= samples
+        result = RUNNING
+        for condition, outcome in (
+            (course.steps + 1 >= most, MOST_STEPS),
+            (stuck, TOO_SMALL),
+            (off, OFF_CONSTRAINTS),
+            (~fine, NOT_FINITE),
+            (doubtful, UNUSUAL),
+            (through, FINISHED),
+        ):
+            result = jnp.where(condition, outcome, result)
+        steps = Steps(
+            *(
+                kept.at[steps.count].set(x)
+                for kept, x in zip(steps[:6], (t, h, q, v, sample, landed), strict=True)
+            ),
+            count=steps.count + accepted,
+        )
+        place = jnp.where(landed, sample, ends.size)
+        found = found.at[:, place].set(jnp.stack([stepped.q, stepped.v]), mode="drop")
+        course = Course(
+            t=jnp.where(landed, target, choose(t + h, t)),
+            h=jnp.where(doubtful, course.h, following),
+            sample=sample + landed,
+            taken=jnp.where(landed, 0, course.taken + accepted),
+            q=choose(stepped.q, q),
+            v=choose(stepped.v, v),
+            steps=course.steps + ~doubtful,
+            result=result.astype(course.result.dtype),
+        )
+        return course, found, steps
+
+    blank = lambda *shape: jnp.zeros((PIECE, *shape), dtype)
+    flags = jnp.zeros(PIECE, course.sample.dtype), jnp.zeros(PIECE, bool)
+    steps = Steps(blank(), blank(), blank(n), blank(n), *flags, jnp.asarray(0))
+    return jax.lax.while_loop(go_on, iterate, (course, found, steps))
+
+
+def _pulled_back(how, moving, fixed, pieces, changes):
+    """The cotangent of ``moving`` from those of the samples."""
+    of_state = tuple(jnp.zeros_like(x) for x in moving[2:])
+    of_rest = jax.tree.map(jnp.zeros_like, moving[:2])
+    for method, steps in reversed(pieces):
+        task = moving[:2], fixed[:2], method, how.solver, how.projection
+        of_state, of_rest = _piece_back(task, steps, changes, of_state, of_rest)
+    return (*of_rest, *of_state)
+
+
+@eqx.filter_jit
+def _piece_back(task, steps, to_samples, of_state, of_rest):
+    """The same over the steps of a piece, the last first."""
+    rest, fixed, method, solver, projection = task
+    values = jax.lax.stop_gradient(rest[1])
+    begins = jnp.concatenate([values[:1], values])
+
+    def back(k, carry):
+        of_state, of_rest = carry
+        i = steps.count - 1 - k
+        sample, landed = steps.sample[i], steps.landed[i]
+        # How far from the sample before a step begins, and how long it is, are constants, but for its end on a sample.
+        since = values[0] + steps.t[i] - begins[sample]
+
+        def one(rest, q, v):
+            model, ts = eqx.combine(rest, fixed)
+            t = jnp.where(sample > 0, ts[jnp.maximum(sample - 1, 0)], ts[0]) + since
+            h = jnp.where(landed & (sample > 0), ts[sample] - t, steps.h[i])
+            stepped = step(model, t, h, q, v, method, solver, projection)
+            return stepped.q, stepped.v
+
+        _, pull = jax.vjp(one, rest, steps.q[i], steps.v[i])
+        of_state = tuple(x + jnp.where(landed, at[sample], 0) for x, at in zip(of_state, to_samples, strict=True))
+        more, *of_state = pull(of_state)
+        return tuple(of_state), jax.tree.map(jnp.add, of_rest, more)
+
+    return jax.lax.fori_loop(0, steps.count, back, (tuple(of_state), of_rest))

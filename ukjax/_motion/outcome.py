@@ -1,0 +1,34 @@
+"""How a motion ended, as a number that survives ``jit`` and batches, and in words."""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int
+
+FINISHED, EVENT, MOST_STEPS, TOO_SMALL, NOT_FINITE, OFF_CONSTRAINTS = range(6)
+RUNNING, UNUSUAL = -1, -2  # between the pieces of a motion: to be gone on with; by another method
+
+REASONS = {
+    FINISHED: "reached its last time",
+    EVENT: "ended where its event crossed zero",
+    MOST_STEPS: "took the most steps it was allowed",
+    TOO_SMALL: "found no step small enough to go on",
+    NOT_FINITE: "met a number that is not finite",
+    OFF_CONSTRAINTS: "left its constraints",
+}
+
+
+def ended_well(result: Int[Array, "*batch"]) -> Bool[Array, "*batch"]:
+    """Whether a motion reached its last time or its event."""
+    return (result == FINISHED) | (result == EVENT)
+
+
+def in_words(result: Int[Array, "*batch"]) -> np.ndarray | str:
+    """Why a motion ended, for each of a batch."""
+    codes = np.asarray(result)
+    return REASONS[int(codes)] if codes.ndim == 0 else np.array([REASONS[int(code)] for code in codes])
+
+
+def of_samples(q: Array, v: Array) -> Int[Array, "*batch"]:
+    """FINISHED where the last of q and v (..., samples, n) was reached, NOT_FINITE elsewhere."""
+    good = jnp.all(jnp.isfinite(q[..., -1, :]) & jnp.isfinite(v[..., -1, :]), axis=-1)
+    return jnp.where(good, FINISHED, NOT_FINITE)
