@@ -54,8 +54,9 @@ def constrained_motion(terms: Terms, method: str | AbstractMethod = "orthogonal"
     if not known(terms):
         return _motion_by(method, terms)[0]
     check_terms(terms)
-    for quicker in method.quicker()[:1]:
-        motion, unusual = _motion_by(quicker, terms)
+    usual = method.usual()
+    if usual is not None:
+        motion, unusual = _motion_by(usual, terms)
         if not unusual:
             return motion
     motion, _ = _motion_by(method, terms)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import equinox as eqx
 from jaxtyping import Array, Float, ScalarLike
 
-from ._check import check_function
+from ._check import check_function, known
 from ._constraint import AbstractConstraint, as_written, join, rows
 from ._control import AbstractControl, Command
 from ._dynamics import AbstractDynamics
@@ -45,11 +45,9 @@ class AbstractSystem(eqx.Module):
 
     def __call__(self, t: Numbers, q: Numbers, v: Numbers) -> Terms:
         """M, Q, A, b (and c) at time t [s], q (n,) and v (n,), with what the actuators do in Q."""
-        terms = self.passive(t, q, v)
-        if self.control is None:
-            return terms
-        force = self.control.force(as_float(t), as_float(q), self.command(t, q, v, terms).u)
-        return Terms(terms.M, terms.Q + force, terms.A, terms.b, terms.c)
+        t, q, v = as_float(t), as_float(q), as_float(v)
+        # Operation by operation, each would be compiled by itself.
+        return _terms(self, t, q, v) if known(self, t, q, v) else _driven(self, t, q, v)
 
     def passive(self, t: Numbers, q: Numbers, v: Numbers) -> Terms:
         """M, Q, A, b (and c) with the actuators off."""
@@ -100,6 +98,17 @@ class AbstractSystem(eqx.Module):
     def energy(self, t: ScalarLike, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, ""] | None:
         """T + V [J], or None where the dynamics have none."""
         return self.dynamics.energy(as_float(t), q, v)
+
+
+def _driven(system, t, q, v):
+    terms = system.passive(t, q, v)
+    if system.control is None:
+        return terms
+    force = system.control.force(t, q, system.command(t, q, v, terms).u)
+    return Terms(terms.M, terms.Q + force, terms.A, terms.b, terms.c)
+
+
+_terms = eqx.filter_jit(_driven)
 
 
 class System(AbstractSystem):

@@ -9,6 +9,7 @@ import equinox as eqx
 from jaxtyping import Array, Float, Int
 
 from .._solve import AbstractMethod
+from .._terms import Terms
 
 SMALLEST_STEP = 1e-12  # of the whole time: a motion that asks for less has come to its end
 KEPT = {"float64": 1e-8, "float32": 1e-3}
@@ -69,6 +70,9 @@ class Samples(eqx.Module):
 class AbstractLoop(eqx.Module):
     """A way to go through time."""
 
+    keeps_watch: eqx.AbstractVar[bool]
+    """Whether it looks at every step for constraints that are not kept, and for terms that do not make sense."""
+
     @abc.abstractmethod
     def accepts(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> bool:
         """Whether this loop can do what is asked."""
@@ -76,3 +80,13 @@ class AbstractLoop(eqx.Module):
     @abc.abstractmethod
     def run(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> Samples:
         """From (q0, v0) at ts[0] to ts[-1]."""
+
+
+def check_shapes(model: Any, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> None:
+    """The model gives Terms of as many coordinates as q has, or ``ValueError``: asked while a program is traced, and so
+    once for each."""
+    terms = eqx.filter_eval_shape(model, t, q, v)
+    if not isinstance(terms, Terms):
+        raise ValueError(f"model must return ukjax.Terms(M, Q, A, b), got {type(terms).__name__}")
+    if terms.Q.shape != q.shape:
+        raise ValueError(f"the model has {terms.Q.size} coordinates, but q0 has shape {q.shape}")

@@ -1,5 +1,7 @@
 """Diffrax's own loop, for what the others do not do: events, implicit solvers, a chosen adjoint, a progress meter."""
 
+from typing import ClassVar
+
 import diffrax as dfx
 import equinox as eqx
 import jax
@@ -7,7 +9,7 @@ import jax.numpy as jnp
 import optimistix as optx
 from jaxtyping import Array, Float
 
-from .base import SMALLEST_STEP, AbstractLoop, Request, Samples
+from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, check_shapes
 from .correct import at_every_level
 from .outcome import EVENT, FINISHED, MOST_STEPS, NOT_FINITE, TOO_SMALL
 from .projected import Projected, correct_step
@@ -16,6 +18,8 @@ from .step import acceleration
 
 class Continuous(AbstractLoop):
     """Anything that diffrax can do, for one motion or, by ``vmap``, for several."""
+
+    keeps_watch: ClassVar[bool] = False
 
     def accepts(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> bool:
         return True
@@ -26,6 +30,7 @@ class Continuous(AbstractLoop):
 
 @eqx.filter_jit
 def _solved(request, q0, v0):
+    check_shapes(request.model, request.ts[0], *(x if x.ndim == 1 else x[0] for x in (q0, v0)))
     if q0.ndim == 1:
         return _one(request, q0, v0)
     return jax.vmap(lambda q, v: _one(request, q, v))(q0, v0)

@@ -14,7 +14,7 @@ from .._constraint import AbstractConstraint
 from .._control import UNREACHED, shortfall
 from .._equation import motion_by
 from .._system import AbstractSystem
-from .base import KEPT, Request
+from .base import KEPT, AbstractLoop, Request
 from .outcome import OFF_CONSTRAINTS
 from .trajectory import Trajectory
 
@@ -62,7 +62,7 @@ def worst_row(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[str
     return which, size
 
 
-def check_start(trajectory: Trajectory, request: Request, q0: Array, v0: Array) -> None:
+def check_start(trajectory: Trajectory, request: Request, loop: AbstractLoop, q0: Array, v0: Array) -> None:
     """The start is one from which there is a motion, or ``ValueError``. Looked into only where the motion gives reason
     to: it did not end well, or did not begin where it was to."""
     model, t0 = trajectory.model, request.ts[0]
@@ -70,7 +70,7 @@ def check_start(trajectory: Trajectory, request: Request, q0: Array, v0: Array) 
     well = bool(np.all(np.asarray(trajectory.finished)))
     where = f" for trajectory 0 at t = {float(t0):g} s" if batch else f" at t = {float(t0):g} s"
     first_q, first_v = jnp.atleast_2d(q0)[0], jnp.atleast_2d(v0)[0]
-    if batch or not well or not request.method.quicker():
+    if not well or not loop.keeps_watch or request.method.usual() is None:
         terms, motion = _first(model, t0, first_q, first_v, request.method)
         check_terms(terms, where)
         check_unique(terms, np.asarray(motion), type(request.method).__name__, where)
@@ -116,12 +116,12 @@ def check_event(event: Callable, t0: Array, q0: Array, v0: Array) -> None:
         )
 
 
-def check_end(trajectory: Trajectory, request: Request) -> None:
+def check_end(trajectory: Trajectory, request: Request, loop: AbstractLoop) -> None:
     """Every motion was finished as it should be, or ``SimulationError``; a warning for limits that were exceeded."""
     check_finished(trajectory, request.max_steps)
     check_reached(trajectory)
     check_limits(trajectory)
-    if request.projection:
+    if request.projection and not loop.keeps_watch:
         check_kept(trajectory)
 
 

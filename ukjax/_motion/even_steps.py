@@ -1,6 +1,6 @@
 """Fixed steps of known number: the plain loop, for one motion or for a whole batch in step."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import diffrax as dfx
 import equinox as eqx
@@ -13,7 +13,7 @@ from .._batch import per_member
 from .._batch.blocks import in_blocks
 from .._check import known
 from .._solve import AbstractMethod
-from .base import AbstractLoop, Counts, Request, Samples
+from .base import AbstractLoop, Counts, Request, Samples, check_shapes
 from .outcome import of_samples
 from .step import step
 
@@ -23,6 +23,8 @@ OFTEN = 300
 
 class EvenSteps(AbstractLoop):
     """Equal steps between each sample and the next, which they meet exactly."""
+
+    keeps_watch: ClassVar[bool] = False
 
     def accepts(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> bool:
         return request.plain and request.counts is not None
@@ -47,6 +49,7 @@ def even_times(ts: np.ndarray, dt: float) -> np.ndarray:
 @eqx.filter_jit
 def _rolled(q0, v0, request):
     ts, counts = request.ts, request.counts
+    check_shapes(request.model, ts[0], *(x if x.ndim == 1 else x[0] for x in (q0, v0)))
     q, v = roll(request.model, q0.T, v0.T, ts, counts, request.method, request.solver, request.projection)
     if q0.ndim == 2:
         q, v = jnp.moveaxis(q, -1, 0), jnp.moveaxis(v, -1, 0)

@@ -5,6 +5,8 @@ fixed number of lanes: each iteration is one step of every lane, as long as its 
 has reached the end takes the next one. Steps end on the samples, so that nothing is interpolated.
 """
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -13,7 +15,7 @@ from jaxtyping import Array, Float, Int
 from .._batch import per_member
 from .._batch.blocks import in_blocks
 from .._check import known
-from .base import SMALLEST_STEP, AbstractLoop, Request, Samples
+from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, check_shapes
 from .even_steps import last_reached
 from .outcome import FINISHED, MOST_STEPS, NOT_FINITE, TOO_SMALL
 from .step import step
@@ -48,6 +50,8 @@ class Record(eqx.Module):
 class InLanes(AbstractLoop):
     """Every member with as many adaptive steps as it needs."""
 
+    keeps_watch: ClassVar[bool] = False
+
     def accepts(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> bool:
         return request.plain and request.dt is None and q0.ndim == 2 and known(request, q0, v0)
 
@@ -58,6 +62,7 @@ class InLanes(AbstractLoop):
 @eqx.filter_jit
 def _passed(q0, v0, request):
     ts = request.ts
+    check_shapes(request.model, ts[0], q0[0], v0[0])
     record = _through_lanes(request, q0, v0)
     _, q, v = last_reached(ts, record.q, record.v)
     t = jnp.broadcast_to(ts, record.q.shape[:-1])

@@ -46,8 +46,9 @@ def observe(
 ) -> Observation:
     """All that is known at the samples of one motion, or of a batch of them."""
     look = _observed_one if t.ndim == 1 else _observed_batch
-    for quicker in method.quicker()[:1] if t.ndim == 1 and known(model, t, q, v) else ():
-        found, unusual = look(model, t, q, v, quicker)
+    usual = method.usual()
+    if usual is not None and known(model, t, q, v):
+        found, unusual = look(model, t, q, v, usual)
         if not np.any(unusual):
             return found
     return look(model, t, q, v, method)[0]

@@ -6,7 +6,7 @@ on from there by a method that can do it, and only then is that compiled. Steps 
 a short loop back over them.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._check import check_terms, known
 from .._solve import AbstractMethod
-from .base import KEPT, SMALLEST_STEP, AbstractLoop, Request, Samples
+from .base import KEPT, SMALLEST_STEP, AbstractLoop, Request, Samples, check_shapes
 from .outcome import FINISHED, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, RUNNING, TOO_SMALL, UNUSUAL
 from .step import step
 from .step_size import Tolerance, judge, next_length
@@ -58,6 +58,8 @@ class Steps(NamedTuple):
 class One(AbstractLoop):
     """One motion whose start is known: see the module."""
 
+    keeps_watch: ClassVar[bool] = True
+
     def accepts(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> bool:
         if q0.ndim != 1 or not request.plain or request.dt is not None and request.counts is None:
             return False
@@ -83,37 +85,42 @@ class One(AbstractLoop):
 
         sampled.defvjp(forward, backward)
         q, v, course = sampled(moving)
-        ts, course = request.ts, _constant(course)
-        through = course.result == FINISHED
-        reached = jnp.all(jnp.isfinite(q) & jnp.isfinite(v), axis=-1)
-        return Samples(
-            t=jnp.where(reached, ts, jnp.nan),
-            q=q,
-            v=v,
-            result=course.result,
-            steps=course.steps - 1,  # the first leads onto the constraints
-            last=tuple(
-                jnp.where(through, end, there)
-                for end, there in ((ts[-1], ts[0] + course.t), (q[-1], course.q), (v[-1], course.v))
-            ),
-        )
+        return _as_samples(request.ts, q, v, _constant(course))
 
 
 def _constant(tree: Any) -> Any:
     return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, tree)
 
 
+@jax.jit
+def _as_samples(ts, q, v, course):
+    through = course.result == FINISHED
+    reached = jnp.all(jnp.isfinite(q) & jnp.isfinite(v), axis=-1)
+    return Samples(
+        t=jnp.where(reached, ts, jnp.nan),
+        q=q,
+        v=v,
+        result=course.result,
+        steps=course.steps - 1,  # the first leads onto the constraints
+        last=tuple(
+            jnp.where(through, end, there)
+            for end, there in ((ts[-1], ts[0] + course.t), (q[-1], course.q), (v[-1], course.v))
+        ),
+    )
+
+
 def _run(how, model, ts, q0, v0):
     """q and v at the samples, and where the motion came to; and the steps, piece by piece, with their methods."""
     samples, dtype = ts.size, q0.dtype
-    room = FEWEST * 2 ** max(0, int(np.ceil(np.log2(samples / FEWEST))))
-    ends = jnp.concatenate([ts, jnp.broadcast_to(ts[-1], (room - samples,))])
-    between = None if how.counts is None else jnp.pad(how.counts.between, (1, room - samples), constant_values=1)
-    found = jnp.full((2, room, q0.size), jnp.nan, dtype)
-    zero, none = jnp.zeros((), dtype), jnp.asarray(0)
-    course = Course(zero, zero, none, none, q0, v0, none, jnp.asarray(RUNNING))
-    tolerance = Tolerance(how.rtol.astype(dtype), how.atol.astype(dtype))
-    limits = jnp.asarray(samples), jnp.asarray(how.max_steps + 1)
+    number = lambda x: jnp.asarray(np.asarray(x, dtype))
+    count = lambda x: jnp.asarray(np.asarray(x, np.int32))
+    more = FEWEST * 2 ** max(0, int(np.ceil(np.log2(samples / FEWEST)))) - samples
+    ends = number(np.pad(ts, (0, more), mode="edge"))
+    between = None if how.counts is None else count(np.pad(how.counts.between, (1, more), constant_values=1))
+    found = number(np.full((2, ends.size, q0.size), np.nan))
+    course = Course(number(0), number(0), count(0), count(0), q0, v0, count(0), count(RUNNING))
+    tolerance = Tolerance(number(how.rtol), number(how.atol))
+    limits = count(samples), count(min(how.max_steps + 1, 2**31 - 1))
     pieces, methods = [], [*how.method.quicker(), how.method]
     if not how.projection:  # then nothing says which rows are redundant
         methods = [method for method in methods if method is how.method or not method.finds_rank]
@@ -124,8 +131,9 @@ def _run(how, model, ts, q0, v0):
         if int(steps.count):
             pieces.append((method, steps))
         if int(course.result) == UNUSUAL:
-            check_terms(_terms(model, ts[0] + course.t, course.q, course.v), f" at t = {float(ts[0] + course.t):g} s")
-            course = course._replace(result=jnp.asarray(RUNNING))
+            t = number(np.asarray(ts[0]) + np.asarray(course.t))
+            check_terms(_terms(model, t, course.q, course.v), f" at t = {float(t):g} s")
+            course = course._replace(result=count(RUNNING))
             methods = methods[1:]
         elif int(course.result) != RUNNING:
             break
@@ -141,6 +149,7 @@ def _terms(model, t, q, v):
 def _piece(task, course, found):
     """As many steps as a piece has, or fewer."""
     model, ends, between, tolerance, (samples, most), method, solver, projection, careful = task
+    check_shapes(model, ends[0], course.q, course.v)
     t0, times = ends[0], ends - ends[0]
     dtype, n = course.q.dtype, course.q.size
     least = SMALLEST_STEP * times[-1]
@@ -212,8 +221,8 @@ def _piece(task, course, found):
         return course, found, steps
 
     blank = lambda *shape: jnp.zeros((PIECE, *shape), dtype)
-    flags = jnp.zeros(PIECE, course.sample.dtype), jnp.zeros(PIECE, bool)
-    steps = Steps(blank(), blank(), blank(n), blank(n), *flags, jnp.asarray(0))
+    flags = jnp.zeros(PIECE, np.int32), jnp.zeros(PIECE, bool)
+    steps = Steps(blank(), blank(), blank(n), blank(n), *flags, jnp.zeros((), np.int32))
     return jax.lax.while_loop(go_on, iterate, (course, found, steps))
 
 

@@ -39,8 +39,14 @@ def project(
     t, q0, v0 = as_float(t), as_float(q0), as_float(v0)
     if q0.ndim != 1 or v0.shape != q0.shape:
         raise ValueError(f"q0 and v0 must both have shape (n,), got shapes {q0.shape} and {v0.shape}")
-    q, v, reached, last = _project(model, t, q0, v0, choose(method))
-    if known(model, t, q0, v0) and not bool(reached):
+    method, all_known = choose(method), known(model, t, q0, v0)
+    usual = method.usual()
+    if usual is not None and all_known:
+        q, v, sure = _project_nearby(model, t, q0, v0, usual)
+        if sure:
+            return q, v
+    q, v, reached, last = _project(model, t, q0, v0, method)
+    if all_known and not reached:
         which, size = worst_row(model, t, *last)
         raise ValueError(
             f"no consistent initial conditions found near q0 = {np.asarray(q0)}: at t = {float(t):g} s constraint "
@@ -51,16 +57,56 @@ def project(
 
 
 @eqx.filter_jit
-def _project(system, t, q0, v0, method):
-    def mass(q):
-        return system.dynamics.terms(t, q, v0)[0]
+def _project_nearby(system, t, q0, v0, method):
+    """The result for a start that is near, of a system that is usual; and whether it is sure."""
+    position = lambda q: system.position_residual(t, q)
+    q, found_q = _approached(position, q0, _mass(system, t, q0, v0), method)
+    velocity = lambda v: system.velocity_residual(t, q, v)
+    v, found_v = _approached(velocity, v0, _mass(system, t, q, v0), method)
+    return q, v, found_q & found_v
 
-    q, found_q, last_q = _nearest(lambda q: system.position_residual(t, q), q0, mass(q0), method)
+
+def _approached(residual, x0, M, method):
+    """The fixed point of x ← the point nearest to x0 where the residual, linear from x on, is 0.
+
+    It obeys the conditions of the minimum, and is one if the iteration is drawn to it: near x0, where the change
+    shrinks by half each time, there is no other.
+    """
+    eps = jnp.finfo(x0.dtype).eps
+    size = lambda x: jnp.max(jnp.abs(x), initial=0)
+    if residual(x0).size == 0:
+        return x0, jnp.all(jnp.isfinite(x0))
+
+    def nearer(state):
+        x, change, k, sure = state
+        A = jax.jacfwd(residual)(x)
+        response = method.respond(M, A)
+        step = response.both(M, M @ (x0 - x), -residual(x))[0]
+        shrinks = (size(step) < change / 2) | (size(step) < 64 * eps * (1 + size(x)))
+        return x + step, size(step), k + 1, sure & shrinks & ~response.unusual
+
+    def far(state):
+        x, change, k, sure = state
+        return sure & (change > 64 * eps * (1 + size(x))) & (k < MOST_ITERATIONS)
+
+    start = x0, jnp.asarray(jnp.inf, x0.dtype), 0, jnp.asarray(True)
+    x, change, _, sure = jax.lax.while_loop(far, nearer, start)
+    return x, sure & (change <= 64 * eps * (1 + size(x)))
+
+
+def _mass(system, t, q, v):
+    M = system.dynamics.terms(t, q, v)[0]
+    return (M + M.T) / 2
+
+
+@eqx.filter_jit
+def _project(system, t, q0, v0, method):
+    q, found_q, last_q = _nearest(lambda q: system.position_residual(t, q), q0, _mass(system, t, q0, v0), method)
     if all(constraint.linear for constraint in system.held):
-        last_v = v = _exact_step(lambda v: system.velocity_residual(t, q, v), v0, mass(q), method)
+        last_v = v = _exact_step(lambda v: system.velocity_residual(t, q, v), v0, _mass(system, t, q, v0), method)
         found_v = jnp.all(jnp.isfinite(v))
     else:
-        v, found_v, last_v = _nearest(lambda v: system.velocity_residual(t, q, v), v0, mass(q), method)
+        v, found_v, last_v = _nearest(lambda v: system.velocity_residual(t, q, v), v0, _mass(system, t, q, v0), method)
     reached = found_q & found_v
     return jnp.where(found_q, q, jnp.nan), jnp.where(reached, v, jnp.nan), reached, (last_q, last_v)
 

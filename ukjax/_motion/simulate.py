@@ -81,6 +81,7 @@ def simulate(
     """
     given = ts, dt  # known even where a function being traced made them into arrays
     q0, v0, ts = _check_state(q0, v0, ts)
+    _check_names(model, q0)
     drift = _check_drift(drift, model)
     if event is not None:
         check_function("event", event, "t, q, v")
@@ -106,7 +107,6 @@ def simulate(
     )
     if dt is not None and known(given):
         request = _with_even_steps(request, np.asarray(given[0], float), float(np.asarray(dt)))
-    _check_shapes(model, q0, v0, ts)
     traced = not known(request, q0, v0)
     if event is not None and not traced:
         check_event(event, ts[0], q0, v0)
@@ -117,11 +117,11 @@ def simulate(
     )
     if traced:
         return trajectory
-    check_start(trajectory, request, q0, v0)
+    check_start(trajectory, request, loop, q0, v0)
     if event is not None and q0.ndim == 1:
         trajectory = trajectory.reached()
     if throw:
-        check_end(trajectory, request)
+        check_end(trajectory, request, loop)
     return trajectory
 
 
@@ -148,19 +148,11 @@ def _check_solver(solver, adjoint, event, drift, dt):
         )
 
 
-def _check_shapes(model, q0, v0, ts):
-    """The model gives Terms of as many coordinates as q0 has: told without computing anything."""
-    n = q0.shape[-1]
+def _check_names(model, q0):
     named = model.coordinates if isinstance(model, AbstractSystem) else None
-    if named is not None and len(named) != n:
+    if named is not None and len(named) != q0.shape[-1]:
         names = ", ".join(name for name, _ in named)
         raise ValueError(f"the model has {len(named)} coordinates ({names}), but q0 has shape {q0.shape}")
-    one = lambda x: jax.ShapeDtypeStruct((n,), x.dtype)
-    terms = eqx.filter_eval_shape(model, jax.ShapeDtypeStruct((), ts.dtype), one(q0), one(v0))
-    if not isinstance(terms, Terms):
-        raise ValueError(f"model must return ukjax.Terms(M, Q, A, b), got {type(terms).__name__}")
-    if terms.Q.shape != (n,):
-        raise ValueError(f"the model has {terms.Q.size} coordinates, but q0 has shape {q0.shape}")
 
 
 def _check_state(q0: Any, v0: Any, ts: Any) -> tuple[Float[Array, "*batch n"], Float[Array, "*batch n"], Array]:
@@ -177,7 +169,8 @@ def _check_state(q0: Any, v0: Any, ts: Any) -> tuple[Float[Array, "*batch n"], F
     if known(ts) and not np.all(np.diff(ts) > 0):
         raise ValueError("ts must increase strictly: the motion starts at ts[0] and is sampled at each of ts")
     dtype = jnp.result_type(q0, v0)
-    return q0.astype(dtype), jnp.broadcast_to(v0, q0.shape).astype(dtype), ts.astype(dtype)
+    v0 = v0 if v0.shape == q0.shape else jnp.broadcast_to(v0, q0.shape)
+    return tuple(x if x.dtype == dtype else x.astype(dtype) for x in (q0, v0, ts))
 
 
 def _check_drift(drift, model):

@@ -26,12 +26,12 @@ class Judged(NamedTuple):
     """The size of a step's ``error``, where 1 is allowed; the ``factor`` for the next one's length; and, in place of all
     that, a length to begin with."""
 
-    error: Float[Array, ""]
-    factor: Float[Array, ""]
-    first: Float[Array, ""]
+    error: Float[Array, "*lanes"]
+    factor: Float[Array, "*lanes"]
+    first: Float[Array, "*lanes"]
 
     @property
-    def good(self) -> Bool[Array, ""]:
+    def good(self) -> Bool[Array, "*lanes"]:
         return self.error <= 1
 
 

@@ -77,10 +77,10 @@ class Response(AbstractResponse):
 class AbstractMethod(eqx.Module):
     """A way to find the response of (M, A). Its derivative is never taken: see ``implicit.py``."""
 
-    def quicker(self) -> "tuple[AbstractMethod, ...]":
-        """Methods to be tried before this one, the first first: they compile and run sooner, and say when they may be
+    def usual(self) -> "AbstractMethod | None":
+        """A method to be tried before this one, if there is any: it compiles and runs sooner, and says when it may be
         wrong."""
-        return ()
+        return None
 
     @abc.abstractmethod
     def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> AbstractResponse:

@@ -37,11 +37,8 @@ class Orthogonal(AbstractMethod):
     def keeping(self, kept: Bool[Array, " m"]) -> "Orthogonal":
         return Orthogonal(self.rtol, kept)
 
-    def quicker(self) -> tuple[AbstractMethod, ...]:
-        if self.kept is not None:
-            return ()
-        rtol = float(jnp.finfo(float).eps) ** 0.5 if self.rtol is None else self.rtol
-        return Usual(jnp.asarray(rtol)), Usual(jnp.asarray(rtol), finds_rank=True)
+    def usual(self) -> Usual | None:
+        return Usual(self.rtol) if self.kept is None else None
 
     @eqx.filter_jit
     def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> "Orthonormalised":

@@ -1,16 +1,17 @@
-"""The usual case, compiled and done at once: M positive definite, and the rows independent, or known which are."""
+"""The usual case, compiled and done at once: M positive definite, rows independent, or known which of them are."""
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float, Int
 
 from .._batch import either
 from .base import AbstractMethod, AbstractResponse
-from .kernels import Triangle, cholesky, orthonormal_rows
+from .kernels import Triangle, cholesky
 
 LIGHT = 1e-8
 """A pivot of M so small beside its diagonal entry is that of an M which is singular, or nearly so."""
@@ -20,57 +21,32 @@ CLEAR = 3 / 8
 eps^CLEAR of its own (angles of 1e-3 in float64, where the factors still have nine digits)."""
 
 
-class ActiveRows(NamedTuple):
-    """Which rows count: they come first in ``order`` (m,), and ``counts`` (m,) says of each in that order whether."""
-
-    order: Int[Array, " m"]
-    counts: Bool[Array, " m"]
-
-    @classmethod
-    def of(cls, kept: Bool[Array, " m"]) -> "ActiveRows":
-        order = jnp.argsort(~kept)
-        return cls(order, kept[order])
-
-    def take(self, x: Float[Array, " m *k"]) -> Float[Array, " m *k"]:
-        """The entries of x in that order, 0 where they do not count."""
-        return jnp.where(self.counts.reshape(-1, *(1,) * (x.ndim - 1)), x[self.order], 0)
-
-    def put(self, x: Float[Array, " k"]) -> Float[Array, " m"]:
-        """The inverse, of a vector that may end where nothing counts any more."""
-        x = jnp.where(self.counts[: x.size], x, 0)
-        return jnp.zeros(self.counts.shape, x.dtype).at[self.order[: x.size]].set(x)
-
-
 class Usual(AbstractMethod):
     """The motion by factors of M and of the rows B = A L⁻ᵀ, M = L Lᵀ: what the other methods are tried against.
 
     Made for speed of compiling and of running, not for every system: ``UsualResponse.unusual`` says where an answer may
-    be wrong, since M is nearly singular or a row that counts adds less than ``rtol`` of its own size to those before
-    it. Every b is taken as within reach. ``finds_rank`` lets ``active`` look for redundant rows; otherwise all count.
+    be wrong, since M is nearly singular or a row adds less than ``rtol`` of its own size to those before it. Every b is
+    taken as within reach. Only the rows ``kept`` count, all if None: the others are known to be combinations of them.
 
     A single system is done by LAPACK, by B's own factors Bᵀ = V R. A batch, and what is written out, is done by
     B Bᵀ = C Cᵀ, refined, and as sparse as the mechanism.
     """
 
-    rtol: Float[Array, ""] | float
-    finds_rank: bool = eqx.field(static=True, default=False)  # pyright: ignore[reportIncompatibleVariableOverride]
-    rows: ActiveRows | None = None
-
-    def active(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> "Usual":
-        return self.keeping(either(_kept_in_batch, _kept, M, A, jnp.asarray(self.rtol, M.dtype)))
+    rtol: float | None = None
+    kept: tuple[int, ...] | None = eqx.field(static=True, default=None)
+    finds_rank: ClassVar[bool] = False
 
     def keeping(self, kept: Bool[Array, " m"]) -> "Usual":
-        return Usual(self.rtol, self.finds_rank, ActiveRows.of(kept))
+        return self
 
     def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> "UsualResponse":
         m, n = A.shape
-        counts = jnp.ones(m, bool) if self.rows is None else self.rows.counts
-        A = A if self.rows is None else self.rows.take(A)
-        # No more rows can be independent than there are coordinates: those that count come first.
-        known = M, A[:n], counts[:n], jnp.asarray(self.rtol, M.dtype)
-        L, W, R, unusual = either(_factors_of_products, _factors_of_rows, *known)
-        too_many = m > n and self.rows is None
-        return UsualResponse(L, W, R, self.rows, unusual | too_many, rows_in_all=m)
+        A = A if self.kept is None else A[np.array(self.kept, int)]
+        if len(A) > n:  # they cannot be independent
+            A = A[:n]
+        rtol = jnp.finfo(M.dtype).eps ** 0.5 if self.rtol is None else self.rtol
+        L, W, R, unusual = either(_factors_of_products, _factors_of_rows, M, A, jnp.asarray(rtol, M.dtype))
+        return UsualResponse(L, W, R, unusual | (self.kept is None and m > n), self.kept, m)
 
 
 class UsualResponse(AbstractResponse):
@@ -80,68 +56,89 @@ class UsualResponse(AbstractResponse):
     L: Float[Array, "n n"]
     W: Float[Array, "n k"]
     R: Float[Array, "k k"]
-    rows: ActiveRows | None
-    unusual: Bool[Array, ""]  # pyright: ignore[reportIncompatibleMethodOverride]
-    rows_in_all: int = eqx.field(static=True)
+    unusual: Bool[Array, ""]
+    rows_kept: tuple[int, ...] | None = eqx.field(static=True)
+    rows: int = eqx.field(static=True)
     reaches_all: ClassVar[bool] = True
 
     @property
     def kept(self) -> Bool[Array, " m"]:
-        every = jnp.ones(self.rows_in_all, bool)
-        return every if self.rows is None else ~every.at[self.rows.order].set(~self.rows.counts)
+        kept = np.ones(self.rows, bool) if self.rows_kept is None else np.isin(np.arange(self.rows), self.rows_kept)
+        return jnp.asarray(kept)
 
     @property
     def rank(self) -> Int[Array, ""]:
-        return jnp.sum(self.kept)
+        return jnp.asarray(self.rows if self.rows_kept is None else len(self.rows_kept))
 
     def both(
         self, M: Float[Array, "n n"], force: Float[Array, " n"], rows: Float[Array, " m"]
     ) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
-        rows = rows if self.rows is None else self.rows.take(rows)
-        x, nu = either(_by_products, _by_rows, self.L, self.W, self.R, force, rows[: len(self.R)])
-        return x, jnp.pad(nu, (0, self.rows_in_all - nu.size)) if self.rows is None else self.rows.put(nu)
+        place = np.arange(len(self.R)) if self.rows_kept is None else np.array(self.rows_kept, int)[: len(self.R)]
+        whole = len(place) == self.rows
+        x, nu = either(_by_products, _by_rows, self.L, self.W, self.R, force, rows if whole else rows[place])
+        return x, nu if whole else jnp.zeros_like(rows).at[place].set(nu)
 
     def motion(self, force: Float[Array, " n"], rows: Float[Array, " m"]) -> Float[Array, " n"]:
         return self.both(self.L, force, rows)[0]
 
     def multipliers(self, force: Float[Array, " n"]) -> Float[Array, " m"]:
-        return self.both(self.L, force, jnp.zeros(self.rows_in_all, force.dtype))[1]
+        return self.both(self.L, force, jnp.zeros(self.rows, force.dtype))[1]
 
     def unreached(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
         return jnp.zeros_like(rows)
 
     def factor(self) -> Float[Array, "n n"]:
-        nothing = jnp.zeros(self.rows_in_all, self.L.dtype)
-        W = jax.vmap(lambda force: self.both(self.L, force, nothing)[0])(jnp.eye(len(self.L), dtype=self.L.dtype))
+        nothing = jnp.zeros(self.rows, self.L.dtype)
+        W = jax.vmap(lambda force: self.motion(force, nothing))(jnp.eye(len(self.L), dtype=self.L.dtype))
         return W @ self.L  # W M W = W
+
+
+def independent_rows(
+    M: Float[np.ndarray, "n n"], A: Float[np.ndarray, "m n"], rtol: float
+) -> tuple[int, ...] | None:
+    """Rows of A of which the others are combinations, the most independent ones there are, in their order; None where M
+    is singular."""
+    import scipy.linalg
+
+    mass = np.sqrt(np.maximum(np.diagonal(M), 0))
+    if not np.all(mass > 0):
+        return None
+    L, failed = scipy.linalg.lapack.dpotrf(M / np.outer(mass, mass), lower=1)
+    if failed or np.min(np.diagonal(L)) ** 2 <= LIGHT:
+        return None
+    B = scipy.linalg.solve_triangular(np.tril(L), (A / mass).T, lower=True)
+    length = np.linalg.norm(B, axis=0)
+    if not len(A) or not np.any(length):
+        return ()
+    R, order = scipy.linalg.qr(B / np.where(length > 0, length, 1), mode="r", pivoting=True)
+    rank = int(np.sum(np.abs(np.diagonal(R)) > rtol))
+    return tuple(sorted(int(i) for i in order[:rank]))
+
+
+def _rounding(square):
+    """A row of no more than that, beside the largest, may be nothing but rounding: see ``row_scale``."""
+    return jnp.finfo(square.dtype).eps ** 1.5 * jnp.max(square, initial=0)
 
 
 # One system, by LAPACK.
 
 
-def _kept(M, A, rtol):
-    """Which rows are independent, as they come."""
-    return _independent(solve_triangular(_cholesky(M), A.T, lower=True).T, rtol)
-
-
-def _independent(B, rtol):
-    length = jnp.sqrt(jnp.sum(B**2, axis=1))
-    return orthonormal_rows(B / jnp.where(length > 0, length, 1)[:, None], rtol).triangle.scale > 0
-
-
-def _factors_of_rows(M, A, counts, rtol):
-    L = _cholesky(M)
+def _factors_of_rows(M, A, rtol):
+    L = jax.lax.linalg.cholesky(M, symmetrize_input=False)
     light = ~jnp.all(jnp.diagonal(L) ** 2 > LIGHT * jnp.diagonal(M))
+    if not A.size:
+        return L, A.T, jnp.zeros((0, 0), M.dtype), light
     B_transposed = solve_triangular(L, A.T, lower=True)
     V, R = jnp.linalg.qr(B_transposed)
-    size = jnp.sqrt(jnp.sum(B_transposed**2, axis=0))
-    dependent = ~jnp.all((jnp.abs(jnp.diagonal(R)) > rtol * size) | ~counts)
-    R = R + jnp.diag(jnp.where(counts, 0, 1).astype(R.dtype))
-    return L, jnp.where(counts, V, 0), R, light | dependent
+    square = jnp.sum(B_transposed**2, axis=0)
+    independent = jnp.diagonal(R) ** 2 > rtol**2 * square
+    return L, V, R, light | ~jnp.all(independent & (square > _rounding(square)))
 
 
 def _by_rows(L, V, R, force, rows):
     z = solve_triangular(L, force, lower=True)
+    if not rows.size:
+        return solve_triangular(L, z, lower=True, trans=1), rows
     y = solve_triangular(R, rows, trans=1)
     along = z @ V
     free = z - V @ along
@@ -150,23 +147,16 @@ def _by_rows(L, V, R, force, rows):
     return x, solve_triangular(R, along - y)
 
 
-def _cholesky(M):
-    return jax.lax.linalg.cholesky(M, symmetrize_input=False)
-
-
 # Many at once, by arithmetic. A factor C is kept with its diagonal inverted.
 
 
-def _kept_in_batch(M, A, rtol):
-    return _independent(jax.vmap(_triangle(_factor(M, LIGHT)[0]).solve)(A), rtol)
-
-
-def _factors_of_products(M, A, counts, rtol):
+def _factors_of_products(M, A, rtol):
     L, light = _factor(M, LIGHT)
     B = jax.vmap(_triangle(L).solve)(A)
-    S = jnp.where(counts[:, None] & counts, B @ B.T, 0) + jnp.diag(jnp.where(counts, 0, 1).astype(B.dtype))
-    C, dependent = _factor(S, jnp.maximum(jnp.finfo(S.dtype).eps ** CLEAR, rtol**2))
-    return L, B.T, C, light | dependent
+    S = B @ B.T
+    C, dependent = _factor(S, jnp.maximum(jnp.finfo(B.dtype).eps ** CLEAR, rtol**2))
+    square = jnp.diagonal(S)
+    return L, B.T, C, light | dependent | ~jnp.all(square > _rounding(square))
 
 
 def _by_products(L, B_transposed, C, force, rows):
