@@ -16,12 +16,15 @@ from ._equation import Mobility as Mobility
 from ._equation import compose as compose
 from ._equation import constrained_motion as constrained_motion
 from ._equation import mobility as mobility
-from ._fit import Experiment as Experiment
-from ._fit import Fit as Fit
-from ._fit import Regression as Regression
-from ._fit import fit as fit
-from ._fit import missing_force as missing_force
-from ._fit import regress as regress
+from ._estimate import Experiment as Experiment
+from ._estimate import Fit as Fit
+from ._estimate import Regression as Regression
+from ._estimate import Tuned as Tuned
+from ._estimate import fit as fit
+from ._estimate import following_cost as following_cost
+from ._estimate import missing_force as missing_force
+from ._estimate import regress as regress
+from ._estimate import tune as tune
 from ._precision import enable_float64 as enable_float64
 from ._project import project as project
 from ._results import SimulationError as SimulationError
@@ -38,8 +41,5 @@ from ._system import System as System
 from ._terms import Motion as Motion
 from ._terms import Terms as Terms
 from ._trajectory import Trajectory as Trajectory
-from ._tune import Tuned as Tuned
-from ._tune import following_cost as following_cost
-from ._tune import tune as tune
 
 __version__: str

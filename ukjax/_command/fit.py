@@ -24,7 +24,7 @@ def fit_system(options: argparse.Namespace) -> int:
 
     from .. import _precision, plot, systems
     from .._cache import enable_compilation_cache
-    from .._fit import fit, regress
+    from .._estimate import fit, regress
     from ..systems.base import AbstractMechanism
     from .records import Observed, PlacedStart, coordinates_of, experiment_of, read_record
     from .settings import names_of, with_settings

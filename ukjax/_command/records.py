@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._fit import Experiment
+from .._estimate import Experiment
 from ..systems.base import AbstractMechanism
 from .usage import UsageError
 

@@ -29,7 +29,7 @@ def tune_system(options: argparse.Namespace) -> int:
 
     from .. import _precision, plot, systems
     from .._cache import enable_compilation_cache
-    from .._tune import tune
+    from .._estimate import tune
     from .settings import names_of, with_settings
 
     _precision.enable_float64()
