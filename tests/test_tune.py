@@ -104,6 +104,7 @@ def test_every_controlled_mechanism_says_what_it_is_to_follow(name):
     """Its own error at the start, or the residual of its control's task where it has none."""
     mechanism = uk.systems.named(name)
     q, v = mechanism.start()
+    assert mechanism.control is not None
     own = mechanism.task_error(0.0, q, v)
     task = as_written(mechanism.control.task, 0.0, q, v, 0 * q)
     assert own is None or (own.ndim == 1 and np.all(np.isfinite(own)))

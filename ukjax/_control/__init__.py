@@ -8,6 +8,5 @@ from .base import AbstractControl as AbstractControl
 from .base import Command as Command
 from .base import actuator_matrix as actuator_matrix
 from .base import constraints_of as constraints_of
-from .base import names_and_units as names_and_units
 from .base import no_task as no_task
 from .base import square_matrix as square_matrix

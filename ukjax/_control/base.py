@@ -1,7 +1,7 @@
 """How a system is driven: actuators, the task they serve, and the law that commands them."""
 
 import abc
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -104,11 +104,6 @@ def constraints_of(name: str, given: Any) -> tuple[AbstractConstraint, ...]:
                 f"got {type(constraint).__name__}"
             )
     return constraints
-
-
-def names_and_units(given: Iterable[Sequence[str]] | None) -> tuple[tuple[str, str], ...] | None:
-    """What a user wrote as ``[("u1", "N m"), ...]``, as a constant that a static field can hold."""
-    return None if given is None else tuple((name, unit) for name, unit in given)
 
 
 def no_task(u: Float[Array, " p"]) -> Command:

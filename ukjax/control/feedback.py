@@ -7,8 +7,9 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from .._constraint import AbstractConstraint
-from .._control import AbstractControl, Command, names_and_units, no_task
+from .._control import AbstractControl, Command, no_task
 from .._functions import as_function, vector
+from .._names import names_and_units
 from .._precision import Numbers, as_float
 from .._terms import Terms
 

@@ -19,8 +19,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._constraint import AbstractConstraint, rows
-from .._control import AbstractControl, Command, allocate, names_and_units, square_matrix, undriven
+from .._control import AbstractControl, Command, allocate, square_matrix, undriven
 from .._functions import as_function
+from .._names import names_and_units
 from .._norm import length
 from .._precision import Numbers, as_float
 from .._terms import Terms

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._constraint import AbstractConstraint, rows
-from .._control import AbstractControl, Command, allocate, names_and_units, square_matrix
+from .._control import AbstractControl, Command, allocate, square_matrix
 from .._equation import mobility
 from .._functions import as_function, vector
+from .._names import names_and_units
 from .._precision import Numbers, as_float
 from .._terms import Terms
 from .task import apply_inverse, following_error, task_of
