@@ -46,6 +46,7 @@ class Regression(eqx.Module):
 
     @property
     def errors(self) -> Float[np.ndarray, " p"]:
+        """Standard errors of ``values``, infinite for what is not determined."""
         return self.identifiability.errors
 
     def __str__(self) -> str:
