@@ -148,3 +148,13 @@ def test_import_alone_does_not_wait_for_jax(fresh):
 
 def test_every_public_name_is_there(fresh):
     assert {"Terms", "System", "constrained_motion", "simulate", "project", "Holonomic"} <= set(fresh["names"])
+    assert {"AbstractConstraint", "AbstractDynamics", "AbstractMethod", "AbstractSystem"} <= set(fresh["names"])
+
+
+def test_nobody_outside_reaches_into_the_gallery_s_base():
+    """What a mechanism of one's own needs is public."""
+    assert {"AbstractMechanism", "Parameter", "parameter"} <= set(dir(ukjax.systems))
+    outside = [path for folder in ("tests", "benchmarks") for path in (ROOT.parent / folder).glob("*.py")]
+    assert len(outside) > 10
+    reaching = [path.name for path in outside if "from ukjax.systems." + "base import" in path.read_text()]
+    assert not reaching

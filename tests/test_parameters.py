@@ -1,7 +1,7 @@
 """Numbers of a model by name: fields, entries of arrays, and what lies inside other modules, tuples and lists."""
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -107,8 +107,8 @@ def test_settings_take_whole_arrays():
 
 
 def test_the_command_line_speaks_the_same_names():
-    named = uk.systems.named("parallel_robot")
-    changed, _ = with_settings(named, ["ma[1]=0.5", "xA=1,2,3"])
+    named = uk.systems.ParallelRobot()
+    changed: Any = with_settings(named, ["ma[1]=0.5", "xA=1,2,3"])[0]
     np.testing.assert_array_equal(changed.ma, named.ma.at[1].set(0.5))
     np.testing.assert_array_equal(changed.xA, [1.0, 2.0, 3.0])
 

@@ -10,7 +10,7 @@ import pytest
 import ukjax as uk
 from ukjax._constraint import as_written
 from ukjax._estimate import following_error
-from ukjax.systems.base import Parameter, parameter
+from ukjax.systems import Parameter, parameter
 
 
 class Oscillator(uk.AbstractSystem):

@@ -3,6 +3,7 @@ from . import plot as plot
 from . import systems as systems
 from ._batch import per_member as per_member
 from ._cache import enable_compilation_cache as enable_compilation_cache
+from ._constraint import AbstractConstraint as AbstractConstraint
 from ._constraint import AccelerationConstraint as AccelerationConstraint
 from ._constraint import Holonomic as Holonomic
 from ._constraint import Holonomicity as Holonomicity
@@ -10,6 +11,7 @@ from ._constraint import Nonholonomic as Nonholonomic
 from ._constraint import Pfaffian as Pfaffian
 from ._constraint import critically_damped as critically_damped
 from ._constraint import holonomicity as holonomicity
+from ._dynamics import AbstractDynamics as AbstractDynamics
 from ._dynamics import Lagrangian as Lagrangian
 from ._dynamics import MassForce as MassForce
 from ._equation import Mobility as Mobility
