@@ -4,10 +4,49 @@ import argparse
 import sys
 import time
 import warnings
+from typing import Any
 
 from .outputs import FIGURES, need, report
 from .run import check_system
 from .usage import UsageError, check_output
+
+
+def add_to(commands: Any) -> None:
+    """Its options, among the sub-commands of the command line."""
+    parser = commands.add_parser(
+        "fit",
+        help="estimate parameters of a system from measured motions",
+        description="Estimate parameters of a system of the gallery from measured motions: tables (.csv) whose first "
+        "line names the columns t, q1, dq1 ... by the system's coordinates, and tau1, tau2 for the acrobot's torques. "
+        "Empty cells are missing values.",
+        allow_abbrev=False,
+    )
+    option = parser.add_argument
+    option("system", help="a name from `ukjax list`")
+    option("data", nargs="+", metavar="FILE", help="a motion each")
+    option("--free", required=True, metavar="NAMES", help="parameters to estimate: m1,m2 or ma[0],ma[1]")
+    option("--set", action="append", default=[], metavar="NAME=VALUE", help="another first guess, or value")
+    option(
+        "--known-start",
+        action="store_true",
+        help="do not estimate the start: the first line is exact, and the system's own start where it is silent",
+    )
+    option("--sigma", type=float, help="standard deviation of the noise (default: from the residuals)")
+    option("--dt", type=float, metavar="SECONDS", help="longest step (default: the sampling, at most 0.01)")
+    option("--segments", type=int, default=1, metavar="N", help="cut each motion: multiple shooting")
+    option(
+        "--regress",
+        type=float,
+        metavar="HZ",
+        help="begin with linear regression on differences of the coordinates below that frequency",
+    )
+    option("--loss", default="linear", help="linear, soft_l1, huber, cauchy or arctan")
+    option("--checkpoint", metavar="FILE", help="keep the state of the search there, and go on from it")
+    option("--out", metavar="FILE", help="the result as JSON (default SYSTEM-fit.json)")
+    option("--plot", metavar="FILE", help="the figure (default SYSTEM-fit.png)")
+    option("--json", action="store_true", help="print the result as JSON")
+    option("--progress", action="store_true", help="show each step")
+    parser.set_defaults(call=fit_system)
 
 
 def fit_system(options: argparse.Namespace) -> int:

@@ -12,6 +12,42 @@ from .usage import UsageError
 TOLERANCE = 1e-11
 
 
+def add_to(commands: Any) -> None:
+    """Its options, among the sub-commands of the command line."""
+    parser = commands.add_parser(
+        "run",
+        help="simulate a system of the gallery, print a summary, save data and figures",
+        description="Simulate a system of the gallery: from its source's start, brought onto the constraints, over its "
+        "source's time span, unless told otherwise.",
+        allow_abbrev=False,
+    )
+    option = parser.add_argument
+    option("system", help="a name from `ukjax list`")
+    option(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter, or an initial value (q1, dq1)"
+    )
+    option("--t1", type=float, metavar="SECONDS", help="end of the motion (default: the source's)")
+    option("--samples", type=int, default=1001, metavar="N", help="equally spaced samples (default 1001)")
+    option("--drift", choices=("projection", "none"), default="projection", help="default: projection")
+    option("--method", default="orthogonal", help="how the constrained motion is solved")
+    option("--dt", type=float, metavar="SECONDS", help="fixed steps instead of adaptive ones")
+    option("--rtol", type=float, help="relative tolerance of adaptive steps (default 1e-11)")
+    option("--atol", type=float, help="absolute tolerance of adaptive steps (default 1e-11)")
+    option("--as-published", action="store_true", help="the source's own start and law, as printed")
+    option("--out", metavar="FILE", help="save the trajectory: .npz, .nc or .csv")
+    option(
+        "--plot",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="save a figure (.png, .pdf, .svg); without a name SYSTEM.png, and SYSTEM.npz with the data",
+    )
+    option("--animate", metavar="FILE", help="save the mechanism in motion: .gif, .mp4 or .html")
+    option("--json", action="store_true", help="print the summary as JSON")
+    option("--progress", action="store_true", help="show a progress meter")
+    parser.set_defaults(call=run_system)
+
+
 def run_system(options: argparse.Namespace) -> int:
     """Simulate, print a summary, save what was asked for."""
     _check(options)

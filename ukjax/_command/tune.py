@@ -2,10 +2,39 @@
 
 import argparse
 import time
+from typing import Any
 
 from .outputs import FIGURES, need, report
 from .run import check_system
 from .usage import UsageError, check_output
+
+
+def add_to(commands: Any) -> None:
+    """Its options, among the sub-commands of the command line."""
+    parser = commands.add_parser(
+        "tune",
+        help="choose gains of a system by gradients through its motion",
+        description="Choose gains, or dimensions, of a system of the gallery with which it follows its task best from "
+        "starts scattered around the source's. As many other starts are held out to try the result on.",
+        allow_abbrev=False,
+    )
+    option = parser.add_argument
+    option("system", help="a name from `ukjax list`")
+    option("--free", required=True, metavar="NAMES", help="parameters to choose: alpha,beta")
+    option("--set", action="append", default=[], metavar="NAME=VALUE", help="another first guess, or value")
+    option("--effort", type=float, default=0.0, metavar="W", help="weight of the mean squared force (0)")
+    option("--starts", type=int, default=8, metavar="N", help="starts to tune on (default 8)")
+    option("--spread", type=float, default=0.01, metavar="S", help="their standard deviation (default 0.01)")
+    option("--seed", type=int, default=0, help="of the scatter (default 0)")
+    option("--t1", type=float, metavar="SECONDS", help="end of the motions (default: the source's)")
+    option("--dt", type=float, default=0.005, metavar="SECONDS", help="fixed steps (default 0.005)")
+    option("--samples", type=int, default=201, metavar="N", help="samples that count (default 201)")
+    option("--drift", choices=("projection", "none"), default="none", help="default: none")
+    option("--out", metavar="FILE", help="the result as JSON (default SYSTEM-tune.json)")
+    option("--plot", metavar="FILE", help="the figure (default SYSTEM-tune.png)")
+    option("--json", action="store_true", help="print the result as JSON")
+    option("--progress", action="store_true", help="show each step")
+    parser.set_defaults(call=tune_system)
 
 
 def tune_system(options: argparse.Namespace) -> int:
