@@ -6,9 +6,9 @@ import time
 import warnings
 from typing import Any
 
+from .mechanism import add_system, check_system, file_stem, mechanism_of
 from .outputs import FIGURES, need, report
-from .run import check_system
-from .usage import UsageError, check_output
+from .usage import UsageError, check_output, saying_what_is_refused
 
 
 def add_to(commands: Any) -> None:
@@ -22,7 +22,7 @@ def add_to(commands: Any) -> None:
         allow_abbrev=False,
     )
     option = parser.add_argument
-    option("system", help="a name from `ukjax list`")
+    add_system(parser)
     option("data", nargs="+", metavar="FILE", help="a motion each")
     option("--free", required=True, metavar="NAMES", help="parameters to estimate: m1,m2 or ma[0],ma[1]")
     option("--set", action="append", default=[], metavar="NAME=VALUE", help="another first guess, or value")
@@ -54,14 +54,14 @@ def fit_system(options: argparse.Namespace) -> int:
     check_system(options.system)
     if options.dt is not None and not 0 < options.dt < float("inf"):
         raise UsageError(f"--dt must be positive, got {options.dt:g}")
-    result = check_output("--out", options.out or f"{options.system}-fit.json", (".json",))
+    result = check_output("--out", options.out or f"{file_stem(options.system)}-fit.json", (".json",))
     need("matplotlib", "the figure", "plot")
-    figure = check_output("--plot", options.plot or f"{options.system}-fit.png", FIGURES)
+    figure = check_output("--plot", options.plot or f"{file_stem(options.system)}-fit.png", FIGURES)
     began = time.perf_counter()
 
     import numpy as np
 
-    from .. import _precision, plot, systems
+    from .. import _precision, plot
     from .._cache import enable_compilation_cache
     from .._estimate import fit, regress
     from ..systems.base import AbstractMechanism
@@ -70,8 +70,8 @@ def fit_system(options: argparse.Namespace) -> int:
 
     _precision.enable_float64()
     enable_compilation_cache()
-    try:
-        mechanism, (q0, v0) = with_settings(systems.named(options.system), options.set)
+    with saying_what_is_refused():
+        mechanism, (q0, v0) = with_settings(mechanism_of(options.system), options.set)
         records = [read_record(file, mechanism) for file in options.data]
         places = records[0].places
         if any(record.places != places for record in records):
@@ -99,8 +99,6 @@ def fit_system(options: argparse.Namespace) -> int:
                 progress=options.progress,
                 checkpoint=options.checkpoint,
             )
-    except ValueError as error:
-        raise UsageError(str(error)) from None
     for warning in warned:
         if issubclass(warning.category, UserWarning):
             print(f"ukjax fit: {' '.join(str(warning.message).split())}", file=sys.stderr)

@@ -5,9 +5,9 @@ import json
 import time
 from typing import Any
 
-from ..systems.catalogue import CATALOGUE
+from .mechanism import add_system, check_system, mechanism_of, title_and_source
 from .outputs import outputs
-from .usage import UsageError
+from .usage import UsageError, saying_what_is_refused
 
 TOLERANCE = 1e-11
 
@@ -22,7 +22,7 @@ def add_to(commands: Any) -> None:
         allow_abbrev=False,
     )
     option = parser.add_argument
-    option("system", help="a name from `ukjax list`")
+    add_system(parser)
     option(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter, or an initial value (q1, dq1)"
     )
@@ -57,18 +57,17 @@ def run_system(options: argparse.Namespace) -> int:
     # JAX is imported only now, when the words were found to make sense.
     import jax.numpy as jnp
 
-    from .. import _precision, systems
+    from .. import _precision
     from .._cache import enable_compilation_cache
     from .._project import project
-    from .._results import SimulationError
     from .._simulate import simulate
     from .settings import with_settings
     from .summary import summarise, table
 
     _precision.enable_float64()
     enable_compilation_cache()
-    try:
-        mechanism, (q0, v0) = with_settings(systems.named(options.system), options.set)
+    with saying_what_is_refused():
+        mechanism, (q0, v0) = with_settings(mechanism_of(options.system), options.set)
         ts = jnp.linspace(0.0, mechanism.end if options.t1 is None else options.t1, options.samples)
         how = {name: getattr(options, name) for name in ("method", "progress")} | _steps(options, mechanism.step, ts)
         if options.as_published:
@@ -83,17 +82,13 @@ def run_system(options: argparse.Namespace) -> int:
             if options.drift == "projection":
                 q0, v0 = project(mechanism, ts[0], q0, v0, options.method)
             runs = {options.drift: simulate(mechanism, q0, v0, ts, drift=options.drift, **how)}
-    except SimulationError:
-        raise
-    except ValueError as error:
-        raise UsageError(str(error)) from None
 
     files = wanted.save(runs, published=options.as_published)
-    entry = CATALOGUE[options.system]
+    title, source = title_and_source(options.system, mechanism)
     report = {
-        "system": entry.name,
-        "title": entry.title,
-        "source": entry.source,
+        "system": options.system,
+        "title": title,
+        "source": source,
         "as_published": options.as_published,
         "runs": {name: summarise(trajectory) for name, trajectory in runs.items()},
         "files": [str(file) for file in files],
@@ -104,17 +99,6 @@ def run_system(options: argparse.Namespace) -> int:
         report["drift"] = options.drift
     print(json.dumps(report, indent=1) if options.json else table(report))
     return 0
-
-
-def check_system(name: str) -> None:
-    """The gallery has a system of that name, or ``UsageError``."""
-    if name not in CATALOGUE:
-        from ..systems import named
-
-        try:
-            named(name)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
 
 
 def _check(options) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from .._names import did_you_mean
 from .._parameters import find, put, with_array
 from ..systems.base import AbstractMechanism
+from .mechanism import named_coordinates
 from .usage import UsageError
 
 
@@ -23,8 +24,7 @@ def with_settings(mechanism: AbstractMechanism, assignments: list[str]):
     for name, value in given:  # parameters first: the number of coordinates may be one of them
         if _field(name) in parameters:
             mechanism = _with_parameter(mechanism, name, value)
-    coordinates = mechanism.coordinates
-    assert coordinates is not None, "every mechanism of the gallery names its coordinates"
+    coordinates = named_coordinates(mechanism)
     places = {name: (0, i) for i, (name, _) in enumerate(coordinates)}
     places |= {f"d{name}": (1, i) for i, (name, _) in enumerate(coordinates)}
     initial = {}
