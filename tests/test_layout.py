@@ -78,6 +78,8 @@ def test_imports_point_one_way(graph):
         ("ukjax._equation", ("ukjax._constraint", "ukjax._dynamics", "ukjax._system")),
         ("ukjax._control", ("ukjax._dynamics", "ukjax._system", "ukjax.control", "ukjax.systems")),
         ("ukjax.control", ("ukjax._simulate", "ukjax._estimate", "ukjax.systems")),
+        ("ukjax._parameters", ("ukjax._constraint", "ukjax._solve", "ukjax._system", "ukjax._estimate")),
+        ("ukjax._estimate", ("ukjax.control", "ukjax.systems", "ukjax.plot", "ukjax._command")),
     ),
 )
 def test_families_meet_by_being_passed(graph, family, others):
@@ -89,6 +91,15 @@ def test_families_meet_by_being_passed(graph, family, others):
         if any(within(target, other) for other in others)
     ]
     assert not crossing
+
+
+def test_laws_of_control_are_in_one_room(graph):
+    """The ground below them holds what a system needs of any law, and no law."""
+    assert {module for module in graph if within(module, "ukjax._control")} == {
+        "ukjax._control",
+        "ukjax._control.base",
+        "ukjax._control.allocation",
+    }
 
 
 def test_only_the_command_line_comes_in_by_the_door(graph):
