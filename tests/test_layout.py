@@ -77,7 +77,7 @@ def test_imports_point_one_way(graph):
         ("ukjax._dynamics", ("ukjax._constraint", "ukjax._solve", "ukjax._equation", "ukjax._system")),
         ("ukjax._equation", ("ukjax._constraint", "ukjax._dynamics", "ukjax._system")),
         ("ukjax._control", ("ukjax._dynamics", "ukjax._system", "ukjax.control", "ukjax.systems")),
-        ("ukjax.control", ("ukjax._simulate", "ukjax._estimate", "ukjax.systems")),
+        ("ukjax.control", ("ukjax._motion", "ukjax._estimate", "ukjax.systems")),
         ("ukjax._parameters", ("ukjax._constraint", "ukjax._solve", "ukjax._system", "ukjax._estimate")),
         ("ukjax._estimate", ("ukjax.control", "ukjax.systems", "ukjax.plot", "ukjax._command")),
     ),

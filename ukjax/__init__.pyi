@@ -27,11 +27,12 @@ from ._estimate import following_cost as following_cost
 from ._estimate import missing_force as missing_force
 from ._estimate import regress as regress
 from ._estimate import tune as tune
+from ._motion.diagnose import SimulationError as SimulationError
+from ._motion.project import project as project
+from ._motion.runge_kutta4 import RungeKutta4 as RungeKutta4
+from ._motion.simulate import simulate as simulate
+from ._motion.trajectory import Trajectory as Trajectory
 from ._precision import enable_float64 as enable_float64
-from ._project import project as project
-from ._results import SimulationError as SimulationError
-from ._runge_kutta4 import RungeKutta4 as RungeKutta4
-from ._simulate import simulate as simulate
 from ._solve import KKT as KKT
 from ._solve import SVD as SVD
 from ._solve import AbstractMethod as AbstractMethod
@@ -42,6 +43,5 @@ from ._system import AbstractSystem as AbstractSystem
 from ._system import System as System
 from ._terms import Motion as Motion
 from ._terms import Terms as Terms
-from ._trajectory import Trajectory as Trajectory
 
 __version__: str

@@ -44,9 +44,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _usage_errors():
     """What a user's words can cause. Anything else is a defect of ours, and shows its traceback."""
-    if "ukjax._results" not in sys.modules:
+    if "ukjax._motion.diagnose" not in sys.modules:
         return (UsageError,)
-    from ._results import SimulationError
+    from ._motion.diagnose import SimulationError
 
     return (UsageError, SimulationError)
 

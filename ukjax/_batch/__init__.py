@@ -1,4 +1,5 @@
 """Many members at once, as fast as a loop written by hand."""
 
+from .either import either as either
 from .per_member import per_member as per_member
 from .shortcut import shortcut as shortcut

@@ -409,6 +409,7 @@ INNER = {
     "custom_vjp_call": "call_jaxpr",
     "custom_vjp_call_jaxpr": "fun_jaxpr",
     "per_member": "jaxpr",
+    "either": "arithmetic",
 }
 """Operations that are functions of their own, and the parameter that holds them."""
 

@@ -37,7 +37,7 @@ def bench(options: argparse.Namespace) -> int:
     import jax.numpy as jnp
 
     from .. import _precision, systems
-    from .._project import project
+    from .._motion.project import project
     from .._system import System
     from .measure import accelerations, rollout
 

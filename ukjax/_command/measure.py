@@ -13,8 +13,8 @@ from jaxtyping import Array, Float
 
 from .._batch import per_member
 from .._equation import constrained_motion
-from .._runge_kutta4 import RungeKutta4
-from .._simulate import simulate
+from .._motion.runge_kutta4 import RungeKutta4
+from .._motion.simulate import simulate
 from .._system import AbstractSystem
 
 DT = 1e-3

@@ -59,8 +59,8 @@ def run_system(options: argparse.Namespace) -> int:
 
     from .. import _precision
     from .._cache import enable_compilation_cache
-    from .._project import project
-    from .._simulate import simulate
+    from .._motion.project import project
+    from .._motion.simulate import simulate
     from .settings import with_settings
     from .summary import summarise, table
 

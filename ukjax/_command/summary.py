@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._trajectory import Trajectory, force_unit
+from .._motion.trajectory import Trajectory, force_unit
 from ..systems.base import AbstractMechanism
 
 

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._motion.trajectory import Trajectory
 from .._system import AbstractSystem
-from .._trajectory import Trajectory
 
 BEYOND = 1e3
 """What an actuator costs that is driven to twice its limit, in the standard cost."""

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._files import write_json
-from .._results import SimulationError
+from .._motion.diagnose import SimulationError
 from .experiment import Experiment
 from .identifiability import identifiability, unexplained_directions
 from .result import Fit

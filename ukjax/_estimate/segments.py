@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._motion.even_steps import Counts, roll
+from .._motion.runge_kutta4 import RungeKutta4
 from .._parameters import Parameters, with_array
 from .._precision import as_float
-from .._rollout import Counts, roll
-from .._runge_kutta4 import RungeKutta4
 from .._solve import AbstractMethod
 from .experiment import Experiment
 

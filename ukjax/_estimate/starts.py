@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._correct import at_every_level, onto_constraints
+from .._motion.correct import at_every_level, onto_constraints
 from .._parameters import Parameters
 from .._solve import AbstractMethod
 from .._system import AbstractSystem

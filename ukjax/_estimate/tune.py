@@ -16,13 +16,13 @@ from jaxtyping import Array
 
 from .._check import check_function
 from .._constraint import AccelerationConstraint
+from .._motion.diagnose import SimulationError
+from .._motion.runge_kutta4 import RungeKutta4
+from .._motion.simulate import simulate
+from .._motion.trajectory import Trajectory
 from .._parameters import Parameters, check_settings, with_array
 from .._precision import Numbers, as_float
-from .._results import SimulationError
-from .._runge_kutta4 import RungeKutta4
-from .._simulate import simulate
 from .._system import AbstractSystem
-from .._trajectory import Trajectory
 from .following import following_cost
 from .tuned import Tuned
 

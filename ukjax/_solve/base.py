@@ -1,6 +1,7 @@
 """What every method of solving M q̈ = Q + Aᵀλ, A q̈ = b computes, whatever its algebra."""
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
 from jaxtyping import Array, Bool, Float, Int
@@ -16,6 +17,8 @@ class AbstractResponse(eqx.Module):
 
     kept: eqx.AbstractVar[Bool[Array, " m"]]
     rank: eqx.AbstractVar[Int[Array, ""]]
+    reaches_all: ClassVar[bool] = False
+    """Whether every b may be taken as within reach."""
 
     @abc.abstractmethod
     def motion(self, force: Float[Array, " n"], rows: Float[Array, " m"]) -> Float[Array, " n"]:
@@ -24,6 +27,13 @@ class AbstractResponse(eqx.Module):
     @abc.abstractmethod
     def multipliers(self, force: Float[Array, " n"]) -> Float[Array, " m"]:
         """Kᵀ force: one of the λ with Aᵀλ = force, where there is any."""
+
+    def both(
+        self, M: Float[Array, "n n"], force: Float[Array, " n"], rows: Float[Array, " m"]
+    ) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
+        """x and ν with M x + Aᵀν = force, A x = rows, for rows within reach."""
+        x = self.motion(force, rows)
+        return x, self.multipliers(force - M @ x)
 
     @abc.abstractmethod
     def unreached(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:

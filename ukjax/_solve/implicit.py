@@ -35,10 +35,9 @@ def solve(
         return M @ x + nu @ A, A @ x
 
     def inverse(force, rows):
-        x = response.motion(force, rows)
-        return x, response.multipliers(force - M_fixed @ x)
+        return response.both(M_fixed, force, rows)
 
-    x, _ = _symmetric_solve(system, inverse, Q, reach(A, b, response))
+    x, _ = _symmetric_solve(system, inverse, Q, b if response.reaches_all else reach(A, b, response))
     return x
 
 

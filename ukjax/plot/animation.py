@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from .._files import write_whole
-from .._trajectory import Trajectory
+from .._motion.trajectory import Trajectory
 from .drawing import frame, link_style, outlines
 from .style import COLOURS
 

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._trajectory import Trajectory
+from .._motion.trajectory import Trajectory
 from ..systems.base import AbstractMechanism
 from .style import COLOURS
 

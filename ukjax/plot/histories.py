@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from matplotlib.figure import Figure
 
-from .._trajectory import Trajectory, force_unit
+from .._motion.trajectory import Trajectory, force_unit
 from ..systems.base import AbstractMechanism
 from .drawing import draw, outlines
 from .style import COLOURS, label, panel

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from matplotlib.figure import Figure
 
-from .._trajectory import Trajectory, force_unit
+from .._motion.trajectory import Trajectory, force_unit
 from ..systems.scara import Scara
 from .histories import STYLES, draw_sizes, largest
 from .scara import scara_figures

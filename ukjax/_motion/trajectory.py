@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ._files import write_whole
-from ._system import AbstractSystem
+from .._files import write_whole
+from .._system import AbstractSystem
 
 if TYPE_CHECKING:
     import xarray

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ._batch import per_member
-from ._solve import AbstractMethod
-from ._step import advance, begin
+from .._batch import per_member
+from .._solve import AbstractMethod
+from .step import advance, begin
 
 OFTEN = 300
 """From so many steps on, even the step of a few members is worth the time of compiling it well."""

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._batch import per_member
-from ._correct import Levels, at_every_level, keeping_rows, onto_constraints
-from ._equation import constrained_motion
-from ._solve import AbstractMethod
+from .._batch import per_member
+from .correct import Levels, at_every_level, keeping_rows, onto_constraints
+from .._equation import constrained_motion
+from .._solve import AbstractMethod
 
 
 class State(eqx.Module):

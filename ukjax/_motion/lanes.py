@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from ._batch import per_member
-from ._correct import onto_constraints
-from ._solve import AbstractMethod
-from ._step import State, arrive, begin, explicit_step
+from .._batch import per_member
+from .correct import onto_constraints
+from .._solve import AbstractMethod
+from .step import State, arrive, begin, explicit_step
 
 LANES = 136  # an odd number of cache lines: see ``_batch``
 SAFETY, SHRINK, GROW = 0.9, 0.2, 10.0  # of Hairer, Nørsett & Wanner, Solving Ordinary Differential Equations I, II.4

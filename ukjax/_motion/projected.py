@@ -4,7 +4,7 @@ import diffrax as dfx
 import equinox as eqx
 import jax.numpy as jnp
 
-from ._correct import keeping_rows, onto_constraints
+from .correct import keeping_rows, onto_constraints
 
 # Once in the program, however many times a solver traces them.
 keep_rows = eqx.filter_jit(keeping_rows)

@@ -9,12 +9,12 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import Array, Bool, Float
 
-from ._check import known
-from ._correct import correct, linear_in_velocity
-from ._precision import Numbers, as_float
-from ._results import worst_row
-from ._solve import AbstractMethod, choose, coordinate_scale, row_scale, solve
-from ._system import AbstractSystem
+from .._check import known
+from .correct import correct, linear_in_velocity
+from .._precision import Numbers, as_float
+from .diagnose import worst_row
+from .._solve import AbstractMethod, choose, coordinate_scale, row_scale, solve
+from .._system import AbstractSystem
 
 MOST_ITERATIONS = 200
 

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._batch import per_member
-from ._constraint import AccelerationConstraint, Holonomic, Pfaffian
-from ._solve import AbstractMethod, solve
-from ._system import AbstractSystem
+from .._batch import per_member
+from .._constraint import AccelerationConstraint, Holonomic, Pfaffian
+from .._solve import AbstractMethod, solve
+from .._system import AbstractSystem
 
 
 class Levels(eqx.Module):

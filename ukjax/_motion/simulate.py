@@ -11,23 +11,23 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import Array, Float
 
-from ._batch import per_member
-from ._blocks import in_blocks
-from ._check import check_function, check_terms, check_unique, known
-from ._constraint import as_written, rows
-from ._correct import at_every_level, onto_constraints
-from ._equation import constrained_motion
-from ._lanes import run_in_lanes
-from ._precision import Numbers, as_float, warn_if_single
-from ._projected import Projected, correct_step
-from ._results import check_finished, check_kept, check_limits, check_reached, check_start, check_task
-from ._rollout import Counts, roll
-from ._runge_kutta4 import RungeKutta4
-from ._solve import AbstractMethod, choose
-from ._step import acceleration
-from ._system import AbstractSystem
-from ._terms import Terms
-from ._trajectory import Trajectory
+from .._batch import per_member
+from .._batch.blocks import in_blocks
+from .._check import check_function, check_terms, check_unique, known
+from .._constraint import as_written, rows
+from .correct import at_every_level, onto_constraints
+from .._equation import constrained_motion
+from .lanes import run_in_lanes
+from .._precision import Numbers, as_float, warn_if_single
+from .projected import Projected, correct_step
+from .diagnose import check_finished, check_kept, check_limits, check_reached, check_start, check_task
+from .even_steps import Counts, roll
+from .runge_kutta4 import RungeKutta4
+from .._solve import AbstractMethod, choose
+from .step import acceleration
+from .._system import AbstractSystem
+from .._terms import Terms
+from .trajectory import Trajectory
 
 MOST_STEPS = 1_000_000
 SMALLEST_STEP = 1e-12  # of the whole time: a motion that asks for less has come to its end

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ._constraint import AbstractConstraint
-from ._control import UNREACHED, shortfall
-from ._system import AbstractSystem
-from ._trajectory import Trajectory
+from .._constraint import AbstractConstraint
+from .._control import UNREACHED, shortfall
+from .._system import AbstractSystem
+from .trajectory import Trajectory
 
 CONSISTENT = 1e-6  # a start typed with seven digits is meant to be on the constraints; the first step puts it there
 KEPT = {"float64": 1e-8, "float32": 1e-3}
