@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import ukjax as uk
-from ukjax.systems.base import Parameter, parameter
+from ukjax.systems import Parameter, parameter
 
 FREE = ("Ia", "Ib", "mb")
 MOTIONS, SECONDS, RATE, NOISE = 20, 1.0, 50, 0.01

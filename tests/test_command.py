@@ -11,6 +11,7 @@ import pytest
 
 import ukjax as uk
 from ukjax.__main__ import main
+from ukjax._command.usage import UsageError, saying_what_is_refused
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +88,11 @@ def command(*arguments):
         ("run scara --dt 99", "dt must be positive and no longer than the whole time, 20 s, got 99"),
         ("run scara --set m1=-200", "M must be positive semidefinite at t = 0 s"),
         ("run scara --set radius=0.2", "'tool y' still has residual"),
+        ("run robots/arm.py:Arm", "must be module:Class, as Python imports it: robots.arm:Arm for robots/arm.py"),
+        ("run :Arm", "must be module:Class"),
+        ("run no_such_module:Arm", "'no_such_module' cannot be imported: ModuleNotFoundError: No module named"),
+        ("tune ukjax.systems.pendulum:Pendula --free l", "has no class 'Pendula'; did you mean 'Pendulum'?"),
+        ("fit numpy:ndarray x.csv --free l", "'numpy:ndarray' must be a class that derives from ukjax.systems.Abst"),
     ],
 )
 def test_a_mistake_gets_one_line_and_exit_code_2(arguments, words, capsys, tmp_path):
@@ -96,6 +102,87 @@ def test_a_mistake_gets_one_line_and_exit_code_2(arguments, words, capsys, tmp_p
     assert words in printed.err
     assert printed.err.count("\n") == 1
     assert [p.name for p in tmp_path.iterdir() if p.name != "cache"] == []
+
+
+BOB = """
+from typing import ClassVar
+
+import jax.numpy as jnp
+
+import ukjax as uk
+
+
+class Bob(uk.systems.AbstractMechanism):
+    \"\"\"A bob that falls from rest.
+
+    Nothing holds it.
+    \"\"\"
+
+    gravity: uk.systems.Parameter = uk.systems.parameter(9.81)
+    end: ClassVar[float] = 0.5
+    constraints: ClassVar[tuple[()]] = ()
+
+    @property
+    def dynamics(self):
+        return uk.MassForce(lambda t, q: jnp.eye(1), lambda t, q, v: -self.gravity[None])
+
+    def start(self):
+        return jnp.zeros(1), jnp.zeros(1)
+
+    def outline(self, t, q):
+        return (jnp.zeros((2, 2)).at[1, 1].set(q[0]),)
+"""
+
+
+@pytest.fixture
+def bob(tmp_path, monkeypatch):
+    """A module of the user's in the present folder, changed as the test likes; its name."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    number = iter(range(100))
+
+    def write(old="", new=""):
+        name = f"bob_of_{tmp_path.name}_{next(number)}"
+        (tmp_path / f"{name}.py").write_text(BOB.replace(old, new))
+        return name
+
+    return write
+
+
+def test_a_class_of_one_s_own_runs_like_those_of_the_gallery(bob, capsys):
+    module = bob()
+    words = f"run {module}:Bob --set gravity=2 --set dq1=1 --dt 0.1 --samples 3 --out fall.csv --json"
+    assert command(*words.split()) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["title"] == "A bob that falls from rest." and report["source"] == f"{module}:Bob"
+    assert report["q_end"]["q1"] == pytest.approx(0.5 - 0.5**2, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("import ukjax as uk", "import ukjax as uk, no_such_thing", "No module named 'no_such_thing' (bob_of"),
+        ("class Bob", "class Bob Bob", "SyntaxError: "),
+        ("class Bob", "1 / 0\nclass Bob", "ZeroDivisionError: division by zero (bob_of"),
+        ("def outline", "def outlines", "cannot be made without arguments: Can't instantiate abstract class"),
+        (" = uk.systems.parameter(9.81)", "", "cannot be made without arguments: "),
+        (" = 0.5", "", "must say how long its motion lasts: end"),
+    ],
+)
+def test_a_class_that_cannot_be_used_says_why(bob, old, new, words, capsys):
+    assert command("run", f"{bob(old, new)}:Bob") == 2
+    said = capsys.readouterr().err
+    assert words in said and said.count("\n") == 1, said
+
+
+def test_a_defect_keeps_its_traceback(bob):
+    """Only what ukjax refuses in words of its own is a mistake of usage."""
+    broken = bob("return jnp.zeros(1), jnp.zeros(1)", "return jnp.broadcast_to(jnp.zeros(2), (3,)), jnp.zeros(1)")
+    with pytest.raises(ValueError, match="broadcast"):
+        command("run", f"{broken}:Bob")
+    with pytest.raises(UsageError, match="law must be a function"), saying_what_is_refused():
+        uk.control.Feedback([[1.0]], None)
+    with pytest.raises(ValueError, match="inhomogeneous"), saying_what_is_refused():
+        uk.control.Feedback([[1.0], [1.0, 2.0]], [0.0])  # NumPy refuses this, and knows nothing of actuators
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc"), reason="needs a folder that nobody can write to")

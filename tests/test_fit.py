@@ -13,7 +13,7 @@ import pytest
 import scipy.integrate
 
 import ukjax as uk
-from ukjax.systems.base import Parameter, parameter
+from ukjax.systems import Parameter, parameter
 
 TS = np.linspace(0.0, 2.0, 81)
 
@@ -92,6 +92,9 @@ def test_standard_errors_are_those_of_linear_regression(noisy):
     r = np.concatenate([e.y[:, 0] - by_scipy(e.start, l=found.values[0], k=found.values[1]) for e in noisy])
     covariance = np.linalg.inv(J.T @ J) * (r @ r) / (len(r) - 2)
     np.testing.assert_allclose(found.errors, np.sqrt(np.diag(covariance)), rtol=1e-4)
+    np.testing.assert_allclose(found.covariance, covariance, rtol=1e-3)
+    correlation = covariance[0, 1] / np.sqrt(covariance[0, 0] * covariance[1, 1])
+    np.testing.assert_allclose(found.correlation, [[1.0, correlation], [correlation, 1.0]], rtol=1e-3)
     np.testing.assert_allclose(found.noise, 0.01, rtol=0.1)
     assert np.all(np.abs(found.values - [1.3, 0.2]) < 4 * found.errors)
     low, high = found.interval(0.95).T
@@ -102,6 +105,7 @@ def test_combinations_that_the_data_determine_are_named(noisy):
     found = uk.fit(guess(m=jnp.array(1.0)), noisy, ("m", "l", "k", "g"), fit_starts=False)
     assert found.identifiability.rank == 2
     assert set(found.undetermined) == {"m", "l", "k", "g"}
+    assert np.all(np.isinf(found.covariance)) and np.all(np.isnan(found.correlation))
     assert len(found.combinations) == 2 and all(c.product for c in found.combinations)
     exact = {"m": 0.8, "l": 1.3, "k": 0.2, "g": 9.81}
     for c in found.combinations:

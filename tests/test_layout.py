@@ -77,6 +77,9 @@ def test_imports_point_one_way(graph):
         ("ukjax._dynamics", ("ukjax._constraint", "ukjax._solve", "ukjax._equation", "ukjax._system")),
         ("ukjax._equation", ("ukjax._constraint", "ukjax._dynamics", "ukjax._system")),
         ("ukjax._control", ("ukjax._dynamics", "ukjax._system", "ukjax.control", "ukjax.systems")),
+        ("ukjax.control", ("ukjax._motion", "ukjax._estimate", "ukjax.systems")),
+        ("ukjax._parameters", ("ukjax._constraint", "ukjax._solve", "ukjax._system", "ukjax._estimate")),
+        ("ukjax._estimate", ("ukjax.control", "ukjax.systems", "ukjax.plot", "ukjax._command")),
     ),
 )
 def test_families_meet_by_being_passed(graph, family, others):
@@ -88,6 +91,15 @@ def test_families_meet_by_being_passed(graph, family, others):
         if any(within(target, other) for other in others)
     ]
     assert not crossing
+
+
+def test_laws_of_control_are_in_one_room(graph):
+    """The ground below them holds what a system needs of any law, and no law."""
+    assert {module for module in graph if within(module, "ukjax._control")} == {
+        "ukjax._control",
+        "ukjax._control.base",
+        "ukjax._control.allocation",
+    }
 
 
 def test_only_the_command_line_comes_in_by_the_door(graph):
@@ -147,3 +159,13 @@ def test_import_alone_does_not_wait_for_jax(fresh):
 
 def test_every_public_name_is_there(fresh):
     assert {"Terms", "System", "constrained_motion", "simulate", "project", "Holonomic"} <= set(fresh["names"])
+    assert {"AbstractConstraint", "AbstractDynamics", "AbstractMethod", "AbstractSystem"} <= set(fresh["names"])
+
+
+def test_nobody_outside_reaches_into_the_gallery_s_base():
+    """What a mechanism of one's own needs is public."""
+    assert {"AbstractMechanism", "Parameter", "parameter"} <= set(dir(ukjax.systems))
+    outside = [path for folder in ("tests", "benchmarks") for path in (ROOT.parent / folder).glob("*.py")]
+    assert len(outside) > 10
+    reaching = [path.name for path in outside if "from ukjax.systems." + "base import" in path.read_text()]
+    assert not reaching

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, ScalarLike
 from PIL import Image
 
 import ukjax as uk
-from ukjax.systems.base import AbstractMechanism, Parameter, parameter
+from ukjax.systems import AbstractMechanism, Parameter, parameter
 
 
 class Crane(AbstractMechanism):

@@ -68,6 +68,18 @@ def test_the_gallery_is_all_there():
     assert set(uk.systems.CATALOGUE) <= listed
 
 
+def test_what_it_names_between_the_examples_is_there():
+    """``uk.tune`` and its like, and the attributes of what the examples call ``found`` and ``motion``."""
+    text = re.sub(r"```.*?```", "", README, flags=re.DOTALL)
+    named = re.findall(r"\b(uk|found|motion)\.(\w+)(?:\.(\w+))?", " ".join(re.findall(r"`([^`]+)`", text)))
+    assert ("found", "covariance", "") in named and ("uk", "plot", "tuned") in named
+    owners = {"uk": uk, "found": uk.Fit, "motion": uk.Trajectory}
+    for owner, name, deeper in named:
+        known = dir(owners[owner]) + list(getattr(owners[owner], "__dataclass_fields__", ()))
+        assert name in known, f"{owner}.{name}"
+        assert not deeper or hasattr(getattr(owners[owner], name), deeper), f"{owner}.{name}.{deeper}"
+
+
 def test_both_commands_are_there():
     for name in ("main", "test"):
         assert re.search(rf"<!-- {name} -->\n```bash\npython3 -m venv .*\n```", README)

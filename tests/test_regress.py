@@ -10,7 +10,7 @@ import pytest
 import scipy.integrate
 
 import ukjax as uk
-from ukjax.systems.base import Parameter, parameter
+from ukjax.systems import Parameter, parameter
 
 from .test_fit import Rod, Swing
 

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax.systems.base import Parameter, parameter
+from ukjax._constraint import as_written
+from ukjax._estimate import following_error
+from ukjax.systems import Parameter, parameter
 
 
 class Oscillator(uk.AbstractSystem):
@@ -90,3 +92,26 @@ def test_wrong_input_is_one_clear_error(change, message):
 def test_a_motion_that_breaks_down_is_said():
     with pytest.raises(uk.SimulationError, match="start 0 has no finite cost"):
         uk.tune(Oscillator(c=-5000.0), "c", [1.0], [0.0], [0.0, 10.0], dt=0.01)
+
+
+def controlled():
+    gallery = {name: uk.systems.named(name) for name in uk.systems.CATALOGUE}
+    return [name for name, mechanism in gallery.items() if mechanism.control is not None]
+
+
+@pytest.mark.parametrize("name", controlled())
+def test_every_controlled_mechanism_says_what_it_is_to_follow(name):
+    """Its own error at the start, or the residual of its control's task where it has none."""
+    mechanism = uk.systems.named(name)
+    q, v = mechanism.start()
+    assert mechanism.control is not None
+    own = mechanism.task_error(0.0, q, v)
+    task = as_written(mechanism.control.task, 0.0, q, v, 0 * q)
+    assert own is None or (own.ndim == 1 and np.all(np.isfinite(own)))
+
+    motion = object.__new__(uk.Trajectory)  # two samples of nothing but what the error is made of: no need to simulate
+    twice = lambda x: jnp.stack([x, x])
+    known = dict(model=mechanism, t=jnp.zeros(2), q=twice(q), v=twice(v), task_residual=twice(task))
+    for field, value in known.items():
+        object.__setattr__(motion, field, value)
+    np.testing.assert_allclose(following_error(motion), twice(task if own is None else own), rtol=1e-12, atol=1e-14)

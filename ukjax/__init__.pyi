@@ -3,6 +3,7 @@ from . import plot as plot
 from . import systems as systems
 from ._batch import per_member as per_member
 from ._cache import enable_compilation_cache as enable_compilation_cache
+from ._constraint import AbstractConstraint as AbstractConstraint
 from ._constraint import AccelerationConstraint as AccelerationConstraint
 from ._constraint import Holonomic as Holonomic
 from ._constraint import Holonomicity as Holonomicity
@@ -10,23 +11,28 @@ from ._constraint import Nonholonomic as Nonholonomic
 from ._constraint import Pfaffian as Pfaffian
 from ._constraint import critically_damped as critically_damped
 from ._constraint import holonomicity as holonomicity
+from ._dynamics import AbstractDynamics as AbstractDynamics
 from ._dynamics import Lagrangian as Lagrangian
 from ._dynamics import MassForce as MassForce
 from ._equation import Mobility as Mobility
 from ._equation import compose as compose
 from ._equation import constrained_motion as constrained_motion
 from ._equation import mobility as mobility
-from ._fit import Experiment as Experiment
-from ._fit import Fit as Fit
-from ._fit import Regression as Regression
-from ._fit import fit as fit
-from ._fit import missing_force as missing_force
-from ._fit import regress as regress
-from ._precision import enable_float64 as enable_float64
-from ._motion.project import project as project
+from ._estimate import Experiment as Experiment
+from ._estimate import Fit as Fit
+from ._estimate import Regression as Regression
+from ._estimate import Tuned as Tuned
+from ._estimate import fit as fit
+from ._estimate import following_cost as following_cost
+from ._estimate import missing_force as missing_force
+from ._estimate import regress as regress
+from ._estimate import tune as tune
 from ._motion.diagnose import SimulationError as SimulationError
+from ._motion.project import project as project
 from ._motion.runge_kutta4 import RungeKutta4 as RungeKutta4
 from ._motion.simulate import simulate as simulate
+from ._motion.trajectory import Trajectory as Trajectory
+from ._precision import enable_float64 as enable_float64
 from ._solve import KKT as KKT
 from ._solve import SVD as SVD
 from ._solve import AbstractMethod as AbstractMethod
@@ -37,9 +43,5 @@ from ._system import AbstractSystem as AbstractSystem
 from ._system import System as System
 from ._terms import Motion as Motion
 from ._terms import Terms as Terms
-from ._motion.trajectory import Trajectory as Trajectory
-from ._tune import Tuned as Tuned
-from ._tune import following_cost as following_cost
-from ._tune import tune as tune
 
 __version__: str

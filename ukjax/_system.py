@@ -95,6 +95,11 @@ class AbstractSystem(eqx.Module):
         """Each held constraint as it was written: φ, or ψ, or A q̈ − b."""
         return as_written(self.held, t, q, v, acceleration)
 
+    def task_error(self, t: ScalarLike, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " k"] | None:
+        """What ``tune`` is to bring to zero, where that is something else than the control's task as it is written;
+        None where it is not."""
+        return None
+
     def energy(self, t: ScalarLike, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, ""] | None:
         """T + V [J], or None where the dynamics have none."""
         return self.dynamics.energy(as_float(t), q, v)

@@ -1,8 +1,7 @@
-"""What each sub-command of ``ukjax`` does."""
+"""What each sub-command of ``ukjax`` does. Nothing here imports JAX before a command is called."""
 
-from .bench import bench as bench
-from .fit import fit_system as fit_system
-from .gallery import list_gallery as list_gallery
-from .run import run_system as run_system
-from .tune import tune_system as tune_system
+from . import bench, fit, gallery, run, tune
 from .usage import UsageError as UsageError
+
+COMMANDS = (gallery, run, fit, tune, bench)
+"""As ``ukjax --help`` lists them."""

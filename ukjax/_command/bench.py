@@ -10,6 +10,22 @@ MECHANISMS = {"parallel_manipulator": "loops", "coordinated_robots": "closed"}
 """Systems of the gallery, and the constraint that holds them together with their motors off."""
 
 
+def add_to(commands: Any) -> None:
+    """Its options, among the sub-commands of the command line."""
+    parser = commands.add_parser(
+        "bench",
+        help="measure how fast this machine is: accelerations and steps per second",
+        description="Measure constrained accelerations and Runge-Kutta steps of two closed loops of the gallery, in a "
+        "batch, in double and in single precision.",
+        allow_abbrev=False,
+    )
+    option = parser.add_argument
+    option("--batch", type=int, default=4096, metavar="N", help="members of the batch (default 4096)")
+    option("--seconds", type=float, default=0.2, metavar="T", help="length of a motion (default 0.2)")
+    option("--json", action="store_true", help="print JSON")
+    parser.set_defaults(call=bench)
+
+
 def bench(options: argparse.Namespace) -> int:
     """Measure, and print a table or JSON."""
     if options.batch < 1:

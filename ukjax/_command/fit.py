@@ -4,10 +4,49 @@ import argparse
 import sys
 import time
 import warnings
+from typing import Any
 
+from .mechanism import add_system, check_system, file_stem, mechanism_of
 from .outputs import FIGURES, need, report
-from .run import check_system
-from .usage import UsageError, check_output
+from .usage import UsageError, check_output, saying_what_is_refused
+
+
+def add_to(commands: Any) -> None:
+    """Its options, among the sub-commands of the command line."""
+    parser = commands.add_parser(
+        "fit",
+        help="estimate parameters of a system from measured motions",
+        description="Estimate parameters of a system of the gallery from measured motions: tables (.csv) whose first "
+        "line names the columns t, q1, dq1 ... by the system's coordinates, and tau1, tau2 for the acrobot's torques. "
+        "Empty cells are missing values.",
+        allow_abbrev=False,
+    )
+    option = parser.add_argument
+    add_system(parser)
+    option("data", nargs="+", metavar="FILE", help="a motion each")
+    option("--free", required=True, metavar="NAMES", help="parameters to estimate: m1,m2 or ma[0],ma[1]")
+    option("--set", action="append", default=[], metavar="NAME=VALUE", help="another first guess, or value")
+    option(
+        "--known-start",
+        action="store_true",
+        help="do not estimate the start: the first line is exact, and the system's own start where it is silent",
+    )
+    option("--sigma", type=float, help="standard deviation of the noise (default: from the residuals)")
+    option("--dt", type=float, metavar="SECONDS", help="longest step (default: the sampling, at most 0.01)")
+    option("--segments", type=int, default=1, metavar="N", help="cut each motion: multiple shooting")
+    option(
+        "--regress",
+        type=float,
+        metavar="HZ",
+        help="begin with linear regression on differences of the coordinates below that frequency",
+    )
+    option("--loss", default="linear", help="linear, soft_l1, huber, cauchy or arctan")
+    option("--checkpoint", metavar="FILE", help="keep the state of the search there, and go on from it")
+    option("--out", metavar="FILE", help="the result as JSON (default SYSTEM-fit.json)")
+    option("--plot", metavar="FILE", help="the figure (default SYSTEM-fit.png)")
+    option("--json", action="store_true", help="print the result as JSON")
+    option("--progress", action="store_true", help="show each step")
+    parser.set_defaults(call=fit_system)
 
 
 def fit_system(options: argparse.Namespace) -> int:
@@ -15,24 +54,24 @@ def fit_system(options: argparse.Namespace) -> int:
     check_system(options.system)
     if options.dt is not None and not 0 < options.dt < float("inf"):
         raise UsageError(f"--dt must be positive, got {options.dt:g}")
-    result = check_output("--out", options.out or f"{options.system}-fit.json", (".json",))
+    result = check_output("--out", options.out or f"{file_stem(options.system)}-fit.json", (".json",))
     need("matplotlib", "the figure", "plot")
-    figure = check_output("--plot", options.plot or f"{options.system}-fit.png", FIGURES)
+    figure = check_output("--plot", options.plot or f"{file_stem(options.system)}-fit.png", FIGURES)
     began = time.perf_counter()
 
     import numpy as np
 
-    from .. import _precision, plot, systems
+    from .. import _precision, plot
     from .._cache import enable_compilation_cache
-    from .._fit import fit, regress
+    from .._estimate import fit, regress
     from ..systems.base import AbstractMechanism
     from .records import Observed, PlacedStart, coordinates_of, experiment_of, read_record
     from .settings import names_of, with_settings
 
     _precision.enable_float64()
     enable_compilation_cache()
-    try:
-        mechanism, (q0, v0) = with_settings(systems.named(options.system), options.set)
+    with saying_what_is_refused():
+        mechanism, (q0, v0) = with_settings(mechanism_of(options.system), options.set)
         records = [read_record(file, mechanism) for file in options.data]
         places = records[0].places
         if any(record.places != places for record in records):
@@ -60,8 +99,6 @@ def fit_system(options: argparse.Namespace) -> int:
                 progress=options.progress,
                 checkpoint=options.checkpoint,
             )
-    except ValueError as error:
-        raise UsageError(str(error)) from None
     for warning in warned:
         if issubclass(warning.category, UserWarning):
             print(f"ukjax fit: {' '.join(str(warning.message).split())}", file=sys.stderr)

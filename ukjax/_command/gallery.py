@@ -2,8 +2,16 @@
 
 import argparse
 import json
+from typing import Any
 
 from ..systems.catalogue import CATALOGUE
+
+
+def add_to(commands: Any) -> None:
+    """Its options, among the sub-commands of the command line."""
+    parser = commands.add_parser("list", help="the gallery, with the source of each system")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(call=list_gallery)
 
 
 def list_gallery(options: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .mechanism import file_stem
 from .usage import UsageError, check_output
 
 DATA = (".npz", ".nc", ".csv")
@@ -46,7 +47,8 @@ def outputs(options: argparse.Namespace) -> Outputs:
     """The files that the options name, known to be writable, and what writes them to be there."""
     figure, data = options.plot, options.out
     if figure == "":
-        figure, data = f"{options.system}.png", data or f"{options.system}.npz"
+        stem = file_stem(options.system)
+        figure, data = f"{stem}.png", data or f"{stem}.npz"
     if data and Path(data).suffix == ".nc":
         need("xarray", "--out FILE.nc", "data")
     if figure:

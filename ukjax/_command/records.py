@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._fit import Experiment
+from .._estimate import Experiment
 from ..systems.base import AbstractMechanism
+from .mechanism import named_coordinates
 from .usage import UsageError
 
 
@@ -40,8 +41,7 @@ def read_record(file: str, mechanism: AbstractMechanism) -> Record:
     if len(rows) < 3:
         raise UsageError(f"{file!r} must hold a line of names and at least two of numbers, got {len(rows)} lines")
     names = [name.split("[")[0].strip() for name in rows[0]]
-    coordinates = mechanism.coordinates
-    assert coordinates is not None, "every mechanism of the gallery names its coordinates"
+    coordinates = named_coordinates(mechanism)
     known = {name: i for i, (name, _) in enumerate(coordinates)}
     known |= {f"d{name}": len(coordinates) + i for i, (name, _) in enumerate(coordinates)}
     time = next((i for i, name in enumerate(names) if name in ("t", "time")), None)

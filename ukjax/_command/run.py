@@ -5,11 +5,47 @@ import json
 import time
 from typing import Any
 
-from ..systems.catalogue import CATALOGUE
+from .mechanism import add_system, check_system, mechanism_of, title_and_source
 from .outputs import outputs
-from .usage import UsageError
+from .usage import UsageError, saying_what_is_refused
 
 TOLERANCE = 1e-11
+
+
+def add_to(commands: Any) -> None:
+    """Its options, among the sub-commands of the command line."""
+    parser = commands.add_parser(
+        "run",
+        help="simulate a system of the gallery, print a summary, save data and figures",
+        description="Simulate a system of the gallery: from its source's start, brought onto the constraints, over its "
+        "source's time span, unless told otherwise.",
+        allow_abbrev=False,
+    )
+    option = parser.add_argument
+    add_system(parser)
+    option(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter, or an initial value (q1, dq1)"
+    )
+    option("--t1", type=float, metavar="SECONDS", help="end of the motion (default: the source's)")
+    option("--samples", type=int, default=1001, metavar="N", help="equally spaced samples (default 1001)")
+    option("--drift", choices=("projection", "none"), default="projection", help="default: projection")
+    option("--method", default="orthogonal", help="how the constrained motion is solved")
+    option("--dt", type=float, metavar="SECONDS", help="fixed steps instead of adaptive ones")
+    option("--rtol", type=float, help="relative tolerance of adaptive steps (default 1e-11)")
+    option("--atol", type=float, help="absolute tolerance of adaptive steps (default 1e-11)")
+    option("--as-published", action="store_true", help="the source's own start and law, as printed")
+    option("--out", metavar="FILE", help="save the trajectory: .npz, .nc or .csv")
+    option(
+        "--plot",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="save a figure (.png, .pdf, .svg); without a name SYSTEM.png, and SYSTEM.npz with the data",
+    )
+    option("--animate", metavar="FILE", help="save the mechanism in motion: .gif, .mp4 or .html")
+    option("--json", action="store_true", help="print the summary as JSON")
+    option("--progress", action="store_true", help="show a progress meter")
+    parser.set_defaults(call=run_system)
 
 
 def run_system(options: argparse.Namespace) -> int:
@@ -21,18 +57,17 @@ def run_system(options: argparse.Namespace) -> int:
     # JAX is imported only now, when the words were found to make sense.
     import jax.numpy as jnp
 
-    from .. import _precision, systems
+    from .. import _precision
     from .._cache import enable_compilation_cache
     from .._motion.project import project
-    from .._motion.diagnose import SimulationError
     from .._motion.simulate import simulate
     from .settings import with_settings
     from .summary import summarise, table
 
     _precision.enable_float64()
     enable_compilation_cache()
-    try:
-        mechanism, (q0, v0) = with_settings(systems.named(options.system), options.set)
+    with saying_what_is_refused():
+        mechanism, (q0, v0) = with_settings(mechanism_of(options.system), options.set)
         ts = jnp.linspace(0.0, mechanism.end if options.t1 is None else options.t1, options.samples)
         how = {name: getattr(options, name) for name in ("method", "progress")} | _steps(options, mechanism.step, ts)
         if options.as_published:
@@ -47,17 +82,13 @@ def run_system(options: argparse.Namespace) -> int:
             if options.drift == "projection":
                 q0, v0 = project(mechanism, ts[0], q0, v0, options.method)
             runs = {options.drift: simulate(mechanism, q0, v0, ts, drift=options.drift, **how)}
-    except SimulationError:
-        raise
-    except ValueError as error:
-        raise UsageError(str(error)) from None
 
     files = wanted.save(runs, published=options.as_published)
-    entry = CATALOGUE[options.system]
+    title, source = title_and_source(options.system, mechanism)
     report = {
-        "system": entry.name,
-        "title": entry.title,
-        "source": entry.source,
+        "system": options.system,
+        "title": title,
+        "source": source,
         "as_published": options.as_published,
         "runs": {name: summarise(trajectory) for name, trajectory in runs.items()},
         "files": [str(file) for file in files],
@@ -68,17 +99,6 @@ def run_system(options: argparse.Namespace) -> int:
         report["drift"] = options.drift
     print(json.dumps(report, indent=1) if options.json else table(report))
     return 0
-
-
-def check_system(name: str) -> None:
-    """The gallery has a system of that name, or ``UsageError``."""
-    if name not in CATALOGUE:
-        from ..systems import named
-
-        try:
-            named(name)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
 
 
 def _check(options) -> None:

@@ -1,41 +1,39 @@
 """Parameters and initial values by name: ``--set name=value``, ``--free m1,ma[2]``."""
 
-import difflib
 import re
 from dataclasses import fields, replace
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from .._names import did_you_mean
+from .._parameters import find, put, with_array
 from ..systems.base import AbstractMechanism
+from .mechanism import named_coordinates
 from .usage import UsageError
 
 
 def with_settings(mechanism: AbstractMechanism, assignments: list[str]):
     """The mechanism with the parameters set, and its start (q0, v0) with the initial values set.
 
-    A parameter goes by its field's name, an initial position by its coordinate's (``q1``), a rate with a d before it
-    (``dq1``).
+    A parameter goes by its name, as in ``fit`` (``m1``, ``ma[2]``, ``arm.length``), an initial position by its
+    coordinate's (``q1``), a rate with a d before it (``dq1``).
     """
     given = [_parse(assignment) for assignment in assignments]
     parameters = [field.name for field in fields(mechanism)]
     for name, value in given:  # parameters first: the number of coordinates may be one of them
-        if name in parameters:
+        if _field(name) in parameters:
             mechanism = _with_parameter(mechanism, name, value)
-    coordinates = mechanism.coordinates
-    assert coordinates is not None, "every mechanism of the gallery names its coordinates"
+    coordinates = named_coordinates(mechanism)
     places = {name: (0, i) for i, (name, _) in enumerate(coordinates)}
     places |= {f"d{name}": (1, i) for i, (name, _) in enumerate(coordinates)}
     initial = {}
     for name, value in given:
-        if name in parameters:
+        if _field(name) in parameters:
             continue
         if name not in places:
             known = [*parameters, *places]
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise UsageError(f"--set knows no {name!r}{hint} There are: {', '.join(known)}")
+            raise UsageError(f"--set knows no {name!r}{did_you_mean(name, known)} There are: {', '.join(known)}")
         initial[places[name]] = _one_number(name, value)
     start = [jnp.asarray(x) for x in mechanism.start()]
     for (level, i), value in initial.items():
@@ -48,22 +46,34 @@ def names_of(free: str) -> list[str]:
     return [name.strip() for name in re.split(r",(?![^\[]*\])", free) if name.strip()]
 
 
+def _field(name: str) -> str:
+    """The field that a name begins with."""
+    return re.split(r"[.\[]", name)[0].strip()
+
+
 def _with_parameter(mechanism, name, value):
-    old = getattr(mechanism, name)
-    if isinstance(old, bool | int):  # a choice or a count: part of the structure
-        number = _one_number(name, value)
-        if number != int(number) or isinstance(old, bool) and number not in (0, 1):
-            wanted = "0 or 1" if isinstance(old, bool) else "a whole number"
-            raise UsageError(f"--set {name} needs {wanted}, got {number:g}")
-        try:
-            return replace(mechanism, **{name: type(old)(number)})
-        except ValueError as error:
-            raise UsageError(f"--set {name}: {error}") from None
-    if old.shape == ():
-        value = _one_number(name, value)
-    elif old.shape != np.shape(value):
-        raise UsageError(f"--set {name} needs {old.size} numbers separated by commas, got {np.size(value)}")
-    return eqx.tree_at(lambda m: getattr(m, name), mechanism, jnp.asarray(value, old.dtype))
+    old = getattr(mechanism, _field(name))
+    if isinstance(old, bool | int) and name == _field(name):  # a choice or a count: part of the structure
+        return _with_choice(mechanism, name, old, _one_number(name, value))
+    try:
+        place, array = find(mechanism, name, "--set")
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if place.index is not None or array.shape == ():
+        return put(mechanism, [place._replace(index=place.index or ())], [_one_number(name, value)])
+    if array.size != np.size(value):
+        raise UsageError(f"--set {name} needs {array.size} numbers separated by commas, got {np.size(value)}")
+    return with_array(mechanism, name, jnp.asarray(value, array.dtype).reshape(array.shape))
+
+
+def _with_choice(mechanism, name, old, number):
+    if number != int(number) or isinstance(old, bool) and number not in (0, 1):
+        wanted = "0 or 1" if isinstance(old, bool) else "a whole number"
+        raise UsageError(f"--set {name} needs {wanted}, got {number:g}")
+    try:
+        return replace(mechanism, **{name: type(old)(number)})
+    except ValueError as error:
+        raise UsageError(f"--set {name}: {error}") from None
 
 
 def _one_number(name, value):

@@ -2,10 +2,39 @@
 
 import argparse
 import time
+from typing import Any
 
+from .mechanism import add_system, check_system, file_stem, mechanism_of
 from .outputs import FIGURES, need, report
-from .run import check_system
-from .usage import UsageError, check_output
+from .usage import UsageError, check_output, saying_what_is_refused
+
+
+def add_to(commands: Any) -> None:
+    """Its options, among the sub-commands of the command line."""
+    parser = commands.add_parser(
+        "tune",
+        help="choose gains of a system by gradients through its motion",
+        description="Choose gains, or dimensions, of a system of the gallery with which it follows its task best from "
+        "starts scattered around the source's. As many other starts are held out to try the result on.",
+        allow_abbrev=False,
+    )
+    option = parser.add_argument
+    add_system(parser)
+    option("--free", required=True, metavar="NAMES", help="parameters to choose: alpha,beta")
+    option("--set", action="append", default=[], metavar="NAME=VALUE", help="another first guess, or value")
+    option("--effort", type=float, default=0.0, metavar="W", help="weight of the mean squared force (0)")
+    option("--starts", type=int, default=8, metavar="N", help="starts to tune on (default 8)")
+    option("--spread", type=float, default=0.01, metavar="S", help="their standard deviation (default 0.01)")
+    option("--seed", type=int, default=0, help="of the scatter (default 0)")
+    option("--t1", type=float, metavar="SECONDS", help="end of the motions (default: the source's)")
+    option("--dt", type=float, default=0.005, metavar="SECONDS", help="fixed steps (default 0.005)")
+    option("--samples", type=int, default=201, metavar="N", help="samples that count (default 201)")
+    option("--drift", choices=("projection", "none"), default="none", help="default: none")
+    option("--out", metavar="FILE", help="the result as JSON (default SYSTEM-tune.json)")
+    option("--plot", metavar="FILE", help="the figure (default SYSTEM-tune.png)")
+    option("--json", action="store_true", help="print the result as JSON")
+    option("--progress", action="store_true", help="show each step")
+    parser.set_defaults(call=tune_system)
 
 
 def tune_system(options: argparse.Namespace) -> int:
@@ -20,22 +49,22 @@ def tune_system(options: argparse.Namespace) -> int:
         raise UsageError(f"--starts must be at least 2, half of them held out, got {options.starts}")
     if options.effort < 0:
         raise UsageError(f"--effort must not be negative, got {options.effort:g}")
-    result = check_output("--out", options.out or f"{options.system}-tune.json", (".json",))
+    result = check_output("--out", options.out or f"{file_stem(options.system)}-tune.json", (".json",))
     need("matplotlib", "the figure", "plot")
-    figure = check_output("--plot", options.plot or f"{options.system}-tune.png", FIGURES)
+    figure = check_output("--plot", options.plot or f"{file_stem(options.system)}-tune.png", FIGURES)
     began = time.perf_counter()
 
     import numpy as np
 
-    from .. import _precision, plot, systems
+    from .. import _precision, plot
     from .._cache import enable_compilation_cache
-    from .._tune import tune
+    from .._estimate import tune
     from .settings import names_of, with_settings
 
     _precision.enable_float64()
     enable_compilation_cache()
-    try:
-        mechanism, (q0, v0) = with_settings(systems.named(options.system), options.set)
+    with saying_what_is_refused():
+        mechanism, (q0, v0) = with_settings(mechanism_of(options.system), options.set)
         end = options.t1 or mechanism.end
         rng = np.random.default_rng(options.seed)
         scatter = lambda x: np.asarray(x) + options.spread * rng.normal(size=(2 * options.starts, np.size(x)))
@@ -54,6 +83,4 @@ def tune_system(options: argparse.Namespace) -> int:
             drift=options.drift,
             progress=options.progress,
         )
-    except ValueError as error:
-        raise UsageError(str(error)) from None
     return report(options, began, found, result, figure, plot.tuned)

@@ -1,12 +1,36 @@
 """Mistakes on the command line, and files that cannot be written, found before anything is computed."""
 
+import contextlib
 import os
 import tempfile
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
+
+PACKAGE = Path(__file__).parent.parent
 
 
 class UsageError(Exception):
     """One line for the user; the command ends with exit code 2."""
+
+
+@contextlib.contextmanager
+def saying_what_is_refused() -> Iterator[None]:
+    """What the library refuses in words of its own becomes ``UsageError``. A ``ValueError`` that comes out of something
+    the library has called is a defect, and keeps its traceback."""
+    try:
+        yield
+    except ValueError as error:
+        if _is_refusal(error):
+            raise UsageError(str(error)) from None
+        raise
+
+
+def _is_refusal(error: ValueError) -> bool:
+    """Whether one of our own lines raised it. JAX cuts its frames out of tracebacks, so that what it raised seems to
+    come from the line of ours that called it: only a line that says raise is one that refuses."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return Path(last.filename).is_relative_to(PACKAGE) and (last.line or "").startswith("raise ")
 
 
 def check_output(option: str, path: str, endings: tuple[str, ...]) -> Path:

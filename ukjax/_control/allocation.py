@@ -13,16 +13,24 @@ which for N = I is u = G⁺ b̄ + (I − G⁺G) s (Liu et al. 2015, eq. 35, wher
 in W = M⁻¹N_h the motors and the constraint forces they cause in the joints disturb each other, and neither holds).
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._equation import Mobility
+from .._equation import Mobility, mobility
 from .._solve import Orthonormalised, inverse_cholesky, orthonormalise, row_scale, solve
+from .._terms import Terms
 from .base import Command
 
 UNREACHED = 1e-6  # of what the task asks: below this the actuators do what is asked of them
+
+
+def undriven(model: Callable[..., Terms], t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Mobility:
+    """The motion of ``model``, a system or a function (t, q, v) -> ``Terms``, with its actuators off."""
+    return mobility(getattr(model, "passive", model)(t, q, v))
 
 
 def allocate(

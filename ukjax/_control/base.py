@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from .._constraint import AbstractConstraint
@@ -79,3 +80,33 @@ def actuator_matrix(value: Any, q: Float[Array, " n"]) -> Float[Array, "n p"]:
             f"got shape {B.shape}"
         )
     return B
+
+
+def square_matrix(name: str, value: Any, size: int) -> Float[Array, "k k"]:
+    """A matrix (size, size) from a number, a diagonal (size,) or all of it; ``ValueError`` for another shape."""
+    value = as_float(value)
+    if value.ndim < 2 and value.shape in ((), (1,), (size,)):
+        return jnp.diag(jnp.broadcast_to(value, (size,)))
+    if value.shape != (size, size):
+        raise ValueError(
+            f"{name} must be a number or have shape ({size},) or ({size}, {size}), got shape {value.shape}"
+        )
+    return value
+
+
+def constraints_of(name: str, given: Any) -> tuple[AbstractConstraint, ...]:
+    """One constraint or several, as a tuple; ``ValueError`` for anything else among them."""
+    constraints = (given,) if isinstance(given, AbstractConstraint) else tuple(given)
+    for i, constraint in enumerate(constraints):
+        if not isinstance(constraint, AbstractConstraint):
+            raise ValueError(
+                f"{name}[{i}] must be ukjax.Holonomic, Nonholonomic, Pfaffian or AccelerationConstraint, "
+                f"got {type(constraint).__name__}"
+            )
+    return constraints
+
+
+def no_task(u: Float[Array, " p"]) -> Command:
+    """The command of a law that has no task: u as it is, and nothing that could be missed."""
+    nothing = jnp.zeros((0,), u.dtype)
+    return Command(u=u, rank=jnp.zeros((), int), unreachable=nothing, wanted=nothing)

@@ -73,7 +73,9 @@ def _one(request: Request, q0, v0) -> Samples:
     if request.projection:  # between steps they are not yet on the constraints
         on = lambda sample: correct_step(model, *sample, at_every_level(method))
         q, v = jax.lax.map(on, (t, q, v))
-    return Samples(t, q, v, _result(solution, last_q, last_v), solution.stats["num_steps"], (last[0], last_q[0], last_v[0]))
+    return Samples(
+        t, q, v, _result(solution, last_q, last_v), solution.stats["num_steps"], (last[0], last_q[0], last_v[0])
+    )
 
 
 def _controller(request, span):

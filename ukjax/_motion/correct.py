@@ -30,6 +30,12 @@ class Corrected(NamedTuple):
     unusual: Bool[Array, ""]
 
 
+def leaves_out(levels: AbstractMethod | Levels) -> bool:
+    """Whether there are rows that are known not to count, and so only kept as long as that is true."""
+    each = (levels.acceleration, levels.position, levels.velocity) if isinstance(levels, Levels) else ()
+    return any(getattr(method, "kept", None) is not None for method in each)
+
+
 def at_every_level(method: AbstractMethod) -> Levels:
     """The same method, whatever the rows."""
     return Levels(method, method, method)

@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._check import check_terms, known
-from .._solve import AbstractMethod
+from .._check import known
+from .attempts import MOST, first_attempt, next_attempt
 from .base import KEPT, SMALLEST_STEP, AbstractLoop, Request, Samples, check_shapes
+from .correct import Levels, leaves_out
 from .outcome import FINISHED, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, RUNNING, TOO_SMALL, UNUSUAL
 from .step import step
 from .step_size import Tolerance, judge, next_length
@@ -121,34 +122,29 @@ def _run(how, model, ts, q0, v0):
     course = Course(number(0), number(0), count(0), count(0), q0, v0, count(0), count(RUNNING))
     tolerance = Tolerance(number(how.rtol), number(how.atol))
     limits = count(samples), count(min(how.max_steps + 1, 2**31 - 1))
-    pieces, methods = [], [*how.method.quicker(), how.method]
-    if not how.projection:  # then nothing says which rows are redundant
-        methods = [method for method in methods if method is how.method or not method.finds_rank]
-    while methods:
-        method, last = methods[0], len(methods) == 1
-        task = model, ends, between, tolerance, limits, method, how.solver, how.projection, not last
+    asked = eqx.tree_at(lambda r: (r.model, r.ts), how, (model, ts), is_leaf=lambda x: x is None)
+    pieces, method, decided = [], first_attempt(asked), 0
+    while int(course.result) == RUNNING:
+        task = model, ends, between, tolerance, limits, method, how.solver, how.projection
         course, found, steps = _piece(task, course, found)
         if int(steps.count):
             pieces.append((method, steps))
         if int(course.result) == UNUSUAL:
             t = number(np.asarray(ts[0]) + np.asarray(course.t))
-            check_terms(_terms(model, t, course.q, course.v), f" at t = {float(t):g} s")
+            another = next_attempt(asked, method, t, course.q, course.v)
+            decided += 1
+            method = another if decided < MOST else how.method
             course = course._replace(result=count(RUNNING))
-            methods = methods[1:]
-        elif int(course.result) != RUNNING:
-            break
-    return (found[0, :samples], found[1, :samples], course), pieces
-
-
-@eqx.filter_jit
-def _terms(model, t, q, v):
-    return model(t, q, v)
+    # Cut by NumPy: JAX would compile it for every number of samples.
+    found = np.asarray(found)[:, :samples]
+    return (jnp.asarray(found[0]), jnp.asarray(found[1]), course), pieces
 
 
 @eqx.filter_jit
 def _piece(task, course, found):
     """As many steps as a piece has, or fewer."""
-    model, ends, between, tolerance, (samples, most), method, solver, projection, careful = task
+    model, ends, between, tolerance, (samples, most), method, solver, projection = task
+    watchful = isinstance(method, Levels)  # what cannot be done is left to another method
     check_shapes(model, ends[0], course.q, course.v)
     t0, times = ends[0], ends - ends[0]
     dtype, n = course.q.dtype, course.q.size
@@ -184,7 +180,8 @@ def _piece(task, course, found):
             fine = jnp.asarray(True)
         fine = fine & (~accepted | jnp.all(jnp.isfinite(stepped.q) & jnp.isfinite(stepped.v)))
         off = accepted & (stepped.missed > KEPT[str(dtype)] * (1 + jnp.max(jnp.abs(stepped.q))))
-        doubtful = stepped.unusual & (accepted | ~fine) & careful
+        # Off its constraints before any time has passed, a motion started so: nothing of the method's doing.
+        doubtful = watchful & ((stepped.unusual & (accepted | ~fine)) | (off & started & leaves_out(method)))
         accepted = accepted & fine & ~doubtful  # one that is off its constraints as well: it is what is complained of
         landed = landed & accepted & ~off
         choose = lambda new, old: jnp.where(accepted, new, old)
@@ -200,10 +197,7 @@ def _piece(task, course, found):
         ):
             result = jnp.where(condition, outcome, result)
         steps = Steps(
-            *(
-                kept.at[steps.count].set(x)
-                for kept, x in zip(steps[:6], (t, h, q, v, sample, landed), strict=True)
-            ),
+            *(kept.at[steps.count].set(x) for kept, x in zip(steps[:6], (t, h, q, v, sample, landed), strict=True)),
             count=steps.count + accepted,
         )
         place = jnp.where(landed, sample, ends.size)

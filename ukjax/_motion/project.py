@@ -11,9 +11,9 @@ from jaxtyping import Array, Bool, Float
 
 from .._check import known
 from .._precision import Numbers, as_float
-from .diagnose import worst_row
 from .._solve import AbstractMethod, choose, coordinate_scale, row_scale, solve
 from .._system import AbstractSystem
+from .diagnose import worst_row
 
 MOST_ITERATIONS = 200
 

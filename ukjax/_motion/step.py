@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._batch import per_member
 from .._solve import AbstractMethod, solve
-from .correct import at_every_level, correct, levels_at
+from .correct import Levels, at_every_level, correct, levels_at
 
 
 class Rates(NamedTuple):
@@ -38,16 +38,19 @@ def step(
     h: Array,
     q: Float[Array, " n"],
     v: Float[Array, " n"],
-    method: AbstractMethod,
+    method: AbstractMethod | Levels,
     solver: dfx.AbstractERK,
     projection: bool,
 ) -> Stepped:
     """An explicit Runge–Kutta step from t to t + h.
 
-    The rank of the rows is found where the step starts, on the constraints, and holds for its stages and the correction
-    at its end. A step of length zero leads from a start as it was given onto the constraints.
+    The rank of the rows, unless it is known at all ``Levels``, is found where the step starts, on the constraints, and
+    holds for its stages and the correction at its end. A step of length zero leads from a start as it was given onto the constraints.
     """
-    levels = levels_at(model, t, q, v, method) if projection else at_every_level(method)
+    if isinstance(method, Levels):
+        levels = method
+    else:
+        levels = levels_at(model, t, q, v, method) if projection else at_every_level(method)
     tableau = solver.tableau
     rates, unusual = _stages(model, t, h, q, v, levels.acceleration, tableau)
     weigh = lambda weights: (jnp.asarray(weights, q.dtype) @ rates.q, jnp.asarray(weights, q.dtype) @ rates.v)

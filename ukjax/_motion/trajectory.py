@@ -101,6 +101,10 @@ class Trajectory(eqx.Module):
         """The same with all that is known at the samples among its leaves: for where the model is to be changed."""
         return replace(self, observation=self.observed())
 
+    def without_model(self) -> "Trajectory":
+        """The same without what may hold more than arrays: for results of ``jit`` and ``vmap``."""
+        return replace(self, model=None, method=None)
+
     @property
     def finished(self) -> Bool[Array, "*batch"]:
         """Whether the motion reached its last time, or its event."""

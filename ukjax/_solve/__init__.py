@@ -18,5 +18,6 @@ from .orthogonal import coordinate_scale as coordinate_scale
 from .orthogonal import orthonormalise as orthonormalise
 from .orthogonal import row_scale as row_scale
 from .svd import SVD as SVD
-from .usual import Usual as Usual
 from .udwadia_phohomsiri import UdwadiaPhohomsiri as UdwadiaPhohomsiri
+from .usual import Usual as Usual
+from .usual import independent_rows as independent_rows

@@ -15,6 +15,7 @@ from .usual import CLEAR, Usual
 WEAK = 1e4
 """Entries of L⁻¹ on its diagonal, for a mass matrix scaled to unit diagonal, above which M is close to singular."""
 
+
 class Orthogonal(AbstractMethod):
     """Rank-revealing and without LAPACK: the default, made for ``vmap``.
 

@@ -93,9 +93,7 @@ class UsualResponse(AbstractResponse):
         return W @ self.L  # W M W = W
 
 
-def independent_rows(
-    M: Float[np.ndarray, "n n"], A: Float[np.ndarray, "m n"], rtol: float
-) -> tuple[int, ...] | None:
+def independent_rows(M: Float[np.ndarray, "n n"], A: Float[np.ndarray, "m n"], rtol: float) -> tuple[int, ...] | None:
     """Rows of A of which the others are combinations, the most independent ones there are, in their order; None where M
     is singular."""
     import scipy.linalg

@@ -8,9 +8,9 @@ A task is written like any other constraint; the difference is who provides its 
 
 from .._control import AbstractControl as AbstractControl
 from .._control import Command as Command
-from .._control import Feedback as Feedback
-from .._control import Robust as Robust
-from .._control import Servo as Servo
 from .adaptive import Adaptive as Adaptive
+from .feedback import Feedback as Feedback
 from .inverse_dynamics import inverse_dynamics as inverse_dynamics
+from .robust import Robust as Robust
+from .servo import Servo as Servo
 from .sliding import SlidingMode as SlidingMode

@@ -8,11 +8,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._constraint import AbstractConstraint, OnPart, velocities
-from .._control import AbstractControl, Command, Robust, length, square
+from .._control import AbstractControl, Command, square_matrix
 from .._dynamics import AbstractDynamics
+from .._norm import length
 from .._precision import Numbers, as_float
 from .._system import AbstractSystem
 from .._terms import Terms
+from .robust import Robust
 
 
 class Adaptive(AbstractSystem):
@@ -71,7 +73,7 @@ class Adaptive(AbstractSystem):
     def ultimate_bound(self, alpha: Numbers, m: int) -> Float[Array, ""]:
         """Where |β|, of m rows, is sure to end if α Π bounds the uncertainty."""
         law, alpha = self.law, as_float(alpha)
-        values = jnp.linalg.eigvalsh(square("P", law.P, m))
+        values = jnp.linalg.eigvalsh(square_matrix("P", law.P, m))
         supply = self.k2 / self.k1 * alpha**2 + law.epsilon / 2
         V = supply * jnp.maximum(values[-1] / (2 * law.kappa * (1 + law.rho_E)), 1 / self.k2)
         return jnp.sqrt(V / values[0])

@@ -6,8 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from .._check import known
-from .._control import Command, actuator_matrix, allocate, shortfall, square
-from .._equation import mobility
+from .._control import Command, actuator_matrix, allocate, shortfall, square_matrix, undriven
 from .._functions import as_function
 from .._precision import Numbers, as_float
 from .._terms import Terms
@@ -42,10 +41,9 @@ def inverse_dynamics(
         )
     B = actuator_matrix(as_function("actuators", actuators, "t, q")(t, q), q)
     p = B.shape[1]
-    N = square("weight", as_function("weight", weight, "t, q")(t, q), p)
+    N = square_matrix("weight", as_function("weight", weight, "t, q")(t, q), p)
     s = jnp.broadcast_to(as_float(secondary), (p,))
-    passive = getattr(model, "passive", model)(t, q, v)
-    command = allocate(mobility(passive), jnp.eye(q.size, dtype=q.dtype), acceleration, B, N, s)
+    command = allocate(undriven(model, t, q, v), jnp.eye(q.size, dtype=q.dtype), acceleration, B, N, s)
     if known(command):
         complaint = shortfall(command, [f"acceleration of q{i + 1}" for i in range(q.size)])
         if complaint:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._constraint import AbstractConstraint, OnPart
-from .._control import AbstractControl, Command
+from .._control import AbstractControl, Command, no_task
 from .._dynamics import AbstractDynamics
 from .._equation import constrained_motion
 from .._precision import Numbers, as_float
@@ -128,5 +128,4 @@ class _Following(AbstractControl):
         e, e_dot = q[n:] - q[:n], v[n:] - v[:n]
         s = e_dot + system.L * e
         u = -system.L * e_dot - system.kappa * system.shape(s / system.epsilon)
-        nothing = jnp.zeros((0,), q.dtype)
-        return Command(u=nominal_force + M @ u, rank=jnp.zeros((), int), unreachable=nothing, wanted=nothing)
+        return no_task(nominal_force + M @ u)

@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from .._fit import Fit
+from .._estimate import Fit
 from .style import COLOURS, label, panel
 
 MOST_OUTPUTS = 6

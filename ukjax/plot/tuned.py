@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from .._tune import Tuned, following_error
+from .._estimate import Tuned, following_error
 from .style import COLOURS, label, new_figure
 
 

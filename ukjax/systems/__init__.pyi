@@ -1,6 +1,8 @@
 from .acrobot import Acrobot as Acrobot
 from .andrews_squeezer import AndrewsSqueezer as AndrewsSqueezer
 from .base import AbstractMechanism as AbstractMechanism
+from .base import Parameter as Parameter
+from .base import parameter as parameter
 from .cart_pole import CartPole as CartPole
 from .catalogue import CATALOGUE as CATALOGUE
 from .catalogue import Entry as Entry

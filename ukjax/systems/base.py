@@ -16,7 +16,10 @@ else:
 
 
 def parameter(value: Numbers) -> Any:
-    """A field that holds a number, or several, as an array, so that it can be differentiated and swept."""
+    """A field that holds a number, or several, as an array, so that it can be differentiated and swept:
+
+    ``mass: Parameter = parameter(0.8)`` in a class of your own.
+    """
     return eqx.field(default_factory=lambda: as_float(value), converter=as_float)
 
 

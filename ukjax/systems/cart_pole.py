@@ -6,8 +6,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Holonomic
-from .._control import Servo
 from .._dynamics import Lagrangian
+from ..control import Servo
 from .base import AbstractMechanism, Parameter, parameter
 
 

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Holonomic
-from .._control import Servo
 from .._dynamics import MassForce
 from .._equation import constrained_motion
 from .._precision import as_float
 from .._terms import Terms
+from ..control import Servo
 from .base import AbstractMechanism, Parameter, parameter
 
 ACTUATORS = (  # eq. 70: the motor of each joint turns the next link against the one before
@@ -76,7 +76,7 @@ class CoordinatedRobots(AbstractMechanism):
 
     @property
     def lift(self) -> Holonomic:
-        return Holonomic(self.task_error, name=("load x", "load y", "load angle"))
+        return Holonomic(self.load_error, name=("load x", "load y", "load angle"))
 
     def mass_matrix(self, t: ScalarLike, q: Float[Array, " 5"]) -> Float[Array, "5 5"]:
         """M(q), eq. A2."""
@@ -102,7 +102,7 @@ class CoordinatedRobots(AbstractMechanism):
         l = self.l[:3] * jnp.array([1.0, 1.0, 0.5])
         return jnp.stack([l @ jnp.cos(q[:3]), l @ jnp.sin(q[:3]), q[2]])
 
-    def task_error(self, t: ScalarLike, q: Float[Array, " 5"]) -> Float[Array, " 3"]:
+    def load_error(self, t: ScalarLike, q: Float[Array, " 5"]) -> Float[Array, " 3"]:
         """The load minus where it is to be, eq. 64, with l that of link 3."""
         l = self.l[2]
         return self.load(q) - jnp.stack([1.5 * l, l / 2 * (1 - jnp.cos(t)), 0 * l])

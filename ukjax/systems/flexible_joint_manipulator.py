@@ -10,10 +10,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import AccelerationConstraint
-from .._control import Feedback, Servo
 from .._dynamics import MassForce
 from .._equation import constrained_motion
 from .._terms import Terms
+from ..control import Feedback, Servo
 from .base import AbstractMechanism, Parameter, parameter
 
 A = (1.0, 1.0)  # eq. 70

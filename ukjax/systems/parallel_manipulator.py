@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Holonomic
-from .._control import Servo
+from ..control import Servo
 from . import chain
 from .base import Parameter, parameter
 

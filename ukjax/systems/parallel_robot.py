@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Holonomic
-from .._control import Feedback
+from ..control import Feedback
 from . import chain
 from .base import Parameter, parameter
 

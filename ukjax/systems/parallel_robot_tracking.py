@@ -8,11 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Holonomic
-from .._control import Servo
 from .._dynamics import MassForce
 from .._equation import constrained_motion
 from .._precision import as_float
 from .._terms import Terms
+from ..control import Servo
 from .base import Parameter, parameter
 from .parallel_robot import AbstractParallelRobot
 

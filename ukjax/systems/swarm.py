@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Nonholonomic
-from .._control import Servo
 from .._dynamics import MassForce
+from ..control import Servo
 from .base import AbstractMechanism, Parameter, parameter
 
 

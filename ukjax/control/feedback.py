@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._constraint import AbstractConstraint
+from .._control import AbstractControl, Command, no_task
 from .._functions import as_function, vector
+from .._names import names_and_units
 from .._precision import Numbers, as_float
 from .._terms import Terms
-from .base import AbstractControl, Command
 
 
 class Feedback(AbstractControl):
@@ -40,12 +40,11 @@ class Feedback(AbstractControl):
         self.law = as_function("law", law, "t, q, v")
         self.task, self.held = (), False
         self.limits = None if limits is None else as_float(limits)
-        self.inputs = None if inputs is None else tuple((name, unit) for name, unit in inputs)
+        self.inputs = names_and_units(inputs)
 
     def command(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], passive: Terms) -> Command:
         u = vector("law", self.law(t, q, v))
         p = self.matrix(t, q).shape[1]
         if u.shape != (p,):
             raise ValueError(f"law must return shape ({p},), one entry per column of actuators, got shape {u.shape}")
-        nothing = jnp.zeros((0,), q.dtype)
-        return Command(u=u, rank=jnp.zeros((), int), unreachable=nothing, wanted=nothing)
+        return no_task(u)

@@ -13,7 +13,6 @@ STRUCTURAL = 1e-7
 NEGLIGIBLE = 1e-4
 """Of a combination in which every parameter counts by its own size, the parts that are left out."""
 
-
 WHOLE = 1e-3
 """So near to whole numbers and halves, coefficients of logarithms are taken for exponents, if all of them are."""
 
@@ -66,10 +65,11 @@ class Identifiability(NamedTuple):
     combinations: tuple[Combination, ...]
 
 
-def told(
+def unexplained_directions(
     J: Float[np.ndarray, "rows p"], others: Float[np.ndarray, "rows k"], noise: float
 ) -> tuple[Float[np.ndarray, " p"], Float[np.ndarray, "rank p"]]:
-    """The singular values of J without what ``others`` may explain, and the directions of x that they tell."""
+    """The singular values of J without what ``others`` may explain, and the directions of x that
+    they tell of."""
     if others.shape[1]:
         J = J - others @ np.linalg.lstsq(others, J, rcond=1e-12)[0]
     _, s, V = np.linalg.svd(np.linalg.qr(J, mode="r"))
@@ -86,13 +86,13 @@ def identifiability(
     others: Float[np.ndarray, "rows k"],
     noise: float,
 ) -> Identifiability:
-    """From J = ∂r/∂x, where θ is a function of x with derivative ``slope``, the logarithm
-    of θ where ``logarithmic``; ``others`` are sensitivities to what is
-    estimated as well, and may explain away part of J. ``noise`` is the standard deviation of r."""
-    s, V = told(J, others, noise)
+    """From J = ∂r/∂x, where θ is a function of x with derivative ``slope``, x being the logarithm of θ where
+    ``logarithmic``; ``others`` are sensitivities to what is estimated as well, and may explain away part of J.
+    ``noise`` is the standard deviation of r."""
+    s, V = unexplained_directions(J, others, noise)
     rank = len(V)
     noise = max(noise, float(np.finfo(float).eps) * s[0])
-    within = (V.T / s[:rank] ** 2) @ V * noise**2  # of x, within the directions that are told
+    within = (V.T / s[:rank] ** 2) @ V * noise**2  # of x, within the directions that the data tell of
     determined = 1 - np.sum(V**2, axis=0) < NEGLIGIBLE**2
     covariance = slope[:, None] * within * slope
     errors = np.where(determined, np.sqrt(np.diagonal(covariance)), np.inf)

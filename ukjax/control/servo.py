@@ -7,14 +7,14 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._constraint import AbstractConstraint, rows, velocities
+from .._constraint import AbstractConstraint, rows
+from .._control import AbstractControl, Command, allocate, square_matrix
 from .._equation import mobility
 from .._functions import as_function, vector
+from .._names import names_and_units
 from .._precision import Numbers, as_float
-from .._solve import inverse_cholesky
 from .._terms import Terms
-from .allocation import allocate
-from .base import AbstractControl, Command
+from .task import apply_inverse, following_error, task_of
 
 
 class Servo(AbstractControl):
@@ -22,8 +22,8 @@ class Servo(AbstractControl):
 
     ``actuators`` is B (n, p), an array or a function of (t, q); ``task`` one constraint or several, of any kind, their
     Baumgarte gains included. The structure's own constraints stay kept, since W and a are those of the constrained
-    motion; see ``allocation.py``. Y. H. Chen, J. Vib. Control 15 (2009) 369; Liu et al., IEEE/CAA J. Autom. Sin. 2
-    (2015) 382, eq. 35, in its corrected form. Fewer, as many or more actuators than task rows are all the same to it.
+    motion. Y. H. Chen, J. Vib. Control 15 (2009) 369; Liu et al., IEEE/CAA J. Autom. Sin. 2 (2015) 382, eq. 35, in its
+    corrected form. Fewer, as many or more actuators than task rows are all the same to it.
 
     ``weight`` is N, (p,) or (p, p), positive definite: uᵀ N u is least instead of uᵀ u (N = M⁻¹ with B = I is nature's
     own choice, Udwadia 2003). ``secondary`` is s (p,), an array or a function of (t, q, v): the u to be near to, which
@@ -66,65 +66,16 @@ class Servo(AbstractControl):
         self.P = None if P is None else as_float(P)
         self.held = held
         self.limits = None if limits is None else as_float(limits)
-        self.inputs = None if inputs is None else tuple((name, unit) for name, unit in inputs)
+        self.inputs = names_and_units(inputs)
 
     def command(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], passive: Terms) -> Command:
         A, b = rows(self.task, t, q, v)
         if self.P is not None:
-            b = b - apply_inverse(square("P", self.P, b.size), following_error(self.task, t, q, v, b.size))
+            b = b - apply_inverse(square_matrix("P", self.P, b.size), following_error(self.task, t, q, v, b.size))
         B = self.matrix(t, q)
         p = B.shape[1]
-        N = square("weight", self.weight(t, q), p)
+        N = square_matrix("weight", self.weight(t, q), p)
         s = vector("secondary", self.secondary(t, q, v))
         if s.shape not in ((1,), (p,)):
             raise ValueError(f"secondary must have shape ({p},), one entry per actuator, got shape {s.shape}")
         return allocate(mobility(passive), A, b, B, N, jnp.broadcast_to(s, (p,)))
-
-
-def task_of(task: Any) -> tuple[AbstractConstraint, ...]:
-    """The servo constraints a user gave, or ``ValueError``."""
-    if callable(task) or not isinstance(task, AbstractConstraint | Iterable):
-        raise ValueError(
-            f"task must be a constraint or several, got {task!r}: write ukjax.Holonomic(phi) for phi(t, q) = 0"
-        )
-    task = (task,) if isinstance(task, AbstractConstraint) else tuple(task)
-    for i, constraint in enumerate(task):
-        if not isinstance(constraint, AbstractConstraint):
-            raise ValueError(
-                f"task[{i}] must be ukjax.Holonomic, Nonholonomic, Pfaffian or AccelerationConstraint, "
-                f"got {type(constraint).__name__}"
-            )
-    if not task:
-        raise ValueError("task must be at least one constraint, got none")
-    return task
-
-
-def following_error(
-    task: tuple[AbstractConstraint, ...], t: Array, q: Float[Array, " n"], v: Float[Array, " n"], m: int
-) -> Float[Array, " m"]:
-    """β = A v − c, by how much the velocities miss the task: φ̇ of holonomic rows, ψ of the others."""
-    beta = velocities(task, t, q, v)
-    if beta.size != m:
-        raise ValueError(
-            "an AccelerationConstraint has no error in velocities to feed back: give the task as Holonomic, "
-            "Nonholonomic or Pfaffian"
-        )
-    return beta
-
-
-def apply_inverse(P: Float[Array, "m m"], x: Float[Array, " m"]) -> Float[Array, " m"]:
-    """P⁻¹ x for a positive definite P, without LAPACK."""
-    L_inverse = inverse_cholesky(P)
-    return (L_inverse @ x) @ L_inverse
-
-
-def square(name: str, value: Any, size: int) -> Float[Array, "k k"]:
-    """A matrix (size, size) from a number, a diagonal (size,) or all of it; ``ValueError`` for another shape."""
-    value = as_float(value)
-    if value.ndim < 2 and value.shape in ((), (1,), (size,)):
-        return jnp.diag(jnp.broadcast_to(value, (size,)))
-    if value.shape != (size, size):
-        raise ValueError(
-            f"{name} must be a number or have shape ({size},) or ({size}, {size}), got shape {value.shape}"
-        )
-    return value

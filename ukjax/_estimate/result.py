@@ -37,7 +37,20 @@ class Fit(eqx.Module):
 
     @property
     def errors(self) -> Float[np.ndarray, " p"]:
+        """Standard errors of ``values``, infinite for what is not determined."""
         return self.identifiability.errors
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "p p"]:
+        """Of ``values``, infinite in the rows and columns of what is not determined."""
+        return self.identifiability.covariance
+
+    @property
+    def correlation(self) -> Float[np.ndarray, "p p"]:
+        """The covariance in units of the errors, NaN for what is not determined."""
+        finite = np.isfinite(self.covariance)
+        scale = np.where(np.isfinite(self.errors), self.errors, 1.0)
+        return np.where(finite, self.covariance / (scale[:, None] * scale), np.nan)
 
     @property
     def residuals(self) -> tuple[Float[np.ndarray, "samples outputs"], ...]:

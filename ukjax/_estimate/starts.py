@@ -10,10 +10,10 @@ import numpy as np
 from jaxtyping import Array
 
 from .._motion.correct import at_every_level, onto_constraints
+from .._parameters import Parameters
 from .._solve import AbstractMethod
 from .._system import AbstractSystem
 from .experiment import Experiment
-from .parameters import Parameters
 
 ON = 1e-9  # residuals of a start that counts as being on the constraints
 

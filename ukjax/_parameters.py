@@ -1,9 +1,8 @@
 """Numbers of a model that may change: by name, and without bounds to mind while they do."""
 
-import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,7 +10,22 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ._names import did_you_mean
+
 INFINITY = float("inf")
+PART = re.compile(r"[^\W\d]\w*(?:\[\d+(?:,\d+)*\])*")
+"""A field, and what is taken of it: ``mass``, ``ma[2]``."""
+
+
+class Place(NamedTuple):
+    """The fields and items of a model that lead to an array, and one entry of it; all of it where ``index`` is None."""
+
+    path: tuple[str | int, ...]
+    index: tuple[int, ...] | None
+
+    def __str__(self) -> str:
+        path = "".join(f".{step}" if isinstance(step, str) else f"[{step}]" for step in self.path)
+        return path[1:] + (f"[{','.join(map(str, self.index))}]" if self.index else "")
 
 
 class Parameters(eqx.Module):
@@ -22,7 +36,7 @@ class Parameters(eqx.Module):
     """
 
     names: tuple[str, ...] = eqx.field(static=True)
-    places: tuple[tuple[str, tuple[int, ...]], ...] = eqx.field(static=True)
+    places: tuple[Place, ...] = eqx.field(static=True)
     lower: Float[Array, " p"]
     upper: Float[Array, " p"]
     first: Float[Array, " p"]
@@ -30,7 +44,7 @@ class Parameters(eqx.Module):
     @classmethod
     def of(cls, model: Any, free: str | Iterable[str], bounds: Mapping[str, Any] | None = None) -> "Parameters":
         """The entries of ``model`` named in ``free``: ``"m1"`` for a number, or for all entries of an array,
-        ``"ma[2]"`` for one of them, ``"arm.length"`` for what lies deeper.
+        ``"ma[2]"`` for one of them, ``"arm.length"`` or ``"bodies[2].mass"`` for what lies deeper.
 
         What is positive stays positive, unless ``bounds`` says otherwise: name -> (lower, upper), either of them None
         for no bound. Raises ``ValueError`` for names and bounds that make no sense.
@@ -41,19 +55,17 @@ class Parameters(eqx.Module):
         bounds, used = dict(bounds or {}), set()
         names, places, lower, upper, first = [], [], [], [], []
         for name in free:
-            path, wanted = _parse(name)
-            array = np.asarray(_entry(model, path, name))
-            for index in [wanted] if wanted is not None else list(np.ndindex(array.shape)):
-                _check_index(index, array, name)
-                label = path + (f"[{','.join(map(str, index))}]" if index else "")
+            whole, array = find(model, name, "free parameter")
+            for index in [whole.index] if whole.index is not None else list(np.ndindex(array.shape)):
+                place = Place(whole.path, index)
+                label, value = str(place), float(array[index])
                 if label in names:
                     raise ValueError(f"free names {label} twice")
-                value = float(array[index])
-                given = next((key for key in (label, name, path) if key in bounds), None)
+                given = next((key for key in (label, name, str(whole._replace(index=None))) if key in bounds), None)
                 used.add(given)
                 low, high = _interval(label, value, bounds[given] if given is not None else None, given is not None)
                 names.append(label)
-                places.append((path, index))
+                places.append(place)
                 lower.append(low)
                 upper.append(high)
                 first.append(value)
@@ -94,23 +106,46 @@ class Parameters(eqx.Module):
         return put(model, self.places, self.values(x))
 
 
-def put(model: Any, places: Sequence[tuple[str, tuple[int, ...]]], values: Float[Array, " p"]) -> Any:
+def put(model: Any, places: Iterable[Place], values: Iterable[Any]) -> Any:
     """``model`` with ``values`` at ``places``."""
     changed = {}
-    for (path, index), value in zip(places, values, strict=True):
-        array = changed.get(path, _get(model, path))
-        changed[path] = jnp.asarray(array).at[index].set(value)
+    for place, value in zip(places, values, strict=True):
+        array = changed.get(place.path, _follow(model, place.path))
+        changed[place.path] = jnp.asarray(array).at[place.index].set(value)
     for path, array in changed.items():
-        model = with_array(model, path, array)
+        model = _with_array_at(model, path, array)
     return model
+
+
+def find(model: Any, name: str, what: str) -> tuple[Place, Array]:
+    """Where ``name`` leads in ``model``, and the array that is there. ``what`` says in errors what the name is for.
+
+    ``"arm.length"`` is a field of a field, ``"bodies[2].mass"`` a field of an item, ``"ma[2]"`` an entry of an array,
+    ``"ma"`` all of it. Raises ``ValueError`` where there is no such thing, or it is not an array of numbers.
+    """
+    here, path, steps = model, (), _steps(name, what)
+    while steps and not eqx.is_inexact_array(here):
+        step = steps.pop(0)
+        here = _field(here, step, name, what) if isinstance(step, str) else _item(here, step, name, what)
+        path += (step,) if isinstance(step, str) else step
+    if not eqx.is_inexact_array(here):
+        raise ValueError(f"{what} {name!r} must be an array of numbers, got {type(here).__name__}")
+    if not steps:
+        return Place(path, None), here
+    index = steps[0]
+    if len(steps) > 1 or isinstance(index, str) or not _is_index(index, here.shape):
+        raise ValueError(f"{what} {name!r}: its array has shape {here.shape}")
+    return Place(path, index), here
 
 
 def check_settings(model: Any, settings: Mapping[str, Any], leading: int = 0, samples: int | None = None) -> None:
     """Every setting is an array of the model, of its shape behind ``leading`` axes, or ``ValueError``. A record, in
     rows, may have ``samples`` rows instead of the model's."""
     for name, value in settings.items():
-        shape = np.shape(_entry(model, name, name, "setting"))
-        found = np.shape(value)[leading:]
+        place, array = find(model, name, "setting")
+        if place.index is not None:
+            raise ValueError(f"setting {name!r} must be a whole array: its entries cannot be set one by one")
+        shape, found = array.shape, np.shape(value)[leading:]
         if found != shape and not (samples is not None and shape and found == (samples, *shape[1:])):
             raise ValueError(
                 f"setting {name!r} must have the shape of the model's, {shape}"
@@ -119,44 +154,59 @@ def check_settings(model: Any, settings: Mapping[str, Any], leading: int = 0, sa
             )
 
 
-def with_array(model: Any, path: str, array: Array) -> Any:
-    """``model`` with another array at ``path``."""
-    return eqx.tree_at(lambda m: _get(m, path), model, array)
+def with_array(model: Any, name: str, array: Array) -> Any:
+    """``model`` with another array for the one that ``name`` leads to."""
+    return _with_array_at(model, find(model, name, "setting")[0].path, array)
 
 
-def _parse(name: str) -> tuple[str, tuple[int, ...] | None]:
-    found = re.fullmatch(r"([A-Za-z_][\w.]*)(?:\[(\d+(?:,\d+)*)\])?", name.replace(" ", ""))
-    if found is None:
-        raise ValueError(f"free parameter {name!r} must be a name, such as m1, ma[2] or arm.length")
-    return found[1], None if found[2] is None else tuple(map(int, found[2].split(",")))
+def _with_array_at(model, path, array):
+    return eqx.tree_at(lambda m: _follow(m, path), model, array)
 
 
-def _get(model, path):
-    for part in path.split("."):
-        model = getattr(model, part)
+def _follow(model, path):
+    for step in path:
+        model = getattr(model, step) if isinstance(step, str) else model[step]
     return model
 
 
-def _entry(model, path, name, what="free parameter"):
-    here = model
-    for part in path.split("."):
-        known = [key for key, x in vars(here).items() if eqx.is_inexact_array(x) or isinstance(x, eqx.Module)]
-        if part not in known:
-            near = difflib.get_close_matches(part, known, n=1)
-            raise ValueError(
-                f"{what} {name!r}: {type(here).__name__} has no number {part!r}"
-                + (f"; did you mean {near[0]!r}?" if near else "")
-                + f" There are: {', '.join(known) or 'none; numbers inside functions cannot be named'}"
-            )
-        here = getattr(here, part)
-    if not eqx.is_inexact_array(here):
-        raise ValueError(f"{what} {name!r} must be an array of numbers, got {type(here).__name__}")
-    return here
+def _steps(name, what) -> list[str | tuple[int, ...]]:
+    """``"bodies[2].mass"`` as ``["bodies", (2,), "mass"]``."""
+    bare = name.replace(" ", "")
+    if not re.fullmatch(rf"{PART.pattern}(\.{PART.pattern})*", bare):
+        raise ValueError(f"{what} {name!r} must be a name, such as m1, ma[2], arm.length or bodies[2].mass")
+    steps = []
+    for part in PART.finditer(bare):
+        field, *brackets = part[0].replace("]", "").split("[")
+        steps += [field, *(tuple(map(int, bracket.split(","))) for bracket in brackets)]
+    return steps
 
 
-def _check_index(index, array, name):
-    if len(index) != array.ndim or any(i >= size for i, size in zip(index, array.shape, strict=True)):
-        raise ValueError(f"free parameter {name!r}: its array has shape {array.shape}")
+def _field(here, field, name, what):
+    fields = here._asdict() if hasattr(here, "_asdict") else getattr(here, "__dict__", {})
+    known = [key for key, value in fields.items() if _may_hold_numbers(value)]
+    if field not in known:
+        raise ValueError(
+            f"{what} {name!r}: {type(here).__name__} has no number {field!r}{did_you_mean(field, known)} "
+            f"There are: {', '.join(known) or 'none; numbers inside functions cannot be named'}"
+        )
+    return getattr(here, field)
+
+
+def _may_hold_numbers(value):
+    if isinstance(value, tuple | list):
+        return any(map(_may_hold_numbers, value))
+    return eqx.is_inexact_array(value) or isinstance(value, eqx.Module)
+
+
+def _item(here, index, name, what):
+    items = len(here) if isinstance(here, tuple | list) else 0
+    if len(index) != 1 or index[0] >= items:
+        raise ValueError(f"{what} {name!r}: {type(here).__name__} has {items} items, from [0] on")
+    return here[index[0]]
+
+
+def _is_index(index, shape):
+    return len(index) == len(shape) and all(i < size for i, size in zip(index, shape, strict=True))
 
 
 def _interval(label, value, bound, given):

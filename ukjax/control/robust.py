@@ -19,13 +19,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._constraint import AbstractConstraint, rows
-from .._equation import mobility
+from .._control import AbstractControl, Command, allocate, square_matrix, undriven
 from .._functions import as_function
+from .._names import names_and_units
+from .._norm import length
 from .._precision import Numbers, as_float
 from .._terms import Terms
-from .allocation import allocate
-from .base import AbstractControl, Command
-from .servo import apply_inverse, following_error, square, task_of
+from .task import apply_inverse, following_error, task_of
 
 
 class Robust(AbstractControl):
@@ -66,7 +66,7 @@ class Robust(AbstractControl):
         self.rho = as_function("rho", rho, "t, q, v")
         self.epsilon, self.kappa, self.P, self.rho_E = map(as_float, (epsilon, kappa, P, rho_E))
         self.held = False
-        self.inputs = None if inputs is None else tuple((name, unit) for name, unit in inputs)
+        self.inputs = names_and_units(inputs)
 
     def command(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], passive: Terms) -> Command:
         return self.against(t, q, v, self.rho(t, q, v))
@@ -77,19 +77,12 @@ class Robust(AbstractControl):
         beta = following_error(self.task, t, q, v, b.size)
         size = jnp.maximum(jnp.abs(as_float(rho)) * length(beta), self.epsilon)
         push = as_float(rho) ** 2 * beta / ((1 + self.rho_E) * size)
-        b = b - apply_inverse(square("P", self.P, b.size), self.kappa * beta + push)
+        b = b - apply_inverse(square_matrix("P", self.P, b.size), self.kappa * beta + push)
         B = self.matrix(t, q)
-        nominal = getattr(self.model, "passive", self.model)(t, q, v)
         p = B.shape[1]
-        return allocate(mobility(nominal), A, b, B, jnp.eye(p, dtype=q.dtype), jnp.zeros((p,), q.dtype))
+        return allocate(undriven(self.model, t, q, v), A, b, B, jnp.eye(p, dtype=q.dtype), jnp.zeros((p,), q.dtype))
 
     def ultimate_bound(self, m: int) -> Float[Array, ""]:
         """Where |β|, of m rows, is sure to end: √(ε λ_max / (4 κ (1 + ρ_E) λ_min)), λ the eigenvalues of P."""
-        values = jnp.linalg.eigvalsh(square("P", self.P, m))
+        values = jnp.linalg.eigvalsh(square_matrix("P", self.P, m))
         return jnp.sqrt(self.epsilon / (4 * self.kappa * (1 + self.rho_E)) * values[-1] / values[0])
-
-
-def length(x: Float[Array, " m"]) -> Float[Array, ""]:
-    """|x|, with derivative zero rather than NaN at 0."""
-    square = jnp.sum(x**2)
-    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)

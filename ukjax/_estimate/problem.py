@@ -13,7 +13,7 @@ from jaxtyping import Float
 from .._files import write_json
 from .._motion.diagnose import SimulationError
 from .experiment import Experiment
-from .identifiability import identifiability, told
+from .identifiability import identifiability, unexplained_directions
 from .result import Fit
 from .segments import Predicted, Segment, predict
 
@@ -24,11 +24,11 @@ CONVERGED = 1e-6  # of the sum of squares: far below what noise leaves open
 class Problem:
     """Residuals and their derivatives with respect to x and the starts, computed together and kept for one point."""
 
-    def __init__(self, motion, experiments, pieces, dt, fit_starts, continuity, progress, checkpoint):
-        self.motion, self.experiments, self.pieces, self.dt = motion, experiments, pieces, dt
+    def __init__(self, prediction, experiments, pieces, dt, fit_starts, continuity, progress, checkpoint):
+        self.prediction, self.experiments, self.pieces, self.dt = prediction, experiments, pieces, dt
         self.fit_starts, self.continuity, self.progress = fit_starts, continuity, progress
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
-        self.p = len(motion.parameters.names)
+        self.p = len(prediction.parameters.names)
         self.starts = np.stack([_start_of(experiments[piece.experiment], piece) for piece in pieces])
         self.kept, self.steps = None, 0
 
@@ -68,7 +68,7 @@ class Problem:
                 f"{unknowns.size - self.p} of starts): measure more, free less, or say fit_starts=False"
             )
         effect = np.linalg.norm(J[:, : self.p], axis=0)
-        for name, e in zip(self.motion.parameters.names, effect, strict=True):
+        for name, e in zip(self.prediction.parameters.names, effect, strict=True):
             if e <= 1e-12 * max(1.0, np.max(effect)):
                 raise ValueError(
                     f"free parameter {name!r} changes nothing that is measured: leave it out, or observe more"
@@ -78,13 +78,13 @@ class Problem:
     def undetermined_as_guessed(self, unknowns):
         """The same without what the search did along directions of x that change nothing."""
         r, J, _ = self._evaluate(unknowns)
-        _, V = told(J[:, : self.p], J[:, self.p :], 0.0)
+        _, V = unexplained_directions(J[:, : self.p], J[:, self.p :], 0.0)
         nearer = np.concatenate([(unknowns[: self.p] @ V.T) @ V, unknowns[self.p :]])
         return nearer if np.sum(self._evaluate(nearer)[0] ** 2) <= np.sum(r**2) * (1 + CONVERGED) else unknowns
 
     def found(self, unknowns, evaluations: int, converged: bool) -> Fit:
         r, J, predicted = self._evaluate(unknowns)
-        parameters = self.motion.parameters
+        parameters = self.prediction.parameters
         x = jnp.asarray(unknowns[: self.p])
         values = np.asarray(parameters.values(x))
         slope = np.asarray(jax.jvp(parameters.values, (x,), (jnp.ones_like(x),))[1])
@@ -93,16 +93,17 @@ class Problem:
         unbounded = np.asarray(np.isinf(parameters.lower) & np.isinf(parameters.upper)) & (values != 0)
         own_size = np.where(unbounded, np.abs(values) / slope, 1.0)  # whatever the size of the guess was
         about = parameters.names, values, slope * own_size, logarithmic, J[:, : self.p] * own_size, J[:, self.p :]
-        unknown = len(told(J[:, : self.p], J[:, self.p :], 0.0)[1])
+        unknown = len(unexplained_directions(J[:, : self.p], J[:, self.p :], 0.0)[1])
         starts = unknowns[self.p :].reshape(self.starts.shape) if self.fit_starts else self.starts
         own = int(np.linalg.matrix_rank(J[:, self.p :])) if self.fit_starts else 0
         between = len(r) - counted
         noise = float(np.sqrt(np.sum(r**2) / max(1, counted + between - unknown - own)))
         known = identifiability(*about, noise)
         outputs = tuple(self._outputs(i, predicted) for i in range(len(self.experiments)))
-        jumps = [np.max(np.abs(a.end - b.begin)) for _, a, b in joints(range(len(self.pieces)), self.pieces, predicted)]
+        met = boundaries(range(len(self.pieces)), self.pieces, predicted)
+        jumps = [np.max(np.abs(before.end - after.begin)) for _, before, after in met]
         return Fit(
-            model=parameters.put(self.motion.model, x),
+            model=parameters.put(self.prediction.model, x),
             names=parameters.names,
             values=values,
             identifiability=known,
@@ -126,7 +127,7 @@ class Problem:
         starts = unknowns[self.p :].reshape(self.starts.shape) if self.fit_starts else self.starts
         mine = [i for i, piece in enumerate(self.pieces) if piece.experiment in experiments]
         pieces = [self.pieces[i] for i in mine]
-        predicted = predict(self.motion, self.experiments, pieces, self.dt, x, starts[mine], self.fit_starts)
+        predicted = predict(self.prediction, self.experiments, pieces, self.dt, x, starts[mine], self.fit_starts)
         width, rows, slopes = self.starts.shape[1], [], []
 
         def add(residual, by, *places):
@@ -150,7 +151,7 @@ class Problem:
                     f"{experiment.y.shape[1]}: y must have one column per output"
                 )
             add(found.outputs[: len(here)][here] - y, sigma, (i, found.outputs_by[: len(here)][here]))
-        for i, a, b in joints(mine, pieces, predicted):
+        for i, a, b in boundaries(mine, pieces, predicted):
             size = self.continuity * float(np.mean(self.experiments[self.pieces[i].experiment].sigma))
             add(a.end - b.begin, np.full(a.end.size, size), (i, a.end_by), (i + 1, -b.begin_by))
         return np.concatenate(rows), np.concatenate(slopes), predicted
@@ -181,13 +182,13 @@ class Problem:
         """Show and keep the state of the search."""
         self.steps += 1
         if self.progress:
-            values = np.asarray(self.motion.parameters.values(jnp.asarray(unknowns[: self.p])))
-            shown = "  ".join(f"{n}={x:.5g}" for n, x in zip(self.motion.parameters.names, values, strict=True))
+            values = np.asarray(self.prediction.parameters.values(jnp.asarray(unknowns[: self.p])))
+            shown = "  ".join(f"{n}={x:.5g}" for n, x in zip(self.prediction.parameters.names, values, strict=True))
             print(f"step {self.steps:3d}  RMS {np.sqrt(np.mean(r**2)):.4g}  {shown}", flush=True)
         if self.checkpoint is not None:
-            values = self.motion.parameters.values(jnp.asarray(unknowns[: self.p]))
+            values = self.prediction.parameters.values(jnp.asarray(unknowns[: self.p]))
             starts = unknowns[self.p :].reshape(self.starts.shape) if self.fit_starts else self.starts
-            names = list(self.motion.parameters.names)
+            names = list(self.prediction.parameters.names)
             write_json(
                 self.checkpoint, {"names": names, "values": np.asarray(values).tolist(), "starts": starts.tolist()}
             )
@@ -195,15 +196,15 @@ class Problem:
     def _resume(self, checkpoint: Path):
         held = json.loads(checkpoint.read_text())
         starts = np.asarray(held.get("starts", ()))
-        if held.get("names") != list(self.motion.parameters.names) or starts.shape != self.starts.shape:
+        if held.get("names") != list(self.prediction.parameters.names) or starts.shape != self.starts.shape:
             raise ValueError(
                 f"checkpoint {str(checkpoint)!r} is of another fit, with parameters {held.get('names')}: remove "
                 "it, or name another file"
             )
-        return np.asarray(self.motion.parameters.free(jnp.asarray(held["values"]))), starts
+        return np.asarray(self.prediction.parameters.free(jnp.asarray(held["values"]))), starts
 
 
-def joints(
+def boundaries(
     numbers: Iterable[int], pieces: Iterable[Segment], predicted: Sequence[Predicted]
 ) -> list[tuple[int, Predicted, Predicted]]:
     """Where one segment ends and the next begins: its number, and what was predicted of both."""

@@ -8,13 +8,13 @@ import numpy as np
 import scipy.optimize
 
 from .._check import check_function
+from .._parameters import Parameters, check_settings
 from .._solve import AbstractMethod, choose
 from .descent import SLOPES, descend
 from .experiment import Experiment
-from .parameters import Parameters, check_settings
 from .problem import CONVERGED, Problem
 from .result import Fit
-from .segments import Motion, cut
+from .segments import Prediction, cut
 from .starts import start_state
 
 if TYPE_CHECKING:
@@ -49,8 +49,10 @@ def fit(
     minimises  Σ ρ(((y − observe(t, q, v)) / σ)²)  over the parameters and, with ``fit_starts``, every start, by
     Levenberg–Marquardt steps in a trust region (SciPy's ``least_squares``) on exact derivatives through the simulation.
 
-    ``model`` is a system with its parameters as fields, and ``free`` their names: see ``Parameters``, also for
-    ``bounds``; what is positive stays positive. ``observe(t, q, v)`` gives the measured outputs, (outputs,); left out,
+    ``model`` is a system with its parameters as fields, and ``free`` their names: ``"m1"`` for a number, or for all
+    entries of an array, ``"ma[2]"`` for one of them, ``"arm.length"`` and ``"bodies[2].mass"`` for what lies deeper.
+    What is positive stays positive, unless ``bounds`` says otherwise: name -> (lower, upper), either of them None where
+    there is none, or None for no bounds at all. ``observe(t, q, v)`` gives the measured outputs, (outputs,); left out,
     they are q. ``state(model, z, t) -> (q0, v0)`` makes a start from the numbers z of ``Experiment.start``; left out,
     z is (q0, v0), brought onto the constraints.
 
@@ -81,7 +83,7 @@ def fit(
     _check(experiments, segments, loss, batch, drift)
     if observe is not None:
         check_function("observe", observe, "t, q, v")
-    motion = Motion(
+    prediction = Prediction(
         model,
         parameters,
         start_state(model, parameters, experiments, not fit_starts, choose(method)) if state is None else state,
@@ -92,7 +94,7 @@ def fit(
     if dt is None:
         dt = min(LONGEST_STEP, *(float(np.diff(e.t).min()) for e in experiments))
     pieces = cut(experiments, segments)
-    problem = Problem(motion, experiments, pieces, dt, fit_starts, continuity, progress, checkpoint)
+    problem = Problem(prediction, experiments, pieces, dt, fit_starts, continuity, progress, checkpoint)
     problem.check_first_guess()
     if optimiser is not None:
         unknowns = descend(problem, optimiser, batch, loss, most_evaluations)

@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._precision import as_float
 from .._motion.base import Counts
 from .._motion.even_steps import even_counts, roll
 from .._motion.runge_kutta4 import RungeKutta4
+from .._parameters import Parameters, with_array
+from .._precision import as_float
 from .._solve import AbstractMethod
 from .experiment import Experiment
-from .parameters import Parameters, with_array
 
 MEMBERS = 4096
 """Motions times derivatives that are computed side by side: what they need stays in a core's caches."""
@@ -43,7 +43,7 @@ class Predicted(NamedTuple):
     end_by: np.ndarray
 
 
-class Motion(eqx.Module):
+class Prediction(eqx.Module):
     """How to predict a measurement: see ``fit`` for the fields."""
 
     model: Any
@@ -76,7 +76,7 @@ def cut(experiments: Sequence[Experiment], segments: int) -> list[Segment]:
 
 
 def predict(
-    motion: Motion,
+    prediction: Prediction,
     experiments: Sequence[Experiment],
     segments: Sequence[Segment],
     dt: float,
@@ -104,7 +104,7 @@ def predict(
             settings = [experiments[segments[i].experiment].setting for i in filled]
             setting = {name: jnp.stack([s[name] for s in settings]) for name in settings[0]}
             z = jnp.asarray(starts[filled])
-            values, slopes = _side_by_side(motion, jnp.asarray(x), z, ts, between, most, setting, by_starts)
+            values, slopes = _side_by_side(prediction, jnp.asarray(x), z, ts, between, most, setting, by_starts)
             values, slopes = jax.tree.map(np.asarray, (values, slopes))
             for j, i in enumerate(part):
                 found[i] = Predicted(*(value[j] for value in values), *(slope[j] for slope in slopes))
@@ -116,10 +116,10 @@ def _times(experiments, segment):
 
 
 @eqx.filter_jit
-def _side_by_side(motion, x, z, ts, between, most, setting, by_starts):
+def _side_by_side(prediction, x, z, ts, between, most, setting, by_starts):
     def one(z, ts, between, setting):
         def of(both):
-            found = motion(both[: x.size], both[x.size :] if by_starts else z, ts, between, most, setting)
+            found = prediction(both[: x.size], both[x.size :] if by_starts else z, ts, between, most, setting)
             return found, found
 
         slopes, values = jax.jacfwd(of, has_aux=True)(jnp.concatenate([x, z]) if by_starts else x)

@@ -14,10 +14,10 @@ import scipy.signal
 from jaxtyping import Array, Float
 
 from .._check import check_function
+from .._parameters import Parameters, check_settings, put, with_array
 from .._terms import Terms
 from .experiment import Experiment
 from .identifiability import Identifiability, identifiability
-from .parameters import Parameters, check_settings, put, with_array
 from .result import estimates, table
 
 Model = Callable[..., Terms]
@@ -46,6 +46,7 @@ class Regression(eqx.Module):
 
     @property
     def errors(self) -> Float[np.ndarray, " p"]:
+        """Standard errors of ``values``, infinite for what is not determined."""
         return self.identifiability.errors
 
     def __str__(self) -> str:

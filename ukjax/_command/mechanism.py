@@ -1,0 +1,87 @@
+"""The mechanism that a command is about: one of the gallery by its name, or a class of the user's own by its path."""
+
+import argparse
+import importlib
+import inspect
+import os
+import re
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
+from .._names import did_you_mean
+from ..systems.catalogue import CATALOGUE
+from .usage import UsageError
+
+if TYPE_CHECKING:
+    from ..systems.base import AbstractMechanism
+
+
+def add_system(parser: argparse.ArgumentParser) -> None:
+    """The argument that all commands about a mechanism begin with."""
+    parser.add_argument("system", help="a name from `ukjax list`, or module:Class of your own")
+
+
+def check_system(name: str) -> None:
+    """The gallery has a system of that name, or it is written like the path of a class; ``UsageError`` if not."""
+    if ":" in name:
+        if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", name):
+            raise UsageError(f"{name!r} must be module:Class, as Python imports it: robots.arm:Arm for robots/arm.py")
+    elif name not in CATALOGUE:
+        hint = did_you_mean(name, CATALOGUE)
+        raise UsageError(f"no system is named {name!r}{hint} `ukjax list` shows all; your own is module:Class")
+
+
+def file_stem(name: str) -> str:
+    """What files about that system are called by default."""
+    return name.rpartition(":")[2]
+
+
+def mechanism_of(name: str) -> "AbstractMechanism":
+    """The mechanism of the gallery, or one of the class, with its own parameters. ``UsageError`` if there is none."""
+    from ..systems import named
+
+    return named(name) if name in CATALOGUE else _of_class(*name.split(":"))
+
+
+def title_and_source(name: str, mechanism: "AbstractMechanism") -> tuple[str, str]:
+    """What it is, and where it comes from."""
+    if name in CATALOGUE:
+        return CATALOGUE[name].title, CATALOGUE[name].source
+    described = inspect.getdoc(type(mechanism)) or type(mechanism).__name__
+    return described.splitlines()[0], name
+
+
+def named_coordinates(mechanism: "AbstractMechanism") -> tuple[tuple[str, str], ...]:
+    """Name and unit of each coordinate: the mechanism's, or q1, q2, ... without units."""
+    return mechanism.coordinates or tuple((f"q{i + 1}", "") for i in range(len(mechanism.start()[0])))
+
+
+def _of_class(module, name) -> "AbstractMechanism":
+    from ..systems.base import AbstractMechanism
+
+    found = _imported(module)
+    ours = [key for key, x in vars(found).items() if inspect.isclass(x) and issubclass(x, AbstractMechanism)]
+    if name not in vars(found):
+        raise UsageError(f"{module!r} has no class {name!r}{did_you_mean(name, ours)}")
+    if name not in ours:
+        raise UsageError(f"'{module}:{name}' must be a class that derives from ukjax.systems.AbstractMechanism")
+    try:
+        mechanism = getattr(found, name)()
+    except TypeError as error:  # of methods it lacks, and of fields without a value
+        raise UsageError(f"'{module}:{name}' cannot be made without arguments: {error}") from None
+    if not hasattr(mechanism, "end"):
+        raise UsageError(f"'{module}:{name}' must say how long its motion lasts: end: ClassVar[float] = 10.0 seconds")
+    return mechanism
+
+
+def _imported(module):
+    if os.getcwd() not in sys.path:  # an installed command does not look in the present folder by itself
+        sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.import_module(module)
+    except Exception as error:
+        # Whatever a module does when it is imported; where, if that is inside it.
+        inside = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+        where = f" ({os.path.basename(inside[-1].filename)}, line {inside[-1].lineno})" if len(inside) > 1 else ""
+        raise UsageError(f"{module!r} cannot be imported: {type(error).__name__}: {error}{where}") from None

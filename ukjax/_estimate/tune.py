@@ -1,0 +1,225 @@
+"""Gains and dimensions that make a motion good, by gradients through closed-loop trajectories."""
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.optimize
+from jaxtyping import Array
+
+from .._check import check_function
+from .._constraint import AccelerationConstraint
+from .._motion.diagnose import SimulationError
+from .._motion.runge_kutta4 import RungeKutta4
+from .._motion.simulate import simulate
+from .._motion.trajectory import Trajectory
+from .._parameters import Parameters, check_settings, with_array
+from .._precision import Numbers, as_float
+from .._system import AbstractSystem
+from .following import following_cost
+from .tuned import Tuned
+
+STRETCH = float(np.log(1e4))
+"""How far x goes: four powers of ten for what is positive."""
+
+BROKEN_DOWN = 1e6
+"""What a motion costs that breaks down, in units of the first cost: it is worse than any other."""
+
+
+def tune(
+    model: Any,
+    free: str | Iterable[str],
+    q0: Numbers,
+    v0: Numbers,
+    ts: Numbers,
+    *,
+    dt: float,
+    cost: Callable[[Trajectory], Array] | None = None,
+    effort: float = 0.0,
+    settings: Mapping[str, Numbers] | None = None,
+    held_out: tuple[Numbers, Numbers] | None = None,
+    place: Callable[[Any, Array, Array], tuple[Array, Array]] | None = None,
+    bounds: Mapping[str, Any] | None = None,
+    drift: str = "none",
+    solver: dfx.AbstractERK | None = None,
+    most_evaluations: int = 60,
+    progress: bool = False,
+) -> Tuned:
+    """The ``free`` parameters of ``model`` (gains, rates, lengths) with which ``cost`` is least, averaged over starts.
+
+    ``q0`` and ``v0``, (n,) or (starts, n), are where motions begin; they are simulated over ``ts`` [s] in fixed steps
+    of at most ``dt`` [s]. ``settings`` lets other fields of the model differ from start to start, name ->
+    (starts, ...): a gain that is good for one payload may not be for another. ``cost(motion)`` is a number from the
+    ``Trajectory`` of one start, such as ``jnp.mean(motion.q[:, 0] ** 2)``; left out, it is ``following_cost(effort)``.
+    ``held_out`` are starts (q0, v0) on which the result is tried and not tuned. ``place(model, q0, v0) -> (q0, v0)``
+    puts every start where the parameters in question want it: on loops whose links change, say. ``free`` and ``bounds``
+    as in ``fit``: what is positive stays positive. ``drift="none"``: what is tuned is often what removes drift;
+    ``"projection"`` keeps all constraints.
+
+    Quasi-Newton steps (SciPy's L-BFGS-B) on exact derivatives, by forward mode: made for a few parameters. Raises
+    ``ValueError`` for bad input and ``SimulationError`` where a motion does not reach the end at the first guess.
+    """
+    parameters = Parameters.of(model, free, bounds)
+    cost = _cost_of(model, cost, effort)
+    if place is not None:
+        check_function("place", place, "model, q0, v0")
+    settings = {name: as_float(value) for name, value in (settings or {}).items()}
+    starts = _starts(q0, v0)
+    _check_settings(model, settings, len(starts[0]), held_out)
+    ts = np.asarray(ts, float)
+    solver = RungeKutta4() if solver is None else solver
+
+    trial = _compiled(parameters, cost, place, partial(simulate, ts=ts, dt=dt, drift=drift, solver=solver))
+    chosen = _Trials(trial, model, starts, settings)
+    guess = np.zeros(len(parameters.names))
+    values, _, before = chosen(guess)
+    _check_costs(values, len(starts[0]), ts[-1])
+    first = float(np.mean(values))
+    size = first if first > 0 else 1.0
+    solution, evaluations = _least(chosen, parameters, size, most_evaluations, progress)
+
+    shown = chosen if held_out is None else chosen._replace(starts=_starts(*held_out))
+    values, _, after = shown(solution.x)
+    tried = held_out is not None
+    if tried:
+        first_values, _, before = shown(guess)
+    x = jnp.asarray(solution.x)
+    best = parameters.put(model, x)
+    after = replace(after, model=best)
+    _warn_of_rank(after)
+    return Tuned(
+        model=best,
+        names=parameters.names,
+        first_values=np.asarray(parameters.first),
+        values=np.asarray(parameters.values(x)),
+        first=first,
+        cost=float(solution.fun) * size,
+        first_held_out=float(np.mean(first_values)) if tried else None,
+        held_out=float(np.mean(values)) if tried else None,
+        evaluations=evaluations,
+        converged=bool(solution.success),
+        before=replace(before, model=model),
+        after=after,
+    )
+
+
+class _Trials(NamedTuple):
+    """Motions from some starts, to be made good."""
+
+    trial: Callable
+    model: Any
+    starts: tuple[Array, Array]
+    settings: dict[str, Array]
+
+    def __call__(self, x) -> tuple[Array, Array, Trajectory]:
+        """With the free numbers x (p,): every motion's cost, its derivatives, and the motions."""
+        return self.trial(self.model, jnp.asarray(x), self.starts, self.settings)
+
+
+def _compiled(parameters, cost, place, motion_from):
+    """(model, x, starts, settings) -> every start's cost, its derivatives by x, and its motion."""
+
+    @eqx.filter_jit
+    def trial(model, x, starts, settings):
+        def member(q, v, setting):
+            def of(x):
+                this = parameters.put(model, x)
+                for name, value in setting.items():
+                    this = with_array(this, name, value)
+                start = (q, v) if place is None else place(this, q, v)
+                motion = motion_from(this, *start)
+                value = cost(motion)
+                return value, (value, motion.with_observation().without_model())
+
+            slope, (value, motion) = jax.jacfwd(of, has_aux=True)(x)
+            return value, slope, motion
+
+        return jax.vmap(member)(starts[0], starts[1], settings)
+
+    return trial
+
+
+def _least(chosen, parameters, size, most_evaluations, progress):
+    """SciPy's solution for the least mean cost, in units of ``size``, and how often it was evaluated."""
+    steps = 0
+
+    def objective(x):
+        nonlocal steps
+        steps += 1
+        values, slopes = (np.asarray(found) for found in chosen(x)[:2])
+        value, slope = np.mean(values), np.mean(slopes, axis=0)
+        if not (np.isfinite(value) and np.all(np.isfinite(slope))):
+            return BROKEN_DOWN, np.zeros_like(x)
+        if progress:
+            shown = np.asarray(parameters.values(jnp.asarray(x)))
+            print(f"{steps:3d}  cost {value:.6g}  " + "  ".join(f"{v:.5g}" for v in shown), flush=True)
+        return value / size, slope / size
+
+    most = [(-STRETCH, STRETCH)] * len(parameters.names)
+    solution = scipy.optimize.minimize(
+        objective, np.zeros(len(parameters.names)), jac=True, method="L-BFGS-B", bounds=most,
+        options={"maxfun": most_evaluations, "ftol": 1e-9, "gtol": 1e-7},
+    )  # fmt: skip
+    return solution, steps
+
+
+def _cost_of(model, cost, effort):
+    """The user's cost, or the standard one where it can tell how well a motion follows."""
+    if cost is not None:
+        check_function("cost", cost, "motion")
+        return cost
+    task = getattr(getattr(model, "control", None), "task", ())
+    own = isinstance(model, AbstractSystem) and type(model).task_error is not AbstractSystem.task_error
+    if not own and any(isinstance(constraint, AccelerationConstraint) for constraint in task):
+        raise ValueError(
+            "cost must be given: the task is an AccelerationConstraint, which always holds and says nothing of how "
+            "well a motion follows; write a function of the motion, such as lambda motion: jnp.mean(motion.v**2)"
+        )
+    return following_cost(effort)
+
+
+def _starts(q0, v0):
+    q0, v0 = jnp.atleast_2d(as_float(q0)), jnp.atleast_2d(as_float(v0))
+    if q0.ndim != 2 or q0.shape[1] != v0.shape[1]:
+        raise ValueError(f"q0 and v0 must have shape (n,) or (starts, n), got {q0.shape} and {v0.shape}")
+    members = max(len(q0), len(v0))
+    return jnp.broadcast_to(q0, (members, q0.shape[1])), jnp.broadcast_to(v0, (members, v0.shape[1]))
+
+
+def _check_settings(model, settings, starts, held_out):
+    check_settings(model, settings, leading=1)
+    for name, value in settings.items():
+        if value.shape[:1] != (starts,):
+            raise ValueError(
+                f"settings[{name!r}] must have an entry for each of {starts} starts, got shape {value.shape}"
+            )
+    if held_out is not None and settings:
+        raise ValueError("held_out starts have no settings of their own: evaluate them apart, or leave settings out")
+
+
+def _check_costs(values, starts, end):
+    """One finite number for each start, at the first guess."""
+    if np.shape(values) != (starts,):
+        raise ValueError(f"cost must return one number per motion, got shape {np.shape(values)[1:]}")
+    if not np.all(np.isfinite(values)):
+        bad = int(np.argmin(np.isfinite(values)))
+        raise SimulationError(
+            f"start {bad} has no finite cost at the first guess: its motion does not reach t = {end:g} s; take a "
+            "smaller dt, a shorter time, or gains that are nearer"
+        )
+
+
+def _warn_of_rank(motion):
+    if not np.all(motion.differentiable):
+        warnings.warn(
+            "the rank of the constraints changes along a motion: where it does, the cost has no gradient, and another "
+            "guess may lead elsewhere",
+            stacklevel=3,
+        )

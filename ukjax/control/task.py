@@ -1,0 +1,41 @@
+"""The task of a control as the user gave it, and by how much a motion misses it."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from jaxtyping import Array, Float
+
+from .._constraint import AbstractConstraint, velocities
+from .._control import constraints_of
+from .._solve import inverse_cholesky
+
+
+def task_of(task: Any) -> tuple[AbstractConstraint, ...]:
+    """The servo constraints a user gave, or ``ValueError``."""
+    if callable(task) or not isinstance(task, AbstractConstraint | Iterable):
+        raise ValueError(
+            f"task must be a constraint or several, got {task!r}: write ukjax.Holonomic(phi) for phi(t, q) = 0"
+        )
+    task = constraints_of("task", task)
+    if not task:
+        raise ValueError("task must be at least one constraint, got none")
+    return task
+
+
+def following_error(
+    task: tuple[AbstractConstraint, ...], t: Array, q: Float[Array, " n"], v: Float[Array, " n"], m: int
+) -> Float[Array, " m"]:
+    """β = A v − c, by how much the velocities miss the task: φ̇ of holonomic rows, ψ of the others."""
+    beta = velocities(task, t, q, v)
+    if beta.size != m:
+        raise ValueError(
+            "an AccelerationConstraint has no error in velocities to feed back: give the task as Holonomic, "
+            "Nonholonomic or Pfaffian"
+        )
+    return beta
+
+
+def apply_inverse(P: Float[Array, "m m"], x: Float[Array, " m"]) -> Float[Array, " m"]:
+    """P⁻¹ x for a positive definite P, without LAPACK."""
+    L_inverse = inverse_cholesky(P)
+    return (L_inverse @ x) @ L_inverse
