@@ -40,6 +40,13 @@ def check_terms(terms: Terms, where: str = "") -> None:
                 f"{name} is not finite{where}: {name}{list(at)} = {np.asarray(value)[at]}. Look for a division by "
                 "zero or a root of a negative number in the function that makes it"
             )
+    check_mass(M, where)
+
+
+def check_mass(M: np.ndarray, where: str = "") -> None:
+    """M symmetric and positive semidefinite, or ``ValueError``."""
+    if not np.all(np.isfinite(M)):
+        return
     tolerance = float(np.finfo(M.dtype).eps) ** 0.5 * max(float(np.abs(M).max(initial=0)), 1e-300)
     asymmetry = np.abs(M - M.T)
     if asymmetry.max(initial=0) > tolerance:

@@ -7,7 +7,7 @@ import equinox as eqx
 from jaxtyping import Array, Float, ScalarLike
 
 from ._check import check_function, known
-from ._constraint import AbstractConstraint, as_written, join, rows
+from ._constraint import AbstractConstraint, Level, as_written, join, rows
 from ._control import AbstractControl, Command
 from ._dynamics import AbstractDynamics
 from ._functions import vector
@@ -74,10 +74,20 @@ class AbstractSystem(eqx.Module):
         """The constraints that hold all along the motion: the structure's, and a task followed from the start."""
         return self.constraints + (self.control.task if self.control is not None and self.control.held else ())
 
+    def of_level(self, level: Level) -> tuple[AbstractConstraint, ...]:
+        """The held constraints that are statements about positions, velocities or accelerations."""
+        return tuple(constraint for constraint in self.held if constraint.level == level)
+
     @property
     def velocity_follows(self) -> bool:
         """Whether what is held of velocities is the rate of what is held of positions, φ̇ of φ, and no more."""
-        return all(constraint.level != "velocity" for constraint in self.held)
+        return not self.of_level("velocity")
+
+    def violation(self, t: ScalarLike, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " k"]:
+        """φ and ψ of the held constraints as they are written: ``residual`` but for what only accelerations obey."""
+        t = as_float(t)
+        positions = [constraint.position(t, q) for constraint in self.of_level("position")]
+        return join([*positions, *(constraint.velocity(t, q, v) for constraint in self.of_level("velocity"))], q)
 
     def position_residual(self, t: ScalarLike, q: Float[Array, " n"]) -> Float[Array, " k"]:
         """φ(t, q) of all held holonomic constraints, in their order."""

@@ -13,6 +13,10 @@ class AbstractDynamics(eqx.Module):
     def terms(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         """M (n, n) and Q (n,), Q with the inertial terms quadratic in v on the right-hand side."""
 
+    def mass(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, "n n"]:
+        """M (n, n) alone, at velocity v where it depends on that."""
+        return self.terms(t, q, v)[0]
+
     @abc.abstractmethod
     def energy(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, ""] | None:
         """T + V [J], or None where the dynamics are not given by energies."""

@@ -25,12 +25,14 @@ class MassForce(AbstractDynamics):
         self.mass_matrix = as_function("mass_matrix", mass_matrix, "t, q")
         self.force = as_function("force", force, "t, q, v")
 
-    def terms(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
-        M = jnp.asarray(as_float(self.mass_matrix(t, q)))
-        Q = vector("force", self.force(t, q, v))
-        n = q.size
+    def mass(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, "n n"]:
+        M, n = jnp.asarray(as_float(self.mass_matrix(t, q))), q.size
         if M.shape != (n, n):
             raise ValueError(f"mass_matrix must return shape ({n}, {n}) for q of shape ({n},), got shape {M.shape}")
+        return M
+
+    def terms(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+        M, Q, n = self.mass(t, q, v), vector("force", self.force(t, q, v)), q.size
         if Q.shape != (n,):
             raise ValueError(f"force must return shape ({n},) for q of shape ({n},), got shape {Q.shape}")
         return M, Q

@@ -32,9 +32,12 @@ class Lagrangian(AbstractDynamics):
         self.potential = as_function("potential", 0.0 if potential is None else potential, "t, q")
         self.force = as_function("force", 0.0 if force is None else force, "t, q, v")
 
+    def mass(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, "n n"]:
+        return jax.jacfwd(jax.grad(self._kinetic, argnums=2), argnums=2)(t, q, v)
+
     def terms(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         momentum = jax.grad(self._kinetic, argnums=2)
-        M = jax.jacfwd(momentum, argnums=2)(t, q, v)
+        M = self.mass(t, q, v)
         # The total derivative of p along the motion, at fixed v: one jvp along (1, v).
         _, inertial = jax.jvp(lambda t, q: momentum(t, q, v), (t, q), (jnp.ones_like(t), v))
         F = vector("force", self.force(t, q, v))

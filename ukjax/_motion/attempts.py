@@ -5,55 +5,79 @@ that is as quick as any other; it goes on measuring them, and a row that is left
 rows that are no longer independent. Then the question is asked anew.
 """
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import check_terms
-from .._solve import AbstractMethod, Usual, independent_rows
+from .._check import check_mass, check_terms
+from .._solve import AbstractMethod, Usual, independent_rows, light
 from .._system import AbstractSystem
 from .base import Request
 from .correct import Levels, at_every_level
 
 MOST = 8
-"""How often rows are decided anew before the method asked for does the rest."""
+"""How often it is decided anew before the method asked for does the rest."""
 
 
-def first_attempt(request: Request) -> AbstractMethod | Levels:
-    """What to begin with."""
+def first_attempt(request: Request, weighted: bool) -> AbstractMethod | Levels:
+    """What to begin with. Where it is ``weighted``, a singular mass matrix takes another number and not another
+    program."""
     usual = request.method.usual()
-    return request.method if usual is None else at_every_level(usual)
+    if usual is None:
+        return request.method
+    weight = jnp.asarray(np.zeros((), request.ts.dtype)) if weighted else None
+    return at_every_level(replace(usual, weight=weight))
 
 
 def next_attempt(
-    request: Request, tried: Levels, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]
+    request: Request, tried: AbstractMethod | Levels, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]
 ) -> AbstractMethod | Levels:
     """What to go on with at (t, q, v), where what was tried met something unusual.
 
     Raises ``ValueError`` if that is a mass matrix that is none, or terms that are not finite.
     """
-    model, usual = request.model, tried.acceleration
-    if not isinstance(model, AbstractSystem):
-        check_terms(_terms(model, t, q, v), f" at t = {float(t):g} s")
+    model, where = request.model, f" at t = {float(t):g} s"
+    if not isinstance(tried, Levels) or not isinstance(model, AbstractSystem) or not request.projection:
+        check_terms(_terms(model, t, q, v), where)
         return request.method
-    terms, *rows = _terms_and_rows(model, t, q, v)
-    check_terms(terms, f" at t = {float(t):g} s")
-    if not request.projection or not isinstance(usual, Usual):
-        return request.method
+    M = np.asarray(_mass(model, t, q, v))
+    check_mass(M, where)
+    M, usual = (M + M.T) / 2, tried.acceleration
+    assert isinstance(usual, Usual)
+    if light(M):
+        if usual.weight is None or not np.all(np.isfinite(M)):
+            weight = jnp.asarray(np.ones((), q.dtype))
+            return at_every_level(replace(usual, weight=weight))
+        if not usual.weight:
+            return jax.tree.map(jnp.ones_like, tried)
+    A = _rows(model, t, q, v)
+    if not all(np.all(np.isfinite(x)) for x in A):
+        check_terms(_terms(model, t, q, v), where)
     rtol = 10 * (np.finfo(q.dtype).eps ** 0.5 if usual.rtol is None else float(usual.rtol))
-    M = (np.asarray(terms.M) + np.asarray(terms.M).T) / 2
-    kept = [independent_rows(M, np.asarray(A), rtol) for A in (terms.A, *rows)]
+    kept = [independent_rows(M, np.asarray(x), rtol) for x in A]
+    kept = kept * 3 if len(kept) == 1 else kept
+    A = A * 3 if len(A) == 1 else A
     if any(each is None for each in kept) or not _watched(model, t, q, v, kept[0]):
         return request.method
     found = Levels(
-        *(Usual(usual.rtol, None if len(each) == len(A) else each) for each, A in zip(kept, (terms.A, *rows)))
+        *(replace(usual, kept=None if len(each) == len(x) else each) for each, x in zip(kept, A, strict=True))
     )
-    return request.method if found == tried else found
+    before = tried.acceleration.kept, tried.position.kept, tried.velocity.kept
+    return request.method if before == tuple(each.kept for each in _each(found)) else found
+
+
+def _each(levels):
+    return levels.acceleration, levels.position, levels.velocity
 
 
 def _watched(system, t, q, v, kept):
     """Whether every row of the acceleration that is left out says something of positions or velocities, too."""
+    if not any(constraint.level == "acceleration" for constraint in system.constraints):
+        return True
     first = 0
     for constraint in system.constraints:
         rows = range(first, first + eqx.filter_eval_shape(constraint.rows, t, q, v)[1].shape[0])
@@ -69,7 +93,15 @@ def _terms(model, t, q, v):
 
 
 @eqx.filter_jit
-def _terms_and_rows(system, t, q, v):
+def _mass(system, t, q, v):
+    return system.dynamics.mass(t, q, v)
+
+
+@eqx.filter_jit
+def _rows(system, t, q, v):
+    """A of accelerations, ∂φ/∂q and ∂(φ̇, ψ)/∂v; one for all where they are the same."""
     positions = jax.jacfwd(lambda q: system.position_residual(t, q))(q)
+    if system.control is None and all(constraint.level == "position" for constraint in system.held):
+        return [positions]
     velocities = jax.jacfwd(lambda v: system.velocity_residual(t, q, v))(v)
-    return system(t, q, v), positions, velocities
+    return [system.passive(t, q, v).A, positions, velocities]

@@ -21,8 +21,8 @@ class Levels(eqx.Module):
 
 
 class Corrected(NamedTuple):
-    """q and v on the constraints; the largest residual that is left, of positions or velocities; whether anything was
-    beyond what the method can do."""
+    """q and v on the constraints; by how much these are missed all the same; whether anything was beyond what the method
+    can do."""
 
     q: Float[Array, " n"]
     v: Float[Array, " n"]
@@ -82,42 +82,36 @@ def correct(
     Numerical Integration, IV.4). After a short step one K serves two corrections of each, which take an error h⁵ to
     h¹⁵; where the first leaves more than that allows, K is made anew.
     """
-    missed, unusual, known = jnp.zeros((), q.dtype), jnp.asarray(False), None
-    residual = lambda q: system.position_residual(t, q)
-    first = residual(q)
-    if first.size:
-        q, known = _position(system, t, q, v, residual, first, levels.position)
-        unusual, missed = known[2].unusual, _largest(residual(q))
+    unusual, known = jnp.asarray(False), None
+    if system.of_level("position"):
+        q, known = _position(system, t, q, v, levels.position)
+        unusual = known[2].unusual
     elif system.velocity_follows:
-        return Corrected(q, v, missed, unusual)
+        return Corrected(q, v, jnp.zeros((), q.dtype), unusual)
     velocity = lambda v: system.velocity_residual(t, q, v)
     if not system.velocity_follows:
         known = _linearised(velocity, v, _mass(system, t, q, v), levels.velocity)
         unusual = unusual | known[2].unusual
-    for _ in range(2):
-        v = v + _answer(known, velocity(v))
-    return Corrected(q, v, jnp.maximum(missed, _largest(velocity(v))), unusual)
+    v, _ = jax.lax.scan(lambda v, _: (v + _answer(known, velocity(v)), None), v, length=2)
+    missed = system.violation(t, q, v)
+    return Corrected(q, v, jnp.max(jnp.abs(missed), initial=0), unusual)
 
 
-def _position(system, t, q, v, residual, first, method):
-    """q on φ = 0, and the K with which it came there."""
+def _position(system, t, q, v, method):
+    """q on φ = 0, and the K with which it came there: one copy of everything, in a loop."""
+    residual = lambda q: system.position_residual(t, q)
     linearised = lambda q: _linearised(residual, q, _mass(system, t, q, v), method)
 
-    def newton(found, at_first):
-        q, missed, _ = found
+    def newton(found, first):
+        q, known = found
+        missed = residual(q)
+        far = jnp.max(jnp.abs(missed)) > jnp.finfo(q.dtype).eps ** 0.625 * (1 + jnp.max(jnp.abs(q)))
+        known = jax.lax.cond(first | far, lambda: linearised(q), lambda: known)
+        return (q + _answer(known, missed), known), None
 
-        def anew():
-            known = linearised(q)
-            nearer = q + _answer(known, missed)
-            return nearer, residual(nearer), known
-
-        far = _largest(missed) > jnp.finfo(q.dtype).eps ** 0.625 * (1 + jnp.max(jnp.abs(q)))
-        return jax.lax.cond(at_first | far, anew, lambda: found), None
-
-    M, A = jnp.zeros((q.size, q.size), q.dtype), jnp.zeros((first.size, q.size), q.dtype)
-    response = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), eqx.filter_eval_shape(method.respond, M, A))
-    (q, missed, known), _ = jax.lax.scan(newton, (q, first, (M, A, response)), jnp.array([True, False]))
-    return q + _answer(known, missed), known
+    unknown = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), eqx.filter_eval_shape(linearised, q))
+    (q, known), _ = jax.lax.scan(newton, (q, unknown), jnp.array([True, False]))
+    return q, known
 
 
 def _linearised(residual, x, M, method):
@@ -130,10 +124,6 @@ def _answer(known, missed):
     return solve(M, A, jnp.zeros_like(A[0]), -missed, response)
 
 
-def _largest(missed):
-    return jnp.max(jnp.abs(missed), initial=0)
-
-
 def _mass(system, t, q, v):
-    M = system.dynamics.terms(t, q, v)[0]
+    M = system.dynamics.mass(t, q, v)
     return (M + M.T) / 2

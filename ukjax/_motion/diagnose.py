@@ -218,8 +218,7 @@ def _missed(system, t, q, v):
     """The largest residual of each sample of a batch."""
 
     def one(t, q, v):
-        position, velocity = system.position_residual(t, q), system.velocity_residual(t, q, v)
-        return jnp.max(jnp.abs(jnp.concatenate([position, velocity])), initial=0)
+        return jnp.max(jnp.abs(system.violation(t, q, v)), initial=0)
 
     return jax.vmap(lambda *of_member: jax.lax.map(lambda sample: one(*sample), of_member))(t, q, v)
 

@@ -123,7 +123,7 @@ def _run(how, model, ts, q0, v0):
     tolerance = Tolerance(number(how.rtol), number(how.atol))
     limits = count(samples), count(min(how.max_steps + 1, 2**31 - 1))
     asked = eqx.tree_at(lambda r: (r.model, r.ts), how, (model, ts), is_leaf=lambda x: x is None)
-    pieces, method, decided = [], first_attempt(asked), 0
+    pieces, method, decided = [], first_attempt(asked, weighted=True), 0
     while int(course.result) == RUNNING:
         task = model, ends, between, tolerance, limits, method, how.solver, how.projection
         course, found, steps = _piece(task, course, found)

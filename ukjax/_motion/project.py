@@ -95,7 +95,7 @@ def _approached(residual, x0, M, method):
 
 
 def _mass(system, t, q, v):
-    M = system.dynamics.terms(t, q, v)[0]
+    M = system.dynamics.mass(t, q, v)
     return (M + M.T) / 2
 
 

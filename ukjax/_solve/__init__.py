@@ -14,10 +14,11 @@ from .kernels import orthonormal_rows as orthonormal_rows
 from .kkt import KKT as KKT
 from .orthogonal import Orthogonal as Orthogonal
 from .orthogonal import Orthonormalised as Orthonormalised
-from .orthogonal import coordinate_scale as coordinate_scale
 from .orthogonal import orthonormalise as orthonormalise
-from .orthogonal import row_scale as row_scale
+from .scales import coordinate_scale as coordinate_scale
+from .scales import row_scale as row_scale
 from .svd import SVD as SVD
 from .udwadia_phohomsiri import UdwadiaPhohomsiri as UdwadiaPhohomsiri
 from .usual import Usual as Usual
 from .usual import independent_rows as independent_rows
+from .usual import light as light

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .base import AbstractMethod, Response
-from .orthogonal import coordinate_scale, row_scale
+from .scales import coordinate_scale, row_scale
 
 
 class SVD(AbstractMethod):

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .._batch import either
 from .base import AbstractMethod, AbstractResponse
 from .kernels import Triangle, cholesky
+from .scales import coordinate_scale, row_scale
 
 LIGHT = 1e-8
 """A pivot of M so small beside its diagonal entry is that of an M which is singular, or nearly so."""
@@ -20,6 +21,9 @@ CLEAR = 3 / 8
 """Where B Bᵀ is factorised, rows are clearly independent if what each adds to those before it has a square of at least
 eps^CLEAR of its own (angles of 1e-3 in float64, where the factors still have nine digits)."""
 
+ONE_THREAD = 1000
+"""Entries of right-hand sides that OpenBLAS solves for in the thread that asks."""
+
 
 class Usual(AbstractMethod):
     """The motion by factors of M and of the rows B = A L⁻ᵀ, M = L Lᵀ: what the other methods are tried against.
@@ -27,12 +31,15 @@ class Usual(AbstractMethod):
     Made for speed of compiling and of running, not for every system: ``UsualResponse.unusual`` says where an answer may
     be wrong, since M is nearly singular or a row adds less than ``rtol`` of its own size to those before it. Every b is
     taken as within reach. Only the rows ``kept`` count, all if None: the others are known to be combinations of them.
+    ``weight``, if given, is 1 where M may be singular, so that M + Âᵀ Â (Â: rows scaled to unit length) takes its
+    place, as in ``Orthogonal``, and 0 elsewhere.
 
     A single system is done by LAPACK, by B's own factors Bᵀ = V R. A batch, and what is written out, is done by
     B Bᵀ = C Cᵀ, refined, and as sparse as the mechanism.
     """
 
     rtol: float | None = None
+    weight: Float[Array, ""] | None = None
     kept: tuple[int, ...] | None = eqx.field(static=True, default=None)
     finds_rank: ClassVar[bool] = False
 
@@ -41,12 +48,17 @@ class Usual(AbstractMethod):
 
     def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> "UsualResponse":
         m, n = A.shape
+        to_force = None
+        if self.weight is not None and m:
+            row = row_scale(A, coordinate_scale(M))
+            to_force = self.weight * row**2
+            M = M + A.T @ (to_force[:, None] * A)
         A = A if self.kept is None else A[np.array(self.kept, int)]
         if len(A) > n:  # they cannot be independent
             A = A[:n]
         rtol = jnp.finfo(M.dtype).eps ** 0.5 if self.rtol is None else self.rtol
         L, W, R, unusual = either(_factors_of_products, _factors_of_rows, M, A, jnp.asarray(rtol, M.dtype))
-        return UsualResponse(L, W, R, unusual | (self.kept is None and m > n), self.kept, m)
+        return UsualResponse(L, W, R, unusual | (self.kept is None and m > n), to_force, self.kept, m)
 
 
 class UsualResponse(AbstractResponse):
@@ -57,6 +69,7 @@ class UsualResponse(AbstractResponse):
     W: Float[Array, "n k"]
     R: Float[Array, "k k"]
     unusual: Bool[Array, ""]
+    to_force: Float[Array, " m"] | None
     rows_kept: tuple[int, ...] | None = eqx.field(static=True)
     rows: int = eqx.field(static=True)
     reaches_all: ClassVar[bool] = True
@@ -76,7 +89,8 @@ class UsualResponse(AbstractResponse):
         place = np.arange(len(self.R)) if self.rows_kept is None else np.array(self.rows_kept, int)[: len(self.R)]
         whole = len(place) == self.rows
         x, nu = either(_by_products, _by_rows, self.L, self.W, self.R, force, rows if whole else rows[place])
-        return x, nu if whole else jnp.zeros_like(rows).at[place].set(nu)
+        nu = nu if whole else jnp.zeros_like(rows).at[place].set(nu)
+        return x, nu if self.to_force is None else nu + self.to_force * rows
 
     def motion(self, force: Float[Array, " n"], rows: Float[Array, " m"]) -> Float[Array, " n"]:
         return self.both(self.L, force, rows)[0]
@@ -93,21 +107,34 @@ class UsualResponse(AbstractResponse):
         return W @ self.L  # W M W = W
 
 
+def light(M: Float[np.ndarray, "n n"]) -> bool:
+    """Whether M, symmetric and semidefinite, is singular or nearly so."""
+    mass = np.diagonal(M)
+    if not np.all(mass > 0):
+        return True
+    try:
+        L = np.linalg.cholesky(M / np.sqrt(np.outer(mass, mass)))
+    except np.linalg.LinAlgError:
+        return True
+    return bool(np.min(np.diagonal(L), initial=1) ** 2 <= LIGHT)
+
+
 def independent_rows(M: Float[np.ndarray, "n n"], A: Float[np.ndarray, "m n"], rtol: float) -> tuple[int, ...] | None:
-    """Rows of A of which the others are combinations, the most independent ones there are, in their order; None where M
-    is singular."""
+    """Rows of A of which the others are combinations, the most independent ones there are, in their order; None where
+    no combination of M and A is positive definite."""
     import scipy.linalg
 
-    mass = np.sqrt(np.maximum(np.diagonal(M), 0))
-    if not np.all(mass > 0):
-        return None
-    L, failed = scipy.linalg.lapack.dpotrf(M / np.outer(mass, mass), lower=1)
-    if failed or np.min(np.diagonal(L)) ** 2 <= LIGHT:
-        return None
-    B = scipy.linalg.solve_triangular(np.tril(L), (A / mass).T, lower=True)
+    coordinate = np.asarray(coordinate_scale(jnp.asarray(M)))
+    B = coordinate[:, None] * A.T
     length = np.linalg.norm(B, axis=0)
-    if not len(A) or not np.any(length):
-        return ()
+    B = B / np.where(length > 0, length, 1)
+    M = coordinate[:, None] * M * coordinate
+    try:
+        L = np.linalg.cholesky(M + B @ B.T if light(M) else M)
+    except np.linalg.LinAlgError:
+        return None
+    B = scipy.linalg.solve_triangular(L, B, lower=True)
+    length = np.linalg.norm(B, axis=0)
     R, order = scipy.linalg.qr(B / np.where(length > 0, length, 1), mode="r", pivoting=True)
     rank = int(np.sum(np.abs(np.diagonal(R)) > rtol))
     return tuple(sorted(int(i) for i in order[:rank]))
@@ -126,11 +153,23 @@ def _factors_of_rows(M, A, rtol):
     light = ~jnp.all(jnp.diagonal(L) ** 2 > LIGHT * jnp.diagonal(M))
     if not A.size:
         return L, A.T, jnp.zeros((0, 0), M.dtype), light
-    B_transposed = solve_triangular(L, A.T, lower=True)
+    B_transposed = _forward(L, A.T)
     V, R = jnp.linalg.qr(B_transposed)
     square = jnp.sum(B_transposed**2, axis=0)
     independent = jnp.diagonal(R) ** 2 > rtol**2 * square
     return L, V, R, light | ~jnp.all(independent & (square > _rounding(square)))
+
+
+def _forward(L, columns):
+    """L⁻¹ columns, a few at a time: for more, LAPACK would wake threads, and wait for them wherever a core is busy."""
+    n, m = columns.shape
+    few = max(1, ONE_THREAD // n)
+    if m <= few:
+        return solve_triangular(L, columns, lower=True)
+    parts = -(-m // few)
+    padded = jnp.pad(columns, ((0, 0), (0, parts * few - m))).reshape(n, parts, few)
+    solved = jax.lax.map(lambda part: solve_triangular(L, part, lower=True), jnp.moveaxis(padded, 1, 0))
+    return jnp.moveaxis(solved, 0, 1).reshape(n, parts * few)[:, :m]
 
 
 def _by_rows(L, V, R, force, rows):
