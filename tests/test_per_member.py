@@ -1,6 +1,8 @@
 """Functions of one member, written out for a batch: the same values and derivatives, whatever stands in them."""
 
+import gc
 import importlib
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -194,6 +196,84 @@ def test_single_precision_stays_single(rng):
     found = jax.jit(jax.vmap(uk.per_member(system)))(q, k)
     assert found["x"].dtype == jnp.float32
     np.testing.assert_allclose(found["x"][8], by_numpy(q[8], k[8])["x"], rtol=0, atol=1e-5)
+
+
+# --- called outside of jit -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "transformed",
+    (jax.vmap, lambda f: jax.vmap(jax.grad(f)), lambda f: jax.grad(lambda x: jnp.sum(jax.vmap(f)(x)))),
+    ids=("vmap", "vmap of grad", "grad of vmap"),
+)
+def test_called_again_outside_of_jit_nothing_is_traced_or_written_out_again(rng, monkeypatch, transformed):
+    traced, written = [], []
+
+    def function(x):
+        traced.append(x.shape)
+        return jnp.sum(jnp.sin(x) * x)
+
+    def counted(*arguments, unroll=per_member_module.unroll):
+        written.append(arguments)
+        return unroll(*arguments)
+
+    monkeypatch.setattr(per_member_module, "unroll", counted)
+    batch = transformed(uk.per_member(function))
+    batch(rng.normal(size=(BATCH, 3)))
+    first = len(traced), len(written)
+    x = rng.normal(size=(BATCH, 3))
+    agree(batch(x), transformed(lambda x: jnp.sum(jnp.sin(x) * x))(x))
+    assert (len(traced), len(written)) == first and min(first) > 0
+    batch(rng.normal(size=(BATCH, 4)))
+    assert len(traced) > first[0] and len(written) > first[1]
+
+
+def test_arguments_that_are_no_arrays_are_told_apart():
+    x = jnp.arange(3)
+    times = uk.per_member(lambda x, k: (x * k, type(k)))
+    for k in (1, 1.0, True, 2, 1):
+        found, kind = times(x, k)
+        assert found.dtype == (x * k).dtype and kind is type(k)
+        np.testing.assert_array_equal(found, x * k)
+    signs = [np.signbit(uk.per_member(lambda x, k: jnp.copysign(x, k))(jnp.ones(()), k)) for k in (0.0, -0.0)]
+    assert signs == [False, True]
+
+
+def test_what_has_no_hash_is_an_argument_and_a_result_too():
+    found = uk.per_member(lambda x, names: (x[: len(names)], names, {"first": min(names)}))(jnp.ones(5), {"a", "b"})
+    np.testing.assert_array_equal(found[0], jnp.ones(2))
+    assert found[1:] == ({"a", "b"}, {"first": "a"})
+
+
+def test_values_of_another_batch_in_a_closure_are_never_those_of_an_earlier_call(rng):
+    """Each call has its own k, known to ``vmap`` or ``grad`` alone."""
+
+    def total(q, k):
+        return jax.vmap(lambda q, k: jnp.sum(uk.per_member(lambda q: jnp.sin(q) * k)(q)))(q, k)
+
+    for _ in range(2):
+        q, k = rng.normal(size=(BATCH, 3)), rng.normal(size=BATCH)
+        np.testing.assert_allclose(total(q, k), np.sin(q).sum(1) * k, rtol=0, atol=CLOSE)
+        slope = jax.grad(lambda k, q=q: jnp.sum(total(q, k)))(k)
+        np.testing.assert_allclose(slope, np.sin(q).sum(1), rtol=0, atol=CLOSE)
+
+
+def test_what_was_compiled_goes_with_the_function():
+    def use():
+        held = jnp.arange(3.0) + 1
+        jax.vmap(uk.per_member(lambda x: jnp.sin(x * held)))(jnp.ones((BATCH, 3)))
+        return weakref.ref(held)
+
+    held = [use() for _ in range(2)]
+    gc.collect()
+    assert [x() for x in held] == [None, None]
+
+
+def test_without_jit_it_is_the_function_itself(rng):
+    x = rng.normal(size=(BATCH, 3))
+    with jax.disable_jit():
+        found = jax.vmap(uk.per_member(jnp.sin))(x)
+    np.testing.assert_allclose(found, np.sin(x), rtol=1e-15)
 
 
 # --- what a list of operations saves -------------------------------------------------------------------------------

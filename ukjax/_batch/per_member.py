@@ -6,7 +6,8 @@ are operations of the same kind, so the values of a factorisation are computed w
 """
 
 import functools
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -39,33 +40,79 @@ per_member_p.multiple_results = True
 def per_member(function: Callable, few: int = FEW) -> Callable:
     """``function`` of pytrees of arrays, with the same values and derivatives: made to be batched.
 
+    It belongs inside ``jit``, as in ``jax.jit(jax.vmap(uk.per_member(f)))``. Called outside, it compiles itself, and
+    the rules are those of ``jax.jit``: ``function`` is traced once for all arguments of like shapes and types, so what
+    it takes from outside (a global, a field of an object) stays as it was then; Python numbers among the arguments are
+    constants, each value a program of its own; keep what ``per_member`` returns, for what it compiled goes with it.
+
     What is written out must be pure arithmetic with loops of known length; anything else is done as JAX would, and so
     are less than ``few`` members. A zero known from the start times any number is 0, be that infinite or NaN.
     """
+
+    # ``jit`` keeps what it traced and compiled for as long as the function that it is given, in its own caches, which
+    # ``jax.clear_caches`` empties. Inlined, it leaves no trace in a program around it.
+    @functools.partial(jax.jit, static_argnums=0, inline=True)
+    def done(given: _Fixed, leaves: list[Any]) -> _Results:
+        structure: Any = None
+
+        def flat(*leaves):
+            nonlocal structure
+            results, fixed = eqx.partition(function(*given.arguments(leaves)), eqx.is_array)
+            results, tree = jax.tree.flatten(results)
+            structure = tree, fixed
+            return results
+
+        traced = jax.make_jaxpr(flat)(*leaves)
+        if traced.effects:
+            return _Results(*eqx.partition(function(*given.arguments(leaves)), eqx.is_array))
+        closed, held = _without_closure(traced, leaves)
+        results = per_member_p.bind(*held, *leaves, jaxpr=closed, mapped=(False,) * (len(held) + len(leaves)), few=few)
+        tree, fixed = structure
+        return _Results(jax.tree.unflatten(tree, results), fixed)
 
     @functools.wraps(function)
     def wrapped(*arguments: Any) -> Any:
         dynamic, static = eqx.partition(arguments, eqx.is_array)
         leaves, tree = jax.tree.flatten(dynamic)
-        shape_of_result = None
-
-        def flat(*leaves):
-            nonlocal shape_of_result
-            result = function(*eqx.combine(jax.tree.unflatten(tree, leaves), static))
-            results, fixed = eqx.partition(result, eqx.is_array)
-            results, structure = jax.tree.flatten(results)
-            shape_of_result = structure, fixed
-            return results
-
-        traced = jax.make_jaxpr(flat)(*leaves)
-        if traced.effects:
-            return function(*arguments)
-        closed, held = _without_closure(traced, leaves)
-        results = per_member_p.bind(*held, *leaves, jaxpr=closed, mapped=(False,) * (len(held) + len(leaves)), few=few)
-        structure, fixed = shape_of_result
-        return eqx.combine(jax.tree.unflatten(structure, results), fixed)
+        given = _Fixed(tree, static)
+        found = (done if given.is_hashable() else done.__wrapped__)(given, leaves)
+        return eqx.combine(found.arrays, found.fixed)
 
     return wrapped
+
+
+class _Fixed:
+    """What one program is made for: all of the arguments but their arrays. Equal if nothing tells them apart."""
+
+    def __init__(self, tree: Any, static: Any):
+        self.tree, self.static = tree, static
+        values, structure = jax.tree.flatten(static)
+        # 1, 1.0 and True are equal, and so are 0.0 and −0.0, but not their programs.
+        told_apart = [(type(x), repr(x) if isinstance(x, complex | float | int) else x) for x in values]
+        self.key = (tree, structure, *told_apart)
+
+    def arguments(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
+        return eqx.combine(jax.tree.unflatten(self.tree, leaves), self.static)
+
+    def is_hashable(self) -> bool:
+        try:
+            hash(self)
+        except TypeError:
+            return False
+        return True
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, _Fixed) and self.key == other.key
+
+
+class _Results(eqx.Module):
+    """What a function gave: its arrays, and all else, which a compiled program cannot return."""
+
+    arrays: Any
+    fixed: Any = eqx.field(static=True)
 
 
 def _without_closure(traced, leaves):
@@ -96,14 +143,31 @@ def _abstract(*avals, jaxpr, mapped, few):
     return [ShapedArray((*out.shape, *batch), out.dtype) for out in jaxpr.out_avals]
 
 
-@functools.lru_cache(maxsize=512)
+@functools.lru_cache(maxsize=128)  # with each the constants in it stay: not for ever
 def _compiled(jaxpr, mapped, few):
     return jax.jit(lambda *arguments: per_member_p.bind(*arguments, jaxpr=jaxpr, mapped=mapped, few=few))
 
 
 @per_member_p.def_impl
 def _now(*arguments, jaxpr, mapped, few):
+    """Outside of any ``jit``: where arguments have no hash, and in a gradient's way back."""
+    if jax.config.jax_disable_jit:
+        return _as_is(*arguments, jaxpr=jaxpr, mapped=mapped, few=few)
     return _compiled(jaxpr, mapped, few)(*arguments)
+
+
+def _kept_with_jaxpr(function):
+    """``function(jaxpr, ...)``, done once for each jaxpr and other arguments, and forgotten with the jaxpr."""
+    known = weakref.WeakKeyDictionary()
+
+    @functools.wraps(function)
+    def remembered(jaxpr, *others):
+        found = known.setdefault(jaxpr, {})
+        if others not in found:
+            found[others] = function(jaxpr, *others)
+        return found[others]
+
+    return remembered
 
 
 def _written_out(*arguments, jaxpr, mapped, few):
@@ -205,7 +269,7 @@ def _has_pieces(x: Any) -> bool:
     return any(_has_pieces(part) for part in x) if isinstance(x, list | tuple) else False
 
 
-@functools.lru_cache(maxsize=512)
+@_kept_with_jaxpr
 def _plain(jaxpr):
     """``jaxpr`` where every function of one member in it is done as JAX would: what is rare is not worth the time of
     compiling it well."""
@@ -274,7 +338,7 @@ def _is_float(aval):
     return jnp.issubdtype(aval.dtype, jnp.floating)
 
 
-@functools.lru_cache(maxsize=512)
+@_kept_with_jaxpr
 def _tangent(jaxpr, moving):
     """The derivative of ``jaxpr``, as a function of all its arguments and of the changes of those in ``moving``."""
     function = jaxpr_as_fun(jaxpr)
@@ -322,7 +386,7 @@ def _jvp(primals, tangents, *, jaxpr, mapped, few):
 ad.primitive_jvps[per_member_p] = _jvp
 
 
-@functools.lru_cache(maxsize=512)
+@_kept_with_jaxpr
 def _transposed(jaxpr, linear):
     """The transpose of ``jaxpr`` in its arguments ``linear``, as a function of the others and of the cotangents."""
     function = jaxpr_as_fun(jaxpr)
@@ -366,19 +430,25 @@ def _transpose(cotangents, *arguments, jaxpr, mapped, few):
 ad.primitive_transposes[per_member_p] = _transpose
 
 
+@_kept_with_jaxpr
+def _smaller(jaxpr, used):
+    """``jaxpr`` with the results that are ``used`` alone, and which of its arguments they need."""
+    smaller, needed = pe.dce_jaxpr(jaxpr.jaxpr, list(used), instantiate=False)
+    return ClosedJaxpr(smaller, jaxpr.consts), needed
+
+
 def _without_unused(used, *rest):
     equation = rest[-1]  # some versions of JAX say more before it
     if not any(used):
         return [False] * len(equation.invars), None
-    jaxpr: ClosedJaxpr = equation.params["jaxpr"]
-    smaller, needed = pe.dce_jaxpr(jaxpr.jaxpr, list(used), instantiate=False)
+    smaller, needed = _smaller(equation.params["jaxpr"], tuple(used))
     mapped = tuple(own for own, keep in zip(equation.params["mapped"], needed, strict=True) if keep)
     if any(equation.params["mapped"]) and not any(mapped):
         return [True] * len(equation.invars), equation
     kept = equation.replace(
         invars=[x for x, keep in zip(equation.invars, needed, strict=True) if keep],
         outvars=[x for x, keep in zip(equation.outvars, used, strict=True) if keep],
-        params=equation.params | {"jaxpr": ClosedJaxpr(smaller, jaxpr.consts), "mapped": mapped},
+        params=equation.params | {"jaxpr": smaller, "mapped": mapped},
     )
     return needed, kept
 
