@@ -1,7 +1,6 @@
 """Functions of one member, written out for a batch: the same values and derivatives, whatever stands in them."""
 
 import gc
-import importlib
 import weakref
 
 import jax
@@ -11,11 +10,11 @@ import numpy as np
 import pytest
 
 import ukjax as uk
+from ukjax._batch import lowering
 from ukjax._batch.graph import Graph
 from ukjax._batch.unroll import unroll
 
-per_member_module = importlib.import_module("ukjax._batch.per_member")
-BATCH = per_member_module.FEW + 7
+BATCH = lowering.FEW + 7
 CLOSE = 1e-13  # a few dozen roundings of numbers of order 1
 
 
@@ -174,7 +173,7 @@ def test_what_is_taken_from_outside_is_done_as_ever(rng):
 
 
 def test_what_is_too_long_is_done_as_ever(rng, monkeypatch):
-    monkeypatch.setattr(per_member_module, "MOST", 50)
+    monkeypatch.setattr(lowering, "MOST", 50)
     q, k = rng.normal(size=(BATCH, 3)), rng.uniform(size=BATCH)
     agree(jax.jit(jax.vmap(uk.per_member(system)))(q, k)["x"][3], by_numpy(q[3], k[3])["x"])
 
@@ -213,11 +212,11 @@ def test_called_again_outside_of_jit_nothing_is_traced_or_written_out_again(rng,
         traced.append(x.shape)
         return jnp.sum(jnp.sin(x) * x)
 
-    def counted(*arguments, unroll=per_member_module.unroll):
+    def counted(*arguments, unroll=lowering.unroll):
         written.append(arguments)
         return unroll(*arguments)
 
-    monkeypatch.setattr(per_member_module, "unroll", counted)
+    monkeypatch.setattr(lowering, "unroll", counted)
     batch = transformed(uk.per_member(function))
     batch(rng.normal(size=(BATCH, 3)))
     first = len(traced), len(written)
