@@ -117,20 +117,56 @@ def test_rare_choices_are_differentiated(rng):
 
 
 @pytest.mark.parametrize(
-    "function",
+    ("primitive", "function"),
     (
-        lambda x: jnp.sort(x),
-        lambda x: jnp.linalg.svd(x.reshape(2, 2), compute_uv=False),
-        lambda x: jax.lax.while_loop(lambda x: jnp.sum(x) < 10, lambda x: 2 * x + 1, x),
-        lambda x: x[jnp.argmax(x)],
-        lambda x: jax.random.normal(jax.random.key(0), (4,)) + x,
+        ("sort", lambda x: jnp.sort(x)),
+        ("svd", lambda x: jnp.linalg.svd(x.reshape(2, 2), compute_uv=False)),
+        ("while", lambda x: jax.lax.while_loop(lambda x: jnp.sum(x) < 10, lambda x: 2 * x + 1, x)),
+        ("dynamic_slice", lambda x: jax.lax.dynamic_slice(x, (jnp.argmax(x),), (1,))),
+        ("gather", lambda x: x[jnp.argmax(x) + jnp.arange(1)]),
+        ("gather", lambda x: x.at[np.array([1, 6])].get(mode="fill", fill_value=3.0)),
+        ("random_seed", lambda x: jax.random.normal(jax.random.key(0), (4,)) + x),
     ),
-    ids=("sort", "svd", "while", "dynamic index", "random"),
 )
-def test_what_cannot_be_written_out_is_done_as_ever(rng, function):
+def test_what_cannot_be_written_out_is_done_as_ever_and_said_once(rng, primitive, function):
     x = rng.uniform(size=(BATCH, 4))
-    found, expected = (jax.jit(jax.vmap(f))(x) for f in (uk.per_member(function), function))
-    np.testing.assert_allclose(found, expected, rtol=1e-13)
+    with pytest.warns(UserWarning, match=f"`{primitive}` in <lambda> cannot be written out") as said:
+        found = jax.jit(jax.vmap(uk.per_member(function)))(x)
+    assert [(w.filename, w.lineno) for w in said] == [(__file__, function.__code__.co_firstlineno)]
+    np.testing.assert_allclose(found, jax.jit(jax.vmap(function))(x), rtol=1e-13)
+    with pytest.raises(ValueError, match=f"`{primitive}` in <lambda> .* See {__file__}"):
+        jax.jit(jax.vmap(uk.per_member(function, strict=True))).lower(x)
+    jax.jit(jax.vmap(uk.per_member(function))).lower(x)
+
+
+def test_random_keys_are_arguments_as_ever(rng):
+    keys, x = jax.random.split(jax.random.key(0), BATCH), rng.uniform(size=(BATCH, 4))
+    noisy = lambda key, x: x + jax.random.normal(key)
+    with pytest.warns(UserWarning, match="an argument in <lambda> cannot be written out"):
+        found = jax.vmap(uk.per_member(noisy))(keys, x)
+    np.testing.assert_allclose(found, jax.vmap(noisy)(keys, x), rtol=1e-13)
+
+
+def damped(t, q, v):
+    drag = jnp.linalg.solve(jnp.eye(2) * (2 + q[0]), v)
+    return uk.Terms(jnp.eye(2), -drag, q[None], -(v @ v)[None])
+
+
+def test_a_model_that_cannot_be_written_out_is_named_and_its_line(rng):
+    """Once, though a step, the corrections and the samples are a function each."""
+    angle = rng.uniform(size=BATCH)
+    q = np.stack([np.sin(angle), np.cos(angle)], axis=1)
+    with pytest.warns(UserWarning, match="`lu` in damped cannot be written out") as said:
+        motion = uk.simulate(damped, q, np.zeros_like(q), ts=[0.0, 0.02], dt=0.01)
+    assert np.isfinite(motion.q).all()
+    assert [(w.filename, w.lineno) for w in said] == [(__file__, damped.__code__.co_firstlineno + 1)]
+
+
+def test_a_method_that_is_never_written_out_is_no_surprise(rng):
+    Q, A, b = (rng.normal(size=(BATCH, *shape)) for shape in ((3,), (1, 3), (1,)))
+    moved = lambda method: lambda Q, A, b: uk.constrained_motion(uk.Terms(jnp.eye(3), Q, A, b), method).acceleration
+    by_svd, default = (jax.jit(jax.vmap(moved(method)))(Q, A, b) for method in ("svd", "orthogonal"))
+    np.testing.assert_allclose(by_svd, default, rtol=0, atol=100 * CLOSE)
 
 
 def moved_about(x):
@@ -166,16 +202,12 @@ def test_entries_are_taken_and_put_as_by_jax(rng):
     jax.tree.map(np.testing.assert_array_equal, found(x), jax.vmap(moved_about)(x))
 
 
-def test_what_is_taken_from_outside_is_done_as_ever(rng):
-    x = rng.normal(size=(BATCH, 4))
-    outside = uk.per_member(lambda x: x.at[np.array([1, 6])].get(mode="fill", fill_value=3.0))
-    np.testing.assert_array_equal(jax.vmap(outside)(x), np.stack([x[:, 1], np.full(BATCH, 3.0)], axis=1))
-
-
 def test_what_is_too_long_is_done_as_ever(rng, monkeypatch):
     monkeypatch.setattr(lowering, "MOST", 50)
     q, k = rng.normal(size=(BATCH, 3)), rng.uniform(size=BATCH)
     agree(jax.jit(jax.vmap(uk.per_member(system)))(q, k)["x"][3], by_numpy(q[3], k[3])["x"])
+    with pytest.raises(ValueError, match="system needs more than 50 operations and is not written out"):
+        jax.jit(jax.vmap(uk.per_member(system, strict=True)))(q, k)
 
 
 def test_values_in_a_closure_are_arguments_too(rng):

@@ -11,8 +11,8 @@ from jax.interpreters import mlir
 from .graph import Graph, TooLarge
 from .kernel import evaluate, spread, unpack
 from .primitive import as_is, kept_with_jaxpr, per_member_p, size_of
-from .refusal import Unsupported
-from .unroll import unroll
+from .refusal import Unsupported, refuse_length, report
+from .unroll import refuse_keys, unroll
 
 FEW = 128
 """Less than this many members are not worth the time of compiling, where each is done once."""
@@ -25,22 +25,25 @@ MOST_WITH_CHOICES = 5_000
 """The same with what is rare: a singular mass matrix, redundant rows."""
 
 
-def _written_out(*arguments, jaxpr, mapped, few):
+def _written_out(*arguments, jaxpr, mapped, how):
     """In loops over the batch; a single member is a batch of one.
 
     Where the function has choices, the usual case alone is done first; only if a member chose another is all done again
     with every case. The result is that of making every choice.
     """
     members = size_of(arguments, mapped) or 1
-    if few is None or members < few:
-        return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, few=few)
+    if how.few is None or members < how.few:
+        return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
     size = spread(members)
     try:
         results, unusual = _loops(arguments, jaxpr, mapped, size, True, MOST)
     except TooLarge:
-        return (as_is if _has_pieces(jaxpr) else _one_by_one)(*arguments, jaxpr=jaxpr, mapped=mapped, few=few)
-    except Unsupported:
-        return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, few=few)
+        if how.strict:
+            refuse_length(MOST, how)
+        return (as_is if _has_pieces(jaxpr) else _one_by_one)(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
+    except Unsupported as refusal:
+        report(refusal, how)
+        return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
     if unusual is None:
         return results
 
@@ -48,7 +51,7 @@ def _written_out(*arguments, jaxpr, mapped, few):
         try:
             return _loops(arguments, jaxpr, mapped, size, False, MOST_WITH_CHOICES)[0]
         except (Unsupported, TooLarge):
-            return as_is(*arguments, jaxpr=_plain(jaxpr), mapped=mapped, few=None)
+            return as_is(*arguments, jaxpr=_plain(jaxpr), mapped=mapped, how=how)
 
     return jax.lax.cond(unusual, again, lambda: results)
 
@@ -56,6 +59,7 @@ def _written_out(*arguments, jaxpr, mapped, few):
 def _loops(arguments, jaxpr, mapped, size, usual, most):
     """The results of ``jaxpr``, and whether a member made another choice than the ``usual`` one: None if there is no
     choice."""
+    refuse_keys(jaxpr.jaxpr.invars)
     graph, single = Graph(most, usual), not any(mapped)
     members = size_of(arguments, mapped)
     own, packed, inputs = {}, {}, []
@@ -97,7 +101,7 @@ def _entries(x, aval):
     return list(x.ravel()) if x.dtype == object else [aval.dtype.type(value) for value in np.asarray(x).ravel()]
 
 
-def _one_by_one(*arguments, jaxpr, mapped, few):
+def _one_by_one(*arguments, jaxpr, mapped, how):
     """As JAX does it for one member after the other: their matrices are large enough to keep a core busy, stay in its
     caches, and a choice is made by the member alone."""
     own = [jnp.moveaxis(x, -1, 0) for x, per in zip(arguments, mapped, strict=True) if per]
@@ -134,7 +138,7 @@ def _plain(jaxpr):
     def in_equation(equation):
         parameters = {key: changed(x) for key, x in equation.params.items()}
         if equation.primitive is per_member_p:
-            parameters["few"] = None
+            parameters["how"] = parameters["how"]._replace(few=None)
         return equation.replace(params=parameters)
 
     return changed(jaxpr)

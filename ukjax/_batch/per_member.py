@@ -17,9 +17,10 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from . import transform as transform  # what vmap and derivatives make of it
 from .lowering import FEW
 from .primitive import per_member_p
+from .refusal import How, origin
 
 
-def per_member(function: Callable, few: int = FEW) -> Callable:
+def per_member(function: Callable, few: int = FEW, strict: bool = False) -> Callable:
     """``function`` of pytrees of arrays, with the same values and derivatives: made to be batched.
 
     It belongs inside ``jit``, as in ``jax.jit(jax.vmap(uk.per_member(f)))``. Called outside, it compiles itself, and
@@ -27,9 +28,12 @@ def per_member(function: Callable, few: int = FEW) -> Callable:
     it takes from outside (a global, a field of an object) stays as it was then; Python numbers among the arguments are
     constants, each value a program of its own; keep what ``per_member`` returns, for what it compiled goes with it.
 
-    What is written out must be pure arithmetic with loops of known length; anything else is done as JAX would, and so
-    are less than ``few`` members. A zero known from the start times any number is 0, be that infinite or NaN.
+    What is written out, on a CPU, must be pure arithmetic with loops of known length and indices that are known. Any
+    other function is done as by ``vmap``, with a warning that names the operation and its line; with ``strict`` that is
+    a ``ValueError``, and so is a function of more operations than are worth compiling. Less than ``few`` members are
+    done as by ``vmap`` too. A zero known from the start times any number is 0, be that infinite or NaN.
     """
+    how = How(few, strict, origin(function))
 
     # ``jit`` keeps what it traced and compiled for as long as the function that it is given, in its own caches, which
     # ``jax.clear_caches`` empties. Inlined, it leaves no trace in a program around it.
@@ -48,7 +52,7 @@ def per_member(function: Callable, few: int = FEW) -> Callable:
         if traced.effects:
             return _Results(*eqx.partition(function(*given.arguments(leaves)), eqx.is_array))
         closed, held = _without_closure(traced, leaves)
-        results = per_member_p.bind(*held, *leaves, jaxpr=closed, mapped=(False,) * (len(held) + len(leaves)), few=few)
+        results = per_member_p.bind(*held, *leaves, jaxpr=closed, mapped=(False,) * (len(held) + len(leaves)), how=how)
         tree, fixed = structure
         return _Results(jax.tree.unflatten(tree, results), fixed)
 

@@ -18,26 +18,26 @@ def size_of(arguments, mapped):
 
 
 @per_member_p.def_abstract_eval
-def _abstract(*avals, jaxpr, mapped, few):
+def _abstract(*avals, jaxpr, mapped, how):
     size = size_of(avals, mapped)
     batch = () if size is None else (size,)
     return [ShapedArray((*out.shape, *batch), out.dtype) for out in jaxpr.out_avals]
 
 
 @functools.lru_cache(maxsize=128)  # with each the constants in it stay: not for ever
-def _compiled(jaxpr, mapped, few):
-    return jax.jit(lambda *arguments: per_member_p.bind(*arguments, jaxpr=jaxpr, mapped=mapped, few=few))
+def _compiled(jaxpr, mapped, how):
+    return jax.jit(lambda *arguments: per_member_p.bind(*arguments, jaxpr=jaxpr, mapped=mapped, how=how))
 
 
 @per_member_p.def_impl
-def _now(*arguments, jaxpr, mapped, few):
+def _now(*arguments, jaxpr, mapped, how):
     """Outside of any ``jit``: where arguments have no hash, and in a gradient's way back."""
     if jax.config.jax_disable_jit:
-        return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, few=few)
-    return _compiled(jaxpr, mapped, few)(*arguments)
+        return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
+    return _compiled(jaxpr, mapped, how)(*arguments)
 
 
-def as_is(*arguments, jaxpr, mapped, few):
+def as_is(*arguments, jaxpr, mapped, how):
     """As JAX does it, but for functions of one member in it if they are to be done well."""
     function = jaxpr_as_fun(jaxpr)
     if not any(mapped):

@@ -12,7 +12,7 @@ from jax.interpreters import partial_eval as pe
 from .primitive import kept_with_jaxpr, per_member_p
 
 
-def _batch(arguments, axes, *, jaxpr, mapped, few):
+def _batch(arguments, axes, *, jaxpr, mapped, how):
     added = next(x.shape[axis] for x, axis in zip(arguments, axes, strict=True) if axis is not None)
     present = any(mapped)
     size = (
@@ -40,7 +40,7 @@ def _batch(arguments, axes, *, jaxpr, mapped, few):
         else:
             moved.append(x)
         now.append(new or own)
-    results = per_member_p.bind(*moved, jaxpr=jaxpr, mapped=tuple(now), few=few)
+    results = per_member_p.bind(*moved, jaxpr=jaxpr, mapped=tuple(now), how=how)
     if present:
         results = [x.reshape(*x.shape[:-1], size, added) for x in results]
     return results, [x.ndim - 1 for x in results]
@@ -80,8 +80,8 @@ def _shape(aval):
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
 
 
-def _jvp(primals, tangents, *, jaxpr, mapped, few):
-    results = per_member_p.bind(*primals, jaxpr=jaxpr, mapped=mapped, few=few)
+def _jvp(primals, tangents, *, jaxpr, mapped, how):
+    results = per_member_p.bind(*primals, jaxpr=jaxpr, mapped=mapped, how=how)
     moving = tuple(i for i, tangent in enumerate(tangents) if type(tangent) is not ad.Zero)
     changes = [ad.Zero(jax.typeof(x).to_tangent_aval()) for x in results]
     if moving:
@@ -91,7 +91,7 @@ def _jvp(primals, tangents, *, jaxpr, mapped, few):
             *(tangents[i] for i in moving),
             jaxpr=derivative,
             mapped=(*mapped, *(mapped[i] for i in moving)),
-            few=few,
+            how=how,
         )
         for i, value in zip(outputs, found, strict=True):
             changes[i] = value
@@ -123,7 +123,7 @@ def _transposed(jaxpr, linear):
     return jax.make_jaxpr(back)(*map(_shape, avals))
 
 
-def _transpose(cotangents, *arguments, jaxpr, mapped, few):
+def _transpose(cotangents, *arguments, jaxpr, mapped, how):
     linear = tuple(i for i, x in enumerate(arguments) if ad.is_undefined_primal(x))
     known = [i for i in range(len(arguments)) if i not in linear]
     cotangents = [ad.instantiate_zeros(x) for x in cotangents]
@@ -134,7 +134,7 @@ def _transpose(cotangents, *arguments, jaxpr, mapped, few):
         *cotangents,
         jaxpr=back,
         mapped=(*(mapped[i] for i in known), *(own for _ in cotangents)),
-        few=few,
+        how=how,
     )
     results: list[Any] = [None] * len(arguments)
     for i, x in zip(linear, found, strict=True):

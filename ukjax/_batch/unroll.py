@@ -44,7 +44,7 @@ class Unroller:
 
     def run(self, jaxpr: Jaxpr, consts: Sequence[Any], arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
         values: dict[Any, np.ndarray] = {}
-        _refuse_keys(jaxpr.constvars)
+        refuse_keys(jaxpr.constvars)
         values.update(zip(jaxpr.constvars, map(np.asarray, consts), strict=True))
         values.update(zip(jaxpr.invars, arguments, strict=True))
 
@@ -52,13 +52,17 @@ class Unroller:
             return np.asarray(atom.val, _kind(atom)) if isinstance(atom, Literal) else values[atom]
 
         for equation in jaxpr.eqns:
-            results = self.do(equation, [read(atom) for atom in equation.invars])
+            try:
+                results = self.do(equation, [read(atom) for atom in equation.invars])
+            except Unsupported as refusal:
+                refusal.note(equation)
+                raise
             for variable, result in zip(equation.outvars, results, strict=True):
                 values[variable] = tidy(result, _kind(variable))
         return [read(atom) for atom in jaxpr.outvars]
 
     def do(self, equation, operands: list[np.ndarray]) -> Sequence[np.ndarray]:
-        _refuse_keys(equation.outvars)
+        refuse_keys(equation.outvars)
         name = equation.primitive.name
         if not any(x.size for x in operands) and name not in REPEATING and operands:
             return _at_once(equation, operands)  # of nothing
@@ -101,6 +105,7 @@ def _kind(variable: Any) -> np.dtype:
     return variable.aval.dtype
 
 
-def _refuse_keys(variables: Sequence[Any]) -> None:
+def refuse_keys(variables: Sequence[Any]) -> None:
+    """Refuse ``variables`` of a jaxpr that are not numbers."""
     if any(jnp.issubdtype(_kind(x), dtypes.extended) for x in variables):
         raise Unsupported("random keys are no numbers: draw them outside of the function")
