@@ -95,9 +95,10 @@ class Unroller:
 
 
 def _at_once(equation, operands):
-    """An operation on known values."""
+    """An operation on known values, or on none: an argument without entries is an array of objects as all are."""
+    values = [np.asarray(x, _kind(atom)) for x, atom in zip(operands, equation.invars, strict=True)]
     with jax.ensure_compile_time_eval():
-        results = equation.primitive.bind(*map(jnp.asarray, operands), **equation.params)
+        results = equation.primitive.bind(*map(jnp.asarray, values), **equation.params)
     return list(map(np.asarray, results if equation.primitive.multiple_results else [results]))
 
 
