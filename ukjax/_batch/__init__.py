@@ -1,4 +1,5 @@
 """Many members at once, as fast as a loop written by hand."""
 
 from .per_member import per_member as per_member
+from .rarely import rarely as rarely
 from .shortcut import shortcut as shortcut
