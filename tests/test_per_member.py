@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._batch import lowering
+from ukjax._batch import lowering, rarely
 from ukjax._batch.graph import Graph
 from ukjax._batch.unroll import unroll
 
@@ -97,7 +97,14 @@ def test_derivatives_of_a_batch_are_those_without(rng):
 
 
 def rare(x):
-    return jax.lax.cond(x[0] > 3, lambda x: jnp.exp(x), lambda x: x**2, x)
+    return rarely(x[0] > 3, jnp.exp, jnp.square, x)
+
+
+def test_what_is_rare_is_done_only_where_a_member_needs_it():
+    """The usual case stands in the loop for all members, the other in a branch of its own."""
+    text = jax.jit(jax.vmap(uk.per_member(rare))).lower(jnp.ones((BATCH, 2))).as_text()
+    usual, again = text.split("stablehlo.case") if "stablehlo.case" in text else text.split("stablehlo.if")
+    assert "stablehlo.exponential" not in usual and "stablehlo.exponential" in again
 
 
 @pytest.mark.parametrize("unusual", ((), (5,), (0, BATCH - 1)))
@@ -222,11 +229,52 @@ def test_values_in_a_closure_are_arguments_too(rng):
     np.testing.assert_allclose(gradient, plain, rtol=0, atol=100 * CLOSE)
 
 
+def test_arguments_without_entries_are_as_good_as_others(rng):
+    def function(x, none):
+        return jnp.concatenate([x, jnp.sin(none) * 2, none.reshape(1, 0)[0]]) + jnp.sum(none)
+
+    x, none = rng.normal(size=(BATCH, 2)), np.zeros((BATCH, 0))
+    np.testing.assert_array_equal(jax.jit(jax.vmap(uk.per_member(function, strict=True)))(x, none), x)
+
+
 def test_single_precision_stays_single(rng):
     q, k = rng.normal(size=(BATCH, 3)).astype("float32"), rng.uniform(size=BATCH).astype("float32")
     found = jax.jit(jax.vmap(uk.per_member(system)))(q, k)
     assert found["x"].dtype == jnp.float32
     np.testing.assert_allclose(found["x"][8], by_numpy(q[8], k[8])["x"], rtol=0, atol=1e-5)
+
+
+# --- the gallery ---------------------------------------------------------------------------------------------------
+
+LONG = {"andrews_squeezer", "flexible_joint_manipulator", "parallel_robot_tracking"}  # seconds to write out
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=[pytest.mark.slow] * (x in LONG)) for x in uk.systems.CATALOGUE]
+)
+def test_every_mechanism_is_written_out(name):
+    """A primitive that has no rule, as a new version of JAX may bring, costs a batch a factor of twenty."""
+    mechanism = uk.systems.named(name)
+    moved = uk.per_member(lambda q, v: uk.constrained_motion(mechanism(0.0, q, v)).acceleration, strict=True)
+    jax.jit(jax.vmap(moved)).lower(*starts(mechanism))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", uk.systems.CATALOGUE)
+def test_every_simulated_step_is_written_out(monkeypatch, name):
+    """Steps, corrections and samples: of functions of its own on operations of its own the library says nothing."""
+    refused = []
+    monkeypatch.setattr(lowering, "report", lambda refusal, how: refused.append((refusal.primitive, how.origin)))
+    mechanism = uk.systems.named(name)
+    for how in ({"dt": 0.01}, {}):
+        run = lambda q, v, how=how: uk.simulate(mechanism, q, v, ts=[0.0, 0.01], **how).q
+        jax.jit(run).lower(*starts(mechanism))
+    assert refused == []
+
+
+def starts(mechanism):
+    """The shapes of a few hundred of them."""
+    return [jax.ShapeDtypeStruct((300, x.size), x.dtype) for x in map(jnp.asarray, mechanism.start())]
 
 
 # --- called outside of jit -----------------------------------------------------------------------------------------
