@@ -176,6 +176,22 @@ def test_a_method_that_is_never_written_out_is_no_surprise(rng):
     np.testing.assert_allclose(by_svd, default, rtol=0, atol=100 * CLOSE)
 
 
+def test_what_jax_expands_itself_is_expanded(rng):
+    """A search among known values, and derivatives that later versions of JAX have operations of their own for."""
+    knots = jnp.linspace(-1.0, 1.0, 9)
+    place = jnp.asarray(0.3)
+
+    def function(x):
+        i = jnp.searchsorted(knots, place, side="right")
+        return jnp.sum(jnp.tanh(x) * knots[i] + jnp.arcsin(x) + jnp.arccos(x / 2) + jnp.arctanh(x / 3))
+
+    x = rng.uniform(-0.9, 0.9, size=(BATCH, 3))
+    strict = uk.per_member(function, strict=True)
+    agree(jax.jit(jax.vmap(strict))(x), jax.jit(jax.vmap(function))(x))
+    agree(jax.jit(jax.vmap(strict))(x[:3]), jax.vmap(function)(x[:3]))
+    agree(jax.jit(jax.vmap(jax.grad(strict)))(x), jax.jit(jax.vmap(jax.grad(function)))(x), close=100 * CLOSE)
+
+
 def moved_about(x):
     """Entries taken and put by known indices, in every way that NumPy's notation has. x (4, 5)."""
     rows, columns = np.array([2, 0, -1]), np.array([[1], [4]])
@@ -259,8 +275,11 @@ def test_every_mechanism_is_written_out(name):
     jax.jit(jax.vmap(moved)).lower(*starts(mechanism))
 
 
+BY_TABLE = pytest.mark.xfail(strict=True, reason="its task is a table, and where to look there depends on t")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", uk.systems.CATALOGUE)
+@pytest.mark.parametrize("name", [pytest.param(x, marks=[BY_TABLE] * (x == "acrobot")) for x in uk.systems.CATALOGUE])
 def test_every_simulated_step_is_written_out(monkeypatch, name):
     """Steps, corrections and samples: of functions of its own on operations of its own the library says nothing."""
     refused = []

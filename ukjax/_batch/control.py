@@ -1,5 +1,6 @@
 """Functions in functions, loops and choices: what calls, repeats or chooses."""
 
+import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
@@ -29,6 +30,18 @@ REPEATING = frozenset({"scan", "while", "cond", *INNER})
 def _call(unroller, equation, operands):
     inner = equation.params[INNER[equation.primitive.name]]
     return unroller.closed(inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ()), operands)
+
+
+@rule("call_hi_primitive")
+def _expand(unroller, equation, operands):
+    """From jax 0.12 on some functions, such as ``jnp.searchsorted``, are what says how to write it in others."""
+    whole = equation.params["_prim"]
+
+    def expanded(*leaves):
+        return jax.tree.leaves(whole.expand(*jax.tree.unflatten(whole.in_tree, leaves)))
+
+    shapes = [jax.ShapeDtypeStruct(x.aval.shape, x.aval.dtype) for x in equation.invars]
+    return unroller.closed(jax.make_jaxpr(expanded)(*shapes), operands)
 
 
 @rule("scan")

@@ -11,6 +11,8 @@ per_member_p = Primitive("per_member")
 """``jaxpr`` on arguments of which those that are ``mapped`` have one entry per member along the last axis."""
 
 per_member_p.multiple_results = True
+# From jax 0.12 on: what JAX expands into other operations may stay in ``jaxpr`` until this one is lowered itself.
+per_member_p.is_high = lambda *avals, **parameters: False
 
 
 def size_of(arguments, mapped):

@@ -16,6 +16,7 @@ import jax
 import jaxtyping
 
 LIBRARY = str(Path(__file__).parents[1])
+MODELS = str(Path(LIBRARY, "systems"))  # the gallery: in the library, but models as any other
 PLUMBING = tuple(str(Path(module.__file__).parent) for module in (jax, equinox, jaxtyping)) + ("<@beartype",)
 """Whose lines are never the answer to: who wrote this operation?"""
 
@@ -28,7 +29,7 @@ class Place(NamedTuple):
     function: str
 
     def is_of_library(self) -> bool:
-        return self.file.startswith(LIBRARY)
+        return self.file.startswith(LIBRARY) and not self.file.startswith(MODELS)
 
 
 class How(NamedTuple):
