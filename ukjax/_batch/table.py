@@ -1,15 +1,13 @@
 """The table of rules: for every primitive of JAX that can be written out, how its results follow from its operands."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from .unroll import Unroller
-
-Rule = Callable[["Unroller", Any, list[np.ndarray]], Sequence[np.ndarray]]
-"""``rule(unroller, equation, operands)``: the results of ``equation``, one line of a jaxpr."""
+Rule = Callable[[Any, Any, list[np.ndarray]], Sequence[np.ndarray]]
+"""``rule(unroller, equation, operands)``: the results of ``equation``, one line of a jaxpr, as ``unroller`` (see there)
+comes to it."""
 
 RULES: dict[str, Rule] = {}
 
