@@ -35,9 +35,6 @@ def per_member(function: Callable, few: int = FEW, strict: bool = False) -> Call
     """
     how = How(few, strict, origin(function))
 
-    # ``jit`` keeps what it traced and compiled for as long as the function that it is given, in its own caches, which
-    # ``jax.clear_caches`` empties. Inlined, it leaves no trace in a program around it.
-    @functools.partial(jax.jit, static_argnums=0, inline=True)
     def done(given: _Fixed, leaves: list[Any]) -> _Results:
         structure: Any = None
 
@@ -56,12 +53,16 @@ def per_member(function: Callable, few: int = FEW, strict: bool = False) -> Call
         tree, fixed = structure
         return _Results(jax.tree.unflatten(tree, results), fixed)
 
+    # ``jit`` keeps what it traced and compiled for as long as the function that it is given, in its own caches, which
+    # ``jax.clear_caches`` empties. Inlined, it leaves no trace in a program around it.
+    compiled = jax.jit(done, static_argnums=0, inline=True)
+
     @functools.wraps(function)
     def wrapped(*arguments: Any) -> Any:
         dynamic, static = eqx.partition(arguments, eqx.is_array)
         leaves, tree = jax.tree.flatten(dynamic)
         given = _Fixed(tree, static)
-        found = (done if given.is_hashable() else done.__wrapped__)(given, leaves)
+        found = (compiled if given.is_hashable() else done)(given, leaves)
         return eqx.combine(found.arrays, found.fixed)
 
     return wrapped

@@ -34,7 +34,7 @@ def _compiled(jaxpr, mapped, how):
 @per_member_p.def_impl
 def _now(*arguments, jaxpr, mapped, how):
     """Outside of any ``jit``: where arguments have no hash, and in a gradient's way back."""
-    if jax.config.jax_disable_jit:
+    if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
         return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
     return _compiled(jaxpr, mapped, how)(*arguments)
 

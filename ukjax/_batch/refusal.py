@@ -17,7 +17,7 @@ import jaxtyping
 
 LIBRARY = str(Path(__file__).parents[1])
 MODELS = str(Path(LIBRARY, "systems"))  # the gallery: in the library, but models as any other
-PLUMBING = tuple(str(Path(module.__file__).parent) for module in (jax, equinox, jaxtyping)) + ("<@beartype",)
+PLUMBING = tuple(str(Path(str(module.__file__)).parent) for module in (jax, equinox, jaxtyping)) + ("<@beartype",)
 """Whose lines are never the answer to: who wrote this operation?"""
 
 
