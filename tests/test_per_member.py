@@ -1,6 +1,7 @@
 """Functions of one member, written out for a batch: the same values and derivatives, whatever stands in them."""
 
-import importlib
+import gc
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -9,11 +10,11 @@ import numpy as np
 import pytest
 
 import ukjax as uk
+from ukjax._batch import lowering, rarely
 from ukjax._batch.graph import Graph
 from ukjax._batch.unroll import unroll
 
-per_member_module = importlib.import_module("ukjax._batch.per_member")
-BATCH = per_member_module.FEW + 7
+BATCH = lowering.FEW + 7
 CLOSE = 1e-13  # a few dozen roundings of numbers of order 1
 
 
@@ -96,7 +97,14 @@ def test_derivatives_of_a_batch_are_those_without(rng):
 
 
 def rare(x):
-    return jax.lax.cond(x[0] > 3, lambda x: jnp.exp(x), lambda x: x**2, x)
+    return rarely(x[0] > 3, jnp.exp, jnp.square, x)
+
+
+def test_what_is_rare_is_done_only_where_a_member_needs_it():
+    """The usual case stands in the loop for all members, the other in a branch of its own."""
+    text = jax.jit(jax.vmap(uk.per_member(rare))).lower(jnp.ones((BATCH, 2))).as_text()
+    usual, again = text.split("stablehlo.case") if "stablehlo.case" in text else text.split("stablehlo.if")
+    assert "stablehlo.exponential" not in usual and "stablehlo.exponential" in again
 
 
 @pytest.mark.parametrize("unusual", ((), (5,), (0, BATCH - 1)))
@@ -116,20 +124,72 @@ def test_rare_choices_are_differentiated(rng):
 
 
 @pytest.mark.parametrize(
-    "function",
+    ("primitive", "function"),
     (
-        lambda x: jnp.sort(x),
-        lambda x: jnp.linalg.svd(x.reshape(2, 2), compute_uv=False),
-        lambda x: jax.lax.while_loop(lambda x: jnp.sum(x) < 10, lambda x: 2 * x + 1, x),
-        lambda x: x[jnp.argmax(x)],
-        lambda x: jax.random.normal(jax.random.key(0), (4,)) + x,
+        ("sort", lambda x: jnp.sort(x)),
+        ("svd", lambda x: jnp.linalg.svd(x.reshape(2, 2), compute_uv=False)),
+        ("while", lambda x: jax.lax.while_loop(lambda x: jnp.sum(x) < 10, lambda x: 2 * x + 1, x)),
+        ("dynamic_slice", lambda x: jax.lax.dynamic_slice(x, (jnp.argmax(x),), (1,))),
+        ("gather", lambda x: x[jnp.argmax(x) + jnp.arange(1)]),
+        ("gather", lambda x: x.at[np.array([1, 6])].get(mode="fill", fill_value=3.0)),
+        ("random_seed", lambda x: jax.random.normal(jax.random.key(0), (4,)) + x),
     ),
-    ids=("sort", "svd", "while", "dynamic index", "random"),
 )
-def test_what_cannot_be_written_out_is_done_as_ever(rng, function):
+def test_what_cannot_be_written_out_is_done_as_ever_and_said_once(rng, primitive, function):
     x = rng.uniform(size=(BATCH, 4))
-    found, expected = (jax.jit(jax.vmap(f))(x) for f in (uk.per_member(function), function))
-    np.testing.assert_allclose(found, expected, rtol=1e-13)
+    with pytest.warns(UserWarning, match=f"`{primitive}` in <lambda> cannot be written out") as said:
+        found = jax.jit(jax.vmap(uk.per_member(function)))(x)
+    assert [(w.filename, w.lineno) for w in said] == [(__file__, function.__code__.co_firstlineno)]
+    np.testing.assert_allclose(found, jax.jit(jax.vmap(function))(x), rtol=1e-13)
+    with pytest.raises(ValueError, match=f"`{primitive}` in <lambda> .* See {__file__}"):
+        jax.jit(jax.vmap(uk.per_member(function, strict=True))).lower(x)
+    jax.jit(jax.vmap(uk.per_member(function))).lower(x)
+
+
+def test_random_keys_are_arguments_as_ever(rng):
+    keys, x = jax.random.split(jax.random.key(0), BATCH), rng.uniform(size=(BATCH, 4))
+    noisy = lambda key, x: x + jax.random.normal(key)
+    with pytest.warns(UserWarning, match="an argument in <lambda> cannot be written out"):
+        found = jax.vmap(uk.per_member(noisy))(keys, x)
+    np.testing.assert_allclose(found, jax.vmap(noisy)(keys, x), rtol=1e-13)
+
+
+def damped(t, q, v):
+    drag = jnp.linalg.solve(jnp.eye(2) * (2 + q[0]), v)
+    return uk.Terms(jnp.eye(2), -drag, q[None], -(v @ v)[None])
+
+
+def test_a_model_that_cannot_be_written_out_is_named_and_its_line(rng):
+    """Once, though a step, the corrections and the samples are a function each."""
+    angle = rng.uniform(size=BATCH)
+    q = np.stack([np.sin(angle), np.cos(angle)], axis=1)
+    with pytest.warns(UserWarning, match="`lu` in damped cannot be written out") as said:
+        motion = uk.simulate(damped, q, np.zeros_like(q), ts=[0.0, 0.02], dt=0.01)
+    assert np.isfinite(motion.q).all()
+    assert [(w.filename, w.lineno) for w in said] == [(__file__, damped.__code__.co_firstlineno + 1)]
+
+
+def test_a_method_that_is_never_written_out_is_no_surprise(rng):
+    Q, A, b = (rng.normal(size=(BATCH, *shape)) for shape in ((3,), (1, 3), (1,)))
+    moved = lambda method: lambda Q, A, b: uk.constrained_motion(uk.Terms(jnp.eye(3), Q, A, b), method).acceleration
+    by_svd, default = (jax.jit(jax.vmap(moved(method)))(Q, A, b) for method in ("svd", "orthogonal"))
+    np.testing.assert_allclose(by_svd, default, rtol=0, atol=100 * CLOSE)
+
+
+def test_what_jax_expands_itself_is_expanded(rng):
+    """A search among known values, and derivatives that later versions of JAX have operations of their own for."""
+    knots = jnp.linspace(-1.0, 1.0, 9)
+    place = jnp.asarray(0.3)
+
+    def function(x):
+        i = jnp.searchsorted(knots, place, side="right")
+        return jnp.sum(jnp.tanh(x) * knots[i] + jnp.arcsin(x) + jnp.arccos(x / 2) + jnp.arctanh(x / 3))
+
+    x = rng.uniform(-0.9, 0.9, size=(BATCH, 3))
+    strict = uk.per_member(function, strict=True)
+    agree(jax.jit(jax.vmap(strict))(x), jax.jit(jax.vmap(function))(x))
+    agree(jax.jit(jax.vmap(strict))(x[:3]), jax.vmap(function)(x[:3]))
+    agree(jax.jit(jax.vmap(jax.grad(strict)))(x), jax.jit(jax.vmap(jax.grad(function)))(x), close=100 * CLOSE)
 
 
 def moved_about(x):
@@ -165,16 +225,12 @@ def test_entries_are_taken_and_put_as_by_jax(rng):
     jax.tree.map(np.testing.assert_array_equal, found(x), jax.vmap(moved_about)(x))
 
 
-def test_what_is_taken_from_outside_is_done_as_ever(rng):
-    x = rng.normal(size=(BATCH, 4))
-    outside = uk.per_member(lambda x: x.at[np.array([1, 6])].get(mode="fill", fill_value=3.0))
-    np.testing.assert_array_equal(jax.vmap(outside)(x), np.stack([x[:, 1], np.full(BATCH, 3.0)], axis=1))
-
-
 def test_what_is_too_long_is_done_as_ever(rng, monkeypatch):
-    monkeypatch.setattr(per_member_module, "MOST", 50)
+    monkeypatch.setattr(lowering, "MOST", 50)
     q, k = rng.normal(size=(BATCH, 3)), rng.uniform(size=BATCH)
     agree(jax.jit(jax.vmap(uk.per_member(system)))(q, k)["x"][3], by_numpy(q[3], k[3])["x"])
+    with pytest.raises(ValueError, match="system needs more than 50 operations and is not written out"):
+        jax.jit(jax.vmap(uk.per_member(system, strict=True)))(q, k)
 
 
 def test_values_in_a_closure_are_arguments_too(rng):
@@ -189,11 +245,133 @@ def test_values_in_a_closure_are_arguments_too(rng):
     np.testing.assert_allclose(gradient, plain, rtol=0, atol=100 * CLOSE)
 
 
+def test_arguments_without_entries_are_as_good_as_others(rng):
+    def function(x, none):
+        return jnp.concatenate([x, jnp.sin(none) * 2, none.reshape(1, 0)[0]]) + jnp.sum(none)
+
+    x, none = rng.normal(size=(BATCH, 2)), np.zeros((BATCH, 0))
+    np.testing.assert_array_equal(jax.jit(jax.vmap(uk.per_member(function, strict=True)))(x, none), x)
+
+
 def test_single_precision_stays_single(rng):
     q, k = rng.normal(size=(BATCH, 3)).astype("float32"), rng.uniform(size=BATCH).astype("float32")
     found = jax.jit(jax.vmap(uk.per_member(system)))(q, k)
     assert found["x"].dtype == jnp.float32
     np.testing.assert_allclose(found["x"][8], by_numpy(q[8], k[8])["x"], rtol=0, atol=1e-5)
+
+
+# --- the gallery ---------------------------------------------------------------------------------------------------
+
+LONG = {"andrews_squeezer", "flexible_joint_manipulator", "parallel_robot_tracking"}  # seconds to write out
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=[pytest.mark.slow] * (x in LONG)) for x in uk.systems.CATALOGUE]
+)
+def test_every_mechanism_is_written_out(name):
+    """A primitive that has no rule, as a new version of JAX may bring, costs a batch a factor of twenty."""
+    mechanism = uk.systems.named(name)
+    moved = uk.per_member(lambda q, v: uk.constrained_motion(mechanism(0.0, q, v)).acceleration, strict=True)
+    jax.jit(jax.vmap(moved)).lower(*starts(mechanism))
+
+
+BY_TABLE = pytest.mark.xfail(strict=True, reason="its task is a table, and where to look there depends on t")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [pytest.param(x, marks=[BY_TABLE] * (x == "acrobot")) for x in uk.systems.CATALOGUE])
+def test_every_simulated_step_is_written_out(monkeypatch, name):
+    """Steps, corrections and samples: of functions of its own on operations of its own the library says nothing."""
+    refused = []
+    monkeypatch.setattr(lowering, "report", lambda refusal, how: refused.append((refusal.primitive, how.origin)))
+    mechanism = uk.systems.named(name)
+    for how in ({"dt": 0.01}, {}):
+        run = lambda q, v, how=how: uk.simulate(mechanism, q, v, ts=[0.0, 0.01], **how).q
+        jax.jit(run).lower(*starts(mechanism))
+    assert refused == []
+
+
+def starts(mechanism):
+    """The shapes of a few hundred of them."""
+    return [jax.ShapeDtypeStruct((300, x.size), x.dtype) for x in map(jnp.asarray, mechanism.start())]
+
+
+# --- called outside of jit -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "transformed",
+    (jax.vmap, lambda f: jax.vmap(jax.grad(f)), lambda f: jax.grad(lambda x: jnp.sum(jax.vmap(f)(x)))),
+    ids=("vmap", "vmap of grad", "grad of vmap"),
+)
+def test_called_again_outside_of_jit_nothing_is_traced_or_written_out_again(rng, monkeypatch, transformed):
+    traced, written = [], []
+
+    def function(x):
+        traced.append(x.shape)
+        return jnp.sum(jnp.sin(x) * x)
+
+    def counted(*arguments, unroll=lowering.unroll):
+        written.append(arguments)
+        return unroll(*arguments)
+
+    monkeypatch.setattr(lowering, "unroll", counted)
+    batch = transformed(uk.per_member(function))
+    batch(rng.normal(size=(BATCH, 3)))
+    first = len(traced), len(written)
+    x = rng.normal(size=(BATCH, 3))
+    agree(batch(x), transformed(lambda x: jnp.sum(jnp.sin(x) * x))(x))
+    assert (len(traced), len(written)) == first and min(first) > 0
+    batch(rng.normal(size=(BATCH, 4)))
+    assert len(traced) > first[0] and len(written) > first[1]
+
+
+def test_arguments_that_are_no_arrays_are_told_apart():
+    x = jnp.arange(3)
+    times = uk.per_member(lambda x, k: (x * k, type(k)))
+    for k in (1, 1.0, True, 2, 1):
+        found, kind = times(x, k)
+        assert found.dtype == (x * k).dtype and kind is type(k)
+        np.testing.assert_array_equal(found, x * k)
+    signs = [np.signbit(uk.per_member(lambda x, k: jnp.copysign(x, k))(jnp.ones(()), k)) for k in (0.0, -0.0)]
+    assert signs == [False, True]
+
+
+def test_what_has_no_hash_is_an_argument_and_a_result_too():
+    found = uk.per_member(lambda x, names: (x[: len(names)], names, {"first": min(names)}))(jnp.ones(5), {"a", "b"})
+    np.testing.assert_array_equal(found[0], jnp.ones(2))
+    assert found[1:] == ({"a", "b"}, {"first": "a"})
+
+
+def test_values_of_another_batch_in_a_closure_are_never_those_of_an_earlier_call(rng):
+    """Each call has its own k, known to ``vmap`` or ``grad`` alone."""
+
+    def total(q, k):
+        return jax.vmap(lambda q, k: jnp.sum(uk.per_member(lambda q: jnp.sin(q) * k)(q)))(q, k)
+
+    for _ in range(2):
+        q, k = rng.normal(size=(BATCH, 3)), rng.normal(size=BATCH)
+        np.testing.assert_allclose(total(q, k), np.sin(q).sum(1) * k, rtol=0, atol=CLOSE)
+        slope = jax.grad(lambda k, q=q: jnp.sum(total(q, k)))(k)
+        np.testing.assert_allclose(slope, np.sin(q).sum(1), rtol=0, atol=CLOSE)
+
+
+def test_what_was_compiled_goes_with_the_function():
+    def use():
+        held = jnp.arange(3.0) + 1
+        jax.vmap(uk.per_member(lambda x: jnp.sin(x * held)))(jnp.ones((BATCH, 3)))
+        return weakref.ref(held)
+
+    held = [use() for _ in range(2)]
+    gc.collect()
+    assert [x() for x in held] == [None, None]
+
+
+def test_without_jit_it_is_the_function_itself(rng):
+    x = rng.normal(size=(BATCH, 3))
+    with jax.disable_jit():
+        found = jax.vmap(uk.per_member(jnp.sin))(x)
+    np.testing.assert_allclose(found, np.sin(x), rtol=1e-15)
 
 
 # --- what a list of operations saves -------------------------------------------------------------------------------

@@ -2,4 +2,5 @@
 
 from .either import either as either
 from .per_member import per_member as per_member
+from .rarely import rarely as rarely
 from .shortcut import shortcut as shortcut

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .arithmetic import IDENTITIES, PREDICATES, fold
+
 
 class Number:
     """A number that is known only when the program runs: the result of operation ``index`` of its graph."""
@@ -33,8 +35,8 @@ class Operation(NamedTuple):
 INPUT = "input"
 
 
-IN_VAIN = 2
-"""How many operations may be noted for each that is needed in the end: those cost little."""
+NOTED_PER_NEEDED = 2
+"""How many operations may be noted for each that may be needed in the end: those that are not cost little."""
 
 
 class TooLarge(Exception):
@@ -46,13 +48,13 @@ class Graph:
 
     Of more than ``most`` that are needed, none is done.
 
-    A graph of what is ``usual`` takes the first case of every choice for granted, and keeps in ``granted`` what these
-    choices depend on: each 0 where its first case is indeed the one.
+    A graph of what is ``usual`` has the first case of every choice alone, and keeps in ``assumed_zero`` what these
+    choices depend on: each is 0 where its first case is indeed the one.
     """
 
     def __init__(self, most: int, usual: bool):
         self.usual = usual
-        self.granted: list[Operand] = []
+        self.assumed_zero: list[Operand] = []
         self.operations: list[Operation] = []
         self.dtypes: list[np.dtype] = []
         self._known: dict[Any, Number] = {}
@@ -159,82 +161,11 @@ class Graph:
         return found
 
     def _append(self, operation, dtype):
-        if len(self.operations) >= IN_VAIN * self.most:
+        if len(self.operations) >= NOTED_PER_NEEDED * self.most:
             raise TooLarge
         self.operations.append(operation)
         self.dtypes.append(dtype)
         return Number(len(self.operations) - 1, dtype)
-
-
-def fold(name: str, parameters: dict[str, Any], values: Sequence[Any]) -> Any:
-    """An elementwise operation on known values, numbers or arrays."""
-    if name == "integer_pow":
-        return values[0] ** parameters["y"]
-    if name == "select_n":
-        return np.choose(np.asarray(values[0]).astype(int), values[1:]).astype(values[1].dtype)[()]
-    with np.errstate(all="ignore"):
-        if name == "div" and np.issubdtype(np.asarray(values[0]).dtype, np.integer):
-            return np.trunc(np.divide(*values)).astype(values[0].dtype)
-        result = ELEMENTWISE[name](*values)
-    kind = np.dtype(bool) if name in PREDICATES else np.asarray(values[0]).dtype
-    return np.asarray(result).astype(kind)[()]
-
-
-PREDICATES = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "is_finite"})
-IDENTITIES = frozenset({"copy", "copy_p", "stop_gradient", "optimization_barrier"})
-ELEMENTWISE = {
-    "add": np.add,
-    "add_any": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "rem": np.fmod,
-    "neg": np.negative,
-    "abs": np.abs,
-    "sign": np.sign,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "cbrt": np.cbrt,
-    "square": np.square,
-    "pow": np.power,
-    "exp": np.exp,
-    "exp2": np.exp2,
-    "expm1": np.expm1,
-    "log": np.log,
-    "log1p": np.log1p,
-    "logistic": lambda x: 1 / (1 + np.exp(-x)),
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
-    "asin": np.arcsin,
-    "acos": np.arccos,
-    "atan": np.arctan,
-    "atan2": np.arctan2,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "tanh": np.tanh,
-    "asinh": np.arcsinh,
-    "acosh": np.arccosh,
-    "atanh": np.arctanh,
-    "max": np.maximum,
-    "min": np.minimum,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "is_finite": np.isfinite,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "not": np.invert,
-    "integer_pow": None,
-    "select_n": None,
-}
-"""The operations that may stand in a graph, and how NumPy does them on known values."""
 
 
 def _is(x, value) -> bool:

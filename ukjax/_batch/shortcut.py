@@ -11,6 +11,8 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 from jaxtyping import Array, Bool
 
+from .rarely import rarely
+
 written_out_p = Primitive("written_out")
 """True in what ``per_member`` writes out, False in any other program."""
 
@@ -25,5 +27,4 @@ def shortcut(doubtful: Bool[Array, ""], always: Callable[[], Any], usual: Callab
     Where JAX runs the function there is no shortcut: to compile both, and in a batch to do both, would cost more than
     it saves. Written out, the usual case alone is done for all members, and the other only if one of them needs it.
     """
-    choose = lambda: jax.lax.cond(doubtful, always, usual)
-    return jax.lax.cond(written_out_p.bind(), choose, always)
+    return jax.lax.cond(written_out_p.bind(), lambda: rarely(doubtful, always, usual), always)

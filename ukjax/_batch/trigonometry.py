@@ -94,6 +94,6 @@ def sine_and_cosine(graph: Graph, x: Operand) -> tuple[Operand, Operand]:
 
     far = do("gt", do("abs", x), table.largest)
     if graph.usual:
-        graph.granted.append(far)
+        graph.assumed_zero.append(far)
         return s, c
     return select(far, s, do("sin", x)), select(far, c, do("cos", x))

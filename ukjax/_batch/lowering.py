@@ -1,0 +1,148 @@
+"""What a function of one member becomes in a compiled program: loops over the batch, or what JAX would do."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
+from jax.interpreters import mlir
+
+from .graph import Graph, TooLarge
+from .kernel import evaluate, spread, unpack
+from .primitive import as_is, kept_with_jaxpr, per_member_p, size_of
+from .refusal import Unsupported, refuse_length, report
+from .unroll import refuse_keys, unroll
+
+FEW = 128
+"""Less than this many members are not worth the time of compiling, where each is done once."""
+
+MOST = 24_000
+"""How many operations are written out: compiling takes half a millisecond to two for each. What has more is done in the
+pieces it is made of, if those are functions of one member too, or else one member after the other."""
+
+MOST_WITH_CHOICES = 5_000
+"""The same with what is rare: a singular mass matrix, redundant rows."""
+
+
+def _written_out(*arguments, jaxpr, mapped, how):
+    """In loops over the batch; a single member is a batch of one.
+
+    Where the function has choices, the usual case alone is done first; only if a member chose another is all done again
+    with every case. The result is that of making every choice.
+    """
+    members = size_of(arguments, mapped) or 1
+    if how.few is None or members < how.few:
+        return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
+    size = spread(members)
+    try:
+        results, unusual = _loops(arguments, jaxpr, mapped, size, True, MOST)
+    except TooLarge:
+        if how.strict:
+            refuse_length(MOST, how)
+        return (as_is if _has_pieces(jaxpr) else _one_by_one)(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
+    except Unsupported as refusal:
+        report(refusal, how)
+        return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
+    if unusual is None:
+        return results
+
+    def again():
+        try:
+            return _loops(arguments, jaxpr, mapped, size, False, MOST_WITH_CHOICES)[0]
+        except (Unsupported, TooLarge):
+            return as_is(*arguments, jaxpr=_plain(jaxpr), mapped=mapped, how=how)
+
+    return jax.lax.cond(unusual, again, lambda: results)
+
+
+def _loops(arguments, jaxpr, mapped, size, usual, most):
+    """The results of ``jaxpr``, and whether a member made another choice than the ``usual`` one: None if there is no
+    choice."""
+    refuse_keys(jaxpr.jaxpr.invars)
+    graph, single = Graph(most, usual), not any(mapped)
+    members = size_of(arguments, mapped)
+    own, packed, inputs = {}, {}, []
+    for x, aval, per in zip(arguments, jaxpr.in_avals, mapped, strict=True):
+        entries = np.empty(int(np.prod(aval.shape, dtype=int)), object)
+        for i in range(entries.size):
+            entries[i] = graph.input(aval.dtype)
+        if per:
+            rows = x.reshape(entries.size, members)
+            own |= {entry.index: row for entry, row in zip(entries, rows, strict=True)}
+        elif entries.size:
+            packed.setdefault(aval.dtype, []).append((entries, x))
+        inputs.append(entries.reshape(aval.shape))
+    results = unroll(graph, jaxpr, inputs, "cpu")
+    numbers = [_entries(x, aval) for x, aval in zip(results, jaxpr.out_avals, strict=True)]
+    flat = [x for part in numbers for x in part]
+
+    own = {i: jnp.pad(row, (0, size - members), mode="edge") for i, row in own.items()}
+    common = {}
+    for parts in packed.values():
+        values = unpack(jnp.concatenate([x.ravel() for _, x in parts]))
+        common |= {entry.index: x for entry, x in zip(np.concatenate([e for e, _ in parts]), values, strict=True)}
+    if single:
+        own, common = {i: x[None] for i, x in common.items()}, {}
+    unusual = np.bool_(False)
+    for choice in graph.assumed_zero:
+        unusual = graph.apply("or", (unusual, graph.apply("ne", (choice, choice.dtype.type(0)))))
+    *found, unusual = evaluate(graph, [*flat, unusual], common, own, size)
+    out, batch = [], () if single else (members,)
+    for part, aval in zip(numbers, jaxpr.out_avals, strict=True):
+        rows, found = found[: len(part)], found[len(part) :]
+        rows = [jnp.broadcast_to(x.astype(aval.dtype), (size,))[: members or 1] for x in rows]
+        empty = jnp.zeros((*aval.shape, *batch), aval.dtype)
+        out.append(jnp.stack(rows).reshape(empty.shape) if rows else empty)
+    return out, jnp.any(unusual) if graph.assumed_zero else None
+
+
+def _entries(x, aval):
+    return list(x.ravel()) if x.dtype == object else [aval.dtype.type(value) for value in np.asarray(x).ravel()]
+
+
+def _one_by_one(*arguments, jaxpr, mapped, how):
+    """As JAX does it for one member after the other: their matrices are large enough to keep a core busy, stay in its
+    caches, and a choice is made by the member alone."""
+    own = [jnp.moveaxis(x, -1, 0) for x, per in zip(arguments, mapped, strict=True) if per]
+
+    def member(own):
+        own = iter(own)
+        return jaxpr_as_fun(jaxpr)(*(next(own) if per else x for x, per in zip(arguments, mapped, strict=True)))
+
+    return [jnp.moveaxis(x, 0, -1) for x in jax.lax.map(member, own)]
+
+
+def _has_pieces(x: Any) -> bool:
+    """Whether a jaxpr holds functions of one member."""
+    if isinstance(x, ClosedJaxpr | Jaxpr):  # from jax 0.12 on the same
+        return any(e.primitive is per_member_p or any(map(_has_pieces, e.params.values())) for e in x.eqns)
+    return any(_has_pieces(part) for part in x) if isinstance(x, list | tuple) else False
+
+
+@kept_with_jaxpr
+def _plain(jaxpr):
+    """``jaxpr`` where every function of one member in it is done as JAX would: what is rare is not worth the time of
+    compiling it well."""
+
+    def changed(x: Any) -> Any:
+        if isinstance(x, Jaxpr):
+            return x.replace(eqns=[in_equation(equation) for equation in x.eqns])
+        if isinstance(x, ClosedJaxpr):
+            return x.replace(jaxpr=changed(x.jaxpr))
+        if isinstance(x, tuple):
+            parts = map(changed, x)
+            return type(x)(*parts) if hasattr(x, "_fields") else tuple(parts)
+        return x
+
+    def in_equation(equation):
+        parameters = {key: changed(x) for key, x in equation.params.items()}
+        if equation.primitive is per_member_p:
+            parameters["how"] = parameters["how"]._replace(few=None)
+        return equation.replace(params=parameters)
+
+    return changed(jaxpr)
+
+
+mlir.register_lowering(per_member_p, mlir.lower_fun(as_is, multiple_results=True))
+mlir.register_lowering(per_member_p, mlir.lower_fun(_written_out, multiple_results=True), platform="cpu")

@@ -1,0 +1,22 @@
+"""The table of rules: for every primitive of JAX that can be written out, how its results follow from its operands."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+Rule = Callable[[Any, Any, list[np.ndarray]], Sequence[np.ndarray]]
+"""``rule(unroller, equation, operands)``: the results of ``equation``, one line of a jaxpr, as ``unroller`` (see there)
+comes to it."""
+
+RULES: dict[str, Rule] = {}
+
+
+def rule(*primitives: str) -> Callable[[Rule], Rule]:
+    """Enters the function that it decorates into the table, under the names of its ``primitives``."""
+
+    def enter(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(primitives, function))
+        return function
+
+    return enter
