@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import check_mass, check_terms
-from .._solve import AbstractMethod, Usual, independent_rows, light
+from .._solve import AbstractMethod, Usual, independent_rows, light, weight_of_rows
 from .._system import AbstractSystem
 from .base import Request
 from .correct import Levels, at_every_level
@@ -48,17 +48,14 @@ def next_attempt(
     check_mass(M, where)
     M, usual = (M + M.T) / 2, tried.acceleration
     assert isinstance(usual, Usual)
-    if light(M):
-        if usual.weight is None or not np.all(np.isfinite(M)):
-            weight = jnp.asarray(np.ones((), q.dtype))
-            return at_every_level(replace(usual, weight=weight))
-        if not usual.weight:
-            return jax.tree.map(jnp.ones_like, tried)
-    A = _rows(model, t, q, v)
-    if not all(np.all(np.isfinite(x)) for x in A):
+    A = [np.asarray(x) for x in _rows(model, t, q, v)]
+    if not all(np.all(np.isfinite(x)) for x in (M, *A)):
         check_terms(_terms(model, t, q, v), where)
+    if light(M) and not usual.weight:
+        weight = jnp.asarray(np.asarray(weight_of_rows(M, A[0]), q.dtype))
+        return Levels(*(replace(each, weight=weight) for each in _each(tried)))
     rtol = 10 * (np.finfo(q.dtype).eps ** 0.5 if usual.rtol is None else float(usual.rtol))
-    kept = [independent_rows(M, np.asarray(x), rtol) for x in A]
+    kept = [independent_rows(M, x, rtol) for x in A]
     kept = kept * 3 if len(kept) == 1 else kept
     A = A * 3 if len(A) == 1 else A
     if any(each is None for each in kept) or not _watched(model, t, q, v, kept[0]):

@@ -44,15 +44,12 @@ class Course(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """Steps as they were taken: ``count`` rows, each with the state and the time since the start from which it led, its
-    length, and the sample it was heading for, and whether it ``landed`` there."""
+    """Steps as they were taken, a row for each of ``count``: the ``state`` from which it led, (t, h, q, v) with the time
+    since the start and the step's length; and where to, twice the sample it was heading for, and one more if it landed
+    there."""
 
-    t: Float[Array, " piece"]
-    h: Float[Array, " piece"]
-    q: Float[Array, "piece n"]
-    v: Float[Array, "piece n"]
-    sample: Int[Array, " piece"]
-    landed: Bool[Array, " piece"]
+    state: Float[Array, "piece 2+2n"]
+    where: Int[Array, " piece"]
     count: Int[Array, ""]
 
 
@@ -196,12 +193,14 @@ def _piece(task, course, found):
             (through, FINISHED),
         ):
             result = jnp.where(condition, outcome, result)
+        put = jax.lax.dynamic_update_index_in_dim
         steps = Steps(
-            *(kept.at[steps.count].set(x) for kept, x in zip(steps[:6], (t, h, q, v, sample, landed), strict=True)),
+            state=put(steps.state, jnp.concatenate([jnp.stack([t, h]), q, v]), steps.count, 0),
+            where=put(steps.where, 2 * sample + landed, steps.count, 0),
             count=steps.count + accepted,
         )
-        place = jnp.where(landed, sample, ends.size)
-        found = found.at[:, place].set(jnp.stack([stepped.q, stepped.v]), mode="drop")
+        at_sample = jnp.where(landed, jnp.stack([stepped.q, stepped.v]), jnp.nan)  # which it is until it is reached
+        found = put(found, at_sample, sample, 1)
         course = Course(
             t=jnp.where(landed, target, choose(t + h, t)),
             h=jnp.where(doubtful, course.h, following),
@@ -214,9 +213,7 @@ def _piece(task, course, found):
         )
         return course, found, steps
 
-    blank = lambda *shape: jnp.zeros((PIECE, *shape), dtype)
-    flags = jnp.zeros(PIECE, np.int32), jnp.zeros(PIECE, bool)
-    steps = Steps(blank(), blank(), blank(n), blank(n), *flags, jnp.zeros((), np.int32))
+    steps = Steps(jnp.zeros((PIECE, 2 + 2 * n), dtype), jnp.zeros(PIECE, np.int32), jnp.zeros((), np.int32))
     return jax.lax.while_loop(go_on, iterate, (course, found, steps))
 
 
@@ -240,18 +237,19 @@ def _piece_back(task, steps, to_samples, of_state, of_rest):
     def back(k, carry):
         of_state, of_rest = carry
         i = steps.count - 1 - k
-        sample, landed = steps.sample[i], steps.landed[i]
+        sample, landed = steps.where[i] // 2, steps.where[i] % 2 == 1
+        (t_before, length), q, v = jnp.split(steps.state[i], np.array([2, 2 + of_state[0].size]))
         # How far from the sample before a step begins, and how long it is, are constants, but for its end on a sample.
-        since = values[0] + steps.t[i] - begins[sample]
+        since = values[0] + t_before - begins[sample]
 
         def one(rest, q, v):
             model, ts = eqx.combine(rest, fixed)
             t = jnp.where(sample > 0, ts[jnp.maximum(sample - 1, 0)], ts[0]) + since
-            h = jnp.where(landed & (sample > 0), ts[sample] - t, steps.h[i])
+            h = jnp.where(landed & (sample > 0), ts[sample] - t, length)
             stepped = step(model, t, h, q, v, method, solver, projection)
             return stepped.q, stepped.v
 
-        _, pull = jax.vjp(one, rest, steps.q[i], steps.v[i])
+        _, pull = jax.vjp(one, rest, q, v)
         of_state = tuple(x + jnp.where(landed, at[sample], 0) for x, at in zip(of_state, to_samples, strict=True))
         more, *of_state = pull(of_state)
         return tuple(of_state), jax.tree.map(jnp.add, of_rest, more)

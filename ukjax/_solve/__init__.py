@@ -22,3 +22,4 @@ from .udwadia_phohomsiri import UdwadiaPhohomsiri as UdwadiaPhohomsiri
 from .usual import Usual as Usual
 from .usual import independent_rows as independent_rows
 from .usual import light as light
+from .usual import weight_of_rows as weight_of_rows

@@ -6,13 +6,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float, Int
 
 from .._batch import either
 from .base import AbstractMethod, AbstractResponse
 from .kernels import Triangle, cholesky
-from .scales import coordinate_scale, row_scale
+from .scales import coordinate_scale
 
 LIGHT = 1e-8
 """A pivot of M so small beside its diagonal entry is that of an M which is singular, or nearly so."""
@@ -31,8 +30,8 @@ class Usual(AbstractMethod):
     Made for speed of compiling and of running, not for every system: ``UsualResponse.unusual`` says where an answer may
     be wrong, since M is nearly singular or a row adds less than ``rtol`` of its own size to those before it. Every b is
     taken as within reach. Only the rows ``kept`` count, all if None: the others are known to be combinations of them.
-    ``weight``, if given, is 1 where M may be singular, so that M + Âᵀ Â (Â: rows scaled to unit length) takes its
-    place, as in ``Orthogonal``, and 0 elsewhere.
+    ``weight``, if given, is w > 0 where M may be singular, so that M + w Aᵀ A takes its place (see ``Orthogonal``), and 0
+    elsewhere.
 
     A single system is done by LAPACK, by B's own factors Bᵀ = V R. A batch, and what is written out, is done by
     B Bᵀ = C Cᵀ, refined, and as sparse as the mechanism.
@@ -48,17 +47,14 @@ class Usual(AbstractMethod):
 
     def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> "UsualResponse":
         m, n = A.shape
-        to_force = None
         if self.weight is not None and m:
-            row = row_scale(A, coordinate_scale(M))
-            to_force = self.weight * row**2
-            M = M + A.T @ (to_force[:, None] * A)
+            M = M + self.weight * A.T @ A
         A = A if self.kept is None else A[np.array(self.kept, int)]
         if len(A) > n:  # they cannot be independent
             A = A[:n]
         rtol = jnp.finfo(M.dtype).eps ** 0.5 if self.rtol is None else self.rtol
         L, W, R, unusual = either(_factors_of_products, _factors_of_rows, M, A, jnp.asarray(rtol, M.dtype))
-        return UsualResponse(L, W, R, unusual | (self.kept is None and m > n), to_force, self.kept, m)
+        return UsualResponse(L, W, R, unusual | (self.kept is None and m > n), self.weight, self.kept, m)
 
 
 class UsualResponse(AbstractResponse):
@@ -69,7 +65,7 @@ class UsualResponse(AbstractResponse):
     W: Float[Array, "n k"]
     R: Float[Array, "k k"]
     unusual: Bool[Array, ""]
-    to_force: Float[Array, " m"] | None
+    weight: Float[Array, ""] | None
     rows_kept: tuple[int, ...] | None = eqx.field(static=True)
     rows: int = eqx.field(static=True)
     reaches_all: ClassVar[bool] = True
@@ -90,7 +86,7 @@ class UsualResponse(AbstractResponse):
         whole = len(place) == self.rows
         x, nu = either(_by_products, _by_rows, self.L, self.W, self.R, force, rows if whole else rows[place])
         nu = nu if whole else jnp.zeros_like(rows).at[place].set(nu)
-        return x, nu if self.to_force is None else nu + self.to_force * rows
+        return x, nu if self.weight is None else nu + self.weight * rows  # M + w Aᵀ A takes w Aᵀ rows of the force
 
     def motion(self, force: Float[Array, " n"], rows: Float[Array, " m"]) -> Float[Array, " n"]:
         return self.both(self.L, force, rows)[0]
@@ -117,6 +113,12 @@ def light(M: Float[np.ndarray, "n n"]) -> bool:
     except np.linalg.LinAlgError:
         return True
     return bool(np.min(np.diagonal(L), initial=1) ** 2 <= LIGHT)
+
+
+def weight_of_rows(M: Float[np.ndarray, "n n"], A: Float[np.ndarray, "m n"]) -> float:
+    """w with which w Aᵀ A is of the size of M."""
+    squares = np.sum((np.asarray(coordinate_scale(jnp.asarray(M))) * A) ** 2, axis=1)
+    return float(1 / np.median(squares[squares > 0])) if np.any(squares > 0) else 1.0
 
 
 def independent_rows(M: Float[np.ndarray, "n n"], A: Float[np.ndarray, "m n"], rtol: float) -> tuple[int, ...] | None:
@@ -150,14 +152,15 @@ def _rounding(square):
 
 def _factors_of_rows(M, A, rtol):
     L = jax.lax.linalg.cholesky(M, symmetrize_input=False)
-    light = ~jnp.all(jnp.diagonal(L) ** 2 > LIGHT * jnp.diagonal(M))
+    each = np.eye(len(M), dtype=M.dtype)
+    heavy = jnp.all(jnp.sum((L**2 - LIGHT * M) * each, axis=0) > 0)  # its diagonal; false where it is NaN
     if not A.size:
-        return L, A.T, jnp.zeros((0, 0), M.dtype), light
+        return L, A.T, jnp.zeros((0, 0), M.dtype), ~heavy
     B_transposed = _forward(L, A.T)
     V, R = jnp.linalg.qr(B_transposed)
     square = jnp.sum(B_transposed**2, axis=0)
-    independent = jnp.diagonal(R) ** 2 > rtol**2 * square
-    return L, V, R, light | ~jnp.all(independent & (square > _rounding(square)))
+    own = jnp.sum(R**2 * np.eye(len(R), dtype=R.dtype), axis=0)
+    return L, V, R, ~(heavy & jnp.all((own > rtol**2 * square) & (square > _rounding(square))))
 
 
 def _forward(L, columns):
@@ -165,23 +168,27 @@ def _forward(L, columns):
     n, m = columns.shape
     few = max(1, ONE_THREAD // n)
     if m <= few:
-        return solve_triangular(L, columns, lower=True)
+        return _solved(L, columns)
     parts = -(-m // few)
     padded = jnp.pad(columns, ((0, 0), (0, parts * few - m))).reshape(n, parts, few)
-    solved = jax.lax.map(lambda part: solve_triangular(L, part, lower=True), jnp.moveaxis(padded, 1, 0))
+    solved = jax.lax.map(lambda part: _solved(L, part), jnp.moveaxis(padded, 1, 0))
     return jnp.moveaxis(solved, 0, 1).reshape(n, parts * few)[:, :m]
 
 
 def _by_rows(L, V, R, force, rows):
-    z = solve_triangular(L, force, lower=True)
+    z = _solved(L, force[:, None])
     if not rows.size:
-        return solve_triangular(L, z, lower=True, trans=1), rows
-    y = solve_triangular(R, rows, trans=1)
-    along = z @ V
+        return _solved(L, z, transposed=True)[:, 0], rows
+    y = _solved(R, rows[:, None], lower=False, transposed=True)
+    along = V.T @ z
     free = z - V @ along
     # A force along a coordinate with hardly any mass leaves rounding that L⁻ᵀ would make large: once more.
-    x = solve_triangular(L, free + V @ (y - free @ V), lower=True, trans=1)
-    return x, solve_triangular(R, along - y)
+    x = _solved(L, free + V @ (y - V.T @ free), transposed=True)
+    return x[:, 0], _solved(R, along - y, lower=False)[:, 0]
+
+
+def _solved(triangle, columns, lower=True, transposed=False):
+    return jax.lax.linalg.triangular_solve(triangle, columns, left_side=True, lower=lower, transpose_a=transposed)
 
 
 # Many at once, by arithmetic. A factor C is kept with its diagonal inverted.
