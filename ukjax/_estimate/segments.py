@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from .._motion.base import Counts
 from .._motion.even_steps import even_counts, roll
-from .._motion.runge_kutta4 import RungeKutta4
+from .._motion.tableau import RUNGE_KUTTA4
 from .._parameters import Parameters, with_array
 from .._precision import as_float
 from .._solve import AbstractMethod
@@ -59,7 +59,7 @@ class Prediction(eqx.Module):
         for name, value in setting.items():
             model = with_array(model, name, value)
         q0, v0 = self.state(model, z, ts[0])
-        q, v = roll(model, q0, v0, ts, Counts(between, most), self.method, RungeKutta4(), self.projection)
+        q, v, _ = roll(model, q0, v0, ts, Counts(between, most), self.method, RUNGE_KUTTA4, self.projection)
         outputs = jax.vmap(lambda t, q, v: jnp.atleast_1d(as_float(self.observe(t, q, v))))(ts, q, v)
         return outputs, jnp.concatenate([q[0], v[0]]), jnp.concatenate([q[-1], v[-1]])
 

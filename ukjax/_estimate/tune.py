@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -17,7 +16,6 @@ from jaxtyping import Array
 from .._check import check_function
 from .._constraint import AccelerationConstraint
 from .._motion.diagnose import SimulationError
-from .._motion.runge_kutta4 import RungeKutta4
 from .._motion.simulate import simulate
 from .._motion.trajectory import Trajectory
 from .._parameters import Parameters, check_settings, with_array
@@ -48,7 +46,7 @@ def tune(
     place: Callable[[Any, Array, Array], tuple[Array, Array]] | None = None,
     bounds: Mapping[str, Any] | None = None,
     drift: str = "none",
-    solver: dfx.AbstractERK | None = None,
+    solver: Any = None,
     most_evaluations: int = 60,
     progress: bool = False,
 ) -> Tuned:
@@ -74,7 +72,10 @@ def tune(
     starts = _starts(q0, v0)
     _check_settings(model, settings, len(starts[0]), held_out)
     ts = np.asarray(ts, float)
-    solver = RungeKutta4() if solver is None else solver
+    if solver is None:
+        from .._motion.runge_kutta4 import RungeKutta4  # diffrax takes a while to import
+
+        solver = RungeKutta4()
 
     trial = _compiled(parameters, cost, place, partial(simulate, ts=ts, dt=dt, drift=drift, solver=solver))
     chosen = _Trials(trial, model, starts, settings)

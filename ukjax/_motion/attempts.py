@@ -5,6 +5,7 @@ that is as quick as any other; it goes on measuring them, and a row that is left
 rows that are no longer independent. Then the question is asked anew.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import equinox as eqx
@@ -16,8 +17,9 @@ from jaxtyping import Array, Float
 from .._check import check_mass, check_terms
 from .._solve import AbstractMethod, Usual, independent_rows, light, weight_of_rows
 from .._system import AbstractSystem
-from .base import Request
+from .base import Request, Samples
 from .correct import Levels, at_every_level
+from .outcome import UNUSUAL
 
 MOST = 8
 """How often it is decided anew before the method asked for does the rest."""
@@ -65,6 +67,24 @@ def next_attempt(
     )
     before = tried.acceleration.kept, tried.position.kept, tried.velocity.kept
     return request.method if before == tuple(each.kept for each in _each(found)) else found
+
+
+def every_member(run: Callable[..., Samples], request: Request, q0: Array, v0: Array) -> Samples:
+    """What ``run(request, q0, v0)`` gives of a batch, by as many methods as it takes; what one member needs changes
+    nothing for the others."""
+    method = first_attempt(request, weighted=False)
+    samples = run(replace(request, method=method), q0, v0)
+    for _ in range(MOST):
+        unusual = np.flatnonzero(np.asarray(samples.result) == UNUSUAL)
+        if not unusual.size:
+            break
+        first = unusual[0]
+        method = next_attempt(request, method, request.ts[0], q0[first], v0[first])
+        # As many as a power of two, so that another number of them is the same program.
+        filled = np.pad(unusual, (0, 2 ** int(np.ceil(np.log2(unusual.size))) - unusual.size), mode="edge")
+        again = run(replace(request, method=method), q0[filled], v0[filled])
+        samples = jax.tree.map(lambda x, y, at=unusual: x.at[at].set(y[: at.size]), samples, again)
+    return samples
 
 
 def _each(levels):

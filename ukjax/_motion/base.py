@@ -4,16 +4,15 @@ import abc
 from collections.abc import Callable
 from typing import Any
 
-import diffrax as dfx
 import equinox as eqx
 from jaxtyping import Array, Float, Int
 
 from .._solve import AbstractMethod
 from .._terms import Terms
+from .correct import Levels
+from .tableau import Tableau
 
 SMALLEST_STEP = 1e-12  # of the whole time: a motion that asks for less has come to its end
-KEPT = {"float64": 1e-8, "float32": 1e-3}
-"""Residuals, beside 1 + the largest coordinate, beyond which a constraint is not kept."""
 
 
 class Counts(eqx.Module):
@@ -27,7 +26,8 @@ class Request(eqx.Module):
     """A motion to be computed: numbers are leaves, so that changing one compiles nothing anew.
 
     Steps are even between samples, ``counts`` of them; or at the ``times`` given, which is the same for loops that want
-    it so; or ``dt`` long, where neither is known beforehand; or, without all these, adaptive, with ``rtol`` and ``atol``.
+    it so; or ``dt`` long, where neither is known beforehand; or, without these, adaptive, by ``rtol`` and ``atol``.
+    ``solver`` and ``adjoint`` are diffrax's, or None for our own; ``tableau`` is that of an explicit solver.
     """
 
     model: Any
@@ -37,10 +37,11 @@ class Request(eqx.Module):
     times: Float[Array, " steps"] | None
     rtol: Array
     atol: Array
-    method: AbstractMethod
-    solver: dfx.AbstractSolver
-    adjoint: dfx.AbstractAdjoint | None
+    method: AbstractMethod | Levels
+    solver: Any
+    adjoint: Any
     event: Callable | None
+    tableau: Tableau | None = eqx.field(static=True)
     projection: bool = eqx.field(static=True)
     max_steps: int = eqx.field(static=True)
     progress: bool = eqx.field(static=True)
@@ -48,12 +49,7 @@ class Request(eqx.Module):
     @property
     def plain(self) -> bool:
         """Explicit steps, with nothing to be done besides."""
-        return (
-            self.event is None
-            and self.adjoint is None
-            and not self.progress
-            and isinstance(self.solver, dfx.AbstractERK)
-        )
+        return self.tableau is not None and self.event is None and self.adjoint is None and not self.progress
 
 
 class Samples(eqx.Module):

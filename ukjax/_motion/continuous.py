@@ -40,10 +40,10 @@ def _one(request: Request, q0, v0) -> Samples:
     model, ts, method = request.model, request.ts, request.method
     adjoint = dfx.RecursiveCheckpointAdjoint() if request.adjoint is None else request.adjoint
     t0, t1 = ts[0], ts[-1]
-    solver = request.solver
+    solver = dfx.Dopri8() if request.solver is None else request.solver
     if request.projection:
         q0, v0 = correct_step(model, t0, q0, v0, at_every_level(method))
-        solver = Projected(request.solver)
+        solver = Projected(solver)
     backwards = isinstance(adjoint, dfx.BacksolveAdjoint)  # saves the samples and nothing else
     solution = dfx.diffeqsolve(
         dfx.ODETerm(_field),

@@ -21,8 +21,8 @@ class Levels(eqx.Module):
 
 
 class Corrected(NamedTuple):
-    """q and v on the constraints; by how much these are missed all the same; whether anything was beyond what the method
-    can do."""
+    """q and v on the constraints; by how much these are missed all the same; whether anything was beyond what the
+    method can do."""
 
     q: Float[Array, " n"]
     v: Float[Array, " n"]

@@ -14,8 +14,9 @@ from .._constraint import AbstractConstraint
 from .._control import UNREACHED, shortfall
 from .._equation import motion_by
 from .._system import AbstractSystem
-from .base import KEPT, AbstractLoop, Request
+from .base import AbstractLoop, Request
 from .outcome import OFF_CONSTRAINTS
+from .step import KEPT
 from .trajectory import Trajectory
 
 CONSISTENT = 1e-6  # a start typed with seven digits is meant to be on the constraints; the first step puts it there

@@ -2,20 +2,22 @@
 
 from typing import Any, ClassVar
 
-import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from .._batch import per_member
 from .._batch.blocks import in_blocks
 from .._check import known
 from .._solve import AbstractMethod
+from .attempts import every_member
 from .base import AbstractLoop, Counts, Request, Samples, check_shapes
-from .outcome import of_samples
+from .correct import Levels
+from .outcome import UNUSUAL, of_samples
 from .step import step
+from .tableau import Tableau
 
 OFTEN = 300
 """From so many steps on, even the step of a few members is worth the time of compiling it well."""
@@ -31,7 +33,7 @@ class EvenSteps(AbstractLoop):
 
     def run(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> Samples:
         if q0.ndim == 2 and known(request, q0, v0):
-            return in_blocks(_rolled, q0, v0, request)
+            return every_member(lambda request, q, v: in_blocks(_rolled, q, v, request), request, q0, v0)
         return _rolled(q0, v0, request)
 
 
@@ -50,10 +52,10 @@ def even_times(ts: np.ndarray, dt: float) -> np.ndarray:
 def _rolled(q0, v0, request):
     ts, counts = request.ts, request.counts
     check_shapes(request.model, ts[0], *(x if x.ndim == 1 else x[0] for x in (q0, v0)))
-    q, v = roll(request.model, q0.T, v0.T, ts, counts, request.method, request.solver, request.projection)
+    q, v, beyond = roll(request.model, q0.T, v0.T, ts, counts, request.method, request.tableau, request.projection)
     if q0.ndim == 2:
         q, v = jnp.moveaxis(q, -1, 0), jnp.moveaxis(v, -1, 0)
-    result = of_samples(q, v)
+    result = jnp.where(beyond, UNUSUAL, of_samples(q, v))
     return Samples(
         t=jnp.broadcast_to(ts, q.shape[:-1]),
         q=q,
@@ -78,18 +80,18 @@ def roll(
     v0: Float[Array, "n *batch"],
     ts: Float[Array, " samples"],
     counts: Counts,
-    method: AbstractMethod,
-    solver: dfx.AbstractERK,
+    method: AbstractMethod | Levels,
+    tableau: Tableau,
     projection: bool,
-) -> tuple[Float[Array, "samples n *batch"], Float[Array, "samples n *batch"]]:
-    """q and v at ``ts``, in explicit Runge–Kutta steps.
+) -> tuple[Float[Array, "samples n *batch"], Float[Array, "samples n *batch"], Bool[Array, "*batch"]]:
+    """q and v at ``ts``, in explicit Runge–Kutta steps; and whether they are beyond what the method can do.
 
     The batch, if there is one, is the last axis: the entries of different members are neighbours in memory.
     """
 
     def one(t, h, q, v):
-        stepped = step(model, t, h, q, v, method, solver, projection)
-        return stepped.q, stepped.v
+        stepped = step(model, t, h, q, v, method, tableau, projection)
+        return stepped.q, stepped.v, stepped.beyond(method)
 
     one = per_member(one, few=2) if counts.most * ts.size >= OFTEN else per_member(one)
     if q0.ndim == 2:
@@ -100,13 +102,18 @@ def roll(
         h = (t1 - t0) / count
 
         def go_on(state, i):
-            return jax.lax.cond(i < count, lambda: one(t0 + i * h, h, *state), lambda: state), None
+            def further():
+                q, v, beyond = one(t0 + i * h, h, *state[:2])
+                return q, v, state[2] | beyond
+
+            return jax.lax.cond(i < count, further, lambda: state), None
 
         state, _ = jax.lax.scan(go_on, state, jnp.arange(counts.most))
-        return state, state
+        return state, state[:2]
 
     # The first interval has no length: its one step leads from q0, v0 to the first sample.
     ends = jnp.concatenate([ts[:1], ts])
     between = jnp.concatenate([jnp.ones_like(counts.between[:1]), counts.between])
-    _, (q, v) = jax.lax.scan(interval, (q0, v0), (ends[:-1], ends[1:], between))
-    return q, v
+    start = q0, v0, jnp.zeros(q0.shape[1:], bool)
+    (_, _, beyond), (q, v) = jax.lax.scan(interval, start, (ends[:-1], ends[1:], between))
+    return q, v, beyond

@@ -15,9 +15,10 @@ from jaxtyping import Array, Float, Int
 from .._batch import per_member
 from .._batch.blocks import in_blocks
 from .._check import known
+from .attempts import every_member
 from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, check_shapes
 from .even_steps import last_reached
-from .outcome import FINISHED, MOST_STEPS, NOT_FINITE, TOO_SMALL
+from .outcome import FINISHED, MOST_STEPS, NOT_FINITE, TOO_SMALL, UNUSUAL
 from .step import step
 from .step_size import Tolerance, judge, next_length
 
@@ -56,7 +57,7 @@ class InLanes(AbstractLoop):
         return request.plain and request.dt is None and q0.ndim == 2 and known(request, q0, v0)
 
     def run(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> Samples:
-        return in_blocks(_passed, q0, v0, request)
+        return every_member(lambda request, q, v: in_blocks(_passed, q, v, request), request, q0, v0)
 
 
 @eqx.filter_jit
@@ -79,8 +80,9 @@ def _through_lanes(request: Request, q0: Float[Array, "members n"], v0: Float[Ar
 
     @per_member
     def attempt(t, h, q, v):
-        stepped = step(model, t, h, q, v, request.method, request.solver, request.projection)
-        return stepped.q, stepped.v, judge(q, v, stepped, request.solver, tolerance)
+        stepped = step(model, t, h, q, v, request.method, request.tableau, request.projection)
+        beyond = stepped.beyond(request.method)
+        return stepped.q, stepped.v, beyond, judge(q, v, stepped, request.tableau, tolerance)
 
     attempt = jax.vmap(attempt, in_axes=-1, out_axes=-1)
 
@@ -97,9 +99,10 @@ def _through_lanes(request: Request, q0: Float[Array, "members n"], v0: Float[Ar
         lanes, waiting, record = carry
         target = ts[jnp.minimum(lanes.sample, ts.size - 1)]
         h = jnp.minimum(lanes.h, target - lanes.t)
-        q, v, judged = attempt(lanes.t, h, lanes.q, lanes.v)
+        q, v, beyond, judged = attempt(lanes.t, h, lanes.q, lanes.v)
         started = lanes.steps > 0
         accepted = judged.good | ~started
+        beyond = beyond & (accepted | ~jnp.isfinite(judged.error))
         landed = accepted & (h >= target - lanes.t)
         q, v = jnp.where(accepted, q, lanes.q), jnp.where(accepted, v, lanes.v)
         t = jnp.where(landed, target, jnp.where(accepted, lanes.t + h, lanes.t))
@@ -108,11 +111,16 @@ def _through_lanes(request: Request, q0: Float[Array, "members n"], v0: Float[Ar
         finite = jnp.all(jnp.isfinite(q) & jnp.isfinite(v), axis=0) & jnp.isfinite(following)
         sample = lanes.sample + landed
         here = lanes.member < none
-        through = here & finite & (sample >= ts.size)
-        result = jnp.where(
-            ~finite, NOT_FINITE, jnp.where(following < least, TOO_SMALL, jnp.where(through, FINISHED, MOST_STEPS))
-        )
-        lost = here & ~through & ((following < least) | (steps > request.max_steps) | ~finite)
+        through = here & finite & ~beyond & (sample >= ts.size)
+        result = jnp.full(h.shape, MOST_STEPS)
+        for condition, outcome in (
+            (following < least, TOO_SMALL),
+            (~finite, NOT_FINITE),
+            (beyond, UNUSUAL),
+            (through, FINISHED),
+        ):
+            result = jnp.where(condition, outcome, result)
+        lost = here & ~through & ((following < least) | (steps > request.max_steps) | ~finite | beyond)
         record = _write(record, jnp.where(landed & here & ~lost, lanes.member, none), lanes.sample, q, v)
         leaving = lost | through
         who = jnp.where(leaving, lanes.member, none)

@@ -1,9 +1,9 @@
 """One motion, in explicit steps that end on its samples.
 
 It is done in pieces of many steps, by a program in which the acceleration and the correction stand once. Between them
-the host looks on: where something was unusual (rows that are redundant, a mass matrix that is singular), the motion goes
-on from there by a method that can do it, and only then is that compiled. Steps are remembered, so that a derivative is
-a short loop back over them.
+the host looks on: where something was unusual (rows that are redundant, a mass matrix that is singular), the motion
+goes on from there by a method that can do it, and only then is that compiled. Steps are remembered, so that a
+derivative is a short loop back over them.
 """
 
 from typing import Any, ClassVar, NamedTuple
@@ -12,11 +12,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from .._check import known
 from .attempts import MOST, first_attempt, next_attempt
-from .base import KEPT, SMALLEST_STEP, AbstractLoop, Request, Samples, check_shapes
+from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, check_shapes
 from .correct import Levels, leaves_out
 from .outcome import FINISHED, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, RUNNING, TOO_SMALL, UNUSUAL
 from .step import step
@@ -30,8 +30,9 @@ FEWEST = 16
 
 
 class Course(NamedTuple):
-    """Where a motion is: the time ``t`` since its start; the length ``h`` it would step next; the ``sample`` it is heading
-    for, and how many steps it has ``taken`` since the one before; q and v; the steps in all; what became of it."""
+    """Where a motion is: the time ``t`` since its start; the length ``h`` it would step next; the ``sample`` it is
+    heading for, and how many steps it has ``taken`` since the one before; q and v; the steps in all; what became of
+    it."""
 
     t: Float[Array, ""]
     h: Float[Array, ""]
@@ -44,9 +45,9 @@ class Course(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """Steps as they were taken, a row for each of ``count``: the ``state`` from which it led, (t, h, q, v) with the time
-    since the start and the step's length; and where to, twice the sample it was heading for, and one more if it landed
-    there."""
+    """Steps as they were taken, a row for each of ``count``: the ``state`` from which it led, (t, h, q, v) with the
+    time since the start and the step's length; and where to, twice the sample it was heading for, and one more if it
+    landed there."""
 
     state: Float[Array, "piece 2+2n"]
     where: Int[Array, " piece"]
@@ -122,7 +123,7 @@ def _run(how, model, ts, q0, v0):
     asked = eqx.tree_at(lambda r: (r.model, r.ts), how, (model, ts), is_leaf=lambda x: x is None)
     pieces, method, decided = [], first_attempt(asked, weighted=True), 0
     while int(course.result) == RUNNING:
-        task = model, ends, between, tolerance, limits, method, how.solver, how.projection
+        task = model, ends, between, tolerance, limits, method, how.tableau, how.projection
         course, found, steps = _piece(task, course, found)
         if int(steps.count):
             pieces.append((method, steps))
@@ -140,7 +141,7 @@ def _run(how, model, ts, q0, v0):
 @eqx.filter_jit
 def _piece(task, course, found):
     """As many steps as a piece has, or fewer."""
-    model, ends, between, tolerance, (samples, most), method, solver, projection = task
+    model, ends, between, tolerance, (samples, most), method, tableau, projection = task
     watchful = isinstance(method, Levels)  # what cannot be done is left to another method
     check_shapes(model, ends[0], course.q, course.v)
     t0, times = ends[0], ends - ends[0]
@@ -163,9 +164,9 @@ def _piece(task, course, found):
             even = (target - before) / between[sample]
             t = before + course.taken * even
             h = even
-        stepped = step(model, t0 + t, h, q, v, method, solver, projection)
+        stepped = step(model, t0 + t, h, q, v, method, tableau, projection)
         if between is None:
-            judged = judge(q, v, stepped, solver, tolerance)
+            judged = judge(q, v, stepped, tableau, tolerance)
             accepted = judged.good | ~started
             landed = accepted & (h >= target - t)
             following = next_length(h, course.h, judged, started, accepted, landed)
@@ -176,7 +177,7 @@ def _piece(task, course, found):
             landed = course.taken + 1 >= between[sample]
             fine = jnp.asarray(True)
         fine = fine & (~accepted | jnp.all(jnp.isfinite(stepped.q) & jnp.isfinite(stepped.v)))
-        off = accepted & (stepped.missed > KEPT[str(dtype)] * (1 + jnp.max(jnp.abs(stepped.q))))
+        off = accepted & stepped.off()
         # Off its constraints before any time has passed, a motion started so: nothing of the method's doing.
         doubtful = watchful & ((stepped.unusual & (accepted | ~fine)) | (off & started & leaves_out(method)))
         accepted = accepted & fine & ~doubtful  # one that is off its constraints as well: it is what is complained of
@@ -222,7 +223,7 @@ def _pulled_back(how, moving, fixed, pieces, changes):
     of_state = tuple(jnp.zeros_like(x) for x in moving[2:])
     of_rest = jax.tree.map(jnp.zeros_like, moving[:2])
     for method, steps in reversed(pieces):
-        task = moving[:2], fixed[:2], method, how.solver, how.projection
+        task = moving[:2], fixed[:2], method, how.tableau, how.projection
         of_state, of_rest = _piece_back(task, steps, changes, of_state, of_rest)
     return (*of_rest, *of_state)
 
@@ -230,7 +231,7 @@ def _pulled_back(how, moving, fixed, pieces, changes):
 @eqx.filter_jit
 def _piece_back(task, steps, to_samples, of_state, of_rest):
     """The same over the steps of a piece, the last first."""
-    rest, fixed, method, solver, projection = task
+    rest, fixed, method, tableau, projection = task
     values = jax.lax.stop_gradient(rest[1])
     begins = jnp.concatenate([values[:1], values])
 
@@ -246,7 +247,7 @@ def _piece_back(task, steps, to_samples, of_state, of_rest):
             model, ts = eqx.combine(rest, fixed)
             t = jnp.where(sample > 0, ts[jnp.maximum(sample - 1, 0)], ts[0]) + since
             h = jnp.where(landed & (sample > 0), ts[sample] - t, length)
-            stepped = step(model, t, h, q, v, method, solver, projection)
+            stepped = step(model, t, h, q, v, method, tableau, projection)
             return stepped.q, stepped.v
 
         _, pull = jax.vjp(one, rest, q, v)

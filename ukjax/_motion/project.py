@@ -6,7 +6,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix as optx
 from jaxtyping import Array, Bool, Float
 
 from .._check import known
@@ -189,6 +188,8 @@ def _iterate(residual, x0, M, method):
 
 def _least_squares(residual, x0, M):
     """A point near the constraints, by Levenberg and Marquardt, which rows that are nearly redundant do not mislead."""
+    import optimistix as optx  # takes a while, and is hardly ever needed
+
     coordinate = coordinate_scale(M)
     row = row_scale(jax.jacfwd(residual)(x0), coordinate)
     row = jnp.where(row > 0, row, 1)

@@ -5,6 +5,8 @@ from typing import ClassVar
 import diffrax as dfx
 import numpy as np
 
+from .tableau import RUNGE_KUTTA4
+
 
 class RungeKutta4(dfx.AbstractERK):
     """Four stages of order four: the method of most papers and simulators, for fixed steps, ``simulate(..., dt=...)``.
@@ -13,10 +15,10 @@ class RungeKutta4(dfx.AbstractERK):
     """
 
     tableau: ClassVar[dfx.ButcherTableau] = dfx.ButcherTableau(
-        c=np.array([0.5, 0.5, 1.0]),
-        a_lower=(np.array([0.5]), np.array([0.0, 0.5]), np.array([0.0, 0.0, 1.0])),
-        b_sol=np.array([1 / 6, 1 / 3, 1 / 3, 1 / 6]),
-        b_error=np.zeros(4),
+        c=np.array(RUNGE_KUTTA4.c[1:]),
+        a_lower=tuple(map(np.array, RUNGE_KUTTA4.a[1:])),
+        b_sol=np.array(RUNGE_KUTTA4.b),
+        b_error=np.array(RUNGE_KUTTA4.b_error),
     )
     interpolation_cls = dfx.ThirdOrderHermitePolynomialInterpolation.from_k
 

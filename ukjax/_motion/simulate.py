@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import diffrax as dfx
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -15,18 +14,17 @@ from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem
 from .._terms import Terms
 from .base import Counts, Request
-from .continuous import Continuous
 from .diagnose import check_end, check_event, check_start
 from .even_steps import EvenSteps, even_counts, even_times
 from .lanes import InLanes
 from .one import One
-from .runge_kutta4 import RungeKutta4
+from .tableau import DOPRI8, Tableau
 from .trajectory import Trajectory
 
 MOST_STEPS = 1_000_000
 TOLERANCE = {"float64": 1e-9, "float32": 1e-5}
-LOOPS = One(), EvenSteps(), InLanes(), Continuous()
-"""The ways to go through time; the first that accepts what is asked does it."""
+PLAIN_LOOPS = One(), EvenSteps(), InLanes()
+"""Our own ways to go through time; the first that accepts what is asked does it, or else diffrax's."""
 
 
 def simulate(
@@ -40,8 +38,8 @@ def simulate(
     rtol: Numbers | None = None,
     atol: Numbers | None = None,
     method: str | AbstractMethod = "orthogonal",
-    solver: dfx.AbstractSolver | None = None,
-    adjoint: dfx.AbstractAdjoint | None = None,
+    solver: Any = None,
+    adjoint: Any = None,
     event: Callable | None = None,
     max_steps: int = MOST_STEPS,
     progress: bool = False,
@@ -97,9 +95,10 @@ def simulate(
         rtol=as_float(tolerance if rtol is None else rtol),
         atol=as_float(tolerance if atol is None else atol),
         method=choose(method),
-        solver=dfx.Dopri8() if solver is None else solver,
+        solver=solver,
         adjoint=adjoint,
         event=event,
+        tableau=_tableau(solver),
         projection=drift == "projection",
         max_steps=_check_steps(max_steps, dt, ts),
         progress=progress,
@@ -109,7 +108,7 @@ def simulate(
     traced = not known(request, q0, v0)
     if event is not None and not traced:
         check_event(event, ts[0], q0, v0)
-    loop = next(loop for loop in LOOPS if loop.accepts(request, q0, v0))
+    loop = next((loop for loop in PLAIN_LOOPS if loop.accepts(request, q0, v0)), None) or _general_loop()
     samples = loop.run(request, q0, v0)
     trajectory = Trajectory(
         samples.t, samples.q, samples.v, samples.result, samples.steps, samples.last, model, request.method
@@ -134,13 +133,28 @@ def _with_even_steps(request, ts, dt):
     return eqx.tree_at(lambda r: r.times, request, times, is_leaf=lambda x: x is None)
 
 
+def _general_loop():
+    from .continuous import Continuous  # diffrax takes a while to import, and is hardly ever needed
+
+    return Continuous()
+
+
+def _tableau(solver):
+    if solver is None:
+        return DOPRI8
+    import diffrax as dfx
+
+    return Tableau.of(solver) if isinstance(solver, dfx.AbstractERK) else None
+
+
 def _check_solver(solver, adjoint, event, drift, dt):
-    if isinstance(adjoint, dfx.BacksolveAdjoint) and (drift == "projection" or event is not None):
+    backwards = adjoint is not None and type(adjoint).__name__ == "BacksolveAdjoint"
+    if backwards and (drift == "projection" or event is not None):
         raise ValueError(
             "adjoint=BacksolveAdjoint() runs the motion backwards, which projected steps and events do not allow: say "
             "drift='none' without an event, or use the default RecursiveCheckpointAdjoint, whose gradients are exact"
         )
-    if dt is None and isinstance(solver, RungeKutta4):
+    if dt is None and type(solver).__name__ == "RungeKutta4":
         raise ValueError(
             "RungeKutta4 does not estimate its error, so that it cannot choose its steps: give dt, the "
             "length of fixed ones [s]"

@@ -2,15 +2,17 @@
 
 from typing import Any, NamedTuple
 
-import diffrax as dfx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._batch import per_member
 from .._solve import AbstractMethod, solve
-from .correct import Levels, at_every_level, correct, levels_at
+from .correct import Levels, at_every_level, correct, leaves_out, levels_at
+from .tableau import Tableau
+
+KEPT = {"float64": 1e-8, "float32": 1e-3}
+"""Residuals, beside 1 + the largest coordinate, beyond which a constraint is not kept."""
 
 
 class Rates(NamedTuple):
@@ -22,7 +24,8 @@ class Rates(NamedTuple):
 
 class Stepped(NamedTuple):
     """Where a step leads: ``q`` and ``v`` (n,), on the constraints if it ends there, and by how much it ``missed`` them
-    all the same; the ``rates`` on the way; and whether anything on it was ``unusual``, beyond what its method can do."""
+    all the same; the ``rates`` on the way; the ``error`` that is to be expected; and whether anything was ``unusual``,
+    beyond what its method can do."""
 
     q: Float[Array, " n"]
     v: Float[Array, " n"]
@@ -30,6 +33,14 @@ class Stepped(NamedTuple):
     error: Float[Array, " 2n"]
     missed: Float[Array, ""]
     unusual: Bool[Array, ""]
+
+    def off(self) -> Bool[Array, ""]:
+        """Whether the constraints are not kept."""
+        return self.missed > KEPT[str(self.q.dtype)] * (1 + jnp.max(jnp.abs(self.q)))
+
+    def beyond(self, method: AbstractMethod | Levels) -> Bool[Array, ""]:
+        """Whether the step is to be done by another method."""
+        return self.unusual | self.off() if leaves_out(method) else self.unusual
 
 
 def step(
@@ -39,22 +50,22 @@ def step(
     q: Float[Array, " n"],
     v: Float[Array, " n"],
     method: AbstractMethod | Levels,
-    solver: dfx.AbstractERK,
+    tableau: Tableau,
     projection: bool,
 ) -> Stepped:
     """An explicit Runge–Kutta step from t to t + h.
 
     The rank of the rows, unless it is known at all ``Levels``, is found where the step starts, on the constraints, and
-    holds for its stages and the correction at its end. A step of length zero leads from a start as it was given onto the constraints.
+    holds for its stages and the correction at its end. A step of length zero leads from a start as it was given onto
+    the constraints.
     """
     if isinstance(method, Levels):
         levels = method
     else:
         levels = levels_at(model, t, q, v, method) if projection else at_every_level(method)
-    tableau = solver.tableau
     rates, unusual = _stages(model, t, h, q, v, levels.acceleration, tableau)
     weigh = lambda weights: (jnp.asarray(weights, q.dtype) @ rates.q, jnp.asarray(weights, q.dtype) @ rates.v)
-    (dq, dv), error = weigh(tableau.b_sol), h * jnp.concatenate(weigh(tableau.b_error))
+    (dq, dv), error = weigh(tableau.b), h * jnp.concatenate(weigh(tableau.b_error))
     q, v, missed = q + h * dq, v + h * dv, jnp.zeros((), q.dtype)
     if projection:
         q, v, missed, off = correct(model, t + h, q, v, levels)
@@ -64,11 +75,7 @@ def step(
 
 def _stages(model, t, h, q, v, method, tableau) -> tuple[Rates, Bool[Array, ""]]:
     """One loop, in which the acceleration stands once, however many stages there are."""
-    stages = len(tableau.c) + 1
-    weights = np.zeros((stages, stages))
-    for i, row in enumerate(tableau.a_lower, 1):
-        weights[i, : len(row)] = row
-    times = np.concatenate([[0.0], tableau.c])
+    stages = tableau.stages
 
     def stage(found, given):
         (q_rates, v_rates), unusual = found
@@ -78,7 +85,7 @@ def _stages(model, t, h, q, v, method, tableau) -> tuple[Rates, Bool[Array, ""]]
         return (Rates(q_rates.at[i].set(q_rate), v_rates.at[i].set(v_rate)), unusual | doubt), None
 
     nothing = jnp.zeros((stages, q.size), q.dtype)
-    given = jnp.arange(stages), jnp.asarray(times, q.dtype), jnp.asarray(weights, q.dtype)
+    given = jnp.arange(stages), jnp.asarray(tableau.c, q.dtype), jnp.asarray(tableau.weights(), q.dtype)
     return jax.lax.scan(stage, (Rates(nothing, nothing), jnp.asarray(False)), given)[0]
 
 

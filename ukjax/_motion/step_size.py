@@ -2,11 +2,11 @@
 
 from typing import NamedTuple
 
-import diffrax as dfx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .step import Stepped
+from .tableau import Tableau
 
 SAFETY, SHRINK, GROW = 0.9, 0.2, 10.0
 FIRST = 0.01  # the first step, as a share of the time in which the state changes by its own size
@@ -36,12 +36,12 @@ class Judged(NamedTuple):
 
 
 def judge(
-    q: Float[Array, " n"], v: Float[Array, " n"], stepped: Stepped, solver: dfx.AbstractERK, tolerance: Tolerance
+    q: Float[Array, " n"], v: Float[Array, " n"], stepped: Stepped, tableau: Tableau, tolerance: Tolerance
 ) -> Judged:
     """What to make of the step that led from q and v."""
     scale = jnp.concatenate([tolerance.scale(q, stepped.q), tolerance.scale(v, stepped.v)])
     error = jnp.sqrt(jnp.mean((stepped.error / scale) ** 2))
-    exponent = -1.0 / solver.error_order(None)
+    exponent = -1.0 / tableau.order
     factor = jnp.clip(SAFETY * jnp.where(error > 0, error, 1e-30) ** exponent, SHRINK, GROW)
     # |y| / |y'| in the same scale; the book looks at a second derivative too.
     here = jnp.max(jnp.abs(jnp.concatenate([stepped.q, stepped.v]) / scale))

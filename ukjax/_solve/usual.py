@@ -30,8 +30,8 @@ class Usual(AbstractMethod):
     Made for speed of compiling and of running, not for every system: ``UsualResponse.unusual`` says where an answer may
     be wrong, since M is nearly singular or a row adds less than ``rtol`` of its own size to those before it. Every b is
     taken as within reach. Only the rows ``kept`` count, all if None: the others are known to be combinations of them.
-    ``weight``, if given, is w > 0 where M may be singular, so that M + w Aᵀ A takes its place (see ``Orthogonal``), and 0
-    elsewhere.
+    ``weight``, if given, is w > 0 where M may be singular, so that M + w Aᵀ A takes its place (see ``Orthogonal``),
+    and 0 elsewhere.
 
     A single system is done by LAPACK, by B's own factors Bᵀ = V R. A batch, and what is written out, is done by
     B Bᵀ = C Cᵀ, refined, and as sparse as the mechanism.
@@ -58,8 +58,8 @@ class Usual(AbstractMethod):
 
 
 class UsualResponse(AbstractResponse):
-    """L, and V (n, k) with R (k, k), or Bᵀ (n, k) with C (k, k): the two ways have the shapes of their factors in common
-    and nothing else."""
+    """L, and V (n, k) with R (k, k), or Bᵀ (n, k) with C (k, k): the two ways have the shapes of their factors in
+    common and nothing else."""
 
     L: Float[Array, "n n"]
     W: Float[Array, "n k"]
