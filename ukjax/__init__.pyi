@@ -31,6 +31,9 @@ from ._motion.diagnose import SimulationError as SimulationError
 from ._motion.project import project as project
 from ._motion.runge_kutta4 import RungeKutta4 as RungeKutta4
 from ._motion.simulate import simulate as simulate
+from ._motion.stepping import State as State
+from ._motion.stepping import start as start
+from ._motion.stepping import step as step
 from ._motion.trajectory import Trajectory as Trajectory
 from ._precision import enable_float64 as enable_float64
 from ._solve import KKT as KKT

@@ -68,6 +68,7 @@ def constrained_motion(terms: Terms, method: str | AbstractMethod = "orthogonal"
 @per_member
 def motion_by(method: AbstractMethod, terms: Terms) -> tuple[Motion, Bool[Array, ""]]:
     """The motion as ``method`` finds it, and whether that may be wrong, since the system is beyond the method."""
+    terms = terms.in_one_precision()
     M, Q, A, b = (terms.M + terms.M.T) / 2, terms.Q, terms.A, terms.b
     response = method.respond(*jax.lax.stop_gradient((M, A)))
 

@@ -1,6 +1,7 @@
 """The two records everything passes: what a model says (Terms), and what then happens (Motion)."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
@@ -28,6 +29,11 @@ class Terms(eqx.Module):
         self.M, self.Q, self.A, self.b = map(as_float, (M, Q, A, b))
         self.c = None if c is None else as_float(c)
         _check_shapes(self)
+
+    def in_one_precision(self) -> "Terms":
+        """The same, all in the widest precision among them."""
+        dtype = jnp.result_type(*jax.tree.leaves(self))
+        return jax.tree.map(lambda x: x if x.dtype == dtype else x.astype(dtype), self)
 
 
 class Motion(eqx.Module):

@@ -78,8 +78,7 @@ def check_start(trajectory: Trajectory, request: Request, loop: AbstractLoop, q0
     if not isinstance(model, AbstractSystem):
         return
     if request.projection and (not well or _displaced(trajectory, q0, v0)):
-        position, velocity = _residuals(model, t0, jnp.atleast_2d(q0), jnp.atleast_2d(v0))
-        _check_consistent(model, t0, position, velocity, first_q, first_v, batch)
+        check_consistent(model, t0, q0, v0)
     if model.control is not None:
         check_task(model, t0, jnp.atleast_2d(q0), jnp.atleast_2d(v0))
 
@@ -126,10 +125,11 @@ def check_end(trajectory: Trajectory, request: Request, loop: AbstractLoop) -> N
         check_kept(trajectory)
 
 
-def _check_consistent(
-    system: AbstractSystem, t: Array, position: Array, velocity: Array, q: Array, v: Array, batch: bool
-) -> None:
-    """Residuals (batch, k) at the start are small, or ``ValueError`` naming the worst."""
+def check_consistent(system: AbstractSystem, t: Array, q0: Array, v0: Array) -> None:
+    """q0, v0 (n,), or (batch, n), are on the constraints, or ``ValueError`` naming the worst."""
+    batch = q0.ndim == 2
+    position, velocity = _residuals(system, t, jnp.atleast_2d(q0), jnp.atleast_2d(v0))
+    q, v = jnp.atleast_2d(q0)[0], jnp.atleast_2d(v0)[0]
     levels = (
         ("", lambda c: c.position(t, q), position),
         ("the velocity of ", lambda c: c.velocity(t, q, v), velocity),

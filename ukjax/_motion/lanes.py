@@ -106,7 +106,7 @@ def _through_lanes(request: Request, q0: Float[Array, "members n"], v0: Float[Ar
         landed = accepted & (h >= target - lanes.t)
         q, v = jnp.where(accepted, q, lanes.q), jnp.where(accepted, v, lanes.v)
         t = jnp.where(landed, target, jnp.where(accepted, lanes.t + h, lanes.t))
-        following = next_length(h, lanes.h, judged, started, accepted, landed)
+        following = next_length(h, lanes.h, judged, started, accepted, landed, least)
         steps = lanes.steps + 1
         finite = jnp.all(jnp.isfinite(q) & jnp.isfinite(v), axis=0) & jnp.isfinite(following)
         sample = lanes.sample + landed

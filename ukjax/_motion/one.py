@@ -169,7 +169,7 @@ def _piece(task, course, found):
             judged = judge(q, v, stepped, tableau, tolerance)
             accepted = judged.good | ~started
             landed = accepted & (h >= target - t)
-            following = next_length(h, course.h, judged, started, accepted, landed)
+            following = next_length(h, course.h, judged, started, accepted, landed, least)
             fine = jnp.isfinite(following) & jnp.isfinite(judged.error)
             stuck = (following < least) & (sample + landed < samples)
         else:

@@ -94,7 +94,7 @@ def acceleration(
     model: Any, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], method: AbstractMethod
 ) -> tuple[Float[Array, " n"], Bool[Array, ""]]:
     """q̈ of the constrained motion, and whether the method may be wrong about it."""
-    terms = model(t, q, v)
+    terms = model(t, q, v).in_one_precision()
     M = (terms.M + terms.M.T) / 2
     asymmetric = jnp.any(jnp.abs(terms.M - M) > jnp.finfo(M.dtype).eps ** 0.5 * jnp.max(jnp.abs(M), initial=0))
     response = method.respond(*jax.lax.stop_gradient((M, terms.A)))

@@ -23,8 +23,8 @@ class Tolerance(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """The size of a step's ``error``, where 1 is allowed; the ``factor`` for the next one's length; and, in place of all
-    that, a length to begin with."""
+    """The size of a step's ``error``, where 1 is allowed; the ``factor`` for the next one's length; and, in place of
+    all that, a length to begin with."""
 
     error: Float[Array, "*lanes"]
     factor: Float[Array, "*lanes"]
@@ -46,15 +46,15 @@ def judge(
     # |y| / |y'| in the same scale; the book looks at a second derivative too.
     here = jnp.max(jnp.abs(jnp.concatenate([stepped.q, stepped.v]) / scale))
     change = jnp.max(jnp.abs(jnp.concatenate([stepped.rates.q[0], stepped.rates.v[0]]) / scale))
-    first = FIRST * jnp.where((here > 1e-5) & (change > 1e-5), here, 1e-4) / jnp.where(change > 1e-5, change, 1)
+    first = FIRST * jnp.maximum(here, 1) / jnp.maximum(change, 1e-5)
     return Judged(error, factor, first)
 
 
 def next_length(
-    h: Array, wanted: Array, judged: Judged, started: Array, accepted: Array, landed: Array
+    h: Array, wanted: Array, judged: Judged, started: Array, accepted: Array, landed: Array, least: Array
 ) -> Float[Array, "*lanes"]:
-    """The length to try after a step of h where ``wanted`` was asked for."""
+    """The length to try after a step of h where ``wanted`` was asked for; to begin with, one well above the ``least``."""
     # A step cut short to end on a sample says nothing about the step that the motion would allow.
     longer = jnp.where(landed, jnp.maximum(wanted, h * judged.factor), h * judged.factor)
     shorter = h * jnp.minimum(judged.factor, SAFETY)
-    return jnp.where(started, jnp.where(accepted, longer, shorter), judged.first)
+    return jnp.where(started, jnp.where(accepted, longer, shorter), jnp.maximum(judged.first, 1e3 * least))

@@ -59,8 +59,8 @@ class Trajectory(eqx.Module):
     result: Int[Array, "*batch"]
     steps: Int[Array, "*batch"]
     last: tuple[Float[Array, "*batch"], Float[Array, "*batch n"], Float[Array, "*batch n"]]
-    model: AbstractSystem | Callable
-    method: AbstractMethod
+    model: AbstractSystem | Callable | None
+    method: AbstractMethod | None
     observation: Observation | None = None
 
     if TYPE_CHECKING:
