@@ -79,7 +79,7 @@ def test_a_change_of_rank_is_told():
     ts = np.linspace(0.0, 0.2, 11)
     swing = uk.simulate(Pendulum(), [-1.0, 0.0], [0.0, 0.0], ts)
     assert bool(swing.differentiable)
-    flat = eqx.tree_at(lambda motion: motion.rank, swing, swing.rank.at[4].add(-1))
+    flat = eqx.tree_at(lambda motion: motion.observation.rank, swing.with_observation(), swing.rank.at[4].add(-1))
     assert not bool(flat.differentiable)
 
 

@@ -5,7 +5,9 @@ from typing import Any
 
 import jax
 import jax.core
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from ._terms import Terms
 
@@ -41,6 +43,11 @@ def check_terms(terms: Terms, where: str = "") -> None:
                 "zero or a root of a negative number in the function that makes it"
             )
     check_mass(M, where)
+
+
+def asymmetric(M: Array) -> Array:
+    """Whether ``check_mass`` would find M asymmetric, for where values are not known."""
+    return jnp.any(jnp.abs(M - M.T) > 2 * jnp.finfo(M.dtype).eps ** 0.5 * jnp.max(jnp.abs(M), initial=0))
 
 
 def check_mass(M: np.ndarray, where: str = "") -> None:

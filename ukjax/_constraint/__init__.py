@@ -3,6 +3,7 @@
 from .acceleration import AccelerationConstraint as AccelerationConstraint
 from .base import AbstractConstraint as AbstractConstraint
 from .base import Level as Level
+from .base import Rows as Rows
 from .baumgarte import critically_damped as critically_damped
 from .holonomic import Holonomic as Holonomic
 from .holonomicity import Holonomicity as Holonomicity
@@ -10,6 +11,7 @@ from .holonomicity import holonomicity as holonomicity
 from .nonholonomic import Nonholonomic as Nonholonomic
 from .part import OnPart as OnPart
 from .pfaffian import Pfaffian as Pfaffian
+from .several import all_at as all_at
 from .several import as_written as as_written
 from .several import join as join
 from .several import rows as rows

@@ -1,13 +1,22 @@
 """What binds a motion: every constraint is rows A q̈ = b, and says at which level it can be checked."""
 
 import abc
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 Level = Literal["position", "velocity", "acceleration"]
+
+
+class Rows(NamedTuple):
+    """A constraint at one state: its ``position`` and ``velocity`` residual, and A (m, n) and b (m,) in A q̈ = b."""
+
+    position: Float[Array, " k"]
+    velocity: Float[Array, " l"]
+    A: Float[Array, "m n"]
+    b: Float[Array, " m"]
 
 
 class AbstractConstraint(eqx.Module):
@@ -24,6 +33,10 @@ class AbstractConstraint(eqx.Module):
     @abc.abstractmethod
     def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         """A (m, n) and b (m,), with whatever stabilisation the constraint carries."""
+
+    def at(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Rows:
+        """All of it at once, for those who need more than one of these."""
+        return Rows(self.position(t, q), self.velocity(t, q, v), *self.rows(t, q, v))
 
     @abc.abstractmethod
     def position(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " k"]:

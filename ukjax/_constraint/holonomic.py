@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from .._check import check_function
 from .._functions import vector
 from .._precision import Numbers, as_float
-from .base import AbstractConstraint, Level
+from .base import AbstractConstraint, Level, Rows
 from .baumgarte import gain
 
 
@@ -37,11 +37,15 @@ class Holonomic(AbstractConstraint):
         self.phi, self.alpha, self.beta, self.name = phi, as_float(alpha), as_float(beta), name
 
     def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+        return self.at(t, q, v)[2:]
+
+    def at(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Rows:
         A = jax.jacfwd(self.position, argnums=1)(t, q)
         # The second derivative along the motion only: a jvp of a jvp, never the m × n × n tensor.
         (phi, phi_dot), (_, bias) = jax.jvp(lambda t, q: self._along(t, q, v), (t, q), (jnp.ones_like(t), v))
         m = phi.shape[0]
-        return A, -bias - gain("alpha", self.alpha, m) * phi_dot - gain("beta", self.beta, m) * phi
+        b = -bias - gain("alpha", self.alpha, m) * phi_dot - gain("beta", self.beta, m) * phi
+        return Rows(phi, phi_dot, A, b)
 
     def position(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " m"]:
         return vector(f"phi of {self.name!r}", self.phi(t, q))

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
 from .._precision import as_float
-from .base import AbstractConstraint
+from .base import AbstractConstraint, Rows
 
 
 def rows(
@@ -18,6 +18,17 @@ def rows(
         return jnp.zeros((0, q.size), q.dtype), jnp.zeros((0,), q.dtype)
     A, b = zip(*found, strict=True)
     return jnp.concatenate(A), jnp.concatenate(b)
+
+
+def all_at(
+    constraints: Iterable[AbstractConstraint], t: Array, q: Float[Array, " n"], v: Float[Array, " n"]
+) -> Rows:
+    """All at one state."""
+    found = [constraint.at(t, q, v) for constraint in constraints]
+    if not found:
+        none = jnp.zeros((0,), q.dtype)
+        return Rows(none, none, jnp.zeros((0, q.size), q.dtype), none)
+    return Rows(*map(jnp.concatenate, zip(*found, strict=True)))
 
 
 def velocities(

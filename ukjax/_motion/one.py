@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int
 from .._check import known
 from .attempts import MOST, first_attempt, next_attempt
 from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, check_shapes
+from .compact import compact_step, fits
 from .correct import Levels, leaves_out
 from .outcome import FINISHED, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, RUNNING, TOO_SMALL, UNUSUAL
 from .step import step
@@ -138,6 +139,12 @@ def _run(how, model, ts, q0, v0):
     return (jnp.asarray(found[0]), jnp.asarray(found[1]), course), pieces
 
 
+def _step(model, t, h, q, v, method, tableau, projection):
+    if fits(model, method, projection):
+        return compact_step(model, t, h, q, v, method, tableau)
+    return step(model, t, h, q, v, method, tableau, projection)
+
+
 @eqx.filter_jit
 def _piece(task, course, found):
     """As many steps as a piece has, or fewer."""
@@ -164,7 +171,7 @@ def _piece(task, course, found):
             even = (target - before) / between[sample]
             t = before + course.taken * even
             h = even
-        stepped = step(model, t0 + t, h, q, v, method, tableau, projection)
+        stepped = _step(model, t0 + t, h, q, v, method, tableau, projection)
         if between is None:
             judged = judge(q, v, stepped, tableau, tolerance)
             accepted = judged.good | ~started
@@ -247,7 +254,7 @@ def _piece_back(task, steps, to_samples, of_state, of_rest):
             model, ts = eqx.combine(rest, fixed)
             t = jnp.where(sample > 0, ts[jnp.maximum(sample - 1, 0)], ts[0]) + since
             h = jnp.where(landed & (sample > 0), ts[sample] - t, length)
-            stepped = step(model, t, h, q, v, method, tableau, projection)
+            stepped = _step(model, t, h, q, v, method, tableau, projection)
             return stepped.q, stepped.v
 
         _, pull = jax.vjp(one, rest, q, v)

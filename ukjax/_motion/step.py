@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._batch import per_member
+from .._check import asymmetric
 from .._solve import AbstractMethod, solve
 from .correct import Levels, at_every_level, correct, leaves_out, levels_at
 from .tableau import Tableau
@@ -96,8 +97,7 @@ def acceleration(
     """q̈ of the constrained motion, and whether the method may be wrong about it."""
     terms = model(t, q, v).in_one_precision()
     M = (terms.M + terms.M.T) / 2
-    asymmetric = jnp.any(jnp.abs(terms.M - M) > jnp.finfo(M.dtype).eps ** 0.5 * jnp.max(jnp.abs(M), initial=0))
     response = method.respond(*jax.lax.stop_gradient((M, terms.A)))
     # What the constraints do with c besides is linear in it: see ``constrained_motion``.
     force = terms.Q if terms.c is None else terms.Q + terms.c
-    return solve(M, terms.A, force, terms.b, response), response.unusual | asymmetric
+    return solve(M, terms.A, force, terms.b, response), response.unusual | asymmetric(terms.M)

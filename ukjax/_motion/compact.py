@@ -1,0 +1,89 @@
+"""A step in which everything stands once: quick to compile.
+
+Its stages and the corrections at its end are turns of one loop. Each looks at the system at one state and solves
+M x + Aᵀν = force, A x = rows, a stage for accelerations, with Q and b, a correction for what takes a residual away. That
+is possible where all constraints are positions', so that accelerations and corrections have the same A.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._check import asymmetric
+from .._constraint import all_at
+from .._functions import vector
+from .._solve import AbstractMethod, solve
+from .._system import AbstractSystem
+from .correct import Levels
+from .step import Rates, Stepped
+from .tableau import Tableau
+
+CORRECTIONS = 2
+"""Newton's steps on positions at a step's end: they take an error h⁵ to h²⁰."""
+
+
+def fits(model: Any, method: AbstractMethod | Levels, projection: bool) -> bool:
+    """Whether steps of ``model`` can be so."""
+    return (
+        projection
+        and isinstance(method, Levels)
+        and method.acceleration.kept == method.position.kept == method.velocity.kept  # pyright: ignore
+        and isinstance(model, AbstractSystem)
+        and model.control is None
+        and all(constraint.level == "position" for constraint in model.constraints)
+    )
+
+
+def compact_step(
+    model: AbstractSystem,
+    t: Array,
+    h: Array,
+    q: Float[Array, " n"],
+    v: Float[Array, " n"],
+    method: Levels,
+    tableau: Tableau,
+) -> Stepped:
+    """What ``step`` does with projection."""
+    stages, dtype = tableau.stages, q.dtype
+    turns = stages + CORRECTIONS + 1
+    # Up to the first correction a turn begins where the rates so far lead, the later ones where the one before ended.
+    weights = np.zeros((turns, turns))
+    weights[:stages, :stages] = tableau.weights()
+    weights[stages, :stages] = tableau.b
+    times = np.concatenate([tableau.c, np.ones(turns - stages)])
+
+    def turn(carry, given):
+        rates, (q1, v1), _, unusual = carry
+        i, c, weights = given
+        leads = i <= stages
+        q1 = jnp.where(leads, q + h * (weights @ rates.q), q1)
+        v1 = jnp.where(leads, v + h * (weights @ rates.v), v1)
+        stage, onto_positions = i < stages, i < turns - 1
+
+        M, Q = model.dynamics.terms(t + c * h, q1, v1)
+        if model.nonideal is not None:
+            Q = Q + vector("nonideal", model.nonideal(t + c * h, q1, v1))
+        rows = all_at(model.constraints, t + c * h, q1, v1)
+        unusual = unusual | asymmetric(M)
+        M = (M + M.T) / 2
+        response = method.acceleration.respond(*jax.lax.stop_gradient((M, rows.A)))
+        missing = jnp.where(stage, rows.b, -jnp.where(onto_positions, rows.position, rows.velocity))
+        x = solve(M, rows.A, jnp.where(stage, Q, 0), missing, response)
+
+        put = jax.lax.dynamic_update_index_in_dim
+        rates = Rates(put(rates.q, v1, i, 0), put(rates.v, x, i, 0))
+        q1 = q1 + jnp.where(~stage & onto_positions, x, 0)
+        v1 = v1 + jnp.where(onto_positions, 0, x)
+        missed = jnp.max(jnp.abs(rows.position), initial=0)
+        return (rates, (q1, v1), missed, unusual | response.unusual), None
+
+    nothing = jnp.zeros((turns, q.size), dtype)
+    start = Rates(nothing, nothing), (q, v), jnp.zeros((), dtype), jnp.asarray(False)
+    given = jnp.arange(turns), jnp.asarray(times, dtype), jnp.asarray(weights, dtype)
+    (rates, (q1, v1), missed, unusual), _ = jax.lax.scan(turn, start, given)
+    rates = Rates(rates.q[:stages], rates.v[:stages])
+    b_error = jnp.asarray(tableau.b_error, dtype)
+    return Stepped(q1, v1, rates, h * jnp.concatenate([b_error @ rates.q, b_error @ rates.v]), missed, unusual)
