@@ -20,9 +20,7 @@ def rows(
     return jnp.concatenate(A), jnp.concatenate(b)
 
 
-def all_at(
-    constraints: Iterable[AbstractConstraint], t: Array, q: Float[Array, " n"], v: Float[Array, " n"]
-) -> Rows:
+def all_at(constraints: Iterable[AbstractConstraint], t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Rows:
     """All at one state."""
     found = [constraint.at(t, q, v) for constraint in constraints]
     if not found:

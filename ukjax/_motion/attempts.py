@@ -10,12 +10,11 @@ from dataclasses import replace
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import check_mass, check_terms
-from .._solve import AbstractMethod, Usual, independent_rows, light, weight_of_rows
+from .._solve import AbstractMethod, Flexible, Usual, independent_rows, light
 from .._system import AbstractSystem
 from .base import Request, Samples
 from .correct import Levels, at_every_level
@@ -25,14 +24,13 @@ MOST = 8
 """How often it is decided anew before the method asked for does the rest."""
 
 
-def first_attempt(request: Request, weighted: bool) -> AbstractMethod | Levels:
-    """What to begin with. Where it is ``weighted``, a singular mass matrix takes another number and not another
-    program."""
+def first_attempt(request: Request, flexible: bool) -> AbstractMethod | Levels:
+    """What to begin with. ``flexible``, the next attempt is the same program: which rows count, and whether M is
+    singular, are numbers given to it; otherwise they are part of it, and cost nothing when it runs."""
     usual = request.method.usual()
     if usual is None:
         return request.method
-    weight = jnp.asarray(np.zeros((), request.ts.dtype)) if weighted else None
-    return at_every_level(replace(usual, weight=weight))
+    return at_every_level(_with(usual, 0.0, None, request.ts.dtype, flexible))
 
 
 def next_attempt(
@@ -47,32 +45,49 @@ def next_attempt(
         check_terms(_terms(model, t, q, v), where)
         return request.method
     M = np.asarray(_mass(model, t, q, v))
+    if not np.all(np.isfinite(M)):
+        check_terms(_terms(model, t, q, v), where)
     check_mass(M, where)
     M, usual = (M + M.T) / 2, tried.acceleration
     assert isinstance(usual, Usual)
+    flexible, dtype = usual.flexible is not None, q.dtype
+    before = float(usual.flexible.weight if usual.flexible is not None else usual.weight or 0.0)
+    weight = before or (float(np.mean(np.diagonal(M))) if light(M) else 0.0)  # rows in units like those of M's entries
+    if weight and not before:
+        return Levels(*(_with(each, weight, None, dtype, flexible) for each in _each(tried)))
     A = [np.asarray(x) for x in _rows(model, t, q, v)]
-    if not all(np.all(np.isfinite(x)) for x in (M, *A)):
+    if not all(np.all(np.isfinite(x)) for x in A):
         check_terms(_terms(model, t, q, v), where)
-    if light(M) and not usual.weight:
-        weight = jnp.asarray(np.asarray(weight_of_rows(M, A[0]), q.dtype))
-        return Levels(*(replace(each, weight=weight) for each in _each(tried)))
-    rtol = 10 * (np.finfo(q.dtype).eps ** 0.5 if usual.rtol is None else float(usual.rtol))
+    rtol = 10 * (np.finfo(dtype).eps ** 0.5 if usual.rtol is None else float(usual.rtol))
     kept = [independent_rows(M, x, rtol) for x in A]
-    kept = kept * 3 if len(kept) == 1 else kept
-    A = A * 3 if len(A) == 1 else A
     if any(each is None for each in kept) or not _watched(model, t, q, v, kept[0]):
         return request.method
-    found = Levels(
-        *(replace(usual, kept=None if len(each) == len(x) else each) for each, x in zip(kept, A, strict=True))
-    )
-    before = tried.acceleration.kept, tried.position.kept, tried.velocity.kept
-    return request.method if before == tuple(each.kept for each in _each(found)) else found
+    kept = [None if len(each) == len(x) else each for each, x in zip(kept, A, strict=True)]
+    kept = kept * 3 if len(kept) == 1 else kept
+    if kept == [_kept(each, len(x)) for each, x in zip(_each(tried), A * 3 if len(A) == 1 else A, strict=True)]:
+        return request.method
+    return Levels(*(_with(usual, weight, each, dtype, flexible) for each in kept))
+
+
+def _with(usual, weight, kept, dtype, flexible):
+    """The usual method with the rows that are ``kept`` and the weight of them beside M."""
+    if flexible:
+        return replace(usual, flexible=Flexible.of(weight, kept, dtype))
+    return replace(usual, weight=weight or None, kept=kept)
+
+
+def _kept(usual, rows):
+    """The rows that it keeps, of so many; None for all."""
+    if usual.flexible is None:
+        return usual.kept
+    count = int(usual.flexible.count)
+    return None if count >= rows else tuple(sorted(np.asarray(usual.flexible.order)[:count].tolist()))
 
 
 def every_member(run: Callable[..., Samples], request: Request, q0: Array, v0: Array) -> Samples:
     """What ``run(request, q0, v0)`` gives of a batch, by as many methods as it takes; what one member needs changes
     nothing for the others."""
-    method = first_attempt(request, weighted=False)
+    method = first_attempt(request, flexible=False)
     samples = run(replace(request, method=method), q0, v0)
     for _ in range(MOST):
         unusual = np.flatnonzero(np.asarray(samples.result) == UNUSUAL)

@@ -1,8 +1,8 @@
 """A step in which everything stands once: quick to compile.
 
 Its stages and the corrections at its end are turns of one loop. Each looks at the system at one state and solves
-M x + Aᵀν = force, A x = rows, a stage for accelerations, with Q and b, a correction for what takes a residual away. That
-is possible where all constraints are positions', so that accelerations and corrections have the same A.
+M x + Aᵀν = force, A x = rows, a stage for accelerations, with Q and b, a correction for what takes a residual away.
+That is possible where all constraints are positions', so that accelerations and corrections have the same A.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ def fits(model: Any, method: AbstractMethod | Levels, projection: bool) -> bool:
     return (
         projection
         and isinstance(method, Levels)
-        and method.acceleration.kept == method.position.kept == method.velocity.kept  # pyright: ignore
+        and method.uniform
         and isinstance(model, AbstractSystem)
         and model.control is None
         and all(constraint.level == "position" for constraint in model.constraints)

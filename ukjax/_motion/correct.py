@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._batch import per_member
-from .._solve import AbstractMethod, solve
+from .._solve import AbstractMethod, Usual, solve
 from .._system import AbstractSystem
 
 
@@ -19,6 +19,18 @@ class Levels(eqx.Module):
     position: AbstractMethod
     velocity: AbstractMethod
 
+    @property
+    def uniform(self) -> bool:
+        """Whether the same rows count at all of them, as far as that is part of the program."""
+        methods = self.acceleration, self.position, self.velocity
+        return len({getattr(method, "kept", None) for method in methods}) == 1
+
+    @property
+    def may_leave_out(self) -> bool:
+        """Whether there may be rows that are known not to count, and so only kept as long as that is true."""
+        methods = self.acceleration, self.position, self.velocity
+        return any(method.may_leave_out for method in methods if isinstance(method, Usual))
+
 
 class Corrected(NamedTuple):
     """q and v on the constraints; by how much these are missed all the same; whether anything was beyond what the
@@ -28,12 +40,6 @@ class Corrected(NamedTuple):
     v: Float[Array, " n"]
     missed: Float[Array, ""]
     unusual: Bool[Array, ""]
-
-
-def leaves_out(levels: AbstractMethod | Levels) -> bool:
-    """Whether there are rows that are known not to count, and so only kept as long as that is true."""
-    each = (levels.acceleration, levels.position, levels.velocity) if isinstance(levels, Levels) else ()
-    return any(getattr(method, "kept", None) is not None for method in each)
 
 
 def at_every_level(method: AbstractMethod) -> Levels:

@@ -18,7 +18,7 @@ from .._check import known
 from .attempts import MOST, first_attempt, next_attempt
 from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, check_shapes
 from .compact import compact_step, fits
-from .correct import Levels, leaves_out
+from .correct import Levels
 from .outcome import FINISHED, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, RUNNING, TOO_SMALL, UNUSUAL
 from .step import step
 from .step_size import Tolerance, judge, next_length
@@ -122,7 +122,7 @@ def _run(how, model, ts, q0, v0):
     tolerance = Tolerance(number(how.rtol), number(how.atol))
     limits = count(samples), count(min(how.max_steps + 1, 2**31 - 1))
     asked = eqx.tree_at(lambda r: (r.model, r.ts), how, (model, ts), is_leaf=lambda x: x is None)
-    pieces, method, decided = [], first_attempt(asked, weighted=True), 0
+    pieces, method, decided = [], first_attempt(asked, flexible=True), 0
     while int(course.result) == RUNNING:
         task = model, ends, between, tolerance, limits, method, how.tableau, how.projection
         course, found, steps = _piece(task, course, found)
@@ -186,7 +186,7 @@ def _piece(task, course, found):
         fine = fine & (~accepted | jnp.all(jnp.isfinite(stepped.q) & jnp.isfinite(stepped.v)))
         off = accepted & stepped.off()
         # Off its constraints before any time has passed, a motion started so: nothing of the method's doing.
-        doubtful = watchful & ((stepped.unusual & (accepted | ~fine)) | (off & started & leaves_out(method)))
+        doubtful = watchful & ((stepped.unusual & (accepted | ~fine)) | (off & started & method.may_leave_out))
         accepted = accepted & fine & ~doubtful  # one that is off its constraints as well: it is what is complained of
         landed = landed & accepted & ~off
         choose = lambda new, old: jnp.where(accepted, new, old)

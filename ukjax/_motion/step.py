@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 from .._batch import per_member
 from .._check import asymmetric
 from .._solve import AbstractMethod, solve
-from .correct import Levels, at_every_level, correct, leaves_out, levels_at
+from .correct import Levels, at_every_level, correct, levels_at
 from .tableau import Tableau
 
 KEPT = {"float64": 1e-8, "float32": 1e-3}
@@ -41,7 +41,8 @@ class Stepped(NamedTuple):
 
     def beyond(self, method: AbstractMethod | Levels) -> Bool[Array, ""]:
         """Whether the step is to be done by another method."""
-        return self.unusual | self.off() if leaves_out(method) else self.unusual
+        watched = isinstance(method, Levels) and method.may_leave_out
+        return self.unusual | self.off() if watched else self.unusual
 
 
 def step(

@@ -19,7 +19,7 @@ from .scales import coordinate_scale as coordinate_scale
 from .scales import row_scale as row_scale
 from .svd import SVD as SVD
 from .udwadia_phohomsiri import UdwadiaPhohomsiri as UdwadiaPhohomsiri
+from .usual import Flexible as Flexible
 from .usual import Usual as Usual
 from .usual import independent_rows as independent_rows
 from .usual import light as light
-from .usual import weight_of_rows as weight_of_rows

@@ -20,8 +20,29 @@ CLEAR = 3 / 8
 """Where B Bᵀ is factorised, rows are clearly independent if what each adds to those before it has a square of at least
 eps^CLEAR of its own (angles of 1e-3 in float64, where the factors still have nine digits)."""
 
+MOST_ROWS = 512
+"""Beyond that, which rows count is part of the program."""
+
 ONE_THREAD = 1000
 """Entries of right-hand sides that OpenBLAS solves for in the thread that asks."""
+
+
+class Flexible(eqx.Module):
+    """What may change from one run of a program to the next: the ``weight`` of the rows beside M, and which rows count,
+    the first ``count`` in their ``order``. Made before it is known how many rows there are: what is over is not read.
+    """
+
+    weight: Float[Array, ""]
+    order: Int[Array, " most"]
+    count: Int[Array, ""]
+
+    @classmethod
+    def of(cls, weight: float, kept: tuple[int, ...] | None, dtype: np.dtype) -> "Flexible":
+        """With these rows kept, all if None."""
+        kept = tuple(range(MOST_ROWS)) if kept is None else kept
+        order = [*kept, *(i for i in range(MOST_ROWS) if i not in set(kept))]
+        as_array = lambda x, kind: jnp.asarray(np.asarray(x, kind))
+        return cls(as_array(weight, dtype), as_array(order, np.int32), as_array(len(kept), np.int32))
 
 
 class Usual(AbstractMethod):
@@ -30,31 +51,83 @@ class Usual(AbstractMethod):
     Made for speed of compiling and of running, not for every system: ``UsualResponse.unusual`` says where an answer may
     be wrong, since M is nearly singular or a row adds less than ``rtol`` of its own size to those before it. Every b is
     taken as within reach. Only the rows ``kept`` count, all if None: the others are known to be combinations of them.
-    ``weight``, if given, is w > 0 where M may be singular, so that M + w Aᵀ A takes its place (see ``Orthogonal``),
-    and 0 elsewhere.
+    Where M may be singular, M + ``weight`` Aᵀ A takes its place (see ``Orthogonal``). Both are part of the program, or,
+    if ``flexible`` is given, are what that says.
 
     A single system is done by LAPACK, by B's own factors Bᵀ = V R. A batch, and what is written out, is done by
     B Bᵀ = C Cᵀ, refined, and as sparse as the mechanism.
     """
 
     rtol: float | None = None
-    weight: Float[Array, ""] | None = None
+    flexible: Flexible | None = None
+    weight: float | None = eqx.field(static=True, default=None)
     kept: tuple[int, ...] | None = eqx.field(static=True, default=None)
     finds_rank: ClassVar[bool] = False
+
+    @property
+    def may_leave_out(self) -> bool:
+        """Whether some rows may not count."""
+        return self.flexible is not None or self.kept is not None
 
     def keeping(self, kept: Bool[Array, " m"]) -> "Usual":
         return self
 
     def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> "UsualResponse":
         m, n = A.shape
-        if self.weight is not None and m:
-            M = M + self.weight * A.T @ A
-        A = A if self.kept is None else A[np.array(self.kept, int)]
-        if len(A) > n:  # they cannot be independent
-            A = A[:n]
+        weight = self.weight if self.flexible is None else self.flexible.weight
+        if weight is not None and m:
+            M = M + weight * (A.T @ A)
+        rows = self._rows(m)
+        A = rows.take(A)[:n]  # more cannot be independent
         rtol = jnp.finfo(M.dtype).eps ** 0.5 if self.rtol is None else self.rtol
-        L, W, R, unusual = either(_factors_of_products, _factors_of_rows, M, A, jnp.asarray(rtol, M.dtype))
-        return UsualResponse(L, W, R, unusual | (self.kept is None and m > n), self.weight, self.kept, m)
+        counts = rows.counts(len(A))
+        L, W, R, unusual = either(_factors_of_products, _factors_of_rows, M, A, counts, jnp.asarray(rtol, M.dtype))
+        return UsualResponse(L, W, R, unusual | rows.more_than(n), weight, rows)
+
+    def _rows(self, m: int) -> "ActiveRows":
+        if self.flexible is not None and 1 < m <= MOST_ROWS:
+            return ActiveRows(m, None, self.flexible.order[:m], self.flexible.count)
+        return ActiveRows(m, self.kept, None, None)
+
+
+class ActiveRows(eqx.Module):
+    """Which of ``size`` rows count: those ``kept``, all if None; or the first ``count`` in their ``order``."""
+
+    size: int = eqx.field(static=True)
+    kept: tuple[int, ...] | None = eqx.field(static=True)
+    order: Int[Array, " m"] | None
+    count: Int[Array, ""] | None
+
+    def take(self, x: Float[Array, "m *k"]) -> Float[Array, "l *k"]:
+        """The entries of x that count, or all of them, those that count first and the others 0."""
+        if self.order is not None:
+            return jnp.where((np.arange(self.size) < self.count).reshape(-1, *(1,) * (x.ndim - 1)), x[self.order], 0)
+        return x if self.kept is None else x[np.array(self.kept, int)]
+
+    def put(self, x: Float[Array, " l"]) -> Float[Array, " m"]:
+        """Back to where they were, 0 for those that do not count."""
+        if self.order is not None:
+            x = jnp.where(np.arange(x.size) < self.count, x, 0)
+            return jnp.zeros(self.size, x.dtype).at[self.order[: x.size]].set(x)
+        if self.kept is None:
+            return jnp.pad(x, (0, self.size - x.size))
+        return jnp.zeros(self.size, x.dtype).at[np.array(self.kept, int)[: x.size]].set(x)
+
+    def counts(self, size: int) -> Bool[Array, " l"] | None:
+        """Which of the first entries taken count; None if all do."""
+        return None if self.order is None else np.arange(size) < self.count
+
+    def more_than(self, n: int) -> Bool[Array, ""] | bool:
+        """Whether there are more than n."""
+        if self.order is not None:
+            return self.count > n if self.size > n else False
+        return self.size > n and self.kept is None
+
+    def all(self) -> Bool[Array, " m"]:
+        """Which of all rows count."""
+        if self.order is not None:
+            return jnp.zeros(self.size, bool).at[self.order].set(np.arange(self.size) < self.count)
+        return jnp.asarray(np.ones(self.size, bool) if self.kept is None else np.isin(range(self.size), self.kept))
 
 
 class UsualResponse(AbstractResponse):
@@ -65,40 +138,37 @@ class UsualResponse(AbstractResponse):
     W: Float[Array, "n k"]
     R: Float[Array, "k k"]
     unusual: Bool[Array, ""]
-    weight: Float[Array, ""] | None
-    rows_kept: tuple[int, ...] | None = eqx.field(static=True)
-    rows: int = eqx.field(static=True)
+    weight: Float[Array, ""] | float | None
+    rows: ActiveRows
     reaches_all: ClassVar[bool] = True
 
     @property
     def kept(self) -> Bool[Array, " m"]:
-        kept = np.ones(self.rows, bool) if self.rows_kept is None else np.isin(np.arange(self.rows), self.rows_kept)
-        return jnp.asarray(kept)
+        return self.rows.all()
 
     @property
     def rank(self) -> Int[Array, ""]:
-        return jnp.asarray(self.rows if self.rows_kept is None else len(self.rows_kept))
+        return jnp.sum(self.kept)
 
     def both(
         self, M: Float[Array, "n n"], force: Float[Array, " n"], rows: Float[Array, " m"]
     ) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
-        place = np.arange(len(self.R)) if self.rows_kept is None else np.array(self.rows_kept, int)[: len(self.R)]
-        whole = len(place) == self.rows
-        x, nu = either(_by_products, _by_rows, self.L, self.W, self.R, force, rows if whole else rows[place])
-        nu = nu if whole else jnp.zeros_like(rows).at[place].set(nu)
+        wanted = self.rows.take(rows)[: len(self.R)]
+        x, nu = either(_by_products, _by_rows, self.L, self.W, self.R, force, wanted)
+        nu = self.rows.put(nu)
         return x, nu if self.weight is None else nu + self.weight * rows  # M + w Aᵀ A takes w Aᵀ rows of the force
 
     def motion(self, force: Float[Array, " n"], rows: Float[Array, " m"]) -> Float[Array, " n"]:
         return self.both(self.L, force, rows)[0]
 
     def multipliers(self, force: Float[Array, " n"]) -> Float[Array, " m"]:
-        return self.both(self.L, force, jnp.zeros(self.rows, force.dtype))[1]
+        return self.both(self.L, force, jnp.zeros(self.rows.size, force.dtype))[1]
 
     def unreached(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
         return jnp.zeros_like(rows)
 
     def factor(self) -> Float[Array, "n n"]:
-        nothing = jnp.zeros(self.rows, self.L.dtype)
+        nothing = jnp.zeros(self.rows.size, self.L.dtype)
         W = jax.vmap(lambda force: self.motion(force, nothing))(jnp.eye(len(self.L), dtype=self.L.dtype))
         return W @ self.L  # W M W = W
 
@@ -113,12 +183,6 @@ def light(M: Float[np.ndarray, "n n"]) -> bool:
     except np.linalg.LinAlgError:
         return True
     return bool(np.min(np.diagonal(L), initial=1) ** 2 <= LIGHT)
-
-
-def weight_of_rows(M: Float[np.ndarray, "n n"], A: Float[np.ndarray, "m n"]) -> float:
-    """w with which w Aᵀ A is of the size of M."""
-    squares = np.sum((np.asarray(coordinate_scale(jnp.asarray(M))) * A) ** 2, axis=1)
-    return float(1 / np.median(squares[squares > 0])) if np.any(squares > 0) else 1.0
 
 
 def independent_rows(M: Float[np.ndarray, "n n"], A: Float[np.ndarray, "m n"], rtol: float) -> tuple[int, ...] | None:
@@ -150,7 +214,7 @@ def _rounding(square):
 # One system, by LAPACK.
 
 
-def _factors_of_rows(M, A, rtol):
+def _factors_of_rows(M, A, counts, rtol):
     L = jax.lax.linalg.cholesky(M, symmetrize_input=False)
     each = np.eye(len(M), dtype=M.dtype)
     heavy = jnp.all(jnp.sum((L**2 - LIGHT * M) * each, axis=0) > 0)  # its diagonal; false where it is NaN
@@ -159,8 +223,11 @@ def _factors_of_rows(M, A, rtol):
     B_transposed = _forward(L, A.T)
     V, R = jnp.linalg.qr(B_transposed)
     square = jnp.sum(B_transposed**2, axis=0)
-    own = jnp.sum(R**2 * np.eye(len(R), dtype=R.dtype), axis=0)
-    return L, V, R, ~(heavy & jnp.all((own > rtol**2 * square) & (square > _rounding(square))))
+    each = np.eye(len(R), dtype=R.dtype)
+    good = (jnp.sum(R**2 * each, axis=0) > rtol**2 * square) & (square > _rounding(square))
+    if counts is not None:
+        V, R, good = jnp.where(counts, V, 0), R + jnp.where(counts, 0, each), good | ~counts
+    return L, V, R, ~(heavy & jnp.all(good))
 
 
 def _forward(L, columns):
@@ -194,10 +261,12 @@ def _solved(triangle, columns, lower=True, transposed=False):
 # Many at once, by arithmetic. A factor C is kept with its diagonal inverted.
 
 
-def _factors_of_products(M, A, rtol):
+def _factors_of_products(M, A, counts, rtol):
     L, light = _factor(M, LIGHT)
     B = jax.vmap(_triangle(L).solve)(A)
     S = B @ B.T
+    if counts is not None:
+        S = S + jnp.where(counts, 0, np.eye(len(S), dtype=S.dtype))
     C, dependent = _factor(S, jnp.maximum(jnp.finfo(B.dtype).eps ** CLEAR, rtol**2))
     square = jnp.diagonal(S)
     return L, B.T, C, light | dependent | ~jnp.all(square > _rounding(square))
