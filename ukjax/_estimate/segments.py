@@ -74,7 +74,7 @@ class Prediction(eqx.Module):
         for name, value in setting.items():
             model = with_array(model, name, value)
         q0, v0, unusual = self.state(model, z, ts[0], method)
-        q, v, beyond = roll(model, q0, v0, ts, Counts(between, most), method, RUNGE_KUTTA4, self.projection)
+        q, v, beyond, _ = roll(model, q0, v0, ts, Counts(between, most), method, RUNGE_KUTTA4, self.projection)
         outputs = jax.vmap(lambda t, q, v: jnp.atleast_1d(as_float(self.observe(t, q, v))))(ts, q, v)
         return (outputs, jnp.concatenate([q[0], v[0]]), jnp.concatenate([q[-1], v[-1]])), unusual | beyond
 
