@@ -16,8 +16,8 @@ from .._solve import AbstractMethod
 from .attempts import every_member, first_attempt
 from .base import AbstractLoop, Counts, Request, Samples, check_shapes
 from .correct import Levels
-from .outcome import OFF_CONSTRAINTS, UNUSUAL, of_samples
 from .one import One
+from .outcome import OFF_CONSTRAINTS, UNUSUAL, of_samples
 from .step import step
 from .tableau import Tableau
 

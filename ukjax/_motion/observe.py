@@ -49,7 +49,7 @@ def observe(
     usual = method.usual()
     if usual is not None and known(model, t, q, v):
         found, unusual = look(model, t, q, v, usual)
-        if not np.any(unusual):
+        if not np.any(np.asarray(unusual)):
             return found
     return look(model, t, q, v, method)[0]
 
