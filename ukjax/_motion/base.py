@@ -45,6 +45,8 @@ class Request(eqx.Module):
     projection: bool = eqx.field(static=True)
     max_steps: int = eqx.field(static=True)
     progress: bool = eqx.field(static=True)
+    long: bool = eqx.field(static=True, default=False)
+    """Whether there is so much to be done that it is worth the time of compiling steps as a whole."""
 
     @property
     def plain(self) -> bool:
