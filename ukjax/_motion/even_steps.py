@@ -16,8 +16,8 @@ from .._solve import AbstractMethod
 from .attempts import every_member, first_attempt
 from .base import AbstractLoop, Counts, Request, Samples, check_shapes
 from .correct import Levels
-from .outcome import OFF_CONSTRAINTS, UNUSUAL, of_samples
 from .one import One
+from .outcome import OFF_CONSTRAINTS, UNUSUAL, of_samples
 from .step import step
 from .tableau import Tableau
 
@@ -39,11 +39,12 @@ class EvenSteps(AbstractLoop):
     def run(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> Samples:
         if not known(request, q0, v0):
             return _rolled(q0, v0, request)
+        assert request.counts is not None, "accepted only if there are any"
         if q0.ndim == 2:
             request = replace(request, long=len(q0) * int(np.sum(request.counts.between)) >= MANY_MEMBER_STEPS)
             return every_member(lambda request, q, v: in_blocks(_rolled, q, v, request), request, q0, v0)
         method = first_attempt(request, flexible=False)
-        found = _rolled(q0, v0, replace(request, method=method, long=True))
+        found = _rolled(q0, v0, replace(request, attempt=method, long=True))
         return One().run(request, q0, v0) if int(found.result) == UNUSUAL else found
 
 
@@ -62,7 +63,7 @@ def even_times(ts: np.ndarray, dt: float) -> np.ndarray:
 def _rolled(q0, v0, request):
     ts, counts = request.ts, request.counts
     check_shapes(request.model, ts[0], *(x if x.ndim == 1 else x[0] for x in (q0, v0)))
-    how = request.method, request.tableau, request.projection, request.long
+    how = request.by, request.tableau, request.projection, request.long
     q, v, beyond, off = roll(request.model, q0.T, v0.T, ts, counts, *how)
     if q0.ndim == 2:
         q, v = jnp.moveaxis(q, -1, 0), jnp.moveaxis(v, -1, 0)

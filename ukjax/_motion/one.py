@@ -105,9 +105,10 @@ def _as_samples(ts, q, v, course):
         v=v,
         result=course.result,
         steps=course.steps - 1,  # the first leads onto the constraints
-        last=tuple(
-            jnp.where(through, end, there)
-            for end, there in ((ts[-1], ts[0] + course.t), (q[-1], course.q), (v[-1], course.v))
+        last=(
+            jnp.where(through, ts[-1], ts[0] + course.t),
+            jnp.where(through, q[-1], course.q),
+            jnp.where(through, v[-1], course.v),
         ),
     )
 
