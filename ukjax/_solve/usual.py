@@ -175,7 +175,7 @@ class UsualResponse(AbstractResponse):
         self, M: Float[Array, "n n"], force: Float[Array, " n"], rows: Float[Array, " m"]
     ) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
         wanted = self.rows.take(rows)[: len(self.R)]
-        x, nu = either(_by_products, _by_rows, self.L, self.W, self.R, force, wanted)
+        x, nu = either(_by_products, _by_rows, force, wanted, made=(self.L, self.W, self.R))
         nu = self.rows.put(nu)
         return x, nu if self.weight is None else nu + self.weight * rows  # M + w Aᵀ A takes w Aᵀ rows of the force
 
