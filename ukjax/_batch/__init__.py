@@ -1,5 +1,6 @@
 """Many members at once, as fast as a loop written by hand."""
 
+from .assumed import wrongly_assumed as wrongly_assumed
 from .either import either as either
 from .per_member import per_member as per_member
 from .rarely import rarely as rarely

@@ -108,6 +108,13 @@ def _platform_index(unroller, equation, operands):
     return [np.asarray(found[0], np.int32)]
 
 
+@rule("assumed")
+def _assumed(unroller, equation, operands):
+    wrong = unroller.graph.wrongly_assumed()
+    unroller.graph.told = len(unroller.graph.assumed_zero)
+    return [np.asarray(wrong)]
+
+
 @rule("written_out")
 def _written_out(unroller, equation, operands):
     return [np.asarray(True)]

@@ -55,10 +55,18 @@ class Graph:
     def __init__(self, most: int, usual: bool):
         self.usual = usual
         self.assumed_zero: list[Operand] = []
+        self.told = 0  # how many of these the function itself has asked for
         self.operations: list[Operation] = []
         self.dtypes: list[np.dtype] = []
         self._known: dict[Any, Number] = {}
         self.most = most
+
+    def wrongly_assumed(self, first: int = 0) -> Operand:
+        """Whether one of these choices, from the ``first`` on, is another."""
+        wrong: Operand = np.bool_(False)
+        for choice in self.assumed_zero[first:]:
+            wrong = self.apply("or", (wrong, self.apply("ne", (choice, choice.dtype.type(0)))))
+        return wrong
 
     def input(self, dtype: np.dtype) -> Number:
         """One more number that is given from outside."""

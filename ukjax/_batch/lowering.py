@@ -84,9 +84,7 @@ def _loops(arguments, jaxpr, mapped, size, usual, most):
         common |= {entry.index: x for entry, x in zip(np.concatenate([e for e, _ in parts]), values, strict=True)}
     if single:
         own, common = {i: x[None] for i, x in common.items()}, {}
-    unusual = np.bool_(False)
-    for choice in graph.assumed_zero:
-        unusual = graph.apply("or", (unusual, graph.apply("ne", (choice, choice.dtype.type(0)))))
+    unusual = graph.wrongly_assumed(graph.told)
     *found, unusual = evaluate(graph, [*flat, unusual], common, own, size)
     out, batch = [], () if single else (members,)
     for part, aval in zip(numbers, jaxpr.out_avals, strict=True):
@@ -94,7 +92,7 @@ def _loops(arguments, jaxpr, mapped, size, usual, most):
         rows = [jnp.broadcast_to(x.astype(aval.dtype), (size,))[: members or 1] for x in rows]
         empty = jnp.zeros((*aval.shape, *batch), aval.dtype)
         out.append(jnp.stack(rows).reshape(empty.shape) if rows else empty)
-    return out, jnp.any(unusual) if graph.assumed_zero else None
+    return out, jnp.any(unusual) if len(graph.assumed_zero) > graph.told else None
 
 
 def _entries(x, aval):

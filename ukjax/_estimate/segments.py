@@ -59,7 +59,7 @@ class Prediction(eqx.Module):
         for name, value in setting.items():
             model = with_array(model, name, value)
         q0, v0 = self.state(model, z, ts[0])
-        q, v, _ = roll(model, q0, v0, ts, Counts(between, most), self.method, RUNGE_KUTTA4, self.projection)
+        q, v, _, _ = roll(model, q0, v0, ts, Counts(between, most), self.method, RUNGE_KUTTA4, self.projection)
         outputs = jax.vmap(lambda t, q, v: jnp.atleast_1d(as_float(self.observe(t, q, v))))(ts, q, v)
         return outputs, jnp.concatenate([q[0], v[0]]), jnp.concatenate([q[-1], v[-1]])
 

@@ -65,6 +65,8 @@ def next_attempt(
     kept = [None if len(each) == len(x) else each for each, x in zip(kept, A, strict=True)]
     kept = kept * 3 if len(kept) == 1 else kept
     if kept == [_kept(each, len(x)) for each, x in zip(_each(tried), A * 3 if len(A) == 1 else A, strict=True)]:
+        if usual.assumes:  # nothing is wrong with the rows: it was a choice
+            return Levels(*(replace(each, assumes=False) for each in _each(tried)))
         return request.method
     return Levels(*(_with(usual, weight, each, dtype, flexible) for each in kept))
 
@@ -73,7 +75,7 @@ def _with(usual, weight, kept, dtype, flexible):
     """The usual method with the rows that are ``kept`` and the weight of them beside M."""
     if flexible:
         return replace(usual, flexible=Flexible.of(weight, kept, dtype))
-    return replace(usual, weight=weight or None, kept=kept)
+    return replace(usual, assumes=True, weight=weight or None, kept=kept)
 
 
 def _kept(usual, rows):

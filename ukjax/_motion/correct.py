@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._batch import per_member
+from .._batch import per_member, rarely, wrongly_assumed
 from .._solve import AbstractMethod, Usual, solve
 from .._system import AbstractSystem
 
@@ -40,6 +40,11 @@ class Corrected(NamedTuple):
     v: Float[Array, " n"]
     missed: Float[Array, ""]
     unusual: Bool[Array, ""]
+
+
+def assumptions(method: AbstractMethod) -> Bool[Array, ""]:
+    """What the usual method does not see for itself: choices that were assumed, before this, where it writes out."""
+    return wrongly_assumed() if isinstance(method, Usual) and method.assumes else jnp.asarray(False)
 
 
 def at_every_level(method: AbstractMethod) -> Levels:
@@ -99,8 +104,8 @@ def correct(
         known = _linearised(velocity, v, _mass(system, t, q, v), levels.velocity)
         unusual = unusual | known[2].unusual
     v, _ = jax.lax.scan(lambda v, _: (v + _answer(known, velocity(v)), None), v, length=2)
-    missed = system.violation(t, q, v)
-    return Corrected(q, v, jnp.max(jnp.abs(missed), initial=0), unusual)
+    missed = jnp.max(jnp.abs(system.violation(t, q, v)), initial=0)
+    return Corrected(q, v, missed, unusual | assumptions(levels.acceleration))
 
 
 def _position(system, t, q, v, method):
@@ -112,7 +117,7 @@ def _position(system, t, q, v, method):
         q, known = found
         missed = residual(q)
         far = jnp.max(jnp.abs(missed)) > jnp.finfo(q.dtype).eps ** 0.625 * (1 + jnp.max(jnp.abs(q)))
-        known = jax.lax.cond(first | far, lambda: linearised(q), lambda: known)
+        known = rarely(first | far, lambda: linearised(q), lambda: known)
         return (q + _answer(known, missed), known), None
 
     unknown = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), eqx.filter_eval_shape(linearised, q))

@@ -166,6 +166,8 @@ def check_finished(trajectory: Trajectory, max_steps: int) -> None:
             "throw=False returns what was computed"
         )
     if int(np.atleast_1d(np.asarray(trajectory.result))[member]) == OFF_CONSTRAINTS:
+        if finished.size > 1:
+            check_kept(trajectory)
         _complain_of_residual(trajectory.model, who, t, q, v)
     hardest = _hardest(trajectory.model, t, q, v)
     raise SimulationError(

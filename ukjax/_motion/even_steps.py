@@ -1,5 +1,6 @@
 """Fixed steps of known number: the plain loop, for one motion or for a whole batch in step."""
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -12,10 +13,11 @@ from .._batch import per_member
 from .._batch.blocks import in_blocks
 from .._check import known
 from .._solve import AbstractMethod
-from .attempts import every_member
+from .attempts import every_member, first_attempt
 from .base import AbstractLoop, Counts, Request, Samples, check_shapes
 from .correct import Levels
-from .outcome import UNUSUAL, of_samples
+from .outcome import OFF_CONSTRAINTS, UNUSUAL, of_samples
+from .one import One
 from .step import step
 from .tableau import Tableau
 
@@ -26,15 +28,19 @@ OFTEN = 300
 class EvenSteps(AbstractLoop):
     """Equal steps between each sample and the next, which they meet exactly."""
 
-    keeps_watch: ClassVar[bool] = False
+    keeps_watch: ClassVar[bool] = True
 
     def accepts(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> bool:
         return request.plain and request.counts is not None
 
     def run(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> Samples:
-        if q0.ndim == 2 and known(request, q0, v0):
+        if not known(request, q0, v0):
+            return _rolled(q0, v0, request)
+        if q0.ndim == 2:
             return every_member(lambda request, q, v: in_blocks(_rolled, q, v, request), request, q0, v0)
-        return _rolled(q0, v0, request)
+        method = first_attempt(request, flexible=False)
+        found = _rolled(q0, v0, replace(request, method=method))
+        return One().run(request, q0, v0) if int(found.result) == UNUSUAL else found
 
 
 def even_counts(ts: np.ndarray, dt: float) -> np.ndarray:
@@ -52,10 +58,10 @@ def even_times(ts: np.ndarray, dt: float) -> np.ndarray:
 def _rolled(q0, v0, request):
     ts, counts = request.ts, request.counts
     check_shapes(request.model, ts[0], *(x if x.ndim == 1 else x[0] for x in (q0, v0)))
-    q, v, beyond = roll(request.model, q0.T, v0.T, ts, counts, request.method, request.tableau, request.projection)
+    q, v, beyond, off = roll(request.model, q0.T, v0.T, ts, counts, request.method, request.tableau, request.projection)
     if q0.ndim == 2:
         q, v = jnp.moveaxis(q, -1, 0), jnp.moveaxis(v, -1, 0)
-    result = jnp.where(beyond, UNUSUAL, of_samples(q, v))
+    result = jnp.where(beyond, UNUSUAL, jnp.where(off, OFF_CONSTRAINTS, of_samples(q, v)))
     return Samples(
         t=jnp.broadcast_to(ts, q.shape[:-1]),
         q=q,
@@ -83,17 +89,23 @@ def roll(
     method: AbstractMethod | Levels,
     tableau: Tableau,
     projection: bool,
-) -> tuple[Float[Array, "samples n *batch"], Float[Array, "samples n *batch"], Bool[Array, "*batch"]]:
-    """q and v at ``ts``, in explicit Runge–Kutta steps; and whether they are beyond what the method can do.
+) -> tuple[
+    Float[Array, "samples n *batch"], Float[Array, "samples n *batch"], Bool[Array, "*batch"], Bool[Array, "*batch"]
+]:
+    """q and v at ``ts``, in explicit Runge–Kutta steps; and whether a step was beyond what the method can do, and one
+    off the constraints.
 
     The batch, if there is one, is the last axis: the entries of different members are neighbours in memory.
     """
 
     def one(t, h, q, v):
         stepped = step(model, t, h, q, v, method, tableau, projection)
-        return stepped.q, stepped.v, stepped.beyond(method)
+        return stepped.q, stepped.v, stepped.beyond(method), stepped.off()
 
-    one = per_member(one, few=2) if counts.most * ts.size >= OFTEN else per_member(one)
+    if q0.ndim == 1 and isinstance(method, Levels):
+        one = per_member(one, few=1)
+    elif not isinstance(method, Levels):
+        one = per_member(one, few=2) if counts.most * ts.size >= OFTEN else per_member(one)
     if q0.ndim == 2:
         one = jax.vmap(one, in_axes=(None, None, -1, -1), out_axes=-1)
 
@@ -103,8 +115,8 @@ def roll(
 
         def go_on(state, i):
             def further():
-                q, v, beyond = one(t0 + i * h, h, *state[:2])
-                return q, v, state[2] | beyond
+                q, v, beyond, off = one(t0 + i * h, h, *state[:2])
+                return q, v, state[2] | beyond, state[3] | off
 
             return jax.lax.cond(i < count, further, lambda: state), None
 
@@ -114,6 +126,6 @@ def roll(
     # The first interval has no length: its one step leads from q0, v0 to the first sample.
     ends = jnp.concatenate([ts[:1], ts])
     between = jnp.concatenate([jnp.ones_like(counts.between[:1]), counts.between])
-    start = q0, v0, jnp.zeros(q0.shape[1:], bool)
-    (_, _, beyond), (q, v) = jax.lax.scan(interval, start, (ends[:-1], ends[1:], between))
-    return q, v, beyond
+    none = jnp.zeros(q0.shape[1:], bool)
+    (_, _, beyond, off), (q, v) = jax.lax.scan(interval, (q0, v0, none, none), (ends[:-1], ends[1:], between))
+    return q, v, beyond, off

@@ -17,8 +17,9 @@ from .._batch.blocks import in_blocks
 from .._check import known
 from .attempts import every_member
 from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, check_shapes
+from .correct import Levels
 from .even_steps import last_reached
-from .outcome import FINISHED, MOST_STEPS, NOT_FINITE, TOO_SMALL, UNUSUAL
+from .outcome import FINISHED, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, TOO_SMALL, UNUSUAL
 from .step import step
 from .step_size import Tolerance, judge, next_length
 
@@ -51,7 +52,7 @@ class Record(eqx.Module):
 class InLanes(AbstractLoop):
     """Every member with as many adaptive steps as it needs."""
 
-    keeps_watch: ClassVar[bool] = False
+    keeps_watch: ClassVar[bool] = True
 
     def accepts(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> bool:
         return request.plain and request.dt is None and q0.ndim == 2 and known(request, q0, v0)
@@ -78,12 +79,12 @@ def _through_lanes(request: Request, q0: Float[Array, "members n"], v0: Float[Ar
     none = members  # the row of the record for nobody
     tolerance = Tolerance(request.rtol, request.atol)
 
-    @per_member
     def attempt(t, h, q, v):
         stepped = step(model, t, h, q, v, request.method, request.tableau, request.projection)
-        beyond = stepped.beyond(request.method)
-        return stepped.q, stepped.v, beyond, judge(q, v, stepped, request.tableau, tolerance)
+        judged = per_member(judge)(q, v, stepped, request.tableau, tolerance)
+        return stepped.q, stepped.v, stepped.beyond(request.method), stepped.off(), judged
 
+    attempt = attempt if isinstance(request.method, Levels) else per_member(attempt)
     attempt = jax.vmap(attempt, in_axes=-1, out_axes=-1)
 
     def enter(member):
@@ -99,9 +100,10 @@ def _through_lanes(request: Request, q0: Float[Array, "members n"], v0: Float[Ar
         lanes, waiting, record = carry
         target = ts[jnp.minimum(lanes.sample, ts.size - 1)]
         h = jnp.minimum(lanes.h, target - lanes.t)
-        q, v, beyond, judged = attempt(lanes.t, h, lanes.q, lanes.v)
+        q, v, beyond, off, judged = attempt(lanes.t, h, lanes.q, lanes.v)
         started = lanes.steps > 0
         accepted = judged.good | ~started
+        off = off & accepted
         beyond = beyond & (accepted | ~jnp.isfinite(judged.error))
         landed = accepted & (h >= target - lanes.t)
         q, v = jnp.where(accepted, q, lanes.q), jnp.where(accepted, v, lanes.v)
@@ -111,16 +113,17 @@ def _through_lanes(request: Request, q0: Float[Array, "members n"], v0: Float[Ar
         finite = jnp.all(jnp.isfinite(q) & jnp.isfinite(v), axis=0) & jnp.isfinite(following)
         sample = lanes.sample + landed
         here = lanes.member < none
-        through = here & finite & ~beyond & (sample >= ts.size)
+        through = here & finite & ~beyond & ~off & (sample >= ts.size)
         result = jnp.full(h.shape, MOST_STEPS)
         for condition, outcome in (
             (following < least, TOO_SMALL),
+            (off, OFF_CONSTRAINTS),
             (~finite, NOT_FINITE),
             (beyond, UNUSUAL),
             (through, FINISHED),
         ):
             result = jnp.where(condition, outcome, result)
-        lost = here & ~through & ((following < least) | (steps > request.max_steps) | ~finite | beyond)
+        lost = here & ~through & ((following < least) | (steps > request.max_steps) | ~finite | beyond | off)
         record = _write(record, jnp.where(landed & here & ~lost, lanes.member, none), lanes.sample, q, v)
         leaving = lost | through
         who = jnp.where(leaving, lanes.member, none)

@@ -26,6 +26,9 @@ from .step_size import Tolerance, judge, next_length
 PIECE = 1024
 """Steps after which the host looks on."""
 
+MANY = 100_000
+"""From so many steps of known number on, it is worth the time of compiling them better."""
+
 FEWEST = 16
 """Samples are filled up to this number times a power of two, so that another number of them is the same program."""
 
@@ -63,8 +66,8 @@ class One(AbstractLoop):
     def accepts(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> bool:
         if q0.ndim != 1 or not request.plain or request.dt is not None and request.counts is None:
             return False
-        if request.dt is not None:  # differentiated in any way, steps of known number are a plain loop
-            return known(request, q0, v0)
+        if request.counts is not None:  # differentiated in any way, steps of known number are a plain loop
+            return known(request, q0, v0) and int(np.sum(request.counts.between)) < MANY
         return known(*map(_constant, (request, q0, v0)))
 
     def run(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> Samples:
@@ -150,6 +153,7 @@ def _piece(task, course, found):
     """As many steps as a piece has, or fewer."""
     model, ends, between, tolerance, (samples, most), method, tableau, projection = task
     watchful = isinstance(method, Levels)  # what cannot be done is left to another method
+    leaves_out = isinstance(method, Levels) and method.may_leave_out
     check_shapes(model, ends[0], course.q, course.v)
     t0, times = ends[0], ends - ends[0]
     dtype, n = course.q.dtype, course.q.size
@@ -186,7 +190,7 @@ def _piece(task, course, found):
         fine = fine & (~accepted | jnp.all(jnp.isfinite(stepped.q) & jnp.isfinite(stepped.v)))
         off = accepted & stepped.off()
         # Off its constraints before any time has passed, a motion started so: nothing of the method's doing.
-        doubtful = watchful & ((stepped.unusual & (accepted | ~fine)) | (off & started & method.may_leave_out))
+        doubtful = watchful & ((stepped.unusual & (accepted | ~fine)) | (off & started & leaves_out))
         accepted = accepted & fine & ~doubtful  # one that is off its constraints as well: it is what is complained of
         landed = landed & accepted & ~off
         choose = lambda new, old: jnp.where(accepted, new, old)

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 from .._batch import per_member
 from .._check import asymmetric
 from .._solve import AbstractMethod, solve
-from .correct import Levels, at_every_level, correct, levels_at
+from .correct import Levels, assumptions, at_every_level, correct, levels_at
 from .tableau import Tableau
 
 KEPT = {"float64": 1e-8, "float32": 1e-3}
@@ -101,4 +101,4 @@ def acceleration(
     response = method.respond(*jax.lax.stop_gradient((M, terms.A)))
     # What the constraints do with c besides is linear in it: see ``constrained_motion``.
     force = terms.Q if terms.c is None else terms.Q + terms.c
-    return solve(M, terms.A, force, terms.b, response), response.unusual | asymmetric(terms.M)
+    return solve(M, terms.A, force, terms.b, response), response.unusual | asymmetric(terms.M) | assumptions(method)

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .base import AbstractMethod, Response
+from .kernels import orthonormal_rows
 from .scales import coordinate_scale, row_scale
 
 
@@ -19,15 +20,17 @@ class SVD(AbstractMethod):
     """
 
     rtol: float | None = None
+    kept: Bool[Array, " m"] | None = None
     finds_rank: ClassVar[bool] = True
 
     def keeping(self, kept: Bool[Array, " m"]) -> "SVD":
-        return self
+        return SVD(self.rtol, kept)
 
     def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> Response:
         rtol = jnp.sqrt(jnp.finfo(M.dtype).eps) if self.rtol is None else self.rtol
         coordinate = coordinate_scale(M)
         row = row_scale(A, coordinate)
+        row = row if self.kept is None else jnp.where(self.kept, row, 0)
         A_unit = row[:, None] * A * coordinate
         mass, axes = jnp.linalg.eigh(coordinate[:, None] * M * coordinate + A_unit.T @ A_unit)
         F = coordinate[:, None] * (axes / jnp.sqrt(jnp.where(mass > mass.size * jnp.finfo(M.dtype).eps, mass, jnp.nan)))
@@ -46,6 +49,6 @@ class SVD(AbstractMethod):
             root=F - (F @ V.T) @ V,
             gain=F @ (B_plus * row) @ P,
             reachable=P,
-            kept=jnp.ones(A.shape[0], bool),
+            kept=orthonormal_rows(B, rtol).triangle.scale > 0,
             rank=jnp.sum(kept),
         )

@@ -6,7 +6,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .base import AbstractMethod, Response
+from .kernels import orthonormal_rows
 from .kkt import semidefinite_root
+from .scales import row_scale
 
 
 class UdwadiaPhohomsiri(AbstractMethod):
@@ -18,14 +20,16 @@ class UdwadiaPhohomsiri(AbstractMethod):
     """
 
     rtol: float | None = None
+    kept: Bool[Array, " m"] | None = None
     finds_rank: ClassVar[bool] = True
 
     def keeping(self, kept: Bool[Array, " m"]) -> "UdwadiaPhohomsiri":
-        return self
+        return UdwadiaPhohomsiri(self.rtol, kept)
 
     def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> Response:
         n, eps = M.shape[0], jnp.finfo(M.dtype).eps
         rtol = jnp.sqrt(eps) if self.rtol is None else self.rtol
+        A = A if self.kept is None else jnp.where(self.kept[:, None], A, 0)
         U, s, Vt = jnp.linalg.svd(A, full_matrices=False)
         kept = s > rtol * jnp.max(s, initial=0)
         V, U = jnp.where(kept[:, None], Vt, 0), jnp.where(kept, U, 0)
@@ -38,6 +42,6 @@ class UdwadiaPhohomsiri(AbstractMethod):
             root=semidefinite_root(unit * inverse[:, :n] @ free),
             gain=inverse[:, n:],
             reachable=U @ U.T,
-            kept=jnp.ones(A.shape[0], bool),
+            kept=orthonormal_rows(row_scale(A, jnp.ones(n, A.dtype))[:, None] * A, rtol).triangle.scale > 0,
             rank=jnp.sum(kept),
         )

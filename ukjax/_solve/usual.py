@@ -52,7 +52,8 @@ class Usual(AbstractMethod):
     be wrong, since M is nearly singular or a row adds less than ``rtol`` of its own size to those before it. Every b is
     taken as within reach. Only the rows ``kept`` count, all if None: the others are known to be combinations of them.
     Where M may be singular, M + ``weight`` Aᵀ A takes its place (see ``Orthogonal``). Both are part of the program, or,
-    if ``flexible`` is given, are what that says.
+    if ``flexible`` is given, are what that says. ``assumes`` lets a batch take the usual case of every choice for
+    granted: what that changes is unusual, too.
 
     A single system is done by LAPACK, by B's own factors Bᵀ = V R. A batch, and what is written out, is done by
     B Bᵀ = C Cᵀ, refined, and as sparse as the mechanism.
@@ -60,6 +61,7 @@ class Usual(AbstractMethod):
 
     rtol: float | None = None
     flexible: Flexible | None = None
+    assumes: bool = eqx.field(static=True, default=False)
     weight: float | None = eqx.field(static=True, default=None)
     kept: tuple[int, ...] | None = eqx.field(static=True, default=None)
     finds_rank: ClassVar[bool] = False

@@ -1,0 +1,22 @@
+"""What was assumed so far, for a function that sees to it itself."""
+
+import jax.numpy as jnp
+import numpy as np
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
+from jaxtyping import Array, Bool
+
+assumed_p = Primitive("assumed")
+assumed_p.def_abstract_eval(lambda: ShapedArray((), np.dtype(bool)))
+assumed_p.def_impl(lambda: jnp.asarray(False))
+mlir.register_lowering(assumed_p, mlir.lower_fun(lambda: jnp.asarray(False), multiple_results=False))
+
+
+def wrongly_assumed() -> Bool[Array, ""]:
+    """Whether a choice before this was not the usual one, where ``per_member`` writes out that alone; False elsewhere.
+
+    To be called last in a function and returned by it. Then the function is not done again with every case where a
+    member chose another one: it is for the caller to do something about such a member.
+    """
+    return assumed_p.bind()
