@@ -41,7 +41,7 @@ class Flexible(eqx.Module):
         """With these rows kept, all if None."""
         kept = tuple(range(MOST_ROWS)) if kept is None else kept
         order = [*kept, *(i for i in range(MOST_ROWS) if i not in set(kept))]
-        as_array = lambda x, kind: jnp.asarray(np.asarray(x, kind))
+        as_array = lambda x, kind: jax.device_put(np.asarray(x, kind))
         return cls(as_array(weight, dtype), as_array(order, np.int32), as_array(len(kept), np.int32))
 
 
