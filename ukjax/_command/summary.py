@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from .._motion.outcome import ended_well
+from .._motion.outcome import all_ended_well
 from .._motion.trajectory import Trajectory, force_unit
 from ..systems.base import AbstractMechanism
 
@@ -21,7 +21,7 @@ def summarise(trajectory: Trajectory) -> dict[str, Any]:
         "t1": float(t[-1]),
         "samples": int(t.size),
         "steps": int(trajectory.steps),
-        "finished": bool(ended_well(np.asarray(trajectory.result))),
+        "finished": all_ended_well(trajectory.result),
         "max_residual": _largest(trajectory.residual),
         "max_position_residual": _largest(trajectory.position_residual),
         "max_velocity_residual": _largest(trajectory.velocity_residual),

@@ -1,0 +1,214 @@
+"""The method that is tried first, by LAPACK for one system and by arithmetic for many, against NumPy's."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax._solve import Flexible, Usual, independent_rows, light
+
+from .helpers import mass_matrix, multiplier_motion, null_space_motion, rows_of_rank
+
+CLOSE = 1e-12  # systems made here have conditions below some 1e3
+SIZES = (1, 0), (2, 1), (5, 5), (6, 4), (12, 7), (40, 30)
+RTOL = 1e-7
+
+
+def alone(method, M, A, Q, b):
+    """x, ν and whether it was unusual, of systems one after another: by LAPACK."""
+    one = jax.jit(lambda *given: answer(method, *given))
+    return [np.stack(x) for x in zip(*(one(*given) for given in zip(M, A, Q, b, strict=True)), strict=True)]
+
+
+def batched(method, M, A, Q, b):
+    return [np.asarray(x) for x in jax.jit(jax.vmap(lambda *given: answer(method, *given)))(M, A, Q, b)]
+
+
+def written_out(method, M, A, Q, b):
+    one = uk.per_member(lambda *given: answer(method, *given))
+    return [np.asarray(x) for x in jax.jit(jax.vmap(one))(M, A, Q, b)]
+
+
+def answer(method, M, A, Q, b):
+    response = method.respond(M, A)
+    return *response.both(M, Q, b), response.unusual
+
+
+WAYS = pytest.mark.parametrize("way", (alone, batched, written_out), ids=lambda way: way.__name__)
+
+
+def systems(rng, n, m, count=3, rank=None, massive=None):
+    """M of rank ``massive``, A of ``rank``, Q, and b within reach."""
+    M = np.stack([mass_matrix(rng, n) for _ in range(count)])
+    if massive is not None:
+        size, axes = np.linalg.eigh(M)
+        M = (axes * np.where(np.arange(n) < n - massive, 0, size)[:, None]) @ np.swapaxes(axes, 1, 2)
+        M = (M + np.swapaxes(M, 1, 2)) / 2
+    A = np.stack([rows_of_rank(rng, m, n, m if rank is None else rank) for _ in range(count)])
+    if rank is None and m:  # well conditioned, so that rounding is all there is
+        A = np.stack([np.linalg.qr(rng.normal(size=(n, m)))[0].T * (1 + np.arange(m))[:, None] for _ in range(count)])
+    b = np.einsum("kmn,kn->km", A, rng.normal(size=(count, n)))
+    return M, A, rng.normal(size=(count, n)), b
+
+
+def assert_solved(found, M, A, Q, b, reference):
+    x, nu, unusual = found
+    assert not unusual.any()
+    for i in range(len(M)):
+        expected = reference(M[i], Q[i], A[i], b[i])
+        size = 1 + np.abs(expected).max()
+        np.testing.assert_allclose(x[i], expected, rtol=0, atol=CLOSE * size)
+        np.testing.assert_allclose(M[i] @ x[i] + A[i].T @ nu[i], Q[i], rtol=0, atol=10 * CLOSE * size)
+
+
+@WAYS
+@pytest.mark.parametrize(("n", "m"), SIZES)
+def test_independent_rows(rng, way, n, m):
+    if way is written_out and n > 12:
+        pytest.skip("too large to be written out")
+    given = systems(rng, n, m)
+    assert_solved(way(Usual(), *given), *given, multiplier_motion)
+
+
+@WAYS
+@pytest.mark.parametrize("flexible", (True, False), ids=("as numbers", "in the program"))
+def test_a_singular_mass_matrix_with_a_weight_on_its_rows(rng, way, flexible):
+    given = systems(rng, 6, 4, massive=4)
+    assert all(light(M) for M in given[0])
+    method = Usual(flexible=Flexible.of(0.7, None, np.dtype(float))) if flexible else Usual(weight=0.7)
+    assert_solved(way(method, *given), *given, null_space_motion)
+
+
+@WAYS
+@pytest.mark.parametrize("massive", (None, 5), ids=("definite M", "singular M"))
+@pytest.mark.parametrize("flexible", (True, False), ids=("as numbers", "in the program"))
+def test_redundant_rows_left_out(rng, way, flexible, massive):
+    M, A, Q, b = systems(rng, 7, 6, count=1, rank=4, massive=massive)
+    kept = independent_rows(M[0], A[0], RTOL)
+    weight = 0.0 if massive is None else 0.5
+    if flexible:
+        method = Usual(flexible=Flexible.of(weight, kept, np.dtype(float)))
+    else:
+        method = Usual(weight=weight or None, kept=kept)
+    given = [np.concatenate([x, x]) for x in (M, A, Q, b)]
+    assert_solved(way(method, *given), *given, null_space_motion)
+    response = method.respond(jnp.asarray(M[0]), jnp.asarray(A[0]))
+    assert int(response.rank) == 4 and tuple(np.flatnonzero(response.kept)) == kept
+
+
+@WAYS
+def test_more_rows_than_coordinates_where_it_is_known_which_count(rng, way):
+    M, A, Q, b = systems(rng, 4, 7, count=1, rank=3)
+    method = Usual(flexible=Flexible.of(0.0, independent_rows(M[0], A[0], RTOL), np.dtype(float)))
+    assert_solved(way(method, M, A, Q, b), M, A, Q, b, null_space_motion)
+
+
+def test_what_was_factorised_for_one_serves_many(rng):
+    """As it does in a Jacobian: one system, and a batch of right-hand sides."""
+    M, A, Q, b = (jnp.asarray(x) for x in systems(rng, 6, 4))
+    response = jax.jit(Usual().respond)(M[0], A[0])
+    together = jax.vmap(lambda Q, b: response.both(M[0], Q, b)[0])(Q, b)
+    for i in range(len(Q)):
+        np.testing.assert_allclose(together[i], multiplier_motion(M[0], Q[i], A[0], b[i]), rtol=0, atol=10 * CLOSE)
+
+
+def test_factor_is_one_of_the_inverse_mass_that_the_rows_leave(rng):
+    M, A, Q, b = systems(rng, 6, 4, count=1)
+    F = np.asarray(Usual().respond(jnp.asarray(M[0]), jnp.asarray(A[0])).factor())
+    np.testing.assert_allclose(F @ F.T @ Q[0], multiplier_motion(M[0], Q[0], A[0], 0 * b[0]), rtol=0, atol=10 * CLOSE)
+
+
+def redundant(rng):
+    M, A, Q, b = systems(rng, 6, 4)
+    A[:, 3] = A[:, 0] + 2 * A[:, 1]
+    return M, A, Q, b
+
+
+def nearly_redundant(rng):
+    M, A, Q, b = systems(rng, 6, 4)
+    A[:, 3] = A[:, 0] + 1e-9 * A[:, 1]
+    return M, A, Q, b
+
+
+def singular(rng):
+    return systems(rng, 6, 4, massive=5)
+
+
+def nearly_singular(rng):
+    M, A, Q, b = systems(rng, 6, 4)
+    M[:] = np.diag([1, 1, 1, 1, 1, 1.0])
+    M[:, 0, 1] = M[:, 1, 0] = 1 - 1e-10
+    return M, A, Q, b
+
+
+def noise(rng):
+    """A row that is what is left of others after cancellation."""
+    M, A, Q, b = systems(rng, 6, 4)
+    A[:, 2] *= 1e-15
+    return M, A, Q, b
+
+
+def nothing(rng):
+    M, A, Q, b = systems(rng, 6, 4)
+    A[:, 1] = 0
+    return M, A, Q, b
+
+
+def too_many(rng):
+    return systems(rng, 3, 5, rank=3)
+
+
+def not_finite(rng):
+    M, A, Q, b = systems(rng, 6, 4)
+    M[:, 2, 2] = np.nan
+    return M, A, Q, b
+
+
+@WAYS
+@pytest.mark.parametrize(
+    "made",
+    (redundant, nearly_redundant, singular, nearly_singular, noise, nothing, too_many, not_finite),
+    ids=lambda made: made.__name__,
+)
+@pytest.mark.parametrize("flexible", (True, False), ids=("as numbers", "in the program"))
+def test_it_says_where_it_may_be_wrong(rng, way, made, flexible):
+    method = Usual(flexible=Flexible.of(0.0, None, np.dtype(float))) if flexible else Usual()
+    assert way(method, *made(rng))[2].all()
+
+
+@WAYS
+def test_it_says_so_member_by_member(rng, way):
+    M, A, Q, b = systems(rng, 6, 4)
+    A[1, 3] = A[1, 0]
+    np.testing.assert_array_equal(way(Usual(), M, A, Q, b)[2], [False, True, False])
+
+
+@pytest.mark.parametrize("massive", (None, 5), ids=("definite M", "singular M"))
+@pytest.mark.parametrize(("m", "rank"), ((6, 4), (6, 6), (9, 7), (3, 2)))
+def test_rows_that_are_kept_span_all_rows(rng, m, rank, massive):
+    n = 7
+    M, A, _, _ = systems(rng, n, m, count=1, rank=rank, massive=massive)
+    M, A = M[0], A[0]
+    kept = independent_rows(M, A, RTOL)
+    assert kept == tuple(sorted(set(kept))) and len(kept) == rank
+    assert np.linalg.matrix_rank(A[list(kept)]) == np.linalg.matrix_rank(A) == rank
+
+
+def test_rows_of_nothing_are_not_kept(rng):
+    A = np.zeros((3, 4))
+    A[1, 0] = 1e-3
+    assert independent_rows(np.eye(4), A, RTOL) == (1,)
+    assert independent_rows(np.eye(4), np.zeros((2, 4)), RTOL) == ()
+    assert independent_rows(np.eye(4), np.zeros((0, 4)), RTOL) == ()
+
+
+def test_units_do_not_decide_which_rows_count():
+    """A row in micrometres and a coordinate in millimetres count as others do."""
+    A = np.array([[1.0, 1.0], [1e-6, -1e-6]])
+    assert independent_rows(np.diag([1.0, 1e6]), A, RTOL) == (0, 1)
+
+
+def test_which_mass_matrices_are_light(rng):
+    assert not light(mass_matrix(rng, 5)) and not light(np.diag([1e-9, 1.0, 1e9]))  # units are not
+    assert light(np.diag([0.0, 1.0])) and light(np.ones((2, 2))) and light(np.array([[1, 1 - 1e-12], [1 - 1e-12, 1]]))
