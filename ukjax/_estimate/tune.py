@@ -26,6 +26,7 @@ from .._precision import Numbers, as_float
 from .._solve import choose
 from .._system import AbstractSystem
 from .following import following_cost
+from .segments import OFTEN
 from .tuned import Tuned
 
 STRETCH = float(np.log(1e4))
@@ -82,7 +83,8 @@ def tune(
         solver = RungeKutta4()
 
     motion_from = partial(simulate, ts=ts, dt=dt, drift=drift, solver=solver)
-    trial = _compiled(parameters, cost, place, motion_from, choose("orthogonal"))
+    long = len(starts[0]) * (1 + len(parameters.names)) * (ts[-1] - ts[0]) > OFTEN * dt
+    trial = _compiled(parameters, cost, place, motion_from, long, choose("orthogonal"))
     chosen = _Trials(trial, model, starts, settings)
     guess = np.zeros(len(parameters.names))
     values, _, before = chosen(guess)
@@ -129,9 +131,9 @@ class _Trials(NamedTuple):
         return self.trial(self.model, jnp.asarray(x), self.starts, self.settings)
 
 
-def _compiled(parameters, cost, place, motion_from, method):
+def _compiled(parameters, cost, place, motion_from, long, method):
     """(model, x, starts, settings) -> every start's cost, its derivatives by x, and its motion: by the usual ``method``
-    first, if there is one, and by the other where that may be wrong."""
+    first, if there is one, and by the other where that may be wrong. Compiled well if there is a ``long`` way to go."""
 
     def of(x, model, start, setting, method):
         this = parameters.put(model, x)
@@ -145,8 +147,10 @@ def _compiled(parameters, cost, place, motion_from, method):
 
     @eqx.filter_jit
     def by(method, model, x, starts, settings):
+        evaluated = of if long else plainly(of)
+
         def member(start, setting):
-            slope, (value, motion, unusual) = jax.jacfwd(plainly(of), has_aux=True)(x, model, start, setting, method)
+            slope, (value, motion, unusual) = jax.jacfwd(evaluated, has_aux=True)(x, model, start, setting, method)
             return (value, slope, motion), unusual
 
         if len(starts[0]) > 1:
