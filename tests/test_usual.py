@@ -212,3 +212,41 @@ def test_units_do_not_decide_which_rows_count():
 def test_which_mass_matrices_are_light(rng):
     assert not light(mass_matrix(rng, 5)) and not light(np.diag([1e-9, 1.0, 1e9]))  # units are not
     assert light(np.diag([0.0, 1.0])) and light(np.ones((2, 2))) and light(np.array([[1, 1 - 1e-12], [1 - 1e-12, 1]]))
+
+
+def constant_matrices(q0):
+    """A batch whose members have M and A in common: q at the end of a motion with forces −q³."""
+    M = jnp.diag(jnp.array([1.0, 2.0, 3.0]))
+    plane = uk.Holonomic(lambda t, q: jnp.stack([q[0] + q[2], q[1] - 2 * q[2]]))
+    model = uk.System(uk.MassForce(lambda t, q: M, lambda t, q, v: jnp.array([0.0, 0.0, -9.81]) - q**3), plane)
+    return uk.simulate(model, q0, jnp.zeros_like(q0), [0.0, 0.25], dt=0.0125).q[..., -1, :]
+
+
+def test_factors_that_a_batch_has_in_common_are_understood_by_what_uses_them(rng):
+    """One system, factorised by LAPACK, and many right-hand sides: members that share M and A, and derivatives."""
+    M, A, _, _ = systems(rng, 6, 4, count=1)
+    Q, b = rng.normal(size=(5, 6)), rng.normal(size=(5, 4))
+    one = lambda Q, b: answer(Usual(), jnp.asarray(M[0]), jnp.asarray(A[0]), Q, b)
+    found = [np.asarray(x) for x in jax.jit(jax.vmap(one))(Q, b)]
+    many = lambda x: np.broadcast_to(x, (5, *x.shape[1:]))
+    assert_solved(found, many(M), many(A), Q, b, multiplier_motion)
+    # and in a batch of such systems
+    M, A, _, _ = systems(rng, 6, 4)
+    each = jax.vmap(lambda M, A: jax.vmap(lambda Q, b: answer(Usual(), M, A, Q, b))(Q, b))
+    for x, nu, unusual, M, A in zip(*map(np.asarray, jax.jit(each)(M, A)), M, A, strict=True):
+        assert_solved((x, nu, unusual), many(M[None]), many(A[None]), Q, b, multiplier_motion)
+
+
+def test_motions_that_share_mass_and_rows_are_those_of_each_alone():
+    starts = jnp.array([[1.0, -2.0, -1.0], [0.5, -1.0, -0.5], [0.2, -0.4, -0.2]])
+    np.testing.assert_allclose(constant_matrices(starts), [constant_matrices(q0) for q0 in starts], atol=CLOSE)
+
+
+def test_rows_of_a_jacobian_by_reverse_mode_are_gradients():
+    model = uk.System(
+        uk.Lagrangian(lambda t, q, v: v @ v / 2 + 0.1 * q[0] * v[0] * v[1], lambda t, q: 9.81 * q[1]),
+        uk.Holonomic(lambda t, q: q @ q - 1),
+    )
+    end = lambda s: uk.simulate(model, [0.0, -1.0], s * jnp.array([1.0, 0.0]), [0.0, 0.5]).q[-1]
+    found = jax.jacrev(end)(0.5)
+    np.testing.assert_allclose(found, [jax.grad(lambda s, i=i: end(s)[i])(0.5) for i in range(2)], rtol=1e-9)
