@@ -233,8 +233,8 @@ def test_factors_that_a_batch_has_in_common_are_understood_by_what_uses_them(rng
     # and in a batch of such systems
     M, A, _, _ = systems(rng, 6, 4)
     each = jax.vmap(lambda M, A: jax.vmap(lambda Q, b: answer(Usual(), M, A, Q, b))(Q, b))
-    for x, nu, unusual, M, A in zip(*map(np.asarray, jax.jit(each)(M, A)), M, A, strict=True):
-        assert_solved((x, nu, unusual), many(M[None]), many(A[None]), Q, b, multiplier_motion)
+    for i, found in enumerate(zip(*map(np.asarray, jax.jit(each)(M, A)), strict=True)):
+        assert_solved(found, many(M[i : i + 1]), many(A[i : i + 1]), Q, b, multiplier_motion)
 
 
 def test_motions_that_share_mass_and_rows_are_those_of_each_alone():

@@ -30,9 +30,8 @@ def descend(
     rng = np.random.default_rng(0)
     for _ in range(steps):
         chosen = rng.choice(len(problem.experiments), size=min(batch, len(problem.experiments)), replace=False)
-        r, J, _ = problem.part(np.asarray(unknowns), set(chosen.tolist()))
-        gradient = J.T @ (SLOPES[loss](r**2) * r) / len(r)
-        change, state = optimiser.update(jnp.asarray(gradient), state, unknowns)
+        r, gradient = problem.gradient(np.asarray(unknowns), set(chosen.tolist()), lambda r: SLOPES[loss](r**2) * r)
+        change, state = optimiser.update(jnp.asarray(gradient / len(r)), state, unknowns)
         unknowns = unknowns + jnp.asarray(change)
         problem.report(np.asarray(unknowns), r)
     return np.asarray(unknowns)

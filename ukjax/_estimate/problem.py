@@ -2,8 +2,9 @@
 
 import json
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,13 @@ from .segments import Predicted, Segment, predict
 
 ODD = 300.0  # a ratio of sizes that suggests other units
 CONVERGED = 1e-6  # of the sum of squares: far below what noise leaves open
+
+
+class Block(NamedTuple):
+    """Some residuals, and their derivatives with respect to the unknowns in each of some places."""
+
+    residual: Float[np.ndarray, " rows"]
+    slopes: list[tuple[slice, Float[np.ndarray, "rows columns"]]]
 
 
 class Problem:
@@ -118,27 +126,47 @@ class Problem:
 
     def _evaluate(self, unknowns) -> tuple[np.ndarray, np.ndarray, list[Predicted]]:
         if self.kept is None or not np.array_equal(self.kept[0], unknowns):
-            self.kept = np.array(unknowns), self.part(unknowns, range(len(self.experiments)))
+            blocks, predicted = self._part(unknowns, range(len(self.experiments)))
+            r = np.concatenate([block.residual for block in blocks])
+            J, first = np.zeros((r.size, unknowns.size)), 0
+            for block in blocks:
+                last = first + len(block.residual)
+                for place, slope in block.slopes:
+                    J[first:last, place] += slope
+                first = last
+            self.kept = np.array(unknowns), (r, J, predicted)
         return self.kept[1]
 
-    def part(self, unknowns, experiments: Collection[int]) -> tuple[np.ndarray, np.ndarray, list[Predicted]]:
+    def gradient(
+        self, unknowns: Float[np.ndarray, " unknowns"], experiments: Collection[int], weigh: Callable
+    ) -> tuple[Float[np.ndarray, " rows"], Float[np.ndarray, " unknowns"]]:
+        """The residuals r of some experiments, and Jᵀ weigh(r), J = ∂r/∂unknowns, of which only blocks are kept: most
+        of it is zero, since a start matters to its own segment alone."""
+        blocks, _ = self._part(unknowns, experiments)
+        found = np.zeros(unknowns.size)
+        for block in blocks:
+            for place, slope in block.slopes:
+                found[place] += slope.T @ weigh(block.residual)
+        return np.concatenate([block.residual for block in blocks]), found
+
+    def _part(self, unknowns, experiments: Collection[int]) -> tuple[list[Block], list[Predicted]]:
         """Residuals and derivatives of some experiments, and what was predicted of each of their pieces."""
         x = unknowns[: self.p]
         starts = unknowns[self.p :].reshape(self.starts.shape) if self.fit_starts else self.starts
         mine = [i for i, piece in enumerate(self.pieces) if piece.experiment in experiments]
         pieces = [self.pieces[i] for i in mine]
         predicted = predict(self.prediction, self.experiments, pieces, self.dt, x, starts[mine], self.fit_starts)
-        width, rows, slopes = self.starts.shape[1], [], []
+        width, blocks = self.starts.shape[1], []
 
         def add(residual, by, *places):
-            whole = np.zeros((len(residual), unknowns.size))
-            for sign, piece, slope in ((1.0, *place) for place in places):
-                whole[:, : self.p] += sign * slope[:, : self.p]
+            slopes = []
+            for piece, slope in places:
+                slope = slope / np.reshape(by, (-1, 1))
+                slopes.append((slice(0, self.p), slope[:, : self.p]))
                 if self.fit_starts:
                     at = self.p + piece * width
-                    whole[:, at : at + width] += sign * slope[:, self.p :]
-            rows.append(residual / by)
-            slopes.append(whole / np.reshape(by, (-1, 1)))
+                    slopes.append((slice(at, at + width), slope[:, self.p :]))
+            blocks.append(Block(residual / by, slopes))
 
         for i, piece, found in zip(mine, pieces, predicted, strict=True):
             experiment = self.experiments[piece.experiment]
@@ -154,7 +182,7 @@ class Problem:
         for i, a, b in boundaries(mine, pieces, predicted):
             size = self.continuity * float(np.mean(self.experiments[self.pieces[i].experiment].sigma))
             add(a.end - b.begin, np.full(a.end.size, size), (i, a.end_by), (i + 1, -b.begin_by))
-        return np.concatenate(rows), np.concatenate(slopes), predicted
+        return blocks, predicted
 
     def _outputs(self, experiment, predicted):
         pairs = zip(self.pieces, predicted, strict=True)
