@@ -14,7 +14,6 @@ import scipy.optimize
 from jaxtyping import Array
 
 from .._check import check_function
-from .._constraint import AccelerationConstraint
 from .._motion.diagnose import SimulationError
 from .._motion.simulate import simulate
 from .._motion.trajectory import Trajectory
@@ -178,7 +177,7 @@ def _cost_of(model, cost, effort):
         return cost
     task = getattr(getattr(model, "control", None), "task", ())
     own = isinstance(model, AbstractSystem) and type(model).task_error is not AbstractSystem.task_error
-    if not own and any(isinstance(constraint, AccelerationConstraint) for constraint in task):
+    if not own and any(constraint.level == "acceleration" for constraint in task):
         raise ValueError(
             "cost must be given: the task is an AccelerationConstraint, which always holds and says nothing of how "
             "well a motion follows; write a function of the motion, such as lambda motion: jnp.mean(motion.v**2)"
