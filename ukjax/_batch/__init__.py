@@ -3,5 +3,6 @@
 from .assumed import wrongly_assumed as wrongly_assumed
 from .either import either as either
 from .per_member import per_member as per_member
+from .plainly import plainly as plainly
 from .rarely import rarely as rarely
 from .shortcut import shortcut as shortcut

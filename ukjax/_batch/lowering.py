@@ -10,7 +10,8 @@ from jax.interpreters import mlir
 
 from .graph import Graph, TooLarge
 from .kernel import evaluate, spread, unpack
-from .primitive import as_is, kept_with_jaxpr, per_member_p, size_of
+from .plainly import plain
+from .primitive import as_is, per_member_p, size_of
 from .refusal import Unsupported, refuse_length, report
 from .unroll import refuse_keys, unroll
 
@@ -51,7 +52,7 @@ def _written_out(*arguments, jaxpr, mapped, how):
         try:
             return _loops(arguments, jaxpr, mapped, size, False, MOST_WITH_CHOICES)[0]
         except (Unsupported, TooLarge):
-            return as_is(*arguments, jaxpr=_plain(jaxpr), mapped=mapped, how=how)
+            return as_is(*arguments, jaxpr=plain(jaxpr), mapped=mapped, how=how)
 
     return jax.lax.cond(unusual, again, lambda: results)
 
@@ -116,30 +117,6 @@ def _has_pieces(x: Any) -> bool:
     if isinstance(x, ClosedJaxpr | Jaxpr):  # from jax 0.12 on the same
         return any(e.primitive is per_member_p or any(map(_has_pieces, e.params.values())) for e in x.eqns)
     return any(_has_pieces(part) for part in x) if isinstance(x, list | tuple) else False
-
-
-@kept_with_jaxpr
-def _plain(jaxpr):
-    """``jaxpr`` where every function of one member in it is done as JAX would: what is rare is not worth the time of
-    compiling it well."""
-
-    def changed(x: Any) -> Any:
-        if isinstance(x, Jaxpr):
-            return x.replace(eqns=[in_equation(equation) for equation in x.eqns])
-        if isinstance(x, ClosedJaxpr):
-            return x.replace(jaxpr=changed(x.jaxpr))
-        if isinstance(x, tuple):
-            parts = map(changed, x)
-            return type(x)(*parts) if hasattr(x, "_fields") else tuple(parts)
-        return x
-
-    def in_equation(equation):
-        parameters = {key: changed(x) for key, x in equation.params.items()}
-        if equation.primitive is per_member_p:
-            parameters["how"] = parameters["how"]._replace(few=None)
-        return equation.replace(params=parameters)
-
-    return changed(jaxpr)
 
 
 mlir.register_lowering(per_member_p, mlir.lower_fun(as_is, multiple_results=True))

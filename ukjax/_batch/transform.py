@@ -13,6 +13,8 @@ from .primitive import kept_with_jaxpr, per_member_p
 
 
 def _batch(arguments, axes, *, jaxpr, mapped, how):
+    if how.few is None and not any(mapped):  # one operation no longer
+        return jax.vmap(jaxpr_as_fun(jaxpr), in_axes=axes)(*arguments), [0] * len(jaxpr.out_avals)
     added = next(x.shape[axis] for x, axis in zip(arguments, axes, strict=True) if axis is not None)
     present = any(mapped)
     size = (
@@ -81,8 +83,10 @@ def _shape(aval):
 
 
 def _jvp(primals, tangents, *, jaxpr, mapped, how):
-    results = per_member_p.bind(*primals, jaxpr=jaxpr, mapped=mapped, how=how)
     moving = tuple(i for i, tangent in enumerate(tangents) if type(tangent) is not ad.Zero)
+    if how.few is None and not any(mapped):
+        return _jvp_in_place(primals, tangents, moving, jaxpr)
+    results = per_member_p.bind(*primals, jaxpr=jaxpr, mapped=mapped, how=how)
     changes = [ad.Zero(jax.typeof(x).to_tangent_aval()) for x in results]
     if moving:
         derivative, outputs = _tangent(jaxpr, moving)
@@ -95,6 +99,25 @@ def _jvp(primals, tangents, *, jaxpr, mapped, how):
         )
         for i, value in zip(outputs, found, strict=True):
             changes[i] = value
+    return results, changes
+
+
+def _jvp_in_place(primals, tangents, moving, jaxpr):
+    """The same, one operation no longer."""
+    outputs = [i for i, aval in enumerate(jaxpr.out_avals) if _is_float(aval)]
+
+    def of_moving(*values):
+        whole = list(primals)
+        for i, value in zip(moving, values, strict=True):
+            whole[i] = value
+        results = jaxpr_as_fun(jaxpr)(*whole)
+        return [results[i] for i in outputs], results
+
+    values = [tuple(each[i] for i in moving) for each in (primals, tangents)]
+    _, found, results = jax.jvp(of_moving, *values, has_aux=True)
+    changes = [ad.Zero(jax.typeof(x).to_tangent_aval()) for x in results]
+    for i, value in zip(outputs, found, strict=True):
+        changes[i] = value
     return results, changes
 
 

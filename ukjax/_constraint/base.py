@@ -1,7 +1,7 @@
 """What binds a motion: every constraint is rows A q̈ = b, and says at which level it can be checked."""
 
 import abc
-from typing import ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -27,8 +27,15 @@ class AbstractConstraint(eqx.Module):
     """
 
     name: eqx.AbstractVar[str | tuple[str, ...]]
-    level: eqx.AbstractVar[Level]
-    linear: ClassVar[bool] = True
+    if TYPE_CHECKING:  # a field or a class attribute
+
+        @property
+        def level(self) -> Level: ...
+        @property
+        def linear(self) -> bool: ...
+    else:
+        level: eqx.AbstractVar[Level]
+        linear: ClassVar[bool] = True
 
     @abc.abstractmethod
     def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:

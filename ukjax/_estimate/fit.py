@@ -86,7 +86,7 @@ def fit(
     prediction = Prediction(
         model,
         parameters,
-        start_state(model, parameters, experiments, not fit_starts, choose(method)) if state is None else state,
+        start_state(model, parameters, experiments, not fit_starts, state),
         _positions if observe is None else observe,
         choose(method),
         drift == "projection",

@@ -7,9 +7,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
+from .._batch import plainly
 from .._motion.base import Counts
+from .._motion.correct import Levels, at_every_level
 from .._motion.even_steps import even_counts, roll
 from .._motion.tableau import RUNGE_KUTTA4
 from .._parameters import Parameters, with_array
@@ -19,6 +21,10 @@ from .experiment import Experiment
 
 MEMBERS = 4096
 """Motions times derivatives that are computed side by side: what they need stays in a core's caches."""
+
+OFTEN = 30_000
+"""Steps of motions and of their derivatives, in one prediction, from which on it is worth the time of compiling them
+well: fits ask for some twenty."""
 
 
 class Segment(NamedTuple):
@@ -53,15 +59,24 @@ class Prediction(eqx.Module):
     method: AbstractMethod
     projection: bool = eqx.field(static=True)
 
-    def __call__(self, x: Array, z: Array, ts: Array, between: Array, most: int, setting: dict[str, Array]) -> Any:
-        """Outputs, first state and last."""
+    def by(
+        self,
+        method: AbstractMethod | Levels,
+        x: Array,
+        z: Array,
+        ts: Array,
+        between: Array,
+        most: int,
+        setting: dict[str, Array],
+    ) -> tuple[Any, Bool[Array, ""]]:
+        """Outputs, first state and last; and whether they are beyond what the ``method`` can do."""
         model = self.parameters.put(self.model, x)
         for name, value in setting.items():
             model = with_array(model, name, value)
-        q0, v0 = self.state(model, z, ts[0])
-        q, v, _, _ = roll(model, q0, v0, ts, Counts(between, most), self.method, RUNGE_KUTTA4, self.projection)
+        q0, v0, unusual = self.state(model, z, ts[0], method)
+        q, v, beyond, _ = roll(model, q0, v0, ts, Counts(between, most), method, RUNGE_KUTTA4, self.projection)
         outputs = jax.vmap(lambda t, q, v: jnp.atleast_1d(as_float(self.observe(t, q, v))))(ts, q, v)
-        return outputs, jnp.concatenate([q[0], v[0]]), jnp.concatenate([q[-1], v[-1]])
+        return (outputs, jnp.concatenate([q[0], v[0]]), jnp.concatenate([q[-1], v[-1]])), unusual | beyond
 
 
 def cut(experiments: Sequence[Experiment], segments: int) -> list[Segment]:
@@ -99,30 +114,48 @@ def predict(
         for k in range(0, len(members), size):
             part = members[k : k + size]
             filled = part + part[-1:] * (min(size, len(members)) - len(part))  # one shape, one program
-            ts = jnp.stack([_times(experiments, segments[i]) for i in filled])
-            between = jnp.stack([jnp.asarray(counts[i]) for i in filled])
+            ts = np.stack([_times(experiments, segments[i]) for i in filled])
+            between = np.stack([counts[i] for i in filled])
             settings = [experiments[segments[i].experiment].setting for i in filled]
-            setting = {name: jnp.stack([s[name] for s in settings]) for name in settings[0]}
-            z = jnp.asarray(starts[filled])
-            values, slopes = _side_by_side(prediction, jnp.asarray(x), z, ts, between, most, setting, by_starts)
-            values, slopes = jax.tree.map(np.asarray, (values, slopes))
+            setting = {name: np.stack([s[name] for s in settings]) for name in settings[0]}
+            values, slopes = _surely(prediction, x, starts[filled], ts, between, most, setting, by_starts)
             for j, i in enumerate(part):
                 found[i] = Predicted(*(value[j] for value in values), *(slope[j] for slope in slopes))
     return found
 
 
 def _times(experiments, segment):
-    return jnp.asarray(experiments[segment.experiment].t[segment.first : segment.last + 1])
+    return experiments[segment.experiment].t[segment.first : segment.last + 1]
+
+
+def _surely(prediction, x, z, ts, between, most, setting, by_starts):
+    """By the usual method where that is enough."""
+    how = prediction, *jax.tree.map(jnp.asarray, (x, z, ts, between)), most, jax.tree.map(jnp.asarray, setting)
+    usual = prediction.method.usual()
+    if usual is not None:
+        found, beyond = jax.tree.map(np.asarray, _side_by_side(at_every_level(usual), *how, by_starts))
+        if not np.any(beyond):
+            return found
+    return jax.tree.map(np.asarray, _side_by_side(prediction.method, *how, by_starts)[0])
 
 
 @eqx.filter_jit
-def _side_by_side(prediction, x, z, ts, between, most, setting, by_starts):
+def _side_by_side(method, prediction, x, z, ts, between, most, setting, by_starts):
+    free = jnp.concatenate([x, z[0]]) if by_starts else x
+    steps = z.shape[0] * (1 + free.size) * ts.shape[1] * most
+    predicted = prediction.by if steps > OFTEN else plainly(prediction.by)
+
     def one(z, ts, between, setting):
         def of(both):
-            found = prediction(both[: x.size], both[x.size :] if by_starts else z, ts, between, most, setting)
-            return found, found
+            x_here, z_here = (both[: x.size], both[x.size :]) if by_starts else (both, z)
+            found, beyond = predicted(method, x_here, z_here, ts, between, most, setting)
+            return found, (found, beyond)
 
-        slopes, values = jax.jacfwd(of, has_aux=True)(jnp.concatenate([x, z]) if by_starts else x)
-        return values, slopes
+        slopes, (values, beyond) = jax.jacfwd(of, has_aux=True)(jnp.concatenate([x, z]) if by_starts else x)
+        return (values, slopes), beyond
 
-    return jax.vmap(one)(z, ts, between, setting)
+    each = z, ts, between, setting
+    if len(z) > 1:
+        return jax.vmap(one)(*each)
+    found = one(*jax.tree.map(lambda leaf: leaf[0], each))  # a single system is factorised by LAPACK
+    return jax.tree.map(lambda leaf: leaf[None], found)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._motion.correct import at_every_level, onto_constraints
+from .._motion.correct import Levels, at_every_level, correct
 from .._parameters import Parameters
 from .._solve import AbstractMethod
 from .._system import AbstractSystem
@@ -19,12 +19,15 @@ ON = 1e-9  # residuals of a start that counts as being on the constraints
 
 
 def start_state(
-    model: Any, parameters: Parameters, experiments: Sequence[Experiment], known: bool, method: AbstractMethod
+    model: Any, parameters: Parameters, experiments: Sequence[Experiment], known: bool, state: Callable | None
 ) -> Callable:
-    """How z becomes (q0, v0): by ``Near``, but as it is, which compiles sooner, where starts are ``known`` to be on the
-    constraints and no parameter moves these."""
+    """How z becomes (q0, v0), and whether that is beyond what a method can do: by the user's ``state``, or else by
+    ``near``, but as it is, which compiles sooner, where starts are ``known`` to be on the constraints and no parameter
+    moves these."""
+    if state is not None:
+        return Given(state)
     if not known or not isinstance(model, AbstractSystem) or experiments[0].start.shape[-1] % 2:
-        return Near(method)
+        return near
 
     @jax.jit
     @jax.vmap
@@ -39,22 +42,29 @@ def start_state(
 
     z = np.stack([np.atleast_2d(experiment.start)[0] for experiment in experiments])
     slope, off = missed(z, np.stack([experiment.t[0] for experiment in experiments]))
-    return as_given if not np.any(slope) and np.all(np.abs(off) < ON) else Near(method)
+    return as_given if not np.any(slope) and np.all(np.abs(off) < ON) else near
 
 
-def as_given(model: Any, z: Array, t: Array) -> tuple[Array, Array]:
+class Given(eqx.Module):
+    """The user's ``state(model, z, t)`` -> (q0, v0)."""
+
+    state: Callable
+
+    def __call__(self, model: Any, z: Array, t: Array, method: AbstractMethod | Levels) -> tuple[Array, Array, Any]:
+        q, v = self.state(model, z, t)
+        return q, v, False
+
+
+def as_given(model: Any, z: Array, t: Array, method: AbstractMethod | Levels) -> tuple[Array, Array, Any]:
     """z = (q0, v0)."""
     q, v = jnp.split(z, 2)
-    return q, v
+    return q, v, False
 
 
-class Near(eqx.Module):
+def near(model: Any, z: Array, t: Array, method: AbstractMethod | Levels) -> tuple[Array, Array, Any]:
     """z = (q0, v0), which noise may have moved off the constraints a little."""
-
-    method: AbstractMethod
-
-    def __call__(self, model: Any, z: Array, t: Array) -> tuple[Array, Array]:
-        q, v = as_given(model, z, t)
-        if not isinstance(model, AbstractSystem):
-            return q, v
-        return onto_constraints(model, t, q, v, at_every_level(self.method))
+    q, v = jnp.split(z, 2)
+    if not isinstance(model, AbstractSystem):
+        return q, v, False
+    q, v, _, unusual = correct(model, t, q, v, method if isinstance(method, Levels) else at_every_level(method))
+    return q, v, unusual

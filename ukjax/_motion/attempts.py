@@ -62,7 +62,7 @@ def next_attempt(
     kept = [independent_rows(M, x, rtol) for x in A]
     if any(each is None for each in kept) or not _watched(model, t, q, v, kept[0]):
         return request.method
-    kept = [None if len(each) == len(x) else each for each, x in zip(kept, A, strict=True)]
+    kept = [None if each is None or len(each) == len(x) else each for each, x in zip(kept, A, strict=True)]
     kept = kept * 3 if len(kept) == 1 else kept
     if kept == [_kept(each, len(x)) for each, x in zip(_each(tried), A * 3 if len(A) == 1 else A, strict=True)]:
         if usual.assumes:  # nothing is wrong with the rows: it was a choice
@@ -90,7 +90,7 @@ def every_member(run: Callable[..., Samples], request: Request, q0: Array, v0: A
     """What ``run(request, q0, v0)`` gives of a batch, by as many methods as it takes; what one member needs changes
     nothing for the others."""
     method = first_attempt(request, flexible=False)
-    samples = run(replace(request, method=method), q0, v0)
+    samples = run(replace(request, attempt=method), q0, v0)
     for _ in range(MOST):
         unusual = np.flatnonzero(np.asarray(samples.result) == UNUSUAL)
         if not unusual.size:
@@ -99,7 +99,7 @@ def every_member(run: Callable[..., Samples], request: Request, q0: Array, v0: A
         method = next_attempt(request, method, request.ts[0], q0[first], v0[first])
         # As many as a power of two, so that another number of them is the same program.
         filled = np.pad(unusual, (0, 2 ** int(np.ceil(np.log2(unusual.size))) - unusual.size), mode="edge")
-        again = run(replace(request, method=method), q0[filled], v0[filled])
+        again = run(replace(request, attempt=method), q0[filled], v0[filled])
         samples = jax.tree.map(lambda x, y, at=unusual: x.at[at].set(y[: at.size]), samples, again)
     return samples
 

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 from jaxtyping import Array, Float, Int
@@ -28,6 +28,7 @@ class Request(eqx.Module):
     Steps are even between samples, ``counts`` of them; or at the ``times`` given, which is the same for loops that want
     it so; or ``dt`` long, where neither is known beforehand; or, without these, adaptive, by ``rtol`` and ``atol``.
     ``solver`` and ``adjoint`` are diffrax's, or None for our own; ``tableau`` is that of an explicit solver.
+    ``long`` says that there is so much to be done that it is worth the time of compiling steps as a whole.
     """
 
     model: Any
@@ -37,7 +38,7 @@ class Request(eqx.Module):
     times: Float[Array, " steps"] | None
     rtol: Array
     atol: Array
-    method: AbstractMethod | Levels
+    method: AbstractMethod
     solver: Any
     adjoint: Any
     event: Callable | None
@@ -45,6 +46,13 @@ class Request(eqx.Module):
     projection: bool = eqx.field(static=True)
     max_steps: int = eqx.field(static=True)
     progress: bool = eqx.field(static=True)
+    attempt: AbstractMethod | Levels | None = None
+    long: bool = eqx.field(static=True, default=False)
+
+    @property
+    def by(self) -> AbstractMethod | Levels:
+        """What accelerations and corrections are found by: the ``method`` asked for, or what is tried before."""
+        return self.method if self.attempt is None else self.attempt
 
     @property
     def plain(self) -> bool:
@@ -64,10 +72,15 @@ class Samples(eqx.Module):
 
 
 class AbstractLoop(eqx.Module):
-    """A way to go through time."""
+    """A way to go through time. ``keeps_watch`` says whether it looks at every step for constraints that are not kept,
+    and for terms that do not make sense."""
 
-    keeps_watch: eqx.AbstractVar[bool]
-    """Whether it looks at every step for constraints that are not kept, and for terms that do not make sense."""
+    if TYPE_CHECKING:
+
+        @property
+        def keeps_watch(self) -> bool: ...
+    else:
+        keeps_watch: eqx.AbstractVar[bool]
 
     @abc.abstractmethod
     def accepts(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> bool:

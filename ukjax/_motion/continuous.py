@@ -71,7 +71,7 @@ def _one(request: Request, q0, v0) -> Samples:
     reached = jnp.isfinite(t)
     t, q, v = (jnp.where(reached if x.ndim == 1 else reached[:, None], x, jnp.nan) for x in (t, q, v))
     if request.projection:  # between steps they are not yet on the constraints
-        on = lambda sample: correct_step(model, *sample, at_every_level(method))
+        on = lambda sample: correct_step(model, sample[0], sample[1], sample[2], at_every_level(method))
         q, v = jax.lax.map(on, (t, q, v))
     return Samples(
         t, q, v, _result(solution, last_q, last_v), solution.stats["num_steps"], (last[0], last_q[0], last_v[0])

@@ -15,7 +15,7 @@ from .._control import UNREACHED, shortfall
 from .._equation import motion_by
 from .._system import AbstractSystem
 from .base import AbstractLoop, Request
-from .outcome import OFF_CONSTRAINTS
+from .outcome import OFF_CONSTRAINTS, all_ended_well
 from .step import KEPT
 from .trajectory import Trajectory
 
@@ -66,12 +66,16 @@ def worst_row(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[str
 def check_start(trajectory: Trajectory, request: Request, loop: AbstractLoop, q0: Array, v0: Array) -> None:
     """The start is one from which there is a motion, or ``ValueError``. Looked into only where the motion gives reason
     to: it did not end well, or did not begin where it was to."""
-    model, t0 = trajectory.model, request.ts[0]
-    batch = q0.ndim == 2
-    well = bool(np.all(np.asarray(trajectory.finished)))
+    model, batch = trajectory.model, q0.ndim == 2
+    driven = isinstance(model, AbstractSystem) and model.control is not None
+    well = all_ended_well(trajectory.result)
+    watched = loop.keeps_watch and request.method.usual() is not None
+    if well and watched and not driven and not (request.projection and _displaced(trajectory, q0, v0)):
+        return
+    t0 = request.ts[0]
     where = f" for trajectory 0 at t = {float(t0):g} s" if batch else f" at t = {float(t0):g} s"
     first_q, first_v = jnp.atleast_2d(q0)[0], jnp.atleast_2d(v0)[0]
-    if not well or not loop.keeps_watch or request.method.usual() is None:
+    if not well or not watched:
         terms, motion = _first(model, t0, first_q, first_v, request.method)
         check_terms(terms, where)
         check_unique(terms, np.asarray(motion), type(request.method).__name__, where)
@@ -150,9 +154,9 @@ def check_consistent(system: AbstractSystem, t: Array, q0: Array, v0: Array) -> 
 
 def check_finished(trajectory: Trajectory, max_steps: int) -> None:
     """Every trajectory reached its last sample, or ``SimulationError``."""
-    finished = np.atleast_1d(np.asarray(trajectory.finished))
-    if finished.all():
+    if all_ended_well(trajectory.result):
         return
+    finished = np.atleast_1d(np.asarray(trajectory.finished))
     member = int(np.argmin(finished))
     t, q, v = (
         jnp.asarray(x).reshape(finished.size, *x.shape[trajectory.finished.ndim :])[member] for x in trajectory.last

@@ -16,10 +16,13 @@ from .._solve import AbstractMethod
 from .attempts import every_member, first_attempt
 from .base import AbstractLoop, Counts, Request, Samples, check_shapes
 from .correct import Levels
-from .outcome import OFF_CONSTRAINTS, UNUSUAL, of_samples
 from .one import One
+from .outcome import OFF_CONSTRAINTS, UNUSUAL, of_samples
 from .step import step
 from .tableau import Tableau
+
+MANY_MEMBER_STEPS = 20_000_000
+"""From so many steps times members on, it is worth the time of compiling a step as a whole."""
 
 OFTEN = 300
 """From so many steps on, even the step of a few members is worth the time of compiling it well."""
@@ -36,10 +39,12 @@ class EvenSteps(AbstractLoop):
     def run(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> Samples:
         if not known(request, q0, v0):
             return _rolled(q0, v0, request)
+        assert request.counts is not None, "accepted only if there are any"
         if q0.ndim == 2:
+            request = replace(request, long=len(q0) * int(np.sum(request.counts.between)) >= MANY_MEMBER_STEPS)
             return every_member(lambda request, q, v: in_blocks(_rolled, q, v, request), request, q0, v0)
         method = first_attempt(request, flexible=False)
-        found = _rolled(q0, v0, replace(request, method=method))
+        found = _rolled(q0, v0, replace(request, attempt=method, long=True))
         return One().run(request, q0, v0) if int(found.result) == UNUSUAL else found
 
 
@@ -58,7 +63,8 @@ def even_times(ts: np.ndarray, dt: float) -> np.ndarray:
 def _rolled(q0, v0, request):
     ts, counts = request.ts, request.counts
     check_shapes(request.model, ts[0], *(x if x.ndim == 1 else x[0] for x in (q0, v0)))
-    q, v, beyond, off = roll(request.model, q0.T, v0.T, ts, counts, request.method, request.tableau, request.projection)
+    how = request.by, request.tableau, request.projection, request.long
+    q, v, beyond, off = roll(request.model, q0.T, v0.T, ts, counts, *how)
     if q0.ndim == 2:
         q, v = jnp.moveaxis(q, -1, 0), jnp.moveaxis(v, -1, 0)
     result = jnp.where(beyond, UNUSUAL, jnp.where(off, OFF_CONSTRAINTS, of_samples(q, v)))
@@ -89,6 +95,7 @@ def roll(
     method: AbstractMethod | Levels,
     tableau: Tableau,
     projection: bool,
+    long: bool = False,
 ) -> tuple[
     Float[Array, "samples n *batch"], Float[Array, "samples n *batch"], Bool[Array, "*batch"], Bool[Array, "*batch"]
 ]:
@@ -102,9 +109,9 @@ def roll(
         stepped = step(model, t, h, q, v, method, tableau, projection)
         return stepped.q, stepped.v, stepped.beyond(method), stepped.off()
 
-    if q0.ndim == 1 and isinstance(method, Levels):
+    if long and q0.ndim == 1:
         one = per_member(one, few=1)
-    elif not isinstance(method, Levels):
+    elif long or not isinstance(method, Levels):
         one = per_member(one, few=2) if counts.most * ts.size >= OFTEN else per_member(one)
     if q0.ndim == 2:
         one = jax.vmap(one, in_axes=(None, None, -1, -1), out_axes=-1)

@@ -78,13 +78,15 @@ def _through_lanes(request: Request, q0: Float[Array, "members n"], v0: Float[Ar
     least = SMALLEST_STEP * (ts[-1] - ts[0])
     none = members  # the row of the record for nobody
     tolerance = Tolerance(request.rtol, request.atol)
+    tableau = request.tableau
+    assert tableau is not None, "only explicit steps are done here"
 
     def attempt(t, h, q, v):
-        stepped = step(model, t, h, q, v, request.method, request.tableau, request.projection)
-        judged = per_member(judge)(q, v, stepped, request.tableau, tolerance)
-        return stepped.q, stepped.v, stepped.beyond(request.method), stepped.off(), judged
+        stepped = step(model, t, h, q, v, request.by, tableau, request.projection)
+        judged = per_member(judge)(q, v, stepped, tableau, tolerance)
+        return stepped.q, stepped.v, stepped.beyond(request.by), stepped.off(), judged
 
-    attempt = attempt if isinstance(request.method, Levels) else per_member(attempt)
+    attempt = attempt if isinstance(request.by, Levels) else per_member(attempt)
     attempt = jax.vmap(attempt, in_axes=-1, out_axes=-1)
 
     def enter(member):

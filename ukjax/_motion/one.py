@@ -105,9 +105,10 @@ def _as_samples(ts, q, v, course):
         v=v,
         result=course.result,
         steps=course.steps - 1,  # the first leads onto the constraints
-        last=tuple(
-            jnp.where(through, end, there)
-            for end, there in ((ts[-1], ts[0] + course.t), (q[-1], course.q), (v[-1], course.v))
+        last=(
+            jnp.where(through, ts[-1], ts[0] + course.t),
+            jnp.where(through, q[-1], course.q),
+            jnp.where(through, v[-1], course.v),
         ),
     )
 
@@ -115,8 +116,8 @@ def _as_samples(ts, q, v, course):
 def _run(how, model, ts, q0, v0):
     """q and v at the samples, and where the motion came to; and the steps, piece by piece, with their methods."""
     samples, dtype = ts.size, q0.dtype
-    number = lambda x: jnp.asarray(np.asarray(x, dtype))
-    count = lambda x: jnp.asarray(np.asarray(x, np.int32))
+    number = lambda x: jax.device_put(np.asarray(x, dtype))  # ``asarray`` would be compiled for every shape
+    count = lambda x: jax.device_put(np.asarray(x, np.int32))
     more = FEWEST * 2 ** max(0, int(np.ceil(np.log2(samples / FEWEST)))) - samples
     ends = number(np.pad(ts, (0, more), mode="edge"))
     between = None if how.counts is None else count(np.pad(how.counts.between, (1, more), constant_values=1))
@@ -139,7 +140,7 @@ def _run(how, model, ts, q0, v0):
             course = course._replace(result=count(RUNNING))
     # Cut by NumPy: JAX would compile it for every number of samples.
     found = np.asarray(found)[:, :samples]
-    return (jnp.asarray(found[0]), jnp.asarray(found[1]), course), pieces
+    return (jax.device_put(found[0]), jax.device_put(found[1]), course), pieces
 
 
 def _step(model, t, h, q, v, method, tableau, projection):

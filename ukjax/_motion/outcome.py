@@ -22,6 +22,11 @@ def ended_well(result: Int[Array, "*batch"]) -> Bool[Array, "*batch"]:
     return (result == FINISHED) | (result == EVENT)
 
 
+def all_ended_well(result: Int[Array, "*batch"]) -> bool:
+    """The same of all, where it is known, without anything being compiled."""
+    return bool(np.all(np.isin(np.asarray(result), (FINISHED, EVENT))))
+
+
 def in_words(result: Int[Array, "*batch"]) -> np.ndarray | str:
     """Why a motion ended, for each of a batch."""
     codes = np.asarray(result)

@@ -61,7 +61,8 @@ class Projected(dfx.AbstractWrappedSolver):
         y1, error, dense, solver_state, result = self.solver.step(
             terms, t0, t1, y0, (model, levels.acceleration), solver_state, made_jump=True
         )
-        return correct_step(model, jnp.asarray(t1), *y1, levels), error, dense, solver_state, result
+        q1, v1 = y1
+        return correct_step(model, jnp.asarray(t1), q1, v1, levels), error, dense, solver_state, result
 
     def func(self, terms, t0, y0, args):
         return self.solver.func(terms, t0, y0, args)

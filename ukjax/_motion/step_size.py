@@ -53,7 +53,7 @@ def judge(
 def next_length(
     h: Array, wanted: Array, judged: Judged, started: Array, accepted: Array, landed: Array, least: Array
 ) -> Float[Array, "*lanes"]:
-    """The length to try after a step of h where ``wanted`` was asked for, or, to begin with, one well above ``least``."""
+    """The length to try after a step of h where ``wanted`` was asked for; at first, one well above ``least``."""
     # A step cut short to end on a sample says nothing about the step that the motion would allow.
     longer = jnp.where(landed, jnp.maximum(wanted, h * judged.factor), h * judged.factor)
     shorter = h * jnp.minimum(judged.factor, SAFETY)

@@ -64,21 +64,8 @@ class Trajectory(eqx.Module):
     observation: Observation | None = None
 
     if TYPE_CHECKING:
-        acceleration: Array
-        constraint_force: Array
-        ideal_force: Array
-        nonideal_force: Array
-        residual: Array
-        position_residual: Array
-        velocity_residual: Array
-        acceleration_residual: Array
-        rank: Array
-        inconsistency: Array
-        energy: Array | None
-        control: Array | None
-        task_residual: Array | None
-        unreachable: Array | None
-        control_rank: Array | None
+
+        def __getattr__(self, name: str) -> Any: ...
     else:
 
         def __getattr__(self, name):
@@ -92,6 +79,7 @@ class Trajectory(eqx.Module):
             return self.observation
         seen = self.__dict__.get("_seen")
         if seen is None:
+            assert self.model is not None and self.method is not None, "without a model nothing more is known"
             seen = observe(self.model, self.t, self.q, self.v, self.method)
             if known(seen):
                 object.__setattr__(self, "_seen", seen)  # no field: what is derived from the others

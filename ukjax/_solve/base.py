@@ -1,7 +1,7 @@
 """What every method of solving M q̈ = Q + Aᵀλ, A q̈ = b computes, whatever its algebra."""
 
 import abc
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -13,15 +13,21 @@ class AbstractResponse(eqx.Module):
 
     W (n, n) is the constrained inverse mass, A W = 0; K (n, m) makes the rows true, W⁻¹-orthogonally; P = A A⁺ (m, m)
     projects b onto what the rows can reach. ``kept`` (m,) are the rows that the others do not imply, ``rank`` of A
-    their number.
+    their number. ``unusual`` says that the system was beyond what the method can do, so that the answer may be wrong,
+    ``reaches_all`` that every b may be taken as within reach.
     """
 
     kept: eqx.AbstractVar[Bool[Array, " m"]]
     rank: eqx.AbstractVar[Int[Array, ""]]
-    unusual: eqx.AbstractVar[Bool[Array, ""]]
-    """Whether the system was beyond what the method can do, so that the answer may be wrong."""
-    reaches_all: eqx.AbstractVar[bool]
-    """Whether every b may be taken as within reach."""
+    if TYPE_CHECKING:  # a type checker takes an AbstractVar for an argument of __init__, which a property need not be
+
+        @property
+        def unusual(self) -> Bool[Array, ""]: ...
+        @property
+        def reaches_all(self) -> bool: ...
+    else:
+        unusual: eqx.AbstractVar[Bool[Array, ""]]
+        reaches_all: eqx.AbstractVar[bool]
 
     @abc.abstractmethod
     def motion(self, force: Float[Array, " n"], rows: Float[Array, " m"]) -> Float[Array, " n"]:
@@ -75,7 +81,8 @@ class Response(AbstractResponse):
 
 
 class AbstractMethod(eqx.Module):
-    """A way to find the response of (M, A). Its derivative is never taken: see ``implicit.py``."""
+    """A way to find the response of (M, A). Its derivative is never taken: see ``implicit.py``. ``finds_rank`` says
+    whether it can tell redundant rows: whether ``active`` is to be asked for."""
 
     def usual(self) -> "AbstractMethod | None":
         """A method to be tried before this one, if there is any: it compiles and runs sooner, and says when it may be
@@ -86,8 +93,12 @@ class AbstractMethod(eqx.Module):
     def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> AbstractResponse:
         """The response of the system with mass matrix M (n, n) and constraint rows A (m, n)."""
 
-    finds_rank: eqx.AbstractVar[bool]
-    """Whether ``active`` is to be asked for."""
+    if TYPE_CHECKING:
+
+        @property
+        def finds_rank(self) -> bool: ...
+    else:
+        finds_rank: eqx.AbstractVar[bool]
 
     def active(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> "AbstractMethod":
         """This method where only those rows are to count that are independent for (M, A)."""

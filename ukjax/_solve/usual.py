@@ -41,7 +41,7 @@ class Flexible(eqx.Module):
         """With these rows kept, all if None."""
         kept = tuple(range(MOST_ROWS)) if kept is None else kept
         order = [*kept, *(i for i in range(MOST_ROWS) if i not in set(kept))]
-        as_array = lambda x, kind: jnp.asarray(np.asarray(x, kind))
+        as_array = lambda x, kind: jax.device_put(np.asarray(x, kind))
         return cls(as_array(weight, dtype), as_array(order, np.int32), as_array(len(kept), np.int32))
 
 
@@ -84,52 +84,70 @@ class Usual(AbstractMethod):
         rtol = jnp.finfo(M.dtype).eps ** 0.5 if self.rtol is None else self.rtol
         counts = rows.counts(len(A))
         L, W, R, unusual = either(_factors_of_products, _factors_of_rows, M, A, counts, jnp.asarray(rtol, M.dtype))
-        return UsualResponse(L, W, R, unusual | rows.more_than(n), weight, rows)
+        unusual = unusual | rows.more_than(n)
+        return UsualResponse(L, W, R, unusual, weight, rows, m)  # pyright: ignore[reportCallIssue]
 
-    def _rows(self, m: int) -> "ActiveRows":
+    def _rows(self, m: int) -> "Kept | Ordered":
         if self.flexible is not None and 1 < m <= MOST_ROWS:
-            return ActiveRows(m, None, self.flexible.order[:m], self.flexible.count)
-        return ActiveRows(m, self.kept, None, None)
+            return Ordered(self.flexible.order[:m], self.flexible.count)
+        return Kept(m, self.kept)
 
 
-class ActiveRows(eqx.Module):
-    """Which of ``size`` rows count: those ``kept``, all if None; or the first ``count`` in their ``order``."""
+class Kept(eqx.Module):
+    """Rows of which it is known to the program which count."""
 
     size: int = eqx.field(static=True)
     kept: tuple[int, ...] | None = eqx.field(static=True)
-    order: Int[Array, " m"] | None
-    count: Int[Array, ""] | None
 
     def take(self, x: Float[Array, "m *k"]) -> Float[Array, "l *k"]:
-        """The entries of x that count, or all of them, those that count first and the others 0."""
-        if self.order is not None:
-            return jnp.where((np.arange(self.size) < self.count).reshape(-1, *(1,) * (x.ndim - 1)), x[self.order], 0)
+        """The entries of x that count."""
         return x if self.kept is None else x[np.array(self.kept, int)]
 
     def put(self, x: Float[Array, " l"]) -> Float[Array, " m"]:
         """Back to where they were, 0 for those that do not count."""
-        if self.order is not None:
-            x = jnp.where(np.arange(x.size) < self.count, x, 0)
-            return jnp.zeros(self.size, x.dtype).at[self.order[: x.size]].set(x)
         if self.kept is None:
             return jnp.pad(x, (0, self.size - x.size))
         return jnp.zeros(self.size, x.dtype).at[np.array(self.kept, int)[: x.size]].set(x)
 
-    def counts(self, size: int) -> Bool[Array, " l"] | None:
-        """Which of the first entries taken count; None if all do."""
-        return None if self.order is None else np.arange(size) < self.count
+    def counts(self, size: int) -> None:
+        """All that are taken count."""
 
-    def more_than(self, n: int) -> Bool[Array, ""] | bool:
-        """Whether there are more than n."""
-        if self.order is not None:
-            return self.count > n if self.size > n else False
+    def more_than(self, n: int) -> bool:
+        """Whether more than n count."""
         return self.size > n and self.kept is None
 
     def all(self) -> Bool[Array, " m"]:
         """Which of all rows count."""
-        if self.order is not None:
-            return jnp.zeros(self.size, bool).at[self.order].set(np.arange(self.size) < self.count)
         return jnp.asarray(np.ones(self.size, bool) if self.kept is None else np.isin(range(self.size), self.kept))
+
+
+class Ordered(eqx.Module):
+    """Rows of which the first ``count`` in their ``order`` count."""
+
+    order: Int[Array, " m"]
+    count: Int[Array, ""]
+
+    def take(self, x: Float[Array, "m *k"]) -> Float[Array, "m *k"]:
+        """All entries of x, those that count first and the others 0."""
+        counts = self.counts(self.order.size)
+        return jnp.where(counts.reshape(-1, *(1,) * (x.ndim - 1)), x[self.order], 0)
+
+    def put(self, x: Float[Array, " l"]) -> Float[Array, " m"]:
+        """Back to where they were."""
+        x = jnp.where(self.counts(x.size), x, 0)
+        return jnp.zeros(self.order.shape, x.dtype).at[self.order[: x.size]].set(x)
+
+    def counts(self, size: int) -> Bool[Array, " l"]:
+        """Which of the first entries taken count."""
+        return jnp.asarray(np.arange(size)) < self.count
+
+    def more_than(self, n: int) -> Bool[Array, ""]:
+        """Whether more than n count."""
+        return jnp.minimum(self.count, self.order.size) > n
+
+    def all(self) -> Bool[Array, " m"]:
+        """Which of all rows count."""
+        return jnp.zeros(self.order.shape, bool).at[self.order].set(self.counts(self.order.size))
 
 
 class UsualResponse(AbstractResponse):
@@ -141,7 +159,8 @@ class UsualResponse(AbstractResponse):
     R: Float[Array, "k k"]
     unusual: Bool[Array, ""]
     weight: Float[Array, ""] | float | None
-    rows: ActiveRows
+    rows: Kept | Ordered
+    size: int = eqx.field(static=True)
     reaches_all: ClassVar[bool] = True
 
     @property
@@ -156,7 +175,7 @@ class UsualResponse(AbstractResponse):
         self, M: Float[Array, "n n"], force: Float[Array, " n"], rows: Float[Array, " m"]
     ) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
         wanted = self.rows.take(rows)[: len(self.R)]
-        x, nu = either(_by_products, _by_rows, self.L, self.W, self.R, force, wanted)
+        x, nu = either(_by_products, _by_rows, force, wanted, made=(self.L, self.W, self.R))
         nu = self.rows.put(nu)
         return x, nu if self.weight is None else nu + self.weight * rows  # M + w Aᵀ A takes w Aᵀ rows of the force
 
@@ -164,13 +183,13 @@ class UsualResponse(AbstractResponse):
         return self.both(self.L, force, rows)[0]
 
     def multipliers(self, force: Float[Array, " n"]) -> Float[Array, " m"]:
-        return self.both(self.L, force, jnp.zeros(self.rows.size, force.dtype))[1]
+        return self.both(self.L, force, jnp.zeros(self.size, force.dtype))[1]
 
     def unreached(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
         return jnp.zeros_like(rows)
 
     def factor(self) -> Float[Array, "n n"]:
-        nothing = jnp.zeros(self.rows.size, self.L.dtype)
+        nothing = jnp.zeros(self.size, self.L.dtype)
         W = jax.vmap(lambda force: self.motion(force, nothing))(jnp.eye(len(self.L), dtype=self.L.dtype))
         return W @ self.L  # W M W = W
 
@@ -203,7 +222,7 @@ def independent_rows(M: Float[np.ndarray, "n n"], A: Float[np.ndarray, "m n"], r
         return None
     B = scipy.linalg.solve_triangular(L, B, lower=True)
     length = np.linalg.norm(B, axis=0)
-    R, order = scipy.linalg.qr(B / np.where(length > 0, length, 1), mode="r", pivoting=True)
+    R, order = scipy.linalg.qr(B / np.where(length > 0, length, 1), mode="r", pivoting=True)  # pyright: ignore
     rank = int(np.sum(np.abs(np.diagonal(R)) > rtol))
     return tuple(sorted(int(i) for i in order[:rank]))
 
