@@ -93,6 +93,84 @@ def test_families_meet_by_being_passed(graph, family, others):
     assert not crossing
 
 
+ORDER = (
+    ("_batch",),
+    ("_solve",),
+    ("_terms", "_equation"),
+    ("_constraint", "_dynamics"),
+    ("_control",),
+    ("_system",),
+    ("_motion", "control", "systems"),
+    ("_estimate",),
+    ("plot", "_command"),
+)
+"""The nine parts, each upon those before it; of those in one line, which meet by being passed, see above and below."""
+
+EVERYWHERE = ("_cache", "_check", "_files", "_functions", "_names", "_norm", "_parameters", "_precision")
+"""What any part may use, and what uses none but the lowest."""
+
+
+def floor(module):
+    for i, rooms in enumerate(ORDER):
+        if any(within(module, f"ukjax.{room}") for room in rooms):
+            return i
+    return None
+
+
+def up(graph):
+    """Imports that lead to a higher part, or, from what is used everywhere, beyond the terms."""
+    ground = [f"ukjax.{name}" for name in EVERYWHERE]
+    for module, targets in graph.items():
+        level = 2 if module in ground else floor(module)
+        if level is not None:
+            yield from ((module, target) for target in targets if (floor(target) or 0) > level)
+
+
+def test_every_module_has_its_place(graph):
+    placed = {module for module in graph if floor(module) is not None} | {f"ukjax.{name}" for name in EVERYWHERE}
+    assert set(graph) - placed == {"ukjax", "ukjax.__main__"}
+
+
+def test_parts_stand_upon_each_other(graph):
+    assert not list(up(graph))
+    assert list(up(graph | {"ukjax._solve.base": {"ukjax._motion.step"}}))  # it can fail
+    assert list(up(graph | {"ukjax._check": {"ukjax._system"}}))
+
+
+def test_mechanisms_stand_beside_motion(graph):
+    crossing = [
+        (module, target)
+        for module, targets in graph.items()
+        for target in targets
+        if within(module, "ukjax.systems")
+        and within(target, "ukjax._motion")
+        or within(module, "ukjax._motion")
+        and within(target, "ukjax.systems")
+    ]
+    assert not crossing
+
+
+KINDS = {"Holonomic", "Nonholonomic", "Pfaffian", "AccelerationConstraint"}
+
+
+def asked_for_kinds(source):
+    """The kinds of constraint after which ``isinstance`` and ``issubclass`` ask."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id in ("isinstance", "issubclass"):
+                classes = ast.walk(node.args[1])
+                named = {getattr(part, "id", None) or getattr(part, "attr", None) for part in classes}
+                yield from named & KINDS
+
+
+def test_constraints_say_themselves_what_they_are(graph):
+    """A new kind is a new file: nobody above asks which kind one is."""
+    above = {name: path for name, path in modules().items() if not within(name, "ukjax._constraint")}
+    asking = {name: found for name, path in above.items() if (found := list(asked_for_kinds(path.read_text())))}
+    assert not asking
+    assert list(asked_for_kinds("isinstance(x, (uk.Holonomic, str))")) == ["Holonomic"]
+
+
 def test_laws_of_control_are_in_one_room(graph):
     """The ground below them holds what a system needs of any law, and no law."""
     assert {module for module in graph if within(module, "ukjax._control")} == {

@@ -32,6 +32,16 @@ def test_the_robots_lift_their_load():
     assert np.abs(motion.residual).max() < 1e-14
 
 
+def test_the_pole_stands_after_all_those_steps():
+    found = re.search(r"<!-- step -->\n```python\n(.*?)```", README, re.DOTALL)
+    assert found
+    names = {}
+    exec(found.group(1), names)
+    state = names["state"]
+    assert state.reason == "reached its last time" and float(state.t) == pytest.approx(8.0)
+    np.testing.assert_allclose([*state.q, *state.v], np.zeros(4), rtol=0, atol=0.01)
+
+
 def test_the_swing_is_identified(capsys):
     found = re.search(r"<!-- fit -->\n```python\n(.*?)```", README, re.DOTALL)
     assert found

@@ -15,7 +15,6 @@ from jaxtyping import Array
 
 from .._batch import plainly
 from .._check import check_function
-from .._constraint import AccelerationConstraint
 from .._motion.diagnose import SimulationError
 from .._motion.observe import observe_by
 from .._motion.outcome import UNUSUAL
@@ -200,7 +199,7 @@ def _cost_of(model, cost, effort):
         return cost
     task = getattr(getattr(model, "control", None), "task", ())
     own = isinstance(model, AbstractSystem) and type(model).task_error is not AbstractSystem.task_error
-    if not own and any(isinstance(constraint, AccelerationConstraint) for constraint in task):
+    if not own and any(constraint.level == "acceleration" for constraint in task):
         raise ValueError(
             "cost must be given: the task is an AccelerationConstraint, which always holds and says nothing of how "
             "well a motion follows; write a function of the motion, such as lambda motion: jnp.mean(motion.v**2)"

@@ -77,6 +77,7 @@ class Usual(AbstractMethod):
     def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> "UsualResponse":
         m, n = A.shape
         weight = self.weight if self.flexible is None else self.flexible.weight
+        weight = None if weight is None else jnp.asarray(weight, M.dtype)  # a leaf, as what loops carry has to be
         if weight is not None and m:
             M = M + weight * (A.T @ A)
         rows = self._rows(m)

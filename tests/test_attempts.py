@@ -1,0 +1,136 @@
+"""The usual method first, and what follows where it may be wrong: redundant rows, singular M, ranks that change."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax._motion import one
+
+from .mechanisms import GRAVITY, Pendulum, four_bar, pendulum_exact
+
+LEVEL, REST = [-1.0, 0.0], [0.0, 0.0]
+TIGHT: dict[str, Any] = {"rtol": 1e-11, "atol": 1e-11}
+TS = np.array([0.0, 0.4, 1.0])
+J1, J3 = 2.0, 0.7  # of a symmetric top [kg m²]
+
+
+def top(copies=1, unit=1.0):
+    """A free symmetric top as a unit quaternion (w, x, y, z): M is singular along the quaternion itself."""
+    inertia = np.array([J1, J1, J3])
+
+    def kinetic(t, p, v):
+        omega = 2 * (p[0] * v[1:] - v[0] * p[1:] - jnp.cross(p[1:], v[1:]))
+        return unit * (inertia * omega) @ omega / 2
+
+    length = lambda t, p: p @ p - 1
+    return uk.System(
+        uk.Lagrangian(kinetic, lambda t, p: 0.0 * p[0]), [uk.Holonomic(length, name="unit") for _ in range(copies)]
+    )
+
+
+def top_start(omega):
+    return np.array([1.0, 0, 0, 0]), np.append(0.0, omega) / 2
+
+
+def top_exact(omega, t):
+    """It turns about its axis of symmetry, and with it about its angular momentum, each at a constant rate."""
+    momentum = np.array([J1, J1, J3]) * omega
+
+    def quaternion(rate):
+        angle = np.linalg.norm(rate) * t / 2
+        return np.append(np.cos(angle), np.sin(angle) * rate / np.linalg.norm(rate))
+
+    def product(a, b):
+        return np.append(a[0] * b[0] - a[1:] @ b[1:], a[0] * b[1:] + b[0] * a[1:] + np.cross(a[1:], b[1:]))
+
+    spin = np.array([0, 0, omega[2] * (1 - J3 / J1)])
+    return product(quaternion(momentum / J1), quaternion(spin))
+
+
+OMEGA = np.array([0.5, -1.0, 3.0])
+STEPS = pytest.mark.parametrize("how", (TIGHT, {"dt": 0.005}), ids=("adaptive", "even"))
+
+
+@STEPS
+@pytest.mark.parametrize("copies", (1, 3), ids=("singular M", "singular M, redundant rows"))
+@pytest.mark.parametrize("unit", (1.0, 1e-6), ids=("kilograms", "milligrams"))
+def test_a_top_turns_as_it_should(how, copies, unit):
+    motion = uk.simulate(top(copies, unit), *top_start(OMEGA), TS, **how)
+    np.testing.assert_allclose(motion.q, [top_exact(OMEGA, t) for t in TS], rtol=0, atol=1e-9)
+    assert (np.asarray(motion.rank) == 1).all() and np.abs(motion.residual).max() < 1e-12
+
+
+@STEPS
+@pytest.mark.parametrize("copies", (1, 2), ids=("singular M", "singular M, redundant rows"))
+def test_tops_turn_together(how, copies):
+    rates = np.array([[0.5, -1.0, 3.0], [0.1, 0.2, 0.3], [2.0, 0.0, 1.0]])
+    starts = [np.stack(x) for x in zip(*map(top_start, rates), strict=True)]
+    motion = uk.simulate(top(copies), *starts, TS, **how)
+    exact = [[top_exact(rate, t) for t in TS] for rate in rates]
+    np.testing.assert_allclose(motion.q, exact, rtol=0, atol=1e-9)
+
+
+@STEPS
+def test_a_rod_given_three_times_is_one_rod(how):
+    motion = uk.simulate(Pendulum(copies=3), LEVEL, REST, TS, **how)
+    np.testing.assert_allclose(motion.q, pendulum_exact(TS), rtol=0, atol=1e-9)
+    assert (np.asarray(motion.rank) == 1).all()
+
+
+def tied():
+    """A pendulum (x, y), and w that c ties to 0 unless c is 0 itself: then the row c w is nothing."""
+    rod = uk.Holonomic(lambda t, q: q[:2] @ q[:2] - 1, name="rod")
+    tie = uk.Holonomic(lambda t, q: q[3] * q[2], name="tie")
+    return uk.System(uk.MassForce(np.eye(4), np.array([0, -GRAVITY, 0, 0])), [rod, tie])
+
+
+def tied_starts(c):
+    c = np.asarray(c, float)
+    return np.stack([-np.ones_like(c), 0 * c, 0 * c, c], axis=-1), np.zeros((len(c), 4))
+
+
+@STEPS
+def test_one_redundant_member_changes_no_bit_of_the_others(how):
+    usual = uk.simulate(tied(), *tied_starts([1.0, 2.0, 1.0, 0.5]), TS, **how)
+    mixed = uk.simulate(tied(), *tied_starts([1.0, 2.0, 0.0, 0.5]), TS, **how)
+    others = np.array([0, 1, 3])
+    np.testing.assert_array_equal(mixed.q[others], usual.q[others])
+    np.testing.assert_array_equal(mixed.v[others], usual.v[others])
+    np.testing.assert_array_equal(mixed.steps[others], usual.steps[others])
+    np.testing.assert_allclose(mixed.q[:, :, :2], np.tile(pendulum_exact(TS), (4, 1, 1)), rtol=0, atol=1e-9)
+    np.testing.assert_array_equal(mixed.rank, np.array([2, 2, 1, 2])[:, None] * np.ones((1, 3)))
+
+
+@STEPS
+def test_it_is_decided_once_what_to_leave_out(how, monkeypatch):
+    asked, decide = [], one.next_attempt
+    monkeypatch.setattr(one, "next_attempt", lambda *given: asked.append(decide(*given)) or asked[-1])
+    uk.simulate(Pendulum(copies=3), LEVEL, REST, [0.0, 10.0], **how)
+    (levels,) = asked
+    assert int(levels.acceleration.flexible.count) == 1
+
+
+@pytest.mark.parametrize("how", ({}, {"dt": 0.01}), ids=("adaptive", "even"))
+def test_a_rank_that_changes_on_the_way(how):
+    """A four-bar falls through its flat pose, in one motion and as a batch."""
+    model, q0, v0, exact = four_bar()
+    ts = np.linspace(0, 5, 11)
+    expected = np.stack([exact(ts), np.full(11, np.pi / 2), exact(ts)], axis=-1)
+    assert expected[-1, 0] > np.pi
+    np.testing.assert_allclose(uk.simulate(model, q0, v0, ts, **how).q, expected, rtol=0, atol=1e-6)
+    together = uk.simulate(model, np.stack([q0, q0]), v0, ts, **how)
+    np.testing.assert_allclose(together.q, [expected, expected], rtol=0, atol=1e-6)
+
+
+@STEPS
+def test_a_mass_matrix_that_is_none_is_an_error(how):
+    rod = uk.Holonomic(lambda t, q: q @ q - 1)
+    lopsided = uk.System(uk.MassForce(np.array([[1.0, 0.5], [0.0, 1.0]]), np.array([0, -GRAVITY])), rod)
+    with pytest.raises(ValueError, match=r"M must be symmetric at t = 0 s"):
+        uk.simulate(lopsided, LEVEL, REST, TS, **how)
+    negative = uk.System(uk.MassForce(np.diag([1.0, -1.0]), np.array([0, -GRAVITY])), rod)
+    with pytest.raises(ValueError, match=r"M must be positive semidefinite at t = 0 s"):
+        uk.simulate(negative, LEVEL, REST, TS, **how)
