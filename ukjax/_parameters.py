@@ -74,6 +74,7 @@ class Parameters(eqx.Module):
                 raise ValueError(f"bounds has {name!r}, which is not free: there are {', '.join(names)}")
         return cls(tuple(names), tuple(places), jnp.array(lower), jnp.array(upper), jnp.array(first))
 
+    @eqx.filter_jit  # one program, rather than one for each operation
     def values(self, x: Float[Array, " p"]) -> Float[Array, " p"]:
         """θ."""
         low, high = jnp.isfinite(self.lower), jnp.isfinite(self.upper)
