@@ -55,7 +55,7 @@ def run_system(options: argparse.Namespace) -> int:
     began = time.perf_counter()
 
     # JAX is imported only now, when the words were found to make sense.
-    import jax.numpy as jnp
+    import numpy as np
 
     from .. import _precision
     from .._cache import enable_compilation_cache
@@ -68,7 +68,7 @@ def run_system(options: argparse.Namespace) -> int:
     enable_compilation_cache()
     with saying_what_is_refused():
         mechanism, (q0, v0) = with_settings(mechanism_of(options.system), options.set)
-        ts = jnp.linspace(0.0, mechanism.end if options.t1 is None else options.t1, options.samples)
+        ts = np.linspace(0.0, mechanism.end if options.t1 is None else options.t1, options.samples)
         how = {name: getattr(options, name) for name in ("method", "progress")} | _steps(options, mechanism.step, ts)
         if options.as_published:
             versions = mechanism.published()

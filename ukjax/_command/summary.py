@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 
+from .._motion.outcome import all_ended_well
 from .._motion.trajectory import Trajectory, force_unit
 from ..systems.base import AbstractMechanism
 
@@ -19,7 +21,7 @@ def summarise(trajectory: Trajectory) -> dict[str, Any]:
         "t1": float(t[-1]),
         "samples": int(t.size),
         "steps": int(trajectory.steps),
-        "finished": bool(trajectory.finished),
+        "finished": all_ended_well(trajectory.result),
         "max_residual": _largest(trajectory.residual),
         "max_position_residual": _largest(trajectory.position_residual),
         "max_velocity_residual": _largest(trajectory.velocity_residual),
@@ -33,16 +35,21 @@ def summarise(trajectory: Trajectory) -> dict[str, Any]:
     if trajectory.energy is not None:
         energy = np.asarray(trajectory.energy)
         result["energy_start"], result["max_energy_change"] = float(energy[0]), _largest(energy - energy[0])
-    if isinstance(model, AbstractMechanism) and model.reference(trajectory.t[0]) is not None:
-        exact = np.asarray(jax.vmap(model.reference)(trajectory.t))
-        result["max_reference_error"] = _largest(np.asarray(trajectory.q) - exact)
+    exact = _reference(model, trajectory.t) if isinstance(model, AbstractMechanism) else None
+    if exact is not None:
+        result["max_reference_error"] = _largest(np.asarray(trajectory.q) - np.asarray(exact))
     if trajectory.control is not None:
         result["control"] = _control(trajectory)
     force = np.abs(np.asarray(trajectory.constraint_force)).max(axis=0)
     result["max_constraint_force"] = dict(zip(names, map(float, force), strict=True))
-    result["q_end"] = dict(zip(names, map(float, np.asarray(trajectory.q[-1])), strict=True))
+    result["q_end"] = dict(zip(names, map(float, np.asarray(trajectory.q)[-1]), strict=True))
     result["units"] = dict(trajectory.coordinates)
     return result
+
+
+@eqx.filter_jit  # one program, rather than one for each operation
+def _reference(mechanism, t):
+    return jax.vmap(mechanism.reference)(t)
 
 
 def _control(trajectory: Trajectory) -> dict[str, Any]:

@@ -22,9 +22,9 @@ from .experiment import Experiment
 MEMBERS = 4096
 """Motions times derivatives that are computed side by side: what they need stays in a core's caches."""
 
-OFTEN = 30_000
-"""Steps of motions and of their derivatives, in one prediction, from which on it is worth the time of compiling them
-well: fits ask for some twenty."""
+OFTEN = 200_000
+"""Steps of motions and of their derivatives from which on it is worth the time of compiling them well: done plainly,
+each takes some 10 μs, and a search goes through all of them some twenty times."""
 
 
 class Segment(NamedTuple):

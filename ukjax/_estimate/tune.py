@@ -13,14 +13,19 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Array
 
+from .._batch import plainly
 from .._check import check_function
 from .._motion.diagnose import SimulationError
+from .._motion.observe import observe_by
+from .._motion.outcome import UNUSUAL
 from .._motion.simulate import simulate
 from .._motion.trajectory import Trajectory
 from .._parameters import Parameters, check_settings, with_array
 from .._precision import Numbers, as_float
+from .._solve import choose
 from .._system import AbstractSystem
 from .following import following_cost
+from .segments import OFTEN
 from .tuned import Tuned
 
 STRETCH = float(np.log(1e4))
@@ -76,7 +81,9 @@ def tune(
 
         solver = RungeKutta4()
 
-    trial = _compiled(parameters, cost, place, partial(simulate, ts=ts, dt=dt, drift=drift, solver=solver))
+    motion_from = partial(simulate, ts=ts, dt=dt, drift=drift, solver=solver)
+    long = len(starts[0]) * (1 + len(parameters.names)) * (ts[-1] - ts[0]) > OFTEN * dt
+    trial = _compiled(parameters, cost, place, motion_from, long, choose("orthogonal"))
     chosen = _Trials(trial, model, starts, settings)
     guess = np.zeros(len(parameters.names))
     values, _, before = chosen(guess)
@@ -123,25 +130,40 @@ class _Trials(NamedTuple):
         return self.trial(self.model, jnp.asarray(x), self.starts, self.settings)
 
 
-def _compiled(parameters, cost, place, motion_from):
-    """(model, x, starts, settings) -> every start's cost, its derivatives by x, and its motion."""
+def _compiled(parameters, cost, place, motion_from, long, method):
+    """(model, x, starts, settings) -> every start's cost, its derivatives by x, and its motion: by the usual ``method``
+    first, if there is one, and by the other where that may be wrong. Compiled well if there is a ``long`` way to go."""
+
+    def of(x, model, start, setting, method):
+        this = parameters.put(model, x)
+        for name, value in setting.items():
+            this = with_array(this, name, value)
+        motion = motion_from(this, *(start if place is None else place(this, *start)), method=method)
+        seen, unusual = observe_by(method, this, motion.t, motion.q, motion.v)
+        motion = replace(motion, observation=seen)
+        value = cost(motion)
+        return value, (value, motion.without_model(), jnp.any(unusual) | (motion.result == UNUSUAL))
 
     @eqx.filter_jit
-    def trial(model, x, starts, settings):
-        def member(q, v, setting):
-            def of(x):
-                this = parameters.put(model, x)
-                for name, value in setting.items():
-                    this = with_array(this, name, value)
-                start = (q, v) if place is None else place(this, q, v)
-                motion = motion_from(this, *start)
-                value = cost(motion)
-                return value, (value, motion.with_observation().without_model())
+    def by(method, model, x, starts, settings):
+        evaluated = of if long else plainly(of)
 
-            slope, (value, motion) = jax.jacfwd(of, has_aux=True)(x)
-            return value, slope, motion
+        def member(start, setting):
+            slope, (value, motion, unusual) = jax.jacfwd(evaluated, has_aux=True)(x, model, start, setting, method)
+            return (value, slope, motion), unusual
 
-        return jax.vmap(member)(starts[0], starts[1], settings)
+        if len(starts[0]) > 1:
+            return jax.vmap(member)(starts, settings)
+        found = member(*jax.tree.map(lambda leaf: leaf[0], (starts, settings)))
+        return jax.tree.map(lambda leaf: leaf[None], found)
+
+    def trial(*given):
+        usual = method.usual()
+        if usual is not None:
+            found, unusual = by(usual, *given)
+            if not np.any(np.asarray(unusual)):
+                return found
+        return by(method, *given)[0]
 
     return trial
 

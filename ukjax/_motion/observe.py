@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from .._batch import per_member
 from .._check import known
@@ -45,13 +45,23 @@ def observe(
     model: Any, t: Float[Array, "*at"], q: Float[Array, "*at n"], v: Float[Array, "*at n"], method: AbstractMethod
 ) -> Observation:
     """All that is known at the samples of one motion, or of a batch of them."""
-    look = _observed_one if t.ndim == 1 else _observed_batch
     usual = method.usual()
     if usual is not None and known(model, t, q, v):
-        found, unusual = look(model, t, q, v, usual)
-        if not np.any(unusual):
+        found, unusual = observe_by(usual, model, t, q, v)
+        if not np.any(np.asarray(unusual)):
             return found
-    return look(model, t, q, v, method)[0]
+    return observe_by(method, model, t, q, v)[0]
+
+
+def observe_by(
+    method: AbstractMethod,
+    model: Any,
+    t: Float[Array, "*at"],
+    q: Float[Array, "*at n"],
+    v: Float[Array, "*at n"],
+) -> tuple[Observation, Bool[Array, "*at"]]:
+    """The same by this method alone, and where it may be wrong."""
+    return (_observed_one if t.ndim == 1 else _observed_batch)(model, t, q, v, method)
 
 
 @eqx.filter_jit

@@ -76,10 +76,10 @@ class One(AbstractLoop):
 
         @jax.custom_vjp
         def sampled(moving):
-            return _run(how, *eqx.combine(moving, fixed))[0]
+            return _run(how, *eqx.combine(moving, fixed), remember=False)[0]
 
         def forward(moving):
-            found, pieces = _run(how, *eqx.combine(moving, fixed))
+            found, pieces = _run(how, *eqx.combine(moving, fixed), remember=True)
             return found, (moving, pieces)
 
         def backward(known, changes):
@@ -88,33 +88,38 @@ class One(AbstractLoop):
 
         sampled.defvjp(forward, backward)
         q, v, course = sampled(moving)
-        return _as_samples(request.ts, q, v, _constant(course))
+        course = _constant(course)
+        if known(request.ts, q, v):
+            by_numpy = _of_samples(np, *jax.tree.map(np.asarray, (request.ts, q, v, course)))
+            return Samples(**jax.tree.map(jax.device_put, by_numpy))
+        return Samples(**jax.jit(_of_samples, static_argnums=0)(jnp, request.ts, q, v, course))
 
 
 def _constant(tree: Any) -> Any:
     return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, tree)
 
 
-@jax.jit
-def _as_samples(ts, q, v, course):
+def _of_samples(xp, ts, q, v, course):
+    """By NumPy, which needs no compiling, or JAX, for derivatives."""
     through = course.result == FINISHED
-    reached = jnp.all(jnp.isfinite(q) & jnp.isfinite(v), axis=-1)
-    return Samples(
-        t=jnp.where(reached, ts, jnp.nan),
+    reached = xp.all(xp.isfinite(q) & xp.isfinite(v), axis=-1)
+    return dict(
+        t=xp.where(reached, ts, xp.nan),
         q=q,
         v=v,
         result=course.result,
         steps=course.steps - 1,  # the first leads onto the constraints
         last=(
-            jnp.where(through, ts[-1], ts[0] + course.t),
-            jnp.where(through, q[-1], course.q),
-            jnp.where(through, v[-1], course.v),
+            xp.where(through, ts[-1], ts[0] + course.t),
+            xp.where(through, q[-1], course.q),
+            xp.where(through, v[-1], course.v),
         ),
     )
 
 
-def _run(how, model, ts, q0, v0):
-    """q and v at the samples, and where the motion came to; and the steps, piece by piece, with their methods."""
+def _run(how, model, ts, q0, v0, remember):
+    """q and v at the samples, and where the motion came to; and the steps, if they are to be remembered, piece by piece
+    with their methods."""
     samples, dtype = ts.size, q0.dtype
     number = lambda x: jax.device_put(np.asarray(x, dtype))  # ``asarray`` would be compiled for every shape
     count = lambda x: jax.device_put(np.asarray(x, np.int32))
@@ -130,7 +135,7 @@ def _run(how, model, ts, q0, v0):
     while int(course.result) == RUNNING:
         task = model, ends, between, tolerance, limits, method, how.tableau, how.projection
         course, found, steps = _piece(task, course, found)
-        if int(steps.count):
+        if remember and int(steps.count):
             pieces.append((method, steps))
         if int(course.result) == UNUSUAL:
             t = number(np.asarray(ts[0]) + np.asarray(course.t))

@@ -58,11 +58,49 @@ def project(
 @eqx.filter_jit
 def _project_nearby(system, t, q0, v0, method):
     """The result for a start that is near, of a system that is usual; and whether it is sure."""
+    if system.constraints and system.control is None and all(each.level == "position" for each in system.constraints):
+        return _approached_in_turn(system, t, q0, v0, method)
     position = lambda q: system.position_residual(t, q)
     q, found_q = _approached(position, q0, _mass(system, t, q0, v0), method)
     velocity = lambda v: system.velocity_residual(t, q, v)
     v, found_v = _approached(velocity, v0, _mass(system, t, q, v0), method)
     return q, v, found_q & found_v
+
+
+def _approached_in_turn(system, t, q0, v0, method):
+    """``_approached`` for positions and then for velocities, which have the same rows A: one loop, in which everything
+    stands once, is compiled in half the time of two."""
+    eps = jnp.finfo(q0.dtype).eps
+    size = lambda x: jnp.max(jnp.abs(x), initial=0)
+
+    def nearer(state):
+        q, v, reached, change, k, sure = state
+        on = reached > 0  # the constraints on positions
+        x, x0 = jnp.where(on, v, q), jnp.where(on, v0, q0)
+        M = _mass(system, t, jnp.where(on, q, q0), v0)
+        A = jax.jacfwd(lambda q: system.position_residual(t, q))(q)
+        missed = jnp.where(on, system.velocity_residual(t, q, v), system.position_residual(t, q))
+        response = method.respond(M, A)
+        step = response.both(M, M @ (x0 - x), -missed)[0]
+        shrinks = (size(step) < change / 2) | (size(step) < 64 * eps * (1 + size(x)))
+        x = x + step
+        there = size(step) <= 64 * eps * (1 + size(x))
+        return (
+            jnp.where(on, q, x),
+            jnp.where(on, x, v),
+            reached + there,
+            jnp.where(there, jnp.inf, size(step)).astype(x.dtype),
+            k + 1,
+            sure & shrinks & ~response.unusual,
+        )
+
+    def far(state):
+        _, _, reached, _, k, sure = state
+        return sure & (reached < 2) & (k < MOST_ITERATIONS)
+
+    start = q0, v0, jnp.zeros((), int), jnp.asarray(jnp.inf, q0.dtype), 0, jnp.asarray(True)
+    q, v, reached, _, _, sure = jax.lax.while_loop(far, nearer, start)
+    return q, v, sure & (reached == 2)
 
 
 def _approached(residual, x0, M, method):

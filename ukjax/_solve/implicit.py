@@ -66,6 +66,12 @@ def _symmetric_solve(system, inverse, first, second):
     Both in one vector, since ``custom_linear_solve`` fails where one of several right-hand sides is constant.
     """
 
+    if not second.size:  # arrays without entries are dear to compile, and XLA has made custom calls wrong beside them
+        nothing = jnp.zeros_like(second)
+        return jax.lax.custom_linear_solve(
+            lambda x: system(x, nothing)[0], first, lambda _, known: inverse(known, nothing)[0], symmetric=True
+        ), nothing
+
     def flat(function):
         return lambda z: jnp.concatenate(function(z[: first.size], z[first.size :]))
 

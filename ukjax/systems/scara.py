@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Holonomic
@@ -109,7 +110,8 @@ class Scara(AbstractMechanism):
         return jnp.stack([x, y, orientation, z])
 
     def start(self) -> tuple[Array, Array]:
-        return jnp.array([*jnp.deg2rad(jnp.array([-30.0, 55.0, -24.0])), 0.0]), jnp.array([-0.157, 1e-4, 0.157, 0.0195])
+        q0, v0 = np.append(np.deg2rad([-30.0, 55.0, -24.0]), 0.0), [-0.157, 1e-4, 0.157, 0.0195]
+        return jnp.array(q0), jnp.array(v0)
 
     def reference(self, t: ScalarLike) -> Float[Array, " 4"]:
         """The inverse kinematics of the path, with the elbow as in the paper (q2 > 0); NaN where out of reach."""
