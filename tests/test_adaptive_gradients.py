@@ -105,19 +105,6 @@ def test_a_jacobian_is_its_rows():
     np.testing.assert_allclose(jax.jacrev(end)(0.5), rows, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("how", ({}, {"dt": 0.01}), ids=("adaptive", "even"))
-def test_a_number_may_stand_in_a_closure(how):
-    """Written as one writes functions, rather than as a field of a class."""
-
-    def height(gravity):
-        energies = uk.Lagrangian(lambda t, q, v: v @ v / 2, lambda t, q: gravity * q[1])
-        system = uk.System(energies, uk.Holonomic(lambda t, q: q @ q - 1))
-        return uk.simulate(system, [-1.0, 0.0], [0.0, 0.0], [0.0, 0.5], **how).q[-1, 1]
-
-    slope = (float(height(9.81 + 1e-4)) - float(height(9.81 - 1e-4))) / 2e-4
-    assert float(jax.grad(height)(9.81)) == pytest.approx(slope, rel=1e-5)
-
-
 def test_redundant_rows_and_singular_masses_have_gradients_too():
     rod = lambda v, copies: uk.simulate(Pendulum(copies=copies), [-1.0, 0.0], jnp.array([0.0, 1.0]) * v, TS, **TIGHT).q[
         -1, 1
