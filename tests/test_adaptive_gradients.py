@@ -14,7 +14,7 @@ from ukjax._motion import one
 
 from .mechanisms import Pendulum
 
-TIGHT = {"rtol": 1e-12, "atol": 1e-12}
+TIGHT: dict[str, Any] = {"rtol": 1e-12, "atol": 1e-12}
 TS = np.array([0.0, 0.3, 0.7, 1.1])
 WEIGHTS = np.random.default_rng(3).normal(size=(4, 2))
 

@@ -32,8 +32,9 @@ def after(system, q0, v0, **how):
 @pytest.mark.parametrize("system", (Pendulum(), driven(), Pendulum(copies=2)), ids=("free", "driven", "redundant"))
 @pytest.mark.parametrize("start", ((LEVEL, REST), MANY), ids=("one", "batch"))
 def test_steps_are_those_of_simulate(system, start):
-    motion = uk.simulate(system, *start, [0.0, COUNT * DT], dt=DT, solver=uk.RungeKutta4())
-    state = after(system, *start)
+    q0, v0 = start
+    motion = uk.simulate(system, q0, v0, [0.0, COUNT * DT], dt=DT, solver=uk.RungeKutta4())
+    state = after(system, q0, v0)
     np.testing.assert_allclose(state.q, motion.q[..., -1, :], rtol=0, atol=SAME)
     np.testing.assert_allclose(state.v, motion.v[..., -1, :], rtol=0, atol=SAME)
     np.testing.assert_allclose(state.t, COUNT * DT, rtol=0, atol=SAME)
@@ -120,7 +121,7 @@ def test_gradients_are_those_of_differences():
 def test_what_a_step_cannot_do_is_in_its_result():
     blown = uk.System(uk.MassForce(np.eye(2), lambda t, q, v: jnp.where(q > 0.5, jnp.nan, -q)), ())
     state = uk.step(blown, uk.start(blown, [[0.1, 0.1], [0.9, 0.0]], [0.0, 0.0]), DT)
-    assert state.reason.tolist() == ["reached its last time", "met a number that is not finite"]
+    assert np.asarray(state.reason).tolist() == ["reached its last time", "met a number that is not finite"]
 
 
 @pytest.mark.parametrize(
