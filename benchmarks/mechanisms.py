@@ -3,7 +3,7 @@
 Rods in a plane are bodies (x, y, angle), bodies in space a place and a unit quaternion (w, x, y, z).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -123,7 +123,7 @@ def rockers() -> Case:
     return Case("rockers", system, jnp.asarray(q0), jnp.asarray(v0))
 
 
-def _ends(q, lengths=1.0):
+def _ends(q, lengths: Any = 1.0):
     """Both ends of each rod."""
     rods = q.reshape(-1, 3)
     lengths = jnp.broadcast_to(jnp.asarray(lengths), len(rods))

@@ -67,8 +67,8 @@ def test_a_top_turns_as_it_should(how, copies, unit):
 @pytest.mark.parametrize("copies", (1, 2), ids=("singular M", "singular M, redundant rows"))
 def test_tops_turn_together(how, copies):
     rates = np.array([[0.5, -1.0, 3.0], [0.1, 0.2, 0.3], [2.0, 0.0, 1.0]])
-    starts = [np.stack(x) for x in zip(*map(top_start, rates), strict=True)]
-    motion = uk.simulate(top(copies), *starts, TS, **how)
+    q0, v0 = (np.stack(x) for x in zip(*map(top_start, rates), strict=True))
+    motion = uk.simulate(top(copies), q0, v0, TS, **how)
     exact = [[top_exact(rate, t) for t in TS] for rate in rates]
     np.testing.assert_allclose(motion.q, exact, rtol=0, atol=1e-9)
 

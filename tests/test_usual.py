@@ -91,8 +91,8 @@ def test_redundant_rows_left_out(rng, way, flexible, massive):
         method = Usual(flexible=Flexible.of(weight, kept, np.dtype(float)))
     else:
         method = Usual(weight=weight or None, kept=kept)
-    given = [np.concatenate([x, x]) for x in (M, A, Q, b)]
-    assert_solved(way(method, *given), *given, null_space_motion)
+    M, A, Q, b = (np.concatenate([x, x]) for x in (M, A, Q, b))
+    assert_solved(way(method, M, A, Q, b), M, A, Q, b, null_space_motion)
     response = method.respond(jnp.asarray(M[0]), jnp.asarray(A[0]))
     assert int(response.rank) == 4 and tuple(np.flatnonzero(response.kept)) == kept
 
@@ -191,6 +191,7 @@ def test_rows_that_are_kept_span_all_rows(rng, m, rank, massive):
     M, A, _, _ = systems(rng, n, m, count=1, rank=rank, massive=massive)
     M, A = M[0], A[0]
     kept = independent_rows(M, A, RTOL)
+    assert kept is not None
     assert kept == tuple(sorted(set(kept))) and len(kept) == rank
     assert np.linalg.matrix_rank(A[list(kept)]) == np.linalg.matrix_rank(A) == rank
 
