@@ -16,7 +16,7 @@ from .._control import AbstractControl, Command, no_task
 from .._dynamics import AbstractDynamics
 from .._precision import Numbers, as_float
 from .._solve import AbstractMethod, choose
-from .._system import AbstractSystem
+from .._system import AbstractSystem, System
 from .._terms import Terms
 from .correct import at_every_level
 from .diagnose import check_consistent
@@ -52,7 +52,8 @@ def start(model: AbstractSystem | Callable[..., Terms], q0: Numbers, v0: Numbers
         raise ValueError(f"v0 must have the shape of q0, {q0.shape}, got shape {v0.shape}")
     v0 = jnp.broadcast_to(v0, q0.shape)
     if isinstance(model, AbstractSystem) and known(model, q0, v0, t):
-        check_consistent(model, t, q0, v0)
+        # Not its task: the actuators may be given something else to do.
+        check_consistent(System(model.dynamics, model.constraints), t, q0, v0)
     batch = q0.shape[:-1]
     return State(jnp.broadcast_to(t, batch).astype(q0.dtype), q0, v0, jnp.full(batch, FINISHED, np.int32))
 
