@@ -90,6 +90,8 @@ def every_member(run: Callable[..., Samples], request: Request, q0: Array, v0: A
     """What ``run(request, q0, v0)`` gives of a batch, by as many methods as it takes; what one member needs changes
     nothing for the others."""
     method = first_attempt(request, flexible=False)
+    if isinstance(method, Levels) and _must_be_redundant(request, q0[0], v0[0]):
+        method = next_attempt(request, method, request.ts[0], q0[0], v0[0])
     samples = run(replace(request, attempt=method), q0, v0)
     for _ in range(MOST):
         unusual = np.flatnonzero(np.asarray(samples.result) == UNUSUAL)
@@ -102,6 +104,14 @@ def every_member(run: Callable[..., Samples], request: Request, q0: Array, v0: A
         again = run(replace(request, attempt=method), q0[filled], v0[filled])
         samples = jax.tree.map(lambda x, y, at=unusual: x.at[at].set(y[: at.size]), samples, again)
     return samples
+
+
+def _must_be_redundant(request, q, v):
+    """Whether there are so many rows that independent ones would let nothing move."""
+    if not isinstance(request.model, AbstractSystem):
+        return False
+    A = eqx.filter_eval_shape(request.model.passive, request.ts[0], q, v).A
+    return A.shape[0] >= A.shape[1]
 
 
 def _each(levels):
