@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from .._batch import plainly
 from .._check import known
 from .attempts import MOST, first_attempt, next_attempt
 from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, check_shapes
@@ -267,7 +268,7 @@ def _piece_back(task, steps, to_samples, of_state, of_rest):
             stepped = _step(model, t, h, q, v, method, tableau, projection)
             return stepped.q, stepped.v
 
-        _, pull = jax.vjp(one, rest, q, v)
+        _, pull = jax.vjp(plainly(one), rest, q, v)
         of_state = tuple(x + jnp.where(landed, at[sample], 0) for x, at in zip(of_state, to_samples, strict=True))
         more, *of_state = pull(of_state)
         return tuple(of_state), jax.tree.map(jnp.add, of_rest, more)

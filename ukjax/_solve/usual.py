@@ -1,6 +1,6 @@
 """The usual case, compiled and done at once: M positive definite, rows independent, or known which of them are."""
 
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -84,9 +84,9 @@ class Usual(AbstractMethod):
         A = rows.take(A)[:n]  # more cannot be independent
         rtol = jnp.finfo(M.dtype).eps ** 0.5 if self.rtol is None else self.rtol
         counts = rows.counts(len(A))
-        L, W, R, unusual = either(_factors_of_products, _factors_of_rows, M, A, counts, jnp.asarray(rtol, M.dtype))
+        *factors, unusual = either(_factors_of_products, _factors_of_rows, M, A, counts, jnp.asarray(rtol, M.dtype))
         unusual = unusual | rows.more_than(n)
-        return UsualResponse(L, W, R, unusual, weight, rows, m)  # pyright: ignore[reportCallIssue]
+        return UsualResponse(Factors(*factors), unusual, weight, rows, m)  # pyright: ignore[reportCallIssue]
 
     def _rows(self, m: int) -> "Kept | Ordered":
         if self.flexible is not None and 1 < m <= MOST_ROWS:
@@ -151,13 +151,25 @@ class Ordered(eqx.Module):
         return jnp.zeros(self.order.shape, bool).at[self.order].set(self.counts(self.order.size))
 
 
-class UsualResponse(AbstractResponse):
-    """L, and V (n, k) with R (k, k), or Bᵀ (n, k) with C (k, k): the two ways have the shapes of their factors in
-    common and nothing else."""
+class Factors(NamedTuple):
+    """L, V (n, k) and R (k, k), if it was ``by_library``; or L, Bᵀ (n, k) and C (k, k), L and C with their diagonals
+    inverted."""
 
     L: Float[Array, "n n"]
     W: Float[Array, "n k"]
     R: Float[Array, "k k"]
+    by_library: Bool[Array, ""]
+
+    def for_arithmetic(self) -> "Factors":
+        """As arithmetic makes them, whoever made these: one system's may meet a batch of others."""
+        each = (_inverted(self.L), self.W @ self.R, _inverted(self.R.T)), self[:3]
+        return Factors(*(jnp.where(self.by_library, x, y) for x, y in zip(*each, strict=True)), jnp.asarray(False))
+
+
+class UsualResponse(AbstractResponse):
+    """What the rows and masses answer, by their factors."""
+
+    factors: Factors
     unusual: Bool[Array, ""]
     weight: Float[Array, ""] | float | None
     rows: Kept | Ordered
@@ -175,24 +187,25 @@ class UsualResponse(AbstractResponse):
     def both(
         self, M: Float[Array, "n n"], force: Float[Array, " n"], rows: Float[Array, " m"]
     ) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
-        wanted = self.rows.take(rows)[: len(self.R)]
-        x, nu = either(_by_products, _by_rows, force, wanted, made=(self.L, self.W, self.R))
+        wanted = self.rows.take(rows)[: len(self.factors.R)]
+        x, nu = either(_by_products, _by_rows, force, wanted, made=(self.factors,))
         nu = self.rows.put(nu)
         return x, nu if self.weight is None else nu + self.weight * rows  # M + w Aᵀ A takes w Aᵀ rows of the force
 
     def motion(self, force: Float[Array, " n"], rows: Float[Array, " m"]) -> Float[Array, " n"]:
-        return self.both(self.L, force, rows)[0]
+        return self.both(self.factors.L, force, rows)[0]
 
     def multipliers(self, force: Float[Array, " n"]) -> Float[Array, " m"]:
-        return self.both(self.L, force, jnp.zeros(self.size, force.dtype))[1]
+        return self.both(self.factors.L, force, jnp.zeros(self.size, force.dtype))[1]
 
     def unreached(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
         return jnp.zeros_like(rows)
 
     def factor(self) -> Float[Array, "n n"]:
-        nothing = jnp.zeros(self.size, self.L.dtype)
-        W = jax.vmap(lambda force: self.motion(force, nothing))(jnp.eye(len(self.L), dtype=self.L.dtype))
-        return W @ self.L  # W M W = W
+        L = jnp.where(self.factors.by_library, self.factors.L, _inverted(self.factors.L))
+        nothing = jnp.zeros(self.size, L.dtype)
+        W = jax.vmap(lambda force: self.motion(force, nothing))(jnp.eye(len(L), dtype=L.dtype))
+        return W @ L  # W M W = W
 
 
 def light(M: Float[np.ndarray, "n n"]) -> bool:
@@ -241,7 +254,7 @@ def _factors_of_rows(M, A, counts, rtol):
     each = np.eye(len(M), dtype=M.dtype)
     heavy = jnp.all(jnp.sum((L**2 - LIGHT * M) * each, axis=0) > 0)  # its diagonal; false where it is NaN
     if not A.size:
-        return L, A.T, jnp.zeros((0, 0), M.dtype), ~heavy
+        return L, A.T, jnp.zeros((0, 0), M.dtype), jnp.asarray(True), ~heavy
     B_transposed = _forward(L, A.T)
     V, R = jnp.linalg.qr(B_transposed)
     square = jnp.sum(B_transposed**2, axis=0)
@@ -249,7 +262,7 @@ def _factors_of_rows(M, A, counts, rtol):
     good = (jnp.sum(R**2 * each, axis=0) > rtol**2 * square) & (square > _rounding(square))
     if counts is not None:
         V, R, good = jnp.where(counts, V, 0), R + jnp.where(counts, 0, each), good | ~counts
-    return L, V, R, ~(heavy & jnp.all(good))
+    return L, V, R, jnp.asarray(True), ~(heavy & jnp.all(good))
 
 
 def _forward(L, columns):
@@ -264,7 +277,8 @@ def _forward(L, columns):
     return jnp.moveaxis(solved, 0, 1).reshape(n, parts * few)[:, :m]
 
 
-def _by_rows(L, V, R, force, rows):
+def _by_rows(factors, force, rows):
+    L, V, R, _ = factors
     z = _solved(L, force[:, None])
     if not rows.size:
         return _solved(L, z, transposed=True)[:, 0], rows
@@ -291,12 +305,13 @@ def _factors_of_products(M, A, counts, rtol):
         S = S + jnp.where(counts, 0, np.eye(len(S), dtype=S.dtype))
     C, dependent = _factor(S, jnp.maximum(jnp.finfo(B.dtype).eps ** CLEAR, rtol**2))
     square = jnp.diagonal(S)
-    return L, B.T, C, light | dependent | ~jnp.all(square > _rounding(square))
+    return L, B.T, C, jnp.asarray(False), light | dependent | ~jnp.all(square > _rounding(square))
 
 
-def _by_products(L, B_transposed, C, force, rows):
+def _by_products(factors, force, rows):
     """(B Bᵀ)⁻¹ has the squared condition of B, but what it leaves of B z − rows it makes small once more, and z differs
     from L⁻¹ force by combinations of rows whatever ν is (Björck, Linear Algebra Appl. 88/89 (1987) 31)."""
+    L, B_transposed, C, _ = factors.for_arithmetic()
     mass, products, B = _triangle(L), _triangle(C), B_transposed.T
     z, nu = mass.solve(force), jnp.zeros_like(rows)
     for _ in range(2):
@@ -309,6 +324,12 @@ def _factor(S, least):
     """C, and whether a pivot is not above ``least`` of its diagonal entry."""
     C, scale = cholesky(S)
     return C + jnp.diag(scale), ~jnp.all(least * jnp.diagonal(S) * scale**2 < 1)  # true where it is NaN
+
+
+def _inverted(C):
+    """A lower triangular matrix with its diagonal inverted."""
+    diagonal = jnp.diagonal(C)
+    return jnp.tril(C, -1) + jnp.diag(1 / jnp.where(diagonal != 0, diagonal, 1))
 
 
 def _triangle(C):
