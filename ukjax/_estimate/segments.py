@@ -130,13 +130,18 @@ def _times(experiments, segment):
 
 def _surely(prediction, x, z, ts, between, most, setting, by_starts):
     """By the usual method where that is enough."""
-    how = prediction, *jax.tree.map(jnp.asarray, (x, z, ts, between)), most, jax.tree.map(jnp.asarray, setting)
+    x, z, ts, between, setting = jax.tree.map(jnp.asarray, (x, z, ts, between, setting))
+
+    def found_by(method):
+        found = _side_by_side(method, prediction, x, z, ts, between, most, setting, by_starts)
+        return jax.tree.map(np.asarray, found)
+
     usual = prediction.method.usual()
     if usual is not None:
-        found, beyond = jax.tree.map(np.asarray, _side_by_side(at_every_level(usual), *how, by_starts))
+        found, beyond = found_by(at_every_level(usual))
         if not np.any(beyond):
             return found
-    return jax.tree.map(np.asarray, _side_by_side(prediction.method, *how, by_starts)[0])
+    return found_by(prediction.method)[0]
 
 
 @eqx.filter_jit

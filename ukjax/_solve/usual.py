@@ -162,8 +162,9 @@ class Factors(NamedTuple):
 
     def for_arithmetic(self) -> "Factors":
         """As arithmetic makes them, whoever made these: one system's may meet a batch of others."""
-        each = (_inverted(self.L), self.W @ self.R, _inverted(self.R.T)), self[:3]
-        return Factors(*(jnp.where(self.by_library, x, y) for x, y in zip(*each, strict=True)), jnp.asarray(False))
+        choose = lambda x, y: jnp.where(self.by_library, x, y)
+        L, C = choose(_inverted(self.L), self.L), choose(_inverted(self.R.T), self.R)
+        return Factors(L, choose(self.W @ self.R, self.W), C, jnp.asarray(False))
 
 
 class UsualResponse(AbstractResponse):
