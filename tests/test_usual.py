@@ -251,3 +251,15 @@ def test_rows_of_a_jacobian_by_reverse_mode_are_gradients():
     end = lambda s: uk.simulate(model, [0.0, -1.0], s * jnp.array([1.0, 0.0]), [0.0, 0.5]).q[-1]
     found = jax.jacrev(end)(0.5)
     np.testing.assert_allclose(found, [jax.grad(lambda s, i=i: end(s)[i])(0.5) for i in range(2)], rtol=1e-9)
+
+
+def test_factors_that_lapack_made_are_understood_in_a_batch(rng):
+    """As where a choice between responses is made for each member: what was one's is then copied for all."""
+    B, A, force, rows = rng.normal(size=(5, 5)), rng.normal(size=(3, 5)), rng.normal(size=5), rng.normal(size=3)
+    M = B @ B.T + np.eye(5)
+    alone = Usual().respond(jnp.asarray(M), jnp.asarray(A))
+    copies = jax.tree.map(lambda x: jnp.stack([x, x]), alone)
+    known = map(jnp.asarray, (M, force, rows))
+    x, nu = jax.vmap(lambda response, *known: response.both(*known), in_axes=(0, None, None, None))(copies, *known)
+    exact = np.linalg.solve(np.block([[M, A.T], [A, np.zeros((3, 3))]]), np.concatenate([force, rows]))
+    np.testing.assert_allclose(np.concatenate([x[0], nu[0]]), exact, rtol=0, atol=1e-11)
