@@ -106,7 +106,18 @@ ORDER = (
 )
 """The nine parts, each upon those before it; of those in one line, which meet by being passed, see above and below."""
 
-EVERYWHERE = ("_cache", "_check", "_files", "_functions", "_names", "_norm", "_parameters", "_precision")
+EVERYWHERE = (
+    "_cache",
+    "_check",
+    "_files",
+    "_functions",
+    "_haste",
+    "_names",
+    "_norm",
+    "_parameters",
+    "_precision",
+    "_sizes",
+)
 """What any part may use, and what uses none but the lowest."""
 
 

@@ -10,7 +10,9 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+
+from .._haste import compile_soon
 
 LARGEST, SMALLEST = 4104, 136  # members of a block: see ``spread`` in ``_batch.kernel`` for these odd numbers of lines
 PROGRAMS = 32
@@ -19,21 +21,23 @@ _programs: "OrderedDict[Any, Callable]" = OrderedDict()
 _lock = threading.Lock()
 
 
-def in_blocks(function: Callable, q0: Float[Array, "batch n"], v0: Float[Array, "batch n"], *arguments: Any) -> Any:
-    """``function(q0, v0, *arguments)``, an ``equinox.filter_jit``, whose results all have the batch as first axis.
+def in_blocks(function: Callable, each: Any, *arguments: Any) -> Any:
+    """``function(each, *arguments)``, an ``equinox.filter_jit``, where all of ``each`` and of the results has the batch
+    as first axis.
 
     On a CPU the members are done in blocks of one size, each by a thread of its own: XLA uses one core for most of
     what they need.
     """
-    members, cores = q0.shape[0], _cores()
+    members, cores = jax.tree.leaves(each)[0].shape[0], _cores()
     if jax.default_backend() != "cpu" or cores == 1 and members <= LARGEST or members < 2 * SMALLEST:
-        return function(q0, v0, *arguments)
+        return function(each, *arguments)
     blocks = max(cores, -(-members // LARGEST))
     size = max(SMALLEST, -(-(-(-members // blocks) - 8) // 16) * 16 + 8)
     blocks = -(-members // size)
     more = blocks * size - members
-    q0, v0 = (jnp.concatenate([x, jnp.broadcast_to(x[-1:], (more, x.shape[1]))]) for x in (q0, v0))
-    parts = [(q0[i : i + size], v0[i : i + size], *arguments) for i in range(0, blocks * size, size)]
+    filled = jax.tree.map(lambda x: np.pad(x, ((0, more), *((0, 0),) * (x.ndim - 1)), mode="edge"), each)
+    part = lambda i: jax.tree.map(lambda x: jnp.asarray(x[i : i + size]), filled)
+    parts = [(part(i), *arguments) for i in range(0, blocks * size, size)]
     program = _compiled(function, parts[0])
     with ThreadPoolExecutor(cores) as pool:
         found = list(pool.map(lambda part: jax.block_until_ready(program(*part)), parts))
@@ -58,7 +62,7 @@ def _compiled(function, arguments):
     )
     with _lock:
         if key not in _programs:
-            _programs[key] = function.lower(*arguments).compile()
+            _programs[key] = compile_soon(function.lower(*arguments))
             if len(_programs) > PROGRAMS:
                 _programs.popitem(last=False)
         _programs.move_to_end(key)

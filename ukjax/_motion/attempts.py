@@ -14,9 +14,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import check_mass, check_terms
+from .._haste import at_once
 from .._solve import AbstractMethod, Flexible, Usual, independent_rows, light
 from .._system import AbstractSystem
-from .base import Request, Samples
+from .base import Request, Samples, Start
 from .correct import Levels, at_every_level
 from .outcome import UNUSUAL
 
@@ -86,22 +87,22 @@ def _kept(usual, rows):
     return None if count >= rows else tuple(sorted(np.asarray(usual.flexible.order)[:count].tolist()))
 
 
-def every_member(run: Callable[..., Samples], request: Request, q0: Array, v0: Array) -> Samples:
-    """What ``run(request, q0, v0)`` gives of a batch, by as many methods as it takes; what one member needs changes
+def every_member(run: Callable[..., Samples], request: Request, start: Start) -> Samples:
+    """What ``run(request, start)`` gives of a batch, by as many methods as it takes; what one member needs changes
     nothing for the others."""
     method = first_attempt(request, flexible=False)
-    if isinstance(method, Levels) and _must_be_redundant(request, q0[0], v0[0]):
-        method = next_attempt(request, method, request.ts[0], q0[0], v0[0])
-    samples = run(replace(request, attempt=method), q0, v0)
+    if isinstance(method, Levels) and _must_be_redundant(request, start.q[0], start.v[0]):
+        method = next_attempt(request, method, request.ts[0], start.q[0], start.v[0])
+    samples = run(replace(request, attempt=method), start)
     for _ in range(MOST):
         unusual = np.flatnonzero(np.asarray(samples.result) == UNUSUAL)
         if not unusual.size:
             break
         first = unusual[0]
-        method = next_attempt(request, method, request.ts[0], q0[first], v0[first])
+        method = next_attempt(request, method, request.ts[0], start.q[first], start.v[first])
         # As many as a power of two, so that another number of them is the same program.
         filled = np.pad(unusual, (0, 2 ** int(np.ceil(np.log2(unusual.size))) - unusual.size), mode="edge")
-        again = run(replace(request, attempt=method), q0[filled], v0[filled])
+        again = run(replace(request, attempt=method), jax.tree.map(lambda x, at=filled: x[at], start))
         samples = jax.tree.map(lambda x, y, at=unusual: x.at[at].set(y[: at.size]), samples, again)
     return samples
 
@@ -131,17 +132,17 @@ def _watched(system, t, q, v, kept):
     return True
 
 
-@eqx.filter_jit
+@at_once
 def _terms(model, t, q, v):
     return model(t, q, v)
 
 
-@eqx.filter_jit
+@at_once
 def _mass(system, t, q, v):
     return system.dynamics.mass(t, q, v)
 
 
-@eqx.filter_jit
+@at_once
 def _rows(system, t, q, v):
     """A of accelerations, ∂φ/∂q and ∂(φ̇, ψ)/∂v; one for all where they are the same."""
     positions = jax.jacfwd(lambda q: system.position_residual(t, q))(q)

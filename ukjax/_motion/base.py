@@ -5,13 +5,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from .._solve import AbstractMethod
 from .._terms import Terms
 from .correct import Levels
+from .scale import Scale
+from .step_size import Tolerance
 from .tableau import Tableau
 
+NEAR = 1e-9  # a start moved by no more than this, beside its size, was where it should be
 SMALLEST_STEP = 1e-12  # of the whole time: a motion that asks for less has come to its end
 
 
@@ -22,11 +25,26 @@ class Counts(eqx.Module):
     most: int = eqx.field(static=True)
 
 
+class Start(eqx.Module):
+    """q and v with which a motion begins, or each of a batch, and the ``scale`` of what is to be expected."""
+
+    q: Float[Array, "*batch n"]
+    v: Float[Array, "*batch n"]
+    scale: Scale
+
+    def displaced(self, xp: Any, q: Any, v: Any) -> Any:
+        """Whether a motion that begins at q and v (..., n) does so further from this than rounding would put it, by
+        NumPy or by JAX."""
+        far = lambda x, y, size: xp.any(xp.abs(x - y) > NEAR * size, axis=-1)
+        return far(q, self.q, self.scale.q) | far(v, self.v, self.scale.v)
+
+
 class Request(eqx.Module):
     """A motion to be computed: numbers are leaves, so that changing one compiles nothing anew.
 
     Steps are even between samples, ``counts`` of them; or at the ``times`` given, which is the same for loops that want
-    it so; or ``dt`` long, where neither is known beforehand; or, without these, adaptive, by ``rtol`` and ``atol``.
+    it so; or ``dt`` long, where neither is known beforehand; or, without these, adaptive, by ``rtol`` and ``atol``, or
+    what is usual beside the scale of the motion.
     ``solver`` and ``adjoint`` are diffrax's, or None for our own; ``tableau`` is that of an explicit solver.
     ``long`` says that there is so much to be done that it is worth the time of compiling steps as a whole.
     """
@@ -37,7 +55,7 @@ class Request(eqx.Module):
     counts: Counts | None
     times: Float[Array, " steps"] | None
     rtol: Array
-    atol: Array
+    atol: Array | None
     method: AbstractMethod
     solver: Any
     adjoint: Any
@@ -59,9 +77,14 @@ class Request(eqx.Module):
         """Explicit steps, with nothing to be done besides."""
         return self.tableau is not None and self.event is None and self.adjoint is None and not self.progress
 
+    def tolerance(self, scale: Scale) -> Tolerance:
+        """The error allowed in a step."""
+        return Tolerance.of(self.rtol, self.atol, scale)
+
 
 class Samples(eqx.Module):
-    """Where a motion was at ``t``; a ``result`` of ``outcome``; how many ``steps`` it took; t, q and v it came to."""
+    """Where a motion was at ``t``; a ``result`` of ``outcome``; how many ``steps`` it took; t, q and v it came to; and
+    whether it began ``displaced`` from where it was to."""
 
     t: Float[Array, "*batch samples"]
     q: Float[Array, "*batch samples n"]
@@ -69,6 +92,7 @@ class Samples(eqx.Module):
     result: Int[Array, "*batch"]
     steps: Int[Array, "*batch"]
     last: tuple[Float[Array, "*batch"], Float[Array, "*batch n"], Float[Array, "*batch n"]]
+    displaced: Bool[Array, "*batch"]
 
 
 class AbstractLoop(eqx.Module):
@@ -83,12 +107,12 @@ class AbstractLoop(eqx.Module):
         keeps_watch: eqx.AbstractVar[bool]
 
     @abc.abstractmethod
-    def accepts(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> bool:
+    def accepts(self, request: Request, start: Start) -> bool:
         """Whether this loop can do what is asked."""
 
     @abc.abstractmethod
-    def run(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> Samples:
-        """From (q0, v0) at ts[0] to ts[-1]."""
+    def run(self, request: Request, start: Start) -> Samples:
+        """From the start at ts[0] to ts[-1]."""
 
 
 def check_shapes(model: Any, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> None:

@@ -18,6 +18,7 @@ from .._functions import vector
 from .._solve import AbstractMethod, solve
 from .._system import AbstractSystem
 from .correct import Levels
+from .scale import Scale
 from .step import Rates, Stepped
 from .tableau import Tableau
 
@@ -45,6 +46,7 @@ def compact_step(
     v: Float[Array, " n"],
     method: Levels,
     tableau: Tableau,
+    scale: Scale,
 ) -> Stepped:
     """What ``step`` does with projection."""
     stages, dtype = tableau.stages, q.dtype
@@ -77,13 +79,21 @@ def compact_step(
         rates = Rates(put(rates.q, v1, i, 0), put(rates.v, x, i, 0))
         q1 = q1 + jnp.where(~stage & onto_positions, x, 0)
         v1 = v1 + jnp.where(onto_positions, 0, x)
-        missed = jnp.max(jnp.abs(rows.position), initial=0)
-        return (rates, (q1, v1), missed, unusual | response.unusual), None
+        return (rates, (q1, v1), rows.position, unusual | response.unusual), None
 
     nothing = jnp.zeros((turns, q.size), dtype)
-    start = Rates(nothing, nothing), (q, v), jnp.zeros((), dtype), jnp.asarray(False)
+    start = Rates(nothing, nothing), (q, v), jnp.zeros(scale.rows.shape, dtype), jnp.asarray(False)
     given = jnp.arange(turns), jnp.asarray(times, dtype), jnp.asarray(weights, dtype)
-    (rates, (q1, v1), missed, unusual), _ = jax.lax.scan(turn, start, given)
+    (rates, (q1, v1), violation, unusual), _ = jax.lax.scan(turn, start, given)
     rates = Rates(rates.q[:stages], rates.v[:stages])
-    b_error = jnp.asarray(tableau.b_error, dtype)
-    return Stepped(q1, v1, rates, h * jnp.concatenate([b_error @ rates.q, b_error @ rates.v]), missed, unusual)
+    b, b_error = jnp.asarray(tableau.b, dtype), jnp.asarray(tableau.b_error, dtype)
+    travelled = h * (b @ rates.q)
+    return Stepped(
+        q=q1,
+        v=v1,
+        rates=rates,
+        error=h * jnp.concatenate([b_error @ rates.q, b_error @ rates.v]),
+        off=scale.missed(violation) > scale.kept(q1),
+        leapt=(h != 0) & scale.leaps(q1 - q - travelled, travelled),
+        unusual=unusual,
+    )

@@ -7,9 +7,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optimistix as optx
-from jaxtyping import Array, Float
 
-from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, check_shapes
+from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, Start, check_shapes
 from .correct import at_every_level
 from .outcome import EVENT, FINISHED, MOST_STEPS, NOT_FINITE, TOO_SMALL
 from .projected import Projected, correct_step
@@ -21,28 +20,29 @@ class Continuous(AbstractLoop):
 
     keeps_watch: ClassVar[bool] = False
 
-    def accepts(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> bool:
+    def accepts(self, request: Request, start: Start) -> bool:
         return True
 
-    def run(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> Samples:
-        return _solved(request, q0, v0)
+    def run(self, request: Request, start: Start) -> Samples:
+        return _solved(request, start)
 
 
 @eqx.filter_jit
-def _solved(request, q0, v0):
-    check_shapes(request.model, request.ts[0], *(x if x.ndim == 1 else x[0] for x in (q0, v0)))
-    if q0.ndim == 1:
-        return _one(request, q0, v0)
-    return jax.vmap(lambda q, v: _one(request, q, v))(q0, v0)
+def _solved(request, start):
+    check_shapes(request.model, request.ts[0], *(x if x.ndim == 1 else x[0] for x in (start.q, start.v)))
+    if start.q.ndim == 1:
+        return _one(request, start)
+    return jax.vmap(lambda start: _one(request, start))(start)
 
 
-def _one(request: Request, q0, v0) -> Samples:
-    model, ts, method = request.model, request.ts, request.method
+def _one(request: Request, start: Start) -> Samples:
+    model, ts, method, scale = request.model, request.ts, request.method, start.scale
+    q0, v0 = start.q, start.v
     adjoint = dfx.RecursiveCheckpointAdjoint() if request.adjoint is None else request.adjoint
     t0, t1 = ts[0], ts[-1]
     solver = dfx.Dopri8() if request.solver is None else request.solver
     if request.projection:
-        q0, v0 = correct_step(model, t0, q0, v0, at_every_level(method))
+        q0, v0 = correct_step(model, t0, q0, v0, at_every_level(method), scale)
         solver = Projected(solver)
     backwards = isinstance(adjoint, dfx.BacksolveAdjoint)  # saves the samples and nothing else
     solution = dfx.diffeqsolve(
@@ -51,10 +51,10 @@ def _one(request: Request, q0, v0) -> Samples:
         t0,
         t1,
         request.dt if request.times is None else None,
-        (q0, v0),
-        args=(model, method),
+        jnp.stack([q0, v0]),  # one array, so that each entry has a tolerance of its own
+        args=(model, method, scale),
         saveat=dfx.SaveAt(ts=ts) if backwards else dfx.SaveAt(subs=[dfx.SubSaveAt(ts=ts), dfx.SubSaveAt(t1=True)]),
-        stepsize_controller=_controller(request, t1 - t0),
+        stepsize_controller=_controller(request, scale, t1 - t0),
         adjoint=adjoint,
         event=_event(request.event),
         max_steps=request.max_steps,
@@ -62,25 +62,34 @@ def _one(request: Request, q0, v0) -> Samples:
         progress_meter=dfx.TextProgressMeter() if request.progress else dfx.NoProgressMeter(),
     )
     if backwards:
-        t, (q, v) = ts, solution.ys  # pyright: ignore
-        last, last_q, last_v = t[-1:], q[-1:], v[-1:]
+        t, y = ts, solution.ys
+        last, last_y = t[-1:], y[-1:]  # pyright: ignore
     else:
-        (t, last), ((q, v), (last_q, last_v)) = solution.ts, solution.ys  # pyright: ignore
+        (t, last), (y, last_y) = solution.ts, solution.ys  # pyright: ignore
+    (q, v), (last_q, last_v) = (jnp.moveaxis(states, 1, 0) for states in (y, last_y))  # pyright: ignore
     if request.event is not None:  # its instant is one more sample
         t, q, v = (jnp.concatenate(pair) for pair in ((t, last), (q, last_q), (v, last_v)))
     reached = jnp.isfinite(t)
     t, q, v = (jnp.where(reached if x.ndim == 1 else reached[:, None], x, jnp.nan) for x in (t, q, v))
     if request.projection:  # between steps they are not yet on the constraints
-        on = lambda sample: correct_step(model, sample[0], sample[1], sample[2], at_every_level(method))
+        on = lambda sample: correct_step(model, *sample, at_every_level(method), scale)
         q, v = jax.lax.map(on, (t, q, v))
     return Samples(
-        t, q, v, _result(solution, last_q, last_v), solution.stats["num_steps"], (last[0], last_q[0], last_v[0])
+        t,
+        q,
+        v,
+        _result(solution, last_q, last_v),
+        solution.stats["num_steps"],
+        (last[0], last_q[0], last_v[0]),
+        start.displaced(jnp, q[0], v[0]),
     )
 
 
-def _controller(request, span):
+def _controller(request, scale, span):
     if request.dt is None:
-        return dfx.PIDController(rtol=request.rtol, atol=request.atol, dtmin=SMALLEST_STEP * span, force_dtmin=False)
+        tolerance = request.tolerance(scale)
+        atol = jnp.stack([tolerance.q, tolerance.v])
+        return dfx.PIDController(rtol=request.rtol, atol=atol, dtmin=SMALLEST_STEP * span, force_dtmin=False)
     return dfx.ConstantStepSize() if request.times is None else dfx.StepTo(ts=request.times)
 
 
@@ -107,5 +116,5 @@ def _result(solution, q, v):
 @eqx.filter_jit
 def _field(t, y, args):
     """ẏ = (v, q̈)."""
-    (q, v), (model, method) = y, args
-    return v, acceleration(model, t, q, v, method)[0]
+    (q, v), (model, method, _) = y, args
+    return jnp.stack([v, acceleration(model, t, q, v, method)[0]])

@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float
 from .._batch import per_member, rarely, wrongly_assumed
 from .._solve import AbstractMethod, Usual, solve
 from .._system import AbstractSystem
+from .scale import Scale
 
 
 class Levels(eqx.Module):
@@ -33,12 +34,12 @@ class Levels(eqx.Module):
 
 
 class Corrected(NamedTuple):
-    """q and v on the constraints; by how much these are missed all the same; whether anything was beyond what the
+    """q and v on the constraints; whether they are ``off`` them all the same; whether anything was beyond what the
     method can do."""
 
     q: Float[Array, " n"]
     v: Float[Array, " n"]
-    missed: Float[Array, ""]
+    off: Bool[Array, ""]
     unusual: Bool[Array, ""]
 
 
@@ -77,15 +78,15 @@ def levels_at(
 
 
 def onto_constraints(
-    system: AbstractSystem, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], levels: Levels
+    system: AbstractSystem, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], levels: Levels, scale: Scale
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     """q and v after ``correct``."""
-    return correct(system, t, q, v, levels)[:2]
+    return correct(system, t, q, v, levels, scale)[:2]
 
 
 @per_member
 def correct(
-    system: AbstractSystem, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], levels: Levels
+    system: AbstractSystem, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], levels: Levels, scale: Scale
 ) -> Corrected:
     """q ← q − K φ and v ← v − K (φ̇, ψ), K = M⁻¹Aᵀ(A M⁻¹Aᵀ)⁺, until rounding is all that is left.
 
@@ -93,22 +94,23 @@ def correct(
     Numerical Integration, IV.4). After a short step one K serves two corrections of each, which take an error h⁵ to
     h¹⁵; where the first leaves more than that allows, K is made anew.
     """
-    unusual, known = jnp.asarray(False), None
+    none, known = jnp.asarray(False), None
+    unusual = none
     if system.of_level("position"):
-        q, known = _position(system, t, q, v, levels.position)
+        q, known = _position(system, t, q, v, levels.position, scale)
         unusual = known[2].unusual
     elif system.velocity_follows:
-        return Corrected(q, v, jnp.zeros((), q.dtype), unusual)
+        return Corrected(q, v, none, none)
     velocity = lambda v: system.velocity_residual(t, q, v)
     if not system.velocity_follows:
         known = _linearised(velocity, v, _mass(system, t, q, v), levels.velocity)
         unusual = unusual | known[2].unusual
     v, _ = jax.lax.scan(lambda v, _: (v + _answer(known, velocity(v)), None), v, length=2)
-    missed = jnp.max(jnp.abs(system.violation(t, q, v)), initial=0)
-    return Corrected(q, v, missed, unusual | assumptions(levels.acceleration))
+    off = scale.missed(system.violation(t, q, v)) > scale.kept(q)
+    return Corrected(q, v, off, unusual | assumptions(levels.acceleration))
 
 
-def _position(system, t, q, v, method):
+def _position(system, t, q, v, method, scale):
     """q on φ = 0, and the K with which it came there: one copy of everything, in a loop."""
     residual = lambda q: system.position_residual(t, q)
     linearised = lambda q: _linearised(residual, q, _mass(system, t, q, v), method)
@@ -116,7 +118,7 @@ def _position(system, t, q, v, method):
     def newton(found, first):
         q, known = found
         missed = residual(q)
-        far = jnp.max(jnp.abs(missed)) > jnp.finfo(q.dtype).eps ** 0.625 * (1 + jnp.max(jnp.abs(q)))
+        far = jnp.max(jnp.abs(missed) / scale.rows[: missed.size]) > jnp.finfo(q.dtype).eps ** 0.625
         known = rarely(first | far, lambda: linearised(q), lambda: known)
         return (q + _answer(known, missed), known), None
 

@@ -7,20 +7,20 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Bool
 
 from .._check import check_terms, check_unique
 from .._constraint import AbstractConstraint
 from .._control import UNREACHED, shortfall
 from .._equation import motion_by
+from .._haste import at_once
 from .._system import AbstractSystem
-from .base import AbstractLoop, Request
-from .outcome import OFF_CONSTRAINTS, all_ended_well
-from .step import KEPT
+from .base import AbstractLoop, Request, Start
+from .outcome import LEAPT, OFF_CONSTRAINTS, all_ended_well
+from .scale import Scale
 from .trajectory import Trajectory
 
 CONSISTENT = 1e-6  # a start typed with seven digits is meant to be on the constraints; the first step puts it there
-NEAR = 1e-9  # a start moved by no more than this, beside 1 + its largest coordinate, was where it should be
 
 
 class SimulationError(RuntimeError):
@@ -45,32 +45,38 @@ def names_of(constraints: Iterable[AbstractConstraint], read: Callable[[Abstract
     return result
 
 
-def worst_row(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[str, float]:
-    """The constraint most violated at (t, q, v), named, and by how much: at positions if any is, else velocities."""
+def worst_row(system: AbstractSystem, t: Array, q: Array, v: Array, scale: Scale) -> tuple[str, float]:
+    """The constraint most violated at (t, q, v), beside its terms, named, and by how much: at positions if any is by
+    more than a start may be, else velocities."""
+    position, velocity = _residuals(system, t, *jax.tree.map(lambda x: jnp.asarray(x)[None], (q, v, scale)))
     levels = (
-        ("", names(system, lambda c: c.position(t, q)), system.position_residual(t, q)),
-        (" (velocity)", names(system, lambda c: c.velocity(t, q, v)), system.velocity_residual(t, q, v)),
+        ("", names(system, lambda c: c.position(t, q)), position),
+        (" (velocity)", names(system, lambda c: c.velocity(t, q, v)), velocity),
     )
     which, size = "", 0.0
-    for level, labels, residual in levels:
+    for level, labels, of_level in levels:
         if not labels:
             continue
-        residual = np.nan_to_num(np.abs(np.asarray(residual)), nan=np.inf)
-        i = int(residual.argmax())
-        which, size = f"{labels[i]!r}{level}", float(residual[i])
-        if size > CONSISTENT:
+        residual, terms = (np.asarray(x)[0] for x in of_level)
+        missed = np.nan_to_num(np.abs(residual) / terms, nan=np.inf)
+        i = int(missed.argmax())
+        which, size = f"{labels[i]!r}{level}", float(np.abs(residual[i]))
+        if missed[i] > CONSISTENT:
             break
     return which, size
 
 
-def check_start(trajectory: Trajectory, request: Request, loop: AbstractLoop, q0: Array, v0: Array) -> None:
+def check_start(
+    trajectory: Trajectory, request: Request, loop: AbstractLoop, start: Start, displaced: Bool[Array, "*batch"]
+) -> None:
     """The start is one from which there is a motion, or ``ValueError``. Looked into only where the motion gives reason
-    to: it did not end well, or did not begin where it was to."""
-    model, batch = trajectory.model, q0.ndim == 2
+    to: it did not end well, or began ``displaced`` from where it was to."""
+    model, q0, v0 = trajectory.model, start.q, start.v
+    batch, aside = q0.ndim == 2, request.projection and bool(np.any(np.asarray(displaced)))
     driven = isinstance(model, AbstractSystem) and model.control is not None
     well = all_ended_well(trajectory.result)
     watched = loop.keeps_watch and request.method.usual() is not None
-    if well and watched and not driven and not (request.projection and _displaced(trajectory, q0, v0)):
+    if well and watched and not driven and not aside:
         return
     t0 = request.ts[0]
     where = f" for trajectory 0 at t = {float(t0):g} s" if batch else f" at t = {float(t0):g} s"
@@ -81,28 +87,32 @@ def check_start(trajectory: Trajectory, request: Request, loop: AbstractLoop, q0
         check_unique(terms, np.asarray(motion), type(request.method).__name__, where)
     if not isinstance(model, AbstractSystem):
         return
-    if request.projection and (not well or _displaced(trajectory, q0, v0)):
-        check_consistent(model, t0, q0, v0)
+    if aside or request.projection and not well:
+        check_consistent(model, t0, q0, v0, start.scale)
     if model.control is not None:
         check_task(model, t0, jnp.atleast_2d(q0), jnp.atleast_2d(v0))
 
 
-def _displaced(trajectory, q0, v0):
-    """Whether the first sample is further from the start than rounding would put it."""
-    near = lambda x, y: np.abs(x - y) <= NEAR * (1 + np.max(np.abs(y), axis=-1, keepdims=True))
-    first = lambda x: np.asarray(x)[..., 0, :]
-    return not (np.all(near(first(trajectory.q), np.asarray(q0))) and np.all(near(first(trajectory.v), np.asarray(v0))))
-
-
-@eqx.filter_jit
+@at_once
 def _first(model, t, q, v, method):
     terms = model(t, q, v)
     return terms, motion_by(method, terms)[0].acceleration
 
 
-@eqx.filter_jit
-def _residuals(system, t, q, v):
-    return jax.vmap(lambda q, v: (system.position_residual(t, q), system.velocity_residual(t, q, v)))(q, v)
+@at_once
+def _residuals(system, t, q, v, scale):
+    """φ and the sizes of its terms, and φ̇ and ψ and those of theirs, of each of a batch."""
+
+    def one(q, v, scale):
+        position, velocity = system.position_residual, system.velocity_residual
+        smallest = jnp.finfo(q.dtype).tiny
+        of_position, of_velocity = scale.of(position, t, q), scale.of(velocity, t, q, v)
+        return (
+            (position(t, q), jnp.maximum(of_position, smallest)),
+            (velocity(t, q, v), jnp.maximum(of_velocity, smallest)),
+        )
+
+    return jax.vmap(one)(q, v, scale)
 
 
 def check_event(event: Callable, t0: Array, q0: Array, v0: Array) -> None:
@@ -120,30 +130,31 @@ def check_event(event: Callable, t0: Array, q0: Array, v0: Array) -> None:
         )
 
 
-def check_end(trajectory: Trajectory, request: Request, loop: AbstractLoop) -> None:
+def check_end(trajectory: Trajectory, request: Request, loop: AbstractLoop, start: Start) -> None:
     """Every motion was finished as it should be, or ``SimulationError``; a warning for limits that were exceeded."""
-    check_finished(trajectory, request.max_steps)
+    check_finished(trajectory, request, start)
     check_reached(trajectory)
     check_limits(trajectory)
     if request.projection and not loop.keeps_watch:
-        check_kept(trajectory)
+        check_kept(trajectory, start.scale)
 
 
-def check_consistent(system: AbstractSystem, t: Array, q0: Array, v0: Array) -> None:
+def check_consistent(system: AbstractSystem, t: Array, q0: Array, v0: Array, scale: Scale) -> None:
     """q0, v0 (n,), or (batch, n), are on the constraints, or ``ValueError`` naming the worst."""
     batch = q0.ndim == 2
-    position, velocity = _residuals(system, t, jnp.atleast_2d(q0), jnp.atleast_2d(v0))
+    found = _residuals(system, t, *((q0, v0, scale) if batch else jax.tree.map(lambda x: x[None], (q0, v0, scale))))
     q, v = jnp.atleast_2d(q0)[0], jnp.atleast_2d(v0)[0]
     levels = (
-        ("", lambda c: c.position(t, q), position),
-        ("the velocity of ", lambda c: c.velocity(t, q, v), velocity),
+        ("", lambda c: c.position(t, q), found[0]),
+        ("the velocity of ", lambda c: c.velocity(t, q, v), found[1]),
     )
     tolerance = max(CONSISTENT, 100 * float(np.finfo(q.dtype).eps))
-    for level, read, residual in levels:
-        residual = np.abs(np.asarray(residual))
-        if residual.size and residual.max() > tolerance:
+    for level, read, of_level in levels:
+        residual, terms = map(np.asarray, of_level)
+        missed = np.abs(residual) / terms
+        if missed.size and missed.max() > tolerance:
             labels = names(system, read)
-            member, i = np.unravel_index(int(residual.argmax()), residual.shape)
+            member, i = np.unravel_index(int(missed.argmax()), missed.shape)
             who = f"trajectory {member} starts" if batch else "the start is"
             raise ValueError(
                 f"{who} off the constraints: at t = {float(t):g} s {level}{labels[i]!r} is {residual[member, i]:.3g}, "
@@ -152,27 +163,37 @@ def check_consistent(system: AbstractSystem, t: Array, q0: Array, v0: Array) -> 
             )
 
 
-def check_finished(trajectory: Trajectory, max_steps: int) -> None:
+def check_finished(trajectory: Trajectory, request: Request, start: Start) -> None:
     """Every trajectory reached its last sample, or ``SimulationError``."""
     if all_ended_well(trajectory.result):
         return
     finished = np.atleast_1d(np.asarray(trajectory.finished))
     member = int(np.argmin(finished))
-    t, q, v = (
-        jnp.asarray(x).reshape(finished.size, *x.shape[trajectory.finished.ndim :])[member] for x in trajectory.last
-    )
+    of_member = lambda x: jnp.asarray(x).reshape(finished.size, *x.shape[trajectory.finished.ndim :])[member]
+    t, q, v = map(of_member, trajectory.last)
+    scale = jax.tree.map(of_member, start.scale)
     failed = int((~finished).sum())
     who = f"trajectory {member} ({failed} of {finished.size} failed)" if finished.size > 1 else "the motion"
-    if int(np.atleast_1d(np.asarray(trajectory.steps))[member]) >= max_steps:
+    if int(np.atleast_1d(np.asarray(trajectory.steps))[member]) >= request.max_steps:
         raise SimulationError(
-            f"{who} came to t = {float(t):.6g} s in max_steps = {max_steps} steps: allow more, or take longer ones "
+            f"{who} came to t = {float(t):.6g} s in max_steps = {request.max_steps} steps: allow more, or take longer ones "
             "with a larger rtol or, in a stiff motion, an implicit solver (diffrax.Kvaerno5). "
             "throw=False returns what was computed"
         )
-    if int(np.atleast_1d(np.asarray(trajectory.result))[member]) == OFF_CONSTRAINTS:
+    result = int(np.atleast_1d(np.asarray(trajectory.result))[member])
+    if result == LEAPT:
+        step = 1e-9 * scale.t if request.dt is None else request.dt
+        which, size = worst_row(trajectory.model, t + step, q + step * v, v, scale)
+        raise SimulationError(
+            f"{who} stopped at t = {float(t):.6g} s, where it would have to leap to meet its constraints: {which} is "
+            f"{size:.3g} after the next step. A prescribed path must not jump, and a constraint that begins to hold "
+            "must be met when it does: let the motion end there, and another begin from ukjax.project. If the steps "
+            "are too long to follow, take a smaller dt. throw=False returns what was computed"
+        )
+    if result == OFF_CONSTRAINTS:
         if finished.size > 1:
-            check_kept(trajectory)
-        _complain_of_residual(trajectory.model, who, t, q, v)
+            check_kept(trajectory, start.scale)
+        _complain_of_residual(trajectory.model, who, t, q, v, scale)
     hardest = _hardest(trajectory.model, t, q, v)
     raise SimulationError(
         f"{who} stopped at t = {float(t):.6g} s, since no step is small enough to go on{hardest}. "
@@ -203,35 +224,33 @@ def _accelerations(M, Q, A, b):
     return np.linalg.lstsq(matrix, np.concatenate([Q, b]), rcond=None)[0][: Q.size]
 
 
-def check_kept(trajectory: Trajectory) -> None:
+def check_kept(trajectory: Trajectory, scale: Scale) -> None:
     """The constraints hold at every sample, or ``SimulationError`` naming where they first do not."""
     system = trajectory.model
     assert isinstance(system, AbstractSystem), "a bare function has no residuals to check"
-    batched = lambda x, k: np.asarray(x).reshape(-1, *x.shape[-k:])
+    batched = lambda x, k: jnp.asarray(x).reshape(-1, *x.shape[-k:])
     t, q, v = (batched(x, k) for x, k in _state(trajectory))
-    wrong = np.asarray(_missed(system, *map(jnp.asarray, (t, q, v)))) > _limit(q)
+    of_each = scale if trajectory.q.ndim == 3 else jax.tree.map(lambda x: x[None], scale)
+    wrong = np.asarray(_off(system, t, q, v, of_each))
     if wrong.any():
         member, sample = np.argwhere(wrong)[0]
         who = f"trajectory {member}" if len(t) > 1 else "the motion"
-        _complain_of_residual(system, who, *(jnp.asarray(x[member, sample]) for x in (t, q, v)))
+        where = (x[member, sample] for x in (t, q, v))
+        _complain_of_residual(system, who, *where, jax.tree.map(lambda x: x[member], of_each))
 
 
-def _limit(q):
-    return KEPT[str(q.dtype)] * (1 + np.max(np.abs(q), axis=-1, initial=0))
+@at_once
+def _off(system, t, q, v, scale):
+    """Which samples of a batch are off their constraints."""
+
+    def one(scale, t, q, v):
+        return scale.missed(system.violation(t, q, v)) > scale.kept(q)
+
+    return jax.vmap(lambda scale, *of: jax.lax.map(lambda sample: one(scale, *sample), of))(scale, t, q, v)
 
 
-@eqx.filter_jit
-def _missed(system, t, q, v):
-    """The largest residual of each sample of a batch."""
-
-    def one(t, q, v):
-        return jnp.max(jnp.abs(system.violation(t, q, v)), initial=0)
-
-    return jax.vmap(lambda *of_member: jax.lax.map(lambda sample: one(*sample), of_member))(t, q, v)
-
-
-def _complain_of_residual(system, who, t, q, v):
-    label, size = worst_row(system, t, q, v)
+def _complain_of_residual(system, who, t, q, v, scale):
+    label, size = worst_row(system, t, q, v, scale)
     raise SimulationError(
         f"{who} leaves its constraints at t = {float(t):g} s: {label} has residual {size:.3g}. "
         "Either the constraints cannot be met from there on (a path out of reach), or the pose is singular. "
@@ -261,7 +280,7 @@ def _first_out_of_reach(system, t, q, v):
     return i, shortfall(jax.tree.map(lambda x: x[i], command), labels)
 
 
-@eqx.filter_jit
+@at_once
 def _commands(system, t, q, v):
     return jax.vmap(system.command)(t, q, v)
 

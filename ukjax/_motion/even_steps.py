@@ -1,7 +1,7 @@
 """Fixed steps of known number: the plain loop, for one motion or for a whole batch in step."""
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,10 +14,10 @@ from .._batch.blocks import in_blocks
 from .._check import known
 from .._solve import AbstractMethod
 from .attempts import every_member, first_attempt
-from .base import AbstractLoop, Counts, Request, Samples, check_shapes
+from .base import AbstractLoop, Counts, Request, Samples, Start, check_shapes
 from .correct import Levels
 from .one import One
-from .outcome import OFF_CONSTRAINTS, UNUSUAL, of_samples
+from .outcome import LEAPT, OFF_CONSTRAINTS, UNUSUAL, of_samples
 from .step import step
 from .tableau import Tableau
 
@@ -33,19 +33,19 @@ class EvenSteps(AbstractLoop):
 
     keeps_watch: ClassVar[bool] = True
 
-    def accepts(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> bool:
+    def accepts(self, request: Request, start: Start) -> bool:
         return request.plain and request.counts is not None
 
-    def run(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> Samples:
-        if not known(request, q0, v0):
-            return _rolled(q0, v0, request)
+    def run(self, request: Request, start: Start) -> Samples:
+        if not known(request, start):
+            return _rolled(start, request)
         assert request.counts is not None, "accepted only if there are any"
-        if q0.ndim == 2:
-            request = replace(request, long=len(q0) * int(np.sum(request.counts.between)) >= MANY_MEMBER_STEPS)
-            return every_member(lambda request, q, v: in_blocks(_rolled, q, v, request), request, q0, v0)
+        if start.q.ndim == 2:
+            request = replace(request, long=len(start.q) * int(np.sum(request.counts.between)) >= MANY_MEMBER_STEPS)
+            return every_member(lambda request, start: in_blocks(_rolled, start, request), request, start)
         method = first_attempt(request, flexible=False)
-        found = _rolled(q0, v0, replace(request, attempt=method, long=True))
-        return One().run(request, q0, v0) if int(found.result) == UNUSUAL else found
+        found = _rolled(start, replace(request, attempt=method, long=True))
+        return One().run(request, start) if int(found.result) == UNUSUAL else found
 
 
 def even_counts(ts: np.ndarray, dt: float) -> np.ndarray:
@@ -60,14 +60,16 @@ def even_times(ts: np.ndarray, dt: float) -> np.ndarray:
 
 
 @eqx.filter_jit
-def _rolled(q0, v0, request):
+def _rolled(start, request):
     ts, counts = request.ts, request.counts
-    check_shapes(request.model, ts[0], *(x if x.ndim == 1 else x[0] for x in (q0, v0)))
+    check_shapes(request.model, ts[0], *(x if x.ndim == 1 else x[0] for x in (start.q, start.v)))
     how = request.by, request.tableau, request.projection, request.long
-    q, v, beyond, off = roll(request.model, q0.T, v0.T, ts, counts, *how)
-    if q0.ndim == 2:
+    q, v, went = roll(request.model, jax.tree.map(jnp.transpose, start), ts, counts, *how)
+    if start.q.ndim == 2:
         q, v = jnp.moveaxis(q, -1, 0), jnp.moveaxis(v, -1, 0)
-    result = jnp.where(beyond, UNUSUAL, jnp.where(off, OFF_CONSTRAINTS, of_samples(q, v)))
+    result = of_samples(q, v)
+    for condition, outcome in ((went.off, OFF_CONSTRAINTS), (went.leapt, LEAPT), (went.beyond, UNUSUAL)):
+        result = jnp.where(condition, outcome, result)
     return Samples(
         t=jnp.broadcast_to(ts, q.shape[:-1]),
         q=q,
@@ -75,6 +77,7 @@ def _rolled(q0, v0, request):
         result=result,
         steps=jnp.broadcast_to(jnp.sum(counts.between), result.shape),
         last=last_reached(ts, q, v),
+        displaced=start.displaced(jnp, q[..., 0, :], v[..., 0, :]),
     )
 
 
@@ -86,35 +89,40 @@ def last_reached(ts: Array, q: Array, v: Array) -> tuple[Array, Array, Array]:
     return ts[last], at_last(q), at_last(v)
 
 
+class Went(NamedTuple):
+    """Whether a step was ``beyond`` what the method can do, ended ``off`` the constraints, or ``leapt`` onto them."""
+
+    beyond: Bool[Array, "*batch"]
+    off: Bool[Array, "*batch"]
+    leapt: Bool[Array, "*batch"]
+
+
 def roll(
     model: Any,
-    q0: Float[Array, "n *batch"],
-    v0: Float[Array, "n *batch"],
+    start: Start,
     ts: Float[Array, " samples"],
     counts: Counts,
     method: AbstractMethod | Levels,
     tableau: Tableau,
     projection: bool,
     long: bool = False,
-) -> tuple[
-    Float[Array, "samples n *batch"], Float[Array, "samples n *batch"], Bool[Array, "*batch"], Bool[Array, "*batch"]
-]:
-    """q and v at ``ts``, in explicit Runge–Kutta steps; and whether a step was beyond what the method can do, and one
-    off the constraints.
+) -> tuple[Float[Array, "samples n *batch"], Float[Array, "samples n *batch"], Went]:
+    """q and v at ``ts``, in explicit Runge–Kutta steps, and how it went.
 
-    The batch, if there is one, is the last axis: the entries of different members are neighbours in memory.
+    The batch, if there is one, is the last axis, of the start too: the entries of different members are neighbours in
+    memory.
     """
 
-    def one(t, h, q, v):
-        stepped = step(model, t, h, q, v, method, tableau, projection)
-        return stepped.q, stepped.v, stepped.beyond(method), stepped.off()
+    def one(t, h, q, v, scale):
+        stepped = step(model, t, h, q, v, method, tableau, projection, scale)
+        return stepped.q, stepped.v, Went(stepped.beyond(method), stepped.off, stepped.leapt)
 
-    if long and q0.ndim == 1:
+    if long and start.q.ndim == 1:
         one = per_member(one, few=1)
     elif long or not isinstance(method, Levels):
         one = per_member(one, few=2) if counts.most * ts.size >= OFTEN else per_member(one)
-    if q0.ndim == 2:
-        one = jax.vmap(one, in_axes=(None, None, -1, -1), out_axes=-1)
+    if start.q.ndim == 2:
+        one = jax.vmap(one, in_axes=(None, None, -1, -1, -1), out_axes=-1)
 
     def interval(state, between):
         t0, t1, count = between
@@ -122,8 +130,9 @@ def roll(
 
         def go_on(state, i):
             def further():
-                q, v, beyond, off = one(t0 + i * h, h, *state[:2])
-                return q, v, state[2] | beyond, state[3] | off
+                q, v, went = one(t0 + i * h, h, *state[:2], start.scale)
+                q, v = (jnp.where(went.leapt, jnp.nan, x) for x in (q, v))  # there it ends
+                return q, v, jax.tree.map(jnp.logical_or, state[2], went)
 
             return jax.lax.cond(i < count, further, lambda: state), None
 
@@ -133,6 +142,7 @@ def roll(
     # The first interval has no length: its one step leads from q0, v0 to the first sample.
     ends = jnp.concatenate([ts[:1], ts])
     between = jnp.concatenate([jnp.ones_like(counts.between[:1]), counts.between])
-    none = jnp.zeros(q0.shape[1:], bool)
-    (_, _, beyond, off), (q, v) = jax.lax.scan(interval, (q0, v0, none, none), (ends[:-1], ends[1:], between))
-    return q, v, beyond, off
+    none = jnp.zeros(start.q.shape[1:], bool)
+    state = start.q, start.v, Went(none, none, none)
+    (_, _, went), (q, v) = jax.lax.scan(interval, state, (ends[:-1], ends[1:], between))
+    return q, v, went

@@ -16,19 +16,20 @@ from .._batch import per_member
 from .._batch.blocks import in_blocks
 from .._check import known
 from .attempts import every_member
-from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, check_shapes
+from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, Start, check_shapes
 from .correct import Levels
 from .even_steps import last_reached
-from .outcome import FINISHED, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, TOO_SMALL, UNUSUAL
+from .outcome import FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, TOO_SMALL, UNUSUAL
+from .scale import Scale
 from .step import step
-from .step_size import Tolerance, judge, next_length
+from .step_size import judge, next_length
 
 LANES = 136  # an odd number of cache lines: see ``_batch``
 
 
 class Lanes(eqx.Module):
-    """What each lane is at: its ``member`` (that after the last where there is none), the time, the step it would
-    take next, the sample it is heading for, and its state."""
+    """What each lane is at: its ``member`` (that after the last where there is none), the time since the start, the
+    step it would take next, the sample it is heading for, its state, and the scale of it all."""
 
     member: Int[Array, " lanes"]
     t: Float[Array, " lanes"]
@@ -37,10 +38,11 @@ class Lanes(eqx.Module):
     steps: Int[Array, " lanes"]
     q: Float[Array, "n lanes"]
     v: Float[Array, "n lanes"]
+    scale: Scale
 
 
 class Record(eqx.Module):
-    """What has been reached; one row more than there are members, for what is of no use."""
+    """What has been reached, t since the start; one row more than there are members, for what is of no use."""
 
     q: Float[Array, "rows samples n"]
     v: Float[Array, "rows samples n"]
@@ -54,37 +56,37 @@ class InLanes(AbstractLoop):
 
     keeps_watch: ClassVar[bool] = True
 
-    def accepts(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> bool:
-        return request.plain and request.dt is None and q0.ndim == 2 and known(request, q0, v0)
+    def accepts(self, request: Request, start: Start) -> bool:
+        return request.plain and request.dt is None and start.q.ndim == 2 and known(request, start)
 
-    def run(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> Samples:
-        return every_member(lambda request, q, v: in_blocks(_passed, q, v, request), request, q0, v0)
+    def run(self, request: Request, start: Start) -> Samples:
+        return every_member(lambda request, start: in_blocks(_passed, start, request), request, start)
 
 
 @eqx.filter_jit
-def _passed(q0, v0, request):
+def _passed(start, request):
     ts = request.ts
-    check_shapes(request.model, ts[0], q0[0], v0[0])
-    record = _through_lanes(request, q0, v0)
+    check_shapes(request.model, ts[0], start.q[0], start.v[0])
+    record = _through_lanes(request, start)
     _, q, v = last_reached(ts, record.q, record.v)
     t = jnp.broadcast_to(ts, record.q.shape[:-1])
-    return Samples(t, record.q, record.v, record.result, record.steps, (record.t, q, v))
+    displaced = start.displaced(jnp, record.q[:, 0], record.v[:, 0])
+    return Samples(t, record.q, record.v, record.result, record.steps, (ts[0] + record.t, q, v), displaced)
 
 
-def _through_lanes(request: Request, q0: Float[Array, "members n"], v0: Float[Array, "members n"]) -> Record:
-    model, ts = request.model, request.ts
-    members, n = q0.shape
+def _through_lanes(request: Request, start: Start) -> Record:
+    model, t0, times = request.model, request.ts[0], request.ts - request.ts[0]
+    members, n = start.q.shape
     lanes = min(LANES, members)
-    least = SMALLEST_STEP * (ts[-1] - ts[0])
+    least = SMALLEST_STEP * times[-1]
     none = members  # the row of the record for nobody
-    tolerance = Tolerance(request.rtol, request.atol)
     tableau = request.tableau
     assert tableau is not None, "only explicit steps are done here"
 
-    def attempt(t, h, q, v):
-        stepped = step(model, t, h, q, v, request.by, tableau, request.projection)
-        judged = per_member(judge)(q, v, stepped, tableau, tolerance)
-        return stepped.q, stepped.v, stepped.beyond(request.by), stepped.off(), judged
+    def attempt(t, h, q, v, scale):
+        stepped = step(model, t0 + t, h, q, v, request.by, tableau, request.projection, scale)
+        judged = per_member(judge)(q, v, stepped, tableau, request.tolerance(scale), scale)
+        return stepped, stepped.beyond(request.by), judged
 
     attempt = attempt if isinstance(request.by, Levels) else per_member(attempt)
     attempt = jax.vmap(attempt, in_axes=-1, out_axes=-1)
@@ -92,7 +94,7 @@ def _through_lanes(request: Request, q0: Float[Array, "members n"], v0: Float[Ar
     def enter(member):
         """The start of a member, from where a step of length zero leads onto the constraints."""
         at = jnp.minimum(member, members - 1)
-        return q0[at].T, v0[at].T
+        return jax.tree.map(lambda x: x[at].T, start)
 
     def go_on(carry):
         lanes, _, _ = carry
@@ -100,25 +102,25 @@ def _through_lanes(request: Request, q0: Float[Array, "members n"], v0: Float[Ar
 
     def iterate(carry):
         lanes, waiting, record = carry
-        target = ts[jnp.minimum(lanes.sample, ts.size - 1)]
+        target = times[jnp.minimum(lanes.sample, times.size - 1)]
         h = jnp.minimum(lanes.h, target - lanes.t)
-        q, v, beyond, off, judged = attempt(lanes.t, h, lanes.q, lanes.v)
+        stepped, beyond, judged = attempt(lanes.t, h, lanes.q, lanes.v, lanes.scale)
         started = lanes.steps > 0
         accepted = judged.good | ~started
-        off = off & accepted
+        off = stepped.off & accepted
         beyond = beyond & (accepted | ~jnp.isfinite(judged.error))
         landed = accepted & (h >= target - lanes.t)
-        q, v = jnp.where(accepted, q, lanes.q), jnp.where(accepted, v, lanes.v)
+        q, v = jnp.where(accepted, stepped.q, lanes.q), jnp.where(accepted, stepped.v, lanes.v)
         t = jnp.where(landed, target, jnp.where(accepted, lanes.t + h, lanes.t))
         following = next_length(h, lanes.h, judged, started, accepted, landed, least)
         steps = lanes.steps + 1
         finite = jnp.all(jnp.isfinite(q) & jnp.isfinite(v), axis=0) & jnp.isfinite(following)
         sample = lanes.sample + landed
         here = lanes.member < none
-        through = here & finite & ~beyond & ~off & (sample >= ts.size)
+        through = here & finite & ~beyond & ~off & (sample >= times.size)
         result = jnp.full(h.shape, MOST_STEPS)
         for condition, outcome in (
-            (following < least, TOO_SMALL),
+            (following < least, jnp.where(stepped.leapt, LEAPT, TOO_SMALL)),
             (off, OFF_CONSTRAINTS),
             (~finite, NOT_FINITE),
             (beyond, UNUSUAL),
@@ -134,24 +136,25 @@ def _through_lanes(request: Request, q0: Float[Array, "members n"], v0: Float[Ar
             record,
             (record.steps.at[who].set(steps - 1), record.result.at[who].set(result), record.t.at[who].set(t)),
         )
-        lanes = Lanes(lanes.member, t, following, sample, steps, q, v)
+        lanes = Lanes(lanes.member, t, following, sample, steps, q, v, lanes.scale)
         lanes, waiting = jax.lax.cond(
-            jnp.any(leaving), lambda: _refill(lanes, waiting, leaving, enter, ts[0], none), lambda: (lanes, waiting)
+            jnp.any(leaving), lambda: _refill(lanes, waiting, leaving, enter, none), lambda: (lanes, waiting)
         )
         return lanes, waiting, record
 
     first = jnp.arange(lanes)
-    zero = jnp.zeros(lanes, q0.dtype)
+    zero = jnp.zeros(lanes, start.q.dtype)
     count = jnp.zeros(lanes, int)
     record = Record(
-        q=jnp.full((members + 1, ts.size, n), jnp.nan, q0.dtype),
-        v=jnp.full((members + 1, ts.size, n), jnp.nan, q0.dtype),
+        q=jnp.full((members + 1, times.size, n), jnp.nan, start.q.dtype),
+        v=jnp.full((members + 1, times.size, n), jnp.nan, start.q.dtype),
         steps=jnp.zeros(members + 1, int),
         result=jnp.zeros(members + 1, int),
-        t=jnp.full(members + 1, ts[0]),
+        t=jnp.zeros(members + 1, start.q.dtype),
     )
-    start = Lanes(first, zero + ts[0], zero, count, count, *enter(first)), jnp.asarray(lanes), record
-    _, _, record = jax.lax.while_loop(go_on, iterate, start)
+    begun = enter(first)
+    at_first = Lanes(first, zero, zero, count, count, begun.q, begun.v, begun.scale)
+    _, _, record = jax.lax.while_loop(go_on, iterate, (at_first, jnp.asarray(lanes), record))
     return jax.tree.map(lambda x: x[:-1], record)
 
 
@@ -161,21 +164,22 @@ def _write(record, member, sample, q, v):
     return eqx.tree_at(lambda r: (r.q, r.v), record, (put(record.q, q), put(record.v, v)))
 
 
-def _refill(lanes, waiting, leaving, enter, t0, none):
+def _refill(lanes, waiting, leaving, enter, none):
     """Lanes that are left take the members that wait, in their order."""
     following = jnp.minimum(waiting + jnp.cumsum(leaving) - 1, none)
     member = jnp.where(leaving, following, lanes.member)
-    q, v = enter(member)
+    begun = enter(member)
     restart = lambda x, value: jnp.where(leaving, value, x)
     return (
         Lanes(
             member,
-            restart(lanes.t, t0),
+            restart(lanes.t, 0),
             restart(lanes.h, 0),
             restart(lanes.sample, 0),
             restart(lanes.steps, 0),
-            restart(lanes.q, q),
-            restart(lanes.v, v),
+            restart(lanes.q, begun.q),
+            restart(lanes.v, begun.v),
+            jax.tree.map(restart, lanes.scale, begun.scale),
         ),
         waiting + jnp.sum(leaving),
     )

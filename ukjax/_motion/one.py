@@ -16,13 +16,14 @@ from jaxtyping import Array, Float, Int
 
 from .._batch import plainly
 from .._check import known
+from .._haste import soon
 from .attempts import MOST, first_attempt, next_attempt
-from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, check_shapes
+from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, Start, check_shapes
 from .compact import compact_step, fits
 from .correct import Levels
-from .outcome import FINISHED, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, RUNNING, TOO_SMALL, UNUSUAL
+from .outcome import FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, RUNNING, TOO_SMALL, UNUSUAL
 from .step import step
-from .step_size import Tolerance, judge, next_length
+from .step_size import judge, next_length
 
 PIECE = 1024
 """Steps after which the host looks on."""
@@ -64,43 +65,44 @@ class One(AbstractLoop):
 
     keeps_watch: ClassVar[bool] = True
 
-    def accepts(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> bool:
-        if q0.ndim != 1 or not request.plain or request.dt is not None and request.counts is None:
+    def accepts(self, request: Request, start: Start) -> bool:
+        if start.q.ndim != 1 or not request.plain or request.dt is not None and request.counts is None:
             return False
         if request.counts is not None:  # differentiated in any way, steps of known number are a plain loop
-            return known(request, q0, v0) and int(np.sum(request.counts.between)) < MANY
-        return known(*map(_constant, (request, q0, v0)))
+            return known(request, start) and int(np.sum(request.counts.between)) < MANY
+        return known(*map(_constant, (request, start)))
 
-    def run(self, request: Request, q0: Float[Array, "*batch n"], v0: Float[Array, "*batch n"]) -> Samples:
-        moving, fixed = eqx.partition((request.model, request.ts, q0, v0), eqx.is_inexact_array)
+    def run(self, request: Request, start: Start) -> Samples:
+        moving, fixed = eqx.partition((request.model, request.ts, start.q, start.v), eqx.is_inexact_array)
         how = eqx.tree_at(lambda r: (r.model, r.ts), _constant(request), (None, None))
+        scale = _constant(start.scale)
 
         @jax.custom_vjp
         def sampled(moving):
-            return _run(how, *eqx.combine(moving, fixed), remember=False)[0]
+            return _run(how, scale, *eqx.combine(moving, fixed), remember=False)[0]
 
         def forward(moving):
-            found, pieces = _run(how, *eqx.combine(moving, fixed), remember=True)
+            found, pieces = _run(how, scale, *eqx.combine(moving, fixed), remember=True)
             return found, (moving, pieces)
 
         def backward(known, changes):
             moving, pieces = known
-            return (_pulled_back(how, moving, fixed, pieces, changes[:2]),)
+            return (_pulled_back(how, scale, moving, fixed, pieces, changes[:2]),)
 
         sampled.defvjp(forward, backward)
         q, v, course = sampled(moving)
         course = _constant(course)
         if known(request.ts, q, v):
-            by_numpy = _of_samples(np, *jax.tree.map(np.asarray, (request.ts, q, v, course)))
+            by_numpy = _of_samples(np, *jax.tree.map(np.asarray, (request.ts, q, v, course, start)))
             return Samples(**jax.tree.map(jax.device_put, by_numpy))
-        return Samples(**jax.jit(_of_samples, static_argnums=0)(jnp, request.ts, q, v, course))
+        return Samples(**jax.jit(_of_samples, static_argnums=0)(jnp, request.ts, q, v, course, start))
 
 
 def _constant(tree: Any) -> Any:
     return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, tree)
 
 
-def _of_samples(xp, ts, q, v, course):
+def _of_samples(xp, ts, q, v, course, start):
     """By NumPy, which needs no compiling, or JAX, for derivatives."""
     through = course.result == FINISHED
     reached = xp.all(xp.isfinite(q) & xp.isfinite(v), axis=-1)
@@ -115,10 +117,11 @@ def _of_samples(xp, ts, q, v, course):
             xp.where(through, q[-1], course.q),
             xp.where(through, v[-1], course.v),
         ),
+        displaced=start.displaced(xp, q[0], v[0]),
     )
 
 
-def _run(how, model, ts, q0, v0, remember):
+def _run(how, scale, model, ts, q0, v0, remember):
     """q and v at the samples, and where the motion came to; and the steps, if they are to be remembered, piece by piece
     with their methods."""
     samples, dtype = ts.size, q0.dtype
@@ -129,12 +132,12 @@ def _run(how, model, ts, q0, v0, remember):
     between = None if how.counts is None else count(np.pad(how.counts.between, (1, more), constant_values=1))
     found = number(np.full((2, ends.size, q0.size), np.nan))
     course = Course(number(0), number(0), count(0), count(0), q0, v0, count(0), count(RUNNING))
-    tolerance = Tolerance(number(how.rtol), number(how.atol))
+    tolerance = how.tolerance(scale)
     limits = count(samples), count(min(how.max_steps + 1, 2**31 - 1))
     asked = eqx.tree_at(lambda r: (r.model, r.ts), how, (model, ts), is_leaf=lambda x: x is None)
     pieces, method, decided = [], first_attempt(asked, flexible=True), 0
     while int(course.result) == RUNNING:
-        task = model, ends, between, tolerance, limits, method, how.tableau, how.projection
+        task = model, ends, between, tolerance, limits, method, how.tableau, how.projection, scale
         course, found, steps = _piece(task, course, found)
         if remember and int(steps.count):
             pieces.append((method, steps))
@@ -149,16 +152,16 @@ def _run(how, model, ts, q0, v0, remember):
     return (jax.device_put(found[0]), jax.device_put(found[1]), course), pieces
 
 
-def _step(model, t, h, q, v, method, tableau, projection):
+def _step(model, t, h, q, v, method, tableau, projection, scale):
     if fits(model, method, projection):
-        return compact_step(model, t, h, q, v, method, tableau)
-    return step(model, t, h, q, v, method, tableau, projection)
+        return compact_step(model, t, h, q, v, method, tableau, scale)
+    return step(model, t, h, q, v, method, tableau, projection, scale)
 
 
-@eqx.filter_jit
+@soon
 def _piece(task, course, found):
     """As many steps as a piece has, or fewer."""
-    model, ends, between, tolerance, (samples, most), method, tableau, projection = task
+    model, ends, between, tolerance, (samples, most), method, tableau, projection, scale = task
     watchful = isinstance(method, Levels)  # what cannot be done is left to another method
     leaves_out = isinstance(method, Levels) and method.may_leave_out
     check_shapes(model, ends[0], course.q, course.v)
@@ -182,9 +185,9 @@ def _piece(task, course, found):
             even = (target - before) / between[sample]
             t = before + course.taken * even
             h = even
-        stepped = _step(model, t0 + t, h, q, v, method, tableau, projection)
+        stepped = _step(model, t0 + t, h, q, v, method, tableau, projection, scale)
         if between is None:
-            judged = judge(q, v, stepped, tableau, tolerance)
+            judged = judge(q, v, stepped, tableau, tolerance, scale)
             accepted = judged.good | ~started
             landed = accepted & (h >= target - t)
             following = next_length(h, course.h, judged, started, accepted, landed, least)
@@ -195,10 +198,11 @@ def _piece(task, course, found):
             landed = course.taken + 1 >= between[sample]
             fine = jnp.asarray(True)
         fine = fine & (~accepted | jnp.all(jnp.isfinite(stepped.q) & jnp.isfinite(stepped.v)))
-        off = accepted & stepped.off()
+        off = accepted & stepped.off
+        leapt = stepped.leapt & (stuck if between is None else True)
         # Off its constraints before any time has passed, a motion started so: nothing of the method's doing.
         doubtful = watchful & ((stepped.unusual & (accepted | ~fine)) | (off & started & leaves_out))
-        accepted = accepted & fine & ~doubtful  # one that is off its constraints as well: it is what is complained of
+        accepted = accepted & fine & ~doubtful & ~leapt  # but if it is off its constraints: of that is complained
         landed = landed & accepted & ~off
         choose = lambda new, old: jnp.where(accepted, new, old)
         through = sample + landed >= samples
@@ -206,6 +210,7 @@ def _piece(task, course, found):
         for condition, outcome in (
             (course.steps + 1 >= most, MOST_STEPS),
             (stuck, TOO_SMALL),
+            (leapt, LEAPT),
             (off, OFF_CONSTRAINTS),
             (~fine, NOT_FINITE),
             (doubtful, UNUSUAL),
@@ -236,20 +241,20 @@ def _piece(task, course, found):
     return jax.lax.while_loop(go_on, iterate, (course, found, steps))
 
 
-def _pulled_back(how, moving, fixed, pieces, changes):
+def _pulled_back(how, scale, moving, fixed, pieces, changes):
     """The cotangent of ``moving`` from those of the samples."""
     of_state = tuple(jnp.zeros_like(x) for x in moving[2:])
     of_rest = jax.tree.map(jnp.zeros_like, moving[:2])
     for method, steps in reversed(pieces):
-        task = moving[:2], fixed[:2], method, how.tableau, how.projection
+        task = moving[:2], fixed[:2], method, how.tableau, how.projection, scale
         of_state, of_rest = _piece_back(task, steps, changes, of_state, of_rest)
     return (*of_rest, *of_state)
 
 
-@eqx.filter_jit
+@soon
 def _piece_back(task, steps, to_samples, of_state, of_rest):
     """The same over the steps of a piece, the last first."""
-    rest, fixed, method, tableau, projection = task
+    rest, fixed, method, tableau, projection, scale = task
     values = jax.lax.stop_gradient(rest[1])
     begins = jnp.concatenate([values[:1], values])
 
@@ -265,7 +270,7 @@ def _piece_back(task, steps, to_samples, of_state, of_rest):
             model, ts = eqx.combine(rest, fixed)
             t = jnp.where(sample > 0, ts[jnp.maximum(sample - 1, 0)], ts[0]) + since
             h = jnp.where(landed & (sample > 0), ts[sample] - t, length)
-            stepped = _step(model, t, h, q, v, method, tableau, projection)
+            stepped = _step(model, t, h, q, v, method, tableau, projection, scale)
             return stepped.q, stepped.v
 
         _, pull = jax.vjp(plainly(one), rest, q, v)

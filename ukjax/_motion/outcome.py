@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
-FINISHED, EVENT, MOST_STEPS, TOO_SMALL, NOT_FINITE, OFF_CONSTRAINTS = range(6)
+FINISHED, EVENT, MOST_STEPS, TOO_SMALL, NOT_FINITE, OFF_CONSTRAINTS, LEAPT = range(7)
 RUNNING, UNUSUAL = -1, -2  # between the pieces of a motion: to be gone on with; by another method
 
 REASONS = {
@@ -14,6 +14,7 @@ REASONS = {
     TOO_SMALL: "found no step small enough to go on",
     NOT_FINITE: "met a number that is not finite",
     OFF_CONSTRAINTS: "left its constraints",
+    LEAPT: "would have had to leap onto its constraints",
 }
 
 

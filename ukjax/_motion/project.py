@@ -1,6 +1,7 @@
 """Onto the constraints: consistent initial conditions."""
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,10 +10,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._check import known
+from .._haste import at_once
 from .._precision import Numbers, as_float
 from .._solve import AbstractMethod, choose, coordinate_scale, row_scale, solve
 from .._system import AbstractSystem
 from .diagnose import worst_row
+from .scale import Scale, scales
 
 MOST_ITERATIONS = 200
 
@@ -39,14 +42,14 @@ def project(
     if q0.ndim != 1 or v0.shape != q0.shape:
         raise ValueError(f"q0 and v0 must both have shape (n,), got shapes {q0.shape} and {v0.shape}")
     method, all_known = choose(method), known(model, t, q0, v0)
-    usual = method.usual()
+    usual, scale = method.usual(), scales(model, t, q0, v0)
     if usual is not None and all_known:
-        q, v, sure = _project_nearby(model, t, q0, v0, usual)
+        q, v, sure = _project_nearby(model, t, q0, v0, scale, usual)
         if sure:
             return q, v
-    q, v, reached, last = _project(model, t, q0, v0, method)
+    q, v, reached, last = _project(model, t, q0, v0, scale, method)
     if all_known and not reached:
-        which, size = worst_row(model, t, *last)
+        which, size = worst_row(model, t, *last, scale)
         raise ValueError(
             f"no consistent initial conditions found near q0 = {np.asarray(q0)}: at t = {float(t):g} s constraint "
             f"{which} still has residual {size:.3g} after {MOST_ITERATIONS} iterations. Either the constraints cannot "
@@ -55,80 +58,120 @@ def project(
     return q, v
 
 
-@eqx.filter_jit
-def _project_nearby(system, t, q0, v0, method):
+class Sizes(NamedTuple):
+    """What rounding is measured by: the sizes of the entries of what is looked for, ``x``, and of the terms of the
+    residual, ``rows``."""
+
+    x: Float[Array, " n"]
+    rows: Float[Array, " k"]
+
+    @classmethod
+    def of_positions(cls, system: AbstractSystem, t: Array, q: Array, scale: Scale) -> "Sizes":
+        return cls(scale.q, scale.of(system.position_residual, t, q))
+
+    @classmethod
+    def of_velocities(cls, system: AbstractSystem, t: Array, q: Array, v: Array, scale: Scale) -> "Sizes":
+        return cls(scale.v, scale.of(system.velocity_residual, t, q, v))
+
+    def change(self, step: Float[Array, " n"]) -> Float[Array, ""]:
+        """How much changes with this step."""
+        return jnp.max(jnp.abs(step) / self.x)
+
+    def missed(self, residual: Float[Array, " k"]) -> Float[Array, ""]:
+        """The worst of a residual."""
+        return jnp.max(_beside(jnp.abs(residual), self.rows), initial=0)
+
+
+def _beside(x, y):
+    return jnp.where(x > 0, x / jnp.maximum(y, jnp.finfo(x.dtype).tiny), 0)
+
+
+class Approach(NamedTuple):
+    """How Newton's method goes: by how much it changed its result last; whether it is there, as near as rounding lets it
+    come; whether it is sure to come there, since the changes shrink by half each time."""
+
+    change: Float[Array, ""]
+    there: Bool[Array, ""]
+    sure: Bool[Array, ""]
+
+    @classmethod
+    def begun(cls, dtype: Any) -> "Approach":
+        return cls(jnp.asarray(jnp.inf, dtype), jnp.asarray(False), jnp.asarray(True))
+
+    def after(self, change: Array, missed: Array, unusual: Array) -> "Approach":
+        """One step further."""
+        eps = jnp.finfo(change.dtype).eps
+        shrinks, rounding = change < self.change / 2, missed <= 8 * eps
+        there = (change <= 64 * eps) | (~shrinks & rounding)
+        return Approach(change, there, self.sure & (shrinks | there) & ~unusual)
+
+
+@at_once
+def _project_nearby(system, t, q0, v0, scale, method):
     """The result for a start that is near, of a system that is usual; and whether it is sure."""
     if system.constraints and system.control is None and all(each.level == "position" for each in system.constraints):
-        return _approached_in_turn(system, t, q0, v0, method)
+        return _approached_in_turn(system, t, q0, v0, scale, method)
     position = lambda q: system.position_residual(t, q)
-    q, found_q = _approached(position, q0, _mass(system, t, q0, v0), method)
+    sizes = Sizes.of_positions(system, t, q0, scale)
+    q, found_q = _approached(position, q0, _mass(system, t, q0, v0), sizes, method)
     velocity = lambda v: system.velocity_residual(t, q, v)
-    v, found_v = _approached(velocity, v0, _mass(system, t, q, v0), method)
+    sizes = Sizes.of_velocities(system, t, q, v0, scale)
+    v, found_v = _approached(velocity, v0, _mass(system, t, q, v0), sizes, method)
     return q, v, found_q & found_v
 
 
-def _approached_in_turn(system, t, q0, v0, method):
+def _approached_in_turn(system, t, q0, v0, scale, method):
     """``_approached`` for positions and then for velocities, which have the same rows A: one loop, in which everything
     stands once, is compiled in half the time of two."""
-    eps = jnp.finfo(q0.dtype).eps
-    size = lambda x: jnp.max(jnp.abs(x), initial=0)
+    of_q, of_v = Sizes.of_positions(system, t, q0, scale), Sizes.of_velocities(system, t, q0, v0, scale)
 
     def nearer(state):
-        q, v, reached, change, k, sure = state
+        q, v, reached, approach, k = state
         on = reached > 0  # the constraints on positions
-        x, x0 = jnp.where(on, v, q), jnp.where(on, v0, q0)
+        choose = lambda of_v, of_q: jax.tree.map(lambda x, y: jnp.where(on, x, y), of_v, of_q)
+        x, x0, sizes = choose(v, q), choose(v0, q0), choose(of_v, of_q)
         M = _mass(system, t, jnp.where(on, q, q0), v0)
         A = jax.jacfwd(lambda q: system.position_residual(t, q))(q)
-        missed = jnp.where(on, system.velocity_residual(t, q, v), system.position_residual(t, q))
+        missed = choose(system.velocity_residual(t, q, v), system.position_residual(t, q))
         response = method.respond(M, A)
         step = response.both(M, M @ (x0 - x), -missed)[0]
-        shrinks = (size(step) < change / 2) | (size(step) < 64 * eps * (1 + size(x)))
+        approach = approach.after(sizes.change(step), sizes.missed(missed), response.unusual)
         x = x + step
-        there = size(step) <= 64 * eps * (1 + size(x))
-        return (
-            jnp.where(on, q, x),
-            jnp.where(on, x, v),
-            reached + there,
-            jnp.where(there, jnp.inf, size(step)).astype(x.dtype),
-            k + 1,
-            sure & shrinks & ~response.unusual,
-        )
+        there = approach.there
+        again = approach._replace(change=jnp.where(there, jnp.inf, approach.change).astype(x.dtype))
+        return jnp.where(on, q, x), jnp.where(on, x, v), reached + there, again, k + 1
 
     def far(state):
-        _, _, reached, _, k, sure = state
-        return sure & (reached < 2) & (k < MOST_ITERATIONS)
+        _, _, reached, approach, k = state
+        return approach.sure & (reached < 2) & (k < MOST_ITERATIONS)
 
-    start = q0, v0, jnp.zeros((), int), jnp.asarray(jnp.inf, q0.dtype), 0, jnp.asarray(True)
-    q, v, reached, _, _, sure = jax.lax.while_loop(far, nearer, start)
-    return q, v, sure & (reached == 2)
+    start = q0, v0, jnp.zeros((), int), Approach.begun(q0.dtype), 0
+    q, v, reached, approach, _ = jax.lax.while_loop(far, nearer, start)
+    return q, v, approach.sure & (reached == 2)
 
 
-def _approached(residual, x0, M, method):
+def _approached(residual, x0, M, sizes, method):
     """The fixed point of x ← the point nearest to x0 where the residual, linear from x on, is 0.
 
     It obeys the conditions of the minimum, and is one if the iteration is drawn to it: near x0, where the change
     shrinks by half each time, there is no other.
     """
-    eps = jnp.finfo(x0.dtype).eps
-    size = lambda x: jnp.max(jnp.abs(x), initial=0)
-    if residual(x0).size == 0:
+    if not sizes.rows.size:
         return x0, jnp.all(jnp.isfinite(x0))
 
     def nearer(state):
-        x, change, k, sure = state
-        A = jax.jacfwd(residual)(x)
+        x, approach, k = state
+        A, missed = jax.jacfwd(residual)(x), residual(x)
         response = method.respond(M, A)
-        step = response.both(M, M @ (x0 - x), -residual(x))[0]
-        shrinks = (size(step) < change / 2) | (size(step) < 64 * eps * (1 + size(x)))
-        return x + step, size(step), k + 1, sure & shrinks & ~response.unusual
+        step = response.both(M, M @ (x0 - x), -missed)[0]
+        return x + step, approach.after(sizes.change(step), sizes.missed(missed), response.unusual), k + 1
 
     def far(state):
-        x, change, k, sure = state
-        return sure & (change > 64 * eps * (1 + size(x))) & (k < MOST_ITERATIONS)
+        _, approach, k = state
+        return approach.sure & ~approach.there & (k < MOST_ITERATIONS)
 
-    start = x0, jnp.asarray(jnp.inf, x0.dtype), 0, jnp.asarray(True)
-    x, change, _, sure = jax.lax.while_loop(far, nearer, start)
-    return x, sure & (change <= 64 * eps * (1 + size(x)))
+    x, approach, _ = jax.lax.while_loop(far, nearer, (x0, Approach.begun(x0.dtype), 0))
+    return x, approach.sure & approach.there
 
 
 def _mass(system, t, q, v):
@@ -137,13 +180,16 @@ def _mass(system, t, q, v):
 
 
 @eqx.filter_jit
-def _project(system, t, q0, v0, method):
-    q, found_q, last_q = _nearest(lambda q: system.position_residual(t, q), q0, _mass(system, t, q0, v0), method)
+def _project(system, t, q0, v0, scale, method):
+    sizes = Sizes.of_positions(system, t, q0, scale)
+    q, found_q, last_q = _nearest(lambda q: system.position_residual(t, q), q0, _mass(system, t, q0, v0), sizes, method)
     if all(constraint.linear for constraint in system.held):
         last_v = v = _exact_step(lambda v: system.velocity_residual(t, q, v), v0, _mass(system, t, q, v0), method)
         found_v = jnp.all(jnp.isfinite(v))
     else:
-        v, found_v, last_v = _nearest(lambda v: system.velocity_residual(t, q, v), v0, _mass(system, t, q, v0), method)
+        sizes = Sizes.of_velocities(system, t, q, v0, scale)
+        velocity = lambda v: system.velocity_residual(t, q, v)
+        v, found_v, last_v = _nearest(velocity, v0, _mass(system, t, q, v0), sizes, method)
     reached = found_q & found_v
     return jnp.where(found_q, q, jnp.nan), jnp.where(reached, v, jnp.nan), reached, (last_q, last_v)
 
@@ -159,7 +205,7 @@ def _exact_step(residual, x, M, method):
 
 
 def _nearest(
-    residual: Callable, x0: Float[Array, " n"], M: Float[Array, "n n"], method: AbstractMethod
+    residual: Callable, x0: Float[Array, " n"], M: Float[Array, "n n"], sizes: Sizes, method: AbstractMethod
 ) -> tuple[Float[Array, " n"], Bool[Array, ""], Float[Array, " n"]]:
     """argmin (x − x0)ᵀ M (x − x0) with residual(x) = 0, whether it was found, and the last iterate.
 
@@ -174,7 +220,7 @@ def _nearest(
     # A user's function may hold the traced values of a derivative in its closure: those too are constants here.
     converted = eqx.filter_closure_convert(residual, x0)
     fixed = jax.tree.map(lambda leaf: constant(leaf) if eqx.is_array(leaf) else leaf, converted)
-    x, found = _iterate(fixed, constant(x0), constant(M), method)
+    x, found = _iterate(fixed, constant(x0), constant(M), constant(sizes), method)
 
     A = jax.jacfwd(fixed)(x)
     response = method.respond(constant(M), A)
@@ -184,7 +230,7 @@ def _nearest(
     return polished, found & jnp.all(jnp.isfinite(polished)), x
 
 
-def _iterate(residual, x0, M, method):
+def _iterate(residual, x0, M, sizes, method):
     """Onto the constraints, then along them towards x0, by shorter steps where that overshoots or leaves them."""
     eps = jnp.finfo(x0.dtype).eps
 
@@ -195,40 +241,37 @@ def _iterate(residual, x0, M, method):
     def restore(x, method):
         return jax.lax.fori_loop(0, 4, lambda _, x: x + least_change(x, 0 * x, -residual(x), method), x)
 
-    def size(x):
-        return jnp.max(jnp.abs(x))
-
     def step(state):
         x, share, change, k = state
         towards = least_change(x, M @ (x0 - x), 0 * residual(x), method)
-        share = jnp.where(size(towards) > 0.9 * change, share / 2, share)
+        share = jnp.where(sizes.change(towards) > 0.9 * change, share / 2, share)
         tried = restore(x + share * towards, method)
-        kept = size(residual(tried)) < small
+        kept = sizes.missed(residual(tried)) < small
         return (
             jnp.where(kept, tried, x),
             jnp.where(kept, share, share / 4),
-            jnp.where(kept, size(towards), change),
+            jnp.where(kept, sizes.change(towards), change),
             k + 1,
         )
 
     def far(state):
-        x, _, change, k = state
-        return (change > 64 * eps * (1 + size(x))) & (k < MOST_ITERATIONS)
+        _, _, change, k = state
+        return (change > 64 * eps) & (k < MOST_ITERATIONS)
 
-    start = _least_squares(residual, x0, M)
-    small = eps**0.6 * (1 + size(start))
+    start, small = _least_squares(residual, x0, M, sizes), eps**0.6
     # Rows that are redundant are so on the constraints, not beside them: the rank found here holds for what follows.
     method = method.keeping(method.respond(M, jax.jacfwd(residual)(start)).kept)
     start = restore(start, method)
     x, _, change, _ = jax.lax.while_loop(far, step, (start, jnp.ones((), x0.dtype), jnp.asarray(jnp.inf, x0.dtype), 0))
-    return x, (change < small) & (size(residual(x)) < small)
+    return x, (change < small) & (sizes.missed(residual(x)) < small)
 
 
-def _least_squares(residual, x0, M):
+def _least_squares(residual, x0, M, sizes):
     """A point near the constraints, by Levenberg and Marquardt, which rows that are nearly redundant do not mislead."""
     import optimistix as optx  # takes a while, and is hardly ever needed
 
     coordinate = coordinate_scale(M)
+    coordinate = coordinate * jnp.max(sizes.x / coordinate)
     row = row_scale(jax.jacfwd(residual)(x0), coordinate)
     row = jnp.where(row > 0, row, 1)
     tolerance = float(jnp.finfo(x0.dtype).eps) ** 0.7

@@ -56,13 +56,12 @@ class Projected(dfx.AbstractWrappedSolver):
         return self.solver.init(terms, t0, t1, y0, args)
 
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
-        model, method = args
+        model, method, scale = args
         levels = keep_rows(model, jnp.asarray(t0), *y0, method)
         y1, error, dense, solver_state, result = self.solver.step(
-            terms, t0, t1, y0, (model, levels.acceleration), solver_state, made_jump=True
+            terms, t0, t1, y0, (model, levels.acceleration, scale), solver_state, made_jump=True
         )
-        q1, v1 = y1
-        return correct_step(model, jnp.asarray(t1), q1, v1, levels), error, dense, solver_state, result
+        return jnp.stack(correct_step(model, jnp.asarray(t1), *y1, levels, scale)), error, dense, solver_state, result
 
     def func(self, terms, t0, y0, args):
         return self.solver.func(terms, t0, y0, args)

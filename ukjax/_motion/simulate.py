@@ -13,16 +13,17 @@ from .._precision import Numbers, as_float, warn_if_single
 from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem
 from .._terms import Terms
-from .base import Counts, Request
+from .base import Counts, Request, Start
 from .diagnose import check_end, check_event, check_start
 from .even_steps import EvenSteps, even_counts, even_times
 from .lanes import InLanes
 from .one import One
+from .scale import scales
+from .step_size import USUAL
 from .tableau import DOPRI8, Tableau
 from .trajectory import Trajectory
 
 MOST_STEPS = 1_000_000
-TOLERANCE = {"float64": 1e-9, "float32": 1e-5}
 PLAIN_LOOPS = One(), EvenSteps(), InLanes()
 """Our own ways to go through time; the first that accepts what is asked does it, or else diffrax's."""
 
@@ -55,7 +56,9 @@ def simulate(
     ``drift="none"`` integrates the accelerations as they are: the constraints drift, unless they carry Baumgarte
     gains, and the start may violate them. Baumgarte gains act either way.
 
-    **Steps.** Adaptive by default, with ``rtol`` and ``atol`` (1e-9 in float64, 1e-5 in float32); ``dt`` asks for
+    **Steps.** Adaptive by default: an error of ``rtol`` (1e-9 in float64, 1e-5 in float32) times the size of each
+    coordinate and velocity, and ``atol`` besides, a number or (n,), one per coordinate; left out, that is as little of
+    the sizes that the start shows (``ukjax._motion.scale``), so that units do not matter. ``dt`` asks for
     fixed steps instead: as many equal ones between each sample and the next as make none longer than dt. ``solver`` is
     any diffrax solver (default ``Dopri8``; ``RungeKutta4`` for fixed steps), ``adjoint`` any diffrax adjoint
     (default ``RecursiveCheckpointAdjoint``, for reverse mode; ``ForwardMode`` for forward mode; ``DirectAdjoint``, with
@@ -85,15 +88,14 @@ def simulate(
     _check_solver(solver, adjoint, event, drift, dt)
     if rtol is None and dt is None:
         warn_if_single(q0.dtype)
-    tolerance = TOLERANCE[str(q0.dtype)]
     request = Request(
         model=model,
         ts=ts,
         dt=None if dt is None else as_float(dt),
         counts=None,
         times=None,
-        rtol=as_float(tolerance if rtol is None else rtol),
-        atol=as_float(tolerance if atol is None else atol),
+        rtol=as_float(USUAL[str(q0.dtype)] if rtol is None else rtol),
+        atol=None if atol is None else as_float(atol),
         method=choose(method),
         solver=solver,
         adjoint=adjoint,
@@ -108,18 +110,19 @@ def simulate(
     traced = not known(request, q0, v0)
     if event is not None and not traced:
         check_event(event, ts[0], q0, v0)
-    loop = next((loop for loop in PLAIN_LOOPS if loop.accepts(request, q0, v0)), None) or _general_loop()
-    samples = loop.run(request, q0, v0)
+    start = Start(q0, v0, scales(model, ts[0], q0, v0, ts[-1] - ts[0]))
+    loop = next((loop for loop in PLAIN_LOOPS if loop.accepts(request, start)), None) or _general_loop()
+    samples = loop.run(request, start)
     trajectory = Trajectory(
         samples.t, samples.q, samples.v, samples.result, samples.steps, samples.last, model, request.method
     )
     if traced:
         return trajectory
-    check_start(trajectory, request, loop, q0, v0)
+    check_start(trajectory, request, loop, start, samples.displaced)
     if event is not None and q0.ndim == 1:
         trajectory = trajectory.reached()
     if throw:
-        check_end(trajectory, request, loop)
+        check_end(trajectory, request, loop, start)
     return trajectory
 
 

@@ -10,10 +10,8 @@ from .._batch import per_member
 from .._check import asymmetric
 from .._solve import AbstractMethod, solve
 from .correct import Levels, assumptions, at_every_level, correct, levels_at
+from .scale import Scale
 from .tableau import Tableau
-
-KEPT = {"float64": 1e-8, "float32": 1e-3}
-"""Residuals, beside 1 + the largest coordinate, beyond which a constraint is not kept."""
 
 
 class Rates(NamedTuple):
@@ -24,25 +22,22 @@ class Rates(NamedTuple):
 
 
 class Stepped(NamedTuple):
-    """Where a step leads: ``q`` and ``v`` (n,), on the constraints if it ends there, and by how much it ``missed`` them
-    all the same; the ``rates`` on the way; the ``error`` that is to be expected; and whether anything was ``unusual``,
-    beyond what its method can do."""
+    """Where a step leads: ``q`` and ``v`` (n,), on the constraints if it ends there, and whether it is ``off`` them all
+    the same, or ``leapt`` onto them from afar; the ``rates`` on the way; the ``error`` that is to be expected; and
+    whether anything was ``unusual``, beyond what its method can do."""
 
     q: Float[Array, " n"]
     v: Float[Array, " n"]
     rates: Rates
     error: Float[Array, " 2n"]
-    missed: Float[Array, ""]
+    off: Bool[Array, ""]
+    leapt: Bool[Array, ""]
     unusual: Bool[Array, ""]
-
-    def off(self) -> Bool[Array, ""]:
-        """Whether the constraints are not kept."""
-        return self.missed > KEPT[str(self.q.dtype)] * (1 + jnp.max(jnp.abs(self.q)))
 
     def beyond(self, method: AbstractMethod | Levels) -> Bool[Array, ""]:
         """Whether the step is to be done by another method."""
         watched = isinstance(method, Levels) and method.may_leave_out
-        return self.unusual | self.off() if watched else self.unusual
+        return self.unusual | self.off if watched else self.unusual
 
 
 def step(
@@ -54,6 +49,7 @@ def step(
     method: AbstractMethod | Levels,
     tableau: Tableau,
     projection: bool,
+    scale: Scale,
 ) -> Stepped:
     """An explicit Runge–Kutta step from t to t + h.
 
@@ -68,11 +64,12 @@ def step(
     rates, unusual = _stages(model, t, h, q, v, levels.acceleration, tableau)
     weigh = lambda weights: (jnp.asarray(weights, q.dtype) @ rates.q, jnp.asarray(weights, q.dtype) @ rates.v)
     (dq, dv), error = weigh(tableau.b), h * jnp.concatenate(weigh(tableau.b_error))
-    q, v, missed = q + h * dq, v + h * dv, jnp.zeros((), q.dtype)
+    q, v, off, leapt = q + h * dq, v + h * dv, jnp.asarray(False), jnp.asarray(False)
     if projection:
-        q, v, missed, off = correct(model, t + h, q, v, levels)
-        unusual = unusual | off
-    return Stepped(q, v, rates, error, missed, unusual)
+        ahead = q
+        q, v, off, doubtful = correct(model, t + h, q, v, levels, scale)
+        unusual, leapt = unusual | doubtful, (h != 0) & scale.leaps(q - ahead, h * dq)
+    return Stepped(q, v, rates, error, off, leapt, unusual)
 
 
 def _stages(model, t, h, q, v, method, tableau) -> tuple[Rates, Bool[Array, ""]]:

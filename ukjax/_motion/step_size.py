@@ -5,21 +5,36 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .scale import Scale
 from .step import Stepped
 from .tableau import Tableau
 
 SAFETY, SHRINK, GROW = 0.9, 0.2, 10.0
+WRONG = 1e15  # beside the error allowed
 FIRST = 0.01  # the first step, as a share of the time in which the state changes by its own size
 
 
+USUAL = {"float64": 1e-9, "float32": 1e-5}
+"""Errors allowed in a step where nothing is asked for, beside the size of what is computed."""
+
+
 class Tolerance(NamedTuple):
-    """The error allowed in a step: ``absolute`` + ``relative`` times the size of what is computed."""
+    """The error allowed in a step: ``relative`` to the size of what is computed, and that for ``q`` and ``v`` besides."""
 
     relative: Float[Array, ""]
-    absolute: Float[Array, ""]
+    q: Float[Array, " n"]
+    v: Float[Array, " n"]
 
-    def scale(self, x: Float[Array, " n"], y: Float[Array, " n"]) -> Float[Array, " n"]:
-        return self.absolute + self.relative * jnp.maximum(jnp.abs(x), jnp.abs(y))
+    @classmethod
+    def of(cls, relative: Array, absolute: Array | None, scale: Scale) -> "Tolerance":
+        """With ``absolute``, a number or one per coordinate, or what is usual."""
+        usual = USUAL[str(scale.q.dtype)]
+        at = lambda size: usual * size if absolute is None else jnp.broadcast_to(absolute, size.shape)
+        return cls(relative, at(scale.q), at(scale.v))
+
+    def between(self, x: Float[Array, " n"], y: Float[Array, " n"], besides: Float[Array, " n"]) -> Float[Array, " n"]:
+        """The error allowed between two states."""
+        return besides + self.relative * jnp.maximum(jnp.abs(x), jnp.abs(y))
 
 
 class Judged(NamedTuple):
@@ -36,17 +51,25 @@ class Judged(NamedTuple):
 
 
 def judge(
-    q: Float[Array, " n"], v: Float[Array, " n"], stepped: Stepped, tableau: Tableau, tolerance: Tolerance
+    q: Float[Array, " n"],
+    v: Float[Array, " n"],
+    stepped: Stepped,
+    tableau: Tableau,
+    tolerance: Tolerance,
+    scale: Scale,
 ) -> Judged:
-    """What to make of the step that led from q and v."""
-    scale = jnp.concatenate([tolerance.scale(q, stepped.q), tolerance.scale(v, stepped.v)])
-    error = jnp.sqrt(jnp.mean((stepped.error / scale) ** 2))
+    """What to make of the step that led from q and v. One that leaps is as wrong as can be."""
+    allowed_q = tolerance.between(q, stepped.q, tolerance.q) + scale.rounding(q, stepped.q)
+    allowed_v = tolerance.between(v, stepped.v, tolerance.v) + scale.rounding(v, stepped.v)
+    allowed = jnp.concatenate([allowed_q, allowed_v])
+    error = jnp.sqrt(jnp.mean((stepped.error / allowed) ** 2))
+    error = jnp.where(stepped.leapt, WRONG, error)
     exponent = -1.0 / tableau.order
     factor = jnp.clip(SAFETY * jnp.where(error > 0, error, 1e-30) ** exponent, SHRINK, GROW)
     # |y| / |y'| in the same scale; the book looks at a second derivative too.
-    here = jnp.max(jnp.abs(jnp.concatenate([stepped.q, stepped.v]) / scale))
-    change = jnp.max(jnp.abs(jnp.concatenate([stepped.rates.q[0], stepped.rates.v[0]]) / scale))
-    first = FIRST * jnp.maximum(here, 1) / jnp.maximum(change, 1e-5)
+    here = jnp.max(jnp.abs(jnp.concatenate([stepped.q, stepped.v]) / allowed))
+    change = jnp.max(jnp.abs(jnp.concatenate([stepped.rates.q[0], stepped.rates.v[0]]) / allowed))
+    first = FIRST * jnp.maximum(here, 1) / jnp.maximum(change, 1e-20)
     return Judged(error, factor, first)
 
 

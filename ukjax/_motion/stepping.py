@@ -20,19 +20,21 @@ from .._system import AbstractSystem, System
 from .._terms import Terms
 from .correct import at_every_level
 from .diagnose import check_consistent
-from .outcome import FINISHED, NOT_FINITE, OFF_CONSTRAINTS, in_words
+from .outcome import FINISHED, LEAPT, NOT_FINITE, OFF_CONSTRAINTS, in_words
+from .scale import Scale, scales
 from .step import step as one_step
 from .tableau import RUNGE_KUTTA4, Tableau
 
 
 class State(eqx.Module):
     """Where a motion is at time ``t`` [s], or each of a batch: q and v (n,). ``result`` says, per member, whether it
-    came there as it should, in words ``reason``."""
+    came there as it should, in words ``reason``; ``scale`` is what tolerances are measured by."""
 
     t: Float[Array, "*batch"]
     q: Float[Array, "*batch n"]
     v: Float[Array, "*batch n"]
     result: Int[Array, "*batch"]
+    scale: Scale
 
     @property
     def reason(self) -> "str | np.ndarray":
@@ -51,11 +53,13 @@ def start(model: AbstractSystem | Callable[..., Terms], q0: Numbers, v0: Numbers
     if v0.shape not in (q0.shape, q0.shape[-1:]):
         raise ValueError(f"v0 must have the shape of q0, {q0.shape}, got shape {v0.shape}")
     v0 = jnp.broadcast_to(v0, q0.shape)
-    if isinstance(model, AbstractSystem) and known(model, q0, v0, t):
-        # Not its task: the actuators may be given something else to do.
-        check_consistent(System(model.dynamics, model.constraints), t, q0, v0)
+    # Not with its task: the actuators may be given something else to do.
+    plant = System(model.dynamics, model.constraints) if isinstance(model, AbstractSystem) else model
+    scale = scales(plant, t, q0, v0)
+    if isinstance(plant, AbstractSystem) and known(plant, q0, v0, t):
+        check_consistent(plant, t, q0, v0, scale)
     batch = q0.shape[:-1]
-    return State(jnp.broadcast_to(t, batch).astype(q0.dtype), q0, v0, jnp.full(batch, FINISHED, np.int32))
+    return State(jnp.broadcast_to(t, batch).astype(q0.dtype), q0, v0, jnp.full(batch, FINISHED, np.int32), scale)
 
 
 def step(
@@ -147,25 +151,29 @@ def _stepped(model, state, dt, u, method, tableau, projection, steps):
     """The state after all steps, and whether one of them was beyond the method."""
 
     @per_member
-    def once(t, h, q, v, u):
+    def once(t, h, q, v, scale, u):
         this = model if u is None else Driven(model, u)
-        stepped = one_step(this, t, h, q, v, method, tableau, projection)
-        return stepped.q, stepped.v, stepped.off() if projection else jnp.asarray(False), stepped.beyond(method)
+        scale = scale.of_rows(this, t, q, v) if projection else scale
+        stepped = one_step(this, t, h, q, v, method, tableau, projection, scale)
+        return stepped.q, stepped.v, (stepped.beyond(method), stepped.off, stepped.leapt)
 
     if state.t.ndim:
-        once = jax.vmap(once, in_axes=(-1, None, -1, -1, -1), out_axes=-1)
-    h = dt / steps
+        once = jax.vmap(once, in_axes=(-1, None, -1, -1, -1, -1), out_axes=-1)
+    h, scale = dt / steps, jax.tree.map(jnp.transpose, state.scale)
 
     def go_on(carry, i):
-        q, v, off, beyond = carry
-        q, v, now_off, now_beyond = once(state.t + i * h, h, q, v, None if u is None else u.T)
-        return (q, v, off | now_off, beyond | now_beyond), None
+        q, v, so_far = carry
+        q, v, now = once(state.t + i * h, h, q, v, scale, None if u is None else u.T)
+        return (q, v, jax.tree.map(jnp.logical_or, so_far, now)), None
 
     none = jnp.zeros(state.t.shape, bool)
-    (q, v, off, beyond), _ = jax.lax.scan(go_on, (state.q.T, state.v.T, none, none), jnp.arange(steps))
+    start = state.q.T, state.v.T, (none, none, none)
+    (q, v, (beyond, off, leapt)), _ = jax.lax.scan(go_on, start, jnp.arange(steps))
     finite = jnp.all(jnp.isfinite(q) & jnp.isfinite(v), axis=0)
-    result = jnp.where(finite, jnp.where(off, OFF_CONSTRAINTS, FINISHED), NOT_FINITE)
-    return State(state.t + dt, q.T, v.T, result.astype(state.result.dtype)), beyond
+    result = jnp.full(state.t.shape, FINISHED)
+    for condition, outcome in ((off, OFF_CONSTRAINTS), (leapt, LEAPT), (~finite, NOT_FINITE)):
+        result = jnp.where(condition, outcome, result)
+    return State(state.t + dt, q.T, v.T, result.astype(state.result.dtype), state.scale), beyond
 
 
 def _check(model, state, u, steps, drift):

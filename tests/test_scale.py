@@ -1,0 +1,214 @@
+"""Tolerances scale with the problem: units change nothing, and nothing excuses a constraint that is not kept."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax._motion.scale import scale_of
+from ukjax._sizes import sizes
+
+TWO = 2.0**30  # units that are powers of two change no digit
+
+
+class Rod(uk.AbstractSystem):
+    """A mass on a rod, in any units: a length, a mass, and gravity g."""
+
+    length: jax.Array
+    mass: jax.Array
+    g: jax.Array
+
+    @property
+    def dynamics(self):
+        return uk.Lagrangian(lambda t, q, v: self.mass * v @ v / 2, lambda t, q: self.mass * self.g * q[1])
+
+    @property
+    def constraints(self):
+        return (uk.Holonomic(lambda t, q: q @ q - self.length**2, name="rod"),)
+
+
+def swung(length, mass, time, dtype=jnp.float64, **how):
+    """A pendulum of 1 m, 1 kg, in units so large, that swings for 2 s; in metres again."""
+    rod = Rod(*(jnp.asarray(x, dtype) for x in (length, mass, 9.81 * length / time**2)))
+    q0, v0 = jnp.array([-0.8, -0.6], dtype) * length, jnp.array([0.75, -1.0], dtype) * length / time
+    motion = uk.simulate(rod, q0, v0, jnp.array([0.0, 1.0, 2.0], dtype) * time, **how)
+    return np.asarray(motion.q, float) / length, int(motion.steps)
+
+
+UNITS = [(TWO, 1, 1), (1 / TWO, 1, 1), (1, TWO, 1), (1, 1 / TWO, 1), (1, 1, TWO), (1, 1, 1 / TWO), (TWO, TWO, 1 / TWO)]
+
+
+@pytest.mark.parametrize("how", [{}, {"dt": None}], ids=["adaptive", "even"])
+@pytest.mark.parametrize("units", UNITS, ids=str)
+def test_units_change_no_digit(units, how):
+    step = lambda time: {"dt": 0.01 * time} if how else {}
+    expected, steps = swung(1.0, 1.0, 1.0, **step(1.0))
+    found, as_many = swung(*units, **step(units[2]))
+    assert as_many == steps
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("units", [tuple(x ** (1 / 3) for x in units) for units in UNITS], ids=str)
+def test_units_change_no_digit_in_single_precision(units):
+    units = tuple(2.0 ** round(np.log2(x)) for x in units)  # 2 ** ±10
+    expected, steps = swung(1.0, 1.0, 1.0, jnp.float32, rtol=1e-5)
+    found, as_many = swung(*units, jnp.float32, rtol=1e-5)
+    assert as_many == steps
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_units_change_no_digit_of_a_batch():
+    def batch(length):
+        rod = Rod(*map(jnp.asarray, (length, 1.0, 9.81 * length)))
+        q0 = jnp.tile(jnp.array([-0.8, -0.6]) * length, (3, 1))
+        v0 = jnp.linspace(0, 1, 3)[:, None] * jnp.array([0.75, -1.0]) * length
+        return uk.simulate(rod, q0, v0, [0.0, 1.0]).q / length
+
+    np.testing.assert_array_equal(batch(TWO), batch(1.0))
+    np.testing.assert_array_equal(batch(1 / TWO), batch(1.0))
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e-6, 1e-3, 1e3, 1e6, 1e9])
+def test_projection_in_any_unit(unit):
+    rod = Rod(*map(jnp.asarray, (unit, 1.0, 9.81)))
+    q, v = uk.project(rod, 0.0, jnp.array([0.9, 1.2]) * unit, jnp.array([1.0, 0.0]) * unit)
+    np.testing.assert_allclose(q / unit, [0.6, 0.8], rtol=1e-14)
+    np.testing.assert_allclose(v / unit, [0.64, -0.48], rtol=1e-13)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("beside", [3e-6, 0.3])
+def test_a_start_beside_its_rod_is_refused_in_any_unit(unit, beside):
+    rod = Rod(*map(jnp.asarray, (unit, 1.0, 9.81)))
+    with pytest.raises(ValueError, match="off the constraints.*'rod'"):
+        uk.simulate(rod, jnp.array([unit * (1 + beside), 0.0]), [0.0, 0.0], [0.0, 1.0])
+    with pytest.raises(ValueError, match="off the constraints.*'rod'"):
+        uk.start(rod, jnp.array([unit * (1 + beside), 0.0]), [0.0, 0.0])
+
+
+def test_a_start_exact_to_rounding_is_taken_in_any_unit():
+    for unit in (1e-6, 1e6):
+        rod = Rod(*(jnp.asarray(x, jnp.float32) for x in (unit, 1.0, 9.81)))
+        q0 = (np.array([0.6, 0.8]) * unit).astype(np.float32)
+        assert uk.simulate(rod, q0, np.zeros(2, np.float32), np.array([0, 1e-4], np.float32), rtol=1e-5).finished
+
+
+OUT_OF_REACH = uk.System(
+    uk.MassForce(lambda t, q: jnp.eye(2), lambda t, q, v: jnp.zeros(2)),
+    uk.Holonomic(lambda t, q: jnp.cos(q[0]) + jnp.cos(q[1]) - 1 - t, name="reach"),
+)
+START = [np.pi / 2, 0.0], [-1.0, 0.0]
+
+
+@pytest.mark.parametrize("members", [None, 3])
+@pytest.mark.parametrize(
+    "how", [{"dt": 0.01, "solver": uk.RungeKutta4()}, {"dt": 0.01}, {}], ids=["RK4", "even", "free"]
+)
+def test_a_path_out_of_reach_ends_the_motion(how, members):
+    """cos q1 + cos q2 = 1 + t can be met until t = 1."""
+    q0, v0 = START if members is None else (np.tile(x, (members, 1)) for x in START)
+    with pytest.raises(uk.SimulationError, match="(?s)'reach'|trajectory 0"):
+        uk.simulate(OUT_OF_REACH, q0, v0, [0.0, 0.9, 2.0], **how)
+    ended = uk.simulate(OUT_OF_REACH, q0, v0, [0.0, 0.9, 2.0], throw=False, **how)
+    assert not np.any(ended.finished)
+    inside = jax.jit(lambda q, v: uk.simulate(OUT_OF_REACH, q, v, jnp.array([0.0, 0.9, 2.0]), **how).finished)
+    assert not np.any(inside(*map(jnp.asarray, (q0, v0))))
+
+
+def test_no_other_coordinate_excuses_a_constraint():
+    """One that is 1e8 large and has no part in it."""
+    system = uk.System(
+        uk.MassForce(lambda t, q: jnp.eye(3), lambda t, q, v: jnp.zeros(3)),
+        uk.Holonomic(lambda t, q: q[:2] @ q[:2] - 1, name="loop"),
+    )
+    with pytest.raises(ValueError, match="'loop' is 0.12"):
+        uk.simulate(system, [1.06, 0.0, 1e8], [0.0, 0.0, 0.0], [0.0, 1.0])
+    with pytest.raises(ValueError, match="trajectory 1 starts off"):
+        uk.simulate(system, [[1.0, 0.0, 1e8], [1.06, 0.0, 0.0]], np.zeros((2, 3)), [0.0, 1.0])
+
+
+def jumping(at):
+    """A bead on a line whose place is prescribed, and jumps by a metre when t = 1/2."""
+    return uk.System(
+        uk.MassForce(lambda t, q: jnp.eye(2), lambda t, q, v: jnp.array([0.0, -9.81])),
+        uk.Holonomic(lambda t, q: q[0] - jnp.where(t > at, 1.0, 0.0) - t / 10, name="path"),
+    )
+
+
+@pytest.mark.parametrize("members", [None, 3])
+@pytest.mark.parametrize(
+    "how", [{"dt": 0.01, "solver": uk.RungeKutta4()}, {"dt": 0.01}, {}], ids=["RK4", "even", "free"]
+)
+def test_nothing_leaps_onto_its_constraints(how, members):
+    q0, v0 = [0.0, 0.0], [0.1, 0.0]
+    if members is not None:
+        q0, v0 = (np.tile(x, (members, 1)) for x in (q0, v0))
+    with pytest.raises(uk.SimulationError, match=r"at t = 0\.(49\d*|5) s.*leap.*'path' is 1") as caught:
+        uk.simulate(jumping(0.5), q0, v0, [0.0, 0.25, 1.0], **how)
+    assert "trajectory 0 (3 of 3 failed)" in str(caught.value) or members is None
+    ended = uk.simulate(jumping(0.5), q0, v0, [0.0, 0.25, 1.0], throw=False, **how)
+    assert np.all(np.asarray(ended.reason) == "would have had to leap onto its constraints")
+    assert np.all(np.isfinite(ended.q[..., 1, :]))
+    assert not np.any(np.isfinite(ended.q[..., 2, :]))
+
+
+def test_a_step_that_leaps_says_so():
+    state = uk.start(jumping(0.05), [0.0, 0.0], [0.1, 0.0])
+    state = uk.step(jumping(0.05), state, 0.04)
+    assert state.reason == "reached its last time"
+    assert uk.step(jumping(0.05), state, 0.04).reason == "would have had to leap onto its constraints"
+
+
+@pytest.mark.parametrize("begin", [1.7e9, 1e12])
+def test_a_batch_keeps_time_from_its_start(begin):
+    """Whatever the clock says: with adaptive steps, a member's time is not summed from 1970."""
+    spring = uk.MassForce(lambda t, q: jnp.eye(1), lambda t, q, v: -q)
+    later = uk.simulate(uk.System(spring), [[1.0], [2.0]], np.zeros((2, 1)), begin + np.array([0.0, 8.0]))
+    np.testing.assert_allclose(later.q[:, -1, 0], np.cos(8) * np.array([1, 2]), rtol=0, atol=3e-8)
+
+
+def test_sizes_are_those_of_the_terms():
+    """By hand: of q² − 1 at 1, two; of cos q − 1 at 0, two; of a product, in proportion."""
+    f = lambda q: jnp.stack(
+        [q[0] ** 2 - 1, jnp.cos(q[1]) - 1, q[0] * (q[0] - 1), jnp.sum(jnp.array([1e8, -1e8]) * q[0])]
+    )
+    x = jnp.array([1.0, 0.0])
+    np.testing.assert_allclose(sizes(f, (x,), (jnp.abs(x),)), [3.0, 2.0, 2.0, 2e8])
+
+
+def test_sizes_follow_loops_choices_and_calls():
+    def f(q):
+        summed = jax.lax.fori_loop(0, 4, lambda i, s: s + jnp.where(i % 2 == 0, q[0], -q[0]), 0.0)
+        scanned = jax.lax.scan(lambda s, x: (s + x, s - x), 0.0, jnp.array([3.0, -3.0]) * q[0])
+        chosen = jax.lax.cond(q[0] > 0, lambda x: x - 5.0, lambda x: x + 1.0, q[0])
+        called = jax.jit(lambda x: x - 7.0)(q[0])
+        return summed, scanned[0], chosen, called
+
+    found = jax.jit(lambda q: (f(q), sizes(f, (q,), (jnp.abs(q),))))(jnp.array([1.0]))
+    values, of = found
+    np.testing.assert_allclose(values, [0.0, 0.0, -4.0, -6.0])
+    np.testing.assert_allclose(of, [4.0, 6.0, 6.0, 8.0])
+
+
+def test_rounding_is_below_the_sizes(rng):
+    """No row of a random polynomial is further from its value in twice the precision than 8 eps times its size."""
+    coefficients = rng.normal(size=(40, 6)) * 10.0 ** rng.integers(-3, 4, size=(40, 6))
+
+    def f(q):
+        powers = jnp.stack([q**0, q, q**2, q**3, jnp.sin(q), jnp.cos(q)])
+        return jnp.asarray(coefficients, q.dtype) @ powers
+
+    x = rng.normal(size=1)[0]
+    single = f(jnp.asarray(x, jnp.float32))
+    exact = f(jnp.asarray(np.float32(x), jnp.float64))
+    allowed = 8 * np.finfo(np.float32).eps * np.asarray(sizes(f, (jnp.asarray(x),), (jnp.abs(jnp.asarray(x)),)))
+    assert np.all(np.abs(np.asarray(single, float) - exact) <= allowed)
+
+
+def test_the_scale_of_a_swing():
+    """A pendulum of 2 m, let go level: positions of 2 m, and the speed of 2 m fallen, √(2 · 9.81), but for a factor."""
+    found = scale_of(Rod(*map(jnp.asarray, (2.0, 3.0, 9.81))), jnp.zeros(()), jnp.array([2.0, 0.0]), jnp.zeros(2))
+    np.testing.assert_allclose(found.q, [2.0, 2.0])
+    np.testing.assert_allclose(found.v, [np.sqrt(2 * 9.81)] * 2)
+    np.testing.assert_allclose(found.rows, [8.0])

@@ -1,0 +1,128 @@
+"""How large things are in a problem: tolerances are measured by that, never by the user's units."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from .._check import known
+from .._haste import at_once
+from .._sizes import sizes
+from .._solve import coordinate_scale
+from .._system import AbstractSystem
+
+FAINT = 1e-5
+"""A coordinate of which a start says nothing is taken to be so large beside the others, by its mass."""
+
+STILL = 1e-10
+"""A start no larger than this, beside what is within reach, is at the origin, but for rounding."""
+
+KEPT = {"float64": 1e-8, "float32": 1e-3}
+"""Residuals, beside the size of their terms, beyond which a constraint is not kept."""
+
+LEAP = {"float64": 1e-6, "float32": 1e-2}
+"""A correction of coordinates by less, beside their size, is none that needs to be looked at."""
+
+
+class Scale(eqx.Module):
+    """The sizes of times, ``t`` [s]; of coordinates, ``q`` and ``v`` (n,); of the terms of each row of
+    ``AbstractSystem.violation``, ``rows`` (k,); and what has the same effect in each coordinate, by its mass, ``unit``
+    (n,)."""
+
+    t: Float[Array, ""]
+    q: Float[Array, " n"]
+    v: Float[Array, " n"]
+    rows: Float[Array, " k"]
+    unit: Float[Array, " n"]
+
+    def of(self, function: Callable[..., Any], *at: Array) -> Any:
+        """The sizes of the terms of ``function(t, q)`` or ``function(t, q, v)``."""
+        return sizes(function, at, (self.t, self.q, self.v)[: len(at)])
+
+    def of_rows(self, model: AbstractSystem, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> "Scale":
+        """The same, of the rows that this model has at (t, q, v)."""
+        rows = jnp.maximum(self.of(model.violation, t, q, v), jnp.finfo(q.dtype).tiny)
+        return eqx.tree_at(lambda scale: scale.rows, self, jax.lax.stop_gradient(rows))
+
+    def missed(self, violation: Float[Array, " k"]) -> Float[Array, ""]:
+        """The worst of a ``violation``, beside the terms it is made of."""
+        return jnp.max(jnp.abs(violation) / self.rows, initial=0)
+
+    def kept(self, q: Float[Array, " n"]) -> Float[Array, ""]:
+        """How much may be missed at q. Far beyond the sizes of the start, rounding is allowed for, up to a limit: what
+        runs away is not to excuse itself."""
+        kept = KEPT[str(q.dtype)]
+        beyond = jnp.max(jnp.abs(q) / self.q)
+        return jnp.clip(8 * jnp.finfo(q.dtype).eps * beyond, kept, 100 * kept)
+
+    def leaps(self, moved: Float[Array, " n"], travelled: Float[Array, " n"]) -> Bool[Array, ""]:
+        """Whether q, which ``travelled`` in a step, was then ``moved`` onto its constraints by half as much again: that
+        is no error of the step, but constraints which cannot be followed."""
+        size = lambda x: jnp.max(jnp.abs(x) / self.q)
+        return size(moved) > size(travelled) / 2 + LEAP[str(moved.dtype)]
+
+    def rounding(self, x: Float[Array, " n"], y: Float[Array, " n"]) -> Float[Array, " n"]:
+        """What rounding leaves in each entry of two states, of the same kind, by the largest of all."""
+        largest = jnp.max(jnp.maximum(jnp.abs(x), jnp.abs(y)) / self.unit)
+        return 16 * jnp.finfo(x.dtype).eps * largest * self.unit
+
+
+def scale_of(model: Any, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], span: Array | None = None) -> Scale:
+    """The sizes that the start of a motion shows, which goes on for the time ``span`` [s], if that is known.
+
+    By their masses all coordinates are alike (√M q). Where the state is x = |q|, y = |v|, and forces give it a = |Q|, a
+    motion has the time τ = √(x/a) + y/a, if it lasts so long, and within it a coordinate comes to |q| + |v| τ + |Q/M| τ²
+    and its velocity to |q| / τ + |v| + |Q/M| τ. A start at rest in the origin shows nothing: then sizes are 1, or less
+    where less is within reach.
+    """
+    terms = model.passive(t, q, v) if isinstance(model, AbstractSystem) else model(t, q, v)
+    unit = coordinate_scale(terms.M)
+    acceleration = jnp.abs(terms.Q) * unit**2
+    x, y, a = (jnp.max(jnp.abs(each) / unit) for each in (q, v, acceleration))
+    a = jnp.where(a > 0, a, _driven(terms.A, terms.b, unit))
+    time = jnp.sqrt(_over(x, a)) + _over(y, a)
+    if span is None:
+        time, span = jnp.where(jnp.isfinite(time), time, _over(x, y)), jnp.asarray(jnp.inf, q.dtype)
+    span = jnp.asarray(span, q.dtype)
+    time = jnp.minimum(time, span)
+    time = jnp.where(jnp.isfinite(time) & (time > 0), time, 1)
+    far, fast = x + y * time + a * time**2, x / time + y + a * time
+    of_q = jnp.maximum(jnp.abs(q) + jnp.abs(v) * time + acceleration * time**2, FAINT * far * unit)
+    of_v = jnp.maximum(jnp.abs(q) / time + jnp.abs(v) + acceleration * time, FAINT * fast * unit)
+
+    whole = jnp.where(jnp.isfinite(span), span, 0)
+    far, fast = y * whole + a * whole**2, y + a * whole
+    still = (x <= STILL * far) & (y <= STILL * fast)
+    at_most_one = lambda within: jnp.where(within > 0, jnp.minimum(within, 1), 1)
+    of_q, of_v = jnp.where(still, at_most_one(far * unit), of_q), jnp.where(still, at_most_one(fast * unit), of_v)
+    duration = jnp.where(jnp.isfinite(span), span, time)
+    scale = jax.lax.stop_gradient(Scale(duration, of_q, of_v, jnp.zeros((0,), q.dtype), unit))
+    return scale.of_rows(model, t, q, v) if isinstance(model, AbstractSystem) and model.held else scale
+
+
+def scales(
+    model: Any, t: Array, q: Float[Array, "*batch n"], v: Float[Array, "*batch n"], span: Array | None = None
+) -> Scale:
+    """``scale_of`` a motion, or of each of a batch."""
+    return (_scales if known(model, t, q, v, span) else _each)(model, t, q, v, span)
+
+
+def _each(model, t, q, v, span):
+    one = lambda q, v: scale_of(model, t, q, v, span)
+    return one(q, v) if q.ndim == 1 else jax.vmap(one)(q, v)
+
+
+_scales = at_once(_each)
+
+
+def _driven(A, b, unit):
+    """The acceleration that the rows ask for by themselves."""
+    return jnp.max(_over(jnp.abs(b), jnp.sqrt(jnp.sum((A * unit) ** 2, axis=1)), 0), initial=0)
+
+
+def _over(p, q, otherwise=jnp.inf):
+    """p / q, but where q is 0."""
+    return jnp.where(q > 0, p / jnp.where(q > 0, q, 1), otherwise)
