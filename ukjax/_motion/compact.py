@@ -87,13 +87,14 @@ def compact_step(
     (rates, (q1, v1), violation, unusual), _ = jax.lax.scan(turn, start, given)
     rates = Rates(rates.q[:stages], rates.v[:stages])
     b, b_error = jnp.asarray(tableau.b, dtype), jnp.asarray(tableau.b_error, dtype)
-    travelled = h * (b @ rates.q)
+    moved = q1 - q - h * (b @ rates.q)
     return Stepped(
         q=q1,
         v=v1,
         rates=rates,
         error=h * jnp.concatenate([b_error @ rates.q, b_error @ rates.v]),
+        moved=moved,
+        leapt=scale.leaps(moved, h, rates.q),
         off=scale.missed(violation) > scale.kept(q1),
-        leapt=(h != 0) & scale.leaps(q1 - q - travelled, travelled),
         unusual=unusual,
     )

@@ -10,7 +10,7 @@ import optimistix as optx
 
 from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, Start, check_shapes
 from .correct import at_every_level
-from .outcome import EVENT, FINISHED, MOST_STEPS, NOT_FINITE, TOO_SMALL
+from .outcome import EVENT, FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, TOO_SMALL
 from .projected import Projected, correct_step
 from .step import acceleration
 
@@ -42,8 +42,8 @@ def _one(request: Request, start: Start) -> Samples:
     t0, t1 = ts[0], ts[-1]
     solver = dfx.Dopri8() if request.solver is None else request.solver
     if request.projection:
-        q0, v0 = correct_step(model, t0, q0, v0, at_every_level(method), scale)
-        solver = Projected(solver)
+        q0, v0 = correct_step(model, t0, q0, v0, at_every_level(method), scale)[:2]
+        solver = Projected(solver, even=request.dt is not None)
     backwards = isinstance(adjoint, dfx.BacksolveAdjoint)  # saves the samples and nothing else
     solution = dfx.diffeqsolve(
         dfx.ODETerm(_field),
@@ -69,16 +69,16 @@ def _one(request: Request, start: Start) -> Samples:
     (q, v), (last_q, last_v) = (jnp.moveaxis(states, 1, 0) for states in (y, last_y))  # pyright: ignore
     if request.event is not None:  # its instant is one more sample
         t, q, v = (jnp.concatenate(pair) for pair in ((t, last), (q, last_q), (v, last_v)))
-    reached = jnp.isfinite(t)
+    reached, off = jnp.isfinite(t), jnp.asarray(False)
     t, q, v = (jnp.where(reached if x.ndim == 1 else reached[:, None], x, jnp.nan) for x in (t, q, v))
     if request.projection:  # between steps they are not yet on the constraints
-        on = lambda sample: correct_step(model, *sample, at_every_level(method), scale)
-        q, v = jax.lax.map(on, (t, q, v))
+        on = lambda sample: correct_step(model, *sample, at_every_level(method), scale)[:3]
+        q, v, off = jax.lax.map(on, (t, q, v))
     return Samples(
         t,
         q,
         v,
-        _result(solution, last_q, last_v),
+        _result(solution, jnp.any(off), last_q, last_v),
         solution.stats["num_steps"],
         (last[0], last_q[0], last_v[0]),
         start.displaced(jnp, q[0], v[0]),
@@ -99,7 +99,7 @@ def _event(event):
     return dfx.Event(lambda t, y, args, **_: event(t, *y), optx.Bisection(rtol=1e-12, atol=1e-14))
 
 
-def _result(solution, q, v):
+def _result(solution, off, q, v):
     finite = jnp.all(jnp.isfinite(q) & jnp.isfinite(v))
     is_result = lambda result: solution.result == result
     result = jnp.asarray(TOO_SMALL)
@@ -108,6 +108,8 @@ def _result(solution, q, v):
         (is_result(dfx.RESULTS.max_steps_reached), MOST_STEPS),
         (is_result(dfx.RESULTS.event_occurred) & finite, EVENT),
         (is_result(dfx.RESULTS.successful) & finite, FINISHED),
+        (off, OFF_CONSTRAINTS),
+        (is_result(dfx.RESULTS.internal_error), LEAPT),  # which none of diffrax's own solvers say
     ):
         result = jnp.where(condition, outcome, result)
     return result

@@ -77,13 +77,6 @@ def levels_at(
     return at_every_level(position)  # A = ∂φ/∂q = ∂φ̇/∂v
 
 
-def onto_constraints(
-    system: AbstractSystem, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], levels: Levels, scale: Scale
-) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """q and v after ``correct``."""
-    return correct(system, t, q, v, levels, scale)[:2]
-
-
 @per_member
 def correct(
     system: AbstractSystem, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], levels: Levels, scale: Scale

@@ -16,7 +16,8 @@ from .._equation import motion_by
 from .._haste import at_once
 from .._system import AbstractSystem
 from .base import AbstractLoop, Request, Start
-from .outcome import LEAPT, OFF_CONSTRAINTS, all_ended_well
+from .one import One
+from .outcome import LEAPT, OFF_CONSTRAINTS, TOO_SMALL, all_ended_well
 from .scale import Scale
 from .trajectory import Trajectory
 
@@ -45,25 +46,25 @@ def names_of(constraints: Iterable[AbstractConstraint], read: Callable[[Abstract
     return result
 
 
-def worst_row(system: AbstractSystem, t: Array, q: Array, v: Array, scale: Scale) -> tuple[str, float]:
-    """The constraint most violated at (t, q, v), beside its terms, named, and by how much: at positions if any is by
-    more than a start may be, else velocities."""
+def worst_row(system: AbstractSystem, t: Array, q: Array, v: Array, scale: Scale) -> tuple[str, float, float]:
+    """The constraint most violated at (t, q, v), named, by how much, and by how much beside its terms: at positions if
+    any is by more than a start may be, else velocities."""
     position, velocity = _residuals(system, t, *jax.tree.map(lambda x: jnp.asarray(x)[None], (q, v, scale)))
     levels = (
         ("", names(system, lambda c: c.position(t, q)), position),
         (" (velocity)", names(system, lambda c: c.velocity(t, q, v)), velocity),
     )
-    which, size = "", 0.0
+    which, size, worst = "", 0.0, 0.0
     for level, labels, of_level in levels:
         if not labels:
             continue
         residual, terms = (np.asarray(x)[0] for x in of_level)
         missed = np.nan_to_num(np.abs(residual) / terms, nan=np.inf)
         i = int(missed.argmax())
-        which, size = f"{labels[i]!r}{level}", float(np.abs(residual[i]))
+        which, size, worst = f"{labels[i]!r}{level}", float(np.abs(residual[i])), float(missed[i])
         if missed[i] > CONSISTENT:
             break
-    return which, size
+    return which, size, worst
 
 
 def check_start(
@@ -176,20 +177,16 @@ def check_finished(trajectory: Trajectory, request: Request, start: Start) -> No
     who = f"trajectory {member} ({failed} of {finished.size} failed)" if finished.size > 1 else "the motion"
     if int(np.atleast_1d(np.asarray(trajectory.steps))[member]) >= request.max_steps:
         raise SimulationError(
-            f"{who} came to t = {float(t):.6g} s in max_steps = {request.max_steps} steps: allow more, or take longer ones "
-            "with a larger rtol or, in a stiff motion, an implicit solver (diffrax.Kvaerno5). "
+            f"{who} came to t = {float(t):.6g} s in max_steps = {request.max_steps} steps: allow more, or take longer "
+            "ones with a larger rtol or, in a stiff motion, an implicit solver (diffrax.Kvaerno5). "
             "throw=False returns what was computed"
         )
     result = int(np.atleast_1d(np.asarray(trajectory.result))[member])
-    if result == LEAPT:
-        step = 1e-9 * scale.t if request.dt is None else request.dt
-        which, size = worst_row(trajectory.model, t + step, q + step * v, v, scale)
-        raise SimulationError(
-            f"{who} stopped at t = {float(t):.6g} s, where it would have to leap to meet its constraints: {which} is "
-            f"{size:.3g} after the next step. A prescribed path must not jump, and a constraint that begins to hold "
-            "must be met when it does: let the motion end there, and another begin from ukjax.project. If the steps "
-            "are too long to follow, take a smaller dt. throw=False returns what was computed"
-        )
+    if result == LEAPT and finished.size > 1 and request.counts is not None:  # which does not say when
+        alone = One().run(request, jax.tree.map(of_member, start))
+        result, (t, q, v) = int(alone.result), alone.last
+    if result in (LEAPT, TOO_SMALL) and request.projection:
+        _complain_of_leap(trajectory.model, request, who, t, q, v, scale)
     if result == OFF_CONSTRAINTS:
         if finished.size > 1:
             check_kept(trajectory, start.scale)
@@ -201,6 +198,19 @@ def check_finished(trajectory: Trajectory, request: Request, start: Start) -> No
         "stretched) or forces that grow without bound; at a singular pose try method=ukjax.Orthogonal(rtol=1e-4). "
         "throw=False returns what was computed"
     )
+
+
+def _complain_of_leap(system, request, who, t, q, v, scale):
+    """Where the constraints are, after one more step, where no motion can follow."""
+    step = 1e-9 * scale.t if request.dt is None else request.dt
+    which, size, missed = worst_row(system, t + step, q + step * v, v, scale)
+    if missed > CONSISTENT:
+        raise SimulationError(
+            f"{who} stopped at t = {float(t):.6g} s, where it would have to leap to meet its constraints: {which} is "
+            f"{size:.3g} after the next step. A prescribed path must not jump, and a constraint that begins to hold "
+            "must be met when it does: let the motion end there, and another begin from ukjax.project. If the steps "
+            "are too long to follow, take a smaller dt. throw=False returns what was computed"
+        )
 
 
 def _hardest(model, t, q, v) -> str:
@@ -250,7 +260,7 @@ def _off(system, t, q, v, scale):
 
 
 def _complain_of_residual(system, who, t, q, v, scale):
-    label, size = worst_row(system, t, q, v, scale)
+    label, size, _ = worst_row(system, t, q, v, scale)
     raise SimulationError(
         f"{who} leaves its constraints at t = {float(t):g} s: {label} has residual {size:.3g}. "
         "Either the constraints cannot be met from there on (a path out of reach), or the pose is singular. "

@@ -199,7 +199,7 @@ def _piece(task, course, found):
             fine = jnp.asarray(True)
         fine = fine & (~accepted | jnp.all(jnp.isfinite(stepped.q) & jnp.isfinite(stepped.v)))
         off = accepted & stepped.off
-        leapt = stepped.leapt & (stuck if between is None else True)
+        leapt = stepped.leapt & (stuck if between is None else True)  # adaptive steps are tried shorter first
         # Off its constraints before any time has passed, a motion started so: nothing of the method's doing.
         doubtful = watchful & ((stepped.unusual & (accepted | ~fine)) | (off & started & leaves_out))
         accepted = accepted & fine & ~doubtful & ~leapt  # but if it is off its constraints: of that is complained

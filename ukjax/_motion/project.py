@@ -49,7 +49,7 @@ def project(
             return q, v
     q, v, reached, last = _project(model, t, q0, v0, scale, method)
     if all_known and not reached:
-        which, size = worst_row(model, t, *last, scale)
+        which, size, _ = worst_row(model, t, *last, scale)
         raise ValueError(
             f"no consistent initial conditions found near q0 = {np.asarray(q0)}: at t = {float(t):g} s constraint "
             f"{which} still has residual {size:.3g} after {MOST_ITERATIONS} iterations. Either the constraints cannot "
@@ -87,8 +87,8 @@ def _beside(x, y):
 
 
 class Approach(NamedTuple):
-    """How Newton's method goes: by how much it changed its result last; whether it is there, as near as rounding lets it
-    come; whether it is sure to come there, since the changes shrink by half each time."""
+    """How Newton's method goes: by how much it changed its result last; whether it is there, as near as rounding lets
+    it come; whether it is sure to come there, since the changes shrink by half each time."""
 
     change: Float[Array, ""]
     there: Bool[Array, ""]

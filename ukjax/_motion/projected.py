@@ -4,11 +4,12 @@ import diffrax as dfx
 import equinox as eqx
 import jax.numpy as jnp
 
-from .correct import levels_at, onto_constraints
+from .correct import correct, levels_at
+from .step_size import MOVED
 
 # Once in the program, however many times a solver traces them.
 keep_rows = eqx.filter_jit(levels_at)
-correct_step = eqx.filter_jit(onto_constraints)
+correct_step = eqx.filter_jit(correct)
 
 
 class Projected(dfx.AbstractWrappedSolver):
@@ -16,10 +17,12 @@ class Projected(dfx.AbstractWrappedSolver):
 
     The rank of the rows is found where the step starts, on the constraints, and holds for its stages: off them,
     redundant rows look independent. The first stage is always evaluated anew, since the solver's own last stage
-    belongs to the point before the correction.
+    belongs to the point before the correction. What is moved by the correction is an error of the step, too; where
+    steps are ``even``, and cannot be tried shorter, one that leaps is the last.
     """
 
     solver: dfx.AbstractSolver
+    even: bool
 
     @property
     def term_structure(self):  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -61,7 +64,15 @@ class Projected(dfx.AbstractWrappedSolver):
         y1, error, dense, solver_state, result = self.solver.step(
             terms, t0, t1, y0, (model, levels.acceleration, scale), solver_state, made_jump=True
         )
-        return jnp.stack(correct_step(model, jnp.asarray(t1), *y1, levels, scale)), error, dense, solver_state, result
+        corrected = correct_step(model, jnp.asarray(t1), *y1, levels, scale)
+        moved = corrected.q - y1[0]
+        if self.even:
+            rates = jnp.stack([y0[1], y1[1], (y1[0] - y0[0]) / (t1 - t0)])
+            leapt = scale.leaps(moved, t1 - t0, rates)
+            result = dfx.RESULTS.where(leapt, dfx.RESULTS.internal_error, result)
+        elif error is not None:
+            error = jnp.stack([jnp.maximum(jnp.abs(error[0]), jnp.abs(moved) / MOVED), error[1]])
+        return jnp.stack(corrected[:2]), error, dense, solver_state, result
 
     def func(self, terms, t0, y0, args):
         return self.solver.func(terms, t0, y0, args)

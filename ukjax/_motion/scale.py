@@ -58,11 +58,11 @@ class Scale(eqx.Module):
         beyond = jnp.max(jnp.abs(q) / self.q)
         return jnp.clip(8 * jnp.finfo(q.dtype).eps * beyond, kept, 100 * kept)
 
-    def leaps(self, moved: Float[Array, " n"], travelled: Float[Array, " n"]) -> Bool[Array, ""]:
-        """Whether q, which ``travelled`` in a step, was then ``moved`` onto its constraints by half as much again: that
-        is no error of the step, but constraints which cannot be followed."""
-        size = lambda x: jnp.max(jnp.abs(x) / self.q)
-        return size(moved) > size(travelled) / 2 + LEAP[str(moved.dtype)]
+    def leaps(self, moved: Float[Array, " n"], h: Array, rates: Float[Array, "stages n"]) -> Bool[Array, ""]:
+        """Whether q, after a step of h at these ``rates``, was ``moved`` onto its constraints by half as much again:
+        that is no error of the step, but constraints which cannot be followed. A step of no length may do so."""
+        travelled = jnp.abs(h) * jnp.max(jnp.abs(rates), axis=0)
+        return (h != 0) & jnp.any(jnp.abs(moved) > travelled / 2 + LEAP[str(moved.dtype)] * self.q)
 
     def rounding(self, x: Float[Array, " n"], y: Float[Array, " n"]) -> Float[Array, " n"]:
         """What rounding leaves in each entry of two states, of the same kind, by the largest of all."""
@@ -73,10 +73,10 @@ class Scale(eqx.Module):
 def scale_of(model: Any, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], span: Array | None = None) -> Scale:
     """The sizes that the start of a motion shows, which goes on for the time ``span`` [s], if that is known.
 
-    By their masses all coordinates are alike (√M q). Where the state is x = |q|, y = |v|, and forces give it a = |Q|, a
-    motion has the time τ = √(x/a) + y/a, if it lasts so long, and within it a coordinate comes to |q| + |v| τ + |Q/M| τ²
-    and its velocity to |q| / τ + |v| + |Q/M| τ. A start at rest in the origin shows nothing: then sizes are 1, or less
-    where less is within reach.
+    By their masses all coordinates are alike (√M q). Where the state is x = |q|, y = |v|, and forces give it a = |Q|,
+    a motion has the time τ = √(x/a) + y/a, if it lasts so long, and within it a coordinate comes to
+    |q| + |v| τ + |Q/M| τ² and its velocity to |q| / τ + |v| + |Q/M| τ. A start at rest in the origin shows nothing:
+    then sizes are 1, or less where less is within reach.
     """
     terms = model.passive(t, q, v) if isinstance(model, AbstractSystem) else model(t, q, v)
     unit = coordinate_scale(terms.M)

@@ -57,9 +57,9 @@ def simulate(
     gains, and the start may violate them. Baumgarte gains act either way.
 
     **Steps.** Adaptive by default: an error of ``rtol`` (1e-9 in float64, 1e-5 in float32) times the size of each
-    coordinate and velocity, and ``atol`` besides, a number or (n,), one per coordinate; left out, that is as little of
-    the sizes that the start shows (``ukjax._motion.scale``), so that units do not matter. ``dt`` asks for
-    fixed steps instead: as many equal ones between each sample and the next as make none longer than dt. ``solver`` is
+    coordinate and velocity, and ``atol`` besides, a number or (n,), one per coordinate; left out, as little of the size
+    that the start shows of each (what is not there, by its mass), so that units do not matter. ``dt`` asks for fixed
+    steps instead: as many equal ones between each sample and the next as make none longer than dt. ``solver`` is
     any diffrax solver (default ``Dopri8``; ``RungeKutta4`` for fixed steps), ``adjoint`` any diffrax adjoint
     (default ``RecursiveCheckpointAdjoint``, for reverse mode; ``ForwardMode`` for forward mode; ``DirectAdjoint``, with
     a small ``max_steps``, for both and for second derivatives; ``BacksolveAdjoint``, with ``drift="none"`` only, for
@@ -74,6 +74,10 @@ def simulate(
 
     **Events.** ``event(t, q, v)`` ends the motion where it crosses zero; a single trajectory then ends with that
     instant, and samples after it are left out (in a batch, or under ``jit``, they are NaN).
+
+    **Checks.** Constraints are judged beside the terms they are made of, row by row: a start may be off by 1e-6 of them
+    (the first step puts it right), the motion by 1e-8 (1e-3 in float32). A motion that could only go on by leaping onto
+    its constraints, since a prescribed path jumps or a constraint begins to hold while it is violated, ends there.
 
     ``progress`` shows a meter. Raises ``ValueError`` for bad input and ``SimulationError`` where the motion cannot be
     continued, does not keep its constraints, or has a servo task that its actuators cannot perform, saying which

@@ -22,16 +22,17 @@ class Rates(NamedTuple):
 
 
 class Stepped(NamedTuple):
-    """Where a step leads: ``q`` and ``v`` (n,), on the constraints if it ends there, and whether it is ``off`` them all
-    the same, or ``leapt`` onto them from afar; the ``rates`` on the way; the ``error`` that is to be expected; and
-    whether anything was ``unusual``, beyond what its method can do."""
+    """Where a step leads: ``q`` and ``v`` (n,), on the constraints if it ends there; how far q was ``moved`` onto them,
+    whether it ``leapt`` so, and whether it is ``off`` them all the same; the ``rates`` on the way; the ``error`` to be
+    expected; and whether anything was ``unusual``, beyond what its method can do."""
 
     q: Float[Array, " n"]
     v: Float[Array, " n"]
     rates: Rates
     error: Float[Array, " 2n"]
-    off: Bool[Array, ""]
+    moved: Float[Array, " n"]
     leapt: Bool[Array, ""]
+    off: Bool[Array, ""]
     unusual: Bool[Array, ""]
 
     def beyond(self, method: AbstractMethod | Levels) -> Bool[Array, ""]:
@@ -65,11 +66,13 @@ def step(
     weigh = lambda weights: (jnp.asarray(weights, q.dtype) @ rates.q, jnp.asarray(weights, q.dtype) @ rates.v)
     (dq, dv), error = weigh(tableau.b), h * jnp.concatenate(weigh(tableau.b_error))
     q, v, off, leapt = q + h * dq, v + h * dv, jnp.asarray(False), jnp.asarray(False)
+    moved = jnp.zeros_like(q)
     if projection:
         ahead = q
         q, v, off, doubtful = correct(model, t + h, q, v, levels, scale)
-        unusual, leapt = unusual | doubtful, (h != 0) & scale.leaps(q - ahead, h * dq)
-    return Stepped(q, v, rates, error, off, leapt, unusual)
+        moved = q - ahead
+        unusual, leapt = unusual | doubtful, scale.leaps(moved, h, rates.q)
+    return Stepped(q, v, rates, error, moved, leapt, off, unusual)
 
 
 def _stages(model, t, h, q, v, method, tableau) -> tuple[Rates, Bool[Array, ""]]:

@@ -10,7 +10,7 @@ from .step import Stepped
 from .tableau import Tableau
 
 SAFETY, SHRINK, GROW = 0.9, 0.2, 10.0
-WRONG = 1e15  # beside the error allowed
+MOVED = 10.0  # a correction by so much more than the error allowed shows that this was not seen
 FIRST = 0.01  # the first step, as a share of the time in which the state changes by its own size
 
 
@@ -19,7 +19,7 @@ USUAL = {"float64": 1e-9, "float32": 1e-5}
 
 
 class Tolerance(NamedTuple):
-    """The error allowed in a step: ``relative`` to the size of what is computed, and that for ``q`` and ``v`` besides."""
+    """The error allowed in a step: ``relative`` to the size of what is computed, and besides, for ``q`` and ``v``."""
 
     relative: Float[Array, ""]
     q: Float[Array, " n"]
@@ -58,12 +58,13 @@ def judge(
     tolerance: Tolerance,
     scale: Scale,
 ) -> Judged:
-    """What to make of the step that led from q and v. One that leaps is as wrong as can be."""
+    """What to make of the step that led from q and v. It was wrong, too, by what moved it onto its constraints, if that
+    was more than an error that was there to be seen."""
     allowed_q = tolerance.between(q, stepped.q, tolerance.q) + scale.rounding(q, stepped.q)
     allowed_v = tolerance.between(v, stepped.v, tolerance.v) + scale.rounding(v, stepped.v)
     allowed = jnp.concatenate([allowed_q, allowed_v])
     error = jnp.sqrt(jnp.mean((stepped.error / allowed) ** 2))
-    error = jnp.where(stepped.leapt, WRONG, error)
+    error = jnp.maximum(error, jnp.max(jnp.abs(stepped.moved) / allowed_q) / MOVED)
     exponent = -1.0 / tableau.order
     factor = jnp.clip(SAFETY * jnp.where(error > 0, error, 1e-30) ** exponent, SHRINK, GROW)
     # |y| / |y'| in the same scale; the book looks at a second derivative too.
