@@ -31,6 +31,14 @@ def check_function(name: str, function: Any, arguments: str) -> None:
         raise ValueError(f"{name} must take ({arguments}), got a function of {signature}") from None
 
 
+def check_coordinates(terms: Any, q: Array) -> None:
+    """What a model gave are Terms of as many coordinates as q has, or ``ValueError``."""
+    if not isinstance(terms, Terms):
+        raise ValueError(f"model must return ukjax.Terms(M, Q, A, b), got {type(terms).__name__}")
+    if terms.Q.shape != q.shape:
+        raise ValueError(f"the model has {terms.Q.size} coordinates, but q0 has shape {q.shape}")
+
+
 def check_terms(terms: Terms, where: str = "") -> None:
     """M symmetric and positive semidefinite, and everything finite, or ``ValueError``."""
     M = np.asarray(terms.M)

@@ -8,7 +8,6 @@ import equinox as eqx
 from jaxtyping import Array, Bool, Float, Int
 
 from .._solve import AbstractMethod
-from .._terms import Terms
 from .correct import Levels
 from .scale import Scale
 from .step_size import Tolerance
@@ -113,13 +112,3 @@ class AbstractLoop(eqx.Module):
     @abc.abstractmethod
     def run(self, request: Request, start: Start) -> Samples:
         """From the start at ts[0] to ts[-1]."""
-
-
-def check_shapes(model: Any, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> None:
-    """The model gives Terms of as many coordinates as q has, or ``ValueError``: asked while a program is traced, and so
-    once for each."""
-    terms = eqx.filter_eval_shape(model, t, q, v)
-    if not isinstance(terms, Terms):
-        raise ValueError(f"model must return ukjax.Terms(M, Q, A, b), got {type(terms).__name__}")
-    if terms.Q.shape != q.shape:
-        raise ValueError(f"the model has {terms.Q.size} coordinates, but q0 has shape {q.shape}")

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optimistix as optx
 
-from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, Start, check_shapes
+from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, Start
 from .correct import at_every_level
 from .outcome import EVENT, FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, TOO_SMALL
 from .projected import Projected, correct_step
@@ -29,7 +29,6 @@ class Continuous(AbstractLoop):
 
 @eqx.filter_jit
 def _solved(request, start):
-    check_shapes(request.model, request.ts[0], *(x if x.ndim == 1 else x[0] for x in (start.q, start.v)))
     if start.q.ndim == 1:
         return _one(request, start)
     return jax.vmap(lambda start: _one(request, start))(start)

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -46,25 +47,32 @@ def names_of(constraints: Iterable[AbstractConstraint], read: Callable[[Abstract
     return result
 
 
-def worst_row(system: AbstractSystem, t: Array, q: Array, v: Array, scale: Scale) -> tuple[str, float, float]:
-    """The constraint most violated at (t, q, v), named, by how much, and by how much beside its terms: at positions if
-    any is by more than a start may be, else velocities."""
-    position, velocity = _residuals(system, t, *jax.tree.map(lambda x: jnp.asarray(x)[None], (q, v, scale)))
-    levels = (
-        ("", names(system, lambda c: c.position(t, q)), position),
-        (" (velocity)", names(system, lambda c: c.velocity(t, q, v)), velocity),
-    )
-    which, size, worst = "", 0.0, 0.0
-    for level, labels, of_level in levels:
-        if not labels:
+class Worst(NamedTuple):
+    """The constraint that is most violated, named; whether its position is; by how much; and that beside its terms."""
+
+    name: str
+    of_position: bool
+    size: float
+    missed: float
+
+    def __str__(self) -> str:
+        return f"{self.name!r}" if self.of_position else f"{self.name!r} (velocity)"
+
+
+def worst_row(system: AbstractSystem, t: Array, q: Array, v: Array, scale: Scale) -> Worst:
+    """The worst at (t, q, v), beside its terms: of positions if any is off by more than a start may be, else of
+    velocities."""
+    found = _residuals(system, t, *jax.tree.map(lambda x: jnp.asarray(x)[None], (q, v, scale)))
+    labels = names(system, lambda c: c.position(t, q)), names(system, lambda c: c.velocity(t, q, v))
+    worst = Worst("", True, 0.0, 0.0)
+    for of_position, of_level, named in zip((True, False), found, labels, strict=True):
+        if not named or worst.missed > CONSISTENT:
             continue
-        residual, terms = (np.asarray(x)[0] for x in of_level)
-        missed = np.nan_to_num(np.abs(residual) / terms, nan=np.inf)
+        residual, terms = (np.abs(np.asarray(x)[0]) for x in of_level)
+        missed = np.nan_to_num(residual / terms, nan=np.inf)
         i = int(missed.argmax())
-        which, size, worst = f"{labels[i]!r}{level}", float(np.abs(residual[i])), float(missed[i])
-        if missed[i] > CONSISTENT:
-            break
-    return which, size, worst
+        worst = Worst(named[i], of_position, float(residual[i]), float(missed[i]))
+    return worst
 
 
 def check_start(
@@ -151,8 +159,8 @@ def check_consistent(system: AbstractSystem, t: Array, q0: Array, v0: Array, sca
     )
     tolerance = max(CONSISTENT, 100 * float(np.finfo(q.dtype).eps))
     for level, read, of_level in levels:
-        residual, terms = map(np.asarray, of_level)
-        missed = np.abs(residual) / terms
+        residual, terms = (np.abs(np.asarray(x)) for x in of_level)
+        missed = residual / terms
         if missed.size and missed.max() > tolerance:
             labels = names(system, read)
             member, i = np.unravel_index(int(missed.argmax()), missed.shape)
@@ -203,13 +211,13 @@ def check_finished(trajectory: Trajectory, request: Request, start: Start) -> No
 def _complain_of_leap(system, request, who, t, q, v, scale):
     """Where the constraints are, after one more step, where no motion can follow."""
     step = 1e-9 * scale.t if request.dt is None else request.dt
-    which, size, missed = worst_row(system, t + step, q + step * v, v, scale)
-    if missed > CONSISTENT:
+    worst = worst_row(system, t + step, q + step * v, v, scale)
+    if worst.of_position and worst.missed > CONSISTENT:
         raise SimulationError(
-            f"{who} stopped at t = {float(t):.6g} s, where it would have to leap to meet its constraints: {which} is "
-            f"{size:.3g} after the next step. A prescribed path must not jump, and a constraint that begins to hold "
-            "must be met when it does: let the motion end there, and another begin from ukjax.project. If the steps "
-            "are too long to follow, take a smaller dt. throw=False returns what was computed"
+            f"{who} stopped at t = {float(t):.6g} s, where it would have to leap to meet its constraints: {worst} is "
+            f"{worst.size:.3g} after the next step. A prescribed path must not jump, and a constraint that begins to "
+            "hold must be met when it does: let the motion end there, and another begin from ukjax.project. If the "
+            "steps are too long to follow, take a smaller dt. throw=False returns what was computed"
         )
 
 
@@ -260,9 +268,9 @@ def _off(system, t, q, v, scale):
 
 
 def _complain_of_residual(system, who, t, q, v, scale):
-    label, size, _ = worst_row(system, t, q, v, scale)
+    worst = worst_row(system, t, q, v, scale)
     raise SimulationError(
-        f"{who} leaves its constraints at t = {float(t):g} s: {label} has residual {size:.3g}. "
+        f"{who} leaves its constraints at t = {float(t):g} s: {worst} has residual {worst.size:.3g}. "
         "Either the constraints cannot be met from there on (a path out of reach), or the pose is singular. "
         "throw=False returns what was computed"
     )

@@ -14,7 +14,7 @@ from .._batch.blocks import in_blocks
 from .._check import known
 from .._solve import AbstractMethod
 from .attempts import every_member, first_attempt
-from .base import AbstractLoop, Counts, Request, Samples, Start, check_shapes
+from .base import AbstractLoop, Counts, Request, Samples, Start
 from .correct import Levels
 from .one import One
 from .outcome import LEAPT, OFF_CONSTRAINTS, UNUSUAL, of_samples
@@ -62,7 +62,6 @@ def even_times(ts: np.ndarray, dt: float) -> np.ndarray:
 @eqx.filter_jit
 def _rolled(start, request):
     ts, counts = request.ts, request.counts
-    check_shapes(request.model, ts[0], *(x if x.ndim == 1 else x[0] for x in (start.q, start.v)))
     how = request.by, request.tableau, request.projection, request.long
     q, v, went = roll(request.model, jax.tree.map(jnp.transpose, start), ts, counts, *how)
     if start.q.ndim == 2:

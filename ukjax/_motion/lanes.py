@@ -16,7 +16,7 @@ from .._batch import per_member
 from .._batch.blocks import in_blocks
 from .._check import known
 from .attempts import every_member
-from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, Start, check_shapes
+from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, Start
 from .correct import Levels
 from .even_steps import last_reached
 from .outcome import FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, TOO_SMALL, UNUSUAL
@@ -66,7 +66,6 @@ class InLanes(AbstractLoop):
 @eqx.filter_jit
 def _passed(start, request):
     ts = request.ts
-    check_shapes(request.model, ts[0], start.q[0], start.v[0])
     record = _through_lanes(request, start)
     _, q, v = last_reached(ts, record.q, record.v)
     t = jnp.broadcast_to(ts, record.q.shape[:-1])

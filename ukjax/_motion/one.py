@@ -18,7 +18,7 @@ from .._batch import plainly
 from .._check import known
 from .._haste import soon
 from .attempts import MOST, first_attempt, next_attempt
-from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, Start, check_shapes
+from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, Start
 from .compact import compact_step, fits
 from .correct import Levels
 from .outcome import FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, RUNNING, TOO_SMALL, UNUSUAL
@@ -164,7 +164,6 @@ def _piece(task, course, found):
     model, ends, between, tolerance, (samples, most), method, tableau, projection, scale = task
     watchful = isinstance(method, Levels)  # what cannot be done is left to another method
     leaves_out = isinstance(method, Levels) and method.may_leave_out
-    check_shapes(model, ends[0], course.q, course.v)
     t0, times = ends[0], ends - ends[0]
     dtype, n = course.q.dtype, course.q.size
     least = SMALLEST_STEP * times[-1]

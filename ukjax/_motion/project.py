@@ -49,11 +49,11 @@ def project(
             return q, v
     q, v, reached, last = _project(model, t, q0, v0, scale, method)
     if all_known and not reached:
-        which, size, _ = worst_row(model, t, *last, scale)
+        worst = worst_row(model, t, *last, scale)
         raise ValueError(
             f"no consistent initial conditions found near q0 = {np.asarray(q0)}: at t = {float(t):g} s constraint "
-            f"{which} still has residual {size:.3g} after {MOST_ITERATIONS} iterations. Either the constraints cannot "
-            "be met (a path out of reach, links too short), or q0 is too far away: start closer"
+            f"{worst} still has residual {worst.size:.3g} after {MOST_ITERATIONS} iterations. Either the constraints "
+            "cannot be met (a path out of reach, links too short), or q0 is too far away: start closer"
         )
     return q, v
 

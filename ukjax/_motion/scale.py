@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._check import known
+from .._check import check_coordinates, known
 from .._haste import at_once
 from .._sizes import sizes
 from .._solve import coordinate_scale
@@ -77,8 +77,11 @@ def scale_of(model: Any, t: Array, q: Float[Array, " n"], v: Float[Array, " n"],
     a motion has the time τ = √(x/a) + y/a, if it lasts so long, and within it a coordinate comes to
     |q| + |v| τ + |Q/M| τ² and its velocity to |q| / τ + |v| + |Q/M| τ. A start at rest in the origin shows nothing:
     then sizes are 1, or less where less is within reach.
+
+    Raises ``ValueError`` where the model does not give Terms of as many coordinates as q has.
     """
     terms = model.passive(t, q, v) if isinstance(model, AbstractSystem) else model(t, q, v)
+    check_coordinates(terms, q)
     unit = coordinate_scale(terms.M)
     acceleration = jnp.abs(terms.Q) * unit**2
     x, y, a = (jnp.max(jnp.abs(each) / unit) for each in (q, v, acceleration))
