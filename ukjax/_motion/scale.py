@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._check import check_coordinates, known
@@ -13,6 +14,7 @@ from .._haste import at_once
 from .._sizes import sizes
 from .._solve import coordinate_scale
 from .._system import AbstractSystem
+from .._terms import Terms
 
 FAINT = 1e-5
 """A coordinate of which a start says nothing is taken to be so large beside the others, by its mass."""
@@ -70,22 +72,30 @@ class Scale(eqx.Module):
         return 16 * jnp.finfo(x.dtype).eps * largest * self.unit
 
 
-def scale_of(model: Any, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], span: Array | None = None) -> Scale:
+def scale_of(
+    model: Any, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], span: Array | None = None, driven: bool = True
+) -> Scale:
     """The sizes that the start of a motion shows, which goes on for the time ``span`` [s], if that is known.
 
     By their masses all coordinates are alike (√M q). Where the state is x = |q|, y = |v|, and forces give it a = |Q|,
     a motion has the time τ = √(x/a) + y/a, if it lasts so long, and within it a coordinate comes to
     |q| + |v| τ + |Q/M| τ² and its velocity to |q| / τ + |v| + |Q/M| τ. A start at rest in the origin shows nothing:
-    then sizes are 1, or less where less is within reach.
+    then sizes are 1, or less where less is within reach, of what constraints ask for by themselves, too, if that is
+    to be looked at (``driven``).
 
     Raises ``ValueError`` where the model does not give Terms of as many coordinates as q has.
     """
-    terms = model.passive(t, q, v) if isinstance(model, AbstractSystem) else model(t, q, v)
+    if isinstance(model, AbstractSystem) and not driven:
+        (M, Q), b = model.dynamics.terms(t, q, v), jnp.zeros((0,), q.dtype)
+        terms = Terms(M, Q, jnp.zeros((0, Q.size), q.dtype), b)
+    else:
+        terms = model.passive(t, q, v) if isinstance(model, AbstractSystem) else model(t, q, v)
     check_coordinates(terms, q)
     unit = coordinate_scale(terms.M)
     acceleration = jnp.abs(terms.Q) * unit**2
     x, y, a = (jnp.max(jnp.abs(each) / unit) for each in (q, v, acceleration))
-    a = jnp.where(a > 0, a, _driven(terms.A, terms.b, unit))
+    if terms.b.size:
+        a = jnp.where((a > 0) | (x > 0) | (y > 0), a, _driven(terms.A, terms.b, unit))
     time = jnp.sqrt(_over(x, a)) + _over(y, a)
     if span is None:
         time, span = jnp.where(jnp.isfinite(time), time, _over(x, y)), jnp.asarray(jnp.inf, q.dtype)
@@ -110,11 +120,15 @@ def scales(
     model: Any, t: Array, q: Float[Array, "*batch n"], v: Float[Array, "*batch n"], span: Array | None = None
 ) -> Scale:
     """``scale_of`` a motion, or of each of a batch."""
-    return (_scales if known(model, t, q, v, span) else _each)(model, t, q, v, span)
+    if not known(model, t, q, v, span):
+        return _each(model, t, q, v, span, True)
+    # Where a start shows anything, nobody waits for the derivatives of constraints.
+    at_rest = ~np.any(q, axis=-1) & ~np.any(v, axis=-1)
+    return _scales(model, t, q, v, span, bool(np.any(at_rest)))
 
 
-def _each(model, t, q, v, span):
-    one = lambda q, v: scale_of(model, t, q, v, span)
+def _each(model, t, q, v, span, driven):
+    one = lambda q, v: scale_of(model, t, q, v, span, driven)
     return one(q, v) if q.ndim == 1 else jax.vmap(one)(q, v)
 
 
