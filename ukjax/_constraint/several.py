@@ -13,19 +13,23 @@ def rows(
     constraints: Iterable[AbstractConstraint], t: Array, q: Float[Array, " n"], v: Float[Array, " n"]
 ) -> tuple[Float[Array, "m n"], Float[Array, " m"]]:
     """A (m, n) and b (m,) of all."""
+    constraints = tuple(constraints)
     found = [constraint.rows(t, q, v) for constraint in constraints]
     if not found:
         return jnp.zeros((0, q.size), q.dtype), jnp.zeros((0,), q.dtype)
     A, b = zip(*found, strict=True)
+    _check_names(constraints, b)
     return jnp.concatenate(A), jnp.concatenate(b)
 
 
 def all_at(constraints: Iterable[AbstractConstraint], t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Rows:
     """All at one state."""
+    constraints = tuple(constraints)
     found = [constraint.at(t, q, v) for constraint in constraints]
     if not found:
         none = jnp.zeros((0,), q.dtype)
         return Rows(none, none, jnp.zeros((0, q.size), q.dtype), none)
+    _check_names(constraints, [each.b for each in found])
     return Rows(*map(jnp.concatenate, zip(*found, strict=True)))
 
 
@@ -51,6 +55,12 @@ def as_written(
 def join(parts: Sequence[Array], q: Float[Array, " n"]) -> Float[Array, " m"]:
     """One vector of several; empty, in q's precision, of none."""
     return jnp.concatenate(parts) if parts else jnp.zeros((0,), q.dtype)
+
+
+def _check_names(constraints, b):
+    for constraint, row in zip(constraints, b, strict=True):
+        if isinstance(constraint.name, tuple) and len(constraint.name) != row.size:
+            raise ValueError(f"name must be one word, or one for each of {row.size} rows, got {constraint.name!r}")
 
 
 def _one(constraint, t, q, v, acceleration):

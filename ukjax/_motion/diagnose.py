@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._check import check_terms, check_unique
+from .._check import call, check_terms, check_unique, seen
 from .._constraint import AbstractConstraint
 from .._control import UNREACHED, shortfall
 from .._equation import motion_by
-from .._system import AbstractSystem
+from .._solve import AbstractMethod
+from .._system import AbstractSystem, System
 from .base import AbstractLoop, Request
 from .outcome import OFF_CONSTRAINTS, all_ended_well
 from .step import KEPT
@@ -83,8 +84,15 @@ def check_start(trajectory: Trajectory, request: Request, loop: AbstractLoop, q0
         return
     if request.projection and (not well or _displaced(trajectory, q0, v0)):
         check_consistent(model, t0, q0, v0)
-    if model.control is not None:
-        check_task(model, t0, jnp.atleast_2d(q0), jnp.atleast_2d(v0))
+
+
+def check_model(system: AbstractSystem, t: Array, q: Array, v: Array, method: AbstractMethod) -> None:
+    """The system makes sense there, and is one that ``method`` can do, or ``ValueError``."""
+    where = f" at t = {float(t):g} s"
+    passive = System(system.dynamics, system.held)
+    terms, acceleration = _first(passive, t, q, v, method)
+    check_terms(terms, where)
+    check_unique(terms, np.asarray(acceleration), type(method).__name__, where)
 
 
 def _displaced(trajectory, q0, v0):
@@ -107,7 +115,7 @@ def _residuals(system, t, q, v):
 
 def check_event(event: Callable, t0: Array, q0: Array, v0: Array) -> None:
     """An event is a number, and not yet zero at any start, or ``ValueError``."""
-    values = jax.vmap(lambda q, v: jnp.asarray(event(t0, q, v)))(jnp.atleast_2d(q0), jnp.atleast_2d(v0))
+    values = jax.vmap(lambda q, v: _number_of(event, t0, q, v))(jnp.atleast_2d(q0), jnp.atleast_2d(v0))
     if values.ndim != 1 or not jnp.issubdtype(values.dtype, jnp.floating):
         raise ValueError(
             f"event must return one number that crosses zero, got shape {values.shape[1:]} of {values.dtype}; "
@@ -120,9 +128,16 @@ def check_event(event: Callable, t0: Array, q0: Array, v0: Array) -> None:
         )
 
 
+def _number_of(event, t, q, v):
+    value = call("event", event, t, q, v)
+    if not isinstance(value, jax.Array | np.ndarray | np.generic | float | int):
+        raise ValueError(f"event must return one number that crosses zero, got {seen(value)}")
+    return jnp.asarray(value)
+
+
 def check_end(trajectory: Trajectory, request: Request, loop: AbstractLoop) -> None:
     """Every motion was finished as it should be, or ``SimulationError``; a warning for limits that were exceeded."""
-    check_finished(trajectory, request.max_steps)
+    check_finished(trajectory, request)
     check_reached(trajectory)
     check_limits(trajectory)
     if request.projection and not loop.keeps_watch:
@@ -152,7 +167,7 @@ def check_consistent(system: AbstractSystem, t: Array, q0: Array, v0: Array) -> 
             )
 
 
-def check_finished(trajectory: Trajectory, max_steps: int) -> None:
+def check_finished(trajectory: Trajectory, request: Request) -> None:
     """Every trajectory reached its last sample, or ``SimulationError``."""
     if all_ended_well(trajectory.result):
         return
@@ -163,10 +178,10 @@ def check_finished(trajectory: Trajectory, max_steps: int) -> None:
     )
     failed = int((~finished).sum())
     who = f"trajectory {member} ({failed} of {finished.size} failed)" if finished.size > 1 else "the motion"
-    if int(np.atleast_1d(np.asarray(trajectory.steps))[member]) >= max_steps:
+    if int(np.atleast_1d(np.asarray(trajectory.steps))[member]) >= request.max_steps:
         raise SimulationError(
-            f"{who} came to t = {float(t):.6g} s in max_steps = {max_steps} steps: allow more, or take longer ones "
-            "with a larger rtol or, in a stiff motion, an implicit solver (diffrax.Kvaerno5). "
+            f"{who} came to t = {float(t):.6g} s in max_steps = {request.max_steps} steps: allow more, or take longer "
+            "ones with a larger rtol or, in a stiff motion, an implicit solver (diffrax.Kvaerno5). "
             "throw=False returns what was computed"
         )
     if int(np.atleast_1d(np.asarray(trajectory.result))[member]) == OFF_CONSTRAINTS:
@@ -174,6 +189,12 @@ def check_finished(trajectory: Trajectory, max_steps: int) -> None:
             check_kept(trajectory)
         _complain_of_residual(trajectory.model, who, t, q, v)
     hardest = _hardest(trajectory.model, t, q, v)
+    if request.dt is not None:
+        raise SimulationError(
+            f"{who} broke down after t = {float(t):.6g} s, in steps of dt = {float(request.dt):g} s{hardest}. Take a "
+            "smaller dt, or leave it out for steps that are as small as the motion needs; if that stops there too, the "
+            "constraints can no longer be met or forces grow without bound. throw=False returns what was computed"
+        )
     raise SimulationError(
         f"{who} stopped at t = {float(t):.6g} s, since no step is small enough to go on{hardest}. "
         "The usual reasons are constraints that can no longer be met (a path out of reach, a mechanism fully "
@@ -239,13 +260,22 @@ def _complain_of_residual(system, who, t, q, v):
     )
 
 
-def check_task(system: AbstractSystem, t: Array, q: Array, v: Array) -> None:
-    """The actuators can do what the task asks at each start, q and v (batch, n), or ``ValueError``."""
-    found = _first_out_of_reach(system, jnp.full(len(q), t), q, v)
-    if found is not None:
-        member, complaint = found
-        who = f" of trajectory {member}" if q.shape[0] > 1 else ""
-        raise ValueError(f"the task{who} cannot be performed from the start, t = {float(t):g} s: {complaint}")
+def check_task(model: AbstractSystem | Callable, request: Request, q0: Array, v0: Array) -> None:
+    """The actuators can do what the task asks at each start, (n,) or (batch, n), or ``ValueError``: looked at before
+    anything is compiled for the motion."""
+    if not isinstance(model, AbstractSystem) or model.control is None:
+        return
+    t, q, v = request.ts[0], jnp.atleast_2d(q0), jnp.atleast_2d(v0)
+    found = _first_out_of_reach(model, jnp.full(len(q), t), q, v)
+    if found is None:
+        return
+    # What cannot be may be so for reasons that come before the task.
+    check_terms(model.passive(t, q[0], v[0]), f" at t = {float(t):g} s")
+    if request.projection:
+        check_consistent(model, t, q0, v0)
+    member, complaint = found
+    who = f" of trajectory {member}" if q.shape[0] > 1 else ""
+    raise ValueError(f"the task{who} cannot be performed from the start, t = {float(t):g} s: {complaint}")
 
 
 def _first_out_of_reach(system, t, q, v):

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._check import known
-from .._precision import Numbers, as_float
+from .._check import as_array, check_finite, kind_of, known, number
+from .._precision import Numbers
 from .._solve import AbstractMethod, choose, coordinate_scale, row_scale, solve
 from .._system import AbstractSystem
-from .diagnose import worst_row
+from .diagnose import check_model, worst_row
 
 MOST_ITERATIONS = 200
 
@@ -32,12 +32,14 @@ def project(
     """
     if not isinstance(model, AbstractSystem):
         raise ValueError(
-            f"model must be a ukjax.System to be projected onto its constraints, got {type(model).__name__}: "
+            f"model must be a ukjax.System to be projected onto its constraints, got {kind_of(model)}: "
             "rows A and b alone do not say where the constraints are"
         )
-    t, q0, v0 = as_float(t), as_float(q0), as_float(v0)
-    if q0.ndim != 1 or v0.shape != q0.shape:
+    t, q0, v0 = number("t", t, "s"), as_array("q0", q0), as_array("v0", v0)
+    if q0.ndim != 1 or not q0.size or v0.shape != q0.shape:
         raise ValueError(f"q0 and v0 must both have shape (n,), got shapes {q0.shape} and {v0.shape}")
+    for name, value in (("t", t), ("q0", q0), ("v0", v0)):
+        check_finite(name, value)
     method, all_known = choose(method), known(model, t, q0, v0)
     usual = method.usual()
     if usual is not None and all_known:
@@ -46,6 +48,7 @@ def project(
             return q, v
     q, v, reached, last = _project(model, t, q0, v0, method)
     if all_known and not reached:
+        check_model(model, t, q0, v0, method)
         which, size = worst_row(model, t, *last)
         raise ValueError(
             f"no consistent initial conditions found near q0 = {np.asarray(q0)}: at t = {float(t):g} s constraint "

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._check import known
+from .._check import as_path, known
 from .._files import write_whole
 from .._solve import AbstractMethod
 from .._system import AbstractSystem
@@ -166,7 +166,7 @@ class Trajectory(eqx.Module):
 
         The file appears whole or not at all. Raises ``ValueError`` for another ending, or a batch as .csv.
         """
-        path = Path(path)
+        path = as_path(path)
         writers = {".npz": self._write_npz, ".nc": self._write_netcdf, ".csv": self._write_csv}
         if path.suffix not in writers:
             raise ValueError(f"path must end in {', '.join(writers)}, got {str(path)!r}")

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from .._motion.trajectory import Trajectory, force_unit
 from ..systems.base import AbstractMechanism
-from .drawing import draw, outlines
+from .drawing import check_trajectory, draw, outlines
 from .style import COLOURS, label, panel
 
 STYLES = ("-", "--", ":", "-.")
@@ -18,6 +18,7 @@ def histories(trajectory: Trajectory) -> Figure:
     """A single trajectory: a drawing for a mechanism of the gallery, q and Qᶜ with a panel for each unit, the
     actuators where there are any, the residuals, and the distance from the exact motion, the change of energy or the
     rank."""
+    check_trajectory(trajectory)
     units = list(dict.fromkeys(unit for _, unit in trajectory.coordinates))
     driven = list(dict.fromkeys(unit for _, unit in trajectory.inputs))
     drawn = isinstance(trajectory.model, AbstractMechanism)
