@@ -32,8 +32,10 @@ def seen(value: Any) -> str:
     """``value`` as an error shows it: on one line, and not all of something long."""
     if isinstance(value, type):
         return kind_of(value)
+    if isinstance(value, jax.core.Tracer):
+        return f"an array of shape {value.shape}"
     if not known(value):
-        return f"{type(value).__name__} of traced values"
+        return f"{type(value).__name__} of arrays"
     if isinstance(value, np.ndarray | jax.Array) and value.ndim and value.size > 6:
         return f"an array of shape {value.shape}"
     shown = " ".join((str(value) if isinstance(value, np.generic | np.ndarray | jax.Array) else repr(value)).split())
@@ -74,13 +76,14 @@ def as_array(name: str, value: Any, what: str = "numbers", verb: str = "be") -> 
     """``value`` as an array of real numbers, in its own precision, or ``ValueError``: ``name`` must be, or ``verb``,
     ``what``."""
     try:
-        if isinstance(value, str | bytes) or value is None or callable(value):
-            raise TypeError
+        first = value[0] if isinstance(value, list | tuple) and value else value
+        if isinstance(first, str | bytes) or first is None or callable(value):
+            raise TypeError  # NumPy would try to read words as types
         array = as_float(value)
     except (TypeError, ValueError, OverflowError, DeprecationWarning):
         raise ValueError(f"{name} must {verb} {what}, got {_parts(value) or seen(value)}") from None
     if array.dtype not in (jnp.float32, jnp.float64):
-        raise ValueError(f"{name} must {verb} real {what} in float32 or float64, got {array.dtype}")
+        raise ValueError(f"{name} must {verb} {what}, real and in float32 or float64, got {array.dtype}")
     return array
 
 
@@ -188,9 +191,9 @@ def check_times(name: str, ts: Array | np.ndarray) -> None:
         )
 
 
-def check_step(dt: Any, ts: Any, most: int = MOST_EVEN_STEPS) -> None:
+def check_step(dt: Any, ts: Any, most: int = MOST_EVEN_STEPS, otherwise: str = "") -> None:
     """Fixed steps ``dt`` [s] that lead through the times ``ts`` in no more steps than ``most``, or ``ValueError``,
-    where both are known."""
+    where both are known. ``otherwise`` is what else can be done about too many."""
     step = number("dt", dt, "s", above=0)
     if not known(step, ts):
         return
@@ -200,7 +203,7 @@ def check_step(dt: Any, ts: Any, most: int = MOST_EVEN_STEPS) -> None:
     if span / length > most:
         raise ValueError(
             f"dt = {length:g} s would take {span / length:.3g} steps for {span:g} s, which is more than "
-            f"{most:g}: take longer steps, or less time"
+            f"{most:g}: take longer steps, or less time{otherwise}"
         )
 
 

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._check import as_array, call, check_function, seen
+from ._check import as_array, call, check_finite, check_function, seen
 
 
 class Constant(eqx.Module):
@@ -26,7 +26,9 @@ def as_function(name: str, value: Any, arguments: str) -> Callable:
     if callable(value):
         check_function(name, value, arguments)
         return value
-    return Constant(as_array(name, value, f"a function {name}({arguments}) or a constant array of numbers"))
+    constant = as_array(name, value, f"a function {name}({arguments}) or a constant array of numbers")
+    check_finite(name, constant)
+    return Constant(constant)
 
 
 def array(name: str, function: Callable, *arguments: Any, what: str = "numbers") -> Array:

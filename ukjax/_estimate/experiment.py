@@ -93,9 +93,11 @@ def several(experiments: Any) -> tuple[Experiment, ...]:
         (experiments,) if isinstance(experiments, Experiment) or not isinstance(experiments, Iterable) else experiments
     )
     given = tuple(given)
-    wrong = next((each for each in given if not isinstance(each, Experiment)), None)
-    if not given or wrong is not None:
-        raise ValueError(f"experiments must be one ukjax.Experiment or several, got {seen(wrong) if given else 'none'}")
+    wrong = [each for each in given if not isinstance(each, Experiment)]
+    if not given or wrong:
+        raise ValueError(
+            f"experiments must be one ukjax.Experiment or several, got {seen(wrong[0]) if given else 'none'}"
+        )
     return given
 
 

@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 import scipy.optimize
 
 from .._check import check_flag, check_function, check_step, check_word, number, seen, whole
+from .._functions import vector
 from .._parameters import Parameters, check_settings
 from .._solve import AbstractMethod, choose
 from .descent import SLOPES, descend
@@ -16,7 +18,7 @@ from .experiment import Experiment, several
 from .problem import CONVERGED, Problem
 from .result import Fit
 from .segments import Prediction, cut
-from .starts import start_state
+from .starts import Given, start_state
 
 if TYPE_CHECKING:
     import optax
@@ -104,6 +106,7 @@ def fit(
         dt = min(LONGEST_STEP, *(float(np.diff(e.t).min()) for e in experiments))
     for experiment in experiments:
         check_step(dt, experiment.t)
+    _check_outputs(prediction, experiments)
     pieces = cut(experiments, segments)
     problem = Problem(prediction, experiments, pieces, dt, fit_starts, continuity, progress, checkpoint)
     problem.check_first_guess()
@@ -128,6 +131,25 @@ def fit(
 
 def _positions(t, q, v):
     return q
+
+
+def _check_outputs(prediction, experiments):
+    """Before anything is compiled: the start fits the model, and what is observed of it the records."""
+    z, t = experiments[0].start[..., :].reshape(-1, experiments[0].start.shape[-1])[0], experiments[0].t[0]
+    if not isinstance(prediction.state, Given) and z.size % 2:
+        raise ValueError(f"start must be (q0, v0), as many numbers for each, got {z.size} numbers in all")
+
+    def outputs(z, t):
+        q, v, _ = prediction.state(prediction.model, z, t, prediction.method)
+        return vector("observe", prediction.observe, t, q, v)
+
+    count = jax.eval_shape(outputs, z, t).size
+    for i, experiment in enumerate(experiments):
+        if experiment.y.shape[1] != count:
+            raise ValueError(
+                f"observe gives {count} outputs, but experiment {i} has {experiment.y.shape[1]}: y must have one "
+                "column per output"
+            )
 
 
 def _check(experiments: Sequence[Experiment], segments, loss, drift) -> None:

@@ -173,11 +173,6 @@ class Problem:
             stop = piece.last + piece.final
             here = experiment.measured[piece.first : stop]
             y, sigma = experiment.y[piece.first : stop][here], experiment.sigma[piece.first : stop][here]
-            if found.outputs.shape[1:] != experiment.y.shape[1:]:
-                raise ValueError(
-                    f"observe gives {found.outputs.shape[1]} outputs, but experiment {piece.experiment} has "
-                    f"{experiment.y.shape[1]}: y must have one column per output"
-                )
             add(found.outputs[: len(here)][here] - y, sigma, (i, found.outputs_by[: len(here)][here]))
         for i, a, b in boundaries(mine, pieces, predicted):
             size = self.continuity * float(np.mean(self.experiments[self.pieces[i].experiment].sigma))

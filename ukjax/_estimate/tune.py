@@ -235,16 +235,17 @@ def _cost_of(model, cost, effort):
     return following_cost(effort)
 
 
-def _starts(q0, v0):
-    given = as_array("q0", q0), as_array("v0", v0)
-    check_finite("q0", given[0])
-    check_finite("v0", given[1])
+def _starts(q0, v0, names=("q0", "v0")):
+    given = tuple(map(as_array, names, (q0, v0)))
+    for name, value in zip(names, given, strict=True):
+        check_finite(name, value)
     q0, v0 = map(jnp.atleast_2d, given)
     members = max(len(q0), len(v0))
     fits = q0.ndim == v0.ndim == 2 and q0.shape[1] == v0.shape[1] and {len(q0), len(v0)} <= {1, members}
     if not fits or 0 in q0.shape or 0 in v0.shape or not given[0].ndim:
         raise ValueError(
-            f"q0 and v0 must have shape (n,) or (starts, n), got shapes {given[0].shape} and {given[1].shape}"
+            f"{' and '.join(names)} must have shape (n,) or (starts, n), got shapes {given[0].shape} and "
+            f"{given[1].shape}"
         )
     return jnp.broadcast_to(q0, (members, q0.shape[1])), jnp.broadcast_to(v0, (members, v0.shape[1]))
 
@@ -252,7 +253,7 @@ def _starts(q0, v0):
 def _held_out(held_out, starts):
     if not isinstance(held_out, tuple | list) or len(held_out) != 2:
         raise ValueError(f"held_out must be further starts (q0, v0), got {seen(held_out)}")
-    tried = _starts(*held_out)
+    tried = _starts(*held_out, names=("held_out[0]", "held_out[1]"))
     if tried[0].shape[1] != starts[0].shape[1]:
         raise ValueError(
             f"held_out must have {starts[0].shape[1]} coordinates like q0, got starts of shape {tried[0].shape}"

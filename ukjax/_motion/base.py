@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 from .._solve import AbstractMethod
 from .._terms import Terms
 from .correct import Levels
+from .indices import check_indices
 from .tableau import Tableau
 
 SMALLEST_STEP = 1e-12  # of the whole time: a motion that asks for less has come to its end
@@ -94,8 +95,10 @@ class AbstractLoop(eqx.Module):
 def check_shapes(model: Any, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> None:
     """The model gives Terms of as many coordinates as q has, or ``ValueError``: asked while a program is traced, and so
     once for each."""
-    terms = eqx.filter_eval_shape(model, t, q, v)
+    program, dynamic, static = eqx.filter_make_jaxpr(model)(t, q, v)
+    terms = eqx.combine(dynamic, static)
     if not isinstance(terms, Terms):
         raise ValueError(f"model must return ukjax.Terms(M, Q, A, b), got {type(terms).__name__}")
     if terms.Q.shape != q.shape:
         raise ValueError(f"the model has {terms.Q.size} coordinates, but q0 has shape {q.shape}")
+    check_indices(program)

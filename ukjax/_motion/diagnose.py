@@ -266,6 +266,7 @@ def check_task(model: AbstractSystem | Callable, request: Request, q0: Array, v0
     if not isinstance(model, AbstractSystem) or model.control is None:
         return
     t, q, v = request.ts[0], jnp.atleast_2d(q0), jnp.atleast_2d(v0)
+    _check_actuators(model.control, eqx.filter_eval_shape(model.command, t, q[0], v[0]).u.size)
     found = _first_out_of_reach(model, jnp.full(len(q), t), q, v)
     if found is None:
         return
@@ -276,6 +277,14 @@ def check_task(model: AbstractSystem | Callable, request: Request, q0: Array, v0
     member, complaint = found
     who = f" of trajectory {member}" if q.shape[0] > 1 else ""
     raise ValueError(f"the task{who} cannot be performed from the start, t = {float(t):g} s: {complaint}")
+
+
+def _check_actuators(control, p):
+    limits = control.limits
+    if limits is not None and limits.shape not in ((), (1,), (p,)):
+        raise ValueError(f"limits must be a number or have shape ({p},), one per actuator, got shape {limits.shape}")
+    if control.inputs is not None and len(control.inputs) != p:
+        raise ValueError(f"inputs must name each of {p} actuators, got {len(control.inputs)} names: {control.inputs}")
 
 
 def _first_out_of_reach(system, t, q, v):

@@ -8,10 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._check import as_array, check_finite, kind_of, known, number
+from .._check import as_array, check_finite, check_terms, kind_of, known, number
 from .._precision import Numbers
 from .._solve import AbstractMethod, choose, coordinate_scale, row_scale, solve
 from .._system import AbstractSystem
+from .._terms import Terms
+from .base import check_shapes
 from .diagnose import check_model, worst_row
 
 MOST_ITERATIONS = 200
@@ -46,6 +48,8 @@ def project(
         q, v, sure = _project_nearby(model, t, q0, v0, usual)
         if sure:
             return q, v
+    if all_known:  # before the long way is compiled
+        check_terms(_masses(model, t, q0, v0), f" at t = {float(t):g} s")
     q, v, reached, last = _project(model, t, q0, v0, method)
     if all_known and not reached:
         check_model(model, t, q0, v0, method)
@@ -61,6 +65,7 @@ def project(
 @eqx.filter_jit
 def _project_nearby(system, t, q0, v0, method):
     """The result for a start that is near, of a system that is usual; and whether it is sure."""
+    check_shapes(system, t, q0, v0)
     if system.constraints and system.control is None and all(each.level == "position" for each in system.constraints):
         return _approached_in_turn(system, t, q0, v0, method)
     position = lambda q: system.position_residual(t, q)
@@ -137,6 +142,13 @@ def _approached(residual, x0, M, method):
 def _mass(system, t, q, v):
     M = system.dynamics.mass(t, q, v)
     return (M + M.T) / 2
+
+
+@eqx.filter_jit
+def _masses(system, t, q, v):
+    """Terms without anything but M."""
+    none = jnp.zeros(0, q.dtype)
+    return Terms(system.dynamics.mass(t, q, v), jnp.zeros_like(q), jnp.zeros((0, q.size), q.dtype), none)
 
 
 @eqx.filter_jit

@@ -24,7 +24,6 @@ from .._check import (
     size_of,
     whole,
 )
-from .._names import did_you_mean
 from .._precision import Numbers, as_float, warn_if_single
 from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem
@@ -131,7 +130,15 @@ def simulate(
     if not traced:
         check_task(model, request, q0, v0)
     loop = next((loop for loop in PLAIN_LOOPS if loop.accepts(request, q0, v0)), None) or _general_loop()
-    samples = loop.run(request, q0, v0)
+    try:
+        samples = loop.run(request, q0, v0)
+    except TypeError as error:  # JAX's own
+        if "custom_vjp" not in str(error):
+            raise
+        raise ValueError(
+            "forward mode (jax.jacfwd, jvp, linearize) needs adjoint=diffrax.ForwardMode(): the steps that are "
+            "remembered otherwise only lead back, for jax.grad, vjp and jacrev"
+        ) from error
     trajectory = Trajectory(
         samples.t, samples.q, samples.v, samples.result, samples.steps, samples.last, model, request.method
     )
@@ -247,9 +254,8 @@ def _check_drift(drift, model):
     if drift is None:
         return "projection" if is_system else "none"
     if drift not in DRIFTS:
-        meant = did_you_mean(drift, DRIFTS).rstrip(".") if isinstance(drift, str) else ""
         raise ValueError(
-            f"drift must be 'projection' or 'none', got {seen(drift)}{meant}; for Baumgarte's stabilisation give the "
+            f"drift must be 'projection' or 'none', got {seen(drift)}; for Baumgarte's stabilisation give the "
             "constraints their gains, Holonomic(phi, *critically_damped(5.0)), and choose 'none'"
         )
     if drift == "projection" and not is_system:
@@ -264,7 +270,7 @@ def _check_steps(max_steps, dt, ts):
     if dt is None:
         return max_steps
     most = max(max_steps, MOST_EVEN_STEPS)
-    check_step(dt, ts, most)
+    check_step(dt, ts, most, ", or allow as many by max_steps")
     if not known(dt, ts):
         return max_steps
     return max(max_steps, int(np.ceil(float(ts[-1] - ts[0]) / float(dt))) + 2)

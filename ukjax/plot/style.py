@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .._check import kind_of
+from .._check import as_path, kind_of
 from .._files import write_whole
 
 COLOURS = ("#0b6e99", "#d1495b", "#3c8d40", "#8d5a97", "#b8860b", "#444444")
