@@ -13,8 +13,8 @@ from .._precision import Numbers
 from .._solve import AbstractMethod, choose, coordinate_scale, row_scale, solve
 from .._system import AbstractSystem
 from .._terms import Terms
-from .base import check_shapes
 from .diagnose import check_model, worst_row
+from .indices import check_indices
 
 MOST_ITERATIONS = 200
 
@@ -65,7 +65,7 @@ def project(
 @eqx.filter_jit
 def _project_nearby(system, t, q0, v0, method):
     """The result for a start that is near, of a system that is usual; and whether it is sure."""
-    check_shapes(system, t, q0, v0)
+    check_indices(jax.make_jaxpr(system.velocity_residual)(t, q0, v0))
     if system.constraints and system.control is None and all(each.level == "position" for each in system.constraints):
         return _approached_in_turn(system, t, q0, v0, method)
     position = lambda q: system.position_residual(t, q)
