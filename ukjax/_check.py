@@ -87,12 +87,18 @@ def as_array(name: str, value: Any, what: str = "numbers", verb: str = "be") -> 
     return array
 
 
-def check_finite(name: str, value: Array) -> None:
+def as_numpy(name: str, value: Any, what: str = "numbers") -> np.ndarray:
+    """The same as an array of NumPy's in double precision, whatever JAX's is: for what was measured."""
+    as_array(name, value, what)
+    return np.asarray(value, float)
+
+
+def check_finite(name: str, value: Array | np.ndarray) -> None:
     """Nothing in ``value`` is NaN or infinite, or ``ValueError``, where that is known."""
     if known(value) and not np.all(np.isfinite(value)):
-        value = np.asarray(value)
-        at = tuple(int(i) for i in np.argwhere(~np.isfinite(value))[0])
-        where = f"{name}{list(at)} = {value[at]}" if at else f"{value}"
+        x = np.asarray(value)
+        at = tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])
+        where = f"{name}{list(at)} = {x[at]}" if at else f"{x}"
         raise ValueError(f"{name} must be finite, got {where}")
 
 
@@ -179,7 +185,7 @@ def check_times(name: str, ts: Array | np.ndarray) -> None:
         raise ValueError(f"{name} must be at least two times in one row, shape (samples,), got shape {ts.shape}")
     if not known(ts):
         return
-    check_finite(name, ts)  # pyright: ignore[reportArgumentType]
+    check_finite(name, ts)
     ts = np.asarray(ts)
     wrong = np.flatnonzero(np.diff(ts) <= 0)
     if wrong.size:

@@ -7,7 +7,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float
 
-from .._check import as_array, check_times, seen
+from .._check import as_numpy, check_times, seen
 from .._precision import Numbers
 
 
@@ -42,7 +42,7 @@ class Experiment(eqx.Module):
         measured: Any = None,
         setting: Mapping[str, Any] | None = None,
     ):
-        self.t, self.y = _numbers("t", t, "times"), _numbers("y", y)
+        self.t, self.y = as_numpy("t", t, "times"), as_numpy("y", y)
         one = self.y.ndim == 1
         if one:
             self.y = self.y[:, None]
@@ -61,7 +61,7 @@ class Experiment(eqx.Module):
             )
         self.y = np.where(self.measured, self.y, 0.0)
         self.weighted = sigma is not None
-        spread = _column(_numbers("sigma", 1.0 if sigma is None else sigma), one)
+        spread = _column(as_numpy("sigma", 1.0 if sigma is None else sigma), one)
         outputs = self.y.shape[1:]
         if spread.shape not in ((), outputs, self.y.shape, (self.t.size, 1)):
             raise ValueError(
@@ -70,7 +70,7 @@ class Experiment(eqx.Module):
         if not np.all(spread > 0) or not np.all(np.isfinite(spread)):
             raise ValueError(f"sigma must be positive, the standard deviation of the noise, got {seen(spread)}")
         self.sigma = np.broadcast_to(spread, self.y.shape)
-        parts = [_numbers("start", part) for part in (start if isinstance(start, tuple) else (start,))]
+        parts = [as_numpy("start", part) for part in (start if isinstance(start, tuple) else (start,))]
         if not parts or not all(part.ndim for part in parts) or len({part.shape[:-1] for part in parts}) > 1:
             raise ValueError(
                 f"start must be (q0, v0), or one row of numbers (k,), got shapes {[part.shape for part in parts]}"
@@ -84,7 +84,7 @@ class Experiment(eqx.Module):
             raise ValueError("start must be finite: a guess is good enough, such as the first measured values")
         if not isinstance(setting, Mapping | None):
             raise ValueError(f"setting must be a dictionary, name -> array, got {seen(setting)}")
-        self.setting = {name: _numbers(f"setting[{name!r}]", value) for name, value in (setting or {}).items()}
+        self.setting = {name: as_numpy(f"setting[{name!r}]", value) for name, value in (setting or {}).items()}
 
 
 def several(experiments: Any) -> tuple[Experiment, ...]:
@@ -99,11 +99,6 @@ def several(experiments: Any) -> tuple[Experiment, ...]:
             f"experiments must be one ukjax.Experiment or several, got {seen(wrong[0]) if given else 'none'}"
         )
     return given
-
-
-def _numbers(name: str, value: Any, what: str = "numbers") -> np.ndarray:
-    """What a user gave as an array of NumPy's, or ``ValueError``."""
-    return np.asarray(as_array(name, value, what), float)
 
 
 def _flags(value: Any) -> np.ndarray:

@@ -16,6 +16,7 @@ from jaxtyping import Array
 from .._batch import plainly
 from .._check import (
     as_array,
+    as_numpy,
     call,
     check_finite,
     check_flag,
@@ -84,7 +85,7 @@ def tune(
     """
     check_function("model", model, "t, q, v")
     parameters = Parameters.of(model, free, bounds)
-    effort = number("effort", effort, least=0, below=float("inf"))
+    number("effort", effort, least=0, below=float("inf"))
     cost = _cost_of(model, cost, effort)
     check_word("drift", drift, ("none", "projection"))
     check_solver(solver)
@@ -96,12 +97,11 @@ def tune(
         raise ValueError(f"settings must be a dictionary, name -> array, got {seen(settings)}")
     settings = {name: as_array(f"settings[{name!r}]", value) for name, value in (settings or {}).items()}
     starts = _starts(q0, v0)
-    ts = as_array("ts", ts, "times")
+    ts = as_numpy("ts", ts, "times")
     check_times("ts", ts)
     check_step(dt, ts)
     tried = None if held_out is None else _held_out(held_out, starts)
     _check_settings(model, settings, len(starts[0]), held_out)
-    ts = np.asarray(ts, float)
     if solver is None:
         from .._motion.runge_kutta4 import RungeKutta4  # diffrax takes a while to import
 

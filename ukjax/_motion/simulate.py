@@ -130,15 +130,7 @@ def simulate(
     if not traced:
         check_task(model, request, q0, v0)
     loop = next((loop for loop in PLAIN_LOOPS if loop.accepts(request, q0, v0)), None) or _general_loop()
-    try:
-        samples = loop.run(request, q0, v0)
-    except TypeError as error:  # JAX's own
-        if "custom_vjp" not in str(error):
-            raise
-        raise ValueError(
-            "forward mode (jax.jacfwd, jvp, linearize) needs adjoint=diffrax.ForwardMode(): the steps that are "
-            "remembered otherwise only lead back, for jax.grad, vjp and jacrev"
-        ) from error
+    samples = loop.run(request, q0, v0)
     trajectory = Trajectory(
         samples.t, samples.q, samples.v, samples.result, samples.steps, samples.last, model, request.method
     )

@@ -36,7 +36,8 @@ def inverse_dynamics(
     what no actuator reaches. Under ``jit``, look at ``Command.unreachable``.
     """
     check_function("model", model, "t, q, v")
-    t, q, v, acceleration = number("t", t, "s"), *map(as_array, ("q", "v", "acceleration"), (q, v, acceleration))
+    t, q, v = number("t", t, "s"), as_array("q", q), as_array("v", v)
+    acceleration = as_array("acceleration", acceleration)
     if q.ndim != 1 or v.shape != q.shape or acceleration.shape != q.shape:
         raise ValueError(
             f"q, v and acceleration must all have shape (n,), got shapes {q.shape}, {v.shape} and {acceleration.shape}"
