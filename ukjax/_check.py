@@ -64,6 +64,10 @@ def numbers(name: str, value: Any, **limits: float | int) -> Array:
 def number(name: str, value: Any, unit: str = "", **limits: float | int) -> Array:
     """``value`` as one number: see ``numbers``. ``unit`` is the one it is wanted in."""
     what = f"one number{f' [{unit}]' if unit else ''}"
+    if type(value) in (int, float):  # at the cost of a comparison, since steps are short
+        if not _obeys(value, limits):
+            raise ValueError(f"{name} must be {what}{_within(limits)}, got {value!r}")
+        return as_float(value)
     array = as_array(name, value, what)
     if array.ndim:
         raise ValueError(f"{name} must be {what}{_within(limits)}, got shape {array.shape}")
@@ -152,13 +156,19 @@ def check_word(name: str, value: Any, words: Iterable[str]) -> None:
 
 
 def _check_limits(name, x, limits, what):
-    above, least, below, most = (limits.get(key) for key in ("above", "least", "below", "most"))
-    good = ~np.isnan(x)
-    for limit, obeyed in ((above, np.greater), (least, np.greater_equal), (below, np.less), (most, np.less_equal)):
-        if limit is not None:
-            good = good & obeyed(x, limit)
-    if not np.all(good):
+    if not np.all(_obeys(x, limits)):
         raise ValueError(f"{name} must be {what}{_within(limits)}, got {seen(x if x.ndim else x[()])}")
+
+
+LIMITS = {"above": operator.gt, "least": operator.ge, "below": operator.lt, "most": operator.le}
+
+
+def _obeys(x, limits):
+    """Whether x, a number or an array of them, is none of NaN and within the limits."""
+    good = x == x
+    for key, limit in limits.items():
+        good = good & LIMITS[key](x, limit)
+    return good
 
 
 def _within(limits):
