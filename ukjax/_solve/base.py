@@ -92,8 +92,9 @@ def check_rank_rule(rtol: Any, kept: Any) -> None:
 
 
 class AbstractMethod(eqx.Module):
-    """A way to find the response of (M, A). Its derivative is never taken: see ``implicit.py``. ``finds_rank`` says
-    whether it can tell redundant rows: whether ``active`` is to be asked for."""
+    """A way to find the response of (M, A). Those that decide on rank raise ``ValueError`` for a tolerance that is not
+    between 0 and 1. Its derivative is never taken: see ``implicit.py``. ``finds_rank`` says whether it can tell
+    redundant rows: whether ``active`` is to be asked for."""
 
     def usual(self) -> "AbstractMethod | None":
         """A method to be tried before this one, if there is any: it compiles and runs sooner, and says when it may be
