@@ -1,7 +1,8 @@
 """Several constraints at once, their rows and residuals one below the other."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
@@ -50,6 +51,19 @@ def as_written(
     """Each as it was written: φ, or ψ, or A q̈ − b. As many entries as A has rows."""
     t = as_float(t)
     return join([_one(constraint, t, q, v, acceleration) for constraint in constraints], q)
+
+
+def names_of(constraints: Iterable[AbstractConstraint], read: Callable[[AbstractConstraint], Array]) -> list[str]:
+    """A name for each entry of what ``read`` gives of the constraints, with an index where one name is for several."""
+    result = []
+    for constraint in constraints:
+        size = eqx.filter_eval_shape(read, constraint).shape[0]
+        name = constraint.name
+        if isinstance(name, tuple):
+            result += name if size else ()
+        else:
+            result += [name] if size == 1 else [f"{name}[{i}]" for i in range(size)]
+    return result
 
 
 def join(parts: Sequence[Array], q: Float[Array, " n"]) -> Float[Array, " m"]:

@@ -1,7 +1,7 @@
 """Why something failed, in the words of the system: which trajectory, when, which constraint, and what to do."""
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._check import call, check_terms, check_unique, seen
-from .._constraint import AbstractConstraint
+from .._constraint import AbstractConstraint, names_of
 from .._control import UNREACHED, shortfall
 from .._equation import motion_by
 from .._solve import AbstractMethod
@@ -29,21 +29,8 @@ class SimulationError(RuntimeError):
 
 
 def names(system: AbstractSystem, read: Callable[[AbstractConstraint], Array]) -> list[str]:
-    """A name for each entry of what ``read`` gives of the constraints, with an index where one name is for several."""
+    """A name for each entry of what ``read`` gives of the constraints that are held."""
     return names_of(system.held, read)
-
-
-def names_of(constraints: Iterable[AbstractConstraint], read: Callable[[AbstractConstraint], Array]) -> list[str]:
-    """The same, of any constraints."""
-    result = []
-    for constraint in constraints:
-        size = eqx.filter_eval_shape(read, constraint).shape[0]
-        name = constraint.name
-        if isinstance(name, tuple):
-            result += name if size else ()
-        else:
-            result += [name] if size == 1 else [f"{name}[{i}]" for i in range(size)]
-    return result
 
 
 def worst_row(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[str, float]:

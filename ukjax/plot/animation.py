@@ -46,7 +46,7 @@ def animate(trajectory: Trajectory) -> FuncAnimation:
         for line, link, trace in zip(lines, links, traces, strict=True):
             for artist, points in ((link, line[i]), (trace, line[: i + 1, -1])):
                 artist.set_data_3d(*points.T) if solid else artist.set_data(*points.T)  # pyright: ignore
-        title.set_text(f"{type(trajectory.model).__name__}, t = {t[i]:.{_digits(t)}f} s{speed}")
+        title.set_text(f"{trajectory.title}, t = {t[i]:.{_digits(t)}f} s{speed}")
         return [*links, *traces, title]
 
     draw(shown[0])

@@ -6,7 +6,8 @@ import jax
 import numpy as np
 from matplotlib.figure import Figure
 
-from .._motion.trajectory import Trajectory, force_unit
+from .._motion.labels import force_unit
+from .._motion.trajectory import Trajectory
 from ..systems.base import AbstractMechanism
 from .drawing import check_trajectory, draw, outlines
 from .style import COLOURS, label, panel
@@ -88,6 +89,9 @@ def _task(ax, trajectory):
         label(ax, "servo task")
         return
     system = trajectory.model
+    if system is None:  # read from a file, which does not say where the actuators act
+        ax.set_visible(False)
+        return
     power = jax.vmap(lambda t, q, v, u: v @ system.control.force(t, q, u))
     ax.plot(t, power(trajectory.t, trajectory.q, trajectory.v, trajectory.control), color=COLOURS[0], linewidth=1.2)
     label(ax, "power of the control [W]")
@@ -109,4 +113,4 @@ def _quality(ax, trajectory):
 
 
 def _title(trajectory):
-    return f"{type(trajectory.model).__name__}: {trajectory.t.size} samples, {int(trajectory.steps)} steps"
+    return f"{trajectory.title}: {trajectory.t.size} samples, {int(trajectory.steps)} steps"

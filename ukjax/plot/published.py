@@ -6,7 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from .._check import seen
-from .._motion.trajectory import Trajectory, force_unit
+from .._motion.labels import force_unit
+from .._motion.trajectory import Trajectory
 from ..systems.scara import Scara
 from .drawing import check_trajectory
 from .histories import STYLES, draw_sizes, largest
@@ -33,7 +34,7 @@ def compared(runs: dict[str, Trajectory]) -> Figure:
     units = list(dict.fromkeys(unit for _, unit in first.coordinates))
     driven = list(dict.fromkeys(unit for run in runs.values() for _, unit in run.inputs))
     count = 2 * len(units) + len(driven) + 1
-    figure, axes = new_figure(f"{type(first.model).__name__}: {', '.join(runs)}", (count + 1) // 2, 2, width=10.0)
+    figure, axes = new_figure(f"{first.title}: {', '.join(runs)}", (count + 1) // 2, 2, width=10.0)
     for unused in axes[count:]:
         unused.remove()
     panels = iter(axes)
