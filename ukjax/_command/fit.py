@@ -6,9 +6,9 @@ import time
 import warnings
 from typing import Any
 
-from .mechanism import add_system, check_system, file_stem, mechanism_of
-from .outputs import FIGURES, need, report
-from .usage import UsageError, check_output, saying_what_is_refused
+from .mechanism import add_system, check_system, mechanism_of
+from .outputs import report, result_and_figure
+from .usage import UsageError, saying_what_is_refused
 
 
 def add_to(commands: Any) -> None:
@@ -54,9 +54,7 @@ def fit_system(options: argparse.Namespace) -> int:
     check_system(options.system)
     if options.dt is not None and not 0 < options.dt < float("inf"):
         raise UsageError(f"--dt must be positive, got {options.dt:g}")
-    result = check_output("--out", options.out or f"{file_stem(options.system)}-fit.json", (".json",))
-    need("matplotlib", "the figure", "plot")
-    figure = check_output("--plot", options.plot or f"{file_stem(options.system)}-fit.png", FIGURES)
+    result, figure = result_and_figure(options, "fit")
     began = time.perf_counter()
 
     import numpy as np

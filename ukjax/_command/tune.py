@@ -4,9 +4,9 @@ import argparse
 import time
 from typing import Any
 
-from .mechanism import add_system, check_system, file_stem, mechanism_of
-from .outputs import FIGURES, need, report
-from .usage import UsageError, check_output, saying_what_is_refused
+from .mechanism import add_system, check_system, mechanism_of
+from .outputs import report, result_and_figure
+from .usage import UsageError, saying_what_is_refused
 
 
 def add_to(commands: Any) -> None:
@@ -49,9 +49,7 @@ def tune_system(options: argparse.Namespace) -> int:
         raise UsageError(f"--starts must be at least 2, half of them held out, got {options.starts}")
     if options.effort < 0:
         raise UsageError(f"--effort must not be negative, got {options.effort:g}")
-    result = check_output("--out", options.out or f"{file_stem(options.system)}-tune.json", (".json",))
-    need("matplotlib", "the figure", "plot")
-    figure = check_output("--plot", options.plot or f"{file_stem(options.system)}-tune.png", FIGURES)
+    result, figure = result_and_figure(options, "tune")
     began = time.perf_counter()
 
     import numpy as np

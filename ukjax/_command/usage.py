@@ -1,11 +1,11 @@
 """Mistakes on the command line, and files that cannot be written, found before anything is computed."""
 
 import contextlib
-import os
-import tempfile
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+
+from .._files import check_writable
 
 PACKAGE = Path(__file__).parent.parent
 
@@ -38,15 +38,8 @@ def check_output(option: str, path: str, endings: tuple[str, ...]) -> Path:
     target = Path(path)
     if target.suffix not in endings:
         raise UsageError(f"{option} must end in {', '.join(endings)}, got {path!r}")
-    folder = target.parent
-    if not folder.is_dir():
-        raise UsageError(f"{option} {path!r} cannot be written: there is no folder {str(folder)!r}; make it first")
-    if target.is_dir():
-        raise UsageError(f"{option} {path!r} cannot be written: it is a folder")
-    if not os.access(folder, os.W_OK) or (target.exists() and not os.access(target, os.W_OK)):
-        raise UsageError(f"{option} {path!r} cannot be written: permission denied; choose another place")
     try:
-        tempfile.TemporaryFile(dir=folder).close()
+        check_writable(target)
     except OSError as error:
-        raise UsageError(f"{option} {path!r} cannot be written: {error.strerror}; choose another place") from None
+        raise UsageError(f"{option} {path!r} cannot be written: {error.strerror}") from None
     return target
