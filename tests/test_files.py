@@ -18,7 +18,8 @@ def test_a_killed_process_leaves_nothing_for_good(tmp_path):
     """What it was writing is removed by whoever writes there next, and what another still writes is not."""
     script = (
         "import sys, time; from pathlib import Path; from ukjax._files import write_whole\n"
-        "write_whole(Path(sys.argv[1]), lambda part: (part.write_text('half'), print('now', flush=True), time.sleep(60)))"
+        "write = lambda part: (part.write_text('half'), print('now', flush=True), time.sleep(60))\n"
+        "write_whole(Path(sys.argv[1]), write)"
     )
     for which in (signal.SIGTERM, signal.SIGKILL):
         with subprocess.Popen(

@@ -1,6 +1,7 @@
 """The command line: ``ukjax`` or ``python -m ukjax``. Parses, calls what a Python user would call, prints."""
 
 import argparse
+import atexit
 import os
 import sys
 from typing import NoReturn
@@ -46,6 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
         except BaseException as error:
             if interrupts.seen or isinstance(error, KeyboardInterrupt):
                 say("interrupted")
+                atexit.register(os._exit, 130)  # whatever still runs is not waited for
                 return 130
             if isinstance(error, _usage_errors()):
                 say(error)

@@ -1,22 +1,16 @@
 """A batch in blocks, as many at a time as there are cores: the values of a block stay in a core's caches."""
 
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-LARGEST, SMALLEST = 4104, 136  # members of a block: see ``spread`` in ``_batch.kernel`` for these odd numbers of lines
-PROGRAMS = 32
+from .waiting import compiled, interruptibly, side_by_side
 
-_programs: "OrderedDict[Any, Callable]" = OrderedDict()
-_lock = threading.Lock()
+LARGEST, SMALLEST = 4104, 136  # members of a block: see ``spread`` in ``_batch.kernel`` for these odd numbers of lines
 
 
 def in_blocks(function: Callable, q0: Float[Array, "batch n"], v0: Float[Array, "batch n"], *arguments: Any) -> Any:
@@ -27,39 +21,16 @@ def in_blocks(function: Callable, q0: Float[Array, "batch n"], v0: Float[Array, 
     """
     members, cores = q0.shape[0], _cores()
     if jax.default_backend() != "cpu" or cores == 1 and members <= LARGEST or members < 2 * SMALLEST:
-        return function(q0, v0, *arguments)
+        return interruptibly(function, q0, v0, *arguments)
     blocks = max(cores, -(-members // LARGEST))
     size = max(SMALLEST, -(-(-(-members // blocks) - 8) // 16) * 16 + 8)
     blocks = -(-members // size)
     more = blocks * size - members
     q0, v0 = (jnp.concatenate([x, jnp.broadcast_to(x[-1:], (more, x.shape[1]))]) for x in (q0, v0))
     parts = [(q0[i : i + size], v0[i : i + size], *arguments) for i in range(0, blocks * size, size)]
-    program = _compiled(function, parts[0])
-    with ThreadPoolExecutor(cores) as pool:
-        found = list(pool.map(lambda part: jax.block_until_ready(program(*part)), parts))
+    found = side_by_side(compiled(function, *parts[0]), parts, cores)
     return jax.tree.map(lambda *pieces: jnp.concatenate(pieces)[:members], *found)
 
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _compiled(function, arguments):
-    """``function`` compiled for arguments like these, once, whichever thread asks for it."""
-    dynamic, static = eqx.partition(arguments, eqx.is_array)
-    arrays, tree = jax.tree.flatten(dynamic)
-    others, structure = jax.tree.flatten(static)
-    key = (
-        function,
-        tree,
-        structure,
-        tuple(others),
-        tuple((x.shape, x.dtype, x.weak_type) for x in map(jax.typeof, arrays)),
-    )
-    with _lock:
-        if key not in _programs:
-            _programs[key] = function.lower(*arguments).compile()
-            if len(_programs) > PROGRAMS:
-                _programs.popitem(last=False)
-        _programs.move_to_end(key)
-        return _programs[key]

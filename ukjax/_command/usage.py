@@ -43,3 +43,12 @@ def check_output(option: str, path: str, endings: tuple[str, ...]) -> Path:
     except OSError as error:
         raise UsageError(f"{option} {path!r} cannot be written: {error.strerror}") from None
     return target
+
+
+def check_memory(what: str, numbers: float, advice: str) -> None:
+    """So many ``numbers``, the least that is kept, fit into this machine, or ``UsageError``."""
+    from .._check import memory
+
+    needed, there = 8.0 * numbers / 2**30, memory() / 2**30
+    if needed > there:
+        raise UsageError(f"{what} at least {needed:.3g} GiB of memory, and there are {there:.3g} GiB: {advice}")
