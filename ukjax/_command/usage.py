@@ -33,10 +33,10 @@ def _is_refusal(error: ValueError) -> bool:
     return Path(last.filename).is_relative_to(PACKAGE) and (last.line or "").startswith("raise ")
 
 
-def check_output(option: str, path: str, endings: tuple[str, ...]) -> Path:
-    """``path`` as something that can be written, or ``UsageError``."""
+def check_output(option: str, path: str, endings: tuple[str, ...] = ()) -> Path:
+    """``path`` as something that can be written, with one of the ``endings`` if there are any; or ``UsageError``."""
     target = Path(path)
-    if target.suffix not in endings:
+    if endings and target.suffix not in endings:
         raise UsageError(f"{option} must end in {', '.join(endings)}, got {path!r}")
     try:
         check_writable(target)

@@ -1,6 +1,7 @@
 """Parameters from measured motions, by gradients through their simulation."""
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from .._parameters import Parameters, check_settings
 from .._solve import AbstractMethod, choose
 from .descent import SLOPES, descend
 from .experiment import Experiment, several
+from .misfit import misfits
 from .problem import CONVERGED, Problem
 from .result import Fit
 from .segments import Prediction, cut
@@ -74,7 +76,7 @@ def fit(
 
     Raises ``ValueError`` for bad input, parameters that change nothing that is measured, and fewer values than
     unknowns; ``SimulationError`` where the motion from the first guess does not reach the end; warns where sizes
-    suggest a mistake of units.
+    suggest a mistake of units, and where what is left unexplained is neither small nor noise.
     """
     check_function("model", model, "t, q, v")
     experiments = several(experiments)
@@ -112,7 +114,7 @@ def fit(
     problem.check_first_guess()
     if optimiser is not None:
         unknowns = descend(problem, optimiser, batch, loss, most_evaluations)
-        return problem.found(unknowns, most_evaluations, True)
+        return _told(problem.found(unknowns, most_evaluations, True))
     solution = scipy.optimize.least_squares(
         problem.residuals,
         problem.first(),
@@ -126,7 +128,14 @@ def fit(
         max_nfev=most_evaluations,
     )
     unknowns = problem.undetermined_as_guessed(solution.x)
-    return problem.found(unknowns, int(solution.nfev), bool(solution.status > 0))
+    return _told(problem.found(unknowns, int(solution.nfev), bool(solution.status > 0)))
+
+
+def _told(found: Fit) -> Fit:
+    """What was found, with a warning where that cannot be what the data show."""
+    for sentence in misfits(found.experiments, found.predicted):
+        warnings.warn(sentence, stacklevel=3)
+    return found
 
 
 def _positions(t, q, v):
