@@ -16,7 +16,7 @@ from .._parameters import Parameters, check_settings
 from .._solve import AbstractMethod, choose
 from .descent import SLOPES, descend
 from .experiment import Experiment, several
-from .misfit import misfits
+from .misfit import misfit
 from .problem import CONVERGED, Problem
 from .result import Fit
 from .segments import Prediction, cut
@@ -133,8 +133,8 @@ def fit(
 
 def _told(found: Fit) -> Fit:
     """What was found, with a warning where that cannot be what the data show."""
-    for sentence in misfits(found.experiments, found.predicted):
-        warnings.warn(sentence, stacklevel=3)
+    if words := misfit(found.experiments, found.predicted):
+        warnings.warn(words, stacklevel=3)
     return found
 
 

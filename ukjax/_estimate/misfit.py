@@ -12,35 +12,32 @@ OF_SCATTER = 0.02  # below that, a model is good enough not to be doubted
 FEWEST = 8  # samples from which on noise can be told from motion
 
 
-def misfits(experiments: Sequence[Experiment], predicted: Sequence[Float[np.ndarray, "samples outputs"]]) -> list[str]:
-    """A sentence on each output whose residuals are neither small nor noise."""
-    found = []
+def misfit(experiments: Sequence[Experiment], predicted: Sequence[Float[np.ndarray, "samples outputs"]]) -> str:
+    """A sentence on the output whose residuals are the largest beside its scatter, if they are neither small nor
+    noise; else nothing."""
+    worst, words = OF_SCATTER, ""
     for output in range(experiments[0].y.shape[1]):
-        values = [
-            (e.y[:, output], p[:, output], e.measured[:, output]) for e, p in zip(experiments, predicted, strict=True)
-        ]
-        noise, counted = np.array([_noise(y[seen]) for y, _, seen in values]).sum(axis=0)
-        residual = np.concatenate([(y - p)[seen] for y, p, seen in values])
-        if not counted or not residual.size:
-            continue
-        rms, noise = np.sqrt(np.mean(residual**2)), np.sqrt(noise / counted)
-        scatter = np.sqrt(
-            np.mean(np.concatenate([(y - y[seen].mean())[seen] for y, _, seen in values if seen.any()]) ** 2)
-        )
-        if rms > OF_SCATTER * scatter and rms > BEYOND_NOISE * noise:
-            found.append(
-                f"the model does not meet the data: the residuals of output {output}, RMS {rms:.3g}, are "
-                f"{100 * rms / scatter:.2g} % of its scatter, while its noise is some {noise:.1g}. Look for other units "
-                "(mm for m, degrees for rad), another column, a parameter that should be free or a first guess too far "
-                "away"
+        seen = [e.measured[:, output] for e in experiments]
+        y = [e.y[at, output] for e, at in zip(experiments, seen, strict=True)]
+        noise = _noise(y)
+        residual = [p[at, output] - x for p, at, x in zip(predicted, seen, y, strict=True)]
+        rms, scatter = _rms(residual), _rms([x - x.mean() for x in y if x.size])
+        if noise is not None and rms > BEYOND_NOISE * noise and rms > worst * scatter:
+            worst = rms / scatter if scatter else np.inf
+            words = (
+                f"the model does not meet the data: the residuals of output {output}, RMS {rms:.3g}, are {worst:.2g} "
+                f"times its scatter, while its noise is some {noise:.1g}. Look for other units (mm for m, degrees for "
+                "rad), another column, a parameter that should be free, or a first guess too far away"
             )
-    return found
+    return words
 
 
-def _noise(y):
-    """The sum of squares of the noise in what is else a smooth curve, by third differences, and of how many values:
-    of white noise of variance 1 they have variance 1 + 9 + 9 + 1."""
-    if y.size < FEWEST:
-        return 0.0, 0
-    differences = np.diff(y, 3)
-    return float(np.sum(differences**2) / 20), differences.size
+def _rms(parts):
+    return float(np.sqrt(np.mean(np.concatenate(parts) ** 2))) if any(part.size for part in parts) else 0.0
+
+
+def _noise(parts):
+    """The size of the noise in what are else smooth curves, by third differences: of noise of variance 1 they have the
+    variance 1 + 9 + 9 + 1. None where there are too few values."""
+    parts = [np.diff(part, 3) / np.sqrt(20) for part in parts if part.size >= FEWEST]
+    return _rms(parts) if parts else None
