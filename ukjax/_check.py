@@ -361,6 +361,13 @@ def check_unique(terms: Any, acceleration: np.ndarray, method: str, where: str =
             f"the motion is not unique{where}: rank [M; A] = {together}, but there are n = {n} coordinates. A "
             "direction without mass must be fixed by a constraint: add the missing row of A, or give it a mass"
         )
+    if method == "Orthogonal":  # it takes redundant rows and semidefinite M: only the numbers themselves are left
+        sizes = np.abs(np.concatenate([np.asarray(x).ravel() for x in (terms.M, terms.Q, terms.A, terms.b)]))
+        sizes = sizes[sizes > 0]
+        raise ValueError(
+            f"the acceleration is not finite{where}, although the terms are: their entries are from {sizes.min():.3g} "
+            f"to {sizes.max():.3g} in size, too far apart for {terms.M.dtype}. Choose other units"
+        )
     independent = int(np.linalg.matrix_rank(A))
     if independent < m:
         raise ValueError(

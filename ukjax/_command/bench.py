@@ -43,7 +43,7 @@ def bench(options: argparse.Namespace) -> int:
     from .._system import System
     from .measure import DT, accelerations, rollout
 
-    check_memory(f"--batch {options.batch} takes", 12.0**2 * options.batch, "take a smaller one")
+    check_memory(f"--batch {options.batch} takes", 12**2 * options.batch, "take a smaller one")
     with saying_what_is_refused():
         check_step(DT, np.array([0.0, options.seconds]), otherwise=" (--seconds)")
     _precision.enable_float64()

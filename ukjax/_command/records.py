@@ -62,12 +62,16 @@ def read_record(file: str, mechanism: AbstractMechanism) -> Record:
         if not np.all(np.isfinite(numbers[:, j])):
             line = table.lines[int(np.argmin(np.isfinite(numbers[:, j])))]
             raise UsageError(f"{file!r}, line {line}: {'the time' if j == 0 else names[wanted[j]]} is missing")
+    t = numbers[:, 0]
+    if not np.all(np.diff(t) > 0):
+        i = int(np.argmin(np.diff(t) > 0)) + 1
+        raise UsageError(f"{file!r}, line {table.lines[i]}: the time must increase, got {t[i]:g} after {t[i - 1]:g}")
     values, inputs = np.split(numbers[:, 1:], [len(columns)], axis=1)
     if not np.any(np.isfinite(values)):
         raise UsageError(
             f"{file!r} holds no measured value: every cell of {', '.join(names[i] for i in columns)} is empty"
         )
-    return Record(numbers[:, 0], values, tuple(known[names[i]][0] for i in columns), inputs if driven else None)
+    return Record(t, values, tuple(known[names[i]][0] for i in columns), inputs if driven else None)
 
 
 class Observed(eqx.Module):

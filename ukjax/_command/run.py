@@ -59,6 +59,7 @@ def run_system(options: argparse.Namespace) -> int:
 
     from .. import _precision
     from .._cache import enable_compilation_cache
+    from .._check import check_step
     from .._motion.project import project
     from .._motion.simulate import simulate
     from .settings import with_settings
@@ -71,6 +72,8 @@ def run_system(options: argparse.Namespace) -> int:
         numbers = options.samples * (1 + 6 * q0.size)  # t, q, v, q'' and forces
         check_memory(f"--samples {options.samples} take", numbers, "take fewer")
         ts = np.linspace(0.0, mechanism.end if options.t1 is None else options.t1, options.samples)
+        if options.dt is not None:
+            check_step(options.dt, ts)
         how = {name: getattr(options, name) for name in ("method", "progress")} | _steps(options, mechanism.step, ts)
         if options.as_published:
             versions = mechanism.published()

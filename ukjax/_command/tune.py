@@ -49,6 +49,8 @@ def tune_system(options: argparse.Namespace) -> int:
         raise UsageError(f"--starts must be at least 2, half of them held out, got {options.starts}")
     if options.samples < 2:
         raise UsageError(f"--samples must be at least 2, got {options.samples}")
+    if options.seed < 0:
+        raise UsageError(f"--seed must not be negative, got {options.seed}")
     if not 0 <= options.effort < float("inf"):
         raise UsageError(f"--effort must be a number that is not negative, got {options.effort:g}")
     result, figure = result_and_figure(options, "tune")

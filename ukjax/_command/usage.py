@@ -45,7 +45,7 @@ def check_output(option: str, path: str, endings: tuple[str, ...] = ()) -> Path:
     return target
 
 
-def check_memory(what: str, numbers: float, advice: str) -> None:
+def check_memory(what: str, numbers: int, advice: str) -> None:
     """So many ``numbers``, the least that is kept, fit into this machine, or ``UsageError``."""
     from .._check import memory
 

@@ -44,7 +44,9 @@ class Checkpoint:
             ) from None
         if names != list(self.parameters.names):
             raise self._of_another(f"whose parameters are {names}, not {list(self.parameters.names)}")
-        if values.shape != (len(names),) or starts.shape != shape:
+        if values.shape != (len(names),):
+            raise self._of_another(f"with {values.size} values for {len(names)} parameters")
+        if starts.shape != shape:
             raise self._of_another(f"with starts of shape {starts.shape}, where these have {shape}")
         within = (values > np.asarray(self.parameters.lower)) & (values < np.asarray(self.parameters.upper))
         if not (np.all(within) and np.all(np.isfinite(starts))):
