@@ -216,6 +216,7 @@ def load_trajectory(path: str | os.PathLike) -> Trajectory:
             "computes: call ukjax.enable_float64() before",
             stacklevel=2,
         )
+    observed: dict[str, Any] = {name: arrays.get(name) for name in OBSERVED}
     return Trajectory(
         t=arrays["t"],
         q=arrays["q"],
@@ -225,6 +226,6 @@ def load_trajectory(path: str | os.PathLike) -> Trajectory:
         last=(arrays["last_t"], arrays["last_q"], arrays["last_v"]),
         model=None,
         method=None,
-        observation=Observation(**{name: arrays.get(name) for name in OBSERVED}),
+        observation=Observation(**observed),
         labels=saved.labels,
     )
