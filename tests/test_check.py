@@ -37,8 +37,8 @@ def refused(message):
         ("A", np.ones(2), r"^A must have shape \(m, 2\), .* got shape \(2,\)"),
         ("b", np.zeros(2), r"^b must have shape \(1,\), one entry per row of A, got shape \(2,\)"),
         ("c", np.zeros(3), r"^c must have shape \(2,\), a force per coordinate like Q, got shape \(3,\)"),
-        ("M", 1j * np.eye(2), r"^M, Q, A, b and c must be real float32 or float64 arrays, got .*'M': dtype\('complex"),
-        ("b", np.zeros(1, np.complex64), r"real float32 or float64 arrays, got .*'b': dtype\('complex64'\)"),
+        ("M", 1j * np.eye(2), r"^M must be numbers, real and in float32 or float64, got complex128"),
+        ("b", np.zeros(1, np.complex64), r"^b must be numbers, real and in float32 or float64, got complex64"),
     ),
 )
 def test_terms_must_fit_each_other(field, value, message):
@@ -53,7 +53,7 @@ def terms_traced(field, value):
 
 
 def test_half_precision_is_refused():
-    with refused(r"must be real float32 or float64 arrays, got .*float16"):
+    with refused(r"^M must be numbers, real and in float32 or float64, got float16"):
         uk.Terms(**{name: jnp.asarray(value, jnp.float16) for name, value in GOOD.items()})
 
 

@@ -1,5 +1,6 @@
 """The command line, as a user types it, right and wrong."""
 
+import errno
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 
 import ukjax as uk
 from ukjax.__main__ import main
+from ukjax._command.records import read_record
 from ukjax._command.usage import UsageError, saying_what_is_refused
 
 
@@ -41,67 +43,6 @@ def command(*arguments):
         return main(list(arguments))
     except SystemExit as exit:
         return exit.code
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ("", "required: command"),
-        ("frobnicate", "invalid choice: 'frobnicate'"),
-        ("run", "required: system"),
-        ("run scarra", "no system is named 'scarra'; did you mean 'scara'?"),
-        ("run scara --bogus", "unrecognized arguments: --bogus"),
-        ("run scara --t1 -3", "--t1 must be a positive time in seconds, got -3"),
-        ("run scara --t1 nan", "--t1 must be a positive time"),
-        ("run scara --samples 1", "--samples must be at least 2, got 1"),
-        ("fit", "required: system, FILE, --free"),
-        ("fit scara none.csv --free m1", "'none.csv' cannot be read: No such file"),
-        ("fit scara table.txt --free m1", "'table.txt' must end in .csv"),
-        ("fit scarra x.csv --free m1", "did you mean 'scara'?"),
-        ("fit scara x.csv --free m1 --dt 0", "--dt must be positive"),
-        ("fit scara x.csv --free m1 --out x.txt", "--out must end in .json"),
-        ("tune scara", "required: --free"),
-        ("tune scara --free gamma", "Scara has no number 'gamma'"),
-        ("tune scara --free alpha --starts 1", "--starts must be at least 2"),
-        ("tune scara --free alpha --effort -1", "--effort must not be negative"),
-        ("run scara --samples many", "invalid int value: 'many'"),
-        ("run scara --rtol 0", "--rtol must be positive, got 0"),
-        ("run scara --drift spring", "invalid choice: 'spring'"),
-        ("run scara --method choleski", "did you mean 'cholesky'?"),
-        ("run scara --out x.txt", "--out must end in .npz, .nc, .csv, got 'x.txt'"),
-        ("run scara --out nowhere/x.npz", "there is no folder 'nowhere'"),
-        ("run scara --plot x.bmp", "--plot must end in .png, .pdf, .svg, got 'x.bmp'"),
-        ("run scara --animate x.avi", "--animate must end in .gif, .mp4, .html, got 'x.avi'"),
-        ("run scara --animate x.gif --as-published", "--animate shows the correct motion"),
-        ("run pendulum --as-published", "pendulum is run as its source has it"),
-        ("run swarm --set agents=2.5", "--set agents needs a whole number, got 2.5"),
-        ("run swarm --set agents=0", "agents must be at least 1, got 0"),
-        ("run projectile --set polar=2", "--set polar needs 0 or 1, got 2"),
-        ("run parallel_robot --set ma=1,2", "--set ma needs 3 numbers separated by commas, got 2"),
-        ("run scara --set radius", "--set needs NAME=VALUE, got 'radius'"),
-        ("run scara --set raduis=1", "did you mean 'radius'?"),
-        ("run scara --set radius=abc", "--set radius needs a number, got 'abc'"),
-        ("run scara --set radius=inf", "--set radius needs a finite number"),
-        ("run scara --set m1=1,2", "--set m1 needs one number"),
-        ("bench --batch 0", "--batch must be at least 1, got 0"),
-        ("bench --seconds nan", "--seconds must be a positive time, got nan"),
-        ("run scara --dt 99", "dt must be positive and no longer than the whole time, 20 s, got 99"),
-        ("run scara --set m1=-200", "M must be positive semidefinite at t = 0 s"),
-        ("run scara --set radius=0.2", "'tool y' still has residual"),
-        ("run robots/arm.py:Arm", "must be module:Class, as Python imports it: robots.arm:Arm for robots/arm.py"),
-        ("run :Arm", "must be module:Class"),
-        ("run no_such_module:Arm", "'no_such_module' cannot be imported: ModuleNotFoundError: No module named"),
-        ("tune ukjax.systems.pendulum:Pendula --free l", "has no class 'Pendula'; did you mean 'Pendulum'?"),
-        ("fit numpy:ndarray x.csv --free l", "'numpy:ndarray' must be a class that derives from ukjax.systems.Abst"),
-    ],
-)
-def test_a_mistake_gets_one_line_and_exit_code_2(arguments, words, capsys, tmp_path):
-    assert command(*arguments.split()) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert words in printed.err
-    assert printed.err.count("\n") == 1
-    assert [p.name for p in tmp_path.iterdir() if p.name != "cache"] == []
 
 
 BOB = """
@@ -181,8 +122,6 @@ def test_a_defect_keeps_its_traceback(bob):
         command("run", f"{broken}:Bob")
     with pytest.raises(UsageError, match="law must be a function"), saying_what_is_refused():
         uk.control.Feedback([[1.0]], None)
-    with pytest.raises(ValueError, match="inhomogeneous"), saying_what_is_refused():
-        uk.control.Feedback([[1.0], [1.0, 2.0]], [0.0])  # NumPy refuses this, and knows nothing of actuators
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc"), reason="needs a folder that nobody can write to")
@@ -191,12 +130,6 @@ def test_a_place_that_cannot_be_written_is_found_before_simulating(capsys):
     assert command("run", "scara", "--out", "/proc/x.npz") == 2
     assert "cannot be written" in capsys.readouterr().err
     assert time.perf_counter() - began < 1
-
-
-def test_a_folder_is_not_a_file(capsys, tmp_path):
-    (tmp_path / "x.npz").mkdir()
-    assert command("run", "scara", "--out", "x.npz") == 2
-    assert "it is a folder" in capsys.readouterr().err
 
 
 def test_list_names_the_gallery_and_its_sources(capsys):
@@ -274,25 +207,6 @@ def test_a_second_process_finds_the_compiled_programs(tmp_path):
     assert any("_piece" in name for name in kept[0])
 
 
-@pytest.mark.parametrize(
-    ("table", "words"),
-    [
-        ("time,x\n0,0\n1,a\n", "line 3: x is 'a', not a number"),
-        ("x,y\n0,0\n1,0\n", "has no column t or time; it has x, y"),
-        ("t,z\n0,0\n1,0\n", "has no column of the system's: there are x, y, dx, dy; it has t, z"),
-        ("t,x\n0,0\n", "at least two of numbers, got 2 lines"),
-        ("t,x\n0,0\n,1\n", "line 3: the time is missing"),
-        ("t,x\n1,0\n0,1\n", "t must be at least two times that increase strictly"),
-        ("t,x\n0,0\n1,1\n", "2 measured values for 5 unknowns"),
-    ],
-)
-def test_a_table_that_cannot_be_fitted_is_one_line(table, words, tmp_path, capsys):
-    (tmp_path / "table.csv").write_text(table)
-    assert command("fit", "rough_incline", "table.csv", "--free", "mu") == 2
-    said = capsys.readouterr().err
-    assert words in said and said.count("\n") == 1, said
-
-
 def test_regression_takes_coordinates_that_make_up_q(tmp_path, capsys):
     """The plane's force is no part of the equation that is left: friction comes out of the regression itself."""
     alpha, mu, t = np.pi / 6, 0.3, np.linspace(0.0, 1.0, 101)
@@ -322,6 +236,69 @@ def test_friction_is_found_from_a_table(tmp_path, capsys):
     assert report["rank"] == 1 and report["converged"]
     assert (tmp_path / "rough_incline-fit.json").exists() and (tmp_path / "rough_incline-fit.png").exists()
     assert json.loads((tmp_path / "rough_incline-fit.json").read_text())["parameters"] == report["parameters"]
+
+
+def slide(names="t [s],x [m],y [m]", separator=",", comma=".", size=1.0):
+    """A table of a block that slides down the plane with mu = 0.3."""
+    alpha, t = np.pi / 6, np.linspace(0.0, 1.0, 21)
+    s = 0.1 * t + 9.81 * (np.sin(alpha) - 0.3 * np.cos(alpha)) * t**2 / 2
+    rows = np.stack([t, size * s * np.cos(alpha), -size * s * np.sin(alpha)], axis=1)
+    lines = [separator.join(f"{x:.17g}" for x in row).replace(".", comma) for row in rows]
+    return "\n".join([names.replace(",", separator), *lines]) + "\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        slide(separator=";", comma=",").encode("utf-8-sig"),
+        slide(separator="\t", comma=",").encode("utf-16"),
+        slide("t,x,y,remark").replace("\n", "," + "no " * 100_000 + "\n", 2).encode().replace(b"remark,", b"remark"),
+        slide().replace("\n", "\r\n").replace("x [m]", '"x [m]"').encode(),
+    ],
+    ids=["semicolons and decimal commas after a byte order mark", "tabs in UTF-16", "a large cell", "Windows"],
+)
+def test_tables_are_read_as_people_keep_them(content, tmp_path):
+    (tmp_path / "slide.csv").write_bytes(content)
+    record = read_record("slide.csv", uk.systems.RoughIncline())
+    expected = np.loadtxt(slide().splitlines()[1:], delimiter=",")
+    np.testing.assert_array_equal(np.column_stack([record.t, record.values]), expected)
+    assert record.places == (0, 1)
+
+
+def test_data_in_millimetres_are_not_fitted_as_if_nothing_were_wrong(tmp_path, capsys):
+    (tmp_path / "slide.csv").write_text(slide("t,x,y", size=1000.0))
+    assert command("fit", "rough_incline", "slide.csv", "--free", "mu") == 1
+    doubt, verdict = capsys.readouterr().err.splitlines()
+    assert "the model does not meet the data: the residuals of output 0" in doubt and "mm for m" in doubt
+    assert verdict == "ukjax fit: the data determine none of mu: nothing that was found means anything"
+
+
+def test_an_output_that_nobody_can_take_is_one_line_or_none(tmp_path):
+    run = lambda words, **how: subprocess.run(
+        [sys.executable, "-m", "ukjax", *words.split()], stderr=subprocess.PIPE, text=True, **how
+    )
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = run("list", stdout=writing)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
+    with open("/dev/full", "w") as full:
+        done = run("list --json", stdout=full)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "ukjax list: the output cannot be written: No space left on device\n",
+    )
+
+
+def test_a_disk_that_fills_up_is_one_line_and_no_file(tmp_path, capsys, monkeypatch):
+    def full(file, **arrays):
+        file.write(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(np, "savez_compressed", full)
+    assert command("run", "scara", "--t1", "0.1", "--samples", "3", "--out", "x.npz") == 2
+    assert capsys.readouterr().err == "ukjax run: 'x.npz' cannot be written: No space left on device\n"
+    assert not list(tmp_path.glob("*.npz")) and not list(tmp_path.glob(".ukjax*"))
 
 
 @pytest.mark.slow

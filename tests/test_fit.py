@@ -170,7 +170,8 @@ def test_a_checkpoint_is_gone_on_from(noisy, tmp_path):
 
 
 def test_bounds_hold(noisy):
-    found = uk.fit(guess(l=jnp.array(1.1)), noisy, "l", bounds={"l": (1.0, 1.2)}, fit_starts=False)
+    with pytest.warns(UserWarning, match="the model does not meet the data: the residuals of output 0"):
+        found = uk.fit(guess(l=jnp.array(1.1)), noisy, "l", bounds={"l": (1.0, 1.2)}, fit_starts=False)
     assert 1.19 < found.values[0] < 1.2
 
 
@@ -183,7 +184,7 @@ def test_bounds_hold(noisy):
         (dict(free="nothing"), "'nothing' changes nothing that is measured"),
         (dict(free="l", bounds={"l": (2.0, 3.0)}), "must lie inside its bounds"),
         (dict(free="l", bounds={"m": (2.0, 3.0)}), "bounds has 'm', which is not free"),
-        (dict(free="l", loss="huge"), "loss must be one of"),
+        (dict(free="l", loss="huge"), "loss must be 'linear', 'soft_l1'"),
         (dict(free="l", segments=3), "start of shape (samples, k)"),
         (dict(free="l", drift="some"), "drift must be"),
         (dict(free="l", observe=lambda t, q, v: jnp.concatenate([q, v])), "observe gives 2 outputs"),
@@ -231,8 +232,10 @@ def test_nan_in_data_must_be_declared():
 
 
 def test_units_of_a_thousand_are_warned_of():
+    """Before the search, and after it."""
     data = uk.Experiment(TS, 1000 * by_scipy((1.0, 0.0)), np.array([1.0, 0.0]))
-    with pytest.warns(UserWarning, match="1e\\+03 times as large as the model's first guess"):
+    before = pytest.warns(UserWarning, match="1e\\+03 times as large as the model's first guess")
+    with before, pytest.warns(UserWarning, match="the model does not meet the data"):
         uk.fit(Swing(), data, "l", fit_starts=False, most_evaluations=2)
 
 
@@ -269,5 +272,5 @@ def test_descent_on_a_few_experiments_at_a_time_comes_to_the_same():
     )
     assert np.all(np.abs(found.values - exact.values) < exact.errors)
     np.testing.assert_allclose(found.errors, exact.errors, rtol=0.02)
-    with pytest.raises(ValueError, match="batch must be at least 1"):
+    with pytest.raises(ValueError, match="batch must be a whole number from 1 on"):
         uk.fit(guess(l=1.1), swings, "l", optimiser=optax.adam(0.1), batch=0, **how)

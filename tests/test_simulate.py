@@ -200,7 +200,7 @@ def test_it_can_be_jitted_whole():
         ({"ts": [0.0]}, r"ts must be at least two times"),
         ({"ts": [0.0, 2.0, 1.0]}, r"ts must increase strictly"),
         ({"drift": "spring"}, r"drift must be 'projection' or 'none', got 'spring'"),
-        ({"dt": -0.1}, r"dt must be positive and no longer than the whole time, 1 s, got -0.1"),
+        ({"dt": -0.1}, r"dt must be one number \[s\] above 0, got -0.1"),
         ({"model": lambda t, q, v: q}, r"model must return ukjax.Terms"),
         ({"method": "choleski"}, r"did you mean 'cholesky'"),
         ({"event": lambda t, q, v: q[1]}, r"event is already zero at the start, t = 0 s"),

@@ -130,7 +130,10 @@ def test_what_a_step_cannot_do_is_in_its_result():
         (lambda: uk.start(Pendulum(), [-1.0, 0.1], [0.0, 0.0]), r"the start is off the constraints.*'rod'"),
         (lambda: uk.start(Pendulum(), -1.0, 0.0), r"q0 must have shape \(n,\), or \(batch, n\)"),
         (lambda: uk.start(Pendulum(), LEVEL, [0.0]), r"v0 must have the shape of q0, \(2,\), got shape \(1,\)"),
-        (lambda: uk.step(Pendulum(), uk.start(Pendulum(), LEVEL, REST), DT, steps=0), r"steps must be at least 1"),
+        (
+            lambda: uk.step(Pendulum(), uk.start(Pendulum(), LEVEL, REST), DT, steps=0),
+            r"steps must be a whole number from 1 on, got 0",
+        ),
         (lambda: uk.step(Pendulum(), uk.start(Pendulum(), LEVEL, REST), DT, drift="spring"), r"drift must be"),
         (lambda: uk.step(Pendulum(), uk.start(Pendulum(), LEVEL, REST), DT, [1.0]), r"u is for the actuators"),
         (lambda: uk.step(driven(), uk.start(driven(), LEVEL, REST), DT, [1.0, 2.0]), r"u must have 1 entries"),

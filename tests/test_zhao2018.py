@@ -156,7 +156,7 @@ def test_swarm_follows_its_rule_without_collisions(agents):
 
 
 def test_swarm_of_no_agents_is_refused():
-    with pytest.raises(ValueError, match="agents must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="agents must be a whole number from 1 on, got 0"):
         uk.systems.Swarm(agents=0)
 
 

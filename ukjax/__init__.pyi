@@ -35,6 +35,7 @@ from ._motion.stepping import State as State
 from ._motion.stepping import start as start
 from ._motion.stepping import step as step
 from ._motion.trajectory import Trajectory as Trajectory
+from ._motion.trajectory import load_trajectory as load_trajectory
 from ._precision import enable_float64 as enable_float64
 from ._solve import KKT as KKT
 from ._solve import SVD as SVD

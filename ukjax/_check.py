@@ -1,6 +1,10 @@
 """Bad input, said once, in the user's words. Values are looked at only where they are known: never under ``jit``."""
 
 import inspect
+import operator
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -9,7 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ._terms import Terms
+from ._names import did_you_mean
+from ._precision import as_float
+
+MOST_EVEN_STEPS = 100_000_000
+"""Steps of fixed length that are taken without being asked for by number: minutes to hours."""
 
 
 def known(*trees: Any) -> bool:
@@ -17,10 +25,262 @@ def known(*trees: Any) -> bool:
     return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
 
 
+# --- what was given, in words ---------------------------------------------------------------------------------------
+
+
+def seen(value: Any) -> str:
+    """``value`` as an error shows it: on one line, and not all of something long."""
+    if isinstance(value, type):
+        return kind_of(value)
+    if isinstance(value, jax.core.Tracer):
+        return f"an array of shape {value.shape}"
+    if not known(value):
+        return f"{type(value).__name__} of arrays"
+    if isinstance(value, np.ndarray | jax.Array) and value.ndim and value.size > 6:
+        return f"an array of shape {value.shape}"
+    shown = " ".join((str(value) if isinstance(value, np.generic | np.ndarray | jax.Array) else repr(value)).split())
+    return shown if len(shown) <= 80 else f"{shown[:60]}... ({type(value).__name__})"
+
+
+def kind_of(value: Any) -> str:
+    """What sort of thing ``value`` is; of a class, how to make one."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}: write {value.__name__}(...)"
+    return type(value).__name__
+
+
+# --- numbers --------------------------------------------------------------------------------------------------------
+
+
+def numbers(name: str, value: Any, **limits: float | int) -> Array:
+    """``value`` as an array of real numbers, or ``ValueError`` for what has none, and for those that are NaN or outside
+    the ``limits``: ``above`` and ``below`` exclude themselves, ``least`` and ``most`` do not."""
+    array = as_array(name, value)
+    if limits and known(array):
+        _check_limits(name, np.asarray(array), limits, "numbers" if array.ndim else "a number")
+    return array
+
+
+def number(name: str, value: Any, unit: str = "", **limits: float | int) -> Array:
+    """``value`` as one number: see ``numbers``. ``unit`` is the one it is wanted in."""
+    what = f"one number{f' [{unit}]' if unit else ''}"
+    if type(value) in (int, float):  # at the cost of a comparison, since steps are short
+        if not _obeys(value, limits):
+            raise ValueError(f"{name} must be {what}{_within(limits)}, got {value!r}")
+        return as_float(value)
+    array = as_array(name, value, what)
+    if array.ndim:
+        raise ValueError(f"{name} must be {what}{_within(limits)}, got shape {array.shape}")
+    if known(array):
+        _check_limits(name, np.asarray(array), limits, what)
+    return array
+
+
+def as_array(name: str, value: Any, what: str = "numbers", verb: str = "be") -> Array:
+    """``value`` as an array of real numbers, in its own precision, or ``ValueError``: ``name`` must be, or ``verb``,
+    ``what``."""
+    try:
+        first = value[0] if isinstance(value, list | tuple) and value else value
+        if isinstance(first, str | bytes) or first is None or callable(value):
+            raise TypeError  # NumPy would try to read words as types
+        array = as_float(value)
+    except (TypeError, ValueError, OverflowError, DeprecationWarning):
+        raise ValueError(f"{name} must {verb} {what}, got {_parts(value) or seen(value)}") from None
+    if array.dtype not in (jnp.float32, jnp.float64):
+        raise ValueError(f"{name} must {verb} {what}, real and in float32 or float64, got {array.dtype}")
+    return array
+
+
+def as_numpy(name: str, value: Any, what: str = "numbers") -> np.ndarray:
+    """The same as an array of NumPy's in double precision, whatever JAX's is: for what was measured."""
+    as_array(name, value, what)
+    return np.asarray(value, float)
+
+
+def check_finite(name: str, value: Array | np.ndarray) -> None:
+    """Nothing in ``value`` is NaN or infinite, or ``ValueError``, where that is known."""
+    if known(value) and not np.all(np.isfinite(value)):
+        x = np.asarray(value)
+        at = tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])
+        where = f"{name}{list(at)} = {x[at]}" if at else f"{x}"
+        raise ValueError(f"{name} must be finite, got {where}")
+
+
+def check_definite(name: str, value: Array) -> None:
+    """A number, a diagonal or a square matrix is positive definite, or ``ValueError``, where that is known."""
+    if not known(value):
+        return
+    matrix = np.asarray(value)
+    wanted = f"{name} must be positive: a number, one per row, or a symmetric positive definite matrix"
+    if matrix.ndim > 2 or matrix.ndim == 2 and matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"{wanted}, got shape {matrix.shape}")
+    if not np.all(np.isfinite(matrix)):
+        raise ValueError(f"{wanted}, got {seen(matrix)}")
+    if matrix.ndim < 2:
+        if not np.all(matrix > 0):
+            raise ValueError(f"{wanted}, got {seen(matrix)}")
+        return
+    if np.max(np.abs(matrix - matrix.T), initial=0) > 1e-6 * np.max(np.abs(matrix), initial=0):
+        raise ValueError(f"{wanted}, got one that is not symmetric")
+    least = float(np.linalg.eigvalsh(matrix).min(initial=np.inf))
+    if least <= 0:
+        raise ValueError(f"{wanted}, got one whose smallest eigenvalue is {least:.6g}")
+
+
+def whole(name: str, value: Any, least: int = 0) -> int:
+    """``value`` as a whole number from ``least`` on, or ``ValueError``."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        found = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} must be a whole number from {least} on, got {seen(value)}") from None
+    if found < least:
+        raise ValueError(f"{name} must be a whole number from {least} on, got {found}")
+    return found
+
+
+def check_flag(name: str, value: Any) -> None:
+    """``value`` is True or False, or ``ValueError``."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be True or False, got {seen(value)}")
+
+
+def check_word(name: str, value: Any, words: Iterable[str]) -> None:
+    """``value`` is one of the ``words``, or ``ValueError`` with the one that may have been meant."""
+    words = tuple(words)
+    if not isinstance(value, str) or value not in words:
+        listed = " or ".join((", ".join(map(repr, words[:-1])), repr(words[-1])))
+        meant = did_you_mean(value, words).rstrip(".") if isinstance(value, str) else ""
+        raise ValueError(f"{name} must be {listed}, got {seen(value)}{meant}")
+
+
+def _check_limits(name, x, limits, what):
+    if not np.all(_obeys(x, limits)):
+        raise ValueError(f"{name} must be {what}{_within(limits)}, got {seen(x if x.ndim else x[()])}")
+
+
+LIMITS = {"above": operator.gt, "least": operator.ge, "below": operator.lt, "most": operator.le}
+
+
+def _obeys(x, limits):
+    """Whether x, a number or an array of them, is none of NaN and within the limits."""
+    good = x == x
+    for key, limit in limits.items():
+        good = good & LIMITS[key](x, limit)
+    return good
+
+
+def _within(limits):
+    words = {"above": "above {:g}", "least": "not below {:g}", "below": "below {:g}", "most": "not above {:g}"}
+    said = [words[key].format(limit) for key, limit in limits.items() if np.isfinite(limit)]
+    finite = ["finite"] if float("inf") in limits.values() else []
+    return "".join(f" {part}" if i == 0 else f" and {part}" for i, part in enumerate(said + finite))
+
+
+def _parts(value):
+    """What is wrong with a list that makes no array, if its parts are arrays themselves."""
+    if not isinstance(value, list | tuple):
+        return ""
+    lengths = list(dict.fromkeys(size_of(part) for part in value))
+    return f"parts of different shapes, {', '.join(map(str, lengths))}" if len(lengths) > 1 else ""
+
+
+# --- times, and what they would take --------------------------------------------------------------------------------
+
+
+def check_times(name: str, ts: Array | np.ndarray) -> None:
+    """At least two times that increase, or ``ValueError``: their shape always, their values where they are known."""
+    if ts.ndim != 1 or ts.size < 2:
+        raise ValueError(f"{name} must be at least two times in one row, shape (samples,), got shape {ts.shape}")
+    if not known(ts):
+        return
+    check_finite(name, ts)
+    ts = np.asarray(ts)
+    wrong = np.flatnonzero(np.diff(ts) <= 0)
+    if wrong.size:
+        i = int(wrong[0])
+        twice = ", the same time twice" if ts[i] == ts[i + 1] else ""
+        raise ValueError(
+            f"{name} must increase strictly, got {name}[{i}] = {ts[i]:g} and then {name}[{i + 1}] = "
+            f"{ts[i + 1]:g}{twice}"
+        )
+
+
+def check_step(dt: Any, ts: Any, most: int = MOST_EVEN_STEPS, otherwise: str = "") -> None:
+    """Fixed steps ``dt`` [s] that lead through the times ``ts`` in no more steps than ``most``, or ``ValueError``,
+    where both are known. ``otherwise`` is what else can be done about too many."""
+    step = number("dt", dt, "s", above=0)
+    if not known(step, ts):
+        return
+    length, span = float(step), float(ts[-1] - ts[0])
+    if length > span:
+        raise ValueError(f"dt must be no longer than the whole time, {span:g} s, got {length:g}")
+    if span / length > most:
+        raise ValueError(
+            f"dt = {length:g} s would take {span / length:.3g} steps for {span:g} s, which is more than "
+            f"{most:g}: take longer steps, or less time{otherwise}"
+        )
+
+
+def check_memory(name: str, value: Any, count: int) -> None:
+    """``count`` numbers, what is saved because of the argument ``name``, fit into this machine, or ``ValueError``."""
+    if count < 2**24:
+        return
+    needed, there = 8 * count / 2**30, memory() / 2**30
+    if needed > there:
+        raise ValueError(
+            f"{name} of shape {size_of(value)} asks for {count:.3g} numbers to be kept, {needed:.3g} GiB, but "
+            f"there are {there:.3g} GiB of memory: ask for fewer samples or starts, or do them in parts"
+        )
+
+
+def size_of(value: Any) -> tuple[int, ...]:
+    """The shape of ``value`` without making an array of what can be large; () for what is none."""
+    if isinstance(value, range):
+        return (len(value),)
+    if hasattr(value, "shape"):
+        return tuple(value.shape)
+    return (len(value), *size_of(value[0])) if isinstance(value, list | tuple) and value else ()
+
+
+def memory() -> float:
+    """Bytes of memory of the device that computes."""
+    device = jax.devices()[0]
+    stats = device.memory_stats() if device.platform != "cpu" else None
+    if stats and "bytes_limit" in stats:
+        return float(stats["bytes_limit"])
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):  # not on every system
+        return float("inf")
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def as_path(value: Any) -> Path:
+    """``value`` as the path of a file, or ``ValueError``."""
+    if not isinstance(value, str | os.PathLike) or not str(value):
+        raise ValueError(f"path must be the name of a file, got {seen(value)}")
+    return Path(value)
+
+
+# --- functions ------------------------------------------------------------------------------------------------------
+
+VALUES_WANTED = (
+    jax.errors.TracerArrayConversionError,
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.NonConcreteBooleanIndexError,
+)
+"""What JAX raises in a function that asks for the value of a traced argument."""
+
+
 def check_function(name: str, function: Any, arguments: str) -> None:
     """``function`` must be callable with the given arguments, written as in the documentation: ``"t, q, v"``."""
-    if not callable(function):
-        raise ValueError(f"{name} must be a function {name}({arguments}), got {function!r}")
+    if not callable(function) or isinstance(function, type):
+        raise ValueError(f"{name} must be a function {name}({arguments}), got {seen(function)}")
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -31,16 +291,22 @@ def check_function(name: str, function: Any, arguments: str) -> None:
         raise ValueError(f"{name} must take ({arguments}), got a function of {signature}") from None
 
 
-def check_coordinates(terms: Any, q: Array) -> None:
-    """What a model gave are Terms of as many coordinates as q has, or ``ValueError``."""
-    if not isinstance(terms, Terms):
-        raise ValueError(f"model must return ukjax.Terms(M, Q, A, b), got {type(terms).__name__}")
-    if terms.Q.shape != q.shape:
-        raise ValueError(f"the model has {terms.Q.size} coordinates, but q0 has shape {q.shape}")
+def call(name: str, function: Callable, *arguments: Any) -> Any:
+    """What a user's function gives while it is traced. One that wants numbers there and then gets a ``ValueError``."""
+    try:
+        return function(*arguments)
+    except VALUES_WANTED as error:
+        raise ValueError(
+            f"{name} must be made of jax.numpy and work for any values: it asks for the value of an argument, by "
+            "NumPy or math (write jnp.sin for np.sin), float(...), or an if (write jnp.where)"
+        ) from error
 
 
-def check_terms(terms: Terms, where: str = "") -> None:
-    """M symmetric and positive semidefinite, and everything finite, or ``ValueError``."""
+# --- what a model says ----------------------------------------------------------------------------------------------
+
+
+def check_terms(terms: Any, where: str = "") -> None:
+    """M symmetric and positive semidefinite, and everything in ``Terms`` finite, or ``ValueError``."""
     M = np.asarray(terms.M)
     for name in ("M", "Q", "A", "b", "c"):
         value = getattr(terms, name)
@@ -78,7 +344,7 @@ def check_mass(M: np.ndarray, where: str = "") -> None:
         )
 
 
-def check_unique(terms: Terms, acceleration: np.ndarray, method: str, where: str = "") -> None:
+def check_unique(terms: Any, acceleration: np.ndarray, method: str, where: str = "") -> None:
     """A finite acceleration, or the reason why there is none."""
     if np.all(np.isfinite(acceleration)):
         return
@@ -94,6 +360,13 @@ def check_unique(terms: Terms, acceleration: np.ndarray, method: str, where: str
         raise ValueError(
             f"the motion is not unique{where}: rank [M; A] = {together}, but there are n = {n} coordinates. A "
             "direction without mass must be fixed by a constraint: add the missing row of A, or give it a mass"
+        )
+    if method == "Orthogonal":  # it takes redundant rows and semidefinite M: only the numbers themselves are left
+        sizes = np.abs(np.concatenate([np.asarray(x).ravel() for x in (terms.M, terms.Q, terms.A, terms.b)]))
+        sizes = sizes[sizes > 0]
+        raise ValueError(
+            f"the acceleration is not finite{where}, although the terms are: their entries are from {sizes.min():.3g} "
+            f"to {sizes.max():.3g} in size, too far apart for {terms.M.dtype}. Choose other units"
         )
     independent = int(np.linalg.matrix_rank(A))
     if independent < m:

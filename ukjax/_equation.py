@@ -16,8 +16,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ._batch import per_member
-from ._check import check_terms, check_unique, known
-from ._precision import Numbers, as_float
+from ._check import as_array, check_finite, check_terms, check_unique, kind_of, known
+from ._precision import Numbers
 from ._solve import (
     AbstractMethod,
     Response,
@@ -49,8 +49,7 @@ def constrained_motion(terms: Terms, method: str | AbstractMethod = "orthogonal"
     anything not finite, and where the motion is not unique. Under ``jit`` and ``vmap`` such a motion is NaN.
     """
     method = choose(method)
-    if not isinstance(terms, Terms):
-        raise ValueError(f"terms must be ukjax.Terms(M, Q, A, b), got {type(terms).__name__}")
+    _check_terms(terms)
     if not known(terms):
         return _motion_by(method, terms)[0]
     check_terms(terms)
@@ -112,11 +111,16 @@ class Mobility(eqx.Module):
 def mobility(terms: Terms, method: str | AbstractMethod = "orthogonal") -> Mobility:
     """The constrained motion of ``terms`` as a map that further forces and constraints can act on.
 
-    The acceleration is that of ``constrained_motion``, W = M⁻¹ − K A M⁻¹.
+    The acceleration is that of ``constrained_motion``, W = M⁻¹ − K A M⁻¹. Raises ``ValueError`` for known values that
+    are not finite, and an M that is not symmetric or not positive semidefinite.
     """
+    method = choose(method)
+    _check_terms(terms)
+    if known(terms):
+        check_terms(terms)
     M, A, b = (terms.M + terms.M.T) / 2, terms.A, terms.b
     Q = terms.Q if terms.c is None else terms.Q + terms.c
-    response = choose(method).respond(*jax.lax.stop_gradient((M, A)))
+    response = method.respond(*jax.lax.stop_gradient((M, A)))
     return Mobility(
         acceleration=solve(M, A, Q, b, response),
         matrix=jax.vmap(lambda force: solve(M, A, force, jnp.zeros_like(b), response))(jnp.eye(Q.size, dtype=Q.dtype)),
@@ -134,7 +138,11 @@ def compose(motion: Mobility, A: Numbers, b: Numbers) -> Mobility:
 
     Raises ``ValueError`` if A or b do not fit the motion.
     """
-    A, b = as_float(A), as_float(b)
+    if not isinstance(motion, Mobility):
+        raise ValueError(f"motion must be what ukjax.mobility or ukjax.compose returned, got {kind_of(motion)}")
+    A, b = as_array("A", A), as_array("b", b)
+    check_finite("A", A)
+    check_finite("b", b)
     n = motion.acceleration.size
     if A.ndim != 2 or A.shape[1] != n:
         raise ValueError(f"A must have shape (m, {n}) to constrain a motion of {n} coordinates, got shape {A.shape}")
@@ -165,6 +173,11 @@ def compose(motion: Mobility, A: Numbers, b: Numbers) -> Mobility:
         factor=rows.factor(),
         scale=scale,
     )
+
+
+def _check_terms(terms):
+    if not isinstance(terms, Terms):
+        raise ValueError(f"terms must be ukjax.Terms(M, Q, A, b), got {kind_of(terms)}")
 
 
 def _unconstrained(M, Q):

@@ -7,8 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._check import check_function
-from ._precision import as_float
+from ._check import as_array, call, check_finite, check_function, seen
 
 
 class Constant(eqx.Module):
@@ -23,19 +22,34 @@ class Constant(eqx.Module):
 def as_function(name: str, value: Any, arguments: str) -> Callable:
     """``value`` if it is a function of ``arguments`` (``"t, q"``), a constant function if it is an array."""
     if value is None or isinstance(value, str) or not (callable(value) or eqx.is_array_like(value) or _is_rows(value)):
-        raise ValueError(f"{name} must be a function {name}({arguments}) or a constant array, got {value!r}")
+        raise ValueError(f"{name} must be a function {name}({arguments}) or a constant array, got {seen(value)}")
     if callable(value):
         check_function(name, value, arguments)
         return value
-    return Constant(as_float(value))
+    constant = as_array(name, value, f"a function {name}({arguments}) or a constant array of numbers")
+    check_finite(name, constant)
+    return Constant(constant)
 
 
-def vector(name: str, value: Any) -> Float[Array, " m"]:
-    """What a user's function returned, as a vector: a number counts as one row, a list of numbers as several."""
-    value = jnp.atleast_1d(as_float(value))
+def array(name: str, function: Callable, *arguments: Any, what: str = "numbers") -> Array:
+    """What a user's function returns, as an array of numbers, or ``ValueError``."""
+    return as_array(name, call(name, function, *arguments), what, "return")
+
+
+def vector(name: str, function: Callable, *arguments: Any) -> Float[Array, " m"]:
+    """What a user's function returns, as a vector: a number counts as one row, a list of numbers as several."""
+    value = jnp.atleast_1d(array(name, function, *arguments))
     if value.ndim != 1:
         raise ValueError(f"{name} must return a vector of shape (m,), one entry per row, got shape {value.shape}")
     return value
+
+
+def two_arrays(name: str, what: str, given: Any) -> tuple[Array, Array]:
+    """What a user's function returned for two arrays, or ``ValueError``."""
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise ValueError(f"{name} must return {what}, got {seen(given)}")
+    first, second = given
+    return as_array(name, first, what, "return"), as_array(name, second, what, "return")
 
 
 def _is_rows(value: Any) -> bool:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ._check import seen
 from ._names import did_you_mean
 
 INFINITY = float("inf")
@@ -49,9 +50,15 @@ class Parameters(eqx.Module):
         What is positive stays positive, unless ``bounds`` says otherwise: name -> (lower, upper), either of them None
         for no bound. Raises ``ValueError`` for names and bounds that make no sense.
         """
-        free = [free] if isinstance(free, str) else list(free)
+        free = [free] if isinstance(free, str) else list(free) if isinstance(free, Iterable) else free
+        if not isinstance(free, list) or not all(isinstance(name, str) for name in free):
+            raise ValueError(
+                f"free must be a parameter's name, or several, such as 'm1' or ['m1', 'ma[2]'], got {seen(free)}"
+            )
         if not free:
             raise ValueError("free must name at least one parameter, got none")
+        if not isinstance(bounds, Mapping | None):
+            raise ValueError(f"bounds must be a dictionary, name -> (lower, upper), got {seen(bounds)}")
         bounds, used = dict(bounds or {}), set()
         names, places, lower, upper, first = [], [], [], [], []
         for name in free:
@@ -71,7 +78,8 @@ class Parameters(eqx.Module):
                 first.append(value)
         for name in bounds:
             if name not in used:
-                raise ValueError(f"bounds has {name!r}, which is not free: there are {', '.join(names)}")
+                meant = did_you_mean(str(name), names)
+                raise ValueError(f"bounds has {name!r}, which is not free{meant} There are: {', '.join(names)}")
         return cls(tuple(names), tuple(places), jnp.array(lower), jnp.array(upper), jnp.array(first))
 
     @eqx.filter_jit  # one program, rather than one for each operation
@@ -143,6 +151,8 @@ def check_settings(model: Any, settings: Mapping[str, Any], leading: int = 0, sa
     """Every setting is an array of the model, of its shape behind ``leading`` axes, or ``ValueError``. A record, in
     rows, may have ``samples`` rows instead of the model's."""
     for name, value in settings.items():
+        if not isinstance(name, str):
+            raise ValueError(f"a setting must have the name of a field, got {seen(name)}")
         place, array = find(model, name, "setting")
         if place.index is not None:
             raise ValueError(f"setting {name!r} must be a whole array: its entries cannot be set one by one")
@@ -214,10 +224,14 @@ def _interval(label, value, bound, given):
     if not given:
         return (0.0, INFINITY) if value > 0 else (-INFINITY, INFINITY)
     try:
-        low, high = (None, None) if bound is None else bound
+        low, high = (None, None) if bound is None or isinstance(bound, str) else bound
+        low, high = -INFINITY if low is None else float(low), INFINITY if high is None else float(high)
+        if isinstance(bound, str):
+            raise TypeError
     except (TypeError, ValueError):
-        raise ValueError(f"bounds[{label!r}] must be (lower, upper), or None for no bounds, got {bound!r}") from None
-    low, high = -INFINITY if low is None else float(low), INFINITY if high is None else float(high)
+        raise ValueError(
+            f"bounds[{label!r}] must be two numbers, (lower, upper), or None for no bounds, got {seen(bound)}"
+        ) from None
     if not low < value < high:
         raise ValueError(f"the model's {label} = {value:g} must lie inside its bounds, got ({low:g}, {high:g})")
     return low, high

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import Jaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 from jaxtyping import Array
 
 
@@ -22,9 +22,13 @@ def sizes(function: Callable[..., Any], arguments: Sequence[Array], of: Sequence
     What cannot be followed (a loop of unknown length, a solver) has its own size.
     """
     closed, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    return jax.tree.unflatten(jax.tree.structure(shape), sizes_in(closed, arguments, of))
+
+
+def sizes_in(program: ClosedJaxpr, arguments: Sequence[Array], of: Sequence[Array]) -> list[Array]:
+    """The same, of what has been traced."""
     given = [(x, jnp.broadcast_to(size, x.shape)) for x, size in zip(arguments, of, strict=True)]
-    found = _followed(closed.jaxpr, closed.consts, given)
-    return jax.tree.unflatten(jax.tree.structure(shape), [_size(x) for x in found])
+    return [_size(x) for x in _followed(program.jaxpr, program.consts, given)]
 
 
 Sized = tuple[Any, Any]

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 import equinox as eqx
 from jaxtyping import Array, Float, ScalarLike
 
-from ._check import check_function, known
+from ._check import as_array, check_function, kind_of, known, number
 from ._constraint import AbstractConstraint, Level, as_written, join, rows
-from ._control import AbstractControl, Command
+from ._control import AbstractControl, Command, constraints_of
 from ._dynamics import AbstractDynamics
 from ._functions import vector
+from ._names import names_and_units
 from ._precision import Numbers, as_float
 from ._terms import Terms
 
@@ -45,16 +46,16 @@ class AbstractSystem(eqx.Module):
 
     def __call__(self, t: Numbers, q: Numbers, v: Numbers) -> Terms:
         """M, Q, A, b (and c) at time t [s], q (n,) and v (n,), with what the actuators do in Q."""
-        t, q, v = as_float(t), as_float(q), as_float(v)
+        t, q, v = state_of(t, q, v)
         # Operation by operation, each would be compiled by itself.
         return _terms(self, t, q, v) if known(self, t, q, v) else _driven(self, t, q, v)
 
     def passive(self, t: Numbers, q: Numbers, v: Numbers) -> Terms:
         """M, Q, A, b (and c) with the actuators off."""
-        t, q, v = as_float(t), as_float(q), as_float(v)
+        t, q, v = state_of(t, q, v)
         M, Q = self.dynamics.terms(t, q, v)
         A, b = rows(self.constraints, t, q, v)
-        c = None if self.nonideal is None else vector("nonideal", self.nonideal(t, q, v))
+        c = None if self.nonideal is None else vector("nonideal", self.nonideal, t, q, v)
         return Terms(M, Q, A, b, c)
 
     def command(self, t: Numbers, q: Numbers, v: Numbers, passive: Terms | None = None) -> Command:
@@ -66,8 +67,9 @@ class AbstractSystem(eqx.Module):
             raise ValueError(
                 "this system has no control: System(dynamics, constraints, control=ukjax.control.Servo(...))"
             )
+        t, q, v = state_of(t, q, v)
         passive = self.passive(t, q, v) if passive is None else passive
-        return self.control.command(as_float(t), as_float(q), as_float(v), passive)
+        return self.control.command(t, q, v, passive)
 
     @property
     def held(self) -> tuple[AbstractConstraint, ...]:
@@ -115,6 +117,14 @@ class AbstractSystem(eqx.Module):
         return self.dynamics.energy(as_float(t), q, v)
 
 
+def state_of(t: Numbers, q: Numbers, v: Numbers) -> tuple[Array, Array, Array]:
+    """A time and a state as arrays, q and v (n,), or ``ValueError``."""
+    t, q, v = number("t", t, "s"), as_array("q", q), as_array("v", v)
+    if q.ndim != 1 or v.shape != q.shape:
+        raise ValueError(f"q and v must both have shape (n,), got shapes {q.shape} and {v.shape}")
+    return t, q, v
+
+
 def _driven(system, t, q, v):
     terms = system.passive(t, q, v)
     if system.control is None:
@@ -150,19 +160,11 @@ class System(AbstractSystem):
         coordinates: Iterable[Sequence[str]] | None = None,
     ):
         if not isinstance(dynamics, AbstractDynamics):
-            raise ValueError(f"dynamics must be ukjax.Lagrangian or ukjax.MassForce, got {type(dynamics).__name__}")
-        constraints = (constraints,) if isinstance(constraints, AbstractConstraint) else tuple(constraints)
-        for i, constraint in enumerate(constraints):
-            if not isinstance(constraint, AbstractConstraint):
-                raise ValueError(
-                    f"constraints[{i}] must be ukjax.Holonomic, Nonholonomic, Pfaffian or AccelerationConstraint, "
-                    f"got {type(constraint).__name__}"
-                )
+            raise ValueError(f"dynamics must be ukjax.Lagrangian or ukjax.MassForce, got {kind_of(dynamics)}")
+        constraints = constraints_of("constraints", constraints)
         if nonideal is not None:
             check_function("nonideal", nonideal, "t, q, v")
         if control is not None and not isinstance(control, AbstractControl):
-            raise ValueError(
-                f"control must be one of ukjax.control (Servo, Robust, Feedback), got {type(control).__name__}"
-            )
+            raise ValueError(f"control must be one of ukjax.control (Servo, Robust, Feedback), got {kind_of(control)}")
         self.dynamics, self.constraints, self.nonideal, self.control = dynamics, constraints, nonideal, control
-        self.coordinates = None if coordinates is None else tuple((name, unit) for name, unit in coordinates)
+        self.coordinates = names_and_units("coordinates", coordinates)

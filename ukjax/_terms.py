@@ -5,7 +5,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ._precision import Numbers, as_float
+from ._check import as_array
+from ._precision import Numbers
 
 
 class Terms(eqx.Module):
@@ -26,8 +27,8 @@ class Terms(eqx.Module):
     c: Float[Array, " n"] | None
 
     def __init__(self, M: Numbers, Q: Numbers, A: Numbers, b: Numbers, c: Numbers | None = None):
-        self.M, self.Q, self.A, self.b = map(as_float, (M, Q, A, b))
-        self.c = None if c is None else as_float(c)
+        self.M, self.Q, self.A, self.b = map(as_array, "MQAb", (M, Q, A, b))
+        self.c = None if c is None else as_array("c", c)
         _check_shapes(self)
 
     def in_one_precision(self) -> "Terms":
@@ -74,6 +75,3 @@ def _check_shapes(terms: Terms) -> None:
         raise ValueError(f"b must have shape ({A.shape[0]},), one entry per row of A, got shape {b.shape}")
     if c is not None and c.shape != (n,):
         raise ValueError(f"c must have shape ({n},), a force per coordinate like Q, got shape {c.shape}")
-    kinds = {name: x.dtype for name, x in zip("MQAbc", (M, Q, A, b, c), strict=True) if x is not None}
-    if jnp.result_type(*kinds.values()) not in (jnp.float32, jnp.float64):
-        raise ValueError(f"M, Q, A, b and c must be real float32 or float64 arrays, got {kinds}")

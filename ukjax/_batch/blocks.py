@@ -1,24 +1,16 @@
 """A batch in blocks, as many at a time as there are cores: the values of a block stay in a core's caches."""
 
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._haste import compile_soon
+from .waiting import compiled, interruptibly, side_by_side
 
 LARGEST, SMALLEST = 4104, 136  # members of a block: see ``spread`` in ``_batch.kernel`` for these odd numbers of lines
-PROGRAMS = 32
-
-_programs: "OrderedDict[Any, Callable]" = OrderedDict()
-_lock = threading.Lock()
 
 
 def in_blocks(function: Callable, each: Any, *arguments: Any) -> Any:
@@ -30,7 +22,7 @@ def in_blocks(function: Callable, each: Any, *arguments: Any) -> Any:
     """
     members, cores = jax.tree.leaves(each)[0].shape[0], _cores()
     if jax.default_backend() != "cpu" or cores == 1 and members <= LARGEST or members < 2 * SMALLEST:
-        return function(each, *arguments)
+        return interruptibly(function, each, *arguments)
     blocks = max(cores, -(-members // LARGEST))
     size = max(SMALLEST, -(-(-(-members // blocks) - 8) // 16) * 16 + 8)
     blocks = -(-members // size)
@@ -38,32 +30,9 @@ def in_blocks(function: Callable, each: Any, *arguments: Any) -> Any:
     filled = jax.tree.map(lambda x: np.pad(x, ((0, more), *((0, 0),) * (x.ndim - 1)), mode="edge"), each)
     part = lambda i: jax.tree.map(lambda x: jnp.asarray(x[i : i + size]), filled)
     parts = [(part(i), *arguments) for i in range(0, blocks * size, size)]
-    program = _compiled(function, parts[0])
-    with ThreadPoolExecutor(cores) as pool:
-        found = list(pool.map(lambda part: jax.block_until_ready(program(*part)), parts))
+    found = side_by_side(compiled(function, *parts[0]), parts, cores)
     return jax.tree.map(lambda *pieces: jnp.concatenate(pieces)[:members], *found)
 
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _compiled(function, arguments):
-    """``function`` compiled for arguments like these, once, whichever thread asks for it."""
-    dynamic, static = eqx.partition(arguments, eqx.is_array)
-    arrays, tree = jax.tree.flatten(dynamic)
-    others, structure = jax.tree.flatten(static)
-    key = (
-        function,
-        tree,
-        structure,
-        tuple(others),
-        tuple((x.shape, x.dtype, x.weak_type) for x in map(jax.typeof, arrays)),
-    )
-    with _lock:
-        if key not in _programs:
-            _programs[key] = compile_soon(function.lower(*arguments))
-            if len(_programs) > PROGRAMS:
-                _programs.popitem(last=False)
-        _programs.move_to_end(key)
-        return _programs[key]

@@ -33,6 +33,12 @@ def per_member(function: Callable, few: int = FEW, strict: bool = False) -> Call
     a ``ValueError``, and so is a function of more operations than are worth compiling. Less than ``few`` members are
     done as by ``vmap`` too. A zero known from the start times any number is 0, be that infinite or NaN.
     """
+    if not callable(function) or isinstance(function, type):
+        raise ValueError(f"function must be one of arrays, got {function!r}")
+    if isinstance(few, bool) or not isinstance(few, int) or few < 0:
+        raise ValueError(f"few must be a whole number from 0 on, got {few!r}")
+    if not isinstance(strict, bool):
+        raise ValueError(f"strict must be True or False, got {strict!r}")
     how = How(few, strict, origin(function))
 
     def done(given: _Fixed, leaves: list[Any]) -> _Results:

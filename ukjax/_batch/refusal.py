@@ -53,7 +53,7 @@ class Unsupported(Exception):
     def note(self, equation: Any) -> None:
         """That it is in ``equation``, a line of a jaxpr; told of the innermost first."""
         self.primitive = self.primitive or equation.primitive.name
-        self.place = self.place or _place_of(equation)
+        self.place = self.place or place_of(equation)
 
 
 def origin(function: Callable) -> Place:
@@ -102,7 +102,8 @@ def refuse_length(most: int, how: How) -> NoReturn:
     )
 
 
-def _place_of(equation: Any) -> Place | None:
+def place_of(equation: Any) -> Place | None:
+    """The line that wrote an ``equation`` of a jaxpr, if JAX knows it."""
     traceback = equation.source_info.traceback
     for frame in traceback.frames if traceback is not None else ():
         if not frame.file_name.startswith(PLUMBING):

@@ -4,7 +4,7 @@ import argparse
 import json
 from typing import Any
 
-from .usage import UsageError
+from .usage import UsageError, check_memory, saying_what_is_refused
 
 MECHANISMS = {"parallel_manipulator": "loops", "coordinated_robots": "closed"}
 """Systems of the gallery, and the constraint that holds them together with their motors off."""
@@ -35,12 +35,17 @@ def bench(options: argparse.Namespace) -> int:
 
     import jax
     import jax.numpy as jnp
+    import numpy as np
 
     from .. import _precision, systems
+    from .._check import check_step
     from .._motion.project import project
     from .._system import System
-    from .measure import accelerations, rollout
+    from .measure import DT, accelerations, rollout
 
+    check_memory(f"--batch {options.batch} takes", 12**2 * options.batch, "take a smaller one")
+    with saying_what_is_refused():
+        check_step(DT, np.array([0.0, options.seconds]), otherwise=" (--seconds)")
     _precision.enable_float64()
     rows: list[dict[str, Any]] = []
     for name, closing in MECHANISMS.items():

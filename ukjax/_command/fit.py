@@ -6,8 +6,8 @@ import time
 import warnings
 from typing import Any
 
-from .mechanism import add_system, check_system, file_stem, mechanism_of
-from .outputs import FIGURES, need, report
+from .mechanism import add_system, check_system, mechanism_of
+from .outputs import report, result_and_figure
 from .usage import UsageError, check_output, saying_what_is_refused
 
 
@@ -54,9 +54,11 @@ def fit_system(options: argparse.Namespace) -> int:
     check_system(options.system)
     if options.dt is not None and not 0 < options.dt < float("inf"):
         raise UsageError(f"--dt must be positive, got {options.dt:g}")
-    result = check_output("--out", options.out or f"{file_stem(options.system)}-fit.json", (".json",))
-    need("matplotlib", "the figure", "plot")
-    figure = check_output("--plot", options.plot or f"{file_stem(options.system)}-fit.png", FIGURES)
+    result, figure = result_and_figure(options, "fit")
+    if options.checkpoint is not None:
+        kept = check_output("--checkpoint", options.checkpoint)
+        if kept in (result, figure) or options.checkpoint in options.data:
+            raise UsageError(f"--checkpoint {options.checkpoint!r} is a file of its own, not one that is there anyway")
     began = time.perf_counter()
 
     import numpy as np
@@ -102,4 +104,9 @@ def fit_system(options: argparse.Namespace) -> int:
     for warning in warned:
         if issubclass(warning.category, UserWarning):
             print(f"ukjax fit: {' '.join(str(warning.message).split())}", file=sys.stderr)
-    return report(options, began, found, result, figure, plot.fitted)
+    report(options, began, found, result, figure, plot.fitted)
+    if found.identifiability.rank:
+        return 0
+    none = f"the data determine none of {', '.join(found.names)}: nothing that was found means anything"
+    print(f"ukjax fit: {none}", file=sys.stderr)
+    return 1

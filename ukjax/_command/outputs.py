@@ -26,20 +26,17 @@ class Outputs(NamedTuple):
     def save(self, runs: dict[str, Any], published: bool) -> list[Path]:
         """Write what is wanted of the trajectories ``runs``, by name. Published ones get a file of data each."""
         first, files = next(iter(runs.values())), []
-        try:
-            if self.data:
-                for name, trajectory in runs.items():
-                    path = self.data.with_stem(f"{self.data.stem}-{name}") if published else self.data
-                    files.append(trajectory.save(path))
-            if self.figure or self.movie:
-                from .. import plot
+        if self.data:
+            for name, trajectory in runs.items():
+                path = self.data.with_stem(f"{self.data.stem}-{name}") if published else self.data
+                files.append(trajectory.save(path))
+        if self.figure or self.movie:
+            from .. import plot
 
-                if self.figure:
-                    files.append(plot.save(plot.published(runs) if published else plot.histories(first), self.figure))
-                if self.movie:
-                    files.append(plot.save_animation(plot.animate(first), self.movie))
-        except OSError as error:
-            raise UsageError(f"the result could not be written: {error}") from None
+            if self.figure:
+                files.append(plot.save(plot.published(runs) if published else plot.histories(first), self.figure))
+            if self.movie:
+                files.append(plot.save_animation(plot.animate(first), self.movie))
         return files
 
 
@@ -48,15 +45,15 @@ def outputs(options: argparse.Namespace) -> Outputs:
     figure, data = options.plot, options.out
     if figure == "":
         stem = file_stem(options.system)
-        figure, data = f"{stem}.png", data or f"{stem}.npz"
-    if data and Path(data).suffix == ".nc":
+        figure, data = f"{stem}.png", f"{stem}.npz" if data is None else data
+    if data is not None and Path(data).suffix == ".nc":
         need("xarray", "--out FILE.nc", "data")
-    if figure:
+    if figure is not None:
         need("matplotlib", "--plot", "plot")
     return Outputs(
-        figure=check_output("--plot", figure, FIGURES) if figure else None,
-        data=check_output("--out", data, DATA) if data else None,
-        movie=_movie(options) if options.animate else None,
+        figure=check_output("--plot", figure, FIGURES) if figure is not None else None,
+        data=check_output("--out", data, DATA) if data is not None else None,
+        movie=_movie(options) if options.animate is not None else None,
     )
 
 
@@ -78,14 +75,20 @@ def need(package: str, option: str, extra: str) -> None:
         raise UsageError(f"{option} needs the package {package}: pip install 'ukjax[{extra}]'")
 
 
+def result_and_figure(options: argparse.Namespace, kind: str) -> tuple[Path, Path]:
+    """Where the result of a search and its figure go, known to be writable."""
+    stem = f"{file_stem(options.system)}-{kind}"
+    name = lambda given, ending: f"{stem}{ending}" if given is None else given
+    need("matplotlib", "the figure", "plot")
+    result = check_output("--out", name(options.out, ".json"), (".json",))
+    return result, check_output("--plot", name(options.plot, ".png"), FIGURES)
+
+
 def report(options: argparse.Namespace, began: float, found: Any, result: Path, figure: Path, draw: Callable) -> int:
     """Save what a search ``found`` as JSON and as the figure that ``draw`` makes of it, and print it."""
     from .. import plot
 
-    try:
-        files = [found.save(result), plot.save(draw(found), figure)]
-    except OSError as error:
-        raise UsageError(f"the result could not be written: {error}") from None
+    files = [found.save(result), plot.save(draw(found), figure)]
     told: dict[str, Any] = {"system": options.system} | found.as_dict()
     told |= {"files": [str(file) for file in files], "seconds": round(time.perf_counter() - began, 3)}
     print(json.dumps(told, indent=1) if options.json else f"{found}\nsaved {', '.join(told['files'])}")

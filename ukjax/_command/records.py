@@ -1,7 +1,5 @@
 """Measured motions from tables: a column of times, and columns of coordinates and rates by their names."""
 
-import csv
-from pathlib import Path
 from typing import NamedTuple
 
 import equinox as eqx
@@ -12,6 +10,7 @@ from jaxtyping import Array
 from .._estimate import Experiment
 from ..systems.base import AbstractMechanism
 from .mechanism import named_coordinates
+from .tables import read_table
 from .usage import UsageError
 
 
@@ -27,25 +26,15 @@ class Record(NamedTuple):
 
 def read_record(file: str, mechanism: AbstractMechanism) -> Record:
     """The record in a .csv file, whose first line names its columns: t, and ``q1`` or ``dq1`` for the rate, each with
-    its unit in brackets if need be; and the inputs by the mechanism's names. Other columns are passed over."""
-    path = Path(file)
-    if path.suffix != ".csv":
-        raise UsageError(f"{file!r} must end in .csv: a table whose first line names its columns")
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as source:
-            rows = [row for row in csv.reader(source) if row]
-    except OSError as error:
-        raise UsageError(f"{file!r} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{file!r} is not a table of text") from None
-    if len(rows) < 3:
-        raise UsageError(f"{file!r} must hold a line of names and at least two of numbers, got {len(rows)} lines")
-    names = [name.split("[")[0].strip() for name in rows[0]]
-    coordinates = named_coordinates(mechanism)
-    known = {name: i for i, (name, _) in enumerate(coordinates)}
-    known |= {f"d{name}": len(coordinates) + i for i, (name, _) in enumerate(coordinates)}
-    time = next((i for i, name in enumerate(names) if name in ("t", "time")), None)
-    if time is None:
+    its unit in brackets if need be, which must be the system's; and the inputs by the mechanism's names. Other columns
+    are passed over."""
+    table = read_table(file)
+    names, coordinates = table.names, named_coordinates(mechanism)
+    known = {name: (i, unit) for i, (name, unit) in enumerate(coordinates)}
+    for i, (name, unit) in enumerate(coordinates):
+        known[f"d{name}"] = len(coordinates) + i, f"{unit}/s" if unit else ""
+    times = [i for i, name in enumerate(names) if name in ("t", "time")]
+    if not times:
         raise UsageError(f"{file!r} has no column t or time; it has {', '.join(names)}")
     columns = [i for i, name in enumerate(names) if name in known]
     if not columns:
@@ -55,21 +44,34 @@ def read_record(file: str, mechanism: AbstractMechanism) -> Record:
     driven = [names.index(name) for name in mechanism.record if name in names]
     if driven and len(driven) < len(mechanism.record):
         raise UsageError(f"{file!r} must have all of the columns {', '.join(mechanism.record)}, or none")
-    wanted = [time, *columns, *driven]
-    numbers = np.full((len(rows) - 1, len(wanted)), np.nan)
-    for i, row in enumerate(rows[1:]):
-        for j, column in enumerate(wanted):
-            cell = row[column].strip() if column < len(row) else ""
-            try:
-                numbers[i, j] = float(cell) if cell else np.nan
-            except ValueError:
-                raise UsageError(f"{file!r}, line {i + 2}: {names[column]} is {cell!r}, not a number") from None
+    wanted = [times[0], *columns, *driven]
+    for column in wanted:
+        alike = times if column == times[0] else [i for i, name in enumerate(names) if name == names[column]]
+        if len(alike) > 1:
+            twice = " and ".join(dict.fromkeys(names[i] for i in alike))
+            raise UsageError(f"{file!r} has {len(alike)} columns {twice}: each counts once, so leave out all but one")
+        unit = "s" if column == times[0] else known[names[column]][1] if column in columns else ""
+        given = table.units[column]
+        if unit and given not in ("", "-", unit):
+            raise UsageError(
+                f"{file!r} has {names[column]} in [{given}], but the system's is in [{unit}]: convert it, or leave the "
+                "unit out if it is another word for that"
+            )
+    numbers = table.numbers(wanted)
     for j in (0, *range(1 + len(columns), len(wanted))):
         if not np.all(np.isfinite(numbers[:, j])):
-            line = int(np.argmin(np.isfinite(numbers[:, j]))) + 2
+            line = table.lines[int(np.argmin(np.isfinite(numbers[:, j])))]
             raise UsageError(f"{file!r}, line {line}: {'the time' if j == 0 else names[wanted[j]]} is missing")
+    t = numbers[:, 0]
+    if not np.all(np.diff(t) > 0):
+        i = int(np.argmin(np.diff(t) > 0)) + 1
+        raise UsageError(f"{file!r}, line {table.lines[i]}: the time must increase, got {t[i]:g} after {t[i - 1]:g}")
     values, inputs = np.split(numbers[:, 1:], [len(columns)], axis=1)
-    return Record(numbers[:, 0], values, tuple(known[names[i]] for i in columns), inputs if driven else None)
+    if not np.any(np.isfinite(values)):
+        raise UsageError(
+            f"{file!r} holds no measured value: every cell of {', '.join(names[i] for i in columns)} is empty"
+        )
+    return Record(t, values, tuple(known[names[i]][0] for i in columns), inputs if driven else None)
 
 
 class Observed(eqx.Module):

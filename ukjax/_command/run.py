@@ -7,7 +7,7 @@ from typing import Any
 
 from .mechanism import add_system, check_system, mechanism_of, title_and_source
 from .outputs import outputs
-from .usage import UsageError, saying_what_is_refused
+from .usage import UsageError, check_memory, saying_what_is_refused
 
 TOLERANCE = 1e-11
 
@@ -59,6 +59,7 @@ def run_system(options: argparse.Namespace) -> int:
 
     from .. import _precision
     from .._cache import enable_compilation_cache
+    from .._check import check_step
     from .._motion.project import project
     from .._motion.simulate import simulate
     from .settings import with_settings
@@ -68,7 +69,11 @@ def run_system(options: argparse.Namespace) -> int:
     enable_compilation_cache()
     with saying_what_is_refused():
         mechanism, (q0, v0) = with_settings(mechanism_of(options.system), options.set)
+        numbers = options.samples * (1 + 6 * q0.size)  # t, q, v, q'' and forces
+        check_memory(f"--samples {options.samples} take", numbers, "take fewer")
         ts = np.linspace(0.0, mechanism.end if options.t1 is None else options.t1, options.samples)
+        if options.dt is not None:
+            check_step(options.dt, ts)
         how = {name: getattr(options, name) for name in ("method", "progress")} | _steps(options, mechanism.step, ts)
         if options.as_published:
             versions = mechanism.published()

@@ -3,6 +3,7 @@
 import re
 from dataclasses import fields, replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -10,7 +11,7 @@ from .._names import did_you_mean
 from .._parameters import find, put, with_array
 from ..systems.base import AbstractMechanism
 from .mechanism import named_coordinates
-from .usage import UsageError
+from .usage import UsageError, check_memory
 
 
 def with_settings(mechanism: AbstractMechanism, assignments: list[str]):
@@ -24,6 +25,7 @@ def with_settings(mechanism: AbstractMechanism, assignments: list[str]):
     for name, value in given:  # parameters first: the number of coordinates may be one of them
         if _field(name) in parameters:
             mechanism = _with_parameter(mechanism, name, value)
+    _check_size(mechanism)
     coordinates = named_coordinates(mechanism)
     places = {name: (0, i) for i, (name, _) in enumerate(coordinates)}
     places |= {f"d{name}": (1, i) for i, (name, _) in enumerate(coordinates)}
@@ -39,6 +41,17 @@ def with_settings(mechanism: AbstractMechanism, assignments: list[str]):
     for (level, i), value in initial.items():
         start[level] = start[level].at[i].set(value)
     return mechanism, tuple(start)
+
+
+def _check_size(mechanism):
+    """The mass matrix, the least of what a mechanism needs, fits into memory; asked of shapes alone."""
+    try:
+        n = jax.eval_shape(mechanism.start)[0].size
+    except (OverflowError, MemoryError):
+        raise UsageError("--set asks for more coordinates than can be counted: choose fewer") from None
+    except jax.errors.JAXTypeError:  # a start that wants its numbers
+        return
+    check_memory(f"{n:.2g} coordinates, as --set asks for, have a mass matrix of", n * n, "choose fewer")
 
 
 def names_of(free: str) -> list[str]:

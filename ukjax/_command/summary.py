@@ -6,8 +6,9 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from .._motion.labels import force_unit
 from .._motion.outcome import all_ended_well
-from .._motion.trajectory import Trajectory, force_unit
+from .._motion.trajectory import Trajectory
 from ..systems.base import AbstractMechanism
 
 

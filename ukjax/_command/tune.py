@@ -4,9 +4,9 @@ import argparse
 import time
 from typing import Any
 
-from .mechanism import add_system, check_system, file_stem, mechanism_of
-from .outputs import FIGURES, need, report
-from .usage import UsageError, check_output, saying_what_is_refused
+from .mechanism import add_system, check_system, mechanism_of
+from .outputs import report, result_and_figure
+from .usage import UsageError, check_memory, saying_what_is_refused
 
 
 def add_to(commands: Any) -> None:
@@ -47,11 +47,13 @@ def tune_system(options: argparse.Namespace) -> int:
             raise UsageError(f"--{name} must be positive, got {value:g}")
     if options.starts < 2:
         raise UsageError(f"--starts must be at least 2, half of them held out, got {options.starts}")
-    if options.effort < 0:
-        raise UsageError(f"--effort must not be negative, got {options.effort:g}")
-    result = check_output("--out", options.out or f"{file_stem(options.system)}-tune.json", (".json",))
-    need("matplotlib", "the figure", "plot")
-    figure = check_output("--plot", options.plot or f"{file_stem(options.system)}-tune.png", FIGURES)
+    if options.samples < 2:
+        raise UsageError(f"--samples must be at least 2, got {options.samples}")
+    if options.seed < 0:
+        raise UsageError(f"--seed must not be negative, got {options.seed}")
+    if not 0 <= options.effort < float("inf"):
+        raise UsageError(f"--effort must be a number that is not negative, got {options.effort:g}")
+    result, figure = result_and_figure(options, "tune")
     began = time.perf_counter()
 
     import numpy as np
@@ -65,6 +67,8 @@ def tune_system(options: argparse.Namespace) -> int:
     enable_compilation_cache()
     with saying_what_is_refused():
         mechanism, (q0, v0) = with_settings(mechanism_of(options.system), options.set)
+        numbers = options.starts * options.samples * (1 + 2 * q0.size)
+        check_memory(f"--starts {options.starts} of --samples {options.samples} take", numbers, "take fewer")
         end = options.t1 or mechanism.end
         rng = np.random.default_rng(options.seed)
         scatter = lambda x: np.asarray(x) + options.spread * rng.normal(size=(2 * options.starts, np.size(x)))

@@ -1,11 +1,11 @@
 """Mistakes on the command line, and files that cannot be written, found before anything is computed."""
 
 import contextlib
-import os
-import tempfile
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+
+from .._files import check_writable
 
 PACKAGE = Path(__file__).parent.parent
 
@@ -33,20 +33,22 @@ def _is_refusal(error: ValueError) -> bool:
     return Path(last.filename).is_relative_to(PACKAGE) and (last.line or "").startswith("raise ")
 
 
-def check_output(option: str, path: str, endings: tuple[str, ...]) -> Path:
-    """``path`` as something that can be written, or ``UsageError``."""
+def check_output(option: str, path: str, endings: tuple[str, ...] = ()) -> Path:
+    """``path`` as something that can be written, with one of the ``endings`` if there are any; or ``UsageError``."""
     target = Path(path)
-    if target.suffix not in endings:
+    if endings and target.suffix not in endings:
         raise UsageError(f"{option} must end in {', '.join(endings)}, got {path!r}")
-    folder = target.parent
-    if not folder.is_dir():
-        raise UsageError(f"{option} {path!r} cannot be written: there is no folder {str(folder)!r}; make it first")
-    if target.is_dir():
-        raise UsageError(f"{option} {path!r} cannot be written: it is a folder")
-    if not os.access(folder, os.W_OK) or (target.exists() and not os.access(target, os.W_OK)):
-        raise UsageError(f"{option} {path!r} cannot be written: permission denied; choose another place")
     try:
-        tempfile.TemporaryFile(dir=folder).close()
+        check_writable(target)
     except OSError as error:
-        raise UsageError(f"{option} {path!r} cannot be written: {error.strerror}; choose another place") from None
+        raise UsageError(f"{option} {path!r} cannot be written: {error.strerror}") from None
     return target
+
+
+def check_memory(what: str, numbers: int, advice: str) -> None:
+    """So many ``numbers``, the least that is kept, fit into this machine, or ``UsageError``."""
+    from .._check import memory
+
+    needed, there = 8.0 * numbers / 2**30, memory() / 2**30
+    if needed > there:
+        raise UsageError(f"{what} at least {needed:.3g} GiB of memory, and there are {there:.3g} GiB: {advice}")

@@ -14,5 +14,6 @@ from .pfaffian import Pfaffian as Pfaffian
 from .several import all_at as all_at
 from .several import as_written as as_written
 from .several import join as join
+from .several import names_of as names_of
 from .several import rows as rows
 from .several import velocities as velocities

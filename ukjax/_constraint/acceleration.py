@@ -1,12 +1,13 @@
 """Constraints given at the level of accelerations, as the papers print them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 import equinox as eqx
 from jaxtyping import Array, Float
 
 from .._functions import as_function, vector
+from .._names import name_of_rows
 from .base import AbstractConstraint, Level, nothing
 from .pfaffian import matrix_of_rows
 
@@ -23,12 +24,13 @@ class AccelerationConstraint(AbstractConstraint):
     name: str | tuple[str, ...] = eqx.field(static=True)
     level: ClassVar[Level] = "acceleration"
 
-    def __init__(self, A: Any, b: Any, *, name: str | tuple[str, ...] = "acceleration"):
-        self.A, self.b, self.name = as_function("A", A, "t, q, v"), as_function("b", b, "t, q, v"), name
+    def __init__(self, A: Any, b: Any, *, name: str | Iterable[str] = "acceleration"):
+        self.A, self.b = as_function("A", A, "t, q, v"), as_function("b", b, "t, q, v")
+        self.name = name_of_rows(name)
 
     def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
-        A = matrix_of_rows(f"A of {self.name!r}", self.A(t, q, v), q)
-        b = vector(f"b of {self.name!r}", self.b(t, q, v))
+        A = matrix_of_rows(f"A of {self.name!r}", self.A, q, t, q, v)
+        b = vector(f"b of {self.name!r}", self.b, t, q, v)
         if b.shape != A.shape[:1]:
             raise ValueError(
                 f"b of {self.name!r} must have shape ({A.shape[0]},), one entry per row of A, got shape {b.shape}"

@@ -3,11 +3,13 @@
 J. Baumgarte, Comput. Methods Appl. Mech. Eng. 1 (1972) 1.
 """
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 from jaxtyping import Array, Float
 
-from .._precision import Numbers, as_float
+from .._check import numbers
+from .._precision import Numbers
 
 
 class Gains(NamedTuple):
@@ -22,10 +24,20 @@ def critically_damped(rate: Numbers) -> Gains:
 
     ``rate`` [1/s] is a number or one per row. A rate near that of the motion itself is enough; a larger one makes the
     equation stiff: keep rate × step below about 0.05 for a fixed step. Use as
-    ``Holonomic(phi, *critically_damped(5.0))``.
+    ``Holonomic(phi, *critically_damped(5.0))``. Raises ``ValueError`` for a negative one, which would drive the
+    violation apart.
     """
-    rate = as_float(rate)
+    rate = numbers("rate", rate, least=0, below=math.inf)
     return Gains(2 * rate, rate**2)
+
+
+def as_gain(name: str, value: Any) -> Array:
+    """What a user gave for a gain: numbers that are not negative, since those drive the violation apart."""
+    if isinstance(value, Gains):
+        raise ValueError(
+            f"{name} must be numbers, got both gains: write Holonomic(phi, *critically_damped(5.0)), with a *"
+        )
+    return numbers(name, value, least=0, below=math.inf)
 
 
 def gain(name: str, value: Array, rows: int) -> Float[Array, "*m"]:

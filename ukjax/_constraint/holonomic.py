@@ -1,6 +1,6 @@
 """Constraints on positions: joints, closed loops, prescribed paths."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 import equinox as eqx
@@ -10,9 +10,10 @@ from jaxtyping import Array, Float
 
 from .._check import check_function
 from .._functions import vector
-from .._precision import Numbers, as_float
+from .._names import name_of_rows
+from .._precision import Numbers
 from .base import AbstractConstraint, Level, Rows
-from .baumgarte import gain
+from .baumgarte import as_gain, gain
 
 
 class Holonomic(AbstractConstraint):
@@ -31,10 +32,11 @@ class Holonomic(AbstractConstraint):
     level: ClassVar[Level] = "position"
 
     def __init__(
-        self, phi: Callable, alpha: Numbers = 0.0, beta: Numbers = 0.0, *, name: str | tuple[str, ...] = "holonomic"
+        self, phi: Callable, alpha: Numbers = 0.0, beta: Numbers = 0.0, *, name: str | Iterable[str] = "holonomic"
     ):
         check_function("phi", phi, "t, q")
-        self.phi, self.alpha, self.beta, self.name = phi, as_float(alpha), as_float(beta), name
+        self.phi, self.name = phi, name_of_rows(name)
+        self.alpha, self.beta = as_gain("alpha", alpha), as_gain("beta", beta)
 
     def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         return self.at(t, q, v)[2:]
@@ -48,7 +50,7 @@ class Holonomic(AbstractConstraint):
         return Rows(phi, phi_dot, A, b)
 
     def position(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " m"]:
-        return vector(f"phi of {self.name!r}", self.phi(t, q))
+        return vector(f"phi of {self.name!r}", self.phi, t, q)
 
     def velocity(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " m"]:
         return self._along(t, q, v)[1]

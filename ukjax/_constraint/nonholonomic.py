@@ -1,6 +1,6 @@
 """Constraints on velocities, linear in them or not."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 import equinox as eqx
@@ -10,9 +10,10 @@ from jaxtyping import Array, Float
 
 from .._check import check_function
 from .._functions import vector
-from .._precision import Numbers, as_float
+from .._names import name_of_rows
+from .._precision import Numbers
 from .base import AbstractConstraint, Level, nothing
-from .baumgarte import gain
+from .baumgarte import as_gain, gain
 
 
 class Nonholonomic(AbstractConstraint):
@@ -28,9 +29,9 @@ class Nonholonomic(AbstractConstraint):
     level: ClassVar[Level] = "velocity"
     linear: ClassVar[bool] = False
 
-    def __init__(self, psi: Callable, alpha: Numbers = 0.0, *, name: str | tuple[str, ...] = "nonholonomic"):
+    def __init__(self, psi: Callable, alpha: Numbers = 0.0, *, name: str | Iterable[str] = "nonholonomic"):
         check_function("psi", psi, "t, q, v")
-        self.psi, self.alpha, self.name = psi, as_float(alpha), name
+        self.psi, self.alpha, self.name = psi, as_gain("alpha", alpha), name_of_rows(name)
 
     def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         A = jax.jacfwd(self.velocity, argnums=2)(t, q, v)
@@ -41,4 +42,4 @@ class Nonholonomic(AbstractConstraint):
         return nothing(q)
 
     def velocity(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " m"]:
-        return vector(f"psi of {self.name!r}", self.psi(t, q, v))
+        return vector(f"psi of {self.name!r}", self.psi, t, q, v)

@@ -1,6 +1,6 @@
 """Constraints linear in the velocities: rolling, knife edges, most of nonholonomic mechanics."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._functions import as_function, vector
-from .._precision import Numbers, as_float
+from .._functions import array, as_function, vector
+from .._names import name_of_rows
+from .._precision import Numbers
 from .base import AbstractConstraint, Level, nothing
-from .baumgarte import gain
+from .baumgarte import as_gain, gain
 
 
 class Pfaffian(AbstractConstraint):
@@ -28,9 +29,9 @@ class Pfaffian(AbstractConstraint):
     name: str | tuple[str, ...] = eqx.field(static=True)
     level: ClassVar[Level] = "velocity"
 
-    def __init__(self, A: Any, c: Any = 0.0, alpha: Numbers = 0.0, *, name: str | tuple[str, ...] = "Pfaffian"):
+    def __init__(self, A: Any, c: Any = 0.0, alpha: Numbers = 0.0, *, name: str | Iterable[str] = "Pfaffian"):
         self.A, self.c = as_function("A", A, "t, q"), as_function("c", c, "t, q")
-        self.alpha, self.name = as_float(alpha), name
+        self.alpha, self.name = as_gain("alpha", alpha), name_of_rows(name)
 
     def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         A = self.matrix(t, q)
@@ -42,7 +43,7 @@ class Pfaffian(AbstractConstraint):
 
     def velocity(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " m"]:
         A = self.matrix(t, q)
-        c = vector(f"c of {self.name!r}", self.c(t, q))
+        c = vector(f"c of {self.name!r}", self.c, t, q)
         if c.shape not in ((1,), A.shape[:1]):
             raise ValueError(
                 f"c of {self.name!r} must have shape ({A.shape[0]},), one entry per row of A, got shape {c.shape}"
@@ -51,12 +52,12 @@ class Pfaffian(AbstractConstraint):
 
     def matrix(self, t: Array, q: Float[Array, " n"]) -> Float[Array, "m n"]:
         """A (m, n), a single row given as (n,) included."""
-        return matrix_of_rows(f"A of {self.name!r}", self.A(t, q), q)
+        return matrix_of_rows(f"A of {self.name!r}", self.A, q, t, q)
 
 
-def matrix_of_rows(name: str, value: Any, q: Float[Array, " n"]) -> Float[Array, "m n"]:
-    """What a user's function returned as A: (m, n), or (n,) for a single row."""
-    A = jnp.atleast_2d(as_float(value))
+def matrix_of_rows(name: str, function: Callable, q: Float[Array, " n"], *arguments: Any) -> Float[Array, "m n"]:
+    """What a user's function returns as A: (m, n), or (n,) for a single row."""
+    A = jnp.atleast_2d(array(name, function, *arguments))
     if A.ndim != 2 or A.shape[1] != q.size:
         raise ValueError(f"{name} must have shape (m, {q.size}), one column per coordinate, got shape {A.shape}")
     return A

@@ -1,7 +1,8 @@
 """Several constraints at once, their rows and residuals one below the other."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
@@ -13,19 +14,23 @@ def rows(
     constraints: Iterable[AbstractConstraint], t: Array, q: Float[Array, " n"], v: Float[Array, " n"]
 ) -> tuple[Float[Array, "m n"], Float[Array, " m"]]:
     """A (m, n) and b (m,) of all."""
+    constraints = tuple(constraints)
     found = [constraint.rows(t, q, v) for constraint in constraints]
     if not found:
         return jnp.zeros((0, q.size), q.dtype), jnp.zeros((0,), q.dtype)
     A, b = zip(*found, strict=True)
+    _check_names(constraints, b)
     return jnp.concatenate(A), jnp.concatenate(b)
 
 
 def all_at(constraints: Iterable[AbstractConstraint], t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Rows:
     """All at one state."""
+    constraints = tuple(constraints)
     found = [constraint.at(t, q, v) for constraint in constraints]
     if not found:
         none = jnp.zeros((0,), q.dtype)
         return Rows(none, none, jnp.zeros((0, q.size), q.dtype), none)
+    _check_names(constraints, [each.b for each in found])
     return Rows(*map(jnp.concatenate, zip(*found, strict=True)))
 
 
@@ -48,9 +53,28 @@ def as_written(
     return join([_one(constraint, t, q, v, acceleration) for constraint in constraints], q)
 
 
+def names_of(constraints: Iterable[AbstractConstraint], read: Callable[[AbstractConstraint], Array]) -> list[str]:
+    """A name for each entry of what ``read`` gives of the constraints, with an index where one name is for several."""
+    result = []
+    for constraint in constraints:
+        size = eqx.filter_eval_shape(read, constraint).shape[0]
+        name = constraint.name
+        if isinstance(name, tuple):
+            result += name if size else ()
+        else:
+            result += [name] if size == 1 else [f"{name}[{i}]" for i in range(size)]
+    return result
+
+
 def join(parts: Sequence[Array], q: Float[Array, " n"]) -> Float[Array, " m"]:
     """One vector of several; empty, in q's precision, of none."""
     return jnp.concatenate(parts) if parts else jnp.zeros((0,), q.dtype)
+
+
+def _check_names(constraints, b):
+    for constraint, row in zip(constraints, b, strict=True):
+        if isinstance(constraint.name, tuple) and len(constraint.name) != row.size:
+            raise ValueError(f"name must be one word, or one for each of {row.size} rows, got {constraint.name!r}")
 
 
 def _one(constraint, t, q, v, acceleration):

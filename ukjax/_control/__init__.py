@@ -7,6 +7,7 @@ from .allocation import undriven as undriven
 from .base import AbstractControl as AbstractControl
 from .base import Command as Command
 from .base import actuator_matrix as actuator_matrix
+from .base import as_limits as as_limits
 from .base import constraints_of as constraints_of
 from .base import no_task as no_task
 from .base import square_matrix as square_matrix

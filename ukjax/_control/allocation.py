@@ -56,6 +56,8 @@ def shortfall(command: Command, labels: list[str]) -> str:
     task's rows."""
     missed, wanted = np.asarray(command.unreachable), np.asarray(command.wanted)
     size = float(np.linalg.norm(missed))
+    if not np.isfinite(size) and np.all(np.isfinite(wanted)):
+        return "what it asks of the actuators is not finite there: look at B, secondary, and whether weight is positive"
     if not np.isfinite(size):
         return f"the motion with the actuators off is not finite there (rows {', '.join(map(repr, labels))})"
     if size <= UNREACHED * max(1.0, float(np.linalg.norm(wanted))):

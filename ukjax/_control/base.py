@@ -1,15 +1,15 @@
 """How a system is driven: actuators, the task they serve, and the law that commands them."""
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from .._check import as_array, call, kind_of, numbers, seen
 from .._constraint import AbstractConstraint
-from .._precision import as_float
 from .._terms import Terms
 
 
@@ -68,12 +68,12 @@ class AbstractControl(eqx.Module):
 
     def matrix(self, t: Array, q: Float[Array, " n"]) -> Float[Array, "n p"]:
         """B (n, p). Raises ``ValueError`` for another shape."""
-        return actuator_matrix(self.actuators(t, q), q)
+        return actuator_matrix(call("actuators", self.actuators, t, q), q)
 
 
 def actuator_matrix(value: Any, q: Float[Array, " n"]) -> Float[Array, "n p"]:
     """What a user gave for B: (n, p), or ``ValueError``."""
-    B = as_float(value)
+    B = as_array("actuators", value, "numbers, B")
     if B.ndim != 2 or B.shape[0] != q.size:
         raise ValueError(
             f"actuators must be B of shape ({q.size}, p), one row per coordinate and one column per actuator, "
@@ -84,7 +84,7 @@ def actuator_matrix(value: Any, q: Float[Array, " n"]) -> Float[Array, "n p"]:
 
 def square_matrix(name: str, value: Any, size: int) -> Float[Array, "k k"]:
     """A matrix (size, size) from a number, a diagonal (size,) or all of it; ``ValueError`` for another shape."""
-    value = as_float(value)
+    value = as_array(name, value)
     if value.ndim < 2 and value.shape in ((), (1,), (size,)):
         return jnp.diag(jnp.broadcast_to(value, (size,)))
     if value.shape != (size, size):
@@ -94,14 +94,23 @@ def square_matrix(name: str, value: Any, size: int) -> Float[Array, "k k"]:
     return value
 
 
+def as_limits(given: Any) -> Array | None:
+    """The largest |u| of each actuator, or of all: positive numbers, or None; ``ValueError`` for anything else."""
+    return None if given is None else numbers("limits", given, above=0)
+
+
 def constraints_of(name: str, given: Any) -> tuple[AbstractConstraint, ...]:
     """One constraint or several, as a tuple; ``ValueError`` for anything else among them."""
+    if not isinstance(given, AbstractConstraint | Iterable) or isinstance(given, str):
+        raise ValueError(
+            f"{name} must be a constraint or several, got {seen(given)}: write ukjax.Holonomic(phi) for phi(t, q) = 0"
+        )
     constraints = (given,) if isinstance(given, AbstractConstraint) else tuple(given)
     for i, constraint in enumerate(constraints):
         if not isinstance(constraint, AbstractConstraint):
             raise ValueError(
                 f"{name}[{i}] must be ukjax.Holonomic, Nonholonomic, Pfaffian or AccelerationConstraint, "
-                f"got {type(constraint).__name__}"
+                f"got {kind_of(constraint)}"
             )
     return constraints
 

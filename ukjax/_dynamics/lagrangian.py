@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import check_function
-from .._functions import as_function, vector
+from .._functions import array, as_function, vector
 from .base import AbstractDynamics
 
 
@@ -40,7 +40,7 @@ class Lagrangian(AbstractDynamics):
         M = self.mass(t, q, v)
         # The total derivative of p along the motion, at fixed v: one jvp along (1, v).
         _, inertial = jax.jvp(lambda t, q: momentum(t, q, v), (t, q), (jnp.ones_like(t), v))
-        F = vector("force", self.force(t, q, v))
+        F = vector("force", self.force, t, q, v)
         if F.shape not in ((1,), q.shape):
             raise ValueError(f"force must return shape {q.shape} like q, got shape {F.shape}")
         return M, F + jax.grad(self._lagrangian, argnums=1)(t, q, v) - inertial
@@ -52,14 +52,14 @@ class Lagrangian(AbstractDynamics):
         return self._kinetic(t, q, v) - self._potential(t, q)
 
     def _kinetic(self, t, q, v):
-        return _number("kinetic", self.kinetic(t, q, v))
+        return _number("kinetic", self.kinetic, t, q, v)
 
     def _potential(self, t, q):
-        return _number("potential", self.potential(t, q))
+        return _number("potential", self.potential, t, q)
 
 
-def _number(name, value):
-    value = jnp.asarray(value)
+def _number(name, function, *arguments):
+    value = array(name, function, *arguments, what="one number, an energy")
     if value.size != 1:
         raise ValueError(f"{name} must return one number, an energy, got shape {value.shape}")
     return value.reshape(())

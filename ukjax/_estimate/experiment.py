@@ -1,12 +1,13 @@
 """What was measured."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float
 
+from .._check import as_numpy, check_times, seen
 from .._precision import Numbers
 
 
@@ -41,15 +42,14 @@ class Experiment(eqx.Module):
         measured: Any = None,
         setting: Mapping[str, Any] | None = None,
     ):
-        self.t, self.y = np.asarray(t, float), np.asarray(y, float)
+        self.t, self.y = as_numpy("t", t, "times"), as_numpy("y", y)
         one = self.y.ndim == 1
         if one:
             self.y = self.y[:, None]
-        if self.t.ndim != 1 or self.t.size < 2 or not np.all(np.diff(self.t) > 0):
-            raise ValueError(f"t must be at least two times that increase strictly, got shape {self.t.shape}")
-        if self.y.ndim != 2 or len(self.y) != self.t.size:
+        check_times("t", self.t)
+        if self.y.ndim != 2 or len(self.y) != self.t.size or not self.y.size:
             raise ValueError(f"y must have a row per time, shape ({self.t.size}, outputs), got shape {np.shape(y)}")
-        self.measured = np.ones(self.y.shape, bool) if measured is None else _column(np.asarray(measured, bool), one)
+        self.measured = np.ones(self.y.shape, bool) if measured is None else _column(_flags(measured), one)
         if self.measured.shape != self.y.shape:
             raise ValueError(f"measured must have the shape of y, {self.y.shape}, got {self.measured.shape}")
         wrong = self.measured & ~np.isfinite(self.y)
@@ -61,18 +61,54 @@ class Experiment(eqx.Module):
             )
         self.y = np.where(self.measured, self.y, 0.0)
         self.weighted = sigma is not None
-        self.sigma = np.broadcast_to(_column(np.asarray(1.0 if sigma is None else sigma, float), one), self.y.shape)
-        if not np.all(self.sigma > 0):
-            raise ValueError("sigma must be positive: the standard deviation of the noise")
-        parts = start if isinstance(start, tuple) else (start,)
-        self.start = np.concatenate([np.asarray(part, float) for part in parts], axis=-1)
+        spread = _column(as_numpy("sigma", 1.0 if sigma is None else sigma), one)
+        outputs = self.y.shape[1:]
+        if spread.shape not in ((), outputs, self.y.shape, (self.t.size, 1)):
+            raise ValueError(
+                f"sigma must be a number, or have shape {outputs} or {self.y.shape} like y, got shape {spread.shape}"
+            )
+        if not np.all(spread > 0) or not np.all(np.isfinite(spread)):
+            raise ValueError(f"sigma must be positive, the standard deviation of the noise, got {seen(spread)}")
+        self.sigma = np.broadcast_to(spread, self.y.shape)
+        parts = [as_numpy("start", part) for part in (start if isinstance(start, tuple) else (start,))]
+        if not parts or not all(part.ndim for part in parts) or len({part.shape[:-1] for part in parts}) > 1:
+            raise ValueError(
+                f"start must be (q0, v0), or one row of numbers (k,), got shapes {[part.shape for part in parts]}"
+            )
+        self.start = np.concatenate(parts, axis=-1)
         if self.start.ndim not in (1, 2) or self.start.ndim == 2 and len(self.start) != self.t.size:
             raise ValueError(
                 f"start must have shape (k,), or (samples, k) = ({self.t.size}, k), got shape {self.start.shape}"
             )
         if not np.all(np.isfinite(self.start)):
             raise ValueError("start must be finite: a guess is good enough, such as the first measured values")
-        self.setting = {name: np.asarray(value, float) for name, value in (setting or {}).items()}
+        if not isinstance(setting, Mapping | None):
+            raise ValueError(f"setting must be a dictionary, name -> array, got {seen(setting)}")
+        self.setting = {name: as_numpy(f"setting[{name!r}]", value) for name, value in (setting or {}).items()}
+
+
+def several(experiments: Any) -> tuple[Experiment, ...]:
+    """One experiment or several, as a tuple, or ``ValueError``."""
+    given = (
+        (experiments,) if isinstance(experiments, Experiment) or not isinstance(experiments, Iterable) else experiments
+    )
+    given = tuple(given)
+    wrong = [each for each in given if not isinstance(each, Experiment)]
+    if not given or wrong:
+        raise ValueError(
+            f"experiments must be one ukjax.Experiment or several, got {seen(wrong[0]) if given else 'none'}"
+        )
+    return given
+
+
+def _flags(value: Any) -> np.ndarray:
+    try:
+        flags = np.asarray(value)
+    except ValueError:
+        flags = np.asarray(None)
+    if flags.dtype != bool:
+        raise ValueError(f"measured must be True or False for each value of y, got {seen(value)}")
+    return flags
 
 
 def _column(x: np.ndarray, one: bool) -> np.ndarray:

@@ -1,21 +1,26 @@
 """Parameters from measured motions, by gradients through their simulation."""
 
+import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 import scipy.optimize
 
-from .._check import check_function
+from .._check import check_flag, check_function, check_step, check_word, number, seen, whole
+from .._functions import vector
 from .._parameters import Parameters, check_settings
 from .._solve import AbstractMethod, choose
 from .descent import SLOPES, descend
-from .experiment import Experiment
+from .experiment import Experiment, several
+from .misfit import misfit
 from .problem import CONVERGED, Problem
 from .result import Fit
 from .segments import Prediction, cut
-from .starts import start_state
+from .starts import Given, start_state
 
 if TYPE_CHECKING:
     import optax
@@ -71,16 +76,24 @@ def fit(
 
     Raises ``ValueError`` for bad input, parameters that change nothing that is measured, and fewer values than
     unknowns; ``SimulationError`` where the motion from the first guess does not reach the end; warns where sizes
-    suggest a mistake of units.
+    suggest a mistake of units, and where what is left unexplained is neither small nor noise.
     """
-    experiments = (experiments,) if isinstance(experiments, Experiment) else tuple(experiments)
+    check_function("model", model, "t, q, v")
+    experiments = several(experiments)
     parameters = Parameters.of(model, free, bounds)
     for experiment in experiments:
-        if isinstance(experiment, Experiment):
-            check_settings(model, experiment.setting, samples=experiment.t.size)
+        check_settings(model, experiment.setting, samples=experiment.t.size)
     if state is not None:
         check_function("state", state, "model, z, t")
-    _check(experiments, segments, loss, batch, drift)
+    _check(experiments, segments, loss, drift)
+    most_evaluations, batch = whole("most_evaluations", most_evaluations, 1), whole("batch", batch, 1)
+    continuity = float(number("continuity", continuity, above=0))
+    check_flag("fit_starts", fit_starts)
+    check_flag("progress", progress)
+    if optimiser is not None and not callable(getattr(optimiser, "update", None)):
+        raise ValueError(f"optimiser must be one of optax, such as optax.adam(0.02), got {seen(optimiser)}")
+    if not isinstance(checkpoint, str | os.PathLike | None):
+        raise ValueError(f"checkpoint must be the name of a file, got {seen(checkpoint)}")
     if observe is not None:
         check_function("observe", observe, "t, q, v")
     prediction = Prediction(
@@ -93,12 +106,15 @@ def fit(
     )
     if dt is None:
         dt = min(LONGEST_STEP, *(float(np.diff(e.t).min()) for e in experiments))
+    for experiment in experiments:
+        check_step(dt, experiment.t)
+    _check_outputs(prediction, experiments)
     pieces = cut(experiments, segments)
     problem = Problem(prediction, experiments, pieces, dt, fit_starts, continuity, progress, checkpoint)
     problem.check_first_guess()
     if optimiser is not None:
         unknowns = descend(problem, optimiser, batch, loss, most_evaluations)
-        return problem.found(unknowns, most_evaluations, True)
+        return _told(problem.found(unknowns, most_evaluations, True))
     solution = scipy.optimize.least_squares(
         problem.residuals,
         problem.first(),
@@ -112,26 +128,46 @@ def fit(
         max_nfev=most_evaluations,
     )
     unknowns = problem.undetermined_as_guessed(solution.x)
-    return problem.found(unknowns, int(solution.nfev), bool(solution.status > 0))
+    return _told(problem.found(unknowns, int(solution.nfev), bool(solution.status > 0)))
+
+
+def _told(found: Fit) -> Fit:
+    """What was found, with a warning where that cannot be what the data show."""
+    if words := misfit(found.experiments, found.predicted):
+        warnings.warn(words, stacklevel=3)
+    return found
 
 
 def _positions(t, q, v):
     return q
 
 
-def _check(experiments: Sequence[Experiment], segments, loss, batch, drift) -> None:
-    if not experiments or not all(isinstance(e, Experiment) for e in experiments):
-        raise ValueError("experiments must be one ukjax.Experiment or several")
+def _check_outputs(prediction, experiments):
+    """Before anything is compiled: the start fits the model, and what is observed of it the records."""
+    z, t = experiments[0].start[..., :].reshape(-1, experiments[0].start.shape[-1])[0], experiments[0].t[0]
+    if not isinstance(prediction.state, Given) and z.size % 2:
+        raise ValueError(f"start must be (q0, v0), as many numbers for each, got {z.size} numbers in all")
+
+    def outputs(z, t):
+        q, v, _ = prediction.state(prediction.model, z, t, prediction.method)
+        return vector("observe", prediction.observe, t, q, v)
+
+    count = jax.eval_shape(outputs, z, t).size
+    for i, experiment in enumerate(experiments):
+        if experiment.y.shape[1] != count:
+            raise ValueError(
+                f"observe gives {count} outputs, but experiment {i} has {experiment.y.shape[1]}: y must have one "
+                "column per output"
+            )
+
+
+def _check(experiments: Sequence[Experiment], segments, loss, drift) -> None:
     if len({e.start.shape[-1] for e in experiments}) > 1:
         raise ValueError("every experiment's start must have as many numbers")
     if len({tuple(e.setting) for e in experiments}) > 1:
         raise ValueError("every experiment must set the same fields")
     shortest = min(e.t.size for e in experiments)
-    if not 1 <= segments < shortest:
+    if not 1 <= whole("segments", segments, 1) < shortest:
         raise ValueError(f"segments must be from 1 to {shortest - 1}, one less than the samples, got {segments}")
-    if loss not in SLOPES:
-        raise ValueError(f"loss must be one of {', '.join(SLOPES)}, got {loss!r}")
-    if batch < 1:
-        raise ValueError(f"batch must be at least 1 experiment, got {batch}")
-    if drift not in ("none", "projection"):
-        raise ValueError(f"drift must be 'none' or 'projection', got {drift!r}")
+    check_word("loss", loss, SLOPES)
+    check_word("drift", drift, ("none", "projection"))

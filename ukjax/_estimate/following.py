@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._check import number
 from .._motion.trajectory import Trajectory
 from .._system import AbstractSystem
 
@@ -20,11 +21,12 @@ def following_cost(effort: float = 0.0) -> Callable[[Trajectory], Array]:
     constraints of a system without control, as they are written; the force is u, or the constraint force. Where the
     control has limits, what goes beyond them costs as well.
     """
+    weight = number("effort", effort, least=0, below=float("inf"))
 
     def cost(motion: Trajectory) -> Array:
         error = following_error(motion)
         force = motion.constraint_force if motion.control is None else motion.control
-        total = jnp.mean(jnp.sum(error**2, axis=-1)) + effort * jnp.mean(jnp.sum(force**2, axis=-1))
+        total = jnp.mean(jnp.sum(error**2, axis=-1)) + weight * jnp.mean(jnp.sum(force**2, axis=-1))
         limits = getattr(getattr(motion.model, "control", None), "limits", None)
         if limits is not None and motion.control is not None:
             total += BEYOND * jnp.mean(jnp.sum(jnp.maximum(0, jnp.abs(motion.control) / limits - 1) ** 2, axis=-1))

@@ -1,6 +1,5 @@
 """The least-squares problem behind a fit: residuals and their derivatives."""
 
-import json
 import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
@@ -11,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from .._files import write_json
 from .._motion.diagnose import SimulationError
+from .checkpoint import Checkpoint
 from .experiment import Experiment
 from .identifiability import identifiability, unexplained_directions
 from .result import Fit
@@ -35,7 +34,7 @@ class Problem:
     def __init__(self, prediction, experiments, pieces, dt, fit_starts, continuity, progress, checkpoint):
         self.prediction, self.experiments, self.pieces, self.dt = prediction, experiments, pieces, dt
         self.fit_starts, self.continuity, self.progress = fit_starts, continuity, progress
-        self.checkpoint = None if checkpoint is None else Path(checkpoint)
+        self.checkpoint = None if checkpoint is None else Checkpoint(Path(checkpoint), prediction.parameters)
         self.p = len(prediction.parameters.names)
         self.starts = np.stack([_start_of(experiments[piece.experiment], piece) for piece in pieces])
         self.kept, self.steps = None, 0
@@ -43,8 +42,9 @@ class Problem:
     def first(self) -> Float[np.ndarray, " unknowns"]:
         """Where to begin: the guess, or what the checkpoint holds."""
         x, starts = np.zeros(self.p), self.starts
-        if self.checkpoint is not None and self.checkpoint.exists():
-            x, starts = self._resume(self.checkpoint)
+        kept = None if self.checkpoint is None else self.checkpoint.kept(self.starts.shape)
+        if kept is not None:
+            x, starts = np.asarray(self.prediction.parameters.free(jnp.asarray(kept[0]))), kept[1]
         return np.concatenate([x, starts.ravel()]) if self.fit_starts else x
 
     def residuals(self, unknowns):
@@ -173,11 +173,6 @@ class Problem:
             stop = piece.last + piece.final
             here = experiment.measured[piece.first : stop]
             y, sigma = experiment.y[piece.first : stop][here], experiment.sigma[piece.first : stop][here]
-            if found.outputs.shape[1:] != experiment.y.shape[1:]:
-                raise ValueError(
-                    f"observe gives {found.outputs.shape[1]} outputs, but experiment {piece.experiment} has "
-                    f"{experiment.y.shape[1]}: y must have one column per output"
-                )
             add(found.outputs[: len(here)][here] - y, sigma, (i, found.outputs_by[: len(here)][here]))
         for i, a, b in boundaries(mine, pieces, predicted):
             size = self.continuity * float(np.mean(self.experiments[self.pieces[i].experiment].sigma))
@@ -216,20 +211,7 @@ class Problem:
         if self.checkpoint is not None:
             values = self.prediction.parameters.values(jnp.asarray(unknowns[: self.p]))
             starts = unknowns[self.p :].reshape(self.starts.shape) if self.fit_starts else self.starts
-            names = list(self.prediction.parameters.names)
-            write_json(
-                self.checkpoint, {"names": names, "values": np.asarray(values).tolist(), "starts": starts.tolist()}
-            )
-
-    def _resume(self, checkpoint: Path):
-        held = json.loads(checkpoint.read_text())
-        starts = np.asarray(held.get("starts", ()))
-        if held.get("names") != list(self.prediction.parameters.names) or starts.shape != self.starts.shape:
-            raise ValueError(
-                f"checkpoint {str(checkpoint)!r} is of another fit, with parameters {held.get('names')}: remove "
-                "it, or name another file"
-            )
-        return np.asarray(self.prediction.parameters.free(jnp.asarray(held["values"]))), starts
+            self.checkpoint.keep(np.asarray(values), starts)
 
 
 def boundaries(

@@ -13,10 +13,10 @@ import scipy.optimize
 import scipy.signal
 from jaxtyping import Array, Float
 
-from .._check import check_function
+from .._check import check_function, kind_of, number
 from .._parameters import Parameters, check_settings, put, with_array
 from .._terms import Terms
-from .experiment import Experiment
+from .experiment import Experiment, several
 from .identifiability import Identifiability, identifiability
 from .result import estimates, table
 
@@ -83,7 +83,8 @@ def regress(
     an end. Raises ``ValueError`` for parameters that are not linear, motions that fix no scale (nothing known
     is left for the free parameters to balance: hold a mass, or record torques), and bad input.
     """
-    experiments = (experiments,) if isinstance(experiments, Experiment) else tuple(experiments)
+    check_function("model", model, "t, q, v")
+    experiments = several(experiments)
     parameters = Parameters.of(model, free, bounds)
     _check(model, experiments, cutoff, place)
     seen = [_differentiated(experiment, cutoff) for experiment in experiments]
@@ -117,6 +118,9 @@ def missing_force(
 ) -> tuple[Float[np.ndarray, " samples"], Float[np.ndarray, "samples k"]]:
     """Times [s] and Jᵀ (M a − Q − c), the force in each measured coordinate that ``model`` lacks for the motion that
     was measured: inverse dynamics. Arguments and equation as in ``regress``."""
+    check_function("model", model, "t, q, v")
+    if not isinstance(experiment, Experiment):
+        raise ValueError(f"experiment must be a ukjax.Experiment, got {kind_of(experiment)}")
     _check(model, (experiment,), cutoff, place)
     seen = _differentiated(experiment, cutoff)
     return seen.t[seen.kept], seen.smooth(np.asarray(_force(_set(model, seen.setting), seen, place)))
@@ -203,8 +207,7 @@ def _solve(Y, force, lower, upper):
 
 
 def _check(model, experiments: Sequence[Experiment], cutoff, place) -> None:
-    if not experiments or not all(isinstance(e, Experiment) for e in experiments):
-        raise ValueError("experiments must be one ukjax.Experiment or several")
+    cutoff = float(number("cutoff", cutoff, "Hz", above=0))
     if place is not None:
         check_function("place", place, "model, s")
     for i, experiment in enumerate(experiments):

@@ -10,12 +10,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._batch import plainly
+from .._functions import vector
 from .._motion.base import Counts
 from .._motion.correct import Levels, at_every_level
 from .._motion.even_steps import even_counts, roll
 from .._motion.tableau import RUNGE_KUTTA4
 from .._parameters import Parameters, with_array
-from .._precision import as_float
 from .._solve import AbstractMethod
 from .experiment import Experiment
 
@@ -75,7 +75,7 @@ class Prediction(eqx.Module):
             model = with_array(model, name, value)
         q0, v0, unusual = self.state(model, z, ts[0], method)
         q, v, beyond, _ = roll(model, q0, v0, ts, Counts(between, most), method, RUNGE_KUTTA4, self.projection)
-        outputs = jax.vmap(lambda t, q, v: jnp.atleast_1d(as_float(self.observe(t, q, v))))(ts, q, v)
+        outputs = jax.vmap(lambda t, q, v: vector("observe", self.observe, t, q, v))(ts, q, v)
         return (outputs, jnp.concatenate([q[0], v[0]]), jnp.concatenate([q[-1], v[-1]])), unusual | beyond
 
 

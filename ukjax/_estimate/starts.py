@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._check import call
+from .._functions import two_arrays
 from .._motion.correct import Levels, at_every_level, correct
 from .._parameters import Parameters
 from .._solve import AbstractMethod
@@ -51,7 +53,7 @@ class Given(eqx.Module):
     state: Callable
 
     def __call__(self, model: Any, z: Array, t: Array, method: AbstractMethod | Levels) -> tuple[Array, Array, Any]:
-        q, v = self.state(model, z, t)
+        q, v = two_arrays("state", "(q0, v0)", call("state", self.state, model, z, t))
         return q, v, False
 
 

@@ -14,14 +14,29 @@ import scipy.optimize
 from jaxtyping import Array
 
 from .._batch import plainly
-from .._check import check_function
+from .._check import (
+    as_array,
+    as_numpy,
+    call,
+    check_finite,
+    check_flag,
+    check_function,
+    check_step,
+    check_times,
+    check_word,
+    number,
+    seen,
+    whole,
+)
+from .._functions import array, two_arrays
 from .._motion.diagnose import SimulationError
 from .._motion.observe import observe_by
 from .._motion.outcome import UNUSUAL
 from .._motion.simulate import simulate
+from .._motion.tableau import check_solver
 from .._motion.trajectory import Trajectory
 from .._parameters import Parameters, check_settings, with_array
-from .._precision import Numbers, as_float
+from .._precision import Numbers
 from .._solve import choose
 from .._system import AbstractSystem
 from .following import following_cost
@@ -68,14 +83,25 @@ def tune(
     Quasi-Newton steps (SciPy's L-BFGS-B) on exact derivatives, by forward mode: made for a few parameters. Raises
     ``ValueError`` for bad input and ``SimulationError`` where a motion does not reach the end at the first guess.
     """
+    check_function("model", model, "t, q, v")
     parameters = Parameters.of(model, free, bounds)
+    number("effort", effort, least=0, below=float("inf"))
     cost = _cost_of(model, cost, effort)
+    check_word("drift", drift, ("none", "projection"))
+    check_solver(solver)
+    most_evaluations = whole("most_evaluations", most_evaluations, 1)
+    check_flag("progress", progress)
     if place is not None:
         check_function("place", place, "model, q0, v0")
-    settings = {name: as_float(value) for name, value in (settings or {}).items()}
+    if not isinstance(settings, Mapping | None):
+        raise ValueError(f"settings must be a dictionary, name -> array, got {seen(settings)}")
+    settings = {name: as_array(f"settings[{name!r}]", value) for name, value in (settings or {}).items()}
     starts = _starts(q0, v0)
+    ts = as_numpy("ts", ts, "times")
+    check_times("ts", ts)
+    check_step(dt, ts)
+    tried = None if held_out is None else _held_out(held_out, starts)
     _check_settings(model, settings, len(starts[0]), held_out)
-    ts = np.asarray(ts, float)
     if solver is None:
         from .._motion.runge_kutta4 import RungeKutta4  # diffrax takes a while to import
 
@@ -87,15 +113,14 @@ def tune(
     chosen = _Trials(trial, model, starts, settings)
     guess = np.zeros(len(parameters.names))
     values, _, before = chosen(guess)
-    _check_costs(values, len(starts[0]), ts[-1])
+    _check_costs(values, float(ts[-1]))
     first = float(np.mean(values))
     size = first if first > 0 else 1.0
     solution, evaluations = _least(chosen, parameters, size, most_evaluations, progress)
 
-    shown = chosen if held_out is None else chosen._replace(starts=_starts(*held_out))
+    shown = chosen if tried is None else chosen._replace(starts=tried)
     values, _, after = shown(solution.x)
-    tried = held_out is not None
-    if tried:
+    if tried is not None:
         first_values, _, before = shown(guess)
     x = jnp.asarray(solution.x)
     best = parameters.put(model, x)
@@ -108,8 +133,8 @@ def tune(
         values=np.asarray(parameters.values(x)),
         first=first,
         cost=float(solution.fun) * size,
-        first_held_out=float(np.mean(first_values)) if tried else None,
-        held_out=float(np.mean(values)) if tried else None,
+        first_held_out=None if tried is None else float(np.mean(first_values)),
+        held_out=None if tried is None else float(np.mean(values)),
         evaluations=evaluations,
         converged=bool(solution.success),
         before=replace(before, model=model),
@@ -138,10 +163,13 @@ def _compiled(parameters, cost, place, motion_from, long, method):
         this = parameters.put(model, x)
         for name, value in setting.items():
             this = with_array(this, name, value)
-        motion = motion_from(this, *(start if place is None else place(this, *start)), method=method)
+        placed = start if place is None else two_arrays("place", "(q0, v0)", call("place", place, this, *start))
+        motion = motion_from(this, *placed, method=method)
         seen, unusual = observe_by(method, this, motion.t, motion.q, motion.v)
         motion = replace(motion, observation=seen)
-        value = cost(motion)
+        value = array("cost", cost, motion, what="one number")
+        if value.ndim:
+            raise ValueError(f"cost must return one number per motion, got shape {value.shape}")
         return value, (value, motion.without_model(), jnp.any(unusual) | (motion.result == UNUSUAL))
 
     @eqx.filter_jit
@@ -207,12 +235,30 @@ def _cost_of(model, cost, effort):
     return following_cost(effort)
 
 
-def _starts(q0, v0):
-    q0, v0 = jnp.atleast_2d(as_float(q0)), jnp.atleast_2d(as_float(v0))
-    if q0.ndim != 2 or q0.shape[1] != v0.shape[1]:
-        raise ValueError(f"q0 and v0 must have shape (n,) or (starts, n), got {q0.shape} and {v0.shape}")
+def _starts(q0, v0, names=("q0", "v0")):
+    given = tuple(map(as_array, names, (q0, v0)))
+    for name, value in zip(names, given, strict=True):
+        check_finite(name, value)
+    q0, v0 = map(jnp.atleast_2d, given)
     members = max(len(q0), len(v0))
+    fits = q0.ndim == v0.ndim == 2 and q0.shape[1] == v0.shape[1] and {len(q0), len(v0)} <= {1, members}
+    if not fits or 0 in q0.shape or 0 in v0.shape or not given[0].ndim:
+        raise ValueError(
+            f"{' and '.join(names)} must have shape (n,) or (starts, n), got shapes {given[0].shape} and "
+            f"{given[1].shape}"
+        )
     return jnp.broadcast_to(q0, (members, q0.shape[1])), jnp.broadcast_to(v0, (members, v0.shape[1]))
+
+
+def _held_out(held_out, starts):
+    if not isinstance(held_out, tuple | list) or len(held_out) != 2:
+        raise ValueError(f"held_out must be further starts (q0, v0), got {seen(held_out)}")
+    tried = _starts(*held_out, names=("held_out[0]", "held_out[1]"))
+    if tried[0].shape[1] != starts[0].shape[1]:
+        raise ValueError(
+            f"held_out must have {starts[0].shape[1]} coordinates like q0, got starts of shape {tried[0].shape}"
+        )
+    return tried
 
 
 def _check_settings(model, settings, starts, held_out):
@@ -226,10 +272,8 @@ def _check_settings(model, settings, starts, held_out):
         raise ValueError("held_out starts have no settings of their own: evaluate them apart, or leave settings out")
 
 
-def _check_costs(values, starts, end):
+def _check_costs(values, end):
     """One finite number for each start, at the first guess."""
-    if np.shape(values) != (starts,):
-        raise ValueError(f"cost must return one number per motion, got shape {np.shape(values)[1:]}")
     if not np.all(np.isfinite(values)):
         bad = int(np.argmin(np.isfinite(values)))
         raise SimulationError(

@@ -1,7 +1,7 @@
 """Why something failed, in the words of the system: which trajectory, when, which constraint, and what to do."""
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
-from .._check import check_terms, check_unique
-from .._constraint import AbstractConstraint
+from .._check import call, check_terms, check_unique, seen
+from .._constraint import AbstractConstraint, names_of
 from .._control import UNREACHED, shortfall
 from .._equation import motion_by
 from .._haste import at_once
-from .._system import AbstractSystem
+from .._solve import AbstractMethod
+from .._system import AbstractSystem, System
 from .base import AbstractLoop, Request, Start
 from .one import One
 from .outcome import LEAPT, OFF_CONSTRAINTS, TOO_SMALL, all_ended_well
@@ -30,21 +31,8 @@ class SimulationError(RuntimeError):
 
 
 def names(system: AbstractSystem, read: Callable[[AbstractConstraint], Array]) -> list[str]:
-    """A name for each entry of what ``read`` gives of the constraints, with an index where one name is for several."""
+    """A name for each entry of what ``read`` gives of the constraints that are held."""
     return names_of(system.held, read)
-
-
-def names_of(constraints: Iterable[AbstractConstraint], read: Callable[[AbstractConstraint], Array]) -> list[str]:
-    """The same, of any constraints."""
-    result = []
-    for constraint in constraints:
-        size = eqx.filter_eval_shape(read, constraint).shape[0]
-        name = constraint.name
-        if isinstance(name, tuple):
-            result += name if size else ()
-        else:
-            result += [name] if size == 1 else [f"{name}[{i}]" for i in range(size)]
-    return result
 
 
 class Worst(NamedTuple):
@@ -82,10 +70,9 @@ def check_start(
     to: it did not end well, or began ``displaced`` from where it was to."""
     model, q0, v0 = trajectory.model, start.q, start.v
     batch, aside = q0.ndim == 2, request.projection and bool(np.any(np.asarray(displaced)))
-    driven = isinstance(model, AbstractSystem) and model.control is not None
     well = all_ended_well(trajectory.result)
     watched = loop.keeps_watch and request.method.usual() is not None
-    if well and watched and not driven and not aside:
+    if well and watched and not aside:
         return
     t0 = request.ts[0]
     where = f" for trajectory 0 at t = {float(t0):g} s" if batch else f" at t = {float(t0):g} s"
@@ -98,8 +85,15 @@ def check_start(
         return
     if aside or request.projection and not well:
         check_consistent(model, t0, q0, v0, start.scale)
-    if model.control is not None:
-        check_task(model, t0, jnp.atleast_2d(q0), jnp.atleast_2d(v0))
+
+
+def check_model(system: AbstractSystem, t: Array, q: Array, v: Array, method: AbstractMethod) -> None:
+    """The system makes sense there, and is one that ``method`` can do, or ``ValueError``."""
+    where = f" at t = {float(t):g} s"
+    passive = System(system.dynamics, system.held)
+    terms, acceleration = _first(passive, t, q, v, method)
+    check_terms(terms, where)
+    check_unique(terms, np.asarray(acceleration), type(method).__name__, where)
 
 
 @at_once
@@ -110,9 +104,9 @@ def _first(model, t, q, v, method):
 
 @at_once
 def _residuals(system, t, q, v, scale):
-    """φ and the sizes of its terms, and φ̇ and ψ and those of theirs, of each of a batch."""
+    """φ and the sizes of its terms, and φ̇ and ψ and those of theirs, of each of a batch, at one time or one for each."""
 
-    def one(q, v, scale):
+    def one(t, q, v, scale):
         position, velocity = system.position_residual, system.velocity_residual
         smallest = jnp.finfo(q.dtype).tiny
         of_position, of_velocity = scale.of(position, t, q), scale.of(velocity, t, q, v)
@@ -121,12 +115,12 @@ def _residuals(system, t, q, v, scale):
             (velocity(t, q, v), jnp.maximum(of_velocity, smallest)),
         )
 
-    return jax.vmap(one)(q, v, scale)
+    return jax.vmap(one, in_axes=(0 if t.ndim else None, 0, 0, 0))(t, q, v, scale)
 
 
 def check_event(event: Callable, t0: Array, q0: Array, v0: Array) -> None:
     """An event is a number, and not yet zero at any start, or ``ValueError``."""
-    values = jax.vmap(lambda q, v: jnp.asarray(event(t0, q, v)))(jnp.atleast_2d(q0), jnp.atleast_2d(v0))
+    values = jax.vmap(lambda q, v: _number_of(event, t0, q, v))(jnp.atleast_2d(q0), jnp.atleast_2d(v0))
     if values.ndim != 1 or not jnp.issubdtype(values.dtype, jnp.floating):
         raise ValueError(
             f"event must return one number that crosses zero, got shape {values.shape[1:]} of {values.dtype}; "
@@ -139,6 +133,13 @@ def check_event(event: Callable, t0: Array, q0: Array, v0: Array) -> None:
         )
 
 
+def _number_of(event, t, q, v):
+    value = call("event", event, t, q, v)
+    if not isinstance(value, jax.Array | np.ndarray | np.generic | float | int):
+        raise ValueError(f"event must return one number that crosses zero, got {seen(value)}")
+    return jnp.asarray(value)
+
+
 def check_end(trajectory: Trajectory, request: Request, loop: AbstractLoop, start: Start) -> None:
     """Every motion was finished as it should be, or ``SimulationError``; a warning for limits that were exceeded."""
     check_finished(trajectory, request, start)
@@ -149,10 +150,10 @@ def check_end(trajectory: Trajectory, request: Request, loop: AbstractLoop, star
 
 
 def check_consistent(system: AbstractSystem, t: Array, q0: Array, v0: Array, scale: Scale) -> None:
-    """q0, v0 (n,), or (batch, n), are on the constraints, or ``ValueError`` naming the worst."""
-    batch = q0.ndim == 2
+    """q0, v0 (n,), or (batch, n), at t (), or (batch,), are on the constraints, or ``ValueError`` naming the worst."""
+    batch, times = q0.ndim == 2, np.broadcast_to(t, q0.shape[:-1] or (1,))
     found = _residuals(system, t, *((q0, v0, scale) if batch else jax.tree.map(lambda x: x[None], (q0, v0, scale))))
-    q, v = jnp.atleast_2d(q0)[0], jnp.atleast_2d(v0)[0]
+    t, q, v = times[0], jnp.atleast_2d(q0)[0], jnp.atleast_2d(v0)[0]
     levels = (
         ("", lambda c: c.position(t, q), found[0]),
         ("the velocity of ", lambda c: c.velocity(t, q, v), found[1]),
@@ -166,7 +167,7 @@ def check_consistent(system: AbstractSystem, t: Array, q0: Array, v0: Array, sca
             member, i = np.unravel_index(int(missed.argmax()), missed.shape)
             who = f"trajectory {member} starts" if batch else "the start is"
             raise ValueError(
-                f"{who} off the constraints: at t = {float(t):g} s {level}{labels[i]!r} is {residual[member, i]:.3g}, "
+                f"{who} off the constraints: at t = {times[member]:g} s {level}{labels[i]!r} is {residual[member, i]:.3g}, "
                 "not 0. Use q0, v0 = ukjax.project(model, t, q0, v0) for the nearest consistent start, or "
                 "drift='none' with Baumgarte gains to be pulled back in the course of the motion"
             )
@@ -200,6 +201,12 @@ def check_finished(trajectory: Trajectory, request: Request, start: Start) -> No
             check_kept(trajectory, start.scale)
         _complain_of_residual(trajectory.model, who, t, q, v, scale)
     hardest = _hardest(trajectory.model, t, q, v)
+    if request.dt is not None:
+        raise SimulationError(
+            f"{who} broke down after t = {float(t):.6g} s, in steps of dt = {float(request.dt):g} s{hardest}. Take a "
+            "smaller dt, or leave it out for steps that are as small as the motion needs; if that stops there too, the "
+            "constraints can no longer be met or forces grow without bound. throw=False returns what was computed"
+        )
     raise SimulationError(
         f"{who} stopped at t = {float(t):.6g} s, since no step is small enough to go on{hardest}. "
         "The usual reasons are constraints that can no longer be met (a path out of reach, a mechanism fully "
@@ -276,13 +283,31 @@ def _complain_of_residual(system, who, t, q, v, scale):
     )
 
 
-def check_task(system: AbstractSystem, t: Array, q: Array, v: Array) -> None:
-    """The actuators can do what the task asks at each start, q and v (batch, n), or ``ValueError``."""
-    found = _first_out_of_reach(system, jnp.full(len(q), t), q, v)
-    if found is not None:
-        member, complaint = found
-        who = f" of trajectory {member}" if q.shape[0] > 1 else ""
-        raise ValueError(f"the task{who} cannot be performed from the start, t = {float(t):g} s: {complaint}")
+def check_task(model: AbstractSystem | Callable, request: Request, start: Start) -> None:
+    """The actuators can do what the task asks at each start, (n,) or (batch, n), or ``ValueError``: looked at before
+    anything is compiled for the motion."""
+    if not isinstance(model, AbstractSystem) or model.control is None:
+        return
+    t, q, v = request.ts[0], jnp.atleast_2d(start.q), jnp.atleast_2d(start.v)
+    _check_actuators(model.control, eqx.filter_eval_shape(model.command, t, q[0], v[0]).u.size)
+    found = _first_out_of_reach(model, jnp.full(len(q), t), q, v)
+    if found is None:
+        return
+    # What cannot be may be so for reasons that come before the task.
+    check_terms(model.passive(t, q[0], v[0]), f" at t = {float(t):g} s")
+    if request.projection:
+        check_consistent(model, t, start.q, start.v, start.scale)
+    member, complaint = found
+    who = f" of trajectory {member}" if q.shape[0] > 1 else ""
+    raise ValueError(f"the task{who} cannot be performed from the start, t = {float(t):g} s: {complaint}")
+
+
+def _check_actuators(control, p):
+    limits = control.limits
+    if limits is not None and limits.shape not in ((), (1,), (p,)):
+        raise ValueError(f"limits must be a number or have shape ({p},), one per actuator, got shape {limits.shape}")
+    if control.inputs is not None and len(control.inputs) != p:
+        raise ValueError(f"inputs must name each of {p} actuators, got {len(control.inputs)} names: {control.inputs}")
 
 
 def _first_out_of_reach(system, t, q, v):

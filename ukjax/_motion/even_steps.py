@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._batch import per_member
 from .._batch.blocks import in_blocks
+from .._batch.waiting import interruptibly
 from .._check import known
 from .._solve import AbstractMethod
 from .attempts import every_member, first_attempt
@@ -44,7 +45,7 @@ class EvenSteps(AbstractLoop):
             request = replace(request, long=len(start.q) * int(np.sum(request.counts.between)) >= MANY_MEMBER_STEPS)
             return every_member(lambda request, start: in_blocks(_rolled, start, request), request, start)
         method = first_attempt(request, flexible=False)
-        found = _rolled(start, replace(request, attempt=method, long=True))
+        found = interruptibly(_rolled, start, replace(request, attempt=method, long=True))
         return One().run(request, start) if int(found.result) == UNUSUAL else found
 
 

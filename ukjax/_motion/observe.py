@@ -16,29 +16,30 @@ from .._solve import AbstractMethod
 from .._system import AbstractSystem
 
 
-def field(long_name: str, per_coordinate: bool = False) -> Any:
-    """A quantity with the name that files give it, and whether it has an entry per coordinate."""
-    return eqx.field(metadata={"long_name": long_name, "per_coordinate": per_coordinate})
+def field(long_name: str, units: str | None = None, per_coordinate: bool = False) -> Any:
+    """A quantity with the name and the unit that files give it (see ``saved``), and whether it has an entry per
+    coordinate."""
+    return eqx.field(metadata={"long_name": long_name, "units": units, "per_coordinate": per_coordinate})
 
 
 class Observation(eqx.Module):
     """What a model says at a sample, beside t, q and v; with the axes of a trajectory in front."""
 
-    acceleration: Float[Array, "*at n"] = field("generalised accelerations", per_coordinate=True)
-    constraint_force: Float[Array, "*at n"] = field("force of all constraints", per_coordinate=True)
-    ideal_force: Float[Array, "*at n"] = field("force of the constraints, ideal part", per_coordinate=True)
-    nonideal_force: Float[Array, "*at n"] = field("force of the constraints, non-ideal part", per_coordinate=True)
+    acceleration: Float[Array, "*at n"] = field("generalised accelerations", "{} s-2", per_coordinate=True)
+    constraint_force: Float[Array, "*at n"] = field("force of all constraints", "{force}", per_coordinate=True)
+    ideal_force: Float[Array, "*at n"] = field("ideal force of all constraints", "{force}", per_coordinate=True)
+    nonideal_force: Float[Array, "*at n"] = field("non-ideal force of all constraints", "{force}", per_coordinate=True)
     residual: Float[Array, "*at m"] = field("each constraint as written")
     position_residual: Float[Array, "*at k"] = field("constraints on positions")
     velocity_residual: Float[Array, "*at l"] = field("constraints on velocities")
     acceleration_residual: Float[Array, "*at m"] = field("A q'' - b")
-    rank: Int[Array, "*at"] = field("independent rows of A")
+    rank: Int[Array, "*at"] = field("independent rows of A", "1")
     inconsistency: Float[Array, "*at"] = field("part of b out of reach")
-    energy: Float[Array, "*at"] | None = field("kinetic and potential energy")
-    control: Float[Array, "*at p"] | None = field("forces of the actuators")
+    energy: Float[Array, "*at"] | None = field("kinetic and potential energy", "J")
+    control: Float[Array, "*at p"] | None = field("forces of the actuators", "{}")
     task_residual: Float[Array, "*at k2"] | None = field("each servo constraint as written")
     unreachable: Float[Array, "*at k2"] | None = field("part of the task out of the actuators' reach")
-    control_rank: Int[Array, "*at"] | None = field("independent task rows in the actuators' reach")
+    control_rank: Int[Array, "*at"] | None = field("independent task rows in the actuators' reach", "1")
 
 
 def observe(

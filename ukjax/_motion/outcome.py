@@ -23,12 +23,12 @@ def ended_well(result: Int[Array, "*batch"]) -> Bool[Array, "*batch"]:
     return (result == FINISHED) | (result == EVENT)
 
 
-def all_ended_well(result: Int[Array, "*batch"]) -> bool:
+def all_ended_well(result: Int[Array | np.ndarray, "*batch"]) -> bool:
     """The same of all, where it is known, without anything being compiled."""
     return bool(np.all(np.isin(np.asarray(result), (FINISHED, EVENT))))
 
 
-def in_words(result: Int[Array, "*batch"]) -> np.ndarray | str:
+def in_words(result: Int[Array | np.ndarray, "*batch"]) -> np.ndarray | str:
     """Why a motion ended, for each of a batch."""
     codes = np.asarray(result)
     return REASONS[int(codes)] if codes.ndim == 0 else np.array([REASONS[int(code)] for code in codes])

@@ -9,12 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._check import known
+from .._check import as_array, check_finite, check_terms, kind_of, known, number
 from .._haste import at_once
-from .._precision import Numbers, as_float
+from .._precision import Numbers
 from .._solve import AbstractMethod, choose, coordinate_scale, row_scale, solve
 from .._system import AbstractSystem
-from .diagnose import worst_row
+from .._terms import Terms
+from .diagnose import check_model, worst_row
 from .scale import Scale, scales
 
 MOST_ITERATIONS = 200
@@ -35,20 +36,25 @@ def project(
     """
     if not isinstance(model, AbstractSystem):
         raise ValueError(
-            f"model must be a ukjax.System to be projected onto its constraints, got {type(model).__name__}: "
+            f"model must be a ukjax.System to be projected onto its constraints, got {kind_of(model)}: "
             "rows A and b alone do not say where the constraints are"
         )
-    t, q0, v0 = as_float(t), as_float(q0), as_float(v0)
-    if q0.ndim != 1 or v0.shape != q0.shape:
+    t, q0, v0 = number("t", t, "s"), as_array("q0", q0), as_array("v0", v0)
+    if q0.ndim != 1 or not q0.size or v0.shape != q0.shape:
         raise ValueError(f"q0 and v0 must both have shape (n,), got shapes {q0.shape} and {v0.shape}")
+    for name, value in (("t", t), ("q0", q0), ("v0", v0)):
+        check_finite(name, value)
     method, all_known = choose(method), known(model, t, q0, v0)
     usual, scale = method.usual(), scales(model, t, q0, v0)
     if usual is not None and all_known:
         q, v, sure = _project_nearby(model, t, q0, v0, scale, usual)
         if sure:
             return q, v
+    if all_known:  # before the long way is compiled
+        check_terms(_masses(model, t, q0, v0), f" at t = {float(t):g} s")
     q, v, reached, last = _project(model, t, q0, v0, scale, method)
     if all_known and not reached:
+        check_model(model, t, q0, v0, method)
         worst = worst_row(model, t, *last, scale)
         raise ValueError(
             f"no consistent initial conditions found near q0 = {np.asarray(q0)}: at t = {float(t):g} s constraint "
@@ -177,6 +183,13 @@ def _approached(residual, x0, M, sizes, method):
 def _mass(system, t, q, v):
     M = system.dynamics.mass(t, q, v)
     return (M + M.T) / 2
+
+
+@at_once
+def _masses(system, t, q, v):
+    """Terms without anything but M."""
+    none = jnp.zeros(0, q.dtype)
+    return Terms(system.dynamics.mass(t, q, v), jnp.zeros_like(q), jnp.zeros((0, q.size), q.dtype), none)
 
 
 @eqx.filter_jit

@@ -7,14 +7,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array, Bool, Float
 
-from .._check import check_coordinates, known
+from .._check import known
 from .._haste import at_once
-from .._sizes import sizes
+from .._sizes import sizes, sizes_in
 from .._solve import coordinate_scale
 from .._system import AbstractSystem
 from .._terms import Terms
+from .indices import check_indices
 
 FAINT = 1e-5
 """A coordinate of which a start says nothing is taken to be so large beside the others, by its mass."""
@@ -46,7 +48,10 @@ class Scale(eqx.Module):
 
     def of_rows(self, model: AbstractSystem, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> "Scale":
         """The same, of the rows that this model has at (t, q, v)."""
-        rows = jnp.maximum(self.of(model.violation, t, q, v), jnp.finfo(q.dtype).tiny)
+        program = jax.make_jaxpr(model.violation)(t, q, v)
+        check_indices(program)
+        (rows,) = sizes_in(program, (t, q, v), (self.t, self.q, self.v))
+        rows = jnp.maximum(rows, jnp.finfo(q.dtype).tiny)
         return eqx.tree_at(lambda scale: scale.rows, self, jax.lax.stop_gradient(rows))
 
     def missed(self, violation: Float[Array, " k"]) -> Float[Array, ""]:
@@ -85,12 +90,17 @@ def scale_of(
 
     Raises ``ValueError`` where the model does not give Terms of as many coordinates as q has.
     """
-    if isinstance(model, AbstractSystem) and not driven:
-        (M, Q), b = model.dynamics.terms(t, q, v), jnp.zeros((0,), q.dtype)
-        terms = Terms(M, Q, jnp.zeros((0, Q.size), q.dtype), b)
+    if not isinstance(model, AbstractSystem):
+        terms = _looked_at(model, t, q, v)
+    elif driven or any(constraint.level == "acceleration" for constraint in model.constraints):
+        terms = _looked_at(model.passive, t, q, v)
     else:
-        terms = model.passive(t, q, v) if isinstance(model, AbstractSystem) else model(t, q, v)
-    check_coordinates(terms, q)
+        (M, Q), b = _looked_at(model.dynamics.terms, t, q, v), jnp.zeros((0,), q.dtype)
+        terms = Terms(M, Q, jnp.zeros((0, Q.size), q.dtype), b)
+    if not isinstance(terms, Terms):
+        raise ValueError(f"model must return ukjax.Terms(M, Q, A, b), got {type(terms).__name__}")
+    if terms.Q.shape != q.shape:
+        raise ValueError(f"the model has {terms.Q.size} coordinates, but q0 has shape {q.shape}")
     unit = coordinate_scale(terms.M)
     acceleration = jnp.abs(terms.Q) * unit**2
     x, y, a = (jnp.max(jnp.abs(each) / unit) for each in (q, v, acceleration))
@@ -117,9 +127,13 @@ def scale_of(
 
 
 def scales(
-    model: Any, t: Array, q: Float[Array, "*batch n"], v: Float[Array, "*batch n"], span: Array | None = None
+    model: Any,
+    t: Float[Array, "*batch"],
+    q: Float[Array, "*batch n"],
+    v: Float[Array, "*batch n"],
+    span: Array | None = None,
 ) -> Scale:
-    """``scale_of`` a motion, or of each of a batch."""
+    """``scale_of`` a motion, or of each of a batch, from one time or from one for each."""
     if not known(model, t, q, v, span):
         return _each(model, t, q, v, span, True)
     # Where a start shows anything, nobody waits for the derivatives of constraints.
@@ -128,11 +142,19 @@ def scales(
 
 
 def _each(model, t, q, v, span, driven):
-    one = lambda q, v: scale_of(model, t, q, v, span, driven)
-    return one(q, v) if q.ndim == 1 else jax.vmap(one)(q, v)
+    one = lambda t, q, v: scale_of(model, t, q, v, span, driven)
+    return one(t, q, v) if q.ndim == 1 else jax.vmap(one, in_axes=(0 if t.ndim else None, 0, 0))(t, q, v)
 
 
 _scales = at_once(_each)
+
+
+def _looked_at(function, *arguments):
+    """What a function of the user gives, of which the program was looked at."""
+    program, dynamic, static = eqx.filter_make_jaxpr(function)(*arguments)
+    check_indices(program)
+    found = jax.tree.unflatten(jax.tree.structure(dynamic), jaxpr_as_fun(program)(*arguments))
+    return eqx.combine(found, static)
 
 
 def _driven(A, b, unit):

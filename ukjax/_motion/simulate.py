@@ -8,22 +8,38 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import check_function, known
+from .._check import (
+    MOST_EVEN_STEPS,
+    as_array,
+    check_finite,
+    check_flag,
+    check_function,
+    check_memory,
+    check_step,
+    check_times,
+    known,
+    number,
+    numbers,
+    seen,
+    size_of,
+    whole,
+)
 from .._precision import Numbers, as_float, warn_if_single
 from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem
 from .._terms import Terms
 from .base import Counts, Request, Start
-from .diagnose import check_end, check_event, check_start
+from .diagnose import check_end, check_event, check_start, check_task
 from .even_steps import EvenSteps, even_counts, even_times
 from .lanes import InLanes
 from .one import One
 from .scale import scales
 from .step_size import USUAL
-from .tableau import DOPRI8, Tableau
+from .tableau import DOPRI8, Tableau, check_solver
 from .trajectory import Trajectory
 
 MOST_STEPS = 1_000_000
+DRIFTS = "projection", "none"
 PLAIN_LOOPS = One(), EvenSteps(), InLanes()
 """Our own ways to go through time; the first that accepts what is asked does it, or else diffrax's."""
 
@@ -90,23 +106,27 @@ def simulate(
     if event is not None:
         check_function("event", event, "t, q, v")
     _check_solver(solver, adjoint, event, drift, dt)
+    max_steps = _check_steps(whole("max_steps", max_steps, 1), dt, given[0])
+    check_flag("progress", progress)
+    check_flag("throw", throw)
     if rtol is None and dt is None:
         warn_if_single(q0.dtype)
+    rtol, atol = _tolerances(rtol, atol, q0)
     request = Request(
         model=model,
         ts=ts,
         dt=None if dt is None else as_float(dt),
         counts=None,
         times=None,
-        rtol=as_float(USUAL[str(q0.dtype)] if rtol is None else rtol),
-        atol=None if atol is None else as_float(atol),
+        rtol=rtol,
+        atol=atol,
         method=choose(method),
         solver=solver,
         adjoint=adjoint,
         event=event,
         tableau=_tableau(solver),
         projection=drift == "projection",
-        max_steps=_check_steps(max_steps, dt, ts),
+        max_steps=max_steps,
         progress=progress,
     )
     if dt is not None and known(given):
@@ -115,6 +135,8 @@ def simulate(
     if event is not None and not traced:
         check_event(event, ts[0], q0, v0)
     start = Start(q0, v0, scales(model, ts[0], q0, v0, ts[-1] - ts[0]))
+    if not traced:
+        check_task(model, request, start)
     loop = next((loop for loop in PLAIN_LOOPS if loop.accepts(request, start)), None) or _general_loop()
     samples = loop.run(request, start)
     trajectory = Trajectory(
@@ -155,17 +177,29 @@ def _tableau(solver):
 
 
 def _check_solver(solver, adjoint, event, drift, dt):
+    check_solver(solver)
+    if adjoint is not None:
+        import diffrax as dfx
+
+        if not isinstance(adjoint, dfx.AbstractAdjoint):
+            raise ValueError(f"adjoint must be one of diffrax, such as diffrax.DirectAdjoint(), got {seen(adjoint)}")
     backwards = adjoint is not None and type(adjoint).__name__ == "BacksolveAdjoint"
     if backwards and (drift == "projection" or event is not None):
         raise ValueError(
             "adjoint=BacksolveAdjoint() runs the motion backwards, which projected steps and events do not allow: say "
             "drift='none' without an event, or use the default RecursiveCheckpointAdjoint, whose gradients are exact"
         )
-    if dt is None and type(solver).__name__ == "RungeKutta4":
+    if dt is None and solver is not None and not _estimates_error(solver):
         raise ValueError(
-            "RungeKutta4 does not estimate its error, so that it cannot choose its steps: give dt, the "
+            f"{type(solver).__name__} does not estimate its error, so that it cannot choose its steps: give dt, the "
             "length of fixed ones [s]"
         )
+
+
+def _estimates_error(solver):
+    import diffrax as dfx
+
+    return isinstance(solver, dfx.AbstractAdaptiveSolver) and type(solver).__name__ != "RungeKutta4"
 
 
 def _check_names(model, q0):
@@ -175,19 +209,41 @@ def _check_names(model, q0):
         raise ValueError(f"the model has {len(named)} coordinates ({names}), but q0 has shape {q0.shape}")
 
 
+def _tolerances(rtol, atol, q0):
+    usual = USUAL[str(q0.dtype)]
+    rtol = number("rtol", usual if rtol is None else rtol, least=0, below=1)
+    if atol is None:
+        return rtol, None
+    atol = numbers("atol", atol, least=0, below=float("inf"))
+    if atol.shape not in ((), q0.shape[-1:]):
+        raise ValueError(
+            f"atol must be a number or have shape {q0.shape[-1:]}, one per coordinate, got shape {atol.shape}"
+        )
+    if known(rtol, atol) and float(rtol) < float(jnp.finfo(q0.dtype).eps) and np.any(np.asarray(atol) == 0):
+        raise ValueError(
+            f"rtol and atol must allow some error: with rtol = {float(rtol):g} and atol = 0 no step is small enough. "
+            f"The default is {usual:g} of what is computed, and of the size of each coordinate"
+        )
+    return rtol, atol
+
+
+def _check_size(q0, ts):
+    starts, samples = size_of(q0), size_of(ts)
+    n, members = (starts or (1,))[-1], starts[0] if len(starts) == 2 else 1
+    name, value = ("q0", q0) if members > (samples or (1,))[0] else ("ts", ts)
+    check_memory(name, value, (2 * n + 1) * members * (samples or (1,))[0])
+
+
 def _check_state(q0: Any, v0: Any, ts: Any) -> tuple[Float[Array, "*batch n"], Float[Array, "*batch n"], Array]:
-    q0, v0, ts = as_float(q0), as_float(v0), as_float(ts)
-    if q0.ndim not in (1, 2) or q0.shape[-1] == 0:
+    _check_size(q0, ts)
+    q0, v0, ts = as_array("q0", q0), as_array("v0", v0), as_array("ts", ts, "times")
+    if q0.ndim not in (1, 2) or 0 in q0.shape:
         raise ValueError(f"q0 must have shape (n,), or (batch, n) for many starts, got shape {q0.shape}")
     if v0.shape != q0.shape and v0.shape != q0.shape[-1:]:
         raise ValueError(f"v0 must have the shape of q0, {q0.shape}, got shape {v0.shape}")
-    if ts.ndim != 1 or ts.size < 2:
-        raise ValueError(f"ts must be at least two times in one row, shape (samples,), got shape {ts.shape}")
-    for name, value in (("q0", q0), ("v0", v0), ("ts", ts)):
-        if known(value) and not np.all(np.isfinite(value)):
-            raise ValueError(f"{name} must be finite, got {np.asarray(value)}")
-    if known(ts) and not np.all(np.diff(ts) > 0):
-        raise ValueError("ts must increase strictly: the motion starts at ts[0] and is sampled at each of ts")
+    check_times("ts", ts)
+    check_finite("q0", q0)
+    check_finite("v0", v0)
     dtype = jnp.result_type(q0, v0)
     v0 = v0 if v0.shape == q0.shape else jnp.broadcast_to(v0, q0.shape)
     return tuple(x if x.dtype == dtype else x.astype(dtype) for x in (q0, v0, ts))
@@ -199,10 +255,10 @@ def _check_drift(drift, model):
         check_function("model", model, "t, q, v")
     if drift is None:
         return "projection" if is_system else "none"
-    if drift not in ("projection", "none"):
+    if drift not in DRIFTS:
         raise ValueError(
-            f"drift must be 'projection' or 'none', got {drift!r}; for Baumgarte's stabilisation give the constraints "
-            "their gains, Holonomic(phi, *critically_damped(5.0)), and choose 'none'"
+            f"drift must be 'projection' or 'none', got {seen(drift)}; for Baumgarte's stabilisation give the "
+            "constraints their gains, Holonomic(phi, *critically_damped(5.0)), and choose 'none'"
         )
     if drift == "projection" and not is_system:
         raise ValueError(
@@ -213,9 +269,10 @@ def _check_drift(drift, model):
 
 
 def _check_steps(max_steps, dt, ts):
-    if dt is None or not known(dt, ts):
+    if dt is None:
         return max_steps
-    span, step = float(ts[-1] - ts[0]), float(np.asarray(dt))
-    if not 0 < step <= span:
-        raise ValueError(f"dt must be positive and no longer than the whole time, {span:g} s, got {step:g}")
-    return max(max_steps, int(np.ceil(span / step)) + 2)
+    most = max(max_steps, MOST_EVEN_STEPS)
+    check_step(dt, ts, most, ", or allow as many by max_steps")
+    if not known(dt, ts):
+        return max_steps
+    return max(max_steps, int(np.ceil(float(ts[-1] - ts[0]) / float(dt))) + 2)

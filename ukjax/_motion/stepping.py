@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._batch import per_member
-from .._check import known
+from .._check import as_array, check_finite, check_function, check_word, kind_of, known, number, numbers, whole
 from .._constraint import AbstractConstraint
 from .._control import AbstractControl, Command, no_task
 from .._dynamics import AbstractDynamics
-from .._precision import Numbers, as_float
+from .._precision import Numbers
 from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem, System
 from .._terms import Terms
@@ -23,7 +23,7 @@ from .diagnose import check_consistent
 from .outcome import FINISHED, LEAPT, NOT_FINITE, OFF_CONSTRAINTS, in_words
 from .scale import Scale, scales
 from .step import step as one_step
-from .tableau import RUNGE_KUTTA4, Tableau
+from .tableau import RUNGE_KUTTA4, Tableau, check_solver
 
 
 class State(eqx.Module):
@@ -47,11 +47,17 @@ def start(model: AbstractSystem | Callable[..., Terms], q0: Numbers, v0: Numbers
 
     Raises ``ValueError`` for starts off the constraints (see ``project``), if their values are known.
     """
-    q0, v0, t = as_float(q0), as_float(v0), as_float(t)
-    if q0.ndim not in (1, 2) or q0.shape[-1] == 0:
+    if not isinstance(model, AbstractSystem):
+        check_function("model", model, "t, q, v")
+    q0, v0, t = as_array("q0", q0), as_array("v0", v0), numbers("t", t)
+    if q0.ndim not in (1, 2) or 0 in q0.shape:
         raise ValueError(f"q0 must have shape (n,), or (batch, n) for many starts, got shape {q0.shape}")
     if v0.shape not in (q0.shape, q0.shape[-1:]):
         raise ValueError(f"v0 must have the shape of q0, {q0.shape}, got shape {v0.shape}")
+    if t.shape not in ((), q0.shape[:-1]):
+        raise ValueError(f"t must be one time [s], or one per start, shape {q0.shape[:-1]}, got shape {t.shape}")
+    for name, value in (("q0", q0), ("v0", v0), ("t", t)):
+        check_finite(name, value)
     v0 = jnp.broadcast_to(v0, q0.shape)
     # Not with its task: the actuators may be given something else to do.
     plant = System(model.dynamics, model.constraints) if isinstance(model, AbstractSystem) else model
@@ -83,9 +89,9 @@ def step(
 
     Raises ``ValueError`` for bad input, and for u where the model has no actuators.
     """
-    _check(model, state, u, steps, drift)
-    dt = as_float(dt).astype(state.q.dtype)
-    u = None if u is None else jnp.broadcast_to(as_float(u), (*state.t.shape, np.shape(u)[-1]))
+    _check(model, state, drift, solver)
+    steps, dt = whole("steps", steps, 1), number("dt", dt, "s", above=0).astype(state.q.dtype)
+    u = None if u is None else _inputs(model, state, u)
     tableau = RUNGE_KUTTA4 if solver is None else Tableau.of(solver)
     projection = drift != "none" and isinstance(model, AbstractSystem)
     how = tableau, projection, steps
@@ -176,15 +182,25 @@ def _stepped(model, state, dt, u, method, tableau, projection, steps):
     return State(state.t + dt, q.T, v.T, result.astype(state.result.dtype), state.scale), beyond
 
 
-def _check(model, state, u, steps, drift):
+def _check(model, state, drift, solver):
+    if not isinstance(model, AbstractSystem):
+        check_function("model", model, "t, q, v")
     if not isinstance(state, State):
-        raise ValueError(f"state must be what ukjax.start or ukjax.step returned, got {type(state).__name__}")
-    if steps < 1:
-        raise ValueError(f"steps must be at least 1, got {steps}")
-    if drift not in (None, "projection", "none"):
-        raise ValueError(f"drift must be 'projection' or 'none', got {drift!r}")
-    if u is not None and (not isinstance(model, AbstractSystem) or model.control is None):
+        raise ValueError(f"state must be what ukjax.start or ukjax.step returned, got {kind_of(state)}")
+    if drift is not None:
+        check_word("drift", drift, ("projection", "none"))
+    check_solver(solver, explicit=True)
+
+
+def _inputs(model, state, u):
+    if not isinstance(model, AbstractSystem) or model.control is None:
         raise ValueError(
             "u is for the actuators of a system with control, which this model has not: "
             "System(dynamics, constraints, control=ukjax.control.Feedback(B, 0 * u))"
         )
+    u = as_array("u", u)
+    if u.ndim == 0 or u.ndim > 1 and u.shape[:-1] != state.t.shape:
+        members = f", or {(*state.t.shape, 'p')} for each of a batch".replace("'", "") if state.t.shape else ""
+        raise ValueError(f"u must have shape (p,), one entry per actuator{members}, got shape {u.shape}")
+    check_finite("u", u)
+    return jnp.broadcast_to(u, (*state.t.shape, u.shape[-1]))

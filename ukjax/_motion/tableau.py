@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._check import seen
+
 
 class Tableau(NamedTuple):
     """Stages at times ``c``, each from those before it by the rows ``a``; the result by ``b``, its error by ``b_error``
@@ -35,6 +37,17 @@ class Tableau(NamedTuple):
         for i, row in enumerate(self.a):
             filled[i, : len(row)] = row
         return filled
+
+
+def check_solver(solver: Any, explicit: bool = False) -> None:
+    """``solver`` is None or a solver of diffrax, if need be an ``explicit`` Runge–Kutta method, or ``ValueError``."""
+    if solver is None:
+        return
+    import diffrax as dfx  # whoever has such a solver has waited for it already
+
+    if not isinstance(solver, dfx.AbstractERK if explicit else dfx.AbstractSolver):
+        kind = "an explicit Runge–Kutta method" if explicit else "a solver"
+        raise ValueError(f"solver must be {kind} of diffrax, such as diffrax.Dopri5(), got {seen(solver)}")
 
 
 def _numbers(text: str) -> tuple[float, ...]:

@@ -1,6 +1,7 @@
 """What a simulation gives: the motion, its forces, how well the constraints were kept; as arrays, tables and files."""
 
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -12,22 +13,29 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._check import known
+from .._check import as_path, known
 from .._files import write_whole
 from .._solve import AbstractMethod
 from .._system import AbstractSystem
+from .labels import Labels, named_coordinates, named_inputs, named_rows
 from .observe import Observation, observe
 from .outcome import ended_well, in_words
+from .saved import Saved, as_dataset, read_netcdf, read_npz, write_csv, write_netcdf, write_npz
 
 if TYPE_CHECKING:
     import xarray
 
 OBSERVED = {each.name: each.metadata for each in fields(Observation)}
-SAMPLED = {
-    "q": {"long_name": "generalised coordinates", "per_coordinate": True},
-    "v": {"long_name": "generalised velocities", "per_coordinate": True},
-} | OBSERVED
 """What files say of each quantity."""
+
+WITH_ROWS = (
+    "residual",
+    "position_residual",
+    "velocity_residual",
+    "acceleration_residual",
+    "task_residual",
+    "unreachable",
+)
 
 
 class Trajectory(eqx.Module):
@@ -51,6 +59,7 @@ class Trajectory(eqx.Module):
     All but the motion is computed when it is first looked at. ``result`` says how the motion ended, in words
     ``reason``; ``finished`` whether well; ``steps`` how many it took, ``last`` the t, q, v it came to, per member.
     Samples that were not reached are NaN. A model that is a bare function has residuals in accelerations only.
+    One that was read from a file has no ``model``, and in ``labels`` the names that were its.
     """
 
     t: Float[Array, "*batch samples"]
@@ -62,6 +71,7 @@ class Trajectory(eqx.Module):
     model: AbstractSystem | Callable | None
     method: AbstractMethod | None
     observation: Observation | None = None
+    labels: Labels | None = None
 
     if TYPE_CHECKING:
 
@@ -79,7 +89,11 @@ class Trajectory(eqx.Module):
             return self.observation
         seen = self.__dict__.get("_seen")
         if seen is None:
-            assert self.model is not None and self.method is not None, "without a model nothing more is known"
+            if self.model is None or self.method is None:
+                raise ValueError(
+                    "without its model nothing but t, q and v is known of this motion: call with_observation() before "
+                    "without_model()"
+                )
             seen = observe(self.model, self.t, self.q, self.v, self.method)
             if known(seen):
                 object.__setattr__(self, "_seen", seen)  # no field: what is derived from the others
@@ -106,17 +120,28 @@ class Trajectory(eqx.Module):
     @property
     def coordinates(self) -> tuple[tuple[str, str], ...]:
         """Name and unit of each coordinate: the model's, or q1, q2, ... without units."""
-        named = self.model.coordinates if isinstance(self.model, AbstractSystem) else None
-        return named or tuple((f"q{i + 1}", "") for i in range(self.q.shape[-1]))
+        return named_coordinates(self.model, self.q.shape[-1]) if self.labels is None else self.labels.coordinates
 
     @property
     def inputs(self) -> tuple[tuple[str, str], ...]:
         """Name and unit of each actuator: the model's, or u1, u2, ... without units; none without control."""
         if self.control is None:
             return ()
-        system = self.model
-        named = system.control.inputs if isinstance(system, AbstractSystem) and system.control is not None else None
-        return named or tuple((f"u{i + 1}", "") for i in range(self.control.shape[-1]))
+        return named_inputs(self.model, self.control.shape[-1]) if self.labels is None else self.labels.inputs
+
+    @property
+    def title(self) -> str:
+        """The name of the model's class."""
+        return type(self.model).__name__ if self.labels is None else self.labels.title
+
+    @property
+    def rows(self) -> dict[str, tuple[str, ...]]:
+        """The names of the rows of each residual, by the residual's name: the constraints', or 1, 2, ..."""
+        if self.labels is not None:
+            return dict(self.labels.rows)
+        sizes = {name: getattr(self, name).shape[-1] for name in WITH_ROWS if getattr(self, name) is not None}
+        first = lambda x, of_sample: x[(0,) * (x.ndim - of_sample)]
+        return dict(named_rows(self.model, first(self.t, 0), first(self.q, 1), first(self.v, 1), sizes))
 
     @property
     def differentiable(self) -> Bool[Array, "*batch"]:
@@ -136,72 +161,71 @@ class Trajectory(eqx.Module):
         return replace(self, t=t, q=q, v=v, observation=observation)
 
     def to_xarray(self) -> "xarray.Dataset":
-        """An ``xarray.Dataset`` with named coordinates and units; needs the package xarray."""
+        """An ``xarray.Dataset`` with named coordinates, units and rows, by the CF conventions; needs the package
+        xarray."""
         try:
-            import xarray
+            import xarray  # noqa: F401
         except ImportError:
             raise ImportError("to_xarray needs the package xarray: pip install 'ukjax[data]'") from None
-        batch = ("member",) if self.t.ndim == 2 else ()
-        names = [name for name, _ in self.coordinates]
-        units = [unit for _, unit in self.coordinates]
-        dataset = xarray.Dataset(attrs={"title": type(self.model).__name__, "finished": int(np.all(self.finished))})
-        if batch:  # every member has the same times, but for those it did not reach
-            times = np.asarray(self.t)[int(np.isfinite(self.t).sum(axis=1).argmax())]
-        else:
-            times = np.asarray(self.t)
-        dataset = dataset.assign_coords(
-            time=("time", times, {"units": "s"}), coordinate=("coordinate", names), unit=("coordinate", units)
-        )
-        for name, value in self._samples().items():
-            if name == "t" or value is None:
-                continue
-            about = SAMPLED[name]
-            last = () if value.ndim == len(batch) + 1 else ("coordinate" if about["per_coordinate"] else f"{name}_row",)
-            attributes = {"long_name": about["long_name"]} | ({"units": "J"} if name == "energy" else {})
-            dataset[name] = ((*batch, "time", *last), np.asarray(value), attributes)
-        return dataset
+        return as_dataset(self._saved())
 
     def save(self, path: str | os.PathLike) -> Path:
-        """Write to ``path``: plain arrays by these names (.npz), netCDF (.nc, needs xarray) or a table (.csv).
+        """Write to ``path``: plain arrays by these names (.npz), netCDF (.nc, needs xarray) or a table (.csv). The
+        first two hold everything that is known of the motion, and ``load_trajectory`` reads them.
 
-        The file appears whole or not at all. Raises ``ValueError`` for another ending, or a batch as .csv.
+        The file appears whole or not at all. Raises ``ValueError`` for another ending, or a batch as .csv, and
+        ``OSError``, with its name, where it cannot be written.
         """
-        path = Path(path)
-        writers = {".npz": self._write_npz, ".nc": self._write_netcdf, ".csv": self._write_csv}
+        path = as_path(path)
+        writers = {".npz": write_npz, ".nc": write_netcdf, ".csv": write_csv}
         if path.suffix not in writers:
             raise ValueError(f"path must end in {', '.join(writers)}, got {str(path)!r}")
         if path.suffix == ".csv" and self.t.ndim == 2:
             raise ValueError("a table (.csv) holds one trajectory, this is a batch: use .npz or .nc")
-        write_whole(path, writers[path.suffix])
+        saved = self._saved()
+        write_whole(path, lambda part: writers[path.suffix](saved, part))
         return path
 
-    def _samples(self) -> dict[str, Any]:
+    def _saved(self) -> Saved:
         observed = self.observed()
-        return {"t": self.t, "q": self.q, "v": self.v} | {name: getattr(observed, name) for name in OBSERVED}
-
-    def _write_npz(self, path: Path) -> None:
-        arrays: dict[str, Any] = {k: np.asarray(x) for k, x in self._samples().items() if x is not None}
-        with open(path, "wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
-
-    def _write_netcdf(self, path: Path) -> None:
-        self.to_xarray().to_netcdf(path, engine="scipy")
-
-    def _write_csv(self, path: Path) -> None:
-        columns = {"t [s]": np.asarray(self.t)}
-        for prefix, value, suffix in (("", self.q, ""), ("d", self.v, "/s"), ("dd", self.acceleration, "/s^2")):
-            for i, (name, unit) in enumerate(self.coordinates):
-                columns[f"{prefix}{name} [{unit or '-'}{suffix}]"] = np.asarray(value[:, i])
-        for i, (name, unit) in enumerate(self.coordinates):
-            columns[f"force on {name} [{force_unit(unit)}]"] = np.asarray(self.constraint_force[:, i])
-        for i, (name, unit) in enumerate(self.inputs):
-            columns[f"control {name} [{unit or '-'}]"] = np.asarray(self.control)[:, i]
-        for i in range(self.residual.shape[1]):
-            columns[f"residual {i + 1}"] = np.asarray(self.residual[:, i])
-        table = np.column_stack(list(columns.values()))
-        np.savetxt(path, table, delimiter=",", header=",".join(columns), comments="", fmt="%.17g")
+        found = {"t": self.t, "q": self.q, "v": self.v, "result": self.result, "steps": self.steps}
+        found |= dict(zip(("last_t", "last_q", "last_v"), self.last, strict=True))
+        found |= {name: getattr(observed, name) for name in OBSERVED}
+        labels = Labels(self.title, self.coordinates, self.inputs, tuple(self.rows.items()))
+        return Saved({name: np.asarray(x) for name, x in found.items() if x is not None}, OBSERVED, labels)
 
 
-def force_unit(unit: str) -> str:
-    """The unit of the generalised force that goes with a coordinate in ``unit``: N for a length, N m for an angle."""
-    return {"m": "N", "rad": "N m"}.get(unit, "J" if not unit else f"J/{unit}")
+def load_trajectory(path: str | os.PathLike) -> Trajectory:
+    """The trajectory that ``Trajectory.save`` wrote to ``path``, .npz or .nc (which needs the package xarray).
+
+    Everything that was saved is there: the motion, how it ended, forces, residuals, energy, control, names and units.
+    The model is not: ``model`` is None. Raises ``ValueError`` for a file that holds no such thing or is not whole, and
+    ``OSError`` where there is none. Warns where numbers in double precision are rounded, since JAX computes in single.
+    """
+    path = as_path(path)
+    readers = {".npz": read_npz, ".nc": read_netcdf}
+    if path.suffix not in readers:
+        raise ValueError(
+            f"path must end in {' or '.join(readers)}, got {str(path)!r}: a table (.csv) does not hold all of a motion"
+        )
+    saved = readers[path.suffix](path, OBSERVED)
+    arrays = {name: jnp.asarray(x) for name, x in saved.arrays.items()}
+    if arrays["q"].dtype.itemsize < saved.arrays["q"].dtype.itemsize:
+        warnings.warn(
+            f"{str(path)!r} is in {saved.arrays['q'].dtype} and was rounded to {arrays['q'].dtype}, in which JAX "
+            "computes: call ukjax.enable_float64() before",
+            stacklevel=2,
+        )
+    observed: dict[str, Any] = {name: arrays.get(name) for name in OBSERVED}
+    return Trajectory(
+        t=arrays["t"],
+        q=arrays["q"],
+        v=arrays["v"],
+        result=arrays["result"],
+        steps=arrays["steps"],
+        last=(arrays["last_t"], arrays["last_q"], arrays["last_v"]),
+        model=None,
+        method=None,
+        observation=Observation(**observed),
+        labels=saved.labels,
+    )

@@ -1,11 +1,13 @@
 """What every method of solving M q̈ = Q + Aᵀλ, A q̈ = b computes, whatever its algebra."""
 
 import abc
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
+
+from .._check import number, seen
 
 
 class AbstractResponse(eqx.Module):
@@ -80,9 +82,19 @@ class Response(AbstractResponse):
         return self.root
 
 
+def check_rank_rule(rtol: Any, kept: Any) -> None:
+    """What decides which rows count, for methods that look: ``rtol`` between 0 and 1 and ``kept`` a boolean array, each
+    only where it is given, or ``ValueError``. Any other ``rtol`` would count all rows, or none."""
+    if rtol is not None:
+        number("rtol", rtol, above=0, below=1)
+    if kept is not None and not jnp.issubdtype(getattr(kept, "dtype", float), jnp.bool_):
+        raise ValueError(f"kept must be a boolean array of shape (m,), one entry per row, got {seen(kept)}")
+
+
 class AbstractMethod(eqx.Module):
-    """A way to find the response of (M, A). Its derivative is never taken: see ``implicit.py``. ``finds_rank`` says
-    whether it can tell redundant rows: whether ``active`` is to be asked for."""
+    """A way to find the response of (M, A). Those that decide on rank raise ``ValueError`` for a tolerance that is not
+    between 0 and 1. Its derivative is never taken: see ``implicit.py``. ``finds_rank`` says whether it can tell
+    redundant rows: whether ``active`` is to be asked for."""
 
     def usual(self) -> "AbstractMethod | None":
         """A method to be tried before this one, if there is any: it compiles and runs sooner, and says when it may be

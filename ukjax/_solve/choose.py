@@ -1,7 +1,7 @@
 """Methods by name, for those who write a word rather than an object."""
 
-import difflib
-
+from .._check import seen
+from .._names import did_you_mean
 from .base import AbstractMethod
 from .cholesky import Cholesky
 from .kkt import KKT
@@ -23,9 +23,9 @@ def choose(method: str | AbstractMethod) -> AbstractMethod:
     if isinstance(method, AbstractMethod):
         return method
     if not isinstance(method, str) or method not in METHODS:
-        near = difflib.get_close_matches(str(method), METHODS, n=1)
+        meant = did_you_mean(method, METHODS).rstrip(".") if isinstance(method, str) else ""
         raise ValueError(
             f"method must be one of {', '.join(METHODS)} or a method object such as ukjax.Orthogonal(rtol=1e-6), "
-            f"got {method!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+            f"got {seen(method)}{meant}"
         )
     return METHODS[method]()

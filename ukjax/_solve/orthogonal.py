@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .._batch import shortcut
-from .base import AbstractMethod, AbstractResponse
+from .base import AbstractMethod, AbstractResponse, check_rank_rule
 from .kernels import Basis, Triangle, cholesky, inverse_cholesky, orthonormal_rows
 from .scales import coordinate_scale, row_scale
 from .usual import CLEAR, Usual
@@ -35,6 +35,9 @@ class Orthogonal(AbstractMethod):
     rtol: float | None = None
     kept: Bool[Array, " m"] | None = None
     finds_rank: ClassVar[bool] = True
+
+    def __check_init__(self):
+        check_rank_rule(self.rtol, self.kept)
 
     def keeping(self, kept: Bool[Array, " m"]) -> "Orthogonal":
         return Orthogonal(self.rtol, kept)

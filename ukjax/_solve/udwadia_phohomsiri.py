@@ -5,7 +5,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .base import AbstractMethod, Response
+from .base import AbstractMethod, Response, check_rank_rule
 from .kernels import orthonormal_rows
 from .kkt import semidefinite_root
 from .scales import row_scale
@@ -22,6 +22,9 @@ class UdwadiaPhohomsiri(AbstractMethod):
     rtol: float | None = None
     kept: Bool[Array, " m"] | None = None
     finds_rank: ClassVar[bool] = True
+
+    def __check_init__(self):
+        check_rank_rule(self.rtol, self.kept)
 
     def keeping(self, kept: Bool[Array, " m"]) -> "UdwadiaPhohomsiri":
         return UdwadiaPhohomsiri(self.rtol, kept)

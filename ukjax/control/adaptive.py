@@ -7,6 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._check import kind_of, number, whole
 from .._constraint import AbstractConstraint, OnPart, velocities
 from .._control import AbstractControl, Command, square_matrix
 from .._dynamics import AbstractDynamics
@@ -37,10 +38,14 @@ class Adaptive(AbstractSystem):
     n: int = eqx.field(static=True)
 
     def __init__(self, plant: AbstractSystem, law: Robust, n: int, *, k1: Numbers, k2: Numbers):
+        if not isinstance(plant, AbstractSystem):
+            raise ValueError(f"plant must be a ukjax.System, got {kind_of(plant)}")
+        if not isinstance(law, Robust):
+            raise ValueError(f"law must be a ukjax.control.Robust, got {kind_of(law)}")
         if plant.control is not None:
             raise ValueError("plant must be without control of its own: it is driven by law")
-        self.plant, self.law, self.n = plant, law, n
-        self.k1, self.k2 = as_float(k1), as_float(k2)
+        self.plant, self.law, self.n = plant, law, whole("n", n, 1)
+        self.k1, self.k2 = number("k1", k1, above=0), number("k2", k2, "1/s", least=0)
 
     @property
     def dynamics(self) -> "AbstractDynamics":
@@ -68,12 +73,12 @@ class Adaptive(AbstractSystem):
         """dα̂/dt."""
         q, v, alpha = q[:-1], v[:-1], v[-1]
         size = length(velocities(self.law.task, t, q, v))
-        return self.k1 * jnp.abs(self.law.rho(t, q, v)).reshape(()) * size - self.k2 * alpha
+        return self.k1 * jnp.abs(self.law.bound(t, q, v)) * size - self.k2 * alpha
 
     def ultimate_bound(self, alpha: Numbers, m: int) -> Float[Array, ""]:
         """Where |β|, of m rows, is sure to end if α Π bounds the uncertainty."""
-        law, alpha = self.law, as_float(alpha)
-        values = jnp.linalg.eigvalsh(square_matrix("P", law.P, m))
+        law, alpha = self.law, number("alpha", alpha, least=0)
+        values = jnp.linalg.eigvalsh(square_matrix("P", law.P, whole("m", m, 1)))
         supply = self.k2 / self.k1 * alpha**2 + law.epsilon / 2
         V = supply * jnp.maximum(values[-1] / (2 * law.kappa * (1 + law.rho_E)), 1 / self.k2)
         return jnp.sqrt(V / values[0])
@@ -117,4 +122,4 @@ class _OnPlant(AbstractControl):
 
     def command(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], passive: Terms) -> Command:
         q, v, alpha = q[:-1], v[:-1], v[-1]
-        return self.law.against(t, q, v, alpha * self.law.rho(t, q, v))
+        return self.law.against(t, q, v, alpha * self.law.bound(t, q, v))

@@ -7,10 +7,10 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from .._constraint import AbstractConstraint
-from .._control import AbstractControl, Command, no_task
+from .._control import AbstractControl, Command, as_limits, no_task
 from .._functions import as_function, vector
 from .._names import names_and_units
-from .._precision import Numbers, as_float
+from .._precision import Numbers
 from .._terms import Terms
 
 
@@ -39,11 +39,11 @@ class Feedback(AbstractControl):
         self.actuators = as_function("actuators", actuators, "t, q")
         self.law = as_function("law", law, "t, q, v")
         self.task, self.held = (), False
-        self.limits = None if limits is None else as_float(limits)
-        self.inputs = names_and_units(inputs)
+        self.limits = as_limits(limits)
+        self.inputs = names_and_units("inputs", inputs)
 
     def command(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], passive: Terms) -> Command:
-        u = vector("law", self.law(t, q, v))
+        u = vector("law", self.law, t, q, v)
         p = self.matrix(t, q).shape[1]
         if u.shape != (p,):
             raise ValueError(f"law must return shape ({p},), one entry per column of actuators, got shape {u.shape}")

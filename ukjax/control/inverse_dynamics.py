@@ -5,11 +5,12 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from .._check import known
+from .._check import as_array, check_finite, check_function, known, number
 from .._control import Command, actuator_matrix, allocate, shortfall, square_matrix, undriven
 from .._functions import as_function
-from .._precision import Numbers, as_float
+from .._precision import Numbers
 from .._terms import Terms
+from .task import as_weight
 
 
 def inverse_dynamics(
@@ -34,15 +35,22 @@ def inverse_dynamics(
     Called on known values, raises ``ValueError`` where no u gives that acceleration: it breaks a constraint, or moves
     what no actuator reaches. Under ``jit``, look at ``Command.unreachable``.
     """
-    t, q, v, acceleration = as_float(t), as_float(q), as_float(v), as_float(acceleration)
+    check_function("model", model, "t, q, v")
+    t, q, v = number("t", t, "s"), as_array("q", q), as_array("v", v)
+    acceleration = as_array("acceleration", acceleration)
     if q.ndim != 1 or v.shape != q.shape or acceleration.shape != q.shape:
         raise ValueError(
             f"q, v and acceleration must all have shape (n,), got shapes {q.shape}, {v.shape} and {acceleration.shape}"
         )
     B = actuator_matrix(as_function("actuators", actuators, "t, q")(t, q), q)
     p = B.shape[1]
-    N = square_matrix("weight", as_function("weight", weight, "t, q")(t, q), p)
-    s = jnp.broadcast_to(as_float(secondary), (p,))
+    N = square_matrix("weight", as_weight(weight)(t, q), p)
+    s = as_array("secondary", secondary)
+    if s.shape not in ((), (1,), (p,)):
+        raise ValueError(f"secondary must have shape ({p},), one entry per actuator, got shape {s.shape}")
+    s = jnp.broadcast_to(s, (p,))
+    for name, value in (("q", q), ("v", v), ("acceleration", acceleration), ("secondary", s)):
+        check_finite(name, value)
     command = allocate(undriven(model, t, q, v), jnp.eye(q.size, dtype=q.dtype), acceleration, B, N, s)
     if known(command):
         complaint = shortfall(command, [f"acceleration of q{i + 1}" for i in range(q.size)])

@@ -18,14 +18,15 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._check import check_function, number, numbers, whole
 from .._constraint import AbstractConstraint, rows
 from .._control import AbstractControl, Command, allocate, square_matrix, undriven
-from .._functions import as_function
+from .._functions import Constant, as_function, vector
 from .._names import names_and_units
 from .._norm import length
 from .._precision import Numbers, as_float
 from .._terms import Terms
-from .task import apply_inverse, following_error, task_of
+from .task import apply_inverse, definite, following_error, task_of
 
 
 class Robust(AbstractControl):
@@ -62,14 +63,25 @@ class Robust(AbstractControl):
         inputs: Iterable[tuple[str, str]] | None = None,
     ):
         self.actuators = as_function("actuators", actuators, "t, q")
+        check_function("model", model, "t, q, v")
         self.task, self.model = task_of(task), model
         self.rho = as_function("rho", rho, "t, q, v")
-        self.epsilon, self.kappa, self.P, self.rho_E = map(as_float, (epsilon, kappa, P, rho_E))
+        if isinstance(self.rho, Constant):
+            numbers("rho", self.rho.value, least=0)
+        self.epsilon, self.kappa = number("epsilon", epsilon, above=0), number("kappa", kappa, "1/s", least=0)
+        self.P, self.rho_E = definite("P", P), number("rho_E", rho_E, above=-1)
         self.held = False
-        self.inputs = names_and_units(inputs)
+        self.inputs = names_and_units("inputs", inputs)
 
     def command(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], passive: Terms) -> Command:
-        return self.against(t, q, v, self.rho(t, q, v))
+        return self.against(t, q, v, self.bound(t, q, v))
+
+    def bound(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, ""]:
+        """What ``rho`` says, one number; ``ValueError`` for anything else."""
+        rho = vector("rho", self.rho, t, q, v)
+        if rho.shape != (1,):
+            raise ValueError(f"rho must return one number, got shape {rho.shape}")
+        return rho[0]
 
     def against(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], rho: Numbers) -> Command:
         """The command against an uncertainty ``rho`` given as a number."""
@@ -84,5 +96,5 @@ class Robust(AbstractControl):
 
     def ultimate_bound(self, m: int) -> Float[Array, ""]:
         """Where |β|, of m rows, is sure to end: √(ε λ_max / (4 κ (1 + ρ_E) λ_min)), λ the eigenvalues of P."""
-        values = jnp.linalg.eigvalsh(square_matrix("P", self.P, m))
+        values = jnp.linalg.eigvalsh(square_matrix("P", self.P, whole("m", m, 1)))
         return jnp.sqrt(self.epsilon / (4 * self.kappa * (1 + self.rho_E)) * values[-1] / values[0])

@@ -7,14 +7,15 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._check import call, check_flag
 from .._constraint import AbstractConstraint, rows
-from .._control import AbstractControl, Command, allocate, square_matrix
+from .._control import AbstractControl, Command, allocate, as_limits, square_matrix
 from .._equation import mobility
 from .._functions import as_function, vector
 from .._names import names_and_units
-from .._precision import Numbers, as_float
+from .._precision import Numbers
 from .._terms import Terms
-from .task import apply_inverse, following_error, task_of
+from .task import apply_inverse, as_weight, definite, following_error, task_of
 
 
 class Servo(AbstractControl):
@@ -61,12 +62,13 @@ class Servo(AbstractControl):
     ):
         self.actuators = as_function("actuators", actuators, "t, q")
         self.task = task_of(task)
-        self.weight = as_function("weight", weight, "t, q")
+        self.weight = as_weight(weight)
         self.secondary = as_function("secondary", secondary, "t, q, v")
-        self.P = None if P is None else as_float(P)
+        self.P = None if P is None else definite("P", P)
+        check_flag("held", held)
         self.held = held
-        self.limits = None if limits is None else as_float(limits)
-        self.inputs = names_and_units(inputs)
+        self.limits = as_limits(limits)
+        self.inputs = names_and_units("inputs", inputs)
 
     def command(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], passive: Terms) -> Command:
         A, b = rows(self.task, t, q, v)
@@ -74,8 +76,8 @@ class Servo(AbstractControl):
             b = b - apply_inverse(square_matrix("P", self.P, b.size), following_error(self.task, t, q, v, b.size))
         B = self.matrix(t, q)
         p = B.shape[1]
-        N = square_matrix("weight", self.weight(t, q), p)
-        s = vector("secondary", self.secondary(t, q, v))
+        N = square_matrix("weight", call("weight", self.weight, t, q), p)
+        s = vector("secondary", self.secondary, t, q, v)
         if s.shape not in ((1,), (p,)):
             raise ValueError(f"secondary must have shape ({p},), one entry per actuator, got shape {s.shape}")
         return allocate(mobility(passive), A, b, B, N, jnp.broadcast_to(s, (p,)))

@@ -9,6 +9,7 @@ If κ ≥ (Γ + β₀)/α₀ with some β₀ > 0, Γ a bound of what the uncerta
 α₀ = 1 − |I − M_a⁻¹M| > 0, then |s| ends within ε and every error |e_i| within ε/L_i.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,11 +17,12 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._check import check_function, kind_of, number, numbers, whole
 from .._constraint import AbstractConstraint, OnPart
 from .._control import AbstractControl, Command, no_task
 from .._dynamics import AbstractDynamics
 from .._equation import constrained_motion
-from .._precision import Numbers, as_float
+from .._precision import Numbers
 from .._system import AbstractSystem
 from .._terms import Terms
 
@@ -59,12 +61,18 @@ class SlidingMode(AbstractSystem):
         shape: Callable = saturation,
     ):
         for name, system in (("nominal", nominal), ("actual", actual)):
+            if not isinstance(system, AbstractSystem):
+                raise ValueError(f"{name} must be a ukjax.System, got {kind_of(system)}")
             if system.control is not None or system.nonideal is not None:
                 raise ValueError(f"{name} must be without control and without non-ideal constraints")
         if actual.constraints:
             raise ValueError("actual must be without constraints: those of nominal are what it is made to follow")
-        self.nominal, self.actual, self.n, self.shape = nominal, actual, n, shape
-        self.L, self.kappa, self.epsilon = map(as_float, (L, kappa, epsilon))
+        check_function("shape", shape, "x")
+        self.nominal, self.actual, self.n, self.shape = nominal, actual, whole("n", n, 1), shape
+        self.L = numbers("L", L, above=0, below=math.inf)
+        if self.L.shape not in ((), (n,)):
+            raise ValueError(f"L must be a number or have shape ({n},), one per coordinate, got shape {self.L.shape}")
+        self.kappa, self.epsilon = number("kappa", kappa, least=0), number("epsilon", epsilon, above=0)
 
     @property
     def dynamics(self) -> "AbstractDynamics":

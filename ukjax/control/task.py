@@ -1,25 +1,38 @@
 """The task of a control as the user gave it, and by how much a motion misses it."""
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Any
 
 from jaxtyping import Array, Float
 
+from .._check import as_array, check_definite
 from .._constraint import AbstractConstraint, velocities
 from .._control import constraints_of
+from .._functions import Constant, as_function
 from .._solve import inverse_cholesky
 
 
 def task_of(task: Any) -> tuple[AbstractConstraint, ...]:
     """The servo constraints a user gave, or ``ValueError``."""
-    if callable(task) or not isinstance(task, AbstractConstraint | Iterable):
-        raise ValueError(
-            f"task must be a constraint or several, got {task!r}: write ukjax.Holonomic(phi) for phi(t, q) = 0"
-        )
     task = constraints_of("task", task)
     if not task:
         raise ValueError("task must be at least one constraint, got none")
     return task
+
+
+def as_weight(weight: Any) -> Callable:
+    """The weight N a user gave, a function of (t, q) or positive numbers, or ``ValueError``."""
+    weight = as_function("weight", weight, "t, q")
+    if isinstance(weight, Constant):
+        check_definite("weight", weight.value)
+    return weight
+
+
+def definite(name: str, value: Any) -> Array:
+    """A positive definite matrix a user gave as a number, a diagonal or all of it, or ``ValueError``."""
+    array = as_array(name, value)
+    check_definite(name, array)
+    return array
 
 
 def following_error(

@@ -10,9 +10,10 @@ from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, FuncAnimatio
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from .._check import as_path, kind_of
 from .._files import write_whole
 from .._motion.trajectory import Trajectory
-from .drawing import frame, link_style, outlines
+from .drawing import check_trajectory, frame, link_style, outlines
 from .style import COLOURS
 
 RATE = 25  # frames per second
@@ -26,6 +27,7 @@ def animate(trajectory: Trajectory) -> FuncAnimation:
     In real time where that takes 100 to 150 frames, 25 per second, otherwise faster or slower, as its title says. In a
     notebook, ``IPython.display.HTML(animate(trajectory).to_jshtml())`` shows it; ``save_animation`` writes it.
     """
+    check_trajectory(trajectory)
     lines, t = outlines(trajectory), np.asarray(trajectory.t)
     count = int(np.clip(round(RATE * (t[-1] - t[0])), FEWEST, MOST))
     shown = np.abs(t - np.linspace(t[0], t[-1], count)[:, None]).argmin(axis=1)
@@ -44,7 +46,7 @@ def animate(trajectory: Trajectory) -> FuncAnimation:
         for line, link, trace in zip(lines, links, traces, strict=True):
             for artist, points in ((link, line[i]), (trace, line[: i + 1, -1])):
                 artist.set_data_3d(*points.T) if solid else artist.set_data(*points.T)  # pyright: ignore
-        title.set_text(f"{type(trajectory.model).__name__}, t = {t[i]:.{_digits(t)}f} s{speed}")
+        title.set_text(f"{trajectory.title}, t = {t[i]:.{_digits(t)}f} s{speed}")
         return [*links, *traces, title]
 
     draw(shown[0])
@@ -56,7 +58,9 @@ def save_animation(animation: FuncAnimation, path: str | os.PathLike) -> Path:
 
     Raises ``ValueError`` for another ending, or where ffmpeg is missing.
     """
-    path = Path(path)
+    if not isinstance(animation, FuncAnimation):
+        raise ValueError(f"animation must be what ukjax.plot.animate returned, got {kind_of(animation)}")
+    path = as_path(path)
     if complaint := cannot_write(path):
         raise ValueError(complaint)
 

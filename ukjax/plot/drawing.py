@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from .._check import kind_of
 from .._motion.trajectory import Trajectory
 from ..systems.base import AbstractMechanism
 from .style import COLOURS
@@ -12,9 +13,25 @@ from .style import COLOURS
 POSES = 7
 
 
+def check_trajectory(value: Any, single: bool = True) -> None:
+    """``value`` is a trajectory, a ``single`` one where a figure has room for no more, or ``ValueError``."""
+    if not isinstance(value, Trajectory):
+        raise ValueError(f"trajectory must be what ukjax.simulate returned, got {kind_of(value)}")
+    if single and value.t.ndim != 1:
+        raise ValueError(
+            f"trajectory must be a single one, got a batch of {len(value.t)}: take member i by "
+            "jax.tree.map(lambda x: x[i], trajectory)"
+        )
+
+
 def outlines(trajectory: Trajectory) -> list[np.ndarray]:
     """The lines of the mechanism at every sample: one array (samples, points, d) for each line."""
     model = trajectory.model
+    if not callable(getattr(model, "outline", None)):
+        raise ValueError(
+            f"a drawing needs a model with outline(t, q), its lines at one instant, which {type(model).__name__} has "
+            "not: subclass ukjax.systems.AbstractMechanism, or show q with ukjax.plot.histories"
+        )
     assert isinstance(model, AbstractMechanism)
     return [np.asarray(line) for line in jax.vmap(model.outline)(trajectory.t, trajectory.q)]
 

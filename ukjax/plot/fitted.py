@@ -3,6 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
+from .._check import kind_of, whole
 from .._estimate import Fit
 from .style import COLOURS, label, panel
 
@@ -12,6 +13,10 @@ MOST_OUTPUTS = 6
 def fitted(found: Fit, experiment: int = 0) -> Figure:
     """One experiment of a fit: its outputs as measured (dots) and as simulated (lines), the residuals, and the singular
     values of the sensitivity, below 1 where the data tell nothing."""
+    if not isinstance(found, Fit):
+        raise ValueError(f"found must be what ukjax.fit returned, got {kind_of(found)}")
+    if whole("experiment", experiment) >= len(found.experiments):
+        raise ValueError(f"experiment must be from 0 to {len(found.experiments) - 1}, got {experiment}")
     e, predicted, residual = found.experiments[experiment], found.predicted[experiment], found.residuals[experiment]
     shown = min(e.y.shape[1], MOST_OUTPUTS)
     figure = Figure(figsize=(11.0, 1.7 * (shown + 1) + 0.6), layout="constrained")

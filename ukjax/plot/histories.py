@@ -6,9 +6,10 @@ import jax
 import numpy as np
 from matplotlib.figure import Figure
 
-from .._motion.trajectory import Trajectory, force_unit
+from .._motion.labels import force_unit
+from .._motion.trajectory import Trajectory
 from ..systems.base import AbstractMechanism
-from .drawing import draw, outlines
+from .drawing import check_trajectory, draw, outlines
 from .style import COLOURS, label, panel
 
 STYLES = ("-", "--", ":", "-.")
@@ -18,6 +19,7 @@ def histories(trajectory: Trajectory) -> Figure:
     """A single trajectory: a drawing for a mechanism of the gallery, q and Qᶜ with a panel for each unit, the
     actuators where there are any, the residuals, and the distance from the exact motion, the change of energy or the
     rank."""
+    check_trajectory(trajectory)
     units = list(dict.fromkeys(unit for _, unit in trajectory.coordinates))
     driven = list(dict.fromkeys(unit for _, unit in trajectory.inputs))
     drawn = isinstance(trajectory.model, AbstractMechanism)
@@ -87,6 +89,9 @@ def _task(ax, trajectory):
         label(ax, "servo task")
         return
     system = trajectory.model
+    if system is None:  # read from a file, which does not say where the actuators act
+        ax.set_visible(False)
+        return
     power = jax.vmap(lambda t, q, v, u: v @ system.control.force(t, q, u))
     ax.plot(t, power(trajectory.t, trajectory.q, trajectory.v, trajectory.control), color=COLOURS[0], linewidth=1.2)
     label(ax, "power of the control [W]")
@@ -108,4 +113,4 @@ def _quality(ax, trajectory):
 
 
 def _title(trajectory):
-    return f"{type(trajectory.model).__name__}: {trajectory.t.size} samples, {int(trajectory.steps)} steps"
+    return f"{trajectory.title}: {trajectory.t.size} samples, {int(trajectory.steps)} steps"

@@ -5,8 +5,11 @@ from collections.abc import Callable
 import numpy as np
 from matplotlib.figure import Figure
 
-from .._motion.trajectory import Trajectory, force_unit
+from .._check import seen
+from .._motion.labels import force_unit
+from .._motion.trajectory import Trajectory
 from ..systems.scara import Scara
+from .drawing import check_trajectory
 from .histories import STYLES, draw_sizes, largest
 from .scara import scara_figures
 from .style import COLOURS, label, new_figure
@@ -17,6 +20,10 @@ FIGURES: dict[type, Callable[[dict[str, Trajectory]], Figure]] = {Scara: scara_f
 def published(runs: dict[str, Trajectory]) -> Figure:
     """The runs of ``AbstractMechanism.published`` by name: the paper's figures where there are some of our own, else
     one panel per unit for coordinates, constraint forces and controls, a line style per run, and the residuals."""
+    if not isinstance(runs, dict) or not runs:
+        raise ValueError(f"runs must be trajectories by name, {{'exact': trajectory}}, got {seen(runs)}")
+    for run in runs.values():
+        check_trajectory(run)
     model = type(next(iter(runs.values())).model)
     return FIGURES.get(model, compared)(runs)
 
@@ -27,7 +34,7 @@ def compared(runs: dict[str, Trajectory]) -> Figure:
     units = list(dict.fromkeys(unit for _, unit in first.coordinates))
     driven = list(dict.fromkeys(unit for run in runs.values() for _, unit in run.inputs))
     count = 2 * len(units) + len(driven) + 1
-    figure, axes = new_figure(f"{type(first.model).__name__}: {', '.join(runs)}", (count + 1) // 2, 2, width=10.0)
+    figure, axes = new_figure(f"{first.title}: {', '.join(runs)}", (count + 1) // 2, 2, width=10.0)
     for unused in axes[count:]:
         unused.remove()
     panels = iter(axes)

@@ -6,6 +6,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from .._check import as_path, kind_of
 from .._files import write_whole
 
 COLOURS = ("#0b6e99", "#d1495b", "#3c8d40", "#8d5a97", "#b8860b", "#444444")
@@ -38,7 +39,12 @@ def label(ax: Axes, y: str, x: str = "t [s]") -> None:
 
 
 def save(figure: Figure, path: str | os.PathLike) -> Path:
-    """Write the figure to ``path`` (.png, .pdf, .svg): whole or not at all."""
-    path = Path(path)
+    """Write the figure to ``path`` (.png, .pdf, .svg), whole or not at all. Raises ``ValueError`` for other endings."""
+    if not isinstance(figure, Figure):
+        raise ValueError(f"figure must be one of ukjax.plot or matplotlib, got {kind_of(figure)}")
+    path = as_path(path)
+    known = figure.canvas.get_supported_filetypes()
+    if path.suffix.lstrip(".") not in known:
+        raise ValueError(f"a figure must end in .png, .pdf or .svg, got {str(path)!r}")
     write_whole(path, lambda part: figure.savefig(part, dpi=DPI))
     return path

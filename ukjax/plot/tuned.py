@@ -3,6 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
+from .._check import kind_of
 from .._estimate import Tuned, following_error
 from .style import COLOURS, label, new_figure
 
@@ -10,6 +11,8 @@ from .style import COLOURS, label, new_figure
 def tuned(found: Tuned) -> Figure:
     """Sizes of error and force over time, before and after: a thin line for each start, a thick one for their median.
     The error is that of ``following_cost``, or q where nothing has to be followed."""
+    if not isinstance(found, Tuned):
+        raise ValueError(f"found must be what ukjax.tune returned, got {kind_of(found)}")
     figure, axes = new_figure(_title(found), 1, 2, height=3.4)
     for motion, colour, name in ((found.before, COLOURS[1], "before"), (found.after, COLOURS[0], "after")):
         error = following_error(motion)

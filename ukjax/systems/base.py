@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import equinox as eqx
 from jaxtyping import Array, Float, ScalarLike
 
-from .._precision import Numbers, as_float
+from .._check import as_array
+from .._precision import Numbers
 from .._system import AbstractSystem
 
 if TYPE_CHECKING:
@@ -20,7 +21,11 @@ def parameter(value: Numbers) -> Any:
 
     ``mass: Parameter = parameter(0.8)`` in a class of your own.
     """
-    return eqx.field(default_factory=lambda: as_float(value), converter=as_float)
+    return eqx.field(default_factory=lambda: _numbers(value), converter=_numbers)
+
+
+def _numbers(value: Any) -> Array:
+    return as_array("a parameter", value)
 
 
 class AbstractMechanism(AbstractSystem):

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
+from .._check import whole
 from .._constraint import Nonholonomic
 from .._dynamics import MassForce
 from ..control import Servo
@@ -41,8 +42,7 @@ class Swarm(AbstractMechanism):
     constraints: ClassVar[tuple[()]] = ()
 
     def __check_init__(self):
-        if self.agents < 1:
-            raise ValueError(f"agents must be at least 1, got {self.agents}")
+        whole("agents", self.agents, 1)
 
     @property
     def coordinates(self) -> Any:

@@ -1,0 +1,100 @@
+"""Ctrl-C is answered within two seconds, whatever is being done."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+SOON = 2.0
+
+HEAD = """
+import os, signal, sys, threading, time
+
+def interrupt_in(seconds):
+    def interrupt():
+        print("at", time.time(), flush=True)
+        os.kill(os.getpid(), signal.SIGINT)
+    threading.Timer(seconds, interrupt).start()
+
+def interrupt_when_it_runs():
+    import ukjax._batch.waiting as waiting
+    run = threading.Thread.start
+    def start(thread):
+        if thread.__class__ is threading.Thread and "work" in thread.name:
+            threading.Thread.start = run
+            interrupt_in(0.3)
+        run(thread)
+    threading.Thread.start = start
+"""
+
+LIBRARY = """
+import jax.numpy as jnp, numpy as np, ukjax as uk
+uk.enable_float64()
+def slowly(t, q, v):
+    for _ in range(15):
+        q = jnp.sin(q)
+    return -q
+model = uk.System(uk.MassForce(np.eye(20), slowly), ())
+interrupt_when_it_runs()
+q0 = np.zeros({shape})
+try:
+    uk.simulate(model, q0, q0, [0.0, 1.0], dt={dt}, solver=uk.RungeKutta4())
+except KeyboardInterrupt:
+    print("answered", time.time(), flush=True)
+    {then}
+"""
+
+COMMAND = """
+{when}
+from ukjax.__main__ import main
+sys.exit(main("{words}".split()))
+"""
+
+
+def run(script, folder):
+    """Seconds from the signal to the answer and to the end of the process, its exit code, and what it said."""
+    environment = os.environ | {"XDG_CACHE_HOME": str(folder), "EQX_ON_ERROR": "off"}
+    done = subprocess.run(
+        [sys.executable, "-c", HEAD + script], capture_output=True, text=True, timeout=40, cwd=folder, env=environment
+    )
+    ended = time.time()
+    times = {word: float(at) for word, at in re.findall(r"(at|answered) ([\d.]+)", done.stdout)}
+    assert "at" in times, done.stdout + done.stderr
+    return times.get("answered", ended) - times["at"], ended - times["at"], done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("shape", "dt"),
+    [
+        pytest.param((20,), 1e-5, id="one", marks=pytest.mark.slow),
+        pytest.param((3, 20), 3e-5, id="few"),
+        pytest.param((600, 20), 4e-3, id="blocks", marks=pytest.mark.slow),
+    ],
+)
+def test_a_compiled_loop_is_left(shape, dt, tmp_path):
+    """What the script does then is its own affair: here it goes on to its end, which is as clean as any."""
+    answered, _, code, said = run(LIBRARY.format(shape=shape, dt=dt, then="pass"), tmp_path)
+    assert (code, said) == (0, "") and answered < SOON
+
+
+@pytest.mark.slow
+def test_a_script_that_does_not_catch_it_ends_at_once(tmp_path):
+    _, ended, code, said = run(LIBRARY.format(shape=(20,), dt=1e-6, then="raise"), tmp_path)
+    assert code == -signal.SIGINT and said.endswith("KeyboardInterrupt\n") and ended < SOON
+
+
+@pytest.mark.parametrize(
+    ("when", "words"),
+    [
+        pytest.param("interrupt_in(0.25)", "run scara", id="import of JAX"),
+        pytest.param("interrupt_in(3.5)", "run andrews_squeezer", id="compiler"),
+        pytest.param("interrupt_when_it_runs()", "run two_mass_spring --dt 1e-7", id="loop", marks=pytest.mark.slow),
+    ],
+)
+def test_the_command_says_so_in_one_line(when, words, tmp_path):
+    _, ended, code, said = run(COMMAND.format(when=when, words=words), tmp_path)
+    assert (code, said) == (130, "ukjax run: interrupted\n") and ended < SOON

@@ -1,0 +1,188 @@
+"""A trajectory as a file, and back: by ourselves, and by those who read such files elsewhere."""
+
+import warnings
+from dataclasses import fields
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.io
+import xarray
+
+import ukjax as uk
+from ukjax._motion.observe import Observation
+
+TS = np.linspace(0.0, 0.4, 5)
+
+
+def robot():
+    """Two angles and a length, a loop that is one row, and a motor that follows a task: every kind of quantity."""
+    return uk.System(
+        uk.Lagrangian(lambda t, q, v: v @ v / 2, lambda t, q: 9.81 * q[1]),
+        uk.Holonomic(lambda t, q: jnp.stack([q[0] - q[1]]), name="belt"),
+        control=uk.control.Servo(
+            jnp.eye(3)[:, 2:],
+            uk.Nonholonomic(lambda t, q, v: v[2:] - jnp.cos(t), name=("speed",)),
+            inputs=[("motor", "N")],
+        ),
+        coordinates=[("first angle", "rad"), ("second angle", "rad"), ("reach", "m")],
+    )
+
+
+@pytest.fixture(scope="module")
+def single():
+    return uk.simulate(robot(), [0.1, 0.1, 0.2], [0.0, 0.0, 1.0], TS)
+
+
+@pytest.fixture(scope="module")
+def batch():
+    return uk.simulate(robot(), np.array([[0.1, 0.1, 0.2], [0.3, 0.3, 0.0]]), [0.0, 0.0, 1.0], TS)
+
+
+@pytest.fixture(scope="module")
+def stopped():
+    """A batch whose members end at an event, each at its own time, without names or constraints."""
+    system = uk.System(uk.MassForce(np.eye(1), np.zeros(1)), ())
+    speeds = np.array([[1.0], [4.0], [9.0]])
+    return uk.simulate(system, np.zeros((3, 1)), speeds, TS, event=lambda t, q, v: q[0] - 0.35)
+
+
+@pytest.fixture(scope="module")
+def bare():
+    """Of a function, whose rows have no names."""
+    return uk.simulate(
+        lambda t, q, v: uk.Terms(np.eye(2), jnp.zeros(2), np.ones((1, 2)), jnp.zeros(1)), np.zeros(2), [1.0, -1.0], TS
+    )
+
+
+def everything(trajectory):
+    """All that a trajectory says, by name."""
+    names = ("t", "q", "v", "result", "steps", "finished", "reason", "coordinates", "inputs", "rows", "title")
+    found = {name: getattr(trajectory, name) for name in names}
+    found |= {f"last {i}": x for i, x in enumerate(trajectory.last)}
+    return found | {field.name: getattr(trajectory, field.name) for field in fields(Observation)}
+
+
+@pytest.mark.parametrize("ending", ("npz", "nc"))
+@pytest.mark.parametrize("which", ("single", "batch", "stopped", "bare"))
+def test_what_was_saved_comes_back(which, ending, tmp_path, request):
+    written = request.getfixturevalue(which)
+    read = uk.load_trajectory(written.save(tmp_path / f"motion.{ending}"))
+    assert read.model is None and read.method is None
+    for name, expected in everything(written).items():
+        found = everything(read)[name]
+        if isinstance(expected, jax.Array):
+            assert found.shape == expected.shape, name
+            if jnp.issubdtype(expected.dtype, jnp.floating):  # the classic format has no integers of 64 bits
+                assert found.dtype == expected.dtype, name
+        if expected is None or isinstance(expected, dict | tuple | str):
+            assert found == expected, name
+        else:
+            np.testing.assert_array_equal(found, expected, err_msg=name)
+    again = uk.load_trajectory(read.save(tmp_path / f"again.{ending}"))
+    np.testing.assert_array_equal(again.q, written.q)
+    assert again.rows == written.rows
+
+
+def test_names_are_those_of_the_model(single):
+    assert single.rows["residual"] == ("belt", "speed") == single.rows["acceleration_residual"]
+    assert single.rows["position_residual"] == ("belt",)
+    assert single.rows["unreachable"] == ("speed",)
+    assert single.title == "System"
+
+
+def test_netcdf_says_what_it_holds(single, tmp_path):
+    """Read by SciPy alone, which knows nothing of xarray's ways: attributes by the CF conventions, names as texts."""
+    with scipy.io.netcdf_file(single.save(tmp_path / "motion.nc"), mmap=False) as file:
+        text = lambda name: [b"".join(row).rstrip(b"\0").decode() for row in file.variables[name][:]]
+        assert vars(file)["Conventions"] == b"CF-1.11" and vars(file)["title"] == b"System"
+        assert file.variables["time"].units == b"s"
+        assert file.variables["energy"].units == b"J" and file.variables["rank"].units == b"1"
+        assert file.variables["control"].units == b"N"
+        assert not hasattr(file.variables["q"], "units")  # radians and metres
+        assert text("coordinate") == ["first angle", "second angle", "reach"] and text("unit") == ["rad", "rad", "m"]
+        assert text("input") == ["motor"] and text("residual_row") == ["belt", "speed"]
+        result = file.variables["result"]
+        assert result.flag_meanings.split()[list(result.flag_values).index(result.getValue())] == (
+            b"reached_its_last_time"
+        )
+        assert all(hasattr(variable, "long_name") for variable in file.variables.values())
+        np.testing.assert_array_equal(file.variables["control"][:], single.control)
+
+
+def test_one_unit_for_all_coordinates_is_the_unit_of_what_belongs_to_them(tmp_path):
+    system = uk.System(uk.MassForce(np.eye(1), np.ones(1)), (), coordinates=[("x", "m")])
+    path = uk.simulate(system, [0.0], [0.0], TS).save(tmp_path / "motion.nc")
+    with xarray.open_dataset(path, engine="scipy") as read:
+        units = {name: read[name].attrs.get("units") for name in ("q", "v", "acceleration", "constraint_force")}
+        assert units == {"q": "m", "v": "m s-1", "acceleration": "m s-2", "constraint_force": "N"}
+
+
+def test_members_with_times_of_their_own_share_no_axis(stopped, batch):
+    """An event's instant is a sample, and not that of the others."""
+    assert "time" not in stopped.to_xarray().coords
+    np.testing.assert_array_equal(stopped.to_xarray()["t"], stopped.t)
+    np.testing.assert_array_equal(batch.to_xarray()["time"], TS)
+
+
+def test_archives_are_plain_arrays(batch, tmp_path):
+    with np.load(batch.save(tmp_path / "motion.npz"), allow_pickle=False) as arrays:
+        assert list(arrays["reason"]) == ["reached its last time"] * 2
+        assert arrays["coordinates"].tolist() == [["first angle", "rad"], ["second angle", "rad"], ["reach", "m"]]
+        np.testing.assert_array_equal(arrays["last_q"], batch.q[:, -1])
+
+
+def test_figures_are_drawn_of_what_was_read(single, tmp_path):
+    read = uk.load_trajectory(single.save(tmp_path / "motion.npz"))
+    labels = [ax.get_ylabel() for ax in uk.plot.histories(read).axes]
+    assert labels == [ax.get_ylabel() for ax in uk.plot.histories(single).axes]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("x.csv", b"t\n", r"path must end in .npz or .nc, got .*a table \(.csv\) does not hold all"),
+        ("x.npz", b"", "is not, or no longer, an archive"),
+        ("x.npz", b"PK\x03\x04 and no more", "is not, or no longer, an archive"),
+        ("x.npz", b"\x93NUMPY", "is not, or no longer, an archive"),
+        ("x.nc", b"\x89HDF\r\n\x1a\n", "is not, or no longer, a netCDF file of classic format"),
+        ("x.nc", b"CDF\x02", "is not, or no longer, a netCDF file"),
+    ],
+)
+def test_what_is_no_trajectory_is_refused(name, content, words, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=words):
+        uk.load_trajectory(tmp_path / name)
+
+
+@pytest.mark.parametrize("ending", ("npz", "nc"))
+def test_a_file_that_was_cut_or_is_another_s_is_refused(ending, single, tmp_path):
+    path = single.save(tmp_path / f"motion.{ending}")
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match="no longer"):
+        uk.load_trajectory(path)
+    if ending == "npz":
+        np.savez(path, t=TS, q=np.zeros((5, 1)), v=np.zeros((5, 1)))
+    else:
+        xarray.Dataset({"q": (("time", "coordinate"), np.zeros((5, 1)))}, {"time": TS}).to_netcdf(path, engine="scipy")
+    with pytest.raises(ValueError, match="holds no whole trajectory, but .*is missing"):
+        uk.load_trajectory(path)
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        uk.load_trajectory(tmp_path / f"nothing.{ending}")
+
+
+def test_rounding_to_single_precision_is_said(single, tmp_path):
+    path = single.save(tmp_path / "motion.npz")
+    with jax.enable_x64(False), pytest.warns(UserWarning, match="in float64 and was rounded to float32"):
+        assert uk.load_trajectory(path).q.dtype == jnp.float32
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert uk.load_trajectory(path).q.dtype == jnp.float64
+
+
+def test_without_its_model_a_motion_says_what_is_missing(single, tmp_path):
+    with pytest.raises(ValueError, match="call with_observation.. before without_model"):
+        single.without_model().save(tmp_path / "motion.npz")
+    single.with_observation().without_model().save(tmp_path / "motion.npz")

@@ -1,0 +1,57 @@
+"""Ctrl-C, answered also while Python itself does not listen: in a compiled loop, in the compiler, in an import."""
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+
+GRACE = 1.0  # seconds in which Python may answer by itself
+
+
+class Interrupts:
+    """Whether there was one."""
+
+    def __init__(self):
+        self.seen = False
+
+    def __call__(self, *_):
+        self.seen = True
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def answered_in_time(say: Callable[[], None]) -> Iterator[Interrupts]:
+    """Within, an interrupt that has led to nothing ``GRACE`` seconds later ends the process, with what ``say`` prints
+    and exit code 130.
+
+    The operating system tells of a signal through a pipe; a thread reads it, since the first one may be busy in what
+    is not Python, and what it imports may take an interrupt for an error of its own.
+    """
+    interrupts = Interrupts()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupts  # somebody else's program, which answers for itself
+        return
+    answered = threading.Event()
+    heard, told = os.pipe()
+
+    def watch():
+        while signals := os.read(heard, 1):
+            if signals[0] == signal.SIGINT and not answered.wait(GRACE):
+                say()
+                os._exit(130)
+
+    os.set_blocking(told, False)
+    handler = signal.signal(signal.SIGINT, interrupts)
+    wakeup = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    watching = threading.Thread(target=watch, daemon=True)
+    watching.start()
+    try:
+        yield interrupts
+    finally:
+        answered.set()
+        signal.set_wakeup_fd(wakeup)
+        signal.signal(signal.SIGINT, handler)
+        os.close(told)
+        watching.join()
+        os.close(heard)

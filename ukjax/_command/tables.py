@@ -1,0 +1,116 @@
+"""Tables of numbers as people keep them: with commas, semicolons or tabs, and decimal points or commas."""
+
+import codecs
+import csv
+import io
+import math
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from .usage import UsageError
+
+SEPARATORS = ",;\t"
+
+
+class Table(NamedTuple):
+    """What stands in a .csv file: the ``names`` in its first line, each with its ``units``, what was in brackets; and
+    the ``rows`` of cells that follow, each in a line of the file. Numbers may have a decimal comma where ``commas``
+    do not separate cells."""
+
+    file: str
+    names: list[str]
+    units: list[str]
+    lines: list[int]
+    rows: list[list[str]]
+    commas: bool
+
+    def numbers(self, columns: list[int]) -> np.ndarray:
+        """The numbers (rows, columns) in some columns; NaN where a cell is empty or says nan. ``UsageError`` for
+        anything else."""
+        cells = [[row[i] if i < len(row) else "" for i in columns] for row in self.rows]
+        if not self.commas:
+            self._check_decimals(cells)
+        found = np.full((len(cells), len(columns)), np.nan)
+        for i, row in enumerate(cells):
+            for j, cell in enumerate(row):
+                if cell:
+                    found[i, j] = self._number(cell, f"{self.file!r}, line {self.lines[i]}: {self.names[columns[j]]}")
+        return found
+
+    def _check_decimals(self, cells):
+        """Points or commas: where there are both, either may be something else."""
+        each = [(line, cell) for line, row in zip(self.lines, cells, strict=True) for cell in row]
+        with_comma, with_point = (next(((line, x) for line, x in each if mark in x), None) for mark in ",.")
+        if with_comma and with_point:
+            raise UsageError(
+                f"{self.file!r} has numbers with a comma, {with_comma[1]!r} in line {with_comma[0]}, and with a point, "
+                f"{with_point[1]!r} in line {with_point[0]}: write all of them in one way"
+            )
+
+    def _number(self, cell, where):
+        shown = cell if len(cell) <= 40 else f"{cell[:37]}..."
+        try:
+            value = float(cell if self.commas else cell.replace(",", "."))
+        except ValueError:
+            value = None
+        if value is None or "_" in cell:
+            raise UsageError(f"{where} is {shown!r}, not a number")
+        if math.isinf(value):
+            raise UsageError(
+                f"{where} is {shown!r}, not a finite number: leave the cell empty where a value is missing"
+            )
+        return value
+
+
+def read_table(file: str) -> Table:
+    """The table in a file, or ``UsageError``."""
+    if Path(file).suffix != ".csv":
+        raise UsageError(f"{file!r} must end in .csv: a table whose first line names its columns")
+    text = _text(file)
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    separator = max(SEPARATORS, key=first.count)
+    rows = _cells(file, text, separator)
+    if len(rows) < 3:
+        raise UsageError(f"{file!r} must hold a line of names and at least two of numbers, got {len(rows)} lines")
+    names = [name.split("[")[0].strip() for name in rows[0][1]]
+    units = [name.partition("[")[2].partition("]")[0].strip() for name in rows[0][1]]
+    for line, row in rows[1:]:
+        if any(row[len(names) :]):
+            raise UsageError(
+                f"{file!r}, line {line} has {len(row)} cells for {len(names)} names: numbers with decimal commas want "
+                "semicolons between them"
+            )
+    lines, cells = zip(*rows[1:], strict=True)
+    return Table(file, names, units, list(lines), list(cells), separator == ",")
+
+
+def _text(file):
+    """What the file says: in UTF-8, or in UTF-16 where its first bytes say so."""
+    try:
+        content = Path(file).read_bytes()
+    except OSError as error:
+        raise UsageError(f"{file!r} cannot be read: {error.strerror}") from None
+    wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        text = content.decode("utf-16" if wide else "utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise UsageError(f"{file!r} is not a table of text")
+    return text
+
+
+def _cells(file, text, separator):
+    """Lines with anything in them, and their numbers."""
+    before = csv.field_size_limit(sys.maxsize)  # the module's own, for everybody
+    try:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+        found = [(reader.line_num, [cell.strip() for cell in row]) for row in reader]
+    except csv.Error as error:
+        raise UsageError(f"{file!r} is not a table: {error}") from None
+    finally:
+        csv.field_size_limit(before)
+    return [(line, row) for line, row in found if any(row)]
