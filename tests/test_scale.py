@@ -53,7 +53,7 @@ def test_units_change_no_digit(units, how):
 def test_units_change_no_digit_in_single_precision(units):
     units = tuple(2.0 ** round(np.log2(x)) for x in units)  # 2 ** ±10
     expected, steps = swung(1.0, 1.0, 1.0, jnp.float32, rtol=1e-5)
-    found, as_many = swung(*units, jnp.float32, rtol=1e-5)
+    found, as_many = swung(*units, dtype=jnp.float32, rtol=1e-5)
     assert as_many == steps
     np.testing.assert_array_equal(found, expected)
 

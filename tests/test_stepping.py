@@ -107,7 +107,7 @@ def test_gradients_are_those_of_differences():
             system.constraints,
             control=system.control,
         )
-        state = uk.State(jnp.array(0.0), jnp.array(LEVEL), jnp.array(REST), jnp.array(0, np.int32))
+        state = uk.start(model, LEVEL, REST)
         for _ in range(3):
             state = uk.step(model, state, 0.05, jnp.stack([jnp.sin(x)]))
         return state.q[1]

@@ -36,7 +36,8 @@ def compile_soon(lowered: Any) -> Callable:
 
 
 def _compiled(function, options):
-    in_haste, as_usual = eqx.filter_jit(function, compiler_options=options), eqx.filter_jit(function)
+    in_haste: Any = functools.partial(eqx.filter_jit, compiler_options=options)(function)
+    as_usual = eqx.filter_jit(function)
 
     @functools.wraps(function)
     def wrapped(*arguments: Any) -> Any:

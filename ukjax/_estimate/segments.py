@@ -11,9 +11,10 @@ from jaxtyping import Array, Bool, Float
 
 from .._batch import plainly
 from .._functions import vector
-from .._motion.base import Counts
+from .._motion.base import Counts, Start
 from .._motion.correct import Levels, at_every_level
 from .._motion.even_steps import even_counts, roll
+from .._motion.scale import scale_of
 from .._motion.tableau import RUNGE_KUTTA4
 from .._parameters import Parameters, with_array
 from .._solve import AbstractMethod
@@ -74,9 +75,10 @@ class Prediction(eqx.Module):
         for name, value in setting.items():
             model = with_array(model, name, value)
         q0, v0, unusual = self.state(model, z, ts[0], method)
-        q, v, beyond, _ = roll(model, q0, v0, ts, Counts(between, most), method, RUNGE_KUTTA4, self.projection)
+        start = Start(q0, v0, scale_of(model, ts[0], q0, v0, ts[-1] - ts[0], driven=False))
+        q, v, went = roll(model, start, ts, Counts(between, most), method, RUNGE_KUTTA4, self.projection)
         outputs = jax.vmap(lambda t, q, v: vector("observe", self.observe, t, q, v))(ts, q, v)
-        return (outputs, jnp.concatenate([q[0], v[0]]), jnp.concatenate([q[-1], v[-1]])), unusual | beyond
+        return (outputs, jnp.concatenate([q[0], v[0]]), jnp.concatenate([q[-1], v[-1]])), unusual | went.beyond
 
 
 def cut(experiments: Sequence[Experiment], segments: int) -> list[Segment]:

@@ -104,7 +104,7 @@ def _first(model, t, q, v, method):
 
 @at_once
 def _residuals(system, t, q, v, scale):
-    """φ and the sizes of its terms, and φ̇ and ψ and those of theirs, of each of a batch, at one time or one for each."""
+    """φ and the sizes of its terms, and φ̇ and ψ and those of theirs, of each of a batch, at one time or many."""
 
     def one(t, q, v, scale):
         position, velocity = system.position_residual, system.velocity_residual
@@ -167,8 +167,8 @@ def check_consistent(system: AbstractSystem, t: Array, q0: Array, v0: Array, sca
             member, i = np.unravel_index(int(missed.argmax()), missed.shape)
             who = f"trajectory {member} starts" if batch else "the start is"
             raise ValueError(
-                f"{who} off the constraints: at t = {times[member]:g} s {level}{labels[i]!r} is {residual[member, i]:.3g}, "
-                "not 0. Use q0, v0 = ukjax.project(model, t, q0, v0) for the nearest consistent start, or "
+                f"{who} off the constraints: at t = {times[member]:g} s {level}{labels[i]!r} is "
+                f"{residual[member, i]:.3g}, not 0. Use q0, v0 = ukjax.project(model, t, q0, v0) for the nearest consistent start, or "
                 "drift='none' with Baumgarte gains to be pulled back in the course of the motion"
             )
 
@@ -260,8 +260,8 @@ def check_kept(trajectory: Trajectory, scale: Scale) -> None:
     if wrong.any():
         member, sample = np.argwhere(wrong)[0]
         who = f"trajectory {member}" if len(t) > 1 else "the motion"
-        where = (x[member, sample] for x in (t, q, v))
-        _complain_of_residual(system, who, *where, jax.tree.map(lambda x: x[member], of_each))
+        t, q, v = (x[member, sample] for x in (t, q, v))
+        _complain_of_residual(system, who, t, q, v, jax.tree.map(lambda x: x[member], of_each))
 
 
 @at_once

@@ -130,9 +130,10 @@ def roll(
 
         def go_on(state, i):
             def further():
-                q, v, went = one(t0 + i * h, h, *state[:2], start.scale)
+                q, v, so_far = state
+                q, v, went = one(t0 + i * h, h, q, v, start.scale)
                 q, v = (jnp.where(went.leapt, jnp.nan, x) for x in (q, v))  # there it ends
-                return q, v, jax.tree.map(jnp.logical_or, state[2], went)
+                return q, v, jax.tree.map(jnp.logical_or, so_far, went)
 
             return jax.lax.cond(i < count, further, lambda: state), None
 
