@@ -1,7 +1,6 @@
 """What is asked of a loop over time, and what it gives back."""
 
 import abc
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -10,6 +9,7 @@ from jaxtyping import Array, Float, Int
 from .._solve import AbstractMethod
 from .._terms import Terms
 from .correct import Levels
+from .event import Event
 from .tableau import Tableau
 
 SMALLEST_STEP = 1e-12  # of the whole time: a motion that asks for less has come to its end
@@ -41,7 +41,7 @@ class Request(eqx.Module):
     method: AbstractMethod
     solver: Any
     adjoint: Any
-    event: Callable | None
+    event: Event | None
     tableau: Tableau | None = eqx.field(static=True)
     projection: bool = eqx.field(static=True)
     max_steps: int = eqx.field(static=True)

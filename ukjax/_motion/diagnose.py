@@ -15,7 +15,7 @@ from .._control import UNREACHED, shortfall
 from .._equation import motion_by
 from .._system import AbstractSystem
 from .base import AbstractLoop, Request
-from .outcome import OFF_CONSTRAINTS, all_ended_well
+from .outcome import OFF_CONSTRAINTS, ON_EVENT, all_ended_well, ended_well
 from .step import KEPT
 from .trajectory import Trajectory
 
@@ -105,21 +105,6 @@ def _residuals(system, t, q, v):
     return jax.vmap(lambda q, v: (system.position_residual(t, q), system.velocity_residual(t, q, v)))(q, v)
 
 
-def check_event(event: Callable, t0: Array, q0: Array, v0: Array) -> None:
-    """An event is a number, and not yet zero at any start, or ``ValueError``."""
-    values = jax.vmap(lambda q, v: jnp.asarray(event(t0, q, v)))(jnp.atleast_2d(q0), jnp.atleast_2d(v0))
-    if values.ndim != 1 or not jnp.issubdtype(values.dtype, jnp.floating):
-        raise ValueError(
-            f"event must return one number that crosses zero, got shape {values.shape[1:]} of {values.dtype}; "
-            "write q[0] rather than q[0] > 0"
-        )
-    if np.any(np.asarray(values) == 0):
-        raise ValueError(
-            f"event is already zero at the start, t = {float(t0):g} s: there is no crossing to find. Start a "
-            "little later, or let the event ask for a sign of its rate too"
-        )
-
-
 def check_end(trajectory: Trajectory, request: Request, loop: AbstractLoop) -> None:
     """Every motion was finished as it should be, or ``SimulationError``; a warning for limits that were exceeded."""
     check_finished(trajectory, request.max_steps)
@@ -153,13 +138,13 @@ def check_consistent(system: AbstractSystem, t: Array, q0: Array, v0: Array) -> 
 
 
 def check_finished(trajectory: Trajectory, max_steps: int) -> None:
-    """Every trajectory reached its last sample, or ``SimulationError``."""
+    """Every trajectory reached its last sample, or its event, or ``SimulationError``."""
     if all_ended_well(trajectory.result):
         return
-    finished = np.atleast_1d(np.asarray(trajectory.finished))
+    finished = np.atleast_1d(np.asarray(ended_well(trajectory.result)))
     member = int(np.argmin(finished))
     t, q, v = (
-        jnp.asarray(x).reshape(finished.size, *x.shape[trajectory.finished.ndim :])[member] for x in trajectory.last
+        jnp.asarray(x).reshape(finished.size, *x.shape[trajectory.result.ndim :])[member] for x in trajectory.last
     )
     failed = int((~finished).sum())
     who = f"trajectory {member} ({failed} of {finished.size} failed)" if finished.size > 1 else "the motion"
@@ -169,7 +154,14 @@ def check_finished(trajectory: Trajectory, max_steps: int) -> None:
             "with a larger rtol or, in a stiff motion, an implicit solver (diffrax.Kvaerno5). "
             "throw=False returns what was computed"
         )
-    if int(np.atleast_1d(np.asarray(trajectory.result))[member]) == OFF_CONSTRAINTS:
+    outcome = int(np.atleast_1d(np.asarray(trajectory.result))[member])
+    if outcome == ON_EVENT:
+        raise SimulationError(
+            f"{who} starts on its event, at t = {float(t):.6g} s, and does not come away from it: it moves through "
+            "zero at once, in the direction that counts. Turn its velocity first, as an impact does; or count the "
+            "crossings of the other direction. throw=False returns what was computed"
+        )
+    if outcome == OFF_CONSTRAINTS:
         if finished.size > 1:
             check_kept(trajectory)
         _complain_of_residual(trajectory.model, who, t, q, v)

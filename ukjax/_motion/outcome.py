@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
-FINISHED, EVENT, MOST_STEPS, TOO_SMALL, NOT_FINITE, OFF_CONSTRAINTS = range(6)
+FINISHED, EVENT, MOST_STEPS, TOO_SMALL, NOT_FINITE, OFF_CONSTRAINTS, ON_EVENT = range(7)
 RUNNING, UNUSUAL = -1, -2  # between the pieces of a motion: to be gone on with; by another method
 
 REASONS = {
@@ -14,11 +14,12 @@ REASONS = {
     TOO_SMALL: "found no step small enough to go on",
     NOT_FINITE: "met a number that is not finite",
     OFF_CONSTRAINTS: "left its constraints",
+    ON_EVENT: "started on its event and did not come away from it",
 }
 
 
 def ended_well(result: Int[Array, "*batch"]) -> Bool[Array, "*batch"]:
-    """Whether a motion reached its last time or its event."""
+    """Whether a motion reached its last time, or its event."""
     return (result == FINISHED) | (result == EVENT)
 
 

@@ -2,7 +2,6 @@
 
 import diffrax as dfx
 import equinox as eqx
-import jax.numpy as jnp
 
 from .correct import levels_at, onto_constraints
 
@@ -56,13 +55,13 @@ class Projected(dfx.AbstractWrappedSolver):
         return self.solver.init(terms, t0, t1, y0, args)
 
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
-        model, method = args
-        levels = keep_rows(model, jnp.asarray(t0), *y0, method)
+        model, method, start = args
+        levels = keep_rows(model, start + t0, *y0, method)
         y1, error, dense, solver_state, result = self.solver.step(
-            terms, t0, t1, y0, (model, levels.acceleration), solver_state, made_jump=True
+            terms, t0, t1, y0, (model, levels.acceleration, start), solver_state, made_jump=True
         )
         q1, v1 = y1
-        return correct_step(model, jnp.asarray(t1), q1, v1, levels), error, dense, solver_state, result
+        return correct_step(model, start + t1, q1, v1, levels), error, dense, solver_state, result
 
     def func(self, terms, t0, y0, args):
         return self.solver.func(terms, t0, y0, args)

@@ -14,8 +14,9 @@ from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem
 from .._terms import Terms
 from .base import Counts, Request
-from .diagnose import check_end, check_event, check_start
+from .diagnose import check_end, check_start
 from .even_steps import EvenSteps, even_counts, even_times
+from .event import Event, as_event
 from .lanes import InLanes
 from .one import One
 from .tableau import DOPRI8, Tableau
@@ -23,6 +24,9 @@ from .trajectory import Trajectory
 
 MOST_STEPS = 1_000_000
 TOLERANCE = {"float64": 1e-9, "float32": 1e-5}
+FEWEST = 1024
+"""Times of fixed steps are filled up to this number, or a power of two, so that a restart compiles nothing anew."""
+
 PLAIN_LOOPS = One(), EvenSteps(), InLanes()
 """Our own ways to go through time; the first that accepts what is asked does it, or else diffrax's."""
 
@@ -40,7 +44,7 @@ def simulate(
     method: str | AbstractMethod = "orthogonal",
     solver: Any = None,
     adjoint: Any = None,
-    event: Callable | None = None,
+    event: Event | Callable | None = None,
     max_steps: int = MOST_STEPS,
     progress: bool = False,
     throw: bool = True,
@@ -69,8 +73,13 @@ def simulate(
     with other numbers in it, compiles nothing anew. Explicit Runge–Kutta solvers without event, adjoint and progress
     run fastest; anything else goes through ``vmap`` of diffrax's own loop.
 
-    **Events.** ``event(t, q, v)`` ends the motion where it crosses zero; a single trajectory then ends with that
-    instant, and samples after it are left out (in a batch, or under ``jit``, they are NaN).
+    **Events.** ``event(t, q, v)`` ends the motion where it crosses zero, in one direction only if it is an ``Event``
+    that says so. The last sample is that instant, within rounding of it and on the near side of zero; those after it
+    are left out (in a batch, or under ``jit``, the instant follows all others, and what it cut off is NaN). Such a
+    motion has ``met_event`` and is not ``finished``. A start that is zero but for rounding, as it is after an impact,
+    does not count until the motion has been away; one that does not come away, since it moves through zero as is
+    counted, ends at once with the result "started on its event", a ``SimulationError`` unless ``throw=False``. The
+    instant has derivatives, first and second, wherever it is crossed with some speed.
 
     ``progress`` shows a meter. Raises ``ValueError`` for bad input and ``SimulationError`` where the motion cannot be
     continued, does not keep its constraints, or has a servo task that its actuators cannot perform, saying which
@@ -80,8 +89,7 @@ def simulate(
     q0, v0, ts = _check_state(q0, v0, ts)
     _check_names(model, q0)
     drift = _check_drift(drift, model)
-    if event is not None:
-        check_function("event", event, "t, q, v")
+    event = as_event(event)
     _check_solver(solver, adjoint, event, drift, dt)
     if rtol is None and dt is None:
         warn_if_single(q0.dtype)
@@ -106,8 +114,6 @@ def simulate(
     if dt is not None and known(given):
         request = _with_even_steps(request, np.asarray(given[0], float), float(np.asarray(dt)))
     traced = not known(request, q0, v0)
-    if event is not None and not traced:
-        check_event(event, ts[0], q0, v0)
     loop = next((loop for loop in PLAIN_LOOPS if loop.accepts(request, q0, v0)), None) or _general_loop()
     samples = loop.run(request, q0, v0)
     trajectory = Trajectory(
@@ -129,7 +135,9 @@ def _with_even_steps(request, ts, dt):
         return eqx.tree_at(
             lambda r: r.counts, request, Counts(jnp.asarray(between), int(between.max())), is_leaf=lambda x: x is None
         )
-    times = jnp.asarray(even_times(ts, dt), request.ts.dtype)
+    times = even_times(ts, dt)
+    more = max(FEWEST, 2 ** int(np.ceil(np.log2(times.size)))) - times.size
+    times = jnp.asarray(np.pad(times, (0, more), mode="edge"), request.ts.dtype)
     return eqx.tree_at(lambda r: r.times, request, times, is_leaf=lambda x: x is None)
 
 
