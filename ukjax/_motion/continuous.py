@@ -82,7 +82,7 @@ def _one(request: Request, q0, v0) -> Samples:
         q, v = jax.lax.map(on, (t, q, v))
     last = jnp.where(result == FINISHED, ts[-1], start + last[0]), *last[1:]
     if event is not None:  # its instant is one more sample
-        last = on_surface(event, lambda t, q, v: acceleration(model, t, q, v, method)[0], *last, result == EVENT)
+        last = on_surface(event, lambda t, q, v: acceleration(model, t, q, v, method)[0], *last, met=result == EVENT)
         t, q, v = (jnp.concatenate([x, y[None]]) for x, y in zip((t, q, v), last, strict=True))
     return Samples(t, q, v, result, solution.stats["num_steps"], last)
 
