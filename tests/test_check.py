@@ -282,6 +282,9 @@ WRONG_TYPES = {
     "uk.simulate(3, [0.0], [0.0], [0.0, 1.0])": "model must be a function model(t, q, v), got 3",
     "uk.simulate(uk.System(still), [0.0, 0.0], [0.0, 0.0], [0.0, 1.0], event=3)": "event must be a function "
     "event(t, q, v), got 3",
+    "uk.Event(lambda t, q, v: q[0], -1)": "direction must be 'falling', 'rising' or None for both, got -1",
+    "uk.Event(lambda t, q, v: q[0], ['falling'])": "direction must be 'falling', 'rising' or None for both, got "
+    "['falling']",
     "uk.project(print, 0.0, [0.0], [0.0])": "model must be a ukjax.System to be projected onto its constraints, got "
     "builtin_function_or_method: rows A and b alone do not say where the constraints are",
     "uk.holonomicity(uk.Holonomic(lambda t, q: q), 0.0, [1.0])": "constraint must be a ukjax.Pfaffian, got Holonomic",

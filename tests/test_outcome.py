@@ -12,6 +12,7 @@ from ukjax._motion.outcome import (
     MOST_STEPS,
     NOT_FINITE,
     OFF_CONSTRAINTS,
+    ON_EVENT,
     REASONS,
     TOO_SMALL,
     ended_well,
@@ -37,10 +38,12 @@ def blown():
 
 
 PENDULUM = Pendulum(), LEVEL, REST
+PASSING = uk.Event(lambda t, q, v: q[0], "rising")
 CASES = {
     "finished": (PENDULUM, [0.0, 1.0], {}, FINISHED),
     "even": (PENDULUM, [0.0, 1.0], {"dt": 0.01}, FINISHED),
-    "event": (PENDULUM, [0.0, 1.0], {"event": lambda t, q, v: q[0]}, EVENT),
+    "event": (PENDULUM, [0.0, 1.0], {"event": PASSING}, EVENT),
+    "on its event": ((Pendulum(), [0.0, -1.0], [1.0, 0.0]), [0.0, 1.0], {"event": PASSING}, ON_EVENT),
     "most steps": (PENDULUM, [0.0, 10.0], {"max_steps": 4}, MOST_STEPS),
     "out of reach": (stretched(), [0.0, 1.0, 4.0], {}, TOO_SMALL),
     "out of reach in even steps": (stretched(), [0.0, 1.0, 4.0], {"dt": 0.01}, OFF_CONSTRAINTS),
@@ -55,14 +58,14 @@ def test_one_motion_says_how_it_ended(case):
     (model, q0, v0), ts, how, outcome = CASES[case]
     motion = uk.simulate(model, q0, v0, ts, throw=False, **how)
     assert int(motion.result) == outcome and motion.reason == REASONS[outcome]
-    assert bool(motion.finished) == (outcome in (FINISHED, EVENT))
+    assert bool(motion.finished) == (outcome == FINISHED) and bool(motion.met_event) == (outcome == EVENT)
     t, q, v = motion.last
     assert ts[0] <= float(t) <= ts[-1] and np.isfinite(q).all() and np.isfinite(v).all()
     if outcome == OFF_CONSTRAINTS:
         assert float(t) == pytest.approx(2.0, abs=0.011)
     reached = np.isfinite(motion.q).all(axis=1)
     np.testing.assert_array_equal(reached, np.isfinite(motion.t))
-    assert reached.all() == bool(motion.finished) or outcome == EVENT
+    assert reached.all() == bool(motion.finished) or outcome in (EVENT, ON_EVENT)  # which leave nothing empty
 
 
 @EACH
@@ -70,7 +73,8 @@ def test_each_of_a_batch_says_how_it_ended(case):
     (model, q0, v0), ts, how, outcome = CASES[case]
     motion = uk.simulate(model, np.stack([q0, q0]), v0, ts, throw=False, **how)
     assert motion.result.shape == motion.finished.shape == np.shape(motion.reason) == (2,)
-    assert (np.asarray(motion.finished) == (outcome in (FINISHED, EVENT))).all()
+    assert (np.asarray(motion.finished) == (outcome == FINISHED)).all()
+    assert (np.asarray(motion.met_event) == (outcome == EVENT)).all()
     assert all(reason == REASONS[int(code)] for reason, code in zip(motion.reason, motion.result, strict=True))
     if case != "not finite":  # for which a batch looks for smaller steps until there are none
         assert (np.asarray(motion.result) == outcome).all()
@@ -87,7 +91,7 @@ def test_it_is_known_under_jit_as_well(case):
 
     result, finished = ended(jnp.asarray(q0))
     assert in_words(result) == REASONS[int(result)]
-    assert bool(finished) == (outcome in (FINISHED, EVENT))
+    assert bool(finished) == (outcome == FINISHED)
     if outcome not in (NOT_FINITE, OFF_CONSTRAINTS):  # nobody looks at each step there
         assert int(result) == outcome
 
@@ -100,7 +104,7 @@ def test_members_of_a_batch_end_each_in_its_own_way():
 
 
 def test_codes_and_words_are_one_to_one():
-    assert len(set(REASONS.values())) == len(REASONS) == 6
+    assert len(set(REASONS.values())) == len(REASONS) == 7
     codes = jnp.array(sorted(REASONS))
     assert np.asarray(in_words(codes)).tolist() == [REASONS[int(code)] for code in codes]
     np.testing.assert_array_equal(np.flatnonzero(ended_well(codes)), [FINISHED, EVENT])

@@ -32,6 +32,17 @@ def test_the_robots_lift_their_load():
     assert np.abs(motion.residual).max() < 1e-14
 
 
+def test_the_ball_bounces_and_comes_to_the_end(capsys):
+    found = re.search(r"<!-- event -->\n```python\n(.*?)```", README, re.DOTALL)
+    assert found
+    names = {}
+    exec(found.group(1), names)
+    impacts = np.sqrt(2 / 9.81) * np.cumsum([1, *2 * 0.8 ** np.arange(1, 6)])
+    said = [float(line.split()[0]) for line in capsys.readouterr().out.splitlines()]
+    np.testing.assert_allclose(said, impacts, rtol=1e-14)
+    assert names["flight"].finished and float(names["t"]) == 3.0
+
+
 def test_the_pole_stands_after_all_those_steps():
     found = re.search(r"<!-- step -->\n```python\n(.*?)```", README, re.DOTALL)
     assert found

@@ -28,6 +28,7 @@ from ._estimate import missing_force as missing_force
 from ._estimate import regress as regress
 from ._estimate import tune as tune
 from ._motion.diagnose import SimulationError as SimulationError
+from ._motion.event import Event as Event
 from ._motion.project import project as project
 from ._motion.runge_kutta4 import RungeKutta4 as RungeKutta4
 from ._motion.simulate import simulate as simulate

@@ -1,7 +1,6 @@
 """What is asked of a loop over time, and what it gives back."""
 
 import abc
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -9,6 +8,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._solve import AbstractMethod
 from .correct import Levels
+from .event import Event
 from .scale import Scale
 from .step_size import Tolerance
 from .tableau import Tableau
@@ -58,7 +58,7 @@ class Request(eqx.Module):
     method: AbstractMethod
     solver: Any
     adjoint: Any
-    event: Callable | None
+    event: Event | None
     tableau: Tableau | None = eqx.field(static=True)
     projection: bool = eqx.field(static=True)
     max_steps: int = eqx.field(static=True)

@@ -6,13 +6,15 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optimistix as optx
+from jaxtyping import Array, Float
 
 from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, Start
 from .correct import at_every_level
-from .outcome import EVENT, FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, TOO_SMALL
+from .event import check_event, on_surface
+from .outcome import EVENT, FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, ON_EVENT, TOO_SMALL
 from .projected import Projected, correct_step
 from .step import acceleration
+from .watch import Watch
 
 
 class Continuous(AbstractLoop):
@@ -29,83 +31,82 @@ class Continuous(AbstractLoop):
 
 @eqx.filter_jit
 def _solved(request, start):
+    if request.event is not None:
+        check_event(request.event, request.ts[0], *(x if x.ndim == 1 else x[0] for x in (start.q, start.v)))
     if start.q.ndim == 1:
         return _one(request, start)
     return jax.vmap(lambda start: _one(request, start))(start)
 
 
 def _one(request: Request, start: Start) -> Samples:
-    model, ts, method, scale = request.model, request.ts, request.method, start.scale
-    q0, v0 = start.q, start.v
+    """In the time since the start, which is exact where the time itself is large."""
+    model, ts, method, event = request.model, request.ts, request.method, request.event
+    q0, v0, scale = start.q, start.v, start.scale
     adjoint = dfx.RecursiveCheckpointAdjoint() if request.adjoint is None else request.adjoint
-    t0, t1 = ts[0], ts[-1]
+    begin, since = ts[0], ts - ts[0]
     solver = dfx.Dopri8() if request.solver is None else request.solver
     if request.projection:
-        q0, v0 = correct_step(model, t0, q0, v0, at_every_level(method), scale)[:2]
+        q0, v0 = correct_step(model, begin, q0, v0, at_every_level(method), scale)[:2]
         solver = Projected(solver, even=request.dt is not None)
     backwards = isinstance(adjoint, dfx.BacksolveAdjoint)  # saves the samples and nothing else
+    at_samples, at_end = dfx.SubSaveAt(ts=since), dfx.SubSaveAt(t1=True)
     solution = dfx.diffeqsolve(
         dfx.ODETerm(_field),
         solver,
-        t0,
-        t1,
+        since[0],
+        since[-1],
         request.dt if request.times is None else None,
         jnp.stack([q0, v0]),  # one array, so that each entry has a tolerance of its own
-        args=(model, method, scale),
-        saveat=dfx.SaveAt(ts=ts) if backwards else dfx.SaveAt(subs=[dfx.SubSaveAt(ts=ts), dfx.SubSaveAt(t1=True)]),
-        stepsize_controller=_controller(request, scale, t1 - t0),
+        args=(model, method, scale, begin),
+        saveat=dfx.SaveAt(ts=since)
+        if backwards
+        else dfx.SaveAt(subs=[at_samples, at_end], controller_state=event is not None),
+        stepsize_controller=_controller(request, scale, since[-1]),
         adjoint=adjoint,
-        event=_event(request.event),
         max_steps=request.max_steps,
         throw=False,
         progress_meter=dfx.TextProgressMeter() if request.progress else dfx.NoProgressMeter(),
     )
     if backwards:
-        t, y = ts, solution.ys
-        last, last_y = t[-1:], y[-1:]  # pyright: ignore
+        passed, y = since, solution.ys
+        wait, at_last = passed[-1], y[-1]  # pyright: ignore
     else:
-        (t, last), (y, last_y) = solution.ts, solution.ys  # pyright: ignore
-    (q, v), (last_q, last_v) = (jnp.moveaxis(states, 1, 0) for states in (y, last_y))  # pyright: ignore
-    if request.event is not None:  # its instant is one more sample
-        t, q, v = (jnp.concatenate(pair) for pair in ((t, last), (q, last_q), (v, last_v)))
-    reached, off = jnp.isfinite(t), jnp.asarray(False)
-    t, q, v = (jnp.where(reached if x.ndim == 1 else reached[:, None], x, jnp.nan) for x in (t, q, v))
+        (passed, (wait,)), (y, (at_last,)) = solution.ts, solution.ys  # pyright: ignore
+    q, v = jnp.moveaxis(y, 1, 0)  # pyright: ignore
+    reached, off = jnp.isfinite(passed), jnp.asarray(False)
+    t, q, v = (jnp.where(reached if x.ndim == 1 else reached[:, None], x, jnp.nan) for x in (ts, q, v))
     if request.projection:  # between steps they are not yet on the constraints
         on = lambda sample: correct_step(model, *sample, at_every_level(method), scale)[:3]
         q, v, off = jax.lax.map(on, (t, q, v))
-    return Samples(
-        t,
-        q,
-        v,
-        _result(solution, jnp.any(off), last_q, last_v),
-        solution.stats["num_steps"],
-        (last[0], last_q[0], last_v[0]),
-        start.displaced(jnp, q[0], v[0]),
-    )
+    result = _result(solution, jnp.any(off), *at_last)
+    last = jnp.where(result == FINISHED, ts[-1], begin + wait), *at_last
+    displaced = start.displaced(jnp, q[0], v[0])
+    if event is not None:  # its instant is one more sample
+        last = on_surface(event, lambda t, q, v: acceleration(model, t, q, v, method)[0], *last, met=result == EVENT)
+        t, q, v = (jnp.concatenate([x, y[None]]) for x, y in zip((t, q, v), last, strict=True))
+    return Samples(t, q, v, result, solution.stats["num_steps"], last, displaced)
 
 
 def _controller(request, scale, span):
+    tolerance = request.tolerance(scale)
+    how = dict(rtol=request.rtol, atol=jnp.stack([tolerance.q, tolerance.v]))
     if request.dt is None:
-        tolerance = request.tolerance(scale)
-        atol = jnp.stack([tolerance.q, tolerance.v])
-        return dfx.PIDController(rtol=request.rtol, atol=atol, dtmin=SMALLEST_STEP * span, force_dtmin=False)
-    return dfx.ConstantStepSize() if request.times is None else dfx.StepTo(ts=request.times)
-
-
-def _event(event):
-    if event is None:
-        return None
-    return dfx.Event(lambda t, y, args, **_: event(t, *y), optx.Bisection(rtol=1e-12, atol=1e-14))
+        steps = dfx.PIDController(**how, dtmin=SMALLEST_STEP * span, force_dtmin=False)
+    else:
+        steps = dfx.ConstantStepSize() if request.times is None else _To(request.times - request.ts[0])
+    return steps if request.event is None else Watch(controller=steps, event=request.event, start=request.ts[0], **how)
 
 
 def _result(solution, off, q, v):
     finite = jnp.all(jnp.isfinite(q) & jnp.isfinite(v))
     is_result = lambda result: solution.result == result
+    watched = solution.controller_state
+    away = True if watched is None else watched.away
     result = jnp.asarray(TOO_SMALL)
     for condition, outcome in (
         (~finite, NOT_FINITE),
         (is_result(dfx.RESULTS.max_steps_reached), MOST_STEPS),
-        (is_result(dfx.RESULTS.event_occurred) & finite, EVENT),
+        (is_result(dfx.RESULTS.event_occurred) & finite, jnp.where(away, EVENT, ON_EVENT)),
         (is_result(dfx.RESULTS.successful) & finite, FINISHED),
         (off, OFF_CONSTRAINTS),
         (is_result(dfx.RESULTS.internal_error), LEAPT),  # which none of diffrax's own solvers say
@@ -114,8 +115,24 @@ def _result(solution, off, q, v):
     return result
 
 
+class _To(dfx.AbstractStepSizeController):
+    """Steps to the ``times`` given, which need not be of a known number: the last may stand there several times."""
+
+    times: Float[Array, " steps"]
+
+    def wrap(self, direction):
+        return self
+
+    def init(self, terms, t0, t1, y0, dt0, args, func, error_order):
+        return self.times[1], jnp.asarray(2)
+
+    def adapt_step_size(self, t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state):
+        following = self.times[jnp.minimum(controller_state, self.times.size - 1)]
+        return True, t1, following, False, controller_state + 1, dfx.RESULTS.successful
+
+
 @eqx.filter_jit
 def _field(t, y, args):
     """ẏ = (v, q̈)."""
-    (q, v), (model, method, _) = y, args
-    return jnp.stack([v, acceleration(model, t, q, v, method)[0]])
+    (q, v), (model, method, _, begin) = y, args
+    return jnp.stack([v, acceleration(model, begin + t, q, v, method)[0]])

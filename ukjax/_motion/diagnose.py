@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
-from .._check import call, check_terms, check_unique, seen
+from .._check import check_terms, check_unique
 from .._constraint import AbstractConstraint, names_of
 from .._control import UNREACHED, shortfall
 from .._equation import motion_by
@@ -19,7 +19,7 @@ from .._solve import AbstractMethod
 from .._system import AbstractSystem, System
 from .base import AbstractLoop, Request, Start
 from .one import One
-from .outcome import LEAPT, OFF_CONSTRAINTS, TOO_SMALL, all_ended_well
+from .outcome import LEAPT, OFF_CONSTRAINTS, ON_EVENT, TOO_SMALL, all_ended_well, ended_well
 from .scale import Scale
 from .trajectory import Trajectory
 
@@ -118,28 +118,6 @@ def _residuals(system, t, q, v, scale):
     return jax.vmap(one, in_axes=(0 if t.ndim else None, 0, 0, 0))(t, q, v, scale)
 
 
-def check_event(event: Callable, t0: Array, q0: Array, v0: Array) -> None:
-    """An event is a number, and not yet zero at any start, or ``ValueError``."""
-    values = jax.vmap(lambda q, v: _number_of(event, t0, q, v))(jnp.atleast_2d(q0), jnp.atleast_2d(v0))
-    if values.ndim != 1 or not jnp.issubdtype(values.dtype, jnp.floating):
-        raise ValueError(
-            f"event must return one number that crosses zero, got shape {values.shape[1:]} of {values.dtype}; "
-            "write q[0] rather than q[0] > 0"
-        )
-    if np.any(np.asarray(values) == 0):
-        raise ValueError(
-            f"event is already zero at the start, t = {float(t0):g} s: there is no crossing to find. Start a "
-            "little later, or let the event ask for a sign of its rate too"
-        )
-
-
-def _number_of(event, t, q, v):
-    value = call("event", event, t, q, v)
-    if not isinstance(value, jax.Array | np.ndarray | np.generic | float | int):
-        raise ValueError(f"event must return one number that crosses zero, got {seen(value)}")
-    return jnp.asarray(value)
-
-
 def check_end(trajectory: Trajectory, request: Request, loop: AbstractLoop, start: Start) -> None:
     """Every motion was finished as it should be, or ``SimulationError``; a warning for limits that were exceeded."""
     check_finished(trajectory, request, start)
@@ -174,12 +152,12 @@ def check_consistent(system: AbstractSystem, t: Array, q0: Array, v0: Array, sca
 
 
 def check_finished(trajectory: Trajectory, request: Request, start: Start) -> None:
-    """Every trajectory reached its last sample, or ``SimulationError``."""
+    """Every trajectory reached its last sample, or its event, or ``SimulationError``."""
     if all_ended_well(trajectory.result):
         return
-    finished = np.atleast_1d(np.asarray(trajectory.finished))
+    finished = np.atleast_1d(np.asarray(ended_well(trajectory.result)))
     member = int(np.argmin(finished))
-    of_member = lambda x: jnp.asarray(x).reshape(finished.size, *x.shape[trajectory.finished.ndim :])[member]
+    of_member = lambda x: jnp.asarray(x).reshape(finished.size, *x.shape[trajectory.result.ndim :])[member]
     t, q, v = map(of_member, trajectory.last)
     scale = jax.tree.map(of_member, start.scale)
     failed = int((~finished).sum())
@@ -191,6 +169,12 @@ def check_finished(trajectory: Trajectory, request: Request, start: Start) -> No
             "throw=False returns what was computed"
         )
     result = int(np.atleast_1d(np.asarray(trajectory.result))[member])
+    if result == ON_EVENT:
+        raise SimulationError(
+            f"{who} starts on its event, at t = {float(t):.6g} s, and does not come away from it: it moves through "
+            "zero at once, in the direction that counts. Turn its velocity first, as an impact does; or count the "
+            "crossings of the other direction. throw=False returns what was computed"
+        )
     if result == LEAPT and finished.size > 1 and request.counts is not None:  # which does not say when
         alone = One().run(request, jax.tree.map(of_member, start))
         result, (t, q, v) = int(alone.result), alone.last

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
-FINISHED, EVENT, MOST_STEPS, TOO_SMALL, NOT_FINITE, OFF_CONSTRAINTS, LEAPT = range(7)
+FINISHED, EVENT, MOST_STEPS, TOO_SMALL, NOT_FINITE, OFF_CONSTRAINTS, LEAPT, ON_EVENT = range(8)
 RUNNING, UNUSUAL = -1, -2  # between the pieces of a motion: to be gone on with; by another method
 
 REASONS = {
@@ -15,11 +15,12 @@ REASONS = {
     NOT_FINITE: "met a number that is not finite",
     OFF_CONSTRAINTS: "left its constraints",
     LEAPT: "would have had to leap onto its constraints",
+    ON_EVENT: "started on its event and did not come away from it",
 }
 
 
 def ended_well(result: Int[Array, "*batch"]) -> Bool[Array, "*batch"]:
-    """Whether a motion reached its last time or its event."""
+    """Whether a motion reached its last time, or its event."""
     return (result == FINISHED) | (result == EVENT)
 
 

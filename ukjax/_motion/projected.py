@@ -2,7 +2,6 @@
 
 import diffrax as dfx
 import equinox as eqx
-import jax.numpy as jnp
 
 from .correct import correct, levels_at
 from .step_size import MOVED
@@ -59,12 +58,12 @@ class Projected(dfx.AbstractWrappedSolver):
         return self.solver.init(terms, t0, t1, y0, args)
 
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
-        model, method, scale = args
-        levels = keep_rows(model, jnp.asarray(t0), *y0, method)
+        model, method, scale, begin = args
+        levels = keep_rows(model, begin + t0, *y0, method)
         y1, error, dense, solver_state, result = self.solver.step(
-            terms, t0, t1, y0, (model, levels.acceleration, scale), solver_state, made_jump=True
+            terms, t0, t1, y0, (model, levels.acceleration, scale, begin), solver_state, made_jump=True
         )
-        corrected = correct_step(model, jnp.asarray(t1), *y1, levels, scale)
+        corrected = correct_step(model, begin + t1, *y1, levels, scale)
         moved = corrected.q - y1[0]
         if self.even:
             rates = jnp.stack([y0[1], y1[1], (y1[0] - y0[0]) / (t1 - t0)])

@@ -29,8 +29,9 @@ from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem
 from .._terms import Terms
 from .base import Counts, Request, Start
-from .diagnose import check_end, check_event, check_start, check_task
+from .diagnose import check_end, check_start, check_task
 from .even_steps import EvenSteps, even_counts, even_times
+from .event import Event, as_event
 from .lanes import InLanes
 from .one import One
 from .scale import scales
@@ -40,6 +41,9 @@ from .trajectory import Trajectory
 
 MOST_STEPS = 1_000_000
 DRIFTS = "projection", "none"
+FEWEST = 1024
+"""Times of fixed steps are filled up to this number, or a power of two, so that a restart compiles nothing anew."""
+
 PLAIN_LOOPS = One(), EvenSteps(), InLanes()
 """Our own ways to go through time; the first that accepts what is asked does it, or else diffrax's."""
 
@@ -57,7 +61,7 @@ def simulate(
     method: str | AbstractMethod = "orthogonal",
     solver: Any = None,
     adjoint: Any = None,
-    event: Callable | None = None,
+    event: Event | Callable | None = None,
     max_steps: int = MOST_STEPS,
     progress: bool = False,
     throw: bool = True,
@@ -88,8 +92,13 @@ def simulate(
     with other numbers in it, compiles nothing anew. Explicit Runge–Kutta solvers without event, adjoint and progress
     run fastest; anything else goes through ``vmap`` of diffrax's own loop.
 
-    **Events.** ``event(t, q, v)`` ends the motion where it crosses zero; a single trajectory then ends with that
-    instant, and samples after it are left out (in a batch, or under ``jit``, they are NaN).
+    **Events.** ``event(t, q, v)`` ends the motion where it crosses zero, in one direction only if it is an ``Event``
+    that says so. The last sample is that instant, within rounding of it and on the near side of zero; those after it
+    are left out (in a batch, or under ``jit``, the instant follows all others, and what it cut off is NaN). Such a
+    motion has ``met_event`` and is not ``finished``. A start that is zero but for rounding, as it is after an impact,
+    does not count until the motion has been away; one that does not come away, since it moves through zero as is
+    counted, ends at once with the result "started on its event", a ``SimulationError`` unless ``throw=False``. The
+    instant has derivatives, first and second, wherever it is crossed with some speed.
 
     **Checks.** Constraints are judged beside the terms they are made of, row by row: a start may be off by 1e-6 of them
     (the first step puts it right), the motion by 1e-8 (1e-3 in float32). A motion that could only go on by leaping onto
@@ -103,8 +112,7 @@ def simulate(
     q0, v0, ts = _check_state(q0, v0, ts)
     _check_names(model, q0)
     drift = _check_drift(drift, model)
-    if event is not None:
-        check_function("event", event, "t, q, v")
+    event = as_event(event)
     _check_solver(solver, adjoint, event, drift, dt)
     max_steps = _check_steps(whole("max_steps", max_steps, 1), dt, given[0])
     check_flag("progress", progress)
@@ -132,8 +140,6 @@ def simulate(
     if dt is not None and known(given):
         request = _with_even_steps(request, np.asarray(given[0], float), float(np.asarray(dt)))
     traced = not known(request, q0, v0)
-    if event is not None and not traced:
-        check_event(event, ts[0], q0, v0)
     start = Start(q0, v0, scales(model, ts[0], q0, v0, ts[-1] - ts[0]))
     if not traced:
         check_task(model, request, start)
@@ -158,7 +164,9 @@ def _with_even_steps(request, ts, dt):
         return eqx.tree_at(
             lambda r: r.counts, request, Counts(jnp.asarray(between), int(between.max())), is_leaf=lambda x: x is None
         )
-    times = jnp.asarray(even_times(ts, dt), request.ts.dtype)
+    times = even_times(ts, dt)
+    more = max(FEWEST, 2 ** int(np.ceil(np.log2(times.size)))) - times.size
+    times = jnp.asarray(np.pad(times, (0, more), mode="edge"), request.ts.dtype)
     return eqx.tree_at(lambda r: r.times, request, times, is_leaf=lambda x: x is None)
 
 

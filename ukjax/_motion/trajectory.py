@@ -19,7 +19,7 @@ from .._solve import AbstractMethod
 from .._system import AbstractSystem
 from .labels import Labels, named_coordinates, named_inputs, named_rows
 from .observe import Observation, observe
-from .outcome import ended_well, in_words
+from .outcome import EVENT, FINISHED, in_words
 from .saved import Saved, as_dataset, read_netcdf, read_npz, write_csv, write_netcdf, write_npz
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ class Trajectory(eqx.Module):
     | ``control_rank`` | () | independent task rows that the actuators can move |
 
     All but the motion is computed when it is first looked at. ``result`` says how the motion ended, in words
-    ``reason``; ``finished`` whether well; ``steps`` how many it took, ``last`` the t, q, v it came to, per member.
+    ``reason``; ``finished`` whether at its last time, ``met_event`` whether at its event; ``steps`` how many it took,
+    ``last`` the t, q, v it came to, per member.
     Samples that were not reached are NaN. A model that is a bare function has residuals in accelerations only.
     One that was read from a file has no ``model``, and in ``labels`` the names that were its.
     """
@@ -109,8 +110,13 @@ class Trajectory(eqx.Module):
 
     @property
     def finished(self) -> Bool[Array, "*batch"]:
-        """Whether the motion reached its last time, or its event."""
-        return ended_well(self.result)
+        """Whether the motion reached its last time."""
+        return self.result == FINISHED
+
+    @property
+    def met_event(self) -> Bool[Array, "*batch"]:
+        """Whether the motion ended before, where its event is."""
+        return self.result == EVENT
 
     @property
     def reason(self) -> "str | np.ndarray":
