@@ -106,7 +106,7 @@ ORDER = (
 )
 """The nine parts, each upon those before it; of those in one line, which meet by being passed, see above and below."""
 
-EVERYWHERE = ("_cache", "_check", "_files", "_functions", "_names", "_norm", "_parameters", "_precision")
+EVERYWHERE = ("_cache", "_check", "_closures", "_files", "_functions", "_names", "_norm", "_parameters", "_precision")
 """What any part may use, and what uses none but the lowest."""
 
 

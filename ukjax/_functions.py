@@ -30,9 +30,9 @@ def as_function(name: str, value: Any, arguments: str) -> Callable:
     return Constant(as_float(value))
 
 
-def vector(name: str, value: Any) -> Float[Array, " m"]:
-    """What a user's function returned, as a vector: a number counts as one row, a list of numbers as several."""
-    value = jnp.atleast_1d(as_float(value))
+def vector(name: str, value: Any, q: Float[Array, " n"]) -> Float[Array, " m"]:
+    """What a user's function returned at q, as a vector: a number counts as one row, a list of numbers as several."""
+    value = jnp.atleast_1d(as_float(value, beside=q))
     if value.ndim != 1:
         raise ValueError(f"{name} must return a vector of shape (m,), one entry per row, got shape {value.shape}")
     return value

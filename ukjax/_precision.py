@@ -2,10 +2,13 @@
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+import equinox as eqx
 import jax
+import jax.core
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike
 
 Numbers = ArrayLike | Sequence[Any]
@@ -21,15 +24,74 @@ def enable_float64() -> None:
     jax.config.update("jax_enable_x64", True)
 
 
-def as_float(x: Numbers) -> Array:
-    """``x`` as a floating-point array: its own precision if it has one, JAX's present default otherwise."""
+Tree = TypeVar("Tree")
+
+
+def as_float(x: Numbers, beside: Array | None = None) -> Array:
+    """``x`` as a floating-point array: its own precision if it has one, JAX's present default otherwise; and at least
+    that of what it stands ``beside``."""
     x = jnp.asarray(x)
+    if beside is not None:
+        dtype = x.dtype if jnp.iscomplexobj(x) or _is(np.float64, x) else beside.dtype
+        return x if x.dtype == dtype else x.astype(dtype)
     return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(float)
+
+
+def as_real(name: str, x: Any) -> Array:
+    """What a user gave as ``name``, as a float32 or float64 array, or ``ValueError``."""
+    if np.ma.is_masked(x):
+        raise ValueError(f"{name} has masked entries: fill them, or leave them out")
+    try:
+        array = x if isinstance(x, jax.Array) else jnp.asarray(_without_objects(x))
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} must be numbers, an array or a list of them, got {_shown(x)}") from None
+    array = array if jnp.issubdtype(array.dtype, jnp.inexact) else array.astype(float)
+    if array.dtype not in (jnp.float32, jnp.float64):
+        raise ValueError(f"{name} must be real numbers in float32 or float64, got {array.dtype}")
+    return array
+
+
+def _without_objects(x):
+    """An array of Python objects as one of numbers, if that is what they are."""
+    return np.asarray(x, float) if isinstance(x, np.ndarray) and x.dtype == object else x
+
+
+def _shown(x):
+    text = repr(x)
+    return f"{type(x).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+
+
+def widest(*trees: Any) -> np.dtype:
+    """The precision of the widest floating-point array in ``trees``, float32 at least. Numbers of Python's, and arrays
+    that JAX makes of them, have none of their own, and by themselves JAX's present default."""
+    leaves = jax.tree.leaves(trees)
+    single = any(_is(np.float32, leaf) for leaf in leaves) and not any(_is(np.float64, leaf) for leaf in leaves)
+    return np.dtype(np.float32 if single or not is_double_allowed() else np.float64)
+
+
+def is_double_allowed() -> bool:
+    """Whether JAX computes in double precision where it is asked to."""
+    return jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _is(dtype, x):
+    """Whether x has this precision of its own."""
+    return getattr(x, "dtype", None) == dtype and not getattr(getattr(x, "aval", x), "weak_type", False)
+
+
+def in_precision(tree: Tree, dtype: np.dtype) -> Tree:
+    """``tree`` with every floating-point array in one precision."""
+    other = lambda x: eqx.is_inexact_array(x) and jnp.issubdtype(x.dtype, jnp.floating) and x.dtype != dtype
+    if not any(map(other, jax.tree.leaves(tree))):
+        return tree
+    # By NumPy where values are known: JAX would compile it for every shape.
+    change = lambda x: x.astype(dtype) if isinstance(x, jax.core.Tracer) else jax.device_put(np.asarray(x, dtype))
+    return jax.tree.map(lambda x: change(x) if other(x) else x, tree)
 
 
 def warn_if_single(dtype: jnp.dtype) -> None:
     """One warning, with the line that mends it, when float32 is used only because nobody chose."""
-    if dtype == jnp.float32 and not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+    if dtype == jnp.float32 and not is_double_allowed():
         warnings.warn(
             "computing in float32, JAX's default: call ukjax.enable_float64() before making any array for the "
             "reference precision, or pass rtol=... to say that float32 is meant",

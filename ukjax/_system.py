@@ -7,6 +7,7 @@ import equinox as eqx
 from jaxtyping import Array, Float, ScalarLike
 
 from ._check import check_function, known
+from ._closures import opened
 from ._constraint import AbstractConstraint, Level, as_written, join, rows
 from ._control import AbstractControl, Command
 from ._dynamics import AbstractDynamics
@@ -46,6 +47,7 @@ class AbstractSystem(eqx.Module):
     def __call__(self, t: Numbers, q: Numbers, v: Numbers) -> Terms:
         """M, Q, A, b (and c) at time t [s], q (n,) and v (n,), with what the actuators do in Q."""
         t, q, v = as_float(t), as_float(q), as_float(v)
+        self = opened(self)
         # Operation by operation, each would be compiled by itself.
         return _terms(self, t, q, v) if known(self, t, q, v) else _driven(self, t, q, v)
 
@@ -54,7 +56,7 @@ class AbstractSystem(eqx.Module):
         t, q, v = as_float(t), as_float(q), as_float(v)
         M, Q = self.dynamics.terms(t, q, v)
         A, b = rows(self.constraints, t, q, v)
-        c = None if self.nonideal is None else vector("nonideal", self.nonideal(t, q, v))
+        c = None if self.nonideal is None else vector("nonideal", self.nonideal(t, q, v), q)
         return Terms(M, Q, A, b, c)
 
     def command(self, t: Numbers, q: Numbers, v: Numbers, passive: Terms | None = None) -> Command:

@@ -28,7 +28,7 @@ class AccelerationConstraint(AbstractConstraint):
 
     def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         A = matrix_of_rows(f"A of {self.name!r}", self.A(t, q, v), q)
-        b = vector(f"b of {self.name!r}", self.b(t, q, v))
+        b = vector(f"b of {self.name!r}", self.b(t, q, v), q)
         if b.shape != A.shape[:1]:
             raise ValueError(
                 f"b of {self.name!r} must have shape ({A.shape[0]},), one entry per row of A, got shape {b.shape}"

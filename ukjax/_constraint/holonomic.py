@@ -48,7 +48,7 @@ class Holonomic(AbstractConstraint):
         return Rows(phi, phi_dot, A, b)
 
     def position(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " m"]:
-        return vector(f"phi of {self.name!r}", self.phi(t, q))
+        return vector(f"phi of {self.name!r}", self.phi(t, q), q)
 
     def velocity(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " m"]:
         return self._along(t, q, v)[1]

@@ -41,4 +41,4 @@ class Nonholonomic(AbstractConstraint):
         return nothing(q)
 
     def velocity(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " m"]:
-        return vector(f"psi of {self.name!r}", self.psi(t, q, v))
+        return vector(f"psi of {self.name!r}", self.psi(t, q, v), q)

@@ -42,7 +42,7 @@ class Pfaffian(AbstractConstraint):
 
     def velocity(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " m"]:
         A = self.matrix(t, q)
-        c = vector(f"c of {self.name!r}", self.c(t, q))
+        c = vector(f"c of {self.name!r}", self.c(t, q), q)
         if c.shape not in ((1,), A.shape[:1]):
             raise ValueError(
                 f"c of {self.name!r} must have shape ({A.shape[0]},), one entry per row of A, got shape {c.shape}"
@@ -56,7 +56,7 @@ class Pfaffian(AbstractConstraint):
 
 def matrix_of_rows(name: str, value: Any, q: Float[Array, " n"]) -> Float[Array, "m n"]:
     """What a user's function returned as A: (m, n), or (n,) for a single row."""
-    A = jnp.atleast_2d(as_float(value))
+    A = jnp.atleast_2d(as_float(value, beside=q))
     if A.ndim != 2 or A.shape[1] != q.size:
         raise ValueError(f"{name} must have shape (m, {q.size}), one column per coordinate, got shape {A.shape}")
     return A

@@ -26,13 +26,13 @@ class MassForce(AbstractDynamics):
         self.force = as_function("force", force, "t, q, v")
 
     def mass(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, "n n"]:
-        M, n = jnp.asarray(as_float(self.mass_matrix(t, q))), q.size
+        M, n = jnp.asarray(as_float(self.mass_matrix(t, q), beside=q)), q.size
         if M.shape != (n, n):
             raise ValueError(f"mass_matrix must return shape ({n}, {n}) for q of shape ({n},), got shape {M.shape}")
         return M
 
     def terms(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
-        M, Q, n = self.mass(t, q, v), vector("force", self.force(t, q, v)), q.size
+        M, Q, n = self.mass(t, q, v), vector("force", self.force(t, q, v), q), q.size
         if Q.shape != (n,):
             raise ValueError(f"force must return shape ({n},) for q of shape ({n},), got shape {Q.shape}")
         return M, Q

@@ -40,7 +40,7 @@ class Lagrangian(AbstractDynamics):
         M = self.mass(t, q, v)
         # The total derivative of p along the motion, at fixed v: one jvp along (1, v).
         _, inertial = jax.jvp(lambda t, q: momentum(t, q, v), (t, q), (jnp.ones_like(t), v))
-        F = vector("force", self.force(t, q, v))
+        F = vector("force", self.force(t, q, v), q)
         if F.shape not in ((1,), q.shape):
             raise ValueError(f"force must return shape {q.shape} like q, got shape {F.shape}")
         return M, F + jax.grad(self._lagrangian, argnums=1)(t, q, v) - inertial

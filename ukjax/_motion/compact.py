@@ -65,7 +65,7 @@ def compact_step(
 
         M, Q = model.dynamics.terms(t + c * h, q1, v1)
         if model.nonideal is not None:
-            Q = Q + vector("nonideal", model.nonideal(t + c * h, q1, v1))
+            Q = Q + vector("nonideal", model.nonideal(t + c * h, q1, v1), q1)
         rows = all_at(model.constraints, t + c * h, q1, v1)
         unusual = unusual | asymmetric(M)
         M = (M + M.T) / 2

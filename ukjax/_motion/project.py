@@ -9,10 +9,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._check import known
-from .._precision import Numbers, as_float
+from .._precision import Numbers, as_real
 from .._solve import AbstractMethod, choose, coordinate_scale, row_scale, solve
 from .._system import AbstractSystem
 from .diagnose import worst_row
+from .given import taken_in
 
 MOST_ITERATIONS = 200
 
@@ -35,9 +36,10 @@ def project(
             f"model must be a ukjax.System to be projected onto its constraints, got {type(model).__name__}: "
             "rows A and b alone do not say where the constraints are"
         )
-    t, q0, v0 = as_float(t), as_float(q0), as_float(v0)
+    t, q0, v0 = as_real("t", t), as_real("q0", q0), as_real("v0", v0)
     if q0.ndim != 1 or v0.shape != q0.shape:
         raise ValueError(f"q0 and v0 must both have shape (n,), got shapes {q0.shape} and {v0.shape}")
+    model, q0, v0, t = taken_in(model, q0, v0, t)
     method, all_known = choose(method), known(model, t, q0, v0)
     usual = method.usual()
     if usual is not None and all_known:

@@ -1,6 +1,7 @@
 """Constrained motion over time: the front door of the loops."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -9,13 +10,15 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import check_function, known
-from .._precision import Numbers, as_float, warn_if_single
+from .._closures import opened
+from .._precision import Numbers, as_real, warn_if_single
 from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem
 from .._terms import Terms
 from .base import Counts, Request
 from .diagnose import check_end, check_event, check_start
 from .even_steps import EvenSteps, even_counts, even_times
+from .given import check_starts, taken_in, telling_of_batches
 from .lanes import InLanes
 from .one import One
 from .tableau import DOPRI8, Tableau
@@ -76,51 +79,81 @@ def simulate(
     continued, does not keep its constraints, or has a servo task that its actuators cannot perform, saying which
     trajectory, when and which constraint; with ``throw=False``, or under ``jit``, see ``Trajectory.finished`` instead.
     """
-    given = ts, dt  # known even where a function being traced made them into arrays
-    q0, v0, ts = _check_state(q0, v0, ts)
+    # The values of times are known even where a function being traced makes them into arrays.
+    times, length = _value("ts", ts), _value("dt", dt)
+    q0, v0, ts = _check_state(q0, v0, ts, times)
     _check_names(model, q0)
     drift = _check_drift(drift, model)
     if event is not None:
         check_function("event", event, "t, q, v")
     _check_solver(solver, adjoint, event, drift, dt)
+    with telling_of_batches(model, q0):
+        model, q0, v0, ts = taken_in(model, q0, v0, ts)
     if rtol is None and dt is None:
         warn_if_single(q0.dtype)
     tolerance = TOLERANCE[str(q0.dtype)]
     request = Request(
         model=model,
         ts=ts,
-        dt=None if dt is None else as_float(dt),
+        dt=None if dt is None else as_real("dt", dt),
         counts=None,
         times=None,
-        rtol=as_float(tolerance if rtol is None else rtol),
-        atol=as_float(tolerance if atol is None else atol),
+        rtol=as_real("rtol", tolerance if rtol is None else rtol),
+        atol=as_real("atol", tolerance if atol is None else atol),
         method=choose(method),
         solver=solver,
         adjoint=adjoint,
-        event=event,
+        event=opened(event),
         tableau=_tableau(solver),
         projection=drift == "projection",
-        max_steps=_check_steps(max_steps, dt, ts),
+        max_steps=max_steps if times is None or length is None else _check_steps(max_steps, length, times),
         progress=progress,
     )
-    if dt is not None and known(given):
-        request = _with_even_steps(request, np.asarray(given[0], float), float(np.asarray(dt)))
+    if times is not None and length is not None:
+        request = _with_even_steps(request, times, float(length))
     traced = not known(request, q0, v0)
     if event is not None and not traced:
         check_event(event, ts[0], q0, v0)
     loop = next((loop for loop in PLAIN_LOOPS if loop.accepts(request, q0, v0)), None) or _general_loop()
-    samples = loop.run(request, q0, v0)
+    with telling_of_batches(model, q0):
+        samples = _done(loop, request, q0, v0)
     trajectory = Trajectory(
         samples.t, samples.q, samples.v, samples.result, samples.steps, samples.last, model, request.method
     )
     if traced:
         return trajectory
-    check_start(trajectory, request, loop, q0, v0)
+    with telling_of_batches(model, q0):
+        check_start(trajectory, request, loop, q0, v0)
     if event is not None and q0.ndim == 1:
         trajectory = trajectory.reached()
     if throw:
         check_end(trajectory, request, loop)
     return trajectory
+
+
+def _done(loop, request, q0, v0):
+    """What the loop gives; where it is differentiated in forward mode, which only some can do, by one that can."""
+    try:
+        return loop.run(request, q0, v0)
+    except TypeError as error:
+        if "forward-mode" not in str(error):
+            raise
+    import diffrax as dfx
+
+    if request.adjoint is not None:
+        raise ValueError(
+            f"adjoint={type(request.adjoint).__name__}() is for reverse mode (jax.grad, jax.vjp), and this is forward mode "
+            "(jax.jvp, jax.jacfwd): say adjoint=diffrax.ForwardMode(), or leave it out"
+        )
+    return _general_loop().run(replace(request, adjoint=dfx.ForwardMode()), q0, v0)
+
+
+def _value(name, given):
+    """The value of a number or an array; None where it is being traced, or not given."""
+    if given is None:
+        return None
+    as_real(name, given)  # or what is wrong with it
+    return np.asarray(given, float) if known(given) else None
 
 
 def _with_even_steps(request, ts, dt):
@@ -168,22 +201,19 @@ def _check_names(model, q0):
         raise ValueError(f"the model has {len(named)} coordinates ({names}), but q0 has shape {q0.shape}")
 
 
-def _check_state(q0: Any, v0: Any, ts: Any) -> tuple[Float[Array, "*batch n"], Float[Array, "*batch n"], Array]:
-    q0, v0, ts = as_float(q0), as_float(v0), as_float(ts)
-    if q0.ndim not in (1, 2) or q0.shape[-1] == 0:
-        raise ValueError(f"q0 must have shape (n,), or (batch, n) for many starts, got shape {q0.shape}")
-    if v0.shape != q0.shape and v0.shape != q0.shape[-1:]:
-        raise ValueError(f"v0 must have the shape of q0, {q0.shape}, got shape {v0.shape}")
+def _check_state(
+    q0: Any, v0: Any, ts: Any, times: np.ndarray | None
+) -> tuple[Float[Array, "*batch n"], Float[Array, "*batch n"], Array]:
+    q0, v0, ts = as_real("q0", q0), as_real("v0", v0), as_real("ts", ts)
+    check_starts(q0, v0)
     if ts.ndim != 1 or ts.size < 2:
         raise ValueError(f"ts must be at least two times in one row, shape (samples,), got shape {ts.shape}")
-    for name, value in (("q0", q0), ("v0", v0), ("ts", ts)):
+    for name, value in (("q0", q0), ("v0", v0), ("ts", ts if times is None else times)):
         if known(value) and not np.all(np.isfinite(value)):
             raise ValueError(f"{name} must be finite, got {np.asarray(value)}")
-    if known(ts) and not np.all(np.diff(ts) > 0):
+    if times is not None and not np.all(np.diff(times) > 0):
         raise ValueError("ts must increase strictly: the motion starts at ts[0] and is sampled at each of ts")
-    dtype = jnp.result_type(q0, v0)
-    v0 = v0 if v0.shape == q0.shape else jnp.broadcast_to(v0, q0.shape)
-    return tuple(x if x.dtype == dtype else x.astype(dtype) for x in (q0, v0, ts))
+    return q0, v0 if v0.shape == q0.shape else jnp.broadcast_to(v0, q0.shape), ts
 
 
 def _check_drift(drift, model):
@@ -206,9 +236,7 @@ def _check_drift(drift, model):
 
 
 def _check_steps(max_steps, dt, ts):
-    if dt is None or not known(dt, ts):
-        return max_steps
-    span, step = float(ts[-1] - ts[0]), float(np.asarray(dt))
+    span, step = float(ts[-1] - ts[0]), float(dt)
     if not 0 < step <= span:
         raise ValueError(f"dt must be positive and no longer than the whole time, {span:g} s, got {step:g}")
     return max(max_steps, int(np.ceil(span / step)) + 2)

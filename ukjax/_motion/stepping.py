@@ -14,12 +14,13 @@ from .._check import known
 from .._constraint import AbstractConstraint
 from .._control import AbstractControl, Command, no_task
 from .._dynamics import AbstractDynamics
-from .._precision import Numbers, as_float
+from .._precision import Numbers, as_real, in_precision
 from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem, System
 from .._terms import Terms
 from .correct import at_every_level
 from .diagnose import check_consistent
+from .given import check_starts, taken_in, telling_of_batches
 from .outcome import FINISHED, NOT_FINITE, OFF_CONSTRAINTS, in_words
 from .step import step as one_step
 from .tableau import RUNGE_KUTTA4, Tableau
@@ -45,15 +46,13 @@ def start(model: AbstractSystem | Callable[..., Terms], q0: Numbers, v0: Numbers
 
     Raises ``ValueError`` for starts off the constraints (see ``project``), if their values are known.
     """
-    q0, v0, t = as_float(q0), as_float(v0), as_float(t)
-    if q0.ndim not in (1, 2) or q0.shape[-1] == 0:
-        raise ValueError(f"q0 must have shape (n,), or (batch, n) for many starts, got shape {q0.shape}")
-    if v0.shape not in (q0.shape, q0.shape[-1:]):
-        raise ValueError(f"v0 must have the shape of q0, {q0.shape}, got shape {v0.shape}")
-    v0 = jnp.broadcast_to(v0, q0.shape)
-    if isinstance(model, AbstractSystem) and known(model, q0, v0, t):
-        # Not its task: the actuators may be given something else to do.
-        check_consistent(System(model.dynamics, model.constraints), t, q0, v0)
+    q0, v0, t = as_real("q0", q0), as_real("v0", v0), as_real("t", t)
+    check_starts(q0, v0)
+    with telling_of_batches(model, q0):
+        model, q0, v0, t = taken_in(model, q0, jnp.broadcast_to(v0, q0.shape), t)
+        if isinstance(model, AbstractSystem) and known(model, q0, v0, t):
+            # Not its task: the actuators may be given something else to do.
+            check_consistent(System(model.dynamics, model.constraints), t, q0, v0)
     batch = q0.shape[:-1]
     return State(jnp.broadcast_to(t, batch).astype(q0.dtype), q0, v0, jnp.full(batch, FINISHED, np.int32))
 
@@ -80,16 +79,20 @@ def step(
     Raises ``ValueError`` for bad input, and for u where the model has no actuators.
     """
     _check(model, state, u, steps, drift)
-    dt = as_float(dt).astype(state.q.dtype)
-    u = None if u is None else jnp.broadcast_to(as_float(u), (*state.t.shape, np.shape(u)[-1]))
+    model, q, v, t = taken_in(model, state.q, state.v, state.t)
+    state, dt = State(t, q, v, state.result), in_precision(as_real("dt", dt), q.dtype)
+    u = None if u is None else in_precision(as_real("u", u), q.dtype)
+    u = None if u is None else jnp.broadcast_to(u, (*t.shape, u.shape[-1]))
     tableau = RUNGE_KUTTA4 if solver is None else Tableau.of(solver)
     projection = drift != "none" and isinstance(model, AbstractSystem)
     how = tableau, projection, steps
     surely = choose(method)
     usual = surely.usual()
+    with telling_of_batches(model, state.q):
+        by = surely if usual is None else at_every_level(usual)
+        after, beyond = _stepped(model, state, dt, u, by, *how)
     if usual is None:
-        return _stepped(model, state, dt, u, surely, *how)[0]
-    after, beyond = _stepped(model, state, dt, u, at_every_level(usual), *how)
+        return after
     if known(beyond):
         return _stepped(model, state, dt, u, surely, *how)[0] if np.any(beyond) else after
     again = lambda: eqx.filter(_stepped(model, state, dt, u, surely, *how)[0], eqx.is_array)

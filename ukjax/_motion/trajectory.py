@@ -16,6 +16,7 @@ from .._check import known
 from .._files import write_whole
 from .._solve import AbstractMethod
 from .._system import AbstractSystem
+from .given import telling_of_batches
 from .observe import Observation, observe
 from .outcome import ended_well, in_words
 
@@ -80,7 +81,8 @@ class Trajectory(eqx.Module):
         seen = self.__dict__.get("_seen")
         if seen is None:
             assert self.model is not None and self.method is not None, "without a model nothing more is known"
-            seen = observe(self.model, self.t, self.q, self.v, self.method)
+            with telling_of_batches(self.model, self.q[..., 0, :]):
+                seen = observe(self.model, self.t, self.q, self.v, self.method)
             if known(seen):
                 object.__setattr__(self, "_seen", seen)  # no field: what is derived from the others
         return seen

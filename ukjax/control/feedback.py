@@ -43,7 +43,7 @@ class Feedback(AbstractControl):
         self.inputs = names_and_units(inputs)
 
     def command(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], passive: Terms) -> Command:
-        u = vector("law", self.law(t, q, v))
+        u = vector("law", self.law(t, q, v), q)
         p = self.matrix(t, q).shape[1]
         if u.shape != (p,):
             raise ValueError(f"law must return shape ({p},), one entry per column of actuators, got shape {u.shape}")

@@ -75,7 +75,7 @@ class Servo(AbstractControl):
         B = self.matrix(t, q)
         p = B.shape[1]
         N = square_matrix("weight", self.weight(t, q), p)
-        s = vector("secondary", self.secondary(t, q, v))
+        s = vector("secondary", self.secondary(t, q, v), q)
         if s.shape not in ((1,), (p,)):
             raise ValueError(f"secondary must have shape ({p},), one entry per actuator, got shape {s.shape}")
         return allocate(mobility(passive), A, b, B, N, jnp.broadcast_to(s, (p,)))
