@@ -1,9 +1,9 @@
 """Traced numbers that functions hold from the place where they were written, made into leaves.
 
-Inside a function that JAX differentiates, maps or compiles, a user may well write a model with ``lambda t, q: g * q[1]``
-where g is being traced. Nobody can see that g from outside the lambda: a program made of it would keep g beyond its
-time, and a derivative would pass it by. So functions are looked into, and those that hold such numbers are written
-anew with the numbers as leaves. Nothing is traced or called for that.
+Inside a function that JAX differentiates, maps or compiles, a user may well write a model with
+``lambda t, q: g * q[1]`` where g is being traced. Nobody can see that g from outside the lambda: a program made of it
+would keep g beyond its time, and a derivative would pass it by. So functions are looked into, and those that hold such
+numbers are written anew with the numbers as leaves. Nothing is traced or called for that.
 """
 
 import copy
@@ -86,7 +86,7 @@ def _parts(thing) -> list:
     if isinstance(thing, FunctionType):
         return [*(thing.__closure__ or ()), *(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values()]
     if isinstance(thing, CellType):
-        return [] if _is_empty(thing) else [thing.cell_contents]
+        return [] if thing == CellType() else [thing.cell_contents]
     if isinstance(thing, MethodType):
         return [thing.__func__, thing.__self__]
     if isinstance(thing, functools.partial):
@@ -132,14 +132,6 @@ def _with(thing, kind, put, made=None):
         new = made[id(thing)] = copy.copy(thing)
         vars(new).update({name: again(value) for name, value in vars(thing).items()})
     return new
-
-
-def _is_empty(cell) -> bool:
-    try:
-        cell.cell_contents
-    except ValueError:
-        return True
-    return False
 
 
 def _is_container(thing) -> bool:

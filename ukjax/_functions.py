@@ -27,12 +27,12 @@ def as_function(name: str, value: Any, arguments: str) -> Callable:
     if callable(value):
         check_function(name, value, arguments)
         return value
-    return Constant(as_float(value))
+    return Constant(as_float(value, name=name))
 
 
 def vector(name: str, value: Any, q: Float[Array, " n"]) -> Float[Array, " m"]:
     """What a user's function returned at q, as a vector: a number counts as one row, a list of numbers as several."""
-    value = jnp.atleast_1d(as_float(value, beside=q))
+    value = jnp.atleast_1d(as_float(value, q, name))
     if value.ndim != 1:
         raise ValueError(f"{name} must return a vector of shape (m,), one entry per row, got shape {value.shape}")
     return value

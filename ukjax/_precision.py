@@ -1,5 +1,6 @@
 """float64 is the reference; float32 is a choice. JAX starts in float32, so the choice is made aloud."""
 
+import numbers
 import warnings
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -27,38 +28,49 @@ def enable_float64() -> None:
 Tree = TypeVar("Tree")
 
 
-def as_float(x: Numbers, beside: Array | None = None) -> Array:
+def as_float(x: Any, beside: Array | None = None, name: str = "what is given") -> Array:
     """``x`` as a floating-point array: its own precision if it has one, JAX's present default otherwise; and at least
-    that of what it stands ``beside``."""
-    x = jnp.asarray(x)
+    that of what it stands ``beside``. Raises ``ValueError`` for what is no array of numbers."""
+    x = _as_array(name, x)
     if beside is not None:
         dtype = x.dtype if jnp.iscomplexobj(x) or _is(np.float64, x) else beside.dtype
         return x if x.dtype == dtype else x.astype(dtype)
     return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(float)
 
 
-def as_real(name: str, x: Any) -> Array:
+def as_real(name: str, x: Any, scalar: bool = False) -> Array:
     """What a user gave as ``name``, as a float32 or float64 array, or ``ValueError``."""
-    if np.ma.is_masked(x):
-        raise ValueError(f"{name} has masked entries: fill them, or leave them out")
-    try:
-        array = x if isinstance(x, jax.Array) else jnp.asarray(_without_objects(x))
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{name} must be numbers, an array or a list of them, got {_shown(x)}") from None
-    array = array if jnp.issubdtype(array.dtype, jnp.inexact) else array.astype(float)
+    array = as_float(x, name=name)
     if array.dtype not in (jnp.float32, jnp.float64):
         raise ValueError(f"{name} must be real numbers in float32 or float64, got {array.dtype}")
+    if scalar and array.ndim:
+        raise ValueError(f"{name} must be one number, got shape {array.shape}")
     return array
 
 
-def _without_objects(x):
-    """An array of Python objects as one of numbers, if that is what they are."""
-    return np.asarray(x, float) if isinstance(x, np.ndarray) and x.dtype == object else x
+def _as_array(name, x):
+    if isinstance(x, jax.Array):
+        return _from_objects(name, x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended) else x
+    if np.ma.is_masked(x):
+        raise ValueError(f"{name} has masked entries: fill them, or leave them out")
+    try:
+        return jnp.asarray(x)
+    except (TypeError, ValueError, OverflowError):
+        return _from_objects(name, x)
 
 
-def _shown(x):
-    text = repr(x)
-    return f"{type(x).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+def _from_objects(name, x):
+    """An array of Python's numbers, as fractions are, or of more digits than JAX has; or ``ValueError``."""
+    try:
+        objects = np.asarray(x)
+        is_real = objects.dtype.kind == "f" or all(isinstance(each, numbers.Real) for each in objects.flat)
+    except (TypeError, ValueError):
+        is_real = False
+    if not is_real:
+        shown = repr(x)
+        shown = shown if len(shown) <= 60 else shown[:57] + "..."
+        raise ValueError(f"{name} must be a number, an array or a list of numbers, got {type(x).__name__} {shown}")
+    return jnp.asarray(np.asarray(x, float))
 
 
 def widest(*trees: Any) -> np.dtype:

@@ -12,7 +12,7 @@ from ._constraint import AbstractConstraint, Level, as_written, join, rows
 from ._control import AbstractControl, Command
 from ._dynamics import AbstractDynamics
 from ._functions import vector
-from ._precision import Numbers, as_float
+from ._precision import Numbers, as_float, as_real
 from ._terms import Terms
 
 
@@ -46,7 +46,7 @@ class AbstractSystem(eqx.Module):
 
     def __call__(self, t: Numbers, q: Numbers, v: Numbers) -> Terms:
         """M, Q, A, b (and c) at time t [s], q (n,) and v (n,), with what the actuators do in Q."""
-        t, q, v = as_float(t), as_float(q), as_float(v)
+        t, q, v = as_real("t", t), as_real("q", q), as_real("v", v)
         self = opened(self)
         # Operation by operation, each would be compiled by itself.
         return _terms(self, t, q, v) if known(self, t, q, v) else _driven(self, t, q, v)

@@ -26,8 +26,8 @@ class Terms(eqx.Module):
     c: Float[Array, " n"] | None
 
     def __init__(self, M: Numbers, Q: Numbers, A: Numbers, b: Numbers, c: Numbers | None = None):
-        self.M, self.Q, self.A, self.b = map(as_float, (M, Q, A, b))
-        self.c = None if c is None else as_float(c)
+        self.M, self.Q, self.A, self.b = (as_float(x, name=name) for name, x in zip("MQAb", (M, Q, A, b), strict=True))
+        self.c = None if c is None else as_float(c, name="c")
         _check_shapes(self)
 
     def in_one_precision(self) -> "Terms":

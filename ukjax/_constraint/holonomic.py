@@ -34,7 +34,12 @@ class Holonomic(AbstractConstraint):
         self, phi: Callable, alpha: Numbers = 0.0, beta: Numbers = 0.0, *, name: str | tuple[str, ...] = "holonomic"
     ):
         check_function("phi", phi, "t, q")
-        self.phi, self.alpha, self.beta, self.name = phi, as_float(alpha), as_float(beta), name
+        self.phi, self.alpha, self.beta, self.name = (
+            phi,
+            as_float(alpha, name="alpha"),
+            as_float(beta, name="beta"),
+            name,
+        )
 
     def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         return self.at(t, q, v)[2:]

@@ -30,7 +30,7 @@ class Nonholonomic(AbstractConstraint):
 
     def __init__(self, psi: Callable, alpha: Numbers = 0.0, *, name: str | tuple[str, ...] = "nonholonomic"):
         check_function("psi", psi, "t, q, v")
-        self.psi, self.alpha, self.name = psi, as_float(alpha), name
+        self.psi, self.alpha, self.name = psi, as_float(alpha, name="alpha"), name
 
     def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         A = jax.jacfwd(self.velocity, argnums=2)(t, q, v)

@@ -30,7 +30,7 @@ class Pfaffian(AbstractConstraint):
 
     def __init__(self, A: Any, c: Any = 0.0, alpha: Numbers = 0.0, *, name: str | tuple[str, ...] = "Pfaffian"):
         self.A, self.c = as_function("A", A, "t, q"), as_function("c", c, "t, q")
-        self.alpha, self.name = as_float(alpha), name
+        self.alpha, self.name = as_float(alpha, name="alpha"), name
 
     def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         A = self.matrix(t, q)
@@ -56,7 +56,7 @@ class Pfaffian(AbstractConstraint):
 
 def matrix_of_rows(name: str, value: Any, q: Float[Array, " n"]) -> Float[Array, "m n"]:
     """What a user's function returned as A: (m, n), or (n,) for a single row."""
-    A = jnp.atleast_2d(as_float(value, beside=q))
+    A = jnp.atleast_2d(as_float(value, q, name))
     if A.ndim != 2 or A.shape[1] != q.size:
         raise ValueError(f"{name} must have shape (m, {q.size}), one column per coordinate, got shape {A.shape}")
     return A

@@ -73,7 +73,7 @@ class AbstractControl(eqx.Module):
 
 def actuator_matrix(value: Any, q: Float[Array, " n"]) -> Float[Array, "n p"]:
     """What a user gave for B: (n, p), or ``ValueError``."""
-    B = as_float(value, beside=q)
+    B = as_float(value, q, "actuators")
     if B.ndim != 2 or B.shape[0] != q.size:
         raise ValueError(
             f"actuators must be B of shape ({q.size}, p), one row per coordinate and one column per actuator, "

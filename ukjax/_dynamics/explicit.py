@@ -26,7 +26,7 @@ class MassForce(AbstractDynamics):
         self.force = as_function("force", force, "t, q, v")
 
     def mass(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, "n n"]:
-        M, n = jnp.asarray(as_float(self.mass_matrix(t, q), beside=q)), q.size
+        M, n = jnp.asarray(as_float(self.mass_matrix(t, q), q, "mass_matrix")), q.size
         if M.shape != (n, n):
             raise ValueError(f"mass_matrix must return shape ({n}, {n}) for q of shape ({n},), got shape {M.shape}")
         return M

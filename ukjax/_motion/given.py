@@ -66,7 +66,9 @@ def _with_floats_as_arrays(model, n):
         _terms(changed, n, widest(model))
     except (TypeError, jax.errors.JAXTypeError):
         _terms(model, n, widest(model))  # what is wrong in any case is said as it is
-        name = next(jax.tree_util.keystr(at) for at, x in jax.tree_util.tree_leaves_with_path(model) if type(x) is float)
+        name = next(
+            jax.tree_util.keystr(at) for at, x in jax.tree_util.tree_leaves_with_path(model) if type(x) is float
+        )
         warnings.warn(
             f"{type(model).__name__}{name} is a Python number that cannot vary, since a function asks for its value "
             "(math.cos, if, float): each value compiles everything anew, and there is no derivative. Use jax.numpy "
@@ -98,7 +100,7 @@ def telling_of_batches(model: Any, q0: Array) -> Iterator[None]:
 def _several(model, batch):
     """Name and shape of the first array of the model that has as many entries along its first axis as there are
     starts."""
-    for at, leaf in jax.tree_util.tree_leaves_with_path(model):
+    for place, leaf in jax.tree_util.tree_leaves_with_path(model):
         if eqx.is_array(leaf) and leaf.ndim and leaf.shape[0] == batch:
-            return jax.tree_util.keystr(at).lstrip("."), leaf.shape
+            return jax.tree_util.keystr(place).lstrip("."), leaf.shape
     return None

@@ -36,7 +36,7 @@ def project(
             f"model must be a ukjax.System to be projected onto its constraints, got {type(model).__name__}: "
             "rows A and b alone do not say where the constraints are"
         )
-    t, q0, v0 = as_real("t", t), as_real("q0", q0), as_real("v0", v0)
+    t, q0, v0 = as_real("t", t, scalar=True), as_real("q0", q0), as_real("v0", v0)
     if q0.ndim != 1 or v0.shape != q0.shape:
         raise ValueError(f"q0 and v0 must both have shape (n,), got shapes {q0.shape} and {v0.shape}")
     model, q0, v0, t = taken_in(model, q0, v0, t)

@@ -95,10 +95,10 @@ def simulate(
     request = Request(
         model=model,
         ts=ts,
-        dt=None if dt is None else as_real("dt", dt),
+        dt=None if dt is None else as_real("dt", dt, scalar=True),
         counts=None,
         times=None,
-        rtol=as_real("rtol", tolerance if rtol is None else rtol),
+        rtol=as_real("rtol", tolerance if rtol is None else rtol, scalar=True),
         atol=as_real("atol", tolerance if atol is None else atol),
         method=choose(method),
         solver=solver,
@@ -142,8 +142,8 @@ def _done(loop, request, q0, v0):
 
     if request.adjoint is not None:
         raise ValueError(
-            f"adjoint={type(request.adjoint).__name__}() is for reverse mode (jax.grad, jax.vjp), and this is forward mode "
-            "(jax.jvp, jax.jacfwd): say adjoint=diffrax.ForwardMode(), or leave it out"
+            f"adjoint={type(request.adjoint).__name__}() is for reverse mode (jax.grad, jax.vjp), and this is forward "
+            "mode (jax.jvp, jax.jacfwd): say adjoint=diffrax.ForwardMode(), or leave it out"
         )
     return _general_loop().run(replace(request, adjoint=dfx.ForwardMode()), q0, v0)
 
@@ -152,7 +152,7 @@ def _value(name, given):
     """The value of a number or an array; None where it is being traced, or not given."""
     if given is None:
         return None
-    as_real(name, given)  # or what is wrong with it
+    as_real(name, given, scalar=name == "dt")  # or what is wrong with it
     return np.asarray(given, float) if known(given) else None
 
 

@@ -16,7 +16,7 @@ from .._control import AbstractControl, Command, no_task
 from .._dynamics import AbstractDynamics
 from .._precision import Numbers, as_real, in_precision
 from .._solve import AbstractMethod, choose
-from .._system import AbstractSystem, System
+from .._system import AbstractSystem
 from .._terms import Terms
 from .correct import at_every_level
 from .diagnose import check_consistent
@@ -52,7 +52,7 @@ def start(model: AbstractSystem | Callable[..., Terms], q0: Numbers, v0: Numbers
         model, q0, v0, t = taken_in(model, q0, jnp.broadcast_to(v0, q0.shape), t)
         if isinstance(model, AbstractSystem) and known(model, q0, v0, t):
             # Not its task: the actuators may be given something else to do.
-            check_consistent(System(model.dynamics, model.constraints), t, q0, v0)
+            check_consistent(Driven(model, jnp.zeros(0)), t, q0, v0)
     batch = q0.shape[:-1]
     return State(jnp.broadcast_to(t, batch).astype(q0.dtype), q0, v0, jnp.full(batch, FINISHED, np.int32))
 
@@ -80,7 +80,7 @@ def step(
     """
     _check(model, state, u, steps, drift)
     model, q, v, t = taken_in(model, state.q, state.v, state.t)
-    state, dt = State(t, q, v, state.result), in_precision(as_real("dt", dt), q.dtype)
+    state, dt = State(t, q, v, state.result), in_precision(as_real("dt", dt, scalar=True), q.dtype)
     u = None if u is None else in_precision(as_real("u", u), q.dtype)
     u = None if u is None else jnp.broadcast_to(u, (*t.shape, u.shape[-1]))
     tableau = RUNGE_KUTTA4 if solver is None else Tableau.of(solver)
