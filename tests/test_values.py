@@ -285,7 +285,7 @@ def test_every_door_takes_many_models_that_hold_them(door):
 def test_times_made_outside_are_known_inside(ts):
     """A free body with speed v: q = v t. Nothing of the times is being traced."""
     body = uk.System(uk.MassForce([[1.0]], [0.0]))
-    moved = lambda v: uk.simulate(body, [0.0], jnp.array([1.0]) * v, ts, dt=jnp.asarray(0.05)).q[-1, 0]
+    moved = lambda v: uk.simulate(body, [0.0], jnp.array([1.0]) * v, ts, dt=0.05).q[-1, 0]
     for value in (jax.jit(moved)(1.0), jax.jit(jax.grad(moved))(1.0), jax.vmap(moved)(jnp.ones(1))[0]):
         np.testing.assert_allclose(value, 0.1, rtol=1e-12)
 

@@ -51,7 +51,10 @@ def simulate(
     """The constrained motion from q0, v0 at ts[0], sampled at the times ``ts`` [s].
 
     ``q0`` and ``v0`` have shape (n,), or (batch, n) for many starts at once: every field of the trajectory then has a
-    leading batch axis. ``model`` is a ``System``, or any function (t, q, v) -> ``Terms``.
+    leading batch axis. ``model`` is a ``System``, or any function (t, q, v) -> ``Terms``. All is computed in the widest
+    precision among q0, v0, the model's arrays and its Terms. A Python ``float`` in a field of the model counts as an
+    array; so does a traced number in a closure, which has a derivative as a field has, though a function made anew is
+    compiled anew.
 
     **Drift.** ``drift="projection"``, the default for a ``System``, brings every step and every sample back onto the
     constraints, φ = 0, φ̇ = 0 and ψ = 0, in the metric of M; it wants a consistent start (see ``project``).
@@ -60,17 +63,18 @@ def simulate(
 
     **Steps.** Adaptive by default, with ``rtol`` and ``atol`` (1e-9 in float64, 1e-5 in float32); ``dt`` asks for
     fixed steps instead: as many equal ones between each sample and the next as make none longer than dt. ``solver`` is
-    any diffrax solver (default ``Dopri8``; ``RungeKutta4`` for fixed steps), ``adjoint`` any diffrax adjoint
-    (default ``RecursiveCheckpointAdjoint``, for reverse mode; ``ForwardMode`` for forward mode; ``DirectAdjoint``, with
-    a small ``max_steps``, for both and for second derivatives; ``BacksolveAdjoint``, with ``drift="none"`` only, for
-    reverse mode in little memory but not to rounding: ``python -m benchmarks adjoints`` shows cost and accuracy).
-    With adaptive steps a derivative is as exact as the motion only where the motion makes the steps small: choose
-    ``dt`` for derivatives at rest. ``method`` as in ``constrained_motion``.
+    any diffrax solver (default ``Dopri8``; ``RungeKutta4`` for fixed steps), ``adjoint`` any diffrax adjoint (left out,
+    the one that a derivative wants, but say ``ForwardMode`` for forward mode through a ``jit`` of yours;
+    ``DirectAdjoint``, with a small ``max_steps``, for both modes and for second derivatives; ``BacksolveAdjoint``, with
+    ``drift="none"`` only, for reverse mode in little memory but not to rounding: ``python -m benchmarks adjoints``
+    shows cost and accuracy). With adaptive steps a derivative is as exact as the motion only where the motion makes the
+    steps small: choose ``dt`` for derivatives at rest. ``method`` as in ``constrained_motion``.
 
     **Batches.** Every member takes the adaptive steps that it needs itself, and what befalls it befalls no other.
     Memory is that of what is saved: ``ts=[0, 10]`` keeps start and end alone. A new batch of the same shape, or a model
     with other numbers in it, compiles nothing anew. Explicit Runge–Kutta solvers without event, adjoint and progress
-    run fastest; anything else goes through ``vmap`` of diffrax's own loop.
+    run fastest; anything else goes through ``vmap`` of diffrax's own loop. The model is one for all starts; with one
+    for each, map over both: ``equinox.filter_vmap(lambda model, q0, v0: ukjax.simulate(model, q0, v0, ts))``.
 
     **Events.** ``event(t, q, v)`` ends the motion where it crosses zero; a single trajectory then ends with that
     instant, and samples after it are left out (in a batch, or under ``jit``, they are NaN).
