@@ -109,6 +109,7 @@ ORDER = (
 EVERYWHERE = (
     "_cache",
     "_check",
+    "_closures",
     "_files",
     "_functions",
     "_haste",

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ._check import as_array, call, check_finite, check_function, seen
+from ._precision import as_float
 
 
 class Constant(eqx.Module):
@@ -31,14 +32,15 @@ def as_function(name: str, value: Any, arguments: str) -> Callable:
     return Constant(constant)
 
 
-def array(name: str, function: Callable, *arguments: Any, what: str = "numbers") -> Array:
-    """What a user's function returns, as an array of numbers, or ``ValueError``."""
-    return as_array(name, call(name, function, *arguments), what, "return")
+def array(name: str, function: Callable, t: Array, q: Array, *more: Any, what: str = "numbers") -> Array:
+    """What a user's function returns at (t, q, ...), as an array of numbers in q's precision or its own, or
+    ``ValueError``."""
+    return as_float(as_array(name, call(name, function, t, q, *more), what, "return"), q)
 
 
-def vector(name: str, function: Callable, *arguments: Any) -> Float[Array, " m"]:
+def vector(name: str, function: Callable, t: Array, q: Array, *more: Any) -> Float[Array, " m"]:
     """What a user's function returns, as a vector: a number counts as one row, a list of numbers as several."""
-    value = jnp.atleast_1d(array(name, function, *arguments))
+    value = jnp.atleast_1d(array(name, function, t, q, *more))
     if value.ndim != 1:
         raise ValueError(f"{name} must return a vector of shape (m,), one entry per row, got shape {value.shape}")
     return value

@@ -36,7 +36,7 @@ def compile_soon(lowered: Any) -> Callable:
 
 
 def _compiled(function, options):
-    in_haste: Any = functools.partial(eqx.filter_jit, compiler_options=options)(function)
+    in_haste = eqx.filter_jit(function, compiler_options=options)  # pyright: ignore[reportCallIssue]
     as_usual = eqx.filter_jit(function)
 
     @functools.wraps(function)

@@ -137,6 +137,7 @@ def find(model: Any, name: str, what: str) -> tuple[Place, Array]:
         step = steps.pop(0)
         here = _field(here, step, name, what) if isinstance(step, str) else _item(here, step, name, what)
         path += (step,) if isinstance(step, str) else step
+    here = jnp.asarray(here) if type(here) is float else here
     if not eqx.is_inexact_array(here):
         raise ValueError(f"{what} {name!r} must be an array of numbers, got {type(here).__name__}")
     if not steps:
@@ -206,7 +207,7 @@ def _field(here, field, name, what):
 def _may_hold_numbers(value):
     if isinstance(value, tuple | list):
         return any(map(_may_hold_numbers, value))
-    return eqx.is_inexact_array(value) or isinstance(value, eqx.Module)
+    return type(value) is float or eqx.is_inexact_array(value) or isinstance(value, eqx.Module)
 
 
 def _item(here, index, name, what):

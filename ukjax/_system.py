@@ -7,6 +7,7 @@ import equinox as eqx
 from jaxtyping import Array, Float, ScalarLike
 
 from ._check import as_array, check_function, kind_of, known, number
+from ._closures import opened
 from ._constraint import AbstractConstraint, Level, as_written, join, rows
 from ._control import AbstractControl, Command, constraints_of
 from ._dynamics import AbstractDynamics
@@ -47,6 +48,7 @@ class AbstractSystem(eqx.Module):
     def __call__(self, t: Numbers, q: Numbers, v: Numbers) -> Terms:
         """M, Q, A, b (and c) at time t [s], q (n,) and v (n,), with what the actuators do in Q."""
         t, q, v = state_of(t, q, v)
+        self = opened(self)
         # Operation by operation, each would be compiled by itself.
         return _terms(self, t, q, v) if known(self, t, q, v) else _driven(self, t, q, v)
 

@@ -73,7 +73,7 @@ class AbstractControl(eqx.Module):
 
 def actuator_matrix(value: Any, q: Float[Array, " n"]) -> Float[Array, "n p"]:
     """What a user gave for B: (n, p), or ``ValueError``."""
-    B = as_array("actuators", value, "numbers, B")
+    B = as_float(as_array("actuators", value, "numbers, B"), q)
     if B.ndim != 2 or B.shape[0] != q.size:
         raise ValueError(
             f"actuators must be B of shape ({q.size}, p), one row per coordinate and one column per actuator, "

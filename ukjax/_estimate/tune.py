@@ -28,7 +28,7 @@ from .._check import (
     seen,
     whole,
 )
-from .._functions import array, two_arrays
+from .._functions import two_arrays
 from .._motion.diagnose import SimulationError
 from .._motion.observe import observe_by
 from .._motion.outcome import UNUSUAL
@@ -167,7 +167,7 @@ def _compiled(parameters, cost, place, motion_from, long, method):
         motion = motion_from(this, *placed, method=method)
         seen, unusual = observe_by(method, this, motion.t, motion.q, motion.v)
         motion = replace(motion, observation=seen)
-        value = array("cost", cost, motion, what="one number")
+        value = as_array("cost", call("cost", cost, motion), "one number", "return")
         if value.ndim:
             raise ValueError(f"cost must return one number per motion, got shape {value.shape}")
         return value, (value, motion.without_model(), jnp.any(unusual) | (motion.result == UNUSUAL))

@@ -1,6 +1,6 @@
 """Diffrax's own loop, for what the others do not do: events, implicit solvers, a chosen adjoint, a progress meter."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import diffrax as dfx
 import equinox as eqx
@@ -89,7 +89,7 @@ def _one(request: Request, start: Start) -> Samples:
 
 def _controller(request, scale, span):
     tolerance = request.tolerance(scale)
-    how = dict(rtol=request.rtol, atol=jnp.stack([tolerance.q, tolerance.v]))
+    how: Any = dict(rtol=request.rtol, atol=jnp.stack([tolerance.q, tolerance.v]))
     if request.dt is None:
         steps = dfx.PIDController(**how, dtmin=SMALLEST_STEP * span, force_dtmin=False)
     else:

@@ -146,8 +146,8 @@ def check_consistent(system: AbstractSystem, t: Array, q0: Array, v0: Array, sca
             who = f"trajectory {member} starts" if batch else "the start is"
             raise ValueError(
                 f"{who} off the constraints: at t = {times[member]:g} s {level}{labels[i]!r} is "
-                f"{residual[member, i]:.3g}, not 0. Use q0, v0 = ukjax.project(model, t, q0, v0) for the nearest consistent start, or "
-                "drift='none' with Baumgarte gains to be pulled back in the course of the motion"
+                f"{residual[member, i]:.3g}, not 0. Use q0, v0 = ukjax.project(model, t, q0, v0) for the nearest "
+                "consistent start, or drift='none' with Baumgarte gains to be pulled back in the course of the motion"
             )
 
 

@@ -16,6 +16,7 @@ from .._solve import AbstractMethod, choose, coordinate_scale, row_scale, solve
 from .._system import AbstractSystem
 from .._terms import Terms
 from .diagnose import check_model, worst_row
+from .given import taken_in
 from .scale import Scale, scales
 
 MOST_ITERATIONS = 200
@@ -44,6 +45,7 @@ def project(
         raise ValueError(f"q0 and v0 must both have shape (n,), got shapes {q0.shape} and {v0.shape}")
     for name, value in (("t", t), ("q0", q0), ("v0", v0)):
         check_finite(name, value)
+    model, q0, v0, t = taken_in(model, q0, v0, t)
     method, all_known = choose(method), known(model, t, q0, v0)
     usual, scale = method.usual(), scales(model, t, q0, v0)
     if usual is not None and all_known:

@@ -1,6 +1,7 @@
 """Constrained motion over time: the front door of the loops."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -24,7 +25,8 @@ from .._check import (
     size_of,
     whole,
 )
-from .._precision import Numbers, as_float, warn_if_single
+from .._closures import opened
+from .._precision import Numbers, warn_if_single
 from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem
 from .._terms import Terms
@@ -32,6 +34,7 @@ from .base import Counts, Request, Start
 from .diagnose import check_end, check_start, check_task
 from .even_steps import EvenSteps, even_counts, even_times
 from .event import Event, as_event
+from .given import check_starts, taken_in, telling_of_batches
 from .lanes import InLanes
 from .one import One
 from .scale import scales
@@ -69,7 +72,10 @@ def simulate(
     """The constrained motion from q0, v0 at ts[0], sampled at the times ``ts`` [s].
 
     ``q0`` and ``v0`` have shape (n,), or (batch, n) for many starts at once: every field of the trajectory then has a
-    leading batch axis. ``model`` is a ``System``, or any function (t, q, v) -> ``Terms``.
+    leading batch axis. ``model`` is a ``System``, or any function (t, q, v) -> ``Terms``. All is computed in the widest
+    precision among q0, v0, the model's arrays and its Terms. A Python ``float`` in a field of the model counts as an
+    array; so does a traced number in a closure, which has a derivative as a field has, though a function made anew is
+    compiled anew.
 
     **Drift.** ``drift="projection"``, the default for a ``System``, brings every step and every sample back onto the
     constraints, φ = 0, φ̇ = 0 and ψ = 0, in the metric of M; it wants a consistent start (see ``project``).
@@ -80,17 +86,18 @@ def simulate(
     coordinate and velocity, and ``atol`` besides, a number or (n,), one per coordinate; left out, as little of the size
     that the start shows of each (what is not there, by its mass), so that units do not matter. ``dt`` asks for fixed
     steps instead: as many equal ones between each sample and the next as make none longer than dt. ``solver`` is
-    any diffrax solver (default ``Dopri8``; ``RungeKutta4`` for fixed steps), ``adjoint`` any diffrax adjoint
-    (default ``RecursiveCheckpointAdjoint``, for reverse mode; ``ForwardMode`` for forward mode; ``DirectAdjoint``, with
-    a small ``max_steps``, for both and for second derivatives; ``BacksolveAdjoint``, with ``drift="none"`` only, for
-    reverse mode in little memory but not to rounding: ``python -m benchmarks adjoints`` shows cost and accuracy).
-    With adaptive steps a derivative is as exact as the motion only where the motion makes the steps small: choose
-    ``dt`` for derivatives at rest. ``method`` as in ``constrained_motion``.
+    any diffrax solver (default ``Dopri8``; ``RungeKutta4`` for fixed steps), ``adjoint`` any diffrax adjoint (left out,
+    the one that a derivative wants, but say ``ForwardMode`` for forward mode through a ``jit`` of yours;
+    ``DirectAdjoint``, with a small ``max_steps``, for both modes and for second derivatives; ``BacksolveAdjoint``, with
+    ``drift="none"`` only, for reverse mode in little memory but not to rounding: ``python -m benchmarks adjoints``
+    shows cost and accuracy). With adaptive steps a derivative is as exact as the motion only where the motion makes the
+    steps small: choose ``dt`` for derivatives at rest. ``method`` as in ``constrained_motion``.
 
     **Batches.** Every member takes the adaptive steps that it needs itself, and what befalls it befalls no other.
     Memory is that of what is saved: ``ts=[0, 10]`` keeps start and end alone. A new batch of the same shape, or a model
     with other numbers in it, compiles nothing anew. Explicit Runge–Kutta solvers without event, adjoint and progress
-    run fastest; anything else goes through ``vmap`` of diffrax's own loop.
+    run fastest; anything else goes through ``vmap`` of diffrax's own loop. The model is one for all starts; with one
+    for each, map over both: ``equinox.filter_vmap(lambda model, q0, v0: ukjax.simulate(model, q0, v0, ts))``.
 
     **Events.** ``event(t, q, v)`` ends the motion where it crosses zero, in one direction only if it is an ``Event``
     that says so. The last sample is that instant, within rounding of it and on the near side of zero; those after it
@@ -108,22 +115,27 @@ def simulate(
     continued, does not keep its constraints, or has a servo task that its actuators cannot perform, saying which
     trajectory, when and which constraint; with ``throw=False``, or under ``jit``, see ``Trajectory.finished`` instead.
     """
-    given = ts, dt  # known even where a function being traced made them into arrays
-    q0, v0, ts = _check_state(q0, v0, ts)
+    # The values of times are known even where a function being traced makes them into arrays.
+    times, length = _value("ts", ts), _value("dt", dt)
+    q0, v0, ts = _check_state(q0, v0, ts, times)
     _check_names(model, q0)
     drift = _check_drift(drift, model)
     event = as_event(event)
     _check_solver(solver, adjoint, event, drift, dt)
-    max_steps = _check_steps(whole("max_steps", max_steps, 1), dt, given[0])
+    max_steps = whole("max_steps", max_steps, 1)
+    if dt is not None:
+        max_steps = _check_steps(max_steps, dt if length is None else length, ts if times is None else times)
     check_flag("progress", progress)
     check_flag("throw", throw)
+    with telling_of_batches(model, q0):
+        model, q0, v0, ts = taken_in(model, q0, v0, ts)
     if rtol is None and dt is None:
         warn_if_single(q0.dtype)
     rtol, atol = _tolerances(rtol, atol, q0)
     request = Request(
         model=model,
         ts=ts,
-        dt=None if dt is None else as_float(dt),
+        dt=None if dt is None else number("dt", dt, "s"),
         counts=None,
         times=None,
         rtol=rtol,
@@ -131,31 +143,57 @@ def simulate(
         method=choose(method),
         solver=solver,
         adjoint=adjoint,
-        event=event,
+        event=opened(event),
         tableau=_tableau(solver),
         projection=drift == "projection",
         max_steps=max_steps,
         progress=progress,
     )
-    if dt is not None and known(given):
-        request = _with_even_steps(request, np.asarray(given[0], float), float(np.asarray(dt)))
+    if times is not None and length is not None:
+        request = _with_even_steps(request, times, float(length))
     traced = not known(request, q0, v0)
-    start = Start(q0, v0, scales(model, ts[0], q0, v0, ts[-1] - ts[0]))
-    if not traced:
-        check_task(model, request, start)
-    loop = next((loop for loop in PLAIN_LOOPS if loop.accepts(request, start)), None) or _general_loop()
-    samples = loop.run(request, start)
+    with telling_of_batches(model, q0):
+        start = Start(q0, v0, scales(model, ts[0], q0, v0, ts[-1] - ts[0]))
+        if not traced:
+            check_task(model, request, start)
+        loop = next((loop for loop in PLAIN_LOOPS if loop.accepts(request, start)), None) or _general_loop()
+        samples = _done(loop, request, start)
     trajectory = Trajectory(
         samples.t, samples.q, samples.v, samples.result, samples.steps, samples.last, model, request.method
     )
     if traced:
         return trajectory
-    check_start(trajectory, request, loop, start, samples.displaced)
+    with telling_of_batches(model, q0):
+        check_start(trajectory, request, loop, start, samples.displaced)
     if event is not None and q0.ndim == 1:
         trajectory = trajectory.reached()
     if throw:
         check_end(trajectory, request, loop, start)
     return trajectory
+
+
+def _done(loop, request, start):
+    """What the loop gives; where it is differentiated in forward mode, which only some can do, by one that can."""
+    try:
+        return loop.run(request, start)
+    except TypeError as error:
+        if "forward-mode" not in str(error):
+            raise
+    import diffrax as dfx
+
+    if request.adjoint is not None:
+        raise ValueError(
+            f"adjoint={type(request.adjoint).__name__}() is for reverse mode (jax.grad, jax.vjp), and this is forward "
+            "mode (jax.jvp, jax.jacfwd): say adjoint=diffrax.ForwardMode(), or leave it out"
+        )
+    return _general_loop().run(replace(request, adjoint=dfx.ForwardMode()), start)
+
+
+def _value(name, given):
+    """The value of a number or an array; None where it is being traced, or not given."""
+    if given is None:
+        return None
+    return np.asarray(given, float) if known(given) else None
 
 
 def _with_even_steps(request, ts, dt):
@@ -242,19 +280,16 @@ def _check_size(q0, ts):
     check_memory(name, value, (2 * n + 1) * members * (samples or (1,))[0])
 
 
-def _check_state(q0: Any, v0: Any, ts: Any) -> tuple[Float[Array, "*batch n"], Float[Array, "*batch n"], Array]:
+def _check_state(
+    q0: Any, v0: Any, ts: Any, times: np.ndarray | None
+) -> tuple[Float[Array, "*batch n"], Float[Array, "*batch n"], Array]:
     _check_size(q0, ts)
     q0, v0, ts = as_array("q0", q0), as_array("v0", v0), as_array("ts", ts, "times")
-    if q0.ndim not in (1, 2) or 0 in q0.shape:
-        raise ValueError(f"q0 must have shape (n,), or (batch, n) for many starts, got shape {q0.shape}")
-    if v0.shape != q0.shape and v0.shape != q0.shape[-1:]:
-        raise ValueError(f"v0 must have the shape of q0, {q0.shape}, got shape {v0.shape}")
-    check_times("ts", ts)
+    check_starts(q0, v0)
+    check_times("ts", ts if times is None else times)
     check_finite("q0", q0)
     check_finite("v0", v0)
-    dtype = jnp.result_type(q0, v0)
-    v0 = v0 if v0.shape == q0.shape else jnp.broadcast_to(v0, q0.shape)
-    return tuple(x if x.dtype == dtype else x.astype(dtype) for x in (q0, v0, ts))
+    return q0, v0 if v0.shape == q0.shape else jnp.broadcast_to(v0, q0.shape), ts
 
 
 def _check_drift(drift, model):
@@ -277,8 +312,6 @@ def _check_drift(drift, model):
 
 
 def _check_steps(max_steps, dt, ts):
-    if dt is None:
-        return max_steps
     most = max(max_steps, MOST_EVEN_STEPS)
     check_step(dt, ts, most, ", or allow as many by max_steps")
     if not known(dt, ts):

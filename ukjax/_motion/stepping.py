@@ -14,12 +14,13 @@ from .._check import as_array, check_finite, check_function, check_word, kind_of
 from .._constraint import AbstractConstraint
 from .._control import AbstractControl, Command, no_task
 from .._dynamics import AbstractDynamics
-from .._precision import Numbers
+from .._precision import Numbers, in_precision
 from .._solve import AbstractMethod, choose
-from .._system import AbstractSystem, System
+from .._system import AbstractSystem
 from .._terms import Terms
 from .correct import at_every_level
 from .diagnose import check_consistent
+from .given import check_starts, taken_in, telling_of_batches
 from .outcome import FINISHED, LEAPT, NOT_FINITE, OFF_CONSTRAINTS, in_words
 from .scale import Scale, scales
 from .step import step as one_step
@@ -50,20 +51,18 @@ def start(model: AbstractSystem | Callable[..., Terms], q0: Numbers, v0: Numbers
     if not isinstance(model, AbstractSystem):
         check_function("model", model, "t, q, v")
     q0, v0, t = as_array("q0", q0), as_array("v0", v0), numbers("t", t)
-    if q0.ndim not in (1, 2) or 0 in q0.shape:
-        raise ValueError(f"q0 must have shape (n,), or (batch, n) for many starts, got shape {q0.shape}")
-    if v0.shape not in (q0.shape, q0.shape[-1:]):
-        raise ValueError(f"v0 must have the shape of q0, {q0.shape}, got shape {v0.shape}")
+    check_starts(q0, v0)
     if t.shape not in ((), q0.shape[:-1]):
         raise ValueError(f"t must be one time [s], or one per start, shape {q0.shape[:-1]}, got shape {t.shape}")
     for name, value in (("q0", q0), ("v0", v0), ("t", t)):
         check_finite(name, value)
-    v0 = jnp.broadcast_to(v0, q0.shape)
-    # Not with its task: the actuators may be given something else to do.
-    plant = System(model.dynamics, model.constraints) if isinstance(model, AbstractSystem) else model
-    scale = scales(plant, t, q0, v0)
-    if isinstance(plant, AbstractSystem) and known(plant, q0, v0, t):
-        check_consistent(plant, t, q0, v0, scale)
+    with telling_of_batches(model, q0):
+        model, q0, v0, t = taken_in(model, q0, jnp.broadcast_to(v0, q0.shape), t)
+        # Not with its task: the actuators may be given something else to do.
+        plant = System(model.dynamics, model.constraints) if isinstance(model, AbstractSystem) else model
+        scale = scales(plant, t, q0, v0)
+        if isinstance(plant, AbstractSystem) and known(plant, q0, v0, t):
+            check_consistent(plant, t, q0, v0, scale)
     batch = q0.shape[:-1]
     return State(jnp.broadcast_to(t, batch).astype(q0.dtype), q0, v0, jnp.full(batch, FINISHED, np.int32), scale)
 
@@ -90,16 +89,20 @@ def step(
     Raises ``ValueError`` for bad input, and for u where the model has no actuators.
     """
     _check(model, state, drift, solver)
-    steps, dt = whole("steps", steps, 1), number("dt", dt, "s", above=0).astype(state.q.dtype)
+    steps, dt = whole("steps", steps, 1), number("dt", dt, "s", above=0)
     u = None if u is None else _inputs(model, state, u)
+    model, q, v, t = taken_in(model, state.q, state.v, state.t)
+    state, dt, u = State(t, q, v, state.result, in_precision(state.scale, q.dtype)), *in_precision((dt, u), q.dtype)
     tableau = RUNGE_KUTTA4 if solver is None else Tableau.of(solver)
     projection = drift != "none" and isinstance(model, AbstractSystem)
     how = tableau, projection, steps
     surely = choose(method)
     usual = surely.usual()
+    with telling_of_batches(model, state.q):
+        by = surely if usual is None else at_every_level(usual)
+        after, beyond = _stepped(model, state, dt, u, by, *how)
     if usual is None:
-        return _stepped(model, state, dt, u, surely, *how)[0]
-    after, beyond = _stepped(model, state, dt, u, at_every_level(usual), *how)
+        return after
     if known(beyond):
         return _stepped(model, state, dt, u, surely, *how)[0] if np.any(beyond) else after
     again = lambda: eqx.filter(_stepped(model, state, dt, u, surely, *how)[0], eqx.is_array)

@@ -17,6 +17,7 @@ from .._check import as_path, known
 from .._files import write_whole
 from .._solve import AbstractMethod
 from .._system import AbstractSystem
+from .given import telling_of_batches
 from .labels import Labels, named_coordinates, named_inputs, named_rows
 from .observe import Observation, observe
 from .outcome import EVENT, FINISHED, in_words
@@ -95,7 +96,8 @@ class Trajectory(eqx.Module):
                     "without its model nothing but t, q and v is known of this motion: call with_observation() before "
                     "without_model()"
                 )
-            seen = observe(self.model, self.t, self.q, self.v, self.method)
+            with telling_of_batches(self.model, self.q[..., 0, :]):
+                seen = observe(self.model, self.t, self.q, self.v, self.method)
             if known(seen):
                 object.__setattr__(self, "_seen", seen)  # no field: what is derived from the others
         return seen
