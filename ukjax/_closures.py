@@ -92,13 +92,13 @@ def _parts(thing) -> list:
     if isinstance(thing, functools.partial):
         return [thing.func, *thing.args, *thing.keywords.values()]
     if isinstance(thing, JITTED):
-        return [thing.__wrapped__]
+        return [thing.__wrapped__]  # pyright: ignore[reportAttributeAccessIssue]
     if _is_container(thing):
         return jax.tree.leaves(thing)
     return list(getattr(thing, "__dict__", {}).values())
 
 
-def _with(thing, kind, put, made=None):
+def _with(thing: Any, kind: type, put: Callable, made: dict[int, Any] | None = None) -> Any:
     """``thing`` with ``put(x)`` for each x of a ``kind`` that it holds; what holds none stays the same object."""
     made = {} if made is None else made
     if isinstance(thing, kind):
@@ -125,7 +125,7 @@ def _with(thing, kind, put, made=None):
             again(thing.func), *map(again, thing.args), **{name: again(x) for name, x in thing.keywords.items()}
         )
     elif isinstance(thing, JITTED):
-        new = again(thing.__wrapped__)  # compiled as part of what it is called in
+        new = again(thing.__wrapped__)  # pyright: ignore[reportAttributeAccessIssue]
     elif _is_container(thing):
         new = jax.tree.map(again, thing)
     else:
