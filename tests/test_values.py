@@ -3,7 +3,7 @@
 import functools
 import math
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import diffrax as dfx
 import equinox as eqx
@@ -47,7 +47,7 @@ class Leaf(eqx.Module):
 
 class Pair(NamedTuple):
     name: str
-    value: jax.Array
+    value: Any
 
 
 def recursive(g):
@@ -98,6 +98,7 @@ HOLDERS = {
     "partial, by name": lambda g: functools.partial(lambda t, q, g: g * q[1], g=g),
     "jit": lambda g: jax.jit(lambda t, q: g * q[1]),
     "jit within": lambda g: (lambda inner: lambda t, q: inner(t, q))(jax.jit(lambda t, q: g * q[1])),
+    "jit of a gradient": lambda g: (lambda slope: lambda t, q: slope(q[1]))(jax.jit(jax.grad(lambda y: g * y**2 / 2))),
     "gradient": lambda g: (lambda slope: lambda t, q: slope(q[1]))(jax.grad(lambda y: g * y**2 / 2)),
     "vmap": lambda g: (lambda each: lambda t, q: each(q)[1])(jax.vmap(lambda y: g * y)),
 }
@@ -144,7 +145,7 @@ def held(numbers):
     mass, length, gravity, friction, gain = numbers
 
     class Law:
-        gain = None
+        gain: Any = None
 
         def force(self, t, q, v):
             return -self.gain * v[:1]
@@ -457,7 +458,7 @@ class Swing(uk.AbstractSystem):
     g: float = 9.81
     count: int = 2
     exact: bool = True
-    constraints = ()
+    constraints = ()  # pyright: ignore
 
     @property
     def dynamics(self):

@@ -92,7 +92,7 @@ def _parts(thing) -> list:
     if isinstance(thing, functools.partial):
         return [thing.func, *thing.args, *thing.keywords.values()]
     if isinstance(thing, JITTED):
-        return [getattr(thing, "__wrapped__")]  # noqa: B009
+        return [thing.__wrapped__]  # pyright: ignore[reportAttributeAccessIssue]
     if _is_container(thing):
         return jax.tree.leaves(thing)
     return list(getattr(thing, "__dict__", {}).values())
@@ -125,7 +125,7 @@ def _with(thing: Any, kind: type, put: Callable, made: dict[int, Any] | None = N
             again(thing.func), *map(again, thing.args), **{name: again(x) for name, x in thing.keywords.items()}
         )
     elif isinstance(thing, JITTED):
-        new = again(thing.__wrapped__)  # compiled as part of what it is called in
+        new = again(thing.__wrapped__)  # pyright: ignore[reportAttributeAccessIssue]
     elif _is_container(thing):
         new = jax.tree.map(again, thing)
     else:

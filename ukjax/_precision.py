@@ -50,7 +50,7 @@ def as_real(name: str, x: Any, scalar: bool = False) -> Array:
 
 def _as_array(name, x):
     if isinstance(x, jax.Array):
-        return _from_objects(name, x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended) else x
+        return _from_objects(name, x) if jnp.issubdtype(x.dtype, jax.dtypes.extended) else x
     if np.ma.is_masked(x):
         raise ValueError(f"{name} has masked entries: fill them, or leave them out")
     try:
