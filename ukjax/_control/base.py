@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from .._check import as_array, call, kind_of, numbers, seen
 from .._constraint import AbstractConstraint
+from .._precision import as_float
 from .._terms import Terms
 
 

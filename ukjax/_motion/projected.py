@@ -2,6 +2,7 @@
 
 import diffrax as dfx
 import equinox as eqx
+import jax.numpy as jnp
 
 from .correct import correct, levels_at
 from .step_size import MOVED

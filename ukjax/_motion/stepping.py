@@ -16,7 +16,7 @@ from .._control import AbstractControl, Command, no_task
 from .._dynamics import AbstractDynamics
 from .._precision import Numbers, in_precision
 from .._solve import AbstractMethod, choose
-from .._system import AbstractSystem
+from .._system import AbstractSystem, System
 from .._terms import Terms
 from .correct import at_every_level
 from .diagnose import check_consistent
