@@ -12,6 +12,7 @@ from jaxtyping import Array
 from .._check import call
 from .._functions import two_arrays
 from .._motion.correct import Levels, at_every_level, correct
+from .._motion.scale import scale_of
 from .._parameters import Parameters
 from .._solve import AbstractMethod
 from .._system import AbstractSystem
@@ -68,5 +69,6 @@ def near(model: Any, z: Array, t: Array, method: AbstractMethod | Levels) -> tup
     q, v = jnp.split(z, 2)
     if not isinstance(model, AbstractSystem):
         return q, v, False
-    q, v, _, unusual = correct(model, t, q, v, method if isinstance(method, Levels) else at_every_level(method))
-    return q, v, unusual
+    levels = method if isinstance(method, Levels) else at_every_level(method)
+    found = correct(model, t, q, v, levels, scale_of(model, t, q, v, driven=False))
+    return found.q, found.v, found.unusual

@@ -128,7 +128,7 @@ def scale_of(
 
 def scales(
     model: Any,
-    t: Float[Array, "*batch"],
+    t: Array,
     q: Float[Array, "*batch n"],
     v: Float[Array, "*batch n"],
     span: Array | None = None,
