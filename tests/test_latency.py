@@ -18,8 +18,8 @@ from ukjax._motion import one
 from .mechanisms import GRAVITY, Pendulum
 
 LEVEL, REST = [-1.0, 0.0], [0.0, 0.0]
-LINES = 700
-"""Of the pendulum's program, which had 651 when this was written."""
+LINES = 800
+"""Of the pendulum's program, which had 758 when this was written."""
 
 
 class Counted:
@@ -86,7 +86,7 @@ def test_the_program_of_a_motion_is_short(monkeypatch):
     (
         (lambda system: uk.simulate(system, LEVEL, REST, np.linspace(0, 1, 11)), 4, 6),
         (lambda system: uk.simulate(system, LEVEL, REST, np.linspace(0, 1, 11), dt=0.01), 4, 6),
-        (lambda system: uk.project(system, 0.0, LEVEL, REST), 6, 2),
+        (lambda system: uk.project(system, 0.0, LEVEL, REST), 6, 4),
         (lambda system: uk.constrained_motion(system(0.0, LEVEL, REST)), 2, 3),
         (lambda system: jax.grad(lambda speed: height(system, speed))(0.5), 6, 9),
     ),

@@ -1,5 +1,7 @@
 """Tolerances scale with the problem: units change nothing, and nothing excuses a constraint that is not kept."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -166,6 +168,16 @@ def test_a_batch_keeps_time_from_its_start(begin):
     spring = uk.MassForce(lambda t, q: jnp.eye(1), lambda t, q, v: -q)
     later = uk.simulate(uk.System(spring), [[1.0], [2.0]], np.zeros((2, 1)), begin + np.array([0.0, 8.0]))
     np.testing.assert_allclose(later.q[:, -1, 0], np.cos(8) * np.array([1, 2]), rtol=0, atol=3e-8)
+
+
+def test_a_clock_too_coarse_for_the_model_is_told():
+    """One second after 1.7e9 s, times are 2.4e-7 s apart."""
+    driven = uk.MassForce(lambda t, q: jnp.eye(1), lambda t, q, v: jnp.cos(t) - q)
+    with pytest.warns(UserWarning, match="depends on t, and times near 1.7e[+]09 s are 2e-07 s apart in float64"):
+        uk.simulate(uk.System(driven), [1.0], [0.0], 1.7e9 + np.array([0.0, 1.0]), dt=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        uk.simulate(uk.System(driven), [1.0], [0.0], 100 + np.array([0.0, 1.0]), dt=0.1)
 
 
 def test_sizes_are_those_of_the_terms():

@@ -4,6 +4,7 @@ import abc
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .._solve import AbstractMethod
@@ -76,9 +77,9 @@ class Request(eqx.Module):
         """Explicit steps, with nothing to be done besides."""
         return self.tableau is not None and self.event is None and self.adjoint is None and not self.progress
 
-    def tolerance(self, scale: Scale) -> Tolerance:
-        """The error allowed in a step."""
-        return Tolerance.of(self.rtol, self.atol, scale)
+    def tolerance(self, scale: Scale, xp: Any = jnp) -> Tolerance:
+        """The error allowed in a step; by JAX or by NumPy."""
+        return Tolerance.of(self.rtol, self.atol, scale, xp)
 
 
 class Samples(eqx.Module):

@@ -2,12 +2,13 @@
 
 import warnings
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.interpreters.partial_eval import dce_jaxpr
 from jaxtyping import Array, Bool
 
 from .._check import check_terms, check_unique
@@ -23,6 +24,7 @@ from .outcome import LEAPT, OFF_CONSTRAINTS, ON_EVENT, TOO_SMALL, all_ended_well
 from .scale import Scale
 from .trajectory import Trajectory
 
+COARSE = 0.1  # of the root of eps: a share of the whole time that matters
 CONSISTENT = 1e-6  # a start typed with seven digits is meant to be on the constraints; the first step puts it there
 
 
@@ -61,6 +63,26 @@ def worst_row(system: AbstractSystem, t: Array, q: Array, v: Array, scale: Scale
         i = int(missed.argmax())
         worst = Worst(named[i], of_position, float(residual[i]), float(missed[i]))
     return worst
+
+
+def warn_of_coarse_time(model: Any, ts: np.ndarray, q: Array, v: Array) -> None:
+    """Where the clock says so much that a time in between can hardly be told, and the model depends on it."""
+    last = float(np.max(np.abs(ts)))
+    unit, span = float(np.spacing(np.asarray(last, q.dtype))), float(ts[-1] - ts[0])
+    if unit <= COARSE * float(np.finfo(q.dtype).eps) ** 0.5 * span:
+        return
+
+    def told(t):
+        of_constraints = model.violation(t, q, v) if isinstance(model, AbstractSystem) else None
+        return eqx.filter((model(t, q, v), of_constraints), eqx.is_array)
+
+    program = jax.make_jaxpr(told)(jnp.asarray(ts[0], q.dtype)).jaxpr
+    if dce_jaxpr(program, [True] * len(program.outvars))[1][0]:
+        warnings.warn(
+            f"the model depends on t, and times near {last:.3g} s are {unit:.1g} s apart in {q.dtype}: the motion "
+            "cannot be more exact than that. Let time begin at 0, and add what the clock says in the model",
+            stacklevel=3,
+        )
 
 
 def check_start(
@@ -131,7 +153,7 @@ def check_consistent(system: AbstractSystem, t: Array, q0: Array, v0: Array, sca
     """q0, v0 (n,), or (batch, n), at t (), or (batch,), are on the constraints, or ``ValueError`` naming the worst."""
     batch, times = q0.ndim == 2, np.broadcast_to(t, q0.shape[:-1] or (1,))
     found = _residuals(system, t, *((q0, v0, scale) if batch else jax.tree.map(lambda x: x[None], (q0, v0, scale))))
-    t, q, v = times[0], jnp.atleast_2d(q0)[0], jnp.atleast_2d(v0)[0]
+    t, q, v = jnp.asarray(times[0]), jnp.atleast_2d(q0)[0], jnp.atleast_2d(v0)[0]
     levels = (
         ("", lambda c: c.position(t, q), found[0]),
         ("the velocity of ", lambda c: c.velocity(t, q, v), found[1]),

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._check import check_function
+from .._check import call, check_function, seen
 
 DIRECTIONS = {"falling": -1, "rising": 1, None: 0}
 
@@ -48,12 +48,19 @@ def as_event(event: Any) -> Event | None:
 
 def check_event(event: Event, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> None:
     """An event is one number, or ``ValueError``: asked while a program is traced."""
-    value = jax.eval_shape(lambda t, q, v: jnp.asarray(event(t, q, v)), t, q, v)
+    value = jax.eval_shape(lambda t, q, v: _number_of(event, t, q, v), t, q, v)
     if value.ndim != 0 or not jnp.issubdtype(value.dtype, jnp.floating):
         raise ValueError(
             f"event must return one number that crosses zero, got shape {value.shape} of {value.dtype}; "
             "write q[0] rather than q[0] > 0"
         )
+
+
+def _number_of(event, t, q, v):
+    value = call("event", event, t, q, v)
+    if not isinstance(value, jax.Array | np.ndarray | np.generic | float | int):
+        raise ValueError(f"event must return one number that crosses zero, got {seen(value)}")
+    return jnp.asarray(value)
 
 
 class Step(NamedTuple):

@@ -6,7 +6,7 @@ goes on from there by a method that can do it, and only then is that compiled. S
 derivative is a short loop back over them.
 """
 
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -22,6 +22,7 @@ from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, Start
 from .compact import compact_step, fits
 from .correct import Levels
 from .outcome import FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, RUNNING, TOO_SMALL, UNUSUAL
+from .scale import constant
 from .step import step
 from .step_size import judge, next_length
 
@@ -70,12 +71,12 @@ class One(AbstractLoop):
             return False
         if request.counts is not None:  # differentiated in any way, steps of known number are a plain loop
             return known(request, start) and int(np.sum(request.counts.between)) < MANY
-        return known(*map(_constant, (request, start)))
+        return known(*map(constant, (request, start)))
 
     def run(self, request: Request, start: Start) -> Samples:
         moving, fixed = eqx.partition((request.model, request.ts, start.q, start.v), eqx.is_inexact_array)
-        how = eqx.tree_at(lambda r: (r.model, r.ts), _constant(request), (None, None))
-        scale = _constant(start.scale)
+        how = eqx.tree_at(lambda r: (r.model, r.ts), constant(request), (None, None))
+        scale = constant(start.scale)
 
         @jax.custom_vjp
         def sampled(moving):
@@ -91,15 +92,11 @@ class One(AbstractLoop):
 
         sampled.defvjp(forward, backward)
         q, v, course = sampled(moving)
-        course = _constant(course)
+        course = constant(course)
         if known(request.ts, q, v):
             by_numpy = _of_samples(np, *jax.tree.map(np.asarray, (request.ts, q, v, course, start)))
             return Samples(**jax.tree.map(jax.device_put, by_numpy))
         return Samples(**jax.jit(_of_samples, static_argnums=0)(jnp, request.ts, q, v, course, start))
-
-
-def _constant(tree: Any) -> Any:
-    return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, tree)
 
 
 def _of_samples(xp, ts, q, v, course, start):
@@ -132,7 +129,7 @@ def _run(how, scale, model, ts, q0, v0, remember):
     between = None if how.counts is None else count(np.pad(how.counts.between, (1, more), constant_values=1))
     found = number(np.full((2, ends.size, q0.size), np.nan))
     course = Course(number(0), number(0), count(0), count(0), q0, v0, count(0), count(RUNNING))
-    tolerance = how.tolerance(scale)
+    tolerance = jax.tree.map(number, how.tolerance(jax.tree.map(np.asarray, scale), np))
     limits = count(samples), count(min(how.max_steps + 1, 2**31 - 1))
     asked = eqx.tree_at(lambda r: (r.model, r.ts), how, (model, ts), is_leaf=lambda x: x is None)
     pieces, method, decided = [], first_attempt(asked, flexible=True), 0

@@ -131,7 +131,7 @@ def _project_nearby(system, t, q0, v0, scale, method):
 def _approached_in_turn(system, t, q0, v0, scale, method):
     """``_approached`` for positions and then for velocities, which have the same rows A: one loop, in which everything
     stands once, is compiled in half the time of two."""
-    of_q, of_v = Sizes.of_positions(system, t, q0, scale), Sizes.of_velocities(system, t, q0, v0, scale)
+    of_q, of_v = Sizes(scale.q, scale.rows), Sizes.of_velocities(system, t, q0, v0, scale)
 
     def nearer(state):
         q, v, reached, approach, k = state

@@ -48,9 +48,7 @@ class Scale(eqx.Module):
 
     def of_rows(self, model: AbstractSystem, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> "Scale":
         """The same, of the rows that this model has at (t, q, v)."""
-        program = jax.make_jaxpr(model.violation)(t, q, v)
-        check_indices(program)
-        (rows,) = sizes_in(program, (t, q, v), (self.t, self.q, self.v))
+        (rows,) = sizes_in(jax.make_jaxpr(model.violation)(t, q, v), (t, q, v), (self.t, self.q, self.v))
         rows = jnp.maximum(rows, jnp.finfo(q.dtype).tiny)
         return eqx.tree_at(lambda scale: scale.rows, self, jax.lax.stop_gradient(rows))
 
@@ -91,11 +89,11 @@ def scale_of(
     Raises ``ValueError`` where the model does not give Terms of as many coordinates as q has.
     """
     if not isinstance(model, AbstractSystem):
-        terms = _looked_at(model, t, q, v)
-    elif driven or any(constraint.level == "acceleration" for constraint in model.constraints):
-        terms = _looked_at(model.passive, t, q, v)
+        terms = model(t, q, v)
+    elif driven:
+        terms = model.passive(t, q, v)
     else:
-        (M, Q), b = _looked_at(model.dynamics.terms, t, q, v), jnp.zeros((0,), q.dtype)
+        (M, Q), b = model.dynamics.terms(t, q, v), jnp.zeros((0,), q.dtype)
         terms = Terms(M, Q, jnp.zeros((0, Q.size), q.dtype), b)
     if not isinstance(terms, Terms):
         raise ValueError(f"model must return ukjax.Terms(M, Q, A, b), got {type(terms).__name__}")
@@ -133,28 +131,33 @@ def scales(
     v: Float[Array, "*batch n"],
     span: Array | None = None,
 ) -> Scale:
-    """``scale_of`` a motion, or of each of a batch, from one time or from one for each."""
+    """``scale_of`` a motion, or of each of a batch, from one time or from one for each.
+
+    Raises ``ValueError`` as that does, and where the model takes an entry from beyond the end of an array.
+    """
+    model, t, q, v, span = constant((model, t, q, v, span))  # whatever is differentiated
     if not known(model, t, q, v, span):
         return _each(model, t, q, v, span, True)
     # Where a start shows anything, nobody waits for the derivatives of constraints.
     at_rest = ~np.any(q, axis=-1) & ~np.any(v, axis=-1)
-    return _scales(model, t, q, v, span, bool(np.any(at_rest)))
+    of_accelerations = isinstance(model, AbstractSystem) and any(c.level == "acceleration" for c in model.constraints)
+    return _scales(model, t, q, v, span, of_accelerations or bool(np.any(at_rest)))
+
+
+def constant(tree: Any) -> Any:
+    """``tree`` of values that have no derivatives: within ``jax.grad`` they are known."""
+    return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, tree)
 
 
 def _each(model, t, q, v, span, driven):
     one = lambda t, q, v: scale_of(model, t, q, v, span, driven)
-    return one(t, q, v) if q.ndim == 1 else jax.vmap(one, in_axes=(0 if t.ndim else None, 0, 0))(t, q, v)
+    one = one if q.ndim == 1 else jax.vmap(one, in_axes=(0 if t.ndim else None, 0, 0))
+    program, found = jax.make_jaxpr(one, return_shape=True)(t, q, v)
+    check_indices(program)
+    return jax.tree.unflatten(jax.tree.structure(found), jaxpr_as_fun(program)(t, q, v))
 
 
 _scales = at_once(_each)
-
-
-def _looked_at(function, *arguments):
-    """What a function of the user gives, of which the program was looked at."""
-    program, dynamic, static = eqx.filter_make_jaxpr(function)(*arguments)
-    check_indices(program)
-    found = jax.tree.unflatten(jax.tree.structure(dynamic), jaxpr_as_fun(program)(*arguments))
-    return eqx.combine(found, static)
 
 
 def _driven(A, b, unit):

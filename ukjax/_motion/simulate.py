@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from .._check import (
     MOST_EVEN_STEPS,
     as_array,
+    as_numpy,
     check_finite,
     check_flag,
     check_function,
@@ -31,7 +32,7 @@ from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem
 from .._terms import Terms
 from .base import Counts, Request, Start
-from .diagnose import check_end, check_start, check_task
+from .diagnose import check_end, check_start, check_task, warn_of_coarse_time
 from .even_steps import EvenSteps, even_counts, even_times
 from .event import Event, as_event
 from .given import check_starts, taken_in, telling_of_batches
@@ -115,8 +116,9 @@ def simulate(
     continued, does not keep its constraints, or has a servo task that its actuators cannot perform, saying which
     trajectory, when and which constraint; with ``throw=False``, or under ``jit``, see ``Trajectory.finished`` instead.
     """
+    _check_size(q0, ts)
     # The values of times are known even where a function being traced makes them into arrays.
-    times, length = _value("ts", ts), _value("dt", dt)
+    times, length = _value("ts", ts, "times"), _value("dt", dt, "one number [s]")
     q0, v0, ts = _check_state(q0, v0, ts, times)
     _check_names(model, q0)
     drift = _check_drift(drift, model)
@@ -124,7 +126,7 @@ def simulate(
     _check_solver(solver, adjoint, event, drift, dt)
     max_steps = whole("max_steps", max_steps, 1)
     if dt is not None:
-        max_steps = _check_steps(max_steps, dt if length is None else length, ts if times is None else times)
+        max_steps = _check_steps(max_steps, _as_typed(dt, length), ts if times is None else times)
     check_flag("progress", progress)
     check_flag("throw", throw)
     with telling_of_batches(model, q0):
@@ -155,6 +157,7 @@ def simulate(
     with telling_of_batches(model, q0):
         start = Start(q0, v0, scales(model, ts[0], q0, v0, ts[-1] - ts[0]))
         if not traced:
+            warn_of_coarse_time(model, np.asarray(ts), *(jnp.atleast_2d(x)[0] for x in (q0, v0)))
             check_task(model, request, start)
         loop = next((loop for loop in PLAIN_LOOPS if loop.accepts(request, start)), None) or _general_loop()
         samples = _done(loop, request, start)
@@ -189,11 +192,14 @@ def _done(loop, request, start):
     return _general_loop().run(replace(request, adjoint=dfx.ForwardMode()), start)
 
 
-def _value(name, given):
+def _value(name, given, what):
     """The value of a number or an array; None where it is being traced, or not given."""
-    if given is None:
-        return None
-    return np.asarray(given, float) if known(given) else None
+    return as_numpy(name, given, what) if given is not None and known(given) else None
+
+
+def _as_typed(dt, length):
+    """dt as an error is to show it, with its value where that is known."""
+    return dt if length is None or type(dt) in (int, float) else length
 
 
 def _with_even_steps(request, ts, dt):
@@ -283,7 +289,6 @@ def _check_size(q0, ts):
 def _check_state(
     q0: Any, v0: Any, ts: Any, times: np.ndarray | None
 ) -> tuple[Float[Array, "*batch n"], Float[Array, "*batch n"], Array]:
-    _check_size(q0, ts)
     q0, v0, ts = as_array("q0", q0), as_array("v0", v0), as_array("ts", ts, "times")
     check_starts(q0, v0)
     check_times("ts", ts if times is None else times)

@@ -1,6 +1,6 @@
 """How long the next step may be, after Hairer, Nørsett & Wanner, Solving Ordinary Differential Equations I, II.4."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -26,10 +26,10 @@ class Tolerance(NamedTuple):
     v: Float[Array, " n"]
 
     @classmethod
-    def of(cls, relative: Array, absolute: Array | None, scale: Scale) -> "Tolerance":
-        """With ``absolute``, a number or one per coordinate, or what is usual."""
+    def of(cls, relative: Array, absolute: Array | None, scale: Scale, xp: Any = jnp) -> "Tolerance":
+        """With ``absolute``, a number or one per coordinate, or what is usual; by JAX or by NumPy."""
         usual = USUAL[str(scale.q.dtype)]
-        at = lambda size: usual * size if absolute is None else jnp.broadcast_to(absolute, size.shape)
+        at = lambda size: usual * size if absolute is None else xp.broadcast_to(absolute, size.shape)
         return cls(relative, at(scale.q), at(scale.v))
 
     def between(self, x: Float[Array, " n"], y: Float[Array, " n"], besides: Float[Array, " n"]) -> Float[Array, " n"]:
