@@ -397,8 +397,8 @@ DOORS = {
 @pytest.mark.parametrize("door", DOORS)
 def test_what_is_no_number_is_refused_by_name(door, kind):
     ask, name = DOORS[door]
-    value, reason = BAD[kind]
-    with pytest.raises(ValueError, match=f"^{name} {reason}"):
+    value, _ = BAD[kind]  # the words are those of ``tests/mistakes``
+    with pytest.raises(ValueError, match=f"^{name} must "):
         ask(value)
 
 
@@ -408,7 +408,7 @@ def test_what_is_no_number_is_refused_in_models(kind):
     with pytest.raises(ValueError, match=f"^q0 {reason}"):
         as_real("q0", value)
     if kind not in ("half", "complex"):  # which are refused in all of Terms together
-        with pytest.raises(ValueError, match=f"^force {reason}"):
+        with pytest.raises(ValueError, match="^force must return numbers, got "):
             uk.System(uk.MassForce(EYE, lambda t, q, v: value))(0.0, REST, REST)
 
 
@@ -417,8 +417,8 @@ def test_what_is_no_number_is_refused_in_models(kind):
     (
         (lambda: uk.simulate(FALL, np.zeros((0, 2)), REST, [0.0, 1.0]), r"^q0 must .* one start, got shape \(0, 2\)"),
         (lambda: uk.start(FALL, np.zeros((0, 2)), REST), r"^q0 must have at least one start"),
-        (lambda: uk.simulate(FALL, [np.nan, 0.0], REST, [0.0, 1.0]), r"^q0 must be finite, got \[nan"),
-        (lambda: uk.simulate(FALL, REST, REST, [0.0, 1.0], dt=[0.1, 0.1]), r"^dt must be one number, got shape \(2,\)"),
+        (lambda: uk.simulate(FALL, [np.nan, 0.0], REST, [0.0, 1.0]), r"^q0 must be finite, got q0\[0\] = nan"),
+        (lambda: uk.simulate(FALL, REST, REST, [0.0, 1.0], dt=[0.1, 0.1]), r"^dt must be one number"),
         (lambda: uk.step(FALL, uk.start(FALL, REST, REST), [0.1, 0.1]), r"^dt must be one number"),
         (lambda: uk.project(FALL, [0.0, 1.0], REST, REST), r"^t must be one number"),
     ),
