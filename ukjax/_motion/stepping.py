@@ -16,7 +16,7 @@ from .._control import AbstractControl, Command, no_task
 from .._dynamics import AbstractDynamics
 from .._precision import Numbers, in_precision
 from .._solve import AbstractMethod, choose
-from .._system import AbstractSystem, System
+from .._system import AbstractSystem
 from .._terms import Terms
 from .correct import at_every_level
 from .diagnose import check_consistent
@@ -59,7 +59,7 @@ def start(model: AbstractSystem | Callable[..., Terms], q0: Numbers, v0: Numbers
     with telling_of_batches(model, q0):
         model, q0, v0, t = taken_in(model, q0, jnp.broadcast_to(v0, q0.shape), t)
         # Not with its task: the actuators may be given something else to do.
-        plant = System(model.dynamics, model.constraints) if isinstance(model, AbstractSystem) else model
+        plant = Driven(model, jnp.zeros(0)) if isinstance(model, AbstractSystem) else model
         scale = scales(plant, t, q0, v0)
         if isinstance(plant, AbstractSystem) and known(plant, q0, v0, t):
             check_consistent(plant, t, q0, v0, scale)
