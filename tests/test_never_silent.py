@@ -2,6 +2,7 @@
 under ``jit``, and by every method. A motion is right, or says that it is not."""
 
 import warnings
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +13,10 @@ import ukjax as uk
 
 METHODS = ["orthogonal", "cholesky", "svd", "kkt", "udwadia_phohomsiri"]
 WAYS = ["one", "batch", "jit", "jit of a batch"]
-STEPS = {"adaptive": {}, "even": {"dt": 0.02, "solver": uk.RungeKutta4()}}
+STEPS: dict[str, dict[str, Any]] = {"adaptive": {}, "even": {"dt": 0.02, "solver": uk.RungeKutta4()}}
 
 
-def asked(system, q0, v0, ts, way, dtype, method, **how):
+def asked(system, q0, v0, ts, way, dtype, method, **how: Any):
     """How the motion ended, and the q to which it came, for one or for each of two members."""
     q0, v0, ts = (np.asarray(x, dtype) for x in (q0, v0, ts))
     if "batch" in way:
@@ -63,7 +64,7 @@ every_step = pytest.mark.parametrize("steps", STEPS)
 @every_step
 @pytest.mark.parametrize("system", [REACH, JUMP], ids=["out of reach", "jump"])
 def test_constraints_that_cannot_be_followed(system, way, dtype, method, steps):
-    finished, _ = asked(*system, [0.0, 0.4, 2.0], way, dtype, method, **STEPS[steps])
+    finished, _ = asked(system[0], system[1], system[2], [0.0, 0.4, 2.0], way, dtype, method, **STEPS[steps])
     assert not finished.any()
 
 
