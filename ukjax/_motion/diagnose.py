@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._check import check_terms, check_unique
+from .._check import check_terms, check_unique, complaint_of_mass
 from .._constraint import AbstractConstraint
 from .._control import UNREACHED, shortfall
 from .._equation import motion_by
@@ -45,6 +45,12 @@ def names_of(constraints: Iterable[AbstractConstraint], read: Callable[[Abstract
     return result
 
 
+def coordinate_names(model: AbstractSystem | Callable) -> tuple[str, ...]:
+    """The names of the model's coordinates, none where they have none."""
+    named = model.coordinates if isinstance(model, AbstractSystem) else None
+    return tuple(name for name, _ in named or ())
+
+
 def worst_row(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[str, float]:
     """The constraint most violated at (t, q, v), named, and by how much: at positions if any is, else velocities."""
     levels = (
@@ -73,12 +79,14 @@ def check_start(trajectory: Trajectory, request: Request, loop: AbstractLoop, q0
     if well and watched and not driven and not (request.projection and _displaced(trajectory, q0, v0)):
         return
     t0 = request.ts[0]
-    where = f" for trajectory 0 at t = {float(t0):g} s" if batch else f" at t = {float(t0):g} s"
-    first_q, first_v = jnp.atleast_2d(q0)[0], jnp.atleast_2d(v0)[0]
+    member = int(np.argmin(np.atleast_1d(np.asarray(trajectory.finished))))  # the first that did not, or else the first
+    where = f" for trajectory {member} at t = {float(t0):g} s" if batch else f" at t = {float(t0):g} s"
     if not well or not watched:
+        first_q, first_v = jnp.atleast_2d(q0)[member], jnp.atleast_2d(v0)[member]
         terms, motion = _first(model, t0, first_q, first_v, request.method)
-        check_terms(terms, where)
-        check_unique(terms, np.asarray(motion), type(request.method).__name__, where)
+        labels = coordinate_names(model)
+        check_terms(terms, where, labels)
+        check_unique(terms, np.asarray(motion), type(request.method).__name__, where, labels)
     if not isinstance(model, AbstractSystem):
         return
     if request.projection and (not well or _displaced(trajectory, q0, v0)):
@@ -122,7 +130,7 @@ def check_event(event: Callable, t0: Array, q0: Array, v0: Array) -> None:
 
 def check_end(trajectory: Trajectory, request: Request, loop: AbstractLoop) -> None:
     """Every motion was finished as it should be, or ``SimulationError``; a warning for limits that were exceeded."""
-    check_finished(trajectory, request.max_steps)
+    check_finished(trajectory, request)
     check_reached(trajectory)
     check_limits(trajectory)
     if request.projection and not loop.keeps_watch:
@@ -152,7 +160,7 @@ def check_consistent(system: AbstractSystem, t: Array, q0: Array, v0: Array) -> 
             )
 
 
-def check_finished(trajectory: Trajectory, max_steps: int) -> None:
+def check_finished(trajectory: Trajectory, request: Request) -> None:
     """Every trajectory reached its last sample, or ``SimulationError``."""
     if all_ended_well(trajectory.result):
         return
@@ -163,16 +171,21 @@ def check_finished(trajectory: Trajectory, max_steps: int) -> None:
     )
     failed = int((~finished).sum())
     who = f"trajectory {member} ({failed} of {finished.size} failed)" if finished.size > 1 else "the motion"
-    if int(np.atleast_1d(np.asarray(trajectory.steps))[member]) >= max_steps:
+    if int(np.atleast_1d(np.asarray(trajectory.steps))[member]) >= request.max_steps:
         raise SimulationError(
-            f"{who} came to t = {float(t):.6g} s in max_steps = {max_steps} steps: allow more, or take longer ones "
-            "with a larger rtol or, in a stiff motion, an implicit solver (diffrax.Kvaerno5). "
+            f"{who} came to t = {float(t):.6g} s in max_steps = {request.max_steps} steps: allow more, or take longer "
+            "ones with a larger rtol or, in a stiff motion, an implicit solver (diffrax.Kvaerno5). "
             "throw=False returns what was computed"
         )
     if int(np.atleast_1d(np.asarray(trajectory.result))[member]) == OFF_CONSTRAINTS:
         if finished.size > 1:
             check_kept(trajectory)
         _complain_of_residual(trajectory.model, who, t, q, v)
+    complaint = _mass_ahead(trajectory.model, request, t, q, v)
+    if complaint:
+        raise SimulationError(
+            f"{who} ended at t = {float(t):.6g} s: {complaint}. throw=False returns what was computed"
+        )
     hardest = _hardest(trajectory.model, t, q, v)
     raise SimulationError(
         f"{who} stopped at t = {float(t):.6g} s, since no step is small enough to go on{hardest}. "
@@ -180,6 +193,27 @@ def check_finished(trajectory: Trajectory, max_steps: int) -> None:
         "stretched) or forces that grow without bound; at a singular pose try method=ukjax.Orthogonal(rtol=1e-4). "
         "throw=False returns what was computed"
     )
+
+
+def _mass_ahead(model, request, t, q, v) -> str:
+    """What is wrong with the mass matrix a little after the last sound state, empty if nothing is."""
+    ts = np.asarray(request.ts)
+    if request.dt is None:  # steps become shorter there until they end
+        ahead = (ts[-1] - ts[0]) * np.append(0, 10.0 ** np.arange(-12, -5))
+    else:
+        ahead = np.linspace(0, max(float(request.dt), float(np.min(ts[ts > float(t)], initial=ts[-1]) - t)), 33)
+    for h in ahead:
+        at = t + h, q + h * v, v
+        M = np.asarray(_mass_matrix(model, *(jnp.asarray(x, q.dtype) for x in at)))
+        complaint = complaint_of_mass(M, f" at t = {float(at[0]):.6g} s", coordinate_names(model))
+        if complaint:
+            return complaint
+    return ""
+
+
+@eqx.filter_jit
+def _mass_matrix(model, t, q, v):
+    return model(t, q, v).M
 
 
 def _hardest(model, t, q, v) -> str:

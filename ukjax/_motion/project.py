@@ -13,6 +13,7 @@ from .._precision import Numbers, as_float
 from .._solve import AbstractMethod, choose, coordinate_scale, row_scale, solve
 from .._system import AbstractSystem
 from .diagnose import worst_row
+from .small_rows import with_noise_left_out
 
 MOST_ITERATIONS = 200
 
@@ -44,6 +45,7 @@ def project(
         q, v, sure = _project_nearby(model, t, q0, v0, usual)
         if sure:
             return q, v
+        method = with_noise_left_out(method, model, t, q0, v0)
     q, v, reached, last = _project(model, t, q0, v0, method)
     if all_known and not reached:
         which, size = worst_row(model, t, *last)

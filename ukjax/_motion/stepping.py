@@ -21,6 +21,7 @@ from .._terms import Terms
 from .correct import at_every_level
 from .diagnose import check_consistent
 from .outcome import FINISHED, NOT_FINITE, OFF_CONSTRAINTS, in_words
+from .small_rows import with_noise_left_out
 from .step import step as one_step
 from .tableau import RUNGE_KUTTA4, Tableau
 
@@ -91,7 +92,10 @@ def step(
         return _stepped(model, state, dt, u, surely, *how)[0]
     after, beyond = _stepped(model, state, dt, u, at_every_level(usual), *how)
     if known(beyond):
-        return _stepped(model, state, dt, u, surely, *how)[0] if np.any(beyond) else after
+        if not np.any(beyond):
+            return after
+        surely = with_noise_left_out(surely, model, state.t, state.q, state.v)
+        return _stepped(model, state, dt, u, surely, *how)[0]
     again = lambda: eqx.filter(_stepped(model, state, dt, u, surely, *how)[0], eqx.is_array)
     return jax.lax.cond(jnp.any(beyond), again, lambda: after)
 
