@@ -50,12 +50,11 @@ def check_terms(terms: Terms, where: str = "", coordinates: Sequence[str] = ()) 
 def symmetric(M: Array) -> Array:
     """(M + Mᵀ) / 2, and NaN where that would hide that M is no mass matrix: ``check_mass``, for where values are not
     known. Of the signs only those on the diagonal are looked at: a factorisation sees the others."""
-    each, mass = np.eye(len(M), dtype=M.dtype), jnp.diagonal(M)
-    limit = (
-        2 * jnp.finfo(M.dtype).eps ** 0.5 * jnp.max(mass, initial=0)
-    )  # no entry of a mass matrix is larger than that
-    wrong = (M - M.T) - each * M > limit
-    return (M + M.T) / 2 + each * jnp.where(jnp.any(wrong), jnp.nan, 0)  # off the diagonal zeros remain known
+    each = np.eye(len(M), dtype=M.dtype)  # off the diagonal zeros remain known
+    own, turned = each * M, M.T
+    limit = 2 * jnp.finfo(M.dtype).eps ** 0.5 * jnp.max(own)  # no entry of a mass matrix is larger
+    spoilt = jax.lax.select(jnp.any(M - turned - own > limit), *np.array([np.nan, 0], M.dtype))
+    return (M + turned) / 2 + spoilt * each
 
 
 def check_mass(M: np.ndarray, where: str = "", coordinates: Sequence[str] = ()) -> None:
@@ -107,20 +106,10 @@ def check_unique(
         return
     M, A = np.asarray(terms.M), np.asarray(terms.A)
     n, m = M.shape[0], A.shape[0]
-    # Units do not decide: unit masses and unit rows first.
-    mass = np.diagonal(M)
-    coordinate = 1 / np.sqrt(np.where(mass > 0, mass, max(float(np.abs(mass).max(initial=0)), 1e-300)))
-    M, A = coordinate[:, None] * M * coordinate, A * coordinate
-    A = A / np.maximum(np.linalg.norm(A, axis=1, keepdims=True), 1e-300)
-    together = np.concatenate([M, A])
-    rank = int(np.linalg.matrix_rank(together))
-    if rank < n:
-        free = np.abs(coordinate * np.linalg.svd(together)[2][-1])
-        raise ValueError(
-            f"the motion is not unique{where}: rank [M; A] = {rank}, but there are n = {n} coordinates. A direction "
-            f"without mass, here that of {_coordinate(int(free.argmax()), coordinates)}, must be fixed by a "
-            "constraint: add the missing row of A, or give it a mass"
-        )
+    complaint = complaint_of_freedom(M, A, where, coordinates)
+    if complaint:
+        raise ValueError(complaint)
+    _, A = _in_units(M, A)
     independent = int(np.linalg.matrix_rank(A))
     if independent < m:
         raise ValueError(
@@ -137,3 +126,27 @@ def check_unique(
         f"method {method!r} found no finite acceleration{where}: it needs a positive definite M. "
         "Use the default method 'orthogonal', which takes a semidefinite one"
     )
+
+
+def complaint_of_freedom(M: np.ndarray, A: np.ndarray, where: str = "", coordinates: Sequence[str] = ()) -> str:
+    """What neither mass nor rows say, empty if there is nothing, or where M and A are not finite."""
+    if not np.all(np.isfinite(M)) or not np.all(np.isfinite(A)):
+        return ""
+    n, together = len(M), np.concatenate(_in_units(M, A))
+    rank = int(np.linalg.matrix_rank(together))
+    if rank == n:
+        return ""
+    free = int(np.abs(np.linalg.svd(together)[2][-1]).argmax())
+    return (
+        f"the motion is not unique{where}: rank [M; A] = {rank}, but there are n = {n} coordinates. A direction "
+        f"without mass, here that of {_coordinate(free, coordinates)}, must be fixed by a constraint: add the missing "
+        "row of A, or give it a mass"
+    )
+
+
+def _in_units(M, A):
+    """M and A in coordinates of unit mass, with rows of unit length: units do not decide."""
+    mass = np.diagonal(M)
+    coordinate = 1 / np.sqrt(np.where(mass > 0, mass, max(float(np.abs(mass).max(initial=0)), 1e-300)))
+    A = A * coordinate
+    return coordinate[:, None] * M * coordinate, A / np.maximum(np.linalg.norm(A, axis=1, keepdims=True), 1e-300)

@@ -31,7 +31,7 @@ def first_attempt(request: Request, flexible: bool) -> AbstractMethod | Levels:
     """What to begin with. ``flexible``, the next attempt is the same program: which rows count, and whether M is
     singular, are numbers given to it; otherwise they are part of it, and cost nothing when it runs."""
     usual = request.method.usual()
-    if usual is None:
+    if not isinstance(usual, Usual):
         return request.method
     if flexible:
         return at_every_level(replace(usual, flexible=Flexible.of(0.0, None, request.ts.dtype, usual.least)))
@@ -71,7 +71,7 @@ def next_attempt(
     if weight and not before:
         return Levels(*(_with(each, weight, None, dtype) for each in _each(tried)))
     _warn_of_untold(model, A[0], t, q, v)
-    rtol = 10 * (np.finfo(dtype).eps ** 0.5 if usual.rtol is None else float(usual.rtol))
+    rtol = 10 * (float(np.finfo(dtype).eps) ** 0.5 if usual.rtol is None else float(usual.rtol))
     kept = [independent_rows(M, each.rows, rtol) for each in A]
     if any(each is None for each in kept) or not _watched(model, t, q, v, kept[0]):
         return otherwise()

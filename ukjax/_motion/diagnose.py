@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._check import check_terms, check_unique, complaint_of_mass
+from .._check import check_terms, check_unique, complaint_of_freedom, complaint_of_mass
 from .._constraint import AbstractConstraint
 from .._control import UNREACHED, shortfall
 from .._equation import motion_by
@@ -45,7 +45,7 @@ def names_of(constraints: Iterable[AbstractConstraint], read: Callable[[Abstract
     return result
 
 
-def coordinate_names(model: AbstractSystem | Callable) -> tuple[str, ...]:
+def coordinate_names(model: AbstractSystem | Callable | None) -> tuple[str, ...]:
     """The names of the model's coordinates, none where they have none."""
     named = model.coordinates if isinstance(model, AbstractSystem) else None
     return tuple(name for name, _ in named or ())
@@ -79,10 +79,9 @@ def check_start(trajectory: Trajectory, request: Request, loop: AbstractLoop, q0
     if well and watched and not driven and not (request.projection and _displaced(trajectory, q0, v0)):
         return
     t0 = request.ts[0]
-    member = int(np.argmin(np.atleast_1d(np.asarray(trajectory.finished))))  # the first that did not, or else the first
-    where = f" for trajectory {member} at t = {float(t0):g} s" if batch else f" at t = {float(t0):g} s"
+    where = f" for trajectory 0 at t = {float(t0):g} s" if batch else f" at t = {float(t0):g} s"
+    first_q, first_v = jnp.atleast_2d(q0)[0], jnp.atleast_2d(v0)[0]
     if not well or not watched:
-        first_q, first_v = jnp.atleast_2d(q0)[member], jnp.atleast_2d(v0)[member]
         terms, motion = _first(model, t0, first_q, first_v, request.method)
         labels = coordinate_names(model)
         check_terms(terms, where, labels)
@@ -181,7 +180,7 @@ def check_finished(trajectory: Trajectory, request: Request) -> None:
         if finished.size > 1:
             check_kept(trajectory)
         _complain_of_residual(trajectory.model, who, t, q, v)
-    complaint = _mass_ahead(trajectory.model, request, t, q, v)
+    complaint = _impossible(trajectory.model, request, t, q, v, trajectory.q.ndim == 3)
     if complaint:
         raise SimulationError(
             f"{who} ended at t = {float(t):.6g} s: {complaint}. throw=False returns what was computed"
@@ -195,25 +194,37 @@ def check_finished(trajectory: Trajectory, request: Request) -> None:
     )
 
 
-def _mass_ahead(model, request, t, q, v) -> str:
-    """What is wrong with the mass matrix a little after the last sound state, empty if nothing is."""
-    ts = np.asarray(request.ts)
-    if request.dt is None:  # steps become shorter there until they end
-        ahead = (ts[-1] - ts[0]) * np.append(0, 10.0 ** np.arange(-12, -5))
+def _impossible(model, request, t, q, v, batch) -> str:
+    """Why there is no acceleration at the last sound state or a little later, empty if there is one."""
+    if not np.all(np.isfinite(np.concatenate([q, v]))):
+        return ""
+    ts, t = np.asarray(request.ts), float(t)
+    sample = float(np.max(ts[ts <= t], initial=ts[0]))
+    following = float(np.min(ts[ts > t], initial=ts[-1]))
+    if request.dt is None:  # within a step of unknown length, which became shorter or broke down at once
+        ahead = (ts[-1] - ts[0]) * np.append(0, 10 ** np.linspace(-12, -1, 34))
     else:
-        ahead = np.linspace(0, max(float(request.dt), float(np.min(ts[ts > float(t)], initial=ts[-1]) - t)), 33)
+        ahead = np.linspace(0, max(float(request.dt), following - t), 33)
     for h in ahead:
-        at = t + h, q + h * v, v
-        M = np.asarray(_mass_matrix(model, *(jnp.asarray(x, q.dtype) for x in at)))
-        complaint = complaint_of_mass(M, f" at t = {float(at[0]):.6g} s", coordinate_names(model))
+        # Of a batch q and v are those of the last sample.
+        at = t + h, q + (t - sample if batch else 0) * v + h * v, v
+        M, A = map(np.asarray, _mass_and_rows(model, *(jnp.asarray(x, q.dtype) for x in at)))
+        about = f" at t = {float(at[0]):.6g} s", coordinate_names(model)
+        complaint = complaint_of_mass(M, *about) or complaint_of_freedom(M, A, *about)
         if complaint:
             return complaint
+    terms, acceleration = _first(model, t, q, v, request.method)
+    try:
+        check_unique(terms, np.asarray(acceleration), type(request.method).__name__, f" at t = {float(t):.6g} s")
+    except ValueError as error:
+        return str(error)
     return ""
 
 
 @eqx.filter_jit
-def _mass_matrix(model, t, q, v):
-    return model(t, q, v).M
+def _mass_and_rows(model, t, q, v):
+    terms = model(t, q, v)
+    return terms.M, terms.A
 
 
 def _hardest(model, t, q, v) -> str:

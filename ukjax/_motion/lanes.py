@@ -66,7 +66,7 @@ def _passed(q0, v0, request):
     ts = request.ts
     check_shapes(request.model, ts[0], q0[0], v0[0])
     record = _through_lanes(request, q0, v0)
-    _, q, v = last_reached(ts, record.q, record.v)
+    _, q, v = last_reached(ts, record.q, record.v, q0, v0)
     t = jnp.broadcast_to(ts, record.q.shape[:-1])
     return Samples(t, record.q, record.v, record.result, record.steps, (record.t, q, v))
 

@@ -40,7 +40,7 @@ class Judged(NamedTuple):
 
 def judge(rows: Rows, model: Any, t: Array, q: Array, v: Array, M: np.ndarray) -> list[Judged]:
     """What the rows at one state are."""
-    coordinate = np.asarray(coordinate_scale(M))
+    coordinate = np.asarray(coordinate_scale(jax.device_put(M)))
     given = [np.asarray(x) for x in rows(model, t, q, v)]
     eps = float(np.finfo(q.dtype).eps)
     lengths = [np.linalg.norm(A * coordinate, axis=1) for A in given]
@@ -74,7 +74,9 @@ def least_of_usual(found: Sequence[Judged], dtype: np.dtype) -> float | None:
     if smallest > 2 * doubtful(dtype):  # it has other masses for its units
         return None
     eps = float(np.finfo(dtype).eps)
-    return eps ** (np.ceil(8 * np.log(smallest) / np.log(eps)) / 8 + 0.25)  # few values, since each may be a program
+    return eps ** float(
+        np.ceil(8 * np.log(smallest) / np.log(eps)) / 8 + 0.25
+    )  # few values, since each may be a program
 
 
 def with_noise_left_out(
@@ -84,17 +86,17 @@ def with_noise_left_out(
     if not isinstance(method, Orthogonal | SVD | UdwadiaPhohomsiri) or method.least is not None:
         return method
     q, v = (x.reshape(-1, x.shape[-1]) for x in (q, v))
-    t = np.broadcast_to(np.asarray(t).reshape(-1), len(q))
+    times = np.broadcast_to(np.asarray(t).reshape(-1), len(q))
     found = []
     for i in np.unique(np.linspace(0, len(q) - 1, min(len(q), MOST_STATES)).astype(int)):
-        at = jax.device_put(t[i]), q[i], v[i]
+        at = jax.device_put(times[i]), q[i], v[i]
         M = np.asarray(_terms(model, *at).M)
         if np.all(np.isfinite(M)):
             found += judge(lambda *given: [_terms(*given).A], model, *at, M)
     noise, smallest = max((each.noise for each in found), default=0), min((each.smallest for each in found), default=1)
     if noise <= rounding(q.dtype) or 2 * noise >= smallest:
         return method
-    return replace(method, least=min(10.0 ** np.ceil(np.log10(2 * noise)), (noise * smallest) ** 0.5))
+    return replace(method, least=float(min(10 ** np.ceil(np.log10(2 * noise)), (noise * smallest) ** 0.5)))
 
 
 @eqx.filter_jit

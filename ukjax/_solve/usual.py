@@ -249,7 +249,9 @@ def independent_rows(M: Float[np.ndarray, "n n"], A: Float[np.ndarray, "m n"], r
         return None
     B = scipy.linalg.solve_triangular(L, B, lower=True)
     length = np.linalg.norm(B, axis=0)
-    R, order = scipy.linalg.qr(B / np.where(length > 0, length, 1), mode="r", pivoting=True)  # pyright: ignore
+    # Of equals the first, so that rounding does not choose: motions that are near are to leave out the same rows.
+    lean = np.linspace(1, 0.9, length.size)
+    R, order = scipy.linalg.qr(lean * B / np.where(length > 0, length, 1), mode="r", pivoting=True)  # pyright: ignore
     rank = int(np.sum(np.abs(np.diagonal(R)) > rtol))
     return tuple(sorted(int(i) for i in order[:rank]))
 
