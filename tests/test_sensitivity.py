@@ -1,6 +1,6 @@
 """Derivatives of whole motions: by parameters and starts, through every adjoint, against differences."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import diffrax as dfx
 import equinox as eqx
@@ -102,8 +102,8 @@ class Rockers(uk.AbstractSystem):
     """Three equal rockers with a coupler, one of their twelve rows redundant, and the first rocker's mass a leaf."""
 
     mass: Any
-    nonideal = None
-    coordinates = None
+    nonideal: ClassVar[Any] = None
+    coordinates: ClassVar[Any] = None
 
     @property
     def dynamics(self):

@@ -1,5 +1,7 @@
 """Rows that are small beside others: 1e-10 ẏ = 0 is a constraint, what rounding leaves of a vanishing row is none."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 import ukjax as uk
 
+HOWS: tuple[dict[str, Any], ...] = {"dt": 0.05}, {"rtol": 1e-5}, {"rtol": 1e-5, "drift": "none"}
 FALL = np.array([0.0, -9.81])
 TS = np.array([0.0, 0.05, 0.1])
 UNITS = pytest.mark.parametrize(
@@ -39,8 +42,7 @@ def two_walls(dtype, large, small):
 @UNITS
 def test_a_small_row_holds_in_a_motion(dtype, large, small):
     model, rest = two_walls(dtype, large, small), np.zeros(2, dtype)
-    hows = {"dt": 0.05}, {"rtol": 1e-5}, {"rtol": 1e-5, "drift": "none"}
-    for how in hows if small == 1e-10 else hows[:1]:
+    for how in HOWS if small == 1e-10 else HOWS[:1]:
         motion = uk.simulate(model, rest, rest, TS.astype(dtype), **how)
         np.testing.assert_array_equal(motion.rank, 2)
         np.testing.assert_allclose(motion.q, 0, atol=1e-12)
@@ -74,7 +76,7 @@ def test_what_rounding_leaves_of_a_row_is_no_constraint(made):
     A = np.asarray(model(0.0, q0, np.zeros(3)).A)
     assert 1e-16 < np.abs(A[1]).max() < 1e-12
     fallen = np.stack([0 * TS, -9.81 * TS**2 / 2, 0 * TS], axis=1)
-    for how in {"dt": 0.05}, {}, {"drift": "none"}:
+    for how in HOWS:
         motion = uk.simulate(model, q0, np.zeros(3), TS, **how)
         np.testing.assert_allclose(motion.q - q0, fallen, atol=1e-12)
         np.testing.assert_array_equal(motion.rank, 1)

@@ -28,9 +28,9 @@ MOST_STATES = 16
 
 
 class Judged(NamedTuple):
-    """``rows`` A (m, n), 0 where they are nothing but rounding; ``kept`` (m,), what the smallest of the others is in
-    shares of the largest; ``noise``, the largest share of rounding; ``untold`` (m,), those of which it cannot be said,
-    since nothing changes them, though they are as small as rounding: they are left out too."""
+    """``rows`` A (m, n), 0 where they are nothing but rounding; in shares of the largest, what the ``smallest`` of the
+    others is, and the most that was found to be ``noise``; and which are ``untold`` (m,): as small as rounding, though
+    nothing changes them. These are left out, too."""
 
     rows: np.ndarray
     smallest: float
