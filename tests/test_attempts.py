@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -123,6 +124,52 @@ def test_a_rank_that_changes_on_the_way(how):
     np.testing.assert_allclose(uk.simulate(model, q0, v0, ts, **how).q, expected, rtol=0, atol=1e-6)
     together = uk.simulate(model, np.stack([q0, q0]), v0, ts, **how)
     np.testing.assert_allclose(together.q, [expected, expected], rtol=0, atol=1e-6)
+
+
+def heavy_then(spoiled):
+    """A pendulum (x, y), and z whose mass, or what it shares with x, is ``spoiled`` above z = 0.5."""
+    rod = uk.Holonomic(lambda t, q: q[:2] @ q[:2] - 1, name="rod")
+    above = lambda q: jnp.where(q[2] > 0.5, 1.0, 0.0)
+    mass = lambda t, q: jnp.eye(3) + above(q) * jnp.asarray(spoiled)
+    coordinates = ("x", "m"), ("y", "m"), ("z", "m")
+    return uk.System(uk.MassForce(mass, np.array([0, -GRAVITY, 0])), rod, coordinates=coordinates)
+
+
+LOPSIDED = np.array([[0, 0, 0.3], [0, 0, 0], [0, 0, 0.0]])
+NEGATIVE = np.diag([0, 0, -2.0])
+INDEFINITE = np.array([[0, 0, 2.0], [0, 0, 0], [2.0, 0, 0]])
+SPOILED = (
+    (LOPSIDED, r"M must be symmetric at t = 0\.5.* s: M\[0, 2\] = 0\.3 but M\[2, 0\] = 0"),
+    (NEGATIVE, r"M must be positive semidefinite at t = 0\.5.* s: M\[2, 2\] = -1, the mass of coordinate 'z', is"),
+    (INDEFINITE, r"M must be positive semidefinite at t = 0\.5.* s: its smallest eigenvalue is -1, most of it along"),
+)
+
+
+@STEPS
+@pytest.mark.parametrize(("spoiled", "message"), SPOILED, ids=("lopsided", "negative", "indefinite"))
+def test_a_mass_matrix_that_is_none_any_more_ends_the_motion(how, spoiled, message):
+    """Of the member that comes there, and says so; the others go on as if nothing were."""
+    model, q0, v0 = heavy_then(spoiled), np.array([-1.0, 0.0, 0.0]), np.array([0.0, 0.0, 1.0])
+    with pytest.raises(uk.SimulationError, match=rf"the motion ended at t = (0\.5|0\.4).* s: {message}"):
+        uk.simulate(model, q0, v0, TS, **how)
+    speeds = np.array([0.0, 1.0, 0.25, 0.125])
+    starts = np.tile(q0, (4, 1)), speeds[:, None] * v0
+    with pytest.raises(uk.SimulationError, match=rf"trajectory 1 \(1 of 4 failed\) ended at t = .* s: {message}"):
+        uk.simulate(model, *starts, TS, **how)
+    together = uk.simulate(model, *starts, TS, throw=False, **how)
+    np.testing.assert_array_equal(together.finished, [True, False, True, True])
+    assert np.isfinite(together.q[1, 1]).all() and not np.isfinite(together.q[1, 2]).any()
+    assert all(isinstance(reason, str) for reason in together.reason)
+    starts[1][1] = v0 / 8
+    sound = uk.simulate(model, *starts, TS, **how)
+    others = np.array([0, 2, 3])
+    np.testing.assert_array_equal(together.q[others], sound.q[others])
+
+
+def test_a_mass_matrix_that_is_none_any_more_ends_a_traced_motion():
+    model, v0 = heavy_then(LOPSIDED), np.array([0.0, 0.0, 1.0])
+    motion = jax.jit(lambda q: uk.simulate(model, q, v0, TS, dt=0.05).without_model())(jnp.array([-1.0, 0.0, 0.0]))
+    assert not motion.finished and np.isfinite(motion.q[1]).all() and not np.isfinite(motion.q[2]).any()
 
 
 @STEPS

@@ -177,3 +177,30 @@ def test_a_thousand_calls_never_hang():
     with ThreadPoolExecutor(2) as pool:
         for found in pool.map(lambda _: np.asarray(one(A, b)), range(1000)):
             np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("spoil", ("redundant row", "singular mass", "no mass matrix"))
+def test_a_doubtful_member_changes_no_bit_of_the_others(rng, spoil):
+    """Of accelerations written out for a batch, where the rare way is another program, which rounds otherwise."""
+    n, m, doubtful = 6, 4, 5
+    B = rng.normal(size=(BATCH, n, n))
+    M, A = B @ np.swapaxes(B, 1, 2) + np.eye(n), rng.normal(size=(BATCH, m, n))
+    Q, b = rng.normal(size=(BATCH, n)), np.einsum("kmn,kn->km", A, rng.normal(size=(BATCH, n)))
+    usual = accelerate(M, Q, A, b)
+    if spoil == "redundant row":
+        A[doubtful, 3], b[doubtful, 3] = A[doubtful, 0], b[doubtful, 0]
+    elif spoil == "singular mass":
+        M[doubtful] = np.diag([0, 1, 2, 3, 4, 5])
+    else:
+        M[doubtful, 0, 1] += 1
+    mixed = accelerate(M, Q, A, b)
+    others = np.arange(BATCH) != doubtful
+    np.testing.assert_array_equal(mixed[others], usual[others])
+    alone = accelerate(*(x[doubtful : doubtful + 1] for x in (M, Q, A, b)))[0]
+    np.testing.assert_allclose(mixed[doubtful], alone, rtol=1e-9)
+
+
+@jax.jit
+@jax.vmap
+def accelerate(M, Q, A, b):
+    return uk.constrained_motion(uk.Terms(M, Q, A, b)).acceleration

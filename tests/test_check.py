@@ -76,9 +76,14 @@ def test_whole_numbers_are_taken_for_real_ones():
         (
             "M",
             np.diag([1.0, -2.0]),
-            r"^M must be positive semidefinite: its smallest eigenvalue is -2\. Check the signs",
+            r"^M must be positive semidefinite: M\[1, 1\] = -2, the mass of q\[1\], is negative\. Check the signs",
         ),
-        ("M", np.array([[1.0, 2.0], [2.0, 1.0]]), r"^M must be positive semidefinite: .* is -1\."),
+        (
+            "M",
+            np.array([[1.0, 2.0], [2.0, 1.0]]),
+            r"^M must be positive semidefinite: its smallest eigenvalue is -1, most of it along q\[\d\]\. Check",
+        ),
+        ("M", np.diag([1e6, -1e-6]), r"^M must be positive semidefinite: M\[1, 1\] = -1e-06, the mass of q\[1\]"),
     ),
 )
 def test_values_that_cannot_be_are_refused(field, value, message):
@@ -101,7 +106,7 @@ def test_rounding_is_no_asymmetry_and_no_negative_mass():
             np.diag([1.0, 0.0]),
             [[1.0, 0.0]],
             "orthogonal",
-            r"^the motion is not unique: rank \[M; A\] = 1, but .* n = 2",
+            r"^the motion is not unique: rank \[M; A\] = 1, but .* n = 2 .* here that of q\[1\], must be fixed",
         ),
         (np.zeros((2, 2)), [[1.0, 1.0]], "svd", r"^the motion is not unique: rank \[M; A\] = 1, .*add the missing row"),
         (np.eye(2), [[1.0, 0.0]] * 2, "cholesky", r"^method 'Cholesky' needs independent rows: A has 2 rows of rank 1"),
@@ -127,13 +132,14 @@ def test_a_finite_motion_is_not_questioned():
 
 
 def test_values_are_not_looked_at_under_jit_vmap_and_grad():
-    lopsided = terms(M=np.array([[1.0, 0.5], [0.0, 1.0]]))
-    symmetric = uk.constrained_motion(terms(M=np.array([[1.0, 0.25], [0.25, 1.0]]), Q=np.ones(2))).acceleration
-    jitted = jax.jit(uk.constrained_motion)(terms(M=lopsided.M, Q=np.ones(2)))
-    np.testing.assert_allclose(jitted.acceleration, symmetric, rtol=0, atol=1e-14)
-    many = jax.vmap(uk.constrained_motion)(jax.tree.map(lambda x: x[None], lopsided))
-    assert many.acceleration.shape == (1, 2)
-    slope = jax.grad(lambda x: uk.constrained_motion(x).acceleration.sum())(lopsided)
+    """What ``check_mass`` would refuse is NaN there, in the member that has it."""
+    sound, lopsided = terms(M=np.array([[1.0, 0.25], [0.25, 1.0]])), terms(M=np.array([[1.0, 0.5], [0.0, 1.0]]))
+    negative = terms(M=np.diag([1.0, -1.0]))
+    for bad in lopsided, negative:
+        assert np.isnan(jax.jit(uk.constrained_motion)(bad).acceleration).all()
+        many = jax.vmap(uk.constrained_motion)(jax.tree.map(lambda x, y: jnp.stack([x, y]), bad, sound))
+        np.testing.assert_array_equal(np.isfinite(many.acceleration), [[False, False], [True, True]])
+    slope = jax.grad(lambda x: uk.constrained_motion(x).acceleration.sum())(sound)
     assert np.isfinite(slope.Q).all()
 
 

@@ -1,6 +1,6 @@
 """Derivatives of whole motions: by parameters and starts, through every adjoint, against differences."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import diffrax as dfx
 import equinox as eqx
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
+from benchmarks.mechanisms import rockers
 
 from .mechanisms import Pendulum, redundant_only_on_the_constraint
 
@@ -95,3 +96,42 @@ def test_an_oscillator_has_its_exact_derivatives():
     by_k, by_t = jax.jit(jax.grad(end, argnums=(0, 1)))(k, t)
     assert float(by_k) == pytest.approx(-np.sin(w * 1.5) * 1.5 / (2 * w), rel=1e-8)
     assert float(by_t) == pytest.approx(-w * np.sin(w * 1.5), rel=1e-6)
+
+
+class Rockers(uk.AbstractSystem):
+    """Three equal rockers with a coupler, one of their twelve rows redundant, and the first rocker's mass a leaf."""
+
+    mass: Any
+    nonideal: ClassVar[Any] = None
+    coordinates: ClassVar[Any] = None
+
+    @property
+    def dynamics(self):
+        inertia = jnp.array([1.0, 1.0, 1 / 12] * 3 + [2.0, 2.0, 2 / 3])
+        return uk.MassForce(
+            lambda t, q: jnp.diag(inertia.at[:3].mul(self.mass)),
+            lambda t, q, v: jnp.zeros(12).at[1::3].set(-9.81 * inertia[1::3]).at[1].mul(self.mass),
+        )
+
+    @property
+    def constraints(self):
+        return rockers().system.constraints
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("solver", (uk.RungeKutta4(), None), ids=("RungeKutta4", "Dopri8"))
+def test_gradients_over_redundant_rows_are_as_smooth_as_the_motion(solver):
+    """Of fixed steps, and so for neighbouring parameters: what rounding makes of a redundant row is in neither."""
+    case = rockers()
+
+    def loss(mass):
+        motion = uk.simulate(Rockers(mass), case.q0, case.v0, np.array([0.0, 0.6]), dt=0.01, solver=solver)
+        return jnp.sum(motion.q[-1] ** 2)
+
+    near = np.linspace(-1e-3, 1e-3, 17)
+    both = jax.jit(jax.value_and_grad(loss))
+    losses, slopes = np.array([both(1 + x) for x in near]).T
+    by_loss = np.polynomial.Polynomial.fit(near, losses, 6)
+    np.testing.assert_allclose(losses, by_loss(near), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(slopes, by_loss.deriv()(near), rtol=0, atol=3e-9)  # 1e-12 of rounding over 1e-3
+    np.testing.assert_allclose(slopes, np.polynomial.Polynomial.fit(near, slopes, 4)(near), rtol=0, atol=1e-10)

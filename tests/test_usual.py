@@ -215,6 +215,13 @@ def test_which_mass_matrices_are_light(rng):
     assert light(np.diag([0.0, 1.0])) and light(np.ones((2, 2))) and light(np.array([[1, 1 - 1e-12], [1 - 1e-12, 1]]))
 
 
+def test_rounding_does_not_choose_which_rows_count(rng):
+    """Of four rows any three are as good: motions that are near leave out the same, and are as near as they were."""
+    A = np.array([[1.0, 0, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 1, 0]])
+    kept = {independent_rows(np.eye(4), A + 1e-15 * rng.normal(size=A.shape), RTOL) for _ in range(50)}
+    assert len(kept) == 1
+
+
 def constant_matrices(q0):
     """A batch whose members have M and A in common: q at the end of a motion with forces −q³."""
     M = jnp.diag(jnp.array([1.0, 2.0, 3.0]))

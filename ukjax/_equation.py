@@ -9,6 +9,8 @@ This is M q̈ = Q + M^(1/2) B⁺ (b − A a), B = A M^(-1/2) (Udwadia & Kalaba, 
 that it can be done again: constraints may be imposed one after the other, in any order, or stacked.
 """
 
+import warnings
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -16,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ._batch import per_member
-from ._check import as_array, check_finite, check_terms, check_unique, kind_of, known
+from ._check import as_array, check_finite, check_terms, check_unique, kind_of, known, symmetric
 from ._precision import Numbers
 from ._solve import (
     AbstractMethod,
@@ -26,6 +28,8 @@ from ._solve import (
     inverse_cholesky,
     orthonormalise,
     reach,
+    rounding,
+    row_length,
     row_scale,
     solve,
 )
@@ -45,8 +49,14 @@ def constrained_motion(terms: Terms, method: str | AbstractMethod = "orthogonal"
     with its own tolerance. Derivatives of any order are exact at constant rank, forward and reverse; across a change
     of rank there is none.
 
+    Rows mean what they say, in whatever unit. But a row of eps^0.9 of the largest (8e-15 in float64, 6e-7 in float32;
+    both in coordinates of unit mass) is taken for what rounding has left of a row that vanishes, and left out: numbers
+    alone cannot tell. On known values that is a warning, and always ``rank`` does not count it. ``simulate``, which
+    knows what rows are computed from, looks closer.
+
     Called on known values, raises ``ValueError`` for an M that is not symmetric or not positive semidefinite, for
-    anything not finite, and where the motion is not unique. Under ``jit`` and ``vmap`` such a motion is NaN.
+    anything not finite, where the motion is not unique, and for rows that a method that needs independent ones cannot
+    tell apart. Under ``jit`` and ``vmap`` such a motion is NaN.
     """
     method = choose(method)
     _check_terms(terms)
@@ -59,8 +69,25 @@ def constrained_motion(terms: Terms, method: str | AbstractMethod = "orthogonal"
         if not unusual:
             return motion
     motion, _ = _motion_by(method, terms)
+    _warn_of_rounding(terms, method)
     check_unique(terms, np.asarray(motion.acceleration), type(method).__name__)
     return motion
+
+
+def _warn_of_rounding(terms, method):
+    """Of the rows that are left out though they are not 0."""
+    if not method.finds_rank:
+        return
+    least = rounding(terms.A.dtype) if method.least is None else method.least
+    length = np.asarray(row_length(terms.A, coordinate_scale(terms.M)))
+    left = np.flatnonzero((length > 0) & (length <= least * length.max(initial=0)))
+    if left.size:
+        warnings.warn(
+            f"row {left[0]} of A is {length[left[0]] / length.max():.1g} of the largest, no more than the rounding of "
+            "numbers, and is left out. If it is meant, multiply it and its b by a number that makes it as large as the "
+            "others; if not, make it 0",
+            stacklevel=3,
+        )
 
 
 @jax.named_scope("constrained_motion")
@@ -68,7 +95,7 @@ def constrained_motion(terms: Terms, method: str | AbstractMethod = "orthogonal"
 def motion_by(method: AbstractMethod, terms: Terms) -> tuple[Motion, Bool[Array, ""]]:
     """The motion as ``method`` finds it, and whether that may be wrong, since the system is beyond the method."""
     terms = terms.in_one_precision()
-    M, Q, A, b = (terms.M + terms.M.T) / 2, terms.Q, terms.A, terms.b
+    M, Q, A, b = symmetric(terms.M), terms.Q, terms.A, terms.b
     response = method.respond(*jax.lax.stop_gradient((M, A)))
 
     ideal = solve(M, A, Q, b, response)
@@ -118,7 +145,7 @@ def mobility(terms: Terms, method: str | AbstractMethod = "orthogonal") -> Mobil
     _check_terms(terms)
     if known(terms):
         check_terms(terms)
-    M, A, b = (terms.M + terms.M.T) / 2, terms.A, terms.b
+    M, A, b = symmetric(terms.M), terms.A, terms.b
     Q = terms.Q if terms.c is None else terms.Q + terms.c
     response = method.respond(*jax.lax.stop_gradient((M, A)))
     return Mobility(

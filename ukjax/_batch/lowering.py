@@ -30,7 +30,8 @@ def _written_out(*arguments, jaxpr, mapped, how):
     """In loops over the batch; a single member is a batch of one.
 
     Where the function has choices, the usual case alone is done first; only if a member chose another is all done again
-    with every case. The result is that of making every choice.
+    with every case. Then the members that did are given what that finds, and the others stay as they are: two programs
+    may round differently, and what befalls one member is not to change another.
     """
     members = size_of(arguments, mapped) or 1
     if how.few is None or members < how.few:
@@ -50,15 +51,16 @@ def _written_out(*arguments, jaxpr, mapped, how):
 
     def again():
         try:
-            return _loops(arguments, jaxpr, mapped, size, False, MOST_WITH_CHOICES)[0]
+            found = _loops(arguments, jaxpr, mapped, size, False, MOST_WITH_CHOICES)[0]
         except (Unsupported, TooLarge):
-            return as_is(*arguments, jaxpr=plain(jaxpr), mapped=mapped, how=how)
+            found = as_is(*arguments, jaxpr=plain(jaxpr), mapped=mapped, how=how)
+        return [jnp.where(unusual, new, old) for new, old in zip(found, results, strict=True)]
 
-    return jax.lax.cond(unusual, again, lambda: results)
+    return jax.lax.cond(jnp.any(unusual), again, lambda: results)
 
 
 def _loops(arguments, jaxpr, mapped, size, usual, most):
-    """The results of ``jaxpr``, and whether a member made another choice than the ``usual`` one: None if there is no
+    """The results of ``jaxpr``, and which members made another choice than the ``usual`` one: None if there is no
     choice."""
     refuse_keys(jaxpr.jaxpr.invars)
     graph, single = Graph(most, usual), not any(mapped)
@@ -93,7 +95,9 @@ def _loops(arguments, jaxpr, mapped, size, usual, most):
         rows = [jnp.broadcast_to(x.astype(aval.dtype), (size,))[: members or 1] for x in rows]
         empty = jnp.zeros((*aval.shape, *batch), aval.dtype)
         out.append(jnp.stack(rows).reshape(empty.shape) if rows else empty)
-    return out, jnp.any(unusual) if len(graph.assumed_zero) > graph.told else None
+    if len(graph.assumed_zero) == graph.told:
+        return out, None
+    return out, jnp.broadcast_to(unusual, (size,))[: members or 1].reshape(batch)
 
 
 def _entries(x, aval):

@@ -5,6 +5,7 @@ that is as quick as any other; it goes on measuring them, and a row that is left
 rows that are no longer independent. Then the question is asked anew.
 """
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,13 +14,16 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import check_mass, check_terms
+from .._check import check_terms, complaint_of_mass
+from .._constraint import names_of
 from .._haste import at_once
-from .._solve import AbstractMethod, Flexible, Usual, independent_rows, light
+from .._solve import AbstractMethod, Flexible, Usual, doubtful, independent_rows, light
 from .._system import AbstractSystem
 from .base import Request, Samples, Start
 from .correct import Levels, at_every_level
+from .diagnose import coordinate_names
 from .outcome import UNUSUAL
+from .small_rows import judge, least_of_usual, with_noise_left_out
 
 MOST = 8
 """How often it is decided anew before the method asked for does the rest."""
@@ -29,54 +33,97 @@ def first_attempt(request: Request, flexible: bool) -> AbstractMethod | Levels:
     """What to begin with. ``flexible``, the next attempt is the same program: which rows count, and whether M is
     singular, are numbers given to it; otherwise they are part of it, and cost nothing when it runs."""
     usual = request.method.usual()
-    if usual is None:
+    if not isinstance(usual, Usual):
         return request.method
-    return at_every_level(_with(usual, 0.0, None, request.ts.dtype, flexible))
+    if flexible:
+        return at_every_level(replace(usual, flexible=Flexible.of(0.0, None, request.ts.dtype, usual.least)))
+    return at_every_level(replace(usual, assumes=True))
 
 
 def next_attempt(
-    request: Request, tried: AbstractMethod | Levels, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]
+    request: Request,
+    tried: AbstractMethod | Levels,
+    t: Array,
+    q: Float[Array, " n"],
+    v: Float[Array, " n"],
+    who: str = "",
 ) -> AbstractMethod | Levels:
-    """What to go on with at (t, q, v), where what was tried met something unusual.
+    """What to go on with at (t, q, v), where what was tried met something unusual; ``who`` is which of a batch.
 
-    Raises ``ValueError`` if that is a mass matrix that is none, or terms that are not finite.
+    Raises ``ValueError`` if that is a mass matrix that is none, or terms that are not finite, and that at the start:
+    later such a motion ends there, by the method asked for.
     """
-    model, where = request.model, f" at t = {float(t):g} s"
+    model, starts = request.model, float(t) == float(request.ts[0])
+    where = f"{who} at t = {float(t):g} s"
+    otherwise = lambda: with_noise_left_out(request.method, model, t, q, v)
     if not isinstance(tried, Levels) or not isinstance(model, AbstractSystem) or not request.projection:
-        check_terms(_terms(model, t, q, v), where)
-        return request.method
+        if starts:
+            check_terms(_terms(model, t, q, v), where, coordinate_names(model))
+        return otherwise()
     M = np.asarray(_mass(model, t, q, v))
-    if not np.all(np.isfinite(M)):
-        check_terms(_terms(model, t, q, v), where)
-    check_mass(M, where)
+    A = [] if complaint_of_mass(M) else judge(_rows, model, t, q, v, M)
+    if not all(np.all(np.isfinite(x)) for x in (M, *(each.rows for each in A))) or complaint_of_mass(M):
+        if starts:
+            check_terms(_terms(model, t, q, v), where, coordinate_names(model))
+        return request.method
     M, usual = (M + M.T) / 2, tried.acceleration
     assert isinstance(usual, Usual)
-    flexible, dtype = usual.flexible is not None, q.dtype
-    before = float(usual.flexible.weight if usual.flexible is not None else usual.weight or 0.0)
+    dtype, before = q.dtype, _weight(usual)
     weight = before or (float(np.mean(np.diagonal(M))) if light(M) else 0.0)  # rows in units like those of M's entries
     if weight and not before:
-        return Levels(*(_with(each, weight, None, dtype, flexible) for each in _each(tried)))
-    A = [np.asarray(x) for x in _rows(model, t, q, v)]
-    if not all(np.all(np.isfinite(x)) for x in A):
-        check_terms(_terms(model, t, q, v), where)
-    rtol = 10 * (np.finfo(dtype).eps ** 0.5 if usual.rtol is None else float(usual.rtol))
-    kept = [independent_rows(M, x, rtol) for x in A]
+        return Levels(*(_with(each, weight, None, dtype) for each in _each(tried)))
+    _warn_of_untold(model, A[0], t, q, v)
+    rtol = 10 * (float(np.finfo(dtype).eps) ** 0.5 if usual.rtol is None else float(usual.rtol))
+    kept = [independent_rows(M, each.rows, rtol) for each in A]
     if any(each is None for each in kept) or not _watched(model, t, q, v, kept[0]):
-        return request.method
-    kept = [None if each is None or len(each) == len(x) else each for each, x in zip(kept, A, strict=True)]
-    kept = kept * 3 if len(kept) == 1 else kept
-    if kept == [_kept(each, len(x)) for each, x in zip(_each(tried), A * 3 if len(A) == 1 else A, strict=True)]:
+        return otherwise()
+    sizes = [len(each.rows) for each in A] * (3 if len(A) == 1 else 1)
+    kept = [*kept] * (3 if len(A) == 1 else 1)
+    kept = [None if each is None or len(each) == size else each for each, size in zip(kept, sizes, strict=True)]
+    least = least_of_usual(A, dtype)
+    lower = least is not None and least < _least(usual, dtype)
+    if not lower and kept == [_kept(each, size) for each, size in zip(_each(tried), sizes, strict=True)]:
         if usual.assumes:  # nothing is wrong with the rows: it was a choice
             return Levels(*(replace(each, assumes=False) for each in _each(tried)))
-        return request.method
-    return Levels(*(_with(usual, weight, each, dtype, flexible) for each in kept))
+        return otherwise()
+    usual = _with_least(usual, least, dtype) if lower else usual
+    return Levels(*(_with(usual, weight, each, dtype) for each in kept))
 
 
-def _with(usual, weight, kept, dtype, flexible):
+def _with(usual, weight, kept, dtype):
     """The usual method with the rows that are ``kept`` and the weight of them beside M."""
-    if flexible:
-        return replace(usual, flexible=Flexible.of(weight, kept, dtype))
+    if usual.flexible is not None:
+        return replace(usual, flexible=Flexible.of(weight, kept, dtype, usual.flexible.least))
     return replace(usual, assumes=True, weight=weight or None, kept=kept)
+
+
+def _with_least(usual, least, dtype):
+    """The usual method that takes rows of more than ``least`` of the largest for rows."""
+    if usual.flexible is None:
+        return replace(usual, least=least)
+    return replace(usual, flexible=replace(usual.flexible, least=jax.device_put(np.asarray(least, dtype))))
+
+
+def _weight(usual):
+    return float(usual.weight or 0.0) if usual.flexible is None else float(usual.flexible.weight)
+
+
+def _least(usual, dtype):
+    if usual.flexible is not None:
+        return float(usual.flexible.least)
+    return doubtful(dtype) if usual.least is None else float(usual.least)
+
+
+def _warn_of_untold(system, judged, t, q, v):
+    """Rows that are no more than rounding of others, and yet what they say does not come from rounding."""
+    if np.any(judged.untold):
+        labels = names_of(system.constraints, lambda c: c.rows(t, q, v)[1])
+        which = ", ".join(repr(label) for label, left in zip(labels, judged.untold, strict=True) if left)
+        warnings.warn(
+            f"constraint {which} is left out at t = {float(t):g} s: beside the others its row is so small that their "
+            "rounding may have made it. If it is meant, write it in a unit in which it is of their size",
+            stacklevel=2,
+        )
 
 
 def _kept(usual, rows):
@@ -99,7 +146,8 @@ def every_member(run: Callable[..., Samples], request: Request, start: Start) ->
         if not unusual.size:
             break
         first = unusual[0]
-        method = next_attempt(request, method, request.ts[0], start.q[first], start.v[first])
+        who = f" for trajectory {first}"
+        method = next_attempt(request, method, request.ts[0], start.q[first], start.v[first], who)
         # As many as a power of two, so that another number of them is the same program.
         filled = np.pad(unusual, (0, 2 ** int(np.ceil(np.log2(unusual.size))) - unusual.size), mode="edge")
         again = run(replace(request, attempt=method), jax.tree.map(lambda x, at=filled: x[at], start))

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import asymmetric
+from .._check import symmetric
 from .._constraint import all_at
 from .._functions import vector
 from .._solve import AbstractMethod, solve
@@ -69,8 +69,7 @@ def compact_step(
         if model.nonideal is not None:
             Q = Q + vector("nonideal", model.nonideal, t + c * h, q1, v1)
         rows = all_at(model.constraints, t + c * h, q1, v1)
-        unusual = unusual | asymmetric(M)
-        M = (M + M.T) / 2
+        M = symmetric(M)
         response = method.acceleration.respond(*jax.lax.stop_gradient((M, rows.A)))
         missing = jnp.where(stage, rows.b, -jnp.where(onto_positions, rows.position, rows.velocity))
         x = solve(M, rows.A, jnp.where(stage, Q, 0), missing, response)

@@ -11,7 +11,7 @@ import numpy as np
 from jax.interpreters.partial_eval import dce_jaxpr
 from jaxtyping import Array, Bool
 
-from .._check import check_terms, check_unique
+from .._check import check_terms, check_unique, complaint_of_freedom, complaint_of_mass
 from .._constraint import AbstractConstraint, names_of
 from .._control import UNREACHED, shortfall
 from .._equation import motion_by
@@ -47,6 +47,12 @@ class Worst(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.name!r}" if self.of_position else f"{self.name!r} (velocity)"
+
+
+def coordinate_names(model: AbstractSystem | Callable | None) -> tuple[str, ...]:
+    """The names of the model's coordinates, none where they have none."""
+    named = model.coordinates if isinstance(model, AbstractSystem) else None
+    return tuple(name for name, _ in named or ())
 
 
 def worst_row(system: AbstractSystem, t: Array, q: Array, v: Array, scale: Scale) -> Worst:
@@ -101,8 +107,9 @@ def check_start(
     first_q, first_v = jnp.atleast_2d(q0)[0], jnp.atleast_2d(v0)[0]
     if not well or not watched:
         terms, motion = _first(model, t0, first_q, first_v, request.method)
-        check_terms(terms, where)
-        check_unique(terms, np.asarray(motion), type(request.method).__name__, where)
+        labels = coordinate_names(model)
+        check_terms(terms, where, labels)
+        check_unique(terms, np.asarray(motion), type(request.method).__name__, where, labels)
     if not isinstance(model, AbstractSystem):
         return
     if aside or request.projection and not well:
@@ -114,8 +121,9 @@ def check_model(system: AbstractSystem, t: Array, q: Array, v: Array, method: Ab
     where = f" at t = {float(t):g} s"
     passive = System(system.dynamics, system.held)
     terms, acceleration = _first(passive, t, q, v, method)
-    check_terms(terms, where)
-    check_unique(terms, np.asarray(acceleration), type(method).__name__, where)
+    labels = coordinate_names(system)
+    check_terms(terms, where, labels)
+    check_unique(terms, np.asarray(acceleration), type(method).__name__, where, labels)
 
 
 @at_once
@@ -206,6 +214,11 @@ def check_finished(trajectory: Trajectory, request: Request, start: Start) -> No
         if finished.size > 1:
             check_kept(trajectory, start.scale)
         _complain_of_residual(trajectory.model, who, t, q, v, scale)
+    complaint = _impossible(trajectory.model, request, t, q, v, trajectory.q.ndim == 3)
+    if complaint:
+        raise SimulationError(
+            f"{who} ended at t = {float(t):.6g} s: {complaint}. throw=False returns what was computed"
+        )
     hardest = _hardest(trajectory.model, t, q, v)
     if request.dt is not None:
         raise SimulationError(
@@ -232,6 +245,39 @@ def _complain_of_leap(system, request, who, t, q, v, scale):
             "hold must be met when it does: let the motion end there, and another begin from ukjax.project. If the "
             "steps are too long to follow, take a smaller dt. throw=False returns what was computed"
         )
+
+
+def _impossible(model, request, t, q, v, batch) -> str:
+    """Why there is no acceleration at the last sound state or a little later, empty if there is one."""
+    if not np.all(np.isfinite(np.concatenate([q, v]))):
+        return ""
+    ts, t = np.asarray(request.ts), float(t)
+    sample = float(np.max(ts[ts <= t], initial=ts[0]))
+    following = float(np.min(ts[ts > t], initial=ts[-1]))
+    if request.dt is None:  # within a step of unknown length, which became shorter or broke down at once
+        ahead = (ts[-1] - ts[0]) * np.append(0, 10 ** np.linspace(-12, -1, 34))
+    else:
+        ahead = np.linspace(0, max(float(request.dt), following - t), 33)
+    for h in ahead:
+        # Of a batch q and v are those of the last sample.
+        at = t + h, q + (t - sample if batch else 0) * v + h * v, v
+        M, A = map(np.asarray, _mass_and_rows(model, *(jnp.asarray(x, q.dtype) for x in at)))
+        about = f" at t = {float(at[0]):.6g} s", coordinate_names(model)
+        complaint = complaint_of_mass(M, *about) or complaint_of_freedom(M, A, *about)
+        if complaint:
+            return complaint
+    terms, acceleration = _first(model, t, q, v, request.method)
+    try:
+        check_unique(terms, np.asarray(acceleration), type(request.method).__name__, f" at t = {float(t):.6g} s")
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+@at_once
+def _mass_and_rows(model, t, q, v):
+    terms = model(t, q, v)
+    return terms.M, terms.A
 
 
 def _hardest(model, t, q, v) -> str:

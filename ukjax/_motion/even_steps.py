@@ -76,17 +76,20 @@ def _rolled(start, request):
         v=v,
         result=result,
         steps=jnp.broadcast_to(jnp.sum(counts.between), result.shape),
-        last=last_reached(ts, q, v),
+        last=last_reached(ts, q, v, start.q, start.v),
         displaced=start.displaced(jnp, q[..., 0, :], v[..., 0, :]),
     )
 
 
-def last_reached(ts: Array, q: Array, v: Array) -> tuple[Array, Array, Array]:
-    """t, q and v of the last sample that was reached."""
+def last_reached(ts: Array, q: Array, v: Array, q0: Array, v0: Array) -> tuple[Array, Array, Array]:
+    """t, q and v of the last sample that was reached, or the start."""
     good = jnp.all(jnp.isfinite(q) & jnp.isfinite(v), axis=-1)
-    last = jnp.maximum(jnp.sum(jnp.cumprod(good, axis=-1), axis=-1) - 1, 0)
-    at_last = lambda x: jnp.take_along_axis(x, last[..., None, None], axis=-2)[..., 0, :]
-    return ts[last], at_last(q), at_last(v)
+    reached = jnp.sum(jnp.cumprod(good, axis=-1), axis=-1)
+    last = jnp.maximum(reached - 1, 0)
+    at_last = lambda x, x0: jnp.where(
+        reached[..., None] > 0, jnp.take_along_axis(x, last[..., None, None], axis=-2)[..., 0, :], x0
+    )
+    return ts[last], at_last(q, q0), at_last(v, v0)
 
 
 class Went(NamedTuple):

@@ -67,7 +67,7 @@ class InLanes(AbstractLoop):
 def _passed(start, request):
     ts = request.ts
     record = _through_lanes(request, start)
-    _, q, v = last_reached(ts, record.q, record.v)
+    _, q, v = last_reached(ts, record.q, record.v, start.q, start.v)
     t = jnp.broadcast_to(ts, record.q.shape[:-1])
     displaced = start.displaced(jnp, record.q[:, 0], record.v[:, 0])
     return Samples(t, record.q, record.v, record.result, record.steps, (ts[0] + record.t, q, v), displaced)

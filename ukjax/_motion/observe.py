@@ -14,6 +14,7 @@ from .._constraint import as_written, rows
 from .._equation import motion_by
 from .._solve import AbstractMethod
 from .._system import AbstractSystem
+from .small_rows import with_noise_left_out
 
 
 def field(long_name: str, units: str | None = None, per_coordinate: bool = False) -> Any:
@@ -49,8 +50,10 @@ def observe(
     usual = method.usual()
     if usual is not None and known(model, t, q, v):
         found, unusual = observe_by(usual, model, t, q, v)
-        if not np.any(np.asarray(unusual)):
+        doubtful = np.asarray(unusual)
+        if not np.any(doubtful):
             return found
+        method = with_noise_left_out(method, model, t[doubtful], q[doubtful], v[doubtful])
     return observe_by(method, model, t, q, v)[0]
 
 

@@ -18,6 +18,7 @@ from .._terms import Terms
 from .diagnose import check_model, worst_row
 from .given import taken_in
 from .scale import Scale, scales
+from .small_rows import with_noise_left_out
 
 MOST_ITERATIONS = 200
 
@@ -54,6 +55,8 @@ def project(
             return q, v
     if all_known:  # before the long way is compiled
         check_terms(_masses(model, t, q0, v0), f" at t = {float(t):g} s")
+        if usual is not None:
+            method = with_noise_left_out(method, model, t, q0, v0)
     q, v, reached, last = _project(model, t, q0, v0, scale, method)
     if all_known and not reached:
         check_model(model, t, q0, v0, method)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._batch import per_member
-from .._check import asymmetric
+from .._check import symmetric
 from .._solve import AbstractMethod, solve
 from .correct import Levels, assumptions, at_every_level, correct, levels_at
 from .scale import Scale
@@ -97,8 +97,8 @@ def acceleration(
 ) -> tuple[Float[Array, " n"], Bool[Array, ""]]:
     """q̈ of the constrained motion, and whether the method may be wrong about it."""
     terms = model(t, q, v).in_one_precision()
-    M = (terms.M + terms.M.T) / 2
+    M = symmetric(terms.M)
     response = method.respond(*jax.lax.stop_gradient((M, terms.A)))
     # What the constraints do with c besides is linear in it: see ``constrained_motion``.
     force = terms.Q if terms.c is None else terms.Q + terms.c
-    return solve(M, terms.A, force, terms.b, response), response.unusual | asymmetric(terms.M) | assumptions(method)
+    return solve(M, terms.A, force, terms.b, response), response.unusual | assumptions(method)

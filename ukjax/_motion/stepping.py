@@ -23,6 +23,7 @@ from .diagnose import check_consistent
 from .given import check_starts, taken_in, telling_of_batches
 from .outcome import FINISHED, LEAPT, NOT_FINITE, OFF_CONSTRAINTS, in_words
 from .scale import Scale, scales
+from .small_rows import with_noise_left_out
 from .step import step as one_step
 from .tableau import RUNGE_KUTTA4, Tableau, check_solver
 
@@ -104,7 +105,10 @@ def step(
     if usual is None:
         return after
     if known(beyond):
-        return _stepped(model, state, dt, u, surely, *how)[0] if np.any(beyond) else after
+        if not np.any(beyond):
+            return after
+        surely = with_noise_left_out(surely, model, state.t, state.q, state.v)
+        return _stepped(model, state, dt, u, surely, *how)[0]
     again = lambda: eqx.filter(_stepped(model, state, dt, u, surely, *how)[0], eqx.is_array)
     return jax.lax.cond(jnp.any(beyond), again, lambda: after)
 

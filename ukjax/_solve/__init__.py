@@ -16,6 +16,9 @@ from .orthogonal import Orthogonal as Orthogonal
 from .orthogonal import Orthonormalised as Orthonormalised
 from .orthogonal import orthonormalise as orthonormalise
 from .scales import coordinate_scale as coordinate_scale
+from .scales import doubtful as doubtful
+from .scales import rounding as rounding
+from .scales import row_length as row_length
 from .scales import row_scale as row_scale
 from .svd import SVD as SVD
 from .udwadia_phohomsiri import UdwadiaPhohomsiri as UdwadiaPhohomsiri

@@ -14,6 +14,9 @@ from jaxtyping import Array, Bool, Float
 BLOCK = 16
 """Rows that are done one by one. Above that products of blocks do most of the work."""
 
+SURE = 10
+"""So many times what rounding may make of 0 is surely something."""
+
 
 def inverse_cholesky(S: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """L⁻¹, where S = L Lᵀ.
@@ -21,6 +24,15 @@ def inverse_cholesky(S: Float[Array, "n n"]) -> Float[Array, "n n"]:
     A pivot that rounding cannot tell from zero makes the result NaN: S is then not positive definite.
     """
     return _inverse_factor(S, S.shape[0] * jnp.finfo(S.dtype).eps * jnp.diagonal(S))
+
+
+def surely_definite(
+    S: Float[Array, "n n"], L_inverse: Float[Array, "n n"], rounding: Float[Array, " n"] | None = None
+) -> Bool[Array, ""]:
+    """Whether S = L Lᵀ is positive definite by more than rounding, which may have moved it by ``rounding`` (n,), n eps
+    S_ii if not given. 1 / S⁻¹_ii is the part of S_ii that the other rows do not imply, whatever its unit."""
+    rounding = S.shape[0] * jnp.finfo(S.dtype).eps * jnp.diagonal(S) if rounding is None else rounding
+    return jnp.all(SURE * rounding * jnp.sum(L_inverse**2, axis=0) < 1)  # false where it is NaN
 
 
 def _inverse_factor(S, smallest):

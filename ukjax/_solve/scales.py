@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 
@@ -14,9 +15,33 @@ def coordinate_scale(M: Float[Array, "n n"]) -> Float[Array, " n"]:
     return jax.lax.rsqrt(jnp.where(mass > jnp.finfo(M.dtype).eps * mean, mass, mean))
 
 
-def row_scale(A: Float[Array, "m n"], coordinate: Float[Array, " n"]) -> Float[Array, " m"]:
-    """Factors that give every row unit length in the scaled coordinates. A row that is nothing but rounding, below
-    eps^(3/4) of the largest, gets 0: scaled up it would be taken for a constraint."""
+def row_length(A: Float[Array, "m n"], coordinate: Float[Array, " n"]) -> Float[Array, " m"]:
+    """The length of every row in the scaled coordinates, right for entries of any size."""
+    B = A * coordinate
+    largest = jnp.max(jnp.abs(B), axis=1, initial=0)
+    size = jnp.where(largest > 0, largest, 1)
+    return size * jnp.sqrt(jnp.sum((B / size[:, None]) ** 2, axis=1))
+
+
+def row_scale(A: Float[Array, "m n"], coordinate: Float[Array, " n"], least: float | None = None) -> Float[Array, " m"]:
+    """Factors that give every row unit length in the scaled coordinates.
+
+    A row that is no more than ``least`` of the largest, if not given ``rounding``, gets 0: it may be all that rounding
+    left of a row that vanishes, and scaled up it would be taken for a constraint.
+    """
     square = jnp.sum((A * coordinate) ** 2, axis=1)
-    real = square > jnp.finfo(A.dtype).eps ** 1.5 * jnp.max(square, initial=0)
+    least = rounding(A.dtype) if least is None else least
+    real = square > least**2 * jnp.max(square, initial=0)
     return jnp.where(real, jax.lax.rsqrt(jnp.where(real, square, 1)), 0)
+
+
+def rounding(dtype: np.dtype) -> float:
+    """A row that is so small beside another (8e-15 in float64, 6e-7 in float32, a few eps) cannot be told from what
+    rounding makes of 0 by anybody who sees the numbers alone."""
+    return float(jnp.finfo(dtype).eps) ** 0.9
+
+
+def doubtful(dtype: np.dtype) -> float:
+    """A row that is so small beside another (2e-12 in float64, 6e-6 in float32) may be what rounding has made of 0: who
+    knows what it was computed from may want to look."""
+    return float(jnp.finfo(dtype).eps) ** 0.75

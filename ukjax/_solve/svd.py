@@ -1,5 +1,6 @@
 """The reference: the formula as Udwadia and Kalaba print it, with a pseudoinverse by singular values."""
 
+from dataclasses import replace
 from typing import ClassVar
 
 import jax.numpy as jnp
@@ -14,25 +15,26 @@ class SVD(AbstractMethod):
     """K = M^(-1/2) (A M^(-1/2))⁺ by LAPACK's singular values: slow, and the most thorough about rank.
 
     Takes all that the default takes, but a *combination* of rows counts as redundant when its singular value is below
-    ``rtol`` of the largest (default √eps), and coordinates whose masses differ by more than 1/eps are beyond it. Use
-    it to check, not in a batch.
+    ``rtol`` of the largest (default √eps), and coordinates whose masses differ by more than 1/eps are beyond it.
+    ``least`` as in ``Orthogonal``. Use it to check, not in a batch.
     Cost: one eigenvalue and two singular value decompositions, about 20 (n + m)³.
     """
 
     rtol: float | None = None
     kept: Bool[Array, " m"] | None = None
+    least: float | None = None
     finds_rank: ClassVar[bool] = True
 
     def __check_init__(self):
         check_rank_rule(self.rtol, self.kept)
 
     def keeping(self, kept: Bool[Array, " m"]) -> "SVD":
-        return SVD(self.rtol, kept)
+        return replace(self, kept=kept)
 
     def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> Response:
         rtol = jnp.sqrt(jnp.finfo(M.dtype).eps) if self.rtol is None else self.rtol
         coordinate = coordinate_scale(M)
-        row = row_scale(A, coordinate)
+        row = row_scale(A, coordinate, self.least)
         row = row if self.kept is None else jnp.where(self.kept, row, 0)
         A_unit = row[:, None] * A * coordinate
         mass, axes = jnp.linalg.eigh(coordinate[:, None] * M * coordinate + A_unit.T @ A_unit)
@@ -42,12 +44,7 @@ class SVD(AbstractMethod):
         kept = s > rtol * jnp.max(s, initial=0)
         V = jnp.where(kept[:, None], Vt, 0)
         B_plus = V.T @ (jnp.where(kept, 1 / jnp.where(kept, s, 1), 0)[:, None] * U.T)
-        # The columns of U, back in the rows' own units, span the range of A: least squares means something else in any
-        # other unit, and nothing where the rows are independent.
-        own = jnp.where(row > 0, 1 / jnp.where(row > 0, row, 1), 0)
-        left, _, _ = jnp.linalg.svd(jnp.where(kept, own[:, None] * U, 0), full_matrices=False)
-        left = jnp.where(jnp.arange(kept.size) < jnp.sum(kept), left, 0)
-        P = jnp.where(jnp.sum(kept) == row.size, jnp.eye(row.size, dtype=A.dtype), left @ left.T)
+        P = reachable(U, kept, row)
         return Response(
             root=F - (F @ V.T) @ V,
             gain=F @ (B_plus * row) @ P,
@@ -55,3 +52,15 @@ class SVD(AbstractMethod):
             kept=orthonormal_rows(B, rtol).triangle.scale > 0,
             rank=jnp.sum(kept),
         )
+
+
+def reachable(U: Float[Array, "m k"], kept: Bool[Array, " k"], row: Float[Array, " m"]) -> Float[Array, "m m"]:
+    """P = A A⁺, where the columns ``kept`` of U span the range of A with its rows times ``row``.
+
+    Back in the rows' own units: least squares means something else in any other, and nothing where the rows are
+    independent.
+    """
+    own = jnp.where(row > 0, 1 / jnp.where(row > 0, row, 1), 0)
+    left, _, _ = jnp.linalg.svd(jnp.where(kept, own[:, None] * U, 0), full_matrices=False)
+    left = jnp.where(jnp.arange(kept.size) < jnp.sum(kept), left, 0)
+    return jnp.where(jnp.sum(kept) == row.size, jnp.eye(row.size, dtype=U.dtype), left @ left.T)

@@ -1,5 +1,6 @@
 """The equation for systems with singular mass matrices, as Udwadia and Phohomsiri wrote it."""
 
+from dataclasses import replace
 from typing import ClassVar
 
 import jax.numpy as jnp
@@ -9,33 +10,39 @@ from .base import AbstractMethod, Response, check_rank_rule
 from .kernels import orthonormal_rows
 from .kkt import semidefinite_root
 from .scales import row_scale
+from .svd import reachable
 
 
 class UdwadiaPhohomsiri(AbstractMethod):
     """q̈ = [(I − A⁺A) M; A]⁺ [Q; b], Proc. R. Soc. A 462 (2006) 2097, by LAPACK's singular values.
 
-    Takes redundant and inconsistent rows and a semidefinite M with rank [M; A] = n. Needs coordinates and rows of
-    comparable units: a row or mass below ``rtol`` of the largest is taken for zero (default √eps).
-    Cost: two singular value decompositions, about 25 (n + m) n².
+    Takes redundant and inconsistent rows and a semidefinite M with rank [M; A] = n. Needs coordinates of comparable
+    units: a mass below ``rtol`` of the largest is taken for zero (default √eps), and so is a combination of rows, each
+    scaled to unit length. ``least`` as in ``Orthogonal``.
+    Cost: three singular value decompositions, about 30 (n + m) n².
     """
 
     rtol: float | None = None
     kept: Bool[Array, " m"] | None = None
+    least: float | None = None
     finds_rank: ClassVar[bool] = True
 
     def __check_init__(self):
         check_rank_rule(self.rtol, self.kept)
 
     def keeping(self, kept: Bool[Array, " m"]) -> "UdwadiaPhohomsiri":
-        return UdwadiaPhohomsiri(self.rtol, kept)
+        return replace(self, kept=kept)
 
     def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> Response:
         n, eps = M.shape[0], jnp.finfo(M.dtype).eps
         rtol = jnp.sqrt(eps) if self.rtol is None else self.rtol
-        A = A if self.kept is None else jnp.where(self.kept[:, None], A, 0)
+        row = row_scale(A, jnp.ones(n, A.dtype), self.least)
+        row = row if self.kept is None else jnp.where(self.kept, row, 0)
+        A = row[:, None] * A
         U, s, Vt = jnp.linalg.svd(A, full_matrices=False)
         kept = s > rtol * jnp.max(s, initial=0)
         V, U = jnp.where(kept[:, None], Vt, 0), jnp.where(kept, U, 0)
+        P = reachable(U, kept, row)
         free = jnp.eye(n, dtype=M.dtype) - V.T @ V
         # Both blocks to the same size first: they are solved together, in no common unit.
         unit = jnp.max(s, initial=0) / jnp.max(jnp.abs(M))
@@ -43,8 +50,8 @@ class UdwadiaPhohomsiri(AbstractMethod):
         inverse = jnp.linalg.pinv(jnp.concatenate([unit * free @ M, A]), rtol=n * eps)
         return Response(
             root=semidefinite_root(unit * inverse[:, :n] @ free),
-            gain=inverse[:, n:],
-            reachable=U @ U.T,
-            kept=orthonormal_rows(row_scale(A, jnp.ones(n, A.dtype))[:, None] * A, rtol).triangle.scale > 0,
+            gain=(inverse[:, n:] * row) @ P,
+            reachable=P,
+            kept=orthonormal_rows(A, rtol).triangle.scale > 0,
             rank=jnp.sum(kept),
         )

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .._batch import either
 from .base import AbstractMethod, AbstractResponse
 from .kernels import Triangle, cholesky
-from .scales import coordinate_scale
+from .scales import coordinate_scale, doubtful
 
 LIGHT = 1e-8
 """A pivot of M so small beside its diagonal entry is that of an M which is singular, or nearly so."""
@@ -28,32 +28,40 @@ ONE_THREAD = 1000
 
 
 class Flexible(eqx.Module):
-    """What may change from one run of a program to the next: the ``weight`` of the rows beside M, and which rows count,
-    the first ``count`` in their ``order``. Made before it is known how many rows there are: what is over is not read.
+    """What may change from one run of a program to the next: the ``weight`` of the rows beside M, which rows count, the
+    first ``count`` in their ``order``, and the ``least`` that a row is. Made before it is known how many rows there
+    are: what is over is not read.
     """
 
     weight: Float[Array, ""]
     order: Int[Array, " most"]
     count: Int[Array, ""]
+    least: Float[Array, ""]
 
     @classmethod
-    def of(cls, weight: float, kept: tuple[int, ...] | None, dtype: np.dtype) -> "Flexible":
+    def of(
+        cls, weight: float, kept: tuple[int, ...] | None, dtype: np.dtype, least: Array | float | None = None
+    ) -> "Flexible":
         """With these rows kept, all if None."""
         kept = tuple(range(MOST_ROWS)) if kept is None else kept
         order = [*kept, *(i for i in range(MOST_ROWS) if i not in set(kept))]
         as_array = lambda x, kind: jax.device_put(np.asarray(x, kind))
-        return cls(as_array(weight, dtype), as_array(order, np.int32), as_array(len(kept), np.int32))
+        least = doubtful(dtype) if least is None else least
+        return cls(
+            as_array(weight, dtype), as_array(order, np.int32), as_array(len(kept), np.int32), as_array(least, dtype)
+        )
 
 
 class Usual(AbstractMethod):
     """The motion by factors of M and of the rows B = A L⁻ᵀ, M = L Lᵀ: what the other methods are tried against.
 
     Made for speed of compiling and of running, not for every system: ``UsualResponse.unusual`` says where an answer may
-    be wrong, since M is nearly singular or a row adds less than ``rtol`` of its own size to those before it. Every b is
-    taken as within reach. Only the rows ``kept`` count, all if None: the others are known to be combinations of them.
-    Where M may be singular, M + ``weight`` Aᵀ A takes its place (see ``Orthogonal``). Both are part of the program, or,
-    if ``flexible`` is given, are what that says. ``assumes`` lets a batch take the usual case of every choice for
-    granted: what that changes is unusual, too.
+    be wrong, since M is nearly singular, or a row adds less than ``rtol`` of its own size to those before it, or is no
+    more than ``least`` of the largest and might be rounding (``doubtful`` by default). Every b is taken as within
+    reach. Only the rows ``kept`` count, all if None: the others are known to be combinations of them. Where M may be
+    singular, M + ``weight`` Aᵀ A takes its place (see ``Orthogonal``). Both are part of the program, or, if
+    ``flexible`` is given, are what that says. ``assumes`` lets a batch take the usual case of every choice for granted:
+    what that changes is unusual, too.
 
     A single system is done by LAPACK, by B's own factors Bᵀ = V R. A batch, and what is written out, is done by
     B Bᵀ = C Cᵀ, refined, and as sparse as the mechanism.
@@ -64,6 +72,7 @@ class Usual(AbstractMethod):
     assumes: bool = eqx.field(static=True, default=False)
     weight: float | None = eqx.field(static=True, default=None)
     kept: tuple[int, ...] | None = eqx.field(static=True, default=None)
+    least: float | None = None
     finds_rank: ClassVar[bool] = False
 
     @property
@@ -84,7 +93,10 @@ class Usual(AbstractMethod):
         A = rows.take(A)[:n]  # more cannot be independent
         rtol = jnp.finfo(M.dtype).eps ** 0.5 if self.rtol is None else self.rtol
         counts = rows.counts(len(A))
-        *factors, unusual = either(_factors_of_products, _factors_of_rows, M, A, counts, jnp.asarray(rtol, M.dtype))
+        least = doubtful(M.dtype) if self.least is None else self.least
+        least = least if self.flexible is None else self.flexible.least
+        limits = jnp.asarray(rtol, M.dtype), jnp.asarray(least, M.dtype)
+        *factors, unusual = either(_factors_of_products, _factors_of_rows, M, A, counts, *limits)
         unusual = unusual | rows.more_than(n)
         return UsualResponse(Factors(*factors), unusual, weight, rows, m)  # pyright: ignore[reportCallIssue]
 
@@ -237,20 +249,17 @@ def independent_rows(M: Float[np.ndarray, "n n"], A: Float[np.ndarray, "m n"], r
         return None
     B = scipy.linalg.solve_triangular(L, B, lower=True)
     length = np.linalg.norm(B, axis=0)
-    R, order = scipy.linalg.qr(B / np.where(length > 0, length, 1), mode="r", pivoting=True)  # pyright: ignore
+    # Of equals the first, so that rounding does not choose: motions that are near are to leave out the same rows.
+    lean = np.linspace(1, 0.9, length.size)
+    R, order = scipy.linalg.qr(lean * B / np.where(length > 0, length, 1), mode="r", pivoting=True)  # pyright: ignore
     rank = int(np.sum(np.abs(np.diagonal(R)) > rtol))
     return tuple(sorted(int(i) for i in order[:rank]))
-
-
-def _rounding(square):
-    """A row of no more than that, beside the largest, may be nothing but rounding: see ``row_scale``."""
-    return jnp.finfo(square.dtype).eps ** 1.5 * jnp.max(square, initial=0)
 
 
 # One system, by LAPACK.
 
 
-def _factors_of_rows(M, A, counts, rtol):
+def _factors_of_rows(M, A, counts, rtol, least):
     L = jax.lax.linalg.cholesky(M, symmetrize_input=False)
     each = np.eye(len(M), dtype=M.dtype)
     heavy = jnp.all(jnp.sum((L**2 - LIGHT * M) * each, axis=0) > 0)  # its diagonal; false where it is NaN
@@ -260,7 +269,7 @@ def _factors_of_rows(M, A, counts, rtol):
     V, R = jnp.linalg.qr(B_transposed)
     square = jnp.sum(B_transposed**2, axis=0)
     each = np.eye(len(R), dtype=R.dtype)
-    good = (jnp.sum(R**2 * each, axis=0) > rtol**2 * square) & (square > _rounding(square))
+    good = (jnp.sum(R**2 * each, axis=0) > rtol**2 * square) & (square > least**2 * jnp.max(square, initial=0))
     if counts is not None:
         V, R, good = jnp.where(counts, V, 0), R + jnp.where(counts, 0, each), good | ~counts
     return L, V, R, jnp.asarray(True), ~(heavy & jnp.all(good))
@@ -298,7 +307,7 @@ def _solved(triangle, columns, lower=True, transposed=False):
 # Many at once, by arithmetic. A factor C is kept with its diagonal inverted.
 
 
-def _factors_of_products(M, A, counts, rtol):
+def _factors_of_products(M, A, counts, rtol, least):
     L, light = _factor(M, LIGHT)
     B = jax.vmap(_triangle(L).solve)(A)
     S = B @ B.T
@@ -306,7 +315,7 @@ def _factors_of_products(M, A, counts, rtol):
         S = S + jnp.where(counts, 0, np.eye(len(S), dtype=S.dtype))
     C, dependent = _factor(S, jnp.maximum(jnp.finfo(B.dtype).eps ** CLEAR, rtol**2))
     square = jnp.diagonal(S)
-    return L, B.T, C, jnp.asarray(False), light | dependent | ~jnp.all(square > _rounding(square))
+    return L, B.T, C, jnp.asarray(False), light | dependent | ~jnp.all(square > least**2 * jnp.max(square, initial=0))
 
 
 def _by_products(factors, force, rows):

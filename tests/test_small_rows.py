@@ -1,0 +1,105 @@
+"""Rows that are small beside others: 1e-10 ẏ = 0 is a constraint, what rounding leaves of a vanishing row is none."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+
+HOWS: tuple[dict[str, Any], ...] = {"dt": 0.05}, {"rtol": 1e-5}, {"rtol": 1e-5, "drift": "none"}
+FALL = np.array([0.0, -9.81])
+TS = np.array([0.0, 0.05, 0.1])
+UNITS = pytest.mark.parametrize(
+    ("dtype", "large", "small"),
+    ((np.float32, 1e3, 1e-3), (np.float64, 1e6, 1e-6), (np.float64, 1e3, 1e-10)),
+    ids=("float32", "float64", "further apart"),
+)
+
+
+@UNITS
+@pytest.mark.parametrize("method", ("orthogonal", "svd", "udwadia_phohomsiri", "cholesky", "kkt"))
+def test_a_small_row_holds(dtype, large, small, method):
+    """large ẍ = 0 and small ÿ = 0: nothing moves."""
+    terms = uk.Terms(*(np.asarray(x, dtype) for x in (np.eye(2), FALL, np.diag([large, small]), np.zeros(2))))
+    pair = jax.tree.map(lambda x: jnp.stack([x, x]), terms)
+    ways = [uk.constrained_motion(terms, method)]
+    if method == "orthogonal":
+        ways.append(jax.jit(uk.constrained_motion)(terms))
+        ways.append(jax.tree.map(lambda x: x[1], jax.vmap(uk.constrained_motion)(pair)))
+    for motion in ways:
+        assert int(motion.rank) == 2 and motion.inconsistency == 0
+        np.testing.assert_allclose(motion.acceleration, 0, atol=10 * np.finfo(dtype).eps)
+
+
+def two_walls(dtype, large, small):
+    walls = [uk.Holonomic(lambda t, q: large * q[0], name="x"), uk.Holonomic(lambda t, q: small * q[1], name="y")]
+    return uk.System(uk.MassForce(np.eye(2, dtype=dtype), FALL.astype(dtype)), walls)
+
+
+@UNITS
+def test_a_small_row_holds_in_a_motion(dtype, large, small):
+    model, rest = two_walls(dtype, large, small), np.zeros(2, dtype)
+    for how in HOWS if small == 1e-10 else HOWS[:1]:
+        motion = uk.simulate(model, rest, rest, TS.astype(dtype), **how)
+        np.testing.assert_array_equal(motion.rank, 2)
+        np.testing.assert_allclose(motion.q, 0, atol=1e-12)
+        np.testing.assert_allclose(motion.acceleration, 0, atol=10 * np.finfo(dtype).eps)
+    together = uk.simulate(model, np.stack([rest, rest]), rest, TS.astype(dtype), dt=0.05)
+    np.testing.assert_allclose(together.q, 0, atol=1e-12)
+    inside = jax.jit(lambda q: uk.simulate(model, q, 0 * q, TS.astype(dtype), dt=0.05).q)
+    np.testing.assert_allclose(inside(rest), 0, atol=1e-12)
+    after = uk.step(model, uk.start(model, rest, rest), 0.05)
+    np.testing.assert_allclose(after.q, 0, atol=1e-12)
+
+
+def at_rest_at_pi():
+    """At q = π the last row is 1.2e-13, rounding of 0: y falls."""
+    slide = uk.Nonholonomic(lambda t, q, v: 1000 * jnp.sin(q[2]) * v[1:2], name="slide")
+    wall = uk.Holonomic(lambda t, q: q[0] - 1, name="wall")
+    return uk.System(uk.MassForce(np.eye(3), [0, -9.81, 0]), [wall, slide]), np.array([1.0, 0, np.pi])
+
+
+def a_difference():
+    """0.3 − (0.1 + 0.2) is not 0."""
+    there = 0.1 + 0.2
+    slide = uk.Nonholonomic(lambda t, q, v: 100 * (q[0] - there) * q[2] * v[1:2], name="slide")
+    wall = uk.Holonomic(lambda t, q: q[0] - 0.3, name="wall")
+    return uk.System(uk.MassForce(np.eye(3), [0, -9.81, 0]), [wall, slide]), np.array([0.3, 0, 3.0])
+
+
+@pytest.mark.parametrize("made", (at_rest_at_pi, a_difference))
+def test_what_rounding_leaves_of_a_row_is_no_constraint(made):
+    model, q0 = made()
+    A = np.asarray(model(0.0, q0, np.zeros(3)).A)
+    assert 1e-16 < np.abs(A[1]).max() < 1e-12
+    fallen = np.stack([0 * TS, -9.81 * TS**2 / 2, 0 * TS], axis=1)
+    for how in HOWS:
+        motion = uk.simulate(model, q0, np.zeros(3), TS, **how)
+        np.testing.assert_allclose(motion.q - q0, fallen, atol=1e-12)
+        np.testing.assert_array_equal(motion.rank, 1)
+        np.testing.assert_allclose(motion.acceleration[:, 1], -9.81, rtol=1e-12)
+    together = uk.simulate(model, np.stack([q0, q0]), np.zeros(3), TS, dt=0.05)
+    np.testing.assert_allclose(together.q[1] - q0, fallen, atol=1e-12)
+    after = uk.step(model, uk.start(model, q0, np.zeros(3)), 0.05)
+    np.testing.assert_allclose(after.q - q0, fallen[1], atol=1e-12)
+    q, v = uk.project(model, 0.0, q0 + np.array([0.0, 0.2, 0.0]), np.array([0.3, 0.4, 0.0]))
+    np.testing.assert_allclose(q, q0 + np.array([0.0, 0.2, 0.0]), atol=1e-12)
+    np.testing.assert_allclose(v, [0.0, 0.4, 0.0], atol=1e-12)
+
+
+def test_a_row_that_cannot_be_told_from_rounding_is_left_out_aloud(rng):
+    """Nothing that changes makes it change, but it is as small as rounding of the other."""
+    rows = (
+        uk.Pfaffian(np.array([[1.0, 0.2, 0.3]]), name="rod"),
+        uk.Pfaffian(1e-17 * rng.normal(size=(1, 3)), name="tiny"),
+    )
+    model = uk.System(uk.MassForce(np.eye(3), [0, -9.81, 0]), rows)
+    with pytest.warns(UserWarning, match=r"constraint 'tiny' is left out at t = 0 s: .* write it in a unit"):
+        motion = uk.simulate(model, np.zeros(3), np.zeros(3), TS, dt=0.05)
+    alone = uk.simulate(uk.System(model.dynamics, rows[:1]), np.zeros(3), np.zeros(3), TS, dt=0.05)
+    np.testing.assert_allclose(motion.q, alone.q, atol=1e-14)
+    with pytest.warns(UserWarning, match=r"row 1 of A is .* left out"):
+        uk.constrained_motion(model(0.0, np.zeros(3), np.zeros(3)))
