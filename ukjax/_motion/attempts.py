@@ -21,7 +21,7 @@ from .._solve import AbstractMethod, Flexible, Usual, doubtful, independent_rows
 from .._system import AbstractSystem
 from .base import Request, Samples, Start
 from .correct import Levels, at_every_level
-from .diagnose import coordinate_names
+from .labels import coordinate_names
 from .outcome import UNUSUAL
 from .small_rows import judge, least_of_usual, with_noise_left_out
 
@@ -72,7 +72,7 @@ def next_attempt(
     weight = before or (float(np.mean(np.diagonal(M))) if light(M) else 0.0)  # rows in units like those of M's entries
     if weight and not before:
         return Levels(*(_with(each, weight, None, dtype) for each in _each(tried)))
-    _warn_of_untold(model, A[0], t, q, v)
+    _tell_of_untold(model, A[0], t, q, v, starts)
     rtol = 10 * (float(np.finfo(dtype).eps) ** 0.5 if usual.rtol is None else float(usual.rtol))
     kept = [independent_rows(M, each.rows, rtol) for each in A]
     if any(each is None for each in kept) or not _watched(model, t, q, v, kept[0]):
@@ -114,16 +114,23 @@ def _least(usual, dtype):
     return doubtful(dtype) if usual.least is None else float(usual.least)
 
 
-def _warn_of_untold(system, judged, t, q, v):
-    """Rows that are no more than rounding of others, and yet what they say does not come from rounding."""
-    if np.any(judged.untold):
-        labels = names_of(system.constraints, lambda c: c.rows(t, q, v)[1])
-        which = ", ".join(repr(label) for label, left in zip(labels, judged.untold, strict=True) if left)
-        warnings.warn(
-            f"constraint {which} is left out at t = {float(t):g} s: beside the others its row is so small that their "
-            "rounding may have made it. If it is meant, write it in a unit in which it is of their size",
-            stacklevel=2,
+def _tell_of_untold(system, judged, t, q, v, starts):
+    """Rows that are no more than rounding of others, and yet what they say does not come from rounding: a mistake of
+    units at the start, or a row that fades away."""
+    if not np.any(judged.untold):
+        return
+    labels = names_of(system.constraints, lambda c: c.rows(t, q, v)[1])
+    which = ", ".join(repr(label) for label, left in zip(labels, judged.untold, strict=True) if left)
+    if starts:
+        raise ValueError(
+            f"constraint {which} cannot be told from rounding at t = {float(t):g} s: its row is that small beside the "
+            "others. Write it in a unit in which it is of their size, or leave it out"
         )
+    warnings.warn(
+        f"constraint {which} is left out at t = {float(t):g} s: beside the others its row has become so small that it "
+        "cannot be told from rounding",
+        stacklevel=2,
+    )
 
 
 def _kept(usual, rows):

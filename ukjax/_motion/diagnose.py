@@ -19,6 +19,7 @@ from .._haste import at_once
 from .._solve import AbstractMethod
 from .._system import AbstractSystem, System
 from .base import AbstractLoop, Request, Start
+from .labels import coordinate_names
 from .one import One
 from .outcome import LEAPT, OFF_CONSTRAINTS, ON_EVENT, TOO_SMALL, all_ended_well, ended_well
 from .scale import Scale
@@ -47,12 +48,6 @@ class Worst(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.name!r}" if self.of_position else f"{self.name!r} (velocity)"
-
-
-def coordinate_names(model: AbstractSystem | Callable | None) -> tuple[str, ...]:
-    """The names of the model's coordinates, none where they have none."""
-    named = model.coordinates if isinstance(model, AbstractSystem) else None
-    return tuple(name for name, _ in named or ())
 
 
 def worst_row(system: AbstractSystem, t: Array, q: Array, v: Array, scale: Scale) -> Worst:

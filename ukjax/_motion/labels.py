@@ -29,6 +29,12 @@ def named_coordinates(model: Any, n: int) -> Named:
     return named or tuple((f"q{i + 1}", "") for i in range(n))
 
 
+def coordinate_names(model: Any) -> tuple[str, ...]:
+    """What the model calls its coordinates, nothing where it has no names for them."""
+    named = model.coordinates if isinstance(model, AbstractSystem) else None
+    return tuple(name for name, _ in named or ())
+
+
 def named_inputs(model: Any, p: int) -> Named:
     """The model's, or u1, u2, ... without units."""
     control = _control(model)

@@ -48,6 +48,7 @@ class Scale(eqx.Module):
 
     def of_rows(self, model: AbstractSystem, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> "Scale":
         """The same, of the rows that this model has at (t, q, v)."""
+        v = jnp.where(v == 0, self.v, v)  # what is at rest does not stay so
         (rows,) = sizes_in(jax.make_jaxpr(model.violation)(t, q, v), (t, q, v), (self.t, self.q, self.v))
         rows = jnp.maximum(rows, jnp.finfo(q.dtype).tiny)
         return eqx.tree_at(lambda scale: scale.rows, self, jax.lax.stop_gradient(rows))
@@ -121,7 +122,9 @@ def scale_of(
     of_q, of_v = jnp.where(still, at_most_one(far * unit), of_q), jnp.where(still, at_most_one(fast * unit), of_v)
     duration = jnp.where(jnp.isfinite(span), span, time)
     scale = jax.lax.stop_gradient(Scale(duration, of_q, of_v, jnp.zeros((0,), q.dtype), unit))
-    return scale.of_rows(model, t, q, v) if isinstance(model, AbstractSystem) and model.held else scale
+    if not isinstance(model, AbstractSystem) or not model.held:
+        return scale
+    return scale.of_rows(model, t, q, v)
 
 
 def scales(
