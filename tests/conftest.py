@@ -1,6 +1,14 @@
-"""Double precision, shape annotations that are checked, and random numbers that are the same every time."""
+"""Double precision, shape annotations that are checked, and random numbers that are the same every time.
 
-import jax
+XLA takes most of the time of most tests, and compiles in half of it what it is not asked to make fast. The slow tests,
+the notebooks and the README's examples run with XLA as it is, XLA_FLAGS="".
+"""
+
+import os
+
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0")
+
+import jax  # noqa: E402 before the flags it would not see them
 import jaxtyping
 import numpy as np
 import pytest

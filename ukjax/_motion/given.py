@@ -64,7 +64,7 @@ def _with_floats_as_arrays(model, n):
     changed = jax.tree.map(lambda x: jnp.asarray(x) if type(x) is float else x, model)
     try:
         _terms(changed, n, widest(model))
-    except (TypeError, jax.errors.JAXTypeError):
+    except (TypeError, ValueError, jax.errors.JAXTypeError):
         _terms(model, n, widest(model))  # what is wrong in any case is said as it is
         name = next(
             jax.tree_util.keystr(at) for at, x in jax.tree_util.tree_leaves_with_path(model) if type(x) is float
