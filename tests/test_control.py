@@ -118,6 +118,29 @@ def test_a_task_lost_on_the_way_stops_with_time_and_direction():
     np.testing.assert_allclose(np.asarray(seen.unreachable)[10:, 0], -np.sin(seen.t[10:]), rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("unit", (1.0, 1e-9, 1e9))
+def test_what_is_out_of_reach_is_so_in_any_unit_of_length(unit):
+    """A particle that is to rise by ``unit`` and can only be pushed sideways."""
+    task = uk.Holonomic(lambda t, q: q[1] - unit * t**2 / 2, name="height")
+    system = uk.System(uk.MassForce(np.eye(2), np.zeros(2)), control=uk.control.Servo([[1.0], [0.0]], task))
+    with pytest.raises(ValueError, match=r"along [+-]1 'height'"):
+        uk.simulate(system, [unit, 0.0], [0.0, 0.0], [0.0, 1.0])
+
+
+@pytest.mark.parametrize("unit", (1.0, 1e-9, 1e9))
+def test_a_task_that_the_joints_keep_is_within_reach_though_rounding_is_left(unit):
+    slope = np.array([np.cos(1.0), np.sin(1.0)])
+    wall = uk.Holonomic(lambda t, q: slope @ q, name="wall")
+    task = uk.Holonomic(lambda t, q: slope @ q, name="on the wall")
+    dynamics = uk.MassForce(np.eye(2), [0.0, -9.81 * unit])
+    system = uk.System(dynamics, wall, control=uk.control.Servo([[1.0], [0.0]], task))
+    along = np.array([-slope[1], slope[0]])
+    motion = uk.simulate(system, 0.1 * unit * along, 0 * along, [0.0, 0.2])
+    assert motion.finished and np.all(motion.control_rank == 0)
+    fallen = 0.1 * unit - 9.81 * unit * along[1] * 0.2**2 / 2
+    np.testing.assert_allclose(motion.q[-1], fallen * along, rtol=1e-9, atol=1e-9 * unit)
+
+
 def test_in_a_batch_the_member_is_named():
     with pytest.raises(ValueError, match="the task of trajectory 1 cannot be performed from the start"):
         task = uk.Holonomic(lambda t, q: q[0] - 2 * q[1] ** 2, name="path")

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 
@@ -43,6 +44,7 @@ def answered_in_time(say: Callable[[], None]) -> Iterator[Interrupts]:
 
     os.set_blocking(told, False)
     handler = signal.signal(signal.SIGINT, interrupts)
+    unraisable, sys.unraisablehook = sys.unraisablehook, _of_no_interrupt(sys.unraisablehook)
     wakeup = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
     watching = threading.Thread(target=watch, daemon=True)
     watching.start()
@@ -52,6 +54,17 @@ def answered_in_time(say: Callable[[], None]) -> Iterator[Interrupts]:
         answered.set()
         signal.set_wakeup_fd(wakeup)
         signal.signal(signal.SIGINT, handler)
+        sys.unraisablehook = unraisable
         os.close(told)
         watching.join()
         os.close(heard)
+
+
+def _of_no_interrupt(hook):
+    """Says nothing of an interrupt that came where nothing can be raised, and is answered by the watch."""
+
+    def told(unraisable):
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            hook(unraisable)
+
+    return told

@@ -25,7 +25,11 @@ from .._solve import Orthonormalised, inverse_cholesky, orthonormalise, row_scal
 from .._terms import Terms
 from .base import Command
 
-UNREACHED = 1e-6  # of what the task asks: below this the actuators do what is asked of them
+UNREACHED = 1e-6
+"""What is missed of a task, beside the terms of what it asks, below which the actuators do what is asked of them."""
+
+FEASIBLE = 64
+"""Roundings, of the terms that it is computed from, that what is missed may be and yet be nothing."""
 
 
 def undriven(model: Callable[..., Terms], t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Mobility:
@@ -48,19 +52,22 @@ def allocate(
     fixed = jax.lax.stop_gradient((G, A, B, N, motion.scale))
     response = _respond(*fixed)
     u = solve(N, G, N @ s, wanted, response)
-    return Command(u=u, rank=response.rank, unreachable=wanted - G @ u, wanted=wanted)
+    missed = wanted - G @ u
+    terms = jnp.abs(b) + jnp.abs(A) @ jnp.abs(motion.acceleration) + jnp.abs(G) @ jnp.abs(u)
+    nothing = jnp.abs(missed) <= FEASIBLE * jnp.finfo(missed.dtype).eps * terms
+    return Command(u=u, rank=response.rank, unreachable=jnp.where(nothing, 0, missed), wanted=wanted)
 
 
-def shortfall(command: Command, labels: list[str]) -> str:
+def shortfall(command: Command, labels: list[str], terms: np.ndarray) -> str:
     """What of its task a command misses, in words, with known numbers; empty if that is nothing. ``labels`` name the
-    task's rows."""
+    task's rows, ``terms`` (m,) are the sizes of what makes up ``wanted``."""
     missed, wanted = np.asarray(command.unreachable), np.asarray(command.wanted)
     size = float(np.linalg.norm(missed))
     if not np.isfinite(size) and np.all(np.isfinite(wanted)):
         return "what it asks of the actuators is not finite there: look at B, secondary, and whether weight is positive"
     if not np.isfinite(size):
         return f"the motion with the actuators off is not finite there (rows {', '.join(map(repr, labels))})"
-    if size <= UNREACHED * max(1.0, float(np.linalg.norm(wanted))):
+    if np.all(np.abs(missed) <= UNREACHED * terms):
         return ""
     shares = [(share, label) for share, label in zip(missed / size, labels, strict=True) if abs(share) > 1e-3]
     direction = " ".join(f"{share:+.3g} {label!r}" for share, label in shares)

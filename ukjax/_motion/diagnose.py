@@ -13,7 +13,6 @@ from jaxtyping import Array, Bool
 
 from .._check import check_terms, check_unique, complaint_of_freedom, complaint_of_mass
 from .._constraint import AbstractConstraint, names_of
-from .._control import UNREACHED, shortfall
 from .._equation import motion_by
 from .._haste import at_once
 from .._solve import AbstractMethod
@@ -144,10 +143,8 @@ def _residuals(system, t, q, v, scale):
 
 
 def check_end(trajectory: Trajectory, request: Request, loop: AbstractLoop, start: Start) -> None:
-    """Every motion was finished as it should be, or ``SimulationError``; a warning for limits that were exceeded."""
+    """Every motion was finished as it should be, and kept its constraints, or ``SimulationError``."""
     check_finished(trajectory, request, start)
-    check_reached(trajectory)
-    check_limits(trajectory)
     if request.projection and not loop.keeps_watch:
         check_kept(trajectory, start.scale)
 
@@ -328,94 +325,6 @@ def _complain_of_residual(system, who, t, q, v, scale):
         "Either the constraints cannot be met from there on (a path out of reach), or the pose is singular. "
         "throw=False returns what was computed"
     )
-
-
-def check_task(model: AbstractSystem | Callable, request: Request, start: Start) -> None:
-    """The actuators can do what the task asks at each start, (n,) or (batch, n), or ``ValueError``: looked at before
-    anything is compiled for the motion."""
-    if not isinstance(model, AbstractSystem) or model.control is None:
-        return
-    t, q, v = request.ts[0], jnp.atleast_2d(start.q), jnp.atleast_2d(start.v)
-    _check_actuators(model.control, eqx.filter_eval_shape(model.command, t, q[0], v[0]).u.size)
-    found = _first_out_of_reach(model, jnp.full(len(q), t), q, v)
-    if found is None:
-        return
-    # What cannot be may be so for reasons that come before the task.
-    check_terms(model.passive(t, q[0], v[0]), f" at t = {float(t):g} s")
-    if request.projection:
-        check_consistent(model, t, start.q, start.v, start.scale)
-    member, complaint = found
-    who = f" of trajectory {member}" if q.shape[0] > 1 else ""
-    raise ValueError(f"the task{who} cannot be performed from the start, t = {float(t):g} s: {complaint}")
-
-
-def _check_actuators(control, p):
-    limits = control.limits
-    if limits is not None and limits.shape not in ((), (1,), (p,)):
-        raise ValueError(f"limits must be a number or have shape ({p},), one per actuator, got shape {limits.shape}")
-    if control.inputs is not None and len(control.inputs) != p:
-        raise ValueError(f"inputs must name each of {p} actuators, got {len(control.inputs)} names: {control.inputs}")
-
-
-def _first_out_of_reach(system, t, q, v):
-    """Which of the states is the first whose task the actuators cannot do, and what they cannot."""
-    command = jax.tree.map(np.asarray, _commands(system, t, q, v))
-    missed = np.linalg.norm(command.unreachable, axis=-1)
-    enough = UNREACHED * np.maximum(1, np.linalg.norm(command.wanted, axis=-1))
-    wrong = np.flatnonzero(~(missed <= enough))
-    if not wrong.size or not command.unreachable.shape[-1]:
-        return None
-    i = int(wrong[0])
-    labels = names_of(system.control.task, lambda c: c.rows(t[i], q[i], v[i])[1])
-    return i, shortfall(jax.tree.map(lambda x: x[i], command), labels)
-
-
-@at_once
-def _commands(system, t, q, v):
-    return jax.vmap(system.command)(t, q, v)
-
-
-def check_reached(trajectory: Trajectory) -> None:
-    """The actuators could do what the task asked at every sample, or ``SimulationError`` with the first that not."""
-    if not isinstance(trajectory.model, AbstractSystem) or trajectory.model.control is None:
-        return
-    missed = np.abs(np.asarray(trajectory.unreachable))
-    missed = missed if missed.ndim == 3 else missed[None]
-    system = trajectory.model
-    assert isinstance(system, AbstractSystem)
-    suspect = np.argwhere((missed > UNREACHED).any(axis=-1))
-    if not suspect.size:
-        return
-    t, q, v = (jnp.asarray(x).reshape(-1, *x.shape[-k:])[tuple(suspect.T)] for x, k in _state(trajectory))
-    found = _first_out_of_reach(system, t, q, v)
-    if found is not None:
-        i, complaint = found
-        who = f" of trajectory {suspect[i, 0]}" if missed.shape[0] > 1 else ""
-        raise SimulationError(
-            f"the task{who} can no longer be performed at t = {float(t[i]):g} s: {complaint}. throw=False returns "
-            "what was computed"
-        )
-
-
-def check_limits(trajectory: Trajectory) -> None:
-    """One warning for each actuator that is asked for more than it can give, with the first time."""
-    system = trajectory.model
-    if not isinstance(system, AbstractSystem) or system.control is None or system.control.limits is None:
-        return
-    t, u = np.atleast_2d(np.asarray(trajectory.t)), np.asarray(trajectory.control)
-    u = u if u.ndim == 3 else u[None]
-    limits = np.broadcast_to(np.asarray(system.control.limits), u.shape[-1:])
-    for i, (name, unit) in enumerate(trajectory.inputs):
-        beyond = np.argwhere(np.abs(u[..., i]) > limits[i])
-        if beyond.size:
-            member, sample = beyond[0]
-            who = f" of trajectory {member}" if u.shape[0] > 1 else ""
-            warnings.warn(
-                f"actuator {name!r}{who} is asked for more than its limit of {limits[i]:g} {unit}, first at "
-                f"t = {t[member, sample]:g} s; the most is {np.nanmax(np.abs(u[..., i])):.4g} {unit}. The motion shown "
-                "needs that force: ask for a slower task, or share the load by a weight",
-                stacklevel=3,
-            )
 
 
 def _state(trajectory):

@@ -32,7 +32,7 @@ from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem
 from .._terms import Terms
 from .base import Counts, Request, Start
-from .diagnose import check_end, check_start, check_task, warn_of_coarse_time
+from .diagnose import check_end, check_start, warn_of_coarse_time
 from .even_steps import EvenSteps, even_counts, even_times
 from .event import Event, as_event
 from .given import check_starts, taken_in, telling_of_batches
@@ -41,6 +41,7 @@ from .one import One
 from .scale import scales
 from .step_size import USUAL
 from .tableau import DOPRI8, Tableau, check_solver
+from .tasks import check_limits, check_reached, check_task
 from .trajectory import Trajectory
 
 MOST_STEPS = 1_000_000
@@ -172,6 +173,8 @@ def simulate(
         trajectory = trajectory.reached()
     if throw:
         check_end(trajectory, request, loop, start)
+        check_reached(trajectory, start)
+        check_limits(trajectory)
     return trajectory
 
 

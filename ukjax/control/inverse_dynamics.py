@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from .._check import as_array, check_finite, check_function, known, number
 from .._control import Command, actuator_matrix, allocate, shortfall, square_matrix, undriven
@@ -51,9 +52,14 @@ def inverse_dynamics(
     s = jnp.broadcast_to(s, (p,))
     for name, value in (("q", q), ("v", v), ("acceleration", acceleration), ("secondary", s)):
         check_finite(name, value)
-    command = allocate(undriven(model, t, q, v), jnp.eye(q.size, dtype=q.dtype), acceleration, B, N, s)
+    motion = undriven(model, t, q, v)
+    command = allocate(motion, jnp.eye(q.size, dtype=q.dtype), acceleration, B, N, s)
     if known(command):
-        complaint = shortfall(command, [f"acceleration of q{i + 1}" for i in range(q.size)])
+        labels, unit = [f"acceleration of q{i + 1}" for i in range(q.size)], motion.scale
+        free = unit**2 * jnp.abs(getattr(model, "passive", model)(t, q, v).Q)
+        # All coordinates are alike by their masses: what is asked of one may be rounding of another.
+        largest = jnp.max((jnp.abs(acceleration) + jnp.abs(command.wanted) + free) / unit)
+        complaint = shortfall(command, labels, np.asarray(largest * unit))
         if complaint:
             raise ValueError(f"acceleration cannot be reached: {complaint}")
     return command

@@ -1,0 +1,132 @@
+"""Whether the actuators can do what their task asks, and in what words they cannot."""
+
+import warnings
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._check import check_terms
+from .._constraint import names_of, rows
+from .._control import UNREACHED, shortfall
+from .._haste import at_once
+from .._system import AbstractSystem
+from .base import Request, Start
+from .diagnose import SimulationError, check_consistent
+from .scale import Scale
+from .trajectory import Trajectory
+
+
+def check_task(model: AbstractSystem | Callable, request: Request, start: Start) -> None:
+    """The actuators can do what the task asks at each start, (n,) or (batch, n), or ``ValueError``: looked at before
+    anything is compiled for the motion."""
+    if not isinstance(model, AbstractSystem) or model.control is None:
+        return
+    t, q, v, scale = _of_each(request.ts[0], start)
+    _check_actuators(model.control, eqx.filter_eval_shape(model.command, t[0], q[0], v[0]).u.size)
+    found = _first_out_of_reach(model, t, q, v, scale)
+    if found is None:
+        return
+    # What cannot be may be so for reasons that come before the task.
+    check_terms(model.passive(t[0], q[0], v[0]), f" at t = {float(t[0]):g} s")
+    if request.projection:
+        check_consistent(model, request.ts[0], start.q, start.v, start.scale)
+    member, complaint = found
+    who = f" of trajectory {member}" if len(q) > 1 else ""
+    raise ValueError(f"the task{who} cannot be performed from the start, t = {float(t[0]):g} s: {complaint}")
+
+
+def check_reached(trajectory: Trajectory, start: Start) -> None:
+    """The actuators could do what the task asked at every sample, or ``SimulationError`` with the first that not."""
+    system = trajectory.model
+    if not isinstance(system, AbstractSystem) or system.control is None:
+        return
+    missed = np.asarray(trajectory.unreachable)
+    suspect = np.argwhere(np.any(missed != 0, axis=-1).reshape(-1, missed.shape[-2]))
+    if not suspect.size:
+        return
+    members, samples = suspect.T
+    at = lambda x, k: jnp.asarray(x).reshape(-1, *x.shape[-k:])[members, samples]
+    _, _, _, scale = _of_each(jnp.zeros(()), start)
+    found = _first_out_of_reach(
+        system,
+        at(trajectory.t, 1),
+        at(trajectory.q, 2),
+        at(trajectory.v, 2),
+        jax.tree.map(lambda x: x[members], scale),
+    )
+    if found is not None:
+        i, complaint = found
+        who = f" of trajectory {members[i]}" if trajectory.q.ndim == 3 else ""
+        t = float(at(trajectory.t, 1)[i])
+        raise SimulationError(
+            f"the task{who} can no longer be performed at t = {t:g} s: {complaint}. throw=False returns what was "
+            "computed"
+        )
+
+
+def check_limits(trajectory: Trajectory) -> None:
+    """One warning for each actuator that is asked for more than it can give, with the first time."""
+    system = trajectory.model
+    if not isinstance(system, AbstractSystem) or system.control is None or system.control.limits is None:
+        return
+    t, u = np.atleast_2d(np.asarray(trajectory.t)), np.asarray(trajectory.control)
+    u = u if u.ndim == 3 else u[None]
+    limits = np.broadcast_to(np.asarray(system.control.limits), u.shape[-1:])
+    for i, (name, unit) in enumerate(trajectory.inputs):
+        beyond = np.argwhere(np.abs(u[..., i]) > limits[i])
+        if beyond.size:
+            member, sample = beyond[0]
+            who = f" of trajectory {member}" if u.shape[0] > 1 else ""
+            warnings.warn(
+                f"actuator {name!r}{who} is asked for more than its limit of {limits[i]:g} {unit}, first at "
+                f"t = {t[member, sample]:g} s; the most is {np.nanmax(np.abs(u[..., i])):.4g} {unit}. The motion shown "
+                "needs that force: ask for a slower task, or share the load by a weight",
+                stacklevel=3,
+            )
+
+
+def _of_each(t, start):
+    """t, q, v and scales of a batch, which one motion is, too."""
+    one = start.q.ndim == 1
+    q, v, scale = jax.tree.map(lambda x: x[None] if one else x, (start.q, start.v, start.scale))
+    return jnp.full(len(q), t), q, v, scale
+
+
+def _check_actuators(control, p):
+    limits = control.limits
+    if limits is not None and limits.shape not in ((), (1,), (p,)):
+        raise ValueError(f"limits must be a number or have shape ({p},), one per actuator, got shape {limits.shape}")
+    if control.inputs is not None and len(control.inputs) != p:
+        raise ValueError(f"inputs must name each of {p} actuators, got {len(control.inputs)} names: {control.inputs}")
+
+
+def _first_out_of_reach(system, t, q, v, scale):
+    """Which of the states is the first whose task the actuators cannot do, and what they cannot."""
+    command, terms = jax.tree.map(np.asarray, _commands(system, t, q, v, scale))
+    wrong = np.flatnonzero(~np.all(np.abs(command.unreachable) <= UNREACHED * terms, axis=-1))
+    if not wrong.size:
+        return None
+    i = int(wrong[0])
+    labels = names_of(system.control.task, lambda c: c.rows(t[i], q[i], v[i])[1])
+    return i, shortfall(jax.tree.map(lambda x: x[i], command), labels, terms[i])
+
+
+@at_once
+def _commands(system, t, q, v, scale):
+    """What is asked of the actuators, and the sizes of the terms of what is wanted of them: of b̄ = b − A a, where a
+    comes from forces that may balance."""
+
+    def one(t: Array, q: Float[Array, " n"], v: Float[Array, " n"], scale: Scale):
+        passive = system.passive(t, q, v)
+        command = system.command(t, q, v, passive)
+        if not command.wanted.size:
+            return command, command.wanted
+        of_b = scale.of(lambda t, q, v: rows(system.control.task, t, q, v)[1], t, q, v)
+        A = rows(system.control.task, t, q, v)[0]
+        return command, of_b + jnp.abs(command.wanted) + jnp.abs(A) @ (scale.unit**2 * jnp.abs(passive.Q))
+
+    return jax.vmap(one)(t, q, v, scale)
