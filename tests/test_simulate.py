@@ -99,8 +99,9 @@ def test_fixed_steps_with_projection_keep_the_order_of_the_solver(solver, order)
 
 
 @pytest.mark.slow
-def test_an_implicit_solver_serves_as_well():
-    motion = uk.simulate(Pendulum(), LEVEL, REST, np.array([0.0, 1.0]), solver=dfx.Kvaerno5(), rtol=1e-8, atol=1e-8)
+@pytest.mark.parametrize("how", (dict(rtol=1e-8, atol=1e-8), dict(dt=0.01)), ids=("adaptive", "fixed steps"))
+def test_an_implicit_solver_serves_as_well(how):
+    motion = uk.simulate(Pendulum(), LEVEL, REST, np.array([0.0, 1.0]), solver=dfx.Kvaerno5(), **how)
     np.testing.assert_allclose(motion.q, pendulum_exact(motion.t), rtol=0, atol=1e-6)
 
 

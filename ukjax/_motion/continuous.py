@@ -6,8 +6,11 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optimistix as optx
 from jaxtyping import Array, Float
 
+from .._batch.waiting import interruptibly
+from .._check import known
 from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, Start
 from .correct import at_every_level
 from .event import check_event, on_surface
@@ -15,6 +18,9 @@ from .outcome import EVENT, FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRA
 from .projected import Projected, correct_step
 from .step import acceleration
 from .watch import Watch
+
+UNSAID = dfx.with_stepsize_controller_tols(optx.Chord)().rtol
+"""What an implicit solver has for a tolerance that nobody gave."""
 
 
 class Continuous(AbstractLoop):
@@ -26,7 +32,7 @@ class Continuous(AbstractLoop):
         return True
 
     def run(self, request: Request, start: Start) -> Samples:
-        return _solved(request, start)
+        return interruptibly(_solved, request, start) if known(request, start) else _solved(request, start)
 
 
 @eqx.filter_jit
@@ -44,7 +50,7 @@ def _one(request: Request, start: Start) -> Samples:
     q0, v0, scale = start.q, start.v, start.scale
     adjoint = dfx.RecursiveCheckpointAdjoint() if request.adjoint is None else request.adjoint
     begin, since = ts[0], ts - ts[0]
-    solver = dfx.Dopri8() if request.solver is None else request.solver
+    solver = _with_tolerances(dfx.Dopri8() if request.solver is None else request.solver, request, scale)
     if request.projection:
         q0, v0 = correct_step(model, begin, q0, v0, at_every_level(method), scale)[:2]
         solver = Projected(solver, even=request.dt is not None)
@@ -87,9 +93,23 @@ def _one(request: Request, start: Start) -> Samples:
     return Samples(t, q, v, result, solution.stats["num_steps"], last, displaced)
 
 
-def _controller(request, scale, span):
+def _with_tolerances(solver, request, scale):
+    """An implicit solver takes its own from steps that adapt, and has none where these are fixed. As no shorter step
+    can be tried then, it is to solve its equations by Newton's method."""
+    if request.dt is None or not isinstance(solver, dfx.AbstractImplicitSolver):
+        return solver
+    if getattr(solver.root_finder, "rtol", None) is not UNSAID:
+        return solver
+    return eqx.tree_at(lambda solver: solver.root_finder, solver, optx.Newton(**_tolerances(request, scale)))
+
+
+def _tolerances(request, scale) -> dict[str, Any]:
     tolerance = request.tolerance(scale)
-    how: Any = dict(rtol=request.rtol, atol=jnp.stack([tolerance.q, tolerance.v]))
+    return dict(rtol=request.rtol, atol=jnp.stack([tolerance.q, tolerance.v]))
+
+
+def _controller(request, scale, span):
+    how = _tolerances(request, scale)
     if request.dt is None:
         steps = dfx.PIDController(**how, dtmin=SMALLEST_STEP * span, force_dtmin=False)
     else:

@@ -200,7 +200,7 @@ def check_finished(trajectory: Trajectory, request: Request, start: Start) -> No
     if result == LEAPT and finished.size > 1 and request.counts is not None:  # which does not say when
         alone = One().run(request, jax.tree.map(of_member, start))
         result, (t, q, v) = int(alone.result), alone.last
-    if result in (LEAPT, TOO_SMALL) and request.projection:
+    if request.projection and (result == LEAPT or result == TOO_SMALL and request.dt is None):
         _complain_of_leap(trajectory.model, request, who, t, q, v, scale)
     if result == OFF_CONSTRAINTS:
         if finished.size > 1:
