@@ -135,3 +135,13 @@ def test_gradients_over_redundant_rows_are_as_smooth_as_the_motion(solver):
     np.testing.assert_allclose(losses, by_loss(near), rtol=0, atol=1e-12)
     np.testing.assert_allclose(slopes, by_loss.deriv()(near), rtol=0, atol=3e-9)  # 1e-12 of rounding over 1e-3
     np.testing.assert_allclose(slopes, np.polynomial.Polynomial.fit(near, slopes, 4)(near), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("outer", (jax.grad, jax.jacfwd))
+def test_a_derivative_of_a_derivative_of_adaptive_steps_says_what_can_do_it(outer):
+    with pytest.raises(ValueError, match=r"differentiated once: .* adjoint=diffrax.DirectAdjoint\(\), max_steps=256"):
+        outer(
+            jax.grad(
+                lambda speed: uk.simulate(Pendulum(), [-1.0, 0.0], speed * jnp.array([0.0, 1.0]), [0.0, 0.1]).q[1, 1]
+            )
+        )(0.3)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -182,6 +183,11 @@ def _done(loop, request, start):
     """What the loop gives; where it is differentiated in forward mode, which only some can do, by one that can."""
     try:
         return loop.run(request, start)
+    except jax.errors.TracerArrayConversionError as error:
+        raise ValueError(
+            "adaptive steps can be differentiated once: for a derivative of a derivative say "
+            "adjoint=diffrax.DirectAdjoint(), max_steps=256, or take fixed steps, dt=..."
+        ) from error
     except TypeError as error:
         if "forward-mode" not in str(error):
             raise
