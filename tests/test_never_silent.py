@@ -51,16 +51,17 @@ JUMP = (
     [0.1, 0.3],
 )
 
-every_way = pytest.mark.parametrize("way", WAYS)
+# Each method alone, and each way by the one that is usual.
+every_way_or_method = pytest.mark.parametrize(
+    ("way", "method"), [("one", method) for method in METHODS] + [(way, METHODS[0]) for way in WAYS[1:]]
+)
 every_precision = pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["double", "single"])
-every_method = pytest.mark.parametrize("method", METHODS)
 every_step = pytest.mark.parametrize("steps", STEPS)
 
 
 @pytest.mark.slow
-@every_way
+@every_way_or_method
 @every_precision
-@every_method
 @every_step
 @pytest.mark.parametrize("system", [REACH, JUMP], ids=["out of reach", "jump"])
 def test_constraints_that_cannot_be_followed(system, way, dtype, method, steps):
@@ -69,9 +70,8 @@ def test_constraints_that_cannot_be_followed(system, way, dtype, method, steps):
 
 
 @pytest.mark.slow
-@every_way
+@every_way_or_method
 @every_precision
-@every_method
 def test_units_of_any_size(way, dtype, method):
     """A pendulum of 1 µm in metres is that of 1 m, in a thousandth of the time."""
     unit = 2.0**-20
@@ -87,8 +87,7 @@ def test_units_of_any_size(way, dtype, method):
 
 
 @pytest.mark.slow
-@every_way
-@every_method
+@every_way_or_method
 def test_time_that_is_not_counted_from_zero(way, method):
     spring = uk.System(uk.MassForce(lambda t, q: jnp.eye(2), lambda t, q, v: -q), uk.Holonomic(lambda t, q: q[1]))
     finished, q = asked(spring, [1.0, 0.0], [0.0, 0.0], 1.7e9 + np.array([0.0, 8.0]), way, np.float64, method)

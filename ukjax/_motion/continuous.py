@@ -17,6 +17,7 @@ from .event import check_event, on_surface
 from .outcome import EVENT, FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, ON_EVENT, TOO_SMALL
 from .projected import Projected, correct_step
 from .step import acceleration
+from .step_size import FIRST
 from .watch import Watch
 
 UNSAID = dfx.with_stepsize_controller_tols(optx.Chord)().rtol
@@ -61,7 +62,7 @@ def _one(request: Request, start: Start) -> Samples:
         solver,
         since[0],
         since[-1],
-        request.dt if request.times is None else None,
+        _first_step(request, scale, since[-1]),
         jnp.stack([q0, v0]),  # one array, so that each entry has a tolerance of its own
         args=(model, method, scale, begin),
         saveat=dfx.SaveAt(ts=since)
@@ -91,6 +92,14 @@ def _one(request: Request, start: Start) -> Samples:
         last = on_surface(event, lambda t, q, v: acceleration(model, t, q, v, method)[0], *last, met=result == EVENT)
         t, q, v = (jnp.concatenate([x, y[None]]) for x, y in zip((t, q, v), last, strict=True))
     return Samples(t, q, v, result, solution.stats["num_steps"], last, displaced)
+
+
+def _first_step(request, scale, span):
+    """Diffrax's own choice depends on the unit of time."""
+    if request.dt is not None:
+        return request.dt if request.times is None else None
+    least = 1e3 * SMALLEST_STEP * span
+    return jnp.clip(FIRST * jnp.min(scale.q / scale.v), least, jnp.maximum(least, span))
 
 
 def _with_tolerances(solver, request, scale):
