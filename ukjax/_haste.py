@@ -27,25 +27,45 @@ def at_once(function: Callable) -> Callable:
 
 def compile_soon(lowered: Any) -> Callable:
     """The same for what ``equinox.filter_jit`` has lowered."""
-    try:
-        return lowered.compile(compiler_options=SOON)
-    except RuntimeError as error:
-        if UNKNOWN not in str(error):
-            raise
-    return lowered.compile()
+    while True:
+        options = _known(SOON)
+        try:
+            return lowered.compile(compiler_options=dict(options))
+        except RuntimeError as error:
+            _learn(error, options)
 
 
 def _compiled(function, options):
-    in_haste = eqx.filter_jit(function, compiler_options=options)  # pyright: ignore[reportCallIssue]
+    in_haste = functools.cache(lambda known: eqx.filter_jit(function, compiler_options=dict(known)))
     as_usual = eqx.filter_jit(function)
 
     @functools.wraps(function)
     def wrapped(*arguments: Any) -> Any:
-        try:
-            return in_haste(*arguments)
-        except (ValueError, RuntimeError) as error:  # within another program, or where XLA knows of no such option
-            if not any(words in str(error) for words in (UNKNOWN, NESTED)):
-                raise
-        return as_usual(*arguments)
+        while True:
+            known = _known(options)
+            try:
+                return in_haste(known)(*arguments)
+            except ValueError as error:
+                if NESTED not in str(error):
+                    raise
+                return as_usual(*arguments)  # within another program
+            except RuntimeError as error:
+                _learn(error, known)
 
     return wrapped
+
+
+_unknown: set[str] = set()
+
+
+def _known(options):
+    """Those that this XLA has."""
+    return tuple((name, value) for name, value in options.items() if name not in _unknown)
+
+
+def _learn(error, options):
+    """Remember the option that XLA does not have, if that is what went wrong."""
+    new = {name for name, _ in options if f"{UNKNOWN}: {name!r}" in str(error)}
+    if not new:
+        raise error
+    _unknown.update(new)
