@@ -95,8 +95,9 @@ def _one(request: Request, start: Start) -> Samples:
 
 
 def _first_step(request, scale, span):
-    """Diffrax's own choice depends on the unit of time."""
-    if request.dt is not None:
+    """Diffrax's own choice depends on the unit of time. It stays where there is an event: by its length is judged what
+    a start on the event has of rounding."""
+    if request.dt is not None or request.event is not None:
         return request.dt if request.times is None else None
     least = 1e3 * SMALLEST_STEP * span
     return jnp.clip(FIRST * jnp.min(scale.q / scale.v), least, jnp.maximum(least, span))
