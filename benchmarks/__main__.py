@@ -16,6 +16,7 @@ NAMES = (
     "constrained_step",
     "acceleration",
     "rollouts",
+    "ensemble",
     "adaptive",
     "gradient",
     "adjoints",

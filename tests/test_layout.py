@@ -102,9 +102,10 @@ ORDER = (
     ("_system",),
     ("_motion", "control", "systems"),
     ("_estimate",),
+    ("_ensemble",),
     ("plot", "_command"),
 )
-"""The nine parts, each upon those before it; of those in one line, which meet by being passed, see above and below."""
+"""The ten parts, each upon those before it; of those in one line, which meet by being passed, see above and below."""
 
 EVERYWHERE = (
     "_cache",

@@ -101,6 +101,19 @@ def test_what_it_names_between_the_examples_is_there():
         assert not deeper or hasattr(getattr(owners[owner], name), deeper), f"{owner}.{name}.{deeper}"
 
 
+def test_the_four_bars_come_to_their_ends(capsys):
+    found = re.search(r"<!-- ensemble -->\n```python\n(.*?)```", README, re.DOTALL)
+    assert found
+    names = {}
+    exec(found.group(1), names)
+    ensemble = names["found"]
+    assert ensemble.finished.all() and ensemble.q.shape == (1000, 1, 3) and not ensemble.failures
+    theta, speed = ensemble.q[:, 0, 0], ensemble.over["dtheta1"]
+    swing = np.abs(speed) < 0.1  # near the upright, θ1 is that of an inverted pendulum: it falls to its own side
+    np.testing.assert_array_equal(np.sign(theta[swing]), np.sign(speed[swing]))
+    assert capsys.readouterr().out.startswith("1000 ")
+
+
 def test_both_commands_are_there():
     for name in ("main", "test"):
         assert re.search(rf"<!-- {name} -->\n```bash\npython3 -m venv .*\n```", README)

@@ -14,6 +14,11 @@ from ._constraint import holonomicity as holonomicity
 from ._dynamics import AbstractDynamics as AbstractDynamics
 from ._dynamics import Lagrangian as Lagrangian
 from ._dynamics import MassForce as MassForce
+from ._ensemble import Ensemble as Ensemble
+from ._ensemble import ensemble as ensemble
+from ._ensemble import export as export
+from ._ensemble import load_simulator as load_simulator
+from ._ensemble import open_ensemble as open_ensemble
 from ._equation import Mobility as Mobility
 from ._equation import compose as compose
 from ._equation import constrained_motion as constrained_motion

@@ -50,6 +50,22 @@ def write_json(path: Path, content: dict[str, Any]) -> Path:
     return path
 
 
+@contextlib.contextmanager
+def locked(path: Path, alone: bool) -> Iterator[bool]:
+    """Hold the file ``path``, ``alone`` or with others that do not want it for themselves; whether that was possible.
+    The lock ends with the process, whatever becomes of it."""
+    with open(path, "ab") as file:
+        try:
+            if fcntl is not None:
+                fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        except OSError:  # not every disk has locks
+            pass
+        yield True
+
+
 def remove_abandoned(folder: Path) -> None:
     """Remove the unfinished files of processes that are no more: one that still writes holds a lock."""
     if fcntl is None:

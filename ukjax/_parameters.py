@@ -126,6 +126,12 @@ def put(model: Any, places: Iterable[Place], values: Iterable[Any]) -> Any:
     return model
 
 
+def value_at(model: Any, place: Place) -> Array:
+    """What ``model`` has at ``place``."""
+    array = jnp.asarray(_follow(model, place.path))
+    return array if place.index is None else array[place.index]
+
+
 def find(model: Any, name: str, what: str) -> tuple[Place, Array]:
     """Where ``name`` leads in ``model``, and the array that is there. ``what`` says in errors what the name is for.
 

@@ -34,7 +34,7 @@ def _written_out(*arguments, jaxpr, mapped, how):
     may round differently, and what befalls one member is not to change another.
     """
     members = size_of(arguments, mapped) or 1
-    if how.few is None or members < how.few:
+    if how.few is None or not isinstance(members, int) or members < how.few:  # symbolic, where it is exported
         return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
     size = spread(members)
     try:

@@ -11,9 +11,9 @@ import sys
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any
 
 import equinox as eqx
@@ -36,31 +36,49 @@ def interruptibly(function: Callable, *arguments: Any) -> Any:
 
 def side_by_side(program: Callable, parts: Iterable[tuple], workers: int) -> list[Any]:
     """What ``program(*part)`` gives for each of the parts, so many at a time."""
-    waiting, found = SimpleQueue(), []
-    for part in parts:
-        found.append(Future())
-        waiting.put((found[-1], part))
+    return list(in_turn(program, parts, workers))
+
+
+def in_turn(
+    program: Callable, parts: Iterable[tuple], workers: int, ahead: int | None = None
+) -> Generator[Any, None, None]:
+    """The same, each result as soon as it and those before it are there; parts are taken, and done, no further than
+    ``ahead`` of the result that is waited for, if that is given."""
+    waiting, found, parts = threading.Lock(), SimpleQueue(), iter(parts)
+    allowed = threading.Semaphore(ahead or 2**31)
     stopped = threading.Event()
 
     def work():
         while not stopped.is_set():
-            try:
-                future, part = waiting.get_nowait()
-            except Empty:
-                return
+            allowed.acquire()
+            with waiting:
+                future = Future()
+                try:
+                    part = None if stopped.is_set() else next(parts, None)
+                except BaseException as error:
+                    future.set_exception(error)
+                    found.put(future)
+                    return
+                if part is None:
+                    found.put(None)
+                    return
+                found.put(future)
             try:
                 future.set_result(jax.block_until_ready(program(*part)))
             except BaseException as error:
                 future.set_exception(error)
 
-    for _ in range(min(workers, len(found))):
-        thread = threading.Thread(target=work, daemon=True)
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(workers)]
+    for thread in threads:
         _working.add(thread)
         thread.start()
     try:
-        return [future.result() for future in found]
+        while (future := found.get()) is not None:
+            yield future.result()
+            allowed.release()
     finally:
         stopped.set()
+        allowed.release(workers)
 
 
 @atexit.register
@@ -88,6 +106,7 @@ def compiled(function: Callable, *arguments: Any) -> Callable:
         structure,
         tuple(others),
         tuple((x.shape, x.dtype, x.weak_type) for x in map(jax.typeof, arrays)),
+        frozenset(device for x in arrays if isinstance(x, jax.Array) for device in x.devices()),
     )
     with _lock:
         if key not in _programs:

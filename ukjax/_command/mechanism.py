@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from ..systems.base import AbstractMechanism
 
 
-def add_system(parser: argparse.ArgumentParser) -> None:
+def add_system(parser: argparse.ArgumentParser, needed: bool = True) -> None:
     """The argument that all commands about a mechanism begin with."""
-    parser.add_argument("system", help="a name from `ukjax list`, or module:Class of your own")
+    said = "a name from `ukjax list`, or module:Class of your own"
+    parser.add_argument("system", help=said, nargs=None if needed else "?")
 
 
 def check_system(name: str) -> None:

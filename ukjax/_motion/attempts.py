@@ -5,6 +5,7 @@ that is as quick as any other; it goes on measuring them, and a row that is left
 rows that are no longer independent. Then the question is asked anew.
 """
 
+import contextlib
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +23,7 @@ from .._system import AbstractSystem
 from .base import Request, Samples, Start
 from .correct import Levels, at_every_level
 from .labels import coordinate_names
-from .outcome import UNUSUAL
+from .outcome import REFUSED, UNUSUAL
 from .small_rows import judge, least_of_usual, with_noise_left_out
 
 MOST = 8
@@ -141,25 +142,55 @@ def _kept(usual, rows):
     return None if count >= rows else tuple(sorted(np.asarray(usual.flexible.order)[:count].tolist()))
 
 
-def every_member(run: Callable[..., Samples], request: Request, start: Start) -> Samples:
+def every_member(
+    run: Callable[..., Samples], request: Request, start: Start, refuse: bool = True, again: int | None = None
+) -> Samples:
     """What ``run(request, start)`` gives of a batch, by as many methods as it takes; what one member needs changes
-    nothing for the others."""
+    nothing for the others. A member whose terms make no sense at its start is a ``ValueError``, or, without
+    ``refuse``, has the result ``REFUSED``. Members that need another method are done ``again`` so many at a time, which
+    is one program for any number of them; or at once, in one of a few."""
     method = first_attempt(request, flexible=False)
-    if isinstance(method, Levels) and _must_be_redundant(request, start.q[0], start.v[0]):
-        method = next_attempt(request, method, request.ts[0], start.q[0], start.v[0])
+    with contextlib.nullcontext() if refuse else contextlib.suppress(ValueError):
+        method = attempt_at(request, start)
     samples = run(replace(request, attempt=method), start)
-    for _ in range(MOST):
+    for decided in range(MOST + 1):
         unusual = np.flatnonzero(np.asarray(samples.result) == UNUSUAL)
+        refused = []
+        for first in unusual:
+            try:
+                method = request.method if decided == MOST else _next_of(request, method, start, first)
+                break
+            except ValueError:
+                if refuse:
+                    raise
+                refused.append(first)
+        if refused:
+            samples = replace(samples, result=samples.result.at[np.array(refused)].set(REFUSED))
+            unusual = unusual[len(refused) :]
         if not unusual.size:
             break
-        first = unusual[0]
-        who = f" for trajectory {first}"
-        method = next_attempt(request, method, request.ts[0], start.q[first], start.v[first], who)
-        # As many as a power of two, so that another number of them is the same program.
-        filled = np.pad(unusual, (0, 2 ** int(np.ceil(np.log2(unusual.size))) - unusual.size), mode="edge")
-        again = run(replace(request, attempt=method), jax.tree.map(lambda x, at=filled: x[at], start))
-        samples = jax.tree.map(lambda x, y, at=unusual: x.at[at].set(y[: at.size]), samples, again)
+        for part in np.split(unusual, range(again, unusual.size, again)) if again else [unusual]:
+            # As many as a power of two, so that another number of them is the same program.
+            size = again or 2 ** int(np.ceil(np.log2(part.size)))
+            filled = np.pad(part, (0, size - part.size), mode="edge")
+            found = run(replace(request, attempt=method), jax.tree.map(lambda x, at=filled: x[at], start))
+            samples = jax.tree.map(lambda x, y, at=part: x.at[at].set(y[: at.size]), samples, found)
     return samples
+
+
+def attempt_at(request: Request, start: Start) -> AbstractMethod | Levels:
+    """What to begin with for a batch, by its first member."""
+    method = first_attempt(request, flexible=False)
+    if isinstance(method, Levels) and _must_be_redundant(request, start.q[0], start.v[0]):
+        return _next_of(request, method, start, 0)
+    return method
+
+
+def _next_of(request, method, start, member):
+    """``next_attempt`` for one of a batch."""
+    numbers, q, v = jax.tree.map(lambda x: x[member], (start.numbers, start.q, start.v))
+    request = replace(request, model=request.model_of(numbers))
+    return next_attempt(request, method, request.ts[0], q, v, f" for trajectory {member}")
 
 
 def _must_be_redundant(request, q, v):

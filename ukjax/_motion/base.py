@@ -1,12 +1,14 @@
 """What is asked of a loop over time, and what it gives back."""
 
 import abc
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from .._parameters import Place, put
 from .._solve import AbstractMethod
 from .correct import Levels
 from .event import Event
@@ -26,11 +28,13 @@ class Counts(eqx.Module):
 
 
 class Start(eqx.Module):
-    """q and v with which a motion begins, or each of a batch, and the ``scale`` of what is to be expected."""
+    """q and v with which a motion begins, or each of a batch, and the ``scale`` of what is to be expected; and the
+    ``numbers`` that its model has at the ``places`` of the request, if each has its own."""
 
     q: Float[Array, "*batch n"]
     v: Float[Array, "*batch n"]
     scale: Scale
+    numbers: Float[Array, "*batch p"] | None = None
 
     def displaced(self, xp: Any, q: Any, v: Any) -> Any:
         """Whether a motion that begins at q and v (..., n) does so further from this than rounding would put it, by
@@ -46,7 +50,8 @@ class Request(eqx.Module):
     it so; or ``dt`` long, where neither is known beforehand; or, without these, adaptive, by ``rtol`` and ``atol``, or
     what is usual beside the scale of the motion.
     ``solver`` and ``adjoint`` are diffrax's, or None for our own; ``tableau`` is that of an explicit solver.
-    ``long`` says that there is so much to be done that it is worth the time of compiling steps as a whole.
+    ``long`` says that there is so much to be done that it is worth the time of compiling steps as a whole. ``places``
+    are those of the model's numbers of which each member has its own.
     """
 
     model: Any
@@ -66,6 +71,11 @@ class Request(eqx.Module):
     progress: bool = eqx.field(static=True)
     attempt: AbstractMethod | Levels | None = None
     long: bool = eqx.field(static=True, default=False)
+    places: tuple[Place, ...] = eqx.field(static=True, default=())
+
+    def model_of(self, numbers: Float[Array, " p"] | None) -> Any:
+        """The model of one member."""
+        return self.model if numbers is None else put(self.model, self.places, list(numbers))
 
     @property
     def by(self) -> AbstractMethod | Levels:
@@ -109,6 +119,11 @@ class AbstractLoop(eqx.Module):
     @abc.abstractmethod
     def accepts(self, request: Request, start: Start) -> bool:
         """Whether this loop can do what is asked."""
+
+    @property
+    def program(self) -> Callable[[Start, Request], Samples]:
+        """What does a batch of one size at once, by one method, compiled."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def run(self, request: Request, start: Start) -> Samples:

@@ -32,12 +32,16 @@ class Continuous(AbstractLoop):
     def accepts(self, request: Request, start: Start) -> bool:
         return True
 
+    @property
+    def program(self):
+        return _solved
+
     def run(self, request: Request, start: Start) -> Samples:
-        return interruptibly(_solved, request, start) if known(request, start) else _solved(request, start)
+        return interruptibly(_solved, start, request) if known(request, start) else _solved(start, request)
 
 
 @eqx.filter_jit
-def _solved(request, start):
+def _solved(start, request):
     if request.event is not None:
         check_event(request.event, request.ts[0], *(x if x.ndim == 1 else x[0] for x in (start.q, start.v)))
     if start.q.ndim == 1:
@@ -47,7 +51,7 @@ def _solved(request, start):
 
 def _one(request: Request, start: Start) -> Samples:
     """In the time since the start, which is exact where the time itself is large."""
-    model, ts, method, event = request.model, request.ts, request.method, request.event
+    model, ts, method, event = request.model_of(start.numbers), request.ts, request.method, request.event
     q0, v0, scale = start.q, start.v, start.scale
     adjoint = dfx.RecursiveCheckpointAdjoint() if request.adjoint is None else request.adjoint
     begin, since = ts[0], ts - ts[0]

@@ -1,7 +1,8 @@
 """Fixed steps of known number: the plain loop, for one motion or for a whole batch in step."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -37,16 +38,25 @@ class EvenSteps(AbstractLoop):
     def accepts(self, request: Request, start: Start) -> bool:
         return request.plain and request.counts is not None
 
+    @property
+    def program(self):
+        return _rolled
+
     def run(self, request: Request, start: Start) -> Samples:
         if not known(request, start):
             return _rolled(start, request)
         assert request.counts is not None, "accepted only if there are any"
         if start.q.ndim == 2:
-            request = replace(request, long=len(start.q) * int(np.sum(request.counts.between)) >= MANY_MEMBER_STEPS)
+            request = replace(request, long=is_long(request, len(start.q)))
             return every_member(lambda request, start: in_blocks(_rolled, start, request), request, start)
         method = first_attempt(request, flexible=False)
         found = interruptibly(_rolled, start, replace(request, attempt=method, long=True))
         return One().run(request, start) if int(found.result) == UNUSUAL else found
+
+
+def is_long(request: Request, members: int) -> bool:
+    """Whether there is so much to be done for so many that it is worth compiling a step as a whole."""
+    return request.counts is not None and members * int(np.sum(request.counts.between)) >= MANY_MEMBER_STEPS
 
 
 def even_counts(ts: np.ndarray, dt: float) -> np.ndarray:
@@ -64,7 +74,7 @@ def even_times(ts: np.ndarray, dt: float) -> np.ndarray:
 def _rolled(start, request):
     ts, counts = request.ts, request.counts
     how = request.by, request.tableau, request.projection, request.long
-    q, v, went = roll(request.model, jax.tree.map(jnp.transpose, start), ts, counts, *how)
+    q, v, went = roll(request.model_of, jax.tree.map(jnp.transpose, start), ts, counts, *how)
     if start.q.ndim == 2:
         q, v = jnp.moveaxis(q, -1, 0), jnp.moveaxis(v, -1, 0)
     result = of_samples(q, v)
@@ -101,7 +111,7 @@ class Went(NamedTuple):
 
 
 def roll(
-    model: Any,
+    model_of: Callable,
     start: Start,
     ts: Float[Array, " samples"],
     counts: Counts,
@@ -113,11 +123,11 @@ def roll(
     """q and v at ``ts``, in explicit Runge–Kutta steps, and how it went.
 
     The batch, if there is one, is the last axis, of the start too: the entries of different members are neighbours in
-    memory.
+    memory. ``model_of(numbers)`` is the model of one member.
     """
 
-    def one(t, h, q, v, scale):
-        stepped = step(model, t, h, q, v, method, tableau, projection, scale)
+    def one(t, h, q, v, scale, numbers):
+        stepped = step(model_of(numbers), t, h, q, v, method, tableau, projection, scale)
         return stepped.q, stepped.v, Went(stepped.beyond(method), stepped.off, stepped.leapt)
 
     if long and start.q.ndim == 1:
@@ -125,7 +135,7 @@ def roll(
     elif long or not isinstance(method, Levels):
         one = per_member(one, few=2) if counts.most * ts.size >= OFTEN else per_member(one)
     if start.q.ndim == 2:
-        one = jax.vmap(one, in_axes=(None, None, -1, -1, -1), out_axes=-1)
+        one = jax.vmap(one, in_axes=(None, None, -1, -1, -1, -1), out_axes=-1)
 
     def interval(state, between):
         t0, t1, count = between
@@ -134,7 +144,7 @@ def roll(
         def go_on(state, i):
             def further():
                 q, v, so_far = state
-                q, v, went = one(t0 + i * h, h, q, v, start.scale)
+                q, v, went = one(t0 + i * h, h, q, v, start.scale, start.numbers)
                 q, v = (jnp.where(went.leapt, jnp.nan, x) for x in (q, v))  # there it ends
                 return q, v, jax.tree.map(jnp.logical_or, so_far, went)
 

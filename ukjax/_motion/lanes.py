@@ -29,7 +29,7 @@ LANES = 136  # an odd number of cache lines: see ``_batch``
 
 class Lanes(eqx.Module):
     """What each lane is at: its ``member`` (that after the last where there is none), the time since the start, the
-    step it would take next, the sample it is heading for, its state, and the scale of it all."""
+    step it would take next, the sample it is heading for, its state, the scale of it all, and its model's numbers."""
 
     member: Int[Array, " lanes"]
     t: Float[Array, " lanes"]
@@ -39,6 +39,7 @@ class Lanes(eqx.Module):
     q: Float[Array, "n lanes"]
     v: Float[Array, "n lanes"]
     scale: Scale
+    numbers: Float[Array, "p lanes"] | None
 
 
 class Record(eqx.Module):
@@ -59,6 +60,10 @@ class InLanes(AbstractLoop):
     def accepts(self, request: Request, start: Start) -> bool:
         return request.plain and request.dt is None and start.q.ndim == 2 and known(request, start)
 
+    @property
+    def program(self):
+        return _passed
+
     def run(self, request: Request, start: Start) -> Samples:
         return every_member(lambda request, start: in_blocks(_passed, start, request), request, start)
 
@@ -74,16 +79,16 @@ def _passed(start, request):
 
 
 def _through_lanes(request: Request, start: Start) -> Record:
-    model, t0, times = request.model, request.ts[0], request.ts - request.ts[0]
+    t0, times = request.ts[0], request.ts - request.ts[0]
     members, n = start.q.shape
-    lanes = min(LANES, members)
+    lanes = min(LANES, members) if isinstance(members, int) else LANES  # symbolic, where it is exported
     least = SMALLEST_STEP * times[-1]
     none = members  # the row of the record for nobody
     tableau = request.tableau
     assert tableau is not None, "only explicit steps are done here"
 
-    def attempt(t, h, q, v, scale):
-        stepped = step(model, t0 + t, h, q, v, request.by, tableau, request.projection, scale)
+    def attempt(t, h, q, v, scale, numbers):
+        stepped = step(request.model_of(numbers), t0 + t, h, q, v, request.by, tableau, request.projection, scale)
         judged = per_member(judge)(q, v, stepped, tableau, request.tolerance(scale), scale)
         return stepped, stepped.beyond(request.by), judged
 
@@ -103,7 +108,7 @@ def _through_lanes(request: Request, start: Start) -> Record:
         lanes, waiting, record = carry
         target = times[jnp.minimum(lanes.sample, times.size - 1)]
         h = jnp.minimum(lanes.h, target - lanes.t)
-        stepped, beyond, judged = attempt(lanes.t, h, lanes.q, lanes.v, lanes.scale)
+        stepped, beyond, judged = attempt(lanes.t, h, lanes.q, lanes.v, lanes.scale, lanes.numbers)
         started = lanes.steps > 0
         accepted = judged.good | ~started
         off = stepped.off & accepted
@@ -135,7 +140,7 @@ def _through_lanes(request: Request, start: Start) -> Record:
             record,
             (record.steps.at[who].set(steps - 1), record.result.at[who].set(result), record.t.at[who].set(t)),
         )
-        lanes = Lanes(lanes.member, t, following, sample, steps, q, v, lanes.scale)
+        lanes = Lanes(lanes.member, t, following, sample, steps, q, v, lanes.scale, lanes.numbers)
         lanes, waiting = jax.lax.cond(
             jnp.any(leaving), lambda: _refill(lanes, waiting, leaving, enter, none), lambda: (lanes, waiting)
         )
@@ -152,7 +157,7 @@ def _through_lanes(request: Request, start: Start) -> Record:
         t=jnp.zeros(members + 1, start.q.dtype),
     )
     begun = enter(first)
-    at_first = Lanes(first, zero, zero, count, count, begun.q, begun.v, begun.scale)
+    at_first = Lanes(first, zero, zero, count, count, begun.q, begun.v, begun.scale, begun.numbers)
     _, _, record = jax.lax.while_loop(go_on, iterate, (at_first, jnp.asarray(lanes), record))
     return jax.tree.map(lambda x: x[:-1], record)
 
@@ -179,6 +184,7 @@ def _refill(lanes, waiting, leaving, enter, none):
             restart(lanes.q, begun.q),
             restart(lanes.v, begun.v),
             jax.tree.map(restart, lanes.scale, begun.scale),
+            jax.tree.map(restart, lanes.numbers, begun.numbers),
         ),
         waiting + jnp.sum(leaving),
     )

@@ -5,6 +5,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 
 FINISHED, EVENT, MOST_STEPS, TOO_SMALL, NOT_FINITE, OFF_CONSTRAINTS, LEAPT, ON_EVENT = range(8)
+REFUSED, NOT_ASSEMBLED, BEYOND = range(8, 11)  # of ensembles, and of simulators that were exported
 RUNNING, UNUSUAL = -1, -2  # between the pieces of a motion: to be gone on with; by another method
 
 REASONS = {
@@ -16,10 +17,13 @@ REASONS = {
     OFF_CONSTRAINTS: "left its constraints",
     LEAPT: "would have had to leap onto its constraints",
     ON_EVENT: "started on its event and did not come away from it",
+    REFUSED: "began with terms that make no sense",
+    NOT_ASSEMBLED: "has no start that meets its constraints",
+    BEYOND: "came to where its program cannot go on: to redundant rows, or a singular mass matrix",
 }
 
 
-def ended_well(result: Int[Array, "*batch"]) -> Bool[Array, "*batch"]:
+def ended_well(result: Int[Array | np.ndarray, "*batch"]) -> Bool[Array | np.ndarray, "*batch"]:
     """Whether a motion reached its last time, or its event."""
     return (result == FINISHED) | (result == EVENT)
 

@@ -117,8 +117,9 @@ class Approach(NamedTuple):
         return Approach(change, there, self.sure & (shrinks | there) & ~unusual)
 
 
-@at_once
-def _project_nearby(system, t, q0, v0, scale, method):
+def project_nearby(
+    system: AbstractSystem, t: Array, q0: Float[Array, " n"], v0: Float[Array, " n"], scale: Scale, method: Any
+) -> tuple[Float[Array, " n"], Float[Array, " n"], Bool[Array, ""]]:
     """The result for a start that is near, of a system that is usual; and whether it is sure."""
     if system.constraints and system.control is None and all(each.level == "position" for each in system.constraints):
         return _approached_in_turn(system, t, q0, v0, scale, method)
@@ -129,6 +130,9 @@ def _project_nearby(system, t, q0, v0, scale, method):
     sizes = Sizes.of_velocities(system, t, q, v0, scale)
     v, found_v = _approached(velocity, v0, _mass(system, t, q, v0), sizes, method)
     return q, v, found_q & found_v
+
+
+_project_nearby = at_once(project_nearby)
 
 
 def _approached_in_turn(system, t, q0, v0, scale, method):
@@ -197,8 +201,8 @@ def _masses(system, t, q, v):
     return Terms(system.dynamics.mass(t, q, v), jnp.zeros_like(q), jnp.zeros((0, q.size), q.dtype), none)
 
 
-@eqx.filter_jit
-def _project(system, t, q0, v0, scale, method):
+def project_anywhere(system: AbstractSystem, t: Array, q0: Array, v0: Array, scale: Scale, method: AbstractMethod):
+    """The result wherever it is, NaN if it is not found, the long way; whether it was; and what was tried last."""
     sizes = Sizes.of_positions(system, t, q0, scale)
     q, found_q, last_q = _nearest(lambda q: system.position_residual(t, q), q0, _mass(system, t, q0, v0), sizes, method)
     if all(constraint.linear for constraint in system.held):
@@ -210,6 +214,9 @@ def _project(system, t, q0, v0, scale, method):
         v, found_v, last_v = _nearest(velocity, v0, _mass(system, t, q, v0), sizes, method)
     reached = found_q & found_v
     return jnp.where(found_q, q, jnp.nan), jnp.where(reached, v, jnp.nan), reached, (last_q, last_v)
+
+
+_project = eqx.filter_jit(project_anywhere)
 
 
 def _exact_step(residual, x, M, method):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -32,7 +32,7 @@ from .._precision import Numbers, warn_if_single
 from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem
 from .._terms import Terms
-from .base import Counts, Request, Start
+from .base import AbstractLoop, Counts, Request, Samples, Start
 from .diagnose import check_end, check_start, warn_of_coarse_time
 from .even_steps import EvenSteps, even_counts, even_times
 from .event import Event, as_event
@@ -118,50 +118,21 @@ def simulate(
     continued, does not keep its constraints, or has a servo task that its actuators cannot perform, saying which
     trajectory, when and which constraint; with ``throw=False``, or under ``jit``, see ``Trajectory.finished`` instead.
     """
-    _check_size(q0, ts)
-    # The values of times are known even where a function being traced makes them into arrays.
-    times, length = _value("ts", ts, "times"), _value("dt", dt, "one number [s]")
-    q0, v0, ts = _check_state(q0, v0, ts, times)
-    _check_names(model, q0)
-    drift = _check_drift(drift, model)
-    event = as_event(event)
-    _check_solver(solver, adjoint, event, drift, dt)
-    max_steps = whole("max_steps", max_steps, 1)
-    if dt is not None:
-        max_steps = _check_steps(max_steps, _as_typed(dt, length), ts if times is None else times)
-    check_flag("progress", progress)
+    asked = Asked.checked(model, q0, v0, ts, drift, dt, solver, adjoint, event, max_steps, progress)
     check_flag("throw", throw)
-    with telling_of_batches(model, q0):
-        model, q0, v0, ts = taken_in(model, q0, v0, ts)
+    with telling_of_batches(model, asked.q0):
+        model, q0, v0, ts = taken_in(model, asked.q0, asked.v0, asked.ts)
     if rtol is None and dt is None:
         warn_if_single(q0.dtype)
-    rtol, atol = _tolerances(rtol, atol, q0)
-    request = Request(
-        model=model,
-        ts=ts,
-        dt=None if dt is None else number("dt", dt, "s"),
-        counts=None,
-        times=None,
-        rtol=rtol,
-        atol=atol,
-        method=choose(method),
-        solver=solver,
-        adjoint=adjoint,
-        event=opened(event),
-        tableau=_tableau(solver),
-        projection=drift == "projection",
-        max_steps=max_steps,
-        progress=progress,
-    )
-    if times is not None and length is not None:
-        request = _with_even_steps(request, times, float(length))
+    request = asked.request(model, q0, ts, rtol, atol, method)
+    event = request.event
     traced = not known(request, q0, v0)
     with telling_of_batches(model, q0):
         start = Start(q0, v0, scales(model, ts[0], q0, v0, ts[-1] - ts[0]))
         if not traced:
             warn_of_coarse_time(model, np.asarray(ts), *(jnp.atleast_2d(x)[0] for x in (q0, v0)))
             check_task(model, request, start)
-        loop = next((loop for loop in PLAIN_LOOPS if loop.accepts(request, start)), None) or _general_loop()
+        loop = loop_for(request, start)
         samples = _done(loop, request, start)
     trajectory = Trajectory(
         samples.t, samples.q, samples.v, samples.result, samples.steps, samples.last, model, request.method
@@ -177,6 +148,77 @@ def simulate(
         check_reached(trajectory, start)
         check_limits(trajectory)
     return trajectory
+
+
+class Asked(NamedTuple):
+    """What ``simulate`` was given, where it makes sense; ``times`` and ``length`` are the values of ts and dt, None
+    where these are being traced or not given."""
+
+    q0: Array
+    v0: Array
+    ts: Array
+    times: np.ndarray | None
+    dt: Any
+    length: np.ndarray | None
+    drift: str
+    solver: Any
+    adjoint: Any
+    event: Event | None
+    max_steps: int
+    progress: bool
+
+    @classmethod
+    def checked(cls, model, q0, v0, ts, drift, dt, solver, adjoint, event, max_steps, progress) -> "Asked":
+        """``ValueError`` where it does not."""
+        _check_size(q0, ts)
+        # The values of times are known even where a function being traced makes them into arrays.
+        times, length = _value("ts", ts, "times"), _value("dt", dt, "one number [s]")
+        q0, v0, ts = _check_state(q0, v0, ts, times)
+        _check_names(model, q0)
+        drift = _check_drift(drift, model)
+        event = as_event(event)
+        _check_solver(solver, adjoint, event, drift, dt)
+        max_steps = whole("max_steps", max_steps, 1)
+        if dt is not None:
+            max_steps = _check_steps(max_steps, _as_typed(dt, length), ts if times is None else times)
+        check_flag("progress", progress)
+        return cls(q0, v0, ts, times, dt, length, drift, solver, adjoint, event, max_steps, progress)
+
+    def request(self, model: Any, q0: Array, ts: Array, rtol: Any, atol: Any, method: Any) -> Request:
+        """The same as loops want it, of a model, starts and times that were ``taken_in``."""
+        rtol, atol = _tolerances(rtol, atol, q0)
+        request = Request(
+            model=model,
+            ts=ts,
+            dt=None if self.dt is None else number("dt", self.dt, "s"),
+            counts=None,
+            times=None,
+            rtol=rtol,
+            atol=atol,
+            method=choose(method),
+            solver=self.solver,
+            adjoint=self.adjoint,
+            event=opened(self.event),
+            tableau=_tableau(self.solver),
+            projection=self.drift == "projection",
+            max_steps=self.max_steps,
+            progress=self.progress,
+        )
+        if self.times is None or self.length is None:
+            return request
+        return _with_even_steps(request, self.times, float(self.length))
+
+
+def loop_for(request: Request, start: Start) -> AbstractLoop:
+    """The way through time that does what is asked."""
+    return next((loop for loop in PLAIN_LOOPS if loop.accepts(request, start)), None) or _general_loop()
+
+
+def lone_program(request: Request) -> Callable[[Start, Request], Samples]:
+    """What does a batch of any size by the method that was asked for, and nothing besides, or ``ValueError``."""
+    if not request.plain:
+        raise ValueError("solver must be an explicit Runge-Kutta method, such as ukjax.RungeKutta4() or the default")
+    return (EvenSteps() if request.counts is not None else InLanes()).program
 
 
 def _done(loop, request, start):

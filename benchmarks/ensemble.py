@@ -1,0 +1,170 @@
+"""Ensembles of the parallel manipulator, of which the end is kept, against the bare batched rollout.
+
+Runge–Kutta steps of 1 ms with projection. ``python -m benchmarks.ensemble 1000000 1000`` does as many members and
+steps (a quarter of an hour on two cores); without numbers, few. Compilation is left out of speeds; ``GiB`` is the most
+memory that the process held.
+"""
+
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import ukjax as uk
+
+from .apart import apart
+from .mechanisms import three_chains
+
+MEMBERS, STEPS = 65_536, 200
+BARE = 16_384
+"""Members of the bare rollout: more are no faster."""
+
+DT = 1e-3
+
+
+def run(members: int = MEMBERS, steps: int = STEPS) -> list[dict[str, Any]]:
+    first = apart("ensemble", "in_turn", str(members), str(steps))
+    rows = [{"what": "bare rollout", "members": BARE} | first["bare"]]
+    rows += [{"what": name, "members": members} | first[name] for name in ("starts swept", "starts and masses swept")]
+    side = apart("ensemble", "side_by_side", str(members), str(steps))
+    rows += [{"what": "two bare rollouts at once", "members": 2 * BARE, "steps/s": side["bare"]}]
+    rows += [
+        {
+            "what": "two workers",
+            "members": members,
+            "steps/s": side["workers"],
+            "of bare": side["workers"] / side["bare"],
+        }
+    ]
+    rows += [{"what": "opened and summarised"} | apart("ensemble", "opened", str(10**6))]
+    rows += [{"what": "exported, loaded, called"} | apart("ensemble", "exported")]
+    return rows
+
+
+def ensemble(members: int, steps: int, masses: bool = False, **how: Any) -> uk.Ensemble:
+    gallery = uk.systems.ParallelManipulator()
+    system = Passive(gallery)
+    q0, v0 = uk.project(system, 0.0, *gallery.start())
+    rng = np.random.default_rng(0)
+    over = {f"v{i}": 0.2 * rng.normal(size=members) for i in (1, 3)}
+    over |= {"robot.ma[0]": rng.uniform(0.9, 1.1, members)} if masses else {}
+    ts = [0.0, steps * DT]
+    return uk.ensemble(system, over, members, ts=ts, q0=q0, v0=v0, dt=DT, solver=uk.RungeKutta4(), keep="end", **how)
+
+
+class Passive(uk.AbstractSystem):
+    """The parallel manipulator with its motors off, and its numbers as its own."""
+
+    robot: uk.systems.ParallelManipulator
+
+    @property
+    def dynamics(self):
+        return self.robot.dynamics
+
+    @property
+    def constraints(self):
+        return (self.robot.loops,)
+
+
+def bare(steps: int) -> float:
+    """Seconds of a second batched rollout."""
+    case = three_chains()
+    q, v = case.starts(BARE)
+    ts = np.array([0.0, steps * DT])
+    ends = lambda: np.asarray(uk.simulate(case.system, q, v, ts, dt=DT, solver=uk.RungeKutta4(), throw=False).q[:, -1])
+    ends()
+    began = time.perf_counter()
+    ends()
+    return time.perf_counter() - began
+
+
+def in_turn(members: str, steps: str) -> dict[str, Any]:
+    uk.enable_float64()
+    count, length = int(members), int(steps)
+    rates = []
+    found: dict[str, Any] = {}
+    for name, masses in (("starts swept", False), ("starts and masses swept", True)):
+        rates.append(BARE * length / bare(length))  # before each: the machine may have other things to do
+        ensemble(BARE, length, masses)
+        with tempfile.TemporaryDirectory() as folder:
+            began = time.perf_counter()
+            done = ensemble(count, length, masses, store=Path(folder, "store"))
+            seconds = time.perf_counter() - began
+            failed = len(done.failures)
+        rates.append(BARE * length / bare(length))
+        rate = count * length / seconds
+        found[name] = {"steps/s": rate, "of bare": rate / np.mean(rates[-2:]), "failed": failed, "GiB": _held()}
+    return found | {"bare": {"steps/s": float(np.mean(rates))}}
+
+
+def side_by_side(members: str, steps: str) -> dict[str, float]:
+    """Two processes that each do a share, against two that roll out."""
+    bared = _at_once(["bare", steps], ["bare", steps])
+    with tempfile.TemporaryDirectory() as folder:
+        jobs = [["share", members, steps, str(Path(folder, "store")), str(rank)] for rank in range(2)]
+        shared = _at_once(*jobs)
+    return {"bare": sum(bared), "workers": sum(shared)}
+
+
+def _at_once(*jobs):
+    command = lambda job: [sys.executable, "-m", "benchmarks.ensemble", *job]
+    under_way = [subprocess.Popen(command(job), stdout=subprocess.PIPE, text=True) for job in jobs]
+    return [float(process.communicate()[0].split()[-1]) for process in under_way]
+
+
+def share(members: str, steps: str, store: str, rank: str) -> float:
+    """Steps per second of one of two jobs."""
+    count, length = int(members), int(steps)
+    ensemble(BARE, length)
+    began = time.perf_counter()
+    ensemble(count, length, store=store, rank=int(rank), world=2, chunk=max(1024, count // 16))
+    return count * length / 2 / (time.perf_counter() - began)
+
+
+def opened(members: str) -> dict[str, float]:
+    uk.enable_float64()
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder, "store")
+        ensemble(int(members), 1, store=store)
+        began = time.perf_counter()
+        told = uk.open_ensemble(store).summary()
+        seconds = time.perf_counter() - began
+    assert told["done"] == int(members)
+    return {"members": int(members), "seconds": seconds}
+
+
+def exported() -> dict[str, float]:
+    """Beside the first call of a batch, which is one compilation."""
+    uk.enable_float64()
+    case = three_chains()
+    q, v = case.starts(1024)
+    ts, how = np.array([0.0, 0.1]), {"dt": DT, "solver": uk.RungeKutta4()}
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        path = uk.export(case.system, ts, Path(folder, "robot.bin"), q0=case.q0, v0=case.v0, **how)
+        np.asarray(uk.load_simulator(path)(q, v).q)
+        seconds = time.perf_counter() - began
+    began = time.perf_counter()
+    np.asarray(uk.simulate(case.system, q, v, ts, **how).q)
+    return {"members": 1024, "seconds": seconds, "first s": time.perf_counter() - began}
+
+
+def _held() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+if __name__ == "__main__":
+    uk.enable_float64()
+    if sys.argv[1] == "bare":
+        print(BARE * int(sys.argv[2]) / bare(int(sys.argv[2])))
+    elif sys.argv[1] == "share":
+        print(share(*sys.argv[2:]))
+    else:
+        from ukjax._command.bench import text_table
+
+        print(text_table(run(*map(int, sys.argv[1:]))))

@@ -1,0 +1,90 @@
+"""``ukjax sweep``, from the words to the picture."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax.__main__ import main
+from ukjax._command import sweep as sweep_module
+
+SETTINGS = (
+    "jax_compilation_cache_dir",
+    "jax_persistent_cache_min_compile_time_secs",
+    "jax_persistent_cache_min_entry_size_bytes",
+)
+
+
+@pytest.fixture(autouse=True)
+def cache_elsewhere(tmp_path, monkeypatch):
+    before = {name: getattr(jax.config, name) for name in SETTINGS}
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("EQX_ON_ERROR", "raise")
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+WORDS = "sweep pendulum --over length=0.5:1.5:4 --over m=lognormal(2,0.1) --members 12 --t1 0.5 --dt 0.01 --seed 3"
+
+
+def test_a_sweep_is_told_gone_on_with_and_drawn(tmp_path, capsys):
+    words = [*WORDS.split(), "--out", str(tmp_path / "s"), "--json"]
+    assert main([*words, "--plot", str(tmp_path / "map.png")]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["members"] == told["done"] == told["finished"] == 12 and told["failed"] == 0
+    assert list(told["over"]) == ["length", "m"] and (tmp_path / "map.png").stat().st_size > 5000
+    found = uk.open_ensemble(tmp_path / "s")
+    np.testing.assert_array_equal(found.over["length"], np.tile(np.linspace(0.5, 1.5, 4), 3))
+    model = uk.systems.Pendulum(length=0.5, m=found.over["m"][0])
+    own = uk.simulate(model, *uk.project(model, 0.0, *model.start()), [0.0, 0.5], dt=0.01, solver=uk.RungeKutta4())
+    np.testing.assert_allclose(found.q[0, 0], own.q[-1], atol=1e-12)
+
+    assert main(words) == 2
+    assert "is there: say --resume to go on with it" in capsys.readouterr().err
+    assert main([*words, "--resume"]) == 0
+    assert json.loads(capsys.readouterr().out)["ends"] == told["ends"]
+    assert main(["sweep", "--summary", str(tmp_path / "s")]) == 0
+    table = capsys.readouterr().out
+    assert "12 members of Pendulum" in table and "reached its last time" in table and "median" in table
+
+
+def test_ranks_share_a_folder(tmp_path, capsys):
+    words = [*WORDS.split(), "--out", str(tmp_path / "s"), "--json", "--world", "2", "--chunk", "1"]
+    assert main([*words, "--rank", "0"]) == main([*words, "--rank", "1"]) == 0
+    assert json.loads(capsys.readouterr().out.split("\n}\n")[1] + "\n}")["done"] == 12
+
+
+@pytest.mark.slow
+def test_two_workers_do_the_same(tmp_path):
+    words = "sweep four_bar --over theta1=-0.5:0.5:20 --over dtheta1=1:2:20 --t1 0.2 --hold --chunk 1".split()
+    assert main([*words, "--out", str(tmp_path / "a")]) == 0
+    assert main([*words, "--out", str(tmp_path / "b"), "--workers", "2"]) == 0
+    for path in (tmp_path / "a").glob("*.npz"):
+        one, other = np.load(path), np.load(tmp_path / "b" / path.name)
+        for name in one.files:
+            np.testing.assert_array_equal(one[name], other[name])
+
+
+@pytest.mark.parametrize(
+    ("words", "values"),
+    (
+        ("a=1:2", (1.0, 2.0)),
+        ("a=1:2:3", (1.0, 2.0, 3)),
+        ("a=1,2,3", [1.0, 2.0, 3.0]),
+        ("a=5", [5.0]),
+        ("ma[0,1]=uniform(1,2)", (1.0, 2.0)),
+    ),
+)
+def test_values_are_read_as_they_are_written(words, values):
+    name, parsed = sweep_module._parse(words)
+    assert name == words.partition("=")[0] and sweep_module._values(parsed) == values
+
+
+def test_distributions_are_scipy_s():
+    of = lambda words: sweep_module._values(sweep_module._parse(f"a={words}")[1])
+    assert of("normal(3,0.5)").mean() == 3.0 and of("normal(3,0.5)").std() == 0.5
+    assert of("lognormal(15,0.1)").median() == pytest.approx(15.0)
+    assert np.std(np.log(of("lognormal(15,0.1)").rvs(4000, random_state=0))) == pytest.approx(0.1, rel=0.05)

@@ -1,0 +1,302 @@
+"""Ensembles in folders: nothing is lost, done twice, or mixed with another's."""
+
+import importlib.metadata
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax._ensemble import plan as plan_module
+from ukjax._ensemble import run as run_module
+from ukjax._ensemble.store import remaining
+
+from .mechanisms import Pendulum
+
+TS = [0.0, 0.3, 0.6]
+WORDS = {"XLA_FLAGS": "", "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(plan_module, "SMALLEST", 8)
+
+
+def sweep(store, members: Any = 40, model: Any = None, over: Any = None, **how: Any):
+    over = {"length": (0.5, 1.5), "x": (-0.1, 0.1)} if over is None else over
+    given = {"ts": TS, "q0": [1.0, 0.0], "v0": [0.0, 0.0], "dt": 0.02, "chunk": 8, "store": store} | how
+    return uk.ensemble(Pendulum() if model is None else model, over, members, **given)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """What is in a folder, but for its locks."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.startswith(".lock")}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan_module, "SMALLEST", 8)
+        folder = tmp_path_factory.mktemp("whole") / "store"
+        sweep(folder)
+        yield folder
+
+
+def test_a_folder_holds_what_memory_would(whole):
+    found, kept = uk.open_ensemble(whole), sweep(None)
+    assert found.names == kept.names and found.complete and found.members == 40
+    for name in ("q", "v", "result", "steps", "last_t"):
+        np.testing.assert_array_equal(found[name], kept[name])
+    for name in kept.over:
+        np.testing.assert_array_equal(found.over[name], kept.over[name])
+        np.testing.assert_array_equal(found[name], kept.over[name])
+    np.testing.assert_array_equal(found.reason, kept.reason)
+    assert found.summary() == kept.summary() and found.summary()["finished"] == 40
+    np.testing.assert_array_equal(found.ends(), found.q[:, -1])
+    assert "40 Pendulum" in repr(found) and "length, x" in repr(found)
+
+
+def test_what_is_there_is_not_done_again(whole, tmp_path, monkeypatch):
+    folder = tmp_path / "store"
+    monkeypatch.setattr(run_module, "done_here", stopping_after(2))
+    with pytest.raises(KeyboardInterrupt):
+        sweep(folder)
+    part = uk.open_ensemble(folder)
+    assert part.done == 16 and not part.complete and set(part.reason[16:]) == {"is not done yet"}
+    assert np.isnan(part.q[16:]).all() and np.isfinite(part.q[:16]).all() and part.summary()["done"] == 16
+    monkeypatch.undo()
+    monkeypatch.setattr(plan_module, "SMALLEST", 8)
+    before = {path.name: path.stat().st_mtime_ns for path in folder.glob("*.npz")}
+    sweep(folder)
+    assert content(folder) == content(whole)
+    assert {name: (folder / name).stat().st_mtime_ns for name in before} == before
+    monkeypatch.setattr(run_module, "check_starts", None)  # nothing is computed at all
+    assert sweep(folder).complete
+
+
+def stopping_after(count):
+    def done(plan, chunks):
+        for i, each in enumerate(real(plan, chunks)):
+            if i == count:
+                raise KeyboardInterrupt
+            yield each
+
+    real = run_module.done_here
+    return done
+
+
+def test_a_store_of_another_ensemble_is_refused_with_the_difference(whole):
+    for how, said in (
+        ({"dt": 0.01}, "'dt' is 0.02 there, and 0.01 now"),
+        ({"members": 48}, "'members' is 40 there, and 48 now"),
+        ({"seed": 1}, "'seed' is 0 there, and 1 now"),
+        ({"ts": [0.0, 0.3, 0.7]}, "'times' is"),
+        ({"q0": [0.9, 0.0]}, "'q0' is"),
+        ({"keep": "end"}, "'keep' is"),
+        ({"over": {"length": (0.5, 1.6), "x": (-0.1, 0.1)}}, "'over', 'length', is 'between 0.5 and 1.5' there"),
+        ({"model": Pendulum(mass=2.0)}, "'numbers of the model', 'mass', is 1.0 there, and 2.0 now"),
+        ({"model": Pendulum(copies=2)}, "'functions of the model' is"),
+        ({"model": Other()}, "'model' is 'Pendulum' there, and 'Other' now"),
+    ):
+        with pytest.raises(ValueError, match="holds another ensemble: ") as error:
+            sweep(whole, **how)
+        assert said in str(error.value), said
+
+
+class Other(Pendulum):
+    pass
+
+
+def test_a_store_of_another_version_is_refused(whole, monkeypatch):
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "9.9")
+    with pytest.raises(ValueError, match="'ukjax' is '.*' there, and '9.9' now"):
+        sweep(whole)
+
+
+def test_another_function_of_the_same_name_is_another_model(tmp_path):
+    model = lambda size: uk.System(uk.MassForce(np.eye(2), lambda t, q, v: size * jnp.array([0.0, -9.81])))
+    over = {"q1": [0.0, 1.0]}
+    sweep(tmp_path / "s", None, model(1.0), over)
+    sweep(tmp_path / "s", None, model(1.0), over)
+    with pytest.raises(ValueError, match="'functions of the model' is"):
+        sweep(tmp_path / "s", None, model(2.0), over)
+
+
+def test_of_two_writers_the_second_is_refused(whole, tmp_path):
+    from ukjax._ensemble.store import Store
+
+    told = json.loads((whole / "ensemble.json").read_text())
+    store = Store(tmp_path / "s")
+    with store.writing(told, 0, 1):
+        for rank, world in ((0, 1), (0, 2)):
+            with pytest.raises(ValueError, match="is being written by another process"):
+                with Store(tmp_path / "s").writing(told, rank, world):
+                    pass
+    with store.writing(told, 0, 2), Store(tmp_path / "s").writing(told, 1, 2):
+        with pytest.raises(ValueError, match="is being written by another process"):
+            with Store(tmp_path / "s").writing(told, 1, 2):
+                pass
+
+
+def test_jobs_share_the_work_without_knowing_of_each_other(whole, tmp_path):
+    first = sweep(tmp_path / "s", rank=1, world=2)
+    assert first.done == 16 and not first.complete
+    assert sweep(tmp_path / "s", rank=0, world=2).complete
+    assert content(tmp_path / "s") == content(whole)
+
+
+def test_a_full_disk_stops_it_cleanly(whole, tmp_path, monkeypatch):
+    real, count = np.savez, iter(range(9))
+
+    def full(file, **arrays):
+        if next(count) == 2:
+            file.write(b"half of it")
+            raise OSError(28, "No space left on device")
+        return real(file, **arrays)
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(OSError, match="No space left on device") as error:
+        sweep(tmp_path / "s")
+    assert "members-000000016-000000024.npz" in str(error.value)
+    assert uk.open_ensemble(tmp_path / "s").done == 16
+    sweep(tmp_path / "s")
+    assert content(tmp_path / "s") == content(whole)
+
+
+def test_nothing_in_a_folder_is_a_pickle(whole):
+    for path in whole.glob("*.npz"):
+        with np.load(path, allow_pickle=False) as arrays:
+            assert all(arrays[name].dtype.kind in "fi" for name in arrays.files)
+
+
+def test_what_is_damaged_is_named(whole, tmp_path):
+    folder = tmp_path / "s"
+    folder.mkdir()
+    for name, data in content(whole).items():
+        (folder / name).write_bytes(data)
+    (folder / "members-000000008-000000016.npz").write_bytes(b"PK nothing")
+    with pytest.raises(ValueError, match="'.*members-000000008-000000016.npz' is damaged .*: remove it, and run"):
+        uk.open_ensemble(folder).q  # noqa: B018
+    (folder / "members-000000008-000000016.npz").unlink()
+    sweep(folder)
+    assert content(folder) == content(whole)
+    (folder / "ensemble.json").write_text("[]")
+    with pytest.raises(ValueError, match="is no description of an ensemble"):
+        uk.open_ensemble(folder)
+
+
+def test_another_chunk_goes_on_with_the_same_members(whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(run_module, "done_here", stopping_after(2))
+    with pytest.raises(KeyboardInterrupt):
+        sweep(tmp_path / "s")
+    monkeypatch.undo()
+    monkeypatch.setattr(plan_module, "SMALLEST", 8)
+    found = sweep(tmp_path / "s", chunk=24)
+    assert sorted(path.name for path in (tmp_path / "s").glob("*.npz"))[2:] == [
+        "members-000000016-000000024.npz",
+        "members-000000024-000000040.npz",
+    ]
+    np.testing.assert_array_equal(found.q, uk.open_ensemble(whole).q)
+
+
+def test_what_remains_of_chunks():
+    assert remaining([(0, 8), (8, 16)], []) == [(0, 8), (8, 16)]
+    assert remaining([(0, 8), (8, 16)], [(0, 4), (6, 12)]) == [(4, 6), (12, 16)]
+    assert remaining([(0, 8)], [(0, 16)]) == []
+
+
+# --- the dataset ----------------------------------------------------------------------------------------------------
+
+
+def test_the_dataset_has_names_and_units_and_reads_what_is_looked_at(whole, monkeypatch):
+    from ukjax._ensemble.store import Store
+
+    found, read, real = uk.open_ensemble(whole), [], Store.read
+    q = uk.open_ensemble(whole).q
+
+    def noted(self, first, last, names=None):
+        read.append((first, names))
+        return real(self, first, last, names)
+
+    monkeypatch.setattr(Store, "read", noted)
+    data = found.dataset
+    assert dict(data.sizes) == {"coordinate": 2, "member": 40, "time": 3}
+    assert data.q.dims == ("member", "time", "coordinate") and data.q.attrs["units"] == "m"
+    assert data.v.attrs["units"] == "m s-1" and data.time.attrs["units"] == "s"
+    assert data.coordinate.values.tolist() == ["x", "y"] and data.unit.values.tolist() == ["m", "m"]
+    assert read == [(0, None)]
+    np.testing.assert_array_equal(data.q.sel(coordinate="y").isel(member=[39, 3], time=-1), q[[39, 3], -1, 1])
+    assert read[1:] == [(0, ["q"]), (32, ["q"])]
+    np.testing.assert_array_equal(data.q[5].values, q[5])
+    np.testing.assert_array_equal(data.length[10:20:3].values, found.over["length"][10:20:3])
+    np.testing.assert_array_equal(data.where(data.result == 0, drop=True).q, q)
+
+
+# --- killed ---------------------------------------------------------------------------------------------------------
+
+SCRIPT = """
+import sys
+import jax.numpy as jnp
+import numpy as np
+import ukjax as uk
+from ukjax._ensemble import plan
+from ukjax._ensemble import store
+
+plan.SMALLEST = plan.LARGEST = 8
+uk.enable_float64()
+uk.enable_compilation_cache(sys.argv[2])
+rod = uk.Holonomic(lambda t, q: q @ q - 1, name="rod")
+model = uk.System(uk.MassForce(np.eye(2), lambda t, q, v: jnp.array([0.0, -9.81])), rod)
+print("begins", flush=True)
+uk.ensemble(model, {"q1": (0.1, 0.9)}, 8 * int(sys.argv[3]), ts=[0, 1], dt=float(sys.argv[4]), q0=[0.5, -1.0],
+            v0=[0, 0], hold=True, chunk=8, store=sys.argv[1])
+"""
+
+
+def run(folder, cache, chunks, dt, until=None):
+    """The script, killed when so many chunks are there."""
+    environment = os.environ | WORDS | {"EQX_ON_ERROR": "off"}
+    arguments = [sys.executable, "-c", SCRIPT, str(folder), str(cache), str(chunks), str(dt)]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, env=environment)
+    assert process.stdout is not None and process.stdout.readline() == b"begins\n"
+    if until is not None:
+        count, wait = until
+        limit = time.monotonic() + 60
+        while len(list(folder.glob("*.npz"))) < count and process.poll() is None and time.monotonic() < limit:
+            time.sleep(0.001)
+        time.sleep(wait)
+        process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    return process.returncode
+
+
+def killed_and_resumed(tmp_path, chunks, dt, moments):
+    cache = tmp_path / "cache"
+    assert run(tmp_path / "whole", cache, chunks, dt) == 0
+    kills = 0
+    for until in moments:
+        kills += run(tmp_path / "killed", cache, chunks, dt, until) == -signal.SIGKILL
+    assert run(tmp_path / "killed", cache, chunks, dt) == 0
+    assert content(tmp_path / "killed") == content(tmp_path / "whole")
+    return kills
+
+
+def test_killed_and_resumed_it_is_the_same(tmp_path):
+    assert killed_and_resumed(tmp_path, 60, 1e-3, [(5, 0.002)]) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_at_ten_random_moments_it_is_the_same(tmp_path, rng):
+    counts = np.sort(rng.integers(0, 95, 10))
+    moments = [(int(count), float(wait)) for count, wait in zip(counts, rng.uniform(0, 0.1, 10), strict=True)]
+    assert killed_and_resumed(tmp_path, 100, 1e-4, moments) == 10

@@ -1,0 +1,223 @@
+"""What is done at once: a block of members, always of one size and always the same members.
+
+A program rounds alike wherever the same numbers stand in the same places. So a member is the same, bit for bit, in
+whatever chunk its block is, whoever computes it, and whenever.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from .._batch.waiting import compiled
+from .._check import as_array, call
+from .._functions import two_arrays
+from .._motion.attempts import every_member
+from .._motion.base import Request, Samples, Start
+from .._motion.outcome import NOT_ASSEMBLED, ended_well
+from .._motion.project import project_anywhere, project_nearby
+from .._motion.scale import scale_of
+from .._motion.simulate import loop_for
+from .._motion.trajectory import OBSERVED, Trajectory
+from .._system import AbstractSystem
+from .held import holding
+
+LANES = 8
+"""Members that are there twice, so that rows of numbers are not a power of two long: see ``_batch.kernel``."""
+
+
+AGAIN, FAR = 136, 16
+"""Members at a time that need another method, and of which a start is looked for the long way."""
+
+
+class Task(eqx.Module):
+    """What is to be done for every member: the ``request``; which of its numbers are entries of q0 and v0; where it
+    begins: by a start of the model's own, by a ``place``, if there is one, and whether what was put there is to
+    ``hold``; and what to ``keep`` of its motion."""
+
+    request: Request
+    of_q: tuple[tuple[int, int], ...] = eqx.field(static=True)
+    of_v: tuple[tuple[int, int], ...] = eqx.field(static=True)
+    of_model: tuple[int, ...] = eqx.field(static=True)
+    own_start: bool = eqx.field(static=True)
+    hold: bool = eqx.field(static=True)
+    place: Callable | None
+    keep: Any
+    size: int = eqx.field(static=True)
+
+    def model_of(self, numbers: Float[Array, " p"]) -> Any:
+        """The model of a member, by all of its numbers."""
+        return self.request.model_of(self.of_start(numbers))
+
+    def held(self, model: AbstractSystem, q: Array, v: Array) -> AbstractSystem:
+        """What a start is to obey: the model's constraints, and what is held."""
+        places = lambda pairs: tuple(at for _, at in pairs)
+        return holding(model, q, v, places(self.of_q), places(self.of_v)) if self.hold else model
+
+    def of_start(self, numbers: Float[Array, " p"]) -> Float[Array, " k"] | None:
+        """The numbers that are its model's; None if there are none."""
+        return jnp.stack([numbers[i] for i in self.of_model]) if self.of_model else None
+
+
+def run_block(
+    task: Task, numbers: Float[np.ndarray, "some p"], q0: Float[np.ndarray, "some n"], v0: Float[np.ndarray, "some n"]
+) -> dict[str, np.ndarray]:
+    """What becomes of the members of a block, no more than its size, by the names of a store."""
+    members = len(numbers)
+    filled = _filled(task, numbers, q0, v0)
+    samples = _simulated(task, *_begun(task, *filled))
+    good = ended_well(samples.result)
+    if task.keep == "end":
+        kept = {"q": jnp.where(good[:, None], samples.last[1], jnp.nan)[:, None]}
+        kept |= {"v": jnp.where(good[:, None], samples.last[2], jnp.nan)[:, None]}
+    else:
+        kept = {"q": samples.q, "v": samples.v}
+    if callable(task.keep) or task.keep == "all":
+        kept = ({} if callable(task.keep) else kept) | _run(_looked_at, task, filled[0], samples)
+    found = kept | {"result": samples.result.astype(np.int8), "steps": samples.steps, "last_t": samples.last[0]}
+    return {name: np.asarray(x)[:members] for name, x in found.items()} | {"over": numbers}
+
+
+def _run(function, *arguments):
+    return compiled(function, *arguments)(*arguments)
+
+
+def _simulated(task, start, there) -> Samples:
+    """The motions; those without a start are done as if they had another's."""
+    request, at = task.request, np.flatnonzero(there)
+    if at.size == 0:
+        return _nothing(request, start)
+    if at.size < there.size:
+        stand_in = np.where(there, np.arange(there.size), at[0])
+        start = jax.tree.map(lambda x: x[stand_in], start)
+    program = loop_for(request, start).program
+    run = lambda request, start: _run(program, start, request)
+    samples = every_member(run, request, start, refuse=False, again=min(AGAIN, task.size))
+    if there.all():
+        return samples
+    spoilt = lambda x, where: jnp.where(where.reshape(-1, *(1,) * (x.ndim - 1)), jnp.nan, x)
+    t0 = request.ts[0]
+    return replace(
+        samples,
+        q=spoilt(samples.q, ~there),
+        v=spoilt(samples.v, ~there),
+        result=jnp.where(there, samples.result, NOT_ASSEMBLED),
+        steps=jnp.where(there, samples.steps, 0),
+        last=(jnp.where(there, samples.last[0], t0), *(spoilt(x, ~there) for x in samples.last[1:])),
+    )
+
+
+def _nothing(request, start) -> Samples:
+    members, n = start.q.shape
+    empty = jnp.full((members, request.ts.size + (request.event is not None), n), jnp.nan, start.q.dtype)
+    zeros = jnp.zeros(members, int)
+    last = jnp.full(members, request.ts[0]), empty[:, 0], empty[:, 0]
+    return Samples(empty[..., 0], empty, empty, zeros + NOT_ASSEMBLED, zeros, last, zeros > 0)
+
+
+def assembled(task: Task, numbers: np.ndarray, q0: np.ndarray, v0: np.ndarray) -> Bool[np.ndarray, " some"]:
+    """Which of some members, no more than a block, have a start."""
+    return _begun(task, *_filled(task, numbers, q0, v0))[1][: len(numbers)]
+
+
+def _filled(task, *arrays):
+    """A whole block."""
+    more = task.size - len(arrays[0])
+    return [jnp.asarray(np.pad(x, ((0, more), (0, 0)), mode="edge"), task.request.ts.dtype) for x in arrays]
+
+
+def _begun(task, numbers, q0, v0) -> tuple[Start, Bool[np.ndarray, " members"]]:
+    """Where the members begin, and which of them have a start at all."""
+    start, sure = _run(_nearby, task, numbers, q0, v0)
+    sure = np.array(sure)
+    doubtful = np.flatnonzero(~sure)
+    if not doubtful.size or not task.request.projection:
+        return start, sure
+    for part in np.split(doubtful, range(FAR, doubtful.size, FAR)):
+        filled = np.pad(part, (0, FAR - part.size), mode="edge")
+        found, there = _run(_anywhere, task, numbers[filled], q0[filled], v0[filled])
+        start = jax.tree.map(lambda x, y, at=part: x.at[at].set(y[: at.size]), start, found)
+        sure[part] = np.asarray(there)[: part.size]
+    return start, sure
+
+
+def placed(task: Task, numbers: Array, q: Array, v: Array) -> tuple[Any, Array, Array]:
+    """The model of a member, and its start before it is brought onto the constraints."""
+    model = task.model_of(numbers)
+    if task.own_start:
+        q, v = (jnp.asarray(x, q.dtype) for x in model.start())
+    for i, at in task.of_q:
+        q = q.at[at].set(numbers[i])
+    for i, at in task.of_v:
+        v = v.at[at].set(numbers[i])
+    if task.place is not None:
+        q, v = two_arrays("place", "(q0, v0)", call("place", task.place, model, q, v))
+    return model, q, v
+
+
+def _start(task, model, numbers, q, v):
+    ts = task.request.ts
+    return Start(q, v, scale_of(model, ts[0], q, v, ts[-1] - ts[0]), task.of_start(numbers))
+
+
+def starts(task: Task, numbers: Array, q0: Array, v0: Array) -> Start:
+    """Starts that are on the constraints as they are given."""
+    return jax.vmap(lambda *each: _start(task, task.model_of(each[0]), *each))(numbers, q0, v0)
+
+
+@eqx.filter_jit
+def _nearby(task, numbers, q0, v0):
+    """Starts, and whether they are sure: the usual ones, which are near."""
+    request, usual = task.request, task.request.method.usual()
+
+    def one(numbers, q, v):
+        model, q, v = placed(task, numbers, q, v)
+        sure = jnp.all(jnp.isfinite(q) & jnp.isfinite(v))
+        if request.projection and usual is not None and isinstance(model, AbstractSystem):
+            t = request.ts[0]
+            held = task.held(model, q, v)
+            q, v, found = project_nearby(held, t, q, v, scale_of(held, t, q, v), usual)
+            sure = sure & found
+        elif request.projection:
+            sure = jnp.asarray(False)
+        return _start(task, model, numbers, q, v), sure
+
+    return jax.vmap(one)(numbers, q0, v0)
+
+
+@eqx.filter_jit
+def _anywhere(task, numbers, q0, v0):
+    """The same, one after the other, for those that need more."""
+
+    def one(given):
+        numbers, q, v = given
+        model, q, v = placed(task, numbers, q, v)
+        t = task.request.ts[0]
+        held = task.held(model, q, v)
+        q, v, found, _ = project_anywhere(held, t, q, v, scale_of(held, t, q, v), task.request.method)
+        return _start(task, model, numbers, q, v), found
+
+    return jax.lax.map(one, (numbers, q0, v0))
+
+
+@eqx.filter_jit
+def _looked_at(task, numbers, samples):
+    """What is kept of each motion besides where it was."""
+
+    motions = samples.t, samples.q, samples.v, samples.result, samples.steps, samples.last
+    return jax.vmap(lambda *each: kept_of(task, *each))(numbers, *motions)
+
+
+def kept_of(task: Task, numbers: Array, t: Array, q: Array, v: Array, result: Array, steps: Array, last: Any) -> Any:
+    """The same of one, name -> array."""
+    motion = Trajectory(t, q, v, result, steps, last, task.model_of(numbers), task.request.method)
+    if task.keep == "all":
+        return {name: x for name in OBSERVED if (x := getattr(motion, name)) is not None}
+    found = call("keep", task.keep, motion)
+    found = found if isinstance(found, dict) else {"value": found}
+    return {name: as_array("keep", x, "numbers, or a dictionary of them", "return") for name, x in found.items()}

@@ -1,0 +1,84 @@
+"""An ensemble as an ``xarray.Dataset``, of which nothing is read before it is looked at."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._motion.outcome import REASONS
+from .._motion.saved import ENDING, MOTION
+from .._motion.trajectory import OBSERVED
+
+if TYPE_CHECKING:
+    import xarray
+
+ABOUT = {name: {"long_name": about["long_name"], "units": about.get("units")} for name, about in OBSERVED.items()}
+
+
+def as_dataset(
+    told: dict[str, Any],
+    examples: dict[str, np.ndarray],
+    read: Callable[[str, np.ndarray], np.ndarray],
+    t: np.ndarray,
+) -> "xarray.Dataset":
+    """``read(name, members)`` gives some members' rows of what is called ``name``, of which ``examples`` has a few."""
+    import xarray
+    from xarray.backends import BackendArray
+    from xarray.core import indexing
+
+    class Rows(BackendArray):
+        """All members' rows, in one column of them if that is given."""
+
+        def __init__(self, name, column=None):
+            self.name, self.column = name, column
+            self.dtype = examples[name].dtype
+            self.shape = (told["members"], *(examples[name].shape[1:] if column is None else ()))
+
+        def __getitem__(self, key):
+            return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._read)
+
+        def _read(self, key):
+            which, rest = key[0], key[1:]
+            one = isinstance(which, int | np.integer)
+            members = np.atleast_1d(np.arange(told["members"])[which])
+            rows = read(self.name, members)
+            rows = rows if self.column is None else rows[:, self.column]
+            for axis, each in enumerate(rest, 1):
+                rows = rows[(slice(None),) * axis + (slice(each, each + 1) if isinstance(each, int) else each,)]
+            drop = tuple(axis for axis, each in enumerate(key) if isinstance(each, int | np.integer))
+            return np.squeeze(rows, drop) if drop or one else rows
+
+    lazy = lambda *given: indexing.LazilyIndexedArray(Rows(*given))
+    names, units = zip(*told["coordinates"], strict=True)
+    dataset = xarray.Dataset(
+        attrs={"Conventions": "CF-1.11", "title": told["model"], "source": "ukjax"},
+        coords={
+            "coordinate": ("coordinate", list(names), {"long_name": "name of the generalised coordinate"}),
+            "unit": ("coordinate", list(units), {"long_name": "unit of the generalised coordinate"}),
+        },
+    )
+    kinds = dict.fromkeys(units)
+    unit_of = lambda written: written.replace("{}", next(iter(kinds))) if len(kinds) == 1 or "{}" not in written else ""
+    for i, name in enumerate(told["over"]):
+        dataset[name] = ("member", lazy("over", i), {"long_name": f"{name}, which was swept"})
+    for name, example in examples.items():
+        if name == "over":
+            continue
+        about = (MOTION | ENDING | ABOUT).get(name, {"long_name": name})
+        dimensions = ["member"]
+        for axis, size in enumerate(example.shape[1:], 1):
+            timed = axis == 1 and size == t.size and (name in MOTION or name in OBSERVED)
+            by_coordinate = axis == example.ndim - 1 and size == len(names) and not timed
+            dimensions.append("time" if timed else "coordinate" if by_coordinate else f"{name}_{axis}")
+        attributes = {"long_name": about["long_name"]}
+        if about.get("units") and "{force}" not in about["units"] and unit_of(about["units"]):
+            attributes["units"] = unit_of(about["units"])
+        if name == "result":
+            attributes |= {
+                "flag_values": np.array(list(REASONS), example.dtype),
+                "flag_meanings": " ".join(reason.replace(" ", "_") for reason in REASONS.values()),
+            }
+        dataset[name] = (dimensions, lazy(name), attributes)
+    if "time" in dataset.dims:
+        dataset = dataset.assign_coords(time=("time", t, {"units": "s", "long_name": "time"}))
+    return dataset

@@ -1,0 +1,191 @@
+"""A compiled simulator as one file, which runs without the model's source."""
+
+import os
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import export as jax_export
+
+from .._check import as_array, as_path, check_finite, seen
+from .._files import check_writable, write_whole
+from .._haste import at_once
+from .._motion.attempts import attempt_at
+from .._motion.labels import Labels, named_coordinates
+from .._motion.outcome import BEYOND, UNUSUAL
+from .._motion.simulate import MOST_STEPS, lone_program
+from .._motion.trajectory import Trajectory
+from .._names import did_you_mean
+from .._parameters import value_at
+from .._precision import Numbers, is_double_allowed
+from .._solve import AbstractMethod
+from .block import starts
+from .plan import plan_of
+
+BLOCK = 136
+"""Members that a CPU does at a time; a single one costs as much."""
+
+PLATFORMS = "cpu", "cuda", "tpu"
+
+
+def export(
+    system: Any,
+    ts: Numbers,
+    path: str | os.PathLike,
+    *,
+    over: Iterable[str] = (),
+    q0: Numbers | None = None,
+    v0: Numbers | None = None,
+    derivatives: bool = False,
+    drift: str | None = None,
+    dt: Numbers | None = None,
+    rtol: Numbers | None = None,
+    atol: Numbers | None = None,
+    method: str | AbstractMethod = "orthogonal",
+    solver: Any = None,
+    max_steps: int = MOST_STEPS,
+) -> Path:
+    """Write a simulator of ``system`` at the times ``ts`` [s] to the file ``path``: for any number of starts, on CPU,
+    CUDA and TPU. ``load_simulator`` reads it, where there is ukjax, but not the system's source.
+
+    ``over`` names numbers of the model that may be given with each start, as in ``ensemble``; all else is fixed as it
+    is here. ``q0`` and ``v0``, (n,), are an example of a start; left out, the mechanism's own: which rows are redundant
+    there is part of the program, and a motion that comes to where others are ends, with that result. Starts are on the
+    constraints, as those of ``simulate`` are. With ``derivatives``,
+    which needs fixed steps ``dt``, reverse mode goes through it. The rest as in ``simulate``, by explicit Runge–Kutta
+    methods. Raises ``ValueError`` for bad input.
+    """
+    path = as_path(path)
+    try:
+        check_writable(path)
+    except OSError as error:
+        raise ValueError(f"path {str(path)!r} cannot be written: {error.strerror}") from None
+    if isinstance(over, str) or not all(isinstance(name, str) for name in over):
+        raise ValueError(f"over must name numbers of the model, such as ('m1', 'ma[0]'), got {seen(over)}")
+    if derivatives and dt is None:
+        raise ValueError("derivatives need fixed steps: give dt, the length of one [s]")
+    names = tuple(over)
+    plan = plan_of(
+        system, {name: [1.0] for name in names} or {"q1": [0.0]}, 1, ts, q0, v0, None, 0, None, False, "samples", None,
+        drift, dt, rtol, atol, method, solver, None, max_steps,
+    )  # fmt: skip
+    if len(plan.task.of_model) < len(names):
+        raise ValueError(f"over must name numbers of the model, got {seen(names)}: starts are given in any case")
+    task = replace(plan.task, of_q=(), of_v=(), own_start=False)
+    program, n, dtype = lone_program(task.request), plan.q0.shape[-1], task.request.ts.dtype
+    example = (
+        jnp.asarray(x, dtype) for x in (np.array([_own(task)]), plan.q0.reshape(-1, n)[:1], plan.v0.reshape(-1, n)[:1])
+    )
+    request = replace(task.request, attempt=attempt_at(task.request, at_once(starts)(task, *example)))
+
+    def simulated(q0, v0, numbers):
+        of_block = lambda x: every(*x)
+        return jax.lax.platform_dependent(q0, v0, numbers, cpu=partial(_in_blocks, of_block), default=every)
+
+    def every(q0, v0, numbers):
+        samples = program(starts(task, numbers, q0, v0), request)
+        result = jnp.where(samples.result == UNUSUAL, BEYOND, samples.result)
+        return samples.t, samples.q, samples.v, result, samples.steps, samples.last
+
+    (members,) = jax_export.symbolic_shape("members")
+    shape = lambda size: jax.ShapeDtypeStruct((members, size), dtype)
+    exported = jax_export.export(jax.jit(simulated), platforms=PLATFORMS)(shape(n), shape(n), shape(len(names)))
+    labels = named_coordinates(system, n)
+    arrays = {
+        "program": np.frombuffer(exported.serialize(vjp_order=int(derivatives)), np.uint8),
+        "t": plan.ts,
+        "names": np.array(names, dtype=str),
+        "coordinates": np.array(labels, dtype=str).reshape(-1, 2),
+        "title": np.array(plan.title),
+        "own": np.array(_own(task), float),
+    }
+
+    def written(part):
+        with open(part, "wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
+
+    write_whole(path, written)
+    return path
+
+
+def _own(task) -> list[float]:
+    """What the model itself has where others may be given."""
+    return [float(value_at(task.request.model, place)) for place in task.request.places]
+
+
+def _in_blocks(of_block, *each):
+    """A block of known size after the other: on a CPU the motions of so many are loops that are written out."""
+    members = each[0].shape[0]
+    blocks = (members + BLOCK - 1) // BLOCK
+    filled = jnp.minimum(jnp.arange(blocks * BLOCK), members - 1)
+    cut = tuple(x[filled].reshape(blocks, BLOCK, x.shape[1]) for x in each)
+    found = jax.lax.map(of_block, cut)
+    return jax.tree.map(lambda x: x.reshape(blocks * BLOCK, *x.shape[2:])[:members], found)
+
+
+class Simulator(eqx.Module):
+    """A simulator that was exported: at the times ``t`` [s], of starts of these ``coordinates`` (name and unit), with
+    the model's numbers in ``names``, whose ``own`` values are taken where none are given."""
+
+    t: np.ndarray
+    names: tuple[str, ...] = eqx.field(static=True)
+    own: np.ndarray
+    labels: Labels
+    program: Any = eqx.field(static=True)
+
+    @property
+    def coordinates(self) -> tuple[tuple[str, str], ...]:
+        return self.labels.coordinates
+
+    def __call__(self, q0: Numbers, v0: Numbers, numbers: Mapping[str, Numbers] | None = None) -> Trajectory:
+        """The motions from q0, v0 (n,), or (members, n), with ``numbers``, name -> one value or one for each: a
+        ``Trajectory`` as from ``simulate(..., throw=False)`` that has no model. Raises ``ValueError`` for bad input."""
+        q, v = as_array("q0", q0), as_array("v0", v0)
+        n = len(self.coordinates)
+        if q.ndim not in (1, 2) or q.shape[-1] != n or v.shape not in (q.shape, q.shape[-1:]) or not q.size:
+            raise ValueError(f"q0 and v0 must have shape ({n},) or (members, {n}), got shapes {q.shape} and {v.shape}")
+        for name, value in (("q0", q), ("v0", v)):
+            check_finite(name, value)
+        given = dict(numbers or {})
+        for name in given:
+            if name not in self.names:
+                listed = ", ".join(self.names) or "none"
+                raise ValueError(f"numbers has {name!r}{did_you_mean(name, self.names)} There are: {listed}")
+        many = jnp.atleast_2d(q)
+        dtype = self.program.in_avals[0].dtype
+        columns = []
+        for name, own in zip(self.names, self.own, strict=True):
+            value = as_array(f"numbers[{name!r}]", given.get(name, own))
+            if value.shape not in ((), (len(many),)):
+                raise ValueError(f"numbers[{name!r}] must be a number, or have shape ({len(many)},), got {value.shape}")
+            columns.append(jnp.broadcast_to(value, len(many)))
+        each = jnp.stack(columns, axis=1) if columns else jnp.zeros((len(many), 0))
+        found = self.program.call(*(x.astype(dtype) for x in (many, jnp.broadcast_to(v, many.shape), each)))
+        if q.ndim == 1:
+            found = jax.tree.map(lambda x: x[0], found)
+        t, q, v, result, steps, last = found
+        return Trajectory(t, q, v, result, steps, last, None, None, None, self.labels)
+
+
+def load_simulator(path: str | os.PathLike) -> Simulator:
+    """What ``export`` wrote to ``path``, or ``ValueError`` for a file that holds no such thing."""
+    path = as_path(path)
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as found:
+            arrays = dict(found)
+        program = jax_export.deserialize(bytearray(arrays["program"].tobytes()))
+        labels = Labels(str(arrays["title"]), tuple((str(a), str(b)) for a, b in arrays["coordinates"]), (), ())
+        made = Simulator(arrays["t"], tuple(map(str, arrays["names"])), arrays["own"], labels, program)
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{str(path)!r} is no simulator that ukjax.export wrote: {error}") from None
+    if program.in_avals[0].dtype == np.float64 and not is_double_allowed():
+        raise ValueError(f"{str(path)!r} computes in float64: call ukjax.enable_float64() before it is loaded")
+    return made

@@ -1,0 +1,41 @@
+"""What a start keeps of what it was given, while all else gives way to the constraints."""
+
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._constraint import AbstractConstraint
+from .._constraint.base import Level
+from .._system import AbstractSystem, System
+
+
+class Held(AbstractConstraint):
+    """q[i] = q0[i] for i in ``of_q``, and v[i] = v0[i] for i in ``of_v``: for a start, not for a motion."""
+
+    q0: Float[Array, " n"]
+    v0: Float[Array, " n"]
+    of_q: tuple[int, ...] = eqx.field(static=True)
+    of_v: tuple[int, ...] = eqx.field(static=True)
+    name: ClassVar[Any] = "what is held of the start"
+    level: ClassVar[Level] = "velocity"
+
+    def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+        A = jnp.eye(q.size, dtype=q.dtype)[jnp.array(self.of_v, int)]
+        return A, jnp.zeros(len(self.of_v), q.dtype)
+
+    def position(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " k"]:
+        at = jnp.array(self.of_q, int)
+        return q[at] - self.q0[at]
+
+    def velocity(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " l"]:
+        at = jnp.array(self.of_v, int)
+        return v[at] - self.v0[at]
+
+
+def holding(model: AbstractSystem, q: Array, v: Array, of_q: tuple[int, ...], of_v: tuple[int, ...]) -> AbstractSystem:
+    """``model`` at its start, with entries of q and v that stay as they are."""
+    if not of_q and not of_v:
+        return model
+    return System(model.dynamics, (*model.held, Held(q, v, of_q, of_v)))

@@ -1,0 +1,222 @@
+"""What is swept: numbers of a model and of its start, by name; and their values for any member.
+
+The values of member k follow from k and from what was asked for, whoever computes it, when, and beside whom.
+"""
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from .._check import as_numpy, check_finite, check_word, seen, whole
+from .._names import did_you_mean
+from .._parameters import Place, find
+
+DRAWN = 1024
+"""Members whose numbers are drawn together: a power of two, as Sobol's points want it."""
+
+COMBINED = "grid", "each", "random", "sobol"
+
+
+class Swept(NamedTuple):
+    """A number that is swept: a ``place`` in the model, or coordinate ``index`` of q0 or v0; and the ``values`` it
+    takes, or its ``quantiles``, a function from shares between 0 and 1, as it is ``told``."""
+
+    name: str
+    kind: str  # "model", "q" or "v"
+    place: Place | None
+    index: int
+    values: Float[np.ndarray, " values"] | None
+    quantiles: Any
+    told: str
+
+
+class Over(NamedTuple):
+    """Everything that is swept, for so many ``members``: see ``ensemble``."""
+
+    swept: tuple[Swept, ...]
+    members: int
+    combine: str
+    seed: int
+
+    @classmethod
+    def of(cls, model: Any, over: Any, members: Any, combine: Any, seed: Any, coordinates: Sequence[str]) -> "Over":
+        """What ``ensemble`` was given, or ``ValueError``."""
+        if not isinstance(over, Mapping) or not over:
+            raise ValueError(
+                "over must be a dictionary of what is swept, name -> array, (low, high), (low, high, count) or a "
+                f"distribution of scipy.stats, got {seen(over)}"
+            )
+        if members is not None:
+            members = whole("members", members, 1)
+        if combine is not None:
+            check_word("combine", combine, COMBINED)
+        seed = whole("seed", seed)
+        swept = tuple(_swept(model, name, value, coordinates) for name, value in over.items())
+        for first, second in ((a, b) for i, a in enumerate(swept) for b in swept[:i]):
+            if (first.kind, first.place, first.index) == (second.kind, second.place, second.index):
+                raise ValueError(f"over names one number twice: {second.name!r} and {first.name!r}")
+        counts = [each.values.size for each in swept if each.values is not None]
+        combine = combine or ("each" if counts and all(count == members for count in counts) else "grid")
+        return cls(swept, _members(counts, members, combine, swept), combine, seed)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(each.name for each in self.swept)
+
+    def of_kind(self, kind: str) -> list[int]:
+        """Which of the swept numbers are the model's, or entries of q0 or v0."""
+        return [i for i, each in enumerate(self.swept) if each.kind == kind]
+
+    def values(self, first: int, last: int) -> Float[np.ndarray, "some p"]:
+        """The numbers of the members from ``first`` on, up to ``last``, which is not among them."""
+        members = np.arange(first, last)
+        found = np.empty((members.size, len(self.swept)))
+        axes = {i: each.values for i, each in enumerate(self.swept) if each.values is not None}
+        if self.combine == "grid" and axes:
+            shape = tuple(values.size for values in axes.values())
+            places = np.unravel_index(members % math.prod(shape), shape)
+            for (i, values), place in zip(axes.items(), places, strict=True):
+                found[:, i] = values[place]
+        if self.combine == "each":
+            for i, values in axes.items():
+                found[:, i] = values[members]
+        drawn = [i for i in range(len(self.swept)) if i not in axes or self.combine in ("random", "sobol")]
+        if drawn:
+            shares = self._shares(first, last, len(drawn))
+            for share, i in zip(shares.T, drawn, strict=True):
+                found[:, i] = _at_shares(self.swept[i], share)
+        return found
+
+    def told(self) -> dict[str, str]:
+        """In words and by a digest, what tells this from another."""
+        return {each.name: each.told for each in self.swept}
+
+    def _shares(self, first, last, count):
+        """A point of the unit cube for each member."""
+        blocks = range(first // DRAWN, -(-last // DRAWN))
+        if self.combine == "sobol":
+            from scipy.stats import qmc
+
+            points = qmc.Sobol(count, scramble=True, rng=np.random.default_rng(self.seed))
+            if blocks.start:
+                points.fast_forward(blocks.start * DRAWN)
+            drawn = points.random(len(blocks) * DRAWN) if blocks.start else _first_points(points, len(blocks))
+        else:
+            drawn = np.concatenate([np.random.default_rng([self.seed, i]).random((DRAWN, count)) for i in blocks])
+        drawn = drawn[first - blocks.start * DRAWN :][: last - first]
+        return np.clip(drawn, 2.0**-53, 1 - 2.0**-53)
+
+
+def _first_points(points, blocks):
+    """In powers of two, of which it wants the first: others are told to be out of balance."""
+    return np.concatenate([points.random(DRAWN) for _ in range(blocks)])
+
+
+def _at_shares(each, shares):
+    if each.values is None:
+        return each.quantiles(shares)
+    return each.values[np.minimum((shares * each.values.size).astype(int), each.values.size - 1)]
+
+
+def _members(counts, members, combine, swept) -> int:
+    drawn = [each.name for each in swept if each.values is None]
+    if combine in ("random", "sobol") or combine == "grid" and drawn and members is None or not counts:
+        if members is None:
+            what = drawn[0] if drawn else swept[0].name
+            raise ValueError(f"members must be given: over draws {what!r}, and does not say how often")
+        if combine != "grid" or not counts:
+            return members
+    if combine == "each":
+        if len(set(counts)) > 1 or members not in (None, counts[0]):
+            sizes = ", ".join(f"{e.name!r} {e.values.size}" for e in swept if e.values is not None)
+            raise ValueError(
+                f"over must have one value for each of {members or counts[0]} members where combine='each', got {sizes}"
+            )
+        return counts[0]
+    points = math.prod(counts)
+    if members is None:
+        return points
+    if members % points or members < points or members > points and not drawn:
+        sizes = " × ".join(map(str, counts))
+        wanted = f"a multiple of {points}" if drawn else str(points)
+        raise ValueError(
+            f"members must be {wanted}, since over makes a grid of {sizes} points, got {members}; or say "
+            "combine='random' or 'sobol' to pick members from it"
+        )
+    return members
+
+
+def _swept(model, name, value, coordinates) -> Swept:
+    if not isinstance(name, str):
+        raise ValueError(f"over must have names for what is swept, got {seen(name)}")
+    kind, place, index = _place(model, name, coordinates)
+    return Swept(name, kind, place, index, *_values(name, value))
+
+
+def _place(model, name, coordinates) -> tuple[str, Place | None, int]:
+    """Where the number of that name is: a field of the model first, then a coordinate's start."""
+    fields = getattr(model, "__dict__", {})
+    starts = {}
+    for i in range(len(coordinates)):
+        starts |= {f"q{i + 1}": ("q", None, i), f"v{i + 1}": ("v", None, i), f"dq{i + 1}": ("v", None, i)}
+    for i, coordinate in enumerate(coordinates):
+        starts |= {coordinate: ("q", None, i), f"d{coordinate}": ("v", None, i)}
+    if re.split(r"[.\[]", name)[0].strip() not in fields:
+        if name in starts:
+            return starts[name]
+        known = [*_numbers_of(fields), *coordinates, *(f"d{coordinate}" for coordinate in coordinates)]
+        if "." not in name and "[" not in name:
+            raise ValueError(
+                f"over has {name!r}, which is no number of the model or of its start{did_you_mean(name, known)} "
+                f"There are: {', '.join(known)}"
+            )
+    place, array = find(model, name, "over")
+    if place.index is None and array.size != 1:
+        raise ValueError(
+            f"over must name one number, and {name!r} has {array.size}: name its entries, such as "
+            f"'{name}[{','.join('0' * array.ndim)}]'"
+        )
+    return "model", Place(place.path, place.index or (0,) * array.ndim), 0
+
+
+def _numbers_of(fields):
+    return [name for name, value in fields.items() if isinstance(value, float) or hasattr(value, "dtype")]
+
+
+def _values(name, value) -> tuple[np.ndarray | None, Any, str]:
+    """The values, or the quantiles, and both in words."""
+    what = f"over[{name!r}]"
+    quantiles = next((getattr(value, key) for key in ("ppf", "icdf") if callable(getattr(value, key, None))), None)
+    if quantiles is not None:
+        if not hasattr(value, "args") and not hasattr(value, "icdf"):
+            raise ValueError(f"{what} must be a distribution with its numbers, such as scipy.stats.norm(1.0, 0.1)")
+        ends = np.asarray(quantiles(np.linspace(0.01, 0.99, 33)), float)
+        if not np.all(np.isfinite(ends)):
+            raise ValueError(f"{what} must be a distribution with finite quantiles, got {seen(value)}")
+        return None, quantiles, _told_of_distribution(value, ends)
+    if isinstance(value, tuple) and len(value) in (2, 3):
+        low, high = (float(as_numpy(what, x, "a range, (low, high) or (low, high, count)")) for x in value[:2])
+        if not low < high or not np.isfinite(high - low):
+            raise ValueError(f"{what} must be a range that goes up, (low, high), got ({low:g}, {high:g})")
+        if len(value) == 2:
+            return None, lambda shares: low + (high - low) * shares, f"between {low!r} and {high!r}"
+        value = np.linspace(low, high, whole(f"{what}[2], the count,", value[2], 1))
+    values = np.atleast_1d(as_numpy(what, list(value) if isinstance(value, range) else value, "numbers"))
+    if values.ndim != 1:
+        raise ValueError(f"{what} must be numbers in one row, got shape {values.shape}")
+    if not values.size:
+        raise ValueError(f"{what} must have at least one value, got none: the grid is empty")
+    check_finite(what, values)
+    digest = hashlib.sha256(values.tobytes()).hexdigest()[:16]
+    return values, None, f"{values.size} values from {values[0]:.17g} to {values[-1]:.17g} ({digest})"
+
+
+def _told_of_distribution(value, ends):
+    name = getattr(getattr(value, "dist", None), "name", type(value).__name__)
+    digest = hashlib.sha256(ends.tobytes()).hexdigest()[:16]
+    return f"{name} from {ends[0]:.6g} to {ends[-1]:.6g} in 98 of 100, around {ends[16]:.6g} ({digest})"

@@ -1,0 +1,311 @@
+"""What an ensemble is to be: all that its members follow from, checked, and in words that tell it from another."""
+
+import hashlib
+import importlib.metadata
+import re
+import warnings
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from .._check import as_numpy, check_finite, check_flag, check_function, memory, seen, size_of, whole
+from .._motion.even_steps import is_long
+from .._motion.given import taken_in
+from .._motion.labels import Named, named_coordinates
+from .._motion.project import project
+from .._motion.simulate import Asked
+from .._precision import warn_if_single
+from .._system import AbstractSystem
+from .block import LANES, Task, assembled, kept_of, placed
+from .over import Over
+
+SMALLEST, LARGEST = 128, 1024  # members of a block on a CPU; what all of them need stays in a core's caches
+LARGEST_ELSEWHERE = 65_536  # on other devices, which do as many at once
+BLOCK_BYTES = 2**28
+"""What the samples of a block may take."""
+
+CHUNK, CHUNK_SHARE = 65_536, 16
+"""A chunk is of no more members than this, and takes no more than such a part of memory."""
+
+PARTS = 8
+"""Of so many parts of an ensemble some starts are looked at before it begins."""
+
+KEEP = "samples", "end", "all"
+
+
+class Plan(NamedTuple):
+    """Members in blocks of ``block``, chunks of ``chunk``; ``numbers`` are how many are kept of each member."""
+
+    task: Task
+    over: Over
+    q0: Float[np.ndarray, "*members n"]
+    v0: Float[np.ndarray, "*members n"]
+    coordinates: Named
+    title: str
+    block: int
+    chunk: int
+    numbers: int
+
+    @property
+    def members(self) -> int:
+        return self.over.members
+
+    @property
+    def ts(self) -> np.ndarray:
+        return np.asarray(self.task.request.ts)
+
+    def chunks(self) -> list[tuple[int, int]]:
+        """The members of each: from, and up to which."""
+        return [(i, min(i + self.chunk, self.members)) for i in range(0, self.members, self.chunk)]
+
+    def given(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Numbers and starts of some members."""
+        of = lambda x: x[first:last] if x.ndim == 2 else np.broadcast_to(x, (last - first, x.size))
+        return self.over.values(first, last), of(self.q0), of(self.v0)
+
+    def size_in_words(self) -> str:
+        """How large this is."""
+        count = len(self.chunks())
+        several = f"{count} chunks, {in_bytes(8 * self.numbers * min(self.chunk, self.members))} per chunk of "
+        each = f"{min(self.chunk, self.members):,}".replace(",", " ")
+        return (
+            f"{self.members:,} members in ".replace(",", " ")
+            + (several if count > 1 else "one chunk, ")
+            + (each if count > 1 else in_bytes(8 * self.numbers * self.members))
+        )
+
+
+def in_bytes(count: float) -> str:
+    """So many bytes, as a person says it."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.3g} {unit}"
+        count /= 1024
+    return f"{count:.3g} GiB"
+
+
+def plan_of(
+    system: Any, over: Any, members: Any, ts: Any, q0: Any, v0: Any, combine: Any, seed: Any, place: Any, hold: Any,
+    keep: Any, chunk: Any, drift: Any, dt: Any, rtol: Any, atol: Any, method: Any, solver: Any, event: Any,
+    max_steps: Any,
+) -> Plan:  # fmt: skip
+    """What ``ensemble`` was given, or ``ValueError``."""
+    q, v, own_start = _starts(system, q0, v0)
+    first = lambda x: x[0] if x.ndim == 2 else x
+    asked = Asked.checked(system, first(q), first(v), ts, drift, dt, solver, None, event, max_steps, False)
+    if not callable(keep) and keep not in KEEP:
+        raise ValueError(f"keep must be 'samples', 'end', 'all' or a function of a trajectory, got {seen(keep)}")
+    if callable(keep):
+        check_function("keep", keep, "motion")
+    check_flag("hold", hold)
+    if place is not None:
+        check_function("place", place, "model, q0, v0")
+    coordinates = named_coordinates(system, q.shape[-1])
+    swept = Over.of(system, over, members, combine, seed, [name for name, _ in coordinates])
+    if q.ndim == 2 and len(q) != swept.members:
+        raise ValueError(f"q0 and v0 must have a row for each of {swept.members} members, got shape {q.shape}")
+    model, first_q, _, times = taken_in(system, asked.q0, asked.v0, asked.ts)
+    if rtol is None and dt is None:
+        warn_if_single(first_q.dtype)
+    request = asked.request(model, first_q, times, rtol, atol, method)
+    request = replace(
+        request,
+        long=is_long(request, swept.members),
+        places=tuple(each.place for each in swept.swept if each.place is not None),
+    )
+    pairs = lambda kind: tuple((i, swept.swept[i].index) for i in swept.of_kind(kind))
+    task = Task(
+        request=request,
+        of_q=pairs("q"),
+        of_v=pairs("v"),
+        of_model=tuple(swept.of_kind("model")),
+        own_start=own_start,
+        hold=hold,
+        place=place,
+        keep=keep,
+        size=1,
+    )
+    numbers = _numbers_kept(task, len(swept.swept), first_q)
+    block = _block(swept.members, 2 * request.ts.size * first_q.size)
+    return Plan(
+        task=replace(task, size=block + LANES if block >= SMALLEST else block),
+        over=swept,
+        q0=q,
+        v0=v,
+        coordinates=coordinates,
+        title=type(system).__name__,
+        block=block,
+        chunk=_chunk(chunk, block, numbers),
+        numbers=numbers,
+    )
+
+
+def _starts(system, q0, v0):
+    """q0 and v0, (n,) or (members, n), and whether they are the model's own."""
+    own = getattr(system, "start", None)
+    if q0 is None and v0 is None:
+        if not callable(own):
+            raise ValueError(
+                "q0 and v0 must be given: the system has no start of its own, as the gallery's mechanisms have"
+            )
+        return *(np.asarray(x, float) for x in own()), True
+    if q0 is None or v0 is None:
+        raise ValueError(f"q0 and v0 must both be given, or neither, got {'v0' if q0 is None else 'q0'} alone")
+    q, v = (as_numpy(name, x) for name, x in (("q0", q0), ("v0", v0)))
+    if q.ndim not in (1, 2) or not q.size or v.shape not in (q.shape, q.shape[-1:]):
+        raise ValueError(
+            f"q0 and v0 must have shape (n,), or (members, n) with a row for each, got shapes {size_of(q)} and "
+            f"{size_of(v)}"
+        )
+    check_finite("q0", q)
+    check_finite("v0", v)
+    return q, np.broadcast_to(v, q.shape), False
+
+
+def _block(members, numbers_of_each):
+    """How many are done at once: this decides how they round, and must not depend on the machine's size."""
+    within = 2 ** int(np.log2(max(1, BLOCK_BYTES // (8 * numbers_of_each))))
+    if jax.default_backend() == "cpu":  # in pieces that occupy several cores
+        return min(within, LARGEST, max(SMALLEST, 2 ** int(np.log2(max(1, members // 8)))))
+    return min(within, LARGEST_ELSEWHERE, max(SMALLEST, 2 ** int(np.ceil(np.log2(members)))))
+
+
+def _chunk(chunk, block, numbers):
+    if chunk is None:
+        share = memory() / CHUNK_SHARE / (8 * numbers)
+        chunk = max(1, int(min(CHUNK, share)))
+        return max(1, chunk // block) * block
+    return -(-whole("chunk", chunk, 1) // block) * block
+
+
+def _numbers_kept(task, swept, q):
+    """How many numbers are kept of each member."""
+    n, samples = q.size, task.request.ts.size + (task.request.event is not None)
+    ends = 4 + swept
+    if task.keep == "end":
+        return ends + 2 * n
+    motion = (jax.ShapeDtypeStruct(shape, q.dtype) for shape in ((samples,), (samples, n), (samples, n)))
+    if task.keep == "samples":
+        return ends + 2 * n * samples
+    count, last = jax.ShapeDtypeStruct((), int), tuple(jax.ShapeDtypeStruct(x, q.dtype) for x in ((), (n,), (n,)))
+    numbers = jax.ShapeDtypeStruct((swept,), q.dtype)
+    kept = eqx.filter_eval_shape(kept_of, task, numbers, *motion, count, count, last)
+    return ends + (2 * n * samples if task.keep == "all" else 0) + sum(x.size for x in jax.tree.leaves(kept))
+
+
+def check_starts(plan: Plan) -> None:
+    """Some members, of all parts of the ensemble, have starts on the constraints, or ``ValueError``."""
+    if not plan.task.request.projection:
+        return
+    each = -(-plan.block // PARTS) if plan.members > plan.block else plan.members
+    begins = np.linspace(0, plan.members - each, PARTS, dtype=int).tolist() if plan.members > plan.block else [0]
+    parts = [plan.given(i, i + each) for i in begins]
+    numbers, q0, v0 = (np.concatenate(x)[: plan.block] for x in zip(*parts, strict=True))
+    if np.any(assembled(plan.task, numbers, q0, v0)):
+        return
+    here = jax.tree.map(lambda x: jax.numpy.asarray(x[0], plan.task.request.ts.dtype), (numbers, q0, v0))
+    values = ", ".join(f"{name} = {x:.6g}" for name, x in zip(plan.over.names, numbers[0], strict=True))
+    try:
+        model, q, v = placed(plan.task, *here)
+        project(plan.task.held(model, q, v), plan.ts[0], q, v, plan.task.request.method)
+        reason = "its starts are not finite"
+    except ValueError as error:
+        reason = str(error)
+    raise ValueError(
+        f"over leads off the constraints: none of {len(numbers)} members tried has a start. With {values}, {reason}"
+    )
+
+
+def told_of(plan: Plan) -> dict[str, Any]:
+    """What a store is known by: two that differ in any of it are not the same ensemble."""
+    request = plan.task.request
+    option = lambda x: None if x is None else np.asarray(x).tolist()
+    return {
+        "format": 1,
+        "ukjax": importlib.metadata.version("ukjax"),
+        "jax": jax.__version__,
+        "device": jax.default_backend(),
+        "precision": str(request.ts.dtype),
+        "model": plan.title,
+        "numbers of the model": _told_of_arrays(request.model),
+        "functions of the model": _told_of_program(plan),
+        "over": plan.over.told(),
+        "members": plan.members,
+        "combine": plan.over.combine,
+        "seed": plan.over.seed,
+        "q0": None if plan.task.own_start else _told_of(plan.q0),
+        "v0": None if plan.task.own_start else _told_of(plan.v0),
+        "dt": option(request.dt),
+        "rtol": option(request.rtol) if request.dt is None else None,
+        "atol": option(request.atol),
+        "drift": "projection" if request.projection else "none",
+        "method": _told_of_object(request.method),
+        "solver": _told_of_object(request.solver),
+        "event": None if request.event is None else request.event.direction,
+        "max_steps": request.max_steps,
+        "hold": plan.task.hold,
+        "keep": plan.task.keep if isinstance(plan.task.keep, str) else "a function",
+        "block": plan.block,
+        "times": plan.ts.tolist(),
+        "coordinates": [list(pair) for pair in plan.coordinates],
+    }
+
+
+def _told_of(array) -> Any:
+    """Few numbers as they are, many by a digest."""
+    array = np.asarray(array)
+    if array.size <= 16:
+        return array.tolist()
+    digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]
+    return f"{array.shape} numbers from {array.flat[0]:.17g} to {array.flat[-1]:.17g} ({digest})"
+
+
+def _told_of_arrays(tree) -> dict[str, Any]:
+    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array))
+    return {jax.tree_util.keystr(path).lstrip("."): _told_of(x) for path, x in leaves}
+
+
+def _told_of_object(thing) -> str | None:
+    if thing is None:
+        return None
+    return " ".join([type(thing).__name__, *(f"{k}={v}" for k, v in _told_of_arrays(thing).items())])
+
+
+def _told_of_program(plan) -> str:
+    """A digest of all that the user's functions do, in the operations that they are made of."""
+    task, q = plan.task, plan.q0
+    request = task.request
+    n, p, dtype = q.shape[-1], len(plan.over.swept), request.ts.dtype
+    arrays, fixed = eqx.partition(task, eqx.is_array)
+
+    def whatever(arrays, numbers, t, q, v):
+        task = eqx.combine(arrays, fixed)
+        model, q, v = placed(task, numbers, q, v)
+        found = [model(t, q, v)]
+        if isinstance(model, AbstractSystem):
+            found.append(model.violation(t, q, v))
+        if request.event is not None:
+            found.append(request.event.function(t, q, v))
+        if callable(task.keep):
+            samples = lambda x: jax.numpy.stack([x] * request.ts.size)
+            count = jax.numpy.zeros((), int)
+            found.append(kept_of(task, numbers, samples(t), samples(q), samples(v), count, count, (t, q, v)))
+        return eqx.filter(found, eqx.is_array)
+
+    shape = lambda *size: jax.ShapeDtypeStruct(size, dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = jax.make_jaxpr(whatever)(arrays, shape(p), shape(), shape(n), shape(n))
+    digest = hashlib.sha256(_bare(str(program)).encode())
+    for constant in program.consts:
+        digest.update(np.asarray(constant).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _bare(text):
+    """A program's text without where it was written, and where its functions are in memory."""
+    return re.sub(r"0x[0-9a-f]+|origin=Place\([^)]*\)", "", text)

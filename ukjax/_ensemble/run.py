@@ -1,0 +1,143 @@
+"""The front door of ensembles."""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from .._check import check_flag, memory, whole
+from .._motion.event import Event
+from .._motion.outcome import ended_well
+from .._motion.simulate import MOST_STEPS
+from .._precision import Numbers
+from .._solve import AbstractMethod
+from .opened import Ensemble, open_ensemble
+from .parcel import is_running_script
+from .plan import Plan, check_starts, in_bytes, plan_of, told_of
+from .store import Store, remaining
+from .work import check_executor, done_by, done_here, joined
+
+
+def ensemble(
+    system: Any,
+    over: Mapping[str, Any],
+    members: int | None = None,
+    *,
+    ts: Numbers,
+    q0: Numbers | None = None,
+    v0: Numbers | None = None,
+    combine: str | None = None,
+    seed: int = 0,
+    place: Callable | None = None,
+    hold: bool = False,
+    keep: "str | Callable" = "samples",
+    store: str | os.PathLike | None = None,
+    chunk: int | None = None,
+    executor: Any = None,
+    rank: int = 0,
+    world: int = 1,
+    drift: str | None = None,
+    dt: Numbers | None = None,
+    rtol: Numbers | None = None,
+    atol: Numbers | None = None,
+    method: str | AbstractMethod = "orthogonal",
+    solver: Any = None,
+    event: Event | Callable | None = None,
+    max_steps: int = MOST_STEPS,
+    progress: bool = False,
+) -> Ensemble:
+    """Motions of ``members`` of one system, which differ in the numbers that are swept ``over``.
+
+    **What is swept.** ``over`` has a name for each number: one of the model's, ``"m2"``, ``"ma[0]"``, ``"control.P"``,
+    or of the start, a coordinate's ``"theta"`` or ``"q1"``, its rate ``"dtheta"`` or ``"dq1"``. Its values are an
+    array, a range ``(low, high, count)`` of as many, or they are drawn: from a range ``(low, high)``, or from a
+    distribution of ``scipy.stats``. ``combine`` says how: ``"grid"``, every value of one with every value of the
+    others, and what is drawn for each of ``members``; ``"each"``, arrays with a value for each member, which is what is
+    taken if they have so many; ``"random"`` or ``"sobol"``, arrays too are picked from, at random or evenly by Sobol's
+    points. ``seed`` is that of what is drawn.
+
+    **Starts.** ``q0`` and ``v0``, (n,) or (members, n); left out, those of the mechanism with the member's numbers in
+    it. What is swept of them is put in; ``place(model, q0, v0) -> (q0, v0)`` may put right what follows from it; and
+    the result is brought onto the constraints, as by ``project``, unless ``drift="none"``: to the nearest point,
+    where what was swept may have moved; or, with ``hold``, to the nearest with what was swept of the start as it was
+    put.
+
+    **What is kept.** q and v at the times ``ts`` [s]; with ``keep="end"`` at the last alone; with ``"all"`` forces,
+    residuals and all else that a ``Trajectory`` has, too; with a function of the ``Trajectory`` of a member what it
+    returns, an array or a dictionary of them. ``store`` names a folder that has it, chunk by chunk, while it is being
+    computed; left out, all is kept in memory. An ensemble whose folder is there is gone on with, by ``chunk`` members
+    at a time (as many as memory takes easily).
+
+    **Members.** A member is the same, bit for bit, whatever the chunk and whoever computes it, on one kind of device.
+    One that fails has its time and reason in the result, and NaN where it did not come to; it changes no other.
+
+    **Workers.** All devices of this machine; or those of an ``executor``, anything with ``submit`` such as a
+    ``dask.distributed.Client``: a chunk is a task. Or let each of ``world`` jobs do its share, with a ``rank`` of its
+    own and one ``store`` for all.
+
+    The rest as in ``simulate``. ``progress`` shows how far it is, how fast and how many failed. Raises ``ValueError``
+    for bad input, before anything is computed, and ``OSError`` where the store cannot be written any more: what is
+    there is whole, and the same call goes on from it.
+    """
+    if is_running_script():
+        raise ValueError(
+            "a worker reads this script for its definitions: put what the script does under if __name__ == '__main__':"
+        )
+    check_executor(executor)
+    check_flag("progress", progress)
+    world = whole("world", world, 1)
+    rank = whole("rank", rank)
+    if rank >= world:
+        raise ValueError(f"rank must be below world = {world}, got {rank}")
+    if world > 1 and store is None:
+        raise ValueError("store must be given where the work is shared, world > 1: else nobody has all of it")
+    plan = plan_of(
+        system, over, members, ts, q0, v0, combine, seed, place, hold, keep, chunk, drift, dt, rtol, atol, method,
+        solver, event, max_steps,
+    )  # fmt: skip
+    check_memory(plan, store is None)
+    if store is None:
+        check_starts(plan)
+        parts = dict(_done(plan, plan.chunks(), executor, progress))
+        return Ensemble.in_memory(told_of(plan), joined([parts[key] for key in sorted(parts)]))
+    folder = Store(store)
+    with folder.writing(told_of(plan), rank, world):
+        left = remaining(plan.chunks()[rank::world], folder.done())
+        if left:
+            check_starts(plan)
+        for (first, last), found in _done(plan, left, executor, progress):
+            folder.write(first, last, found)
+    return open_ensemble(folder.path)
+
+
+def check_memory(plan: Plan, all_of_it: bool) -> None:
+    """What is in memory at a time fits, or ``ValueError``."""
+    at_a_time = plan.members if all_of_it else min(plan.chunk, plan.members)
+    needed, there = 8.0 * plan.numbers * at_a_time, memory()
+    if needed <= there:
+        return
+    advice = "give a store, a folder" if all_of_it else "take a smaller chunk"
+    raise ValueError(
+        f"{'members' if all_of_it else 'chunk'} = {at_a_time} asks for {in_bytes(needed)} of memory, and there are "
+        f"{in_bytes(there)}: {advice}, keep='end', or fewer times"
+    )
+
+
+def _done(plan, chunks, executor, progress):
+    """The chunks as they are done, with a meter if there is to be one."""
+    found = done_here(plan, chunks) if executor is None else done_by(executor, plan, chunks)
+    if not progress:
+        yield from found
+        return
+    from tqdm import tqdm
+
+    left = sum(last - first for first, last in chunks)
+    failed = 0
+    with tqdm(total=plan.members, initial=plan.members - left, unit=" members", unit_scale=True) as meter:
+        meter.write(plan.size_in_words())
+        for chunk, arrays in found:
+            failed += int(np.sum(~np.asarray(ended_well(arrays["result"]))))
+            meter.set_postfix(failed=failed)
+            meter.update(chunk[1] - chunk[0])
+            yield chunk, arrays
