@@ -5,9 +5,9 @@ the notebooks and the README's examples run with XLA as it is, XLA_FLAGS="".
 """
 
 import os
+from importlib.metadata import version
 
 import jax
-import jaxlib
 import jaxtyping
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ jaxtyping.install_import_hook("ukjax", "beartype.beartype")
 import ukjax  # noqa: E402
 
 IN_HASTE = "--xla_backend_optimization_level=0"
-if tuple(map(int, jaxlib.__version__.split(".")[:2])) < (0, 11):  # later ones know of no such flag, and end
+if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):  # later ones know of no such flag, and end
     IN_HASTE += " --xla_cpu_use_fusion_emitters=false"
 os.environ.setdefault("XLA_FLAGS", IN_HASTE)  # before anything is computed
 

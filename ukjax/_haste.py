@@ -36,7 +36,8 @@ def compile_soon(lowered: Any) -> Callable:
 
 
 def _compiled(function, options):
-    in_haste = functools.cache(lambda known: eqx.filter_jit(function, compiler_options=dict(known)))
+    jitted: Callable = eqx.filter_jit  # which hands on what it does not name
+    in_haste = functools.cache(lambda known: jitted(function, compiler_options=dict(known)))
     as_usual = eqx.filter_jit(function)
 
     @functools.wraps(function)
