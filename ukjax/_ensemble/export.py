@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export as jax_export
 
+from .._batch import plainly
 from .._check import as_array, as_path, check_finite, seen
 from .._files import check_writable, write_whole
 from .._haste import at_once
@@ -88,7 +89,7 @@ def export(
 
     def simulated(q0, v0, numbers):
         of_block = lambda x: every(*x)
-        return jax.lax.platform_dependent(q0, v0, numbers, cpu=partial(_in_blocks, of_block), default=every)
+        return jax.lax.platform_dependent(q0, v0, numbers, cpu=partial(_in_blocks, of_block), default=plainly(every))
 
     def every(q0, v0, numbers):
         samples = program(starts(task, numbers, q0, v0), request)
