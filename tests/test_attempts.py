@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
+from benchmarks.mechanisms import rockers
 from ukjax._motion import one
 
 from .mechanisms import GRAVITY, Pendulum, four_bar, pendulum_exact
@@ -181,3 +182,13 @@ def test_a_mass_matrix_that_is_none_is_an_error(how):
     negative = uk.System(uk.MassForce(np.diag([1.0, -1.0]), np.array([0, -GRAVITY])), rod)
     with pytest.raises(ValueError, match=r"M must be positive semidefinite at t = 0 s"):
         uk.simulate(negative, LEVEL, REST, TS, **how)
+
+
+@pytest.mark.parametrize("rtol", (1e-5, 1e-7, 1e-9))
+def test_a_flat_pose_is_passed_by(rtol):
+    """Three rockers and their coupler lie in one line at t = 0.4957 s: steps lead from one side of it to the other, and
+    come to where short steps of known number come."""
+    case = rockers()
+    evenly = uk.simulate(case.system, case.q0, case.v0, np.array([0.0, 0.4, 1.0]), dt=1e-3)
+    motion = uk.simulate(case.system, case.q0, case.v0, np.array([0.0, 0.4, 1.0]), rtol=rtol)
+    np.testing.assert_allclose(motion.q, evenly.q, rtol=0, atol=10 * rtol + 1e-9)

@@ -19,7 +19,11 @@ from .._terms import Terms
 from .indices import check_indices
 
 FAINT = 1e-5
-"""A coordinate of which a start says nothing is taken to be so large beside the others, by its mass."""
+"""No coordinate is taken to be smaller than this beside the others, by its mass."""
+
+UNSAID = 1e-2
+"""One of which a start says nothing is taken to be so large beside them: less would ask for digits that rounding does
+not leave where rows are nearly dependent."""
 
 STILL = 1e-10
 """A start no larger than this, beside what is within reach, is at the origin, but for rounding."""
@@ -112,8 +116,8 @@ def scale_of(
     time = jnp.minimum(time, span)
     time = jnp.where(jnp.isfinite(time) & (time > 0), time, 1)
     far, fast = x + y * time + a * time**2, x / time + y + a * time
-    of_q = jnp.maximum(jnp.abs(q) + jnp.abs(v) * time + acceleration * time**2, FAINT * far * unit)
-    of_v = jnp.maximum(jnp.abs(q) / time + jnp.abs(v) + acceleration * time, FAINT * fast * unit)
+    of_q = _at_least(jnp.abs(q) + jnp.abs(v) * time + acceleration * time**2, far * unit)
+    of_v = _at_least(jnp.abs(q) / time + jnp.abs(v) + acceleration * time, fast * unit)
 
     whole = jnp.where(jnp.isfinite(span), span, 0)
     far, fast = y * whole + a * whole**2, y + a * whole
@@ -166,6 +170,10 @@ _scales = at_once(_each)
 def _driven(A, b, unit):
     """The acceleration that the rows ask for by themselves."""
     return jnp.max(_over(jnp.abs(b), jnp.sqrt(jnp.sum((A * unit) ** 2, axis=1)), 0), initial=0)
+
+
+def _at_least(size, largest):
+    return jnp.where(size > STILL * largest, jnp.maximum(size, FAINT * largest), UNSAID * largest)
 
 
 def _over(p, q, otherwise=jnp.inf):
