@@ -18,7 +18,7 @@ from .._batch.waiting import compiled
 from .._check import as_array, call
 from .._functions import two_arrays
 from .._motion.attempts import every_member
-from .._motion.base import Request, Samples, Start
+from .._motion.base import AbstractBatchLoop, Request, Samples, Start
 from .._motion.outcome import NOT_ASSEMBLED, ended_well
 from .._motion.project import project_anywhere, project_nearby
 from .._motion.scale import scale_of
@@ -95,8 +95,9 @@ def _simulated(task, start, there) -> Samples:
     if at.size < there.size:
         stand_in = np.where(there, np.arange(there.size), at[0])
         start = jax.tree.map(lambda x: x[stand_in], start)
-    program = loop_for(request, start).program
-    run = lambda request, start: _run(program, start, request)
+    loop = loop_for(request, start)
+    assert isinstance(loop, AbstractBatchLoop), "a block is a batch"
+    run = lambda request, start: _run(loop.program, start, request)
     samples = every_member(run, request, start, refuse=False, again=min(AGAIN, task.size))
     if there.all():
         return samples

@@ -120,11 +120,15 @@ class AbstractLoop(eqx.Module):
     def accepts(self, request: Request, start: Start) -> bool:
         """Whether this loop can do what is asked."""
 
-    @property
-    def program(self) -> Callable[[Start, Request], Samples]:
-        """What does a batch of one size at once, by one method, compiled."""
-        raise NotImplementedError
-
     @abc.abstractmethod
     def run(self, request: Request, start: Start) -> Samples:
         """From the start at ts[0] to ts[-1]."""
+
+
+class AbstractBatchLoop(AbstractLoop):
+    """One that can do a batch, by a program that whoever has batches of one size may run as it is."""
+
+    @property
+    @abc.abstractmethod
+    def program(self) -> Callable[[Start, Request], Samples]:
+        """What does a batch of one size at once, by one method, compiled."""

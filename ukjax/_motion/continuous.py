@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from .._batch.waiting import interruptibly
 from .._check import known
-from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, Start
+from .base import SMALLEST_STEP, AbstractBatchLoop, Request, Samples, Start
 from .correct import at_every_level
 from .event import check_event, on_surface
 from .outcome import EVENT, FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, ON_EVENT, TOO_SMALL
@@ -24,7 +24,7 @@ UNSAID = dfx.with_stepsize_controller_tols(optx.Chord)().rtol
 """What an implicit solver has for a tolerance that nobody gave."""
 
 
-class Continuous(AbstractLoop):
+class Continuous(AbstractBatchLoop):
     """Anything that diffrax can do, for one motion or, by ``vmap``, for several."""
 
     keeps_watch: ClassVar[bool] = False

@@ -16,7 +16,7 @@ from .._batch.waiting import interruptibly
 from .._check import known
 from .._solve import AbstractMethod
 from .attempts import every_member, first_attempt
-from .base import AbstractLoop, Counts, Request, Samples, Start
+from .base import AbstractBatchLoop, Counts, Request, Samples, Start
 from .correct import Levels
 from .one import One
 from .outcome import LEAPT, OFF_CONSTRAINTS, UNUSUAL, of_samples
@@ -30,7 +30,7 @@ OFTEN = 300
 """From so many steps on, even the step of a few members is worth the time of compiling it well."""
 
 
-class EvenSteps(AbstractLoop):
+class EvenSteps(AbstractBatchLoop):
     """Equal steps between each sample and the next, which they meet exactly."""
 
     keeps_watch: ClassVar[bool] = True

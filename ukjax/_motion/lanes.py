@@ -16,7 +16,7 @@ from .._batch import per_member
 from .._batch.blocks import in_blocks
 from .._check import known
 from .attempts import every_member
-from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, Start
+from .base import SMALLEST_STEP, AbstractBatchLoop, Request, Samples, Start
 from .correct import Levels
 from .even_steps import last_reached
 from .outcome import FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, TOO_SMALL, UNUSUAL
@@ -52,7 +52,7 @@ class Record(eqx.Module):
     t: Float[Array, " rows"]
 
 
-class InLanes(AbstractLoop):
+class InLanes(AbstractBatchLoop):
     """Every member with as many adaptive steps as it needs."""
 
     keeps_watch: ClassVar[bool] = True
