@@ -101,11 +101,13 @@ ORDER = (
     ("_control",),
     ("_system",),
     ("_motion", "control", "systems"),
+    ("joints",),
+    ("_mechanism",),
     ("_estimate",),
     ("_ensemble",),
     ("plot", "_command"),
 )
-"""The ten parts, each upon those before it; of those in one line, which meet by being passed, see above and below."""
+"""The twelve parts, each upon those before it; of those in one line, which meet by being passed, see above and below."""
 
 EVERYWHERE = (
     "_cache",
@@ -118,6 +120,7 @@ EVERYWHERE = (
     "_norm",
     "_parameters",
     "_precision",
+    "_rotation",
     "_sizes",
 )
 """What any part may use, and what uses none but the lowest."""

@@ -1,4 +1,5 @@
 from . import control as control
+from . import joints as joints
 from . import plot as plot
 from . import systems as systems
 from ._batch import per_member as per_member
@@ -32,6 +33,8 @@ from ._estimate import following_cost as following_cost
 from ._estimate import missing_force as missing_force
 from ._estimate import regress as regress
 from ._estimate import tune as tune
+from ._mechanism import Body as Body
+from ._mechanism import Mechanism as Mechanism
 from ._motion.diagnose import SimulationError as SimulationError
 from ._motion.event import Event as Event
 from ._motion.project import project as project

@@ -19,6 +19,7 @@ from .._check import as_array, call
 from .._functions import two_arrays
 from .._motion.attempts import every_member
 from .._motion.base import AbstractBatchLoop, Request, Samples, Start
+from .._motion.correct import at_every_level
 from .._motion.outcome import NOT_ASSEMBLED, ended_well
 from .._motion.project import project_anywhere, project_nearby
 from .._motion.scale import scale_of
@@ -182,7 +183,7 @@ def _nearby(task, numbers, q0, v0):
         if request.projection and usual is not None and isinstance(model, AbstractSystem):
             t = request.ts[0]
             held = task.held(model, q, v)
-            q, v, found = project_nearby(held, t, q, v, scale_of(held, t, q, v), usual)
+            q, v, found = project_nearby(held, t, q, v, scale_of(held, t, q, v), at_every_level(usual))
             sure = sure & found
         elif request.projection:
             sure = jnp.asarray(False)

@@ -1,6 +1,6 @@
 """Onto the constraints: consistent initial conditions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -15,8 +15,11 @@ from .._precision import Numbers
 from .._solve import AbstractMethod, choose, coordinate_scale, row_scale, solve
 from .._system import AbstractSystem
 from .._terms import Terms
+from .correct import Levels, at_every_level
 from .diagnose import check_model, worst_row
 from .given import taken_in
+from .hold import holding
+from .redundant import without_redundant
 from .scale import Scale, scales
 from .small_rows import with_noise_left_out
 
@@ -24,7 +27,12 @@ MOST_ITERATIONS = 200
 
 
 def project(
-    model: AbstractSystem, t: Numbers, q0: Numbers, v0: Numbers, method: str | AbstractMethod = "orthogonal"
+    model: AbstractSystem,
+    t: Numbers,
+    q0: Numbers,
+    v0: Numbers,
+    method: str | AbstractMethod = "orthogonal",
+    hold: Iterable[str] = (),
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     """Consistent initial conditions: the point on the constraints nearest to q0 (n,), v0 (n,) at time t.
 
@@ -32,6 +40,9 @@ def project(
 
     with M at q0 for the first and at the new q for the second. Redundant constraints are no trouble. Differentiable,
     with exact first and second derivatives, by the conditions of the minimum (not through the iteration).
+
+    ``hold`` names coordinates that stay as they are given, value and rate, while the rest is moved to fit them: those
+    of ``model.coordinates``, or q1, q2, ...
 
     Raises ``ValueError`` if no such point is found: the constraint that remains violated is named. Under ``jit`` the
     result is NaN instead.
@@ -46,13 +57,17 @@ def project(
         raise ValueError(f"q0 and v0 must both have shape (n,), got shapes {q0.shape} and {v0.shape}")
     for name, value in (("t", t), ("q0", q0), ("v0", v0)):
         check_finite(name, value)
+    model = holding(model, hold, t, q0, v0)
     model, q0, v0, t = taken_in(model, q0, v0, t)
     method, all_known = choose(method), known(model, t, q0, v0)
     usual, scale = method.usual(), scales(model, t, q0, v0)
     if usual is not None and all_known:
-        q, v, sure = _project_nearby(model, t, q0, v0, scale, usual)
-        if sure:
-            return q, v
+        levels = at_every_level(usual)
+        while levels is not None:
+            q, v, sure = _project_nearby(model, t, q0, v0, scale, levels)
+            if sure:
+                return q, v
+            levels = without_redundant(levels, model, t, q0, v0)
     if all_known:  # before the long way is compiled
         check_terms(_masses(model, t, q0, v0), f" at t = {float(t):g} s")
         if usual is not None:
@@ -113,22 +128,22 @@ class Approach(NamedTuple):
         """One step further."""
         eps = jnp.finfo(change.dtype).eps
         shrinks, rounding = change < self.change / 2, missed <= 8 * eps
-        there = (change <= 64 * eps) | (~shrinks & rounding)
+        there = (change <= 64 * eps) & (missed <= eps**0.6) | (~shrinks & rounding)
         return Approach(change, there, self.sure & (shrinks | there) & ~unusual)
 
 
 def project_nearby(
-    system: AbstractSystem, t: Array, q0: Float[Array, " n"], v0: Float[Array, " n"], scale: Scale, method: Any
+    system: AbstractSystem, t: Array, q0: Float[Array, " n"], v0: Float[Array, " n"], scale: Scale, levels: Levels
 ) -> tuple[Float[Array, " n"], Float[Array, " n"], Bool[Array, ""]]:
     """The result for a start that is near, of a system that is usual; and whether it is sure."""
     if system.constraints and system.control is None and all(each.level == "position" for each in system.constraints):
-        return _approached_in_turn(system, t, q0, v0, scale, method)
+        return _approached_in_turn(system, t, q0, v0, scale, levels.position)
     position = lambda q: system.position_residual(t, q)
     sizes = Sizes.of_positions(system, t, q0, scale)
-    q, found_q = _approached(position, q0, _mass(system, t, q0, v0), sizes, method)
+    q, found_q = _approached(position, q0, _mass(system, t, q0, v0), sizes, levels.position)
     velocity = lambda v: system.velocity_residual(t, q, v)
     sizes = Sizes.of_velocities(system, t, q, v0, scale)
-    v, found_v = _approached(velocity, v0, _mass(system, t, q, v0), sizes, method)
+    v, found_v = _approached(velocity, v0, _mass(system, t, q, v0), sizes, levels.velocity)
     return q, v, found_q & found_v
 
 

@@ -1,0 +1,4 @@
+"""Mechanisms of bodies and joints: what moves and what binds it, from masses and frames."""
+
+from .body import Body as Body
+from .mechanism import Mechanism as Mechanism

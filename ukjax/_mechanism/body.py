@@ -1,0 +1,67 @@
+"""A rigid body: how heavy it is, and where."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._check import check_finite, known, number, numbers
+
+
+class Body(eqx.Module):
+    """``mass`` [kg], ``centre`` (3,) of mass [m] in the body's frame, ``inertia`` [kg m²] about the centre, along the
+    axes of the body's frame.
+
+    The inertia is given as three moments (xx, yy, zz), as six numbers (xx, yy, zz, xy, xz, yz), entries of the matrix,
+    or as the matrix (3, 3), and kept as three or six numbers; it is 0 for a point mass. The frame is the one that the
+    body's joints are given in. Raises ``ValueError`` for a mass or an inertia that is negative, and shapes that do not fit.
+    """
+
+    mass: Float[Array, ""]
+    centre: Float[Array, " 3"]
+    inertia: Float[Array, " k"]
+
+    def __init__(self, mass: Any, centre: Any = (0.0, 0.0, 0.0), inertia: Any = (0.0, 0.0, 0.0)):
+        self.mass = number("mass", mass, "kg", least=0)
+        self.centre = vector("centre", centre)
+        self.inertia = _six_or_three(inertia)
+
+    def inertia_matrix(self) -> Float[Array, "3 3"]:
+        """About the centre, along the body's axes."""
+        if self.inertia.shape == (3,):
+            return jnp.diag(self.inertia)
+        xx, yy, zz, xy, xz, yz = self.inertia
+        return jnp.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+
+
+def vector(name: str, given: Any) -> Float[Array, " 3"]:
+    """Three finite numbers, or ``ValueError``."""
+    value = numbers(name, given)
+    if value.shape != (3,):
+        raise ValueError(f"{name} must be three numbers (x, y, z), got shape {value.shape}")
+    return value
+
+
+def _six_or_three(given):
+    value = numbers("inertia", given)
+    if value.shape == (3, 3):
+        if known(value) and not bool(jnp.all(jnp.abs(value - value.T) <= 1e-9 * jnp.max(jnp.abs(value)))):
+            raise ValueError(f"inertia must be symmetric, got {value.tolist()}")
+        value = jnp.stack([value[i, j] for i, j in ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))])
+    if value.shape not in ((3,), (6,)):
+        raise ValueError(
+            "inertia must be three moments (xx, yy, zz), six numbers (xx, yy, zz, xy, xz, yz) or a matrix (3, 3), "
+            f"got shape {value.shape}"
+        )
+    if known(value):
+        check_finite("inertia", value)
+        six = jnp.concatenate([value, jnp.zeros(6 - value.size)])
+        xx, yy, zz, xy, xz, yz = six
+        least = jnp.linalg.eigvalsh(jnp.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))[0]
+        if float(least) < -1e-9 * float(jnp.max(jnp.abs(six))):
+            raise ValueError(
+                f"inertia must have no negative principal moment, got {float(least):.3g} kg m² among those of "
+                f"{value.tolist()}"
+            )
+    return value

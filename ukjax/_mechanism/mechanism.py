@@ -1,0 +1,211 @@
+"""A mechanism of bodies and joints: a system that is put together from its parts instead of from matrices."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, ScalarLike
+
+from .._check import check_word, kind_of, numbers
+from .._constraint import AbstractConstraint
+from .._control import AbstractControl
+from .._motion.project import project
+from .._names import did_you_mean
+from .._precision import Numbers, as_float
+from .._rotation import quaternion_of
+from ..joints import AbstractConnection, AbstractCoupling, AbstractJoint
+from ..systems.base import AbstractMechanism
+from .body import Body, vector
+from .closure import constraints_of
+from .dynamics import TreeDynamics
+from .elements import Elements, JointCoordinates
+from .kinematics import FLOATING, Pose, carrier, poses
+from .named import Named
+from .tree import Tree, check_names, connections, spanning
+
+
+class Mechanism(AbstractMechanism):
+    """``Mechanism(bodies, joints, gravity=(0, 0, -9.81))``: bodies by name, and joints between them by name.
+
+        bodies = {"crank": Body(1.0, (0.05, 0, 0), (0, 1e-3, 1e-3)), ...}
+        joints = {"motor": Revolute("ground", "crank", axis="y"), "pin": Revolute("crank", "rod", at=(0.1, 0, 0)), ...}
+
+    Joints are taken in their order: one that leads to a body which nothing carries yet carries it, and its coordinates
+    are coordinates of the mechanism; one between bodies that are carried already closes a loop, and is rows of A. A
+    body that no joint leads to floats. With ``coordinates="absolute"`` all bodies float, each with a place and a
+    quaternion, and all joints are rows of A: the same motion, from larger and sparser matrices.
+
+    M and Q are exact, by recursion along the tree; loops, contacts and couplings are constraints like any other,
+    redundant ones included. Every number has a name: ``bodies.crank.mass``, ``joints.pin.at``. A dry friction f of a
+    joint is the non-ideal force −f tanh(q̇/1e-3) of its coordinate. ``end`` [s] is how long the command line simulates
+    it.
+
+    Raises ``ValueError`` for names that are not there, and for things that are no bodies or joints.
+    """
+
+    bodies: Named[Body]
+    joints: Named[AbstractConnection | AbstractCoupling]
+    gravity: Float[Array, " 3"]
+    control: AbstractControl | None  # pyright: ignore
+    tree: Tree = eqx.field(static=True)
+    absolute: bool = eqx.field(static=True)
+
+    end: ClassVar[float] = 5.0
+
+    def __init__(
+        self,
+        bodies: Mapping[str, Body] | Named[Body],
+        joints: Mapping[str, Any] | Named[Any] = MappingProxyType({}),
+        gravity: Numbers = (0.0, 0.0, -9.81),
+        *,
+        coordinates: Literal["joint", "absolute"] = "joint",
+        control: AbstractControl | None = None,
+    ):
+        check_word("coordinates", coordinates, ("joint", "absolute"))
+        self.bodies = Named.of("bodies", bodies, Body, "a ukjax.Body")
+        kinds = (AbstractConnection, AbstractCoupling)
+        self.joints = Named.of("joints", joints, kinds, "one of ukjax.joints")
+        if not len(self.bodies):
+            raise ValueError("bodies must name at least one body, got none")
+        self.gravity = vector("gravity", gravity)
+        if control is not None and not isinstance(control, AbstractControl):
+            raise ValueError(f"control must be one of ukjax.control (Servo, Robust, Feedback), got {kind_of(control)}")
+        self.control = control
+        given = dict(self.joints.items())
+        check_names(self.bodies.names, given)
+        self.absolute = coordinates == "absolute"
+        self.tree = spanning(self.bodies.names, given, FLOATING, self.absolute)
+        _check_entries(self.joints)
+
+    @property
+    def dynamics(self) -> TreeDynamics:
+        return TreeDynamics(self.bodies, self.joints, self.gravity, self.elements, self.tree)
+
+    @property
+    def constraints(self) -> tuple[AbstractConstraint, ...]:
+        return constraints_of(self.joints, self.tree)
+
+    @property
+    def nonideal(self) -> Callable | None:
+        return self.elements.friction()
+
+    @property
+    def elements(self) -> Elements:
+        """What acts along the coordinates of joints."""
+        return Elements(self.joints, self.tree)
+
+    @property
+    def coordinates(self) -> tuple[tuple[str, str], ...]:
+        """Name and unit of each: the joint's name, with its own behind it where it has several."""
+        return tuple(
+            (_joined(link.joint or link.body, name), unit)
+            for link in self.tree.links
+            for name, unit in _carrier(self.joints, link).coordinates
+        )
+
+    def in_absolute(self) -> "Mechanism":
+        """The same in absolute coordinates, without its control."""
+        return Mechanism(self.bodies, self.joints, self.gravity, coordinates="absolute")
+
+    def driven(self, control: AbstractControl) -> "Mechanism":
+        """The same under ``control``, whose actuators may be ``along`` joints."""
+        return Mechanism(
+            self.bodies,
+            self.joints,
+            self.gravity,
+            coordinates="absolute" if self.absolute else "joint",
+            control=control,
+        )
+
+    def along(self, *names: str) -> Callable:
+        """The actuators (t, q) -> B (n, p) of a motor on each of the joints of these names: a force or a torque along
+        its coordinate."""
+        for name in names:
+            joint = self.joints.things[self.joints.names.index(name)] if name in self.joints else None
+            if not isinstance(joint, AbstractJoint) or joint.quaternion is not None:
+                raise ValueError(f"no joint with coordinates is named {name!r}{did_you_mean(name, self.joints)}")
+        return JointCoordinates(self.joints, self.tree, names).columns
+
+    def pose(self, q: Numbers, t: ScalarLike = 0.0) -> dict[str, Pose]:
+        """Of each body by its name: the axes of its frame as columns, ``.R`` (3, 3), and its origin ``.p`` (3,) [m]."""
+        found = poses(self.joints, self.tree, as_float(t), numbers("q", q))
+        return {name: found[name] for name in self.bodies}
+
+    def start(
+        self, positions: Mapping[str, Numbers] | None = None, rates: Mapping[str, Numbers] | None = None
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """A pose in which the mechanism fits together, and velocities it can have: (q0, v0), near the reference pose,
+        which is 0 for angles and lengths or what the joints call their ``start``, and at rest.
+
+        ``positions`` and ``rates`` say what some coordinates, by name, and their rates are to be; the rest follows
+        them. Raises ``ValueError`` where nothing fits.
+        """
+        q, v = self.reference_pose()
+        names = [name for name, _ in self.coordinates]
+        held = []
+        for what, given, x in (("positions", positions or {}, 0), ("rates", rates or {}, 1)):
+            for name, value in given.items():
+                if name not in names:
+                    raise ValueError(f"{what} names no coordinate {name!r}{did_you_mean(name, names)}")
+                i = names.index(name)
+                q, v = (q.at[i].set(value), v) if x == 0 else (q, v.at[i].set(value))
+                held.append(name)
+        return project(self, 0.0, q, v, hold=tuple(dict.fromkeys(held)))
+
+    def reference_pose(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Where ``start`` looks from: not always a pose in which loops are closed."""
+        tree = spanning(self.bodies.names, dict(self.joints.items()), FLOATING, absolute=False)
+        parts = []
+        for link in tree.links:
+            joint = _carrier(self.joints, link)
+            parts.append(jnp.asarray(joint.neutral) if joint.start is None else jnp.ravel(joint.start))
+        q = jnp.concatenate([jnp.zeros(0), *parts])
+        if self.absolute:
+            there = poses(self.joints, tree, jnp.zeros(()), q)
+            q = jnp.concatenate(
+                [x for link in self.tree.links for x in (there[link.body].p, quaternion_of(there[link.body].R))]
+            )
+        return q, jnp.zeros_like(q)
+
+    def outline(self, t: ScalarLike, q: Float[Array, " n"]) -> tuple[Float[Array, "points 3"], ...]:
+        """For each body a line through its joints and its centre of mass [m]."""
+        there = poses(self.joints, self.tree, as_float(t), q)
+        lines = []
+        for name, body in self.bodies.items():
+            points = [
+                there[name].frame(joint.in_parent() if joint.parent == name else joint.in_child()).p
+                for _, joint in connections(dict(self.joints.items()))
+                if name in (joint.parent, joint.child)
+            ]
+            centre = there[name].p + there[name].R @ body.centre
+            points = points[:1] + points[1:] if len(points) > 1 else [*points, centre]
+            lines.append(jnp.stack(points if len(points) > 1 else [*points, there[name].p]))
+        return tuple(lines)
+
+
+def _carrier(joints, link):
+    """The joint itself, whichever way round it was written."""
+    joint = carrier(joints, link)
+    return getattr(joint, "joint", joint)
+
+
+def _joined(name, own):
+    return f"{name}_{own}" if own else name
+
+
+def _check_entries(joints):
+    """What acts along coordinates is one number, or one for each of them, and none along a quaternion."""
+    for name, joint in joints.items():
+        if not isinstance(joint, AbstractJoint):
+            continue
+        k = len(joint.coordinates)
+        for field in ("stiffness", "rest", "damping", "armature", "friction"):
+            value = getattr(joint, field)
+            if value is not None and joint.quaternion is not None:
+                raise ValueError(f"joints[{name!r}] has a quaternion, along which no {field} can act: leave it out")
+            if value is not None and value.shape not in ((), (k,)):
+                raise ValueError(f"{field} of joints[{name!r}] must be a number, or {k}, got shape {value.shape}")
+        if joint.start is not None and joint.start.size != k:
+            raise ValueError(f"start of joints[{name!r}] must be {k} numbers, got shape {joint.start.shape}")

@@ -1,0 +1,62 @@
+"""Things with a name each: ``bodies.crank``, ``joints["elbow"]``."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+import equinox as eqx
+
+from .._check import kind_of, seen
+from .._names import did_you_mean
+
+Kind = TypeVar("Kind")
+
+
+class Named(eqx.Module, Generic[Kind]):
+    """Several things in the order in which they were given, each a field by its name: a dictionary that is a pytree."""
+
+    names: tuple[str, ...] = eqx.field(static=True)
+    things: tuple[Kind, ...]
+
+    @classmethod
+    def of(cls, what: str, given: Any, kind: type | tuple[type, ...], example: str) -> "Named":
+        """The ``given`` dictionary, name -> thing of ``kind``, or ``ValueError``."""
+        if isinstance(given, Named):
+            given = dict(given.items())
+        if not isinstance(given, Mapping):
+            raise ValueError(f"{what} must be a dictionary, name -> {example}, got {seen(given)}")
+        for name, thing in given.items():
+            if not isinstance(name, str) or not name.isidentifier() or name in ("names", "things", "ground"):
+                raise ValueError(
+                    f"{what} must have names that are words, letters, digits and _, other than 'ground', 'names' and "
+                    f"'things', got {name!r}"
+                )
+            if not isinstance(thing, kind):
+                raise ValueError(f"{what}[{name!r}] must be {example}, got {kind_of(thing)}")
+        return cls(tuple(given), tuple(given.values()))
+
+    def items(self) -> Iterator[tuple[str, Kind]]:
+        """Name and thing, in their order."""
+        return zip(self.names, self.things, strict=True)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __getitem__(self, name: str) -> Kind:
+        if name not in self.names:
+            raise KeyError(f"nothing is named {name!r}{did_you_mean(str(name), self.names)}")
+        return self.things[self.names.index(name)]
+
+    def __getattr__(self, name: str) -> Kind:
+        if name.startswith("_") or name in ("names", "things") or name not in self.names:
+            raise AttributeError(f"nothing is named {name!r}")
+        return self.things[self.names.index(name)]
+
+    def _asdict(self) -> dict[str, Kind]:
+        """For those who look for fields."""
+        return dict(self.items())

@@ -1,0 +1,108 @@
+"""Which joints carry the bodies and which close loops: found once, from names alone."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from .._names import did_you_mean
+from ..joints import AbstractConnection, AbstractCoupling, AbstractJoint
+
+GROUND = "ground"
+
+
+class Link(NamedTuple):
+    """A body and what carries it.
+
+    ``joint`` is the joint's name, or None where the body floats; ``parent`` the body that it hangs on, or the ground;
+    ``reverse`` whether the joint was written the other way round; its coordinates are the ``size`` from ``first`` on.
+    """
+
+    body: str
+    joint: str | None
+    parent: str
+    reverse: bool
+    first: int
+    size: int
+
+    @property
+    def coordinates(self) -> slice:
+        return slice(self.first, self.first + self.size)
+
+
+class Tree(NamedTuple):
+    """``links`` in an order in which each body comes after the one that carries it, and the names of the joints that
+    close loops."""
+
+    links: tuple[Link, ...]
+    closures: tuple[str, ...]
+
+    @property
+    def n(self) -> int:
+        """The number of coordinates."""
+        return sum(link.size for link in self.links)
+
+    def carrying(self, joint: str) -> Link | None:
+        """The link of a joint that carries a body."""
+        return next((link for link in self.links if link.joint == joint), None)
+
+    def ancestors(self) -> dict[str, tuple[int, ...]]:
+        """For each body the numbers of the links between the ground and it, its own the last."""
+        found: dict[str, tuple[int, ...]] = {GROUND: ()}
+        for i, link in enumerate(self.links):
+            found[link.body] = (*found[link.parent], i)
+        return found
+
+
+def spanning(bodies: tuple[str, ...], joints: Mapping[str, Any], floating: Any, absolute: bool) -> Tree:
+    """The joints in their order, each carrying the body that nothing carries yet, and closing a loop where there is
+    none. What cannot be reached from the ground floats, by the joint ``floating``; with ``absolute`` all bodies do."""
+    links: list[Link] = []
+    placed, left = {GROUND}, dict(joints) if not absolute else {}
+    left = {name: joint for name, joint in left.items() if isinstance(joint, AbstractJoint)}
+
+    def carry(body, joint, parent, reverse, kind):
+        first = links[-1].first + links[-1].size if links else 0
+        links.append(Link(body, joint, parent, reverse, first, len(kind.coordinates)))
+        placed.add(body)
+
+    def grow():
+        found = next(((name, joint) for name, joint in left.items() if placed & {joint.parent, joint.child}), None)
+        while found is not None:
+            name, joint = found
+            del left[name]
+            if joint.child not in placed:
+                carry(joint.child, name, joint.parent, False, joint)
+            elif joint.parent not in placed:
+                carry(joint.parent, name, joint.child, True, joint)
+            found = next(((name, joint) for name, joint in left.items() if placed & {joint.parent, joint.child}), None)
+
+    grow()
+    for body in bodies:
+        if body not in placed:
+            carry(body, None, GROUND, False, floating)
+            grow()
+    carrying = {link.joint for link in links}
+    return Tree(tuple(links), tuple(name for name, joint in connections(joints) if name not in carrying))
+
+
+def connections(joints: Mapping[str, Any]) -> Iterator[tuple[str, AbstractConnection]]:
+    """Those of the joints that are between two bodies."""
+    return ((name, joint) for name, joint in joints.items() if isinstance(joint, AbstractConnection))
+
+
+def check_names(bodies: tuple[str, ...], joints: Mapping[str, Any]) -> None:
+    """Every body and joint that a joint speaks of is there, or ``ValueError``."""
+    for name, joint in joints.items():
+        if isinstance(joint, AbstractCoupling):
+            for other in joint.joints:
+                plain = isinstance(joints.get(other), AbstractJoint) and len(joints[other].coordinates) == 1
+                if other not in joints:
+                    raise ValueError(f"joints[{name!r}] is about a joint {other!r}{did_you_mean(other, joints)}")
+                if not plain:
+                    raise ValueError(f"joints[{name!r}] needs a joint with one coordinate, which {other!r} has not")
+            continue
+        for end in (joint.parent, joint.child):
+            if end != GROUND and end not in bodies:
+                hint = did_you_mean(end, (*bodies, GROUND))
+                raise ValueError(f"joints[{name!r}] names a body {end!r} that is not there{hint}")
+        if joint.parent == joint.child:
+            raise ValueError(f"joints[{name!r}] must join two bodies, got {joint.parent!r} twice")

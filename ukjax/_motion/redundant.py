@@ -1,0 +1,72 @@
+"""Rows that are redundant on the constraints, found once and by NumPy, so that what is compiled can leave them out."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._check import complaint_of_mass
+from .._haste import at_once
+from .._solve import Usual, coordinate_scale, independent_rows, light
+from .._system import AbstractSystem
+from .correct import Levels
+
+MOST = 100
+
+
+def without_redundant(
+    levels: Levels, system: AbstractSystem, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]
+) -> Levels | None:
+    """The usual method with the rows that count on the constraints near q and v, and with weight on them where M is
+    singular; None where that is not known, or nothing else than what was tried."""
+    usual = levels.position
+    if not isinstance(usual, Usual) or usual.kept is not None or usual.weight is not None:
+        return None
+    at = _approached(system, t, q, v)
+    if at is None:
+        return None
+    M, A, A_of_velocities = map(np.asarray, _rows(system, t, at, v)[1:])
+    if complaint_of_mass(M) or not all(np.all(np.isfinite(x)) for x in (M, A, A_of_velocities)):
+        return None
+    rtol = 10 * float(np.finfo(q.dtype).eps) ** 0.5
+    weight = float(np.mean(np.diagonal(M))) if light(M) else None
+    found = []
+    for rows in (A, A_of_velocities):
+        kept = independent_rows(M, rows, rtol)
+        if kept is None:
+            return None
+        found.append(replace(usual, kept=None if len(kept) == len(rows) else kept, weight=weight))
+    if weight is None and all(each.kept is None for each in found):
+        return None
+    return Levels(levels.acceleration, *found)
+
+
+def _approached(system, t, q, v):
+    """A point on the constraints near q, by the shortest steps that rows which are clearly there ask for; None if they
+    lead nowhere."""
+    eps = float(np.finfo(q.dtype).eps)
+    for _ in range(MOST):
+        missed, M, A, _ = map(np.asarray, _rows(system, t, q, v))
+        if not np.all(np.isfinite(A)) or complaint_of_mass(M):
+            return None
+        coordinate = np.asarray(coordinate_scale(jnp.asarray(M)))
+        step = coordinate * np.linalg.lstsq(A * coordinate, -missed, rcond=eps**0.4)[0]
+        q = q + jax.device_put(step.astype(q.dtype))
+        if np.max(np.abs(step) / coordinate, initial=0) <= eps**0.75 * np.max(
+            np.abs(np.asarray(q)) / coordinate, initial=0
+        ):
+            return q
+    return None
+
+
+@at_once
+def _rows(system, t, q, v):
+    """φ, M, ∂φ/∂q and ∂(φ̇, ψ)/∂v."""
+    return (
+        system.position_residual(t, q),
+        system.dynamics.mass(t, q, v),
+        jax.jacfwd(lambda q: system.position_residual(t, q))(q),
+        jax.jacfwd(lambda v: system.velocity_residual(t, q, v))(v),
+    )

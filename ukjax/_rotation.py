@@ -1,0 +1,69 @@
+"""Vectors and rotations in space, as matrices and quaternions (w, x, y, z)."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+def cross(a: Float[Array, "3 *k"], b: Float[Array, "3 *k"]) -> Float[Array, "3 *k"]:
+    """a × b, of vectors or of columns."""
+    if a.ndim < b.ndim:
+        a = a[:, None]
+    if b.ndim < a.ndim:
+        b = b[:, None]
+    return _rolled(a * _rolled(b) - _rolled(a) * b)
+
+
+def _rolled(a):
+    return jnp.concatenate([a[1:], a[:1]])
+
+
+def skew(a: Float[Array, " 3"]) -> Float[Array, "3 3"]:
+    """The matrix of a ×."""
+    x, y, z = a
+    return jnp.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+
+
+def unskew(a: Float[Array, "3 3"]) -> Float[Array, " 3"]:
+    """The vector of the part of a matrix that is skew."""
+    return jnp.stack([a[2, 1] - a[1, 2], a[0, 2] - a[2, 0], a[1, 0] - a[0, 1]]) / 2
+
+
+def of_quaternion(u: Float[Array, " 4"]) -> Float[Array, "3 3"]:
+    """The rotation by u/|u|: its length is of no matter."""
+    w, x, y, z = u
+    two = 2 / (u @ u)
+    return jnp.array(
+        [
+            [1 - two * (y * y + z * z), two * (x * y - w * z), two * (x * z + w * y)],
+            [two * (x * y + w * z), 1 - two * (x * x + z * z), two * (y * z - w * x)],
+            [two * (x * z - w * y), two * (y * z + w * x), 1 - two * (x * x + y * y)],
+        ]
+    )
+
+
+def rates_of_quaternion(u: Float[Array, " 4"]) -> Float[Array, "3 4"]:
+    """G in ω = G(u) u̇, ω in space."""
+    w, x, y, z = u
+    return 2 / (u @ u) * jnp.array([[-x, w, -z, y], [-y, z, w, -x], [-z, -y, x, w]])
+
+
+def quaternion_of(R: Float[Array, "3 3"]) -> Float[Array, " 4"]:
+    """One of the two unit quaternions of a rotation: the one whose largest component is positive."""
+    a, b, c = R[0, 0], R[1, 1], R[2, 2]
+    # The columns of 4 u uᵀ; the one with the largest diagonal is nowhere near zero.
+    columns = jnp.array(
+        [
+            [1 + a + b + c, R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1]],
+            [R[2, 1] - R[1, 2], 1 + a - b - c, R[0, 1] + R[1, 0], R[0, 2] + R[2, 0]],
+            [R[0, 2] - R[2, 0], R[0, 1] + R[1, 0], 1 - a + b - c, R[1, 2] + R[2, 1]],
+            [R[1, 0] - R[0, 1], R[0, 2] + R[2, 0], R[1, 2] + R[2, 1], 1 - a - b + c],
+        ]
+    )
+    u = columns[jnp.argmax(jnp.diag(columns))]
+    return u / jnp.sqrt(u @ u)
+
+
+def quaternion_of_angles(angles: Float[Array, " 3"]) -> Float[Array, " 4"]:
+    """Of roll, pitch and yaw [rad]: about x, then about y, then about z, all in space."""
+    (a, b, c), (x, y, z) = jnp.cos(angles / 2), jnp.sin(angles / 2)
+    return jnp.stack([a * b * c + x * y * z, x * b * c - a * y * z, a * y * c + x * b * z, a * b * z - x * y * c])

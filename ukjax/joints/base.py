@@ -1,0 +1,175 @@
+"""What a joint is: where it lets one body be beside another."""
+
+import abc
+from dataclasses import KW_ONLY
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._check import numbers
+from .._rotation import of_quaternion, quaternion_of_angles, unskew
+
+
+class Relative(NamedTuple):
+    """The child's joint frame in the parent's, and how it moves there, in the parent's axes: rotation, place, columns
+    of angular velocity and of velocity for each rate, then both velocities and, at constant rates, accelerations."""
+
+    R: Float[Array, "3 3"]
+    p: Float[Array, " 3"]
+    angular: Float[Array, "3 k"]
+    linear: Float[Array, "3 k"]
+    omega: Float[Array, " 3"]
+    velocity: Float[Array, " 3"]
+    alpha: Float[Array, " 3"]
+    acceleration: Float[Array, " 3"]
+
+
+def _point(name):
+    def convert(value: Any) -> Array | None:
+        if value is None:
+            return None
+        value = numbers(name, value)
+        if value.shape != (3,):
+            raise ValueError(f"{name} must be three numbers (x, y, z) in metres, got shape {value.shape}")
+        return value
+
+    return eqx.field(default=None, converter=convert)
+
+
+def _turn(name):
+    def convert(value: Any) -> Array | None:
+        if value is None:
+            return None
+        value = numbers(name, value)
+        if value.shape == (3,):
+            value = quaternion_of_angles(value)
+        if value.shape != (4,):
+            raise ValueError(
+                f"{name} must be roll, pitch and yaw [rad] or a quaternion (w, x, y, z), got shape {value.shape}"
+            )
+        return value
+
+    return eqx.field(default=None, converter=convert)
+
+
+def _optional(name, **limits):
+    return eqx.field(default=None, converter=lambda value: None if value is None else numbers(name, value, **limits))
+
+
+def _body(name):
+    def convert(value: Any) -> str:
+        if not isinstance(value, str):
+            raise ValueError(f"{name} must be the name of a body, or 'ground', got {value!r}")
+        return value
+
+    return eqx.field(static=True, converter=convert)
+
+
+class AbstractConnection(eqx.Module):
+    """What binds the bodies named ``parent`` and ``child``; either may be ``"ground"``.
+
+    Where it sits: in the parent at the point ``at`` (3,) [m], turned by ``turn``, in the child at ``to`` (3,) [m],
+    turned by ``to_turn``; None is the origin of the body's frame and its axes. A turn is given as roll, pitch and yaw
+    [rad], about x, then y, then z, or as a quaternion (w, x, y, z), and kept as one, of whatever length.
+    """
+
+    parent: str = _body("parent")
+    child: str = _body("child")
+    _: KW_ONLY
+    at: Float[Array, " 3"] | None = _point("at")
+    turn: Float[Array, " 4"] | None = _turn("turn")
+    to: Float[Array, " 3"] | None = _point("to")
+    to_turn: Float[Array, " 4"] | None = _turn("to_turn")
+
+    rows: ClassVar[tuple[str, ...]]
+    """A name for each row of ``gap``."""
+
+    @abc.abstractmethod
+    def gap(self, t: Array, R: Float[Array, "3 3"], p: Float[Array, " 3"]) -> Float[Array, " m"]:
+        """What vanishes where it holds, of the child's joint frame in the parent's: axes as columns, and origin."""
+
+    def in_parent(self) -> tuple[Array, Array]:
+        """The joint frame in the parent: axes as columns, and origin."""
+        return _frame(self.turn, self.at)
+
+    def in_child(self) -> tuple[Array, Array]:
+        """The joint frame in the child."""
+        return _frame(self.to_turn, self.to)
+
+
+class AbstractJoint(AbstractConnection):
+    """A joint: what lets the child move beside the parent in ways that have coordinates.
+
+    What acts along each coordinate of the joint, numbers or one for each coordinate: a spring, −``stiffness``
+    (q − ``rest``); −``damping`` q̇; ``armature``, the inertia of a motor behind its gears; dry ``friction``, a force or
+    torque of that size against the motion (see ``ukjax.Mechanism``). ``start`` is where a mechanism begins to look for
+    a pose, of the joint's coordinates (k,).
+
+    A kind of joint says where it lets the child's joint frame be in the parent's, ``place(t, q)``; what rows bind two
+    bodies that it joins in a loop, ``gap(t, R, p)``; and, where it can, what its coordinates are, ``read(R, p)``. Its
+    velocities follow by automatic differentiation, unless it knows them: ``relative(t, q, v)``.
+    """
+
+    _: KW_ONLY
+    stiffness: Float[Array, " *k"] | None = _optional("stiffness")
+    rest: Float[Array, " *k"] | None = _optional("rest")
+    damping: Float[Array, " *k"] | None = _optional("damping", least=0)
+    armature: Float[Array, " *k"] | None = _optional("armature", least=0)
+    friction: Float[Array, " *k"] | None = _optional("friction", least=0)
+    start: Float[Array, " *k"] | None = _optional("start")
+
+    coordinates: ClassVar[tuple[tuple[str, str], ...]]
+    """Name, put behind the joint's own, and unit of each."""
+    neutral: ClassVar[tuple[float, ...]]
+    """The coordinates where both joint frames coincide."""
+    quaternion: ClassVar[int | None] = None
+    """Where among the coordinates a unit quaternion begins."""
+
+    @abc.abstractmethod
+    def place(self, t: Array, q: Float[Array, " k"]) -> tuple[Float[Array, "3 3"], Float[Array, " 3"]]:
+        """The axes of the child's joint frame, as columns, and its origin [m], in the parent's joint frame."""
+
+    def read(self, R: Float[Array, "3 3"], p: Float[Array, " 3"]) -> Float[Array, " k"] | None:
+        """The coordinates, of the child's joint frame in the parent's; angles within half a turn. None of a joint
+        whose coordinates are no plain angles and lengths."""
+        return None
+
+    def relative(self, t: Array, q: Float[Array, " k"], v: Float[Array, " k"]) -> Relative:
+        """Where the child's joint frame is and how it moves."""
+        one = jnp.ones_like(t)
+
+        def rates(t, q, v):
+            (R, p), (R_dot, p_dot) = jax.jvp(self.place, (t, q), (one, v))
+            return unskew(R_dot @ R.T), p_dot
+
+        R, p = self.place(t, q)
+        (omega, velocity), (alpha, acceleration) = jax.jvp(lambda t, q: rates(t, q, v), (t, q), (one, v))
+        angular, linear = jax.jacfwd(lambda v: rates(t, q, v))(v)
+        return Relative(R, p, angular, linear, omega, velocity, alpha, acceleration)
+
+
+class AbstractAxial(AbstractJoint):
+    """A joint whose coordinates turn the child about one fixed axis and shift it in fixed directions."""
+
+    @abc.abstractmethod
+    def columns(self) -> tuple[Float[Array, "3 k"], Float[Array, "3 k"]]:
+        """Angular velocity and velocity for each rate."""
+
+    @abc.abstractmethod
+    def turned(self, q: Float[Array, " k"]) -> Float[Array, "3 3"]:
+        """The rotation."""
+
+    def place(self, t: Array, q: Float[Array, " k"]) -> tuple[Array, Array]:
+        return self.turned(q), self.columns()[1] @ q
+
+    def relative(self, t: Array, q: Float[Array, " k"], v: Float[Array, " k"]) -> Relative:
+        (angular, linear), nothing = self.columns(), jnp.zeros(3)
+        R, p = self.place(t, q)
+        return Relative(R, p, angular, linear, angular @ v, linear @ v, nothing, nothing)
+
+
+def _frame(turn, at):
+    return jnp.eye(3) if turn is None else of_quaternion(turn), jnp.zeros(3) if at is None else at

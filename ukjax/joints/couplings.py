@@ -1,0 +1,92 @@
+"""Bonds between the coordinates of joints: gears, cams, motions that are given."""
+
+import abc
+from collections.abc import Callable
+from dataclasses import KW_ONLY
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._check import check_function, number
+
+
+def _name_of_joint(name):
+    def convert(value: Any) -> str:
+        if not isinstance(value, str):
+            raise ValueError(f"{name} must be the name of a joint, got {value!r}")
+        return value
+
+    return eqx.field(static=True, converter=convert)
+
+
+class AbstractCoupling(eqx.Module):
+    """One equation between the coordinates of joints with one coordinate each.
+
+    In absolute coordinates, where angles are known within half a turn only, it is imposed on the rates.
+    """
+
+    @property
+    @abc.abstractmethod
+    def joints(self) -> tuple[str, ...]:
+        """The names of the joints that it is about."""
+
+    @abc.abstractmethod
+    def gap(self, t: Array, x: Float[Array, " joints"]) -> Float[Array, " 1"]:
+        """What vanishes, of their coordinates."""
+
+
+class Gear(AbstractCoupling):
+    """q = ``ratio`` q_other + ``offset``: of ``joint`` and the joint named ``other``. Gears that mesh on the outside
+    have a negative ratio; a joint that mimics another is one of these."""
+
+    joint: str = _name_of_joint("joint")
+    other: str = _name_of_joint("other")
+    _: KW_ONLY
+    ratio: Float[Array, ""] = eqx.field(default=1.0, converter=lambda value: number("ratio", value))
+    offset: Float[Array, ""] = eqx.field(default=0.0, converter=lambda value: number("offset", value))
+
+    @property
+    def joints(self) -> tuple[str, str]:
+        return self.joint, self.other
+
+    def gap(self, t: Array, x: Float[Array, " 2"]) -> Float[Array, " 1"]:
+        return (x[0] - self.ratio * x[1] - self.offset)[None]
+
+
+class Cam(AbstractCoupling):
+    """q = ``profile``(q_other), a function of a number: of ``joint``, the follower, and the joint named ``other``."""
+
+    joint: str = _name_of_joint("joint")
+    other: str = _name_of_joint("other")
+    _: KW_ONLY
+    profile: Callable = eqx.field()
+
+    def __check_init__(self):
+        check_function("profile", self.profile, "x")
+
+    @property
+    def joints(self) -> tuple[str, str]:
+        return self.joint, self.other
+
+    def gap(self, t: Array, x: Float[Array, " 2"]) -> Float[Array, " 1"]:
+        return x[:1] - jnp.reshape(self.profile(x[1]), (1,))
+
+
+class Drive(AbstractCoupling):
+    """q = ``motion``(t) [s]: the ``joint`` moves as it is told, whatever that takes."""
+
+    joint: str = _name_of_joint("joint")
+    _: KW_ONLY
+    motion: Callable = eqx.field()
+
+    def __check_init__(self):
+        check_function("motion", self.motion, "t")
+
+    @property
+    def joints(self) -> tuple[str]:
+        return (self.joint,)
+
+    def gap(self, t: Array, x: Float[Array, " 1"]) -> Float[Array, " 1"]:
+        return x - jnp.reshape(self.motion(t), (1,))

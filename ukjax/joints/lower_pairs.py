@@ -1,0 +1,241 @@
+"""The joints of textbooks: one body slides and turns along the surface of another."""
+
+from dataclasses import KW_ONLY
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._check import number
+from .._rotation import of_quaternion, rates_of_quaternion, unskew
+from .axis import AbstractAxis, as_axis, axis
+from .base import AbstractAxial, AbstractJoint, Relative
+
+
+class Fixed(AbstractAxial):
+    """No motion: a weld."""
+
+    coordinates: ClassVar[Any] = ()
+    neutral: ClassVar[Any] = ()
+    rows: ClassVar[Any] = ("x", "y", "z", "turn x", "turn y", "turn z")
+
+    def columns(self) -> tuple[Array, Array]:
+        return jnp.zeros((3, 0)), jnp.zeros((3, 0))
+
+    def turned(self, q: Float[Array, " 0"]) -> Array:
+        return jnp.eye(3)
+
+    def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 6"]:
+        return jnp.concatenate([p, unskew(R)])
+
+    def read(self, R: Array, p: Array) -> Float[Array, " 0"]:
+        return jnp.zeros(0)
+
+
+class Revolute(AbstractAxial):
+    """A hinge: the child turns about ``axis``."""
+
+    _: KW_ONLY
+    axis: AbstractAxis = axis()
+
+    coordinates: ClassVar[Any] = (("", "rad"),)
+    neutral: ClassVar[Any] = (0.0,)
+    rows: ClassVar[Any] = ("x", "y", "z", "tilt 1", "tilt 2")
+
+    def columns(self) -> tuple[Array, Array]:
+        return self.axis.vector()[:, None], jnp.zeros((3, 1))
+
+    def turned(self, q: Float[Array, " 1"]) -> Array:
+        return self.axis.turn(q[0])
+
+    def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 5"]:
+        return jnp.concatenate([p, _tilt(self.axis, R)])
+
+    def read(self, R: Array, p: Array) -> Float[Array, " 1"]:
+        return self.axis.angle_of(R)[None]
+
+
+class Prismatic(AbstractAxial):
+    """A slide: the child moves along ``axis`` and does not turn."""
+
+    _: KW_ONLY
+    axis: AbstractAxis = axis()
+
+    coordinates: ClassVar[Any] = (("", "m"),)
+    neutral: ClassVar[Any] = (0.0,)
+    rows: ClassVar[Any] = ("across 1", "across 2", "turn x", "turn y", "turn z")
+
+    def columns(self) -> tuple[Array, Array]:
+        return jnp.zeros((3, 1)), self.axis.vector()[:, None]
+
+    def turned(self, q: Float[Array, " 1"]) -> Array:
+        return jnp.eye(3)
+
+    def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 5"]:
+        return jnp.concatenate([self.axis.across() @ p, unskew(R)])
+
+    def read(self, R: Array, p: Array) -> Float[Array, " 1"]:
+        return (self.axis.vector() @ p)[None]
+
+
+class Cylindrical(AbstractAxial):
+    """The child turns about ``axis`` and slides along it."""
+
+    _: KW_ONLY
+    axis: AbstractAxis = axis()
+
+    coordinates: ClassVar[Any] = (("angle", "rad"), ("slide", "m"))
+    neutral: ClassVar[Any] = (0.0, 0.0)
+    rows: ClassVar[Any] = ("across 1", "across 2", "tilt 1", "tilt 2")
+
+    def columns(self) -> tuple[Array, Array]:
+        axis, zero = self.axis.vector(), jnp.zeros(3)
+        return jnp.stack([axis, zero], axis=1), jnp.stack([zero, axis], axis=1)
+
+    def turned(self, q: Float[Array, " 2"]) -> Array:
+        return self.axis.turn(q[0])
+
+    def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 4"]:
+        return jnp.concatenate([self.axis.across() @ p, _tilt(self.axis, R)])
+
+    def read(self, R: Array, p: Array) -> Float[Array, " 2"]:
+        return jnp.stack([self.axis.angle_of(R), self.axis.vector() @ p])
+
+
+class Screw(AbstractAxial):
+    """The child turns about ``axis`` and moves along it by ``lead`` [m] in each turn."""
+
+    _: KW_ONLY
+    lead: Float[Array, ""] = eqx.field(converter=lambda value: number("lead", value, "m"))
+    axis: AbstractAxis = axis()
+
+    coordinates: ClassVar[Any] = (("", "rad"),)
+    neutral: ClassVar[Any] = (0.0,)
+    rows: ClassVar[Any] = ("across 1", "across 2", "tilt 1", "tilt 2", "thread")
+
+    def columns(self) -> tuple[Array, Array]:
+        axis = self.axis.vector()[:, None]
+        return axis, self.lead / (2 * jnp.pi) * axis
+
+    def turned(self, q: Float[Array, " 1"]) -> Array:
+        return self.axis.turn(q[0])
+
+    def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 5"]:
+        per_radian = self.lead / (2 * jnp.pi)
+        sine, cosine = self.axis.sine_and_cosine(R)
+        wanted = self.read(R, p)[0]
+        thread = per_radian * (jnp.sin(wanted) * cosine - jnp.cos(wanted) * sine)  # whatever the number of turns
+        return jnp.concatenate([self.axis.across() @ p, _tilt(self.axis, R), thread[None]])
+
+    def read(self, R: Array, p: Array) -> Float[Array, " 1"]:
+        return (2 * jnp.pi / self.lead * (self.axis.vector() @ p))[None]
+
+
+class Planar(AbstractAxial):
+    """The child slides in the plane across ``axis`` and turns about it: x and y are along the two directions that make
+    a right-handed frame with the axis, of the joint's frame for the axis z."""
+
+    _: KW_ONLY
+    axis: AbstractAxis = axis()
+
+    coordinates: ClassVar[Any] = (("x", "m"), ("y", "m"), ("angle", "rad"))
+    neutral: ClassVar[Any] = (0.0, 0.0, 0.0)
+    rows: ClassVar[Any] = ("height", "tilt 1", "tilt 2")
+
+    def columns(self) -> tuple[Array, Array]:
+        (first, second), axis, zero = self.axis.across(), self.axis.vector(), jnp.zeros(3)
+        return jnp.stack([zero, zero, axis], axis=1), jnp.stack([first, second, zero], axis=1)
+
+    def turned(self, q: Float[Array, " 3"]) -> Array:
+        return self.axis.turn(q[2])
+
+    def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 3"]:
+        return jnp.concatenate([(self.axis.vector() @ p)[None], _tilt(self.axis, R)])
+
+    def read(self, R: Array, p: Array) -> Float[Array, " 3"]:
+        return jnp.concatenate([self.axis.across() @ p, self.axis.angle_of(R)[None]])
+
+
+class Universal(AbstractJoint):
+    """Two hinges that cross at right angles: about ``axis``, fixed in the parent, then about ``second``, fixed in the
+    child."""
+
+    _: KW_ONLY
+    axis: AbstractAxis = axis("x")
+    second: AbstractAxis = eqx.field(default="y", converter=lambda given: as_axis("second", given))
+
+    coordinates: ClassVar[Any] = (("first", "rad"), ("second", "rad"))
+    neutral: ClassVar[Any] = (0.0, 0.0)
+    rows: ClassVar[Any] = ("x", "y", "z", "cross")
+
+    def place(self, t: Array, q: Float[Array, " 2"]) -> tuple[Array, Array]:
+        return self.axis.turn(q[0]) @ self.second.turn(q[1]), jnp.zeros(3)
+
+    def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 4"]:
+        first, second = self.axis.vector(), self.second.vector()
+        return jnp.concatenate([p, (first @ (R @ second) - first @ second)[None]])
+
+    def read(self, R: Array, p: Array) -> Float[Array, " 2"]:
+        first, second = self.axis.vector(), self.second.vector()
+        both = jnp.cross(first, second)
+        one, other = R @ second, R.T @ first
+        return jnp.stack([jnp.arctan2(both @ one, second @ one), jnp.arctan2(both @ other, first @ other)])
+
+
+class Spherical(AbstractJoint):
+    """A ball in its socket: the child turns about a point, its attitude a unit quaternion (w, x, y, z).
+
+    ω = G(u) u̇ in the parent's axes, with G(λu) = G(u)/λ: all depends on u/|u| alone, so that a quaternion whose length
+    has drifted is no trouble, and has no singular attitude.
+    """
+
+    coordinates: ClassVar[Any] = (("w", ""), ("x", ""), ("y", ""), ("z", ""))
+    neutral: ClassVar[Any] = (1.0, 0.0, 0.0, 0.0)
+    rows: ClassVar[Any] = ("x", "y", "z")
+    quaternion: ClassVar[int] = 0
+
+    def place(self, t: Array, q: Float[Array, " 4"]) -> tuple[Array, Array]:
+        return of_quaternion(q), jnp.zeros(3)
+
+    def relative(self, t: Array, q: Float[Array, " 4"], v: Float[Array, " 4"]) -> Relative:
+        nothing = jnp.zeros(3)
+        angular, omega, alpha = _spin(q, v)
+        return Relative(of_quaternion(q), nothing, angular, jnp.zeros((3, 4)), omega, nothing, alpha, nothing)
+
+    def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 3"]:
+        return p
+
+
+class Free(AbstractJoint):
+    """No bond: the child's place and its attitude, a unit quaternion, in the parent's frame."""
+
+    coordinates: ClassVar[Any] = (("x", "m"), ("y", "m"), ("z", "m"), ("qw", ""), ("qx", ""), ("qy", ""), ("qz", ""))
+    neutral: ClassVar[Any] = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
+    rows: ClassVar[Any] = ()
+    quaternion: ClassVar[int] = 3
+
+    def place(self, t: Array, q: Float[Array, " 7"]) -> tuple[Array, Array]:
+        return of_quaternion(q[3:]), q[:3]
+
+    def relative(self, t: Array, q: Float[Array, " 7"], v: Float[Array, " 7"]) -> Relative:
+        nothing = jnp.zeros(3)
+        turning, omega, alpha = _spin(q[3:], v[3:])
+        angular = jnp.concatenate([jnp.zeros((3, 3)), turning], axis=1)
+        linear = jnp.eye(3, 7)
+        return Relative(of_quaternion(q[3:]), q[:3], angular, linear, omega, v[:3], alpha, nothing)
+
+    def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 0"]:
+        return jnp.zeros(0)
+
+
+def _tilt(axis, R):
+    """How far the child's axis leans away from the parent's."""
+    return axis.across() @ (R @ axis.vector())
+
+
+def _spin(u, rate):
+    """G(u), ω = G u̇, and ω̇ where ü = 0: G(u̇) u̇ = 0, so that it is what the length of u does alone."""
+    G = rates_of_quaternion(u)
+    omega = G @ rate
+    return G, omega, -2 * (u @ rate) / (u @ u) * omega
