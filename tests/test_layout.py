@@ -107,7 +107,7 @@ ORDER = (
     ("_ensemble",),
     ("plot", "_command"),
 )
-"""The twelve parts, each upon those before it; of those in one line, which meet by being passed, see above and below."""
+"""The parts, each upon those before it; of those in one line, which meet by being passed, see above and below."""
 
 EVERYWHERE = (
     "_cache",

@@ -15,7 +15,8 @@ class Body(eqx.Module):
 
     The inertia is given as three moments (xx, yy, zz), as six numbers (xx, yy, zz, xy, xz, yz), entries of the matrix,
     or as the matrix (3, 3), and kept as three or six numbers; it is 0 for a point mass. The frame is the one that the
-    body's joints are given in. Raises ``ValueError`` for a mass or an inertia that is negative, and shapes that do not fit.
+    body's joints are given in. Raises ``ValueError`` for a mass or an inertia that is negative, and shapes that do not
+    fit.
     """
 
     mass: Float[Array, ""]

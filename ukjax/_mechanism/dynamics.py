@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from .._dynamics import AbstractDynamics
 from .._rotation import cross
 from .elements import Elements
-from .kinematics import Moving, carrier, moving, poses
+from .kinematics import Moving, joint_of, moving, poses
 from .named import Named
 from .tree import GROUND, Tree
 
@@ -113,8 +113,7 @@ class TreeDynamics(AbstractDynamics):
 
 def quaternion_of(joints: Named, link) -> slice | None:
     """Where among all coordinates the quaternion of a body's joint is."""
-    joint = carrier(joints, link)
-    first = getattr(joint, "joint", joint).quaternion
+    first = joint_of(joints, link).quaternion
     return None if first is None else slice(link.first + first, link.first + first + 4)
 
 

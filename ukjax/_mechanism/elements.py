@@ -53,14 +53,14 @@ class Elements(eqx.Module):
             x, rate, back, bias = self._along(name, t, q, v)
             force = jnp.zeros_like(x)
             if joint.stiffness is not None:
-                force -= joint.stiffness * (x - _rest(joint))
+                force = force - joint.stiffness * (x - _rest(joint))
             if joint.damping is not None:
-                force -= joint.damping * rate
+                force = force - joint.damping * rate
             if joint.armature is not None:
                 inertia = jnp.broadcast_to(joint.armature, x.shape)
                 columns = JointCoordinates(self.joints, self.tree, (name,)).columns(t, q)
                 M = M + (columns * inertia) @ columns.T
-                force -= inertia * bias
+                force = force - inertia * bias
             Q = Q + back(force)
         return M, Q
 
@@ -83,7 +83,7 @@ class Elements(eqx.Module):
         total = jnp.zeros_like(q)
         for name, joint in self._with("friction"):
             _, rate, back, _ = self._along(name, t, q, v)
-            total = total + back(-joint.friction * jnp.tanh(rate / CREEP))
+            total = total - back(jnp.tanh(rate / CREEP) * joint.friction)
         return total
 
     def _with(self, *names):

@@ -63,11 +63,14 @@ class Reversed(NamedTuple):
 FLOATING = Free(GROUND, "it")
 
 
+def joint_of(joints: Named, link: Link) -> AbstractJoint:
+    """The joint that carries a body."""
+    return FLOATING if link.joint is None else joints[link.joint]
+
+
 def carrier(joints: Named, link: Link) -> AbstractJoint | Reversed:
-    """The joint that carries a body, from the side of the one that it hangs on."""
-    if link.joint is None:
-        return FLOATING
-    joint = joints[link.joint]
+    """The same from the side of the body that it hangs on."""
+    joint = joint_of(joints, link)
     return Reversed(joint) if link.reverse else joint
 
 

@@ -21,7 +21,7 @@ from .body import Body, vector
 from .closure import constraints_of
 from .dynamics import TreeDynamics
 from .elements import Elements, JointCoordinates
-from .kinematics import FLOATING, Pose, carrier, poses
+from .kinematics import FLOATING, Pose, joint_of, poses
 from .named import Named
 from .tree import Tree, check_names, connections, spanning
 
@@ -102,7 +102,7 @@ class Mechanism(AbstractMechanism):
         return tuple(
             (_joined(link.joint or link.body, name), unit)
             for link in self.tree.links
-            for name, unit in _carrier(self.joints, link).coordinates
+            for name, unit in joint_of(self.joints, link).coordinates
         )
 
     def in_absolute(self) -> "Mechanism":
@@ -159,7 +159,7 @@ class Mechanism(AbstractMechanism):
         tree = spanning(self.bodies.names, dict(self.joints.items()), FLOATING, absolute=False)
         parts = []
         for link in tree.links:
-            joint = _carrier(self.joints, link)
+            joint = joint_of(self.joints, link)
             parts.append(jnp.asarray(joint.neutral) if joint.start is None else jnp.ravel(joint.start))
         q = jnp.concatenate([jnp.zeros(0), *parts])
         if self.absolute:
@@ -183,12 +183,6 @@ class Mechanism(AbstractMechanism):
             points = points[:1] + points[1:] if len(points) > 1 else [*points, centre]
             lines.append(jnp.stack(points if len(points) > 1 else [*points, there[name].p]))
         return tuple(lines)
-
-
-def _carrier(joints, link):
-    """The joint itself, whichever way round it was written."""
-    joint = carrier(joints, link)
-    return getattr(joint, "joint", joint)
 
 
 def _joined(name, own):

@@ -13,7 +13,7 @@ from .._control import AbstractControl
 from .._dynamics import AbstractDynamics
 from .._names import did_you_mean
 from .._system import AbstractSystem
-from .labels import coordinate_names
+from .labels import named_coordinates
 
 
 def holding(
@@ -24,7 +24,7 @@ def holding(
     hold = (hold,) if isinstance(hold, str) else hold
     if not isinstance(hold, Iterable) or not all(isinstance(name, str) for name in hold):
         raise ValueError(f"hold must be names of coordinates, such as ('crank',), got {seen(hold)}")
-    names = coordinate_names(system) or [f"q{i + 1}" for i in range(q.size)]
+    names = [name for name, _ in named_coordinates(system, q.size)]
     for name in hold:
         if name not in names:
             raise ValueError(

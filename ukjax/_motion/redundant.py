@@ -54,9 +54,8 @@ def _approached(system, t, q, v):
         coordinate = np.asarray(coordinate_scale(jnp.asarray(M)))
         step = coordinate * np.linalg.lstsq(A * coordinate, -missed, rcond=eps**0.4)[0]
         q = q + jax.device_put(step.astype(q.dtype))
-        if np.max(np.abs(step) / coordinate, initial=0) <= eps**0.75 * np.max(
-            np.abs(np.asarray(q)) / coordinate, initial=0
-        ):
+        change, size = (np.max(np.abs(np.asarray(x)) / coordinate, initial=0) for x in (step, q))
+        if change <= eps**0.75 * size:
             return q
     return None
 
