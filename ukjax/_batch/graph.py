@@ -35,6 +35,8 @@ class Operation(NamedTuple):
 INPUT = "input"
 
 
+IDEMPOTENT = ("or", "and", "max", "min")
+
 NOTED_PER_NEEDED = 2
 """How many operations may be noted for each that may be needed in the end: those that are not cost little."""
 
@@ -128,11 +130,10 @@ class Graph:
                 return a.dtype.type(0)
             if name == "sub" and _order(b) < _order(a):  # one name for a − b and −(b − a)
                 return self.apply("neg", (self.apply(name, (b, a)),))
-        elif name == "and":
-            if _is(a, False) or _is(b, True):
-                return a
-            if _is(b, False) or _is(a, True):
-                return b
+        elif name == "and" and (_is(a, False) or _is(b, True)):
+            return a
+        elif name == "and" and (_is(b, False) or _is(a, True)):
+            return b
         elif name == "div":
             if _is(a, 0) or _is(b, 1):
                 return a
@@ -140,6 +141,8 @@ class Graph:
                 return self.apply("mul", (1 / b, a))
         elif name == "neg":
             return self.negated(a)
+        if name in IDEMPOTENT and (found := self._absorbed(name, a, b)) is not None:
+            return found
         elif name in ("square", "integer_pow") and parameters.get("y", 2) == 2:
             return self.apply("mul", (a, a))
         elif name == "select_n":
@@ -147,6 +150,16 @@ class Graph:
                 return operands[1 + int(a)]
             if all(_same(case, b) for case in operands[2:]):
                 return b
+        return None
+
+    def _absorbed(self, name, a, b):
+        """x if this is max(x, x) or max(max(x, y), y), of which reductions over matrices full of zeros are made."""
+        if _same(a, b):
+            return a
+        for x, y in ((a, b), (b, a)):
+            inner = self.operations[x.index] if isinstance(x, Number) else None
+            if inner is not None and inner.name == name and any(_same(y, operand) for operand in inner.operands):
+                return x
         return None
 
     def negated(self, x):

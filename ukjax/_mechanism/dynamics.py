@@ -120,9 +120,29 @@ def quaternion_of(joints: Named, link) -> slice | None:
 def _alone(body, move):
     centre = move.R @ body.centre
     d = move.d + centre
-    inertia = move.R @ body.inertia_matrix() @ move.R.T
+    inertia = _turned(body.inertia_matrix(), move.R)
     acceleration = move.acceleration + cross(move.alpha, centre) + cross(move.omega, cross(move.omega, centre))
     force = body.mass * acceleration
     moment = inertia @ move.alpha + cross(move.omega, inertia @ move.omega) + cross(d, force)
-    about = inertia + body.mass * ((d @ d) * jnp.eye(3) - jnp.outer(d, d))
+    about = inertia + _of_point(body.mass, d)
     return Composite(body.mass, body.mass * d, about, force, moment)
+
+
+def _turned(inertia, R):
+    """R I Rᵀ, each entry off the diagonal once."""
+    half = R @ inertia
+    return _symmetric(*(half[i] @ R[j] for i, j in ENTRIES))
+
+
+def _of_point(mass, d):
+    """m (|d|² I − d dᵀ)."""
+    along = mass * d
+    xx, yy, zz = along * d
+    return _symmetric(yy + zz, xx + zz, xx + yy, -along[0] * d[1], -along[0] * d[2], -along[1] * d[2])
+
+
+ENTRIES = (0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2)
+
+
+def _symmetric(xx, yy, zz, xy, xz, yz):
+    return jnp.stack([jnp.stack([xx, xy, xz]), jnp.stack([xy, yy, yz]), jnp.stack([xz, yz, zz])])

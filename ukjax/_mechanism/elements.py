@@ -82,8 +82,9 @@ class Elements(eqx.Module):
     def _friction(self, t: Array, q: Array, v: Array) -> Float[Array, " n"]:
         total = jnp.zeros_like(q)
         for name, joint in self._with("friction"):
-            _, rate, back, _ = self._along(name, t, q, v)
-            total = total - back(jnp.tanh(rate / CREEP) * joint.friction)
+            if joint.friction is not None:
+                _, rate, back, _ = self._along(name, t, q, v)
+                total = total - back(joint.friction * jnp.tanh(rate / CREEP))
         return total
 
     def _with(self, *names):

@@ -14,6 +14,9 @@ from jaxtyping import Array, Bool, Float
 BLOCK = 16
 """Rows that are done one by one. Above that products of blocks do most of the work."""
 
+SPARSE = 96
+"""Up to so many rows a factor that may be sparse is made column by column."""
+
 SURE = 10
 """So many times what rounding may make of 0 is surely something."""
 
@@ -101,6 +104,8 @@ def cholesky(S: Float[Array, "m m"]) -> Triangle:
     """L, where S = L Lᵀ. Where S is sparse so is L, which L⁻¹ need not be. NaN as ``inverse_cholesky`` is."""
     m = S.shape[0]
     smallest = m * jnp.finfo(S.dtype).eps * jnp.diagonal(S)
+    if 0 < m <= SPARSE:
+        return _column_by_column(S, smallest)
     C, scale = jnp.zeros((m, m), S.dtype), jnp.zeros(m, S.dtype)
     for start in range(0, m, BLOCK):
         stop = min(start + BLOCK, m)
@@ -122,6 +127,20 @@ class Basis(NamedTuple):
 
     V: Float[Array, "m n"]
     triangle: Triangle
+
+
+def _column_by_column(S, smallest):
+    """No product with an inverse, so that a zero stays one wherever there is nothing to fill it."""
+    index = jnp.arange(S.shape[0])
+
+    def eliminate(j, state):
+        rest, C, scale = state
+        inverse = jax.lax.rsqrt(jnp.where(rest[j, j] > smallest[j], rest[j, j], jnp.nan))
+        below = jnp.where(index > j, rest[:, j] * inverse, 0)
+        return rest - below[:, None] * below, C.at[:, j].set(below), scale.at[j].set(inverse)
+
+    start = S, jnp.zeros_like(S), jnp.zeros_like(smallest)
+    return Triangle(*jax.lax.fori_loop(0, S.shape[0], eliminate, start)[1:])
 
 
 def orthonormal_rows(

@@ -59,7 +59,9 @@ class Orthogonal(AbstractMethod):
 
         def factorise(found, weight):
             def anew():
-                L_inverse = inverse_cholesky(M_unit + weight * A_unit.T @ A_unit)
+                # From the last coordinate to the first: where the branches of a mechanism meet nothing fills the zeros
+                # between them.
+                L_inverse = inverse_cholesky((M_unit + weight * A_unit.T @ A_unit)[::-1, ::-1])
                 return L_inverse, jnp.max(jnp.diagonal(L_inverse), initial=0) < WEAK  # false where it is NaN
 
             return jax.lax.cond(~found[1], anew, lambda: found), None
@@ -67,7 +69,7 @@ class Orthogonal(AbstractMethod):
         # First M as it is, then M' only if that is rarely needed: see ``ukjax._batch``.
         nothing = jnp.zeros_like(M), jnp.asarray(False)
         (L_inverse, _), _ = jax.lax.scan(factorise, nothing, jnp.array([0.0, 1.0], M.dtype))
-        return orthonormalise(A, coordinate[:, None] * L_inverse.T, row, rtol, self.kept)
+        return orthonormalise(A, coordinate[:, None] * L_inverse.T[::-1], row, rtol, self.kept)
 
 
 class Orthonormalised(AbstractResponse):

@@ -91,6 +91,9 @@ class Usual(AbstractMethod):
             M = M + weight * (A.T @ A)
         rows = self._rows(m)
         A = rows.take(A)[:n]  # more cannot be independent
+        # From the last coordinate to the first: what a mechanism carries far out comes last, and where its branches
+        # meet nothing fills the zeros between them (Featherstone, Rigid Body Dynamics Algorithms, 2008, section 6.5).
+        M, A = M[::-1, ::-1], A[:, ::-1]
         rtol = jnp.finfo(M.dtype).eps ** 0.5 if self.rtol is None else self.rtol
         counts = rows.counts(len(A))
         least = doubtful(M.dtype) if self.least is None else self.least
@@ -164,7 +167,7 @@ class Ordered(eqx.Module):
 
 
 class Factors(NamedTuple):
-    """L, V (n, k) and R (k, k), if it was ``by_library``; or L, Bᵀ (n, k) and C (k, k), L and C with their diagonals
+    """Of the coordinates in reverse: L, V (n, k) and R (k, k), if it was ``by_library``; or L, Bᵀ (n, k) and C (k, k), L and C with their diagonals
     inverted."""
 
     L: Float[Array, "n n"]
@@ -201,8 +204,8 @@ class UsualResponse(AbstractResponse):
         self, M: Float[Array, "n n"], force: Float[Array, " n"], rows: Float[Array, " m"]
     ) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
         wanted = self.rows.take(rows)[: len(self.factors.R)]
-        x, nu = either(_by_products, _by_rows, force, wanted, made=(self.factors,))
-        nu = self.rows.put(nu)
+        x, nu = either(_by_products, _by_rows, force[::-1], wanted, made=(self.factors,))
+        x, nu = x[::-1], self.rows.put(nu)
         return x, nu if self.weight is None else nu + self.weight * rows  # M + w Aᵀ A takes w Aᵀ rows of the force
 
     def motion(self, force: Float[Array, " n"], rows: Float[Array, " m"]) -> Float[Array, " n"]:
@@ -215,7 +218,7 @@ class UsualResponse(AbstractResponse):
         return jnp.zeros_like(rows)
 
     def factor(self) -> Float[Array, "n n"]:
-        L = jnp.where(self.factors.by_library, self.factors.L, _inverted(self.factors.L))
+        L = jnp.where(self.factors.by_library, self.factors.L, _inverted(self.factors.L))[::-1]
         nothing = jnp.zeros(self.size, L.dtype)
         W = jax.vmap(lambda force: self.motion(force, nothing))(jnp.eye(len(L), dtype=L.dtype))
         return W @ L  # W M W = W
