@@ -135,14 +135,14 @@ def test_of_two_writers_the_second_is_refused(whole, tmp_path):
 
     told = json.loads((whole / "ensemble.json").read_text())
     store = Store(tmp_path / "s")
-    with store.writing(told, 0, 1):
+    with store.writing(told, 8, 0, 1):
         for rank, world in ((0, 1), (0, 2)):
             with pytest.raises(ValueError, match="is being written by another process"):
-                with Store(tmp_path / "s").writing(told, rank, world):
+                with Store(tmp_path / "s").writing(told, 8, rank, world):
                     pass
-    with store.writing(told, 0, 2), Store(tmp_path / "s").writing(told, 1, 2):
+    with store.writing(told, 8, 0, 2), Store(tmp_path / "s").writing(told, 8, 1, 2):
         with pytest.raises(ValueError, match="is being written by another process"):
-            with Store(tmp_path / "s").writing(told, 1, 2):
+            with Store(tmp_path / "s").writing(told, 8, 1, 2):
                 pass
 
 

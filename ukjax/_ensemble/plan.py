@@ -139,7 +139,7 @@ def plan_of(
         coordinates=coordinates,
         title=type(system).__name__,
         block=block,
-        chunk=_chunk(chunk, block, numbers),
+        chunk=_chunk(chunk, block, numbers, swept.members),
         numbers=numbers,
     )
 
@@ -174,12 +174,13 @@ def _block(members, numbers_of_each):
     return min(within, LARGEST_ELSEWHERE, max(SMALLEST, 2 ** int(np.ceil(np.log2(members)))))
 
 
-def _chunk(chunk, block, numbers):
+def _chunk(chunk, block, numbers, members):
+    """Whole blocks, and no more than there are."""
     if chunk is None:
-        share = memory() / CHUNK_SHARE / (8 * numbers)
-        chunk = max(1, int(min(CHUNK, share)))
-        return max(1, chunk // block) * block
-    return -(-whole("chunk", chunk, 1) // block) * block
+        at_most = max(block, int(min(CHUNK, memory() / CHUNK_SHARE / (8 * numbers))) // block * block)
+    else:
+        at_most = -(-whole("chunk", chunk, 1) // block) * block
+    return min(at_most, -(-members // block) * block)
 
 
 def _numbers_kept(task, swept, q):
