@@ -69,14 +69,11 @@ class Plan(NamedTuple):
 
     def size_in_words(self) -> str:
         """How large this is."""
-        count = len(self.chunks())
-        several = f"{count} chunks, {in_bytes(8 * self.numbers * min(self.chunk, self.members))} per chunk of "
-        each = f"{min(self.chunk, self.members):,}".replace(",", " ")
-        return (
-            f"{self.members:,} members in ".replace(",", " ")
-            + (several if count > 1 else "one chunk, ")
-            + (each if count > 1 else in_bytes(8 * self.numbers * self.members))
-        )
+        count, each = len(self.chunks()), min(self.chunk, self.members)
+        grouped = lambda number: f"{number:,}".replace(",", " ")
+        needed = in_bytes(8.0 * self.numbers * each)
+        chunks = f"{count} chunks, {needed} per chunk of {grouped(each)}" if count > 1 else f"one chunk, {needed}"
+        return f"{grouped(self.members)} members in {chunks}"
 
 
 def in_bytes(count: float) -> str:

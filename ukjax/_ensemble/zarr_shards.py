@@ -33,10 +33,10 @@ class ZarrShards(AbstractShards):
             version = importlib.metadata.version("zarr")
         except importlib.metadata.PackageNotFoundError:
             version = "0"
-        if int(version.partition(".")[0]) < 3:
+        if [int(number) for number in re.findall(r"\d+", version)[:2]] < [3, 1]:
             raise ImportError(
-                f"{str(path)!r} needs the package zarr, version 3 or newer: pip install 'ukjax[zarr]', or name a "
-                "folder that does not end in .zarr"
+                f"{str(path)!r} is kept by the package zarr, 3.1 or newer: pip install 'ukjax[zarr]', or let the name "
+                "not end in .zarr"
             )
         self.path = path
 
@@ -104,25 +104,13 @@ def _write_metadata(path: Path, told: dict[str, Any], arrays: dict[str, np.ndarr
     from zarr.storage import MemoryStore
 
     files: dict[str, Any] = {}
-    about = title_of(told) | {"coordinates": "unit", "kept": list(arrays)}
-    group = zarr.create_group(MemoryStore(files), attributes=about)
-    for name, example in arrays.items():
-        _create(group, name, told, example)
-    coordinates, units = zip(*told["coordinates"], strict=True)
-    for name, dimension, values, about in (
-        ("time", "time", times_of(told), {"units": "s", "long_name": "time"}),
-        ("coordinate", "coordinate", coordinates, {"long_name": "name of the generalised coordinate"}),
-        ("unit", "coordinate", units, {"long_name": "unit of the generalised coordinate"}),
-        ("swept", "swept", list(told["over"]), {"long_name": "name of the number that was swept"}),
-    ):
-        if name not in arrays:
-            values = np.asarray(values)
-            dtype = "string" if values.dtype.kind == "U" else values.dtype
-            given = {"dimension_names": (dimension,), "attributes": about, "chunk_key_encoding": KEYS}
-            made = group.create_array(name, shape=values.shape, chunks=values.shape, dtype=dtype, **given)
-            made[:] = values
-    with warnings.catch_warnings():  # that other readers look at the arrays' own metadata
+    with warnings.catch_warnings():  # that another version may keep texts, and all metadata in one file, otherwise
         warnings.simplefilter("ignore")
+        about = title_of(told) | {"coordinates": "unit", "kept": list(arrays)}
+        group = zarr.create_group(MemoryStore(files), attributes=about)
+        for name, example in arrays.items():
+            _create(group, name, told, example)
+        _add_labels(group, told, arrays)
         zarr.consolidate_metadata(group.store)
     for name in sorted(files, key=lambda name: name == GROUP):
         _write(path / name, files[name].to_bytes())
@@ -148,6 +136,22 @@ def _create(group: Any, name: str, told: dict[str, Any], example: np.ndarray) ->
         attributes={key: x.tolist() if isinstance(x, np.ndarray) else x for key, x in attributes.items()},
         chunk_key_encoding=KEYS,
     )
+
+
+def _add_labels(group: Any, told: dict[str, Any], kept: Any) -> None:
+    """What the axes are, unless something ``kept`` is called so."""
+    coordinates, units = zip(*told["coordinates"], strict=True)
+    for name, dimension, values, about in (
+        ("time", "time", times_of(told), {"units": "s", "long_name": "time"}),
+        ("coordinate", "coordinate", coordinates, {"long_name": "name of the generalised coordinate"}),
+        ("unit", "coordinate", units, {"long_name": "unit of the generalised coordinate"}),
+        ("swept", "swept", list(told["over"]), {"long_name": "name of the number that was swept"}),
+    ):
+        if name not in kept:
+            values = np.asarray(values)
+            dtype = "string" if values.dtype.kind == "U" else values.dtype
+            given = {"dimension_names": (dimension,), "attributes": about, "chunk_key_encoding": KEYS}
+            group.create_array(name, shape=values.shape, chunks=values.shape, dtype=dtype, **given)[:] = values
 
 
 def _write_shard(folder: Path, first: int, last: int, rows: np.ndarray) -> None:
