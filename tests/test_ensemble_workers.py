@@ -79,8 +79,14 @@ if __name__ == "__main__":
 """
 
 
+FIRST = """
+import sys
+import jax
+
+jax.distributed.initialize(sys.argv[2], 2, int(sys.argv[3]))  # before there is a backend
+"""
+
 DISTRIBUTED = """
-jax.distributed.initialize(sys.argv[2], 2, int(sys.argv[3]))
 found = sweep(sys.argv[1])
 assert jax.process_count() == 2 and found.done >= 256  # three of the chunks, or the other three
 try:
@@ -145,12 +151,13 @@ def test_processes_of_jax_distributed_share_the_work(alone, tmp_path):
         found.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{found.getsockname()[1]}"
     script = tmp_path / "job.py"
-    script.write_text(SCRIPT + DISTRIBUTED)
+    script.write_text(FIRST + SCRIPT + DISTRIBUTED)
     environment = os.environ | {"XLA_FLAGS": "", "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, str(script), str(tmp_path / "s"), address]
     jobs = [subprocess.Popen([*command, str(i)], env=environment) for i in range(2)]
     assert [job.wait(timeout=250) for job in jobs] == [0, 0]
     assert content(tmp_path / "s") == alone
+    assert {path.name for path in (tmp_path / "s").glob(".lock-*")} == {".lock-0-of-2", ".lock-1-of-2"}
 
 
 @pytest.mark.slow

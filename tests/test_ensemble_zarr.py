@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import os
+import shutil
 import warnings
 from pathlib import Path
 
@@ -110,7 +111,7 @@ def test_what_is_damaged_is_named(whole, tmp_path):
         path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
         with pytest.raises(ValueError, match=r"'.*c\.1\.0\.0' is damaged .*: remove it, and run the ensemble again"):
             uk.open_ensemble(folder).q  # noqa: B018
-    path.unlink()
+    shutil.rmtree(path.parent)
     sweep(folder, chunk=16)
     assert content(folder) == content(whole)
     for text in ("nothing", "[]", "{}"):
@@ -170,7 +171,7 @@ def test_chunks_stay_what_they_were(whole, tmp_path, monkeypatch):
     assert sweep(renamed, chunk=None).complete and content(renamed) == content(whole)
 
 
-@pytest.mark.parametrize("version", (None, "2.18.3", "3.0.8"))
+@pytest.mark.parametrize("version", (None, "2.18.3", "3.1.0"))
 def test_a_missing_package_is_said_before_anything_is_done(version, whole, tmp_path, monkeypatch):
     real = importlib.metadata.version
 
@@ -185,6 +186,16 @@ def test_a_missing_package_is_said_before_anything_is_done(version, whole, tmp_p
         with pytest.raises(ImportError, match=r"is kept by the package zarr, .*: pip install 'ukjax\[zarr\]'"):
             use()
     assert not (tmp_path / "s.zarr").exists()
+
+
+def test_members_that_all_failed_are_done_too(whole, tmp_path):
+    """Although they are what Zarr would leave out, as of those that are not done."""
+    told = json.loads((whole / "ensemble.json").read_text())
+    nothing = {"q": np.full((16, 3, 2), np.nan), "over": np.ones((16, 2))}
+    with Store(tmp_path / "s.zarr").writing(told, 16, 0, 1) as write:
+        write(16, 32, nothing | {"result": np.full(16, 9, np.int8), "last_t": np.zeros(16), "steps": np.zeros(16, int)})
+    found = uk.open_ensemble(tmp_path / "s.zarr")
+    assert found.done == 16 and [failure.member for failure in found.failures] == list(range(16, 32))
 
 
 def test_what_is_kept_may_have_any_name(tmp_path):

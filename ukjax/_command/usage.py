@@ -17,7 +17,7 @@ class UsageError(Exception):
 @contextlib.contextmanager
 def saying_what_is_refused() -> Iterator[None]:
     """What the library refuses in words of its own becomes ``UsageError``, and so does a package that it says is
-    missing. A ``ValueError`` that comes out of something the library has called is a defect, and keeps its traceback."""
+    missing. What comes out of something that the library has called is a defect, and keeps its traceback."""
     try:
         yield
     except (ValueError, ImportError) as error:

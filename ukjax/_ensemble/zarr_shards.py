@@ -17,14 +17,15 @@ from .._files import write_whole
 from .dataset import described, empty, times_of, title_of
 from .shards import AbstractShards, damaged, names_in
 
+OLDEST = "3.1.6"
 GROUP = "zarr.json"
 SHARD = re.compile(r"c\.(\d+)(\.0)*")
 KEYS = {"name": "default", "separator": "."}
 
 
 class ZarrShards(AbstractShards):
-    """Arrays by name, (members, ...), in shards of a chunk and pieces of a block; NaN, or 0, or for ``result`` -1, where
-    members are not done. Raises ``ImportError`` without the package zarr."""
+    """Arrays by name, (members, ...), in shards of a chunk and pieces of a block; where members are not done they have
+    NaN, or 0, or as ``result`` -1. Raises ``ImportError`` without the package zarr."""
 
     chunk_is_fixed = True  # as Zarr's grid is
 
@@ -33,10 +34,10 @@ class ZarrShards(AbstractShards):
             version = importlib.metadata.version("zarr")
         except importlib.metadata.PackageNotFoundError:
             version = "0"
-        if [int(number) for number in re.findall(r"\d+", version)[:2]] < [3, 1]:
+        if _numbers(version) < _numbers(OLDEST):
             raise ImportError(
-                f"{str(path)!r} is kept by the package zarr, 3.1 or newer: pip install 'ukjax[zarr]', or let the name "
-                "not end in .zarr"
+                f"{str(path)!r} is kept by the package zarr, {OLDEST} or newer: pip install 'ukjax[zarr]', or let the "
+                "name not end in .zarr"
             )
         self.path = path
 
@@ -96,9 +97,13 @@ class ZarrShards(AbstractShards):
         return write
 
 
+def _numbers(version):
+    return [int(number) for number in re.findall(r"\d+", version)[:3]]
+
+
 def _write_metadata(path: Path, told: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
     """What the group and its arrays are, where it is not there yet; the group's comes last."""
-    if (path / GROUP).exists():
+    if all((folder / GROUP).exists() for folder in (path, *(path / _place(name) for name in arrays))):
         return
     import zarr
     from zarr.storage import MemoryStore
@@ -113,7 +118,8 @@ def _write_metadata(path: Path, told: dict[str, Any], arrays: dict[str, np.ndarr
         _add_labels(group, told, arrays)
         zarr.consolidate_metadata(group.store)
     for name in sorted(files, key=lambda name: name == GROUP):
-        _write(path / name, files[name].to_bytes())
+        if not (path / name).exists():
+            _write(path / name, files[name].to_bytes())
 
 
 def _create(group: Any, name: str, told: dict[str, Any], example: np.ndarray) -> None:
@@ -161,7 +167,7 @@ def _write_shard(folder: Path, first: int, last: int, rows: np.ndarray) -> None:
     from zarr.storage import MemoryStore
 
     files: dict[str, Any] = {GROUP: cpu.Buffer.from_bytes((folder / GROUP).read_bytes())}
-    array = zarr.open_array(MemoryStore(files), mode="r+", config={"write_empty_chunks": True})
+    array = zarr.open_array(MemoryStore(files), mode="r+").with_config({"write_empty_chunks": True})
     array[first:last] = rows
     assert array.shards is not None
     key = _key(first // array.shards[0], array.ndim)
