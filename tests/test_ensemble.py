@@ -15,6 +15,7 @@ from scipy.stats import qmc
 import ukjax as uk
 from ukjax._ensemble import block as block_module
 from ukjax._ensemble import plan as plan_module
+from ukjax._ensemble import run as run_module
 from ukjax._ensemble.over import Over
 from ukjax._motion.outcome import REASONS
 
@@ -264,6 +265,25 @@ def test_an_event_is_the_sample_after_the_last():
     found = sweep({"length": [1.0, 0.7]}, event=uk.Event(lambda t, q, v: q[0], "falling"), ts=[0.0, 2.0])
     assert found.q.shape == (2, 3, 2) and not found.finished.any() and not found.failures
     np.testing.assert_allclose(found.q[:, 2, 0], 0, atol=1e-12)
+
+
+def test_how_large_it_is_is_said_before_it_begins(caplog, capsys, monkeypatch):
+    def stop(plan):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_module, "check_starts", stop)
+    for progress in (False, True):
+        with caplog.at_level("INFO", "ukjax"), pytest.raises(KeyboardInterrupt):
+            sweep(chunk=16, progress=progress)
+    said = "40 members in 3 chunks, 2.12 KiB per chunk of 16"  # 5 numbers and 3 times 2 of q and of v, each of 8 bytes
+    assert caplog.messages == [said] * 2
+    assert capsys.readouterr() == ("", said + "\n")
+
+
+def test_a_meter_counts_what_fails(capsys):
+    sweep({"mass": [1.0, -1.0, 2.0]}, drift="none", progress=True)
+    said = capsys.readouterr()
+    assert not said.out and "3.00/3.00" in said.err and "failed=1" in said.err
 
 
 # --- by whom --------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """``ukjax sweep``, from the words to the picture."""
 
+import importlib.metadata
 import json
 
 import jax
@@ -33,7 +34,9 @@ WORDS = "sweep pendulum --over length=0.5:1.5:4 --over m=lognormal(2,0.1) --memb
 def test_a_sweep_is_told_gone_on_with_and_drawn(tmp_path, capsys):
     words = [*WORDS.split(), "--out", str(tmp_path / "s"), "--json"]
     assert main([*words, "--plot", str(tmp_path / "map.png")]) == 0
-    told = json.loads(capsys.readouterr().out)
+    said = capsys.readouterr()
+    assert said.err == "ukjax sweep: 12 members in one chunk, 960 B\n"
+    told = json.loads(said.out)
     assert told["members"] == told["done"] == told["finished"] == 12 and told["failed"] == 0
     assert list(told["over"]) == ["length", "m"] and (tmp_path / "map.png").stat().st_size > 5000
     found = uk.open_ensemble(tmp_path / "s")
@@ -55,6 +58,20 @@ def test_ranks_share_a_folder(tmp_path, capsys):
     words = [*WORDS.split(), "--out", str(tmp_path / "s"), "--json", "--world", "2", "--chunk", "1"]
     assert main([*words, "--rank", "0"]) == main([*words, "--rank", "1"]) == 0
     assert json.loads(capsys.readouterr().out.split("\n}\n")[1] + "\n}")["done"] == 12
+
+
+def test_a_folder_s_name_says_how_it_is_kept(tmp_path, capsys, monkeypatch):
+    words = [*WORDS.split(), "--out", str(tmp_path / "s.zarr"), "--json"]
+    assert main(words) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (tmp_path / "s.zarr" / "q" / "zarr.json").exists()
+    assert main(["sweep", "--summary", str(tmp_path / "s.zarr"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ends"] == said["ends"]
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.18.3")
+    for again in ([*words, "--resume"], ["sweep", "--summary", str(tmp_path / "s.zarr")]):
+        assert main(again) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1 and "pip install 'ukjax[zarr]'" in error
 
 
 @pytest.mark.slow

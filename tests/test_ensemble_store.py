@@ -22,6 +22,7 @@ from ukjax._ensemble.store import remaining
 from .mechanisms import Pendulum
 
 TS = [0.0, 0.3, 0.6]
+KINDS = "", ".zarr"
 WORDS = {"XLA_FLAGS": "", "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
@@ -37,8 +38,9 @@ def sweep(store, members: Any = 40, model: Any = None, over: Any = None, **how: 
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """What is in a folder, but for its locks."""
-    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.startswith(".lock")}
+    """What is in a folder and those within, but for its locks."""
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".lock"))
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 @pytest.fixture(scope="module")
@@ -135,14 +137,14 @@ def test_of_two_writers_the_second_is_refused(whole, tmp_path):
 
     told = json.loads((whole / "ensemble.json").read_text())
     store = Store(tmp_path / "s")
-    with store.writing(told, 0, 1):
+    with store.writing(told, 8, 0, 1):
         for rank, world in ((0, 1), (0, 2)):
             with pytest.raises(ValueError, match="is being written by another process"):
-                with Store(tmp_path / "s").writing(told, rank, world):
+                with Store(tmp_path / "s").writing(told, 8, rank, world):
                     pass
-    with store.writing(told, 0, 2), Store(tmp_path / "s").writing(told, 1, 2):
+    with store.writing(told, 8, 0, 2), Store(tmp_path / "s").writing(told, 8, 1, 2):
         with pytest.raises(ValueError, match="is being written by another process"):
-            with Store(tmp_path / "s").writing(told, 1, 2):
+            with Store(tmp_path / "s").writing(told, 8, 1, 2):
                 pass
 
 
@@ -270,7 +272,8 @@ def run(folder, cache, chunks, dt, until=None):
     if until is not None:
         count, wait = until
         limit = time.monotonic() + 60
-        while len(list(folder.glob("*.npz"))) < count and process.poll() is None and time.monotonic() < limit:
+        done = lambda: len([*folder.glob("*.npz"), *folder.glob("result/c.*")])
+        while done() < count and process.poll() is None and time.monotonic() < limit:
             time.sleep(0.001)
         time.sleep(wait)
         process.send_signal(signal.SIGKILL)
@@ -279,24 +282,26 @@ def run(folder, cache, chunks, dt, until=None):
     return process.returncode
 
 
-def killed_and_resumed(tmp_path, chunks, dt, moments):
-    cache = tmp_path / "cache"
-    assert run(tmp_path / "whole", cache, chunks, dt) == 0
+def killed_and_resumed(tmp_path, kind, chunks, dt, moments):
+    cache, whole, killed = tmp_path / "cache", tmp_path / f"whole{kind}", tmp_path / f"killed{kind}"
+    assert run(whole, cache, chunks, dt) == 0
     kills = 0
     for until in moments:
-        kills += run(tmp_path / "killed", cache, chunks, dt, until) == -signal.SIGKILL
-    assert run(tmp_path / "killed", cache, chunks, dt) == 0
-    assert content(tmp_path / "killed") == content(tmp_path / "whole")
+        kills += run(killed, cache, chunks, dt, until) == -signal.SIGKILL
+    assert run(killed, cache, chunks, dt) == 0
+    assert content(killed) == content(whole)
     return kills
 
 
-def test_killed_and_resumed_it_is_the_same(tmp_path):
-    assert killed_and_resumed(tmp_path, 60, 1e-3, [(5, 0.002)]) == 1
+@pytest.mark.parametrize("kind", KINDS)
+def test_killed_and_resumed_it_is_the_same(kind, tmp_path):
+    assert killed_and_resumed(tmp_path, kind, 60, 1e-3, [(5, 0.002)]) == 1
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_killed_at_ten_random_moments_it_is_the_same(tmp_path, rng):
+@pytest.mark.parametrize("kind", KINDS)
+def test_killed_at_ten_random_moments_it_is_the_same(kind, tmp_path, rng):
     counts = np.sort(rng.integers(0, 95, 10))
     moments = [(int(count), float(wait)) for count, wait in zip(counts, rng.uniform(0, 0.1, 10), strict=True)]
-    assert killed_and_resumed(tmp_path, 100, 1e-4, moments) == 10
+    assert killed_and_resumed(tmp_path, kind, 100, 1e-4, moments) == 10

@@ -1,6 +1,7 @@
 """Ensembles by several: threads, devices, processes, a Dask cluster of which a worker is killed. All the same bits."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -78,6 +79,28 @@ if __name__ == "__main__":
 """
 
 
+FIRST = """
+import sys
+import jax
+
+jax.distributed.initialize(sys.argv[2], 2, int(sys.argv[3]))  # before there is a backend
+"""
+
+DISTRIBUTED = """
+found = sweep(sys.argv[1])
+assert jax.process_count() == 2 and found.done >= 256  # three of the chunks, or the other three
+try:
+    sweep(None)
+except ValueError as error:
+    assert "world = 2" in str(error)
+else:
+    raise AssertionError
+alone = sweep(None, world=1)
+assert alone.complete and found.members == alone.members
+jax.distributed.shutdown()
+"""
+
+
 def run(more, *arguments, flags=""):
     environment = os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": os.pathsep.join(sys.path)}
     script = Path(arguments[0]).with_suffix(".py")  # a file: processes that are spawned import it
@@ -120,6 +143,21 @@ def test_two_jobs_at_once_do_the_same(alone, tmp_path):
     jobs = [subprocess.Popen([*command, str({"rank": i, "world": 2})], env=environment) for i in range(2)]
     assert [job.wait(timeout=250) for job in jobs] == [0, 0]
     assert content(tmp_path / "s") == alone
+
+
+@pytest.mark.slow
+def test_processes_of_jax_distributed_share_the_work(alone, tmp_path):
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{found.getsockname()[1]}"
+    script = tmp_path / "job.py"
+    script.write_text(FIRST + SCRIPT + DISTRIBUTED)
+    environment = os.environ | {"XLA_FLAGS": "", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, str(script), str(tmp_path / "s"), address]
+    jobs = [subprocess.Popen([*command, str(i)], env=environment) for i in range(2)]
+    assert [job.wait(timeout=250) for job in jobs] == [0, 0]
+    assert content(tmp_path / "s") == alone
+    assert {path.name for path in (tmp_path / "s").glob(".lock-*")} == {".lock-0-of-2", ".lock-1-of-2"}
 
 
 @pytest.mark.slow

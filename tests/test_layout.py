@@ -236,7 +236,7 @@ def test_import_chooses_no_precision(fresh):
     assert fresh["double"] is False
 
 
-@pytest.mark.parametrize("library", ("matplotlib", "xarray", "pandas", "IPython"))
+@pytest.mark.parametrize("library", ("matplotlib", "xarray", "pandas", "zarr", "IPython"))
 def test_import_loads_no_extra(fresh, library):
     assert library not in fresh["then"]
 

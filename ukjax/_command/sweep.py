@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import json
+import logging
 import re
 import sys
 import time
@@ -43,7 +44,7 @@ def add_to(commands: Any) -> None:
     option("--dt", type=float, metavar="SECONDS", help="fixed Runge-Kutta steps instead of adaptive ones")
     option("--rtol", type=float, help="relative tolerance of adaptive steps")
     option("--atol", type=float, help="absolute tolerance of adaptive steps")
-    option("--out", metavar="DIR", help="the folder (default SYSTEM-sweep)")
+    option("--out", metavar="DIR", help="the folder (default SYSTEM-sweep); a Zarr group where it ends in .zarr")
     option("--chunk", type=int, metavar="N", help="members at a time (default: as many as memory takes easily)")
     option("--resume", action="store_true", help="go on with what is in the folder")
     option("--workers", type=int, default=1, metavar="N", help="processes (default 1)")
@@ -93,7 +94,7 @@ def sweep(options: argparse.Namespace) -> int:
         fixed_start = _sets_start(options.set, mechanism)
         ts = np.linspace(0.0, mechanism.end if options.t1 is None else options.t1, options.samples or 2)
         dt = options.dt or (None if options.rtol or options.atol else mechanism.step)
-        with _executor(options) as executor:
+        with _executor(options) as executor, _saying_how_large(options):
             found = ensemble(
                 mechanism,
                 {name: _values(values) for name, values in given.items()},
@@ -120,6 +121,22 @@ def sweep(options: argparse.Namespace) -> int:
                 progress=options.progress,
             )
         return _report(options, found, folder, began)
+
+
+@contextlib.contextmanager
+def _saying_how_large(options) -> Iterator[None]:
+    """What the library logs of its work, on stderr; with a meter it says so itself."""
+    logger, handler = logging.getLogger("ukjax"), logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("ukjax sweep: %(message)s"))
+    level = logger.level
+    if not options.progress:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def _placed(model, q, v):

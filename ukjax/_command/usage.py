@@ -16,17 +16,17 @@ class UsageError(Exception):
 
 @contextlib.contextmanager
 def saying_what_is_refused() -> Iterator[None]:
-    """What the library refuses in words of its own becomes ``UsageError``. A ``ValueError`` that comes out of something
-    the library has called is a defect, and keeps its traceback."""
+    """What the library refuses in words of its own becomes ``UsageError``, and so does a package that it says is
+    missing. What comes out of something that the library has called is a defect, and keeps its traceback."""
     try:
         yield
-    except ValueError as error:
+    except (ValueError, ImportError) as error:
         if _is_refusal(error):
             raise UsageError(str(error)) from None
         raise
 
 
-def _is_refusal(error: ValueError) -> bool:
+def _is_refusal(error: Exception) -> bool:
     """Whether one of our own lines raised it. JAX cuts its frames out of tracebacks, so that what it raised seems to
     come from the line of ours that called it: only a line that says raise is one that refuses."""
     last = traceback.extract_tb(error.__traceback__)[-1]

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Float
 
-from .._motion.outcome import REASONS
+from .._motion.outcome import REASONS, RUNNING
 from .._motion.saved import ENDING, MOTION
 from .._motion.trajectory import OBSERVED
 
@@ -15,11 +16,48 @@ if TYPE_CHECKING:
 ABOUT = {name: {"long_name": about["long_name"], "units": about.get("units")} for name, about in OBSERVED.items()}
 
 
+def times_of(told: dict[str, Any]) -> Float[np.ndarray, " samples"]:
+    """When the samples are that are kept of each member."""
+    ts = np.asarray(told["times"])
+    return ts[-1:] if told["keep"] == "end" else ts
+
+
+def empty(name: str, dtype: np.dtype) -> np.ndarray:
+    """What stands for a member that is not done."""
+    return np.asarray(np.nan if dtype.kind == "f" else RUNNING if name == "result" else 0, dtype)
+
+
+def title_of(told: dict[str, Any]) -> dict[str, str]:
+    """What is said of all of it."""
+    return {"Conventions": "CF-1.11", "title": told["model"], "source": "ukjax"}
+
+
+def described(told: dict[str, Any], name: str, example: np.ndarray) -> tuple[list[str], dict[str, Any]]:
+    """The dimensions and attributes of what is called ``name``, of which ``example`` has some members' rows."""
+    t, (names, units) = times_of(told), zip(*told["coordinates"], strict=True)
+    kinds = dict.fromkeys(units)
+    unit_of = lambda written: written.replace("{}", next(iter(kinds))) if len(kinds) == 1 or "{}" not in written else ""
+    about = (MOTION | ENDING | ABOUT).get(name, {"long_name": name})
+    dimensions = ["member"]
+    for axis, size in enumerate(example.shape[1:], 1):
+        timed = axis == 1 and size == t.size and (name in MOTION or name in OBSERVED)
+        by_coordinate = axis == example.ndim - 1 and size == len(names) and not timed
+        dimensions.append("time" if timed else "coordinate" if by_coordinate else f"{name}_{axis}")
+    attributes: dict[str, Any] = {"long_name": about["long_name"]}
+    if about.get("units") and "{force}" not in about["units"] and unit_of(about["units"]):
+        attributes["units"] = unit_of(about["units"])
+    if name == "result":
+        attributes |= {
+            "flag_values": np.array(list(REASONS), example.dtype),
+            "flag_meanings": " ".join(reason.replace(" ", "_") for reason in REASONS.values()),
+        }
+    return dimensions, attributes
+
+
 def as_dataset(
     told: dict[str, Any],
     examples: dict[str, np.ndarray],
     read: Callable[[str, np.ndarray], np.ndarray],
-    t: np.ndarray,
 ) -> "xarray.Dataset":
     """``read(name, members)`` gives some members' rows of what is called ``name``, of which ``examples`` has a few."""
     import xarray
@@ -51,34 +89,18 @@ def as_dataset(
     lazy = lambda *given: indexing.LazilyIndexedArray(Rows(*given))
     names, units = zip(*told["coordinates"], strict=True)
     dataset = xarray.Dataset(
-        attrs={"Conventions": "CF-1.11", "title": told["model"], "source": "ukjax"},
+        attrs=title_of(told),
         coords={
             "coordinate": ("coordinate", list(names), {"long_name": "name of the generalised coordinate"}),
             "unit": ("coordinate", list(units), {"long_name": "unit of the generalised coordinate"}),
         },
     )
-    kinds = dict.fromkeys(units)
-    unit_of = lambda written: written.replace("{}", next(iter(kinds))) if len(kinds) == 1 or "{}" not in written else ""
     for i, name in enumerate(told["over"]):
         dataset[name] = ("member", lazy("over", i), {"long_name": f"{name}, which was swept"})
     for name, example in examples.items():
-        if name == "over":
-            continue
-        about = (MOTION | ENDING | ABOUT).get(name, {"long_name": name})
-        dimensions = ["member"]
-        for axis, size in enumerate(example.shape[1:], 1):
-            timed = axis == 1 and size == t.size and (name in MOTION or name in OBSERVED)
-            by_coordinate = axis == example.ndim - 1 and size == len(names) and not timed
-            dimensions.append("time" if timed else "coordinate" if by_coordinate else f"{name}_{axis}")
-        attributes = {"long_name": about["long_name"]}
-        if about.get("units") and "{force}" not in about["units"] and unit_of(about["units"]):
-            attributes["units"] = unit_of(about["units"])
-        if name == "result":
-            attributes |= {
-                "flag_values": np.array(list(REASONS), example.dtype),
-                "flag_meanings": " ".join(reason.replace(" ", "_") for reason in REASONS.values()),
-            }
-        dataset[name] = (dimensions, lazy(name), attributes)
+        if name != "over":
+            dimensions, attributes = described(told, name, example)
+            dataset[name] = (dimensions, lazy(name), attributes)
     if "time" in dataset.dims:
-        dataset = dataset.assign_coords(time=("time", t, {"units": "s", "long_name": "time"}))
+        dataset = dataset.assign_coords(time=("time", times_of(told), {"units": "s", "long_name": "time"}))
     return dataset

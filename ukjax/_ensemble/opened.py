@@ -11,7 +11,7 @@ from .._check import memory
 from .._motion.outcome import FINISHED, REASONS, RUNNING, ended_well
 from .._motion.trajectory import OBSERVED
 from .._names import did_you_mean
-from .dataset import as_dataset
+from .dataset import as_dataset, empty, times_of
 from .store import Store
 
 if TYPE_CHECKING:
@@ -84,8 +84,7 @@ class Ensemble:
 
     @property
     def t(self) -> Float[np.ndarray, " samples"]:
-        ts = np.asarray(self._told["times"])
-        return ts[-1:] if self._told["keep"] == "end" else ts
+        return times_of(self._told)
 
     @property
     def q(self) -> Float[np.ndarray, "members samples n"]:
@@ -139,7 +138,7 @@ class Ensemble:
             import xarray  # noqa: F401
         except ImportError:
             raise ImportError("dataset needs the package xarray: pip install 'ukjax[data]'") from None
-        return as_dataset(self._told, self._first, self._rows, self.t)
+        return as_dataset(self._told, self._first, self._rows)
 
     def ends(self) -> Float[np.ndarray, "members n"]:
         """The last of q of each member; NaN where it did not come to its end."""
@@ -180,7 +179,7 @@ class Ensemble:
     def _rows(self, name, members):
         """The same of some ``members``, in any order; nothing but their files is read."""
         example = self._first[name]
-        rows = np.full((members.size, *example.shape[1:]), _empty(name, example.dtype), example.dtype)
+        rows = np.full((members.size, *example.shape[1:]), empty(name, example.dtype), example.dtype)
         for first, last in self._done:
             inside = (members >= first) & (members < last)
             if inside.any():
@@ -203,16 +202,11 @@ class Ensemble:
         shape = self.members, *example.shape[1:]
         if example.dtype.itemsize * np.prod(shape, dtype=float) > memory():
             raise ValueError(f"{name} of shape {shape} does not fit into memory: read parts of it by dataset[{name!r}]")
-        whole = np.empty(shape, example.dtype) if self.complete else np.full(shape, _empty(name, example.dtype))
+        whole = np.empty(shape, example.dtype) if self.complete else np.full(shape, empty(name, example.dtype))
         for first, last in self._done:
             whole[first:last] = self._part(first, last, name)
         self._arrays[name] = whole
         return whole
-
-
-def _empty(name, dtype):
-    """What stands for a member that is not done."""
-    return np.asarray(np.nan if dtype.kind == "f" else RUNNING if name == "result" else 0, dtype)
 
 
 def _spread(x: np.ndarray) -> list[float] | None:
@@ -221,9 +215,9 @@ def _spread(x: np.ndarray) -> list[float] | None:
 
 
 def open_ensemble(store: str | os.PathLike) -> Ensemble:
-    """What ``ensemble`` keeps in the folder ``store``, also while it is still being computed.
+    """What ``ensemble`` keeps in the folder ``store``, of either kind, also while it is still being computed.
 
-    Raises ``ValueError`` for a folder that holds none.
+    Raises ``ValueError`` for a folder that holds none, and ``ImportError`` for a Zarr store without the package zarr.
     """
     folder = Store(store)
     return Ensemble(folder.manifest(), folder, None)

@@ -69,14 +69,11 @@ class Plan(NamedTuple):
 
     def size_in_words(self) -> str:
         """How large this is."""
-        count = len(self.chunks())
-        several = f"{count} chunks, {in_bytes(8 * self.numbers * min(self.chunk, self.members))} per chunk of "
-        each = f"{min(self.chunk, self.members):,}".replace(",", " ")
-        return (
-            f"{self.members:,} members in ".replace(",", " ")
-            + (several if count > 1 else "one chunk, ")
-            + (each if count > 1 else in_bytes(8 * self.numbers * self.members))
-        )
+        count, each = len(self.chunks()), min(self.chunk, self.members)
+        grouped = lambda number: f"{number:,}".replace(",", " ")
+        needed = in_bytes(8.0 * self.numbers * each)
+        chunks = f"{count} chunks, {needed} per chunk of {grouped(each)}" if count > 1 else f"one chunk, {needed}"
+        return f"{grouped(self.members)} members in {chunks}"
 
 
 def in_bytes(count: float) -> str:
@@ -139,7 +136,7 @@ def plan_of(
         coordinates=coordinates,
         title=type(system).__name__,
         block=block,
-        chunk=_chunk(chunk, block, numbers),
+        chunk=_chunk(chunk, block, numbers, swept.members),
         numbers=numbers,
     )
 
@@ -174,12 +171,13 @@ def _block(members, numbers_of_each):
     return min(within, LARGEST_ELSEWHERE, max(SMALLEST, 2 ** int(np.ceil(np.log2(members)))))
 
 
-def _chunk(chunk, block, numbers):
+def _chunk(chunk, block, numbers, members):
+    """Whole blocks, and no more than there are."""
     if chunk is None:
-        share = memory() / CHUNK_SHARE / (8 * numbers)
-        chunk = max(1, int(min(CHUNK, share)))
-        return max(1, chunk // block) * block
-    return -(-whole("chunk", chunk, 1) // block) * block
+        at_most = max(block, int(min(CHUNK, memory() / CHUNK_SHARE / (8 * numbers))) // block * block)
+    else:
+        at_most = -(-whole("chunk", chunk, 1) // block) * block
+    return min(at_most, -(-members // block) * block)
 
 
 def _numbers_kept(task, swept, q):

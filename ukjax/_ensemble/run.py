@@ -1,9 +1,12 @@
 """The front door of ensembles."""
 
+import logging
 import os
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
 import numpy as np
 
 from .._check import check_flag, memory, whole
@@ -17,6 +20,8 @@ from .parcel import is_running_script
 from .plan import Plan, check_starts, in_bytes, plan_of, told_of
 from .store import Store, remaining
 from .work import check_executor, done_by, done_here, joined
+
+LOGGER = logging.getLogger("ukjax")
 
 
 def ensemble(
@@ -35,8 +40,8 @@ def ensemble(
     store: str | os.PathLike | None = None,
     chunk: int | None = None,
     executor: Any = None,
-    rank: int = 0,
-    world: int = 1,
+    rank: int | None = None,
+    world: int | None = None,
     drift: str | None = None,
     dt: Numbers | None = None,
     rtol: Numbers | None = None,
@@ -66,19 +71,22 @@ def ensemble(
     **What is kept.** q and v at the times ``ts`` [s]; with ``keep="end"`` at the last alone; with ``"all"`` forces,
     residuals and all else that a ``Trajectory`` has, too; with a function of the ``Trajectory`` of a member what it
     returns, an array or a dictionary of them. ``store`` names a folder that has it, chunk by chunk, while it is being
-    computed; left out, all is kept in memory. An ensemble whose folder is there is gone on with, by ``chunk`` members
-    at a time (as many as memory takes easily).
+    computed: as a Zarr 3 group where the name ends in .zarr, which needs the package zarr, else as NumPy's archives.
+    Left out, all is kept in memory. An ensemble whose folder is there is gone on with, by ``chunk`` members at a time
+    (as many as memory takes easily; those of a Zarr group stay as many as they were).
 
     **Members.** A member is the same, bit for bit, whatever the chunk and whoever computes it, on one kind of device.
     One that fails has its time and reason in the result, and NaN where it did not come to; it changes no other.
 
     **Workers.** All devices of this machine; or those of an ``executor``, anything with ``submit`` such as a
     ``dask.distributed.Client``: a chunk is a task. Or let each of ``world`` jobs do its share, with a ``rank`` of its
-    own and one ``store`` for all.
+    own and one ``store`` for all; the processes of ``jax.distributed``, where that was initialised, do so unless they
+    are told otherwise.
 
-    The rest as in ``simulate``. ``progress`` shows how far it is, how fast and how many failed. Raises ``ValueError``
-    for bad input, before anything is computed, and ``OSError`` where the store cannot be written any more: what is
-    there is whole, and the same call goes on from it.
+    The rest as in ``simulate``. ``progress`` shows how far it is, how fast and how many failed, and first how much
+    memory a chunk takes, which is also logged as information of ``logging.getLogger("ukjax")``. Raises ``ValueError``
+    for bad input, before anything is computed, ``ImportError`` where a package is missing, and ``OSError`` where the
+    store cannot be written any more: what is there is whole, and the same call goes on from it.
     """
     if is_running_script():
         raise ValueError(
@@ -86,29 +94,42 @@ def ensemble(
         )
     check_executor(executor)
     check_flag("progress", progress)
-    world = whole("world", world, 1)
-    rank = whole("rank", rank)
-    if rank >= world:
-        raise ValueError(f"rank must be below world = {world}, got {rank}")
+    rank, world = _share(rank, world)
     if world > 1 and store is None:
-        raise ValueError("store must be given where the work is shared, world > 1: else nobody has all of it")
+        raise ValueError(
+            f"store must be given where the work is shared, world = {world}: else nobody has all of it. With world=1 "
+            "each does all of it"
+        )
+    folder = None if store is None else Store(store)
+    if folder is not None and chunk is None:
+        chunk = folder.chunk
     plan = plan_of(
         system, over, members, ts, q0, v0, combine, seed, place, hold, keep, chunk, drift, dt, rtol, atol, method,
         solver, event, max_steps,
     )  # fmt: skip
-    check_memory(plan, store is None)
-    if store is None:
-        check_starts(plan)
+    check_memory(plan, folder is None)
+    if folder is None:
+        _begin(plan, progress)
         parts = dict(_done(plan, plan.chunks(), executor, progress))
         return Ensemble.in_memory(told_of(plan), joined([parts[key] for key in sorted(parts)]))
-    folder = Store(store)
-    with folder.writing(told_of(plan), rank, world):
+    with folder.writing(told_of(plan), plan.chunk, rank, world) as write:
         left = remaining(plan.chunks()[rank::world], folder.done())
         if left:
-            check_starts(plan)
+            _begin(plan, progress)
         for (first, last), found in _done(plan, left, executor, progress):
-            folder.write(first, last, found)
+            write(first, last, found)
     return open_ensemble(folder.path)
+
+
+def _share(rank, world) -> tuple[int, int]:
+    """Which part of the work is done here, of how many; or ``ValueError``."""
+    if rank is None and world is None and jax.distributed.is_initialized():
+        return jax.process_index(), jax.process_count()
+    world = 1 if world is None else whole("world", world, 1)
+    rank = 0 if rank is None else whole("rank", rank)
+    if rank >= world:
+        raise ValueError(f"rank must be below world = {world}, got {rank}")
+    return rank, world
 
 
 def check_memory(plan: Plan, all_of_it: bool) -> None:
@@ -124,6 +145,14 @@ def check_memory(plan: Plan, all_of_it: bool) -> None:
     )
 
 
+def _begin(plan, progress):
+    """Say how large it is, and look whether it has starts."""
+    LOGGER.info(plan.size_in_words())
+    if progress:
+        print(plan.size_in_words(), file=sys.stderr)
+    check_starts(plan)
+
+
 def _done(plan, chunks, executor, progress):
     """The chunks as they are done, with a meter if there is to be one."""
     found = done_here(plan, chunks) if executor is None else done_by(executor, plan, chunks)
@@ -135,7 +164,6 @@ def _done(plan, chunks, executor, progress):
     left = sum(last - first for first, last in chunks)
     failed = 0
     with tqdm(total=plan.members, initial=plan.members - left, unit=" members", unit_scale=True) as meter:
-        meter.write(plan.size_in_words())
         for chunk, arrays in found:
             failed += int(np.sum(~np.asarray(ended_well(arrays["result"]))))
             meter.set_postfix(failed=failed)

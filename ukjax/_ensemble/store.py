@@ -1,15 +1,13 @@
-"""A folder that holds an ensemble: what it is, in ``ensemble.json``, and a file for each chunk that was done.
+"""A folder that holds an ensemble: what it is, in ``ensemble.json``, and files for each chunk that was done.
 
 Every file is there whole or not at all, and says in its name which members it holds; so nothing else needs to be kept
-of what was done. A folder has one writer at a time, or, of several that share the work, one for each share.
+of what was done. A folder has one writer at a time, or, of several that share the work, one for each share. Its name
+says how it is kept, as that of any file does: with the ending .zarr as a Zarr group, else as NumPy archives.
 """
 
 import contextlib
 import json
 import os
-import re
-import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,24 +15,32 @@ from typing import Any
 import numpy as np
 
 from .._check import seen
-from .._files import check_writable, locked, remove_abandoned, write_json, write_whole
+from .._files import check_writable, locked, remove_abandoned, write_json
+from .shards import AbstractShards, NpzShards, Write
+from .zarr_shards import ZarrShards
 
 MANIFEST = "ensemble.json"
-SHARD = re.compile(r"members-(\d+)-(\d+)\.npz")
 
 
 class Store:
-    """The folder ``path``."""
+    """The folder ``path``. ``chunk`` is the only one that it takes, if it has begun to be of one alone."""
 
     def __init__(self, path: Any):
         if not isinstance(path, str | os.PathLike) or not str(path):
             raise ValueError(f"store must be the name of a folder, got {seen(path)}")
         self.path = Path(path)
+        there = self.manifest(missing_is_none=True)
+        self.chunk: int | None = None if there is None else there.get("chunk")
+        zarr = self.path.suffix == ".zarr" if there is None else self.chunk is not None  # it may have been renamed
+        self._shards: AbstractShards = ZarrShards(self.path) if zarr else NpzShards(self.path)
 
     @contextlib.contextmanager
-    def writing(self, told: dict[str, Any], rank: int, world: int) -> Iterator[None]:
-        """As long as this holds, nobody else writes the same. The folder is made for the ensemble that is ``told``, or
-        is that ensemble's; ``ValueError`` if it is another's, being written, or cannot be written."""
+    def writing(self, told: dict[str, Any], chunk: int, rank: int, world: int) -> Iterator[Write]:
+        """As long as this holds, nobody else writes the same as what is given writes. The folder is made for the
+        ensemble that is ``told``, or is that ensemble's; ``ValueError`` if it is another's, being written, or cannot be
+        written."""
+        if self._shards.chunk_is_fixed:
+            told = told | {"chunk": chunk}
         try:
             self.path.mkdir(exist_ok=True)
             check_writable(self.path / MANIFEST)
@@ -54,19 +60,24 @@ class Store:
                 if any(self.done()):
                     raise ValueError(f"store {str(self.path)!r} has members, but lost its {MANIFEST}: remove it")
                 write_json(self.path / MANIFEST, told)
-            elif difference := first_difference(there, told):
+            elif difference := first_difference(there | {"chunk": None}, told | {"chunk": None}):
                 raise ValueError(
                     f"store {str(self.path)!r} holds another ensemble: {difference}. Name another folder, or remove "
                     "that one"
                 )
-            yield
+            elif there.get("chunk") != told.get("chunk"):
+                raise ValueError(
+                    f"chunk must be {there['chunk']}, with which store {str(self.path)!r} was begun, or left out, got "
+                    f"{chunk}"
+                )
+            yield self._shards.writer(told)
 
     def manifest(self, missing_is_none: bool = False) -> Any:
         """What the folder says of itself, or ``ValueError``."""
         try:
             text = (self.path / MANIFEST).read_text(encoding="utf-8")
             told = json.loads(text)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             if missing_is_none:
                 return None
             raise ValueError(f"{str(self.path)!r} holds no ensemble: there is no {MANIFEST} in it") from None
@@ -80,34 +91,11 @@ class Store:
 
     def done(self) -> list[tuple[int, int]]:
         """Which members are there: from, and up to which."""
-        try:
-            names = [entry.name for entry in os.scandir(self.path)]
-        except OSError:
-            return []
-        return sorted((int(found[1]), int(found[2])) for name in names if (found := SHARD.fullmatch(name)))
-
-    def write(self, first: int, last: int, arrays: dict[str, np.ndarray]) -> None:
-        """Keep what became of these members."""
-
-        def written(part):
-            with open(part, "wb") as file:
-                np.savez(file, allow_pickle=False, **arrays)
-
-        write_whole(self._shard(first, last), written)
+        return self._shards.done()
 
     def read(self, first: int, last: int, names: Any = None) -> dict[str, np.ndarray]:
-        """The same again, or ``ValueError`` where the file is damaged."""
-        path = self._shard(first, last)
-        try:
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as found:
-                return {name: found[name] for name in (found.files if names is None else names)}
-        except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, OSError) as error:
-            raise ValueError(
-                f"{str(path)!r} is damaged ({error}): remove it, and run the ensemble again to have these members"
-            ) from None
-
-    def _shard(self, first, last):
-        return self.path / f"members-{first:09d}-{last:09d}.npz"
+        """What became of members that were done together, or ``ValueError`` where a file is damaged."""
+        return self._shards.read(first, last, names)
 
 
 def remaining(chunks: list[tuple[int, int]], done: list[tuple[int, int]]) -> list[tuple[int, int]]:
