@@ -43,6 +43,17 @@ def test_the_ball_bounces_and_comes_to_the_end(capsys):
     assert names["flight"].finished and float(names["t"]) == 3.0
 
 
+def test_the_engine_turns():
+    found = re.search(r"<!-- mechanism -->\n```python\n(.*?)```", README, re.DOTALL)
+    assert found
+    names = {}
+    exec(found.group(1), names)
+    angle = names["motion"].q[-1, 0]
+    x = 0.1 * np.cos(angle) + np.sqrt(0.3**2 - (0.1 * np.sin(angle)) ** 2)
+    # The piston's frame turns with nothing: its place is the textbook's function of the crank's angle.
+    np.testing.assert_allclose(names["engine"].pose(names["motion"].q[-1])["piston"].p, [x, 0, 0], rtol=0, atol=1e-12)
+
+
 def test_the_pole_stands_after_all_those_steps():
     found = re.search(r"<!-- step -->\n```python\n(.*?)```", README, re.DOTALL)
     assert found

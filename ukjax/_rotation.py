@@ -4,8 +4,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 
-def cross(a: Float[Array, "3 *k"], b: Float[Array, "3 *k"]) -> Float[Array, "3 *k"]:
-    """a × b, of vectors or of columns."""
+def cross(a: Float[Array, "3 *j"], b: Float[Array, "3 *k"]) -> Float[Array, "3 *l"]:
+    """a × b, of vectors or of columns; of a vector and each column."""
     if a.ndim < b.ndim:
         a = a[:, None]
     if b.ndim < a.ndim:

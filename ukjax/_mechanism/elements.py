@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..joints import AbstractJoint
+from ..joints import AbstractActing
 from .kinematics import poses
 from .named import Named
 from .tree import Tree
@@ -89,7 +89,7 @@ class Elements(eqx.Module):
 
     def _with(self, *names):
         for name, joint in self.joints.items():
-            if isinstance(joint, AbstractJoint) and any(getattr(joint, field) is not None for field in names):
+            if isinstance(joint, AbstractActing) and any(getattr(joint, field) is not None for field in names):
                 yield name, joint
 
     def _along(self, name, t, q, v):

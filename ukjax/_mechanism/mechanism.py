@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,11 +11,14 @@ from jaxtyping import Array, Float, ScalarLike
 from .._check import check_word, kind_of, numbers
 from .._constraint import AbstractConstraint
 from .._control import AbstractControl
+from .._haste import at_once
+from .._motion.assemble import assembled
+from .._motion.hold import holding
 from .._motion.project import project
 from .._names import did_you_mean
 from .._precision import Numbers, as_float
 from .._rotation import quaternion_of
-from ..joints import AbstractConnection, AbstractCoupling, AbstractJoint
+from ..joints import AbstractActing, AbstractConnection, AbstractCoupling, AbstractJoint
 from ..systems.base import AbstractMechanism
 from .body import Body, vector
 from .closure import constraints_of
@@ -56,12 +59,12 @@ class Mechanism(AbstractMechanism):
 
     def __init__(
         self,
-        bodies: Mapping[str, Body] | Named[Body],
-        joints: Mapping[str, Any] | Named[Any] = MappingProxyType({}),
+        bodies: Any,
+        joints: Any = MappingProxyType({}),
         gravity: Numbers = (0.0, 0.0, -9.81),
         *,
-        coordinates: Literal["joint", "absolute"] = "joint",
-        control: AbstractControl | None = None,
+        coordinates: str = "joint",
+        control: Any = None,
     ):
         check_word("coordinates", coordinates, ("joint", "absolute"))
         self.bodies = Named.of("bodies", bodies, Body, "a ukjax.Body")
@@ -124,13 +127,16 @@ class Mechanism(AbstractMechanism):
         its coordinate."""
         for name in names:
             joint = self.joints.things[self.joints.names.index(name)] if name in self.joints else None
-            if not isinstance(joint, AbstractJoint) or joint.quaternion is not None:
-                raise ValueError(f"no joint with coordinates is named {name!r}{did_you_mean(name, self.joints)}")
+            if not isinstance(joint, AbstractActing) or joint.quaternion is not None:
+                raise ValueError(f"no joint with plain coordinates is named {name!r}{did_you_mean(name, self.joints)}")
         return JointCoordinates(self.joints, self.tree, names).columns
 
     def pose(self, q: Numbers, t: ScalarLike = 0.0) -> dict[str, Pose]:
         """Of each body by its name: the axes of its frame as columns, ``.R`` (3, 3), and its origin ``.p`` (3,) [m]."""
-        found = poses(self.joints, self.tree, as_float(t), numbers("q", q))
+        q = numbers("q", q)
+        if q.shape != (self.tree.n,):
+            raise ValueError(f"q must have shape ({self.tree.n},), one entry per coordinate, got shape {q.shape}")
+        found = _poses(self.joints, self.tree, as_float(t), q)
         return {name: found[name] for name in self.bodies}
 
     def start(
@@ -152,7 +158,9 @@ class Mechanism(AbstractMechanism):
                 i = names.index(name)
                 q, v = (q.at[i].set(value), v) if x == 0 else (q, v.at[i].set(value))
                 held.append(name)
-        return project(self, 0.0, q, v, hold=tuple(dict.fromkeys(held)))
+        hold, t = tuple(dict.fromkeys(held)), jnp.zeros(())
+        near = assembled(holding(self, hold, t, q, v), t, q, v)
+        return project(self, t, q if near is None else near, v, hold=hold)
 
     def reference_pose(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Where ``start`` looks from: not always a pose in which loops are closed."""
@@ -185,6 +193,9 @@ class Mechanism(AbstractMechanism):
         return tuple(lines)
 
 
+_poses = at_once(poses)
+
+
 def _joined(name, own):
     return f"{name}_{own}" if own else name
 
@@ -192,7 +203,7 @@ def _joined(name, own):
 def _check_entries(joints):
     """What acts along coordinates is one number, or one for each of them, and none along a quaternion."""
     for name, joint in joints.items():
-        if not isinstance(joint, AbstractJoint):
+        if not isinstance(joint, AbstractActing):
             continue
         k = len(joint.coordinates)
         for field in ("stiffness", "rest", "damping", "armature", "friction"):
@@ -201,5 +212,5 @@ def _check_entries(joints):
                 raise ValueError(f"joints[{name!r}] has a quaternion, along which no {field} can act: leave it out")
             if value is not None and value.shape not in ((), (k,)):
                 raise ValueError(f"{field} of joints[{name!r}] must be a number, or {k}, got shape {value.shape}")
-        if joint.start is not None and joint.start.size != k:
+        if isinstance(joint, AbstractJoint) and joint.start is not None and joint.start.size != k:
             raise ValueError(f"start of joints[{name!r}] must be {k} numbers, got shape {joint.start.shape}")

@@ -12,6 +12,7 @@ from .._batch import per_member
 from .._check import known
 from .._constraint import as_written, rows
 from .._equation import motion_by
+from .._haste import at_once
 from .._solve import AbstractMethod
 from .._system import AbstractSystem
 from .small_rows import with_noise_left_out
@@ -68,7 +69,7 @@ def observe_by(
     return (_observed_one if t.ndim == 1 else _observed_batch)(model, t, q, v, method)
 
 
-@eqx.filter_jit
+@at_once
 def _observed_one(model, t, q, v, method):
     return jax.lax.map(lambda sample: _observation(model, *sample, method), (t, q, v))
 

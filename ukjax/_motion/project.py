@@ -15,11 +15,11 @@ from .._precision import Numbers
 from .._solve import AbstractMethod, choose, coordinate_scale, row_scale, solve
 from .._system import AbstractSystem
 from .._terms import Terms
+from .assemble import without_redundant
 from .correct import Levels, at_every_level
 from .diagnose import check_model, worst_row
 from .given import taken_in
 from .hold import holding
-from .redundant import without_redundant
 from .scale import Scale, scales
 from .small_rows import with_noise_left_out
 

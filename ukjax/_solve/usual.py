@@ -167,8 +167,8 @@ class Ordered(eqx.Module):
 
 
 class Factors(NamedTuple):
-    """Of the coordinates in reverse: L, V (n, k) and R (k, k), if it was ``by_library``; or L, Bᵀ (n, k) and C (k, k), L and C with their diagonals
-    inverted."""
+    """Of the coordinates in reverse: L, V (n, k) and R (k, k), if it was ``by_library``; or L, Bᵀ (n, k) and C (k, k),
+    L and C with their diagonals inverted."""
 
     L: Float[Array, "n n"]
     W: Float[Array, "n k"]

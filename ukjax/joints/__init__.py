@@ -1,10 +1,12 @@
 """The joints of a ``ukjax.Mechanism``: one class per kind, and what else binds two bodies."""
 
+from .base import AbstractActing as AbstractActing
 from .base import AbstractConnection as AbstractConnection
 from .base import AbstractJoint as AbstractJoint
 from .connections import Distance as Distance
 from .connections import PointOnLine as PointOnLine
 from .connections import PointOnSurface as PointOnSurface
+from .connections import Strut as Strut
 from .contacts import AbstractContact as AbstractContact
 from .contacts import KnifeEdge as KnifeEdge
 from .contacts import Rolling as Rolling

@@ -1,7 +1,7 @@
 """The direction of a joint."""
 
 import abc
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -100,6 +100,12 @@ def as_axis(name: str, given: Any) -> AbstractAxis:
             index = int(np.flatnonzero(entries)[0])
             return CoordinateAxis(index, int(np.sign(entries[index])))
     return Direction(value)
+
+
+if TYPE_CHECKING:
+    Axis = Any  # a word or three numbers
+else:
+    Axis = AbstractAxis
 
 
 def axis(default: str = "z") -> Any:

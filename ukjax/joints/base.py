@@ -2,7 +2,7 @@
 
 import abc
 from dataclasses import KW_ONLY
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,6 +11,19 @@ from jaxtyping import Array, Float
 
 from .._check import numbers
 from .._rotation import of_quaternion, quaternion_of_angles, unskew
+
+if TYPE_CHECKING:
+    Point = Any  # whatever they are given as, they become arrays
+    Turn = Any
+    Numbers = Any
+    Number = Any
+    Name = Any
+else:
+    Point = Float[Array, " 3"] | None
+    Turn = Float[Array, " 4"] | None
+    Numbers = Float[Array, " *k"] | None
+    Number = Float[Array, ""]
+    Name = str
 
 
 class Relative(NamedTuple):
@@ -76,13 +89,13 @@ class AbstractConnection(eqx.Module):
     [rad], about x, then y, then z, or as a quaternion (w, x, y, z), and kept as one, of whatever length.
     """
 
-    parent: str = _body("parent")
-    child: str = _body("child")
+    parent: Name = _body("parent")
+    child: Name = _body("child")
     _: KW_ONLY
-    at: Float[Array, " 3"] | None = _point("at")
-    turn: Float[Array, " 4"] | None = _turn("turn")
-    to: Float[Array, " 3"] | None = _point("to")
-    to_turn: Float[Array, " 4"] | None = _turn("to_turn")
+    at: Point = _point("at")
+    turn: Turn = _turn("turn")
+    to: Point = _point("to")
+    to_turn: Turn = _turn("to_turn")
 
     rows: ClassVar[tuple[str, ...]]
     """A name for each row of ``gap``."""
@@ -100,13 +113,36 @@ class AbstractConnection(eqx.Module):
         return _frame(self.to_turn, self.to)
 
 
-class AbstractJoint(AbstractConnection):
+class AbstractActing(AbstractConnection):
+    """A connection with coordinates, along which something may act.
+
+    For each coordinate, numbers or one for each: a spring, −``stiffness`` (q − ``rest``); −``damping`` q̇; ``armature``,
+    the inertia of a motor behind its gears; dry ``friction``, a force or torque of that size against the motion (see
+    ``ukjax.Mechanism``).
+    """
+
+    _: KW_ONLY
+    stiffness: Numbers = _optional("stiffness")
+    rest: Numbers = _optional("rest")
+    damping: Numbers = _optional("damping", least=0)
+    armature: Numbers = _optional("armature", least=0)
+    friction: Numbers = _optional("friction", least=0)
+
+    coordinates: ClassVar[tuple[tuple[str, str], ...]]
+    """Name, put behind the joint's own, and unit of each."""
+    quaternion: ClassVar[int | None] = None
+    """Where among the coordinates a unit quaternion begins."""
+
+    def read(self, R: Float[Array, "3 3"], p: Float[Array, " 3"]) -> Float[Array, " k"] | None:
+        """The coordinates, of the child's joint frame in the parent's; angles within half a turn. None where they are
+        no plain angles and lengths."""
+        return None
+
+
+class AbstractJoint(AbstractActing):
     """A joint: what lets the child move beside the parent in ways that have coordinates.
 
-    What acts along each coordinate of the joint, numbers or one for each coordinate: a spring, −``stiffness``
-    (q − ``rest``); −``damping`` q̇; ``armature``, the inertia of a motor behind its gears; dry ``friction``, a force or
-    torque of that size against the motion (see ``ukjax.Mechanism``). ``start`` is where a mechanism begins to look for
-    a pose, of the joint's coordinates (k,).
+    ``start`` is where a mechanism begins to look for a pose, of the joint's coordinates (k,).
 
     A kind of joint says where it lets the child's joint frame be in the parent's, ``place(t, q)``; what rows bind two
     bodies that it joins in a loop, ``gap(t, R, p)``; and, where it can, what its coordinates are, ``read(R, p)``. Its
@@ -114,28 +150,14 @@ class AbstractJoint(AbstractConnection):
     """
 
     _: KW_ONLY
-    stiffness: Float[Array, " *k"] | None = _optional("stiffness")
-    rest: Float[Array, " *k"] | None = _optional("rest")
-    damping: Float[Array, " *k"] | None = _optional("damping", least=0)
-    armature: Float[Array, " *k"] | None = _optional("armature", least=0)
-    friction: Float[Array, " *k"] | None = _optional("friction", least=0)
-    start: Float[Array, " *k"] | None = _optional("start")
+    start: Numbers = _optional("start")
 
-    coordinates: ClassVar[tuple[tuple[str, str], ...]]
-    """Name, put behind the joint's own, and unit of each."""
     neutral: ClassVar[tuple[float, ...]]
     """The coordinates where both joint frames coincide."""
-    quaternion: ClassVar[int | None] = None
-    """Where among the coordinates a unit quaternion begins."""
 
     @abc.abstractmethod
     def place(self, t: Array, q: Float[Array, " k"]) -> tuple[Float[Array, "3 3"], Float[Array, " 3"]]:
         """The axes of the child's joint frame, as columns, and its origin [m], in the parent's joint frame."""
-
-    def read(self, R: Float[Array, "3 3"], p: Float[Array, " 3"]) -> Float[Array, " k"] | None:
-        """The coordinates, of the child's joint frame in the parent's; angles within half a turn. None of a joint
-        whose coordinates are no plain angles and lengths."""
-        return None
 
     def relative(self, t: Array, q: Float[Array, " k"], v: Float[Array, " k"]) -> Relative:
         """Where the child's joint frame is and how it moves."""

@@ -10,8 +10,8 @@ from jaxtyping import Array, Float
 
 from .._check import number
 from .._rotation import cross
-from .axis import AbstractAxis, as_axis, axis
-from .base import AbstractConnection
+from .axis import Axis, as_axis, axis
+from .base import AbstractConnection, Number
 
 
 class AbstractContact(AbstractConnection):
@@ -29,7 +29,7 @@ class KnifeEdge(AbstractContact):
     """A blade, or a wheel without inertia: the child's point has no velocity along ``axis`` of the child."""
 
     _: KW_ONLY
-    axis: AbstractAxis = axis("y")
+    axis: Axis = axis("y")
     rows: ClassVar[Any] = ()
     slip_rows: ClassVar[Any] = ("sideways",)
 
@@ -48,11 +48,11 @@ class Rolling(AbstractContact):
     """
 
     _: KW_ONLY
-    radius: Float[Array, ""] = eqx.field(converter=lambda value: number("radius", value, "m", above=0))
-    axis: AbstractAxis | None = eqx.field(
+    radius: Number = eqx.field(converter=lambda value: number("radius", value, "m", above=0))
+    axis: Axis | None = eqx.field(
         default="y", converter=lambda given: None if given is None else as_axis("axis", given)
     )
-    normal: AbstractAxis = eqx.field(default="z", converter=lambda given: as_axis("normal", given))
+    normal: Axis = eqx.field(default="z", converter=lambda given: as_axis("normal", given))
     rows: ClassVar[Any] = ("height",)
     slip_rows: ClassVar[Any] = ("slip 1", "slip 2")
 

@@ -1,7 +1,6 @@
 """Bonds between the coordinates of joints: gears, cams, motions that are given."""
 
 import abc
-from collections.abc import Callable
 from dataclasses import KW_ONLY
 from typing import Any
 
@@ -10,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import check_function, number
+from .base import Name, Number
 
 
 def _name_of_joint(name):
@@ -41,11 +41,11 @@ class Gear(AbstractCoupling):
     """q = ``ratio`` q_other + ``offset``: of ``joint`` and the joint named ``other``. Gears that mesh on the outside
     have a negative ratio; a joint that mimics another is one of these."""
 
-    joint: str = _name_of_joint("joint")
-    other: str = _name_of_joint("other")
+    joint: Name = _name_of_joint("joint")
+    other: Name = _name_of_joint("other")
     _: KW_ONLY
-    ratio: Float[Array, ""] = eqx.field(default=1.0, converter=lambda value: number("ratio", value))
-    offset: Float[Array, ""] = eqx.field(default=0.0, converter=lambda value: number("offset", value))
+    ratio: Number = eqx.field(default=1.0, converter=lambda value: number("ratio", value))
+    offset: Number = eqx.field(default=0.0, converter=lambda value: number("offset", value))
 
     @property
     def joints(self) -> tuple[str, str]:
@@ -58,10 +58,10 @@ class Gear(AbstractCoupling):
 class Cam(AbstractCoupling):
     """q = ``profile``(q_other), a function of a number: of ``joint``, the follower, and the joint named ``other``."""
 
-    joint: str = _name_of_joint("joint")
-    other: str = _name_of_joint("other")
+    joint: Name = _name_of_joint("joint")
+    other: Name = _name_of_joint("other")
     _: KW_ONLY
-    profile: Callable = eqx.field()
+    profile: Any = eqx.field()
 
     def __check_init__(self):
         check_function("profile", self.profile, "x")
@@ -77,9 +77,9 @@ class Cam(AbstractCoupling):
 class Drive(AbstractCoupling):
     """q = ``motion``(t) [s]: the ``joint`` moves as it is told, whatever that takes."""
 
-    joint: str = _name_of_joint("joint")
+    joint: Name = _name_of_joint("joint")
     _: KW_ONLY
-    motion: Callable = eqx.field()
+    motion: Any = eqx.field()
 
     def __check_init__(self):
         check_function("motion", self.motion, "t")

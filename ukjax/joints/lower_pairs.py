@@ -9,8 +9,8 @@ from jaxtyping import Array, Float
 
 from .._check import number
 from .._rotation import of_quaternion, rates_of_quaternion, unskew
-from .axis import AbstractAxis, as_axis, axis
-from .base import AbstractAxial, AbstractJoint, Relative
+from .axis import Axis, as_axis, axis
+from .base import AbstractAxial, AbstractJoint, Number, Relative
 
 
 class Fixed(AbstractAxial):
@@ -37,7 +37,7 @@ class Revolute(AbstractAxial):
     """A hinge: the child turns about ``axis``."""
 
     _: KW_ONLY
-    axis: AbstractAxis = axis()
+    axis: Axis = axis()
 
     coordinates: ClassVar[Any] = (("", "rad"),)
     neutral: ClassVar[Any] = (0.0,)
@@ -60,7 +60,7 @@ class Prismatic(AbstractAxial):
     """A slide: the child moves along ``axis`` and does not turn."""
 
     _: KW_ONLY
-    axis: AbstractAxis = axis()
+    axis: Axis = axis()
 
     coordinates: ClassVar[Any] = (("", "m"),)
     neutral: ClassVar[Any] = (0.0,)
@@ -83,7 +83,7 @@ class Cylindrical(AbstractAxial):
     """The child turns about ``axis`` and slides along it."""
 
     _: KW_ONLY
-    axis: AbstractAxis = axis()
+    axis: Axis = axis()
 
     coordinates: ClassVar[Any] = (("angle", "rad"), ("slide", "m"))
     neutral: ClassVar[Any] = (0.0, 0.0)
@@ -107,8 +107,8 @@ class Screw(AbstractAxial):
     """The child turns about ``axis`` and moves along it by ``lead`` [m] in each turn."""
 
     _: KW_ONLY
-    lead: Float[Array, ""] = eqx.field(converter=lambda value: number("lead", value, "m"))
-    axis: AbstractAxis = axis()
+    lead: Number = eqx.field(converter=lambda value: number("lead", value, "m"))
+    axis: Axis = axis()
 
     coordinates: ClassVar[Any] = (("", "rad"),)
     neutral: ClassVar[Any] = (0.0,)
@@ -137,7 +137,7 @@ class Planar(AbstractAxial):
     a right-handed frame with the axis, of the joint's frame for the axis z."""
 
     _: KW_ONLY
-    axis: AbstractAxis = axis()
+    axis: Axis = axis()
 
     coordinates: ClassVar[Any] = (("x", "m"), ("y", "m"), ("angle", "rad"))
     neutral: ClassVar[Any] = (0.0, 0.0, 0.0)
@@ -162,8 +162,8 @@ class Universal(AbstractJoint):
     child."""
 
     _: KW_ONLY
-    axis: AbstractAxis = axis("x")
-    second: AbstractAxis = eqx.field(default="y", converter=lambda given: as_axis("second", given))
+    axis: Axis = axis("x")
+    second: Axis = eqx.field(default="y", converter=lambda given: as_axis("second", given))
 
     coordinates: ClassVar[Any] = (("first", "rad"), ("second", "rad"))
     neutral: ClassVar[Any] = (0.0, 0.0)

@@ -1,4 +1,4 @@
-"""Rows that are redundant on the constraints, found once and by NumPy, so that what is compiled can leave them out."""
+"""Onto the constraints from afar, and which rows count there: by NumPy, for a program that leaves out the others."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from .._solve import Usual, coordinate_scale, independent_rows, light
 from .._system import AbstractSystem
 from .correct import Levels
 
-MOST = 100
+MOST, HALVED = 100, 12
 
 
 def without_redundant(
@@ -24,7 +24,7 @@ def without_redundant(
     usual = levels.position
     if not isinstance(usual, Usual) or usual.kept is not None or usual.weight is not None:
         return None
-    at = _approached(system, t, q, v)
+    at = assembled(system, t, q, v)
     if at is None:
         return None
     M, A, A_of_velocities = map(np.asarray, _rows(system, t, at, v)[1:])
@@ -43,18 +43,26 @@ def without_redundant(
     return Levels(levels.acceleration, *found)
 
 
-def _approached(system, t, q, v):
-    """A point on the constraints near q, by the shortest steps that rows which are clearly there ask for; None if they
-    lead nowhere."""
-    eps = float(np.finfo(q.dtype).eps)
+def assembled(
+    system: AbstractSystem, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]
+) -> Float[Array, " n"] | None:
+    """A point on the constraints, from q by the shortest steps that rows which are clearly there ask for, halved where
+    that leaves them further; None if they lead nowhere. Not the nearest point, but one that is found from afar."""
+    eps, rows = float(np.finfo(q.dtype).eps), _rows(system, t, q, v)
     for _ in range(MOST):
-        missed, M, A, _ = map(np.asarray, _rows(system, t, q, v))
+        missed, M, A, _ = map(np.asarray, rows)
         if not np.all(np.isfinite(A)) or complaint_of_mass(M):
             return None
         coordinate = np.asarray(coordinate_scale(jnp.asarray(M)))
         step = coordinate * np.linalg.lstsq(A * coordinate, -missed, rcond=eps**0.4)[0]
-        q = q + jax.device_put(step.astype(q.dtype))
         change, size = (np.max(np.abs(np.asarray(x)) / coordinate, initial=0) for x in (step, q))
+        for _ in range(HALVED):
+            tried = q + jax.device_put(step.astype(q.dtype))
+            rows = _rows(system, t, tried, v)
+            if np.linalg.norm(rows[0]) < np.linalg.norm(missed) or change <= eps**0.75 * size:
+                break
+            step = step / 2
+        q = tried
         if change <= eps**0.75 * size:
             return q
     return None

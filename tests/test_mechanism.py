@@ -1,0 +1,452 @@
+"""Mechanisms of bodies and joints, against Lagrange's equations of their energies, closed forms and the gallery."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax import joints as kinds
+from ukjax._parameters import find
+from ukjax._rotation import of_quaternion as rotation
+from ukjax._rotation import quaternion_of, quaternion_of_angles
+from ukjax.joints import (
+    Cam,
+    Cylindrical,
+    Distance,
+    Drive,
+    Fixed,
+    Free,
+    Gear,
+    KnifeEdge,
+    Planar,
+    PointOnLine,
+    PointOnSurface,
+    Prismatic,
+    Revolute,
+    Rolling,
+    Screw,
+    Spherical,
+    Strut,
+    Universal,
+)
+
+
+def rod(length, mass=1.0):
+    """A thin rod along x from its frame's origin."""
+    return uk.Body(mass, (length / 2, 0, 0), (1e-5, mass * length**2 / 12, mass * length**2 / 12))
+
+
+def slider_crank(**more):
+    bodies = {"crank": rod(0.1), "rod": rod(0.3), "slider": uk.Body(0.5)}
+    joints = {
+        "motor": Revolute("ground", "crank"),
+        "pin": Revolute("crank", "rod", at=(0.1, 0, 0)),
+        "wrist": Revolute("rod", "slider", at=(0.3, 0, 0)),
+        "guide": Prismatic("ground", "slider", axis="x"),
+    }
+    return uk.Mechanism(bodies, joints, gravity=(0, -9.81, 0), **more)
+
+
+CHAIN = (
+    ("a", Free, {}),
+    ("b", Revolute, {"axis": "-y"}),
+    ("c", Spherical, {}),
+    ("d", Universal, {}),
+    ("e", Screw, {"lead": 0.3, "axis": (1.0, 2.0, 3.0)}),
+    ("f", Planar, {"axis": "x"}),
+    ("g", Cylindrical, {}),
+    ("h", Prismatic, {"axis": (1.0, 1.0, 0.0)}),
+    ("i", Fixed, {}),
+    ("j", Revolute, {"axis": "x"}),
+)
+
+
+def chain(rng):
+    """Every kind of joint, in frames that are anyhow, two of them the other way round, and a branch."""
+    bodies, joints, last = {}, {}, "ground"
+    for name, kind, more in CHAIN:
+        root = rng.normal(size=(3, 3))
+        bodies[name] = uk.Body(rng.uniform(0.5, 2), 0.2 * rng.normal(size=3), 0.1 * root @ root.T)
+        frames = {"at": 0.3 * rng.normal(size=3), "to": 0.2 * rng.normal(size=3)}
+        frames |= {"turn": rng.normal(size=4), "to_turn": rng.normal(size=4)}
+        ends = (name, last) if name in "dh" else (last, name)
+        joints[f"to_{name}"] = kind(*ends, **frames, **more)
+        last = name if name != "c" else last
+    return uk.Mechanism(bodies, joints)
+
+
+def state(mechanism, rng):
+    """Any q and v with unit quaternions."""
+    q, v = rng.normal(size=(2, mechanism.tree.n))
+    for i, (name, _) in enumerate(mechanism.coordinates):
+        if name.endswith(("_w", "_qw")):
+            at = slice(i, i + 4)
+            q[at] /= np.linalg.norm(q[at])
+            v[at] -= q[at] * (q[at] @ v[at])
+    return jnp.array(q), jnp.array(v)
+
+
+def lagrangian(mechanism):
+    """Lagrange's equations of the energies of its poses: a second way, by automatic differentiation alone."""
+
+    def kinetic(t, q, v):
+        poses, rates = jax.jvp(mechanism.pose, (q,), (v,))
+        total = 0.0
+        for name, body in mechanism.bodies.items():
+            (R, _), (R_dot, p_dot) = poses[name], rates[name]
+            W = R.T @ R_dot
+            omega = jnp.stack([W[2, 1], W[0, 2], W[1, 0]])
+            velocity = p_dot + R_dot @ body.centre
+            total += (body.mass * velocity @ velocity + omega @ body.inertia_matrix() @ omega) / 2
+        return total
+
+    def potential(t, q):
+        poses = mechanism.pose(q)
+        heights = [body.mass * (poses[k].p + poses[k].R @ body.centre) for k, body in mechanism.bodies.items()]
+        return -mechanism.gravity @ sum(heights)
+
+    return uk.Lagrangian(kinetic, potential)
+
+
+def in_absolute(mechanism, other, q):
+    """The coordinates of ``other``, absolute, in the pose q of the mechanism."""
+    poses = mechanism.pose(q)
+    parts = [x for link in other.tree.links for x in (poses[link.body].p, quaternion_of(poses[link.body].R))]
+    return jnp.concatenate(parts)
+
+
+def close(found, expected, tolerance=1e-10):
+    size = np.max(np.abs(np.asarray(expected)), initial=0.1)
+    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=0, atol=tolerance * size)
+
+
+def test_masses_and_forces_are_those_of_lagrange():
+    mechanism = chain(np.random.default_rng(0))
+    q, v = state(mechanism, np.random.default_rng(1))
+    t, other = jnp.zeros(()), lagrangian(mechanism)
+    M, Q = map(np.array, eqx.filter_jit(mechanism.dynamics.terms)(t, q, v))
+    expected_M, expected_Q = eqx.filter_jit(other.terms)(t, q, v)
+    for i, (name, _) in enumerate(mechanism.coordinates):
+        if name.endswith(("_w", "_qw")):  # what is added along u, which T does not see
+            at, u = slice(i, i + 4), np.asarray(q[i : i + 4])
+            added = u @ M[at, at] @ u
+            assert added > 0
+            M[at, at] -= added * np.outer(u, u)
+            Q[at] += added * np.asarray(v[at] @ v[at]) * u
+    close(M, expected_M, 1e-13)
+    close(Q, expected_Q, 1e-13)
+    close(mechanism.energy(t, q, v), other.energy(t, q, v), 1e-13)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in kinds.__dict__.values() if isinstance(kind, type)])
+def test_a_joint_knows_itself(kind):
+    """Where it lets a body be there is no gap, it reads what it was told, and its velocities are those of its place."""
+    if not issubclass(kind, kinds.AbstractJoint) or kind is kinds.AbstractJoint:
+        return
+    more: dict = {"lead": 0.3} if kind is Screw else {}
+    if "axis" in kind.__dataclass_fields__ and kind is not Universal:
+        more["axis"] = jnp.array([0.3, -0.5, 0.8])
+    joint, k, t = kind("ground", "body", **more), len(kind.coordinates), jnp.zeros(())
+    rng = np.random.default_rng(3)
+    q, v = jnp.array(rng.uniform(-1, 1, k)), jnp.array(rng.normal(size=k))
+    R, p = joint.place(t, q)
+    close(R @ R.T, np.eye(3), 1e-14)
+    close(joint.gap(t, R, p), np.zeros(len(kind.rows)), 1e-14)
+    assert len(kind.rows) == 6 - k + (1 if joint.quaternion is not None else 0)
+    read = joint.read(R, p)
+    if read is not None:
+        close(read, q, 1e-14)
+    # Away from there, every direction that the joint forbids opens the gap.
+    a = rng.normal(size=(2, 3))
+    shifted = lambda s: joint.gap(t, R @ rotation(quaternion_of_angles(s * a[0])), p + s * a[1])
+    if kind.rows:
+        assert np.all(np.abs(np.asarray(jax.jvp(shifted, (0.0,), (1.0,))[1])) > 1e-3)
+    for own, derived in zip(joint.relative(t, q, v), kinds.AbstractJoint.relative(joint, t, q, v), strict=True):
+        close(own, derived, 1e-13)
+
+
+def test_both_coordinates_give_one_motion():
+    """A loop in space: a bent crank, a rod between balls, a slider, a screw and a universal joint beside it."""
+    bodies = {name: rod(0.3) for name in ("crank", "rod", "slider", "nut", "arm")}
+    joints = {
+        "motor": Revolute("ground", "crank", axis="y"),
+        "ball": Spherical("crank", "rod", at=(0.3, 0, 0), start=(0.9, 0.1, 0.3, 0.2)),
+        "guide": Prismatic("ground", "slider", at=(0.2, 0.1, 0), axis=(1, 0, 0.2)),
+        "far": Spherical("rod", "slider", at=(0.5, 0, 0)),
+        "thread": Screw("slider", "nut", lead=0.1, axis="x"),
+        "cross": Universal("slider", "arm", at=(0, 0.1, 0)),
+    }
+    mechanism = uk.Mechanism(bodies, joints)
+    assert mechanism.tree.closures == ("far",)
+    q, v = mechanism.start({"thread": 0.3, "cross_first": 0.4}, {"motor": 2.0, "thread": 1.0, "cross_second": -1.0})
+    absolute = mechanism.in_absolute()
+    place = lambda q: in_absolute(mechanism, absolute, q)
+    Q, V = jax.jvp(place, (q,), (v,))
+    close(absolute.position_residual(0.0, Q), np.zeros(30), 1e-12)
+    close(absolute.velocity_residual(0.0, Q, V), np.zeros(30), 1e-12)
+    motion = uk.constrained_motion(mechanism(0.0, q, v))
+    other = uk.constrained_motion(absolute(0.0, Q, V))
+    along = lambda q, v: jax.jvp(place, (q,), (v,))[1]
+    close(other.acceleration, jax.jvp(along, (q, v), (v, motion.acceleration))[1], 1e-9)
+    assert mechanism.tree.n - int(motion.rank) == absolute.tree.n - int(other.rank) == 5
+
+
+def test_a_slider_crank():
+    mechanism = slider_crank()
+    q, v = mechanism.start({"motor": 0.4}, {"motor": 10.0})
+    x = 0.1 * np.cos(0.4) + np.sqrt(0.3**2 - (0.1 * np.sin(0.4)) ** 2)
+    poses = mechanism.pose(q)
+    close(poses["slider"].p, [x, 0, 0], 1e-12)
+    speed = -0.1 * np.sin(0.4) * 10 * (1 + 0.1 * np.cos(0.4) / np.sqrt(0.3**2 - (0.1 * np.sin(0.4)) ** 2))
+    rates = jax.jvp(mechanism.pose, (q,), (v,))[1]
+    close(rates["slider"].p[0], speed, 1e-12)
+    trajectory = uk.simulate(mechanism, q, v, np.linspace(0, 0.5, 11))
+    energy = jax.vmap(mechanism.energy)(trajectory.t, trajectory.q, trajectory.v)
+    close(energy, np.full(11, energy[0]), 1e-9)
+    residual = np.asarray(trajectory.residual)
+    assert np.max(np.abs(residual)) < 1e-13
+
+
+def test_the_gallery_rebuilt_from_bodies():
+    gallery = uk.systems.FourBar()
+    about_y = Revolute("ground", "left", axis="y")
+    bodies = {name: uk.Body(1.0, (0, 0, 0.5), (1 / 12, 1 / 12, 0)) for name in ("left", "coupler", "right")}
+    joints = {
+        "theta1": about_y,
+        "turn": Revolute("left", "coupler", axis="y", at=(0, 0, 1)),
+        "theta3": Revolute("ground", "right", axis="y", at=(1, 0, 0)),
+        "pin": Revolute("coupler", "right", axis="y", at=(0, 0, 1), to=(0, 0, 1)),
+    }
+    mechanism = uk.Mechanism(bodies, joints)
+    a, b = 0.3, np.pi / 2
+    rates = np.array([1.0, 0.0, 1.0])
+    expected = uk.constrained_motion(gallery(0.0, [a, b, a], rates)).acceleration
+    found = uk.constrained_motion(mechanism(0.0, [a, b - a, a], [1.0, -1.0, 1.0])).acceleration
+    close(jnp.stack([found[0], found[0] + found[1], found[2]]), expected, 1e-10)
+
+
+def test_a_disc_rolls_as_in_the_gallery():
+    gallery = uk.systems.RollingDisk()
+    disc = uk.Body(1.0, inertia=(0.01, 0.02, 0.01))
+    mechanism = uk.Mechanism({"disc": disc}, {"table": Rolling("ground", "disc", radius=0.2)})
+    q, v = gallery.start()
+
+    def place(q):
+        level, up, axis = gallery.frame(q)
+        spin, s = jnp.cos(q[5]), jnp.sin(q[5])
+        across = spin * level + s * up  # any direction in the disc's plane
+        R = jnp.stack([across, axis, jnp.cross(across, axis)], axis=1)
+        return jnp.concatenate([q[:3], quaternion_of(R)])
+
+    (Q, V) = jax.jvp(place, (q,), (v,))
+    # The direction in which φ counts is the gallery's own: the velocity of the axis' turning decides.
+    close(mechanism.position_residual(0.0, Q), np.zeros(2), 1e-12)
+    found = uk.constrained_motion(mechanism(0.0, Q, _spun(mechanism, gallery, q, v, Q, V)))
+    expected = uk.constrained_motion(gallery(0.0, q, v))
+    close(found.acceleration[:3], expected.acceleration[:3], 1e-9)
+
+
+def _spun(mechanism, gallery, q, v, Q, V):
+    """V with the angular velocity of the gallery's disc."""
+    level, _, axis = gallery.frame(q)
+    omega = v[3] * jnp.array([0.0, 0.0, 1.0]) + v[4] * level + v[5] * axis
+    u = Q[3:]
+    w, x, y, z = u
+    E = jnp.array([[-x, -y, -z], [w, z, -y], [-z, w, x], [y, -x, w]])
+    return jnp.concatenate([v[:3], E @ omega / 2])
+
+
+def test_a_ball_rolls_down_a_plane():
+    slope = 0.3
+    ball = uk.Body(2.0, inertia=(0.4 * 2 * 0.1**2,) * 3)
+    table = Rolling("ground", "ball", radius=0.1, axis=None)
+    gravity = (9.81 * np.sin(slope), 0, -9.81 * np.cos(slope))
+    mechanism = uk.Mechanism({"ball": ball}, {"table": table}, gravity)
+    found = uk.constrained_motion(mechanism(0.0, [0, 0, 0.1, 1, 0, 0, 0], np.zeros(7))).acceleration
+    close(found[:3], [5 / 7 * 9.81 * np.sin(slope), 0, 0], 1e-12)
+
+
+def test_a_knife_edge_is_the_gallerys():
+    gallery = uk.systems.ChaplyginSleigh()
+    a, m, I = (float(x) for x in (gallery.a, gallery.m, gallery.J))
+    sleigh = uk.Body(m, inertia=(0, 0, I))
+    joints = {"ice": Planar("ground", "sleigh"), "blade": KnifeEdge("ground", "sleigh", to=(-a, 0, 0))}
+    mechanism = uk.Mechanism({"sleigh": sleigh}, joints)
+    along, across = np.array([np.cos(0.7), np.sin(0.7)]), np.array([-np.sin(0.7), np.cos(0.7)])
+    q, v = [0.1, 0.2, 0.7], [*(0.3 * along + 1.1 * a * across), 1.1]
+    expected = uk.constrained_motion(gallery(0.0, q, v)).acceleration
+    close(uk.constrained_motion(mechanism(0.0, q, v)).acceleration, expected, 1e-12)
+
+
+def test_what_acts_along_joints():
+    """A slide with a spring, a damper, a motor's inertia and friction; a strut between the ground and the same body,
+    which is a second spring; in both coordinates."""
+    along = {"stiffness": 30.0, "rest": 0.1, "damping": 2.0, "armature": 0.5, "friction": 0.7}
+    joints = {
+        "slide": Prismatic("ground", "box", axis="x", **along),
+        "strut": Strut("ground", "box", at=(0, 0.3, 0), stiffness=50.0, rest=0.2, damping=1.0),
+    }
+    mechanism = uk.Mechanism({"box": uk.Body(1.5)}, joints)
+    x, rate = 0.4, 2.0
+    d = np.hypot(x, 0.3)
+    pull = 50 * (d - 0.2) + 1.0 * (x / d * rate)
+    expected = (-30 * (x - 0.1) - 2 * rate - 0.7 * np.tanh(rate / 1e-3) - pull * x / d) / (1.5 + 0.5)
+    close(uk.constrained_motion(mechanism(0.0, [x], [rate])).acceleration, [expected], 1e-12)
+    absolute = uk.constrained_motion(
+        mechanism.in_absolute()(0.0, [x, 0, 0, 1, 0, 0, 0], [rate, 0, 0, 0, 0, 0, 0])
+    ).acceleration
+    close(absolute[0], expected, 1e-12)
+    energy = 1.5 * rate**2 / 2 + 0.5 * rate**2 / 2 + 30 * (x - 0.1) ** 2 / 2 + 50 * (d - 0.2) ** 2 / 2
+    close(mechanism.energy(0.0, jnp.array([x]), jnp.array([rate])), energy, 1e-12)
+
+
+def test_couplings():
+    """A wheel that drives another by gears and a follower by a cam, while a third is moved as it is told."""
+    wheel = uk.Body(1.0, inertia=(0.1, 0.1, 0.2))
+    bodies = {"first": wheel, "second": wheel, "follower": uk.Body(0.5), "told": wheel}
+    joints = {
+        "one": Revolute("ground", "first"),
+        "two": Revolute("ground", "second", at=(1, 0, 0)),
+        "rod": Prismatic("ground", "follower", axis="x"),
+        "third": Revolute("ground", "told"),
+        "gears": Gear("two", "one", ratio=-2.0, offset=0.1),
+        "cam": Cam("rod", "one", profile=lambda x: 0.1 * jnp.sin(x)),
+        "drive": Drive("third", motion=lambda t: 0.3 * t**2),
+    }
+    mechanism = uk.Mechanism(bodies, joints, gravity=(0, 0, 0))
+    control = uk.control.Feedback(mechanism.along("one"), lambda t, q, v: jnp.array([3.0]))
+    for coordinates in ("joint", "absolute"):
+        driven = uk.Mechanism(bodies, joints, (0, 0, 0), coordinates=coordinates).driven(control)
+        if coordinates == "absolute":
+            driven = driven.driven(uk.control.Feedback(driven.along("one"), lambda t, q, v: jnp.array([3.0])))
+        x, rate = 0.4, 1.2
+        q = jnp.array([x, -2 * x + 0.1, 0.1 * np.sin(x), 0.3])
+        v = jnp.array([rate, -2 * rate, 0.1 * np.cos(x) * rate, 0.6])
+        place = lambda q, driven=driven: in_absolute(mechanism, driven, q)
+        if coordinates == "absolute":
+            q, v = jax.jvp(place, (q,), (v,))
+        found = uk.constrained_motion(driven(1.0, q, v)).acceleration
+        slope, bend = 0.1 * np.cos(x), -0.1 * np.sin(x)
+        expected = (3.0 - 0.5 * slope * bend * rate**2) / (0.2 + 4 * 0.2 + 0.5 * slope**2)
+        if coordinates == "joint":
+            close(found[:2], [expected, -2 * expected], 1e-12)
+            close(found[3], 0.6, 1e-12)
+        else:
+            close(found[14], slope * expected + bend * rate**2, 1e-10)
+
+
+def test_points_on_things():
+    """A bead on a line, one on a sphere, and one at a distance, which is the same sphere."""
+    bodies = {"bead": uk.Body(1.0), "marble": uk.Body(1.0), "bob": uk.Body(1.0)}
+    joints = {
+        "wire": PointOnLine("ground", "bead", axis=(1, 0, -1)),
+        "bowl": PointOnSurface("ground", "marble", surface=lambda t, p: p @ p - 4.0),
+        "string": Distance("ground", "bob", length=2.0),
+    }
+    mechanism = uk.Mechanism(bodies, joints)
+    names = [name for name, _ in mechanism.coordinates]
+    q, v = np.zeros(21), np.zeros(21)
+    for i, name in enumerate(names):
+        q[i] = {"marble_x": 2.0, "bob_x": 2.0}.get(name, 1.0 if name.endswith("qw") else 0.0)
+        v[i] = {"marble_y": 1.0, "bob_y": 1.0}.get(name, 0.0)
+    # Point masses have no inertia to turn: that is a mass matrix which the unit rows alone do not save.
+    with pytest.raises(ValueError, match="M"):
+        uk.constrained_motion(mechanism(0.0, q, v))
+    heavy = eqx.tree_at(lambda m: [body.inertia for body in m.bodies.things], mechanism, [jnp.full(3, 0.1)] * 3)
+    found = dict(zip(names, uk.constrained_motion(heavy(0.0, q, v)).acceleration, strict=True))
+    close([found["bead_x"], found["bead_y"], found["bead_z"]], [9.81 / 2, 0, -9.81 / 2], 1e-12)
+    for name in ("marble", "bob"):
+        close([found[f"{name}_x"], found[f"{name}_y"], found[f"{name}_z"]], [-0.5, 0, -9.81], 1e-12)
+
+
+def test_every_number_has_a_name_and_a_derivative():
+    mechanism = slider_crank()
+    q, v = mechanism.start({"motor": 0.4}, {"motor": 10.0})
+
+    def first(mass, offset):
+        where = lambda m: (m.bodies.rod.mass, m.joints.guide.at)
+        changed = eqx.tree_at(where, mechanism, (mass, offset), is_leaf=lambda x: x is None)
+        return uk.constrained_motion(changed(0.0, q, v)).acceleration[0]
+
+    h, numbers = 1e-5, (jnp.array(1.0), jnp.array([0.0, 0.02, 0.0]))
+    slope = jax.grad(first, argnums=(0, 1))(*numbers)
+    difference = lambda d, e: (first(numbers[0] + d, numbers[1] + e) - first(numbers[0] - d, numbers[1] - e)) / (2 * h)
+    close(slope[0], difference(h, 0.0), 1e-7)
+    close(slope[1][1], difference(0.0, jnp.array([0, h, 0])), 1e-6)
+    place, value = find(mechanism, "bodies.rod.mass", "parameter")
+    assert str(place) == "bodies.rod.mass" and float(value) == 1.0
+    place, value = find(mechanism, "joints.pin.at[0]", "parameter")
+    assert float(value[place.index]) == 0.1
+
+
+@pytest.mark.slow
+def test_the_motion_follows_the_length_of_a_link():
+    """Through the pose, which a longer link changes."""
+    mechanism = slider_crank()
+    q, v = mechanism.start({"motor": 0.4}, {"motor": 10.0})
+
+    def first(length):
+        changed = eqx.tree_at(lambda m: m.joints.wrist.at, mechanism, jnp.stack([length, 0 * length, 0 * length]))
+        start = uk.project(changed, 0.0, q, v, hold=("motor",))
+        return uk.constrained_motion(changed(0.0, *start)).acceleration[0]
+
+    h = 1e-5
+    close(jax.grad(first)(jnp.array(0.3)), (first(jnp.array(0.3 + h)) - first(jnp.array(0.3 - h))) / (2 * h), 1e-6)
+
+
+def test_what_is_held_stays():
+    mechanism = slider_crank()
+    q, v = uk.project(mechanism, 0.0, [1.1, -0.2, 0.1], [3.0, 1.0, 0.0], hold=("motor",))
+    close([q[0], v[0]], [1.1, 3.0], 1e-13)
+    close(mechanism.position_residual(0.0, q), np.zeros(5), 1e-12)
+    close(mechanism.velocity_residual(0.0, q, v), np.zeros(5), 1e-12)
+    with pytest.raises(ValueError, match="hold names no coordinate 'moter'; did you mean 'motor'"):
+        uk.project(mechanism, 0.0, q, v, hold="moter")
+
+
+BODY = uk.Body(1.0)
+MISTAKES = (
+    (lambda: uk.Body(-1.0), "mass must be one number .kg. not below 0, got -1"),
+    (lambda: uk.Body(1.0, (0, 0)), "centre must be three numbers .x, y, z., got shape .2,"),
+    (lambda: uk.Body(1.0, inertia=(1, 1, -1)), "inertia must have no negative principal moment"),
+    (lambda: uk.Body(1.0, inertia=(1, 1)), "inertia must be three moments"),
+    (lambda: uk.Body(1.0, inertia=np.arange(9.0).reshape(3, 3)), "inertia must be symmetric"),
+    (lambda: uk.Mechanism({}), "bodies must name at least one body"),
+    (lambda: uk.Mechanism([BODY]), "bodies must be a dictionary"),
+    (lambda: uk.Mechanism({"a b": BODY}), "names that are words"),
+    (lambda: uk.Mechanism({"ground": BODY}), "other than 'ground'"),
+    (lambda: uk.Mechanism({"a": 1.0}), "bodies\\['a'\\] must be a ukjax.Body"),
+    (lambda: uk.Mechanism({"a": BODY}, {"j": BODY}), "joints\\['j'\\] must be one of ukjax.joints"),
+    (lambda: uk.Mechanism({"a": BODY}, {"j": Revolute("ground", "b")}), "names a body 'b' that is not there"),
+    (lambda: uk.Mechanism({"arm": BODY}, {"j": Revolute("grund", "arm")}), "did you mean 'ground'"),
+    (lambda: uk.Mechanism({"a": BODY}, {"j": Revolute("a", "a")}), "must join two bodies, got 'a' twice"),
+    (lambda: uk.Mechanism({"a": BODY}, {"g": Gear("x", "y")}), "is about a joint 'x'"),
+    (
+        lambda: uk.Mechanism({"a": BODY}, {"b": Spherical("ground", "a"), "d": Drive("b", motion=lambda t: t)}),
+        "needs a joint with one coordinate, which 'b' has not",
+    ),
+    (lambda: uk.Mechanism({"a": BODY}, {"j": Spherical("ground", "a", damping=1.0)}), "along which no damping can act"),
+    (lambda: uk.Mechanism({"a": BODY}, {"j": Revolute("ground", "a", damping=[1, 2])}), "must be a number, or 1"),
+    (lambda: uk.Mechanism({"a": BODY}, {"j": Revolute("ground", "a", start=[1, 2])}), "start of .* must be 1 numbers"),
+    (lambda: uk.Mechanism({"a": BODY}, coordinates="polar"), "coordinates must be"),
+    (lambda: uk.Mechanism({"a": BODY}, gravity=9.81), "gravity must be three numbers"),
+    (lambda: uk.Mechanism({"a": BODY}, control=1), "control must be one of ukjax.control"),
+    (lambda: Revolute(3, "a"), "parent must be the name of a body"),
+    (lambda: Revolute("ground", "a", axis="w"), "axis must be x, y, z, -x, -y, -z or three numbers"),
+    (lambda: Revolute("ground", "a", axis=(0, 0, 0)), "axis must point somewhere"),
+    (lambda: Revolute("ground", "a", at=(0, 0)), "at must be three numbers"),
+    (lambda: Revolute("ground", "a", turn=(1, 2)), "turn must be roll, pitch and yaw"),
+    (lambda: Revolute("ground", "a", damping=-1.0), "damping must be"),
+    (lambda: Distance("ground", "a", length=0.0), "length must be"),
+    (lambda: PointOnSurface("ground", "a", surface=3.0), "surface must be"),
+    (lambda: slider_crank().start({"moter": 1.0}), "positions names no coordinate 'moter'; did you mean 'motor'"),
+    (lambda: slider_crank().along("guid"), "no joint with plain coordinates is named 'guid'; did you mean 'guide'"),
+)
+
+
+@pytest.mark.parametrize(("mistake", "message"), MISTAKES)
+def test_a_mistake_is_told(mistake, message):
+    with pytest.raises(ValueError, match=message):
+        mistake()
