@@ -171,15 +171,16 @@ def test_both_coordinates_give_one_motion():
     """A loop in space: a bent crank, a rod between balls, a slider, a screw and a universal joint beside it."""
     bodies = {name: rod(0.3) for name in ("crank", "rod", "slider", "nut", "arm")}
     joints = {
-        "motor": Revolute("ground", "crank", axis="y"),
+        "motor": Revolute("ground", "crank", axis="y", stiffness=2.0, damping=0.1, armature=0.01),
         "ball": Spherical("crank", "rod", at=(0.3, 0, 0), start=(0.9, 0.1, 0.3, 0.2)),
         "guide": Prismatic("ground", "slider", at=(0.2, 0.1, 0), axis=(1, 0, 0.2)),
         "far": Spherical("rod", "slider", at=(0.5, 0, 0)),
         "thread": Screw("slider", "nut", lead=0.1, axis="x"),
-        "cross": Universal("slider", "arm", at=(0, 0.1, 0)),
+        "cross": Universal("arm", "slider", to=(0, 0.1, 0), friction=0.02),
+        "strut": Strut("crank", "arm", at=(0.1, 0, 0), to=(0.3, 0, 0), stiffness=40.0, rest=0.2, damping=1.0),
     }
     mechanism = uk.Mechanism(bodies, joints)
-    assert mechanism.tree.closures == ("far",)
+    assert mechanism.tree.closures == ("far", "strut")
     q, v = mechanism.start({"thread": 0.3, "cross_first": 0.4}, {"motor": 2.0, "thread": 1.0, "cross_second": -1.0})
     absolute = mechanism.in_absolute()
     place = lambda q: in_absolute(mechanism, absolute, q)
@@ -191,6 +192,12 @@ def test_both_coordinates_give_one_motion():
     along = lambda q, v: jax.jvp(place, (q,), (v,))[1]
     close(other.acceleration, jax.jvp(along, (q, v), (v, motion.acceleration))[1], 1e-9)
     assert mechanism.tree.n - int(motion.rank) == absolute.tree.n - int(other.rank) == 5
+    carried, also = mechanism.reactions(0.0, q, v), absolute.reactions(0.0, Q, V)
+    assert list(carried) == list(joints)
+    for name in joints:
+        size = np.max(np.abs(also[name].force))
+        np.testing.assert_allclose(carried[name].force, also[name].force, rtol=0, atol=1e-9 * size, err_msg=name)
+        np.testing.assert_allclose(carried[name].moment, also[name].moment, rtol=0, atol=1e-9 * size, err_msg=name)
 
 
 def test_a_slider_crank():
@@ -203,10 +210,25 @@ def test_a_slider_crank():
     rates = jax.jvp(mechanism.pose, (q,), (v,))[1]
     close(rates["slider"].p[0], speed, 1e-12)
     trajectory = uk.simulate(mechanism, q, v, np.linspace(0, 0.5, 11))
-    energy = jax.vmap(mechanism.energy)(trajectory.t, trajectory.q, trajectory.v)
+    energy = np.asarray(jax.vmap(mechanism.energy)(trajectory.t, trajectory.q, trajectory.v))
     close(energy, np.full(11, energy[0]), 1e-9)
     residual = np.asarray(trajectory.residual)
     assert np.max(np.abs(residual)) < 1e-13
+
+
+def test_what_a_hinge_carries():
+    """A pendulum: m l ω² + m g cos θ along the rod, and no moment but that of a bearing out of its plane."""
+    pendulum = uk.Mechanism(
+        {"rod": uk.Body(2.0, (0.5, 0.1, 0), (0, 0, 0.01))}, {"pin": Revolute("ground", "rod")}, (0, -9.81, 0)
+    )
+    angle, rate = 0.3, 1.7
+    found = pendulum.reactions(0.0, [angle], [rate])["pin"]
+    c, s = np.cos(angle), np.sin(angle)
+    arm = np.array([0.5 * c - 0.1 * s, 0.5 * s + 0.1 * c])
+    alpha = -2 * 9.81 * arm[0] / (0.01 + 2 * (0.5**2 + 0.1**2))
+    force = 2 * (alpha * np.array([-arm[1], arm[0]]) - rate**2 * arm + np.array([0, 9.81]))
+    close(found.force, [*force, 0], 1e-12)
+    close(found.moment, np.zeros(3), 1e-12)
 
 
 def test_the_gallery_rebuilt_from_bodies():

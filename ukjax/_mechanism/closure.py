@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from .._constraint import AbstractConstraint, Holonomic, Nonholonomic
 from .._rotation import unskew
-from ..joints import AbstractContact, AbstractCoupling
+from ..joints import AbstractConnection, AbstractContact, AbstractCoupling
 from .dynamics import quaternion_of
 from .elements import JointCoordinates
 from .kinematics import poses
@@ -33,7 +33,7 @@ class Loops(eqx.Module):
 
     @property
     def rows(self) -> tuple[str, ...]:
-        return tuple(f"{name} {row}" for name in self.names for row in self.joints[name].rows)
+        return tuple(row for name in self.names for row in _labels(name, self.joints[name].rows))
 
 
 class Contacts(eqx.Module):
@@ -62,7 +62,7 @@ class Contacts(eqx.Module):
 
     @property
     def rows(self) -> tuple[str, ...]:
-        return tuple(f"{name} {row}" for name in self.names for row in self.joints[name].slip_rows)
+        return tuple(row for name in self.names for row in _labels(name, self.joints[name].slip_rows))
 
 
 class Quaternions(eqx.Module):
@@ -113,6 +113,15 @@ def constraints_of(joints: Named, tree: Tree) -> tuple[AbstractConstraint, ...]:
         names = tuple(f"{link.joint or link.body} unit" for link, _ in units)
         found.append(Holonomic(Quaternions(tuple((at.start, at.stop) for _, at in units)), name=names))
     return tuple(found)
+
+
+def rows_of(name: str, joint: AbstractConnection) -> tuple[str, ...]:
+    """What the rows of one connection are called."""
+    return _labels(name, (*joint.rows, *(joint.slip_rows if isinstance(joint, AbstractContact) else ())))
+
+
+def _labels(name, rows):
+    return tuple(f"{name} {row}" for row in rows)
 
 
 def _between(joint, there):

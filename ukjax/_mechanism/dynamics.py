@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from .._dynamics import AbstractDynamics
 from .._rotation import cross
+from .body import Body
 from .elements import Elements
 from .kinematics import Moving, joint_of, moving, poses
 from .named import Named
@@ -76,7 +77,7 @@ class TreeDynamics(AbstractDynamics):
         return total
 
     def _carried(self, moves: dict[str, Moving]) -> dict[str, Composite]:
-        carried = {name: _alone(body, moves[name]) for name, body in self.bodies.items()}
+        carried = {name: alone(body, moves[name]) for name, body in self.bodies.items()}
         for link in reversed(self.tree.links):
             if link.parent != GROUND:
                 carried[link.parent] = carried[link.parent].with_(carried[link.body])
@@ -117,7 +118,8 @@ def quaternion_of(joints: Named, link) -> slice | None:
     return None if first is None else slice(link.first + first, link.first + first + 4)
 
 
-def _alone(body, move):
+def alone(body: Body, move: Moving) -> Composite:
+    """A body by itself."""
     centre = move.R @ body.centre
     d = move.d + centre
     inertia = _turned(body.inertia_matrix(), move.R)

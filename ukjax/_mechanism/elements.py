@@ -75,6 +75,22 @@ class Elements(eqx.Module):
                 total += jnp.sum(joint.armature * rate**2) / 2
         return total
 
+    def force(self, name: str, t: Array, q: Array, v: Array, acceleration: Array) -> Float[Array, " k"]:
+        """All that acts along the coordinates of one joint in a motion, its motor's inertia included."""
+        joint = self.joints[name]
+        x, rate, _, bias = self._along(name, t, q, v)
+        force = jnp.zeros_like(x)
+        if joint.stiffness is not None:
+            force = force - joint.stiffness * (x - _rest(joint))
+        if joint.damping is not None:
+            force = force - joint.damping * rate
+        if joint.friction is not None:
+            force = force - joint.friction * jnp.tanh(rate / CREEP)
+        if joint.armature is not None:
+            columns = JointCoordinates(self.joints, self.tree, (name,)).columns(t, q)
+            force = force - joint.armature * (columns.T @ acceleration + bias)
+        return force
+
     def friction(self) -> Callable | None:
         """c(t, q, v) of dry friction, or None where there is none."""
         return self._friction if any(True for _ in self._with("friction")) else None

@@ -111,9 +111,15 @@ class Moving(NamedTuple):
 
 
 def moving(
-    joints: Named, tree: Tree, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], gravity: Float[Array, " 3"]
+    joints: Named,
+    tree: Tree,
+    t: Array,
+    q: Float[Array, " n"],
+    v: Float[Array, " n"],
+    gravity: Float[Array, " 3"],
+    rates: Float[Array, " n"] | None = None,
 ) -> dict[str, Moving]:
-    """All bodies in motion.
+    """All bodies in motion; with ``rates``, q̈, the accelerations are those of the motion.
 
     Places are differences along the tree, so that a mechanism far from the origin loses no digits.
     """
@@ -124,6 +130,9 @@ def moving(
         joint, before = carrier(joints, link), found[link.parent]
         at = link.coordinates
         here = joint.relative(t, q[at], v[at])
+        if rates is not None:
+            alpha, acceleration = here.angular @ rates[at], here.linear @ rates[at]
+            here = here._replace(alpha=here.alpha + alpha, acceleration=here.acceleration + acceleration)
         B, a = joint.in_parent()
         C, c = joint.in_child()
         frame = before.R @ B

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, ScalarLike
 from .._check import check_word, kind_of, numbers
 from .._constraint import AbstractConstraint
 from .._control import AbstractControl
+from .._equation import constrained_motion
 from .._haste import at_once
 from .._motion.assemble import assembled
 from .._motion.hold import holding
@@ -18,6 +19,7 @@ from .._motion.project import project
 from .._names import did_you_mean
 from .._precision import Numbers, as_float
 from .._rotation import quaternion_of
+from .._system import state_of
 from ..joints import AbstractActing, AbstractConnection, AbstractCoupling, AbstractJoint
 from ..systems.base import AbstractMechanism
 from .body import Body, vector
@@ -26,6 +28,7 @@ from .dynamics import TreeDynamics
 from .elements import Elements, JointCoordinates
 from .kinematics import FLOATING, Pose, joint_of, poses
 from .named import Named
+from .reactions import Reaction, reactions
 from .tree import Tree, check_names, connections, spanning
 
 
@@ -139,6 +142,19 @@ class Mechanism(AbstractMechanism):
         found = _poses(self.joints, self.tree, as_float(t), q)
         return {name: found[name] for name in self.bodies}
 
+    def reactions(self, t: Numbers, q: Numbers, v: Numbers) -> dict[str, Reaction]:
+        """The ``.force`` (3,) [N] and ``.moment`` (3,) [N m] that each joint, by its name, puts on its child in the
+        constrained motion from q (n,), v (n,) at time t [s].
+
+        About the child's joint point, along the axes of space, with what acts along the joint; in absolute coordinates
+        without the motors of a control. Of loops with redundant rows, where reactions are not unique, the least ones.
+        """
+        t, q, v = state_of(t, q, v)
+        terms = self(t, q, v)
+        motion = constrained_motion(terms)
+        found = _reactions(self.dynamics, self.constraints, terms, t, q, v, motion)
+        return {name: found[name] for name in self.joints if name in found}  # a program sorts names
+
     def start(
         self, positions: Mapping[str, Numbers] | None = None, rates: Mapping[str, Numbers] | None = None
     ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
@@ -194,6 +210,15 @@ class Mechanism(AbstractMechanism):
 
 
 _poses = at_once(poses)
+
+
+@at_once
+def _reactions(dynamics, constraints, terms, t, q, v, motion):
+    labels = [row for constraint in constraints for row in constraint.name]
+    # Aᵀλ: the rows' answer to a non-ideal force c is among what that makes of the constraint force.
+    by_rows = motion.constraint_force - (0.0 if terms.c is None else terms.c)
+    multipliers = jnp.linalg.lstsq(terms.A.T, by_rows)[0] if labels else jnp.zeros(0)
+    return reactions(dynamics, t, q, v, motion.acceleration, dict(zip(labels, multipliers, strict=True)))
 
 
 def _joined(name, own):
