@@ -51,6 +51,7 @@ from ._solve import SVD as SVD
 from ._solve import AbstractMethod as AbstractMethod
 from ._solve import Cholesky as Cholesky
 from ._solve import Orthogonal as Orthogonal
+from ._solve import Sparse as Sparse
 from ._solve import UdwadiaPhohomsiri as UdwadiaPhohomsiri
 from ._system import AbstractSystem as AbstractSystem
 from ._system import System as System

@@ -23,6 +23,7 @@ from ._precision import Numbers
 from ._solve import (
     AbstractMethod,
     Response,
+    Sparse,
     choose,
     coordinate_scale,
     inverse_cholesky,
@@ -63,6 +64,8 @@ def constrained_motion(terms: Terms, method: str | AbstractMethod = "orthogonal"
     if not known(terms):
         return _motion_by(method, terms)[0]
     check_terms(terms)
+    if isinstance(method, Sparse) and not method.bands:
+        method = Sparse.of((np.asarray(terms.M), np.asarray(terms.A)))
     usual = method.usual()
     if usual is not None:
         motion, unusual = _motion_by(usual, terms)

@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._constraint import AbstractConstraint, Holonomic, Nonholonomic
@@ -10,6 +11,7 @@ from .._rotation import unskew
 from ..joints import AbstractConnection, AbstractContact, AbstractCoupling
 from .dynamics import quaternion_of
 from .elements import JointCoordinates
+from .floating import FloatingJoints
 from .kinematics import poses
 from .named import Named
 from .tree import Tree
@@ -66,12 +68,13 @@ class Contacts(eqx.Module):
 
 
 class Quaternions(eqx.Module):
-    """φ(q) = (|u|² − 1)/2 of each quaternion among the coordinates."""
+    """φ(q) = (|u|² − 1)/2 of each quaternion among the coordinates, ``first`` being where each begins."""
 
-    at: tuple[tuple[int, int], ...] = eqx.field(static=True)
+    first: tuple[int, ...] = eqx.field(static=True)
 
     def __call__(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " m"]:
-        return jnp.stack([(q[first:end] @ q[first:end] - 1) / 2 for first, end in self.at])
+        u = q[np.add.outer(self.first, range(4))]
+        return (jnp.sum(u**2, axis=1) - 1) / 2
 
 
 class Couplings(eqx.Module):
@@ -96,7 +99,9 @@ def constraints_of(joints: Named, tree: Tree) -> tuple[AbstractConstraint, ...]:
     """All of them."""
     found = []
     loops, contacts = Loops(joints, tree), Contacts(joints, tree)
-    if loops.rows:
+    if loops.rows and tree.floats:
+        found.append(FloatingJoints(joints, tree, loops.names, loops.rows))
+    elif loops.rows:
         found.append(Holonomic(loops, name=loops.rows))
     couplings = [(name, joint) for name, joint in joints.items() if isinstance(joint, AbstractCoupling)]
     # What is read off a closed loop is an angle within half a turn: its rate is what can be relied on.
@@ -111,7 +116,7 @@ def constraints_of(joints: Named, tree: Tree) -> tuple[AbstractConstraint, ...]:
     units = [(link, at) for link in tree.links if (at := quaternion_of(joints, link)) is not None]
     if units:
         names = tuple(f"{link.joint or link.body} unit" for link, _ in units)
-        found.append(Holonomic(Quaternions(tuple((at.start, at.stop) for _, at in units)), name=names))
+        found.append(Holonomic(Quaternions(tuple(at.start for _, at in units)), name=names))
     return tuple(found)
 
 

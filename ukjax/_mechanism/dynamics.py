@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -11,9 +12,10 @@ from .._dynamics import AbstractDynamics
 from .._rotation import cross
 from .body import Body
 from .elements import Elements
+from .floating import stacked
 from .kinematics import Moving, joint_of, moving, poses
 from .named import Named
-from .tree import GROUND, Tree
+from .tree import GROUND, Link, Tree
 
 
 class Composite(NamedTuple):
@@ -47,6 +49,8 @@ class TreeDynamics(AbstractDynamics):
     tree: Tree = eqx.field(static=True)
 
     def terms(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+        if self.tree.floats and len(self.tree.links) > 1:
+            return self.elements.added(*self._of_each(t, q, v), t, q, v)
         moves = moving(self.joints, self.tree, t, q, v, self.gravity)
         carried = self._carried(moves)
         M, Q = [], []
@@ -75,6 +79,22 @@ class TreeDynamics(AbstractDynamics):
             kinetic = body.mass * velocity @ velocity + spin @ body.inertia_matrix() @ spin
             total += kinetic / 2 - body.mass * self.gravity @ (pose.p + centre)
         return total
+
+    def _of_each(self, t, q, v):
+        """M and Q where each body floats by itself."""
+        size = len(self.tree.links)
+        bodies = [self.bodies[link.body] for link in self.tree.links]
+        bodies = [Body(body.mass, body.centre, body.inertia_matrix()) for body in bodies]
+
+        def alone(body, q, v):
+            one, none = Named(("it",), (body,)), Named((), ())
+            tree = Tree((Link("it", None, GROUND, False, 0, 7),), ())
+            return TreeDynamics(one, none, self.gravity, Elements(none, tree), tree).terms(t, q, v)
+
+        M, Q = jax.vmap(alone)(stacked(bodies), q.reshape(size, -1), v.reshape(size, -1))
+        each, entry = np.arange(size), np.arange(7)
+        places = 7 * each[:, None, None] + entry
+        return jnp.zeros((q.size, q.size), M.dtype).at[np.swapaxes(places, 1, 2), places].set(M), Q.ravel()
 
     def _carried(self, moves: dict[str, Moving]) -> dict[str, Composite]:
         carried = {name: alone(body, moves[name]) for name, body in self.bodies.items()}

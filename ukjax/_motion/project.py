@@ -20,6 +20,7 @@ from .correct import Levels, at_every_level
 from .diagnose import check_model, worst_row
 from .given import taken_in
 from .hold import holding
+from .pattern import with_pattern
 from .scale import Scale, scales
 from .small_rows import with_noise_left_out
 
@@ -59,7 +60,7 @@ def project(
         check_finite(name, value)
     model = holding(model, hold, t, q0, v0)
     model, q0, v0, t = taken_in(model, q0, v0, t)
-    method, all_known = choose(method), known(model, t, q0, v0)
+    method, all_known = with_pattern(choose(method), model, t, q0, v0), known(model, t, q0, v0)
     usual, scale = method.usual(), scales(model, t, q0, v0)
     if usual is not None and all_known:
         levels = at_every_level(usual)

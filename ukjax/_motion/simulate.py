@@ -39,6 +39,7 @@ from .event import Event, as_event
 from .given import check_starts, taken_in, telling_of_batches
 from .lanes import InLanes
 from .one import One
+from .pattern import with_pattern
 from .scale import scales
 from .step_size import USUAL
 from .tableau import DOPRI8, Tableau, check_solver
@@ -195,7 +196,7 @@ class Asked(NamedTuple):
             times=None,
             rtol=rtol,
             atol=atol,
-            method=choose(method),
+            method=with_pattern(choose(method), model, ts[0], *_first_of(q0, self.v0)),
             solver=self.solver,
             adjoint=self.adjoint,
             event=opened(self.event),
@@ -207,6 +208,11 @@ class Asked(NamedTuple):
         if self.times is None or self.length is None:
             return request
         return _with_even_steps(request, self.times, float(self.length))
+
+
+def _first_of(q, v):
+    """Of a batch."""
+    return (q, v) if q.ndim == 1 else (q[0], v[0])
 
 
 def loop_for(request: Request, start: Start) -> AbstractLoop:

@@ -20,6 +20,7 @@ from .scales import doubtful as doubtful
 from .scales import rounding as rounding
 from .scales import row_length as row_length
 from .scales import row_scale as row_scale
+from .sparse import Sparse as Sparse
 from .svd import SVD as SVD
 from .udwadia_phohomsiri import UdwadiaPhohomsiri as UdwadiaPhohomsiri
 from .usual import Flexible as Flexible

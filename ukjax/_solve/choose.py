@@ -6,6 +6,7 @@ from .base import AbstractMethod
 from .cholesky import Cholesky
 from .kkt import KKT
 from .orthogonal import Orthogonal
+from .sparse import Sparse
 from .svd import SVD
 from .udwadia_phohomsiri import UdwadiaPhohomsiri
 
@@ -15,6 +16,7 @@ METHODS: dict[str, type[AbstractMethod]] = {
     "svd": SVD,
     "kkt": KKT,
     "udwadia_phohomsiri": UdwadiaPhohomsiri,
+    "sparse": Sparse,
 }
 
 
