@@ -1,6 +1,6 @@
 """A mechanism of bodies and joints: a system that is put together from its parts instead of from matrices."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -22,6 +22,7 @@ from .._rotation import quaternion_of
 from .._system import state_of
 from ..joints import AbstractActing, AbstractConnection, AbstractCoupling, AbstractJoint
 from ..systems.base import AbstractMechanism
+from .actuator import Actuator
 from .body import Body, vector
 from .closure import constraints_of
 from .dynamics import TreeDynamics
@@ -46,7 +47,7 @@ class Mechanism(AbstractMechanism):
     M and Q are exact, by recursion along the tree; loops, contacts and couplings are constraints like any other,
     redundant ones included. Every number has a name: ``bodies.crank.mass``, ``joints.pin.at``. A dry friction f of a
     joint is the non-ideal force −f tanh(q̇/1e-3) of its coordinate. ``end`` [s] is how long the command line simulates
-    it.
+    it, ``actuators`` a record of the motors it has, which move nothing by themselves.
 
     Raises ``ValueError`` for names that are not there, and for things that are no bodies or joints.
     """
@@ -55,6 +56,7 @@ class Mechanism(AbstractMechanism):
     joints: Named[AbstractConnection | AbstractCoupling]
     gravity: Float[Array, " 3"]
     control: AbstractControl | None  # pyright: ignore
+    actuators: tuple[Actuator, ...] = eqx.field(static=True)
     tree: Tree = eqx.field(static=True)
     absolute: bool = eqx.field(static=True)
 
@@ -68,6 +70,7 @@ class Mechanism(AbstractMechanism):
         *,
         coordinates: str = "joint",
         control: Any = None,
+        actuators: Iterable[Actuator] = (),
     ):
         check_word("coordinates", coordinates, ("joint", "absolute"))
         self.bodies = Named.of("bodies", bodies, Body, "a ukjax.Body")
@@ -79,6 +82,7 @@ class Mechanism(AbstractMechanism):
         if control is not None and not isinstance(control, AbstractControl):
             raise ValueError(f"control must be one of ukjax.control (Servo, Robust, Feedback), got {kind_of(control)}")
         self.control = control
+        self.actuators = tuple(actuators)
         given = dict(self.joints.items())
         check_names(self.bodies.names, given)
         self.absolute = coordinates == "absolute"
@@ -113,7 +117,7 @@ class Mechanism(AbstractMechanism):
 
     def in_absolute(self) -> "Mechanism":
         """The same in absolute coordinates, without its control."""
-        return Mechanism(self.bodies, self.joints, self.gravity, coordinates="absolute")
+        return Mechanism(self.bodies, self.joints, self.gravity, coordinates="absolute", actuators=self.actuators)
 
     def driven(self, control: AbstractControl) -> "Mechanism":
         """The same under ``control``, whose actuators may be ``along`` joints."""
@@ -123,6 +127,7 @@ class Mechanism(AbstractMechanism):
             self.gravity,
             coordinates="absolute" if self.absolute else "joint",
             control=control,
+            actuators=self.actuators,
         )
 
     def along(self, *names: str) -> Callable:
