@@ -1,6 +1,7 @@
 from . import control as control
 from . import joints as joints
 from . import plot as plot
+from . import robots as robots
 from . import systems as systems
 from ._batch import per_member as per_member
 from ._cache import enable_compilation_cache as enable_compilation_cache

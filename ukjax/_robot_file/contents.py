@@ -89,12 +89,17 @@ class Words:
             word = f"{self.kind}_{word.lstrip('_')}" if word.strip("_") else self.kind
         if keyword.iskeyword(word) or word in ("ground", "names", "things"):
             word += "_"
+        found = self.unused(word)
+        self._taken.add(found)
+        self._by_name.setdefault(name, found)
+        return found
+
+    def unused(self, word: str) -> str:
+        """The same, or with the first number behind it that makes it another than those before."""
         found, i = word, 1
         while found in self._taken:
             i += 1
             found = f"{word}_{i}"
-        self._taken.add(found)
-        self._by_name.setdefault(name, found)
         return found
 
     def __contains__(self, name: object) -> bool:

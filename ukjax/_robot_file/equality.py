@@ -59,9 +59,7 @@ def _connect(it, element, place) -> Any:
         anchor = Frame(p=np.array(element.data[:3]))
         one, other = anchor, _reference(it, second).inverse().then(_reference(it, first)).then(anchor)
         other = Frame(p=other.p)
-    return kinds.Spherical(
-        it.by_id[first.id], it.by_id[second.id], **one.arguments(), **other.arguments("to", "to_turn")
-    )
+    return kinds.Spherical(it.word(first), it.word(second), **one.arguments(), **other.arguments("to", "to_turn"))
 
 
 def _weld(it, element, place) -> Any:
@@ -75,7 +73,7 @@ def _weld(it, element, place) -> Any:
         if not np.any(data[6:10]):
             relative = _reference(it, first).inverse().then(_reference(it, second))
         one, other = relative, Frame()
-    return kinds.Fixed(it.by_id[first.id], it.by_id[second.id], **one.arguments(), **other.arguments("to", "to_turn"))
+    return kinds.Fixed(it.word(first), it.word(second), **one.arguments(), **other.arguments("to", "to_turn"))
 
 
 def _coupling(it, element, place) -> Any:

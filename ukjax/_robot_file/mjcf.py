@@ -31,7 +31,7 @@ def read_mjcf(path: Path) -> Contents:
         spec = mujoco.MjSpec.from_file(str(path))
     except ValueError as error:
         raise ValueError(f"{path}: {' '.join(str(error).split())}") from None
-    it = Reading(path, spec, mujoco.mjtDisableBit, Words("body"), Words("joint"), {}, {}, {}, [], {0: "ground"})
+    it = Reading(path, spec, mujoco.mjtDisableBit, Words("body"), Words("joint"), {}, {}, {}, [])
     _refuse(it)
     for element in spec.bodies[1:]:
         if element.name:
@@ -60,8 +60,10 @@ def _new(it: Reading, words: Words, element, tag) -> str:
 def _add(it: Reading, element, parent, moves) -> None:
     """A body, what carries it and what it carries."""
     place = it.place(element, "body")
-    word = it.words[element.name] if element.name else it.words.new("body")
-    it.by_id[element.id] = word
+    if not element.name:  # MuJoCo's numbers are given when it compiles: only names tell bodies apart
+        element.name = it.words.unused("body")
+        it.words.new(element.name)
+    word = it.words[element.name]
     moves = moves or bool(element.joints)
     frame = frames_of(it.spec, element).then(own_frame(it.spec, element))
     if element.gravcomp:
@@ -82,7 +84,7 @@ def _add(it: Reading, element, parent, moves) -> None:
 
 def _add_joint(it: Reading, element, joint, parent, child, frame) -> None:
     if joint is None:
-        name = it.names.new(element.name or child)
+        name = it.names.new(element.name)
         it.places[name] = it.place(element, "body")
         it.joints[name] = kinds.Fixed(parent, child, **frame.arguments())
         return

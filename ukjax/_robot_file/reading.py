@@ -11,8 +11,7 @@ from .markup import Place
 class Reading(NamedTuple):
     """A file as MuJoCo reads it, and what has been made of it so far.
 
-    ``flags`` are what its disableflags mean; ``starts`` joints in the order of its coordinates, and how many each has;
-    ``by_id`` our names of its bodies.
+    ``flags`` are what its disableflags mean; ``starts`` joints in the order of its coordinates, and how many each has.
     """
 
     path: Path
@@ -24,7 +23,6 @@ class Reading(NamedTuple):
     joints: dict[str, Any]
     places: dict[str, Place]
     starts: list[tuple[str, int]]
-    by_id: dict[int, str]
 
     def place(self, element: Any, tag: str) -> Place:
         """Where an element is, as far as MuJoCo says: not inside of files that are included."""
@@ -35,3 +33,7 @@ class Reading(NamedTuple):
     def is_off(self, flag: str) -> bool:
         """Whether <flag> disables it."""
         return bool(self.spec.option.disableflags & int(getattr(self.flags, f"mjDSBL_{flag.upper()}")))
+
+    def word(self, body: Any) -> str:
+        """What we call a body."""
+        return "ground" if body.name == "world" else self.words[body.name]
