@@ -30,6 +30,7 @@ from .elements import Elements, JointCoordinates
 from .kinematics import FLOATING, Pose, joint_of, poses
 from .named import Named
 from .reactions import Reaction, reactions
+from .shape import edges_of
 from .tree import Tree, check_names, connections, spanning
 
 
@@ -57,8 +58,8 @@ class Mechanism(AbstractMechanism):
     gravity: Float[Array, " 3"]
     control: AbstractControl | None  # pyright: ignore
     actuators: tuple[Actuator, ...] = eqx.field(static=True)
-    tree: Tree = eqx.field(static=True)
-    absolute: bool = eqx.field(static=True)
+    tree: Tree = eqx.field(static=True, init=False)
+    absolute: bool = eqx.field(static=True, init=False)
 
     end: ClassVar[float] = 5.0
 
@@ -212,6 +213,12 @@ class Mechanism(AbstractMechanism):
             points = points[:1] + points[1:] if len(points) > 1 else [*points, centre]
             lines.append(jnp.stack(points if len(points) > 1 else [*points, there[name].p]))
         return tuple(lines)
+
+    def solids(self, t: ScalarLike, q: Float[Array, " n"]) -> tuple[Float[Array, "points 3"], ...]:
+        """The edges of the shapes of each body that has some."""
+        there = poses(self.joints, self.tree, as_float(t), q)
+        edges = {name: edges_of(body.shapes) for name, body in self.bodies.items()}
+        return tuple(there[name].p + x @ there[name].R.T for name, x in edges.items() if len(x))
 
 
 _poses = at_once(poses)

@@ -1,5 +1,6 @@
 """What a body looks like: for pictures alone."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -38,6 +39,14 @@ class Shape(NamedTuple):
         w, v = self.turn[0], np.array(self.turn[1:])
         turned = lambda x: x + 2 * np.cross(v, w * x + np.cross(v, x))
         return [turned(line) + np.array(self.at) for line in lines]
+
+
+def edges_of(shapes: Iterable[Shape]) -> np.ndarray:
+    """The wires of several as one line (points, 3), with NaN between them."""
+    gap = np.full((1, 3), np.nan)
+    return np.concatenate(
+        [np.zeros((0, 3)), *(part for shape in shapes for wire in shape.wires() for part in (wire, gap))]
+    )
 
 
 def check_shape(shape: Shape) -> Shape:
