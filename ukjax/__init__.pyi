@@ -1,6 +1,7 @@
 from . import control as control
 from . import joints as joints
 from . import plot as plot
+from . import robots as robots
 from . import systems as systems
 from ._batch import per_member as per_member
 from ._cache import enable_compilation_cache as enable_compilation_cache
@@ -33,8 +34,10 @@ from ._estimate import following_cost as following_cost
 from ._estimate import missing_force as missing_force
 from ._estimate import regress as regress
 from ._estimate import tune as tune
+from ._mechanism import Actuator as Actuator
 from ._mechanism import Body as Body
 from ._mechanism import Mechanism as Mechanism
+from ._mechanism import Shape as Shape
 from ._motion.diagnose import SimulationError as SimulationError
 from ._motion.event import Event as Event
 from ._motion.project import project as project
@@ -46,6 +49,7 @@ from ._motion.stepping import step as step
 from ._motion.trajectory import Trajectory as Trajectory
 from ._motion.trajectory import load_trajectory as load_trajectory
 from ._precision import enable_float64 as enable_float64
+from ._robot_file import load as load
 from ._solve import KKT as KKT
 from ._solve import SVD as SVD
 from ._solve import AbstractMethod as AbstractMethod

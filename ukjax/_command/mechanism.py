@@ -1,4 +1,5 @@
-"""The mechanism that a command is about: one of the gallery by its name, or a class of the user's own by its path."""
+"""The mechanism that a command is about: one of the gallery by its name, a robot's file, or a class of the user's own
+by its path."""
 
 import argparse
 import importlib
@@ -7,6 +8,8 @@ import os
 import re
 import sys
 import traceback
+import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .._names import did_you_mean
@@ -19,29 +22,43 @@ if TYPE_CHECKING:
 
 def add_system(parser: argparse.ArgumentParser, needed: bool = True) -> None:
     """The argument that all commands about a mechanism begin with."""
-    said = "a name from `ukjax list`, or module:Class of your own"
+    said = "a name from `ukjax list`, a robot's file (.urdf, .xml), or module:Class of your own"
     parser.add_argument("system", help=said, nargs=None if needed else "?")
 
 
 def check_system(name: str) -> None:
-    """The gallery has a system of that name, or it is written like the path of a class; ``UsageError`` if not."""
-    if ":" in name:
+    """The gallery has a system of that name, there is such a file, or it is written like the path of a class;
+    ``UsageError`` if not."""
+    if is_robot_file(name):
+        if not Path(name).is_file():
+            raise UsageError(f"there is no file {name!r}")
+    elif ":" in name:
         if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", name):
             raise UsageError(f"{name!r} must be module:Class, as Python imports it: robots.arm:Arm for robots/arm.py")
     elif name not in CATALOGUE:
         hint = did_you_mean(name, CATALOGUE)
-        raise UsageError(f"no system is named {name!r}{hint} `ukjax list` shows all; your own is module:Class")
+        raise UsageError(
+            f"no system is named {name!r}{hint} `ukjax list` shows all; your own is a robot's file (.urdf, .xml) or module:Class"
+        )
+
+
+def is_robot_file(name: str) -> bool:
+    """Whether it is written like the name of one."""
+    return Path(name).suffix.lower() in (".urdf", ".xml")
 
 
 def file_stem(name: str) -> str:
     """What files about that system are called by default."""
-    return name.rpartition(":")[2]
+    return Path(name).stem if is_robot_file(name) else name.rpartition(":")[2]
 
 
 def mechanism_of(name: str) -> "AbstractMechanism":
-    """The mechanism of the gallery, or one of the class, with its own parameters. ``UsageError`` if there is none."""
+    """The mechanism of the gallery, of the file, or one of the class, with its own parameters. ``UsageError`` if there
+    is none."""
     from ..systems import named
 
+    if is_robot_file(name):
+        return _of_file(name)
     return named(name) if name in CATALOGUE else _of_class(*name.split(":"))
 
 
@@ -49,6 +66,8 @@ def title_and_source(name: str, mechanism: "AbstractMechanism") -> tuple[str, st
     """What it is, and where it comes from."""
     if name in CATALOGUE:
         return CATALOGUE[name].title, CATALOGUE[name].source
+    if is_robot_file(name):
+        return Path(name).stem, name
     described = inspect.getdoc(type(mechanism)) or type(mechanism).__name__
     return described.splitlines()[0], name
 
@@ -56,6 +75,20 @@ def title_and_source(name: str, mechanism: "AbstractMechanism") -> tuple[str, st
 def named_coordinates(mechanism: "AbstractMechanism") -> tuple[tuple[str, str], ...]:
     """Name and unit of each coordinate: the mechanism's, or q1, q2, ... without units."""
     return mechanism.coordinates or tuple((f"q{i + 1}", "") for i in range(len(mechanism.start()[0])))
+
+
+def _of_file(name) -> "AbstractMechanism":
+    from .._robot_file import load
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            found = load(name)
+        except ImportError as error:  # a package that is not there
+            raise UsageError(str(error)) from None
+    for warning in said:
+        print(f"ukjax: {warning.message}", file=sys.stderr)
+    return found
 
 
 def _of_class(module, name) -> "AbstractMechanism":

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._mechanism import Mechanism
 from .._names import did_you_mean
 from .._parameters import find, put, with_array
 from ..systems.base import AbstractMechanism
@@ -21,7 +22,7 @@ def with_settings(mechanism: AbstractMechanism, assignments: list[str]):
     coordinate's (``q1``), a rate with a d before it (``dq1``).
     """
     given = [_parse(assignment) for assignment in assignments]
-    parameters = [field.name for field in fields(mechanism)]
+    parameters = [field.name for field in fields(mechanism) if field.init]
     for name, value in given:  # parameters first: the number of coordinates may be one of them
         if _field(name) in parameters:
             mechanism = _with_parameter(mechanism, name, value)
@@ -37,6 +38,9 @@ def with_settings(mechanism: AbstractMechanism, assignments: list[str]):
             known = [*parameters, *places]
             raise UsageError(f"--set knows no {name!r}{did_you_mean(name, known)} There are: {', '.join(known)}")
         initial[places[name]] = _one_number(name, value)
+    if isinstance(mechanism, Mechanism):  # which can be put together around what is said
+        named = [{coordinates[i][0]: value for (at, i), value in initial.items() if at == level} for level in (0, 1)]
+        return mechanism, mechanism.start(*named)
     start = [jnp.asarray(x) for x in mechanism.start()]
     for (level, i), value in initial.items():
         start[level] = start[level].at[i].set(value)

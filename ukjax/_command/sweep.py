@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .mechanism import add_system, check_system, mechanism_of
+from .mechanism import add_system, check_system, file_stem, mechanism_of
 from .outputs import FIGURES, need
 from .usage import UsageError, check_output, saying_what_is_refused
 
@@ -72,7 +72,7 @@ def sweep(options: argparse.Namespace) -> int:
         with saying_what_is_refused():
             return _report(options, open_ensemble(options.summary), options.summary, began)
     _check(options)
-    folder = options.out or f"{options.system.rpartition(':')[2]}-sweep"
+    folder = options.out or f"{file_stem(options.system)}-sweep"
     there = Path(folder)
     if there.is_dir() and any(there.iterdir()) and not options.resume and options.world == 1:
         raise UsageError(f"--out {folder!r} is there: say --resume to go on with it, or name another folder")

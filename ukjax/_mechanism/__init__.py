@@ -1,4 +1,6 @@
 """Mechanisms of bodies and joints: what moves and what binds it, from masses and frames."""
 
+from .actuator import Actuator as Actuator
 from .body import Body as Body
 from .mechanism import Mechanism as Mechanism
+from .shape import Shape as Shape

@@ -1,12 +1,15 @@
 """A rigid body: how heavy it is, and where."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import check_finite, known, number, numbers
+from .shape import Shape, check_shape
 
 
 class Body(eqx.Module):
@@ -15,18 +18,26 @@ class Body(eqx.Module):
 
     The inertia is given as three moments (xx, yy, zz), as six numbers (xx, yy, zz, xy, xz, yz), entries of the matrix,
     or as the matrix (3, 3), and kept as three or six numbers; it is 0 for a point mass. The frame is the one that the
-    body's joints are given in. Raises ``ValueError`` for a mass or an inertia that is negative, and shapes that do not
-    fit.
+    body's joints are given in. ``shapes`` are what it looks like in pictures, and nothing else. Raises ``ValueError``
+    for a mass or an inertia that is negative, and shapes that do not fit.
     """
 
     mass: Float[Array, ""]
     centre: Float[Array, " 3"]
     inertia: Float[Array, " k"]
+    shapes: tuple[Shape, ...] = eqx.field(static=True)
 
-    def __init__(self, mass: Any, centre: Any = (0.0, 0.0, 0.0), inertia: Any = (0.0, 0.0, 0.0)):
+    def __init__(
+        self,
+        mass: Any,
+        centre: Any = (0.0, 0.0, 0.0),
+        inertia: Any = (0.0, 0.0, 0.0),
+        shapes: Iterable[Shape] = (),
+    ):
         self.mass = number("mass", mass, "kg", least=0)
         self.centre = vector("centre", centre)
         self.inertia = _six_or_three(inertia)
+        self.shapes = tuple(check_shape(shape) for shape in shapes)
 
     def inertia_matrix(self) -> Float[Array, "3 3"]:
         """About the centre, along the body's axes."""
@@ -57,10 +68,11 @@ def _six_or_three(given):
         )
     if known(value):
         check_finite("inertia", value)
-        six = jnp.concatenate([value, jnp.zeros(6 - value.size)])
+        six = np.zeros(6)
+        six[: value.size] = value
         xx, yy, zz, xy, xz, yz = six
-        least = jnp.linalg.eigvalsh(jnp.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))[0]
-        if float(least) < -1e-9 * float(jnp.max(jnp.abs(six))):
+        least = np.linalg.eigvalsh([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])[0]
+        if float(least) < -1e-9 * float(np.max(np.abs(six))):
             raise ValueError(
                 f"inertia must have no negative principal moment, got {float(least):.3g} kg m² among those of "
                 f"{value.tolist()}"

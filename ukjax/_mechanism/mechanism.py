@@ -1,6 +1,6 @@
 """A mechanism of bodies and joints: a system that is put together from its parts instead of from matrices."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -22,6 +22,7 @@ from .._rotation import quaternion_of
 from .._system import state_of
 from ..joints import AbstractActing, AbstractConnection, AbstractCoupling, AbstractJoint
 from ..systems.base import AbstractMechanism
+from .actuator import Actuator
 from .body import Body, vector
 from .closure import constraints_of
 from .dynamics import TreeDynamics
@@ -29,6 +30,7 @@ from .elements import Elements, JointCoordinates
 from .kinematics import FLOATING, Pose, joint_of, poses
 from .named import Named
 from .reactions import Reaction, reactions
+from .shape import edges_of
 from .tree import Tree, check_names, connections, spanning
 
 
@@ -46,7 +48,7 @@ class Mechanism(AbstractMechanism):
     M and Q are exact, by recursion along the tree; loops, contacts and couplings are constraints like any other,
     redundant ones included. Every number has a name: ``bodies.crank.mass``, ``joints.pin.at``. A dry friction f of a
     joint is the non-ideal force −f tanh(q̇/1e-3) of its coordinate. ``end`` [s] is how long the command line simulates
-    it.
+    it, ``actuators`` a record of the motors it has, which move nothing by themselves.
 
     Raises ``ValueError`` for names that are not there, and for things that are no bodies or joints.
     """
@@ -55,8 +57,9 @@ class Mechanism(AbstractMechanism):
     joints: Named[AbstractConnection | AbstractCoupling]
     gravity: Float[Array, " 3"]
     control: AbstractControl | None  # pyright: ignore
-    tree: Tree = eqx.field(static=True)
-    absolute: bool = eqx.field(static=True)
+    actuators: tuple[Actuator, ...] = eqx.field(static=True)
+    tree: Tree = eqx.field(static=True, init=False)
+    absolute: bool = eqx.field(static=True, init=False)
 
     end: ClassVar[float] = 5.0
 
@@ -68,6 +71,7 @@ class Mechanism(AbstractMechanism):
         *,
         coordinates: str = "joint",
         control: Any = None,
+        actuators: Iterable[Actuator] = (),
     ):
         check_word("coordinates", coordinates, ("joint", "absolute"))
         self.bodies = Named.of("bodies", bodies, Body, "a ukjax.Body")
@@ -79,6 +83,7 @@ class Mechanism(AbstractMechanism):
         if control is not None and not isinstance(control, AbstractControl):
             raise ValueError(f"control must be one of ukjax.control (Servo, Robust, Feedback), got {kind_of(control)}")
         self.control = control
+        self.actuators = tuple(actuators)
         given = dict(self.joints.items())
         check_names(self.bodies.names, given)
         self.absolute = coordinates == "absolute"
@@ -113,7 +118,7 @@ class Mechanism(AbstractMechanism):
 
     def in_absolute(self) -> "Mechanism":
         """The same in absolute coordinates, without its control."""
-        return Mechanism(self.bodies, self.joints, self.gravity, coordinates="absolute")
+        return Mechanism(self.bodies, self.joints, self.gravity, coordinates="absolute", actuators=self.actuators)
 
     def driven(self, control: AbstractControl) -> "Mechanism":
         """The same under ``control``, whose actuators may be ``along`` joints."""
@@ -123,6 +128,7 @@ class Mechanism(AbstractMechanism):
             self.gravity,
             coordinates="absolute" if self.absolute else "joint",
             control=control,
+            actuators=self.actuators,
         )
 
     def along(self, *names: str) -> Callable:
@@ -207,6 +213,12 @@ class Mechanism(AbstractMechanism):
             points = points[:1] + points[1:] if len(points) > 1 else [*points, centre]
             lines.append(jnp.stack(points if len(points) > 1 else [*points, there[name].p]))
         return tuple(lines)
+
+    def solids(self, t: ScalarLike, q: Float[Array, " n"]) -> tuple[Float[Array, "points 3"], ...]:
+        """The edges of the shapes of each body that has some."""
+        there = poses(self.joints, self.tree, as_float(t), q)
+        edges = {name: edges_of(body.shapes) for name, body in self.bodies.items()}
+        return tuple(there[name].p + x @ there[name].R.T for name, x in edges.items() if len(x))
 
 
 _poses = at_once(poses)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import numbers
+from .._check import as_numpy, numbers, seen
 from .._rotation import of_quaternion, quaternion_of_angles, unskew
 
 if TYPE_CHECKING:
@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     Numbers = Any
     Number = Any
     Name = Any
+    Limits = Any
 else:
     Point = Float[Array, " 3"] | None
     Turn = Float[Array, " 4"] | None
     Numbers = Float[Array, " *k"] | None
     Number = Float[Array, ""]
     Name = str
+    Limits = tuple[float, float] | None
 
 
 class Relative(NamedTuple):
@@ -70,6 +72,15 @@ def _turn(name):
 
 def _optional(name, **limits):
     return eqx.field(default=None, converter=lambda value: None if value is None else numbers(name, value, **limits))
+
+
+def _limits(value: Any) -> tuple[float, float] | None:
+    if value is None:
+        return None
+    found = as_numpy("limits", value)
+    if found.shape != (2,) or not found[0] <= found[1]:
+        raise ValueError(f"limits must be two numbers, the lower first, got {seen(value)}")
+    return float(found[0]), float(found[1])
 
 
 def _body(name):
@@ -142,7 +153,8 @@ class AbstractActing(AbstractConnection):
 class AbstractJoint(AbstractActing):
     """A joint: what lets the child move beside the parent in ways that have coordinates.
 
-    ``start`` is where a mechanism begins to look for a pose, of the joint's coordinates (k,).
+    ``start`` is where a mechanism begins to look for a pose, of the joint's coordinates (k,). ``limits``, (low, high),
+    are a record of how far a joint with one coordinate is meant to go: nothing stops it there.
 
     A kind of joint says where it lets the child's joint frame be in the parent's, ``place(t, q)``; what rows bind two
     bodies that it joins in a loop, ``gap(t, R, p)``; and, where it can, what its coordinates are, ``read(R, p)``. Its
@@ -151,6 +163,7 @@ class AbstractJoint(AbstractActing):
 
     _: KW_ONLY
     start: Numbers = _optional("start")
+    limits: Limits = eqx.field(default=None, static=True, converter=_limits)
 
     neutral: ClassVar[tuple[float, ...]]
     """The coordinates where both joint frames coincide."""

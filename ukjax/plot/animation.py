@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from .._check import as_path, kind_of
 from .._files import write_whole
 from .._motion.trajectory import Trajectory
-from .drawing import check_trajectory, frame, link_style, outlines
+from .drawing import EDGES, check_trajectory, frame, link_style, outlines, solids
 from .style import COLOURS
 
 RATE = 25  # frames per second
@@ -28,26 +28,31 @@ def animate(trajectory: Trajectory) -> FuncAnimation:
     notebook, ``IPython.display.HTML(animate(trajectory).to_jshtml())`` shows it; ``save_animation`` writes it.
     """
     check_trajectory(trajectory)
-    lines, t = outlines(trajectory), np.asarray(trajectory.t)
+    lines, edges, t = outlines(trajectory), solids(trajectory), np.asarray(trajectory.t)
     count = int(np.clip(round(RATE * (t[-1] - t[0])), FEWEST, MOST))
     shown = np.abs(t - np.linspace(t[0], t[-1], count)[:, None]).argmin(axis=1)
-    solid = lines[0].shape[-1] == 3
+    is_spatial = lines[0].shape[-1] == 3
 
     figure = Figure(figsize=(5.0, 5.0), dpi=72, layout="constrained")
     FigureCanvasAgg(figure)
-    ax = figure.add_subplot(projection="3d" if solid else None)
-    frame(ax, lines)
+    ax = figure.add_subplot(projection="3d" if is_spatial else None)
+    frame(ax, [*lines, *edges])
     traces = [ax.plot(*line[:0, 0].T, color=COLOURS[1], linewidth=1.0)[0] for line in lines]
+    bodies = [ax.plot(*line[0].T, **EDGES)[0] for line in edges]
     links = [ax.plot(*line[0].T, link_style(line), color=COLOURS[0], linewidth=2.5, markersize=4)[0] for line in lines]
     speed = _speed((t[-1] - t[0]) / (count / RATE))
     title = ax.set_title("", fontsize=10)
 
+    place = lambda artist, points: artist.set_data_3d(*points.T) if is_spatial else artist.set_data(*points.T)
+
     def draw(i):
         for line, link, trace in zip(lines, links, traces, strict=True):
             for artist, points in ((link, line[i]), (trace, line[: i + 1, -1])):
-                artist.set_data_3d(*points.T) if solid else artist.set_data(*points.T)  # pyright: ignore
+                place(artist, points)
+        for body, line in zip(bodies, edges, strict=True):
+            place(body, line[i])
         title.set_text(f"{trajectory.title}, t = {t[i]:.{_digits(t)}f} s{speed}")
-        return [*links, *traces, title]
+        return [*bodies, *links, *traces, title]
 
     draw(shown[0])
     return FuncAnimation(figure, draw, frames=shown, interval=1000 / RATE, blit=False, cache_frame_data=False)

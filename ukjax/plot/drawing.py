@@ -11,6 +11,8 @@ from ..systems.base import AbstractMechanism
 from .style import COLOURS
 
 POSES = 7
+EDGES = {"color": "#7f8c93", "linewidth": 0.6}
+"""How the edges of solids are drawn."""
 
 
 def check_trajectory(value: Any, single: bool = True) -> None:
@@ -36,8 +38,18 @@ def outlines(trajectory: Trajectory) -> list[np.ndarray]:
     return [np.asarray(line) for line in jax.vmap(model.outline)(trajectory.t, trajectory.q)]
 
 
-def draw(ax: Any, lines: list[np.ndarray]) -> None:
-    """Draw on ``ax``, of as many dimensions as the lines: the latest pose in full, earlier ones fading, the traces."""
+def solids(trajectory: Trajectory) -> list[np.ndarray]:
+    """The edges of what its bodies look like, in the same way; few mechanisms say that."""
+    model = trajectory.model
+    assert isinstance(model, AbstractMechanism)
+    return [np.asarray(line) for line in jax.vmap(model.solids)(trajectory.t, trajectory.q)]
+
+
+def draw(ax: Any, lines: list[np.ndarray], edges: list[np.ndarray]) -> None:
+    """Draw on ``ax``, of as many dimensions as the lines: the latest pose in full, earlier ones fading, the traces; the
+    edges of solids in the latest pose."""
+    for line in edges:
+        ax.plot(*line[-1].T, **EDGES)
     for line in lines:
         ax.plot(*line[:, -1].T, color=COLOURS[1], linewidth=1.0)
     shown = np.linspace(0, len(lines[0]) - 1, POSES).round().astype(int)
@@ -46,7 +58,7 @@ def draw(ax: Any, lines: list[np.ndarray]) -> None:
         width = 2.5 if age == 0 else 1.5
         for line in lines:
             ax.plot(*line[i].T, link_style(line), color=COLOURS[0], alpha=strength, linewidth=width, markersize=4)
-    frame(ax, lines)
+    frame(ax, [*lines, *edges])
 
 
 def link_style(line: np.ndarray) -> str:
@@ -57,7 +69,7 @@ def link_style(line: np.ndarray) -> str:
 def frame(ax: Any, lines: list[np.ndarray]) -> None:
     """Axes that hold all poses, with equal scales."""
     points = np.concatenate([line.reshape(-1, line.shape[-1]) for line in lines])
-    low, high = points.min(axis=0), points.max(axis=0)
+    low, high = np.nanmin(points, axis=0), np.nanmax(points, axis=0)
     middle, half = (low + high) / 2, max((high - low).max() / 2, 1e-9) * 1.05
     for axis, centre in zip("xyz", middle, strict=False):
         getattr(ax, f"set_{axis}lim")(centre - half, centre + half)

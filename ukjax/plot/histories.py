@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from .._motion.labels import force_unit
 from .._motion.trajectory import Trajectory
 from ..systems.base import AbstractMechanism
-from .drawing import check_trajectory, draw, outlines
+from .drawing import check_trajectory, draw, outlines, solids
 from .style import COLOURS, label, panel
 
 STYLES = ("-", "--", ":", "-.")
@@ -28,7 +28,8 @@ def histories(trajectory: Trajectory) -> Figure:
     grid = figure.add_gridspec(rows, 3 if drawn else 2, width_ratios=[1.35, 1, 1] if drawn else None)
     if drawn:
         lines = outlines(trajectory)
-        draw(figure.add_subplot(grid[:, 0], projection="3d" if lines[0].shape[-1] == 3 else None), lines)
+        ax = figure.add_subplot(grid[:, 0], projection="3d" if lines[0].shape[-1] == 3 else None)
+        draw(ax, lines, solids(trajectory))
     axes = [[panel(figure.add_subplot(grid[row, column])) for column in (-2, -1)] for row in range(rows)]
     figure.suptitle(_title(trajectory), fontsize=11)
 

@@ -60,6 +60,11 @@ class AbstractMechanism(AbstractSystem):
         """The mechanism as lines through its joints [m], in the plane (d = 2) or in space (d = 3): what a drawing
         shows. The last point of each line leaves a trace."""
 
+    def solids(self, t: ScalarLike, q: Float[Array, " n"]) -> tuple[Float[Array, "points 3"], ...]:
+        """The edges of what bodies look like [m], as thin lines beside the outline, in space as that is; NaN between
+        one edge and the next. None, where it has no such looks."""
+        return ()
+
     def reference(self, t: ScalarLike) -> Float[Array, " n"] | None:
         """The exact q (n,) at time t, where it is known."""
         return None

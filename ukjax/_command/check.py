@@ -1,0 +1,189 @@
+"""``ukjax check``."""
+
+import argparse
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from .mechanism import add_system, check_system, is_robot_file, mechanism_of, title_and_source
+from .usage import saying_what_is_refused
+
+
+def add_to(commands: Any) -> None:
+    """Its options, among the sub-commands of the command line."""
+    parser = commands.add_parser(
+        "check",
+        help="what a mechanism is: its tree, loops and degrees of freedom, and what looks wrong",
+        description="Tell what a mechanism is made of: bodies and joints as a tree, loops, masses, degrees of freedom at "
+        "its start, rows that others imply; what of a file is not modelled, and what looks wrong. The exit code is 1 "
+        "where something does.",
+        allow_abbrev=False,
+    )
+    add_system(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(call=check_mechanism)
+
+
+def check_mechanism(options: argparse.Namespace) -> int:
+    """Print what it is; 1 where something looks wrong."""
+    check_system(options.system)
+
+    from .. import _precision
+    from .._cache import enable_compilation_cache
+    from .._mechanism import Mechanism
+
+    _precision.enable_float64()
+    enable_compilation_cache()
+    with saying_what_is_refused():
+        mechanism, ignored = _read(options.system)
+        title, source = title_and_source(options.system, mechanism)
+        report: dict[str, Any] = {"system": title, "source": source}
+        report |= _parts(mechanism) if isinstance(mechanism, Mechanism) else {}
+        report |= {"not_modelled": ignored, "looks_wrong": report.pop("looks_wrong", [])}
+        report |= _freedom(mechanism, report["looks_wrong"])
+    print(json.dumps(report, indent=1) if options.json else "\n".join(_lines(report)))
+    return 1 if report["looks_wrong"] else 0
+
+
+def _read(name):
+    """The mechanism, and what its file says that is not modelled."""
+    if not is_robot_file(name):
+        return mechanism_of(name), {}
+    from .._robot_file import read
+
+    try:
+        found = read(name)
+    except ImportError as error:
+        from .usage import UsageError
+
+        raise UsageError(str(error)) from None
+    return found.mechanism(), dict(found.ignored)
+
+
+def _parts(mechanism) -> dict[str, Any]:
+    """Of bodies and joints."""
+    from .._mechanism import Mechanism
+    from .._robot_file import doubts
+    from ..joints import AbstractConnection, AbstractCoupling
+
+    assert isinstance(mechanism, Mechanism)
+    kind = lambda joint: type(joint).__name__
+    tree = [
+        {
+            "body": link.body,
+            "mass": float(mechanism.bodies[link.body].mass),
+            "parent": link.parent,
+            "joint": link.joint,
+            "kind": "Free" if link.joint is None else kind(mechanism.joints[link.joint]),
+        }
+        for link in mechanism.tree.links
+    ]
+    between = {name: joint for name, joint in mechanism.joints.items() if isinstance(joint, AbstractConnection)}
+    loops = [
+        {"joint": name, "kind": kind(between[name]), "between": [between[name].parent, between[name].child]}
+        for name in mechanism.tree.closures
+    ]
+    couplings = [
+        {"joint": name, "kind": kind(joint), "of": list(joint.joints)}
+        for name, joint in mechanism.joints.items()
+        if isinstance(joint, AbstractCoupling)
+    ]
+    motors = [motor._asdict() for motor in mechanism.actuators]
+    mass = sum(body["mass"] for body in tree)
+    found = {"tree": tree, "mass": mass, "loops": loops, "couplings": couplings, "actuators": motors}
+    return found | {"looks_wrong": doubts(mechanism)}
+
+
+def _freedom(mechanism, wrong: list[str]) -> dict[str, Any]:
+    """Coordinates, rank and degrees of freedom at its start, and the rows that follow from those before them."""
+    import jax.numpy as jnp
+    import numpy as np
+
+    from .._motion.labels import named_rows
+    from .._motion.project import project
+    from .mechanism import named_coordinates
+
+    q, v = mechanism.start()
+    t = jnp.zeros(())
+    try:
+        q, v = project(mechanism, t, q, v)
+    except ValueError as error:
+        wrong.append(str(error))
+    A = np.asarray(mechanism(t, q, v).A)
+    (_, names), *_ = named_rows(mechanism, t, q, v, {"residual": len(A)})
+    independent = independent_rows(A)
+    rank = int(np.sum(independent))
+    for (name, _), value in zip(named_coordinates(mechanism), np.asarray(q), strict=True):
+        joint = getattr(mechanism, "joints", {})
+        low, high = (joint[name].limits if name in joint else None) or (-np.inf, np.inf)
+        if not low - 1e-9 <= value <= high + 1e-9:
+            wrong.append(f"{name} starts at {value:.4g}, outside of its limits {low:.4g} and {high:.4g}")
+    return {
+        "coordinates": [name for name, _ in named_coordinates(mechanism)],
+        "rows": list(names),
+        "rank": rank,
+        "redundant": [name for name, needed in zip(names, independent, strict=True) if not needed],
+        "degrees_of_freedom": len(q) - rank,
+    }
+
+
+def independent_rows(A) -> list[bool]:
+    """Of each row (m, n) whether it is no combination of those before it."""
+    import numpy as np
+
+    found, basis = [], np.zeros((0, A.shape[1]))
+    largest = np.max(np.linalg.norm(A, axis=1), initial=0)
+    for row in A:
+        size = np.linalg.norm(row)
+        if size > 1e-12 * largest:
+            row = row / size
+            for _ in range(2):  # again, for what rounding leaves
+                row = row - basis.T @ (basis @ row)
+        rest = np.linalg.norm(row) if size > 1e-12 * largest else 0.0
+        found.append(bool(rest > 1e-9))
+        if found[-1]:
+            basis = np.concatenate([basis, row[None] / rest])
+    return found
+
+
+def _lines(report) -> Iterator[str]:
+    yield f"{report['system']}\n{report['source']}\n"
+    if "tree" in report:
+        yield "ground"
+        yield from _branches(report["tree"], "ground", "")
+        yield ""
+    for name in ("loops", "couplings"):
+        for each in report.get(name, []):
+            ends = each.get("between") or each["of"]
+            yield f"  {name[:-1]:18} {each['joint']}: {each['kind']} of {' and '.join(ends)}"
+    for motor in report.get("actuators", []):
+        within = "" if motor["limits"] is None else ", {:.4g} to {:.4g}".format(*motor["limits"])
+        yield f"  {'actuator':18} {motor['name']}: on {motor['joint']}, gear {motor['gear']:.4g}{within}"
+    if "mass" in report:
+        yield f"  {'bodies':18} {len(report['tree'])}, {report['mass']:.6g} kg"
+    n, rank = len(report["coordinates"]), report["rank"]
+    yield f"  {'degrees of freedom':18} {n - rank}: {n} coordinates, {len(report['rows'])} rows of rank {rank}"
+    if report["redundant"]:
+        yield f"  {'redundant rows':18} {', '.join(report['redundant'])}"
+    for what, lines in report["not_modelled"].items():
+        yield f"  {'not modelled':18} {what}: {_where(lines)}"
+    for line in report["looks_wrong"]:
+        yield f"  {'looks wrong':18} {line}"
+
+
+def _branches(tree, parent, before) -> Iterator[str]:
+    children = [link for link in tree if link["parent"] == parent]
+    for i, link in enumerate(children):
+        last = i == len(children) - 1
+        joint = "floating" if link["joint"] is None else f"{link['kind']} {link['joint']}"
+        mass = f"{link['mass']:.4g} kg" if link["mass"] else "no mass"
+        yield f"{before}{'└' if last else '├'} {link['body']}, {mass}, {joint}"
+        yield from _branches(tree, link["body"], before + ("  " if last else "│ "))
+
+
+def _where(lines) -> str:
+    known = [str(line) for line in lines if line is not None]
+    shown = ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")
+    included = len(lines) - len(known)
+    words = [f"line{'s' if len(known) > 1 else ''} {shown}"] if known else []
+    return " and ".join(words + ([f"{included} in included files"] if included else []))

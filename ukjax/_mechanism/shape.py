@@ -1,0 +1,98 @@
+"""What a body looks like: for pictures alone."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from .._check import check_word
+
+SIZES = {
+    "box": ("x", "y", "z"),
+    "sphere": ("radius",),
+    "cylinder": ("radius", "length"),
+    "capsule": ("radius", "length"),
+    "ellipsoid": ("x", "y", "z"),
+    "mesh": ("x", "y", "z"),
+}
+AROUND = 16
+"""The corners of what stands for a circle."""
+
+
+class Shape(NamedTuple):
+    """A solid on a body, in its frame: its middle ``at`` (3,) [m], turned by the quaternion ``turn`` (w, x, y, z).
+
+    ``kind`` and ``size`` [m] are ``"box"`` (its three edges), ``"sphere"`` (radius), ``"cylinder"`` (radius, length)
+    and ``"capsule"`` (radius, length of its straight part), both along z, ``"ellipsoid"`` (its three half axes), or
+    ``"mesh"`` (three scales) of the file ``path``, which is kept as it is written and not drawn.
+    """
+
+    kind: str
+    size: tuple[float, ...]
+    at: tuple[float, ...] = (0.0, 0.0, 0.0)
+    turn: tuple[float, ...] = (1.0, 0.0, 0.0, 0.0)
+    path: str = ""
+
+    def wires(self) -> list[np.ndarray]:
+        """Its edges, or circles on it: lines (points, 3) in the body's frame; none of a mesh."""
+        lines = _LINES.get(self.kind, lambda *_: [])(*self.size)
+        w, v = self.turn[0], np.array(self.turn[1:])
+        turned = lambda x: x + 2 * np.cross(v, w * x + np.cross(v, x))
+        return [turned(line) + np.array(self.at) for line in lines]
+
+
+def edges_of(shapes: Iterable[Shape]) -> np.ndarray:
+    """The wires of several as one line (points, 3), with NaN between them."""
+    gap = np.full((1, 3), np.nan)
+    return np.concatenate(
+        [np.zeros((0, 3)), *(part for shape in shapes for wire in shape.wires() for part in (wire, gap))]
+    )
+
+
+def check_shape(shape: Shape) -> Shape:
+    """It is one, with as many numbers as its kind has, all of them as constants of Python, or ``ValueError``."""
+    if not isinstance(shape, Shape):
+        raise ValueError(f"shapes must be several ukjax.Shape, got {type(shape).__name__}")
+    check_word("kind of a shape", shape.kind, SIZES)
+    size, at, turn = (tuple(float(x) for x in np.ravel(numbers)) for numbers in (shape.size, shape.at, shape.turn))
+    for name, found, count in (("size", size, len(SIZES[shape.kind])), ("at", at, 3), ("turn", turn, 4)):
+        if len(found) != count:
+            raise ValueError(f"{name} of a {shape.kind} must be {count} numbers, got {len(found)}")
+    return Shape(shape.kind, size, at, turn, str(shape.path))
+
+
+def _circle(axis, rx, ry, height=0.0):
+    angle = np.linspace(0, 2 * np.pi, AROUND + 1)
+    return np.roll(np.stack([rx * np.cos(angle), ry * np.sin(angle), np.full_like(angle, height)], axis=1), axis + 1, 1)
+
+
+def _box(x, y, z):
+    corners = np.array([[-x, -y], [x, -y], [x, y], [-x, y], [-x, -y]]) / 2
+    low, high = (np.column_stack([corners, np.full(5, h)]) for h in (-z / 2, z / 2))
+    return [low, high, *(np.stack([a, b]) for a, b in zip(low[:4], high[:4], strict=True))]
+
+
+def _ellipsoid(x, y, z):
+    return [_circle(0, y, z), _circle(1, z, x), _circle(2, x, y)]
+
+
+def _cylinder(radius, length):
+    low, high = (_circle(2, radius, radius, h) for h in (-length / 2, length / 2))
+    return [low, high, *(np.stack([low[i], high[i]]) for i in range(0, AROUND, AROUND // 4))]
+
+
+def _capsule(radius, length):
+    angle = np.linspace(0, np.pi, AROUND // 2 + 1)
+    over, up = radius * np.cos(angle), radius * np.sin(angle) + length / 2
+    along_x = np.stack([over, 0 * up, up], axis=1)
+    above = [along_x, along_x[:, [1, 0, 2]]]
+    return [*_cylinder(radius, length), *above, *(-line for line in above)]
+
+
+_LINES = {
+    "box": _box,
+    "sphere": lambda radius: _ellipsoid(radius, radius, radius),
+    "cylinder": _cylinder,
+    "capsule": _capsule,
+    "ellipsoid": _ellipsoid,
+}

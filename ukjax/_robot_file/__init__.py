@@ -1,0 +1,6 @@
+"""Robots' files, URDF and MJCF, as mechanisms."""
+
+from .contents import Contents as Contents
+from .doubts import doubts as doubts
+from .load import load as load
+from .load import read as read
