@@ -22,6 +22,7 @@ NAMES = (
     "adjoints",
     "batch_size",
     "scaling",
+    "bodies",
     "identification",
     "tuning",
     "plots",
