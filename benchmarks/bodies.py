@@ -36,10 +36,8 @@ def run() -> list[dict[str, Any]]:
             group.append({"mechanism": name, "candidate": candidate} | (apart("bodies", "one", name, candidate) or {}))
         own = group[1].get("µs each")
         rows += [row | ({"times ukjax": row["µs each"] / own} if own and "µs each" in row else {}) for row in group]
-    return [
-        *rows,
-        {"mechanism": f"chain of {BODIES}", "candidate": "ukjax, sparse"} | apart("bodies", "chain", patience=900.0),
-    ]
+    swung = apart("bodies", "chain", patience=900.0) or {}
+    return [*rows, {"mechanism": f"chain of {BODIES}", "candidate": "ukjax, sparse"} | swung]
 
 
 def one(name: str, candidate: str) -> dict[str, Any]:

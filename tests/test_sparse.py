@@ -91,6 +91,7 @@ def test_its_derivatives_are_exact(rng):
         close(found, expected, 1e-11)
 
 
+@pytest.mark.slow
 def test_a_chain_swings():
     mechanism = chain(4)
     q, v = mechanism.start()
