@@ -103,6 +103,7 @@ ORDER = (
     ("_motion", "control", "systems"),
     ("joints",),
     ("_mechanism",),
+    ("_robot_file", "robots"),
     ("_estimate",),
     ("_ensemble",),
     ("plot", "_command"),
@@ -236,7 +237,7 @@ def test_import_chooses_no_precision(fresh):
     assert fresh["double"] is False
 
 
-@pytest.mark.parametrize("library", ("matplotlib", "xarray", "pandas", "zarr", "IPython"))
+@pytest.mark.parametrize("library", ("matplotlib", "xarray", "pandas", "zarr", "IPython", "mujoco"))
 def test_import_loads_no_extra(fresh, library):
     assert library not in fresh["then"]
 

@@ -54,6 +54,23 @@ def test_the_engine_turns():
     np.testing.assert_allclose(names["engine"].pose(names["motion"].q[-1])["piston"].p, [x, 0, 0], rtol=0, atol=1e-12)
 
 
+def test_the_five_bar_goes_where_its_motors_hold_it():
+    pytest.importorskip("mujoco")
+    found = re.search(r"<!-- robot -->\n```python\n(.*?)```", README, re.DOTALL)
+    assert found
+    names = {}
+    exec(found.group(1), names)
+    motion, robot = names["motion"], names["robot"]
+    # Motors, gravity, the loop: what is left of the motion after two seconds is nothing.
+    assert np.abs(motion.v[-1]).max() < 1e-3
+    there = robot.pose(motion.q[-1])
+    tips = [
+        there["left_lower"].p + there["left_lower"].R @ jnp.array([0.26, 0, 0.15]),
+        there["right_lower"].p + there["right_lower"].R @ jnp.array([-0.26, 0, 0.15]),
+    ]
+    np.testing.assert_allclose(tips[0], tips[1], rtol=0, atol=1e-12)
+
+
 def test_the_pole_stands_after_all_those_steps():
     found = re.search(r"<!-- step -->\n```python\n(.*?)```", README, re.DOTALL)
     assert found

@@ -14,9 +14,9 @@ def add_to(commands: Any) -> None:
     parser = commands.add_parser(
         "check",
         help="what a mechanism is: its tree, loops and degrees of freedom, and what looks wrong",
-        description="Tell what a mechanism is made of: bodies and joints as a tree, loops, masses, degrees of freedom at "
-        "its start, rows that others imply; what of a file is not modelled, and what looks wrong. The exit code is 1 "
-        "where something does.",
+        description="Tell what a mechanism is made of: bodies and joints as a tree, loops, masses, degrees of freedom "
+        "at its start, rows that others imply; what of a file is not modelled, and what looks wrong. The exit code is "
+        "1 where something does.",
         allow_abbrev=False,
     )
     add_system(parser)

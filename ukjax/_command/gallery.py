@@ -4,6 +4,7 @@ import argparse
 import json
 from typing import Any
 
+from ..robots import FOLDER
 from ..systems.catalogue import CATALOGUE
 
 
@@ -25,4 +26,5 @@ def list_gallery(options: argparse.Namespace) -> int:
     for entry in CATALOGUE.values():
         print(f"{entry.name:{width}}  {entry.title}\n{'':{width}}  {entry.source}")
     print("\nukjax run NAME --plot simulates one of them")
+    print(f"ukjax run FILE --plot a robot's file, .urdf or .xml, such as those in {FOLDER}")
     return 0

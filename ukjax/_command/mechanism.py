@@ -38,7 +38,8 @@ def check_system(name: str) -> None:
     elif name not in CATALOGUE:
         hint = did_you_mean(name, CATALOGUE)
         raise UsageError(
-            f"no system is named {name!r}{hint} `ukjax list` shows all; your own is a robot's file (.urdf, .xml) or module:Class"
+            f"no system is named {name!r}{hint} `ukjax list` shows all; your own is module:Class, or a robot's file, "
+            ".urdf or .xml"
         )
 
 

@@ -43,10 +43,8 @@ class Shape(NamedTuple):
 
 def edges_of(shapes: Iterable[Shape]) -> np.ndarray:
     """The wires of several as one line (points, 3), with NaN between them."""
-    gap = np.full((1, 3), np.nan)
-    return np.concatenate(
-        [np.zeros((0, 3)), *(part for shape in shapes for wire in shape.wires() for part in (wire, gap))]
-    )
+    wires, gap = [wire for shape in shapes for wire in shape.wires()], np.full((1, 3), np.nan)
+    return np.concatenate([np.zeros((0, 3)), *(part for wire in wires for part in (wire, gap))])
 
 
 def check_shape(shape: Shape) -> Shape:

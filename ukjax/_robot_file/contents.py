@@ -33,6 +33,8 @@ class Contents(NamedTuple):
 
     def mechanism(self, coordinates: Any = "joint") -> Mechanism:
         """It, or ``ValueError`` where nothing moves, or something that has no mass."""
+        if not self.bodies:
+            raise ValueError(f"{self.path}: has no bodies")
         made = Mechanism(self.bodies, self.joints, self.gravity, coordinates=coordinates, actuators=self.actuators)
         if not made.tree.n:
             raise ValueError(

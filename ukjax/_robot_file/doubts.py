@@ -30,9 +30,9 @@ def _inertias(mechanism) -> Iterator[str]:
         elif moments[-1] > 0:
             yield f"{name} has an inertia, but no mass"
         if moments[0] < -1e-9 * abs(moments[-1]):
-            yield f"{name} has an inertia that no body has: one of its principal moments {shown} is negative"
+            yield f"{name} has an inertia that no body has: of its moments {shown} one is negative"
         elif moments[0] + moments[1] < moments[2] * (1 - 1e-3):
-            yield f"{name} has an inertia that no body has: of its principal moments {shown} two are less than the third"
+            yield f"{name} has an inertia that no body has: of its moments {shown} two are less than the third"
         elif size and radius > WIDE * size:
             yield (
                 f"{name} has its mass {radius:.3g} m about its centre (√(I/m)), in a mechanism of {size:.3g} m: is its "

@@ -35,10 +35,10 @@ def read_mjcf(path: Path) -> Contents:
     _refuse(it)
     for element in spec.bodies[1:]:
         if element.name:
-            _new(it, it.words, element, "body")
+            it.words.new(element.name)
     for element in spec.joints:
         if element.name:
-            _new(it, it.names, element, "joint")
+            it.names.new(element.name)
     for child in spec.worldbody.bodies:
         _add(it, child, "ground", False)
     _set_total_mass(it)
@@ -49,12 +49,6 @@ def read_mjcf(path: Path) -> Contents:
     actuators = tuple(_actuators(it))
     ignored = counted(_ignored(it))
     return Contents(path, spec.modelname or path.stem, it.bodies, it.joints, gravity, actuators, it.places, ignored)
-
-
-def _new(it: Reading, words: Words, element, tag) -> str:
-    if element.name in words:
-        raise it.place(element, tag).error("has the name of another: give it one of its own")
-    return words.new(element.name)
 
 
 def _add(it: Reading, element, parent, moves) -> None:
@@ -149,8 +143,12 @@ def _acting(it: Reading, joint, place, kind) -> dict[str, float]:
 
 
 def _is_limited(joint) -> bool:
-    low, high = joint.range
-    return int(joint.limited) == 1 or int(joint.limited) == 2 and joint.compiler.autolimits and low < high
+    return _is_on(joint, joint.limited, joint.range)
+
+
+def _is_on(element, limited, ends) -> bool:
+    """Whether limits hold: as the file says, or, where it leaves that open, if it has some."""
+    return int(limited) == 1 or bool(int(limited) == 2 and element.compiler.autolimits and ends[0] < ends[1])
 
 
 def _radians(element) -> float:
@@ -204,17 +202,13 @@ def _is_plain(motor) -> bool:
 
 
 def _force_limits(motor) -> tuple[float, float] | None:
-    limited = lambda name, range: (
-        int(getattr(motor, name)) == 1
-        or (int(getattr(motor, name)) == 2 and motor.compiler.autolimits and range[0] < range[1])
-    )
     low, high = -np.inf, np.inf
-    if limited("forcelimited", motor.forcerange):
+    if _is_on(motor, motor.forcelimited, motor.forcerange):
         low, high = motor.forcerange
-    if _is_plain(motor) and limited("ctrllimited", motor.ctrlrange):
+    if _is_plain(motor) and _is_on(motor, motor.ctrllimited, motor.ctrlrange):
         ends = sorted(motor.gainprm[0] * np.array(motor.ctrlrange))
         low, high = max(low, ends[0]), min(high, ends[1])
-    return (float(low), float(high)) if np.isfinite([low, high]).any() else None
+    return (float(low), float(high)) if np.any(np.isfinite([low, high])) else None
 
 
 def _refuse(it: Reading) -> None:
