@@ -25,6 +25,7 @@ NAMES = (
     "bodies",
     "identification",
     "tuning",
+    "robots",
     "plots",
 )
 

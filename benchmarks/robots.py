@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+import mujoco
 import numpy as np
 import pinocchio as pin
 
@@ -21,18 +23,19 @@ import ukjax as uk
 from ukjax.joints import AbstractCoupling, AbstractJoint
 
 POSES = 3
+CREEP = 1e-3
+"""As in ``ukjax.Mechanism``, of dry friction."""
 
 
 def run() -> list[dict[str, Any]]:
     uk.enable_float64()
     rows = []
+    for name in uk.robots.names():
+        path = uk.robots.path(name)
+        rows.append({"file": path.name} | (of_urdf(path) if path.suffix == ".urdf" else of_loops(path)))
     for path in corpus():
-        try:
-            model = pin.buildModelFromUrdf(str(path))
-        except ValueError as error:
-            rows.append({"file": path.name, "note": f"Pinocchio: {str(error).strip()[:60]}"})
-            continue
-        rows.append({"file": path.name} | against(path, model))
+        jax.clear_caches()  # of programs for each robot's own shapes
+        rows.append({"file": path.name} | of_urdf(path))
     return rows
 
 
@@ -45,36 +48,157 @@ def corpus() -> list[Path]:
     return sorted(Path(str(file.locate())) for file in files if file.suffix == ".urdf")
 
 
-def against(path: Path, model: Any) -> dict[str, Any]:
+def loaded(path: Path) -> uk.Mechanism:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return uk.load(path)
+
+
+def of_urdf(path: Path) -> dict[str, Any]:
     """How far a tree is from Pinocchio's."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            mechanism = uk.load(path)
+        model = pin.buildModelFromUrdf(str(path))
     except ValueError as error:
-        return {"note": f"refused: {str(error).partition('line ')[2][:100]}"}
-    free = without_damping(mechanism)
-    data, peer = model.createData(), Peer(model, free)
+        return {"note": f"Pinocchio: {str(error).strip()[:60]}"}
+    try:
+        mechanism = without_elements(loaded(path))
+    except ValueError as error:
+        return {"note": f"refused: {str(error).removeprefix(str(path))[:100]}"}
+    data, peer = model.createData(), Peer(model, mechanism)
     worst = {"mass matrix": 0.0, "bias": 0.0, "acceleration": 0.0}
     for q, v in states(model):
-        ours = peer.values(q, v)
-        M = pin.crba(model, data, q)
-        M = np.triu(M) + np.triu(M, 1).T
-        bias = np.array(pin.nonLinearEffects(model, data, q, v))
+        M, bias = mass_and_bias(model, data, q, v)
+        ours = peer.values(peer.positions(q), v)
         theirs = {"mass matrix": M, "bias": bias, "acceleration": pin.aba(model, data, q, v, 0 * v)}
         for name, value in theirs.items():
-            worst[name] = max(worst[name], relative(getattr(ours, name.replace(" ", "_")), value))
+            found = getattr(ours, name.replace(" ", "_"))
+            worst[name] = max(worst[name], relative(found, value)) if np.all(np.isfinite(value)) else None
     return {"n": mechanism.tree.n, "bodies": len(mechanism.bodies)} | worst
 
 
-def without_damping(mechanism: uk.Mechanism) -> uk.Mechanism:
-    """The tree alone: what acts along joints, and what couples them, is no part of the others' bias."""
-    joints = {name: joint for name, joint in mechanism.joints.items() if not isinstance(joint, AbstractCoupling)}
-    plain = {"damping": None, "friction": None, "armature": None, "stiffness": None}
-    for joint in joints.values():
+def of_loops(path: Path) -> dict[str, Any]:
+    """How far closed loops are from Pinocchio's constraint models, and from MuJoCo's soft ones, at a pose in motion.
+
+    The file is read for both by MuJoCo: Pinocchio's own reader knows one body of the world, and drops others.
+    """
+    mechanism = loaded(path)
+    compiled = mujoco.MjModel.from_xml_path(str(path))
+    compiled.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_LIMIT
+    model, contacts, names = as_pinocchio(compiled)
+    data, peer = model.createData(), Peer(model, mechanism)
+    motors = sorted({motor.joint for motor in mechanism.actuators})
+    random = np.random.default_rng(1)
+    position, rate = ({name: scale * random.normal() for name in motors} for scale in (0.02, 0.5))
+    q, v = mechanism.start(position, rate)
+    there, v = peer.theirs(np.asarray(q)), peer.rates(np.asarray(q), np.asarray(v))
+    M, bias = mass_and_bias(model, data, there, v)
+    tau = np.zeros(model.nv)
+    for i in range(compiled.njnt):
+        if compiled.jnt_type[i] >= 2:
+            at = model.idx_vs[names[i]]
+            x, dof = there[model.idx_qs[names[i]]], compiled.jnt_dofadr[i]
+            spring = np.ravel(compiled.jnt_stiffness[i])[0] * (x - compiled.qpos_spring[compiled.jnt_qposadr[i]])
+            rubbing = compiled.dof_frictionloss[dof] * np.tanh(v[at] / CREEP)
+            tau[at] = -spring - np.ravel(compiled.dof_damping[dof])[0] * v[at] - rubbing
+    ours = peer.values(q, v)
+    found = pin.StdVec_RigidConstraintData()
+    found.extend(contact.createData() for contact in contacts)
+    pin.initConstraintDynamics(model, data, contacts, found)
+    settings = pin.ProximalSettings(1e-13, 1e-9, 50)
+    acceleration = np.array(pin.constraintDynamics(model, data, there, v, tau, contacts, found, settings))
+    return {
+        "n": mechanism.tree.n,
+        "bodies": len(mechanism.bodies),
+        "mass matrix": relative(ours.mass_matrix, M),
+        "bias": relative(ours.bias + ours.applied, bias),
+        "acceleration": relative(ours.acceleration, acceleration),
+        "constraint force": relative(ours.constraint_force, M @ acceleration + bias - tau),
+        "MuJoCo's acceleration": relative(ours.acceleration, in_mujoco(compiled, model, names, there, v)),
+    }
+
+
+def mass_and_bias(model: Any, data: Any, q: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    M = np.array(pin.crba(model, data, q))
+    return np.triu(M) + np.triu(M, 1).T, np.array(pin.nonLinearEffects(model, data, q, v))
+
+
+def as_pinocchio(compiled: Any) -> tuple[Any, Any, list[int]]:
+    """Bodies, joints and connections of MuJoCo's model; and the number of each of its joints."""
+    model, names = pin.Model(), [0] * compiled.njnt
+    model.gravity.linear = np.array(compiled.opt.gravity)
+    joint, frame = {0: 0}, {0: pin.SE3.Identity()}
+    for b in range(1, compiled.nbody):
+        parent = compiled.body_parentid[b]
+        on, place = joint[parent], frame[parent] * se3(compiled.body_quat[b], compiled.body_pos[b])
+        for j in range(compiled.body_jntadr[b], compiled.body_jntadr[b] + compiled.body_jntnum[b]):
+            anchor, axis = pin.SE3(np.eye(3), compiled.jnt_pos[j]), compiled.jnt_axis[j]
+            kind = {
+                0: pin.JointModelFreeFlyer,
+                2: lambda axis=axis: pin.JointModelPrismaticUnaligned(axis),
+                3: lambda axis=axis: pin.JointModelRevoluteUnaligned(axis),
+            }[int(compiled.jnt_type[j])]()
+            place = pin.SE3.Identity() if compiled.jnt_type[j] == 0 else place * anchor
+            name = re.sub(r"\W", "_", compiled.joint(j).name)
+            names[j] = on = model.addJoint(on, kind, place, name)
+            model.armature[model.idx_vs[on]] = compiled.dof_armature[compiled.jnt_dofadr[j]]
+            place = anchor.inverse() if compiled.jnt_type[j] else pin.SE3.Identity()
+        joint[b], frame[b] = on, place
+        R = se3(compiled.body_iquat[b], compiled.body_ipos[b]).rotation
+        inertia = R @ np.diag(compiled.body_inertia[b]) @ R.T
+        model.appendBodyToJoint(on, pin.Inertia(compiled.body_mass[b], compiled.body_ipos[b], inertia), place)
+    contacts = pin.StdVec_RigidConstraintModel()
+    for e in range(compiled.neq):
+        ends = []
+        for site in (compiled.eq_obj1id[e], compiled.eq_obj2id[e]):
+            body = compiled.site_bodyid[site]
+            ends += [joint[body], frame[body] * pin.SE3(np.eye(3), compiled.site_pos[site])]
+        contacts.append(pin.RigidConstraintModel(pin.ContactType.CONTACT_3D, model, *ends, pin.ReferenceFrame.LOCAL))
+    return model, contacts, names
+
+
+def se3(quaternion: np.ndarray, place: np.ndarray) -> Any:
+    R = np.zeros(9)
+    mujoco.mju_quat2Mat(R, quaternion)
+    return pin.SE3(R.reshape(3, 3), np.array(place))
+
+
+def in_mujoco(compiled: Any, model: Any, names: list[int], q: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Its acceleration, of connections as stiff as it has them: in Pinocchio's velocities."""
+    compiled.eq_solref[:], compiled.eq_solimp[:] = (0.004, 1), (0.9999, 0.9999, 0.001, 0.5, 2)
+    data, found = mujoco.MjData(compiled), np.zeros(model.nv)
+    spatial = [j for j in range(compiled.njnt) if compiled.jnt_type[j] == 0]
+    for j in range(compiled.njnt):
+        at, qpos, dof = names[j], compiled.jnt_qposadr[j], compiled.jnt_dofadr[j]
+        theirs, rates = q[model.idx_qs[at] :], v[model.idx_vs[at] :]
+        if j in spatial:
+            R = pin.Quaternion(theirs[3:7].copy()).toRotationMatrix()
+            data.qpos[qpos : qpos + 7] = [*theirs[:3], theirs[6], *theirs[3:6]]
+            data.qvel[dof : dof + 6] = [*(R @ rates[:3]), *rates[3:6]]
+        else:
+            data.qpos[qpos], data.qvel[dof] = theirs[0], rates[0]
+    mujoco.mj_forward(compiled, data)
+    for j in range(compiled.njnt):
+        at, dof = model.idx_vs[names[j]], compiled.jnt_dofadr[j]
+        if j in spatial:
+            there = q[model.idx_qs[names[j]] :]
+            R = pin.Quaternion(there[3:7].copy()).toRotationMatrix()
+            turning = np.cross(v[at + 3 : at + 6], v[at : at + 3])
+            found[at : at + 6] = [*(R.T @ data.qacc[dof : dof + 3] - turning), *data.qacc[dof + 3 : dof + 6]]
+        else:
+            found[at] = data.qacc[dof]
+    return found
+
+
+def without_elements(mechanism: uk.Mechanism) -> uk.Mechanism:
+    """The tree alone: what acts along joints, and what couples them, is no part of the other's bias."""
+    fields = ("damping", "friction", "armature", "stiffness")
+    joints = {}
+    for name, joint in mechanism.joints.items():
         if isinstance(joint, AbstractJoint):
-            for field in plain:
-                object.__setattr__(joint, field, None)
+            for field in fields:
+                joint = eqx.tree_at(lambda j, f=field: getattr(j, f), joint, None, is_leaf=lambda x: x is None)
+        if not isinstance(joint, AbstractCoupling):
+            joints[name] = joint
     return uk.Mechanism(mechanism.bodies, joints, mechanism.gravity)
 
 
@@ -82,6 +206,8 @@ class Values(NamedTuple):
     mass_matrix: np.ndarray
     bias: np.ndarray
     acceleration: np.ndarray
+    constraint_force: np.ndarray
+    applied: np.ndarray
 
 
 class Peer:
@@ -90,7 +216,7 @@ class Peer:
     def __init__(self, model: Any, mechanism: uk.Mechanism):
         self.model, self.mechanism = model, mechanism
         names = {re.sub(r"\W", "_", name): i for i, name in enumerate(model.names)}
-        self.pairs = [(link, names[link.joint]) for link in mechanism.tree.links if link.size]
+        self.pairs = [(link, names[link.joint or link.body]) for link in mechanism.tree.links if link.size]
 
     def positions(self, q: np.ndarray) -> np.ndarray:
         found = np.zeros(self.mechanism.tree.n)
@@ -123,16 +249,37 @@ class Peer:
             rows.append(jnp.zeros((link.size, self.model.nv)).at[:, first : first + block.shape[1]].set(block))
         return jnp.concatenate(rows)
 
-    def values(self, q: np.ndarray, v: np.ndarray) -> Values:
+    def theirs(self, q: np.ndarray) -> np.ndarray:
+        """Their q of ours; of free bodies and joints with one coordinate."""
+        found = np.zeros(self.model.nq)
+        for link, i in self.pairs:
+            own = q[link.coordinates]
+            own = np.array([*own[:3], *own[4:7], own[3]]) if link.size == 7 else own
+            found[self.model.idx_qs[i] : self.model.idx_qs[i] + len(own)] = own
+        return found
+
+    def rates(self, q: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """Their v of ours."""
+        return np.linalg.lstsq(self.N(q), v, rcond=None)[0]
+
+    def values(self, q: Any, v: np.ndarray) -> Values:
         """Ours, as Pinocchio has them."""
-        ours = jnp.asarray(self.positions(q))
+        ours = jnp.asarray(q)
         N = self.N(ours)
         rates = N @ v
         turning = jax.jvp(lambda q: self.N(q) @ v, (ours,), (rates,))[1]
+        terms = self.mechanism(0.0, ours, rates)
         M, Q = self.mechanism.dynamics.terms(jnp.zeros(()), ours, rates)
-        acceleration = uk.constrained_motion(self.mechanism(0.0, ours, rates)).acceleration
+        _, bare = without_elements(self.mechanism).dynamics.terms(jnp.zeros(()), ours, rates)
+        try:
+            motion = uk.constrained_motion(terms)
+            acceleration, force = motion.acceleration, motion.constraint_force
+            force = force if terms.c is None else force - terms.c  # they know friction as a force that is applied
+        except ValueError:  # what moves without mass, where its couplings are left out
+            acceleration = force = jnp.full_like(ours, jnp.nan)
         back = np.linalg.lstsq(N, acceleration - turning, rcond=None)[0]
-        return Values(np.asarray(N.T @ M @ N), np.asarray(N.T @ (M @ turning - Q)), back)
+        bias = np.asarray(N.T @ (M @ turning - Q))
+        return Values(np.asarray(N.T @ M @ N), bias, back, np.asarray(N.T @ force), np.asarray(N.T @ (Q - bare)))
 
 
 def states(model: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -4,6 +4,7 @@ import re
 import tomllib
 import warnings
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import ukjax as uk
 from ukjax import robots
 from ukjax._robot_file import doubts, read
+from ukjax.joints.axis import CoordinateAxis
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -54,7 +56,7 @@ MIXED = """
 """
 
 
-def loaded(path, **how):
+def loaded(path, **how) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return uk.load(path, **how)
@@ -175,10 +177,10 @@ def test_equalities_miss_by_as_much_as_mujoco_s(tmp_path):
     path = tmp_path / "equalities.xml"
     path.write_text(EQUALITIES)
     with pytest.warns(UserWarning, match="equalities.xml has what is not modelled: inactive <equality>$"):
-        mechanism = uk.load(path)
+        mechanism: Any = uk.load(path)
     there = Compiled(path, mechanism)
     theirs = there.data.efc_pos[: there.data.ne]
-    couplings = {name: mechanism.joints[name] for name in ("gear", "cam", "held")}
+    couplings: dict[str, Any] = {name: mechanism.joints[name] for name in ("gear", "cam", "held")}
     assert [type(joint).__name__ for joint in couplings.values()] == ["Gear", "Cam", "Drive"]
     q = dict(zip((name for name, _ in mechanism.coordinates), there.q, strict=True))
     missed = [
@@ -254,7 +256,7 @@ def written(tmp_path, mass="1", I="1e-3", x="0.2"):
 
 def test_what_a_urdf_says_beside_bodies(tmp_path):
     with pytest.warns(UserWarning, match=r"two.urdf has what is not modelled: <gazebo>, <limit>, <collision>$") as said:
-        mechanism = uk.load(written(tmp_path))
+        mechanism: Any = uk.load(written(tmp_path))
     assert len(said) == 1
     assert mechanism.bodies.names == ("base_link", "body_1st", "body_2nd")
     assert mechanism.joints.names == ("base_link", "first", "second", "second_mimic")
@@ -262,7 +264,7 @@ def test_what_a_urdf_says_beside_bodies(tmp_path):
     assert (float(first.damping), float(first.friction), first.limits) == (0.5, 0.25, (-1.0, 1.0))
     assert isinstance(gear, uk.joints.Gear) and (float(gear.ratio), float(gear.offset)) == (-2.0, 0.1)
     assert mechanism.actuators == (uk.Actuator("first", "first", 4.0, (-2.0, 2.0)),)
-    assert isinstance(first.axis, uk.joints.axis.CoordinateAxis) and first.turn is None and first.at is None
+    assert isinstance(first.axis, CoordinateAxis) and first.turn is None and first.at is None
     kinds = [(shape.kind, shape.path) for shape in mechanism.bodies.body_1st.shapes]
     assert kinds == [("box", ""), ("mesh", "package://nowhere/link.stl")]
     assert mechanism.coordinates == (("first", "rad"), ("second", "rad"))

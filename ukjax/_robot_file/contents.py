@@ -55,13 +55,14 @@ class Contents(NamedTuple):
         for link in reversed(made.tree.links):
             if link.parent in carried:
                 carried[link.parent] |= carried[link.body]
-        bound = {end for name in made.tree.closures for end in (made.joints[name].parent, made.joints[name].child)}
-        coupled = {one for joint in made.joints.things for one in getattr(joint, "joints", ())}
+        joints: dict[str, Any] = dict(made.joints.items())
+        bound = {end for name in made.tree.closures for end in (joints[name].parent, joints[name].child)}
+        coupled = {one for joint in joints.values() for one in getattr(joint, "joints", ())}
         for link in made.tree.links:
             heavy = any(float(made.bodies[name].mass) > 0 for name in carried[link.body])
             if heavy or not link.size or link.joint is None or link.joint in coupled or carried[link.body] & bound:
                 continue
-            if made.joints[link.joint].armature is None:
+            if joints[link.joint].armature is None:
                 raise self.places[link.joint].error(
                     f"moves {link.body!r}, which has no mass and carries none: give it an inertia, or fix the joint"
                 )

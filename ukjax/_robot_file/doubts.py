@@ -64,11 +64,9 @@ def _lengths(mechanism) -> Iterator[str]:
 def _densities(mechanism) -> Iterator[str]:
     for name, body in mechanism.bodies.items():
         volumes = [_volume(shape.kind, *shape.size) for shape in body.shapes]
-        if not volumes or None in volumes or not float(body.mass):
-            continue
-        density = float(body.mass) / sum(volumes)
-        if not DENSITIES[0] < density < DENSITIES[1]:
-            yield f"{name} has {float(body.mass):.4g} kg in the {sum(volumes):.3g} m³ of its shapes: is its mass in kg?"
+        mass, volume = float(body.mass), sum(volumes)  # NaN, of a mesh, is beyond nothing
+        if volume and mass and (mass < DENSITIES[0] * volume or mass > DENSITIES[1] * volume):
+            yield f"{name} has {mass:.4g} kg in the {volume:.3g} m³ of its shapes: is its mass in kg?"
 
 
 def _all_lengths(mechanism) -> dict[str, float]:
@@ -81,11 +79,11 @@ def _all_lengths(mechanism) -> dict[str, float]:
     return {what: size for what, size in sizes.items() if size}
 
 
-def _volume(kind, *size) -> float | None:
+def _volume(kind, *size) -> float:
     return {
         "box": lambda x, y, z: x * y * z,
         "sphere": lambda r: 4 / 3 * np.pi * r**3,
         "cylinder": lambda r, length: np.pi * r * r * length,
         "capsule": lambda r, length: np.pi * r * r * (length + 4 / 3 * r),
         "ellipsoid": lambda x, y, z: 4 / 3 * np.pi * x * y * z,
-    }.get(kind, lambda *_: None)(*size)
+    }.get(kind, lambda *_: float("nan"))(*size)

@@ -93,12 +93,13 @@ def _ends(it, element, place) -> tuple[Any, Any, tuple[Frame, Frame] | None]:
     """The bodies, and, where they are joined by sites, the sites' frames in them."""
     names = (element.name1, element.name2)
     if str(element.objtype).endswith("SITE"):
-        sites = [next((site for site in it.spec.sites if site.name == name), None) for name in names]
-        for name, site in zip(names, sites, strict=True):
-            if site is None:
+        there = {site.name: site for site in it.spec.sites}
+        for name in names:
+            if name not in there:
                 raise place.error(f"names a site {name!r} that is not there")
-        one, other = (frames_of(it.spec, site).then(own_frame(it.spec, site)) for site in sites)
-        return sites[0].parent, sites[1].parent, (one, other)
+        first, second = (there[name] for name in names)
+        one, other = (frames_of(it.spec, site).then(own_frame(it.spec, site)) for site in (first, second))
+        return first.parent, second.parent, (one, other)
     bodies = [it.spec.body(name or "world") for name in names]
     for name, body in zip(names, bodies, strict=True):
         if body is None:

@@ -1,5 +1,6 @@
 """MJCF, as https://mujoco.readthedocs.io/en/stable/XMLreference.html describes it: read by MuJoCo, not compiled."""
 
+import importlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ def read_mjcf(path: Path) -> Contents:
     and line; ``ImportError`` without the package mujoco.
     """
     try:
-        import mujoco
+        mujoco: Any = importlib.import_module("mujoco")
     except ImportError:
         raise ImportError("an MJCF file needs the package mujoco: pip install 'ukjax[mjcf]'") from None
     try:

@@ -35,7 +35,7 @@ def read_urdf(path: Path, root: Element, floating: bool) -> Contents:
     Gravity is along −z, 9.81 m/s². Raises ``ValueError`` for what makes no tree of bodies, with file and line.
     """
     for element in root.iter():
-        if element.tag.startswith("xacro:"):
+        if isinstance(element, Element) and element.tag.startswith("xacro:"):
             raise place_of(path, element).error("is to be expanded first: run xacro on the file")
     links, joints = _named(path, root, "link"), _named(path, root, "joint")
     if not links:
