@@ -6,6 +6,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -350,3 +352,15 @@ def test_robots_have_names():
     assert len(robots.names()) == 10
     with pytest.raises(ValueError, match="no robot is named 'dleta'; did you mean 'delta'?"):
         robots.path("dleta")
+
+
+def test_a_start_can_be_traced():
+    """As ensembles and estimates do, for members that differ in numbers that the start may depend on."""
+    mechanism = loaded(robots.path("furuta_pendulum"))
+    masses = jnp.array([0.1, 0.2])
+
+    def start(mass):
+        return eqx.tree_at(lambda m: m.bodies.pendulum.mass, mechanism, mass).start({"pin": 0.3})
+
+    q, v = jax.eval_shape(jax.vmap(start), masses)
+    assert q.shape == v.shape == (2, 2)

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
-from .._check import check_word, kind_of, numbers
+from .._check import check_word, kind_of, known, numbers
 from .._constraint import AbstractConstraint
 from .._control import AbstractControl
 from .._equation import constrained_motion
@@ -181,7 +181,7 @@ class Mechanism(AbstractMechanism):
                 q, v = (q.at[i].set(value), v) if x == 0 else (q, v.at[i].set(value))
                 held.append(name)
         hold, t = tuple(dict.fromkeys(held)), jnp.zeros(())
-        near = assembled(holding(self, hold, t, q, v), t, q, v)
+        near = assembled(holding(self, hold, t, q, v), t, q, v) if known(self, q, v) else None
         return project(self, t, q if near is None else near, v, hold=hold)
 
     def reference_pose(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
