@@ -12,7 +12,7 @@ from ..joints import AbstractConnection, AbstractContact, AbstractCoupling
 from .dynamics import quaternion_of
 from .elements import JointCoordinates
 from .floating import FloatingJoints
-from .kinematics import poses
+from .kinematics import poses, poses_of_two
 from .named import Named
 from .tree import Tree
 
@@ -24,9 +24,11 @@ class Loops(eqx.Module):
     tree: Tree = eqx.field(static=True)
 
     def __call__(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " m"]:
-        wanted = {end for name in self.tree.closures for end in (self.joints[name].parent, self.joints[name].child)}
-        there = poses(self.joints, self.tree, t, q, wanted)
-        return jnp.concatenate([self.joints[name].gap(t, *_between(self.joints[name], there)) for name in self.names])
+        return jnp.concatenate([self._gap(self.joints[name], t, q) for name in self.names])
+
+    def _gap(self, joint, t, q):
+        there = poses_of_two(self.joints, self.tree, t, q, joint.parent, joint.child)
+        return joint.gap(t, *_between(joint, there))
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -80,7 +80,20 @@ def poses(
     """Of all bodies, or of those ``wanted`` and what carries them; the ground's among them."""
     ancestors = tree.ancestors()
     needed = range(len(tree.links)) if wanted is None else sorted({i for name in wanted for i in ancestors[name]})
-    found = {GROUND: Pose(jnp.eye(3), jnp.zeros(3))}
+    return _along(joints, tree, t, q, needed, GROUND)
+
+
+def poses_of_two(joints: Named, tree: Tree, t: Array, q: Float[Array, " n"], one: str, other: str) -> dict[str, Pose]:
+    """Of two bodies, as seen from the last one that carries both: what carries that has no part in how they are to each
+    other, not even by its rounding."""
+    ancestors = tree.ancestors()
+    both = [i for i in ancestors[one] if i in ancestors[other]]
+    needed = sorted({*ancestors[one], *ancestors[other]} - set(both))
+    return _along(joints, tree, t, q, needed, tree.links[both[-1]].body if both else GROUND)
+
+
+def _along(joints, tree, t, q, needed, base) -> dict[str, Pose]:
+    found = {base: Pose(jnp.eye(3), jnp.zeros(3))}
     for link in (tree.links[i] for i in needed):
         joint = carrier(joints, link)
         there = found[link.parent].frame(joint.in_parent()).frame(joint.place(t, q[link.coordinates]))
