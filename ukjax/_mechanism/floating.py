@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from .._constraint import AbstractConstraint, Level, Rows
 from .._rotation import of_quaternion
-from ..joints import AbstractConnection
+from ..joints import AbstractConnection, AbstractJoint
 from .kinematics import Pose
 from .named import Named
 from .tree import Tree
@@ -88,7 +88,8 @@ class FloatingJoints(AbstractConstraint):
             ends = [bodies.get(end, len(bodies)) for end in (joint.parent, joint.child)]
             rows = range(first, first + len(joint.rows))
             first = rows.stop
-            leaves, structure = jax.tree.flatten(replace(joint, parent="", child=""))
+            record = {"limits": None} if isinstance(joint, AbstractJoint) else {}  # of which no row knows
+            leaves, structure = jax.tree.flatten(replace(joint, parent="", child="", **record))
             alike.setdefault((structure, *map(np.shape, leaves)), []).append((leaves, ends, rows))
         groups = []
         for (structure, *_), members in alike.items():
