@@ -98,6 +98,6 @@ def test_a_chain_swings():
     trajectory = uk.simulate(mechanism, q, v, np.linspace(0, 0.5, 6), dt=0.01, method="sparse")
     other = uk.simulate(mechanism, q, v, np.linspace(0, 0.5, 6), dt=0.01)
     close(trajectory.q, other.q, 1e-10)
-    ends = [mechanism.energy(0.0, trajectory.q[i], trajectory.v[i]) for i in (0, -1)]
+    ends = [np.asarray(mechanism.energy(0.0, trajectory.q[i], trajectory.v[i])).item() for i in (0, -1)]
     assert abs(ends[1] - ends[0]) < 1e-6 * abs(ends[0])
     assert float(jnp.max(jnp.abs(mechanism.position_residual(0.0, trajectory.q[-1])))) < 1e-13

@@ -102,7 +102,7 @@ def constraints_of(joints: Named, tree: Tree) -> tuple[AbstractConstraint, ...]:
     found = []
     loops, contacts = Loops(joints, tree), Contacts(joints, tree)
     if loops.rows and tree.floats:
-        found.append(FloatingJoints(joints, tree, loops.names, loops.rows))
+        found.append(FloatingJoints(joints=joints, tree=tree, among=loops.names, name=loops.rows))
     elif loops.rows:
         found.append(Holonomic(loops, name=loops.rows))
     couplings = [(name, joint) for name, joint in joints.items() if isinstance(joint, AbstractCoupling)]

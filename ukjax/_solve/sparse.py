@@ -107,7 +107,8 @@ class Sparse(AbstractMethod):
 
         nothing = jnp.zeros(band.diagonal.shape[1:], M.dtype)
         inverses = jax.lax.scan(factorise, nothing, (entries[band.diagonal], before))[1]
-        return AlongBand(M, A, coordinate, row, inverses, before, jnp.asarray(band.order))
+        order = jnp.asarray(band.order)
+        return AlongBand(M, A, coordinate, row, inverses, before, order)  # pyright: ignore[reportCallIssue]
 
 
 class AlongBand(AbstractResponse):
