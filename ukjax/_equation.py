@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float
 
 from ._batch import per_member
 from ._check import as_array, check_finite, check_terms, check_unique, kind_of, known, symmetric
+from ._haste import soon
 from ._precision import Numbers
 from ._solve import (
     AbstractMethod,
@@ -121,7 +122,7 @@ def motion_by(method: AbstractMethod, terms: Terms) -> tuple[Motion, Bool[Array,
     return motion, response.unusual
 
 
-_motion_by = eqx.filter_jit(motion_by)
+_motion_by = soon(motion_by)
 
 
 class Mobility(eqx.Module):

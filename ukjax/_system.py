@@ -12,6 +12,7 @@ from ._constraint import AbstractConstraint, Level, as_written, join, rows
 from ._control import AbstractControl, Command, constraints_of
 from ._dynamics import AbstractDynamics
 from ._functions import vector
+from ._haste import at_once
 from ._names import names_and_units
 from ._precision import Numbers, as_float
 from ._terms import Terms
@@ -135,7 +136,7 @@ def _driven(system, t, q, v):
     return Terms(terms.M, terms.Q + force, terms.A, terms.b, terms.c)
 
 
-_terms = eqx.filter_jit(_driven)
+_terms = at_once(_driven)
 
 
 class System(AbstractSystem):
