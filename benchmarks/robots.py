@@ -63,17 +63,18 @@ def of_urdf(path: Path) -> dict[str, Any]:
     try:
         mechanism = without_elements(loaded(path))
     except ValueError as error:
-        return {"note": f"refused: {str(error).removeprefix(str(path))[:100]}"}
+        return {"note": f"refused: {str(error).removeprefix(str(path)).lstrip(':, ')[:100]}"}
     data, peer = model.createData(), Peer(model, mechanism)
-    worst = {"mass matrix": 0.0, "bias": 0.0, "acceleration": 0.0}
+    worst: dict[str, list[float]] = {"mass matrix": [], "bias": [], "acceleration": []}
     for q, v in states(model):
         M, bias = mass_and_bias(model, data, q, v)
         ours = peer.values(peer.positions(q), v)
         theirs = {"mass matrix": M, "bias": bias, "acceleration": pin.aba(model, data, q, v, 0 * v)}
         for name, value in theirs.items():
-            found = getattr(ours, name.replace(" ", "_"))
-            worst[name] = max(worst[name], relative(found, value)) if np.all(np.isfinite(value)) else None
-    return {"n": mechanism.tree.n, "bodies": len(mechanism.bodies)} | worst
+            worst[name].append(relative(getattr(ours, name.replace(" ", "_")), value))
+    # None of what moves without mass where its couplings are left out, and has no acceleration then.
+    told = {name: float(np.max(found)) if np.all(np.isfinite(found)) else None for name, found in worst.items()}
+    return {"n": mechanism.tree.n, "bodies": len(mechanism.bodies)} | told
 
 
 def of_loops(path: Path) -> dict[str, Any]:
@@ -268,8 +269,10 @@ class Peer:
         N = self.N(ours)
         rates = N @ v
         turning = jax.jvp(lambda q: self.N(q) @ v, (ours,), (rates,))[1]
-        terms = self.mechanism(0.0, ours, rates)
         M, Q = self.mechanism.dynamics.terms(jnp.zeros(()), ours, rates)
+        terms = uk.Terms(M, Q, jnp.zeros((0, len(q))), jnp.zeros(0))
+        if self.mechanism.tree.closures:
+            terms = self.mechanism(0.0, ours, rates)
         _, bare = without_elements(self.mechanism).dynamics.terms(jnp.zeros(()), ours, rates)
         try:
             motion = uk.constrained_motion(terms)
