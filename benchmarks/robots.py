@@ -59,7 +59,7 @@ def of_urdf(path: Path) -> dict[str, Any]:
     try:
         model = pin.buildModelFromUrdf(str(path))
     except ValueError as error:
-        return {"note": f"Pinocchio: {str(error).strip()[:60]}"}
+        return {"note": f"Pinocchio: {str(error).replace(str(path), path.name).strip()[:60]}"}
     try:
         mechanism = without_elements(loaded(path))
     except ValueError as error:
