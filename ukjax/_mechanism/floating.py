@@ -64,7 +64,7 @@ class FloatingJoints(AbstractConstraint):
         groups, places, rates = self._groups(), _of_bodies(q, STILL), _of_bodies(v, 0 * STILL)
         A, found = jnp.zeros((len(self.name), q.size + SIZE), q.dtype), []  # the last columns are the ground's
         for group in groups:
-            *vectors, blocks = jax.vmap(each)(group.joints, group.of_both(places), group.of_both(rates))
+            *vectors, blocks = eqx.filter_vmap(each)(group.joints, group.of_both(places), group.of_both(rates))
             columns = (SIZE * group.ends[:, :, None] + np.arange(SIZE)).reshape(len(group.ends), 1, 2 * SIZE)
             A = A.at[group.rows[:, :, None], columns].set(blocks)
             found.append(vectors)
@@ -73,7 +73,7 @@ class FloatingJoints(AbstractConstraint):
 
     def position(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " m"]:
         groups, places = self._groups(), _of_bodies(q, STILL)
-        gaps = jax.vmap(lambda joint, q: _gap(joint, t, q))
+        gaps = eqx.filter_vmap(lambda joint, q: _gap(joint, t, q))
         return _in_order(groups, [gaps(group.joints, group.of_both(places)) for group in groups])
 
     def velocity(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " m"]:
@@ -90,12 +90,14 @@ class FloatingJoints(AbstractConstraint):
             first = rows.stop
             record = {"limits": None} if isinstance(joint, AbstractJoint) else {}  # of which no row knows
             leaves, structure = jax.tree.flatten(replace(joint, parent="", child="", **record))
-            alike.setdefault((structure, *map(np.shape, leaves)), []).append((leaves, ends, rows))
+            # Functions, such as that of a surface, are alike if they are the same.
+            kind = (structure, *(x.shape if eqx.is_array(x) else id(x) for x in leaves))
+            alike.setdefault(kind, []).append((leaves, ends, rows))
         groups = []
         for (structure, *_), members in alike.items():
             leaves, ends, rows = zip(*members, strict=True)
-            stacked = [jnp.stack(each) for each in zip(*leaves, strict=True)]
-            groups.append(Alike(jax.tree.unflatten(structure, stacked), np.array(ends), np.array(rows)))
+            together = [jnp.stack(each) if eqx.is_array(each[0]) else each[0] for each in zip(*leaves, strict=True)]
+            groups.append(Alike(jax.tree.unflatten(structure, together), np.array(ends), np.array(rows)))
         return groups
 
 
