@@ -274,8 +274,8 @@ def test_redundant_rows_are_the_reason_whatever_the_units():
 
 WRONG_TYPES = {
     "uk.constrained_motion((1, 2))": "terms must be ukjax.Terms(M, Q, A, b), got tuple",
-    "uk.constrained_motion(terms, 7)": "method must be one of orthogonal, cholesky, svd, kkt, udwadia_phohomsiri or a "
-    "method object such as ukjax.Orthogonal(rtol=1e-6), got 7",
+    "uk.constrained_motion(terms, 7)": "method must be one of orthogonal, cholesky, svd, kkt, udwadia_phohomsiri, "
+    "sparse or a method object such as ukjax.Orthogonal(rtol=1e-6), got 7",
     "uk.Holonomic(3.0)": "phi must be a function phi(t, q), got 3.0",
     "uk.Nonholonomic(None)": "psi must be a function psi(t, q, v), got None",
     "uk.Lagrangian(1.0)": "kinetic must be a function kinetic(t, q, v), got 1.0",
