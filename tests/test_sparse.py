@@ -78,6 +78,14 @@ def test_what_it_cannot_do_is_refused(rng):
     close(found, uk.constrained_motion(uk.Terms(M, Q, A, b)).acceleration, 1e-12)
 
 
+def test_entries_that_it_was_not_told_of_are_seen(rng):
+    """A band for masses without the couplings that they have elsewhere."""
+    M, Q, A, b = terms_of(2, 5, rng)
+    blind = uk.Sparse.of((np.diag(np.diag(M)), A))
+    with pytest.raises(ValueError, match="Sparse"):
+        uk.constrained_motion(uk.Terms(M, Q, A, b), blind)
+
+
 def test_its_derivatives_are_exact(rng):
     M, Q, A, b = map(jnp.asarray, terms_of(2, 5, rng))
     method = uk.Sparse.of((np.asarray(M), np.asarray(A)))

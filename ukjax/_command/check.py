@@ -101,6 +101,7 @@ def _freedom(mechanism, wrong: list[str]) -> dict[str, Any]:
 
     from .._motion.labels import named_rows
     from .._motion.project import project
+    from .._solve import independent_rows
     from .mechanism import named_coordinates
 
     q, v = mechanism.start()
@@ -109,10 +110,14 @@ def _freedom(mechanism, wrong: list[str]) -> dict[str, Any]:
         q, v = project(mechanism, t, q, v)
     except ValueError as error:
         wrong.append(str(error))
-    A = np.asarray(mechanism(t, q, v).A)
+    terms = mechanism(t, q, v)
+    A = np.asarray(terms.A)
     (_, names), *_ = named_rows(mechanism, t, q, v, {"residual": len(A)})
-    independent = independent_rows(A)
-    rank = int(np.sum(independent))
+    kept = independent_rows(np.asarray(terms.M), A, 10 * float(np.finfo(A.dtype).eps) ** 0.5) if len(A) else ()
+    if kept is None:
+        wrong.append("its mass matrix and its rows leave some acceleration undetermined")
+        kept = ()
+    rank = len(kept)
     for (name, _), value in zip(named_coordinates(mechanism), np.asarray(q), strict=True):
         joint = getattr(mechanism, "joints", {})
         low, high = (joint[name].limits if name in joint else None) or (-np.inf, np.inf)
@@ -122,28 +127,9 @@ def _freedom(mechanism, wrong: list[str]) -> dict[str, Any]:
         "coordinates": [name for name, _ in named_coordinates(mechanism)],
         "rows": list(names),
         "rank": rank,
-        "redundant": [name for name, needed in zip(names, independent, strict=True) if not needed],
+        "redundant": [name for i, name in enumerate(names) if i not in kept],
         "degrees_of_freedom": len(q) - rank,
     }
-
-
-def independent_rows(A) -> list[bool]:
-    """Of each row (m, n) whether it is no combination of those before it."""
-    import numpy as np
-
-    found, basis = [], np.zeros((0, A.shape[1]))
-    largest = np.max(np.linalg.norm(A, axis=1), initial=0)
-    for row in A:
-        size = np.linalg.norm(row)
-        if size > 1e-12 * largest:
-            row = row / size
-            for _ in range(2):  # again, for what rounding leaves
-                row = row - basis.T @ (basis @ row)
-        rest = np.linalg.norm(row) if size > 1e-12 * largest else 0.0
-        found.append(bool(rest > 1e-9))
-        if found[-1]:
-            basis = np.concatenate([basis, row[None] / rest])
-    return found
 
 
 def _lines(report) -> Iterator[str]:

@@ -51,11 +51,7 @@ class Elements(eqx.Module):
         """M and Q with them, but for friction."""
         for name, joint in self._with("stiffness", "damping", "armature"):
             x, rate, back, bias = self._along(name, t, q, v)
-            force = jnp.zeros_like(x)
-            if joint.stiffness is not None:
-                force = force - joint.stiffness * (x - _rest(joint))
-            if joint.damping is not None:
-                force = force - joint.damping * rate
+            force = _of_spring_and_damper(joint, x, rate)
             if joint.armature is not None:
                 inertia = jnp.broadcast_to(joint.armature, x.shape)
                 columns = JointCoordinates(self.joints, self.tree, (name,)).columns(t, q)
@@ -79,11 +75,7 @@ class Elements(eqx.Module):
         """All that acts along the coordinates of one joint in a motion, its motor's inertia included."""
         joint = self.joints[name]
         x, rate, _, bias = self._along(name, t, q, v)
-        force = jnp.zeros_like(x)
-        if joint.stiffness is not None:
-            force = force - joint.stiffness * (x - _rest(joint))
-        if joint.damping is not None:
-            force = force - joint.damping * rate
+        force = _of_spring_and_damper(joint, x, rate)
         if joint.friction is not None:
             force = force - joint.friction * jnp.tanh(rate / CREEP)
         if joint.armature is not None:
@@ -119,6 +111,13 @@ class Elements(eqx.Module):
         along = lambda q: jax.jvp(lambda q: read(t, q), (q,), (v,))
         (x, rate), (_, bias) = jax.jvp(along, (q,), (v,))
         return x, rate, lambda force: jax.vjp(lambda q: read(t, q), q)[1](force)[0], bias
+
+
+def _of_spring_and_damper(joint, x, rate):
+    force = jnp.zeros_like(x)
+    if joint.stiffness is not None:
+        force = force - joint.stiffness * (x - _rest(joint))
+    return force if joint.damping is None else force - joint.damping * rate
 
 
 def _rest(joint):

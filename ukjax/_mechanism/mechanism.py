@@ -1,5 +1,6 @@
 """A mechanism of bodies and joints: a system that is put together from its parts instead of from matrices."""
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -89,6 +90,7 @@ class Mechanism(AbstractMechanism):
         self.absolute = coordinates == "absolute"
         self.tree = spanning(self.bodies.names, given, FLOATING, self.absolute)
         _check_entries(self.joints)
+        _warn_of_springs(self.joints, self.tree)
 
     @property
     def dynamics(self) -> TreeDynamics:
@@ -210,7 +212,7 @@ class Mechanism(AbstractMechanism):
                 if name in (joint.parent, joint.child)
             ]
             centre = there[name].p + there[name].R @ body.centre
-            points = points[:1] + points[1:] if len(points) > 1 else [*points, centre]
+            points = points if len(points) > 1 else [*points, centre]
             lines.append(jnp.stack(points if len(points) > 1 else [*points, there[name].p]))
         return tuple(lines)
 
@@ -235,6 +237,18 @@ def _reactions(dynamics, constraints, terms, t, q, v, motion):
 
 def _joined(name, own):
     return f"{name}_{own}" if own else name
+
+
+def _warn_of_springs(joints, tree):
+    """Of those that would jump after half a turn."""
+    for name, joint in joints.items():
+        acting = isinstance(joint, AbstractActing) and joint.within_half_a_turn and joint.stiffness is not None
+        if acting and tree.carrying(name) is None:
+            warnings.warn(
+                f"joints[{name!r}] has a spring and carries nothing, so that its angles are read off the bodies, "
+                "within half a turn: wound up further, the spring would jump. Put the joint before those that close its loop",
+                stacklevel=3,
+            )
 
 
 def _check_entries(joints):

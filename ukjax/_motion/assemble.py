@@ -1,6 +1,7 @@
 """Onto the constraints from afar, and which rows count there: by NumPy, for a program that leaves out the others."""
 
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from .._solve import Usual, coordinate_scale, independent_rows, light
 from .._system import AbstractSystem
 from .correct import Levels
 
-MOST, HALVED = 100, 12
+MOST = 200
 
 
 def without_redundant(
@@ -46,26 +47,38 @@ def without_redundant(
 def assembled(
     system: AbstractSystem, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]
 ) -> Float[Array, " n"] | None:
-    """A point on the constraints, from q by the shortest steps that rows which are clearly there ask for, halved where
-    that leaves them further; None if they lead nowhere. Not the nearest point, but one that is found from afar."""
-    eps, rows = float(np.finfo(q.dtype).eps), _rows(system, t, q, v)
-    for _ in range(MOST):
-        missed, M, A, _ = map(np.asarray, rows)
-        if not np.all(np.isfinite(A)) or complaint_of_mass(M):
+    """A point on the constraints, by least squares from q, in a region of trust; None if none is found. Not the nearest
+    point, but one that is found from afar."""
+    from scipy.optimize import least_squares  # takes a while, and not every start is looked for
+
+    eps, dtype = float(np.finfo(q.dtype).eps), q.dtype
+    missed, M, A, _ = at = _at(system, t, q, v)
+    if not all(np.all(np.isfinite(x)) for x in at) or complaint_of_mass(M):
+        return None
+    coordinate = np.asarray(coordinate_scale(jnp.asarray(M)), float)
+    rows = lambda x: _at(system, t, jax.device_put(np.asarray(x, dtype)), v)
+    jacobian: Any = lambda x: rows(x)[2]
+    if missed.size:
+        try:
+            found = least_squares(
+                lambda x: rows(x)[0],
+                np.asarray(q, float),
+                jacobian,
+                x_scale=coordinate,
+                xtol=eps,
+                ftol=eps,
+                gtol=eps,
+                max_nfev=MOST,
+            ).x
+        except ValueError:  # somewhere the rows are not finite
             return None
-        coordinate = np.asarray(coordinate_scale(jnp.asarray(M)))
-        step = coordinate * np.linalg.lstsq(A * coordinate, -missed, rcond=eps**0.4)[0]
-        change, size = (np.max(np.abs(np.asarray(x)) / coordinate, initial=0) for x in (step, q))
-        for _ in range(HALVED):
-            tried = q + jax.device_put(step.astype(q.dtype))
-            rows = _rows(system, t, tried, v)
-            if np.linalg.norm(rows[0]) < np.linalg.norm(missed) or change <= eps**0.75 * size:
-                break
-            step = step / 2
-        q = tried
-        if change <= eps**0.75 * size:
-            return q
-    return None
+        q = jax.device_put(np.asarray(found, dtype))
+    left = np.linalg.norm(_at(system, t, q, v)[0])
+    return q if left <= eps**0.5 * max(np.linalg.norm(missed), np.max(coordinate)) else None
+
+
+def _at(system, t, q, v):
+    return tuple(np.asarray(x) for x in _rows(system, t, q, v))
 
 
 @at_once

@@ -24,8 +24,9 @@ def with_pattern(
     rng, found = np.random.default_rng(0), []
     size = NEARBY * (1 + float(np.max(np.abs(np.asarray(q)), initial=0)))
     for _ in range(3):
+        later = t + jax.device_put(np.asarray(NEARBY * rng.uniform(0, 1), t.dtype))
         near = [x + jax.device_put((size * rng.uniform(-1, 1, x.shape)).astype(x.dtype)) for x in (q, v)]
-        found += [tuple(map(np.asarray, pair)) for pair in _matrices(model, t, *near)]
+        found += [tuple(map(np.asarray, pair)) for pair in _matrices(model, later, *near)]
     return Sparse.of(*found)
 
 

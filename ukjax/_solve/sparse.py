@@ -143,9 +143,14 @@ class AlongBand(AbstractResponse):
         for _ in range(1 + AGAIN):
             more, and_more = self._loosely(force - self.M @ x - nu @ self.A, rows - self.A @ x)
             x, nu = x + more, nu + and_more
+        # What is not solved shows here: rows that contradict each other, and entries where the band has none.
+        back = nu @ self.A
         missed = jnp.max(jnp.abs(rows - self.A @ x), initial=0)
+        unmoved = jnp.max(jnp.abs(force - self.M @ x - back), initial=0)
         size = jnp.max(jnp.abs(x), initial=0) + jnp.max(jnp.abs(rows), initial=0)
-        x = jnp.where(missed <= jnp.finfo(x.dtype).eps ** 0.6 * size, x, jnp.nan)
+        pushed = size + jnp.max(jnp.abs(back), initial=0) + jnp.max(jnp.abs(force), initial=0)
+        limit = jnp.finfo(x.dtype).eps ** 0.6
+        x = jnp.where((missed <= limit * size) & (unmoved <= limit * pushed), x, jnp.nan)
         return self.coordinate * x, self.row * nu
 
     def motion(self, force: Float[Array, " n"], rows: Float[Array, " m"]) -> Float[Array, " n"]:

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import known, numbers, seen
+from .._rotation import skew
 
 
 class AbstractAxis(eqx.Module):
@@ -74,9 +75,8 @@ class Direction(AbstractAxis):
         return jnp.array([[1 + sign * x * x * a, sign * b, -sign * x], [b, sign + y * y * a, -y]])
 
     def turn(self, angle: Float[Array, ""]) -> Float[Array, "3 3"]:
-        x, y, z = axis = self.vector()
-        c, s = jnp.cos(angle), jnp.sin(angle)
-        return c * jnp.eye(3) + s * jnp.array([[0, -z, y], [z, 0, -x], [-y, x, 0]]) + (1 - c) * jnp.outer(axis, axis)
+        axis, c, s = self.vector(), jnp.cos(angle), jnp.sin(angle)
+        return c * jnp.eye(3) + s * skew(axis) + (1 - c) * jnp.outer(axis, axis)
 
 
 def as_axis(name: str, given: Any) -> AbstractAxis:

@@ -144,6 +144,9 @@ class AbstractActing(AbstractConnection):
     quaternion: ClassVar[int | None] = None
     """Where among the coordinates a unit quaternion begins."""
 
+    within_half_a_turn: ClassVar[bool] = False
+    """Whether ``read`` gives angles that begin anew after half a turn."""
+
     def read(self, R: Float[Array, "3 3"], p: Float[Array, " 3"]) -> Float[Array, " k"] | None:
         """The coordinates, of the child's joint frame in the parent's; angles within half a turn. None where they are
         no plain angles and lengths."""

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import number
-from .._rotation import of_quaternion, rates_of_quaternion, unskew
+from .._rotation import cross, of_quaternion, rates_of_quaternion, unskew
 from .axis import Axis, as_axis, axis
 from .base import AbstractAxial, AbstractJoint, Number, Relative
 
@@ -27,7 +27,7 @@ class Fixed(AbstractAxial):
         return jnp.eye(3)
 
     def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 6"]:
-        return jnp.concatenate([p, unskew(R)])
+        return jnp.concatenate([p, _turned(R)])
 
     def read(self, R: Array, p: Array) -> Float[Array, " 0"]:
         return jnp.zeros(0)
@@ -42,6 +42,7 @@ class Revolute(AbstractAxial):
     coordinates: ClassVar[Any] = (("", "rad"),)
     neutral: ClassVar[Any] = (0.0,)
     rows: ClassVar[Any] = ("x", "y", "z", "tilt 1", "tilt 2")
+    within_half_a_turn: ClassVar[bool] = True
 
     def columns(self) -> tuple[Array, Array]:
         return self.axis.vector()[:, None], jnp.zeros((3, 1))
@@ -73,7 +74,7 @@ class Prismatic(AbstractAxial):
         return jnp.eye(3)
 
     def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 5"]:
-        return jnp.concatenate([self.axis.across() @ p, unskew(R)])
+        return jnp.concatenate([self.axis.across() @ p, _turned(R)])
 
     def read(self, R: Array, p: Array) -> Float[Array, " 1"]:
         return (self.axis.vector() @ p)[None]
@@ -88,6 +89,7 @@ class Cylindrical(AbstractAxial):
     coordinates: ClassVar[Any] = (("angle", "rad"), ("slide", "m"))
     neutral: ClassVar[Any] = (0.0, 0.0)
     rows: ClassVar[Any] = ("across 1", "across 2", "tilt 1", "tilt 2")
+    within_half_a_turn: ClassVar[bool] = True
 
     def columns(self) -> tuple[Array, Array]:
         axis, zero = self.axis.vector(), jnp.zeros(3)
@@ -142,6 +144,7 @@ class Planar(AbstractAxial):
     coordinates: ClassVar[Any] = (("x", "m"), ("y", "m"), ("angle", "rad"))
     neutral: ClassVar[Any] = (0.0, 0.0, 0.0)
     rows: ClassVar[Any] = ("height", "tilt 1", "tilt 2")
+    within_half_a_turn: ClassVar[bool] = True
 
     def columns(self) -> tuple[Array, Array]:
         (first, second), axis, zero = self.axis.across(), self.axis.vector(), jnp.zeros(3)
@@ -168,6 +171,7 @@ class Universal(AbstractJoint):
     coordinates: ClassVar[Any] = (("first", "rad"), ("second", "rad"))
     neutral: ClassVar[Any] = (0.0, 0.0)
     rows: ClassVar[Any] = ("x", "y", "z", "cross")
+    within_half_a_turn: ClassVar[bool] = True
 
     def place(self, t: Array, q: Float[Array, " 2"]) -> tuple[Array, Array]:
         return self.axis.turn(q[0]) @ self.second.turn(q[1]), jnp.zeros(3)
@@ -178,7 +182,7 @@ class Universal(AbstractJoint):
 
     def read(self, R: Array, p: Array) -> Float[Array, " 2"]:
         first, second = self.axis.vector(), self.second.vector()
-        both = jnp.cross(first, second)
+        both = cross(first, second)
         one, other = R @ second, R.T @ first
         return jnp.stack([jnp.arctan2(both @ one, second @ one), jnp.arctan2(both @ other, first @ other)])
 
@@ -230,8 +234,15 @@ class Free(AbstractJoint):
 
 
 def _tilt(axis, R):
-    """How far the child's axis leans away from the parent's."""
-    return axis.across() @ (R @ axis.vector())
+    """How far the child's axis leans away from the parent's, 2 tan(θ/2) across it: 0 for the same direction, and not
+    for the opposite one, in which a loop would be closed the wrong way round."""
+    leaning = R @ axis.vector()
+    return 2 * (axis.across() @ leaning) / (1 + axis.vector() @ leaning)
+
+
+def _turned(R):
+    """2 tan(θ/2) along the axis of a rotation: 0 where it is none, and not at half a turn."""
+    return 4 * unskew(R) / (1 + jnp.trace(R))
 
 
 def _spin(u, rate):
