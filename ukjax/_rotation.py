@@ -4,17 +4,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 
-def cross(a: Float[Array, "3 *j"], b: Float[Array, "3 *k"]) -> Float[Array, "3 *l"]:
-    """a × b, of vectors or of columns; of a vector and each column."""
-    if a.ndim < b.ndim:
-        a = a[:, None]
-    if b.ndim < a.ndim:
-        b = b[:, None]
+def cross(a: Float[Array, "*j 3"], b: Float[Array, "*k 3"]) -> Float[Array, "*l 3"]:
+    """a × b of vectors, which broadcast."""
     return _rolled(a * _rolled(b) - _rolled(a) * b)
 
 
 def _rolled(a):
-    return jnp.concatenate([a[1:], a[:1]])
+    return jnp.concatenate([a[..., 1:], a[..., :1]], axis=-1)
 
 
 def skew(a: Float[Array, " 3"]) -> Float[Array, "3 3"]:

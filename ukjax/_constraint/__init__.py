@@ -4,6 +4,7 @@ from .acceleration import AccelerationConstraint as AccelerationConstraint
 from .base import AbstractConstraint as AbstractConstraint
 from .base import Level as Level
 from .base import Rows as Rows
+from .base import nothing as nothing
 from .baumgarte import critically_damped as critically_damped
 from .holonomic import Holonomic as Holonomic
 from .holonomicity import Holonomicity as Holonomicity

@@ -41,10 +41,15 @@ class Body(eqx.Module):
 
     def inertia_matrix(self) -> Float[Array, "3 3"]:
         """About the centre, along the body's axes."""
-        if self.inertia.shape == (3,):
-            return jnp.diag(self.inertia)
-        xx, yy, zz, xy, xz, yz = self.inertia
-        return jnp.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+        return inertia_matrix(self.inertia)
+
+
+def inertia_matrix(entries: Float[Array, " k"]) -> Float[Array, "3 3"]:
+    """Of three or six numbers."""
+    if entries.shape == (3,):
+        return jnp.diag(entries)
+    xx, yy, zz, xy, xz, yz = entries
+    return jnp.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
 
 
 def vector(name: str, given: Any) -> Float[Array, " 3"]:

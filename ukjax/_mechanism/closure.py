@@ -1,82 +1,92 @@
 """What binds the coordinates of a mechanism: loops, quaternions, couplings, contacts."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._constraint import AbstractConstraint, Holonomic, Nonholonomic
-from .._rotation import unskew
+from .._constraint import AbstractConstraint, Holonomic, Level, Nonholonomic, Rows, nothing
 from ..joints import AbstractConnection, AbstractContact, AbstractCoupling
+from .between import Between
 from .dynamics import quaternion_of
 from .elements import JointCoordinates
-from .floating import FloatingJoints
-from .kinematics import poses, poses_of_two
 from .named import Named
 from .tree import Tree
 
 
-class Loops(eqx.Module):
+class Loops(AbstractConstraint):
     """φ(t, q): the gaps of the joints that close loops, one after the other."""
 
-    joints: Named
-    tree: Tree = eqx.field(static=True)
+    between: Between
+    name: tuple[str, ...] = eqx.field(static=True)
+    level: ClassVar[Level] = "position"
 
-    def __call__(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " m"]:
-        return jnp.concatenate([self._gap(self.joints[name], t, q) for name in self.names])
+    @classmethod
+    def of(cls, joints: Named, tree: Tree) -> "Loops":
+        names = tuple(name for name in tree.closures if joints[name].rows)
+        rows = tuple(row for name in names for row in _labels(name, joints[name].rows))
+        return cls(between=Between(joints, tree, names), name=rows)
 
-    def _gap(self, joint, t, q):
-        there = poses_of_two(self.joints, self.tree, t, q, joint.parent, joint.child)
-        return joint.gap(t, *_between(joint, there))
+    def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+        return self.at(t, q, v)[2:]
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of those that have rows."""
-        return tuple(name for name in self.tree.closures if self.joints[name].rows)
+    def at(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Rows:
+        found = self.between.motion(_gap, t, q, v)
+        return Rows(found.value, found.rate, found.A, -found.second)
 
-    @property
-    def rows(self) -> tuple[str, ...]:
-        return tuple(row for name in self.names for row in _labels(name, self.joints[name].rows))
+    def position(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " m"]:
+        return self.between.value(_gap, t, q)
+
+    def velocity(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " m"]:
+        return self.between.motion(_gap, t, q, v).rate
 
 
-class Contacts(eqx.Module):
+class Contacts(AbstractConstraint):
     """ψ(t, q, v): the slip of the contacts, one after the other."""
 
-    joints: Named
-    tree: Tree = eqx.field(static=True)
+    between: Between
+    name: tuple[str, ...] = eqx.field(static=True)
+    level: ClassVar[Level] = "velocity"
+    linear: ClassVar[bool] = False
 
-    def __call__(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " k"]:
-        ends = {end for name in self.names for end in (self.joints[name].parent, self.joints[name].child)}
+    @classmethod
+    def of(cls, joints: Named, tree: Tree) -> "Contacts":
+        names = tuple(name for name, joint in joints.items() if isinstance(joint, AbstractContact))
+        rows = tuple(row for name in names for row in _labels(name, joints[name].slip_rows))
+        return cls(between=Between(joints, tree, names), name=rows)
 
-        def between(t, q):
-            there = poses(self.joints, self.tree, t, q, ends)
-            return [_between(self.joints[name], there) for name in self.names]
+    def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+        return self.at(t, q, v)[2:]
 
-        found, rates = jax.jvp(between, (t, q), (jnp.ones_like(t), v))
-        slips = [
-            self.joints[name].slip(t, R, p, unskew(R_dot @ R.T), p_dot)
-            for name, (R, p), (R_dot, p_dot) in zip(self.names, found, rates, strict=True)
-        ]
-        return jnp.concatenate(slips)
+    def at(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Rows:
+        found = self.between.slip(_slip, t, q, v)
+        return Rows(self.position(t, q), found.value, found.A, -found.second)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(name for name, joint in self.joints.items() if isinstance(joint, AbstractContact))
+    def position(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " 0"]:
+        return nothing(q)
 
-    @property
-    def rows(self) -> tuple[str, ...]:
-        return tuple(row for name in self.names for row in _labels(name, self.joints[name].slip_rows))
+    def velocity(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " k"]:
+        return self.between.slip(_slip, t, q, v).value
+
+
+def _gap(joint, t, R, p):
+    return joint.gap(t, R, p)
+
+
+def _slip(joint, t, R, p, omega, velocity):
+    return joint.slip(t, R, p, omega, velocity)
 
 
 class Quaternions(eqx.Module):
-    """φ(q) = (|u|² − 1)/2 of each quaternion among the coordinates, ``first`` being where each begins."""
+    """φ(q) = (|u|² − 1)/2 of each quaternion among the coordinates, which are at the ``places`` (k, 4)."""
 
-    first: tuple[int, ...] = eqx.field(static=True)
+    places: tuple[tuple[int, ...], ...] = eqx.field(static=True)
 
     def __call__(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " m"]:
-        u = q[np.add.outer(self.first, range(4))]
-        return (jnp.sum(u**2, axis=1) - 1) / 2
+        return (jnp.sum(q[np.array(self.places)] ** 2, axis=1) - 1) / 2
 
 
 class Couplings(eqx.Module):
@@ -100,11 +110,9 @@ class Couplings(eqx.Module):
 def constraints_of(joints: Named, tree: Tree) -> tuple[AbstractConstraint, ...]:
     """All of them."""
     found = []
-    loops, contacts = Loops(joints, tree), Contacts(joints, tree)
-    if loops.rows and tree.floats:
-        found.append(FloatingJoints(joints=joints, tree=tree, among=loops.names, name=loops.rows))
-    elif loops.rows:
-        found.append(Holonomic(loops, name=loops.rows))
+    loops, contacts = Loops.of(joints, tree), Contacts.of(joints, tree)
+    if loops.name:
+        found.append(loops)
     couplings = [(name, joint) for name, joint in joints.items() if isinstance(joint, AbstractCoupling)]
     # What is read off a closed loop is an angle within half a turn: its rate is what can be relied on.
     sure = tuple(name for name, each in couplings if all(tree.carrying(joint) for joint in each.joints))
@@ -113,12 +121,12 @@ def constraints_of(joints: Named, tree: Tree) -> tuple[AbstractConstraint, ...]:
         found.append(Holonomic(Couplings(joints, tree, sure), name=sure))
     if others:
         found.append(Nonholonomic(Couplings(joints, tree, others).rate, name=others))
-    if contacts.rows:
-        found.append(Nonholonomic(contacts, name=contacts.rows))
-    units = [(link, at) for link in tree.links if (at := quaternion_of(joints, link)) is not None]
+    if contacts.name:
+        found.append(contacts)
+    units = [(link, at) for link in tree.links if (at := quaternion_of(joints, link))]
     if units:
         names = tuple(f"{link.joint or link.body} unit" for link, _ in units)
-        found.append(Holonomic(Quaternions(tuple(at.start for _, at in units)), name=names))
+        found.append(Holonomic(Quaternions(tuple(at for _, at in units)), name=names))
     return tuple(found)
 
 
@@ -129,8 +137,3 @@ def rows_of(name: str, joint: AbstractConnection) -> tuple[str, ...]:
 
 def _labels(name, rows):
     return tuple(f"{name} {row}" for row in rows)
-
-
-def _between(joint, there):
-    """The child's joint frame in the parent's."""
-    return there[joint.child].frame(joint.in_child()).inside(there[joint.parent].frame(joint.in_parent()))

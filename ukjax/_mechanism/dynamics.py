@@ -1,35 +1,71 @@
 """M and Q of a mechanism, from the masses of its bodies: recursively, from the leaves of its tree to the ground."""
 
+import functools
 from typing import NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from .._dynamics import AbstractDynamics
 from .._rotation import cross
-from .body import Body
+from .alike import alike, in_order
+from .body import inertia_matrix
 from .elements import Elements
-from .floating import stacked
-from .kinematics import Moving, joint_of, moving, poses
+from .kinematics import Moving, joint_of, moving
 from .named import Named
-from .tree import GROUND, Link, Tree
+from .recursion import carried, order
+from .tree import Tree
+
+
+class Inertias(NamedTuple):
+    """Of each body, in the order of links: its mass; its centre in space, as seen from where its tree is seen from; its
+    inertia about the centre."""
+
+    mass: Float[Array, " links"]
+    centre: Float[Array, "links 3"]
+    inertia: Float[Array, "links 3 3"]
+
+    @classmethod
+    def of(cls, bodies: Named, tree: Tree, moves: Moving) -> "Inertias":
+        groups = alike((body.mass, body.centre, body.inertia) for body in (bodies[link.body] for link in tree.links))
+        matrix = lambda body: (body[0], body[1], inertia_matrix(body[2]))
+        parts = zip(*(eqx.filter_vmap(matrix)(group.things) for group in groups), strict=True)
+        mass, centre, inertia = (in_order(groups, part) for part in parts)
+        R = moves.placed.R[:-1]
+        centre = moves.placed.d[:-1] + jnp.einsum("lij,lj->li", R, centre)
+        return cls(mass, centre, _matrix(_entries(jnp.einsum("lij,ljk,lmk->lim", R, inertia, R))))
+
+    def needed(self, moves: Moving, gravity: Float[Array, " 3"]) -> tuple[Array, Array]:
+        """The force on each body, and the moment about where its tree is seen from, that its motion asks for."""
+        omega, velocity, alpha, acceleration = (x[:-1] for x in moves[2:])
+        swing = velocity + cross(omega, self.centre)
+        force = self.mass[:, None] * (acceleration + cross(alpha, self.centre) + cross(omega, swing) - gravity)
+        turned = lambda x: jnp.einsum("lij,lj->li", self.inertia, x)
+        moment = turned(alpha) + cross(omega, turned(omega))
+        return force, moment + cross(self.centre, force)
+
+    def composite(self, tree: Tree) -> "Composite":
+        """Of each body with all that it carries."""
+        first = self.mass[:, None] * self.centre
+        about = _entries(self.inertia) + _of_point(first, self.centre)
+        found = carried(tree, jnp.concatenate([self.mass[:, None], first, about], axis=1))
+        return Composite(found[:, 0], found[:, 1:4], _matrix(found[:, 4:]))
 
 
 class Composite(NamedTuple):
-    """A body and all that it carries: mass, first moment and inertia about the point that places are seen from, and the
-    force and the moment about that point which its inertia asks for."""
+    """Of each body with all that it carries: mass, first moment, and inertia about where its tree is seen from."""
 
-    mass: Float[Array, ""]
-    first: Float[Array, " 3"]
-    inertia: Float[Array, "3 3"]
-    force: Float[Array, " 3"]
-    moment: Float[Array, " 3"]
+    mass: Float[Array, " links"]
+    first: Float[Array, "links 3"]
+    inertia: Float[Array, "links 3 3"]
 
-    def with_(self, other: "Composite") -> "Composite":
-        return Composite(*(a + b for a, b in zip(self, other, strict=True)))
+    def momentum(self, link: np.ndarray, angular: Float[Array, "n 3"], linear: Float[Array, "n 3"]) -> tuple:
+        """What the motions of some links have: angular, about there, and linear."""
+        mass, first = self.mass[link][:, None], self.first[link]
+        turning = jnp.einsum("nij,nj->ni", self.inertia[link], angular)
+        return turning + cross(first, linear), mass * linear + cross(angular, first)
 
 
 class TreeDynamics(AbstractDynamics):
@@ -49,122 +85,78 @@ class TreeDynamics(AbstractDynamics):
     tree: Tree = eqx.field(static=True)
 
     def terms(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
-        if self.tree.floats and len(self.tree.links) > 1:
-            return self.elements.added(*self._of_each(t, q, v), t, q, v)
-        moves = moving(self.joints, self.tree, t, q, v, self.gravity)
-        carried = self._carried(moves)
-        M, Q = [], []
-        for i, link in enumerate(self.tree.links):
-            body, all_of_it = moves[link.body], carried[link.body]
-            Q.append(-(body.angular.T @ all_of_it.moment + body.linear.T @ all_of_it.force))
-            force = all_of_it.mass * body.linear + cross(body.angular, all_of_it.first)
-            moment = all_of_it.inertia @ body.angular + cross(all_of_it.first, body.linear)
-            for j in self.tree.ancestors()[link.body]:
-                other = moves[self.tree.links[j].body]
-                M.append((i, j, moment.T @ other.angular + force.T @ other.linear))
-        M, Q = self._assembled(M), jnp.concatenate(Q)
-        M, Q = self._with_quaternions(M, Q, q, v, moves, carried)
-        return self.elements.added(M, Q, t, q, v)
+        moves, owners = moving(self.joints, self.tree, t, q, v), order(self.tree).owners
+        inertias = Inertias.of(self.bodies, self.tree, moves.bodies)
+        all_of_it = inertias.composite(self.tree)
+        turning, going = all_of_it.momentum(owners, moves.angular, moves.linear)
+        pairs = _pairs(self.tree)
+        i, j = pairs.rows, pairs.columns
+        products = jnp.sum(turning[i] * moves.angular[j], axis=1) + jnp.sum(going[i] * moves.linear[j], axis=1)
+        M = jnp.concatenate([products, jnp.zeros(1)])[pairs.entries]
+        force, moment = inertias.needed(moves.bodies, self.gravity)
+        wrench = carried(self.tree, jnp.concatenate([moment, force], axis=1))[owners]
+        Q = -jnp.sum(wrench * jnp.concatenate([moves.angular, moves.linear], axis=1), axis=1)
+        return self.elements.added(*self._with_quaternions(M, Q, q, v, moves, all_of_it), t, q, v)
 
     def energy(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, ""]:
         """T + V [J], V of gravity and springs."""
-        moves = moving(self.joints, self.tree, t, q, v, self.gravity)
-        places = poses(self.joints, self.tree, t, q)
-        total = self.elements.energy(t, q, v)
-        for name, body in self.bodies.items():
-            move, pose = moves[name], places[name]
-            centre = move.R @ body.centre
-            velocity = move.velocity + cross(move.omega, centre)
-            spin = move.R.T @ move.omega
-            kinetic = body.mass * velocity @ velocity + spin @ body.inertia_matrix() @ spin
-            total += kinetic / 2 - body.mass * self.gravity @ (pose.p + centre)
-        return total
+        moves = moving(self.joints, self.tree, t, q, v).bodies
+        mass, centre, inertia = Inertias.of(self.bodies, self.tree, moves)
+        omega, base = moves.omega[:-1], moves.placed.base[:-1]
+        velocity = moves.drift[:-1] + moves.velocity[:-1] + cross(omega, centre)
+        kinetic = jnp.sum(mass * jnp.sum(velocity**2, axis=1)) + jnp.einsum("li,lij,lj->", omega, inertia, omega)
+        return self.elements.energy(t, q, v) + kinetic / 2 - mass @ ((base + centre) @ self.gravity)
 
-    def _of_each(self, t, q, v):
-        """M and Q where each body floats by itself."""
-        size = len(self.tree.links)
-        bodies = [self.bodies[link.body] for link in self.tree.links]
-        bodies = [Body(body.mass, body.centre, body.inertia_matrix()) for body in bodies]
-
-        def alone(body, q, v):
-            one, none = Named(("it",), (body,)), Named((), ())
-            tree = Tree((Link("it", None, GROUND, False, 0, 7),), ())
-            return TreeDynamics(one, none, self.gravity, Elements(none, tree), tree).terms(t, q, v)
-
-        M, Q = jax.vmap(alone)(stacked(bodies), q.reshape(size, -1), v.reshape(size, -1))
-        each, entry = np.arange(size), np.arange(7)
-        places = 7 * each[:, None, None] + entry
-        return jnp.zeros((q.size, q.size), M.dtype).at[np.swapaxes(places, 1, 2), places].set(M), Q.ravel()
-
-    def _carried(self, moves: dict[str, Moving]) -> dict[str, Composite]:
-        carried = {name: alone(body, moves[name]) for name, body in self.bodies.items()}
-        for link in reversed(self.tree.links):
-            if link.parent != GROUND:
-                carried[link.parent] = carried[link.parent].with_(carried[link.body])
-        return carried
-
-    def _assembled(self, blocks):
-        """The blocks (i, j, M_ij) with j the ancestor of i, and what is opposite them; all else is 0."""
-        links = self.tree.links
-        there = {}
-        for i, j, block in blocks:
-            there[i, j] = block
-            there[j, i] = block.T
-        rows = [
-            jnp.concatenate(
-                [there.get((i, j), np.zeros((one.size, other.size))) for j, other in enumerate(links) if other.size],
-                axis=1,
-            )
-            for i, one in enumerate(links)
-            if one.size
-        ]
-        return jnp.concatenate(rows)
-
-    def _with_quaternions(self, M, Q, q, v, moves, carried):
-        for link in self.tree.links:
-            at = quaternion_of(self.joints, link)
-            if at is None:
-                continue
-            u, rate, all_of_it, x = q[at], v[at], carried[link.body], moves[link.body].x
-            size = jnp.trace(all_of_it.inertia) - 4 * all_of_it.first @ x + 2 * all_of_it.mass * (x @ x)
-            M = M.at[at, at].add(size * jnp.outer(u, u))
-            Q = Q.at[at].add(-size * (rate @ rate) * u)
+    def _with_quaternions(self, M, Q, q, v, moves, all_of_it):
+        links = np.array([i for i, link in enumerate(self.tree.links) if quaternion_of(self.joints, link)], int)
+        if not links.size:
+            return M, Q
+        at = np.array([quaternion_of(self.joints, self.tree.links[i]) for i in links])
+        mass, first, inertia = (x[links] for x in all_of_it)
+        u, rate, x = q[at], v[at], moves.joint[links]
+        size = jnp.trace(inertia, axis1=1, axis2=2) - 4 * jnp.sum(first * x, axis=1) + 2 * mass * jnp.sum(x**2, axis=1)
+        M = M.at[at[:, :, None], at[:, None, :]].add(size[:, None, None] * u[:, :, None] * u[:, None, :])
+        Q = Q.at[at].add(-(size * jnp.sum(rate**2, axis=1))[:, None] * u)
         return M, Q
 
 
-def quaternion_of(joints: Named, link) -> slice | None:
-    """Where among all coordinates the quaternion of a body's joint is."""
+class Pairs(NamedTuple):
+    """The coordinates that one body has a part in, two at a time, ``columns`` nearer to the ground than ``rows``; and
+    for each entry of M which of these pairs it is, or, where it is 0, one more."""
+
+    rows: np.ndarray
+    columns: np.ndarray
+    entries: np.ndarray
+
+
+@functools.cache
+def _pairs(tree: Tree) -> Pairs:
+    numbers = order(tree)
+    found = [(i, j) for i, link in enumerate(numbers.owners) for j in numbers.ways[link] if j <= i]
+    rows, columns = np.array(found, int).reshape(-1, 2).T
+    entries = np.full((tree.n, tree.n), len(found))
+    entries[rows, columns] = entries[columns, rows] = np.arange(len(found))
+    return Pairs(rows, columns, entries)
+
+
+def quaternion_of(joints: Named, link) -> tuple[int, ...] | None:
+    """Which of all coordinates are the quaternion of a body's joint."""
     first = joint_of(joints, link).quaternion
-    return None if first is None else slice(link.first + first, link.first + first + 4)
+    return None if first is None else tuple(range(link.first + first, link.first + first + 4))
 
 
-def alone(body: Body, move: Moving) -> Composite:
-    """A body by itself."""
-    centre = move.R @ body.centre
-    d = move.d + centre
-    inertia = _turned(body.inertia_matrix(), move.R)
-    acceleration = move.acceleration + cross(move.alpha, centre) + cross(move.omega, cross(move.omega, centre))
-    force = body.mass * acceleration
-    moment = inertia @ move.alpha + cross(move.omega, inertia @ move.omega) + cross(d, force)
-    about = inertia + _of_point(body.mass, d)
-    return Composite(body.mass, body.mass * d, about, force, moment)
+I, J = np.array([0, 1, 2, 0, 0, 1]), np.array([0, 1, 2, 1, 2, 2])
+"""The entries of a symmetric matrix that are kept: xx, yy, zz, xy, xz, yz."""
 
 
-def _turned(inertia, R):
-    """R I Rᵀ, each entry off the diagonal once."""
-    half = R @ inertia
-    return _symmetric(*(half[i] @ R[j] for i, j in ENTRIES))
+def _entries(matrices):
+    return matrices[:, I, J]
 
 
-def _of_point(mass, d):
+def _matrix(entries):
+    return entries[:, np.array([[0, 3, 4], [3, 1, 5], [4, 5, 2]])]
+
+
+def _of_point(first, d):
     """m (|d|² I − d dᵀ)."""
-    along = mass * d
-    xx, yy, zz = along * d
-    return _symmetric(yy + zz, xx + zz, xx + yy, -along[0] * d[1], -along[0] * d[2], -along[1] * d[2])
-
-
-ENTRIES = (0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2)
-
-
-def _symmetric(xx, yy, zz, xy, xz, yz):
-    return jnp.stack([jnp.stack([xx, xy, xz]), jnp.stack([xy, yy, yz]), jnp.stack([xz, yz, zz])])
+    return jnp.concatenate([(first * d) @ (1 - np.eye(3)), -first[:, I[3:]] * d[:, J[3:]]], axis=1)

@@ -1,14 +1,14 @@
 """What acts along the coordinates of joints: springs, dampers, motors' inertia, dry friction."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..joints import AbstractActing
-from .kinematics import poses
+from .between import Between, Found
 from .named import Named
 from .tree import Tree
 
@@ -25,20 +25,34 @@ class JointCoordinates(eqx.Module):
     names: tuple[str, ...] = eqx.field(static=True)
 
     def __call__(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " k"]:
-        parts = []
-        for name in self.names:
-            link, joint = self.tree.carrying(name), self.joints[name]
-            if link is not None:
-                parts.append(q[link.coordinates])
-                continue
-            there = poses(self.joints, self.tree, t, q, (joint.parent, joint.child))
-            child = there[joint.child].frame(joint.in_child())
-            parts.append(joint.read(*child.inside(there[joint.parent].frame(joint.in_parent()))))
-        return jnp.concatenate(parts) if parts else jnp.zeros(0)
+        closing, places = self._closing()
+        return (jnp.concatenate([q, closing.value(_read, t, q)]) if closing.names else q)[places]
 
     def columns(self, t: Array, q: Float[Array, " n"]) -> Float[Array, "n k"]:
         """The generalised force of a unit of force or torque along each."""
-        return jax.jacrev(lambda q: self(t, q))(q).T
+        return self.motion(t, q, jnp.zeros_like(q)).A.T
+
+    def motion(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Found:
+        """With their rates, their accelerations where all rates are constant, and their derivative by the coordinates
+        of the mechanism."""
+        closing, places = self._closing()
+        found = Found(q, v, jnp.zeros_like(q), jnp.eye(q.size, dtype=q.dtype))
+        if closing.names:
+            others = closing.motion(_read, t, q, v)
+            found = Found(*(jnp.concatenate(both) for both in zip(found, others, strict=True)))
+        return Found(*(x[places] for x in found))
+
+    def _closing(self):
+        """Those of the joints that carry nothing, and where the coordinates are among those of the mechanism and of
+        these."""
+        closing, places, last = [], [], self.tree.n
+        for name in self.names:
+            link, first = self.tree.carrying(name), last
+            if link is None:
+                closing.append(name)
+                last += len(self.joints[name].coordinates)
+            places.extend(range(first, last) if link is None else range(self.tree.n)[link.coordinates])
+        return Between(self.joints, self.tree, tuple(closing)), np.array(places, int)
 
 
 class Elements(eqx.Module):
@@ -49,76 +63,67 @@ class Elements(eqx.Module):
 
     def added(self, M: Array, Q: Array, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
         """M and Q with them, but for friction."""
-        for name, joint in self._with("stiffness", "damping", "armature"):
-            x, rate, back, bias = self._along(name, t, q, v)
-            force = _of_spring_and_damper(joint, x, rate)
-            if joint.armature is not None:
-                inertia = jnp.broadcast_to(joint.armature, x.shape)
-                columns = JointCoordinates(self.joints, self.tree, (name,)).columns(t, q)
-                M = M + (columns * inertia) @ columns.T
-                force = force - inertia * bias
-            Q = Q + back(force)
-        return M, Q
+        names = self._with("stiffness", "damping", "armature")
+        if not names:
+            return M, Q
+        along = JointCoordinates(self.joints, self.tree, names).motion(t, q, v)
+        force = self._of_springs_and_dampers(names, along)
+        armature = self._numbers("armature", names)
+        if armature is not None:
+            M = M + (along.A.T * armature) @ along.A
+            force = force - armature * along.second
+        return M, Q + force @ along.A
 
     def energy(self, t: Array, q: Array, v: Array) -> Float[Array, ""]:
         """What springs and the inertia of motors hold."""
-        total = jnp.zeros(())
-        for name, joint in self._with("stiffness", "armature"):
-            x, rate, _, _ = self._along(name, t, q, v)
-            if joint.stiffness is not None:
-                total += jnp.sum(joint.stiffness * (x - _rest(joint)) ** 2) / 2
-            if joint.armature is not None:
-                total += jnp.sum(joint.armature * rate**2) / 2
-        return total
+        names = self._with("stiffness", "armature")
+        if not names:
+            return jnp.zeros(())
+        along = JointCoordinates(self.joints, self.tree, names).motion(t, q, v)
+        stiffness, rest, armature = (self._numbers(field, names) for field in ("stiffness", "rest", "armature"))
+        spring = 0.0 if stiffness is None else stiffness * (along.value - (0.0 if rest is None else rest)) ** 2
+        return jnp.sum(spring + (0.0 if armature is None else armature * along.rate**2)) / 2
 
     def force(self, name: str, t: Array, q: Array, v: Array, acceleration: Array) -> Float[Array, " k"]:
         """All that acts along the coordinates of one joint in a motion, its motor's inertia included."""
-        joint = self.joints[name]
-        x, rate, _, bias = self._along(name, t, q, v)
-        force = _of_spring_and_damper(joint, x, rate)
-        if joint.friction is not None:
-            force = force - joint.friction * jnp.tanh(rate / CREEP)
-        if joint.armature is not None:
-            columns = JointCoordinates(self.joints, self.tree, (name,)).columns(t, q)
-            force = force - joint.armature * (columns.T @ acceleration + bias)
+        along = JointCoordinates(self.joints, self.tree, (name,)).motion(t, q, v)
+        force = self._of_springs_and_dampers((name,), along)
+        friction, armature = (self._numbers(field, (name,)) for field in ("friction", "armature"))
+        if friction is not None:
+            force = force - friction * jnp.tanh(along.rate / CREEP)
+        if armature is not None:
+            force = force - armature * (along.A @ acceleration + along.second)
         return force
 
     def friction(self) -> Callable | None:
         """c(t, q, v) of dry friction, or None where there is none."""
-        return self._friction if any(True for _ in self._with("friction")) else None
+        return self._friction if self._with("friction") else None
 
     def _friction(self, t: Array, q: Array, v: Array) -> Float[Array, " n"]:
-        total = jnp.zeros_like(q)
-        for name, joint in self._with("friction"):
-            if joint.friction is not None:
-                _, rate, back, _ = self._along(name, t, q, v)
-                total = total - back(joint.friction * jnp.tanh(rate / CREEP))
-        return total
+        names = self._with("friction")
+        along = JointCoordinates(self.joints, self.tree, names).motion(t, q, v)
+        friction = self._numbers("friction", names)
+        return jnp.zeros_like(q) if friction is None else -(friction * jnp.tanh(along.rate / CREEP)) @ along.A
 
-    def _with(self, *names):
-        for name, joint in self.joints.items():
-            if isinstance(joint, AbstractActing) and any(getattr(joint, field) is not None for field in names):
-                yield name, joint
+    def _of_springs_and_dampers(self, names, along):
+        force = jnp.zeros_like(along.value)
+        stiffness, rest, damping = (self._numbers(field, names) for field in ("stiffness", "rest", "damping"))
+        if stiffness is not None:
+            force = force - stiffness * (along.value - (0.0 if rest is None else rest))
+        return force if damping is None else force - damping * along.rate
 
-    def _along(self, name, t, q, v):
-        """A joint's coordinates and their rates, the generalised force of a force along them, and their accelerations
-        where all rates are constant."""
-        link = self.tree.carrying(name)
-        if link is not None:
-            at = link.coordinates
-            return q[at], v[at], lambda force: jnp.zeros_like(q).at[at].set(force), jnp.zeros(link.size)
-        read = JointCoordinates(self.joints, self.tree, (name,))
-        along = lambda q: jax.jvp(lambda q: read(t, q), (q,), (v,))
-        (x, rate), (_, bias) = jax.jvp(along, (q,), (v,))
-        return x, rate, lambda force: jax.vjp(lambda q: read(t, q), q)[1](force)[0], bias
+    def _with(self, *fields: str) -> tuple[str, ...]:
+        """The joints that have one of these."""
+        found = ((name, joint) for name, joint in self.joints.items() if isinstance(joint, AbstractActing))
+        return tuple(name for name, joint in found if any(getattr(joint, field) is not None for field in fields))
 
-
-def _of_spring_and_damper(joint, x, rate):
-    force = jnp.zeros_like(x)
-    if joint.stiffness is not None:
-        force = force - joint.stiffness * (x - _rest(joint))
-    return force if joint.damping is None else force - joint.damping * rate
+    def _numbers(self, field: str, names: Sequence[str]) -> Float[Array, " k"] | None:
+        """For each coordinate of these joints, 0 where a joint has none; None where no joint has any."""
+        found = [(getattr(self.joints[name], field), len(self.joints[name].coordinates)) for name in names]
+        if all(value is None for value, _ in found):
+            return None
+        return jnp.concatenate([jnp.broadcast_to(0.0 if value is None else value, (size,)) for value, size in found])
 
 
-def _rest(joint):
-    return 0.0 if joint.rest is None else joint.rest
+def _read(joint, t, R, p):
+    return joint.read(R, p)

@@ -1,15 +1,18 @@
 """Where the bodies are and how they move, from the coordinates of the joints that carry them."""
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
+import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._rotation import cross
 from ..joints import AbstractJoint, Free
 from ..joints.base import Relative
+from .alike import Alike, alike, bare, in_order
 from .named import Named
+from .recursion import along, order, turned
 from .tree import GROUND, Link, Tree
 
 
@@ -45,7 +48,7 @@ class Reversed(NamedTuple):
             R.T,
             -(R.T @ p),
             -(R.T @ angular),
-            R.T @ (cross(angular, p) - linear),
+            R.T @ (cross(angular.T, p).T - linear),
             -(R.T @ omega),
             R.T @ (turning - velocity),
             -(R.T @ alpha),
@@ -68,59 +71,68 @@ def joint_of(joints: Named, link: Link) -> AbstractJoint:
     return FLOATING if link.joint is None else joints[link.joint]
 
 
-def carrier(joints: Named, link: Link) -> AbstractJoint | Reversed:
-    """The same from the side of the body that it hangs on."""
-    joint = joint_of(joints, link)
-    return Reversed(joint) if link.reverse else joint
+class Placed(NamedTuple):
+    """All bodies, in the order of the tree's links, and the ground as the last: the axes of their frames in space, as
+    columns; their origins, ``d`` as seen from the origin of the first body of their tree, which is at ``base``.
+
+    Places are differences along the tree, so that a mechanism far from the origin loses no digits.
+    """
+
+    R: Float[Array, "places 3 3"]
+    d: Float[Array, "places 3"]
+    base: Float[Array, "places 3"]
+
+    @property
+    def p(self) -> Float[Array, "places 3"]:
+        return self.base + self.d
 
 
-def poses(
-    joints: Named, tree: Tree, t: Array, q: Float[Array, " n"], wanted: Iterable[str] | None = None
-) -> dict[str, Pose]:
-    """Of all bodies, or of those ``wanted`` and what carries them; the ground's among them."""
-    ancestors = tree.ancestors()
-    needed = range(len(tree.links)) if wanted is None else sorted({i for name in wanted for i in ancestors[name]})
-    return _along(joints, tree, t, q, needed, GROUND)
+def placed(joints: Named, tree: Tree, t: Array, q: Float[Array, " n"]) -> Placed:
+    """Where the bodies are."""
+    groups = _carriers(joints, tree)
+    R, arm = (
+        in_order(groups, parts)
+        for parts in zip(
+            *_of_carriers(groups, tree, lambda joint, q: _in_carrier(joint, *joint.place(t, q))[:2], q), strict=True
+        )
+    )
+    axes = turned(tree, R)
+    return _placed(tree, axes, _in_space(axes[order(tree).parents], arm))
 
 
-def poses_of_two(joints: Named, tree: Tree, t: Array, q: Float[Array, " n"], one: str, other: str) -> dict[str, Pose]:
-    """Of two bodies, as seen from the last one that carries both: what carries that has no part in how they are to each
-    other, not even by its rounding."""
-    ancestors = tree.ancestors()
-    both = [i for i in ancestors[one] if i in ancestors[other]]
-    needed = sorted({*ancestors[one], *ancestors[other]} - set(both))
-    return _along(joints, tree, t, q, needed, tree.links[both[-1]].body if both else GROUND)
-
-
-def _along(joints, tree, t, q, needed, base) -> dict[str, Pose]:
-    found = {base: Pose(jnp.eye(3), jnp.zeros(3))}
-    for link in (tree.links[i] for i in needed):
-        joint = carrier(joints, link)
-        there = found[link.parent].frame(joint.in_parent()).frame(joint.place(t, q[link.coordinates]))
-        C, c = joint.in_child()
-        R = there.R @ C.T
-        found[link.body] = Pose(R, there.p - R @ c)
-    return found
+def poses(joints: Named, tree: Tree, t: Array, q: Float[Array, " n"]) -> dict[str, Pose]:
+    """Of all bodies by their names; the ground's among them."""
+    there = placed(joints, tree, t, q)
+    names = (*(link.body for link in tree.links), GROUND)
+    return {name: Pose(there.R[i], there.p[i]) for i, name in enumerate(names)}
 
 
 class Moving(NamedTuple):
-    """A body in motion, all along the axes of space, places as seen from the first body of its tree.
+    """Bodies in motion: all along the axes of space, a row for each, the ground's the last.
 
-    ``d`` is the origin of its frame; ``omega`` its angular velocity, ``velocity`` that of its origin; ``alpha`` and
-    ``acceleration`` are the same of accelerations where all rates are constant and the ground accelerates upwards by
-    gravity; ``angular`` and ``linear`` are the columns of its joint: the angular velocity for each rate, and the
-    velocity, for each rate, of what of it is at the point seen from. ``x`` is where its joint is.
+    Of a tree of bodies all is seen from a point that is where the origin of its first body is and moves evenly, with
+    the velocity ``drift`` of that body's joint. ``omega``, ``velocity`` are the angular velocity of each body and the
+    velocity of what of it is at that point; ``alpha``, ``acceleration`` their rates of change in a motion in which all
+    rates of coordinates are constant (Featherstone, Rigid Body Dynamics Algorithms, 2008, section 2.11).
     """
 
-    R: Float[Array, "3 3"]
-    d: Float[Array, " 3"]
-    omega: Float[Array, " 3"]
-    velocity: Float[Array, " 3"]
-    alpha: Float[Array, " 3"]
-    acceleration: Float[Array, " 3"]
-    angular: Float[Array, "3 k"]
-    linear: Float[Array, "3 k"]
-    x: Float[Array, " 3"]
+    placed: Placed
+    drift: Float[Array, "places 3"]
+    omega: Float[Array, "places 3"]
+    velocity: Float[Array, "places 3"]
+    alpha: Float[Array, "places 3"]
+    acceleration: Float[Array, "places 3"]
+
+
+class Motion(NamedTuple):
+    """Bodies in motion, and what their coordinates do: ``angular`` and ``linear`` are for each coordinate the angular
+    velocity and the velocity, where its tree is seen from, of the body that it moves, for a unit of its rate; ``joint``
+    is where the joint of each link is."""
+
+    bodies: Moving
+    angular: Float[Array, "n 3"]
+    linear: Float[Array, "n 3"]
+    joint: Float[Array, "links 3"]
 
 
 def moving(
@@ -129,44 +141,86 @@ def moving(
     t: Array,
     q: Float[Array, " n"],
     v: Float[Array, " n"],
-    gravity: Float[Array, " 3"],
     rates: Float[Array, " n"] | None = None,
-) -> dict[str, Moving]:
-    """All bodies in motion; with ``rates``, q̈, the accelerations are those of the motion.
+) -> Motion:
+    """All bodies in motion; with ``rates``, q̈, the accelerations are those of the motion."""
+    numbers, groups = order(tree), _carriers(joints, tree)
 
-    Places are differences along the tree, so that a mechanism far from the origin loses no digits.
-    """
-    zero = jnp.zeros(3)
-    none = jnp.zeros((3, 0))
-    found = {GROUND: Moving(jnp.eye(3), zero, zero, zero, zero, -gravity, none, none, zero)}
-    for link in tree.links:
-        joint, before = carrier(joints, link), found[link.parent]
-        at = link.coordinates
-        here = joint.relative(t, q[at], v[at])
+    def each(joint, q, v, rates):
+        here = joint.relative(t, q, v)
+        R, arm, B, c = _in_carrier(joint, here.R, here.p)
+        angular, linear = B @ here.angular, B @ here.linear
+        vectors = jnp.stack([arm, B @ here.omega, B @ here.velocity, B @ here.alpha, B @ here.acceleration], axis=1)
         if rates is not None:
-            alpha, acceleration = here.angular @ rates[at], here.linear @ rates[at]
-            here = here._replace(alpha=here.alpha + alpha, acceleration=here.acceleration + acceleration)
-        B, a = joint.in_parent()
-        C, c = joint.in_child()
-        frame = before.R @ B
-        R = frame @ here.R @ C.T
-        arm, hand = before.R @ a + frame @ here.p, -(R @ c)
-        turning, sliding = frame @ here.omega, frame @ here.velocity
-        omega = before.omega + turning
-        alpha = before.alpha + cross(before.omega, turning) + frame @ here.alpha
-        swing = cross(before.omega, arm)
-        velocity = before.velocity + swing + sliding + cross(omega, hand)
-        acceleration = (
-            before.acceleration
-            + cross(before.alpha, arm)
-            + cross(before.omega, swing + 2 * sliding)
-            + frame @ here.acceleration
-            + cross(alpha, hand)
-            + cross(omega, cross(omega, hand))
-        )
-        d = zero if link.parent == GROUND else before.d + arm + hand
-        x = d - hand
-        angular = frame @ here.angular
-        linear = frame @ here.linear + cross(x, angular)
-        found[link.body] = Moving(R, d, omega, velocity, alpha, acceleration, angular, linear, x)
-    return found
+            vectors = vectors.at[:, 3:].add(jnp.stack([angular @ rates, linear @ rates], axis=1))
+        return R, c, vectors, jnp.stack([angular, linear], axis=1).transpose(2, 0, 1)
+
+    *parts, columns = zip(*_of_carriers(groups, tree, each, q, v, rates), strict=True)
+    R, c, vectors = (in_order(groups, part) for part in parts)
+    axes = turned(tree, R)
+    before = axes[numbers.parents]
+    arm, omega, sliding, alpha, acceleration = jnp.moveaxis(_in_space(before, vectors), 2, 0)
+    places = _placed(tree, axes, arm)
+    x = places.d[:-1] + _in_space(axes[:-1], c)
+
+    # The first bodies of trees do not slide, as seen from a point that moves with them.
+    drift = jnp.concatenate([sliding, jnp.zeros((1, 3))])[numbers.roots]
+    sliding = jnp.where(numbers.rooted[:, None], 0.0, sliding)
+    velocity = sliding + cross(x, omega)
+    motions = along(tree, jnp.concatenate([omega, velocity], axis=1))
+    of_carrier = motions[numbers.parents]
+    turning = of_carrier[:, :3]
+    alpha_here = alpha + cross(turning, omega)
+    acceleration = acceleration + cross(sliding, omega) + cross(x, alpha)
+    acceleration = acceleration + cross(turning, velocity) + cross(of_carrier[:, 3:], omega)
+    changes = along(tree, jnp.concatenate([alpha_here, acceleration], axis=1))
+
+    where = np.argsort(np.concatenate([_coordinates(tree, group).ravel() for group in groups]))
+    columns = jnp.concatenate([part.reshape(-1, 3, 2) for part in columns])[where]
+    angular, linear = jnp.moveaxis(_in_space(before[numbers.owners], columns), 2, 0)
+    linear = linear + cross(x[numbers.owners], angular)
+    return Motion(Moving(places, drift, *_halves(motions), *_halves(changes)), angular, linear, x)
+
+
+def _halves(x):
+    return x[:, :3], x[:, 3:]
+
+
+def _placed(tree, axes, arm):
+    numbers = order(tree)
+    d = along(tree, jnp.where(numbers.rooted[:, None], 0.0, arm))
+    return Placed(axes, d, jnp.concatenate([arm, jnp.zeros((1, 3))])[numbers.roots])
+
+
+def _in_space(axes, x):
+    """Vectors (…, 3) or columns (…, 3, k) of each frame along the axes of space."""
+    return jnp.einsum("lij,lj...->li...", axes, x)
+
+
+def _in_carrier(joint, R, p):
+    """A body in the frame of the one that carries it: axes and origin; with the joint's axes there, and where the joint
+    is in the body."""
+    B, a = joint.in_parent()
+    C, c = joint.in_child()
+    R = B @ R @ C.T
+    return R, a + B @ p - R @ c, B, c
+
+
+def _carriers(joints: Named, tree: Tree) -> tuple[Alike, ...]:
+    """The joints that carry the bodies, from the side of what they hang on, those of a kind together."""
+    found = (bare(joint_of(joints, link)) for link in tree.links)
+    return alike(Reversed(joint) if link.reverse else joint for link, joint in zip(tree.links, found, strict=True))
+
+
+def _coordinates(tree, group):
+    """Which coordinates (k, size) are those of the group's joints."""
+    size = tree.links[group.places[0]].size
+    return np.array([tree.links[i].first for i in group.places])[:, None] + np.arange(size)
+
+
+def _of_carriers(groups, tree, function, *arguments):
+    """For each group what ``function(joint, ...)`` gives, of its joints' own coordinates of the ``arguments``."""
+    pick = lambda group, x: None if x is None else x[_coordinates(tree, group)]
+    return [
+        eqx.filter_vmap(function)(group.things, *(pick(group, argument) for argument in arguments)) for group in groups
+    ]

@@ -195,7 +195,7 @@ class Mechanism(AbstractMechanism):
             parts.append(jnp.asarray(joint.neutral) if joint.start is None else jnp.ravel(joint.start))
         q = jnp.concatenate([jnp.zeros(0), *parts])
         if self.absolute:
-            there = poses(self.joints, tree, jnp.zeros(()), q)
+            there = _poses(self.joints, tree, jnp.zeros(()), q)
             q = jnp.concatenate(
                 [x for link in self.tree.links for x in (there[link.body].p, quaternion_of(there[link.body].R))]
             )
@@ -246,7 +246,8 @@ def _warn_of_springs(joints, tree):
         if acting and tree.carrying(name) is None:
             warnings.warn(
                 f"joints[{name!r}] has a spring and carries nothing, so that its angles are read off the bodies, "
-                "within half a turn: wound up further, the spring would jump. Put the joint before those that close its loop",
+                "within half a turn: wound up further, the spring would jump. Put the joint before those that close "
+                "its loop",
                 stacklevel=3,
             )
 

@@ -10,10 +10,11 @@ from jaxtyping import Array, Float
 from .._rotation import cross, skew
 from ..joints import AbstractActing, AbstractConnection, AbstractContact, AbstractCoupling
 from .closure import rows_of
-from .dynamics import TreeDynamics, alone
+from .dynamics import Inertias, TreeDynamics
 from .elements import JointCoordinates
 from .kinematics import Pose, moving, poses
-from .tree import GROUND
+from .recursion import carried
+from .tree import connections
 
 
 class Reaction(NamedTuple):
@@ -39,28 +40,22 @@ def reactions(
     found = {name: _closing(dynamics, name, there, t, q, v, acceleration, multipliers) for name in tree.closures}
 
     # What the bodies need beside what closes loops: forces, and moments about the first body of each tree.
-    moves = moving(joints, tree, t, q, v, dynamics.gravity, acceleration)
-    first, forces, moments = {GROUND: GROUND}, {}, {}
-    for link in tree.links:
-        first[link.body] = link.body if link.parent == GROUND else first[link.parent]
-        needed = alone(dynamics.bodies[link.body], moves[link.body])
-        forces[link.body], moments[link.body] = needed.force, needed.moment
-    for name, (force, moment) in found.items():
-        joint = joints[name]
-        point = there[joint.child].frame(joint.in_child()).p
-        for body, sign in ((joint.child, 1), (joint.parent, -1)):
-            if body != GROUND:
-                arm = point - there[first[body]].p
-                forces[body] = forces[body] - sign * force
-                moments[body] = moments[body] - sign * (moment + cross(arm, force))
-    for link in reversed(tree.links):
-        force, moment = forces[link.body], moments[link.body]
-        if link.parent != GROUND:
-            forces[link.parent], moments[link.parent] = forces[link.parent] + force, moments[link.parent] + moment
+    moves = moving(joints, tree, t, q, v, acceleration).bodies
+    needed = Inertias.of(dynamics.bodies, tree, moves).needed(moves, dynamics.gravity)
+    force, moment = (jnp.concatenate([x, jnp.zeros((1, 3))]) for x in needed)
+    place = {name: i for i, name in enumerate(there)}
+    arms = {name: there[joint.child].frame(joint.in_child()).p for name, joint in connections(dict(joints.items()))}
+    for name, (push, turn) in found.items():
+        for body, sign in ((joints[name].child, 1), (joints[name].parent, -1)):
+            i = place[body]
+            force = force.at[i].add(-sign * push)
+            moment = moment.at[i].add(-sign * (turn + cross(arms[name] - moves.placed.base[i], push)))
+    force, moment = carried(tree, force[:-1]), carried(tree, moment[:-1])
+    for i, link in enumerate(tree.links):
         if link.joint is not None:
-            joint, sign = joints[link.joint], -1 if link.reverse else 1
-            arm = there[joint.child].frame(joint.in_child()).p - there[first[link.body]].p
-            found[link.joint] = Reaction(sign * force, sign * (moment - cross(arm, force)))
+            sign = -1 if link.reverse else 1
+            arm = arms[link.joint] - moves.placed.base[i]
+            found[link.joint] = Reaction(sign * force[i], sign * (moment[i] - cross(arm, force[i])))
     return found
 
 
