@@ -90,14 +90,8 @@ class Placed(NamedTuple):
 def placed(joints: Named, tree: Tree, t: Array, q: Float[Array, " n"]) -> Placed:
     """Where the bodies are."""
     groups = _carriers(joints, tree)
-    R, arm = (
-        in_order(groups, parts)
-        for parts in zip(
-            *_of_carriers(groups, tree, lambda joint, q: _in_carrier(joint, *joint.place(t, q))[:2], q), strict=True
-        )
-    )
-    axes = turned(tree, R)
-    return _placed(tree, axes, _in_space(axes[order(tree).parents], arm))
+    found = _of_carriers(groups, tree, lambda joint, q: _frames(joint, *joint.place(t, q)), q)
+    return _placed(tree, *(in_order(groups, parts) for parts in zip(*found, strict=True)))[0]
 
 
 def poses(joints: Named, tree: Tree, t: Array, q: Float[Array, " n"]) -> dict[str, Pose]:
@@ -148,36 +142,31 @@ def moving(
 
     def each(joint, q, v, rates):
         here = joint.relative(t, q, v)
-        R, arm, B, c = _in_carrier(joint, here.R, here.p)
-        angular, linear = B @ here.angular, B @ here.linear
-        vectors = jnp.stack([arm, B @ here.omega, B @ here.velocity, B @ here.alpha, B @ here.acceleration], axis=1)
+        vectors = jnp.stack([here.omega, here.velocity, here.alpha, here.acceleration], axis=1)
         if rates is not None:
-            vectors = vectors.at[:, 3:].add(jnp.stack([angular @ rates, linear @ rates], axis=1))
-        return R, c, vectors, jnp.stack([angular, linear], axis=1).transpose(2, 0, 1)
+            vectors = vectors.at[:, 2:].add(jnp.stack([here.angular @ rates, here.linear @ rates], axis=1))
+        columns = jnp.stack([here.angular, here.linear], axis=1).transpose(2, 0, 1)
+        return *_frames(joint, here.R, here.p), vectors, columns
 
     *parts, columns = zip(*_of_carriers(groups, tree, each, q, v, rates), strict=True)
-    R, c, vectors = (in_order(groups, part) for part in parts)
-    axes = turned(tree, R)
-    before = axes[numbers.parents]
-    arm, omega, sliding, alpha, acceleration = jnp.moveaxis(_in_space(before, vectors), 2, 0)
-    places = _placed(tree, axes, arm)
-    x = places.d[:-1] + _in_space(axes[:-1], c)
+    *frames, vectors = (in_order(groups, part) for part in parts)
+    places, axes, x = _placed(tree, *frames)
+    omega, sliding, alpha, acceleration = jnp.moveaxis(_in_space(axes, vectors), 2, 0)
 
     # The first bodies of trees do not slide, as seen from a point that moves with them.
     drift = jnp.concatenate([sliding, jnp.zeros((1, 3))])[numbers.roots]
     sliding = jnp.where(numbers.rooted[:, None], 0.0, sliding)
     velocity = sliding + cross(x, omega)
     motions = along(tree, jnp.concatenate([omega, velocity], axis=1))
-    of_carrier = motions[numbers.parents]
-    turning = of_carrier[:, :3]
-    alpha_here = alpha + cross(turning, omega)
-    acceleration = acceleration + cross(sliding, omega) + cross(x, alpha)
-    acceleration = acceleration + cross(turning, velocity) + cross(of_carrier[:, 3:], omega)
-    changes = along(tree, jnp.concatenate([alpha_here, acceleration], axis=1))
+    turning, going = _halves(motions[numbers.parents])
+    acceleration = (
+        acceleration + cross(sliding, omega) + cross(x, alpha) + cross(turning, velocity) + cross(going, omega)
+    )
+    changes = along(tree, jnp.concatenate([alpha + cross(turning, omega), acceleration], axis=1))
 
     where = np.argsort(np.concatenate([_coordinates(tree, group).ravel() for group in groups]))
     columns = jnp.concatenate([part.reshape(-1, 3, 2) for part in columns])[where]
-    angular, linear = jnp.moveaxis(_in_space(before[numbers.owners], columns), 2, 0)
+    angular, linear = jnp.moveaxis(_in_space(axes[numbers.owners], columns), 2, 0)
     linear = linear + cross(x[numbers.owners], angular)
     return Motion(Moving(places, drift, *_halves(motions), *_halves(changes)), angular, linear, x)
 
@@ -186,24 +175,27 @@ def _halves(x):
     return x[:, :3], x[:, 3:]
 
 
-def _placed(tree, axes, arm):
+def _frames(joint, R, p):
+    """Of a joint at R, p: its axes in the body that carries it, and those of the body in them; in the first body where
+    the joint is, in its axes how far it is displaced, and where it is in the second body."""
+    (B, at), (C, to) = joint.in_parent(), joint.in_child()
+    return B, R @ C.T, at, p, to
+
+
+def _placed(tree, frame, R, at, p, to) -> tuple[Placed, Array, Array]:
+    """Where all bodies are; the axes of their joints, and where these are, as seen from where the bodies are."""
     numbers = order(tree)
+    axes, of_bodies = turned(tree, frame, R)
+    hand = _in_space(of_bodies[:-1], to)
+    arm = _in_space(of_bodies[numbers.parents], at) + _in_space(axes, p) - hand
     d = along(tree, jnp.where(numbers.rooted[:, None], 0.0, arm))
-    return Placed(axes, d, jnp.concatenate([arm, jnp.zeros((1, 3))])[numbers.roots])
+    base = jnp.concatenate([arm, jnp.zeros((1, 3))])[numbers.roots]
+    return Placed(of_bodies, d, base), axes, d[:-1] + hand
 
 
 def _in_space(axes, x):
     """Vectors (…, 3) or columns (…, 3, k) of each frame along the axes of space."""
     return jnp.einsum("lij,lj...->li...", axes, x)
-
-
-def _in_carrier(joint, R, p):
-    """A body in the frame of the one that carries it: axes and origin; with the joint's axes there, and where the joint
-    is in the body."""
-    B, a = joint.in_parent()
-    C, c = joint.in_child()
-    R = B @ R @ C.T
-    return R, a + B @ p - R @ c, B, c
 
 
 def _carriers(joints: Named, tree: Tree) -> tuple[Alike, ...]:

@@ -46,17 +46,22 @@ def order(tree: Tree) -> Order:
     return Order(parents, roots, owners, (*(ways[link.body] for link in links), ()))
 
 
-def turned(tree: Tree, R: Float[Array, "links 3 3"]) -> Float[Array, "places 3 3"]:
-    """The axes of each link in space, from those in the link that carries it; the ground's the last."""
+def turned(
+    tree: Tree, frame: Float[Array, "links 3 3"], R: Float[Array, "links 3 3"]
+) -> tuple[Float[Array, "links 3 3"], Float[Array, "places 3 3"]]:
+    """The axes in space of the joint of each link, from its ``frame`` in the link that carries it, and those of the
+    link, from R in the joint's; the ground's the last."""
     found = jnp.concatenate([R, jnp.eye(3, dtype=R.dtype)[None]])
     if order(tree).flat:
-        return found
+        return frame, jnp.concatenate([frame @ R, found[-1:]])
 
     def place(found, link):
-        i, parent = link
-        return found.at[i].set(found[parent] @ found[i]), None
+        i, parent, frame = link
+        axes = found[parent] @ frame
+        return found.at[i].set(axes @ found[i]), axes
 
-    return jax.lax.scan(place, found, (np.arange(len(tree.links)), order(tree).parents))[0]
+    found, axes = jax.lax.scan(place, found, (np.arange(len(tree.links)), order(tree).parents, frame))
+    return axes, found
 
 
 def along(tree: Tree, x: Float[Array, "links k"]) -> Float[Array, "places k"]:
