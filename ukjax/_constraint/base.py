@@ -18,6 +18,14 @@ class Rows(NamedTuple):
     A: Float[Array, "m n"]
     b: Float[Array, " m"]
 
+    def missed(self, acceleration: Float[Array, " n"]) -> Float[Array, " m"]:
+        """A q̈ − b."""
+        return self.A @ acceleration - self.b
+
+    def as_written(self, acceleration: Float[Array, " n"]) -> Float[Array, " m"]:
+        """What was written: φ, or ψ, or A q̈ − b."""
+        return next((x for x in (self.position, self.velocity) if x.size), self.missed(acceleration))
+
 
 class AbstractConstraint(eqx.Module):
     """Rows A(t, q, v) q̈ = b(t, q, v), and the statement they come from.

@@ -50,7 +50,7 @@ def as_written(
 ) -> Float[Array, " m"]:
     """Each as it was written: φ, or ψ, or A q̈ − b. As many entries as A has rows."""
     t = as_float(t)
-    return join([_one(constraint, t, q, v, acceleration) for constraint in constraints], q)
+    return join([constraint.at(t, q, v).as_written(acceleration) for constraint in constraints], q)
 
 
 def names_of(constraints: Iterable[AbstractConstraint], read: Callable[[AbstractConstraint], Array]) -> list[str]:
@@ -75,13 +75,3 @@ def _check_names(constraints, b):
     for constraint, row in zip(constraints, b, strict=True):
         if isinstance(constraint.name, tuple) and len(constraint.name) != row.size:
             raise ValueError(f"name must be one word, or one for each of {row.size} rows, got {constraint.name!r}")
-
-
-def _one(constraint, t, q, v, acceleration):
-    position, velocity = constraint.position(t, q), constraint.velocity(t, q, v)
-    if position.size:
-        return position
-    if velocity.size:
-        return velocity
-    A, b = constraint.rows(t, q, v)
-    return A @ acceleration - b

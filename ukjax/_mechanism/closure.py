@@ -41,7 +41,7 @@ class Loops(AbstractConstraint):
         return self.between.value(_gap, t, q)
 
     def velocity(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " m"]:
-        return self.between.motion(_gap, t, q, v).rate
+        return jax.jvp(self.position, (t, q), (jnp.ones_like(t), v))[1]
 
 
 class Contacts(AbstractConstraint):

@@ -14,7 +14,7 @@ from .._constraint import AbstractConstraint
 from .._control import AbstractControl
 from .._equation import constrained_motion
 from .._haste import at_once
-from .._motion.assemble import assembled
+from .._motion.assemble import assembled, consistent
 from .._motion.hold import holding
 from .._motion.project import project
 from .._names import did_you_mean
@@ -183,8 +183,14 @@ class Mechanism(AbstractMechanism):
                 q, v = (q.at[i].set(value), v) if x == 0 else (q, v.at[i].set(value))
                 held.append(name)
         hold, t = tuple(dict.fromkeys(held)), jnp.zeros(())
-        near = assembled(holding(self, hold, t, q, v), t, q, v) if known(self, q, v) else None
-        return project(self, t, q if near is None else near, v, hold=hold)
+        if known(self, q, v):
+            whole = holding(self, hold, t, q, v)
+            found = consistent(whole, t, q, v)
+            if found is not None:
+                return found
+            near = assembled(whole, t, q, v)
+            q = q if near is None else near
+        return project(self, t, q, v, hold=hold)
 
     def reference_pose(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Where ``start`` looks from: not always a pose in which loops are closed."""

@@ -10,9 +10,10 @@ from jaxtyping import Array, Float
 
 from .._check import complaint_of_mass
 from .._haste import at_once
-from .._solve import Usual, coordinate_scale, independent_rows, light
+from .._solve import Usual, coordinate_scale, independent_rows, light, rounding
 from .._system import AbstractSystem
 from .correct import Levels
+from .labels import named_coordinates
 
 MOST = 200
 
@@ -23,19 +24,19 @@ def without_redundant(
     """The usual method with the rows that count on the constraints near q and v, and with weight on them where M is
     singular; None where that is not known, or nothing else than what was tried."""
     usual = levels.position
-    if not isinstance(usual, Usual) or usual.kept is not None or usual.weight is not None:
+    if not isinstance(usual, Usual) or usual.weight is not None or not levels.all_count:
         return None
     at = assembled(system, t, q, v)
     if at is None:
         return None
-    M, A, A_of_velocities = map(np.asarray, _rows(system, t, at, v)[1:])
+    _, _, M, A, A_of_velocities = _at(system, t, at, v)
     if complaint_of_mass(M) or not all(np.all(np.isfinite(x)) for x in (M, A, A_of_velocities)):
         return None
     rtol = 10 * float(np.finfo(q.dtype).eps) ** 0.5
     weight = float(np.mean(np.diagonal(M))) if light(M) else None
     found = []
     for rows in (A, A_of_velocities):
-        kept = independent_rows(M, rows, rtol)
+        kept = independent_rows(M, _without_rounding(rows), rtol)
         if kept is None:
             return None
         found.append(replace(usual, kept=None if len(kept) == len(rows) else kept, weight=weight))
@@ -52,12 +53,12 @@ def assembled(
     from scipy.optimize import least_squares  # takes a while, and not every start is looked for
 
     eps, dtype = float(np.finfo(q.dtype).eps), q.dtype
-    missed, M, A, _ = at = _at(system, t, q, v)
+    missed, _, M, A, _ = at = _at(system, t, q, v)
     if not all(np.all(np.isfinite(x)) for x in at) or complaint_of_mass(M):
         return None
     coordinate = np.asarray(coordinate_scale(jnp.asarray(M)), float)
     rows = lambda x: _at(system, t, jax.device_put(np.asarray(x, dtype)), v)
-    jacobian: Any = lambda x: rows(x)[2]
+    jacobian: Any = lambda x: rows(x)[3]
     if missed.size:
         try:
             found = least_squares(
@@ -77,15 +78,66 @@ def assembled(
     return q if left <= eps**0.5 * max(np.linalg.norm(missed), np.max(coordinate)) else None
 
 
+def consistent(
+    system: AbstractSystem, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]
+) -> tuple[Float[Array, " n"], Float[Array, " n"]] | None:
+    """A point on the constraints, from afar, and the nearest velocities there, by NumPy from one small program; None
+    where it is not sure that rounding is all that is missed."""
+    if not system.held:
+        return q, v
+    found = assembled(system, t, q, v)
+    if found is None:
+        return None
+    x, y = np.asarray(found, float), np.asarray(v, float)
+    at = lambda: _at(system, t, *(jax.device_put(np.asarray(z, q.dtype)) for z in (x, y)))
+    try:
+        for _ in range(2):
+            missed, _, M, A, _ = at()
+            x = x + (step := _least_change(M, A, -missed))
+        small = float(np.finfo(q.dtype).eps) ** 0.75 * _sizes(system, M, x)
+        sure = np.all(np.abs(step) <= small)
+        for _ in range(2):
+            _, missed, M, _, A = at()
+            y = y + (step := _least_change(M, A, -missed))
+    except np.linalg.LinAlgError:
+        return None
+    sure = sure and np.all(np.abs(step) <= small * np.max(np.abs(y) / _sizes(system, M, x), initial=0))
+    return (jax.device_put(np.asarray(x, q.dtype)), jax.device_put(np.asarray(y, v.dtype))) if sure else None
+
+
+def _least_change(M, A, missing):
+    """The change with A x = ``missing`` that has the least xᵀ M x."""
+    if not missing.size:
+        return np.zeros(len(M))
+    L = np.linalg.cholesky(M)
+    B = np.linalg.solve(L, _without_rounding(A).T).T
+    return np.linalg.solve(L.T, np.linalg.lstsq(B, missing, rcond=float(np.finfo(M.dtype).eps) ** 0.5)[0])
+
+
+def _sizes(system, M, q):
+    """What is large for each coordinate: a radian, or as much as that moves; where nothing turns, all of q."""
+    unit = np.sqrt(1 / np.diagonal(M))
+    turns = np.array([name in ("rad", "") for _, name in named_coordinates(system, len(q))])
+    largest = np.max(np.abs(q) / unit)
+    return np.maximum(unit * (largest if not np.any(turns) else 1 / np.max(unit[turns])), np.abs(q))
+
+
+def _without_rounding(A):
+    """Rows that cannot be told from what rounding leaves of 0 as 0."""
+    length = np.linalg.norm(A, axis=1, keepdims=True)
+    return np.where(length > rounding(A.dtype) * np.max(length, initial=0), A, 0)
+
+
 def _at(system, t, q, v):
     return tuple(np.asarray(x) for x in _rows(system, t, q, v))
 
 
 @at_once
 def _rows(system, t, q, v):
-    """φ, M, ∂φ/∂q and ∂(φ̇, ψ)/∂v."""
+    """φ, (φ̇, ψ), M, ∂φ/∂q and ∂(φ̇, ψ)/∂v."""
     return (
         system.position_residual(t, q),
+        system.velocity_residual(t, q, v),
         system.dynamics.mass(t, q, v),
         jax.jacfwd(lambda q: system.position_residual(t, q))(q),
         jax.jacfwd(lambda v: system.velocity_residual(t, q, v))(v),

@@ -27,6 +27,12 @@ class Levels(eqx.Module):
         return len({getattr(method, "kept", None) for method in methods}) == 1
 
     @property
+    def all_count(self) -> bool:
+        """Whether no row is left out as part of the program."""
+        methods = self.acceleration, self.position, self.velocity
+        return all(getattr(method, "kept", None) is None for method in methods)
+
+    @property
     def may_leave_out(self) -> bool:
         """Whether there may be rows that are known not to count, and so only kept as long as that is true."""
         methods = self.acceleration, self.position, self.velocity

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._batch import per_member
 from .._check import known
-from .._constraint import as_written, rows
+from .._constraint import as_written, join
 from .._equation import motion_by
 from .._haste import at_once
 from .._solve import AbstractMethod
@@ -86,17 +86,17 @@ def _observed_batch(model, t, q, v, method):
 def _observation(model, t, q, v, method):
     terms = model(t, q, v)
     motion, unusual = motion_by(method, terms)
-    missed = lambda A, b: A @ motion.acceleration - b
     if isinstance(model, AbstractSystem):
+        held = [constraint.at(t, q, v) for constraint in model.held]
         residuals = (
-            model.residual(t, q, v, motion.acceleration),
-            model.position_residual(t, q),
-            model.velocity_residual(t, q, v),
-            missed(*rows(model.held, t, q, v)),
+            join([rows.as_written(motion.acceleration) for rows in held], q),
+            join([rows.position for rows in held], q),
+            join([rows.velocity for rows in held], q),
+            join([rows.missed(motion.acceleration) for rows in held], q),
         )
         energy = model.energy(t, q, v)
     else:  # only the rows are known
-        of_rows = missed(terms.A, terms.b)
+        of_rows = terms.A @ motion.acceleration - terms.b
         residuals, energy = (of_rows, terms.b[:0], terms.b[:0], of_rows), None
     driven = model if isinstance(model, AbstractSystem) and model.control is not None else None
     return (
