@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
 from ._check import as_array, check_function, kind_of, known, number
@@ -104,6 +105,14 @@ class AbstractSystem(eqx.Module):
         t = as_float(t)
         return join([constraint.velocity(t, q, v) for constraint in self.held], q)
 
+    def position_slope(self, t: ScalarLike, q: Float[Array, " n"]) -> Float[Array, "k n"]:
+        """The derivative of ``position_residual`` by q."""
+        return _stacked([constraint.slope(as_float(t), q) for constraint in self.held], q)
+
+    def velocity_slope(self, t: ScalarLike, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, "k n"]:
+        """The derivative of ``velocity_residual`` by v."""
+        return _stacked([constraint.velocity_slope(as_float(t), q, v) for constraint in self.held], q)
+
     def residual(
         self, t: ScalarLike, q: Float[Array, " n"], v: Float[Array, " n"], acceleration: Float[Array, " n"]
     ) -> Float[Array, " m"]:
@@ -126,6 +135,10 @@ def state_of(t: Numbers, q: Numbers, v: Numbers) -> tuple[Array, Array, Array]:
     if q.ndim != 1 or v.shape != q.shape:
         raise ValueError(f"q and v must both have shape (n,), got shapes {q.shape} and {v.shape}")
     return t, q, v
+
+
+def _stacked(parts, q):
+    return jnp.concatenate(parts) if parts else jnp.zeros((0, q.size), q.dtype)
 
 
 def _driven(system, t, q, v):

@@ -4,6 +4,7 @@ import abc
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -56,6 +57,14 @@ class AbstractConstraint(eqx.Module):
     @abc.abstractmethod
     def position(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " k"]:
         """What must vanish of t and q alone: (m,) for a holonomic constraint, (0,) for the others."""
+
+    def slope(self, t: Array, q: Float[Array, " n"]) -> Float[Array, "k n"]:
+        """The derivative of ``position`` by q."""
+        return jax.jacfwd(self.position, argnums=1)(t, q)
+
+    def velocity_slope(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, "k n"]:
+        """The derivative of ``velocity`` by v: of a statement about positions the same as the other."""
+        return self.slope(t, q) if self.level == "position" else jax.jacfwd(self.velocity, argnums=2)(t, q, v)
 
     @abc.abstractmethod
     def velocity(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " k"]:

@@ -41,7 +41,10 @@ class Loops(AbstractConstraint):
         return self.between.value(_gap, t, q)
 
     def velocity(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " m"]:
-        return jax.jvp(self.position, (t, q), (jnp.ones_like(t), v))[1]
+        return self.between.motion(_gap, t, q, v).rate
+
+    def slope(self, t: Array, q: Float[Array, " n"]) -> Float[Array, "m n"]:
+        return self.between.motion(_gap, t, q, jnp.zeros_like(q)).A
 
 
 class Contacts(AbstractConstraint):
@@ -70,6 +73,9 @@ class Contacts(AbstractConstraint):
 
     def velocity(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " k"]:
         return self.between.slip(_slip, t, q, v).value
+
+    def velocity_slope(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, "k n"]:
+        return self.between.slip(_slip, t, q, v).A
 
 
 def _gap(joint, t, R, p):

@@ -57,8 +57,8 @@ def turned(
 
     def place(found, link):
         i, parent, frame = link
-        axes = found[parent] @ frame
-        return found.at[i].set(axes @ found[i]), axes
+        axes = jnp.sum(found[parent][:, :, None] * frame, axis=1)
+        return found.at[i].set(jnp.sum(axes[:, :, None] * found[i], axis=1)), axes
 
     found, axes = jax.lax.scan(place, found, (np.arange(len(tree.links)), order(tree).parents, frame))
     return axes, found

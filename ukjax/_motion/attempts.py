@@ -231,8 +231,8 @@ def _mass(system, t, q, v):
 @at_once
 def _rows(system, t, q, v):
     """A of accelerations, ∂φ/∂q and ∂(φ̇, ψ)/∂v; one for all where they are the same."""
-    positions = jax.jacfwd(lambda q: system.position_residual(t, q))(q)
+    positions = system.position_slope(t, q)
     if system.control is None and all(constraint.level == "position" for constraint in system.held):
         return [positions]
-    velocities = jax.jacfwd(lambda v: system.velocity_residual(t, q, v))(v)
+    velocities = system.velocity_slope(t, q, v)
     return [system.passive(t, q, v).A, positions, velocities]

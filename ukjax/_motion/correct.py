@@ -73,10 +73,10 @@ def levels_at(
     def active(A):
         return method.active(M, jax.lax.stop_gradient(A))
 
-    A = jax.jacfwd(lambda q: system.position_residual(t, q))(q)
+    A = system.position_slope(t, q)
     position = active(A)
     if not system.velocity_follows:
-        velocity = active(jax.jacfwd(lambda v: system.velocity_residual(t, q, v))(v))
+        velocity = active(system.velocity_slope(t, q, v))
         return Levels(active(terms.A), position, velocity)
     if system.control is not None or terms.A.shape[0] != A.shape[0]:
         return Levels(active(terms.A), position, position)
@@ -102,7 +102,7 @@ def correct(
         return Corrected(q, v, none, none)
     velocity = lambda v: system.velocity_residual(t, q, v)
     if not system.velocity_follows:
-        known = _linearised(velocity, v, _mass(system, t, q, v), levels.velocity)
+        known = _linearised(system.velocity_slope(t, q, v), _mass(system, t, q, v), levels.velocity)
         unusual = unusual | known[2].unusual
     v, _ = jax.lax.scan(lambda v, _: (v + _answer(known, velocity(v)), None), v, length=2)
     off = scale.missed(system.violation(t, q, v)) > scale.kept(q)
@@ -112,7 +112,7 @@ def correct(
 def _position(system, t, q, v, method, scale):
     """q on φ = 0, and the K with which it came there: one copy of everything, in a loop."""
     residual = lambda q: system.position_residual(t, q)
-    linearised = lambda q: _linearised(residual, q, _mass(system, t, q, v), method)
+    linearised = lambda q: _linearised(system.position_slope(t, q), _mass(system, t, q, v), method)
 
     def newton(found, first):
         q, known = found
@@ -126,8 +126,7 @@ def _position(system, t, q, v, method, scale):
     return q, known
 
 
-def _linearised(residual, x, M, method):
-    A = jax.jacfwd(residual)(x)
+def _linearised(A, M, method):
     return M, A, method.respond(*jax.lax.stop_gradient((M, A)))
 
 

@@ -36,6 +36,6 @@ def _matrices(model, t, q, v):
     terms = model(t, q, v)
     if not isinstance(model, AbstractSystem):
         return [(terms.M, terms.A)]
-    positions = jax.jacfwd(lambda q: model.position_residual(t, q))(q)
-    velocities = jax.jacfwd(lambda v: model.velocity_residual(t, q, v))(v)
+    positions = model.position_slope(t, q)
+    velocities = model.velocity_slope(t, q, v)
     return [(terms.M, A) for A in (terms.A, positions, velocities)]

@@ -141,10 +141,12 @@ def project_nearby(
         return _approached_in_turn(system, t, q0, v0, scale, levels.position)
     position = lambda q: system.position_residual(t, q)
     sizes = Sizes.of_positions(system, t, q0, scale)
-    q, found_q = _approached(position, q0, _mass(system, t, q0, v0), sizes, levels.position)
+    slope = lambda q: system.position_slope(t, q)
+    q, found_q = _approached(position, slope, q0, _mass(system, t, q0, v0), sizes, levels.position)
     velocity = lambda v: system.velocity_residual(t, q, v)
     sizes = Sizes.of_velocities(system, t, q, v0, scale)
-    v, found_v = _approached(velocity, v0, _mass(system, t, q, v0), sizes, levels.velocity)
+    slope = lambda v: system.velocity_slope(t, q, v)
+    v, found_v = _approached(velocity, slope, v0, _mass(system, t, q, v0), sizes, levels.velocity)
     return q, v, found_q & found_v
 
 
@@ -162,7 +164,7 @@ def _approached_in_turn(system, t, q0, v0, scale, method):
         choose = lambda of_v, of_q: jax.tree.map(lambda x, y: jnp.where(on, x, y), of_v, of_q)
         x, x0, sizes = choose(v, q), choose(v0, q0), choose(of_v, of_q)
         M = _mass(system, t, jnp.where(on, q, q0), v0)
-        A = jax.jacfwd(lambda q: system.position_residual(t, q))(q)
+        A = system.position_slope(t, q)
         missed = choose(system.velocity_residual(t, q, v), system.position_residual(t, q))
         response = method.respond(M, A)
         step = response.both(M, M @ (x0 - x), -missed)[0]
@@ -181,7 +183,7 @@ def _approached_in_turn(system, t, q0, v0, scale, method):
     return q, v, approach.sure & (reached == 2)
 
 
-def _approached(residual, x0, M, sizes, method):
+def _approached(residual, slope, x0, M, sizes, method):
     """The fixed point of x ← the point nearest to x0 where the residual, linear from x on, is 0.
 
     It obeys the conditions of the minimum, and is one if the iteration is drawn to it: near x0, where the change
@@ -192,7 +194,7 @@ def _approached(residual, x0, M, sizes, method):
 
     def nearer(state):
         x, approach, k = state
-        A, missed = jax.jacfwd(residual)(x), residual(x)
+        A, missed = slope(x), residual(x)
         response = method.respond(M, A)
         step = response.both(M, M @ (x0 - x), -missed)[0]
         return x + step, approach.after(sizes.change(step), sizes.missed(missed), response.unusual), k + 1
