@@ -18,7 +18,7 @@ from .unroll import refuse_keys, unroll
 FEW = 128
 """Less than this many members are not worth the time of compiling, where each is done once."""
 
-MOST = 24_000
+MOST = 40_000
 """How many operations are written out: compiling takes half a millisecond to two for each. What has more is done in the
 pieces it is made of, if those are functions of one member too, or else one member after the other."""
 

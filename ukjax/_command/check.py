@@ -99,21 +99,24 @@ def _freedom(mechanism, wrong: list[str]) -> dict[str, Any]:
     import jax.numpy as jnp
     import numpy as np
 
+    from .._mechanism import Mechanism
     from .._motion.labels import named_rows
     from .._motion.project import project
-    from .._solve import independent_rows
+    from .._solve import independent_rows, rounding
     from .mechanism import named_coordinates
 
     q, v = mechanism.start()
     t = jnp.zeros(())
-    try:
-        q, v = project(mechanism, t, q, v)
-    except ValueError as error:
-        wrong.append(str(error))
+    if not isinstance(mechanism, Mechanism):  # whose start fits
+        try:
+            q, v = project(mechanism, t, q, v)
+        except ValueError as error:
+            wrong.append(str(error))
     terms = mechanism(t, q, v)
     A = np.asarray(terms.A)
     (_, names), *_ = named_rows(mechanism, t, q, v, {"residual": len(A)})
-    kept = independent_rows(np.asarray(terms.M), A, 10 * float(np.finfo(A.dtype).eps) ** 0.5) if len(A) else ()
+    rtol = 10 * float(np.finfo(A.dtype).eps) ** 0.5
+    kept = independent_rows(np.asarray(terms.M), A, rtol, rounding(A.dtype)) if len(A) else ()
     if kept is None:
         wrong.append("its mass matrix and its rows leave some acceleration undetermined")
         kept = ()

@@ -60,6 +60,7 @@ def run_system(options: argparse.Namespace) -> int:
     from .. import _precision
     from .._cache import enable_compilation_cache
     from .._check import check_step
+    from .._mechanism import Mechanism
     from .._motion.project import project
     from .._motion.simulate import simulate
     from .settings import with_settings
@@ -84,7 +85,7 @@ def run_system(options: argparse.Namespace) -> int:
                 for name, version in versions.items()
             }
         else:
-            if options.drift == "projection":
+            if options.drift == "projection" and not (isinstance(mechanism, Mechanism) and ts[0] == 0):  # fits already
                 q0, v0 = project(mechanism, ts[0], q0, v0, options.method)
             runs = {options.drift: simulate(mechanism, q0, v0, ts, drift=options.drift, **how)}
 

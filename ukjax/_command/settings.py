@@ -50,7 +50,7 @@ def with_settings(mechanism: AbstractMechanism, assignments: list[str]):
 def _check_size(mechanism):
     """The mass matrix, the least of what a mechanism needs, fits into memory; asked of shapes alone."""
     try:
-        n = jax.eval_shape(mechanism.start)[0].size
+        n = mechanism.tree.n if isinstance(mechanism, Mechanism) else jax.eval_shape(mechanism.start)[0].size
     except (OverflowError, MemoryError):
         raise UsageError("--set asks for more coordinates than can be counted: choose fewer") from None
     except jax.errors.JAXTypeError:  # a start that wants its numbers

@@ -36,7 +36,7 @@ def without_redundant(
     weight = float(np.mean(np.diagonal(M))) if light(M) else None
     found = []
     for rows in (A, A_of_velocities):
-        kept = independent_rows(M, _without_rounding(rows), rtol)
+        kept = independent_rows(M, rows, rtol, rounding(q.dtype))
         if kept is None:
             return None
         found.append(replace(usual, kept=None if len(kept) == len(rows) else kept, weight=weight))

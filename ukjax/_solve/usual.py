@@ -236,15 +236,17 @@ def light(M: Float[np.ndarray, "n n"]) -> bool:
     return bool(np.min(np.diagonal(L), initial=1) ** 2 <= LIGHT)
 
 
-def independent_rows(M: Float[np.ndarray, "n n"], A: Float[np.ndarray, "m n"], rtol: float) -> tuple[int, ...] | None:
+def independent_rows(
+    M: Float[np.ndarray, "n n"], A: Float[np.ndarray, "m n"], rtol: float, least: float = 0.0
+) -> tuple[int, ...] | None:
     """Rows of A of which the others are combinations, the most independent ones there are, in their order; None where
-    no combination of M and A is positive definite."""
+    no combination of M and A is positive definite. What is no more than ``least`` of the longest is no row."""
     import scipy.linalg
 
     coordinate = np.asarray(coordinate_scale(jnp.asarray(M)))
     B = coordinate[:, None] * A.T
     length = np.linalg.norm(B, axis=0)
-    B = B / np.where(length > 0, length, 1)
+    B = np.where(length > least * np.max(length, initial=0), B, 0) / np.where(length > 0, length, 1)
     M = coordinate[:, None] * M * coordinate
     try:
         L = np.linalg.cholesky(M + B @ B.T if light(M) else M)

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 
 from .._check import kind_of
+from .._haste import at_once
 from .._motion.trajectory import Trajectory
 from ..systems.base import AbstractMechanism
 from .style import COLOURS
@@ -26,6 +27,10 @@ def check_trajectory(value: Any, single: bool = True) -> None:
         )
 
 
+_outlines = at_once(lambda model, t, q: jax.vmap(model.outline)(t, q))
+_solids = at_once(lambda model, t, q: jax.vmap(model.solids)(t, q))
+
+
 def outlines(trajectory: Trajectory) -> list[np.ndarray]:
     """The lines of the mechanism at every sample: one array (samples, points, d) for each line."""
     model = trajectory.model
@@ -35,14 +40,14 @@ def outlines(trajectory: Trajectory) -> list[np.ndarray]:
             "not: subclass ukjax.systems.AbstractMechanism, or show q with ukjax.plot.histories"
         )
     assert isinstance(model, AbstractMechanism)
-    return [np.asarray(line) for line in jax.vmap(model.outline)(trajectory.t, trajectory.q)]
+    return [np.asarray(line) for line in _outlines(model, trajectory.t, trajectory.q)]
 
 
 def solids(trajectory: Trajectory) -> list[np.ndarray]:
     """The edges of what its bodies look like, in the same way; few mechanisms say that."""
     model = trajectory.model
     assert isinstance(model, AbstractMechanism)
-    return [np.asarray(line) for line in jax.vmap(model.solids)(trajectory.t, trajectory.q)]
+    return [np.asarray(line) for line in _solids(model, trajectory.t, trajectory.q)]
 
 
 def draw(ax: Any, lines: list[np.ndarray], edges: list[np.ndarray]) -> None:
