@@ -2,10 +2,11 @@
 
 What a connection says of two bodies, be it the gap of a loop, the length of a spring or the slip of a wheel, is a
 function of the child's joint frame in the parent's alone. Its derivatives by that frame are few. Those by coordinates
-follow from what each coordinate moves: all that is on the ways from the ground to both bodies, but for what carries
-both, which changes nothing.
+follow from what each coordinate moves, of what is on the ways to both bodies from the last one that carries both: all
+is seen from that, so that what carries both changes nothing, not even by its rounding.
 """
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from .alike import Alike, alike, bare
 from .kinematics import Motion, Moving, Placed, moving, placed
 from .named import Named
 from .recursion import order
-from .tree import GROUND, Tree
+from .tree import GROUND, Link, Tree
 
 
 class Found(NamedTuple):
@@ -43,13 +44,14 @@ class Between(eqx.Module):
 
     def value(self, said: Callable, t: Array, q: Float[Array, " n"]) -> Float[Array, " m"]:
         """``said(joint, t, R, p)`` of each."""
-        there = placed(self.joints, self.tree, t, q)
+        cut = self._cut()
+        there = placed(self.joints, cut.tree, t, q[cut.coordinates])
 
         def each(joint, *ends):
             both = Ends.of(joint, *ends)
             return said(joint, t, both.R, both.p)
 
-        groups = list(self._groups())
+        groups = list(self._groups(cut))
         return _in_order(groups, [group.of_each(each, there) for group in groups])
 
     def motion(self, said: Callable, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Found:
@@ -85,18 +87,50 @@ class Between(eqx.Module):
         return self._found(each, t, q, v)
 
     def _found(self, each, t, q, v):
-        groups, moves = list(self._groups()), moving(self.joints, self.tree, t, q, v)
+        cut = self._cut()
+        groups, at = list(self._groups(cut)), cut.coordinates
+        moves = moving(self.joints, cut.tree, t, q[at], v[at])
         *vectors, wrenches = zip(*(group.of_each(each, moves.bodies) for group in groups), strict=True)
         value, rate, second = (_in_order(groups, parts) for parts in vectors)
-        return Found(value, rate, second, _columns(groups, self.tree, moves, wrenches))
+        return Found(value, rate, second, _columns(groups, cut, moves, wrenches, q.size))
 
-    def _groups(self) -> Iterator["Joined"]:
-        place = {link.body: i for i, link in enumerate(self.tree.links)} | {GROUND: len(self.tree.links)}
-        joints = [self.joints[name] for name in self.names]
-        ends = np.array([(place[joint.parent], place[joint.child]) for joint in joints])
-        together = np.equal(*order(self.tree).roots[ends].T)
-        for group in alike(bare(joint) for joint in joints):
-            yield Joined(group, ends[group.places], together[group.places])
+    def _cut(self) -> "Cut":
+        return _cut(self.tree, tuple((self.joints[name].parent, self.joints[name].child) for name in self.names))
+
+    def _groups(self, cut) -> Iterator["Joined"]:
+        together = np.equal(*order(cut.tree).roots[cut.ends].T)
+        for group in alike(bare(self.joints[name]) for name in self.names):
+            yield Joined(group, cut.ends[group.places], together[group.places])
+
+
+class Cut(NamedTuple):
+    """What is on the ways to the ends of some connections: a tree on whose ground stand those who carry both ends of
+    one, its ``coordinates`` among those of the whole, and the places (k, 2) of the ends in it."""
+
+    tree: Tree
+    coordinates: np.ndarray
+    ends: np.ndarray
+
+
+@functools.cache
+def _cut(tree: Tree, ends: tuple[tuple[str, str], ...]) -> Cut:
+    ways, links = tree.ancestors(), tree.links
+    found: dict[tuple[str, int], Link] = {}
+    coordinates: list[int] = []
+    names = []
+    for pair in ends:
+        both = [i for i in ways[pair[0]] if i in ways[pair[1]]]
+        common = links[both[-1]].body if both else GROUND
+        name = lambda body, common=common: GROUND if body == common else f"{body} from {common}"
+        for i in sorted({*ways[pair[0]], *ways[pair[1]]} - set(both)):
+            if (common, i) not in found:
+                link = links[i]
+                found[common, i] = link._replace(body=name(link.body), parent=name(link.parent), first=len(coordinates))
+                coordinates.extend(range(link.first, link.first + link.size))
+        names.append([name(body) for body in pair])
+    cut = Tree(tuple(found.values()), ())
+    place = {link.body: i for i, link in enumerate(cut.links)} | {GROUND: len(cut.links)}
+    return Cut(cut, np.array(coordinates, int), np.array([[place[body] for body in pair] for pair in names]))
 
 
 class Joined(NamedTuple):
@@ -196,24 +230,23 @@ def _in_order(groups, parts):
     return jnp.concatenate([part.ravel() for part in parts])[order]
 
 
-def _columns(groups, tree, moves: Motion, slopes):
+def _columns(groups, cut, moves: Motion, slopes, n):
     """A (m, n), from the wrenches (connections, k, 2, 6) of each group."""
     motions = jnp.concatenate([moves.angular, moves.linear], axis=1)
     all_rows = _rows(groups, slopes)
     products, places = [jnp.zeros(1)], []
     for group, wrenches, rows in zip(groups, slopes, all_rows, strict=True):
-        found = [(i, *way) for i, ends in enumerate(group.ends) for way in _ways(tree, *ends)]
+        found = [(i, *way) for i, ends in enumerate(group.ends) for way in _ways(cut.tree, *ends)]
         member, side, j = np.array(found, int).reshape(-1, 3).T
         products.append(jnp.sum(wrenches[member, :, side] * motions[j][:, None], axis=2).ravel())
-        places.append(np.stack(np.broadcast_arrays(rows[member], j[:, None]), axis=2).reshape(-1, 2))
-    entries = np.zeros((sum(rows.size for rows in all_rows), tree.n), int)
+        at = cut.coordinates[j][:, None]
+        places.append(np.stack(np.broadcast_arrays(rows[member], at), axis=2).reshape(-1, 2))
+    entries = np.zeros((sum(rows.size for rows in all_rows), n), int)
     i, j = np.concatenate(places).T
     entries[i, j] = 1 + np.arange(len(i))
     return jnp.concatenate(products)[entries]
 
 
 def _ways(tree, parent, child):
-    """The coordinates between two bodies, each with the side that it is on."""
-    ways = order(tree).ways
-    both = set(ways[parent]) & set(ways[child])
-    return [(side, j) for side, end in enumerate((parent, child)) for j in ways[end] if j not in both]
+    """The coordinates of the ways to two bodies, each with the side that it is on."""
+    return [(side, j) for side, end in enumerate((parent, child)) for j in order(tree).ways[end]]
