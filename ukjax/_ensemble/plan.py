@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._check import as_numpy, check_finite, check_flag, check_function, memory, seen, size_of, whole
+from .._mechanism import Mechanism
 from .._motion.even_steps import is_long
 from .._motion.given import taken_in
 from .._motion.labels import Named, named_coordinates
@@ -38,10 +39,12 @@ KEEP = "samples", "end", "all"
 
 
 class Plan(NamedTuple):
-    """Members in blocks of ``block``, chunks of ``chunk``; ``numbers`` are how many are kept of each member."""
+    """Members in blocks of ``block``, chunks of ``chunk``; ``numbers`` are how many are kept of each member. q0 and v0
+    are where they begin, or, with ``own_start``, where the model does as it was given."""
 
     task: Task
     over: Over
+    own_start: bool
     q0: Float[np.ndarray, "*members n"]
     v0: Float[np.ndarray, "*members n"]
     coordinates: Named
@@ -120,7 +123,7 @@ def plan_of(
         of_q=pairs("q"),
         of_v=pairs("v"),
         of_model=tuple(swept.of_kind("model")),
-        own_start=own_start,
+        own_start=own_start and not _fits_nearby(system, swept.names),
         hold=hold,
         place=place,
         keep=keep,
@@ -131,6 +134,7 @@ def plan_of(
     return Plan(
         task=replace(task, size=block + LANES if block >= SMALLEST else block),
         over=swept,
+        own_start=own_start,
         q0=q,
         v0=v,
         coordinates=coordinates,
@@ -161,6 +165,11 @@ def _starts(system, q0, v0):
     check_finite("q0", q)
     check_finite("v0", v)
     return q, np.broadcast_to(v, q.shape), False
+
+
+def _fits_nearby(system, names):
+    """Whether the start of a member is where another's is, but for what brings it onto its constraints."""
+    return isinstance(system, Mechanism) and not any(name.endswith(".start") for name in names)
 
 
 def _block(members, numbers_of_each):
@@ -235,8 +244,8 @@ def told_of(plan: Plan) -> dict[str, Any]:
         "members": plan.members,
         "combine": plan.over.combine,
         "seed": plan.over.seed,
-        "q0": None if plan.task.own_start else _told_of(plan.q0),
-        "v0": None if plan.task.own_start else _told_of(plan.v0),
+        "q0": None if plan.own_start else _told_of(plan.q0),
+        "v0": None if plan.own_start else _told_of(plan.v0),
         "dt": option(request.dt),
         "rtol": option(request.rtol) if request.dt is None else None,
         "atol": option(request.atol),
