@@ -90,19 +90,23 @@ def consistent(
         return None
     x, y = np.asarray(found, float), np.asarray(v, float)
     at = lambda: _at(system, t, *(jax.device_put(np.asarray(z, q.dtype)) for z in (x, y)))
+    small = float(np.finfo(q.dtype).eps) ** 0.75
     try:
         for _ in range(2):
             missed, _, M, A, _ = at()
             x = x + (step := _least_change(M, A, -missed))
-        small = float(np.finfo(q.dtype).eps) ** 0.75 * _sizes(system, M, x)
-        sure = np.all(np.abs(step) <= small)
+        sizes = _sizes(system, M, x)
+        there = np.all(np.abs(step) <= small * sizes)
         for _ in range(2):
             _, missed, M, _, A = at()
-            y = y + (step := _least_change(M, A, -missed))
+            y = y + _least_change(M, A, -missed)
     except np.linalg.LinAlgError:
         return None
-    sure = sure and np.all(np.abs(step) <= small * np.max(np.abs(y) / _sizes(system, M, x), initial=0))
-    return (jax.device_put(np.asarray(x, q.dtype)), jax.device_put(np.asarray(y, v.dtype))) if sure else None
+    positions, velocities, _, A, B = at()
+    there = there and np.all(np.abs(positions) <= small * (np.abs(A) @ sizes))
+    if not there or np.any(np.abs(velocities) > small * (np.abs(B) @ np.abs(y))):
+        return None
+    return jax.device_put(np.asarray(x, q.dtype)), jax.device_put(np.asarray(y, v.dtype))
 
 
 def _least_change(M, A, missing):

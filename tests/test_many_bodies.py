@@ -1,0 +1,129 @@
+"""What is alike in a mechanism is computed together: programs that do not grow, slopes that nobody has to search."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax._motion.assemble import without_redundant
+from ukjax._motion.correct import at_every_level
+from ukjax._solve import Usual, choose
+from ukjax.joints import Gear, Revolute, Rolling, Spherical
+
+LINES = 1200
+"""Of the humanoid's equations of motion, 1099 when this was written, and more than ten times that link by link."""
+
+
+def lines(mechanism):
+    """How long the program of its matrices is, but for the arguments that bring its numbers."""
+    q, v = mechanism.reference_pose()
+    function = eqx.filter_jit(lambda mechanism, q, v: vars(mechanism(0.0, q, v)))
+    text = function.lower(mechanism, q, v).as_text().split("\n")
+    return sum("stablehlo." in line and "reshape" not in line and "broadcast_in_dim" not in line for line in text)
+
+
+def chain(links, absolute=False):
+    """Links with balls between them, the last one hinged to the ground."""
+    bodies = {f"link{i}": uk.Body(1.0, (0, 0, -0.5), (0.1, 0.1, 0.01)) for i in range(links)}
+    ends = ["ground", *bodies]
+    joints: dict[str, Any] = {
+        f"ball{i}": Spherical(ends[i], ends[i + 1], at=(0, 0, -1.0) if i else None) for i in range(links)
+    }
+    joints["far"] = Revolute("ground", ends[-1], axis="x", at=(0, 0, 0.5 - links), to=(0, 0, -0.5))
+    return uk.Mechanism(bodies, joints, coordinates="absolute" if absolute else "joint")
+
+
+@pytest.mark.parametrize("absolute", (False, True))
+def test_programs_do_not_grow_with_bodies(absolute):
+    assert lines(chain(12, absolute)) == lines(chain(5, absolute))
+
+
+@pytest.mark.filterwarnings("ignore:.*not modelled")
+def test_thirty_joints_are_one_short_program():
+    assert lines(uk.load(uk.robots.path("humanoid"))) < LINES
+
+
+def carried_loop():
+    """A four-bar whose frame hangs on a ball, a wheel that is geared to it and rolls: all at once."""
+    rod = uk.Body(1.0, (0.5, 0, 0), (0.01, 0.1, 0.1))
+    bodies = {"frame": uk.Body(2.0, (0.3, 0.1, 0.2), (0.3, 0.2, 0.4, 0.01, 0.02, 0.03))}
+    bodies |= {"crank": rod, "coupler": rod, "rocker": rod, "wheel": uk.Body(1.0, inertia=(0.1, 0.2, 0.1))}
+    joints = {
+        "ball": Spherical("ground", "frame", at=(0.3, 0.2, 0.4), turn=(0.3, 0.2, 0.1)),
+        "motor": Revolute("frame", "crank", axis="y"),
+        "pin": Revolute("crank", "coupler", axis="y", at=(1.0, 0, 0), start=-0.9),
+        "pivot": Revolute("frame", "rocker", axis="y", at=(0.9, 0, 0.2), start=-0.8),
+        "axle": Revolute("frame", "wheel", axis="y", at=(0, -0.5, 0)),
+        "closing": Revolute("rocker", "coupler", axis="y", at=(1.0, 0, 0), to=(1.0, 0, 0)),
+        "tooth": Gear("axle", "motor", ratio=-2.0),
+        "rim": Rolling("ground", "wheel", radius=0.3),
+    }
+    return uk.Mechanism(bodies, joints)
+
+
+def test_slopes_are_those_of_what_is_written(rng):
+    mechanism = carried_loop()
+    q, v = (mechanism.reference_pose()[0] + x for x in 0.3 * rng.normal(size=(2, mechanism.tree.n)))
+    t = jnp.zeros(())
+    close = lambda found, expected: np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
+    close(mechanism.position_slope(t, q), jax.jacfwd(lambda q: mechanism.position_residual(t, q))(q))
+    close(mechanism.velocity_slope(t, q, v), jax.jacfwd(lambda v: mechanism.velocity_residual(t, q, v))(v))
+    terms = mechanism(t, q, v)
+    along = lambda s: mechanism.velocity_residual(t, q + s * v, v)
+    close(terms.b, -jax.jvp(along, (0.0,), (1.0,))[1])
+    close(terms.A, mechanism.velocity_slope(t, q, v))
+
+
+def test_what_carries_a_loop_has_no_part_in_it(rng):
+    """Not by rounding either: what is redundant in the plane of a loop stays exactly that, wherever it is carried."""
+    mechanism = carried_loop()
+    q = mechanism.reference_pose()[0] + 0.3 * rng.normal(size=mechanism.tree.n)
+    A = np.asarray(mechanism(0.0, q, 0 * q).A)
+    names = [name for constraint in mechanism.constraints for name in constraint.name]
+    assert np.all(A[[names.index(f"closing {row}") for row in ("y", "tilt 1", "tilt 2")]] == 0)
+    assert np.all(A[names.index("closing x"), :4] == 0) and np.all(A[names.index("closing x"), 4:7] != 0)
+
+
+def test_rows_are_left_out_once():
+    """What is left out of velocities alone is no reason to ask again, for ever."""
+    mechanism = chain(2)
+    q, v = mechanism.start()
+    usual = choose("orthogonal").usual()
+    assert isinstance(usual, Usual)
+    levels = at_every_level(usual)
+    assert without_redundant(levels, mechanism, jnp.zeros(()), q, v) is not None
+    tried = replace(levels, velocity=replace(usual, kept=(0, 1)))
+    assert without_redundant(tried, mechanism, jnp.zeros(()), q, v) is None
+
+
+def test_a_start_in_single_precision():
+    """Where rounding once left a row of nothing, that counted for positions and not for velocities, and no end."""
+    script = """
+import warnings, numpy as np, ukjax as uk
+warnings.simplefilter("ignore")
+leg = uk.load(uk.robots.path("leg"))
+q, v = leg.start()
+print(q.dtype, np.max(np.abs(leg.position_residual(0.0, q))) < 1e-6)
+"""
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    assert found.stdout.split() == ["float32", "True"]
+
+
+def test_a_start_is_the_nearest_to_the_rates_that_are_given():
+    """By mass, as that of ``project``."""
+    mechanism = carried_loop()
+    with pytest.raises(ValueError, match="rim"):  # it would have to slip
+        replaced = {**dict(mechanism.joints.items()), "axle": Revolute("frame", "wheel", axis="y", at=(-0.5, 0, 0))}
+        uk.Mechanism(mechanism.bodies, replaced).start(rates={"motor": 2.0})
+    q, v = mechanism.start(rates={"motor": 2.0})
+    assert v[list(dict(mechanism.coordinates)).index("motor")] == pytest.approx(2.0, abs=1e-12)
+    expected = uk.project(mechanism, 0.0, q, np.where(np.arange(v.size) == 4, 2.0, 0.0), hold=("motor",))
+    np.testing.assert_allclose(q, expected[0], rtol=0, atol=1e-11)
+    np.testing.assert_allclose(v, expected[1], rtol=0, atol=1e-11)
