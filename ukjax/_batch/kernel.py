@@ -14,6 +14,7 @@ from jax import lax
 from jaxtyping import Array
 
 from .graph import INPUT, Graph, Number, Operand, TooLarge
+from .schedule import alive, scheduled
 
 SEGMENT = 1500
 """Operations per loop: LLVM's time grows faster than the number, memory traffic with the number of loops."""
@@ -48,7 +49,8 @@ def evaluate(
     needed = _needed(graph, results)
     if len(needed) > graph.most:
         raise TooLarge
-    block = HELD // (8 * _most_alive(needed, results))
+    needed = scheduled(needed, results)
+    block = HELD // (8 * max(1, int(np.max(alive(needed, results)))))
     if size <= block or size <= 2 * SMALLEST:
         return _in_one(graph, needed, results, common, own, size)
     blocks = -(-size // max(block, SMALLEST))
@@ -63,17 +65,6 @@ def spread(members: int) -> int:
     """A length for the rows of numbers, at least ``members``, with which row upon row does not meet in one place of
     the processor's caches: as powers of two would."""
     return members if members < 256 else -(-(members - 8) // 16) * 16 + 8
-
-
-def _most_alive(needed, results) -> int:
-    """How many values are known and still needed, at most."""
-    place = {i: k for k, i in enumerate(needed)}
-    last = {x.index: k for k, operands in enumerate(needed.values()) for x in operands if isinstance(x, Number)}
-    last |= {x.index: len(place) for x in results if isinstance(x, Number)}
-    change = np.zeros(len(place) + 1, int)
-    change[: len(place)] += 1
-    np.add.at(change, list(last.values()), -1)
-    return max(1, int(np.max(np.cumsum(change))))
 
 
 def _in_one(graph, needed, results, common, own, size):
@@ -106,14 +97,14 @@ def _needed(graph: Graph, results: Sequence[Operand]) -> dict[int, tuple[Operand
 def _run_part(graph, needed, todo, values, final, varying, size):
     """Do the operations ``todo``, in loops over ``size`` members, and put what others need into ``values``."""
     last_use = {}
-    for i in todo:
+    for k, i in enumerate(todo):
         for x in needed[i]:
             if isinstance(x, Number):
-                last_use[x.index] = i
+                last_use[x.index] = k
     for start, stop in _cuts(todo, needed, last_use, final):
         inside = todo[start:stop]
         members = set(inside)
-        outputs = [i for i in inside if i in final or last_use.get(i, -1) > inside[-1]]
+        outputs = [i for i in inside if i in final or last_use.get(i, -1) >= stop]
         taken = dict.fromkeys(
             x.index for i in inside for x in needed[i] if isinstance(x, Number) and x.index not in members
         )
@@ -160,7 +151,7 @@ def _cuts(todo, needed, last_use, final):
                 uses.setdefault(x.index, []).append(k)
     pairs = np.array([(place.get(i, -1), k) for i, ks in uses.items() for k in ks], int).reshape(-1, 2)
     source = np.array([i for i, ks in uses.items() for _ in ks], int)
-    last = np.array([count if i in final else place.get(last_use.get(i, i), 0) for i in todo], int)
+    last = np.array([count if i in final else last_use.get(i, k) for k, i in enumerate(todo)], int)
 
     best = np.full(marks.size, np.inf)
     best[0], previous = 0.0, np.zeros(marks.size, int)
