@@ -317,3 +317,22 @@ def test_what_does_not_fit_at_all_is_said(monkeypatch):
     monkeypatch.setattr(block_module, "_simulated", none)
     with pytest.raises(MemoryError, match="a block of 8 members does not fit"):
         sweep(members=8, over={"length": (0.5, 1.5)})
+
+
+@pytest.mark.slow
+def test_members_begin_near_their_own_pose():
+    """In absolute coordinates, where an elbow that is moved sideways would otherwise turn the links it joins."""
+    rod = lambda: uk.Body(1.0, inertia=0.01 * jnp.eye(3))
+    double = uk.Mechanism(
+        {"upper": rod(), "lower": rod()},
+        {
+            "shoulder": uk.joints.Revolute("ground", "upper", axis=(0, 1, 0), start=0.5),
+            "elbow": uk.joints.Revolute("upper", "lower", axis=(0, 1, 0), at=(0.0, 0.0, -1.0), start=-0.3),
+        },
+        coordinates="absolute",
+    )
+    offsets = np.array([-1.0, 0.0, 5.0])
+    result = uk.ensemble(double, {"joints.elbow.at[0]": offsets}, ts=[0.0, 0.01], dt=0.01)
+    for k, offset in enumerate(offsets):
+        own = eqx.tree_at(lambda m: m.joints.elbow.at, double, jnp.array([offset, 0.0, -1.0]))
+        np.testing.assert_allclose(result.q[k, 0], own.start()[0], atol=1e-12)

@@ -38,7 +38,8 @@ AGAIN, FAR = 136, 16
 
 class Task(eqx.Module):
     """What is to be done for every member: the ``request``; which of its numbers are entries of q0 and v0; where it
-    begins: by a start of the model's own, by a ``place``, if there is one, and whether what was put there is to
+    begins: by a start of the model's own, which for a mechanism of bodies is sought near the given one's, as far from
+    it as its pose of ``reference`` is from this; by a ``place``, if there is one, and whether what was put there is to
     ``hold``; and what to ``keep`` of its motion."""
 
     request: Request
@@ -46,6 +47,7 @@ class Task(eqx.Module):
     of_v: tuple[tuple[int, int], ...] = eqx.field(static=True)
     of_model: tuple[int, ...] = eqx.field(static=True)
     own_start: bool = eqx.field(static=True)
+    reference: Float[Array, " n"] | None
     hold: bool = eqx.field(static=True)
     place: Callable | None
     keep: Any
@@ -151,7 +153,9 @@ def _begun(task, numbers, q0, v0) -> tuple[Start, Bool[np.ndarray, " members"]]:
 def placed(task: Task, numbers: Array, q: Array, v: Array) -> tuple[Any, Array, Array]:
     """The model of a member, and its start before it is brought onto the constraints."""
     model = task.model_of(numbers)
-    if task.own_start:
+    if task.own_start and task.reference is not None:
+        q = q + (model.reference_pose()[0] - task.reference)
+    elif task.own_start:
         q, v = (jnp.asarray(x, q.dtype) for x in model.start())
     for i, at in task.of_q:
         q = q.at[at].set(numbers[i])

@@ -39,12 +39,10 @@ KEEP = "samples", "end", "all"
 
 
 class Plan(NamedTuple):
-    """Members in blocks of ``block``, chunks of ``chunk``; ``numbers`` are how many are kept of each member. q0 and v0
-    are where they begin, or, with ``own_start``, where the model does as it was given."""
+    """Members in blocks of ``block``, chunks of ``chunk``; ``numbers`` are how many are kept of each member."""
 
     task: Task
     over: Over
-    own_start: bool
     q0: Float[np.ndarray, "*members n"]
     v0: Float[np.ndarray, "*members n"]
     coordinates: Named
@@ -123,7 +121,8 @@ def plan_of(
         of_q=pairs("q"),
         of_v=pairs("v"),
         of_model=tuple(swept.of_kind("model")),
-        own_start=own_start and not _fits_nearby(system, swept.names),
+        own_start=own_start,
+        reference=system.reference_pose()[0] if own_start and isinstance(system, Mechanism) else None,
         hold=hold,
         place=place,
         keep=keep,
@@ -134,7 +133,6 @@ def plan_of(
     return Plan(
         task=replace(task, size=block + LANES if block >= SMALLEST else block),
         over=swept,
-        own_start=own_start,
         q0=q,
         v0=v,
         coordinates=coordinates,
@@ -165,11 +163,6 @@ def _starts(system, q0, v0):
     check_finite("q0", q)
     check_finite("v0", v)
     return q, np.broadcast_to(v, q.shape), False
-
-
-def _fits_nearby(system, names):
-    """Whether the start of a member is where another's is, but for what brings it onto its constraints."""
-    return isinstance(system, Mechanism) and not any(name.endswith(".start") for name in names)
 
 
 def _block(members, numbers_of_each):
@@ -244,8 +237,8 @@ def told_of(plan: Plan) -> dict[str, Any]:
         "members": plan.members,
         "combine": plan.over.combine,
         "seed": plan.over.seed,
-        "q0": None if plan.own_start else _told_of(plan.q0),
-        "v0": None if plan.own_start else _told_of(plan.v0),
+        "q0": None if plan.task.own_start else _told_of(plan.q0),
+        "v0": None if plan.task.own_start else _told_of(plan.v0),
         "dt": option(request.dt),
         "rtol": option(request.rtol) if request.dt is None else None,
         "atol": option(request.atol),

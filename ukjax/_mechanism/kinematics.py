@@ -27,10 +27,6 @@ class Pose(NamedTuple):
         R, p = frame
         return Pose(self.R @ R, self.p + self.R @ p)
 
-    def inside(self, other: "Pose") -> "Pose":
-        """This one, as seen from the other."""
-        return Pose(other.R.T @ self.R, other.R.T @ (self.p - other.p))
-
 
 class Reversed(NamedTuple):
     """A joint as seen from the child's side."""

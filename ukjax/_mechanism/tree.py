@@ -40,11 +40,6 @@ class Tree(NamedTuple):
         """The number of coordinates."""
         return sum(link.size for link in self.links)
 
-    @property
-    def floats(self) -> bool:
-        """Whether nothing carries any body, as in absolute coordinates."""
-        return all(link.joint is None for link in self.links)
-
     def carrying(self, joint: str) -> Link | None:
         """The link of a joint that carries a body."""
         return next((link for link in self.links if link.joint == joint), None)

@@ -104,7 +104,7 @@ def consistent(
         return None
     positions, velocities, _, A, B = at()
     there = there and np.all(np.abs(positions) <= small * (np.abs(A) @ sizes))
-    if not there or np.any(np.abs(velocities) > small * (np.abs(B) @ np.abs(y))):
+    if not there or not np.all(np.abs(velocities) <= small * (np.abs(B) @ np.abs(y))):
         return None
     return jax.device_put(np.asarray(x, q.dtype)), jax.device_put(np.asarray(y, v.dtype))
 
