@@ -83,6 +83,7 @@ def test_it_is_that_of_differences(function):
         assert gradient(function)[i] == pytest.approx(slope, rel=1e-8, abs=1e-8)
 
 
+@pytest.mark.slow
 @EACH
 def test_it_is_that_of_diffrax_s_adjoint(function):
     theirs = jax.grad(lambda x: function(x, adjoint=dfx.RecursiveCheckpointAdjoint()))(jnp.asarray(AT))

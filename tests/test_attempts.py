@@ -58,13 +58,14 @@ STEPS = pytest.mark.parametrize("how", (TIGHT, {"dt": 0.005}), ids=("adaptive", 
 
 @STEPS
 @pytest.mark.parametrize("copies", (1, 3), ids=("singular M", "singular M, redundant rows"))
-@pytest.mark.parametrize("unit", (1.0, 1e-6), ids=("kilograms", "milligrams"))
+@pytest.mark.parametrize("unit", (1.0, pytest.param(1e-6, marks=pytest.mark.slow)), ids=("kilograms", "milligrams"))
 def test_a_top_turns_as_it_should(how, copies, unit):
     motion = uk.simulate(top(copies, unit), *top_start(OMEGA), TS, **how)
     np.testing.assert_allclose(motion.q, [top_exact(OMEGA, t) for t in TS], rtol=0, atol=1e-9)
     assert (np.asarray(motion.rank) == 1).all() and np.abs(motion.residual).max() < 1e-12
 
 
+@pytest.mark.slow
 @STEPS
 @pytest.mark.parametrize("copies", (1, 2), ids=("singular M", "singular M, redundant rows"))
 def test_tops_turn_together(how, copies):

@@ -156,6 +156,7 @@ def test_gradient_of_a_batch_is_that_of_its_members():
     np.testing.assert_allclose(together, difference, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_implicit_solvers_and_events_still_take_a_batch():
     q0, v0 = released([0.5, 1.0])
     stiff = uk.simulate(Pendulum(), q0, v0, [0.0, 0.2], solver=dfx.Kvaerno5(), rtol=1e-8, atol=1e-8)

@@ -31,6 +31,7 @@ def cache_elsewhere(tmp_path, monkeypatch):
 WORDS = "sweep pendulum --over length=0.5:1.5:4 --over m=lognormal(2,0.1) --members 12 --t1 0.5 --dt 0.01 --seed 3"
 
 
+@pytest.mark.slow
 def test_a_sweep_is_told_gone_on_with_and_drawn(tmp_path, capsys):
     words = [*WORDS.split(), "--out", str(tmp_path / "s"), "--json"]
     assert main([*words, "--plot", str(tmp_path / "map.png")]) == 0

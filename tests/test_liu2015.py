@@ -78,6 +78,7 @@ def test_terms_are_those_of_the_centres(robots, rng):
         np.testing.assert_allclose(own[1], b, rtol=0, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_motion_is_the_inverse_kinematics_of_the_load(robots, motion):
     """The first link's end, complex, is that of a triangle with sides 1 and 1 over the load's left end."""
     t = np.asarray(motion.t)
@@ -118,6 +119,7 @@ def test_loop_force_balances_what_the_motors_leave(motion):
         np.testing.assert_allclose(motion.constraint_force[i], left, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_printed_law_opens_the_loop(robots):
     """Eq. 71 as printed at t = 0: the torques and the loop's residual of the literal law, in NumPy."""
     q, v = (np.asarray(x) for x in robots.start())

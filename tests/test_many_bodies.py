@@ -68,6 +68,7 @@ def carried_loop():
     return uk.Mechanism(bodies, joints)
 
 
+@pytest.mark.slow
 def test_slopes_are_those_of_what_is_written(rng):
     mechanism = carried_loop()
     q, v = (mechanism.reference_pose()[0] + x for x in 0.3 * rng.normal(size=(2, mechanism.tree.n)))
@@ -116,6 +117,7 @@ print(q.dtype, np.max(np.abs(leg.position_residual(0.0, q))) < 1e-6)
     assert found.stdout.split() == ["float32", "True"]
 
 
+@pytest.mark.slow
 def test_a_start_is_the_nearest_to_the_rates_that_are_given():
     """By mass, as that of ``project``."""
     mechanism = carried_loop()

@@ -22,6 +22,7 @@ def test_the_example_runs_and_its_numbers_are_right(capsys):
     assert "[-0.27508746 -0.96141921]" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_robots_lift_their_load():
     found = re.search(r"<!-- servo -->\n```python\n(.*?)```", README, re.DOTALL)
     assert found
@@ -43,6 +44,7 @@ def test_the_ball_bounces_and_comes_to_the_end(capsys):
     assert names["flight"].finished and float(names["t"]) == 3.0
 
 
+@pytest.mark.slow
 def test_the_engine_turns():
     found = re.search(r"<!-- mechanism -->\n```python\n(.*?)```", README, re.DOTALL)
     assert found
@@ -54,6 +56,7 @@ def test_the_engine_turns():
     np.testing.assert_allclose(names["engine"].pose(names["motion"].q[-1])["piston"].p, [x, 0, 0], rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_five_bar_goes_where_its_motors_hold_it():
     pytest.importorskip("mujoco")
     found = re.search(r"<!-- robot -->\n```python\n(.*?)```", README, re.DOTALL)

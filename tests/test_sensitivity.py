@@ -34,6 +34,7 @@ def differences():
     return np.array([(compiled(at + h) - compiled(at - h)) / (2 * step) for h in step * np.eye(3)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("derivative", "how"),
     [
@@ -48,6 +49,7 @@ def test_adjoints_agree_with_differences(derivative, how, differences):
     np.testing.assert_allclose(jax.jit(derivative(lambda p: outcome(p, **FIXED, **how)))(at), differences, rtol=AGREE)
 
 
+@pytest.mark.slow
 def test_adaptive_steps_give_the_derivative_of_the_motion(differences):
     at = jnp.array([1.0, 1.5, 1.2])
     np.testing.assert_allclose(jax.jit(jax.grad(lambda p: outcome(p)))(at), differences, rtol=1e-5)
@@ -62,6 +64,7 @@ def test_reverse_over_redundant_rows_is_finite_and_that_of_the_single_row():
     assert float(twice) == pytest.approx(float(once), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_backwards_gradients_are_those_of_the_motion(differences):
     """Not to rounding: the motion is run back with steps of its own."""
     at, tight = jnp.array([1.0, 1.5, 1.2]), {"rtol": 1e-10, "atol": 1e-11, "drift": "none"}

@@ -54,6 +54,7 @@ def robot():
     return mechanism, uk.simulate(mechanism, q0, v0, jnp.linspace(0, 12, 61), **TIGHT)
 
 
+@pytest.mark.slow
 def test_robot_follows_its_figure_of_eight(robot):
     """The heading obeys θ̇ = (ẏ_p cos θ − ẋ_p sin θ)/d; wheels and torques follow from it."""
     _, motion = robot

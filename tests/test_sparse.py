@@ -40,6 +40,7 @@ def test_it_solves_what_any_method_solves(rng):
     close(found.constraint_force, M @ found.acceleration - Q, 1e-13)
 
 
+@pytest.mark.slow
 def test_a_row_of_loops():
     case = four_bars(12)
     q, v = (x[1] for x in case.starts(4))

@@ -59,6 +59,7 @@ def test_settings_differ_from_start_to_start():
     assert np.sqrt(0.5) < both.values[0] < np.sqrt(2.0)
 
 
+@pytest.mark.slow
 def test_effort_holds_gains_back():
     """SCARA on its way to the path: dear torques make for softer gains."""
     robot = uk.systems.Scara()

@@ -183,6 +183,7 @@ def flexible():
     return arm, run(arm, jnp.linspace(0, 5, 51))
 
 
+@pytest.mark.slow
 def test_links_move_as_under_eq_72(flexible):
     _, motion = flexible
     y = solve_ivp(
