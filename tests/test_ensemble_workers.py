@@ -1,6 +1,8 @@
-"""Ensembles by several: threads, devices, processes, a Dask cluster of which a worker is killed. All the same bits."""
+"""Ensembles by several: threads, devices, processes, ranks of MPI, a Dask cluster of which a worker is killed. All the
+same bits."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -55,6 +57,15 @@ if __name__ == "__main__":
         sweep(sys.argv[1], executor=executor)
 """
 
+RANKS = """
+if __name__ == "__main__":
+    from mpi4py import MPI
+    from mpi4py.futures import MPIPoolExecutor
+    with MPIPoolExecutor() as executor:
+        assert executor.num_workers == MPI.COMM_WORLD.Get_size() - 1 == 2
+        sweep(sys.argv[1], executor=executor)
+"""
+
 DASK = """
 import os, signal, threading, time
 from pathlib import Path
@@ -101,11 +112,11 @@ jax.distributed.shutdown()
 """
 
 
-def run(more, *arguments, flags=""):
+def run(more, *arguments, flags="", by=(sys.executable,)):
     environment = os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": os.pathsep.join(sys.path)}
     script = Path(arguments[0]).with_suffix(".py")  # a file: processes that are spawned import it
     script.write_text(SCRIPT + more)
-    command = [sys.executable, str(script), *map(str, arguments)]
+    command = [*by, str(script), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=250)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
@@ -158,6 +169,15 @@ def test_processes_of_jax_distributed_share_the_work(alone, tmp_path):
     assert [job.wait(timeout=250) for job in jobs] == [0, 0]
     assert content(tmp_path / "s") == alone
     assert {path.name for path in (tmp_path / "s").glob(".lock-*")} == {".lock-0-of-2", ".lock-1-of-2"}
+
+
+@pytest.mark.slow
+def test_ranks_of_mpi_do_the_same(alone, tmp_path):
+    pytest.importorskip("mpi4py.futures")
+    mpiexec = shutil.which("mpiexec", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    assert mpiexec, "the wheel mpich brings one"
+    run(RANKS, tmp_path / "s", by=(mpiexec, "-n", "3", sys.executable, "-m", "mpi4py.futures"))
+    assert content(tmp_path / "s") == alone
 
 
 @pytest.mark.slow
