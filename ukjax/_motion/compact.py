@@ -17,21 +17,37 @@ from .._constraint import all_at
 from .._functions import vector
 from .._solve import AbstractMethod, solve
 from .._system import AbstractSystem
-from .correct import Levels
+from .correct import Levels, levels_at
 from .scale import Scale
-from .step import Rates, Stepped
+from .step import Rates, Stepped, step
 from .tableau import Tableau
 
 CORRECTIONS = 2
 """Newton's steps on positions at a step's end: they take an error h⁵ to h²⁰."""
 
 
+def compactly(
+    model: Any,
+    t: Array,
+    h: Array,
+    q: Float[Array, " n"],
+    v: Float[Array, " n"],
+    method: AbstractMethod | Levels,
+    tableau: Tableau,
+    projection: bool,
+    scale: Scale,
+) -> Stepped:
+    """``step`` in the form that is compiled soonest."""
+    if fits(model, method, projection):
+        return compact_step(model, t, h, q, v, method, tableau, scale)
+    return step(model, t, h, q, v, method, tableau, projection, scale)
+
+
 def fits(model: Any, method: AbstractMethod | Levels, projection: bool) -> bool:
     """Whether steps of ``model`` can be so."""
     return (
         projection
-        and isinstance(method, Levels)
-        and method.uniform
+        and (method.uniform if isinstance(method, Levels) else True)
         and isinstance(model, AbstractSystem)
         and model.control is None
         and all(constraint.level == "position" for constraint in model.constraints)
@@ -44,11 +60,12 @@ def compact_step(
     h: Array,
     q: Float[Array, " n"],
     v: Float[Array, " n"],
-    method: Levels,
+    method: AbstractMethod | Levels,
     tableau: Tableau,
     scale: Scale,
 ) -> Stepped:
     """What ``step`` does with projection."""
+    levels = method if isinstance(method, Levels) else levels_at(model, t, q, v, method)
     stages, dtype = tableau.stages, q.dtype
     turns = stages + CORRECTIONS + 1
     # Up to the first correction a turn begins where the rates so far lead, the later ones where the one before ended.
@@ -70,7 +87,7 @@ def compact_step(
             Q = Q + vector("nonideal", model.nonideal, t + c * h, q1, v1)
         rows = all_at(model.constraints, t + c * h, q1, v1)
         M = symmetric(M)
-        response = method.acceleration.respond(*jax.lax.stop_gradient((M, rows.A)))
+        response = levels.acceleration.respond(*jax.lax.stop_gradient((M, rows.A)))
         missing = jnp.where(stage, rows.b, -jnp.where(onto_positions, rows.position, rows.velocity))
         x = solve(M, rows.A, jnp.where(stage, Q, 0), missing, response)
 

@@ -17,9 +17,11 @@ from .._check import known
 from .._solve import AbstractMethod
 from .attempts import every_member, first_attempt
 from .base import AbstractBatchLoop, Counts, Request, Samples, Start
+from .compact import compactly
 from .correct import Levels
 from .one import One
 from .outcome import LEAPT, OFF_CONSTRAINTS, UNUSUAL, of_samples
+from .scale import constant
 from .step import step
 from .tableau import Tableau
 
@@ -44,7 +46,7 @@ class EvenSteps(AbstractBatchLoop):
 
     def run(self, request: Request, start: Start) -> Samples:
         if not known(request, start):
-            return _rolled(start, request)
+            return _differentiated(start, request)
         assert request.counts is not None, "accepted only if there are any"
         if start.q.ndim == 2:
             request = replace(request, long=is_long(request, len(start.q)))
@@ -52,6 +54,16 @@ class EvenSteps(AbstractBatchLoop):
         method = first_attempt(request, flexible=False)
         found = interruptibly(_rolled, start, replace(request, attempt=method, long=True))
         return One().run(request, start) if int(found.result) == UNUSUAL else found
+
+
+def _differentiated(start, request):
+    """By the usual method if it did, which is known at once where only a derivative is being traced."""
+    if known(*map(constant, (request, start))):
+        found = _rolled(start, replace(request, attempt=first_attempt(request, flexible=False)))
+        result = constant(found.result)
+        if known(result) and not np.any(np.asarray(result) == UNUSUAL):
+            return found
+    return _rolled(start, request)
 
 
 def is_long(request: Request, members: int) -> bool:
@@ -126,8 +138,10 @@ def roll(
     memory. ``model_of(numbers)`` is the model of one member.
     """
 
+    take = step if long or start.q.ndim == 2 else compactly
+
     def one(t, h, q, v, scale, numbers):
-        stepped = step(model_of(numbers), t, h, q, v, method, tableau, projection, scale)
+        stepped = take(model_of(numbers), t, h, q, v, method, tableau, projection, scale)
         return stepped.q, stepped.v, Went(stepped.beyond(method), stepped.off, stepped.leapt)
 
     if long and start.q.ndim == 1:

@@ -19,11 +19,10 @@ from .._check import known
 from .._haste import soon
 from .attempts import MOST, first_attempt, next_attempt
 from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, Start
-from .compact import compact_step, fits
+from .compact import compactly
 from .correct import Levels
 from .outcome import FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, RUNNING, TOO_SMALL, UNUSUAL
 from .scale import constant
-from .step import step
 from .step_size import judge, next_length
 
 PIECE = 1024
@@ -149,12 +148,6 @@ def _run(how, scale, model, ts, q0, v0, remember):
     return (jax.device_put(found[0]), jax.device_put(found[1]), course), pieces
 
 
-def _step(model, t, h, q, v, method, tableau, projection, scale):
-    if fits(model, method, projection):
-        return compact_step(model, t, h, q, v, method, tableau, scale)
-    return step(model, t, h, q, v, method, tableau, projection, scale)
-
-
 @soon
 def _piece(task, course, found):
     """As many steps as a piece has, or fewer."""
@@ -181,7 +174,7 @@ def _piece(task, course, found):
             even = (target - before) / between[sample]
             t = before + course.taken * even
             h = even
-        stepped = _step(model, t0 + t, h, q, v, method, tableau, projection, scale)
+        stepped = compactly(model, t0 + t, h, q, v, method, tableau, projection, scale)
         if between is None:
             judged = judge(q, v, stepped, tableau, tolerance, scale)
             accepted = judged.good | ~started
@@ -266,7 +259,7 @@ def _piece_back(task, steps, to_samples, of_state, of_rest):
             model, ts = eqx.combine(rest, fixed)
             t = jnp.where(sample > 0, ts[jnp.maximum(sample - 1, 0)], ts[0]) + since
             h = jnp.where(landed & (sample > 0), ts[sample] - t, length)
-            stepped = _step(model, t, h, q, v, method, tableau, projection, scale)
+            stepped = compactly(model, t, h, q, v, method, tableau, projection, scale)
             return stepped.q, stepped.v
 
         _, pull = jax.vjp(plainly(one), rest, q, v)
