@@ -1,8 +1,8 @@
 """Ensembles of the parallel manipulator, of which the end is kept, against the bare batched rollout.
 
 Runge–Kutta steps of 1 ms with projection. ``python -m benchmarks.ensemble 1000000 1000`` does as many members and
-steps (a quarter of an hour on two cores); without numbers, few. Compilation is left out of speeds; ``GiB`` is the most
-memory that the process held.
+steps (three quarters of an hour on two cores), with ``swept`` before them one sweep of starts alone; without numbers,
+few. Compilation is left out of speeds; ``GiB`` is the most memory that the process held.
 """
 
 import resource
@@ -25,12 +25,13 @@ BARE = 16_384
 """Members of the bare rollout: more are no faster."""
 
 DT = 1e-3
+SWEPT = {"starts swept": False, "starts and masses swept": True}
 
 
 def run(members: int = MEMBERS, steps: int = STEPS) -> list[dict[str, Any]]:
     first = apart("ensemble", "in_turn", str(members), str(steps))
     rows = [{"what": "bare rollout", "members": BARE} | first["bare"]]
-    rows += [{"what": name, "members": members} | first[name] for name in ("starts swept", "starts and masses swept")]
+    rows += [{"what": name, "members": members} | first[name] for name in SWEPT]
     side = apart("ensemble", "side_by_side", str(members), str(steps))
     rows += [{"what": "two bare rollouts at once", "members": 2 * BARE, "steps/s": side["bare"]}]
     rows += [
@@ -85,21 +86,22 @@ def bare(steps: int) -> float:
 
 def in_turn(members: str, steps: str) -> dict[str, Any]:
     uk.enable_float64()
+    found = {name: swept(members, steps, masses) for name, masses in SWEPT.items()}
+    return found | {"bare": {"steps/s": float(np.mean([each.pop("bare steps/s") for each in found.values()]))}}
+
+
+def swept(members: str, steps: str, masses: bool = False) -> dict[str, Any]:
     count, length = int(members), int(steps)
-    rates = []
-    found: dict[str, Any] = {}
-    for name, masses in (("starts swept", False), ("starts and masses swept", True)):
-        rates.append(BARE * length / bare(length))  # before each: the machine may have other things to do
-        ensemble(BARE, length, masses)
-        with tempfile.TemporaryDirectory() as folder:
-            began = time.perf_counter()
-            done = ensemble(count, length, masses, store=Path(folder, "store"))
-            seconds = time.perf_counter() - began
-            failed = len(done.failures)
-        rates.append(BARE * length / bare(length))
-        rate = count * length / seconds
-        found[name] = {"steps/s": rate, "of bare": rate / np.mean(rates[-2:]), "failed": failed, "GiB": _held()}
-    return found | {"bare": {"steps/s": float(np.mean(rates))}}
+    alone = lambda: BARE * length / bare(length)
+    before = alone()  # and after: the machine may have other things to do
+    ensemble(BARE, length, masses)
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        done = ensemble(count, length, masses, store=Path(folder, "store"))
+        rate = count * length / (time.perf_counter() - began)
+        failed = len(done.failures)
+    beside = (before + alone()) / 2
+    return {"steps/s": rate, "of bare": rate / beside, "bare steps/s": beside, "failed": failed, "GiB": _held()}
 
 
 def side_by_side(members: str, steps: str) -> dict[str, float]:
@@ -162,6 +164,8 @@ if __name__ == "__main__":
     uk.enable_float64()
     if sys.argv[1] == "bare":
         print(BARE * int(sys.argv[2]) / bare(int(sys.argv[2])))
+    elif sys.argv[1] == "swept":
+        print(swept(*sys.argv[2:]))
     elif sys.argv[1] == "share":
         print(share(*sys.argv[2:]))
     else:
