@@ -314,18 +314,17 @@ def looking(system):
     return eqx.filter_jit(look)
 
 
-def cases(*compiled_soon):
-    """All in joint coordinates, those with loops in absolute ones too; the others are slow."""
-    pairs = [*((name, "joint") for name in REBUILT), *((name, "absolute") for name in LOOPED)]
-    slow = lambda name, kind: () if name in compiled_soon and kind == "joint" else pytest.mark.slow
-    return pytest.mark.parametrize(("name", "kind"), [pytest.param(*pair, marks=slow(*pair)) for pair in pairs])
+PAIRS = [*((name, "joint") for name in REBUILT), *((name, "absolute") for name in LOOPED)]
+SOON = [(name, "joint") for name in ("parallel_robot", "four_bar", "andrews_squeezer")]
 
 
-@cases("parallel_robot", "four_bar", "andrews_squeezer")
-def test_instants(name, kind, rng):
+@pytest.mark.parametrize(
+    "pair", [pytest.param(x, marks=() if x in SOON else pytest.mark.slow, id="-".join(x)) for x in PAIRS]
+)
+def test_instants(pair, rng):
     """Accelerations, energies, the motors' torques, and the forces in the joints."""
-    twin, mechanism, place = twins(name, kind)
-    look, look_at_twin, carried = looking(mechanism), looking(twin), REBUILT[name].carried
+    twin, mechanism, place = twins(*pair)
+    look, look_at_twin, carried = looking(mechanism), looking(twin), REBUILT[pair[0]].carried
     rows = [row for constraint in twin.constraints for row in constraint.name]
     energies = []
     for t, q, v in states(twin, rng, 3):
@@ -348,8 +347,12 @@ def test_instants(name, kind, rng):
         close(of_mechanism, of_twin)
 
 
-@cases()
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "kind"), [("four_bar", "absolute"), *((name, "joint") for name in ("andrews_squeezer", "mobile_robot"))]
+)
 def test_motion(name, kind):
+    """What is the same at every instant moves as one: a loop, stiff ones, wheels with redundant rows."""
     twin, mechanism, place = twins(name, kind)
     ts = np.linspace(0, min(0.2, twin.end / 10), 5)
     q, v = consistent(twin, 0.0, *twin.start())
