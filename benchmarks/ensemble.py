@@ -21,8 +21,8 @@ from .apart import apart
 from .mechanisms import three_chains
 
 MEMBERS, STEPS = 65_536, 200
-BARE = 16_384
-"""Members of the bare rollout: more are no faster."""
+BARE = 32_768
+"""Members of the bare rollout: so many that 1000 steps of them are compiled as well as the ensemble's."""
 
 DT = 1e-3
 SWEPT = {"starts swept": False, "starts and masses swept": True}
@@ -165,7 +165,7 @@ if __name__ == "__main__":
     if sys.argv[1] == "bare":
         print(BARE * int(sys.argv[2]) / bare(int(sys.argv[2])))
     elif sys.argv[1] == "swept":
-        print(swept(*sys.argv[2:]))
+        print(swept(sys.argv[2], sys.argv[3]))
     elif sys.argv[1] == "share":
         print(share(*sys.argv[2:]))
     else:

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from ukjax import robots
+from ukjax import load, robots
 
 from .test_command import command, elsewhere  # noqa: F401
 
@@ -54,13 +54,20 @@ def test_check_takes_the_gallery_too(capsys):
     assert "redundant rows     rod again" in said
 
 
+def test_the_root_of_a_file_can_be_free(capsys):
+    assert command("check", brought("seven_axis_arm"), "--floating", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["tree"][0]["kind"] == "Free" and told["degrees_of_freedom"] == 6 + 7
+
+
 def test_a_file_is_simulated_with_its_numbers_set(capsys):
     path = brought("furuta_pendulum")
     heavy = ["--set", "bodies.pendulum.mass=0.3", "--set", "pin=0.5", "--set", "dmotor=2", "--t1", "0.2"]
     assert command("run", path, *heavy, "--samples", "21", "--out", "turned.npz", "--json") == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["system"] == path and told["title"] == "furuta_pendulum"
-    q = np.load("turned.npz")["q"]
+    assert told["system"] == path and told["title"] == "Furuta pendulum"
+    q, title = (np.load("turned.npz")[name] for name in ("q", "title"))
+    assert title == load(path).in_absolute().title == "Furuta pendulum"
     np.testing.assert_allclose(q[0], (0, 0.5))
     assert q[-1, 0] > 0.05
     assert command("run", path, "--t1", "0.2", "--samples", "21", "--out", "light.npz") == 0
@@ -77,11 +84,14 @@ def test_a_file_is_simulated_with_its_numbers_set(capsys):
         (("fit", "broken.urdf", "data.csv", "--free", "bodies.arm.mass"), ""),
         (("run", "furuta_pendulum.urdf", "--set", "bodies.arn.mass=1"), "has no number 'arn'; did you mean 'arm'?"),
         (("run", "furuta_pendulum.urdf", "--set", "pim=1"), "--set knows no 'pim'; did you mean 'pin'?"),
+        (("run", "pendulum", "--floating"), "--floating frees the root of a URDF, and 'pendulum' is none"),
+        (("check", "four_bar.xml", "--floating"), "an MJCF file says itself what floats"),
         (("run", "furuta_pendulum.urdf", "--set", "tree=1"), "--set knows no 'tree'"),
     ),
 )
 def test_mistakes_are_one_line(arguments, says, capsys):
     brought("furuta_pendulum")
+    brought("four_bar")
     with open("broken.urdf", "w") as file:
         file.write("<robot>\n")
     assert command(*arguments) == 2

@@ -26,7 +26,7 @@ def add_to(commands: Any) -> None:
 
 def check_mechanism(options: argparse.Namespace) -> int:
     """Print what it is; 1 where something looks wrong."""
-    check_system(options.system)
+    check_system(options.system, options.floating)
 
     from .. import _precision
     from .._cache import enable_compilation_cache
@@ -35,7 +35,7 @@ def check_mechanism(options: argparse.Namespace) -> int:
     _precision.enable_float64()
     enable_compilation_cache()
     with saying_what_is_refused():
-        mechanism, ignored = _read(options.system)
+        mechanism, ignored = _read(options.system, options.floating)
         title, source = title_and_source(options.system, mechanism)
         report: dict[str, Any] = {"system": title, "source": source}
         report |= _parts(mechanism) if isinstance(mechanism, Mechanism) else {}
@@ -45,14 +45,14 @@ def check_mechanism(options: argparse.Namespace) -> int:
     return 1 if report["looks_wrong"] else 0
 
 
-def _read(name):
+def _read(name, floating):
     """The mechanism, and what its file says that is not modelled."""
     if not is_robot_file(name):
-        return mechanism_of(name), {}
+        return mechanism_of(name, floating), {}
     from .._robot_file import read
 
     try:
-        found = read(name)
+        found = read(name, floating=floating)
     except ImportError as error:
         from .usage import UsageError
 

@@ -51,7 +51,7 @@ def add_to(commands: Any) -> None:
 
 def fit_system(options: argparse.Namespace) -> int:
     """Estimate parameters of a system of the gallery from measured motions, print a table, save JSON and a figure."""
-    check_system(options.system)
+    check_system(options.system, options.floating)
     if options.dt is not None and not 0 < options.dt < float("inf"):
         raise UsageError(f"--dt must be positive, got {options.dt:g}")
     result, figure = result_and_figure(options, "fit")
@@ -73,7 +73,7 @@ def fit_system(options: argparse.Namespace) -> int:
     _precision.enable_float64()
     enable_compilation_cache()
     with saying_what_is_refused():
-        mechanism, (q0, v0) = with_settings(mechanism_of(options.system), options.set)
+        mechanism, (q0, v0) = with_settings(mechanism_of(options.system, options.floating), options.set)
         records = [read_record(file, mechanism) for file in options.data]
         places = records[0].places
         if any(record.places != places for record in records):

@@ -21,14 +21,17 @@ if TYPE_CHECKING:
 
 
 def add_system(parser: argparse.ArgumentParser, needed: bool = True) -> None:
-    """The argument that all commands about a mechanism begin with."""
+    """The argument that all commands about a mechanism begin with, and what goes with it."""
     said = "a name from `ukjax list`, a robot's file (.urdf, .xml), or module:Class of your own"
     parser.add_argument("system", help=said, nargs=None if needed else "?")
+    parser.add_argument("--floating", action="store_true", help="free the root of a URDF, else fixed to the ground")
 
 
-def check_system(name: str) -> None:
+def check_system(name: str, floating: bool) -> None:
     """The gallery has a system of that name, there is such a file, or it is written like the path of a class;
     ``UsageError`` if not."""
+    if floating and not is_robot_file(name):
+        raise UsageError(f"--floating frees the root of a URDF, and {name!r} is none")
     if is_robot_file(name):
         if not Path(name).is_file():
             raise UsageError(f"there is no file {name!r}")
@@ -53,22 +56,24 @@ def file_stem(name: str) -> str:
     return Path(name).stem if is_robot_file(name) else name.rpartition(":")[2]
 
 
-def mechanism_of(name: str) -> "AbstractMechanism":
+def mechanism_of(name: str, floating: bool) -> "AbstractMechanism":
     """The mechanism of the gallery, of the file, or one of the class, with its own parameters. ``UsageError`` if there
     is none."""
     from ..systems import named
 
     if is_robot_file(name):
-        return _of_file(name)
+        return _of_file(name, floating)
     return named(name) if name in CATALOGUE else _of_class(*name.split(":"))
 
 
 def title_and_source(name: str, mechanism: "AbstractMechanism") -> tuple[str, str]:
     """What it is, and where it comes from."""
+    from .._motion.labels import title_of
+
     if name in CATALOGUE:
         return CATALOGUE[name].title, CATALOGUE[name].source
     if is_robot_file(name):
-        return Path(name).stem, name
+        return title_of(mechanism), name
     described = inspect.getdoc(type(mechanism)) or type(mechanism).__name__
     return described.splitlines()[0], name
 
@@ -78,13 +83,13 @@ def named_coordinates(mechanism: "AbstractMechanism") -> tuple[tuple[str, str], 
     return mechanism.coordinates or tuple((f"q{i + 1}", "") for i in range(len(mechanism.start()[0])))
 
 
-def _of_file(name) -> "AbstractMechanism":
+def _of_file(name, floating) -> "AbstractMechanism":
     from .._robot_file import load
 
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
-            found = load(name)
+            found = load(name, floating=floating)
         except ImportError as error:  # a package that is not there
             raise UsageError(str(error)) from None
     for warning in said:

@@ -69,7 +69,7 @@ def run_system(options: argparse.Namespace) -> int:
     _precision.enable_float64()
     enable_compilation_cache()
     with saying_what_is_refused():
-        mechanism, (q0, v0) = with_settings(mechanism_of(options.system), options.set)
+        mechanism, (q0, v0) = with_settings(mechanism_of(options.system, options.floating), options.set)
         numbers = options.samples * (1 + 6 * q0.size)  # t, q, v, q'' and forces
         check_memory(f"--samples {options.samples} take", numbers, "take fewer")
         ts = np.linspace(0.0, mechanism.end if options.t1 is None else options.t1, options.samples)
@@ -109,7 +109,7 @@ def run_system(options: argparse.Namespace) -> int:
 
 def _check(options) -> None:
     """The system and the numbers make sense, or ``UsageError``."""
-    check_system(options.system)
+    check_system(options.system, options.floating)
     if options.samples < 2:
         raise UsageError(f"--samples must be at least 2, got {options.samples}")
     if options.t1 is not None and not 0 < options.t1 < float("inf"):

@@ -90,7 +90,7 @@ def sweep(options: argparse.Namespace) -> int:
     _precision.enable_float64()
     enable_compilation_cache()
     with saying_what_is_refused():
-        mechanism, (q0, v0) = with_settings(mechanism_of(options.system), options.set)
+        mechanism, (q0, v0) = with_settings(mechanism_of(options.system, options.floating), options.set)
         fixed_start = _sets_start(options.set, mechanism)
         ts = np.linspace(0.0, mechanism.end if options.t1 is None else options.t1, options.samples or 2)
         dt = options.dt or (None if options.rtol or options.atol else mechanism.step)
@@ -161,7 +161,7 @@ def _check(options) -> None:
     """The words make sense, or ``UsageError``."""
     if options.system is None:
         raise UsageError("the following arguments are required: system, or --summary DIR")
-    check_system(options.system)
+    check_system(options.system, options.floating)
     if not options.over:
         raise UsageError("--over must name what is swept: --over q1=-0.5:0.5:100")
     for name in ("members", "chunk", "workers", "world"):

@@ -40,7 +40,7 @@ def add_to(commands: Any) -> None:
 def tune_system(options: argparse.Namespace) -> int:
     """Tune gains of a system of the gallery over starts scattered around the source's, print a table, save JSON and a
     figure."""
-    check_system(options.system)
+    check_system(options.system, options.floating)
     for name in ("t1", "dt", "spread"):
         value = getattr(options, name)
         if value is not None and not 0 < value < float("inf"):
@@ -66,7 +66,7 @@ def tune_system(options: argparse.Namespace) -> int:
     _precision.enable_float64()
     enable_compilation_cache()
     with saying_what_is_refused():
-        mechanism, (q0, v0) = with_settings(mechanism_of(options.system), options.set)
+        mechanism, (q0, v0) = with_settings(mechanism_of(options.system, options.floating), options.set)
         numbers = options.starts * options.samples * (1 + 2 * q0.size)
         check_memory(f"--starts {options.starts} of --samples {options.samples} take", numbers, "take fewer")
         end = options.t1 or mechanism.end

@@ -16,7 +16,7 @@ from .._check import as_numpy, check_finite, check_flag, check_function, memory,
 from .._mechanism import Mechanism
 from .._motion.even_steps import is_long
 from .._motion.given import taken_in
-from .._motion.labels import Named, named_coordinates
+from .._motion.labels import Named, named_coordinates, title_of
 from .._motion.project import project
 from .._motion.simulate import Asked
 from .._precision import warn_if_single
@@ -136,7 +136,7 @@ def plan_of(
         q0=q,
         v0=v,
         coordinates=coordinates,
-        title=type(system).__name__,
+        title=title_of(system),
         block=block,
         chunk=_chunk(chunk, block, numbers, swept.members),
         numbers=numbers,

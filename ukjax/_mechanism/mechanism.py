@@ -49,7 +49,7 @@ class Mechanism(AbstractMechanism):
     M and Q are exact, by recursion along the tree; loops, contacts and couplings are constraints like any other,
     redundant ones included. Every number has a name: ``bodies.crank.mass``, ``joints.pin.at``. A dry friction f of a
     joint is the non-ideal force −f tanh(q̇/1e-3) of its coordinate. ``end`` [s] is how long the command line simulates
-    it, ``actuators`` a record of the motors it has, which move nothing by themselves.
+    it, ``actuators`` a record of the motors it has, which move nothing by themselves, ``title`` what figures call it.
 
     Raises ``ValueError`` for names that are not there, and for things that are no bodies or joints.
     """
@@ -61,6 +61,7 @@ class Mechanism(AbstractMechanism):
     actuators: tuple[Actuator, ...] = eqx.field(static=True)
     tree: Tree = eqx.field(static=True, init=False)
     absolute: bool = eqx.field(static=True, init=False)
+    title: str = eqx.field(static=True)
 
     end: ClassVar[float] = 5.0
 
@@ -73,6 +74,7 @@ class Mechanism(AbstractMechanism):
         coordinates: str = "joint",
         control: Any = None,
         actuators: Iterable[Actuator] = (),
+        title: str = "Mechanism",
     ):
         check_word("coordinates", coordinates, ("joint", "absolute"))
         self.bodies = Named.of("bodies", bodies, Body, "a ukjax.Body")
@@ -85,6 +87,7 @@ class Mechanism(AbstractMechanism):
             raise ValueError(f"control must be one of ukjax.control (Servo, Robust, Feedback), got {kind_of(control)}")
         self.control = control
         self.actuators = tuple(actuators)
+        self.title = title
         given = dict(self.joints.items())
         check_names(self.bodies.names, given)
         self.absolute = coordinates == "absolute"
@@ -120,7 +123,14 @@ class Mechanism(AbstractMechanism):
 
     def in_absolute(self) -> "Mechanism":
         """The same in absolute coordinates, without its control."""
-        return Mechanism(self.bodies, self.joints, self.gravity, coordinates="absolute", actuators=self.actuators)
+        return Mechanism(
+            self.bodies,
+            self.joints,
+            self.gravity,
+            coordinates="absolute",
+            actuators=self.actuators,
+            title=self.title,
+        )
 
     def driven(self, control: AbstractControl) -> "Mechanism":
         """The same under ``control``, whose actuators may be ``along`` joints."""
@@ -131,6 +141,7 @@ class Mechanism(AbstractMechanism):
             coordinates="absolute" if self.absolute else "joint",
             control=control,
             actuators=self.actuators,
+            title=self.title,
         )
 
     def along(self, *names: str) -> Callable:

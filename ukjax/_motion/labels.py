@@ -23,6 +23,12 @@ class Labels(eqx.Module):
     rows: tuple[tuple[str, tuple[str, ...]], ...] = eqx.field(static=True)
 
 
+def title_of(model: Any) -> str:
+    """What figures call it: by its ``title``, if it has one, or by the name of its class."""
+    title = getattr(model, "title", None)
+    return title if isinstance(title, str) else type(model).__name__
+
+
 def named_coordinates(model: Any, n: int) -> Named:
     """The model's, or q1, q2, ... without units."""
     named = model.coordinates if isinstance(model, AbstractSystem) else None

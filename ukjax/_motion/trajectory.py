@@ -18,7 +18,7 @@ from .._files import write_whole
 from .._solve import AbstractMethod
 from .._system import AbstractSystem
 from .given import telling_of_batches
-from .labels import Labels, named_coordinates, named_inputs, named_rows
+from .labels import Labels, named_coordinates, named_inputs, named_rows, title_of
 from .observe import Observation, observe
 from .outcome import EVENT, FINISHED, in_words
 from .saved import Saved, as_dataset, read_netcdf, read_npz, write_csv, write_netcdf, write_npz
@@ -139,8 +139,8 @@ class Trajectory(eqx.Module):
 
     @property
     def title(self) -> str:
-        """The name of the model's class."""
-        return type(self.model).__name__ if self.labels is None else self.labels.title
+        """What the model is called, or the name of its class."""
+        return title_of(self.model) if self.labels is None else self.labels.title
 
     @property
     def rows(self) -> dict[str, tuple[str, ...]]:

@@ -35,7 +35,14 @@ class Contents(NamedTuple):
         """It, or ``ValueError`` where nothing moves, or something that has no mass."""
         if not self.bodies:
             raise ValueError(f"{self.path}: has no bodies")
-        made = Mechanism(self.bodies, self.joints, self.gravity, coordinates=coordinates, actuators=self.actuators)
+        made = Mechanism(
+            self.bodies,
+            self.joints,
+            self.gravity,
+            coordinates=coordinates,
+            actuators=self.actuators,
+            title=self.title,
+        )
         if not made.tree.n:
             raise ValueError(
                 f"{self.path}: nothing moves, since all joints are fixed: floating=True frees the root of a URDF"

@@ -5,6 +5,7 @@ from matplotlib.figure import Figure
 
 from .._check import kind_of, whole
 from .._estimate import Fit
+from .._motion.labels import title_of
 from .style import COLOURS, label, panel
 
 MOST_OUTPUTS = 6
@@ -40,7 +41,7 @@ def fitted(found: Fit, experiment: int = 0) -> Figure:
     left = np.concatenate([r.ravel() / s.ravel() for r, s in zip(found.residuals, _sigmas(found), strict=True)])
     ax.hist(left[np.isfinite(left)], bins=60, color=COLOURS[0])
     label(ax, "values", "residual / σ, all experiments")
-    figure.suptitle(f"{type(found.model).__name__}: experiment {experiment} of {len(found.experiments)}", fontsize=11)
+    figure.suptitle(f"{title_of(found.model)}: experiment {experiment} of {len(found.experiments)}", fontsize=11)
     return figure
 
 

@@ -5,6 +5,7 @@ from matplotlib.figure import Figure
 
 from .._check import kind_of
 from .._estimate import Tuned, following_error
+from .._motion.labels import title_of
 from .style import COLOURS, label, new_figure
 
 
@@ -31,4 +32,4 @@ def tuned(found: Tuned) -> Figure:
 def _title(found):
     gains = zip(found.names, found.first_values, found.values, strict=True)
     changes = ", ".join(f"{name} {before:.3g} → {after:.3g}" for name, before, after in gains)
-    return f"{type(found.model).__name__}: {changes}"
+    return f"{title_of(found.model)}: {changes}"
