@@ -14,6 +14,8 @@ SOON = 2.0
 HEAD = """
 import os, signal, sys, threading, time
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a shell started in the background
+
 def interrupt_in(seconds):
     def interrupt():
         print("at", time.time(), flush=True)

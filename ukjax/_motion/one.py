@@ -6,7 +6,7 @@ goes on from there by a method that can do it, and only then is that compiled. S
 derivative is a short loop back over them.
 """
 
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -93,12 +93,12 @@ class One(AbstractLoop):
         q, v, course = sampled(moving)
         course = constant(course)
         if known(request.ts, q, v):
-            by_numpy = _of_samples(np, *jax.tree.map(np.asarray, (request.ts, q, v, course, start)))
+            by_numpy = of_samples(np, *jax.tree.map(np.asarray, (request.ts, q, v, course, start)))
             return Samples(**jax.tree.map(jax.device_put, by_numpy))
-        return Samples(**jax.jit(_of_samples, static_argnums=0)(jnp, request.ts, q, v, course, start))
+        return Samples(**jax.jit(of_samples, static_argnums=0)(jnp, request.ts, q, v, course, start))
 
 
-def _of_samples(xp, ts, q, v, course, start):
+def of_samples(xp, ts, q, v, course, start):
     """By NumPy, which needs no compiling, or JAX, for derivatives."""
     through = course.result == FINISHED
     reached = xp.all(xp.isfinite(q) & xp.isfinite(v), axis=-1)
@@ -151,16 +151,24 @@ def _run(how, scale, model, ts, q0, v0, remember):
 @soon
 def _piece(task, course, found):
     """As many steps as a piece has, or fewer."""
-    model, ends, between, tolerance, (samples, most), method, tableau, projection, scale = task
+    return advanced(task, course, found, PIECE, PIECE)
+
+
+def advanced(task: tuple, course: Course, found: Array, most: Any = None, rows: int = 0) -> tuple[Course, Array, Steps]:
+    """Where a motion comes to in at ``most`` so many steps, by default all it takes; the samples ``found`` by then; and
+    the steps, the first ``rows`` of which are remembered."""
+    model, ends, between, tolerance, (samples, allowed), method, tableau, projection, scale = task
     watchful = isinstance(method, Levels)  # what cannot be done is left to another method
     leaves_out = isinstance(method, Levels) and method.may_leave_out
     t0, times = ends[0], ends - ends[0]
     dtype, n = course.q.dtype, course.q.size
     least = SMALLEST_STEP * times[-1]
+    until = None if most is None else course.steps + most
 
     def go_on(state):
-        course, _, steps = state
-        return (course.result == RUNNING) & (steps.count < PIECE)
+        course, _, _ = state
+        running = course.result == RUNNING
+        return running if until is None else running & (course.steps < until)
 
     def iterate(state):
         course, found, steps = state
@@ -197,7 +205,7 @@ def _piece(task, course, found):
         through = sample + landed >= samples
         result = RUNNING
         for condition, outcome in (
-            (course.steps + 1 >= most, MOST_STEPS),
+            (course.steps + 1 >= allowed, MOST_STEPS),
             (stuck, TOO_SMALL),
             (leapt, LEAPT),
             (off, OFF_CONSTRAINTS),
@@ -207,11 +215,12 @@ def _piece(task, course, found):
         ):
             result = jnp.where(condition, outcome, result)
         put = jax.lax.dynamic_update_index_in_dim
-        steps = Steps(
-            state=put(steps.state, jnp.concatenate([jnp.stack([t, h]), q, v]), steps.count, 0),
-            where=put(steps.where, 2 * sample + landed, steps.count, 0),
-            count=steps.count + accepted,
-        )
+        if rows:
+            steps = Steps(
+                state=put(steps.state, jnp.concatenate([jnp.stack([t, h]), q, v]), steps.count, 0),
+                where=put(steps.where, 2 * sample + landed, steps.count, 0),
+                count=steps.count + accepted,
+            )
         at_sample = jnp.where(landed, jnp.stack([stepped.q, stepped.v]), jnp.nan)  # which it is until it is reached
         found = put(found, at_sample, sample, 1)
         course = Course(
@@ -226,7 +235,7 @@ def _piece(task, course, found):
         )
         return course, found, steps
 
-    steps = Steps(jnp.zeros((PIECE, 2 + 2 * n), dtype), jnp.zeros(PIECE, np.int32), jnp.zeros((), np.int32))
+    steps = Steps(jnp.zeros((rows, 2 + 2 * n), dtype), jnp.zeros(rows, np.int32), jnp.zeros((), np.int32))
     return jax.lax.while_loop(go_on, iterate, (course, found, steps))
 
 
@@ -242,7 +251,12 @@ def _pulled_back(how, scale, moving, fixed, pieces, changes):
 
 @soon
 def _piece_back(task, steps, to_samples, of_state, of_rest):
-    """The same over the steps of a piece, the last first."""
+    return pulled_back(task, steps, to_samples, of_state, of_rest)
+
+
+def pulled_back(task: tuple, steps: Steps, to_samples: Any, of_state: Any, of_rest: Any) -> tuple[Any, Any]:
+    """The cotangents of q and v where ``steps`` begin, and of the model and the times, from those where they end; the
+    last step first."""
     rest, fixed, method, tableau, projection, scale = task
     values = jax.lax.stop_gradient(rest[1])
     begins = jnp.concatenate([values[:1], values])

@@ -45,13 +45,14 @@ from .step_size import USUAL
 from .tableau import DOPRI8, Tableau, check_solver
 from .tasks import check_limits, check_reached, check_task
 from .trajectory import Trajectory
+from .within import Within
 
 MOST_STEPS = 1_000_000
 DRIFTS = "projection", "none"
 FEWEST = 1024
 """Times of fixed steps are filled up to this number, or a power of two, so that a restart compiles nothing anew."""
 
-PLAIN_LOOPS = One(), EvenSteps(), InLanes()
+PLAIN_LOOPS = One(), EvenSteps(), InLanes(), Within()
 """Our own ways to go through time; the first that accepts what is asked does it, or else diffrax's."""
 
 

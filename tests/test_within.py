@@ -1,0 +1,63 @@
+"""Adaptive steps within ``jit``: the motion and the derivative that are found without."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax._motion import within
+
+from .mechanisms import Pendulum
+
+TS = np.array([0.0, 0.4, 1.5])
+LEVEL = jnp.array([-1.0, 0.0])
+
+
+def motion(length, speed, **how: Any):
+    pendulum = Pendulum(length=length, copies=2)
+    return uk.simulate(pendulum, LEVEL * length, jnp.array([0.0, 1.0]) * speed, TS, rtol=1e-9, throw=False, **how)
+
+
+def far(length, speed, **how: Any):
+    found = motion(length, speed, **how)
+    return jnp.sum(found.q[1:] ** 2 * jnp.array([1.0, 2.0])) + jnp.sum(found.v[-1])
+
+
+@pytest.fixture
+def few_marks(monkeypatch):
+    """So that they are taken away several times."""
+    monkeypatch.setattr(within, "MARKS", 4)
+    monkeypatch.setattr(within, "FIRST", 2)
+
+
+def test_it_is_the_same_motion():
+    """Step by step, though by the method that was asked for and not by the usual one."""
+    expected, found = motion(0.8, 0.3), jax.jit(motion)(0.8, 0.3)
+    assert int(found.steps) == int(expected.steps) > 20 and found.finished
+    np.testing.assert_allclose(found.q, expected.q, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.v, expected.v, rtol=0, atol=1e-12)
+
+
+def test_the_way_back_is_that_of_single_steps(few_marks):
+    both = (0, 1)
+    expected = jax.grad(far, both)(0.8, 0.3)
+    found = jax.jit(lambda *at: jax.grad(lambda *at: far(*at, max_steps=300), both)(*at))(0.8, 0.3)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_members_that_are_mapped_have_their_own(few_marks):
+    speeds = jnp.array([0.3, 4.0])  # which take different numbers of steps
+    steps = jax.jit(jax.vmap(lambda speed: motion(0.8, speed).steps))(speeds)
+    assert int(steps[1]) != int(steps[0])
+    slope = jax.grad(lambda speed: far(0.8, speed, max_steps=300))
+    np.testing.assert_allclose(jax.jit(jax.vmap(slope))(speeds), [slope(x) for x in speeds], rtol=1e-9)
+
+
+def test_what_ends_early_says_so():
+    found = jax.jit(lambda speed: motion(0.8, speed, max_steps=7))(0.3)
+    assert not found.finished and "steps" in found.reason and np.isnan(found.q[-1]).all()
+    slope = jax.jit(jax.grad(lambda speed: jnp.nansum(motion(0.8, speed, max_steps=7).q[0])))(0.3)
+    assert np.isfinite(slope)

@@ -1,0 +1,128 @@
+"""One motion with adaptive steps, within a program that is being traced: under ``jit``, where no host can look on.
+
+It goes by the method that was asked for, which can do all. On its way it leaves marks, never more than a few hundred,
+for where they are too many every other one is taken away; the way back passes from mark to mark, and from each repeats
+the steps to the next.
+"""
+
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .base import AbstractLoop, Request, Samples, Start
+from .one import Course, advanced, of_samples, pulled_back
+from .outcome import RUNNING
+from .scale import constant
+
+MARKS = 512
+"""At most."""
+
+FIRST = 16
+"""Steps from one mark to the next, before marks are taken away."""
+
+
+class Within(AbstractLoop):
+    """See the module."""
+
+    keeps_watch: ClassVar[bool] = True
+
+    def accepts(self, request: Request, start: Start) -> bool:
+        return request.plain and request.dt is None and start.q.ndim == 1
+
+    def run(self, request: Request, start: Start) -> Samples:
+        moving = request.model_of(start.numbers), request.ts, start.q, start.v
+        moving, fixed = eqx.partition(moving, eqx.is_inexact_array)
+        how = eqx.tree_at(lambda r: (r.model, r.ts), request, (None, None))
+        arrays, static = eqx.partition(constant((fixed, how, start.scale)), eqx.is_array)
+        together = lambda moving, arrays: _Way(moving, *eqx.combine(arrays, static))
+
+        @jax.custom_vjp
+        def sampled(moving, arrays):
+            way = together(moving, arrays)
+            course, found, _ = advanced(way.task, *way.begin)
+            return found[0], found[1], course
+
+        def forward(moving, arrays):
+            course, found, marks = _marked(together(moving, arrays))
+            return (found[0], found[1], course), (moving, arrays, marks)
+
+        def backward(known, changes):
+            moving, arrays, marks = known
+            return _from_mark_to_mark(together(moving, arrays), marks, changes[:2]), None
+
+        sampled.defvjp(forward, backward)
+        q, v, course = sampled(moving, arrays)
+        return Samples(**of_samples(jnp, request.ts, q, v, constant(course), start))
+
+
+class _Way(eqx.Module):
+    """A motion: what of it has derivatives, the rest of that, how it is done, and its scale."""
+
+    moving: Any
+    fixed: Any
+    how: Request
+    scale: Any
+
+    @property
+    def begin(self) -> tuple[Course, Any]:
+        """Where it begins, and the samples, of which none is known."""
+        _, ts, q, v = eqx.combine(self.moving, self.fixed)
+        none, zero = jnp.zeros((), np.int32), jnp.zeros((), q.dtype)
+        running = jnp.asarray(RUNNING, np.int32)
+        return Course(zero, zero, none, none, q, v, none, running), jnp.full((2, ts.size, q.size), jnp.nan, q.dtype)
+
+    @property
+    def task(self) -> tuple:
+        model, ts, _, _ = eqx.combine(self.moving, self.fixed)
+        how, limits = self.how, (ts.size, self.how.max_steps + 1)
+        return model, ts, None, how.tolerance(self.scale), limits, how.method, how.tableau, how.projection, self.scale
+
+    @property
+    def task_back(self) -> tuple:
+        how = self.how
+        return self.moving[:2], self.fixed[:2], how.method, how.tableau, how.projection, self.scale
+
+    @property
+    def longest(self) -> int:
+        """How many steps there can be from one mark to the next."""
+        return max(FIRST, 2 ** int(np.ceil(np.log2(2 * (self.how.max_steps + 1) / MARKS))))
+
+
+def _marked(way):
+    """Where the motion comes to, its samples, and its marks: courses, how many there are, and the steps between."""
+    begin, found = way.begin
+    places = jax.tree.map(lambda x: jnp.zeros((MARKS, *x.shape), x.dtype), begin)
+
+    def further(state):
+        course, found, (places, count, stride) = state
+        places = jax.tree.map(lambda into, x: into.at[count].set(x), places, course)
+        course, found, _ = advanced(way.task, course, found, stride)
+        marks = jax.lax.cond(count + 1 == MARKS, _every_other, lambda marks: marks, (places, count + 1, stride))
+        return course, found, marks
+
+    marks = places, jnp.zeros((), np.int32), jnp.asarray(FIRST, np.int32)
+    return jax.lax.while_loop(lambda state: state[0].result == RUNNING, further, (begin, found, marks))
+
+
+def _every_other(marks):
+    places, count, stride = marks
+    return jax.tree.map(lambda x: jnp.concatenate([x[::2], x[::2]]), places), count // 2, 2 * stride
+
+
+def _from_mark_to_mark(way, marks, to_samples):
+    """The cotangent of what moves, from those of the samples."""
+    places, count, stride = marks
+    _, nothing = way.begin
+    of_state = tuple(jnp.zeros_like(x) for x in way.moving[2:])
+    of_rest = jax.tree.map(jnp.zeros_like, way.moving[:2])
+
+    def back(k, carry):
+        place = jax.tree.map(lambda x: x[count - 1 - k], places)
+        _, _, steps = advanced(way.task, place, nothing, stride, way.longest)
+        return pulled_back(way.task_back, steps, to_samples, *carry)
+
+    of_state, of_rest = jax.lax.fori_loop(0, count, back, (of_state, of_rest))
+    return (*of_rest, *of_state)
