@@ -11,6 +11,7 @@ import ukjax as uk
 from ukjax._motion import within
 
 from .mechanisms import Pendulum
+from .test_latency import compiling
 
 TS = np.array([0.0, 0.4, 1.5])
 LEVEL = jnp.array([-1.0, 0.0])
@@ -54,6 +55,14 @@ def test_members_that_are_mapped_have_their_own(few_marks):
     assert int(steps[1]) != int(steps[0])
     slope = jax.grad(lambda speed: far(0.8, speed, max_steps=300))
     np.testing.assert_allclose(jax.jit(jax.vmap(slope))(speeds), [slope(x) for x in speeds], rtol=1e-9)
+
+
+def test_mapped_without_jit_it_is_compiled_once():
+    steps = lambda speeds: jax.vmap(lambda speed: motion(0.8, speed).steps)(speeds)
+    steps(jnp.array([0.3, 4.0]))
+    with compiling() as programs:
+        steps(jnp.array([0.5, 3.0]))
+    assert not programs
 
 
 def test_what_ends_early_says_so():

@@ -41,8 +41,7 @@ class Within(AbstractLoop):
 
         @jax.custom_vjp
         def sampled(moving, arrays):
-            way = together(moving, arrays)
-            course, found, _ = advanced(way.task, *way.begin)
+            course, found = _passed(together(moving, arrays))
             return found[0], found[1], course
 
         def forward(moving, arrays):
@@ -55,7 +54,7 @@ class Within(AbstractLoop):
 
         sampled.defvjp(forward, backward)
         q, v, course = sampled(moving, arrays)
-        return Samples(**of_samples(jnp, request.ts, q, v, constant(course), start))
+        return Samples(**_of_samples(jnp, request.ts, q, v, constant(course), start))
 
 
 class _Way(eqx.Module):
@@ -91,6 +90,17 @@ class _Way(eqx.Module):
         return max(FIRST, 2 ** int(np.ceil(np.log2(2 * (self.how.max_steps + 1) / MARKS))))
 
 
+_of_samples = jax.jit(of_samples, static_argnums=0)
+
+
+# Compiled by themselves too: an eager ``vmap`` is no program, and asks again and again.
+@eqx.filter_jit
+def _passed(way):
+    """Where the motion comes to, and its samples."""
+    return advanced(way.task, *way.begin)[:2]
+
+
+@eqx.filter_jit
 def _marked(way):
     """Where the motion comes to, its samples, and its marks: courses, how many there are, and the steps between."""
     begin, found = way.begin
@@ -112,6 +122,7 @@ def _every_other(marks):
     return jax.tree.map(lambda x: jnp.concatenate([x[::2], x[::2]]), places), count // 2, 2 * stride
 
 
+@eqx.filter_jit
 def _from_mark_to_mark(way, marks, to_samples):
     """The cotangent of what moves, from those of the samples."""
     places, count, stride = marks
