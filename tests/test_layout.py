@@ -106,6 +106,7 @@ ORDER = (
     ("_robot_file", "robots"),
     ("_estimate",),
     ("_ensemble",),
+    ("_view",),
     ("plot", "_command"),
 )
 """The parts, each upon those before it; of those in one line, which meet by being passed, see above and below."""

@@ -294,19 +294,20 @@ def test_a_knife_edge_is_the_gallerys():
     close(uk.constrained_motion(mechanism(0.0, q, v)).acceleration, expected, 1e-12)
 
 
-def test_what_acts_along_joints():
+@pytest.mark.parametrize(("creep", "rate"), ((None, 2.0), (None, 5e-4), (3.0, 2.0)))
+def test_what_acts_along_joints(creep, rate):
     """A slide with a spring, a damper, a motor's inertia and friction; a strut between the ground and the same body,
     which is a second spring; in both coordinates."""
-    along = {"stiffness": 30.0, "rest": 0.1, "damping": 2.0, "armature": 0.5, "friction": 0.7}
+    along = {"stiffness": 30.0, "rest": 0.1, "damping": 2.0, "armature": 0.5, "friction": 0.7, "creep": creep}
     joints = {
         "slide": Prismatic("ground", "box", axis="x", **along),
         "strut": Strut("ground", "box", at=(0, 0.3, 0), stiffness=50.0, rest=0.2, damping=1.0),
     }
     mechanism = uk.Mechanism({"box": uk.Body(1.5)}, joints)
-    x, rate = 0.4, 2.0
+    x = 0.4
     d = np.hypot(x, 0.3)
     pull = 50 * (d - 0.2) + 1.0 * (x / d * rate)
-    expected = (-30 * (x - 0.1) - 2 * rate - 0.7 * np.tanh(rate / 1e-3) - pull * x / d) / (1.5 + 0.5)
+    expected = (-30 * (x - 0.1) - 2 * rate - 0.7 * np.tanh(rate / (creep or 1e-3)) - pull * x / d) / (1.5 + 0.5)
     close(uk.constrained_motion(mechanism(0.0, [x], [rate])).acceleration, [expected], 1e-12)
     absolute = uk.constrained_motion(
         mechanism.in_absolute()(0.0, [x, 0, 0, 1, 0, 0, 0], [rate, 0, 0, 0, 0, 0, 0])

@@ -61,5 +61,7 @@ from ._system import AbstractSystem as AbstractSystem
 from ._system import System as System
 from ._terms import Motion as Motion
 from ._terms import Terms as Terms
+from ._view import View as View
+from ._view import view as view
 
 __version__: str

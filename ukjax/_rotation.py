@@ -1,7 +1,19 @@
 """Vectors and rotations in space, as matrices and quaternions (w, x, y, z)."""
 
+from typing import Any
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+from ._check import numbers
+
+
+def as_vector(name: str, given: Any) -> Float[Array, " 3"]:
+    """Three finite numbers, or ``ValueError``."""
+    value = numbers(name, given)
+    if value.shape != (3,):
+        raise ValueError(f"{name} must be three numbers (x, y, z), got shape {value.shape}")
+    return value
 
 
 def cross(a: Float[Array, "*j 3"], b: Float[Array, "*k 3"]) -> Float[Array, "*l 3"]:

@@ -13,7 +13,8 @@ from .usage import UsageError, check_output
 
 DATA = (".npz", ".nc", ".csv")
 FIGURES = (".png", ".pdf", ".svg")
-MOVIES = (".gif", ".mp4", ".html")
+MOVIES = (".gif", ".mp4")
+PAGE = ".html"
 
 
 class Outputs(NamedTuple):
@@ -30,13 +31,18 @@ class Outputs(NamedTuple):
             for name, trajectory in runs.items():
                 path = self.data.with_stem(f"{self.data.stem}-{name}") if published else self.data
                 files.append(trajectory.save(path))
-        if self.figure or self.movie:
+        if self.figure:
             from .. import plot
 
-            if self.figure:
-                files.append(plot.save(plot.published(runs) if published else plot.histories(first), self.figure))
-            if self.movie:
-                files.append(plot.save_animation(plot.animate(first), self.movie))
+            files.append(plot.save(plot.published(runs) if published else plot.histories(first), self.figure))
+        if self.movie and self.movie.suffix == PAGE:
+            from .._view import view
+
+            files.append(view(first).save(self.movie))
+        elif self.movie:
+            from .. import plot
+
+            files.append(plot.save_animation(plot.animate(first), self.movie))
         return files
 
 
@@ -60,8 +66,10 @@ def outputs(options: argparse.Namespace) -> Outputs:
 def _movie(options) -> Path:
     if options.as_published:
         raise UsageError("--animate shows the correct motion: leave out --as-published")
+    path = check_output("--animate", options.animate, (*MOVIES, PAGE))
+    if path.suffix == PAGE:
+        return path
     need("matplotlib", "--animate", "plot")
-    path = check_output("--animate", options.animate, MOVIES)
     from ..plot.animation import cannot_write
 
     if complaint := cannot_write(path):

@@ -46,6 +46,6 @@ def in_order(groups: Sequence[Alike], parts: Sequence[Array]) -> Array:
 
 def bare(joint: Connection) -> Connection:
     """A joint without what is no part of where it lets bodies be: their names, and what acts along it."""
-    acting = ("stiffness", "rest", "damping", "armature", "friction", "start", "limits")
+    acting = ("stiffness", "rest", "damping", "armature", "friction", "creep", "start", "limits")
     without = {field.name: None for field in fields(joint) if field.name in acting}
     return replace(joint, parent="", child="", **without)

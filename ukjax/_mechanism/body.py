@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import check_finite, known, number, numbers
+from .._rotation import as_vector
 from .shape import Shape, check_shape
 
 
@@ -35,7 +36,7 @@ class Body(eqx.Module):
         shapes: Iterable[Shape] = (),
     ):
         self.mass = number("mass", mass, "kg", least=0)
-        self.centre = vector("centre", centre)
+        self.centre = as_vector("centre", centre)
         self.inertia = _six_or_three(inertia)
         self.shapes = tuple(check_shape(shape) for shape in shapes)
 
@@ -50,14 +51,6 @@ def inertia_matrix(entries: Float[Array, " k"]) -> Float[Array, "3 3"]:
         return jnp.diag(entries)
     xx, yy, zz, xy, xz, yz = entries
     return jnp.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
-
-
-def vector(name: str, given: Any) -> Float[Array, " 3"]:
-    """Three finite numbers, or ``ValueError``."""
-    value = numbers(name, given)
-    if value.shape != (3,):
-        raise ValueError(f"{name} must be three numbers (x, y, z), got shape {value.shape}")
-    return value
 
 
 def _six_or_three(given):

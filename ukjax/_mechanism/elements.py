@@ -13,8 +13,8 @@ from .named import Named
 from .tree import Tree
 
 CREEP = 1e-3
-"""The rate, in the coordinate's unit per second, at which dry friction has three quarters of its size: it is smooth, so
-that equations of motion have a solution through the standstill."""
+"""The rate, in the coordinate's unit per second, at which dry friction has three quarters of its size, where a joint
+does not say its own: it is smooth, so that equations of motion have a solution through the standstill."""
 
 
 class JointCoordinates(eqx.Module):
@@ -88,9 +88,8 @@ class Elements(eqx.Module):
         """All that acts along the coordinates of one joint in a motion, its motor's inertia included."""
         along = JointCoordinates(self.joints, self.tree, (name,)).motion(t, q, v)
         force = self._of_springs_and_dampers((name,), along)
-        friction, armature = (self._numbers(field, (name,)) for field in ("friction", "armature"))
-        if friction is not None:
-            force = force - friction * jnp.tanh(along.rate / CREEP)
+        armature = self._numbers("armature", (name,))
+        force = force + self._of_friction((name,), along)
         if armature is not None:
             force = force - armature * (along.A @ acceleration + along.second)
         return force
@@ -102,8 +101,11 @@ class Elements(eqx.Module):
     def _friction(self, t: Array, q: Array, v: Array) -> Float[Array, " n"]:
         names = self._with("friction")
         along = JointCoordinates(self.joints, self.tree, names).motion(t, q, v)
-        friction = self._numbers("friction", names)
-        return jnp.zeros_like(q) if friction is None else -(friction * jnp.tanh(along.rate / CREEP)) @ along.A
+        return self._of_friction(names, along) @ along.A
+
+    def _of_friction(self, names, along):
+        friction, creep = self._numbers("friction", names), self._numbers("creep", names, CREEP)
+        return jnp.zeros_like(along.value) if friction is None else -friction * jnp.tanh(along.rate / creep)
 
     def _of_springs_and_dampers(self, names, along):
         force = jnp.zeros_like(along.value)
@@ -117,12 +119,14 @@ class Elements(eqx.Module):
         found = ((name, joint) for name, joint in self.joints.items() if isinstance(joint, AbstractActing))
         return tuple(name for name, joint in found if any(getattr(joint, field) is not None for field in fields))
 
-    def _numbers(self, field: str, names: Sequence[str]) -> Float[Array, " k"] | None:
-        """For each coordinate of these joints, 0 where a joint has none; None where no joint has any."""
+    def _numbers(self, field: str, names: Sequence[str], default: float | None = None) -> Float[Array, " k"] | None:
+        """For each coordinate of these joints, the default, or 0, where a joint has none; None where no joint has any
+        and there is no default."""
         found = [(getattr(self.joints[name], field), len(self.joints[name].coordinates)) for name in names]
-        if all(value is None for value, _ in found):
+        if default is None and all(value is None for value, _ in found):
             return None
-        return jnp.concatenate([jnp.broadcast_to(0.0 if value is None else value, (size,)) for value, size in found])
+        usual = default or 0.0
+        return jnp.concatenate([jnp.broadcast_to(usual if value is None else value, (size,)) for value, size in found])
 
 
 def _read(joint, t, R, p):

@@ -19,12 +19,12 @@ from .._motion.hold import holding
 from .._motion.project import project
 from .._names import did_you_mean
 from .._precision import Numbers, as_float
-from .._rotation import quaternion_of
+from .._rotation import as_vector, quaternion_of
 from .._system import state_of
 from ..joints import AbstractActing, AbstractConnection, AbstractCoupling, AbstractJoint
 from ..systems.base import AbstractMechanism
 from .actuator import Actuator
-from .body import Body, vector
+from .body import Body
 from .closure import constraints_of
 from .dynamics import TreeDynamics
 from .elements import Elements, JointCoordinates
@@ -48,8 +48,9 @@ class Mechanism(AbstractMechanism):
 
     M and Q are exact, by recursion along the tree; loops, contacts and couplings are constraints like any other,
     redundant ones included. Every number has a name: ``bodies.crank.mass``, ``joints.pin.at``. A dry friction f of a
-    joint is the non-ideal force −f tanh(q̇/1e-3) of its coordinate. ``end`` [s] is how long the command line simulates
-    it, ``actuators`` a record of the motors it has, which move nothing by themselves, ``title`` what figures call it.
+    joint is the non-ideal force −f tanh(q̇/``creep``) of its coordinate. ``end`` [s] is how long the command line
+    simulates it, ``actuators`` a record of the motors it has, which move nothing by themselves, ``title`` what figures
+    call it.
 
     Raises ``ValueError`` for names that are not there, and for things that are no bodies or joints.
     """
@@ -82,7 +83,7 @@ class Mechanism(AbstractMechanism):
         self.joints = Named.of("joints", joints, kinds, "one of ukjax.joints")
         if not len(self.bodies):
             raise ValueError("bodies must name at least one body, got none")
-        self.gravity = vector("gravity", gravity)
+        self.gravity = as_vector("gravity", gravity)
         if control is not None and not isinstance(control, AbstractControl):
             raise ValueError(f"control must be one of ukjax.control (Servo, Robust, Feedback), got {kind_of(control)}")
         self.control = control
@@ -275,7 +276,7 @@ def _check_entries(joints):
         if not isinstance(joint, AbstractActing):
             continue
         k = len(joint.coordinates)
-        for field in ("stiffness", "rest", "damping", "armature", "friction"):
+        for field in ("stiffness", "rest", "damping", "armature", "friction", "creep"):
             value = getattr(joint, field)
             if value is not None and joint.quaternion is not None:
                 raise ValueError(f"joints[{name!r}] has a quaternion, along which no {field} can act: leave it out")

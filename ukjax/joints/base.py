@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import as_numpy, numbers, seen
-from .._rotation import of_quaternion, quaternion_of_angles, unskew
+from .._rotation import as_vector, of_quaternion, quaternion_of_angles, unskew
 
 if TYPE_CHECKING:
     Point = Any  # whatever they are given as, they become arrays
@@ -43,15 +43,7 @@ class Relative(NamedTuple):
 
 
 def _point(name):
-    def convert(value: Any) -> Array | None:
-        if value is None:
-            return None
-        value = numbers(name, value)
-        if value.shape != (3,):
-            raise ValueError(f"{name} must be three numbers (x, y, z) in metres, got shape {value.shape}")
-        return value
-
-    return eqx.field(default=None, converter=convert)
+    return eqx.field(default=None, converter=lambda value: None if value is None else as_vector(name, value))
 
 
 def _turn(name):
@@ -128,8 +120,8 @@ class AbstractActing(AbstractConnection):
     """A connection with coordinates, along which something may act.
 
     For each coordinate, numbers or one for each: a spring, −``stiffness`` (q − ``rest``); −``damping`` q̇; ``armature``,
-    the inertia of a motor behind its gears; dry ``friction``, a force or torque of that size against the motion (see
-    ``ukjax.Mechanism``).
+    the inertia of a motor behind its gears; dry ``friction``, a force or torque of that size against the motion, all of
+    it above some rates ``creep`` [1e-3 rad/s or m/s], below which it is smooth (see ``ukjax.Mechanism``).
     """
 
     _: KW_ONLY
@@ -138,6 +130,7 @@ class AbstractActing(AbstractConnection):
     damping: Numbers = _optional("damping", least=0)
     armature: Numbers = _optional("armature", least=0)
     friction: Numbers = _optional("friction", least=0)
+    creep: Numbers = _optional("creep", above=0)
 
     coordinates: ClassVar[tuple[tuple[str, str], ...]]
     """Name, put behind the joint's own, and unit of each."""

@@ -1,7 +1,6 @@
 """The mechanism in motion."""
 
 import os
-import re
 import shutil
 from pathlib import Path
 
@@ -13,19 +12,20 @@ from matplotlib.figure import Figure
 from .._check import as_path, kind_of
 from .._files import write_whole
 from .._motion.trajectory import Trajectory
-from .drawing import EDGES, check_trajectory, frame, link_style, outlines, solids
+from .._view import check_trajectory, outlines, solids
+from .drawing import EDGES, frame, link_style
 from .style import COLOURS
 
 RATE = 25  # frames per second
-FEWEST, MOST = 100, 150  # frames: long enough to look at, and a page of a few megabytes
-MOVIES = (".gif", ".mp4", ".html")
+FEWEST, MOST = 100, 150  # frames: long enough to look at, and a file of a few megabytes
+MOVIES = (".gif", ".mp4")
 
 
 def animate(trajectory: Trajectory) -> FuncAnimation:
     """A single trajectory of a mechanism of the gallery as an animation: its links, the traces of its ends, the time.
 
     In real time where that takes 100 to 150 frames, 25 per second, otherwise faster or slower, as its title says. In a
-    notebook, ``IPython.display.HTML(animate(trajectory).to_jshtml())`` shows it; ``save_animation`` writes it.
+    notebook, or for a page, take ``ukjax.view``; ``save_animation`` writes a film.
     """
     check_trajectory(trajectory)
     lines, edges, t = outlines(trajectory), solids(trajectory), np.asarray(trajectory.t)
@@ -59,7 +59,7 @@ def animate(trajectory: Trajectory) -> FuncAnimation:
 
 
 def save_animation(animation: FuncAnimation, path: str | os.PathLike) -> Path:
-    """Write to ``path``: .gif, .mp4 (needs ffmpeg) or .html, a page that works offline. Whole or not at all.
+    """Write to ``path``: .gif, or .mp4 (needs ffmpeg). Whole or not at all.
 
     Raises ``ValueError`` for another ending, or where ffmpeg is missing.
     """
@@ -70,11 +70,8 @@ def save_animation(animation: FuncAnimation, path: str | os.PathLike) -> Path:
         raise ValueError(complaint)
 
     def write(part: Path) -> None:
-        if path.suffix == ".html":
-            part.write_text(_page(animation, path.stem), encoding="utf-8")
-        else:
-            writer: AbstractMovieWriter = PillowWriter(RATE) if path.suffix == ".gif" else FFMpegWriter(RATE)
-            animation.save(str(part), writer=writer, dpi=100)
+        writer: AbstractMovieWriter = PillowWriter(RATE) if path.suffix == ".gif" else FFMpegWriter(RATE)
+        animation.save(str(part), writer=writer, dpi=100)
 
     write_whole(path, write)
     return path
@@ -83,32 +80,11 @@ def save_animation(animation: FuncAnimation, path: str | os.PathLike) -> Path:
 def cannot_write(path: Path) -> str:
     """Why an animation cannot be written to ``path``; empty if it can."""
     if path.suffix not in MOVIES:
-        return f"an animation must end in {', '.join(MOVIES)}, got {str(path)!r}"
+        page = "; for a page, ukjax.view(trajectory).save(path)" if path.suffix == ".html" else ""
+        return f"an animation must end in {', '.join(MOVIES)}, got {str(path)!r}{page}"
     if path.suffix == ".mp4" and shutil.which("ffmpeg") is None:
-        return f"{path.name} needs the program ffmpeg, which is not there: install it, or choose .gif or .html"
+        return f"{path.name} needs the program ffmpeg, which is not there: install it, or choose .gif"
     return ""
-
-
-def _page(animation, name):
-    body = animation.to_jshtml(fps=RATE, default_mode="loop")
-    # The player's buttons are icons of a font that its page would fetch: signs that every font has do as well.
-    body = re.sub(r"<link[^>]*>", "", body)
-    for icon, sign in ICONS.items():
-        body = body.replace(f'<i class="fa {icon}"></i>', sign)
-    return f'<!DOCTYPE html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{name}</title>\n{body}\n</html>\n'
-
-
-ICONS = {
-    "fa-minus": "−",
-    "fa-fast-backward": "⏮",
-    "fa-step-backward": "◂|",
-    "fa-play fa-flip-horizontal": "◂",
-    "fa-pause": "❚❚",
-    "fa-play": "▸",
-    "fa-step-forward": "|▸",
-    "fa-fast-forward": "⏭",
-    "fa-plus": "+",
-}
 
 
 def _speed(factor):

@@ -2,52 +2,14 @@
 
 from typing import Any
 
-import jax
 import numpy as np
 
-from .._check import kind_of
-from .._haste import at_once
-from .._motion.trajectory import Trajectory
-from ..systems.base import AbstractMechanism
+from .._view import is_rim
 from .style import COLOURS
 
 POSES = 7
 EDGES = {"color": "#7f8c93", "linewidth": 0.6}
 """How the edges of solids are drawn."""
-
-
-def check_trajectory(value: Any, single: bool = True) -> None:
-    """``value`` is a trajectory, a ``single`` one where a figure has room for no more, or ``ValueError``."""
-    if not isinstance(value, Trajectory):
-        raise ValueError(f"trajectory must be what ukjax.simulate returned, got {kind_of(value)}")
-    if single and value.t.ndim != 1:
-        raise ValueError(
-            f"trajectory must be a single one, got a batch of {len(value.t)}: take member i by "
-            "jax.tree.map(lambda x: x[i], trajectory)"
-        )
-
-
-_outlines = at_once(lambda model, t, q: jax.vmap(model.outline)(t, q))
-_solids = at_once(lambda model, t, q: jax.vmap(model.solids)(t, q))
-
-
-def outlines(trajectory: Trajectory) -> list[np.ndarray]:
-    """The lines of the mechanism at every sample: one array (samples, points, d) for each line."""
-    model = trajectory.model
-    if not callable(getattr(model, "outline", None)):
-        raise ValueError(
-            f"a drawing needs a model with outline(t, q), its lines at one instant, which {type(model).__name__} has "
-            "not: subclass ukjax.systems.AbstractMechanism, or show q with ukjax.plot.histories"
-        )
-    assert isinstance(model, AbstractMechanism)
-    return [np.asarray(line) for line in _outlines(model, trajectory.t, trajectory.q)]
-
-
-def solids(trajectory: Trajectory) -> list[np.ndarray]:
-    """The edges of what its bodies look like, in the same way; few mechanisms say that."""
-    model = trajectory.model
-    assert isinstance(model, AbstractMechanism)
-    return [np.asarray(line) for line in _solids(model, trajectory.t, trajectory.q)]
 
 
 def draw(ax: Any, lines: list[np.ndarray], edges: list[np.ndarray]) -> None:
@@ -68,7 +30,7 @@ def draw(ax: Any, lines: list[np.ndarray], edges: list[np.ndarray]) -> None:
 
 def link_style(line: np.ndarray) -> str:
     """Joints are marked, the points of a rim are not."""
-    return "-o" if line.shape[1] <= 10 else "-"
+    return "-" if is_rim(line) else "-o"
 
 
 def frame(ax: Any, lines: list[np.ndarray]) -> None:

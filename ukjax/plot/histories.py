@@ -8,8 +8,9 @@ from matplotlib.figure import Figure
 
 from .._motion.labels import force_unit
 from .._motion.trajectory import Trajectory
+from .._view import check_trajectory, outlines, solids
 from ..systems.base import AbstractMechanism
-from .drawing import check_trajectory, draw, outlines, solids
+from .drawing import draw
 from .style import COLOURS, label, panel
 
 STYLES = ("-", "--", ":", "-.")
@@ -36,7 +37,10 @@ def histories(trajectory: Trajectory) -> Figure:
     t = np.asarray(trajectory.t)
     for (coordinate, force), unit in zip(axes, units, strict=False):
         draw_unit(coordinate, t, trajectory.q, trajectory.coordinates, unit)
-        draw_unit(force, t, trajectory.constraint_force, trajectory.coordinates, unit)
+        if _is_bound(trajectory):
+            draw_unit(force, t, trajectory.constraint_force, trajectory.coordinates, unit)
+        else:  # M q̈ − Q would be rounding
+            _say(force, "no constraints")
         label(coordinate, f"coordinate [{unit or '-'}]")
         label(force, f"constraint force [{force_unit(unit)}]")
     below = iter(ax for row in axes[len(units) :] for ax in row)
@@ -77,8 +81,16 @@ def _residuals(ax, trajectory):
         if value.shape[-1]:
             draw_sizes(ax, np.asarray(trajectory.t), largest(value), colour, level)
     if not trajectory.acceleration_residual.shape[-1]:
-        ax.text(0.5, 0.5, "no constraints", transform=ax.transAxes, ha="center", fontsize=9)
+        _say(ax, "no constraints")
     label(ax, "largest residual")
+
+
+def _is_bound(trajectory):
+    return trajectory.acceleration_residual.shape[-1] > 0 or np.any(np.asarray(trajectory.nonideal_force))
+
+
+def _say(ax, words):
+    ax.text(0.5, 0.5, words, transform=ax.transAxes, ha="center", fontsize=9)
 
 
 def _task(ax, trajectory):

@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from .._check import seen
 from .._motion.labels import force_unit
 from .._motion.trajectory import Trajectory
+from .._view import check_trajectory
 from ..systems.scara import Scara
-from .drawing import check_trajectory
 from .histories import STYLES, draw_sizes, largest
 from .scara import scara_figures
 from .style import COLOURS, label, new_figure

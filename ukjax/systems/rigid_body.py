@@ -7,6 +7,7 @@ from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Holonomic
 from .._dynamics import Lagrangian
+from .._rotation import of_quaternion
 from .base import AbstractMechanism, Parameter, parameter
 
 
@@ -52,22 +53,10 @@ class RigidBody(AbstractMechanism):
     def outline(self, t: ScalarLike, q: Float[Array, " 4"]) -> tuple[Float[Array, "points 3"], ...]:
         """The body's axes, as long as their inertias say."""
         length = self.J / jnp.max(self.J)
-        return tuple(jnp.stack([jnp.zeros(3), length[i] * axis]) for i, axis in enumerate(rotation(q).T))
+        return tuple(jnp.stack([jnp.zeros(3), length[i] * axis]) for i, axis in enumerate(of_quaternion(q).T))
 
 
 def quaternion_matrix(u: Float[Array, " 4"]) -> Float[Array, "3 4"]:
     """E(u)."""
     u0, u1, u2, u3 = u
     return jnp.array([[-u1, u0, u3, -u2], [-u2, -u3, u0, u1], [-u3, u2, -u1, u0]])
-
-
-def rotation(u: Float[Array, " 4"]) -> Float[Array, "3 3"]:
-    """The body's axes as columns, in space."""
-    u0, u1, u2, u3 = u
-    return jnp.array(
-        [
-            [1 - 2 * (u2**2 + u3**2), 2 * (u1 * u2 - u0 * u3), 2 * (u1 * u3 + u0 * u2)],
-            [2 * (u1 * u2 + u0 * u3), 1 - 2 * (u1**2 + u3**2), 2 * (u2 * u3 - u0 * u1)],
-            [2 * (u1 * u3 - u0 * u2), 2 * (u2 * u3 + u0 * u1), 1 - 2 * (u1**2 + u2**2)],
-        ]
-    )

@@ -1,0 +1,9 @@
+"""The mechanism in motion, as one page for any browser."""
+
+from .lines import check_trajectory as check_trajectory
+from .lines import is_rim as is_rim
+from .lines import outlines as outlines
+from .lines import solids as solids
+from .page import View as View
+from .page import open_in_browser as open_in_browser
+from .page import view as view
