@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._check import check_function, check_terms, check_unique, known
+from ukjax._check import check_function, known
+from ukjax._check_terms import check_terms, check_unique
 
 GOOD = {"M": np.eye(2), "Q": np.zeros(2), "A": np.array([[1.0, 0.0]]), "b": np.zeros(1)}
 STATE = tuple(map(jnp.asarray, (0.0, np.ones(2), np.ones(2))))

@@ -114,6 +114,7 @@ ORDER = (
 EVERYWHERE = (
     "_cache",
     "_check",
+    "_check_terms",
     "_closures",
     "_files",
     "_functions",

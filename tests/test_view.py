@@ -111,6 +111,18 @@ def test_what_ended_early_says_so(pendulum):
     assert held(uk.view(pendulum).page)["ended"] == ""
 
 
+def test_any_system_is_seen_by_its_outline(pendulum):
+    """In numbers or in arrays, one line or several, in the plane or in space; of a motion read from a file as well."""
+    bare = pendulum.without_model()
+    found = held(uk.view(bare, lambda t, q: [[0, 0], q]).page)
+    np.testing.assert_allclose(found["positions"][:, 1] + found["centre"], pendulum.q, rtol=0, atol=1e-6)
+    space = lambda t, q: jnp.array([[0, 0, 0], [q[0], t, q[1]]])
+    found = held(uk.view(bare, lambda t, q: (space(t, q), jnp.zeros((12, 3)))).page)
+    assert found["dimensions"] == 3
+    assert found["links"] == [{"points": 2, "joints": True}, {"points": 12, "joints": False}]
+    np.testing.assert_allclose(found["positions"][:, 1, 1] + found["centre"][1], pendulum.t, rtol=0, atol=1e-6)
+
+
 def test_what_cannot_be_shown_is_refused(pendulum, tmp_path):
     batch = jax.tree.map(lambda x: jnp.stack([x, x]), pendulum)
     with pytest.raises(ValueError, match="must be a single one, got a batch of 2"):
@@ -118,6 +130,8 @@ def test_what_cannot_be_shown_is_refused(pendulum, tmp_path):
     bare = uk.simulate(uk.System(uk.MassForce([[1.0]], [0.0])), [0.0], [1.0], [0.0, 1.0])
     with pytest.raises(ValueError, match="needs a model with outline.* System has not"):
         uk.view(bare)
+    with pytest.raises(ValueError, match="which a motion without its model has not"):
+        uk.view(pendulum.without_model())
     with pytest.raises(ValueError, match=r"must end in .html, got '.*page.png'"):
         uk.view(pendulum).save(tmp_path / "page.png")
     assert not list(tmp_path.iterdir())

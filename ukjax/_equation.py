@@ -18,8 +18,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ._batch import per_member
-from ._check import as_array, check_finite, check_terms, check_unique, kind_of, known, symmetric
+from ._check import as_array, check_finite, kind_of, known
+from ._check_terms import check_terms, check_unique, symmetric
 from ._haste import soon
+from ._norm import length
 from ._precision import Numbers
 from ._solve import (
     AbstractMethod,
@@ -83,11 +85,11 @@ def _warn_of_rounding(terms, method):
     if not method.finds_rank:
         return
     least = rounding(terms.A.dtype) if method.least is None else method.least
-    length = np.asarray(row_length(terms.A, coordinate_scale(terms.M)))
-    left = np.flatnonzero((length > 0) & (length <= least * length.max(initial=0)))
+    sizes = np.asarray(row_length(terms.A, coordinate_scale(terms.M)))
+    left = np.flatnonzero((sizes > 0) & (sizes <= least * sizes.max(initial=0)))
     if left.size:
         warnings.warn(
-            f"row {left[0]} of A is {length[left[0]] / length.max():.1g} of the largest, no more than the rounding of "
+            f"row {left[0]} of A is {sizes[left[0]] / sizes.max():.1g} of the largest, no more than the rounding of "
             "numbers, and is left out. If it is meant, multiply it and its b by a number that makes it as large as the "
             "others; if not, make it 0",
             stacklevel=3,
@@ -117,7 +119,7 @@ def motion_by(method: AbstractMethod, terms: Terms) -> tuple[Motion, Bool[Array,
         nonideal_force=nonideal_force,
         unconstrained=_unconstrained(M, Q),
         rank=response.rank,
-        inconsistency=jnp.zeros((), b.dtype) if response.reaches_all else _length(b - reach(A, b, response)),
+        inconsistency=jnp.zeros((), b.dtype) if response.reaches_all else length(b - reach(A, b, response)),
     )
     return motion, response.unusual
 
@@ -218,9 +220,3 @@ def _unconstrained(M, Q):
     scale = jnp.where(size > 0, 1 / jnp.where(size > 0, size, 1), 1)
     F = scale[:, None] * inverse_cholesky(scale[:, None] * fixed * scale).T
     return jax.lax.custom_linear_solve(lambda x: M @ x, Q, lambda _, force: F @ (force @ F), symmetric=True)
-
-
-def _length(x):
-    """|x|, with derivative zero rather than NaN at 0."""
-    square = jnp.sum(x**2)
-    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)

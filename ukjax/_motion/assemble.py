@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import complaint_of_mass
+from .._check_terms import complaint_of_mass
 from .._haste import at_once
 from .._solve import Usual, coordinate_scale, independent_rows, light, rounding
 from .._system import AbstractSystem

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import check_terms, complaint_of_mass
+from .._check_terms import check_terms, complaint_of_mass
 from .._constraint import names_of
 from .._haste import at_once
 from .._solve import AbstractMethod, Flexible, Usual, doubtful, independent_rows, light

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import symmetric
+from .._check_terms import symmetric
 from .._constraint import all_at
 from .._functions import vector
 from .._solve import AbstractMethod, solve

@@ -11,7 +11,7 @@ import numpy as np
 from jax.interpreters.partial_eval import dce_jaxpr
 from jaxtyping import Array, Bool
 
-from .._check import check_terms, check_unique, complaint_of_freedom, complaint_of_mass
+from .._check_terms import check_terms, check_unique, complaint_of_freedom, complaint_of_mass
 from .._constraint import AbstractConstraint, names_of
 from .._equation import motion_by
 from .._haste import at_once

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._check import as_array, check_finite, check_terms, kind_of, known, number
+from .._check import as_array, check_finite, kind_of, known, number
+from .._check_terms import check_terms
 from .._haste import at_once
 from .._precision import Numbers
 from .._solve import AbstractMethod, choose, coordinate_scale, row_scale, solve

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._batch import per_member
-from .._check import symmetric
+from .._check_terms import symmetric
 from .._solve import AbstractMethod, solve
 from .correct import Levels, assumptions, at_every_level, correct, levels_at
 from .scale import Scale

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import check_terms
+from .._check_terms import check_terms
 from .._constraint import names_of, rows
 from .._control import UNREACHED, shortfall
 from .._haste import at_once

@@ -26,12 +26,14 @@ def outlines(trajectory: Trajectory, outline: Callable | None = None) -> list[np
     """The lines at every sample, one array (samples, points, d) for each: those of ``outline(t, q)``, or else of the
     mechanism."""
     if outline is None:
-        outline = getattr(trajectory.model, "outline", None)
+        model = trajectory.model
+        outline = getattr(model, "outline", None)
         if not callable(outline):
+            lacking = "a motion without its model" if model is None else type(model).__name__
             raise ValueError(
-                f"a drawing needs a model with outline(t, q), its lines at one instant, which "
-                f"{type(trajectory.model).__name__} has not: subclass ukjax.systems.AbstractMechanism, give it to "
-                "ukjax.view(motion, outline), or show q with ukjax.plot.histories"
+                f"a drawing needs a model with outline(t, q), its lines at one instant, which {lacking} has not: "
+                "subclass ukjax.systems.AbstractMechanism, give it to ukjax.view(motion, outline), or show q with "
+                "ukjax.plot.histories"
             )
     check_function("outline", outline, "t, q")
     return [np.asarray(line) for line in _at_all(outline, trajectory.t, trajectory.q)]

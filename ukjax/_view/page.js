@@ -104,7 +104,7 @@ function spacingOf(size) {
   return power * [1, 2, 5, 10].find((factor) => factor * power >= rough * 0.999);
 }
 
-const plain = (number) => String(Number(number.toPrecision(6)));
+const plain = (number) => String(Number(number.toPrecision(6))).replace("-", "−");
 
 function drawPaper() {
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];

@@ -1,0 +1,131 @@
+"""Whether what a model says makes sense: M, Q, A and b."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+
+def check_terms(terms: Any, where: str = "", coordinates: Sequence[str] = ()) -> None:
+    """M symmetric and positive semidefinite, and everything in ``Terms`` finite, or ``ValueError``. ``coordinates`` are
+    their names, if they have any."""
+    M = np.asarray(terms.M)
+    for name in ("M", "Q", "A", "b", "c"):
+        value = getattr(terms, name)
+        if value is not None and not np.all(np.isfinite(value)):
+            at = tuple(int(i) for i in np.argwhere(~np.isfinite(value))[0])
+            raise ValueError(
+                f"{name} is not finite{where}: {name}{list(at)} = {np.asarray(value)[at]}. Look for a division by "
+                "zero or a root of a negative number in the function that makes it"
+            )
+    complaint = complaint_of_mass(M, where, coordinates)
+    if complaint:
+        raise ValueError(complaint)
+
+
+def symmetric(M: Array) -> Array:
+    """(M + Mᵀ) / 2, and NaN where that would hide that M is no mass matrix: ``check_terms``, for where values are not
+    known. Of the signs only those on the diagonal are looked at: a factorisation sees the others."""
+    each = np.eye(len(M), dtype=M.dtype)  # off the diagonal zeros remain known
+    own, turned = each * M, M.T
+    limit = 2 * jnp.finfo(M.dtype).eps ** 0.5 * jnp.max(own)  # no entry of a mass matrix is larger
+    spoilt = jax.lax.select(jnp.any(M - turned - own > limit), *np.array([np.nan, 0], M.dtype))
+    return (M + turned) / 2 + spoilt * each
+
+
+def complaint_of_mass(M: np.ndarray, where: str = "", coordinates: Sequence[str] = ()) -> str:
+    """Why M is no mass matrix, empty if it is one, or not finite."""
+    if not M.size or not np.all(np.isfinite(M)):
+        return ""
+    eps, largest = float(np.finfo(M.dtype).eps), max(float(np.abs(M).max()), 1e-300)
+    asymmetry = np.abs(M - M.T)
+    if asymmetry.max() > eps**0.5 * largest:
+        i, j = np.unravel_index(int(asymmetry.argmax()), M.shape)
+        return (
+            f"M must be symmetric{where}: M[{i}, {j}] = {M[i, j]:.6g} but M[{j}, {i}] = {M[j, i]:.6g}. "
+            "A mass matrix is the Hessian of the kinetic energy in v, so both must be the same"
+        )
+    mass = np.diagonal(M)
+    i = int(mass.argmin())
+    if mass[i] < -len(M) * eps * largest:
+        return (
+            f"M must be positive semidefinite{where}: M[{i}, {i}] = {mass[i]:.6g}, the mass of "
+            f"{_coordinate(i, coordinates)}, is negative. Check the signs of the masses and inertias"
+        )
+    unit = 1 / np.sqrt(np.where(mass > eps * largest, mass, largest))  # so that units do not decide
+    size, axes = np.linalg.eigh(unit[:, None] * (M + M.T) * unit / 2)
+    if size[0] < -(eps**0.5):
+        return (
+            f"M must be positive semidefinite{where}: its smallest eigenvalue is {np.linalg.eigvalsh(M)[0]:.6g}, most "
+            f"of it along {_coordinate(int(np.abs(axes[:, 0]).argmax()), coordinates)}. Check the signs of the masses "
+            "and inertias"
+        )
+    return ""
+
+
+def _coordinate(i, names):
+    return f"coordinate {names[i]!r}" if names else f"q[{i}]"
+
+
+def check_unique(
+    terms: Any, acceleration: np.ndarray, method: str, where: str = "", coordinates: Sequence[str] = ()
+) -> None:
+    """A finite acceleration, or the reason why there is none."""
+    if np.all(np.isfinite(acceleration)):
+        return
+    M, A = np.asarray(terms.M), np.asarray(terms.A)
+    n, m = M.shape[0], A.shape[0]
+    complaint = complaint_of_freedom(M, A, where, coordinates)
+    if complaint:
+        raise ValueError(complaint)
+    if method == "Orthogonal":  # it takes redundant rows and semidefinite M: only the numbers themselves are left
+        sizes = np.abs(np.concatenate([np.asarray(x).ravel() for x in (terms.M, terms.Q, terms.A, terms.b)]))
+        sizes = sizes[sizes > 0]
+        raise ValueError(
+            f"the acceleration is not finite{where}, although the terms are: their entries are from {sizes.min():.3g} "
+            f"to {sizes.max():.3g} in size, too far apart for {terms.M.dtype}. Choose other units"
+        )
+    _, A = _in_units(M, A)
+    independent = int(np.linalg.matrix_rank(A))
+    if independent < m:
+        raise ValueError(
+            f"method {method!r} needs independent rows{where}: A has {m} rows of rank {independent}. "
+            "Use the default method 'orthogonal', which takes redundant rows"
+        )
+    least = float(np.linalg.svd(A, compute_uv=False).min(initial=1))
+    if least < (100 * (n + m) * np.finfo(A.dtype).eps) ** 0.5:
+        raise ValueError(
+            f"method {method!r} needs rows that are clearly independent{where}: those of A, scaled to unit length, "
+            f"have the smallest singular value {least:.2g}. Use the default method 'orthogonal', which needs less"
+        )
+    raise ValueError(
+        f"method {method!r} found no finite acceleration{where}: it needs a positive definite M. "
+        "Use the default method 'orthogonal', which takes a semidefinite one"
+    )
+
+
+def complaint_of_freedom(M: np.ndarray, A: np.ndarray, where: str = "", coordinates: Sequence[str] = ()) -> str:
+    """What neither mass nor rows say, empty if there is nothing, or where M and A are not finite."""
+    if not np.all(np.isfinite(M)) or not np.all(np.isfinite(A)):
+        return ""
+    n, together = len(M), np.concatenate(_in_units(M, A))
+    rank = int(np.linalg.matrix_rank(together))
+    if rank == n:
+        return ""
+    free = int(np.abs(np.linalg.svd(together)[2][-1]).argmax())
+    return (
+        f"the motion is not unique{where}: rank [M; A] = {rank}, but there are n = {n} coordinates. A direction "
+        f"without mass, here that of {_coordinate(free, coordinates)}, must be fixed by a constraint: add the missing "
+        "row of A, or give it a mass"
+    )
+
+
+def _in_units(M, A):
+    """M and A in coordinates of unit mass, with rows of unit length: units do not decide."""
+    mass = np.diagonal(M)
+    coordinate = 1 / np.sqrt(np.where(mass > 0, mass, max(float(np.abs(mass).max(initial=0)), 1e-300)))
+    A = A * coordinate
+    return coordinate[:, None] * M * coordinate, A / np.maximum(np.linalg.norm(A, axis=1, keepdims=True), 1e-300)
