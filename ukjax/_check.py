@@ -25,6 +25,11 @@ def known(*trees: Any) -> bool:
     return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
 
 
+def constant(tree: Any) -> Any:
+    """``tree`` of values that have no derivatives: within ``jax.grad`` they are known."""
+    return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if isinstance(x, np.ndarray | jax.Array) else x, tree)
+
+
 # --- what was given, in words ---------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
-from ._check import as_array, check_function, kind_of, known, number
+from ._check import as_array, check_function, constant, kind_of, known, number
 from ._closures import opened
 from ._constraint import AbstractConstraint, Level, as_written, join, rows
 from ._control import AbstractControl, Command, constraints_of
@@ -52,7 +52,7 @@ class AbstractSystem(eqx.Module):
         t, q, v = state_of(t, q, v)
         self = opened(self)
         # Operation by operation, each would be compiled by itself.
-        return _terms(self, t, q, v) if known(self, t, q, v) else _driven(self, t, q, v)
+        return _terms(self, t, q, v) if known(*constant((self, t, q, v))) else _driven(self, t, q, v)
 
     def passive(self, t: Numbers, q: Numbers, v: Numbers) -> Terms:
         """M, Q, A, b (and c) with the actuators off."""

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float
 from .._batch import per_member
 from .._batch.blocks import in_blocks
 from .._batch.waiting import interruptibly
-from .._check import known
+from .._check import constant, known
 from .._solve import AbstractMethod
 from .attempts import every_member, first_attempt
 from .base import AbstractBatchLoop, Counts, Request, Samples, Start
@@ -21,7 +21,6 @@ from .compact import compactly
 from .correct import Levels
 from .one import One
 from .outcome import LEAPT, OFF_CONSTRAINTS, UNUSUAL, of_samples
-from .scale import constant
 from .step import step
 from .tableau import Tableau
 

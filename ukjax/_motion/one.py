@@ -15,14 +15,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._batch import plainly
-from .._check import known
+from .._check import constant, known
 from .._haste import soon
 from .attempts import MOST, first_attempt, next_attempt
 from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, Start
 from .compact import compactly
 from .correct import Levels
 from .outcome import FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, RUNNING, TOO_SMALL, UNUSUAL
-from .scale import constant
 from .step_size import judge, next_length
 
 PIECE = 1024

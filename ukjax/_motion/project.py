@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._check import as_array, check_finite, kind_of, known, number
+from .._check import as_array, check_finite, constant, kind_of, known, number
 from .._check_terms import check_terms
 from .._haste import at_once
 from .._precision import Numbers
-from .._solve import AbstractMethod, choose, coordinate_scale, row_scale, solve
+from .._solve import AbstractMethod, AbstractResponse, choose, coordinate_scale, row_scale, solve
 from .._system import AbstractSystem
 from .._terms import Terms
 from .assemble import without_redundant
@@ -62,14 +62,16 @@ def project(
     model = holding(model, hold, t, q0, v0)
     model, q0, v0, t = taken_in(model, q0, v0, t)
     method, all_known = with_pattern(choose(method), model, t, q0, v0), known(model, t, q0, v0)
-    usual, scale = method.usual(), scales(model, t, q0, v0)
-    if usual is not None and all_known:
-        levels = at_every_level(usual)
-        while levels is not None:
-            q, v, sure = _project_nearby(model, t, q0, v0, scale, levels)
-            if sure:
+    here = constant((model, t, q0, v0))  # within jax.grad these are known as well
+    usual, scale = method.usual(), scales(*(here if known(here) else (model, t, q0, v0)))
+    if usual is not None and known(here):
+        nearby = _nearby(usual, *here, scale)
+        if nearby is not None and all_known:
+            return nearby[:2]
+        if nearby is not None:
+            q, v, unusual = _with_derivatives(model, t, q0, v0, *nearby)
+            if not constant(unusual):
                 return q, v
-            levels = without_redundant(levels, model, t, q0, v0)
     if all_known:  # before the long way is compiled
         check_terms(_masses(model, t, q0, v0), f" at t = {float(t):g} s")
         if usual is not None:
@@ -84,6 +86,17 @@ def project(
             "cannot be met (a path out of reach, links too short), or q0 is too far away: start closer"
         )
     return q, v
+
+
+def _nearby(usual, model, t, q0, v0, scale):
+    """The result by the usual method, and with which rows that was; None where that is not sure."""
+    levels = at_every_level(usual)
+    while levels is not None:
+        q, v, sure = _project_nearby(model, t, q0, v0, scale, levels)
+        if sure:
+            return q, v, levels
+        levels = without_redundant(levels, model, t, q0, v0)
+    return None
 
 
 class Sizes(NamedTuple):
@@ -225,7 +238,8 @@ def project_anywhere(system: AbstractSystem, t: Array, q0: Array, v0: Array, sca
     sizes = Sizes.of_positions(system, t, q0, scale)
     q, found_q, last_q = _nearest(lambda q: system.position_residual(t, q), q0, _mass(system, t, q0, v0), sizes, method)
     if all(constraint.linear for constraint in system.held):
-        last_v = v = _exact_step(lambda v: system.velocity_residual(t, q, v), v0, _mass(system, t, q, v0), method)
+        v, _ = _exact_step(lambda v: system.velocity_residual(t, q, v), v0, _mass(system, t, q, v0), method)
+        last_v = v
         found_v = jnp.all(jnp.isfinite(v))
     else:
         sizes = Sizes.of_velocities(system, t, q, v0, scale)
@@ -235,17 +249,17 @@ def project_anywhere(system: AbstractSystem, t: Array, q0: Array, v0: Array, sca
     return jnp.where(found_q, q, jnp.nan), jnp.where(reached, v, jnp.nan), reached, (last_q, last_v)
 
 
-_project = eqx.filter_jit(project_anywhere)
+_project = at_once(project_anywhere)
 
 
 def _exact_step(residual, x, M, method):
-    """Newton's step, exact where the residual is linear."""
+    """Newton's step, exact where the residual is linear; and whether that was beyond the method."""
     missed = residual(x)
     if not missed.size:
-        return x
+        return x, jnp.asarray(False)
     A = jax.jacfwd(residual)(x)
-    response = method.respond(*jax.lax.stop_gradient((M, A)))
-    return x + solve(M, A, jnp.zeros_like(x), -missed, response)
+    response = method.respond(*constant((M, A)))
+    return x + solve(M, A, jnp.zeros_like(x), -missed, response), response.unusual
 
 
 def _nearest(
@@ -254,24 +268,88 @@ def _nearest(
     """argmin (x − x0)ᵀ M (x − x0) with residual(x) = 0, whether it was found, and the last iterate.
 
     Found by steps along the constraints towards x0, each followed by Newton's method back onto them, so that the
-    rank of redundant rows is judged where they are redundant. Then two Newton steps on the conditions of the minimum,
-    M (x − x0) = Aᵀλ and residual = 0, from that fixed point: they move nothing but carry the derivatives, one step
-    the first, two steps the second as well.
+    rank of redundant rows is judged where they are redundant. Derivatives are those of the conditions of the minimum.
     """
-    constant = jax.lax.stop_gradient
     if residual(x0).size == 0:
         return x0, jnp.all(jnp.isfinite(x0)), x0
-    # A user's function may hold the traced values of a derivative in its closure: those too are constants here.
-    converted = eqx.filter_closure_convert(residual, x0)
-    fixed = jax.tree.map(lambda leaf: constant(leaf) if eqx.is_array(leaf) else leaf, converted)
-    x, found = _iterate(fixed, constant(x0), constant(M), constant(sizes), method)
+    x, found = _iterate(_fixed(residual, x0), constant(x0), constant(M), constant(sizes), method)
+    x = _with_slope(residual, x0, M, x, Conditions.at(residual, x0, M, x, method))
+    return x, found & jnp.all(jnp.isfinite(x)), constant(x)
 
-    A = jax.jacfwd(fixed)(x)
-    response = method.respond(constant(M), A)
-    lam = response.multipliers(constant(M) @ (x - constant(x0)))
-    method = method.keeping(response.kept)
-    polished, _ = jax.lax.fori_loop(0, 2, lambda _, at: _newton(residual, x0, M, at[0], at[1], method), (x, lam))
-    return polished, found & jnp.all(jnp.isfinite(polished)), x
+
+def _fixed(residual, x0):
+    """It without derivatives by anything but x: a user's function may hold the traced values of one in its closure."""
+    return constant(eqx.filter_closure_convert(residual, x0))
+
+
+class Conditions(NamedTuple):
+    """Those of the minimum at x, M (x − x0) − Aᵀλ = 0 and residual = 0: the constraints' pull λ, the derivative H of
+    the first, and the method's response to H and A, all constants."""
+
+    lam: Float[Array, " m"]
+    H: Float[Array, "n n"]
+    response: AbstractResponse
+
+    @classmethod
+    def at(cls, residual: Callable, x0: Array, M: Array, x: Array, method: AbstractMethod) -> "Conditions":
+        residual, x0, M, x = _fixed(residual, x), *constant((x0, M, x))
+        A = jax.jacfwd(residual)(x)
+        response = method.respond(M, A)
+        lam = response.multipliers(M @ (x - x0))
+        H = jax.jacfwd(lambda x: M @ (x - x0) - jax.vjp(residual, x)[1](lam)[0])(x)
+        H = (H + H.T) / 2
+        # H need only be positive on the null space of A. Adding weight along A's rows changes nothing there.
+        rows = row_scale(A, coordinate_scale(M))[:, None] * A
+        weight = jnp.sqrt(jnp.sum((H - M) ** 2)) / jnp.maximum(jnp.sum(coordinate_scale(M) ** -2), 1e-30)
+        firm = method.keeping(response.kept).respond(H + weight * rows.T @ rows, A)
+        return constant(cls(lam, H, firm))
+
+    def solved(self, force: Float[Array, " n"], missing: Float[Array, " m"]) -> tuple[Array, Array]:
+        """x and λ with H x − Aᵀλ = ``force`` and −A x = ``missing``."""
+        x = self.response.motion(force, -missing)
+        return x, self.response.multipliers(self.H @ x - force)
+
+
+def _with_slope(residual, x0, M, x, conditions):
+    """The minimum x as a function of what the residual, x0 and M come from: by the implicit function theorem, so that
+    no iteration is differentiated."""
+
+    def missed(at):
+        x, lam = at
+        residue, pull = jax.vjp(residual, x)
+        return M @ (x - x0) - pull(lam)[0], -residue
+
+    def solve_linear(linear, known):
+        def solved(linear, known):
+            found = conditions.solved(*known)
+            left = jax.tree.map(jnp.subtract, known, linear(found))
+            return jax.tree.map(jnp.add, found, conditions.solved(*left))
+
+        return jax.lax.custom_linear_solve(linear, known, solved, symmetric=True)
+
+    return jax.lax.custom_root(missed, (constant(x), conditions.lam), lambda _, at: at, solve_linear)[0]
+
+
+@eqx.filter_jit
+def _with_derivatives(system, t, q0, v0, q, v, levels):
+    """A result that is known, as a function of what it comes from; and whether that was beyond the method."""
+    position = lambda q: system.position_residual(t, q)
+    unusual = jnp.asarray(False)
+    if position(q).size:
+        M = _mass(system, t, q0, v0)
+        conditions = Conditions.at(position, q0, M, q, levels.position)
+        q, unusual = _with_slope(position, q0, M, q, conditions), conditions.response.unusual
+    else:
+        q = q0
+    velocity, M = lambda v: system.velocity_residual(t, q, v), _mass(system, t, q, v0)
+    if not velocity(v).size:
+        return q, v0, unusual
+    if all(constraint.linear for constraint in system.held):
+        v, beyond = _exact_step(velocity, v0, M, levels.velocity)
+    else:
+        conditions = Conditions.at(velocity, v0, M, v, levels.velocity)
+        v, beyond = _with_slope(velocity, v0, M, v, conditions), conditions.response.unusual
+    return q, v, unusual | beyond
 
 
 def _iterate(residual, x0, M, sizes, method):
@@ -327,22 +405,3 @@ def _least_squares(residual, x0, M, sizes):
         throw=False,
     )
     return x0 + coordinate * found.value
-
-
-def _newton(residual, x0, M, x, lam, method):
-    """One Newton step on M (x − x0) − A(x)ᵀλ = 0, residual(x) = 0, with the constraints' curvature in its matrix."""
-
-    def force(x):
-        _, pull = jax.vjp(residual, x)
-        return M @ (x - x0) - pull(lam)[0]
-
-    F, H = force(x), jax.jacfwd(force)(x)
-    H = (H + H.T) / 2
-    A = jax.jacfwd(residual)(x)
-    # H need only be positive on the null space of A. Adding weight along A's rows changes nothing there.
-    H_fixed, A_fixed, M_fixed = jax.lax.stop_gradient((H, A, M))
-    rows = row_scale(A_fixed, coordinate_scale(M_fixed))[:, None] * A_fixed
-    weight = jnp.sqrt(jnp.sum((H_fixed - M_fixed) ** 2)) / jnp.maximum(jnp.sum(coordinate_scale(M_fixed) ** -2), 1e-30)
-    response = method.respond(H_fixed + weight * rows.T @ rows, A_fixed)
-    dx = solve(H, A, -F, -residual(x), response)
-    return x + dx, lam + jax.lax.stop_gradient(response).multipliers(H @ dx + F)

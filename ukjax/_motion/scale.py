@@ -10,7 +10,7 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array, Bool, Float
 
-from .._check import known
+from .._check import constant, known
 from .._haste import at_once
 from .._sizes import sizes, sizes_in
 from .._solve import coordinate_scale
@@ -149,11 +149,6 @@ def scales(
     at_rest = ~np.any(q, axis=-1) & ~np.any(v, axis=-1)
     of_accelerations = isinstance(model, AbstractSystem) and any(c.level == "acceleration" for c in model.constraints)
     return _scales(model, t, q, v, span, of_accelerations or bool(np.any(at_rest)))
-
-
-def constant(tree: Any) -> Any:
-    """``tree`` of values that have no derivatives: within ``jax.grad`` they are known."""
-    return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, tree)
 
 
 def _each(model, t, q, v, span, driven):

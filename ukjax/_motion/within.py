@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._check import constant
 from .base import AbstractLoop, Request, Samples, Start
 from .one import Course, advanced, of_samples, pulled_back
 from .outcome import RUNNING
-from .scale import constant
 
 MARKS = 512
 """At most."""
