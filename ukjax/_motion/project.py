@@ -62,10 +62,11 @@ def project(
     model = holding(model, hold, t, q0, v0)
     model, q0, v0, t = taken_in(model, q0, v0, t)
     method, all_known = with_pattern(choose(method), model, t, q0, v0), known(model, t, q0, v0)
-    here = constant((model, t, q0, v0))  # within jax.grad these are known as well
-    usual, scale = method.usual(), scales(*(here if known(here) else (model, t, q0, v0)))
+    given: Any = model, t, q0, v0
+    here = constant(given)  # within jax.grad these are known as well
+    usual, scale = method.usual(), scales(*(here if known(here) else given))
     if usual is not None and known(here):
-        nearby = _nearby(usual, *here, scale)
+        nearby = _nearby(usual, here, scale)
         if nearby is not None and all_known:
             return nearby[:2]
         if nearby is not None:
@@ -76,10 +77,10 @@ def project(
         check_terms(_masses(model, t, q0, v0), f" at t = {float(t):g} s")
         if usual is not None:
             method = with_noise_left_out(method, model, t, q0, v0)
-    q, v, reached, last = _project(model, t, q0, v0, scale, method)
+    q, v, reached, (last_q, last_v) = _project(model, t, q0, v0, scale, method)
     if all_known and not reached:
         check_model(model, t, q0, v0, method)
-        worst = worst_row(model, t, *last, scale)
+        worst = worst_row(model, t, last_q, last_v, scale)
         raise ValueError(
             f"no consistent initial conditions found near q0 = {np.asarray(q0)}: at t = {float(t):g} s constraint "
             f"{worst} still has residual {worst.size:.3g} after {MOST_ITERATIONS} iterations. Either the constraints "
@@ -88,8 +89,9 @@ def project(
     return q, v
 
 
-def _nearby(usual, model, t, q0, v0, scale):
+def _nearby(usual, here, scale):
     """The result by the usual method, and with which rows that was; None where that is not sure."""
+    model, t, q0, v0 = here
     levels = at_every_level(usual)
     while levels is not None:
         q, v, sure = _project_nearby(model, t, q0, v0, scale, levels)
