@@ -1,7 +1,8 @@
 """Double precision, shape annotations that are checked, and random numbers that are the same every time.
 
-XLA takes most of the time of most tests, and compiles in half of it what it is not asked to make fast. The slow tests,
-the notebooks and the README's examples run with XLA as it is, XLA_FLAGS="".
+XLA takes most of the time of most tests, and compiles in half of it what it is not asked to make fast. Those marked
+``optimised`` are run with XLA as it is, XLA_FLAGS="", where they are slow: the notebooks, the README's examples, what
+has to be the same to the last bit.
 """
 
 import gc

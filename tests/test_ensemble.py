@@ -21,6 +21,8 @@ from ukjax._motion.outcome import REASONS
 
 from .mechanisms import Pendulum
 
+pytestmark = pytest.mark.optimised
+
 TS = [0.0, 0.3, 0.6]
 LEVEL, REST = [1.0, 0.0], [0.0, 0.0]
 GRID = {"length": np.array([0.5, 1.0, 1.5]), "mass": np.array([1.0, 2.0])}

@@ -11,6 +11,8 @@ import ukjax as uk
 from ukjax.__main__ import main
 from ukjax._command import sweep as sweep_module
 
+pytestmark = pytest.mark.optimised
+
 SETTINGS = (
     "jax_compilation_cache_dir",
     "jax_persistent_cache_min_compile_time_secs",

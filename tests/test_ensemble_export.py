@@ -13,6 +13,8 @@ import ukjax as uk
 
 from .mechanisms import Pendulum
 
+pytestmark = pytest.mark.optimised
+
 pytest.importorskip("flatbuffers")
 TS = [0.0, 0.2, 0.5]
 LEVEL, REST = np.array([1.0, 0.0]), np.zeros(2)

@@ -21,6 +21,8 @@ from ukjax._ensemble.store import remaining
 
 from .mechanisms import Pendulum
 
+pytestmark = pytest.mark.optimised
+
 TS = [0.0, 0.3, 0.6]
 KINDS = "", ".zarr"
 WORDS = {"XLA_FLAGS": "", "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -347,6 +347,7 @@ def test_instants(pair, rng):
         close(of_mechanism, of_twin)
 
 
+@pytest.mark.optimised
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind"), [("four_bar", "absolute"), *((name, "joint") for name in ("andrews_squeezer", "mobile_robot"))]

@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+pytestmark = pytest.mark.optimised
+
 SOON = 2.0
 
 HEAD = """

@@ -11,6 +11,8 @@ import pytest
 
 import ukjax as uk
 
+pytestmark = pytest.mark.optimised
+
 METHODS = ["orthogonal", "cholesky", "svd", "kkt", "udwadia_phohomsiri"]
 WAYS = ["one", "batch", "jit", "jit of a batch"]
 STEPS: dict[str, dict[str, Any]] = {"adaptive": {}, "even": {"dt": 0.02, "solver": uk.RungeKutta4()}}

@@ -14,6 +14,8 @@ from ukjax._batch import lowering, rarely
 from ukjax._batch.graph import Graph
 from ukjax._batch.unroll import unroll
 
+pytestmark = pytest.mark.optimised
+
 BATCH = lowering.FEW + 7
 CLOSE = 1e-13  # a few dozen roundings of numbers of order 1
 

@@ -10,6 +10,8 @@ import pytest
 
 import ukjax as uk
 
+pytestmark = pytest.mark.optimised
+
 README = (Path(__file__).parent.parent / "README.md").read_text()
 
 

@@ -14,6 +14,8 @@ from benchmarks.mechanisms import rockers
 
 from .mechanisms import Pendulum, redundant_only_on_the_constraint
 
+pytestmark = pytest.mark.optimised
+
 AGREE = 1e-6  # central differences of a fixed-step motion: rounding / step + step²
 FIXED: dict[str, Any] = {"dt": 0.01, "solver": dfx.Tsit5()}
 
