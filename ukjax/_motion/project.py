@@ -316,20 +316,25 @@ def _with_slope(residual, x0, M, x, conditions):
     """The minimum x as a function of what the residual, x0 and M come from: by the implicit function theorem, so that
     no iteration is differentiated."""
 
+    n = x0.size
+
     def missed(at):
-        x, lam = at
+        x, lam = at[:n], at[n:]
         residue, pull = jax.vjp(residual, x)
-        return M @ (x - x0) - pull(lam)[0], -residue
+        return jnp.concatenate([M @ (x - x0) - pull(lam)[0], -residue])
 
     def solve_linear(linear, known):
-        def solved(linear, known):
-            found = conditions.solved(*known)
-            left = jax.tree.map(jnp.subtract, known, linear(found))
-            return jax.tree.map(jnp.add, found, conditions.solved(*left))
+        solved = lambda known: jnp.concatenate(conditions.solved(known[:n], known[n:]))
 
-        return jax.lax.custom_linear_solve(linear, known, solved, symmetric=True)
+        def refined(linear, known):
+            found = solved(known)
+            return found + solved(known - linear(found))
 
-    return jax.lax.custom_root(missed, (constant(x), conditions.lam), lambda _, at: at, solve_linear)[0]
+        return jax.lax.custom_linear_solve(linear, known, refined, symmetric=True)
+
+    # As one vector: JAX transposes a solve only if all that is known depends on what is differentiated.
+    start = jnp.concatenate([constant(x), conditions.lam])
+    return jax.lax.custom_root(missed, start, lambda _, at: at, solve_linear)[:n]
 
 
 @eqx.filter_jit
