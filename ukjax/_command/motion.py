@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-11
 
 
-def add_motion(parser: argparse.ArgumentParser, samples: int) -> None:
+def add_motion(parser: argparse.ArgumentParser) -> None:
     """The mechanism, its parameters and start, how long it moves and how that is computed."""
     option = parser.add_argument
     add_system(parser)
@@ -24,7 +24,7 @@ def add_motion(parser: argparse.ArgumentParser, samples: int) -> None:
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter, or an initial value (q1, dq1)"
     )
     option("--t1", type=float, metavar="SECONDS", help="end of the motion (default: the source's)")
-    option("--samples", type=int, default=samples, metavar="N", help=f"equally spaced samples (default {samples})")
+    option("--samples", type=int, default=1001, metavar="N", help="equally spaced samples (default 1001)")
     option("--drift", choices=("projection", "none"), default="projection", help="default: projection")
     option("--method", default="orthogonal", help="how the constrained motion is solved")
     option("--dt", type=float, metavar="SECONDS", help="fixed steps instead of adaptive ones")

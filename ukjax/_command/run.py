@@ -21,7 +21,7 @@ def add_to(commands: Any) -> None:
         allow_abbrev=False,
     )
     option = parser.add_argument
-    add_motion(parser, samples=1001)
+    add_motion(parser)
     option("--as-published", action="store_true", help="the source's own start and law, as printed")
     option("--out", metavar="FILE", help="save the trajectory: .npz, .nc or .csv")
     option(

@@ -17,7 +17,7 @@ def add_to(commands: Any) -> None:
         "browser, opened there if this machine has a screen.",
         allow_abbrev=False,
     )
-    add_motion(parser, samples=1001)
+    add_motion(parser)
     parser.add_argument("--out", metavar="FILE", help="the page (default SYSTEM.html)")
     parser.set_defaults(call=view_system)
 
