@@ -240,11 +240,11 @@ def test_rows_of_the_wrong_shape_are_refused(make, message):
     (
         (
             lambda: uk.MassForce(np.eye(3), np.zeros(2)),
-            r"^mass_matrix must return shape \(2, 2\) for q of shape \(2,\), got shape \(3, 3\)",
+            r"^mass_matrix must return shape \(2, 2\) for v of shape \(2,\), got shape \(3, 3\)",
         ),
         (
             lambda: uk.MassForce(np.eye(2), np.zeros(3)),
-            r"^force must return shape \(2,\) for q of shape \(2,\), got shape \(3,\)",
+            r"^force must return shape \(2,\) for v of shape \(2,\), got shape \(3,\)",
         ),
         (
             lambda: uk.Lagrangian(lambda t, q, v: v**2),
@@ -256,7 +256,7 @@ def test_rows_of_the_wrong_shape_are_refused(make, message):
         ),
         (
             lambda: uk.Lagrangian(lambda t, q, v: v @ v, None, lambda t, q, v: jnp.ones(3)),
-            r"^force must return shape \(2,\) like q, got shape \(3,\)",
+            r"^force must return shape \(2,\) like v, got shape \(3,\)",
         ),
     ),
 )

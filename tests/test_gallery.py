@@ -37,7 +37,7 @@ def test_coordinates_start_and_outline_fit_each_other(state):
     assert lines and all(line.ndim == 2 and line.shape[1] in (2, 3) for line in lines)
     assert all(np.isfinite(line).all() for line in lines)
     if mechanism.control is not None:
-        assert len(mechanism.control.inputs) == mechanism.control.matrix(jnp.array(0.0), q).shape[1]
+        assert len(mechanism.control.inputs) == mechanism.control.matrix(jnp.array(0.0), q, q).shape[1]
 
 
 @each

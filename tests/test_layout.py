@@ -123,6 +123,7 @@ EVERYWHERE = (
     "_norm",
     "_parameters",
     "_precision",
+    "_rates",
     "_rotation",
     "_sizes",
 )

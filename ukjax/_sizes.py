@@ -95,7 +95,11 @@ def _of_operation(name, bind, result, operands):
 
 def _of_scan(parameters, operands):
     """What is carried has a size that is carried."""
-    constants, carried, inner = parameters["num_consts"], parameters["num_carry"], parameters["jaxpr"]
+    inner = parameters["jaxpr"]
+    if "ft_in" in parameters:  # jax 0.12
+        constants, carried, _ = map(len, parameters["ft_in"].unpack())
+    else:
+        constants, carried = parameters["num_consts"], parameters["num_carry"]
     given = _spelled_out(operands)
 
     def body(carry, each):
@@ -166,6 +170,7 @@ LINEAR = {
     "stack",
     "tile",
     "transpose",
+    "unstack",
 }
 """Operations that move, choose and add up numbers: so they do sizes."""
 

@@ -28,8 +28,8 @@ class AccelerationConstraint(AbstractConstraint):
         self.A, self.b = as_function("A", A, "t, q, v"), as_function("b", b, "t, q, v")
         self.name = name_of_rows(name)
 
-    def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
-        A = matrix_of_rows(f"A of {self.name!r}", self.A, q, t, q, v)
+    def rows(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+        A = matrix_of_rows(f"A of {self.name!r}", self.A, v, t, q, v)
         b = vector(f"b of {self.name!r}", self.b, t, q, v)
         if b.shape != A.shape[:1]:
             raise ValueError(
@@ -37,8 +37,8 @@ class AccelerationConstraint(AbstractConstraint):
             )
         return A, b
 
-    def position(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " 0"]:
+    def position(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " 0"]:
         return nothing(q)
 
-    def velocity(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " 0"]:
+    def velocity(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " 0"]:
         return nothing(q)

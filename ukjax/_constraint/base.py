@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._rates import Rates
+
 Level = Literal["position", "velocity", "acceleration"]
 
 
@@ -47,30 +49,40 @@ class AbstractConstraint(eqx.Module):
         linear: ClassVar[bool] = True
 
     @abc.abstractmethod
-    def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+    def rows(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         """A (m, n) and b (m,), with whatever stabilisation the constraint carries."""
 
-    def at(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Rows:
+    def at(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Rows:
         """All of it at once, for those who need more than one of these."""
         return Rows(self.position(t, q), self.velocity(t, q, v), *self.rows(t, q, v))
 
     @abc.abstractmethod
-    def position(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " k"]:
+    def position(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " k"]:
         """What must vanish of t and q alone: (m,) for a holonomic constraint, (0,) for the others."""
 
-    def slope(self, t: Array, q: Float[Array, " n"]) -> Float[Array, "k n"]:
-        """The derivative of ``position`` by q."""
-        return jax.jacfwd(self.position, argnums=1)(t, q)
+    def slope(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "k n"]:
+        """The derivative of ``position`` by what moves it, φ_q N."""
+        found = jax.jacfwd(self.position, argnums=1)(t, q)
+        return found if found.shape[0] else jnp.zeros((0, v.size), q.dtype)
 
-    def velocity_slope(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, "k n"]:
+    def velocity_slope(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "k n"]:
         """The derivative of ``velocity`` by v: of a statement about positions the same as the other."""
-        return self.slope(t, q) if self.level == "position" else jax.jacfwd(self.velocity, argnums=2)(t, q, v)
+        return self.slope(t, q, v) if self.level == "position" else jax.jacfwd(self.velocity, argnums=2)(t, q, v)
+
+    def under(self, rates: Rates | None) -> "AbstractConstraint":
+        """The same statement where q̇ = N(q) v is what ``rates(q, v)`` returns."""
+        return self
 
     @abc.abstractmethod
-    def velocity(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " k"]:
+    def velocity(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " k"]:
         """What must vanish of t, q and v: (m,), or (0,) for a constraint given by A and b alone."""
 
 
-def nothing(q: Float[Array, " n"]) -> Float[Array, " 0"]:
+def nothing(q: Float[Array, " nq"]) -> Float[Array, " 0"]:
     """No rows."""
     return jnp.zeros((0,), q.dtype)
+
+
+def with_rates(constraint: AbstractConstraint, rates: Rates | None) -> AbstractConstraint:
+    """One with other ``rates``."""
+    return eqx.tree_at(lambda c: c.rates, constraint, rates, is_leaf=lambda x: x is None)

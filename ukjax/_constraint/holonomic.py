@@ -12,7 +12,8 @@ from .._check import check_function
 from .._functions import vector
 from .._names import name_of_rows
 from .._precision import Numbers
-from .base import AbstractConstraint, Level, Rows
+from .._rates import Rates, rate
+from .base import AbstractConstraint, Level, Rows, with_rates
 from .baumgarte import as_gain, gain
 
 
@@ -22,13 +23,14 @@ class Holonomic(AbstractConstraint):
     ``phi(t, q)`` returns (m,), a number, or a list of numbers. Differentiated twice along the motion,
     φ̈ = φ_q q̈ + D²φ[(1, v), (1, v)], so that A = φ_q and b = −D²φ[(1, v), (1, v)] − α φ̇ − β φ
     (Baumgarte 1972; the default α = β = 0 is the constraint itself). ``alpha`` [1/s] and ``beta`` [1/s²] are numbers
-    or one per row.
+    or one per row. In a system with ``rates``, q̇ = N(q) v, A is φ_q N and φ̈ is taken along that motion.
     """
 
     phi: Callable
     alpha: Array
     beta: Array
     name: str | tuple[str, ...] = eqx.field(static=True)
+    rates: Rates | None
     level: ClassVar[Level] = "position"
 
     def __init__(
@@ -36,25 +38,36 @@ class Holonomic(AbstractConstraint):
     ):
         check_function("phi", phi, "t, q")
         self.phi, self.name = phi, name_of_rows(name)
-        self.alpha, self.beta = as_gain("alpha", alpha), as_gain("beta", beta)
+        self.alpha, self.beta, self.rates = as_gain("alpha", alpha), as_gain("beta", beta), None
 
-    def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+    def rows(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         return self.at(t, q, v)[2:]
 
-    def at(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Rows:
-        A = jax.jacfwd(self.position, argnums=1)(t, q)
+    def at(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Rows:
+        A = self.slope(t, q, v)
         # The second derivative along the motion only: a jvp of a jvp, never the m × n × n tensor.
-        (phi, phi_dot), (_, bias) = jax.jvp(lambda t, q: self._along(t, q, v), (t, q), (jnp.ones_like(t), v))
+        (phi, phi_dot), (_, bias) = jax.jvp(lambda t, q: self._along(t, q, v), (t, q), self._motion(t, q, v))
         m = phi.shape[0]
         b = -bias - gain("alpha", self.alpha, m) * phi_dot - gain("beta", self.beta, m) * phi
         return Rows(phi, phi_dot, A, b)
 
-    def position(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " m"]:
+    def position(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " m"]:
         return vector(f"phi of {self.name!r}", self.phi, t, q)
 
-    def velocity(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " m"]:
+    def velocity(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " m"]:
         return self._along(t, q, v)[1]
 
+    def slope(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "m n"]:
+        along = jax.jacfwd(self.velocity, argnums=2)  # φ̇ is linear in v
+        return jax.jacfwd(self.position, argnums=1)(t, q) if self.rates is None else along(t, q, v)
+
+    def under(self, rates: Rates | None) -> AbstractConstraint:
+        return with_rates(self, rates)
+
     def _along(self, t, q, v):
-        """φ and φ̇ = φ_t + φ_q v."""
-        return jax.jvp(self.position, (t, q), (jnp.ones_like(t), v))
+        """φ and φ̇ = φ_t + φ_q q̇."""
+        return jax.jvp(self.position, (t, q), self._motion(t, q, v))
+
+    def _motion(self, t, q, v):
+        """ṫ and q̇."""
+        return jnp.ones_like(t), rate(self.rates, q, v)

@@ -41,7 +41,8 @@ def holonomicity(constraint: Pfaffian, t: Numbers, q: Numbers, tolerance: float 
 
     def rows(z):  # A dq − c dt as a form in z = (t, q)
         t, q = z[0], z[1:]
-        return jnp.concatenate([constraint.velocity(t, q, jnp.zeros_like(q))[:, None], constraint.matrix(t, q)], axis=1)
+        none = jnp.zeros_like(q)
+        return jnp.concatenate([constraint.velocity(t, q, none)[:, None], constraint.matrix(t, q, none)], axis=1)
 
     z = jnp.concatenate([t[None].astype(q.dtype), q])
     A, J = rows(z), jax.jacfwd(rows)(z)

@@ -21,15 +21,15 @@ class OnPart(AbstractConstraint):
         self.constraint, self.first, self.size, self.name = constraint, first, size, constraint.name
         self.level, self.linear = constraint.level, constraint.linear
 
-    def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+    def rows(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         A, b = self.constraint.rows(t, self._part(q), self._part(v))
         after = q.size - self.first - self.size
         return jnp.pad(A, ((0, 0), (self.first, after))), b
 
-    def position(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " k"]:
+    def position(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " k"]:
         return self.constraint.position(t, self._part(q))
 
-    def velocity(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " k"]:
+    def velocity(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " k"]:
         return self.constraint.velocity(t, self._part(q), self._part(v))
 
     def _part(self, x):

@@ -11,7 +11,8 @@ from jaxtyping import Array, Float
 from .._functions import array, as_function, vector
 from .._names import name_of_rows
 from .._precision import Numbers
-from .base import AbstractConstraint, Level, nothing
+from .._rates import Rates, rate
+from .base import AbstractConstraint, Level, nothing, with_rates
 from .baumgarte import as_gain, gain
 
 
@@ -19,7 +20,7 @@ class Pfaffian(AbstractConstraint):
     """A(t, q) v = c(t, q), imposed as d/dt (A v − c) + α (A v − c) = 0.
 
     ``A`` (m, n) and ``c`` (m,) are functions of (t, q) or constant arrays; c defaults to 0. Then
-    b = ċ − Ȧ v − α (A v − c). Mind the sign of c: it stands on the right (Zhao et al. 2018 write both
+    b = ċ − Ȧ v − α (A v − c), Ȧ along q̇. Mind the sign of c: it stands on the right (Zhao et al. 2018 write both
     A q̇ + c = 0, eq. 22, and A q̇ = c, eq. 40). ``alpha`` [1/s] is a number or one per row.
     """
 
@@ -27,22 +28,26 @@ class Pfaffian(AbstractConstraint):
     c: Callable
     alpha: Array
     name: str | tuple[str, ...] = eqx.field(static=True)
+    rates: Rates | None
     level: ClassVar[Level] = "velocity"
 
     def __init__(self, A: Any, c: Any = 0.0, alpha: Numbers = 0.0, *, name: str | Iterable[str] = "Pfaffian"):
         self.A, self.c = as_function("A", A, "t, q"), as_function("c", c, "t, q")
-        self.alpha, self.name = as_gain("alpha", alpha), name_of_rows(name)
+        self.alpha, self.name, self.rates = as_gain("alpha", alpha), name_of_rows(name), None
 
-    def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
-        A = self.matrix(t, q)
-        psi, bias = jax.jvp(lambda t, q: self.velocity(t, q, v), (t, q), (jnp.ones_like(t), v))
+    def rows(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+        A = self.matrix(t, q, v)
+        psi, bias = jax.jvp(lambda t, q: self.velocity(t, q, v), (t, q), (jnp.ones_like(t), rate(self.rates, q, v)))
         return A, -bias - gain("alpha", self.alpha, psi.shape[0]) * psi
 
-    def position(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " 0"]:
+    def under(self, rates: Rates | None) -> AbstractConstraint:
+        return with_rates(self, rates)
+
+    def position(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " 0"]:
         return nothing(q)
 
-    def velocity(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " m"]:
-        A = self.matrix(t, q)
+    def velocity(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " m"]:
+        A = self.matrix(t, q, v)
         c = vector(f"c of {self.name!r}", self.c, t, q)
         if c.shape not in ((1,), A.shape[:1]):
             raise ValueError(
@@ -50,14 +55,14 @@ class Pfaffian(AbstractConstraint):
             )
         return A @ v - c
 
-    def matrix(self, t: Array, q: Float[Array, " n"]) -> Float[Array, "m n"]:
-        """A (m, n), a single row given as (n,) included."""
-        return matrix_of_rows(f"A of {self.name!r}", self.A, q, t, q)
+    def matrix(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "m n"]:
+        """A (m, n), a single row given as (n,) included, with a column for each of v."""
+        return matrix_of_rows(f"A of {self.name!r}", self.A, v, t, q)
 
 
-def matrix_of_rows(name: str, function: Callable, q: Float[Array, " n"], *arguments: Any) -> Float[Array, "m n"]:
+def matrix_of_rows(name: str, function: Callable, v: Float[Array, " n"], *arguments: Any) -> Float[Array, "m n"]:
     """What a user's function returns as A: (m, n), or (n,) for a single row."""
     A = jnp.atleast_2d(array(name, function, *arguments))
-    if A.ndim != 2 or A.shape[1] != q.size:
-        raise ValueError(f"{name} must have shape (m, {q.size}), one column per coordinate, got shape {A.shape}")
+    if A.ndim != 2 or A.shape[1] != v.size:
+        raise ValueError(f"{name} must have shape (m, {v.size}), one column per coordinate, got shape {A.shape}")
     return A

@@ -11,31 +11,31 @@ from .base import AbstractConstraint, Rows
 
 
 def rows(
-    constraints: Iterable[AbstractConstraint], t: Array, q: Float[Array, " n"], v: Float[Array, " n"]
+    constraints: Iterable[AbstractConstraint], t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
 ) -> tuple[Float[Array, "m n"], Float[Array, " m"]]:
     """A (m, n) and b (m,) of all."""
     constraints = tuple(constraints)
     found = [constraint.rows(t, q, v) for constraint in constraints]
     if not found:
-        return jnp.zeros((0, q.size), q.dtype), jnp.zeros((0,), q.dtype)
+        return jnp.zeros((0, v.size), q.dtype), jnp.zeros((0,), q.dtype)
     A, b = zip(*found, strict=True)
     _check_names(constraints, b)
     return jnp.concatenate(A), jnp.concatenate(b)
 
 
-def all_at(constraints: Iterable[AbstractConstraint], t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Rows:
+def all_at(constraints: Iterable[AbstractConstraint], t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Rows:
     """All at one state."""
     constraints = tuple(constraints)
     found = [constraint.at(t, q, v) for constraint in constraints]
     if not found:
         none = jnp.zeros((0,), q.dtype)
-        return Rows(none, none, jnp.zeros((0, q.size), q.dtype), none)
+        return Rows(none, none, jnp.zeros((0, v.size), q.dtype), none)
     _check_names(constraints, [each.b for each in found])
     return Rows(*map(jnp.concatenate, zip(*found, strict=True)))
 
 
 def velocities(
-    constraints: Iterable[AbstractConstraint], t: Array, q: Float[Array, " n"], v: Float[Array, " n"]
+    constraints: Iterable[AbstractConstraint], t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
 ) -> Float[Array, " m"]:
     """φ̇ or ψ of all, in their order."""
     return join([constraint.velocity(t, q, v) for constraint in constraints], q)
@@ -44,7 +44,7 @@ def velocities(
 def as_written(
     constraints: Iterable[AbstractConstraint],
     t: ScalarLike,
-    q: Float[Array, " n"],
+    q: Float[Array, " nq"],
     v: Float[Array, " n"],
     acceleration: Float[Array, " n"],
 ) -> Float[Array, " m"]:
@@ -66,7 +66,7 @@ def names_of(constraints: Iterable[AbstractConstraint], read: Callable[[Abstract
     return result
 
 
-def join(parts: Sequence[Array], q: Float[Array, " n"]) -> Float[Array, " m"]:
+def join(parts: Sequence[Array], q: Float[Array, " nq"]) -> Float[Array, " m"]:
     """One vector of several; empty, in q's precision, of none."""
     return jnp.concatenate(parts) if parts else jnp.zeros((0,), q.dtype)
 

@@ -32,7 +32,7 @@ FEASIBLE = 64
 """Roundings, of the terms that it is computed from, that what is missed may be and yet be nothing."""
 
 
-def undriven(model: Callable[..., Terms], t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Mobility:
+def undriven(model: Callable[..., Terms], t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Mobility:
     """The motion of ``model``, a system or a function (t, q, v) -> ``Terms``, with its actuators off."""
     return mobility(getattr(model, "passive", model)(t, q, v))
 

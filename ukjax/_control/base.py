@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 from .._check import as_array, call, kind_of, numbers, seen
 from .._constraint import AbstractConstraint
 from .._precision import as_float
+from .._rates import Rates
 from .._terms import Terms
 
 
@@ -59,25 +60,33 @@ class AbstractControl(eqx.Module):
         inputs: eqx.AbstractVar[tuple[tuple[str, str], ...] | None]
         limits = None
 
+    def under(self, rates: Rates | None) -> "AbstractControl":
+        """The same for a system with q̇ = N(q) v, which is what ``rates(q, v)`` returns."""
+        if rates is None or not self.task:
+            return self
+        return eqx.tree_at(lambda c: c.task, self, tuple(constraint.under(rates) for constraint in self.task))
+
     @abc.abstractmethod
-    def command(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], passive: Terms) -> Command:
+    def command(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], passive: Terms) -> Command:
         """u and its feasibility; ``passive`` is what the system says with its actuators off."""
 
-    def force(self, t: Array, q: Float[Array, " n"], u: Float[Array, " p"]) -> Float[Array, " n"]:
+    def force(
+        self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], u: Float[Array, " p"]
+    ) -> Float[Array, " n"]:
         """B u."""
-        return self.matrix(t, q) @ u
+        return self.matrix(t, q, v) @ u
 
-    def matrix(self, t: Array, q: Float[Array, " n"]) -> Float[Array, "n p"]:
-        """B (n, p). Raises ``ValueError`` for another shape."""
-        return actuator_matrix(call("actuators", self.actuators, t, q), q)
+    def matrix(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "n p"]:
+        """B (n, p), a row for each of v. Raises ``ValueError`` for another shape."""
+        return actuator_matrix(call("actuators", self.actuators, t, q), v)
 
 
-def actuator_matrix(value: Any, q: Float[Array, " n"]) -> Float[Array, "n p"]:
+def actuator_matrix(value: Any, v: Float[Array, " n"]) -> Float[Array, "n p"]:
     """What a user gave for B: (n, p), or ``ValueError``."""
-    B = as_float(as_array("actuators", value, "numbers, B"), q)
-    if B.ndim != 2 or B.shape[0] != q.size:
+    B = as_float(as_array("actuators", value, "numbers, B"), v)
+    if B.ndim != 2 or B.shape[0] != v.size:
         raise ValueError(
-            f"actuators must be B of shape ({q.size}, p), one row per coordinate and one column per actuator, "
+            f"actuators must be B of shape ({v.size}, p), one row per coordinate and one column per actuator, "
             f"got shape {B.shape}"
         )
     return B

@@ -5,18 +5,24 @@ import abc
 import equinox as eqx
 from jaxtyping import Array, Float
 
+from .._rates import Rates
+
 
 class AbstractDynamics(eqx.Module):
     """M(t, q) q̈ = Q(t, q, v), before any constraint."""
 
     @abc.abstractmethod
-    def terms(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+    def terms(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         """M (n, n) and Q (n,), Q with the inertial terms quadratic in v on the right-hand side."""
 
-    def mass(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, "n n"]:
+    def mass(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "n n"]:
         """M (n, n) alone, at velocity v where it depends on that."""
         return self.terms(t, q, v)[0]
 
+    def under(self, rates: Rates | None) -> "AbstractDynamics":
+        """The same where q̇ = N(q) v is what ``rates(q, v)`` returns, and M v̇ = Q."""
+        return self
+
     @abc.abstractmethod
-    def energy(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, ""] | None:
+    def energy(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, ""] | None:
         """T + V [J], or None where the dynamics are not given by energies."""

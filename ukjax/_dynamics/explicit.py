@@ -13,7 +13,8 @@ class MassForce(AbstractDynamics):
     """M(t, q) q̈ = Q(t, q, v), both given.
 
     ``mass_matrix(t, q)`` (n, n) and ``force(t, q, v)`` (n,) are functions or constant arrays. The force is all of
-    the right-hand side: applied forces, gravity, and the terms −C(q, v) v of inertia.
+    the right-hand side: applied forces, gravity, and the terms −C(q, v) v of inertia. In a system with ``rates``,
+    q̇ = N(q) v, they are those of M v̇ = Q: Newton's and Euler's equations, say, in the rates about a body's axes.
     """
 
     mass_matrix: Callable
@@ -23,17 +24,17 @@ class MassForce(AbstractDynamics):
         self.mass_matrix = as_function("mass_matrix", mass_matrix, "t, q")
         self.force = as_function("force", force, "t, q, v")
 
-    def mass(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, "n n"]:
-        M, n = array("mass_matrix", self.mass_matrix, t, q), q.size
+    def mass(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "n n"]:
+        M, n = array("mass_matrix", self.mass_matrix, t, q), v.size
         if M.shape != (n, n):
-            raise ValueError(f"mass_matrix must return shape ({n}, {n}) for q of shape ({n},), got shape {M.shape}")
+            raise ValueError(f"mass_matrix must return shape ({n}, {n}) for v of shape ({n},), got shape {M.shape}")
         return M
 
-    def terms(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
-        M, Q, n = self.mass(t, q, v), vector("force", self.force, t, q, v), q.size
+    def terms(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+        M, Q, n = self.mass(t, q, v), vector("force", self.force, t, q, v), v.size
         if Q.shape != (n,):
-            raise ValueError(f"force must return shape ({n},) for q of shape ({n},), got shape {Q.shape}")
+            raise ValueError(f"force must return shape ({n},) for v of shape ({n},), got shape {Q.shape}")
         return M, Q
 
-    def energy(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> None:
+    def energy(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> None:
         return None

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import check_function
 from .._functions import array, as_function, vector
+from .._rates import Rates, columns, rate, turning
 from .base import AbstractDynamics
 
 
@@ -19,34 +21,55 @@ class Lagrangian(AbstractDynamics):
 
         M = ∂²T/∂v²,      Q = F + ∂L/∂q − (∂p/∂t + ∂p/∂q v),      p = ∂T/∂v,
 
-    which holds for any T, with parts T₁ linear in v and T₀ without v (moving frames) and explicit time.
+    which holds for any T, with parts T₁ linear in v and T₀ without v (moving frames) and explicit time. In a system
+    with ``rates``, energies are functions of q and q̇ = N(q) v as ever, the force goes with v, and these equations are
+    taken along N: M = Nᵀ T_q̇q̇ N, Q = F + Nᵀ (∂L/∂q − ∂p/∂t − ∂p/∂q q̇ − T_q̇q̇ Ṅ v).
     """
 
     kinetic: Callable
     potential: Callable
     force: Callable
+    rates: Rates | None
 
     def __init__(self, kinetic: Callable, potential: Callable | None = None, force: Callable | None = None):
         check_function("kinetic", kinetic, "t, q, v")
         self.kinetic = kinetic
         self.potential = as_function("potential", 0.0 if potential is None else potential, "t, q")
         self.force = as_function("force", 0.0 if force is None else force, "t, q, v")
+        self.rates = None
 
-    def mass(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, "n n"]:
-        return jax.jacfwd(jax.grad(self._kinetic, argnums=2), argnums=2)(t, q, v)
+    def mass(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "n n"]:
+        M = jax.jacfwd(jax.grad(self._kinetic, argnums=2), argnums=2)(t, q, rate(self.rates, q, v))
+        if self.rates is None:
+            return M
+        N = columns(self.rates, q, v)
+        return N.T @ M @ N
 
-    def terms(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+    def terms(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+        F = vector("force", self.force, t, q, v)
+        if F.shape not in ((1,), v.shape):
+            raise ValueError(f"force must return shape {v.shape} like v, got shape {F.shape}")
+        if self.rates is None:
+            M, Q = self._in_coordinates(t, q, v)
+            return M, F + Q
+        q_dot, turning_of_N = turning(self.rates, q, v)
+        M, Q = self._in_coordinates(t, q, q_dot)
+        N = columns(self.rates, q, v)
+        return N.T @ M @ N, F + N.T @ (Q - M @ turning_of_N)
+
+    def under(self, rates: Rates | None) -> AbstractDynamics:
+        return eqx.tree_at(lambda d: d.rates, self, rates, is_leaf=lambda x: x is None)
+
+    def _in_coordinates(self, t, q, v):
+        """M and Q of M q̈ = Q, but for the force, v being q̇."""
         momentum = jax.grad(self._kinetic, argnums=2)
-        M = self.mass(t, q, v)
+        M = jax.jacfwd(momentum, argnums=2)(t, q, v)
         # The total derivative of p along the motion, at fixed v: one jvp along (1, v).
         _, inertial = jax.jvp(lambda t, q: momentum(t, q, v), (t, q), (jnp.ones_like(t), v))
-        F = vector("force", self.force, t, q, v)
-        if F.shape not in ((1,), q.shape):
-            raise ValueError(f"force must return shape {q.shape} like q, got shape {F.shape}")
-        return M, F + jax.grad(self._lagrangian, argnums=1)(t, q, v) - inertial
+        return M, jax.grad(self._lagrangian, argnums=1)(t, q, v) - inertial
 
-    def energy(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, ""]:
-        return self._kinetic(t, q, v) + self._potential(t, q)
+    def energy(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, ""]:
+        return self._kinetic(t, q, rate(self.rates, q, v)) + self._potential(t, q)
 
     def _lagrangian(self, t, q, v):
         return self._kinetic(t, q, v) - self._potential(t, q)

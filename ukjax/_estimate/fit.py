@@ -20,7 +20,7 @@ from .misfit import misfit
 from .problem import CONVERGED, Problem
 from .result import Fit
 from .segments import Prediction, cut
-from .starts import Given, start_state
+from .starts import start_state
 
 if TYPE_CHECKING:
     import optax
@@ -145,8 +145,6 @@ def _positions(t, q, v):
 def _check_outputs(prediction, experiments):
     """Before anything is compiled: the start fits the model, and what is observed of it the records."""
     z, t = experiments[0].start[..., :].reshape(-1, experiments[0].start.shape[-1])[0], experiments[0].t[0]
-    if not isinstance(prediction.state, Given) and z.size % 2:
-        raise ValueError(f"start must be (q0, v0), as many numbers for each, got {z.size} numbers in all")
 
     def outputs(z, t):
         q, v, _ = prediction.state(prediction.model, z, t, prediction.method)

@@ -38,8 +38,8 @@ def following_cost(effort: float = 0.0) -> Callable[[Trajectory], Array]:
 def following_error(motion: Trajectory) -> Array:
     """What the motion, or each of a batch, is to bring to zero, (samples, k): see ``following_cost``."""
     if isinstance(motion.model, AbstractSystem):
-        n = motion.q.shape[-1]
-        states = motion.t.reshape(-1), motion.q.reshape(-1, n), motion.v.reshape(-1, n)
+        flat = lambda x: x.reshape(-1, x.shape[-1])
+        states = motion.t.reshape(-1), flat(motion.q), flat(motion.v)
         error = jax.vmap(motion.model.task_error)(*states)
         if error is not None:
             return error.reshape(*motion.t.shape, -1)

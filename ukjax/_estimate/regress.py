@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from .._check import check_function, kind_of, number
 from .._parameters import Parameters, check_settings, put, with_array
+from .._system import rates_of
 from .._terms import Terms
 from .experiment import Experiment, several
 from .identifiability import Identifiability, identifiability
@@ -207,6 +208,8 @@ def _solve(Y, force, lower, upper):
 
 
 def _check(model, experiments: Sequence[Experiment], cutoff, place) -> None:
+    if rates_of(model) is not None:
+        raise ValueError("model must have the rates of its coordinates for velocities, which this has not: use fit")
     cutoff = float(number("cutoff", cutoff, "Hz", above=0))
     if place is not None:
         check_function("place", place, "model, s")

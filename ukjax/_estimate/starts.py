@@ -15,7 +15,7 @@ from .._motion.correct import Levels, at_every_level, correct
 from .._motion.scale import scale_of
 from .._parameters import Parameters
 from .._solve import AbstractMethod
-from .._system import AbstractSystem
+from .._system import AbstractSystem, split_state
 from .experiment import Experiment
 
 ON = 1e-9  # residuals of a start that counts as being on the constraints
@@ -29,14 +29,14 @@ def start_state(
     moves these."""
     if state is not None:
         return Given(state)
-    if not known or not isinstance(model, AbstractSystem) or experiments[0].start.shape[-1] % 2:
+    if not known or not isinstance(model, AbstractSystem):
         return near
 
     @jax.jit
     @jax.vmap
     def missed(z, t):
         def of(x):
-            q, v = jnp.split(z, 2)
+            q, v = split_state(model, z)
             this = parameters.put(model, x)
             found = jnp.concatenate([this.position_residual(t, q), this.velocity_residual(t, q, v)])
             return found, found
@@ -60,13 +60,12 @@ class Given(eqx.Module):
 
 def as_given(model: Any, z: Array, t: Array, method: AbstractMethod | Levels) -> tuple[Array, Array, Any]:
     """z = (q0, v0)."""
-    q, v = jnp.split(z, 2)
-    return q, v, False
+    return *split_state(model, z), False
 
 
 def near(model: Any, z: Array, t: Array, method: AbstractMethod | Levels) -> tuple[Array, Array, Any]:
     """z = (q0, v0), which noise may have moved off the constraints a little."""
-    q, v = jnp.split(z, 2)
+    q, v = split_state(model, z)
     if not isinstance(model, AbstractSystem):
         return q, v, False
     levels = method if isinstance(method, Levels) else at_every_level(method)

@@ -38,7 +38,7 @@ from .._motion.trajectory import Trajectory
 from .._parameters import Parameters, check_settings, with_array
 from .._precision import Numbers
 from .._solve import choose
-from .._system import AbstractSystem
+from .._system import AbstractSystem, rates_of
 from .following import following_cost
 from .segments import OFTEN
 from .tuned import Tuned
@@ -96,11 +96,11 @@ def tune(
     if not isinstance(settings, Mapping | None):
         raise ValueError(f"settings must be a dictionary, name -> array, got {seen(settings)}")
     settings = {name: as_array(f"settings[{name!r}]", value) for name, value in (settings or {}).items()}
-    starts = _starts(q0, v0)
+    starts = _starts(model, q0, v0)
     ts = as_numpy("ts", ts, "times")
     check_times("ts", ts)
     check_step(dt, ts)
-    tried = None if held_out is None else _held_out(held_out, starts)
+    tried = None if held_out is None else _held_out(model, held_out, starts)
     _check_settings(model, settings, len(starts[0]), held_out)
     if solver is None:
         from .._motion.runge_kutta4 import RungeKutta4  # diffrax takes a while to import
@@ -235,13 +235,14 @@ def _cost_of(model, cost, effort):
     return following_cost(effort)
 
 
-def _starts(q0, v0, names=("q0", "v0")):
+def _starts(model, q0, v0, names=("q0", "v0")):
     given = tuple(map(as_array, names, (q0, v0)))
     for name, value in zip(names, given, strict=True):
         check_finite(name, value)
     q0, v0 = map(jnp.atleast_2d, given)
     members = max(len(q0), len(v0))
-    fits = q0.ndim == v0.ndim == 2 and q0.shape[1] == v0.shape[1] and {len(q0), len(v0)} <= {1, members}
+    as_many = q0.shape[-1] == v0.shape[-1] or rates_of(model) is not None
+    fits = q0.ndim == v0.ndim == 2 and as_many and {len(q0), len(v0)} <= {1, members}
     if not fits or 0 in q0.shape or 0 in v0.shape or not given[0].ndim:
         raise ValueError(
             f"{' and '.join(names)} must have shape (n,) or (starts, n), got shapes {given[0].shape} and "
@@ -250,10 +251,10 @@ def _starts(q0, v0, names=("q0", "v0")):
     return jnp.broadcast_to(q0, (members, q0.shape[1])), jnp.broadcast_to(v0, (members, v0.shape[1]))
 
 
-def _held_out(held_out, starts):
+def _held_out(model, held_out, starts):
     if not isinstance(held_out, tuple | list) or len(held_out) != 2:
         raise ValueError(f"held_out must be further starts (q0, v0), got {seen(held_out)}")
-    tried = _starts(*held_out, names=("held_out[0]", "held_out[1]"))
+    tried = _starts(model, *held_out, names=("held_out[0]", "held_out[1]"))
     if tried[0].shape[1] != starts[0].shape[1]:
         raise ValueError(
             f"held_out must have {starts[0].shape[1]} coordinates like q0, got starts of shape {tried[0].shape}"

@@ -1,17 +1,15 @@
-"""What binds the coordinates of a mechanism: loops, quaternions, couplings, contacts."""
+"""What binds the coordinates of a mechanism: loops, couplings, contacts."""
 
 from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from .._constraint import AbstractConstraint, Holonomic, Level, Nonholonomic, Rows, nothing
 from ..joints import AbstractConnection, AbstractContact, AbstractCoupling
 from .between import Between
-from .dynamics import quaternion_of
 from .elements import JointCoordinates
 from .named import Named
 from .tree import Tree
@@ -30,21 +28,21 @@ class Loops(AbstractConstraint):
         rows = tuple(row for name in names for row in _labels(name, joints[name].rows))
         return cls(between=Between(joints, tree, names), name=rows)
 
-    def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+    def rows(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         return self.at(t, q, v)[2:]
 
-    def at(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Rows:
+    def at(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Rows:
         found = self.between.motion(_gap, t, q, v)
         return Rows(found.value, found.rate, found.A, -found.second)
 
-    def position(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " m"]:
+    def position(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " m"]:
         return self.between.value(_gap, t, q)
 
-    def velocity(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " m"]:
+    def velocity(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " m"]:
         return self.between.motion(_gap, t, q, v).rate
 
-    def slope(self, t: Array, q: Float[Array, " n"]) -> Float[Array, "m n"]:
-        return self.between.motion(_gap, t, q, jnp.zeros_like(q)).A
+    def slope(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "m n"]:
+        return self.between.motion(_gap, t, q, jnp.zeros_like(v)).A
 
 
 class Contacts(AbstractConstraint):
@@ -61,20 +59,20 @@ class Contacts(AbstractConstraint):
         rows = tuple(row for name in names for row in _labels(name, joints[name].slip_rows))
         return cls(between=Between(joints, tree, names), name=rows)
 
-    def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+    def rows(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         return self.at(t, q, v)[2:]
 
-    def at(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Rows:
+    def at(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Rows:
         found = self.between.slip(_slip, t, q, v)
         return Rows(self.position(t, q), found.value, found.A, -found.second)
 
-    def position(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " 0"]:
+    def position(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " 0"]:
         return nothing(q)
 
-    def velocity(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " k"]:
+    def velocity(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " k"]:
         return self.between.slip(_slip, t, q, v).value
 
-    def velocity_slope(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, "k n"]:
+    def velocity_slope(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "k n"]:
         return self.between.slip(_slip, t, q, v).A
 
 
@@ -86,15 +84,6 @@ def _slip(joint, t, R, p, omega, velocity):
     return joint.slip(t, R, p, omega, velocity)
 
 
-class Quaternions(eqx.Module):
-    """φ(q) = (|u|² − 1)/2 of each quaternion among the coordinates, which are at the ``places`` (k, 4)."""
-
-    places: tuple[tuple[int, ...], ...] = eqx.field(static=True)
-
-    def __call__(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " m"]:
-        return (jnp.sum(q[np.array(self.places)] ** 2, axis=1) - 1) / 2
-
-
 class Couplings(eqx.Module):
     """The gaps of the couplings, one after the other: of their joints' coordinates."""
 
@@ -102,15 +91,19 @@ class Couplings(eqx.Module):
     tree: Tree = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
 
-    def __call__(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " m"]:
+    def __call__(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " m"]:
         return jnp.concatenate([self._one(self.joints[name], t, q) for name in self.names])
 
-    def rate(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " m"]:
+    def rate(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " m"]:
         """Its derivative along the motion."""
-        return jax.jvp(self, (t, q), (jnp.ones_like(t), v))[1]
+        return jnp.concatenate([self._rate(self.joints[name], t, q, v) for name in self.names])
 
     def _one(self, coupling, t, q):
         return coupling.gap(t, JointCoordinates(self.joints, self.tree, coupling.joints)(t, q))
+
+    def _rate(self, coupling, t, q, v):
+        along = JointCoordinates(self.joints, self.tree, coupling.joints).motion(t, q, v)
+        return jax.jvp(coupling.gap, (t, along.value), (jnp.ones_like(t), along.rate))[1]
 
 
 def constraints_of(joints: Named, tree: Tree) -> tuple[AbstractConstraint, ...]:
@@ -129,10 +122,6 @@ def constraints_of(joints: Named, tree: Tree) -> tuple[AbstractConstraint, ...]:
         found.append(Nonholonomic(Couplings(joints, tree, others).rate, name=others))
     if contacts.name:
         found.append(contacts)
-    units = [(link, at) for link in tree.links if (at := quaternion_of(joints, link))]
-    if units:
-        names = tuple(f"{link.joint or link.body} unit" for link, _ in units)
-        found.append(Holonomic(Quaternions(tuple(at for _, at in units)), name=names))
     return tuple(found)
 
 

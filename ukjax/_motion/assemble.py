@@ -11,7 +11,8 @@ from jaxtyping import Array, Float
 from .._check_terms import complaint_of_mass
 from .._haste import at_once
 from .._solve import Usual, coordinate_scale, independent_rows, light, rounding
-from .._system import AbstractSystem
+from .._system import AbstractSystem, dynamics_of
+from .around import Around, leads
 from .correct import Levels
 from .labels import named_coordinates
 
@@ -19,7 +20,7 @@ MOST = 200
 
 
 def without_redundant(
-    levels: Levels, system: AbstractSystem, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]
+    levels: Levels, system: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
 ) -> Levels | None:
     """The usual method with the rows that count on the constraints near q and v, and with weight on them where M is
     singular; None where that is not known, or nothing else than what was tried."""
@@ -46,12 +47,16 @@ def without_redundant(
 
 
 def assembled(
-    system: AbstractSystem, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]
-) -> Float[Array, " n"] | None:
+    system: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
+) -> Float[Array, " nq"] | None:
     """A point on the constraints, by least squares from q, in a region of trust; None if none is found. Not the nearest
     point, but one that is found from afar."""
     from scipy.optimize import least_squares  # takes a while, and not every start is looked for
 
+    if system.rates is not None:
+        around = Around(system, q)
+        x = assembled(around, t, jnp.zeros_like(v), v)
+        return None if x is None else leads(around, x)
     eps, dtype = float(np.finfo(q.dtype).eps), q.dtype
     missed, _, M, A, _ = at = _at(system, t, q, v)
     if not all(np.all(np.isfinite(x)) for x in at) or complaint_of_mass(M):
@@ -79,12 +84,16 @@ def assembled(
 
 
 def consistent(
-    system: AbstractSystem, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]
-) -> tuple[Float[Array, " n"], Float[Array, " n"]] | None:
+    system: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
+) -> tuple[Float[Array, " nq"], Float[Array, " n"]] | None:
     """A point on the constraints, from afar, and the nearest velocities there, by NumPy from one small program; None
     where it is not sure that rounding is all that is missed."""
     if not system.held:
         return q, v
+    if system.rates is not None:
+        around = Around(system, q)
+        there = consistent(around, t, jnp.zeros_like(v), v)
+        return None if there is None else (leads(around, there[0]), there[1])
     found = assembled(system, t, q, v)
     if found is None:
         return None
@@ -142,7 +151,7 @@ def _rows(system, t, q, v):
     return (
         system.position_residual(t, q),
         system.velocity_residual(t, q, v),
-        system.dynamics.mass(t, q, v),
-        system.position_slope(t, q),
+        dynamics_of(system).mass(t, q, v),
+        system.position_slope(t, q, v),
         system.velocity_slope(t, q, v),
     )

@@ -19,10 +19,10 @@ from .._check_terms import check_terms, complaint_of_mass
 from .._constraint import names_of
 from .._haste import at_once
 from .._solve import AbstractMethod, Flexible, Usual, doubtful, independent_rows, light
-from .._system import AbstractSystem
+from .._system import AbstractSystem, dynamics_of, structure_of
 from .base import Request, Samples, Start
 from .correct import Levels, at_every_level
-from .labels import coordinate_names
+from .labels import direction_names
 from .outcome import REFUSED, UNUSUAL
 from .small_rows import judge, least_of_usual, with_noise_left_out
 
@@ -45,7 +45,7 @@ def next_attempt(
     request: Request,
     tried: AbstractMethod | Levels,
     t: Array,
-    q: Float[Array, " n"],
+    q: Float[Array, " nq"],
     v: Float[Array, " n"],
     who: str = "",
 ) -> AbstractMethod | Levels:
@@ -59,13 +59,13 @@ def next_attempt(
     otherwise = lambda: with_noise_left_out(request.method, model, t, q, v)
     if not isinstance(tried, Levels) or not isinstance(model, AbstractSystem) or not request.projection:
         if starts:
-            check_terms(_terms(model, t, q, v), where, coordinate_names(model))
+            check_terms(_terms(model, t, q, v), where, direction_names(model))
         return otherwise()
     M = np.asarray(_mass(model, t, q, v))
     A = [] if complaint_of_mass(M) else judge(_rows, model, t, q, v, M)
     if not all(np.all(np.isfinite(x)) for x in (M, *(each.rows for each in A))) or complaint_of_mass(M):
         if starts:
-            check_terms(_terms(model, t, q, v), where, coordinate_names(model))
+            check_terms(_terms(model, t, q, v), where, direction_names(model))
         return request.method
     M, usual = (M + M.T) / 2, tried.acceleration
     assert isinstance(usual, Usual)
@@ -120,7 +120,7 @@ def _tell_of_untold(system, judged, t, q, v, starts):
     units at the start, or a row that fades away."""
     if not np.any(judged.untold):
         return
-    labels = names_of(system.constraints, lambda c: c.rows(t, q, v)[1])
+    labels = names_of(structure_of(system), lambda c: c.rows(t, q, v)[1])
     which = ", ".join(repr(label) for label, left in zip(labels, judged.untold, strict=True) if left)
     if starts:
         raise ValueError(
@@ -210,7 +210,7 @@ def _watched(system, t, q, v, kept):
     if not any(constraint.level == "acceleration" for constraint in system.constraints):
         return True
     first = 0
-    for constraint in system.constraints:
+    for constraint in structure_of(system):
         rows = range(first, first + eqx.filter_eval_shape(constraint.rows, t, q, v)[1].shape[0])
         first = rows.stop
         if constraint.level == "acceleration" and not set(rows) <= set(kept):
@@ -225,13 +225,13 @@ def _terms(model, t, q, v):
 
 @at_once
 def _mass(system, t, q, v):
-    return system.dynamics.mass(t, q, v)
+    return dynamics_of(system).mass(t, q, v)
 
 
 @at_once
 def _rows(system, t, q, v):
     """A of accelerations, ∂φ/∂q and ∂(φ̇, ψ)/∂v; one for all where they are the same."""
-    positions = system.position_slope(t, q)
+    positions = system.position_slope(t, q, v)
     if system.control is None and all(constraint.level == "position" for constraint in system.held):
         return [positions]
     velocities = system.velocity_slope(t, q, v)

@@ -31,7 +31,7 @@ class Start(eqx.Module):
     """q and v with which a motion begins, or each of a batch, and the ``scale`` of what is to be expected; and the
     ``numbers`` that its model has at the ``places`` of the request, if each has its own."""
 
-    q: Float[Array, "*batch n"]
+    q: Float[Array, "*batch nq"]
     v: Float[Array, "*batch n"]
     scale: Scale
     numbers: Float[Array, "*batch p"] | None = None
@@ -97,11 +97,11 @@ class Samples(eqx.Module):
     whether it began ``displaced`` from where it was to."""
 
     t: Float[Array, "*batch samples"]
-    q: Float[Array, "*batch samples n"]
+    q: Float[Array, "*batch samples nq"]
     v: Float[Array, "*batch samples n"]
     result: Int[Array, "*batch"]
     steps: Int[Array, "*batch"]
-    last: tuple[Float[Array, "*batch"], Float[Array, "*batch n"], Float[Array, "*batch n"]]
+    last: tuple[Float[Array, "*batch"], Float[Array, "*batch nq"], Float[Array, "*batch n"]]
     displaced: Bool[Array, "*batch"]
 
 

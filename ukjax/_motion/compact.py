@@ -15,8 +15,9 @@ from jaxtyping import Array, Float
 from .._check_terms import symmetric
 from .._constraint import all_at
 from .._functions import vector
+from .._rates import rate
 from .._solve import AbstractMethod, solve
-from .._system import AbstractSystem
+from .._system import AbstractSystem, dynamics_of, shifted, structure_of
 from .correct import Levels, levels_at
 from .scale import Scale
 from .step import Rates, Stepped, step
@@ -30,7 +31,7 @@ def compactly(
     model: Any,
     t: Array,
     h: Array,
-    q: Float[Array, " n"],
+    q: Float[Array, " nq"],
     v: Float[Array, " n"],
     method: AbstractMethod | Levels,
     tableau: Tableau,
@@ -58,7 +59,7 @@ def compact_step(
     model: AbstractSystem,
     t: Array,
     h: Array,
-    q: Float[Array, " n"],
+    q: Float[Array, " nq"],
     v: Float[Array, " n"],
     method: AbstractMethod | Levels,
     tableau: Tableau,
@@ -67,6 +68,7 @@ def compact_step(
     """What ``step`` does with projection."""
     levels = method if isinstance(method, Levels) else levels_at(model, t, q, v, method)
     stages, dtype = tableau.stages, q.dtype
+    dynamics, structure = dynamics_of(model), structure_of(model)
     turns = stages + CORRECTIONS + 1
     # Up to the first correction a turn begins where the rates so far lead, the later ones where the one before ended.
     weights = np.zeros((turns, turns))
@@ -82,23 +84,23 @@ def compact_step(
         v1 = jnp.where(leads, v + h * (weights @ rates.v), v1)
         stage, onto_positions = i < stages, i < turns - 1
 
-        M, Q = model.dynamics.terms(t + c * h, q1, v1)
+        M, Q = dynamics.terms(t + c * h, q1, v1)
         if model.nonideal is not None:
             Q = Q + vector("nonideal", model.nonideal, t + c * h, q1, v1)
-        rows = all_at(model.constraints, t + c * h, q1, v1)
+        rows = all_at(structure, t + c * h, q1, v1)
         M = symmetric(M)
         response = levels.acceleration.respond(*jax.lax.stop_gradient((M, rows.A)))
         missing = jnp.where(stage, rows.b, -jnp.where(onto_positions, rows.position, rows.velocity))
         x = solve(M, rows.A, jnp.where(stage, Q, 0), missing, response)
 
         put = jax.lax.dynamic_update_index_in_dim
-        rates = Rates(put(rates.q, v1, i, 0), put(rates.v, x, i, 0))
-        q1 = q1 + jnp.where(~stage & onto_positions, x, 0)
+        rates = Rates(put(rates.q, rate(model.rates, q1, v1), i, 0), put(rates.v, x, i, 0))
+        q1 = shifted(model.rates, q1, jnp.where(~stage & onto_positions, x, 0))
         v1 = v1 + jnp.where(onto_positions, 0, x)
         return (rates, (q1, v1), rows.position, unusual | response.unusual), None
 
-    nothing = jnp.zeros((turns, q.size), dtype)
-    start = Rates(nothing, nothing), (q, v), jnp.zeros(scale.rows.shape, dtype), jnp.asarray(False)
+    nothing = Rates(jnp.zeros((turns, q.size), dtype), jnp.zeros((turns, v.size), dtype))
+    start = nothing, (q, v), jnp.zeros(scale.rows.shape, dtype), jnp.asarray(False)
     given = jnp.arange(turns), jnp.asarray(times, dtype), jnp.asarray(weights, dtype)
     (rates, (q1, v1), violation, unusual), _ = jax.lax.scan(turn, start, given)
     rates = Rates(rates.q[:stages], rates.v[:stages])

@@ -11,10 +11,12 @@ from jaxtyping import Array, Float
 
 from .._batch.waiting import interruptibly
 from .._check import known
+from .._rates import rate
+from .._system import rates_of
 from .base import SMALLEST_STEP, AbstractBatchLoop, Request, Samples, Start
 from .correct import at_every_level
 from .event import check_event, on_surface
-from .outcome import EVENT, FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, ON_EVENT, TOO_SMALL
+from .outcome import EVENT, FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, ON_EVENT, TOO_SMALL, finite
 from .projected import Projected, correct_step
 from .step import acceleration
 from .step_size import FIRST
@@ -67,12 +69,12 @@ def _one(request: Request, start: Start) -> Samples:
         since[0],
         since[-1],
         _first_step(request, scale, since[-1]),
-        jnp.stack([q0, v0]),  # one array, so that each entry has a tolerance of its own
+        jnp.concatenate([q0, v0]),  # one array, so that each entry has a tolerance of its own
         args=(model, method, scale, begin),
         saveat=dfx.SaveAt(ts=since)
         if backwards
         else dfx.SaveAt(subs=[at_samples, at_end], controller_state=event is not None),
-        stepsize_controller=_controller(request, scale, since[-1]),
+        stepsize_controller=_controller(request, rates_of(model), scale, since[-1]),
         adjoint=adjoint,
         max_steps=request.max_steps,
         throw=False,
@@ -80,20 +82,21 @@ def _one(request: Request, start: Start) -> Samples:
     )
     if backwards:
         passed, y = since, solution.ys
-        wait, at_last = passed[-1], y[-1]  # pyright: ignore
+        wait, y_last = passed[-1], y[-1]  # pyright: ignore
     else:
-        (passed, (wait,)), (y, (at_last,)) = solution.ts, solution.ys  # pyright: ignore
-    q, v = jnp.moveaxis(y, 1, 0)  # pyright: ignore
+        (passed, (wait,)), (y, (y_last,)) = solution.ts, solution.ys  # pyright: ignore
+    (q, v), (q_last, v_last) = (jnp.split(x, [q0.size], axis=-1) for x in (y, y_last))  # pyright: ignore
     reached, off = jnp.isfinite(passed), jnp.asarray(False)
     t, q, v = (jnp.where(reached if x.ndim == 1 else reached[:, None], x, jnp.nan) for x in (ts, q, v))
     if request.projection:  # between steps they are not yet on the constraints
         on = lambda sample: correct_step(model, *sample, at_every_level(method), scale)[:3]
         q, v, off = jax.lax.map(on, (t, q, v))
-    result = _result(solution, jnp.any(off), *at_last)
-    last = jnp.where(result == FINISHED, ts[-1], begin + wait), *at_last
+    result = _result(solution, jnp.any(off), q_last, v_last)
+    last = jnp.where(result == FINISHED, ts[-1], begin + wait), q_last, v_last
     displaced = start.displaced(jnp, q[0], v[0])
     if event is not None:  # its instant is one more sample
-        last = on_surface(event, lambda t, q, v: acceleration(model, t, q, v, method)[0], *last, met=result == EVENT)
+        accelerate = lambda t, q, v: acceleration(model, t, q, v, method)[0]
+        last = on_surface(event, rates_of(model), accelerate, *last, met=result == EVENT)
         t, q, v = (jnp.concatenate([x, y[None]]) for x, y in zip((t, q, v), last, strict=True))
     return Samples(t, q, v, result, solution.stats["num_steps"], last, displaced)
 
@@ -119,29 +122,34 @@ def _with_tolerances(solver, request, scale):
 
 def _tolerances(request, scale) -> dict[str, Any]:
     tolerance = request.tolerance(scale)
-    return dict(rtol=request.rtol, atol=jnp.stack([tolerance.q, tolerance.v]))
+    atol = jnp.concatenate([tolerance.q, tolerance.v])
+    if isinstance(request.adjoint, dfx.BacksolveAdjoint):  # whose way back has more than q and v
+        atol = jnp.min(atol)
+    return dict(rtol=request.rtol, atol=atol)
 
 
-def _controller(request, scale, span):
+def _controller(request, rates, scale, span):
     how = _tolerances(request, scale)
     if request.dt is None:
         steps = dfx.PIDController(**how, dtmin=SMALLEST_STEP * span, force_dtmin=False)
     else:
         steps = dfx.ConstantStepSize() if request.times is None else _To(request.times - request.ts[0])
-    return steps if request.event is None else Watch(controller=steps, event=request.event, start=request.ts[0], **how)
+    if request.event is None:
+        return steps
+    return Watch(controller=steps, event=request.event, rates=rates, n=scale.q.size, start=request.ts[0], **how)
 
 
 def _result(solution, off, q, v):
-    finite = jnp.all(jnp.isfinite(q) & jnp.isfinite(v))
+    sound = finite(q, v)
     is_result = lambda result: solution.result == result
     watched = solution.controller_state
     away = True if watched is None else watched.away
     result = jnp.asarray(TOO_SMALL)
     for condition, outcome in (
-        (~finite, NOT_FINITE),
+        (~sound, NOT_FINITE),
         (is_result(dfx.RESULTS.max_steps_reached), MOST_STEPS),
-        (is_result(dfx.RESULTS.event_occurred) & finite, jnp.where(away, EVENT, ON_EVENT)),
-        (is_result(dfx.RESULTS.successful) & finite, FINISHED),
+        (is_result(dfx.RESULTS.event_occurred) & sound, jnp.where(away, EVENT, ON_EVENT)),
+        (is_result(dfx.RESULTS.successful) & sound, FINISHED),
         (off, OFF_CONSTRAINTS),
         (is_result(dfx.RESULTS.internal_error), LEAPT),  # which none of diffrax's own solvers say
     ):
@@ -167,6 +175,7 @@ class _To(dfx.AbstractStepSizeController):
 
 @eqx.filter_jit
 def _field(t, y, args):
-    """ẏ = (v, q̈)."""
-    (q, v), (model, method, _, begin) = y, args
-    return jnp.stack([v, acceleration(model, begin + t, q, v, method)[0]])
+    """ẏ = (q̇, v̇)."""
+    model, method, scale, begin = args
+    q, v = jnp.split(y, [scale.q.size])
+    return jnp.concatenate([rate(rates_of(model), q, v), acceleration(model, begin + t, q, v, method)[0]])

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._batch import per_member, rarely, wrongly_assumed
 from .._solve import AbstractMethod, Usual, solve
-from .._system import AbstractSystem
+from .._system import AbstractSystem, mass_of, shifted
 from .scale import Scale
 
 
@@ -43,7 +43,7 @@ class Corrected(NamedTuple):
     """q and v on the constraints; whether they are ``off`` them all the same; whether anything was beyond what the
     method can do."""
 
-    q: Float[Array, " n"]
+    q: Float[Array, " nq"]
     v: Float[Array, " n"]
     off: Bool[Array, ""]
     unusual: Bool[Array, ""]
@@ -61,7 +61,7 @@ def at_every_level(method: AbstractMethod) -> Levels:
 
 @per_member
 def levels_at(
-    system: AbstractSystem, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], method: AbstractMethod
+    system: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], method: AbstractMethod
 ) -> Levels:
     """``method`` with the rows that count at (t, q, v), a point on the constraints: off them, redundant rows look
     independent."""
@@ -73,7 +73,7 @@ def levels_at(
     def active(A):
         return method.active(M, jax.lax.stop_gradient(A))
 
-    A = system.position_slope(t, q)
+    A = system.position_slope(t, q, v)
     position = active(A)
     if not system.velocity_follows:
         velocity = active(system.velocity_slope(t, q, v))
@@ -85,7 +85,7 @@ def levels_at(
 
 @per_member
 def correct(
-    system: AbstractSystem, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], levels: Levels, scale: Scale
+    system: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], levels: Levels, scale: Scale
 ) -> Corrected:
     """q ← q − K φ and v ← v − K (φ̇, ψ), K = M⁻¹Aᵀ(A M⁻¹Aᵀ)⁺, until rounding is all that is left.
 
@@ -102,7 +102,7 @@ def correct(
         return Corrected(q, v, none, none)
     velocity = lambda v: system.velocity_residual(t, q, v)
     if not system.velocity_follows:
-        known = _linearised(system.velocity_slope(t, q, v), _mass(system, t, q, v), levels.velocity)
+        known = _linearised(system.velocity_slope(t, q, v), mass_of(system, t, q, v), levels.velocity)
         unusual = unusual | known[2].unusual
     v, _ = jax.lax.scan(lambda v, _: (v + _answer(known, velocity(v)), None), v, length=2)
     off = scale.missed(system.violation(t, q, v)) > scale.kept(q)
@@ -112,14 +112,14 @@ def correct(
 def _position(system, t, q, v, method, scale):
     """q on φ = 0, and the K with which it came there: one copy of everything, in a loop."""
     residual = lambda q: system.position_residual(t, q)
-    linearised = lambda q: _linearised(system.position_slope(t, q), _mass(system, t, q, v), method)
+    linearised = lambda q: _linearised(system.position_slope(t, q, v), mass_of(system, t, q, v), method)
 
     def newton(found, first):
         q, known = found
         missed = residual(q)
         far = jnp.max(jnp.abs(missed) / scale.rows[: missed.size]) > jnp.finfo(q.dtype).eps ** 0.625
         known = rarely(first | far, lambda: linearised(q), lambda: known)
-        return (q + _answer(known, missed), known), None
+        return (shifted(system.rates, q, _answer(known, missed)), known), None
 
     unknown = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), eqx.filter_eval_shape(linearised, q))
     (q, known), _ = jax.lax.scan(newton, (q, unknown), jnp.array([True, False]))
@@ -133,8 +133,3 @@ def _linearised(A, M, method):
 def _answer(known, missed):
     M, A, response = known
     return solve(M, A, jnp.zeros_like(A[0]), -missed, response)
-
-
-def _mass(system, t, q, v):
-    M = system.dynamics.mass(t, q, v)
-    return (M + M.T) / 2

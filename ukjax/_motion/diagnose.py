@@ -15,10 +15,11 @@ from .._check_terms import check_terms, check_unique, complaint_of_freedom, comp
 from .._constraint import AbstractConstraint, names_of
 from .._equation import motion_by
 from .._haste import at_once
+from .._rates import rate
 from .._solve import AbstractMethod
-from .._system import AbstractSystem, System
+from .._system import AbstractSystem, System, dynamics_of, rates_of
 from .base import AbstractLoop, Request, Start
-from .labels import coordinate_names
+from .labels import direction_names
 from .one import One
 from .outcome import LEAPT, OFF_CONSTRAINTS, ON_EVENT, TOO_SMALL, all_ended_well, ended_well
 from .scale import Scale
@@ -101,7 +102,7 @@ def check_start(
     first_q, first_v = jnp.atleast_2d(q0)[0], jnp.atleast_2d(v0)[0]
     if not well or not watched:
         terms, motion = _first(model, t0, first_q, first_v, request.method)
-        labels = coordinate_names(model)
+        labels = direction_names(model)
         check_terms(terms, where, labels)
         check_unique(terms, np.asarray(motion), type(request.method).__name__, where, labels)
     if not isinstance(model, AbstractSystem):
@@ -113,9 +114,9 @@ def check_start(
 def check_model(system: AbstractSystem, t: Array, q: Array, v: Array, method: AbstractMethod) -> None:
     """The system makes sense there, and is one that ``method`` can do, or ``ValueError``."""
     where = f" at t = {float(t):g} s"
-    passive = System(system.dynamics, system.held)
+    passive = System(dynamics_of(system), system.held, rates=system.rates)
     terms, acceleration = _first(passive, t, q, v, method)
-    labels = coordinate_names(system)
+    labels = direction_names(system)
     check_terms(terms, where, labels)
     check_unique(terms, np.asarray(acceleration), type(method).__name__, where, labels)
 
@@ -229,7 +230,7 @@ def check_finished(trajectory: Trajectory, request: Request, start: Start) -> No
 def _complain_of_leap(system, request, who, t, q, v, scale):
     """Where the constraints are, after one more step, where no motion can follow."""
     step = 1e-9 * scale.t if request.dt is None else request.dt
-    worst = worst_row(system, t + step, q + step * v, v, scale)
+    worst = worst_row(system, t + step, q + step * rate(rates_of(system), q, v), v, scale)
     if worst.of_position and worst.missed > CONSISTENT:
         raise SimulationError(
             f"{who} stopped at t = {float(t):.6g} s, where it would have to leap to meet its constraints: {worst} is "
@@ -250,11 +251,12 @@ def _impossible(model, request, t, q, v, batch) -> str:
         ahead = (ts[-1] - ts[0]) * np.append(0, 10 ** np.linspace(-12, -1, 34))
     else:
         ahead = np.linspace(0, max(float(request.dt), following - t), 33)
+    q_dot = np.asarray(rate(rates_of(model), jnp.asarray(q), jnp.asarray(v)))
     for h in ahead:
         # Of a batch q and v are those of the last sample.
-        at = t + h, q + (t - sample if batch else 0) * v + h * v, v
+        at = t + h, q + (t - sample if batch else 0) * q_dot + h * q_dot, v
         M, A = map(np.asarray, _mass_and_rows(model, *(jnp.asarray(x, q.dtype) for x in at)))
-        about = f" at t = {float(at[0]):.6g} s", coordinate_names(model)
+        about = f" at t = {float(at[0]):.6g} s", direction_names(model)
         complaint = complaint_of_mass(M, *about) or complaint_of_freedom(M, A, *about)
         if complaint:
             return complaint

@@ -20,7 +20,7 @@ from .base import AbstractBatchLoop, Counts, Request, Samples, Start
 from .compact import compactly
 from .correct import Levels
 from .one import One
-from .outcome import LEAPT, OFF_CONSTRAINTS, UNUSUAL, of_samples
+from .outcome import LEAPT, OFF_CONSTRAINTS, UNUSUAL, finite, of_samples
 from .step import step
 from .tableau import Tableau
 
@@ -104,7 +104,7 @@ def _rolled(start, request):
 
 def last_reached(ts: Array, q: Array, v: Array, q0: Array, v0: Array) -> tuple[Array, Array, Array]:
     """t, q and v of the last sample that was reached, or the start."""
-    good = jnp.all(jnp.isfinite(q) & jnp.isfinite(v), axis=-1)
+    good = finite(q, v)
     reached = jnp.sum(jnp.cumprod(good, axis=-1), axis=-1)
     last = jnp.maximum(reached - 1, 0)
     at_last = lambda x, x0: jnp.where(
@@ -130,7 +130,7 @@ def roll(
     tableau: Tableau,
     projection: bool,
     long: bool = False,
-) -> tuple[Float[Array, "samples n *batch"], Float[Array, "samples n *batch"], Went]:
+) -> tuple[Float[Array, "samples nq *batch"], Float[Array, "samples n *batch"], Went]:
     """q and v at ``ts``, in explicit Runge–Kutta steps, and how it went.
 
     The batch, if there is one, is the last axis, of the start too: the entries of different members are neighbours in

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._check import call, check_function, seen
+from .._rates import Rates, rate
 
 DIRECTIONS = {"falling": -1, "rising": 1, None: 0}
 
@@ -32,7 +33,7 @@ class Event(eqx.Module):
         if not isinstance(self.direction, str | None) or self.direction not in DIRECTIONS:
             raise ValueError(f"direction must be 'falling', 'rising' or None for both, got {self.direction!r}")
 
-    def __call__(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Any:
+    def __call__(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Any:
         return self.function(t, q, v)
 
     @property
@@ -46,7 +47,7 @@ def as_event(event: Any) -> Event | None:
     return event if event is None or isinstance(event, Event) else Event(event)
 
 
-def check_event(event: Event, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> None:
+def check_event(event: Event, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> None:
     """An event is one number, or ``ValueError``: asked while a program is traced."""
     value = jax.eval_shape(lambda t, q, v: _number_of(event, t, q, v), t, q, v)
     if value.ndim != 0 or not jnp.issubdtype(value.dtype, jnp.floating):
@@ -68,18 +69,22 @@ class Step(NamedTuple):
     does not show, and to aim at them. What it promises is always tried by a true step."""
 
     t0: Float[Array, ""]
-    q0: Float[Array, " n"]
+    q0: Float[Array, " nq"]
     v0: Float[Array, " n"]
     t1: Float[Array, ""]
-    q1: Float[Array, " n"]
+    q1: Float[Array, " nq"]
     v1: Float[Array, " n"]
+    rates: Rates | None = None
 
     def at(self, x: Float[Array, ""]) -> tuple[Array, Array, Array]:
         """t, q and v at the share x of the step."""
         h = self.t1 - self.t0
         jump = self.q1 - self.q0
-        q = self.q0 + x * (h * self.v0 + x * (3 * jump - h * (2 * self.v0 + self.v1 + x * (-self.v0 - self.v1))))
+        r0, r1 = rate(self.rates, self.q0, self.v0), rate(self.rates, self.q1, self.v1)
+        q = self.q0 + x * (h * r0 + x * (3 * jump - h * (2 * r0 + r1 + x * (-r0 - r1))))
         q = q - 2 * x**3 * jump
+        if self.rates is not None:  # of v too little is known for more than a line
+            return self.t0 + x * h, jnp.where(x < 1, q, self.q1), self.v0 + x * (self.v1 - self.v0)
         slope = 6 * x * (1 - x) * jump / h
         v = slope + (1 - x) * (1 - 3 * x) * self.v0 + x * (3 * x - 2) * self.v1
         return self.t0 + x * h, jnp.where(x < 1, q, self.q1), jnp.where(x < 1, v, self.v1)
@@ -111,19 +116,20 @@ def first_below(
 
 def on_surface(
     event: Event,
+    rates: Rates | None,
     acceleration: Callable[[Array, Array, Array], Array],
     t: Float[Array, ""],
-    q: Float[Array, " n"],
+    q: Float[Array, " nq"],
     v: Float[Array, " n"],
     met: Bool[Array, ""],
-) -> tuple[Float[Array, ""], Float[Array, " n"], Float[Array, " n"]]:
+) -> tuple[Float[Array, ""], Float[Array, " nq"], Float[Array, " n"]]:
     """(t, q, v) as it is, and with the derivatives, first and second, of the instant at which the event is met.
 
     To (t, q, v) a ``wait`` is added that is zero and has the derivatives of the root: two steps of Newton's method,
     along the motion as the midpoint rule has it.
     """
-    rate = acceleration(t, q, v)
-    slope = jax.jvp(event, (t, q, v), (jnp.ones_like(t), v, rate))[1]
+    q_dot, v_dot = rate(rates, q, v), acceleration(t, q, v)
+    slope = jax.jvp(event, (t, q, v), (jnp.ones_like(t), q_dot, v_dot))[1]
     slope = jnp.where(met, slope, 1)
 
     def more(*state):
@@ -131,7 +137,7 @@ def on_surface(
         return -jnp.where(met, height - jax.lax.stop_gradient(height), 0) / slope
 
     wait = more(t, q, v)
-    turned = acceleration(t + wait / 2, q + wait / 2 * v, v + wait / 2 * rate)
-    t, q, v, v_before = t + wait, q + wait * (v + wait / 2 * rate), v + wait * turned, v
+    q_half, v_half = q + wait / 2 * q_dot, v + wait / 2 * v_dot
+    t, q, v = t + wait, q + wait * rate(rates, q_half, v_half), v + wait * acceleration(t + wait / 2, q_half, v_half)
     wait = more(t, q, v)  # zero in its first derivative, too
-    return t + wait, q + wait * v_before, v + wait * rate
+    return t + wait, q + wait * q_dot, v + wait * v_dot

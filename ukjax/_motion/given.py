@@ -12,18 +12,51 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._check import known
 from .._closures import opened
+from .._haste import at_once
 from .._precision import in_precision, is_double_allowed, widest
+from .._rates import Rates, rate
+from .._system import rates_of
 
 
-def check_starts(q0: Array, v0: Array) -> None:
-    """q0 is (n,), or (batch, n), and v0 goes with it, or ``ValueError``."""
+def check_starts(q0: Array, v0: Array, rates: Rates | None = None) -> None:
+    """q0 is (n,), or (batch, n), and v0 goes with it, which may have another number of entries if it has ``rates``; or
+    ``ValueError``."""
     if q0.ndim not in (1, 2) or q0.shape[-1] == 0:
         raise ValueError(f"q0 must have shape (n,), or (batch, n) for many starts, got shape {q0.shape}")
     if q0.size == 0:
         raise ValueError(f"q0 must have at least one start, got shape {q0.shape}")
-    if v0.shape != q0.shape and v0.shape != q0.shape[-1:]:
+    if rates is not None:
+        if v0.ndim not in (1, q0.ndim) or v0.ndim == 2 and len(v0) != len(q0):
+            raise ValueError(
+                f"v0 must have shape (n,), or (batch, n) with q0 of shape {q0.shape}, got shape {v0.shape}"
+            )
+    elif v0.shape != q0.shape and v0.shape != q0.shape[-1:]:
         raise ValueError(f"v0 must have the shape of q0, {q0.shape}, got shape {v0.shape}")
+
+
+def check_rates(model: Any, q0: Array, v0: Array) -> None:
+    """Velocities that are no rates of coordinates make these linearly, or ``ValueError``; where values are known."""
+    if rates_of(model) is None or not known(model, q0, v0):
+        return
+    q, v = (x.reshape(-1, x.shape[-1])[0] for x in (q0, v0))
+    missed, size = map(np.asarray, _nonlinear(model, q, v))
+    if not np.all(missed <= float(np.finfo(q.dtype).eps) ** 0.5 * size):
+        raise ValueError(
+            "rates must be linear in v, q̇ = N(q) v, and at the start rates(q, a + 2 b) is not rates(q, a) + "
+            "2 rates(q, b). A coordinate that moves by itself belongs into v"
+        )
+
+
+@at_once
+def _nonlinear(model, q, v):
+    """By how much linearity is missed, and how large things are."""
+    of = lambda x: rate(model.rates, q, x)
+    a = jnp.arange(1, 1 + v.size, dtype=q.dtype) / v.size
+    b = jnp.cos(jnp.arange(v.size, dtype=q.dtype))
+    both, first, second = of(a + 2 * b), of(a), of(b)
+    return jnp.abs(both - first - 2 * second), jnp.max(jnp.abs(first) + 2 * jnp.abs(second))
 
 
 def taken_in(model: Any, q0: Array, v0: Array, t: Array) -> tuple[Any, Array, Array, Array]:
@@ -33,16 +66,17 @@ def taken_in(model: Any, q0: Array, v0: Array, t: Array) -> tuple[Any, Array, Ar
     another value of the second compiles nothing anew. All are brought to the widest precision there is among q0, v0,
     the model's arrays and what it makes of them; times follow.
     """
-    model = _with_floats_as_arrays(opened(model), q0.shape[-1])
+    sizes = q0.shape[-1:], v0.shape[-1:]
+    model = _with_floats_as_arrays(opened(model), sizes)
     dtype = widest(model, q0, v0)
     if dtype == np.float32 and is_double_allowed():
-        dtype = widest(_terms(in_precision(model, dtype), q0.shape[-1], dtype))  # functions may hold others
+        dtype = widest(_terms(in_precision(model, dtype), sizes, dtype))  # functions may hold others
     return in_precision((model, q0, v0, t), dtype)
 
 
-def _terms(model, n, dtype):
+def _terms(model, sizes, dtype):
     """What kind of Terms the model makes; traced once for all models that differ in their arrays' values alone."""
-    state = [jax.ShapeDtypeStruct(shape, dtype) for shape in ((), (n,), (n,))]
+    state = [jax.ShapeDtypeStruct(shape, dtype) for shape in ((), *sizes)]
     arrays, fixed = eqx.partition(model, eqx.is_array)
     try:
         hash(fixed)
@@ -56,16 +90,16 @@ def _arrays_of_terms(fixed, arrays, t, q, v):
     return eqx.filter(eqx.combine(arrays, fixed)(t, q, v), eqx.is_array)
 
 
-def _with_floats_as_arrays(model, n):
+def _with_floats_as_arrays(model, sizes):
     """``model`` with an array for every ``float`` of Python's, unless its functions can do with nothing else."""
     if not any(type(x) is float for x in jax.tree.leaves(model)):
         return model
     # Weak, as a number of Python's is: it takes the precision of what it meets.
     changed = jax.tree.map(lambda x: jnp.asarray(x) if type(x) is float else x, model)
     try:
-        _terms(changed, n, widest(model))
+        _terms(changed, sizes, widest(model))
     except (TypeError, ValueError, jax.errors.JAXTypeError):
-        _terms(model, n, widest(model))  # what is wrong in any case is said as it is
+        _terms(model, sizes, widest(model))  # what is wrong in any case is said as it is
         name = next(
             jax.tree_util.keystr(at) for at, x in jax.tree_util.tree_leaves_with_path(model) if type(x) is float
         )

@@ -8,40 +8,46 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import seen
-from .._constraint import AbstractConstraint, Holonomic
+from .._constraint import AbstractConstraint, Holonomic, Pfaffian
 from .._control import AbstractControl
 from .._dynamics import AbstractDynamics
 from .._names import did_you_mean
+from .._rates import Rates, rate
 from .._system import AbstractSystem
-from .labels import named_coordinates
+from .labels import named_coordinates, named_directions
 
 
 def holding(
-    system: AbstractSystem, hold: Any, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]
+    system: AbstractSystem, hold: Any, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
 ) -> AbstractSystem:
-    """The system with the coordinates that ``hold`` names where and as fast as they are in q and v at t; itself if
-    there are none. ``ValueError`` for names that it has not."""
+    """The system with the coordinates that ``hold`` names where and as fast as they are in q and v at t, and with the
+    velocities that it names, where they are no rates of coordinates, as they are in v; itself if there are none.
+    ``ValueError`` for names that it has not."""
     hold = (hold,) if isinstance(hold, str) else hold
     if not isinstance(hold, Iterable) or not all(isinstance(name, str) for name in hold):
         raise ValueError(f"hold must be names of coordinates, such as ('crank',), got {seen(hold)}")
     names = [name for name, _ in named_coordinates(system, q.size)]
-    for name in hold:
-        if name not in names:
-            raise ValueError(
-                f"hold names no coordinate {name!r}{did_you_mean(name, names)} There are: {', '.join(names)}"
-            )
+    speeds = [name for name, _ in named_directions(system, v.size) or () if name not in names]
     held = tuple(hold)
-    return Holding(system, tuple(map(names.index, held)), held, t, q, v) if held else system
+    for name in held:
+        if name not in (*names, *speeds):
+            known = [*names, *speeds]
+            raise ValueError(
+                f"hold names no coordinate {name!r}{did_you_mean(name, known)} There are: {', '.join(known)}"
+            )
+    of_q, of_v = (tuple(name for name in held if name in among) for among in (names, speeds))
+    return Holding(system, of_q, of_v, t, q, v) if held else system
 
 
 class Holding(AbstractSystem):
-    """A system some of whose coordinates are on given paths, q + v (t − t0)."""
+    """A system some of whose coordinates, by name, are on given paths, q + q̇ (t − t0), and some of whose velocities
+    are given."""
 
     system: AbstractSystem
-    places: tuple[int, ...] = eqx.field(static=True)
-    names: tuple[str, ...] = eqx.field(static=True)
+    of_q: tuple[str, ...] = eqx.field(static=True)
+    of_v: tuple[str, ...] = eqx.field(static=True)
     t: Array
-    q: Float[Array, " n"]
+    q: Float[Array, " nq"]
     v: Float[Array, " n"]
 
     @property
@@ -50,14 +56,26 @@ class Holding(AbstractSystem):
 
     @property
     def constraints(self) -> tuple[AbstractConstraint, ...]:
-        names = tuple(f"{name} as given" for name in self.names)
-        return (*self.system.constraints, Holonomic(self.off, name=names))
+        found = list(self.system.constraints)
+        if self.of_q:
+            found.append(Holonomic(self.off, name=tuple(f"{name} as given" for name in self.of_q)))
+        if self.of_v:
+            names = [name for name, _ in named_directions(self.system, self.v.size) or ()]
+            at = np.array([names.index(name) for name in self.of_v])
+            rows = np.eye(self.v.size)[at]
+            found.append(Pfaffian(rows, self.v[at], name=tuple(f"{name} as given" for name in self.of_v)))
+        return tuple(found)
+
+    @property
+    def rates(self) -> Rates | None:
+        return self.system.rates
 
     @property
     def control(self) -> AbstractControl | None:
         return self.system.control
 
-    def off(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " k"]:
+    def off(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " k"]:
         """How far the coordinates are from their paths."""
-        at = np.array(self.places)
-        return q[at] - self.q[at] - self.v[at] * (t - self.t)
+        names = [name for name, _ in named_coordinates(self.system, q.size)]
+        at = np.array([names.index(name) for name in self.of_q])
+        return q[at] - self.q[at] - rate(self.rates, self.q, self.v)[at] * (t - self.t)

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from .._constraint import names_of
 from .._control import AbstractControl
-from .._system import AbstractSystem
+from .._system import AbstractSystem, rates_of, task_of
 
 Named = tuple[tuple[str, str], ...]
 """Names and units."""
@@ -15,12 +15,19 @@ Named = tuple[tuple[str, str], ...]
 
 class Labels(eqx.Module):
     """``title`` is what the model is; ``coordinates`` and ``inputs`` have a name and a unit each, ``rows`` a name for
-    each entry of the residuals, by the residual's own name."""
+    each entry of the residuals, by the residual's own name. ``directions`` are what velocities, accelerations and
+    forces are along, with the unit of what velocities are the rate of; None where these are the coordinates."""
 
     title: str = eqx.field(static=True)
     coordinates: Named = eqx.field(static=True)
     inputs: Named = eqx.field(static=True)
     rows: tuple[tuple[str, tuple[str, ...]], ...] = eqx.field(static=True)
+    directions: Named | None = eqx.field(static=True, default=None)
+
+    @property
+    def along(self) -> Named:
+        """What velocities are the rates of, name and unit."""
+        return self.coordinates if self.directions is None else self.directions
 
 
 def title_of(model: Any) -> str:
@@ -35,9 +42,24 @@ def named_coordinates(model: Any, n: int) -> Named:
     return named or tuple((f"q{i + 1}", "") for i in range(n))
 
 
-def coordinate_names(model: Any) -> tuple[str, ...]:
-    """What the model calls its coordinates, nothing where it has no names for them."""
-    named = model.coordinates if isinstance(model, AbstractSystem) else None
+def named_directions(model: Any, n: int) -> Named | None:
+    """What velocities are along, where not all are rates of coordinates: a coordinate, of whose rate the name is its
+    own with a d before it, or else the velocity itself, v1, v2, ... without units where the model has no names."""
+    if rates_of(model) is None:
+        return None
+    known = [name for name, _ in model.coordinates or ()]
+    named = model.velocities or tuple((f"v{i + 1}", "") for i in range(n))
+    own = lambda name: name[1:] if name[0] == "d" and name[1:] in known else name
+    return tuple((own(name), unit.removesuffix("/s")) for name, unit in named)
+
+
+def direction_names(model: Any) -> tuple[str, ...]:
+    """What the model calls its coordinates, or what else its velocities are along; nothing where it has no names."""
+    if not isinstance(model, AbstractSystem):
+        return ()
+    named = model.coordinates if model.rates is None else None
+    if model.rates is not None and model.velocities is not None:
+        named = named_directions(model, len(model.velocities))
     return tuple(name for name, _ in named or ())
 
 
@@ -49,7 +71,7 @@ def named_inputs(model: Any, p: int) -> Named:
 
 
 def named_rows(
-    model: Any, t: Float[Array, ""], q: Float[Array, " n"], v: Float[Array, " n"], sizes: dict[str, int]
+    model: Any, t: Float[Array, ""], q: Float[Array, " nq"], v: Float[Array, " n"], sizes: dict[str, int]
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Names of the rows of each residual, of so many: the model's, or numbers from 1 where it has none."""
     found: dict[str, list[str]] = {}
@@ -63,7 +85,7 @@ def named_rows(
         }
     control = _control(model)
     if control is not None:
-        task = names_of(control.task, lambda c: c.rows(t, q, v)[1])
+        task = names_of(task_of(model), lambda c: c.rows(t, q, v)[1])
         found |= {"task_residual": task, "unreachable": task}
     numbers = {name: [str(i + 1) for i in range(k)] for name, k in sizes.items()}
     fitting = {name: rows for name, rows in found.items() if len(rows) == sizes.get(name)}

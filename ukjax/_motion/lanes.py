@@ -19,7 +19,7 @@ from .attempts import every_member
 from .base import SMALLEST_STEP, AbstractBatchLoop, Request, Samples, Start
 from .correct import Levels
 from .even_steps import last_reached
-from .outcome import FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, TOO_SMALL, UNUSUAL
+from .outcome import FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, TOO_SMALL, UNUSUAL, finite
 from .scale import Scale
 from .step import step
 from .step_size import judge, next_length
@@ -36,7 +36,7 @@ class Lanes(eqx.Module):
     h: Float[Array, " lanes"]
     sample: Int[Array, " lanes"]
     steps: Int[Array, " lanes"]
-    q: Float[Array, "n lanes"]
+    q: Float[Array, "nq lanes"]
     v: Float[Array, "n lanes"]
     scale: Scale
     numbers: Float[Array, "p lanes"] | None
@@ -45,7 +45,7 @@ class Lanes(eqx.Module):
 class Record(eqx.Module):
     """What has been reached, t since the start; one row more than there are members, for what is of no use."""
 
-    q: Float[Array, "rows samples n"]
+    q: Float[Array, "rows samples nq"]
     v: Float[Array, "rows samples n"]
     steps: Int[Array, " rows"]
     result: Int[Array, " rows"]
@@ -118,20 +118,20 @@ def _through_lanes(request: Request, start: Start) -> Record:
         t = jnp.where(landed, target, jnp.where(accepted, lanes.t + h, lanes.t))
         following = next_length(h, lanes.h, judged, started, accepted, landed, least)
         steps = lanes.steps + 1
-        finite = jnp.all(jnp.isfinite(q) & jnp.isfinite(v), axis=0) & jnp.isfinite(following)
+        sound = finite(q, v, axis=0) & jnp.isfinite(following)
         sample = lanes.sample + landed
         here = lanes.member < none
-        through = here & finite & ~beyond & ~off & (sample >= times.size)
+        through = here & sound & ~beyond & ~off & (sample >= times.size)
         result = jnp.full(h.shape, MOST_STEPS)
         for condition, outcome in (
             (following < least, jnp.where(stepped.leapt, LEAPT, TOO_SMALL)),
             (off, OFF_CONSTRAINTS),
-            (~finite, NOT_FINITE),
+            (~sound, NOT_FINITE),
             (beyond, UNUSUAL),
             (through, FINISHED),
         ):
             result = jnp.where(condition, outcome, result)
-        lost = here & ~through & ((following < least) | (steps > request.max_steps) | ~finite | beyond | off)
+        lost = here & ~through & ((following < least) | (steps > request.max_steps) | ~sound | beyond | off)
         record = _write(record, jnp.where(landed & here & ~lost, lanes.member, none), lanes.sample, q, v)
         leaving = lost | through
         who = jnp.where(leaving, lanes.member, none)
@@ -151,7 +151,7 @@ def _through_lanes(request: Request, start: Start) -> Record:
     count = jnp.zeros(lanes, int)
     record = Record(
         q=jnp.full((members + 1, times.size, n), jnp.nan, start.q.dtype),
-        v=jnp.full((members + 1, times.size, n), jnp.nan, start.q.dtype),
+        v=jnp.full((members + 1, times.size, start.v.shape[1]), jnp.nan, start.q.dtype),
         steps=jnp.zeros(members + 1, int),
         result=jnp.zeros(members + 1, int),
         t=jnp.zeros(members + 1, start.q.dtype),

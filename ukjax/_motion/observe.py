@@ -14,7 +14,7 @@ from .._constraint import as_written, join
 from .._equation import motion_by
 from .._haste import at_once
 from .._solve import AbstractMethod
-from .._system import AbstractSystem
+from .._system import AbstractSystem, task_of
 from .small_rows import with_noise_left_out
 
 
@@ -45,7 +45,7 @@ class Observation(eqx.Module):
 
 
 def observe(
-    model: Any, t: Float[Array, "*at"], q: Float[Array, "*at n"], v: Float[Array, "*at n"], method: AbstractMethod
+    model: Any, t: Float[Array, "*at"], q: Float[Array, "*at nq"], v: Float[Array, "*at n"], method: AbstractMethod
 ) -> Observation:
     """All that is known at the samples of one motion, or of a batch of them."""
     usual = method.usual()
@@ -62,7 +62,7 @@ def observe_by(
     method: AbstractMethod,
     model: Any,
     t: Float[Array, "*at"],
-    q: Float[Array, "*at n"],
+    q: Float[Array, "*at nq"],
     v: Float[Array, "*at n"],
 ) -> tuple[Observation, Bool[Array, "*at"]]:
     """The same by this method alone, and where it may be wrong."""
@@ -120,5 +120,5 @@ def _driven(system, t, q, v, motion):
     if system is None:
         return (None,) * 4
     command = system.command(t, q, v)
-    on_task = as_written(system.control.task, t, q, v, motion.acceleration)
+    on_task = as_written(task_of(system), t, q, v, motion.acceleration)
     return command.u, on_task, command.unreachable, command.rank

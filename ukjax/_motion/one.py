@@ -21,7 +21,7 @@ from .attempts import MOST, first_attempt, next_attempt
 from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, Start
 from .compact import compactly
 from .correct import Levels
-from .outcome import FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, RUNNING, TOO_SMALL, UNUSUAL
+from .outcome import FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, RUNNING, TOO_SMALL, UNUSUAL, finite
 from .step_size import judge, next_length
 
 PIECE = 1024
@@ -43,7 +43,7 @@ class Course(NamedTuple):
     h: Float[Array, ""]
     sample: Int[Array, ""]
     taken: Int[Array, ""]
-    q: Float[Array, " n"]
+    q: Float[Array, " nq"]
     v: Float[Array, " n"]
     steps: Int[Array, ""]
     result: Int[Array, ""]
@@ -54,7 +54,7 @@ class Steps(NamedTuple):
     time since the start and the step's length; and where to, twice the sample it was heading for, and one more if it
     landed there."""
 
-    state: Float[Array, "piece 2+2n"]
+    state: Float[Array, "piece 2+nq+n"]
     where: Int[Array, " piece"]
     count: Int[Array, ""]
 
@@ -100,7 +100,7 @@ class One(AbstractLoop):
 def of_samples(xp, ts, q, v, course, start):
     """By NumPy, which needs no compiling, or JAX, for derivatives."""
     through = course.result == FINISHED
-    reached = xp.all(xp.isfinite(q) & xp.isfinite(v), axis=-1)
+    reached = finite(q, v, xp=xp)
     return dict(
         t=xp.where(reached, ts, xp.nan),
         q=q,
@@ -125,7 +125,7 @@ def _run(how, scale, model, ts, q0, v0, remember):
     more = FEWEST * 2 ** max(0, int(np.ceil(np.log2(samples / FEWEST)))) - samples
     ends = number(np.pad(ts, (0, more), mode="edge"))
     between = None if how.counts is None else count(np.pad(how.counts.between, (1, more), constant_values=1))
-    found = number(np.full((2, ends.size, q0.size), np.nan))
+    found = number(np.full((ends.size, q0.size + v0.size), np.nan))
     course = Course(number(0), number(0), count(0), count(0), q0, v0, count(0), count(RUNNING))
     tolerance = jax.tree.map(number, how.tolerance(jax.tree.map(np.asarray, scale), np))
     limits = count(samples), count(min(how.max_steps + 1, 2**31 - 1))
@@ -143,8 +143,8 @@ def _run(how, scale, model, ts, q0, v0, remember):
             method = another if decided < MOST else how.method
             course = course._replace(result=count(RUNNING))
     # Cut by NumPy: JAX would compile it for every number of samples.
-    found = np.asarray(found)[:, :samples]
-    return (jax.device_put(found[0]), jax.device_put(found[1]), course), pieces
+    q, v = np.split(np.asarray(found)[:samples], [q0.size], axis=1)
+    return (jax.device_put(q), jax.device_put(v), course), pieces
 
 
 @soon
@@ -160,7 +160,7 @@ def advanced(task: tuple, course: Course, found: Array, most: Any = None, rows: 
     watchful = isinstance(method, Levels)  # what cannot be done is left to another method
     leaves_out = isinstance(method, Levels) and method.may_leave_out
     t0, times = ends[0], ends - ends[0]
-    dtype, n = course.q.dtype, course.q.size
+    dtype, size = course.q.dtype, course.q.size + course.v.size
     least = SMALLEST_STEP * times[-1]
     until = None if most is None else course.steps + most
 
@@ -193,7 +193,7 @@ def advanced(task: tuple, course: Course, found: Array, most: Any = None, rows: 
             accepted, following, stuck = jnp.asarray(True), course.h, jnp.asarray(False)
             landed = course.taken + 1 >= between[sample]
             fine = jnp.asarray(True)
-        fine = fine & (~accepted | jnp.all(jnp.isfinite(stepped.q) & jnp.isfinite(stepped.v)))
+        fine = fine & (~accepted | finite(stepped.q, stepped.v))
         off = accepted & stepped.off
         leapt = stepped.leapt & (stuck if between is None else True)  # adaptive steps are tried shorter first
         # Off its constraints before any time has passed, a motion started so: nothing of the method's doing.
@@ -220,8 +220,8 @@ def advanced(task: tuple, course: Course, found: Array, most: Any = None, rows: 
                 where=put(steps.where, 2 * sample + landed, steps.count, 0),
                 count=steps.count + accepted,
             )
-        at_sample = jnp.where(landed, jnp.stack([stepped.q, stepped.v]), jnp.nan)  # which it is until it is reached
-        found = put(found, at_sample, sample, 1)
+        there = jnp.concatenate([stepped.q, stepped.v])
+        found = put(found, jnp.where(landed, there, jnp.nan), sample, 0)  # which it is until it is reached
         course = Course(
             t=jnp.where(landed, target, choose(t + h, t)),
             h=jnp.where(doubtful, course.h, following),
@@ -234,7 +234,7 @@ def advanced(task: tuple, course: Course, found: Array, most: Any = None, rows: 
         )
         return course, found, steps
 
-    steps = Steps(jnp.zeros((rows, 2 + 2 * n), dtype), jnp.zeros(rows, np.int32), jnp.zeros((), np.int32))
+    steps = Steps(jnp.zeros((rows, 2 + size), dtype), jnp.zeros(rows, np.int32), jnp.zeros((), np.int32))
     return jax.lax.while_loop(go_on, iterate, (course, found, steps))
 
 

@@ -1,5 +1,7 @@
 """How a motion ended, as a number that survives ``jit`` and batches, and in words."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
@@ -41,5 +43,9 @@ def in_words(result: Int[Array | np.ndarray, "*batch"]) -> np.ndarray | str:
 
 def of_samples(q: Array, v: Array) -> Int[Array, "*batch"]:
     """FINISHED where the last of q and v (..., samples, n) was reached, NOT_FINITE elsewhere."""
-    good = jnp.all(jnp.isfinite(q[..., -1, :]) & jnp.isfinite(v[..., -1, :]), axis=-1)
-    return jnp.where(good, FINISHED, NOT_FINITE)
+    return jnp.where(finite(q[..., -1, :], v[..., -1, :]), FINISHED, NOT_FINITE)
+
+
+def finite(q: Any, v: Any, axis: int = -1, xp: Any = jnp) -> Any:
+    """Whether all entries of both are, by JAX or by NumPy."""
+    return xp.all(xp.isfinite(q), axis=axis) & xp.all(xp.isfinite(v), axis=axis)

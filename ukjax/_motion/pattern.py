@@ -16,7 +16,7 @@ NEARBY = 1e-3
 
 
 def with_pattern(
-    method: AbstractMethod, model: Any, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]
+    method: AbstractMethod, model: Any, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
 ) -> AbstractMethod:
     """``method``, and if it is sparse and does not know it yet, with the places of zeros at and near this state."""
     if not isinstance(method, Sparse) or method.bands or not known(model, t, q, v):
@@ -36,6 +36,6 @@ def _matrices(model, t, q, v):
     terms = model(t, q, v)
     if not isinstance(model, AbstractSystem):
         return [(terms.M, terms.A)]
-    positions = model.position_slope(t, q)
+    positions = model.position_slope(t, q, v)
     velocities = model.velocity_slope(t, q, v)
     return [(terms.M, A) for A in (terms.A, positions, velocities)]

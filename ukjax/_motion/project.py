@@ -14,12 +14,13 @@ from .._check_terms import check_terms
 from .._haste import at_once
 from .._precision import Numbers
 from .._solve import AbstractMethod, AbstractResponse, choose, coordinate_scale, row_scale, solve
-from .._system import AbstractSystem
+from .._system import AbstractSystem, dynamics_of, mass_of
 from .._terms import Terms
+from .around import point_of, seen_from
 from .assemble import without_redundant
 from .correct import Levels, at_every_level
 from .diagnose import check_model, worst_row
-from .given import taken_in
+from .given import check_rates, taken_in
 from .hold import holding
 from .pattern import with_pattern
 from .scale import Scale, scales
@@ -35,13 +36,15 @@ def project(
     v0: Numbers,
     method: str | AbstractMethod = "orthogonal",
     hold: Iterable[str] = (),
-) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
     """Consistent initial conditions: the point on the constraints nearest to q0 (n,), v0 (n,) at time t.
 
         min (q − q0)ᵀ M (q − q0)  with φ(t, q) = 0,      then  min (v − v0)ᵀ M (v − v0)  with φ̇ = 0 and ψ = 0,
 
-    with M at q0 for the first and at the new q for the second. Redundant constraints are no trouble. Differentiable,
-    with exact first and second derivatives, by the conditions of the minimum (not through the iteration).
+    with M at q0 for the first and at the new q for the second. (Where q̇ = N(q) v, q − q0 stands for the x with which
+    q̇ = N(q) x leads from q0 to q in a unit of time, so that what N keeps is kept.) Redundant constraints are no
+    trouble. Differentiable, with exact first and second derivatives, by the conditions of the minimum (not through the
+    iteration).
 
     ``hold`` names coordinates that stay as they are given, value and rate, while the rest is moved to fit them: those
     of ``model.coordinates``, or q1, q2, ...
@@ -55,38 +58,42 @@ def project(
             "rows A and b alone do not say where the constraints are"
         )
     t, q0, v0 = number("t", t, "s"), as_array("q0", q0), as_array("v0", v0)
-    if q0.ndim != 1 or not q0.size or v0.shape != q0.shape:
+    if q0.ndim != 1 or not q0.size or (v0.shape != q0.shape if model.rates is None else v0.ndim != 1):
         raise ValueError(f"q0 and v0 must both have shape (n,), got shapes {q0.shape} and {v0.shape}")
     for name, value in (("t", t), ("q0", q0), ("v0", v0)):
         check_finite(name, value)
     model = holding(model, hold, t, q0, v0)
     model, q0, v0, t = taken_in(model, q0, v0, t)
+    check_rates(model, q0, v0)
     method, all_known = with_pattern(choose(method), model, t, q0, v0), known(model, t, q0, v0)
     given: Any = model, t, q0, v0
     here = constant(given)  # within jax.grad these are known as well
-    usual, scale = method.usual(), scales(*(here if known(here) else given))
+    scale = scales(*(here if known(here) else given))
+    seen, x0, sizes = seen_from(model, q0, v0, scale)
+    given = seen, t, x0, v0
+    here, usual = constant(given), method.usual()
     if usual is not None and known(here):
-        nearby = _nearby(usual, here, scale)
+        nearby = _nearby(usual, here, sizes)
         if nearby is not None and all_known:
-            return nearby[:2]
+            return point_of(seen, nearby[0]), nearby[1]
         if nearby is not None:
-            q, v, unusual = _with_derivatives(model, t, q0, v0, *nearby)
+            x, v, unusual = _with_derivatives(seen, t, x0, v0, *nearby)
             if not constant(unusual):
-                return q, v
+                return point_of(seen, x), v
     if all_known:  # before the long way is compiled
         check_terms(_masses(model, t, q0, v0), f" at t = {float(t):g} s")
         if usual is not None:
             method = with_noise_left_out(method, model, t, q0, v0)
-    q, v, reached, (last_q, last_v) = _project(model, t, q0, v0, scale, method)
+    x, v, reached, (last_x, last_v) = _project(seen, t, x0, v0, sizes, method)
     if all_known and not reached:
         check_model(model, t, q0, v0, method)
-        worst = worst_row(model, t, last_q, last_v, scale)
+        worst = worst_row(model, t, point_of(seen, last_x), last_v, scale)
         raise ValueError(
             f"no consistent initial conditions found near q0 = {np.asarray(q0)}: at t = {float(t):g} s constraint "
             f"{worst} still has residual {worst.size:.3g} after {MOST_ITERATIONS} iterations. Either the constraints "
             "cannot be met (a path out of reach, links too short), or q0 is too far away: start closer"
         )
-    return q, v
+    return point_of(seen, x), v
 
 
 def _nearby(usual, here, scale):
@@ -150,19 +157,19 @@ class Approach(NamedTuple):
 
 
 def project_nearby(
-    system: AbstractSystem, t: Array, q0: Float[Array, " n"], v0: Float[Array, " n"], scale: Scale, levels: Levels
-) -> tuple[Float[Array, " n"], Float[Array, " n"], Bool[Array, ""]]:
+    system: AbstractSystem, t: Array, q0: Float[Array, " nq"], v0: Float[Array, " n"], scale: Scale, levels: Levels
+) -> tuple[Float[Array, " nq"], Float[Array, " n"], Bool[Array, ""]]:
     """The result for a start that is near, of a system that is usual; and whether it is sure."""
     if system.constraints and system.control is None and all(each.level == "position" for each in system.constraints):
         return _approached_in_turn(system, t, q0, v0, scale, levels.position)
     position = lambda q: system.position_residual(t, q)
     sizes = Sizes.of_positions(system, t, q0, scale)
-    slope = lambda q: system.position_slope(t, q)
-    q, found_q = _approached(position, slope, q0, _mass(system, t, q0, v0), sizes, levels.position)
+    slope = lambda q: system.position_slope(t, q, v0)
+    q, found_q = _approached(position, slope, q0, mass_of(system, t, q0, v0), sizes, levels.position)
     velocity = lambda v: system.velocity_residual(t, q, v)
     sizes = Sizes.of_velocities(system, t, q, v0, scale)
     slope = lambda v: system.velocity_slope(t, q, v)
-    v, found_v = _approached(velocity, slope, v0, _mass(system, t, q, v0), sizes, levels.velocity)
+    v, found_v = _approached(velocity, slope, v0, mass_of(system, t, q, v0), sizes, levels.velocity)
     return q, v, found_q & found_v
 
 
@@ -179,8 +186,8 @@ def _approached_in_turn(system, t, q0, v0, scale, method):
         on = reached > 0  # the constraints on positions
         choose = lambda of_v, of_q: jax.tree.map(lambda x, y: jnp.where(on, x, y), of_v, of_q)
         x, x0, sizes = choose(v, q), choose(v0, q0), choose(of_v, of_q)
-        M = _mass(system, t, jnp.where(on, q, q0), v0)
-        A = system.position_slope(t, q)
+        M = mass_of(system, t, jnp.where(on, q, q0), v0)
+        A = system.position_slope(t, q, v0)
         missed = choose(system.velocity_residual(t, q, v), system.position_residual(t, q))
         response = method.respond(M, A)
         step = response.both(M, M @ (x0 - x), -missed)[0]
@@ -223,30 +230,27 @@ def _approached(residual, slope, x0, M, sizes, method):
     return x, approach.sure & approach.there
 
 
-def _mass(system, t, q, v):
-    M = system.dynamics.mass(t, q, v)
-    return (M + M.T) / 2
-
-
 @at_once
 def _masses(system, t, q, v):
     """Terms without anything but M."""
     none = jnp.zeros(0, q.dtype)
-    return Terms(system.dynamics.mass(t, q, v), jnp.zeros_like(q), jnp.zeros((0, q.size), q.dtype), none)
+    return Terms(dynamics_of(system).mass(t, q, v), jnp.zeros_like(v), jnp.zeros((0, v.size), q.dtype), none)
 
 
 def project_anywhere(system: AbstractSystem, t: Array, q0: Array, v0: Array, scale: Scale, method: AbstractMethod):
     """The result wherever it is, NaN if it is not found, the long way; whether it was; and what was tried last."""
     sizes = Sizes.of_positions(system, t, q0, scale)
-    q, found_q, last_q = _nearest(lambda q: system.position_residual(t, q), q0, _mass(system, t, q0, v0), sizes, method)
+    q, found_q, last_q = _nearest(
+        lambda q: system.position_residual(t, q), q0, mass_of(system, t, q0, v0), sizes, method
+    )
     if all(constraint.linear for constraint in system.held):
-        v, _ = _exact_step(lambda v: system.velocity_residual(t, q, v), v0, _mass(system, t, q, v0), method)
+        v, _ = _exact_step(lambda v: system.velocity_residual(t, q, v), v0, mass_of(system, t, q, v0), method)
         last_v = v
         found_v = jnp.all(jnp.isfinite(v))
     else:
         sizes = Sizes.of_velocities(system, t, q, v0, scale)
         velocity = lambda v: system.velocity_residual(t, q, v)
-        v, found_v, last_v = _nearest(velocity, v0, _mass(system, t, q, v0), sizes, method)
+        v, found_v, last_v = _nearest(velocity, v0, mass_of(system, t, q, v0), sizes, method)
     reached = found_q & found_v
     return jnp.where(found_q, q, jnp.nan), jnp.where(reached, v, jnp.nan), reached, (last_q, last_v)
 
@@ -343,12 +347,12 @@ def _with_derivatives(system, t, q0, v0, q, v, levels):
     position = lambda q: system.position_residual(t, q)
     unusual = jnp.asarray(False)
     if position(q).size:
-        M = _mass(system, t, q0, v0)
+        M = mass_of(system, t, q0, v0)
         conditions = Conditions.at(position, q0, M, q, levels.position)
         q, unusual = _with_slope(position, q0, M, q, conditions), conditions.response.unusual
     else:
         q = q0
-    velocity, M = lambda v: system.velocity_residual(t, q, v), _mass(system, t, q, v0)
+    velocity, M = lambda v: system.velocity_residual(t, q, v), mass_of(system, t, q, v0)
     if not velocity(v).size:
         return q, v0, unusual
     if all(constraint.linear for constraint in system.held):

@@ -4,6 +4,8 @@ import diffrax as dfx
 import equinox as eqx
 import jax.numpy as jnp
 
+from .._rates import rate
+from .._system import rates_of
 from .correct import correct, levels_at
 from .step_size import MOVED
 
@@ -60,19 +62,23 @@ class Projected(dfx.AbstractWrappedSolver):
 
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
         model, method, scale, begin = args
-        levels = keep_rows(model, begin + t0, *y0, method)
+        apart = lambda y: jnp.split(y, [scale.q.size])
+        (q0, v0), rates = apart(y0), rates_of(model)
+        levels = keep_rows(model, begin + t0, q0, v0, method)
         y1, error, dense, solver_state, result = self.solver.step(
             terms, t0, t1, y0, (model, levels.acceleration, scale, begin), solver_state, made_jump=True
         )
-        corrected = correct_step(model, begin + t1, *y1, levels, scale)
-        moved = corrected.q - y1[0]
+        q1, v1 = apart(y1)
+        corrected = correct_step(model, begin + t1, q1, v1, levels, scale)
+        moved = corrected.q - q1
         if self.even:
-            rates = jnp.stack([y0[1], y1[1], (y1[0] - y0[0]) / (t1 - t0)])
-            leapt = scale.leaps(moved, t1 - t0, rates)
+            speeds = jnp.stack([rate(rates, q0, v0), rate(rates, q1, v1), (q1 - q0) / (t1 - t0)])
+            leapt = scale.leaps(moved, t1 - t0, speeds)
             result = dfx.RESULTS.where(leapt, dfx.RESULTS.internal_error, result)
         elif error is not None:
-            error = jnp.stack([jnp.maximum(jnp.abs(error[0]), jnp.abs(moved) / MOVED), error[1]])
-        return jnp.stack(corrected[:2]), error, dense, solver_state, result
+            of_q, of_v = apart(error)
+            error = jnp.concatenate([jnp.maximum(jnp.abs(of_q), jnp.abs(moved) / MOVED), of_v])
+        return jnp.concatenate(corrected[:2]), error, dense, solver_state, result
 
     def func(self, terms, t0, y0, args):
         return self.solver.func(terms, t0, y0, args)

@@ -50,6 +50,7 @@ def write_npz(saved: Saved, path: Path) -> None:
         "reason": np.array(in_words(saved.arrays["result"])),
         "coordinates": _text(labels.coordinates).reshape(-1, 2),
         "inputs": _text(labels.inputs).reshape(-1, 2),
+        **({} if labels.directions is None else {"directions": _text(labels.directions).reshape(-1, 2)}),
     } | {f"{name}_row": _text(rows) for name, rows in labels.rows}
     with open(path, "wb") as file:
         np.savez_compressed(file, allow_pickle=False, **saved.arrays, **texts)
@@ -70,6 +71,7 @@ def read_npz(path: Path, observed: dict[str, Any]) -> Saved:
         coordinates=pairs("coordinates"),
         inputs=pairs("inputs"),
         rows=tuple((name, tuple(str(row) for row in arrays[f"{name}_row"])) for name in rows),
+        directions=pairs("directions") if "directions" in arrays else None,
     )
     kept = ("t", "q", "v", *ENDING, *observed)
     return Saved({name: arrays[name] for name in kept if name in arrays}, observed, labels)
@@ -85,10 +87,11 @@ def as_dataset(saved: Saved) -> "xarray.Dataset":
     arrays, labels, batch = saved.arrays, saved.labels, saved.batch
     dataset = xarray.Dataset(attrs={"Conventions": "CF-1.11", "title": labels.title, "source": "ukjax"})
     dataset.attrs["finished"] = int(all_ended_well(arrays["result"]))
-    for dimension, named in (("coordinate", labels.coordinates), ("input", labels.inputs)):
+    named_by_dimension = {"coordinate": labels.coordinates, "direction": labels.directions, "input": labels.inputs}
+    for dimension, named in named_by_dimension.items():
         if named:
             names, units = zip(*named, strict=True)
-            which = {"coordinate": "generalised coordinate", "input": "actuator"}[dimension]
+            which = {"coordinate": "generalised coordinate", "input": "actuator"}.get(dimension, dimension)
             unit = "unit" if dimension == "coordinate" else f"{dimension}_unit"
             dataset = dataset.assign_coords(
                 {
@@ -112,8 +115,9 @@ def as_dataset(saved: Saved) -> "xarray.Dataset":
         sampled = () if name in ENDING else ("time",)
         last = ()
         if value.ndim > len(batch) + len(sampled):
-            by_coordinate = name in MOTION or name in ENDING or about["per_coordinate"]
-            last = ("coordinate" if by_coordinate else "input" if name == "control" else f"{name}_row",)
+            along = "coordinate" if name in ("q", "last_q") or labels.directions is None else "direction"
+            known = name in MOTION or name in ENDING or about["per_coordinate"]
+            last = (along if known else "input" if name == "control" else f"{name}_row",)
             if value.shape[-1] == 0:  # no dimension of netCDF is that short
                 empty.append(name)
                 continue
@@ -153,6 +157,7 @@ def read_netcdf(path: Path, observed: dict[str, Any]) -> Saved:
         title=str(dataset.attrs.get("title", "")),
         coordinates=pairs("coordinate", "unit"),
         inputs=pairs("input", "input_unit") if "input" in arrays else (),
+        directions=pairs("direction", "direction_unit") if "direction" in arrays else None,
         rows=tuple((name, tuple(str(row) for row in rows)) for name, rows in named.items() if name != "control"),
     )
     return Saved({name: arrays[name] for name in ("t", *kept) if name in arrays}, observed, labels)
@@ -168,9 +173,11 @@ def write_csv(saved: Saved, path: Path) -> None:
     arrays, labels = saved.arrays, saved.labels
     columns = {"t [s]": arrays["t"]}
     for prefix, name, suffix in (("", "q", ""), ("d", "v", "/s"), ("dd", "acceleration", "/s^2")):
-        for i, (coordinate, unit) in enumerate(labels.coordinates):
+        named = labels.coordinates if name == "q" else labels.along
+        prefix = prefix if labels.directions is None else prefix[1:]
+        for i, (coordinate, unit) in enumerate(named):
             columns[f"{prefix}{coordinate} [{unit or '-'}{suffix}]"] = arrays[name][:, i]
-    for i, (coordinate, unit) in enumerate(labels.coordinates):
+    for i, (coordinate, unit) in enumerate(labels.along):
         columns[f"force on {coordinate} [{force_unit(unit)}]"] = arrays["constraint_force"][:, i]
     for i, (actuator, unit) in enumerate(labels.inputs):
         columns[f"control {actuator} [{unit or '-'}]"] = arrays["control"][:, i]
@@ -204,7 +211,8 @@ def _common_times(t):
 
 def _unit(written, name, labels) -> str:
     """The unit of a quantity all of whose entries have the same; else none."""
-    named: Named = labels.inputs if name == "control" else labels.coordinates
+    of_coordinates = labels.coordinates if name in ("q", "last_q") else labels.along
+    named: Named = labels.inputs if name == "control" else of_coordinates
     units = {unit for _, unit in named}
     if written is None or "{" in written and (len(units) != 1 or "" in units):
         return ""

@@ -12,9 +12,10 @@ from jaxtyping import Array, Bool, Float
 
 from .._check import constant, known
 from .._haste import at_once
+from .._rates import speeds
 from .._sizes import sizes, sizes_in
 from .._solve import coordinate_scale
-from .._system import AbstractSystem
+from .._system import AbstractSystem, dynamics_of, rates_of
 from .._terms import Terms
 from .indices import check_indices
 
@@ -37,20 +38,21 @@ LEAP = {"float64": 1e-6, "float32": 1e-2}
 
 class Scale(eqx.Module):
     """The sizes of times, ``t`` [s]; of coordinates, ``q`` and ``v`` (n,); of the terms of each row of
-    ``AbstractSystem.violation``, ``rows`` (k,); and what has the same effect in each coordinate, by its mass, ``unit``
-    (n,)."""
+    ``AbstractSystem.violation``, ``rows`` (k,); and what has the same effect in each velocity, by its mass, ``unit``
+    (n,), and in each coordinate, ``unit_of_q``, None where that is the same."""
 
     t: Float[Array, ""]
-    q: Float[Array, " n"]
+    q: Float[Array, " nq"]
     v: Float[Array, " n"]
     rows: Float[Array, " k"]
     unit: Float[Array, " n"]
+    unit_of_q: Float[Array, " nq"] | None = None
 
     def of(self, function: Callable[..., Any], *at: Array) -> Any:
         """The sizes of the terms of ``function(t, q)`` or ``function(t, q, v)``."""
         return sizes(function, at, (self.t, self.q, self.v)[: len(at)])
 
-    def of_rows(self, model: AbstractSystem, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> "Scale":
+    def of_rows(self, model: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> "Scale":
         """The same, of the rows that this model has at (t, q, v)."""
         v = jnp.where(v == 0, self.v, v)  # what is at rest does not stay so
         (rows,) = sizes_in(jax.make_jaxpr(model.violation)(t, q, v), (t, q, v), (self.t, self.q, self.v))
@@ -61,27 +63,28 @@ class Scale(eqx.Module):
         """The worst of a ``violation``, beside the terms it is made of."""
         return jnp.max(jnp.abs(violation) / self.rows, initial=0)
 
-    def kept(self, q: Float[Array, " n"]) -> Float[Array, ""]:
+    def kept(self, q: Float[Array, " nq"]) -> Float[Array, ""]:
         """How much may be missed at q. Far beyond the sizes of the start, rounding is allowed for, up to a limit: what
         runs away is not to excuse itself."""
         kept = KEPT[str(q.dtype)]
         beyond = jnp.max(jnp.abs(q) / self.q)
         return jnp.clip(8 * jnp.finfo(q.dtype).eps * beyond, kept, 100 * kept)
 
-    def leaps(self, moved: Float[Array, " n"], h: Array, rates: Float[Array, "stages n"]) -> Bool[Array, ""]:
+    def leaps(self, moved: Float[Array, " nq"], h: Array, rates: Float[Array, "stages nq"]) -> Bool[Array, ""]:
         """Whether q, after a step of h at these ``rates``, was ``moved`` onto its constraints by half as much again:
         that is no error of the step, but constraints which cannot be followed. A step of no length may do so."""
         travelled = jnp.abs(h) * jnp.max(jnp.abs(rates), axis=0)
         return (h != 0) & jnp.any(jnp.abs(moved) > travelled / 2 + LEAP[str(moved.dtype)] * self.q)
 
-    def rounding(self, x: Float[Array, " n"], y: Float[Array, " n"]) -> Float[Array, " n"]:
-        """What rounding leaves in each entry of two states, of the same kind, by the largest of all."""
-        largest = jnp.max(jnp.maximum(jnp.abs(x), jnp.abs(y)) / self.unit)
-        return 16 * jnp.finfo(x.dtype).eps * largest * self.unit
+    def rounding(self, x: Float[Array, " n"], y: Float[Array, " n"], of_q: bool = False) -> Float[Array, " n"]:
+        """What rounding leaves in each entry of two velocities, or coordinates, by the largest of all."""
+        unit = self.unit_of_q if of_q and self.unit_of_q is not None else self.unit
+        largest = jnp.max(jnp.maximum(jnp.abs(x), jnp.abs(y)) / unit)
+        return 16 * jnp.finfo(x.dtype).eps * largest * unit
 
 
 def scale_of(
-    model: Any, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], span: Array | None = None, driven: bool = True
+    model: Any, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], span: Array | None = None, driven: bool = True
 ) -> Scale:
     """The sizes that the start of a motion shows, which goes on for the time ``span`` [s], if that is known.
 
@@ -98,15 +101,19 @@ def scale_of(
     elif driven:
         terms = model.passive(t, q, v)
     else:
-        (M, Q), b = model.dynamics.terms(t, q, v), jnp.zeros((0,), q.dtype)
+        (M, Q), b = dynamics_of(model).terms(t, q, v), jnp.zeros((0,), q.dtype)
         terms = Terms(M, Q, jnp.zeros((0, Q.size), q.dtype), b)
     if not isinstance(terms, Terms):
         raise ValueError(f"model must return ukjax.Terms(M, Q, A, b), got {type(terms).__name__}")
-    if terms.Q.shape != q.shape:
-        raise ValueError(f"the model has {terms.Q.size} coordinates, but q0 has shape {q.shape}")
+    if terms.Q.shape != v.shape:
+        what = ("coordinates", "q0") if rates_of(model) is None else ("velocities", "v0")
+        raise ValueError(f"the model has {terms.Q.size} {what[0]}, but {what[1]} has shape {v.shape}")
     unit = coordinate_scale(terms.M)
+    to_q = lambda v: speeds(rates_of(model), q, v)
+    other = rates_of(model) is not None
+    unit_of_q = _positive(to_q(unit)) if other else unit
     acceleration = jnp.abs(terms.Q) * unit**2
-    x, y, a = (jnp.max(jnp.abs(each) / unit) for each in (q, v, acceleration))
+    x, y, a = (jnp.max(jnp.abs(each) / by) for each, by in ((q, unit_of_q), (v, unit), (acceleration, unit)))
     if terms.b.size:
         a = jnp.where((a > 0) | (x > 0) | (y > 0), a, _driven(terms.A, terms.b, unit))
     time = jnp.sqrt(_over(x, a)) + _over(y, a)
@@ -116,16 +123,18 @@ def scale_of(
     time = jnp.minimum(time, span)
     time = jnp.where(jnp.isfinite(time) & (time > 0), time, 1)
     far, fast = x + y * time + a * time**2, x / time + y + a * time
-    of_q = _at_least(jnp.abs(q) + jnp.abs(v) * time + acceleration * time**2, far * unit)
-    of_v = _at_least(jnp.abs(q) / time + jnp.abs(v) + acceleration * time, fast * unit)
+    of_q = _at_least(jnp.abs(q) + to_q(v) * time + to_q(acceleration) * time**2, far * unit_of_q)
+    turning = jnp.abs(v) + acceleration * time
+    of_v = _at_least(turning if other else jnp.abs(q) / time + turning, fast * unit)
 
     whole = jnp.where(jnp.isfinite(span), span, 0)
     far, fast = y * whole + a * whole**2, y + a * whole
     still = (x <= STILL * far) & (y <= STILL * fast)
     at_most_one = lambda within: jnp.where(within > 0, jnp.minimum(within, 1), 1)
-    of_q, of_v = jnp.where(still, at_most_one(far * unit), of_q), jnp.where(still, at_most_one(fast * unit), of_v)
+    of_q, of_v = jnp.where(still, at_most_one(far * unit_of_q), of_q), jnp.where(still, at_most_one(fast * unit), of_v)
     duration = jnp.where(jnp.isfinite(span), span, time)
-    scale = jax.lax.stop_gradient(Scale(duration, of_q, of_v, jnp.zeros((0,), q.dtype), unit))
+    scale = Scale(duration, of_q, of_v, jnp.zeros((0,), q.dtype), unit, unit_of_q if other else None)
+    scale = jax.lax.stop_gradient(scale)
     if not isinstance(model, AbstractSystem) or not model.held:
         return scale
     return scale.of_rows(model, t, q, v)
@@ -134,7 +143,7 @@ def scale_of(
 def scales(
     model: Any,
     t: Array,
-    q: Float[Array, "*batch n"],
+    q: Float[Array, "*batch nq"],
     v: Float[Array, "*batch n"],
     span: Array | None = None,
 ) -> Scale:
@@ -169,6 +178,12 @@ def _driven(A, b, unit):
 
 def _at_least(size, largest):
     return jnp.where(size > STILL * largest, jnp.maximum(size, FAINT * largest), UNSAID * largest)
+
+
+def _positive(unit):
+    """What no velocity changes for the moment, as the least of what one does."""
+    least = jnp.min(jnp.where(unit > 0, unit, jnp.inf))
+    return jnp.where(unit > 0, unit, jnp.where(jnp.isfinite(least), least, 1))
 
 
 def _over(p, q, otherwise=jnp.inf):

@@ -29,14 +29,15 @@ from .._check import (
 )
 from .._closures import opened
 from .._precision import Numbers, warn_if_single
+from .._rates import Rates
 from .._solve import AbstractMethod, choose
-from .._system import AbstractSystem
+from .._system import AbstractSystem, rates_of
 from .._terms import Terms
 from .base import AbstractLoop, Counts, Request, Samples, Start
 from .diagnose import check_end, check_start, warn_of_coarse_time
 from .even_steps import EvenSteps, even_counts, even_times
 from .event import Event, as_event
-from .given import check_starts, taken_in, telling_of_batches
+from .given import check_rates, check_starts, taken_in, telling_of_batches
 from .lanes import InLanes
 from .one import One
 from .pattern import with_pattern
@@ -132,6 +133,7 @@ def simulate(
     with telling_of_batches(model, q0):
         start = Start(q0, v0, scales(model, ts[0], q0, v0, ts[-1] - ts[0]))
         if not traced:
+            check_rates(model, q0, v0)
             warn_of_coarse_time(model, np.asarray(ts), *(jnp.atleast_2d(x)[0] for x in (q0, v0)))
             check_task(model, request, start)
         loop = loop_for(request, start)
@@ -175,7 +177,7 @@ class Asked(NamedTuple):
         _check_size(q0, ts)
         # The values of times are known even where a function being traced makes them into arrays.
         times, length = _value("ts", ts, "times"), _value("dt", dt, "one number [s]")
-        q0, v0, ts = _check_state(q0, v0, ts, times)
+        q0, v0, ts = _check_state(q0, v0, ts, times, rates_of(model))
         _check_names(model, q0)
         drift = _check_drift(drift, model)
         event = as_event(event)
@@ -188,7 +190,7 @@ class Asked(NamedTuple):
 
     def request(self, model: Any, q0: Array, ts: Array, rtol: Any, atol: Any, method: Any) -> Request:
         """The same as loops want it, of a model, starts and times that were ``taken_in``."""
-        rtol, atol = _tolerances(rtol, atol, q0)
+        rtol, atol = _tolerances(rtol, atol, q0, rates_of(model))
         request = Request(
             model=model,
             ts=ts,
@@ -319,12 +321,16 @@ def _check_names(model, q0):
         raise ValueError(f"the model has {len(named)} coordinates ({names}), but q0 has shape {q0.shape}")
 
 
-def _tolerances(rtol, atol, q0):
+def _tolerances(rtol, atol, q0, rates):
     usual = USUAL[str(q0.dtype)]
     rtol = number("rtol", usual if rtol is None else rtol, least=0, below=1)
     if atol is None:
         return rtol, None
     atol = numbers("atol", atol, least=0, below=float("inf"))
+    if rates is not None and atol.ndim:
+        raise ValueError(
+            f"atol must be one number where velocities are no rates of coordinates, got shape {atol.shape}"
+        )
     if atol.shape not in ((), q0.shape[-1:]):
         raise ValueError(
             f"atol must be a number or have shape {q0.shape[-1:]}, one per coordinate, got shape {atol.shape}"
@@ -345,14 +351,14 @@ def _check_size(q0, ts):
 
 
 def _check_state(
-    q0: Any, v0: Any, ts: Any, times: np.ndarray | None
-) -> tuple[Float[Array, "*batch n"], Float[Array, "*batch n"], Array]:
+    q0: Any, v0: Any, ts: Any, times: np.ndarray | None, rates: Rates | None
+) -> tuple[Float[Array, "*batch nq"], Float[Array, "*batch n"], Array]:
     q0, v0, ts = as_array("q0", q0), as_array("v0", v0), as_array("ts", ts, "times")
-    check_starts(q0, v0)
+    check_starts(q0, v0, rates)
     check_times("ts", ts if times is None else times)
     check_finite("q0", q0)
     check_finite("v0", v0)
-    return q0, v0 if v0.shape == q0.shape else jnp.broadcast_to(v0, q0.shape), ts
+    return q0, v0 if v0.ndim == q0.ndim else jnp.broadcast_to(v0, (len(q0), v0.size)), ts
 
 
 def _check_drift(drift, model):

@@ -80,7 +80,7 @@ def least_of_usual(found: Sequence[Judged], dtype: np.dtype) -> float | None:
 
 
 def with_noise_left_out(
-    method: AbstractMethod, model: Any, t: Array, q: Float[Array, "*at n"], v: Float[Array, "*at n"]
+    method: AbstractMethod, model: Any, t: Array, q: Float[Array, "*at nq"], v: Float[Array, "*at n"]
 ) -> AbstractMethod:
     """``method``, which sees the numbers alone, told how large rounding is at these states of ``model``."""
     if not isinstance(method, Orthogonal | SVD | UdwadiaPhohomsiri) or method.least is not None:
@@ -115,7 +115,8 @@ def _moved(model, t, q, v, coordinate, rng):
 
     def largest(x):
         x = np.abs(np.asarray(x))
-        return np.maximum(x, coordinate * np.max(x / coordinate, initial=0))
+        unit = coordinate if x.shape == coordinate.shape else np.ones(x.shape)
+        return np.maximum(x, unit * np.max(x / unit, initial=0))
 
     numbers, rest = eqx.partition(model, eqx.is_inexact_array)
     numbers = jax.tree.map(lambda x: by_roundings(x, np.abs(np.asarray(x))), numbers)

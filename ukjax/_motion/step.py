@@ -8,16 +8,18 @@ from jaxtyping import Array, Bool, Float
 
 from .._batch import per_member
 from .._check_terms import symmetric
+from .._rates import rate
 from .._solve import AbstractMethod, solve
+from .._system import rates_of
 from .correct import Levels, assumptions, at_every_level, correct, levels_at
 from .scale import Scale
 from .tableau import Tableau
 
 
 class Rates(NamedTuple):
-    """v and q̈ at every stage of a step."""
+    """q̇ and v̇ at every stage of a step."""
 
-    q: Float[Array, "stages n"]
+    q: Float[Array, "stages nq"]
     v: Float[Array, "stages n"]
 
 
@@ -26,11 +28,11 @@ class Stepped(NamedTuple):
     whether it ``leapt`` so, and whether it is ``off`` them all the same; the ``rates`` on the way; the ``error`` to be
     expected; and whether anything was ``unusual``, beyond what its method can do."""
 
-    q: Float[Array, " n"]
+    q: Float[Array, " nq"]
     v: Float[Array, " n"]
     rates: Rates
-    error: Float[Array, " 2n"]
-    moved: Float[Array, " n"]
+    error: Float[Array, " nq+n"]
+    moved: Float[Array, " nq"]
     leapt: Bool[Array, ""]
     off: Bool[Array, ""]
     unusual: Bool[Array, ""]
@@ -45,7 +47,7 @@ def step(
     model: Any,
     t: Array,
     h: Array,
-    q: Float[Array, " n"],
+    q: Float[Array, " nq"],
     v: Float[Array, " n"],
     method: AbstractMethod | Levels,
     tableau: Tableau,
@@ -82,20 +84,21 @@ def _stages(model, t, h, q, v, method, tableau) -> tuple[Rates, Bool[Array, ""]]
     def stage(found, given):
         (q_rates, v_rates), unusual = found
         i, c, weights = given
-        q_rate = v + h * (weights @ v_rates)
-        v_rate, doubt = acceleration(model, t + c * h, q + h * (weights @ q_rates), q_rate, method)
+        q_stage, v_stage = q + h * (weights @ q_rates), v + h * (weights @ v_rates)
+        v_rate, doubt = acceleration(model, t + c * h, q_stage, v_stage, method)
+        q_rate = rate(rates_of(model), q_stage, v_stage)
         return (Rates(q_rates.at[i].set(q_rate), v_rates.at[i].set(v_rate)), unusual | doubt), None
 
-    nothing = jnp.zeros((stages, q.size), q.dtype)
+    nothing = Rates(jnp.zeros((stages, q.size), q.dtype), jnp.zeros((stages, v.size), q.dtype))
     given = jnp.arange(stages), jnp.asarray(tableau.c, q.dtype), jnp.asarray(tableau.weights(), q.dtype)
-    return jax.lax.scan(stage, (Rates(nothing, nothing), jnp.asarray(False)), given)[0]
+    return jax.lax.scan(stage, (nothing, jnp.asarray(False)), given)[0]
 
 
 @per_member
 def acceleration(
-    model: Any, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], method: AbstractMethod
+    model: Any, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], method: AbstractMethod
 ) -> tuple[Float[Array, " n"], Bool[Array, ""]]:
-    """q̈ of the constrained motion, and whether the method may be wrong about it."""
+    """v̇ of the constrained motion, and whether the method may be wrong about it."""
     terms = model(t, q, v).in_one_precision()
     M = symmetric(terms.M)
     response = method.respond(*jax.lax.stop_gradient((M, terms.A)))

@@ -22,7 +22,7 @@ class Tolerance(NamedTuple):
     """The error allowed in a step: ``relative`` to the size of what is computed, and besides, for ``q`` and ``v``."""
 
     relative: Float[Array, ""]
-    q: Float[Array, " n"]
+    q: Float[Array, " nq"]
     v: Float[Array, " n"]
 
     @classmethod
@@ -51,7 +51,7 @@ class Judged(NamedTuple):
 
 
 def judge(
-    q: Float[Array, " n"],
+    q: Float[Array, " nq"],
     v: Float[Array, " n"],
     stepped: Stepped,
     tableau: Tableau,
@@ -60,7 +60,7 @@ def judge(
 ) -> Judged:
     """What to make of the step that led from q and v. It was wrong, too, by what moved it onto its constraints, if that
     was more than an error that was there to be seen."""
-    allowed_q = tolerance.between(q, stepped.q, tolerance.q) + scale.rounding(q, stepped.q)
+    allowed_q = tolerance.between(q, stepped.q, tolerance.q) + scale.rounding(q, stepped.q, of_q=True)
     allowed_v = tolerance.between(v, stepped.v, tolerance.v) + scale.rounding(v, stepped.v)
     allowed = jnp.concatenate([allowed_q, allowed_v])
     error = jnp.sqrt(jnp.mean((stepped.error / allowed) ** 2))

@@ -15,13 +15,14 @@ from .._constraint import AbstractConstraint
 from .._control import AbstractControl, Command, no_task
 from .._dynamics import AbstractDynamics
 from .._precision import Numbers, in_precision
+from .._rates import Rates
 from .._solve import AbstractMethod, choose
-from .._system import AbstractSystem
+from .._system import AbstractSystem, rates_of
 from .._terms import Terms
 from .correct import at_every_level
 from .diagnose import check_consistent
-from .given import check_starts, taken_in, telling_of_batches
-from .outcome import FINISHED, LEAPT, NOT_FINITE, OFF_CONSTRAINTS, in_words
+from .given import check_rates, check_starts, taken_in, telling_of_batches
+from .outcome import FINISHED, LEAPT, NOT_FINITE, OFF_CONSTRAINTS, finite, in_words
 from .scale import Scale, scales
 from .small_rows import with_noise_left_out
 from .step import step as one_step
@@ -33,7 +34,7 @@ class State(eqx.Module):
     came there as it should, in words ``reason``; ``scale`` is what tolerances are measured by."""
 
     t: Float[Array, "*batch"]
-    q: Float[Array, "*batch n"]
+    q: Float[Array, "*batch nq"]
     v: Float[Array, "*batch n"]
     result: Int[Array, "*batch"]
     scale: Scale
@@ -52,13 +53,14 @@ def start(model: AbstractSystem | Callable[..., Terms], q0: Numbers, v0: Numbers
     if not isinstance(model, AbstractSystem):
         check_function("model", model, "t, q, v")
     q0, v0, t = as_array("q0", q0), as_array("v0", v0), numbers("t", t)
-    check_starts(q0, v0)
+    check_starts(q0, v0, rates_of(model))
     if t.shape not in ((), q0.shape[:-1]):
         raise ValueError(f"t must be one time [s], or one per start, shape {q0.shape[:-1]}, got shape {t.shape}")
     for name, value in (("q0", q0), ("v0", v0), ("t", t)):
         check_finite(name, value)
     with telling_of_batches(model, q0):
-        model, q0, v0, t = taken_in(model, q0, jnp.broadcast_to(v0, q0.shape), t)
+        model, q0, v0, t = taken_in(model, q0, jnp.broadcast_to(v0, (*q0.shape[:-1], v0.shape[-1])), t)
+        check_rates(model, q0, v0)
         # Not with its task: the actuators may be given something else to do.
         plant = Driven(model, jnp.zeros(0)) if isinstance(model, AbstractSystem) else model
         scale = scales(plant, t, q0, v0)
@@ -129,8 +131,8 @@ class Given(AbstractControl):
     def inputs(self) -> tuple[tuple[str, str], ...] | None:
         return self.control.inputs
 
-    def command(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], passive: Terms) -> Command:
-        p = self.matrix(t, q).shape[1]
+    def command(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], passive: Terms) -> Command:
+        p = self.matrix(t, q, v).shape[1]
         if self.u.shape != (p,):
             raise ValueError(f"u must have {p} entries, one per actuator, got {self.u.size}")
         return no_task(self.u)
@@ -153,6 +155,10 @@ class Driven(AbstractSystem):
     @property
     def nonideal(self) -> Callable | None:
         return self.plant.nonideal
+
+    @property
+    def rates(self) -> Rates | None:
+        return self.plant.rates
 
     @property
     def control(self) -> AbstractControl | None:
@@ -182,9 +188,9 @@ def _stepped(model, state, dt, u, method, tableau, projection, steps):
     none = jnp.zeros(state.t.shape, bool)
     start = state.q.T, state.v.T, (none, none, none)
     (q, v, (beyond, off, leapt)), _ = jax.lax.scan(go_on, start, jnp.arange(steps))
-    finite = jnp.all(jnp.isfinite(q) & jnp.isfinite(v), axis=0)
+    sound = finite(q, v, axis=0)
     result = jnp.full(state.t.shape, FINISHED)
-    for condition, outcome in ((off, OFF_CONSTRAINTS), (leapt, LEAPT), (~finite, NOT_FINITE)):
+    for condition, outcome in ((off, OFF_CONSTRAINTS), (leapt, LEAPT), (~sound, NOT_FINITE)):
         result = jnp.where(condition, outcome, result)
     return State(state.t + dt, q.T, v.T, result.astype(state.result.dtype), state.scale), beyond
 

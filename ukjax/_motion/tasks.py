@@ -13,7 +13,7 @@ from .._check_terms import check_terms
 from .._constraint import names_of, rows
 from .._control import UNREACHED, shortfall
 from .._haste import at_once
-from .._system import AbstractSystem
+from .._system import AbstractSystem, task_of
 from .base import Request, Start
 from .diagnose import SimulationError, check_consistent
 from .scale import Scale
@@ -111,7 +111,7 @@ def _first_out_of_reach(system, t, q, v, scale):
     if not wrong.size:
         return None
     i = int(wrong[0])
-    labels = names_of(system.control.task, lambda c: c.rows(t[i], q[i], v[i])[1])
+    labels = names_of(task_of(system), lambda c: c.rows(t[i], q[i], v[i])[1])
     return i, shortfall(jax.tree.map(lambda x: x[i], command), labels, terms[i])
 
 
@@ -120,13 +120,13 @@ def _commands(system, t, q, v, scale):
     """What is asked of the actuators, and the sizes of the terms of what is wanted of them: of b̄ = b − A a, where a
     comes from forces that may balance."""
 
-    def one(t: Array, q: Float[Array, " n"], v: Float[Array, " n"], scale: Scale):
+    def one(t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], scale: Scale):
         passive = system.passive(t, q, v)
         command = system.command(t, q, v, passive)
         if not command.wanted.size:
             return command, command.wanted
-        of_b = scale.of(lambda t, q, v: rows(system.control.task, t, q, v)[1], t, q, v)
-        A = rows(system.control.task, t, q, v)[0]
+        of_b = scale.of(lambda t, q, v: rows(task_of(system), t, q, v)[1], t, q, v)
+        A = rows(task_of(system), t, q, v)[0]
         return command, of_b + jnp.abs(command.wanted) + jnp.abs(A) @ (scale.unit**2 * jnp.abs(passive.Q))
 
     return jax.vmap(one)(t, q, v, scale)

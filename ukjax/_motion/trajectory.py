@@ -18,7 +18,7 @@ from .._files import write_whole
 from .._solve import AbstractMethod
 from .._system import AbstractSystem
 from .given import telling_of_batches
-from .labels import Labels, named_coordinates, named_inputs, named_rows, title_of
+from .labels import Labels, named_coordinates, named_directions, named_inputs, named_rows, title_of
 from .observe import Observation, observe
 from .outcome import EVENT, FINISHED, in_words
 from .saved import Saved, as_dataset, read_netcdf, read_npz, write_csv, write_netcdf, write_npz
@@ -65,11 +65,11 @@ class Trajectory(eqx.Module):
     """
 
     t: Float[Array, "*batch samples"]
-    q: Float[Array, "*batch samples n"]
+    q: Float[Array, "*batch samples nq"]
     v: Float[Array, "*batch samples n"]
     result: Int[Array, "*batch"]
     steps: Int[Array, "*batch"]
-    last: tuple[Float[Array, "*batch"], Float[Array, "*batch n"], Float[Array, "*batch n"]]
+    last: tuple[Float[Array, "*batch"], Float[Array, "*batch nq"], Float[Array, "*batch n"]]
     model: AbstractSystem | Callable | None
     method: AbstractMethod | None
     observation: Observation | None = None
@@ -129,6 +129,14 @@ class Trajectory(eqx.Module):
     def coordinates(self) -> tuple[tuple[str, str], ...]:
         """Name and unit of each coordinate: the model's, or q1, q2, ... without units."""
         return named_coordinates(self.model, self.q.shape[-1]) if self.labels is None else self.labels.coordinates
+
+    @property
+    def directions(self) -> tuple[tuple[str, str], ...]:
+        """What each entry of v, of accelerations and of forces is along, and the unit of what v is the rate of: the
+        coordinates, unless the model has ``rates`` of its own."""
+        if self.labels is not None:
+            return self.labels.along
+        return named_directions(self.model, self.v.shape[-1]) or self.coordinates
 
     @property
     def inputs(self) -> tuple[tuple[str, str], ...]:
@@ -199,7 +207,8 @@ class Trajectory(eqx.Module):
         found = {"t": self.t, "q": self.q, "v": self.v, "result": self.result, "steps": self.steps}
         found |= dict(zip(("last_t", "last_q", "last_v"), self.last, strict=True))
         found |= {name: getattr(observed, name) for name in OBSERVED}
-        labels = Labels(self.title, self.coordinates, self.inputs, tuple(self.rows.items()))
+        directions = None if self.directions == self.coordinates else self.directions
+        labels = Labels(self.title, self.coordinates, self.inputs, tuple(self.rows.items()), directions)
         return Saved({name: np.asarray(x) for name, x in found.items() if x is not None}, OBSERVED, labels)
 
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
+from .._rates import Rates, rate, speeds
 from .event import SHARES, SOONEST, Event, Step, first_below
 
 ROUNDING = 4
@@ -63,11 +64,14 @@ class Watch(dfx.AbstractAdaptiveStepSizeController):
     A step that leads beyond it, or that seems to on the way, is not taken, but a shorter one: until one ends within
     rounding of the instant, on the near side of zero. So the state there is that of a true step, on its constraints,
     and no interpolation's. A start that is zero but for rounding is on the event, which counts only once the motion has
-    been away. The tolerances are those of implicit solvers.
+    been away. ``rates`` are the model's, ``n`` is the number of its coordinates; the tolerances are those of implicit
+    solvers.
     """
 
     controller: dfx.AbstractStepSizeController
     event: Event
+    rates: Rates | None
+    n: int = eqx.field(static=True)
     start: Array
     rtol: Array
     atol: Array
@@ -78,22 +82,28 @@ class Watch(dfx.AbstractAdaptiveStepSizeController):
 
     def init(self, terms, t0, t1, y0, dt0, args, func, error_order):
         goal, inner = self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
-        (q, v), (_, rate), *times = jax.lax.stop_gradient((y0, func(terms, t0, y0, args), t0, t1, goal))
+        y, slope, *times = jax.lax.stop_gradient((y0, func(terms, t0, y0, args), t0, t1, goal))
         time, end, first = map(jnp.asarray, times)
-        side, away, zero = self._at_start(self.start + time, q, v, rate, first - time, end - time)
+        (q, v), moving = self._apart(y), self._apart(slope)
+        side, away, zero = self._at_start(self.start + time, q, v, moving, first - time, end - time)
         tries = jnp.zeros((), jnp.int32)
         return goal, Watched(inner, time, first - time, first, tries, *jax.lax.stop_gradient((side, away, zero)))
 
-    def _at_start(self, t, q, v, rate, first, span):
+    def _apart(self, y):
+        """q and v."""
+        return jnp.split(y, [self.n])
+
+    def _at_start(self, t, q, v, moving, first, span):
         """Side, away and zero, where the motion has a first step and a span so long."""
         value, by = jax.value_and_grad(self.event, argnums=(0, 1, 2))(t, q, v)
         dot = lambda xs, ys: sum(jnp.sum(x * y) for x, y in zip(xs, ys, strict=True))
-        moving = jnp.ones_like(t), v, rate
+        moving = jnp.ones_like(t), *moving
         size = lambda *xs: jax.tree.map(jnp.abs, xs)
         back = jnp.minimum(span, LOOK_BACK * first)
-        (t, q, v), (_, speed, rise) = size(t, q, v), size(*moving)
+        (t, q, v), (_, speed, gain) = size(t, q, v), size(*moving)
+        rise = gain if self.rates is None else speeds(self.rates, q, gain)
         unit = ROUNDING * jnp.finfo(value.dtype).eps
-        zero = unit * dot(size(*by), (t + back, q + back * speed + first**2 * rise, v + first * rise))
+        zero = unit * dot(size(*by), (t + back, q + back * speed + first**2 * rise, v + first * gain))
         away, counted = jnp.abs(value) > zero, self.event.counted
         if counted:  # beyond the event nothing counts before the motion has come back
             side = jnp.where(away & (value * counted > 0), 0, -counted)
@@ -109,9 +119,10 @@ class Watch(dfx.AbstractAdaptiveStepSizeController):
             t0, t1, y0, y1_candidate, args, y_error, error_order, was.inner
         )
         good = jnp.asarray(good)
-        (q0, v0), (q1, v1), *times = jax.lax.stop_gradient((y0, y1_candidate, t0, t1, then))
+        y0, y1, *times = jax.lax.stop_gradient((y0, y1_candidate, t0, t1, then))
         begin, end, then = map(jnp.asarray, times)
-        seen = self._look(Step(begin, q0, v0, end, q1, v1), was)
+        (q0, v0), (q1, v1) = self._apart(y0), self._apart(y1)
+        seen = self._look(Step(begin, q0, v0, end, q1, v1, self.rates), was)
         beyond, dips, ended = good & seen.beyond, good & seen.dips, good & (seen.here | seen.started)
         accepted = good & ~beyond & ~dips & ~seen.started
         whole = accepted & (end >= was.goal)
@@ -162,7 +173,7 @@ class Watch(dfx.AbstractAdaptiveStepSizeController):
         dips = ~beyond & dips & (armed | bool(counted)) & (h > was.length * SOONEST)
 
         # How long it still takes, from how fast the event's value falls where the step ends.
-        rates = jnp.ones_like(h), step.v1, (step.v1 - step.v0) / h
+        rates = jnp.ones_like(h), rate(self.rates, step.q1, step.v1), (step.v1 - step.v0) / h
         slope = jax.lax.stop_gradient(jax.jvp(value_at, (step.t1, step.q1, step.v1), rates)[1])
         left = jnp.where(slope < 0, -jnp.maximum(end, 0) / jnp.where(slope < 0, slope, 1), jnp.inf)
         on = jnp.where(halve, (step.t1 + was.goal) / 2, step.t1 + 2 * left)

@@ -42,15 +42,18 @@ class Within(AbstractLoop):
         @jax.custom_vjp
         def sampled(moving, arrays):
             course, found = _passed(together(moving, arrays))
-            return found[0], found[1], course
+            return *split(found), course
 
         def forward(moving, arrays):
             course, found, marks = _marked(together(moving, arrays))
-            return (found[0], found[1], course), (moving, arrays, marks)
+            return (*split(found), course), (moving, arrays, marks)
 
         def backward(known, changes):
             moving, arrays, marks = known
             return _from_mark_to_mark(together(moving, arrays), marks, changes[:2]), None
+
+        def split(found):
+            return jnp.split(found, [start.q.size], axis=1)
 
         sampled.defvjp(forward, backward)
         q, v, course = sampled(moving, arrays)
@@ -71,7 +74,9 @@ class _Way(eqx.Module):
         _, ts, q, v = eqx.combine(self.moving, self.fixed)
         none, zero = jnp.zeros((), np.int32), jnp.zeros((), q.dtype)
         running = jnp.asarray(RUNNING, np.int32)
-        return Course(zero, zero, none, none, q, v, none, running), jnp.full((2, ts.size, q.size), jnp.nan, q.dtype)
+        return Course(zero, zero, none, none, q, v, none, running), jnp.full(
+            (ts.size, q.size + v.size), jnp.nan, q.dtype
+        )
 
     @property
     def task(self) -> tuple:

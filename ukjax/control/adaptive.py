@@ -44,6 +44,8 @@ class Adaptive(AbstractSystem):
             raise ValueError(f"law must be a ukjax.control.Robust, got {kind_of(law)}")
         if plant.control is not None:
             raise ValueError("plant must be without control of its own: it is driven by law")
+        if plant.rates is not None:
+            raise ValueError("plant must have the rates of its coordinates for velocities, which it has not")
         self.plant, self.law, self.n = plant, law, whole("n", n, 1)
         self.k1, self.k2 = number("k1", k1, above=0), number("k2", k2, "1/s", least=0)
 
@@ -90,11 +92,11 @@ class _Adapting(AbstractDynamics):
     plant: AbstractDynamics
     system: Adaptive
 
-    def terms(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+    def terms(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         M, Q = self.plant.terms(t, q[:-1], v[:-1])
         return jnp.pad(M, ((0, 1), (0, 1))).at[-1, -1].set(1.0), jnp.append(Q, self.system.adaptation(t, q, v))
 
-    def energy(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, ""] | None:
+    def energy(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, ""] | None:
         return self.plant.energy(t, q[:-1], v[:-1])
 
 
@@ -106,7 +108,7 @@ class _OnPlant(AbstractControl):
 
     @property
     def actuators(self) -> Callable:
-        return lambda t, q: jnp.pad(self.law.matrix(t, q[:-1]), ((0, 1), (0, 0)))
+        return lambda t, q: jnp.pad(self.law.matrix(t, q[:-1], q[:-1]), ((0, 1), (0, 0)))
 
     @property
     def task(self) -> tuple[AbstractConstraint, ...]:
@@ -120,6 +122,6 @@ class _OnPlant(AbstractControl):
     def inputs(self) -> Any:
         return self.law.inputs
 
-    def command(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], passive: Terms) -> Command:
+    def command(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], passive: Terms) -> Command:
         q, v, alpha = q[:-1], v[:-1], v[-1]
         return self.law.against(t, q, v, alpha * self.law.bound(t, q, v))

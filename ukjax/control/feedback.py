@@ -42,9 +42,9 @@ class Feedback(AbstractControl):
         self.limits = as_limits(limits)
         self.inputs = names_and_units("inputs", inputs)
 
-    def command(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], passive: Terms) -> Command:
+    def command(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], passive: Terms) -> Command:
         u = vector("law", self.law, t, q, v)
-        p = self.matrix(t, q).shape[1]
+        p = self.matrix(t, q, v).shape[1]
         if u.shape != (p,):
             raise ValueError(f"law must return shape ({p},), one entry per column of actuators, got shape {u.shape}")
         return no_task(u)

@@ -10,6 +10,7 @@ from .._check import as_array, check_finite, check_function, known, number
 from .._control import Command, actuator_matrix, allocate, shortfall, square_matrix, undriven
 from .._functions import as_function
 from .._precision import Numbers
+from .._system import rates_of
 from .._terms import Terms
 from .task import as_weight
 
@@ -39,11 +40,12 @@ def inverse_dynamics(
     check_function("model", model, "t, q, v")
     t, q, v = number("t", t, "s"), as_array("q", q), as_array("v", v)
     acceleration = as_array("acceleration", acceleration)
-    if q.ndim != 1 or v.shape != q.shape or acceleration.shape != q.shape:
+    alike = v.shape == q.shape if rates_of(model) is None else v.ndim == 1
+    if q.ndim != 1 or not alike or acceleration.shape != v.shape:
         raise ValueError(
             f"q, v and acceleration must all have shape (n,), got shapes {q.shape}, {v.shape} and {acceleration.shape}"
         )
-    B = actuator_matrix(as_function("actuators", actuators, "t, q")(t, q), q)
+    B = actuator_matrix(as_function("actuators", actuators, "t, q")(t, q), v)
     p = B.shape[1]
     N = square_matrix("weight", as_weight(weight)(t, q), p)
     s = as_array("secondary", secondary)
@@ -53,9 +55,9 @@ def inverse_dynamics(
     for name, value in (("q", q), ("v", v), ("acceleration", acceleration), ("secondary", s)):
         check_finite(name, value)
     motion = undriven(model, t, q, v)
-    command = allocate(motion, jnp.eye(q.size, dtype=q.dtype), acceleration, B, N, s)
+    command = allocate(motion, jnp.eye(v.size, dtype=q.dtype), acceleration, B, N, s)
     if known(command):
-        labels, unit = [f"acceleration of q{i + 1}" for i in range(q.size)], motion.scale
+        labels, unit = [f"acceleration of q{i + 1}" for i in range(v.size)], motion.scale
         free = unit**2 * jnp.abs(getattr(model, "passive", model)(t, q, v).Q)
         # All coordinates are alike by their masses: what is asked of one may be rounding of another.
         largest = jnp.max((jnp.abs(acceleration) + jnp.abs(command.wanted) + free) / unit)

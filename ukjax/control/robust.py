@@ -73,24 +73,24 @@ class Robust(AbstractControl):
         self.held = False
         self.inputs = names_and_units("inputs", inputs)
 
-    def command(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], passive: Terms) -> Command:
+    def command(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], passive: Terms) -> Command:
         return self.against(t, q, v, self.bound(t, q, v))
 
-    def bound(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, ""]:
+    def bound(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, ""]:
         """What ``rho`` says, one number; ``ValueError`` for anything else."""
         rho = vector("rho", self.rho, t, q, v)
         if rho.shape != (1,):
             raise ValueError(f"rho must return one number, got shape {rho.shape}")
         return rho[0]
 
-    def against(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], rho: Numbers) -> Command:
+    def against(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], rho: Numbers) -> Command:
         """The command against an uncertainty ``rho`` given as a number."""
         A, b = rows(self.task, t, q, v)
         beta = following_error(self.task, t, q, v, b.size)
         size = jnp.maximum(jnp.abs(as_float(rho)) * length(beta), self.epsilon)
         push = as_float(rho) ** 2 * beta / ((1 + self.rho_E) * size)
         b = b - apply_inverse(square_matrix("P", self.P, b.size), self.kappa * beta + push)
-        B = self.matrix(t, q)
+        B = self.matrix(t, q, v)
         p = B.shape[1]
         return allocate(undriven(self.model, t, q, v), A, b, B, jnp.eye(p, dtype=q.dtype), jnp.zeros((p,), q.dtype))
 

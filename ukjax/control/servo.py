@@ -70,11 +70,11 @@ class Servo(AbstractControl):
         self.limits = as_limits(limits)
         self.inputs = names_and_units("inputs", inputs)
 
-    def command(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], passive: Terms) -> Command:
+    def command(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], passive: Terms) -> Command:
         A, b = rows(self.task, t, q, v)
         if self.P is not None:
             b = b - apply_inverse(square_matrix("P", self.P, b.size), following_error(self.task, t, q, v, b.size))
-        B = self.matrix(t, q)
+        B = self.matrix(t, q, v)
         p = B.shape[1]
         N = square_matrix("weight", call("weight", self.weight, t, q), p)
         s = vector("secondary", self.secondary, t, q, v)

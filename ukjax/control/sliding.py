@@ -65,6 +65,8 @@ class SlidingMode(AbstractSystem):
                 raise ValueError(f"{name} must be a ukjax.System, got {kind_of(system)}")
             if system.control is not None or system.nonideal is not None:
                 raise ValueError(f"{name} must be without control and without non-ideal constraints")
+            if system.rates is not None:
+                raise ValueError(f"{name} must have the rates of its coordinates for velocities, which it has not")
         if actual.constraints:
             raise ValueError("actual must be without constraints: those of nominal are what it is made to follow")
         check_function("shape", shape, "x")
@@ -98,12 +100,12 @@ class _Beside(AbstractDynamics):
     first: AbstractDynamics
     second: AbstractDynamics
 
-    def terms(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+    def terms(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         n = q.size // 2
         (M1, Q1), (M2, Q2) = self.first.terms(t, q[:n], v[:n]), self.second.terms(t, q[n:], v[n:])
         return jnp.pad(M1, ((0, n), (0, n))) + jnp.pad(M2, ((n, 0), (n, 0))), jnp.concatenate([Q1, Q2])
 
-    def energy(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> None:
+    def energy(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> None:
         return None
 
 
@@ -129,7 +131,7 @@ class _Following(AbstractControl):
     def inputs(self) -> Any:
         return None
 
-    def command(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"], passive: Terms) -> Command:
+    def command(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], passive: Terms) -> Command:
         system, n = self.system, self.system.n
         nominal_force = constrained_motion(system.nominal(t, q[:n], v[:n])).constraint_force
         M, _ = system.nominal.dynamics.terms(t, q[n:], v[n:])

@@ -36,7 +36,7 @@ def definite(name: str, value: Any) -> Array:
 
 
 def following_error(
-    task: tuple[AbstractConstraint, ...], t: Array, q: Float[Array, " n"], v: Float[Array, " n"], m: int
+    task: tuple[AbstractConstraint, ...], t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], m: int
 ) -> Float[Array, " m"]:
     """β = A v − c, by how much the velocities miss the task: φ̇ of holonomic rows, ψ of the others."""
     beta = velocities(task, t, q, v)

@@ -1,0 +1,382 @@
+"""Velocities that are no rates of coordinates, q̇ = N(q) v: an attitude as a unit quaternion with three rates."""
+
+from typing import Any, ClassVar, cast
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+from scipy.optimize import minimize
+
+import ukjax as uk
+from ukjax.systems import Parameter, parameter
+
+INERTIA = np.array([1.0, 2.0, 3.0])
+OMEGA = np.array([0.3, 2.0, 0.4])
+TS = np.linspace(0.0, 3.0, 31)
+LEVEL = np.array([1.0, 0.0, 0.0, 0.0])
+
+
+def rates(u, omega):
+    """u̇ = u ω/2, ω about the body's axes."""
+    w, x, y, z = u
+    return jnp.array([[-x, -y, -z], [w, -z, y], [z, w, -x], [-y, x, w]]) @ omega / 2
+
+
+def rotation(u):
+    w, x, y, z = u / jnp.sqrt(u @ u)
+    return jnp.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    )
+
+
+def spin(u, rate):
+    """ω = 2 ū u̇, of a unit quaternion."""
+    w, x, y, z = u
+    return 2 * jnp.array([[-x, w, z, -y], [-y, -z, w, x], [-z, y, -x, w]]) @ rate
+
+
+class Top(uk.systems.AbstractMechanism):
+    """A body that turns about a point, its centre of mass ``height`` above it along its own z axis."""
+
+    inertia: Parameter = parameter(INERTIA)
+    height: Parameter = parameter(0.0)
+    end: ClassVar[float] = 3.0
+    coordinates: ClassVar[Any] = (("w", ""), ("x", ""), ("y", ""), ("z", ""))
+    velocities: ClassVar[Any] = (("wx", "rad/s"), ("wy", "rad/s"), ("wz", "rad/s"))
+
+    @property
+    def rates(self):
+        return rates
+
+    @property
+    def dynamics(self):
+        return uk.MassForce(lambda t, u: jnp.diag(self.inertia), self.torque)
+
+    def torque(self, t, u, omega):
+        weight = -9.81 * jnp.cross(jnp.array([0.0, 0.0, 1.0]), rotation(u)[2]) * self.height
+        return weight - jnp.cross(omega, self.inertia * omega)
+
+    @property
+    def constraints(self):
+        return ()
+
+    def start(self):
+        return jnp.asarray(LEVEL), jnp.asarray(OMEGA)
+
+    def outline(self, t, q):
+        return (jnp.stack([jnp.zeros(3), rotation(q)[:, 2]]),)
+
+
+TOP = Top()
+
+
+def by_scipy(height=0.0, ts=TS):
+    """The same by SciPy, in NumPy."""
+
+    def slope(t, y):
+        u, omega = y[:4], y[4:]
+        down = np.asarray(rotation(jnp.asarray(u)))[2]
+        torque = -9.81 * height * np.cross([0, 0, 1.0], down) - np.cross(omega, INERTIA * omega)
+        return np.concatenate([np.asarray(rates(jnp.asarray(u), omega)), torque / INERTIA])
+
+    y = solve_ivp(slope, (0, ts[-1]), np.r_[LEVEL, OMEGA], "DOP853", ts, rtol=1e-12, atol=1e-13).y.T
+    return y[:, :4], y[:, 4:]
+
+
+def in_all_coordinates(constraints=()):
+    """The same by energies in the quaternion alone, whose length is a row: another way to write it."""
+    kinetic = lambda t, u, rate: spin(u, rate) @ (INERTIA * spin(u, rate)) / 2
+    return uk.System(uk.Lagrangian(kinetic), [*constraints, uk.Holonomic(lambda t, u: u @ u - 1, name="unit")])
+
+
+def random_state(rng):
+    u = rng.normal(size=4)
+    return jnp.asarray(u / np.linalg.norm(u)), jnp.asarray(rng.normal(size=3))
+
+
+AXIS = uk.Holonomic(lambda t, u: rotation(u)[2, 0] - 0.1 * jnp.sin(t), name="axis")
+"""The body's x axis leans as it is told."""
+
+EDGE = uk.Pfaffian(lambda t, u: jnp.stack([u[1], 1 + u[2], u[3]]), name="edge")
+BENT = uk.Nonholonomic(lambda t, u, omega: omega[0] * omega[1] + u[1] * omega[2] - 0.2 * t, alpha=0.5, name="bent")
+"""Of rates about the body's axes; and the same of u̇, for the system that has no others."""
+EDGE_OF_U = uk.Nonholonomic(lambda t, u, rate: jnp.stack([u[1], 1 + u[2], u[3]]) @ spin(u, rate), name="edge")
+BENT_OF_U = uk.Nonholonomic(lambda t, u, rate: BENT.psi(t, u, spin(u, rate)), alpha=0.5, name="bent")
+
+
+# --- at an instant -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("constraint", "other"), ((AXIS, AXIS), (EDGE, EDGE_OF_U), (BENT, BENT_OF_U)), ids=("position", "linear", "bent")
+)
+def test_an_acceleration_is_that_of_all_coordinates(constraint, other, rng):
+    """q̈ = N v̇ + Ṅ v, from masses and from energies."""
+    q, v = random_state(rng)
+    by_masses = uk.System(TOP.dynamics, constraint, rates=rates)
+    by_energies = uk.System(
+        uk.Lagrangian(lambda t, u, rate: spin(u, rate) @ (INERTIA * spin(u, rate)) / 2), constraint, rates=rates
+    )
+    expected = uk.constrained_motion(in_all_coordinates([other])(0.3, q, rates(q, v)), "udwadia_phohomsiri")
+    for system in (by_masses, by_energies):
+        found = uk.constrained_motion(system(0.3, q, v)).acceleration
+        turning = jax.jvp(lambda q: rates(q, v), (q,), (rates(q, v),))[1]
+        np.testing.assert_allclose(rates(q, found) + turning, expected.acceleration, rtol=0, atol=1e-12)
+    energy = by_energies.energy(0.3, q, v)
+    assert energy is not None
+    np.testing.assert_allclose(energy, v @ (INERTIA * v) / 2, rtol=1e-14)
+
+
+def test_rates_of_as_many_coordinates(rng):
+    """Angles of a gimbal with rates about the body's axes: a matrix N that is square, and not orthogonal."""
+
+    def turn(q):
+        (a, b, c), (x, y, z) = jnp.cos(q), jnp.sin(q)
+        about_x = jnp.array([[1, 0, 0], [0, a, -x], [0, x, a]])
+        about_y = jnp.array([[b, 0, y], [0, 1, 0], [-y, 0, b]])
+        return about_x @ about_y @ jnp.array([[c, -z, 0], [z, c, 0], [0, 0, 1]])
+
+    def omega(q, rate):
+        W = turn(q).T @ jax.jvp(turn, (q,), (rate,))[1]
+        return jnp.stack([W[2, 1], W[0, 2], W[1, 0]])
+
+    gimbal = lambda q, v: jnp.linalg.solve(jax.jacfwd(omega, argnums=1)(q, jnp.zeros(3)), v)
+    q, v = jnp.asarray(0.3 * rng.normal(size=3)), jnp.asarray(rng.normal(size=3))
+    energies = uk.Lagrangian(lambda t, q, rate: omega(q, rate) @ (INERTIA * omega(q, rate)) / 2)
+    expected = uk.constrained_motion(TOP(0.0, LEVEL, v)).acceleration  # a free body's does not depend on where it is
+    found = uk.constrained_motion(uk.System(energies, rates=gimbal)(0.0, q, v)).acceleration
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+# --- over time -----------------------------------------------------------------------------------------------------
+
+WAYS: dict[str, dict[str, Any]] = {
+    "adaptive": {},
+    "even": {"dt": 2e-3},
+    "diffrax": {"solver": dfx.Kvaerno5(), "dt": 0.02},
+    "differentiable": {"dt": 2e-3, "adjoint": dfx.DirectAdjoint()},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_motion_is_that_of_scipy(way):
+    expected_q, expected_v = by_scipy()
+    for q0, v0 in ((LEVEL, OMEGA), (np.tile(LEVEL, (3, 1)), OMEGA)):
+        motion = uk.simulate(TOP, q0, v0, TS, **WAYS[way])
+        tolerance = 1e-5 if way == "diffrax" else 1e-9
+        assert np.all(motion.finished) and motion.v.shape == (*q0.shape[:-1], 31, 3)
+        np.testing.assert_allclose(motion.q, np.broadcast_to(expected_q, motion.q.shape), rtol=0, atol=tolerance)
+        np.testing.assert_allclose(motion.v, np.broadcast_to(expected_v, motion.v.shape), rtol=0, atol=tolerance)
+        if way != "diffrax":
+            np.testing.assert_allclose(np.linalg.norm(motion.q, axis=-1), 1, rtol=0, atol=1e-11)
+
+
+def test_a_motion_on_constraints_is_that_of_all_coordinates():
+    system = uk.System(TOP.dynamics, AXIS, rates=rates)
+    q, v = uk.project(system, 0.0, LEVEL, OMEGA)
+    other = in_all_coordinates([AXIS])
+    for how in cast(list[dict[str, Any]], [{}, {"dt": 1e-3}]):
+        motion = uk.simulate(system, q, v, TS, **how)
+        expected = uk.simulate(other, q, rates(q, v), TS, **how)
+        np.testing.assert_allclose(motion.q, expected.q, rtol=0, atol=1e-8)
+        assert np.max(np.abs(motion.position_residual)) < 1e-14 and np.all(motion.rank == 1)
+
+
+def test_a_heavy_top_keeps_what_it_should():
+    """Energy, and the angular momentum about the vertical; step by step too."""
+    top = Top(height=0.3)
+    motion = uk.simulate(top, LEVEL, OMEGA, TS)
+    R = np.asarray(jax.vmap(rotation)(motion.q))
+    energy = np.sum(INERTIA * np.asarray(motion.v) ** 2, axis=1) / 2 + 9.81 * 0.3 * R[:, 2, 2]
+    upright = np.einsum("tj,tj->t", R[:, 2], INERTIA * np.asarray(motion.v))
+    np.testing.assert_allclose(energy, energy[0], rtol=1e-9)
+    np.testing.assert_allclose(upright, upright[0], rtol=1e-9)
+    state = uk.start(top, LEVEL, OMEGA)
+    for _ in range(10):
+        state = uk.step(top, state, 0.1, steps=50)
+    np.testing.assert_allclose(state.q, motion.q[10], rtol=0, atol=1e-9)
+
+
+def test_a_motion_ends_at_its_event():
+    event = uk.Event(lambda t, u, omega: rotation(u)[2, 2] + 0.2, direction="falling")
+    motion = uk.simulate(TOP, LEVEL, OMEGA, TS, event=event)
+    assert motion.met_event
+    found = solve_ivp(
+        lambda t, y: np.r_[
+            np.asarray(rates(jnp.asarray(y[:4]), y[4:])), -np.cross(y[4:], INERTIA * y[4:]) / INERTIA
+        ],
+        (0, motion.t[-1]), np.r_[LEVEL, OMEGA], "DOP853", rtol=1e-12, atol=1e-13,
+    ).y[:, -1]  # fmt: skip
+    np.testing.assert_allclose(motion.q[-1], found[:4], rtol=0, atol=1e-8)
+    np.testing.assert_allclose(rotation(motion.q[-1])[2, 2], -0.2, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("how", ({}, {"dt": 1e-2}), ids=("adaptive", "even"))
+def test_derivatives_are_differences(how):
+    def leaning(height, speed):
+        motion = uk.simulate(Top(height=height), LEVEL, speed * OMEGA, [0.0, 0.7], **how)
+        return rotation(motion.q[-1])[2, 2]
+
+    at, h = (0.2, 1.1), 1e-5
+    found = jax.grad(leaning, argnums=(0, 1))(*at)
+    for i, slope in enumerate(found):
+        up, down = (leaning(*(x + s * h * (i == k) for k, x in enumerate(at))) for s in (1, -1))
+        np.testing.assert_allclose(slope, (up - down) / (2 * h), rtol=1e-6)
+
+
+# --- starts --------------------------------------------------------------------------------------------------------
+
+
+def turned(u, x):
+    """Where the rates x lead from u in a unit of time, about the body's axes: a product with exp(x/2)."""
+    size = jnp.sqrt(x @ x)
+    a, (b, c, d) = jnp.cos(size / 2), jnp.sinc(size / 2 / jnp.pi) * x / 2
+    w, x, y, z = u
+    return jnp.stack(
+        [w * a - x * b - y * c - z * d, w * b + x * a + y * d - z * c, w * c - x * d + y * a + z * b,
+         w * d + x * c - y * b + z * a]
+    )  # fmt: skip
+
+
+def test_the_nearest_start_is_on_its_sphere(rng):
+    """By SciPy: the turn of least xᵀ M x that meets the constraint; then the nearest rates."""
+    system = uk.System(TOP.dynamics, AXIS, rates=rates)
+    u, omega = random_state(rng)
+    q, v = uk.project(system, 0.5, u, omega)
+    nearest = minimize(
+        lambda x: x @ (INERTIA * x),
+        0.1 * np.ones(3),
+        constraints={"type": "eq", "fun": jax.jit(lambda x: AXIS.phi(0.5, turned(u, x)))},
+        tol=1e-14,
+    ).x
+    np.testing.assert_allclose(q, turned(u, jnp.asarray(nearest)), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(jnp.linalg.norm(q), 1, rtol=0, atol=4e-16)
+    assert np.abs(system.position_residual(0.5, q)) < 1e-15
+    A = np.asarray(system(0.5, q, v).A)
+    missed = np.asarray(system.velocity_residual(0.5, q, omega))
+    expected = omega - (A / INERTIA).T @ np.linalg.solve(A / INERTIA @ A.T, missed)
+    np.testing.assert_allclose(v, expected, rtol=0, atol=1e-13)
+
+
+@pytest.mark.slow
+def test_the_nearest_start_has_derivatives(rng):
+    """By differences."""
+    system = uk.System(TOP.dynamics, AXIS, rates=rates)
+    u, omega = random_state(rng)
+    along, weights, h = jnp.asarray(rng.normal(size=4)), jnp.asarray(rng.normal(size=7)), 1e-5
+    weighed = lambda u: weights @ jnp.concatenate(uk.project(system, 0.5, u, omega))
+    difference = (weighed(u + h * along) - weighed(u - h * along)) / (2 * h)
+    np.testing.assert_allclose(jax.grad(weighed)(u) @ along, difference, rtol=1e-7)
+
+
+def test_a_start_from_a_long_way_off():
+    """By the long way, and with a rate that is held."""
+    pointing = uk.Holonomic(lambda t, u: rotation(u)[:2, 0] - jnp.array([0.0, 1.0]), name=("east", "north"))
+    system = uk.System(TOP.dynamics, pointing, rates=rates, coordinates=TOP.coordinates, velocities=TOP.velocities)
+    q, v = uk.project(system, 0.0, LEVEL, OMEGA, hold=("wx",))
+    np.testing.assert_allclose(rotation(q)[:, 0], [0, 1, 0], rtol=0, atol=1e-7)
+    np.testing.assert_allclose(v[0], OMEGA[0], rtol=1e-14)
+    np.testing.assert_allclose(jnp.linalg.norm(q), 1, rtol=0, atol=1e-12)
+
+
+# --- names, files, ensembles, control -------------------------------------------------------------------------------
+
+
+def test_what_is_kept_has_names(tmp_path):
+    motion = uk.simulate(uk.System(TOP.dynamics, AXIS, rates=rates), *_consistent(), TS[:3])
+    assert motion.directions == (("v1", ""), ("v2", ""), ("v3", ""))
+    motion = uk.simulate(TOP, LEVEL, OMEGA, TS)
+    assert motion.directions == (("wx", "rad"), ("wy", "rad"), ("wz", "rad"))
+    for name in ("motion.npz", "motion.nc"):
+        again = uk.load_trajectory(motion.save(tmp_path / name))
+        np.testing.assert_array_equal(again.v, motion.v)
+        np.testing.assert_array_equal(again.constraint_force, motion.constraint_force)
+        assert again.directions == motion.directions and again.coordinates == motion.coordinates
+    data = motion.to_xarray()
+    assert data.v.dims == ("time", "direction") and data.q.dims == ("time", "coordinate")
+    assert data.v.attrs["units"] == "rad s-1" and data.constraint_force.attrs["units"] == "N m"
+    first = motion.save(tmp_path / "motion.csv").read_text().splitlines()[0].split(",")
+    assert first[4:7] == ["z [-]", "wx [rad/s]", "wy [rad/s]"] and "dwx [rad/s^2]" in first
+    uk.plot.save(uk.plot.histories(motion), tmp_path / "motion.png")
+    assert "force on wx [N m]" in first
+
+
+def _consistent():
+    return uk.project(uk.System(TOP.dynamics, AXIS, rates=rates), 0.0, LEVEL, OMEGA)
+
+
+def test_an_ensemble_and_an_exported_simulator(tmp_path):
+    speeds = np.linspace(0.1, 0.4, 5)
+    found = uk.ensemble(TOP, over={"wx": speeds}, ts=TS[:4], store=tmp_path / "store", dt=0.01)
+    each = np.stack([uk.simulate(TOP, LEVEL, [x, *OMEGA[1:]], TS[:4], dt=0.01).v for x in speeds])
+    np.testing.assert_allclose(found.v, each, rtol=0, atol=1e-13)
+    assert found.q.shape == (5, 4, 4) and found.dataset.v.dims == ("member", "time", "direction")
+    uk.export(TOP, TS[:4], tmp_path / "top.ukx", dt=0.01)
+    simulator = uk.load_simulator(tmp_path / "top.ukx")
+    motion = simulator(np.tile(LEVEL, (5, 1)), np.stack([[x, *OMEGA[1:]] for x in speeds]))
+    np.testing.assert_allclose(motion.v, each, rtol=0, atol=1e-12)
+    assert motion.directions[0] == ("wx", "rad")
+
+
+def test_an_attitude_is_servoed():
+    """Three motors about the body's axes hold a turn that is given: their torques are those of inverse dynamics."""
+    angle = lambda t: 0.3 * t**2
+    wanted = lambda t: jnp.stack([jnp.cos(angle(t) / 2), 0 * t, jnp.sin(angle(t) / 2), 0 * t])
+    task = uk.Holonomic(lambda t, u: (rotation(wanted(t)).T @ rotation(u))[jnp.array([2, 0, 1]), jnp.array([1, 2, 0])])
+    system = uk.System(TOP.dynamics, control=uk.control.Servo(jnp.eye(3), task), rates=rates)
+    motion = uk.simulate(system, LEVEL, np.zeros(3), TS)
+    np.testing.assert_allclose(motion.q, jax.vmap(wanted)(jnp.asarray(TS)), rtol=0, atol=1e-8)
+    np.testing.assert_allclose(motion.control, np.tile([0, 2.0 * 0.6, 0], (31, 1)), rtol=0, atol=1e-8)
+
+
+def test_inertias_are_found():
+    """From a record of the attitude alone."""
+    true = Top(inertia=jnp.array([1.2, 2.0, 3.3]))
+    record = uk.simulate(true, LEVEL, OMEGA, TS, dt=0.02)
+    experiment = uk.Experiment(TS, record.q, np.r_[LEVEL, OMEGA])
+    found = uk.fit(TOP, experiment, ("inertia[0]", "inertia[2]"), dt=0.02, fit_starts=False)
+    np.testing.assert_allclose(found.values, [1.2, 3.3], rtol=1e-7)
+
+
+# --- mistakes ------------------------------------------------------------------------------------------------------
+
+FREE = uk.MassForce(np.eye(3), np.zeros(3))
+SAME = uk.System(FREE, rates=lambda q, v: v)
+HIGHER = uk.System(FREE, uk.Holonomic(lambda t, u: rotation(u)[2, 0] - 2.0, name="higher"), rates=rates)
+BENDING = uk.System(FREE, rates=lambda q, v: rates(q, v * jnp.abs(v)))
+DRIFTING = uk.System(FREE, rates=lambda q, v: rates(q, v) + 0.1)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    (
+        (lambda: uk.System(FREE, velocities=[("wx", "rad/s")]), "velocities are named by their coordinates, unless"),
+        (
+            lambda: uk.simulate(SAME, LEVEL, OMEGA, TS),
+            "rates must return q̇ of shape .4,. like q",
+        ),
+        (lambda: uk.project(HIGHER, 0.0, LEVEL, OMEGA), "constraint 'higher' still has residual"),
+        (lambda: uk.simulate(BENDING, LEVEL, OMEGA, TS), "rates must be linear in v, q̇ = N.q. v"),
+        (lambda: uk.project(DRIFTING, 0.0, LEVEL, OMEGA), "rates must be linear in v, q̇ = N.q. v"),
+        (lambda: uk.start(DRIFTING, np.tile(LEVEL, (2, 1)), OMEGA), "A coordinate that moves by itself belongs into v"),
+        (lambda: uk.simulate(TOP, LEVEL, np.ones(4), TS), "mass_matrix must return shape .4, 4. for v of shape .4,"),
+        (lambda: uk.simulate(TOP, np.tile(LEVEL, (3, 1)), np.ones((2, 3)), TS), "v0 must have shape .n,., or"),
+        (lambda: uk.simulate(TOP, LEVEL, OMEGA, TS, atol=np.ones(4)), "atol must be one number where"),
+        (lambda: uk.project(TOP, 0.0, LEVEL, OMEGA, hold=("wz", "wu")), "hold names no coordinate 'wu'; did you mean"),
+        (lambda: uk.System(FREE, AXIS, rates=rates)(0.0, LEVEL, np.ones(4)), "M must have shape|for v of shape"),
+        (
+            lambda: uk.control.Adaptive(TOP, uk.control.Robust(jnp.eye(3), EDGE, TOP, 1.0), 3, k1=1.0, k2=1.0),
+            "plant must have the rates of its coordinates for velocities",
+        ),
+    ),
+)
+def test_a_mistake_is_told(mistake, message):
+    with pytest.raises(ValueError, match=message):
+        mistake()
