@@ -212,7 +212,7 @@ class Values(NamedTuple):
 
 
 class Peer:
-    """From Pinocchio's q and v to ours: q = ``positions``(q_pin), q̇ = N(q) v_pin."""
+    """From Pinocchio's q and v to ours: q = ``positions``(q_pin), v = N(q) v_pin."""
 
     def __init__(self, model: Any, mechanism: uk.Mechanism):
         self.model, self.mechanism = model, mechanism
@@ -220,10 +220,10 @@ class Peer:
         self.pairs = [(link, names[link.joint or link.body]) for link in mechanism.tree.links if link.size]
 
     def positions(self, q: np.ndarray) -> np.ndarray:
-        found = np.zeros(self.mechanism.tree.n)
+        found = np.zeros(self.mechanism.tree.nq)
         for link, i in self.pairs:
             theirs = q[self.model.idx_qs[i] : self.model.idx_qs[i] + self.model.nqs[i]]
-            if link.size == 7:
+            if link.size_of_q == 7:
                 theirs = np.array([*theirs[:3], theirs[6], *theirs[3:6]])
             elif theirs.size == 2:
                 theirs = [np.arctan2(theirs[1], theirs[0])]
@@ -235,18 +235,16 @@ class Peer:
         for link, i in self.pairs:
             first = self.model.idx_vs[i]
             block = jnp.eye(1)
-            if link.size == 7:
-                w, x, y, z = q[link.first + 3 : link.first + 7]
-                block = jax.scipy.linalg.block_diag(
-                    jnp.array(
-                        [
-                            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-                            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-                            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-                        ]
-                    ),
-                    jnp.array([[-x, -y, -z], [w, -z, y], [z, w, -x], [-y, x, w]]) / 2,
+            if link.size_of_q == 7:  # theirs are along the body's axes
+                w, x, y, z = q[link.first_of_q + 3 : link.first_of_q + 7]
+                R = jnp.array(
+                    [
+                        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+                        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+                        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+                    ]
                 )
+                block = jax.scipy.linalg.block_diag(R, R)
             rows.append(jnp.zeros((link.size, self.model.nv)).at[:, first : first + block.shape[1]].set(block))
         return jnp.concatenate(rows)
 
@@ -255,7 +253,7 @@ class Peer:
         found = np.zeros(self.model.nq)
         for link, i in self.pairs:
             own = q[link.coordinates]
-            own = np.array([*own[:3], *own[4:7], own[3]]) if link.size == 7 else own
+            own = np.array([*own[:3], *own[4:7], own[3]]) if link.size_of_q == 7 else own
             found[self.model.idx_qs[i] : self.model.idx_qs[i] + len(own)] = own
         return found
 
@@ -268,9 +266,10 @@ class Peer:
         ours = jnp.asarray(q)
         N = self.N(ours)
         rates = N @ v
-        turning = jax.jvp(lambda q: self.N(q) @ v, (ours,), (rates,))[1]
+        going = rates if self.mechanism.rates is None else self.mechanism.rates(ours, rates)
+        turning = jax.jvp(lambda q: self.N(q) @ v, (ours,), (going,))[1]
         M, Q = self.mechanism.dynamics.terms(jnp.zeros(()), ours, rates)
-        terms = uk.Terms(M, Q, jnp.zeros((0, len(q))), jnp.zeros(0))
+        terms = uk.Terms(M, Q, jnp.zeros((0, len(rates))), jnp.zeros(0))
         if self.mechanism.tree.closures:
             terms = self.mechanism(0.0, ours, rates)
         _, bare = without_elements(self.mechanism).dynamics.terms(jnp.zeros(()), ours, rates)
@@ -279,7 +278,7 @@ class Peer:
             acceleration, force = motion.acceleration, motion.constraint_force
             force = force if terms.c is None else force - terms.c  # they know friction as a force that is applied
         except ValueError:  # what moves without mass, where its couplings are left out
-            acceleration = force = jnp.full_like(ours, jnp.nan)
+            acceleration = force = jnp.full_like(rates, jnp.nan)
         back = np.linalg.lstsq(N, acceleration - turning, rcond=None)[0]
         bias = np.asarray(N.T @ (M @ turning - Q))
         return Values(np.asarray(N.T @ M @ N), bias, back, np.asarray(N.T @ force), np.asarray(N.T @ (Q - bare)))

@@ -3,6 +3,7 @@
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -103,3 +104,15 @@ def four_bar():
         return solve_ivp(fall, (0, t[-1]), [0, 1], "DOP853", t, rtol=1e-13, atol=1e-13).y[0]
 
     return model, [0.0, np.pi / 2, 0.0], [1.0, 0.0, 1.0], exact
+
+
+def in_velocities(system: Any, q: Any, rate: Any, acceleration: Any = None) -> Any:
+    """v, and v̇ if q̈ is given, with q̇ = N(q) v and q̈ = N v̇ + Ṅ v, by least squares."""
+    if system.rates is None:
+        return rate if acceleration is None else (rate, acceleration)
+    N = jax.jacfwd(lambda v: system.rates(q, v))(jnp.zeros(system.tree.n))
+    v = jnp.linalg.lstsq(N, rate)[0]
+    if acceleration is None:
+        return v
+    turning = jax.jvp(lambda q: system.rates(q, v), (q,), (rate,))[1]
+    return v, jnp.linalg.lstsq(N, acceleration - turning)[0]

@@ -16,6 +16,8 @@ from ukjax._rotation import quaternion_of
 from ukjax.control import Feedback, Servo
 from ukjax.joints import Gear, Planar, Prismatic, Revolute, Rolling, Strut
 
+from .mechanisms import in_velocities
+
 # --- the mechanisms, each with the numbers of its twin in the gallery ----------------------------------------------
 
 
@@ -265,15 +267,15 @@ def forget_compiled_programs():
     jax.clear_caches()
 
 
-def moved(place, q, v, acceleration):
-    """Coordinates, rates and accelerations of the mechanism, from the twin's."""
+def moved(mechanism, place, q, v, acceleration):
+    """Coordinates, velocities and accelerations of the mechanism, from the twin's."""
     rate = lambda q, v: jax.jvp(place, (q,), (v,))[1]
-    return place(q), *jax.jvp(rate, (q, v), (v, acceleration))
+    return place(q), *in_velocities(mechanism, place(q), *jax.jvp(rate, (q, v), (v, acceleration)))
 
 
 def consistent(system, t, q, v):
     """On the constraints: by Newton's method, in NumPy, the rates by one step of it."""
-    off = eqx.filter_jit(lambda t, q: (system.position_slope(t, q), system.position_residual(t, q)))
+    off = eqx.filter_jit(lambda t, q: (system.position_slope(t, q, v), system.position_residual(t, q)))
     too_fast = eqx.filter_jit(lambda t, q, v: (system.velocity_slope(t, q, v), system.velocity_residual(t, q, v)))
     step = lambda slope, residual: np.linalg.pinv(slope, 1e-9) @ residual
     for _ in range(12):
@@ -329,7 +331,7 @@ def test_instants(pair, rng):
     energies = []
     for t, q, v in states(twin, rng, 3):
         expected = look_at_twin(t, q, v)
-        Q, V, acceleration = eqx.filter_jit(moved)(place, q, v, expected["acceleration"])
+        Q, V, acceleration = eqx.filter_jit(moved)(mechanism, place, q, v, expected["acceleration"])
         found = look(t, Q, V)
         np.testing.assert_allclose(found["residual"], 0.0, rtol=0, atol=1e-12)
         close(found["acceleration"], acceleration)
@@ -358,7 +360,7 @@ def test_motion(name, kind):
     ts = np.linspace(0, min(0.2, twin.end / 10), 5)
     q, v = consistent(twin, 0.0, *twin.start())
     expected = uk.simulate(twin, q, v, ts, dt=ts[-1] / 200)
-    Q, V, _ = jax.vmap(lambda q, v: moved(place, q, v, v))(expected.q, expected.v)
+    Q, V, _ = jax.vmap(lambda q, v: moved(mechanism, place, q, v, v))(expected.q, expected.v)
     found = uk.simulate(mechanism, Q[0], V[0], ts, dt=ts[-1] / 200)
     close(found.q, Q, 1e-9)
     close(found.v, V, 1e-9)
@@ -374,9 +376,9 @@ def led(system, q, v, by):
 @pytest.mark.parametrize(("name", "by"), (("andrews_squeezer", ("beta",)), ("parallel_robot", ("qa1", "qa2"))))
 def test_derivatives_by_the_numbers_of_the_twin(name, by, rng):
     """By each mass, length and place, which are joint points, points of loops and centres of bodies."""
-    twin, _, place = twins(name)
+    twin, mechanism, place = twins(name)
     ((_, q, v),) = states(twin, rng, 1)
-    Q, V, _ = moved(place, q, v, v)
+    Q, V, _ = moved(mechanism, place, q, v, v)
     expected = eqx.filter_jit(eqx.filter_grad(lambda twin: led(twin, q, v, by)))(twin)
     found = eqx.filter_jit(eqx.filter_grad(lambda twin: led(REBUILT[name].build(twin), Q, V, by)))(twin)
     for field in fields(twin):
@@ -389,7 +391,7 @@ def test_derivatives_by_the_numbers_of_bodies_and_joints(rng):
     """By differences: what the twin has no name for too, where a loop is closed among it."""
     twin, mechanism, place = twins("andrews_squeezer")
     ((_, q, v),) = states(twin, rng, 1)
-    q, v, _ = moved(place, q, v, v)
+    q, v, _ = moved(mechanism, place, q, v, v)
     names = ("bodies.K4.mass", "bodies.K6.inertia[2]", "bodies.K3.centre[1]", "joints.Omega.at[1]", "joints.E4.at[1]")
     names += ("joints.gamma.at[0]", "joints.E6.at[0]", "joints.E4.to[0]", "joints.E4.to[1]", "joints.spring.to[0]")
     places = [find(mechanism, name, "parameter")[0] for name in names]

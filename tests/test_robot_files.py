@@ -15,6 +15,7 @@ import pytest
 import ukjax as uk
 from ukjax import robots
 from ukjax._robot_file import doubts, read
+from ukjax._rotation import of_quaternion
 from ukjax.joints.axis import CoordinateAxis
 
 mujoco = pytest.importorskip("mujoco")
@@ -64,44 +65,36 @@ def loaded(path, **how) -> Any:
         return uk.load(path, **how)
 
 
-def spins(u):
-    """u̇ of a unit quaternion for each rate about the body's own axes."""
-    w, x, y, z = u
-    return np.array([[-x, -y, -z], [w, -z, y], [z, w, -x], [-y, x, w]]) / 2
-
-
 def word(name):
     return re.sub(r"\W", "_", name).replace("lambda", "lambda_")
 
 
 class Compiled:
-    """The same file in MuJoCo: a state of it, and how ours goes with its own, v = N v_mujoco."""
+    """The same file in MuJoCo: a state of it, and how ours goes with its own, v = N v_mujoco: its rates of turning are
+    about the body's axes, ours about those of the joint in the parent. Ṅ v_mujoco = R (ω × ω) is 0."""
 
     def __init__(self, path, mechanism):
         self.model = mujoco.MjModel.from_xml_path(str(path))
         self.data = mujoco.MjData(self.model)
-        random, n = np.random.default_rng(3), mechanism.tree.n
-        self.q, self.N = np.zeros(n), np.zeros((n, self.model.nv))
+        random, tree = np.random.default_rng(3), mechanism.tree
+        self.q, self.N = np.zeros(tree.nq), np.zeros((tree.n, self.model.nv))
         self.data.qvel[:] = random.normal(size=self.model.nv)
-        turning = np.zeros((n, self.model.nv))
         links = {link.joint: link for link in mechanism.tree.links}
         for i in range(self.model.njnt):
             joint, body = self.model.joint(i), self.model.body(self.model.jnt_bodyid[i])
-            at = links[word(joint.name or body.name)].coordinates
+            link = links[word(joint.name or body.name)]
             places, turns = {0: (3, True), 1: (0, True)}.get(int(joint.type[0]), (1, False))
             dofs = slice(joint.dofadr[0], joint.dofadr[0] + places + 3 * turns)
             value = self.model.qpos0[joint.qposadr[0] :][:places] + random.normal(size=places) / 2
-            block = np.eye(at.stop - at.start, places + 3 * turns)
-            rate = np.zeros_like(block)
+            block = np.eye(link.size)
             if turns:
                 u = random.normal(size=4)
                 value = np.concatenate([value, u / np.linalg.norm(u)])
-                block[-4:, -3:] = spins(value[-4:])
-                rate[-4:, -3:] = spins(block[-4:, -3:] @ self.data.qvel[dofs][-3:])
+                block[-3:, -3:] = of_quaternion(jnp.asarray(value[-4:]))
             self.data.qpos[joint.qposadr[0] : joint.qposadr[0] + len(value)] = value
-            self.q[at], self.N[at, dofs], turning[at, dofs] = value, block, rate
+            self.q[link.coordinates], self.N[link.velocities, dofs] = value, block
         mujoco.mj_forward(self.model, self.data)
-        self.v, self.turning = self.N @ self.data.qvel, turning @ self.data.qvel
+        self.v = self.N @ self.data.qvel
 
     def mass_matrix(self):
         M = np.zeros((self.model.nv, self.model.nv))
@@ -119,7 +112,7 @@ def check_against_mujoco(path):
     M, Q = mechanism.dynamics.terms(jnp.zeros(()), q, v)
     wanted, bias = there.mass_matrix(), there.bias()
     np.testing.assert_allclose(there.N.T @ M @ there.N, wanted, atol=ROUNDING * np.abs(wanted).max(), rtol=0)
-    ours = there.N.T @ (M @ there.turning - Q)
+    ours = -there.N.T @ Q
     np.testing.assert_allclose(ours, bias, atol=ROUNDING * np.abs(bias).max(), rtol=0)
     poses = mechanism.pose(q)
     for i in range(1, there.model.nbody):

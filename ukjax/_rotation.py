@@ -49,10 +49,10 @@ def of_quaternion(u: Float[Array, " 4"]) -> Float[Array, "3 3"]:
     )
 
 
-def rates_of_quaternion(u: Float[Array, " 4"]) -> Float[Array, "3 4"]:
-    """G in ω = G(u) u̇, ω in space."""
-    w, x, y, z = u
-    return 2 / (u @ u) * jnp.array([[-x, w, -z, y], [-y, z, w, -x], [-z, -y, x, w]])
+def rates_of_quaternions(u: Float[Array, "k 4"], omega: Float[Array, "k 3"]) -> Float[Array, "k 4"]:
+    """u̇ = ω u/2, ω in space: it keeps the length of each."""
+    w, vector = u[:, :1], u[:, 1:]
+    return jnp.concatenate([-jnp.sum(vector * omega, axis=1)[:, None], w * omega + cross(omega, vector)], axis=1) / 2
 
 
 def quaternion_of(R: Float[Array, "3 3"]) -> Float[Array, " 4"]:

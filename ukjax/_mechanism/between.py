@@ -26,8 +26,8 @@ from .tree import GROUND, Link, Tree
 
 
 class Found(NamedTuple):
-    """What some connections say: the values (m,), their first and second derivatives along the motion at constant rates
-    of the coordinates, and the derivative A (m, n) by the coordinates, or, of what is said of rates, by these."""
+    """What some connections say: the values (m,), their first and second derivatives along the motion at constant
+    velocities, and A (m, n), the derivative of the first, or, of what is said of rates, of the values, by v."""
 
     value: Float[Array, " m"]
     rate: Float[Array, " m"]
@@ -42,7 +42,7 @@ class Between(eqx.Module):
     tree: Tree = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
 
-    def value(self, said: Callable, t: Array, q: Float[Array, " n"]) -> Float[Array, " m"]:
+    def value(self, said: Callable, t: Array, q: Float[Array, " nq"]) -> Float[Array, " m"]:
         """``said(joint, t, R, p)`` of each."""
         cut = self._cut()
         there = placed(self.joints, cut.tree, t, q[cut.coordinates])
@@ -54,7 +54,7 @@ class Between(eqx.Module):
         groups = list(self._groups(cut))
         return _in_order(groups, [group.of_each(each, there) for group in groups])
 
-    def motion(self, said: Callable, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Found:
+    def motion(self, said: Callable, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Found:
         """``said(joint, t, R, p)`` of each, with its derivatives."""
 
         def each(joint, parent, child, together):
@@ -70,7 +70,7 @@ class Between(eqx.Module):
 
         return self._found(each, t, q, v)
 
-    def slip(self, said: Callable, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Found:
+    def slip(self, said: Callable, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Found:
         """``said(joint, t, R, p, omega, velocity)`` of each, what is said of rates, which is of first order: its own
         derivative is among the second ones."""
 
@@ -88,11 +88,11 @@ class Between(eqx.Module):
 
     def _found(self, each, t, q, v):
         cut = self._cut()
-        groups, at = list(self._groups(cut)), cut.coordinates
-        moves = moving(self.joints, cut.tree, t, q[at], v[at])
+        groups = list(self._groups(cut))
+        moves = moving(self.joints, cut.tree, t, q[cut.coordinates], v[cut.velocities])
         *vectors, wrenches = zip(*(group.of_each(each, moves.bodies) for group in groups), strict=True)
         value, rate, second = (_in_order(groups, parts) for parts in vectors)
-        return Found(value, rate, second, _columns(groups, cut, moves, wrenches, q.size))
+        return Found(value, rate, second, _columns(groups, cut, moves, wrenches, v.size))
 
     def _cut(self) -> "Cut":
         return _cut(self.tree, tuple((self.joints[name].parent, self.joints[name].child) for name in self.names))
@@ -105,10 +105,11 @@ class Between(eqx.Module):
 
 class Cut(NamedTuple):
     """What is on the ways to the ends of some connections: a tree on whose ground stand those who carry both ends of
-    one, its ``coordinates`` among those of the whole, and the places (k, 2) of the ends in it."""
+    one, its ``coordinates`` and ``velocities`` among those of the whole, and the places (k, 2) of the ends in it."""
 
     tree: Tree
     coordinates: np.ndarray
+    velocities: np.ndarray
     ends: np.ndarray
 
 
@@ -117,6 +118,7 @@ def _cut(tree: Tree, ends: tuple[tuple[str, str], ...]) -> Cut:
     ways, links = tree.ancestors(), tree.links
     found: dict[tuple[str, int], Link] = {}
     coordinates: list[int] = []
+    velocities: list[int] = []
     names = []
     for pair in ends:
         both = [i for i in ways[pair[0]] if i in ways[pair[1]]]
@@ -125,12 +127,19 @@ def _cut(tree: Tree, ends: tuple[tuple[str, str], ...]) -> Cut:
         for i in sorted({*ways[pair[0]], *ways[pair[1]]} - set(both)):
             if (common, i) not in found:
                 link = links[i]
-                found[common, i] = link._replace(body=name(link.body), parent=name(link.parent), first=len(coordinates))
-                coordinates.extend(range(link.first, link.first + link.size))
+                place = dict(first=len(velocities), first_of_q=len(coordinates))
+                found[common, i] = link._replace(body=name(link.body), parent=name(link.parent), **place)
+                coordinates.extend(link.coordinates)
+                velocities.extend(link.velocities)
         names.append([name(body) for body in pair])
     cut = Tree(tuple(found.values()), ())
     place = {link.body: i for i, link in enumerate(cut.links)} | {GROUND: len(cut.links)}
-    return Cut(cut, np.array(coordinates, int), np.array([[place[body] for body in pair] for pair in names]))
+    return Cut(
+        cut,
+        np.array(coordinates, int),
+        np.array(velocities, int),
+        np.array([[place[body] for body in pair] for pair in names]),
+    )
 
 
 class Joined(NamedTuple):
@@ -190,8 +199,8 @@ class Ends(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """How the child's joint frame moves in the parent's, in the axes of that; accelerations at constant rates of the
-    coordinates."""
+    """How the child's joint frame moves in the parent's, in the axes of that; accelerations at constant
+    velocities."""
 
     omega: Float[Array, " 3"]
     velocity: Float[Array, " 3"]
@@ -239,7 +248,7 @@ def _columns(groups, cut, moves: Motion, slopes, n):
         found = [(i, *way) for i, ends in enumerate(group.ends) for way in _ways(cut.tree, *ends)]
         member, side, j = np.array(found, int).reshape(-1, 3).T
         products.append(jnp.sum(wrenches[member, :, side] * motions[j][:, None], axis=2).ravel())
-        at = cut.coordinates[j][:, None]
+        at = cut.velocities[j][:, None]
         places.append(np.stack(np.broadcast_arrays(rows[member], at), axis=2).reshape(-1, 2))
     entries = np.zeros((sum(rows.size for rows in all_rows), n), int)
     i, j = np.concatenate(places).T
@@ -248,5 +257,5 @@ def _columns(groups, cut, moves: Motion, slopes, n):
 
 
 def _ways(tree, parent, child):
-    """The coordinates of the ways to two bodies, each with the side that it is on."""
+    """The velocities on the ways to two bodies, each with the side that it is on."""
     return [(side, j) for side, end in enumerate((parent, child)) for j in order(tree).ways[end]]

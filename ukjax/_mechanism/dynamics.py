@@ -13,7 +13,7 @@ from .._rotation import cross
 from .alike import alike, in_order
 from .body import inertia_matrix
 from .elements import Elements
-from .kinematics import Moving, joint_of, moving
+from .kinematics import Moving, moving
 from .named import Named
 from .recursion import carried, order
 from .tree import Tree
@@ -69,13 +69,10 @@ class Composite(NamedTuple):
 
 
 class TreeDynamics(AbstractDynamics):
-    """M q̈ = Q of bodies that joints carry.
+    """M v̇ = Q of bodies that joints carry.
 
     Composite rigid bodies for M and recursive Newton–Euler for Q (Featherstone, Rigid Body Dynamics Algorithms, 2008,
-    chapters 5 and 6), along the axes of space. Where a coordinate is a quaternion u, M has I u uᵀ besides, and Q has
-    −I |u̇|² u: T does not see the length of u, so that nothing else changes, u·ü = −|u̇|² is what keeps |u|² = 1, and M
-    is positive definite (Udwadia & Schutte, J. Appl. Mech. 77 (2010) 044505). I is the trace of the inertia that the
-    joint carries.
+    chapters 5 and 6), along the axes of space.
     """
 
     bodies: Named
@@ -84,7 +81,7 @@ class TreeDynamics(AbstractDynamics):
     elements: Elements
     tree: Tree = eqx.field(static=True)
 
-    def terms(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+    def terms(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         moves, owners = moving(self.joints, self.tree, t, q, v), order(self.tree).owners
         inertias = Inertias.of(self.bodies, self.tree, moves.bodies)
         all_of_it = inertias.composite(self.tree)
@@ -96,9 +93,9 @@ class TreeDynamics(AbstractDynamics):
         force, moment = inertias.needed(moves.bodies, self.gravity)
         wrench = carried(self.tree, jnp.concatenate([moment, force], axis=1))[owners]
         Q = -jnp.sum(wrench * jnp.concatenate([moves.angular, moves.linear], axis=1), axis=1)
-        return self.elements.added(*self._with_quaternions(M, Q, q, v, moves, all_of_it), t, q, v)
+        return self.elements.added(M, Q, t, q, v)
 
-    def energy(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, ""]:
+    def energy(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, ""]:
         """T + V [J], V of gravity and springs."""
         moves = moving(self.joints, self.tree, t, q, v).bodies
         mass, centre, inertia = Inertias.of(self.bodies, self.tree, moves)
@@ -107,21 +104,9 @@ class TreeDynamics(AbstractDynamics):
         kinetic = jnp.sum(mass * jnp.sum(velocity**2, axis=1)) + jnp.einsum("li,lij,lj->", omega, inertia, omega)
         return self.elements.energy(t, q, v) + kinetic / 2 - mass @ ((base + centre) @ self.gravity)
 
-    def _with_quaternions(self, M, Q, q, v, moves, all_of_it):
-        links = np.array([i for i, link in enumerate(self.tree.links) if quaternion_of(self.joints, link)], int)
-        if not links.size:
-            return M, Q
-        at = np.array([quaternion_of(self.joints, self.tree.links[i]) for i in links])
-        mass, first, inertia = (x[links] for x in all_of_it)
-        u, rate, x = q[at], v[at], moves.joint[links]
-        size = jnp.trace(inertia, axis1=1, axis2=2) - 4 * jnp.sum(first * x, axis=1) + 2 * mass * jnp.sum(x**2, axis=1)
-        M = M.at[at[:, :, None], at[:, None, :]].add(size[:, None, None] * u[:, :, None] * u[:, None, :])
-        Q = Q.at[at].add(-(size * jnp.sum(rate**2, axis=1))[:, None] * u)
-        return M, Q
-
 
 class Pairs(NamedTuple):
-    """The coordinates that one body has a part in, two at a time, ``columns`` nearer to the ground than ``rows``; and
+    """The velocities that one body has a part in, two at a time, ``columns`` nearer to the ground than ``rows``; and
     for each entry of M which of these pairs it is, or, where it is 0, one more."""
 
     rows: np.ndarray
@@ -137,12 +122,6 @@ def _pairs(tree: Tree) -> Pairs:
     entries = np.full((tree.n, tree.n), len(found))
     entries[rows, columns] = entries[columns, rows] = np.arange(len(found))
     return Pairs(rows, columns, entries)
-
-
-def quaternion_of(joints: Named, link) -> tuple[int, ...] | None:
-    """Which of all coordinates are the quaternion of a body's joint."""
-    first = joint_of(joints, link).quaternion
-    return None if first is None else tuple(range(link.first + first, link.first + first + 4))
 
 
 I, J = np.array([0, 1, 2, 0, 0, 1]), np.array([0, 1, 2, 1, 2, 2])

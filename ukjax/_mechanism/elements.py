@@ -24,35 +24,39 @@ class JointCoordinates(eqx.Module):
     tree: Tree = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
 
-    def __call__(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " k"]:
-        closing, places = self._closing()
+    def __call__(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " k"]:
+        closing, places, _ = self._closing()
         return (jnp.concatenate([q, closing.value(_read, t, q)]) if closing.names else q)[places]
 
-    def columns(self, t: Array, q: Float[Array, " n"]) -> Float[Array, "n k"]:
+    def columns(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, "n k"]:
         """The generalised force of a unit of force or torque along each."""
-        return self.motion(t, q, jnp.zeros_like(q)).A.T
+        return self.motion(t, q, jnp.zeros(self.tree.n, q.dtype)).A.T
 
-    def motion(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Found:
-        """With their rates, their accelerations where all rates are constant, and their derivative by the coordinates
-        of the mechanism."""
-        closing, places = self._closing()
-        found = Found(q, v, jnp.zeros_like(q), jnp.eye(q.size, dtype=q.dtype))
+    def motion(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Found:
+        """With their rates, their accelerations where all velocities are constant, and the derivative of their rates by
+        the velocities of the mechanism."""
+        closing, places, moving = self._closing()
+        found = Found(q, v, jnp.zeros_like(v), jnp.eye(v.size, dtype=q.dtype))
         if closing.names:
             others = closing.motion(_read, t, q, v)
             found = Found(*(jnp.concatenate(both) for both in zip(found, others, strict=True)))
-        return Found(*(x[places] for x in found))
+        return Found(found.value[places], *(x[moving] for x in found[1:]))
 
     def _closing(self):
-        """Those of the joints that carry nothing, and where the coordinates are among those of the mechanism and of
-        these."""
-        closing, places, last = [], [], self.tree.n
+        """Those of the joints that carry nothing, and where the coordinates, and their rates, are among those of the
+        mechanism and of these."""
+        closing, places, moving, more = [], [], [], 0
         for name in self.names:
-            link, first = self.tree.carrying(name), last
+            link = self.tree.carrying(name)
             if link is None:
                 closing.append(name)
-                last += len(self.joints[name].coordinates)
-            places.extend(range(first, last) if link is None else range(self.tree.n)[link.coordinates])
-        return Between(self.joints, self.tree, tuple(closing)), np.array(places, int)
+                own = range(more, more := more + len(self.joints[name].coordinates))
+                places.extend(self.tree.nq + i for i in own)
+                moving.extend(self.tree.n + i for i in own)
+            else:
+                places.extend(link.coordinates)
+                moving.extend(link.velocities)
+        return Between(self.joints, self.tree, tuple(closing)), np.array(places, int), np.array(moving, int)
 
 
 class Elements(eqx.Module):

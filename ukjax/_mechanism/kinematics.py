@@ -83,14 +83,14 @@ class Placed(NamedTuple):
         return self.base + self.d
 
 
-def placed(joints: Named, tree: Tree, t: Array, q: Float[Array, " n"]) -> Placed:
+def placed(joints: Named, tree: Tree, t: Array, q: Float[Array, " nq"]) -> Placed:
     """Where the bodies are."""
     groups = _carriers(joints, tree)
     found = _of_carriers(groups, tree, lambda joint, q: _frames(joint, *joint.place(t, q)), q)
     return _placed(tree, *(in_order(groups, parts) for parts in zip(*found, strict=True)))[0]
 
 
-def poses(joints: Named, tree: Tree, t: Array, q: Float[Array, " n"]) -> dict[str, Pose]:
+def poses(joints: Named, tree: Tree, t: Array, q: Float[Array, " nq"]) -> dict[str, Pose]:
     """Of all bodies by their names; the ground's among them."""
     there = placed(joints, tree, t, q)
     names = (*(link.body for link in tree.links), GROUND)
@@ -103,7 +103,7 @@ class Moving(NamedTuple):
     Of a tree of bodies all is seen from a point that is where the origin of its first body is and moves evenly, with
     the velocity ``drift`` of that body's joint. ``omega``, ``velocity`` are the angular velocity of each body and the
     velocity of what of it is at that point; ``alpha``, ``acceleration`` their rates of change in a motion in which all
-    rates of coordinates are constant (Featherstone, Rigid Body Dynamics Algorithms, 2008, section 2.11).
+    velocities are constant (Featherstone, Rigid Body Dynamics Algorithms, 2008, section 2.11).
     """
 
     placed: Placed
@@ -115,25 +115,23 @@ class Moving(NamedTuple):
 
 
 class Motion(NamedTuple):
-    """Bodies in motion, and what their coordinates do: ``angular`` and ``linear`` are for each coordinate the angular
-    velocity and the velocity, where its tree is seen from, of the body that it moves, for a unit of its rate; ``joint``
-    is where the joint of each link is."""
+    """Bodies in motion, and what velocities of joints do: ``angular`` and ``linear`` are for a unit of each the angular
+    velocity and the velocity, where its tree is seen from, of the body that it moves."""
 
     bodies: Moving
     angular: Float[Array, "n 3"]
     linear: Float[Array, "n 3"]
-    joint: Float[Array, "links 3"]
 
 
 def moving(
     joints: Named,
     tree: Tree,
     t: Array,
-    q: Float[Array, " n"],
+    q: Float[Array, " nq"],
     v: Float[Array, " n"],
     rates: Float[Array, " n"] | None = None,
 ) -> Motion:
-    """All bodies in motion; with ``rates``, q̈, the accelerations are those of the motion."""
+    """All bodies in motion; with ``rates``, v̇, the accelerations are those of the motion."""
     numbers, groups = order(tree), _carriers(joints, tree)
 
     def each(joint, q, v, rates):
@@ -160,11 +158,11 @@ def moving(
     )
     changes = along(tree, jnp.concatenate([alpha + cross(turning, omega), acceleration], axis=1))
 
-    where = np.argsort(np.concatenate([_coordinates(tree, group).ravel() for group in groups]))
+    where = np.argsort(np.concatenate([_velocities(tree, group).ravel() for group in groups]))
     columns = jnp.concatenate([part.reshape(-1, 3, 2) for part in columns])[where]
     angular, linear = jnp.moveaxis(_in_space(axes[numbers.owners], columns), 2, 0)
     linear = linear + cross(x[numbers.owners], angular)
-    return Motion(Moving(places, drift, *_halves(motions), *_halves(changes)), angular, linear, x)
+    return Motion(Moving(places, drift, *_halves(motions), *_halves(changes)), angular, linear)
 
 
 def _halves(x):
@@ -202,13 +200,18 @@ def _carriers(joints: Named, tree: Tree) -> tuple[Alike, ...]:
 
 def _coordinates(tree, group):
     """Which coordinates (k, size) are those of the group's joints."""
-    size = tree.links[group.places[0]].size
-    return np.array([tree.links[i].first for i in group.places])[:, None] + np.arange(size)
+    return np.array([tree.links[i].coordinates for i in group.places], int)
 
 
-def _of_carriers(groups, tree, function, *arguments):
-    """For each group what ``function(joint, ...)`` gives, of its joints' own coordinates of the ``arguments``."""
-    pick = lambda group, x: None if x is None else x[_coordinates(tree, group)]
+def _velocities(tree, group):
+    """Which velocities (k, size) are those of the group's joints."""
+    return np.array([tree.links[i].velocities for i in group.places], int)
+
+
+def _of_carriers(groups, tree, function, q, *velocities):
+    """For each group what ``function(joint, ...)`` gives, of its joints' own part of q and of the ``velocities``."""
+    pick = lambda group, x: None if x is None else x[_velocities(tree, group)]
     return [
-        eqx.filter_vmap(function)(group.things, *(pick(group, argument) for argument in arguments)) for group in groups
+        eqx.filter_vmap(function)(group.things, q[_coordinates(tree, group)], *(pick(group, x) for x in velocities))
+        for group in groups
     ]

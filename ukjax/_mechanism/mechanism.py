@@ -16,6 +16,7 @@ from .._equation import constrained_motion
 from .._haste import at_once
 from .._motion.assemble import assembled, consistent
 from .._motion.hold import holding
+from .._motion.labels import named_directions
 from .._motion.project import project
 from .._names import did_you_mean
 from .._precision import Numbers, as_float
@@ -33,6 +34,7 @@ from .named import Named
 from .reactions import Reaction, reactions
 from .shape import edges_of
 from .tree import Tree, check_names, connections, spanning
+from .turning import Turning, quaternions
 
 
 class Mechanism(AbstractMechanism):
@@ -45,6 +47,9 @@ class Mechanism(AbstractMechanism):
     are coordinates of the mechanism; one between bodies that are carried already closes a loop, and is rows of A. A
     body that no joint leads to floats. With ``coordinates="absolute"`` all bodies float, each with a place and a
     quaternion, and all joints are rows of A: the same motion, from larger and sparser matrices.
+
+    Attitudes are unit quaternions, and velocities then the rates about fixed axes, q̇ = N(q) v, one fewer than there are
+    coordinates: ``coordinates`` and ``velocities`` name both.
 
     M and Q are exact, by recursion along the tree; loops, contacts and couplings are constraints like any other,
     redundant ones included. Every number has a name: ``bodies.crank.mass``, ``joints.pin.at``. A dry friction f of a
@@ -122,6 +127,23 @@ class Mechanism(AbstractMechanism):
             for name, unit in joint_of(self.joints, link).coordinates
         )
 
+    @property
+    def velocities(self) -> tuple[tuple[str, str], ...]:
+        """Name and unit of each: that of a coordinate with a d before it, or that of a rate of turning."""
+        found = []
+        for link in self.tree.links:
+            name = link.joint or link.body
+            for own, unit in joint_of(self.joints, link).velocities:
+                is_rate = own.startswith("d")
+                found.append((f"d{_joined(name, own[1:])}" if is_rate else _joined(name, own), unit))
+        return tuple(found)
+
+    @property
+    def rates(self) -> Callable | None:
+        """q̇ = N(q) v, where there are quaternions."""
+        places = quaternions(self.joints, self.tree)
+        return Turning(self.tree, places) if places else None
+
     def in_absolute(self) -> "Mechanism":
         """The same in absolute coordinates, without its control."""
         return Mechanism(
@@ -157,8 +179,8 @@ class Mechanism(AbstractMechanism):
     def pose(self, q: Numbers, t: ScalarLike = 0.0) -> dict[str, Pose]:
         """Of each body by its name: the axes of its frame as columns, ``.R`` (3, 3), and its origin ``.p`` (3,) [m]."""
         q = numbers("q", q)
-        if q.shape != (self.tree.n,):
-            raise ValueError(f"q must have shape ({self.tree.n},), one entry per coordinate, got shape {q.shape}")
+        if q.shape != (self.tree.nq,):
+            raise ValueError(f"q must have shape ({self.tree.nq},), one entry per coordinate, got shape {q.shape}")
         found = _poses(self.joints, self.tree, as_float(t), q)
         return {name: found[name] for name in self.bodies}
 
@@ -169,7 +191,7 @@ class Mechanism(AbstractMechanism):
         About the child's joint point, along the axes of space, with what acts along the joint; in absolute coordinates
         without the motors of a control. Of loops with redundant rows, where reactions are not unique, the least ones.
         """
-        t, q, v = state_of(t, q, v)
+        t, q, v = state_of(t, q, v, self.rates)
         terms = self(t, q, v)
         motion = constrained_motion(terms)
         found = _reactions(self.dynamics, self.constraints, terms, t, q, v, motion)
@@ -177,23 +199,27 @@ class Mechanism(AbstractMechanism):
 
     def start(
         self, positions: Mapping[str, Numbers] | None = None, rates: Mapping[str, Numbers] | None = None
-    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    ) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
         """A pose in which the mechanism fits together, and velocities it can have: (q0, v0), near the reference pose,
         which is 0 for angles and lengths or what the joints call their ``start``, and at rest.
 
-        ``positions`` and ``rates`` say what some coordinates, by name, and their rates are to be; the rest follows
-        them. Raises ``ValueError`` where nothing fits.
+        ``positions`` and ``rates`` say what some coordinates, by name, and their rates are to be, or the rates of
+        turning among ``velocities``; the rest follows them. Raises ``ValueError`` where nothing fits.
         """
         q, v = self.reference_pose()
-        names = [name for name, _ in self.coordinates]
+        coordinates = [name for name, _ in self.coordinates]
+        along = [name for name, _ in named_directions(self, self.tree.n) or self.coordinates]
         held = []
-        for what, given, x in (("positions", positions or {}, 0), ("rates", rates or {}, 1)):
-            for name, value in given.items():
-                if name not in names:
-                    raise ValueError(f"{what} names no coordinate {name!r}{did_you_mean(name, names)}")
-                i = names.index(name)
-                q, v = (q.at[i].set(value), v) if x == 0 else (q, v.at[i].set(value))
-                held.append(name)
+        for name, value in (positions or {}).items():
+            if name not in coordinates:
+                raise ValueError(f"positions names no coordinate {name!r}{did_you_mean(name, coordinates)}")
+            q = q.at[coordinates.index(name)].set(value)
+            held.append(name)
+        for name, value in (rates or {}).items():
+            if name not in along:
+                raise ValueError(f"rates names no coordinate {name!r}{did_you_mean(name, along)}")
+            v = v.at[along.index(name)].set(value)
+            held.append(name)
         hold, t = tuple(dict.fromkeys(held)), jnp.zeros(())
         if known(self, q, v):
             whole = holding(self, hold, t, q, v)
@@ -204,7 +230,7 @@ class Mechanism(AbstractMechanism):
             q = q if near is None else near
         return project(self, t, q, v, hold=hold)
 
-    def reference_pose(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    def reference_pose(self) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
         """Where ``start`` looks from: not always a pose in which loops are closed."""
         tree = spanning(self.bodies.names, dict(self.joints.items()), FLOATING, absolute=False)
         parts = []
@@ -217,9 +243,9 @@ class Mechanism(AbstractMechanism):
             q = jnp.concatenate(
                 [x for link in self.tree.links for x in (there[link.body].p, quaternion_of(there[link.body].R))]
             )
-        return q, jnp.zeros_like(q)
+        return q, jnp.zeros(self.tree.n)
 
-    def outline(self, t: ScalarLike, q: Float[Array, " n"]) -> tuple[Float[Array, "points 3"], ...]:
+    def outline(self, t: ScalarLike, q: Float[Array, " nq"]) -> tuple[Float[Array, "points 3"], ...]:
         """For each body a line through its joints and its centre of mass [m]."""
         there = poses(self.joints, self.tree, as_float(t), q)
         lines = []
@@ -234,7 +260,7 @@ class Mechanism(AbstractMechanism):
             lines.append(jnp.stack(points if len(points) > 1 else [*points, there[name].p]))
         return tuple(lines)
 
-    def solids(self, t: ScalarLike, q: Float[Array, " n"]) -> tuple[Float[Array, "points 3"], ...]:
+    def solids(self, t: ScalarLike, q: Float[Array, " nq"]) -> tuple[Float[Array, "points 3"], ...]:
         """The edges of the shapes of each body that has some."""
         there = poses(self.joints, self.tree, as_float(t), q)
         edges = {name: edges_of(body.shapes) for name, body in self.bodies.items()}

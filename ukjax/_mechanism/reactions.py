@@ -28,7 +28,7 @@ class Reaction(NamedTuple):
 def reactions(
     dynamics: TreeDynamics,
     t: Array,
-    q: Float[Array, " n"],
+    q: Float[Array, " nq"],
     v: Float[Array, " n"],
     acceleration: Float[Array, " n"],
     multipliers: Mapping[str, Float[Array, ""]],

@@ -14,7 +14,7 @@ from .tree import GROUND, Tree
 class Order(NamedTuple):
     """A tree in numbers. ``parents`` (links,): the link that carries each, or the number of links, which is the
     ground's; ``roots`` (links + 1,): the first link on the way to each from the ground; ``owners`` (n,): the link of
-    each coordinate; ``ways``: for each link, and the ground, the coordinates between the ground and it."""
+    each velocity; ``ways``: for each link, and the ground, the velocities between the ground and it."""
 
     parents: np.ndarray
     roots: np.ndarray
@@ -41,7 +41,7 @@ def order(tree: Tree) -> Order:
     ways: dict[str, tuple[int, ...]] = {GROUND: ()}
     for i, link in enumerate(links):
         roots[i] = i if link.parent == GROUND else roots[parents[i]]
-        ways[link.body] = (*ways[link.parent], *range(link.first, link.first + link.size))
+        ways[link.body] = (*ways[link.parent], *link.velocities)
     owners = np.repeat(np.arange(len(links)), [link.size for link in links])
     return Order(parents, roots, owners, (*(ways[link.body] for link in links), ()))
 

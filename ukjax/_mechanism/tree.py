@@ -13,7 +13,8 @@ class Link(NamedTuple):
     """A body and what carries it.
 
     ``joint`` is the joint's name, or None where the body floats; ``parent`` the body that it hangs on, or the ground;
-    ``reverse`` whether the joint was written the other way round; its coordinates are the ``size`` from ``first`` on.
+    ``reverse`` whether the joint was written the other way round; its velocities are the ``size`` from ``first`` on,
+    its coordinates the ``size_of_q`` from ``first_of_q`` on.
     """
 
     body: str
@@ -22,10 +23,16 @@ class Link(NamedTuple):
     reverse: bool
     first: int
     size: int
+    first_of_q: int
+    size_of_q: int
 
     @property
-    def coordinates(self) -> slice:
-        return slice(self.first, self.first + self.size)
+    def velocities(self) -> range:
+        return range(self.first, self.first + self.size)
+
+    @property
+    def coordinates(self) -> range:
+        return range(self.first_of_q, self.first_of_q + self.size_of_q)
 
 
 class Tree(NamedTuple):
@@ -37,8 +44,13 @@ class Tree(NamedTuple):
 
     @property
     def n(self) -> int:
-        """The number of coordinates."""
+        """The number of velocities."""
         return sum(link.size for link in self.links)
+
+    @property
+    def nq(self) -> int:
+        """The number of coordinates."""
+        return sum(link.size_of_q for link in self.links)
 
     def carrying(self, joint: str) -> Link | None:
         """The link of a joint that carries a body."""
@@ -60,8 +72,9 @@ def spanning(bodies: tuple[str, ...], joints: Mapping[str, Any], floating: Any, 
     left = {name: joint for name, joint in left.items() if isinstance(joint, AbstractJoint)}
 
     def carry(body, joint, parent, reverse, kind):
-        first = links[-1].first + links[-1].size if links else 0
-        links.append(Link(body, joint, parent, reverse, first, len(kind.coordinates)))
+        first, first_of_q = (links[-1].velocities.stop, links[-1].coordinates.stop) if links else (0, 0)
+        sizes = len(kind.velocities), first_of_q, len(kind.coordinates)
+        links.append(Link(body, joint, parent, reverse, first, *sizes))
         placed.add(body)
 
     def grow():

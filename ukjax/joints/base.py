@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import as_numpy, numbers, seen
-from .._rotation import as_vector, of_quaternion, quaternion_of_angles, unskew
+from .._rotation import as_vector, of_quaternion, quaternion_of_angles, rates_of_quaternions, unskew
 
 if TYPE_CHECKING:
     Point = Any  # whatever they are given as, they become arrays
@@ -135,7 +135,16 @@ class AbstractActing(AbstractConnection):
     coordinates: ClassVar[tuple[tuple[str, str], ...]]
     """Name, put behind the joint's own, and unit of each."""
     quaternion: ClassVar[int | None] = None
-    """Where among the coordinates a unit quaternion begins."""
+    """Where among the coordinates a unit quaternion begins, in place of which three rates of turning are among the
+    velocities, about the axes of the joint in the parent; the others are the rates of the other coordinates."""
+
+    @property
+    def velocities(self) -> tuple[tuple[str, str], ...]:
+        """Name and unit of each velocity: that of its coordinate with a d before it, or that of a rate of turning."""
+        found = [(f"d{name}", f"{unit}/s" if unit else "") for name, unit in self.coordinates]
+        if self.quaternion is not None:
+            found[self.quaternion : self.quaternion + 4] = [(f"w{axis}", "rad/s") for axis in "xyz"]
+        return tuple(found)
 
     within_half_a_turn: ClassVar[bool] = False
     """Whether ``read`` gives angles that begin anew after half a turn."""
@@ -168,16 +177,25 @@ class AbstractJoint(AbstractActing):
     def place(self, t: Array, q: Float[Array, " k"]) -> tuple[Float[Array, "3 3"], Float[Array, " 3"]]:
         """The axes of the child's joint frame, as columns, and its origin [m], in the parent's joint frame."""
 
-    def relative(self, t: Array, q: Float[Array, " k"], v: Float[Array, " k"]) -> Relative:
+    def rates(self, q: Float[Array, " k"], v: Float[Array, " j"]) -> Float[Array, " k"]:
+        """q̇ of its coordinates."""
+        if self.quaternion is None:
+            return v
+        i = self.quaternion
+        (turning,) = rates_of_quaternions(q[None, i : i + 4], v[None, i : i + 3])
+        return jnp.concatenate([v[:i], turning, v[i + 3 :]])
+
+    def relative(self, t: Array, q: Float[Array, " k"], v: Float[Array, " j"]) -> Relative:
         """Where the child's joint frame is and how it moves."""
         one = jnp.ones_like(t)
 
         def rates(t, q, v):
-            (R, p), (R_dot, p_dot) = jax.jvp(self.place, (t, q), (one, v))
+            (R, p), (R_dot, p_dot) = jax.jvp(self.place, (t, q), (one, self.rates(q, v)))
             return unskew(R_dot @ R.T), p_dot
 
         R, p = self.place(t, q)
-        (omega, velocity), (alpha, acceleration) = jax.jvp(lambda t, q: rates(t, q, v), (t, q), (one, v))
+        along = one, self.rates(q, v)
+        (omega, velocity), (alpha, acceleration) = jax.jvp(lambda t, q: rates(t, q, v), (t, q), along)
         angular, linear = jax.jacfwd(lambda v: rates(t, q, v))(v)
         return Relative(R, p, angular, linear, omega, velocity, alpha, acceleration)
 

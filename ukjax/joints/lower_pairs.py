@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import number
-from .._rotation import cross, of_quaternion, rates_of_quaternion, unskew
+from .._rotation import cross, of_quaternion, unskew
 from .axis import Axis, as_axis, axis
 from .base import AbstractAxial, AbstractJoint, Number, Relative
 
@@ -188,10 +188,10 @@ class Universal(AbstractJoint):
 
 
 class Spherical(AbstractJoint):
-    """A ball in its socket: the child turns about a point, its attitude a unit quaternion (w, x, y, z).
+    """A ball in its socket: the child turns about a point, its attitude a unit quaternion (w, x, y, z), which has no
+    singular attitude; its velocities are the rates about the axes of the joint in the parent, u̇ = ω u/2.
 
-    ω = G(u) u̇ in the parent's axes, with G(λu) = G(u)/λ: all depends on u/|u| alone, so that a quaternion whose length
-    has drifted is no trouble, and has no singular attitude.
+    All depends on u/|u| alone, so that a quaternion whose length has drifted is no trouble.
     """
 
     coordinates: ClassVar[Any] = (("w", ""), ("x", ""), ("y", ""), ("z", ""))
@@ -202,17 +202,17 @@ class Spherical(AbstractJoint):
     def place(self, t: Array, q: Float[Array, " 4"]) -> tuple[Array, Array]:
         return of_quaternion(q), jnp.zeros(3)
 
-    def relative(self, t: Array, q: Float[Array, " 4"], v: Float[Array, " 4"]) -> Relative:
+    def relative(self, t: Array, q: Float[Array, " 4"], v: Float[Array, " 3"]) -> Relative:
         nothing = jnp.zeros(3)
-        angular, omega, alpha = _spin(q, v)
-        return Relative(of_quaternion(q), nothing, angular, jnp.zeros((3, 4)), omega, nothing, alpha, nothing)
+        return Relative(of_quaternion(q), nothing, jnp.eye(3), jnp.zeros((3, 3)), v, nothing, nothing, nothing)
 
     def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 3"]:
         return p
 
 
 class Free(AbstractJoint):
-    """No bond: the child's place and its attitude, a unit quaternion, in the parent's frame."""
+    """No bond: the child's place and its attitude, a unit quaternion, in the parent's frame; its velocities are that of
+    its origin and the rates about the parent's axes."""
 
     coordinates: ClassVar[Any] = (("x", "m"), ("y", "m"), ("z", "m"), ("qw", ""), ("qx", ""), ("qy", ""), ("qz", ""))
     neutral: ClassVar[Any] = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
@@ -222,12 +222,9 @@ class Free(AbstractJoint):
     def place(self, t: Array, q: Float[Array, " 7"]) -> tuple[Array, Array]:
         return of_quaternion(q[3:]), q[:3]
 
-    def relative(self, t: Array, q: Float[Array, " 7"], v: Float[Array, " 7"]) -> Relative:
-        nothing = jnp.zeros(3)
-        turning, omega, alpha = _spin(q[3:], v[3:])
-        angular = jnp.concatenate([jnp.zeros((3, 3)), turning], axis=1)
-        linear = jnp.eye(3, 7)
-        return Relative(of_quaternion(q[3:]), q[:3], angular, linear, omega, v[:3], alpha, nothing)
+    def relative(self, t: Array, q: Float[Array, " 7"], v: Float[Array, " 6"]) -> Relative:
+        nothing, (linear, angular) = jnp.zeros(3), jnp.split(jnp.eye(6), 2)
+        return Relative(of_quaternion(q[3:]), q[:3], angular, linear, v[3:], v[:3], nothing, nothing)
 
     def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 0"]:
         return jnp.zeros(0)
@@ -243,10 +240,3 @@ def _tilt(axis, R):
 def _turned(R):
     """2 tan(θ/2) along the axis of a rotation: 0 where it is none, and not at half a turn."""
     return 4 * unskew(R) / (1 + jnp.trace(R))
-
-
-def _spin(u, rate):
-    """G(u), ω = G u̇, and ω̇ where ü = 0: G(u̇) u̇ = 0, so that it is what the length of u does alone."""
-    G = rates_of_quaternion(u)
-    omega = G @ rate
-    return G, omega, -2 * (u @ rate) / (u @ u) * omega
