@@ -151,7 +151,7 @@ def test_a_failing_member_changes_no_bit_of_another():
 
 
 def over_of(over, members=None, combine=None, seed=0, names=("x", "y")):
-    return Over.of(Pendulum(), over, members, combine, seed, names)
+    return Over.of(Pendulum(), over, members, combine, seed, names, names)
 
 
 def test_a_grid_is_every_value_with_every_other():
@@ -203,9 +203,8 @@ def test_sobol_s_points_are_scipy_s():
 
 def test_numbers_are_found_by_every_name_they_have():
     robot = uk.systems.ParallelManipulator()
-    named = Over.of(
-        robot, {"qa1": [0.1], "dqb3": [0.2], "ma[1]": [2.0]}, None, None, 0, [n for n, _ in robot.coordinates]
-    )
+    names = [name for name, _ in robot.coordinates]
+    named = Over.of(robot, {"qa1": [0.1], "dqb3": [0.2], "ma[1]": [2.0]}, None, None, 0, names, names)
     assert [(each.kind, each.index) for each in named.swept] == [("q", 0), ("v", 5), ("model", 0)]
     assert [(each.kind, each.index) for each in over_of({"q2": [0.1], "dq1": [0.2], "v2": [1.0]}).swept] == [
         ("q", 1),

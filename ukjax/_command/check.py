@@ -103,7 +103,7 @@ def _freedom(mechanism, wrong: list[str]) -> dict[str, Any]:
     from .._motion.labels import named_rows
     from .._motion.project import project
     from .._solve import independent_rows, rounding
-    from .mechanism import named_coordinates
+    from .mechanism import named_coordinates, named_velocities
 
     q, v = mechanism.start()
     t = jnp.zeros(())
@@ -131,7 +131,8 @@ def _freedom(mechanism, wrong: list[str]) -> dict[str, Any]:
         "rows": list(names),
         "rank": rank,
         "redundant": [name for i, name in enumerate(names) if i not in kept],
-        "degrees_of_freedom": len(q) - rank,
+        "velocities": [name for name, _ in named_velocities(mechanism)],
+        "degrees_of_freedom": len(v) - rank,
     }
 
 
@@ -150,8 +151,9 @@ def _lines(report) -> Iterator[str]:
         yield f"  {'actuator':18} {motor['name']}: on {motor['joint']}, gear {motor['gear']:.4g}{within}"
     if "mass" in report:
         yield f"  {'bodies':18} {len(report['tree'])}, {report['mass']:.6g} kg"
-    n, rank = len(report["coordinates"]), report["rank"]
-    yield f"  {'degrees of freedom':18} {n - rank}: {n} coordinates, {len(report['rows'])} rows of rank {rank}"
+    nq, n, rank = len(report["coordinates"]), len(report["velocities"]), report["rank"]
+    moving = "" if n == nq else f" that {n} velocities move"
+    yield f"  {'degrees of freedom':18} {n - rank}: {nq} coordinates{moving}, {len(report['rows'])} rows of rank {rank}"
     if report["redundant"]:
         yield f"  {'redundant rows':18} {', '.join(report['redundant'])}"
     for what, lines in report["not_modelled"].items():

@@ -34,7 +34,7 @@ def measure(function: Callable, *arguments: Any, repeats: int = 9) -> tuple[floa
 
 
 def accelerations(
-    system: AbstractSystem, q: Float[Array, "batch n"], v: Float[Array, "batch n"], method: str = "orthogonal"
+    system: AbstractSystem, q: Float[Array, "batch nq"], v: Float[Array, "batch n"], method: str = "orthogonal"
 ) -> dict[str, float]:
     """Constrained accelerations of a batch in one call, as ``jit`` of ``vmap`` gives them."""
 
@@ -48,7 +48,7 @@ def accelerations(
 
 
 def rollout(
-    system: AbstractSystem, q0: Float[Array, "batch n"], v0: Float[Array, "batch n"], seconds: float
+    system: AbstractSystem, q0: Float[Array, "batch nq"], v0: Float[Array, "batch n"], seconds: float
 ) -> dict[str, float]:
     """Runge–Kutta steps of the whole batch, of which the end is kept, and how far it is off the constraints."""
     ts = np.array([0.0, seconds])

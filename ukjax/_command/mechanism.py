@@ -83,6 +83,13 @@ def named_coordinates(mechanism: "AbstractMechanism") -> tuple[tuple[str, str], 
     return mechanism.coordinates or tuple((f"q{i + 1}", "") for i in range(len(mechanism.start()[0])))
 
 
+def named_velocities(mechanism: "AbstractMechanism") -> tuple[tuple[str, str], ...]:
+    """Name and unit of each velocity: where they are rates, the coordinate's with a d before it."""
+    if mechanism.rates is not None:
+        return mechanism.velocities or tuple((f"v{i + 1}", "") for i in range(len(mechanism.start()[1])))
+    return tuple((f"d{name}", f"{unit}/s" if unit else "") for name, unit in named_coordinates(mechanism))
+
+
 def _of_file(name, floating) -> "AbstractMechanism":
     from .._robot_file import load
 

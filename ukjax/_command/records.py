@@ -8,8 +8,9 @@ import numpy as np
 from jaxtyping import Array
 
 from .._estimate import Experiment
+from .._system import split_state
 from ..systems.base import AbstractMechanism
-from .mechanism import named_coordinates
+from .mechanism import named_coordinates, named_velocities
 from .tables import read_table
 from .usage import UsageError
 
@@ -29,10 +30,8 @@ def read_record(file: str, mechanism: AbstractMechanism) -> Record:
     its unit in brackets if need be, which must be the system's; and the inputs by the mechanism's names. Other columns
     are passed over."""
     table = read_table(file)
-    names, coordinates = table.names, named_coordinates(mechanism)
-    known = {name: (i, unit) for i, (name, unit) in enumerate(coordinates)}
-    for i, (name, unit) in enumerate(coordinates):
-        known[f"d{name}"] = len(coordinates) + i, f"{unit}/s" if unit else ""
+    names, state = table.names, (*named_coordinates(mechanism), *named_velocities(mechanism))
+    known = {name: (i, unit) for i, (name, unit) in enumerate(state)}
     times = [i for i, name in enumerate(names) if name in ("t", "time")]
     if not times:
         raise UsageError(f"{file!r} has no column t or time; it has {', '.join(names)}")
@@ -87,7 +86,7 @@ class PlacedStart(eqx.Module):
     """A start (q0, v0) whose numbers need not fit each other yet."""
 
     def __call__(self, model: AbstractMechanism, z: Array, t: Array) -> tuple[Array, Array]:
-        return model.placed(*jnp.split(z, 2))
+        return model.placed(*split_state(model, z))
 
 
 class PlacedColumns(eqx.Module):
@@ -112,10 +111,11 @@ def experiment_of(
         seen = np.isfinite(values)
         if seen.any():
             states[:, place] = np.interp(record.t, record.t[seen], values[seen])
-    n = start.size // 2
-    for i in range(0 if known_start else n):
-        if i in record.places and n + i not in record.places:
-            states[:, n + i] = np.gradient(states[:, i], record.t)
+    state = [name for name, _ in (*named_coordinates(mechanism), *named_velocities(mechanism))]
+    rates = {state.index(name): state.index(f"d{name}") for name in state if f"d{name}" in state}
+    for i, rate in () if known_start else rates.items():
+        if i in record.places and rate not in record.places:
+            states[:, rate] = np.gradient(states[:, i], record.t)
     setting = None if record.inputs is None else mechanism.recorded(record.t, record.inputs)  # pyright: ignore
     measured = np.isfinite(record.values)
     return Experiment(record.t, record.values, states, sigma=sigma, measured=measured, setting=setting)

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._mechanism import Mechanism
+from .._motion.labels import named_directions
 from .._names import did_you_mean
 from .._parameters import find, put, with_array
 from ..systems.base import AbstractMechanism
-from .mechanism import named_coordinates
+from .mechanism import named_coordinates, named_velocities
 from .usage import UsageError, check_memory
 
 
@@ -27,9 +28,8 @@ def with_settings(mechanism: AbstractMechanism, assignments: list[str]):
         if _field(name) in parameters:
             mechanism = _with_parameter(mechanism, name, value)
     _check_size(mechanism)
-    coordinates = named_coordinates(mechanism)
-    places = {name: (0, i) for i, (name, _) in enumerate(coordinates)}
-    places |= {f"d{name}": (1, i) for i, (name, _) in enumerate(coordinates)}
+    names = [[name for name, _ in named] for named in (named_coordinates(mechanism), named_velocities(mechanism))]
+    places = {name: (level, i) for level in (0, 1) for i, name in enumerate(names[level])}
     initial = {}
     for name, value in given:
         if _field(name) in parameters:
@@ -39,8 +39,10 @@ def with_settings(mechanism: AbstractMechanism, assignments: list[str]):
             raise UsageError(f"--set knows no {name!r}{did_you_mean(name, known)} There are: {', '.join(known)}")
         initial[places[name]] = _one_number(name, value)
     if isinstance(mechanism, Mechanism):  # which can be put together around what is said
-        named = [{coordinates[i][0]: value for (at, i), value in initial.items() if at == level} for level in (0, 1)]
-        return mechanism, mechanism.start(*named)
+        called = names[0], [name for name, _ in named_directions(mechanism, len(names[1])) or mechanism.coordinates]
+        return mechanism, mechanism.start(
+            *({called[level][i]: value for (at, i), value in initial.items() if at == level} for level in (0, 1))
+        )
     start = [jnp.asarray(x) for x in mechanism.start()]
     for (level, i), value in initial.items():
         start[level] = start[level].at[i].set(value)

@@ -42,9 +42,10 @@ def summarise(trajectory: Trajectory) -> dict[str, Any]:
     if trajectory.control is not None:
         result["control"] = _control(trajectory)
     force = np.abs(np.asarray(trajectory.constraint_force)).max(axis=0)
-    result["max_constraint_force"] = dict(zip(names, map(float, force), strict=True))
+    along = [name for name, _ in trajectory.directions]
+    result["max_constraint_force"] = dict(zip(along, map(float, force), strict=True))
     result["q_end"] = dict(zip(names, map(float, np.asarray(trajectory.q)[-1]), strict=True))
-    result["units"] = dict(trajectory.coordinates)
+    result["units"] = dict(trajectory.coordinates + trajectory.directions)
     return result
 
 

@@ -17,10 +17,11 @@ from jaxtyping import Array, Bool, Float
 from .._batch.waiting import compiled
 from .._check import as_array, call
 from .._functions import two_arrays
+from .._motion.around import point_of, seen_from
 from .._motion.attempts import every_member
 from .._motion.base import AbstractBatchLoop, Request, Samples, Start
 from .._motion.correct import at_every_level
-from .._motion.outcome import NOT_ASSEMBLED, ended_well
+from .._motion.outcome import NOT_ASSEMBLED, ended_well, finite
 from .._motion.project import project_anywhere, project_nearby
 from .._motion.scale import scale_of
 from .._motion.simulate import loop_for
@@ -68,7 +69,7 @@ class Task(eqx.Module):
 
 
 def run_block(
-    task: Task, numbers: Float[np.ndarray, "some p"], q0: Float[np.ndarray, "some n"], v0: Float[np.ndarray, "some n"]
+    task: Task, numbers: Float[np.ndarray, "some p"], q0: Float[np.ndarray, "some nq"], v0: Float[np.ndarray, "some n"]
 ) -> dict[str, np.ndarray]:
     """What becomes of the members of a block, no more than its size, by the names of a store."""
     members = len(numbers)
@@ -117,11 +118,11 @@ def _simulated(task, start, there) -> Samples:
 
 
 def _nothing(request, start) -> Samples:
-    members, n = start.q.shape
-    empty = jnp.full((members, request.ts.size + (request.event is not None), n), jnp.nan, start.q.dtype)
+    members, samples = len(start.q), request.ts.size + (request.event is not None)
+    q, v = (jnp.full((members, samples, x.shape[1]), jnp.nan, x.dtype) for x in (start.q, start.v))
     zeros = jnp.zeros(members, int)
-    last = jnp.full(members, request.ts[0]), empty[:, 0], empty[:, 0]
-    return Samples(empty[..., 0], empty, empty, zeros + NOT_ASSEMBLED, zeros, last, zeros > 0)
+    last = jnp.full(members, request.ts[0]), q[:, 0], v[:, 0]
+    return Samples(q[..., 0], q, v, zeros + NOT_ASSEMBLED, zeros, last, zeros > 0)
 
 
 def assembled(task: Task, numbers: np.ndarray, q0: np.ndarray, v0: np.ndarray) -> Bool[np.ndarray, " some"]:
@@ -183,11 +184,13 @@ def _nearby(task, numbers, q0, v0):
 
     def one(numbers, q, v):
         model, q, v = placed(task, numbers, q, v)
-        sure = jnp.all(jnp.isfinite(q) & jnp.isfinite(v))
+        sure = finite(q, v)
         if request.projection and usual is not None and isinstance(model, AbstractSystem):
             t = request.ts[0]
             held = task.held(model, q, v)
-            q, v, found = project_nearby(held, t, q, v, scale_of(held, t, q, v), at_every_level(usual))
+            seen, x, sizes = seen_from(held, q, v, scale_of(held, t, q, v))
+            x, v, found = project_nearby(seen, t, x, v, sizes, at_every_level(usual))
+            q = point_of(seen, x)
             sure = sure & found
         elif request.projection:
             sure = jnp.asarray(False)
@@ -205,8 +208,9 @@ def _anywhere(task, numbers, q0, v0):
         model, q, v = placed(task, numbers, q, v)
         t = task.request.ts[0]
         held = task.held(model, q, v)
-        q, v, found, _ = project_anywhere(held, t, q, v, scale_of(held, t, q, v), task.request.method)
-        return _start(task, model, numbers, q, v), found
+        seen, x, sizes = seen_from(held, q, v, scale_of(held, t, q, v))
+        x, v, found, _ = project_anywhere(seen, t, x, v, sizes, task.request.method)
+        return _start(task, model, numbers, point_of(seen, x), v), found
 
     return jax.lax.map(one, (numbers, q0, v0))
 

@@ -34,7 +34,8 @@ def title_of(told: dict[str, Any]) -> dict[str, str]:
 
 def described(told: dict[str, Any], name: str, example: np.ndarray) -> tuple[list[str], dict[str, Any]]:
     """The dimensions and attributes of what is called ``name``, of which ``example`` has some members' rows."""
-    t, (names, units) = times_of(told), zip(*told["coordinates"], strict=True)
+    along = "direction" if "directions" in told and _is_along(name) else "coordinate"
+    t, (names, units) = times_of(told), zip(*told[f"{along}s"], strict=True)
     kinds = dict.fromkeys(units)
     unit_of = lambda written: written.replace("{}", next(iter(kinds))) if len(kinds) == 1 or "{}" not in written else ""
     about = (MOTION | ENDING | ABOUT).get(name, {"long_name": name})
@@ -42,7 +43,7 @@ def described(told: dict[str, Any], name: str, example: np.ndarray) -> tuple[lis
     for axis, size in enumerate(example.shape[1:], 1):
         timed = axis == 1 and size == t.size and (name in MOTION or name in OBSERVED)
         by_coordinate = axis == example.ndim - 1 and size == len(names) and not timed
-        dimensions.append("time" if timed else "coordinate" if by_coordinate else f"{name}_{axis}")
+        dimensions.append("time" if timed else along if by_coordinate else f"{name}_{axis}")
     attributes: dict[str, Any] = {"long_name": about["long_name"]}
     if about.get("units") and "{force}" not in about["units"] and unit_of(about["units"]):
         attributes["units"] = unit_of(about["units"])
@@ -52,6 +53,25 @@ def described(told: dict[str, Any], name: str, example: np.ndarray) -> tuple[lis
             "flag_meanings": " ".join(reason.replace(" ", "_") for reason in REASONS.values()),
         }
     return dimensions, attributes
+
+
+def _is_along(name: str) -> bool:
+    """Whether it has an entry for each velocity."""
+    return name in ("v", "last_v") or bool(OBSERVED.get(name, {}).get("per_coordinate"))
+
+
+def labels_of(told: dict[str, Any]) -> list[tuple[str, str, list[str], dict[str, str]]]:
+    """Name, dimension, entries and description of what coordinates, and velocities that are not theirs, are called."""
+    found = []
+    for dimension, what, unit in (
+        ("coordinate", "generalised coordinate", "unit"),
+        ("direction",) * 2 + ("direction_unit",),
+    ):
+        if f"{dimension}s" in told:
+            names, units = (list(each) for each in zip(*told[f"{dimension}s"], strict=True))
+            found.append((dimension, dimension, names, {"long_name": f"name of the {what}"}))
+            found.append((unit, dimension, units, {"long_name": f"unit of the {what}"}))
+    return found
 
 
 def as_dataset(
@@ -87,13 +107,9 @@ def as_dataset(
             return np.squeeze(rows, drop) if drop or one else rows
 
     lazy = lambda *given: indexing.LazilyIndexedArray(Rows(*given))
-    names, units = zip(*told["coordinates"], strict=True)
     dataset = xarray.Dataset(
         attrs=title_of(told),
-        coords={
-            "coordinate": ("coordinate", list(names), {"long_name": "name of the generalised coordinate"}),
-            "unit": ("coordinate", list(units), {"long_name": "unit of the generalised coordinate"}),
-        },
+        coords={name: (dimension, entries, about) for name, dimension, entries, about in labels_of(told)},
     )
     for i, name in enumerate(told["over"]):
         dataset[name] = ("member", lazy("over", i), {"long_name": f"{name}, which was swept"})

@@ -20,7 +20,7 @@ from .._check import as_array, as_path, check_finite, seen
 from .._files import check_writable, write_whole
 from .._haste import at_once
 from .._motion.attempts import attempt_at
-from .._motion.labels import Labels, named_coordinates
+from .._motion.labels import Labels
 from .._motion.outcome import BEYOND, UNUSUAL
 from .._motion.simulate import MOST_STEPS, lone_program
 from .._motion.trajectory import Trajectory
@@ -81,10 +81,9 @@ def export(
     if len(plan.task.of_model) < len(names):
         raise ValueError(f"over must name numbers of the model, got {seen(names)}: starts are given in any case")
     task = replace(plan.task, of_q=(), of_v=(), own_start=False)
-    program, n, dtype = lone_program(task.request), plan.q0.shape[-1], task.request.ts.dtype
-    example = (
-        jnp.asarray(x, dtype) for x in (np.array([_own(task)]), plan.q0.reshape(-1, n)[:1], plan.v0.reshape(-1, n)[:1])
-    )
+    program, dtype = lone_program(task.request), task.request.ts.dtype
+    first = [np.atleast_2d(x)[:1] for x in (plan.q0, plan.v0)]
+    example = (jnp.asarray(x, dtype) for x in (np.array([_own(task)]), *first))
     request = replace(task.request, attempt=attempt_at(task.request, at_once(starts)(task, *example)))
 
     def simulated(q0, v0, numbers):
@@ -98,13 +97,16 @@ def export(
 
     (members,) = jax_export.symbolic_shape("members")
     shape = lambda size: jax.ShapeDtypeStruct((members, size), dtype)
-    exported = jax_export.export(jax.jit(simulated), platforms=PLATFORMS)(shape(n), shape(n), shape(len(names)))
-    labels = named_coordinates(system, n)
+    exported = jax_export.export(jax.jit(simulated), platforms=PLATFORMS)(
+        *(shape(x.shape[1]) for x in first), shape(len(names))
+    )
+    text = lambda named: np.array(named, dtype=str).reshape(-1, 2)
     arrays = {
         "program": np.frombuffer(exported.serialize(vjp_order=int(derivatives)), np.uint8),
         "t": plan.ts,
         "names": np.array(names, dtype=str),
-        "coordinates": np.array(labels, dtype=str).reshape(-1, 2),
+        "coordinates": text(plan.coordinates),
+        **({} if plan.directions is None else {"directions": text(plan.directions)}),
         "title": np.array(plan.title),
         "own": np.array(_own(task), float),
     }
@@ -150,9 +152,11 @@ class Simulator(eqx.Module):
         """The motions from q0, v0 (n,), or (members, n), with ``numbers``, name -> one value or one for each: a
         ``Trajectory`` as from ``simulate(..., throw=False)`` that has no model. Raises ``ValueError`` for bad input."""
         q, v = as_array("q0", q0), as_array("v0", v0)
-        n = len(self.coordinates)
-        if q.ndim not in (1, 2) or q.shape[-1] != n or v.shape not in (q.shape, q.shape[-1:]) or not q.size:
-            raise ValueError(f"q0 and v0 must have shape ({n},) or (members, {n}), got shapes {q.shape} and {v.shape}")
+        sizes = tuple(aval.shape[1] for aval in self.program.in_avals[:2])
+        right = q.ndim in (1, 2) and q.size and v.shape[:-1] in (q.shape[:-1], ())
+        if not right or (q.shape[-1], v.shape[-1]) != sizes:
+            wanted = " and ".join(dict.fromkeys(f"({n},) or (members, {n})" for n in sizes))
+            raise ValueError(f"q0 and v0 must have shape {wanted}, got shapes {q.shape} and {v.shape}")
         for name, value in (("q0", q), ("v0", v)):
             check_finite(name, value)
         given = dict(numbers or {})
@@ -169,7 +173,8 @@ class Simulator(eqx.Module):
                 raise ValueError(f"numbers[{name!r}] must be a number, or have shape ({len(many)},), got {value.shape}")
             columns.append(jnp.broadcast_to(value, len(many)))
         each = jnp.stack(columns, axis=1) if columns else jnp.zeros((len(many), 0))
-        found = self.program.call(*(x.astype(dtype) for x in (many, jnp.broadcast_to(v, many.shape), each)))
+        v = jnp.broadcast_to(v, (len(many), v.shape[-1]))
+        found = self.program.call(*(x.astype(dtype) for x in (many, v, each)))
         if q.ndim == 1:
             found = jax.tree.map(lambda x: x[0], found)
         t, q, v, result, steps, last = found
@@ -183,7 +188,8 @@ def load_simulator(path: str | os.PathLike) -> Simulator:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as found:
             arrays = dict(found)
         program = jax_export.deserialize(bytearray(arrays["program"].tobytes()))
-        labels = Labels(str(arrays["title"]), tuple((str(a), str(b)) for a, b in arrays["coordinates"]), (), ())
+        pairs = lambda name: tuple((str(a), str(b)) for a, b in arrays[name]) if name in arrays else None
+        labels = Labels(str(arrays["title"]), pairs("coordinates") or (), (), (), pairs("directions"))
         made = Simulator(arrays["t"], tuple(map(str, arrays["names"])), arrays["own"], labels, program)
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{str(path)!r} is no simulator that ukjax.export wrote: {error}") from None

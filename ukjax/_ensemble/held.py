@@ -7,29 +7,38 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._constraint import AbstractConstraint
-from .._constraint.base import Level
+from .._constraint.base import Level, with_rates
+from .._rates import Rates, columns
 from .._system import AbstractSystem, System
 
 
 class Held(AbstractConstraint):
     """q[i] = q0[i] for i in ``of_q``, and v[i] = v0[i] for i in ``of_v``: for a start, not for a motion."""
 
-    q0: Float[Array, " n"]
+    q0: Float[Array, " nq"]
     v0: Float[Array, " n"]
     of_q: tuple[int, ...] = eqx.field(static=True)
     of_v: tuple[int, ...] = eqx.field(static=True)
+    rates: Rates | None = None
     name: ClassVar[Any] = "what is held of the start"
     level: ClassVar[Level] = "velocity"
 
-    def rows(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
-        A = jnp.eye(q.size, dtype=q.dtype)[jnp.array(self.of_v, int)]
+    def slope(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "j n"]:
+        N = jnp.eye(q.size, dtype=q.dtype) if self.rates is None else columns(self.rates, q, v)
+        return N[jnp.array(self.of_q, int)]
+
+    def under(self, rates: Rates | None) -> AbstractConstraint:
+        return with_rates(self, rates)
+
+    def rows(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+        A = jnp.eye(v.size, dtype=q.dtype)[jnp.array(self.of_v, int)]
         return A, jnp.zeros(len(self.of_v), q.dtype)
 
-    def position(self, t: Array, q: Float[Array, " n"]) -> Float[Array, " k"]:
+    def position(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " k"]:
         at = jnp.array(self.of_q, int)
         return q[at] - self.q0[at]
 
-    def velocity(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " l"]:
+    def velocity(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " l"]:
         at = jnp.array(self.of_v, int)
         return v[at] - self.v0[at]
 
@@ -38,4 +47,4 @@ def holding(model: AbstractSystem, q: Array, v: Array, of_q: tuple[int, ...], of
     """``model`` at its start, with entries of q and v that stay as they are."""
     if not of_q and not of_v:
         return model
-    return System(model.dynamics, (*model.held, Held(q, v, of_q, of_v)))
+    return System(model.dynamics, (*model.held, Held(q, v, of_q, of_v)), rates=model.rates)

@@ -87,7 +87,7 @@ class Ensemble:
         return times_of(self._told)
 
     @property
-    def q(self) -> Float[np.ndarray, "members samples n"]:
+    def q(self) -> Float[np.ndarray, "members samples nq"]:
         return self["q"]
 
     @property
@@ -140,7 +140,7 @@ class Ensemble:
             raise ImportError("dataset needs the package xarray: pip install 'ukjax[data]'") from None
         return as_dataset(self._told, self._first, self._rows)
 
-    def ends(self) -> Float[np.ndarray, "members n"]:
+    def ends(self) -> Float[np.ndarray, "members nq"]:
         """The last of q of each member; NaN where it did not come to its end."""
         self._check_name("q")
         ends = np.full((self.members, len(self.coordinates)), np.nan)

@@ -44,8 +44,17 @@ class Over(NamedTuple):
     seed: int
 
     @classmethod
-    def of(cls, model: Any, over: Any, members: Any, combine: Any, seed: Any, coordinates: Sequence[str]) -> "Over":
-        """What ``ensemble`` was given, or ``ValueError``."""
+    def of(
+        cls,
+        model: Any,
+        over: Any,
+        members: Any,
+        combine: Any,
+        seed: Any,
+        coordinates: Sequence[str],
+        directions: Sequence[str],
+    ) -> "Over":
+        """What ``ensemble`` was given, or ``ValueError``. ``directions`` are what velocities are along."""
         if not isinstance(over, Mapping) or not over:
             raise ValueError(
                 "over must be a dictionary of what is swept, name -> array, (low, high), (low, high, count) or a "
@@ -56,7 +65,7 @@ class Over(NamedTuple):
         if combine is not None:
             check_word("combine", combine, COMBINED)
         seed = whole("seed", seed)
-        swept = tuple(_swept(model, name, value, coordinates) for name, value in over.items())
+        swept = tuple(_swept(model, name, value, coordinates, directions) for name, value in over.items())
         for first, second in ((a, b) for i, a in enumerate(swept) for b in swept[:i]):
             if (first.kind, first.place, first.index) == (second.kind, second.place, second.index):
                 raise ValueError(f"over names one number twice: {second.name!r} and {first.name!r}")
@@ -151,25 +160,26 @@ def _members(counts, members, combine, swept) -> int:
     return members
 
 
-def _swept(model, name, value, coordinates) -> Swept:
+def _swept(model, name, value, coordinates, directions) -> Swept:
     if not isinstance(name, str):
         raise ValueError(f"over must have names for what is swept, got {seen(name)}")
-    kind, place, index = _place(model, name, coordinates)
+    kind, place, index = _place(model, name, coordinates, directions)
     return Swept(name, kind, place, index, *_values(name, value))
 
 
-def _place(model, name, coordinates) -> tuple[str, Place | None, int]:
+def _place(model, name, coordinates, directions) -> tuple[str, Place | None, int]:
     """Where the number of that name is: a field of the model first, then a coordinate's start."""
     fields = getattr(model, "__dict__", {})
     starts = {}
-    for i in range(len(coordinates)):
-        starts |= {f"q{i + 1}": ("q", None, i), f"v{i + 1}": ("v", None, i), f"dq{i + 1}": ("v", None, i)}
     for i, coordinate in enumerate(coordinates):
-        starts |= {coordinate: ("q", None, i), f"d{coordinate}": ("v", None, i)}
+        starts |= {f"q{i + 1}": ("q", None, i), coordinate: ("q", None, i)}
+    rates = [f"d{name}" if name in coordinates else name for name in directions]
+    for i, velocity in enumerate(rates):
+        starts |= {f"v{i + 1}": ("v", None, i), f"dq{i + 1}": ("v", None, i), velocity: ("v", None, i)}
     if re.split(r"[.\[]", name)[0].strip() not in fields:
         if name in starts:
             return starts[name]
-        known = [*_numbers_of(fields), *coordinates, *(f"d{coordinate}" for coordinate in coordinates)]
+        known = [*_numbers_of(fields), *coordinates, *rates]
         if "." not in name and "[" not in name:
             raise ValueError(
                 f"over has {name!r}, which is no number of the model or of its start{did_you_mean(name, known)} "

@@ -15,12 +15,12 @@ from jaxtyping import Float
 from .._check import as_numpy, check_finite, check_flag, check_function, memory, seen, size_of, whole
 from .._mechanism import Mechanism
 from .._motion.even_steps import is_long
-from .._motion.given import taken_in
-from .._motion.labels import Named, named_coordinates, title_of
+from .._motion.given import check_rates, taken_in
+from .._motion.labels import Named, named_coordinates, named_directions, title_of
 from .._motion.project import project
 from .._motion.simulate import Asked
 from .._precision import warn_if_single
-from .._system import AbstractSystem
+from .._system import AbstractSystem, rates_of
 from .block import LANES, Task, assembled, kept_of, placed
 from .over import Over
 
@@ -43,9 +43,10 @@ class Plan(NamedTuple):
 
     task: Task
     over: Over
-    q0: Float[np.ndarray, "*members n"]
+    q0: Float[np.ndarray, "*members nq"]
     v0: Float[np.ndarray, "*members n"]
     coordinates: Named
+    directions: Named | None
     title: str
     block: int
     chunk: int
@@ -102,11 +103,13 @@ def plan_of(
     check_flag("hold", hold)
     if place is not None:
         check_function("place", place, "model, q0, v0")
-    coordinates = named_coordinates(system, q.shape[-1])
-    swept = Over.of(system, over, members, combine, seed, [name for name, _ in coordinates])
+    coordinates, directions = named_coordinates(system, q.shape[-1]), named_directions(system, v.shape[-1])
+    names = [[name for name, _ in named] for named in (coordinates, directions or coordinates)]
+    swept = Over.of(system, over, members, combine, seed, *names)
     if q.ndim == 2 and len(q) != swept.members:
         raise ValueError(f"q0 and v0 must have a row for each of {swept.members} members, got shape {q.shape}")
-    model, first_q, _, times = taken_in(system, asked.q0, asked.v0, asked.ts)
+    model, first_q, first_v, times = taken_in(system, asked.q0, asked.v0, asked.ts)
+    check_rates(model, first_q, first_v)
     if rtol is None and dt is None:
         warn_if_single(first_q.dtype)
     request = asked.request(model, first_q, times, rtol, atol, method)
@@ -128,14 +131,15 @@ def plan_of(
         keep=keep,
         size=1,
     )
-    numbers = _numbers_kept(task, len(swept.swept), first_q)
-    block = _block(swept.members, 2 * request.ts.size * first_q.size)
+    numbers = _numbers_kept(task, len(swept.swept), first_q, first_v)
+    block = _block(swept.members, request.ts.size * (first_q.size + first_v.size))
     return Plan(
         task=replace(task, size=block + LANES if block >= SMALLEST else block),
         over=swept,
         q0=q,
         v0=v,
         coordinates=coordinates,
+        directions=directions,
         title=title_of(system),
         block=block,
         chunk=_chunk(chunk, block, numbers, swept.members),
@@ -155,14 +159,15 @@ def _starts(system, q0, v0):
     if q0 is None or v0 is None:
         raise ValueError(f"q0 and v0 must both be given, or neither, got {'v0' if q0 is None else 'q0'} alone")
     q, v = (as_numpy(name, x) for name, x in (("q0", q0), ("v0", v0)))
-    if q.ndim not in (1, 2) or not q.size or v.shape not in (q.shape, q.shape[-1:]):
+    fits = v.shape in (q.shape, q.shape[-1:]) if rates_of(system) is None else v.ndim in (1, q.ndim)
+    if q.ndim not in (1, 2) or not q.size or not fits:
         raise ValueError(
             f"q0 and v0 must have shape (n,), or (members, n) with a row for each, got shapes {size_of(q)} and "
             f"{size_of(v)}"
         )
     check_finite("q0", q)
     check_finite("v0", v)
-    return q, np.broadcast_to(v, q.shape), False
+    return q, np.broadcast_to(v, (*q.shape[:-1], v.shape[-1])), False
 
 
 def _block(members, numbers_of_each):
@@ -182,19 +187,20 @@ def _chunk(chunk, block, numbers, members):
     return min(at_most, -(-members // block) * block)
 
 
-def _numbers_kept(task, swept, q):
+def _numbers_kept(task, swept, q, v):
     """How many numbers are kept of each member."""
-    n, samples = q.size, task.request.ts.size + (task.request.event is not None)
+    size, samples = q.size + v.size, task.request.ts.size + (task.request.event is not None)
     ends = 4 + swept
     if task.keep == "end":
-        return ends + 2 * n
-    motion = (jax.ShapeDtypeStruct(shape, q.dtype) for shape in ((samples,), (samples, n), (samples, n)))
+        return ends + size
+    motion = (jax.ShapeDtypeStruct(shape, q.dtype) for shape in ((samples,), (samples, q.size), (samples, v.size)))
     if task.keep == "samples":
-        return ends + 2 * n * samples
-    count, last = jax.ShapeDtypeStruct((), int), tuple(jax.ShapeDtypeStruct(x, q.dtype) for x in ((), (n,), (n,)))
+        return ends + size * samples
+    count = jax.ShapeDtypeStruct((), int)
+    last = tuple(jax.ShapeDtypeStruct(shape, q.dtype) for shape in ((), q.shape, v.shape))
     numbers = jax.ShapeDtypeStruct((swept,), q.dtype)
     kept = eqx.filter_eval_shape(kept_of, task, numbers, *motion, count, count, last)
-    return ends + (2 * n * samples if task.keep == "all" else 0) + sum(x.size for x in jax.tree.leaves(kept))
+    return ends + (size * samples if task.keep == "all" else 0) + sum(x.size for x in jax.tree.leaves(kept))
 
 
 def check_starts(plan: Plan) -> None:
@@ -252,6 +258,7 @@ def told_of(plan: Plan) -> dict[str, Any]:
         "block": plan.block,
         "times": plan.ts.tolist(),
         "coordinates": [list(pair) for pair in plan.coordinates],
+        **({} if plan.directions is None else {"directions": [list(pair) for pair in plan.directions]}),
     }
 
 
@@ -277,9 +284,9 @@ def _told_of_object(thing) -> str | None:
 
 def _told_of_program(plan) -> str:
     """A digest of all that the user's functions do, in the operations that they are made of."""
-    task, q = plan.task, plan.q0
+    task = plan.task
     request = task.request
-    n, p, dtype = q.shape[-1], len(plan.over.swept), request.ts.dtype
+    nq, n, p, dtype = plan.q0.shape[-1], plan.v0.shape[-1], len(plan.over.swept), request.ts.dtype
     arrays, fixed = eqx.partition(task, eqx.is_array)
 
     def whatever(arrays, numbers, t, q, v):
@@ -299,7 +306,7 @@ def _told_of_program(plan) -> str:
     shape = lambda *size: jax.ShapeDtypeStruct(size, dtype)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        program = jax.make_jaxpr(whatever)(arrays, shape(p), shape(), shape(n), shape(n))
+        program = jax.make_jaxpr(whatever)(arrays, shape(p), shape(), shape(nq), shape(n))
     digest = hashlib.sha256(_bare(str(program)).encode())
     for constant in program.consts:
         digest.update(np.asarray(constant).tobytes())

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .._files import write_whole
-from .dataset import described, empty, times_of, title_of
+from .dataset import described, empty, labels_of, times_of, title_of
 from .shards import AbstractShards, damaged, names_in
 
 OLDEST = "3.1.6"
@@ -146,11 +146,9 @@ def _create(group: Any, name: str, told: dict[str, Any], example: np.ndarray) ->
 
 def _add_labels(group: Any, told: dict[str, Any], kept: Any) -> None:
     """What the axes are, unless something ``kept`` is called so."""
-    coordinates, units = zip(*told["coordinates"], strict=True)
     for name, dimension, values, about in (
         ("time", "time", times_of(told), {"units": "s", "long_name": "time"}),
-        ("coordinate", "coordinate", coordinates, {"long_name": "name of the generalised coordinate"}),
-        ("unit", "coordinate", units, {"long_name": "unit of the generalised coordinate"}),
+        *labels_of(told),
         ("swept", "swept", list(told["over"]), {"long_name": "name of the number that was swept"}),
     ):
         if name not in kept:

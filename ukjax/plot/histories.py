@@ -1,12 +1,12 @@
 """A motion at a glance: the mechanism, its coordinates, the forces of constraints and actuators, how well they held."""
 
-from itertools import cycle
+from itertools import cycle, zip_longest
 
 import jax
 import numpy as np
 from matplotlib.figure import Figure
 
-from .._motion.labels import force_unit
+from .._motion.labels import Named, force_unit
 from .._motion.trajectory import Trajectory
 from .._view import check_trajectory, outlines, solids
 from ..systems.base import AbstractMechanism
@@ -21,7 +21,7 @@ def histories(trajectory: Trajectory) -> Figure:
     actuators where there are any, the residuals, and the distance from the exact motion, the change of energy or the
     rank."""
     check_trajectory(trajectory)
-    units = list(dict.fromkeys(unit for _, unit in trajectory.coordinates))
+    units = units_of(trajectory.coordinates, trajectory.directions)
     driven = list(dict.fromkeys(unit for _, unit in trajectory.inputs))
     drawn = isinstance(trajectory.model, AbstractMechanism)
     rows = len(units) + (len(driven) + 1) // 2 + 1
@@ -35,14 +35,20 @@ def histories(trajectory: Trajectory) -> Figure:
     figure.suptitle(_title(trajectory), fontsize=11)
 
     t = np.asarray(trajectory.t)
-    for (coordinate, force), unit in zip(axes, units, strict=False):
-        draw_unit(coordinate, t, trajectory.q, trajectory.coordinates, unit)
+    for (coordinate, force), (unit, along) in zip(axes, units, strict=False):
+        if unit is None:
+            coordinate.remove()
+        else:
+            draw_unit(coordinate, t, trajectory.q, trajectory.coordinates, unit)
+            label(coordinate, f"coordinate [{unit or '-'}]")
+        if along is None:
+            force.remove()
+            continue
         if _is_bound(trajectory):
-            draw_unit(force, t, trajectory.constraint_force, trajectory.coordinates, unit)
+            draw_unit(force, t, trajectory.constraint_force, trajectory.directions, along)
         else:  # M q̈ − Q would be rounding
             _say(force, "no constraints")
-        label(coordinate, f"coordinate [{unit or '-'}]")
-        label(force, f"constraint force [{force_unit(unit)}]")
+        label(force, f"constraint force [{force_unit(along)}]")
     below = iter(ax for row in axes[len(units) :] for ax in row)
     for unit in driven:
         ax = next(below)
@@ -53,6 +59,14 @@ def histories(trajectory: Trajectory) -> Figure:
     _residuals(next(below), trajectory)
     _quality(next(below), trajectory)
     return figure
+
+
+def units_of(coordinates: Named, directions: Named) -> list[tuple[str | None, str | None]]:
+    """The units of coordinates, and of what velocities and forces are along, side by side; None where there are no more
+    of one of them."""
+    each = (dict.fromkeys(unit for _, unit in named) for named in (coordinates, directions))
+    coordinate, along = each
+    return list(zip_longest(coordinate, along))
 
 
 def draw_unit(ax, t, values, named, unit):
@@ -105,7 +119,7 @@ def _task(ax, trajectory):
     if system is None:  # read from a file, which does not say where the actuators act
         ax.set_visible(False)
         return
-    power = jax.vmap(lambda t, q, v, u: v @ system.control.force(t, q, u))
+    power = jax.vmap(lambda t, q, v, u: v @ system.control.force(t, q, v, u))
     ax.plot(t, power(trajectory.t, trajectory.q, trajectory.v, trajectory.control), color=COLOURS[0], linewidth=1.2)
     label(ax, "power of the control [W]")
 

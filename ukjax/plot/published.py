@@ -10,7 +10,7 @@ from .._motion.labels import force_unit
 from .._motion.trajectory import Trajectory
 from .._view import check_trajectory
 from ..systems.scara import Scara
-from .histories import STYLES, draw_sizes, largest
+from .histories import STYLES, draw_sizes, largest, units_of
 from .scara import scara_figures
 from .style import COLOURS, label, new_figure
 
@@ -31,18 +31,25 @@ def published(runs: dict[str, Trajectory]) -> Figure:
 def compared(runs: dict[str, Trajectory]) -> Figure:
     """All runs in the same panels. A run that stopped early ends where it stopped."""
     first = next(iter(runs.values()))
-    units = list(dict.fromkeys(unit for _, unit in first.coordinates))
+    units = units_of(first.coordinates, first.directions)
     driven = list(dict.fromkeys(unit for run in runs.values() for _, unit in run.inputs))
     count = 2 * len(units) + len(driven) + 1
     figure, axes = new_figure(f"{first.title}: {', '.join(runs)}", (count + 1) // 2, 2, width=10.0)
     for unused in axes[count:]:
         unused.remove()
     panels = iter(axes)
-    for unit in units:
-        _overlay(next(panels), runs, "q", "coordinates", unit)
-        label(axes[2 * units.index(unit)], f"coordinate [{unit or '-'}]")
-        _overlay(next(panels), runs, "constraint_force", "coordinates", unit)
-        label(axes[2 * units.index(unit) + 1], f"constraint force [{force_unit(unit)}]")
+    for unit, along in units:
+        of_q, of_force = next(panels), next(panels)
+        if unit is None:
+            of_q.remove()
+        else:
+            _overlay(of_q, runs, "q", "coordinates", unit)
+            label(of_q, f"coordinate [{unit or '-'}]")
+        if along is None:
+            of_force.remove()
+        else:
+            _overlay(of_force, runs, "constraint_force", "directions", along)
+            label(of_force, f"constraint force [{force_unit(along)}]")
     for unit in driven:
         ax = next(panels)
         _overlay(ax, runs, "control", "inputs", unit)
