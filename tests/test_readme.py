@@ -24,6 +24,19 @@ def test_the_example_runs_and_its_numbers_are_right(capsys):
     assert "[-0.27508746 -0.96141921]" in capsys.readouterr().out
 
 
+def test_the_tumbling_body_keeps_energy_and_momentum():
+    found = re.search(r"<!-- rates -->\n```python\n(.*?)```", README, re.DOTALL)
+    assert found is not None
+    names = {}
+    exec(found.group(1), names)
+    inertia, motion = np.asarray(names["inertia"]), names["motion"]
+    momentum = inertia * np.asarray(motion.v)
+    for kept in (np.sum(momentum * motion.v, axis=1), np.sum(momentum**2, axis=1)):
+        np.testing.assert_allclose(kept, kept[0], rtol=1e-9)
+    assert motion.finished and np.min(motion.v[:, 1]) < -1.9  # it has turned over
+    np.testing.assert_allclose(np.linalg.norm(motion.q, axis=1), 1, rtol=0, atol=1e-12)
+
+
 @pytest.mark.slow
 def test_the_robots_lift_their_load():
     found = re.search(r"<!-- servo -->\n```python\n(.*?)```", README, re.DOTALL)
