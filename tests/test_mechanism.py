@@ -441,6 +441,11 @@ MISTAKES = (
     (lambda: uk.Mechanism({"a": BODY}, {"j": Spherical("ground", "a", damping=1.0)}), "along which no damping can act"),
     (lambda: uk.Mechanism({"a": BODY}, {"j": Revolute("ground", "a", damping=[1, 2])}), "must be a number, or 1"),
     (lambda: uk.Mechanism({"a": BODY}, {"j": Revolute("ground", "a", start=[1, 2])}), "start of .* must be 1 numbers"),
+    (
+        lambda: uk.Mechanism({"a": BODY})(0.0, np.ones(6), np.ones(6)),
+        "q and v must have shapes .7,. and .6,., one entry",
+    ),
+    (lambda: uk.Mechanism({"a": BODY})(0.0, np.ones(8), np.ones(6)), "got shapes .8,. and .6,."),
     (lambda: uk.Mechanism({"a": BODY}, coordinates="polar"), "coordinates must be"),
     (lambda: uk.Mechanism({"a": BODY}, gravity=9.81), "gravity must be three numbers"),
     (lambda: uk.Mechanism({"a": BODY}, control=1), "control must be one of ukjax.control"),

@@ -336,6 +336,13 @@ def test_an_attitude_is_servoed():
     np.testing.assert_allclose(motion.control, np.tile([0, 2.0 * 0.6, 0], (31, 1)), rtol=0, atol=1e-8)
 
 
+def test_torques_behind_an_acceleration_are_eulers(rng):
+    u, omega = random_state(rng)
+    wanted = np.array([1.0, 2.0, 3.0])
+    found = uk.control.inverse_dynamics(TOP, np.eye(3), 0.0, u, omega, wanted).u
+    np.testing.assert_allclose(found, INERTIA * wanted + np.cross(omega, INERTIA * omega), rtol=0, atol=1e-12)
+
+
 def test_inertias_are_found():
     """From a record of the attitude alone."""
     true = Top(inertia=jnp.array([1.2, 2.0, 3.3]))

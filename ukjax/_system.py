@@ -1,9 +1,11 @@
 """A system is dynamics and constraints: a callable pytree (t, q, v) -> Terms."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
@@ -70,6 +72,8 @@ class AbstractSystem(eqx.Module):
         """M, Q, A, b (and c) with the actuators off."""
         t, q, v = state_of(t, q, v, self.rates)
         M, Q = dynamics_of(self).terms(t, q, v)
+        if self.rates is not None:  # by which alone the dynamics need not see how many coordinates there are
+            jax.eval_shape(partial(rate, self.rates), q, v)
         A, b = rows(structure_of(self), t, q, v)
         c = None if self.nonideal is None else vector("nonideal", self.nonideal, t, q, v)
         return Terms(M, Q, A, b, c)

@@ -1,8 +1,8 @@
 """How coordinates move: q̇ = N(q) v, where attitudes are quaternions and their velocities the rates of turning.
 
-Three of these for each, rather than the four u̇ with a mass matrix that is singular along u, or made regular there, and
-a row |u|² = 1: both were measured. A chain of five balls took 0.68 of the time for a step (15 velocities and no rows in
-place of 20 and 5), a third of it in a batch of 1024, compiled in a quarter of the time.
+Three of these for each, rather than the four u̇ with a row |u|² = 1 and a mass along u that makes M regular: both were
+measured. A chain of five balls took 0.68 of the time for a step (15 velocities and no rows in place of 20 and 5), a
+third of it in a batch of 1024, compiled in a quarter of the time.
 """
 
 import equinox as eqx
@@ -24,6 +24,11 @@ class Turning(eqx.Module):
     places: tuple[tuple[int, int], ...] = eqx.field(static=True)
 
     def __call__(self, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " nq"]:
+        if (q.size, v.size) != (self.tree.nq, self.tree.n):
+            raise ValueError(
+                f"q and v must have shapes ({self.tree.nq},) and ({self.tree.n},), one entry per coordinate and one "
+                f"per velocity, got shapes {q.shape} and {v.shape}"
+            )
         of_q, of_v = np.array(self.places).T
         u, omega = of_q[:, None] + np.arange(4), of_v[:, None] + np.arange(3)
         plain, plain_v = np.setdiff1d(np.arange(self.tree.nq), u), np.setdiff1d(np.arange(self.tree.n), omega)
