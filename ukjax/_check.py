@@ -27,7 +27,7 @@ def known(*trees: Any) -> bool:
 
 def constant(tree: Any) -> Any:
     """``tree`` of values that have no derivatives: within ``jax.grad`` they are known."""
-    return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if isinstance(x, np.ndarray | jax.Array) else x, tree)
+    return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if isinstance(x, jax.core.Tracer) else x, tree)
 
 
 # --- what was given, in words ---------------------------------------------------------------------------------------

@@ -61,9 +61,11 @@ def next_attempt(
         if starts:
             check_terms(_terms(model, t, q, v), where, direction_names(model))
         return otherwise()
-    M = np.asarray(_mass(model, t, q, v))
-    A = [] if complaint_of_mass(M) else judge(_rows, model, t, q, v, M)
-    if not all(np.all(np.isfinite(x)) for x in (M, *(each.rows for each in A))) or complaint_of_mass(M):
+    M, rows = _mass_and_rows(model, t, q, v)
+    M = np.asarray(M)
+    wrong = bool(complaint_of_mass(M))
+    A = [] if wrong else judge(_mass_and_rows, model, t, q, v, M, rows)
+    if wrong or not all(np.all(np.isfinite(x)) for x in (M, *(each.rows for each in A))):
         if starts:
             check_terms(_terms(model, t, q, v), where, direction_names(model))
         return request.method
@@ -102,7 +104,7 @@ def _with_least(usual, least, dtype):
     """The usual method that takes rows of more than ``least`` of the largest for rows."""
     if usual.flexible is None:
         return replace(usual, least=least)
-    return replace(usual, flexible=replace(usual.flexible, least=jax.device_put(np.asarray(least, dtype))))
+    return replace(usual, flexible=replace(usual.flexible, least=np.asarray(least, dtype)))
 
 
 def _weight(usual):
@@ -224,15 +226,10 @@ def _terms(model, t, q, v):
 
 
 @at_once
-def _mass(system, t, q, v):
-    return dynamics_of(system).mass(t, q, v)
-
-
-@at_once
-def _rows(system, t, q, v):
-    """A of accelerations, ∂φ/∂q and ∂(φ̇, ψ)/∂v; one for all where they are the same."""
-    positions = system.position_slope(t, q, v)
+def _mass_and_rows(system, t, q, v):
+    """M; and A of accelerations, ∂φ/∂q and ∂(φ̇, ψ)/∂v, one for all where they are the same."""
+    M, positions = dynamics_of(system).mass(t, q, v), system.position_slope(t, q, v)
     if system.control is None and all(constraint.level == "position" for constraint in system.held):
-        return [positions]
+        return M, [positions]
     velocities = system.velocity_slope(t, q, v)
-    return [system.passive(t, q, v).A, positions, velocities]
+    return M, [system.passive(t, q, v).A, positions, velocities]

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.interpreters.partial_eval import dce_jaxpr
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Float
 
 from .._check_terms import check_terms, check_unique, complaint_of_freedom, complaint_of_mass
 from .._constraint import AbstractConstraint, names_of
@@ -66,12 +66,13 @@ def worst_row(system: AbstractSystem, t: Array, q: Array, v: Array, scale: Scale
     return worst
 
 
-def warn_of_coarse_time(model: Any, ts: np.ndarray, q: Array, v: Array) -> None:
+def warn_of_coarse_time(model: Any, ts: np.ndarray, q: Float[Array, "*batch nq"], v: Float[Array, "*batch n"]) -> None:
     """Where the clock says so much that a time in between can hardly be told, and the model depends on it."""
     last = float(np.max(np.abs(ts)))
     unit, span = float(np.spacing(np.asarray(last, q.dtype))), float(ts[-1] - ts[0])
     if unit <= COARSE * float(np.finfo(q.dtype).eps) ** 0.5 * span:
         return
+    q, v = (x.reshape(-1, x.shape[-1])[0] for x in (q, v))
 
     def told(t):
         of_constraints = model.violation(t, q, v) if isinstance(model, AbstractSystem) else None

@@ -6,6 +6,7 @@ goes on from there by a method that can do it, and only then is that compiled. S
 derivative is a short loop back over them.
 """
 
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -72,17 +73,20 @@ class One(AbstractLoop):
         return known(*map(constant, (request, start)))
 
     def run(self, request: Request, start: Start) -> Samples:
+        how, scale = constant((request, start.scale))
+        if known(request, start):  # nothing is differentiated
+            q, v, course = _run(how, scale, request.model, request.ts, start.q, start.v, remember=False)[0]
+            by_numpy = of_samples(np, *jax.tree.map(np.asarray, (request.ts, q, v, course, start)))
+            return Samples(**jax.device_put(by_numpy))
         moving, fixed = eqx.partition((request.model, request.ts, start.q, start.v), eqx.is_inexact_array)
-        how = eqx.tree_at(lambda r: (r.model, r.ts), constant(request), (None, None))
-        scale = constant(start.scale)
 
         @jax.custom_vjp
         def sampled(moving):
-            return _run(how, scale, *eqx.combine(moving, fixed), remember=False)[0]
+            return jax.device_put(_run(how, scale, *eqx.combine(moving, fixed), remember=False)[0])
 
         def forward(moving):
             found, pieces = _run(how, scale, *eqx.combine(moving, fixed), remember=True)
-            return found, (moving, pieces)
+            return jax.device_put(found), (moving, pieces)
 
         def backward(known, changes):
             moving, pieces = known
@@ -90,11 +94,7 @@ class One(AbstractLoop):
 
         sampled.defvjp(forward, backward)
         q, v, course = sampled(moving)
-        course = constant(course)
-        if known(request.ts, q, v):
-            by_numpy = of_samples(np, *jax.tree.map(np.asarray, (request.ts, q, v, course, start)))
-            return Samples(**jax.tree.map(jax.device_put, by_numpy))
-        return Samples(**jax.jit(of_samples, static_argnums=0)(jnp, request.ts, q, v, course, start))
+        return Samples(**jax.jit(of_samples, static_argnums=0)(jnp, request.ts, q, v, constant(course), start))
 
 
 def of_samples(xp, ts, q, v, course, start):
@@ -120,8 +120,8 @@ def _run(how, scale, model, ts, q0, v0, remember):
     """q and v at the samples, and where the motion came to; and the steps, if they are to be remembered, piece by piece
     with their methods."""
     samples, dtype = ts.size, q0.dtype
-    number = lambda x: jax.device_put(np.asarray(x, dtype))  # ``asarray`` would be compiled for every shape
-    count = lambda x: jax.device_put(np.asarray(x, np.int32))
+    # By NumPy: JAX would compile it for every shape, and takes its time for every number.
+    number, count = lambda x: np.asarray(x, dtype), lambda x: np.asarray(x, np.int32)
     more = FEWEST * 2 ** max(0, int(np.ceil(np.log2(samples / FEWEST)))) - samples
     ends = number(np.pad(ts, (0, more), mode="edge"))
     between = None if how.counts is None else count(np.pad(how.counts.between, (1, more), constant_values=1))
@@ -129,7 +129,7 @@ def _run(how, scale, model, ts, q0, v0, remember):
     course = Course(number(0), number(0), count(0), count(0), q0, v0, count(0), count(RUNNING))
     tolerance = jax.tree.map(number, how.tolerance(jax.tree.map(np.asarray, scale), np))
     limits = count(samples), count(min(how.max_steps + 1, 2**31 - 1))
-    asked = eqx.tree_at(lambda r: (r.model, r.ts), how, (model, ts), is_leaf=lambda x: x is None)
+    asked = replace(how, model=model, ts=ts)
     pieces, method, decided = [], first_attempt(asked, flexible=True), 0
     while int(course.result) == RUNNING:
         task = model, ends, between, tolerance, limits, method, how.tableau, how.projection, scale
@@ -137,14 +137,14 @@ def _run(how, scale, model, ts, q0, v0, remember):
         if remember and int(steps.count):
             pieces.append((method, steps))
         if int(course.result) == UNUSUAL:
-            t = number(np.asarray(ts[0]) + np.asarray(course.t))
+            t = jax.device_put(np.asarray(ts[0]) + np.asarray(course.t))
             another = next_attempt(asked, method, t, course.q, course.v)
             decided += 1
             method = another if decided < MOST else how.method
             course = course._replace(result=count(RUNNING))
     # Cut by NumPy: JAX would compile it for every number of samples.
     q, v = np.split(np.asarray(found)[:samples], [q0.size], axis=1)
-    return (jax.device_put(q), jax.device_put(v), course), pieces
+    return (q, v, course), pieces
 
 
 @soon

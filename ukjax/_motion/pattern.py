@@ -16,11 +16,13 @@ NEARBY = 1e-3
 
 
 def with_pattern(
-    method: AbstractMethod, model: Any, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
+    method: AbstractMethod, model: Any, t: Float[Array, "*times"], q: Float[Array, "*at nq"], v: Float[Array, "*at n"]
 ) -> AbstractMethod:
-    """``method``, and if it is sparse and does not know it yet, with the places of zeros at and near this state."""
+    """``method``, and if it is sparse and does not know it yet, with the places of zeros at and near this state, or the
+    first of these."""
     if not isinstance(method, Sparse) or method.bands or not known(model, t, q, v):
         return method
+    t, q, v = t.reshape(-1)[0], *(x.reshape(-1, x.shape[-1])[0] for x in (q, v))
     rng, found = np.random.default_rng(0), []
     size = NEARBY * (1 + float(np.max(np.abs(np.asarray(q)), initial=0)))
     for _ in range(3):

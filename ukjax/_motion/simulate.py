@@ -131,10 +131,11 @@ def simulate(
     event = request.event
     traced = not known(request, q0, v0)
     with telling_of_batches(model, q0):
-        start = Start(q0, v0, scales(model, ts[0], q0, v0, ts[-1] - ts[0]))
+        begin, span = _begin_and_span(ts)
+        start = Start(q0, v0, scales(model, begin, q0, v0, span))
         if not traced:
             check_rates(model, q0, v0)
-            warn_of_coarse_time(model, np.asarray(ts), *(jnp.atleast_2d(x)[0] for x in (q0, v0)))
+            warn_of_coarse_time(model, np.asarray(ts), q0, v0)
             check_task(model, request, start)
         loop = loop_for(request, start)
         samples = _done(loop, request, start)
@@ -199,7 +200,7 @@ class Asked(NamedTuple):
             times=None,
             rtol=rtol,
             atol=atol,
-            method=with_pattern(choose(method), model, ts[0], *_first_of(q0, self.v0)),
+            method=with_pattern(choose(method), model, ts, q0, self.v0),
             solver=self.solver,
             adjoint=self.adjoint,
             event=opened(self.event),
@@ -213,9 +214,12 @@ class Asked(NamedTuple):
         return _with_even_steps(request, self.times, float(self.length))
 
 
-def _first_of(q, v):
-    """Of a batch."""
-    return (q, v) if q.ndim == 1 else (q[0], v[0])
+def _begin_and_span(ts):
+    """When a motion begins, and how long it lasts; by NumPy, since each part of JAX's arrays is a program of its own."""
+    if not known(ts):
+        return ts[0], ts[-1] - ts[0]
+    ts = np.asarray(ts)
+    return jax.device_put((ts[0], ts[-1] - ts[0]))
 
 
 def loop_for(request: Request, start: Start) -> AbstractLoop:

@@ -15,10 +15,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._haste import at_once
-from .._solve import SVD, AbstractMethod, Orthogonal, UdwadiaPhohomsiri, coordinate_scale, doubtful, rounding
+from .._solve import SVD, AbstractMethod, Orthogonal, UdwadiaPhohomsiri, coordinate_scale_by_numpy, doubtful, rounding
 
-Rows = Callable[[Any, Array, Array, Array], Sequence[Array]]
-"""Of a model, t, q and v: A, for accelerations, positions or velocities, as many as there are."""
+Look = Callable[[Any, Array, Array, Array], tuple[Any, Sequence[Any]]]
+"""Of a model, t, q and v: M, and A for accelerations, positions or velocities, as many as there are."""
 
 ROUNDINGS = 4
 """By so many everything that rows are computed from is moved, to see what changes."""
@@ -39,10 +39,10 @@ class Judged(NamedTuple):
     untold: np.ndarray
 
 
-def judge(rows: Rows, model: Any, t: Array, q: Array, v: Array, M: np.ndarray) -> list[Judged]:
-    """What the rows at one state are."""
-    coordinate = np.asarray(coordinate_scale(jax.device_put(M)))
-    given = [np.asarray(x) for x in rows(model, t, q, v)]
+def judge(look: Look, model: Any, t: Array, q: Array, v: Array, M: np.ndarray, rows: Sequence[Any]) -> list[Judged]:
+    """What the rows that are seen at one state are."""
+    coordinate = coordinate_scale_by_numpy(M)
+    given = [np.asarray(x) for x in rows]
     eps = float(np.finfo(q.dtype).eps)
     lengths = [np.linalg.norm(A * coordinate, axis=1) for A in given]
     shares = [length / max(float(length.max(initial=0)), 1e-300) for length in lengths]
@@ -51,7 +51,8 @@ def judge(rows: Rows, model: Any, t: Array, q: Array, v: Array, M: np.ndarray) -
     if any(each.any() for each in small):
         rng = np.random.default_rng(0)
         for _ in range(TRIES):
-            for A, again, change in zip(given, rows(*_moved(model, t, q, v, coordinate, rng)), changes, strict=True):
+            moved = look(*_moved(model, t, q, v, coordinate, rng))[1]
+            for A, again, change in zip(given, moved, changes, strict=True):
                 np.maximum(change, np.linalg.norm((np.asarray(again) - A) * coordinate, axis=1), out=change)
     found = []
     for A, length, share, suspect, change in zip(given, lengths, shares, small, changes, strict=True):
@@ -90,9 +91,9 @@ def with_noise_left_out(
     found = []
     for i in np.unique(np.linspace(0, len(q) - 1, min(len(q), MOST_STATES)).astype(int)):
         at = jax.device_put(times[i]), q[i], v[i]
-        M = np.asarray(_terms(model, *at).M)
+        M, A = _terms(model, *at)
         if np.all(np.isfinite(M)):
-            found += judge(lambda *given: [_terms(*given).A], model, *at, M)
+            found += judge(_terms, model, *at, np.asarray(M), A)
     noise, smallest = max((each.noise for each in found), default=0), min((each.smallest for each in found), default=1)
     if noise <= rounding(q.dtype) or 2 * noise >= smallest:
         return method
@@ -101,7 +102,8 @@ def with_noise_left_out(
 
 @at_once
 def _terms(model, t, q, v):
-    return model(t, q, v)
+    terms = model(t, q, v)
+    return terms.M, [terms.A]
 
 
 def _moved(model, t, q, v, coordinate, rng):

@@ -16,6 +16,7 @@ from .orthogonal import Orthogonal as Orthogonal
 from .orthogonal import Orthonormalised as Orthonormalised
 from .orthogonal import orthonormalise as orthonormalise
 from .scales import coordinate_scale as coordinate_scale
+from .scales import coordinate_scale_by_numpy as coordinate_scale_by_numpy
 from .scales import doubtful as doubtful
 from .scales import rounding as rounding
 from .scales import row_length as row_length

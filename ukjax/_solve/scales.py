@@ -9,10 +9,19 @@ from jaxtyping import Array, Float
 def coordinate_scale(M: Float[Array, "n n"]) -> Float[Array, " n"]:
     """Factors that give every coordinate unit mass, so that units do not decide ranks: 1/√M_ii, and for a coordinate
     without mass that of the mean mass."""
-    mass = jnp.diagonal(M)
-    mean = jnp.mean(jnp.abs(mass))
-    mean = jnp.where(mean > 0, mean, 1)
-    return jax.lax.rsqrt(jnp.where(mass > jnp.finfo(M.dtype).eps * mean, mass, mean))
+    return jax.lax.rsqrt(_masses(jnp, M))
+
+
+def coordinate_scale_by_numpy(M: Float[np.ndarray, "n n"]) -> Float[np.ndarray, " n"]:
+    """The same, of an M whose values are known: JAX would take it operation by operation."""
+    return 1 / np.sqrt(_masses(np, M))
+
+
+def _masses(xp, M):
+    mass = xp.diagonal(M)
+    mean = xp.mean(xp.abs(mass))
+    mean = xp.where(mean > 0, mean, 1)
+    return xp.where(mass > xp.finfo(M.dtype).eps * mean, mass, mean)
 
 
 def row_length(A: Float[Array, "m n"], coordinate: Float[Array, " n"]) -> Float[Array, " m"]:

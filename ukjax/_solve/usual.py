@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .._batch import either
 from .base import AbstractMethod, AbstractResponse
 from .kernels import Triangle, cholesky
-from .scales import coordinate_scale, doubtful
+from .scales import coordinate_scale_by_numpy, doubtful
 
 LIGHT = 1e-8
 """A pivot of M so small beside its diagonal entry is that of an M which is singular, or nearly so."""
@@ -33,23 +33,25 @@ class Flexible(eqx.Module):
     are: what is over is not read.
     """
 
-    weight: Float[Array, ""]
-    order: Int[Array, " most"]
-    count: Int[Array, ""]
-    least: Float[Array, ""]
+    weight: Float[Array | np.ndarray, ""]
+    order: Int[Array | np.ndarray, " most"]
+    count: Int[Array | np.ndarray, ""]
+    least: Float[Array | np.ndarray, ""]
 
     @classmethod
     def of(
-        cls, weight: float, kept: tuple[int, ...] | None, dtype: np.dtype, least: Array | float | None = None
+        cls,
+        weight: float,
+        kept: tuple[int, ...] | None,
+        dtype: np.dtype,
+        least: Array | np.ndarray | float | None = None,
     ) -> "Flexible":
         """With these rows kept, all if None."""
         kept = tuple(range(MOST_ROWS)) if kept is None else kept
-        order = [*kept, *(i for i in range(MOST_ROWS) if i not in set(kept))]
-        as_array = lambda x, kind: jax.device_put(np.asarray(x, kind))
+        order = [*kept, *np.delete(np.arange(MOST_ROWS), np.array(kept, int))]
         least = doubtful(dtype) if least is None else least
-        return cls(
-            as_array(weight, dtype), as_array(order, np.int32), as_array(len(kept), np.int32), as_array(least, dtype)
-        )
+        numbers = (weight, dtype), (order, np.int32), (len(kept), np.int32), (least, dtype)
+        return cls(*(np.asarray(x, kind) for x, kind in numbers))
 
 
 class Usual(AbstractMethod):
@@ -105,7 +107,7 @@ class Usual(AbstractMethod):
 
     def _rows(self, m: int) -> "Kept | Ordered":
         if self.flexible is not None and 1 < m <= MOST_ROWS:
-            return Ordered(self.flexible.order[:m], self.flexible.count)
+            return Ordered(*map(jnp.asarray, (self.flexible.order[:m], self.flexible.count)))
         return Kept(m, self.kept)
 
 
@@ -243,7 +245,7 @@ def independent_rows(
     no combination of M and A is positive definite. What is no more than ``least`` of the longest is no row."""
     import scipy.linalg
 
-    coordinate = np.asarray(coordinate_scale(jnp.asarray(M)))
+    coordinate = coordinate_scale_by_numpy(M)
     B = coordinate[:, None] * A.T
     length = np.linalg.norm(B, axis=0)
     B = np.where(length > least * np.max(length, initial=0), B, 0) / np.where(length > 0, length, 1)
@@ -252,7 +254,8 @@ def independent_rows(
         L = np.linalg.cholesky(M + B @ B.T if light(M) else M)
     except np.linalg.LinAlgError:
         return None
-    B = scipy.linalg.solve_triangular(L, B, lower=True)
+    (solve,) = scipy.linalg.get_blas_funcs(("trsm",), (L, B))  # LAPACK's would wake threads, which spin for a while
+    B = solve(1, L, B, lower=True)
     length = np.linalg.norm(B, axis=0)
     # Of equals the first, so that rounding does not choose: motions that are near are to leave out the same rows.
     lean = np.linspace(1, 0.9, length.size)
