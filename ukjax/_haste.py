@@ -4,8 +4,10 @@ On a CPU it has two ways to make the code of fused operations. The newer takes t
 matrices in loops is no faster; and what runs once is not worth optimising at all.
 """
 
+import contextlib
 import functools
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import equinox as eqx
@@ -25,14 +27,29 @@ def at_once(function: Callable) -> Callable:
     return _compiled(function, AT_ONCE)
 
 
-def compile_soon(lowered: Any) -> Callable:
-    """The same for what ``equinox.filter_jit`` has lowered."""
-    while True:
-        options = _known(SOON)
-        try:
-            return lowered.compile(compiler_options=dict(options))
-        except RuntimeError as error:
-            _learn(error, options)
+def compiled_soon(function: Callable, *arguments: Any) -> Callable:
+    """The same for an ``equinox.filter_jit`` and arguments like these."""
+    with _nothing_collected():
+        lowered: Any = function.lower(*arguments)  # pyright: ignore[reportFunctionMemberAccess]
+        while True:
+            options = _known(SOON)
+            try:
+                return lowered.compile(compiler_options=dict(options))
+            except RuntimeError as error:
+                _learn(error, options)
+
+
+@contextlib.contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Tracing makes hundreds of thousands of objects that are all needed: looking for what could go, again and again,
+    is a tenth of the time."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _compiled(function, options):

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from .waiting import compiled, interruptibly, side_by_side
@@ -27,11 +26,12 @@ def in_blocks(function: Callable, each: Any, *arguments: Any) -> Any:
     size = max(SMALLEST, -(-(-(-members // blocks) - 8) // 16) * 16 + 8)
     blocks = -(-members // size)
     more = blocks * size - members
+    # Taken apart and put together by NumPy: JAX would compile each for every shape.
     filled = jax.tree.map(lambda x: np.pad(x, ((0, more), *((0, 0),) * (x.ndim - 1)), mode="edge"), each)
-    part = lambda i: jax.tree.map(lambda x: jnp.asarray(x[i : i + size]), filled)
+    part = lambda i: jax.device_put(jax.tree.map(lambda x: x[i : i + size], filled))
     parts = [(part(i), *arguments) for i in range(0, blocks * size, size)]
     found = side_by_side(compiled(function, *parts[0]), parts, cores)
-    return jax.tree.map(lambda *pieces: jnp.concatenate(pieces)[:members], *found)
+    return jax.device_put(jax.tree.map(lambda *pieces: np.concatenate(pieces)[:members], *found))
 
 
 def _cores() -> int:

@@ -19,7 +19,7 @@ from typing import Any
 import equinox as eqx
 import jax
 
-from .._haste import compile_soon
+from .._haste import compiled_soon
 
 PROGRAMS = 32
 
@@ -110,7 +110,7 @@ def compiled(function: Callable, *arguments: Any) -> Callable:
     )
     with _lock:
         if key not in _programs:
-            _programs[key] = compile_soon(function.lower(*arguments))
+            _programs[key] = compiled_soon(function, *arguments)
             if len(_programs) > PROGRAMS:
                 _programs.popitem(last=False)
         _programs.move_to_end(key)

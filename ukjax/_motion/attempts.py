@@ -183,23 +183,25 @@ def every_member(
 def attempt_at(request: Request, start: Start) -> AbstractMethod | Levels:
     """What to begin with for a batch, by its first member."""
     method = first_attempt(request, flexible=False)
-    if isinstance(method, Levels) and _must_be_redundant(request, start.q[0], start.v[0]):
+    if isinstance(method, Levels) and _must_be_redundant(request, start):
         return _next_of(request, method, start, 0)
     return method
 
 
 def _next_of(request, method, start, member):
     """``next_attempt`` for one of a batch."""
-    numbers, q, v = jax.tree.map(lambda x: x[member], (start.numbers, start.q, start.v))
+    of_all = start.numbers, start.q, start.v
+    numbers, q, v = jax.device_put(jax.tree.map(lambda x: np.asarray(x)[member], of_all))
     request = replace(request, model=request.model_of(numbers))
     return next_attempt(request, method, request.ts[0], q, v, f" for trajectory {member}")
 
 
-def _must_be_redundant(request, q, v):
+def _must_be_redundant(request, start):
     """Whether there are so many rows that independent ones would let nothing move."""
     if not isinstance(request.model, AbstractSystem):
         return False
-    A = eqx.filter_eval_shape(request.model.passive, request.ts[0], q, v).A
+    of_one = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
+    A = eqx.filter_eval_shape(request.model.passive, *map(of_one, (request.ts, start.q, start.v))).A
     return A.shape[0] >= A.shape[1]
 
 

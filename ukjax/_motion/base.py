@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._parameters import Place, put
@@ -25,6 +26,11 @@ class Counts(eqx.Module):
 
     between: Int[Array, " intervals"]
     most: int = eqx.field(static=True)
+
+    @property
+    def all(self) -> int:
+        """How many there are, where that is known."""
+        return int(np.sum(np.asarray(self.between)))
 
 
 class Start(eqx.Module):

@@ -67,7 +67,7 @@ def _differentiated(start, request):
 
 def is_long(request: Request, members: int) -> bool:
     """Whether there is so much to be done for so many that it is worth compiling a step as a whole."""
-    return request.counts is not None and members * int(np.sum(request.counts.between)) >= MANY_MEMBER_STEPS
+    return request.counts is not None and members * request.counts.all >= MANY_MEMBER_STEPS
 
 
 def even_counts(ts: np.ndarray, dt: float) -> np.ndarray:

@@ -69,7 +69,7 @@ class One(AbstractLoop):
         if start.q.ndim != 1 or not request.plain or request.dt is not None and request.counts is None:
             return False
         if request.counts is not None:  # differentiated in any way, steps of known number are a plain loop
-            return known(request, start) and int(np.sum(request.counts.between)) < MANY
+            return known(request, start) and request.counts.all < MANY
         return known(*map(constant, (request, start)))
 
     def run(self, request: Request, start: Start) -> Samples:

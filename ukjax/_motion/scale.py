@@ -155,7 +155,7 @@ def scales(
     if not known(model, t, q, v, span):
         return _each(model, t, q, v, span, True)
     # Where a start shows anything, nobody waits for the derivatives of constraints.
-    at_rest = ~np.any(q, axis=-1) & ~np.any(v, axis=-1)
+    at_rest = ~np.any(np.asarray(q), axis=-1) & ~np.any(np.asarray(v), axis=-1)
     of_accelerations = isinstance(model, AbstractSystem) and any(c.level == "acceleration" for c in model.constraints)
     return _scales(model, t, q, v, span, of_accelerations or bool(np.any(at_rest)))
 

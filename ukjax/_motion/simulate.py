@@ -270,11 +270,11 @@ def _with_even_steps(request, ts, dt):
     between = even_counts(ts, dt)
     if request.plain:
         return eqx.tree_at(
-            lambda r: r.counts, request, Counts(jnp.asarray(between), int(between.max())), is_leaf=lambda x: x is None
+            lambda r: r.counts, request, Counts(jax.device_put(between), int(between.max())), is_leaf=lambda x: x is None
         )
     times = even_times(ts, dt)
     more = max(FEWEST, 2 ** int(np.ceil(np.log2(times.size)))) - times.size
-    times = jnp.asarray(np.pad(times, (0, more), mode="edge"), request.ts.dtype)
+    times = jax.device_put(np.pad(times, (0, more), mode="edge").astype(request.ts.dtype))
     return eqx.tree_at(lambda r: r.times, request, times, is_leaf=lambda x: x is None)
 
 
