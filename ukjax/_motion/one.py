@@ -121,7 +121,8 @@ def _run(how, scale, model, ts, q0, v0, remember):
     with their methods."""
     samples, dtype = ts.size, q0.dtype
     # By NumPy: JAX would compile it for every shape, and takes its time for every number.
-    number, count = lambda x: np.asarray(x, dtype), lambda x: np.asarray(x, np.int32)
+    number: Any = lambda x: np.asarray(x, dtype)
+    count: Any = lambda x: np.asarray(x, np.int32)
     more = FEWEST * 2 ** max(0, int(np.ceil(np.log2(samples / FEWEST)))) - samples
     ends = number(np.pad(ts, (0, more), mode="edge"))
     between = None if how.counts is None else count(np.pad(how.counts.between, (1, more), constant_values=1))

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -215,7 +214,7 @@ class Asked(NamedTuple):
 
 
 def _begin_and_span(ts):
-    """When a motion begins, and how long it lasts; by NumPy, since each part of JAX's arrays is a program of its own."""
+    """When a motion begins, and how long it lasts; by NumPy, for of JAX's arrays each entry is a program of its own."""
     if not known(ts):
         return ts[0], ts[-1] - ts[0]
     ts = np.asarray(ts)
@@ -269,13 +268,11 @@ def _as_typed(dt, length):
 def _with_even_steps(request, ts, dt):
     between = even_counts(ts, dt)
     if request.plain:
-        return eqx.tree_at(
-            lambda r: r.counts, request, Counts(jax.device_put(between), int(between.max())), is_leaf=lambda x: x is None
-        )
+        return replace(request, counts=Counts(jax.device_put(between), int(between.max())))
     times = even_times(ts, dt)
     more = max(FEWEST, 2 ** int(np.ceil(np.log2(times.size)))) - times.size
     times = jax.device_put(np.pad(times, (0, more), mode="edge").astype(request.ts.dtype))
-    return eqx.tree_at(lambda r: r.times, request, times, is_leaf=lambda x: x is None)
+    return replace(request, times=times)
 
 
 def _general_loop():
