@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -269,7 +270,8 @@ def test_data_in_millimetres_are_not_fitted_as_if_nothing_were_wrong(tmp_path, c
     (tmp_path / "slide.csv").write_text(slide("t,x,y", size=1000.0))
     assert command("fit", "rough_incline", "slide.csv", "--free", "mu") == 1
     doubt, verdict = capsys.readouterr().err.splitlines()
-    assert "the model does not meet the data: the residuals of output 0" in doubt and "mm for m" in doubt
+    # x and y are as wrong as each other: which is named is up to rounding.
+    assert re.search("the model does not meet the data: the residuals of output [01],", doubt) and "mm for m" in doubt
     assert verdict == "ukjax fit: the data determine none of mu: nothing that was found means anything"
 
 

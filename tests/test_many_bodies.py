@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, cast
 
 import equinox as eqx
@@ -13,9 +12,6 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._motion.assemble import without_redundant
-from ukjax._motion.correct import at_every_level
-from ukjax._solve import Usual, choose
 from ukjax.joints import Gear, Revolute, Rolling, Spherical
 
 LINES = 1200
@@ -93,18 +89,6 @@ def test_what_carries_a_loop_has_no_part_in_it(rng):
     names = [name for constraint in mechanism.constraints for name in constraint.name]
     assert np.all(A[[names.index(f"closing {row}") for row in ("y", "tilt 1", "tilt 2")]] == 0)
     assert np.all(A[names.index("closing x"), :3] == 0) and np.all(A[names.index("closing x"), 3:6] != 0)
-
-
-def test_rows_are_left_out_once():
-    """What is left out of velocities alone is no reason to ask again, for ever."""
-    mechanism = chain(2)
-    q, v = mechanism.start()
-    usual = choose("orthogonal").usual()
-    assert isinstance(usual, Usual)
-    levels = at_every_level(usual)
-    assert without_redundant(levels, mechanism, jnp.zeros(()), q, v) is not None
-    tried = replace(levels, velocity=replace(usual, kept=(0, 1)))
-    assert without_redundant(tried, mechanism, jnp.zeros(()), q, v) is None
 
 
 def test_a_start_in_single_precision():

@@ -77,6 +77,57 @@ def test_what_cannot_be_met_is_named():
     assert np.isnan(q).all()
 
 
+FAR = [(30.0, -20.0), (5.0, 30.0), (0.01, 0.3), (-0.1, 0.02)]
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Without the long program, which is for where no host can look on: for a mechanism it is compiled for a minute."""
+
+    def refuse(*_):
+        raise AssertionError("the long way is compiled")
+
+    monkeypatch.setattr("ukjax._motion.project._project_anywhere", refuse)
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("start", FAR)
+@pytest.mark.parametrize("twice", [False, True])
+def test_the_nearest_is_found_from_afar(start, twice):
+    """Against a million points of the ellipse."""
+    q, _ = uk.project(ellipse(twice=twice), 0.0, start, (1.0, 2.0))
+    angle = np.linspace(0, 2 * np.pi, 1_000_001)
+    there = np.stack([np.cos(angle), np.sin(angle) / np.sqrt(1.3)])
+    distance = MASS @ (there - np.array(start)[:, None]) ** 2
+    assert abs(q[0] ** 2 + 1.3 * q[1] ** 2 - 1) < CLOSE
+    assert MASS @ (np.asarray(q) - start) ** 2 <= distance.min() * (1 + 1e-10)
+
+
+@pytest.mark.usefixtures("short")
+def test_a_derivative_from_afar():
+    model, step = ellipse(), 1e-4
+    moved = lambda x: uk.project(model, 0.0, x, (0.0, 0.0))[0]
+    start = jnp.array([30.0, -20.0])
+    differences = [(moved(start + step * e) - moved(start - step * e)) / (2 * step) for e in np.eye(2)]
+    np.testing.assert_allclose(jax.jacrev(moved)(start), np.stack(differences, 1), rtol=0, atol=1e-9)
+
+
+@pytest.mark.usefixtures("short")
+def test_what_cannot_be_met_is_told_without_the_long_way():
+    model = uk.System(
+        uk.MassForce(np.eye(2), np.zeros(2)),
+        [uk.Holonomic(lambda t, q: q @ q - 1, name="circle"), uk.Holonomic(lambda t, q: q[0] - 3, name="wall")],
+    )
+    with pytest.raises(ValueError, match=r"no consistent initial conditions.*'(circle|wall)' still has"):
+        uk.project(model, 0.0, (0.5, 0.5), (0.0, 0.0))
+    moving = uk.System(
+        model.dynamics,
+        [uk.Pfaffian(np.eye(2), np.ones(2), name="slow"), uk.Pfaffian(np.eye(2), 2 * np.ones(2), name="fast")],
+    )
+    with pytest.raises(ValueError, match=r"'(slow|fast)\[\d\]' \(velocity\) still has residual"):
+        uk.project(moving, 0.0, (0.5, 0.5), (0.0, 0.0))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

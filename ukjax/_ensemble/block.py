@@ -17,12 +17,13 @@ from jaxtyping import Array, Bool, Float
 from .._batch.waiting import compiled
 from .._check import as_array, call
 from .._functions import two_arrays
+from .._motion.anywhere import project_anywhere
 from .._motion.around import point_of, seen_from
 from .._motion.attempts import every_member
 from .._motion.base import AbstractBatchLoop, Request, Samples, Start
 from .._motion.correct import at_every_level
+from .._motion.nearby import project_nearby
 from .._motion.outcome import NOT_ASSEMBLED, ended_well, finite
-from .._motion.project import project_anywhere, project_nearby
 from .._motion.scale import scale_of
 from .._motion.simulate import loop_for
 from .._motion.trajectory import OBSERVED, Trajectory

@@ -1,6 +1,6 @@
-"""Onto the constraints from afar, and which rows count there: by NumPy, for a program that leaves out the others."""
+"""Onto the constraints from afar, by NumPy."""
 
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,40 +10,12 @@ from jaxtyping import Array, Float
 
 from .._check_terms import complaint_of_mass
 from .._haste import at_once
-from .._solve import Usual, coordinate_scale, independent_rows, light, rounding
+from .._solve import coordinate_scale_by_numpy, rounding
 from .._system import AbstractSystem, dynamics_of
 from .around import Around, leads
-from .correct import Levels
 from .labels import named_coordinates
 
 MOST = 200
-
-
-def without_redundant(
-    levels: Levels, system: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
-) -> Levels | None:
-    """The usual method with the rows that count on the constraints near q and v, and with weight on them where M is
-    singular; None where that is not known, or nothing else than what was tried."""
-    usual = levels.position
-    if not isinstance(usual, Usual) or usual.weight is not None or not levels.all_count:
-        return None
-    at = assembled(system, t, q, v)
-    if at is None:
-        return None
-    _, _, M, A, A_of_velocities = _at(system, t, at, v)
-    if complaint_of_mass(M) or not all(np.all(np.isfinite(x)) for x in (M, A, A_of_velocities)):
-        return None
-    rtol = 10 * float(np.finfo(q.dtype).eps) ** 0.5
-    weight = float(np.mean(np.diagonal(M))) if light(M) else None
-    found = []
-    for rows in (A, A_of_velocities):
-        kept = independent_rows(M, rows, rtol, rounding(q.dtype))
-        if kept is None:
-            return None
-        found.append(replace(usual, kept=None if len(kept) == len(rows) else kept, weight=weight))
-    if weight is None and all(each.kept is None for each in found):
-        return None
-    return Levels(levels.acceleration, *found)
 
 
 def assembled(
@@ -51,36 +23,41 @@ def assembled(
 ) -> Float[Array, " nq"] | None:
     """A point on the constraints, by least squares from q, in a region of trust; None if none is found. Not the nearest
     point, but one that is found from afar."""
-    from scipy.optimize import least_squares  # takes a while, and not every start is looked for
-
     if system.rates is not None:
         around = Around(system, q)
         x = assembled(around, t, jnp.zeros_like(v), v)
         return None if x is None else leads(around, x)
     eps, dtype = float(np.finfo(q.dtype).eps), q.dtype
-    missed, _, M, A, _ = at = _at(system, t, q, v)
+    missed, _, M, A, _ = at = at_state(system, t, q, v)
     if not all(np.all(np.isfinite(x)) for x in at) or complaint_of_mass(M):
         return None
-    coordinate = np.asarray(coordinate_scale(jnp.asarray(M)), float)
-    rows = lambda x: _at(system, t, jax.device_put(np.asarray(x, dtype)), v)
-    jacobian: Any = lambda x: rows(x)[3]
+    coordinate = coordinate_scale_by_numpy(M)
+
+    def look(x):
+        missed, _, _, A, _ = at_state(system, t, jax.device_put(np.asarray(x, dtype)), v)
+        return missed, A
+
     if missed.size:
-        try:
-            found = least_squares(
-                lambda x: rows(x)[0],
-                np.asarray(q, float),
-                jacobian,
-                x_scale=coordinate,
-                xtol=eps,
-                ftol=eps,
-                gtol=eps,
-                max_nfev=MOST,
-            ).x
-        except ValueError:  # somewhere the rows are not finite
-            return None
-        q = jax.device_put(np.asarray(found, dtype))
-    left = np.linalg.norm(_at(system, t, q, v)[0])
+        q = jax.device_put(np.asarray(by_least_squares(look, np.asarray(q, float), coordinate, eps), dtype))
+    left = np.linalg.norm(at_state(system, t, q, v)[0])
     return q if left <= eps**0.5 * max(np.linalg.norm(missed), np.max(coordinate)) else None
+
+
+def by_least_squares(
+    look: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
+    x: Float[np.ndarray, " n"],
+    unit: Float[np.ndarray, " n"],
+    eps: float,
+) -> Float[np.ndarray, " n"]:
+    """Where a residual, which ``look`` gives with its slope, is least near x; x where it cannot be followed."""
+    from scipy.optimize import least_squares  # takes a while, and not every start is looked for
+
+    slope: Any = lambda x: look(x)[1]
+    missed = lambda x: look(x)[0]
+    try:
+        return least_squares(missed, x, slope, x_scale=unit, xtol=eps, ftol=eps, gtol=eps, max_nfev=MOST).x
+    except ValueError:  # somewhere the rows are not finite
+        return x
 
 
 def consistent(
@@ -98,17 +75,17 @@ def consistent(
     if found is None:
         return None
     x, y = np.asarray(found, float), np.asarray(v, float)
-    at = lambda: _at(system, t, *(jax.device_put(np.asarray(z, q.dtype)) for z in (x, y)))
+    at = lambda: at_state(system, t, *(jax.device_put(np.asarray(z, q.dtype)) for z in (x, y)))
     small = float(np.finfo(q.dtype).eps) ** 0.75
     try:
         for _ in range(2):
             missed, _, M, A, _ = at()
-            x = x + (step := _least_change(M, A, -missed))
+            x = x + (step := least_change(M, A, -missed))
         sizes = _sizes(system, M, x)
         there = np.all(np.abs(step) <= small * sizes)
         for _ in range(2):
             _, missed, M, _, A = at()
-            y = y + _least_change(M, A, -missed)
+            y = y + least_change(M, A, -missed)
     except np.linalg.LinAlgError:
         return None
     positions, velocities, _, A, B = at()
@@ -118,7 +95,7 @@ def consistent(
     return jax.device_put(np.asarray(x, q.dtype)), jax.device_put(np.asarray(y, v.dtype))
 
 
-def _least_change(M, A, missing):
+def least_change(M: np.ndarray, A: np.ndarray, missing: np.ndarray) -> Float[np.ndarray, " n"]:
     """The change with A x = ``missing`` that has the least xᵀ M x."""
     if not missing.size:
         return np.zeros(len(M))
@@ -141,13 +118,13 @@ def _without_rounding(A):
     return np.where(length > rounding(A.dtype) * np.max(length, initial=0), A, 0)
 
 
-def _at(system, t, q, v):
+def at_state(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[np.ndarray, ...]:
+    """φ, (φ̇, ψ), M, ∂φ/∂q and ∂(φ̇, ψ)/∂v."""
     return tuple(np.asarray(x) for x in _rows(system, t, q, v))
 
 
 @at_once
 def _rows(system, t, q, v):
-    """φ, (φ̇, ψ), M, ∂φ/∂q and ∂(φ̇, ψ)/∂v."""
     return (
         system.position_residual(t, q),
         system.velocity_residual(t, q, v),

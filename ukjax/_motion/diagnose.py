@@ -54,12 +54,17 @@ def worst_row(system: AbstractSystem, t: Array, q: Array, v: Array, scale: Scale
     """The worst at (t, q, v), beside its terms: of positions if any is off by more than a start may be, else of
     velocities."""
     found = _residuals(system, t, *jax.tree.map(lambda x: jnp.asarray(x)[None], (q, v, scale)))
+    return worst_of(jax.tree.map(lambda x: np.asarray(x)[0], found), system, t, q, v)
+
+
+def worst_of(found: Any, system: AbstractSystem, t: Array, q: Array, v: Array) -> Worst:
+    """The same of what is ``found``: a residual and the sizes of its terms, of positions and of velocities."""
     labels = names(system, lambda c: c.position(t, q)), names(system, lambda c: c.velocity(t, q, v))
     worst = Worst("", True, 0.0, 0.0)
     for of_position, of_level, named in zip((True, False), found, labels, strict=True):
         if not named or worst.missed > CONSISTENT:
             continue
-        residual, terms = (np.abs(np.asarray(x)[0]) for x in of_level)
+        residual, terms = map(np.abs, of_level)
         missed = np.nan_to_num(residual / terms, nan=np.inf)
         i = int(missed.argmax())
         worst = Worst(named[i], of_position, float(residual[i]), float(missed[i]))
