@@ -36,6 +36,7 @@ def relative_error(case, exact, method="orthogonal"):
     return np.linalg.norm(motion(case, method).acceleration - exact) / np.linalg.norm(exact)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", APPLIES)
 def test_acceleration_agrees_with_fifty_digits(systems, method):
     applicable = [(case, exact) for case, exact in systems if APPLIES[method](case)]

@@ -95,6 +95,7 @@ def tied_starts(c):
     return np.stack([-np.ones_like(c), 0 * c, 0 * c, c], axis=-1), np.zeros((len(c), 4))
 
 
+@pytest.mark.slow
 @STEPS
 def test_one_redundant_member_changes_no_bit_of_the_others(how):
     usual = uk.simulate(tied(), *tied_starts([1.0, 2.0, 1.0, 0.5]), TS, **how)
@@ -147,6 +148,7 @@ SPOILED = (
 )
 
 
+@pytest.mark.slow
 @STEPS
 @pytest.mark.parametrize(("spoiled", "message"), SPOILED, ids=("lopsided", "negative", "indefinite"))
 def test_a_mass_matrix_that_is_none_any_more_ends_the_motion(how, spoiled, message):

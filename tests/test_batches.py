@@ -138,6 +138,7 @@ def test_under_jit_fixed_steps_are_the_same(angles, fixed):
     np.testing.assert_allclose(end(*released(angles)), fixed.q, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_gradient_of_a_batch_is_that_of_its_members():
     q0, v0 = released(np.linspace(0.2, 2.5, 150))
 

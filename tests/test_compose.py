@@ -130,6 +130,7 @@ def test_cascading_with_the_unconstrained_mass_breaks_the_first_set(rng):
 AT = np.array([0.3, 0.7, 0.2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_are_those_of_stacking(rng, kind):
     data = changing(rng, kind)

@@ -127,6 +127,7 @@ def test_what_is_out_of_reach_is_so_in_any_unit_of_length(unit):
         uk.simulate(system, [unit, 0.0], [0.0, 0.0], [0.0, 1.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", (1.0, 1e-9, 1e9))
 def test_a_task_that_the_joints_keep_is_within_reach_though_rounding_is_left(unit):
     slope = np.array([np.cos(1.0), np.sin(1.0)])

@@ -130,6 +130,7 @@ def test_the_chunk_changes_no_bit(forty, chunk):
     same(forty, sweep(chunk=chunk))
 
 
+@pytest.mark.slow
 def test_a_failing_member_changes_no_bit_of_another():
     """Neither its block's neighbours nor itself, wherever the chunk ends."""
     model = uk.System(

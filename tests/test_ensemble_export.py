@@ -27,6 +27,7 @@ def even(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_it_gives_the_motions_of_simulate(even):
     simulator = uk.load_simulator(even)
     assert simulator.names == ("length",) and simulator.coordinates == (("x", "m"), ("y", "m"))

@@ -257,6 +257,7 @@ def test_the_parallel_manipulator_from_twenty_noisy_motions():
         assert row["rank"] == 7 and row["largest error"] < 0.01, row
 
 
+@pytest.mark.slow
 def test_descent_on_a_few_experiments_at_a_time_comes_to_the_same():
     """Eight swings from different angles, with noise: where Gauss and Newton end, Adam ends too."""
     rng = np.random.default_rng(5)

@@ -104,6 +104,7 @@ def test_forward_is_reverse_is_differences(rng, kind):
     assert np.abs(forward[:N]).max() > 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_second_derivatives_are_differences_of_first(rng, kind):
     data = family(rng, kind)
@@ -236,6 +237,7 @@ def test_near_a_singular_pose_derivatives_grow_and_stay_right(apart):
         np.testing.assert_allclose(found, exact, rtol=1e-13 / apart, atol=1e-15 / apart**3)
 
 
+@pytest.mark.slow
 def test_at_the_singular_pose_derivatives_are_those_at_constant_rank():
     """ε = 0 with b₁ = b₂: one row is left, M and Q have derivatives as if it were alone, and nothing is NaN."""
 

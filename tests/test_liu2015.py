@@ -89,6 +89,7 @@ def test_motion_is_the_inverse_kinematics_of_the_load(robots, motion):
     np.testing.assert_allclose(motion.q, jax.vmap(robots.reference)(motion.t), rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_loop_and_task_hold_to_rounding(motion):
     assert np.abs(motion.residual).max() <= 1e-12
     assert np.abs(motion.acceleration_residual).max() <= 1e-12

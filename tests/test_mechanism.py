@@ -121,6 +121,7 @@ def close(found, expected, tolerance=1e-10):
     np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=0, atol=tolerance * size)
 
 
+@pytest.mark.slow
 def test_masses_and_forces_are_those_of_lagrange():
     mechanism = chain(np.random.default_rng(0))
     q, v = state(mechanism, np.random.default_rng(1))
@@ -205,6 +206,7 @@ def test_both_coordinates_give_one_motion():
         np.testing.assert_allclose(carried[name].moment, also[name].moment, rtol=0, atol=1e-9 * size, err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_slider_crank():
     mechanism = slider_crank()
     q, v = mechanism.start({"motor": 0.4}, {"motor": 10.0})
@@ -311,6 +313,7 @@ def test_what_acts_along_joints(creep, rate):
     close(mechanism.energy(0.0, jnp.array([x]), jnp.array([rate])), energy, 1e-12)
 
 
+@pytest.mark.slow
 def test_couplings():
     """A wheel that drives another by gears and a follower by a cam, while a third is moved as it is told."""
     wheel = uk.Body(1.0, inertia=(0.1, 0.1, 0.2))

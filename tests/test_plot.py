@@ -101,6 +101,7 @@ def test_published_runs_are_overlaid_by_name(crane):
     np.testing.assert_array_equal(panel.get_lines()[0].get_ydata(), np.asarray(runs["heavy"].control)[:, 0])
 
 
+@pytest.mark.slow
 def test_gif_has_its_frames(crane, tmp_path):
     path = uk.plot.save_animation(uk.plot.animate(crane), tmp_path / "crane.gif")
     film: Any

@@ -312,6 +312,7 @@ def _consistent():
     return uk.project(uk.System(TOP.dynamics, AXIS, rates=rates), 0.0, LEVEL, OMEGA)
 
 
+@pytest.mark.slow
 def test_an_ensemble_and_an_exported_simulator(tmp_path):
     speeds = np.linspace(0.1, 0.4, 5)
     found = uk.ensemble(TOP, over={"wx": speeds}, ts=TS[:4], store=tmp_path / "store", dt=0.01)
@@ -325,6 +326,7 @@ def test_an_ensemble_and_an_exported_simulator(tmp_path):
     assert motion.directions[0] == ("wx", "rad")
 
 
+@pytest.mark.slow
 def test_an_attitude_is_servoed():
     """Three motors about the body's axes hold a turn that is given: their torques are those of inverse dynamics."""
     angle = lambda t: 0.3 * t**2

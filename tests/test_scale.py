@@ -103,6 +103,7 @@ OUT_OF_REACH = uk.System(
 START = [np.pi / 2, 0.0], [-1.0, 0.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("members", [None, 3])
 @pytest.mark.parametrize(
     "how", [{"dt": 0.01, "solver": uk.RungeKutta4()}, {"dt": 0.01}, {}], ids=["RK4", "even", "free"]

@@ -45,6 +45,7 @@ def test_what_is_alive_is_counted():
     assert alive(_needed(graph, [c, d]), [c, d]).tolist() == [1, 2, 2, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*not modelled")
 def test_the_order_changes_no_result(rng, monkeypatch):
     """In segments that end anywhere, so that much goes from one to the next."""

@@ -86,6 +86,7 @@ def test_robot_follows_its_figure_of_eight(robot):
     assert motion.residual.shape[1] == 5
 
 
+@pytest.mark.slow
 def test_the_axle_s_own_middle_cannot_be_told_to_go_sideways(robot):
     mechanism, _ = robot
     at_the_axle = uk.systems.MobileRobot(d=0.0)

@@ -39,6 +39,7 @@ def two_walls(dtype, large, small):
     return uk.System(uk.MassForce(np.eye(2, dtype=dtype), FALL.astype(dtype)), walls)
 
 
+@pytest.mark.slow
 @UNITS
 def test_a_small_row_holds_in_a_motion(dtype, large, small):
     model, rest = two_walls(dtype, large, small), np.zeros(2, dtype)
@@ -70,6 +71,7 @@ def a_difference():
     return uk.System(uk.MassForce(np.eye(3), [0, -9.81, 0]), [wall, slide]), np.array([0.3, 0, 3.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", (at_rest_at_pi, a_difference))
 def test_what_rounding_leaves_of_a_row_is_no_constraint(made):
     model, q0 = made()

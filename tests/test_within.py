@@ -42,6 +42,7 @@ def test_it_is_the_same_motion():
     np.testing.assert_allclose(found.v, expected.v, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_way_back_is_that_of_single_steps(few_marks):
     both = (0, 1)
     expected = jax.grad(far, both)(0.8, 0.3)
@@ -49,6 +50,7 @@ def test_the_way_back_is_that_of_single_steps(few_marks):
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_members_that_are_mapped_have_their_own(few_marks):
     speeds = jnp.array([0.3, 4.0])  # which take different numbers of steps
     steps = jax.jit(jax.vmap(lambda speed: motion(0.8, speed).steps))(speeds)

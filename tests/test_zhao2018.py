@@ -201,6 +201,7 @@ def test_links_move_as_under_eq_72(flexible):
     np.testing.assert_allclose(motion.q[:, ::2], motors, rtol=0, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_motor_torque_is_what_moves_the_motors(flexible):
     """J q̈_m = u + K (q_l − q_m): the NumPy law along a NumPy motion, on Chebyshev's points, differentiated twice."""
     _, motion = flexible
