@@ -32,7 +32,7 @@ from .elements import Elements, JointCoordinates
 from .kinematics import FLOATING, Pose, joint_of, poses
 from .named import Named
 from .reactions import Reaction, reactions
-from .shape import edges_of
+from .shape import edges_of, warn_of_undrawn
 from .tree import Tree, check_names, connections, spanning
 from .turning import Turning, quaternions
 
@@ -262,6 +262,7 @@ class Mechanism(AbstractMechanism):
 
     def solids(self, t: ScalarLike, q: Float[Array, " nq"]) -> tuple[Float[Array, "points 3"], ...]:
         """The edges of the shapes of each body that has some."""
+        warn_of_undrawn(shape for _, body in self.bodies.items() for shape in body.shapes)
         there = poses(self.joints, self.tree, as_float(t), q)
         edges = {name: edges_of(body.shapes) for name, body in self.bodies.items()}
         return tuple(there[name].p + x @ there[name].R.T for name, x in edges.items() if len(x))

@@ -1,11 +1,13 @@
 """What a body looks like: for pictures alone."""
 
+import warnings
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 from .._check import check_word
+from .mesh import mesh_lines
 
 SIZES = {
     "box": ("x", "y", "z"),
@@ -24,7 +26,7 @@ class Shape(NamedTuple):
 
     ``kind`` and ``size`` [m] are ``"box"`` (its three edges), ``"sphere"`` (radius), ``"cylinder"`` (radius, length)
     and ``"capsule"`` (radius, length of its straight part), both along z, ``"ellipsoid"`` (its three half axes), or
-    ``"mesh"`` (three scales) of the file ``path``, which is kept as it is written and not drawn.
+    ``"mesh"`` (three scales) of the file ``path``, which is drawn by cuts through it.
     """
 
     kind: str
@@ -34,8 +36,11 @@ class Shape(NamedTuple):
     path: str = ""
 
     def wires(self) -> list[np.ndarray]:
-        """Its edges, or circles on it: lines (points, 3) in the body's frame; none of a mesh."""
-        lines = _LINES.get(self.kind, lambda *_: [])(*self.size)
+        """Its edges, or circles on it: lines (points, 3) in the body's frame."""
+        if self.kind == "mesh":
+            lines = [line * np.array(self.size) for line in mesh_lines(self.path)[0]]
+        else:
+            lines = _LINES[self.kind](*self.size)
         w, v = self.turn[0], np.array(self.turn[1:])
         turned = lambda x: x + 2 * np.cross(v, w * x + np.cross(v, x))
         return [turned(line) + np.array(self.at) for line in lines]
@@ -45,6 +50,16 @@ def edges_of(shapes: Iterable[Shape]) -> np.ndarray:
     """The wires of several as one line (points, 3), with NaN between them."""
     wires, gap = [wire for shape in shapes for wire in shape.wires()], np.full((1, 3), np.nan)
     return np.concatenate([np.zeros((0, 3)), *(part for wire in wires for part in (wire, gap))])
+
+
+def warn_of_undrawn(shapes: Iterable[Shape]) -> None:
+    """One warning for all meshes of which there are no lines."""
+    reasons = {shape.path: mesh_lines(shape.path)[1] for shape in shapes if shape.kind == "mesh"}
+    missing = [(path, why) for path, why in reasons.items() if why]
+    if missing:
+        path, why = missing[0]
+        count = "a mesh is" if len(missing) == 1 else f"{len(missing)} meshes are"
+        warnings.warn(f"{count} not drawn: {path!r} {why}", stacklevel=3)
 
 
 def check_shape(shape: Shape) -> Shape:

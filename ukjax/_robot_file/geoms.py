@@ -9,6 +9,7 @@ from .._mechanism import Shape
 from .frame import Frame, unit
 from .inertia import NOTHING, Inertia, of_solid, together
 from .markup import Place
+from .meshes import mesh_file
 from .reading import Reading
 
 SEEN = 3
@@ -60,7 +61,7 @@ def _of_geom(it, geom) -> Inertia:
             "has a mesh, whose mass and inertia are in no file that is read here: give its body an <inertial>, or the "
             'geom mass="0"'
         )
-    shape = _shape(it.spec, geom, kind)
+    shape = _shape(it, geom, kind)
     if shape is None or str(geom.typeinertia).endswith("SHELL"):
         raise place.error("must be a full box, sphere, cylinder, capsule or ellipsoid to give its body a mass")
     if min(shape.size) <= 0:
@@ -82,10 +83,10 @@ def adjusted(inertia: Inertia, body: Any, moves: bool) -> Inertia:
     return Inertia(max(inertia.mass, compiler.boundmass), inertia.centre, changed)
 
 
-def shapes_of(spec: Any, body: Any) -> Iterator[Shape]:
+def shapes_of(it: Reading, body: Any) -> Iterator[Shape]:
     """What is shown of it."""
     for geom in body.geoms:
-        shape = _shape(spec, geom, _kind(geom)) if geom.group < SEEN else None
+        shape = _shape(it, geom, _kind(geom)) if geom.group < SEEN else None
         if shape is not None:
             yield shape
 
@@ -94,8 +95,8 @@ def _kind(geom) -> str:
     return str(geom.type).rpartition("_")[2].lower()
 
 
-def _shape(spec, geom, kind) -> Shape | None:
-    frame = own_frame(spec, geom)
+def _shape(it, geom, kind) -> Shape | None:
+    frame = own_frame(it.spec, geom)
     a, b, c = (float(x) for x in geom.size)
     if np.isfinite(geom.fromto[0]):
         ends = np.reshape(geom.fromto, (2, 3))
@@ -103,21 +104,23 @@ def _shape(spec, geom, kind) -> Shape | None:
         frame = Frame(_from_z(along), np.mean(ends, axis=0))
         half = float(np.linalg.norm(along)) / 2
         b, c = (half, c) if kind in ("capsule", "cylinder") else (a, half)
-    frame = frames_of(spec, geom).then(frame)
+    frame = frames_of(it.spec, geom).then(frame)
     size, path = {
         "sphere": ((a,), ""),
         "capsule": ((a, 2 * b), ""),
         "cylinder": ((a, 2 * b), ""),
         "box": ((2 * a, 2 * b, 2 * c), ""),
         "ellipsoid": ((a, b, c), ""),
-        "mesh": _mesh(spec, geom),
+        "mesh": _mesh(it, geom),
     }.get(kind, (None, ""))
     return None if size is None else Shape(kind, size, tuple(frame.p.tolist()), tuple(frame.u.tolist()), path)
 
 
-def _mesh(spec, geom):
-    mesh = next((mesh for mesh in spec.meshes if mesh.name == geom.meshname), None)
-    return ((1.0, 1.0, 1.0), geom.meshname) if mesh is None else (tuple(map(float, mesh.scale)), mesh.file)
+def _mesh(it, geom):
+    mesh = next((mesh for mesh in it.spec.meshes if mesh.name == geom.meshname), None)
+    if mesh is None:
+        return (1.0, 1.0, 1.0), geom.meshname
+    return tuple(map(float, mesh.scale)), mesh_file(it.path, mesh.file, it.spec.meshdir)
 
 
 def _from_z(direction) -> np.ndarray:

@@ -71,7 +71,7 @@ def _add(it: Reading, element, parent, moves) -> None:
         parent, frame = between, Frame()
     inertia = adjusted(inertia_of(it, element, place, moves), element, moves)
     with place.blamed():
-        it.bodies[word] = body_of(inertia, shapes_of(it.spec, element))
+        it.bodies[word] = body_of(inertia, shapes_of(it, element))
     _add_joint(it, element, last, parent, word, frame)
     for child in element.bodies:
         _add(it, child, word, moves)

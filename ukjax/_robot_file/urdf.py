@@ -13,6 +13,7 @@ from .contents import Contents, Words, body_of, counted
 from .frame import Frame, of_angles
 from .inertia import NOTHING, Inertia
 from .markup import Element, Place, number_of, numbers_of, place_of
+from .meshes import mesh_file
 
 JOINTS = {
     "revolute": kinds.Revolute,
@@ -164,7 +165,7 @@ def _shapes(path, visual) -> Iterator[Shape]:
         elif solid.tag in ("cylinder", "capsule"):
             yield Shape(solid.tag, numbers("radius") + numbers("length"), at, turn)
         elif solid.tag == "mesh":
-            yield Shape("mesh", numbers("scale", 3, "1 1 1"), at, turn, solid.get("filename", ""))
+            yield Shape("mesh", numbers("scale", 3, "1 1 1"), at, turn, mesh_file(path, solid.get("filename", "")))
 
 
 def _joint(path, joint, parent, child) -> Any:
