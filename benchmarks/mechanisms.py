@@ -123,6 +123,23 @@ def rockers() -> Case:
     return Case("rockers", system, jnp.asarray(q0), jnp.asarray(v0))
 
 
+def slider_crank(crank: float = 0.5, rod: float = 1.5) -> Case:
+    """Crank, rod and slider, each a body in the plane: n = 9 and 8 rows."""
+
+    def pins(t, q):
+        start, end = _ends(q[:6], np.array([crank, rod]))
+        return jnp.concatenate([start[0], end[0] - start[1], end[1] - q[6:8], q[7:]])
+
+    angle = np.pi / 3
+    lean = -np.arcsin(crank / rod * np.sin(angle))
+    pin = crank * np.array([np.cos(angle), np.sin(angle)])
+    slider = pin + rod * np.array([np.cos(lean), np.sin(lean)])
+    q0 = np.concatenate([pin / 2, [angle], (pin + slider) / 2, [lean], slider, [0.0]])
+    lengths = np.array([crank, rod, 0.3])
+    system = uk.System(_rods(lengths, lengths), uk.Holonomic(pins, name="pins"))
+    return Case("slider-crank", system, jnp.asarray(q0), jnp.zeros(9))
+
+
 def _ends(q, lengths: Any = 1.0):
     """Both ends of each rod."""
     rods = q.reshape(-1, 3)
