@@ -103,6 +103,15 @@ def test_the_nearest_is_found_from_afar(start, twice):
     assert MASS @ (np.asarray(q) - start) ** 2 <= distance.min() * (1 + 1e-10)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("twice", [False, True])
+def test_the_same_is_found_where_no_host_looks_on(twice):
+    model, starts = ellipse(twice=twice), jnp.array([*FAR, (5.0, 3.0), (0.3, -0.2)])
+    found = jax.jit(jax.vmap(lambda start: uk.project(model, 0.0, start, jnp.zeros(2))[0]))(starts)
+    expected = [uk.project(model, 0.0, start, jnp.zeros(2))[0] for start in starts]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=CLOSE)
+
+
 @pytest.mark.usefixtures("short")
 def test_a_derivative_from_afar():
     model, step = ellipse(), 1e-4

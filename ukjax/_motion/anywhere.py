@@ -48,7 +48,8 @@ def _nearest(
 
 
 def _iterate(residual, x0, M, sizes, method):
-    """Onto the constraints, then along them towards x0, by shorter steps where that overshoots or leaves them."""
+    """Onto the constraints, then along them towards x0, by shorter steps where one leads no nearer or leaves them: as
+    ``nearest`` does it."""
     eps = jnp.finfo(x0.dtype).eps
 
     def least_change(x, force, rows, method):
@@ -58,29 +59,30 @@ def _iterate(residual, x0, M, sizes, method):
     def restore(x, method):
         return jax.lax.fori_loop(0, 4, lambda _, x: x + least_change(x, 0 * x, -residual(x), method), x)
 
+    def away(x):
+        return (x - x0) @ M @ (x - x0)
+
     def step(state):
-        x, share, change, k = state
-        towards = least_change(x, M @ (x0 - x), 0 * residual(x), method)
-        share = jnp.where(sizes.change(towards) > 0.9 * change, share / 2, share)
+        x, towards, share, k = state
         tried = restore(x + share * towards, method)
-        kept = sizes.missed(residual(tried)) < small
-        return (
-            jnp.where(kept, tried, x),
-            jnp.where(kept, share, share / 4),
-            jnp.where(kept, sizes.change(towards), change),
-            k + 1,
-        )
+        further = least_change(tried, M @ (x0 - tried), 0 * residual(tried), method)
+        gain = share * (towards @ M @ towards) / 2
+        # So near the end that rounding hides what is gained, it shows in the steps themselves.
+        shorter = sizes.change(further) < sizes.change(towards)
+        nearer = jnp.where(gain > eps**0.5 * away(x), away(x) - away(tried) > gain, shorter)
+        kept = (k == 0) | nearer & (sizes.missed(residual(tried)) < small)  # at first there was no step
+        x, towards = jnp.where(kept, tried, x), jnp.where(kept, further, towards)
+        return x, towards, jnp.where(kept, jnp.minimum(1, 2 * share), share / 2), k + 1
 
     def far(state):
-        _, _, change, k = state
-        return (change > 64 * eps) & (k < MOST_ITERATIONS)
+        _, towards, share, k = state
+        return (k == 0) | (sizes.change(towards) > 64 * eps) & (share > eps) & (k < MOST_ITERATIONS)
 
     start, small = _least_squares(residual, x0, M, sizes), eps**0.6
     # Rows that are redundant are so on the constraints, not beside them: the rank found here holds for what follows.
     method = method.keeping(method.respond(M, jax.jacfwd(residual)(start)).kept)
-    start = restore(start, method)
-    x, _, change, _ = jax.lax.while_loop(far, step, (start, jnp.ones((), x0.dtype), jnp.asarray(jnp.inf, x0.dtype), 0))
-    return x, (change < small) & (sizes.missed(residual(x)) < small)
+    x, towards, _, _ = jax.lax.while_loop(far, step, (start, 0 * x0, jnp.ones((), x0.dtype), 0))
+    return x, (sizes.change(towards) < small) & (sizes.missed(residual(x)) < small)
 
 
 def _least_squares(residual, x0, M, sizes):
