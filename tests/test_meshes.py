@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -52,8 +51,9 @@ def robot(folder: Path, name: str, z: float = 0.0) -> Any:
 
 
 def points(mechanism: Any, angle: float = 0.0) -> np.ndarray:
-    (lines,) = mechanism.solids(0.0, jnp.array([angle]))
-    return np.asarray(lines)[np.all(np.isfinite(lines), axis=1)]
+    ((name, lines),) = mechanism.edges().items()
+    there = mechanism.pose([angle])[name]
+    return np.asarray(there.p + lines[np.all(np.isfinite(lines), axis=1)] @ there.R.T)
 
 
 @pytest.mark.parametrize(
@@ -114,5 +114,5 @@ def test_what_cannot_be_drawn_is_said_once(tmp_path, name, content, why):
         (tmp_path / name).write_text(content)
     mechanism = robot(tmp_path, name)
     with pytest.warns(UserWarning, match=f"a mesh is not drawn: .*{name}' {why}") as said:
-        assert mechanism.solids(0.0, jnp.zeros(1)) == ()
+        assert mechanism.edges() == {}
     assert len(said) == 1

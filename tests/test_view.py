@@ -43,6 +43,9 @@ def held(page):
     motion = json.loads(written)
     flat = np.frombuffer(base64.b64decode(motion["positions"]), "<f4")
     motion["positions"] = flat.reshape(len(motion["t"]), -1, motion["dimensions"])
+    for body in motion["bodies"]:
+        edges, poses = (np.frombuffer(base64.b64decode(body[name]), "<f4") for name in ("edges", "poses"))
+        body |= {"edges": edges.reshape(-1, 3), "poses": poses.reshape(len(motion["t"]), 3, 4)}
     return motion
 
 
@@ -74,10 +77,14 @@ def test_the_page_holds_the_lines_at_the_samples(pendulum, wheel):
         np.testing.assert_array_equal(found["t"], motion.t)
         for i in (0, 7, -1):
             t, q = motion.t[i], motion.q[i]
-            lines = [*motion.model.outline(t, q), *motion.model.solids(t, q)]
             place = found["positions"][i] + np.array(found["centre"])
-            np.testing.assert_allclose(place, np.concatenate(lines), rtol=0, atol=1e-7)
-    assert len(found["edges"]) == 1 and found["links"][0]["joints"]
+            np.testing.assert_allclose(place, np.concatenate(motion.model.outline(t, q)), rtol=0, atol=1e-7)
+            for body in found["bodies"]:
+                pose, there = body["poses"][i], motion.model.pose(q)["wheel"]
+                np.testing.assert_allclose(pose[:, 0] + np.array(found["centre"]), there.p, rtol=0, atol=1e-7)
+                np.testing.assert_allclose(pose[:, 1:], there.R, rtol=0, atol=1e-7)
+    assert found["links"][0]["joints"]
+    np.testing.assert_allclose(found["bodies"][0]["edges"], motion.model.edges()["wheel"], rtol=0, atol=1e-7)
 
 
 def test_the_page_needs_nothing_from_outside(pendulum, wheel):
@@ -175,11 +182,17 @@ def test_a_motion_in_space_is_seen_from_where_one_turns_it(wheel, tmp_path):
         right = np.cross([0, 0, 1], eye)
         right /= np.linalg.norm(right)
         axes = np.stack([right, -np.cross(eye, right)])
-        expected = np.array([WIDTH, HEIGHT]) / 2 + zoom * scale * points @ axes.T
-        assert any(len(x) == len(points) and np.allclose(x, expected, atol=1e-3) for x in paths(picture, "link"))
+        projected = lambda points, axes=axes, zoom=zoom: np.array([WIDTH, HEIGHT]) / 2 + zoom * scale * points @ axes.T
+        is_drawn = lambda points, style, picture=picture, projected=projected: any(
+            len(x) == len(points) and np.allclose(x, projected(points), atol=1e-3) for x in paths(picture, style)
+        )
+        assert is_drawn(points, "link")
+        pose = wheel.model.pose(wheel.q[0])["wheel"]
+        solid = pose.p - np.array(motion["centre"]) + wheel.model.edges()["wheel"] @ pose.R.T
+        assert is_drawn(solid[np.isfinite(solid[:, 0])], "edge")
     kinds = [[kind for kind, *_ in x["path"]] for x in pictures[0]["strokes"] if x["style"] == "edge"]
-    (solid,) = wheel.model.solids(wheel.t[0], wheel.q[0])
-    there = np.isfinite(np.asarray(solid)[:, 0])  # NaN between one edge and the next
+    solid = wheel.model.edges()["wheel"]
+    there = np.isfinite(solid[:, 0])  # NaN between one edge and the next
     edges = np.count_nonzero(np.diff(np.concatenate([[0], there.astype(int)])) == 1)
     assert edges > 1 and [len(kind) for kind in kinds].count(there.sum()) == 1
     assert max(kinds, key=len).count("move") == edges

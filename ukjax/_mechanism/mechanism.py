@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, ScalarLike
 
 from .._check import check_word, kind_of, known, numbers
@@ -260,12 +261,11 @@ class Mechanism(AbstractMechanism):
             lines.append(jnp.stack(points if len(points) > 1 else [*points, there[name].p]))
         return tuple(lines)
 
-    def solids(self, t: ScalarLike, q: Float[Array, " nq"]) -> tuple[Float[Array, "points 3"], ...]:
-        """The edges of the shapes of each body that has some."""
+    def edges(self) -> dict[str, Float[np.ndarray, "points 3"]]:
+        """Those of the shapes of each body that has some, in its frame."""
         warn_of_undrawn(shape for _, body in self.bodies.items() for shape in body.shapes)
-        there = poses(self.joints, self.tree, as_float(t), q)
-        edges = {name: edges_of(body.shapes) for name, body in self.bodies.items()}
-        return tuple(there[name].p + x @ there[name].R.T for name, x in edges.items() if len(x))
+        found = {name: edges_of(body.shapes) for name, body in self.bodies.items()}
+        return {name: points for name, points in found.items() if len(points)}
 
 
 _poses = at_once(poses)

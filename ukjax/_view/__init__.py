@@ -1,5 +1,6 @@
 """The mechanism in motion, as one page for any browser."""
 
+from .lines import Solid as Solid
 from .lines import check_trajectory as check_trajectory
 from .lines import is_rim as is_rim
 from .lines import outlines as outlines

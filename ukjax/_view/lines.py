@@ -1,10 +1,11 @@
 """The lines that a motion is drawn by."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Float
 
 from .._check import as_array, call, check_function, kind_of
 from .._haste import at_once
@@ -39,10 +40,33 @@ def outlines(trajectory: Trajectory, outline: Callable | None = None) -> list[np
     return [np.asarray(line) for line in _at_all(outline, trajectory.t, trajectory.q)]
 
 
-def solids(trajectory: Trajectory) -> list[np.ndarray]:
-    """The edges of what its bodies look like, in the same way; few mechanisms say that."""
-    edges = getattr(trajectory.model, "solids", None)
-    return [] if edges is None else [np.asarray(line) for line in _at_all(edges, trajectory.t, trajectory.q)]
+class Solid(NamedTuple):
+    """A body that moves as one: its ``edges`` in its own frame, with NaN between them, and at every sample the place
+    ``p`` and rotation ``R`` of that."""
+
+    edges: Float[np.ndarray, "points 3"]
+    p: Float[np.ndarray, "samples 3"]
+    R: Float[np.ndarray, "samples 3 3"]
+
+    def at(self, i: int) -> Float[np.ndarray, "points 3"]:
+        """Where the edges are at one sample."""
+        return self.p[i] + self.edges @ self.R[i].T
+
+    def corners(self) -> Float[np.ndarray, "samples 8 3"]:
+        """Those of a box that holds it, at every sample."""
+        ends = np.nanmin(self.edges, axis=0), np.nanmax(self.edges, axis=0)
+        box = np.stack(np.meshgrid(*np.stack(ends, axis=1)), axis=-1).reshape(8, 3)
+        return self.p[:, None] + np.einsum("sij,kj->ski", self.R, box)
+
+
+def solids(trajectory: Trajectory) -> list[Solid]:
+    """What its bodies look like; few mechanisms say that."""
+    model: Any = trajectory.model
+    found = model.edges() if hasattr(model, "edges") else {}
+    if not found:
+        return []
+    there = jax.tree.map(np.asarray, _poses(model.pose, trajectory.t, trajectory.q))
+    return [Solid(points, there[name].p, there[name].R) for name, points in found.items()]
 
 
 def is_rim(line: np.ndarray) -> bool:
@@ -65,3 +89,4 @@ def _lines(outline, t, q):
 
 
 _at_all = at_once(lambda outline, t, q: jax.vmap(lambda t, q: _lines(outline, t, q))(t, q))
+_poses = at_once(lambda pose, t, q: jax.vmap(pose)(q, t))

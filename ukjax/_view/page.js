@@ -1,6 +1,9 @@
-// Everything the page shows: instants t, and positions (instants, points, dimensions) relative to the centre of all.
+// Everything the page shows: instants t, and positions (instants, points, dimensions) relative to the centre of all;
+// bodies with edges (points, 3) in their own frame and poses (instants, 3, 4), each the columns p and R.
 const motion = JSON.parse(document.getElementById("motion").textContent);
-const positions = new Float32Array(Uint8Array.from(atob(motion.positions), (c) => c.charCodeAt(0)).buffer);
+const numbers = (text) => new Float32Array(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
+const positions = numbers(motion.positions);
+const bodies = motion.bodies.map((body) => ({ edges: numbers(body.edges), poses: numbers(body.poses) }));
 const { t, dimensions } = motion;
 const isSpatial = dimensions === 3;
 const first = t[0];
@@ -146,21 +149,25 @@ function drawFloor() {
 }
 
 const links = [];
-const edges = [];
 {
   let start = 0;
   for (const link of motion.links) {
     links.push({ start, ...link });
     start += link.points;
   }
-  for (const points of motion.edges) {
-    edges.push({ start, points });
-    start += points;
-  }
 }
 
 const lineAt = (instant, line) =>
   Array.from({ length: line.points }, (_, k) => seen(pointAt(instant, line.start + k)));
+
+function edgesAt(instant, { edges, poses }) {
+  const entry = (k) => poses[12 * instant.low + k] * (1 - instant.part) + poses[12 * instant.high + k] * instant.part;
+  const pose = Array.from({ length: 12 }, (_, k) => entry(k));
+  return Array.from({ length: edges.length / 3 }, (_, k) => {
+    const [x, y, z] = edges.subarray(3 * k, 3 * k + 3);
+    return seen([0, 4, 8].map((row) => pose[row] + pose[row + 1] * x + pose[row + 2] * y + pose[row + 3] * z));
+  });
+}
 
 function drawTrace(instant, link) {
   const end = link.start + link.points - 1;
@@ -199,7 +206,7 @@ function draw() {
   const instant = between(state.time);
   if (isSpatial) drawFloor();
   else drawPaper();
-  for (const edge of edges) stroke(lineAt(instant, edge), colours.edge, 0.8);
+  for (const body of bodies) stroke(edgesAt(instant, body), colours.edge, 0.8);
   if (element("traces").checked) for (const link of links) drawTrace(instant, link);
   links
     .map((link) => ({ link, points: lineAt(instant, link) }))

@@ -23,6 +23,9 @@ from .lines import check_trajectory, is_rim, outlines, solids
 LARGEST = 6_000_000
 """Bytes of positions in a page, which browsers open without a wait; longer motions are shown by fewer samples."""
 
+POSE = 12
+"""Numbers that say where a body is."""
+
 
 class View(NamedTuple):
     """A page (HTML) that shows the motion called ``title``. A notebook shows it by itself."""
@@ -63,11 +66,12 @@ def view(trajectory: Trajectory, outline: Callable | None = None) -> View:
     check_trajectory(trajectory)
     reached = trajectory.reached()
     links = outlines(reached, outline)
-    edges = [] if outline is not None else solids(reached)
-    points = np.concatenate([*links, *edges], axis=1)
+    bodies = [] if outline is not None else solids(reached)
+    points = np.concatenate(links, axis=1)
     t = np.asarray(reached.t, float)
-    shown = _shown(t, LARGEST // (4 * points[0].size))
-    low, high = np.nanmin(points, axis=(0, 1)), np.nanmax(points, axis=(0, 1))
+    shown = _shown(t, LARGEST // (4 * (points[0].size + POSE * len(bodies))))
+    all_points = np.concatenate([points, *(body.corners() for body in bodies)], axis=1)
+    low, high = np.nanmin(all_points, axis=(0, 1)), np.nanmax(all_points, axis=(0, 1))
     centre = (low + high) / 2  # near which single precision is fine enough to look at
     motion = {
         "title": trajectory.title,
@@ -77,14 +81,24 @@ def view(trajectory: Trajectory, outline: Callable | None = None) -> View:
         "half": ((high - low) / 2).tolist(),
         "t": t[shown].tolist(),
         "links": [{"points": line.shape[1], "joints": not is_rim(line)} for line in links],
-        "edges": [line.shape[1] for line in edges],
-        "positions": base64.b64encode((points[shown] - centre).astype("<f4").tobytes()).decode(),
+        "bodies": [
+            {
+                "edges": _numbers(body.edges),
+                "poses": _numbers(np.concatenate([(body.p - centre)[..., None], body.R], axis=2)[shown]),
+            }
+            for body in bodies
+        ],
+        "positions": _numbers(points[shown] - centre),
     }
     data = json.dumps(motion).replace("<", "\\u003c")  # nothing in it ends the script that holds it
     return View(
         trajectory.title,
         _template().substitute(title=html.escape(trajectory.title), motion=data, script=_file("page.js")),
     )
+
+
+def _numbers(x):
+    return base64.b64encode(x.astype("<f4").tobytes()).decode()
 
 
 def open_in_browser(path: Path) -> bool:

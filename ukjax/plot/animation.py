@@ -28,7 +28,7 @@ def animate(trajectory: Trajectory) -> FuncAnimation:
     notebook, or for a page, take ``ukjax.view``; ``save_animation`` writes a film.
     """
     check_trajectory(trajectory)
-    lines, edges, t = outlines(trajectory), solids(trajectory), np.asarray(trajectory.t)
+    lines, moving, t = outlines(trajectory), solids(trajectory), np.asarray(trajectory.t)
     count = int(np.clip(round(RATE * (t[-1] - t[0])), FEWEST, MOST))
     shown = np.abs(t - np.linspace(t[0], t[-1], count)[:, None]).argmin(axis=1)
     is_spatial = lines[0].shape[-1] == 3
@@ -36,9 +36,9 @@ def animate(trajectory: Trajectory) -> FuncAnimation:
     figure = Figure(figsize=(5.0, 5.0), dpi=72, layout="constrained")
     FigureCanvasAgg(figure)
     ax = figure.add_subplot(projection="3d" if is_spatial else None)
-    frame(ax, [*lines, *edges])
+    frame(ax, [*lines, *(body.corners() for body in moving)])
     traces = [ax.plot(*line[:0, 0].T, color=COLOURS[1], linewidth=1.0)[0] for line in lines]
-    bodies = [ax.plot(*line[0].T, **EDGES)[0] for line in edges]
+    bodies = [ax.plot(*body.at(0).T, **EDGES)[0] for body in moving]
     links = [ax.plot(*line[0].T, link_style(line), color=COLOURS[0], linewidth=2.5, markersize=4)[0] for line in lines]
     speed = _speed((t[-1] - t[0]) / (count / RATE))
     title = ax.set_title("", fontsize=10)
@@ -49,8 +49,8 @@ def animate(trajectory: Trajectory) -> FuncAnimation:
         for line, link, trace in zip(lines, links, traces, strict=True):
             for artist, points in ((link, line[i]), (trace, line[: i + 1, -1])):
                 place(artist, points)
-        for body, line in zip(bodies, edges, strict=True):
-            place(body, line[i])
+        for artist, body in zip(bodies, moving, strict=True):
+            place(artist, body.at(i))
         title.set_text(f"{trajectory.title}, t = {t[i]:.{_digits(t)}f} s{speed}")
         return [*bodies, *links, *traces, title]
 

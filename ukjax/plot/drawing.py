@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from .._view import is_rim
+from .._view import Solid, is_rim
 from .style import COLOURS
 
 POSES = 7
@@ -12,11 +12,11 @@ EDGES = {"color": "#7f8c93", "linewidth": 0.6}
 """How the edges of solids are drawn."""
 
 
-def draw(ax: Any, lines: list[np.ndarray], edges: list[np.ndarray]) -> None:
+def draw(ax: Any, lines: list[np.ndarray], bodies: list[Solid]) -> None:
     """Draw on ``ax``, of as many dimensions as the lines: the latest pose in full, earlier ones fading, the traces; the
     edges of solids in the latest pose."""
-    for line in edges:
-        ax.plot(*line[-1].T, **EDGES)
+    for body in bodies:
+        ax.plot(*body.at(-1).T, **EDGES)
     for line in lines:
         ax.plot(*line[:, -1].T, color=COLOURS[1], linewidth=1.0)
     shown = np.linspace(0, len(lines[0]) - 1, POSES).round().astype(int)
@@ -25,7 +25,7 @@ def draw(ax: Any, lines: list[np.ndarray], edges: list[np.ndarray]) -> None:
         width = 2.5 if age == 0 else 1.5
         for line in lines:
             ax.plot(*line[i].T, link_style(line), color=COLOURS[0], alpha=strength, linewidth=width, markersize=4)
-    frame(ax, [*lines, *edges])
+    frame(ax, [*lines, *(body.corners() for body in bodies)])
 
 
 def link_style(line: np.ndarray) -> str:

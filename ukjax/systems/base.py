@@ -4,6 +4,7 @@ import abc
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
+import numpy as np
 from jaxtyping import Array, Float, ScalarLike
 
 from .._check import as_array
@@ -60,10 +61,10 @@ class AbstractMechanism(AbstractSystem):
         """The mechanism as lines through its joints [m], in the plane (d = 2) or in space (d = 3): what a drawing
         shows. The last point of each line leaves a trace."""
 
-    def solids(self, t: ScalarLike, q: Float[Array, " n"]) -> tuple[Float[Array, "points 3"], ...]:
-        """The edges of what bodies look like [m], as thin lines beside the outline, in space as that is; NaN between
-        one edge and the next. None, where it has no such looks."""
-        return ()
+    def edges(self) -> dict[str, Float[np.ndarray, "points 3"]]:
+        """Of each body that is drawn as a solid, by its name, thin lines in its frame [m], with NaN between one and the
+        next; ``pose(q, t)`` says where that is. None, where nothing has such looks."""
+        return {}
 
     def reference(self, t: ScalarLike) -> Float[Array, " n"] | None:
         """The exact q (n,) at time t, where it is known."""
