@@ -49,6 +49,7 @@ def test_acceleration_agrees_with_fifty_digits(systems, method):
     assert not wrong
 
 
+@pytest.mark.slow
 def test_half_of_the_systems_are_solved_to_a_few_roundings(systems):
     assert np.median([relative_error(case, exact) for case, exact in systems]) < 20 * EPS
 

@@ -295,7 +295,8 @@ def killed_and_resumed(tmp_path, kind, chunks, dt, moments):
     return kills
 
 
-@pytest.mark.parametrize("kind", ["", pytest.param(".zarr", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["", ".zarr"])
 def test_killed_and_resumed_it_is_the_same(kind, tmp_path):
     assert killed_and_resumed(tmp_path, kind, 60, 1e-3, [(5, 0.002)]) == 1
 

@@ -317,7 +317,7 @@ def looking(system):
 
 
 PAIRS = [*((name, "joint") for name in REBUILT), *((name, "absolute") for name in LOOPED)]
-SOON = [(name, "joint") for name in ("parallel_robot", "four_bar", "andrews_squeezer")]
+SOON = [("four_bar", "joint")]
 
 
 @pytest.mark.parametrize(

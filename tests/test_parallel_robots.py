@@ -172,7 +172,8 @@ MANIPULATOR = pytest.param("manipulator", marks=pytest.mark.slow)  # the same ch
 
 
 @pytest.mark.parametrize(
-    ("which", "rows"), [("free", 10), ("tracking", 12), pytest.param("manipulator", 6, marks=pytest.mark.slow)]
+    ("which", "rows"),
+    [("free", 10), *(pytest.param(*each, marks=pytest.mark.slow) for each in (("tracking", 12), ("manipulator", 6)))],
 )
 def test_loops_bases_and_path_hold_to_rounding(which, rows, request):
     _, motion = request.getfixturevalue(which)
