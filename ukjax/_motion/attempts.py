@@ -90,7 +90,8 @@ def next_attempt(
             return Levels(*(replace(each, assumes=False) for each in _each(tried)))
         return otherwise()
     usual = _with_least(usual, least, dtype) if lower else usual
-    return Levels(*(_with(usual, weight, each, dtype) for each in kept))
+    by = {rows: _with(usual, weight, rows, dtype) for rows in dict.fromkeys(kept)}
+    return Levels(*(by[rows] for rows in kept))
 
 
 def _with(usual, weight, kept, dtype):
