@@ -76,6 +76,15 @@ def test_a_box_is_drawn_where_it_is(tmp_path, name, there, urdf):
     np.testing.assert_allclose(turned, found @ np.array([[0, 1, 0], [-1, 0, 0], [0, 0, 1]]), rtol=0, atol=1e-15)
 
 
+def test_a_file_that_is_mended_is_read_again(tmp_path):
+    (tmp_path / "box.stl").write_text("solid box")
+    mechanism = robot(tmp_path, "box.stl")
+    with pytest.warns(UserWarning, match="not drawn"):
+        assert mechanism.edges() == {}
+    box(tmp_path / "box.stl")
+    assert len(points(mechanism))
+
+
 def test_a_ball_is_drawn_by_circles(tmp_path):
     import trimesh
 
@@ -106,7 +115,8 @@ def test_mjcf_says_where_its_meshes_are(tmp_path):
         ("box.step", "ISO-10303-21;", "is no file of .stl"),
         ("cut.stl", "solid box\nfacet normal 0 0 0\nouter loop\nvertex 0 0", "(has no triangles|cannot be read)"),
         ("bytes.obj", "f 1 2 3\nf 7 8 9", "(has no triangles|cannot be read)"),
-        ("bomb.dae", '<!DOCTYPE a [<!ENTITY b "x"><!ENTITY c "&b;&b;">]><a>&c;</a>', "cannot be read"),
+        ("bomb.dae", '<!DOCTYPE a [<!ENTITY b "x"><!ENTITY c "&b;&b;">]><a>&c;</a>', "has entities"),
+        ("empty.dae", "<a/>", "cannot be read"),
     ],
 )
 def test_what_cannot_be_drawn_is_said_once(tmp_path, name, content, why):

@@ -17,22 +17,31 @@ LINES, MOST = 2, 40
 """Of each cut the longest lines, with so many points at most: a picture is of the outside."""
 
 
-@functools.lru_cache(maxsize=1024)
 def mesh_lines(path: str) -> tuple[tuple[np.ndarray, ...], str]:
-    """Lines (points, 3) as long as the file says, and why there are none, if there are none. A file is read once."""
+    """Lines (points, 3) as long as the file says, and why there are none, if there are none. A file is read once, and
+    again when it has changed."""
     file = Path(path)
     if not file.is_file():
         return (), "is not there"
     if file.suffix.lower() not in KINDS:
         return (), f"is no file of {', '.join(KINDS)}"
-    if file.stat().st_size > LARGEST:
+    about = file.stat()
+    if about.st_size > LARGEST:
         return (), f"is larger than {LARGEST // 1_000_000} MB"
+    return _read(file, about.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=1024)
+def _read(file: Path, changed: int) -> tuple[tuple[np.ndarray, ...], str]:
     try:
         import trimesh
     except ImportError:
         return (), "needs trimesh to be drawn: pip install 'ukjax[plot]'"
     try:
         with file.open("rb") as content:  # and of no other file: no materials, no pictures
+            if file.suffix.lower() == ".dae" and b"<!ENTITY" in content.read():
+                return (), "has entities, which are not expanded"
+            content.seek(0)
             mesh: Any = trimesh.load_mesh(content, file_type=file.suffix[1:].lower(), process=True)
         lines = _lines(mesh)
     except Exception as error:  # whatever a file may do to its reader

@@ -91,7 +91,8 @@ def _nearest(look: Look, start, M, size, usual: Usual, judged, linear=False) -> 
     if not finite(A):
         return x, None, False
     real = judged(x)
-    kept = independent_rows(M, real, 10 * eps**0.5, rounding(dtype))
+    rtol = 10 * (eps**0.5 if usual.rtol is None else usual.rtol)
+    kept = independent_rows(M, real, rtol, rounding(dtype) if usual.least is None else usual.least)
     if kept is None:
         return x, None, False
     weight = float(np.mean(np.diagonal(M))) if light(M) else None
