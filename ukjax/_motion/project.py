@@ -44,8 +44,8 @@ def project(
     with M at q0 for the first and at the new q for the second. (Where q̇ = N(q) v, q − q0 stands for the x with which
     q̇ = N(q) x leads from q0 to q in a unit of time, so that what N keeps is kept.) Redundant constraints are no
     trouble. A start that lies on an axis of symmetry of the constraints stays on it, though the nearest points may lie
-    on both its sides: move it a little. Differentiable, with exact first and second derivatives, by the conditions of the minimum (not through the
-    iteration).
+    on both its sides: move it a little. Differentiable, with exact first and second derivatives, by the conditions of
+    the minimum (not through the iteration).
 
     ``hold`` names coordinates that stay as they are given, value and rate, while the rest is moved to fit them: those
     of ``model.coordinates``, or q1, q2, ...
