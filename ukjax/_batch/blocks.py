@@ -9,21 +9,27 @@ import numpy as np
 
 from .waiting import compiled, interruptibly, side_by_side
 
-LARGEST, SMALLEST = 4104, 136  # members of a block: see ``spread`` in ``_batch.kernel`` for these odd numbers of lines
+LARGEST, SMALLEST, FEWEST = 4104, 136, 24
+"""Members of a block: see ``spread`` in ``_batch.kernel`` for these odd numbers of lines."""
+
+ENTRIES = 50_000
+"""Numbers of a block's state, where its members have many, that go well with all that is made of them."""
 
 
-def in_blocks(function: Callable, each: Any, *arguments: Any) -> Any:
+def in_blocks(function: Callable, each: Any, *arguments: Any, entries: int = 1) -> Any:
     """``function(each, *arguments)``, an ``equinox.filter_jit``, where all of ``each`` and of the results has the batch
-    as first axis.
+    as first axis. ``entries`` is how many numbers a member has that are to stay in the caches.
 
     On a CPU the members are done in blocks of one size, each by a thread of its own: XLA uses one core for most of
     what they need.
     """
     members, cores = jax.tree.leaves(each)[0].shape[0], _cores()
-    if jax.default_backend() != "cpu" or cores == 1 and members <= LARGEST or members < 2 * SMALLEST:
+    largest = min(LARGEST, max(FEWEST, ENTRIES // entries // 16 * 16 + 8))
+    least = min(SMALLEST, largest)
+    if jax.default_backend() != "cpu" or cores == 1 and members <= largest or members < 2 * least:
         return interruptibly(function, each, *arguments)
-    blocks = max(cores, -(-members // LARGEST))
-    size = max(SMALLEST, -(-(-(-members // blocks) - 8) // 16) * 16 + 8)
+    blocks = max(cores, -(-members // largest))
+    size = max(least, -(-(-(-members // blocks) - 8) // 16) * 16 + 8)
     blocks = -(-members // size)
     more = blocks * size - members
     # Taken apart and put together by NumPy: JAX would compile each for every shape.

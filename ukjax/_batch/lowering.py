@@ -1,17 +1,15 @@
 """What a function of one member becomes in a compiled program: loops over the batch, or what JAX would do."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
+from jax.extend.core import jaxpr_as_fun
 from jax.interpreters import mlir
 
 from .graph import Graph, TooLarge
 from .kernel import evaluate, spread, unpack
 from .plainly import plain
-from .primitive import as_is, per_member_p, size_of
+from .primitive import as_is, holds, per_member_p, size_of
 from .refusal import Unsupported, refuse_length, report
 from .unroll import refuse_keys, unroll
 
@@ -42,7 +40,9 @@ def _written_out(*arguments, jaxpr, mapped, how):
     except TooLarge:
         if how.strict:
             refuse_length(MOST, how)
-        return (as_is if _has_pieces(jaxpr) else _one_by_one)(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
+        return (as_is if holds(jaxpr, per_member_p.name) else _one_by_one)(
+            *arguments, jaxpr=jaxpr, mapped=mapped, how=how
+        )
     except Unsupported as refusal:
         report(refusal, how)
         return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
@@ -114,13 +114,6 @@ def _one_by_one(*arguments, jaxpr, mapped, how):
         return jaxpr_as_fun(jaxpr)(*(next(own) if per else x for x, per in zip(arguments, mapped, strict=True)))
 
     return [jnp.moveaxis(x, 0, -1) for x in jax.lax.map(member, own)]
-
-
-def _has_pieces(x: Any) -> bool:
-    """Whether a jaxpr holds functions of one member."""
-    if isinstance(x, ClosedJaxpr | Jaxpr):  # from jax 0.12 on the same
-        return any(e.primitive is per_member_p or any(map(_has_pieces, e.params.values())) for e in x.eqns)
-    return any(_has_pieces(part) for part in x) if isinstance(x, list | tuple) else False
 
 
 mlir.register_lowering(per_member_p, mlir.lower_fun(as_is, multiple_results=True))

@@ -16,8 +16,10 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from . import transform as transform  # what vmap and derivatives make of it
 from .lowering import FEW
-from .primitive import per_member_p
+from .primitive import holds, per_member_p
 from .refusal import How, origin
+
+CUSTOM_VMAP = "custom_vmap_call"  # JAX's word for it
 
 
 def per_member(function: Callable, few: int = FEW, strict: bool = False) -> Callable:
@@ -31,7 +33,8 @@ def per_member(function: Callable, few: int = FEW, strict: bool = False) -> Call
     What is written out, on a CPU, must be pure arithmetic with loops of known length and indices that are known. Any
     other function is done as by ``vmap``, with a warning that names the operation and its line; with ``strict`` that is
     a ``ValueError``, and so is a function of more operations than are worth compiling. Less than ``few`` members are
-    done as by ``vmap`` too. A zero known from the start times any number is 0, be that infinite or NaN.
+    done as by ``vmap`` too, and so is what says itself how it is batched, by ``jax.custom_batching.custom_vmap``:
+    ``method="sparse"`` does. A zero known from the start times any number is 0, be that infinite or NaN.
     """
     if not callable(function) or isinstance(function, type):
         raise ValueError(f"function must be one of arrays, got {function!r}")
@@ -54,9 +57,11 @@ def per_member(function: Callable, few: int = FEW, strict: bool = False) -> Call
         traced = jax.make_jaxpr(flat)(*leaves)
         if traced.effects:
             return _Results(*eqx.partition(function(*given.arguments(leaves)), eqx.is_array))
+        tree, fixed = structure
+        if not strict and holds(traced, CUSTOM_VMAP):
+            return _Results(jax.tree.unflatten(tree, jaxpr_as_fun(traced)(*leaves)), fixed)
         closed, held = _without_closure(traced, leaves)
         results = per_member_p.bind(*held, *leaves, jaxpr=closed, mapped=(False,) * (len(held) + len(leaves)), how=how)
-        tree, fixed = structure
         return _Results(jax.tree.unflatten(tree, results), fixed)
 
     # ``jit`` keeps what it traced and compiled for as long as the function that it is given, in its own caches, which

@@ -2,10 +2,11 @@
 
 import functools
 import weakref
+from typing import Any
 
 import jax
 from jax.core import ShapedArray
-from jax.extend.core import Primitive, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, Primitive, jaxpr_as_fun
 
 per_member_p = Primitive("per_member")
 """``jaxpr`` on arguments of which those that are ``mapped`` have one entry per member along the last axis."""
@@ -13,6 +14,15 @@ per_member_p = Primitive("per_member")
 per_member_p.multiple_results = True
 # From jax 0.12 on: what JAX expands into other operations may stay in ``jaxpr`` until this one is lowered itself.
 per_member_p.is_high = lambda *avals, **parameters: False
+
+
+def holds(x: Any, primitive: str) -> bool:
+    """Whether there is such an operation in a jaxpr, or in any of some."""
+    if isinstance(x, ClosedJaxpr):
+        x = x.jaxpr
+    if isinstance(x, Jaxpr):
+        return any(e.primitive.name == primitive or any(holds(p, primitive) for p in e.params.values()) for e in x.eqns)
+    return any(holds(part, primitive) for part in x) if isinstance(x, list | tuple) else False
 
 
 def size_of(arguments, mapped):

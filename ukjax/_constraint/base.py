@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._compressed import Seeds
 from .._rates import Rates
 
 Level = Literal["position", "velocity", "acceleration"]
@@ -55,6 +56,11 @@ class AbstractConstraint(eqx.Module):
     def at(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Rows:
         """All of it at once, for those who need more than one of these."""
         return Rows(self.position(t, q), self.velocity(t, q, v), *self.rows(t, q, v))
+
+    def by_seeds(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], seeds: Seeds) -> Rows:
+        """The same with A times the seeds, (m, seeds), in the place of A."""
+        found = self.at(t, q, v)
+        return found._replace(A=found.A @ seeds.matrix)
 
     @abc.abstractmethod
     def position(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " k"]:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import check_function
+from .._compressed import Seeds
 from .._functions import vector
 from .._names import name_of_rows
 from .._precision import Numbers
@@ -44,12 +45,11 @@ class Holonomic(AbstractConstraint):
         return self.at(t, q, v)[2:]
 
     def at(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Rows:
-        A = self.slope(t, q, v)
-        # The second derivative along the motion only: a jvp of a jvp, never the m × n × n tensor.
-        (phi, phi_dot), (_, bias) = jax.jvp(lambda t, q: self._along(t, q, v), (t, q), self._motion(t, q, v))
-        m = phi.shape[0]
-        b = -bias - gain("alpha", self.alpha, m) * phi_dot - gain("beta", self.beta, m) * phi
-        return Rows(phi, phi_dot, A, b)
+        return self._rows(self.slope(t, q, v), t, q, v)
+
+    def by_seeds(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], seeds: Seeds) -> Rows:
+        along = lambda x: jax.jvp(lambda q: self.position(t, q), (q,), (rate(self.rates, q, x),))[1]
+        return self._rows(seeds.along(along, v), t, q, v)
 
     def position(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " m"]:
         return vector(f"phi of {self.name!r}", self.phi, t, q)
@@ -63,6 +63,13 @@ class Holonomic(AbstractConstraint):
 
     def under(self, rates: Rates | None) -> AbstractConstraint:
         return with_rates(self, rates)
+
+    def _rows(self, A, t, q, v):
+        # The second derivative along the motion only: a jvp of a jvp, never the m × n × n tensor.
+        (phi, phi_dot), (_, bias) = jax.jvp(lambda t, q: self._along(t, q, v), (t, q), self._motion(t, q, v))
+        m = phi.shape[0]
+        b = -bias - gain("alpha", self.alpha, m) * phi_dot - gain("beta", self.beta, m) * phi
+        return Rows(phi, phi_dot, A, b)
 
     def _along(self, t, q, v):
         """φ and φ̇ = φ_t + φ_q q̇."""

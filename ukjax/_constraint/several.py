@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
+from .._compressed import Seeds
 from .._precision import as_float
 from .base import AbstractConstraint, Rows
 
@@ -23,13 +24,21 @@ def rows(
     return jnp.concatenate(A), jnp.concatenate(b)
 
 
-def all_at(constraints: Iterable[AbstractConstraint], t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Rows:
-    """All at one state."""
+def all_at(
+    constraints: Iterable[AbstractConstraint],
+    t: Array,
+    q: Float[Array, " nq"],
+    v: Float[Array, " n"],
+    seeds: Seeds | None = None,
+) -> Rows:
+    """All at one state; with ``seeds``, A times these in the place of A."""
     constraints = tuple(constraints)
-    found = [constraint.at(t, q, v) for constraint in constraints]
+    found = [
+        constraint.at(t, q, v) if seeds is None else constraint.by_seeds(t, q, v, seeds) for constraint in constraints
+    ]
     if not found:
         none = jnp.zeros((0,), q.dtype)
-        return Rows(none, none, jnp.zeros((0, v.size), q.dtype), none)
+        return Rows(none, none, jnp.zeros((0, v.size if seeds is None else seeds.colours + 1), q.dtype), none)
     _check_names(constraints, [each.b for each in found])
     return Rows(*map(jnp.concatenate, zip(*found, strict=True)))
 

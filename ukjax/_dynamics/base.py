@@ -5,6 +5,7 @@ import abc
 import equinox as eqx
 from jaxtyping import Array, Float
 
+from .._compressed import Seeds
 from .._rates import Rates
 
 
@@ -18,6 +19,13 @@ class AbstractDynamics(eqx.Module):
     def mass(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "n n"]:
         """M (n, n) alone, at velocity v where it depends on that."""
         return self.terms(t, q, v)[0]
+
+    def by_seeds(
+        self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], seeds: Seeds
+    ) -> tuple[Float[Array, "n seeds"], Float[Array, " n"]]:
+        """M times the seeds, and Q."""
+        M, Q = self.terms(t, q, v)
+        return M @ seeds.matrix, Q
 
     def under(self, rates: Rates | None) -> "AbstractDynamics":
         """The same where q̇ = N(q) v is what ``rates(q, v)`` returns, and M v̇ = Q."""

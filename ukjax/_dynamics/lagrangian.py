@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import check_function
+from .._compressed import Seeds
 from .._functions import array, as_function, vector
 from .._rates import Rates, columns, rate, turning
 from .base import AbstractDynamics
@@ -39,34 +40,50 @@ class Lagrangian(AbstractDynamics):
         self.rates = None
 
     def mass(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "n n"]:
-        M = jax.jacfwd(jax.grad(self._kinetic, argnums=2), argnums=2)(t, q, rate(self.rates, q, v))
+        M = self._mass(t, q, rate(self.rates, q, v))
         if self.rates is None:
             return M
         N = columns(self.rates, q, v)
         return N.T @ M @ N
 
     def terms(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
-        F = vector("force", self.force, t, q, v)
-        if F.shape not in ((1,), v.shape):
-            raise ValueError(f"force must return shape {v.shape} like v, got shape {F.shape}")
+        F = self._applied(t, q, v)
         if self.rates is None:
-            M, Q = self._in_coordinates(t, q, v)
-            return M, F + Q
+            return self._mass(t, q, v), F + self._force(t, q, v)
         q_dot, turning_of_N = turning(self.rates, q, v)
-        M, Q = self._in_coordinates(t, q, q_dot)
-        N = columns(self.rates, q, v)
-        return N.T @ M @ N, F + N.T @ (Q - M @ turning_of_N)
+        M, N = self._mass(t, q, q_dot), columns(self.rates, q, v)
+        return N.T @ M @ N, F + N.T @ (self._force(t, q, q_dot) - M @ turning_of_N)
+
+    def by_seeds(
+        self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], seeds: Seeds
+    ) -> tuple[Float[Array, "n seeds"], Float[Array, " n"]]:
+        onto = lambda x: rate(self.rates, q, x)
+        q_dot, turning_of_N = (v, jnp.zeros_like(v)) if self.rates is None else turning(self.rates, q, v)
+        momentum = lambda q_dot: jax.grad(self._kinetic, argnums=2)(t, q, q_dot)
+        mass_times = jax.linearize(momentum, q_dot)[1]
+        back = jax.linear_transpose(onto, v)
+        M = seeds.along(lambda x: back(mass_times(onto(x)))[0], v)
+        return M, self._applied(t, q, v) + back(self._force(t, q, q_dot) - mass_times(turning_of_N))[0]
 
     def under(self, rates: Rates | None) -> AbstractDynamics:
         return eqx.tree_at(lambda d: d.rates, self, rates, is_leaf=lambda x: x is None)
 
-    def _in_coordinates(self, t, q, v):
-        """M and Q of M q̈ = Q, but for the force, v being q̇."""
+    def _applied(self, t, q, v):
+        F = vector("force", self.force, t, q, v)
+        if F.shape not in ((1,), v.shape):
+            raise ValueError(f"force must return shape {v.shape} like v, got shape {F.shape}")
+        return F
+
+    def _mass(self, t, q, v):
+        """M of M q̈ = Q, v being q̇."""
+        return jax.jacfwd(jax.grad(self._kinetic, argnums=2), argnums=2)(t, q, v)
+
+    def _force(self, t, q, v):
+        """Q of the same, but for what is applied."""
         momentum = jax.grad(self._kinetic, argnums=2)
-        M = jax.jacfwd(momentum, argnums=2)(t, q, v)
         # The total derivative of p along the motion, at fixed v: one jvp along (1, v).
         _, inertial = jax.jvp(lambda t, q: momentum(t, q, v), (t, q), (jnp.ones_like(t), v))
-        return M, jax.grad(self._lagrangian, argnums=1)(t, q, v) - inertial
+        return jax.grad(self._lagrangian, argnums=1)(t, q, v) - inertial
 
     def energy(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, ""]:
         return self._kinetic(t, q, rate(self.rates, q, v)) + self._potential(t, q)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from .._compressed import Seeds
 from .._rotation import cross, skew
 from ..joints import AbstractConnection
 from .alike import Alike, alike, bare
@@ -54,8 +55,10 @@ class Between(eqx.Module):
         groups = list(self._groups(cut))
         return _in_order(groups, [group.of_each(each, there) for group in groups])
 
-    def motion(self, said: Callable, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Found:
-        """``said(joint, t, R, p)`` of each, with its derivatives."""
+    def motion(
+        self, said: Callable, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], seeds: Seeds | None = None
+    ) -> Found:
+        """``said(joint, t, R, p)`` of each, with its derivatives; with ``seeds``, A times these."""
 
         def each(joint, parent, child, together):
             ends = Ends.of(joint, parent.placed, child.placed, together)
@@ -68,7 +71,7 @@ class Between(eqx.Module):
             slopes = jax.jacfwd(lambda x: function(t, *ends.displaced(x)))(jnp.zeros(6))
             return value, rate, bias, ends.wrenches(slopes)
 
-        return self._found(each, t, q, v)
+        return self._found(each, t, q, v, seeds)
 
     def slip(self, said: Callable, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Found:
         """``said(joint, t, R, p, omega, velocity)`` of each, what is said of rates, which is of first order: its own
@@ -86,13 +89,13 @@ class Between(eqx.Module):
 
         return self._found(each, t, q, v)
 
-    def _found(self, each, t, q, v):
+    def _found(self, each, t, q, v, seeds=None):
         cut = self._cut()
         groups = list(self._groups(cut))
         moves = moving(self.joints, cut.tree, t, q[cut.coordinates], v[cut.velocities])
         *vectors, wrenches = zip(*(group.of_each(each, moves.bodies) for group in groups), strict=True)
         value, rate, second = (_in_order(groups, parts) for parts in vectors)
-        return Found(value, rate, second, _columns(groups, cut, moves, wrenches, v.size))
+        return Found(value, rate, second, _columns(groups, cut, moves, wrenches, v.size, seeds))
 
     def _cut(self) -> "Cut":
         return _cut(self.tree, tuple((self.joints[name].parent, self.joints[name].child) for name in self.names))
@@ -239,21 +242,23 @@ def _in_order(groups, parts):
     return jnp.concatenate([part.ravel() for part in parts])[order]
 
 
-def _columns(groups, cut, moves: Motion, slopes, n):
-    """A (m, n), from the wrenches (connections, k, 2, 6) of each group."""
+def _columns(groups, cut, moves: Motion, slopes, n, seeds):
+    """A (m, n), or A times the seeds, from the wrenches (connections, k, 2, 6) of each group."""
     motions = jnp.concatenate([moves.angular, moves.linear], axis=1)
     all_rows = _rows(groups, slopes)
-    products, places = [jnp.zeros(1)], []
+    products, places = [], []
     for group, wrenches, rows in zip(groups, slopes, all_rows, strict=True):
         found = [(i, *way) for i, ends in enumerate(group.ends) for way in _ways(cut.tree, *ends)]
         member, side, j = np.array(found, int).reshape(-1, 3).T
         products.append(jnp.sum(wrenches[member, :, side] * motions[j][:, None], axis=2).ravel())
         at = cut.velocities[j][:, None]
         places.append(np.stack(np.broadcast_arrays(rows[member], at), axis=2).reshape(-1, 2))
-    entries = np.zeros((sum(rows.size for rows in all_rows), n), int)
-    i, j = np.concatenate(places).T
-    entries[i, j] = 1 + np.arange(len(i))
-    return jnp.concatenate(products)[entries]
+    values, (i, j), m = jnp.concatenate(products), np.concatenate(places).T, sum(rows.size for rows in all_rows)
+    if seeds is not None:
+        return seeds.of_entries(values, i, j, m)
+    entries = np.full((m, n), len(i))
+    entries[i, j] = np.arange(len(i))
+    return jnp.concatenate([values, jnp.zeros(1)])[entries]
 
 
 def _ways(tree, parent, child):

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._compressed import Seeds
 from .._constraint import AbstractConstraint, Holonomic, Level, Nonholonomic, Rows, nothing
 from ..joints import AbstractConnection, AbstractContact, AbstractCoupling
 from .between import Between
@@ -32,8 +33,10 @@ class Loops(AbstractConstraint):
         return self.at(t, q, v)[2:]
 
     def at(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Rows:
-        found = self.between.motion(_gap, t, q, v)
-        return Rows(found.value, found.rate, found.A, -found.second)
+        return _rows(self.between.motion(_gap, t, q, v))
+
+    def by_seeds(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], seeds: Seeds) -> Rows:
+        return _rows(self.between.motion(_gap, t, q, v, seeds))
 
     def position(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " m"]:
         return self.between.value(_gap, t, q)
@@ -74,6 +77,10 @@ class Contacts(AbstractConstraint):
 
     def velocity_slope(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "k n"]:
         return self.between.slip(_slip, t, q, v).A
+
+
+def _rows(gaps):
+    return Rows(gaps.value, gaps.rate, gaps.A, -gaps.second)
 
 
 def _gap(joint, t, R, p):

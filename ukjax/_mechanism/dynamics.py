@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._compressed import Seeds
 from .._dynamics import AbstractDynamics
 from .._rotation import cross
 from .alike import alike, in_order
@@ -82,6 +83,23 @@ class TreeDynamics(AbstractDynamics):
     tree: Tree = eqx.field(static=True)
 
     def terms(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+        products, Q = self._of_bodies(t, q, v)
+        M = jnp.concatenate([products, jnp.zeros(1)])[_pairs(self.tree).entries]
+        return self.elements.added(M, Q, t, q, v)
+
+    def by_seeds(
+        self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], seeds: Seeds
+    ) -> tuple[Float[Array, "n seeds"], Float[Array, " n"]]:
+        if self.elements.any:
+            return super().by_seeds(t, q, v, seeds)
+        products, Q = self._of_bodies(t, q, v)
+        pairs = _pairs(self.tree)
+        off = np.flatnonzero(pairs.rows != pairs.columns)
+        rows, columns = np.append(pairs.rows, pairs.columns[off]), np.append(pairs.columns, pairs.rows[off])
+        return seeds.of_entries(jnp.concatenate([products, products[off]]), rows, columns, v.size), Q
+
+    def _of_bodies(self, t, q, v):
+        """The entries of M, of pairs of velocities, and Q, without what acts along coordinates."""
         moves, owners = moving(self.joints, self.tree, t, q, v), order(self.tree).owners
         inertias = Inertias.of(self.bodies, self.tree, moves.bodies)
         all_of_it = inertias.composite(self.tree)
@@ -89,11 +107,10 @@ class TreeDynamics(AbstractDynamics):
         pairs = _pairs(self.tree)
         i, j = pairs.rows, pairs.columns
         products = jnp.sum(turning[i] * moves.angular[j], axis=1) + jnp.sum(going[i] * moves.linear[j], axis=1)
-        M = jnp.concatenate([products, jnp.zeros(1)])[pairs.entries]
         force, moment = inertias.needed(moves.bodies, self.gravity)
         wrench = carried(self.tree, jnp.concatenate([moment, force], axis=1))[owners]
         Q = -jnp.sum(wrench * jnp.concatenate([moves.angular, moves.linear], axis=1), axis=1)
-        return self.elements.added(M, Q, t, q, v)
+        return products, Q
 
     def energy(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, ""]:
         """T + V [J], V of gravity and springs."""

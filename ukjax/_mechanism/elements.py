@@ -65,6 +65,11 @@ class Elements(eqx.Module):
     joints: Named
     tree: Tree = eqx.field(static=True)
 
+    @property
+    def any(self) -> bool:
+        """Whether something is to be ``added``."""
+        return bool(self._with("stiffness", "damping", "armature"))
+
     def added(self, M: Array, Q: Array, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
         """M and Q with them, but for friction."""
         names = self._with("stiffness", "damping", "armature")

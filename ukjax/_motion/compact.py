@@ -12,13 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check_terms import symmetric
-from .._constraint import all_at
 from .._functions import vector
 from .._rates import rate
 from .._solve import AbstractMethod, solve
-from .._system import AbstractSystem, dynamics_of, shifted, structure_of
+from .._system import AbstractSystem, shifted
 from .correct import Levels, levels_at
+from .look import Look
 from .scale import Scale
 from .step import Rates, Stepped, step
 from .tableau import Tableau
@@ -68,7 +67,7 @@ def compact_step(
     """What ``step`` does with projection."""
     levels = method if isinstance(method, Levels) else levels_at(model, t, q, v, method)
     stages, dtype = tableau.stages, q.dtype
-    dynamics, structure = dynamics_of(model), structure_of(model)
+    look = Look.at(model, levels.acceleration)
     turns = stages + CORRECTIONS + 1
     # Up to the first correction a turn begins where the rates so far lead, the later ones where the one before ended.
     weights = np.zeros((turns, turns))
@@ -84,11 +83,9 @@ def compact_step(
         v1 = jnp.where(leads, v + h * (weights @ rates.v), v1)
         stage, onto_positions = i < stages, i < turns - 1
 
-        M, Q = dynamics.terms(t + c * h, q1, v1)
+        M, Q, rows = look(t + c * h, q1, v1)
         if model.nonideal is not None:
             Q = Q + vector("nonideal", model.nonideal, t + c * h, q1, v1)
-        rows = all_at(structure, t + c * h, q1, v1)
-        M = symmetric(M)
         response = levels.acceleration.respond(*jax.lax.stop_gradient((M, rows.A)))
         missing = jnp.where(stage, rows.b, -jnp.where(onto_positions, rows.position, rows.velocity))
         x = solve(M, rows.A, jnp.where(stage, Q, 0), missing, response)

@@ -33,6 +33,11 @@ class Levels(eqx.Module):
         return all(getattr(method, "kept", None) is None for method in methods)
 
     @property
+    def in_loops(self) -> bool:
+        """Whether accelerations are found in loops."""
+        return self.acceleration.in_loops
+
+    @property
     def may_leave_out(self) -> bool:
         """Whether there may be rows that are known not to count, and so only kept as long as that is true."""
         methods = self.acceleration, self.position, self.velocity

@@ -49,7 +49,10 @@ class EvenSteps(AbstractBatchLoop):
         assert request.counts is not None, "accepted only if there are any"
         if start.q.ndim == 2:
             request = replace(request, long=is_long(request, len(start.q)))
-            return every_member(lambda request, start: in_blocks(_rolled, start, request), request, start)
+            entries = start.v.shape[1] if request.method.in_loops else 1
+            return every_member(
+                lambda request, start: in_blocks(_rolled, start, request, entries=entries), request, start
+            )
         method = first_attempt(request, flexible=False)
         found = interruptibly(_rolled, start, replace(request, attempt=method, long=True))
         return One().run(request, start) if int(found.result) == UNUSUAL else found
@@ -137,7 +140,7 @@ def roll(
     memory. ``model_of(numbers)`` is the model of one member.
     """
 
-    take = step if long or start.q.ndim == 2 else compactly
+    take = step if (long or start.q.ndim == 2) and not method.in_loops else compactly
 
     def one(t, h, q, v, scale, numbers):
         stepped = take(model_of(numbers), t, h, q, v, method, tableau, projection, scale)

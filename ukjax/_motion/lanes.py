@@ -17,6 +17,7 @@ from .._batch.blocks import in_blocks
 from .._check import known
 from .attempts import every_member
 from .base import SMALLEST_STEP, AbstractBatchLoop, Request, Samples, Start
+from .compact import compactly
 from .correct import Levels
 from .even_steps import last_reached
 from .outcome import FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, TOO_SMALL, UNUSUAL, finite
@@ -65,7 +66,8 @@ class InLanes(AbstractBatchLoop):
         return _passed
 
     def run(self, request: Request, start: Start) -> Samples:
-        return every_member(lambda request, start: in_blocks(_passed, start, request), request, start)
+        entries = start.v.shape[1] if request.method.in_loops else 1
+        return every_member(lambda request, start: in_blocks(_passed, start, request, entries=entries), request, start)
 
 
 @eqx.filter_jit
@@ -88,7 +90,8 @@ def _through_lanes(request: Request, start: Start) -> Record:
     assert tableau is not None, "only explicit steps are done here"
 
     def attempt(t, h, q, v, scale, numbers):
-        stepped = step(request.model_of(numbers), t0 + t, h, q, v, request.by, tableau, request.projection, scale)
+        take = compactly if request.by.in_loops else step
+        stepped = take(request.model_of(numbers), t0 + t, h, q, v, request.by, tableau, request.projection, scale)
         judged = per_member(judge)(q, v, stepped, tableau, request.tolerance(scale), scale)
         return stepped, stepped.beyond(request.by), judged
 

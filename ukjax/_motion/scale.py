@@ -11,13 +11,15 @@ from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array, Bool, Float
 
 from .._check import constant, known
+from .._compressed import Compressed
 from .._haste import at_once
 from .._rates import speeds
 from .._sizes import sizes, sizes_in
-from .._solve import coordinate_scale
-from .._system import AbstractSystem, dynamics_of, rates_of
+from .._solve import AbstractMethod, coordinate_scale
+from .._system import AbstractSystem, rates_of
 from .._terms import Terms
 from .indices import check_indices
+from .look import Look
 
 FAINT = 1e-5
 """No coordinate is taken to be smaller than this beside the others, by its mass."""
@@ -84,9 +86,16 @@ class Scale(eqx.Module):
 
 
 def scale_of(
-    model: Any, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], span: Array | None = None, driven: bool = True
+    model: Any,
+    t: Array,
+    q: Float[Array, " nq"],
+    v: Float[Array, " n"],
+    span: Array | None = None,
+    driven: bool = True,
+    method: AbstractMethod | None = None,
 ) -> Scale:
-    """The sizes that the start of a motion shows, which goes on for the time ``span`` [s], if that is known.
+    """The sizes that the start of a motion shows, which goes on for the time ``span`` [s], if that is known, and is
+    found by this ``method``.
 
     By their masses all coordinates are alike (√M q). Where the state is x = |q|, y = |v|, and forces give it a = |Q|,
     a motion has the time τ = √(x/a) + y/a, if it lasts so long, and within it a coordinate comes to
@@ -96,26 +105,18 @@ def scale_of(
 
     Raises ``ValueError`` where the model does not give Terms of as many coordinates as q has.
     """
-    if not isinstance(model, AbstractSystem):
-        terms = model(t, q, v)
-    elif driven:
-        terms = model.passive(t, q, v)
-    else:
-        (M, Q), b = dynamics_of(model).terms(t, q, v), jnp.zeros((0,), q.dtype)
-        terms = Terms(M, Q, jnp.zeros((0, Q.size), q.dtype), b)
-    if not isinstance(terms, Terms):
-        raise ValueError(f"model must return ukjax.Terms(M, Q, A, b), got {type(terms).__name__}")
-    if terms.Q.shape != v.shape:
+    M, Q, rows = _seen(model, t, q, v, driven, method)
+    if Q.shape != v.shape:
         what = ("coordinates", "q0") if rates_of(model) is None else ("velocities", "v0")
-        raise ValueError(f"the model has {terms.Q.size} {what[0]}, but {what[1]} has shape {v.shape}")
-    unit = coordinate_scale(terms.M)
+        raise ValueError(f"the model has {Q.size} {what[0]}, but {what[1]} has shape {v.shape}")
+    unit = coordinate_scale(M)
     to_q = lambda v: speeds(rates_of(model), q, v)
     other = rates_of(model) is not None
     unit_of_q = _positive(to_q(unit)) if other else unit
-    acceleration = jnp.abs(terms.Q) * unit**2
+    acceleration = jnp.abs(Q) * unit**2
     x, y, a = (jnp.max(jnp.abs(each) / by) for each, by in ((q, unit_of_q), (v, unit), (acceleration, unit)))
-    if terms.b.size:
-        a = jnp.where((a > 0) | (x > 0) | (y > 0), a, _driven(terms.A, terms.b, unit))
+    if rows is not None and rows[1].size:
+        a = jnp.where((a > 0) | (x > 0) | (y > 0), a, _driven(*rows, unit))
     time = jnp.sqrt(_over(x, a)) + _over(y, a)
     if span is None:
         time, span = jnp.where(jnp.isfinite(time), time, _over(x, y)), jnp.asarray(jnp.inf, q.dtype)
@@ -146,6 +147,7 @@ def scales(
     q: Float[Array, "*batch nq"],
     v: Float[Array, "*batch n"],
     span: Array | None = None,
+    method: AbstractMethod | None = None,
 ) -> Scale:
     """``scale_of`` a motion, or of each of a batch, from one time or from one for each.
 
@@ -153,15 +155,15 @@ def scales(
     """
     model, t, q, v, span = constant((model, t, q, v, span))  # whatever is differentiated
     if not known(model, t, q, v, span):
-        return _each(model, t, q, v, span, True)
+        return _each(model, t, q, v, span, True, method)
     # Where a start shows anything, nobody waits for the derivatives of constraints.
     at_rest = ~np.any(np.asarray(q), axis=-1) & ~np.any(np.asarray(v), axis=-1)
     of_accelerations = isinstance(model, AbstractSystem) and any(c.level == "acceleration" for c in model.constraints)
-    return _scales(model, t, q, v, span, of_accelerations or bool(np.any(at_rest)))
+    return _scales(model, t, q, v, span, of_accelerations or bool(np.any(at_rest)), method)
 
 
-def _each(model, t, q, v, span, driven):
-    one = lambda t, q, v: scale_of(model, t, q, v, span, driven)
+def _each(model, t, q, v, span, driven, method):
+    one = lambda t, q, v: scale_of(model, t, q, v, span, driven, method)
     one = one if q.ndim == 1 else jax.vmap(one, in_axes=(0 if t.ndim else None, 0, 0))
     program, found = jax.make_jaxpr(one, return_shape=True)(t, q, v)
     check_indices(program)
@@ -171,9 +173,22 @@ def _each(model, t, q, v, span, driven):
 _scales = at_once(_each)
 
 
+def _seen(model, t, q, v, driven, method):
+    """M, Q and, where that is to be looked at, A and b."""
+    if isinstance(model, AbstractSystem):
+        look = Look.at(model, method)
+        rows = look.rows(t, q, v) if driven else None
+        return *look.masses(t, q, v), None if rows is None else (rows.A, rows.b)
+    terms = model(t, q, v)
+    if not isinstance(terms, Terms):
+        raise ValueError(f"model must return ukjax.Terms(M, Q, A, b), got {type(terms).__name__}")
+    return terms.M, terms.Q, (terms.A, terms.b)
+
+
 def _driven(A, b, unit):
     """The acceleration that the rows ask for by themselves."""
-    return jnp.max(_over(jnp.abs(b), jnp.sqrt(jnp.sum((A * unit) ** 2, axis=1)), 0), initial=0)
+    entries = A.scaled(jnp.ones_like(b), unit).entries if isinstance(A, Compressed) else A * unit
+    return jnp.max(_over(jnp.abs(b), jnp.sqrt(jnp.sum(entries**2, axis=1)), 0), initial=0)
 
 
 def _at_least(size, largest):

@@ -131,7 +131,7 @@ def simulate(
     traced = not known(request, q0, v0)
     with telling_of_batches(model, q0):
         begin, span = _begin_and_span(ts)
-        start = Start(q0, v0, scales(model, begin, q0, v0, span))
+        start = Start(q0, v0, scales(model, begin, q0, v0, span, request.method))
         if not traced:
             check_rates(model, q0, v0)
             warn_of_coarse_time(model, np.asarray(ts), q0, v0)

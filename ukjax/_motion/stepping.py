@@ -19,10 +19,12 @@ from .._rates import Rates
 from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem, rates_of
 from .._terms import Terms
+from .compact import compactly
 from .correct import at_every_level
 from .diagnose import check_consistent
 from .given import check_rates, check_starts, taken_in, telling_of_batches
 from .outcome import FINISHED, LEAPT, NOT_FINITE, OFF_CONSTRAINTS, finite, in_words
+from .pattern import with_pattern
 from .scale import Scale, scales
 from .small_rows import with_noise_left_out
 from .step import step as one_step
@@ -99,7 +101,7 @@ def step(
     tableau = RUNGE_KUTTA4 if solver is None else Tableau.of(solver)
     projection = drift != "none" and isinstance(model, AbstractSystem)
     how = tableau, projection, steps
-    surely = choose(method)
+    surely = with_pattern(choose(method), model, t, q, v)
     usual = surely.usual()
     with telling_of_batches(model, state.q):
         by = surely if usual is None else at_every_level(usual)
@@ -173,7 +175,8 @@ def _stepped(model, state, dt, u, method, tableau, projection, steps):
     def once(t, h, q, v, scale, u):
         this = model if u is None else Driven(model, u)
         scale = scale.of_rows(this, t, q, v) if projection else scale
-        stepped = one_step(this, t, h, q, v, method, tableau, projection, scale)
+        take = compactly if method.in_loops else one_step
+        stepped = take(this, t, h, q, v, method, tableau, projection, scale)
         return stepped.q, stepped.v, (stepped.beyond(method), stepped.off, stepped.leapt)
 
     if state.t.ndim:

@@ -1,5 +1,6 @@
 """How M, Q, A, b become accelerations: one file per method, one rule for their derivatives."""
 
+from .band import Band as Band
 from .base import AbstractMethod as AbstractMethod
 from .base import AbstractResponse as AbstractResponse
 from .base import Response as Response

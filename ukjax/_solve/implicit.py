@@ -11,25 +11,28 @@ come first, by their own equations −e + A y = b, Aᵀe = 0 (Golub & Pereyra, S
 derivative that results). An SVD differentiated instead gives NaN where two singular values coincide.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._compressed import Compressed
 from .base import AbstractResponse
 
 
 @eqx.filter_jit  # traced once per shape, though a step of a simulation calls it a dozen times
 def solve(
-    M: Float[Array, "n n"],
-    A: Float[Array, "m n"],
+    M: Float[Array, "n n"] | Compressed,
+    A: Float[Array, "m n"] | Compressed,
     Q: Float[Array, " n"],
     b: Float[Array, " m"],
     response: AbstractResponse,
 ) -> Float[Array, " n"]:
     """q̈ = W Q + K b, differentiable in M, A, Q and b; ``response`` is taken as a constant."""
     response = jax.lax.stop_gradient(response)
-    M_fixed = jax.lax.stop_gradient(M)
+    M_fixed: Any = jax.lax.stop_gradient(M)
 
     def system(x, nu):
         return M @ x + nu @ A, A @ x
@@ -37,7 +40,8 @@ def solve(
     def inverse(force, rows):
         return response.both(M_fixed, force, rows)
 
-    x, _ = _symmetric_solve(system, inverse, Q, b if response.reaches_all else reach(A, b, response))
+    rows: Any = A
+    x, _ = _symmetric_solve(system, inverse, Q, b if response.reaches_all else reach(rows, b, response))
     return x
 
 

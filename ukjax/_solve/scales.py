@@ -5,31 +5,36 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._compressed import Compressed
 
-def coordinate_scale(M: Float[Array, "n n"]) -> Float[Array, " n"]:
+
+def coordinate_scale(M: Float[Array, "n n"] | Compressed) -> Float[Array, "n *members"]:
     """Factors that give every coordinate unit mass, so that units do not decide ranks: 1/√M_ii, and for a coordinate
     without mass that of the mean mass."""
-    return jax.lax.rsqrt(_masses(jnp, M))
+    return jax.lax.rsqrt(_masses(jnp, M.diagonal()))
 
 
 def coordinate_scale_by_numpy(M: Float[np.ndarray, "n n"]) -> Float[np.ndarray, " n"]:
     """The same, of an M whose values are known: JAX would take it operation by operation."""
-    return 1 / np.sqrt(_masses(np, M))
+    return 1 / np.sqrt(_masses(np, np.diagonal(M)))
 
 
-def _masses(xp, M):
-    mass = xp.diagonal(M)
-    mean = xp.mean(xp.abs(mass))
+def _masses(xp, mass):
+    mean = xp.mean(xp.abs(mass), axis=0)
     mean = xp.where(mean > 0, mean, 1)
-    return xp.where(mass > xp.finfo(M.dtype).eps * mean, mass, mean)
+    return xp.where(mass > xp.finfo(mass.dtype).eps * mean, mass, mean)
 
 
 def row_length(A: Float[Array, "m n"], coordinate: Float[Array, " n"]) -> Float[Array, " m"]:
-    """The length of every row in the scaled coordinates, right for entries of any size."""
-    B = A * coordinate
-    largest = jnp.max(jnp.abs(B), axis=1, initial=0)
+    """The length of every row in the scaled coordinates."""
+    return lengths(A * coordinate)
+
+
+def lengths(rows: Float[Array, "m n *members"]) -> Float[Array, "m *members"]:
+    """The length of every row, right for entries of any size."""
+    largest = jnp.max(jnp.abs(rows), axis=1, initial=0)
     size = jnp.where(largest > 0, largest, 1)
-    return size * jnp.sqrt(jnp.sum((B / size[:, None]) ** 2, axis=1))
+    return size * jnp.sqrt(jnp.sum((rows / size[:, None]) ** 2, axis=1))
 
 
 def row_scale(A: Float[Array, "m n"], coordinate: Float[Array, " n"], least: float | None = None) -> Float[Array, " m"]:
