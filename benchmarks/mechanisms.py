@@ -80,6 +80,32 @@ def four_bars(count: int) -> Case:
     return Case(f"P3_{count}", system, q0, v0)
 
 
+def four_bars_by_energies(count: int) -> Case:
+    """The same row, of which T and V alone are written down."""
+
+    def ends(q):
+        direction = lambda angle: jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=-1)
+        feet = jnp.stack([jnp.arange(count + 1.0), jnp.zeros(count + 1)], axis=-1)
+        tips = feet + direction(q[: count + 1])
+        return feet, tips, tips[:-1] + direction(q[count + 1 :])
+
+    def centres(q):
+        feet, tips, far = ends(q)
+        return jnp.concatenate([feet + tips, tips[:-1] + far]) / 2
+
+    def kinetic(t, q, v):
+        moving = jax.jvp(centres, (q,), (v,))[1]
+        return jnp.sum(moving**2) / 2 + v @ v / 24
+
+    def closed(t, q):
+        _, tips, far = ends(q)
+        return (far - tips[1:]).reshape(-1)
+
+    potential = lambda t, q: 9.81 * jnp.sum(centres(q)[:, 1])
+    system = uk.System(uk.Lagrangian(kinetic, potential), uk.Holonomic(closed))
+    return Case(f"P3_{count} by energies", system, *four_bars(count)[2:])
+
+
 def windows(count: int) -> Case:
     """Four-bars in a row as in ``four_bars``, but upright and with every rod a body of its own: IFToMM's A02.
 

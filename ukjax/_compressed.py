@@ -99,7 +99,7 @@ class Compressed(eqx.Module):
     """A matrix (m, n) by its ``entries``, for each row one of each colour: it can be multiplied from both sides.
     Its entries may have further axes at the end, for the members of a batch, as what it is multiplied with has."""
 
-    entries: Float[Array, "m colours *members"]
+    entries: Float[Array, "m colours *#members"]
     places: Places = eqx.field(static=True)
 
     @property
@@ -107,19 +107,19 @@ class Compressed(eqx.Module):
         """(m, n)."""
         return self.places.shape
 
-    def __matmul__(self, x: Float[Array, "n *members"]) -> Float[Array, "m *members"]:
+    def __matmul__(self, x: Float[Array, "n *#members"]) -> Float[Array, "m *#members"]:
         x, column = _with_zero(x), self.places.column
         return _row_sums(lambda i: self.entries[:, i] * x[column[:, i]], column.shape[1])
 
-    def __rmatmul__(self, x: Float[Array, "m *members"]) -> Float[Array, "n *members"]:
+    def __rmatmul__(self, x: Float[Array, "m *#members"]) -> Float[Array, "n *#members"]:
         products, across = _with_zero(flat(self.entries * x[:, None])), self.places.across
         return _row_sums(lambda i: products[across[:, i]], across.shape[1])
 
-    def scaled(self, rows: Float[Array, "m *members"], columns: Float[Array, "n *members"]) -> "Compressed":
+    def scaled(self, rows: Float[Array, "m *#members"], columns: Float[Array, "n *#members"]) -> "Compressed":
         """With a factor for each row and each column."""
         return Compressed(rows[:, None] * self.entries * _with_zero(columns)[self.places.column], self.places)
 
-    def diagonal(self) -> Float[Array, "n *members"]:
+    def diagonal(self) -> Float[Array, "n *#members"]:
         """Of a square one."""
         rows, columns, which = self.places.entries
         place = np.full(len(self.entries), self.places.column.size)
@@ -127,7 +127,7 @@ class Compressed(eqx.Module):
         return _with_zero(flat(self.entries))[place]
 
 
-def flat(entries: Float[Array, "m colours *members"]) -> Float[Array, "m*colours *members"]:
+def flat(entries: Float[Array, "m colours *#members"]) -> Float[Array, "m*colours *#members"]:
     """All entries in one column."""
     return entries.reshape(-1, *entries.shape[2:])
 

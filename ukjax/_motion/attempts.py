@@ -31,8 +31,11 @@ MOST = 8
 
 
 def first_attempt(request: Request, flexible: bool) -> AbstractMethod | Levels:
-    """What to begin with. ``flexible``, the next attempt is the same program: which rows count, and whether M is
-    singular, are numbers given to it; otherwise they are part of it, and cost nothing when it runs."""
+    """What to begin with, and to go on with where going along a band did not do. ``flexible``, the next attempt is the
+    same program: which rows count, and whether M is singular, are numbers given to it; otherwise they are part of it,
+    and cost nothing when it runs."""
+    if request.along is not None:
+        return request.along
     usual = request.method.usual()
     if not isinstance(usual, Usual):
         return request.method
@@ -48,12 +51,16 @@ def next_attempt(
     q: Float[Array, " nq"],
     v: Float[Array, " n"],
     who: str = "",
+    flexible: bool = False,
 ) -> AbstractMethod | Levels:
-    """What to go on with at (t, q, v), where what was tried met something unusual; ``who`` is which of a batch.
+    """What to go on with at (t, q, v), where what was tried met something unusual; ``who`` is which of a batch,
+    ``flexible`` as for the first attempt.
 
     Raises ``ValueError`` if that is a mass matrix that is none, or terms that are not finite, and that at the start:
     later such a motion ends there, by the method asked for.
     """
+    if tried.provisional and not isinstance(tried, Levels):
+        return first_attempt(replace(request, along=None), flexible)
     model, starts = request.model, float(t) == float(request.ts[0])
     where = f"{who} at t = {float(t):g} s"
     otherwise = lambda: with_noise_left_out(request.method, model, t, q, v)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._parameters import Place, put
-from .._solve import AbstractMethod
+from .._solve import AbstractMethod, Sparse
 from .correct import Levels
 from .event import Event
 from .scale import Scale
@@ -56,8 +56,9 @@ class Request(eqx.Module):
     it so; or ``dt`` long, where neither is known beforehand; or, without these, adaptive, by ``rtol`` and ``atol``, or
     what is usual beside the scale of the motion.
     ``solver`` and ``adjoint`` are diffrax's, or None for our own; ``tableau`` is that of an explicit solver.
-    ``long`` says that there is so much to be done that it is worth the time of compiling steps as a whole. ``places``
-    are those of the model's numbers of which each member has its own.
+    ``along`` is what is tried first where the system is large and sparse. ``long`` says that there is so much to be
+    done that it is worth the time of compiling steps as a whole. ``places`` are those of the model's numbers of which
+    each member has its own.
     """
 
     model: Any
@@ -76,6 +77,7 @@ class Request(eqx.Module):
     max_steps: int = eqx.field(static=True)
     progress: bool = eqx.field(static=True)
     attempt: AbstractMethod | Levels | None = None
+    along: Sparse | None = None
     long: bool = eqx.field(static=True, default=False)
     places: tuple[Place, ...] = eqx.field(static=True, default=())
 

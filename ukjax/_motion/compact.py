@@ -89,12 +89,15 @@ def compact_step(
         response = levels.acceleration.respond(*jax.lax.stop_gradient((M, rows.A)))
         missing = jnp.where(stage, rows.b, -jnp.where(onto_positions, rows.position, rows.velocity))
         x = solve(M, rows.A, jnp.where(stage, Q, 0), missing, response)
+        doubtful = response.unusual
+        if levels.acceleration.provisional:
+            doubtful = doubtful | ~jnp.all(jnp.isfinite(x))
 
         put = jax.lax.dynamic_update_index_in_dim
         rates = Rates(put(rates.q, rate(model.rates, q1, v1), i, 0), put(rates.v, x, i, 0))
         q1 = shifted(model.rates, q1, jnp.where(~stage & onto_positions, x, 0))
         v1 = v1 + jnp.where(onto_positions, 0, x)
-        return (rates, (q1, v1), rows.position, unusual | response.unusual), None
+        return (rates, (q1, v1), rows.position, unusual | doubtful), None
 
     nothing = Rates(jnp.zeros((turns, q.size), dtype), jnp.zeros((turns, v.size), dtype))
     start = nothing, (q, v), jnp.zeros(scale.rows.shape, dtype), jnp.asarray(False)

@@ -38,6 +38,11 @@ class Levels(eqx.Module):
         return self.acceleration.in_loops
 
     @property
+    def provisional(self) -> bool:
+        """Whether what cannot be done is left to another method: for one in another attempt, always."""
+        return True
+
+    @property
     def may_leave_out(self) -> bool:
         """Whether there may be rows that are known not to count, and so only kept as long as that is true."""
         methods = self.acceleration, self.position, self.velocity

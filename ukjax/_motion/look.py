@@ -26,9 +26,7 @@ class Look(eqx.Module):
         """For a method, or for none in particular."""
         return cls(dynamics_of(system), structure_of(system), method if isinstance(method, Sparse) else None)
 
-    def __call__(
-        self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
-    ) -> tuple[Any, Float[Array, " n"], Rows]:
+    def __call__(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Any, Float[Array, " n"], Rows]:
         """M, an array or a ``Compressed``, Q without what is not ideal and without actuators, and the rows."""
         M, Q = self.masses(t, q, v)
         return M if isinstance(M, Compressed) else symmetric(M), Q, self.rows(t, q, v)

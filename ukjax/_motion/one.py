@@ -139,7 +139,7 @@ def _run(how, scale, model, ts, q0, v0, remember):
             pieces.append((method, steps))
         if int(course.result) == UNUSUAL:
             t = jax.device_put(np.asarray(ts[0]) + np.asarray(course.t))
-            another = next_attempt(asked, method, t, course.q, course.v)
+            another = next_attempt(asked, method, t, course.q, course.v, flexible=True)
             decided += 1
             method = another if decided < MOST else how.method
             course = course._replace(result=count(RUNNING))
@@ -158,7 +158,7 @@ def advanced(task: tuple, course: Course, found: Array, most: Any = None, rows: 
     """Where a motion comes to in at ``most`` so many steps, by default all it takes; the samples ``found`` by then; and
     the steps, the first ``rows`` of which are remembered."""
     model, ends, between, tolerance, (samples, allowed), method, tableau, projection, scale = task
-    watchful = isinstance(method, Levels)  # what cannot be done is left to another method
+    watchful = method.provisional  # what cannot be done is left to another method
     leaves_out = isinstance(method, Levels) and method.may_leave_out
     t0, times = ends[0], ends - ends[0]
     dtype, size = course.q.dtype, course.q.size + course.v.size

@@ -1,18 +1,35 @@
-"""Where the matrices of a system are zero, for a method that makes use of it."""
+"""Where the matrices of a system are zero, for a method that makes use of it; and whether one should."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import known
+from .._check import constant, known
+from .._check_terms import complaint_of_mass
 from .._haste import at_once
 from .._solve import AbstractMethod, Sparse
-from .._system import AbstractSystem
+from .._system import AbstractSystem, dynamics_of
+from .base import Request, Start
+from .compact import fits
 
 NEARBY = 1e-3
 """How far away else one looks: what is zero by chance in one state is not in the others."""
+
+LARGE = 90
+"""From so many velocities on, one motion along a band is faster than with matrices in full."""
+
+LARGE_IN_BATCHES = 150
+"""The same in a batch, beside what is written out: with more, that takes minutes to compile."""
+
+MEDIUM, FEW_MEMBER_STEPS, SLIM = 45, 500_000, 8
+"""And where there are so many, and no more steps times members than that, it is ready before what is written out, if
+the band is this narrow."""
+
+NARROW = 6
+"""It is no band that is wider than one part in so many."""
 
 
 def with_pattern(
@@ -22,18 +39,52 @@ def with_pattern(
     first of these."""
     if not isinstance(method, Sparse) or method.bands or not known(model, t, q, v):
         return method
+    pairs = (pair for state in _nearby(t, q, v) for pair in _all_matrices(model, *state))
+    return Sparse.of(*((np.asarray(M), np.asarray(A)) for M, A in pairs))
+
+
+def along_band(request: Request, start: Start) -> Sparse | None:
+    """What is to be tried first for a system that is large and sparse; None for any other, or if nothing is known."""
+    model, t, q, v = constant((request.model, request.ts, start.q, start.v))
+    widest = _widest(request, *q.shape[:-1], v.shape[-1])
+    if widest == 0 or q.dtype != np.float64 or not request.plain or not known(model, t, q, v, start.numbers):
+        return None
+    if request.method.usual() is None or not fits(model, Sparse(), request.projection):
+        return None
+    pairs = [(np.asarray(M), np.asarray(A)) for M, A in (_matrices(model, *state) for state in _nearby(t, q, v))]
+    if any(complaint_of_mass(M) or not (np.all(np.isfinite(M)) and np.all(np.isfinite(A))) for M, A in pairs):
+        return None
+    found = Sparse.of(*pairs)
+    return replace(found, provisional=True) if found.bands[0].width <= widest else None
+
+
+def _widest(request, *shape):
+    """How wide a band may be to be worth it, for so many velocities, or members with so many each."""
+    *members, n = shape
+    if n >= (LARGE_IN_BATCHES if members else LARGE):
+        return n // NARROW
+    few = request.counts is not None and members and members[0] * request.counts.all <= FEW_MEMBER_STEPS
+    return SLIM if n >= MEDIUM and few else 0
+
+
+def _nearby(t, q, v):
+    """Three states at and near this one, or the first of these."""
     t, q, v = t.reshape(-1)[0], *(x.reshape(-1, x.shape[-1])[0] for x in (q, v))
-    rng, found = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
     size = NEARBY * (1 + float(np.max(np.abs(np.asarray(q)), initial=0)))
     for _ in range(3):
         later = t + jax.device_put(np.asarray(NEARBY * rng.uniform(0, 1), t.dtype))
-        near = [x + jax.device_put((size * rng.uniform(-1, 1, x.shape)).astype(x.dtype)) for x in (q, v)]
-        found += [tuple(map(np.asarray, pair)) for pair in _matrices(model, later, *near)]
-    return Sparse.of(*found)
+        yield later, *(x + jax.device_put((size * rng.uniform(-1, 1, x.shape)).astype(x.dtype)) for x in (q, v))
 
 
 @at_once
-def _matrices(model, t, q, v):
+def _matrices(system, t, q, v):
+    """M and the rows of positions."""
+    return dynamics_of(system).mass(t, q, v), system.position_slope(t, q, v)
+
+
+@at_once
+def _all_matrices(model, t, q, v):
     """(M, A) of accelerations, of positions and of velocities."""
     terms = model(t, q, v)
     if not isinstance(model, AbstractSystem):

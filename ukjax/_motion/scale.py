@@ -28,6 +28,9 @@ UNSAID = 1e-2
 """One of which a start says nothing is taken to be so large beside them: less would ask for digits that rounding does
 not leave where rows are nearly dependent."""
 
+AT_ONCE = 1_000_000
+"""Coordinates of all members that are looked at together: what is made of them takes a hundred times as much room."""
+
 STILL = 1e-10
 """A start no larger than this, beside what is within reach, is at the origin, but for rounding."""
 
@@ -164,13 +167,25 @@ def scales(
 
 def _each(model, t, q, v, span, driven, method):
     one = lambda t, q, v: scale_of(model, t, q, v, span, driven, method)
-    one = one if q.ndim == 1 else jax.vmap(one, in_axes=(0 if t.ndim else None, 0, 0))
+    if q.ndim == 2:
+        t, one = jnp.broadcast_to(t, len(q)), _of_each(one, max(1, AT_ONCE // q.shape[1]))
     program, found = jax.make_jaxpr(one, return_shape=True)(t, q, v)
     check_indices(program)
     return jax.tree.unflatten(jax.tree.structure(found), jaxpr_as_fun(program)(t, q, v))
 
 
 _scales = at_once(_each)
+
+
+def _of_each(one, most):
+    """``one`` of each of a batch, no more than so many of them at once."""
+
+    def of_each(t, q, v):
+        if len(q) <= most:
+            return jax.vmap(one)(t, q, v)
+        return jax.lax.map(lambda at: one(*at), (t, q, v), batch_size=most)
+
+    return of_each
 
 
 def _seen(model, t, q, v, driven, method):

@@ -39,7 +39,7 @@ from .event import Event, as_event
 from .given import check_rates, check_starts, taken_in, telling_of_batches
 from .lanes import InLanes
 from .one import One
-from .pattern import with_pattern
+from .pattern import along_band, with_pattern
 from .scale import scales
 from .step_size import USUAL
 from .tableau import DOPRI8, Tableau, check_solver
@@ -136,6 +136,7 @@ def simulate(
             check_rates(model, q0, v0)
             warn_of_coarse_time(model, np.asarray(ts), q0, v0)
             check_task(model, request, start)
+        request = replace(request, along=along_band(request, start))
         loop = loop_for(request, start)
         samples = _done(loop, request, start)
     trajectory = Trajectory(
@@ -199,7 +200,7 @@ class Asked(NamedTuple):
             times=None,
             rtol=rtol,
             atol=atol,
-            method=with_pattern(choose(method), model, ts, q0, self.v0),
+            method=with_pattern(choose(method), model, ts, q0, self.v0.astype(q0.dtype)),
             solver=self.solver,
             adjoint=self.adjoint,
             event=opened(self.event),

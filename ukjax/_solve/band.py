@@ -20,7 +20,8 @@ WRITTEN_OUT = 8
 class Band:
     """Where M and A may have entries, and where those of [M Aᵀ; A −ε] stand when coordinates and rows are taken in an
     ``order`` in which none is far from the diagonal: in blocks on the ``diagonal`` (blocks, size, size) and ``before``
-    it, as indices into (M, A, 0, 1, −ε), M and A compressed."""
+    it, as indices into (M, A, 0, 1, −ε), M and A compressed. ``signs`` (blocks, size) are those that pivots have where
+    M is positive: 1 for coordinates, −1 for rows."""
 
     def __init__(self, M: Bool[np.ndarray, "n n"], A: Bool[np.ndarray, "m n"]):
         """For matrices that are zero wherever these are False."""
@@ -39,9 +40,11 @@ class Band:
         self.order = np.asarray(reverse_cuthill_mckee(graph, symmetric_mode=True))
         place = np.argsort(self.order)
         i, j = place[i], place[j]
-        size = max(LEAST, int(np.max(np.abs(i - j), initial=0)))
+        self.width = size = max(LEAST, int(np.max(np.abs(i - j), initial=0)))
         blocks = -(-(n + m) // size)
         filled = np.arange(n + m, blocks * size)
+        signs = np.append(np.where(self.order < n, 1.0, -1.0), np.ones(filled.size))
+        self.signs = signs.reshape(blocks, size)
         i, j, source = (np.append(x, more) for x, more in ((i, filled), (j, filled), (source, 0 * filled + one)))
         self.diagonal, self.before = (np.full((blocks, size, size), nothing, np.int32) for _ in range(2))
         for into, away in ((self.diagonal, 0), (self.before, 1)):
@@ -56,8 +59,8 @@ class Band:
 
 
 def factorise(
-    diagonal: Float[Array, "blocks size size *members"], before: Float[Array, "blocks size size *members"]
-) -> Float[Array, "blocks size size *members"]:
+    diagonal: Float[Array, "blocks size size *#members"], before: Float[Array, "blocks size size *#members"]
+) -> Float[Array, "blocks size size *#members"]:
     """The inverses of the pivots S_k = D_k − B_k S_{k−1}⁻¹ B_kᵀ, D_k on the diagonal and B_k before it."""
 
     def pivot(inverse, blocks):
@@ -68,11 +71,19 @@ def factorise(
     return jax.lax.scan(pivot, jnp.zeros_like(diagonal[0]), (diagonal, before))[1]
 
 
+def has_inertia(
+    inverses: Float[Array, "blocks size size *#members"], signs: Float[np.ndarray, "blocks size"]
+) -> Bool[Array, "*#members"]:
+    """Whether the inverses of all pivots have these signs on their diagonals, as those of a quasidefinite matrix do."""
+    diagonals = jnp.moveaxis(jnp.diagonal(inverses, axis1=1, axis2=2), -1, 1)
+    return jnp.all(diagonals * signs.reshape(*signs.shape, *(1,) * (inverses.ndim - 3)) > 0, axis=(0, 1))
+
+
 def substitute(
-    inverses: Float[Array, "blocks size size *members"],
-    before: Float[Array, "blocks size size *members"],
-    known: Float[Array, "blocks size *members"],
-) -> Float[Array, "blocks size *members"]:
+    inverses: Float[Array, "blocks size size *#members"],
+    before: Float[Array, "blocks size size *#members"],
+    known: Float[Array, "blocks size *#members"],
+) -> Float[Array, "blocks size *#members"]:
     """The x for which the matrix times x is what is ``known``."""
 
     def down(last, block):

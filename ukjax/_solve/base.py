@@ -99,6 +99,11 @@ class AbstractMethod(eqx.Module):
 
     in_loops: ClassVar[bool] = False
 
+    @property
+    def provisional(self) -> bool:
+        """Whether what it cannot do is left to another method: then it says so."""
+        return False
+
     def usual(self) -> "AbstractMethod | None":
         """A method to be tried before this one, if there is any: it compiles and runs sooner, and says when it may be
         wrong."""

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 from .._compressed import Compressed
 
 
-def coordinate_scale(M: Float[Array, "n n"] | Compressed) -> Float[Array, "n *members"]:
+def coordinate_scale(M: Float[Array, "n n"] | Compressed) -> Float[Array, "n *#members"]:
     """Factors that give every coordinate unit mass, so that units do not decide ranks: 1/√M_ii, and for a coordinate
     without mass that of the mean mass."""
     return jax.lax.rsqrt(_masses(jnp, M.diagonal()))
@@ -30,7 +30,7 @@ def row_length(A: Float[Array, "m n"], coordinate: Float[Array, " n"]) -> Float[
     return lengths(A * coordinate)
 
 
-def lengths(rows: Float[Array, "m n *members"]) -> Float[Array, "m *members"]:
+def lengths(rows: Float[Array, "m n *#members"]) -> Float[Array, "m *#members"]:
     """The length of every row, right for entries of any size."""
     largest = jnp.max(jnp.abs(rows), axis=1, initial=0)
     size = jnp.where(largest > 0, largest, 1)

@@ -10,22 +10,23 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._batch import members_last
 from .._compressed import Compressed, flat
-from .band import Band, factorise, substitute
+from .band import Band, factorise, has_inertia, substitute
 from .base import AbstractMethod, AbstractResponse
 from .scales import coordinate_scale, lengths
 
-LOOSE = 1e-8
-"""How far rows may give at first, in unit masses and of unit length: what they gave is taken back afterwards."""
+LOOSE = 0.55
+"""eps to this power, 2e-9 in float64, is ε: how far rows may give at first, in unit masses and of unit length. What
+they gave is taken back afterwards; of a smaller ε rounding would take more."""
 
-AGAIN = 3
-"""How often, at the most: each time what is left shrinks by LOOSE beside the square of the smallest singular value."""
+AGAIN = 5
+"""How often, at the most: each time what is left shrinks by ε beside the square of the smallest singular value."""
 
 ROUNDING = 8
 """Units of the last place, of the largest, that may be left of what was to be solved."""
 
 
 class Sparse(AbstractMethod):
-    """[M Aᵀ; A −ε] factorised in blocks along its band, ε = 1e-8 in unit masses and rows of unit length, and what the
+    """[M Aᵀ; A −ε] factorised in blocks along its band, ε = 2e-9 in unit masses and rows of unit length, and what the
     rows gave taken back: the method for mechanisms of many bodies in absolute coordinates, and for rows of loops.
     Written ``method="sparse"``; where a start is not known, ``ukjax.Sparse.of(M, A)``.
 
@@ -38,6 +39,7 @@ class Sparse(AbstractMethod):
     """
 
     bands: tuple[Band, ...] = eqx.field(static=True, default=())
+    provisional: bool = eqx.field(static=True, default=False)  # pyright: ignore[reportIncompatibleMethodOverride]
     finds_rank: ClassVar[bool] = False
     in_loops: ClassVar[bool] = True
 
@@ -77,18 +79,22 @@ class Sparse(AbstractMethod):
             row = 1 / jnp.where(length > 0, length, 1)
             M, A = M.scaled(coordinate, coordinate).entries, A.scaled(row, coordinate).entries
             M, A = (jnp.broadcast_to(x, (*x.shape[:2], *length.shape[1:])) for x in (M, A))
-            constants = np.array([0, 1, -LOOSE], length.dtype).reshape(3, *(1,) * (length.ndim - 1))
+            constants = np.array([0, 1, -(jnp.finfo(length.dtype).eps ** LOOSE)], length.dtype).reshape(
+                3, *(1,) * (length.ndim - 1)
+            )
             known = jnp.concatenate([flat(M), flat(A), jnp.broadcast_to(constants, (3, *length.shape[1:]))])
             before = known[band.before]
-            return M, A, coordinate, row, factorise(known[band.diagonal], before), before
+            inverses = factorise(known[band.diagonal], before)
+            return M, A, coordinate, row, inverses, before, has_inertia(inverses, band.signs)
 
         M, A, *others = in_units(M.entries, A.entries)
         M, A = Compressed(M, band.M), Compressed(A, band.A)
-        return AlongBand(M, A, *others, band)  # pyright: ignore[reportCallIssue]
+        return AlongBand(M, A, *others, band, self.provisional)  # pyright: ignore[reportCallIssue]
 
 
 class AlongBand(AbstractResponse):
-    """What the system answers: M and A in unit masses and rows of unit length, and the factors."""
+    """What the system answers: M and A in unit masses and rows of unit length, and the factors; and whether these are
+    ``sound``, those of a mass matrix."""
 
     M: Compressed
     A: Compressed
@@ -96,12 +102,14 @@ class AlongBand(AbstractResponse):
     row: Float[Array, " m"]
     inverses: Float[Array, "blocks size size"]
     before: Float[Array, "blocks size size"]
+    sound: Bool[Array, ""]
     band: Band = eqx.field(static=True)
+    provisional: bool = eqx.field(static=True)
     reaches_all: ClassVar[bool] = True
 
     @property
     def unusual(self) -> Bool[Array, ""]:
-        return jnp.asarray(False)
+        return ~self.sound if self.provisional else jnp.asarray(False)
 
     @property
     def kept(self) -> Bool[Array, " m"]:

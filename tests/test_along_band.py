@@ -1,0 +1,164 @@
+"""Large systems by loops along their band: alone and in a batch, named and chosen by themselves."""
+
+from dataclasses import replace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from benchmarks.mechanisms import four_bars, four_bars_by_energies
+from ukjax._motion import pattern
+from ukjax._motion.attempts import first_attempt
+from ukjax._solve import Sparse, solve
+
+RK4 = {"dt": 0.01, "solver": uk.RungeKutta4()}
+TIMES = np.linspace(0, 0.05, 3)
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Any system is large, and any band narrow."""
+    monkeypatch.setattr(pattern, "LARGE", 1)
+    monkeypatch.setattr(pattern, "LARGE_IN_BATCHES", 1)
+    monkeypatch.setattr(pattern, "NARROW", 1)
+
+
+def row(count, members):
+    """Four-bars, and starts at different speeds on their constraints."""
+    case = four_bars_by_energies(count)
+    faster = 1 + 0.1 * np.arange(members)[:, None]
+    return case.system, np.tile(case.q0, (members, 1)), np.asarray(case.v0) * faster
+
+
+def close(found, expected, tolerance):
+    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * np.max(np.abs(expected)))
+
+
+def test_a_batch_is_its_members():
+    system, q, v = row(6, 3)
+    method = uk.Sparse.of(pattern_of(system, q[0], v[0]))
+    together = uk.simulate(system, q, v, TIMES, **RK4, method=method)
+    for i in range(3):
+        close(together.q[i], uk.simulate(system, q[i], v[i], TIMES, **RK4, method="sparse").q, 1e-13)
+    close(together.q[0], uk.simulate(system, q[0], v[0], TIMES, **RK4).q, 1e-12)
+    assert float(jnp.max(jnp.abs(jax.vmap(lambda q: system.position_residual(0.0, q))(together.q[:, -1])))) < 1e-14
+
+
+def test_adaptive_steps_in_a_batch():
+    system, q, v = row(6, 3)
+    together = uk.simulate(system, q, v, TIMES, method="sparse")
+    close(together.q, uk.simulate(system, q, v, TIMES, method="kkt").q, 1e-9)
+
+
+def pattern_of(system, q, v):
+    terms = system(0.0, q + 1e-3 * np.arange(q.size), v)
+    return np.asarray(terms.M), np.asarray(terms.A)
+
+
+@pytest.mark.parametrize("batch", (False, True))
+def test_it_is_chosen_by_itself(always, batch):
+    system, q, v = row(6, 3)
+    q, v = (q, v) if batch else (q[0], v[0])
+    chosen = uk.simulate(system, q, v, TIMES, **RK4)
+    assert isinstance(chosen.method, uk.Orthogonal)  # which ranks are found by afterwards
+    close(chosen.q, uk.simulate(system, q, v, TIMES, **RK4, method="kkt").q, 1e-12)
+
+
+def test_it_is_chosen_for_large_systems_alone():
+    class Seen(Exception):
+        pass
+
+    def what_is_tried_for(case):
+        found = []
+
+        def tried(request, flexible):
+            found.append(first_attempt(request, flexible))
+            raise Seen
+
+        with pytest.MonkeyPatch.context() as patched, pytest.raises(Seen):
+            patched.setattr("ukjax._motion.one.first_attempt", tried)
+            uk.simulate(case.system, case.q0, case.v0, TIMES)
+        return found[0]
+
+    assert isinstance(what_is_tried_for(four_bars(50)), Sparse)
+    assert not isinstance(what_is_tried_for(four_bars(20)), Sparse)
+
+
+@pytest.mark.parametrize("batch", (False, True))
+def test_what_the_band_does_not_hold_is_left_to_the_usual_method(always, batch):
+    """A mass matrix that has entries later where it has none at first."""
+    mass = lambda t, q: jnp.eye(4) + jnp.where(t > 0.02, 1.0, 0.0) * jnp.ones((4, 4))
+    system = uk.System(uk.MassForce(mass, lambda t, q, v: -q), uk.Holonomic(lambda t, q: q[:1] - q[1:2]))
+    q, v = np.array([1.0, 1.0, -0.5, 0.3]), np.zeros(4)
+    q, v = (np.tile(q, (2, 1)), np.tile(v, (2, 1))) if batch else (q, v)
+    found = uk.simulate(system, q, v, TIMES, **RK4)
+    assert np.all(found.finished)
+    close(found.q, uk.simulate(system, q, v, TIMES, **RK4, method="kkt").q, 1e-13)
+
+
+def test_a_mass_that_turns_negative_is_told(always):
+    """Along a direction that no constraint holds, from t = 0.02 s on."""
+    mass = lambda t, q: jnp.diag(jnp.array([1.0, 1.0, jnp.where(t > 0.02, -0.5, 1.0)]))
+    system = uk.System(uk.MassForce(mass, lambda t, q, v: -q), uk.Holonomic(lambda t, q: q[:1] - q[1:2]))
+    with pytest.raises(uk.SimulationError, match="positive semidefinite"):
+        uk.simulate(system, np.array([1.0, 1.0, -0.5]), np.zeros(3), TIMES, **RK4)
+
+
+def test_only_what_is_provisional_says_that_it_could_not(rng):
+    """A mass matrix with a negative eigenvalue, in a system whose rows leave it none."""
+    M, A = jnp.diag(jnp.array([1.0, -0.5, 1.0])), jnp.array([[0.0, 0.0, 1.0]])
+    method = uk.Sparse.of((np.asarray(M), np.asarray(A)))
+    assert not method.respond(M, A).unusual
+    assert replace(method, provisional=True).respond(M, A).unusual
+    assert not replace(method, provisional=True).respond(jnp.abs(M), A).unusual
+
+
+def test_derivatives(always):
+    system, q, v = row(3, 2)
+
+    def end(v, method):
+        return jnp.sum(uk.simulate(system, q[0], v, TIMES, **RK4, method=method).q[-1])
+
+    close(jax.grad(end)(jnp.asarray(v[0]), "orthogonal"), jax.grad(end)(jnp.asarray(v[0]), "kkt"), 1e-10)
+
+
+def test_derivatives_of_a_batch():
+    system, q, v = row(3, 2)
+    method = uk.Sparse.of(pattern_of(system, q[0], v[0]))
+
+    def ends(v, method):
+        return jnp.sum(uk.simulate(system, q, v, TIMES, **RK4, method=method).q[:, -1])
+
+    close(jax.grad(ends)(jnp.asarray(v), method), jax.grad(ends)(jnp.asarray(v), "kkt"), 1e-10)
+
+
+def test_solutions_of_a_batch_have_derivatives_both_ways(rng):
+    """The equation itself, mapped, against the default method's."""
+    M = jnp.asarray(np.diag(1 + rng.uniform(size=6)))
+    A = jnp.asarray(np.where(rng.uniform(size=(2, 6)) < 0.6, rng.normal(size=(2, 6)), 0.0))
+    Q, b = jnp.asarray(rng.normal(size=(4, 6))), jnp.asarray(rng.normal(size=(4, 2)))
+    band = uk.Sparse.of((np.asarray(M), np.asarray(A)))
+
+    def found(method):
+        @jax.vmap
+        def each(Q, b):
+            response = method.respond(*jax.lax.stop_gradient((M, A)))
+            return solve(M, A, Q, b, response)
+
+        return each
+
+    for derivative in (jax.jacfwd, jax.jacrev):
+        of = lambda method, derivative=derivative: eqx.filter_jit(derivative(found(method), (0, 1)))(Q, b)
+        for one, other in zip(of(band), of(uk.Orthogonal()), strict=True):
+            close(one, other, 1e-12)
+
+
+def test_single_precision(rng):
+    A = np.where(rng.uniform(size=(3, 8)) < 0.5, rng.normal(size=(3, 8)), 0.0)
+    terms = np.diag(1 + rng.uniform(size=8)), rng.normal(size=8), A, rng.normal(size=3)
+    narrow = uk.constrained_motion(uk.Terms(*(x.astype(np.float32) for x in terms)), "sparse").acceleration
+    close(narrow, uk.constrained_motion(uk.Terms(*terms)).acceleration, 1e-5)
+    assert narrow.dtype == np.float32
