@@ -111,7 +111,7 @@ def test_one_redundant_member_changes_no_bit_of_the_others(how):
 @STEPS
 def test_it_is_decided_once_what_to_leave_out(how, monkeypatch):
     asked, decide = [], one.next_attempt
-    monkeypatch.setattr(one, "next_attempt", lambda *given: asked.append(decide(*given)) or asked[-1])
+    monkeypatch.setattr(one, "next_attempt", lambda *given, **how: asked.append(decide(*given, **how)) or asked[-1])
     uk.simulate(Pendulum(copies=3), LEVEL, REST, [0.0, 10.0], **how)
     (levels,) = asked
     assert int(levels.acceleration.flexible.count) == 1

@@ -116,6 +116,7 @@ EVERYWHERE = (
     "_check",
     "_check_terms",
     "_closures",
+    "_compressed",
     "_files",
     "_functions",
     "_haste",

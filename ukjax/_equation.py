@@ -49,9 +49,9 @@ def constrained_motion(terms: Terms, method: str | AbstractMethod = "orthogonal"
     (Udwadia & Phohomsiri 2006). Rows may be redundant. Rows that contradict each other get the least-squares motion,
     smallest \\|A q̈ − b\\| and then nearest to a in the metric of M, and are reported in ``inconsistency``.
 
-    ``method`` is a name (``orthogonal``, ``cholesky``, ``svd``, ``kkt``, ``udwadia_phohomsiri``) or a method object
-    with its own tolerance. Derivatives of any order are exact at constant rank, forward and reverse; across a change
-    of rank there is none.
+    ``method`` is a name (``orthogonal``, ``cholesky``, ``svd``, ``kkt``, ``udwadia_phohomsiri``, ``sparse``) or a
+    method object with its own tolerance. Derivatives of any order are exact at constant rank, forward and reverse;
+    across a change of rank there is none.
 
     Rows mean what they say, in whatever unit. But a row of eps^0.9 of the largest (8e-15 in float64, 6e-7 in float32;
     both in coordinates of unit mass) is taken for what rounding has left of a row that vanishes, and left out: numbers

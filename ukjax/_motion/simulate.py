@@ -96,7 +96,8 @@ def simulate(
     ``DirectAdjoint``, with a small ``max_steps``, for both modes and for second derivatives; ``BacksolveAdjoint``, with
     ``drift="none"`` only, for reverse mode in little memory but not to rounding: ``python -m benchmarks adjoints``
     shows cost and accuracy). With adaptive steps a derivative is as exact as the motion only where the motion makes the
-    steps small: choose ``dt`` for derivatives at rest. ``method`` as in ``constrained_motion``.
+    steps small: choose ``dt`` for derivatives at rest. ``method`` as in ``constrained_motion``; a large system whose
+    [M Aᵀ; A 0] has entries near the diagonal alone, in some order, is tried by ``sparse`` first.
 
     **Batches.** Every member takes the adaptive steps that it needs itself, and what befalls it befalls no other.
     Memory is that of what is saved: ``ts=[0, 10]`` keeps start and end alone. A new batch of the same shape, or a model
