@@ -150,6 +150,7 @@ def _solved(M, A, inverses, before, force, rows, order):
     blocks, size = before.shape[:2]
     back, n, eps = np.argsort(order), len(force), jnp.finfo(force.dtype).eps
     members = jnp.broadcast_shapes(*(x.shape[1:] for x in (force, rows, inverses[0, 0])))
+    force, rows = (jnp.broadcast_to(x, (len(x), *members)) for x in (force, rows))
     largest = lambda x: jnp.max(jnp.abs(x), axis=0, initial=0)
 
     def loosely(force, rows):
@@ -160,33 +161,28 @@ def _solved(M, A, inverses, before, force, rows, order):
         return found[:n], found[n:]
 
     def left(x, nu):
-        pushed = nu @ A
-        return force - M @ x - pushed, rows - A @ x, pushed
-
-    def missed(x, by):
-        """What is left of both, beside what there is."""
-        unmoved, off, pushed = by
-        there = largest(x) + largest(rows)
-        return jnp.maximum(
-            largest(off) / _or_one(there), largest(unmoved) / _or_one(there + largest(pushed) + largest(force))
-        )
+        """Of both sides, and how much that is beside what there is."""
+        push = nu @ A
+        unmoved, missed, there = force - M @ x - push, rows - A @ x, largest(x) + largest(rows)
+        shares = _over(largest(missed), there), _over(largest(unmoved), there + largest(push) + largest(force))
+        return unmoved, missed, jnp.maximum(*shares)
 
     def go_on(state):
-        (x, _), by, times = state
-        return (times <= AGAIN) & jnp.any(missed(x, by) > ROUNDING * eps)
+        *_, share, times = state
+        return (times <= AGAIN) & jnp.any(share > ROUNDING * eps)
 
     def closer(state):
-        (x, nu), (force, rows, _), times = state
-        more, and_more = loosely(force, rows)
+        x, nu, unmoved, missed, _, times = state
+        more, and_more = loosely(unmoved, missed)
         x, nu = x + more, nu + and_more
-        return (x, nu), left(x, nu), times + 1
+        return x, nu, *left(x, nu), times + 1
 
-    force, rows = (jnp.broadcast_to(x, (len(x), *members)) for x in (force, rows))
-    nothing = jnp.zeros_like(force), jnp.zeros_like(rows)
-    (x, nu), by, _ = jax.lax.while_loop(go_on, closer, (nothing, (force, rows, nothing[0]), jnp.zeros((), jnp.int32)))
+    none, times = (jnp.zeros_like(force), jnp.zeros_like(rows)), jnp.zeros((), jnp.int32)
+    at_first = *none, force, rows, jnp.ones(members, force.dtype), times
+    x, nu, _, _, share, _ = jax.lax.while_loop(go_on, closer, at_first)
     # What is not solved shows here: rows that contradict each other, and entries where the band has none.
-    return jnp.where(missed(x, by) <= eps**0.6, x, jnp.nan), nu
+    return jnp.where(share <= eps**0.6, x, jnp.nan), nu
 
 
-def _or_one(size):
-    return jnp.where(size > 0, size, 1)
+def _over(part, whole):
+    return part / jnp.where(whole > 0, whole, 1)
