@@ -45,11 +45,13 @@ def with_pattern(
 
 def along_band(request: Request, start: Start) -> Sparse | None:
     """What is to be tried first for a system that is large and sparse; None for any other, or if nothing is known."""
+    if start.v.shape[-1] < MEDIUM or not request.plain or start.q.dtype != np.float64 or request.method.usual() is None:
+        return None
     model, t, q, v = constant((request.model, request.ts, start.q, start.v))
-    if not request.plain or q.dtype != np.float64 or not known(model, t, q, v, start.numbers, request.counts):
+    if not known(model, t, q, v, start.numbers, request.counts):
         return None
     widest = _widest(request, *v.shape)
-    if not widest or request.method.usual() is None or not fits(model, Sparse(), request.projection):
+    if not widest or not fits(model, Sparse(), request.projection):
         return None
     pairs = [(np.asarray(M), np.asarray(A)) for M, A in (_matrices(model, *state) for state in _nearby(t, q, v))]
     if any(complaint_of_mass(M) or not (np.all(np.isfinite(M)) and np.all(np.isfinite(A))) for M, A in pairs):
