@@ -108,3 +108,15 @@ def test_codes_and_words_are_one_to_one():
     codes = jnp.array(sorted(REASONS))
     assert np.asarray(in_words(codes)).tolist() == [REASONS[int(code)] for code in codes]
     np.testing.assert_array_equal(np.flatnonzero(ended_well(codes)), [FINISHED, EVENT])
+
+
+@pytest.mark.parametrize("members", [(), (3,)])
+def test_a_step_out_of_all_bounds_is_tried_shorter(members):
+    """A point flies freely against a wall, q̈ = −exp(κ q), so that its steps grow until one leads far into it, where the
+    force is more than a number holds. It comes back as e^{κ q} = κ/2 sech²(κ (t − τ)/2) says."""
+    kappa = 100.0
+    wall = uk.System(uk.MassForce(np.eye(1), lambda t, q, v: -jnp.exp(kappa * q)))
+    motion = uk.simulate(wall, np.full((*members, 1), -20.0), np.ones((*members, 1)), [0.0, 40.0])
+    np.testing.assert_allclose(motion.q[..., -1, 0], -20 + 2 * np.log(2 * kappa) / kappa, rtol=1e-9)
+    np.testing.assert_allclose(motion.v[..., -1, 0], -1, rtol=1e-8)
+    assert np.all(motion.steps < 100)

@@ -115,13 +115,14 @@ def _through_lanes(request: Request, start: Start) -> Record:
         started = lanes.steps > 0
         accepted = judged.good | ~started
         off = stepped.off & accepted
-        beyond = beyond & (accepted | ~jnp.isfinite(judged.error))
         landed = accepted & (h >= target - lanes.t)
         q, v = jnp.where(accepted, stepped.q, lanes.q), jnp.where(accepted, stepped.v, lanes.v)
         t = jnp.where(landed, target, jnp.where(accepted, lanes.t + h, lanes.t))
         following = next_length(h, lanes.h, judged, started, accepted, landed, least)
         steps = lanes.steps + 1
-        sound = finite(q, v, axis=0) & jnp.isfinite(following)
+        fine = judged.fine(following, least)
+        beyond = beyond & (accepted | ~fine)
+        sound = finite(q, v, axis=0) & fine
         sample = lanes.sample + landed
         here = lanes.member < none
         through = here & sound & ~beyond & ~off & (sample >= times.size)

@@ -188,7 +188,7 @@ def advanced(task: tuple, course: Course, found: Array, most: Any = None, rows: 
             accepted = judged.good | ~started
             landed = accepted & (h >= target - t)
             following = next_length(h, course.h, judged, started, accepted, landed, least)
-            fine = jnp.isfinite(following) & jnp.isfinite(judged.error)
+            fine = judged.fine(following, least)
             stuck = (following < least) & (sample + landed < samples)
         else:
             accepted, following, stuck = jnp.asarray(True), course.h, jnp.asarray(False)

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .outcome import finite
 from .scale import Scale
 from .step import Stepped
 from .tableau import Tableau
@@ -38,16 +39,22 @@ class Tolerance(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """The size of a step's ``error``, where 1 is allowed; the ``factor`` for the next one's length; and, in place of
-    all that, a length to begin with."""
+    """The size of a step's ``error``, where 1 is allowed, infinite for one that went out of all bounds; the ``factor``
+    for the next one's length; in place of all that, a length to begin with; and whether it ``began`` with finite
+    terms."""
 
     error: Float[Array, "*lanes"]
     factor: Float[Array, "*lanes"]
     first: Float[Array, "*lanes"]
+    began: Bool[Array, "*lanes"]
 
     @property
     def good(self) -> Bool[Array, "*lanes"]:
         return self.error <= 1
+
+    def fine(self, following: Array, least: Array) -> Bool[Array, "*lanes"]:
+        """Whether all is finite, or would be after a shorter step, ``following``."""
+        return self.began & jnp.isfinite(following) & (jnp.isfinite(self.error) | (following >= least))
 
 
 def judge(
@@ -65,13 +72,14 @@ def judge(
     allowed = jnp.concatenate([allowed_q, allowed_v])
     error = jnp.sqrt(jnp.mean((stepped.error / allowed) ** 2))
     error = jnp.maximum(error, jnp.max(jnp.abs(stepped.moved) / allowed_q) / MOVED)
+    error = jnp.where(jnp.isnan(error), jnp.inf, error)
     exponent = -1.0 / tableau.order
     factor = jnp.clip(SAFETY * jnp.where(error > 0, error, 1e-30) ** exponent, SHRINK, GROW)
     # |y| / |y'| in the same scale; the book looks at a second derivative too.
     here = jnp.max(jnp.abs(jnp.concatenate([stepped.q, stepped.v]) / allowed))
     change = jnp.max(jnp.abs(jnp.concatenate([stepped.rates.q[0], stepped.rates.v[0]]) / allowed))
     first = FIRST * jnp.maximum(here, 1) / jnp.maximum(change, 1e-20)
-    return Judged(error, factor, first)
+    return Judged(error, factor, first, finite(stepped.rates.q[0], stepped.rates.v[0]))
 
 
 def next_length(
