@@ -225,3 +225,17 @@ def test_the_scale_of_a_swing():
     np.testing.assert_allclose(found.q, [2.0, 2.0])
     np.testing.assert_allclose(found.v, [np.sqrt(2 * 9.81)] * 2)
     np.testing.assert_allclose(found.rows, [8.0])
+
+
+@pytest.mark.parametrize("tilt", [0.0, 1e-30, 1e-12, 1e-4])
+def test_a_body_that_is_hardly_tilted_is_no_larger_for_it(tilt):
+    """Turning moves the first entry of its quaternion by half the tilt: by that measure an entry of 1 would be without
+    bounds, and with it all that an error is allowed to be."""
+    body = uk.Mechanism({"body": uk.Body(2.0, inertia=(0.1, 0.2, 0.3))}, {"free": uk.joints.Free("ground", "body")})
+    at = lambda tilt: [1.0, 2.0, 3.0, np.cos(tilt / 2), 0.0, np.sin(tilt / 2), 0.0]
+    scale, upright = (
+        scale_of(body, jnp.asarray(0.0), jnp.asarray(at(angle)), jnp.zeros(6), jnp.asarray(1.0))
+        for angle in (tilt, 0.5)
+    )
+    assert np.all(np.asarray(scale.unit_of_q) > np.asarray(upright.unit_of_q) / 10)
+    assert np.all(np.asarray(scale.v) < 10 * np.asarray(upright.v))

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float
 from .._check import constant, known
 from .._compressed import Compressed
 from .._haste import at_once
-from .._rates import speeds
+from .._rates import speeds, turning
 from .._sizes import sizes, sizes_in
 from .._solve import AbstractMethod, coordinate_scale
 from .._system import AbstractSystem, rates_of
@@ -115,7 +115,7 @@ def scale_of(
     unit = coordinate_scale(M)
     to_q = lambda v: speeds(rates_of(model), q, v)
     other = rates_of(model) is not None
-    unit_of_q = _positive(to_q(unit)) if other else unit
+    unit_of_q = _units_of_q(rates_of(model), q, unit) if other else unit
     acceleration = jnp.abs(Q) * unit**2
     x, y, a = (jnp.max(jnp.abs(each) / by) for each, by in ((q, unit_of_q), (v, unit), (acceleration, unit)))
     if rows is not None and rows[1].size:
@@ -208,6 +208,14 @@ def _driven(A, b, unit):
 
 def _at_least(size, largest):
     return jnp.where(size > STILL * largest, jnp.maximum(size, FAINT * largest), UNSAID * largest)
+
+
+def _units_of_q(rates, q, unit):
+    """What has the same effect in each coordinate. One that is not moved for the moment, or hardly, as that of a
+    quaternion which stands near 1, is so after a while, when N(q) has changed by its own size."""
+    now, (rate, change) = speeds(rates, q, unit), turning(rates, q, unit)
+    a_while = _over(jnp.max(jnp.abs(rate)), jnp.max(jnp.abs(change)), 0)
+    return _positive(jnp.maximum(now, a_while * jnp.abs(change)))
 
 
 def _positive(unit):
