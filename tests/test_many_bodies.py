@@ -122,3 +122,15 @@ def test_rates_that_nothing_allows_are_told():
     askew = {"axle": Revolute("frame", "wheel", axis="y", at=(-0.5, 0, 0))}  # the wheel would have to slip
     with pytest.raises(ValueError, match="'(rim.*|tooth|motor as given)' .velocity."):  # any of which would have to go
         uk.Mechanism(mechanism.bodies, {**dict(mechanism.joints.items()), **askew}).start(rates={"motor": 2.0})
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*not modelled")
+def test_a_humanoid_moves_alike_in_both_coordinates():
+    """Hung by its pelvis, in the coordinates of its joints and of its bodies, of which some are tilted by rounding."""
+    by_joints = uk.load(uk.robots.path("humanoid"))
+    by_bodies = by_joints.in_absolute()
+    one, other = (uk.simulate(each, *each.start(), [0.0, 0.05]) for each in (by_joints, by_bodies))
+    places, others = by_joints.pose(one.q[-1]), by_bodies.pose(other.q[-1])
+    for name in places:
+        np.testing.assert_allclose(places[name][0], others[name][0], rtol=0, atol=1e-10)
