@@ -1,8 +1,9 @@
 """How the cost grows with the size of a mechanism, and with the number of steps.
 
-Four-bars in a row, 2 N + 1 coordinates and 2 N rows: one constrained acceleration, per member; and from their energies,
-Runge–Kutta steps of 1 ms with projection, per step and four-bar, written out and along their band. Three chains (P1):
-such steps, per member and step.
+Four-bars in a row, 2 N + 1 coordinates and 2 N rows: one constrained acceleration, per member, written out in a program
+of one's own, and by ``ukjax.acceleration`` from their energies, 4096 at once (1000 four-bars: 512), and how long its
+first call takes; and Runge–Kutta steps of 1 ms with projection, per step and four-bar, written out and along their band.
+Three chains (P1): such steps, per member and step.
 """
 
 from typing import Any
@@ -17,6 +18,9 @@ from .apart import apart
 from .mechanisms import four_bars, four_bars_by_energies, three_chains
 
 COUNTS = (1, 2, 4, 8, 16, 40)
+AT_ONCE = ((16, 4096), (40, 4096), (250, 1024), (1000, 512))
+"""Four-bars, members."""
+
 STEPS = (10, 100, 1000, 4000)
 BATCH = 512
 ROWS = ((40, False, 1000), (40, True, 200), (250, True, 30), (1000, True, 8))
@@ -26,7 +30,8 @@ ROWS = ((40, False, 1000), (40, True, 200), (250, True, 30), (1000, True, 8))
 def run() -> list[dict[str, Any]]:
     sizes = [apart("scaling", "one_size", count, patience=200.0) or {"four-bars": count} for count in COUNTS]
     rows = [apart("scaling", "one_row", *row, patience=300.0) or {"four-bars": row[0]} for row in ROWS]
-    return sizes + rows + (apart("scaling", "all_lengths", patience=300.0) or [])
+    once = [apart("scaling", "at_once", *row, patience=300.0) or {"four-bars": row[0]} for row in AT_ONCE]
+    return sizes + once + rows + (apart("scaling", "all_lengths", patience=300.0) or [])
 
 
 def one_size(count: int) -> dict[str, Any]:
@@ -36,6 +41,18 @@ def one_size(count: int) -> dict[str, Any]:
     acceleration = uk.per_member(lambda q, v: uk.constrained_motion(case.system(0.0, q, v)).acceleration)
     compiling, seconds = measure(jax.jit(jax.vmap(acceleration)), q, v, repeats=5)
     return {"four-bars": count, "n": q.shape[1], "µs each": seconds / BATCH * 1e6, "compile s": compiling}
+
+
+def at_once(count: int, members: int) -> dict[str, Any]:
+    uk.enable_float64()
+    case, rng = four_bars_by_energies(count), np.random.default_rng(0)
+    q = np.asarray(case.q0) + 0.01 * rng.normal(size=(members, case.q0.size))
+    v = rng.normal(size=q.shape)
+    run = lambda q, v: uk.acceleration(case.system, 0.0, q, v)
+    compiling, seconds = measure(run, q, v, repeats=7)
+    each = seconds / members * 1e6
+    row = {"four-bars": count, "n": q.shape[1], "by": "ukjax.acceleration", "members": members}
+    return row | {"µs each": each, "ns per four-bar": each / count * 1e3, "compile s": compiling}
 
 
 def one_row(count: int, along_band: bool, steps: int) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from ._mechanism import Mechanism as Mechanism
 from ._mechanism import Shape as Shape
 from ._motion.diagnose import SimulationError as SimulationError
 from ._motion.event import Event as Event
+from ._motion.instants import acceleration as acceleration
 from ._motion.project import project as project
 from ._motion.runge_kutta4 import RungeKutta4 as RungeKutta4
 from ._motion.simulate import simulate as simulate

@@ -12,7 +12,7 @@ from .waiting import compiled, interruptibly, side_by_side
 LARGEST, SMALLEST, FEWEST = 4104, 136, 24
 """Members of a block: see ``spread`` in ``_batch.kernel`` for these odd numbers of lines."""
 
-ENTRIES = 50_000
+ENTRIES = 12_000
 """Numbers of a block's state, where its members have many, that go well with all that is made of them."""
 
 
@@ -28,7 +28,7 @@ def in_blocks(function: Callable, each: Any, *arguments: Any, entries: int = 1) 
     least = min(SMALLEST, largest)
     if jax.default_backend() != "cpu" or cores == 1 and members <= largest or members < 2 * least:
         return interruptibly(function, each, *arguments)
-    blocks = max(cores, -(-members // largest))
+    blocks = -(-members // (cores * largest)) * cores  # as many for each core
     size = max(least, -(-(-(-members // blocks) - 8) // 16) * 16 + 8)
     blocks = -(-members // size)
     more = blocks * size - members

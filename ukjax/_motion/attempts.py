@@ -24,6 +24,7 @@ from .base import Request, Samples, Start
 from .correct import Levels, at_every_level
 from .labels import direction_names
 from .outcome import REFUSED, UNUSUAL
+from .pattern import forget_band
 from .small_rows import judge, least_of_usual, with_noise_left_out
 
 MOST = 8
@@ -60,6 +61,7 @@ def next_attempt(
     later such a motion ends there, by the method asked for.
     """
     if tried.provisional and not isinstance(tried, Levels):
+        forget_band(request.model, t, q, v)
         return first_attempt(replace(request, along=None), flexible)
     model, starts = request.model, float(t) == float(request.ts[0])
     where = f"{who} at t = {float(t):g} s"

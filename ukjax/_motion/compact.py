@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._functions import vector
 from .._rates import rate
 from .._solve import AbstractMethod, solve
 from .._system import AbstractSystem, shifted
@@ -84,8 +83,6 @@ def compact_step(
         stage, onto_positions = i < stages, i < turns - 1
 
         M, Q, rows = look(t + c * h, q1, v1)
-        if model.nonideal is not None:
-            Q = Q + vector("nonideal", model.nonideal, t + c * h, q1, v1)
         response = levels.acceleration.respond(*jax.lax.stop_gradient((M, rows.A)))
         missing = jnp.where(stage, rows.b, -jnp.where(onto_positions, rows.position, rows.velocity))
         x = solve(M, rows.A, jnp.where(stage, Q, 0), missing, response)

@@ -20,20 +20,23 @@ from .._rates import Rates, rate
 from .._system import rates_of
 
 
-def check_starts(q0: Array, v0: Array, rates: Rates | None = None) -> None:
+def check_starts(
+    q0: Array, v0: Array, rates: Rates | None = None, names: tuple[str, str, str] = ("q0", "v0", "start")
+) -> None:
     """q0 is (n,), or (batch, n), and v0 goes with it, which may have another number of entries if it has ``rates``; or
-    ``ValueError``."""
+    ``ValueError``, in which they, and what they are, have these ``names``."""
+    name, name_of_v, one = names
     if q0.ndim not in (1, 2) or q0.shape[-1] == 0:
-        raise ValueError(f"q0 must have shape (n,), or (batch, n) for many starts, got shape {q0.shape}")
+        raise ValueError(f"{name} must have shape (n,), or (batch, n) for many {one}s, got shape {q0.shape}")
     if q0.size == 0:
-        raise ValueError(f"q0 must have at least one start, got shape {q0.shape}")
+        raise ValueError(f"{name} must have at least one {one}, got shape {q0.shape}")
     if rates is not None:
         if v0.ndim not in (1, q0.ndim) or v0.ndim == 2 and len(v0) != len(q0):
             raise ValueError(
-                f"v0 must have shape (n,), or (batch, n) with q0 of shape {q0.shape}, got shape {v0.shape}"
+                f"{name_of_v} must have shape (n,), or (batch, n) with {name} of shape {q0.shape}, got shape {v0.shape}"
             )
     elif v0.shape != q0.shape and v0.shape != q0.shape[-1:]:
-        raise ValueError(f"v0 must have the shape of q0, {q0.shape}, got shape {v0.shape}")
+        raise ValueError(f"{name_of_v} must have the shape of {name}, {q0.shape}, got shape {v0.shape}")
 
 
 def check_rates(model: Any, q0: Array, v0: Array) -> None:

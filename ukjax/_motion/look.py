@@ -1,15 +1,18 @@
 """What is to be seen of a system at one state: M, Q and the rows."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 from jaxtyping import Array, Float
 
+from .._batch import angles_once
 from .._check_terms import symmetric
 from .._compressed import Compressed
 from .._constraint import AbstractConstraint, Rows, all_at
 from .._dynamics import AbstractDynamics
+from .._functions import vector
 from .._solve import AbstractMethod, Band, Sparse
 from .._system import AbstractSystem, dynamics_of, structure_of
 
@@ -19,16 +22,24 @@ class Look(eqx.Module):
 
     dynamics: AbstractDynamics
     structure: tuple[AbstractConstraint, ...]
+    nonideal: Callable | None
     method: AbstractMethod | None
 
     @classmethod
     def at(cls, system: AbstractSystem, method: Any) -> "Look":
         """For a method, or for none in particular."""
-        return cls(dynamics_of(system), structure_of(system), method if isinstance(method, Sparse) else None)
+        method = method if isinstance(method, Sparse) else None
+        return cls(dynamics_of(system), structure_of(system), system.nonideal, method)
 
     def __call__(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Any, Float[Array, " n"], Rows]:
-        """M, an array or a ``Compressed``, Q without what is not ideal and without actuators, and the rows."""
+        """M, an array or a ``Compressed``; all forces but the actuators'; and the rows."""
+        seen = self._all if self.method is None else angles_once(self._all)
+        return seen(t, q, v)
+
+    def _all(self, t, q, v):
         M, Q = self.masses(t, q, v)
+        # What the constraints do with it besides is linear in it: see ``constrained_motion``.
+        Q = Q if self.nonideal is None else Q + vector("nonideal", self.nonideal, t, q, v)
         return M if isinstance(M, Compressed) else symmetric(M), Q, self.rows(t, q, v)
 
     def masses(

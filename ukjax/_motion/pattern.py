@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float
@@ -31,6 +32,12 @@ the band is this narrow."""
 NARROW = 6
 """It is no band that is wider than one part in so many."""
 
+MOST_BANDS = 16
+"""So many are remembered: to find one takes the matrices in full."""
+
+_bands: dict[Any, Sparse] = {}
+"""Of models that differ in their numbers alone, one for all: where that is wrong, it shows."""
+
 
 def with_pattern(
     method: AbstractMethod, model: Any, t: Float[Array, "*times"], q: Float[Array, "*at nq"], v: Float[Array, "*at n"]
@@ -45,19 +52,54 @@ def with_pattern(
 
 def along_band(request: Request, start: Start) -> Sparse | None:
     """What is to be tried first for a system that is large and sparse; None for any other, or if nothing is known."""
-    if start.v.shape[-1] < MEDIUM or not request.plain or start.q.dtype != np.float64 or request.method.usual() is None:
+    if start.v.shape[-1] < MEDIUM or not request.plain or request.method.usual() is None:
         return None
     model, t, q, v = constant((request.model, request.ts, start.q, start.v))
-    if not known(model, t, q, v, start.numbers, request.counts):
+    if not known(model, t, q, v, start.numbers, request.counts) or not fits(model, Sparse(), request.projection):
         return None
-    widest = _widest(request, *v.shape)
-    if not widest or not fits(model, Sparse(), request.projection):
+    return _band(model, t, q, v, _widest(request, *v.shape))
+
+
+def band_of_states(
+    model: Any, t: Float[Array, "*times"], q: Float[Array, "*at nq"], v: Float[Array, "*at n"]
+) -> Sparse | None:
+    """The same for accelerations at known states, which are asked for once or often: one that is ready soon."""
+    n = v.shape[-1]
+    return _band(model, t, q, v, n // NARROW if n >= LARGE else SLIM if n >= MEDIUM else 0)
+
+
+def _band(model, t, q, v, widest):
+    if not widest or q.dtype != np.float64:
         return None
-    pairs = [(np.asarray(M), np.asarray(A)) for M, A in (_matrices(model, *state) for state in _nearby(t, q, v))]
-    if any(complaint_of_mass(M) or not (np.all(np.isfinite(M)) and np.all(np.isfinite(A))) for M, A in pairs):
+    key = _key(model, t, q, v)
+    if key is None or key not in _bands:
+        pairs = [(np.asarray(M), np.asarray(A)) for M, A in (_matrices(model, *state) for state in _nearby(t, q, v))]
+        if any(complaint_of_mass(M) or not (np.all(np.isfinite(M)) and np.all(np.isfinite(A))) for M, A in pairs):
+            return None
+        found = replace(Sparse.of(*pairs), provisional=True)
+        if key is None:
+            return found if found.bands[0].width <= widest else None
+        _bands[key] = found
+        while len(_bands) > MOST_BANDS:
+            _bands.pop(next(iter(_bands)))
+    found = _bands[key]
+    return found if found.bands[0].width <= widest else None
+
+
+def forget_band(model: Any, t: Float[Array, "*times"], q: Float[Array, "*at nq"], v: Float[Array, "*at n"]) -> None:
+    """Look anew, the next time: entries were met where there had been none."""
+    _bands.pop(_key(model, t, q, v), None)
+
+
+def _key(model, t, q, v):
+    """What tells apart the models whose bands may differ, but for numbers; None where nothing does."""
+    leaves, tree = jax.tree.flatten(model)
+    key = tree, tuple((x.shape, x.dtype) if eqx.is_array(x) else x for x in leaves), q.shape[-1], v.shape[-1]
+    try:
+        hash(key)
+    except TypeError:
         return None
-    found = Sparse.of(*pairs)
-    return replace(found, provisional=True) if found.bands[0].width <= widest else None
+    return key
 
 
 def _widest(request, *shape):

@@ -3,6 +3,9 @@
 All arrays may have further axes at the end, for the members of a batch (see ``members_last``).
 """
 
+import functools
+import operator
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -60,13 +63,15 @@ class Band:
 
 def factorise(
     diagonal: Float[Array, "blocks size size *#members"], before: Float[Array, "blocks size size *#members"]
-) -> Float[Array, "blocks size size *#members"]:
-    """The inverses of the pivots S_k = D_k − B_k S_{k−1}⁻¹ B_kᵀ, D_k on the diagonal and B_k before it."""
+) -> tuple[Float[Array, "blocks size size *#members"], Float[Array, "blocks size size *#members"]]:
+    """Of the matrix with D_k on the diagonal and B_k before it, the inverses of the pivots S_k = D_k − L_k B_kᵀ, and
+    L_k = B_k S_{k−1}⁻¹ before the unit diagonal of its factor."""
 
     def pivot(inverse, blocks):
         diagonal, before = blocks
-        inverse = _inverse(diagonal - _times(_times(before, inverse), jnp.swapaxes(before, 0, 1)))
-        return inverse, inverse
+        beside = _times(before, inverse)
+        inverse = _inverse(diagonal - _times(beside, jnp.swapaxes(before, 0, 1)))
+        return inverse, (inverse, beside)
 
     return jax.lax.scan(pivot, jnp.zeros_like(diagonal[0]), (diagonal, before))[1]
 
@@ -81,25 +86,26 @@ def has_inertia(
 
 def substitute(
     inverses: Float[Array, "blocks size size *#members"],
-    before: Float[Array, "blocks size size *#members"],
+    beside: Float[Array, "blocks size size *#members"],
     known: Float[Array, "blocks size *#members"],
 ) -> Float[Array, "blocks size *#members"]:
-    """The x for which the matrix times x is what is ``known``."""
+    """The x for which the matrix times x is what is ``known``: x = L⁻ᵀ S⁻¹ L⁻¹ known, L being ``beside`` its unit
+    diagonal."""
 
     def down(last, block):
-        known, before, inverse = block
-        last = _onto(inverse, known - _onto(before, last))
-        return last, last
+        known, beside, inverse = block
+        last = known - _onto(beside, last)
+        return last, _onto(inverse, last)
 
     def up(following, block):
-        found, inverse, after = block
-        found = found - _onto(inverse, _onto(jnp.swapaxes(after, 0, 1), following))
+        found, after = block
+        found = found - _onto(jnp.swapaxes(after, 0, 1), following)
         return found, found
 
     nothing = jnp.zeros_like(known[0])
-    found = jax.lax.scan(down, nothing, (known, before, inverses))[1]
-    after = jnp.concatenate([before[1:], jnp.zeros_like(before[:1])])
-    return jax.lax.scan(up, nothing, (found, inverses, after), reverse=True)[1]
+    found = jax.lax.scan(down, nothing, (known, beside, inverses))[1]
+    after = jnp.concatenate([beside[1:], jnp.zeros_like(beside[:1])])
+    return jax.lax.scan(up, nothing, (found, after), reverse=True)[1]
 
 
 def _times(X, Y):
@@ -108,7 +114,7 @@ def _times(X, Y):
         return X @ Y
     if len(X) > WRITTEN_OUT:
         return jnp.einsum("ij...,jk...->ik...", X, Y)
-    return sum(X[:, j, None] * Y[j] for j in range(len(X)))
+    return functools.reduce(operator.add, (X[:, j, None] * Y[j] for j in range(len(X))))
 
 
 def _onto(X, y):
@@ -117,7 +123,7 @@ def _onto(X, y):
         return X @ y
     if len(X) > WRITTEN_OUT:
         return jnp.einsum("ij...,j...->i...", X, y)
-    return sum(X[:, j] * y[j] for j in range(len(X)))
+    return functools.reduce(operator.add, (X[:, j] * y[j] for j in range(len(X))))
 
 
 def _inverse(S):

@@ -24,6 +24,10 @@ AGAIN = 5
 ROUNDING = 8
 """Units of the last place, of the largest, that may be left of what was to be solved."""
 
+SHRINKS = 10
+"""By which factor, at the least, what is left is to shrink each time: where it does not, that is the rounding of many
+numbers, or rows that contradict each other."""
+
 
 class Sparse(AbstractMethod):
     """[M Aᵀ; A −ε] factorised in blocks along its band, ε = 2e-9 in unit masses and rows of unit length, and what the
@@ -83,9 +87,8 @@ class Sparse(AbstractMethod):
                 3, *(1,) * (length.ndim - 1)
             )
             known = jnp.concatenate([flat(M), flat(A), jnp.broadcast_to(constants, (3, *length.shape[1:]))])
-            before = known[band.before]
-            inverses = factorise(known[band.diagonal], before)
-            return M, A, coordinate, row, inverses, before, has_inertia(inverses, band.signs)
+            inverses, beside = factorise(known[band.diagonal], known[band.before])
+            return M, A, coordinate, row, inverses, beside, has_inertia(inverses, band.signs)
 
         M, A, *others = in_units(M.entries, A.entries)
         M, A = Compressed(M, band.M), Compressed(A, band.A)
@@ -101,7 +104,7 @@ class AlongBand(AbstractResponse):
     coordinate: Float[Array, " n"]
     row: Float[Array, " m"]
     inverses: Float[Array, "blocks size size"]
-    before: Float[Array, "blocks size size"]
+    beside: Float[Array, "blocks size size"]
     sound: Bool[Array, ""]
     band: Band = eqx.field(static=True)
     provisional: bool = eqx.field(static=True)
@@ -125,11 +128,11 @@ class AlongBand(AbstractResponse):
         band = self.band
 
         @members_last
-        def solved(M, A, inverses, before, force, rows):
-            return _solved(Compressed(M, band.M), Compressed(A, band.A), inverses, before, force, rows, band.order)
+        def solved(M, A, inverses, beside, force, rows):
+            return _solved(Compressed(M, band.M), Compressed(A, band.A), inverses, beside, force, rows, band.order)
 
         force, rows = self.coordinate * force, self.row * rows
-        x, nu = solved(self.M.entries, self.A.entries, self.inverses, self.before, force, rows)
+        x, nu = solved(self.M.entries, self.A.entries, self.inverses, self.beside, force, rows)
         return self.coordinate * x, self.row * nu
 
     def motion(self, force: Float[Array, " n"], rows: Float[Array, " m"]) -> Float[Array, " n"]:
@@ -145,9 +148,9 @@ class AlongBand(AbstractResponse):
         raise ValueError("method 'sparse' has no factor of the constrained inverse mass: use 'orthogonal' for that")
 
 
-def _solved(M, A, inverses, before, force, rows, order):
+def _solved(M, A, inverses, beside, force, rows, order):
     """x and ν with M x + Aᵀν = force, A x = rows: by rows that give a little, again and again, until all is kept."""
-    blocks, size = before.shape[:2]
+    blocks, size = beside.shape[:2]
     back, n, eps = np.argsort(order), len(force), jnp.finfo(force.dtype).eps
     members = jnp.broadcast_shapes(*(x.shape[1:] for x in (force, rows, inverses[0, 0])))
     force, rows = (jnp.broadcast_to(x, (len(x), *members)) for x in (force, rows))
@@ -156,7 +159,7 @@ def _solved(M, A, inverses, before, force, rows, order):
     def loosely(force, rows):
         known = jnp.concatenate([force, rows])[order]
         known = jnp.concatenate([known, jnp.zeros_like(known, shape=(blocks * size - len(known), *members))])
-        found = substitute(inverses, before, known.reshape(blocks, size, *members))
+        found = substitute(inverses, beside, known.reshape(blocks, size, *members))
         found = found.reshape(blocks * size, *members)[back]
         return found[:n], found[n:]
 
@@ -168,18 +171,18 @@ def _solved(M, A, inverses, before, force, rows, order):
         return unmoved, missed, jnp.maximum(*shares)
 
     def go_on(state):
-        *_, share, times = state
-        return (times <= AGAIN) & jnp.any(share > ROUNDING * eps)
+        *_, share, before, times = state
+        return (times <= AGAIN) & jnp.any((share > ROUNDING * eps) & (share * SHRINKS < before))
 
     def closer(state):
-        x, nu, unmoved, missed, _, times = state
+        x, nu, unmoved, missed, before, _, times = state
         more, and_more = loosely(unmoved, missed)
         x, nu = x + more, nu + and_more
-        return x, nu, *left(x, nu), times + 1
+        return x, nu, *left(x, nu), before, times + 1
 
-    none, times = (jnp.zeros_like(force), jnp.zeros_like(rows)), jnp.zeros((), jnp.int32)
-    at_first = *none, force, rows, jnp.ones(members, force.dtype), times
-    x, nu, _, _, share, _ = jax.lax.while_loop(go_on, closer, at_first)
+    none, all_of_it, times = (jnp.zeros_like(force), jnp.zeros_like(rows)), jnp.ones(members, force.dtype), jnp.int32(0)
+    at_first = *none, force, rows, all_of_it, jnp.inf * all_of_it, times
+    x, nu, _, _, share, *_ = jax.lax.while_loop(go_on, closer, at_first)
     # What is not solved shows here: rows that contradict each other, and entries where the band has none.
     return jnp.where(share <= eps**0.6, x, jnp.nan), nu
 
