@@ -8,6 +8,7 @@ The mechanisms in ``ukjax/robots``, and every URDF of the package ``example-robo
 import importlib.metadata
 import re
 import warnings
+import xml.etree.ElementTree
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,7 +75,34 @@ def of_urdf(path: Path) -> dict[str, Any]:
             worst[name].append(relative(getattr(ours, name.replace(" ", "_")), value))
     # None of what moves without mass where its couplings are left out, and has no acceleration then.
     told = {name: float(np.max(found)) if np.all(np.isfinite(found)) else None for name, found in worst.items()}
-    return {"n": mechanism.tree.n, "bodies": len(mechanism.bodies)} | told
+    return {"n": mechanism.tree.n, "bodies": len(mechanism.bodies)} | told | mimics(path, model)
+
+
+def mimics(path: Path, model: Any) -> dict[str, Any]:
+    """How far the acceleration is from Pinocchio's where joints mimic others: there they have no coordinate of their
+    own, here a row. Nothing where none does, or where what they mimic has more than one coordinate."""
+    try:
+        fewer, followers = pin.buildModelFromUrdf(str(path), True), {}
+    except ValueError:  # what mimics a joint that it leaves out
+        return {}
+    for joint in xml.etree.ElementTree.parse(path).getroot().iter("joint"):
+        if (mimic := joint.find("mimic")) is not None:
+            ratio, offset = (float(mimic.get(key, default)) for key, default in (("multiplier", 1), ("offset", 0)))
+            followers[joint.get("name")] = mimic.get("joint"), ratio, offset
+    if fewer.nv == model.nv or np.any(np.array(model.nqs)[1:] != 1):
+        return {}
+    G, g = np.zeros((model.nv, fewer.nv)), np.zeros(model.nv)
+    for i, name in enumerate(model.names):
+        source, ratio, offset = followers.get(name, (name, 1.0, 0.0))
+        if i:
+            G[model.idx_vs[i], fewer.idx_vs[fewer.getJointId(source)]], g[model.idx_vs[i]] = ratio, offset
+    mechanism = without_elements(loaded(path), couplings=True)
+    data, peer, worst = fewer.createData(), Peer(model, mechanism), 0.0
+    for q, v in states(fewer):
+        M, bias = mass_and_bias(fewer, data, q, v)
+        theirs = G @ np.linalg.solve(M, -bias)
+        worst = max(worst, relative(peer.values(peer.positions(G @ q + g), G @ v).acceleration, theirs))
+    return {"acceleration, mimicking": worst}
 
 
 def of_loops(path: Path) -> dict[str, Any]:
@@ -190,15 +218,15 @@ def in_mujoco(compiled: Any, model: Any, names: list[int], q: np.ndarray, v: np.
     return found
 
 
-def without_elements(mechanism: uk.Mechanism) -> uk.Mechanism:
-    """The tree alone: what acts along joints, and what couples them, is no part of the other's bias."""
+def without_elements(mechanism: uk.Mechanism, couplings: bool = False) -> uk.Mechanism:
+    """The tree alone, or with its ``couplings``: what acts along joints is no part of the other's bias."""
     fields = ("damping", "friction", "armature", "stiffness")
     joints = {}
     for name, joint in mechanism.joints.items():
         if isinstance(joint, AbstractJoint):
             for field in fields:
                 joint = eqx.tree_at(lambda j, f=field: getattr(j, f), joint, None, is_leaf=lambda x: x is None)
-        if not isinstance(joint, AbstractCoupling):
+        if couplings or not isinstance(joint, AbstractCoupling):
             joints[name] = joint
     return uk.Mechanism(mechanism.bodies, joints, mechanism.gravity)
 
@@ -270,7 +298,7 @@ class Peer:
         turning = jax.jvp(lambda q: self.N(q) @ v, (ours,), (going,))[1]
         M, Q = self.mechanism.dynamics.terms(jnp.zeros(()), ours, rates)
         terms = uk.Terms(M, Q, jnp.zeros((0, len(rates))), jnp.zeros(0))
-        if self.mechanism.tree.closures:
+        if self.mechanism.constraints:
             terms = self.mechanism(0.0, ours, rates)
         _, bare = without_elements(self.mechanism).dynamics.terms(jnp.zeros(()), ours, rates)
         try:

@@ -1,9 +1,9 @@
 """How the cost grows with the size of a mechanism, and with the number of steps.
 
 Four-bars in a row, 2 N + 1 coordinates and 2 N rows: one constrained acceleration, per member, written out in a program
-of one's own, and by ``ukjax.acceleration`` from their energies, 4096 at once (1000 four-bars: 512), and how long its
-first call takes; and Runge–Kutta steps of 1 ms with projection, per step and four-bar, written out and along their band.
-Three chains (P1): such steps, per member and step.
+of one's own, and by ``ukjax.acceleration`` from their energies, with how long its first call takes; and Runge–Kutta
+steps of 1 ms with projection, per step and four-bar, written out and along their band. Three chains (P1): such steps,
+per member and step.
 """
 
 from typing import Any
