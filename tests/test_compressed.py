@@ -45,6 +45,13 @@ def test_the_diagonal(rng):
     np.testing.assert_array_equal(compressed.diagonal(), np.diagonal(square))
 
 
+def test_the_transpose(rng):
+    square = some(9, 9, 0.4, rng)
+    places = Places((square != 0) | (square.T != 0))
+    turned = places.of(jnp.asarray(square)).transposed()
+    np.testing.assert_array_equal(np.array([turned @ row for row in jnp.eye(9)]).T, square.T)
+
+
 def test_further_axes_are_members(rng):
     places = Places(some(7, 5, 0.4, rng) != 0)
     entries, x = rng.normal(size=(*places.column.shape, 3)), rng.normal(size=(5, 3))

@@ -121,6 +121,33 @@ def test_a_band_that_is_another_s_is_found_anew(rng, monkeypatch):
     assert band.bands[0].A.entries[0].size == 8  # with the tie
 
 
+class Skewed(uk.AbstractSystem):
+    """Masses in a row; no mass matrix where ``skew`` is not 0."""
+
+    skew: jax.Array
+    constraints = ()  # pyright: ignore
+
+    @property
+    def dynamics(self):
+        M = lambda t, q: 2 * jnp.eye(8) + 0.5 * jnp.eye(8, k=1) + (0.5 + self.skew) * jnp.eye(8, k=-1)
+        return uk.MassForce(M, lambda t, q, v: -q)
+
+
+@pytest.mark.parametrize("ask", ("acceleration", "simulate"))
+def test_what_is_no_mass_matrix_is_told_where_the_band_is_known(ask, rng, monkeypatch):
+    for name in ("LARGE", "LARGE_IN_BATCHES", "NARROW", "MEDIUM"):
+        monkeypatch.setattr(pattern, name, 1)
+    pattern._bands.clear()
+    q, v = rng.normal(size=(3, 8)), rng.normal(size=(3, 8))
+    does = {
+        "acceleration": lambda system: uk.acceleration(system, 0.0, q, v),
+        "simulate": lambda system: uk.simulate(system, q, v, [0.0, 0.01], dt=0.01, solver=uk.RungeKutta4()),
+    }[ask]
+    does(Skewed(jnp.array(0.0)))
+    with pytest.raises(ValueError, match="M must be symmetric"):
+        does(Skewed(jnp.array(0.1)))
+
+
 def test_derivatives_and_transformations(rng):
     case = three_chains()
     q, v = states(case, 5, rng)

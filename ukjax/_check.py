@@ -27,6 +27,8 @@ def known(*trees: Any) -> bool:
 
 def constant(tree: Any) -> Any:
     """``tree`` of values that have no derivatives: within ``jax.grad`` they are known."""
+    if known(tree):
+        return tree
     return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if isinstance(x, jax.core.Tracer) else x, tree)
 
 

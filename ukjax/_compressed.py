@@ -119,6 +119,13 @@ class Compressed(eqx.Module):
         """With a factor for each row and each column."""
         return Compressed(rows[:, None] * self.entries * _with_zero(columns)[self.places.column], self.places)
 
+    def transposed(self) -> "Compressed":
+        """Of a square one that may have an entry wherever its transpose does."""
+        (n, colours), places = self.places.column.shape, self.places
+        across = places.column * colours + places.seeds.colour[:n, None]
+        place = np.where(places.column < n, across, n * colours)
+        return Compressed(_with_zero(flat(self.entries))[place], places)
+
     def diagonal(self) -> Float[Array, "n *#members"]:
         """Of a square one."""
         rows, columns, which = self.places.entries

@@ -79,6 +79,7 @@ class Request(eqx.Module):
     attempt: AbstractMethod | Levels | None = None
     along: Sparse | None = None
     long: bool = eqx.field(static=True, default=False)
+    brief: bool = eqx.field(static=True, default=False)
     places: tuple[Place, ...] = eqx.field(static=True, default=())
 
     def model_of(self, numbers: Float[Array, " p"] | None) -> Any:

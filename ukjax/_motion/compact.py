@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._batch import per_member
 from .._rates import rate
 from .._solve import AbstractMethod, solve
 from .._system import AbstractSystem, shifted
-from .correct import Levels, levels_at
+from .correct import Levels, assumptions, levels_at
 from .look import Look
 from .scale import Scale
 from .step import Rates, Stepped, step
@@ -35,10 +36,11 @@ def compactly(
     tableau: Tableau,
     projection: bool,
     scale: Scale,
+    written_out: bool = False,
 ) -> Stepped:
-    """``step`` in the form that is compiled soonest."""
+    """``step`` in the form that is compiled soonest, for a batch with what is done at each state ``written_out``."""
     if fits(model, method, projection):
-        return compact_step(model, t, h, q, v, method, tableau, scale)
+        return compact_step(model, t, h, q, v, method, tableau, scale, written_out)
     return step(model, t, h, q, v, method, tableau, projection, scale)
 
 
@@ -62,11 +64,12 @@ def compact_step(
     method: AbstractMethod | Levels,
     tableau: Tableau,
     scale: Scale,
+    written_out: bool = False,
 ) -> Stepped:
     """What ``step`` does with projection."""
+    answer = per_member(_answer) if written_out else _answer
     levels = method if isinstance(method, Levels) else levels_at(model, t, q, v, method)
     stages, dtype = tableau.stages, q.dtype
-    look = Look.at(model, levels.acceleration)
     turns = stages + CORRECTIONS + 1
     # Up to the first correction a turn begins where the rates so far lead, the later ones where the one before ended.
     weights = np.zeros((turns, turns))
@@ -82,19 +85,12 @@ def compact_step(
         v1 = jnp.where(leads, v + h * (weights @ rates.v), v1)
         stage, onto_positions = i < stages, i < turns - 1
 
-        M, Q, rows = look(t + c * h, q1, v1)
-        response = levels.acceleration.respond(*jax.lax.stop_gradient((M, rows.A)))
-        missing = jnp.where(stage, rows.b, -jnp.where(onto_positions, rows.position, rows.velocity))
-        x = solve(M, rows.A, jnp.where(stage, Q, 0), missing, response)
-        doubtful = response.unusual
-        if levels.acceleration.provisional:
-            doubtful = doubtful | ~jnp.all(jnp.isfinite(x))
-
+        x, position, doubtful = answer(model, levels.acceleration, t + c * h, q1, v1, stage, onto_positions)
         put = jax.lax.dynamic_update_index_in_dim
         rates = Rates(put(rates.q, rate(model.rates, q1, v1), i, 0), put(rates.v, x, i, 0))
         q1 = shifted(model.rates, q1, jnp.where(~stage & onto_positions, x, 0))
         v1 = v1 + jnp.where(onto_positions, 0, x)
-        return (rates, (q1, v1), rows.position, unusual | doubtful), None
+        return (rates, (q1, v1), position, unusual | doubtful), None
 
     nothing = Rates(jnp.zeros((turns, q.size), dtype), jnp.zeros((turns, v.size), dtype))
     start = nothing, (q, v), jnp.zeros(scale.rows.shape, dtype), jnp.asarray(False)
@@ -113,3 +109,14 @@ def compact_step(
         off=scale.missed(violation) > scale.kept(q1),
         unusual=unusual,
     )
+
+
+def _answer(model, method, t, q, v, stage, onto_positions):
+    """The acceleration, in a stage, or what takes a residual away, of positions or of velocities; φ there; and whether
+    that may be wrong."""
+    M, Q, rows = Look.at(model, method)(t, q, v)
+    response = method.respond(*jax.lax.stop_gradient((M, rows.A)))
+    missing = jnp.where(stage, rows.b, -jnp.where(onto_positions, rows.position, rows.velocity))
+    x = solve(M, rows.A, jnp.where(stage, Q, 0), missing, response)
+    doubtful = response.unusual | assumptions(method)
+    return x, rows.position, doubtful | ~jnp.all(jnp.isfinite(x)) if method.provisional else doubtful

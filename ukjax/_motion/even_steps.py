@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
@@ -27,6 +28,9 @@ from .tableau import Tableau
 MANY_MEMBER_STEPS = 20_000_000
 """From so many steps times members on, it is worth the time of compiling a step as a whole."""
 
+BRIEF_MEMBER_STEPS = 500_000
+"""Up to so many, the time that a step takes is less than what one that runs faster would take to compile."""
+
 OFTEN = 300
 """From so many steps on, even the step of a few members is worth the time of compiling it well."""
 
@@ -48,7 +52,8 @@ class EvenSteps(AbstractBatchLoop):
             return _differentiated(start, request)
         assert request.counts is not None, "accepted only if there are any"
         if start.q.ndim == 2:
-            request = replace(request, long=is_long(request, len(start.q)))
+            brief = len(start.q) * request.counts.all <= BRIEF_MEMBER_STEPS
+            request = replace(request, long=is_long(request, len(start.q)), brief=brief)
             entries = start.v.shape[1] if request.method.in_loops else 1
             return every_member(
                 lambda request, start: in_blocks(_rolled, start, request, entries=entries), request, start
@@ -87,7 +92,7 @@ def even_times(ts: np.ndarray, dt: float) -> np.ndarray:
 @eqx.filter_jit
 def _rolled(start, request):
     ts, counts = request.ts, request.counts
-    how = request.by, request.tableau, request.projection, request.long
+    how = request.by, request.tableau, request.projection, request.long, request.brief
     q, v, went = roll(request.model_of, jax.tree.map(jnp.transpose, start), ts, counts, *how)
     if start.q.ndim == 2:
         q, v = jnp.moveaxis(q, -1, 0), jnp.moveaxis(v, -1, 0)
@@ -133,6 +138,7 @@ def roll(
     tableau: Tableau,
     projection: bool,
     long: bool = False,
+    brief: bool = False,
 ) -> tuple[Float[Array, "samples nq *batch"], Float[Array, "samples n *batch"], Went]:
     """q and v at ``ts``, in explicit Runge–Kutta steps, and how it went.
 
@@ -140,7 +146,8 @@ def roll(
     memory. ``model_of(numbers)`` is the model of one member.
     """
 
-    take = step if (long or start.q.ndim == 2) and not method.in_loops else compactly
+    as_a_whole = long or start.q.ndim == 2 and not brief
+    take = step if as_a_whole and not method.in_loops else partial(compactly, written_out=brief)
 
     def one(t, h, q, v, scale, numbers):
         stepped = take(model_of(numbers), t, h, q, v, method, tableau, projection, scale)

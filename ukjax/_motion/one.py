@@ -130,7 +130,7 @@ def _run(how, scale, model, ts, q0, v0, remember):
     course = Course(number(0), number(0), count(0), count(0), q0, v0, count(0), count(RUNNING))
     tolerance = jax.tree.map(number, how.tolerance(jax.tree.map(np.asarray, scale), np))
     limits = count(samples), count(min(how.max_steps + 1, 2**31 - 1))
-    asked = replace(how, model=model, ts=ts)
+    asked = how if model is how.model and ts is how.ts else replace(how, model=model, ts=ts)
     pieces, method, decided = [], first_attempt(asked, flexible=True), 0
     while int(course.result) == RUNNING:
         task = model, ends, between, tolerance, limits, method, how.tableau, how.projection, scale

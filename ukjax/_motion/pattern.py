@@ -72,17 +72,16 @@ def _band(model, t, q, v, widest):
     if not widest or q.dtype != np.float64:
         return None
     key = _key(model, t, q, v)
-    if key is None or key not in _bands:
+    found = _bands.get(key)
+    if found is None:
         pairs = [(np.asarray(M), np.asarray(A)) for M, A in (_matrices(model, *state) for state in _nearby(t, q, v))]
         if any(complaint_of_mass(M) or not (np.all(np.isfinite(M)) and np.all(np.isfinite(A))) for M, A in pairs):
             return None
         found = replace(Sparse.of(*pairs), provisional=True)
-        if key is None:
-            return found if found.bands[0].width <= widest else None
-        _bands[key] = found
+        if key is not None:
+            _bands[key] = found
         while len(_bands) > MOST_BANDS:
-            _bands.pop(next(iter(_bands)))
-    found = _bands[key]
+            _bands.pop(next(iter(_bands)), None)
     return found if found.bands[0].width <= widest else None
 
 

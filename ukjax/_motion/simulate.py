@@ -137,7 +137,8 @@ def simulate(
             check_rates(model, q0, v0)
             warn_of_coarse_time(model, np.asarray(ts), q0, v0)
             check_task(model, request, start)
-        request = replace(request, along=along_band(request, start))
+        if (along := along_band(request, start)) is not None:
+            request = replace(request, along=along)
         loop = loop_for(request, start)
         samples = _done(loop, request, start)
     trajectory = Trajectory(

@@ -78,6 +78,7 @@ class Sparse(AbstractMethod):
         @members_last
         def in_units(M, A):
             M, A = Compressed(M, band.M), Compressed(A, band.A)
+            symmetric = _is_symmetric(M)
             coordinate = coordinate_scale(M)
             length = lengths(A.scaled(jnp.ones_like(A.entries[:, 0]), coordinate).entries)
             row = 1 / jnp.where(length > 0, length, 1)
@@ -88,7 +89,7 @@ class Sparse(AbstractMethod):
             )
             known = jnp.concatenate([flat(M), flat(A), jnp.broadcast_to(constants, (3, *length.shape[1:]))])
             inverses, beside = factorise(known[band.diagonal], known[band.before])
-            return M, A, coordinate, row, inverses, beside, has_inertia(inverses, band.signs)
+            return M, A, coordinate, row, inverses, beside, has_inertia(inverses, band.signs) & symmetric
 
         M, A, *others = in_units(M.entries, A.entries)
         M, A = Compressed(M, band.M), Compressed(A, band.A)
@@ -146,6 +147,12 @@ class AlongBand(AbstractResponse):
 
     def factor(self) -> Float[Array, "n n"]:
         raise ValueError("method 'sparse' has no factor of the constrained inverse mass: use 'orthogonal' for that")
+
+
+def _is_symmetric(M):
+    """Whether it may be a mass matrix, none of whose entries is larger than the largest on its diagonal."""
+    different = jnp.max(jnp.abs(M.entries - M.transposed().entries), axis=(0, 1), initial=0)
+    return different <= 2 * jnp.finfo(different.dtype).eps ** 0.5 * jnp.max(M.diagonal(), axis=0, initial=0)
 
 
 def _solved(M, A, inverses, beside, force, rows, order):
