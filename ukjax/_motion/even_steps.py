@@ -28,7 +28,7 @@ from .tableau import Tableau
 MANY_MEMBER_STEPS = 20_000_000
 """From so many steps times members on, it is worth the time of compiling a step as a whole."""
 
-BRIEF_MEMBER_STEPS = 500_000
+BRIEF_MEMBER_STEPS = 100_000
 """Up to so many, the time that a step takes is less than what one that runs faster would take to compile."""
 
 OFTEN = 300
