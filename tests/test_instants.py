@@ -180,6 +180,9 @@ def test_contradictions_are_told(rng):
     with pytest.warns(UserWarning, match="contradict each other for 2 of 3 states, first for state 1"):
         found = uk.acceleration(uk.System(free, against), 0.0, q, np.zeros((3, 2)))
     np.testing.assert_allclose(found, [[0, 0], [1.5, 0], [0.5, 0]], atol=1e-14)
+    with pytest.warns(UserWarning, match="contradict each other for this state"):
+        found = uk.acceleration(uk.System(free, against), 0.0, q[1], np.zeros(2))
+    np.testing.assert_allclose(found, [1.5, 0], atol=1e-14)
 
 
 def massless(count):

@@ -73,7 +73,11 @@ def acceleration(
             found = _at_one(t, q, v, model, along)
             if not found.beyond:
                 return found.acceleration
-        return constrained_motion(model(t, q, v), by).acceleration
+        terms = model(t, q, v)
+        motion = constrained_motion(terms, by)
+        if _contradict(motion, terms):
+            _tell_of_contradictions("for this state")
+        return motion.acceleration
 
 
 class Found(NamedTuple):
@@ -94,8 +98,12 @@ def _at(t, q, v, model, method) -> Found:
         return Found(x, response.unusual | ~jnp.all(jnp.isfinite(x)), none)
     terms = model(t, q, v)
     motion, unusual = motion_by(method, terms)
-    contradiction = motion.inconsistency > jnp.finfo(terms.b.dtype).eps ** 0.5 * length(terms.b)
-    return Found(motion.acceleration, unusual | assumptions(method), contradiction)
+    return Found(motion.acceleration, unusual | assumptions(method), _contradict(motion, terms))
+
+
+def _contradict(motion, terms):
+    """Whether more is left of b than rounding."""
+    return motion.inconsistency > jnp.finfo(terms.b.dtype).eps ** 0.5 * length(terms.b)
 
 
 def _at_all(t, q, v, model, method):
@@ -158,12 +166,15 @@ def _complain(model, states, which, found, method):
         check_unique(terms, np.full(states[2].shape[1], np.nan), type(method).__name__, where, names)
     against = which[found.contradiction]
     if against.size:
-        warnings.warn(
-            f"the constraints contradict each other for {against.size} of {len(states[1])} states, first for state "
-            f"{against[0]}: there the acceleration is the one that meets them as nearly as can be "
-            "(constrained_motion says by how much, in inconsistency)",
-            stacklevel=4,
-        )
+        _tell_of_contradictions(f"for {against.size} of {len(states[1])} states, first for state {against[0]}")
+
+
+def _tell_of_contradictions(where):
+    warnings.warn(
+        f"the constraints contradict each other {where}: there the acceleration is the one that meets them as nearly "
+        "as can be (constrained_motion says by how much, in inconsistency)",
+        stacklevel=3,
+    )
 
 
 @at_once
