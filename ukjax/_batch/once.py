@@ -8,12 +8,13 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Literal
 from jaxtyping import Array, Float
+
+from .traced import as_traced
 
 CALLS = "jit", "pjit"
 """What JAX calls a function within another."""
@@ -24,27 +25,7 @@ TRIGONOMETRY = {"cos": 0, "sin": 1}
 def angles_once(function: Callable) -> Callable:
     """``function`` of pytrees of arrays, with the same values and derivatives, in which nothing is done twice, and of
     each angle both sine and cosine are kept. It belongs inside ``jit``."""
-
-    @functools.wraps(function)
-    def wrapped(*arguments: Any) -> Any:
-        dynamic, static = eqx.partition(arguments, eqx.is_array)
-        leaves, tree = jax.tree.flatten(dynamic)
-        structure: Any = None
-
-        def flat(*leaves):
-            nonlocal structure
-            results, fixed = eqx.partition(
-                function(*eqx.combine(jax.tree.unflatten(tree, leaves), static)), eqx.is_array
-            )
-            results, shape = jax.tree.flatten(results)
-            structure = shape, fixed
-            return results
-
-        traced = jax.make_jaxpr(flat)(*leaves)
-        shape, fixed = structure
-        return eqx.combine(jax.tree.unflatten(shape, _evaluated(traced, leaves, _Done())), fixed)
-
-    return wrapped
+    return as_traced(function, lambda traced, leaves: _evaluated(traced, leaves, _Done()))
 
 
 class _Done:

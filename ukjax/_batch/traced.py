@@ -1,0 +1,33 @@
+"""Functions of pytrees as what JAX traces of them, to be done in another way."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+from jax.extend.core import ClosedJaxpr
+
+
+def as_traced(function: Callable, done: Callable[[ClosedJaxpr, list[Any]], Sequence[Any]]) -> Callable:
+    """``function`` of pytrees, whose arrays are found by ``done(jaxpr, arrays)``; it belongs inside ``jit``."""
+
+    @functools.wraps(function)
+    def wrapped(*arguments: Any) -> Any:
+        dynamic, static = eqx.partition(arguments, eqx.is_array)
+        leaves, tree = jax.tree.flatten(dynamic)
+        structure: Any = None
+
+        def flat(*leaves):
+            nonlocal structure
+            results = function(*eqx.combine(jax.tree.unflatten(tree, leaves), static))
+            results, fixed = eqx.partition(results, eqx.is_array)
+            results, shape = jax.tree.flatten(results)
+            structure = shape, fixed
+            return results
+
+        traced = jax.make_jaxpr(flat)(*leaves)
+        shape, fixed = structure
+        return eqx.combine(jax.tree.unflatten(shape, done(traced, leaves)), fixed)
+
+    return wrapped
