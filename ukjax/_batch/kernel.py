@@ -176,19 +176,21 @@ def _cuts(todo, needed, last_use, final):
 def _loop(graph, needed, inside, outputs, own, common, values, size):
     """One windowed reduction. Its operands carry what members have of their own, its initial values, which the
     reducer sees as its first argument, what they have in common; every place has one of each and a result."""
-    kinds = dict.fromkeys(graph.dtypes[i] for i in (*own, *common, *outputs))
+    carried = {i: _carried(graph.dtypes[i]) for i in (*own, *common, *outputs)}
     places: list[tuple[np.dtype, int | None, int | None, int | None]] = []
-    for kind in kinds:
-        columns = [[i for i in part if graph.dtypes[i] == kind] for part in (own, common, outputs)]
+    for kind in dict.fromkeys(carried.values()):
+        columns = [[i for i in part if carried[i] == kind] for part in (own, common, outputs)]
         for k in range(max(map(len, columns))):
             member, shared, result = (column[k] if k < len(column) else None for column in columns)
             places.append((kind, member, shared, result))
-    operands = [jnp.zeros(size, kind) if i is None else values[i].reshape(size) for kind, i, _, _ in places]
-    initial = [jnp.zeros((), kind) if i is None else values[i].reshape(()) for kind, _, i, _ in places]
+    given = lambda kind, i, shape: jnp.zeros(shape, kind) if i is None else values[i].reshape(shape).astype(kind)
+    operands = [given(kind, i, size) for kind, i, _, _ in places]
+    initial = [given(kind, i, ()) for kind, _, i, _ in places]
 
     def reducer(shared, single):
         known = {place[1]: x for place, x in zip(places, single, strict=True)}
         known |= {place[2]: x for place, x in zip(places, shared, strict=True) if place[2] is not None}
+        known = {i: x.astype(graph.dtypes[i]) for i, x in known.items() if i is not None}
         for i in inside:
             arguments = [known[x.index] if isinstance(x, Number) else x for x in needed[i]]
             known[i] = _do(graph.operations[i], arguments)
@@ -197,7 +199,13 @@ def _loop(graph, needed, inside, outputs, own, common, values, size):
     one = (1,)
     found = lax.reduce_window(tuple(operands), tuple(initial), reducer, one, one, "VALID")
     at = {place[3]: x for place, x in zip(places, found, strict=True)}
-    return [at[i] for i in outputs]
+    return [at[i].astype(graph.dtypes[i]) for i in outputs]
+
+
+def _carried(kind):
+    """As what numbers of this kind go in and out: with truth values of a byte each, LLVM would take as many members
+    at a time as there are bytes in a register, which leaves no room for their numbers."""
+    return np.dtype(float) if kind == np.dtype(bool) else kind
 
 
 def _do(operation, arguments):

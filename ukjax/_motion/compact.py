@@ -19,7 +19,7 @@ from .._system import AbstractSystem, shifted
 from .correct import Levels, assumptions, levels_at
 from .look import Look
 from .scale import Scale
-from .step import Rates, Stepped, step
+from .step import Stepped, step
 from .tableau import Tableau
 
 CORRECTIONS = 2
@@ -77,36 +77,35 @@ def compact_step(
     weights[stages, :stages] = tableau.b
     times = np.concatenate([tableau.c, np.ones(turns - stages)])
 
+    state, split = jnp.concatenate([q, v]), len(q)
+
     def turn(carry, given):
-        rates, (q1, v1), _, unusual = carry
+        rates, reached, _, unusual = carry
         i, c, weights = given
-        leads = i <= stages
-        q1 = jnp.where(leads, q + h * (weights @ rates.q), q1)
-        v1 = jnp.where(leads, v + h * (weights @ rates.v), v1)
+        reached = jnp.where(i <= stages, state + h * (weights @ rates), reached)
+        q, v = reached[:split], reached[split:]
         stage, onto_positions = i < stages, i < turns - 1
+        x, position, doubtful = answer(model, levels.acceleration, t + c * h, q, v, stage, onto_positions)
+        now = jnp.concatenate([rate(model.rates, q, v), x])
+        q = shifted(model.rates, q, jnp.where(~stage & onto_positions, x, 0))
+        v = v + jnp.where(onto_positions, 0, x)
+        rates = jax.lax.dynamic_update_index_in_dim(rates, now, i, 0)
+        return (rates, jnp.concatenate([q, v]), position, unusual | doubtful), None
 
-        x, position, doubtful = answer(model, levels.acceleration, t + c * h, q1, v1, stage, onto_positions)
-        put = jax.lax.dynamic_update_index_in_dim
-        rates = Rates(put(rates.q, rate(model.rates, q1, v1), i, 0), put(rates.v, x, i, 0))
-        q1 = shifted(model.rates, q1, jnp.where(~stage & onto_positions, x, 0))
-        v1 = v1 + jnp.where(onto_positions, 0, x)
-        return (rates, (q1, v1), position, unusual | doubtful), None
-
-    nothing = Rates(jnp.zeros((turns, q.size), dtype), jnp.zeros((turns, v.size), dtype))
-    start = nothing, (q, v), jnp.zeros(scale.rows.shape, dtype), jnp.asarray(False)
+    start = jnp.zeros((turns, state.size), dtype), state, jnp.zeros(scale.rows.shape, dtype), jnp.asarray(False)
     given = jnp.arange(turns), jnp.asarray(times, dtype), jnp.asarray(weights, dtype)
-    (rates, (q1, v1), violation, unusual), _ = jax.lax.scan(turn, start, given)
-    rates = Rates(rates.q[:stages], rates.v[:stages])
-    b, b_error = jnp.asarray(tableau.b, dtype), jnp.asarray(tableau.b_error, dtype)
-    moved = q1 - q - h * (b @ rates.q)
+    (rates, reached, violation, unusual), _ = jax.lax.scan(turn, start, given)
+    q, v, rates = reached[:split], reached[split:], rates[:stages]
+    weigh = lambda weights: h * (jnp.asarray(weights, dtype) @ rates)
+    moved = (reached - state - weigh(tableau.b))[:split]
     return Stepped(
-        q=q1,
-        v=v1,
-        rates=rates,
-        error=h * jnp.concatenate([b_error @ rates.q, b_error @ rates.v]),
+        q=q,
+        v=v,
+        began=rates[0],
+        error=weigh(tableau.b_error),
         moved=moved,
-        leapt=scale.leaps(moved, h, rates.q),
-        off=scale.missed(violation) > scale.kept(q1),
+        leapt=scale.leaps(moved, h, jnp.max(jnp.abs(rates[:, :split]), axis=0)),
+        off=scale.missed(violation) > scale.kept(q),
         unusual=unusual,
     )
 

@@ -22,7 +22,7 @@ from .compact import compactly
 from .correct import Levels
 from .one import One
 from .outcome import LEAPT, OFF_CONSTRAINTS, UNUSUAL, finite, of_samples
-from .step import step
+from .step import step, step_of_each
 from .tableau import Tableau
 
 MANY_MEMBER_STEPS = 20_000_000
@@ -149,16 +149,23 @@ def roll(
     as_a_whole = long or start.q.ndim == 2 and not brief
     take = step if as_a_whole and not method.in_loops else partial(compactly, written_out=brief)
 
-    def one(t, h, q, v, scale, numbers):
-        stepped = take(model_of(numbers), t, h, q, v, method, tableau, projection, scale)
+    def taken(stepped):
         return stepped.q, stepped.v, Went(stepped.beyond(method), stepped.off, stepped.leapt)
+
+    def one(t, h, q, v, scale, numbers):
+        return taken(take(model_of(numbers), t, h, q, v, method, tableau, projection, scale))
 
     if long and start.q.ndim == 1:
         one = per_member(one, few=1)
     elif long or not isinstance(method, Levels):
         one = per_member(one, few=2) if counts.most * ts.size >= OFTEN else per_member(one)
     if start.q.ndim == 2:
-        one = jax.vmap(one, in_axes=(None, None, -1, -1, -1, -1), out_axes=-1)
+        if take is step and isinstance(method, Levels) and not long:
+
+            def one(t, h, q, v, scale, numbers):
+                return taken(step_of_each(model_of, numbers, t, h, q, v, method, tableau, projection, scale))
+        else:
+            one = jax.vmap(one, in_axes=(None, None, -1, -1, -1, -1), out_axes=-1)
 
     def interval(state, between):
         t0, t1, count = between

@@ -75,10 +75,11 @@ class Scale(eqx.Module):
         beyond = jnp.max(jnp.abs(q) / self.q)
         return jnp.clip(8 * jnp.finfo(q.dtype).eps * beyond, kept, 100 * kept)
 
-    def leaps(self, moved: Float[Array, " nq"], h: Array, rates: Float[Array, "stages nq"]) -> Bool[Array, ""]:
-        """Whether q, after a step of h at these ``rates``, was ``moved`` onto its constraints by half as much again:
-        that is no error of the step, but constraints which cannot be followed. A step of no length may do so."""
-        travelled = jnp.abs(h) * jnp.max(jnp.abs(rates), axis=0)
+    def leaps(self, moved: Float[Array, " nq"], h: Array, fastest: Float[Array, " nq"]) -> Bool[Array, ""]:
+        """Whether q, after a step of h at rates q̇ up to the ``fastest``, was ``moved`` onto its constraints by half as
+        much again: that is no error of the step, but constraints which cannot be followed. A step of no length may do
+        so."""
+        travelled = jnp.abs(h) * fastest
         return (h != 0) & jnp.any(jnp.abs(moved) > travelled / 2 + LEAP[str(moved.dtype)] * self.q)
 
     def rounding(self, x: Float[Array, " n"], y: Float[Array, " n"], of_q: bool = False) -> Float[Array, " n"]:

@@ -1,5 +1,6 @@
 """One step of a motion, as a function of one member: what every loop repeats, for one motion or for a batch."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -16,21 +17,14 @@ from .scale import Scale
 from .tableau import Tableau
 
 
-class Rates(NamedTuple):
-    """q̇ and v̇ at every stage of a step."""
-
-    q: Float[Array, "stages nq"]
-    v: Float[Array, "stages n"]
-
-
 class Stepped(NamedTuple):
-    """Where a step leads: ``q`` and ``v`` (n,), on the constraints if it ends there; how far q was ``moved`` onto them,
-    whether it ``leapt`` so, and whether it is ``off`` them all the same; the ``rates`` on the way; the ``error`` to be
-    expected; and whether anything was ``unusual``, beyond what its method can do."""
+    """Where a step leads: ``q`` and ``v`` (n,), on the constraints if it ends there; (q̇, v̇) where it ``began``; the
+    ``error`` to be expected; how far q was ``moved`` onto the constraints, whether it ``leapt`` so, and whether it is
+    ``off`` them all the same; and whether anything was ``unusual``, beyond what its method can do."""
 
     q: Float[Array, " nq"]
     v: Float[Array, " n"]
-    rates: Rates
+    began: Float[Array, " nq+n"]
     error: Float[Array, " nq+n"]
     moved: Float[Array, " nq"]
     leapt: Bool[Array, ""]
@@ -64,34 +58,74 @@ def step(
         levels = method
     else:
         levels = levels_at(model, t, q, v, method) if projection else at_every_level(method)
-    rates, unusual = _stages(model, t, h, q, v, levels.acceleration, tableau)
-    weigh = lambda weights: (jnp.asarray(weights, q.dtype) @ rates.q, jnp.asarray(weights, q.dtype) @ rates.v)
-    (dq, dv), error = weigh(tableau.b), h * jnp.concatenate(weigh(tableau.b_error))
-    q, v, off, leapt = q + h * dq, v + h * dv, jnp.asarray(False), jnp.asarray(False)
-    moved = jnp.zeros_like(q)
-    if projection:
-        ahead = q
-        q, v, off, doubtful = correct(model, t + h, q, v, levels, scale)
-        moved = q - ahead
-        unusual, leapt = unusual | doubtful, scale.leaps(moved, h, rates.q)
-    return Stepped(q, v, rates, error, moved, leapt, off, unusual)
+    return _stepped(lambda function, *at: function(model, *at), t, h, q, v, levels, tableau, projection, scale)
 
 
-def _stages(model, t, h, q, v, method, tableau) -> tuple[Rates, Bool[Array, ""]]:
-    """One loop, in which the acceleration stands once, however many stages there are."""
-    stages = tableau.stages
+def step_of_each(
+    model_of: Callable,
+    numbers: Any,
+    t: Array,
+    h: Array,
+    q: Float[Array, "nq batch"],
+    v: Float[Array, "n batch"],
+    levels: Levels,
+    tableau: Tableau,
+    projection: bool,
+    scale: Scale,
+) -> Stepped:
+    """``step`` of each of a batch, the last axis of all arrays, but of t and h if they are in common; ``model_of`` its
+    ``numbers`` is the model of a member. By ``vmap`` of the whole step, JAX would turn arrays around at each stage."""
+
+    def each(function, *at):
+        one = lambda numbers, *at: function(model_of(numbers), *at)
+        axes = jax.tree.map(lambda x: -1 if jnp.ndim(x) else None, (numbers, *at))
+        return jax.vmap(one, in_axes=axes, out_axes=-1)(numbers, *at)
+
+    return _stepped(each, t, h, q, v, levels, tableau, projection, scale)
+
+
+def _stepped(each, t, h, q, v, levels, tableau, projection, scale):
+    """The step of one, or of ``each`` of a batch: stages are turns of one loop, in which the acceleration stands once,
+    however many there are."""
+    state, split, stages = jnp.concatenate([q, v]), len(q), tableau.stages
+    weigh = lambda weights, rates: jnp.tensordot(jnp.asarray(weights, q.dtype), rates, 1)
 
     def stage(found, given):
-        (q_rates, v_rates), unusual = found
+        rates, fastest, unusual = found
         i, c, weights = given
-        q_stage, v_stage = q + h * (weights @ q_rates), v + h * (weights @ v_rates)
-        v_rate, doubt = acceleration(model, t + c * h, q_stage, v_stage, method)
-        q_rate = rate(rates_of(model), q_stage, v_stage)
-        return (Rates(q_rates.at[i].set(q_rate), v_rates.at[i].set(v_rate)), unusual | doubt), None
+        there = state + h * weigh(weights, rates)
+        rates_at = lambda model, t, q, v: _rates(model, t, q, v, levels.acceleration)
+        now, doubt = each(rates_at, t + c * h, there[:split], there[split:])
+        rates = jax.lax.dynamic_update_index_in_dim(rates, now, i, 0)
+        return (rates, jnp.maximum(fastest, jnp.abs(now[:split])), unusual | doubt), None
 
-    nothing = Rates(jnp.zeros((stages, q.size), q.dtype), jnp.zeros((stages, v.size), q.dtype))
+    nothing = jnp.zeros((stages, *state.shape), q.dtype), jnp.zeros_like(q), jnp.zeros(q.shape[1:], bool)
     given = jnp.arange(stages), jnp.asarray(tableau.c, q.dtype), jnp.asarray(tableau.weights(), q.dtype)
-    return jax.lax.scan(stage, (nothing, jnp.asarray(False)), given)[0]
+    (rates, fastest, unusual), _ = jax.lax.scan(stage, nothing, given)
+
+    end, error = state + h * weigh(tableau.b, rates), h * weigh(tableau.b_error, rates)
+    q, v, none = end[:split], end[split:], jnp.zeros_like(unusual)
+    if not projection:
+        return Stepped(q, v, rates[0], error, jnp.zeros_like(q), none, none, unusual)
+    ended = lambda model, *at: _ended(model, *at, levels)
+    q, v, moved, leapt, off, doubtful = each(ended, t + h, h, q, v, fastest, scale)
+    return Stepped(q, v, rates[0], error, moved, leapt, off, unusual | doubtful)
+
+
+@per_member
+def _ended(model, t, h, q, v, fastest, scale, levels):
+    """The end of a step, on the constraints: see ``Stepped``."""
+    on, v, off, doubtful = correct(model, t, q, v, levels, scale)
+    return on, v, on - q, scale.leaps(on - q, h, fastest), off, doubtful
+
+
+@per_member
+def _rates(
+    model: Any, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], method: AbstractMethod
+) -> tuple[Float[Array, " nq+n"], Bool[Array, ""]]:
+    """(q̇, v̇), and whether the method may be wrong about it."""
+    v_rate, doubt = acceleration(model, t, q, v, method)
+    return jnp.concatenate([rate(rates_of(model), q, v), v_rate]), doubt
 
 
 @per_member

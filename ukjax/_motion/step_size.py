@@ -77,9 +77,9 @@ def judge(
     factor = jnp.clip(SAFETY * jnp.where(error > 0, error, 1e-30) ** exponent, SHRINK, GROW)
     # |y| / |y'| in the same scale; the book looks at a second derivative too.
     here = jnp.max(jnp.abs(jnp.concatenate([stepped.q, stepped.v]) / allowed))
-    change = jnp.max(jnp.abs(jnp.concatenate([stepped.rates.q[0], stepped.rates.v[0]]) / allowed))
+    change = jnp.max(jnp.abs(stepped.began / allowed))
     first = FIRST * jnp.maximum(here, 1) / jnp.maximum(change, 1e-20)
-    return Judged(error, factor, first, finite(stepped.rates.q[0], stepped.rates.v[0]))
+    return Judged(error, factor, first, finite(stepped.began))
 
 
 def next_length(
