@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._batch import per_member
 from .._rates import rate
 from .._solve import AbstractMethod, solve
 from .._system import AbstractSystem, shifted
 from .correct import Levels, assumptions, levels_at
+from .each import Alone, Together
 from .look import Look
 from .scale import Scale
 from .step import Stepped, step
@@ -27,21 +27,19 @@ CORRECTIONS = 2
 
 
 def compactly(
-    model: Any,
+    each: Alone | Together,
     t: Array,
     h: Array,
-    q: Float[Array, " nq"],
-    v: Float[Array, " n"],
+    q: Float[Array, "nq *batch"],
+    v: Float[Array, "n *batch"],
     method: AbstractMethod | Levels,
     tableau: Tableau,
     projection: bool,
     scale: Scale,
-    written_out: bool = False,
 ) -> Stepped:
-    """``step`` in the form that is compiled soonest, for a batch with what is done at each state ``written_out``."""
-    if fits(model, method, projection):
-        return compact_step(model, t, h, q, v, method, tableau, scale, written_out)
-    return step(model, t, h, q, v, method, tableau, projection, scale)
+    """``step`` in the form that is compiled soonest."""
+    take = _compact_step if fits(each.model, method, projection) else step
+    return take(each, t, h, q, v, method, tableau, projection, scale)
 
 
 def fits(model: Any, method: AbstractMethod | Levels, projection: bool) -> bool:
@@ -55,67 +53,53 @@ def fits(model: Any, method: AbstractMethod | Levels, projection: bool) -> bool:
     )
 
 
-def compact_step(
-    model: AbstractSystem,
-    t: Array,
-    h: Array,
-    q: Float[Array, " nq"],
-    v: Float[Array, " n"],
-    method: AbstractMethod | Levels,
-    tableau: Tableau,
-    scale: Scale,
-    written_out: bool = False,
-) -> Stepped:
+def _compact_step(each, t, h, q, v, method, tableau, projection, scale):
     """What ``step`` does with projection."""
-    answer = per_member(_answer) if written_out else _answer
-    levels = method if isinstance(method, Levels) else levels_at(model, t, q, v, method)
-    stages, dtype = tableau.stages, q.dtype
+    levels = method if isinstance(method, Levels) else each(levels_at, t, q, v, method)
+    state, split, stages, dtype = jnp.concatenate([q, v]), len(q), tableau.stages, q.dtype
     turns = stages + CORRECTIONS + 1
+    weigh = lambda weights, rates: jnp.tensordot(jnp.asarray(weights, dtype), rates, 1)
     # Up to the first correction a turn begins where the rates so far lead, the later ones where the one before ended.
     weights = np.zeros((turns, turns))
     weights[:stages, :stages] = tableau.weights()
     weights[stages, :stages] = tableau.b
     times = np.concatenate([tableau.c, np.ones(turns - stages)])
 
-    state, split = jnp.concatenate([q, v]), len(q)
-
     def turn(carry, given):
-        rates, reached, _, unusual = carry
+        rates, reached, fastest, _, unusual = carry
         i, c, weights = given
-        reached = jnp.where(i <= stages, state + h * (weights @ rates), reached)
-        q, v = reached[:split], reached[split:]
-        stage, onto_positions = i < stages, i < turns - 1
-        x, position, doubtful = answer(model, levels.acceleration, t + c * h, q, v, stage, onto_positions)
-        now = jnp.concatenate([rate(model.rates, q, v), x])
-        q = shifted(model.rates, q, jnp.where(~stage & onto_positions, x, 0))
-        v = v + jnp.where(onto_positions, 0, x)
+        reached = jnp.where(i <= stages, state + h * weigh(weights, rates), reached)
+        turned = lambda model, *at: _turned(model, *at, i < stages, i < turns - 1, levels.acceleration)
+        now, reached, position, doubtful = each(turned, t + c * h, reached[:split], reached[split:])
+        fastest = jnp.maximum(fastest, jnp.where(i < stages, jnp.abs(now[:split]), 0))
         rates = jax.lax.dynamic_update_index_in_dim(rates, now, i, 0)
-        return (rates, jnp.concatenate([q, v]), position, unusual | doubtful), None
+        return (rates, reached, fastest, position, unusual | doubtful), None
 
-    start = jnp.zeros((turns, state.size), dtype), state, jnp.zeros(scale.rows.shape, dtype), jnp.asarray(False)
+    nothing, none = jnp.zeros((turns, *state.shape), dtype), jnp.zeros(q.shape[1:], bool)
+    start = nothing, state, jnp.zeros_like(q), jnp.zeros(scale.rows.shape, dtype), none
     given = jnp.arange(turns), jnp.asarray(times, dtype), jnp.asarray(weights, dtype)
-    (rates, reached, violation, unusual), _ = jax.lax.scan(turn, start, given)
-    q, v, rates = reached[:split], reached[split:], rates[:stages]
-    weigh = lambda weights: h * (jnp.asarray(weights, dtype) @ rates)
-    moved = (reached - state - weigh(tableau.b))[:split]
-    return Stepped(
-        q=q,
-        v=v,
-        began=rates[0],
-        error=weigh(tableau.b_error),
-        moved=moved,
-        leapt=scale.leaps(moved, h, jnp.max(jnp.abs(rates[:, :split]), axis=0)),
-        off=scale.missed(violation) > scale.kept(q),
-        unusual=unusual,
-    )
+    (rates, reached, fastest, violation, unusual), _ = jax.lax.scan(turn, start, given)
+    rates = rates[:stages]
+    moved = (reached - state - h * weigh(tableau.b, rates))[:split]
+    q, v, error = reached[:split], reached[split:], h * weigh(tableau.b_error, rates)
+    leapt, off = each(_judged, h, q, moved, fastest, violation, scale)
+    return Stepped(q, v, rates[0], error, moved, leapt, off, unusual)
 
 
-def _answer(model, method, t, q, v, stage, onto_positions):
-    """The acceleration, in a stage, or what takes a residual away, of positions or of velocities; φ there; and whether
-    that may be wrong."""
+def _turned(model, t, q, v, stage, onto_positions, method):
+    """A stage, or a correction of positions or of velocities: (q̇, v̇), or what takes a residual away; where that leads;
+    φ there; and whether that may be wrong."""
     M, Q, rows = Look.at(model, method)(t, q, v)
     response = method.respond(*jax.lax.stop_gradient((M, rows.A)))
     missing = jnp.where(stage, rows.b, -jnp.where(onto_positions, rows.position, rows.velocity))
     x = solve(M, rows.A, jnp.where(stage, Q, 0), missing, response)
     doubtful = response.unusual | assumptions(method)
-    return x, rows.position, doubtful | ~jnp.all(jnp.isfinite(x)) if method.provisional else doubtful
+    doubtful = doubtful | ~jnp.all(jnp.isfinite(x)) if method.provisional else doubtful
+    now = jnp.concatenate([rate(model.rates, q, v), x])
+    q = shifted(model.rates, q, jnp.where(~stage & onto_positions, x, 0))
+    return now, jnp.concatenate([q, v + jnp.where(onto_positions, 0, x)]), rows.position, doubtful
+
+
+def _judged(model, h, q, moved, fastest, violation, scale):
+    """Whether the step leapt, and whether it ended off the constraints."""
+    return scale.leaps(moved, h, fastest), scale.missed(violation) > scale.kept(q)

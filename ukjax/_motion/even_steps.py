@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
@@ -13,6 +12,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._batch import per_member
 from .._batch.blocks import in_blocks
+from .._batch.lowering import FEW
 from .._batch.waiting import interruptibly
 from .._check import constant, known
 from .._solve import AbstractMethod
@@ -20,9 +20,10 @@ from .attempts import every_member, first_attempt
 from .base import AbstractBatchLoop, Counts, Request, Samples, Start
 from .compact import compactly
 from .correct import Levels
+from .each import Alone, Together
 from .one import One
 from .outcome import LEAPT, OFF_CONSTRAINTS, UNUSUAL, finite, of_samples
-from .step import step, step_of_each
+from .step import step
 from .tableau import Tableau
 
 MANY_MEMBER_STEPS = 20_000_000
@@ -146,26 +147,22 @@ def roll(
     memory. ``model_of(numbers)`` is the model of one member.
     """
 
-    as_a_whole = long or start.q.ndim == 2 and not brief
-    take = step if as_a_whole and not method.in_loops else partial(compactly, written_out=brief)
+    take = compactly if method.in_loops or brief or start.q.ndim == 1 and not long else step
 
-    def taken(stepped):
+    def in_turn(each, t, h, q, v, scale):
+        stepped = take(each, t, h, q, v, method, tableau, projection, scale)
         return stepped.q, stepped.v, Went(stepped.beyond(method), stepped.off, stepped.leapt)
 
-    def one(t, h, q, v, scale, numbers):
-        return taken(take(model_of(numbers), t, h, q, v, method, tableau, projection, scale))
-
-    if long and start.q.ndim == 1:
-        one = per_member(one, few=1)
-    elif long or not isinstance(method, Levels):
-        one = per_member(one, few=2) if counts.most * ts.size >= OFTEN else per_member(one)
-    if start.q.ndim == 2:
-        if take is step and isinstance(method, Levels) and not long:
-
-            def one(t, h, q, v, scale, numbers):
-                return taken(step_of_each(model_of, numbers, t, h, q, v, method, tableau, projection, scale))
-        else:
-            one = jax.vmap(one, in_axes=(None, None, -1, -1, -1, -1), out_axes=-1)
+    if start.q.ndim == 2 and isinstance(method, Levels) and not long:
+        one = lambda t, h, q, v: in_turn(Together(model_of, start.numbers), t, h, q, v, start.scale)
+    else:
+        at_once = lambda t, h, q, v, scale, numbers: in_turn(Alone(model_of(numbers)), t, h, q, v, scale)
+        if long or not isinstance(method, Levels):
+            often = counts.most * ts.size >= OFTEN
+            at_once = per_member(at_once, few=1 if long and start.q.ndim == 1 else 2 if often else FEW)
+        if start.q.ndim == 2:
+            at_once = jax.vmap(at_once, in_axes=(None, None, -1, -1, -1, -1), out_axes=-1)
+        one = lambda t, h, q, v: at_once(t, h, q, v, start.scale, start.numbers)
 
     def interval(state, between):
         t0, t1, count = between
@@ -174,7 +171,7 @@ def roll(
         def go_on(state, i):
             def further():
                 q, v, so_far = state
-                q, v, went = one(t0 + i * h, h, q, v, start.scale, start.numbers)
+                q, v, went = one(t0 + i * h, h, q, v)
                 q, v = (jnp.where(went.leapt, jnp.nan, x) for x in (q, v))  # there it ends
                 return q, v, jax.tree.map(jnp.logical_or, so_far, went)
 

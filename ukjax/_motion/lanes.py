@@ -19,6 +19,7 @@ from .attempts import every_member
 from .base import SMALLEST_STEP, AbstractBatchLoop, Request, Samples, Start
 from .compact import compactly
 from .correct import Levels
+from .each import Alone, Together
 from .even_steps import last_reached
 from .outcome import FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, TOO_SMALL, UNUSUAL, finite
 from .scale import Scale
@@ -89,14 +90,23 @@ def _through_lanes(request: Request, start: Start) -> Record:
     tableau = request.tableau
     assert tableau is not None, "only explicit steps are done here"
 
-    def attempt(t, h, q, v, scale, numbers):
-        take = compactly if request.by.in_loops else step
-        stepped = take(request.model_of(numbers), t0 + t, h, q, v, request.by, tableau, request.projection, scale)
-        judged = per_member(judge)(q, v, stepped, tableau, request.tolerance(scale), scale)
-        return stepped, stepped.beyond(request.by), judged
+    take = compactly if request.by.in_loops else step
 
-    attempt = attempt if isinstance(request.by, Levels) else per_member(attempt)
-    attempt = jax.vmap(attempt, in_axes=-1, out_axes=-1)
+    def judge_of(_, q, v, stepped, scale):
+        return judge(q, v, stepped, tableau, request.tolerance(scale), scale)
+
+    def in_turn(each, t, h, q, v, scale):
+        stepped = take(each, t0 + t, h, q, v, request.by, tableau, request.projection, scale)
+        return stepped, stepped.beyond(request.by), each(judge_of, q, v, stepped, scale)
+
+    def at_once(t, h, q, v, scale, numbers):
+        return in_turn(Alone(request.model_of(numbers)), t, h, q, v, scale)
+
+    def attempt(lanes, h):
+        at = lanes.t, h, lanes.q, lanes.v, lanes.scale
+        if isinstance(request.by, Levels):
+            return in_turn(Together(request.model_of, lanes.numbers), *at)
+        return jax.vmap(per_member(at_once), in_axes=-1, out_axes=-1)(*at, lanes.numbers)
 
     def enter(member):
         """The start of a member, from where a step of length zero leads onto the constraints."""
@@ -111,7 +121,7 @@ def _through_lanes(request: Request, start: Start) -> Record:
         lanes, waiting, record = carry
         target = times[jnp.minimum(lanes.sample, times.size - 1)]
         h = jnp.minimum(lanes.h, target - lanes.t)
-        stepped, beyond, judged = attempt(lanes.t, h, lanes.q, lanes.v, lanes.scale, lanes.numbers)
+        stepped, beyond, judged = attempt(lanes, h)
         started = lanes.steps > 0
         accepted = judged.good | ~started
         off = stepped.off & accepted

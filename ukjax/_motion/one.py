@@ -22,6 +22,7 @@ from .attempts import MOST, first_attempt, next_attempt
 from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, Start
 from .compact import compactly
 from .correct import Levels
+from .each import Alone
 from .outcome import FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, RUNNING, TOO_SMALL, UNUSUAL, finite
 from .step_size import judge, next_length
 
@@ -182,7 +183,7 @@ def advanced(task: tuple, course: Course, found: Array, most: Any = None, rows: 
             even = (target - before) / between[sample]
             t = before + course.taken * even
             h = even
-        stepped = compactly(model, t0 + t, h, q, v, method, tableau, projection, scale)
+        stepped = compactly(Alone(model), t0 + t, h, q, v, method, tableau, projection, scale)
         if between is None:
             judged = judge(q, v, stepped, tableau, tolerance, scale)
             accepted = judged.good | ~started
@@ -273,7 +274,7 @@ def pulled_back(task: tuple, steps: Steps, to_samples: Any, of_state: Any, of_re
             model, ts = eqx.combine(rest, fixed)
             t = jnp.where(sample > 0, ts[jnp.maximum(sample - 1, 0)], ts[0]) + since
             h = jnp.where(landed & (sample > 0), ts[sample] - t, length)
-            stepped = compactly(model, t, h, q, v, method, tableau, projection, scale)
+            stepped = compactly(Alone(model), t, h, q, v, method, tableau, projection, scale)
             return stepped.q, stepped.v
 
         _, pull = jax.vjp(plainly(one), rest, q, v)

@@ -73,7 +73,7 @@ class Projected(dfx.AbstractWrappedSolver):
         moved = corrected.q - q1
         if self.even:
             speeds = jnp.stack([rate(rates, q0, v0), rate(rates, q1, v1), (q1 - q0) / (t1 - t0)])
-            leapt = scale.leaps(moved, t1 - t0, speeds)
+            leapt = scale.leaps(moved, t1 - t0, jnp.max(jnp.abs(speeds), axis=0))
             result = dfx.RESULTS.where(leapt, dfx.RESULTS.internal_error, result)
         elif error is not None:
             of_q, of_v = apart(error)

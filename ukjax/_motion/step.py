@@ -1,6 +1,5 @@
 """One step of a motion, as a function of one member: what every loop repeats, for one motion or for a batch."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +12,7 @@ from .._rates import rate
 from .._solve import AbstractMethod, solve
 from .._system import rates_of
 from .correct import Levels, assumptions, at_every_level, correct, levels_at
+from .each import Alone, Together
 from .scale import Scale
 from .tableau import Tableau
 
@@ -31,62 +31,34 @@ class Stepped(NamedTuple):
     off: Bool[Array, ""]
     unusual: Bool[Array, ""]
 
-    def beyond(self, method: AbstractMethod | Levels) -> Bool[Array, ""]:
+    def beyond(self, method: AbstractMethod | Levels) -> Bool[Array, "*batch"]:
         """Whether the step is to be done by another method."""
         watched = isinstance(method, Levels) and method.may_leave_out
         return self.unusual | self.off if watched else self.unusual
 
 
 def step(
-    model: Any,
+    each: Alone | Together,
     t: Array,
     h: Array,
-    q: Float[Array, " nq"],
-    v: Float[Array, " n"],
+    q: Float[Array, "nq *batch"],
+    v: Float[Array, "n *batch"],
     method: AbstractMethod | Levels,
     tableau: Tableau,
     projection: bool,
     scale: Scale,
 ) -> Stepped:
-    """An explicit Runge–Kutta step from t to t + h.
+    """An explicit Runge–Kutta step from t to t + h: stages are turns of one loop, in which the acceleration stands
+    once, however many there are.
 
-    The rank of the rows, unless it is known at all ``Levels``, is found where the step starts, on the constraints, and
-    holds for its stages and the correction at its end. A step of length zero leads from a start as it was given onto
-    the constraints.
+    The rank of the rows, unless it is known at all ``Levels``, as it must be for a batch, is found where the step
+    starts, on the constraints, and holds for its stages and the correction at its end. A step of length zero leads from
+    a start as it was given onto the constraints.
     """
     if isinstance(method, Levels):
         levels = method
     else:
-        levels = levels_at(model, t, q, v, method) if projection else at_every_level(method)
-    return _stepped(lambda function, *at: function(model, *at), t, h, q, v, levels, tableau, projection, scale)
-
-
-def step_of_each(
-    model_of: Callable,
-    numbers: Any,
-    t: Array,
-    h: Array,
-    q: Float[Array, "nq batch"],
-    v: Float[Array, "n batch"],
-    levels: Levels,
-    tableau: Tableau,
-    projection: bool,
-    scale: Scale,
-) -> Stepped:
-    """``step`` of each of a batch, the last axis of all arrays, but of t and h if they are in common; ``model_of`` its
-    ``numbers`` is the model of a member. By ``vmap`` of the whole step, JAX would turn arrays around at each stage."""
-
-    def each(function, *at):
-        one = lambda numbers, *at: function(model_of(numbers), *at)
-        axes = jax.tree.map(lambda x: -1 if jnp.ndim(x) else None, (numbers, *at))
-        return jax.vmap(one, in_axes=axes, out_axes=-1)(numbers, *at)
-
-    return _stepped(each, t, h, q, v, levels, tableau, projection, scale)
-
-
-def _stepped(each, t, h, q, v, levels, tableau, projection, scale):
-    """The step of one, or of ``each`` of a batch: stages are turns of one loop, in which the acceleration stands once,
-    however many there are."""
+        levels = each(levels_at, t, q, v, method) if projection else at_every_level(method)
     state, split, stages = jnp.concatenate([q, v]), len(q), tableau.stages
     weigh = lambda weights, rates: jnp.tensordot(jnp.asarray(weights, q.dtype), rates, 1)
 
@@ -112,14 +84,12 @@ def _stepped(each, t, h, q, v, levels, tableau, projection, scale):
     return Stepped(q, v, rates[0], error, moved, leapt, off, unusual | doubtful)
 
 
-@per_member
 def _ended(model, t, h, q, v, fastest, scale, levels):
     """The end of a step, on the constraints: see ``Stepped``."""
     on, v, off, doubtful = correct(model, t, q, v, levels, scale)
     return on, v, on - q, scale.leaps(on - q, h, fastest), off, doubtful
 
 
-@per_member
 def _rates(
     model: Any, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], method: AbstractMethod
 ) -> tuple[Float[Array, " nq+n"], Bool[Array, ""]]:

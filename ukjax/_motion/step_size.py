@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .outcome import finite
 from .scale import Scale
 from .step import Stepped
 from .tableau import Tableau
@@ -79,7 +78,7 @@ def judge(
     here = jnp.max(jnp.abs(jnp.concatenate([stepped.q, stepped.v]) / allowed))
     change = jnp.max(jnp.abs(stepped.began / allowed))
     first = FIRST * jnp.maximum(here, 1) / jnp.maximum(change, 1e-20)
-    return Judged(error, factor, first, finite(stepped.began))
+    return Judged(error, factor, first, jnp.all(jnp.isfinite(stepped.began)))
 
 
 def next_length(

@@ -22,6 +22,7 @@ from .._terms import Terms
 from .compact import compactly
 from .correct import at_every_level
 from .diagnose import check_consistent
+from .each import Alone
 from .given import check_rates, check_starts, taken_in, telling_of_batches
 from .outcome import FINISHED, LEAPT, NOT_FINITE, OFF_CONSTRAINTS, finite, in_words
 from .pattern import with_pattern
@@ -176,7 +177,7 @@ def _stepped(model, state, dt, u, method, tableau, projection, steps):
         this = model if u is None else Driven(model, u)
         scale = scale.of_rows(this, t, q, v) if projection else scale
         take = compactly if method.in_loops else one_step
-        stepped = take(this, t, h, q, v, method, tableau, projection, scale)
+        stepped = take(Alone(this), t, h, q, v, method, tableau, projection, scale)
         return stepped.q, stepped.v, (stepped.beyond(method), stepped.off, stepped.leapt)
 
     if state.t.ndim:
