@@ -10,7 +10,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._batch import plainly
+from .._check_terms import complaint_of_mass
 from .._functions import vector
+from .._haste import at_once
 from .._motion.base import Counts, Start
 from .._motion.correct import Levels, at_every_level
 from .._motion.even_steps import even_counts, roll
@@ -18,14 +20,15 @@ from .._motion.scale import scale_of
 from .._motion.tableau import RUNGE_KUTTA4
 from .._parameters import Parameters, with_array
 from .._solve import AbstractMethod
+from .._system import AbstractSystem, mass_of
 from .experiment import Experiment
 
 MEMBERS = 4096
 """Motions times derivatives that are computed side by side: what they need stays in a core's caches."""
 
-OFTEN = 200_000
-"""Steps of motions and of their derivatives from which on it is worth the time of compiling them well: done plainly,
-each takes some 10 μs, and a search goes through all of them some twenty times."""
+OFTEN = 70_000
+"""Steps of motions and of their derivatives from which on it is worth the time of compiling a step as a whole, some ten
+seconds more: done plainly, each takes some 10 μs, and a search goes through all of them some twenty times."""
 
 
 class Segment(NamedTuple):
@@ -71,14 +74,27 @@ class Prediction(eqx.Module):
         setting: dict[str, Array],
     ) -> tuple[Any, Bool[Array, ""]]:
         """Outputs, first state and last; and whether they are beyond what the ``method`` can do."""
+        model = self.model_with(x, setting)
+        q0, v0, unusual = self.state(model, z, ts[0], method)
+        start = Start(q0, v0, scale_of(model, ts[0], q0, v0, ts[-1] - ts[0], driven=False))
+        q, v, went = roll(
+            lambda _: model, start, ts, Counts(between, most), method, RUNGE_KUTTA4, self.projection, long=True
+        )
+        outputs = jax.vmap(lambda t, q, v: vector("observe", self.observe, t, q, v))(ts, q, v)
+        return (outputs, jnp.concatenate([q[0], v[0]]), jnp.concatenate([q[-1], v[-1]])), unusual | went.beyond
+
+    def model_with(self, x: Array, setting: dict[str, Array]) -> Any:
+        """The model with these parameters, in an experiment of this setting."""
         model = self.parameters.put(self.model, x)
         for name, value in setting.items():
             model = with_array(model, name, value)
-        q0, v0, unusual = self.state(model, z, ts[0], method)
-        start = Start(q0, v0, scale_of(model, ts[0], q0, v0, ts[-1] - ts[0], driven=False))
-        q, v, went = roll(lambda _: model, start, ts, Counts(between, most), method, RUNGE_KUTTA4, self.projection)
-        outputs = jax.vmap(lambda t, q, v: vector("observe", self.observe, t, q, v))(ts, q, v)
-        return (outputs, jnp.concatenate([q[0], v[0]]), jnp.concatenate([q[-1], v[-1]])), unusual | went.beyond
+        return model
+
+    def mass(self, x: Array, z: Array, t: Array, setting: dict[str, Array]) -> Float[Array, "n n"]:
+        """M where a motion begins."""
+        model = self.model_with(x, setting)
+        q, v, _ = self.state(model, z, t, self.method)
+        return mass_of(model, t, q, v) if isinstance(model, AbstractSystem) else model(t, q, v).M
 
 
 def cut(experiments: Sequence[Experiment], segments: int) -> list[Segment]:
@@ -131,23 +147,42 @@ def _times(experiments, segment):
 
 
 def _surely(prediction, x, z, ts, between, most, setting, by_starts):
-    """By the usual method where that is enough."""
-    x, z, ts, between, setting = jax.tree.map(jnp.asarray, (x, z, ts, between, setting))
+    """By the usual method where that is enough; NaN where a search tries masses that no body can have."""
+    x, given = jnp.asarray(x), (z, ts, between, setting)
 
-    def found_by(method):
-        found = _side_by_side(method, prediction, x, z, ts, between, most, setting, by_starts)
-        return jax.tree.map(np.asarray, found)
+    def found_by(method, members):
+        each = jax.tree.map(lambda y: jnp.asarray(y[members]), given)
+        found, beyond = _side_by_side(method, prediction, x, *each, most, by_starts)
+        return jax.tree.map(np.array, found), np.asarray(beyond)
 
-    usual = prediction.method.usual()
-    if usual is not None:
-        found, beyond = found_by(at_every_level(usual))
-        if not np.any(beyond):
-            return found
-    return found_by(prediction.method)[0]
+    usual, every = prediction.method.usual(), np.arange(len(z))
+    if usual is None:
+        return found_by(prediction.method, every)[0]
+    found, beyond = found_by(at_every_level(usual), every)
+    if not np.any(beyond):
+        return found
+    masses = np.asarray(_masses(prediction, x, *jax.tree.map(jnp.asarray, (z, ts[:, 0], setting))))
+    unsound = np.array([bool(complaint_of_mass(M)) for M in masses])
+    which = np.flatnonzero(beyond & ~unsound)
+    parts = jax.tree.leaves(found)
+    for part in parts:
+        part[beyond & unsound] = np.nan
+    if which.size:
+        # As many as a power of two, so that another number of them is the same program.
+        size = min(len(z), 2 ** int(np.ceil(np.log2(which.size))))
+        again = found_by(prediction.method, np.pad(which, (0, size - which.size), mode="edge"))[0]
+        for part, new in zip(parts, jax.tree.leaves(again), strict=True):
+            part[which] = new[: which.size]
+    return found
+
+
+@at_once
+def _masses(prediction, x, z, t, setting):
+    return jax.vmap(lambda *each: prediction.mass(x, *each))(z, t, setting)
 
 
 @eqx.filter_jit
-def _side_by_side(method, prediction, x, z, ts, between, most, setting, by_starts):
+def _side_by_side(method, prediction, x, z, ts, between, setting, most, by_starts):
     free = jnp.concatenate([x, z[0]]) if by_starts else x
     steps = z.shape[0] * (1 + free.size) * ts.shape[1] * most
     predicted = prediction.by if steps > OFTEN else plainly(prediction.by)
