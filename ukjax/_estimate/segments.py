@@ -152,7 +152,7 @@ def _surely(prediction, x, z, ts, between, most, setting, by_starts):
 
     def found_by(method, members):
         each = jax.tree.map(lambda y: jnp.asarray(y[members]), given)
-        found, beyond = _side_by_side(method, prediction, x, *each, most, by_starts)
+        found, beyond = _side_by_side(method, prediction, most, by_starts, x, *each)
         return jax.tree.map(np.array, found), np.asarray(beyond)
 
     usual, every = prediction.method.usual(), np.arange(len(z))
@@ -182,7 +182,7 @@ def _masses(prediction, x, z, t, setting):
 
 
 @eqx.filter_jit
-def _side_by_side(method, prediction, x, z, ts, between, setting, most, by_starts):
+def _side_by_side(method, prediction, most, by_starts, x, z, ts, between, setting):
     free = jnp.concatenate([x, z[0]]) if by_starts else x
     steps = z.shape[0] * (1 + free.size) * ts.shape[1] * most
     predicted = prediction.by if steps > OFTEN else plainly(prediction.by)

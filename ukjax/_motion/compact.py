@@ -5,6 +5,7 @@ M x + Aᵀν = force, A x = rows, a stage for accelerations, with Q and b, a cor
 That is possible where all constraints are positions', so that accelerations and corrections have the same A.
 """
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -69,7 +70,7 @@ def _compact_step(each, t, h, q, v, method, tableau, projection, scale):
         rates, reached, fastest, _, unusual = carry
         i, c, weights = given
         reached = jnp.where(i <= stages, state + h * weigh(weights, rates), reached)
-        turned = lambda model, *at: _turned(model, *at, i < stages, i < turns - 1, levels.acceleration)
+        turned = partial(_turned, levels.acceleration, i < stages, i < turns - 1)
         now, reached, position, doubtful = each(turned, t + c * h, reached[:split], reached[split:])
         fastest = jnp.maximum(fastest, jnp.where(i < stages, jnp.abs(now[:split]), 0))
         rates = jax.lax.dynamic_update_index_in_dim(rates, now, i, 0)
@@ -86,7 +87,7 @@ def _compact_step(each, t, h, q, v, method, tableau, projection, scale):
     return Stepped(q, v, rates[0], error, moved, leapt, off, unusual)
 
 
-def _turned(model, t, q, v, stage, onto_positions, method):
+def _turned(method, stage, onto_positions, model, t, q, v):
     """A stage, or a correction of positions or of velocities: (q̇, v̇), or what takes a residual away; where that leads;
     φ there; and whether that may be wrong."""
     M, Q, rows = Look.at(model, method)(t, q, v)

@@ -1,5 +1,6 @@
 """One step of a motion, as a function of one member: what every loop repeats, for one motion or for a batch."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -66,8 +67,7 @@ def step(
         rates, fastest, unusual = found
         i, c, weights = given
         there = state + h * weigh(weights, rates)
-        rates_at = lambda model, t, q, v: _rates(model, t, q, v, levels.acceleration)
-        now, doubt = each(rates_at, t + c * h, there[:split], there[split:])
+        now, doubt = each(partial(_rates, levels.acceleration), t + c * h, there[:split], there[split:])
         rates = jax.lax.dynamic_update_index_in_dim(rates, now, i, 0)
         return (rates, jnp.maximum(fastest, jnp.abs(now[:split])), unusual | doubt), None
 
@@ -79,19 +79,18 @@ def step(
     q, v, none = end[:split], end[split:], jnp.zeros_like(unusual)
     if not projection:
         return Stepped(q, v, rates[0], error, jnp.zeros_like(q), none, none, unusual)
-    ended = lambda model, *at: _ended(model, *at, levels)
-    q, v, moved, leapt, off, doubtful = each(ended, t + h, h, q, v, fastest, scale)
+    q, v, moved, leapt, off, doubtful = each(partial(_ended, levels), t + h, h, q, v, fastest, scale)
     return Stepped(q, v, rates[0], error, moved, leapt, off, unusual | doubtful)
 
 
-def _ended(model, t, h, q, v, fastest, scale, levels):
+def _ended(levels, model, t, h, q, v, fastest, scale):
     """The end of a step, on the constraints: see ``Stepped``."""
     on, v, off, doubtful = correct(model, t, q, v, levels, scale)
     return on, v, on - q, scale.leaps(on - q, h, fastest), off, doubtful
 
 
 def _rates(
-    model: Any, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], method: AbstractMethod
+    method: AbstractMethod, model: Any, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
 ) -> tuple[Float[Array, " nq+n"], Bool[Array, ""]]:
     """(q̇, v̇), and whether the method may be wrong about it."""
     v_rate, doubt = acceleration(model, t, q, v, method)
