@@ -454,3 +454,20 @@ def test_few_members_are_done_well_where_it_is_often(rng):
     once = jax.jit(jax.vmap(uk.per_member(lambda x: jnp.sin(x) @ jnp.exp(x))))
     assert "dot_general" in once.lower(x).as_text() and "dot_general" not in often.lower(x).as_text()
     np.testing.assert_allclose(often(x), np.sum(np.sin(x) * np.exp(x), axis=1), rtol=1e-14)
+
+
+def test_loops_are_such_as_become_vector_instructions():
+    """In XLA's own words, after all it did: 1 / √x, and truth values of a byte, would keep LLVM from it."""
+
+    def of_one(x, good):
+        return jax.lax.rsqrt(x) + 1 / jnp.sqrt(1 + x), good & (x > 1)
+
+    of_all = jax.jit(jax.vmap(uk.per_member(of_one)))
+    x = jnp.linspace(0.5, 2.0, 300)
+    program = of_all.lower(x, x < 1.5).compile().as_text()
+    loops = [line for line in program.splitlines() if " reduce-window(" in line]
+    assert loops and not any("pred[" in line.split(" reduce-window(")[0] for line in loops)
+    assert "sqrt(" in program and "rsqrt(" not in program
+    value, good = of_all(x, x < 1.5)
+    np.testing.assert_allclose(value, np.asarray(x) ** -0.5 + (1 + np.asarray(x)) ** -0.5, rtol=1e-15)
+    np.testing.assert_array_equal(good, (np.asarray(x) < 1.5) & (np.asarray(x) > 1))
