@@ -187,19 +187,31 @@ def _loop(graph, needed, inside, outputs, own, common, values, size):
     operands = [given(kind, i, size) for kind, i, _, _ in places]
     initial = [given(kind, i, ()) for kind, _, i, _ in places]
 
+    members = set(inside)
+
     def reducer(shared, single):
         known = {place[1]: x for place, x in zip(places, single, strict=True)}
         known |= {place[2]: x for place, x in zip(places, shared, strict=True) if place[2] is not None}
         known = {i: x.astype(graph.dtypes[i]) for i, x in known.items() if i is not None}
         for i in inside:
-            arguments = [known[x.index] if isinstance(x, Number) else x for x in needed[i]]
-            known[i] = _do(graph.operations[i], arguments)
+            operands = needed[i]
+            arguments = [known[x.index] if isinstance(x, Number) else x for x in operands]
+            if graph.operations[i].name == "div" and _is_root(graph, operands[1], members):
+                (square,) = needed[operands[1].index]
+                known[i] = lax.mul(jnp.asarray(arguments[0]), _inverse_root(known[square.index]))
+            else:
+                known[i] = _do(graph.operations[i], arguments)
         return tuple(jnp.zeros((), kind) if i is None else known[i].astype(kind) for kind, _, _, i in places)
 
     one = (1,)
     found = lax.reduce_window(tuple(operands), tuple(initial), reducer, one, one, "VALID")
     at = {place[3]: x for place, x in zip(places, found, strict=True)}
     return [at[i].astype(graph.dtypes[i]) for i in outputs]
+
+
+def _is_root(graph, x, members):
+    """Whether x is the root of a number, taken in the same loop: XLA would make another operation of p / √x."""
+    return isinstance(x, Number) and x.index in members and graph.operations[x.index].name == "sqrt"
 
 
 def _carried(kind):
