@@ -464,7 +464,7 @@ def test_loops_are_such_as_become_vector_instructions():
 
     of_all = jax.jit(jax.vmap(uk.per_member(of_one)))
     x = jnp.linspace(0.5, 2.0, 300)
-    program = of_all.lower(x, x < 1.5).compile().as_text()
+    program = str(of_all.lower(x, x < 1.5).compile().as_text())
     loops = [line for line in program.splitlines() if " reduce-window(" in line]
     assert loops and not any("pred[" in line.split(" reduce-window(")[0] for line in loops)
     assert "sqrt(" in program and "rsqrt(" not in program
