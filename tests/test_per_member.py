@@ -471,3 +471,5 @@ def test_loops_are_such_as_become_vector_instructions():
     value, good = of_all(x, x < 1.5)
     np.testing.assert_allclose(value, np.asarray(x) ** -0.5 + (1 + np.asarray(x)) ** -0.5, rtol=1e-15)
     np.testing.assert_array_equal(good, (np.asarray(x) < 1.5) & (np.asarray(x) > 1))
+    single = x.astype(np.float32)
+    assert "f64[" not in str(of_all.lower(single, single < 1.5).compile().as_text())  # twice as wide as it need be

@@ -176,7 +176,8 @@ def _cuts(todo, needed, last_use, final):
 def _loop(graph, needed, inside, outputs, own, common, values, size):
     """One windowed reduction. Its operands carry what members have of their own, its initial values, which the
     reducer sees as its first argument, what they have in common; every place has one of each and a result."""
-    carried = {i: _carried(graph.dtypes[i]) for i in (*own, *common, *outputs)}
+    kinds = {i: graph.dtypes[i] for i in (*own, *common, *outputs)}
+    carried = {i: _truth(kinds.values()) if kind == np.dtype(bool) else kind for i, kind in kinds.items()}
     places: list[tuple[np.dtype, int | None, int | None, int | None]] = []
     for kind in dict.fromkeys(carried.values()):
         columns = [[i for i in part if carried[i] == kind] for part in (own, common, outputs)]
@@ -186,7 +187,6 @@ def _loop(graph, needed, inside, outputs, own, common, values, size):
     given = lambda kind, i, shape: jnp.zeros(shape, kind) if i is None else values[i].reshape(shape).astype(kind)
     operands = [given(kind, i, size) for kind, i, _, _ in places]
     initial = [given(kind, i, ()) for kind, _, i, _ in places]
-
     members = set(inside)
 
     def reducer(shared, single):
@@ -214,10 +214,11 @@ def _is_root(graph, x, members):
     return isinstance(x, Number) and x.index in members and graph.operations[x.index].name == "sqrt"
 
 
-def _carried(kind):
-    """As what numbers of this kind go in and out: with truth values of a byte each, LLVM would take as many members
-    at a time as there are bytes in a register, which leaves no room for their numbers."""
-    return np.dtype(float) if kind == np.dtype(bool) else kind
+def _truth(kinds):
+    """As what truth values go in and out beside numbers of these kinds: as the widest. With a byte each, LLVM would
+    take as many members at a time as there are bytes in a register, which leaves no room for their numbers."""
+    numbers = (kind for kind in kinds if np.issubdtype(kind, np.floating))
+    return max(numbers, key=lambda kind: kind.itemsize, default=np.dtype(np.float32))
 
 
 def _do(operation, arguments):

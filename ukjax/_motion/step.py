@@ -1,4 +1,4 @@
-"""One step of a motion, as a function of one member: what every loop repeats, for one motion or for a batch."""
+"""One step of a motion, or of each of a batch: what every loop repeats."""
 
 from functools import partial
 from typing import Any, NamedTuple
