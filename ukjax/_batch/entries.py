@@ -18,6 +18,11 @@ def objects(x: np.ndarray) -> np.ndarray:
     return result.reshape(x.shape)
 
 
+def numbers_in(*arrays: np.ndarray) -> list[Number]:
+    """The numbers among their entries, each once."""
+    return list({x.index: x for array in arrays for x in array.flat if isinstance(x, Number)}.values())
+
+
 def alike(*arrays: np.ndarray) -> list[np.ndarray]:
     """The same arrays, all of objects if one of them is."""
     return [objects(x) for x in arrays] if any(x.dtype == object for x in arrays) else list(arrays)

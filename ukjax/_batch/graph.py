@@ -4,7 +4,7 @@ Zeros that are there by structure (a block-diagonal mass matrix, a constraint th
 nothing in such a list, and one angle has one sine however often it is written.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,11 +51,11 @@ class Graph:
     Of more than ``most`` that are needed, none is done.
 
     A graph of what is ``usual`` has the first case of every choice alone, and keeps in ``assumed_zero`` what these
-    choices depend on: each is 0 where its first case is indeed the one.
+    choices depend on: each is 0 where its first case is indeed the one. With ``sines``, sine and cosine are arithmetic.
     """
 
-    def __init__(self, most: int, usual: bool):
-        self.usual = usual
+    def __init__(self, most: int, usual: bool, sines: bool = True):
+        self.usual, self.sines = usual, sines
         self.assumed_zero: list[Operand] = []
         self.told = 0  # how many of these the function itself has asked for
         self.operations: list[Operation] = []
@@ -69,6 +69,14 @@ class Graph:
         for choice in self.assumed_zero[first:]:
             wrong = self.apply("or", (wrong, self.apply("ne", (choice, choice.dtype.type(0)))))
         return wrong
+
+    def following(self, numbers: Iterable[Number]) -> set[int]:
+        """Which operations depend on any of these."""
+        found = {x.index for x in numbers}
+        for i, operation in enumerate(self.operations):
+            if any(isinstance(x, Number) and x.index in found for x in operation.operands):
+                found.add(i)
+        return found
 
     def input(self, dtype: np.dtype) -> Number:
         """One more number that is given from outside."""

@@ -46,7 +46,7 @@ def evaluate(
     ``common`` and ``own`` are the graph's inputs: numbers () for all members, and arrays (size,) of one each. Raises
     ``TooLarge`` where that takes more operations than the graph allows.
     """
-    needed = _needed(graph, results)
+    needed = needed_for(graph, results)
     if len(needed) > graph.most:
         raise TooLarge
     needed = scheduled(needed, results)
@@ -83,7 +83,7 @@ def _in_one(graph, needed, results, common, own, size):
     return [values[x.index] if isinstance(x, Number) else jnp.asarray(x) for x in results]
 
 
-def _needed(graph: Graph, results: Sequence[Operand]) -> dict[int, tuple[Operand, ...]]:
+def needed_for(graph: Graph, results: Sequence[Operand]) -> dict[int, tuple[Operand, ...]]:
     """The operations that lead to ``results``, in order, and their operands."""
     needed: dict[int, tuple[Operand, ...]] = {}
     wanted = {x.index for x in results if isinstance(x, Number)}

@@ -6,6 +6,7 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 from jax.interpreters import mlir
 
+from .alone import alone
 from .graph import Graph, TooLarge
 from .kernel import evaluate, spread, unpack
 from .plainly import plain
@@ -32,6 +33,10 @@ def _written_out(*arguments, jaxpr, mapped, how):
     may round differently, and what befalls one member is not to change another.
     """
     members = size_of(arguments, mapped) or 1
+    if how.alone is not None and not any(mapped):
+        found = alone(arguments, jaxpr, how.alone)
+        if found is not None:
+            return found
     if how.few is None or not isinstance(members, int) or members < how.few:  # symbolic, where it is exported
         return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
     size = spread(members)
@@ -40,9 +45,7 @@ def _written_out(*arguments, jaxpr, mapped, how):
     except TooLarge:
         if how.strict:
             refuse_length(MOST, how)
-        return (as_is if holds(jaxpr, per_member_p.name) else _one_by_one)(
-            *arguments, jaxpr=jaxpr, mapped=mapped, how=how
-        )
+        return (as_is if holds(jaxpr, _is_piece) else _one_by_one)(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
     except Unsupported as refusal:
         report(refusal, how)
         return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
@@ -98,6 +101,11 @@ def _loops(arguments, jaxpr, mapped, size, usual, most):
     if len(graph.assumed_zero) == graph.told:
         return out, None
     return out, jnp.broadcast_to(unusual, (size,))[: members or 1].reshape(batch)
+
+
+def _is_piece(equation):
+    """Whether it is a function of one member that is done well in a batch by itself."""
+    return equation.primitive is per_member_p and equation.params["how"].few is not None
 
 
 def _entries(x, aval):

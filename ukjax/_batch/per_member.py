@@ -42,8 +42,17 @@ def per_member(function: Callable, few: int = FEW, strict: bool = False) -> Call
         raise ValueError(f"few must be a whole number from 0 on, got {few!r}")
     if not isinstance(strict, bool):
         raise ValueError(f"strict must be True or False, got {strict!r}")
-    how = How(few, strict, origin(function))
+    return _one_operation(function, How(few, strict, origin(function)))
 
+
+def also_alone(function: Callable) -> Callable:
+    """``function(given, *state)`` of pytrees of arrays, which is done again and again with the same ``given``: written
+    out on a CPU without a batch, where that is sooner compiled and quicker (see ``alone``). In a batch, and where it is
+    differentiated, it is ``function`` itself. It belongs inside ``jit``."""
+    return _one_operation(function, How(None, False, origin(function), 1))
+
+
+def _one_operation(function: Callable, how: How) -> Callable:
     def done(given: _Fixed, leaves: list[Any]) -> _Results:
         structure: Any = None
 
@@ -58,10 +67,17 @@ def per_member(function: Callable, few: int = FEW, strict: bool = False) -> Call
         if traced.effects:
             return _Results(*eqx.partition(function(*given.arguments(leaves)), eqx.is_array))
         tree, fixed = structure
-        if not strict and holds(traced, CUSTOM_VMAP):
+        if not how.strict and holds(traced, lambda equation: equation.primitive.name == CUSTOM_VMAP):
             return _Results(jax.tree.unflatten(tree, jaxpr_as_fun(traced)(*leaves)), fixed)
         closed, held = _without_closure(traced, leaves)
-        results = per_member_p.bind(*held, *leaves, jaxpr=closed, mapped=(False,) * (len(held) + len(leaves)), how=how)
+        at_rest = None if how.alone is None else len(held) + given.leaves_of_first(leaves)
+        results = per_member_p.bind(
+            *held,
+            *leaves,
+            jaxpr=closed,
+            mapped=(False,) * (len(held) + len(leaves)),
+            how=how._replace(alone=at_rest),
+        )
         return _Results(jax.tree.unflatten(tree, results), fixed)
 
     # ``jit`` keeps what it traced and compiled for as long as the function that it is given, in its own caches, which
@@ -91,6 +107,10 @@ class _Fixed:
 
     def arguments(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
         return eqx.combine(jax.tree.unflatten(self.tree, leaves), self.static)
+
+    def leaves_of_first(self, leaves: Sequence[Any]) -> int:
+        """How many of the arrays are the first argument's."""
+        return len(jax.tree.leaves(jax.tree.unflatten(self.tree, leaves)[0]))
 
     def is_hashable(self) -> bool:
         try:

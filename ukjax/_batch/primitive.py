@@ -2,6 +2,7 @@
 
 import functools
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,13 +17,13 @@ per_member_p.multiple_results = True
 per_member_p.is_high = lambda *avals, **parameters: False
 
 
-def holds(x: Any, primitive: str) -> bool:
-    """Whether there is such an operation in a jaxpr, or in any of some."""
+def holds(x: Any, such: Callable[[Any], bool]) -> bool:
+    """Whether there is ``such`` an equation in a jaxpr, or in any of some."""
     if isinstance(x, ClosedJaxpr):
         x = x.jaxpr
     if isinstance(x, Jaxpr):
-        return any(e.primitive.name == primitive or any(holds(p, primitive) for p in e.params.values()) for e in x.eqns)
-    return any(holds(part, primitive) for part in x) if isinstance(x, list | tuple) else False
+        return any(such(e) or any(holds(p, such) for p in e.params.values()) for e in x.eqns)
+    return any(holds(part, such) for part in x) if isinstance(x, list | tuple) else False
 
 
 def size_of(arguments, mapped):

@@ -34,11 +34,13 @@ class Place(NamedTuple):
 
 class How(NamedTuple):
     """How a function wants to be done: as JAX does it for less than ``few`` members, or always (None); and whether it
-    is an error that it cannot be written out. ``origin`` is where it stands."""
+    is an error that it cannot be written out. ``origin`` is where it stands. Of one done ``alone`` too, how many of its
+    first arguments stay the same from call to call."""
 
     few: int | None
     strict: bool
     origin: Place
+    alone: int | None = None
 
 
 class Unsupported(Exception):

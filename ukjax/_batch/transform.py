@@ -169,24 +169,24 @@ ad.primitive_transposes[per_member_p] = _transpose
 
 
 @kept_with_jaxpr
-def _smaller(jaxpr, used):
+def smaller(jaxpr, used):
     """``jaxpr`` with the results that are ``used`` alone, and which of its arguments they need."""
-    smaller, needed = pe.dce_jaxpr(jaxpr.jaxpr, list(used), instantiate=False)
-    return ClosedJaxpr(smaller, jaxpr.consts), needed
+    fewer, needed = pe.dce_jaxpr(jaxpr.jaxpr, list(used), instantiate=False)
+    return ClosedJaxpr(fewer, jaxpr.consts), needed
 
 
 def _without_unused(used, *rest):
     equation = rest[-1]  # some versions of JAX say more before it
     if not any(used):
         return [False] * len(equation.invars), None
-    smaller, needed = _smaller(equation.params["jaxpr"], tuple(used))
+    fewer, needed = smaller(equation.params["jaxpr"], tuple(used))
     mapped = tuple(own for own, keep in zip(equation.params["mapped"], needed, strict=True) if keep)
     if any(equation.params["mapped"]) and not any(mapped):
         return [True] * len(equation.invars), equation
     kept = equation.replace(
         invars=[x for x, keep in zip(equation.invars, needed, strict=True) if keep],
         outvars=[x for x, keep in zip(equation.outvars, used, strict=True) if keep],
-        params=equation.params | {"jaxpr": smaller, "mapped": mapped},
+        params=equation.params | {"jaxpr": fewer, "mapped": mapped},
     )
     return needed, kept
 

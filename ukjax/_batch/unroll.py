@@ -84,7 +84,7 @@ class Unroller:
 
     def _trigonometric(self, name, row, parameters):
         (x,) = row
-        if x.dtype not in TABLES or isinstance(x, np.generic):
+        if x.dtype not in TABLES or isinstance(x, np.generic) or not self.graph.sines:
             return self.graph.apply(name, row, parameters)
         if (turned := self.graph.negated(x)) is not None:  # one angle and its negative are one
             value = self._trigonometric(name, (turned,), parameters)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._batch import also_alone
 from .._rates import rate
 from .._solve import AbstractMethod, solve
 from .._system import AbstractSystem, shifted
@@ -90,7 +91,7 @@ def _compact_step(each, t, h, q, v, method, tableau, projection, scale):
 def _turned(method, stage, onto_positions, model, t, q, v):
     """A stage, or a correction of positions or of velocities: (q̇, v̇), or what takes a residual away; where that leads;
     φ there; and whether that may be wrong."""
-    M, Q, rows = Look.at(model, method)(t, q, v)
+    M, Q, rows = _seen(Look.at(model, method), t, q, v)
     response = method.respond(*jax.lax.stop_gradient((M, rows.A)))
     missing = jnp.where(stage, rows.b, -jnp.where(onto_positions, rows.position, rows.velocity))
     x = solve(M, rows.A, jnp.where(stage, Q, 0), missing, response)
@@ -99,6 +100,12 @@ def _turned(method, stage, onto_positions, model, t, q, v):
     now = jnp.concatenate([rate(model.rates, q, v), x])
     q = shifted(model.rates, q, jnp.where(~stage & onto_positions, x, 0))
     return now, jnp.concatenate([q, v + jnp.where(onto_positions, 0, x)]), rows.position, doubtful
+
+
+@also_alone
+def _seen(look, t, q, v):
+    """Written out, where bodies in space make thousands of small operations of it."""
+    return look(t, q, v)
 
 
 def _judged(model, h, q, moved, fastest, violation, scale):
