@@ -83,10 +83,6 @@ def few(given, x):
     return jnp.sin(given * x) + x
 
 
-def long(given, x):
-    return jnp.concatenate([given * x] * 50) @ jnp.sin(jnp.tile(x, 50))
-
-
 def of_unknown_length(given, x):
     for _ in range(300):
         x = jnp.sin(x) + given
@@ -99,8 +95,31 @@ def on_many_numbers(given, x):
     return x
 
 
-@pytest.mark.parametrize("function", (few, long, of_unknown_length, on_many_numbers))
+def of_the_given_alone(given, x):
+    for _ in range(500):
+        given = jnp.sin(given)
+    return given
+
+
+@pytest.mark.parametrize("function", (few, of_unknown_length, on_many_numbers, of_the_given_alone))
 def test_what_jax_does_well_is_left_to_it(rng, function):
     given, x = jnp.asarray(0.1), jnp.asarray(rng.normal(size=9))
     assert ALONE not in program_of(also_alone(function), given, x)
     assert np.allclose(jax.jit(also_alone(function))(given, x), function(given, x), rtol=1e-13)
+
+
+def test_many_given_numbers_and_powers(rng):
+    """More numbers come with the model than it does operations, of several types, and stay as they are."""
+
+    def powers(given, x):
+        table, exponent = given
+        for _ in range(300):
+            x = jnp.sin(x + table[0, :2])
+        return x**exponent, table[:2, :2] * x, jnp.where(x > 0, jnp.array([-0.0, jnp.nan]), x)
+
+    for size in (4, 100):
+        given = jnp.asarray(rng.normal(size=(size, size))), jnp.asarray(3)
+        x = jnp.asarray(rng.uniform(1, 2, 2))
+        found, by_jax = (jax.jit(f)(given, x) for f in (also_alone(powers), powers))
+        for one, other in zip(found, by_jax, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12)

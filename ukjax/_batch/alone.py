@@ -38,15 +38,17 @@ def alone(arguments: Sequence[Array], jaxpr: ClosedJaxpr, given: int) -> list[Ar
     if operations < FEWEST:
         return None
     graph, inputs = Graph(AT_ONCE * operations, usual=False, sines=False), []
-    for aval in jaxpr.in_avals:
-        entries = np.empty(int(np.prod(aval.shape, dtype=int)), object)
-        entries[:] = [graph.input(aval.dtype) for _ in range(entries.size)]
-        inputs.append(entries.reshape(aval.shape))
     try:
+        for aval in jaxpr.in_avals:
+            entries = np.empty(int(np.prod(aval.shape, dtype=int)), object)
+            entries[:] = [graph.input(aval.dtype) for _ in range(entries.size)]
+            inputs.append(entries.reshape(aval.shape))
         results = [objects(x) for x in unroll(graph, jaxpr, inputs, "cpu")]
         varying = graph.following(numbers_in(*inputs[given:]))
         moves = [any(x.index in varying for x in numbers_in(result)) for result in results]
         computed = numbers_in(*(x for x, own in zip(results, moves, strict=True) if own))
+        if not computed:
+            return None
         values = _evaluated(graph, computed, arguments, inputs, given)
     except (TooLarge, Unsupported):
         return None
@@ -105,13 +107,13 @@ def _packed(computed, values):
 def _array(entries, aval, vector, places):
     """An array of some numbers of a vector, and of constants. Each is taken from one vector of both: to put together
     many pieces takes XLA long, and to scatter few a loop."""
-    constants: dict[Any, int] = {}
+    constants: dict[bytes, Any] = {}  # by their bits: 0.0 and −0.0 are equal, and NaN is not itself
     at = np.empty(entries.size, np.int32)
     for i, x in enumerate(entries.ravel()):
         if isinstance(x, Number):
             at[i] = places[x.index]
         else:
-            at[i] = vector.size + constants.setdefault(x.item(), len(constants))
+            at[i] = vector.size + constants.setdefault(x.tobytes(), (len(constants), x))[0]
     if constants:
-        vector = jnp.concatenate([vector, jnp.asarray(list(constants), aval.dtype)])
+        vector = jnp.concatenate([vector, jnp.asarray([x for _, x in constants.values()], aval.dtype)])
     return vector.at[at].get(mode="promise_in_bounds").reshape(aval.shape)

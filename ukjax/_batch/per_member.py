@@ -48,7 +48,8 @@ def per_member(function: Callable, few: int = FEW, strict: bool = False) -> Call
 def also_alone(function: Callable) -> Callable:
     """``function(given, *state)`` of pytrees of arrays, which is done again and again with the same ``given``: written
     out on a CPU without a batch, where that is sooner compiled and quicker (see ``alone``). In a batch, and where it is
-    differentiated, it is ``function`` itself. It belongs inside ``jit``."""
+    differentiated, it is ``function`` itself. It belongs inside ``jit``. As in ``per_member``, a zero known from the
+    start times any number is 0."""
     return _one_operation(function, How(None, False, origin(function), 1))
 
 
