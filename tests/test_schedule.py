@@ -8,7 +8,7 @@ import pytest
 import ukjax as uk
 from ukjax._batch import kernel
 from ukjax._batch.graph import Graph, Number
-from ukjax._batch.kernel import _needed
+from ukjax._batch.kernel import needed_for
 from ukjax._batch.schedule import alive, scheduled
 
 
@@ -27,7 +27,7 @@ def scattered(rng, count):
 
 def test_few_values_wait(rng):
     graph, results = scattered(rng, 40)
-    needed = _needed(graph, results)
+    needed = needed_for(graph, results)
     order = scheduled(needed, results)
     assert order == needed and list(order) != list(needed)  # the same operations
     assert np.max(alive(needed, results)) >= 40 and np.max(alive(order, results)) <= 4
@@ -42,7 +42,7 @@ def test_what_is_alive_is_counted():
     a, b = (graph.input(np.dtype(float)) for _ in range(2))
     c = graph.apply("mul", (a, b))
     d = graph.apply("add", (c, b))
-    assert alive(_needed(graph, [c, d]), [c, d]).tolist() == [1, 2, 2, 2]
+    assert alive(needed_for(graph, [c, d]), [c, d]).tolist() == [1, 2, 2, 2]
 
 
 @pytest.mark.slow
