@@ -79,7 +79,7 @@ def test_it_is_chosen_for_large_systems_alone():
             raise Seen
 
         with pytest.MonkeyPatch.context() as patched, pytest.raises(Seen):
-            patched.setattr("ukjax._motion.one.first_attempt", tried)
+            patched.setattr("ukjax._motion.attempts.first_attempt", tried)
             uk.simulate(case.system, case.q0, case.v0, TIMES)
         return found[0]
 

@@ -9,7 +9,7 @@ import pytest
 
 import ukjax as uk
 from benchmarks.mechanisms import rockers
-from ukjax._motion import one
+from ukjax._motion import attempts, one
 
 from .mechanisms import GRAVITY, Pendulum, four_bar, pendulum_exact
 
@@ -110,8 +110,10 @@ def test_one_redundant_member_changes_no_bit_of_the_others(how):
 
 @STEPS
 def test_it_is_decided_once_what_to_leave_out(how, monkeypatch):
-    asked, decide = [], one.next_attempt
-    monkeypatch.setattr(one, "next_attempt", lambda *given, **how: asked.append(decide(*given, **how)) or asked[-1])
+    asked, decide = [], attempts.next_attempt
+    tell = lambda *given, **how: asked.append(decide(*given, **how)) or asked[-1]
+    for module in (one, attempts):
+        monkeypatch.setattr(module, "next_attempt", tell)
     uk.simulate(Pendulum(copies=3), LEVEL, REST, [0.0, 10.0], **how)
     (levels,) = asked
     assert int(levels.acceleration.flexible.count) == 1

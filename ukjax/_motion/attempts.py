@@ -45,6 +45,18 @@ def first_attempt(request: Request, flexible: bool) -> AbstractMethod | Levels:
     return at_every_level(replace(usual, assumes=True))
 
 
+def attempt_for_one(
+    request: Request, rows: int, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
+) -> AbstractMethod | Levels:
+    """What to begin with for one motion: the first attempt, but where there are so many ``rows`` that independent ones
+    would let nothing move, which of them count is asked at once. Raises ``ValueError`` as ``next_attempt``."""
+    method = first_attempt(request, flexible=True)
+    if rows < v.size or not isinstance(method, Levels):
+        return method
+    found = next_attempt(request, method, t, q, v, flexible=True)
+    return found if isinstance(found, Levels) else method
+
+
 def next_attempt(
     request: Request,
     tried: AbstractMethod | Levels,
@@ -82,8 +94,6 @@ def next_attempt(
     assert isinstance(usual, Usual)
     dtype, before = q.dtype, _weight(usual)
     weight = before or (float(np.mean(np.diagonal(M))) if light(M) else 0.0)  # rows in units like those of M's entries
-    if weight and not before:
-        return Levels(*(_with(each, weight, None, dtype) for each in _each(tried)))
     _tell_of_untold(model, A[0], t, q, v, starts)
     rtol = 10 * (float(np.finfo(dtype).eps) ** 0.5 if usual.rtol is None else float(usual.rtol))
     kept = [independent_rows(M, each.rows, rtol) for each in A]
@@ -94,7 +104,11 @@ def next_attempt(
     kept = [None if each is None or len(each) == size else each for each, size in zip(kept, sizes, strict=True)]
     least = least_of_usual(A, dtype)
     lower = least is not None and least < _least(usual, dtype)
-    if not lower and kept == [_kept(each, size) for each, size in zip(_each(tried), sizes, strict=True)]:
+    if (
+        not lower
+        and weight == before
+        and kept == [_kept(each, size) for each, size in zip(_each(tried), sizes, strict=True)]
+    ):
         if usual.assumes:  # nothing is wrong with the rows: it was a choice
             return Levels(*(replace(each, assumes=False) for each in _each(tried)))
         return otherwise()

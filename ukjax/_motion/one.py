@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int
 from .._batch import plainly
 from .._check import constant, known
 from .._haste import soon
-from .attempts import MOST, first_attempt, next_attempt
+from .attempts import MOST, attempt_for_one, next_attempt
 from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, Start
 from .compact import compactly
 from .correct import Levels
@@ -132,7 +132,7 @@ def _run(how, scale, model, ts, q0, v0, remember):
     tolerance = jax.tree.map(number, how.tolerance(jax.tree.map(np.asarray, scale), np))
     limits = count(samples), count(min(how.max_steps + 1, 2**31 - 1))
     asked = how if model is how.model and ts is how.ts else replace(how, model=model, ts=ts)
-    pieces, method, decided = [], first_attempt(asked, flexible=True), 0
+    pieces, method, decided = [], attempt_for_one(asked, scale.rows.size, ts[0], q0, v0), 0
     while int(course.result) == RUNNING:
         task = model, ends, between, tolerance, limits, method, how.tableau, how.projection, scale
         course, found, steps = _piece(task, course, found)

@@ -26,6 +26,9 @@ MOST_ROWS = 512
 ONE_THREAD = 1000
 """Entries of right-hand sides that OpenBLAS solves for in the thread that asks."""
 
+MOST_CALLS = 8
+"""Of LAPACK, one beside the other. More are turns of a loop, which takes time of its own."""
+
 
 class Flexible(eqx.Module):
     """What may change from one run of a program to the next: the ``weight`` of the rows beside M, which rows count, the
@@ -47,10 +50,10 @@ class Flexible(eqx.Module):
         least: Array | np.ndarray | float | None = None,
     ) -> "Flexible":
         """With these rows kept, all if None."""
-        kept = tuple(range(MOST_ROWS)) if kept is None else kept
-        order = [*kept, *np.delete(np.arange(MOST_ROWS), np.array(kept, int))]
+        first = np.arange(MOST_ROWS) if kept is None else np.array(kept, int)
+        order = np.append(first, np.delete(np.arange(MOST_ROWS), first))
         least = doubtful(dtype) if least is None else least
-        numbers = (weight, dtype), (order, np.int32), (len(kept), np.int32), (least, dtype)
+        numbers = (weight, dtype), (order, np.int32), (first.size, np.int32), (least, dtype)
         return cls(*(np.asarray(x, kind) for x, kind in numbers))
 
 
@@ -90,7 +93,11 @@ class Usual(AbstractMethod):
         weight = self.weight if self.flexible is None else self.flexible.weight
         weight = None if weight is None else jnp.asarray(weight, M.dtype)  # a leaf, as what loops carry has to be
         if weight is not None and m:
-            M = M + weight * (A.T @ A)
+            with_rows = lambda M, A: M + weight * (A.T @ A)
+            if self.flexible is None:
+                M = with_rows(M, A)
+            else:  # where it is 0, products of large matrices would cost as much as solving
+                M = jax.lax.cond(weight != 0, with_rows, lambda M, A: M, M, A)
         rows = self._rows(m)
         A = rows.take(A)[:n]  # more cannot be independent
         # From the last coordinate to the first: what a mechanism carries far out comes last, and where its branches
@@ -287,12 +294,12 @@ def _forward(L, columns):
     """L⁻¹ columns, a few at a time: for more, LAPACK would wake threads, and wait for them wherever a core is busy."""
     n, m = columns.shape
     few = max(1, ONE_THREAD // n)
-    if m <= few:
-        return _solved(L, columns)
-    parts = -(-m // few)
-    padded = jnp.pad(columns, ((0, 0), (0, parts * few - m))).reshape(n, parts, few)
+    if m <= MOST_CALLS * few:
+        return jnp.concatenate([_solved(L, columns[:, k : k + few]) for k in range(0, m, few)], axis=1)
+    turns = -(-m // few)
+    padded = jnp.pad(columns, ((0, 0), (0, turns * few - m))).reshape(n, turns, few)
     solved = jax.lax.map(lambda part: _solved(L, part), jnp.moveaxis(padded, 1, 0))
-    return jnp.moveaxis(solved, 0, 1).reshape(n, parts * few)[:, :m]
+    return jnp.moveaxis(solved, 0, 1).reshape(n, turns * few)[:, :m]
 
 
 def _by_rows(factors, force, rows):
