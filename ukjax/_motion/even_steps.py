@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float
 
 from .._batch import per_member
@@ -123,6 +125,12 @@ def last_reached(ts: Array, q: Array, v: Array, q0: Array, v0: Array) -> tuple[A
     return ts[last], at_last(q, q0), at_last(v, v0)
 
 
+KEPT = "whether a step leapt"
+starts_kept = partial(jax.checkpoint, prevent_cse=False, policy=jax.checkpoint_policies.save_only_these_names(KEPT))
+"""For derivatives, only where steps begin is kept of them, and whether they leapt. Else the choice whether to take one
+keeps what all have in common as often as there are steps: of many members, more than memory is quick for."""
+
+
 class Went(NamedTuple):
     """Whether a step was ``beyond`` what the method can do, ended ``off`` the constraints, or ``leapt`` onto them."""
 
@@ -173,12 +181,14 @@ def roll(
             def further():
                 q, v, so_far = state
                 q, v, went = one(t0 + i * h, h, q, v)
+                went = went._replace(leapt=checkpoint_name(went.leapt, KEPT))
                 q, v = (jnp.where(went.leapt, jnp.nan, x) for x in (q, v))  # there it ends
                 return q, v, jax.tree.map(jnp.logical_or, so_far, went)
 
             return jax.lax.cond(i < count, further, lambda: state), None
 
-        state, _ = jax.lax.scan(go_on, state, jnp.arange(counts.most))
+        many = start.q.ndim == 2 and start.q.shape[1] >= FEW
+        state, _ = jax.lax.scan(starts_kept(go_on) if many else go_on, state, jnp.arange(counts.most))
         return state, state[:2]
 
     # The first interval has no length: its one step leads from q0, v0 to the first sample.
