@@ -11,6 +11,7 @@ import pytest
 
 import ukjax as uk
 
+from .compiled import forget_programs_if_many
 from .helpers import multiplier_motion, null_space_motion
 
 NAMES = tuple(uk.systems.CATALOGUE)
@@ -26,7 +27,7 @@ def state(request):
     q, v = uk.project(mechanism, 0.0, *mechanism.start())
     terms = eqx.filter_jit(mechanism)(0.0, q, v)
     yield mechanism, q, v, terms
-    jax.clear_caches()
+    forget_programs_if_many()
 
 
 @each

@@ -11,6 +11,8 @@ import pytest
 
 import ukjax as uk
 
+from .compiled import forget_programs_if_many
+
 STENCIL = np.array([1 / 280, -4 / 105, 1 / 5, -4 / 5, 0, 4 / 5, -1 / 5, 4 / 105, -1 / 280])
 """Central differences of eighth order: rounding is nearly all that is left."""
 
@@ -51,7 +53,7 @@ def along(request):
     yield Along(
         request.param, at, numbers, direction, rest, STEP.get(request.param, 2e-5), AGREE.get(request.param, 1e-9)
     )
-    jax.clear_caches()
+    forget_programs_if_many()
 
 
 def check(along, found, values):

@@ -106,7 +106,8 @@ class Graph:
             if isinstance(operands[1], np.generic):  # constants first
                 operands = operands[::-1]
         key = tuple(sorted((k, str(x)) for k, x in parameters.items()))
-        dtype = np.dtype(bool) if name in PREDICATES else operands[-1].dtype
+        like = operands[0] if name == "pow" else operands[-1]  # what is chosen comes after the choice, a power first
+        dtype = np.dtype(bool) if name in PREDICATES else like.dtype
         return self._share(Operation(name, parameters, tuple(operands)), key, dtype)
 
     def _simplify(self, name: str, parameters: dict[str, Any], operands: Sequence[Any]) -> Any:
