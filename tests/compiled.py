@@ -4,8 +4,8 @@ from pathlib import Path
 
 import jax
 
-MOST = 25_000
-"""Pieces of memory that a process may have mapped; Linux allows 65 530, and each program takes a few."""
+MOST = 10_000
+"""Pieces of memory that a process may have mapped; Linux allows 65 530, and each program takes a few, and memory."""
 
 MAPPED = Path("/proc/self/maps")
 
