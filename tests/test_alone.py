@@ -118,7 +118,12 @@ def test_many_given_numbers_and_powers(rng):
         for _ in range(300):
             first = jnp.sin(first + table[0, 0])
         x = x * first
-        return x**exponent, (9 * x**exponent).astype(int), table[:2, :2] * x, jnp.where(x > 0, jnp.array([-0.0, jnp.nan]), x)
+        return (
+            x**exponent,
+            (9 * x**exponent).astype(int),
+            table[:2, :2] * x,
+            jnp.where(x > 0, jnp.array([-0.0, jnp.nan]), x),
+        )
 
     for size in (4, 100):
         given = jnp.asarray(rng.normal(size=(size, size))), jnp.asarray(3)

@@ -128,7 +128,7 @@ def _with_least(usual, least, dtype):
     """The usual method that takes rows of more than ``least`` of the largest for rows."""
     if usual.flexible is None:
         return replace(usual, least=least)
-    return replace(usual, flexible=replace(usual.flexible, least=np.asarray(least, dtype)))
+    return replace(usual, flexible=usual.flexible._replace(least=np.asarray(least, dtype)))
 
 
 def _weight(usual):
@@ -191,7 +191,7 @@ def every_member(
                     raise
                 refused.append(first)
         if refused:
-            samples = replace(samples, result=samples.result.at[np.array(refused)].set(REFUSED))
+            samples = samples._replace(result=samples.result.at[np.array(refused)].set(REFUSED))
             unusual = unusual[len(refused) :]
         if not unusual.size:
             break

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ class Counts(eqx.Module):
         return int(np.sum(np.asarray(self.between)))
 
 
-class Start(eqx.Module):
+class Start(NamedTuple):
     """q and v with which a motion begins, or each of a batch, and the ``scale`` of what is to be expected; and the
     ``numbers`` that its model has at the ``places`` of the request, if each has its own."""
 
@@ -101,7 +101,7 @@ class Request(eqx.Module):
         return Tolerance.of(self.rtol, self.atol, scale, xp)
 
 
-class Samples(eqx.Module):
+class Samples(NamedTuple):
     """Where a motion was at ``t``; a ``result`` of ``outcome``; how many ``steps`` it took; t, q and v it came to; and
     whether it began ``displaced`` from where it was to."""
 
@@ -114,16 +114,11 @@ class Samples(eqx.Module):
     displaced: Bool[Array, "*batch"]
 
 
-class AbstractLoop(eqx.Module):
+class AbstractLoop(abc.ABC):
     """A way to go through time. ``keeps_watch`` says whether it looks at every step for constraints that are not kept,
     and for terms that do not make sense."""
 
-    if TYPE_CHECKING:
-
-        @property
-        def keeps_watch(self) -> bool: ...
-    else:
-        keeps_watch: eqx.AbstractVar[bool]
+    keeps_watch: ClassVar[bool]
 
     @abc.abstractmethod
     def accepts(self, request: Request, start: Start) -> bool:

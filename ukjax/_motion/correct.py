@@ -13,7 +13,7 @@ from .._system import AbstractSystem, mass_of, shifted
 from .scale import Scale
 
 
-class Levels(eqx.Module):
+class Levels(NamedTuple):
     """How to solve for accelerations, and for corrections of positions and of velocities: each has rows of its own."""
 
     acceleration: AbstractMethod

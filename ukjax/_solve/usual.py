@@ -30,7 +30,7 @@ MOST_CALLS = 8
 """Of LAPACK, one beside the other. More are turns of a loop, which takes time of its own."""
 
 
-class Flexible(eqx.Module):
+class Flexible(NamedTuple):
     """What may change from one run of a program to the next: the ``weight`` of the rows beside M, which rows count, the
     first ``count`` in their ``order``, and the ``least`` that a row is. Made before it is known how many rows there
     are: what is over is not read.
