@@ -5,7 +5,6 @@ whatever chunk its block is, whoever computes it, and whenever.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -108,8 +107,7 @@ def _simulated(task, start, there) -> Samples:
         return samples
     spoilt = lambda x, where: jnp.where(where.reshape(-1, *(1,) * (x.ndim - 1)), jnp.nan, x)
     t0 = request.ts[0]
-    return replace(
-        samples,
+    return samples._replace(
         q=spoilt(samples.q, ~there),
         v=spoilt(samples.v, ~there),
         result=jnp.where(there, samples.result, NOT_ASSEMBLED),

@@ -173,6 +173,9 @@ def roll(
             at_once = jax.vmap(at_once, in_axes=(None, None, -1, -1, -1, -1), out_axes=-1)
         one = lambda t, h, q, v: at_once(t, h, q, v, start.scale, start.numbers)
 
+    members = start.q.shape[1] if start.q.ndim == 2 else 1
+    many = not isinstance(members, int) or members >= FEW  # symbolic, where it is exported
+
     def interval(state, between):
         t0, t1, count = between
         h = (t1 - t0) / count
@@ -187,7 +190,6 @@ def roll(
 
             return jax.lax.cond(i < count, further, lambda: state), None
 
-        many = start.q.ndim == 2 and start.q.shape[1] >= FEW
         state, _ = jax.lax.scan(starts_kept(go_on) if many else go_on, state, jnp.arange(counts.most))
         return state, state[:2]
 
