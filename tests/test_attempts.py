@@ -10,6 +10,7 @@ import pytest
 import ukjax as uk
 from benchmarks.mechanisms import rockers
 from ukjax._motion import attempts, one
+from ukjax._motion.correct import Levels
 
 from .mechanisms import GRAVITY, Pendulum, four_bar, pendulum_exact
 
@@ -117,6 +118,35 @@ def test_it_is_decided_once_what_to_leave_out(how, monkeypatch):
     uk.simulate(Pendulum(copies=3), LEVEL, REST, [0.0, 10.0], **how)
     (levels,) = asked
     assert int(levels.acceleration.flexible.count) == 1
+
+
+@pytest.fixture
+def pieces(monkeypatch):
+    """What is asked of each piece of a motion."""
+    asked, run = [], one._piece
+    monkeypatch.setattr(one, "_piece", lambda *given: asked.append(given) or run(*given))
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("copies", "expected"), ((3, 2), (4, 1)), ids=("fewer rows than coordinates", "as many rows as coordinates")
+)
+def test_rows_that_must_be_redundant_are_asked_before_the_first_step(pieces, copies, expected):
+    """Others once a step met them; and whether M is singular is asked with it."""
+    motion = uk.simulate(top(copies), *top_start(OMEGA), TS, **TIGHT)
+    np.testing.assert_allclose(motion.q, [top_exact(OMEGA, t) for t in TS], rtol=0, atol=1e-9)
+    assert len(pieces) == expected
+
+
+def test_independent_rows_that_let_nothing_move_are_usual(pieces):
+    path = lambda t: jnp.stack([jnp.sin(t), jnp.cos(2 * t)])
+    system = uk.System(
+        uk.MassForce(lambda t, q: jnp.eye(2), lambda t, q, v: -q), uk.Holonomic(lambda t, q: q - path(t))
+    )
+    motion = uk.simulate(system, [0.0, 1.0], [1.0, 0.0], TS)
+    np.testing.assert_allclose(motion.q, np.stack([np.sin(TS), np.cos(2 * TS)], axis=-1), rtol=0, atol=1e-9)
+    ((task, *_),) = pieces
+    assert any(isinstance(each, Levels) for each in task)
 
 
 @pytest.mark.parametrize("how", ({}, {"dt": 0.01}), ids=("adaptive", "even"))
