@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
+from ukjax._batch import without_unused
 from ukjax._motion import even_steps, one
 from ukjax._motion.correct import Levels
 
@@ -112,6 +113,19 @@ def test_what_is_differentiated_is_done_by_the_usual_method(monkeypatch):
     h, at = 1e-4, lambda speed: float(after_even_steps(speed))
     difference = (8 * (at(0.5 + h) - at(0.5 - h)) - (at(0.5 + 2 * h) - at(0.5 - 2 * h))) / (12 * h)
     assert float(slope) == pytest.approx(difference, rel=1e-9)
+
+
+def test_derivatives_are_traced_of_what_is_used_alone():
+    def squared(x):
+        jax.lax.map(jnp.sin, x)  # which nobody asked for
+        return {"square": x**2, "size": x.size}
+
+    slope = lambda function: str(jax.make_jaxpr(lambda x: jax.jvp(lambda x: function(x)["square"], (x,), (x,)))(x))
+    x = jnp.arange(3.0)
+    assert "sin" in slope(squared) and "sin" not in slope(without_unused(squared))
+    found, change = jax.jvp(lambda x: without_unused(squared)(x)["square"], (x,), (x,))
+    np.testing.assert_array_equal([found, change], [x**2, 2 * x**2])
+    assert without_unused(squared)(x)["size"] == 3
 
 
 @pytest.mark.parametrize(

@@ -9,3 +9,4 @@ from .per_member import per_member as per_member
 from .plainly import plainly as plainly
 from .rarely import rarely as rarely
 from .shortcut import shortcut as shortcut
+from .traced import without_unused as without_unused

@@ -6,7 +6,9 @@ from typing import Any
 
 import equinox as eqx
 import jax
-from jax.extend.core import ClosedJaxpr
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+
+from .transform import smaller
 
 
 def as_traced(function: Callable, done: Callable[[ClosedJaxpr, list[Any]], Sequence[Any]]) -> Callable:
@@ -31,3 +33,14 @@ def as_traced(function: Callable, done: Callable[[ClosedJaxpr, list[Any]], Seque
         return eqx.combine(jax.tree.unflatten(shape, done(traced, leaves)), fixed)
 
     return wrapped
+
+
+def without_unused(function: Callable) -> Callable:
+    """``function`` of pytrees without what its results do not need: else derivatives and batches are traced with all of
+    that, before it is left out."""
+    return as_traced(function, _of_used)
+
+
+def _of_used(traced, leaves):
+    fewer, needed = smaller(traced, (True,) * len(traced.out_avals))
+    return jaxpr_as_fun(fewer)(*(x for x, own in zip(leaves, needed, strict=True) if own))

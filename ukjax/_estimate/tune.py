@@ -13,7 +13,7 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Array
 
-from .._batch import plainly
+from .._batch import plainly, without_unused
 from .._check import (
     as_array,
     as_numpy,
@@ -109,8 +109,9 @@ def tune(
 
     motion_from = partial(simulate, ts=ts, dt=dt, drift=drift, solver=solver)
     long = len(starts[0]) * (1 + len(parameters.names)) * (ts[-1] - ts[0]) > OFTEN * dt
-    trial = _compiled(parameters, cost, place, motion_from, long, choose("orthogonal"))
-    chosen = _Trials(trial, model, starts, settings)
+    method = choose("orthogonal")
+    trial = _compiled(parameters, cost, place, motion_from, long, method)
+    chosen = _Trials(trial, _observed(parameters, method), model, starts, settings)
     guess = np.zeros(len(parameters.names))
     values, _, before = chosen(guess)
     _check_costs(values, float(ts[-1]))
@@ -124,7 +125,7 @@ def tune(
         first_values, _, before = shown(guess)
     x = jnp.asarray(solution.x)
     best = parameters.put(model, x)
-    after = replace(after, model=best)
+    before, after = replace(shown.seen(guess, before), model=model), replace(shown.seen(x, after), model=best)
     _warn_of_rank(after)
     return Tuned(
         model=best,
@@ -137,7 +138,7 @@ def tune(
         held_out=None if tried is None else float(np.mean(values)),
         evaluations=evaluations,
         converged=bool(solution.success),
-        before=replace(before, model=model),
+        before=before,
         after=after,
     )
 
@@ -146,6 +147,7 @@ class _Trials(NamedTuple):
     """Motions from some starts, to be made good."""
 
     trial: Callable
+    observed: Callable
     model: Any
     starts: tuple[Array, Array]
     settings: dict[str, Array]
@@ -154,30 +156,37 @@ class _Trials(NamedTuple):
         """With the free numbers x (p,): every motion's cost, its derivatives, and the motions."""
         return self.trial(self.model, jnp.asarray(x), self.starts, self.settings)
 
+    def seen(self, x, motions: Trajectory) -> Trajectory:
+        """The motions with these numbers, and all that is known at their samples."""
+        return replace(motions, observation=self.observed(self.model, jnp.asarray(x), self.settings, motions))
+
 
 def _compiled(parameters, cost, place, motion_from, long, method):
-    """(model, x, starts, settings) -> every start's cost, its derivatives by x, and its motion: by the usual ``method``
-    first, if there is one, and by the other where that may be wrong. Compiled well if there is a ``long`` way to go."""
+    """(model, x, starts, settings) -> every start's cost, its derivatives by x, and its motion. Compiled well if there
+    is a ``long`` way to go."""
 
     def of(x, model, start, setting, method):
-        this = parameters.put(model, x)
-        for name, value in setting.items():
-            this = with_array(this, name, value)
+        this = _with_numbers(parameters, model, x, setting)
         placed = start if place is None else two_arrays("place", "(q0, v0)", call("place", place, this, *start))
         motion = motion_from(this, *placed, method=method)
         seen, unusual = observe_by(method, this, motion.t, motion.q, motion.v)
-        motion = replace(motion, observation=seen)
-        value = as_array("cost", call("cost", cost, motion), "one number", "return")
+        value = as_array("cost", call("cost", cost, replace(motion, observation=seen)), "one number", "return")
         if value.ndim:
             raise ValueError(f"cost must return one number per motion, got shape {value.shape}")
         return value, (value, motion.without_model(), jnp.any(unusual) | (motion.result == UNUSUAL))
 
     @eqx.filter_jit
     def by(method, model, x, starts, settings):
-        evaluated = of if long else plainly(of)
+        evaluated = without_unused(of)  # of all that is known at the samples a cost needs little
+        evaluated = evaluated if long else plainly(evaluated)
 
         def member(start, setting):
-            slope, (value, motion, unusual) = jax.jacfwd(evaluated, has_aux=True)(x, model, start, setting, method)
+            along = lambda x: evaluated(x, model, start, setting, method)
+            if x.size > 1:
+                slope, (value, motion, unusual) = jax.jacfwd(along, has_aux=True)(x)
+            else:  # without a batch of directions, for which JAX would trace all loops again
+                _, slope, (value, motion, unusual) = jax.jvp(along, (x,), (jnp.ones_like(x),), has_aux=True)
+                slope = slope[None]
             return (value, slope, motion), unusual
 
         if len(starts[0]) > 1:
@@ -185,7 +194,34 @@ def _compiled(parameters, cost, place, motion_from, long, method):
         found = member(*jax.tree.map(lambda leaf: leaf[0], (starts, settings)))
         return jax.tree.map(lambda leaf: leaf[None], found)
 
-    def trial(*given):
+    return _usually(by, method)
+
+
+def _observed(parameters, method):
+    """(model, x, settings, motions) -> all that is known at the samples of every motion."""
+
+    @eqx.filter_jit
+    def by(method, model, x, settings, motions):
+        def member(setting, t, q, v):
+            return observe_by(method, _with_numbers(parameters, model, x, setting), t, q, v)
+
+        return jax.vmap(member)(settings, motions.t, motions.q, motions.v)
+
+    return _usually(by, method)
+
+
+def _with_numbers(parameters, model, x, setting):
+    """The model with the free numbers, and what is set for one start."""
+    this = parameters.put(model, x)
+    for name, value in setting.items():
+        this = with_array(this, name, value)
+    return this
+
+
+def _usually(by, method):
+    """What ``by`` finds by the usual method first, if there is one, and by the other where that may be wrong."""
+
+    def done(*given):
         usual = method.usual()
         if usual is not None:
             found, unusual = by(usual, *given)
@@ -193,7 +229,7 @@ def _compiled(parameters, cost, place, motion_from, long, method):
                 return found
         return by(method, *given)[0]
 
-    return trial
+    return done
 
 
 def _least(chosen, parameters, size, most_evaluations, progress):
