@@ -9,6 +9,7 @@ import gc
 import os
 from importlib.metadata import version
 
+import jax
 import jaxtyping
 import numpy as np
 import pytest
@@ -19,8 +20,6 @@ import ukjax._batch  # noqa: F401  before the hook: it handles numbers one by on
 jaxtyping.install_import_hook("ukjax", "beartype.beartype")
 
 import ukjax  # noqa: E402
-
-from .compiled import forget_programs_if_many  # noqa: E402
 
 IN_HASTE = "--xla_backend_optimization_level=0"
 if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):  # later ones know of no such flag, and end
@@ -44,6 +43,6 @@ def rng():
 
 @pytest.fixture(scope="module", autouse=True)
 def forget_compiled_programs():
-    """Those of earlier modules are of little use to later ones, and a process can map only so many."""
+    """Compiled programs of earlier modules are of no use to later ones, and a process can map only so many."""
     yield
-    forget_programs_if_many()
+    jax.clear_caches()

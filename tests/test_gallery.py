@@ -11,7 +11,6 @@ import pytest
 
 import ukjax as uk
 
-from .compiled import forget_programs_if_many
 from .helpers import multiplier_motion, null_space_motion
 
 NAMES = tuple(uk.systems.CATALOGUE)
@@ -27,7 +26,7 @@ def state(request):
     q, v = uk.project(mechanism, 0.0, *mechanism.start())
     terms = eqx.filter_jit(mechanism)(0.0, q, v)
     yield mechanism, q, v, terms
-    forget_programs_if_many()
+    jax.clear_caches()
 
 
 @each

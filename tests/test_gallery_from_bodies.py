@@ -16,7 +16,6 @@ from ukjax._rotation import quaternion_of
 from ukjax.control import Feedback, Servo
 from ukjax.joints import Gear, Planar, Prismatic, Revolute, Rolling, Strut
 
-from .compiled import forget_programs_if_many
 from .mechanisms import in_velocities
 
 # --- the mechanisms, each with the numbers of its twin in the gallery ----------------------------------------------
@@ -265,7 +264,7 @@ def twins(name, coordinates="joint"):
 def forget_compiled_programs():
     """After each test: those of all mechanisms are more than a process can map."""
     yield
-    forget_programs_if_many()
+    jax.clear_caches()
 
 
 def moved(mechanism, place, q, v, acceleration):

@@ -11,8 +11,6 @@ import pytest
 
 import ukjax as uk
 
-from .compiled import forget_programs_if_many
-
 STENCIL = np.array([1 / 280, -4 / 105, 1 / 5, -4 / 5, 0, 4 / 5, -1 / 5, 4 / 105, -1 / 280])
 """Central differences of eighth order: rounding is nearly all that is left."""
 
@@ -53,7 +51,7 @@ def along(request):
     yield Along(
         request.param, at, numbers, direction, rest, STEP.get(request.param, 2e-5), AGREE.get(request.param, 1e-9)
     )
-    forget_programs_if_many()
+    jax.clear_caches()
 
 
 def check(along, found, values):
