@@ -456,6 +456,15 @@ def test_few_members_are_done_well_where_it_is_often(rng):
     np.testing.assert_allclose(often(x), np.sum(np.sin(x) * np.exp(x), axis=1), rtol=1e-14)
 
 
+def test_a_power_is_of_the_type_of_what_is_raised():
+    """Not of its exponent's, an integer of JAX."""
+    powers = lambda x, n: (x**n, 2 * (x**n).astype(int))
+    x, n = jnp.linspace(1, 2, 300), jnp.asarray(3)
+    value, whole = jax.jit(jax.vmap(uk.per_member(powers, strict=True), in_axes=(0, None)))(x, n)
+    np.testing.assert_allclose(value, np.asarray(x) ** 3, rtol=1e-14)
+    np.testing.assert_array_equal(whole, 2 * np.floor(np.asarray(x) ** 3 + 1e-13))
+
+
 def test_loops_are_such_as_become_vector_instructions():
     """In XLA's own words, after all it did: 1 / √x, and truth values of a byte, would keep LLVM from it."""
 

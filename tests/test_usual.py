@@ -71,6 +71,12 @@ def test_independent_rows(rng, way, n, m):
     assert_solved(way(Usual(), *given), *given, multiplier_motion)
 
 
+@pytest.mark.parametrize(("n", "m"), ((63, 62), (100, 90)), ids=("calls side by side", "calls in a loop"))
+def test_more_rows_than_are_solved_for_in_one_call(rng, n, m):
+    M, A, Q, b = systems(rng, n, m, count=1)
+    assert_solved(alone(Usual(), M, A, Q, b), M, A, Q, b, multiplier_motion)
+
+
 @WAYS
 @pytest.mark.parametrize("flexible", (True, False), ids=("as numbers", "in the program"))
 def test_a_singular_mass_matrix_with_a_weight_on_its_rows(rng, way, flexible):
