@@ -3,11 +3,15 @@
 XLA takes most of the time of most tests, and compiles in half of it what it is not asked to make fast. Those marked
 ``optimised`` are run with XLA as it is, XLA_FLAGS="", where they are slow: the notebooks, the README's examples, what
 has to be the same to the last bit.
+
+NumPy's matrices are small here: threads that wait for a share of them take time from the other tests.
 """
 
 import gc
 import os
 from importlib.metadata import version
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before it is loaded: by processes of pytest-xdist, in all cases
 
 import jax
 import jaxtyping

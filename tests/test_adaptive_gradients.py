@@ -64,7 +64,8 @@ def driven_by_time():
     return uk.System(uk.MassForce(np.eye(2), shaken), pendulum.constraints)
 
 
-EACH = pytest.mark.parametrize("function", (of_model, of_start, of_ts), ids=lambda function: function.__name__)
+NAMES = "of the model", "of the start", "of the times"
+EACH = pytest.mark.parametrize("function", (of_model, of_start, of_ts), ids=NAMES)
 AT = np.array([0.1, 0.2])
 
 
@@ -73,7 +74,7 @@ def gradient(function):
     return np.asarray(jax.grad(function)(jnp.asarray(AT)))
 
 
-@EACH
+@pytest.mark.parametrize("function", (of_model, of_start, pytest.param(of_ts, marks=pytest.mark.slow)), ids=NAMES)
 def test_it_is_that_of_differences(function):
     h, weights = 0.002, (4 / 5, -1 / 5, 4 / 105, -1 / 280)
     for i in range(2):
@@ -124,7 +125,9 @@ def short_pieces(monkeypatch):
     jax.clear_caches()
 
 
-@pytest.mark.parametrize("how", ({"rtol": 1e-9}, {"dt": 0.02}), ids=("adaptive", "even"))
+@pytest.mark.parametrize(
+    "how", ({"rtol": 1e-9}, pytest.param({"dt": 0.02}, marks=pytest.mark.slow)), ids=("adaptive", "even")
+)
 def test_a_motion_in_many_pieces_is_the_same(how, request):
     speed = jnp.array(0.5)
     ask = lambda v: uk.simulate(Pendulum(), [-1.0, 0.0], jnp.array([0.0, 1.0]) * v, TS, **how)

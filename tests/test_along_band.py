@@ -125,6 +125,7 @@ def test_derivatives(always):
     close(jax.grad(end)(jnp.asarray(v[0]), "orthogonal"), jax.grad(end)(jnp.asarray(v[0]), "kkt"), 1e-10)
 
 
+@pytest.mark.slow
 def test_derivatives_of_a_batch():
     system, q, v = row(3, 2)
     method = uk.Sparse.of(pattern_of(system, q[0], v[0]))

@@ -35,8 +35,13 @@ def random_case(rng, n, m_h, rank, m, p):
 
 @pytest.mark.parametrize(
     ("n", "m_h", "rank", "m", "p"),
-    [(5, 2, 2, 3, 6), (6, 4, 2, 2, 3), (6, 0, 0, 2, 2), (8, 3, 3, 3, 2), (4, 5, 2, 1, 1)],
-    ids=["redundant", "redundant loops", "no loops", "too few", "one"],
+    [
+        pytest.param(5, 2, 2, 3, 6, id="redundant"),
+        pytest.param(6, 4, 2, 2, 3, id="redundant loops", marks=pytest.mark.slow),
+        pytest.param(6, 0, 0, 2, 2, id="no loops"),
+        pytest.param(8, 3, 3, 3, 2, id="too few", marks=pytest.mark.slow),
+        pytest.param(4, 5, 2, 1, 1, id="one", marks=pytest.mark.slow),
+    ],
 )
 def test_command_is_the_corrected_law_of_liu_2015(rng, n, m_h, rank, m, p):
     M, Q, A_h, b_h, A, b, B = random_case(rng, n, m_h, rank, m, p)

@@ -57,6 +57,7 @@ def test_a_sweep_is_told_gone_on_with_and_drawn(tmp_path, capsys):
     assert "12 members of Pendulum" in table and "reached its last time" in table and "median" in table
 
 
+@pytest.mark.slow
 def test_ranks_share_a_folder(tmp_path, capsys):
     words = [*WORDS.split(), "--out", str(tmp_path / "s"), "--json", "--world", "2", "--chunk", "1"]
     assert main([*words, "--rank", "0"]) == main([*words, "--rank", "1"]) == 0

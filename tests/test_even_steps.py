@@ -17,7 +17,15 @@ START = [-1.0, 0.0], [0.0, 0.3]
 MANY = np.stack([START[0], [0.0, -1.0], [0.6, 0.8]]), np.array([[0.0, 0.3], [0.5, 0.0], [-0.8, 0.6]])
 
 
-@pytest.fixture(scope="module", params=(None, uk.RungeKutta4(), dfx.Tsit5()), ids=("Dopri8", "RungeKutta4", "Tsit5"))
+@pytest.fixture(
+    scope="module",
+    params=(
+        uk.RungeKutta4(),
+        pytest.param(None, marks=pytest.mark.slow),
+        pytest.param(dfx.Tsit5(), marks=pytest.mark.slow),
+    ),
+    ids=("RungeKutta4", "Dopri8", "Tsit5"),
+)
 def plainly(request):
     return request.param, uk.simulate(Pendulum(), *START, TS, dt=DT, solver=request.param)
 

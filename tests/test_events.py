@@ -56,7 +56,7 @@ def dropped(heights, dtype=np.float64):
 
 @pytest.mark.parametrize(
     ("event", "dtype"),
-    [(FLOOR, np.float64), (HEIGHT, np.float64), (FLOOR, np.float32)],
+    [(FLOOR, np.float64), (HEIGHT, np.float64), pytest.param(FLOOR, np.float32, marks=pytest.mark.slow)],
     ids=["falling", "both", "falling in float32"],
 )
 @pytest.mark.parametrize("how", [ADAPTIVE, {"dt": 0.1}, {"dt": 2.0}], ids=["adaptive", "short", "long"])
@@ -118,6 +118,7 @@ def test_nothing_goes_through_the_floor_unsaid(how, off, speed):
     np.testing.assert_array_equal(found.last[1], [0.0, off])
 
 
+@pytest.mark.slow
 def test_both_directions_go_on_through_the_surface():
     """A pendulum passes its lowest point each half period, from either side: a restart is where it was left."""
     t, q, v = 0.0, [-1.0, 0.0], [0.0, 0.0]

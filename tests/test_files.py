@@ -118,6 +118,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_other_processes_are_spawned(tmp_path):
     """After use, too; a fork is warned of, in words, before it hangs."""
     (tmp_path / "many.py").write_text(SPAWNED)

@@ -31,7 +31,7 @@ def close(found, expected, tolerance=1e-12):
 
 
 @pytest.mark.parametrize("case", (three_chains(), rockers()), ids=lambda case: case.name)
-@pytest.mark.parametrize("members", (3, 150))
+@pytest.mark.parametrize("members", (3, pytest.param(150, marks=pytest.mark.slow)))
 def test_many_are_as_the_formula_gives_each(case, members, rng):
     q, v = states(case, members, rng, 0.01 if case.name != "rockers" else 0.0)
     if case.name == "rockers":  # rows are redundant at its own pose alone

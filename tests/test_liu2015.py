@@ -97,6 +97,7 @@ def test_loop_and_task_hold_to_rounding(motion):
     assert (np.asarray(motion.control_rank) == 3).all()
 
 
+@pytest.mark.slow
 def test_torques_are_the_least_that_d_alembert_allows(motion):
     exact = np.stack(
         [
@@ -107,12 +108,14 @@ def test_torques_are_the_least_that_d_alembert_allows(motion):
     np.testing.assert_allclose(motion.control, exact, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_torques_are_mirror_symmetric_as_the_problem_is(motion):
     u = np.asarray(motion.control)
     np.testing.assert_allclose(u[:, 3:], -u[:, 2::-1], rtol=0, atol=1e-11)
     assert np.abs(u).max() > 5
 
 
+@pytest.mark.slow
 def test_loop_force_balances_what_the_motors_leave(motion):
     for i in range(0, 101, 20):
         M, Q, _ = links(np.asarray(motion.q[i]), np.asarray(motion.v[i]))

@@ -91,6 +91,7 @@ def test_what_carries_a_loop_has_no_part_in_it(rng):
     assert np.all(A[names.index("closing x"), :3] == 0) and np.all(A[names.index("closing x"), 3:6] != 0)
 
 
+@pytest.mark.slow
 def test_a_start_in_single_precision():
     """Where rounding once left a row of nothing, that counted for positions and not for velocities, and no end."""
     script = """

@@ -51,6 +51,8 @@ CASES = {
     "not finite in even steps": (blown(), [0.0, 0.4, 1.0], {"dt": 0.01}, NOT_FINITE),
 }
 EACH = pytest.mark.parametrize("case", CASES)
+LONG = {"event", "out of reach in even steps"}
+"""Cases of which a batch takes seconds to compile."""
 
 
 @EACH
@@ -68,7 +70,7 @@ def test_one_motion_says_how_it_ended(case):
     assert reached.all() == bool(motion.finished) or outcome in (EVENT, ON_EVENT)  # which leave nothing empty
 
 
-@EACH
+@pytest.mark.parametrize("case", [pytest.param(x, marks=[pytest.mark.slow] * (x in LONG)) for x in CASES])
 def test_each_of_a_batch_says_how_it_ended(case):
     (model, q0, v0), ts, how, outcome = CASES[case]
     motion = uk.simulate(model, np.stack([q0, q0]), v0, ts, throw=False, **how)

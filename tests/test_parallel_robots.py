@@ -168,9 +168,6 @@ def test_base_forces_are_newton_s(free):
             np.testing.assert_allclose(force[i, 2:], pair(total), rtol=1e-9, atol=1e-11)
 
 
-MANIPULATOR = pytest.param("manipulator", marks=pytest.mark.slow)  # the same chains once more
-
-
 @pytest.mark.parametrize(
     ("which", "rows"),
     [("free", 10), *(pytest.param(*each, marks=pytest.mark.slow) for each in (("tracking", 12), ("manipulator", 6)))],
@@ -188,7 +185,8 @@ def line(t):
     return begin + 0.01 * (np.cos(t) - 1), -0.01 * np.sin(t), -0.01 * np.cos(t)
 
 
-@pytest.mark.parametrize("which", ["tracking", MANIPULATOR])
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["tracking", "manipulator"])
 def test_tracking_and_its_torques(which, request):
     _, motion = request.getfixturevalue(which)
     joints = lambda x: np.asarray(x).reshape(len(motion.t), 3, -1)[:, :, :2]

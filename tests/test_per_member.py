@@ -264,7 +264,12 @@ def test_single_precision_stays_single(rng):
 
 # --- the gallery ---------------------------------------------------------------------------------------------------
 
-LONG = {"andrews_squeezer", "flexible_joint_manipulator", "parallel_robot_tracking"}  # seconds to write out
+LONG = {
+    "andrews_squeezer",
+    "flexible_joint_manipulator",
+    "parallel_manipulator",
+    "parallel_robot_tracking",
+}  # seconds to write out
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,7 @@ def test_the_same_is_found_where_no_host_looks_on(twice):
     np.testing.assert_allclose(found, expected, rtol=0, atol=CLOSE)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short")
 def test_a_derivative_from_afar():
     model, step = ellipse(), 1e-4

@@ -165,7 +165,9 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [pytest.param(x, marks=[pytest.mark.slow] * (x in ("diffrax", "differentiable"))) for x in WAYS]
+)
 def test_a_motion_is_that_of_scipy(way):
     expected_q, expected_v = by_scipy()
     for q0, v0 in ((LEVEL, OMEGA), (np.tile(LEVEL, (3, 1)), OMEGA)):
@@ -289,6 +291,7 @@ def test_a_start_from_a_long_way_off():
 # --- names, files, ensembles, control -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_is_kept_has_names(tmp_path):
     motion = uk.simulate(uk.System(TOP.dynamics, AXIS, rates=rates), *_consistent(), TS[:3])
     assert motion.directions == (("v1", ""), ("v2", ""), ("v3", ""))

@@ -23,6 +23,9 @@ mujoco = pytest.importorskip("mujoco")
 ROUNDING = 1e-12
 """Beside the largest entry: two recursions in double precision, of up to thirty bodies."""
 
+LONG = {"delta", "humanoid", "stewart_platform"}
+"""Files of which a motion takes seconds to compile."""
+
 MIXED = """
 <mujoco>
   <compiler angle="degree" eulerseq="zyx"/>
@@ -124,7 +127,7 @@ def check_against_mujoco(path):
     return mechanism
 
 
-@pytest.mark.parametrize("name", robots.names())
+@pytest.mark.parametrize("name", [pytest.param(x, marks=[pytest.mark.slow] * (x in LONG)) for x in robots.names()])
 def test_shipped_files_move_as_mujoco_has_them(name):
     check_against_mujoco(robots.path(name))
 

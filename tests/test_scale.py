@@ -141,7 +141,9 @@ def jumping(at):
 
 @pytest.mark.parametrize("members", [None, 3])
 @pytest.mark.parametrize(
-    "how", [{"dt": 0.01, "solver": uk.RungeKutta4()}, {"dt": 0.01}, {}], ids=["RK4", "even", "free"]
+    "how",
+    [pytest.param({"dt": 0.01, "solver": uk.RungeKutta4()}, marks=pytest.mark.slow), {"dt": 0.01}, {}],
+    ids=["RK4", "even", "free"],
 )
 def test_nothing_leaps_onto_its_constraints(how, members):
     q0, v0 = [0.0, 0.0], [0.1, 0.0]

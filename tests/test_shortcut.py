@@ -13,7 +13,7 @@ from ukjax._batch import shortcut
 from .helpers import EPS, HardCase, exact_acceleration, mass_matrix, multiplier_motion
 
 BATCH = importlib.import_module("ukjax._batch.per_member").FEW
-SHAPES = ((6, 4), (9, 9))
+SHAPES = ((6, 4), pytest.param(9, 9, marks=pytest.mark.slow))
 
 
 def graded_case(rng, n, m, angle):
@@ -53,6 +53,7 @@ def test_accelerations_are_those_of_fifty_digits(rng, n, m, angle):
         assert np.max(np.abs(case.A @ one - case.b)) <= 10 * EPS * np.linalg.norm(one)
 
 
+@pytest.mark.slow
 def test_long_chains_of_rows_stay_sparse(rng):
     """More rows than are eliminated at once, each on two coordinates: A M⁻¹ Aᵀ has three diagonals."""
     m = 19
@@ -90,7 +91,7 @@ def test_derivatives_are_those_of_the_longer_way(rng):
     np.testing.assert_allclose(written_out, alone, rtol=1e-11)
 
 
-@pytest.mark.parametrize("name", ("mobility", "compose"))
+@pytest.mark.parametrize("name", ("mobility", pytest.param("compose", marks=pytest.mark.slow)))
 def test_what_is_built_on_the_response_is_the_same(rng, name):
     """W from the factor, and the multipliers of further rows."""
     M, Q, A, b = tiled([graded_case(rng, 6, 4, 0.3)])

@@ -133,6 +133,7 @@ def test_an_event_ends_the_motion_at_its_instant():
     np.testing.assert_allclose(lowest.q[-1], [0, -1], rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_an_event_that_never_comes_changes_nothing():
     motion = uk.simulate(Pendulum(), LEVEL, REST, np.linspace(0, 1, 5), event=lambda t, q, v: q[1] - 2)
     np.testing.assert_allclose(motion.t, np.linspace(0, 1, 5))

@@ -51,6 +51,7 @@ def test_a_row_of_loops():
     assert method.bands[0].diagonal.shape[1] <= 6
 
 
+@pytest.mark.slow
 def test_redundant_rows_are_no_trouble():
     """A slider and crank in a plane, whose loop has five rows of which three say nothing."""
     rod = uk.Body(1.0, (0.1, 0, 0), (0, 0.01, 0.01))

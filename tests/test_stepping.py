@@ -29,8 +29,17 @@ def after(system, q0, v0, **how):
     return state
 
 
-@pytest.mark.parametrize("system", (Pendulum(), driven(), Pendulum(copies=2)), ids=("free", "driven", "redundant"))
-@pytest.mark.parametrize("start", ((LEVEL, REST), MANY), ids=("one", "batch"))
+@pytest.mark.parametrize(
+    ("system", "start"),
+    (
+        pytest.param(Pendulum(), (LEVEL, REST), id="one-free"),
+        pytest.param(driven(), (LEVEL, REST), id="one-driven"),
+        pytest.param(Pendulum(copies=2), (LEVEL, REST), id="one-redundant"),
+        pytest.param(Pendulum(), MANY, id="batch-free"),
+        pytest.param(driven(), MANY, id="batch-driven", marks=pytest.mark.slow),
+        pytest.param(Pendulum(copies=2), MANY, id="batch-redundant", marks=pytest.mark.slow),
+    ),
+)
 def test_steps_are_those_of_simulate(system, start):
     q0, v0 = start
     motion = uk.simulate(system, q0, v0, [0.0, COUNT * DT], dt=DT, solver=uk.RungeKutta4())
@@ -68,6 +77,7 @@ def test_jit_and_scan_give_the_same(copies):
     np.testing.assert_allclose(found.v, expected.v, rtol=0, atol=10 * SAME)
 
 
+@pytest.mark.slow
 def test_vmap_over_starts_is_a_batch():
     together = uk.step(Pendulum(), uk.start(Pendulum(), *MANY), DT)
     each = jax.vmap(lambda q, v: uk.step(Pendulum(), uk.start(Pendulum(), q, v), DT).q)(*map(jnp.asarray, MANY))

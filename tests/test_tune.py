@@ -100,7 +100,9 @@ def controlled():
     return [name for name, mechanism in gallery.items() if mechanism.control is not None]
 
 
-@pytest.mark.parametrize("name", controlled())
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=[pytest.mark.slow] * (x == "flexible_joint_manipulator")) for x in controlled()]
+)
 def test_every_controlled_mechanism_says_what_it_is_to_follow(name):
     """Its own error at the start, or the residual of its control's task where it has none."""
     mechanism = uk.systems.named(name)

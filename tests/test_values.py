@@ -203,7 +203,7 @@ WAYS = {
     ("way", "how"),
     (
         ("gradient", {}),
-        ("forward", {}),
+        pytest.param("forward", {}, marks=pytest.mark.slow),
         ("gradient", {"dt": 0.02}),
         ("vmap", {"dt": 0.02}),
         pytest.param("jit", {}, marks=pytest.mark.slow),

@@ -67,6 +67,7 @@ def test_mapped_without_jit_it_is_compiled_once():
     assert not programs
 
 
+@pytest.mark.slow
 def test_what_ends_early_says_so():
     found = jax.jit(lambda speed: motion(0.8, speed, max_steps=7))(0.3)
     assert not found.finished and "steps" in found.reason and np.isnan(found.q[-1]).all()

@@ -135,7 +135,7 @@ def swarm_rates(agents, near, P, m):
     return rule, rates
 
 
-@pytest.mark.parametrize("agents", [5, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("agents", [3, pytest.param(5, marks=pytest.mark.slow)])
 def test_swarm_follows_its_rule_without_collisions(agents):
     swarm = uk.systems.Swarm(agents=agents)
     ts = jnp.linspace(0, 5, 51)
@@ -225,6 +225,7 @@ def test_motor_torque_is_what_moves_the_motors(flexible):
         np.testing.assert_allclose(np.asarray(motion.control)[i], second - spring, rtol=1e-7, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_error_of_the_rule_is_gone_within_two_seconds(flexible):
     _, motion = flexible
     beta = np.asarray(motion.v[:, 1] + motion.v[:, 3])

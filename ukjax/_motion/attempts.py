@@ -46,7 +46,7 @@ def first_attempt(request: Request, flexible: bool) -> AbstractMethod | Levels:
 
 
 def attempt_for_one(
-    request: Request, rows: int, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
+    request: Request, rows: int, t: Array | np.ndarray, q: Float[Array, " nq"], v: Float[Array, " n"]
 ) -> AbstractMethod | Levels:
     """What to begin with for one motion: the first attempt, but where there are so many ``rows`` that independent ones
     would let nothing move, which of them count is asked at once. Raises ``ValueError`` as ``next_attempt``."""
@@ -60,7 +60,7 @@ def attempt_for_one(
 def next_attempt(
     request: Request,
     tried: AbstractMethod | Levels,
-    t: Array,
+    t: Array | np.ndarray,
     q: Float[Array, " nq"],
     v: Float[Array, " n"],
     who: str = "",

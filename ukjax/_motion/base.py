@@ -111,7 +111,7 @@ class Samples(NamedTuple):
     result: Int[Array, "*batch"]
     steps: Int[Array, "*batch"]
     last: tuple[Float[Array, "*batch"], Float[Array, "*batch nq"], Float[Array, "*batch n"]]
-    displaced: Bool[Array, "*batch"]
+    displaced: Bool[Array | np.ndarray, "*batch"]
 
 
 class AbstractLoop(abc.ABC):

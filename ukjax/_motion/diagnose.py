@@ -93,7 +93,11 @@ def warn_of_coarse_time(model: Any, ts: np.ndarray, q: Float[Array, "*batch nq"]
 
 
 def check_start(
-    trajectory: Trajectory, request: Request, loop: AbstractLoop, start: Start, displaced: Bool[Array, "*batch"]
+    trajectory: Trajectory,
+    request: Request,
+    loop: AbstractLoop,
+    start: Start,
+    displaced: Bool[Array | np.ndarray, "*batch"],
 ) -> None:
     """The start is one from which there is a motion, or ``ValueError``. Looked into only where the motion gives reason
     to: it did not end well, or began ``displaced`` from where it was to."""

@@ -38,8 +38,8 @@ FEWEST = 16
 
 class Course(NamedTuple):
     """Where a motion is: the time ``t`` since its start; the length ``h`` it would step next; the ``sample`` it is
-    heading for, and how many steps it has ``taken`` since the one before; q and v; the steps in all; what became of
-    it."""
+    heading for, and how many steps it has ``taken`` since the one before; q and v; the steps in all, without the first,
+    which leads onto the constraints; what became of it."""
 
     t: Float[Array, ""]
     h: Float[Array, ""]
@@ -76,9 +76,8 @@ class One(AbstractLoop):
     def run(self, request: Request, start: Start) -> Samples:
         how, scale = constant((request, start.scale))
         if known(request, start):  # nothing is differentiated
-            q, v, course = _run(how, scale, request.model, request.ts, start.q, start.v, remember=False)[0]
-            by_numpy = of_samples(np, *jax.tree.map(np.asarray, (request.ts, q, v, course, start)))
-            return Samples(**jax.device_put(by_numpy))
+            found = _run(how, scale, request.model, request.ts, start.q, start.v, remember=False)[0]
+            return _as_samples(request.ts, *found, start)
         moving, fixed = eqx.partition((request.model, request.ts, start.q, start.v), eqx.is_inexact_array)
 
         @jax.custom_vjp
@@ -95,26 +94,38 @@ class One(AbstractLoop):
 
         sampled.defvjp(forward, backward)
         q, v, course = sampled(moving)
-        return Samples(**jax.jit(of_samples, static_argnums=0)(jnp, request.ts, q, v, constant(course), start))
+        return as_differentiated(request.ts, q, v, constant(course), start)
 
 
-def of_samples(xp, ts, q, v, course, start):
-    """By NumPy, which needs no compiling, or JAX, for derivatives."""
+def _as_samples(ts, q, v, course, start):
+    """By NumPy, which needs no compiling; and what JAX has made already is handed on, since each array that is made of
+    NumPy's costs as much as a third of a step."""
+    times, start = np.asarray(ts), jax.tree.map(np.asarray, start)
+    reached = finite(q, v, xp=np)
+    end = times[-1] if int(course.result) == FINISHED else (times[0] + np.asarray(course.t)).astype(times.dtype)
+    t = ts if np.all(reached) else jax.device_put(np.where(reached, times, np.nan))
+    displaced = np.asarray(start.displaced(np, q[0], v[0]))
+    q, v, end = jax.device_put((q, v, end))
+    return Samples(t, q, v, course.result, course.steps, (end, course.q, course.v), displaced)
+
+
+@jax.jit
+def as_differentiated(
+    ts: Float[Array, " samples"],
+    q: Float[Array, "samples nq"],
+    v: Float[Array, "samples n"],
+    course: Course,
+    start: Start,
+) -> Samples:
+    """The same where q and v have derivatives, and with them the end of a motion that came to its last sample."""
     through = course.result == FINISHED
-    reached = finite(q, v, xp=xp)
-    return dict(
-        t=xp.where(reached, ts, xp.nan),
-        q=q,
-        v=v,
-        result=course.result,
-        steps=course.steps - 1,  # the first leads onto the constraints
-        last=(
-            xp.where(through, ts[-1], ts[0] + course.t),
-            xp.where(through, q[-1], course.q),
-            xp.where(through, v[-1], course.v),
-        ),
-        displaced=start.displaced(xp, q[0], v[0]),
+    last = (
+        jnp.where(through, ts[-1], ts[0] + course.t),
+        jnp.where(through, q[-1], course.q),
+        jnp.where(through, v[-1], course.v),
     )
+    t = jnp.where(finite(q, v), ts, jnp.nan)
+    return Samples(t, q, v, course.result, course.steps, last, start.displaced(jnp, q[0], v[0]))
 
 
 def _run(how, scale, model, ts, q0, v0, remember):
@@ -128,19 +139,20 @@ def _run(how, scale, model, ts, q0, v0, remember):
     ends = number(np.pad(ts, (0, more), mode="edge"))
     between = None if how.counts is None else count(np.pad(how.counts.between, (1, more), constant_values=1))
     found = number(np.full((ends.size, q0.size + v0.size), np.nan))
-    course = Course(number(0), number(0), count(0), count(0), q0, v0, count(0), count(RUNNING))
+    course = Course(number(0), number(0), count(0), count(0), q0, v0, count(-1), count(RUNNING))
     tolerance = jax.tree.map(number, how.tolerance(jax.tree.map(np.asarray, scale), np))
-    limits = count(samples), count(min(how.max_steps + 1, 2**31 - 1))
+    limits = count(samples), count(min(how.max_steps, 2**31 - 1))
     asked = how if model is how.model and ts is how.ts else replace(how, model=model, ts=ts)
-    pieces, method, decided = [], attempt_for_one(asked, scale.rows.size, ts[0], q0, v0), 0
+    begin = np.asarray(np.asarray(ts)[0])
+    pieces, method, decided = [], attempt_for_one(asked, scale.rows.size, begin, q0, v0), 0
     while int(course.result) == RUNNING:
         task = model, ends, between, tolerance, limits, method, how.tableau, how.projection, scale
         course, found, steps = _piece(task, course, found)
         if remember and int(steps.count):
             pieces.append((method, steps))
         if int(course.result) == UNUSUAL:
-            t = jax.device_put(np.asarray(ts[0]) + np.asarray(course.t))
-            another = next_attempt(asked, method, t, course.q, course.v, flexible=True)
+            t = begin + np.asarray(course.t)
+            another = next_attempt(asked, method, np.asarray(t), course.q, course.v, flexible=True)
             decided += 1
             method = another if decided < MOST else how.method
             course = course._replace(result=count(RUNNING))
@@ -175,7 +187,7 @@ def advanced(task: tuple, course: Course, found: Array, most: Any = None, rows: 
         course, found, steps = state
         t, q, v, sample = course.t, course.q, course.v, course.sample
         target = times[sample]
-        started = course.steps > 0
+        started = course.steps >= 0
         if between is None:
             h = jnp.minimum(course.h, target - t)
         else:

@@ -85,7 +85,9 @@ def _band(model, t, q, v, widest):
     return found if found.bands[0].width <= widest else None
 
 
-def forget_band(model: Any, t: Float[Array, "*times"], q: Float[Array, "*at nq"], v: Float[Array, "*at n"]) -> None:
+def forget_band(
+    model: Any, t: Float[Array | np.ndarray, "*times"], q: Float[Array, "*at nq"], v: Float[Array, "*at n"]
+) -> None:
     """Look anew, the next time: entries were met where there had been none."""
     _bands.pop(_key(model, t, q, v), None)
 

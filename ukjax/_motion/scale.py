@@ -147,10 +147,10 @@ def scale_of(
 
 def scales(
     model: Any,
-    t: Array,
+    t: Array | np.ndarray,
     q: Float[Array, "*batch nq"],
     v: Float[Array, "*batch n"],
-    span: Array | None = None,
+    span: Array | np.ndarray | None = None,
     method: AbstractMethod | None = None,
 ) -> Scale:
     """``scale_of`` a motion, or of each of a batch, from one time or from one for each.

@@ -217,11 +217,11 @@ class Asked(NamedTuple):
 
 
 def _begin_and_span(ts):
-    """When a motion begins, and how long it lasts; by NumPy, for of JAX's arrays each entry is a program of its own."""
+    """When a motion begins, and how long it lasts; by NumPy, since each entry of an array of JAX is a program."""
     if not known(ts):
         return ts[0], ts[-1] - ts[0]
     ts = np.asarray(ts)
-    return jax.device_put((ts[0], ts[-1] - ts[0]))
+    return np.asarray(ts[0]), np.asarray(ts[-1] - ts[0])
 
 
 def loop_for(request: Request, start: Start) -> AbstractLoop:

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from .._haste import at_once
 from .._solve import SVD, AbstractMethod, Orthogonal, UdwadiaPhohomsiri, coordinate_scale_by_numpy, doubtful, rounding
 
-Look = Callable[[Any, Array, Array, Array], tuple[Any, Sequence[Any]]]
+Look = Callable[[Any, Array | np.ndarray, Array, Array], tuple[Any, Sequence[Any]]]
 """Of a model, t, q and v: M, and A for accelerations, positions or velocities, as many as there are."""
 
 ROUNDINGS = 4
@@ -39,7 +39,9 @@ class Judged(NamedTuple):
     untold: np.ndarray
 
 
-def judge(look: Look, model: Any, t: Array, q: Array, v: Array, M: np.ndarray, rows: Sequence[Any]) -> list[Judged]:
+def judge(
+    look: Look, model: Any, t: Array | np.ndarray, q: Array, v: Array, M: np.ndarray, rows: Sequence[Any]
+) -> list[Judged]:
     """What the rows that are seen at one state are."""
     coordinate = coordinate_scale_by_numpy(M)
     given = [np.asarray(x) for x in rows]
@@ -81,7 +83,11 @@ def least_of_usual(found: Sequence[Judged], dtype: np.dtype) -> float | None:
 
 
 def with_noise_left_out(
-    method: AbstractMethod, model: Any, t: Array, q: Float[Array, "*at nq"], v: Float[Array, "*at n"]
+    method: AbstractMethod,
+    model: Any,
+    t: Array | np.ndarray,
+    q: Float[Array, "*at nq"],
+    v: Float[Array, "*at n"],
 ) -> AbstractMethod:
     """``method``, which sees the numbers alone, told how large rounding is at these states of ``model``."""
     if not isinstance(method, Orthogonal | SVD | UdwadiaPhohomsiri) or method.least is not None:

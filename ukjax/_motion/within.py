@@ -14,7 +14,7 @@ import numpy as np
 
 from .._check import constant
 from .base import AbstractLoop, Request, Samples, Start
-from .one import Course, advanced, of_samples, pulled_back
+from .one import Course, advanced, as_differentiated, pulled_back
 from .outcome import RUNNING
 
 MARKS = 512
@@ -57,7 +57,7 @@ class Within(AbstractLoop):
 
         sampled.defvjp(forward, backward)
         q, v, course = sampled(moving, arrays)
-        return Samples(**_of_samples(jnp, request.ts, q, v, constant(course), start))
+        return as_differentiated(request.ts, q, v, constant(course), start)
 
 
 class _Way(eqx.Module):
@@ -72,16 +72,15 @@ class _Way(eqx.Module):
     def begin(self) -> tuple[Course, Any]:
         """Where it begins, and the samples, of which none is known."""
         _, ts, q, v = eqx.combine(self.moving, self.fixed)
-        none, zero = jnp.zeros((), np.int32), jnp.zeros((), q.dtype)
-        running = jnp.asarray(RUNNING, np.int32)
-        return Course(zero, zero, none, none, q, v, none, running), jnp.full(
-            (ts.size, q.size + v.size), jnp.nan, q.dtype
-        )
+        zero = jnp.zeros((), q.dtype)
+        none, before_any, running = (jnp.asarray(x, np.int32) for x in (0, -1, RUNNING))
+        found = jnp.full((ts.size, q.size + v.size), jnp.nan, q.dtype)
+        return Course(zero, zero, none, none, q, v, before_any, running), found
 
     @property
     def task(self) -> tuple:
         model, ts, _, _ = eqx.combine(self.moving, self.fixed)
-        how, limits = self.how, (ts.size, self.how.max_steps + 1)
+        how, limits = self.how, (ts.size, self.how.max_steps)
         return model, ts, None, how.tolerance(self.scale), limits, how.method, how.tableau, how.projection, self.scale
 
     @property
@@ -93,9 +92,6 @@ class _Way(eqx.Module):
     def longest(self) -> int:
         """How many steps there can be from one mark to the next."""
         return max(FIRST, 2 ** int(np.ceil(np.log2(2 * (self.how.max_steps + 1) / MARKS))))
-
-
-_of_samples = jax.jit(of_samples, static_argnums=0)
 
 
 # Compiled by themselves too: an eager ``vmap`` is no program, and asks again and again.
