@@ -251,6 +251,23 @@ def _control_period() -> Callable[[], Any]:
     return lambda: uk.step(driven, state, 0.01, torques, steps=10)
 
 
+def _two_masses() -> Callable[[], Any]:
+    """Of rod and slider, from a second of the slider's path."""
+    import jax
+    import numpy as np
+
+    import ukjax as uk
+
+    from .mechanisms import SliderCrank, slider_crank
+
+    case, ts = slider_crank(), np.linspace(0, 1, 51)
+    path = uk.simulate(SliderCrank(), case.q0, case.v0, ts).q[:, 6:7]
+    seen, guess = uk.Experiment(ts, path, (case.q0, case.v0)), SliderCrank(rod=1.0, slider=0.5)
+    jax.clear_caches()
+    slider = lambda t, q, v: q[6:7]
+    return lambda: uk.fit(guess, seen, ["rod", "slider"], observe=slider, fit_starts=False, dt=0.01, drift="projection")
+
+
 FIGURES = {
     PLAIN: Figure(lambda: _plain("first")),
     PLAIN_GRADIENT: Figure(lambda: _plain("gradient"), beside=PLAIN_GRADIENT),
@@ -270,6 +287,7 @@ FIGURES = {
     "Bricard's loop, n = 35, rank 34 of 35": Figure(lambda: _alone("bricard", ts=[0.0, 1.0, 5.0, 10.0])),
     "ten windows, n = 63": Figure(lambda: _alone("windows", 10, ts=[0.0, 0.3])),
     "control period of 10 steps, n = 12": Figure(_control_period, steps=10),
+    "slider-crank in bodies: fit of two masses": Figure(_two_masses),
 }
 
 

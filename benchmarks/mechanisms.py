@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 import ukjax as uk
+from ukjax.systems import Parameter, parameter
 
 
 class Case(NamedTuple):
@@ -166,6 +167,21 @@ def slider_crank(crank: float = 0.5, rod: float = 1.5) -> Case:
     return Case("slider-crank", system, jnp.asarray(q0), jnp.zeros(9))
 
 
+class SliderCrank(uk.AbstractSystem):
+    """The same, of which two masses [kg] are to be found."""
+
+    rod: Parameter = parameter(1.5)
+    slider: Parameter = parameter(0.3)
+
+    @property
+    def dynamics(self) -> uk.MassForce:
+        return _rods(jnp.stack([0.5, self.rod, self.slider]), np.array([0.5, 1.5, 0.3]))
+
+    @property
+    def constraints(self) -> Any:
+        return slider_crank().system.constraints
+
+
 def _ends(q, lengths: Any = 1.0):
     """Both ends of each rod."""
     rods = q.reshape(-1, 3)
@@ -176,9 +192,9 @@ def _ends(q, lengths: Any = 1.0):
 
 def _rods(masses, lengths):
     """Thin rods that fall."""
-    inertia = np.stack([masses, masses, masses * lengths**2 / 12], axis=-1).ravel()
-    weight = np.stack([0 * masses, -9.81 * masses, 0 * masses], axis=-1).ravel()
-    return uk.MassForce(np.diag(inertia), weight)
+    inertia = jnp.stack([masses, masses, masses * lengths**2 / 12], axis=-1).ravel()
+    weight = jnp.stack([0 * masses, -9.81 * masses, 0 * masses], axis=-1).ravel()
+    return uk.MassForce(jnp.diag(inertia), weight)
 
 
 X, Y, Z = np.eye(3)
