@@ -75,7 +75,7 @@ def next_attempt(
     if tried.provisional and not isinstance(tried, Levels):
         forget_band(request.model, t, q, v)
         return first_attempt(replace(request, along=None), flexible)
-    model, starts = request.model, float(t) == float(request.ts[0])
+    model, starts = request.model, float(t) == float(np.asarray(request.ts)[0])
     where = f"{who} at t = {float(t):g} s"
     otherwise = lambda: with_noise_left_out(request.method, model, t, q, v)
     if not isinstance(tried, Levels) or not isinstance(model, AbstractSystem) or not request.projection:

@@ -136,14 +136,14 @@ def _run(how, scale, model, ts, q0, v0, remember):
     number: Any = lambda x: np.asarray(x, dtype)
     count: Any = lambda x: np.asarray(x, np.int32)
     more = FEWEST * 2 ** max(0, int(np.ceil(np.log2(samples / FEWEST)))) - samples
-    ends = number(np.pad(ts, (0, more), mode="edge"))
+    times = np.asarray(ts)
+    begin, ends = np.asarray(times[0]), number(np.append(times, np.full(more, times[-1])))
     between = None if how.counts is None else count(np.pad(how.counts.between, (1, more), constant_values=1))
     found = number(np.full((ends.size, q0.size + v0.size), np.nan))
     course = Course(number(0), number(0), count(0), count(0), q0, v0, count(-1), count(RUNNING))
     tolerance = jax.tree.map(number, how.tolerance(jax.tree.map(np.asarray, scale), np))
     limits = count(samples), count(min(how.max_steps, 2**31 - 1))
     asked = how if model is how.model and ts is how.ts else replace(how, model=model, ts=ts)
-    begin = np.asarray(np.asarray(ts)[0])
     pieces, method, decided = [], attempt_for_one(asked, scale.rows.size, begin, q0, v0), 0
     while int(course.result) == RUNNING:
         task = model, ends, between, tolerance, limits, method, how.tableau, how.projection, scale

@@ -179,8 +179,10 @@ class Asked(NamedTuple):
         """``ValueError`` where it does not."""
         _check_size(q0, ts)
         # The values of times are known even where a function being traced makes them into arrays.
-        times, length = _value("ts", ts, "times"), _value("dt", dt, "one number [s]")
-        q0, v0, ts = _check_state(q0, v0, ts, times, rates_of(model))
+        given, ts = ts, as_array("ts", ts, "times")
+        times = np.asarray(given, float) if known(given) else None
+        length = as_numpy("dt", dt, "one number [s]") if dt is not None and known(dt) else None
+        q0, v0 = _check_state(q0, v0, ts, times, rates_of(model))
         _check_names(model, q0)
         drift = _check_drift(drift, model)
         event = as_event(event)
@@ -256,11 +258,6 @@ def _done(loop, request, start):
             "mode (jax.jvp, jax.jacfwd): say adjoint=diffrax.ForwardMode(), or leave it out"
         )
     return _general_loop().run(replace(request, adjoint=dfx.ForwardMode()), start)
-
-
-def _value(name, given, what):
-    """The value of a number or an array; None where it is being traced, or not given."""
-    return as_numpy(name, given, what) if given is not None and known(given) else None
 
 
 def _as_typed(dt, length):
@@ -355,14 +352,14 @@ def _check_size(q0, ts):
 
 
 def _check_state(
-    q0: Any, v0: Any, ts: Any, times: np.ndarray | None, rates: Rates | None
-) -> tuple[Float[Array, "*batch nq"], Float[Array, "*batch n"], Array]:
-    q0, v0, ts = as_array("q0", q0), as_array("v0", v0), as_array("ts", ts, "times")
+    q0: Any, v0: Any, ts: Array, times: np.ndarray | None, rates: Rates | None
+) -> tuple[Float[Array, "*batch nq"], Float[Array, "*batch n"]]:
+    q0, v0 = as_array("q0", q0), as_array("v0", v0)
     check_starts(q0, v0, rates)
     check_times("ts", ts if times is None else times)
     check_finite("q0", q0)
     check_finite("v0", v0)
-    return q0, v0 if v0.ndim == q0.ndim else jnp.broadcast_to(v0, (len(q0), v0.size)), ts
+    return q0, v0 if v0.ndim == q0.ndim else jnp.broadcast_to(v0, (len(q0), v0.size))
 
 
 def _check_drift(drift, model):
