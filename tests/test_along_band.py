@@ -47,6 +47,7 @@ def test_a_batch_is_its_members():
     assert float(jnp.max(jnp.abs(jax.vmap(lambda q: system.position_residual(0.0, q))(together.q[:, -1])))) < 1e-14
 
 
+@pytest.mark.slow
 def test_adaptive_steps_in_a_batch():
     system, q, v = row(6, 3)
     together = uk.simulate(system, q, v, TIMES, method="sparse")
@@ -116,6 +117,7 @@ def test_only_what_is_provisional_says_that_it_could_not(rng):
     assert not replace(method, provisional=True).respond(jnp.abs(M), A).unusual
 
 
+@pytest.mark.slow
 def test_derivatives(always):
     system, q, v = row(3, 2)
 

@@ -66,6 +66,7 @@ def test_order_does_not_matter(rng):
     same(sequential(M, Q, first, second), sequential(M, Q, second, first))
 
 
+@pytest.mark.slow
 def test_three_in_sequence_are_three_stacked(rng):
     M, Q, first, second = pair(rng, "second rows redundant")
     third = first[0][:1] + second[0][:1] + rng.normal(size=(1, 8)), rng.normal(size=1)

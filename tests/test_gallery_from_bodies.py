@@ -317,12 +317,10 @@ def looking(system):
 
 
 PAIRS = [*((name, "joint") for name in REBUILT), *((name, "absolute") for name in LOOPED)]
-SOON = [("four_bar", "joint")]
 
 
-@pytest.mark.parametrize(
-    "pair", [pytest.param(x, marks=() if x in SOON else pytest.mark.slow, id="-".join(x)) for x in PAIRS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
 def test_instants(pair, rng):
     """Accelerations, energies, the motors' torques, and the forces in the joints."""
     twin, mechanism, place = twins(*pair)

@@ -148,6 +148,7 @@ def test_what_is_no_mass_matrix_is_told_where_the_band_is_known(ask, rng, monkey
         does(Skewed(jnp.array(0.1)))
 
 
+@pytest.mark.slow
 def test_derivatives_and_transformations(rng):
     case = three_chains()
     q, v = states(case, 5, rng)

@@ -101,6 +101,7 @@ def test_the_program_of_adaptive_steps_is_short_within_jit():
     assert lines(jax.grad(adaptive)) < 18500
 
 
+@pytest.mark.slow
 def test_what_is_differentiated_is_done_by_the_usual_method(monkeypatch):
     """Unless it cannot do it, which is known as soon as the motion is."""
     tried, run = [], even_steps._rolled

@@ -51,7 +51,7 @@ CASES = {
     "not finite in even steps": (blown(), [0.0, 0.4, 1.0], {"dt": 0.01}, NOT_FINITE),
 }
 EACH = pytest.mark.parametrize("case", CASES)
-LONG = {"event", "out of reach in even steps"}
+LONG = {"event", "on its event", "out of reach in even steps"}
 """Cases of which a batch takes seconds to compile."""
 
 

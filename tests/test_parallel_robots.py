@@ -106,6 +106,7 @@ def manipulator():
     return robot, uk.simulate(robot, q0, v0, jnp.linspace(0, 10, 101), **TIGHT)
 
 
+@pytest.mark.slow
 def test_energy_of_eq_10_gives_these_matrices(rng):
     """The kinetic energy from the centres' velocities, differentiated by JAX instead of by hand."""
     robot = uk.systems.ParallelRobot()

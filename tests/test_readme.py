@@ -147,6 +147,7 @@ def test_what_it_names_between_the_examples_is_there():
         assert not deeper or hasattr(getattr(owners[owner], name), deeper), f"{owner}.{name}.{deeper}"
 
 
+@pytest.mark.slow
 def test_the_four_bars_come_to_their_ends(capsys):
     found = re.search(r"<!-- ensemble -->\n```python\n(.*?)```", README, re.DOTALL)
     assert found

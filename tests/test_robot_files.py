@@ -23,7 +23,7 @@ mujoco = pytest.importorskip("mujoco")
 ROUNDING = 1e-12
 """Beside the largest entry: two recursions in double precision, of up to thirty bodies."""
 
-LONG = {"delta", "humanoid", "stewart_platform"}
+LONG = {"delta", "humanoid", "leg", "stewart_platform"}
 """Files of which a motion takes seconds to compile."""
 
 MIXED = """

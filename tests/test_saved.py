@@ -65,7 +65,9 @@ def everything(trajectory):
 
 
 @pytest.mark.parametrize("ending", ("npz", "nc"))
-@pytest.mark.parametrize("which", ("single", "batch", "stopped", "bare"))
+@pytest.mark.parametrize(
+    "which", ("single", "bare", *(pytest.param(x, marks=pytest.mark.slow) for x in ("batch", "stopped")))
+)
 def test_what_was_saved_comes_back(which, ending, tmp_path, request):
     written = request.getfixturevalue(which)
     read = uk.load_trajectory(written.save(tmp_path / f"motion.{ending}"))

@@ -82,6 +82,7 @@ def test_one_member_in_doubt_is_right_and_disturbs_no_other(rng):
         assert np.linalg.norm(one - exact) <= 1e3 * EPS * np.linalg.cond(case.A) * np.linalg.norm(exact)
 
 
+@pytest.mark.slow
 def test_derivatives_are_those_of_the_longer_way(rng):
     M, Q, A, b = tiled([graded_case(rng, 6, 4, 0.1)])
     change = [x + x.swapaxes(-1, -2) if x.ndim == 3 and x.shape[1] == 6 else x for x in map(rng.normal, (M, Q, A, b))]

@@ -88,6 +88,7 @@ def test_entries_that_it_was_not_told_of_are_seen(rng):
         uk.constrained_motion(uk.Terms(M, Q, A, b), blind)
 
 
+@pytest.mark.slow
 def test_its_derivatives_are_exact(rng):
     M, Q, A, b = map(jnp.asarray, terms_of(2, 5, rng))
     method = uk.Sparse.of((np.asarray(M), np.asarray(A)))

@@ -107,6 +107,7 @@ def test_a_long_motion_is_shown_by_fewer_samples(pendulum, monkeypatch):
     np.testing.assert_allclose(held(uk.view(pendulum).page)["t"], np.linspace(0, 4, 21), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_what_ended_early_says_so(pendulum):
     event = uk.Event(lambda t, q, v: q[0] - 0.0)
     model = pendulum.model

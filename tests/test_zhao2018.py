@@ -179,13 +179,12 @@ def links_under_eq_72(t, y, P=0.2):
 
 @pytest.fixture(scope="module")
 def flexible():
-    arm = uk.systems.FlexibleJointManipulator()
-    return arm, run(arm, jnp.linspace(0, 5, 51))
+    return run(uk.systems.FlexibleJointManipulator(), jnp.linspace(0, 5, 51))
 
 
 @pytest.mark.slow
 def test_links_move_as_under_eq_72(flexible):
-    _, motion = flexible
+    motion = flexible
     y = solve_ivp(
         lambda t, y: links_under_eq_72(t, y)[0],
         (0, 5),
@@ -204,7 +203,7 @@ def test_links_move_as_under_eq_72(flexible):
 @pytest.mark.slow
 def test_motor_torque_is_what_moves_the_motors(flexible):
     """J q̈_m = u + K (q_l − q_m): the NumPy law along a NumPy motion, on Chebyshev's points, differentiated twice."""
-    _, motion = flexible
+    motion = flexible
     reach, degree = 0.15, 11
     points = -np.cos(np.pi * (np.arange(degree + 1) + 0.5) / (degree + 1))
     for i in (5, 20, 40):
@@ -227,14 +226,14 @@ def test_motor_torque_is_what_moves_the_motors(flexible):
 
 @pytest.mark.slow
 def test_error_of_the_rule_is_gone_within_two_seconds(flexible):
-    _, motion = flexible
+    motion = flexible
     beta = np.asarray(motion.v[:, 1] + motion.v[:, 3])
     np.testing.assert_allclose(beta, 0.9 * np.exp(-5 * np.asarray(motion.t)), rtol=0, atol=1e-7)
     assert np.abs(beta[20:]).max() < 1e-4
 
 
-def test_eq_72_taken_as_the_motors_torque_does_not_follow(flexible):
-    arm, _ = flexible
+def test_eq_72_taken_as_the_motors_torque_does_not_follow():
+    arm = uk.systems.FlexibleJointManipulator()
     q0, v0 = arm.start()
     printed = uk.simulate(arm.published()["torque"], q0, v0, jnp.linspace(0, 5, 51), drift="none")
     assert np.abs(printed.v[20:, 1] + printed.v[20:, 3]).max() > 1
