@@ -146,7 +146,8 @@ def _tell_of_untold(system, judged, t, q, v, starts):
     units at the start, or a row that fades away."""
     if not np.any(judged.untold):
         return
-    labels = names_of(structure_of(system), lambda c: c.rows(t, q, v)[1])
+    at = jax.device_put(t), q, v
+    labels = names_of(structure_of(system), lambda c: c.rows(*at)[1])
     which = ", ".join(repr(label) for label, left in zip(labels, judged.untold, strict=True) if left)
     if starts:
         raise ValueError(

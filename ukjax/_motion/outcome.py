@@ -32,7 +32,7 @@ def ended_well(result: Int[Array | np.ndarray, "*batch"]) -> Bool[Array | np.nda
 
 def all_ended_well(result: Int[Array | np.ndarray, "*batch"]) -> bool:
     """The same of all, where it is known, without anything being compiled."""
-    return bool(np.all(ended_well(np.asarray(result))))
+    return bool(np.all(ended_well(np.atleast_1d(result))))
 
 
 def in_words(result: Int[Array | np.ndarray, "*batch"]) -> np.ndarray | str:

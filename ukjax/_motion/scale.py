@@ -94,7 +94,7 @@ def scale_of(
     t: Array,
     q: Float[Array, " nq"],
     v: Float[Array, " n"],
-    span: Array | None = None,
+    span: Array | np.ndarray | None = None,
     driven: bool = True,
     method: AbstractMethod | None = None,
 ) -> Scale:
