@@ -150,36 +150,42 @@ def rockers() -> Case:
     return Case("rockers", system, jnp.asarray(q0), jnp.asarray(v0))
 
 
-def slider_crank(crank: float = 0.5, rod: float = 1.5) -> Case:
+CRANK = np.array([0.5, 1.5, 0.3])
+"""Lengths [m] of crank, rod and slider, and their masses [kg]."""
+
+
+def _crank_pins(t, q):
+    start, end = _ends(q[:6], CRANK[:2])
+    return jnp.concatenate([start[0], end[0] - start[1], end[1] - q[6:8], q[7:]])
+
+
+CRANK_PINS = uk.Holonomic(_crank_pins, name="pins")
+
+
+def slider_crank() -> Case:
     """Crank, rod and slider, each a body in the plane: n = 9 and 8 rows."""
-
-    def pins(t, q):
-        start, end = _ends(q[:6], np.array([crank, rod]))
-        return jnp.concatenate([start[0], end[0] - start[1], end[1] - q[6:8], q[7:]])
-
+    crank, rod, _ = CRANK
     angle = np.pi / 3
     lean = -np.arcsin(crank / rod * np.sin(angle))
     pin = crank * np.array([np.cos(angle), np.sin(angle)])
     slider = pin + rod * np.array([np.cos(lean), np.sin(lean)])
     q0 = np.concatenate([pin / 2, [angle], (pin + slider) / 2, [lean], slider, [0.0]])
-    lengths = np.array([crank, rod, 0.3])
-    system = uk.System(_rods(lengths, lengths), uk.Holonomic(pins, name="pins"))
-    return Case("slider-crank", system, jnp.asarray(q0), jnp.zeros(9))
+    return Case("slider-crank", uk.System(_rods(CRANK, CRANK), CRANK_PINS), jnp.asarray(q0), jnp.zeros(9))
 
 
 class SliderCrank(uk.AbstractSystem):
     """The same, of which two masses [kg] are to be found."""
 
-    rod: Parameter = parameter(1.5)
-    slider: Parameter = parameter(0.3)
+    rod: Parameter = parameter(CRANK[1])
+    slider: Parameter = parameter(CRANK[2])
+
+    @property
+    def constraints(self) -> tuple[uk.Holonomic, ...]:
+        return (CRANK_PINS,)
 
     @property
     def dynamics(self) -> uk.MassForce:
-        return _rods(jnp.stack([0.5, self.rod, self.slider]), np.array([0.5, 1.5, 0.3]))
-
-    @property
-    def constraints(self) -> Any:
-        return slider_crank().system.constraints
+        return _rods(jnp.stack([CRANK[0], self.rod, self.slider]), CRANK)
 
 
 def _ends(q, lengths: Any = 1.0):

@@ -55,7 +55,9 @@ def test_half_of_the_systems_are_solved_to_a_few_roundings(systems):
 
 
 @pytest.mark.parametrize("method", ("orthogonal", "svd", "udwadia_phohomsiri"))
-@pytest.mark.parametrize("some", (slice(3, None, 4), pytest.param(slice(None), marks=pytest.mark.slow)), ids=str)
+@pytest.mark.parametrize(
+    "some", (slice(3, None, 4), pytest.param(slice(None), marks=pytest.mark.slow)), ids=("some", "all")
+)
 def test_reported_rank_is_the_exact_one(systems, method, some):
     ranks = [(case.rank, int(motion(case, method).rank)) for case, _ in systems[some]]
     assert [pair for pair in ranks if pair[0] != pair[1]] == []

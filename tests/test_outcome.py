@@ -65,6 +65,9 @@ def test_one_motion_says_how_it_ended(case):
     assert ts[0] <= float(t) <= ts[-1] and np.isfinite(q).all() and np.isfinite(v).all()
     if outcome == OFF_CONSTRAINTS:
         assert float(t) == pytest.approx(2.0, abs=0.011)
+    if outcome == FINISHED:
+        for came_to, samples in zip((t, q, v), (np.array(ts), motion.q, motion.v), strict=True):
+            np.testing.assert_array_equal(came_to, samples[-1])
     reached = np.isfinite(motion.q).all(axis=1)
     np.testing.assert_array_equal(reached, np.isfinite(motion.t))
     assert reached.all() == bool(motion.finished) or outcome in (EVENT, ON_EVENT)  # which leave nothing empty
