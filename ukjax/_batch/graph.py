@@ -82,6 +82,13 @@ class Graph:
         """One more number that is given from outside."""
         return self._append(Operation(INPUT, {}, ()), np.dtype(dtype))
 
+    def inputs(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """An array of such numbers."""
+        entries = np.empty(int(np.prod(shape, dtype=int)), object)
+        for i in range(entries.size):
+            entries[i] = self.input(dtype)
+        return entries.reshape(shape)
+
     def apply(self, name: str, operands: Sequence[Operand], parameters: dict[str, Any] | None = None) -> Operand:
         """The result of the elementwise operation ``name``, whose type follows from the operands."""
         if name in IDENTITIES:

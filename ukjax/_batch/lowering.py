@@ -70,15 +70,13 @@ def _loops(arguments, jaxpr, mapped, size, usual, most):
     members = size_of(arguments, mapped)
     own, packed, inputs = {}, {}, []
     for x, aval, per in zip(arguments, jaxpr.in_avals, mapped, strict=True):
-        entries = np.empty(int(np.prod(aval.shape, dtype=int)), object)
-        for i in range(entries.size):
-            entries[i] = graph.input(aval.dtype)
+        entries = graph.inputs(aval.shape, aval.dtype)
         if per:
             rows = x.reshape(entries.size, members)
-            own |= {entry.index: row for entry, row in zip(entries, rows, strict=True)}
+            own |= {entry.index: row for entry, row in zip(entries.flat, rows, strict=True)}
         elif entries.size:
-            packed.setdefault(aval.dtype, []).append((entries, x))
-        inputs.append(entries.reshape(aval.shape))
+            packed.setdefault(aval.dtype, []).append((entries.ravel(), x))
+        inputs.append(entries)
     results = unroll(graph, jaxpr, inputs, "cpu")
     numbers = [_entries(x, aval) for x, aval in zip(results, jaxpr.out_avals, strict=True)]
     flat = [x for part in numbers for x in part]

@@ -16,9 +16,11 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 from . import elementwise as elementwise
 from . import move as move
 from . import reduce as reduce
+from .assumed import assumed_p
 from .control import REPEATING
 from .entries import objects, tidy
 from .graph import Graph
+from .primitive import holds
 from .refusal import Unsupported
 from .table import RULES
 from .trigonometry import TABLES, sine_and_cosine
@@ -33,33 +35,49 @@ def unroll(graph: Graph, jaxpr: ClosedJaxpr, arguments: Sequence[np.ndarray], pl
 
 
 class Unroller:
-    """Goes through a jaxpr and all in it. ``sines`` has sine and cosine of the angles met so far."""
+    """Goes through a jaxpr and all in it. ``sines`` has sine and cosine of the angles met so far, ``settled`` what is
+    known of a jaxpr from the start: what is done again and again, as the stages of a step are, is mostly that."""
 
     def __init__(self, graph: Graph, platform: str):
         self.graph, self.platform = graph, platform
         self.sines: dict[int, tuple[Any, Any]] = {}
+        self.settled: dict[Any, tuple[dict[Any, np.ndarray], list[Any]]] = {}
 
     def closed(self, jaxpr: ClosedJaxpr, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
         return self.run(jaxpr.jaxpr, jaxpr.consts, arguments)
 
     def run(self, jaxpr: Jaxpr, consts: Sequence[Any], arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
-        values: dict[Any, np.ndarray] = {}
+        key = jaxpr, *map(id, consts), *map(_told, arguments)
+        if key not in self.settled:
+            self.settled[key] = self._settle(jaxpr, consts, arguments)
+        known, left = self.settled[key]
+        values = known | dict(zip(jaxpr.invars, arguments, strict=True))
+        for equation in left:
+            self._go_on(equation, values)
+        return [_read(atom, values) for atom in jaxpr.outvars]
+
+    def _settle(self, jaxpr, consts, arguments):
+        """The values that follow from what is known, and the equations that are left."""
         refuse_keys(jaxpr.constvars)
-        values.update(zip(jaxpr.constvars, map(np.asarray, consts), strict=True))
-        values.update(zip(jaxpr.invars, arguments, strict=True))
-
-        def read(atom: Any):
-            return np.asarray(atom.val, _kind(atom)) if isinstance(atom, Literal) else values[atom]
-
+        values = dict(zip(jaxpr.constvars, map(np.asarray, consts), strict=True))
+        values |= {variable: x for variable, x in zip(jaxpr.invars, arguments, strict=True) if x.dtype != object}
+        left = []
         for equation in jaxpr.eqns:
-            try:
-                results = self.do(equation, [read(atom) for atom in equation.invars])
-            except Unsupported as refusal:
-                refusal.note(equation)
-                raise
-            for variable, result in zip(equation.outvars, results, strict=True):
-                values[variable] = tidy(result, _kind(variable))
-        return [read(atom) for atom in jaxpr.outvars]
+            if all(isinstance(atom, Literal) or atom in values for atom in equation.invars) and not _asks(equation):
+                self._go_on(equation, values)
+            else:
+                left.append(equation)
+        return values, left
+
+    def _go_on(self, equation, values):
+        """Enter the results of an equation into ``values``."""
+        try:
+            results = self.do(equation, [_read(atom, values) for atom in equation.invars])
+        except Unsupported as refusal:
+            refusal.note(equation)
+            raise
+        for variable, result in zip(equation.outvars, results, strict=True):
+            values[variable] = tidy(result, _kind(variable))
 
     def do(self, equation, operands: list[np.ndarray]) -> Sequence[np.ndarray]:
         refuse_keys(equation.outvars)
@@ -100,6 +118,21 @@ def _at_once(equation, operands):
     with jax.ensure_compile_time_eval():
         results = equation.primitive.bind(*map(jnp.asarray, values), **equation.params)
     return list(map(np.asarray, results if equation.primitive.multiple_results else [results]))
+
+
+def _read(atom, values):
+    return np.asarray(atom.val, _kind(atom)) if isinstance(atom, Literal) else values[atom]
+
+
+def _told(x):
+    """What tells known values from others; nothing of what is not known."""
+    return None if x.dtype == object else (x.shape, str(x.dtype), x.tobytes())
+
+
+def _asks(equation):
+    """Whether it is about what came before it: see ``wrongly_assumed``."""
+    of_assumptions = lambda e: e.primitive is assumed_p
+    return of_assumptions(equation) or holds(list(equation.params.values()), of_assumptions)
 
 
 def _kind(variable: Any) -> np.dtype:

@@ -25,6 +25,7 @@ from .correct import Levels
 from .each import Alone, Together
 from .one import One
 from .outcome import LEAPT, OFF_CONSTRAINTS, UNUSUAL, finite, of_samples
+from .short import is_short
 from .step import step
 from .tableau import Tableau
 
@@ -96,7 +97,8 @@ def even_times(ts: np.ndarray, dt: float) -> np.ndarray:
 @eqx.filter_jit
 def _rolled(start, request):
     ts, counts = request.ts, request.counts
-    how = request.by, request.tableau, request.projection, request.long, request.brief
+    whole = request.long or is_short(request, start)
+    how = request.by, request.tableau, request.projection, whole, request.brief
     q, v, went = roll(request.model_of, jax.tree.map(jnp.transpose, start), ts, counts, *how)
     if start.q.ndim == 2:
         q, v = jnp.moveaxis(q, -1, 0), jnp.moveaxis(v, -1, 0)

@@ -23,6 +23,7 @@ from .each import Alone, Together
 from .even_steps import last_reached
 from .outcome import FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, TOO_SMALL, UNUSUAL, finite
 from .scale import Scale
+from .short import is_short
 from .step import step
 from .step_size import judge, next_length
 
@@ -90,6 +91,7 @@ def _through_lanes(request: Request, start: Start) -> Record:
     tableau = request.tableau
     assert tableau is not None, "only explicit steps are done here"
 
+    short = is_short(request, start)
     take = compactly if request.by.in_loops else step
 
     def judge_of(_, q, v, stepped, scale):
@@ -104,7 +106,7 @@ def _through_lanes(request: Request, start: Start) -> Record:
 
     def attempt(lanes, h):
         at = lanes.t, h, lanes.q, lanes.v, lanes.scale
-        if isinstance(request.by, Levels):
+        if isinstance(request.by, Levels) and not short:
             return in_turn(Together(request.model_of, lanes.numbers), *at)
         return jax.vmap(per_member(at_once), in_axes=-1, out_axes=-1)(*at, lanes.numbers)
 

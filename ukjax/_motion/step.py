@@ -67,7 +67,7 @@ def step(
         rates, fastest, unusual = found
         i, c, weights = given
         there = state + h * weigh(weights, rates)
-        now, doubt = each(partial(_rates, levels.acceleration), t + c * h, there[:split], there[split:])
+        now, doubt = each(partial(rates_at, levels.acceleration), t + c * h, there[:split], there[split:])
         rates = jax.lax.dynamic_update_index_in_dim(rates, now, i, 0)
         return (rates, jnp.maximum(fastest, jnp.abs(now[:split])), unusual | doubt), None
 
@@ -89,7 +89,7 @@ def _ended(levels, model, t, h, q, v, fastest, scale):
     return on, v, on - q, scale.leaps(on - q, h, fastest), off, doubtful
 
 
-def _rates(
+def rates_at(
     method: AbstractMethod, model: Any, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
 ) -> tuple[Float[Array, " nq+n"], Bool[Array, ""]]:
     """(q̇, v̇), and whether the method may be wrong about it."""
