@@ -185,7 +185,7 @@ def every_member(
         refused = []
         for first in unusual:
             try:
-                method = request.method if decided == MOST else _next_of(request, method, start, first)
+                method = request.method if decided == MOST else next_of(request, method, start, first)
                 break
             except ValueError:
                 if refuse:
@@ -206,27 +206,30 @@ def every_member(
 
 
 def attempt_at(request: Request, start: Start) -> AbstractMethod | Levels:
-    """What to begin with for a batch, by its first member."""
+    """What to begin with for a batch, by its first member; or for one motion, as part of its program."""
     method = first_attempt(request, flexible=False)
     if isinstance(method, Levels) and _must_be_redundant(request, start):
-        return _next_of(request, method, start, 0)
+        return next_of(request, method, start, 0)
     return method
 
 
-def _next_of(request, method, start, member):
-    """``next_attempt`` for one of a batch."""
-    of_all = start.numbers, start.q, start.v
-    numbers, q, v = jax.device_put(jax.tree.map(lambda x: np.asarray(x)[member], of_all))
+def next_of(request, method, start, member):
+    """``next_attempt`` for one of a batch, or for a motion alone."""
+    numbers, q, v = start.numbers, start.q, start.v
+    alone = q.ndim == 1
+    if not alone:
+        numbers, q, v = jax.device_put(jax.tree.map(lambda x: np.asarray(x)[member], (numbers, q, v)))
     request = replace(request, model=request.model_of(numbers))
-    return next_attempt(request, method, request.ts[0], q, v, f" for trajectory {member}")
+    return next_attempt(request, method, request.ts[0], q, v, "" if alone else f" for trajectory {member}")
 
 
 def _must_be_redundant(request, start):
     """Whether there are so many rows that independent ones would let nothing move."""
     if not isinstance(request.model, AbstractSystem):
         return False
-    of_one = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
-    A = eqx.filter_eval_shape(request.model.passive, *map(of_one, (request.ts, start.q, start.v))).A
+    of_one = lambda x, axes: jax.ShapeDtypeStruct(x.shape[x.ndim - axes :], x.dtype)
+    state = of_one(request.ts, 0), of_one(start.q, 1), of_one(start.v, 1)
+    A = eqx.filter_eval_shape(request.model.passive, *state).A
     return A.shape[0] >= A.shape[1]
 
 

@@ -18,7 +18,7 @@ from .._batch.lowering import FEW
 from .._batch.waiting import interruptibly
 from .._check import constant, known
 from .._solve import AbstractMethod
-from .attempts import every_member, first_attempt
+from .attempts import MOST, attempt_at, every_member, first_attempt, next_of
 from .base import AbstractBatchLoop, Counts, Request, Samples, Start
 from .compact import compactly
 from .correct import Levels
@@ -69,12 +69,21 @@ class EvenSteps(AbstractBatchLoop):
 
 
 def _differentiated(start, request):
-    """By the usual method if it did, which is known at once where only a derivative is being traced."""
-    if known(*map(constant, (request, start))):
-        found = _rolled(start, replace(request, attempt=first_attempt(request, flexible=False)))
+    """By a method that did for all members, which is known at once where only a derivative is being traced; else by the
+    one asked for."""
+    asked, begun = constant((request, start))
+    method = attempt_at(asked, begun) if known(asked, begun) else None
+    for _ in range(MOST):
+        if not isinstance(method, Levels):
+            break
+        found = _rolled(start, replace(request, attempt=method))
         result = constant(found.result)
-        if known(result) and not np.any(np.asarray(result) == UNUSUAL):
+        if not known(result):  # a program is being traced
+            break
+        unusual = np.flatnonzero(np.asarray(result) == UNUSUAL)
+        if not unusual.size:
             return found
+        method = next_of(asked, method, begun, unusual[0])
     return _rolled(start, request)
 
 
