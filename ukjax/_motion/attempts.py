@@ -45,6 +45,12 @@ def first_attempt(request: Request, flexible: bool) -> AbstractMethod | Levels:
     return at_every_level(replace(usual, assumes=True))
 
 
+def first_levels(request: Request) -> Levels | None:
+    """What a batch is attempted by, or might be where no host looks on, if that is the usual method."""
+    method = request.attempt or first_attempt(replace(request, along=None), flexible=False)
+    return method if isinstance(method, Levels) else None
+
+
 def attempt_for_one(
     request: Request, rows: int, t: Array | np.ndarray, q: Float[Array, " nq"], v: Float[Array, " n"]
 ) -> AbstractMethod | Levels:

@@ -5,7 +5,6 @@ M x + Aᵀν = force, A x = rows, a stage for accelerations, with Q and b, a cor
 That is possible where all constraints are positions', so that accelerations and corrections have the same A.
 """
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -71,8 +70,10 @@ def _compact_step(each, t, h, q, v, method, tableau, projection, scale):
         rates, reached, fastest, _, unusual = carry
         i, c, weights = given
         reached = jnp.where(i <= stages, state + h * weigh(weights, rates), reached)
-        turned = partial(_turned, levels.acceleration, i < stages, i < turns - 1)
-        now, reached, position, doubtful = each(turned, t + c * h, reached[:split], reached[split:])
+        which = i < stages, i < turns - 1
+        now, reached, position, doubtful = each(
+            _turned, levels.acceleration, *which, t + c * h, reached[:split], reached[split:]
+        )
         fastest = jnp.maximum(fastest, jnp.where(i < stages, jnp.abs(now[:split]), 0))
         rates = jax.lax.dynamic_update_index_in_dim(rates, now, i, 0)
         return (rates, reached, fastest, position, unusual | doubtful), None
@@ -88,7 +89,7 @@ def _compact_step(each, t, h, q, v, method, tableau, projection, scale):
     return Stepped(q, v, rates[0], error, moved, leapt, off, unusual)
 
 
-def _turned(method, stage, onto_positions, model, t, q, v):
+def _turned(model, method, stage, onto_positions, t, q, v):
     """A stage, or a correction of positions or of velocities: (q̇, v̇), or what takes a residual away; where that leads;
     φ there; and whether that may be wrong."""
     M, Q, rows = _seen(Look.at(model, method), t, q, v)

@@ -22,12 +22,12 @@ from .attempts import MOST, attempt_at, every_member, first_attempt, next_of
 from .base import AbstractBatchLoop, Counts, Request, Samples, Start
 from .compact import compactly
 from .correct import Levels
-from .each import Alone, Together
+from .each import Alone
 from .one import One
 from .outcome import LEAPT, OFF_CONSTRAINTS, UNUSUAL, finite, of_samples
-from .short import is_short
 from .step import step
 from .tableau import Tableau
+from .whole import of_each, whole_by
 
 MANY_MEMBER_STEPS = 100_000_000
 """From so many steps times members on, it is worth the time of compiling a step as a whole: it takes three seconds or
@@ -106,8 +106,7 @@ def even_times(ts: np.ndarray, dt: float) -> np.ndarray:
 @eqx.filter_jit
 def _rolled(start, request):
     ts, counts = request.ts, request.counts
-    whole = request.long or is_short(request, start)
-    how = request.by, request.tableau, request.projection, whole, request.brief
+    how = request.by, request.tableau, request.projection, whole_by(request, start), request.brief
     q, v, went = roll(request.model_of, jax.tree.map(jnp.transpose, start), ts, counts, *how)
     if start.q.ndim == 2:
         q, v = jnp.moveaxis(q, -1, 0), jnp.moveaxis(v, -1, 0)
@@ -158,31 +157,27 @@ def roll(
     method: AbstractMethod | Levels,
     tableau: Tableau,
     projection: bool,
-    long: bool = False,
+    whole: AbstractMethod | Levels | None = None,
     brief: bool = False,
 ) -> tuple[Float[Array, "samples nq *batch"], Float[Array, "samples n *batch"], Went]:
     """q and v at ``ts``, in explicit Runge–Kutta steps, and how it went.
 
     The batch, if there is one, is the last axis, of the start too: the entries of different members are neighbours in
-    memory. ``model_of(numbers)`` is the model of one member.
+    memory. ``model_of(numbers)`` is the model of one member. By ``whole`` steps are done as a whole, if it is given.
     """
 
-    take = compactly if method.in_loops or brief or start.q.ndim == 1 and not long else step
+    take = compactly if method.in_loops or brief or start.q.ndim == 1 and whole is None else step
 
-    def in_turn(each, t, h, q, v, scale):
+    def turn(each, method, t, h, q, v, scale):
         stepped = take(each, t, h, q, v, method, tableau, projection, scale)
-        return stepped.q, stepped.v, Went(stepped.beyond(method), stepped.off, stepped.leapt)
+        return (stepped.q, stepped.v, stepped.off, stepped.leapt), stepped.beyond(method)
 
-    if start.q.ndim == 2 and isinstance(method, Levels) and not long:
-        one = lambda t, h, q, v: in_turn(Together(model_of, start.numbers), t, h, q, v, start.scale)
+    if start.q.ndim == 2:
+        often = counts.most * ts.size >= OFTEN
+        of_all = of_each(turn, model_of, method, whole, few=2 if often else FEW)
     else:
-        at_once = lambda t, h, q, v, scale, numbers: in_turn(Alone(model_of(numbers)), t, h, q, v, scale)
-        if long or not isinstance(method, Levels):
-            often = counts.most * ts.size >= OFTEN
-            at_once = per_member(at_once, few=1 if long and start.q.ndim == 1 else 2 if often else FEW)
-        if start.q.ndim == 2:
-            at_once = jax.vmap(at_once, in_axes=(None, None, -1, -1, -1, -1), out_axes=-1)
-        one = lambda t, h, q, v: at_once(t, h, q, v, start.scale, start.numbers)
+        of_all = lambda numbers, *at: turn(Alone(model_of(numbers)), method, *at)
+        of_all = of_all if whole is None else per_member(of_all, few=1)
 
     members = start.q.shape[1] if start.q.ndim == 2 else 1
     many = not isinstance(members, int) or members >= FEW  # symbolic, where it is exported
@@ -194,10 +189,10 @@ def roll(
         def go_on(state, i):
             def further():
                 q, v, so_far = state
-                q, v, went = one(t0 + i * h, h, q, v)
-                went = went._replace(leapt=checkpoint_name(went.leapt, KEPT))
-                q, v = (jnp.where(went.leapt, jnp.nan, x) for x in (q, v))  # there it ends
-                return q, v, jax.tree.map(jnp.logical_or, so_far, went)
+                (q, v, off, leapt), beyond = of_all(start.numbers, t0 + i * h, h, q, v, start.scale)
+                leapt = checkpoint_name(leapt, KEPT)
+                q, v = (jnp.where(leapt, jnp.nan, x) for x in (q, v))  # there it ends
+                return q, v, jax.tree.map(jnp.logical_or, so_far, Went(beyond, off, leapt))
 
             return jax.lax.cond(i < count, further, lambda: state), None
 

@@ -12,20 +12,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from .._batch import per_member
 from .._batch.blocks import in_blocks
 from .._check import known
 from .attempts import every_member
 from .base import SMALLEST_STEP, AbstractBatchLoop, Request, Samples, Start
 from .compact import compactly
-from .correct import Levels
-from .each import Alone, Together
 from .even_steps import last_reached
 from .outcome import FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, TOO_SMALL, UNUSUAL, finite
 from .scale import Scale
-from .short import is_short
 from .step import step
 from .step_size import judge, next_length
+from .whole import of_each, whole_by
 
 LANES = 136  # an odd number of cache lines: see ``_batch``
 
@@ -91,24 +88,16 @@ def _through_lanes(request: Request, start: Start) -> Record:
     tableau = request.tableau
     assert tableau is not None, "only explicit steps are done here"
 
-    short = is_short(request, start)
     take = compactly if request.by.in_loops else step
 
     def judge_of(_, q, v, stepped, scale):
         return judge(q, v, stepped, tableau, request.tolerance(scale), scale)
 
-    def in_turn(each, t, h, q, v, scale):
-        stepped = take(each, t0 + t, h, q, v, request.by, tableau, request.projection, scale)
-        return stepped, stepped.beyond(request.by), each(judge_of, q, v, stepped, scale)
+    def attempt(each, method, t, h, q, v, scale):
+        stepped = take(each, t0 + t, h, q, v, method, tableau, request.projection, scale)
+        return (stepped, each(judge_of, q, v, stepped, scale)), stepped.beyond(method)
 
-    def at_once(t, h, q, v, scale, numbers):
-        return in_turn(Alone(request.model_of(numbers)), t, h, q, v, scale)
-
-    def attempt(lanes, h):
-        at = lanes.t, h, lanes.q, lanes.v, lanes.scale
-        if isinstance(request.by, Levels) and not short:
-            return in_turn(Together(request.model_of, lanes.numbers), *at)
-        return jax.vmap(per_member(at_once), in_axes=-1, out_axes=-1)(*at, lanes.numbers)
+    attempt_each = of_each(attempt, request.model_of, request.by, whole_by(request, start))
 
     def enter(member):
         """The start of a member, from where a step of length zero leads onto the constraints."""
@@ -123,7 +112,8 @@ def _through_lanes(request: Request, start: Start) -> Record:
         lanes, waiting, record = carry
         target = times[jnp.minimum(lanes.sample, times.size - 1)]
         h = jnp.minimum(lanes.h, target - lanes.t)
-        stepped, beyond, judged = attempt(lanes, h)
+        at = lanes.t, h, lanes.q, lanes.v, lanes.scale
+        (stepped, judged), beyond = attempt_each(lanes.numbers, *at)
         started = lanes.steps > 0
         accepted = judged.good | ~started
         off = stepped.off & accepted

@@ -1,6 +1,5 @@
 """One step of a motion, or of each of a batch: what every loop repeats."""
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -67,7 +66,7 @@ def step(
         rates, fastest, unusual = found
         i, c, weights = given
         there = state + h * weigh(weights, rates)
-        now, doubt = each(partial(rates_at, levels.acceleration), t + c * h, there[:split], there[split:])
+        now, doubt = each(rates_at, levels.acceleration, t + c * h, there[:split], there[split:])
         rates = jax.lax.dynamic_update_index_in_dim(rates, now, i, 0)
         return (rates, jnp.maximum(fastest, jnp.abs(now[:split])), unusual | doubt), None
 
@@ -79,18 +78,18 @@ def step(
     q, v, none = end[:split], end[split:], jnp.zeros_like(unusual)
     if not projection:
         return Stepped(q, v, rates[0], error, jnp.zeros_like(q), none, none, unusual)
-    q, v, moved, leapt, off, doubtful = each(partial(_ended, levels), t + h, h, q, v, fastest, scale)
+    q, v, moved, leapt, off, doubtful = each(_ended, levels, t + h, h, q, v, fastest, scale)
     return Stepped(q, v, rates[0], error, moved, leapt, off, unusual | doubtful)
 
 
-def _ended(levels, model, t, h, q, v, fastest, scale):
+def _ended(model, levels, t, h, q, v, fastest, scale):
     """The end of a step, on the constraints: see ``Stepped``."""
     on, v, off, doubtful = correct(model, t, q, v, levels, scale)
     return on, v, on - q, scale.leaps(on - q, h, fastest), off, doubtful
 
 
 def rates_at(
-    method: AbstractMethod, model: Any, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
+    model: Any, method: AbstractMethod, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
 ) -> tuple[Float[Array, " nq+n"], Bool[Array, ""]]:
     """(q̇, v̇), and whether the method may be wrong about it."""
     v_rate, doubt = acceleration(model, t, q, v, method)
