@@ -18,6 +18,7 @@ from ukjax._motion import even_steps, one
 from ukjax._motion.correct import Levels
 
 from .mechanisms import GRAVITY, Pendulum
+from .test_attempts import tied, tied_starts
 
 LEVEL, REST = [-1.0, 0.0], [0.0, 0.0]
 LINES = 800
@@ -110,7 +111,12 @@ def test_what_is_differentiated_is_done_by_the_usual_method(monkeypatch):
     assert len(tried) == 1 and isinstance(tried[0], Levels)
     tried.clear()
     assert float(jax.grad(lambda speed: after_even_steps(speed, 3))(0.5)) == pytest.approx(float(slope), rel=1e-9)
-    assert len(tried) == 2 and tried[1] is None
+    assert [method.acceleration.kept for method in tried] == [(0,)]  # which is asked at once where it must be so
+    tried.clear()
+    q0, upwards = tied_starts([0.0, 0.0])[0], np.array([0.0, 1.0, 0.0, 0.0])
+    of_tied = lambda speed: uk.simulate(tied(), q0, upwards * speed, np.linspace(0, 1, 3), dt=0.02).q[1, -1, 1]
+    assert float(jax.grad(of_tied)(0.5)) == pytest.approx(float(slope), rel=1e-9)
+    assert [method.acceleration.kept for method in tried] == [None, (0,)]  # where it shows on the way
     h, at = 1e-4, lambda speed: float(after_even_steps(speed))
     difference = (8 * (at(0.5 + h) - at(0.5 - h)) - (at(0.5 + 2 * h) - at(0.5 - 2 * h))) / (12 * h)
     assert float(slope) == pytest.approx(difference, rel=1e-9)

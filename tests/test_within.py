@@ -59,6 +59,33 @@ def test_members_that_are_mapped_have_their_own(few_marks):
     np.testing.assert_allclose(jax.jit(jax.vmap(slope))(speeds), [slope(x) for x in speeds], rtol=1e-9)
 
 
+def test_members_go_each_at_their_own_pace():
+    """Lengths, starts and speeds that differ, in one ``vmap`` or in two: what each finds alone."""
+    ends = lambda length, speed: (lambda found: (found.q, found.v, found.steps, found.last))(motion(length, speed))
+    lengths, speeds = jnp.array([0.6, 1.1]), jnp.array([0.0, 0.3, 4.0])
+    alone = [[ends(length, speed) for speed in speeds] for length in lengths]
+    pairs = jnp.meshgrid(lengths, speeds, indexing="ij")
+    once = jax.vmap(ends)(*(x.ravel() for x in pairs))
+    twice = jax.jit(jax.vmap(jax.vmap(ends, (None, 0)), (0, None)))(lengths, speeds)
+    for i, j in np.ndindex(2, 3):
+        q, v, steps, last = alone[i][j]
+        for q_found, v_found, steps_found, last_found in (
+            jax.tree.map(lambda x, k=3 * i + j: x[k], once),
+            jax.tree.map(lambda x, i=i, j=j: x[i, j], twice),
+        ):
+            assert int(steps_found) == int(steps)
+            np.testing.assert_allclose(q_found, q, rtol=0, atol=1e-10)
+            np.testing.assert_allclose(v_found, v, rtol=0, atol=1e-10)
+            jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=1e-10), last_found, last)
+
+
+def test_members_with_times_of_their_own_are_a_batch_too():
+    until = lambda end: uk.simulate(Pendulum(), LEVEL, jnp.zeros(2), jnp.stack([0.0 * end, end]), rtol=1e-9).q[-1]
+    ends = jnp.array([0.5, 1.0])
+    found = jax.jit(jax.vmap(until))(ends)
+    np.testing.assert_allclose(found, [until(end) for end in ends], rtol=0, atol=1e-11)
+
+
 def test_mapped_without_jit_it_is_compiled_once():
     steps = lambda speeds: jax.vmap(lambda speed: motion(0.8, speed).steps)(speeds)
     steps(jnp.array([0.3, 4.0]))

@@ -58,7 +58,7 @@ class Request(eqx.Module):
     ``solver`` and ``adjoint`` are diffrax's, or None for our own; ``tableau`` is that of an explicit solver.
     ``along`` is what is tried first where the system is large and sparse. ``long`` says that there is so much to be
     done that it is worth the time of compiling steps as a whole. ``places`` are those of the model's numbers of which
-    each member has its own.
+    each member has its own; or it has ``leaves`` of its own, which ``(model, numbers)`` gives the model that has them.
     """
 
     model: Any
@@ -81,10 +81,13 @@ class Request(eqx.Module):
     long: bool = eqx.field(static=True, default=False)
     brief: bool = eqx.field(static=True, default=False)
     places: tuple[Place, ...] = eqx.field(static=True, default=())
+    leaves: Callable[[Any, Array], Any] | None = eqx.field(static=True, default=None)
 
     def model_of(self, numbers: Float[Array, " p"] | None) -> Any:
         """The model of one member."""
-        return self.model if numbers is None else put(self.model, self.places, list(numbers))
+        if numbers is None:
+            return self.model
+        return put(self.model, self.places, list(numbers)) if self.leaves is None else self.leaves(self.model, numbers)
 
     @property
     def by(self) -> AbstractMethod | Levels:

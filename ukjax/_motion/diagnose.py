@@ -217,7 +217,7 @@ def check_finished(trajectory: Trajectory, request: Request, start: Start) -> No
         if finished.size > 1:
             check_kept(trajectory, start.scale)
         _complain_of_residual(trajectory.model, who, t, q, v, scale)
-    complaint = _impossible(trajectory.model, request, t, q, v, trajectory.q.ndim == 3)
+    complaint = _impossible(trajectory.model, request, t, q, v)
     if complaint:
         raise SimulationError(
             f"{who} ended at t = {float(t):.6g} s: {complaint}. throw=False returns what was computed"
@@ -250,12 +250,11 @@ def _complain_of_leap(system, request, who, t, q, v, scale):
         )
 
 
-def _impossible(model, request, t, q, v, batch) -> str:
+def _impossible(model, request, t, q, v) -> str:
     """Why there is no acceleration at the last sound state or a little later, empty if there is one."""
     if not np.all(np.isfinite(np.concatenate([q, v]))):
         return ""
     ts, t = np.asarray(request.ts), float(t)
-    sample = float(np.max(ts[ts <= t], initial=ts[0]))
     following = float(np.min(ts[ts > t], initial=ts[-1]))
     if request.dt is None:  # within a step of unknown length, which became shorter or broke down at once
         ahead = (ts[-1] - ts[0]) * np.append(0, 10 ** np.linspace(-12, -1, 34))
@@ -263,8 +262,7 @@ def _impossible(model, request, t, q, v, batch) -> str:
         ahead = np.linspace(0, max(float(request.dt), following - t), 33)
     q_dot = np.asarray(rate(rates_of(model), jnp.asarray(q), jnp.asarray(v)))
     for h in ahead:
-        # Of a batch q and v are those of the last sample.
-        at = t + h, q + (t - sample if batch else 0) * q_dot + h * q_dot, v
+        at = t + h, q + h * q_dot, v
         M, A = map(np.asarray, _mass_and_rows(model, *(jnp.asarray(x, q.dtype) for x in at)))
         about = f" at t = {float(at[0]):.6g} s", direction_names(model)
         complaint = complaint_of_mass(M, *about) or complaint_of_freedom(M, A, *about)

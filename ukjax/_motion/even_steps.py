@@ -18,7 +18,7 @@ from .._batch.lowering import FEW
 from .._batch.waiting import interruptibly
 from .._check import constant, known
 from .._solve import AbstractMethod
-from .attempts import MOST, attempt_at, every_member, first_attempt, next_of
+from .attempts import attempt_at, every_member, first_attempt, next_of
 from .base import AbstractBatchLoop, Counts, Request, Samples, Start
 from .compact import compactly
 from .correct import Levels
@@ -35,6 +35,9 @@ more, and a tenth of the steps' time is saved."""
 
 BRIEF_MEMBER_STEPS = 100_000
 """Up to so many, the time that a step takes is less than what one that runs faster would take to compile."""
+
+ATTEMPTS = 3
+"""How many methods are tried for a derivative, each of which is compiled, before the one asked for."""
 
 OFTEN = 300
 """From so many steps on, even the step of a few members is worth the time of compiling it well."""
@@ -73,7 +76,7 @@ def _differentiated(start, request):
     one asked for."""
     asked, begun = constant((request, start))
     method = attempt_at(asked, begun) if known(asked, begun) else None
-    for _ in range(MOST):
+    for _ in range(ATTEMPTS):
         if not isinstance(method, Levels):
             break
         found = _rolled(start, replace(request, attempt=method))

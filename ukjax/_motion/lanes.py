@@ -10,6 +10,7 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._batch.blocks import in_blocks
@@ -17,14 +18,17 @@ from .._check import known
 from .attempts import every_member
 from .base import SMALLEST_STEP, AbstractBatchLoop, Request, Samples, Start
 from .compact import compactly
-from .even_steps import last_reached
 from .outcome import FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, TOO_SMALL, UNUSUAL, finite
 from .scale import Scale
 from .step import step
 from .step_size import judge, next_length
 from .whole import of_each, whole_by
 
-LANES = 136  # an odd number of cache lines: see ``_batch``
+LANES = 136
+"""An odd number of cache lines: see ``_batch``. More do not stay in a core's caches."""
+
+LANES_OF_ACCELERATOR = 65_536
+"""Which is slow to begin anything, and does so many at once."""
 
 
 class Lanes(eqx.Module):
@@ -43,13 +47,14 @@ class Lanes(eqx.Module):
 
 
 class Record(eqx.Module):
-    """What has been reached, t since the start; one row more than there are members, for what is of no use."""
+    """What has been reached, at the ``end`` t since the start, q and v; one row more than there are members, for what
+    is of no use."""
 
     q: Float[Array, "rows samples nq"]
     v: Float[Array, "rows samples n"]
     steps: Int[Array, " rows"]
     result: Int[Array, " rows"]
-    t: Float[Array, " rows"]
+    end: Float[Array, "rows 1+nq+n"]
 
 
 class InLanes(AbstractBatchLoop):
@@ -73,16 +78,18 @@ class InLanes(AbstractBatchLoop):
 def _passed(start, request):
     ts = request.ts
     record = _through_lanes(request, start)
-    _, q, v = last_reached(ts, record.q, record.v, start.q, start.v)
+    since, q, v = jnp.split(record.end, np.array([1, 1 + start.q.shape[1]]), axis=1)
+    last = ts[0] + since[:, 0], q, v
     t = jnp.broadcast_to(ts, record.q.shape[:-1])
     displaced = start.displaced(jnp, record.q[:, 0], record.v[:, 0])
-    return Samples(t, record.q, record.v, record.result, record.steps, (ts[0] + record.t, q, v), displaced)
+    return Samples(t, record.q, record.v, record.result, record.steps, last, displaced)
 
 
 def _through_lanes(request: Request, start: Start) -> Record:
     t0, times = request.ts[0], request.ts - request.ts[0]
     members, n = start.q.shape
-    lanes = min(LANES, members) if isinstance(members, int) else LANES  # symbolic, where it is exported
+    lanes = LANES if jax.default_backend() == "cpu" else LANES_OF_ACCELERATOR
+    lanes = min(lanes, members) if isinstance(members, int) else lanes  # symbolic, where it is exported
     least = SMALLEST_STEP * times[-1]
     none = members  # the row of the record for nobody
     tableau = request.tableau
@@ -141,10 +148,12 @@ def _through_lanes(request: Request, start: Start) -> Record:
         record = _write(record, jnp.where(landed & here & ~lost, lanes.member, none), lanes.sample, q, v)
         leaving = lost | through
         who = jnp.where(leaving, lanes.member, none)
+        before, now = (jnp.concatenate([t[None], q, v]) for t, q, v in ((lanes.t, lanes.q, lanes.v), (t, q, v)))
+        end = jnp.where(sound, now, before)
         record = eqx.tree_at(
-            lambda r: (r.steps, r.result, r.t),
+            lambda r: (r.steps, r.result, r.end),
             record,
-            (record.steps.at[who].set(steps - 1), record.result.at[who].set(result), record.t.at[who].set(t)),
+            (record.steps.at[who].set(steps - 1), record.result.at[who].set(result), record.end.at[who].set(end.T)),
         )
         lanes = Lanes(lanes.member, t, following, sample, steps, q, v, lanes.scale, lanes.numbers)
         lanes, waiting = jax.lax.cond(
@@ -160,7 +169,7 @@ def _through_lanes(request: Request, start: Start) -> Record:
         v=jnp.full((members + 1, times.size, start.v.shape[1]), jnp.nan, start.q.dtype),
         steps=jnp.zeros(members + 1, int),
         result=jnp.zeros(members + 1, int),
-        t=jnp.zeros(members + 1, start.q.dtype),
+        end=jnp.zeros((members + 1, 1 + n + start.v.shape[1]), start.q.dtype),
     )
     begun = enter(first)
     at_first = Lanes(first, zero, zero, count, count, begun.q, begun.v, begun.scale, begun.numbers)

@@ -68,7 +68,8 @@ def of_each(
     """``turn`` of each of a batch, whose members are the last axis of all arrays: a function of the ``numbers`` of
     their models, ``model_of`` them the model of one, and of what else a turn takes.
 
-    By ``whole`` it is done as a whole, and again by the ``method`` where that is beyond it for any, and is another.
+    By ``whole`` it is done as a whole; then, if that is beyond it for any, again by the ``method`` where that is
+    another, and what it finds is given to those alone: what befalls one member is not to change another.
     """
 
     def in_turns(numbers, *at):
@@ -81,6 +82,10 @@ def of_each(
         found, beyond = jax.vmap(alone, in_axes=axes, out_axes=-1)(numbers, *at)
         if whole is method:
             return found, beyond
-        return jax.lax.cond(jnp.any(beyond), lambda: in_turns(numbers, *at), lambda: (found, beyond))
+
+        def again():
+            return jax.tree.map(lambda new, old: jnp.where(beyond, new, old), in_turns(numbers, *at), (found, beyond))
+
+        return jax.lax.cond(jnp.any(beyond), again, lambda: (found, beyond))
 
     return in_turns if whole is None else as_a_whole

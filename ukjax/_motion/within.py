@@ -16,6 +16,7 @@ from .._check import constant
 from .base import AbstractLoop, Request, Samples, Start
 from .one import Course, advanced, as_differentiated, pulled_back
 from .outcome import RUNNING
+from .vmapped import alone_or_in_lanes
 
 MARKS = 512
 """At most."""
@@ -30,9 +31,13 @@ class Within(AbstractLoop):
     keeps_watch: ClassVar[bool] = True
 
     def accepts(self, request: Request, start: Start) -> bool:
-        return request.plain and request.dt is None and start.q.ndim == 1
+        return request.plain and request.dt is None
 
     def run(self, request: Request, start: Start) -> Samples:
+        one = lambda start: self._one(request, start)
+        return one(start) if start.q.ndim == 1 else jax.vmap(one)(start)
+
+    def _one(self, request, start):
         moving = request.model_of(start.numbers), request.ts, start.q, start.v
         moving, fixed = eqx.partition(moving, eqx.is_inexact_array)
         how = eqx.tree_at(lambda r: (r.model, r.ts), request, (None, None))
@@ -98,7 +103,7 @@ class _Way(eqx.Module):
 @eqx.filter_jit
 def _passed(way):
     """Where the motion comes to, and its samples."""
-    return advanced(way.task, *way.begin)[:2]
+    return alone_or_in_lanes(lambda way: advanced(way.task, *way.begin)[:2], way)
 
 
 @eqx.filter_jit
