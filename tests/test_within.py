@@ -79,6 +79,24 @@ def test_members_go_each_at_their_own_pace():
             jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=1e-10), last_found, last)
 
 
+def test_a_batch_is_the_same_too_and_has_a_derivative():
+    speeds = jnp.array([0.3, 4.0])
+
+    def ends(speeds):
+        q0, v0 = jnp.tile(LEVEL, (2, 1)), jnp.stack([0 * speeds, speeds], axis=1)
+        return uk.simulate(Pendulum(), q0, v0, TS, rtol=1e-9, throw=False)
+
+    expected, found = ends(speeds), jax.jit(ends)(speeds)
+    np.testing.assert_array_equal(found.steps, expected.steps)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=1e-10), found.last, expected.last)
+    np.testing.assert_allclose(found.q, expected.q, rtol=0, atol=1e-10)
+    height = lambda speeds: jnp.sum(ends(speeds).q[:, -1, 1] * jnp.array([1.0, 2.0]))
+    h, away = 1e-4, np.eye(2)
+    at = lambda i, k: float(height(speeds + k * h * away[i]))
+    difference = [(8 * (at(i, 1) - at(i, -1)) - (at(i, 2) - at(i, -2))) / (12 * h) for i in range(2)]
+    np.testing.assert_allclose(jax.jit(jax.grad(height))(speeds), difference, rtol=1e-6)
+
+
 def test_members_with_times_of_their_own_are_a_batch_too():
     until = lambda end: uk.simulate(Pendulum(), LEVEL, jnp.zeros(2), jnp.stack([0.0 * end, end]), rtol=1e-9).q[-1]
     ends = jnp.array([0.5, 1.0])

@@ -33,6 +33,7 @@ from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem, rates_of
 from .._terms import Terms
 from .base import AbstractLoop, Counts, Request, Samples, Start
+from .batch_within import BatchWithin
 from .diagnose import check_end, check_start, warn_of_coarse_time
 from .even_steps import EvenSteps, even_counts, even_times
 from .event import Event, as_event
@@ -52,7 +53,7 @@ DRIFTS = "projection", "none"
 FEWEST = 1024
 """Times of fixed steps are filled up to this number, or a power of two, so that a restart compiles nothing anew."""
 
-PLAIN_LOOPS = One(), EvenSteps(), InLanes(), Within()
+PLAIN_LOOPS = One(), EvenSteps(), InLanes(), Within(), BatchWithin()
 """Our own ways to go through time; the first that accepts what is asked does it, or else diffrax's."""
 
 

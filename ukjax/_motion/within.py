@@ -31,13 +31,9 @@ class Within(AbstractLoop):
     keeps_watch: ClassVar[bool] = True
 
     def accepts(self, request: Request, start: Start) -> bool:
-        return request.plain and request.dt is None
+        return request.plain and request.dt is None and start.q.ndim == 1
 
     def run(self, request: Request, start: Start) -> Samples:
-        one = lambda start: self._one(request, start)
-        return one(start) if start.q.ndim == 1 else jax.vmap(one)(start)
-
-    def _one(self, request, start):
         moving = request.model_of(start.numbers), request.ts, start.q, start.v
         moving, fixed = eqx.partition(moving, eqx.is_inexact_array)
         how = eqx.tree_at(lambda r: (r.model, r.ts), request, (None, None))
