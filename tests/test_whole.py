@@ -1,0 +1,98 @@
+"""Steps of a batch as a whole: the same as in turns, and chosen where that is worth it."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax._batch.length import operations
+from ukjax._batch.lowering import FEW
+from ukjax._motion import even_steps, lanes
+from ukjax._motion.base import Counts, Start
+from ukjax._motion.correct import at_every_level
+from ukjax._motion.even_steps import roll
+from ukjax._motion.scale import scales
+from ukjax._motion.tableau import RUNGE_KUTTA4
+from ukjax._motion.whole import LONG, SHORT, STEPS_PER_OPERATION, whole_by
+
+from .mechanisms import Pendulum
+from .test_attempts import LEVEL, tied, tied_starts
+
+ASKED = uk.Orthogonal()
+USUAL = at_every_level(replace(ASKED.usual(), assumes=True))
+TS = jnp.array([0.0, 0.1, 0.3])
+
+
+def rolled(model, q0, v0, method, whole):
+    q0, v0 = jnp.asarray(q0), jnp.asarray(v0)
+    start = jax.tree.map(jnp.transpose, Start(q0, v0, scales(model, TS[0], q0, v0, TS[-1])))
+    counts = Counts(jnp.array([5, 10]), 10)
+    run = lambda start: roll(lambda _: model, start, TS, counts, method, RUNGE_KUTTA4, True, whole)
+    q, v, went = jax.jit(run)(start)
+    return np.moveaxis(q, -1, 0), np.moveaxis(v, -1, 0), went
+
+
+def test_as_a_whole_it_is_what_it_is_in_turns():
+    starts = np.tile(LEVEL, (FEW, 1)), np.linspace(0, 2, FEW)[:, None] * [0.0, 1.0]
+    (q, v, went), (q_turns, v_turns, _) = (rolled(Pendulum(), *starts, USUAL, whole) for whole in (USUAL, None))
+    np.testing.assert_allclose(q, q_turns, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(v, v_turns, rtol=0, atol=1e-12)
+    assert not np.any(went.beyond)
+
+
+def test_who_is_beyond_it_is_done_again_and_nobody_else():
+    """The row that ties w to 0 is nothing where c is 0: there the rank is 1."""
+    ones = np.ones(FEW)
+    some = np.where(np.arange(FEW) == 3, 0.0, ones)
+    (q, v, went), (q_turns, v_turns, _) = (rolled(tied(), *tied_starts(some), ASKED, whole) for whole in (USUAL, None))
+    assert not np.any(went.beyond)
+    np.testing.assert_allclose(q, q_turns, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(v, v_turns, rtol=0, atol=1e-12)
+    of_usual, _, _ = rolled(tied(), *tied_starts(ones), ASKED, USUAL)
+    np.testing.assert_array_equal(np.delete(q, 3, axis=0), np.delete(of_usual, 3, axis=0))
+    _, _, alone = rolled(tied(), *tied_starts(some), USUAL, USUAL)
+    assert np.flatnonzero(alone.beyond).tolist() == [3]
+
+
+class Chosen(Exception):
+    """By what steps are to be done as a whole, before anything is compiled."""
+
+
+@pytest.fixture
+def choice(monkeypatch):
+    """What is chosen for a batch of so many."""
+
+    def tell(request, start):
+        raise Chosen(whole_by(request, start))
+
+    for module in (lanes, even_steps):
+        monkeypatch.setattr(module, "whole_by", tell)
+
+    def of(members, model, q0, v0, ts, **how):
+        with pytest.raises(Chosen) as chosen:
+            uk.simulate(model, np.tile(q0, (members, 1)), np.tile(v0, (members, 1)), ts, **how)
+        return chosen.value.args[0]
+
+    return of
+
+
+def test_short_steps_are_done_so_unless_members_are_few(choice):
+    swinging = Pendulum(), LEVEL, [0.0, 0.1], np.linspace(0, 0.5, 7)
+    assert choice(2 * FEW, *swinging) == USUAL
+    assert choice(FEW - 1, *swinging) is None
+
+
+def test_longer_ones_are_done_so_if_there_are_many(choice):
+    double, members = uk.systems.DoublePendulum(), 2 * FEW
+    q0, v0 = double.start()
+    accelerate = lambda q, v: uk.constrained_motion(double(0.0, q, v)).acceleration
+    of_stage = operations(accelerate, q0, v0, most=LONG)
+    assert of_stage is not None and SHORT < 4 * of_stage < LONG  # of Runge and Kutta's four stages
+    enough = 4 * of_stage * STEPS_PER_OPERATION / members
+    for steps, expected in ((0.5 * enough, None), (2 * enough, USUAL)):
+        end = 1e-3 * int(steps)
+        assert choice(members, double, q0, v0, [0.0, end], dt=1e-3, solver=uk.RungeKutta4()) == expected
+    assert choice(members, double, q0, v0, [0.0, 1.0]) is None  # nobody knows how many
