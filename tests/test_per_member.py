@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._batch import lowering, rarely
+from ukjax._batch import lowering, rarely, wrongly_assumed
 from ukjax._batch.graph import Graph
 from ukjax._batch.unroll import unroll
 
@@ -116,6 +116,16 @@ def test_a_rare_choice_of_one_member_changes_no_other(rng, unusual):
     found = np.asarray(jax.jit(jax.vmap(uk.per_member(rare)))(x))
     expected = np.where(x[:, :1] > 3, np.exp(x), x**2)
     np.testing.assert_allclose(found, expected, rtol=1e-14)
+
+
+def test_who_asks_is_told_of_it_and_it_is_not_done_again(rng):
+    x = rng.uniform(size=(BATCH, 2))
+    x[[3, 70]] += 4
+    asking = jax.jit(jax.vmap(uk.per_member(lambda x: (rare(x), wrongly_assumed()))))
+    found, wrong = asking(x)
+    assert np.flatnonzero(wrong).tolist() == [3, 70]
+    np.testing.assert_allclose(found, x**2, rtol=1e-14)
+    assert "stablehlo.exponential" not in asking.lower(x).as_text()
 
 
 def test_rare_choices_are_differentiated(rng):

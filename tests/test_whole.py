@@ -16,7 +16,7 @@ from ukjax._motion.correct import at_every_level
 from ukjax._motion.even_steps import roll
 from ukjax._motion.scale import scales
 from ukjax._motion.tableau import RUNGE_KUTTA4
-from ukjax._motion.whole import LONG, SHORT, STEPS_PER_OPERATION, whole_by
+from ukjax._motion.whole import LONG, SHORT, STEPS_PER_OPERATION, of_each, whole_by
 
 from .mechanisms import Pendulum
 from .test_attempts import LEVEL, tied, tied_starts
@@ -44,6 +44,23 @@ def test_as_a_whole_it_is_what_it_is_in_turns():
 
 
 def test_who_is_beyond_it_is_done_again_and_nobody_else():
+    """By a method that doubles in place of one that is beyond what is negative."""
+
+    def turn(each, method, x):
+        (found,) = each(lambda model, x: (model * x * (1 if method is USUAL else 2),), x)
+        return found, (x < 0) & (method is USUAL)
+
+    x = np.where(np.arange(FEW) == 3, -1.0, np.arange(FEW))
+    models = jnp.full(FEW, 3.0)
+    found, beyond = of_each(turn, lambda number: number, ASKED, USUAL)(models, jnp.asarray(x))
+    np.testing.assert_array_equal(found, np.where(x < 0, 6 * x, 3 * x))
+    assert not np.any(beyond)
+    found, beyond = of_each(turn, lambda number: number, USUAL, USUAL)(models, jnp.asarray(x))
+    np.testing.assert_array_equal(found, 3 * x)
+    np.testing.assert_array_equal(beyond, x < 0)
+
+
+def test_a_member_with_redundant_rows_changes_no_bit_of_the_others():
     """The row that ties w to 0 is nothing where c is 0: there the rank is 1."""
     ones = np.ones(FEW)
     some = np.where(np.arange(FEW) == 3, 0.0, ones)
