@@ -10,19 +10,20 @@ import pytest
 import ukjax as uk
 from ukjax._batch.length import operations
 from ukjax._batch.lowering import FEW
-from ukjax._motion import even_steps, lanes
 from ukjax._motion.base import Counts, Start
 from ukjax._motion.correct import at_every_level
 from ukjax._motion.even_steps import roll
 from ukjax._motion.scale import scales
 from ukjax._motion.tableau import RUNGE_KUTTA4
-from ukjax._motion.whole import LONG, SHORT, STEPS_PER_OPERATION, of_each, whole_by
+from ukjax._motion.whole import LONG, OFTEN, SHORT, STEPS_PER_OPERATION, Manner, of_each
 
 from .mechanisms import Pendulum
 from .test_attempts import LEVEL, tied, tied_starts
 
 ASKED = uk.Orthogonal()
-USUAL = at_every_level(replace(ASKED.usual(), assumes=True))
+usual = ASKED.usual()
+assert usual is not None
+USUAL = at_every_level(replace(usual, assumes=True))
 TS = jnp.array([0.0, 0.1, 0.3])
 
 
@@ -30,7 +31,7 @@ def rolled(model, q0, v0, method, whole):
     q0, v0 = jnp.asarray(q0), jnp.asarray(v0)
     start = jax.tree.map(jnp.transpose, Start(q0, v0, scales(model, TS[0], q0, v0, TS[-1])))
     counts = Counts(jnp.array([5, 10]), 10)
-    run = lambda start: roll(lambda _: model, start, TS, counts, method, RUNGE_KUTTA4, True, whole)
+    run = lambda start: roll(lambda _: model, start, TS, counts, method, RUNGE_KUTTA4, True, Manner(whole))
     q, v, went = jax.jit(run)(start)
     return np.moveaxis(q, -1, 0), np.moveaxis(v, -1, 0), went
 
@@ -52,10 +53,10 @@ def test_who_is_beyond_it_is_done_again_and_nobody_else():
 
     x = np.where(np.arange(FEW) == 3, -1.0, np.arange(FEW))
     models = jnp.full(FEW, 3.0)
-    found, beyond = of_each(turn, lambda number: number, ASKED, USUAL)(models, jnp.asarray(x))
+    found, beyond = of_each(turn, lambda number: number, ASKED, Manner(USUAL))(models, jnp.asarray(x))
     np.testing.assert_array_equal(found, np.where(x < 0, 6 * x, 3 * x))
     assert not np.any(beyond)
-    found, beyond = of_each(turn, lambda number: number, USUAL, USUAL)(models, jnp.asarray(x))
+    found, beyond = of_each(turn, lambda number: number, USUAL, Manner(USUAL))(models, jnp.asarray(x))
     np.testing.assert_array_equal(found, 3 * x)
     np.testing.assert_array_equal(beyond, x < 0)
 
@@ -75,7 +76,7 @@ def test_a_member_with_redundant_rows_changes_no_bit_of_the_others():
 
 
 class Chosen(Exception):
-    """By what steps are to be done as a whole, before anything is compiled."""
+    """How steps are to be done, before anything is compiled."""
 
 
 @pytest.fixture
@@ -83,10 +84,10 @@ def choice(monkeypatch):
     """What is chosen for a batch of so many."""
 
     def tell(request, start):
-        raise Chosen(whole_by(request, start))
+        raise Chosen(choose(request, start))
 
-    for module in (lanes, even_steps):
-        monkeypatch.setattr(module, "whole_by", tell)
+    choose = Manner.of
+    monkeypatch.setattr(Manner, "of", tell)
 
     def of(members, model, q0, v0, ts, **how):
         with pytest.raises(Chosen) as chosen:
@@ -98,8 +99,8 @@ def choice(monkeypatch):
 
 def test_short_steps_are_done_so_unless_members_are_few(choice):
     swinging = Pendulum(), LEVEL, [0.0, 0.1], np.linspace(0, 0.5, 7)
-    assert choice(2 * FEW, *swinging) == USUAL
-    assert choice(FEW - 1, *swinging) is None
+    assert choice(2 * FEW, *swinging) == (USUAL, 2)
+    assert choice(FEW - 1, *swinging) == (None, 2)
 
 
 def test_longer_ones_are_done_so_if_there_are_many(choice):
@@ -109,7 +110,16 @@ def test_longer_ones_are_done_so_if_there_are_many(choice):
     of_stage = operations(accelerate, q0, v0, most=LONG)
     assert of_stage is not None and SHORT < 4 * of_stage < LONG  # of Runge and Kutta's four stages
     enough = 4 * of_stage * STEPS_PER_OPERATION / members
-    for steps, expected in ((0.5 * enough, None), (2 * enough, USUAL)):
+    for steps, expected in ((0.5 * enough, (None, 2)), (2 * enough, (USUAL, 2))):
         end = 1e-3 * int(steps)
         assert choice(members, double, q0, v0, [0.0, end], dt=1e-3, solver=uk.RungeKutta4()) == expected
-    assert choice(members, double, q0, v0, [0.0, 1.0]) is None  # nobody knows how many
+    assert choice(members, double, q0, v0, [0.0, 1.0]) == (None, 2)  # nobody knows how many
+
+
+def test_long_stages_of_a_few_are_not_written_out_for_a_few_steps(choice):
+    robot = uk.systems.ParallelManipulator()
+    free = uk.System(robot.dynamics, robot.loops)
+    q0, v0 = uk.project(free, 0.0, *robot.start())
+    for steps, expected in ((OFTEN // 2, FEW), (OFTEN, 2)):
+        manner = choice(3, free, q0, v0, [0.0, 1e-3 * steps], dt=1e-3)
+        assert manner == (None, expected)

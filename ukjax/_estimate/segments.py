@@ -18,6 +18,7 @@ from .._motion.correct import Levels, at_every_level
 from .._motion.even_steps import even_counts, roll
 from .._motion.scale import scale_of
 from .._motion.tableau import RUNGE_KUTTA4
+from .._motion.whole import Manner
 from .._parameters import Parameters, with_array
 from .._solve import AbstractMethod
 from .._system import AbstractSystem, mass_of
@@ -78,7 +79,7 @@ class Prediction(eqx.Module):
         q0, v0, unusual = self.state(model, z, ts[0], method)
         start = Start(q0, v0, scale_of(model, ts[0], q0, v0, ts[-1] - ts[0], driven=False))
         q, v, went = roll(
-            lambda _: model, start, ts, Counts(between, most), method, RUNGE_KUTTA4, self.projection, whole=method
+            lambda _: model, start, ts, Counts(between, most), method, RUNGE_KUTTA4, self.projection, Manner(method)
         )
         outputs = jax.vmap(lambda t, q, v: vector("observe", self.observe, t, q, v))(ts, q, v)
         return (outputs, jnp.concatenate([q[0], v[0]]), jnp.concatenate([q[-1], v[-1]])), unusual | went.beyond

@@ -27,7 +27,7 @@ from .one import One
 from .outcome import LEAPT, OFF_CONSTRAINTS, UNUSUAL, finite, of_samples
 from .step import step
 from .tableau import Tableau
-from .whole import of_each, whole_by
+from .whole import Manner, of_each
 
 MANY_MEMBER_STEPS = 100_000_000
 """From so many steps times members on, it is worth the time of compiling a step as a whole: it takes three seconds or
@@ -38,9 +38,6 @@ BRIEF_MEMBER_STEPS = 100_000
 
 ATTEMPTS = 3
 """How many methods are tried for a derivative, each of which is compiled, before the one asked for."""
-
-OFTEN = 300
-"""From so many steps on, even the step of a few members is worth the time of compiling it well."""
 
 
 class EvenSteps(AbstractBatchLoop):
@@ -109,7 +106,7 @@ def even_times(ts: np.ndarray, dt: float) -> np.ndarray:
 @eqx.filter_jit
 def _rolled(start, request):
     ts, counts = request.ts, request.counts
-    how = request.by, request.tableau, request.projection, whole_by(request, start), request.brief
+    how = request.by, request.tableau, request.projection, Manner.of(request, start), request.brief
     q, v, went = roll(request.model_of, jax.tree.map(jnp.transpose, start), ts, counts, *how)
     if start.q.ndim == 2:
         q, v = jnp.moveaxis(q, -1, 0), jnp.moveaxis(v, -1, 0)
@@ -160,27 +157,26 @@ def roll(
     method: AbstractMethod | Levels,
     tableau: Tableau,
     projection: bool,
-    whole: AbstractMethod | Levels | None = None,
+    manner: Manner,
     brief: bool = False,
 ) -> tuple[Float[Array, "samples nq *batch"], Float[Array, "samples n *batch"], Went]:
     """q and v at ``ts``, in explicit Runge–Kutta steps, and how it went.
 
     The batch, if there is one, is the last axis, of the start too: the entries of different members are neighbours in
-    memory. ``model_of(numbers)`` is the model of one member. By ``whole`` steps are done as a whole, if it is given.
+    memory. ``model_of(numbers)`` is the model of one member.
     """
 
-    take = compactly if method.in_loops or brief or start.q.ndim == 1 and whole is None else step
+    take = compactly if method.in_loops or brief or start.q.ndim == 1 and manner.whole is None else step
 
     def turn(each, method, t, h, q, v, scale):
         stepped = take(each, t, h, q, v, method, tableau, projection, scale)
         return (stepped.q, stepped.v, stepped.off, stepped.leapt), stepped.beyond(method)
 
     if start.q.ndim == 2:
-        often = counts.most * ts.size >= OFTEN
-        of_all = of_each(turn, model_of, method, whole, few=2 if often else FEW)
+        of_all = of_each(turn, model_of, method, manner)
     else:
         of_all = lambda numbers, *at: turn(Alone(model_of(numbers)), method, *at)
-        of_all = of_all if whole is None else per_member(of_all, few=1)
+        of_all = of_all if manner.whole is None else per_member(of_all, few=1)
 
     members = start.q.shape[1] if start.q.ndim == 2 else 1
     many = not isinstance(members, int) or members >= FEW  # symbolic, where it is exported

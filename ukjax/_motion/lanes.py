@@ -22,7 +22,7 @@ from .outcome import FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, T
 from .scale import Scale
 from .step import step
 from .step_size import judge, next_length
-from .whole import of_each, whole_by
+from .whole import Manner, of_each
 
 LANES = 136
 """An odd number of cache lines: see ``_batch``. More do not stay in a core's caches."""
@@ -104,7 +104,7 @@ def _through_lanes(request: Request, start: Start) -> Record:
         stepped = take(each, t0 + t, h, q, v, method, tableau, request.projection, scale)
         return (stepped, each(judge_of, q, v, stepped, scale)), stepped.beyond(method)
 
-    attempt_each = of_each(attempt, request.model_of, request.by, whole_by(request, start))
+    attempt_each = of_each(attempt, request.model_of, request.by, Manner.of(request, start))
 
     def enter(member):
         """The start of a member, from where a step of length zero leads onto the constraints."""

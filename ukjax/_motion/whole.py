@@ -1,4 +1,4 @@
-"""How a step of a batch is done: as a whole, or in turns.
+"""How a step of a batch is done: as a whole, or in turns; written out, or as JAX would do it.
 
 In turns, every stage is one of a loop, in which the acceleration stands once: soonest compiled. As a whole, all stages
 are written out for one member, and done in one loop over the members: what one stage leaves for the next stays in the
@@ -6,7 +6,7 @@ processor. That saves a tenth of a microsecond a step, and takes the compiler th
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from .each import Alone, Together
 from .step import rates_at
 
 SHORT = 1500
-"""Up to so many operations in all its stages, a step is compiled as soon as a whole."""
+"""Up to so many operations in all its stages, a step of many members is compiled as soon as a whole."""
 
 LONG = 7500
 """With more, what one stage leaves for the next does not stay in the processor, or it hardly matters."""
@@ -31,49 +31,70 @@ LONG = 7500
 STEPS_PER_OPERATION = 1000
 """In between, so many steps of members for each are worth the time of compiling it."""
 
-Turn = Callable[..., tuple[Any, Bool[Array, "*batch"]]]
-"""``turn(each, method, *at)``: results, and whether they are beyond what the method can do."""
+SHORT_STAGE, LONG_STAGE = 600, 3000
+"""Up to so many operations, a stage is compiled as soon written out, however few members there are; and quicker by as
+much as ``OFTEN`` steps are worth."""
+
+OFTEN = 300
 
 
-def whole_by(request: Request, start: Start) -> AbstractMethod | Levels | None:
-    """The method by which steps are done as a whole, if that is better: they are short, or there is much to be done."""
-    if start.q.ndim == 1:
-        return request.by if request.long else None
-    levels, tableau, members = first_levels(request), request.tableau, start.q.shape[0]
-    if jax.default_backend() != "cpu" or request.brief or levels is None or levels.in_loops or tableau is None:
-        return None
-    if request.long:
-        return levels
-    if not isinstance(members, int) or members < FEW:  # symbolic, where it is exported
-        return None
-    of_one = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
-    at = jax.tree.map(of_one, (request.ts, start.q, start.v, start.numbers))
-    of_stage = operations(_stage, request, levels.acceleration, *at, most=LONG // tableau.stages)
-    steps = 0 if request.counts is None else request.counts.most * (request.ts.size - 1) * members
-    most = max(SHORT, min(LONG, steps // STEPS_PER_OPERATION))
-    return levels if of_stage is not None and tableau.stages * of_stage <= most else None
+class Manner(NamedTuple):
+    """By which method a step is done as a ``whole``, if that is better; and from how many members on, or ``few``, what
+    is done in turns is written out."""
+
+    whole: AbstractMethod | Levels | None = None
+    few: int = FEW
+
+    @classmethod
+    def of(cls, request: Request, start: Start) -> "Manner":
+        """What is best for the steps of this motion, or of each of this batch."""
+        if start.q.ndim == 1:
+            return cls(request.by if request.long else None)
+        levels, tableau, members = first_levels(request), request.tableau, start.q.shape[0]
+        if jax.default_backend() != "cpu" or levels is None or levels.in_loops or tableau is None:
+            return cls()
+        if request.long:
+            return cls(levels, 2)
+        if not isinstance(members, int):  # symbolic, where it is exported
+            return cls()
+        many, steps = members >= FEW, 0
+        if request.counts is not None:
+            steps = request.counts.most * (request.ts.size - 1)
+        of_one = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
+        at = jax.tree.map(of_one, (request.ts, start.q, start.v, start.numbers))
+        most = LONG // tableau.stages if many else LONG_STAGE if steps >= OFTEN else SHORT_STAGE
+        of_stage = operations(_stage, request, levels.acceleration, *at, most=most)
+        if of_stage is None:
+            return cls()
+        worth = min(LONG, steps * max(members, FEW) // STEPS_PER_OPERATION)  # fewer take as long
+        whole = not request.brief and tableau.stages * of_stage <= (max(SHORT, worth) if many else worth)
+        return cls(levels if whole else None, 2)
 
 
 def _stage(request, method, t, q, v, numbers):
     return rates_at(request.model_of(numbers), method, t, q, v)
 
 
+Turn = Callable[..., tuple[Any, Bool[Array, "*batch"]]]
+"""``turn(each, method, *at)``: results, and whether they are beyond what the method can do."""
+
+
 def of_each(
     turn: Turn,
     model_of: Callable,
     method: AbstractMethod | Levels,
-    whole: AbstractMethod | Levels | None,
-    few: int = FEW,
+    manner: Manner,
 ) -> Callable[..., tuple[Any, Bool[Array, " batch"]]]:
     """``turn`` of each of a batch, whose members are the last axis of all arrays: a function of the ``numbers`` of
     their models, ``model_of`` them the model of one, and of what else a turn takes.
 
-    By ``whole`` it is done as a whole; then, if that is beyond it for any, again by the ``method`` where that is
-    another, and what it finds is given to those alone: what befalls one member is not to change another.
+    As a whole, it is done again by the ``method``, where that is another, if it is beyond it for any; and what that
+    finds is given to those alone: what befalls one member is not to change another.
     """
+    whole, few = manner
 
     def in_turns(numbers, *at):
-        return turn(Together(model_of, numbers), method, *at)
+        return turn(Together(model_of, numbers, few), method, *at)
 
     alone = per_member(lambda numbers, *at: turn(Alone(model_of(numbers)), whole, *at), few)
 
