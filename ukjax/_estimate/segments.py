@@ -16,9 +16,9 @@ from .._haste import at_once
 from .._motion.base import Counts, Start
 from .._motion.correct import Levels, at_every_level
 from .._motion.even_steps import even_counts, roll
+from .._motion.manner import Manner
 from .._motion.scale import scale_of
 from .._motion.tableau import RUNGE_KUTTA4
-from .._motion.whole import Manner
 from .._parameters import Parameters, with_array
 from .._solve import AbstractMethod
 from .._system import AbstractSystem, mass_of

@@ -23,11 +23,11 @@ from .base import AbstractBatchLoop, Counts, Request, Samples, Start
 from .compact import compactly
 from .correct import Levels
 from .each import Alone
+from .manner import Manner, of_each
 from .one import One
 from .outcome import LEAPT, OFF_CONSTRAINTS, UNUSUAL, finite, of_samples
 from .step import step
 from .tableau import Tableau
-from .whole import Manner, of_each
 
 MANY_MEMBER_STEPS = 100_000_000
 """From so many steps times members on, it is worth the time of compiling a step as a whole: it takes three seconds or

@@ -18,11 +18,11 @@ from .._check import known
 from .attempts import every_member
 from .base import SMALLEST_STEP, AbstractBatchLoop, Request, Samples, Start
 from .compact import compactly
+from .manner import Manner, of_each
 from .outcome import FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, TOO_SMALL, UNUSUAL, finite
 from .scale import Scale
 from .step import step
 from .step_size import judge, next_length
-from .whole import Manner, of_each
 
 LANES = 136
 """An odd number of cache lines: see ``_batch``. More do not stay in a core's caches."""

@@ -1,4 +1,4 @@
-"""Steps of a batch as a whole: the same as in turns, and chosen where that is worth it."""
+"""How steps of a batch are done: as a whole what they are in turns, and chosen where that is worth it."""
 
 from dataclasses import replace
 
@@ -13,9 +13,9 @@ from ukjax._batch.lowering import FEW
 from ukjax._motion.base import Counts, Start
 from ukjax._motion.correct import at_every_level
 from ukjax._motion.even_steps import roll
+from ukjax._motion.manner import LONG, OFTEN, SHORT, STEPS_PER_OPERATION, Manner, of_each
 from ukjax._motion.scale import scales
 from ukjax._motion.tableau import RUNGE_KUTTA4
-from ukjax._motion.whole import LONG, OFTEN, SHORT, STEPS_PER_OPERATION, Manner, of_each
 
 from .mechanisms import Pendulum
 from .test_attempts import LEVEL, tied, tied_starts
