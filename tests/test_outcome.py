@@ -85,6 +85,16 @@ def test_each_of_a_batch_says_how_it_ended(case):
         assert (np.asarray(motion.result) == outcome).all()
 
 
+@pytest.mark.parametrize("case", ("finished", "most steps", "not finite"))
+def test_each_of_a_batch_says_where_it_ended(case):
+    """At the time that it came to, where a motion until then ends; not at the sample before."""
+    (model, q0, v0), ts, how, _ = CASES[case]
+    for t, q, v in zip(*uk.simulate(model, np.stack([q0, q0]), v0, ts, throw=False, **how).last, strict=True):
+        until = uk.simulate(model, q0, v0, [ts[0], float(t)], throw=False)
+        np.testing.assert_allclose(q, until.q[-1], rtol=0, atol=1e-7)
+        np.testing.assert_allclose(v, until.v[-1], rtol=0, atol=1e-7)
+
+
 @EACH
 def test_it_is_known_under_jit_as_well(case):
     (model, q0, v0), ts, how, outcome = CASES[case]
