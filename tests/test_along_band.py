@@ -10,7 +10,7 @@ import pytest
 
 import ukjax as uk
 from benchmarks.mechanisms import four_bars, four_bars_by_energies
-from ukjax._motion import pattern
+from ukjax._motion import even_steps, pattern
 from ukjax._motion.attempts import first_attempt
 from ukjax._solve import Sparse, solve
 
@@ -21,6 +21,7 @@ TIMES = np.linspace(0, 0.05, 3)
 @pytest.fixture
 def always(monkeypatch):
     """Any system is large, and any band narrow."""
+    monkeypatch.setattr(pattern, "MEDIUM", 1)
     monkeypatch.setattr(pattern, "LARGE", 1)
     monkeypatch.setattr(pattern, "LARGE_IN_BATCHES", 1)
     monkeypatch.setattr(pattern, "NARROW", 1)
@@ -118,13 +119,17 @@ def test_only_what_is_provisional_says_that_it_could_not(rng):
 
 
 @pytest.mark.slow
-def test_derivatives(always):
+def test_derivatives(always, monkeypatch):
+    tried, run = [], even_steps._rolled
+    monkeypatch.setattr(even_steps, "_rolled", lambda *given: tried.append(given[1].attempt) or run(*given))
     system, q, v = row(3, 2)
 
     def end(v, method):
         return jnp.sum(uk.simulate(system, q[0], v, TIMES, **RK4, method=method).q[-1])
 
-    close(jax.grad(end)(jnp.asarray(v[0]), "orthogonal"), jax.grad(end)(jnp.asarray(v[0]), "kkt"), 1e-10)
+    found = jax.grad(end)(jnp.asarray(v[0]), "orthogonal")
+    assert [type(method) for method in tried] == [Sparse]
+    close(found, jax.grad(end)(jnp.asarray(v[0]), "kkt"), 1e-10)
 
 
 @pytest.mark.slow

@@ -123,3 +123,19 @@ def test_long_stages_of_a_few_are_not_written_out_for_a_few_steps(choice):
     for steps, expected in ((OFTEN // 2, FEW), (OFTEN, 2)):
         manner = choice(3, free, q0, v0, [0.0, 1e-3 * steps], dt=1e-3)
         assert manner == (None, expected)
+
+
+def test_one_motion_in_a_program_is_written_out_where_it_is_mapped(monkeypatch):
+    """Which ``vmap`` around it shows too late to choose otherwise."""
+    found, choose = [], Manner.of
+    monkeypatch.setattr(Manner, "of", lambda *given: found.append(choose(*given)) or found[-1])
+
+    @jax.jit
+    @jax.vmap
+    def end(speed):
+        return uk.simulate(Pendulum(), LEVEL, jnp.array([0.0, 1.0]) * speed, [0.0, 0.01], dt=0.001).q[-1]
+
+    text = end.lower(jnp.ones(FEW)).as_text()
+    ((whole, few),) = found
+    assert isinstance(whole, uk.Orthogonal) and few == FEW
+    assert text.count("stablehlo.transpose") < 15  # 7; 22 where arrays are turned around at each stage

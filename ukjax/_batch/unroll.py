@@ -41,7 +41,7 @@ class Unroller:
     def __init__(self, graph: Graph, platform: str):
         self.graph, self.platform = graph, platform
         self.sines: dict[int, tuple[Any, Any]] = {}
-        self.settled: dict[Any, tuple[dict[Any, np.ndarray], list[Any]]] = {}
+        self.settled: dict[Any, tuple[Sequence[Any], dict[Any, np.ndarray], list[Any]]] = {}
 
     def closed(self, jaxpr: ClosedJaxpr, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
         return self.run(jaxpr.jaxpr, jaxpr.consts, arguments)
@@ -49,8 +49,8 @@ class Unroller:
     def run(self, jaxpr: Jaxpr, consts: Sequence[Any], arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
         key = jaxpr, *map(id, consts), *map(_told, arguments)
         if key not in self.settled:
-            self.settled[key] = self._settle(jaxpr, consts, arguments)
-        known, left = self.settled[key]
+            self.settled[key] = consts, *self._settle(jaxpr, consts, arguments)  # kept, so that no id is another's
+        _, known, left = self.settled[key]
         values = known | dict(zip(jaxpr.invars, arguments, strict=True))
         for equation in left:
             self._go_on(equation, values)

@@ -79,7 +79,7 @@ class Prediction(eqx.Module):
         q0, v0, unusual = self.state(model, z, ts[0], method)
         start = Start(q0, v0, scale_of(model, ts[0], q0, v0, ts[-1] - ts[0], driven=False))
         q, v, went = roll(
-            lambda _: model, start, ts, Counts(between, most), method, RUNGE_KUTTA4, self.projection, Manner(method)
+            lambda _: model, start, ts, Counts(between, most), method, RUNGE_KUTTA4, self.projection, Manner(method, 1)
         )
         outputs = jax.vmap(lambda t, q, v: vector("observe", self.observe, t, q, v))(ts, q, v)
         return (outputs, jnp.concatenate([q[0], v[0]]), jnp.concatenate([q[-1], v[-1]])), unusual | went.beyond

@@ -24,16 +24,16 @@ class BatchWithin(AbstractLoop):
         return traced and request.plain and request.dt is None and start.q.ndim == 2
 
     def run(self, request: Request, start: Start) -> Samples:
-        moving = request.model, request.ts, start.q, start.v
+        moving = request.model, request.ts, start.q, start.v, start.numbers
         moving, fixed = eqx.partition(moving, eqx.is_inexact_array)
         how = eqx.tree_at(lambda r: (r.model, r.ts), request, (None, None))
-        return _sampled(moving, constant((fixed, how, start.scale, start.numbers)))
+        return _sampled(moving, constant((fixed, how, start.scale)))
 
 
 def _asked(moving, rest):
     """The starts, and what is asked."""
-    fixed, how, scale, numbers = rest
-    model, ts, q, v = eqx.combine(moving, fixed)
+    fixed, how, scale = rest
+    model, ts, q, v, numbers = eqx.combine(moving, fixed)
     return Start(q, v, scale, numbers), replace(how, model=model, ts=ts)
 
 

@@ -74,7 +74,7 @@ def _differentiated(start, request):
     asked, begun = constant((request, start))
     method = attempt_at(asked, begun) if known(asked, begun) else None
     for _ in range(ATTEMPTS):
-        if not isinstance(method, Levels):
+        if method is None or not method.provisional:
             break
         found = _rolled(start, replace(request, attempt=method))
         result = constant(found.result)
@@ -166,7 +166,7 @@ def roll(
     memory. ``model_of(numbers)`` is the model of one member.
     """
 
-    take = compactly if method.in_loops or brief or start.q.ndim == 1 and manner.whole is None else step
+    take = compactly if method.in_loops or brief or start.q.ndim == 1 and manner.few > 1 else step
 
     def turn(each, method, t, h, q, v, scale):
         stepped = take(each, t, h, q, v, method, tableau, projection, scale)
@@ -176,7 +176,7 @@ def roll(
         of_all = of_each(turn, model_of, method, manner)
     else:
         of_all = lambda numbers, *at: turn(Alone(model_of(numbers)), method, *at)
-        of_all = of_all if manner.whole is None else per_member(of_all, few=1)
+        of_all = of_all if manner.whole is None else per_member(of_all, manner.few)
 
     members = start.q.shape[1] if start.q.ndim == 2 else 1
     many = not isinstance(members, int) or members >= FEW  # symbolic, where it is exported

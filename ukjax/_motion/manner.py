@@ -39,8 +39,8 @@ OFTEN = 300
 
 
 class Manner(NamedTuple):
-    """By which method a step is done as a ``whole``, if that is better; and from how many members on, or ``few``, what
-    is done in turns is written out."""
+    """By which method a step is done as a ``whole``, if that is better; and from how many members on, ``few``, what is
+    done is written out: 1 for a motion alone."""
 
     whole: AbstractMethod | Levels | None = None
     few: int = FEW
@@ -48,8 +48,12 @@ class Manner(NamedTuple):
     @classmethod
     def of(cls, request: Request, start: Start) -> "Manner":
         """What is best for the steps of this motion, or of each of this batch."""
+        steps = 0 if request.counts is None else request.counts.most * (request.ts.size - 1)
         if start.q.ndim == 1:
-            return cls(request.by if request.long else None)
+            if request.long:
+                return cls(request.by, 1)
+            # By the method asked for it is in a program that is being traced: in a ``vmap``, for all one knows.
+            return cls() if isinstance(request.by, Levels) else cls(request.by, 2 if steps >= OFTEN else FEW)
         levels, tableau, members = first_levels(request), request.tableau, start.q.shape[0]
         if jax.default_backend() != "cpu" or levels is None or levels.in_loops or tableau is None:
             return cls()
@@ -57,9 +61,7 @@ class Manner(NamedTuple):
             return cls(levels, 2)
         if not isinstance(members, int):  # symbolic, where it is exported
             return cls()
-        many, steps = members >= FEW, 0
-        if request.counts is not None:
-            steps = request.counts.most * (request.ts.size - 1)
+        many = members >= FEW
         of_one = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
         at = jax.tree.map(of_one, (request.ts, start.q, start.v, start.numbers))
         most = LONG // tableau.stages if many else LONG_STAGE if steps >= OFTEN else SHORT_STAGE
