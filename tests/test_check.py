@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -93,6 +94,43 @@ def test_values_that_cannot_be_are_refused(field, value, message):
         uk.constrained_motion(bad)
     with refused(message.replace(":", " at t = 3 s:", 1).lstrip("^")):
         check_terms(bad, " at t = 3 s")
+
+
+@pytest.mark.parametrize("heavy", (1.0, 1e3, 1e9))
+@pytest.mark.parametrize("method", ("orthogonal", "sparse"))
+def test_symmetry_does_not_depend_on_the_unit_of_another_coordinate(heavy, method):
+    """1e-6 and 0 beside moments of inertia of 2e-6, whatever the mass along another coordinate."""
+    M = np.diag([heavy, 2e-6, 2e-6])
+    M[1, 2] = 1e-6
+    lopsided = uk.Terms(M, [heavy, 2e-6, 2e-6], np.zeros((1, 3)), [0.0])
+    with refused(r"^M must be symmetric: M\[1, 2\] = 1e-06 but M\[2, 1\] = 0"):
+        uk.constrained_motion(lopsided)
+    sure = uk.Sparse.of((M + M.T, np.zeros((1, 3)))) if method == "sparse" else method
+    traced = jax.jit(lambda x: uk.constrained_motion(x, sure).acceleration)
+    assert not np.isfinite(traced(lopsided)).any()
+    both = eqx.tree_at(lambda x: x.M, lopsided, jnp.asarray(M + M.T - np.diag(np.diag(M))))
+    np.testing.assert_allclose(traced(both), [1.0, 2 / 3, 2 / 3], rtol=1e-12)
+    np.testing.assert_allclose(uk.constrained_motion(both).acceleration, [1.0, 2 / 3, 2 / 3], rtol=1e-12)
+
+
+def test_a_weight_may_have_entries_in_different_units():
+    """Of a motor [N m] and a cylinder [N]: positive and symmetric beside the sizes of both."""
+    weight = np.array([[1e9, 1e-1], [1e-1, 1e-8]])
+    with refused(r"^weight must be positive.* got one whose smallest eigenvalue is"):
+        uk.control.Servo(np.eye(2), uk.Holonomic(lambda t, q: q[0]), weight=weight * [[1.0, 40.0], [40.0, 1.0]])
+    with refused(r"^weight must be positive.* got one that is not symmetric"):
+        uk.control.Servo(np.eye(2), uk.Holonomic(lambda t, q: q[0]), weight=weight * [[1.0, 1.0], [2.0, 1.0]])
+    uk.control.Servo(np.eye(2), uk.Holonomic(lambda t, q: q[0]), weight=weight)
+
+
+@pytest.mark.parametrize("method", ("cholesky", "kkt"))
+def test_terms_in_float32_are_diagnosed(method):
+    row_of_zeros = terms(M=np.eye(2, dtype=np.float32), A=np.zeros((1, 2)), b=np.zeros(1))
+    row_of_zeros = jax.tree.map(lambda x: x.astype(np.float32), row_of_zeros)
+    with refused(f"^method '{dict(cholesky='Cholesky', kkt='KKT')[method]}' needs independent rows"):
+        uk.constrained_motion(row_of_zeros, method)
+    with refused("^the motion is not unique"):
+        uk.constrained_motion(jax.tree.map(jnp.zeros_like, row_of_zeros), method)
 
 
 def test_rounding_is_no_asymmetry_and_no_negative_mass():
@@ -226,7 +264,7 @@ def test_functions_of_other_arguments_are_refused(make, message):
         ),
         (
             lambda: uk.AccelerationConstraint(np.eye(2), np.ones(1), name="servo"),
-            r"^b of 'servo' must have shape \(2,\), one entry per row of A, got shape \(1,\)",
+            r"^b of 'servo' must have shape \(2,\), one entry per row of A, got one number",
         ),
     ),
 )
@@ -244,7 +282,7 @@ def test_rows_of_the_wrong_shape_are_refused(make, message):
         ),
         (
             lambda: uk.MassForce(np.eye(2), np.zeros(3)),
-            r"^force must return shape \(2,\) for v of shape \(2,\), got shape \(3,\)",
+            r"^force must have shape \(2,\), one entry per velocity, got shape \(3,\)",
         ),
         (
             lambda: uk.Lagrangian(lambda t, q, v: v**2),
@@ -256,7 +294,7 @@ def test_rows_of_the_wrong_shape_are_refused(make, message):
         ),
         (
             lambda: uk.Lagrangian(lambda t, q, v: v @ v, None, lambda t, q, v: jnp.ones(3)),
-            r"^force must return shape \(2,\) like v, got shape \(3,\)",
+            r"^force must have shape \(2,\), one entry per velocity, got shape \(3,\)",
         ),
     ),
 )

@@ -245,7 +245,7 @@ def test_robust_law_ends_within_its_bound_which_falls_with_epsilon():
     for epsilon in (0.1, 0.01):
         law = uk.control.Robust([[1.0]], task, nominal, RHO, epsilon=epsilon, kappa=2.0, rho_E=RHO_E)
         error, _ = end_error(uk.System(plant.dynamics, control=law), [3.0])
-        assert error <= float(law.ultimate_bound(1))
+        assert error <= float(law.ultimate_bound())
         ends.append(error)
     assert ends[0] / ends[1] == pytest.approx(10, rel=0.1)
     unaided = uk.control.Robust([[1.0]], task, nominal, 0.0, kappa=2.0)
@@ -260,9 +260,9 @@ def test_adaptive_law_learns_the_bound_and_ends_within_its_own():
     ends = []
     for k1 in (20.0, 100.0):
         law = uk.control.Robust([[1.0]], task, nominal, 1.0, epsilon=0.01, kappa=2.0, rho_E=RHO_E)
-        system = uk.control.Adaptive(plant, law, 1, k1=k1, k2=0.5)
+        system = uk.control.Adaptive(plant, law, k1=k1, k2=0.5)
         error, motion = end_error(system, [3.0, 0.0])
-        assert error <= float(system.ultimate_bound(RHO, 1))
+        assert error <= float(system.ultimate_bound(RHO))
         assert (np.asarray(motion.v[:, 1]) >= 0).all()
         ends.append(error)
     assert ends[1] < 0.6 * ends[0]
@@ -276,7 +276,7 @@ def test_sliding_mode_keeps_the_actual_system_within_its_bound():
     L, kappa = 2.0, 5.0
     ends = []
     for epsilon in (0.1, 0.01):
-        system = uk.control.SlidingMode(nominal, actual, 1, L=L, kappa=kappa, epsilon=epsilon)
+        system = uk.control.SlidingMode(nominal, actual, L=L, kappa=kappa, epsilon=epsilon)
         motion = uk.simulate(system, [0.0, 0.05], [1.0, 1.0], jnp.linspace(0, 20, 401), rtol=1e-8, atol=1e-8)
         e = np.asarray(motion.q[:, 1] - motion.q[:, 0])
         s = np.asarray(motion.v[:, 1] - motion.v[:, 0]) + L * e
@@ -310,7 +310,7 @@ TASK = uk.Holonomic(lambda t, q: q[0], name="x")
         (lambda: command(np.eye(2), TASK, P=np.eye(2)), r"P must be a number or have shape \(1,\)"),
         (lambda: command(np.eye(2), uk.AccelerationConstraint([[1.0, 0.0]], [0.0]), P=1.0), "no error in velocities"),
         (lambda: uk.System(FREE).command(0.0, np.zeros(2), np.zeros(2)), "this system has no control"),
-        (lambda: feedback([1.0, 2.0]), r"law must return shape \(1,\)"),
+        (lambda: feedback([1.0, 2.0]), r"law must have shape \(1,\)"),
     ],
 )
 def test_bad_input_is_named(make, words):

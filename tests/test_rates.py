@@ -384,7 +384,7 @@ DRIFTING = uk.System(FREE, rates=lambda q, v: rates(q, v) + 0.1)
         (lambda: uk.project(TOP, 0.0, LEVEL, OMEGA, hold=("wz", "wu")), "hold names no coordinate 'wu'; did you mean"),
         (lambda: uk.System(FREE, AXIS, rates=rates)(0.0, LEVEL, np.ones(4)), "M must have shape|for v of shape"),
         (
-            lambda: uk.control.Adaptive(TOP, uk.control.Robust(jnp.eye(3), EDGE, TOP, 1.0), 3, k1=1.0, k2=1.0),
+            lambda: uk.control.Adaptive(TOP, uk.control.Robust(jnp.eye(3), EDGE, TOP, 1.0), k1=1.0, k2=1.0),
             "plant must have the rates of its coordinates for velocities",
         ),
     ),

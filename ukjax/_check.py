@@ -127,10 +127,15 @@ def check_definite(name: str, value: Array) -> None:
         if not np.all(matrix > 0):
             raise ValueError(f"{wanted}, got {seen(matrix)}")
         return
-    if np.max(np.abs(matrix - matrix.T), initial=0) > 1e-6 * np.max(np.abs(matrix), initial=0):
+    diagonal = np.diagonal(matrix)
+    if not np.all(diagonal > 0):
+        raise ValueError(f"{wanted}, got {float(diagonal.min()):.6g} on its diagonal")
+    unit = 1 / np.sqrt(diagonal)  # in which all of these are 1: entries may have different units
+    scaled = unit[:, None] * matrix * unit
+    if np.max(np.abs(scaled - scaled.T), initial=0) > 1e-6:
         raise ValueError(f"{wanted}, got one that is not symmetric")
-    least = float(np.linalg.eigvalsh(matrix).min(initial=np.inf))
-    if least <= 0:
+    if np.linalg.eigvalsh(scaled).min(initial=np.inf) <= 0:
+        least = float(np.linalg.eigvalsh(matrix).min())
         raise ValueError(f"{wanted}, got one whose smallest eigenvalue is {least:.6g}")
 
 

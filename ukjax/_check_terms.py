@@ -29,33 +29,37 @@ def check_terms(terms: Any, where: str = "", coordinates: Sequence[str] = ()) ->
 def symmetric(M: Array) -> Array:
     """(M + Mᵀ) / 2, and NaN where that would hide that M is no mass matrix: ``check_terms``, for where values are not
     known. Of the signs only those on the diagonal are looked at: a factorisation sees the others."""
-    each = np.eye(len(M), dtype=M.dtype)  # off the diagonal zeros remain known
-    own, turned = each * M, M.T
-    limit = 2 * jnp.finfo(M.dtype).eps ** 0.5 * jnp.max(own)  # no entry of a mass matrix is larger
-    spoilt = jax.lax.select(jnp.any(M - turned - own > limit), *np.array([np.nan, 0], M.dtype))
-    return (M + turned) / 2 + spoilt * each
+    n, eps = len(M), jnp.finfo(M.dtype).eps
+    own = jnp.diagonal(M)
+    largest = jnp.max(own, initial=0)
+    mass = jnp.where(own > eps * largest, own, largest)
+    # |M_ij| ≤ √(M_ii M_jj) in a mass matrix. Squares are compared: a square root takes longer than all the rest.
+    asymmetric = jnp.any((M - M.T) ** 2 > (4 * eps * mass)[:, None] * mass)
+    wrong = asymmetric | jnp.any(own < -n * eps * largest)
+    spoilt = jax.lax.select(wrong, *np.array([np.nan, 0], M.dtype))
+    return (M + M.T) / 2 + spoilt * np.eye(n, dtype=M.dtype)
 
 
 def complaint_of_mass(M: np.ndarray, where: str = "", coordinates: Sequence[str] = ()) -> str:
     """Why M is no mass matrix, empty if it is one, or not finite."""
     if not M.size or not np.all(np.isfinite(M)):
         return ""
-    eps, largest = float(np.finfo(M.dtype).eps), max(float(np.abs(M).max()), 1e-300)
-    asymmetry = np.abs(M - M.T)
-    if asymmetry.max() > eps**0.5 * largest:
+    eps, largest = float(np.finfo(M.dtype).eps), float(np.abs(M).max()) or 1.0
+    mass = np.diagonal(M)
+    unit = 1 / np.sqrt(np.where(mass > eps * largest, mass, largest))  # so that units do not decide
+    asymmetry = unit[:, None] * np.abs(M - M.T) * unit
+    if asymmetry.max() > eps**0.5:
         i, j = np.unravel_index(int(asymmetry.argmax()), M.shape)
         return (
             f"M must be symmetric{where}: M[{i}, {j}] = {M[i, j]:.6g} but M[{j}, {i}] = {M[j, i]:.6g}. "
             "A mass matrix is the Hessian of the kinetic energy in v, so both must be the same"
         )
-    mass = np.diagonal(M)
     i = int(mass.argmin())
     if mass[i] < -len(M) * eps * largest:
         return (
             f"M must be positive semidefinite{where}: M[{i}, {i}] = {mass[i]:.6g}, the mass of "
             f"{_coordinate(i, coordinates)}, is negative. Check the signs of the masses and inertias"
         )
-    unit = 1 / np.sqrt(np.where(mass > eps * largest, mass, largest))  # so that units do not decide
     scaled = unit[:, None] * (M + M.T) * unit / 2
     try:
         np.linalg.cholesky(scaled + eps**0.5 * np.eye(len(M)))  # in a tenth of the time of eigenvalues
@@ -129,6 +133,7 @@ def complaint_of_freedom(M: np.ndarray, A: np.ndarray, where: str = "", coordina
 def _in_units(M, A):
     """M and A in coordinates of unit mass, with rows of unit length: units do not decide."""
     mass = np.diagonal(M)
-    coordinate = 1 / np.sqrt(np.where(mass > 0, mass, max(float(np.abs(mass).max(initial=0)), 1e-300)))
+    coordinate = 1 / np.sqrt(np.where(mass > 0, mass, float(np.abs(mass).max(initial=0)) or 1.0))
     A = A * coordinate
-    return coordinate[:, None] * M * coordinate, A / np.maximum(np.linalg.norm(A, axis=1, keepdims=True), 1e-300)
+    length = np.linalg.norm(A, axis=1, keepdims=True)
+    return coordinate[:, None] * M * coordinate, A / np.where(length > 0, length, 1)

@@ -20,6 +20,16 @@ class Constant(eqx.Module):
         return self.value
 
 
+class Zero(eqx.Module):
+    """A vector of zeros of whatever length is wanted: see ``vector_of``."""
+
+
+def as_vector_function(name: str, value: Any, arguments: str) -> Callable | Zero:
+    """``as_function`` for a vector, of which the number 0 means that all entries are 0."""
+    is_zero = type(value) in (int, float) and value == 0
+    return Zero() if is_zero else as_function(name, value, arguments)
+
+
 def as_function(name: str, value: Any, arguments: str) -> Callable:
     """``value`` if it is a function of ``arguments`` (``"t, q"``), a constant function if it is an array."""
     if value is None or isinstance(value, str) or not (callable(value) or eqx.is_array_like(value) or _is_rows(value)):
@@ -43,6 +53,20 @@ def vector(name: str, function: Callable, t: Array, q: Array, *more: Any) -> Flo
     value = jnp.atleast_1d(array(name, function, t, q, *more))
     if value.ndim != 1:
         raise ValueError(f"{name} must return a vector of shape (m,), one entry per row, got shape {value.shape}")
+    return value
+
+
+def vector_of(
+    size: int, each: str, name: str, function: Callable | Zero, t: Array, q: Array, *more: Any
+) -> Float[Array, " size"]:
+    """What a user's function returns, as a vector of ``size`` entries, one per ``each``. Raises ``ValueError`` for
+    another number of entries: one number is never repeated."""
+    if isinstance(function, Zero):
+        return jnp.zeros(size, q.dtype)
+    value = vector(name, function, t, q, *more)
+    if value.size != size:
+        seen = "one number" if value.size == 1 else f"shape {value.shape}"
+        raise ValueError(f"{name} must have shape ({size},), one entry per {each}, got {seen}")
     return value
 
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from .._functions import as_function, vector
+from .._functions import as_function, vector_of
 from .._names import name_of_rows
 from .base import AbstractConstraint, Level, nothing
 from .pfaffian import matrix_of_rows
@@ -30,12 +30,7 @@ class AccelerationConstraint(AbstractConstraint):
 
     def rows(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         A = matrix_of_rows(f"A of {self.name!r}", self.A, v, t, q, v)
-        b = vector(f"b of {self.name!r}", self.b, t, q, v)
-        if b.shape != A.shape[:1]:
-            raise ValueError(
-                f"b of {self.name!r} must have shape ({A.shape[0]},), one entry per row of A, got shape {b.shape}"
-            )
-        return A, b
+        return A, vector_of(A.shape[0], "row of A", f"b of {self.name!r}", self.b, t, q, v)
 
     def position(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " 0"]:
         return nothing(q)

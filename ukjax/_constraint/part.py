@@ -1,5 +1,7 @@
 """A constraint on some of the coordinates of a larger system."""
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -8,23 +10,21 @@ from .base import AbstractConstraint, Level
 
 
 class OnPart(AbstractConstraint):
-    """``constraint`` of a system whose coordinates are those from ``first`` on, ``size`` of them."""
+    """``constraint`` of a system whose coordinates are the first ``size(n)`` of the n of the larger one."""
 
     constraint: AbstractConstraint
-    first: int = eqx.field(static=True)
-    size: int = eqx.field(static=True)
+    size: Callable[[int], int] = eqx.field(static=True)
     name: str | tuple[str, ...] = eqx.field(static=True)
     level: Level = eqx.field(static=True)
     linear: bool = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    def __init__(self, constraint: AbstractConstraint, first: int, size: int):
-        self.constraint, self.first, self.size, self.name = constraint, first, size, constraint.name
+    def __init__(self, constraint: AbstractConstraint, size: Callable[[int], int]):
+        self.constraint, self.size, self.name = constraint, size, constraint.name
         self.level, self.linear = constraint.level, constraint.linear
 
     def rows(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         A, b = self.constraint.rows(t, self._part(q), self._part(v))
-        after = q.size - self.first - self.size
-        return jnp.pad(A, ((0, 0), (self.first, after))), b
+        return jnp.pad(A, ((0, 0), (0, v.size - A.shape[1]))), b
 
     def position(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " k"]:
         return self.constraint.position(t, self._part(q))
@@ -33,4 +33,4 @@ class OnPart(AbstractConstraint):
         return self.constraint.velocity(t, self._part(q), self._part(v))
 
     def _part(self, x):
-        return x[self.first : self.first + self.size]
+        return x[: self.size(x.size)]

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._functions import array, as_function, vector
+from .._functions import Zero, array, as_function, as_vector_function, vector_of
 from .._names import name_of_rows
 from .._precision import Numbers
 from .._rates import Rates, rate
@@ -25,14 +25,14 @@ class Pfaffian(AbstractConstraint):
     """
 
     A: Callable
-    c: Callable
+    c: Callable | Zero
     alpha: Array
     name: str | tuple[str, ...] = eqx.field(static=True)
     rates: Rates | None
     level: ClassVar[Level] = "velocity"
 
     def __init__(self, A: Any, c: Any = 0.0, alpha: Numbers = 0.0, *, name: str | Iterable[str] = "Pfaffian"):
-        self.A, self.c = as_function("A", A, "t, q"), as_function("c", c, "t, q")
+        self.A, self.c = as_function("A", A, "t, q"), as_vector_function("c", c, "t, q")
         self.alpha, self.name, self.rates = as_gain("alpha", alpha), name_of_rows(name), None
 
     def rows(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
@@ -48,12 +48,7 @@ class Pfaffian(AbstractConstraint):
 
     def velocity(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " m"]:
         A = self.matrix(t, q, v)
-        c = vector(f"c of {self.name!r}", self.c, t, q)
-        if c.shape not in ((1,), A.shape[:1]):
-            raise ValueError(
-                f"c of {self.name!r} must have shape ({A.shape[0]},), one entry per row of A, got shape {c.shape}"
-            )
-        return A @ v - c
+        return A @ v - vector_of(A.shape[0], "row of A", f"c of {self.name!r}", self.c, t, q)
 
     def matrix(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "m n"]:
         """A (m, n), a single row given as (n,) included, with a column for each of v."""

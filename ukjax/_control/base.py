@@ -95,7 +95,7 @@ def actuator_matrix(value: Any, v: Float[Array, " n"]) -> Float[Array, "n p"]:
 def square_matrix(name: str, value: Any, size: int) -> Float[Array, "k k"]:
     """A matrix (size, size) from a number, a diagonal (size,) or all of it; ``ValueError`` for another shape."""
     value = as_array(name, value)
-    if value.ndim < 2 and value.shape in ((), (1,), (size,)):
+    if value.shape in ((), (size,)):
         return jnp.diag(jnp.broadcast_to(value, (size,)))
     if value.shape != (size, size):
         raise ValueError(

@@ -5,7 +5,7 @@ from typing import Any
 
 from jaxtyping import Array, Float
 
-from .._functions import array, as_function, vector
+from .._functions import array, as_function, vector_of
 from .base import AbstractDynamics
 
 
@@ -31,10 +31,7 @@ class MassForce(AbstractDynamics):
         return M
 
     def terms(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
-        M, Q, n = self.mass(t, q, v), vector("force", self.force, t, q, v), v.size
-        if Q.shape != (n,):
-            raise ValueError(f"force must return shape ({n},) for v of shape ({n},), got shape {Q.shape}")
-        return M, Q
+        return self.mass(t, q, v), vector_of(v.size, "velocity", "force", self.force, t, q, v)
 
     def energy(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> None:
         return None

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from .._check import check_function
 from .._compressed import Seeds
-from .._functions import array, as_function, vector
+from .._functions import Zero, array, as_function, as_vector_function, vector_of
 from .._rates import Rates, columns, rate, turning
 from .base import AbstractDynamics
 
@@ -29,14 +29,14 @@ class Lagrangian(AbstractDynamics):
 
     kinetic: Callable
     potential: Callable
-    force: Callable
+    force: Callable | Zero
     rates: Rates | None
 
     def __init__(self, kinetic: Callable, potential: Callable | None = None, force: Callable | None = None):
         check_function("kinetic", kinetic, "t, q, v")
         self.kinetic = kinetic
         self.potential = as_function("potential", 0.0 if potential is None else potential, "t, q")
-        self.force = as_function("force", 0.0 if force is None else force, "t, q, v")
+        self.force = Zero() if force is None else as_vector_function("force", force, "t, q, v")
         self.rates = None
 
     def mass(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "n n"]:
@@ -69,10 +69,7 @@ class Lagrangian(AbstractDynamics):
         return eqx.tree_at(lambda d: d.rates, self, rates, is_leaf=lambda x: x is None)
 
     def _applied(self, t, q, v):
-        F = vector("force", self.force, t, q, v)
-        if F.shape not in ((1,), v.shape):
-            raise ValueError(f"force must return shape {v.shape} like v, got shape {F.shape}")
-        return F
+        return vector_of(v.size, "velocity", "force", self.force, t, q, v)
 
     def _mass(self, t, q, v):
         """M of M q̈ = Q, v being q̇."""

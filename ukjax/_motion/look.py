@@ -12,7 +12,7 @@ from .._check_terms import symmetric
 from .._compressed import Compressed
 from .._constraint import AbstractConstraint, Rows, all_at
 from .._dynamics import AbstractDynamics
-from .._functions import vector
+from .._functions import vector_of
 from .._solve import AbstractMethod, Band, Sparse
 from .._system import AbstractSystem, dynamics_of, structure_of
 
@@ -39,7 +39,7 @@ class Look(eqx.Module):
     def _all(self, t, q, v):
         M, Q = self.masses(t, q, v)
         # What the constraints do with it besides is linear in it: see ``constrained_motion``.
-        Q = Q if self.nonideal is None else Q + vector("nonideal", self.nonideal, t, q, v)
+        Q = Q if self.nonideal is None else Q + vector_of(v.size, "velocity", "nonideal", self.nonideal, t, q, v)
         return M if isinstance(M, Compressed) else symmetric(M), Q, self.rows(t, q, v)
 
     def masses(

@@ -98,7 +98,7 @@ def _of_each(t, start):
 
 def _check_actuators(control, p):
     limits = control.limits
-    if limits is not None and limits.shape not in ((), (1,), (p,)):
+    if limits is not None and limits.shape not in ((), (p,)):
         raise ValueError(f"limits must be a number or have shape ({p},), one per actuator, got shape {limits.shape}")
     if control.inputs is not None and len(control.inputs) != p:
         raise ValueError(f"inputs must name each of {p} actuators, got {len(control.inputs)} names: {control.inputs}")

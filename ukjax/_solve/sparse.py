@@ -78,11 +78,12 @@ class Sparse(AbstractMethod):
         @members_last
         def in_units(M, A):
             M, A = Compressed(M, band.M), Compressed(A, band.A)
-            symmetric = _is_symmetric(M)
             coordinate = coordinate_scale(M)
             length = lengths(A.scaled(jnp.ones_like(A.entries[:, 0]), coordinate).entries)
             row = 1 / jnp.where(length > 0, length, 1)
-            M, A = M.scaled(coordinate, coordinate).entries, A.scaled(row, coordinate).entries
+            M = M.scaled(coordinate, coordinate)
+            symmetric = _is_symmetric(M)
+            M, A = M.entries, A.scaled(row, coordinate).entries
             M, A = (jnp.broadcast_to(x, (*x.shape[:2], *length.shape[1:])) for x in (M, A))
             constants = np.array([0, 1, -(jnp.finfo(length.dtype).eps ** LOOSE)], length.dtype).reshape(
                 3, *(1,) * (length.ndim - 1)
@@ -150,9 +151,9 @@ class AlongBand(AbstractResponse):
 
 
 def _is_symmetric(M):
-    """Whether it may be a mass matrix, none of whose entries is larger than the largest on its diagonal."""
+    """Whether M is symmetric, in coordinates of unit mass."""
     different = jnp.max(jnp.abs(M.entries - M.transposed().entries), axis=(0, 1), initial=0)
-    return different <= 2 * jnp.finfo(different.dtype).eps ** 0.5 * jnp.max(M.diagonal(), axis=0, initial=0)
+    return different <= 2 * jnp.finfo(different.dtype).eps ** 0.5
 
 
 def _solved(M, A, inverses, beside, force, rows, order):

@@ -3,19 +3,18 @@
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import kind_of, number, whole
+from .._check import kind_of, number
 from .._constraint import AbstractConstraint, OnPart, velocities
-from .._control import AbstractControl, Command, square_matrix
+from .._control import AbstractControl, Command
 from .._dynamics import AbstractDynamics
 from .._norm import length
-from .._precision import Numbers, as_float
-from .._system import AbstractSystem
+from .._precision import Numbers
+from .._system import AbstractSystem, nonideal_of
 from .._terms import Terms
-from .robust import Robust
+from .robust import Robust, extreme_eigenvalues
 
 
 class Adaptive(AbstractSystem):
@@ -25,7 +24,7 @@ class Adaptive(AbstractSystem):
 
     Chen & Zhang, J. Franklin Inst. 347 (2010) 69, with leakage k2 [1/s]. All that needs to be known is that some α Π
     bounds the uncertainty. α̂ is the velocity of one more coordinate, with unit mass: q is (the plant's q, ∫α̂ dt), v is
-    (the plant's v, α̂). Started at α̂ ≥ 0 it stays so. ``n`` is the plant's number of coordinates.
+    (the plant's v, α̂). Started at α̂ ≥ 0 it stays so.
 
     ``plant`` is the actual system, without control; ``law`` a ``Robust``, whose ``rho`` is Π here. With
     V = βᵀPβ + (α̂ − α)²/k1, V̇ ≤ −2 κ (1 + ρ_E) |β|² − (k2/k1) (α̂ − α)² + (k2/k1) α² + ε/2: see ``ultimate_bound``.
@@ -35,9 +34,8 @@ class Adaptive(AbstractSystem):
     law: Robust
     k1: Array
     k2: Array
-    n: int = eqx.field(static=True)
 
-    def __init__(self, plant: AbstractSystem, law: Robust, n: int, *, k1: Numbers, k2: Numbers):
+    def __init__(self, plant: AbstractSystem, law: Robust, *, k1: Numbers, k2: Numbers):
         if not isinstance(plant, AbstractSystem):
             raise ValueError(f"plant must be a ukjax.System, got {kind_of(plant)}")
         if not isinstance(law, Robust):
@@ -46,7 +44,7 @@ class Adaptive(AbstractSystem):
             raise ValueError("plant must be without control of its own: it is driven by law")
         if plant.rates is not None:
             raise ValueError("plant must have the rates of its coordinates for velocities, which it has not")
-        self.plant, self.law, self.n = plant, law, whole("n", n, 1)
+        self.plant, self.law = plant, law
         self.k1, self.k2 = number("k1", k1, above=0), number("k2", k2, "1/s", least=0)
 
     @property
@@ -55,16 +53,17 @@ class Adaptive(AbstractSystem):
 
     @property
     def constraints(self) -> tuple[AbstractConstraint, ...]:
-        return tuple(OnPart(constraint, 0, self.n) for constraint in self.plant.constraints)
+        return tuple(OnPart(constraint, _all_but_one) for constraint in self.plant.constraints)
 
     @property
     def control(self) -> "AbstractControl":
-        return _OnPlant(self.law, self.n)
+        return _OnPlant(self.law)
 
     @property
     def nonideal(self) -> Callable | None:
-        nonideal = self.plant.nonideal
-        return None if nonideal is None else lambda t, q, v: jnp.append(as_float(nonideal(t, q[:-1], v[:-1])), 0.0)
+        if self.plant.nonideal is None:
+            return None
+        return lambda t, q, v: jnp.append(nonideal_of(self.plant, t, q[:-1], v[:-1]), 0.0)
 
     @property
     def coordinates(self) -> tuple[tuple[str, str], ...] | None:
@@ -77,13 +76,17 @@ class Adaptive(AbstractSystem):
         size = length(velocities(self.law.task, t, q, v))
         return self.k1 * jnp.abs(self.law.bound(t, q, v)) * size - self.k2 * alpha
 
-    def ultimate_bound(self, alpha: Numbers, m: int) -> Float[Array, ""]:
-        """Where |β|, of m rows, is sure to end if α Π bounds the uncertainty."""
+    def ultimate_bound(self, alpha: Numbers) -> Float[Array, ""]:
+        """A bound that |β| cannot exceed in the end, if α Π bounds the uncertainty."""
         law, alpha = self.law, number("alpha", alpha, least=0)
-        values = jnp.linalg.eigvalsh(square_matrix("P", law.P, whole("m", m, 1)))
+        least, largest = extreme_eigenvalues(law.P)
         supply = self.k2 / self.k1 * alpha**2 + law.epsilon / 2
-        V = supply * jnp.maximum(values[-1] / (2 * law.kappa * (1 + law.rho_E)), 1 / self.k2)
-        return jnp.sqrt(V / values[0])
+        V = supply * jnp.maximum(largest / (2 * law.kappa * (1 + law.rho_E)), 1 / self.k2)
+        return jnp.sqrt(V / least)
+
+
+def _all_but_one(n: int) -> int:
+    return n - 1
 
 
 class _Adapting(AbstractDynamics):
@@ -104,7 +107,6 @@ class _OnPlant(AbstractControl):
     """The law on the plant's part of the coordinates, with the learned bound."""
 
     law: Robust
-    n: int = eqx.field(static=True)
 
     @property
     def actuators(self) -> Callable:
@@ -112,7 +114,7 @@ class _OnPlant(AbstractControl):
 
     @property
     def task(self) -> tuple[AbstractConstraint, ...]:
-        return tuple(OnPart(constraint, 0, self.n) for constraint in self.law.task)
+        return tuple(OnPart(constraint, _all_but_one) for constraint in self.law.task)
 
     @property
     def held(self) -> bool:

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from .._constraint import AbstractConstraint
 from .._control import AbstractControl, Command, as_limits, no_task
-from .._functions import as_function, vector
+from .._functions import as_function, vector_of
 from .._names import names_and_units
 from .._precision import Numbers
 from .._terms import Terms
@@ -43,8 +43,5 @@ class Feedback(AbstractControl):
         self.inputs = names_and_units("inputs", inputs)
 
     def command(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], passive: Terms) -> Command:
-        u = vector("law", self.law, t, q, v)
         p = self.matrix(t, q, v).shape[1]
-        if u.shape != (p,):
-            raise ValueError(f"law must return shape ({p},), one entry per column of actuators, got shape {u.shape}")
-        return no_task(u)
+        return no_task(vector_of(p, "column of actuators", "law", self.law, t, q, v))

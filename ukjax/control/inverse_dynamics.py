@@ -8,7 +8,7 @@ import numpy as np
 
 from .._check import as_array, check_finite, check_function, known, number
 from .._control import Command, actuator_matrix, allocate, shortfall, square_matrix, undriven
-from .._functions import as_function
+from .._functions import as_function, as_vector_function, vector_of
 from .._precision import Numbers
 from .._system import rates_of
 from .._terms import Terms
@@ -24,18 +24,27 @@ def inverse_dynamics(
     acceleration: Numbers,
     *,
     weight: Any = 1.0,
-    secondary: Numbers = 0.0,
+    secondary: Any = 0.0,
 ) -> Command:
-    """The u (p,) with which ``model`` moves with the given acceleration q̈ (n,) at t, q, v.
+    """The ``Command`` whose ``u`` (p,) moves ``model`` with the given acceleration q̈ (n,) at t, q, v.
 
         u = (W B)⁺ (q̈ − a) + (I − (W B)⁺ W B) s
 
     in the norm of ``weight`` (see ``Servo``). W and a belong to the motion with all constraints and the actuators off:
     closed loops need no cutting and redundant actuators no choosing. ``actuators`` is B (n, p), an array or a function
-    of (t, q); ``secondary`` is s (p,).
+    of (t, q); ``secondary`` is s (p,), an array or a function of (t, q, v), by default 0.
 
-    Called on known values, raises ``ValueError`` where no u gives that acceleration: it breaks a constraint, or moves
-    what no actuator reaches. Under ``jit``, look at ``Command.unreachable``.
+    Returns
+    -------
+    Command
+        ``u`` (p,) is the force or torque of each actuator, in the unit of B; ``unreachable`` (n,) is the part of the
+        acceleration that no u gives; ``wanted`` and ``rank`` as in ``Command``.
+
+    Raises
+    ------
+    ValueError
+        Where no u gives that acceleration, since it breaks a constraint or moves what no actuator reaches. Under
+        ``jit``, where values are not known, ``unreachable`` is not zero instead.
     """
     check_function("model", model, "t, q, v")
     t, q, v = number("t", t, "s"), as_array("q", q), as_array("v", v)
@@ -48,10 +57,7 @@ def inverse_dynamics(
     B = actuator_matrix(as_function("actuators", actuators, "t, q")(t, q), v)
     p = B.shape[1]
     N = square_matrix("weight", as_weight(weight)(t, q), p)
-    s = as_array("secondary", secondary)
-    if s.shape not in ((), (1,), (p,)):
-        raise ValueError(f"secondary must have shape ({p},), one entry per actuator, got shape {s.shape}")
-    s = jnp.broadcast_to(s, (p,))
+    s = vector_of(p, "actuator", "secondary", as_vector_function("secondary", secondary, "t, q, v"), t, q, v)
     for name, value in (("q", q), ("v", v), ("acceleration", acceleration), ("secondary", s)):
         check_finite(name, value)
     motion = undriven(model, t, q, v)

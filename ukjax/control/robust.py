@@ -18,7 +18,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import check_function, number, numbers, whole
+from .._check import check_function, number, numbers
 from .._constraint import AbstractConstraint, rows
 from .._control import AbstractControl, Command, allocate, square_matrix, undriven
 from .._functions import Constant, as_function, vector
@@ -94,7 +94,13 @@ class Robust(AbstractControl):
         p = B.shape[1]
         return allocate(undriven(self.model, t, q, v), A, b, B, jnp.eye(p, dtype=q.dtype), jnp.zeros((p,), q.dtype))
 
-    def ultimate_bound(self, m: int) -> Float[Array, ""]:
-        """Where |β|, of m rows, is sure to end: √(ε λ_max / (4 κ (1 + ρ_E) λ_min)), λ the eigenvalues of P."""
-        values = jnp.linalg.eigvalsh(square_matrix("P", self.P, whole("m", m, 1)))
-        return jnp.sqrt(self.epsilon / (4 * self.kappa * (1 + self.rho_E)) * values[-1] / values[0])
+    def ultimate_bound(self) -> Float[Array, ""]:
+        """A bound that |β| cannot exceed in the end: √(ε λ_max / (4 κ (1 + ρ_E) λ_min)), λ the eigenvalues of P."""
+        least, largest = extreme_eigenvalues(self.P)
+        return jnp.sqrt(self.epsilon / (4 * self.kappa * (1 + self.rho_E)) * largest / least)
+
+
+def extreme_eigenvalues(P: Array) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The smallest and the largest eigenvalue of a matrix given as a number, a diagonal or all of it."""
+    values = jnp.linalg.eigvalsh(P) if P.ndim == 2 else P
+    return jnp.min(values), jnp.max(values)

@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import call, check_flag
 from .._constraint import AbstractConstraint, rows
 from .._control import AbstractControl, Command, allocate, as_limits, square_matrix
 from .._equation import mobility
-from .._functions import as_function, vector
+from .._functions import Zero, as_function, as_vector_function, vector_of
 from .._names import names_and_units
 from .._precision import Numbers
 from .._terms import Terms
@@ -42,7 +41,7 @@ class Servo(AbstractControl):
     actuators: Callable
     task: tuple[AbstractConstraint, ...]
     weight: Callable
-    secondary: Callable
+    secondary: Callable | Zero
     P: Array | None
     limits: Array | None  # pyright: ignore[reportIncompatibleVariableOverride]
     held: bool = eqx.field(static=True)
@@ -63,7 +62,7 @@ class Servo(AbstractControl):
         self.actuators = as_function("actuators", actuators, "t, q")
         self.task = task_of(task)
         self.weight = as_weight(weight)
-        self.secondary = as_function("secondary", secondary, "t, q, v")
+        self.secondary = as_vector_function("secondary", secondary, "t, q, v")
         self.P = None if P is None else definite("P", P)
         check_flag("held", held)
         self.held = held
@@ -77,7 +76,5 @@ class Servo(AbstractControl):
         B = self.matrix(t, q, v)
         p = B.shape[1]
         N = square_matrix("weight", call("weight", self.weight, t, q), p)
-        s = vector("secondary", self.secondary, t, q, v)
-        if s.shape not in ((1,), (p,)):
-            raise ValueError(f"secondary must have shape ({p},), one entry per actuator, got shape {s.shape}")
-        return allocate(mobility(passive), A, b, B, N, jnp.broadcast_to(s, (p,)))
+        s = vector_of(p, "actuator", "secondary", self.secondary, t, q, v)
+        return allocate(mobility(passive), A, b, B, N, s)

@@ -13,11 +13,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import check_function, kind_of, number, numbers, whole
+from .._check import as_array, call, check_function, kind_of, number, numbers
 from .._constraint import AbstractConstraint, OnPart
 from .._control import AbstractControl, Command, no_task
 from .._dynamics import AbstractDynamics
@@ -43,7 +42,6 @@ class SlidingMode(AbstractSystem):
 
     nominal: AbstractSystem
     actual: AbstractSystem
-    n: int = eqx.field(static=True)
     L: Array
     kappa: Array
     epsilon: Array
@@ -53,7 +51,6 @@ class SlidingMode(AbstractSystem):
         self,
         nominal: AbstractSystem,
         actual: AbstractSystem,
-        n: int,
         *,
         L: Numbers,
         kappa: Numbers,
@@ -70,10 +67,8 @@ class SlidingMode(AbstractSystem):
         if actual.constraints:
             raise ValueError("actual must be without constraints: those of nominal are what it is made to follow")
         check_function("shape", shape, "x")
-        self.nominal, self.actual, self.n, self.shape = nominal, actual, whole("n", n, 1), shape
+        self.nominal, self.actual, self.shape = nominal, actual, shape
         self.L = numbers("L", L, above=0, below=math.inf)
-        if self.L.shape not in ((), (n,)):
-            raise ValueError(f"L must be a number or have shape ({n},), one per coordinate, got shape {self.L.shape}")
         self.kappa, self.epsilon = number("kappa", kappa, least=0), number("epsilon", epsilon, above=0)
 
     @property
@@ -82,7 +77,7 @@ class SlidingMode(AbstractSystem):
 
     @property
     def constraints(self) -> tuple[AbstractConstraint, ...]:
-        return tuple(OnPart(constraint, 0, self.n) for constraint in self.nominal.constraints)
+        return tuple(OnPart(constraint, _half) for constraint in self.nominal.constraints)
 
     @property
     def control(self) -> "AbstractControl":
@@ -94,6 +89,14 @@ class SlidingMode(AbstractSystem):
         return None if named is None else (*((f"{name} nominal", unit) for name, unit in named), *named)
 
 
+def _half(n: int) -> int:
+    if n % 2:
+        raise ValueError(
+            f"q and v of a SlidingMode system must hold n entries of nominal and then n of actual, got {n} entries"
+        )
+    return n // 2
+
+
 class _Beside(AbstractDynamics):
     """Two systems that know nothing of each other."""
 
@@ -101,7 +104,7 @@ class _Beside(AbstractDynamics):
     second: AbstractDynamics
 
     def terms(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
-        n = q.size // 2
+        n = _half(q.size)
         (M1, Q1), (M2, Q2) = self.first.terms(t, q[:n], v[:n]), self.second.terms(t, q[n:], v[n:])
         return jnp.pad(M1, ((0, n), (0, n))) + jnp.pad(M2, ((n, 0), (n, 0))), jnp.concatenate([Q1, Q2])
 
@@ -116,8 +119,7 @@ class _Following(AbstractControl):
 
     @property
     def actuators(self) -> Callable:
-        n = self.system.n
-        return lambda t, q: jnp.concatenate([jnp.zeros((n, n)), jnp.eye(n)])
+        return lambda t, q: jnp.eye(q.size)[:, _half(q.size) :]
 
     @property
     def task(self) -> tuple[AbstractConstraint, ...]:
@@ -132,10 +134,15 @@ class _Following(AbstractControl):
         return None
 
     def command(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], passive: Terms) -> Command:
-        system, n = self.system, self.system.n
+        system, n = self.system, _half(q.size)
+        if system.L.shape not in ((), (n,)):
+            raise ValueError(f"L must be a number or have shape ({n},), one per coordinate, got shape {system.L.shape}")
         nominal_force = constrained_motion(system.nominal(t, q[:n], v[:n])).constraint_force
         M, _ = system.nominal.dynamics.terms(t, q[n:], v[n:])
         e, e_dot = q[n:] - q[:n], v[n:] - v[:n]
         s = e_dot + system.L * e
-        u = -system.L * e_dot - system.kappa * system.shape(s / system.epsilon)
+        push = as_array("shape", call("shape", system.shape, s / system.epsilon), verb="return")
+        if push.shape != s.shape:
+            raise ValueError(f"shape must return shape {s.shape} like its argument, got shape {push.shape}")
+        u = -system.L * e_dot - system.kappa * push
         return no_task(nominal_force + M @ u)
