@@ -75,7 +75,8 @@ class AbstractSystem(eqx.Module):
         if self.rates is not None:  # by which alone the dynamics need not see how many coordinates there are
             jax.eval_shape(partial(rate, self.rates), q, v)
         A, b = rows(structure_of(self), t, q, v)
-        return Terms(M, Q, A, b, nonideal_of(self, t, q, v))
+        c = None if self.nonideal is None else vector_of(v.size, "velocity", "nonideal", self.nonideal, t, q, v)
+        return Terms(M, Q, A, b, c)
 
     def command(self, t: Numbers, q: Numbers, v: Numbers, passive: Terms | None = None) -> Command:
         """What the control asks of the actuators, and what of its task they cannot give.
@@ -173,13 +174,6 @@ def split_state(model: Any, z: Array) -> tuple[Array, Array]:
 def dynamics_of(system: AbstractSystem) -> AbstractDynamics:
     """Its own, in a motion with q̇ = N(q) v."""
     return system.dynamics.under(system.rates)
-
-
-def nonideal_of(
-    system: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
-) -> Float[Array, " n"] | None:
-    """c (n,) of its non-ideal constraints, or None where it has none."""
-    return None if system.nonideal is None else vector_of(v.size, "velocity", "nonideal", system.nonideal, t, q, v)
 
 
 def mass_of(system: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "n n"]:

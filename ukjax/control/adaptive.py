@@ -10,9 +10,10 @@ from .._check import kind_of, number
 from .._constraint import AbstractConstraint, OnPart, velocities
 from .._control import AbstractControl, Command
 from .._dynamics import AbstractDynamics
+from .._functions import vector_of
 from .._norm import length
 from .._precision import Numbers
-from .._system import AbstractSystem, nonideal_of
+from .._system import AbstractSystem
 from .._terms import Terms
 from .robust import Robust, extreme_eigenvalues
 
@@ -61,9 +62,11 @@ class Adaptive(AbstractSystem):
 
     @property
     def nonideal(self) -> Callable | None:
-        if self.plant.nonideal is None:
+        nonideal = self.plant.nonideal
+        if nonideal is None:
             return None
-        return lambda t, q, v: jnp.append(nonideal_of(self.plant, t, q[:-1], v[:-1]), 0.0)
+        force = lambda t, q, v: vector_of(v.size, "velocity", "nonideal", nonideal, t, q, v)
+        return lambda t, q, v: jnp.append(force(t, q[:-1], v[:-1]), 0.0)
 
     @property
     def coordinates(self) -> tuple[tuple[str, str], ...] | None:
