@@ -10,7 +10,7 @@ import pytest
 import ukjax as uk
 from ukjax._batch.length import operations
 from ukjax._batch.lowering import FEW
-from ukjax._motion.base import Counts, Start
+from ukjax._motion.base import Start
 from ukjax._motion.correct import at_every_level
 from ukjax._motion.even_steps import roll
 from ukjax._motion.manner import LONG, OFTEN, SHORT, STEPS_PER_OPERATION, Manner, of_each
@@ -30,8 +30,8 @@ TS = jnp.array([0.0, 0.1, 0.3])
 def rolled(model, q0, v0, method, whole):
     q0, v0 = jnp.asarray(q0), jnp.asarray(v0)
     start = jax.tree.map(jnp.transpose, Start(q0, v0, scales(model, TS[0], q0, v0, TS[-1])))
-    counts = Counts(jnp.array([5, 10]), 10)
-    run = lambda start: roll(lambda _: model, start, TS, counts, method, RUNGE_KUTTA4, True, Manner(whole))
+    steps = jnp.array([5, 10]), 10
+    run = lambda start: roll(lambda _: model, start, TS, *steps, method, RUNGE_KUTTA4, True, Manner(whole))
     q, v, went = jax.jit(run)(start)
     return np.moveaxis(q, -1, 0), np.moveaxis(v, -1, 0), went
 

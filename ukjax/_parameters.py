@@ -29,6 +29,24 @@ class Place(NamedTuple):
         return path[1:] + (f"[{','.join(map(str, self.index))}]" if self.index else "")
 
 
+class Observed(eqx.Module):
+    """A ``model`` and the function ``observe(t, q, v)`` of its measured outputs. Names that begin with ``observe.``
+    are parameters of that function, all others of the model."""
+
+    model: Any
+    observe: Any
+
+    def find(self, name: str, what: str) -> tuple[Place, Array]:
+        """As ``find`` does, with the name that begins with ``observe.`` or not."""
+        if not name.replace(" ", "").startswith("observe."):
+            place, array = find(self.model, name, what)
+            return place._replace(path=("model", *place.path)), array
+        if not isinstance(self.observe, eqx.Module):
+            raise ValueError(f"{what} {name!r}: observe has no parameters, unless it is an equinox.Module with fields")
+        place, array = find(self.observe, name.replace(" ", "").removeprefix("observe."), what)
+        return place._replace(path=("observe", *place.path)), array
+
+
 class Parameters(eqx.Module):
     """Some entries θ (p,) of a model's arrays, as functions of free numbers x (p,), all 0 at ``first``.
 
@@ -60,15 +78,16 @@ class Parameters(eqx.Module):
         if not isinstance(bounds, Mapping | None):
             raise ValueError(f"bounds must be a dictionary, name -> (lower, upper), got {seen(bounds)}")
         bounds, used = dict(bounds or {}), set()
+        named = lambda place: str(place).removeprefix("model.") if isinstance(model, Observed) else str(place)
         names, places, lower, upper, first = [], [], [], [], []
         for name in free:
             whole, array = find(model, name, "free parameter")
             for index in [whole.index] if whole.index is not None else list(np.ndindex(array.shape)):
                 place = Place(whole.path, index)
-                label, value = str(place), float(array[index])
+                label, value = named(place), float(array[index])
                 if label in names:
                     raise ValueError(f"free names {label} twice")
-                given = next((key for key in (label, name, str(whole._replace(index=None))) if key in bounds), None)
+                given = next((key for key in (label, name, named(whole._replace(index=None))) if key in bounds), None)
                 used.add(given)
                 low, high = _interval(label, value, bounds[given] if given is not None else None, given is not None)
                 names.append(label)
@@ -138,6 +157,8 @@ def find(model: Any, name: str, what: str) -> tuple[Place, Array]:
     ``"arm.length"`` is a field of a field, ``"bodies[2].mass"`` a field of an item, ``"ma[2]"`` an entry of an array,
     ``"ma"`` all of it. Raises ``ValueError`` where there is no such thing, or it is not an array of numbers.
     """
+    if isinstance(model, Observed):
+        return model.find(name, what)
     here, path, steps = model, (), _steps(name, what)
     while steps and not eqx.is_inexact_array(here):
         step = steps.pop(0)

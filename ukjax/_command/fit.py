@@ -24,15 +24,24 @@ def add_to(commands: Any) -> None:
     option = parser.add_argument
     add_system(parser)
     option("data", nargs="+", metavar="FILE", help="a motion each")
-    option("--free", required=True, metavar="NAMES", help="parameters to estimate: m1,m2 or ma[0],ma[1]")
+    option(
+        "--free",
+        required=True,
+        metavar="NAMES",
+        help="parameters to estimate: m1,m2 or ma[0],ma[1]; observe.shift[0] is that of the first measured column",
+    )
     option("--set", action="append", default=[], metavar="NAME=VALUE", help="another first guess, or value")
     option(
         "--known-start",
         action="store_true",
         help="do not estimate the start: the first line is exact, and the system's own start where it is silent",
     )
-    option("--sigma", type=float, help="standard deviation of the noise (default: from the residuals)")
-    option("--dt", type=float, metavar="SECONDS", help="longest step (default: the sampling, at most 0.01)")
+    option(
+        "--sigma",
+        type=float,
+        help="standard deviation of the noise in all columns (default: of each column from its residuals)",
+    )
+    option("--dt", type=float, metavar="SECONDS", help="longest step (default: as short as it takes)")
     option("--segments", type=int, default=1, metavar="N", help="cut each motion: multiple shooting")
     option(
         "--regress",
@@ -61,13 +70,14 @@ def fit_system(options: argparse.Namespace) -> int:
             raise UsageError(f"--checkpoint {options.checkpoint!r} is a file of its own, not one that is there anyway")
     began = time.perf_counter()
 
+    import jax.numpy as jnp
     import numpy as np
 
     from .. import _precision, plot
     from .._cache import enable_compilation_cache
     from .._estimate import fit, regress
     from ..systems.base import AbstractMechanism
-    from .records import Observed, PlacedStart, coordinates_of, experiment_of, read_record
+    from .records import MeasuredEntries, PlacedStart, coordinates_of, experiment_of, read_record
     from .settings import names_of, with_settings
 
     _precision.enable_float64()
@@ -92,7 +102,7 @@ def fit_system(options: argparse.Namespace) -> int:
                 mechanism,
                 experiments,
                 free,
-                observe=Observed(places),
+                observe=MeasuredEntries(jnp.zeros(len(places)), places),
                 state=PlacedStart() if places_itself else None,
                 fit_starts=not options.known_start,
                 dt=options.dt,

@@ -73,13 +73,14 @@ def read_record(file: str, mechanism: AbstractMechanism) -> Record:
     return Record(t, values, tuple(known[names[i]][0] for i in columns), inputs if driven else None)
 
 
-class Observed(eqx.Module):
-    """The measured entries of (q, v)."""
+class MeasuredEntries(eqx.Module):
+    """The measured entries of (q, v), each with the ``shift`` of its sensor."""
 
+    shift: Array
     places: tuple[int, ...] = eqx.field(static=True)
 
     def __call__(self, t: Array, q: Array, v: Array) -> Array:
-        return jnp.concatenate([q, v])[jnp.array(self.places)]
+        return jnp.concatenate([q, v])[jnp.array(self.places)] + self.shift
 
 
 class PlacedStart(eqx.Module):

@@ -6,19 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from .loss import SLOPES
 from .problem import Problem
 
 if TYPE_CHECKING:
     import optax
-
-SLOPES = {
-    "linear": lambda z: np.ones_like(z),
-    "soft_l1": lambda z: (1 + z) ** -0.5,
-    "huber": lambda z: np.minimum(1.0, np.maximum(z, 1e-300) ** -0.5),
-    "cauchy": lambda z: 1 / (1 + z),
-    "arctan": lambda z: 1 / (1 + z**2),
-}
-"""ρ'(z) of each loss, as SciPy's ``least_squares`` defines them."""
 
 
 def descend(

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
-import numpy as np
 import scipy.optimize
 
 from .._check import check_flag, check_function, check_step, check_word, number, seen, whole
 from .._functions import vector
-from .._parameters import Parameters, check_settings
+from .._parameters import Observed, Parameters, check_settings
 from .._solve import AbstractMethod, choose
 from .descent import SLOPES, descend
 from .experiment import Experiment, several
@@ -20,12 +19,11 @@ from .misfit import misfit
 from .problem import CONVERGED, Problem
 from .result import Fit
 from .segments import Prediction, cut
+from .spread import MOST_ROUNDS
 from .starts import start_state
 
 if TYPE_CHECKING:
     import optax
-
-LONGEST_STEP = 0.01  # [s], where dt is left to us
 
 
 def fit(
@@ -80,9 +78,12 @@ def fit(
     """
     check_function("model", model, "t, q, v")
     experiments = several(experiments)
-    parameters = Parameters.of(model, free, bounds)
+    if observe is not None:
+        check_function("observe", observe, "t, q, v")
+    observed = Observed(model, _positions if observe is None else observe)
+    parameters = Parameters.of(observed, free, bounds)
     for experiment in experiments:
-        check_settings(model, experiment.setting, samples=experiment.t.size)
+        check_settings(observed, experiment.setting, samples=experiment.t.size)
     if state is not None:
         check_function("state", state, "model, z, t")
     _check(experiments, segments, loss, drift)
@@ -94,46 +95,58 @@ def fit(
         raise ValueError(f"optimiser must be one of optax, such as optax.adam(0.02), got {seen(optimiser)}")
     if not isinstance(checkpoint, str | os.PathLike | None):
         raise ValueError(f"checkpoint must be the name of a file, got {seen(checkpoint)}")
-    if observe is not None:
-        check_function("observe", observe, "t, q, v")
     prediction = Prediction(
-        model,
+        observed,
         parameters,
-        start_state(model, parameters, experiments, not fit_starts, state),
-        _positions if observe is None else observe,
+        start_state(observed, parameters, experiments, not fit_starts, state),
         choose(method),
         drift == "projection",
     )
-    if dt is None:
-        dt = min(LONGEST_STEP, *(float(np.diff(e.t).min()) for e in experiments))
-    for experiment in experiments:
+    for experiment in experiments if dt is not None else ():
         check_step(dt, experiment.t)
     _check_outputs(prediction, experiments)
     pieces = cut(experiments, segments)
-    problem = Problem(prediction, experiments, pieces, dt, fit_starts, continuity, progress, checkpoint)
+    problem = Problem(prediction, experiments, pieces, dt, loss, fit_starts, continuity, progress, checkpoint)
+    if dt is None:
+        problem.refine(problem.first(), problem.noise_shown)
     problem.check_first_guess()
     if optimiser is not None:
         unknowns = descend(problem, optimiser, batch, loss, most_evaluations)
+        problem.refine(unknowns)
         return _told(problem.found(unknowns, most_evaluations, True))
-    solution = scipy.optimize.least_squares(
-        problem.residuals,
-        problem.first(),
-        problem.jacobian,  # pyright: ignore[reportArgumentType]
-        method="trf",
-        loss=loss,
-        x_scale=1.0,
-        ftol=CONVERGED,
-        xtol=1e-10,
-        gtol=1e-14,
-        max_nfev=most_evaluations,
-    )
-    unknowns = problem.undetermined_as_guessed(solution.x)
-    return _told(problem.found(unknowns, int(solution.nfev), bool(solution.status > 0)))
+    unknowns, evaluations, converged = _least_squares(problem, loss, most_evaluations)
+    return _told(problem.found(problem.undetermined_as_guessed(unknowns), evaluations, converged))
+
+
+def _least_squares(problem, loss, most_evaluations):
+    """The least-squares solution with steps that are small enough at the solution, and with weights by its residuals
+    where the noise is not given; how many evaluations it took, and whether it converged."""
+    unknowns, evaluations, rounds, scale = problem.first(), 0, 0, problem.step_scale()
+    while True:
+        solution = scipy.optimize.least_squares(
+            problem.residuals,
+            unknowns,
+            problem.jacobian,  # pyright: ignore[reportArgumentType]
+            method="trf",
+            loss=loss,
+            x_scale=scale,
+            ftol=CONVERGED,
+            xtol=1e-10,
+            gtol=1e-14,
+            max_nfev=most_evaluations - evaluations,
+        )
+        unknowns, evaluations, rounds = solution.x, evaluations + int(solution.nfev), rounds + 1
+        changed = rounds < MOST_ROUNDS and problem.reweigh(unknowns)
+        changed |= problem.refine(unknowns)
+        if not changed or evaluations >= most_evaluations:
+            return unknowns, evaluations, bool(solution.status > 0) and not changed
 
 
 def _told(found: Fit) -> Fit:
     """What was found, with a warning where that cannot be what the data show."""
     if words := misfit(found.experiments, found.predicted):
+        warnings.warn(words, stacklevel=3)
+    if words := found.integration_doubt:
         warnings.warn(words, stacklevel=3)
     return found
 
@@ -147,8 +160,8 @@ def _check_outputs(prediction, experiments):
     z, t = experiments[0].start[..., :].reshape(-1, experiments[0].start.shape[-1])[0], experiments[0].t[0]
 
     def outputs(z, t):
-        q, v, _ = prediction.state(prediction.model, z, t, prediction.method)
-        return vector("observe", prediction.observe, t, q, v)
+        q, v, _ = prediction.state(prediction.observed.model, z, t, prediction.method)
+        return vector("observe", prediction.observed.observe, t, q, v)
 
     count = jax.eval_shape(outputs, z, t).size
     for i, experiment in enumerate(experiments):

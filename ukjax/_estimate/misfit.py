@@ -18,10 +18,10 @@ def misfit(experiments: Sequence[Experiment], predicted: Sequence[Float[np.ndarr
     worst, words = OF_SCATTER, ""
     for output in range(experiments[0].y.shape[1]):
         seen = [e.measured[:, output] for e in experiments]
-        y = [e.y[at, output] for e, at in zip(experiments, seen, strict=True)]
-        noise = _noise(y)
+        y = measured_values(experiments, output)
+        noise = apparent_noise(y)
         residual = [p[at, output] - x for p, at, x in zip(predicted, seen, y, strict=True)]
-        rms, scatter = _rms(residual), _rms([x - x.mean() for x in y if x.size])
+        rms, scatter = rms_of(residual), scatter_of(y)
         if noise is not None and rms > BEYOND_NOISE * noise and rms > worst * scatter:
             worst = rms / scatter if scatter else np.inf
             words = (
@@ -32,12 +32,23 @@ def misfit(experiments: Sequence[Experiment], predicted: Sequence[Float[np.ndarr
     return words
 
 
-def _rms(parts):
+def measured_values(experiments: Sequence[Experiment], output: int) -> list[Float[np.ndarray, " measured"]]:
+    """What was measured of one output in each experiment."""
+    return [e.y[e.measured[:, output], output] for e in experiments]
+
+
+def rms_of(parts: Sequence[Float[np.ndarray, " any"]]) -> float:
+    """The root mean square of all values, 0 if there are none."""
     return float(np.sqrt(np.mean(np.concatenate(parts) ** 2))) if any(part.size for part in parts) else 0.0
 
 
-def _noise(parts):
+def scatter_of(parts: Sequence[Float[np.ndarray, " any"]]) -> float:
+    """The standard deviation of values about the mean of their own part."""
+    return rms_of([x - x.mean() for x in parts if x.size])
+
+
+def apparent_noise(parts: Sequence[Float[np.ndarray, " any"]]) -> float | None:
     """The size of the noise in what are else smooth curves, by third differences: of noise of variance 1 they have the
     variance 1 + 9 + 9 + 1. None where there are too few values."""
     parts = [np.diff(part, 3) / np.sqrt(20) for part in parts if part.size >= FEWEST]
-    return _rms(parts) if parts else None
+    return rms_of(parts) if parts else None

@@ -8,22 +8,38 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
+from .._check import number
 from .._files import write_json
 from .experiment import Experiment
 from .identifiability import Combination, Identifiability
+from .integration import Integration
+from .misfit import misfit
+
+UNLIKELY = 1e-6
+"""Probability of a χ² as far from its mean as this one, below which sigma is doubted."""
+
+OF_SIGMA = 0.3
+"""And by so much the logarithm of residuals over sigma must differ from 0."""
+
+NOTHING = 1e-3
+"""Standard errors that are not worth a number."""
 
 
 class Fit(eqx.Module):
     """What ``fit`` found: ``model`` with the estimates in it, and how sure they are.
 
     ``values`` ± ``errors`` (p,) of the parameters ``names``; an error is infinite where the data do not determine the
-    parameter alone: see ``identifiability.combinations`` for what they do determine. ``starts`` (segments, k) are the
-    estimated starts, ``predicted`` the outputs of each experiment as simulated, ``residuals`` measured minus predicted,
-    NaN where nothing was measured, ``noise`` the standard deviation of the residuals in units of ``sigma``, ``jump``
-    the largest step between the end of one segment and the start of the next.
+    parameter alone: see ``identifiability.combinations`` for what they do determine. ``observe`` has the estimates of
+    its own parameters in it. ``starts`` (segments, k) are the estimated starts, ``predicted`` the outputs of each
+    experiment as simulated, ``residuals`` measured minus predicted, NaN where nothing was measured. ``noise`` is the
+    standard deviation of the residuals in units of the experiments' ``sigma``, 1 where they have none; ``sigma``
+    (outputs,) that of each output, in its own unit. ``jump`` is the largest step between the end of one segment and the
+    start of the next. ``integration`` says which steps were taken, and how far their error moves the estimates.
+    ``doubts`` are sentences on what speaks against the result; ``print`` shows them.
     """
 
     model: Any
+    observe: Any
     names: tuple[str, ...] = eqx.field(static=True)
     values: Float[np.ndarray, " p"]
     identifiability: Identifiability
@@ -31,7 +47,9 @@ class Fit(eqx.Module):
     experiments: tuple[Experiment, ...]
     predicted: tuple[Float[np.ndarray, "samples outputs"], ...]
     noise: float
+    sigma: Float[np.ndarray, " outputs"]
     jump: float
+    integration: Integration
     evaluations: int
     converged: bool
 
@@ -67,28 +85,75 @@ class Fit(eqx.Module):
         """The parameters that the data do not determine alone."""
         return tuple(name for name, known in zip(self.names, self.identifiability.determined, strict=True) if not known)
 
-    def interval(self, level: float = 0.95) -> Float[np.ndarray, "p 2"]:
-        """Confidence intervals of the parameters, by Student's distribution."""
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What speaks against the result: the search did not converge, the residuals are not of the size of the noise,
+        or the integration was not accurate enough."""
+        search = "" if self.converged else f"not converged after {self.evaluations} evaluations"
+        meets = misfit(self.experiments, self.predicted)
+        return tuple(filter(None, (search, meets, self._wrong_sigma(), self.integration_doubt)))
+
+    def _wrong_sigma(self) -> str:
+        """Where every sigma was given: whether χ² is compatible with it."""
+        freedom = self._freedom()
+        if not all(e.weighted for e in self.experiments):
+            return ""
+        chi2 = self.noise**2 * freedom
+        chance = 2 * min(scipy.stats.chi2.cdf(chi2, freedom), scipy.stats.chi2.sf(chi2, freedom))
+        if chance > UNLIKELY or abs(np.log(self.noise + 1e-300)) < OF_SIGMA:
+            return ""
+        cause = "the model lacks something, or sigma is too small" if self.noise > 1 else "sigma is too large"
+        return f"the residuals are {self.noise:.3g} times sigma (χ² = {chi2:.4g}, expected {freedom}): {cause}"
+
+    @property
+    def integration_doubt(self) -> str:
+        """A sentence if the error of the integration moves the estimates by too much, else an empty one."""
+        of = self.integration
+        if of.negligible:
+            return ""
+        known = np.where(np.isfinite(of.shift), np.abs(of.shift), 0)
+        worst = f", {self.names[np.argmax(known)]} by {np.max(known):.2g}" if np.any(known) else ""
+        return (
+            f"the integration is not accurate enough: with steps of {of.dt:.3g} s its error moves the estimates by "
+            f"{of.largest:.2g} standard errors{worst}. Take a smaller dt, or leave it out; where that does not help, "
+            "the motion is chaotic or not smooth: cut the records into segments, or make jumps of forces smooth"
+        )
+
+    def _freedom(self) -> int:
         counted = sum(int(e.measured.sum()) for e in self.experiments)
-        freedom = max(1, counted - self.identifiability.rank)
-        half = scipy.stats.t.ppf((1 + level) / 2, freedom) * self.errors
+        return max(1, counted - self.identifiability.rank)
+
+    def interval(self, level: float = 0.95) -> Float[np.ndarray, "p 2"]:
+        """Confidence intervals of the parameters, by Student's distribution. ``ValueError`` unless 0 < level < 1."""
+        of_both_sides = (1 + float(number("level", level, above=0, below=1))) / 2
+        half = scipy.stats.t.ppf(of_both_sides, self._freedom()) * self.errors
         return np.stack([self.values - half, self.values + half], axis=1)
 
     def __str__(self) -> str:
         lines = table(self.names, self.values, self.identifiability)
         rms = [np.sqrt(np.nanmean(np.concatenate(self.residuals) ** 2, axis=0))]
         lines.append("residuals, RMS per output: " + " ".join(f"{x:.3g}" for x in np.concatenate(rms)))
-        if not self.converged:
-            lines.append(f"not converged after {self.evaluations} evaluations")
-        return "\n".join(lines)
+        of = self.integration
+        small = f"{of.largest:.1g} standard errors" if of.largest > NOTHING else "nothing"
+        lines.append(f"steps of at most {of.dt:.3g} s, whose error moves the estimates by {small}")
+        return "\n".join([*lines, *self.doubts])
 
     def as_dict(self) -> dict[str, Any]:
         """The table as plain numbers, None for what is not determined."""
         return estimates(self.names, self.values, self.identifiability) | {
             "noise": self.noise,
+            "sigma": [number_or_none(x) for x in self.sigma],
             "jump": self.jump,
             "evaluations": self.evaluations,
             "converged": self.converged,
+            "integration": {
+                "dt": self.integration.dt,
+                "error": number_or_none(self.integration.error),
+                "shift": [number_or_none(x) for x in self.integration.shift],
+                "largest": number_or_none(self.integration.largest),
+                "negligible": self.integration.negligible,
+            },
+            "doubts": list(self.doubts),
         }
 
     def save(self, path: str | Path) -> Path:
@@ -111,15 +176,19 @@ def table(names: tuple[str, ...], values: Float[np.ndarray, " p"], known: Identi
 
 def estimates(names: tuple[str, ...], values: Float[np.ndarray, " p"], known: Identifiability) -> dict[str, Any]:
     """The same as plain numbers, None for what is not determined."""
-    number = lambda x: float(x) if np.isfinite(x) else None
     return {
         "parameters": {
-            name: {"estimate": float(value), "error": number(error)}
+            name: {"estimate": float(value), "error": number_or_none(error)}
             for name, value, error in zip(names, values, known.errors, strict=True)
         },
         "combinations": [c._asdict() | {"text": str(c)} for c in known.combinations],
         "undetermined": [name for name, alone in zip(names, known.determined, strict=True) if not alone],
         "singular_values": known.singular_values.tolist(),
         "rank": known.rank,
-        "covariance": [[number(x) for x in row] for row in known.covariance],
+        "covariance": [[number_or_none(x) for x in row] for row in known.covariance],
     }
+
+
+def number_or_none(x: Any) -> float | None:
+    """x for JSON, which has no infinity and no NaN."""
+    return float(x) if np.isfinite(x) else None

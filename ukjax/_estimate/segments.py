@@ -7,19 +7,19 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from .._batch import plainly
 from .._check_terms import complaint_of_mass
 from .._functions import vector
 from .._haste import at_once
-from .._motion.base import Counts, Start
+from .._motion.base import Start
 from .._motion.correct import Levels, at_every_level
-from .._motion.even_steps import even_counts, roll
+from .._motion.even_steps import roll
 from .._motion.manner import Manner
 from .._motion.scale import scale_of
 from .._motion.tableau import RUNGE_KUTTA4
-from .._parameters import Parameters, with_array
+from .._parameters import Observed, Parameters, with_array
 from .._solve import AbstractMethod
 from .._system import AbstractSystem, mass_of
 from .experiment import Experiment
@@ -57,10 +57,9 @@ class Predicted(NamedTuple):
 class Prediction(eqx.Module):
     """How to predict a measurement: see ``fit`` for the fields."""
 
-    model: Any
+    observed: Observed
     parameters: Parameters
     state: Callable
-    observe: Callable
     method: AbstractMethod
     projection: bool = eqx.field(static=True)
 
@@ -71,29 +70,30 @@ class Prediction(eqx.Module):
         z: Array,
         ts: Array,
         between: Array,
-        most: int,
+        most: Array,
         setting: dict[str, Array],
     ) -> tuple[Any, Bool[Array, ""]]:
         """Outputs, first state and last; and whether they are beyond what the ``method`` can do."""
-        model = self.model_with(x, setting)
+        observed = self.observed_with(x, setting)
+        model = observed.model
         q0, v0, unusual = self.state(model, z, ts[0], method)
         start = Start(q0, v0, scale_of(model, ts[0], q0, v0, ts[-1] - ts[0], driven=False))
         q, v, went = roll(
-            lambda _: model, start, ts, Counts(between, most), method, RUNGE_KUTTA4, self.projection, Manner(method, 1)
+            lambda _: model, start, ts, between, most, method, RUNGE_KUTTA4, self.projection, Manner(method, 1)
         )
-        outputs = jax.vmap(lambda t, q, v: vector("observe", self.observe, t, q, v))(ts, q, v)
+        outputs = jax.vmap(lambda t, q, v: vector("observe", observed.observe, t, q, v))(ts, q, v)
         return (outputs, jnp.concatenate([q[0], v[0]]), jnp.concatenate([q[-1], v[-1]])), unusual | went.beyond
 
-    def model_with(self, x: Array, setting: dict[str, Array]) -> Any:
-        """The model with these parameters, in an experiment of this setting."""
-        model = self.parameters.put(self.model, x)
+    def observed_with(self, x: Array, setting: dict[str, Array]) -> Observed:
+        """The model and its outputs with these parameters, in an experiment of this setting."""
+        observed = self.parameters.put(self.observed, x)
         for name, value in setting.items():
-            model = with_array(model, name, value)
-        return model
+            observed = with_array(observed, name, value)
+        return observed
 
     def mass(self, x: Array, z: Array, t: Array, setting: dict[str, Array]) -> Float[Array, "n n"]:
         """M where a motion begins."""
-        model = self.model_with(x, setting)
+        model = self.observed_with(x, setting).model
         q, v, _ = self.state(model, z, t, self.method)
         return mass_of(model, t, q, v) if isinstance(model, AbstractSystem) else model(t, q, v).M
 
@@ -113,31 +113,38 @@ def predict(
     prediction: Prediction,
     experiments: Sequence[Experiment],
     segments: Sequence[Segment],
-    dt: float,
+    counts: Sequence[Int[np.ndarray, " intervals"]],
+    halvings: int,
     x: Float[np.ndarray, " p"],
     starts: Float[np.ndarray, "segments k"],
     by_starts: bool,
+    finer: bool = False,
 ) -> list[Predicted]:
-    """Every segment's outputs and derivatives. Segments of as many samples and steps are done together."""
+    """Every segment's outputs and derivatives. Segments of as many samples and steps are done together.
+
+    ``counts`` are the numbers of steps between the samples of each experiment, doubled ``halvings`` times, and once
+    more if ``finer``, by the same program.
+    """
     directions = x.size + (starts.shape[1] if by_starts else 0)
     groups: dict[Any, list[int]] = {}
-    counts = {}
+    steps = {}
     for i, segment in enumerate(segments):
-        counts[i] = even_counts(experiments[segment.experiment].t[segment.first : segment.last + 1], dt)
+        steps[i] = counts[segment.experiment][segment.first : segment.last] * 2**halvings
         setting = experiments[segment.experiment].setting
         shape = tuple((name, value.shape) for name, value in setting.items())
-        groups.setdefault((counts[i].size, int(counts[i].max()), shape), []).append(i)
+        groups.setdefault((steps[i].size, int(steps[i].max()), shape), []).append(i)
     found: list[Any] = [None] * len(segments)
-    for (_, most, _), members in groups.items():
+    for (samples, most, _), members in groups.items():
         size = max(1, MEMBERS // directions)
+        long = min(size, len(members)) * (1 + directions) * (samples + 1) * most > OFTEN
         for k in range(0, len(members), size):
             part = members[k : k + size]
             filled = part + part[-1:] * (min(size, len(members)) - len(part))  # one shape, one program
             ts = np.stack([_times(experiments, segments[i]) for i in filled])
-            between = np.stack([counts[i] for i in filled])
+            between = np.stack([steps[i] for i in filled]) * (1 + finer)
             settings = [experiments[segments[i].experiment].setting for i in filled]
             setting = {name: np.stack([s[name] for s in settings]) for name in settings[0]}
-            values, slopes = _surely(prediction, x, starts[filled], ts, between, most, setting, by_starts)
+            values, slopes = _surely(prediction, x, starts[filled], ts, between, long, setting, by_starts)
             for j, i in enumerate(part):
                 found[i] = Predicted(*(value[j] for value in values), *(slope[j] for slope in slopes))
     return found
@@ -147,13 +154,13 @@ def _times(experiments, segment):
     return experiments[segment.experiment].t[segment.first : segment.last + 1]
 
 
-def _surely(prediction, x, z, ts, between, most, setting, by_starts):
+def _surely(prediction, x, z, ts, between, long, setting, by_starts):
     """By the usual method where that is enough; NaN where a search tries masses that no body can have."""
-    x, given = jnp.asarray(x), (z, ts, between, setting)
+    x, most, given = jnp.asarray(x), jnp.asarray(between.max()), (z, ts, between, setting)
 
     def found_by(method, members):
         each = jax.tree.map(lambda y: jnp.asarray(y[members]), given)
-        found, beyond = _side_by_side(method, prediction, most, by_starts, x, *each)
+        found, beyond = _side_by_side(method, prediction, long, by_starts, x, most, *each)
         return jax.tree.map(np.array, found), np.asarray(beyond)
 
     usual, every = prediction.method.usual(), np.arange(len(z))
@@ -183,10 +190,8 @@ def _masses(prediction, x, z, t, setting):
 
 
 @eqx.filter_jit
-def _side_by_side(method, prediction, most, by_starts, x, z, ts, between, setting):
-    free = jnp.concatenate([x, z[0]]) if by_starts else x
-    steps = z.shape[0] * (1 + free.size) * ts.shape[1] * most
-    predicted = prediction.by if steps > OFTEN else plainly(prediction.by)
+def _side_by_side(method, prediction, long, by_starts, x, most, z, ts, between, setting):
+    predicted = prediction.by if long else plainly(prediction.by)
 
     def one(z, ts, between, setting):
         def of(both):

@@ -13,7 +13,7 @@ from .._check import call
 from .._functions import two_arrays
 from .._motion.correct import Levels, at_every_level, correct
 from .._motion.scale import scale_of
-from .._parameters import Parameters
+from .._parameters import Observed, Parameters
 from .._solve import AbstractMethod
 from .._system import AbstractSystem, split_state
 from .experiment import Experiment
@@ -22,13 +22,14 @@ ON = 1e-9  # residuals of a start that counts as being on the constraints
 
 
 def start_state(
-    model: Any, parameters: Parameters, experiments: Sequence[Experiment], known: bool, state: Callable | None
+    observed: Observed, parameters: Parameters, experiments: Sequence[Experiment], known: bool, state: Callable | None
 ) -> Callable:
     """How z becomes (q0, v0), and whether that is beyond what a method can do: by the user's ``state``, or else by
     ``near``, but as it is, which compiles sooner, where starts are ``known`` to be on the constraints and no parameter
     moves these."""
     if state is not None:
         return Given(state)
+    model = observed.model
     if not known or not isinstance(model, AbstractSystem):
         return near
 
@@ -37,7 +38,7 @@ def start_state(
     def missed(z, t):
         def of(x):
             q, v = split_state(model, z)
-            this = parameters.put(model, x)
+            this = parameters.put(observed, x).model
             found = jnp.concatenate([this.position_residual(t, q), this.velocity_residual(t, q, v)])
             return found, found
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from .._batch import per_member
 from .._batch.blocks import in_blocks
@@ -19,7 +19,7 @@ from .._batch.waiting import interruptibly
 from .._check import constant, known
 from .._solve import AbstractMethod
 from .attempts import attempt_at, every_member, first_attempt, next_of
-from .base import AbstractBatchLoop, Counts, Request, Samples, Start
+from .base import AbstractBatchLoop, Request, Samples, Start
 from .compact import compactly
 from .correct import Levels
 from .each import Alone
@@ -107,7 +107,7 @@ def even_times(ts: np.ndarray, dt: float) -> np.ndarray:
 def _rolled(start, request):
     ts, counts = request.ts, request.counts
     how = request.by, request.tableau, request.projection, Manner.of(request, start), request.brief
-    q, v, went = roll(request.model_of, jax.tree.map(jnp.transpose, start), ts, counts, *how)
+    q, v, went = roll(request.model_of, jax.tree.map(jnp.transpose, start), ts, counts.between, counts.most, *how)
     if start.q.ndim == 2:
         q, v = jnp.moveaxis(q, -1, 0), jnp.moveaxis(v, -1, 0)
     result = of_samples(q, v)
@@ -153,7 +153,8 @@ def roll(
     model_of: Callable,
     start: Start,
     ts: Float[Array, " samples"],
-    counts: Counts,
+    between: Int[Array, " intervals"],
+    most: int | Int[Array, ""],
     method: AbstractMethod | Levels,
     tableau: Tableau,
     projection: bool,
@@ -161,6 +162,9 @@ def roll(
     brief: bool = False,
 ) -> tuple[Float[Array, "samples nq *batch"], Float[Array, "samples n *batch"], Went]:
     """q and v at ``ts``, in explicit Runge–Kutta steps, and how it went.
+
+    ``between`` are the numbers of steps from each sample to the next, ``most`` the largest of them. Where ``most`` is
+    an array, one program does for any number of steps, but has no reverse-mode derivative.
 
     The batch, if there is one, is the last axis, of the start too: the entries of different members are neighbours in
     memory. ``model_of(numbers)`` is the model of one member.
@@ -181,8 +185,8 @@ def roll(
     members = start.q.shape[1] if start.q.ndim == 2 else 1
     many = not isinstance(members, int) or members >= FEW  # symbolic, where it is exported
 
-    def interval(state, between):
-        t0, t1, count = between
+    def interval(state, ends_and_count):
+        t0, t1, count = ends_and_count
         h = (t1 - t0) / count
 
         def go_on(state, i):
@@ -195,13 +199,16 @@ def roll(
 
             return jax.lax.cond(i < count, further, lambda: state), None
 
-        state, _ = jax.lax.scan(starts_kept(go_on) if many else go_on, state, jnp.arange(counts.most))
+        if isinstance(most, int):
+            state, _ = jax.lax.scan(starts_kept(go_on) if many else go_on, state, jnp.arange(most))
+        else:
+            state = jax.lax.fori_loop(0, most, lambda i, state: go_on(state, i)[0], state)
         return state, state[:2]
 
     # The first interval has no length: its one step leads from q0, v0 to the first sample.
     ends = jnp.concatenate([ts[:1], ts])
-    between = jnp.concatenate([jnp.ones_like(counts.between[:1]), counts.between])
+    counted = jnp.concatenate([jnp.ones_like(between[:1]), between])
     none = jnp.zeros(start.q.shape[1:], bool)
     state = start.q, start.v, Went(none, none, none)
-    (_, _, went), (q, v) = jax.lax.scan(interval, state, (ends[:-1], ends[1:], between))
+    (_, _, went), (q, v) = jax.lax.scan(interval, state, (ends[:-1], ends[1:], counted))
     return q, v, went
