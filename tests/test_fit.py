@@ -245,6 +245,122 @@ def test_a_motion_that_breaks_down_is_said():
         uk.fit(guess(k=jnp.array(-3000.0)), data, "k")
 
 
+class Spring(uk.AbstractSystem):
+    """q̈ = −k q − c q̇."""
+
+    k: Parameter = parameter(1.0)
+    c: Parameter = parameter(1.0)
+
+    constraints: ClassVar[tuple[()]] = ()
+
+    @property
+    def dynamics(self):
+        return uk.MassForce(np.eye(1), lambda t, q, v: -self.k * q - self.c * v)
+
+
+def ringing(hertz, c, unit=1.0):
+    """A guess, the truth (k, c), and a record of q(t) from 1 at rest, sampled 100 times per unit of time [s], with a
+    noise of 1e-3: its closed form."""
+    k, c, ts = (2 * np.pi * hertz / unit) ** 2, c / unit, np.arange(0, 1, 0.01) * unit
+    w = np.sqrt(k - c**2 / 4)
+    y = np.exp(-c * ts / 2) * (np.cos(w * ts) + c / 2 / w * np.sin(w * ts))
+    y = y + 1e-3 * np.random.default_rng(1).normal(size=ts.size)
+    return Spring(1.02 * k, 1.1 * c), np.array([k, c]), uk.Experiment(ts, y, ([1.0], [0.0]))
+
+
+@pytest.mark.parametrize(("hertz", "c", "unit"), [(15, 1.0, 1.0), (16, 4.0, 1.0), (15, 1.0, 1e-6), (15, 1.0, 1e6)])
+def test_steps_are_as_short_as_the_data_ask_for(hertz, c, unit):
+    """At steps of the sampling, the damping would be 0.109 ± 0.001 for 1.0; in whatever unit of time."""
+    guess, truth, record = ringing(hertz, c, unit)
+    found = uk.fit(guess, record, ("k", "c"), fit_starts=False)
+    assert np.all(np.abs(found.values - truth) < 3 * found.errors)
+    np.testing.assert_allclose(found.errors[1] * unit, 1e-3, rtol=0.7)
+    assert found.integration.largest < 0.05 and found.integration.negligible
+    assert found.integration.dt < 0.002 * unit
+    assert not found.doubts
+
+
+def test_the_shift_of_estimates_by_steps_that_are_too_long_is_told():
+    """It is what shorter steps change, and the warning says so."""
+    guess, _, record = ringing(5, 1.0)
+    with pytest.warns(UserWarning, match=r"not accurate enough: with steps of 0.01 s its error moves .* k by 8"):
+        long = uk.fit(guess, record, ("k", "c"), fit_starts=False, dt=0.01)
+    short = uk.fit(guess, record, ("k", "c"), fit_starts=False, dt=0.001)
+    np.testing.assert_allclose(long.integration.shift, (long.values - short.values) / short.errors, rtol=0.05, atol=0.1)
+    assert not long.integration.negligible and short.integration.negligible
+    assert "steps of 0.01 s" in str(long) and "steps of at most 0.001 s" in str(short)
+    assert long.as_dict()["integration"]["negligible"] is False and long.as_dict()["doubts"]
+
+
+class Angles(eqx.Module):
+    """q and q̇ in other units, each with the shift of its sensor."""
+
+    shift: Any
+    size: Any
+
+    def __call__(self, t, q, v):
+        return jnp.concatenate([q, v]) * self.size + self.shift
+
+
+def swings(sizes, shift=0.0):
+    """Angles and rates of the damped pendulum with a noise of 0.01 rad and 0.3 rad/s, in units of ``sizes``."""
+    rate = lambda t, y: [y[1], -9.81 / 1.3 * np.sin(y[0]) - 0.2 / (0.8 * 1.3**2) * y[1]]
+    y = scipy.integrate.solve_ivp(rate, (0, 2), (1.0, 0.0), t_eval=TS, rtol=1e-11, atol=1e-11).y.T
+    return (y + np.random.default_rng(4).normal(size=y.shape) * [0.01, 0.3]) * sizes + shift
+
+
+def test_units_of_outputs_do_not_decide_where_sigma_is_not_given():
+    """As good as with the true sigma, and the same in rad/s and in rpm."""
+    found = []
+    for sizes, sigma in ((np.ones(2), None), (np.array([1e3, 1e-2]), None), (np.ones(2), [0.01, 0.3])):
+        data = uk.Experiment(TS, swings(sizes), np.array([1.0, 0.0]), sigma=sigma)
+        observe = Angles(jnp.zeros(2), jnp.asarray(sizes))
+        found.append(uk.fit(guess(l=1.1), data, ("l", "k"), observe=observe))
+        np.testing.assert_allclose(found[-1].sigma / sizes, [0.01, 0.3], rtol=0.2)
+    one, other, known = found
+    np.testing.assert_allclose(other.values, one.values, rtol=1e-4)
+    np.testing.assert_allclose(other.errors, one.errors, rtol=1e-3)
+    np.testing.assert_allclose(one.values, known.values, rtol=0, atol=0.3 * known.errors.min())
+    np.testing.assert_allclose(one.errors, known.errors, rtol=0.15)
+
+
+def test_the_shift_of_a_sensor_is_found_also_where_there_is_none():
+    """0.2 of one, none of the other, in the parameters of observe; its estimate is in ``found.observe``."""
+    data = uk.Experiment(TS, swings(np.ones(2), [0.2, 0.0]), np.array([1.0, 0.0]))
+    observe, free = Angles(jnp.zeros(2), jnp.ones(2)), ("l", "k", "observe.shift")
+    found = uk.fit(guess(l=1.1), data, free, observe=observe, fit_starts=False)
+    assert found.names == ("l", "k", "observe.shift[0]", "observe.shift[1]") and not found.undetermined
+    assert np.all(np.abs(found.values - [1.3, 0.2, 0.2, 0.0]) < 3 * found.errors)
+    assert found.errors[2] < 0.003 and found.errors[3] < 0.1
+    np.testing.assert_allclose(found.observe.shift, found.values[2:])
+    with pytest.raises(ValueError, match="observe has no parameters, unless it is an equinox.Module"):
+        uk.fit(Swing(), data, free, observe=lambda t, q, v: jnp.concatenate([q, v]))
+    with pytest.raises(ValueError, match="Angles has no number 'shfit'; did you mean"):
+        uk.fit(Swing(), data, "observe.shfit", observe=observe)
+
+
+def test_what_speaks_against_a_fit_is_printed():
+    """χ² where sigma is given, and a model that cannot follow."""
+    y = by_scipy((1.0, 0.0)) + 0.01 * np.random.default_rng(0).normal(size=TS.size)
+    fitted = lambda sigma, l=1.2, **how: uk.fit(
+        guess(l=l), uk.Experiment(TS, y, [1.0, 0.0], sigma=sigma), ("l", "k"), fit_starts=False, **how
+    )
+    assert fitted(0.01).doubts == ()
+    assert re.search(r"residuals are [23]\.\d* times sigma .*: the model lacks something", str(fitted(0.004)))
+    assert "sigma is too large" in str(fitted(0.03))
+    assert "not converged after 2 evaluations" in str(fitted(0.01, most_evaluations=2))
+    with pytest.warns(UserWarning, match="does not meet the data"):
+        bad = fitted(0.01, 1.05, bounds={"l": (1.0, 1.1)})
+    assert "the model does not meet the data: the residuals of output 0" in str(bad)
+
+
+def test_the_level_of_an_interval_lies_between_0_and_1(noisy):
+    found = uk.fit(guess(l=jnp.array(1.1)), noisy, ("l", "k"), fit_starts=False)
+    for level in (2.0, -1.0, 0.0, 1.0, np.nan):
+        with pytest.raises(ValueError, match="level must be"):
+            found.interval(level)
+
+
 @pytest.mark.slow
 def test_the_parallel_manipulator_from_twenty_noisy_motions():
     """Seven combinations of nine parameters within 1 %, from two starts 50 % off."""

@@ -16,8 +16,8 @@ class Experiment(eqx.Module):
 
     ``start`` is what is known of the state at t[0]: (q0, v0), or the numbers z (k,) that ``fit``'s ``state`` makes it
     of; or such a row for every sample, (samples, k), where the record is to be cut into segments. ``sigma`` is the
-    standard deviation of the noise, a number, (outputs,) or (samples, outputs); left out, all outputs count alike and
-    the residuals say how large it is. ``measured`` (samples, outputs) is False where a value is missing. ``setting``
+    standard deviation of the noise, a number, (outputs,) or (samples, outputs); left out, ``fit`` estimates that of
+    each output from its residuals. ``measured`` (samples, outputs) is False where a value is missing. ``setting``
     gives what is particular to this experiment, name -> array, for fields of the model: a payload, or the record of a
     torque, which may have a row per sample here.
 

@@ -56,13 +56,23 @@ def fit(
     entries of an array, ``"ma[2]"`` for one of them, ``"arm.length"`` and ``"bodies[2].mass"`` for what lies deeper.
     What is positive stays positive, unless ``bounds`` says otherwise: name -> (lower, upper), either of them None where
     there is none, or None for no bounds at all. ``observe(t, q, v)`` gives the measured outputs, (outputs,); left out,
-    they are q. ``state(model, z, t) -> (q0, v0)`` makes a start from the numbers z of ``Experiment.start``; left out,
-    z is (q0, v0), brought onto the constraints.
+    they are q. If it is an ``equinox.Module``, its fields are parameters too: with ``"observe.shift"`` in ``free`` the
+    shift of a sensor is estimated. ``state(model, z, t) -> (q0, v0)`` makes a start from the numbers z of
+    ``Experiment.start``; left out, z is (q0, v0), brought onto the constraints.
 
-    ``dt`` [s] is the longest step of the Runge–Kutta method (default: the shortest distance of two samples, at most
-    0.01 s); ``drift`` as in ``simulate``, though over one segment there is hardly any. ``segments`` cuts every record
-    into pieces with starts of their own (multiple shooting), for motions that are chaotic or long; the jumps between
-    them count as residuals with ``continuity`` σ. ``loss`` is ρ: "linear" for noise, "soft_l1", "huber", "cauchy" or
+    The σ of outputs is ``Experiment.sigma``. Where that is not given, it is estimated for each output from its
+    residuals (for a robust ``loss`` from their median), in turns with the parameters: maximum likelihood, so that
+    units do not decide how much an output counts.
+
+    Motions are integrated by the Runge–Kutta method of order 4 in fixed steps. How far their error moves the estimates
+    is computed from what changes when all steps are halved. Left out, ``dt`` begins at the distance of the samples and
+    is halved until no estimate, nor any combination of them, moves by more than 0.05 of its standard error, at the
+    first guess and at the solution. ``dt`` [s] asks for steps that are no longer than that. Either way
+    ``Fit.integration`` has the result, and a move of more than 0.25 standard errors is warned of.
+
+    ``drift`` is as in ``simulate``, though over one segment there is hardly any. ``segments`` cuts every record into
+    pieces with starts of their own (multiple shooting), for motions that are chaotic or long; the jumps between them
+    count as residuals with ``continuity`` σ. ``loss`` is ρ: "linear" for noise, "soft_l1", "huber", "cauchy" or
     "arctan" where some values are simply wrong; ``noise`` and the errors count these values all the same.
 
     ``optimiser``, any of optax such as ``optax.adam(0.02)``, goes down the gradient instead, in ``most_evaluations``
@@ -74,7 +84,8 @@ def fit(
 
     Raises ``ValueError`` for bad input, parameters that change nothing that is measured, and fewer values than
     unknowns; ``SimulationError`` where the motion from the first guess does not reach the end; warns where sizes
-    suggest a mistake of units, and where what is left unexplained is neither small nor noise.
+    suggest a mistake of units, where what is left unexplained is neither small nor noise, and where the integration
+    is not accurate enough.
     """
     check_function("model", model, "t, q, v")
     experiments = several(experiments)
