@@ -441,7 +441,13 @@ MISTAKES = (
         lambda: uk.Mechanism({"a": BODY}, {"b": Spherical("ground", "a"), "d": Drive("b", motion=lambda t: t)}),
         "needs a joint with one coordinate, which 'b' has not",
     ),
-    (lambda: uk.Mechanism({"a": BODY}, {"j": Spherical("ground", "a", damping=1.0)}), "along which no damping can act"),
+    (
+        lambda: uk.Mechanism({"a": BODY}, {"j": Spherical("ground", "a", damping=1.0)}, coordinates="absolute"),
+        "no body hangs on it here, so that no damping can act",
+    ),
+    (lambda: uk.Mechanism({"a": BODY}, {"j": Spherical("ground", "a", friction=[1, 2, 3])}), "must be one number"),
+    (lambda: uk.Mechanism({"a": BODY}, {"j": Spherical("ground", "a", damping=[1, 2])}), "must be a number, or 3"),
+    (lambda: uk.Mechanism({"a": BODY}, {"j": Spherical("ground", "a", rest=[1, 2])}), "must be its 4 coordinates"),
     (lambda: uk.Mechanism({"a": BODY}, {"j": Revolute("ground", "a", damping=[1, 2])}), "must be a number, or 1"),
     (lambda: uk.Mechanism({"a": BODY}, {"j": Revolute("ground", "a", start=[1, 2])}), "start of .* must be 1 numbers"),
     (

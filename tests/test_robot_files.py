@@ -1,8 +1,6 @@
 """Robots' files against MuJoCo, which reads them all by itself, and what is said of files that are broken."""
 
-import re
 import tomllib
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +13,11 @@ import pytest
 import ukjax as uk
 from ukjax import robots
 from ukjax._robot_file import doubts, read
-from ukjax._rotation import of_quaternion
 from ukjax.joints.axis import CoordinateAxis
 
-mujoco = pytest.importorskip("mujoco")
+from .against_mujoco import Compiled, check_against_mujoco, loaded
 
-ROUNDING = 1e-12
-"""Beside the largest entry: two recursions in double precision, of up to thirty bodies."""
+mujoco = pytest.importorskip("mujoco")
 
 LONG = {"delta", "humanoid", "leg", "stewart_platform"}
 """Files of which a motion takes seconds to compile."""
@@ -60,71 +56,6 @@ MIXED = """
   </worldbody>
 </mujoco>
 """
-
-
-def loaded(path, **how) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return uk.load(path, **how)
-
-
-def word(name):
-    return re.sub(r"\W", "_", name).replace("lambda", "lambda_")
-
-
-class Compiled:
-    """The same file in MuJoCo: a state of it, and how ours goes with its own, v = N v_mujoco: its rates of turning are
-    about the body's axes, ours about those of the joint in the parent. Ṅ v_mujoco = R (ω × ω) is 0."""
-
-    def __init__(self, path, mechanism):
-        self.model = mujoco.MjModel.from_xml_path(str(path))
-        self.data = mujoco.MjData(self.model)
-        random, tree = np.random.default_rng(3), mechanism.tree
-        self.q, self.N = np.zeros(tree.nq), np.zeros((tree.n, self.model.nv))
-        self.data.qvel[:] = random.normal(size=self.model.nv)
-        links = {link.joint: link for link in mechanism.tree.links}
-        for i in range(self.model.njnt):
-            joint, body = self.model.joint(i), self.model.body(self.model.jnt_bodyid[i])
-            link = links[word(joint.name or body.name)]
-            places, turns = {0: (3, True), 1: (0, True)}.get(int(joint.type[0]), (1, False))
-            dofs = slice(joint.dofadr[0], joint.dofadr[0] + places + 3 * turns)
-            value = self.model.qpos0[joint.qposadr[0] :][:places] + random.normal(size=places) / 2
-            block = np.eye(link.size)
-            if turns:
-                u = random.normal(size=4)
-                value = np.concatenate([value, u / np.linalg.norm(u)])
-                block[-3:, -3:] = of_quaternion(jnp.asarray(value[-4:]))
-            self.data.qpos[joint.qposadr[0] : joint.qposadr[0] + len(value)] = value
-            self.q[link.coordinates], self.N[link.velocities, dofs] = value, block
-        mujoco.mj_forward(self.model, self.data)
-        self.v = self.N @ self.data.qvel
-
-    def mass_matrix(self):
-        M = np.zeros((self.model.nv, self.model.nv))
-        mujoco.mj_fullM(self.model, self.data, M)
-        return M
-
-    def bias(self):
-        return self.data.qfrc_bias - self.data.qfrc_passive
-
-
-def check_against_mujoco(path):
-    mechanism = loaded(path)
-    there = Compiled(path, mechanism)
-    q, v = jnp.asarray(there.q), jnp.asarray(there.v)
-    M, Q = mechanism.dynamics.terms(jnp.zeros(()), q, v)
-    wanted, bias = there.mass_matrix(), there.bias()
-    np.testing.assert_allclose(there.N.T @ M @ there.N, wanted, atol=ROUNDING * np.abs(wanted).max(), rtol=0)
-    ours = -there.N.T @ Q
-    np.testing.assert_allclose(ours, bias, atol=ROUNDING * np.abs(bias).max(), rtol=0)
-    poses = mechanism.pose(q)
-    for i in range(1, there.model.nbody):
-        pose = poses.get(word(there.model.body(i).name))
-        if pose is not None:
-            np.testing.assert_allclose(pose.p, there.data.xpos[i], atol=ROUNDING)
-            np.testing.assert_allclose(pose.R.ravel(), there.data.xmat[i], atol=ROUNDING)
-    assert len(mechanism.bodies) >= there.model.nbody - 1
-    return mechanism
 
 
 @pytest.mark.parametrize("name", [pytest.param(x, marks=[pytest.mark.slow] * (x in LONG)) for x in robots.names()])
@@ -190,26 +121,6 @@ def test_equalities_miss_by_as_much_as_mujoco_s(tmp_path):
     assert set(mechanism.tree.closures) == {"point", "pin", "sites"}
     ours = np.linalg.norm(np.reshape(residual[:9], (3, 3)), axis=1)  # theirs are along the axes of space
     np.testing.assert_allclose(ours, np.linalg.norm(np.reshape(theirs[:9], (3, 3)), axis=1), rtol=1e-12)
-
-
-@pytest.mark.parametrize("pose", ("", 'relpose=".3 .1 .2 .9659258262890683 .25881904510252074 0 0"'))
-def test_a_weld_holds_where_mujoco_s_does(tmp_path, pose):
-    path = tmp_path / "weld.xml"
-    two = """<body name="{}" pos="{}" euler="{}"><freejoint/><geom type="box" size=".1 .2 .3"/></body>"""
-    bodies = two.format("one", "0 0 1", "0 20 0") + two.format("two", ".3 .1 1.2", "30 0 10")
-    path.write_text(
-        f"<mujoco><option><flag contact='disable'/></option><worldbody>{bodies}</worldbody>"
-        f"<equality><weld body1='one' body2='two' {pose}/></equality></mujoco>"
-    )
-    mechanism = loaded(path)
-    q, _ = mechanism.start()
-    model = mujoco.MjModel.from_xml_path(str(path))
-    data = mujoco.MjData(model)
-    data.qpos[:] = q
-    mujoco.mj_forward(model, data)
-    assert data.ne == 6
-    np.testing.assert_allclose(data.efc_pos[:6], 0, atol=1e-12)
-    assert (np.abs(q - mechanism.reference_pose()[0]).max() > 0.01) == bool(pose)
 
 
 TABLE = Path(__file__).parent / "mistakes" / "robot_files.toml"
@@ -290,17 +201,6 @@ def test_a_pose_called_home_is_where_it_starts(tmp_path):
     body = '<body name="{0}"><joint name="{0}"/><geom size="1"/></body>'
     path.write_text(f"<mujoco><worldbody>{body.format('a')}{body.format('b')}</worldbody>{home}</mujoco>")
     np.testing.assert_allclose(loaded(path).reference_pose()[0], (0.1, 0.2))
-
-
-def test_compiler_settings_change_what_they_say(tmp_path):
-    path = tmp_path / "compiler.xml"
-    path.write_text(
-        """<mujoco><compiler boundmass="2" boundinertia=".5" balanceinertia="true" settotalmass="9"/><worldbody>
-        <body name="a"><joint name="a"/><inertial pos="0 0 1" mass="1" fullinertia="1 2 9 .1 .2 .3"/></body>
-        <body name="b"><joint name="b"/><inertial pos="0 0 1" mass="5" diaginertia=".1 2 2"/></body>
-        </worldbody></mujoco>"""
-    )
-    check_against_mujoco(path)
 
 
 @pytest.mark.parametrize(

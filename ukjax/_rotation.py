@@ -75,3 +75,21 @@ def quaternion_of_angles(angles: Float[Array, " 3"]) -> Float[Array, " 4"]:
     """Of roll, pitch and yaw [rad]: about x, then about y, then about z, all in space."""
     (a, b, c), (x, y, z) = jnp.cos(angles / 2), jnp.sin(angles / 2)
     return jnp.stack([a * b * c + x * y * z, x * b * c - a * y * z, a * y * c + x * b * z, a * b * z - x * y * c])
+
+
+def quaternion_product(a: Float[Array, " 4"], b: Float[Array, " 4"]) -> Float[Array, " 4"]:
+    """a b: the rotation b, then the rotation a, both in space."""
+    vector = a[0] * b[1:] + b[0] * a[1:] + cross(a[1:], b[1:])
+    return jnp.concatenate([(a[0] * b[0] - a[1:] @ b[1:])[None], vector])
+
+
+def rotation_vector(u: Float[Array, " 4"]) -> Float[Array, " 3"]:
+    """θ e of the rotation by u/|u| about the unit vector e, the shorter way: θ ≤ π. Its length has no derivative where
+    θ = π."""
+    w, vector = jnp.where(u[0] < 0, -u[0], u[0]), jnp.where(u[0] < 0, -u[1:], u[1:])
+    squared = vector @ vector
+    small = squared < 1e-12 * w * w
+    s = jnp.sqrt(jnp.where(small, 1.0, squared))
+    # 2 atan(x)/x = 2 − 2x²/3 + ... with x = s/w
+    ratio = squared / jnp.where(small, w * w, 1.0)
+    return jnp.where(small, (2 - 2 * ratio / 3) / jnp.where(small, w, 1.0), 2 * jnp.arctan2(s, w) / s) * vector

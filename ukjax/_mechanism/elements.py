@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._rotation import of_quaternion, quaternion_product, rotation_vector
 from ..joints import AbstractActing
 from .between import Between, Found
 from .named import Named
@@ -89,8 +90,8 @@ class Elements(eqx.Module):
         if not names:
             return jnp.zeros(())
         along = JointCoordinates(self.joints, self.tree, names).motion(t, q, v)
-        stiffness, rest, armature = (self._numbers(field, names) for field in ("stiffness", "rest", "armature"))
-        spring = 0.0 if stiffness is None else stiffness * (along.value - (0.0 if rest is None else rest)) ** 2
+        stiffness, armature = (self._numbers(field, names) for field in ("stiffness", "armature"))
+        spring = 0.0 if stiffness is None else stiffness * self._stretch(names, along) ** 2
         return jnp.sum(spring + (0.0 if armature is None else armature * along.rate**2)) / 2
 
     def force(self, name: str, t: Array, q: Array, v: Array, acceleration: Array) -> Float[Array, " k"]:
@@ -114,14 +115,58 @@ class Elements(eqx.Module):
 
     def _of_friction(self, names, along):
         friction, creep = self._numbers("friction", names), self._numbers("creep", names, CREEP)
-        return jnp.zeros_like(along.value) if friction is None else -friction * jnp.tanh(along.rate / creep)
+        if friction is None:
+            return jnp.zeros_like(along.rate)
+        if not self._any_turns(names):
+            return -friction * jnp.tanh(along.rate / creep)
+        parts = []
+        for joint, q, rate, (f, c) in self._each(names, along, friction, creep):
+            i, axes = joint.quaternion, jnp.eye(3)
+            if i is not None:
+                axes = of_quaternion(q[i : i + 4])
+                rate = rate.at[i : i + 3].set(axes.T @ rate[i : i + 3])
+            force = -f * jnp.tanh(rate / c)
+            parts.append(force if i is None else force.at[i : i + 3].set(axes @ force[i : i + 3]))
+        return jnp.concatenate(parts)
 
     def _of_springs_and_dampers(self, names, along):
-        force = jnp.zeros_like(along.value)
-        stiffness, rest, damping = (self._numbers(field, names) for field in ("stiffness", "rest", "damping"))
+        force = jnp.zeros_like(along.rate)
+        stiffness, damping = (self._numbers(field, names) for field in ("stiffness", "damping"))
         if stiffness is not None:
-            force = force - stiffness * (along.value - (0.0 if rest is None else rest))
+            force = force - stiffness * self._stretch(names, along)
         return force if damping is None else force - damping * along.rate
+
+    def _stretch(self, names, along):
+        """Along each velocity of these joints, how far the joint is from the rest of its spring: of an attitude, the
+        rotation vector from that at rest, 0 where the joint has no spring."""
+        if not self._any_turns(names):
+            rest = self._numbers("rest", names)
+            return along.value - (0.0 if rest is None else rest)
+        parts = []
+        for joint, q, rate, _ in self._each(names, along):
+            i, rest = joint.quaternion, joint.rest
+            if i is None:
+                parts.append(q - (0.0 if rest is None else rest))
+            elif joint.stiffness is None:
+                parts.append(jnp.zeros_like(rate))
+            else:
+                rest = jnp.asarray(joint.neutral) if rest is None else rest
+                back = rest[i : i + 4] * jnp.array([1.0, -1.0, -1.0, -1.0])
+                turn = rotation_vector(quaternion_product(q[i : i + 4], back))
+                parts.append(jnp.concatenate([q[:i] - rest[:i], turn, q[i + 4 :] - rest[i + 4 :]]))
+        return jnp.concatenate(parts)
+
+    def _any_turns(self, names) -> bool:
+        return any(self.joints[name].quaternion is not None for name in names)
+
+    def _each(self, names, along, *numbers):
+        """Each joint, with its coordinates, its velocities and its own of the ``numbers``, of one for each velocity."""
+        i = j = 0
+        for name in names:
+            joint = self.joints[name]
+            k, m = len(joint.coordinates), len(joint.velocities)
+            yield joint, along.value[i : i + k], along.rate[j : j + m], [x[j : j + m] for x in numbers]
+            i, j = i + k, j + m
 
     def _with(self, *fields: str) -> tuple[str, ...]:
         """The joints that have one of these."""
@@ -129,9 +174,9 @@ class Elements(eqx.Module):
         return tuple(name for name, joint in found if any(getattr(joint, field) is not None for field in fields))
 
     def _numbers(self, field: str, names: Sequence[str], default: float | None = None) -> Float[Array, " k"] | None:
-        """For each coordinate of these joints, the default, or 0, where a joint has none; None where no joint has any
+        """For each velocity of these joints, the default, or 0, where a joint has none; None where no joint has any
         and there is no default."""
-        found = [(getattr(self.joints[name], field), len(self.joints[name].coordinates)) for name in names]
+        found = [(getattr(self.joints[name], field), len(self.joints[name].velocities)) for name in names]
         if default is None and all(value is None for value, _ in found):
             return None
         usual = default or 0.0

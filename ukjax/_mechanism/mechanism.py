@@ -99,7 +99,7 @@ class Mechanism(AbstractMechanism):
         check_names(self.bodies.names, given)
         self.absolute = coordinates == "absolute"
         self.tree = spanning(self.bodies.names, given, FLOATING, self.absolute)
-        _check_entries(self.joints)
+        _check_entries(self.joints, self.tree)
         _warn_of_springs(self.joints, self.tree)
 
     @property
@@ -297,17 +297,29 @@ def _warn_of_springs(joints, tree):
             )
 
 
-def _check_entries(joints):
-    """What acts along coordinates is one number, or one for each of them, and none along a quaternion."""
+def _check_entries(joints, tree):
+    """Springs, dampers, armatures and friction have one number, or one for each velocity of their joint; along a
+    quaternion they act only where the joint carries a body."""
     for name, joint in joints.items():
         if not isinstance(joint, AbstractActing):
             continue
-        k = len(joint.coordinates)
+        k, turns = len(joint.coordinates), joint.quaternion is not None
         for field in ("stiffness", "rest", "damping", "armature", "friction", "creep"):
             value = getattr(joint, field)
-            if value is not None and joint.quaternion is not None:
-                raise ValueError(f"joints[{name!r}] has a quaternion, along which no {field} can act: leave it out")
-            if value is not None and value.shape not in ((), (k,)):
-                raise ValueError(f"{field} of joints[{name!r}] must be a number, or {k}, got shape {value.shape}")
+            if value is None:
+                continue
+            if turns and tree.carrying(name) is None:
+                raise ValueError(
+                    f"joints[{name!r}] has a quaternion, and no body hangs on it here, so that no {field} can act "
+                    'along it: use coordinates="joint", and put the joint before those that close its loop'
+                )
+            m = len(joint.velocities)
+            shapes, wanted = ((), (m,)), f"a number, or {m}"
+            if turns and field == "rest":
+                shapes, wanted = ((k,),), f"its {k} coordinates"
+            elif turns and field in ("stiffness", "friction", "creep"):
+                shapes, wanted = ((),), "one number"
+            if value.shape not in shapes:
+                raise ValueError(f"{field} of joints[{name!r}] must be {wanted}, got shape {value.shape}")
         if isinstance(joint, AbstractJoint) and joint.start is not None and joint.start.size != k:
             raise ValueError(f"start of joints[{name!r}] must be {k} numbers, got shape {joint.start.shape}")

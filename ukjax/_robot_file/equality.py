@@ -10,8 +10,8 @@ from jaxtyping import Array, Float
 
 from .. import joints as kinds
 from .._check import as_array
-from .frame import NO_TURN, Frame, unit
-from .geoms import frames_of, own_frame
+from .compiled import place_in
+from .frame import Frame, unit
 from .reading import Reading
 
 
@@ -40,87 +40,68 @@ def equalities(it: Reading) -> Iterator[tuple[str, Any]]:
     for element in it.spec.equalities:
         kind = str(element.type).rpartition("_")[2]
         maker, tag = makers.get(kind, (None, kind.lower()))
-        place = it.place(element, tag)
+        place = place_in(it.path, element, tag)
         if not element.active:
             continue
         if maker is None:
             raise place.error("is not modelled: only <connect>, <weld> and <joint> are")
-        made = maker(it, element, place)
+        made = maker(it, element.id, place)
         name = it.names.new(element.name or f"{tag} {element.name1} {element.name2}".strip())
         it.places[name] = place
         yield name, made
 
 
-def _connect(it, element, place) -> Any:
-    first, second, frames = _ends(it, element, place)
-    if frames is not None:
-        one, other = (Frame(p=frame.p) for frame in frames)
-    else:
-        anchor = Frame(p=np.array(element.data[:3]))
-        one, other = anchor, _reference(it, second).inverse().then(_reference(it, first)).then(anchor)
-        other = Frame(p=other.p)
-    return kinds.Spherical(it.word(first), it.word(second), **one.arguments(), **other.arguments("to", "to_turn"))
+def _connect(it, number, place) -> Any:
+    """Two points coincide: of the data the first three numbers are the first body's, the next three the second's."""
+    first, second, frames = _ends(it, number)
+    data = it.model.eq_data[number]
+    points = (data[:3], data[3:6]) if frames is None else (frame.p for frame in frames)
+    return _ball(first, second, *(Frame(p=np.array(point)) for point in points))
 
 
-def _weld(it, element, place) -> Any:
-    """The second body in the first as ``relpose`` says, or, where its quaternion is 0, as the file has them."""
-    first, second, frames = _ends(it, element, place)
-    if frames is not None:
-        one, other = frames
-    else:
-        data = np.array(element.data)
-        relative = Frame(unit(data[6:10]), data[3:6])
-        if not np.any(data[6:10]):
-            relative = _reference(it, first).inverse().then(_reference(it, second))
-        one, other = relative, Frame()
-    return kinds.Fixed(it.word(first), it.word(second), **one.arguments(), **other.arguments("to", "to_turn"))
+def _weld(it, number, place) -> Any:
+    """Two frames coincide. Of the data the first three numbers are the second body's point, the next three the first's,
+    the next four the second body's attitude in the first, the next one how much the attitude counts."""
+    first, second, frames = _ends(it, number)
+    data = np.array(it.model.eq_data[number])
+    one, other = frames or (Frame(unit(data[6:10]), data[3:6]), Frame(p=data[:3]))
+    if not data[10]:
+        return _ball(first, second, Frame(p=one.p), Frame(p=other.p))
+    return kinds.Fixed(first, second, **one.arguments(), **other.arguments("to", "to_turn"))
 
 
-def _coupling(it, element, place) -> Any:
+def _ball(first, second, one, other) -> Any:
+    return kinds.Spherical(first, second, **one.arguments(), **other.arguments("to", "to_turn"))
+
+
+def _coupling(it, number, place) -> Any:
     """y − y₀ = c₀ + c₁ (x − x₀) + ..., with y₀ and x₀ where the file has them."""
-    coefficients = np.array(element.data[:5])
-    joint, y0 = _coordinate(it, element.name1, place)
+    model = it.model
+    coefficients, other = np.array(model.eq_data[number][:5]), model.eq_obj2id[number]
+    joint, y0 = _coordinate(it, model.eq_obj1id[number], place)
     coefficients[0] += y0
-    if not element.name2:
+    if other < 0:
         return kinds.Drive(joint, motion=Constant(coefficients[0]))
-    other, x0 = _coordinate(it, element.name2, place)
+    other, x0 = _coordinate(it, other, place)
     if np.any(coefficients[2:]):
         return kinds.Cam(joint, other, profile=Polynomial(np.trim_zeros(coefficients, "b"), x0))
     return kinds.Gear(joint, other, ratio=coefficients[1], offset=coefficients[0] - coefficients[1] * x0)
 
 
-def _ends(it, element, place) -> tuple[Any, Any, tuple[Frame, Frame] | None]:
-    """The bodies, and, where they are joined by sites, the sites' frames in them."""
-    names = (element.name1, element.name2)
-    if str(element.objtype).endswith("SITE"):
-        there = {site.name: site for site in it.spec.sites}
-        for name in names:
-            if name not in there:
-                raise place.error(f"names a site {name!r} that is not there")
-        first, second = (there[name] for name in names)
-        one, other = (frames_of(it.spec, site).then(own_frame(it.spec, site)) for site in (first, second))
-        return first.parent, second.parent, (one, other)
-    bodies = [it.spec.body(name or "world") for name in names]
-    for name, body in zip(names, bodies, strict=True):
-        if body is None:
-            raise place.error(f"names a body {name!r} that is not there")
-    return bodies[0], bodies[1], None
+def _ends(it, number) -> tuple[str, str, tuple[Frame, ...] | None]:
+    """The names of the bodies, and, where they are joined by sites, the sites' frames in them."""
+    model = it.model
+    ends = int(model.eq_obj1id[number]), int(model.eq_obj2id[number])
+    if model.eq_objtype[number] == it.mujoco.mjtObj.mjOBJ_SITE:
+        first, second = (it.words[model.site_bodyid[site]] for site in ends)
+        return first, second, tuple(it.frame("site", site) for site in ends)
+    first, second = (it.words[body] for body in ends)
+    return first, second, None
 
 
-def _coordinate(it, name, place) -> tuple[str, float]:
-    """The joint of one coordinate that is called so, and where the coordinate is as the file has it."""
-    if name not in it.names:
-        raise place.error(f"names a joint {name!r} that is not there")
-    joint = it.joints.get(it.names[name])
-    if joint is None or len(joint.coordinates) != 1:
+def _coordinate(it, number, place) -> tuple[str, float]:
+    """The joint of this number, which must have one coordinate, and its coordinate in the pose of the file."""
+    name, size = it.starts[number]
+    if size != 1:
         raise place.error(f"needs joints with one coordinate, which {name!r} has not")
-    element = it.spec.joint(name)
-    hinge = isinstance(joint, kinds.Revolute) and element.compiler.degree
-    return it.names[name], float(element.ref) * (np.pi / 180 if hinge else 1.0)
-
-
-def _reference(it, body) -> Frame:
-    """A body in space, as the file has it."""
-    if body.name == "world":
-        return Frame(NO_TURN)
-    return _reference(it, body.parent).then(frames_of(it.spec, body)).then(own_frame(it.spec, body))
+    return name, float(it.model.qpos0[it.model.jnt_qposadr[number]])

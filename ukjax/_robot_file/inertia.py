@@ -1,6 +1,5 @@
-"""Masses, centres and inertias: of solids, and of several together."""
+"""Masses, centres and inertias."""
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -30,55 +29,3 @@ class Inertia(NamedTuple):
 
 
 NOTHING = Inertia(0.0, np.zeros(3), np.zeros((3, 3)))
-
-
-def together(parts: Iterable[Inertia]) -> Inertia:
-    """As one body."""
-    parts = [part for part in parts if part.mass]
-    if not parts:
-        return NOTHING
-    mass = sum(part.mass for part in parts)
-    centre = sum((part.mass * part.centre for part in parts), np.zeros(3)) / mass
-    total = np.zeros((3, 3))
-    for part in parts:
-        d = part.centre - centre
-        total += part.about_centre + part.mass * (d @ d * np.eye(3) - np.outer(d, d))
-    return Inertia(mass, centre, total)
-
-
-def of_solid(kind: str, size: tuple[float, ...], mass: float | None, density: float) -> Inertia:
-    """A full solid of a ``Shape``'s kind and size, of ``mass``, or of ``density`` [kg/m³] where that is None."""
-    volume, moments = _SOLIDS[kind](*size)
-    mass = density * volume if mass is None else mass
-    return Inertia(mass, np.zeros(3), mass * np.diag(moments))
-
-
-def _box(x, y, z):
-    return x * y * z, np.array([y * y + z * z, x * x + z * z, x * x + y * y]) / 12
-
-
-def _cylinder(r, length):
-    across = r * r / 4 + length * length / 12
-    return np.pi * r * r * length, np.array([across, across, r * r / 2])
-
-
-def _ellipsoid(x, y, z):
-    return 4 / 3 * np.pi * x * y * z, np.array([y * y + z * z, x * x + z * z, x * x + y * y]) / 5
-
-
-def _capsule(r, length):
-    """Of a cylinder and the two halves of a ball, whose centres of mass are 3r/8 beyond its ends."""
-    tube, (across, _, along) = _cylinder(r, length)
-    ball = 4 / 3 * np.pi * r**3
-    shifted = 2 / 5 * r * r + length * length / 4 + 3 / 8 * r * length
-    across, along = (tube * across + ball * shifted), (tube * along + ball * 2 / 5 * r * r)
-    return tube + ball, np.array([across, across, along]) / (tube + ball)
-
-
-_SOLIDS = {
-    "box": _box,
-    "cylinder": _cylinder,
-    "ellipsoid": _ellipsoid,
-    "capsule": _capsule,
-    "sphere": lambda r: _ellipsoid(r, r, r),
-}

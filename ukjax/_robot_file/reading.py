@@ -5,35 +5,37 @@ from typing import Any, NamedTuple
 
 from .._mechanism import Body
 from .contents import Words
+from .frame import Frame
 from .markup import Place
 
 
 class Reading(NamedTuple):
-    """A file as MuJoCo reads it, and what has been made of it so far.
+    """A file as MuJoCo compiles it, and what has been made of it so far.
 
-    ``flags`` are what its disableflags mean; ``starts`` joints in the order of its coordinates, and how many each has.
+    ``mujoco`` is the package, ``spec`` has the lines of elements, ``model`` the numbers, ``meshes`` those of geoms by
+    their numbers; ``words`` are the names of bodies by their numbers, ``taken`` all that bodies are called, ``names``
+    what joints are called. ``starts`` are joints by their numbers, and how many coordinates each has.
     """
 
     path: Path
+    mujoco: Any
     spec: Any
-    flags: Any
-    words: Words
+    model: Any
+    meshes: dict[int, Any]
+    words: list[str]
+    taken: Words
     names: Words
     bodies: dict[str, Body]
     joints: dict[str, Any]
     places: dict[str, Place]
     starts: list[tuple[str, int]]
 
-    def place(self, element: Any, tag: str) -> Place:
-        """Where an element is, as far as MuJoCo says: not inside of files that are included."""
-        line = int(element.info.removeprefix("line ") or 0) if element.info.startswith("line ") else 0
-        name = getattr(element, "name", "")
-        return Place(self.path, line or None, f"<{tag} name={name!r}>" if name else f"<{tag}>")
-
     def is_off(self, flag: str) -> bool:
         """Whether <flag> disables it."""
-        return bool(self.spec.option.disableflags & int(getattr(self.flags, f"mjDSBL_{flag.upper()}")))
+        return bool(self.model.opt.disableflags & int(getattr(self.mujoco.mjtDisableBit, f"mjDSBL_{flag.upper()}")))
 
-    def word(self, body: Any) -> str:
-        """What we call a body."""
-        return "ground" if body.name == "world" else self.words[body.name]
+    def frame(self, kind: str, number: Any) -> Frame:
+        """The frame of the "body", "site", "geom" or "mesh" of this number: of a body in its parent, of a site or
+        geom in its body, of a mesh in its file."""
+        quat, pos = getattr(self.model, f"{kind}_quat"), getattr(self.model, f"{kind}_pos")
+        return Frame(quat[number].copy(), pos[number].copy())

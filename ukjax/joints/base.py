@@ -119,9 +119,15 @@ class AbstractConnection(eqx.Module):
 class AbstractActing(AbstractConnection):
     """A connection with coordinates, along which something may act.
 
-    For each coordinate, numbers or one for each: a spring, −``stiffness`` (q − ``rest``); −``damping`` q̇; ``armature``,
-    the inertia of a motor behind its gears; dry ``friction``, a force or torque of that size against the motion, all of
-    it above some rates ``creep`` [1e-3 rad/s or m/s], below which it is smooth (see ``ukjax.Mechanism``).
+    One number for all coordinates, or one for each: a spring, −``stiffness`` (q − ``rest``); −``damping`` q̇;
+    ``armature``, the inertia of a motor behind its gears; dry ``friction``, a force or torque of that size against the
+    motion, all of it above some rates ``creep`` [1e-3 rad/s or m/s], below which it is smooth (see
+    ``ukjax.Mechanism``).
+
+    Where an attitude is a quaternion, they act along the three rates of turning. ``rest`` is then all coordinates
+    (k,), the quaternion among them. The spring's moment is −``stiffness`` θ e, with the angle θ ≤ π and the axis e of
+    the rotation from rest, and its energy ``stiffness`` θ²/2; dry friction acts along the axes of the child. Both have
+    one number for all directions; ``damping`` and ``armature`` have one, or one for each velocity.
     """
 
     _: KW_ONLY
