@@ -79,6 +79,10 @@ class AbstractConstraint(eqx.Module):
         """The same statement where q̇ = N(q) v is what ``rates(q, v)`` returns."""
         return self
 
+    def pull(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " m"] | float:
+        """The size of the part of b with which a stabilisation pulls a violated constraint back."""
+        return 0.0
+
     @abc.abstractmethod
     def velocity(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " k"]:
         """What must vanish of t, q and v: (m,), or (0,) for a constraint given by A and b alone."""

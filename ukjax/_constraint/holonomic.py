@@ -61,6 +61,11 @@ class Holonomic(AbstractConstraint):
         along = jax.jacfwd(self.velocity, argnums=2)  # φ̇ is linear in v
         return jax.jacfwd(self.position, argnums=1)(t, q) if self.rates is None else along(t, q, v)
 
+    def pull(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " m"]:
+        phi, phi_dot = map(jnp.abs, self._along(t, q, v))
+        m = phi.shape[0]
+        return gain("alpha", self.alpha, m) * phi_dot + gain("beta", self.beta, m) * phi
+
     def under(self, rates: Rates | None) -> AbstractConstraint:
         return with_rates(self, rates)
 

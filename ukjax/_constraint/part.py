@@ -32,5 +32,8 @@ class OnPart(AbstractConstraint):
     def velocity(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " k"]:
         return self.constraint.velocity(t, self._part(q), self._part(v))
 
+    def pull(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " m"] | float:
+        return self.constraint.pull(t, self._part(q), self._part(v))
+
     def _part(self, x):
         return x[: self.size(x.size)]

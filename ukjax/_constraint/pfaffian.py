@@ -40,6 +40,10 @@ class Pfaffian(AbstractConstraint):
         psi, bias = jax.jvp(lambda t, q: self.velocity(t, q, v), (t, q), (jnp.ones_like(t), rate(self.rates, q, v)))
         return A, -bias - gain("alpha", self.alpha, psi.shape[0]) * psi
 
+    def pull(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " m"]:
+        psi = self.velocity(t, q, v)
+        return gain("alpha", self.alpha, psi.shape[0]) * jnp.abs(psi)
+
     def under(self, rates: Rates | None) -> AbstractConstraint:
         return with_rates(self, rates)
 

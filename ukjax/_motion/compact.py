@@ -86,7 +86,7 @@ def _compact_step(each, t, h, q, v, method, tableau, projection, scale):
     moved = (reached - state - h * weigh(tableau.b, rates))[:split]
     q, v, error = reached[:split], reached[split:], h * weigh(tableau.b_error, rates)
     leapt, off = each(_judged, h, q, moved, fastest, violation, scale)
-    return Stepped(q, v, rates[0], error, moved, leapt, off, unusual)
+    return Stepped(q, v, rates[0], error, moved, leapt, off, unusual, jnp.zeros_like(off))
 
 
 def _turned(model, method, stage, onto_positions, t, q, v):

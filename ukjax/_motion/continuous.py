@@ -14,9 +14,22 @@ from .._check import known
 from .._rates import rate
 from .._system import rates_of
 from .base import SMALLEST_STEP, AbstractBatchLoop, Request, Samples, Start
+from .contradiction import unwatched_rows
 from .correct import at_every_level
 from .event import check_event, on_surface
-from .outcome import EVENT, FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, ON_EVENT, TOO_SMALL, finite
+from .outcome import (
+    CONTRADICTORY,
+    EVENT,
+    FINISHED,
+    LEAPT,
+    MOST_STEPS,
+    NOT_FINITE,
+    OFF_CONSTRAINTS,
+    ON_EVENT,
+    TOO_SMALL,
+    ended_well,
+    finite,
+)
 from .projected import Projected, correct_step
 from .step import acceleration
 from .step_size import FIRST
@@ -92,12 +105,14 @@ def _one(request: Request, start: Start) -> Samples:
         on = lambda sample: correct_step(model, *sample, at_every_level(method), scale)[:3]
         q, v, off = jax.lax.map(on, (t, q, v))
     result = _result(solution, jnp.any(off), q_last, v_last)
+    contradictory = _contradictory(model, t, q, v, method, request.projection)
     last = jnp.where(result == FINISHED, ts[-1], begin + wait), q_last, v_last
     displaced = start.displaced(jnp, q[0], v[0])
     if event is not None:  # its instant is one more sample
         accelerate = lambda t, q, v: acceleration(model, t, q, v, method)[0]
         last = on_surface(event, rates_of(model), accelerate, *last, met=result == EVENT)
         t, q, v = (jnp.concatenate([x, y[None]]) for x, y in zip((t, q, v), last, strict=True))
+    result = jnp.where(ended_well(result) & contradictory, CONTRADICTORY, result)
     return Samples(t, q, v, result, solution.stats["num_steps"], last, displaced)
 
 
@@ -137,6 +152,14 @@ def _controller(request, rates, scale, span):
     if request.event is None:
         return steps
     return Watch(controller=steps, event=request.event, rates=rates, n=scale.q.size, start=request.ts[0], **how)
+
+
+def _contradictory(model, t, q, v, method, projection):
+    """Whether constraints contradict each other at any sample, where nothing but accelerations shows it."""
+    if unwatched_rows(model, projection, t[0], q[0], v[0]) is False:
+        return jnp.asarray(False)
+    at = lambda sample: acceleration(model, *sample, method, projection).contradictory
+    return jnp.any(jax.lax.map(at, (t, q, v)))
 
 
 def _result(solution, off, q, v):

@@ -17,12 +17,14 @@ from .._equation import motion_by
 from .._haste import at_once
 from .._rates import rate
 from .._solve import AbstractMethod
-from .._system import AbstractSystem, System, dynamics_of, rates_of
+from .._system import AbstractSystem, System, dynamics_of, rates_of, structure_of
 from .base import AbstractLoop, Request, Start
+from .contradiction import contradicted, pull_of, unwatched_rows
 from .labels import direction_names
 from .one import One
-from .outcome import LEAPT, OFF_CONSTRAINTS, ON_EVENT, TOO_SMALL, all_ended_well, ended_well
+from .outcome import CONTRADICTORY, LEAPT, OFF_CONSTRAINTS, ON_EVENT, TOO_SMALL, all_ended_well, ended_well
 from .scale import Scale
+from .step import acceleration
 from .trajectory import Trajectory
 
 COARSE = 0.1  # of the root of eps: a share of the whole time that matters
@@ -195,13 +197,16 @@ def check_finished(trajectory: Trajectory, request: Request, start: Start) -> No
     scale = jax.tree.map(of_member, start.scale)
     failed = int((~finished).sum())
     who = f"trajectory {member} ({failed} of {finished.size} failed)" if finished.size > 1 else "the motion"
+    result = int(np.atleast_1d(np.asarray(trajectory.result))[member])
+    if result == CONTRADICTORY:
+        samples = [of_member(x) for x in (trajectory.t, trajectory.q, trajectory.v)]
+        _complain_of_contradiction(trajectory.model, request, who, *samples)
     if int(np.atleast_1d(np.asarray(trajectory.steps))[member]) >= request.max_steps:
         raise SimulationError(
             f"{who} came to t = {float(t):.6g} s in max_steps = {request.max_steps} steps: allow more, or take longer "
             "ones with a larger rtol or, in a stiff motion, an implicit solver (diffrax.Kvaerno5). "
             "throw=False returns what was computed"
         )
-    result = int(np.atleast_1d(np.asarray(trajectory.result))[member])
     if result == ON_EVENT:
         raise SimulationError(
             f"{who} starts on its event, at t = {float(t):.6g} s, and does not come away from it: it moves through "
@@ -216,7 +221,7 @@ def check_finished(trajectory: Trajectory, request: Request, start: Start) -> No
     if result == OFF_CONSTRAINTS:
         if finished.size > 1:
             check_kept(trajectory, start.scale)
-        _complain_of_residual(trajectory.model, who, t, q, v, scale)
+        _complain_of_residual(trajectory.model, request.method, who, t, q, v, scale)
     complaint = _impossible(trajectory.model, request, t, q, v)
     if complaint:
         raise SimulationError(
@@ -235,6 +240,37 @@ def check_finished(trajectory: Trajectory, request: Request, start: Start) -> No
         "stretched) or forces that grow without bound; at a singular pose try method=ukjax.Orthogonal(rtol=1e-4). "
         "throw=False returns what was computed"
     )
+
+
+def _complain_of_contradiction(model, request, who, t, q, v):
+    """Where in these samples constraints first contradict each other, and which; the last, if it is between them."""
+    for at in zip(t, q, v, strict=True):
+        missed, against = _against(model, *at, request.method, request.projection)
+        if against:
+            break
+    which = ": " + " and ".join(against) if against else ", or between that sample and others"
+    raise SimulationError(
+        f"{who} has constraints that contradict each other at t = {float(at[0]):.6g} s{which}. No acceleration meets "
+        f"all of them: the nearest misses one by {missed:.3g}. Leave out what is not meant. throw=False returns the "
+        "motion that meets them as nearly as can be"
+    )
+
+
+def _against(model, t, q, v, method, projection):
+    """By how much the worst row is missed there, and the names of those that contradict each other."""
+    missed, against = map(np.asarray, _contradiction(model, t, q, v, method, projection))
+    labels = names_of(structure_of(model), lambda c: c.rows(t, q, v)[1]) if isinstance(model, AbstractSystem) else None
+    name = lambda i: f"row {i} of A" if labels is None else repr(labels[i])
+    return float(np.max(np.abs(missed), initial=0)), [name(i) for i in np.flatnonzero(against)]
+
+
+@at_once
+def _contradiction(model, t, q, v, method, projection):
+    """A q̈ − b, and which rows it shows to be contradictory."""
+    terms, found = model(t, q, v), acceleration(model, t, q, v, method, projection)
+    rows = unwatched_rows(model, projection, t, q, v)
+    against = contradicted(terms, found.v_rate, method, pull_of(model, t, q, v))
+    return terms.A @ found.v_rate - terms.b, against if rows is True else against & rows
 
 
 def _complain_of_leap(system, request, who, t, q, v, scale):
@@ -315,7 +351,7 @@ def check_kept(trajectory: Trajectory, scale: Scale) -> None:
         member, sample = np.argwhere(wrong)[0]
         who = f"trajectory {member}" if len(t) > 1 else "the motion"
         t, q, v = (x[member, sample] for x in (t, q, v))
-        _complain_of_residual(system, who, t, q, v, jax.tree.map(lambda x: x[member], of_each))
+        _complain_of_residual(system, trajectory.method, who, t, q, v, jax.tree.map(lambda x: x[member], of_each))
 
 
 @at_once
@@ -328,11 +364,16 @@ def _off(system, t, q, v, scale):
     return jax.vmap(lambda scale, *of: jax.lax.map(lambda sample: one(scale, *sample), of))(scale, t, q, v)
 
 
-def _complain_of_residual(system, who, t, q, v, scale):
+def _complain_of_residual(system, method, who, t, q, v, scale):
     worst = worst_row(system, t, q, v, scale)
+    against = _against(system, t, q, v, method, projection=False)[1]
+    why = (
+        f"There {' and '.join(against)} contradict each other: no acceleration meets all of them"
+        if len(against) > 1
+        else "Either the constraints cannot be met from there on (a path out of reach), or the pose is singular"
+    )
     raise SimulationError(
-        f"{who} leaves its constraints at t = {float(t):g} s: {worst} has residual {worst.size:.3g}. "
-        "Either the constraints cannot be met from there on (a path out of reach), or the pose is singular. "
+        f"{who} leaves its constraints at t = {float(t):g} s: {worst} has residual {worst.size:.3g}. {why}. "
         "throw=False returns what was computed"
     )
 

@@ -110,7 +110,7 @@ def _rolled(start, request):
     q, v, went = roll(request.model_of, jax.tree.map(jnp.transpose, start), ts, counts.between, counts.most, *how)
     if start.q.ndim == 2:
         q, v = jnp.moveaxis(q, -1, 0), jnp.moveaxis(v, -1, 0)
-    result = of_samples(q, v)
+    result = of_samples(q, v, went.contradictory)
     for condition, outcome in ((went.off, OFF_CONSTRAINTS), (went.leapt, LEAPT), (went.beyond, UNUSUAL)):
         result = jnp.where(condition, outcome, result)
     return Samples(
@@ -142,11 +142,13 @@ keeps what all have in common as often as there are steps: of many members, more
 
 
 class Went(NamedTuple):
-    """Whether a step was ``beyond`` what the method can do, ended ``off`` the constraints, or ``leapt`` onto them."""
+    """Whether a step was ``beyond`` what the method can do, ended ``off`` the constraints, ``leapt`` onto them, or met
+    ``contradictory`` ones."""
 
     beyond: Bool[Array, "*batch"]
     off: Bool[Array, "*batch"]
     leapt: Bool[Array, "*batch"]
+    contradictory: Bool[Array, "*batch"]
 
 
 def roll(
@@ -174,7 +176,8 @@ def roll(
 
     def turn(each, method, t, h, q, v, scale):
         stepped = take(each, t, h, q, v, method, tableau, projection, scale)
-        return (stepped.q, stepped.v, stepped.off, stepped.leapt), stepped.beyond(method)
+        went = stepped.off, stepped.leapt, stepped.contradictory
+        return (stepped.q, stepped.v, went), stepped.beyond(method)
 
     if start.q.ndim == 2:
         of_all = of_each(turn, model_of, method, manner)
@@ -192,10 +195,10 @@ def roll(
         def go_on(state, i):
             def further():
                 q, v, so_far = state
-                (q, v, off, leapt), beyond = of_all(start.numbers, t0 + i * h, h, q, v, start.scale)
+                (q, v, (off, leapt, contradictory)), beyond = of_all(start.numbers, t0 + i * h, h, q, v, start.scale)
                 leapt = checkpoint_name(leapt, KEPT)
                 q, v = (jnp.where(leapt, jnp.nan, x) for x in (q, v))  # there it ends
-                return q, v, jax.tree.map(jnp.logical_or, so_far, Went(beyond, off, leapt))
+                return q, v, jax.tree.map(jnp.logical_or, so_far, Went(beyond, off, leapt, contradictory))
 
             return jax.lax.cond(i < count, further, lambda: state), None
 
@@ -209,6 +212,6 @@ def roll(
     ends = jnp.concatenate([ts[:1], ts])
     counted = jnp.concatenate([jnp.ones_like(between[:1]), between])
     none = jnp.zeros(start.q.shape[1:], bool)
-    state = start.q, start.v, Went(none, none, none)
+    state = start.q, start.v, Went(none, none, none, none)
     (_, _, went), (q, v) = jax.lax.scan(interval, state, (ends[:-1], ends[1:], counted))
     return q, v, went

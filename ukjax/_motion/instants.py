@@ -15,20 +15,20 @@ from .._batch import per_member
 from .._batch.blocks import in_blocks
 from .._check import as_array, check_finite, check_function, known, numbers
 from .._check_terms import check_terms, check_unique
-from .._equation import constrained_motion, motion_by
+from .._equation import constrained_motion
 from .._haste import at_once, soon
-from .._norm import length
 from .._precision import Numbers
 from .._solve import AbstractMethod, Sparse, Usual, choose, solve
 from .._system import AbstractSystem, rates_of
 from .._terms import Terms
 from .compact import fits
-from .correct import assumptions
+from .contradiction import contradicted
 from .given import check_rates, check_starts, taken_in, telling_of_batches
 from .labels import direction_names
 from .look import Look
 from .pattern import band_of_states, forget_band, with_pattern
 from .small_rows import with_noise_left_out
+from .step import acceleration as accelerated
 
 
 def acceleration(
@@ -75,7 +75,8 @@ def acceleration(
                 return found.acceleration
         terms = model(t, q, v)
         motion = constrained_motion(terms, by)
-        if _contradict(motion, terms):
+        known_terms, found = jax.tree.map(np.asarray, (terms, motion.acceleration))
+        if np.any(contradicted(known_terms, found, by, xp=np)):
             _tell_of_contradictions("for this state")
         return motion.acceleration
 
@@ -96,14 +97,7 @@ def _at(t, q, v, model, method) -> Found:
         response = method.respond(*jax.lax.stop_gradient((M, rows.A)))
         x = solve(M, rows.A, Q, rows.b, response)
         return Found(x, response.unusual | ~jnp.all(jnp.isfinite(x)), none)
-    terms = model(t, q, v)
-    motion, unusual = motion_by(method, terms)
-    return Found(motion.acceleration, unusual | assumptions(method), _contradict(motion, terms))
-
-
-def _contradict(motion, terms):
-    """Whether more is left of b than rounding."""
-    return motion.inconsistency > jnp.finfo(terms.b.dtype).eps ** 0.5 * length(terms.b)
+    return Found(*accelerated(model, t, q, v, method, False))
 
 
 def _at_all(t, q, v, model, method):

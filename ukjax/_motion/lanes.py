@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from .._batch.blocks import in_blocks
 from .._check import known
@@ -19,7 +19,7 @@ from .attempts import every_member
 from .base import SMALLEST_STEP, AbstractBatchLoop, Request, Samples, Start
 from .compact import compactly
 from .manner import Manner, of_each
-from .outcome import FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, TOO_SMALL, UNUSUAL, finite
+from .outcome import LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, TOO_SMALL, UNUSUAL, at_last_time, finite
 from .scale import Scale
 from .step import step
 from .step_size import judge, next_length
@@ -33,7 +33,8 @@ LANES_OF_ACCELERATOR = 65_536
 
 class Lanes(eqx.Module):
     """What each lane is at: its ``member`` (that after the last where there is none), the time since the start, the
-    step it would take next, the sample it is heading for, its state, the scale of it all, and its model's numbers."""
+    step it would take next, the sample it is heading for, its state, the scale of it all, its model's numbers, and
+    whether constraints were ``contradictory`` so far."""
 
     member: Int[Array, " lanes"]
     t: Float[Array, " lanes"]
@@ -44,6 +45,7 @@ class Lanes(eqx.Module):
     v: Float[Array, "n lanes"]
     scale: Scale
     numbers: Float[Array, "p lanes"] | None
+    contradictory: Bool[Array, " lanes"]
 
 
 class Record(eqx.Module):
@@ -124,6 +126,7 @@ def _through_lanes(request: Request, start: Start) -> Record:
         started = lanes.steps > 0
         accepted = judged.good | ~started
         off = stepped.off & accepted
+        contradictory = lanes.contradictory | (stepped.contradictory & accepted)
         landed = accepted & (h >= target - lanes.t)
         q, v = jnp.where(accepted, stepped.q, lanes.q), jnp.where(accepted, stepped.v, lanes.v)
         t = jnp.where(landed, target, jnp.where(accepted, lanes.t + h, lanes.t))
@@ -141,7 +144,7 @@ def _through_lanes(request: Request, start: Start) -> Record:
             (off, OFF_CONSTRAINTS),
             (~sound, NOT_FINITE),
             (beyond, UNUSUAL),
-            (through, FINISHED),
+            (through, at_last_time(contradictory)),
         ):
             result = jnp.where(condition, outcome, result)
         lost = here & ~through & ((following < least) | (steps > request.max_steps) | ~sound | beyond | off)
@@ -155,7 +158,7 @@ def _through_lanes(request: Request, start: Start) -> Record:
             record,
             (record.steps.at[who].set(steps - 1), record.result.at[who].set(result), record.end.at[who].set(end.T)),
         )
-        lanes = Lanes(lanes.member, t, following, sample, steps, q, v, lanes.scale, lanes.numbers)
+        lanes = Lanes(lanes.member, t, following, sample, steps, q, v, lanes.scale, lanes.numbers, contradictory)
         lanes, waiting = jax.lax.cond(
             jnp.any(leaving), lambda: _refill(lanes, waiting, leaving, enter, none), lambda: (lanes, waiting)
         )
@@ -172,7 +175,8 @@ def _through_lanes(request: Request, start: Start) -> Record:
         end=jnp.zeros((members + 1, 1 + n + start.v.shape[1]), start.q.dtype),
     )
     begun = enter(first)
-    at_first = Lanes(first, zero, zero, count, count, begun.q, begun.v, begun.scale, begun.numbers)
+    none_yet = jnp.zeros(lanes, bool)
+    at_first = Lanes(first, zero, zero, count, count, begun.q, begun.v, begun.scale, begun.numbers, none_yet)
     _, _, record = jax.lax.while_loop(go_on, iterate, (at_first, jnp.asarray(lanes), record))
     return jax.tree.map(lambda x: x[:-1], record)
 
@@ -200,6 +204,7 @@ def _refill(lanes, waiting, leaving, enter, none):
             restart(lanes.v, begun.v),
             jax.tree.map(restart, lanes.scale, begun.scale),
             jax.tree.map(restart, lanes.numbers, begun.numbers),
+            lanes.contradictory & ~leaving,
         ),
         waiting + jnp.sum(leaving),
     )

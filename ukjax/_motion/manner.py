@@ -74,7 +74,7 @@ class Manner(NamedTuple):
 
 
 def _stage(request, method, t, q, v, numbers):
-    return rates_at(request.model_of(numbers), method, t, q, v)
+    return rates_at(request.model_of(numbers), method, t, q, v, request.projection)
 
 
 Turn = Callable[..., tuple[Any, Bool[Array, "*batch"]]]

@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from .._batch import plainly
 from .._check import constant, known
@@ -23,7 +23,18 @@ from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, Start
 from .compact import compactly
 from .correct import Levels
 from .each import Alone
-from .outcome import FINISHED, LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, RUNNING, TOO_SMALL, UNUSUAL, finite
+from .outcome import (
+    LEAPT,
+    MOST_STEPS,
+    NOT_FINITE,
+    OFF_CONSTRAINTS,
+    RUNNING,
+    TOO_SMALL,
+    UNUSUAL,
+    at_last_time,
+    finite,
+    reached_last_time,
+)
 from .step_size import judge, next_length
 
 PIECE = 1024
@@ -39,7 +50,7 @@ FEWEST = 16
 class Course(NamedTuple):
     """Where a motion is: the time ``t`` since its start; the length ``h`` it would step next; the ``sample`` it is
     heading for, and how many steps it has ``taken`` since the one before; q and v; the steps in all, without the first,
-    which leads onto the constraints; what became of it."""
+    which leads onto the constraints; what became of it; whether constraints were ``contradictory`` so far."""
 
     t: Float[Array, ""]
     h: Float[Array, ""]
@@ -49,6 +60,7 @@ class Course(NamedTuple):
     v: Float[Array, " n"]
     steps: Int[Array, ""]
     result: Int[Array, ""]
+    contradictory: Bool[Array, ""]
 
 
 class Steps(NamedTuple):
@@ -102,7 +114,7 @@ def _as_samples(ts, q, v, course, start):
     NumPy's costs as much as a third of a step."""
     times, start = np.asarray(ts), jax.tree.map(np.asarray, start)
     reached = finite(q, v, xp=np)
-    end = times[-1] if int(course.result) == FINISHED else (times[0] + np.asarray(course.t)).astype(times.dtype)
+    end = times[-1] if reached_last_time(course.result) else (times[0] + np.asarray(course.t)).astype(times.dtype)
     t = ts if np.all(reached) else jax.device_put(np.where(reached, times, np.nan))
     displaced = np.asarray(start.displaced(np, q[0], v[0]))
     q, v, end = jax.device_put((q, v, end))
@@ -118,7 +130,7 @@ def as_differentiated(
     start: Start,
 ) -> Samples:
     """The same where q and v have derivatives, and with them the end of a motion that came to its last sample."""
-    through = course.result == FINISHED
+    through = reached_last_time(course.result)
     last = (
         jnp.where(through, ts[-1], ts[0] + course.t),
         jnp.where(through, q[-1], course.q),
@@ -135,12 +147,13 @@ def _run(how, scale, model, ts, q0, v0, remember):
     # By NumPy: JAX would compile it for every shape, and takes its time for every number.
     number: Any = lambda x: np.asarray(x, dtype)
     count: Any = lambda x: np.asarray(x, np.int32)
+    not_yet: Any = np.asarray(False)
     more = FEWEST * 2 ** max(0, int(np.ceil(np.log2(samples / FEWEST)))) - samples
     times = np.asarray(ts)
     begin, ends = np.asarray(times[0]), number(np.append(times, np.full(more, times[-1])))
     between = None if how.counts is None else count(np.pad(how.counts.between, (1, more), constant_values=1))
     found = number(np.full((ends.size, q0.size + v0.size), np.nan))
-    course = Course(number(0), number(0), count(0), count(0), q0, v0, count(-1), count(RUNNING))
+    course = Course(number(0), number(0), count(0), count(0), q0, v0, count(-1), count(RUNNING), not_yet)
     tolerance = jax.tree.map(number, how.tolerance(jax.tree.map(np.asarray, scale), np))
     limits = count(samples), count(min(how.max_steps, 2**31 - 1))
     asked = how if model is how.model and ts is how.ts else replace(how, model=model, ts=ts)
@@ -209,6 +222,7 @@ def advanced(task: tuple, course: Course, found: Array, most: Any = None, rows: 
             fine = jnp.asarray(True)
         fine = fine & (~accepted | finite(stepped.q, stepped.v))
         off = accepted & stepped.off
+        contradictory = course.contradictory | (accepted & stepped.contradictory)
         leapt = stepped.leapt & (stuck if between is None else True)  # adaptive steps are tried shorter first
         # Off its constraints before any time has passed, a motion started so: nothing of the method's doing.
         doubtful = watchful & ((stepped.unusual & (accepted | ~fine)) | (off & started & leaves_out))
@@ -224,7 +238,7 @@ def advanced(task: tuple, course: Course, found: Array, most: Any = None, rows: 
             (off, OFF_CONSTRAINTS),
             (~fine, NOT_FINITE),
             (doubtful, UNUSUAL),
-            (through, FINISHED),
+            (through, at_last_time(contradictory)),
         ):
             result = jnp.where(condition, outcome, result)
         put = jax.lax.dynamic_update_index_in_dim
@@ -245,6 +259,7 @@ def advanced(task: tuple, course: Course, found: Array, most: Any = None, rows: 
             v=choose(stepped.v, v),
             steps=course.steps + ~doubtful,
             result=result.astype(course.result.dtype),
+            contradictory=contradictory,
         )
         return course, found, steps
 

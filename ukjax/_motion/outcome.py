@@ -8,6 +8,7 @@ from jaxtyping import Array, Bool, Int
 
 FINISHED, EVENT, MOST_STEPS, TOO_SMALL, NOT_FINITE, OFF_CONSTRAINTS, LEAPT, ON_EVENT = range(8)
 REFUSED, NOT_ASSEMBLED, BEYOND = range(8, 11)  # of ensembles, and of simulators that were exported
+CONTRADICTORY = 11  # what else is FINISHED, or EVENT
 RUNNING, UNUSUAL = -1, -2  # between the pieces of a motion: to be gone on with; by another method
 
 REASONS = {
@@ -22,6 +23,7 @@ REASONS = {
     REFUSED: "began with terms that make no sense",
     NOT_ASSEMBLED: "has no start that meets its constraints",
     BEYOND: "came to where its program cannot go on: to redundant rows, or a singular mass matrix",
+    CONTRADICTORY: "met constraints that contradict each other",
 }
 
 
@@ -41,9 +43,19 @@ def in_words(result: Int[Array | np.ndarray, "*batch"]) -> np.ndarray | str:
     return REASONS[int(codes)] if codes.ndim == 0 else np.array([REASONS[int(code)] for code in codes])
 
 
-def of_samples(q: Array, v: Array) -> Int[Array, "*batch"]:
-    """FINISHED where the last of q and v (..., samples, n) was reached, NOT_FINITE elsewhere."""
-    return jnp.where(finite(q[..., -1, :], v[..., -1, :]), FINISHED, NOT_FINITE)
+def at_last_time(contradictory: Any) -> Int[Array, "*batch"]:
+    """The result of a motion that reached its last time, by whether constraints were contradictory on the way."""
+    return jnp.where(contradictory, CONTRADICTORY, FINISHED)
+
+
+def reached_last_time(result: Int[Array | np.ndarray, "*batch"]) -> Bool[Array | np.ndarray, "*batch"]:
+    """Whether a motion did, whatever its constraints."""
+    return (result == FINISHED) | (result == CONTRADICTORY)
+
+
+def of_samples(q: Array, v: Array, contradictory: Any) -> Int[Array, "*batch"]:
+    """That result where the last of q and v (..., samples, n) was reached, NOT_FINITE elsewhere."""
+    return jnp.where(finite(q[..., -1, :], v[..., -1, :]), at_last_time(contradictory), NOT_FINITE)
 
 
 def finite(q: Any, v: Any, axis: int = -1, xp: Any = jnp) -> Any:

@@ -117,6 +117,9 @@ def simulate(
     **Checks.** Constraints are judged beside the terms they are made of, row by row: a start may be off by 1e-6 of them
     (the first step puts it right), the motion by 1e-8 (1e-3 in float32). A motion that could only go on by leaping onto
     its constraints, since a prescribed path jumps or a constraint begins to hold while it is violated, ends there.
+    Without projection, and for rows that are given as accelerations alone, constraints that contradict each other show
+    in no position: such a motion meets them as nearly as can be, has the result "met constraints that contradict each
+    other", and is a ``SimulationError`` unless ``throw=False``.
 
     ``progress`` shows a meter. Raises ``ValueError`` for bad input and ``SimulationError`` where the motion cannot be
     continued, does not keep its constraints, or has a servo task that its actuators cannot perform, saying which

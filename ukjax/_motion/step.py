@@ -1,5 +1,6 @@
 """One step of a motion, or of each of a batch: what every loop repeats."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +12,7 @@ from .._check_terms import symmetric
 from .._rates import rate
 from .._solve import AbstractMethod, solve
 from .._system import rates_of
+from .contradiction import contradicted, pull_of, unwatched_rows
 from .correct import Levels, assumptions, at_every_level, correct, levels_at
 from .each import Alone, Together
 from .scale import Scale
@@ -20,7 +22,8 @@ from .tableau import Tableau
 class Stepped(NamedTuple):
     """Where a step leads: ``q`` and ``v`` (n,), on the constraints if it ends there; (q̇, v̇) where it ``began``; the
     ``error`` to be expected; how far q was ``moved`` onto the constraints, whether it ``leapt`` so, and whether it is
-    ``off`` them all the same; and whether anything was ``unusual``, beyond what its method can do."""
+    ``off`` them all the same; whether anything was ``unusual``, beyond what its method can do; and whether constraints
+    were ``contradictory`` where it began, and nothing else shows it."""
 
     q: Float[Array, " nq"]
     v: Float[Array, " n"]
@@ -30,6 +33,7 @@ class Stepped(NamedTuple):
     leapt: Bool[Array, ""]
     off: Bool[Array, ""]
     unusual: Bool[Array, ""]
+    contradictory: Bool[Array, ""]
 
     def beyond(self, method: AbstractMethod | Levels) -> Bool[Array, "*batch"]:
         """Whether the step is to be done by another method."""
@@ -61,25 +65,28 @@ def step(
         levels = each(levels_at, t, q, v, method) if projection else at_every_level(method)
     state, split, stages = jnp.concatenate([q, v]), len(q), tableau.stages
     weigh = lambda weights, rates: jnp.tensordot(jnp.asarray(weights, q.dtype), rates, 1)
+    look = partial(rates_at, projection=projection)
 
     def stage(found, given):
-        rates, fastest, unusual = found
+        rates, fastest, unusual, contradictory = found
         i, c, weights = given
         there = state + h * weigh(weights, rates)
-        now, doubt = each(rates_at, levels.acceleration, t + c * h, there[:split], there[split:])
+        now, doubt, against = each(look, levels.acceleration, t + c * h, there[:split], there[split:])
         rates = jax.lax.dynamic_update_index_in_dim(rates, now, i, 0)
-        return (rates, jnp.maximum(fastest, jnp.abs(now[:split])), unusual | doubt), None
+        contradictory = contradictory | (against & (i == 0))
+        return (rates, jnp.maximum(fastest, jnp.abs(now[:split])), unusual | doubt, contradictory), None
 
-    nothing = jnp.zeros((stages, *state.shape), q.dtype), jnp.zeros_like(q), jnp.zeros(q.shape[1:], bool)
+    none = jnp.zeros(q.shape[1:], bool)
+    nothing = jnp.zeros((stages, *state.shape), q.dtype), jnp.zeros_like(q), none, none
     given = jnp.arange(stages), jnp.asarray(tableau.c, q.dtype), jnp.asarray(tableau.weights(), q.dtype)
-    (rates, fastest, unusual), _ = jax.lax.scan(stage, nothing, given)
+    (rates, fastest, unusual, contradictory), _ = jax.lax.scan(stage, nothing, given)
 
     end, error = state + h * weigh(tableau.b, rates), h * weigh(tableau.b_error, rates)
-    q, v, none = end[:split], end[split:], jnp.zeros_like(unusual)
+    q, v = end[:split], end[split:]
     if not projection:
-        return Stepped(q, v, rates[0], error, jnp.zeros_like(q), none, none, unusual)
+        return Stepped(q, v, rates[0], error, jnp.zeros_like(q), none, none, unusual, contradictory)
     q, v, moved, leapt, off, doubtful = each(_ended, levels, t + h, h, q, v, fastest, scale)
-    return Stepped(q, v, rates[0], error, moved, leapt, off, unusual | doubtful)
+    return Stepped(q, v, rates[0], error, moved, leapt, off, unusual | doubtful, contradictory)
 
 
 def _ended(model, levels, t, h, q, v, fastest, scale):
@@ -89,21 +96,41 @@ def _ended(model, levels, t, h, q, v, fastest, scale):
 
 
 def rates_at(
-    model: Any, method: AbstractMethod, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
-) -> tuple[Float[Array, " nq+n"], Bool[Array, ""]]:
-    """(q̇, v̇), and whether the method may be wrong about it."""
-    v_rate, doubt = acceleration(model, t, q, v, method)
-    return jnp.concatenate([rate(rates_of(model), q, v), v_rate]), doubt
+    model: Any, method: AbstractMethod, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], projection: bool
+) -> tuple[Float[Array, " nq+n"], Bool[Array, ""], Bool[Array, ""]]:
+    """(q̇, v̇); whether the method may be wrong about it; whether constraints contradict each other."""
+    found = acceleration(model, t, q, v, method, projection)
+    return jnp.concatenate([rate(rates_of(model), q, v), found.v_rate]), found.doubt, found.contradictory
+
+
+class Accelerated(NamedTuple):
+    """v̇ of the constrained motion; whether the method may be wrong about it; whether it meets the constraints only as
+    nearly as can be, since they contradict each other, and nothing but accelerations shows it."""
+
+    v_rate: Float[Array, " n"]
+    doubt: Bool[Array, ""]
+    contradictory: Bool[Array, ""]
 
 
 @per_member
 def acceleration(
-    model: Any, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], method: AbstractMethod
-) -> tuple[Float[Array, " n"], Bool[Array, ""]]:
-    """v̇ of the constrained motion, and whether the method may be wrong about it."""
+    model: Any,
+    t: Array,
+    q: Float[Array, " nq"],
+    v: Float[Array, " n"],
+    method: AbstractMethod,
+    projection: bool = True,
+) -> Accelerated:
+    """The constrained motion at one state; by ``projection`` positions and velocities are brought back."""
     terms = model(t, q, v).in_one_precision()
     M = symmetric(terms.M)
     response = method.respond(*jax.lax.stop_gradient((M, terms.A)))
     # What the constraints do with c besides is linear in it: see ``constrained_motion``.
     force = terms.Q if terms.c is None else terms.Q + terms.c
-    return solve(M, terms.A, force, terms.b, response), response.unusual | assumptions(method)
+    v_rate = solve(M, terms.A, force, terms.b, response)
+    contradictory = jnp.asarray(False)
+    rows = False if response.reaches_all else unwatched_rows(model, projection, t, q, v)
+    if rows is not False:
+        against = contradicted(terms, v_rate, method, pull_of(model, t, q, v))
+        contradictory = jax.lax.stop_gradient(jnp.any(against if rows is True else against & rows))
+    return Accelerated(v_rate, response.unusual | assumptions(method), contradictory)

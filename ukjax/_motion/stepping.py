@@ -24,7 +24,7 @@ from .correct import at_every_level
 from .diagnose import check_consistent
 from .each import Alone
 from .given import check_rates, check_starts, taken_in, telling_of_batches
-from .outcome import FINISHED, LEAPT, NOT_FINITE, OFF_CONSTRAINTS, finite, in_words
+from .outcome import CONTRADICTORY, FINISHED, LEAPT, NOT_FINITE, OFF_CONSTRAINTS, finite, in_words
 from .pattern import with_pattern
 from .scale import Scale, scales
 from .small_rows import with_noise_left_out
@@ -34,7 +34,8 @@ from .tableau import RUNGE_KUTTA4, Tableau, check_solver
 
 class State(eqx.Module):
     """Where a motion is at time ``t`` [s], or each of a batch: q and v (n,). ``result`` says, per member, whether it
-    came there as it should, in words ``reason``; ``scale`` is what tolerances are measured by."""
+    came there as it should, in words ``reason``: after a step that failed, what that step met. ``scale`` is what
+    tolerances are measured by."""
 
     t: Float[Array, "*batch"]
     q: Float[Array, "*batch nq"]
@@ -44,7 +45,7 @@ class State(eqx.Module):
 
     @property
     def reason(self) -> "str | np.ndarray":
-        """What became of the last step, in words."""
+        """What became of the steps so far, in words."""
         return in_words(self.result)
 
 
@@ -90,7 +91,8 @@ def step(
     the control's own law: for sampled controllers, model-predictive control and reinforcement learning. Left out, the
     law acts. A pure function: ``jit``, ``vmap`` and ``grad`` go through it, and ``jax.lax.scan`` over it. ``drift``,
     ``method`` and an explicit ``solver`` as in ``simulate``. What a step cannot do is in ``State.result``, for each
-    member, and its q and v are NaN or off the constraints.
+    member, and its q and v are NaN or off the constraints. A state remembers its first failure: the ``result`` of later
+    steps is that of the step that failed, until ``start`` makes a new state.
 
     Raises ``ValueError`` for bad input, and for u where the model has no actuators.
     """
@@ -178,7 +180,7 @@ def _stepped(model, state, dt, u, method, tableau, projection, steps):
         scale = scale.of_rows(this, t, q, v) if projection else scale
         take = compactly if method.in_loops else one_step
         stepped = take(Alone(this), t, h, q, v, method, tableau, projection, scale)
-        return stepped.q, stepped.v, (stepped.beyond(method), stepped.off, stepped.leapt)
+        return stepped.q, stepped.v, (stepped.beyond(method), stepped.off, stepped.leapt, stepped.contradictory)
 
     if state.t.ndim:
         once = jax.vmap(once, in_axes=(-1, None, -1, -1, -1, -1), out_axes=-1)
@@ -190,11 +192,17 @@ def _stepped(model, state, dt, u, method, tableau, projection, steps):
         return (q, v, jax.tree.map(jnp.logical_or, so_far, now)), None
 
     none = jnp.zeros(state.t.shape, bool)
-    start = state.q.T, state.v.T, (none, none, none)
-    (q, v, (beyond, off, leapt)), _ = jax.lax.scan(go_on, start, jnp.arange(steps))
+    start = state.q.T, state.v.T, (none, none, none, none)
+    (q, v, (beyond, off, leapt, contradictory)), _ = jax.lax.scan(go_on, start, jnp.arange(steps))
     sound = finite(q, v, axis=0)
     result = jnp.full(state.t.shape, FINISHED)
-    for condition, outcome in ((off, OFF_CONSTRAINTS), (leapt, LEAPT), (~sound, NOT_FINITE)):
+    for condition, outcome in (
+        (contradictory, CONTRADICTORY),
+        (off, OFF_CONSTRAINTS),
+        (leapt, LEAPT),
+        (~sound, NOT_FINITE),
+        (state.result != FINISHED, state.result),
+    ):
         result = jnp.where(condition, outcome, result)
     return State(state.t + dt, q.T, v.T, result.astype(state.result.dtype), state.scale), beyond
 

@@ -16,6 +16,7 @@ from jaxtyping import Array
 from .base import Start
 from .lanes import InLanes
 from .one import Course
+from .outcome import CONTRADICTORY
 
 
 class Leaves(NamedTuple):
@@ -105,5 +106,6 @@ def _as_of_each(start, request, samples):
     t, q, v = samples.last
     none = jnp.zeros(samples.result.shape, np.int32)
     count = lambda x: x.astype(np.int32)
-    course = Course(t - request.ts[0], jnp.zeros_like(t), none, none, q, v, count(samples.steps), count(samples.result))
+    steps, result = count(samples.steps), count(samples.result)
+    course = Course(t - request.ts[0], jnp.zeros_like(t), none, none, q, v, steps, result, result == CONTRADICTORY)
     return course, jnp.concatenate([samples.q, samples.v], axis=-1)

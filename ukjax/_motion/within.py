@@ -76,7 +76,7 @@ class _Way(eqx.Module):
         zero = jnp.zeros((), q.dtype)
         none, before_any, running = (jnp.asarray(x, np.int32) for x in (0, -1, RUNNING))
         found = jnp.full((ts.size, q.size + v.size), jnp.nan, q.dtype)
-        return Course(zero, zero, none, none, q, v, before_any, running), found
+        return Course(zero, zero, none, none, q, v, before_any, running, jnp.asarray(False)), found
 
     @property
     def task(self) -> tuple:

@@ -1,0 +1,134 @@
+"""Constraints that contradict each other: a motion meets them as nearly as can be, and says so by whatever door."""
+
+from typing import Any
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax._motion.outcome import CONTRADICTORY, FINISHED, REASONS
+
+PUSH = 0.2
+TS = np.array([0.0, 0.65, 1.3])
+REST = np.zeros(2)
+FALL = uk.MassForce(np.eye(2), np.array([0.0, -9.81]))
+
+
+def between(*gains, row=1.0):
+    """A wall holds x at 0, a pusher at PUSH t²/2: the nearest acceleration is PUSH/2, and so x = PUSH t²/4."""
+    wall = uk.Holonomic(lambda t, q: row * q[:1], *gains, name="wall")
+    pusher = uk.Holonomic(lambda t, q: row * (q[:1] - PUSH * t**2 / 2), *gains, name="pusher")
+    return uk.System(FALL, [wall, pusher])
+
+
+def shoved():
+    """The same as rows of accelerations, which nobody can project onto."""
+    wall, pusher = (uk.AccelerationConstraint([[1.0, 0.0]], [b], name=n) for b, n in ((0.0, "wall"), (PUSH, "pusher")))
+    return uk.System(FALL, [wall, pusher])
+
+
+def agreed(t, q, v):
+    """The same as bare matrices."""
+    A = jnp.array([[1.0, 0.0], [2.0, 0.0]])
+    return uk.Terms(jnp.eye(2), jnp.array([0.0, -9.81]), A, jnp.array([0.0, 2 * PUSH]))
+
+
+EVEN_OR_ADAPTIVE = [{"dt": 0.05}, pytest.param({}, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("how", EVEN_OR_ADAPTIVE, ids=["even", "adaptive"])
+@pytest.mark.parametrize("members", [(), (2,)], ids=["one", "batch"])
+def test_a_motion_between_contradictory_constraints_is_an_error(how, members):
+    at = np.zeros((*members, 2))
+    with pytest.raises(uk.SimulationError, match=r"contradict each other at t = 0 s: 'wall' and 'pusher'\. .* by 0\.1"):
+        uk.simulate(between(), at, REST, TS, drift="none", **how)
+    motion = uk.simulate(between(), at, REST, TS, drift="none", throw=False, **how)
+    assert np.all(np.asarray(motion.result) == CONTRADICTORY) and not np.any(motion.finished)
+    assert np.all(np.asarray(motion.reason) == REASONS[CONTRADICTORY])
+    np.testing.assert_allclose(motion.q[..., 0], np.broadcast_to(PUSH * TS**2 / 4, (*members, 3)), atol=1e-12)
+    np.testing.assert_allclose(motion.last[0], np.full(members, TS[-1]))
+    with pytest.raises(
+        uk.SimulationError, match=r"leaves its constraints .* 'wall' and 'pusher' contradict each other"
+    ):
+        uk.simulate(between(), at, REST, TS, **how)
+
+
+@pytest.mark.parametrize(
+    ("model", "how", "which"),
+    (
+        (shoved(), {"dt": 0.05}, "'wall' and 'pusher'"),
+        (agreed, {"dt": 0.05}, "row 0 of A and row 1 of A"),
+        (between(*uk.critically_damped(5.0)), {"dt": 0.05, "drift": "none"}, "'wall' and 'pusher'"),
+        (between(row=1e-6), {"dt": 0.05, "drift": "none"}, "'wall' and 'pusher'"),
+        pytest.param(shoved(), {}, "'wall' and 'pusher'", marks=pytest.mark.slow),
+        pytest.param(
+            shoved(), {"solver": dfx.Heun(), "event": lambda t, q, v: q[1] + 1}, "'wall'", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            between(), {"solver": dfx.Kvaerno3(), "drift": "none", "rtol": 1e-4}, "'wall'", marks=pytest.mark.slow
+        ),
+    ),
+    ids=["accelerations", "matrices", "Baumgarte", "small rows", "adaptive", "event", "implicit"],
+)
+def test_whatever_the_rows_are_written_as(model, how: dict[str, Any], which):
+    with pytest.raises(uk.SimulationError, match=f"contradict each other at t = 0 s: {which}"):
+        uk.simulate(model, REST, REST, TS, **how)
+
+
+@pytest.mark.parametrize("how", EVEN_OR_ADAPTIVE, ids=["even", "adaptive"])
+def test_a_contradiction_is_known_under_jit(how):
+    for members in ((), (2,)):
+        ended = jax.jit(lambda q: uk.simulate(between(), q, 0 * q, TS, drift="none", **how).result)
+        assert np.all(np.asarray(ended(jnp.zeros((*members, 2)))) == CONTRADICTORY)
+
+
+@pytest.mark.parametrize("how", EVEN_OR_ADAPTIVE, ids=["even", "adaptive"])
+def test_only_the_member_that_meets_one_says_so(how):
+    """A wall and a pusher that begins where y is above 0."""
+    wall = uk.AccelerationConstraint([[1.0, 0.0]], [0.0], name="wall")
+    pusher = uk.AccelerationConstraint([[1.0, 0.0]], lambda t, q, v: jnp.where(q[1:] > 0, PUSH, 0.0), name="pusher")
+    model = uk.System(uk.MassForce(np.eye(2), np.zeros(2)), [wall, pusher])
+    starts = np.array([[0.0, -1.0], [0.0, 1.0], [0.0, -2.0]])
+    motion = uk.simulate(model, starts, REST, TS, throw=False, **how)
+    np.testing.assert_array_equal(motion.result, [FINISHED, CONTRADICTORY, FINISHED])
+
+
+def test_redundant_rows_that_agree_are_no_contradiction():
+    """Nor if Baumgarte's gains correct a violation, each a little otherwise: a rod's length, and its square."""
+    gains = uk.critically_damped(5.0)
+    rods = [
+        uk.Holonomic(lambda t, q: q @ q - 1, *gains, name="square"),
+        uk.Holonomic(lambda t, q: jnp.sqrt(q @ q) - 1, *gains, name="length"),
+    ]
+    swing = uk.System(FALL, rods)
+    for beside in (0.0, 1e-3, 0.05):
+        motion = uk.simulate(swing, [0.0, -1 - beside], [0.5, 0.0], TS, drift="none", dt=0.01)
+        assert motion.finished
+    alone = uk.simulate(uk.System(FALL, rods[1]), [0.0, -1.0], [0.5, 0.0], TS, drift="none", dt=0.01)
+    together = uk.simulate(swing, [0.0, -1.0], [0.5, 0.0], TS, drift="none", dt=0.01)
+    np.testing.assert_allclose(together.q, alone.q, atol=1e-9)
+
+
+@pytest.mark.parametrize("drift", ("none", "projection"))
+def test_a_state_remembers_that_a_step_failed(drift):
+    """The pusher stops before the second step, which by itself is a good one."""
+    wall = uk.Holonomic(lambda t, q: q[:1], name="wall")
+    pusher = uk.Holonomic(lambda t, q: q[:1] - jnp.where(t < 0.15, PUSH * t**2 / 2, q[:1]), name="pusher")
+    model = uk.System(FALL, [wall, pusher])
+    state, reasons = uk.start(model, np.zeros((2, 2)), REST), []
+    for _ in range(2):
+        state = uk.step(model, state, 0.1, drift=drift)
+        reasons.append(str(state.reason[0]))
+    first = REASONS[CONTRADICTORY] if drift == "none" else "left its constraints"
+    assert reasons == [first] * 2
+    fresh = uk.step(model, uk.start(model, 0 * state.q, 0 * state.v, t=0.2), 0.1, drift=drift)
+    assert fresh.reason[0] == "reached its last time"
+
+
+def test_a_state_remembers_what_was_no_number():
+    blown = uk.System(uk.MassForce(np.eye(1), lambda t, q, v: jnp.where(t < 0.1, jnp.nan, 0 * q)), ())
+    state = uk.step(blown, uk.start(blown, [0.1], [0.0]), 0.1)
+    assert state.reason == uk.step(blown, state, 0.1).reason == "met a number that is not finite"
