@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float
 from ._batch import per_member
 from ._check import as_array, check_finite, kind_of, known
 from ._check_terms import check_terms, check_unique, symmetric
-from ._haste import soon
+from ._compile import jit_fast_compile
 from ._norm import length
 from ._precision import Numbers
 from ._solve import (
@@ -124,7 +124,7 @@ def motion_by(method: AbstractMethod, terms: Terms) -> tuple[Motion, Bool[Array,
     return motion, response.unusual
 
 
-_motion_by = soon(motion_by)
+_motion_by = jit_fast_compile(motion_by)
 
 
 class Mobility(eqx.Module):

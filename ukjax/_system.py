@@ -11,11 +11,11 @@ from jaxtyping import Array, Float, ScalarLike
 
 from ._check import as_array, check_function, constant, kind_of, known, number
 from ._closures import opened
+from ._compile import jit_unoptimised
 from ._constraint import AbstractConstraint, Level, as_written, join, rows
 from ._control import AbstractControl, Command, constraints_of
 from ._dynamics import AbstractDynamics
 from ._functions import vector_of
-from ._haste import at_once
 from ._names import names_and_units
 from ._precision import Numbers, as_float
 from ._rates import Rates, rate
@@ -209,7 +209,7 @@ def _driven(system, t, q, v):
     return Terms(terms.M, terms.Q + force, terms.A, terms.b, terms.c)
 
 
-_terms = at_once(_driven)
+_terms = jit_unoptimised(_driven)
 
 
 class System(AbstractSystem):

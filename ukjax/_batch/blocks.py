@@ -1,13 +1,13 @@
 """A batch in blocks, as many at a time as there are cores: the values of a block stay in a core's caches."""
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 
-from .waiting import compiled, interruptibly, side_by_side
+from .._compile import Program
+from .waiting import interruptibly, side_by_side
 
 LARGEST, SMALLEST, FEWEST = 4104, 136, 24
 """Members of a block: see ``spread`` in ``_batch.kernel`` for these odd numbers of lines."""
@@ -16,8 +16,8 @@ ENTRIES = 12_000
 """Numbers of a block's state, where its members have many, that go well with all that is made of them."""
 
 
-def in_blocks(function: Callable, each: Any, *arguments: Any, entries: int = 1) -> Any:
-    """``function(each, *arguments)``, an ``equinox.filter_jit``, where all of ``each`` and of the results has the batch
+def in_blocks(program: Program, each: Any, *arguments: Any, entries: int = 1) -> Any:
+    """``program(each, *arguments)``, where all of ``each`` and of the results has the batch
     as first axis. ``entries`` is how many numbers a member has that are to stay in the caches.
 
     On a CPU the members are done in blocks of one size, each by a thread of its own: XLA uses one core for most of
@@ -27,7 +27,7 @@ def in_blocks(function: Callable, each: Any, *arguments: Any, entries: int = 1) 
     largest = min(LARGEST, max(FEWEST, ENTRIES // entries // 16 * 16 + 8))
     least = min(SMALLEST, largest)
     if jax.default_backend() != "cpu" or cores == 1 and members <= largest or members < 2 * least:
-        return interruptibly(function, each, *arguments)
+        return interruptibly(program, each, *arguments)
     blocks = -(-members // (cores * largest)) * cores  # as many for each core
     size = max(least, -(-(-(-members // blocks) - 8) // 16) * 16 + 8)
     blocks = -(-members // size)
@@ -36,7 +36,7 @@ def in_blocks(function: Callable, each: Any, *arguments: Any, entries: int = 1) 
     filled = jax.tree.map(lambda x: np.pad(x, ((0, more), *((0, 0),) * (x.ndim - 1)), mode="edge"), each)
     part = lambda i: jax.device_put(jax.tree.map(lambda x: x[i : i + size], filled))
     parts = [(part(i), *arguments) for i in range(0, blocks * size, size)]
-    found = side_by_side(compiled(function, *parts[0]), parts, cores)
+    found = side_by_side(program.compiled(*parts[0]), parts, cores)
     return jax.device_put(jax.tree.map(lambda *pieces: np.concatenate(pieces)[:members], *found))
 
 

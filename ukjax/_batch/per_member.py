@@ -6,14 +6,14 @@ are operations of the same kind, so the values of a factorisation are computed w
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
+from .._compile import Static, joined, split
 from . import transform as transform  # what vmap and derivatives make of it
 from .lowering import FEW
 from .primitive import holds, per_member_p
@@ -54,24 +54,21 @@ def also_alone(function: Callable) -> Callable:
 
 
 def _one_operation(function: Callable, how: How) -> Callable:
-    def done(given: _Fixed, leaves: list[Any]) -> _Results:
+    def done(given: Static, leaves: list[Any]) -> tuple[Static, list[Any]]:
         structure: Any = None
 
         def flat(*leaves):
             nonlocal structure
-            results, fixed = eqx.partition(function(*given.arguments(leaves)), eqx.is_array)
-            results, tree = jax.tree.flatten(results)
-            structure = tree, fixed
+            structure, results = split(function(*given.join(leaves)))
             return results
 
         traced = jax.make_jaxpr(flat)(*leaves)
         if traced.effects:
-            return _Results(*eqx.partition(function(*given.arguments(leaves)), eqx.is_array))
-        tree, fixed = structure
+            return split(function(*given.join(leaves)))
         if not how.strict and holds(traced, lambda equation: equation.primitive.name == CUSTOM_VMAP):
-            return _Results(jax.tree.unflatten(tree, jaxpr_as_fun(traced)(*leaves)), fixed)
+            return structure, jaxpr_as_fun(traced)(*leaves)
         closed, held = _without_closure(traced, leaves)
-        at_rest = None if how.alone is None else len(held) + given.leaves_of_first(leaves)
+        at_rest = None if how.alone is None else len(held) + given.arrays_of_first()
         results = per_member_p.bind(
             *held,
             *leaves,
@@ -79,7 +76,7 @@ def _one_operation(function: Callable, how: How) -> Callable:
             mapped=(False,) * (len(held) + len(leaves)),
             how=how._replace(alone=at_rest),
         )
-        return _Results(jax.tree.unflatten(tree, results), fixed)
+        return structure, results
 
     # ``jit`` keeps what it traced and compiled for as long as the function that it is given, in its own caches, which
     # ``jax.clear_caches`` empties. Inlined, it leaves no trace in a program around it.
@@ -87,51 +84,10 @@ def _one_operation(function: Callable, how: How) -> Callable:
 
     @functools.wraps(function)
     def wrapped(*arguments: Any) -> Any:
-        dynamic, static = eqx.partition(arguments, eqx.is_array)
-        leaves, tree = jax.tree.flatten(dynamic)
-        given = _Fixed(tree, static)
-        found = (compiled if given.is_hashable() else done)(given, leaves)
-        return eqx.combine(found.arrays, found.fixed)
+        given, leaves = split(arguments)
+        return joined((compiled if given.is_hashable() else done)(given, leaves))
 
     return wrapped
-
-
-class _Fixed:
-    """What one program is made for: all of the arguments but their arrays. Equal if nothing tells them apart."""
-
-    def __init__(self, tree: Any, static: Any):
-        self.tree, self.static = tree, static
-        values, structure = jax.tree.flatten(static)
-        # 1, 1.0 and True are equal, and so are 0.0 and −0.0, but not their programs.
-        told_apart = [(type(x), repr(x) if isinstance(x, complex | float | int) else x) for x in values]
-        self.key = (tree, structure, *told_apart)
-
-    def arguments(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
-        return eqx.combine(jax.tree.unflatten(self.tree, leaves), self.static)
-
-    def leaves_of_first(self, leaves: Sequence[Any]) -> int:
-        """How many of the arrays are the first argument's."""
-        return len(jax.tree.leaves(jax.tree.unflatten(self.tree, leaves)[0]))
-
-    def is_hashable(self) -> bool:
-        try:
-            hash(self)
-        except TypeError:
-            return False
-        return True
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: Any) -> bool:
-        return isinstance(other, _Fixed) and self.key == other.key
-
-
-class _Results(eqx.Module):
-    """What a function gave: its arrays, and all else, which a compiled program cannot return."""
-
-    arrays: Any
-    fixed: Any = eqx.field(static=True)
 
 
 def _without_closure(traced, leaves):

@@ -9,6 +9,8 @@ import jax
 from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, Jaxpr, Primitive, jaxpr_as_fun
 
+from .._compile import cached
+
 per_member_p = Primitive("per_member")
 """``jaxpr`` on arguments of which those that are ``mapped`` have one entry per member along the last axis."""
 
@@ -37,17 +39,13 @@ def _abstract(*avals, jaxpr, mapped, how):
     return [ShapedArray((*out.shape, *batch), out.dtype) for out in jaxpr.out_avals]
 
 
-@functools.lru_cache(maxsize=128)  # with each the constants in it stay: not for ever
-def _compiled(jaxpr, mapped, how):
-    return jax.jit(lambda *arguments: per_member_p.bind(*arguments, jaxpr=jaxpr, mapped=mapped, how=how))
-
-
 @per_member_p.def_impl
 def _now(*arguments, jaxpr, mapped, how):
     """Outside of any ``jit``: where arguments have no hash, and in a gradient's way back."""
     if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
         return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
-    return _compiled(jaxpr, mapped, how)(*arguments)
+    bound = lambda *arguments: per_member_p.bind(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
+    return cached((per_member_p, jaxpr, mapped, how), bound)(*arguments)
 
 
 def as_is(*arguments, jaxpr, mapped, how):

@@ -1,37 +1,32 @@
-"""Compiled programs that are waited for by a thread that listens, so that Ctrl-C is answered while they run.
+"""Compiled programs run in threads, so that Ctrl-C is answered while they run.
 
-While a program runs, the thread that called it hears no signal. So it runs in another one; after an interrupt it ends
-there unheard.
+While a program runs, the thread that called it receives no signal. So it runs in another thread. After an interrupt
+that thread goes on to the end of the program, and nobody waits for its result.
 """
 
 import atexit
 import os
-import signal
 import sys
 import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any
 
-import equinox as eqx
 import jax
 
-from .._haste import compiled_soon
+from .._compile import Program
 
-PROGRAMS = 32
+PATIENCE = 1.0  # seconds that Python's end waits for a program before it says so
 
-_programs: "OrderedDict[Any, Callable]" = OrderedDict()
-_lock = threading.Lock()
 _working: "weakref.WeakSet[threading.Thread]" = weakref.WeakSet()
 
 
-def interruptibly(function: Callable, *arguments: Any) -> Any:
-    """``function(*arguments)``, an ``equinox.filter_jit`` of values that are known. The compiler itself cannot be
-    interrupted: that is answered when it has done its work."""
-    return side_by_side(compiled(function, *arguments), [arguments], 1)[0]
+def interruptibly(program: Program, *arguments: Any) -> Any:
+    """``program(*arguments)`` of values that are known. Compiling cannot be interrupted: an interrupt is answered when
+    the compiler is done."""
+    return side_by_side(program.compiled(*arguments), [arguments], 1)[0]
 
 
 def side_by_side(program: Callable, parts: Iterable[tuple], workers: int) -> list[Any]:
@@ -82,36 +77,19 @@ def in_turn(
 
 
 @atexit.register
-def _leave():
-    """Python must not end under a program that runs: what ends by an interrupt ends here, anything else waits."""
+def _wait():
+    """Python must not end while a program runs, since that crashes the process. So it waits; the user may decide
+    otherwise by a second Ctrl-C."""
+    left = [thread for thread in list(_working) if thread.is_alive()]
     try:
-        if getattr(sys, "last_type", None) is not KeyboardInterrupt:
-            for thread in list(_working):
-                thread.join()
-    finally:
-        if any(thread.is_alive() for thread in _working):
-            sys.stdout.flush()
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGINT)
-
-
-def compiled(function: Callable, *arguments: Any) -> Callable:
-    """``function`` compiled for arguments like these, once, whichever thread asks for it."""
-    dynamic, static = eqx.partition(arguments, eqx.is_array)
-    arrays, tree = jax.tree.flatten(dynamic)
-    others, structure = jax.tree.flatten(static)
-    key = (
-        function,
-        tree,
-        structure,
-        tuple(others),
-        tuple((x.shape, x.dtype, x.weak_type) for x in map(jax.typeof, arrays)),
-        frozenset(device for x in arrays if isinstance(x, jax.Array) for device in x.devices()),
-    )
-    with _lock:
-        if key not in _programs:
-            _programs[key] = compiled_soon(function, *arguments)
-            if len(_programs) > PROGRAMS:
-                _programs.popitem(last=False)
-        _programs.move_to_end(key)
-        return _programs[key]
+        if getattr(sys, "last_type", None) is KeyboardInterrupt:
+            for thread in left:
+                thread.join(PATIENCE)
+            if any(thread.is_alive() for thread in left):
+                said = "ukjax: waiting for a compiled program to end; press Ctrl-C again to end the process at once"
+                print(said, file=sys.stderr, flush=True)
+        for thread in left:
+            thread.join()
+    except KeyboardInterrupt:
+        sys.stdout.flush()
+        os._exit(130)

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 
+from .._compile import jit
 from .._motion.labels import force_unit
 from .._motion.outcome import all_ended_well
 from .._motion.trajectory import Trajectory
@@ -49,7 +49,7 @@ def summarise(trajectory: Trajectory) -> dict[str, Any]:
     return result
 
 
-@eqx.filter_jit  # one program, rather than one for each operation
+@jit  # one program, rather than one for each operation
 def _reference(mechanism, t):
     return jax.vmap(mechanism.reference)(t)
 

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._batch.waiting import compiled
 from .._check import as_array, call
+from .._compile import jit_batch
 from .._functions import two_arrays
 from .._motion.anywhere import project_anywhere
 from .._motion.around import point_of, seen_from
@@ -88,7 +88,7 @@ def run_block(
 
 
 def _run(function, *arguments):
-    return compiled(function, *arguments)(*arguments)
+    return function.compiled(*arguments)(*arguments)
 
 
 def _simulated(task, start, there) -> Samples:
@@ -176,7 +176,7 @@ def starts(task: Task, numbers: Array, q0: Array, v0: Array) -> Start:
     return jax.vmap(lambda *each: _start(task, task.model_of(each[0]), *each))(numbers, q0, v0)
 
 
-@eqx.filter_jit
+@jit_batch
 def _nearby(task, numbers, q0, v0):
     """Starts, and whether they are sure: the usual ones, which are near."""
     request, usual = task.request, task.request.method.usual()
@@ -198,7 +198,7 @@ def _nearby(task, numbers, q0, v0):
     return jax.vmap(one)(numbers, q0, v0)
 
 
-@eqx.filter_jit
+@jit_batch
 def _anywhere(task, numbers, q0, v0):
     """The same, one after the other, for those that need more."""
 
@@ -214,7 +214,7 @@ def _anywhere(task, numbers, q0, v0):
     return jax.lax.map(one, (numbers, q0, v0))
 
 
-@eqx.filter_jit
+@jit_batch
 def _looked_at(task, numbers, samples):
     """What is kept of each motion besides where it was."""
 

@@ -17,8 +17,8 @@ from jax import export as jax_export
 
 from .._batch import plainly
 from .._check import as_array, as_path, check_finite, seen
+from .._compile import jit_unoptimised
 from .._files import check_writable, write_whole
-from .._haste import at_once
 from .._motion.attempts import attempt_at
 from .._motion.labels import Labels
 from .._motion.outcome import BEYOND, UNUSUAL
@@ -84,7 +84,7 @@ def export(
     program, dtype = lone_program(task.request), task.request.ts.dtype
     first = [np.atleast_2d(x)[:1] for x in (plan.q0, plan.v0)]
     example = (jnp.asarray(x, dtype) for x in (np.array([_own(task)]), *first))
-    request = replace(task.request, attempt=attempt_at(task.request, at_once(starts)(task, *example)))
+    request = replace(task.request, attempt=attempt_at(task.request, jit_unoptimised(starts)(task, *example)))
 
     def simulated(q0, v0, numbers):
         of_block = lambda x: every(*x)

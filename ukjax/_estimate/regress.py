@@ -14,6 +14,7 @@ import scipy.signal
 from jaxtyping import Array, Float
 
 from .._check import check_function, kind_of, number
+from .._compile import jit
 from .._parameters import Parameters, check_settings, put, with_array
 from .._system import rates_of
 from .._terms import Terms
@@ -160,7 +161,7 @@ def _low_pass(x, t, cutoff):
     return scipy.signal.filtfilt(b, a, x, axis=0)
 
 
-@eqx.filter_jit
+@jit
 def _force(model, seen, place):
     """Jᵀ (M a − Q − c), (samples, k)."""
 

@@ -11,8 +11,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._batch import plainly
 from .._check_terms import complaint_of_mass
+from .._compile import jit, jit_unoptimised
 from .._functions import vector
-from .._haste import at_once
 from .._motion.base import Start
 from .._motion.correct import Levels, at_every_level
 from .._motion.even_steps import roll
@@ -184,12 +184,12 @@ def _surely(prediction, x, z, ts, between, long, setting, by_starts):
     return found
 
 
-@at_once
+@jit_unoptimised
 def _masses(prediction, x, z, t, setting):
     return jax.vmap(lambda *each: prediction.mass(x, *each))(z, t, setting)
 
 
-@eqx.filter_jit
+@jit
 def _side_by_side(method, prediction, long, by_starts, x, most, z, ts, between, setting):
     predicted = prediction.by if long else plainly(prediction.by)
 

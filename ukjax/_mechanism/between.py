@@ -116,7 +116,7 @@ class Cut(NamedTuple):
     ends: np.ndarray
 
 
-@functools.cache
+@functools.lru_cache(maxsize=128)
 def _cut(tree: Tree, ends: tuple[tuple[str, str], ...]) -> Cut:
     ways, links = tree.ancestors(), tree.links
     found: dict[tuple[str, int], Link] = {}

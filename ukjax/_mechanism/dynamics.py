@@ -131,7 +131,7 @@ class Pairs(NamedTuple):
     entries: np.ndarray
 
 
-@functools.cache
+@functools.lru_cache(maxsize=128)
 def _pairs(tree: Tree) -> Pairs:
     numbers = order(tree)
     found = [(i, j) for i, link in enumerate(numbers.owners) for j in numbers.ways[link] if j <= i]

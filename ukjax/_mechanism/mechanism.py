@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import Array, Float, ScalarLike
 
 from .._check import check_word, kind_of, known, numbers
+from .._compile import jit_unoptimised
 from .._constraint import AbstractConstraint
 from .._control import AbstractControl
 from .._equation import constrained_motion
-from .._haste import at_once
 from .._motion.assemble import assembled, consistent
 from .._motion.hold import holding
 from .._motion.labels import named_directions
@@ -268,10 +268,10 @@ class Mechanism(AbstractMechanism):
         return {name: points for name, points in found.items() if len(points)}
 
 
-_poses = at_once(poses)
+_poses = jit_unoptimised(poses)
 
 
-@at_once
+@jit_unoptimised
 def _reactions(dynamics, constraints, terms, t, q, v, motion):
     labels = [row for constraint in constraints for row in constraint.name]
     # Aᵀλ: the rows' answer to a non-ideal force c is among what that makes of the constraint force.

@@ -32,7 +32,7 @@ class Order(NamedTuple):
         return bool(np.all(self.rooted))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=128)
 def order(tree: Tree) -> Order:
     links = tree.links
     number = {link.body: i for i, link in enumerate(links)} | {GROUND: len(links)}

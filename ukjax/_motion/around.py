@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._compile import jit_unoptimised
 from .._constraint import AbstractConstraint
 from .._dynamics import AbstractDynamics
-from .._haste import at_once
 from .._rates import rate
 from .._system import AbstractSystem, dynamics_of
 from .scale import Scale
@@ -91,7 +91,7 @@ def point_of(seen: AbstractSystem, x: Float[Array, " n"]) -> Float[Array, " nq"]
     return leads(seen, x) if isinstance(seen, Around) else x
 
 
-@at_once
+@jit_unoptimised
 def leads(around: Around, x: Float[Array, " n"]) -> Float[Array, " nq"]:
     """The point at x, as one program."""
     return around.point(x)

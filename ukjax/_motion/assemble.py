@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check_terms import complaint_of_mass
-from .._haste import at_once
+from .._compile import jit_unoptimised
 from .._solve import coordinate_scale_by_numpy, rounding
 from .._system import AbstractSystem, dynamics_of
 from .around import Around, leads
@@ -123,7 +123,7 @@ def at_state(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[np.n
     return tuple(np.asarray(x) for x in _rows(system, t, q, v))
 
 
-@at_once
+@jit_unoptimised
 def _rows(system, t, q, v):
     return (
         system.position_residual(t, q),

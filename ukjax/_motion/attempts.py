@@ -16,8 +16,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check_terms import check_terms, complaint_of_mass
+from .._compile import jit_unoptimised
 from .._constraint import names_of
-from .._haste import at_once
 from .._solve import AbstractMethod, Flexible, Usual, doubtful, independent_rows, light
 from .._system import AbstractSystem, dynamics_of, structure_of
 from .base import Request, Samples, Start
@@ -256,12 +256,12 @@ def _watched(system, t, q, v, kept):
     return True
 
 
-@at_once
+@jit_unoptimised
 def _terms(model, t, q, v):
     return model(t, q, v)
 
 
-@at_once
+@jit_unoptimised
 def _mass_and_rows(system, t, q, v):
     """M; and A of accelerations, ∂φ/∂q and ∂(φ̇, ψ)/∂v, one for all where they are the same."""
     M, positions = dynamics_of(system).mass(t, q, v), system.position_slope(t, q, v)

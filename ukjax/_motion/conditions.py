@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._check import constant
+from .._compile import jit
 from .._solve import AbstractMethod, AbstractResponse, coordinate_scale, row_scale, solve
 from .._system import AbstractSystem, mass_of
 from .correct import Levels
@@ -74,7 +75,7 @@ def with_slope(
     return jax.lax.custom_root(missed, start, lambda _, at: at, solve_linear)[:n]
 
 
-@eqx.filter_jit
+@jit
 def with_derivatives(
     system: AbstractSystem, t: Array, q0: Array, v0: Array, q: Array, v: Array, levels: Levels
 ) -> tuple[Array, Array, Bool[Array, ""]]:

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from .._batch.waiting import interruptibly
 from .._check import known
+from .._compile import jit, jit_batch
 from .._rates import rate
 from .._system import rates_of
 from .base import SMALLEST_STEP, AbstractBatchLoop, Request, Samples, Start
@@ -55,7 +56,7 @@ class Continuous(AbstractBatchLoop):
         return interruptibly(_solved, start, request) if known(request, start) else _solved(start, request)
 
 
-@eqx.filter_jit
+@jit_batch
 def _solved(start, request):
     if request.event is not None:
         check_event(request.event, request.ts[0], *(x if x.ndim == 1 else x[0] for x in (start.q, start.v)))
@@ -196,7 +197,7 @@ class _To(dfx.AbstractStepSizeController):
         return True, t1, following, False, controller_state + 1, dfx.RESULTS.successful
 
 
-@eqx.filter_jit
+@jit
 def _field(t, y, args):
     """ẏ = (q̇, v̇)."""
     model, method, scale, begin = args

@@ -12,9 +12,9 @@ from jax.interpreters.partial_eval import dce_jaxpr
 from jaxtyping import Array, Bool, Float
 
 from .._check_terms import check_terms, check_unique, complaint_of_freedom, complaint_of_mass
+from .._compile import jit_unoptimised
 from .._constraint import AbstractConstraint, names_of
 from .._equation import motion_by
-from .._haste import at_once
 from .._rates import rate
 from .._solve import AbstractMethod
 from .._system import AbstractSystem, System, dynamics_of, rates_of, structure_of
@@ -133,13 +133,13 @@ def check_model(system: AbstractSystem, t: Array, q: Array, v: Array, method: Ab
     check_unique(terms, np.asarray(acceleration), type(method).__name__, where, labels)
 
 
-@at_once
+@jit_unoptimised
 def _first(model, t, q, v, method):
     terms = model(t, q, v)
     return terms, motion_by(method, terms)[0].acceleration
 
 
-@at_once
+@jit_unoptimised
 def _residuals(system, t, q, v, scale):
     """φ and the sizes of its terms, and φ̇ and ψ and those of theirs, of each of a batch, at one time or many."""
 
@@ -312,7 +312,7 @@ def _impossible(model, request, t, q, v) -> str:
     return ""
 
 
-@at_once
+@jit_unoptimised
 def _mass_and_rows(model, t, q, v):
     terms = model(t, q, v)
     return terms.M, terms.A
@@ -354,7 +354,7 @@ def check_kept(trajectory: Trajectory, scale: Scale) -> None:
         _complain_of_residual(system, trajectory.method, who, t, q, v, jax.tree.map(lambda x: x[member], of_each))
 
 
-@at_once
+@jit_unoptimised
 def _off(system, t, q, v, scale):
     """Which samples of a batch are off their constraints."""
 

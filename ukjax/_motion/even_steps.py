@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +16,7 @@ from .._batch.blocks import in_blocks
 from .._batch.lowering import FEW
 from .._batch.waiting import interruptibly
 from .._check import constant, known
+from .._compile import jit_batch
 from .._solve import AbstractMethod
 from .attempts import attempt_at, every_member, first_attempt, next_of
 from .base import AbstractBatchLoop, Request, Samples, Start
@@ -103,7 +103,7 @@ def even_times(ts: np.ndarray, dt: float) -> np.ndarray:
     return np.concatenate([*begin, ts[-1:]])
 
 
-@eqx.filter_jit
+@jit_batch
 def _rolled(start, request):
     ts, counts = request.ts, request.counts
     how = request.by, request.tableau, request.projection, Manner.of(request, start), request.brief

@@ -14,7 +14,7 @@ from jaxtyping import Array
 
 from .._check import known
 from .._closures import opened
-from .._haste import at_once
+from .._compile import jit_unoptimised
 from .._precision import in_precision, is_double_allowed, widest
 from .._rates import Rates, rate
 from .._system import rates_of
@@ -52,7 +52,7 @@ def check_rates(model: Any, q0: Array, v0: Array) -> None:
         )
 
 
-@at_once
+@jit_unoptimised
 def _nonlinear(model, q, v):
     """By how much linearity is missed, and how large things are."""
     of = lambda x: rate(model.rates, q, x)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,8 +14,8 @@ from .._batch import per_member
 from .._batch.blocks import in_blocks
 from .._check import as_array, check_finite, check_function, known, numbers
 from .._check_terms import check_terms, check_unique
+from .._compile import jit_batch, jit_fast_compile, jit_unoptimised
 from .._equation import constrained_motion
-from .._haste import at_once, soon
 from .._precision import Numbers
 from .._solve import AbstractMethod, Sparse, Usual, choose, solve
 from .._system import AbstractSystem, rates_of
@@ -109,10 +108,10 @@ def _at_all(t, q, v, model, method):
     return found._replace(acceleration=found.acceleration.T)
 
 
-_at_one = soon(_at_all)
+_at_one = jit_fast_compile(_at_all)
 
 
-@eqx.filter_jit
+@jit_batch
 def _of_block(states, model, method):
     t, q, v = states
     return _at_all(t, q, v, model, method)
@@ -171,6 +170,6 @@ def _tell_of_contradictions(where):
     )
 
 
-@at_once
+@jit_unoptimised
 def _terms(model, t, q, v):
     return model(t, q, v)

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._batch.blocks import in_blocks
 from .._check import known
+from .._compile import jit_batch
 from .attempts import every_member
 from .base import SMALLEST_STEP, AbstractBatchLoop, Request, Samples, Start
 from .compact import compactly
@@ -76,7 +77,7 @@ class InLanes(AbstractBatchLoop):
         return every_member(lambda request, start: in_blocks(_passed, start, request, entries=entries), request, start)
 
 
-@eqx.filter_jit
+@jit_batch
 def _passed(start, request):
     ts = request.ts
     record = _through_lanes(request, start)

@@ -10,9 +10,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._batch import per_member
 from .._check import known
+from .._compile import jit, jit_unoptimised
 from .._constraint import as_written, join
 from .._equation import motion_by
-from .._haste import at_once
 from .._solve import AbstractMethod
 from .._system import AbstractSystem, task_of
 from .small_rows import with_noise_left_out
@@ -69,12 +69,12 @@ def observe_by(
     return (_observed_one if t.ndim == 1 else _observed_batch)(model, t, q, v, method)
 
 
-@at_once
+@jit_unoptimised
 def _observed_one(model, t, q, v, method):
     return jax.lax.map(lambda sample: _observation(model, *sample, method), (t, q, v))
 
 
-@eqx.filter_jit
+@jit
 def _observed_batch(model, t, q, v, method):
     """Sample after sample, since a batch may be all that fits into memory."""
     each = jax.vmap(lambda t, q, v: _observation(model, t, q, v, method))

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._batch import plainly
 from .._check import constant, known
-from .._haste import soon
+from .._compile import jit_fast_compile
 from .attempts import MOST, attempt_for_one, next_attempt
 from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, Start
 from .compact import compactly
@@ -174,7 +174,7 @@ def _run(how, scale, model, ts, q0, v0, remember):
     return (q, v, course), pieces
 
 
-@soon
+@jit_fast_compile
 def _piece(task, course, found):
     """As many steps as a piece has, or fewer."""
     return advanced(task, course, found, PIECE, PIECE)
@@ -277,7 +277,7 @@ def _pulled_back(how, scale, moving, fixed, pieces, changes):
     return (*of_rest, *of_state)
 
 
-@soon
+@jit_fast_compile
 def _piece_back(task, steps, to_samples, of_state, of_rest):
     return pulled_back(task, steps, to_samples, of_state, of_rest)
 

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from .._check import constant, known
 from .._check_terms import complaint_of_mass
-from .._haste import at_once
+from .._compile import jit_unoptimised
 from .._solve import AbstractMethod, Sparse
 from .._system import AbstractSystem, dynamics_of
 from .base import Request, Start
@@ -122,13 +122,13 @@ def _nearby(t, q, v):
         yield later, *(x + jax.device_put((size * rng.uniform(-1, 1, x.shape)).astype(x.dtype)) for x in (q, v))
 
 
-@at_once
+@jit_unoptimised
 def _matrices(system, t, q, v):
     """M and the rows of positions."""
     return dynamics_of(system).mass(t, q, v), system.position_slope(t, q, v)
 
 
-@at_once
+@jit_unoptimised
 def _all_matrices(model, t, q, v):
     """(M, A) of accelerations, of positions and of velocities."""
     terms = model(t, q, v)

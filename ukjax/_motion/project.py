@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from .._check import as_array, check_finite, constant, kind_of, known, number
 from .._check_terms import check_terms
-from .._haste import at_once
+from .._compile import jit_unoptimised
 from .._precision import Numbers
 from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem, dynamics_of
@@ -26,7 +26,7 @@ from .nearest import Nearest, nearest
 from .pattern import with_pattern
 from .scale import scales
 
-_project_nearby, _project_anywhere = at_once(project_nearby), at_once(project_anywhere)
+_project_nearby, _project_anywhere = jit_unoptimised(project_nearby), jit_unoptimised(project_anywhere)
 
 
 def project(
@@ -115,7 +115,7 @@ def _not_found(t, q0, worst):
     )
 
 
-@at_once
+@jit_unoptimised
 def _masses(system, t, q, v):
     """Terms without anything but M."""
     none = jnp.zeros(0, q.dtype)

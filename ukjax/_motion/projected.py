@@ -1,17 +1,17 @@
 """Projection as part of a solver: each of its steps ends on the constraints."""
 
 import diffrax as dfx
-import equinox as eqx
 import jax.numpy as jnp
 
+from .._compile import jit
 from .._rates import rate
 from .._system import rates_of
 from .correct import correct, levels_at
 from .step_size import MOVED
 
 # Once in the program, however many times a solver traces them.
-keep_rows = eqx.filter_jit(levels_at)
-correct_step = eqx.filter_jit(correct)
+keep_rows = jit(levels_at)
+correct_step = jit(correct)
 
 
 class Projected(dfx.AbstractWrappedSolver):

@@ -11,8 +11,8 @@ from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array, Bool, Float
 
 from .._check import constant, known
+from .._compile import jit_unoptimised
 from .._compressed import Compressed
-from .._haste import at_once
 from .._rates import speeds, turning
 from .._sizes import sizes, sizes_in
 from .._solve import AbstractMethod, coordinate_scale
@@ -175,7 +175,7 @@ def _each(model, t, q, v, span, driven, method):
     return jax.tree.unflatten(jax.tree.structure(found), jaxpr_as_fun(program)(t, q, v))
 
 
-_scales = at_once(_each)
+_scales = jit_unoptimised(_each)
 
 
 def _of_each(one, most):

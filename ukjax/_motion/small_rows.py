@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._haste import at_once
+from .._compile import jit_unoptimised
 from .._solve import SVD, AbstractMethod, Orthogonal, UdwadiaPhohomsiri, coordinate_scale_by_numpy, doubtful, rounding
 
 Look = Callable[[Any, Array | np.ndarray, Array, Array], tuple[Any, Sequence[Any]]]
@@ -106,7 +106,7 @@ def with_noise_left_out(
     return replace(method, least=float(min(10 ** np.ceil(np.log10(2 * noise)), (noise * smallest) ** 0.5)))
 
 
-@at_once
+@jit_unoptimised
 def _terms(model, t, q, v):
     terms = model(t, q, v)
     return terms.M, [terms.A]

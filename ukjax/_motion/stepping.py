@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from .._batch import per_member
 from .._check import as_array, check_finite, check_function, check_word, kind_of, known, number, numbers, whole
+from .._compile import jit
 from .._constraint import AbstractConstraint
 from .._control import AbstractControl, Command, no_task
 from .._dynamics import AbstractDynamics
@@ -170,7 +171,7 @@ class Driven(AbstractSystem):
         return None if self.plant.control is None else Given(self.plant.control, self.u)
 
 
-@eqx.filter_jit
+@jit
 def _stepped(model, state, dt, u, method, tableau, projection, steps):
     """The state after all steps, and whether one of them was beyond the method."""
 

@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check_terms import check_terms
+from .._compile import jit_unoptimised
 from .._constraint import names_of, rows
 from .._control import UNREACHED, shortfall
-from .._haste import at_once
 from .._system import AbstractSystem, task_of
 from .base import Request, Start
 from .diagnose import SimulationError, check_consistent
@@ -115,7 +115,7 @@ def _first_out_of_reach(system, t, q, v, scale):
     return i, shortfall(jax.tree.map(lambda x: x[i], command), labels, terms[i])
 
 
-@at_once
+@jit_unoptimised
 def _commands(system, t, q, v, scale):
     """What is asked of the actuators, and the sizes of the terms of what is wanted of them: of b̄ = b − A a, where a
     comes from forces that may balance."""

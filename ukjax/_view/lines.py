@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._check import as_array, call, check_function, kind_of
-from .._haste import at_once
+from .._compile import jit_unoptimised
 from .._motion.trajectory import Trajectory
 
 
@@ -88,5 +88,5 @@ def _lines(outline, t, q):
     return lines
 
 
-_at_all = at_once(lambda outline, t, q: jax.vmap(lambda t, q: _lines(outline, t, q))(t, q))
-_poses = at_once(lambda pose, t, q: jax.vmap(pose)(q, t))
+_at_all = jit_unoptimised(lambda outline, t, q: jax.vmap(lambda t, q: _lines(outline, t, q))(t, q))
+_poses = jit_unoptimised(lambda pose, t, q: jax.vmap(pose)(q, t))

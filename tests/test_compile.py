@@ -1,0 +1,93 @@
+"""Programs with other options of XLA are the same programs, and a process does not keep all of them."""
+
+import gc
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax import _compile
+from ukjax._compile import Program, jit, jit_batch, jit_fast_compile, jit_unoptimised, split
+
+
+def sine(x):
+    return jnp.sin(x)
+
+
+@pytest.mark.parametrize("how", (jit, jit_fast_compile, jit_unoptimised, jit_batch))
+def test_options_change_the_compiler_alone(how):
+    np.testing.assert_allclose(how(sine)(jnp.ones(3)), np.sin(1), rtol=1e-15)
+    np.testing.assert_allclose(jax.jit(jax.grad(how(sine)))(1.0), np.cos(1), rtol=1e-15)
+
+
+def test_a_program_within_a_program_is_traced_once():
+    traced = []
+    inner = jit_unoptimised(lambda x: traced.append(None) or jnp.sin(x))
+    np.testing.assert_allclose(jax.jit(lambda x: inner(x) + inner(x))(1.0), 2 * np.sin(1), rtol=1e-15)
+    assert len(traced) == 1
+    outside = jnp.asarray(1.0)
+    np.testing.assert_allclose(jax.jit(lambda x: x * inner(outside))(2.0), 2 * np.sin(1), rtol=1e-15)
+
+
+def test_an_option_that_xla_no_longer_has_is_left_out(monkeypatch):
+    monkeypatch.setattr(_compile, "REMOVED", {"xla_no_such_option": (0, 1)})
+    np.testing.assert_allclose(Program(sine, {"xla_no_such_option": True})(jnp.ones(3)), np.sin(1), rtol=1e-15)
+
+
+def test_errors_of_a_program_are_raised_as_they_are():
+    with pytest.raises(ValueError, match="of its own"):
+        jit_fast_compile(raises)(jnp.ones(3))
+
+
+def raises(x):
+    raise ValueError("of its own")
+
+
+def test_arguments_and_results_that_are_no_arrays_pass_through():
+    scaled = jit(lambda x, how: (x * how["factor"], how["name"]))
+    for factor in (2, 2.0, True, 1, -0.0, 0.0):  # some are equal, but not the same
+        value, name = scaled(np.ones(2), {"factor": factor, "name": "a"})
+        assert name == "a" and value.dtype == np.asarray(np.ones(2) * factor).dtype
+        np.testing.assert_array_equal(np.signbit(value), np.signbit(np.ones(2) * factor))
+    static, arrays = split((1, np.ones(2), "x"))
+    assert static.join(arrays)[::2] == (1, "x") and static == split((1, np.zeros(3), "x"))[0]
+    assert static != split((True, np.ones(2), "x"))[0]
+
+
+def test_a_program_compiled_for_a_thread_is_forgotten_with_jaxs_own():
+    traced = []
+    program = jit_batch(lambda x: traced.append(None) or 2 * x)
+    for clear in (False, False, True):
+        np.testing.assert_array_equal(program.compiled(np.ones(3))(np.arange(3.0)), [0, 2, 4])
+        if clear:
+            jax.clear_caches()
+    program.compiled(np.ones(3))
+    assert len(traced) == 2
+
+
+def test_programs_are_dropped_when_there_are_too_many(monkeypatch):
+    monkeypatch.setattr(_compile, "MAX_PROGRAMS", 16)
+    _compile._programs.clear()
+    for i in range(40):
+        np.testing.assert_allclose(jit_unoptimised(lambda x, i=i: i * x)(jnp.ones(2)), i)
+        assert len(_compile._programs) <= 16
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the system does not tell of maps")
+def test_a_process_that_defines_one_model_after_the_other_does_not_grow(monkeypatch):
+    """Each has about 170 memory maps of its own, of which a process may have 65 530."""
+    jax.clear_caches()
+    gc.collect()
+    limit = _compile._maps() + 600
+    monkeypatch.setattr(_compile, "MAX_MAPS", limit)
+    maps = []
+    for i in range(1, 13):
+        spring = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v, i=i: -i * q))
+        motion = uk.simulate(spring, [1.0], [0.0], [0.0, 1.0])
+        np.testing.assert_allclose(motion.q[-1, 0], np.cos(np.sqrt(i)), atol=1e-7)
+        maps.append(_compile._maps())
+    assert max(maps) < limit + 400 and maps[-1] <= max(maps[:6]) + 50
