@@ -264,7 +264,7 @@ def _against(model, t, q, v, method, projection):
     return float(np.max(np.abs(missed), initial=0)), [name(i) for i in np.flatnonzero(against)]
 
 
-@at_once
+@jit_unoptimised
 def _contradiction(model, t, q, v, method, projection):
     """A q̈ − b, and which rows it shows to be contradictory."""
     terms, found = model(t, q, v), acceleration(model, t, q, v, method, projection)
