@@ -242,6 +242,22 @@ def missed_and_slopes(mechanism, q, v):
     return missed(q), jax.jacfwd(missed)(q) @ jax.jacfwd(lambda v: mechanism.rates(q, v))(v)
 
 
+def test_a_body_that_floats_falls_as_mujoco_lets_it(tmp_path):
+    text = """<worldbody><body name="a"><joint axis="0 1 0"/><geom size=".1" pos=".3 0 0"/>
+        <body name="b" gravcomp="1.3"><joint axis="0 1 0"/><geom size=".1" pos=".6 0 0"/></body></body></worldbody>"""
+    mechanism = check_against_mujoco(write(tmp_path, text))
+    q = jnp.array([0.3, 0.4])
+    slope = jax.grad(lambda q: mechanism.dynamics.energy(jnp.zeros(()), q, jnp.zeros(2)))(q)
+    np.testing.assert_allclose(-slope, mechanism.dynamics.terms(jnp.zeros(()), q, jnp.zeros(2))[1], rtol=1e-12)
+
+
+def test_a_joint_carries_what_buoyancy_leaves_of_the_weight():
+    bodies = {"a": uk.Body(2.0, buoyancy=0.25), "wheel": uk.Body(1.0, inertia=(1, 1, 1))}
+    joints = {"bolt": uk.joints.Fixed("ground", "a"), "pin": uk.joints.Revolute("a", "wheel")}
+    found = uk.Mechanism(bodies, joints).reactions(0.0, [0.0], [0.0])
+    np.testing.assert_allclose(found["bolt"].force, (0, 0, (0.75 * 2.0 + 1.0) * 9.81), atol=1e-12)
+
+
 def test_an_equality_that_is_not_active_is_left_out_and_said(tmp_path):
     bodies = f"<worldbody>{PAIR.format('')}</worldbody>"
     path = write(tmp_path, bodies + '<equality><weld body1="one" active="false"/></equality>')

@@ -244,6 +244,14 @@ def test_without_mujoco_it_is_said_what_to_install(monkeypatch):
         uk.load(robots.path("delta"))
 
 
+def test_a_mujoco_that_is_too_old_is_said_to_be(monkeypatch):
+    monkeypatch.setattr(mujoco, "__version__", "3.3.6")
+    with pytest.raises(ImportError, match=r"needs mujoco 3\.3\.7 or later, got 3\.3\.6: pip install -U"):
+        uk.load(robots.path("delta"))
+    wanted = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    assert wanted["project"]["optional-dependencies"]["mjcf"] == ["mujoco>=3.3.7"]
+
+
 def test_robots_have_names():
     assert len(robots.names()) == 10
     with pytest.raises(ValueError, match="no robot is named 'dleta'; did you mean 'delta'?"):

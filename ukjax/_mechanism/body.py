@@ -19,14 +19,16 @@ class Body(eqx.Module):
 
     The inertia is given as three moments (xx, yy, zz), as six numbers (xx, yy, zz, xy, xz, yz), entries of the matrix,
     or as the matrix (3, 3), and kept as three or six numbers; it is 0 for a point mass. The frame is the one that the
-    body's joints are given in. ``shapes`` are what it looks like in pictures, and nothing else. Raises ``ValueError``
-    for a mass or an inertia that is negative, and shapes that do not fit.
+    body's joints are given in. ``shapes`` are what it looks like in pictures, and nothing else. ``buoyancy`` is the share
+    of the weight that a constant force at the centre of mass carries: 1 for a body that floats, 0 if it is left out.
+    Raises ``ValueError`` for a mass or an inertia that is negative, and shapes that do not fit.
     """
 
     mass: Float[Array, ""]
     centre: Float[Array, " 3"]
     inertia: Float[Array, " k"]
     shapes: tuple[Shape, ...] = eqx.field(static=True)
+    buoyancy: Float[Array, ""] | None
 
     def __init__(
         self,
@@ -34,11 +36,13 @@ class Body(eqx.Module):
         centre: Any = (0.0, 0.0, 0.0),
         inertia: Any = (0.0, 0.0, 0.0),
         shapes: Iterable[Shape] = (),
+        buoyancy: Any = None,
     ):
         self.mass = number("mass", mass, "kg", least=0)
         self.centre = as_vector("centre", centre)
         self.inertia = _six_or_three(inertia)
         self.shapes = tuple(check_shape(shape) for shape in shapes)
+        self.buoyancy = None if buoyancy is None else number("buoyancy", buoyancy)
 
     def inertia_matrix(self) -> Float[Array, "3 3"]:
         """About the centre, along the body's axes."""

@@ -22,11 +22,12 @@ from .tree import Tree
 
 class Inertias(NamedTuple):
     """Of each body, in the order of links: its mass; its centre in space, as seen from where its tree is seen from; its
-    inertia about the centre."""
+    inertia about the centre; the share of its weight that nothing else carries, or None where all carry their own."""
 
     mass: Float[Array, " links"]
     centre: Float[Array, "links 3"]
     inertia: Float[Array, "links 3 3"]
+    share: Float[Array, " links"] | None
 
     @classmethod
     def of(cls, bodies: Named, tree: Tree, moves: Moving) -> "Inertias":
@@ -36,13 +37,14 @@ class Inertias(NamedTuple):
         mass, centre, inertia = (in_order(groups, part) for part in parts)
         R = moves.placed.R[:-1]
         centre = moves.placed.d[:-1] + jnp.einsum("lij,lj->li", R, centre)
-        return cls(mass, centre, _matrix(_entries(jnp.einsum("lij,ljk,lmk->lim", R, inertia, R))))
+        return cls(mass, centre, _matrix(_entries(jnp.einsum("lij,ljk,lmk->lim", R, inertia, R))), _share(bodies, tree))
 
     def needed(self, moves: Moving, gravity: Float[Array, " 3"]) -> tuple[Array, Array]:
         """The force on each body, and the moment about where its tree is seen from, that its motion asks for."""
         omega, velocity, alpha, acceleration = (x[:-1] for x in moves[2:])
         swing = velocity + cross(omega, self.centre)
-        force = self.mass[:, None] * (acceleration + cross(alpha, self.centre) + cross(omega, swing) - gravity)
+        falling = gravity if self.share is None else self.share[:, None] * gravity
+        force = self.mass[:, None] * (acceleration + cross(alpha, self.centre) + cross(omega, swing) - falling)
         turned = lambda x: jnp.einsum("lij,lj->li", self.inertia, x)
         moment = turned(alpha) + cross(omega, turned(omega))
         return force, moment + cross(self.centre, force)
@@ -115,11 +117,19 @@ class TreeDynamics(AbstractDynamics):
     def energy(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, ""]:
         """T + V [J], V of gravity and springs."""
         moves = moving(self.joints, self.tree, t, q, v).bodies
-        mass, centre, inertia = Inertias.of(self.bodies, self.tree, moves)
+        mass, centre, inertia, share = Inertias.of(self.bodies, self.tree, moves)
         omega, base = moves.omega[:-1], moves.placed.base[:-1]
         velocity = moves.drift[:-1] + moves.velocity[:-1] + cross(omega, centre)
         kinetic = jnp.sum(mass * jnp.sum(velocity**2, axis=1)) + jnp.einsum("li,lij,lj->", omega, inertia, omega)
-        return self.elements.energy(t, q, v) + kinetic / 2 - mass @ ((base + centre) @ self.gravity)
+        weight = mass if share is None else mass * share
+        return self.elements.energy(t, q, v) + kinetic / 2 - weight @ ((base + centre) @ self.gravity)
+
+
+def _share(bodies, tree):
+    buoyancies = [bodies[link.body].buoyancy for link in tree.links]
+    if all(value is None for value in buoyancies):
+        return None
+    return 1.0 - jnp.stack([jnp.zeros(()) if value is None else value for value in buoyancies])
 
 
 class Pairs(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 
 from .markup import Place
 
-LOWEST = (3, 4, 0)
+LOWEST = (3, 3, 7)
 """The first version of MuJoCo with all that is used here."""
 
 HIDDEN = 5

@@ -75,12 +75,12 @@ class Contents(NamedTuple):
                 )
 
 
-def body_of(inertia: Inertia, shapes: Iterable[Shape] = ()) -> Body:
+def body_of(inertia: Inertia, shapes: Iterable[Shape] = (), buoyancy: float | None = None) -> Body:
     """With an inertia that no body may have, as long as its moments are not negative: many files have such, on small
     parts of what is heavy enough. ``ukjax check`` tells of them."""
     moments = inertia.numbers()
     moments = np.where(np.abs(moments) < 1e-15 * inertia.mass, 0, moments)  # 30 nm about: what rounding has left
-    body = Body(inertia.mass, inertia.centre, moments[:3], shapes)
+    body = Body(inertia.mass, inertia.centre, moments[:3], shapes, buoyancy)
     return eqx.tree_at(lambda body: body.inertia, body, as_float(moments))
 
 

@@ -72,7 +72,7 @@ def _add(it: Reading, number, element, joints) -> None:
         parent, frame = between, Frame()
     inertia = inertia_of(it, number) if it.model.body_weldid[number] or element.explicitinertial else NOTHING
     with place_in(it.path, element, "body").blamed():
-        it.bodies[word] = body_of(inertia, shapes_of(it, number))
+        it.bodies[word] = body_of(inertia, shapes_of(it, number), float(it.model.body_gravcomp[number]) or None)
     _add_joint(it, number, element, last, parent, word, frame)
 
 
@@ -206,10 +206,6 @@ def _refuse(path: Path, spec: Any) -> None:
     for body in spec.bodies:
         if body.plugin.active:
             raise place_in(path, body, "body").error("must have no <plugin>: its forces are not modelled")
-        if body.gravcomp:
-            raise place_in(path, body, "body").error(
-                f"must have no gravcomp, got {body.gravcomp:g}: a force of that kind is not modelled"
-            )
 
 
 def _ignored(it: Reading) -> Iterator[tuple[str, int | None]]:
