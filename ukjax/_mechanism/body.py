@@ -19,9 +19,9 @@ class Body(eqx.Module):
 
     The inertia is given as three moments (xx, yy, zz), as six numbers (xx, yy, zz, xy, xz, yz), entries of the matrix,
     or as the matrix (3, 3), and kept as three or six numbers; it is 0 for a point mass. The frame is the one that the
-    body's joints are given in. ``shapes`` are what it looks like in pictures, and nothing else. ``buoyancy`` is the share
-    of the weight that a constant force at the centre of mass carries: 1 for a body that floats, 0 if it is left out.
-    Raises ``ValueError`` for a mass or an inertia that is negative, and shapes that do not fit.
+    body's joints are given in. ``shapes`` are what it looks like in pictures, and nothing else. ``buoyancy`` is the
+    share of the weight that a constant force at the centre of mass carries: 1 for a body that floats, 0 if it is left
+    out. Raises ``ValueError`` for a mass or an inertia that is negative, and shapes that do not fit.
     """
 
     mass: Float[Array, ""]
