@@ -314,6 +314,27 @@ def test_what_acts_along_joints(creep, rate):
 
 
 @pytest.mark.slow
+def test_springs_of_attitudes_pull_by_their_angle_and_their_energy():
+    rest = np.array([0.1, -0.2, 0.3, *quaternion_of_angles(jnp.array([0.3, 0.5, -0.4]))])
+    joints = {
+        "ball": Spherical("ground", "a", stiffness=3.0, rest=rest[3:], turn=(0.1, 0.2, 0.3)),
+        "free": Free("ground", "b", stiffness=5.0, rest=rest),
+        "plain": Prismatic("b", "c", stiffness=7.0, rest=0.1, axis="x"),
+    }
+    robot = uk.Mechanism({name: uk.Body(1.0, inertia=(1, 1, 1)) for name in "abc"}, joints, gravity=(0, 0, 0))
+    at_rest = jnp.asarray(np.concatenate([2 * rest[3:], rest, [0.1]]))
+    energy = jax.jit(lambda q: robot.energy(jnp.zeros(()), q, jnp.zeros(10)))
+    force = jax.jit(lambda q: robot.dynamics.terms(jnp.zeros(()), q, jnp.zeros(10))[1])
+    slope = lambda q: jax.grad(energy)(q) @ jax.jacfwd(lambda v: robot.rates(q, v))(jnp.zeros(10))
+    for q in (at_rest, at_rest + 0.3 * np.random.default_rng(2).normal(size=12), -at_rest):
+        np.testing.assert_allclose(-slope(q), force(q), atol=1e-12)
+        assert np.all(np.isfinite(jax.jacfwd(force)(q)))
+    np.testing.assert_allclose(force(at_rest), 0, atol=1e-12)
+    turned = at_rest.at[:4].set(quaternion_of_angles(jnp.array([0.0, 0.0, 3.0])))
+    ball = uk.Mechanism({"a": robot.bodies["a"]}, {"ball": Spherical("ground", "a", stiffness=3.0)})
+    np.testing.assert_allclose(ball.dynamics.terms(0.0, turned[:4], jnp.zeros(3))[1], (0, 0, -9.0), atol=1e-12)
+
+
 def test_couplings():
     """A wheel that drives another by gears and a follower by a cam, while a third is moved as it is told."""
     wheel = uk.Body(1.0, inertia=(0.1, 0.1, 0.2))

@@ -264,3 +264,14 @@ def test_an_equality_that_is_not_active_is_left_out_and_said(tmp_path):
     with pytest.warns(UserWarning, match="inactive <equality>$"):
         mechanism: Any = uk.load(path)
     assert not mechanism.tree.closures
+
+
+def test_friction_of_a_ball_acts_along_the_axes_that_mujoco_has_it_along(tmp_path):
+    body = """<body name="{0}"><joint type="{0}" frictionloss="{1}"/>
+        <geom type="box" size=".1 .2 .3" pos=".1 0 0"/></body>"""
+    path = write(tmp_path, f"<worldbody>{body.format('ball', 0.3)}{body.format('free', 0.2)}</worldbody>")
+    mechanism = loaded(path)
+    there = Compiled(path, mechanism)
+    c = mechanism.nonideal(jnp.zeros(()), jnp.asarray(there.q), jnp.asarray(there.v))
+    np.testing.assert_allclose(there.N.T @ c, there.data.qfrc_constraint, atol=1e-9)
+    np.testing.assert_allclose(np.abs(there.data.qfrc_constraint), [0.3] * 3 + [0.2] * 6, atol=1e-9)  # it slides
