@@ -14,6 +14,7 @@ from scipy.stats import qmc
 
 import ukjax as uk
 from ukjax._ensemble import block as block_module
+from ukjax._ensemble import parcel as parcel_module
 from ukjax._ensemble import plan as plan_module
 from ukjax._ensemble import run as run_module
 from ukjax._ensemble.over import Over
@@ -338,3 +339,15 @@ def test_members_begin_near_their_own_pose():
     for k, offset in enumerate(offsets):
         own = eqx.tree_at(lambda m: m.joints.elbow.at, double, jnp.array([offset, 0.0, -1.0]))
         np.testing.assert_allclose(result.q[k, 0], own.start()[0], atol=1e-12)
+
+
+def test_a_script_that_a_worker_reads_stops_no_other_thread():
+    """Of a worker with several threads one may compute while another one reads the script for its classes."""
+    source = """
+from concurrent.futures import ThreadPoolExecutor
+from ukjax._ensemble.parcel import is_running_script
+with ThreadPoolExecutor(1) as pool:
+    found = is_running_script(), pool.submit(is_running_script).result()
+"""
+    assert parcel_module._class_of_script(source, "found") == (True, False)
+    assert not parcel_module.is_running_script()

@@ -30,8 +30,50 @@ def even(tmp_path_factory):
 @pytest.fixture(scope="module")
 def without_derivatives(tmp_path_factory):
     path = tmp_path_factory.mktemp("exported") / "sooner.bin"
-    uk.export(Pendulum(), TS, path, over=["length"], q0=LEVEL, v0=REST, dt=0.02)
+    uk.export(Pendulum(), TS, path, over=(name for name in ["length"]), q0=LEVEL, v0=REST, dt=0.02)
     return path
+
+
+def test_names_may_come_from_a_generator(without_derivatives):
+    simulator = uk.load_simulator(without_derivatives)
+    assert simulator.names == ("length",)
+    lengths = np.array([0.5, 1.0])
+    found = simulator(lengths[:, None] * LEVEL, REST, {"length": lengths})
+    np.testing.assert_allclose(np.linalg.norm(found.q[:, -1], axis=1), lengths, rtol=1e-10)
+
+
+def test_a_file_says_where_it_comes_from(without_derivatives):
+    about = uk.load_simulator(without_derivatives).provenance
+    assert (about["ukjax"], about["jax"], about["dt"]) == (uk.__version__, jax.__version__, 0.02)
+    assert about["model"] == "Pendulum" and about["numbers of the model"]["length"] == 1.0
+    assert about["over"] == ["length"] and about["times"] == TS and about["method"].startswith("Orthogonal(")
+    assert len(about["fingerprint"]) == 64 and "members" not in about
+
+
+def test_versions_that_disagree_are_said_where_it_matters(without_derivatives, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["ukjax._ensemble.export"], "NUMERICS", 99)
+        with pytest.warns(UserWarning, match="was written by ukjax .*: ukjax .* computes other numbers than that"):
+            uk.load_simulator(without_derivatives)
+    with monkeypatch.context() as patch:
+        patch.setattr(jax, "__version__", "0.9.99")
+        with pytest.warns(
+            UserWarning, match="was written by .* JAX .*: JAX 0.9.99, which is older, runs files of newer"
+        ):
+            uk.load_simulator(without_derivatives)
+        patch.setattr(jax, "__version__", "99.1.0")  # a newer one reads it, and says nothing
+        uk.load_simulator(without_derivatives)
+    with np.load(without_derivatives) as held:
+        arrays = dict(held)
+    for change, said in (
+        ({"format": np.array(99)}, "in format 99, and this ukjax, .*, reads format .*: export it again"),
+        ({"program": arrays["program"][:100]}, "written by ukjax .* and JAX .*, cannot be read by JAX"),
+        ({"provenance": np.array("none")}, "is no simulator that ukjax.export wrote"),
+    ):
+        with open(tmp_path / "changed.bin", "wb") as file:
+            np.savez(file, **arrays | change)
+        with pytest.raises(ValueError, match=said):
+            uk.load_simulator(tmp_path / "changed.bin")
 
 
 @pytest.mark.slow

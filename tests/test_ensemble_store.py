@@ -10,11 +10,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import ukjax as uk
+from ukjax import _fingerprint as fingerprint_module
 from ukjax._ensemble import plan as plan_module
 from ukjax._ensemble import run as run_module
 from ukjax._ensemble.store import remaining
@@ -120,9 +123,23 @@ class Other(Pendulum):
 
 
 def test_a_store_of_another_version_is_refused(whole, monkeypatch):
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: "9.9")
-    with pytest.raises(ValueError, match="'ukjax' is '.*' there, and '9.9' now"):
+    with monkeypatch.context() as patch:
+        patch.setattr(fingerprint_module, "__version__", "9.9")
+        with pytest.raises(ValueError, match="'ukjax' is '.*' there, and '9.9' now"):
+            sweep(whole)
+    monkeypatch.setattr(fingerprint_module, "NUMERICS", 99)
+    with pytest.raises(ValueError, match="'numerics' is .* there, and 99 now"):
         sweep(whole)
+
+
+def test_a_copy_without_metadata_has_a_version_too(tmp_path, monkeypatch):
+    """As a copy of the package inside another program has none."""
+
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    assert sweep(tmp_path / "s", 8).complete
 
 
 def test_another_function_of_the_same_name_is_another_model(tmp_path):
@@ -132,6 +149,116 @@ def test_another_function_of_the_same_name_is_another_model(tmp_path):
     sweep(tmp_path / "s", None, model(1.0), over)
     with pytest.raises(ValueError, match="'functions of the model' is"):
         sweep(tmp_path / "s", None, model(2.0), over)
+
+
+def with_table(table):
+    """A force that a function compiled by JAX reads from a table."""
+    force = jax.jit(lambda t, q, v: jnp.interp(q[0], np.arange(3.0), np.asarray(table))[None])
+    return uk.System(uk.MassForce(np.eye(1), force))
+
+
+def test_a_table_within_a_compiled_function_is_another_model(tmp_path):
+    go = lambda table, **how: uk.ensemble(
+        with_table(table), {"q1": [0.1, 0.2, 0.3]}, ts=[0.0, 0.1], q0=[0.5], v0=[0.0], dt=0.1, **how
+    )
+    first = go([1.0, 2.0, 3.0], store=tmp_path / "s")
+    np.testing.assert_allclose(first.v[:, -1, 0], np.array([1.1, 1.2, 1.3]) * 0.1, rtol=0.02)
+    with pytest.raises(ValueError, match="holds another ensemble: 'functions of the model' is"):
+        go([7.0, 8.0, 9.0], store=tmp_path / "s")
+
+
+@pytest.mark.parametrize("name", ("q", "result", "steps", "last_t", "over", "time", "fingerprint"))
+def test_a_name_that_an_ensemble_needs_cannot_be_kept(name):
+    with pytest.raises(ValueError, match=f"keep returns '{name}', which is the name of something else .* 'my_{name}'"):
+        sweep(None, keep=lambda motion: {name: motion.q[-1, 0], "x1": motion.q[0, 0]})
+
+
+def test_a_name_that_is_swept_cannot_be_kept_nor_swept_what_is_kept():
+    with pytest.raises(ValueError, match="keep returns 'length', which is the name of a number that is swept"):
+        sweep(None, keep=lambda motion: {"length": motion.q[-1, 0]})
+    with pytest.raises(ValueError, match="keep must return a dictionary whose keys are words, got the key 1"):
+        sweep(None, keep=lambda motion: {1: motion.q[-1, 0]})
+    with pytest.raises(ValueError, match="over names 'rank', which is the name of something else"):
+        sweep(None, keep="all", model=Ranked(), over={"rank": [1.0, 2.0]}, members=None)
+
+
+class Ranked(Pendulum):
+    rank: Any = eqx.field(default=1.0, converter=jnp.asarray)
+
+
+def test_ranks_of_unequal_memory_leave_no_hole(whole, tmp_path, monkeypatch, caplog):
+    """A chunk that follows from memory alone is of another size for each of them."""
+    each = 8 * (4 * 3 + 6)  # bytes of a member
+    for rank, blocks in ((0, 2), (1, 1)):
+        monkeypatch.setattr(plan_module, "memory", lambda blocks=blocks: 16.0 * each * 8 * blocks)
+        caplog.clear()
+        found = sweep(tmp_path / "s", chunk=None, rank=rank, world=2)
+        said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert [f"has {found.done} of 40 members: the share of rank {rank} of 2" in words for words in said] == (
+            [] if found.complete else [True]
+        )
+    assert found.complete and json.loads((tmp_path / "s" / "ensemble.json").read_text())["chunk"] == 16
+    assert sorted(path.name for path in (tmp_path / "s").glob("members-*"))[1:3] == [
+        "members-000000016-000000024.npz",
+        "members-000000024-000000032.npz",
+    ]
+    np.testing.assert_array_equal(found.q, uk.open_ensemble(whole).q)
+
+
+def test_the_first_of_two_that_begin_at_once_decides_the_chunk(whole, tmp_path):
+    from ukjax._ensemble.store import Store
+
+    told = json.loads((whole / "ensemble.json").read_text())
+    one, other = Store(tmp_path / "s"), Store(tmp_path / "s")  # neither sees a manifest
+    with one.writing(told, 8, 0, 2), other.writing(told, 24, 1, 2):
+        assert one.chunk == other.chunk == 8
+
+
+def test_shares_of_another_number_of_jobs_are_refused(whole, tmp_path):
+    from ukjax._ensemble.store import Store
+
+    told = json.loads((whole / "ensemble.json").read_text())
+    with Store(tmp_path / "s").writing(told, 8, 0, 2):
+        with pytest.raises(ValueError, match="is being written by a job of world = 2, and this one is of 3"):
+            with Store(tmp_path / "s").writing(told, 8, 1, 3):
+                pass
+
+
+def test_members_in_two_files_count_once(whole, tmp_path):
+    folder = copied(whole, tmp_path / "s")
+    files = [np.load(folder / f"members-{first:09d}-{first + 8:09d}.npz") for first in (0, 8)]
+    both = {
+        name: files[0][name] if name == "fingerprint" else np.concatenate([file[name] for file in files])
+        for name in files[0].files
+    }
+    np.savez(folder / "members-000000000-000000016.npz", **both)
+    found = uk.open_ensemble(folder)
+    assert found.done == 40 and found.complete
+    np.testing.assert_array_equal(found.q, uk.open_ensemble(whole).q)
+
+
+def copied(whole, folder):
+    folder.mkdir()
+    for name, data in content(whole).items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def test_files_of_another_ensemble_are_refused(whole, tmp_path):
+    folder = copied(whole, tmp_path / "s")
+    first = folder / "members-000000000-000000008.npz"
+    beyond = first.rename(folder / "members-000000040-000000048.npz")
+    with pytest.raises(ValueError, match="members-000000040-.* is of another ensemble .there are 40 members here"):
+        uk.open_ensemble(folder)
+    beyond.rename(first)
+    with np.load(first) as held:
+        arrays = dict(held)
+    np.savez(first, **arrays | {"fingerprint": 255 - arrays["fingerprint"]})
+    with pytest.raises(ValueError, match="members-000000000-.* is of another ensemble .its fingerprint"):
+        uk.open_ensemble(folder).q  # noqa: B018
+    np.savez(first, **arrays | {"q": arrays["q"][:5]})
+    with pytest.raises(ValueError, match="members-000000000-.* is damaged .'q' has shape .5, 3, 2. for 8 members"):
+        uk.open_ensemble(folder).q  # noqa: B018
 
 
 def test_of_two_writers_the_second_is_refused(whole, tmp_path):
@@ -158,17 +285,18 @@ def test_jobs_share_the_work_without_knowing_of_each_other(whole, tmp_path):
 
 
 def test_a_full_disk_stops_it_cleanly(whole, tmp_path, monkeypatch):
-    real, count = np.savez, iter(range(9))
+    real = np.lib.format.write_array
 
-    def full(file, **arrays):
-        if next(count) == 2:
+    def full(file, array, **how):
+        if len(list(tmp_path.glob("s/members-*"))) == 2:
             file.write(b"half of it")
             raise OSError(28, "No space left on device")
-        return real(file, **arrays)
+        return real(file, array, **how)
 
-    monkeypatch.setattr(np, "savez", full)
-    with pytest.raises(OSError, match="No space left on device") as error:
-        sweep(tmp_path / "s")
+    with monkeypatch.context() as patch:
+        patch.setattr(np.lib.format, "write_array", full)
+        with pytest.raises(OSError, match="No space left on device") as error:
+            sweep(tmp_path / "s")
     assert "members-000000016-000000024.npz" in str(error.value)
     assert uk.open_ensemble(tmp_path / "s").done == 16
     sweep(tmp_path / "s")
@@ -178,14 +306,11 @@ def test_a_full_disk_stops_it_cleanly(whole, tmp_path, monkeypatch):
 def test_nothing_in_a_folder_is_a_pickle(whole):
     for path in whole.glob("*.npz"):
         with np.load(path, allow_pickle=False) as arrays:
-            assert all(arrays[name].dtype.kind in "fi" for name in arrays.files)
+            assert all(arrays[name].dtype.kind in "fiu" for name in arrays.files)
 
 
 def test_what_is_damaged_is_named(whole, tmp_path):
-    folder = tmp_path / "s"
-    folder.mkdir()
-    for name, data in content(whole).items():
-        (folder / name).write_bytes(data)
+    folder = copied(whole, tmp_path / "s")
     (folder / "members-000000008-000000016.npz").write_bytes(b"PK nothing")
     with pytest.raises(ValueError, match="'.*members-000000008-000000016.npz' is damaged .*: remove it, and run"):
         uk.open_ensemble(folder).q  # noqa: B018
@@ -248,9 +373,12 @@ def test_the_dataset_has_names_and_units_and_reads_what_is_looked_at(whole, monk
 
 SCRIPT = """
 import sys
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import ukjax as uk
+from ukjax import _fingerprint as fingerprint_module
 from ukjax._ensemble import plan
 from ukjax._ensemble import store
 

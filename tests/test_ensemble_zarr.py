@@ -120,6 +120,19 @@ def test_what_is_damaged_is_named(whole, tmp_path):
             uk.open_ensemble(folder)
 
 
+def test_files_of_another_ensemble_are_refused(whole, tmp_path):
+    folder = copied(whole, tmp_path)
+    (folder / "steps" / "c.3").write_bytes((folder / "steps" / "c.2").read_bytes())
+    with pytest.raises(ValueError, match=r"c\.3' is of another ensemble \(there are 40 members here, 16 to a file"):
+        uk.open_ensemble(folder)
+    (folder / "steps" / "c.3").unlink()
+    about = json.loads((folder / "zarr.json").read_text())
+    about["attributes"]["fingerprint"] = "0" * 64
+    (folder / "zarr.json").write_text(json.dumps(about))
+    with pytest.raises(ValueError, match=r"zarr\.json' is of another ensemble \(its fingerprint"):
+        uk.open_ensemble(folder)
+
+
 def test_jobs_share_the_work_and_are_alone_with_it(whole, tmp_path):
     folder = tmp_path / "s.zarr"
     assert sweep(folder, chunk=16, rank=1, world=2).done == 16
@@ -199,7 +212,7 @@ def test_members_that_all_failed_are_done_too(whole, tmp_path):
 
 
 def test_what_is_kept_may_have_any_name(tmp_path):
-    names = "a/b", "..", "", "zarr.json", ".lock", "time", "50 %", "θ", "none"
+    names = "a/b", "..", "", "zarr.json", ".lock", "file", "50 %", "θ", "none"
     keep = lambda motion: {name: i + motion.q[-1, 0] * 0 for i, name in enumerate(names)} | {"none": motion.q[:0, 0]}
     found = sweep(tmp_path / "s.zarr", 8, keep=keep)
     assert found.complete and set(names) < set(found.names) and found["none"].shape == (8, 0)

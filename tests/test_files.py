@@ -1,17 +1,23 @@
 """Files appear whole or not at all, whatever befalls the disk and the process."""
 
 import errno
+import fcntl
+import json
 import os
 import resource
 import signal
+import socket
 import stat
 import subprocess
 import sys
+import time
+from typing import Any
 
 import numpy as np
 import pytest
 
-from ukjax._files import PART, check_writable, write_json, write_whole
+from ukjax import _files as files
+from ukjax._files import PART, check_writable, locked, write_json, write_whole
 
 
 def test_a_killed_process_leaves_nothing_for_good(tmp_path):
@@ -33,6 +39,81 @@ def test_a_killed_process_leaves_nothing_for_good(tmp_path):
         assert len(list(tmp_path.iterdir())) == 2
         write_json(tmp_path / "y.json", {})
         assert [p.name for p in tmp_path.iterdir()] == ["y.json"]
+
+
+def part_of(host, process):
+    return f"{PART}{host}-{process}-{time.time_ns()}-0123abcd.npz"
+
+
+def test_of_unfinished_files_only_the_abandoned_are_removed(tmp_path):
+    """By the process that made them, since locks need not reach from one host to another."""
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    here = socket.gethostname()
+    stays = part_of(here, os.getppid()), part_of("elsewhere", 1), part_of("elsewhere", int(ended.stdout))
+    goes = part_of(here, int(ended.stdout)), part_of("elsewhere", 2), f"{PART}of an earlier version"
+    for name in (*stays, *goes):
+        (tmp_path / name).write_text("half")
+    for name in goes[1:]:
+        os.utime(tmp_path / name, (time.time() - 90_000, time.time() - 90_000))
+    write_json(tmp_path / "y.json", {})
+    assert {path.name for path in tmp_path.iterdir()} == {*stays, "y.json"}
+
+
+def test_a_neighbour_s_file_stays_where_locks_do_not_reach(tmp_path):
+    script = (
+        "import fcntl, sys; from pathlib import Path; from ukjax._files import write_whole\n"
+        "fcntl.flock = lambda *_: None\n"
+        "write = lambda part: (part.write_text('all'), print('now', flush=True), sys.stdin.readline())\n"
+        "write_whole(Path(sys.argv[1]), write)"
+    )
+    words = [sys.executable, "-c", script]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*words, str(tmp_path / "a.npz")], **pipes) as one:
+        assert one.stdout is not None and one.stdout.readline() == "now\n"
+        subprocess.run([*words, str(tmp_path / "b.npz")], input="\n", capture_output=True, text=True, check=True)
+        one.communicate("\n")
+    assert one.returncode == 0 and {path.name for path in tmp_path.iterdir()} == {"a.npz", "b.npz"}
+
+
+@pytest.mark.parametrize("system", ("without", "failing"))
+def test_a_disk_without_locks_is_said(system, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(files, "fcntl", None) if system == "without" else monkeypatch.setattr(fcntl, "flock", fail)
+    with pytest.warns(UserWarning, match="is on a disk without locks .*: nothing keeps a second process from writing"):
+        with locked(tmp_path / ".lock", True) as mine:
+            assert mine
+    write_json(tmp_path / "x.json", {"a": 1})  # needs none
+    assert {path.name for path in tmp_path.iterdir()} == {".lock", "x.json"}
+
+
+@pytest.mark.parametrize("links", (True, False))
+def test_a_new_file_replaces_none(links, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    if not links:  # as on a disk without them
+        monkeypatch.setattr(os, "link", fail)
+    path = write_json(tmp_path / "x.json", {"a": 1}, new=True)
+    with pytest.raises(FileExistsError):
+        write_json(path, {"a": 2}, new=True)
+    assert json.loads(path.read_text()) == {"a": 1} and [p.name for p in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_the_mask_of_the_process_is_left_alone(tmp_path, monkeypatch):
+    """Another thread would make files for everybody meanwhile. And nobody reads a file before it is there."""
+    old = os.umask(0o027)
+    try:
+        monkeypatch.setattr(os, "umask", None)
+        assert stat.S_IMODE(write_json(tmp_path / "x.json", {}).stat().st_mode) == 0o640
+    finally:
+        monkeypatch.undo()
+        os.umask(old)
+    (tmp_path / "x.json").chmod(0o600)
+    modes = []
+    write_whole(tmp_path / "x.json", lambda part: modes.append(stat.S_IMODE(part.stat().st_mode)))
+    assert modes == [0o600]
 
 
 def test_a_full_disk_is_said_with_the_name_of_the_file(tmp_path):
@@ -57,7 +138,7 @@ def test_what_is_written_is_on_the_disk_before_it_has_its_name(tmp_path, monkeyp
     replace = os.replace
     monkeypatch.setattr(os, "replace", lambda a, b: (done.append("renamed"), replace(a, b)))
     write_json(tmp_path / "x.json", {})
-    assert done == ["synced", "renamed"]
+    assert done == ["synced", "renamed", "synced"], "the file, and then the folder that has its name"
 
 
 def test_a_file_that_is_replaced_leaves_its_permissions_and_its_links(tmp_path):

@@ -167,6 +167,13 @@ def test_a_checkpoint_is_gone_on_from(noisy, tmp_path):
     np.testing.assert_allclose(again.values, first.values, rtol=1e-4)
     with pytest.raises(ValueError, match="of another fit"):
         uk.fit(Swing(), noisy, "k", fit_starts=False, checkpoint=file)
+    other = [uk.Experiment(noisy[0].t, noisy[0].y + 0.1, noisy[0].start), *noisy[1:]]
+    for changed, how, said in (
+        (other, {}, "since 'experiment 0', 'y', is .* there, and .* now: remove it, or name another file"),
+        (noisy, {"loss": "huber"}, "since 'loss' is 'linear' there, and 'huber' now"),
+    ):
+        with pytest.raises(ValueError, match=f"is of another fit, {said}"):
+            uk.fit(guess(l=jnp.array(1.0)), changed, "l", fit_starts=False, checkpoint=file, **how)
 
 
 def test_bounds_hold(noisy):

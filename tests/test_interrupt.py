@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from ukjax._command.interrupt import answered_in_time
+
 pytestmark = pytest.mark.optimised
 
 SOON = 2.0
@@ -112,3 +114,15 @@ def test_a_script_that_does_not_catch_it_ends_by_a_second_one(tmp_path):
 def test_the_command_says_so_in_one_line(when, words, tmp_path):
     _, ended, code, said = run(COMMAND.format(when=when, words=words), tmp_path)
     assert (code, said) == (130, "ukjax run: interrupted\n") and ended < SOON
+
+
+def test_it_needs_nothing_that_windows_lacks(monkeypatch):
+    """Before Python 3.12 there is no ``os.set_blocking``."""
+    for name in ("set_blocking", "get_blocking", "pipe"):
+        monkeypatch.delattr(os, name)
+    said = []
+    with answered_in_time(lambda: said.append("interrupted")) as interrupts:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+            time.sleep(1)
+    assert interrupts.seen and not said

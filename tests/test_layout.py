@@ -119,6 +119,7 @@ EVERYWHERE = (
     "_compile",
     "_compressed",
     "_files",
+    "_fingerprint",
     "_functions",
     "_names",
     "_norm",
@@ -127,6 +128,7 @@ EVERYWHERE = (
     "_rates",
     "_rotation",
     "_sizes",
+    "_version",
 )
 """What any part may use, and what uses none but the lowest."""
 

@@ -6,5 +6,6 @@ The public names are listed in ``__init__.pyi`` and imported when first used, so
 
 import lazy_loader
 
+from ._version import __version__ as __version__
+
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-__version__ = "0.1.0"

@@ -4,8 +4,12 @@ import contextlib
 import errno
 import json
 import os
+import re
+import secrets
+import socket
 import stat
-import tempfile
+import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,14 +20,28 @@ except ImportError:  # as on Windows
     fcntl = None
 
 PART = ".ukjax-part-"
-"""How the names of unfinished files begin, whatever their own are, which may be as long as a folder takes."""
+"""How the names of unfinished files begin, whatever their own are, which may be as long as a folder takes. Then follow
+the host, the process and the time [ns] that made them."""
+
+NAME = re.compile(rf"{re.escape(PART)}(?P<host>.*)-(?P<process>\d+)-(?P<time>\d+)-\w+(\..*)?")
+
+DAY = 86_400.0
+"""Seconds after which an unfinished file of another host counts as abandoned."""
+
+NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EACCES, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+"""Errors of file systems that cannot write a folder to the disk on demand."""
+
+NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL})
+"""Errors of file systems without hard links."""
 
 
-def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
+def write_whole(path: Path, write: Callable[[Path], Any], new: bool = False) -> None:
     """Let ``write`` make a file beside ``path`` and give it that name only when it is complete and on the disk.
 
-    A link stays one, and a file that is replaced leaves its permissions to the new one. What a process that was killed
-    has left unfinished in the folder is removed. Raises ``OSError`` with ``path`` as it was given.
+    A link stays one, and a file that is replaced leaves its permissions to the new one; if it is to be ``new``, one
+    that is there stays, and ``FileExistsError`` is raised, also if another process makes it at the same moment. What a
+    process that was killed has left unfinished in the folder is removed. Raises ``OSError`` with ``path`` as it was
+    given.
     """
     try:
         target = _target(path)
@@ -32,8 +50,13 @@ def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
             write(part)
             with open(part, "rb+") as written:
                 os.fsync(written.fileno())
-            os.chmod(part, _permissions(target))
-            os.replace(part, target)
+            if target.exists():
+                os.chmod(part, stat.S_IMODE(target.stat().st_mode))
+            if new:
+                _link(part, target)
+            else:
+                os.replace(part, target)
+            _sync_folder(target.parent)
     except OSError as error:  # the name of the part says nothing to who gave another
         raise OSError(error.errno or errno.EIO, error.strerror or str(error), str(path)) from error
 
@@ -44,50 +67,121 @@ def check_writable(path: Path) -> None:
         pass
 
 
-def write_json(path: Path, content: dict[str, Any]) -> Path:
-    """``content`` as JSON."""
-    write_whole(path, lambda part: part.write_text(json.dumps(content, indent=1) + "\n"))
+def write_json(path: Path, content: dict[str, Any], new: bool = False) -> Path:
+    """``content`` as JSON, as ``write_whole`` writes it."""
+    write_whole(path, lambda part: part.write_text(json.dumps(content, indent=1) + "\n"), new)
     return path
 
 
 @contextlib.contextmanager
 def locked(path: Path, alone: bool) -> Iterator[bool]:
-    """Hold the file ``path``, ``alone`` or with others that do not want it for themselves; whether that was possible.
-    The lock ends with the process, whatever becomes of it."""
+    """Lock the file ``path``, ``alone`` or together with others that do not ask to be alone; whether that was possible.
+    The lock ends with the process, however that ends. Where the disk or the system has no locks there is a warning,
+    and no other process is kept out."""
     with open(path, "ab") as file:
         try:
-            if fcntl is not None:
-                fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+            if fcntl is None:
+                raise OSError(errno.ENOSYS, "this system has no flock")
+            fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except BlockingIOError:
             yield False
             return
-        except OSError:  # not every disk has locks
-            pass
+        except OSError as error:
+            warnings.warn(
+                f"{str(path.parent)!r} is on a disk without locks ({error.strerror}): nothing keeps a second process "
+                "from writing there at the same time; start only one, or give each its own rank",
+                stacklevel=4,
+            )
         yield True
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Remove the unfinished files of processes that are no more: one that still writes holds a lock."""
-    if fcntl is None:
-        return
+    """Remove unfinished files of which nobody is left who could finish them: those of processes of this host that have
+    ended, and others that nobody has written to for a day. Locks alone do not tell: not every disk that several hosts
+    share has locks that reach from one to the other."""
     for part in folder.glob(f"{PART}*"):
-        with contextlib.suppress(OSError), open(part, "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            part.unlink()
+        with contextlib.suppress(OSError):
+            if _is_abandoned(part):
+                part.unlink()
+
+
+def _is_abandoned(part: Path) -> bool:
+    made = NAME.fullmatch(part.name)
+    if made is None or made["host"] != _host() or os.name != "posix":  # elsewhere asking for a process would end it
+        return time.time() - part.stat().st_mtime > DAY
+    if _is_running(int(made["process"])):
+        return False
+    if fcntl is not None:  # a container may have the name of its host, and processes that are not seen from here
+        with open(part, "rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            except OSError:  # not every disk has locks
+                pass
+    return True
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)  # sends nothing
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def _host() -> str:
+    return re.sub(r"[^\w.]", "_", socket.gethostname())[:64]
 
 
 @contextlib.contextmanager
 def _part(target: Path) -> Iterator[Path]:
-    """An empty file beside ``target``, locked; nothing is left of it if it is not given another name."""
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=PART, suffix=target.suffix)
-    with open(handle, "rb") as held:
+    """An empty file beside ``target``, for others to read no more than that is; locked, where it may be renamed while
+    it is open. Nothing is left of it if it is not given another name."""
+    made = f"{_host()}-{os.getpid()}-{time.time_ns()}-{secrets.token_hex(4)}"
+    path = target.parent / f"{PART}{made}{target.suffix}"
+    mode = stat.S_IMODE(target.stat().st_mode) | 0o600 if target.exists() else 0o666  # less what the process masks
+    handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDONLY, mode)
+    try:
+        if fcntl is None:
+            os.close(handle)
+        else:
+            with contextlib.suppress(OSError):  # not every disk has locks
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        yield path
+    finally:
+        if fcntl is not None:
+            os.close(handle)
+        path.unlink(missing_ok=True)
+
+
+def _link(part: Path, target: Path) -> None:
+    """Give ``part`` the name of ``target``, which must not be there yet."""
+    try:
+        os.link(part, target)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        if target.exists():
+            raise FileExistsError(errno.EEXIST, "it is there already") from None
+        os.replace(part, target)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Write the folder to the disk, so that a new name is there after a crash."""
+    if os.name != "posix":
+        return
+    try:
+        handle = os.open(folder, os.O_RDONLY)
         try:
-            if fcntl is not None:
-                with contextlib.suppress(OSError):  # not every disk has locks
-                    fcntl.flock(held, fcntl.LOCK_EX)
-            yield Path(name)
+            os.fsync(handle)
         finally:
-            Path(name).unlink(missing_ok=True)
+            os.close(handle)
+    except OSError as error:
+        if error.errno not in NO_FOLDER_SYNC:
+            raise
 
 
 def _target(path: Path) -> Path:
@@ -103,12 +197,3 @@ def _target(path: Path) -> Path:
     if target.exists() and not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, "permission denied")
     return target
-
-
-def _permissions(target: Path) -> int:
-    """Those of the file that is replaced; or as if a new one had been opened in the ordinary way."""
-    if target.exists():
-        return stat.S_IMODE(target.stat().st_mode)
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask

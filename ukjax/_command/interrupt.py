@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -26,26 +27,27 @@ def answered_in_time(say: Callable[[], None]) -> Iterator[Interrupts]:
     """Within, an interrupt that has led to nothing ``GRACE`` seconds later ends the process, with what ``say`` prints
     and exit code 130.
 
-    The operating system tells of a signal through a pipe; a thread reads it, since the first one may be busy in what
-    is not Python, and what it imports may take an interrupt for an error of its own.
+    Python's own handler of signals writes to a socket, at once and in whatever thread it runs; a thread reads from it,
+    since the first one may be busy in what is not Python, and what it imports may take an interrupt for an error of its
+    own. A pipe would do but on Windows, where it cannot be made non-blocking before Python 3.12.
     """
     interrupts = Interrupts()
     if threading.current_thread() is not threading.main_thread():
         yield interrupts  # somebody else's program, which answers for itself
         return
     answered = threading.Event()
-    heard, told = os.pipe()
+    receiver, sender = socket.socketpair()
+    sender.setblocking(False)
 
     def watch():
-        while signals := os.read(heard, 1):
+        while signals := receiver.recv(1):
             if signals[0] == signal.SIGINT and not answered.wait(GRACE):
                 say()
                 os._exit(130)
 
-    os.set_blocking(told, False)
     handler = signal.signal(signal.SIGINT, interrupts)
     unraisable, sys.unraisablehook = sys.unraisablehook, _of_no_interrupt(sys.unraisablehook)
-    wakeup = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    wakeup = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
     watching = threading.Thread(target=watch, daemon=True)
     watching.start()
     try:
@@ -55,9 +57,9 @@ def answered_in_time(say: Callable[[], None]) -> Iterator[Interrupts]:
         signal.set_wakeup_fd(wakeup)
         signal.signal(signal.SIGINT, handler)
         sys.unraisablehook = unraisable
-        os.close(told)
+        sender.close()
         watching.join()
-        os.close(heard)
+        receiver.close()
 
 
 def _of_no_interrupt(hook):

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._check import as_array, call
+from .._check import as_array, call, seen
 from .._compile import jit_batch
 from .._functions import two_arrays
 from .._motion.anywhere import project_anywhere
@@ -32,6 +32,8 @@ from .held import holding
 LANES = 8
 """Members that are there twice, so that rows of numbers are not a power of two long: see ``_batch.kernel``."""
 
+MOTION_KEPT, ENDING_KEPT = ("q", "v"), ("result", "steps", "last_t", "over")
+"""Names of what is kept of each member: of its motion, unless only a function of that is kept, and in any case."""
 
 AGAIN, FAR = 136, 16
 """Members at a time that need another method, and of which a start is looked for the long way."""
@@ -229,4 +231,7 @@ def kept_of(task: Task, numbers: Array, t: Array, q: Array, v: Array, result: Ar
         return {name: x for name in OBSERVED if (x := getattr(motion, name)) is not None}
     found = call("keep", task.keep, motion)
     found = found if isinstance(found, dict) else {"value": found}
+    for name in found:
+        if not isinstance(name, str):
+            raise ValueError(f"keep must return a dictionary whose keys are words, got the key {seen(name)}")
     return {name: as_array("keep", x, "numbers, or a dictionary of them", "return") for name, x in found.items()}

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 ABOUT = {name: {"long_name": about["long_name"], "units": about.get("units")} for name, about in OBSERVED.items()}
 
+RESERVED = "time", "member", "coordinate", "unit", "direction", "direction_unit", "swept"
+"""Names of axes and of their labels."""
+
 
 def times_of(told: dict[str, Any]) -> Float[np.ndarray, " samples"]:
     """When the samples are that are kept of each member."""

@@ -1,9 +1,12 @@
 """A compiled simulator as one file, which runs without the model's source."""
 
+import json
 import os
+import re
+import warnings
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +22,7 @@ from .._batch import plainly
 from .._check import as_array, as_path, check_finite, seen
 from .._compile import jit_unoptimised
 from .._files import check_writable, write_whole
+from .._fingerprint import sealed
 from .._motion.attempts import attempt_at
 from .._motion.labels import Labels
 from .._motion.outcome import BEYOND, UNUSUAL
@@ -28,13 +32,17 @@ from .._names import did_you_mean
 from .._parameters import value_at
 from .._precision import Numbers, is_double_allowed
 from .._solve import AbstractMethod
+from .._version import NUMERICS, __version__
 from .block import starts
-from .plan import plan_of
+from .plan import fingerprint_of, plan_of
 
 BLOCK = 136
 """Members that a CPU does at a time; a single one costs as much."""
 
 PLATFORMS = "cpu", "cuda", "tpu"
+
+FORMAT = 1
+"""Of the files, to be raised when their arrays, or the codes of how a motion ended, mean something else."""
 
 
 def export(
@@ -60,20 +68,21 @@ def export(
     ``over`` names numbers of the model that may be given with each start, as in ``ensemble``; all else is fixed as it
     is here. ``q0`` and ``v0``, (n,), are an example of a start; left out, the mechanism's own: which rows are redundant
     there is part of the program, and a motion that comes to where others are ends, with that result. Starts are on the
-    constraints, as those of ``simulate`` are. With ``derivatives``,
-    which needs fixed steps ``dt``, reverse mode goes through it. The rest as in ``simulate``, by explicit Runge–Kutta
-    methods. Raises ``ValueError`` for bad input.
+    constraints, as those of ``simulate`` are. With ``derivatives``, which needs fixed steps ``dt``, reverse mode goes
+    through it. The rest as in ``simulate``, by explicit Runge–Kutta methods. The file keeps its ``provenance``: the
+    versions of ukjax and JAX, the steps and method, and a fingerprint of the system and all these. Raises
+    ``ValueError`` for bad input.
     """
     path = as_path(path)
     try:
         check_writable(path)
     except OSError as error:
         raise ValueError(f"path {str(path)!r} cannot be written: {error.strerror}") from None
-    if isinstance(over, str) or not all(isinstance(name, str) for name in over):
+    names = () if isinstance(over, str) or not isinstance(over, Iterable) else tuple(over)
+    if isinstance(over, str) or not isinstance(over, Iterable) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"over must name numbers of the model, such as ('m1', 'ma[0]'), got {seen(over)}")
     if derivatives and dt is None:
         raise ValueError("derivatives need fixed steps: give dt, the length of one [s]")
-    names = tuple(over)
     plan = plan_of(
         system, {name: [1.0] for name in names} or {"q1": [0.0]}, 1, ts, q0, v0, None, 0, None, False, "samples", None,
         drift, dt, rtol, atol, method, solver, None, max_steps,
@@ -109,6 +118,8 @@ def export(
         **({} if plan.directions is None else {"directions": text(plan.directions)}),
         "title": np.array(plan.title),
         "own": np.array(_own(task), float),
+        "format": np.array(FORMAT),
+        "provenance": np.array(json.dumps(_provenance(plan, names, derivatives))),
     }
 
     def written(part):
@@ -117,6 +128,14 @@ def export(
 
     write_whole(path, written)
     return path
+
+
+def _provenance(plan, names, derivatives) -> dict[str, Any]:
+    """From what the simulator was made, and a fingerprint of it."""
+    about = fingerprint_of(plan, "export")
+    unused = ("over", "members", "combine", "seed", "keep", "hold", "event", "block")
+    kept = {name: value for name, value in about.items() if name not in unused}
+    return sealed(kept | {"over": list(names), "derivatives": derivatives})
 
 
 def _own(task) -> list[float]:
@@ -136,13 +155,19 @@ def _in_blocks(of_block, *each):
 
 class Simulator(eqx.Module):
     """A simulator that was exported: at the times ``t`` [s], of starts of these ``coordinates`` (name and unit), with
-    the model's numbers in ``names``, whose ``own`` values are taken where none are given."""
+    the model's numbers in ``names``, whose ``own`` values are taken where none are given. ``provenance`` is a
+    dictionary of where it comes from: versions, model and its numbers, steps, methods, and a fingerprint of these."""
 
     t: np.ndarray
     names: tuple[str, ...] = eqx.field(static=True)
     own: np.ndarray
     labels: Labels
     program: Any = eqx.field(static=True)
+    about: str = eqx.field(static=True)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        return json.loads(self.about)
 
     @property
     def coordinates(self) -> tuple[tuple[str, str], ...]:
@@ -182,17 +207,53 @@ class Simulator(eqx.Module):
 
 
 def load_simulator(path: str | os.PathLike) -> Simulator:
-    """What ``export`` wrote to ``path``, or ``ValueError`` for a file that holds no such thing."""
+    """What ``export`` wrote to ``path``, or ``ValueError`` for a file that holds no such thing, or one of a format that
+    this version does not read.
+
+    The program in the file stays what it was, whatever version of ukjax reads it. A ``UserWarning`` says where that
+    matters: where this version of ukjax computes other numbers, and where the file was written with a newer JAX than
+    this one, which JAX supports for a few weeks only. A file is read by newer versions of JAX for at least half a year.
+    """
     path = as_path(path)
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as found:
             arrays = dict(found)
+        about, form = json.loads(str(arrays["provenance"])), int(arrays["format"])
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{str(path)!r} is no simulator that ukjax.export wrote: {error}") from None
+    written = f"ukjax {about.get('ukjax')} and JAX {about.get('jax')}"
+    if form != FORMAT:
+        raise ValueError(
+            f"{str(path)!r} was written by {written} in format {form}, and this ukjax, {__version__}, reads format "
+            f"{FORMAT}: export it again, or load it with that version"
+        )
+    try:
         program = jax_export.deserialize(bytearray(arrays["program"].tobytes()))
         pairs = lambda name: tuple((str(a), str(b)) for a, b in arrays[name]) if name in arrays else None
         labels = Labels(str(arrays["title"]), pairs("coordinates") or (), (), (), pairs("directions"))
-        made = Simulator(arrays["t"], tuple(map(str, arrays["names"])), arrays["own"], labels, program)
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{str(path)!r} is no simulator that ukjax.export wrote: {error}") from None
+        names = tuple(map(str, arrays["names"]))
+        made = Simulator(arrays["t"], names, arrays["own"], labels, program, json.dumps(about))
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f"{str(path)!r}, written by {written}, cannot be read by JAX {jax.__version__}: {error}"
+        ) from None
     if program.in_avals[0].dtype == np.float64 and not is_double_allowed():
         raise ValueError(f"{str(path)!r} computes in float64: call ukjax.enable_float64() before it is loaded")
+    for words in _disagreements(about):
+        warnings.warn(f"{str(path)!r} was written by {written}: {words}", stacklevel=2)
     return made
+
+
+def _disagreements(about: dict[str, Any]) -> Iterator[str]:
+    """In what the versions that a file was written by differ from these so that it matters."""
+    if about.get("numerics") != NUMERICS:
+        yield (
+            f"ukjax {__version__} computes other numbers than that version did, so that this simulator and "
+            "ukjax.simulate may differ; export it again if they are to agree"
+        )
+    number = lambda version: [int(part) for part in re.findall(r"\d+", str(version))[:3]]
+    if number(about.get("jax")) > number(jax.__version__):
+        yield (
+            f"JAX {jax.__version__}, which is older, runs files of newer versions only for some weeks after their "
+            "release; export it again here, or update JAX"
+        )

@@ -11,15 +11,15 @@ from .._check import memory
 from .._motion.outcome import FINISHED, REASONS, RUNNING, ended_well
 from .._motion.trajectory import OBSERVED
 from .._names import did_you_mean
+from .block import ENDING_KEPT, MOTION_KEPT
 from .dataset import as_dataset, empty, times_of
-from .store import Store
+from .store import Store, count
 
 if TYPE_CHECKING:
     import xarray
 
 WORDS = REASONS | {RUNNING: "is not done yet"}
 SHARES = 0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0
-OWN = "q", "v", "result", "steps", "last_t", "over"
 
 
 class Failure(NamedTuple):
@@ -59,7 +59,7 @@ class Ensemble:
     @property
     def done(self) -> int:
         """How many members are done."""
-        return sum(last - first for first, last in self._done)
+        return count(self._done)
 
     @property
     def complete(self) -> bool:
@@ -161,7 +161,7 @@ class Ensemble:
         if "q" in self.names:
             told["ends"] = {name: _spread(x) for (name, _), x in zip(self.coordinates, self.ends().T, strict=True)}
         for name in self.names:
-            if name not in (*OWN, *OBSERVED) and self[name].ndim == 1:
+            if name not in (*MOTION_KEPT, *ENDING_KEPT, *OBSERVED) and self[name].ndim == 1:
                 told.setdefault("kept", {})[name] = _spread(self[name])
         return told
 

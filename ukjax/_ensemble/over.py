@@ -13,11 +13,16 @@ import numpy as np
 from jaxtyping import Float
 
 from .._check import as_numpy, check_finite, check_word, seen, whole
+from .._fingerprint import Digest
 from .._names import did_you_mean
 from .._parameters import Place, find
 
 DRAWN = 1024
 """Members whose numbers are drawn together: a power of two, as Sobol's points want it."""
+
+TAIL = 10.0 ** -np.arange(15, 2, -1.0)
+SHARES = np.concatenate([TAIL, np.linspace(0.01, 0.99, 33), 1 - TAIL[::-1]])
+"""Where the quantiles of two distributions are compared."""
 
 COMBINED = "grid", "each", "random", "sobol"
 
@@ -205,10 +210,9 @@ def _values(name, value) -> tuple[np.ndarray | None, Any, str]:
     if quantiles is not None:
         if not hasattr(value, "args") and not hasattr(value, "icdf"):
             raise ValueError(f"{what} must be a distribution with its numbers, such as scipy.stats.norm(1.0, 0.1)")
-        ends = np.asarray(quantiles(np.linspace(0.01, 0.99, 33)), float)
-        if not np.all(np.isfinite(ends)):
+        if not np.all(np.isfinite(np.asarray(quantiles(np.linspace(0.01, 0.99, 33)), float))):
             raise ValueError(f"{what} must be a distribution with finite quantiles, got {seen(value)}")
-        return None, quantiles, _told_of_distribution(value, ends)
+        return None, quantiles, _described(value)
     if isinstance(value, tuple) and len(value) in (2, 3):
         low, high = (float(as_numpy(what, x, "a range, (low, high) or (low, high, count)")) for x in value[:2])
         if not low < high or not np.isfinite(high - low):
@@ -226,7 +230,15 @@ def _values(name, value) -> tuple[np.ndarray | None, Any, str]:
     return values, None, f"{values.size} values from {values[0]:.17g} to {values[-1]:.17g} ({digest})"
 
 
-def _told_of_distribution(value, ends):
-    name = getattr(getattr(value, "dist", None), "name", type(value).__name__)
-    digest = hashlib.sha256(ends.tobytes()).hexdigest()[:16]
-    return f"{name} from {ends[0]:.6g} to {ends[-1]:.6g} in 98 of 100, around {ends[16]:.6g} ({digest})"
+def _described(distribution: Any) -> str:
+    """In words and by a digest of its kind, its arguments and its quantiles, far into its tails. Those with twelve
+    digits: another processor may round otherwise."""
+    kind = getattr(distribution, "dist", distribution)
+    name = getattr(kind, "name", None) or type(kind).__name__
+    arguments = getattr(distribution, "args", ()), getattr(distribution, "kwds", {})
+    quantiles = distribution.ppf if hasattr(distribution, "ppf") else distribution.icdf
+    shown = np.asarray(quantiles(SHARES), float)
+    rounded = [f"{x:.11e}" for x in shown]
+    digest = Digest().of([type(kind).__qualname__, name, arguments, rounded]).hex()[:16]
+    low, middle, high = (shown[np.searchsorted(SHARES, share)] for share in (0.01, 0.5, 0.99))
+    return f"{name} from {low:.6g} to {high:.6g} in 98 of 100, around {middle:.6g} ({digest})"

@@ -57,8 +57,9 @@ def unpacked(parcel: bytes) -> Any:
 
 
 def is_running_script() -> bool:
-    """Whether this worker is in the middle of a user's script, whose definitions it wants and nothing else."""
-    return _running
+    """Whether this thread of a worker is in the middle of a user's script, of which it needs the definitions alone.
+    Other threads of the same worker may compute meanwhile."""
+    return getattr(_running, "now", False)
 
 
 def _pickler(cloudpickle):
@@ -82,22 +83,21 @@ def _source(found) -> str:
 
 
 _lock = threading.Lock()
-_running = False
+_running = threading.local()
 _scripts: dict[str, types.ModuleType] = {}
 
 
 def _class_of_script(source: str, name: str) -> Any:
     """A class that a script defines."""
-    global _running
     key = hashlib.sha256(source.encode()).hexdigest()
     with _lock:
         if key not in _scripts:
             module = sys.modules[SCRIPT] = types.ModuleType(SCRIPT)
-            _running = True
+            _running.now = True
             try:
                 exec(compile(source, SCRIPT, "exec"), module.__dict__)
             finally:
-                _running = False
+                _running.now = False
             _scripts[key] = module
     found: Any = _scripts[key]
     for part in name.split("."):

@@ -1,10 +1,7 @@
 """What an ensemble is to be: all that its members follow from, checked, and in words that tell it from another."""
 
-import hashlib
-import importlib.metadata
-import re
-import warnings
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -13,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._check import as_numpy, check_finite, check_flag, check_function, memory, seen, size_of, whole
+from .._fingerprint import fingerprint
 from .._mechanism import Mechanism
 from .._motion.even_steps import is_long
 from .._motion.given import check_rates, taken_in
@@ -20,9 +18,12 @@ from .._motion.labels import Named, named_coordinates, named_directions, title_o
 from .._motion.project import project
 from .._motion.simulate import Asked
 from .._precision import warn_if_single
+from .._rates import rate
 from .._system import AbstractSystem, rates_of
-from .block import LANES, Task, assembled, kept_of, placed
+from .block import ENDING_KEPT, LANES, MOTION_KEPT, Task, assembled, kept_of, placed
+from .dataset import RESERVED
 from .over import Over
+from .shards import FINGERPRINT
 
 SMALLEST, LARGEST = 128, 1024  # members of a block on a CPU; what all of them need stays in a core's caches
 LARGEST_ELSEWHERE = 65_536  # on other devices, which do as many at once
@@ -39,7 +40,8 @@ KEEP = "samples", "end", "all"
 
 
 class Plan(NamedTuple):
-    """Members in blocks of ``block``, chunks of ``chunk``; ``numbers`` are how many are kept of each member."""
+    """Members in blocks of ``block``, chunks of ``chunk``; ``numbers`` are how many are kept of each member, and
+    ``names`` what they are called."""
 
     task: Task
     over: Over
@@ -51,6 +53,7 @@ class Plan(NamedTuple):
     block: int
     chunk: int
     numbers: int
+    names: tuple[str, ...]
 
     @property
     def members(self) -> int:
@@ -62,7 +65,7 @@ class Plan(NamedTuple):
 
     def chunks(self) -> list[tuple[int, int]]:
         """The members of each: from, and up to which."""
-        return [(i, min(i + self.chunk, self.members)) for i in range(0, self.members, self.chunk)]
+        return chunks_of(0, self.members, self.chunk)
 
     def given(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Numbers and starts of some members."""
@@ -76,6 +79,11 @@ class Plan(NamedTuple):
         needed = in_bytes(8.0 * self.numbers * each)
         chunks = f"{count} chunks, {needed} per chunk of {grouped(each)}" if count > 1 else f"one chunk, {needed}"
         return f"{grouped(self.members)} members in {chunks}"
+
+
+def chunks_of(first: int, last: int, size: int) -> list[tuple[int, int]]:
+    """Members from ``first`` up to ``last`` in chunks of a ``size``."""
+    return [(i, min(i + size, last)) for i in range(first, last, size)]
 
 
 def in_bytes(count: float) -> str:
@@ -131,7 +139,7 @@ def plan_of(
         keep=keep,
         size=1,
     )
-    numbers = _numbers_kept(task, len(swept.swept), first_q, first_v)
+    numbers, kept = _numbers_kept(task, len(swept.swept), first_q, first_v)
     block = _block(swept.members, request.ts.size * (first_q.size + first_v.size))
     return Plan(
         task=replace(task, size=block + LANES if block >= SMALLEST else block),
@@ -144,6 +152,7 @@ def plan_of(
         block=block,
         chunk=_chunk(chunk, block, numbers, swept.members),
         numbers=numbers,
+        names=(*MOTION_KEPT, *kept) if isinstance(keep, str) else kept,
     )
 
 
@@ -187,20 +196,45 @@ def _chunk(chunk, block, numbers, members):
     return min(at_most, -(-members // block) * block)
 
 
-def _numbers_kept(task, swept, q, v):
-    """How many numbers are kept of each member."""
+def _numbers_kept(task, swept, q, v) -> tuple[int, tuple[str, ...]]:
+    """How many numbers are kept of each member, and the names of what is kept besides q and v and the way it ended."""
     size, samples = q.size + v.size, task.request.ts.size + (task.request.event is not None)
     ends = 4 + swept
     if task.keep == "end":
-        return ends + size
+        return ends + size, ()
     motion = (jax.ShapeDtypeStruct(shape, q.dtype) for shape in ((samples,), (samples, q.size), (samples, v.size)))
     if task.keep == "samples":
-        return ends + size * samples
+        return ends + size * samples, ()
     count = jax.ShapeDtypeStruct((), int)
     last = tuple(jax.ShapeDtypeStruct(shape, q.dtype) for shape in ((), q.shape, v.shape))
     numbers = jax.ShapeDtypeStruct((swept,), q.dtype)
     kept = eqx.filter_eval_shape(kept_of, task, numbers, *motion, count, count, last)
-    return ends + (size * samples if task.keep == "all" else 0) + sum(x.size for x in jax.tree.leaves(kept))
+    number = sum(x.size for x in jax.tree.leaves(kept))
+    return ends + (size * samples if task.keep == "all" else 0) + number, tuple(kept)
+
+
+def check_names(plan: Plan) -> None:
+    """No two of what is swept, what is kept and what an ensemble has in any case have one name, or ``ValueError``."""
+    reserved = (*MOTION_KEPT, *ENDING_KEPT, *RESERVED, FINGERPRINT)
+    own = () if isinstance(plan.task.keep, str) else plan.names
+    for name in own:
+        if name in reserved:
+            raise ValueError(
+                f"keep returns {name!r}, which is the name of something else in an ensemble: call it otherwise, such "
+                f"as 'my_{name}'. Reserved are {', '.join(reserved)}"
+            )
+        if name in plan.over.names:
+            raise ValueError(
+                f"keep returns {name!r}, which is the name of a number that is swept: call it otherwise, such as "
+                f"'my_{name}'"
+            )
+    reserved = tuple(dict.fromkeys((*reserved, *plan.names)))
+    for name in plan.over.names:
+        if name in reserved:
+            raise ValueError(
+                f"over names {name!r}, which is the name of something else in an ensemble: rename that field of the "
+                f"model, or write q1, dq1 for a coordinate. Reserved are {', '.join(reserved)}"
+            )
 
 
 def check_starts(plan: Plan) -> None:
@@ -226,93 +260,68 @@ def check_starts(plan: Plan) -> None:
     )
 
 
-def told_of(plan: Plan) -> dict[str, Any]:
-    """What a store is known by: two that differ in any of it are not the same ensemble."""
-    request = plan.task.request
-    option = lambda x: None if x is None else np.asarray(x).tolist()
+def metadata_of(plan: Plan) -> dict[str, Any]:
+    """What a reader of an ensemble needs to know of it, as JSON has it."""
+    pairs = lambda named: [list(pair) for pair in named]
     return {
-        "format": 1,
-        "ukjax": importlib.metadata.version("ukjax"),
-        "jax": jax.__version__,
-        "device": jax.default_backend(),
-        "precision": str(request.ts.dtype),
         "model": plan.title,
-        "numbers of the model": _told_of_arrays(request.model),
-        "functions of the model": _told_of_program(plan),
         "over": plan.over.told(),
         "members": plan.members,
         "combine": plan.over.combine,
         "seed": plan.over.seed,
-        "q0": None if plan.task.own_start else _told_of(plan.q0),
-        "v0": None if plan.task.own_start else _told_of(plan.v0),
-        "dt": option(request.dt),
-        "rtol": option(request.rtol) if request.dt is None else None,
-        "atol": option(request.atol),
-        "drift": "projection" if request.projection else "none",
-        "method": _told_of_object(request.method),
-        "solver": _told_of_object(request.solver),
-        "event": None if request.event is None else request.event.direction,
-        "max_steps": request.max_steps,
-        "hold": plan.task.hold,
         "keep": plan.task.keep if isinstance(plan.task.keep, str) else "a function",
-        "block": plan.block,
         "times": plan.ts.tolist(),
-        "coordinates": [list(pair) for pair in plan.coordinates],
-        **({} if plan.directions is None else {"directions": [list(pair) for pair in plan.directions]}),
+        "coordinates": pairs(plan.coordinates),
+        **({} if plan.directions is None else {"directions": pairs(plan.directions)}),
     }
 
 
-def _told_of(array) -> Any:
-    """Few numbers as they are, many by a digest."""
-    array = np.asarray(array)
-    if array.size <= 16:
-        return array.tolist()
-    digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]
-    return f"{array.shape} numbers from {array.flat[0]:.17g} to {array.flat[-1]:.17g} ({digest})"
-
-
-def _told_of_arrays(tree) -> dict[str, Any]:
-    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array))
-    return {jax.tree_util.keystr(path).lstrip("."): _told_of(x) for path, x in leaves}
-
-
-def _told_of_object(thing) -> str | None:
-    if thing is None:
-        return None
-    return " ".join([type(thing).__name__, *(f"{k}={v}" for k, v in _told_of_arrays(thing).items())])
-
-
-def _told_of_program(plan) -> str:
-    """A digest of all that the user's functions do, in the operations that they are made of."""
-    task = plan.task
-    request = task.request
-    nq, n, p, dtype = plan.q0.shape[-1], plan.v0.shape[-1], len(plan.over.swept), request.ts.dtype
-    arrays, fixed = eqx.partition(task, eqx.is_array)
-
-    def whatever(arrays, numbers, t, q, v):
-        task = eqx.combine(arrays, fixed)
-        model, q, v = placed(task, numbers, q, v)
-        found = [model(t, q, v)]
-        if isinstance(model, AbstractSystem):
-            found.append(model.violation(t, q, v))
-        if request.event is not None:
-            found.append(request.event.function(t, q, v))
-        if callable(task.keep):
-            samples = lambda x: jax.numpy.stack([x] * request.ts.size)
-            count = jax.numpy.zeros((), int)
-            found.append(kept_of(task, numbers, samples(t), samples(q), samples(v), count, count, (t, q, v)))
-        return eqx.filter(found, eqx.is_array)
-
+def fingerprint_of(plan: Plan, purpose: str) -> dict[str, Any]:
+    """The same, with all else that the members follow from: two ensembles that differ in any of it are not the same.
+    ``ValueError`` where a function of the user's cannot be compared; ``purpose`` is the argument that wants it."""
+    request, start = (
+        plan.task.request,
+        None if plan.task.own_start and plan.task.reference is None else (plan.q0, plan.v0),
+    )
+    dtype = request.ts.dtype
     shape = lambda *size: jax.ShapeDtypeStruct(size, dtype)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        program = jax.make_jaxpr(whatever)(arrays, shape(p), shape(), shape(nq), shape(n))
-    digest = hashlib.sha256(_bare(str(program)).encode())
-    for constant in program.consts:
-        digest.update(np.asarray(constant).tobytes())
-    return digest.hexdigest()[:16]
+    options = {
+        "dt": request.dt,
+        "rtol": request.rtol if request.dt is None else None,
+        "atol": request.atol,
+        "drift": "projection" if request.projection else "none",
+        "method": request.method,
+        "solver": request.solver,
+        "event": None if request.event is None else request.event.direction,
+        "max_steps": request.max_steps,
+        "hold": plan.task.hold,
+        "block": plan.block,
+    }
+    return fingerprint(
+        plan.title,
+        request.model,
+        partial(_functions, plan.task),
+        (shape(len(plan.over.swept)), shape(), shape(plan.q0.shape[-1]), shape(plan.v0.shape[-1])),
+        {"q0": None, "v0": None} if start is None else {"q0": start[0], "v0": start[1]},
+        options | metadata_of(plan),
+        purpose,
+    )
 
 
-def _bare(text):
-    """A program's text without where it was written, and where its functions are in memory."""
-    return re.sub(r"0x[0-9a-f]+|origin=Place\([^)]*\)", "", text)
+def _functions(task, numbers, t, q, v):
+    """What the functions of a member's model, and all others that were given, return at one instant."""
+    request = task.request
+    model, q, v = placed(task, numbers, q, v)
+    terms = lambda q, v: eqx.filter(model(t, q, v), eqx.is_array)
+    found = [q, v, terms(q, v), rate(rates_of(model), q, v)]
+    if isinstance(model, AbstractSystem):
+        found.append(model.violation(t, q, v))
+    if request.tableau is None:  # an implicit method, whose steps use derivatives
+        found.append(jax.jvp(terms, (q, v), (q, v))[1])
+    if request.event is not None:
+        found.append(request.event.function(t, q, v))
+    if callable(task.keep):
+        samples = lambda x: jax.numpy.stack([x] * request.ts.size)
+        count = jax.numpy.zeros((), int)
+        found.append(kept_of(task, numbers, samples(t), samples(q), samples(v), count, count, (t, q, v)))
+    return eqx.filter(found, eqx.is_array)

@@ -17,7 +17,7 @@ from .._precision import Numbers
 from .._solve import AbstractMethod
 from .opened import Ensemble, open_ensemble
 from .parcel import is_running_script
-from .plan import Plan, check_starts, in_bytes, plan_of, told_of
+from .plan import Plan, check_names, check_starts, chunks_of, fingerprint_of, in_bytes, metadata_of, plan_of
 from .store import Store, remaining
 from .work import check_executor, done_by, done_here, joined
 
@@ -101,24 +101,44 @@ def ensemble(
             "each does all of it"
         )
     folder = None if store is None else Store(store)
-    if folder is not None and chunk is None:
+    insist = chunk is not None
+    if folder is not None and folder.chunk_is_fixed and chunk is None:
         chunk = folder.chunk
     plan = plan_of(
         system, over, members, ts, q0, v0, combine, seed, place, hold, keep, chunk, drift, dt, rtol, atol, method,
         solver, event, max_steps,
     )  # fmt: skip
+    check_names(plan)
     check_memory(plan, folder is None)
     if folder is None:
         _begin(plan, progress)
         parts = dict(_done(plan, plan.chunks(), executor, progress))
-        return Ensemble.in_memory(told_of(plan), joined([parts[key] for key in sorted(parts)]))
-    with folder.writing(told_of(plan), plan.chunk, rank, world) as write:
-        left = remaining(plan.chunks()[rank::world], folder.done())
+        return Ensemble.in_memory(metadata_of(plan), joined([parts[key] for key in sorted(parts)]))
+    with folder.writing(fingerprint_of(plan, "store"), plan.chunk, rank, world, insist) as write:
+        assert folder.chunk is not None
+        if folder.chunk_is_fixed:
+            plan = plan._replace(chunk=folder.chunk)
+        left = remaining(_shares(plan, folder.chunk, rank, world), folder.done())
         if left:
             _begin(plan, progress)
         for (first, last), found in _done(plan, left, executor, progress):
             write(first, last, found)
-    return open_ensemble(folder.path)
+    found = open_ensemble(folder.path)
+    if not found.complete:
+        LOGGER.warning(
+            f"store {str(folder.path)!r} has {found.done} of {found.members} members: the share of rank {rank} of "
+            f"{world} is done, and what others do is read by ukjax.open_ensemble when they are ready"
+        )
+    return found
+
+
+def _shares(plan, chunk, rank, world) -> list[tuple[int, int]]:
+    """The members that are done here, in chunks. Which these are follows from the ``chunk`` of the store, the same for
+    all ranks, and not from this machine's memory, which only decides how many are done at a time."""
+    if world == 1:
+        return plan.chunks()
+    mine = chunks_of(0, plan.members, chunk)[rank::world]
+    return [part for first, last in mine for part in chunks_of(first, last, plan.chunk)]
 
 
 def _share(rank, world) -> tuple[int, int]:

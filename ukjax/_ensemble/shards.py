@@ -14,27 +14,40 @@ import numpy as np
 
 from .._files import write_whole
 
+FINGERPRINT = "fingerprint"
+"""What the array is called by which a file says to which ensemble it belongs."""
+
 Write = Callable[[int, int, dict[str, np.ndarray]], None]
 """Keep what became of the members from, and up to which."""
 
 
 class AbstractShards(abc.ABC):
-    """Those of one folder. ``chunk_is_fixed`` where the first chunk's size is that of all, whoever goes on with it."""
+    """Those of one folder. ``chunk_is_fixed`` where the first chunk's size is that of all, whoever goes on with it.
+
+    The ``manifest`` that methods take describes the ensemble of the folder. Files that do not belong to it are a
+    ``ValueError``.
+    """
 
     chunk_is_fixed: bool
 
     @abc.abstractmethod
-    def done(self) -> list[tuple[int, int]]:
-        """Which members are there: from, and up to which."""
+    def is_begun(self) -> bool:
+        """Whether there are any members."""
 
     @abc.abstractmethod
-    def read(self, first: int, last: int, names: Iterable[str] | None) -> dict[str, np.ndarray]:
+    def done(self, manifest: dict[str, Any]) -> list[tuple[int, int]]:
+        """Which members are there: from, and up to which, for each file or set of files."""
+
+    @abc.abstractmethod
+    def read(
+        self, manifest: dict[str, Any], first: int, last: int, names: Iterable[str] | None
+    ) -> dict[str, np.ndarray]:
         """What is there of members that were done together, all of it or by ``names``; ``ValueError`` where it is
         damaged."""
 
     @abc.abstractmethod
-    def writer(self, told: dict[str, Any]) -> Write:
-        """Who keeps what became of members of the ensemble that is ``told``."""
+    def writer(self, manifest: dict[str, Any]) -> Write:
+        """A function that keeps what became of members."""
 
 
 class NpzShards(AbstractShards):
@@ -46,23 +59,46 @@ class NpzShards(AbstractShards):
     def __init__(self, path: Path):
         self.path = path
 
-    def done(self):
-        found = (self.name.fullmatch(name) for name in names_in(self.path))
-        return sorted((int(each[1]), int(each[2])) for each in found if each)
+    def is_begun(self):
+        return any(map(self.name.fullmatch, names_in(self.path)))
 
-    def read(self, first, last, names):
+    def done(self, manifest):
+        found = sorted(
+            (int(each[1]), int(each[2]), name)
+            for name in names_in(self.path)
+            if (each := self.name.fullmatch(name)) is not None
+        )
+        for first, last, name in found:
+            if not first < last <= manifest["members"]:
+                raise foreign(self.path / name, f"there are {manifest['members']} members here")
+        return [(first, last) for first, last, _ in found]
+
+    def read(self, manifest, first, last, names):
         path = self._file(first, last)
         try:
             with open(path, "rb") as file, np.load(file, allow_pickle=False) as found:
-                return {name: found[name] for name in (found.files if names is None else names)}
+                written = found[FINGERPRINT].tobytes().hex()
+                wanted = [name for name in found.files if name != FINGERPRINT] if names is None else names
+                arrays = {name: found[name] for name in wanted}
         except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, OSError) as error:
             raise damaged(path, error) from None
+        if written != manifest["fingerprint"]:
+            raise foreign(path, "its fingerprint is not that of this ensemble")
+        for name, array in arrays.items():
+            if array.shape[:1] != (last - first,):
+                raise damaged(path, ValueError(f"{name!r} has shape {array.shape} for {last - first} members"))
+        return arrays
 
-    def writer(self, told):
+    def writer(self, manifest):
+        mark = np.frombuffer(bytes.fromhex(manifest["fingerprint"]), np.uint8)
+
         def write(first, last, arrays):
             def written(part):
-                with open(part, "wb") as file:
-                    np.savez(file, allow_pickle=False, **arrays)
+                # Not by numpy.savez, whose own arguments no array could be named after.
+                with zipfile.ZipFile(part, "w") as archive:
+                    for name, array in {**arrays, FINGERPRINT: mark}.items():
+                        with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
+                            np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)
 
             write_whole(self._file(first, last), written)
 
@@ -70,6 +106,11 @@ class NpzShards(AbstractShards):
 
     def _file(self, first, last):
         return self.path / f"members-{first:09d}-{last:09d}.npz"
+
+
+def foreign(path: Path, why: str) -> ValueError:
+    """What is said of a file that belongs to another ensemble."""
+    return ValueError(f"{str(path)!r} is of another ensemble ({why}): move it away")
 
 
 def damaged(path: Path, error: Exception) -> ValueError:

@@ -8,7 +8,7 @@ says how it is kept, as that of any file does: with the ending .zarr as a Zarr g
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,31 +16,40 @@ import numpy as np
 
 from .._check import seen
 from .._files import check_writable, locked, remove_abandoned, write_json
+from .._fingerprint import first_difference
 from .shards import AbstractShards, NpzShards, Write
 from .zarr_shards import ZarrShards
 
 MANIFEST = "ensemble.json"
+NEEDED = {"model", "members", "over", "times", "keep", "coordinates", "archive", "chunk", "fingerprint"}
 
 
 class Store:
-    """The folder ``path``. ``chunk`` is the only one that it takes, if it has begun to be of one alone."""
+    """The folder ``path``. ``chunk`` is how many members a file was begun to hold, None where nothing was begun; the
+    shares of several jobs are counted in such chunks. ``chunk_is_fixed`` where no file may hold another number."""
 
     def __init__(self, path: Any):
         if not isinstance(path, str | os.PathLike) or not str(path):
             raise ValueError(f"store must be the name of a folder, got {seen(path)}")
         self.path = Path(path)
+        self._manifest: Any = None
         there = self.manifest(missing_is_none=True)
-        self.chunk: int | None = None if there is None else there.get("chunk")
-        zarr = self.path.suffix == ".zarr" if there is None else self.chunk is not None  # it may have been renamed
-        self._shards: AbstractShards = ZarrShards(self.path) if zarr else NpzShards(self.path)
+        by_name = "zarr" if self.path.suffix == ".zarr" else "npz"
+        self._archive = by_name if there is None else there["archive"]  # it may have been renamed
+        self._shards: AbstractShards = ZarrShards(self.path) if self._archive == "zarr" else NpzShards(self.path)
+        self.chunk_is_fixed = self._shards.chunk_is_fixed
+
+    @property
+    def chunk(self) -> int | None:
+        return None if self._manifest is None else self._manifest["chunk"]
 
     @contextlib.contextmanager
-    def writing(self, told: dict[str, Any], chunk: int, rank: int, world: int) -> Iterator[Write]:
-        """As long as this holds, nobody else writes the same as what is given writes. The folder is made for the
-        ensemble that is ``told``, or is that ensemble's; ``ValueError`` if it is another's, being written, or cannot be
-        written."""
-        if self._shards.chunk_is_fixed:
-            told = told | {"chunk": chunk}
+    def writing(
+        self, wanted: dict[str, Any], chunk: int, rank: int, world: int, insist: bool = True
+    ) -> Iterator[Write]:
+        """Within, nobody else writes what this rank of ``world`` writes. The folder is made for the ensemble of the
+        fingerprint ``wanted``, with files of ``chunk`` members, or is that ensemble's; ``ValueError`` if it is
+        another's, being written, or cannot be written, or, with ``insist``, if it takes no such chunks."""
         try:
             self.path.mkdir(exist_ok=True)
             check_writable(self.path / MANIFEST)
@@ -51,26 +60,45 @@ class Store:
             locks = [(".lock", world == 1), *([(f".lock-{rank}-of-{world}", True)] if world > 1 else [])]
             for name, alone in locks:
                 if not held.enter_context(locked(self.path / name, alone)):
-                    raise ValueError(
-                        f"store {str(self.path)!r} is being written by another process: wait until it is done, or name "
-                        "another folder"
-                    )
-            there = self.manifest(missing_is_none=True)
-            if there is None:
-                if any(self.done()):
-                    raise ValueError(f"store {str(self.path)!r} has members, but lost its {MANIFEST}: remove it")
-                write_json(self.path / MANIFEST, told)
-            elif difference := first_difference(there | {"chunk": None}, told | {"chunk": None}):
+                    raise self._busy("another process")
+            self._check_worlds(world)
+            self._begin(wanted | {"archive": self._archive, "chunk": chunk})
+            if insist and self.chunk_is_fixed and self.chunk != chunk:
                 raise ValueError(
-                    f"store {str(self.path)!r} holds another ensemble: {difference}. Name another folder, or remove "
-                    "that one"
-                )
-            elif there.get("chunk") != told.get("chunk"):
-                raise ValueError(
-                    f"chunk must be {there['chunk']}, with which store {str(self.path)!r} was begun, or left out, got "
+                    f"chunk must be {self.chunk}, with which store {str(self.path)!r} was begun, or left out, got "
                     f"{chunk}"
                 )
-            yield self._shards.writer(told)
+            yield self._shards.writer(self._manifest)
+
+    def _begin(self, wanted: dict[str, Any]) -> None:
+        """Write the manifest ``wanted``, unless one is there: of several processes the first one's counts."""
+        there = self.manifest(missing_is_none=True)
+        if there is None:
+            if self._shards.is_begun():
+                raise ValueError(f"store {str(self.path)!r} has members, but lost its {MANIFEST}: remove it")
+            with contextlib.suppress(FileExistsError):
+                write_json(self.path / MANIFEST, wanted, new=True)
+            there = self.manifest()
+        # A chunk changes no member.
+        if difference := first_difference(there | {"chunk": None}, wanted | {"chunk": None}):
+            raise ValueError(
+                f"store {str(self.path)!r} holds another ensemble: {difference}. Name another folder, or remove this"
+            )
+
+    def _check_worlds(self, world: int) -> None:
+        """Nobody shares the work in another number of parts at the same time: some members would be nobody's."""
+        for path in self.path.glob(".lock-*-of-*"):
+            if not path.name.endswith(f"-of-{world}"):
+                with locked(path, False) as free:
+                    if not free:
+                        raise self._busy(
+                            f"a job of world = {path.name.rpartition('-')[2]}, and this one is of {world},"
+                        )
+
+    def _busy(self, who: str) -> ValueError:
+        return ValueError(
+            f"store {str(self.path)!r} is being written by {who}: wait until it is done, or name another folder"
+        )
 
     def manifest(self, missing_is_none: bool = False) -> Any:
         """What the folder says of itself, or ``ValueError``."""
@@ -85,17 +113,22 @@ class Store:
             raise ValueError(f"{str(self.path)!r} cannot be read: {error.strerror}") from None
         except ValueError:
             told = None
-        if not isinstance(told, dict) or not {"members", "over", "times", "coordinates"} <= set(told):
-            raise ValueError(f"{str(self.path / MANIFEST)!r} is no description of an ensemble: remove the folder")
+        if not isinstance(told, dict) or not NEEDED <= set(told):
+            raise ValueError(
+                f"{str(self.path / MANIFEST)!r} is no description of an ensemble by this version of ukjax: remove the "
+                "folder, or read it by the version that wrote it"
+            )
+        self._manifest = told
         return told
 
     def done(self) -> list[tuple[int, int]]:
-        """Which members are there: from, and up to which."""
-        return self._shards.done()
+        """Which members are there: from, and up to which, for each file. They may overlap. ``ValueError`` for files
+        that are not this ensemble's."""
+        return self._shards.done(self._manifest) if self._manifest else []
 
     def read(self, first: int, last: int, names: Any = None) -> dict[str, np.ndarray]:
         """What became of members that were done together, or ``ValueError`` where a file is damaged."""
-        return self._shards.read(first, last, names)
+        return self._shards.read(self._manifest, first, last, names)
 
 
 def remaining(chunks: list[tuple[int, int]], done: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -114,18 +147,10 @@ def remaining(chunks: list[tuple[int, int]], done: list[tuple[int, int]]) -> lis
     return left
 
 
-def first_difference(there: Any, wanted: Any, where: str = "") -> str:
-    """In which two descriptions differ first, in words; empty if they do not."""
-    if isinstance(there, dict) and isinstance(wanted, dict):
-        for key in [*wanted, *(key for key in there if key not in wanted)]:
-            if found := first_difference(there.get(key), wanted.get(key), f"{where}, {key!r}," if where else repr(key)):
-                return found
-        return ""
-    if there == wanted:
-        return ""
-    return f"{where} is {_short(there)} there, and {_short(wanted)} now"
-
-
-def _short(value):
-    shown = "not given" if value is None else json.dumps(value) if not isinstance(value, str) else repr(value)
-    return shown if len(shown) <= 100 else f"{shown[:90]}..."
+def count(spans: Iterable[tuple[int, int]]) -> int:
+    """How many members there are in some ranges, which may overlap."""
+    number = end = 0
+    for first, last in sorted(spans):
+        number += max(0, last - max(first, end))
+        end = max(end, last)
+    return number

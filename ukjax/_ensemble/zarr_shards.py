@@ -15,7 +15,7 @@ import numpy as np
 
 from .._files import write_whole
 from .dataset import described, empty, labels_of, times_of, title_of
-from .shards import AbstractShards, damaged, names_in
+from .shards import FINGERPRINT, AbstractShards, damaged, foreign, names_in
 
 OLDEST = "3.1.6"
 GROUP = "zarr.json"
@@ -41,21 +41,27 @@ class ZarrShards(AbstractShards):
             )
         self.path = path
 
-    def done(self):
-        if not (self.path / GROUP).exists():
+    def is_begun(self):
+        return (self.path / GROUP).exists()
+
+    def done(self, manifest):
+        if not self.is_begun():
             return []
-        arrays = self._arrays()
-        there = [
-            {int(found[1]) for file in names_in(self.path / array.path) if (found := SHARD.fullmatch(file))}
-            for array in arrays.values()
-            if array.size
-        ]
+        arrays = self._arrays(manifest)
         one = arrays["over"]
         size, members = one.shards[0], one.shape[0]
+        there = []
+        for array in (array for array in arrays.values() if array.size):
+            folder = self.path / array.path
+            found = {int(each[1]): file for file in names_in(folder) if (each := SHARD.fullmatch(file))}
+            for i, file in found.items():
+                if i * size >= members:
+                    raise foreign(folder / file, f"there are {members} members here, {size} to a file")
+            there.append(set(found))
         return [(i * size, min((i + 1) * size, members)) for i in sorted(set.intersection(*there))]
 
-    def read(self, first, last, names):
-        arrays = self._arrays()
+    def read(self, manifest, first, last, names):
+        arrays = self._arrays(manifest)
         found = {}
         for name in arrays if names is None else names:
             array = arrays[name]
@@ -65,18 +71,22 @@ class ZarrShards(AbstractShards):
                 raise damaged(self.path / array.path / _key(first // array.shards[0], array.ndim), error) from None
         return found
 
-    def _arrays(self) -> dict[str, Any]:
+    def _arrays(self, manifest) -> dict[str, Any]:
         """All that is kept, in the order in which it was given."""
         import zarr
 
         try:
             group: Any = zarr.open_group(self.path, mode="r")
-            return {name: group[_place(name)] for name in group.attrs["kept"]}
+            arrays = {name: group[_place(name)] for name in group.attrs["kept"]}
+            fingerprint, members = group.attrs.get(FINGERPRINT), arrays["over"].shape[0]
         except (ValueError, TypeError, KeyError, OSError) as error:
             raise damaged(self.path / GROUP, error) from None
+        if fingerprint != manifest["fingerprint"] or members != manifest["members"]:
+            raise foreign(self.path / GROUP, "its fingerprint is not that of this ensemble")
+        return arrays
 
-    def writer(self, told):
-        size = told["chunk"]
+    def writer(self, manifest):
+        size = manifest["chunk"]
         waiting: dict[int, list[tuple[int, dict[str, np.ndarray]]]] = {}
 
         def write(first, last, arrays):
@@ -84,10 +94,10 @@ class ZarrShards(AbstractShards):
             at = first // size
             parts = waiting.setdefault(at, [])
             parts.append((first, arrays))
-            begin, end = at * size, min((at + 1) * size, told["members"])
+            begin, end = at * size, min((at + 1) * size, manifest["members"])
             if sum(len(part["over"]) for _, part in parts) < end - begin:
                 return
-            _write_metadata(self.path, told, arrays)
+            _write_metadata(self.path, manifest, arrays)
             for name in arrays:
                 whole = np.concatenate([part[name] for _, part in sorted(parts, key=lambda part: part[0])])
                 if whole.size:
@@ -111,11 +121,11 @@ def _write_metadata(path: Path, told: dict[str, Any], arrays: dict[str, np.ndarr
     files: dict[str, Any] = {}
     with warnings.catch_warnings():  # that another version may keep texts, and all metadata in one file, otherwise
         warnings.simplefilter("ignore")
-        about = title_of(told) | {"coordinates": "unit", "kept": list(arrays)}
+        about = title_of(told) | {"coordinates": "unit", "kept": list(arrays), FINGERPRINT: told["fingerprint"]}
         group = zarr.create_group(MemoryStore(files), attributes=about)
         for name, example in arrays.items():
             _create(group, name, told, example)
-        _add_labels(group, told, arrays)
+        _add_labels(group, told)
         zarr.consolidate_metadata(group.store)
     for name in sorted(files, key=lambda name: name == GROUP):
         if not (path / name).exists():
@@ -144,18 +154,17 @@ def _create(group: Any, name: str, told: dict[str, Any], example: np.ndarray) ->
     )
 
 
-def _add_labels(group: Any, told: dict[str, Any], kept: Any) -> None:
-    """What the axes are, unless something ``kept`` is called so."""
+def _add_labels(group: Any, told: dict[str, Any]) -> None:
+    """What the axes are."""
     for name, dimension, values, about in (
         ("time", "time", times_of(told), {"units": "s", "long_name": "time"}),
         *labels_of(told),
         ("swept", "swept", list(told["over"]), {"long_name": "name of the number that was swept"}),
     ):
-        if name not in kept:
-            values = np.asarray(values)
-            dtype = "string" if values.dtype.kind == "U" else values.dtype
-            given = {"dimension_names": (dimension,), "attributes": about, "chunk_key_encoding": KEYS}
-            group.create_array(name, shape=values.shape, chunks=values.shape, dtype=dtype, **given)[:] = values
+        values = np.asarray(values)
+        dtype = "string" if values.dtype.kind == "U" else values.dtype
+        given = {"dimension_names": (dimension,), "attributes": about, "chunk_key_encoding": KEYS}
+        group.create_array(name, shape=values.shape, chunks=values.shape, dtype=dtype, **given)[:] = values
 
 
 def _write_shard(folder: Path, first: int, last: int, rows: np.ndarray) -> None:

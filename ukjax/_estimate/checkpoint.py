@@ -1,23 +1,35 @@
 """The state of a search, kept in a file so that another process can go on from it."""
 
 import json
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from .._files import check_writable, write_json
+from .._fingerprint import fingerprint, first_difference
 from .._parameters import Parameters
+from .._rates import rate
+from .._system import AbstractSystem, rates_of
+from .experiment import Experiment
+from .segments import Prediction
 
 
 class Checkpoint:
-    """Values of the ``parameters``, and ``starts`` (segments, k), in the JSON file ``path``. Errors name the file.
+    """Values of the ``parameters``, and ``starts`` (segments, k), in the JSON file ``path``, with the ``fingerprint``
+    of the fit that they belong to. Errors name the file.
 
     Raises ``ValueError`` where it can neither be read nor written.
     """
 
-    def __init__(self, path: Path, parameters: Parameters):
-        self.path, self.parameters = path, parameters
+    def __init__(self, path: Path, parameters: Parameters, fingerprint: dict[str, Any]):
+        self.path, self.parameters, self.fingerprint = path, parameters, fingerprint
         try:
             check_writable(path)
         except OSError as error:
@@ -26,15 +38,17 @@ class Checkpoint:
     def keep(self, values: Float[np.ndarray, " p"], starts: Float[np.ndarray, "segments k"]) -> None:
         """Replace what is there."""
         names = list(self.parameters.names)
-        write_json(self.path, {"names": names, "values": values.tolist(), "starts": starts.tolist()})
+        state = {"names": names, "values": values.tolist(), "starts": starts.tolist()}
+        write_json(self.path, state | {"fit": self.fingerprint})
 
     def kept(self, shape: tuple[int, ...]) -> tuple[Float[np.ndarray, " p"], Float[np.ndarray, "segments k"]] | None:
-        """Values, and starts of that ``shape``; None if nothing was kept yet. ``ValueError`` for anything else."""
+        """Values, and starts of that ``shape``; None if nothing was kept yet. ``ValueError`` for anything else, and for
+        the state of another fit."""
         if not self.path.exists():
             return None
         try:
             held = json.loads(self.path.read_text(encoding="utf-8"))
-            names, numbers = held["names"], (held["values"], held["starts"])
+            names, about, numbers = held["names"], held["fit"], (held["values"], held["starts"])
             values, starts = (np.asarray(x, float) for x in numbers)
         except OSError as error:
             raise ValueError(f"checkpoint {str(self.path)!r} cannot be read: {error.strerror}") from None
@@ -44,6 +58,8 @@ class Checkpoint:
             ) from None
         if names != list(self.parameters.names):
             raise self._of_another(f"whose parameters are {names}, not {list(self.parameters.names)}")
+        if difference := first_difference(about, self.fingerprint):
+            raise self._of_another(f"since {difference}")
         if values.shape != (len(names),):
             raise self._of_another(f"with {values.size} values for {len(names)} parameters")
         if starts.shape != shape:
@@ -55,3 +71,44 @@ class Checkpoint:
 
     def _of_another(self, how: str) -> ValueError:
         return ValueError(f"checkpoint {str(self.path)!r} is of another fit, {how}: remove it, or name another file")
+
+
+def fingerprint_of(
+    prediction: Prediction, experiments: Sequence[Experiment], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What decides where the minimum of a fit is: the model and its first guess, what is measured, the ``options``."""
+    parameters, dtype = prediction.parameters, jnp.result_type(float)
+    shape = lambda *size: jax.ShapeDtypeStruct(size, dtype)
+    bounds = {
+        name: [float(a), float(b)]
+        for name, a, b in zip(parameters.names, parameters.lower, parameters.upper, strict=True)
+    }
+    recorded = ("t", "y", "sigma", "weighted", "measured", "start", "setting")
+    records = {
+        f"experiment {i}": {name: getattr(experiment, name) for name in recorded}
+        for i, experiment in enumerate(experiments)
+    }
+    return fingerprint(
+        type(prediction.observed.model).__name__,
+        prediction.observed,
+        partial(_functions, prediction, jax.tree.map(jnp.asarray, experiments[0].setting)),
+        (shape(len(parameters.names)), shape(experiments[0].start.shape[-1]), shape()),
+        records,
+        {"bounds": bounds, "method": prediction.method, **options},
+        "checkpoint",
+    )
+
+
+def _functions(prediction, setting, x, z, t):
+    """What all functions of a fit return at the start of an experiment, and their derivatives."""
+
+    def of(x, z):
+        observed = prediction.observed_with(x, setting)
+        model = observed.model
+        q, v, _ = prediction.state(model, z, t, prediction.method)
+        found = [model(t, q, v), rate(rates_of(model), q, v), observed.observe(t, q, v)]
+        if isinstance(model, AbstractSystem):
+            found.append(model.violation(t, q, v))
+        return eqx.filter((q, v, found), eqx.is_array)
+
+    return jax.jvp(of, (x, z), (x, z))

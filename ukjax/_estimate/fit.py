@@ -13,6 +13,7 @@ from .._check import check_flag, check_function, check_step, check_word, number,
 from .._functions import vector
 from .._parameters import Observed, Parameters, check_settings
 from .._solve import AbstractMethod, choose
+from .checkpoint import Checkpoint, fingerprint_of
 from .descent import SLOPES, descend
 from .experiment import Experiment, several
 from .misfit import misfit
@@ -80,7 +81,9 @@ def fit(
     by about the learning rate per step, where 0.01 is 1 % of what stays positive.
 
     ``progress`` prints a line per step. ``checkpoint`` names a JSON file that keeps the state after each step; if it is
-    there, the fit goes on from it.
+    there, the fit goes on from it. It is refused, with the first difference, where the model, its first guess, a record
+    or an option that decides where the minimum is are not those of the file; ``optimiser``, ``batch`` and
+    ``most_evaluations`` may change.
 
     Raises ``ValueError`` for bad input, parameters that change nothing that is measured, and fewer values than
     unknowns; ``SimulationError`` where the motion from the first guess does not reach the end; warns where sizes
@@ -117,7 +120,12 @@ def fit(
         check_step(dt, experiment.t)
     _check_outputs(prediction, experiments)
     pieces = cut(experiments, segments)
-    problem = Problem(prediction, experiments, pieces, dt, loss, fit_starts, continuity, progress, checkpoint)
+    kept = None
+    if checkpoint is not None:
+        options = {"dt": dt, "drift": drift, "segments": segments, "continuity": continuity, "loss": loss}
+        about = fingerprint_of(prediction, experiments, options | {"fit_starts": fit_starts})
+        kept = Checkpoint(Path(checkpoint), parameters, about)
+    problem = Problem(prediction, experiments, pieces, dt, loss, fit_starts, continuity, progress, kept)
     if dt is None:
         problem.refine(problem.first(), problem.noise_shown)
     problem.check_first_guess()

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -69,7 +68,7 @@ class Problem:
         self.sizes = np.array([scatter_of(y) or rms_of(y) or 1.0 for y in each])
         self.noise_shown = _noise_shown(experiments, each, self.sizes)
         self.spread = self.sizes
-        self.checkpoint = None if checkpoint is None else Checkpoint(Path(checkpoint), prediction.parameters)
+        self.checkpoint: Checkpoint | None = checkpoint
         self.p = len(prediction.parameters.names)
         self.starts = np.stack([_start_of(experiments[piece.experiment], piece) for piece in pieces])
         self.predicted, self.kept, self.steps = {}, None, 0
