@@ -227,7 +227,7 @@ def test_shares_of_another_number_of_jobs_are_refused(whole, tmp_path):
 def test_members_in_two_files_count_once(whole, tmp_path):
     folder = copied(whole, tmp_path / "s")
     files = [np.load(folder / f"members-{first:09d}-{first + 8:09d}.npz") for first in (0, 8)]
-    both = {
+    both: dict[str, Any] = {
         name: files[0][name] if name == "fingerprint" else np.concatenate([file[name] for file in files])
         for name in files[0].files
     }
@@ -252,7 +252,7 @@ def test_files_of_another_ensemble_are_refused(whole, tmp_path):
         uk.open_ensemble(folder)
     beyond.rename(first)
     with np.load(first) as held:
-        arrays = dict(held)
+        arrays: dict[str, Any] = dict(held)
     np.savez(first, **arrays | {"fingerprint": 255 - arrays["fingerprint"]})
     with pytest.raises(ValueError, match="members-000000000-.* is of another ensemble .its fingerprint"):
         uk.open_ensemble(folder).q  # noqa: B018
