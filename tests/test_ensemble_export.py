@@ -64,12 +64,13 @@ def test_versions_that_disagree_are_said_where_it_matters(without_derivatives, t
         patch.setattr(jax, "__version__", "99.1.0")  # a newer one reads it, and says nothing
         uk.load_simulator(without_derivatives)
     with np.load(without_derivatives) as held:
-        arrays = dict(held)
-    for change, said in (
+        arrays: dict[str, Any] = dict(held)
+    changes: Any = (
         ({"format": np.array(99)}, "in format 99, and this ukjax, .*, reads format .*: export it again"),
         ({"program": arrays["program"][:100]}, "written by ukjax .* and JAX .*, cannot be read by JAX"),
         ({"provenance": np.array("none")}, "is no simulator that ukjax.export wrote"),
-    ):
+    )
+    for change, said in changes:
         with open(tmp_path / "changed.bin", "wb") as file:
             np.savez(file, **arrays | change)
         with pytest.raises(ValueError, match=said):
