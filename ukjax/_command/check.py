@@ -35,20 +35,20 @@ def check_mechanism(options: argparse.Namespace) -> int:
     _precision.enable_float64()
     enable_compilation_cache()
     with saying_what_is_refused():
-        mechanism, ignored = _read(options.system, options.floating)
+        mechanism, ignored, unusual = _read(options.system, options.floating)
         title, source = title_and_source(options.system, mechanism)
         report: dict[str, Any] = {"system": title, "source": source}
         report |= _parts(mechanism) if isinstance(mechanism, Mechanism) else {}
-        report |= {"not_modelled": ignored, "looks_wrong": report.pop("looks_wrong", [])}
+        report |= {"not_modelled": ignored, "looks_wrong": unusual + report.pop("looks_wrong", [])}
         report |= _freedom(mechanism, report["looks_wrong"])
     print(json.dumps(report, indent=1) if options.json else "\n".join(_lines(report)))
     return 1 if report["looks_wrong"] else 0
 
 
 def _read(name, floating):
-    """The mechanism, and what its file says that is not modelled."""
+    """The mechanism, and what its file says that is not modelled, or unusual."""
     if not is_robot_file(name):
-        return mechanism_of(name, floating), {}
+        return mechanism_of(name, floating), {}, []
     from .._robot_file import read
 
     try:
@@ -57,7 +57,10 @@ def _read(name, floating):
         from .usage import UsageError
 
         raise UsageError(str(error)) from None
-    return found.mechanism(), dict(found.ignored)
+    from .._robot_file import where
+
+    unusual = [f"{what}: {where(lines)}" for what, lines in found.unusual.items()]
+    return found.mechanism(), dict(found.ignored), unusual
 
 
 def _parts(mechanism) -> dict[str, Any]:
@@ -137,6 +140,8 @@ def _freedom(mechanism, wrong: list[str]) -> dict[str, Any]:
 
 
 def _lines(report) -> Iterator[str]:
+    from .._robot_file import where
+
     yield f"{report['system']}\n{report['source']}\n"
     if "tree" in report:
         yield "ground"
@@ -157,7 +162,7 @@ def _lines(report) -> Iterator[str]:
     if report["redundant"]:
         yield f"  {'redundant rows':18} {', '.join(report['redundant'])}"
     for what, lines in report["not_modelled"].items():
-        yield f"  {'not modelled':18} {what}: {_where(lines)}"
+        yield f"  {'not modelled':18} {what}: {where(lines)}"
     for line in report["looks_wrong"]:
         yield f"  {'looks wrong':18} {line}"
 
@@ -170,11 +175,3 @@ def _branches(tree, parent, before) -> Iterator[str]:
         mass = f"{link['mass']:.4g} kg" if link["mass"] else "no mass"
         yield f"{before}{'└' if last else '├'} {link['body']}, {mass}, {joint}"
         yield from _branches(tree, link["body"], before + ("  " if last else "│ "))
-
-
-def _where(lines) -> str:
-    known = [str(line) for line in lines if line is not None]
-    shown = ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")
-    included = len(lines) - len(known)
-    words = [f"line{'s' if len(known) > 1 else ''} {shown}"] if known else []
-    return " and ".join(words + ([f"{included} in included files"] if included else []))

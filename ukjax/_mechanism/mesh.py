@@ -1,8 +1,10 @@
 """The lines by which a mesh is drawn: cuts across it, like ribs, and two lengthwise."""
 
+import contextlib
 import functools
 from pathlib import Path
 from typing import Any
+from xml.parsers import expat
 
 import numpy as np
 
@@ -39,7 +41,7 @@ def _read(file: Path, changed: int) -> tuple[tuple[np.ndarray, ...], str]:
         return (), "needs trimesh to be drawn: pip install 'ukjax[plot]'"
     try:
         with file.open("rb") as content:  # and of no other file: no materials, no pictures
-            if file.suffix.lower() == ".dae" and b"<!ENTITY" in content.read():
+            if file.suffix.lower() == ".dae" and _declares_entities(content.read()):
                 return (), "has entities, which are not expanded"
             content.seek(0)
             mesh: Any = trimesh.load_mesh(content, file_type=file.suffix[1:].lower(), process=True)
@@ -47,6 +49,21 @@ def _read(file: Path, changed: int) -> tuple[tuple[np.ndarray, ...], str]:
     except Exception as error:  # whatever a file may do to its reader
         return (), f"cannot be read: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
     return lines, "" if lines else "has no triangles"
+
+
+def _declares_entities(content: bytes) -> bool:
+    """Whether a document type is declared, in whatever encoding."""
+    found = False
+
+    def declared(*_):
+        nonlocal found
+        found = True
+
+    parser = expat.ParserCreate()
+    parser.StartDoctypeDeclHandler = declared
+    with contextlib.suppress(expat.ExpatError):  # what is no XML is refused by its reader
+        parser.Parse(content, True)
+    return found
 
 
 def _lines(mesh) -> tuple[np.ndarray, ...]:

@@ -119,8 +119,9 @@ def _without_rounding(A):
 
 
 def at_state(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[np.ndarray, ...]:
-    """φ, (φ̇, ψ), M, ∂φ/∂q and ∂(φ̇, ψ)/∂v."""
-    return tuple(np.asarray(x) for x in _rows(system, t, q, v))
+    """φ, (φ̇, ψ), M, ∂φ/∂q and ∂(φ̇, ψ)/∂v. Where nothing has a mass, M is the identity: such a mechanism has poses."""
+    phi, rate, M, A, B = (np.asarray(x) for x in _rows(system, t, q, v))
+    return phi, rate, M if M.any() else np.eye(len(M)), A, B
 
 
 @jit_unoptimised

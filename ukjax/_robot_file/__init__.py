@@ -1,6 +1,7 @@
 """Robots' files, URDF and MJCF, as mechanisms."""
 
 from .contents import Contents as Contents
+from .contents import where as where
 from .doubts import doubts as doubts
 from .load import load as load
 from .load import read as read

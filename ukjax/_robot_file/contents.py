@@ -2,7 +2,7 @@
 
 import keyword
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,8 +18,8 @@ from .markup import Place
 class Contents(NamedTuple):
     """Bodies, joints, gravity [m/s²] and actuators, as ``ukjax.Mechanism`` takes them.
 
-    ``places`` say where in the file each joint is; ``ignored`` what is not modelled, in words, and its lines; ``title``
-    what the file calls it.
+    ``places`` say where in the file each joint is; ``title`` what the file calls it. ``ignored`` is what is not
+    modelled, and ``unusual`` what is not known or was read in a way that may not be meant; both in words, with lines.
     """
 
     path: Path
@@ -30,9 +30,10 @@ class Contents(NamedTuple):
     actuators: tuple[Actuator, ...]
     places: Mapping[str, Place]
     ignored: Mapping[str, list[int | None]]
+    unusual: Mapping[str, list[int | None]] = {}
 
     def mechanism(self, coordinates: Any = "joint") -> Mechanism:
-        """It, or ``ValueError`` where nothing moves, or something that has no mass."""
+        """It, or ``ValueError`` where nothing moves."""
         if not self.bodies:
             raise ValueError(f"{self.path}: has no bodies")
         made = Mechanism(
@@ -47,17 +48,23 @@ class Contents(NamedTuple):
             raise ValueError(
                 f"{self.path}: nothing moves, since all joints are fixed: floating=True frees the root of a URDF"
             )
-        self._check_masses(made)
         return made
 
-    def said(self) -> str:
-        """What is not modelled, in one line; empty where there is nothing."""
-        if not self.ignored:
-            return ""
-        parts = (what if len(lines) == 1 else f"{what} (×{len(lines)})" for what, lines in self.ignored.items())
-        return f"{self.path} has what is not modelled: {', '.join(parts)}"
+    def said(self, made: Mechanism) -> str:
+        """What is not modelled and what is unusual, in one line; empty where there is nothing."""
+        at = lambda lines: f" ({where(lines, 3)})" if lines else ""
+        listed = lambda things: ", ".join(f"{what}{at(lines)}" for what, lines in things.items())
+        parts = [f"what is not modelled: {listed(self.ignored)}"] if self.ignored else []
+        unusual = {**self.unusual, **self.without_mass(made)}
+        parts += [f"what is not known or may be a mistake: {listed(unusual)}"] if unusual else []
+        return f"{self.path} has {'; and '.join(parts)}" if parts else ""
 
-    def _check_masses(self, made: Mechanism) -> None:
+    def without_mass(self, made: Mechanism) -> dict[str, list[int | None]]:
+        """Joints that move no mass, in words, and their lines. The mechanism has poses, but no motion, since its
+        accelerations are not determined."""
+        if not any(float(body.mass) > 0 for _, body in made.bodies.items()):
+            return {"no body with a mass: poses, but no motion": []}
+        found: dict[str, list[int | None]] = {}
         carried: dict[str, set[str]] = {name: {name} for name in made.bodies}
         for link in reversed(made.tree.links):
             if link.parent in carried:
@@ -70,9 +77,10 @@ class Contents(NamedTuple):
             if heavy or not link.size or link.joint is None or link.joint in coupled or carried[link.body] & bound:
                 continue
             if joints[link.joint].armature is None:
-                raise self.places[link.joint].error(
-                    f"moves {link.body!r}, which has no mass and carries none: give it an inertia, or fix the joint"
-                )
+                place = self.places[link.joint]
+                words = f"{place.what} moves {link.body!r}, which has no mass and carries none: poses, but no motion"
+                found[words] = [place.line]
+        return found
 
 
 def body_of(inertia: Inertia, shapes: Iterable[Shape] = (), buoyancy: float | None = None) -> Body:
@@ -128,3 +136,12 @@ def counted(things: Iterable[tuple[str, int | None]]) -> dict[str, list[int | No
     for what, line in things:
         found.setdefault(what, []).append(line)
     return found
+
+
+def where(lines: Sequence[int | None], most: int = 12) -> str:
+    """The lines of something, so many of them, in words."""
+    known = [str(line) for line in lines if line is not None]
+    shown = ", ".join(known[:most]) + (", ..." if len(known) > most else "")
+    included = len(lines) - len(known)
+    words = [f"line{'s' if len(known) > 1 else ''} {shown}"] if known else []
+    return " and ".join(words + ([f"{included} in included files"] if included else []))

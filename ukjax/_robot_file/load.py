@@ -25,8 +25,8 @@ def load(
     """
     found = read(path, floating=floating)
     mechanism = found.mechanism(coordinates)
-    if found.ignored:
-        warnings.warn(found.said(), stacklevel=2)
+    if said := found.said(mechanism):
+        warnings.warn(said, stacklevel=2)
     return mechanism
 
 

@@ -67,12 +67,21 @@ def parse(path: Path) -> Element:
     parser.CharacterDataHandler = builder.data
     parser.StartDoctypeDeclHandler = refuse
     try:
-        parser.Parse(path.read_bytes(), True)
+        parser.Parse(_without_margin(path.read_bytes()), True)
     except expat.ExpatError as error:
         raise ValueError(f"{path}, line {error.lineno}: no whole XML file: {expat.ErrorString(error.code)}") from None
     root = builder.close()
     assert isinstance(root, Element)
     return root
+
+
+def _without_margin(content: bytes) -> bytes:
+    """Blank lines before ``<?xml`` are behind it, where XML allows them, with as many lines before each element."""
+    begun = content.lstrip()
+    if not begun.startswith(b"<?xml") or begun is content:
+        return content
+    declaration, end, rest = begun.partition(b"?>")
+    return declaration + end + b"\n" * content[: len(content) - len(begun)].count(b"\n") + rest
 
 
 def numbers_of(place: Place, element: Element, name: str, count: int, default: str | None = None) -> np.ndarray:

@@ -14,6 +14,7 @@ from .frame import Frame, of_angles
 from .inertia import NOTHING, Inertia
 from .markup import Element, Place, number_of, numbers_of, place_of
 from .meshes import mesh_file
+from .urdf_elements import of_others, unusual
 
 JOINTS = {
     "revolute": kinds.Revolute,
@@ -31,7 +32,8 @@ WORLD = "world"
 
 
 def read_urdf(path: Path, root: Element, floating: bool) -> Contents:
-    """What it says: its root on the ground, or, if ``floating``, free.
+    """What it says: its root on the ground, or, if ``floating``, free. Where the root is the ground itself, a link
+    named ``world`` without mass, what is fixed to it is free then.
 
     Gravity is along −z, 9.81 m/s². Raises ``ValueError`` for what makes no tree of bodies, with file and line.
     """
@@ -44,14 +46,18 @@ def read_urdf(path: Path, root: Element, floating: bool) -> Contents:
     ends = {name: _ends(path, joint, links) for name, joint in joints.items()}
     top = _root(path, links, joints, ends)
     on_ground = top == WORLD and links[top].find("inertial") is None
-    if on_ground and floating:
-        raise place_of(path, links[top]).error("is the ground, so that nothing floats: leave out floating=True")
+    freed = {name for name, joint in joints.items() if on_ground and floating and _holds(joint, ends[name], top)}
+    if on_ground and floating and not freed:
+        raise place_of(path, links[top]).error(
+            "is the ground, and no joint fixes a link to it that could float: leave out floating=True"
+        )
 
     words, names = Words("body"), Words("joint")
     bodies, made, places = {}, {}, {}
+    odd: list[tuple[str, int | None]] = list(unusual(root))
     for name, link in links.items():
         if not (on_ground and name == top):
-            bodies[words.new(name)] = _body(path, link)
+            bodies[words.new(name)] = _body(path, link, odd)
     body = lambda name: "ground" if on_ground and name == top else words[name]
     for name in joints:
         names.new(name)
@@ -62,14 +68,19 @@ def read_urdf(path: Path, root: Element, floating: bool) -> Contents:
     for name, joint in joints.items():
         parent, child = ends[name]
         places[names[name]] = place_of(path, joint)
-        made[names[name]] = _joint(path, joint, body(parent), body(child))
+        kind = "floating" if name in freed else joint.get("type")
+        made[names[name]] = _joint(path, joint, kind, body(parent), body(child), odd)
     for name, joint in joints.items():
         for mimic in joint.findall("mimic") if joint.get("type") != "fixed" else ():
             made[names.new(f"{name} mimic")] = _mimic(place_of(path, joint), mimic, name, made, names)
-    actuators = tuple(_actuators(path, root, joints, names))
+    actuators = tuple(_actuators(path, root, joints, names, odd))
     gravity = np.array([0.0, 0.0, -9.81])
     title = root.get("name") or path.stem
-    return Contents(path, title, bodies, made, gravity, actuators, places, counted(_ignored(root)))
+    return Contents(path, title, bodies, made, gravity, actuators, places, counted(_ignored(root)), counted(odd))
+
+
+def _holds(joint, ends, top) -> bool:
+    return ends[0] == top and joint.get("type") == "fixed"
 
 
 def _named(path, root, tag) -> dict[str, Element]:
@@ -134,17 +145,24 @@ def _frame(path, element) -> Frame:
     return Frame(of_angles(*rpy), xyz) if np.any(rpy) else Frame(p=xyz)
 
 
-def _body(path, link) -> Body:
+def _body(path, link, odd) -> Body:
     inertial, inertia, place = link.find("inertial"), NOTHING, place_of(path, link)
     if inertial is not None:
         place = place._replace(line=inertial.line)
         mass, moments = inertial.find("mass"), inertial.find("inertia")
-        if mass is None or moments is None:
-            raise place.error("must have <mass> and <inertia> in its <inertial>")
-        entry = lambda name: number_of(place._replace(line=moments.line), moments, name)
-        xx, yy, zz, xy, xz, yz = map(entry, ("ixx", "iyy", "izz", "ixy", "ixz", "iyz"))
+        value, entries = 0.0, dict.fromkeys(("ixx", "iyy", "izz", "ixy", "ixz", "iyz"), 0.0)
+        if mass is None:
+            odd.append(("<inertial> without <mass>, which counts as 0", inertial.line))
+        else:
+            value = number_of(place._replace(line=mass.line), mass, "value")
+        if moments is None:
+            odd.append(("<inertial> without <inertia>, which counts as 0", inertial.line))
+        else:
+            if left_out := [name for name in entries if name not in moments.attrib]:
+                odd.append((f"<inertia> without {', '.join(left_out)}, which counts as 0", moments.line))
+            entries = {name: number_of(place._replace(line=moments.line), moments, name, "0") for name in entries}
+        xx, yy, zz, xy, xz, yz = entries.values()
         matrix = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
-        value = number_of(place._replace(line=mass.line), mass, "value")
         inertia = Inertia(value, np.zeros(3), matrix).inside(_frame(path, inertial))
     shapes = [shape for visual in link.findall("visual") for shape in _shapes(path, visual)]
     with place.blamed():
@@ -165,30 +183,47 @@ def _shapes(path, visual) -> Iterator[Shape]:
         elif solid.tag in ("cylinder", "capsule"):
             yield Shape(solid.tag, numbers("radius") + numbers("length"), at, turn)
         elif solid.tag == "mesh":
-            yield Shape("mesh", numbers("scale", 3, "1 1 1"), at, turn, mesh_file(path, solid.get("filename", "")))
+            yield Shape("mesh", _scale(solid), at, turn, mesh_file(path, solid.get("filename", "")))
 
 
-def _joint(path, joint, parent, child) -> Any:
-    place, kind = place_of(path, joint), joint.get("type")
+def _scale(mesh) -> tuple[float, ...]:
+    """Three factors; one stands for all. What are no such numbers is no reason to refuse a motion."""
+    try:
+        found = [float(word) for word in mesh.get("scale", "1 1 1").split()]
+    except ValueError:
+        found = []
+    found = found * 3 if len(found) == 1 else found[:3]
+    return tuple(found) if len(found) == 3 and np.all(np.isfinite(found)) else (1.0, 1.0, 1.0)
+
+
+def _joint(path, joint, kind, parent, child, odd) -> Any:
+    place = place_of(path, joint)
     if kind not in JOINTS:
         raise place.error(f"must have a type among {', '.join(JOINTS)}, got {kind!r}")
     told = _frame(path, joint).arguments()
     if kind in WITH_AXIS:
         axis = joint.find("axis")
-        if axis is None:
-            raise place.error('needs <axis xyz="..."/>: what is meant without, x, is seldom what is wanted')
-        told["axis"] = numbers_of(place._replace(line=axis.line), axis, "xyz", 3, "1 0 0")
+        if axis is None or "xyz" not in axis.attrib:
+            odd.append((f"{place.what} without <axis xyz=...>, which is x by the specification", joint.line))
+        here = place if axis is None else place._replace(line=axis.line)
+        told["axis"] = numbers_of(here, joint if axis is None else axis, "xyz", 3, "1 0 0")
     limit = joint.find("limit")
     if limit is not None and kind in WITH_LIMITS:
         here = place._replace(line=limit.line)
-        told["limits"] = tuple(number_of(here, limit, name, "0") for name in ("lower", "upper"))
+        limits = [number_of(here, limit, name, "0") for name in ("lower", "upper")]
+        if limits[0] > limits[1]:
+            odd.append((f"lower={limits[0]:g} above upper={limits[1]:g}, which count as no limits", limit.line))
+        else:
+            told["limits"] = tuple(limits)
     dynamics = joint.find("dynamics")
     if dynamics is not None and kind != "fixed":
         here = place._replace(line=dynamics.line)
         acting = {name: number_of(here, dynamics, name, "0") for name in ("damping", "friction")}
-        told |= {name: value for name, value in acting.items() if value}
-        if kind in ("floating", "planar") and any(acting.values()):
-            raise here.error("cannot have <dynamics>, whose units its coordinates do not share: remove it")
+        acting = {name: value for name, value in acting.items() if value}
+        if kind in ("floating", "planar") and acting:
+            odd.append((f"<dynamics> of the {kind} {place.what}, whose coordinates have several units", dynamics.line))
+        else:
+            told |= acting
     with place.blamed():
         return JOINTS[kind](parent, child, **told)
 
@@ -197,6 +232,8 @@ def _mimic(place: Place, mimic, name, made, names) -> Any:
     here, other = place._replace(line=mimic.line), mimic.get("joint", "")
     if other not in names:
         raise here.error(f"mimics a joint {other!r} that is not there{did_you_mean(other, names)}")
+    if other == name:
+        raise here.error("mimics itself: name another joint, or make it fixed")
     for each in (name, other):
         if len(made[names[each]].coordinates) != 1:
             raise here.error(f"cannot mimic: {each!r} has not one coordinate")
@@ -204,7 +241,7 @@ def _mimic(place: Place, mimic, name, made, names) -> Any:
     return kinds.Gear(names[name], names[other], ratio=ratio, offset=offset)
 
 
-def _actuators(path, root, joints, names) -> Iterator[Actuator]:
+def _actuators(path, root, joints, names, odd) -> Iterator[Actuator]:
     """One for each joint of a transmission, else for each with a limit of effort."""
     efforts = {}
     for name, joint in joints.items():
@@ -220,8 +257,9 @@ def _actuators(path, root, joints, names) -> Iterator[Actuator]:
             try:
                 geared[joint.get("name", "")] = float(words)
             except ValueError:
-                place = place_of(path, transmission)
-                raise place.error(f"must have a number as <mechanicalReduction>, got {words!r}") from None
+                geared[joint.get("name", "")] = 1.0
+                line = transmission.line if reduction is None else reduction.line
+                odd.append((f"<mechanicalReduction> {words!r}, which is no number and counts as 1", line))
     for name in dict.fromkeys((*efforts, *geared)):
         if name in joints and joints[name].get("type") != "fixed":
             gear = geared.get(name, 1.0) or 1.0
@@ -230,8 +268,7 @@ def _actuators(path, root, joints, names) -> Iterator[Actuator]:
 
 
 def _ignored(root) -> Iterator[tuple[str, int | None]]:
-    known = {"link", "joint", "material", "transmission"}
-    elements = [element for element in root if element.tag not in known]
+    elements = list(of_others(root))
     for joint in root.iterfind("joint"):
         tags = ("limit", *UNMODELLED) if joint.get("type") in WITH_LIMITS else UNMODELLED
         elements += [element for element in joint if element.tag in tags]
