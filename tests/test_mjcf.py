@@ -258,6 +258,24 @@ def test_a_joint_carries_what_buoyancy_leaves_of_the_weight():
     np.testing.assert_allclose(found["bolt"].force, (0, 0, (0.75 * 2.0 + 1.0) * 9.81), atol=1e-12)
 
 
+@pytest.mark.parametrize("flag", ("gravity", "spring", "damper", "frictionloss", "equality", "constraint"))
+def test_what_a_flag_disables_does_not_act(flag, tmp_path):
+    text = f"""<option><flag {flag}="disable"/></option><worldbody><body name="a">
+        <joint name="a" stiffness="3" damping="2" frictionloss=".1"/><geom size=".1" pos=".1 0 0"/></body></worldbody>
+        <equality><connect body1="a" anchor=".1 0 0"/></equality>"""
+    mechanism = check_against_mujoco(write(tmp_path, text))
+    assert (mechanism.joints.a.friction is None) == (flag in ("frictionloss", "constraint"))
+    assert (not mechanism.tree.closures) == (flag in ("equality", "constraint"))
+
+
+def test_meshes_of_an_included_file_are_found_by_a_relative_path(tmp_path, monkeypatch):
+    write(tmp_path, '<include file="meshes/arm.xml"/>')
+    (tmp_path / "meshes" / "arm.xml").write_text(f"<mujoco>{MESH.format('wedge.stl', 'mesh')}</mujoco>")
+    wanted = loaded(tmp_path / "some.xml").bodies.a.mass
+    monkeypatch.chdir(tmp_path.parent)
+    assert loaded(f"{tmp_path.name}/some.xml").bodies.a.mass == wanted
+
+
 def test_an_equality_that_is_not_active_is_left_out_and_said(tmp_path):
     bodies = f"<worldbody>{PAIR.format('')}</worldbody>"
     path = write(tmp_path, bodies + '<equality><weld body1="one" active="false"/></equality>')

@@ -35,7 +35,7 @@ def parsed(path: Path) -> tuple[Any, Any]:
     """The package, and the file's spec; ``ValueError`` for what is no MJCF."""
     mujoco = import_mujoco()
     try:
-        return mujoco, mujoco.MjSpec.from_file(str(path))
+        return mujoco, mujoco.MjSpec.from_file(str(path.absolute()))
     except ValueError as error:
         raise _error(path, error) from None
 

@@ -17,11 +17,14 @@ def load(
     """The mechanism in a robot's file, URDF or MJCF, which its root element tells apart.
 
     Bodies, joints and actuators go by their names in the file, with _ for what no name in Python can have. The root of
-    a URDF is fixed to the ground, unless ``floating``; gravity is 9.81 m/s² along −z there. Loops of MJCF are joints
-    like any other. One warning says what is not modelled, such as contacts; nothing is fetched or run.
+    a URDF is fixed to the ground, unless ``floating``; gravity is 9.81 m/s² along −z there. MJCF is compiled by the
+    package ``mujoco``, and its loops are joints like any other. Nothing is fetched or run.
 
-    Needs the package ``mujoco`` for MJCF alone. Raises ``ValueError``, with file and line, for a file that is broken,
-    and for what would make another motion if it was left out; ``OSError`` for one that cannot be read.
+    One warning lists by name what the file has and the mechanism does not: contacts, the ends of joints, tendons,
+    sensors, and the laws of servos, whose joints nothing holds here. Raises ``ValueError``, with file and line, for a
+    file that is broken, and for other forces that are not modelled: of fluids, flexible bodies, plugins, springs of
+    several powers, and tendons that have springs, dampers, friction or inertia, or are tied to each other.
+    ``OSError`` for a file that cannot be read, ``ImportError`` for MJCF without ``mujoco`` 3.3.7 or later.
     """
     found = read(path, floating=floating)
     mechanism = found.mechanism(coordinates)

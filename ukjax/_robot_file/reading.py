@@ -31,8 +31,10 @@ class Reading(NamedTuple):
     starts: list[tuple[str, int]]
 
     def is_off(self, flag: str) -> bool:
-        """Whether <flag> disables it."""
-        return bool(self.model.opt.disableflags & int(getattr(self.mujoco.mjtDisableBit, f"mjDSBL_{flag.upper()}")))
+        """Whether <flag> disables it, by its own name or, of what MuJoCo's solver does, all of them."""
+        flags = (flag, "constraint") if flag in ("contact", "limit", "equality", "frictionloss") else (flag,)
+        bits = (int(getattr(self.mujoco.mjtDisableBit, f"mjDSBL_{each.upper()}")) for each in flags)
+        return any(self.model.opt.disableflags & bit for bit in bits)
 
     def frame(self, kind: str, number: Any) -> Frame:
         """The frame of the "body", "site", "geom" or "mesh" of this number: of a body in its parent, of a site or
