@@ -309,7 +309,7 @@ class Angles(eqx.Module):
         return jnp.concatenate([q, v]) * self.size + self.shift
 
 
-def swings(sizes, shift=0.0):
+def swings(sizes, shift: Any = 0.0):
     """Angles and rates of the damped pendulum with a noise of 0.01 rad and 0.3 rad/s, in units of ``sizes``."""
     rate = lambda t, y: [y[1], -9.81 / 1.3 * np.sin(y[0]) - 0.2 / (0.8 * 1.3**2) * y[1]]
     y = scipy.integrate.solve_ivp(rate, (0, 2), (1.0, 0.0), t_eval=TS, rtol=1e-11, atol=1e-11).y.T
