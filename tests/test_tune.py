@@ -26,6 +26,19 @@ class Oscillator(uk.AbstractSystem):
         return uk.MassForce(lambda t, q: self.m * jnp.eye(1), lambda t, q, v: -self.c * v - q)
 
 
+class Summed(uk.AbstractSystem):
+    """The oscillator, and s̈ = d/dt q² beside it, so that ṡ = q² from ṡ(0) = q(0)²."""
+
+    c: Parameter = parameter(0.3)
+
+    constraints: ClassVar[tuple[()]] = ()
+
+    @property
+    def dynamics(self):
+        force = lambda t, q, v: jnp.stack([-self.c * v[0] - q[0], 2 * q[0] * v[0]])
+        return uk.MassForce(np.eye(2), force)
+
+
 class Commanded(Oscillator):
     """Driven by an acceleration that is asked for."""
 
@@ -51,6 +64,17 @@ def test_the_best_damping_is_found():
     np.testing.assert_allclose(found.held_out / found.cost, 4.0, rtol=1e-6)
     assert found.first_held_out > found.held_out and found.converged
     np.testing.assert_allclose(found.model.c, found.values[0])
+
+
+def test_steps_are_as_short_as_the_cost_asks_for():
+    """Samples six seconds apart, of a motion of period 6 s: a quarter of that would not do. ∫ q² dt as a part of the
+    motion, in closed form (c + 1/c)/2."""
+    ts = np.linspace(0.0, 40.0, 8)
+    found = uk.tune(Summed(), "c", [1.0, 0.0], [0.0, 1.0], ts, cost=lambda motion: motion.q[-1, 1])
+    np.testing.assert_allclose(found.values, [1.0], rtol=0.02)
+    np.testing.assert_allclose(found.cost, 1.0, rtol=0.02)
+    assert found.cost_error is not None and abs(found.cost_error) < 0.02 and found.dt < 1.0
+    assert "half of it changes the cost by" in str(found)
 
 
 def test_settings_differ_from_start_to_start():

@@ -27,7 +27,7 @@ def add_to(commands: Any) -> None:
     option("--spread", type=float, default=0.01, metavar="S", help="their standard deviation (default 0.01)")
     option("--seed", type=int, default=0, help="of the scatter (default 0)")
     option("--t1", type=float, metavar="SECONDS", help="end of the motions (default: the source's)")
-    option("--dt", type=float, default=0.005, metavar="SECONDS", help="fixed steps (default 0.005)")
+    option("--dt", type=float, metavar="SECONDS", help="longest step (default: as short as it takes)")
     option("--samples", type=int, default=201, metavar="N", help="samples that count (default 201)")
     option("--drift", choices=("projection", "none"), default="none", help="default: none")
     option("--out", metavar="FILE", help="the result as JSON (default SYSTEM-tune.json)")
