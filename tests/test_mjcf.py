@@ -270,7 +270,7 @@ def test_what_a_flag_disables_does_not_act(flag, tmp_path):
 
 def test_meshes_of_an_included_file_are_found_by_a_relative_path(tmp_path, monkeypatch):
     write(tmp_path, '<include file="meshes/arm.xml"/>')
-    (tmp_path / "meshes" / "arm.xml").write_text(f"<mujoco>{MESH.format('wedge.stl', 'mesh')}</mujoco>")
+    (tmp_path / "meshes" / "arm.xml").write_text(f"<mujoco>{MESH.format('../meshes/wedge.stl', 'mesh')}</mujoco>")
     wanted = loaded(tmp_path / "some.xml").bodies.a.mass
     monkeypatch.chdir(tmp_path.parent)
     assert loaded(f"{tmp_path.name}/some.xml").bodies.a.mass == wanted
