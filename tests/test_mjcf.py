@@ -276,6 +276,22 @@ def test_meshes_of_an_included_file_are_found_by_a_relative_path(tmp_path, monke
     assert loaded(f"{tmp_path.name}/some.xml").bodies.a.mass == wanted
 
 
+@pytest.mark.parametrize("mass", ("", 'mass="0"'))
+def test_a_mesh_is_shown_where_the_file_has_it_whether_or_not_it_gives_mass(mass, tmp_path):
+    path = write(
+        tmp_path,
+        f"""<asset><mesh name="m" file="wedge.stl" scale="2 1 1"/></asset><worldbody><body name="a"><joint/>
+        <geom size=".1" pos="0 0 1"/><geom type="mesh" mesh="m" pos=".1 .2 .3" quat=".8 0 .6 0" {mass}/>
+        </body></worldbody>""",
+    )
+    body = loaded(path).bodies.a
+    ball, mesh = body.shapes
+    np.testing.assert_allclose((*mesh.at, *mesh.turn), (0.1, 0.2, 0.3, 0.8, 0.0, 0.6, 0.0), atol=1e-12)
+    assert (ball.kind, mesh.kind, mesh.size) == ("sphere", "mesh", (2.0, 1.0, 1.0))
+    assert mesh.path == str(tmp_path / "wedge.stl")
+    assert (float(body.mass) > 4.2) == (not mass)  # the ball has 4.19 kg
+
+
 def test_an_equality_that_is_not_active_is_left_out_and_said(tmp_path):
     bodies = f"<worldbody>{PAIR.format('')}</worldbody>"
     path = write(tmp_path, bodies + '<equality><weld body1="one" active="false"/></equality>')
