@@ -437,6 +437,8 @@ def test_what_is_held_stays():
     q, v = uk.project(ring, 0.0, [0.6, 0.7], [0.3, 0.0], hold=("x",))
     close(q, [0.6, 0.8], 1e-13)
     close(v, [0.3, -0.225], 1e-13)
+    again = uk.project(ring, 0.0, [0.6, 0.7], [0.3, 0.0], hold=(name for name in ["x"]))
+    close(np.concatenate(again), [*q, *v], 1e-13)
     with pytest.raises(ValueError, match="hold names no coordinate 'xx'; did you mean 'x'"):
         uk.project(ring, 0.0, q, v, hold="xx")
 

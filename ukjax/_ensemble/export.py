@@ -78,8 +78,8 @@ def export(
         check_writable(path)
     except OSError as error:
         raise ValueError(f"path {str(path)!r} cannot be written: {error.strerror}") from None
-    names = () if isinstance(over, str) or not isinstance(over, Iterable) else tuple(over)
-    if isinstance(over, str) or not isinstance(over, Iterable) or not all(isinstance(name, str) for name in names):
+    names = tuple(over) if isinstance(over, Iterable) and not isinstance(over, str) else None
+    if names is None or not all(isinstance(name, str) for name in names):
         raise ValueError(f"over must name numbers of the model, such as ('m1', 'ma[0]'), got {seen(over)}")
     if derivatives and dt is None:
         raise ValueError("derivatives need fixed steps: give dt, the length of one [s]")

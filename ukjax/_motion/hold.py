@@ -23,12 +23,11 @@ def holding(
     """The system with the coordinates that ``hold`` names where and as fast as they are in q and v at t, and with the
     velocities that it names, where they are no rates of coordinates, as they are in v; itself if there are none.
     ``ValueError`` for names that it has not."""
-    hold = (hold,) if isinstance(hold, str) else hold
-    if not isinstance(hold, Iterable) or not all(isinstance(name, str) for name in hold):
+    held = (hold,) if isinstance(hold, str) else tuple(hold) if isinstance(hold, Iterable) else None
+    if held is None or not all(isinstance(name, str) for name in held):
         raise ValueError(f"hold must be names of coordinates, such as ('crank',), got {seen(hold)}")
     names = [name for name, _ in named_coordinates(system, q.size)]
     speeds = [name for name, _ in named_directions(system, v.size) or () if name not in names]
-    held = tuple(hold)
     for name in held:
         if name not in (*names, *speeds):
             known = [*names, *speeds]
