@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
+from ukjax._motion.scale import scale_of
 
 HOWS: tuple[dict[str, Any], ...] = {"dt": 0.05}, {"rtol": 1e-5}, {"rtol": 1e-5, "drift": "none"}
 FALL = np.array([0.0, -9.81])
@@ -115,3 +116,63 @@ def test_a_row_that_fades_away_is_left_out_aloud():
     with pytest.warns(UserWarning, match=r"constraint 'fading' is left out at t = 0\.[89]\d* s: .* become so small"):
         motion = uk.simulate(model, np.zeros(2), np.zeros(2), ts, dt=0.01)
     assert motion.q[1, 1] == 0 and -9.81 * 0.19**2 / 2 < motion.q[2, 1] < 0
+
+
+def parallelogram():
+    """Links of 1, 2 and 1 m, hinged along y where their levels are 0.1 + 0.2, and the ground's 0.3: of the y rows of
+    the closing hinge nothing is left but the rounding of that sum, 6e-17, whatever the angles."""
+    hinge = lambda parent, child, **at: uk.joints.Revolute(parent, child, axis="y", **at)
+    return uk.Mechanism(
+        {name: uk.Body(1.0, inertia=(0.1, 0.1, 0.1)) for name in ("crank", "coupler", "rocker")},
+        {
+            "crank": hinge("ground", "crank"),
+            "pin": hinge("crank", "coupler", at=(1, 0.1, 0)),
+            "knee": hinge("coupler", "rocker", at=(2, 0.2, 0)),
+            "close": hinge("ground", "rocker", at=(2, 0.3, 0), to=(-1, 0, 0)),
+        },
+    )
+
+
+def test_a_loop_that_is_closed_but_for_rounding_starts():
+    """As do grippers whose links are symmetric: the other angles are known."""
+    model, angle = parallelogram(), 0.7
+    q, v = model.start({"crank": angle}, rates={"crank": 2.0})
+    # The rocker is parallel to the crank.
+    np.testing.assert_allclose(q, [angle, -angle, angle], atol=1e-12)
+    np.testing.assert_allclose(v, [2.0, -2.0, 2.0], atol=1e-12)
+    assert np.max(np.abs(model.position_residual(0.0, q))) < 1e-15
+
+
+@pytest.mark.slow
+def test_a_loop_that_is_closed_but_for_rounding_moves():
+    """Its rocker parallel to its crank, and its energy kept."""
+    model = parallelogram()
+    q0, v0 = model.start({"crank": 0.7})
+    motion = uk.simulate(model, q0, v0, TS)
+    assert motion.finished
+    np.testing.assert_allclose(motion.q[:, 1:], np.stack([-motion.q[:, 0], motion.q[:, 0]], axis=1), atol=1e-10)
+    np.testing.assert_allclose(motion.energy, motion.energy[0], atol=1e-8)
+
+
+@pytest.mark.parametrize("residual", (0.1 + 0.2 - 0.3, 1e-6))
+def test_a_row_that_nothing_moves_is_met_if_rounding_is_all_it_misses(residual):
+    """q·q = 1, and a sum of lengths that no coordinate has a part in."""
+    lengths = np.array([0.1, 0.2, -0.3 + (residual if residual > 1e-10 else 0)])
+    level = uk.Holonomic(lambda t, q: jnp.sum(lengths * jnp.cos(0 * q[0])), name="level")
+    model = uk.System(uk.MassForce(np.eye(2), FALL), [uk.Holonomic(lambda t, q: q @ q - 1, name="rod"), level])
+    if residual > 1e-10:
+        with pytest.raises(ValueError, match="constraint 'level' still has residual 1e-06"):
+            uk.project(model, 0.0, [0.9, 1.2], [1.0, 0.0])
+        return
+    q, v = uk.project(model, 0.0, [0.9, 1.2], [1.0, 0.0])
+    np.testing.assert_allclose(q, [0.6, 0.8], rtol=1e-13)
+    np.testing.assert_allclose(v, [0.64, -0.48], rtol=1e-12)
+
+
+def test_a_start_of_rounding_is_at_the_origin():
+    """What Newton's method leaves of an angle of 0 does not say how large angles are."""
+    tip = lambda t, q: 4 + jnp.stack([-4 * jnp.cos(q[0] + q[1]), 4 * jnp.sin(q[0] + q[1]) - 4])
+    model = uk.System(uk.MassForce(np.eye(2), np.zeros(2)), uk.Holonomic(tip, name="tip"))
+    found = scale_of(model, jnp.zeros(()), jnp.array([2e-16, -2.5e-16]), jnp.zeros(2), jnp.asarray(1.0))
+    np.testing.assert_allclose(found.q, [1.0, 1.0])
+    np.testing.assert_allclose(scale_of(model, jnp.zeros(()), jnp.array([2e-6, 0.0]), jnp.zeros(2)).q[0], 2e-6)

@@ -9,10 +9,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._check_terms import complaint_of_mass
+from .._haste import at_once
 from .._solve import Usual, coordinate_scale_by_numpy, independent_rows, light, rounding
 from .._system import AbstractSystem
 from .assemble import at_state, by_least_squares, least_change
@@ -22,6 +24,9 @@ from .small_rows import judge
 
 MOST = 200
 """Steps along the constraints."""
+
+ROUNDINGS = 64
+"""A residual of so many units of the last place of its terms is rounding, whatever its slope."""
 
 Look = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 """A residual at x, and its slope there."""
@@ -62,21 +67,31 @@ def nearest(
         found = judge(lambda *given: (M, at_state(*given)[3:]), system, t, put(q), put(v), M, rows)
         return [each.rows for each in found]
 
+    sizes = lambda q, v: [np.asarray(x, float) for x in _sizes(system, t, put(q), put(v), scale)]
+    of_q, of_v = lambda q: sizes(q, v0)[0], lambda v: sizes(q, v)[1]
     linear = all(constraint.linear for constraint in system.held)
-    q, by_q, found_q = _nearest(of_positions, q0, look(q0, v0)[2], scale.q, usual, lambda q: judged(q, v0)[0])
-    v, by_v, found_v = _nearest(of_velocities, v0, look(q, v0)[2], scale.v, usual, lambda v: judged(q, v)[1], linear)
+    q, by_q, found_q = _nearest(of_positions, q0, look(q0, v0)[2], scale.q, usual, lambda q: judged(q, v0)[0], of_q)
+    v, by_v, found_v = _nearest(
+        of_velocities, v0, look(q, v0)[2], scale.v, usual, lambda v: judged(q, v)[1], of_v, linear
+    )
     levels = Levels(usual, by_q or usual, by_v or usual)
     if found_q and found_v:
         return Nearest(put(q), put(v), levels)
-    of_q, of_v, _, A, B = look(q, v)
-    missed = tuple(
-        (rows, terms_of(slope, x, np.asarray(size)))
-        for rows, slope, x, size in ((of_q, A, q, scale.q), (of_v, B, v, scale.v))
-    )
+    missed = tuple(zip(look(q, v)[:2], sizes(q, v), strict=True))
     return Nearest(put(q), put(v), levels, False, by_q is not None and by_v is not None, missed)
 
 
-def _nearest(look: Look, start, M, size, usual: Usual, judged, linear=False) -> tuple[np.ndarray, Usual | None, bool]:
+@at_once
+def _sizes(system, t, q, v, scale):
+    """The sizes of the terms of φ, and of φ̇ and ψ."""
+    tiny = jnp.finfo(q.dtype).tiny
+    found = scale.of(system.position_residual, t, q), scale.of(system.velocity_residual, t, q, v)
+    return [jnp.maximum(each, tiny) for each in found]
+
+
+def _nearest(
+    look: Look, start, M, size, usual: Usual, judged, sizes: Callable, linear=False
+) -> tuple[np.ndarray, Usual | None, bool]:
     """argmin (x − x0)ᵀ M (x − x0) where the residual is 0; the method by which it is that, None where nothing makes
     sense; and whether it is."""
     dtype = start.dtype
@@ -97,19 +112,24 @@ def _nearest(look: Look, start, M, size, usual: Usual, judged, linear=False) -> 
         return x, None, False
     weight = float(np.mean(np.diagonal(M))) if light(M) else None
     method = replace(usual, kept=None if len(kept) == len(A) else kept, weight=weight)
-    noise = np.any(A, axis=1) & ~np.any(real, axis=1)
-    search = _Search(look, x0, M, weight or 0.0, np.asarray(size, float), np.array(kept, int), noise, eps)
+    still = ~np.any(real, axis=1)
+    search = _Search(look, x0, M, weight or 0.0, np.asarray(size, float), np.array(kept, int), still, eps)
     try:
         x = search.restored(x)
-        x, found = (x, search.kept(x)) if linear else search.along(x)
+        found = False
+        if search.kept(x):
+            x, found = (x, True) if linear else search.along(x)
+        if not found:  # where slopes vanish, only what residuals are computed from tells what is rounding
+            search = search._replace(terms=sizes(x))  # by a program that nobody else waits for
+            x, found = (x, search.kept(x)) if linear else search.along(x)
         return x, method, found
     except np.linalg.LinAlgError:  # somewhere the rows are not finite
         return x, method, False
 
 
 class _Search(NamedTuple):
-    """For the x nearest to x0 in the metric M, with ``weight`` on the rows, by those rows that count; ``noise`` are
-    those that are none."""
+    """For the x nearest to x0 in the metric M, with ``weight`` on the rows, by those rows that count; ``still`` are
+    those that nothing moves; ``terms``, where they are known, are the sizes of what residuals are computed from."""
 
     look: Look
     x0: Float[np.ndarray, " n"]
@@ -117,8 +137,9 @@ class _Search(NamedTuple):
     weight: float
     size: Float[np.ndarray, " n"]
     counts: Int[np.ndarray, " k"]
-    noise: Bool[np.ndarray, " m"]
+    still: Bool[np.ndarray, " m"]
     eps: float
+    terms: Float[np.ndarray, " m"] | None = None
 
     def along(self, x: np.ndarray) -> tuple[np.ndarray, bool]:
         """From x, on the constraints, along them to the nearest; and whether that was found."""
@@ -146,8 +167,12 @@ class _Search(NamedTuple):
     def kept(self, x: np.ndarray) -> bool:
         """Whether all constraints are met, those that are left out as well."""
         rows, A = self.look(x)
-        missed = np.abs(rows) / terms_of(A, x, self.size)
-        return bool(np.max(missed[~self.noise], initial=0) < self.eps**0.6)
+        missed = np.abs(rows)
+        kept = missed <= self.eps**0.6 * (np.abs(A) @ np.maximum(self.size, np.abs(x)))
+        if self.terms is not None:
+            share = np.where(self.still, self.eps**0.6, ROUNDINGS * self.eps)
+            kept = kept | (missed <= share * self.terms)
+        return bool(np.all(kept))
 
     def restored(self, x: np.ndarray) -> np.ndarray:
         """Back onto the constraints, by Newton's method."""
@@ -163,8 +188,3 @@ class _Search(NamedTuple):
 
     def change(self, A: np.ndarray, missing: np.ndarray) -> np.ndarray:
         return least_change(self.M + self.weight * A.T @ A, A, missing)
-
-
-def terms_of(A: np.ndarray, x: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """The sizes of what a residual with the slope A is made of."""
-    return np.maximum(np.abs(A) @ np.maximum(size, np.abs(x)), np.finfo(size.dtype).tiny)

@@ -34,6 +34,9 @@ AT_ONCE = 1_000_000
 STILL = 1e-10
 """A start no larger than this, beside what is within reach, is at the origin, but for rounding."""
 
+ROUNDINGS = 64
+"""Units of the last place of the terms of a constraint, below which what changes it is nothing but rounding."""
+
 KEPT = {"float64": 1e-8, "float32": 1e-3}
 """Residuals, beside the size of their terms, beyond which a constraint is not kept."""
 
@@ -110,6 +113,7 @@ def scale_of(
     Raises ``ValueError`` where the model does not give Terms of as many coordinates as q has.
     """
     M, Q, rows = _seen(model, t, q, v, driven, method)
+    q = jnp.where(_at_origin(model, t, q, v), 0, q) if driven else q
     if Q.shape != v.shape:
         what = ("coordinates", "q0") if rates_of(model) is None else ("velocities", "v0")
         raise ValueError(f"the model has {Q.size} {what[0]}, but {what[1]} has shape {v.shape}")
@@ -161,7 +165,7 @@ def scales(
     if not known(model, t, q, v, span):
         return _each(model, t, q, v, span, True, method)
     # Where a start shows anything, nobody waits for the derivatives of constraints.
-    at_rest = ~np.any(np.asarray(q), axis=-1) & ~np.any(np.asarray(v), axis=-1)
+    at_rest = np.all(np.abs(np.asarray(q)) < _tiny(q.dtype), axis=-1) & ~np.any(np.asarray(v), axis=-1)
     of_accelerations = isinstance(model, AbstractSystem) and any(c.level == "acceleration" for c in model.constraints)
     return _scales(model, t, q, v, span, of_accelerations or bool(np.any(at_rest)), method)
 
@@ -199,6 +203,23 @@ def _seen(model, t, q, v, driven, method):
     if not isinstance(terms, Terms):
         raise ValueError(f"model must return ukjax.Terms(M, Q, A, b), got {type(terms).__name__}")
     return terms.M, terms.Q, (terms.A, terms.b)
+
+
+def _at_origin(model, t, q, v):
+    """Which coordinates are 0 but for rounding, as in a start that Newton's method has found: those that are tiny, and
+    change some constraint by no more than the rounding of its terms."""
+    if not isinstance(model, AbstractSystem) or all(constraint.level != "position" for constraint in model.held):
+        return jnp.zeros(q.shape, bool)
+    of_rows = sizes(model.position_residual, (t, q), (jnp.abs(t), jnp.abs(q)))
+    slope = jax.jacfwd(model.position_residual, argnums=1)(t, q)
+    changes = jnp.abs(slope * q) / jnp.maximum(of_rows, jnp.finfo(q.dtype).tiny)[:, None]
+    rounding = (changes > 0) & (changes <= ROUNDINGS * jnp.finfo(q.dtype).eps)
+    return (jnp.abs(q) < _tiny(q.dtype)) & jnp.any(rounding, axis=0)
+
+
+def _tiny(dtype):
+    """What a coordinate might be that is meant to be 0."""
+    return float(np.finfo(dtype).eps) ** 0.75
 
 
 def _driven(A, b, unit):

@@ -51,9 +51,8 @@ def judge(
     small = [(share > 0) & (share < eps**0.5) for share in shares]
     changes = [np.zeros_like(length) for length in lengths]
     if any(each.any() for each in small):
-        rng = np.random.default_rng(0)
-        for _ in range(TRIES):
-            moved = look(*_moved(model, t, q, v, coordinate, rng))[1]
+        for state in _nearby_states(model, t, q, v, coordinate):
+            moved = look(*state)[1]
             for A, again, change in zip(given, moved, changes, strict=True):
                 np.maximum(change, np.linalg.norm((np.asarray(again) - A) * coordinate, axis=1), out=change)
     found = []
@@ -70,6 +69,19 @@ def judge(
             )
         )
     return found
+
+
+def changed_by_rounding(
+    function: Callable[..., Sequence[Any]], model: Any, t: Array, q: Array, v: Array, M: np.ndarray
+) -> list[np.ndarray]:
+    """The most by which each entry of what ``function(model, t, q, v)`` returns changes where all that it is computed
+    from is moved by a few roundings: what rounding may leave of 0."""
+    here = [np.asarray(x) for x in function(model, t, q, v)]
+    changes = [np.zeros_like(x) for x in here]
+    for state in _nearby_states(model, t, q, v, coordinate_scale_by_numpy(M)):
+        for x, moved, change in zip(here, function(*state), changes, strict=True):
+            np.maximum(change, np.abs(np.asarray(moved) - x), out=change)
+    return changes
 
 
 def least_of_usual(found: Sequence[Judged], dtype: np.dtype) -> float | None:
@@ -110,6 +122,11 @@ def with_noise_left_out(
 def _terms(model, t, q, v):
     terms = model(t, q, v)
     return terms.M, [terms.A]
+
+
+def _nearby_states(model, t, q, v, coordinate):
+    rng = np.random.default_rng(0)
+    return (_moved(model, t, q, v, coordinate, rng) for _ in range(TRIES))
 
 
 def _moved(model, t, q, v, coordinate, rng):
