@@ -239,6 +239,15 @@ def test_friction_is_found_from_a_table(tmp_path, capsys):
     assert json.loads((tmp_path / "rough_incline-fit.json").read_text())["parameters"] == report["parameters"]
 
 
+def test_the_shift_of_a_column_can_be_free(tmp_path, capsys):
+    """x is read 5 mm too large; y is not, and both lie on the plane."""
+    rows = np.loadtxt(slide().splitlines()[1:], delimiter=",") + [0.0, 0.005, 0.0]
+    np.savetxt("slide.csv", rows, delimiter=",", header="t,x,y", comments="", fmt="%.17g")
+    assert command("fit", "rough_incline", "slide.csv", "--free", "mu,observe.shift[0]", "--json") == 0
+    found = json.loads(capsys.readouterr().out)["parameters"]
+    assert abs(found["mu"]["estimate"] - 0.3) < 1e-5 and abs(found["observe.shift[0]"]["estimate"] - 0.005) < 1e-6
+
+
 def slide(names="t [s],x [m],y [m]", separator=",", comma=".", size=1.0):
     """A table of a block that slides down the plane with mu = 0.3."""
     alpha, t = np.pi / 6, np.linspace(0.0, 1.0, 21)

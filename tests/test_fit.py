@@ -147,6 +147,9 @@ def test_outliers_with_a_robust_loss(noisy):
         uk.fit(guess(l=jnp.array(1.2)), sharp, ("l", "k"), fit_starts=False, loss=loss) for loss in ("linear", "cauchy")
     )
     assert abs(robust.values[0] - 1.3) < 0.005 < abs(plain.values[0] - 1.3)
+    small = [uk.Experiment(e.t, 1e-4 * e.y, e.start) for e in sharp]  # in another unit, and of unknown sigma
+    unknown = uk.fit(guess(l=1.2), small, ("l", "k"), fit_starts=False, loss="cauchy", observe=lambda t, q, v: 1e-4 * q)
+    assert abs(unknown.values[0] - 1.3) < 0.005
 
 
 def test_several_segments_are_joined():

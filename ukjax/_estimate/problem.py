@@ -23,8 +23,9 @@ from .spread import SETTLED, leverage, standard_deviations
 
 ODD = 300.0  # a ratio of sizes that suggests other units
 CONVERGED = 1e-6  # of the sum of squares: far below what noise leaves open
-KNOWN_NEAR_0 = 10.0
-"""A parameter without bounds has a size of its own only by its value: near 0, so many of its standard errors."""
+SIZE_NEAR_0 = 1000.0
+"""The size of a parameter without bounds whose value is near 0, in standard errors that it would have alone. What the
+data determine is judged in units of such sizes."""
 
 
 class Block(NamedTuple):
@@ -179,7 +180,7 @@ class Problem:
         unbounded = np.asarray(np.isinf(parameters.lower) & np.isinf(parameters.upper))
         noise = self._noise(r, J)
         own_size = np.where(unbounded, np.abs(values) / slope, 1.0)  # whatever the size of the guess was
-        own_size = np.where(unbounded, np.maximum(own_size, KNOWN_NEAR_0 * noise / self._sensitivity(J)), own_size)
+        own_size = np.where(unbounded, np.maximum(own_size, SIZE_NEAR_0 * noise / self._sensitivity(J)), own_size)
         about = parameters.names, values, slope * own_size, logarithmic, J[:, : self.p] * own_size, J[:, self.p :]
         starts = unknowns[self.p :].reshape(self.starts.shape) if self.fit_starts else self.starts
         known = identifiability(*about, noise)
@@ -223,7 +224,9 @@ class Problem:
         of_size = float(np.max(np.sqrt(np.mean(change**2, axis=0)) / self.sizes))
         above_rounding = of_size / float(np.sqrt(np.finfo(self._dtype()).eps))
         noise = min(self._noise(r, J), limit)
-        return step_error(r, r_finer, J, self.p, SLOPES[self.loss](r**2), noise, above_rounding)
+        with np.errstate(over="ignore"):
+            weight = SLOPES[self.loss](r**2)
+        return step_error(r, r_finer, J, self.p, weight, noise, above_rounding)
 
     def _halve(self):
         """The finer predictions are those of the steps from now on."""
