@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._check_terms import complaint_of_mass
-from .._haste import at_once
+from .._compile import jit_unoptimised
 from .._solve import Usual, coordinate_scale_by_numpy, independent_rows, light, rounding
 from .._system import AbstractSystem
 from .assemble import at_state, by_least_squares, least_change
@@ -81,7 +81,7 @@ def nearest(
     return Nearest(put(q), put(v), levels, False, by_q is not None and by_v is not None, missed)
 
 
-@at_once
+@jit_unoptimised
 def _sizes(system, t, q, v, scale):
     """The sizes of the terms of φ, and of φ̇ and ψ."""
     tiny = jnp.finfo(q.dtype).tiny
