@@ -118,6 +118,7 @@ EVERYWHERE = (
     "_closures",
     "_compile",
     "_compressed",
+    "_extras",
     "_files",
     "_fingerprint",
     "_functions",

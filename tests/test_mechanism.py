@@ -452,8 +452,13 @@ MISTAKES = (
     (lambda: uk.Body(1.0, inertia=np.arange(9.0).reshape(3, 3)), "inertia must be symmetric"),
     (lambda: uk.Mechanism({}), "bodies must name at least one body"),
     (lambda: uk.Mechanism([BODY]), "bodies must be a dictionary"),
-    (lambda: uk.Mechanism({"a b": BODY}), "names that are words"),
-    (lambda: uk.Mechanism({"ground": BODY}), "other than 'ground'"),
+    (lambda: uk.Mechanism({"a b": BODY}), "names of letters, digits and _ that begin with a letter, got 'a b'"),
+    (lambda: uk.Mechanism({"_arm": BODY}), "names that begin with a letter, got '_arm'"),
+    (lambda: uk.Mechanism({"ground": BODY}), "bodies must not have the name 'ground'"),
+    (lambda: uk.Mechanism({"items": BODY}), "bodies must not have the name 'items'"),
+    (lambda: uk.Mechanism({"a": BODY}, {"of": Revolute("ground", "a")}), "joints must not have the name 'of'"),
+    (lambda: uk.Mechanism({"things": BODY}), "bodies must not have the name 'things'"),
+    (lambda: uk.Mechanism({"lambda": BODY}), "bodies must not have the name 'lambda'"),
     (lambda: uk.Mechanism({"a": 1.0}), "bodies\\['a'\\] must be a ukjax.Body"),
     (lambda: uk.Mechanism({"a": BODY}, {"j": BODY}), "joints\\['j'\\] must be one of ukjax.joints"),
     (lambda: uk.Mechanism({"a": BODY}, {"j": Revolute("ground", "b")}), "names a body 'b' that is not there"),
@@ -488,10 +493,29 @@ MISTAKES = (
     (lambda: Revolute("ground", "a", turn=(1, 2)), "turn must be roll, pitch and yaw"),
     (lambda: Revolute("ground", "a", damping=-1.0), "damping must be"),
     (lambda: Distance("ground", "a", length=0.0), "length must be"),
+    (lambda: hinged(actuators=[uk.Actuator("m", "hing")]), "'m' is on a joint 'hing' that is not there; did you mean"),
+    (lambda: hinged(actuators=[uk.Actuator("m", "pair")]), "'m' is on 'pair', which has no angles or lengths"),
+    (lambda: hinged(actuators=[uk.Actuator("m", "hinge")] * 2), "must have a name each, got 'm' twice"),
+    (lambda: hinged(actuators=[uk.Actuator("m", "hinge", np.nan)]), "gear of actuator 'm' must be one number"),
+    (lambda: hinged(actuators=[uk.Actuator("m", "hinge", 1.0, (2, -2))]), "limits of actuator 'm' must be two numbers"),
+    (lambda: on(PointOnSurface("ground", "a", surface=lambda t, p: p[:2])), "surface must have shape .1,., one entry"),
+    (lambda: on(Drive("j", motion=lambda t: jnp.ones(2))), "motion must return one number, got shape .2,."),
+    (lambda: on(Cam("j", "k", profile=lambda x: [x, x])), "profile must return one number, got shape .2,."),
     (lambda: PointOnSurface("ground", "a", surface=3.0), "surface must be"),
     (lambda: slider_crank().start({"moter": 1.0}), "positions names no coordinate 'moter'; did you mean 'motor'"),
     (lambda: slider_crank().along("guid"), "no joint with plain coordinates is named 'guid'; did you mean 'guide'"),
 )
+
+
+def hinged(**more):
+    joints = {"hinge": Revolute("ground", "a"), "pair": Gear("hinge", "hinge")}
+    return uk.Mechanism({"a": BODY}, joints, **more)
+
+
+def on(more):
+    """A mechanism with one more joint, at its reference pose."""
+    bodies, joints = {"a": BODY, "b": BODY}, {"j": Revolute("ground", "a"), "k": Revolute("ground", "b")}
+    return uk.Mechanism(bodies, joints | {"more": more})(0.0, np.zeros(2), np.zeros(2))
 
 
 @pytest.mark.parametrize(("mistake", "message"), MISTAKES)

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from .._check import memory
+from .._extras import extra_package
 from .._motion.outcome import FINISHED, REASONS, RUNNING, ended_well
 from .._motion.trajectory import OBSERVED
 from .._names import did_you_mean
@@ -134,10 +135,7 @@ class Ensemble:
     @property
     def dataset(self) -> "xarray.Dataset":
         """All of it with names and units; needs the package xarray."""
-        try:
-            import xarray  # noqa: F401
-        except ImportError:
-            raise ImportError("dataset needs the package xarray: pip install 'ukjax[data]'") from None
+        extra_package("xarray", "data", "dataset")
         return as_dataset(self._told, self._first, self._rows)
 
     def ends(self) -> Float[np.ndarray, "members nq"]:

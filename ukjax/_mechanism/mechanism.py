@@ -25,14 +25,14 @@ from .._rotation import as_vector, quaternion_of
 from .._system import state_of
 from ..joints import AbstractActing, AbstractConnection, AbstractCoupling, AbstractJoint
 from ..systems.base import AbstractMechanism
-from .actuator import Actuator
+from .actuator import Actuator, actuators_of
 from .body import Body
 from .closure import constraints_of
 from .dynamics import TreeDynamics
 from .elements import Elements, JointCoordinates
 from .kinematics import FLOATING, Pose, joint_of, poses
 from .named import Named
-from .reactions import Reaction, reactions
+from .reactions import Reaction, Rows, reactions
 from .shape import edges_of, warn_of_undrawn
 from .tree import Tree, check_names, connections, spanning
 from .turning import Turning, quaternions
@@ -93,10 +93,10 @@ class Mechanism(AbstractMechanism):
         if control is not None and not isinstance(control, AbstractControl):
             raise ValueError(f"control must be one of ukjax.control (Servo, Robust, Feedback), got {kind_of(control)}")
         self.control = control
-        self.actuators = tuple(actuators)
         self.title = title
         given = dict(self.joints.items())
         check_names(self.bodies.names, given)
+        self.actuators = actuators_of(actuators, given)
         self.absolute = coordinates == "absolute"
         self.tree = spanning(self.bodies.names, given, FLOATING, self.absolute)
         _check_entries(self.joints, self.tree)
@@ -186,16 +186,36 @@ class Mechanism(AbstractMechanism):
         return {name: found[name] for name in self.bodies}
 
     def reactions(self, t: Numbers, q: Numbers, v: Numbers) -> dict[str, Reaction]:
-        """The ``.force`` (3,) [N] and ``.moment`` (3,) [N m] that each joint, by its name, puts on its child in the
-        constrained motion from q (n,), v (n,) at time t [s].
+        """The forces and moments in the joints, in the constrained motion from q (nq,), v (n,) at time t [s].
 
-        About the child's joint point, along the axes of space, with what acts along the joint; in absolute coordinates
-        without the motors of a control. Of loops with redundant rows, where reactions are not unique, the least ones.
+        What acts along a joint, a spring for example, is part of its reaction; so is the motor of a control, but not in
+        absolute coordinates.
+
+        A mechanism with redundant constraints, such as a door on two hinges, does not determine all reactions: what
+        each of its joints carries depends on how stiff the parts are. Unique are the sum of the forces, and that of the
+        moments, that all joints put on a body, and single components where ``Reaction`` says so. For the others those
+        reactions are returned for which Σ |force|² + |moment|²/L² is least, over all joints, where L² is the mean
+        square distance of the joints and centres of mass from their centroid: the same ones in joint and in absolute
+        coordinates.
+
+        Returns
+        -------
+        dict[str, Reaction]
+            For each joint by its name the ``force`` (3,) [N] and the ``moment`` (3,) [N m] that it puts on its child,
+            about the child's joint point, along the axes of space; and whether each component is unique,
+            ``force_is_unique`` (3,) and ``moment_is_unique`` (3,).
+
+        Raises
+        ------
+        ValueError
+            For a state of another shape, or one in which the acceleration is not unique.
         """
         t, q, v = state_of(t, q, v, self.rates)
         terms = self(t, q, v)
         motion = constrained_motion(terms)
-        found = _reactions(self.dynamics, self.constraints, terms, t, q, v, motion)
+        names = tuple(row for constraint in constraints_of(self.joints, self.tree) for row in constraint.name)
+        turning = tuple(unit == "rad/s" for _, unit in self.velocities)
+        found = _reactions(self.dynamics, names, turning, terms, t, q, v, motion)
         return {name: found[name] for name in self.joints if name in found}  # a program sorts names
 
     def start(
@@ -272,12 +292,11 @@ _poses = jit_unoptimised(poses)
 
 
 @jit_unoptimised
-def _reactions(dynamics, constraints, terms, t, q, v, motion):
-    labels = [row for constraint in constraints for row in constraint.name]
+def _reactions(dynamics, names, turning, terms, t, q, v, motion):
     # Aᵀλ: the rows' answer to a non-ideal force c is among what that makes of the constraint force.
     by_rows = motion.constraint_force - (0.0 if terms.c is None else terms.c)
-    multipliers = jnp.linalg.lstsq(terms.A.T, by_rows)[0] if labels else jnp.zeros(0)
-    return reactions(dynamics, t, q, v, motion.acceleration, dict(zip(labels, multipliers, strict=True)))
+    rows = Rows(terms.A, by_rows, names, np.array(turning, bool))
+    return reactions(dynamics, t, q, v, motion.acceleration, rows)
 
 
 def _joined(name, own):

@@ -1,5 +1,6 @@
 """Things with a name each: ``bodies.crank``, ``joints["elbow"]``."""
 
+import keyword
 from collections.abc import Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -25,11 +26,7 @@ class Named(eqx.Module, Generic[Kind]):
         if not isinstance(given, Mapping):
             raise ValueError(f"{what} must be a dictionary, name -> {example}, got {seen(given)}")
         for name, thing in given.items():
-            if not isinstance(name, str) or not name.isidentifier() or name in ("names", "things", "ground"):
-                raise ValueError(
-                    f"{what} must have names that are words, letters, digits and _, other than 'ground', 'names' and "
-                    f"'things', got {name!r}"
-                )
+            _check_name(what, name)
             if not isinstance(thing, kind):
                 raise ValueError(f"{what}[{name!r}] must be {example}, got {kind_of(thing)}")
         return cls(tuple(given), tuple(given.values()))
@@ -57,6 +54,24 @@ class Named(eqx.Module, Generic[Kind]):
             raise AttributeError(f"nothing is named {name!r}")
         return self.things[self.names.index(name)]
 
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.names]
+
     def _asdict(self) -> dict[str, Kind]:
         """For those who look for fields."""
         return dict(self.items())
+
+
+def _check_name(what, name):
+    """Words by which things can be reached as attributes, or ``ValueError``."""
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError(f"{what} must have names of letters, digits and _ that begin with a letter, got {name!r}")
+    if name.startswith("_"):
+        raise ValueError(f"{what} must have names that begin with a letter, got {name!r}: leave out the _")
+    if is_reserved(name):
+        raise ValueError(f"{what} must not have the name {name!r}, which already has a meaning: give it another")
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a word cannot name a thing: it is a keyword of Python's, the ground, or an attribute of ``Named``."""
+    return keyword.iskeyword(name) or name == "ground" or hasattr(Named, name) or name in Named.__annotations__

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .._extras import extra_package
 from .labels import Labels, Named, force_unit
 from .outcome import REASONS, all_ended_well, in_words
 
@@ -82,8 +83,7 @@ def as_dataset(saved: Saved) -> "xarray.Dataset":
 
     ``time`` is there where all members have the same times; ``t`` besides, where it is not the same for all.
     """
-    import xarray
-
+    xarray = extra_package("xarray", "data", "a file of netCDF (.nc)")
     arrays, labels, batch = saved.arrays, saved.labels, saved.batch
     dataset = xarray.Dataset(attrs={"Conventions": "CF-1.11", "title": labels.title, "source": "ukjax"})
     dataset.attrs["finished"] = int(all_ended_well(arrays["result"]))
@@ -138,8 +138,7 @@ def as_dataset(saved: Saved) -> "xarray.Dataset":
 
 def read_netcdf(path: Path, observed: dict[str, Any]) -> Saved:
     """What ``write_netcdf`` wrote, or ``ValueError``."""
-    import xarray
-
+    xarray = extra_package("xarray", "data", "a file of netCDF (.nc)")
     try:
         dataset = xarray.load_dataset(path, engine="scipy")
     except (ValueError, TypeError, IndexError, EOFError, OverflowError) as error:

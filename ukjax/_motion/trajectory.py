@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._check import as_path, known
+from .._extras import extra_package
 from .._files import write_whole
 from .._solve import AbstractMethod
 from .._system import AbstractSystem
@@ -179,10 +180,7 @@ class Trajectory(eqx.Module):
     def to_xarray(self) -> "xarray.Dataset":
         """An ``xarray.Dataset`` with named coordinates, units and rows, by the CF conventions; needs the package
         xarray."""
-        try:
-            import xarray  # noqa: F401
-        except ImportError:
-            raise ImportError("to_xarray needs the package xarray: pip install 'ukjax[data]'") from None
+        extra_package("xarray", "data", "to_xarray")
         return as_dataset(self._saved())
 
     def save(self, path: str | os.PathLike) -> Path:

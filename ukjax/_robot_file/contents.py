@@ -1,6 +1,5 @@
 """What a robot's file says, whatever its language."""
 
-import keyword
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -105,7 +104,7 @@ class Words:
         word = re.sub(r"\W", "_", name)
         if not word or not (word[0].isalpha() and word.isidentifier()):
             word = f"{self.kind}_{word.lstrip('_')}" if word.strip("_") else self.kind
-        if keyword.iskeyword(word) or word in ("ground", "names", "things"):
+        if is_reserved(word):
             word += "_"
         found = self.unused(word)
         self._taken.add(found)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import check_function, number
-from .._functions import vector
+from .._functions import vector_of
 from .axis import Axis, axis
 from .base import AbstractActing, AbstractConnection, Number
 
@@ -62,4 +62,4 @@ class PointOnSurface(AbstractConnection):
         check_function("surface", self.surface, "t, p")
 
     def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 1"]:
-        return vector("surface", self.surface, t, p)
+        return vector_of(1, "surface", "surface", self.surface, t, p)

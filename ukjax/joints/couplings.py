@@ -5,11 +5,18 @@ from dataclasses import KW_ONLY
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import check_function, number
+from .._check import as_array, call, check_function, number
 from .base import Name, Number
+
+
+def value_of(name: str, function: Any, x: Array) -> Float[Array, " 1"]:
+    """What a user's function of one number returns: one number, or ``ValueError``."""
+    value = as_array(name, call(name, function, x), "one number", "return")
+    if value.size != 1:
+        raise ValueError(f"{name} must return one number, got shape {value.shape}")
+    return value.reshape(1)
 
 
 def _name_of_joint(name):
@@ -71,7 +78,7 @@ class Cam(AbstractCoupling):
         return self.joint, self.other
 
     def gap(self, t: Array, x: Float[Array, " 2"]) -> Float[Array, " 1"]:
-        return x[:1] - jnp.reshape(self.profile(x[1]), (1,))
+        return x[:1] - value_of("profile", self.profile, x[1])
 
 
 class Drive(AbstractCoupling):
@@ -89,4 +96,4 @@ class Drive(AbstractCoupling):
         return (self.joint,)
 
     def gap(self, t: Array, x: Float[Array, " 1"]) -> Float[Array, " 1"]:
-        return x - jnp.reshape(self.motion(t), (1,))
+        return x - value_of("motion", self.motion, t)
