@@ -141,6 +141,7 @@ def test_a_loop_carries_the_same_in_both_coordinates(gear):
     assert found["right"].moment_is_unique[2] != gear
 
 
+@pytest.mark.slow
 def test_reactions_of_a_determinate_mechanism_are_unique():
     """A post on the ground with a slide: the wrench of the weight, in both coordinates."""
     bodies = {"post": uk.Body(2.0, (0.1, 0, 0.5)), "block": uk.Body(3.0, (0, 0, 0))}
