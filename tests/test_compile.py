@@ -32,6 +32,13 @@ def test_a_program_within_a_program_is_traced_once():
     np.testing.assert_allclose(jax.jit(lambda x: x * inner(outside))(2.0), 2 * np.sin(1), rtol=1e-15)
 
 
+@pytest.mark.parametrize("derivative", (jax.grad, jax.jacrev, jax.jacfwd))
+def test_a_program_with_options_is_differentiated(derivative):
+    """By a number that is known: nothing else is traced then."""
+    square = jit_unoptimised(lambda x: x**2)
+    assert derivative(lambda x: square(jnp.asarray(x)))(3.0) == 6.0
+
+
 def test_an_option_that_xla_no_longer_has_is_left_out(monkeypatch):
     monkeypatch.setattr(_compile, "REMOVED", {"xla_no_such_option": (0, 1)})
     np.testing.assert_allclose(Program(sine, {"xla_no_such_option": True})(jnp.ones(3)), np.sin(1), rtol=1e-15)

@@ -63,17 +63,19 @@ class Program:
 
     def __call__(self, *arguments: Any) -> Any:
         static, arrays = split(arguments)
-        return joined(self._compiled(static)(*arrays))
+        return joined(self._compiled(static, arrays)(*arrays))
 
     def compiled(self, *arguments: Any) -> Callable:
         """The program for arguments like these, compiled by now. It may be called in any thread."""
         static, arrays = split(arguments)
         with _compiling:
-            executable = self._compiled(static).lower(*arrays).compile()
+            executable = self._compiled(static, arrays).lower(*arrays).compile()
         return lambda *others: joined(executable(*split(others)[1]))
 
-    def _compiled(self, static):
-        options = None if is_tracing() else self.options  # which JAX does not take within another program
+    def _compiled(self, static, arrays):
+        # JAX does not take options within another program, and differentiates a program as part of another.
+        nested = is_tracing() or any(isinstance(x, jax.core.Tracer) for x in arrays)
+        options = None if nested else self.options
         return _cached((self, static, options is None), lambda: _jitted(self.function, static, options))
 
 
