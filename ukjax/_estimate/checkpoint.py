@@ -48,18 +48,16 @@ class Checkpoint:
             return None
         try:
             held = json.loads(self.path.read_text(encoding="utf-8"))
-            names, about, numbers = held["names"], held["fit"], (held["values"], held["starts"])
+            names, about, numbers = held["names"], held.get("fit"), (held["values"], held["starts"])
             values, starts = (np.asarray(x, float) for x in numbers)
         except OSError as error:
             raise ValueError(f"checkpoint {str(self.path)!r} cannot be read: {error.strerror}") from None
-        except (ValueError, TypeError, KeyError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise ValueError(
                 f"checkpoint {str(self.path)!r} is no state of a fit: remove it, or name another file"
             ) from None
         if names != list(self.parameters.names):
             raise self._of_another(f"whose parameters are {names}, not {list(self.parameters.names)}")
-        if difference := first_difference(about, self.fingerprint):
-            raise self._of_another(f"since {difference}")
         if values.shape != (len(names),):
             raise self._of_another(f"with {values.size} values for {len(names)} parameters")
         if starts.shape != shape:
@@ -67,6 +65,10 @@ class Checkpoint:
         within = (values > np.asarray(self.parameters.lower)) & (values < np.asarray(self.parameters.upper))
         if not (np.all(within) and np.all(np.isfinite(starts))):
             raise self._of_another("with values that are not finite, or out of the bounds of these")
+        if not isinstance(about, dict):
+            raise self._of_another("or of an earlier version of ukjax, since it does not say of which fit it is")
+        if difference := first_difference(about, self.fingerprint):
+            raise self._of_another(f"since {difference}")
         return values, starts
 
     def _of_another(self, how: str) -> ValueError:
