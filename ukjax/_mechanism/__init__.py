@@ -3,4 +3,5 @@
 from .actuator import Actuator as Actuator
 from .body import Body as Body
 from .mechanism import Mechanism as Mechanism
+from .named import is_reserved as is_reserved
 from .shape import Shape as Shape

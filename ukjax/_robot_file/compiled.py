@@ -112,4 +112,11 @@ def place_in(path: Path, element: Any, tag: str) -> Place:
 
 
 def _error(path, error) -> ValueError:
-    return ValueError(f"{path}: {' '.join(str(error).split())}")
+    """What MuJoCo says, with the line first."""
+    text = re.sub(r"^(XML )?(Error: )*", "", str(error))
+    words, _, about = text.partition("\nElement ")
+    tag, name, line = (re.search(pattern, about) for pattern in (r"^'(.+?)'", r"^name '(.+?)'", r"line (\d+)"))
+    where = f"{path}, line {line[1]}" if line else f"{path}"
+    whose = f"<{tag[1]}>: " if tag else f"{name[1]!r}: " if name and repr(name[1]) not in words else ""
+    advice = ": give it an <inertial>, or a geom with a mass" if "mass and inertia of moving" in words else ""
+    return ValueError(f"{where}: {whose}{' '.join(words.split())}{advice}")

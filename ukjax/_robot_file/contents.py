@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import numpy as np
 
-from .._mechanism import Actuator, Body, Mechanism, Shape
+from .._mechanism import Actuator, Body, Mechanism, Shape, is_reserved
 from .._precision import as_float
 from .inertia import Inertia
 from .markup import Place
