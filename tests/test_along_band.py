@@ -101,6 +101,27 @@ def test_what_the_band_does_not_hold_is_left_to_the_usual_method(always, batch):
     close(found.q, uk.simulate(system, q, v, TIMES, **RK4, method="kkt").q, 1e-13)
 
 
+def test_a_number_that_is_zero_has_the_derivative_of_the_entries_that_it_makes(always):
+    """They are not in the band of the matrices as they are, here not even in that of the same model found before."""
+    far = jnp.zeros((6, 6)).at[0, -1].set(1).at[-1, 0].set(1)
+    spring = 2 * jnp.eye(6) - jnp.eye(6, k=1) - jnp.eye(6, k=-1)
+
+    class Coupled(eqx.Module):
+        by: jax.Array
+
+        def __call__(self, t, q):
+            return 2 * jnp.eye(6) + self.by * far
+
+    def end(by):
+        system = uk.System(uk.MassForce(Coupled(by), lambda t, q, v: -spring @ q), ())
+        return uk.simulate(system, jnp.arange(6.0), jnp.zeros(6), [0.0, 1.0]).q[-1, 0]
+
+    h = 1e-3
+    difference = float(end(jnp.asarray(h)) - end(jnp.asarray(-h))) / (2 * h)
+    end(jnp.asarray(0.0))
+    assert float(jax.grad(end)(jnp.asarray(0.0))) == pytest.approx(difference, rel=1e-4)
+
+
 def test_a_mass_that_turns_negative_is_told(always):
     """Along a direction that no constraint holds, from t = 0.02 s on."""
     mass = lambda t, q: jnp.diag(jnp.array([1.0, 1.0, jnp.where(t > 0.02, -0.5, 1.0)]))

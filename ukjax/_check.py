@@ -25,6 +25,15 @@ def known(*trees: Any) -> bool:
     return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
 
 
+def eager(*trees: Any) -> bool:
+    """Whether operations on the arrays in ``trees`` are executed now and give values.
+
+    Within ``jit``, ``scan`` or ``while_loop`` JAX traces every operation, those on arrays from outside, too: an array
+    made there is a tracer. ``vmap`` and derivatives trace only what depends on their own arguments.
+    """
+    return known(*trees) and not isinstance(jnp.zeros(()), jax.core.Tracer)
+
+
 def constant(tree: Any) -> Any:
     """``tree`` of values that have no derivatives: within ``jax.grad`` they are known."""
     if known(tree):
@@ -223,7 +232,7 @@ def check_step(dt: Any, ts: Any, most: int = MOST_EVEN_STEPS, otherwise: str = "
     """Fixed steps ``dt`` [s] that lead through the times ``ts`` in no more steps than ``most``, or ``ValueError``,
     where both are known. ``otherwise`` is what else can be done about too many."""
     step = number("dt", dt, "s", above=0)
-    if not known(step, ts):
+    if ts is None or not known(step, ts):
         return
     length, span = float(step), float(ts[-1] - ts[0])
     if length > span:

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ._batch import per_member
-from ._check import as_array, check_finite, kind_of, known
+from ._check import as_array, check_finite, eager, kind_of, known
 from ._check_terms import check_terms, check_unique, symmetric
 from ._compile import jit_fast_compile
 from ._norm import length
@@ -64,7 +64,7 @@ def constrained_motion(terms: Terms, method: str | AbstractMethod = "orthogonal"
     """
     method = choose(method)
     _check_terms(terms)
-    if not known(terms):
+    if not eager(terms):
         return _motion_by(method, terms)[0]
     check_terms(terms)
     if isinstance(method, Sparse) and not method.bands:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
-from ._check import as_array, check_function, constant, kind_of, known, number
+from ._check import as_array, check_function, constant, eager, kind_of, number
 from ._closures import opened
 from ._compile import jit_unoptimised
 from ._constraint import AbstractConstraint, Level, as_written, join, rows
@@ -66,7 +66,7 @@ class AbstractSystem(eqx.Module):
         t, q, v = state_of(t, q, v, self.rates)
         self = opened(self)
         # Operation by operation, each would be compiled by itself.
-        return _terms(self, t, q, v) if known(*constant((self, t, q, v))) else _driven(self, t, q, v)
+        return _terms(self, t, q, v) if eager(*constant((self, t, q, v))) else _driven(self, t, q, v)
 
     def passive(self, t: Numbers, q: Numbers, v: Numbers) -> Terms:
         """M, Q, A, b (and c) with the actuators off."""

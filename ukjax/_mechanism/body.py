@@ -57,10 +57,14 @@ def inertia_matrix(entries: Float[Array, " k"]) -> Float[Array, "3 3"]:
     return jnp.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
 
 
+def _is_symmetric(matrix):
+    return np.all(np.abs(matrix - matrix.T) <= 1e-9 * np.max(np.abs(matrix)))
+
+
 def _six_or_three(given):
     value = numbers("inertia", given)
     if value.shape == (3, 3):
-        if known(value) and not bool(jnp.all(jnp.abs(value - value.T) <= 1e-9 * jnp.max(jnp.abs(value)))):
+        if known(value) and not _is_symmetric(np.asarray(value)):
             raise ValueError(f"inertia must be symmetric, got {value.tolist()}")
         value = jnp.stack([value[i, j] for i, j in ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))])
     if value.shape not in ((3,), (6,)):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, ScalarLike
 
-from .._check import check_word, kind_of, known, numbers
+from .._check import check_word, eager, kind_of, numbers
 from .._compile import jit_unoptimised
 from .._constraint import AbstractConstraint
 from .._control import AbstractControl
@@ -242,7 +242,7 @@ class Mechanism(AbstractMechanism):
             v = v.at[along.index(name)].set(value)
             held.append(name)
         hold, t = tuple(dict.fromkeys(held)), jnp.zeros(())
-        if known(self, q, v):
+        if eager(self, q, v):
             whole = holding(self, hold, t, q, v)
             found = consistent(whole, t, q, v)
             if found is not None:

@@ -52,9 +52,9 @@ class Start(NamedTuple):
 class Request(eqx.Module):
     """A motion to be computed: numbers are leaves, so that changing one compiles nothing anew.
 
-    Steps are even between samples, ``counts`` of them; or at the ``times`` given, which is the same for loops that want
-    it so; or ``dt`` long, where neither is known beforehand; or, without these, adaptive, by ``rtol`` and ``atol``, or
-    what is usual beside the scale of the motion.
+    With ``dt`` steps are even between samples, as many as make none longer than dt: ``counts`` of them, where these are
+    known while the program is traced. Without it they are adaptive, by ``rtol`` and ``atol``, or what is usual beside
+    the scale of the motion.
     ``solver`` and ``adjoint`` are diffrax's, or None for our own; ``tableau`` is that of an explicit solver.
     ``along`` is what is tried first where the system is large and sparse. ``long`` says that there is so much to be
     done that it is worth the time of compiling steps as a whole. ``places`` are those of the model's numbers of which
@@ -65,7 +65,6 @@ class Request(eqx.Module):
     ts: Float[Array, " samples"]
     dt: Array | None
     counts: Counts | None
-    times: Float[Array, " steps"] | None
     rtol: Array
     atol: Array | None
     method: AbstractMethod

@@ -6,31 +6,21 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optimistix as optx
 from jaxtyping import Array, Float
 
 from .._batch.waiting import interruptibly
-from .._check import known
+from .._check import eager
 from .._compile import jit, jit_batch
 from .._rates import rate
 from .._system import rates_of
 from .base import SMALLEST_STEP, AbstractBatchLoop, Request, Samples, Start
 from .contradiction import unwatched_rows
 from .correct import at_every_level
+from .even_steps import even_counts
 from .event import check_event, on_surface
-from .outcome import (
-    CONTRADICTORY,
-    EVENT,
-    FINISHED,
-    LEAPT,
-    MOST_STEPS,
-    NOT_FINITE,
-    OFF_CONSTRAINTS,
-    ON_EVENT,
-    TOO_SMALL,
-    ended_well,
-    finite,
-)
+from .outcome import EVENT, FINISHED, TOO_SMALL, classify, finite
 from .projected import Projected, correct_step
 from .step import acceleration
 from .step_size import FIRST
@@ -53,7 +43,7 @@ class Continuous(AbstractBatchLoop):
         return _solved
 
     def run(self, request: Request, start: Start) -> Samples:
-        return interruptibly(_solved, start, request) if known(request, start) else _solved(start, request)
+        return interruptibly(_solved, start, request) if eager(request, start) else _solved(start, request)
 
 
 @jit_batch
@@ -105,25 +95,30 @@ def _one(request: Request, start: Start) -> Samples:
     if request.projection:  # between steps they are not yet on the constraints
         on = lambda sample: correct_step(model, *sample, at_every_level(method), scale)[:3]
         q, v, off = jax.lax.map(on, (t, q, v))
-    result = _result(solution, jnp.any(off), q_last, v_last)
+    leapt = jnp.asarray(False)
+    if request.projection and request.dt is None:
+        stopped = solution.result == dfx.RESULTS.dt_min_reached
+        leapt = stopped & _leaps(model, begin, wait, q_last, v_last, method, scale)
     contradictory = _contradictory(model, t, q, v, method, request.projection)
+    result = _result(solution, jnp.any(off), leapt, contradictory, q_last, v_last)
     last = jnp.where(result == FINISHED, ts[-1], begin + wait), q_last, v_last
     displaced = start.displaced(jnp, q[0], v[0])
     if event is not None:  # its instant is one more sample
         accelerate = lambda t, q, v: acceleration(model, t, q, v, method)[0]
         last = on_surface(event, rates_of(model), accelerate, *last, met=result == EVENT)
         t, q, v = (jnp.concatenate([x, y[None]]) for x, y in zip((t, q, v), last, strict=True))
-    result = jnp.where(ended_well(result) & contradictory, CONTRADICTORY, result)
-    return Samples(t, q, v, result, solution.stats["num_steps"], last, displaced)
+    return Samples(t, q, v, result, solution.stats["num_steps"].astype(np.int32), last, displaced)
 
 
 def _first_step(request, scale, span):
     """Diffrax's own choice depends on the unit of time. It stays where there is an event: by its length is judged what
     a start on the event has of rounding."""
     if request.dt is not None or request.event is not None:
-        return request.dt if request.times is None else None
+        return None
     least = 1e3 * SMALLEST_STEP * span
-    return jnp.clip(FIRST * jnp.min(scale.q / scale.v), least, jnp.maximum(least, span))
+    alike = rates_of(request.model) is None
+    first = FIRST * (jnp.min(scale.q / scale.v) if alike else jnp.min(scale.q) / jnp.max(scale.v))
+    return jnp.clip(first, least, jnp.maximum(least, span))
 
 
 def _with_tolerances(solver, request, scale):
@@ -149,7 +144,7 @@ def _controller(request, rates, scale, span):
     if request.dt is None:
         steps = dfx.PIDController(**how, dtmin=SMALLEST_STEP * span, force_dtmin=False)
     else:
-        steps = dfx.ConstantStepSize() if request.times is None else _To(request.times - request.ts[0])
+        steps = _EvenSteps(request.ts - request.ts[0], request.dt)
     if request.event is None:
         return steps
     return Watch(controller=steps, event=request.event, rates=rates, n=scale.q.size, start=request.ts[0], **how)
@@ -163,38 +158,65 @@ def _contradictory(model, t, q, v, method, projection):
     return jnp.any(jax.lax.map(at, (t, q, v)))
 
 
-def _result(solution, off, q, v):
+def _leaps(model, begin, wait, q, v, method, scale):
+    """Whether the shortest step from a state would have to leap onto the constraints."""
+    h = SMALLEST_STEP * scale.t
+    q_dot = rate(rates_of(model), q, v)
+    ahead = q + h * q_dot
+    moved = correct_step(model, begin + wait + h, ahead, v, at_every_level(method), scale).q - ahead
+    return scale.leaps(moved, h, jnp.abs(q_dot))
+
+
+def _result(solution, off, leapt, contradictory, q, v):
     sound = finite(q, v)
     is_result = lambda result: solution.result == result
     watched = solution.controller_state
     away = True if watched is None else watched.away
-    result = jnp.asarray(TOO_SMALL)
-    for condition, outcome in (
-        (~sound, NOT_FINITE),
-        (is_result(dfx.RESULTS.max_steps_reached), MOST_STEPS),
-        (is_result(dfx.RESULTS.event_occurred) & sound, jnp.where(away, EVENT, ON_EVENT)),
-        (is_result(dfx.RESULTS.successful) & sound, FINISHED),
-        (off, OFF_CONSTRAINTS),
-        (is_result(dfx.RESULTS.internal_error), LEAPT),  # which none of diffrax's own solvers say
-    ):
-        result = jnp.where(condition, outcome, result)
-    return result
+    at_event = is_result(dfx.RESULTS.event_occurred) & sound & ~off
+    return classify(
+        finished=is_result(dfx.RESULTS.successful) & sound & ~off,
+        event=at_event & away,
+        on_event=at_event & ~jnp.asarray(away),
+        leapt=leapt | is_result(dfx.RESULTS.internal_error),  # which none of diffrax's own solvers say
+        off=off,
+        not_finite=~sound,
+        exhausted=is_result(dfx.RESULTS.max_steps_reached),
+        contradictory=contradictory,
+        otherwise=TOO_SMALL,
+    )
 
 
-class _To(dfx.AbstractStepSizeController):
-    """Steps to the ``times`` given, which need not be of a known number: the last may stand there several times."""
+class _EvenSteps(dfx.AbstractStepSizeController):
+    """Between each of the ``times`` and the next as many equal steps as make none longer than ``dt``, where both may be
+    traced. The state is the interval and how many of its steps were taken, with the one that is being taken."""
 
-    times: Float[Array, " steps"]
+    times: Float[Array, " samples"]
+    dt: Float[Array, ""]
 
     def wrap(self, direction):
         return self
 
     def init(self, terms, t0, t1, y0, dt0, args, func, error_order):
-        return self.times[1], jnp.asarray(2)
+        state = jnp.asarray(0), jnp.asarray(1)
+        return self._end(*state), state
+
+    def _end(self, interval, taken):
+        """Where a step ends."""
+        begin, end = self.times[interval], self.times[interval + 1]
+        share = taken / self._counts[interval]
+        return jnp.where(share < 1, begin + share.astype(begin.dtype) * (end - begin), end)
+
+    @property
+    def _counts(self):
+        return even_counts(*jax.lax.stop_gradient((self.times, self.dt)), xp=jnp)
 
     def adapt_step_size(self, t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state):
-        following = self.times[jnp.minimum(controller_state, self.times.size - 1)]
-        return True, t1, following, False, controller_state + 1, dfx.RESULTS.successful
+        interval, taken = controller_state
+        through = taken >= self._counts[interval]
+        last = self.times.size - 2
+        following = jnp.where(through, jnp.minimum(interval + 1, last), interval)
+        state = following, jnp.where(through & (interval < last), 1, taken + 1)
+        return True, t1, self._end(*state), False, state, dfx.RESULTS.successful
 
 
 @jit

@@ -22,7 +22,7 @@ from .base import AbstractLoop, Request, Start
 from .contradiction import contradicted, pull_of, unwatched_rows
 from .labels import direction_names
 from .one import One
-from .outcome import CONTRADICTORY, LEAPT, OFF_CONSTRAINTS, ON_EVENT, TOO_SMALL, all_ended_well, ended_well
+from .outcome import CONTRADICTORY, LEAPT, MOST_STEPS, OFF_CONSTRAINTS, ON_EVENT, TOO_SMALL, all_ended_well, ended_well
 from .scale import Scale
 from .step import acceleration
 from .trajectory import Trajectory
@@ -201,7 +201,7 @@ def check_finished(trajectory: Trajectory, request: Request, start: Start) -> No
     if result == CONTRADICTORY:
         samples = [of_member(x) for x in (trajectory.t, trajectory.q, trajectory.v)]
         _complain_of_contradiction(trajectory.model, request, who, *samples)
-    if int(np.atleast_1d(np.asarray(trajectory.steps))[member]) >= request.max_steps:
+    if result == MOST_STEPS:
         raise SimulationError(
             f"{who} came to t = {float(t):.6g} s in max_steps = {request.max_steps} steps: allow more, or take longer "
             "ones with a larger rtol or, in a stiff motion, an implicit solver (diffrax.Kvaerno5). "

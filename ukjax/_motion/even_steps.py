@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from .._batch import per_member
 from .._batch.blocks import in_blocks
 from .._batch.lowering import FEW
 from .._batch.waiting import interruptibly
-from .._check import constant, known
+from .._check import constant, eager
 from .._compile import jit_batch
 from .._solve import AbstractMethod
 from .attempts import attempt_at, every_member, first_attempt, next_of
@@ -25,7 +25,7 @@ from .correct import Levels
 from .each import Alone
 from .manner import Manner, of_each
 from .one import One
-from .outcome import LEAPT, OFF_CONSTRAINTS, UNUSUAL, finite, of_samples
+from .outcome import UNUSUAL, classify, finite
 from .step import step
 from .tableau import Tableau
 
@@ -53,7 +53,7 @@ class EvenSteps(AbstractBatchLoop):
         return _rolled
 
     def run(self, request: Request, start: Start) -> Samples:
-        if not known(request, start):
+        if not eager(request, start):
             return _differentiated(start, request)
         assert request.counts is not None, "accepted only if there are any"
         if start.q.ndim == 2:
@@ -72,13 +72,13 @@ def _differentiated(start, request):
     """By a method that did for all members, which is known at once where only a derivative is being traced; else by the
     one asked for."""
     asked, begun = constant((request, start))
-    method = attempt_at(asked, begun) if known(asked, begun) else None
+    method = attempt_at(asked, begun) if eager(asked, begun) else None
     for _ in range(ATTEMPTS):
         if method is None or not method.provisional:
             break
         found = _rolled(start, replace(request, attempt=method))
         result = constant(found.result)
-        if not known(result):  # a program is being traced
+        if not eager(result):  # a program is being traced
             break
         unusual = np.flatnonzero(np.asarray(result) == UNUSUAL)
         if not unusual.size:
@@ -92,15 +92,12 @@ def is_long(request: Request, members: int) -> bool:
     return request.counts is not None and members * request.counts.all >= MANY_MEMBER_STEPS
 
 
-def even_counts(ts: np.ndarray, dt: float) -> np.ndarray:
-    """How many equal steps lead from each time of ``ts`` to the next, if none is longer than dt."""
-    return np.maximum(1, np.ceil(np.diff(ts) / dt - 1e-6)).astype(int)
-
-
-def even_times(ts: np.ndarray, dt: float) -> np.ndarray:
-    """The times where these steps begin, and the last."""
-    begin = [np.linspace(a, b, k, endpoint=False) for a, b, k in zip(ts, ts[1:], even_counts(ts, dt), strict=False)]
-    return np.concatenate([*begin, ts[-1:]])
+def even_counts(ts: Any, dt: Any, xp: Any = np) -> Any:
+    """How many equal steps lead from each time of ``ts`` to the next, if none is longer than dt but for rounding; by
+    NumPy or by JAX."""
+    steps = xp.diff(ts) / dt
+    slack = 1e-6 + 4 * float(np.finfo(steps.dtype).eps) * steps
+    return xp.maximum(1, xp.ceil(steps - slack)).astype(int)
 
 
 @jit_batch
@@ -110,15 +107,21 @@ def _rolled(start, request):
     q, v, went = roll(request.model_of, jax.tree.map(jnp.transpose, start), ts, counts.between, counts.most, *how)
     if start.q.ndim == 2:
         q, v = jnp.moveaxis(q, -1, 0), jnp.moveaxis(v, -1, 0)
-    result = of_samples(q, v, went.contradictory)
-    for condition, outcome in ((went.off, OFF_CONSTRAINTS), (went.leapt, LEAPT), (went.beyond, UNUSUAL)):
-        result = jnp.where(condition, outcome, result)
+    reached, failed = finite(q[..., -1, :], v[..., -1, :]), went.beyond | went.off | went.leapt
+    result = classify(
+        finished=reached & ~failed,
+        unusual=went.beyond,
+        leapt=went.leapt,
+        off=went.off,
+        not_finite=~reached,
+        contradictory=went.contradictory,
+    )
     return Samples(
         t=jnp.broadcast_to(ts, q.shape[:-1]),
         q=q,
         v=v,
         result=result,
-        steps=jnp.broadcast_to(jnp.sum(counts.between), result.shape),
+        steps=jnp.broadcast_to(jnp.sum(counts.between), result.shape).astype(np.int32),
         last=last_reached(ts, q, v, start.q, start.v),
         displaced=start.displaced(jnp, q[..., 0, :], v[..., 0, :]),
     )
@@ -198,6 +201,7 @@ def roll(
                 (q, v, (off, leapt, contradictory)), beyond = of_all(start.numbers, t0 + i * h, h, q, v, start.scale)
                 leapt = checkpoint_name(leapt, KEPT)
                 q, v = (jnp.where(leapt, jnp.nan, x) for x in (q, v))  # there it ends
+                leapt = leapt & ~so_far.off  # what went wrong first is the result
                 return q, v, jax.tree.map(jnp.logical_or, so_far, Went(beyond, off, leapt, contradictory))
 
             return jax.lax.cond(i < count, further, lambda: state), None

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._check import known
+from .._check import eager
 from .._closures import opened
 from .._compile import jit_unoptimised
 from .._precision import in_precision, is_double_allowed, widest
@@ -41,7 +41,7 @@ def check_starts(
 
 def check_rates(model: Any, q0: Array, v0: Array) -> None:
     """Velocities that are no rates of coordinates make these linearly, or ``ValueError``; where values are known."""
-    if rates_of(model) is None or not known(model, q0, v0):
+    if rates_of(model) is None or not eager(model, q0, v0):
         return
     q, v = (x.reshape(-1, x.shape[-1])[0] for x in (q0, v0))
     missed, size = map(np.asarray, _nonlinear(model, q, v))

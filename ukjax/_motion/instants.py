@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._batch import per_member
 from .._batch.blocks import in_blocks
-from .._check import as_array, check_finite, check_function, known, numbers
+from .._check import as_array, check_finite, check_function, eager, numbers
 from .._check_terms import check_terms, check_unique
 from .._compile import jit_batch, jit_fast_compile, jit_unoptimised
 from .._equation import constrained_motion
@@ -62,7 +62,7 @@ def acceleration(
         v, t = jnp.broadcast_to(v, (*batch, v.shape[-1])), jnp.broadcast_to(t, batch)
         model, q, v, t = taken_in(model, q, v, t)
         check_rates(model, q, v)
-        if not known(model, t, q, v):
+        if not eager(model, t, q, v):
             return _at_all(t, q, v, model, method).acceleration
         along = band_of_states(model, t, q, v) if method.usual() is not None and fits(model, Sparse(), True) else None
         by = with_pattern(method, model, t, q, v)

@@ -14,16 +14,16 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._batch.blocks import in_blocks
-from .._check import known
+from .._check import eager
 from .._compile import jit_batch
 from .attempts import every_member
 from .base import SMALLEST_STEP, AbstractBatchLoop, Request, Samples, Start
 from .compact import compactly
 from .manner import Manner, of_each
-from .outcome import LEAPT, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, TOO_SMALL, UNUSUAL, at_last_time, finite
+from .outcome import RUNNING, classify, finite
 from .scale import Scale
 from .step import step
-from .step_size import judge, next_length
+from .step_size import disturbed, judge, next_length
 
 LANES = 136
 """An odd number of cache lines: see ``_batch``. More do not stay in a core's caches."""
@@ -34,12 +34,13 @@ LANES_OF_ACCELERATOR = 65_536
 
 class Lanes(eqx.Module):
     """What each lane is at: its ``member`` (that after the last where there is none), the time since the start, the
-    step it would take next, the sample it is heading for, its state, the scale of it all, its model's numbers, and
-    whether constraints were ``contradictory`` so far."""
+    step it would take next and the ``longest`` allowed (see ``next_length``), the sample it is heading for, its state,
+    the scale of it all, its model's numbers, and whether constraints were ``contradictory`` so far."""
 
     member: Int[Array, " lanes"]
     t: Float[Array, " lanes"]
     h: Float[Array, " lanes"]
+    longest: Float[Array, " lanes"]
     sample: Int[Array, " lanes"]
     steps: Int[Array, " lanes"]
     q: Float[Array, "nq lanes"]
@@ -66,7 +67,7 @@ class InLanes(AbstractBatchLoop):
     keeps_watch: ClassVar[bool] = True
 
     def accepts(self, request: Request, start: Start) -> bool:
-        return request.plain and request.dt is None and start.q.ndim == 2 and known(request, start)
+        return request.plain and request.dt is None and start.q.ndim == 2 and eager(request, start)
 
     @property
     def program(self):
@@ -100,12 +101,16 @@ def _through_lanes(request: Request, start: Start) -> Record:
 
     take = compactly if request.by.in_loops else step
 
-    def judge_of(_, q, v, stepped, scale):
-        return judge(q, v, stepped, tableau, request.tolerance(scale), scale)
+    def disturbed_of(_, *at):
+        return disturbed(*at)
 
-    def attempt(each, method, t, h, q, v, scale):
-        stepped = take(each, t0 + t, h, q, v, method, tableau, request.projection, scale)
-        return (stepped, each(judge_of, q, v, stepped, scale)), stepped.beyond(method)
+    def judge_of(_, q, v, stepped, scale, h, trial):
+        return judge(q, v, stepped, tableau, request.tolerance(scale), scale, h, trial)
+
+    def attempt(each, method, t, h, q, v, scale, trial):
+        at = each(disturbed_of, trial, q, v, scale)
+        stepped = take(each, t0 + t, h, *at, method, tableau, request.projection, scale)
+        return (stepped, each(judge_of, q, v, stepped, scale, h, trial)), stepped.beyond(method)
 
     attempt_each = of_each(attempt, request.model_of, request.by, Manner.of(request, start))
 
@@ -121,34 +126,37 @@ def _through_lanes(request: Request, start: Start) -> Record:
     def iterate(carry):
         lanes, waiting, record = carry
         target = times[jnp.minimum(lanes.sample, times.size - 1)]
-        h = jnp.minimum(lanes.h, target - lanes.t)
-        at = lanes.t, h, lanes.q, lanes.v, lanes.scale
+        trial = lanes.longest == 0
+        h = jnp.where(trial, lanes.h, jnp.minimum(lanes.h, target - lanes.t))
+        at = lanes.t, h, lanes.q, lanes.v, lanes.scale, trial
         (stepped, judged), beyond = attempt_each(lanes.numbers, *at)
         started = lanes.steps > 0
-        accepted = judged.good | ~started
+        accepted = judged.good & ~trial | ~started
         off = stepped.off & accepted
         contradictory = lanes.contradictory | (stepped.contradictory & accepted)
         landed = accepted & (h >= target - lanes.t)
         q, v = jnp.where(accepted, stepped.q, lanes.q), jnp.where(accepted, stepped.v, lanes.v)
         t = jnp.where(landed, target, jnp.where(accepted, lanes.t + h, lanes.t))
-        following = next_length(h, lanes.h, judged, started, accepted, landed, least)
+        following, longest = next_length(h, lanes.h, lanes.longest, judged, started, accepted, landed, least, times[-1])
         steps = lanes.steps + 1
-        fine = judged.fine(following, least)
+        fine = judged.fine(following, least) | trial
         beyond = beyond & (accepted | ~fine)
         sound = finite(q, v, axis=0) & fine
         sample = lanes.sample + landed
         here = lanes.member < none
         through = here & sound & ~beyond & ~off & (sample >= times.size)
-        result = jnp.full(h.shape, MOST_STEPS)
-        for condition, outcome in (
-            (following < least, jnp.where(stepped.leapt, LEAPT, TOO_SMALL)),
-            (off, OFF_CONSTRAINTS),
-            (~sound, NOT_FINITE),
-            (beyond, UNUSUAL),
-            (through, at_last_time(contradictory)),
-        ):
-            result = jnp.where(condition, outcome, result)
-        lost = here & ~through & ((following < least) | (steps > request.max_steps) | ~sound | beyond | off)
+        stuck = following < least
+        result = classify(
+            finished=through,
+            unusual=beyond,
+            leapt=stuck & stepped.leapt,
+            off=off,
+            not_finite=~sound,
+            stuck=stuck,
+            exhausted=steps > request.max_steps,
+            contradictory=contradictory,
+        )
+        lost = here & ~through & (result != RUNNING)
         record = _write(record, jnp.where(landed & here & ~lost, lanes.member, none), lanes.sample, q, v)
         leaving = lost | through
         who = jnp.where(leaving, lanes.member, none)
@@ -159,7 +167,9 @@ def _through_lanes(request: Request, start: Start) -> Record:
             record,
             (record.steps.at[who].set(steps - 1), record.result.at[who].set(result), record.end.at[who].set(end.T)),
         )
-        lanes = Lanes(lanes.member, t, following, sample, steps, q, v, lanes.scale, lanes.numbers, contradictory)
+        lanes = Lanes(
+            lanes.member, t, following, longest, sample, steps, q, v, lanes.scale, lanes.numbers, contradictory
+        )
         lanes, waiting = jax.lax.cond(
             jnp.any(leaving), lambda: _refill(lanes, waiting, leaving, enter, none), lambda: (lanes, waiting)
         )
@@ -167,17 +177,18 @@ def _through_lanes(request: Request, start: Start) -> Record:
 
     first = jnp.arange(lanes)
     zero = jnp.zeros(lanes, start.q.dtype)
-    count = jnp.zeros(lanes, int)
+    count = jnp.zeros(lanes, np.int32)
     record = Record(
         q=jnp.full((members + 1, times.size, n), jnp.nan, start.q.dtype),
         v=jnp.full((members + 1, times.size, start.v.shape[1]), jnp.nan, start.q.dtype),
-        steps=jnp.zeros(members + 1, int),
-        result=jnp.zeros(members + 1, int),
+        steps=jnp.zeros(members + 1, np.int32),
+        result=jnp.zeros(members + 1, np.int32),
         end=jnp.zeros((members + 1, 1 + n + start.v.shape[1]), start.q.dtype),
     )
     begun = enter(first)
     none_yet = jnp.zeros(lanes, bool)
-    at_first = Lanes(first, zero, zero, count, count, begun.q, begun.v, begun.scale, begun.numbers, none_yet)
+    of_steps = zero, zero, zero + jnp.inf, count, count
+    at_first = Lanes(first, *of_steps, begun.q, begun.v, begun.scale, begun.numbers, none_yet)
     _, _, record = jax.lax.while_loop(go_on, iterate, (at_first, jnp.asarray(lanes), record))
     return jax.tree.map(lambda x: x[:-1], record)
 
@@ -199,6 +210,7 @@ def _refill(lanes, waiting, leaving, enter, none):
             member,
             restart(lanes.t, 0),
             restart(lanes.h, 0),
+            restart(lanes.longest, jnp.inf),
             restart(lanes.sample, 0),
             restart(lanes.steps, 0),
             restart(lanes.q, begun.q),

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._batch import per_member
-from .._check import known
+from .._check import eager
 from .._compile import jit, jit_unoptimised
 from .._constraint import as_written, join
 from .._equation import motion_by
@@ -49,7 +49,7 @@ def observe(
 ) -> Observation:
     """All that is known at the samples of one motion, or of a batch of them."""
     usual = method.usual()
-    if usual is not None and known(model, t, q, v):
+    if usual is not None and eager(model, t, q, v):
         found, unusual = observe_by(usual, model, t, q, v)
         doubtful = np.asarray(unusual)
         if not np.any(doubtful):

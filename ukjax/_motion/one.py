@@ -16,26 +16,15 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._batch import plainly
-from .._check import constant, known
+from .._check import constant, eager
 from .._compile import jit_fast_compile
 from .attempts import MOST, attempt_for_one, next_attempt
 from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, Start
 from .compact import compactly
 from .correct import Levels
 from .each import Alone
-from .outcome import (
-    LEAPT,
-    MOST_STEPS,
-    NOT_FINITE,
-    OFF_CONSTRAINTS,
-    RUNNING,
-    TOO_SMALL,
-    UNUSUAL,
-    at_last_time,
-    finite,
-    reached_last_time,
-)
-from .step_size import judge, next_length
+from .outcome import RUNNING, UNUSUAL, classify, finite, reached_last_time
+from .step_size import disturbed, judge, next_length
 
 PIECE = 1024
 """Steps after which the host looks on."""
@@ -48,12 +37,14 @@ FEWEST = 16
 
 
 class Course(NamedTuple):
-    """Where a motion is: the time ``t`` since its start; the length ``h`` it would step next; the ``sample`` it is
-    heading for, and how many steps it has ``taken`` since the one before; q and v; the steps in all, without the first,
-    which leads onto the constraints; what became of it; whether constraints were ``contradictory`` so far."""
+    """Where a motion is: the time ``t`` since its start; the length ``h`` it would step next; the ``longest`` step that
+    is allowed, 0 while that is being found (see ``next_length``); the ``sample`` it is heading for, and how many steps
+    it has ``taken`` since the one before; q and v; the steps in all, without the first, which leads onto the
+    constraints; what became of it; whether constraints were ``contradictory`` so far."""
 
     t: Float[Array, ""]
     h: Float[Array, ""]
+    longest: Float[Array, ""]
     sample: Int[Array, ""]
     taken: Int[Array, ""]
     q: Float[Array, " nq"]
@@ -82,12 +73,12 @@ class One(AbstractLoop):
         if start.q.ndim != 1 or not request.plain or request.dt is not None and request.counts is None:
             return False
         if request.counts is not None:  # differentiated in any way, steps of known number are a plain loop
-            return known(request, start) and request.counts.all < MANY
-        return known(*map(constant, (request, start)))
+            return eager(request, start) and request.counts.all < MANY
+        return eager(*map(constant, (request, start)))
 
     def run(self, request: Request, start: Start) -> Samples:
         how, scale = constant((request, start.scale))
-        if known(request, start):  # nothing is differentiated
+        if eager(request, start):  # nothing is differentiated
             found = _run(how, scale, request.model, request.ts, start.q, start.v, remember=False)[0]
             return _as_samples(request.ts, *found, start)
         moving, fixed = eqx.partition((request.model, request.ts, start.q, start.v), eqx.is_inexact_array)
@@ -153,7 +144,8 @@ def _run(how, scale, model, ts, q0, v0, remember):
     begin, ends = np.asarray(times[0]), number(np.append(times, np.full(more, times[-1])))
     between = None if how.counts is None else count(np.pad(how.counts.between, (1, more), constant_values=1))
     found = number(np.full((ends.size, q0.size + v0.size), np.nan))
-    course = Course(number(0), number(0), count(0), count(0), q0, v0, count(-1), count(RUNNING), not_yet)
+    start = number(0), number(0), number(np.inf), count(0), count(0), q0, v0
+    course = Course(*start, count(-1), count(RUNNING), not_yet)
     tolerance = jax.tree.map(number, how.tolerance(jax.tree.map(np.asarray, scale), np))
     limits = count(samples), count(min(how.max_steps, 2**31 - 1))
     asked = how if model is how.model and ts is how.ts else replace(how, model=model, ts=ts)
@@ -200,24 +192,28 @@ def advanced(task: tuple, course: Course, found: Array, most: Any = None, rows: 
         course, found, steps = state
         t, q, v, sample = course.t, course.q, course.v, course.sample
         target = times[sample]
-        started = course.steps >= 0
+        started, trial = course.steps >= 0, course.longest == 0
+        at = q, v
         if between is None:
-            h = jnp.minimum(course.h, target - t)
+            h = jnp.where(trial, course.h, jnp.minimum(course.h, target - t))
+            at = disturbed(trial, q, v, scale)
         else:
             before = times[jnp.maximum(sample - 1, 0)]
             even = (target - before) / between[sample]
             t = before + course.taken * even
             h = even
-        stepped = compactly(Alone(model), t0 + t, h, q, v, method, tableau, projection, scale)
+        stepped = compactly(Alone(model), t0 + t, h, *at, method, tableau, projection, scale)
         if between is None:
-            judged = judge(q, v, stepped, tableau, tolerance, scale)
-            accepted = judged.good | ~started
+            judged = judge(q, v, stepped, tableau, tolerance, scale, h, trial)
+            accepted = judged.good & ~trial | ~started
             landed = accepted & (h >= target - t)
-            following = next_length(h, course.h, judged, started, accepted, landed, least)
-            fine = judged.fine(following, least)
+            following, longest = next_length(
+                h, course.h, course.longest, judged, started, accepted, landed, least, times[-1]
+            )
+            fine = judged.fine(following, least) | trial
             stuck = (following < least) & (sample + landed < samples)
         else:
-            accepted, following, stuck = jnp.asarray(True), course.h, jnp.asarray(False)
+            accepted, following, longest, stuck = jnp.asarray(True), course.h, course.longest, jnp.asarray(False)
             landed = course.taken + 1 >= between[sample]
             fine = jnp.asarray(True)
         fine = fine & (~accepted | finite(stepped.q, stepped.v))
@@ -228,19 +224,20 @@ def advanced(task: tuple, course: Course, found: Array, most: Any = None, rows: 
         doubtful = watchful & ((stepped.unusual & (accepted | ~fine)) | (off & started & leaves_out))
         accepted = accepted & fine & ~doubtful & ~leapt  # but if it is off its constraints: of that is complained
         landed = landed & accepted & ~off
+        # A derivative is that of the steps as they were taken.
+        following, longest = jax.lax.stop_gradient((following, longest))
         choose = lambda new, old: jnp.where(accepted, new, old)
         through = sample + landed >= samples
-        result = RUNNING
-        for condition, outcome in (
-            (course.steps + 1 >= allowed, MOST_STEPS),
-            (stuck, TOO_SMALL),
-            (leapt, LEAPT),
-            (off, OFF_CONSTRAINTS),
-            (~fine, NOT_FINITE),
-            (doubtful, UNUSUAL),
-            (through, at_last_time(contradictory)),
-        ):
-            result = jnp.where(condition, outcome, result)
+        result = classify(
+            finished=through,
+            unusual=doubtful,
+            leapt=leapt,
+            off=off,
+            not_finite=~fine,
+            stuck=stuck,
+            exhausted=course.steps + 1 >= allowed,
+            contradictory=contradictory,
+        )
         put = jax.lax.dynamic_update_index_in_dim
         if rows:
             steps = Steps(
@@ -253,12 +250,13 @@ def advanced(task: tuple, course: Course, found: Array, most: Any = None, rows: 
         course = Course(
             t=jnp.where(landed, target, choose(t + h, t)),
             h=jnp.where(doubtful, course.h, following),
+            longest=jnp.where(doubtful, course.longest, longest),
             sample=sample + landed,
             taken=jnp.where(landed, 0, course.taken + accepted),
             q=choose(stepped.q, q),
             v=choose(stepped.v, v),
             steps=course.steps + ~doubtful,
-            result=result.astype(course.result.dtype),
+            result=result,
             contradictory=contradictory,
         )
         return course, found, steps

@@ -43,19 +43,49 @@ def in_words(result: Int[Array | np.ndarray, "*batch"]) -> np.ndarray | str:
     return REASONS[int(codes)] if codes.ndim == 0 else np.array([REASONS[int(code)] for code in codes])
 
 
-def at_last_time(contradictory: Any) -> Int[Array, "*batch"]:
-    """The result of a motion that reached its last time, by whether constraints were contradictory on the way."""
-    return jnp.where(contradictory, CONTRADICTORY, FINISHED)
-
-
 def reached_last_time(result: Int[Array | np.ndarray, "*batch"]) -> Bool[Array | np.ndarray, "*batch"]:
     """Whether a motion did, whatever its constraints."""
     return (result == FINISHED) | (result == CONTRADICTORY)
 
 
-def of_samples(q: Array, v: Array, contradictory: Any) -> Int[Array, "*batch"]:
-    """That result where the last of q and v (..., samples, n) was reached, NOT_FINITE elsewhere."""
-    return jnp.where(finite(q[..., -1, :], v[..., -1, :]), at_last_time(contradictory), NOT_FINITE)
+def classify(
+    *,
+    finished: Any,
+    event: Any = False,
+    on_event: Any = False,
+    unusual: Any = False,
+    leapt: Any = False,
+    off: Any = False,
+    not_finite: Any = False,
+    stuck: Any = False,
+    exhausted: Any = False,
+    contradictory: Any = False,
+    otherwise: int = RUNNING,
+) -> Int[Array, "*batch"]:
+    """The result of a motion from what its last step shows: the first of these conditions that is true, in this order.
+
+    The motion reached its last time (``finished``) or its ``event``, or started ``on_event``; its method is not
+    applicable (``unusual``); the correction onto the constraints ``leapt``; the state is ``off`` the constraints, or
+    ``not_finite``; the step is the smallest allowed (``stuck``); all steps allowed are taken (``exhausted``).
+    The first two count only if its constraints were never ``contradictory``.
+    """
+    ladder = (
+        ((finished | event) & contradictory, CONTRADICTORY),
+        (finished, FINISHED),
+        (event, EVENT),
+        (on_event, ON_EVENT),
+        (unusual, UNUSUAL),
+        (leapt, LEAPT),
+        (off, OFF_CONSTRAINTS),
+        (not_finite, NOT_FINITE),
+        (stuck, TOO_SMALL),
+        (exhausted, MOST_STEPS),
+    )
+    result = jnp.asarray(otherwise, np.int32)
+    for condition, outcome in reversed(ladder):
+        if condition is not False:
+            result = jnp.where(condition, jnp.asarray(outcome, np.int32), result)
+    return result
 
 
 def finite(q: Any, v: Any, axis: int = -1, xp: Any = jnp) -> Any:

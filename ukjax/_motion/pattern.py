@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import constant, known
+from .._check import constant, eager
 from .._check_terms import complaint_of_mass
 from .._compile import jit_unoptimised
 from .._solve import AbstractMethod, Sparse
@@ -44,7 +44,7 @@ def with_pattern(
 ) -> AbstractMethod:
     """``method``, and if it is sparse and does not know it yet, with the places of zeros at and near this state, or the
     first of these."""
-    if not isinstance(method, Sparse) or method.bands or not known(model, t, q, v):
+    if not isinstance(method, Sparse) or method.bands or not eager(model, t, q, v):
         return method
     pairs = (pair for state in _nearby(t, q, v) for pair in _all_matrices(model, *state))
     return Sparse.of(*((np.asarray(M), np.asarray(A)) for M, A in pairs))
@@ -54,10 +54,11 @@ def along_band(request: Request, start: Start) -> Sparse | None:
     """What is to be tried first for a system that is large and sparse; None for any other, or if nothing is known."""
     if start.v.shape[-1] < MEDIUM or not request.plain or request.method.usual() is None:
         return None
+    differentiated = [isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(request.model)]
     model, t, q, v = constant((request.model, request.ts, start.q, start.v))
-    if not known(model, t, q, v, start.numbers, request.counts) or not fits(model, Sparse(), request.projection):
+    if not eager(model, t, q, v, start.numbers, request.counts) or not fits(model, Sparse(), request.projection):
         return None
-    return _band(model, t, q, v, _widest(request, *v.shape))
+    return _band(model, t, q, v, _widest(request, *v.shape), tuple(differentiated))
 
 
 def band_of_states(
@@ -68,13 +69,18 @@ def band_of_states(
     return _band(model, t, q, v, n // NARROW if n >= LARGE else SLIM if n >= MEDIUM else 0)
 
 
-def _band(model, t, q, v, widest):
+def _band(model, t, q, v, widest, differentiated=()):
+    """The band, if it is no wider than ``widest``. It holds the derivatives by the leaves that are ``differentiated``,
+    too: these are changed while zeros are looked for."""
     if not widest or q.dtype != np.float64:
         return None
-    key = _key(model, t, q, v)
+    key = _key(model, t, q, v, differentiated)
     found = _bands.get(key)
     if found is None:
-        pairs = [(np.asarray(M), np.asarray(A)) for M, A in (_matrices(model, *state) for state in _nearby(t, q, v))]
+        states = _nearby(t, q, v)
+        models = _with_other_numbers(model, differentiated)
+        matrices = (_matrices(*at) for at in ((model, *state) for model, state in zip(models, states, strict=True)))
+        pairs = [(np.asarray(M), np.asarray(A)) for M, A in matrices]
         if any(complaint_of_mass(M) or not (np.all(np.isfinite(M)) and np.all(np.isfinite(A))) for M, A in pairs):
             return None
         found = replace(Sparse.of(*pairs), provisional=True)
@@ -89,13 +95,16 @@ def forget_band(
     model: Any, t: Float[Array | np.ndarray, "*times"], q: Float[Array, "*at nq"], v: Float[Array, "*at n"]
 ) -> None:
     """Look anew, the next time: entries were met where there had been none."""
-    _bands.pop(_key(model, t, q, v), None)
+    of_model = _key(model, t, q, v)
+    for key in [key for key in _bands if of_model is not None and key[:-1] == of_model[:-1]]:
+        _bands.pop(key, None)
 
 
-def _key(model, t, q, v):
+def _key(model, t, q, v, differentiated=()):
     """What tells apart the models whose bands may differ, but for numbers; None where nothing does."""
     leaves, tree = jax.tree.flatten(model)
-    key = tree, tuple((x.shape, x.dtype) if eqx.is_array(x) else x for x in leaves), q.shape[-1], v.shape[-1]
+    kinds = tuple((x.shape, x.dtype) if eqx.is_array(x) else x for x in leaves)
+    key = tree, kinds, q.shape[-1], v.shape[-1], differentiated if any(differentiated) else ()
     try:
         hash(key)
     except TypeError:
@@ -110,6 +119,22 @@ def _widest(request, *shape):
         return n // NARROW
     few = request.counts is not None and members and members[0] * request.counts.all <= FEW_MEMBER_STEPS
     return SLIM if n >= MEDIUM and few else 0
+
+
+def _with_other_numbers(model, differentiated):
+    """The model three times, each with other numbers in the leaves that are ``differentiated``: what is zero by the
+    value of one, or since two are equal, has a derivative."""
+    if not any(differentiated):
+        return [model] * 3
+    leaves, tree = jax.tree.flatten(model)
+    rng = np.random.default_rng(1)
+
+    def changed(x):
+        x = np.asarray(x)
+        return jax.device_put((x + NEARBY * (1 + np.abs(x)) * rng.uniform(0.5, 1, x.shape)).astype(x.dtype))
+
+    each = lambda: [changed(x) if by else x for x, by in zip(leaves, differentiated, strict=True)]
+    return [jax.tree.unflatten(tree, each()) for _ in range(3)]
 
 
 def _nearby(t, q, v):

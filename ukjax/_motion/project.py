@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import as_array, check_finite, constant, kind_of, known, number
+from .._check import as_array, check_finite, constant, eager, kind_of, number
 from .._check_terms import check_terms
 from .._compile import jit_unoptimised
 from .._precision import Numbers
@@ -66,14 +66,14 @@ def project(
     model = holding(model, hold, t, q0, v0)
     model, q0, v0, t = taken_in(model, q0, v0, t)
     check_rates(model, q0, v0)
-    method, all_known = with_pattern(choose(method), model, t, q0, v0), known(model, t, q0, v0)
+    method, all_known = with_pattern(choose(method), model, t, q0, v0), eager(model, t, q0, v0)
     given: Any = model, t, q0, v0
     here = constant(given)  # within jax.grad these are known as well
-    scale = scales(*(here if known(here) else given))
+    scale = scales(*(here if eager(here) else given))
     seen, x0, sizes = seen_from(model, q0, v0, scale)
     given = seen, t, x0, v0
     here, usual = constant(given), method.usual()
-    if usual is not None and known(here):
+    if usual is not None and eager(here):
         found = _found(usual, here, sizes)
         if not found.reached:
             _refuse(constant((model, t, q0, v0)), method, found, point_of(here[0], found.q))

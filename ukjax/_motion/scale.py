@@ -10,7 +10,7 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array, Bool, Float
 
-from .._check import constant, known
+from .._check import constant, eager
 from .._compile import jit_unoptimised
 from .._compressed import Compressed
 from .._rates import speeds, turning
@@ -162,7 +162,7 @@ def scales(
     Raises ``ValueError`` as that does, and where the model takes an entry from beyond the end of an array.
     """
     model, t, q, v, span = constant((model, t, q, v, span))  # whatever is differentiated
-    if not known(model, t, q, v, span):
+    if not eager(model, t, q, v, span):
         return _each(model, t, q, v, span, True, method)
     # Where a start shows anything, nobody waits for the derivatives of constraints.
     at_rest = np.all(np.abs(np.asarray(q)) < _tiny(q.dtype), axis=-1) & ~np.any(np.asarray(v), axis=-1)

@@ -19,6 +19,8 @@ from .._check import (
     check_memory,
     check_step,
     check_times,
+    constant,
+    eager,
     known,
     number,
     numbers,
@@ -33,9 +35,8 @@ from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem, rates_of
 from .._terms import Terms
 from .base import AbstractLoop, Counts, Request, Samples, Start
-from .batch_within import BatchWithin
 from .diagnose import check_end, check_start, warn_of_coarse_time
-from .even_steps import EvenSteps, even_counts, even_times
+from .even_steps import EvenSteps, even_counts
 from .event import Event, as_event
 from .given import check_rates, check_starts, taken_in, telling_of_batches
 from .lanes import InLanes
@@ -50,10 +51,7 @@ from .within import Within
 
 MOST_STEPS = 1_000_000
 DRIFTS = "projection", "none"
-FEWEST = 1024
-"""Times of fixed steps are filled up to this number, or a power of two, so that a restart compiles nothing anew."""
-
-PLAIN_LOOPS = One(), EvenSteps(), InLanes(), Within(), BatchWithin()
+PLAIN_LOOPS = One(), EvenSteps(), InLanes(), Within()
 """Our own ways to go through time; the first that accepts what is asked does it, or else diffrax's."""
 
 
@@ -133,7 +131,7 @@ def simulate(
         warn_if_single(q0.dtype)
     request = asked.request(model, q0, ts, rtol, atol, method)
     event = request.event
-    traced = not known(request, q0, v0)
+    traced = not eager(request, q0, v0)
     with telling_of_batches(model, q0):
         begin, span = _begin_and_span(ts)
         start = Start(q0, v0, scales(model, begin, q0, v0, span, request.method))
@@ -184,8 +182,9 @@ class Asked(NamedTuple):
         _check_size(q0, ts)
         # The values of times are known even where a function being traced makes them into arrays.
         given, ts = ts, as_array("ts", ts, "times")
+        given, step = constant((given, dt))  # within a derivative they have values
         times = np.asarray(given, float) if known(given) else None
-        length = as_numpy("dt", dt, "one number [s]") if dt is not None and known(dt) else None
+        length = as_numpy("dt", step, "one number [s]") if step is not None and known(step) else None
         q0, v0 = _check_state(q0, v0, ts, times, rates_of(model))
         _check_names(model, q0)
         drift = _check_drift(drift, model)
@@ -193,7 +192,7 @@ class Asked(NamedTuple):
         _check_solver(solver, adjoint, event, drift, dt)
         max_steps = whole("max_steps", max_steps, 1)
         if dt is not None:
-            max_steps = _check_steps(max_steps, _as_typed(dt, length), ts if times is None else times)
+            max_steps = _check_steps(max_steps, _as_typed(dt, length), times, event is not None)
         check_flag("progress", progress)
         return cls(q0, v0, ts, times, dt, length, drift, solver, adjoint, event, max_steps, progress)
 
@@ -205,7 +204,6 @@ class Asked(NamedTuple):
             ts=ts,
             dt=None if self.dt is None else number("dt", self.dt, "s"),
             counts=None,
-            times=None,
             rtol=rtol,
             atol=atol,
             method=with_pattern(choose(method), model, ts, q0, self.v0.astype(q0.dtype)),
@@ -217,9 +215,10 @@ class Asked(NamedTuple):
             max_steps=self.max_steps,
             progress=self.progress,
         )
-        if self.times is None or self.length is None:
+        if self.times is None or self.length is None or not request.plain:
             return request
-        return _with_even_steps(request, self.times, float(self.length))
+        between = even_counts(self.times, float(self.length))
+        return replace(request, counts=Counts(jax.device_put(between), int(between.max())))
 
 
 def _begin_and_span(ts):
@@ -254,6 +253,8 @@ def _done(loop, request, start):
     except TypeError as error:
         if "forward-mode" not in str(error):
             raise
+    if Within().accepts(request, start):
+        return Within().forwards(request, start)
     import diffrax as dfx
 
     if request.adjoint is not None:
@@ -267,16 +268,6 @@ def _done(loop, request, start):
 def _as_typed(dt, length):
     """dt as an error is to show it, with its value where that is known."""
     return dt if length is None or type(dt) in (int, float) else length
-
-
-def _with_even_steps(request, ts, dt):
-    between = even_counts(ts, dt)
-    if request.plain:
-        return replace(request, counts=Counts(jax.device_put(between), int(between.max())))
-    times = even_times(ts, dt)
-    more = max(FEWEST, 2 ** int(np.ceil(np.log2(times.size)))) - times.size
-    times = jax.device_put(np.pad(times, (0, more), mode="edge").astype(request.ts.dtype))
-    return replace(request, times=times)
 
 
 def _general_loop():
@@ -385,9 +376,11 @@ def _check_drift(drift, model):
     return drift
 
 
-def _check_steps(max_steps, dt, ts):
-    most = max(max_steps, MOST_EVEN_STEPS)
-    check_step(dt, ts, most, ", or allow as many by max_steps")
-    if not known(dt, ts):
+def _check_steps(max_steps, dt, times, seeks_event):
+    """How many steps of ``dt`` are allowed: all that lead through the ``times``, and ``max_steps`` to find an event."""
+    if times is None or not known(dt):
+        check_step(dt, None)
         return max_steps
-    return max(max_steps, int(np.ceil(float(ts[-1] - ts[0]) / float(dt))) + 2)
+    check_step(dt, times, max(max_steps, MOST_EVEN_STEPS), ", or allow as many by max_steps")
+    needed = int(even_counts(times, float(dt)).sum()) + 1
+    return needed + max_steps if seeks_event else max(max_steps, needed)

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .scale import Scale
@@ -11,6 +12,8 @@ from .tableau import Tableau
 
 SAFETY, SHRINK, GROW = 0.9, 0.2, 10.0
 MOVED = 10.0  # a correction by so much more than the error allowed shows that this was not seen
+RESTING = 1e-4  # of its size, that velocities change by in the whole time: nothing of the motion makes steps short
+TRIAL = 0.01  # of the sizes of coordinates and velocities: the disturbance of which the longest step is found
 FIRST = 0.01  # the first step, as a share of the time in which the state changes by its own size
 
 
@@ -32,20 +35,17 @@ class Tolerance(NamedTuple):
         at = lambda size: usual * size if absolute is None else xp.broadcast_to(absolute, size.shape)
         return cls(relative, at(scale.q), at(scale.v))
 
-    def between(self, x: Float[Array, " n"], y: Float[Array, " n"], besides: Float[Array, " n"]) -> Float[Array, " n"]:
-        """The error allowed between two states."""
-        return besides + self.relative * jnp.maximum(jnp.abs(x), jnp.abs(y))
-
 
 class Judged(NamedTuple):
     """The size of a step's ``error``, where 1 is allowed, infinite for one that went out of all bounds; the ``factor``
-    for the next one's length; in place of all that, a length to begin with; and whether it ``began`` with finite
-    terms."""
+    for the next one's length; in place of all that, a length to begin with; whether it ``began`` with finite terms; and
+    whether the motion is ``resting``, or uniform, where it begins."""
 
     error: Float[Array, "*lanes"]
     factor: Float[Array, "*lanes"]
     first: Float[Array, "*lanes"]
     began: Bool[Array, "*lanes"]
+    resting: Bool[Array, "*lanes"]
 
     @property
     def good(self) -> Bool[Array, "*lanes"]:
@@ -56,6 +56,19 @@ class Judged(NamedTuple):
         return self.began & jnp.isfinite(following) & (jnp.isfinite(self.error) | (following >= least))
 
 
+def disturbed(
+    trial: Bool[Array, ""], q: Float[Array, " nq"], v: Float[Array, " n"], scale: Scale
+) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
+    """q and v, and if this is a ``trial``, a small disturbance besides, in which all modes have a share."""
+
+    def other(x, size):
+        i = np.arange(x.size)
+        share = TRIAL * (-1.0) ** i * (1 + i * (5**0.5 - 1) / 2 % 1) / 2
+        return x + jnp.where(trial, share.astype(x.dtype) * size, 0)
+
+    return other(q, scale.q), other(v, scale.v)
+
+
 def judge(
     q: Float[Array, " nq"],
     v: Float[Array, " n"],
@@ -63,14 +76,24 @@ def judge(
     tableau: Tableau,
     tolerance: Tolerance,
     scale: Scale,
+    h: Array,
+    trial: Bool[Array, ""],
 ) -> Judged:
-    """What to make of the step that led from q and v. It was wrong, too, by what moved it onto its constraints, if that
-    was more than an error that was there to be seen."""
-    allowed_q = tolerance.between(q, stepped.q, tolerance.q) + scale.rounding(q, stepped.q, of_q=True)
-    allowed_v = tolerance.between(v, stepped.v, tolerance.v) + scale.rounding(v, stepped.v)
+    """What to make of the step of length h from q and v; in a ``trial``, from there ``disturbed``.
+
+    It was wrong, too, by what moved it onto its constraints, if that was more than an error that was there to be seen.
+    In a trial errors are judged beside the disturbance, where it begins and where it ends.
+    """
+    size_q, size_v = jnp.maximum(jnp.abs(q), jnp.abs(stepped.q)), jnp.maximum(jnp.abs(v), jnp.abs(stepped.v))
+    q_dot = v if q.shape == v.shape else stepped.began[: q.size]
+    size_q = jnp.where(trial, jnp.maximum(TRIAL * scale.q, jnp.abs(stepped.q - q - h * q_dot)), size_q)
+    size_v = jnp.where(trial, jnp.maximum(TRIAL * scale.v, jnp.abs(stepped.v - v)), size_v)
+    share = jnp.where(trial, jnp.asarray(TRIAL, q.dtype), 1)
+    allowed_q = share * tolerance.q + tolerance.relative * size_q + scale.rounding(q, stepped.q, of_q=True)
+    allowed_v = share * tolerance.v + tolerance.relative * size_v + scale.rounding(v, stepped.v)
     allowed = jnp.concatenate([allowed_q, allowed_v])
     error = jnp.sqrt(jnp.mean((stepped.error / allowed) ** 2))
-    error = jnp.maximum(error, jnp.max(jnp.abs(stepped.moved) / allowed_q) / MOVED)
+    error = jnp.maximum(error, jnp.where(trial, 0, jnp.max(jnp.abs(stepped.moved) / allowed_q) / MOVED))
     error = jnp.where(jnp.isnan(error), jnp.inf, error)
     exponent = -1.0 / tableau.order
     factor = jnp.clip(SAFETY * jnp.where(error > 0, error, 1e-30) ** exponent, SHRINK, GROW)
@@ -78,14 +101,34 @@ def judge(
     here = jnp.max(jnp.abs(jnp.concatenate([stepped.q, stepped.v]) / allowed))
     change = jnp.max(jnp.abs(stepped.began / allowed))
     first = FIRST * jnp.maximum(here, 1) / jnp.maximum(change, 1e-20)
-    return Judged(error, factor, first, jnp.all(jnp.isfinite(stepped.began)))
+    resting = jnp.all(jnp.abs(stepped.began[q.size :]) * scale.t <= RESTING * scale.v)
+    return Judged(error, factor, first, jnp.all(jnp.isfinite(stepped.began)), resting)
 
 
 def next_length(
-    h: Array, wanted: Array, judged: Judged, started: Array, accepted: Array, landed: Array, least: Array
-) -> Float[Array, "*lanes"]:
-    """The length to try after a step of h where ``wanted`` was asked for; at first, one well above ``least``."""
+    h: Array,
+    wanted: Array,
+    longest: Array,
+    judged: Judged,
+    started: Array,
+    accepted: Array,
+    landed: Array,
+    least: Array,
+    span: Array,
+) -> tuple[Float[Array, "*lanes"], Float[Array, "*lanes"]]:
+    """The length to try after a step of h where ``wanted`` was asked for, at first one well above ``least``; and the
+    ``longest`` allowed.
+
+    A motion that rests has no error, however long its steps are. Its derivatives have: they are those of motions that
+    are disturbed. So the longest step is the one that a small disturbance needs, found by trials (``longest`` is 0)
+    from the whole ``span`` downwards; for any other motion it is infinite.
+    """
     # A step cut short to end on a sample says nothing about the step that the motion would allow.
     longer = jnp.where(landed, jnp.maximum(wanted, h * judged.factor), h * judged.factor)
     shorter = h * jnp.minimum(judged.factor, SAFETY)
-    return jnp.where(started, jnp.where(accepted, longer, shorter), jnp.maximum(judged.first, 1e3 * least))
+    following = jnp.where(started, jnp.where(accepted, longer, shorter), jnp.maximum(judged.first, 1e3 * least))
+    trial, begins = longest == 0, ~started & judged.resting
+    found = judged.good | (h <= 1e3 * least)
+    bound = jnp.where(trial & found, jnp.where(judged.good, h, jnp.inf), jnp.where(begins, 0, longest))
+    following = jnp.where(trial, jnp.where(found, h, shorter), jnp.minimum(following, longest))
+    return jnp.where(begins, span, following), bound

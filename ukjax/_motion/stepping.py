@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._batch import per_member
-from .._check import as_array, check_finite, check_function, check_word, kind_of, known, number, numbers, whole
+from .._check import as_array, check_finite, check_function, check_word, eager, kind_of, known, number, numbers, whole
 from .._compile import jit
 from .._constraint import AbstractConstraint
 from .._control import AbstractControl, Command, no_task
@@ -25,7 +25,7 @@ from .correct import at_every_level
 from .diagnose import check_consistent
 from .each import Alone
 from .given import check_rates, check_starts, taken_in, telling_of_batches
-from .outcome import CONTRADICTORY, FINISHED, LEAPT, NOT_FINITE, OFF_CONSTRAINTS, finite, in_words
+from .outcome import FINISHED, classify, finite, in_words
 from .pattern import with_pattern
 from .scale import Scale, scales
 from .small_rows import with_noise_left_out
@@ -69,7 +69,7 @@ def start(model: AbstractSystem | Callable[..., Terms], q0: Numbers, v0: Numbers
         # Not with its task: the actuators may be given something else to do.
         plant = Driven(model, jnp.zeros(0)) if isinstance(model, AbstractSystem) else model
         scale = scales(plant, t, q0, v0)
-        if isinstance(plant, AbstractSystem) and known(plant, q0, v0, t):
+        if isinstance(plant, AbstractSystem) and eager(plant, q0, v0, t):
             check_consistent(plant, t, q0, v0, scale)
     batch = q0.shape[:-1]
     return State(jnp.broadcast_to(t, batch).astype(q0.dtype), q0, v0, jnp.full(batch, FINISHED, np.int32), scale)
@@ -196,16 +196,11 @@ def _stepped(model, state, dt, u, method, tableau, projection, steps):
     start = state.q.T, state.v.T, (none, none, none, none)
     (q, v, (beyond, off, leapt, contradictory)), _ = jax.lax.scan(go_on, start, jnp.arange(steps))
     sound = finite(q, v, axis=0)
-    result = jnp.full(state.t.shape, FINISHED)
-    for condition, outcome in (
-        (contradictory, CONTRADICTORY),
-        (off, OFF_CONSTRAINTS),
-        (leapt, LEAPT),
-        (~sound, NOT_FINITE),
-        (state.result != FINISHED, state.result),
-    ):
-        result = jnp.where(condition, outcome, result)
-    return State(state.t + dt, q.T, v.T, result.astype(state.result.dtype), state.scale), beyond
+    result = classify(
+        finished=sound & ~off & ~leapt, leapt=leapt, off=off, not_finite=~sound, contradictory=contradictory
+    )
+    result = jnp.where(state.result != FINISHED, state.result, result)
+    return State(state.t + dt, q.T, v.T, result, state.scale), beyond
 
 
 def _check(model, state, drift, solver):

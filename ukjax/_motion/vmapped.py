@@ -104,8 +104,8 @@ def _as_batch(own, common, static):
 def _as_of_each(start, request, samples):
     """What was found of a batch, as of one motion after the other."""
     t, q, v = samples.last
-    none = jnp.zeros(samples.result.shape, np.int32)
+    none, zero = jnp.zeros(samples.result.shape, np.int32), jnp.zeros_like(t)
     count = lambda x: x.astype(np.int32)
     steps, result = count(samples.steps), count(samples.result)
-    course = Course(t - request.ts[0], jnp.zeros_like(t), none, none, q, v, steps, result, result == CONTRADICTORY)
+    course = Course(t - request.ts[0], zero, zero, none, none, q, v, steps, result, result == CONTRADICTORY)
     return course, jnp.concatenate([samples.q, samples.v], axis=-1)

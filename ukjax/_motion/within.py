@@ -1,8 +1,8 @@
-"""One motion with adaptive steps, within a program that is being traced: under ``jit``, where no host can look on.
+"""Adaptive steps where no host can look on, within ``jit``, and the derivatives of those of a batch.
 
-It goes by the method that was asked for, which can do all. On its way it leaves marks, never more than a few hundred,
-for where they are too many every other one is taken away; the way back passes from mark to mark, and from each repeats
-the steps to the next.
+A motion goes by the method that was asked for, which can do all. On its way it leaves marks, never more than a few
+hundred, for where they are too many every other one is taken away; the way back passes from mark to mark, and from each
+repeats the steps to the next.
 """
 
 from typing import Any, ClassVar
@@ -31,34 +31,58 @@ class Within(AbstractLoop):
     keeps_watch: ClassVar[bool] = True
 
     def accepts(self, request: Request, start: Start) -> bool:
-        return request.plain and request.dt is None and start.q.ndim == 1
+        return request.plain and request.dt is None
 
     def run(self, request: Request, start: Start) -> Samples:
-        moving = request.model_of(start.numbers), request.ts, start.q, start.v
-        moving, fixed = eqx.partition(moving, eqx.is_inexact_array)
-        how = eqx.tree_at(lambda r: (r.model, r.ts), request, (None, None))
-        arrays, static = eqx.partition(constant((fixed, how, start.scale)), eqx.is_array)
-        together = lambda moving, arrays: _Way(moving, *eqx.combine(arrays, static))
+        return _of_each(_one, request, start)
 
-        @jax.custom_vjp
-        def sampled(moving, arrays):
-            course, found = _passed(together(moving, arrays))
-            return *split(found), course
+    def forwards(self, request: Request, start: Start) -> Samples:
+        """The same where it is differentiated in forward mode, along with the steps."""
+        return _of_each(_one_forwards, request, start)
 
-        def forward(moving, arrays):
-            course, found, marks = _marked(together(moving, arrays))
-            return (*split(found), course), (moving, arrays, marks)
 
-        def backward(known, changes):
-            moving, arrays, marks = known
-            return _from_mark_to_mark(together(moving, arrays), marks, changes[:2]), None
+def _of_each(one, request, start):
+    """``one`` motion, or each of a batch."""
+    return one(request, start) if start.q.ndim == 1 else jax.vmap(lambda start: one(request, start))(start)
 
-        def split(found):
-            return jnp.split(found, [start.q.size], axis=1)
 
-        sampled.defvjp(forward, backward)
-        q, v, course = sampled(moving, arrays)
-        return as_differentiated(request.ts, q, v, constant(course), start)
+def _one(request, start):
+    moving = request.model_of(start.numbers), request.ts, start.q, start.v
+    moving, fixed = eqx.partition(moving, eqx.is_inexact_array)
+    how = eqx.tree_at(lambda r: (r.model, r.ts), request, (None, None))
+    arrays, static = eqx.partition(constant((fixed, how, start.scale)), eqx.is_array)
+    together = lambda moving, arrays: _Way(moving, *eqx.combine(arrays, static))
+
+    @jax.custom_vjp
+    def sampled(moving, arrays):
+        course, found = _passed(together(moving, arrays))
+        return *split(found), course
+
+    def forward(moving, arrays):
+        course, found, marks = _marked(together(moving, arrays))
+        return (*split(found), course), (moving, arrays, marks)
+
+    def backward(known, changes):
+        moving, arrays, marks = known
+        return _from_mark_to_mark(together(moving, arrays), marks, changes[:2]), None
+
+    def split(found):
+        return jnp.split(found, [start.q.size], axis=1)
+
+    sampled.defvjp(forward, backward)
+    q, v, course = sampled(moving, arrays)
+    return as_differentiated(request.ts, q, v, constant(course), start)
+
+
+@jit
+def _one_forwards(request, start):
+    moving = request.model_of(start.numbers), request.ts, start.q, start.v
+    moving, fixed = eqx.partition(moving, eqx.is_inexact_array)
+    how = eqx.tree_at(lambda r: (r.model, r.ts), request, (None, None))
+    way = _Way(moving, *constant((fixed, how, start.scale)))
+    course, found, _ = advanced(way.task, *way.begin)
+    q, v = jnp.split(found, [start.q.size], axis=1)
+    return as_differentiated(request.ts, q, v, constant(course), start)
 
 
 class _Way(eqx.Module):
@@ -76,7 +100,8 @@ class _Way(eqx.Module):
         zero = jnp.zeros((), q.dtype)
         none, before_any, running = (jnp.asarray(x, np.int32) for x in (0, -1, RUNNING))
         found = jnp.full((ts.size, q.size + v.size), jnp.nan, q.dtype)
-        return Course(zero, zero, none, none, q, v, before_any, running, jnp.asarray(False)), found
+        of_steps = zero, zero, zero + jnp.inf, none, none
+        return Course(*of_steps, q, v, before_any, running, jnp.asarray(False)), found
 
     @property
     def task(self) -> tuple:
@@ -132,10 +157,27 @@ def _from_mark_to_mark(way, marks, to_samples):
     of_state = tuple(jnp.zeros_like(x) for x in way.moving[2:])
     of_rest = jax.tree.map(jnp.zeros_like, way.moving[:2])
 
-    def back(k, carry):
-        place = jax.tree.map(lambda x: x[count - 1 - k], places)
-        _, _, steps = advanced(way.task, place, nothing, stride, way.longest)
-        return pulled_back(way.task_back, steps, to_samples, *carry)
+    parts = stride // FIRST
+    at = lambda courses, i: jax.tree.map(lambda x: x[i], courses)
+    put = lambda courses, i, course: jax.tree.map(lambda into, x: into.at[i].set(x), courses, course)
 
-    of_state, of_rest = jax.lax.fori_loop(0, count, back, (of_state, of_rest))
+    def back(k, carry):
+        """From one mark to the one before. The steps between are many or few: first the courses that begin each part
+        of ``FIRST`` steps are found, then the parts are passed backwards."""
+        begins, cotangents = carry
+
+        def part(j, carry):
+            begins, cotangents = carry
+            ahead = j < parts - 1
+            i = jnp.where(ahead, j, 2 * (parts - 1) - j)
+            course, _, steps = advanced(way.task, at(begins, i), nothing, FIRST, FIRST)
+            begins = put(begins, i + ahead, jax.tree.map(lambda x, y: jnp.where(ahead, x, y), course, at(begins, i)))
+            pulled = lambda: pulled_back(way.task_back, steps, to_samples, *cotangents)
+            return begins, jax.lax.cond(ahead, lambda: cotangents, pulled)
+
+        begins = put(begins, 0, at(places, count - 1 - k))
+        return jax.lax.fori_loop(0, 2 * parts - 1, part, (begins, cotangents))
+
+    begins = jax.tree.map(lambda x: jnp.zeros((way.longest // FIRST, *x.shape[1:]), x.dtype), places)
+    _, (of_state, of_rest) = jax.lax.fori_loop(0, count, back, (begins, (of_state, of_rest)))
     return (*of_rest, *of_state)

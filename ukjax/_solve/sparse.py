@@ -37,7 +37,8 @@ class Sparse(AbstractMethod):
     The order of coordinates and rows is found once, by Cuthill and McKee, from where M and A are zero. Redundant rows
     are no trouble as long as they do not contradict each other, and M may be semidefinite if rank [M; A] = n; rows that
     contradict each other, or of which one is nearly a combination of others (singular values below 1e-3 of the
-    largest), give NaN, and so do entries where there were none when the band was made. All rows count for ``rank``.
+    largest), give NaN, and so do entries where there were none when the band was made; derivatives of entries that are
+    zero in the matrices given to ``of`` are left out. All rows count for ``rank``.
     Cost: about (n + m) w² for a band of width w, in a loop whose compilation does not grow with n; in ``simulate``, of
     energies and of mechanisms, M and A are never made in full.
     """
