@@ -74,7 +74,7 @@ def _one(request, start):
     return as_differentiated(request.ts, q, v, constant(course), start)
 
 
-@jit
+@eqx.filter_jit
 def _one_forwards(request, start):
     moving = request.model_of(start.numbers), request.ts, start.q, start.v
     moving, fixed = eqx.partition(moving, eqx.is_inexact_array)
