@@ -96,8 +96,8 @@ def locked(path: Path, alone: bool) -> Iterator[bool]:
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Remove unfinished files of which nobody is left who could finish them: those of processes of this host that have
-    ended, and others that nobody has written to for a day. Locks alone do not tell: not every disk that several hosts
+    """Remove unfinished files that nobody will finish: those of processes of this host that have ended, and any that
+    nobody has written to for a day; none that is locked. Locks alone do not tell: not every disk that several hosts
     share has locks that reach from one to the other."""
     for part in folder.glob(f"{PART}*"):
         with contextlib.suppress(OSError):
@@ -107,9 +107,9 @@ def remove_abandoned(folder: Path) -> None:
 
 def _is_abandoned(part: Path) -> bool:
     made = NAME.fullmatch(part.name)
-    if made is None or made["host"] != _host() or os.name != "posix":  # elsewhere asking for a process would end it
-        return time.time() - part.stat().st_mtime > DAY
-    if _is_running(int(made["process"])):
+    here = made is not None and made["host"] == _host() and os.name == "posix"  # elsewhere os.kill ends a process
+    ended = here and not _is_running(int(made["process"]))
+    if not ended and time.time() - part.stat().st_mtime < DAY:
         return False
     if fcntl is not None:  # a container may have the name of its host, and processes that are not seen from here
         with open(part, "rb") as file:

@@ -70,18 +70,23 @@ def ensemble(
 
     **What is kept.** q and v at the times ``ts`` [s]; with ``keep="end"`` at the last alone; with ``"all"`` forces,
     residuals and all else that a ``Trajectory`` has, too; with a function of the ``Trajectory`` of a member what it
-    returns, an array or a dictionary of them. ``store`` names a folder that has it, chunk by chunk, while it is being
-    computed: as a Zarr 3 group where the name ends in .zarr, which needs the package zarr, else as NumPy's archives.
-    Left out, all is kept in memory. An ensemble whose folder is there is gone on with, by ``chunk`` members at a time
-    (as many as memory takes easily; those of a Zarr group stay as many as they were).
+    returns, an array or a dictionary of them, whose names are neither swept nor those of an ensemble's own results.
+    ``store`` names a folder that has it, chunk by chunk, while it is being computed: as a Zarr 3 group where the name
+    ends in .zarr, which needs the package zarr, else as NumPy's archives. Left out, all is kept in memory.
+
+    **Resuming.** If the folder is there, the members that it lacks are computed, ``chunk`` at a time (as many as memory
+    takes easily; those of a Zarr group stay as many as they were). It is refused, with the first difference, where the
+    model, a function, a number, an option, the draws, or the version of ukjax or JAX is another one. Functions are
+    compared by what JAX traces them to; one that ``pure_callback`` calls by its code and what it holds.
 
     **Members.** A member is the same, bit for bit, whatever the chunk and whoever computes it, on one kind of device.
     One that fails has its time and reason in the result, and NaN where it did not come to; it changes no other.
 
     **Workers.** All devices of this machine; or those of an ``executor``, anything with ``submit`` such as a
     ``dask.distributed.Client``: a chunk is a task. Or let each of ``world`` jobs do its share, with a ``rank`` of its
-    own and one ``store`` for all; the processes of ``jax.distributed``, where that was initialised, do so unless they
-    are told otherwise.
+    own and one ``store`` for all, whose first chunk decides who does which members; the processes of
+    ``jax.distributed``, where that was initialised, do so unless they are told otherwise. A job that has done its share
+    while others are not ready returns what is there, and logs a warning that says how much.
 
     The rest as in ``simulate``. ``progress`` shows how far it is, how fast and how many failed, and first how much
     memory a chunk takes, which is also logged as information of ``logging.getLogger("ukjax")``. Raises ``ValueError``
