@@ -241,3 +241,38 @@ def test_a_body_that_is_hardly_tilted_is_no_larger_for_it(tilt):
     )
     assert np.all(np.asarray(scale.unit_of_q) > np.asarray(upright.unit_of_q) / 10)
     assert np.all(np.asarray(scale.v) < 10 * np.asarray(upright.v))
+
+
+class Beside(uk.AbstractSystem):
+    """x is held twice, by rows that for a while differ by ``apart``; z goes by itself, and is in neither."""
+
+    apart: jax.Array
+
+    @property
+    def dynamics(self):
+        return uk.MassForce(np.eye(3), np.array([0.0, -9.81, 0.0]))
+
+    @property
+    def constraints(self):
+        bump = lambda t: self.apart * jnp.exp(-(((t - 0.5) / 0.1) ** 2))
+        return uk.Holonomic(lambda t, q: q[0], name="x"), uk.Holonomic(lambda t, q: q[0] - bump(t), name="x again")
+
+
+@pytest.mark.parametrize("members", [(), pytest.param((2,), marks=pytest.mark.slow)])
+def test_how_fast_another_coordinate_goes_changes_no_judgement(members):
+    """In whatever loop: rounding is no contradiction, and a millimetre is one."""
+    at, ts = np.zeros((*members, 3)), [0.0, 0.5, 1.0]
+    for apart, finished in ((1e-16, True), (1e-3, False)):
+        for speed in (1e-9, 1.0, 1e6):
+            v0 = np.array([0.0, 0.0, speed])
+            motion = uk.simulate(Beside(jnp.asarray(apart)), at, v0, ts, dt=0.05, throw=False)
+            assert np.all(motion.finished) == finished and np.all(motion.finished) == np.any(motion.finished)
+
+
+@pytest.mark.parametrize("speed", [1e-9, 1.0, 1e6])
+def test_the_size_of_a_row_comes_from_what_is_in_it(speed):
+    """1 of x, of which nothing is said; 2 of y, which falls from there, from y − 2; nothing of z."""
+    two = uk.Holonomic(lambda t, q: jnp.stack([q[0], q[1] - 2.0]))
+    model = uk.System(uk.MassForce(np.eye(3), np.zeros(3)), two)
+    found = scale_of(model, jnp.zeros(()), jnp.array([0.0, 2.0, 0.0]), jnp.array([0.0, 0.0, speed]), jnp.asarray(1.0))
+    np.testing.assert_allclose(found.rows, [1.0, 4.0])

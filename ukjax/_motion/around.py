@@ -49,7 +49,8 @@ class Around(AbstractSystem):
     def sizes(self, scale: Scale) -> Scale:
         """The sizes of x for those of q."""
         unit = scale.unit if scale.unit_of_q is None else scale.unit_of_q
-        return eqx.tree_at(lambda s: s.q, scale, scale.unit * jnp.max(scale.q / unit))
+        of_x = scale.unit * jnp.max(scale.q / unit)
+        return eqx.tree_at(lambda s: (s.q, s.own_q, s.far_q), scale, (of_x,) * 3)
 
     @property
     def dynamics(self) -> AbstractDynamics:

@@ -31,6 +31,10 @@ not leave where rows are nearly dependent."""
 AT_ONCE = 1_000_000
 """Coordinates of all members that are looked at together: what is made of them takes a hundred times as much room."""
 
+SILENT = 16
+"""A coordinate of so many eps or less, in any unit, is none of which a start says anything: what rounding leaves of 0.
+"""
+
 STILL = 1e-10
 """A start no larger than this, beside what is within reach, is at the origin, but for rounding."""
 
@@ -45,25 +49,31 @@ LEAP = {"float64": 1e-6, "float32": 1e-2}
 
 
 class Scale(eqx.Module):
-    """The sizes of times, ``t`` [s]; of coordinates, ``q`` and ``v`` (n,); of the terms of each row of
-    ``AbstractSystem.violation``, ``rows`` (k,); and what has the same effect in each velocity, by its mass, ``unit``
-    (n,), and in each coordinate, ``unit_of_q``, None where that is the same."""
+    """The sizes of times, ``t`` [s]; of coordinates, ``q`` and ``v`` (n,), of which none is small beside the others;
+    of each coordinate and velocity by itself, ``own_q`` and ``own_v``, 1 where the start says nothing of it, and how
+    far a coordinate comes by itself in the whole time, ``far_q``; of the
+    terms of each row of ``AbstractSystem.violation``, ``rows`` (k,), by what it contains alone, so that
+    no other coordinate changes them; and what has the same effect in each velocity, by its mass, ``unit`` (n,), and in
+    each coordinate, ``unit_of_q``, None where that is the same."""
 
     t: Float[Array, ""]
     q: Float[Array, " nq"]
     v: Float[Array, " n"]
+    own_q: Float[Array, " nq"]
+    own_v: Float[Array, " n"]
+    far_q: Float[Array, " nq"]
     rows: Float[Array, " k"]
     unit: Float[Array, " n"]
     unit_of_q: Float[Array, " nq"] | None = None
 
     def of(self, function: Callable[..., Any], *at: Array) -> Any:
         """The sizes of the terms of ``function(t, q)`` or ``function(t, q, v)``."""
-        return sizes(function, at, (self.t, self.q, self.v)[: len(at)])
+        return sizes(function, at, (self.t, self.own_q, self.own_v)[: len(at)])
 
     def of_rows(self, model: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> "Scale":
         """The same, of the rows that this model has at (t, q, v)."""
-        v = jnp.where(v == 0, self.v, v)  # what is at rest does not stay so
-        (rows,) = sizes_in(jax.make_jaxpr(model.violation)(t, q, v), (t, q, v), (self.t, self.q, self.v))
+        v = jnp.where(v == 0, self.own_v, v)  # what is at rest does not stay so
+        (rows,) = sizes_in(jax.make_jaxpr(model.violation)(t, q, v), (t, q, v), (self.t, self.own_q, self.own_v))
         rows = jnp.maximum(rows, jnp.finfo(q.dtype).tiny)
         return eqx.tree_at(lambda scale: scale.rows, self, jax.lax.stop_gradient(rows))
 
@@ -72,10 +82,10 @@ class Scale(eqx.Module):
         return jnp.max(jnp.abs(violation) / self.rows, initial=0)
 
     def kept(self, q: Float[Array, " nq"]) -> Float[Array, ""]:
-        """How much may be missed at q. Far beyond the sizes of the start, rounding is allowed for, up to a limit: what
-        runs away is not to excuse itself."""
+        """How much may be missed at q. Far beyond what the start lets expect, rounding is allowed for, up to a limit:
+        what runs away is not to excuse itself."""
         kept = KEPT[str(q.dtype)]
-        beyond = jnp.max(jnp.abs(q) / self.q)
+        beyond = jnp.max(jnp.abs(q) / self.far_q)
         return jnp.clip(8 * jnp.finfo(q.dtype).eps * beyond, kept, 100 * kept)
 
     def leaps(self, moved: Float[Array, " nq"], h: Array, fastest: Float[Array, " nq"]) -> Bool[Array, ""]:
@@ -83,7 +93,7 @@ class Scale(eqx.Module):
         much again: that is no error of the step, but constraints which cannot be followed. A step of no length may do
         so."""
         travelled = jnp.abs(h) * fastest
-        return (h != 0) & jnp.any(jnp.abs(moved) > travelled / 2 + LEAP[str(moved.dtype)] * self.q)
+        return (h != 0) & jnp.any(jnp.abs(moved) > travelled / 2 + LEAP[str(moved.dtype)] * self.own_q)
 
     def rounding(self, x: Float[Array, " n"], y: Float[Array, " n"], of_q: bool = False) -> Float[Array, " n"]:
         """What rounding leaves in each entry of two velocities, or coordinates, by the largest of all."""
@@ -132,17 +142,22 @@ def scale_of(
     time = jnp.minimum(time, span)
     time = jnp.where(jnp.isfinite(time) & (time > 0), time, 1)
     far, fast = x + y * time + a * time**2, x / time + y + a * time
-    of_q = _at_least(jnp.abs(q) + to_q(v) * time + to_q(acceleration) * time**2, far * unit_of_q)
-    turning = jnp.abs(v) + acceleration * time
-    of_v = _at_least(turning if other else jnp.abs(q) / time + turning, fast * unit)
+    own_q, own_v = jnp.abs(q) + to_q(v) * time + to_q(acceleration) * time**2, jnp.abs(v) + acceleration * time
+    own_v = own_v if other else jnp.abs(q) / time + own_v
+    of_q, of_v = _at_least(own_q, far * unit_of_q), _at_least(own_v, fast * unit)
 
     whole = jnp.where(jnp.isfinite(span), span, 0)
     far, fast = y * whole + a * whole**2, y + a * whole
     still = (x <= STILL * far) & (y <= STILL * fast)
     at_most_one = lambda within: jnp.where(within > 0, jnp.minimum(within, 1), 1)
     of_q, of_v = jnp.where(still, at_most_one(far * unit_of_q), of_q), jnp.where(still, at_most_one(fast * unit), of_v)
-    duration = jnp.where(jnp.isfinite(span), span, time)
-    scale = Scale(duration, of_q, of_v, jnp.zeros((0,), q.dtype), unit, unit_of_q if other else None)
+    in_whole = jnp.abs(q) + to_q(v) * whole + to_q(acceleration) * whole**2
+    own_q = jnp.where(still, jnp.minimum(to_q(acceleration) * whole**2, 1), own_q)
+    own_v = jnp.where(still, jnp.minimum(acceleration * whole, 1), own_v)
+    own_q, own_v = (jnp.where(own > SILENT * jnp.finfo(q.dtype).eps, own, 1) for own in (own_q, own_v))
+    far_q, duration = jnp.maximum(own_q, in_whole), jnp.where(jnp.isfinite(span), span, time)
+    none_yet = jnp.zeros((0,), q.dtype)
+    scale = Scale(duration, of_q, of_v, own_q, own_v, far_q, none_yet, unit, unit_of_q if other else None)
     scale = jax.lax.stop_gradient(scale)
     if not isinstance(model, AbstractSystem) or not model.held:
         return scale
