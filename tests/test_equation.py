@@ -316,3 +316,22 @@ def test_jit_changes_nothing(rng):
     eager, jitted = uk.constrained_motion(terms), jax.jit(uk.constrained_motion)(terms)
     np.testing.assert_allclose(jitted.acceleration, eager.acceleration, rtol=0, atol=CLOSE)
     assert jitted.rank == eager.rank
+
+
+@pytest.mark.parametrize("apart", (1e-8, 1e-10))
+@pytest.mark.parametrize("method", (uk.Orthogonal, uk.SVD))
+def test_rows_that_are_nearly_dependent_are_told_or_kept(method, apart):
+    """ẍ = 0 and ẍ + ε ÿ = ε say ÿ = 1. What leaves the second out says so; with a tolerance below ε it counts."""
+    terms = uk.Terms(np.eye(2), np.zeros(2), np.array([[1.0, 0.0], [1.0, apart]]), np.array([0.0, apart]))
+    with pytest.warns(UserWarning, match=r"nearly dependent: their rank is taken to be 1, .*rtol="):
+        assert int(uk.constrained_motion(terms, method()).rank) == 1
+    kept = uk.constrained_motion(terms, method(rtol=apart / 100))
+    assert int(kept.rank) == 2
+    np.testing.assert_allclose(kept.acceleration, [0, 1], atol=1e-5)
+
+
+def test_rows_that_are_dependent_but_for_rounding_are_not_told(rng):
+    A = rng.normal(size=(3, 5))
+    A = np.concatenate([A, rng.normal(size=(2, 3)) @ A])
+    motion = uk.constrained_motion(uk.Terms(np.eye(5), np.zeros(5), A, A @ rng.normal(size=5)))
+    assert int(motion.rank) == 3

@@ -29,6 +29,8 @@ from ._solve import (
     Sparse,
     choose,
     coordinate_scale,
+    coordinate_scale_by_numpy,
+    doubtful,
     inverse_cholesky,
     orthonormalise,
     reach,
@@ -56,7 +58,9 @@ def constrained_motion(terms: Terms, method: str | AbstractMethod = "orthogonal"
     Rows mean what they say, in whatever unit. But a row of eps^0.9 of the largest (8e-15 in float64, 6e-7 in float32;
     both in coordinates of unit mass) is taken for what rounding has left of a row that vanishes, and left out: numbers
     alone cannot tell. On known values that is a warning, and always ``rank`` does not count it. ``simulate``, which
-    knows what rows are computed from, looks closer.
+    knows what rows are computed from, looks closer. A row is dependent on others if what it adds to them is less than
+    √eps of its own size (1.5e-8 in float64): it does not count, and where more than rounding is ignored so, that is a
+    warning as well; a method object with an ``rtol`` of its own decides otherwise.
 
     Called on known values, raises ``ValueError`` for an M that is not symmetric or not positive semidefinite, for
     anything not finite, where the motion is not unique, and for rows that a method that needs independent ones cannot
@@ -76,6 +80,7 @@ def constrained_motion(terms: Terms, method: str | AbstractMethod = "orthogonal"
             return motion
     motion, _ = _motion_by(method, terms)
     _warn_of_rounding(terms, method)
+    _warn_of_nearly_dependent(terms, method, int(motion.rank))
     check_unique(terms, np.asarray(motion.acceleration), type(method).__name__)
     return motion
 
@@ -92,6 +97,26 @@ def _warn_of_rounding(terms, method):
             f"row {left[0]} of A is {sizes[left[0]] / sizes.max():.1g} of the largest, no more than the rounding of "
             "numbers, and is left out. If it is meant, multiply it and its b by a number that makes it as large as the "
             "others; if not, make it 0",
+            stacklevel=3,
+        )
+
+
+def _warn_of_nearly_dependent(terms, method, rank):
+    """Of rows that are left out by the usual tolerance, though rounding does not explain that they seem dependent."""
+    if not method.finds_rank or method.rtol is not None:  # who gives a tolerance knows what it leaves out
+        return
+    M, A = map(np.asarray, (terms.M, terms.A))
+    A = A * coordinate_scale_by_numpy(M)
+    length = np.linalg.norm(A, axis=1)
+    real = length > rounding(A.dtype) * np.max(length, initial=0)
+    shares = np.linalg.svd(A[real] / length[real, None], compute_uv=False)
+    shares = shares / np.max(shares, initial=1e-30)
+    clear = np.sort(shares[shares > doubtful(A.dtype)])
+    if clear.size > rank and np.all(np.isfinite(shares)):
+        warnings.warn(
+            f"the rows of A are nearly dependent: their rank is taken to be {rank}, and what tells them apart, "
+            f"{clear[0]:.1g} of their size, is ignored. If it is meant, say so by a tolerance below it, "
+            f"method=ukjax.{type(method).__name__}(rtol={10 ** np.floor(np.log10(clear[0]) - 0.5):.0e})",
             stacklevel=3,
         )
 
