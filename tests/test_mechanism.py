@@ -503,8 +503,48 @@ MISTAKES = (
     (lambda: on(Cam("j", "k", profile=lambda x: [x, x])), "profile must return one number, got shape .2,."),
     (lambda: PointOnSurface("ground", "a", surface=3.0), "surface must be"),
     (lambda: slider_crank().start({"moter": 1.0}), "positions names no coordinate 'moter'; did you mean 'motor'"),
+    (lambda: slider_crank().start(["motor"]), "positions must be a dictionary, name -> number, such as .'motor': 0.3"),
+    (lambda: slider_crank().start({1: 2.0}), "positions must be a dictionary, name -> number, got the name 1"),
+    (lambda: slider_crank().start({"motor": "x"}), r"positions\['motor'\] must be one number, got 'x'"),
+    (lambda: slider_crank().start({"motor": [1, 2]}), r"positions\['motor'\] must be one number, got shape .2,."),
+    (lambda: slider_crank().start({"motor": np.inf}), r"positions\['motor'\] must be finite, got inf"),
+    (lambda: slider_crank().start(rates={"motor": None}), r"rates\['motor'\] must be one number, got None"),
     (lambda: slider_crank().along("guid"), "no joint with plain coordinates is named 'guid'; did you mean 'guide'"),
 )
+
+
+def test_a_start_takes_any_kind_of_number():
+    arm = uk.Mechanism({"a": rod(1.0), "b": rod(1.0)}, {"j": Revolute("ground", "a"), "k": Revolute("a", "b")})
+    for two in (2, np.float32(2), np.array([2.0]), [2], jnp.array(2)):
+        q, v = arm.start({"k": two}, {"j": two})
+        close(q, [0, 2], 0)
+        close(v, [2, 0], 0)
+
+
+def test_constraints_of_ones_own():
+    """An arm of two rods whose tip slides on a ceiling: named, started, projected, and pushed by it."""
+    arm = uk.Mechanism({"a": rod(1.0), "b": rod(1.0)}, ARM, gravity=(0, -9.81, 0))
+    tip = lambda q: arm.pose(q)["b"].p + arm.pose(q)["b"].R[:, 0]
+    ceiling = uk.Holonomic(lambda t, q: tip(q)[1] - 1.2, name="ceiling")
+    bound = arm.constrained(ceiling)
+    again = uk.Mechanism({"a": rod(1.0), "b": rod(1.0)}, ARM, gravity=(0, -9.81, 0), constraints=ceiling)
+    assert [row.name for row in bound.constraints] == [row.name for row in again.constraints] == ["ceiling"]
+    q, v = bound.start({"j": 1.2}, {"j": 0.5})
+    close(tip(q)[1], 1.2, 1e-12)
+    close(q[0], 1.2, 0)
+    close(jax.jvp(tip, (q,), (v,))[1][1], 0.0, 1e-12)
+    motion = uk.constrained_motion(bound(0.0, q, v))
+    force = motion.constraint_force / jax.jacfwd(tip)(q)[1]
+    close(force[0], force[1], 1e-9)  # one push up or down at the tip
+    # The shoulder carries that, as a torque along its axis, where a motor's would be.
+    of_shoulder = bound.reactions(0.0, q, v)["j"]
+    close(of_shoulder.moment[2], motion.constraint_force[0] - motion.constraint_force[1], 1e-9)
+    assert np.all(of_shoulder.force_is_unique)
+    with pytest.raises(ValueError, match="constraint 'ceiling' is a function of coordinates of joints"):
+        bound.in_absolute()
+
+
+ARM = {"j": Revolute("ground", "a"), "k": Revolute("a", "b", at=(1, 0, 0))}
 
 
 def hinged(**more):

@@ -1,5 +1,8 @@
 """What a simulation gives, as arrays, tables and files."""
 
+import sys
+
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
@@ -27,6 +30,26 @@ def test_npz_holds_plain_arrays_by_name(motion, tmp_path):
         assert {"t", "q", "v", "acceleration", "constraint_force", "residual", "rank", "energy"} <= set(arrays)
         for name in set(arrays) & {*uk.Trajectory.__annotations__, *vars(motion.observed())}:
             np.testing.assert_array_equal(arrays[name], getattr(motion, name))
+
+
+def test_it_is_shown_in_one_line(motion, batch):
+    reason = "finished"
+    assert repr(motion) == f"Trajectory('Pendulum', 5 samples of 2 coordinates, t = 0 to 1 s, {reason})"
+    assert repr(batch) == f"Trajectory('Pendulum', 2 x 5 samples of 2 coordinates, t = 0 to 1 s, 2 {reason})"
+    assert repr(uk.view(motion, lambda t, q: jnp.stack([0 * q, q]))).startswith("View('Pendulum', ")
+    assert len(repr(uk.view(motion, lambda t, q: jnp.stack([0 * q, q])))) < 100
+
+
+def test_a_package_that_is_missing_is_named(motion, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    for ask in (motion.to_xarray, lambda: motion.save(tmp_path / "motion.nc")):
+        with pytest.raises(ImportError, match=r"needs the package xarray: pip install 'ukjax\[data\]'"):
+            ask()
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r"^ukjax.plot.histories needs .* matplotlib: pip install 'ukjax\[plot\]'"):
+        uk.plot.__getattr__("histories")
+    with pytest.raises(AttributeError, match="history"):
+        uk.plot.__getattr__("history")
 
 
 def test_csv_names_columns_with_units(motion, tmp_path):

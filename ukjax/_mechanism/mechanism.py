@@ -14,6 +14,7 @@ from .._check import check_word, eager, kind_of, numbers
 from .._compile import jit_unoptimised
 from .._constraint import AbstractConstraint
 from .._control import AbstractControl
+from .._control import constraints_of as as_constraints
 from .._equation import constrained_motion
 from .._motion.assemble import assembled, consistent
 from .._motion.hold import holding
@@ -31,7 +32,7 @@ from .closure import constraints_of
 from .dynamics import TreeDynamics
 from .elements import Elements, JointCoordinates
 from .kinematics import FLOATING, Pose, joint_of, poses
-from .named import Named
+from .named import Named, numbers_by_name
 from .reactions import Reaction, Rows, reactions
 from .shape import edges_of, warn_of_undrawn
 from .tree import Tree, check_names, connections, spanning
@@ -55,7 +56,7 @@ class Mechanism(AbstractMechanism):
     M and Q are exact, by recursion along the tree; loops, contacts and couplings are constraints like any other,
     redundant ones included. Every number has a name: ``bodies.crank.mass``, ``joints.pin.at``. A dry friction f of a
     joint is the non-ideal force −f tanh(q̇/``creep``) of its coordinate. ``end`` [s] is how long the command line
-    simulates it, ``actuators`` a record of the motors it has, which move nothing by themselves, ``title`` what figures
+    simulates it, ``constraints`` are further ones, functions of its coordinates, ``actuators`` a record of the motors it has, which move nothing by themselves, ``title`` what figures
     call it.
 
     Raises ``ValueError`` for names that are not there, and for things that are no bodies or joints.
@@ -65,6 +66,7 @@ class Mechanism(AbstractMechanism):
     joints: Named[AbstractConnection | AbstractCoupling]
     gravity: Float[Array, " 3"]
     control: AbstractControl | None  # pyright: ignore
+    further: tuple[AbstractConstraint, ...]
     actuators: tuple[Actuator, ...] = eqx.field(static=True)
     tree: Tree = eqx.field(static=True, init=False)
     absolute: bool = eqx.field(static=True, init=False)
@@ -80,6 +82,7 @@ class Mechanism(AbstractMechanism):
         *,
         coordinates: str = "joint",
         control: Any = None,
+        constraints: Any = (),
         actuators: Iterable[Actuator] = (),
         title: str = "Mechanism",
     ):
@@ -93,6 +96,7 @@ class Mechanism(AbstractMechanism):
         if control is not None and not isinstance(control, AbstractControl):
             raise ValueError(f"control must be one of ukjax.control (Servo, Robust, Feedback), got {kind_of(control)}")
         self.control = control
+        self.further = as_constraints("constraints", constraints)
         self.title = title
         given = dict(self.joints.items())
         check_names(self.bodies.names, given)
@@ -108,7 +112,8 @@ class Mechanism(AbstractMechanism):
 
     @property
     def constraints(self) -> tuple[AbstractConstraint, ...]:
-        return constraints_of(self.joints, self.tree)
+        """The rows of joints, and after them those that were given as ``constraints``."""
+        return (*constraints_of(self.joints, self.tree), *self.further)
 
     @property
     def nonideal(self) -> Callable | None:
@@ -146,7 +151,14 @@ class Mechanism(AbstractMechanism):
         return Turning(self.tree, places) if places else None
 
     def in_absolute(self) -> "Mechanism":
-        """The same in absolute coordinates, without its control."""
+        """The same in absolute coordinates, without its control. Raises ``ValueError`` where it has ``constraints`` of
+        its own, which are functions of these coordinates."""
+        if self.further:
+            name = self.further[0].name
+            raise ValueError(
+                f"constraint {name!r} is a function of coordinates of joints: make the mechanism without constraints, "
+                "take that in_absolute(), and add them as functions of its coordinates by constrained(...)"
+            )
         return Mechanism(
             self.bodies,
             self.joints,
@@ -164,6 +176,23 @@ class Mechanism(AbstractMechanism):
             self.gravity,
             coordinates="absolute" if self.absolute else "joint",
             control=control,
+            constraints=self.further,
+            actuators=self.actuators,
+            title=self.title,
+        )
+
+    def constrained(self, constraints: AbstractConstraint | Iterable[AbstractConstraint]) -> "Mechanism":
+        """The same with further ``constraints``, one or several, of its coordinates: with ``pose``, for example
+
+        mechanism.constrained(Holonomic(lambda t, q: mechanism.pose(q, t)["tip"].p[2] - 0.3, name="height"))
+        """
+        return Mechanism(
+            self.bodies,
+            self.joints,
+            self.gravity,
+            coordinates="absolute" if self.absolute else "joint",
+            control=self.control,
+            constraints=(*self.further, *as_constraints("constraints", constraints)),
             actuators=self.actuators,
             title=self.title,
         )
@@ -219,24 +248,28 @@ class Mechanism(AbstractMechanism):
         return {name: found[name] for name in self.joints if name in found}  # a program sorts names
 
     def start(
-        self, positions: Mapping[str, Numbers] | None = None, rates: Mapping[str, Numbers] | None = None
+        self, positions: Mapping[str, Any] | None = None, rates: Mapping[str, Any] | None = None
     ) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
         """A pose in which the mechanism fits together, and velocities it can have: (q0, v0), near the reference pose,
         which is 0 for angles and lengths or what the joints call their ``start``, and at rest.
 
         ``positions`` and ``rates`` say what some coordinates, by name, and their rates are to be, or the rates of
-        turning among ``velocities``; the rest follows them. Raises ``ValueError`` where nothing fits.
+        turning among ``velocities``; the rest follows them. Raises ``ValueError`` for what are no dictionaries of
+        numbers, and where nothing fits.
         """
+        example = self.coordinates[0][0] if self.tree.nq else "crank"
+        positions = numbers_by_name("positions", positions, example)
+        rates = numbers_by_name("rates", rates, example)
         q, v = self.reference_pose()
         coordinates = [name for name, _ in self.coordinates]
         along = [name for name, _ in named_directions(self, self.tree.n) or self.coordinates]
         held = []
-        for name, value in (positions or {}).items():
+        for name, value in positions.items():
             if name not in coordinates:
                 raise ValueError(f"positions names no coordinate {name!r}{did_you_mean(name, coordinates)}")
             q = q.at[coordinates.index(name)].set(value)
             held.append(name)
-        for name, value in (rates or {}).items():
+        for name, value in rates.items():
             if name not in along:
                 raise ValueError(f"rates names no coordinate {name!r}{did_you_mean(name, along)}")
             v = v.at[along.index(name)].set(value)

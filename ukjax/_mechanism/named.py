@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 import equinox as eqx
+from jaxtyping import Array
 
-from .._check import kind_of, seen
+from .._check import as_array, check_finite, kind_of, seen
 from .._names import did_you_mean
 
 Kind = TypeVar("Kind")
@@ -60,6 +61,27 @@ class Named(eqx.Module, Generic[Kind]):
     def _asdict(self) -> dict[str, Kind]:
         """For those who look for fields."""
         return dict(self.items())
+
+
+def numbers_by_name(what: str, given: Any, example: str) -> dict[str, Array]:
+    """The numbers of a dictionary, name -> number, that a user gave; none for None. ``ValueError`` for anything else,
+    and for numbers that are not finite."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise ValueError(
+            f"{what} must be a dictionary, name -> number, such as {{{example!r}: 0.3}}, got {seen(given)}"
+        )
+    found = {}
+    for name, value in given.items():
+        if not isinstance(name, str):
+            raise ValueError(f"{what} must be a dictionary, name -> number, got the name {seen(name)}")
+        array = as_array(f"{what}[{name!r}]", value, "one number")
+        if array.size != 1:
+            raise ValueError(f"{what}[{name!r}] must be one number, got shape {array.shape}")
+        check_finite(f"{what}[{name!r}]", array.reshape(()))
+        found[name] = array.reshape(())
+    return found
 
 
 def _check_name(what, name):

@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -110,6 +111,18 @@ class Trajectory(eqx.Module):
     def without_model(self) -> "Trajectory":
         """The same without what may hold more than arrays: for results of ``jit`` and ``vmap``."""
         return replace(self, model=None, method=None)
+
+    def __repr__(self) -> str:
+        if not all(map(eqx.is_array, (self.t, self.q, self.result))):
+            return object.__repr__(self)  # of something else in the same structure
+        *batch, samples = self.t.shape
+        members = "".join(f"{size} x " for size in batch)
+        shown = f"{self.title!r}, {members}{samples} samples of {self.q.shape[-1]} coordinates"
+        if known(self.t, self.result):
+            reasons = Counter(np.atleast_1d(in_words(np.ravel(self.result))).tolist())
+            ended = ", ".join(f"{count} {reason}" if batch else reason for reason, count in reasons.items())
+            shown += f", t = {np.min(self.t):g} to {np.max(self.t):g} s, {ended}"
+        return f"Trajectory({shown})"
 
     @property
     def finished(self) -> Bool[Array, "*batch"]:

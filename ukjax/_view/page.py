@@ -33,6 +33,9 @@ class View(NamedTuple):
     title: str
     page: str
 
+    def __repr__(self) -> str:
+        return f"View({self.title!r}, {len(self.page) / 1024:.0f} KiB): .show() opens a browser, .save(path) keeps it"
+
     def save(self, path: str | os.PathLike) -> Path:
         """Write to ``path`` (.html), whole or not at all. Raises ``ValueError`` for another ending."""
         path = as_path(path)
