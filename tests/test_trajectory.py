@@ -33,7 +33,7 @@ def test_npz_holds_plain_arrays_by_name(motion, tmp_path):
 
 
 def test_it_is_shown_in_one_line(motion, batch):
-    reason = "finished"
+    reason = "reached its last time"
     assert repr(motion) == f"Trajectory('Pendulum', 5 samples of 2 coordinates, t = 0 to 1 s, {reason})"
     assert repr(batch) == f"Trajectory('Pendulum', 2 x 5 samples of 2 coordinates, t = 0 to 1 s, 2 {reason})"
     assert repr(uk.view(motion, lambda t, q: jnp.stack([0 * q, q]))).startswith("View('Pendulum', ")

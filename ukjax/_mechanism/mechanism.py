@@ -55,9 +55,9 @@ class Mechanism(AbstractMechanism):
 
     M and Q are exact, by recursion along the tree; loops, contacts and couplings are constraints like any other,
     redundant ones included. Every number has a name: ``bodies.crank.mass``, ``joints.pin.at``. A dry friction f of a
-    joint is the non-ideal force −f tanh(q̇/``creep``) of its coordinate. ``end`` [s] is how long the command line
-    simulates it, ``constraints`` are further ones, functions of its coordinates, ``actuators`` a record of the motors it has, which move nothing by themselves, ``title`` what figures
-    call it.
+    joint is the non-ideal force −f tanh(q̇/``creep``) of its coordinate. ``constraints`` are one or several further
+    ones, of any kind, functions of its coordinates. ``end`` [s] is how long the command line simulates it,
+    ``actuators`` a record of the motors it has, which move nothing by themselves, ``title`` what figures call it.
 
     Raises ``ValueError`` for names that are not there, and for things that are no bodies or joints.
     """
@@ -217,8 +217,8 @@ class Mechanism(AbstractMechanism):
     def reactions(self, t: Numbers, q: Numbers, v: Numbers) -> dict[str, Reaction]:
         """The forces and moments in the joints, in the constrained motion from q (nq,), v (n,) at time t [s].
 
-        What acts along a joint, a spring for example, is part of its reaction; so is the motor of a control, but not in
-        absolute coordinates.
+        What acts along a joint, a spring for example, is part of its reaction. So is the motor of a control, and what
+        further ``constraints`` put on its coordinates, but not in absolute coordinates.
 
         A mechanism with redundant constraints, such as a door on two hinges, does not determine all reactions: what
         each of its joints carries depends on how stiff the parts are. Unique are the sum of the forces, and that of the
