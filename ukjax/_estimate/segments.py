@@ -70,7 +70,6 @@ class Prediction(eqx.Module):
         z: Array,
         ts: Array,
         between: Array,
-        most: Array,
         setting: dict[str, Array],
     ) -> tuple[Any, Bool[Array, ""]]:
         """Outputs, first state and last; and whether they are beyond what the ``method`` can do."""
@@ -79,7 +78,7 @@ class Prediction(eqx.Module):
         q0, v0, unusual = self.state(model, z, ts[0], method)
         start = Start(q0, v0, scale_of(model, ts[0], q0, v0, ts[-1] - ts[0], driven=False))
         q, v, went = roll(
-            lambda _: model, start, ts, between, most, method, RUNGE_KUTTA4, self.projection, Manner(method, 1)
+            lambda _: model, start, ts, between, None, method, RUNGE_KUTTA4, self.projection, Manner(method, 1)
         )
         outputs = jax.vmap(lambda t, q, v: vector("observe", observed.observe, t, q, v))(ts, q, v)
         return (outputs, jnp.concatenate([q[0], v[0]]), jnp.concatenate([q[-1], v[-1]])), unusual | went.beyond
@@ -156,11 +155,11 @@ def _times(experiments, segment):
 
 def _surely(prediction, x, z, ts, between, long, setting, by_starts):
     """By the usual method where that is enough; NaN where a search tries masses that no body can have."""
-    x, most, given = jnp.asarray(x), jnp.asarray(between.max()), (z, ts, between, setting)
+    x, given = jnp.asarray(x), (z, ts, between, setting)
 
     def found_by(method, members):
         each = jax.tree.map(lambda y: jnp.asarray(y[members]), given)
-        found, beyond = _side_by_side(method, prediction, long, by_starts, x, most, *each)
+        found, beyond = _side_by_side(method, prediction, long, by_starts, x, *each)
         return jax.tree.map(np.array, found), np.asarray(beyond)
 
     usual, every = prediction.method.usual(), np.arange(len(z))
@@ -190,13 +189,13 @@ def _masses(prediction, x, z, t, setting):
 
 
 @jit
-def _side_by_side(method, prediction, long, by_starts, x, most, z, ts, between, setting):
+def _side_by_side(method, prediction, long, by_starts, x, z, ts, between, setting):
     predicted = prediction.by if long else plainly(prediction.by)
 
     def one(z, ts, between, setting):
         def of(both):
             x_here, z_here = (both[: x.size], both[x.size :]) if by_starts else (both, z)
-            found, beyond = predicted(method, x_here, z_here, ts, between, most, setting)
+            found, beyond = predicted(method, x_here, z_here, ts, between, setting)
             return found, (found, beyond)
 
         slopes, (values, beyond) = jax.jacfwd(of, has_aux=True)(jnp.concatenate([x, z]) if by_starts else x)

@@ -159,7 +159,7 @@ def roll(
     start: Start,
     ts: Float[Array, " samples"],
     between: Int[Array, " intervals"],
-    most: int | Int[Array, ""],
+    most: int | None,
     method: AbstractMethod | Levels,
     tableau: Tableau,
     projection: bool,
@@ -168,8 +168,8 @@ def roll(
 ) -> tuple[Float[Array, "samples nq *batch"], Float[Array, "samples n *batch"], Went]:
     """q and v at ``ts``, in explicit Runge–Kutta steps, and how it went.
 
-    ``between`` are the numbers of steps from each sample to the next, ``most`` the largest of them. Where ``most`` is
-    an array, one program does for any number of steps, but has no reverse-mode derivative.
+    ``between`` are the numbers of steps from each sample to the next, ``most`` the largest of them. Without ``most``,
+    one program does for any numbers of steps, but has no derivative in reverse mode.
 
     The batch, if there is one, is the last axis, of the start too: the entries of different members are neighbours in
     memory. ``model_of(numbers)`` is the model of one member.
@@ -195,21 +195,21 @@ def roll(
         t0, t1, count = ends_and_count
         h = (t1 - t0) / count
 
+        def further(i, state):
+            q, v, so_far = state
+            (q, v, (off, leapt, contradictory)), beyond = of_all(start.numbers, t0 + i * h, h, q, v, start.scale)
+            leapt = checkpoint_name(leapt, KEPT)
+            q, v = (jnp.where(leapt, jnp.nan, x) for x in (q, v))  # there it ends
+            leapt = leapt & ~so_far.off  # what went wrong first is the result
+            return q, v, jax.tree.map(jnp.logical_or, so_far, Went(beyond, off, leapt, contradictory))
+
         def go_on(state, i):
-            def further():
-                q, v, so_far = state
-                (q, v, (off, leapt, contradictory)), beyond = of_all(start.numbers, t0 + i * h, h, q, v, start.scale)
-                leapt = checkpoint_name(leapt, KEPT)
-                q, v = (jnp.where(leapt, jnp.nan, x) for x in (q, v))  # there it ends
-                leapt = leapt & ~so_far.off  # what went wrong first is the result
-                return q, v, jax.tree.map(jnp.logical_or, so_far, Went(beyond, off, leapt, contradictory))
+            return jax.lax.cond(i < count, lambda: further(i, state), lambda: state), None
 
-            return jax.lax.cond(i < count, further, lambda: state), None
-
-        if isinstance(most, int):
-            state, _ = jax.lax.scan(starts_kept(go_on) if many else go_on, state, jnp.arange(most))
+        if most is None:
+            state = jax.lax.fori_loop(0, count, further, state)
         else:
-            state = jax.lax.fori_loop(0, most, lambda i, state: go_on(state, i)[0], state)
+            state, _ = jax.lax.scan(starts_kept(go_on) if many else go_on, state, jnp.arange(most))
         return state, state[:2]
 
     # The first interval has no length: its one step leads from q0, v0 to the first sample.
