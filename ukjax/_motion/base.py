@@ -54,7 +54,7 @@ class Request(eqx.Module):
 
     With ``dt`` steps are even between samples, as many as make none longer than dt: ``counts`` of them, where these are
     known while the program is traced. Without it they are adaptive, by ``rtol`` and ``atol``, or what is usual beside
-    the scale of the motion.
+    the scale of the motion; ``ends_on_samples`` says that they must end on every sample.
     ``solver`` and ``adjoint`` are diffrax's, or None for our own; ``tableau`` is that of an explicit solver.
     ``along`` is what is tried first where the system is large and sparse. ``long`` says that there is so much to be
     done that it is worth the time of compiling steps as a whole. ``places`` are those of the model's numbers of which
@@ -75,6 +75,7 @@ class Request(eqx.Module):
     projection: bool = eqx.field(static=True)
     max_steps: int = eqx.field(static=True)
     progress: bool = eqx.field(static=True)
+    ends_on_samples: bool = eqx.field(static=True, default=False)
     attempt: AbstractMethod | Levels | None = None
     along: Sparse | None = None
     long: bool = eqx.field(static=True, default=False)

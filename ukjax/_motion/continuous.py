@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
-from jaxtyping import Array, Float
 
 from .._batch.waiting import interruptibly
 from .._check import eager
@@ -18,7 +17,7 @@ from .._system import rates_of
 from .base import SMALLEST_STEP, AbstractBatchLoop, Request, Samples, Start
 from .contradiction import unwatched_rows
 from .correct import at_every_level
-from .even_steps import even_counts
+from .end_on_times import EndOnTimes
 from .event import check_event, on_surface
 from .outcome import EVENT, FINISHED, TOO_SMALL, classify, finite
 from .projected import Projected, correct_step
@@ -78,7 +77,7 @@ def _one(request: Request, start: Start) -> Samples:
         saveat=dfx.SaveAt(ts=since)
         if backwards
         else dfx.SaveAt(subs=[at_samples, at_end], controller_state=event is not None),
-        stepsize_controller=_controller(request, rates_of(model), scale, since[-1]),
+        stepsize_controller=_controller(request, rates_of(model), scale, since),
         adjoint=adjoint,
         max_steps=request.max_steps,
         throw=False,
@@ -114,7 +113,7 @@ def _first_step(request, scale, span):
     """Diffrax's own choice depends on the unit of time. It stays where there is an event: by its length is judged what
     a start on the event has of rounding."""
     if request.dt is not None or request.event is not None:
-        return None
+        return request.dt
     least = 1e3 * SMALLEST_STEP * span
     alike = rates_of(request.model) is None
     first = FIRST * (jnp.min(scale.q / scale.v) if alike else jnp.min(scale.q) / jnp.max(scale.v))
@@ -139,15 +138,17 @@ def _tolerances(request, scale) -> dict[str, Any]:
     return dict(rtol=request.rtol, atol=atol)
 
 
-def _controller(request, rates, scale, span):
-    how = _tolerances(request, scale)
+def _controller(request, rates, scale, since):
+    how, span = _tolerances(request, scale), since[-1]
     if request.dt is None:
         steps = dfx.PIDController(**how, dtmin=SMALLEST_STEP * span, force_dtmin=False)
     else:
-        steps = _EvenSteps(request.ts - request.ts[0], request.dt)
+        steps = dfx.ConstantStepSize()
+    ends = since if request.dt is not None or request.ends_on_samples else since[-1:]
+    steps = EndOnTimes(steps, ends, request.dt, **how)
     if request.event is None:
         return steps
-    return Watch(controller=steps, event=request.event, rates=rates, n=scale.q.size, start=request.ts[0], **how)
+    return Watch(steps, request.event, rates, scale.q.size, request.ts[0], span, request.dt is not None, **how)
 
 
 def _contradictory(model, t, q, v, method, projection):
@@ -184,39 +185,6 @@ def _result(solution, off, leapt, contradictory, q, v):
         contradictory=contradictory,
         otherwise=TOO_SMALL,
     )
-
-
-class _EvenSteps(dfx.AbstractStepSizeController):
-    """Between each of the ``times`` and the next as many equal steps as make none longer than ``dt``, where both may be
-    traced. The state is the interval and how many of its steps were taken, with the one that is being taken."""
-
-    times: Float[Array, " samples"]
-    dt: Float[Array, ""]
-
-    def wrap(self, direction):
-        return self
-
-    def init(self, terms, t0, t1, y0, dt0, args, func, error_order):
-        state = jnp.asarray(0), jnp.asarray(1)
-        return self._end(*state), state
-
-    def _end(self, interval, taken):
-        """Where a step ends."""
-        begin, end = self.times[interval], self.times[interval + 1]
-        share = taken / self._counts[interval]
-        return jnp.where(share < 1, begin + share.astype(begin.dtype) * (end - begin), end)
-
-    @property
-    def _counts(self):
-        return even_counts(*jax.lax.stop_gradient((self.times, self.dt)), xp=jnp)
-
-    def adapt_step_size(self, t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state):
-        interval, taken = controller_state
-        through = taken >= self._counts[interval]
-        last = self.times.size - 2
-        following = jnp.where(through, jnp.minimum(interval + 1, last), interval)
-        state = following, jnp.where(through & (interval < last), 1, taken + 1)
-        return True, t1, self._end(*state), False, state, dfx.RESULTS.successful
 
 
 @jit

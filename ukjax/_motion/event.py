@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from .._check import call, check_function, seen
 from .._rates import Rates, rate
@@ -90,28 +90,131 @@ class Step(NamedTuple):
         return self.t0 + x * h, jnp.where(x < 1, q, self.q1), jnp.where(x < 1, v, self.v1)
 
 
-SHARES = np.sort(np.concatenate([2.0 ** -np.arange(5, 25), np.arange(1, 17) / 16]))
-"""Of a step, where it is looked at: evenly, and ever closer to its start, where it may have just left the surface."""
+POINTS = 16
+"""Points of a step at which the event is evaluated together."""
 
-SOONEST = float(SHARES[0])
-ZOOM = np.arange(1, 17) / 16
+NEAR_START = 2.0 ** np.linspace(-20, -1, POINTS)
+"""Points in the first cell: a motion that has just left the surface may come back within a small part of a step."""
+
+SOONEST = float(NEAR_START[0])
+"""The first point, as a share of the first cell."""
+
+REFINED = 3
+"""Evaluations that locate a minimum between two points."""
 
 
-def first_below(
-    value: Callable[[Array], Array], values: Float[Array, " shares"], level: Float[Array, ""]
-) -> Float[Array, ""]:
-    """The share of a step at which ``value`` first falls to ``level``, where ``values`` are those at ``SHARES``."""
-    ends = jnp.concatenate([jnp.zeros(1, values.dtype), jnp.asarray(SHARES, values.dtype)])
-    heights = jnp.concatenate([value(jnp.zeros((), values.dtype))[None], values])
-    for _ in range(2):
-        k = 1 + jnp.argmax(heights[1:] < level)
-        low, high, above = ends[k - 1], ends[k], heights[k - 1]
-        inside = low + (high - low) * jnp.asarray(ZOOM, values.dtype)
-        ends = jnp.concatenate([low[None], inside.at[-1].set(high)])
-        heights = jnp.concatenate([above[None], jax.vmap(value)(inside[:-1]), heights[k][None]])
-    k = 1 + jnp.argmax(heights[1:] < level)
-    low, high, above, below = ends[k - 1], ends[k], heights[k - 1] - level, heights[k] - level
-    return low + (high - low) * jnp.clip(above / (above - below), 0, 1)
+class Search(NamedTuple):
+    """What the values of an event along a step show.
+
+    Whether one was clearly ``above`` zero; whether one was ``below`` the ``level``, first between the shares ``low``
+    and ``high`` of the step, where values are ``at_low`` and ``at_high``; the ``least`` value before the end of the
+    step, and the share ``where`` it is; and the ``most``.
+    """
+
+    above: Bool[Array, ""]
+    below: Bool[Array, ""]
+    level: Float[Array, ""]
+    low: Float[Array, ""]
+    high: Float[Array, ""]
+    at_low: Float[Array, ""]
+    at_high: Float[Array, ""]
+    least: Float[Array, ""]
+    where: Float[Array, ""]
+    most: Float[Array, ""]
+
+    def crossing(self, value: Callable[[Array], Array]) -> Float[Array, ""]:
+        """The share of the step at which ``value`` first falls below the level."""
+        shares = jnp.asarray(np.arange(1, POINTS + 1) / POINTS, self.low.dtype)
+
+        def narrowed(bracket, _):
+            low, high, at_low, at_high = bracket
+            inside = (low + (high - low) * shares).at[-1].set(high)
+            values = jax.vmap(value)(inside).at[-1].set(at_high)
+            k = jnp.argmax(values < self.level)
+            before = lambda x, first: jnp.where(k > 0, x[jnp.maximum(k - 1, 0)], first)
+            return (before(inside, low), inside[k], before(values, at_low), values[k]), None
+
+        bracket = self.low, self.high, self.at_low, self.at_high
+        (low, high, at_low, at_high), _ = jax.lax.scan(narrowed, bracket, length=2)
+        above, fall = at_low - self.level, at_low - at_high
+        return low + (high - low) * jnp.clip(above / jnp.where(fall > 0, fall, 1), 0, 1)
+
+
+def search(
+    value: Callable[[Array], Array], cells: Int[Array, ""], above: Bool[Array, ""], zero: Float[Array, ""]
+) -> Search:
+    """Evaluate an event's ``value(share)`` and its slope along a step, until it is first below zero.
+
+    Points are the ends of as many equal ``cells``, a multiple of ``POINTS``, and more in the first of them. Where the
+    slope changes from negative to positive between two points, the minimum between them is located. A value that is
+    ``zero`` but for rounding counts as below only after one that was ``above``.
+    """
+    both = lambda x: jax.jvp(value, (x,), (jnp.ones_like(x),))
+    dtype = zero.dtype
+    near, evenly = jnp.asarray(NEAR_START, dtype), jnp.asarray(np.arange(1, POINTS + 1), dtype)
+
+    def go_on(state):
+        block, _, found = state
+        return (block * POINTS <= cells) & ~found.below
+
+    def further(state):
+        block, last, found = state
+        x = jnp.where(block == 0, near, (block - 1) * POINTS + evenly) / cells
+        g, slope = jax.vmap(both)(x)
+        x0, g0, slope0 = (jnp.append(first, xs[:-1]) for first, xs in zip(last, (x, g, slope), strict=True))
+        above = found.above | (jax.lax.cummax(jnp.where(jnp.isnan(g), -jnp.inf, g)) > zero)
+        level = jnp.where(above, 0, -zero)
+        fell = g < level
+        k = jnp.argmax(fell)
+        # Where the tangents at both ends of a cell meet is below the minimum between them.
+        turns = (slope0 < 0) & (slope > 0)
+        bend = jnp.where(turns, slope0 - slope, 1)
+        bound = jnp.where(turns, g0 + slope0 * (g - g0 - slope * (x - x0)) / bend, jnp.inf)
+        j = jnp.argmin(bound)
+        least, where = _minimum((x0[j], g0[j], slope0[j]), (x[j], g[j], slope[j]), both)
+        inside = jnp.where(jnp.isnan(g) | (x >= 1), jnp.inf, g)
+        i = jnp.argmin(inside)
+        leasts = jnp.stack([found.least, inside[i], jnp.where(turns[j], least, jnp.inf)])
+        lowest = jnp.argmin(leasts)
+        found = Search(
+            above=jnp.where(fell[k], above[k], above[-1]),
+            below=fell[k],
+            level=level[k],
+            low=x0[k],
+            high=x[k],
+            at_low=g0[k],
+            at_high=g[k],
+            least=leasts[lowest],
+            where=jnp.stack([found.where, x[i], where])[lowest],
+            most=jnp.fmax(found.most, jnp.nanmax(g)),
+        )
+        return block + 1, (x[-1], g[-1], slope[-1]), found
+
+    zeros = jnp.zeros((), dtype)
+    start = zeros, *both(zeros)
+    nothing = Search(above, jnp.asarray(False), *[zeros] * 5, zeros + jnp.inf, zeros, start[1])
+    return jax.lax.while_loop(go_on, further, (jnp.asarray(0, cells.dtype), start, nothing))[2]
+
+
+def _minimum(left, right, both):
+    """The minimum of a function that falls at the left and rises at the right point, (x, value, slope) of each: its
+    value and its place, from cubics (Nocedal & Wright, Numerical Optimization, 3.59)."""
+
+    def narrowed(state, _):
+        (a, at_a, fall), (b, at_b, rise), least, where = state
+        d1 = fall + rise - 3 * (at_a - at_b) / jnp.where(a < b, a - b, 1)
+        d2 = jnp.sqrt(jnp.maximum(d1**2 - fall * rise, 0))
+        bend = rise - fall + 2 * d2
+        x = b - (b - a) * jnp.clip((rise + d2 - d1) / jnp.where(bend > 0, bend, 1), 0, 1)
+        g, slope = both(x)
+        new = x, g, slope
+        pick = lambda at, old: tuple(jnp.where(at, *pair) for pair in zip(new, old, strict=True))
+        state = pick(slope < 0, (a, at_a, fall)), pick(slope >= 0, (b, at_b, rise))
+        return (*state, jnp.where(g < least, g, least), jnp.where(g < least, x, where)), None
+
+    start = left, right, jnp.full_like(left[1], jnp.inf), left[0]
+    (*_, least, where), _ = jax.lax.scan(narrowed, start, length=REFINED)
+    return least, where
 
 
 def on_surface(
@@ -130,6 +233,7 @@ def on_surface(
     """
     q_dot, v_dot = rate(rates, q, v), acceleration(t, q, v)
     slope = jax.jvp(event, (t, q, v), (jnp.ones_like(t), q_dot, v_dot))[1]
+    met = met & (slope != 0)
     slope = jnp.where(met, slope, 1)
 
     def more(*state):

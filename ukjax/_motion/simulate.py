@@ -44,6 +44,7 @@ from .one import One
 from .pattern import along_band, with_pattern
 from .scale import scales
 from .step_size import USUAL
+from .switches import at_samples, check_switches, stops_of
 from .tableau import DOPRI8, Tableau, check_solver
 from .tasks import check_limits, check_reached, check_task
 from .trajectory import Trajectory
@@ -69,6 +70,7 @@ def simulate(
     solver: Any = None,
     adjoint: Any = None,
     event: Event | Callable | None = None,
+    switches: Numbers | None = None,
     max_steps: int = MOST_STEPS,
     progress: bool = False,
     throw: bool = True,
@@ -123,10 +125,13 @@ def simulate(
     continued, does not keep its constraints, or has a servo task that its actuators cannot perform, saying which
     trajectory, when and which constraint; with ``throw=False``, or under ``jit``, see ``Trajectory.finished`` instead.
     """
-    asked = Asked.checked(model, q0, v0, ts, drift, dt, solver, adjoint, event, max_steps, progress)
+    asked = Asked.checked(model, q0, v0, ts, drift, dt, solver, adjoint, event, max_steps, progress, switches)
     check_flag("throw", throw)
     with telling_of_batches(model, asked.q0):
         model, q0, v0, ts = taken_in(model, asked.q0, asked.v0, asked.ts)
+    stops = None if asked.switches is None else stops_of(ts, asked.switches)
+    if stops is not None:
+        ts, asked = stops.times, asked.at_times(stops.times)
     if rtol is None and dt is None:
         warn_if_single(q0.dtype)
     request = asked.request(model, q0, ts, rtol, atol, method)
@@ -143,6 +148,7 @@ def simulate(
             request = replace(request, along=along)
         loop = loop_for(request, start)
         samples = _done(loop, request, start)
+    samples = samples if stops is None else at_samples(samples, stops)
     trajectory = Trajectory(
         samples.t, samples.q, samples.v, samples.result, samples.steps, samples.last, model, request.method
     )
@@ -175,9 +181,12 @@ class Asked(NamedTuple):
     event: Event | None
     max_steps: int
     progress: bool
+    switches: Array | None
 
     @classmethod
-    def checked(cls, model, q0, v0, ts, drift, dt, solver, adjoint, event, max_steps, progress) -> "Asked":
+    def checked(
+        cls, model, q0, v0, ts, drift, dt, solver, adjoint, event, max_steps, progress, switches=None
+    ) -> "Asked":
         """``ValueError`` where it does not."""
         _check_size(q0, ts)
         # The values of times are known even where a function being traced makes them into arrays.
@@ -194,7 +203,17 @@ class Asked(NamedTuple):
         if dt is not None:
             max_steps = _check_steps(max_steps, _as_typed(dt, length), times, event is not None)
         check_flag("progress", progress)
-        return cls(q0, v0, ts, times, dt, length, drift, solver, adjoint, event, max_steps, progress)
+        switches = None if switches is None else check_switches(switches)
+        return cls(q0, v0, ts, times, dt, length, drift, solver, adjoint, event, max_steps, progress, switches)
+
+    def at_times(self, ts: Array) -> "Asked":
+        """The same with steps that end at these times."""
+        values = constant(ts)
+        times = np.asarray(values, float) if known(values) else None
+        if self.dt is None:
+            return self._replace(ts=ts, times=times)
+        max_steps = _check_steps(self.max_steps, _as_typed(self.dt, self.length), times, self.event is not None)
+        return self._replace(ts=ts, times=times, max_steps=max_steps)
 
     def request(self, model: Any, q0: Array, ts: Array, rtol: Any, atol: Any, method: Any) -> Request:
         """The same as loops want it, of a model, starts and times that were ``taken_in``."""
@@ -214,6 +233,7 @@ class Asked(NamedTuple):
             projection=self.drift == "projection",
             max_steps=self.max_steps,
             progress=self.progress,
+            ends_on_samples=self.event is not None or self.switches is not None,
         )
         if self.times is None or self.length is None or not request.plain:
             return request

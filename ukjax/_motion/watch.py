@@ -11,7 +11,8 @@ import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
 from .._rates import Rates, rate, speeds
-from .event import SHARES, SOONEST, Event, Step, first_below
+from .end_on_times import EndOnTimes
+from .event import POINTS, SOONEST, Event, Step, search
 
 ROUNDING = 4
 """Units of the last place within which two instants, or an event's value and zero, are the same."""
@@ -22,6 +23,9 @@ LOOK_BACK = 1e4
 PATIENCE = 8
 """Attempts at an instant after which the interval that is left is halved."""
 
+CELLS, CELLS_OF_MOTION = 4 * POINTS, 64 * POINTS
+"""Cells in which the event is looked for, at least: of an adaptive step, and of the whole time."""
+
 DIP = 0.1
 """How near to zero an event comes within a step for it to be tried, as a share of how much it changes there."""
 
@@ -30,7 +34,7 @@ class Watched(NamedTuple):
     """The ``inner`` controller's state; from where and how far it lets the motion go, ``began`` and ``length``; the
     ``goal``, which is where that leads, or the first instant known to be beyond the event once that has been tried for
     ``tries`` times; the ``side`` of zero, 1 or −1, from which a crossing counts, or 0 where none counts as yet; whether
-    the motion has been clearly ``away`` from zero; and the size of a value that is ``zero`` but for rounding."""
+    the motion has been clearly ``away`` from zero; the size of a value that is ``zero`` but for rounding."""
 
     inner: Any
     began: Float[Array, ""]
@@ -40,12 +44,14 @@ class Watched(NamedTuple):
     side: Float[Array, ""]
     away: Bool[Array, ""]
     zero: Float[Array, ""]
+    nan: Bool[Array, ""]
 
 
 class Seen(NamedTuple):
     """What a step shows: that it leads ``beyond`` the event, or ``dips`` on the way so that it may; that it ends
     ``here``, on the event, or that the event is where it ``started``; whether the motion has been ``away`` then, and
-    ``side`` of which it is. And where to end it in place of that: for the first two, and to go on from its end."""
+    ``side`` of which it is. And where to end it in place of that: for the first two, and to go on from its end. And
+    the event's value at its ``end``."""
 
     beyond: Bool[Array, ""]
     dips: Bool[Array, ""]
@@ -56,6 +62,7 @@ class Seen(NamedTuple):
     aim: Float[Array, ""]
     dip: Float[Array, ""]
     on: Float[Array, ""]
+    end: Float[Array, ""]
 
 
 class Watch(dfx.AbstractAdaptiveStepSizeController):
@@ -64,15 +71,18 @@ class Watch(dfx.AbstractAdaptiveStepSizeController):
     A step that leads beyond it, or that seems to on the way, is not taken, but a shorter one: until one ends within
     rounding of the instant, on the near side of zero. So the state there is that of a true step, on its constraints,
     and no interpolation's. A start that is zero but for rounding is on the event, which counts only once the motion has
-    been away. ``rates`` are the model's, ``n`` is the number of its coordinates; the tolerances are those of implicit
+    been away. A motion or an event that becomes NaN ends at once. ``rates`` are the model's, ``n`` is the number of its
+    coordinates, ``span`` the whole time, ``even`` says that steps are fixed; the tolerances are those of implicit
     solvers.
     """
 
-    controller: dfx.AbstractStepSizeController
+    controller: EndOnTimes
     event: Event
     rates: Rates | None
     n: int = eqx.field(static=True)
     start: Array
+    span: Array
+    even: bool = eqx.field(static=True)
     rtol: Array
     atol: Array
     norm: Callable = optx.rms_norm
@@ -82,24 +92,23 @@ class Watch(dfx.AbstractAdaptiveStepSizeController):
 
     def init(self, terms, t0, t1, y0, dt0, args, func, error_order):
         goal, inner = self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
-        y, slope, *times = jax.lax.stop_gradient((y0, func(terms, t0, y0, args), t0, t1, goal))
-        time, end, first = map(jnp.asarray, times)
-        (q, v), moving = self._apart(y), self._apart(slope)
-        side, away, zero = self._at_start(self.start + time, q, v, moving, first - time, end - time)
+        y, slope, time, first, wanted = jax.lax.stop_gradient((y0, func(terms, t0, y0, args), t0, goal, inner.wanted))
+        (q, v), moving, time = self._apart(y), self._apart(slope), jnp.asarray(time)
+        at_start = jax.lax.stop_gradient(self._at_start(self.start + time, q, v, moving, wanted))
         tries = jnp.zeros((), jnp.int32)
-        return goal, Watched(inner, time, first - time, first, tries, *jax.lax.stop_gradient((side, away, zero)))
+        return goal, Watched(inner, time, first - time, first, tries, *at_start, jnp.asarray(False))
 
     def _apart(self, y):
         """q and v."""
         return jnp.split(y, [self.n])
 
-    def _at_start(self, t, q, v, moving, first, span):
-        """Side, away and zero, where the motion has a first step and a span so long."""
+    def _at_start(self, t, q, v, moving, first):
+        """Side, away and zero, where the motion has a first step so long."""
         value, by = jax.value_and_grad(self.event, argnums=(0, 1, 2))(t, q, v)
         dot = lambda xs, ys: sum(jnp.sum(x * y) for x, y in zip(xs, ys, strict=True))
         moving = jnp.ones_like(t), *moving
         size = lambda *xs: jax.tree.map(jnp.abs, xs)
-        back = jnp.minimum(span, LOOK_BACK * first)
+        back = jnp.minimum(self.span, LOOK_BACK * first)
         (t, q, v), (_, speed, gain) = size(t, q, v), size(*moving)
         rise = gain if self.rates is None else speeds(self.rates, q, gain)
         unit = ROUNDING * jnp.finfo(value.dtype).eps
@@ -123,13 +132,13 @@ class Watch(dfx.AbstractAdaptiveStepSizeController):
         begin, end, then = map(jnp.asarray, times)
         (q0, v0), (q1, v1) = self._apart(y0), self._apart(y1)
         seen = self._look(Step(begin, q0, v0, end, q1, v1, self.rates), was)
-        beyond, dips, ended = good & seen.beyond, good & seen.dips, good & (seen.here | seen.started)
+        moving = jnp.all(jnp.isfinite(y1))
+        nan = good & moving & jnp.isnan(seen.end)
+        lost = good & (nan | ~moving)
+        beyond, dips, ended = good & seen.beyond, good & seen.dips, lost | good & (seen.here | seen.started)
         accepted = good & ~beyond & ~dips & ~seen.started
         whole = accepted & (end >= was.goal)
         in_one = ~good | whole & (was.began == begin)
-        if isinstance(self.controller, dfx.AbstractAdaptiveStepSizeController):
-            # A step in pieces says nothing about the step that the motion would allow.
-            then = jnp.where(in_one, then, jnp.maximum(then, end + was.length))
 
         def pick(refused, whole_step, to_aim, to_dip, piece):
             of_piece = jnp.where(beyond, to_aim, jnp.where(dips, to_dip, piece))
@@ -144,6 +153,7 @@ class Watch(dfx.AbstractAdaptiveStepSizeController):
             side=jnp.where(accepted, seen.side, was.side),
             away=jnp.where(accepted, seen.away, was.away),
             zero=was.zero,
+            nan=nan,
         )
         result = dfx.RESULTS.where(in_one, result, dfx.RESULTS.successful)
         result = dfx.RESULTS.where(ended, dfx.RESULTS.event_occurred, result)
@@ -155,22 +165,17 @@ class Watch(dfx.AbstractAdaptiveStepSizeController):
         armed, sought, halve = was.side != 0, was.tries > 0, was.tries >= PATIENCE
         # Positive on the side from which a crossing counts; before one does, on that from where it will have to come.
         side = jnp.where(armed, was.side, counted or 1)
-        value_at = lambda t, q, v: side * self.event(self.start + t, q, v)
+        event = jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_inexact_array(x) else x, self.event)
+        value_at = lambda t, q, v: side * event(self.start + t, q, v)
         value = lambda share: jax.lax.stop_gradient(value_at(*step.at(share)))
-        shares = jnp.asarray(SHARES, dtype)
-        values = jax.vmap(value)(shares)
-        before, end = value(jnp.zeros((), dtype)), values[-1]
-
-        away = was.away | armed & (jnp.max(values) > was.zero)
-        level = jnp.where(away, 0, -was.zero)
-        beyond = armed & (end < level)
-        leaving = ~was.away & (jnp.abs(values) <= was.zero) & (jnp.arange(values.size) < jnp.argmax(values))
-        aim = step.t0 + h * jnp.where(halve, 0.5, first_below(value, jnp.where(leaving, 0, values), level))
-
-        lowest = jnp.argmin(values[:-1])
-        least, most = values[lowest], jnp.maximum(jnp.max(values), before)
-        dips = (least < jnp.minimum(before, end) - was.zero) & (least < DIP * (most - least))
-        dips = ~beyond & dips & (armed | bool(counted)) & (h > was.length * SOONEST)
+        before, end = value(jnp.zeros((), dtype)), value(jnp.ones((), dtype))
+        cells = self._cells(h)
+        found = search(value, cells, was.away, was.zero)
+        away = was.away | armed & found.above
+        beyond = armed & (end < jnp.where(away, 0, -was.zero))
+        aim = step.t0 + h * jnp.where(halve, 0.5, found.crossing(value))
+        dips = (found.least < jnp.minimum(before, end) - was.zero) & (found.least < DIP * (found.most - found.least))
+        dips = ~beyond & dips & (armed | bool(counted)) & (h > was.length * SOONEST / cells)
 
         # How long it still takes, from how fast the event's value falls where the step ends.
         rates = jnp.ones_like(h), rate(self.rates, step.q1, step.v1), (step.v1 - step.v0) / h
@@ -180,16 +185,23 @@ class Watch(dfx.AbstractAdaptiveStepSizeController):
 
         unit = ROUNDING * jnp.finfo(dtype).eps * jnp.where(away, step.t1, was.length)
         near = sought & ((left <= unit) | (was.goal - step.t1 <= unit)) | (end == 0)
+        first = step.t0 + jnp.maximum(h * SOONEST / cells, unit / 2)
         arms = ~armed & ((-end if counted else jnp.abs(end)) > was.zero)
         return Seen(
             beyond=beyond,
             dips=dips,
             here=~beyond & ~dips & armed & away & (end >= 0) & near,
             # As near as one gets; or there all the time, and not away before it is beyond.
-            started=beyond & (h <= unit) | ~beyond & sought & ~away,
+            started=beyond & (h <= 2 * unit) | ~beyond & sought & ~away,
             away=away | arms,
             side=jnp.where(arms, side * jnp.sign(end), was.side),
-            aim=jnp.clip(aim - unit / 2, step.t0 + h * SOONEST, jnp.maximum(step.t1 - unit, step.t0 + h / 2)),
-            dip=step.t0 + h * shares[lowest],
+            aim=jnp.clip(aim - unit / 2, first, jnp.maximum(step.t1 - unit, step.t0 + h / 2)),
+            dip=step.t0 + h * found.where,
             on=jnp.where(sought, jnp.minimum(on + unit, was.goal), was.goal),
+            end=end,
         )
+
+    def _cells(self, h):
+        """In how many cells the event is looked for along a step."""
+        of_motion = POINTS * jnp.ceil(CELLS_OF_MOTION / POINTS * h / self.span)
+        return jnp.clip(of_motion, POINTS if self.even else CELLS, CELLS_OF_MOTION).astype(jnp.int32)
