@@ -62,7 +62,7 @@ class Request(eqx.Module):
     """
 
     model: Any
-    ts: Float[Array, " samples"]
+    ts: Float[Array, "*batch samples"]
     dt: Array | None
     counts: Counts | None
     rtol: Array
@@ -97,7 +97,13 @@ class Request(eqx.Module):
     @property
     def plain(self) -> bool:
         """Explicit steps, with nothing to be done besides."""
-        return self.tableau is not None and self.event is None and self.adjoint is None and not self.progress
+        special = self.event is not None or self.adjoint is not None or self.progress or self.ts.ndim == 2
+        return self.tableau is not None and not special
+
+    @property
+    def begin(self) -> Array:
+        """When the motion begins, or each of a batch that has times of its own."""
+        return self.ts[..., 0]
 
     def tolerance(self, scale: Scale, xp: Any = jnp) -> Tolerance:
         """The error allowed in a step; by JAX or by NumPy."""

@@ -1,5 +1,6 @@
 """Diffrax's own loop, for what the others do not do: events, implicit solvers, a chosen adjoint, a progress meter."""
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import diffrax as dfx
@@ -48,10 +49,16 @@ class Continuous(AbstractBatchLoop):
 @jit_batch
 def _solved(start, request):
     if request.event is not None:
-        check_event(request.event, request.ts[0], *(x if x.ndim == 1 else x[0] for x in (start.q, start.v)))
+        check_event(request.event, *(x.reshape(-1, *x.shape[x.ndim - k :])[0] for x, k in _state(request, start)))
     if start.q.ndim == 1:
         return _one(request, start)
-    return jax.vmap(lambda start: _one(request, start))(start)
+    one = lambda ts, start: _one(replace(request, ts=ts), start)
+    return jax.vmap(one, in_axes=(0 if request.ts.ndim == 2 else None, 0))(request.ts, start)
+
+
+def _state(request, start):
+    """t, q and v of the start, or of each of a batch, with the number of axes of one of each."""
+    return (request.begin, 0), (start.q, 1), (start.v, 1)
 
 
 def _one(request: Request, start: Start) -> Samples:
@@ -145,10 +152,19 @@ def _controller(request, rates, scale, since):
     else:
         steps = dfx.ConstantStepSize()
     ends = since if request.dt is not None or request.ends_on_samples else since[-1:]
-    steps = EndOnTimes(steps, ends, request.dt, **how)
+    steps = EndOnTimes(controller=steps, times=ends, dt=request.dt, **how)
     if request.event is None:
         return steps
-    return Watch(steps, request.event, rates, scale.q.size, request.ts[0], span, request.dt is not None, **how)
+    return Watch(
+        controller=steps,
+        event=request.event,
+        rates=rates,
+        n=scale.q.size,
+        start=request.ts[0],
+        span=span,
+        even=request.dt is not None,
+        **how,
+    )
 
 
 def _contradictory(model, t, q, v, method, projection):
@@ -172,12 +188,13 @@ def _result(solution, off, leapt, contradictory, q, v):
     sound = finite(q, v)
     is_result = lambda result: solution.result == result
     watched = solution.controller_state
-    away = True if watched is None else watched.away
-    at_event = is_result(dfx.RESULTS.event_occurred) & sound & ~off
+    away, nan = (True, False) if watched is None else (watched.away, watched.nan)
+    at_event = is_result(dfx.RESULTS.event_occurred) & sound & ~off & ~jnp.asarray(nan)
     return classify(
         finished=is_result(dfx.RESULTS.successful) & sound & ~off,
         event=at_event & away,
         on_event=at_event & ~jnp.asarray(away),
+        event_nan=nan,
         leapt=leapt | is_result(dfx.RESULTS.internal_error),  # which none of diffrax's own solvers say
         off=off,
         not_finite=~sound,

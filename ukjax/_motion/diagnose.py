@@ -15,14 +15,25 @@ from .._check_terms import check_terms, check_unique, complaint_of_freedom, comp
 from .._compile import jit_unoptimised
 from .._constraint import AbstractConstraint, names_of
 from .._equation import motion_by
-from .._rates import rate
+from .._rates import rate, speeds
 from .._solve import AbstractMethod
 from .._system import AbstractSystem, System, dynamics_of, rates_of, structure_of
 from .base import AbstractLoop, Request, Start
 from .contradiction import contradicted, pull_of, unwatched_rows
+from .event import Event
 from .labels import direction_names
 from .one import One
-from .outcome import CONTRADICTORY, LEAPT, MOST_STEPS, OFF_CONSTRAINTS, ON_EVENT, TOO_SMALL, all_ended_well, ended_well
+from .outcome import (
+    CONTRADICTORY,
+    EVENT_NAN,
+    LEAPT,
+    MOST_STEPS,
+    OFF_CONSTRAINTS,
+    ON_EVENT,
+    TOO_SMALL,
+    all_ended_well,
+    ended_well,
+)
 from .scale import Scale
 from .step import acceleration
 from .trajectory import Trajectory
@@ -109,7 +120,7 @@ def check_start(
     watched = loop.keeps_watch and request.method.usual() is not None
     if well and watched and not aside:
         return
-    t0 = request.ts[0]
+    t0 = request.begin.reshape(-1)[0]
     where = f" for trajectory 0 at t = {float(t0):g} s" if batch else f" at t = {float(t0):g} s"
     first_q, first_v = jnp.atleast_2d(q0)[0], jnp.atleast_2d(v0)[0]
     if not well or not watched:
@@ -120,7 +131,7 @@ def check_start(
     if not isinstance(model, AbstractSystem):
         return
     if aside or request.projection and not well:
-        check_consistent(model, t0, q0, v0, start.scale)
+        check_consistent(model, request.begin, q0, v0, start.scale)
 
 
 def check_model(system: AbstractSystem, t: Array, q: Array, v: Array, method: AbstractMethod) -> None:
@@ -207,11 +218,23 @@ def check_finished(trajectory: Trajectory, request: Request, start: Start) -> No
             "ones with a larger rtol or, in a stiff motion, an implicit solver (diffrax.Kvaerno5). "
             "throw=False returns what was computed"
         )
+    if result == ON_EVENT and _rests(trajectory.model, request, t, q, v, scale):
+        raise SimulationError(
+            f"{who} starts on its event, at t = {float(t):.6g} s, and is back on it before a step can be told from "
+            "rounding: the body rests on the surface of the event. Impacts that become ever smaller end so. Go on with "
+            "a model in which the surface is a constraint. throw=False returns what was computed"
+        )
     if result == ON_EVENT:
         raise SimulationError(
             f"{who} starts on its event, at t = {float(t):.6g} s, and does not come away from it: it moves through "
             "zero at once, in the direction that counts. Turn its velocity first, as an impact does; or count the "
             "crossings of the other direction. throw=False returns what was computed"
+        )
+    if result == EVENT_NAN:
+        raise SimulationError(
+            f"{who} came to where its event function is NaN, at t = {float(t):.6g} s: there it cannot be seen whether "
+            "the event is met. Look for a division by zero or a root of a negative number in the function. "
+            "throw=False returns what was computed"
         )
     if result == LEAPT and finished.size > 1 and request.counts is not None:  # which does not say when
         alone = One().run(request, jax.tree.map(of_member, start))
@@ -273,6 +296,52 @@ def _contradiction(model, t, q, v, method, projection):
     return terms.A @ found.v_rate - terms.b, against if rows is True else against & rows
 
 
+def _rests(model, request, t, q, v, scale) -> bool:
+    """Whether a motion that starts on its event does not move through it, but for rounding."""
+    _, motion = _first(model, t, q, v, request.method)
+    slope, size = map(float, _slope_of_event(rates_of(model), request.event, t, q, v, motion, scale))
+    counted = request.event.counted
+    return (slope * counted if counted else -abs(slope)) <= float(np.finfo(q.dtype).eps) ** 0.5 * size
+
+
+@jit_unoptimised
+def _slope_of_event(rates, event, t, q, v, motion, scale):
+    """The rate of the event's value, and its size in motions of this scale."""
+    of_t, of_q, of_v = jax.grad(event, (0, 1, 2))(t, q, v)
+    slope = of_t + of_q @ rate(rates, q, v) + of_v @ motion
+    size = jnp.abs(of_t) + jnp.abs(of_q) @ speeds(rates, q, scale.v) + jnp.abs(of_v) @ scale.v / scale.t
+    return slope, size
+
+
+def warn_of_unarmed_event(trajectory: Trajectory, event: Event) -> None:
+    """One warning if a motion reached its last time, and is there on that side of its event to which it should have
+    crossed: it was there from the start, so that no crossing counted."""
+    finished = np.flatnonzero(np.atleast_1d(np.asarray(trajectory.finished)))
+    if not event.counted or not finished.size:
+        return
+    ends = trajectory.last, (trajectory.t[..., 0], trajectory.q[..., 0, :], trajectory.v[..., 0, :])
+    last, first = (np.atleast_1d(np.asarray(_values_of_event(event, *end))) for end in ends)
+    rounding = 1e3 * np.finfo(last.dtype).eps * np.maximum(np.abs(first), np.abs(last))
+    beyond = finished[(last * event.counted > rounding)[finished]]
+    if not beyond.size:
+        return
+    i, several = int(beyond[0]), trajectory.q.ndim == 3
+    who = f"trajectory {i} ({beyond.size} of {last.size})" if several else "the motion"
+    t = float(np.atleast_1d(np.asarray(trajectory.last[0]))[i])
+    sides = ("below", "above") if event.counted < 0 else ("above", "below")
+    warnings.warn(
+        f"{who} ended at t = {t:.6g} s {sides[0]} its event, and did not meet it: the event's function is "
+        f"{last[i]:.3g} there, {first[i]:.3g} at the start, and a {event.direction} crossing counts only once the "
+        f"motion has been {sides[1]}. Start on that side, or give an event without direction",
+        stacklevel=3,
+    )
+
+
+@jit_unoptimised
+def _values_of_event(event, t, q, v):
+    return event(t, q, v) if q.ndim == 1 else jax.vmap(event)(t, q, v)
+
+
 def _complain_of_leap(system, request, who, t, q, v, scale):
     """Where the constraints are, after one more step, where no motion can follow."""
     step = 1e-9 * scale.t if request.dt is None else request.dt
@@ -290,7 +359,7 @@ def _impossible(model, request, t, q, v) -> str:
     """Why there is no acceleration at the last sound state or a little later, empty if there is one."""
     if not np.all(np.isfinite(np.concatenate([q, v]))):
         return ""
-    ts, t = np.asarray(request.ts), float(t)
+    ts, t = np.unique(np.asarray(request.ts)), float(t)
     following = float(np.min(ts[ts > t], initial=ts[-1]))
     if request.dt is None:  # within a step of unknown length, which became shorter or broke down at once
         ahead = (ts[-1] - ts[0]) * np.append(0, 10 ** np.linspace(-12, -1, 34))

@@ -55,7 +55,7 @@ class EndOnTimes(dfx.AbstractAdaptiveStepSizeController):
         wanted = jnp.where(shortened, jnp.maximum(before, wanted), wanted)
         return good, begin, self.end(begin, wanted), jump, EndOnTimesState(inner, wanted), result
 
-    def end(self, begin: Array, wanted: Array) -> Float[Array, ""]:
+    def end(self, begin: Any, wanted: Array) -> Float[Array, ""]:
         """Where a step from ``begin`` ends."""
         following = jnp.searchsorted(self.times, begin, side="right")
         stop = self.times[jnp.minimum(following, self.times.size - 1)]

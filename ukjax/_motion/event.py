@@ -192,7 +192,8 @@ def search(
 
     zeros = jnp.zeros((), dtype)
     start = zeros, *both(zeros)
-    nothing = Search(above, jnp.asarray(False), *[zeros] * 5, zeros + jnp.inf, zeros, start[1])
+    none, infinite = jnp.asarray(False), zeros + jnp.inf
+    nothing = Search(above, none, zeros, zeros, zeros, zeros, zeros, least=infinite, where=zeros, most=start[1])
     return jax.lax.while_loop(go_on, further, (jnp.asarray(0, cells.dtype), start, nothing))[2]
 
 

@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Int
 FINISHED, EVENT, MOST_STEPS, TOO_SMALL, NOT_FINITE, OFF_CONSTRAINTS, LEAPT, ON_EVENT = range(8)
 REFUSED, NOT_ASSEMBLED, BEYOND = range(8, 11)  # of ensembles, and of simulators that were exported
 CONTRADICTORY = 11  # what else is FINISHED, or EVENT
+EVENT_NAN = 12
 RUNNING, UNUSUAL = -1, -2  # between the pieces of a motion: to be gone on with; by another method
 
 REASONS = {
@@ -22,6 +23,7 @@ REASONS = {
     ON_EVENT: "started on its event and did not come away from it",
     REFUSED: "began with terms that make no sense",
     NOT_ASSEMBLED: "has no start that meets its constraints",
+    EVENT_NAN: "came to where its event function is NaN",
     BEYOND: "came to where its program cannot go on: to redundant rows, or a singular mass matrix",
     CONTRADICTORY: "met constraints that contradict each other",
 }
@@ -53,6 +55,7 @@ def classify(
     finished: Any,
     event: Any = False,
     on_event: Any = False,
+    event_nan: Any = False,
     unusual: Any = False,
     leapt: Any = False,
     off: Any = False,
@@ -64,8 +67,8 @@ def classify(
 ) -> Int[Array, "*batch"]:
     """The result of a motion from what its last step shows: the first of these conditions that is true, in this order.
 
-    The motion reached its last time (``finished``) or its ``event``, or started ``on_event``; its method is not
-    applicable (``unusual``); the correction onto the constraints ``leapt``; the state is ``off`` the constraints, or
+    The motion reached its last time (``finished``) or its ``event``, or started ``on_event``; the event's value is NaN
+    (``event_nan``); its method is not applicable (``unusual``); the correction onto the constraints ``leapt``; the state is ``off`` the constraints, or
     ``not_finite``; the step is the smallest allowed (``stuck``); all steps allowed are taken (``exhausted``).
     The first two count only if its constraints were never ``contradictory``.
     """
@@ -74,6 +77,7 @@ def classify(
         (finished, FINISHED),
         (event, EVENT),
         (on_event, ON_EVENT),
+        (event_nan, EVENT_NAN),
         (unusual, UNUSUAL),
         (leapt, LEAPT),
         (off, OFF_CONSTRAINTS),

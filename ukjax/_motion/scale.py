@@ -172,7 +172,7 @@ def scales(
     span: Array | np.ndarray | None = None,
     method: AbstractMethod | None = None,
 ) -> Scale:
-    """``scale_of`` a motion, or of each of a batch, from one time or from one for each.
+    """``scale_of`` a motion, or of each of a batch, from one time or from one for each, over one ``span`` or each its.
 
     Raises ``ValueError`` as that does, and where the model takes an entry from beyond the end of an array.
     """
@@ -186,12 +186,15 @@ def scales(
 
 
 def _each(model, t, q, v, span, driven, method):
-    one = lambda t, q, v: scale_of(model, t, q, v, span, driven, method)
+    if jnp.ndim(span) == 0:
+        at, one = (t, q, v), lambda t, q, v: scale_of(model, t, q, v, span, driven, method)
+    else:
+        at, one = (t, q, v, span), lambda t, q, v, span: scale_of(model, t, q, v, span, driven, method)
     if q.ndim == 2:
-        t, one = jnp.broadcast_to(t, len(q)), _of_each(one, max(1, AT_ONCE // q.shape[1]))
-    program, found = jax.make_jaxpr(one, return_shape=True)(t, q, v)
+        at, one = (jnp.broadcast_to(t, len(q)), *at[1:]), _of_each(one, max(1, AT_ONCE // q.shape[1]))
+    program, found = jax.make_jaxpr(one, return_shape=True)(*at)
     check_indices(program)
-    return jax.tree.unflatten(jax.tree.structure(found), jaxpr_as_fun(program)(t, q, v))
+    return jax.tree.unflatten(jax.tree.structure(found), jaxpr_as_fun(program)(*at))
 
 
 _scales = jit_unoptimised(_each)
@@ -200,10 +203,10 @@ _scales = jit_unoptimised(_each)
 def _of_each(one, most):
     """``one`` of each of a batch, no more than so many of them at once."""
 
-    def of_each(t, q, v):
-        if len(q) <= most:
-            return jax.vmap(one)(t, q, v)
-        return jax.lax.map(lambda at: one(*at), (t, q, v), batch_size=most)
+    def of_each(*at):
+        if len(at[1]) <= most:
+            return jax.vmap(one)(*at)
+        return jax.lax.map(lambda at: one(*at), at, batch_size=most)
 
     return of_each
 

@@ -35,7 +35,7 @@ from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem, rates_of
 from .._terms import Terms
 from .base import AbstractLoop, Counts, Request, Samples, Start
-from .diagnose import check_end, check_start, warn_of_coarse_time
+from .diagnose import check_end, check_start, warn_of_coarse_time, warn_of_unarmed_event
 from .even_steps import EvenSteps, even_counts
 from .event import Event, as_event
 from .given import check_rates, check_starts, taken_in, telling_of_batches
@@ -142,7 +142,7 @@ def simulate(
         start = Start(q0, v0, scales(model, begin, q0, v0, span, request.method))
         if not traced:
             check_rates(model, q0, v0)
-            warn_of_coarse_time(model, np.asarray(ts), q0, v0)
+            warn_of_coarse_time(model, _longest(np.asarray(ts)), q0, v0)
             check_task(model, request, start)
         if (along := along_band(request, start)) is not None:
             request = replace(request, along=along)
@@ -158,6 +158,8 @@ def simulate(
         check_start(trajectory, request, loop, start, samples.displaced)
     if event is not None and q0.ndim == 1:
         trajectory = trajectory.reached()
+    if event is not None:
+        warn_of_unarmed_event(trajectory, event)
     if throw:
         check_end(trajectory, request, loop, start)
         check_reached(trajectory, start)
@@ -243,10 +245,14 @@ class Asked(NamedTuple):
 
 def _begin_and_span(ts):
     """When a motion begins, and how long it lasts; by NumPy, since each entry of an array of JAX is a program."""
-    if not known(ts):
-        return ts[0], ts[-1] - ts[0]
-    ts = np.asarray(ts)
-    return np.asarray(ts[0]), np.asarray(ts[-1] - ts[0])
+    ts = np.asarray(ts) if known(ts) else ts
+    begin, span = ts[..., 0], ts[..., -1] - ts[..., 0]
+    return (np.asarray(begin), np.asarray(span)) if known(ts) else (begin, span)
+
+
+def _longest(ts):
+    """The times of the member that takes the longest time, or those of all."""
+    return ts if ts.ndim == 1 else ts[np.argmax(ts[:, -1] - ts[:, 0])]
 
 
 def loop_for(request: Request, start: Start) -> AbstractLoop:
@@ -371,10 +377,26 @@ def _check_state(
 ) -> tuple[Float[Array, "*batch nq"], Float[Array, "*batch n"]]:
     q0, v0 = as_array("q0", q0), as_array("v0", v0)
     check_starts(q0, v0, rates)
-    check_times("ts", ts if times is None else times)
+    _check_times(ts if times is None else times, q0)
     check_finite("q0", q0)
     check_finite("v0", v0)
     return q0, v0 if v0.ndim == q0.ndim else jnp.broadcast_to(v0, (len(q0), v0.size))
+
+
+def _check_times(ts, q0):
+    """Times that increase, for all; or for each of a batch, where one member's may also be all the same."""
+    if ts.ndim != 2:
+        return check_times("ts", ts)
+    if q0.ndim != 2 or len(ts) != len(q0):
+        raise ValueError(
+            "ts must have shape (samples,), or (batch, samples) with q0 of shape (batch, n), "
+            f"got shape {ts.shape} with q0 of shape {q0.shape}"
+        )
+    if not known(ts):
+        return check_times("ts", ts[0])
+    for member, times in enumerate(np.asarray(ts)):
+        if times.size < 2 or not np.all(times == times[0]):
+            check_times(f"ts[{member}]", times)
 
 
 def _check_drift(drift, model):
@@ -401,6 +423,7 @@ def _check_steps(max_steps, dt, times, seeks_event):
     if times is None or not known(dt):
         check_step(dt, None)
         return max_steps
-    check_step(dt, times, max(max_steps, MOST_EVEN_STEPS), ", or allow as many by max_steps")
-    needed = int(even_counts(times, float(dt)).sum()) + 1
+    longest = _longest(times)
+    check_step(dt, longest, max(max_steps, MOST_EVEN_STEPS), ", or allow as many by max_steps")
+    needed = int(even_counts(longest, float(dt)).sum()) + times.shape[-1]
     return needed + max_steps if seeks_event else max(max_steps, needed)

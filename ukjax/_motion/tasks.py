@@ -25,7 +25,7 @@ def check_task(model: AbstractSystem | Callable, request: Request, start: Start)
     anything is compiled for the motion."""
     if not isinstance(model, AbstractSystem) or model.control is None:
         return
-    t, q, v, scale = _of_each(request.ts[0], start)
+    t, q, v, scale = _of_each(request.begin, start)
     _check_actuators(model.control, eqx.filter_eval_shape(model.command, t[0], q[0], v[0]).u.size)
     found = _first_out_of_reach(model, t, q, v, scale)
     if found is None:
@@ -33,7 +33,7 @@ def check_task(model: AbstractSystem | Callable, request: Request, start: Start)
     # What cannot be may be so for reasons that come before the task.
     check_terms(model.passive(t[0], q[0], v[0]), f" at t = {float(t[0]):g} s")
     if request.projection:
-        check_consistent(model, request.ts[0], start.q, start.v, start.scale)
+        check_consistent(model, request.begin, start.q, start.v, start.scale)
     member, complaint = found
     who = f" of trajectory {member}" if len(q) > 1 else ""
     raise ValueError(f"the task{who} cannot be performed from the start, t = {float(t[0]):g} s: {complaint}")
