@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jaxtyping import Array
+from scipy.optimize import brentq
 from scipy.special import ellipk, ellipkinc
 
 import ukjax as uk
@@ -84,7 +85,7 @@ def test_a_ball_that_loses_speed_bounces_until_it_rests():
     """Flights of a fifth of the one before, for which fixed steps are far too long; then it rests, which is said."""
     (q, v), t, part = dropped(1.0), 0.0, 0.2
     exact = fall = np.sqrt(2 / GRAVITY)
-    with pytest.raises(uk.SimulationError, match=r"starts on its event, at t = 0\.677.* does not come away from it"):
+    with pytest.raises(uk.SimulationError, match=r"starts on its event, at t = 0\.677.* the body rests on the surface"):
         for k in range(40):
             flight = uk.simulate(BALL, q, v, [t, 60.0], event=FLOOR, dt=2.0)
             t, q, v = flight.last
@@ -109,7 +110,8 @@ def test_a_start_that_leaves_the_floor_is_sound(event, off, speed):
 @pytest.mark.parametrize(("off", "speed"), [(0, -1), (0, 0), (1e-17, -1), (-1e-17, -1)])
 def test_nothing_goes_through_the_floor_unsaid(how, off, speed):
     start = BALL, [0.0, off], [1.0, speed], [0.0, 60.0]
-    with pytest.raises(uk.SimulationError, match=r"starts on its event, at t = 0 s.*Turn its velocity first"):
+    what = "Turn its velocity first" if speed else "the body rests on the surface of the event"
+    with pytest.raises(uk.SimulationError, match=rf"starts on its event, at t = 0 s.*{what}"):
         uk.simulate(*start, event=FLOOR, **how)
     found = uk.simulate(*start, event=FLOOR, throw=False, **how)
     assert int(found.result) == ON_EVENT and found.reason == REASONS[ON_EVENT]
@@ -293,3 +295,112 @@ def test_other_directions_are_refused():
 def test_an_event_is_one_number(event, wrap):
     with pytest.raises(ValueError, match=r"event must return one number that crosses zero, got shape"):
         wrap(lambda q: uk.simulate(BALL, q, jnp.zeros(2), [0.0, 1.0], event=event).q)(jnp.ones(2))
+
+
+class Hill(eqx.Module):
+    """The height above a hill, 2 m high and about 0.2 m wide."""
+
+    place: float = 5.0
+
+    def __call__(self, t, q, v):
+        return q[1] - 2 * jnp.exp(-(((q[0] - self.place) / 0.1) ** 2))
+
+
+@pytest.mark.parametrize("ts", [[0.0, 3.0], np.linspace(0, 3, 61)], ids=["two samples", "many"])
+def test_a_hill_within_one_step_is_met(ts):
+    """A ball thrown at 10 m/s from 1 m comes down 8.5 m away."""
+    found = uk.simulate(BALL, [0.0, 1.0], [10.0, 3.0], ts, event=uk.Event(Hill(), "falling"))
+    gap = lambda t: 1 + 3 * t - GRAVITY * t**2 / 2 - 2 * np.exp(-(((10 * t - 5) / 0.1) ** 2))
+    assert found.met_event
+    assert float(found.last[0]) == pytest.approx(brentq(gap, 0.48, 0.5, xtol=1e-15), abs=1e-12)
+
+
+def test_a_minimum_between_two_points_is_found():
+    """A wall of the width of a hair, on a ball's way at a steady speed: the slope of a distance shows where."""
+    still = uk.System(uk.MassForce(np.eye(2), np.zeros(2)), ())
+    near = lambda t, q, v: (q[0] - 0.3711) ** 2 - 1e-12
+    found = uk.simulate(still, [0.0, 0.0], [1.0, 0.0], [0.0, 1.0], event=near)
+    assert found.met_event and float(found.last[0]) == pytest.approx(0.3711 - 1e-6, abs=1e-9)
+
+
+def test_an_event_that_jumps_is_met_in_few_steps():
+    sides = uk.Event(lambda t, q, v: jnp.sign(q[1]), "falling")
+    for how in (ADAPTIVE, {"dt": 0.1}):
+        found = uk.simulate(BALL, [0.0, 1.0], [1.0, 0.0], [0.0, 3.0], event=sides, **how)
+        assert found.met_event and int(found.steps) < 60
+        assert float(found.last[0]) == pytest.approx(np.sqrt(2 / GRAVITY), abs=1e-14)
+        assert np.all(np.isfinite(found.q))
+
+
+def test_an_event_that_becomes_nan_is_told():
+    root = uk.Event(lambda t, q, v: jnp.sqrt(q[1]) - 1e-9, "falling")
+    with pytest.raises(uk.SimulationError, match="came to where its event function is NaN, at t = "):
+        uk.simulate(BALL, *dropped(1.0), [0.0, 3.0], event=root, dt=0.1)
+
+
+def test_a_motion_that_is_nan_from_its_first_step_ends_at_once():
+    """Not after a million steps."""
+    model = uk.System(uk.MassForce(np.eye(1), lambda t, q, v: jnp.sqrt(-1 - q)), ())
+    with pytest.raises(ValueError, match="Q is not finite at t = 0 s"):
+        uk.simulate(model, [0.0], [0.0], [0.0, 2.0], event=lambda t, q, v: q[0] + 1)
+
+
+def test_a_motion_that_was_beyond_its_event_all_the_time_is_told():
+    with pytest.warns(UserWarning, match=r"ended at t = 1 s below its event.*is -5\.9.* there, -1 at the start"):
+        assert uk.simulate(BALL, *dropped(-1.0), [0.0, 1.0], event=FLOOR).finished
+
+
+def test_a_body_that_rests_on_its_event_is_told():
+    with pytest.raises(uk.SimulationError, match="the body rests on the surface of the event"):
+        uk.simulate(BALL, *dropped(0.0), [0.0, 3.0], event=FLOOR)
+
+
+def test_a_batch_goes_on_after_its_events_each_member_in_its_own_time():
+    """Balls that lose no speed meet the floor at odd multiples of the time of their fall; one ends in between."""
+    heights, last = np.array([1.0, 2.0, 100.0]), 3.0
+    (q, v), t, met = dropped(heights), np.zeros(3), []
+    while True:
+        flights = uk.simulate(BALL, q, v, np.stack([t, np.full(3, last)], axis=1), event=FLOOR)
+        if np.all(flights.finished):
+            break
+        t, q, v = map(np.asarray, flights.last)
+        met.append(np.where(flights.met_event, t, np.nan))
+        v = np.where(np.asarray(flights.met_event)[:, None], v * np.array([1.0, -1.0]), v)
+    fall = np.sqrt(2 * heights / GRAVITY)
+    exact = (2 * np.arange(3)[:, None] + 1) * fall
+    np.testing.assert_allclose(met, np.where(exact < last, exact, np.nan), rtol=1e-14)
+    np.testing.assert_allclose(flights.last[1][2], [last, 100 - GRAVITY * last**2 / 2], rtol=1e-14)
+    with pytest.raises(ValueError, match=r"ts must have shape \(samples,\), or \(batch, samples\)"):
+        uk.simulate(BALL, q, v, np.zeros((2, 2)), event=FLOOR)
+
+
+def bounced(e, end, impacts):
+    """The height at the end of a ball of radius 0.1 m, let go with its centre at 1 m, that keeps a part of its speed in
+    each impact."""
+    t, q, v = 0.0 * e, jnp.array([0.0, 1.0]) + 0 * e, jnp.zeros(2) + 0 * e
+    for _ in range(impacts):
+        floor = uk.Event(Line(0.1), "falling")
+        t, q, v = uk.simulate(BALL, q, v, jnp.stack([t, jnp.asarray(60.0)]), event=floor).last
+        v = v * jnp.stack([jnp.ones_like(e), -e])
+    return uk.simulate(BALL, q, v, jnp.stack([t, jnp.asarray(end)])).q[-1, 1]
+
+
+def bounced_exactly(e, end, impacts):
+    """With w the speed after the last impact, at t: 0.1 + w (end − t) − ½ g (end − t)²."""
+    t = np.sqrt(2 * 0.9 / GRAVITY)
+    w = GRAVITY * t * e
+    for _ in range(impacts - 1):
+        t, w = t + 2 * w / GRAVITY, w * e
+    return 0.1 + w * (end - t) - GRAVITY * (end - t) ** 2 / 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("end", "impacts", "exactly"), [(1.0, 1, 2.402142310842), (2.5, 3, 13.123006889382)])
+def test_a_derivative_goes_through_impacts_and_restarts(end, impacts, exactly):
+    """Of the height by the part of its speed that the ball keeps: the time of an impact changes with it, too."""
+    of = lambda e: bounced(e, end, impacts)
+    assert float(jax.grad(lambda e: bounced_exactly(e, end, impacts))(0.9)) == pytest.approx(exactly, abs=1e-11)
+    value, reverse = jax.value_and_grad(of)(0.9)
+    assert float(value) == pytest.approx(float(bounced_exactly(0.9, end, impacts)), abs=1e-12)
+    assert float(reverse) == pytest.approx(exactly, abs=1e-10)
+    assert float(jax.jvp(of, (0.9,), (1.0,))[1]) == pytest.approx(exactly, abs=1e-10)

@@ -106,13 +106,24 @@ def simulate(
     run fastest; anything else goes through ``vmap`` of diffrax's own loop. The model is one for all starts; with one
     for each, map over both: ``equinox.filter_vmap(lambda model, q0, v0: ukjax.simulate(model, q0, v0, ts))``.
 
+    **Switches.** ``switches`` (k,) are times [s] at which forces jump: no step crosses one, whichever way steps are
+    chosen. Without them, adaptive steps may pass over a force that acts for less time than a step takes. A derivative
+    by a switch includes the change of the motion with it.
+
     **Events.** ``event(t, q, v)`` ends the motion where it crosses zero, in one direction only if it is an ``Event``
     that says so. The last sample is that instant, within rounding of it and on the near side of zero; those after it
     are left out (in a batch, or under ``jit``, the instant follows all others, and what it cut off is NaN). Such a
     motion has ``met_event`` and is not ``finished``. A start that is zero but for rounding, as it is after an impact,
     does not count until the motion has been away; one that does not come away, since it moves through zero as is
-    counted, ends at once with the result "started on its event", a ``SimulationError`` unless ``throw=False``. The
-    instant has derivatives, first and second, wherever it is crossed with some speed.
+    counted or rests there, ends at once with the result "started on its event", a ``SimulationError`` unless
+    ``throw=False``. The instant has derivatives, first and second, wherever it is crossed with some speed. To go on
+    after it, start again from ``last``; a batch does so with ``ts`` (batch, samples), times of each member's own, where
+    a member whose times are all the same stays where it is.
+
+    Steps end on every sample, and within each step the event is evaluated along a cubic polynomial: at 64 points or
+    more of an adaptive step, 16 or more of a fixed one, at 1024 or more of the whole motion, and at each minimum that
+    the signs of its slope show between two points. It can still be missed where it crosses zero twice between two
+    points, and the slope at both does not show it: take more samples where that may be.
 
     **Checks.** Constraints are judged beside the terms they are made of, row by row: a start may be off by 1e-6 of them
     (the first step puts it right), the motion by 1e-8 (1e-3 in float32). A motion that could only go on by leaping onto
@@ -205,7 +216,7 @@ class Asked(NamedTuple):
         if dt is not None:
             max_steps = _check_steps(max_steps, _as_typed(dt, length), times, event is not None)
         check_flag("progress", progress)
-        switches = None if switches is None else check_switches(switches)
+        switches = None if switches is None else check_switches(switches, solver)
         return cls(q0, v0, ts, times, dt, length, drift, solver, adjoint, event, max_steps, progress, switches)
 
     def at_times(self, ts: Array) -> "Asked":
@@ -426,4 +437,5 @@ def _check_steps(max_steps, dt, times, seeks_event):
     longest = _longest(times)
     check_step(dt, longest, max(max_steps, MOST_EVEN_STEPS), ", or allow as many by max_steps")
     needed = int(even_counts(longest, float(dt)).sum()) + times.shape[-1]
-    return needed + max_steps if seeks_event else max(max_steps, needed)
+    # The same for any shorter time, so that a restart compiles nothing anew.
+    return max(max_steps, needed) + (max_steps if seeks_event else 0)

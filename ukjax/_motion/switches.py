@@ -1,6 +1,6 @@
 """Times at which forces jump: a step ends just before each, and another begins just after it."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,12 +16,21 @@ SIDE = 8
 stage of a step across the switch."""
 
 
-def check_switches(switches: Numbers) -> Array:
-    """One row of finite times, or ``ValueError``."""
+def check_switches(switches: Numbers, solver: Any) -> Array:
+    """One row of finite times, and a solver that evaluates forces within its steps only, or ``ValueError``."""
     times = as_array("switches", switches, "times")
     if times.ndim != 1:
         raise ValueError(f"switches must be times in one row, shape (switches,), got shape {times.shape}")
     check_finite("switches", times)
+    tableau = getattr(solver, "tableau", None)
+    latest = max(
+        (float(np.max(part.c, initial=0)) for part in getattr(tableau, "tableaus", [tableau]) if part), default=0
+    )
+    if latest > 1:
+        raise ValueError(
+            f"switches need a solver that evaluates forces within each step only, and {type(solver).__name__} does so "
+            f"{latest:.3g} times its length after the start of a step: take another, such as diffrax.KenCarp5()"
+        )
     return times
 
 

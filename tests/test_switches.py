@@ -1,0 +1,79 @@
+"""Times at which forces jump: no step crosses one."""
+
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array
+
+import ukjax as uk
+
+FORCE, LENGTH, END = 100.0, 0.01, 2.0
+ADAPTIVE: dict[str, Any] = {}
+FIXED: dict[str, Any] = {"dt": 0.3}
+
+
+class Pulse(eqx.Module):
+    """A force of 100 N for 10 ms."""
+
+    begin: Array = eqx.field(converter=jnp.asarray)
+
+    def __call__(self, t, q, v):
+        return jnp.where((t >= self.begin) & (t < self.begin + LENGTH), FORCE, 0.0)[None]
+
+
+def pushed(begin):
+    return uk.System(uk.MassForce(np.eye(1), Pulse(begin)), ())
+
+
+def way(begin, t):
+    """How far 1 kg has come: with the mean speed during the pulse, then with 1 m/s."""
+    return FORCE * LENGTH**2 / 2 + FORCE * LENGTH * (t - begin - LENGTH)
+
+
+def end(begin, **how):
+    switches = jnp.stack([begin, begin + LENGTH])
+    return uk.simulate(pushed(begin), jnp.zeros(1), jnp.zeros(1), [0.0, END], switches=switches, **how).q[-1, 0]
+
+
+@pytest.mark.parametrize("how", [ADAPTIVE, FIXED], ids=["adaptive", "fixed"])
+@pytest.mark.parametrize("starts", [(1,), (3, 1)], ids=["one", "batch"])
+def test_a_pulse_shorter_than_a_step_acts(how, starts):
+    """Samples are those that were asked for; switches at and beyond the ends are no trouble."""
+    ts = np.array([0.0, 0.7, 1.0, 1.3, END])
+    switches = [-1.0, 0.0, 1.0, 1.0 + LENGTH, END, 5.0]
+    found = uk.simulate(pushed(1.0), np.zeros(starts), np.zeros(starts), ts, switches=switches, **how)
+    assert np.all(found.finished)
+    np.testing.assert_array_equal(found.t, np.broadcast_to(ts, found.t.shape))
+    exact = np.broadcast_to([0, 0, 0, way(1.0, 1.3), way(1.0, END)], found.t.shape)
+    np.testing.assert_allclose(found.q[..., 0], exact, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("how", [ADAPTIVE, FIXED], ids=["adaptive", "fixed"])
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["plain", "jit"])
+def test_the_end_has_a_derivative_by_the_time_of_the_pulse(how, wrap):
+    value, slope = wrap(jax.value_and_grad(lambda begin: end(begin, **how)))(1.0)
+    assert float(value) == pytest.approx(way(1.0, END), abs=1e-11)
+    assert float(slope) == pytest.approx(-FORCE * LENGTH, abs=1e-9)
+
+
+def test_switches_and_an_event_go_together():
+    found = uk.simulate(
+        pushed(1.0), [0.0], [0.0], [0.0, 3.0], switches=[1.0, 1.0 + LENGTH], event=lambda t, q, v: q[0] - 0.5
+    )
+    assert found.met_event
+    assert float(found.last[0]) == pytest.approx(1.0 + LENGTH + 0.5 - FORCE * LENGTH**2 / 2, abs=1e-11)
+
+
+def test_other_switches_are_refused():
+    run = lambda **how: uk.simulate(pushed(1.0), [0.0], [0.0], [0.0, END], **how)
+    with pytest.raises(ValueError, match=r"switches must be times in one row, shape \(switches,\), got shape \(\)"):
+        run(switches=1.0)
+    with pytest.raises(ValueError, match="switches"):
+        run(switches=[np.nan])
+    with pytest.raises(ValueError, match=r"Kvaerno5 does so 1\.23 times its length after the start of a step"):
+        run(switches=[1.0], solver=dfx.Kvaerno5())
