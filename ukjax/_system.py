@@ -15,6 +15,7 @@ from ._compile import jit_unoptimised
 from ._constraint import AbstractConstraint, Level, as_written, join, rows
 from ._control import AbstractControl, Command, constraints_of
 from ._dynamics import AbstractDynamics
+from ._friction import DryFriction
 from ._functions import vector_of
 from ._names import names_and_units
 from ._precision import Numbers, as_float
@@ -33,7 +34,8 @@ class AbstractSystem(eqx.Module):
     ``rates(q, v)`` is q̇ = N(q) v where velocities are no rates of coordinates, such as those about a body's axes beside
     a unit quaternion, and there may be fewer of them: linear in v, and what of q it keeps is kept, to the error of the
     steps. M, Q, A, b and all that takes v are for that v, but for a ``Lagrangian``'s energies, which take q̇;
-    ``velocities`` are its names and units. Where it is None, v is q̇.
+    ``velocities`` are its names and units. Where it is None, v is q̇. ``dry_friction`` is what is known of friction
+    along velocities, so that a motion in which it creeps can say so.
     """
 
     if TYPE_CHECKING:  # a type checker takes an AbstractVar for an argument of __init__, which a property need not be
@@ -52,6 +54,8 @@ class AbstractSystem(eqx.Module):
         def rates(self) -> Rates | None: ...
         @property
         def velocities(self) -> tuple[tuple[str, str], ...] | None: ...
+        @property
+        def dry_friction(self) -> DryFriction | None: ...
     else:
         dynamics: eqx.AbstractVar[AbstractDynamics]
         constraints: eqx.AbstractVar[tuple[AbstractConstraint, ...]]
@@ -60,6 +64,7 @@ class AbstractSystem(eqx.Module):
         coordinates = None
         rates = None
         velocities = None
+        dry_friction = None
 
     def __call__(self, t: Numbers, q: Numbers, v: Numbers) -> Terms:
         """M, Q, A, b (and c) at time t [s], q (n,) and v (n,), with what the actuators do in Q."""

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._friction import DryFriction
 from .._rotation import of_quaternion, quaternion_product, rotation_vector
 from ..joints import AbstractActing
 from .between import Between, Found
@@ -107,6 +108,15 @@ class Elements(eqx.Module):
     def friction(self) -> Callable | None:
         """c(t, q, v) of dry friction, or None where there is none."""
         return self._friction if self._with("friction") else None
+
+    def dry_friction(self) -> DryFriction | None:
+        """The friction of the joints that carry a body, whose rates are among the velocities."""
+        names = tuple(name for name in self._with("friction") if self.tree.carrying(name) is not None)
+        if not names:
+            return None
+        along = tuple(i for name in names for i in self.tree.carrying(name).velocities)
+        limit, width = self._numbers("friction", names), self._numbers("creep", names, CREEP)
+        return None if limit is None or len(along) != limit.size else DryFriction(along, limit, width)
 
     def _friction(self, t: Array, q: Array, v: Array) -> Float[Array, " n"]:
         names = self._with("friction")

@@ -16,6 +16,7 @@ from .._constraint import AbstractConstraint
 from .._control import AbstractControl
 from .._control import constraints_of as as_constraints
 from .._equation import constrained_motion
+from .._friction import DryFriction
 from .._motion.assemble import assembled, consistent
 from .._motion.hold import holding
 from .._motion.labels import named_directions
@@ -118,6 +119,10 @@ class Mechanism(AbstractMechanism):
     @property
     def nonideal(self) -> Callable | None:
         return self.elements.friction()
+
+    @property
+    def dry_friction(self) -> DryFriction | None:
+        return self.elements.dry_friction()
 
     @property
     def elements(self) -> Elements:

@@ -23,7 +23,9 @@ from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, Start
 from .compact import compactly
 from .correct import Levels
 from .each import Alone
-from .outcome import RUNNING, UNUSUAL, classify, finite, reached_last_time
+from .outcome import FINISHED, RUNNING, UNUSUAL, classify, finite, reached_last_time
+from .singular_pose import step_from_singular_pose
+from .step_size import FIRST as FIRST_STEP
 from .step_size import disturbed, judge, next_length
 
 PIECE = 1024
@@ -157,6 +159,10 @@ def _run(how, scale, model, ts, q0, v0, remember):
             pieces.append((method, steps))
         if int(course.result) == UNUSUAL:
             t = begin + np.asarray(course.t)
+            passed = None if remember else _past_singular_pose(asked, scale, t, course, found, ends, between)
+            if passed is not None:
+                course, found = passed
+                continue
             another = next_attempt(asked, method, np.asarray(t), course.q, course.v, flexible=True)
             decided += 1
             method = another if decided < MOST else how.method
@@ -164,6 +170,44 @@ def _run(how, scale, model, ts, q0, v0, remember):
     # Cut by NumPy: JAX would compile it for every number of samples.
     q, v = np.split(np.asarray(found)[:samples], [q0.size], axis=1)
     return (q, v, course), pieces
+
+
+def _past_singular_pose(request, scale, t, course, found, ends, between):
+    """The course and the samples found one step after a singular pose, by NumPy; None where there is none, or none that
+    is left so."""
+    q, v, since = course.q, course.v, ends - ends[0]
+    at, wanted, taken, steps = float(course.t), float(course.h), int(course.taken), int(course.steps)
+    sample = max(int(course.sample), 1)
+    left = float(since[sample]) - at
+    if between is not None:
+        h = float(since[sample] - since[sample - 1]) / int(between[sample])
+    else:
+        h = min(left, wanted if wanted > 0 else FIRST_STEP * float(np.min(np.asarray(scale.q) / np.asarray(scale.v))))
+    passed = step_from_singular_pose(request, t, h, q, v, scale)
+    if passed is None:
+        return None
+    found = np.array(found)
+    if steps < 0:  # the step of no length, onto the constraints
+        found[0] = np.concatenate([q, v])
+    landed = passed.h >= left if between is None else taken + 1 >= int(between[sample])
+    if landed:
+        found[sample] = np.concatenate([passed.q, passed.v])
+    through = landed and sample + 1 >= request.ts.size
+    number: Any = lambda x: np.asarray(x, since.dtype)
+    count: Any = lambda x: np.asarray(x, np.int32)
+    course = Course(
+        t=number(since[sample] if landed else at + passed.h),
+        h=number(max(passed.following, wanted)),
+        longest=course.longest,
+        sample=count(sample + landed),
+        taken=count(0 if landed else taken + 1),
+        q=passed.q,
+        v=passed.v,
+        steps=count(max(steps, 0) + 1),
+        result=count(FINISHED if through else RUNNING),
+        contradictory=course.contradictory,
+    )
+    return course, found
 
 
 @jit_fast_compile

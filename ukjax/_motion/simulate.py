@@ -35,6 +35,7 @@ from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem, rates_of
 from .._terms import Terms
 from .base import AbstractLoop, Counts, Request, Samples, Start
+from .creep import warn_of_creep
 from .diagnose import check_end, check_start, warn_of_coarse_time, warn_of_unarmed_event
 from .even_steps import EvenSteps, even_counts
 from .event import Event, as_event
@@ -175,6 +176,7 @@ def simulate(
         check_end(trajectory, request, loop, start)
         check_reached(trajectory, start)
         check_limits(trajectory)
+    warn_of_creep(trajectory, request, start.scale)
     return trajectory
 
 

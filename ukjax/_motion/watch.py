@@ -165,9 +165,10 @@ class Watch(dfx.AbstractAdaptiveStepSizeController):
         armed, sought, halve = was.side != 0, was.tries > 0, was.tries >= PATIENCE
         # Positive on the side from which a crossing counts; before one does, on that from where it will have to come.
         side = jnp.where(armed, was.side, counted or 1)
-        event = jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_inexact_array(x) else x, self.event)
-        value_at = lambda t, q, v: side * event(self.start + t, q, v)
-        value = lambda share: jax.lax.stop_gradient(value_at(*step.at(share)))
+        value_at = lambda t, q, v: side * self.event(self.start + t, q, v)
+        along, taken = jax.closure_convert(lambda share: value_at(*step.at(share)), jnp.zeros((), dtype))
+        taken = jax.lax.stop_gradient(taken)  # nothing of this has a derivative
+        value = lambda share: along(share, *taken)
         before, end = value(jnp.zeros((), dtype)), value(jnp.ones((), dtype))
         cells = self._cells(h)
         found = search(value, cells, was.away, was.zero)

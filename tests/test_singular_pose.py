@@ -1,0 +1,63 @@
+"""Motions through poses at which rows of constraints are dependent: the flat pose of a parallelogram."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.integrate import quad
+
+import ukjax as uk
+
+PULL, SPEED = 3.0, 2.5
+
+
+def parallelogram(tilt):
+    """Bars of 1, 2, 1 m between pins 2 m apart, by the angle of each: both cranks turn alike. It is flat at angles of
+    180° from the line of the pins, which is tilted. A torque −3 cos(a − tilt) acts on one crank."""
+
+    def closes(t, q):
+        first, middle, last = q
+        x = jnp.cos(first) + 2 * jnp.cos(middle) - jnp.cos(last) - 2 * jnp.cos(tilt)
+        y = jnp.sin(first) + 2 * jnp.sin(middle) - jnp.sin(last) - 2 * jnp.sin(tilt)
+        return jnp.stack([x, y])
+
+    force = lambda t, q, v: jnp.stack([-PULL * jnp.cos(q[0] - tilt), 0 * t, 0 * t])
+    return uk.System(uk.MassForce(np.eye(3), force), uk.Holonomic(closes, name="loop"))
+
+
+def check_energy(found, tilt):
+    """2 ä = −3 cos a: ȧ² + 3 sin a is constant, and both cranks have the same angle."""
+    q, v = np.asarray(found.q), np.asarray(found.v)
+    energy = v[:, 0] ** 2 + PULL * np.sin(q[:, 0] - tilt)
+    np.testing.assert_allclose(energy, energy[0], rtol=1e-7)
+    np.testing.assert_allclose(q[:, 0], q[:, 2], rtol=0, atol=1e-8)
+    np.testing.assert_allclose(q[:, 1], tilt, rtol=0, atol=1e-8)
+
+
+def time_from(begin, end):
+    """From one angle to another, where the first has the speed."""
+    rate = lambda a: 1 / np.sqrt(SPEED**2 + PULL * (np.sin(begin) - np.sin(a)))
+    return quad(rate, begin, end, epsabs=1e-14)[0]
+
+
+@pytest.mark.parametrize("how", [{}, {"dt": 0.01}], ids=["adaptive", "fixed"])
+@pytest.mark.parametrize("tilt", [0.0, 0.4])
+def test_a_motion_begins_at_a_flat_pose(tilt, how: dict[str, Any]):
+    begin = tilt + np.pi
+    last = time_from(np.pi, np.pi + 2.0)
+    found = uk.simulate(parallelogram(tilt), [begin, tilt, begin], [SPEED, 0.0, SPEED], np.linspace(0, last, 21), **how)
+    check_energy(found, tilt)
+    np.testing.assert_allclose(found.q[-1], [begin + 2, tilt, begin + 2], rtol=0, atol=1e-7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("samples", [100, 101])
+@pytest.mark.parametrize("how", [{}, {"dt": 0.01}], ids=["adaptive", "fixed"])
+def test_a_sample_at_the_flat_pose_changes_nothing(samples, how: dict[str, Any]):
+    """One of 101 samples lies there, and none of 100."""
+    begin, tilt = np.pi / 2, 0.4
+    half = time_from(begin, np.pi)
+    start = [tilt + begin, tilt, tilt + begin], [SPEED, 0.0, SPEED]
+    found = uk.simulate(parallelogram(tilt), *start, np.linspace(0, 2 * half, samples), **how)
+    check_energy(found, tilt)

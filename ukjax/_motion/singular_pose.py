@@ -1,0 +1,168 @@
+"""A step that begins at a singular pose, where rows that are independent everywhere else on the motion are dependent.
+
+There A q̈ = b leaves accelerations open that are unique before and after. With u the combinations of rows that vanish,
+uᵀA = 0, the limit of the acceleration follows from the third derivative of uᵀφ along the motion:
+
+    3 uᵀ Ȧ q̈ = −uᵀ φ⃛,   φ⃛ with q̈ = 0.
+
+That is the first stage of a Runge–Kutta step; the others are away from the pose.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._equation import motion_by
+from .._compile import jit_unoptimised
+from .._solve import AbstractMethod, independent_rows
+from .._system import AbstractSystem
+from .._terms import Terms
+from .base import SMALLEST_STEP, Request
+from .compact import fits
+from .correct import at_every_level, correct
+from .scale import Scale
+from .small_rows import judge as judge_rows
+from .step import Stepped, rates_at
+from .step_size import Judged, judge
+from .tableau import Tableau
+
+AHEAD = 1 / 16
+"""Of a step: so far ahead it is looked whether the rows are independent again."""
+
+TRIES = 64
+"""Lengths of a step that are tried."""
+
+
+class Left(NamedTuple):
+    """The length ``h`` of a step from a singular pose, where it leads, and the length for the ``following`` one."""
+
+    h: float
+    q: Float[Array, " nq"]
+    v: Float[Array, " n"]
+    following: float
+
+
+def step_from_singular_pose(
+    request: Request,
+    t: Array | np.ndarray | np.generic,
+    h: float,
+    q: Float[Array, " nq"],
+    v: Float[Array, " n"],
+    scale: Scale,
+) -> Left | None:
+    """A step of h, or of less where adaptive ones must be shorter; None where (q, v) is no singular pose of a motion
+    along which the rows of positions are independent otherwise, or none that is understood."""
+    model = request.model
+    if not isinstance(model, AbstractSystem) or model.rates is not None or h <= 0:
+        return None
+    if not fits(model, request.method, request.projection) or not model.constraints:
+        return None
+    dtype = q.dtype
+    rtol = 10 * float(np.finfo(dtype).eps) ** 0.5
+    at = jax.device_put(np.asarray(t, dtype))
+    M, A = _rows_but_for_rounding(model, at, q, v)
+    here = independent_rows(M, A, rtol)
+    ahead = independent_rows(*_rows_but_for_rounding(model, at + AHEAD * h, q + AHEAD * h * v, v), rtol)
+    if here is None or ahead is None or len(ahead) <= len(here):
+        return None
+    acceleration = _limit(model, request.method, at, q, v, M, A, rtol)
+    if acceleration is None:
+        return None
+    tolerance = request.tolerance(scale)
+    for _ in range(TRIES):
+        length = jax.device_put(np.asarray(h, dtype))
+        stepped, judged = _step(
+            model, at, length, q, v, acceleration, request.method, request.tableau, scale, tolerance
+        )
+        if request.dt is not None or float(judged.error) <= 1:
+            sound = bool(np.all(np.isfinite(np.asarray(stepped.q)))) and not bool(stepped.off | stepped.leapt)
+            return Left(h, stepped.q, stepped.v, h * float(judged.factor)) if sound else None
+        h *= min(float(judged.factor), 0.9)
+        if not h > SMALLEST_STEP * float(scale.t):
+            break
+    return None
+
+
+@jit_unoptimised
+def _rows(model, t, q, v):
+    """M and A of positions."""
+    terms = model.passive(t, q, v)
+    return (terms.M + terms.M.T) / 2, [model.position_slope(t, q, v)]
+
+
+def _rows_but_for_rounding(model, t, q, v):
+    M, rows = _rows(model, t, q, v)
+    M = np.asarray(M)
+    return M, judge_rows(_rows, model, t, q, v, M, rows)[0].rows
+
+
+def _limit(model, method, t, q, v, M, A, rtol):
+    """The acceleration at a singular pose, None if the velocities belong to no motion through it."""
+    root = np.linalg.cholesky(M)
+    left, sizes, _ = np.linalg.svd(np.linalg.solve(root, A.T).T)
+    vanishing = left[:, np.sum(sizes > rtol * sizes[0]) :]
+    terms, change, third = _derivatives(model, t, q, v)
+    kept, b = vanishing @ vanishing.T, np.where(np.any(A != 0, axis=1), np.asarray(terms.b), 0)
+    change, third = np.asarray(change), np.asarray(third)
+    if np.any(np.abs(vanishing.T @ b) > rtol * np.linalg.norm(np.abs(change) @ np.abs(np.asarray(v)))):
+        return None
+    rows, of_rows = np.concatenate([A, 3 * kept @ change]), np.concatenate([b, -kept @ third])
+    rows, of_rows = jax.device_put((rows, of_rows))
+    terms = Terms(terms.M, terms.Q, rows, of_rows, terms.c)
+    acceleration = _acceleration(terms, method)
+    return acceleration if np.all(np.isfinite(np.asarray(acceleration))) else None
+
+
+@jit_unoptimised
+def _acceleration(terms, method):
+    return motion_by(method, terms)[0].acceleration
+
+
+@jit_unoptimised
+def _derivatives(model, t, q, v):
+    """Terms; Ȧ; and the third derivative of φ on a straight line."""
+    along = lambda f: lambda s: jax.jvp(f, (s,), (jnp.ones_like(s),))[1]
+    phi = lambda s: model.position_residual(t + s, q + s * v)
+    zero = jnp.zeros_like(t)
+    change = along(lambda s: model.position_slope(t + s, q + s * v, v))(zero)
+    return model(t, q, v), change, along(along(along(phi)))(zero)
+
+
+@jit_unoptimised
+def _step(
+    model: AbstractSystem,
+    t: Array,
+    h: Array,
+    q: Array,
+    v: Array,
+    acceleration: Array,
+    method: AbstractMethod,
+    tableau: Tableau,
+    scale: Scale,
+    tolerance,
+) -> tuple[Stepped, Judged]:
+    """A Runge–Kutta step whose first stage is given."""
+    state = jnp.concatenate([q, v])
+    weigh = lambda weights, rates: jnp.tensordot(jnp.asarray(weights, q.dtype), rates, 1)
+    began = jnp.concatenate([v, acceleration])
+
+    def stage(rates, given):
+        i, c, weights = given
+        there = state + h * weigh(weights, rates)
+        now, _, _ = rates_at(model, method, t + c * h, there[: q.size], there[q.size :], projection=True)
+        return jax.lax.dynamic_update_index_in_dim(rates, now, i, 0), None
+
+    rates = jnp.zeros((tableau.stages, state.size), q.dtype).at[0].set(began)
+    given = jnp.arange(tableau.stages), jnp.asarray(tableau.c, q.dtype), jnp.asarray(tableau.weights(), q.dtype)
+    rates, _ = jax.lax.scan(stage, rates, jax.tree.map(lambda x: x[1:], given))
+    end, error = state + h * weigh(tableau.b, rates), h * weigh(tableau.b_error, rates)
+    found = correct(model, t + h, end[: q.size], end[q.size :], at_every_level(method), scale)
+    moved = found.q - end[: q.size]
+    fastest = jnp.max(jnp.abs(rates[:, : q.size]), axis=0)
+    leapt = scale.leaps(moved, h, fastest)
+    none = jnp.asarray(False)
+    stepped = Stepped(found.q, found.v, began, error, moved, leapt, found.off, found.unusual, none)
+    return stepped, judge(q, v, stepped, tableau, tolerance, scale, h, none)
