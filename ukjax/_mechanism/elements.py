@@ -111,12 +111,15 @@ class Elements(eqx.Module):
 
     def dry_friction(self) -> DryFriction | None:
         """The friction of the joints that carry a body, whose rates are among the velocities."""
-        names = tuple(name for name in self._with("friction") if self.tree.carrying(name) is not None)
-        if not names:
+        links = {name: self.tree.carrying(name) for name in self._with("friction")}
+        along = {name: tuple(link.velocities) for name, link in links.items() if link is not None}
+        if not along:
             return None
-        along = tuple(i for name in names for i in self.tree.carrying(name).velocities)
-        limit, width = self._numbers("friction", names), self._numbers("creep", names, CREEP)
-        return None if limit is None or len(along) != limit.size else DryFriction(along, limit, width)
+        limit, width = self._numbers("friction", tuple(along)), self._numbers("creep", tuple(along), CREEP)
+        every = sum(along.values(), ())
+        if limit is None or width is None or len(every) != limit.size:  # a ball joint has more numbers than velocities
+            return None
+        return DryFriction(every, limit, width)
 
     def _friction(self, t: Array, q: Array, v: Array) -> Float[Array, " n"]:
         names = self._with("friction")

@@ -25,7 +25,7 @@ def warn_of_creep(trajectory: Trajectory, request: Request, scale: Scale) -> Non
     """
     model = trajectory.model
     friction = model.dry_friction if isinstance(model, AbstractSystem) else None
-    if friction is None or model.rates is not None:
+    if friction is None:
         return
     along = np.array(friction.along)
     limit, width = np.asarray(friction.limit), np.asarray(friction.width)

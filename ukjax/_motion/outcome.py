@@ -68,8 +68,9 @@ def classify(
     """The result of a motion from what its last step shows: the first of these conditions that is true, in this order.
 
     The motion reached its last time (``finished``) or its ``event``, or started ``on_event``; the event's value is NaN
-    (``event_nan``); its method is not applicable (``unusual``); the correction onto the constraints ``leapt``; the state is ``off`` the constraints, or
-    ``not_finite``; the step is the smallest allowed (``stuck``); all steps allowed are taken (``exhausted``).
+    (``event_nan``); its method is not applicable (``unusual``); the correction onto the constraints ``leapt``; the
+    state is ``off`` the constraints, or ``not_finite``; the step is the smallest allowed (``stuck``); all steps allowed
+    are taken (``exhausted``).
     The first two count only if its constraints were never ``contradictory``.
     """
     ladder = (

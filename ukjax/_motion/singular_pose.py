@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._equation import motion_by
 from .._compile import jit_unoptimised
+from .._equation import motion_by
 from .._solve import AbstractMethod, independent_rows
 from .._system import AbstractSystem
 from .._terms import Terms
