@@ -121,6 +121,7 @@ EVERYWHERE = (
     "_extras",
     "_files",
     "_fingerprint",
+    "_friction",
     "_functions",
     "_names",
     "_norm",
