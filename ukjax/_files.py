@@ -107,8 +107,9 @@ def remove_abandoned(folder: Path) -> None:
 
 def _is_abandoned(part: Path) -> bool:
     made = NAME.fullmatch(part.name)
-    here = made is not None and made["host"] == _host() and os.name == "posix"  # elsewhere os.kill ends a process
-    ended = here and not _is_running(int(made["process"]))
+    ended = False
+    if made is not None and made["host"] == _host() and os.name == "posix":  # elsewhere os.kill ends a process
+        ended = not _is_running(int(made["process"]))
     if not ended and time.time() - part.stat().st_mtime < DAY:
         return False
     if fcntl is not None:  # a container may have the name of its host, and processes that are not seen from here
