@@ -292,6 +292,14 @@ def test_a_mesh_is_shown_where_the_file_has_it_whether_or_not_it_gives_mass(mass
     assert (float(body.mass) > 4.2) == (not mass)  # the ball has 4.19 kg
 
 
+def test_a_motor_of_a_ball_is_left_out_and_said(tmp_path):
+    text = """<worldbody><body><joint name="a" type="ball"/><geom size=".1" contype="0" conaffinity="0"/>
+        </body></worldbody><actuator><motor joint="a" gear="1 2 3"/></actuator>"""
+    with pytest.warns(UserWarning, match="not modelled: <actuator> on a ball or free joint"):
+        mechanism = uk.load(write(tmp_path, text))
+    assert mechanism.actuators == ()
+
+
 def test_an_equality_that_is_not_active_is_left_out_and_said(tmp_path):
     bodies = f"<worldbody>{PAIR.format('')}</worldbody>"
     path = write(tmp_path, bodies + '<equality><weld body1="one" active="false"/></equality>')

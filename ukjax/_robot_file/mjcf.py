@@ -163,13 +163,17 @@ def _start_at_home(it: Reading) -> None:
 
 def _actuators(it: Reading) -> Iterator[Actuator]:
     for i, motor in enumerate(it.spec.actuators):
-        if _moves_a_joint(motor) and motor.target in it.names:
+        if _moves_a_coordinate(it, motor):
             joint = it.names[motor.target]
             yield Actuator(motor.name or f"motor_{i + 1}", joint, float(motor.gear[0]), _force_limits(it, motor))
 
 
 def _moves_a_joint(motor) -> bool:
     return str(motor.trntype).endswith(("JOINT", "JOINTINPARENT"))
+
+
+def _moves_a_coordinate(it: Reading, motor) -> bool:
+    return _moves_a_joint(motor) and it.joints[it.names[motor.target]].quaternion is None
 
 
 def motor_tag(motor) -> str:
@@ -221,6 +225,8 @@ def _ignored(it: Reading) -> Iterator[tuple[str, int | None]]:
     for motor in spec.actuators:
         if not _moves_a_joint(motor):
             yield "<actuator> on no joint", line(motor)
+        elif not _moves_a_coordinate(it, motor):
+            yield "<actuator> on a ball or free joint", line(motor)
         elif not _is_plain(motor):
             yield "the law of <actuator>", line(motor)
     if not it.is_off("equality"):
