@@ -5,7 +5,8 @@ uᵀA = 0, the limit of the acceleration follows from the third derivative of u�
 
     3 uᵀ Ȧ q̈ = −uᵀ φ⃛,   φ⃛ with q̈ = 0.
 
-That is the first stage of a Runge–Kutta step; the others are away from the pose.
+That is the first stage of a Runge–Kutta step; the others are away from the pose. A step that ends exactly at such a
+pose is not done here: its last stages are there.
 """
 
 from typing import NamedTuple
