@@ -29,10 +29,12 @@ def read_mjcf(path: Path) -> Contents:
     _refuse(path, spec)
     sensors = [("<sensor>", place_in(path, sensor, "").line) for sensor in spec.sensors]
     model, meshes = compiled(path, mujoco, spec)
-    taken = Words("body")
-    it = Reading(
-        path, mujoco, spec, model, meshes, _words_of_bodies(model, taken), taken, Words("joint"), {}, {}, {}, []
-    )
+    taken, motors = Words("body"), {}
+    for motor in spec.actuators:
+        if _moves_a_joint(motor):
+            motors.setdefault(motor.target, []).append(motor)
+    words = _words_of_bodies(model, taken)
+    it = Reading(path, mujoco, spec, model, meshes, motors, words, taken, Words("joint"), {}, {}, {}, [])
     for element in spec.joints:
         if element.name:
             it.names.new(element.name)
@@ -123,14 +125,13 @@ def _acting(it: Reading, joint, place) -> dict[str, Any]:
         raise place.error("must have no springyield: springs are elastic here")
     # A motor's damping and armature act on its joint by the square of its gear.
     damping, armature = float(model.dof_damping[dof]), float(model.dof_armature[dof])
-    for motor in it.spec.actuators:
-        if _moves_a_joint(motor) and motor.target == joint.name:
-            values, inertia = np.ravel(getattr(motor, "damping", 0.0)), float(getattr(motor, "armature", 0.0))
-            if np.any(values[1:]):
-                raise place_in(it.path, motor, motor_tag(motor)).error(
-                    "must have one number as its damping: higher powers are not modelled"
-                )
-            damping, armature = damping + motor.gear[0] ** 2 * values[0], armature + motor.gear[0] ** 2 * inertia
+    for motor in it.motors.get(joint.name, ()):
+        values, inertia = np.ravel(getattr(motor, "damping", 0.0)), float(getattr(motor, "armature", 0.0))
+        if np.any(values[1:]):
+            raise place_in(it.path, motor, motor_tag(motor)).error(
+                "must have one number as its damping: higher powers are not modelled"
+            )
+        damping, armature = damping + motor.gear[0] ** 2 * values[0], armature + motor.gear[0] ** 2 * inertia
     found = {}
     for name, value, flag in (
         ("stiffness", model.jnt_stiffness[i], "spring"),

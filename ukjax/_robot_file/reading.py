@@ -13,8 +13,9 @@ class Reading(NamedTuple):
     """A file as MuJoCo compiles it, and what has been made of it so far.
 
     ``mujoco`` is the package, ``spec`` has the lines of elements, ``model`` the numbers, ``meshes`` those of geoms by
-    their numbers; ``words`` are the names of bodies by their numbers, ``taken`` all that bodies are called, ``names``
-    what joints are called. ``starts`` are joints by their numbers, and how many coordinates each has.
+    their numbers, ``motors`` those of joints by their names in the file. ``words`` are the names of bodies by their
+    numbers, ``taken`` all that bodies are called, ``names`` what joints are called. ``starts`` are joints by their
+    numbers, and how many coordinates each has.
     """
 
     path: Path
@@ -22,6 +23,7 @@ class Reading(NamedTuple):
     spec: Any
     model: Any
     meshes: dict[int, Any]
+    motors: dict[str, list[Any]]
     words: list[str]
     taken: Words
     names: Words
