@@ -171,6 +171,7 @@ def test_a_checkpoint_is_gone_on_from(noisy, tmp_path):
     with pytest.raises(ValueError, match="of another fit"):
         uk.fit(Swing(), noisy, "k", fit_starts=False, checkpoint=file)
     other = [uk.Experiment(noisy[0].t, noisy[0].y + 0.1, noisy[0].start), *noisy[1:]]
+    how: dict[str, Any]
     for changed, how, said in (
         (other, {}, "since 'experiment 0', 'y', is .* there, and .* now: remove it, or name another file"),
         (noisy, {"loss": "huber"}, "since 'loss' is 'linear' there, and 'huber' now"),
