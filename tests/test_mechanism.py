@@ -113,7 +113,8 @@ def in_absolute(mechanism, other, q):
     """The coordinates of ``other``, absolute, in the pose q of the mechanism."""
     poses = mechanism.pose(q)
     parts = [x for link in other.tree.links for x in (poses[link.body].p, quaternion_of(poses[link.body].R))]
-    return jnp.concatenate(parts)
+    own = mechanism.joint_coordinates(q)
+    return jnp.concatenate([*parts, *(own[counted.joint] for counted in other.tree.counted)])
 
 
 def close(found, expected, tolerance=1e-10):
@@ -162,6 +163,59 @@ def test_a_joint_knows_itself(kind):
         close(own, derived, 1e-13)
 
 
+AXES = {"z": "z", "skew": jnp.array([0.3, -0.5, 0.8])}
+LOWER_PAIRS = (Fixed, Revolute, Prismatic, Cylindrical, Screw, Planar, Universal)
+
+
+@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("kind", LOWER_PAIRS)
+def test_a_joint_has_no_gap_only_where_it_lets_a_body_be(kind, axis):
+    """From poses that the joint allows, the child is turned by half a turn about 50 directions, its own axis and those
+    across it among them, and a screw by other shares of a turn: the gap is open, or the joint reads where it is."""
+    more: dict = {"lead": 0.3} if kind is Screw else {}
+    if "axis" in kind.__dataclass_fields__:
+        more["axis"] = AXES[axis]
+    joint, t = kind("ground", "body", **more), jnp.zeros(())
+    rng = np.random.default_rng(5)
+    directions = np.concatenate(
+        [np.eye(3), rng.normal(size=(46, 3)), [np.asarray(joint.axis.vector() if more else [1, 1, 0])]]
+    )
+    angles = np.array([np.pi, *rng.uniform(0.5, 6, 3)]) if kind is Screw else np.array([np.pi])
+
+    @jax.jit
+    @jax.vmap
+    def look(q, direction, angle):
+        R, p = joint.place(t, q)
+        half = angle / 2
+        u = direction / jnp.linalg.norm(direction) * jnp.sin(half)
+        R = R @ rotation(jnp.concatenate([jnp.cos(half)[None], u]))
+        gap, read = joint.gap(t, R, p), joint.read(R, p)
+        there = joint.place(t, read)
+        return jnp.max(jnp.abs(gap)), jnp.max(jnp.abs(there[0] - R)) + jnp.max(jnp.abs(there[1] - p))
+
+    given = [(rng.uniform(-3, 3, len(kind.coordinates)), d, a) for d in directions for a in angles]
+    gap, away = map(np.asarray, look(*(jnp.array(x) for x in zip(*given, strict=True))))
+    closed = gap < 1e-6
+    assert np.all(away[closed] < 1e-5)
+    assert np.any(~closed) and np.any(away > 1e-2)
+
+
+@pytest.mark.parametrize("start", (0.3, 2.0, 4.0))
+def test_a_screw_that_closes_a_loop_is_in_its_thread(start):
+    """A nut on a shaft, which slides and turns as the screw beside that says; wherever it is looked for."""
+    joints = {"shaft": Cylindrical("ground", "nut"), "thread": Screw("ground", "nut", lead=0.1)}
+    mechanism = uk.Mechanism({"nut": uk.Body(1.0, inertia=(0.1, 0.1, 0.1))}, joints)
+    q, _ = mechanism.start({"shaft_angle": start})
+    turns = (q[1] / 0.1 - q[0] / (2 * jnp.pi)).item()
+    np.testing.assert_allclose(turns, round(turns), rtol=0, atol=1e-12)
+    close(mechanism.joint_coordinates(q)["thread"], [2 * np.pi * q[1] / 0.1])
+
+
+def test_a_universal_joint_reads_angles_about_axes_that_are_not_at_right_angles():
+    joint, q = Universal("ground", "body", axis="x", second=(1.0, 2.0, 0.5)), jnp.array([0.7, -2.1])
+    close(joint.read(*joint.place(jnp.zeros(()), q)), q, 1e-14)
+
+
 @pytest.mark.slow
 def test_both_coordinates_give_one_motion():
     """A loop in space: a bent crank, a rod between balls, a slider, a screw and a universal joint beside it."""
@@ -178,8 +232,8 @@ def test_both_coordinates_give_one_motion():
     mechanism = uk.Mechanism(bodies, joints)
     assert mechanism.tree.closures == ("far", "strut")
     q, v = mechanism.start({"thread": 0.3, "cross_first": 0.4}, {"motor": 2.0, "thread": 1.0, "cross_second": -1.0})
-    with pytest.warns(UserWarning, match="joints\\['motor'\\] has a spring and carries nothing"):
-        absolute = mechanism.in_absolute()
+    absolute = mechanism.in_absolute()
+    assert absolute.coordinates[-1] == ("motor", "rad")
     place = lambda q: in_absolute(mechanism, absolute, q)
 
     def state(q, v, acceleration=None):
@@ -443,6 +497,29 @@ def test_what_is_held_stays():
         uk.project(ring, 0.0, q, v, hold="xx")
 
 
+class Geared(Revolute):
+    """A joint whose velocity is half the rate of its coordinate."""
+
+    def rates(self, q, v):
+        return 2 * v
+
+
+class Unread(Revolute):
+    read = kinds.AbstractActing.read
+
+
+class Turntable(Revolute):
+    """A hinge whose place moves by itself."""
+
+    def place(self, t, q):
+        return self.axis.turn(q[0] + t), jnp.zeros(3)
+
+
+def turntable():
+    joints = {"table": Turntable("ground", "a"), "b": Planar("a", "b"), "c": Revolute("ground", "b", stiffness=1.0)}
+    return uk.Mechanism({"a": BODY, "b": BODY}, joints)
+
+
 BODY = uk.Body(1.0)
 MISTAKES = (
     (lambda: uk.Body(-1.0), "mass must be one number .kg. not below 0, got -1"),
@@ -501,6 +578,14 @@ MISTAKES = (
     (lambda: on(PointOnSurface("ground", "a", surface=lambda t, p: p[:2])), "surface must have shape .1,., one entry"),
     (lambda: on(Drive("j", motion=lambda t: jnp.ones(2))), "motion must return one number, got shape .2,."),
     (lambda: on(Cam("j", "k", profile=lambda x: [x, x])), "profile must return one number, got shape .2,."),
+    (lambda: Screw("ground", "a", lead=0.0), "lead must not be 0 .m.: a screw that does not advance is a Revolute"),
+    (lambda: Universal("ground", "a", axis="x", second="-x"), "second must not be parallel to axis"),
+    (lambda: uk.Mechanism({"a": BODY}, {"j": Geared("ground", "a")}), "joints\\['j'\\] has rates, which nothing asks"),
+    (
+        lambda: uk.Mechanism({"a": BODY}, {"j": Planar("ground", "a"), "k": Unread("ground", "a", damping=1.0)}),
+        "joints\\['k'\\] closes a loop and has damping, but Unread has no read",
+    ),
+    (turntable, "joints\\['table'\\] moves by itself with time"),
     (lambda: PointOnSurface("ground", "a", surface=3.0), "surface must be"),
     (lambda: slider_crank().start({"moter": 1.0}), "positions names no coordinate 'moter'; did you mean 'motor'"),
     (lambda: slider_crank().start({"motor": "x"}), r"positions\['motor'\] must be one number, got 'x'"),

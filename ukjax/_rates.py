@@ -1,7 +1,9 @@
 """Velocities that need not be the rates of coordinates: q̇ = N(q) v."""
 
+import abc
 from collections.abc import Callable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -11,6 +13,18 @@ from ._precision import as_float
 
 Rates = Callable[[Array, Array], Array]
 """(q, v) -> q̇, linear in v. Where None stands in its place, v is q̇."""
+
+
+class AbstractSettlingRates(eqx.Module):
+    """Rates some of whose coordinates follow from the others: integration leaves them only near to there."""
+
+    @abc.abstractmethod
+    def __call__(self, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " nq"]:
+        """q̇ = N(q) v."""
+
+    @abc.abstractmethod
+    def settled(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
+        """q with the values of these coordinates that follow from the others."""
 
 
 def rate(rates: Rates | None, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " nq"]:

@@ -14,6 +14,9 @@ from ..joints import AbstractConnection
 
 Connection = TypeVar("Connection", bound=AbstractConnection)
 
+ACTING = ("stiffness", "rest", "damping", "armature", "friction", "creep")
+"""What acts along the coordinates of a joint."""
+
 
 class Alike(NamedTuple):
     """Several ``things`` as one, of arrays with one axis more, and their ``places`` (k,) among all."""
@@ -46,6 +49,5 @@ def in_order(groups: Sequence[Alike], parts: Sequence[Array]) -> Array:
 
 def bare(joint: Connection) -> Connection:
     """A joint without what is no part of where it lets bodies be: their names, and what acts along it."""
-    acting = ("stiffness", "rest", "damping", "armature", "friction", "creep", "start", "limits")
-    without = {field.name: None for field in fields(joint) if field.name in acting}
+    without = {field.name: None for field in fields(joint) if field.name in (*ACTING, "start", "limits")}
     return replace(joint, parent="", child="", **without)

@@ -5,10 +5,11 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._compressed import Seeds
-from .._constraint import AbstractConstraint, Holonomic, Level, Nonholonomic, Rows, nothing
+from .._constraint import AbstractConstraint, Holonomic, Level, Rows, nothing
 from ..joints import AbstractConnection, AbstractContact, AbstractCoupling
 from .between import Between
 from .elements import JointCoordinates
@@ -91,45 +92,62 @@ def _slip(joint, t, R, p, omega, velocity):
     return joint.slip(t, R, p, omega, velocity)
 
 
-class Couplings(eqx.Module):
-    """The gaps of the couplings, one after the other: of their joints' coordinates."""
+class Couplings(AbstractConstraint):
+    """φ(t, x): the gaps of the couplings, one after the other, x being the coordinates of their joints."""
 
     joints: Named
     tree: Tree = eqx.field(static=True)
-    names: tuple[str, ...] = eqx.field(static=True)
+    name: tuple[str, ...] = eqx.field(static=True)
+    level: ClassVar[Level] = "position"
 
-    def __call__(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " m"]:
-        return jnp.concatenate([self._one(self.joints[name], t, q) for name in self.names])
+    def rows(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
+        return self.at(t, q, v)[2:]
 
-    def rate(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " m"]:
-        """Its derivative along the motion."""
-        return jnp.concatenate([self._rate(self.joints[name], t, q, v) for name in self.names])
+    def at(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Rows:
+        x = self._coordinates().motion(t, q, v)
+        first, second = (jnp.ones_like(t), x.rate), (jnp.zeros_like(t), x.second)
+        along = lambda at, rate: jax.jvp(self._gaps, at, rate)
+        (phi, phi_dot), (_, bias) = jax.jvp(along, ((t, x.value), first), (first, second))
+        return Rows(phi, phi_dot, self._slope(t, x), -bias)
 
-    def _one(self, coupling, t, q):
-        return coupling.gap(t, JointCoordinates(self.joints, self.tree, coupling.joints)(t, q))
+    def position(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " m"]:
+        return self._gaps(t, self._coordinates()(t, q))
 
-    def _rate(self, coupling, t, q, v):
-        along = JointCoordinates(self.joints, self.tree, coupling.joints).motion(t, q, v)
-        return jax.jvp(coupling.gap, (t, along.value), (jnp.ones_like(t), along.rate))[1]
+    def velocity(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " m"]:
+        x = self._coordinates().motion(t, q, v)
+        return jax.jvp(self._gaps, (t, x.value), (jnp.ones_like(t), x.rate))[1]
+
+    def slope(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "m n"]:
+        return self._slope(t, self._coordinates().motion(t, q, jnp.zeros_like(v)))
+
+    def _coordinates(self):
+        return JointCoordinates(self.joints, self.tree, tuple(joint for each in self._each() for joint in each.joints))
+
+    def _each(self):
+        return [self.joints[name] for name in self.name]
+
+    def _gaps(self, t, x):
+        return jnp.concatenate([each.gap(t, part) for each, part in zip(self._each(), self._parts(x), strict=True)])
+
+    def _slope(self, t, x):
+        parts = zip(self._each(), self._parts(x.value), self._parts(x.A), strict=True)
+        return jnp.concatenate([jax.jacfwd(lambda x, each=each: each.gap(t, x))(part) @ A for each, part, A in parts])
+
+    def _parts(self, x):
+        """Of each coupling those entries, or rows, that are its joints'."""
+        return jnp.split(x, np.cumsum([len(each.joints) for each in self._each()])[:-1])
 
 
 def constraints_of(joints: Named, tree: Tree) -> tuple[AbstractConstraint, ...]:
     """All of them."""
-    found = []
     loops, contacts = Loops.of(joints, tree), Contacts.of(joints, tree)
-    if loops.name:
-        found.append(loops)
-    couplings = [(name, joint) for name, joint in joints.items() if isinstance(joint, AbstractCoupling)]
-    # What is read off a closed loop is an angle within half a turn: its rate is what can be relied on.
-    sure = tuple(name for name, each in couplings if all(tree.carrying(joint) for joint in each.joints))
-    others = tuple(name for name, _ in couplings if name not in sure)
-    if sure:
-        found.append(Holonomic(Couplings(joints, tree, sure), name=sure))
-    if others:
-        found.append(Nonholonomic(Couplings(joints, tree, others).rate, name=others))
-    if contacts.name:
-        found.append(contacts)
-    return tuple(found)
+    coupled = {name: joint.joints for name, joint in joints.items() if isinstance(joint, AbstractCoupling)}
+    # Where all coordinates are entries of q, derivatives by q are the shorter program.
+    plain = tuple(name for name, of in coupled.items() if all(tree.carrying(joint) for joint in of))
+    others = Couplings(joints=joints, tree=tree, name=tuple(name for name in coupled if name not in plain))
+    of_plain = Holonomic(Couplings(joints=joints, tree=tree, name=plain).position, name=plain or "couplings")
+    found = (loops, loops.name), (of_plain, plain), (others, others.name), (contacts, contacts.name)
+    return tuple(constraint for constraint, rows in found if rows)
 
 
 def rows_of(name: str, joint: AbstractConnection) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from .._friction import DryFriction
 from .._rotation import of_quaternion, quaternion_product, rotation_vector
 from ..joints import AbstractActing
+from ..joints.base import nearest_turn
 from .between import Between, Found
 from .named import Named
 from .tree import Tree
@@ -20,7 +21,11 @@ does not say its own: it is smooth, so that equations of motion have a solution 
 
 
 class JointCoordinates(eqx.Module):
-    """The coordinates (k,) of some joints, one after the other, as a function of t and q."""
+    """The coordinates (k,) of some joints, one after the other, as a function of t and q.
+
+    Those of a joint that carries a body are entries of q. Those of one that closes a loop are read off the bodies;
+    where its turns are counted, its own entries of q say in which turn its angles are, and no more.
+    """
 
     joints: Named
     tree: Tree = eqx.field(static=True)
@@ -28,7 +33,9 @@ class JointCoordinates(eqx.Module):
 
     def __call__(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " k"]:
         closing, places, _ = self._closing()
-        return (jnp.concatenate([q, closing.value(_read, t, q)]) if closing.names else q)[places]
+        return (jnp.concatenate([q, self._in_turn(closing, closing.value(_read, t, q), q)]) if closing.names else q)[
+            places
+        ]
 
     def columns(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, "n k"]:
         """The generalised force of a unit of force or torque along each."""
@@ -41,6 +48,7 @@ class JointCoordinates(eqx.Module):
         found = Found(q, v, jnp.zeros_like(v), jnp.eye(v.size, dtype=q.dtype))
         if closing.names:
             others = closing.motion(_read, t, q, v)
+            others = others._replace(value=self._in_turn(closing, others.value, q))
             found = Found(*(jnp.concatenate(both) for both in zip(found, others, strict=True)))
         return Found(found.value[places], *(x[moving] for x in found[1:]))
 
@@ -59,6 +67,22 @@ class JointCoordinates(eqx.Module):
                 places.extend(link.coordinates)
                 moving.extend(link.velocities)
         return Between(self.joints, self.tree, tuple(closing)), np.array(places, int), np.array(moving, int)
+
+    def _in_turn(self, closing, read, q):
+        """What was read off the bodies, angles in the turn that q says."""
+        counted = {joint.joint: joint.coordinates for joint in self.tree.counted}
+        at, places, first = [], [], 0
+        for name in closing.names:
+            units = [unit for _, unit in self.joints[name].coordinates]
+            if name in counted:
+                angles = [i for i, unit in enumerate(units) if unit == "rad"]
+                at.extend(first + i for i in angles)
+                places.extend(counted[name][i] for i in angles)
+            first += len(units)
+        if not at:
+            return read
+        at, places = np.array(at), np.array(places)
+        return read.at[at].set(nearest_turn(read[at], q[places]))
 
 
 class Elements(eqx.Module):

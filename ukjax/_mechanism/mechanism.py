@@ -1,11 +1,11 @@
 """A mechanism of bodies and joints: a system that is put together from its parts instead of from matrices."""
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, ScalarLike
@@ -24,11 +24,13 @@ from .._motion.project import project
 from .._names import did_you_mean
 from .._precision import Numbers, as_float
 from .._rotation import as_vector, quaternion_of
-from .._system import state_of
+from .._system import System, state_of
 from ..joints import AbstractActing, AbstractConnection, AbstractCoupling, AbstractJoint
 from ..systems.base import AbstractMechanism
 from .actuator import Actuator, actuators_of
+from .alike import ACTING
 from .body import Body
+from .closing import as_wanted, closing_coordinates, in_space, in_turns
 from .closure import constraints_of
 from .dynamics import TreeDynamics
 from .elements import Elements, JointCoordinates
@@ -37,7 +39,7 @@ from .named import Named, numbers_by_name
 from .reactions import Reaction, Rows, reactions
 from .shape import edges_of, warn_of_undrawn
 from .tree import Tree, check_names, connections, spanning
-from .turning import Turning, quaternions
+from .turning import rates_of
 
 
 class Mechanism(AbstractMechanism):
@@ -105,7 +107,7 @@ class Mechanism(AbstractMechanism):
         self.absolute = coordinates == "absolute"
         self.tree = spanning(self.bodies.names, given, FLOATING, self.absolute)
         _check_entries(self.joints, self.tree)
-        _warn_of_springs(self.joints, self.tree)
+        _check_closing(self.joints, self.tree)
 
     @property
     def dynamics(self) -> TreeDynamics:
@@ -131,12 +133,12 @@ class Mechanism(AbstractMechanism):
 
     @property
     def coordinates(self) -> tuple[tuple[str, str], ...]:
-        """Name and unit of each: the joint's name, with its own behind it where it has several."""
-        return tuple(
-            (_joined(link.joint or link.body, name), unit)
-            for link in self.tree.links
-            for name, unit in joint_of(self.joints, link).coordinates
-        )
+        """Name and unit of each: the joint's name, with its own behind it where it has several. Those of joints that
+        close loops, and whose turns are counted, are the last."""
+        joints = [(link.joint or link.body, joint_of(self.joints, link)) for link in self.tree.links]
+        named: dict[str, Any] = dict(self.joints.items())
+        joints += [(counted.joint, named[counted.joint]) for counted in self.tree.counted]
+        return tuple((_joined(name, own), unit) for name, joint in joints for own, unit in joint.coordinates)
 
     @property
     def velocities(self) -> tuple[tuple[str, str], ...]:
@@ -152,8 +154,7 @@ class Mechanism(AbstractMechanism):
     @property
     def rates(self) -> Callable | None:
         """q̇ = N(q) v, where there are quaternions."""
-        places = quaternions(self.joints, self.tree)
-        return Turning(self.tree, places) if places else None
+        return rates_of(self.joints, self.tree)
 
     def in_absolute(self) -> "Mechanism":
         """The same in absolute coordinates, without its control. Raises ``ValueError`` where it has ``constraints`` of
@@ -213,9 +214,7 @@ class Mechanism(AbstractMechanism):
 
     def pose(self, q: Numbers, t: ScalarLike = 0.0) -> dict[str, Pose]:
         """Of each body by its name: the axes of its frame as columns, ``.R`` (3, 3), and its origin ``.p`` (3,) [m]."""
-        q = numbers("q", q)
-        if q.shape != (self.tree.nq,):
-            raise ValueError(f"q must have shape ({self.tree.nq},), one entry per coordinate, got shape {q.shape}")
+        q = self._as_q(q)
         found = _poses(self.joints, self.tree, as_float(t), q)
         return {name: found[name] for name in self.bodies}
 
@@ -252,6 +251,18 @@ class Mechanism(AbstractMechanism):
         found = _reactions(self.dynamics, names, turning, terms, t, q, v, motion)
         return {name: found[name] for name in self.joints if name in found}  # a program sorts names
 
+    def joint_coordinates(self, q: Numbers, t: ScalarLike = 0.0) -> dict[str, Float[Array, " k"]]:
+        """Of each joint by its name its own coordinates (k,), angles and lengths, also where it closes a loop or the
+        mechanism is in absolute coordinates. There, angles are counted over turns if a spring or a coupling is on them,
+        and otherwise within half a turn. Joints without such coordinates, such as balls, are left out."""
+        q = self._as_q(q)
+        closing = {at.joint for at in closing_coordinates(self.joints, self.tree).values()}
+        plain = {name: joint for name, joint in self.joints.items() if isinstance(joint, AbstractActing)}
+        plain = {k: x for k, x in plain.items() if k in closing or self.tree.carrying(k) and x.quaternion is None}
+        found = _joint_coordinates(JointCoordinates(self.joints, self.tree, tuple(plain)), as_float(t), q)
+        ends = np.cumsum([len(joint.coordinates) for joint in plain.values()])
+        return dict(zip(plain, jnp.split(found, ends[:-1]), strict=True)) if plain else {}
+
     def start(
         self, positions: Mapping[str, Any] | None = None, rates: Mapping[str, Any] | None = None
     ) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
@@ -259,50 +270,87 @@ class Mechanism(AbstractMechanism):
         which is 0 for angles and lengths or what the joints call their ``start``, and at rest.
 
         ``positions`` and ``rates`` say what some coordinates, by name, and their rates are to be, or the rates of
-        turning among ``velocities``; the rest follows them. Raises ``ValueError`` for what are no dictionaries of
-        numbers, and where nothing fits.
+        turning among ``velocities``; the rest follows them. The coordinates of joints that close loops, or that are
+        rows in absolute coordinates, are named as if they were the mechanism's. Raises ``ValueError`` for what are no
+        dictionaries of numbers, and where nothing fits.
         """
         example = self.coordinates[0][0] if self.tree.nq else "crank"
         positions = numbers_by_name("positions", positions, example)
         rates = numbers_by_name("rates", rates, example)
-        q, v = self.reference_pose()
         coordinates = [name for name, _ in self.coordinates]
         along = [name for name, _ in named_directions(self, self.tree.n) or self.coordinates]
+        closing = closing_coordinates(self.joints, self.tree)
+        of_closing = {name: jnp.asarray(value) for name, value in positions.items() if name in closing}
+        rates_of_closing = {name: jnp.asarray(value) for name, value in rates.items() if name in closing}
+        q, v = self._near(of_closing, rates_of_closing)
         held = []
         for name, value in positions.items():
+            if name in closing:
+                continue
             if name not in coordinates:
-                raise ValueError(f"positions names no coordinate {name!r}{did_you_mean(name, coordinates)}")
+                hint = did_you_mean(name, (*coordinates, *closing))
+                raise ValueError(f"positions names no coordinate {name!r}{hint}")
             q = q.at[coordinates.index(name)].set(value)
             held.append(name)
         for name, value in rates.items():
+            if name in closing:
+                continue
             if name not in along:
-                raise ValueError(f"rates names no coordinate {name!r}{did_you_mean(name, along)}")
+                raise ValueError(f"rates names no coordinate {name!r}{did_you_mean(name, (*along, *closing))}")
             v = v.at[along.index(name)].set(value)
             held.append(name)
-        hold, t = tuple(dict.fromkeys(held)), jnp.zeros(())
-        if eager(self, q, v):
-            whole = holding(self, hold, t, q, v)
+        hold, t, model = tuple(dict.fromkeys(held)), jnp.zeros(()), self
+        if of_closing or rates_of_closing:
+            rows = as_wanted(self.joints, self.tree, of_closing, rates_of_closing)
+            names: dict = dict(coordinates=self.coordinates, rates=self.rates)
+            names |= {} if self.rates is None else dict(velocities=self.velocities)
+            model = System(self.dynamics, (*self.constraints, *rows), control=self.control, **names)
+        if eager(model, q, v):
+            whole = holding(model, hold, t, q, v)
             found = consistent(whole, t, q, v)
             if found is not None:
-                return found
+                return self._settled(found[0]), found[1]
             near = assembled(whole, t, q, v)
             q = q if near is None else near
-        return project(self, t, q, v, hold=hold)
+        q, v = project(model, t, q, v, hold=hold)
+        return self._settled(q), v
+
+    def _near(self, positions, rates) -> tuple[Array, Array]:
+        """Where ``start`` looks from, with these values of joints that close loops: from the same in the coordinates of
+        joints, where the mechanism is in absolute ones and they matter."""
+        coupled = self.tree.counted and any(isinstance(joint, AbstractCoupling) for _, joint in self.joints.items())
+        if self.absolute and (positions or rates or coupled):
+            plain = Mechanism(self.bodies, self.joints, self.gravity)
+            return in_space(plain.joints, plain.tree, self.tree, *plain.start(positions, rates))
+        q, v = self.reference_pose()
+        return in_turns(self.joints, self.tree, q, positions) if self.tree.counted else q, v
+
+    def _settled(self, q):
+        """q with counted coordinates as the bodies have them."""
+        rates = self.rates
+        return q if rates is None or not self.tree.counted else _settled(rates, q)
 
     def reference_pose(self) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
         """Where ``start`` looks from: not always a pose in which loops are closed."""
         tree = spanning(self.bodies.names, dict(self.joints.items()), FLOATING, absolute=False)
-        parts = []
-        for link in tree.links:
-            joint = joint_of(self.joints, link)
-            parts.append(jnp.asarray(joint.neutral) if joint.start is None else jnp.ravel(joint.start))
-        q = jnp.concatenate([jnp.zeros(0), *parts])
+        own = lambda joint: jnp.asarray(joint.neutral) if joint.start is None else jnp.ravel(joint.start)
+        parts = {link.body: own(joint_of(self.joints, link)) for link in tree.links}
+        q = jnp.concatenate([jnp.zeros(0), *parts.values()])
         if self.absolute:
             there = _poses(self.joints, tree, jnp.zeros(()), q)
             q = jnp.concatenate(
                 [x for link in self.tree.links for x in (there[link.body].p, quaternion_of(there[link.body].R))]
             )
-        return q, jnp.zeros(self.tree.n)
+        for name, *_ in self.tree.counted:
+            link = tree.carrying(name)
+            q = jnp.concatenate([q, own(self.joints[name]) if link is None else parts[link.body]])
+        return self._settled(q), jnp.zeros(self.tree.n)
+
+    def _as_q(self, q: Numbers) -> Array:
+        q = numbers("q", q)
+        if q.shape != (self.tree.nq,):
+            raise ValueError(f"q must have shape ({self.tree.nq},), one entry per coordinate, got shape {q.shape}")
+        return q
 
     def outline(self, t: ScalarLike, q: Float[Array, " nq"]) -> tuple[Float[Array, "points 3"], ...]:
         """For each body a line through its joints and its centre of mass [m]."""
@@ -330,6 +378,16 @@ _poses = jit_unoptimised(poses)
 
 
 @jit_unoptimised
+def _joint_coordinates(coordinates, t, q):
+    return coordinates(t, q)
+
+
+@jit_unoptimised
+def _settled(rates, q):
+    return rates.settled(q)
+
+
+@jit_unoptimised
 def _reactions(dynamics, names, turning, terms, t, q, v, motion):
     # Aᵀλ: the rows' answer to a non-ideal force c is among what that makes of the constraint force.
     by_rows = motion.constraint_force - (0.0 if terms.c is None else terms.c)
@@ -341,17 +399,40 @@ def _joined(name, own):
     return f"{name}_{own}" if own else name
 
 
-def _warn_of_springs(joints, tree):
-    """Of those that would jump after half a turn."""
-    for name, joint in joints.items():
-        acting = isinstance(joint, AbstractActing) and joint.within_half_a_turn and joint.stiffness is not None
-        if acting and tree.carrying(name) is None:
-            warnings.warn(
-                f"joints[{name!r}] has a spring and carries nothing, so that its angles are read off the bodies, "
-                "within half a turn: wound up further, the spring would jump. Put the joint before those that close "
-                "its loop",
-                stacklevel=3,
+def _check_closing(joints, tree):
+    """What acts along a joint that closes a loop is along coordinates that can be read off the bodies, and turns are
+    counted only where nothing moves by itself."""
+    coupled = {name for _, joint in joints.items() if isinstance(joint, AbstractCoupling) for name in joint.joints}
+    for name in tree.closures:
+        joint = joints[name]
+        if not isinstance(joint, AbstractActing) or type(joint).read is not AbstractActing.read:
+            continue
+        acting = [field for field in ACTING if getattr(joint, field) is not None]
+        if acting or name in coupled:
+            what = f"has {acting[0]}" if acting else "is coupled"
+            raise ValueError(
+                f"joints[{name!r}] closes a loop and {what}, but {type(joint).__name__} has no read(R, p), which says "
+                "what its coordinates are there: define it, or put the joint before those that close its loop"
             )
+    ways = tree.ancestors() if tree.counted else {}
+    for counted in tree.counted:
+        ends = joints[counted.joint].parent, joints[counted.joint].child
+        for i in {i for end in ends for i in ways[end]}:
+            link = tree.links[i]
+            if _moves_by_itself(joint_of(joints, link)):
+                raise ValueError(
+                    f"joints[{link.joint!r}] moves by itself with time, which place(t, q) of a "
+                    f"{type(joint_of(joints, link)).__name__} says, in a loop that joints[{counted.joint!r}] closes, "
+                    "whose turns are counted for its spring or coupling. Move it by ukjax.joints.Drive instead"
+                )
+
+
+def _moves_by_itself(joint):
+    """Whether its place is a function of t."""
+    program = jax.make_jaxpr(joint.place)(0.0, jnp.zeros(len(joint.coordinates))).jaxpr
+    t = program.invars[0]
+    used = [x for equation in program.eqns for x in equation.invars] + list(program.outvars)
+    return any(x is t for x in used)
 
 
 def _check_entries(joints, tree):
@@ -361,7 +442,13 @@ def _check_entries(joints, tree):
         if not isinstance(joint, AbstractActing):
             continue
         k, turns = len(joint.coordinates), joint.quaternion is not None
-        for field in ("stiffness", "rest", "damping", "armature", "friction", "creep"):
+        if hasattr(joint, "rates"):
+            raise ValueError(
+                f"joints[{name!r}] has rates, which nothing asks for: the velocities of a joint are the rates of its "
+                f"coordinates, or those of turning of its quaternion. Choose coordinates of {type(joint).__name__} of "
+                "which that is true"
+            )
+        for field in ACTING:
             value = getattr(joint, field)
             if value is None:
                 continue

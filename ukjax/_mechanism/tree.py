@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from .._names import did_you_mean
-from ..joints import AbstractConnection, AbstractCoupling, AbstractJoint
+from ..joints import AbstractActing, AbstractConnection, AbstractCoupling, AbstractJoint
 
 GROUND = "ground"
 
@@ -35,12 +35,26 @@ class Link(NamedTuple):
         return range(self.first_of_q, self.first_of_q + self.size_of_q)
 
 
+class Counted(NamedTuple):
+    """A ``joint`` that closes a loop and whose angles must be known beyond half a turn: its ``size`` coordinates are
+    those of the mechanism from ``first_of_q`` on, after those of all links. No velocity belongs to them."""
+
+    joint: str
+    first_of_q: int
+    size: int
+
+    @property
+    def coordinates(self) -> range:
+        return range(self.first_of_q, self.first_of_q + self.size)
+
+
 class Tree(NamedTuple):
-    """``links`` in an order in which each body comes after the one that carries it, and the names of the joints that
-    close loops."""
+    """``links`` in an order in which each body comes after the one that carries it, the names of the joints that
+    close loops, and those of them whose turns are ``counted``."""
 
     links: tuple[Link, ...]
     closures: tuple[str, ...]
+    counted: tuple[Counted, ...] = ()
 
     @property
     def n(self) -> int:
@@ -50,7 +64,7 @@ class Tree(NamedTuple):
     @property
     def nq(self) -> int:
         """The number of coordinates."""
-        return sum(link.size_of_q for link in self.links)
+        return sum(link.size_of_q for link in self.links) + sum(joint.size for joint in self.counted)
 
     def carrying(self, joint: str) -> Link | None:
         """The link of a joint that carries a body."""
@@ -94,7 +108,21 @@ def spanning(bodies: tuple[str, ...], joints: Mapping[str, Any], floating: Any, 
             carry(body, None, GROUND, False, floating)
             grow()
     carrying = {link.joint for link in links}
-    return Tree(tuple(links), tuple(name for name, joint in connections(joints) if name not in carrying))
+    closures = tuple(name for name, joint in connections(joints) if name not in carrying)
+    counted: list[Counted] = []
+    first = links[-1].coordinates.stop if links else 0
+    coupled = {name for joint in joints.values() if isinstance(joint, AbstractCoupling) for name in joint.joints}
+    for name in closures:
+        if _needs_turns(joints[name], name in coupled):
+            counted.append(Counted(name, first, len(joints[name].coordinates)))
+            first += counted[-1].size
+    return Tree(tuple(links), closures, tuple(counted))
+
+
+def _needs_turns(joint, coupled):
+    """Whether the whole angle matters, not only its value within a turn: to a spring, or to a coupling."""
+    angles = isinstance(joint, AbstractActing) and joint.within_half_a_turn
+    return angles and (coupled or joint.stiffness is not None)
 
 
 def connections(joints: Mapping[str, Any]) -> Iterator[tuple[str, AbstractConnection]]:

@@ -29,14 +29,11 @@ class AbstractAxis(eqx.Module):
         """The rotation about it."""
 
     def angle_of(self, R: Float[Array, "3 3"]) -> Float[Array, ""]:
-        """How far R turns about it, within half a turn."""
-        return jnp.arctan2(*self.sine_and_cosine(R))
-
-    def sine_and_cosine(self, R: Float[Array, "3 3"]) -> tuple[Array, Array]:
-        """Of the angle by which R turns about it."""
-        first, second = self.across()
-        turned = R @ first
-        return second @ turned, first @ turned
+        """The angle of R about it, within half a turn. Of an R that also tilts the axis: the angle of its twist (the
+        rotation is a twist about the axis, then a tilt), undefined only where the axis is turned over."""
+        across = self.across()
+        (cc, minus_s), (s, c) = across @ R @ across.T
+        return jnp.arctan2(s - minus_s, cc + c)
 
 
 class CoordinateAxis(AbstractAxis):

@@ -183,8 +183,8 @@ class AbstractJoint(AbstractActing):
     def place(self, t: Array, q: Float[Array, " k"]) -> tuple[Float[Array, "3 3"], Float[Array, " 3"]]:
         """The axes of the child's joint frame, as columns, and its origin [m], in the parent's joint frame."""
 
-    def rates(self, q: Float[Array, " k"], v: Float[Array, " j"]) -> Float[Array, " k"]:
-        """q̇ of its coordinates."""
+    def _q_dot(self, q, v):
+        """q̇ of its coordinates: v, or what the rates of turning make of a quaternion."""
         if self.quaternion is None:
             return v
         i = self.quaternion
@@ -196,14 +196,21 @@ class AbstractJoint(AbstractActing):
         one = jnp.ones_like(t)
 
         def rates(t, q, v):
-            (R, p), (R_dot, p_dot) = jax.jvp(self.place, (t, q), (one, self.rates(q, v)))
+            (R, p), (R_dot, p_dot) = jax.jvp(self.place, (t, q), (one, self._q_dot(q, v)))
             return unskew(R_dot @ R.T), p_dot
 
         R, p = self.place(t, q)
-        along = one, self.rates(q, v)
+        along = one, self._q_dot(q, v)
         (omega, velocity), (alpha, acceleration) = jax.jvp(lambda t, q: rates(t, q, v), (t, q), along)
         angular, linear = jax.jacfwd(lambda v: rates(t, q, v))(v)
         return Relative(R, p, angular, linear, omega, velocity, alpha, acceleration)
+
+
+def nearest_turn(angle: Float[Array, "*k"], reference: Float[Array, "*k"]) -> Float[Array, "*k"]:
+    """``angle``, known up to whole turns, in the turn in which it is nearest to the ``reference``. Its derivatives are
+    those of the angle."""
+    turns = jnp.round((jax.lax.stop_gradient(reference - angle)) / (2 * jnp.pi))
+    return angle + 2 * jnp.pi * turns
 
 
 class AbstractAxial(AbstractJoint):

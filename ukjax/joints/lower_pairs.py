@@ -7,10 +7,10 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import number
+from .._check import known, number
 from .._rotation import cross, of_quaternion, unskew
 from .axis import Axis, as_axis, axis
-from .base import AbstractAxial, AbstractJoint, Number, Relative
+from .base import AbstractAxial, AbstractJoint, Number, Relative, nearest_turn
 
 
 class Fixed(AbstractAxial):
@@ -105,11 +105,19 @@ class Cylindrical(AbstractAxial):
         return jnp.stack([self.axis.angle_of(R), self.axis.vector() @ p])
 
 
+def _lead(value):
+    lead = number("lead", value, "m")
+    if known(lead) and not lead:
+        raise ValueError("lead must not be 0 [m]: a screw that does not advance is a Revolute")
+    return lead
+
+
 class Screw(AbstractAxial):
-    """The child turns about ``axis`` and moves along it by ``lead`` [m] in each turn."""
+    """The child turns about ``axis`` and moves along it by ``lead`` [m] in each turn. Raises ``ValueError`` for a lead
+    of 0."""
 
     _: KW_ONLY
-    lead: Number = eqx.field(converter=lambda value: number("lead", value, "m"))
+    lead: Number = eqx.field(converter=_lead)
     axis: Axis = axis()
 
     coordinates: ClassVar[Any] = (("", "rad"),)
@@ -124,14 +132,16 @@ class Screw(AbstractAxial):
         return self.axis.turn(q[0])
 
     def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 5"]:
-        per_radian = self.lead / (2 * jnp.pi)
-        sine, cosine = self.axis.sine_and_cosine(R)
-        wanted = self.read(R, p)[0]
-        thread = per_radian * (jnp.sin(wanted) * cosine - jnp.cos(wanted) * sine)  # whatever the number of turns
+        # The slide says how many turns there are; half a turn from where it should be, the row has no second root.
+        thread = self.axis.vector() @ p - self.lead / (2 * jnp.pi) * self._angle(R, p)
         return jnp.concatenate([self.axis.across() @ p, _tilt(self.axis, R), thread[None]])
 
     def read(self, R: Array, p: Array) -> Float[Array, " 1"]:
-        return (2 * jnp.pi / self.lead * (self.axis.vector() @ p))[None]
+        return self._angle(R, p)[None]
+
+    def _angle(self, R, p):
+        """Counted over turns: the one that is nearest to what the slide says."""
+        return nearest_turn(self.axis.angle_of(R), 2 * jnp.pi / self.lead * (self.axis.vector() @ p))
 
 
 class Planar(AbstractAxial):
@@ -161,8 +171,8 @@ class Planar(AbstractAxial):
 
 
 class Universal(AbstractJoint):
-    """Two hinges that cross at right angles: about ``axis``, fixed in the parent, then about ``second``, fixed in the
-    child."""
+    """Two hinges that cross, as a rule at right angles: about ``axis``, fixed in the parent, then about ``second``,
+    fixed in the child. Raises ``ValueError`` where both are parallel."""
 
     _: KW_ONLY
     axis: Axis = axis("x")
@@ -173,6 +183,11 @@ class Universal(AbstractJoint):
     rows: ClassVar[Any] = ("x", "y", "z", "cross")
     within_half_a_turn: ClassVar[bool] = True
 
+    def __check_init__(self):
+        first, second = self.axis.vector(), self.second.vector()
+        if known(first, second) and abs(float(first @ second)) > 1 - 1e-9:
+            raise ValueError(f"second must not be parallel to axis, got {second.tolist()} and {first.tolist()}")
+
     def place(self, t: Array, q: Float[Array, " 2"]) -> tuple[Array, Array]:
         return self.axis.turn(q[0]) @ self.second.turn(q[1]), jnp.zeros(3)
 
@@ -182,9 +197,16 @@ class Universal(AbstractJoint):
 
     def read(self, R: Array, p: Array) -> Float[Array, " 2"]:
         first, second = self.axis.vector(), self.second.vector()
-        both = cross(first, second)
+        both, cosine = cross(first, second), first @ second
         one, other = R @ second, R.T @ first
-        return jnp.stack([jnp.arctan2(both @ one, second @ one), jnp.arctan2(both @ other, first @ other)])
+        # R second is second turned about first, and Rᵀ first is first turned back about second: what of them is along
+        # the axis of that turn does not count.
+        return jnp.stack(
+            [
+                jnp.arctan2(both @ one, (second - cosine * first) @ one),
+                jnp.arctan2(both @ other, (first - cosine * second) @ other),
+            ]
+        )
 
 
 class Spherical(AbstractJoint):

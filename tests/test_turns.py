@@ -1,0 +1,155 @@
+"""Angles of joints that close loops, or are rows in absolute coordinates, counted over turns: against closed forms."""
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax.joints import Cam, Drive, Gear, Planar, Prismatic, Revolute
+
+WHEEL = uk.Body(1.0, inertia=(0.1, 0.1, 0.2))
+FORMS = ("joint", "closing", "absolute")
+CLOSELY = dict(rtol=1e-11, atol=1e-11, solver=diffrax.Dopri8())
+
+
+def in_form(bodies, plain, joints, form, gravity=(0, 0, 0)):
+    """With these joints as they are, as what closes loops beside ``plain`` ones, or in absolute coordinates."""
+    mechanism = uk.Mechanism(bodies, (plain if form == "closing" else {}) | joints, gravity)
+    return mechanism.in_absolute() if form == "absolute" else mechanism
+
+
+def wound(form):
+    """A wheel on a spring, which turns another three times as fast and moves a follower by a spiral: at 1 rad/s."""
+    stiffness = 0.2 + 9 * 0.2 + 0.5 * 0.01**2
+    bodies = {"first": WHEEL, "second": WHEEL, "follower": uk.Body(0.5, inertia=(0.1, 0.1, 0.1))}
+    at = (1.0, 0, 0)
+    plain = {"a": Planar("ground", "first"), "b": Planar("ground", "second", at=at), "c": Planar("ground", "follower")}
+    joints = {
+        "one": Revolute("ground", "first", stiffness=stiffness),
+        "two": Revolute("ground", "second", at=at),
+        "rod": Prismatic("ground", "follower", axis="x"),
+        "gears": Gear("two", "one", ratio=-3.0, offset=0.1),
+        "cam": Cam("rod", "one", profile=lambda x: 0.01 * x),
+    }
+    return in_form(bodies, plain, joints, form)
+
+
+def read(mechanism, q, names):
+    """The coordinates of these joints at each sample."""
+    one = lambda q: jnp.concatenate([mechanism.joint_coordinates(q)[name] for name in names])
+    return np.asarray(jax.jit(jax.vmap(one))(q))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
+def test_a_spring_gears_and_a_cam_over_many_turns(form):
+    """Four turns of the first wheel, twelve of the second, forth and back: x = x₀ cos t."""
+    mechanism, ts, x0 = wound(form), np.linspace(0, 4, 9), 8 * np.pi
+    q, v = mechanism.start({"one": x0})
+    found = uk.simulate(mechanism, q, v, ts, **CLOSELY)
+    x = x0 * np.cos(ts)
+    angles = read(mechanism, found.q, ("one", "two", "rod"))
+    np.testing.assert_allclose(angles, np.stack([x, 0.1 - 3 * x, 0.01 * x], axis=1), rtol=0, atol=1e-9)
+    # Positions are met as positions, not only their rates.
+    np.testing.assert_allclose(angles[:, 1] + 3 * angles[:, 0], 0.1, rtol=0, atol=1e-12)
+    names = [name for name, _ in mechanism.coordinates]
+    np.testing.assert_allclose(np.asarray(found.q)[:, names.index("one")], angles[:, 0], rtol=0, atol=1e-13)
+    assert np.max(np.abs(np.asarray(found.residual))) < 1e-12
+    energy = np.asarray(jax.jit(jax.vmap(mechanism.energy))(found.t, found.q, found.v))
+    np.testing.assert_allclose(energy, energy[0], rtol=1e-10)
+
+
+def geared(ratio, torque):
+    """Two wheels that turn on a plane, whose bearings close loops, geared, and one of them driven by a torque."""
+    joints = {
+        "a": Planar("ground", "first"),
+        "b": Planar("ground", "second"),
+        "one": Revolute("ground", "first"),
+        "two": Revolute("ground", "second"),
+        "gears": Gear("two", "one", ratio=ratio),
+    }
+    mechanism = uk.Mechanism({"first": WHEEL, "second": WHEEL}, joints, (0, 0, 0))
+    return mechanism.driven(uk.control.Feedback(mechanism.along("one"), lambda t, q, v: torque[None]))
+
+
+@pytest.mark.slow
+def test_a_batch_and_its_derivatives_over_turns():
+    """Ten turns of one wheel make 10/3 of the other, which no relation between sines knows: x = x₀ + M t²/2I."""
+    ts, starts = np.array([0.0, 1.0, 2.0]), np.array([0.0, 4.0])
+    expected = lambda torque, ratio, t: torque * t**2 / (2 * (0.2 + 0.2 * ratio**2))
+
+    def last(ratio, torque):
+        mechanism = geared(ratio, torque)
+        v = jnp.zeros((2, 6))
+        q = jnp.stack([jnp.array([0, 0, x, 0, 0, x / 3, x, x / 3]) for x in starts])
+        return uk.simulate(mechanism, q, v, ts, dt=0.05).q[:, -1, 6:]
+
+    torque = 20 * np.pi * 0.2 * (1 + 1 / 9) / 2
+    found = np.asarray(last(jnp.array(1 / 3), jnp.array(torque)))
+    x = starts + expected(torque, 1 / 3, 2.0)
+    assert abs(expected(torque, 1 / 3, 2.0) - 20 * np.pi) < 1e-12
+    np.testing.assert_allclose(found, np.stack([x, x / 3], axis=1), rtol=0, atol=1e-10)
+    slopes = jax.jacfwd(last, argnums=1)(jnp.array(1 / 3), jnp.array(torque))
+    np.testing.assert_allclose(slopes, np.outer([1, 1], [20 * np.pi, 20 * np.pi / 3]) / torque, rtol=1e-9)
+
+
+def slider_crank(form, **drive):
+    rod = lambda length: uk.Body(1.0, (length / 2, 0, 0), (1e-5, length**2 / 12, length**2 / 12))
+    bodies = {"crank": rod(0.2), "rod": rod(0.5), "piston": uk.Body(0.5, inertia=(1e-3, 1e-3, 1e-3))}
+    joints = {
+        "motor": Revolute("ground", "crank"),
+        "pin": Revolute("crank", "rod", at=(0.2, 0, 0)),
+        "wrist": Revolute("rod", "piston", at=(0.5, 0, 0)),
+        "guide": Prismatic("ground", "piston", axis="x"),
+    }
+    if form == "closing":  # the motor closes the loop
+        joints = {name: joints[name] for name in ("guide", "wrist", "pin", "motor")}
+    ((name, motion),) = drive.items()
+    mechanism = uk.Mechanism(bodies, joints | {"drive": Drive(name, motion=motion)}, (0, -9.81, 0))
+    return mechanism.in_absolute() if form == "absolute" else mechanism
+
+
+def piston(angle):
+    return 0.2 * np.cos(angle) + np.sqrt(0.25 - (0.2 * np.sin(angle)) ** 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
+def test_a_crank_that_is_driven_moves_the_piston_as_its_closed_form(form):
+    """Nearly three turns: the angle is that of the drive at every sample, and so is the piston."""
+    mechanism, ts = slider_crank(form, motor=lambda t: 0.3 + 9.0 * t), np.linspace(0, 2, 9)
+    q, v = mechanism.start({"motor": 0.3}, {"motor": 9.0})
+    found = uk.simulate(mechanism, q, v, ts, dt=0.02)
+    angle = 0.3 + 9.0 * ts
+    motor, guide = read(mechanism, found.q, ("motor", "guide")).T
+    np.testing.assert_allclose(motor, angle, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(guide, piston(angle), rtol=0, atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ("joint", "absolute"))
+def test_a_piston_is_where_its_drive_says_wherever_it_is_looked_for(form):
+    """The guide closes the loop, or is one of the rows."""
+    mechanism = slider_crank(form, guide=lambda t: 0.625 + 0.0 * t)
+    for angle in (0.4, 1.2):
+        changed = eqx.tree_at(lambda m: m.joints.motor.start, mechanism, jnp.array(angle), is_leaf=lambda x: x is None)
+        q, _ = changed.start()
+        found = changed.joint_coordinates(q)
+        np.testing.assert_allclose(found["guide"], 0.625, rtol=0, atol=1e-13)
+        np.testing.assert_allclose(piston(found["motor"]), 0.625, rtol=0, atol=1e-12)
+
+
+def test_what_closes_a_loop_is_started_by_name():
+    """Its value and its rate, over turns where they are counted, and the coupled one with it."""
+    mechanism = geared(3.0, jnp.zeros(()))
+    assert mechanism.coordinates[-2:] == (("one", "rad"), ("two", "rad"))
+    q, v = mechanism.start({"one": 12.5}, {"one": 2.0})
+    found = mechanism.joint_coordinates(q)
+    np.testing.assert_allclose([found["one"][0], found["two"][0]], [12.5, 37.5], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(q[-2:], [12.5, 37.5], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(mechanism.rates(q, v)[-2:], [2.0, 6.0], rtol=0, atol=1e-12)
+    with pytest.raises(ValueError, match="positions names no coordinate 'onn'; did you mean 'one'"):
+        mechanism.start({"onn": 1.0})
