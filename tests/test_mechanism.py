@@ -505,7 +505,7 @@ class Geared(Revolute):
 
 
 class Unread(Revolute):
-    read = kinds.AbstractActing.read
+    read = kinds.AbstractActing.read  # pyright: ignore[reportAssignmentType]
 
 
 class Turntable(Revolute):
@@ -584,6 +584,10 @@ MISTAKES = (
     (
         lambda: uk.Mechanism({"a": BODY}, {"j": Planar("ground", "a"), "k": Unread("ground", "a", damping=1.0)}),
         "joints\\['k'\\] closes a loop and has damping, but Unread has no read",
+    ),
+    (
+        lambda: uk.Mechanism({"a": BODY}, {"j": Planar("ground", "a", limits=(0, 1))}),
+        "limits of joints\\['j'\\] are for joints with one coordinate, and it has 3",
     ),
     (turntable, "joints\\['table'\\] moves by itself with time"),
     (lambda: PointOnSurface("ground", "a", surface=3.0), "surface must be"),

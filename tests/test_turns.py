@@ -12,7 +12,7 @@ from ukjax.joints import Cam, Drive, Gear, Planar, Prismatic, Revolute
 
 WHEEL = uk.Body(1.0, inertia=(0.1, 0.1, 0.2))
 FORMS = ("joint", "closing", "absolute")
-CLOSELY = dict(rtol=1e-11, atol=1e-11, solver=diffrax.Dopri8())
+CLOSELY: dict = dict(rtol=1e-11, atol=1e-11, solver=diffrax.Dopri8())
 
 
 def in_form(bodies, plain, joints, form, gravity=(0, 0, 0)):
@@ -150,6 +150,20 @@ def test_what_closes_a_loop_is_started_by_name():
     found = mechanism.joint_coordinates(q)
     np.testing.assert_allclose([found["one"][0], found["two"][0]], [12.5, 37.5], rtol=0, atol=1e-12)
     np.testing.assert_allclose(q[-2:], [12.5, 37.5], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(mechanism.rates(q, v)[-2:], [2.0, 6.0], rtol=0, atol=1e-12)
+    rates = mechanism.rates
+    assert rates is not None
+    np.testing.assert_allclose(rates(q, v)[-2:], [2.0, 6.0], rtol=0, atol=1e-12)
     with pytest.raises(ValueError, match="positions names no coordinate 'onn'; did you mean 'one'"):
         mechanism.start({"onn": 1.0})
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_motion_that_passes_the_limits_of_a_joint_is_told(form):
+    """At 2 rad/s from 0: beyond 1 rad after half a second, wherever the angle is read."""
+    joints = {"hinge": Revolute("ground", "wheel", limits=(-0.5, 1.0))}
+    mechanism = in_form({"wheel": WHEEL}, {"table": Planar("ground", "wheel")}, joints, form)
+    assert vars(mechanism.joints.hinge)["limits"] == (-0.5, 1.0)
+    q, v = mechanism.start(None, {"hinge": 2.0})
+    with pytest.warns(UserWarning, match="joint 'hinge' passes its limits, -0.5 to 1 rad, first at t = 0.6 s"):
+        uk.simulate(mechanism, q, v, np.linspace(0, 1, 11), dt=0.1)
+    uk.simulate(mechanism, q, v, np.linspace(0, 0.4, 5), dt=0.1)

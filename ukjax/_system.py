@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, ScalarLike
 
 from ._check import as_array, check_function, constant, eager, kind_of, number
@@ -21,6 +22,16 @@ from ._names import names_and_units
 from ._precision import Numbers, as_float
 from ._rates import AbstractSettlingRates, Rates, rate
 from ._terms import Terms
+
+
+class Limited(NamedTuple):
+    """A coordinate's ``name`` and ``unit``, its limits ``low`` and ``high``, and its ``values`` at samples."""
+
+    name: str
+    unit: str
+    low: float
+    high: float
+    values: np.ndarray
 
 
 class AbstractSystem(eqx.Module):
@@ -144,6 +155,10 @@ class AbstractSystem(eqx.Module):
         """What ``tune`` is to bring to zero, where that is something else than the control's task as it is written;
         None where it is not."""
         return None
+
+    def limited(self, t: Array, q: Float[Array, "*samples nq"]) -> tuple[Limited, ...]:
+        """The coordinates that are to stay within limits, at samples of a motion."""
+        return ()
 
     def energy(self, t: ScalarLike, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, ""] | None:
         """T + V [J], or None where the dynamics have none."""

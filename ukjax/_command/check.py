@@ -124,9 +124,7 @@ def _freedom(mechanism, wrong: list[str]) -> dict[str, Any]:
         wrong.append("its mass matrix and its rows leave some acceleration undetermined")
         kept = ()
     rank = len(kept)
-    for (name, _), value in zip(named_coordinates(mechanism), np.asarray(q), strict=True):
-        joint = getattr(mechanism, "joints", {})
-        low, high = (joint[name].limits if name in joint else None) or (-np.inf, np.inf)
+    for name, _, low, high, (value,) in mechanism.limited(t[None], q[None]):
         if not low - 1e-9 <= value <= high + 1e-9:
             wrong.append(f"{name} starts at {value:.4g}, outside of its limits {low:.4g} and {high:.4g}")
     return {

@@ -24,7 +24,7 @@ from .._motion.project import project
 from .._names import did_you_mean
 from .._precision import Numbers, as_float
 from .._rotation import as_vector, quaternion_of
-from .._system import System, state_of
+from .._system import Limited, System, state_of
 from ..joints import AbstractActing, AbstractConnection, AbstractCoupling, AbstractJoint
 from ..systems.base import AbstractMechanism
 from .actuator import Actuator, actuators_of
@@ -263,6 +263,29 @@ class Mechanism(AbstractMechanism):
         ends = np.cumsum([len(joint.coordinates) for joint in plain.values()])
         return dict(zip(plain, jnp.split(found, ends[:-1]), strict=True)) if plain else {}
 
+    def limited(self, t: Array, q: Float[Array, "*samples nq"]) -> tuple[Limited, ...]:
+        """The coordinates of joints with ``limits``. An angle that is known up to whole turns is the one that is
+        nearest to the middle of them."""
+        joints = [(name, joint) for name, joint in self.joints.items() if isinstance(joint, AbstractJoint)]
+        joints = [(name, joint) for name, joint in joints if joint.limits is not None]
+        if not joints:
+            return ()
+        places = {link.joint: link.first_of_q for link in self.tree.links}
+        places |= {counted.joint: counted.first_of_q for counted in self.tree.counted}
+        others = tuple(name for name, _ in joints if name not in places)
+        states, found = np.asarray(q), []
+        of_others = _at_samples(JointCoordinates(self.joints, self.tree, others), t, q) if others else q
+        for name, joint in joints:
+            low, high = joint.limits
+            if name in places:
+                values = states[..., places[name]]
+            else:
+                values, middle = np.asarray(of_others)[..., others.index(name)], (low + high) / 2
+                if joint.within_half_a_turn:
+                    values = middle + np.remainder(values - middle + np.pi, 2 * np.pi) - np.pi
+            found.append(Limited(name, joint.coordinates[0][1], low, high, values))
+        return tuple(found)
+
     def start(
         self, positions: Mapping[str, Any] | None = None, rates: Mapping[str, Any] | None = None
     ) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
@@ -378,6 +401,12 @@ _poses = jit_unoptimised(poses)
 
 
 @jit_unoptimised
+def _at_samples(coordinates, t, q):
+    each = jax.vmap(coordinates)
+    return (jax.vmap(each) if q.ndim == 3 else each)(t, q)
+
+
+@jit_unoptimised
 def _joint_coordinates(coordinates, t, q):
     return coordinates(t, q)
 
@@ -465,5 +494,9 @@ def _check_entries(joints, tree):
                 shapes, wanted = ((),), "one number"
             if value.shape not in shapes:
                 raise ValueError(f"{field} of joints[{name!r}] must be {wanted}, got shape {value.shape}")
+        if isinstance(joint, AbstractJoint) and joint.limits is not None and k != 1:
+            raise ValueError(
+                f"limits of joints[{name!r}] are for joints with one coordinate, and it has {k}: leave them"
+            )
         if isinstance(joint, AbstractJoint) and joint.start is not None and joint.start.size != k:
             raise ValueError(f"start of joints[{name!r}] must be {k} numbers, got shape {joint.start.shape}")

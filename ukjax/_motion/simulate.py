@@ -47,7 +47,7 @@ from .scale import scales
 from .step_size import USUAL
 from .switches import at_samples, check_switches, stops_of
 from .tableau import DOPRI8, Tableau, check_solver
-from .tasks import check_limits, check_reached, check_task
+from .tasks import check_limits, check_limits_of_coordinates, check_reached, check_task
 from .trajectory import Trajectory
 from .within import Within
 
@@ -176,6 +176,7 @@ def simulate(
         check_end(trajectory, request, loop, start)
         check_reached(trajectory, start)
         check_limits(trajectory)
+        check_limits_of_coordinates(trajectory)
     warn_of_creep(trajectory, request, start.scale)
     return trajectory
 

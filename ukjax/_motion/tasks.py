@@ -89,6 +89,26 @@ def check_limits(trajectory: Trajectory) -> None:
             )
 
 
+def check_limits_of_coordinates(trajectory: Trajectory) -> None:
+    """One warning for each coordinate that passes the limits that its joint records, with the first time."""
+    system = trajectory.model
+    if not isinstance(system, AbstractSystem):
+        return
+    for name, unit, low, high, values in system.limited(trajectory.t, trajectory.q):
+        t, x = np.atleast_2d(np.asarray(trajectory.t)), np.atleast_2d(values)
+        rounding = 1e-9 * max(abs(low), abs(high))
+        beyond = np.argwhere((x < low - rounding) | (x > high + rounding))
+        if beyond.size:
+            member, sample = beyond[0]
+            who = f" of trajectory {member}" if len(x) > 1 else ""
+            warnings.warn(
+                f"joint {name!r}{who} passes its limits, {low:.4g} to {high:.4g} {unit}, first at "
+                f"t = {t[member, sample]:g} s, where it is at {x[member, sample]:.4g} {unit}: nothing stops it there. "
+                "End the motion by an event, or give the joint no limits",
+                stacklevel=3,
+            )
+
+
 def _of_each(t, start):
     """t, q, v and scales of a batch, which one motion is, too."""
     one = start.q.ndim == 1

@@ -165,7 +165,8 @@ class AbstractJoint(AbstractActing):
     """A joint: what lets the child move beside the parent in ways that have coordinates.
 
     ``start`` is where a mechanism begins to look for a pose, of the joint's coordinates (k,). ``limits``, (low, high),
-    are a record of how far a joint with one coordinate is meant to go: nothing stops it there.
+    are a record of how far a joint with one coordinate is meant to go: nothing stops it there, but ``simulate`` warns
+    of a motion that passes them.
 
     A kind of joint says where it lets the child's joint frame be in the parent's, ``place(t, q)``; what rows bind two
     bodies that it joins in a loop, ``gap(t, R, p)``; and, where it can, what its coordinates are, ``read(R, p)``. Its
