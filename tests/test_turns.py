@@ -153,6 +153,11 @@ def test_what_closes_a_loop_is_started_by_name():
     rates = mechanism.rates
     assert rates is not None
     np.testing.assert_allclose(rates(q, v)[-2:], [2.0, 6.0], rtol=0, atol=1e-12)
+    # Where it is said by its entry of q, the bodies follow.
+    q, _ = uk.project(mechanism, 0.0, q.at[-2].set(12.8), 0 * v, hold=("one",))
+    found = mechanism.joint_coordinates(q)
+    np.testing.assert_allclose([found["one"][0], found["two"][0]], [12.8, 38.4], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(q[-2:], [12.8, 38.4], rtol=0, atol=1e-12)
     with pytest.raises(ValueError, match="positions names no coordinate 'onn'; did you mean 'one'"):
         mechanism.start({"onn": 1.0})
 

@@ -37,6 +37,11 @@ def rate(rates: Rates | None, q: Float[Array, " nq"], v: Float[Array, " n"]) -> 
     return found
 
 
+def settled(rates: Rates | None, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
+    """q, with the coordinates that follow from others where these put them."""
+    return rates.settled(q) if isinstance(rates, AbstractSettlingRates) else q
+
+
 def columns(rates: Rates, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "nq n"]:
     """N(q)."""
     return jax.jacfwd(lambda v: rate(rates, q, v))(v)

@@ -20,7 +20,7 @@ from ._friction import DryFriction
 from ._functions import vector_of
 from ._names import names_and_units
 from ._precision import Numbers, as_float
-from ._rates import AbstractSettlingRates, Rates, rate
+from ._rates import Rates, rate, settled
 from ._terms import Terms
 
 
@@ -214,8 +214,7 @@ def task_of(system: AbstractSystem) -> tuple[AbstractConstraint, ...]:
 
 def shifted(rates: Rates | None, q: Float[Array, " nq"], change: Float[Array, " n"]) -> Float[Array, " nq"]:
     """q after a small displacement, in terms of velocities: q + N(q) change."""
-    moved = q + rate(rates, q, change)
-    return rates.settled(moved) if isinstance(rates, AbstractSettlingRates) else moved
+    return settled(rates, q + rate(rates, q, change))
 
 
 def _stacked(parts, v):

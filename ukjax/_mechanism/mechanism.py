@@ -349,7 +349,7 @@ class Mechanism(AbstractMechanism):
         return in_turns(self.joints, self.tree, q, positions) if self.tree.counted else q, v
 
     def _settled(self, q):
-        """q with counted coordinates as the bodies have them."""
+        """q whose counted coordinates agree with the bodies."""
         rates = self.rates
         return q if rates is None or not self.tree.counted else _settled(rates, q)
 
@@ -436,7 +436,7 @@ def _check_closing(joints, tree):
         joint = joints[name]
         if not isinstance(joint, AbstractActing) or type(joint).read is not AbstractActing.read:
             continue
-        acting = [field for field in ACTING if getattr(joint, field) is not None]
+        acting = [field for field in (*ACTING, "limits") if getattr(joint, field, None) is not None]
         if acting or name in coupled:
             what = f"has {acting[0]}" if acting else "is coupled"
             raise ValueError(

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from .._compile import jit_unoptimised
 from .._constraint import AbstractConstraint
 from .._dynamics import AbstractDynamics
-from .._rates import rate
+from .._rates import rate, settled
 from .._system import AbstractSystem, dynamics_of
 from .scale import Scale
 from .tableau import DOPRI8
@@ -44,7 +44,7 @@ class Around(AbstractSystem):
             (_, k), _ = jax.lax.scan(stage, (q, none), (jnp.arange(DOPRI8.stages), weights))
             return q + h * (b @ k), None
 
-        return jax.lax.scan(step, self.q0, length=STEPS)[0]
+        return settled(rates, jax.lax.scan(step, self.q0, length=STEPS)[0])
 
     def sizes(self, scale: Scale) -> Scale:
         """The sizes of x for those of q."""

@@ -31,7 +31,8 @@ def _name_of_joint(name):
 class AbstractCoupling(eqx.Module):
     """One equation between the coordinates of joints with one coordinate each.
 
-    In absolute coordinates, where angles are known within half a turn only, it is imposed on the rates.
+    It is an equation of positions, also for a joint that closes a loop and in absolute coordinates: the turns of such a
+    joint are counted by a coordinate of its own, at the end of q, named as the joint is.
     """
 
     @property
