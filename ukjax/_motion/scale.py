@@ -186,7 +186,7 @@ def scales(
 
 
 def _each(model, t, q, v, span, driven, method):
-    if jnp.ndim(span) == 0:
+    if np.ndim(span) == 0:
         at, one = (t, q, v), lambda t, q, v: scale_of(model, t, q, v, span, driven, method)
     else:
         at, one = (t, q, v, span), lambda t, q, v, span: scale_of(model, t, q, v, span, driven, method)
