@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
 
 import ukjax as uk
 from benchmarks.mechanisms import rockers
@@ -101,6 +102,56 @@ def test_an_oscillator_has_its_exact_derivatives():
     by_k, by_t = jax.jit(jax.grad(end, argnums=(0, 1)))(k, t)
     assert float(by_k) == pytest.approx(-np.sin(w * 1.5) * 1.5 / (2 * w), rel=1e-8)
     assert float(by_t) == pytest.approx(-w * np.sin(w * 1.5), rel=1e-6)
+
+
+def linear(stiffness, damping):
+    """A linear system, its origin, and ∂q/∂(q, v) from the start to a time."""
+    n, of = len(stiffness), lambda q, v: -jnp.asarray(stiffness) @ q - jnp.asarray(damping) @ v
+    system = uk.System(uk.MassForce(jnp.eye(n), lambda t, q, v: of(q, v)), ())
+    generator = np.block([[np.zeros((n, n)), np.eye(n)], [-np.asarray(stiffness), -np.asarray(damping)]])
+    return system, np.zeros(n), lambda end: scipy.linalg.expm(generator * end)[:n]
+
+
+def pendulum_at(angle):
+    """A pendulum of 1 m at rest below or above."""
+    system = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: -9.81 * jnp.sin(q)), ())
+    generator = np.array([[0.0, 1.0], [-9.81 * np.cos(angle), 0.0]])
+    return system, np.array([angle]), lambda end: scipy.linalg.expm(generator * end)[:1]
+
+
+AT_REST = {
+    "oscillator": (linear([[4.0]], [[0.0]]), 10.0),
+    "pendulum below": (pendulum_at(0.0), 10.0),
+    "pendulum above": (pendulum_at(np.pi), 3.0),
+    "two time scales": (linear([[1e4 + 1, -1.0], [-1.0, 1.0]], [[0.5, 0.0], [0.0, 0.1]]), 3.0),
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "how"),
+    [
+        ("oscillator", "reverse"),
+        pytest.param("oscillator", "forward", marks=pytest.mark.slow),
+        pytest.param("oscillator", "batch", marks=pytest.mark.slow),
+        pytest.param("oscillator", "jit", marks=pytest.mark.slow),
+        *(pytest.param(case, "reverse", marks=pytest.mark.slow) for case in list(AT_REST)[1:]),
+        pytest.param("two time scales", "batch", marks=pytest.mark.slow),
+    ],
+)
+def test_a_motion_at_rest_has_the_derivatives_of_its_linearisation(case, how):
+    """Nothing moves, so that no error makes a step short; its value is what it is without a derivative."""
+    (system, q0, exact), end = AT_REST[case]
+    n = q0.size
+
+    def final(y):
+        q, v = (jnp.stack([x, x]) for x in (y[:n], y[n:])) if how == "batch" else (y[:n], y[n:])
+        return jnp.atleast_2d(uk.simulate(system, q, v, [0.0, end]).q[..., -1, :])[-1]
+
+    derivative = {"forward": jax.jacfwd, "jit": lambda f: jax.jit(jax.jacrev(f))}.get(how, jax.jacrev)
+    start = jnp.concatenate([q0, np.zeros(n)])
+    np.testing.assert_allclose(final(start), q0, rtol=0, atol=1e-9)
+    found, expected = derivative(final)(start), exact(end)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7 * np.max(np.abs(expected)))
 
 
 class Rockers(uk.AbstractSystem):

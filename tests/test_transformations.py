@@ -180,3 +180,29 @@ def test_too_few_steps_is_said_of_none_but_who_took_too_few():
     """A batch that stops for another reason after more steps than ``max_steps``, which does not count for ``dt``."""
     with pytest.raises(uk.SimulationError, match="would have to leap"):
         uk.simulate(leaping(), np.tile([0.6, -0.8], (2, 1)), np.zeros(2), np.linspace(0, 1, 11), dt=0.01, max_steps=5)
+
+
+# --- derivatives by a time, and single precision --------------------------------------------------------------------
+
+
+def test_a_time_given_as_a_number_has_a_derivative():
+    """A rod that grows: the point on it moves outwards with it; and a motion of constant force, by its first time."""
+    growing = uk.System(
+        uk.MassForce(jnp.eye(2), jnp.zeros(2)), uk.Holonomic(lambda t, q: q @ q - (1 + t) ** 2, name="rod")
+    )
+    slope = jax.grad(lambda t: uk.project(growing, t, jnp.array([0.6, 0.8]), jnp.zeros(2))[0][1])(0.0)
+    assert float(slope) == pytest.approx(0.8)
+    falling = uk.System(uk.MassForce(jnp.eye(1), jnp.array([-2.0])), ())
+    end = lambda t: uk.simulate(falling, jnp.zeros(1), jnp.zeros(1), jnp.stack([t, 1.0 + 0 * t])).q[-1, 0]
+    assert float(jax.grad(end)(0.0)) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("how", ("one", "batch", pytest.param("jit", marks=SLOW)))
+def test_tolerances_are_brought_to_the_precision_of_the_motion(how):
+    M, force = jnp.eye(1, dtype=jnp.float32), jnp.ones(1, jnp.float32)
+    system = uk.System(uk.MassForce(M, lambda t, q, v: -q * force), ())
+    q0 = jnp.ones((2, 1) if how == "batch" else 1, jnp.float32)
+    run = lambda q0: uk.simulate(system, q0, 0 * q0, [0.0, 1.0], rtol=np.float64(1e-5), atol=np.array([1e-6])).q
+    found = (jax.jit(run) if how == "jit" else run)(q0)
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found[..., -1, :], np.cos(1.0), atol=1e-4)

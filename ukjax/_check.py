@@ -38,7 +38,12 @@ def constant(tree: Any) -> Any:
     """``tree`` of values that have no derivatives: within ``jax.grad`` they are known."""
     if known(tree):
         return tree
-    return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if isinstance(x, jax.core.Tracer) else x, tree)
+    return jax.tree.map(lambda x: _as_jax(jax.lax.stop_gradient(x)) if isinstance(x, jax.core.Tracer) else x, tree)
+
+
+def _as_jax(x):
+    """An array, too, where JAX differentiates by a number of Python's."""
+    return x if isinstance(x, jax.Array) else jnp.asarray(x)
 
 
 # --- what was given, in words ---------------------------------------------------------------------------------------

@@ -140,7 +140,8 @@ def _through_lanes(request: Request, start: Start) -> Record:
         following, longest = next_length(h, lanes.h, lanes.longest, judged, started, accepted, landed, least, times[-1])
         steps = lanes.steps + 1
         fine = judged.fine(following, least) | trial
-        beyond = beyond & (accepted | ~fine)
+        # Off its constraints before any time has passed, a motion started so: nothing of the method's doing.
+        beyond = beyond & (accepted | ~fine) & (started | stepped.unusual)
         sound = finite(q, v, axis=0) & fine
         sample = lanes.sample + landed
         here = lanes.member < none

@@ -82,7 +82,9 @@ def simulate(
     leading batch axis. ``model`` is a ``System``, or any function (t, q, v) -> ``Terms``. All is computed in the widest
     precision among q0, v0, the model's arrays and its Terms. A Python ``float`` in a field of the model counts as an
     array; so does a traced number in a closure, which has a derivative as a field has, though a function made anew is
-    compiled anew.
+    compiled anew. Any other number that a function reads from outside is a constant of the compiled programs, as in
+    ``jax.jit``: when it changes, some results are of the new number and others of the old one. Make it a field, or
+    make the model anew.
 
     **Drift.** ``drift="projection"``, the default for a ``System``, brings every step and every sample back onto the
     constraints, φ = 0, φ̇ = 0 and ψ = 0, in the metric of M; it wants a consistent start (see ``project``).
@@ -97,8 +99,10 @@ def simulate(
     the one that a derivative wants, but say ``ForwardMode`` for forward mode through a ``jit`` of yours;
     ``DirectAdjoint``, with a small ``max_steps``, for both modes and for second derivatives; ``BacksolveAdjoint``, with
     ``drift="none"`` only, for reverse mode in little memory but not to rounding: ``python -m benchmarks adjoints``
-    shows cost and accuracy). With adaptive steps a derivative is as exact as the motion only where the motion makes the
-    steps small: choose ``dt`` for derivatives at rest. ``method`` as in ``constrained_motion``; a large system whose
+    shows cost and accuracy). With adaptive steps a derivative is as exact as the motion where the motion makes the
+    steps small. A motion at rest, or of constant velocities, does not: its steps are those that a small disturbance of
+    its start would need, but not with ``event`` or ``adjoint``; nor do fast parts that are at rest while others move
+    slowly. For derivatives of these choose ``dt``. ``method`` as in ``constrained_motion``; a large system whose
     [M Aᵀ; A 0] has entries near the diagonal alone, in some order, is tried by ``sparse`` first.
 
     **Batches.** Every member takes the adaptive steps that it needs itself, and what befalls it befalls no other.
@@ -237,7 +241,7 @@ class Asked(NamedTuple):
         request = Request(
             model=model,
             ts=ts,
-            dt=None if self.dt is None else number("dt", self.dt, "s"),
+            dt=None if self.dt is None else number("dt", self.dt, "s").astype(q0.dtype),
             counts=None,
             rtol=rtol,
             atol=atol,
@@ -361,7 +365,7 @@ def _tolerances(rtol, atol, q0, rates):
     usual = USUAL[str(q0.dtype)]
     rtol = number("rtol", usual if rtol is None else rtol, least=0, below=1)
     if atol is None:
-        return rtol, None
+        return rtol.astype(q0.dtype), None
     atol = numbers("atol", atol, least=0, below=float("inf"))
     if rates is not None and atol.ndim:
         raise ValueError(
@@ -376,7 +380,7 @@ def _tolerances(rtol, atol, q0, rates):
             f"rtol and atol must allow some error: with rtol = {float(rtol):g} and atol = 0 no step is small enough. "
             f"The default is {usual:g} of what is computed, and of the size of each coordinate"
         )
-    return rtol, atol
+    return rtol.astype(q0.dtype), atol.astype(q0.dtype)
 
 
 def _check_size(q0, ts):

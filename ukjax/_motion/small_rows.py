@@ -47,7 +47,7 @@ def judge(
     given = [np.asarray(x) for x in rows]
     eps = float(np.finfo(q.dtype).eps)
     lengths = [np.linalg.norm(A * coordinate, axis=1) for A in given]
-    shares = [length / max(float(length.max(initial=0)), 1e-300) for length in lengths]
+    shares = [length / max(float(length.max(initial=0)), float(np.finfo(length.dtype).tiny)) for length in lengths]
     small = [(share > 0) & (share < eps**0.5) for share in shares]
     changes = [np.zeros_like(length) for length in lengths]
     if any(each.any() for each in small):
