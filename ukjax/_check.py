@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ._compile import is_tracing
 from ._names import did_you_mean
 from ._precision import as_float
 
@@ -31,7 +32,7 @@ def eager(*trees: Any) -> bool:
     Within ``jit``, ``scan`` or ``while_loop`` JAX traces every operation, those on arrays from outside, too: an array
     made there is a tracer. ``vmap`` and derivatives trace only what depends on their own arguments.
     """
-    return known(*trees) and not isinstance(jnp.zeros(()), jax.core.Tracer)
+    return known(*trees) and not is_tracing()
 
 
 def constant(tree: Any) -> Any:

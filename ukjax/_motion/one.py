@@ -145,7 +145,7 @@ def _run(how, scale, model, ts, q0, v0, remember):
     times = np.asarray(ts)
     begin, ends = np.asarray(times[0]), number(np.append(times, np.full(more, times[-1])))
     between = None if how.counts is None else count(np.pad(how.counts.between, (1, more), constant_values=1))
-    found = number(np.full((ends.size, q0.size + v0.size), np.nan))
+    found = number(np.zeros((ends.size, q0.size + v0.size)))
     start = number(0), number(0), number(np.inf), count(0), count(0), q0, v0
     course = Course(*start, count(-1), count(RUNNING), not_yet)
     tolerance = jax.tree.map(number, how.tolerance(jax.tree.map(np.asarray, scale), np))
@@ -168,7 +168,8 @@ def _run(how, scale, model, ts, q0, v0, remember):
             method = another if decided < MOST else how.method
             course = course._replace(result=count(RUNNING))
     # Cut by NumPy: JAX would compile it for every number of samples.
-    q, v = np.split(np.asarray(found)[:samples], [q0.size], axis=1)
+    reached = np.arange(samples) < np.asarray(course.sample)
+    q, v = np.split(np.where(reached[:, None], np.asarray(found)[:samples], number(np.nan)), [q0.size], axis=1)
     return (q, v, course), pieces
 
 
@@ -290,7 +291,7 @@ def advanced(task: tuple, course: Course, found: Array, most: Any = None, rows: 
                 count=steps.count + accepted,
             )
         there = jnp.concatenate([stepped.q, stepped.v])
-        found = put(found, jnp.where(landed, there, jnp.nan), sample, 0)  # which it is until it is reached
+        found = put(found, there, sample, 0)  # again and again until it is reached
         course = Course(
             t=jnp.where(landed, target, choose(t + h, t)),
             h=jnp.where(doubtful, course.h, following),
@@ -307,6 +308,11 @@ def advanced(task: tuple, course: Course, found: Array, most: Any = None, rows: 
 
     steps = Steps(jnp.zeros((rows, 2 + size), dtype), jnp.zeros(rows, np.int32), jnp.zeros((), np.int32))
     return jax.lax.while_loop(go_on, iterate, (course, found, steps))
+
+
+def reached(course: Course, found: Float[Array, "samples nq+n"]) -> Float[Array, "samples nq+n"]:
+    """The samples ``found``, NaN where the motion did not come to."""
+    return jnp.where(jnp.arange(len(found))[:, None] < course.sample, found, jnp.nan)
 
 
 def _pulled_back(how, scale, moving, fixed, pieces, changes):

@@ -290,6 +290,8 @@ def _done(loop, request, start):
     try:
         return loop.run(request, start)
     except jax.errors.TracerArrayConversionError as error:
+        if known(request, start):  # no derivative
+            raise
         raise ValueError(
             "adaptive steps can be differentiated once: for a derivative of a derivative say "
             "adjoint=diffrax.DirectAdjoint(), max_steps=256, or take fixed steps, dt=..."

@@ -14,7 +14,7 @@ import numpy as np
 
 from .._check import constant
 from .base import AbstractLoop, Request, Samples, Start
-from .one import Course, advanced, as_differentiated, pulled_back
+from .one import Course, advanced, as_differentiated, pulled_back, reached
 from .outcome import RUNNING
 from .vmapped import alone_or_in_lanes
 
@@ -81,7 +81,7 @@ def _one_forwards(request, start):
     how = eqx.tree_at(lambda r: (r.model, r.ts), request, (None, None))
     way = _Way(moving, *constant((fixed, how, start.scale)))
     course, found, _ = advanced(way.task, *way.begin)
-    q, v = jnp.split(found, [start.q.size], axis=1)
+    q, v = jnp.split(reached(course, found), [start.q.size], axis=1)
     return as_differentiated(request.ts, q, v, constant(course), start)
 
 
@@ -99,7 +99,7 @@ class _Way(eqx.Module):
         _, ts, q, v = eqx.combine(self.moving, self.fixed)
         zero = jnp.zeros((), q.dtype)
         none, before_any, running = (jnp.asarray(x, np.int32) for x in (0, -1, RUNNING))
-        found = jnp.full((ts.size, q.size + v.size), jnp.nan, q.dtype)
+        found = jnp.zeros((ts.size, q.size + v.size), q.dtype)
         of_steps = zero, zero, zero + jnp.inf, none, none
         return Course(*of_steps, q, v, before_any, running, jnp.asarray(False)), found
 
@@ -124,7 +124,12 @@ class _Way(eqx.Module):
 @eqx.filter_jit
 def _passed(way):
     """Where the motion comes to, and its samples."""
-    return alone_or_in_lanes(lambda way: advanced(way.task, *way.begin)[:2], way)
+
+    def passed(way):
+        course, found, _ = advanced(way.task, *way.begin)
+        return course, reached(course, found)
+
+    return alone_or_in_lanes(passed, way)
 
 
 @eqx.filter_jit
@@ -141,7 +146,9 @@ def _marked(way):
         return course, found, marks
 
     marks = places, jnp.zeros((), np.int32), jnp.asarray(FIRST, np.int32)
-    return jax.lax.while_loop(lambda state: state[0].result == RUNNING, further, (begin, found, marks))
+    going = lambda state: state[0].result == RUNNING
+    course, found, marks = jax.lax.while_loop(going, further, (begin, found, marks))
+    return course, reached(course, found), marks
 
 
 def _every_other(marks):
