@@ -206,3 +206,25 @@ def test_tolerances_are_brought_to_the_precision_of_the_motion(how):
     found = (jax.jit(run) if how == "jit" else run)(q0)
     assert found.dtype == jnp.float32
     np.testing.assert_allclose(found[..., -1, :], np.cos(1.0), atol=1e-4)
+
+
+# --- what a program may allow itself --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    (("jax_numpy_rank_promotion", "raise"), ("jax_numpy_dtype_promotion", "strict"), ("jax_debug_nans", True)),
+)
+def test_strict_settings_of_jax_change_nothing(option, value):
+    """One motion and its derivative, with a sample that is not reached until the end."""
+    before = getattr(jax.config, option)
+    end = lambda v: uk.simulate(swing(), ANGLE, v, [0.0, 0.2, 0.4]).q[-1, 0]
+    expected = jax.value_and_grad(end)(RATE)
+    jax.config.update(option, value)
+    try:
+        jax.clear_caches()
+        found = jax.value_and_grad(end)(RATE)
+        np.testing.assert_allclose(jax.jit(end)(RATE), expected[0], rtol=1e-12)
+    finally:
+        jax.config.update(option, before)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-12), found, expected)

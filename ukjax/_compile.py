@@ -9,10 +9,11 @@ The variants choose options of XLA. On a CPU it has two ways to make the code of
 twice as long to compile, or more, and is no faster for small matrices in loops.
 """
 
+import contextlib
 import functools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -170,9 +171,17 @@ def joined(results: tuple[Static, Sequence[Any]]) -> Any:
 def _jitted(function, static, options):
     @functools.wraps(function)
     def of_arrays(*arrays):
-        return split(function(*static.join(arrays)))
+        with usual_promotion():
+            return split(function(*static.join(arrays)))
 
     return jax.jit(of_arrays, compiler_options=options or None)
+
+
+@contextlib.contextmanager
+def usual_promotion() -> Iterator[None]:
+    """Shapes and types are promoted as NumPy does it, whatever a user's program allows itself."""
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        yield
 
 
 def _is_known(option):

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._batch import plainly
 from .._check import constant, eager
-from .._compile import jit_fast_compile
+from .._compile import jit_fast_compile, usual_promotion
 from .attempts import MOST, attempt_for_one, next_attempt
 from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, Start
 from .compact import compactly
@@ -115,6 +115,7 @@ def _as_samples(ts, q, v, course, start):
 
 
 @jax.jit
+@usual_promotion()
 def as_differentiated(
     ts: Float[Array, " samples"],
     q: Float[Array, "samples nq"],
@@ -310,7 +311,7 @@ def advanced(task: tuple, course: Course, found: Array, most: Any = None, rows: 
     return jax.lax.while_loop(go_on, iterate, (course, found, steps))
 
 
-def reached(course: Course, found: Float[Array, "samples nq+n"]) -> Float[Array, "samples nq+n"]:
+def reached(course: Course, found: Float[Array, "samples entries"]) -> Float[Array, "samples entries"]:
     """The samples ``found``, NaN where the motion did not come to."""
     return jnp.where(jnp.arange(len(found))[:, None] < course.sample, found, jnp.nan)
 

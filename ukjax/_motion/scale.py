@@ -11,7 +11,7 @@ from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array, Bool, Float
 
 from .._check import constant, eager
-from .._compile import jit_unoptimised
+from .._compile import jit_unoptimised, usual_promotion
 from .._compressed import Compressed
 from .._rates import speeds, turning
 from .._sizes import sizes, sizes_in
@@ -185,6 +185,7 @@ def scales(
     return _scales(model, t, q, v, span, of_accelerations or bool(np.any(at_rest)), method)
 
 
+@usual_promotion()
 def _each(model, t, q, v, span, driven, method):
     if np.ndim(span) == 0:
         at, one = (t, q, v), lambda t, q, v: scale_of(model, t, q, v, span, driven, method)

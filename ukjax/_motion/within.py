@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._check import constant
+from .._compile import usual_promotion
 from .base import AbstractLoop, Request, Samples, Start
 from .one import Course, advanced, as_differentiated, pulled_back, reached
 from .outcome import RUNNING
@@ -75,6 +76,7 @@ def _one(request, start):
 
 
 @eqx.filter_jit
+@usual_promotion()
 def _one_forwards(request, start):
     moving = request.model_of(start.numbers), request.ts, start.q, start.v
     moving, fixed = eqx.partition(moving, eqx.is_inexact_array)
@@ -122,6 +124,7 @@ class _Way(eqx.Module):
 
 # Compiled by themselves too: an eager ``vmap`` is no program, and asks again and again.
 @eqx.filter_jit
+@usual_promotion()
 def _passed(way):
     """Where the motion comes to, and its samples."""
 
@@ -133,6 +136,7 @@ def _passed(way):
 
 
 @eqx.filter_jit
+@usual_promotion()
 def _marked(way):
     """Where the motion comes to, its samples, and its marks: courses, how many there are, and the steps between."""
     begin, found = way.begin
@@ -157,6 +161,7 @@ def _every_other(marks):
 
 
 @eqx.filter_jit
+@usual_promotion()
 def _from_mark_to_mark(way, marks, to_samples):
     """The cotangent of what moves, from those of the samples."""
     places, count, stride = marks
