@@ -101,8 +101,8 @@ def _through_lanes(request: Request, start: Start) -> Record:
 
     take = compactly if request.by.in_loops else step
 
-    def disturbed_of(_, *at):
-        return disturbed(*at)
+    def disturbed_of(_, trial, q, v, scale):
+        return disturbed(trial, q, v, scale)
 
     def judge_of(_, q, v, stepped, scale, h, trial):
         return judge(q, v, stepped, tableau, request.tolerance(scale), scale, h, trial)
