@@ -184,6 +184,19 @@ def test_secondary_objective_uses_the_freedom_only(rng):
     np.testing.assert_allclose(null.T @ u, null.T @ s, rtol=0, atol=1e-12)
 
 
+def test_directions_that_a_task_leaves_free_are_told():
+    """Two motors move a point in the plane along y = 0; nothing is asked of x."""
+    free, task = uk.MassForce(np.diag([2.0, 3.0]), np.zeros(2)), uk.Holonomic(lambda t, q: q[1], name="line")
+    run = lambda B, **how: uk.simulate(
+        uk.System(free, control=uk.control.Servo(B, task, **how)), [0.0, 0.0], [1.0, 0.0], [0.0, 0.1], dt=0.05
+    )
+    with pytest.warns(UserWarning, match="the task leaves 1 of the 2 directions .* most of all along 'q1'"):
+        run(np.eye(2))
+    run(np.eye(2), secondary=0)
+    run([[0.0], [1.0]])  # one motor, and nothing that it could do besides
+    run([[0.0, 0.0], [1.0, 2.0]])  # two that share a load
+
+
 def test_control_is_differentiable_and_vectorised(rng):
     """u of the cart-pole by both masses, in reverse, against differences; the same through vmap."""
     cart = uk.systems.CartPole()

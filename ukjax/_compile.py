@@ -68,10 +68,14 @@ class Program:
 
     def compiled(self, *arguments: Any) -> Callable:
         """The program for arguments like these, compiled by now. It may be called in any thread."""
-        static, arrays = split(arguments)
         with _compiling:
-            executable = self._compiled(static, arrays).lower(*arrays).compile()
+            executable = self.lower(*arguments).compile()
         return lambda *others: joined(executable(*split(others)[1]))
+
+    def lower(self, *arguments: Any) -> jax.stages.Lowered:
+        """The program for arguments like these, traced and not yet compiled."""
+        static, arrays = split(arguments)
+        return self._compiled(static, arrays).lower(*arrays)
 
     def _compiled(self, static, arrays):
         # JAX does not take options within another program, and differentiates a program as part of another.

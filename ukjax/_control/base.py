@@ -39,6 +39,8 @@ class AbstractControl(eqx.Module):
     that the motion starts on the task, so that numerical drift off it is removed like that off a joint; otherwise the
     task is approached. ``inputs`` names the actuators and their units, ``(("u1", "N m"), ...)``, or is None. ``limits``
     (p,), or a number, is the largest |u| each actuator can give, or None: a simulation that goes beyond says so.
+    ``serves_task_alone`` says that nothing but the task decides u: a simulation warns where the actuators could drive
+    more directions of motion than the task determines.
     """
 
     if TYPE_CHECKING:  # as in AbstractSystem: a property will do
@@ -53,12 +55,15 @@ class AbstractControl(eqx.Module):
         def inputs(self) -> tuple[tuple[str, str], ...] | None: ...
         @property
         def limits(self) -> Array | None: ...
+        @property
+        def serves_task_alone(self) -> bool: ...
     else:
         actuators: eqx.AbstractVar[Callable]
         task: eqx.AbstractVar[tuple[AbstractConstraint, ...]]
         held: eqx.AbstractVar[bool]
         inputs: eqx.AbstractVar[tuple[tuple[str, str], ...] | None]
         limits = None
+        serves_task_alone = False
 
     def under(self, rates: Rates | None) -> "AbstractControl":
         """The same for a system with q̇ = N(q) v, which is what ``rates(q, v)`` returns."""

@@ -13,11 +13,16 @@ from .._check_terms import check_terms
 from .._compile import jit_unoptimised
 from .._constraint import names_of, rows
 from .._control import UNREACHED, shortfall
+from .._equation import mobility
 from .._system import AbstractSystem, task_of
 from .base import Request, Start
 from .diagnose import SimulationError, check_consistent
+from .labels import named_coordinates, named_directions
 from .scale import Scale
 from .trajectory import Trajectory
+
+FREE = 1e-8
+"""Singular values beside the largest, of directions in units of their own: smaller ones are taken for 0."""
 
 
 def check_task(model: AbstractSystem | Callable, request: Request, start: Start) -> None:
@@ -27,8 +32,9 @@ def check_task(model: AbstractSystem | Callable, request: Request, start: Start)
         return
     t, q, v, scale = _of_each(request.begin, start)
     _check_actuators(model.control, eqx.filter_eval_shape(model.command, t[0], q[0], v[0]).u.size)
-    found = _first_out_of_reach(model, t, q, v, scale)
+    found, driven = _first_out_of_reach(model, t, q, v, scale)
     if found is None:
+        _warn_of_freedom(model, driven, scale)
         return
     # What cannot be may be so for reasons that come before the task.
     check_terms(model.passive(t[0], q[0], v[0]), f" at t = {float(t[0]):g} s")
@@ -51,7 +57,7 @@ def check_reached(trajectory: Trajectory, start: Start) -> None:
     members, samples = suspect.T
     at = lambda x, k: jnp.asarray(x).reshape(-1, *x.shape[-k:])[members, samples]
     _, _, _, scale = _of_each(jnp.zeros(()), start)
-    found = _first_out_of_reach(
+    found, _ = _first_out_of_reach(
         system,
         at(trajectory.t, 1),
         at(trajectory.q, 2),
@@ -125,14 +131,44 @@ def _check_actuators(control, p):
 
 
 def _first_out_of_reach(system, t, q, v, scale):
-    """Which of the states is the first whose task the actuators cannot do, and what they cannot."""
-    command, terms = jax.tree.map(np.asarray, _commands(system, t, q, v, scale))
+    """Which of the states is the first whose task the actuators cannot do, and what they cannot; and of all states W B
+    and A, where the control serves the task alone."""
+    command, terms, driven = jax.tree.map(np.asarray, _commands(system, t, q, v, scale))
     wrong = np.flatnonzero(~np.all(np.abs(command.unreachable) <= UNREACHED * terms, axis=-1))
     if not wrong.size:
-        return None
+        return None, driven
     i = int(wrong[0])
     labels = names_of(task_of(system), lambda c: c.rows(t[i], q[i], v[i])[1])
-    return i, shortfall(jax.tree.map(lambda x: x[i], command), labels, terms[i])
+    return (i, shortfall(jax.tree.map(lambda x: x[i], command), labels, terms[i])), driven
+
+
+def _warn_of_freedom(system, driven, scale):
+    """At the first start: directions that the actuators could drive, and the task leaves free."""
+    if driven is None:
+        return
+    unit = np.asarray(scale.unit)[0]
+    drive, A = (x[0] for x in driven)
+    ways, sizes, _ = np.linalg.svd(drive / unit[:, None] / _lengths(drive / unit[:, None], axis=0), full_matrices=False)
+    ways = ways[:, sizes > FREE * np.max(sizes, initial=0)]
+    seen = A * unit @ ways
+    _, sizes, rest = np.linalg.svd(seen / _lengths(A * unit, axis=1))
+    rank = int(np.sum(sizes > FREE))
+    if rank == ways.shape[1]:
+        return
+    share = np.linalg.norm(ways @ rest[rank:].T, axis=1)
+    names = [name for name, _ in named_directions(system, len(unit)) or named_coordinates(system, len(unit))]
+    warnings.warn(
+        f"the task leaves {ways.shape[1] - rank} of the {ways.shape[1]} directions of motion free that the actuators "
+        f"could drive, most of all along {names[int(np.argmax(share))]!r}: the least forces do not act along them. "
+        "Give the task more rows, or Servo(secondary=...) for what is wanted there; secondary=0 if that is meant",
+        stacklevel=4,
+    )
+
+
+def _lengths(x, axis):
+    """Those of columns or rows, 1 where there is none."""
+    length = np.linalg.norm(x, axis=axis, keepdims=True)
+    return np.where(length > 0, length, 1)
 
 
 @jit_unoptimised
@@ -144,9 +180,13 @@ def _commands(system, t, q, v, scale):
         passive = system.passive(t, q, v)
         command = system.command(t, q, v, passive)
         if not command.wanted.size:
-            return command, command.wanted
+            return command, command.wanted, None
         of_b = scale.of(lambda t, q, v: rows(task_of(system), t, q, v)[1], t, q, v)
         A = rows(task_of(system), t, q, v)[0]
-        return command, of_b + jnp.abs(command.wanted) + jnp.abs(A) @ (scale.unit**2 * jnp.abs(passive.Q))
+        terms = of_b + jnp.abs(command.wanted) + jnp.abs(A) @ (scale.unit**2 * jnp.abs(passive.Q))
+        driven = None
+        if system.control.serves_task_alone:
+            driven = mobility(passive).matrix @ system.control.matrix(t, q, v), A
+        return command, terms, driven
 
     return jax.vmap(one)(t, q, v, scale)

@@ -27,8 +27,9 @@ class Servo(AbstractControl):
 
     ``weight`` is N, (p,) or (p, p), positive definite: uᵀ N u is least instead of uᵀ u (N = M⁻¹ with B = I is nature's
     own choice, Udwadia 2003). ``secondary`` is s (p,), an array or a function of (t, q, v): the u to be near to, which
-    only acts where the task leaves freedom. ``P`` (m, m), positive definite, adds −P⁻¹β to b, β = (φ̇ or ψ of the
-    task), so that β̇ = −P⁻¹β from wherever the motion starts (Zhao et al. 2018, eq. 72).
+    only acts where the task leaves freedom. Left out, it is 0, and ``simulate`` warns of directions of motion that the
+    actuators could drive and the task leaves free; give 0 if that is meant. ``P`` (m, m), positive definite, adds −P⁻¹β
+    to b, β = (φ̇ or ψ of the task), so that β̇ = −P⁻¹β from wherever the motion starts (Zhao et al. 2018, eq. 72).
 
     ``held=True`` says that the motion starts on the task: ``project`` and ``simulate`` then keep it there as they keep
     the joints. Give ``held=False`` to a task that is approached, by its gains or by P.
@@ -45,6 +46,7 @@ class Servo(AbstractControl):
     P: Array | None
     limits: Array | None  # pyright: ignore[reportIncompatibleVariableOverride]
     held: bool = eqx.field(static=True)
+    serves_task_alone: bool = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride]
     inputs: tuple[tuple[str, str], ...] | None = eqx.field(static=True)
 
     def __init__(
@@ -53,7 +55,7 @@ class Servo(AbstractControl):
         task: Any,
         *,
         weight: Any = 1.0,
-        secondary: Any = 0.0,
+        secondary: Any = None,
         P: Numbers | None = None,
         held: bool = True,
         limits: Numbers | None = None,
@@ -62,7 +64,8 @@ class Servo(AbstractControl):
         self.actuators = as_function("actuators", actuators, "t, q")
         self.task = task_of(task)
         self.weight = as_weight(weight)
-        self.secondary = as_vector_function("secondary", secondary, "t, q, v")
+        self.secondary = as_vector_function("secondary", 0 if secondary is None else secondary, "t, q, v")
+        self.serves_task_alone = secondary is None
         self.P = None if P is None else definite("P", P)
         check_flag("held", held)
         self.held = held
