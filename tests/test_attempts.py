@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -235,3 +236,53 @@ def test_a_flat_pose_is_passed_by_or_named():
             assert motion.reason == "found no step small enough to go on"
             np.testing.assert_allclose(motion.last[0], 0.4957, atol=1e-4)
     assert stopped <= 2
+
+
+def led(row, force):
+    """A unit mass led along x = sin(3t)/10, which falls along y, and is pushed along z by ``force(t)``; a second row
+    takes part of the first, and ``row(t)`` of z."""
+    along = lambda t, q: q[0] - jnp.sin(3 * t) / 10
+    forces = uk.MassForce(np.eye(3), lambda t, q, v: jnp.stack([1 + 0 * t, -GRAVITY + 0 * t, force(t)]))
+    second = lambda t, q: 0.3 * q[0] - 0.03 * jnp.sin(3 * t) + row(t) * q[2]
+    return uk.System(forces, [uk.Holonomic(along), uk.Holonomic(second)])
+
+
+def led_exact(t):
+    return np.stack([np.sin(3 * t) / 10, -GRAVITY * t**2 / 2, 0 * t], axis=-1)
+
+
+def ends_being_redundant():
+    cube = lambda t, begin: jnp.where(t > begin, (t - begin) ** 3, 0.0)
+    return led(lambda t: cube(t, 0.3), lambda t: 50 * cube(t, 0.5))
+
+
+LED = np.zeros(3), np.array([0.3, 0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    "motion",
+    (
+        pytest.param(lambda q: uk.simulate(ends_being_redundant(), q, LED[1], TS).q, id="alone"),
+        pytest.param(
+            lambda q: jax.jit(lambda q: uk.simulate(ends_being_redundant(), q, LED[1], TS).q)(q), id="within jit"
+        ),
+        pytest.param(
+            lambda q: uk.simulate(ends_being_redundant(), np.stack([q, q]), LED[1], TS).q[1],
+            id="in a batch",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            lambda q: uk.simulate(ends_being_redundant(), q, LED[1], TS, solver=dfx.Dopri5()).q,
+            id="by diffrax",
+        ),
+    ),
+)
+def test_adaptive_steps_go_on_where_a_row_stops_being_redundant(motion):
+    np.testing.assert_allclose(motion(LED[0]), led_exact(TS), rtol=0, atol=1e-9)
+
+
+def test_rounding_that_a_small_row_makes_large_does_not_make_steps_short():
+    """What rounding leaves of the second row, 1e-17, moves z by 1e-10, more than the error allowed."""
+    motion = uk.simulate(led(lambda t: 1e-7, lambda t: 5 * jnp.sin(t)), *LED, TS)
+    np.testing.assert_allclose(motion.q, led_exact(TS), rtol=0, atol=1e-9)
+    assert int(motion.steps) < 60

@@ -67,7 +67,7 @@ def _compact_step(each, t, h, q, v, method, tableau, projection, scale):
     times = np.concatenate([tableau.c, np.ones(turns - stages)])
 
     def turn(carry, given):
-        rates, reached, fastest, _, unusual = carry
+        rates, reached, fastest, before, _, unusual = carry
         i, c, weights = given
         reached = jnp.where(i <= stages, state + h * weigh(weights, rates), reached)
         which = i < stages, i < turns - 1
@@ -76,16 +76,18 @@ def _compact_step(each, t, h, q, v, method, tableau, projection, scale):
         )
         fastest = jnp.maximum(fastest, jnp.where(i < stages, jnp.abs(now[:split]), 0))
         rates = jax.lax.dynamic_update_index_in_dim(rates, now, i, 0)
-        return (rates, reached, fastest, position, unusual | doubtful), None
+        before = jnp.where(i == stages, position, before)
+        return (rates, reached, fastest, before, position, unusual | doubtful), None
 
     nothing, none = jnp.zeros((turns, *state.shape), dtype), jnp.zeros(q.shape[1:], bool)
-    start = nothing, state, jnp.zeros_like(q), jnp.zeros(scale.rows.shape, dtype), none
+    none_yet = jnp.zeros(scale.rows.shape, dtype)
+    start = nothing, state, jnp.zeros_like(q), none_yet, none_yet, none
     given = jnp.arange(turns), jnp.asarray(times, dtype), jnp.asarray(weights, dtype)
-    (rates, reached, fastest, violation, unusual), _ = jax.lax.scan(turn, start, given)
+    (rates, reached, fastest, before, after, unusual), _ = jax.lax.scan(turn, start, given)
     rates = rates[:stages]
     moved = (reached - state - h * weigh(tableau.b, rates))[:split]
     q, v, error = reached[:split], reached[split:], h * weigh(tableau.b_error, rates)
-    leapt, off = each(_judged, h, q, moved, fastest, violation, scale)
+    moved, leapt, off = each(_judged, h, q, moved, fastest, before, after, scale)
     return Stepped(q, v, rates[0], error, moved, leapt, off, unusual, jnp.zeros_like(off))
 
 
@@ -109,6 +111,8 @@ def _seen(look, t, q, v):
     return look(t, q, v)
 
 
-def _judged(model, h, q, moved, fastest, violation, scale):
-    """Whether the step leapt, and whether it ended off the constraints."""
-    return scale.leaps(moved, h, fastest), scale.missed(violation) > scale.kept(q)
+def _judged(model, h, q, moved, fastest, before, after, scale):
+    """How far the corrections moved q (see ``Corrected``), whether that is a leap, and whether q is off the
+    constraints: by the residuals ``before`` and ``after`` the corrections."""
+    moved = jnp.where(scale.rounding_only(before), 0, moved)
+    return moved, scale.leaps(moved, h, fastest), scale.missed(after) > scale.kept(q)

@@ -180,7 +180,7 @@ def _leaps(model, begin, wait, q, v, method, scale):
     h = SMALLEST_STEP * scale.t
     q_dot = rate(rates_of(model), q, v)
     ahead = q + h * q_dot
-    moved = correct_step(model, begin + wait + h, ahead, v, at_every_level(method), scale).q - ahead
+    moved = correct_step(model, begin + wait + h, ahead, v, at_every_level(method), scale).moved
     return scale.leaps(moved, h, jnp.abs(q_dot))
 
 

@@ -51,12 +51,14 @@ class Levels(NamedTuple):
 
 class Corrected(NamedTuple):
     """q and v on the constraints; whether they are ``off`` them all the same; whether anything was beyond what the
-    method can do."""
+    method can do; how far q was ``moved``, 0 where the residual before was only rounding: divided by a row that has
+    nearly vanished, rounding may move q far, and says nothing about the step that led there."""
 
     q: Float[Array, " nq"]
     v: Float[Array, " n"]
     off: Bool[Array, ""]
     unusual: Bool[Array, ""]
+    moved: Float[Array, " nq"]
 
 
 def assumptions(method: AbstractMethod) -> Bool[Array, ""]:
@@ -104,23 +106,24 @@ def correct(
     h¹⁵; where the first leaves more than that allows, K is made anew.
     """
     none, known = jnp.asarray(False), None
-    unusual = none
+    unusual, moved = none, jnp.zeros_like(q)
     if system.of_level("position"):
-        q, known = _position(system, t, q, v, levels.position, scale)
+        q, known, moved = _position(system, t, q, v, levels.position, scale)
         unusual = known[2].unusual
     elif system.velocity_follows:
-        return Corrected(q, v, none, none)
+        return Corrected(q, v, none, none, moved)
     velocity = lambda v: system.velocity_residual(t, q, v)
     if not system.velocity_follows:
         known = _linearised(system.velocity_slope(t, q, v), mass_of(system, t, q, v), levels.velocity)
         unusual = unusual | known[2].unusual
     v, _ = jax.lax.scan(lambda v, _: (v + _answer(known, velocity(v)), None), v, length=2)
     off = scale.missed(system.violation(t, q, v)) > scale.kept(q)
-    return Corrected(q, v, off, unusual | assumptions(levels.acceleration))
+    return Corrected(q, v, off, unusual | assumptions(levels.acceleration), moved)
 
 
 def _position(system, t, q, v, method, scale):
-    """q on φ = 0, and the K with which it came there: one copy of everything, in a loop."""
+    """q on φ = 0; the K with which it came there; and how far it moved, see ``Corrected``: one copy of everything, in
+    a loop."""
     residual = lambda q: system.position_residual(t, q)
     linearised = lambda q: _linearised(system.position_slope(t, q, v), mass_of(system, t, q, v), method)
 
@@ -129,11 +132,11 @@ def _position(system, t, q, v, method, scale):
         missed = residual(q)
         far = jnp.max(jnp.abs(missed) / scale.rows[: missed.size]) > jnp.finfo(q.dtype).eps ** 0.625
         known = rarely(first | far, lambda: linearised(q), lambda: known)
-        return (shifted(system.rates, q, _answer(known, missed)), known), None
+        return (shifted(system.rates, q, _answer(known, missed)), known), scale.rounding_only(missed)
 
     unknown = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), eqx.filter_eval_shape(linearised, q))
-    (q, known), _ = jax.lax.scan(newton, (q, unknown), jnp.array([True, False]))
-    return q, known
+    (on, known), rounding_only = jax.lax.scan(newton, (q, unknown), jnp.array([True, False]))
+    return on, known, jnp.where(rounding_only[0], 0, on - q)
 
 
 def _linearised(A, M, method):

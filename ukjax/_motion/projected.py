@@ -7,7 +7,7 @@ from .._compile import jit
 from .._rates import rate
 from .._system import rates_of
 from .correct import correct, levels_at
-from .step_size import MOVED
+from .step_size import error_of_correction
 
 # Once in the program, however many times a solver traces them.
 keep_rows = jit(levels_at)
@@ -19,8 +19,8 @@ class Projected(dfx.AbstractWrappedSolver):
 
     The rank of the rows is found where the step starts, on the constraints, and holds for its stages: off them,
     redundant rows look independent. The first stage is always evaluated anew, since the solver's own last stage
-    belongs to the point before the correction. What is moved by the correction is an error of the step, too; where
-    steps are ``even``, and cannot be tried shorter, one that leaps is the last.
+    belongs to the point before the correction. What is moved by the correction is an error of the step, too (see
+    ``error_of_correction``); where steps are ``even``, and cannot be tried shorter, one that leaps is the last.
     """
 
     solver: dfx.AbstractSolver
@@ -70,14 +70,14 @@ class Projected(dfx.AbstractWrappedSolver):
         )
         q1, v1 = apart(y1)
         corrected = correct_step(model, begin + t1, q1, v1, levels, scale)
-        moved = corrected.q - q1
+        speeds = jnp.stack([rate(rates, q0, v0), rate(rates, q1, v1), (q1 - q0) / (t1 - t0)])
+        leapt = scale.leaps(corrected.moved, t1 - t0, jnp.max(jnp.abs(speeds), axis=0))
         if self.even:
-            speeds = jnp.stack([rate(rates, q0, v0), rate(rates, q1, v1), (q1 - q0) / (t1 - t0)])
-            leapt = scale.leaps(moved, t1 - t0, jnp.max(jnp.abs(speeds), axis=0))
             result = dfx.RESULTS.where(leapt, dfx.RESULTS.internal_error, result)
         elif error is not None:
             of_q, of_v = apart(error)
-            error = jnp.concatenate([jnp.maximum(jnp.abs(of_q), jnp.abs(moved) / MOVED), of_v])
+            of_correction = error_of_correction(corrected.moved, leapt, jnp.asarray(t1 - t0), scale)
+            error = jnp.concatenate([jnp.maximum(jnp.abs(of_q), of_correction), of_v])
         return jnp.concatenate(corrected[:2]), error, dense, solver_state, result
 
     def func(self, terms, t0, y0, args):

@@ -81,6 +81,11 @@ class Scale(eqx.Module):
         """The worst of a ``violation``, beside the terms it is made of."""
         return jnp.max(jnp.abs(violation) / self.rows, initial=0)
 
+    def rounding_only(self, residual: Float[Array, " p"]) -> Bool[Array, ""]:
+        """Whether a ``residual`` of positions, the first rows, is no more than rounding of its terms. False for NaN."""
+        limit = ROUNDINGS * jnp.finfo(residual.dtype).eps * self.rows[: residual.size]
+        return jnp.all(jnp.abs(residual) <= limit)
+
     def kept(self, q: Float[Array, " nq"]) -> Float[Array, ""]:
         """How much may be missed at q. Far beyond what the start lets expect, rounding is allowed for, up to a limit:
         what runs away is not to excuse itself."""

@@ -161,9 +161,8 @@ def _step(
     rates, _ = jax.lax.scan(stage, rates, jax.tree.map(lambda x: x[1:], given))
     end, error = state + h * weigh(tableau.b, rates), h * weigh(tableau.b_error, rates)
     found = correct(model, t + h, end[: q.size], end[q.size :], at_every_level(method), scale)
-    moved = found.q - end[: q.size]
     fastest = jnp.max(jnp.abs(rates[:, : q.size]), axis=0)
-    leapt = scale.leaps(moved, h, fastest)
+    leapt = scale.leaps(found.moved, h, fastest)
     none = jnp.asarray(False)
-    stepped = Stepped(found.q, found.v, began, error, moved, leapt, found.off, found.unusual, none)
+    stepped = Stepped(found.q, found.v, began, error, found.moved, leapt, found.off, found.unusual, none)
     return stepped, judge(q, v, stepped, tableau, tolerance, scale, h, none)

@@ -21,9 +21,9 @@ from .tableau import Tableau
 
 class Stepped(NamedTuple):
     """Where a step leads: ``q`` and ``v`` (n,), on the constraints if it ends there; (q̇, v̇) where it ``began``; the
-    ``error`` to be expected; how far q was ``moved`` onto the constraints, whether it ``leapt`` so, and whether it is
-    ``off`` them all the same; whether anything was ``unusual``, beyond what its method can do; and whether constraints
-    were ``contradictory`` where it began, and nothing else shows it."""
+    ``error`` to be expected; how far q was ``moved`` onto the constraints (see ``Corrected``), whether it ``leapt`` so,
+    and whether it is ``off`` them all the same; whether anything was ``unusual``, beyond what its method can do; and
+    whether constraints were ``contradictory`` where it began, and nothing else shows it."""
 
     q: Float[Array, " nq"]
     v: Float[Array, " n"]
@@ -91,8 +91,8 @@ def step(
 
 def _ended(model, levels, t, h, q, v, fastest, scale):
     """The end of a step, on the constraints: see ``Stepped``."""
-    on, v, off, doubtful = correct(model, t, q, v, levels, scale)
-    return on, v, on - q, scale.leaps(on - q, h, fastest), off, doubtful
+    q, v, off, doubtful, moved = correct(model, t, q, v, levels, scale)
+    return q, v, moved, scale.leaps(moved, h, fastest), off, doubtful
 
 
 def rates_at(

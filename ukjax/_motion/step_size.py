@@ -12,6 +12,7 @@ from .tableau import Tableau
 
 SAFETY, SHRINK, GROW = 0.9, 0.2, 10.0
 MOVED = 10.0  # a correction by so much more than the error allowed shows that this was not seen
+VERY_SHORT = 1e-9  # of the whole time: steps in which a correction is no error, but a constraint that has begun to act
 RESTING = 1e-4  # of its size, that velocities change by in the whole time: nothing of the motion makes steps short
 TRIAL = 0.01  # of the sizes of coordinates and velocities: the disturbance of which the longest step is found
 FIRST = 0.01  # the first step, as a share of the time in which the state changes by its own size
@@ -69,6 +70,18 @@ def disturbed(
     return other(q, scale.q), other(v, scale.v)
 
 
+def error_of_correction(
+    moved: Float[Array, " nq"], leapt: Bool[Array, ""], h: Array, scale: Scale
+) -> Float[Array, " nq"]:
+    """The error of a step of h in q, as far as the correction at its end shows it, which ``moved`` q.
+
+    A correction that stays the same, however short the step is, is no error of the step: where rows stop being
+    redundant, those left out so far are not met exactly, and the first step that counts them corrects that. So very
+    short steps have no such error, unless the correction ``leapt``.
+    """
+    return jnp.where((h <= VERY_SHORT * scale.t) & ~leapt, 0, jnp.abs(moved) / MOVED)
+
+
 def judge(
     q: Float[Array, " nq"],
     v: Float[Array, " n"],
@@ -93,7 +106,8 @@ def judge(
     allowed_v = share * tolerance.v + tolerance.relative * size_v + scale.rounding(v, stepped.v)
     allowed = jnp.concatenate([allowed_q, allowed_v])
     error = jnp.sqrt(jnp.mean((stepped.error / allowed) ** 2))
-    error = jnp.maximum(error, jnp.where(trial, 0, jnp.max(jnp.abs(stepped.moved) / allowed_q) / MOVED))
+    corrected = jnp.max(error_of_correction(stepped.moved, stepped.leapt, h, scale) / allowed_q)
+    error = jnp.maximum(error, jnp.where(trial, 0, corrected))
     error = jnp.where(jnp.isnan(error), jnp.inf, error)
     exponent = -1.0 / tableau.order
     factor = jnp.clip(SAFETY * jnp.where(error > 0, error, 1e-30) ** exponent, SHRINK, GROW)
