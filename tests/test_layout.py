@@ -125,6 +125,7 @@ EVERYWHERE = (
     "_functions",
     "_names",
     "_norm",
+    "_outside",
     "_parameters",
     "_precision",
     "_rates",

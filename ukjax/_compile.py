@@ -23,6 +23,8 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
+from ._outside import numbers_outside
+
 MAX_PROGRAMS = 512
 MAX_MAPS = 8000  # of the process, while there are programs of ours that can be dropped
 MAPS = Path("/proc/self/maps")
@@ -123,13 +125,20 @@ def _maps():
         return 0
 
 
+def _told_apart(x):
+    """A key of a value that has programs of its own: 1, 1.0 and True are equal, and so are 0.0 and −0.0, but not their
+    programs; and the numbers that a function reads from outside may have changed."""
+    if isinstance(x, complex | float):
+        return type(x), repr(x)
+    return (type(x), x, numbers_outside(x)) if callable(x) and not isinstance(x, type) else (type(x), x)
+
+
 class Static:
     """A pytree without its arrays, which stand in ``values`` as ``ARRAY``. It is itself a pytree without leaves."""
 
     def __init__(self, tree: Any, values: Sequence[Any]):
         self.tree, self.values = tree, values
-        # 1, 1.0 and True are equal, and so are 0.0 and −0.0, but not their programs.
-        self.key = tree, *((type(x), repr(x) if isinstance(x, complex | float) else x) for x in values)
+        self.key = tree, *map(_told_apart, values)
 
     def __hash__(self):
         return hash(self.key)

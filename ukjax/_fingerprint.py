@@ -12,14 +12,12 @@ computes them.
 
 import builtins
 import dataclasses
-import dis
 import enum
 import functools
 import hashlib
 import json
 import re
 import sys
-import sysconfig
 import types
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -31,6 +29,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from ._batch.refusal import Place
+from ._outside import globals_in, is_of_library
 from ._version import NUMERICS, __version__
 
 FEW = 16
@@ -45,7 +44,6 @@ WITHOUT_EFFECT = frozenset(
 )
 """Parameters of operations of JAX that change no values: labels, where arrays lie, rules for derivatives."""
 
-PACKAGE = __name__.partition(".")[0]
 JITTED = type(jax.jit(lambda: None))
 
 
@@ -271,7 +269,7 @@ class Digest:
             ) from None
 
     def _of_class(self, x):
-        if _is_of_library(x.__module__):
+        if is_of_library(x.__module__):
             return _hash("class", x.__module__, x.__qualname__, _version_of(x.__module__))
         held = {}
         for name, value in vars(x).items():
@@ -303,9 +301,9 @@ class Digest:
             return _hash("error")
         cells = [cell.cell_contents if cell != types.CellType() else None for cell in x.__closure__ or ()]
         held = self.of([cells, x.__defaults__, x.__kwdefaults__])
-        if _is_of_library(x.__module__):
+        if is_of_library(x.__module__):
             return _hash("function", x.__module__, x.__qualname__, _version_of(x.__module__), held)
-        names = sorted(_globals_in(x.__code__))
+        names = globals_in(x.__code__)
         outside = {name: x.__globals__.get(name, getattr(builtins, name, None)) for name in names}
         return _hash("function", self._of_code(x.__code__), held, self.of(outside))
 
@@ -347,27 +345,8 @@ def _is_key(x) -> bool:
     return isinstance(x, jax.Array) and jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
-def _globals_in(code) -> set[str]:
-    """Names of what a function takes from outside, and those within it."""
-    names = {each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    return names.union(*(_globals_in(x) for x in code.co_consts if isinstance(x, types.CodeType)))
-
-
 def _top(kind) -> str:
     return str(getattr(kind, "__module__", "")).partition(".")[0]
-
-
-@functools.cache
-def _is_of_library(module: str | None) -> bool:
-    """Whether it is of this package, of Python or of an installed package: all of these are known by their versions."""
-    top = str(module).partition(".")[0]
-    if top == "__main__":
-        return False
-    if top == PACKAGE or top in sys.stdlib_module_names:
-        return True
-    file = getattr(sys.modules.get(top), "__file__", None)
-    installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-    return file is not None and ("site-packages" in file or any(file.startswith(folder) for folder in installed))
 
 
 def _version_of(module: str) -> str:

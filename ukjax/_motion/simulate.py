@@ -82,9 +82,9 @@ def simulate(
     leading batch axis. ``model`` is a ``System``, or any function (t, q, v) -> ``Terms``. All is computed in the widest
     precision among q0, v0, the model's arrays and its Terms. A Python ``float`` in a field of the model counts as an
     array; so does a traced number in a closure, which has a derivative as a field has, though a function made anew is
-    compiled anew. Any other number that a function reads from outside is a constant of the compiled programs, as in
-    ``jax.jit``: when it changes, some results are of the new number and others of the old one. Make it a field, or
-    make the model anew.
+    compiled anew. Any other number that a function reads from outside, a global or an attribute of an object, is a
+    constant of the compiled programs; when it has changed, they are compiled anew, and forces and energies of motions
+    computed before are refused. Numbers that change often are better fields of the model.
 
     **Drift.** ``drift="projection"``, the default for a ``System``, brings every step and every sample back onto the
     constraints, φ = 0, φ̇ = 0 and ψ = 0, in the metric of M; it wants a consistent start (see ``project``).
@@ -182,7 +182,7 @@ def simulate(
         check_limits(trajectory)
         check_limits_of_coordinates(trajectory)
     warn_of_creep(trajectory, request, start.scale)
-    return trajectory
+    return trajectory.remembering_numbers()
 
 
 class Asked(NamedTuple):

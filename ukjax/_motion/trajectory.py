@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .._check import as_path, known
 from .._extras import extra_package
 from .._files import write_whole
+from .._outside import numbers_outside_of
 from .._solve import AbstractMethod
 from .._system import AbstractSystem
 from .given import telling_of_batches
@@ -93,6 +94,7 @@ class Trajectory(eqx.Module):
             return self.observation
         seen = self.__dict__.get("_seen")
         if seen is None:
+            self._check_numbers()
             if self.model is None or self.method is None:
                 raise ValueError(
                     "without its model nothing but t, q and v is known of this motion: call with_observation() before "
@@ -103,6 +105,20 @@ class Trajectory(eqx.Module):
             if known(seen):
                 object.__setattr__(self, "_seen", seen)  # no field: what is derived from the others
         return seen
+
+    def remembering_numbers(self) -> "Trajectory":
+        """The same, which knows the numbers that its model reads from outside now."""
+        object.__setattr__(self, "_outside", numbers_outside_of(self.model))
+        return self
+
+    def _check_numbers(self):
+        computed_with = self.__dict__.get("_outside")
+        if computed_with is not None and computed_with != numbers_outside_of(self.model):
+            raise ValueError(
+                "a number that the model reads from outside, such as a global, has changed since this motion was "
+                "computed, so that forces and energies would be those of another model: make it a field of the model, "
+                "or call with_observation() before it changes"
+            )
 
     def with_observation(self) -> "Trajectory":
         """The same with all that is known at the samples among its leaves: for where the model is to be changed."""
