@@ -80,8 +80,8 @@ def constrained_motion(terms: Terms, method: str | AbstractMethod = "orthogonal"
             return motion
     motion, _ = _motion_by(method, terms)
     _warn_of_rounding(terms, method)
-    _warn_of_nearly_dependent(terms, method, int(motion.rank))
     check_unique(terms, np.asarray(motion.acceleration), type(method).__name__)
+    _warn_of_nearly_dependent(terms, method, int(motion.rank))
     return motion
 
 
