@@ -325,7 +325,8 @@ def test_a_minimum_between_two_points_is_found():
 
 def test_an_event_that_jumps_is_met_in_few_steps():
     sides = uk.Event(lambda t, q, v: jnp.sign(q[1]), "falling")
-    for how in (ADAPTIVE, {"dt": 0.1}):
+    ways: tuple[dict[str, Any], ...] = (ADAPTIVE, {"dt": 0.1})
+    for how in ways:
         found = uk.simulate(BALL, [0.0, 1.0], [1.0, 0.0], [0.0, 3.0], event=sides, **how)
         assert found.met_event and int(found.steps) < 60
         assert float(found.last[0]) == pytest.approx(np.sqrt(2 / GRAVITY), abs=1e-14)

@@ -1,7 +1,7 @@
 """Mechanisms of bodies and joints, against Lagrange's equations of their energies, closed forms and the gallery."""
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -379,14 +379,17 @@ def test_springs_of_attitudes_pull_by_their_angle_and_their_energy():
     at_rest = jnp.asarray(np.concatenate([2 * rest[3:], rest, [0.1]]))
     energy = jax.jit(lambda q: robot.energy(jnp.zeros(()), q, jnp.zeros(10)))
     force = jax.jit(lambda q: robot.dynamics.terms(jnp.zeros(()), q, jnp.zeros(10))[1])
-    slope = lambda q: jax.grad(energy)(q) @ jax.jacfwd(lambda v: robot.rates(q, v))(jnp.zeros(10))
+    rates: Any = robot.rates
+    slope = lambda q: jax.grad(energy)(q) @ jax.jacfwd(lambda v: rates(q, v))(jnp.zeros(10))
     for q in (at_rest, at_rest + 0.3 * np.random.default_rng(2).normal(size=12), -at_rest):
         np.testing.assert_allclose(-slope(q), force(q), atol=1e-12)
         assert np.all(np.isfinite(jax.jacfwd(force)(q)))
     np.testing.assert_allclose(force(at_rest), 0, atol=1e-12)
     turned = at_rest.at[:4].set(quaternion_of_angles(jnp.array([0.0, 0.0, 3.0])))
     ball = uk.Mechanism({"a": robot.bodies["a"]}, {"ball": Spherical("ground", "a", stiffness=3.0)})
-    np.testing.assert_allclose(ball.dynamics.terms(0.0, turned[:4], jnp.zeros(3))[1], (0, 0, -9.0), atol=1e-12)
+    np.testing.assert_allclose(
+        ball.dynamics.terms(jnp.zeros(()), turned[:4], jnp.zeros(3))[1], (0, 0, -9.0), atol=1e-12
+    )
 
 
 def test_couplings():

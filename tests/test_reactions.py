@@ -89,10 +89,10 @@ def test_derivatives_of_reactions_that_are_not_unique():
 
     at = jnp.array([MASS, 2.0])
     for absolute in (False, True):
-        found = jax.jacrev(lambda x, absolute=absolute: of(*x, absolute))(at)
+        found = jax.jacrev(lambda x, absolute=absolute: of(x[0], x[1], absolute))(at)
         assert np.all(np.isfinite(found))
         # All reactions are linear in the mass and in the square of the speed.
-        np.testing.assert_allclose(found[:, 0], of(*at, absolute) / MASS, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(found[:, 0], of(at[0], at[1], absolute) / MASS, rtol=0, atol=1e-9)
         slope = of(MASS, jnp.array(3.0), absolute) - of(MASS, jnp.array(1.0), absolute)
         np.testing.assert_allclose(found[:, 1], slope / 2, rtol=0, atol=1e-8)
 

@@ -47,9 +47,9 @@ def test_a_package_that_is_missing_is_named(motion, tmp_path, monkeypatch):
             ask()
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"^ukjax.plot.histories needs .* matplotlib: pip install 'ukjax\[plot\]'"):
-        uk.plot.__getattr__("histories")
+        getattr(uk.plot, "histories")  # noqa: B009  as an attribute that is looked up when it is asked for
     with pytest.raises(AttributeError, match="history"):
-        uk.plot.__getattr__("history")
+        getattr(uk.plot, "history")  # noqa: B009
 
 
 def test_csv_names_columns_with_units(motion, tmp_path):

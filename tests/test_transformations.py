@@ -128,8 +128,9 @@ def kutta(q, v, ts, counts):
 def test_dt_asks_for_even_steps_that_meet_the_samples_also_where_it_is_traced(traced):
     """And however few steps ``max_steps`` allows, if their number is known."""
     expected = kutta(1.0, 0.5, np.asarray(TIMES), (1, 1, 9))
+    step: dict[str, Any] = {"dt": 0.1}
     of = lambda **how: (lambda motion: (motion.q, motion.steps))(
-        uk.simulate(swing(), ANGLE, RATE, how.pop("ts", TIMES), solver=uk.RungeKutta4(), **{"dt": 0.1} | how)
+        uk.simulate(swing(), ANGLE, RATE, how.pop("ts", TIMES), solver=uk.RungeKutta4(), **step | how)
     )
     if traced == "dt":
         q, steps = jax.jit(lambda dt: of(dt=dt))(0.1)

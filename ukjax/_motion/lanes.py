@@ -108,8 +108,8 @@ def _through_lanes(request: Request, start: Start) -> Record:
         return judge(q, v, stepped, tableau, request.tolerance(scale), scale, h, trial)
 
     def attempt(each, method, t, h, q, v, scale, trial):
-        at = each(disturbed_of, trial, q, v, scale)
-        stepped = take(each, t0 + t, h, *at, method, tableau, request.projection, scale)
+        q_at, v_at = each(disturbed_of, trial, q, v, scale)
+        stepped = take(each, t0 + t, h, q_at, v_at, method, tableau, request.projection, scale)
         return (stepped, each(judge_of, q, v, stepped, scale, h, trial)), stepped.beyond(method)
 
     attempt_each = of_each(attempt, request.model_of, request.by, Manner.of(request, start))
