@@ -62,10 +62,12 @@ def disturbed(
 ) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
     """q and v, and if this is a ``trial``, a small disturbance besides, in which all modes have a share."""
 
+    amount = trial.astype(q.dtype)
+
     def other(x, size):
         i = np.arange(x.size)
         share = TRIAL * (-1.0) ** i * (1 + i * (5**0.5 - 1) / 2 % 1) / 2
-        return x + jnp.where(trial, share.astype(x.dtype) * size, 0)
+        return x + amount * share.astype(x.dtype) * size
 
     return other(q, scale.q), other(v, scale.v)
 
@@ -97,22 +99,22 @@ def judge(
     It was wrong, too, by what moved it onto its constraints, if that was more than an error that was there to be seen.
     In a trial errors are judged beside the disturbance, where it begins and where it ends.
     """
-    size_q, size_v = jnp.maximum(jnp.abs(q), jnp.abs(stepped.q)), jnp.maximum(jnp.abs(v), jnp.abs(stepped.v))
+    both = jnp.concatenate
+    before, after, absolute = both([q, v]), both([stepped.q, stepped.v]), both([tolerance.q, tolerance.v])
+    usual = absolute + tolerance.relative * jnp.maximum(jnp.abs(before), jnp.abs(after))
     q_dot = v if q.shape == v.shape else stepped.began[: q.size]
-    size_q = jnp.where(trial, jnp.maximum(TRIAL * scale.q, jnp.abs(stepped.q - q - h * q_dot)), size_q)
-    size_v = jnp.where(trial, jnp.maximum(TRIAL * scale.v, jnp.abs(stepped.v - v)), size_v)
-    share = jnp.where(trial, jnp.asarray(TRIAL, q.dtype), 1)
-    allowed_q = share * tolerance.q + tolerance.relative * size_q + scale.rounding(q, stepped.q, of_q=True)
-    allowed_v = share * tolerance.v + tolerance.relative * size_v + scale.rounding(v, stepped.v)
-    allowed = jnp.concatenate([allowed_q, allowed_v])
+    moved = jnp.abs(after - before - both([h * q_dot, jnp.zeros_like(v)]))
+    in_trial = TRIAL * (absolute + tolerance.relative * both([scale.q, scale.v])) + tolerance.relative * moved
+    rounding = both([scale.rounding(q, stepped.q, of_q=True), scale.rounding(v, stepped.v)])
+    allowed = jnp.where(trial, in_trial, usual) + rounding
     error = jnp.sqrt(jnp.mean((stepped.error / allowed) ** 2))
-    corrected = jnp.max(error_of_correction(stepped.moved, stepped.leapt, h, scale) / allowed_q)
+    corrected = jnp.max(error_of_correction(stepped.moved, stepped.leapt, h, scale) / allowed[: q.size])
     error = jnp.maximum(error, jnp.where(trial, 0, corrected))
     error = jnp.where(jnp.isnan(error), jnp.inf, error)
     exponent = -1.0 / tableau.order
     factor = jnp.clip(SAFETY * jnp.where(error > 0, error, 1e-30) ** exponent, SHRINK, GROW)
     # |y| / |y'| in the same scale; the book looks at a second derivative too.
-    here = jnp.max(jnp.abs(jnp.concatenate([stepped.q, stepped.v]) / allowed))
+    here = jnp.max(jnp.abs(after / allowed))
     change = jnp.max(jnp.abs(stepped.began / allowed))
     first = FIRST * jnp.maximum(here, 1) / jnp.maximum(change, 1e-20)
     resting = jnp.all(jnp.abs(stepped.began[q.size :]) * scale.t <= RESTING * scale.v)
