@@ -414,6 +414,31 @@ def test_zeros_by_structure_cost_nothing():
     assert operations(blocks, (2, 2), (2, 2)).count("mul") == 2 * 7  # M01 M10 is in two entries
 
 
+@pytest.mark.parametrize(
+    "function",
+    (
+        lambda x, y: x - x,
+        lambda x, y: (x + y) - (y + x),
+        lambda x, y: 0 / x,
+        lambda x, y: jnp.argmax(jnp.stack([jnp.ones_like(x), x, y])),
+        lambda x, y: jnp.argmin(jnp.stack([x, y, jnp.ones_like(x)])),
+        lambda x, y: jnp.stack([x > x, x < x, x >= x, x == x, x != x]),
+    ),
+    ids=("x - x", "sums", "0 / x", "argmax", "argmin", "comparisons"),
+)
+def test_what_is_not_finite_is_the_same_in_small_and_large_batches(function):
+    values = np.array([0.0, -0.0, 1.0, -2.0, np.inf, -np.inf, np.nan])
+    small, large = np.meshgrid(values, values), np.meshgrid(values, np.resize(values, BATCH))
+    together = jax.jit(jax.vmap(uk.per_member(function)))
+    small, large = (np.asarray(together(x.ravel(), y.ravel())) for x, y in (small, large))
+    np.testing.assert_array_equal(large[: len(small)], small)
+
+
+def test_no_angle_costs_nothing():
+    """Such as a matrix of the angles between links has on its diagonal."""
+    assert operations(lambda q: jnp.cos(q - q) + jnp.sin(q - q), (2,)) == ["sub", "sub"]
+
+
 def test_what_is_written_twice_is_done_once():
     twice = operations(lambda x: x[0] * x[1] + jnp.exp(x[1] * x[0]) + jnp.exp(x[0] * x[1]), (2,))
     assert twice.count("mul") == twice.count("exp") == 1

@@ -142,8 +142,6 @@ class Graph:
                 return a
             if _is(a, 0):
                 return b if name != "sub" else self.apply("neg", (b,))
-            if name == "sub" and _same(a, b):
-                return a.dtype.type(0)
             if name == "sub" and _order(b) < _order(a):  # one name for a − b and −(b − a)
                 return self.apply("neg", (self.apply(name, (b, a)),))
         elif name == "and" and (_is(a, False) or _is(b, True)):
@@ -151,10 +149,12 @@ class Graph:
         elif name == "and" and (_is(b, False) or _is(a, True)):
             return b
         elif name == "div":
-            if _is(a, 0) or _is(b, 1):
+            if _is(b, 1):
                 return a
             if _is_power_of_two(b):
                 return self.apply("mul", (1 / b, a))
+        elif name in ("gt", "lt") and _same(a, b):
+            return np.bool_(False)
         elif name == "neg":
             return self.negated(a)
         if name in IDEMPOTENT and (found := self._absorbed(name, a, b)) is not None:
@@ -182,6 +182,11 @@ class Graph:
         """y if x is −y."""
         inner = self.operations[x.index] if isinstance(x, Number) else None
         return inner.operands[0] if inner is not None and inner.name == "neg" else None
+
+    def is_difference_of_equals(self, x: Number) -> bool:
+        """Whether x is y − y."""
+        inner = self.operations[x.index]
+        return inner.name == "sub" and _same(*inner.operands)
 
     def _scaled(self, x):
         """(c, y) if x is c y with c a power of two."""

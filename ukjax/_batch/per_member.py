@@ -34,7 +34,8 @@ def per_member(function: Callable, few: int = FEW, strict: bool = False) -> Call
     other function is done as by ``vmap``, with a warning that names the operation and its line; with ``strict`` that is
     a ``ValueError``, and so is a function of more operations than are worth compiling. Less than ``few`` members are
     done as by ``vmap`` too, and so is what says itself how it is batched, by ``jax.custom_batching.custom_vmap``:
-    ``method="sparse"`` does. A zero known from the start times any number is 0, be that infinite or NaN.
+    ``method="sparse"`` does. Where it is written out, a zero known from the start times any number is 0, and sin(x − x)
+    is 0 and cos(x − x) is 1, be x infinite or NaN; everything else is infinite or NaN where it is so by ``vmap``.
     """
     if not callable(function) or isinstance(function, type):
         raise ValueError(f"function must be one of arrays, got {function!r}")

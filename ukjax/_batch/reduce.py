@@ -17,7 +17,7 @@ REDUCTIONS = {
     "reduce_and": "and",
 }
 CUMULATIVE = {"cumsum": "add", "cumprod": "mul"}
-BETTER = {"argmax": "gt", "argmin": "lt"}
+NO_WORSE = {"argmax": "ge", "argmin": "le"}
 """What is done with one entry after the other."""
 
 
@@ -73,18 +73,21 @@ def _reduce(unroller, equation, operands):
     return [result.reshape(shape)]
 
 
-@rule(*BETTER)
+@rule(*NO_WORSE)
 def _extreme(unroller, equation, operands):
-    parameters, better = equation.params, BETTER[equation.primitive.name]
+    """The first of the extreme entries, or the first that is NaN, as by JAX."""
+    parameters, no_worse = equation.params, NO_WORSE[equation.primitive.name]
     (x,), (axis,), dtype = operands, parameters["axes"], np.dtype(parameters["index_dtype"])
     rows = np.moveaxis(objects(x), axis, -1)
     result = np.empty(rows.shape[:-1], object)
     for i in np.ndindex(result.shape):
         best, where = rows[i][0], dtype.type(0)
         for j, value in enumerate(rows[i][1:], 1):
-            wins = unroller.graph.apply(better, (value, best))
-            best = unroller.graph.apply("select_n", (wins, best, value))
-            where = unroller.graph.apply("select_n", (wins, where, dtype.type(j)))
+            stays = unroller.graph.apply(no_worse, (best, value))
+            if np.issubdtype(best.dtype, np.inexact):
+                stays = unroller.graph.apply("or", (stays, unroller.graph.apply("ne", (best, best))))
+            best = unroller.graph.apply("select_n", (stays, value, best))
+            where = unroller.graph.apply("select_n", (stays, dtype.type(j), where))
         result[i] = where
     return [result]
 

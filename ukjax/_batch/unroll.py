@@ -107,6 +107,8 @@ class Unroller:
         if (turned := self.graph.negated(x)) is not None:  # one angle and its negative are one
             value = self._trigonometric(name, (turned,), parameters)
             return value if name == "cos" else self.graph.apply("neg", (value,))
+        if self.graph.is_difference_of_equals(x):  # on the diagonal of a matrix of angles between bodies
+            return x.dtype.type(name == "cos")
         if x.index not in self.sines:
             self.sines[x.index] = sine_and_cosine(self.graph, x)
         return self.sines[x.index][name == "cos"]
