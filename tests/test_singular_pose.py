@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -49,3 +50,54 @@ def test_a_motion_begins_at_a_flat_pose(tilt, how: dict[str, Any]):
     found = uk.simulate(parallelogram(tilt), [begin, tilt, begin], [SPEED, 0.0, SPEED], np.linspace(0, last, 21), **how)
     check_energy(found, tilt)
     np.testing.assert_allclose(found.q[-1], [begin + 2, tilt, begin + 2], rtol=0, atol=1e-7)
+
+
+BEFORE = np.pi - 1.5
+TO_FLAT = time_from(BEFORE, np.pi)
+
+
+def swing(tilt, times, **how):
+    """From before a flat pose, past it at the time ``TO_FLAT``."""
+    begin = tilt + BEFORE
+    return uk.simulate(parallelogram(tilt), [begin, tilt, begin], [SPEED, 0.0, SPEED], times, **how)
+
+
+@pytest.mark.parametrize("how", [{}, {"dt": 0.01}], ids=["adaptive", "fixed"])
+@pytest.mark.parametrize("tilt", [0.0, 0.4])
+def test_a_sample_may_lie_on_a_flat_pose(tilt, how: dict[str, Any]):
+    found = swing(tilt, np.linspace(0, 2 * TO_FLAT, 101), **how)
+    check_energy(found, tilt)
+    np.testing.assert_allclose(found.q[50, 0], tilt + np.pi, rtol=0, atol=1e-8)
+    last = float(found.q[-1, 0]) - tilt
+    np.testing.assert_allclose(time_from(BEFORE, last), 2 * TO_FLAT, rtol=1e-8)
+    assert np.max(np.abs(parallelogram(tilt).position_residual(found.t[50], found.q[50]))) < 1e-8
+
+
+def test_a_step_may_end_on_a_flat_pose_where_no_sample_is():
+    found = swing(0.4, [0.0, 2 * TO_FLAT], dt=TO_FLAT / 50)
+    check_energy(found, 0.4)
+    np.testing.assert_allclose(time_from(BEFORE, float(found.q[-1, 0]) - 0.4), 2 * TO_FLAT, rtol=1e-8)
+
+
+@pytest.mark.parametrize("away", [1e-4, 1e-5, 1e-7, 0.0, -1e-7, -1e-4])
+def test_samples_near_a_flat_pose_change_nothing(away):
+    end = time_from(BEFORE, np.pi + 1.5)
+    found = swing(0.4, [0.0, TO_FLAT - away, end])
+    check_energy(found, 0.4)
+    np.testing.assert_allclose(found.q[-1, 0], 0.4 + np.pi + 1.5, rtol=0, atol=1e-8)
+
+
+def test_a_motion_may_end_on_a_flat_pose():
+    found = swing(0.4, [0.0, TO_FLAT])
+    check_energy(found, 0.4)
+    np.testing.assert_allclose(found.q[-1, 0], 0.4 + np.pi, rtol=0, atol=1e-8)
+
+
+def test_a_derivative_past_a_flat_pose_is_refused_where_a_step_ends_there():
+    def last(speed):
+        begin = 0.4 + BEFORE
+        start = jnp.stack([speed, 0 * speed, speed])
+        return uk.simulate(parallelogram(0.4), [begin, 0.4, begin], start, np.linspace(0, 2 * TO_FLAT, 101)).q[-1, 0]
+
+    with pytest.raises(ValueError, match="the derivative of a motion through a singular pose"):
+        jax.grad(last)(SPEED)

@@ -30,6 +30,9 @@ from .small_rows import judge, least_of_usual, with_noise_left_out
 MOST = 8
 """How often it is decided anew before the method asked for does the rest."""
 
+WATCHED = 1 / 3
+"""Rows that are dependent but for eps^WATCHED (6e-6 in float64) may show that a singular pose is near."""
+
 
 def first_attempt(request: Request, flexible: bool) -> AbstractMethod | Levels:
     """What to begin with, and to go on with where going along a band did not do. ``flexible``, the next attempt is the
@@ -41,7 +44,9 @@ def first_attempt(request: Request, flexible: bool) -> AbstractMethod | Levels:
     if not isinstance(usual, Usual):
         return request.method
     if flexible:
-        return at_every_level(replace(usual, flexible=Flexible.of(0.0, None, request.ts.dtype, usual.least)))
+        return at_every_level(
+            replace(usual, flexible=Flexible.of(0.0, None, request.ts.dtype, usual.least, usual.rtol))
+        )
     return at_every_level(replace(usual, assumes=True))
 
 
@@ -61,6 +66,22 @@ def attempt_for_one(
         return method
     found = next_attempt(request, method, t, q, v, flexible=True)
     return found if isinstance(found, Levels) else method
+
+
+def watching(method: AbstractMethod | Levels) -> AbstractMethod | Levels:
+    """The same method in the same program, to which rows that are nearly dependent are unusual, too."""
+    usual = method.acceleration if isinstance(method, Levels) else None
+    if not isinstance(usual, Usual) or usual.flexible is None:
+        return method
+    least, rtol = usual.flexible.least, usual.flexible.rtol
+    limit = np.asarray(float(np.finfo(least.dtype).eps) ** WATCHED, least.dtype)
+    flexible = usual.flexible._replace(least=np.maximum(least, limit), rtol=np.maximum(rtol, limit))
+    return at_every_level(replace(usual, flexible=flexible))
+
+
+def active_rows(method: AbstractMethod | Levels, rows: int) -> tuple[int, ...] | None:
+    """Which of so many rows a method takes for independent; None for all."""
+    return _kept(method.acceleration, rows) if isinstance(method, Levels) else None
 
 
 def next_attempt(
@@ -126,7 +147,7 @@ def next_attempt(
 def _with(usual, weight, kept, dtype):
     """The usual method with the rows that are ``kept`` and the weight of them beside M."""
     if usual.flexible is not None:
-        return replace(usual, flexible=Flexible.of(weight, kept, dtype, usual.flexible.least))
+        return replace(usual, flexible=Flexible.of(weight, kept, dtype, usual.flexible.least, usual.rtol))
     return replace(usual, assumes=True, weight=weight or None, kept=kept)
 
 

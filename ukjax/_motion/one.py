@@ -18,13 +18,14 @@ from jaxtyping import Array, Bool, Float, Int
 from .._batch import plainly
 from .._check import constant, eager
 from .._compile import jit_fast_compile, usual_promotion
-from .attempts import MOST, attempt_for_one, next_attempt
+from .attempts import MOST, active_rows, attempt_for_one, next_attempt, watching
 from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, Start
 from .compact import compactly
 from .correct import Levels
+from .cross_singular_pose import cross_singular_pose, step_to
 from .each import Alone
 from .outcome import FINISHED, RUNNING, UNUSUAL, classify, finite, reached_last_time
-from .singular_pose import step_from_singular_pose
+from .singular_pose import has_understood_rows, step_from_singular_pose
 from .step_size import FIRST as FIRST_STEP
 from .step_size import disturbed, judge, next_length
 
@@ -36,6 +37,12 @@ MANY = 100_000
 
 FEWEST = 16
 """Samples are filled up to this number times a power of two, so that another number of them is the same program."""
+
+
+NO_DERIVATIVE = (
+    "the derivative of a motion through a singular pose is not implemented where a sample, or a step of dt, lies on "
+    "the pose or close to it, as after t = {t:g} s. Choose other samples, or another dt, or take differences of motions"
+)
 
 
 class Course(NamedTuple):
@@ -153,21 +160,36 @@ def _run(how, scale, model, ts, q0, v0, remember):
     limits = count(samples), count(min(how.max_steps, 2**31 - 1))
     asked = how if model is how.model and ts is how.ts else replace(how, model=model, ts=ts)
     pieces, method, decided = [], attempt_for_one(asked, scale.rows.size, begin, q0, v0), 0
+    watch, states, declined = not remember and has_understood_rows(asked), None, None
     while int(course.result) == RUNNING:
-        task = model, ends, between, tolerance, limits, method, how.tableau, how.projection, scale
+        current = watching(method) if watch else method
+        task = model, ends, between, tolerance, limits, current, how.tableau, how.projection, scale
         course, found, steps = _piece(task, course, found)
+        if int(steps.count):
+            states = steps
         if remember and int(steps.count):
             pieces.append((method, steps))
         if int(course.result) == UNUSUAL:
             t = begin + np.asarray(course.t)
-            passed = None if remember else _past_singular_pose(asked, scale, t, course, found, ends, between)
+            passed = None
+            if float(t) != declined and has_understood_rows(asked):
+                if not remember:
+                    passed = _past_singular_pose(asked, scale, t, course, found, ends, between)
+                passed = passed or _through_singular_pose(asked, scale, method, course, found, ends, between, states)
+                declined = float(t)
             if passed is not None:
-                course, found = passed
+                if remember:
+                    raise ValueError(NO_DERIVATIVE.format(t=float(t)))
+                (course, found), states = jax.device_put(passed), None
+                continue
+            course = course._replace(result=count(RUNNING))
+            if watch:  # no such pose: the same again, and rows are looked at when they are dependent
+                watch = False
                 continue
             another = next_attempt(asked, method, np.asarray(t), course.q, course.v, flexible=True)
             decided += 1
             method = another if decided < MOST else how.method
-            course = course._replace(result=count(RUNNING))
+            watch = not remember and has_understood_rows(asked)
     # Cut by NumPy: JAX would compile it for every number of samples.
     reached = np.arange(samples) < np.asarray(course.sample)
     q, v = np.split(np.where(reached[:, None], np.asarray(found)[:samples], number(np.nan)), [q0.size], axis=1)
@@ -207,6 +229,61 @@ def _past_singular_pose(request, scale, t, course, found, ends, between):
         v=passed.v,
         steps=count(max(steps, 0) + 1),
         result=count(FINISHED if through else RUNNING),
+        contradictory=course.contradictory,
+    )
+    return course, found
+
+
+def _through_singular_pose(request, scale, method, course, found, ends, between, states):
+    """The course and the samples found behind a singular pose that the last step met, by NumPy; None where there is
+    none, or none that is understood."""
+    since, samples = (ends - ends[0]).astype(float), request.ts.size
+    times = since[:samples]
+    if int(course.steps) < 0 or float(course.longest) == 0 or int(course.sample) >= samples:
+        return None
+    sample = int(course.sample)
+    if between is None:
+        h = min(float(course.h), times[sample] - float(course.t))
+    else:
+        h = (times[sample] - times[max(sample - 1, 0)]) / int(between[sample])
+    here = np.concatenate([[float(course.t), h], np.asarray(course.q), np.asarray(course.v)]).astype(ends.dtype)
+    earlier = np.asarray(states.state)[: int(states.count)] if states is not None else here[None][:0]
+    history = np.concatenate([earlier[earlier[:, 1] > 0], here[None]])
+    crossing = cross_singular_pose(request, ends[0], history, active_rows(method, scale.rows.size), scale)
+    if crossing is None:
+        return None
+    found, before, after = np.array(found), crossing.before, crossing.after
+    for k in np.flatnonzero((times > before.t) & (times <= after.t)):
+        found[k] = crossing.at(times[k])
+    sample = int(np.searchsorted(times, after.t, side="right"))
+    t, q, v, steps, taken = after.t, after.q, after.v, crossing.steps, 0
+    if sample == samples:
+        t, (q, v) = times[-1], np.split(found[sample - 1], [q.size])
+    elif between is not None:  # on to the next of the equal steps
+        start, end = times[sample - 1], times[sample]
+        even = (end - start) / int(between[sample])
+        taken = int((t - start) // even) + 1
+        to = start + taken * even
+        reached = step_to(request, ends[0], after, to, scale)
+        if reached is None:
+            return None
+        t, (q, v), steps = to, reached, steps + 1
+        if taken == int(between[sample]):
+            found[sample] = np.concatenate([q, v])
+            sample, taken = sample + 1, 0
+    number: Any = lambda x: np.asarray(x, ends.dtype)
+    count: Any = lambda x: np.asarray(x, np.int32)
+    q, v = jax.device_put((number(q), number(v)))
+    course = Course(
+        t=number(t),
+        h=number(crossing.following),
+        longest=course.longest,
+        sample=count(sample),
+        taken=count(taken),
+        q=q,
+        v=v,
+        steps=count(int(course.steps) + steps),
+        result=count(FINISHED if sample == samples else RUNNING),
         contradictory=course.contradictory,
     )
     return course, found

@@ -5,8 +5,8 @@ uᵀA = 0, the limit of the acceleration follows from the third derivative of u�
 
     3 uᵀ Ȧ q̈ = −uᵀ φ⃛,   φ⃛ with q̈ = 0.
 
-That is the first stage of a Runge–Kutta step; the others are away from the pose. A step that ends exactly at such a
-pose is not done here: its last stages are there.
+That is the first stage of a Runge–Kutta step; the others are away from the pose. How a motion comes to such a pose
+and past it is in ``cross_singular_pose``.
 """
 
 from typing import NamedTuple
@@ -57,9 +57,7 @@ def step_from_singular_pose(
     """A step of h, or of less where adaptive ones must be shorter; None where (q, v) is no singular pose of a motion
     along which the rows of positions are independent otherwise, or none that is understood."""
     model = request.model
-    if not isinstance(model, AbstractSystem) or model.rates is not None or h <= 0:
-        return None
-    if not fits(model, request.method, request.projection) or not model.constraints:
+    if not has_understood_rows(request) or h <= 0:
         return None
     dtype = q.dtype
     rtol = 10 * float(np.finfo(dtype).eps) ** 0.5
@@ -72,19 +70,50 @@ def step_from_singular_pose(
     acceleration = _limit(model, request.method, at, q, v, M, A, rtol)
     if acceleration is None:
         return None
-    tolerance = request.tolerance(scale)
     for _ in range(TRIES):
         length = jax.device_put(np.asarray(h, dtype))
-        stepped, judged = _step(
-            model, at, length, q, v, acceleration, request.method, request.tableau, scale, tolerance
-        )
+        stepped, judged = step_from(request, at, length, q, v, acceleration, scale)
         if request.dt is not None or float(judged.error) <= 1:
-            sound = bool(np.all(np.isfinite(np.asarray(stepped.q)))) and not bool(stepped.off | stepped.leapt)
-            return Left(h, stepped.q, stepped.v, h * float(judged.factor)) if sound else None
+            return Left(h, stepped.q, stepped.v, h * float(judged.factor)) if is_sound(stepped) else None
         h *= min(float(judged.factor), 0.9)
         if not h > SMALLEST_STEP * float(scale.t):
             break
     return None
+
+
+def has_understood_rows(request: Request) -> bool:
+    """Whether all constraints are of positions q that have the rates v, and are corrected after each step."""
+    model = request.model
+    if not isinstance(model, AbstractSystem) or model.rates is not None or not model.constraints:
+        return False
+    return fits(model, request.method, request.projection)
+
+
+def step_from(
+    request: Request,
+    t: Array,
+    h: Array,
+    q: Float[Array, " n"],
+    v: Float[Array, " n"],
+    acceleration: Float[Array, " n"],
+    scale: Scale,
+) -> tuple[Stepped, Judged]:
+    """A Runge–Kutta step of h from a state whose acceleration is given, and its error."""
+    tolerance = request.tolerance(scale)
+    return _step(request.model, t, h, q, v, acceleration, request.method, request.tableau, scale, tolerance)
+
+
+def is_sound(stepped: Stepped) -> bool:
+    """Whether a step ended on the constraints."""
+    return bool(np.all(np.isfinite(np.asarray(stepped.q)))) and not bool(stepped.off | stepped.leapt)
+
+
+@jit_unoptimised
+def acceleration_at(
+    model: AbstractSystem, method: AbstractMethod, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]
+) -> Float[Array, " n"]:
+    """The acceleration of the constrained motion."""
+    return motion_by(method, model(t, q, v))[0].acceleration
 
 
 @jit_unoptimised

@@ -32,14 +32,15 @@ MOST_CALLS = 8
 
 class Flexible(NamedTuple):
     """What may change from one run of a program to the next: the ``weight`` of the rows beside M, which rows count, the
-    first ``count`` in their ``order``, and the ``least`` that a row is. Made before it is known how many rows there
-    are: what is over is not read.
+    first ``count`` in their ``order``, and the limits ``least`` and ``rtol`` of ``Usual``, below which a row is
+    unusual. Made before it is known how many rows there are: what is over is not read.
     """
 
     weight: Float[Array | np.ndarray, ""]
     order: Int[Array | np.ndarray, " most"]
     count: Int[Array | np.ndarray, ""]
     least: Float[Array | np.ndarray, ""]
+    rtol: Float[Array | np.ndarray, ""]
 
     @classmethod
     def of(
@@ -48,12 +49,14 @@ class Flexible(NamedTuple):
         kept: tuple[int, ...] | None,
         dtype: np.dtype,
         least: Array | np.ndarray | float | None = None,
+        rtol: Array | np.ndarray | float | None = None,
     ) -> "Flexible":
         """With these rows kept, all if None."""
         first = np.arange(MOST_ROWS) if kept is None else np.array(kept, int)
         order = np.append(first, np.delete(np.arange(MOST_ROWS), first))
         least = doubtful(dtype) if least is None else least
-        numbers = (weight, dtype), (order, np.int32), (first.size, np.int32), (least, dtype)
+        rtol = float(np.finfo(dtype).eps) ** 0.5 if rtol is None else rtol
+        numbers = (weight, dtype), (order, np.int32), (first.size, np.int32), (least, dtype), (rtol, dtype)
         return cls(*(np.asarray(x, kind) for x, kind in numbers))
 
 
@@ -104,6 +107,7 @@ class Usual(AbstractMethod):
         # meet nothing fills the zeros between them (Featherstone, Rigid Body Dynamics Algorithms, 2008, section 6.5).
         M, A = M[::-1, ::-1], A[:, ::-1]
         rtol = jnp.finfo(M.dtype).eps ** 0.5 if self.rtol is None else self.rtol
+        rtol = rtol if self.flexible is None else self.flexible.rtol
         counts = rows.counts(len(A))
         least = doubtful(M.dtype) if self.least is None else self.least
         least = least if self.flexible is None else self.flexible.least
