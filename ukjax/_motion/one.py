@@ -183,10 +183,12 @@ def _run(how, scale, model, ts, q0, v0, remember):
                 (course, found), states = jax.device_put(passed), None
                 continue
             course = course._replace(result=count(RUNNING))
-            if watch:  # no such pose: the same again, and rows are looked at when they are dependent
-                watch = False
+            watched, watch = watch, False
+            if watched and int(course.steps) >= 0:  # no such pose: the same step again, with the usual limits
                 continue
             another = next_attempt(asked, method, np.asarray(t), course.q, course.v, flexible=True)
+            if watched and not isinstance(another, Levels):  # within the usual limits nothing may be wrong
+                continue
             decided += 1
             method = another if decided < MOST else how.method
             watch = not remember and has_understood_rows(asked)
