@@ -114,7 +114,8 @@ def _as_samples(ts, q, v, course, start):
     NumPy's costs as much as a third of a step."""
     times, start = np.asarray(ts), jax.tree.map(np.asarray, start)
     reached = finite(q, v, xp=np)
-    end = times[-1] if reached_last_time(course.result) else (times[0] + np.asarray(course.t)).astype(times.dtype)
+    through = reached_last_time(np.asarray(course.result))
+    end = times[-1] if through else (times[0] + np.asarray(course.t)).astype(times.dtype)
     t = ts if np.all(reached) else jax.device_put(np.where(reached, times, np.nan))
     displaced = np.asarray(start.displaced(np, q[0], v[0]))
     q, v, end = jax.device_put((q, v, end))

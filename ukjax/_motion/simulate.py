@@ -367,7 +367,7 @@ def _tolerances(rtol, atol, q0, rates):
     usual = USUAL[str(q0.dtype)]
     rtol = number("rtol", usual if rtol is None else rtol, least=0, below=1)
     if atol is None:
-        return rtol.astype(q0.dtype), None
+        return _as_type(rtol, q0.dtype), None
     atol = numbers("atol", atol, least=0, below=float("inf"))
     if rates is not None and atol.ndim:
         raise ValueError(
@@ -382,7 +382,12 @@ def _tolerances(rtol, atol, q0, rates):
             f"rtol and atol must allow some error: with rtol = {float(rtol):g} and atol = 0 no step is small enough. "
             f"The default is {usual:g} of what is computed, and of the size of each coordinate"
         )
-    return rtol.astype(q0.dtype), atol.astype(q0.dtype)
+    return _as_type(rtol, q0.dtype), _as_type(atol, q0.dtype)
+
+
+def _as_type(x, dtype):
+    """By NumPy where it can be: JAX would compile a program for it."""
+    return jax.device_put(np.asarray(x, dtype)) if known(x) else x.astype(dtype)
 
 
 def _check_size(q0, ts):
