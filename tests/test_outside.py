@@ -92,6 +92,15 @@ def test_keys_change_with_what_is_read_and_with_nothing_else():
     array = jnp.ones(2)
     assert numbers_outside(lambda: array) == numbers_outside(lambda: array)
     assert numbers_outside(jax.jit(lambda: array)) == numbers_outside(lambda: array)
+    calls = [0]
+
+    def counted(t):
+        calls[0] += 1
+        return t
+
+    key = numbers_outside(counted)
+    counted(0.0)
+    assert numbers_outside(counted) == key  # else each call would compile everything anew
     loop: list = []
     loop.append(loop)
     numbers_outside(lambda: loop)  # comes to an end

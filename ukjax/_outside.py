@@ -21,6 +21,9 @@ MOST = 1000
 FEW = 100_000
 """Entries of a NumPy array that are compared. Of a larger one every so many are."""
 
+ENTRY = "[]"
+"""In a name: an entry of a container."""
+
 PACKAGE = __name__.partition(".")[0]
 JITTED = type(jax.jit(lambda: None))
 PLAIN = (str, bytes, type(None), type, types.ModuleType, types.BuiltinFunctionType, np.ufunc)
@@ -41,9 +44,13 @@ class Same:
 
 def numbers_outside(function: Callable) -> tuple[Hashable, ...]:
     """A key of the values that the numbers have which ``function`` reads from outside. Functions of installed packages
-    are not looked into, apart from what they were made to hold."""
-    found: list[Hashable] = []
+    are not looked into, apart from what they were made to hold; and what a function itself writes, such as a counter of
+    its calls, is no number that it depends on."""
+    found: list[tuple[Any, ...]] = []
     seen: dict[int, Any] = {}
+    read: set[str] = set()
+    written: set[str] = set()
+    objects: list[tuple[Any, set[str]]] = []
     waiting: list[tuple[str, Any]] = [("", function)]
     while waiting and len(seen) < MOST:
         name, thing = waiting.pop()
@@ -55,8 +62,18 @@ def numbers_outside(function: Callable) -> tuple[Hashable, ...]:
             found.append((name, thing.dtype.str, thing.shape, _sample(thing)))
         elif not isinstance(thing, PLAIN) and id(thing) not in seen:
             seen[id(thing)] = thing  # kept: another could get its id
-            waiting += _parts(thing)
-    return tuple(found)
+            if isinstance(thing, types.FunctionType):
+                read |= names_in(thing.__code__)
+                written |= written_by(thing.__code__)
+            parts = _parts(name, thing)
+            waiting += parts or ()
+            if parts is None:
+                objects.append((thing, set()))
+        if not waiting:  # of objects only what the functions so far ask for
+            for thing, known in objects:
+                waiting += [(name, _attribute(thing, name)) for name in sorted(read - known)]
+                known |= read
+    return tuple(entry for entry in found if entry[0] not in written and not (ENTRY in written and ENTRY in entry[0]))
 
 
 def numbers_outside_of(tree: Any) -> tuple[Hashable, ...]:
@@ -71,8 +88,8 @@ def _sample(array):
     return hash(entries[:: -(-entries.size // FEW) or 1].tobytes())
 
 
-def _parts(thing) -> list[tuple[str, Any]]:
-    """What a thing holds at first hand, or reads, by name."""
+def _parts(name, thing) -> list[tuple[str, Any]] | None:
+    """What a thing of this name holds at first hand, or reads, by name; None of an object with attributes."""
     if isinstance(thing, types.FunctionType):
         held = [
             (name, cell.cell_contents)
@@ -91,12 +108,37 @@ def _parts(thing) -> list[tuple[str, Any]]:
     if isinstance(thing, JITTED):
         return [("", thing.__wrapped__)]  # pyright: ignore[reportAttributeAccessIssue]
     if isinstance(thing, list | tuple | set | frozenset):
-        return [("", x) for x in thing]
+        return [(name + ENTRY, x) for x in thing]
     if isinstance(thing, dict):
-        return [(str(name), x) for name, x in thing.items()]
-    if is_of_library(type(thing).__module__):
-        return []
-    return list(getattr(thing, "__dict__", {}).items())
+        return [(name + ENTRY, x) for x in thing.values()]
+    return [] if is_of_library(type(thing).__module__) else None
+
+
+def _attribute(thing, name):
+    """Of an object or its class, without calling anything; None if there is none."""
+    for held in (getattr(thing, "__dict__", {}), *map(vars, type(thing).__mro__)):
+        if name in held:
+            value = held[name]
+            value = value.fget if isinstance(value, property) else value
+            return getattr(value, "__func__", value) if isinstance(value, staticmethod | classmethod) else value
+    return None
+
+
+@functools.lru_cache(maxsize=4096)
+def names_in(code: types.CodeType) -> frozenset[str]:
+    """Names of the globals and attributes that a function uses, and those within it."""
+    inner = (names_in(x) for x in code.co_consts if isinstance(x, types.CodeType))
+    return frozenset(code.co_names).union(*inner)
+
+
+@functools.lru_cache(maxsize=4096)
+def written_by(code: types.CodeType) -> frozenset[str]:
+    """Names of the globals, attributes and variables of outer functions that a function writes, and ``ENTRY`` if it
+    writes entries of containers."""
+    writing = {"STORE_GLOBAL", "STORE_ATTR", "STORE_DEREF", "STORE_SUBSCR"}
+    names = {each.argval or ENTRY for each in dis.get_instructions(code) if each.opname in writing}
+    inner = (written_by(x) for x in code.co_consts if isinstance(x, types.CodeType))
+    return frozenset(names.union(*inner))
 
 
 @functools.lru_cache(maxsize=4096)

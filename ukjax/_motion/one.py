@@ -24,7 +24,7 @@ from .compact import compactly
 from .correct import Levels
 from .cross_singular_pose import cross_singular_pose, step_to
 from .each import Alone
-from .outcome import FINISHED, RUNNING, UNUSUAL, classify, finite, reached_last_time
+from .outcome import AT_LAST_TIME, FINISHED, RUNNING, UNUSUAL, classify, finite, reached_last_time
 from .singular_pose import has_understood_rows, step_from_singular_pose
 from .step_size import FIRST as FIRST_STEP
 from .step_size import disturbed, judge, next_length
@@ -114,7 +114,7 @@ def _as_samples(ts, q, v, course, start):
     NumPy's costs as much as a third of a step."""
     times, start = np.asarray(ts), jax.tree.map(np.asarray, start)
     reached = finite(q, v, xp=np)
-    through = reached_last_time(np.asarray(course.result))
+    through = int(course.result) in AT_LAST_TIME
     end = times[-1] if through else (times[0] + np.asarray(course.t)).astype(times.dtype)
     t = ts if np.all(reached) else jax.device_put(np.where(reached, times, np.nan))
     displaced = np.asarray(start.displaced(np, q[0], v[0]))

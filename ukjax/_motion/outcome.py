@@ -45,9 +45,13 @@ def in_words(result: Int[Array | np.ndarray, "*batch"]) -> np.ndarray | str:
     return REASONS[int(codes)] if codes.ndim == 0 else np.array([REASONS[int(code)] for code in codes])
 
 
+AT_LAST_TIME = FINISHED, CONTRADICTORY
+
+
 def reached_last_time(result: Int[Array | np.ndarray, "*batch"]) -> Bool[Array | np.ndarray, "*batch"]:
     """Whether a motion did, whatever its constraints."""
-    return (result == FINISHED) | (result == CONTRADICTORY)
+    first, second = AT_LAST_TIME
+    return (result == first) | (result == second)
 
 
 def classify(
