@@ -1,4 +1,7 @@
-"""``python -m benchmarks [NAME ...]``: all, or those named."""
+"""``python -m benchmarks [NAME ...]``: run all benchmarks, or those named, and save their results.
+
+``readme`` is not a benchmark: it writes the tables of README.md from the saved results.
+"""
 
 import argparse
 import importlib
@@ -7,10 +10,12 @@ import sys
 
 from ukjax._command.bench import text_table
 
-from .record import keep
+from . import readme
+from .record import BUSY, save, surroundings
 
 NAMES = (
     "accuracy",
+    "gallery",
     "drift",
     "first_result",
     "constrained_step",
@@ -32,24 +37,31 @@ NAMES = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"from: {', '.join(NAMES)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"from: {', '.join(NAMES)}, readme")
     parser.add_argument("--no-save", action="store_true", help="print only")
     options = parser.parse_args()
-    if unknown := [name for name in options.names if name not in NAMES]:
-        parser.error(f"there is no benchmark {unknown[0]!r}; there are {', '.join(NAMES)}")
-    names = options.names or NAMES
+    if unknown := [name for name in options.names if name not in (*NAMES, "readme")]:
+        parser.error(f"there is no benchmark {unknown[0]!r}; there are {', '.join(NAMES)} and readme")
+    names = options.names or (*NAMES, "readme")
     if len(names) > 1:  # each in a process of its own, as if it had been asked for alone
         for name in names:
             command = [sys.executable, "-m", "benchmarks", name, *(["--no-save"] if options.no_save else [])]
             subprocess.run(command, check=True)
         return
-    for name in names:
-        module = importlib.import_module(f"benchmarks.{name}")
-        print(f"\n{name}: {(module.__doc__ or '').strip().splitlines()[0]}")
-        rows = module.run()
-        print(text_table(rows))
-        if not options.no_save and name != "plots":
-            print(f"kept in {keep(name, rows)}")
+    if names == ["readme"]:
+        print(f"wrote {readme.write()}")
+        return
+    (name,) = names
+    module, where = importlib.import_module(f"benchmarks.{name}"), surroundings()
+    print(f"\n{name}: {(module.__doc__ or '').strip().splitlines()[0]}")
+    if (where["machine"]["load before"] or 0.0) > BUSY:
+        print(
+            f"warning: the load average is {where['machine']['load before']}; times will be too long", file=sys.stderr
+        )
+    rows = module.run()
+    print(text_table(rows))
+    if not options.no_save and name != "plots":
+        print(f"saved in {save(name, rows, where)}")
 
 
 if __name__ == "__main__":

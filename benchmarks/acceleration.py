@@ -1,11 +1,13 @@
 """One constrained acceleration from q and v, 4096 members: this library against ``vmap`` of a formula, MuJoCo and C.
 
-Every candidate in a process of its own, one after the other; with jax 0.10 batches of LAPACK calls can deadlock on two
-cores, and what does not answer in time has no number. MuJoCo, Pinocchio, NumPy and C: one core, one state after the
-other; MJX leaves out part of what depends on the velocity (see its error). "in a loop": 100 evaluations in one
-program, as an integrator makes them, without what a single call costs to start and to rearrange its arguments.
+Every candidate runs in a process of its own. With jax 0.10 batches of LAPACK calls can deadlock on two cores; a
+candidate that does not answer in time has no number. ``cores`` says how many cores a candidate may use, and ``times
+ukjax`` compares candidates on the same number of cores. MuJoCo, Pinocchio, NumPy and C take one state after the other,
+on one core; MJX leaves out part of what depends on the velocity (see its error). "in a loop": 100 evaluations in one
+program, as an integrator makes them, without the cost of a single call and of its arguments.
 """
 
+import os
 import time
 from typing import Any
 
@@ -29,25 +31,30 @@ CASES = {
     "P3_40": lambda: four_bars(40),
 }
 LARGE = {"P3_16": 512, "P3_40": 128}  # smaller batches for these
-EVERYWHERE = ("ukjax", "vmap(pinv)", "vmap(cholesky)")
-IN_A_LOOP = ("ukjax in a loop", "ukjax, float32, in a loop")
-PEERS = ("numpy.linalg.pinv", "mj_forward", "MJX", "Pinocchio")
+OURS, LOOP = "ukjax", "ukjax in a loop"
+EVERYWHERE = ((OURS, None), ("vmap(pinv)", None), ("vmap(cholesky)", None))
+ONE_CORE = ((OURS, 1), (LOOP, 1), ("vmap(pinv)", 1), ("vmap(cholesky)", 1))
+PEERS = (("numpy.linalg.pinv", 1), ("mj_forward", 1), ("MJX", None), ("Pinocchio", 1))
+LOOPS = ((LOOP, None), ("ukjax, float32, in a loop", None))
 CANDIDATES = {
-    "P1": (*EVERYWHERE, *IN_A_LOOP, *PEERS, "C loop"),
-    "P2": (*EVERYWHERE, *IN_A_LOOP, *PEERS),
+    "P1": (*EVERYWHERE, *ONE_CORE, *LOOPS, *PEERS, ("C loop", 1)),
+    "P2": (*EVERYWHERE, *ONE_CORE, *LOOPS, *PEERS),
 }
+"""Candidates and how many cores they may use, all if None."""
 
 
 def run() -> list[dict[str, Any]]:
     rows = []
     for name in CASES:
         group = []
-        for candidate in CANDIDATES.get(name, EVERYWHERE):
-            found = apart("acceleration", "one", name, candidate, patience=120.0)
-            group.append({"mechanism": name, "candidate": candidate} | (found or {}))
-        own = group[0].get("µs each")
-        measured = lambda row, own=own: own and "µs each" in row
-        rows += [row | ({"times ukjax": row["µs each"] / own} if measured(row) else {}) for row in group]
+        for candidate, cores in CANDIDATES.get(name, EVERYWHERE):
+            found = apart("acceleration", "one", name, candidate, patience=120.0, cores=cores)
+            group.append({"mechanism": name, "candidate": candidate, "cores": cores or os.cpu_count()} | (found or {}))
+        own = {row["cores"]: row.get("µs each") for row in group if row["candidate"] == OURS}
+        for row in group:
+            if "µs each" in row and own.get(row["cores"]):
+                row["times ukjax"] = row["µs each"] / own[row["cores"]]
+        rows += group
     return rows
 
 

@@ -1,16 +1,19 @@
-"""Measurements in processes of their own: what a peer does to its process, or that it hangs, harms no other."""
+"""Measurements in processes of their own: a peer that changes its process, or hangs, does not affect the others."""
 
 import json
+import os
 import subprocess
 import sys
 from typing import Any
 
 
-def apart(module: str, function: str, *arguments: Any, patience: float = 300.0) -> Any:
+def apart(module: str, function: str, *arguments: Any, patience: float = 300.0, cores: int | None = None) -> Any:
     """What ``function(*arguments)`` of ``module`` returns, as JSON carries it; None if it takes longer than
-    ``patience`` seconds."""
+    ``patience`` seconds. ``cores``: how many the process may use (default: all)."""
+    few = None if cores is None else sorted(os.sched_getaffinity(0))[:cores]
     program = (
-        f"import json, sys; from benchmarks.{module} import {function}; "
+        ("" if few is None else f"import os; os.sched_setaffinity(0, {few}); ")
+        + f"import json, sys; from benchmarks.{module} import {function}; "
         f"print('\\n' + json.dumps({function}(*json.loads(sys.argv[1]))))"
     )
     command = [sys.executable, "-c", program, json.dumps(arguments)]

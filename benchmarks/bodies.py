@@ -1,12 +1,14 @@
 """Robots' files, 4096 states at once: one acceleration, beside Pinocchio's and MuJoCo's; a chain of a hundred bodies.
 
-The peers one state after the other on one core, called from Python, in the same run: Pinocchio's ``aba`` where there
-are no loops, MuJoCo's ``mj_forward`` without contacts, soft where there are. "in a loop": 20 evaluations in one
-program, as an integrator makes them. That all three agree is what the benchmark ``robots`` shows.
+Everything on one core but the rows that say otherwise in ``cores``. The peers take one state after the other, called
+from Python: Pinocchio's ``aba`` where there are no loops, MuJoCo's ``mj_forward`` without contacts, soft where there
+are. "in a loop": 20 evaluations in one program, as an integrator makes them. The benchmark ``robots`` shows that all
+three agree.
 """
 
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 
+import os
 import time
 import warnings
 from collections.abc import Callable
@@ -24,7 +26,9 @@ from .apart import apart
 
 BATCH, LOOPS = 4096, 20
 ROBOTS = ("seven_axis_arm", "humanoid", "leg", "stewart_platform")
-CANDIDATES = ("ukjax", "ukjax in a loop", "Pinocchio", "mj_forward")
+LOOP = "ukjax in a loop"
+CANDIDATES = (("ukjax", None), (LOOP, None), (LOOP, 1), ("Pinocchio", 1), ("mj_forward", 1))
+"""Candidates and how many cores they may use, all if None."""
 BODIES, DT, SECONDS = 100, 0.005, 10.0
 
 
@@ -32,10 +36,14 @@ def run() -> list[dict[str, Any]]:
     rows = []
     for name in ROBOTS:
         group = []
-        for candidate in CANDIDATES:
-            group.append({"mechanism": name, "candidate": candidate} | (apart("bodies", "one", name, candidate) or {}))
-        own = group[1].get("µs each")
-        rows += [row | ({"times ukjax": row["µs each"] / own} if own and "µs each" in row else {}) for row in group]
+        for candidate, cores in CANDIDATES:
+            found = apart("bodies", "one", name, candidate, cores=cores) or {}
+            group.append({"mechanism": name, "candidate": candidate, "cores": cores or os.cpu_count()} | found)
+        own = next((row.get("µs each") for row in group if row["candidate"] == LOOP and row["cores"] == 1), None)
+        for row in group:
+            if own and row["cores"] == 1 and "µs each" in row:
+                row["times ukjax"] = row["µs each"] / own
+        rows += group
     swung = apart("bodies", "chain", patience=900.0) or {}
     return [*rows, {"mechanism": f"chain of {BODIES}", "candidate": "ukjax, sparse"} | swung]
 

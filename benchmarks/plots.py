@@ -1,11 +1,10 @@
 """Figures of the kept results: accelerations and rollouts against others, and how both scale with the batch."""
 
-import json
 from typing import Any
 
 import matplotlib
 
-from .record import RESULTS
+from .record import RESULTS, read
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
@@ -18,7 +17,7 @@ def run() -> list[dict[str, Any]]:
 
 
 def _rows(name: str) -> tuple[list[dict[str, Any]], str]:
-    record = json.loads((RESULTS / f"{name}.json").read_text())
+    record = read(name)
     return record["rows"], f"{record['machine']['processor']}, {record['machine']['cores']} cores, {record['date']}"
 
 

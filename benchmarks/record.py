@@ -1,36 +1,77 @@
-"""Results with what they depend on: machine, versions, date."""
+"""Results together with what they depend on: commit, machine, load, versions, date."""
 
 import datetime
 import importlib.metadata
 import json
 import os
 import platform
+import subprocess
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
+PACKAGES = ("ukjax", "jax", "jaxlib", "diffrax", "equinox", "numpy", "mujoco", "mujoco-mjx", "pin")
+BUSY = 0.5
+"""Load average above which a machine of few cores is not quiet enough for timing."""
 
 
-def keep(name: str, rows: list[dict[str, Any]]) -> Path:
-    """Write the rows of benchmark ``name``, replacing the earlier ones."""
-    packages = ("ukjax", "jax", "jaxlib", "diffrax", "equinox", "numpy")
-    record = {
-        "benchmark": name,
+def surroundings() -> dict[str, Any]:
+    """Commit, processor, cores, load and versions; called before a benchmark starts, whose load is not meant."""
+    return {
         "date": datetime.date.today().isoformat(),
-        "machine": {"processor": _processor(), "cores": os.cpu_count(), "system": platform.system()},
-        "versions": {"python": platform.python_version()} | {p: importlib.metadata.version(p) for p in packages},
-        "rows": rows,
+        "commit": commit(),
+        "machine": {
+            "processor": _processor(),
+            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "load before": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+            "system": platform.system(),
+        },
+        "versions": {"python": platform.python_version()} | _versions(),
     }
+
+
+def save(name: str, rows: list[dict[str, Any]], where: dict[str, Any]) -> Path:
+    """Write the rows of benchmark ``name``, replacing the earlier ones."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps(record, indent=1) + "\n")
-    return path.relative_to(Path(__file__).parent.parent)
+    path.write_text(json.dumps({"benchmark": name} | where | {"rows": rows}, indent=1) + "\n")
+    return path.relative_to(ROOT)
+
+
+def read(name: str) -> dict[str, Any]:
+    """A saved record."""
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def commit() -> str:
+    """The commit of the checkout, with ``+`` if anything but results and README has changed since."""
+    git = lambda *words: subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True).stdout.strip()
+    changed = git("status", "--porcelain", "--", ".", ":!benchmarks/results", ":!README.md")
+    return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "") or "unknown"
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
 
 
 def _processor() -> str:
+    """Name, family and model, and the widest vector instructions: a virtual machine may hide the full name."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        text = Path("/proc/cpuinfo").read_text()
     except OSError:
-        return platform.processor()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+        return platform.processor() or platform.machine()
+    facts = {}
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        facts.setdefault(key.strip(), value.strip())
+    flags = facts.get("flags", "").split()
+    width = "AVX-512" if "avx512f" in flags else "AVX2" if "avx2" in flags else "no AVX2"
+    name = facts.get("model name", platform.machine())
+    return f"{name} (family {facts.get('cpu family', '?')}, model {facts.get('model', '?')}, {width})"

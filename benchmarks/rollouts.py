@@ -1,7 +1,7 @@
-"""Motions of 1 s in steps of 1 ms, 4096 members: Runge–Kutta 4 with projection against MuJoCo's rollout.
+"""Motions of 1 s in steps of 1 ms, Runge–Kutta 4 with projection: 4096 members and one, against MuJoCo.
 
-MuJoCo on all cores, by its own pool of threads; whole calls are timed, compilation apart. ``residual``: the largest
-distance from the constraints at the end.
+A batch uses all cores, as MuJoCo's rollout does by its own pool of threads. One motion has one core, and so has
+MuJoCo's. Whole calls are timed, compilation apart. ``residual``: the largest distance from the constraints at the end.
 """
 
 from typing import Any
@@ -25,11 +25,17 @@ def run() -> list[dict[str, Any]]:
     rows = []
     for name in CASES:
         group = [{"mechanism": name} | apart("rollouts", "ours", name, dtype) for dtype in ("float64", "float32")]
-        group += [{"mechanism": name} | apart("rollouts", "mujoco", name, which) for which in ("RK4", "Euler")]
-        group += [{"mechanism": name} | row for row in apart("rollouts", "alone", name)]
-        own = group[0]["steps/s"]
-        rows += [row | {"times ukjax": row["steps/s"] / own} for row in group]
+        group += [{"mechanism": name} | apart("rollouts", "mujoco", name, which, BATCH) for which in ("RK4", "Euler")]
+        rows += _beside(group)
+        group = [{"mechanism": name} | row for row in apart("rollouts", "alone", name, cores=1)]
+        group += [{"mechanism": name} | apart("rollouts", "mujoco", name, w, 1, cores=1) for w in ("RK4", "Euler")]
+        rows += _beside(group)
     return rows
+
+
+def _beside(group: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows with their speed relative to the first."""
+    return [row | {"times ukjax": row["steps/s"] / group[0]["steps/s"]} for row in group]
 
 
 def ours(name: str, dtype: str) -> dict[str, Any]:
@@ -41,18 +47,18 @@ def ours(name: str, dtype: str) -> dict[str, Any]:
     return {"candidate": f"ukjax, {dtype}", "batch": BATCH} | rollout(system, q, v, SECONDS)
 
 
-def mujoco(name: str, integrator: str) -> dict[str, Any]:
+def mujoco(name: str, integrator: str, batch: int) -> dict[str, Any]:
     from . import mujoco_peer
 
     uk.enable_float64()
     case = CASES[name]()
-    q, v = map(np.asarray, case.starts(BATCH))
-    steps = round(SECONDS / DT)
+    q, v = map(np.asarray, case.starts(batch))
+    steps = round((SECONDS if batch > 1 else ALONE) / DT)
     seconds, end = mujoco_peer.rollout(case, integrator, q, v, steps)
     return {
         "candidate": f"MuJoCo rollout, {integrator}",
-        "batch": BATCH,
-        "steps/s": BATCH * steps / seconds,
+        "batch": batch,
+        "steps/s": batch * steps / seconds,
         "residual": mujoco_peer.residual(case, end),
     }
 
