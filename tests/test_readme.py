@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from benchmarks import readme, record
 
 pytestmark = pytest.mark.optimised
 
@@ -165,17 +164,3 @@ def test_the_four_bars_come_to_their_ends(capsys):
 def test_both_commands_are_there():
     for name in ("main", "test"):
         assert re.search(rf"<!-- {name} -->\n```bash\npython3 -m venv .*\n```", README)
-
-
-def test_its_numbers_are_those_of_the_results():
-    """``python -m benchmarks readme`` writes them."""
-    assert readme.renewed(README) == README
-    assert "| " in readme.numbers()  # a block without text could not fail
-
-
-def test_results_of_one_table_are_of_one_commit_and_machine():
-    names = {name for name in readme.SOURCES}
-    records = [record.read(name) for name in names]
-    assert len({found["commit"] for found in records}) == 1
-    assert len({found["machine"]["processor"] for found in records}) == 1
-    assert not any("+" in found["commit"] for found in records)  # of a clean checkout
