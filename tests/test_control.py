@@ -139,7 +139,7 @@ def test_a_task_that_the_joints_keep_is_within_reach_though_rounding_is_left(uni
     wall = uk.Holonomic(lambda t, q: slope @ q, name="wall")
     task = uk.Holonomic(lambda t, q: slope @ q, name="on the wall")
     dynamics = uk.MassForce(np.eye(2), [0.0, -9.81 * unit])
-    system = uk.System(dynamics, wall, control=uk.control.Servo([[1.0], [0.0]], task))
+    system = uk.System(dynamics, wall, control=uk.control.Servo([[1.0], [0.0]], task, secondary=0))
     along = np.array([-slope[1], slope[0]])
     motion = uk.simulate(system, 0.1 * unit * along, 0 * along, [0.0, 0.2])
     assert motion.finished and np.all(motion.control_rank == 0)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._solve import AbstractMethod
+from .._solve import AbstractMethod, coordinate_scale, coordinate_scale_by_numpy, rounding
 from .._system import AbstractSystem, structure_of
 from .._terms import Terms
 
@@ -27,12 +27,17 @@ def contradicted(
     xp: Any = jnp,
 ) -> Bool[Array | np.ndarray, " m"]:
     """Which rows the acceleration, which meets them as nearly as can be, does not meet: A q̈ − b beside the terms that
-    it is made of, each row by itself. ``pull`` is the part of b that is a correction of violated constraints."""
+    it is made of, each row by itself. ``pull`` is the part of b that is a correction of violated constraints. A row
+    that the method takes for rounding of 0 asks for nothing."""
     eps = float(np.finfo(terms.b.dtype).eps)
     rtol = getattr(method, "rtol", None)
     size = xp.abs(terms.A) @ xp.abs(acceleration) + xp.abs(terms.b)
     missed = xp.abs(terms.A @ acceleration - terms.b)
-    return missed > RANKS * (eps**0.5 if rtol is None else rtol) * size + OF_PULL * pull
+    coordinate = coordinate_scale(terms.M) if xp is jnp else coordinate_scale_by_numpy(terms.M)
+    length = xp.sum((terms.A * coordinate) ** 2, axis=1)
+    least = getattr(method, "least", None)
+    counted = length > (rounding(terms.A.dtype) if least is None else least) ** 2 * xp.max(length, initial=0)
+    return counted & (missed > RANKS * (eps**0.5 if rtol is None else rtol) * size + OF_PULL * pull)
 
 
 def unwatched_rows(model: Any, projection: bool, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Any:

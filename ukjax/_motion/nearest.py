@@ -120,7 +120,8 @@ def _nearest(
         if search.kept(x):
             x, found = (x, True) if linear else search.along(x)
         if not found:  # where slopes vanish, only what residuals are computed from tells what is rounding
-            search = search._replace(terms=sizes(x))  # by a program that nobody else waits for
+            terms = np.maximum(sizes(x), sizes(x0))  # by a program that nobody else waits for
+            search = search._replace(terms=terms)
             x, found = (x, search.kept(x)) if linear else search.along(x)
         return x, method, found
     except np.linalg.LinAlgError:  # somewhere the rows are not finite

@@ -64,7 +64,8 @@ class CoordinatedRobots(AbstractMechanism):
     @property
     def control(self) -> Servo:
         inputs = [(f"u{i}", "N m") for i in range(1, 7)]
-        return Servo(jnp.array(ACTUATORS), self.lift, held=not self.printed_law, inputs=inputs)
+        secondary = 0 if self.printed_law else None  # the printed law leaves the loop's two directions free
+        return Servo(jnp.array(ACTUATORS), self.lift, held=not self.printed_law, inputs=inputs, secondary=secondary)
 
     @property
     def held(self) -> tuple[Holonomic, ...]:
