@@ -33,7 +33,7 @@ def contradicted(
     rtol = getattr(method, "rtol", None)
     size = xp.abs(terms.A) @ xp.abs(acceleration) + xp.abs(terms.b)
     missed = xp.abs(terms.A @ acceleration - terms.b)
-    coordinate = coordinate_scale(terms.M) if xp is jnp else coordinate_scale_by_numpy(terms.M)
+    coordinate = coordinate_scale(terms.M) if xp is jnp else coordinate_scale_by_numpy(np.asarray(terms.M))
     length = xp.sum((terms.A * coordinate) ** 2, axis=1)
     least = getattr(method, "least", None)
     counted = length > (rounding(terms.A.dtype) if least is None else least) ** 2 * xp.max(length, initial=0)
