@@ -98,7 +98,7 @@ def test_the_program_of_adaptive_steps_is_short_within_jit():
     lines = lambda derivative: len(jax.jit(derivative).lower(0.5).as_text().splitlines())
     adaptive = lambda speed: height(Pendulum(), speed)
     assert lines(adaptive) < 5200  # 5042 when this was written
-    assert lines(jax.grad(adaptive)) < 18500
+    assert lines(jax.grad(adaptive)) < 19000
 
 
 @pytest.mark.slow
