@@ -20,11 +20,13 @@ import os, signal, sys, threading, time
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a shell started in the background
 
-def interrupt_in(seconds):
+def interrupt_in(seconds, daemon=False):
     def interrupt():
         print("at", time.time(), flush=True)
         os.kill(os.getpid(), signal.SIGINT)
-    threading.Timer(seconds, interrupt).start()
+    timer = threading.Timer(seconds, interrupt)
+    timer.daemon = daemon
+    timer.start()
 
 def interrupt_while_jax_is_imported():
     def interrupt():
@@ -98,7 +100,7 @@ def test_a_compiled_loop_is_left(shape, dt, solver, tmp_path):
 @pytest.mark.slow
 def test_a_script_that_does_not_catch_it_ends_by_a_second_one(tmp_path):
     """A process must not end under a program that runs. It says what it waits for."""
-    again = "interrupt_in(2.0); raise"
+    again = "interrupt_in(2.0, daemon=True); raise"  # Python itself waits for other threads before the library does
     _, ended, code, said = run(LIBRARY.format(shape=(20,), dt=1e-6, solver="uk.RungeKutta4()", then=again), tmp_path)
     assert code == 130 and "KeyboardInterrupt\nukjax: waiting for a compiled program to end; press Ctrl-C" in said
     assert ended < SOON  # counted from the second one
