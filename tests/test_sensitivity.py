@@ -75,6 +75,21 @@ def test_backwards_gradients_are_those_of_the_motion(differences):
     np.testing.assert_allclose(found, differences, rtol=1e-5)
 
 
+def test_a_gradient_that_stops_on_its_way_back_is_an_error():
+    """And one that arrives is right: q = cos(√k t)."""
+
+    def end(k, adjoint):
+        model = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: -k * q), ())
+        how = {"drift": "none", "adjoint": adjoint}
+        return uk.simulate(model, jnp.ones(1), jnp.zeros(1), [0.0, 1.0, 1.5], **how).q[-1, 0]
+
+    slope, k = eqx.filter_jit(jax.grad(end)), 2.0
+    exact = -np.sin(np.sqrt(k) * 1.5) * 1.5 / (2 * np.sqrt(k))
+    assert float(slope(k, dfx.BacksolveAdjoint())) == pytest.approx(exact, rel=1e-7)
+    with pytest.raises(eqx.EquinoxRuntimeError, match="maximum number of solver steps"):
+        slope(k, dfx.BacksolveAdjoint(max_steps=2))
+
+
 @pytest.mark.parametrize("how", [{}, {"drift": "none", "event": lambda t, q, v: q[0]}])
 def test_what_has_no_way_back_is_refused(how):
     with pytest.raises(ValueError, match="adjoint=BacksolveAdjoint\\(\\) runs the motion backwards"):

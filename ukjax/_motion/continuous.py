@@ -12,7 +12,7 @@ import optimistix as optx
 
 from .._batch.waiting import interruptibly
 from .._check import eager
-from .._compile import jit, jit_batch
+from .._compile import jit, jit_batch, split
 from .._rates import rate
 from .._system import rates_of
 from .base import SMALLEST_STEP, AbstractBatchLoop, Request, Samples, Start
@@ -72,15 +72,21 @@ def _one(request: Request, start: Start) -> Samples:
         q0, v0 = correct_step(model, begin, q0, v0, at_every_level(method), scale)[:2]
         solver = Projected(solver, even=request.dt is not None)
     backwards = isinstance(adjoint, dfx.BacksolveAdjoint)  # saves the samples and nothing else
+    field, args = _field, (model, method, scale, begin)
+    if backwards:
+        # A gradient has no result that tells of a failure: one that stops half way looks like any other.
+        adjoint = dfx.BacksolveAdjoint(**{"throw": True} | adjoint.kwargs)
+        static, args = split(args)  # diffrax's way back fails where there is an empty tuple among the arguments
+        field = lambda t, y, arrays: _field(t, y, static.join(arrays))
     at_samples, at_end = dfx.SubSaveAt(ts=since), dfx.SubSaveAt(t1=True)
     solution = dfx.diffeqsolve(
-        dfx.ODETerm(_field),
+        dfx.ODETerm(field),
         solver,
         since[0],
         since[-1],
         _first_step(request, scale, since[-1]),
         jnp.concatenate([q0, v0]),  # one array, so that each entry has a tolerance of its own
-        args=(model, method, scale, begin),
+        args=args,
         saveat=dfx.SaveAt(ts=since)
         if backwards
         else dfx.SaveAt(subs=[at_samples, at_end], controller_state=event is not None),

@@ -56,9 +56,10 @@ class EndOnTimes(dfx.AbstractAdaptiveStepSizeController):
         return good, begin, self.end(begin, wanted), jump, EndOnTimesState(inner, wanted), result
 
     def end(self, begin: Any, wanted: Array) -> Float[Array, ""]:
-        """Where a step from ``begin`` ends."""
+        """Where a step from ``begin`` ends. No time follows where a motion is run back from the last one."""
         following = jnp.searchsorted(self.times, begin, side="right")
-        stop = self.times[jnp.minimum(following, self.times.size - 1)]
+        last = self.times.size - 1
+        stop = jnp.where(following > last, begin + wanted, self.times[jnp.minimum(following, last)])
         if self.dt is None:
             return jnp.where(begin + wanted < stop, begin + wanted, stop)
         count = even_counts(jnp.stack([begin, stop]), self.dt, xp=jnp)[0]

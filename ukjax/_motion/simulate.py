@@ -98,12 +98,13 @@ def simulate(
     any diffrax solver (default ``Dopri8``; ``RungeKutta4`` for fixed steps), ``adjoint`` any diffrax adjoint (left out,
     the one that a derivative wants, but say ``ForwardMode`` for forward mode through a ``jit`` of yours;
     ``DirectAdjoint``, with a small ``max_steps``, for both modes and for second derivatives; ``BacksolveAdjoint``, with
-    ``drift="none"`` only, for reverse mode in little memory but not to rounding: ``python -m benchmarks adjoints``
-    shows cost and accuracy). With adaptive steps a derivative is as exact as the motion where the motion makes the
-    steps small. A motion at rest, or of constant velocities, does not: its steps are those that a small disturbance of
-    its start would need, but not with ``event`` or ``adjoint``; nor do fast parts that are at rest while others move
-    slowly. For derivatives of these choose ``dt``. ``method`` as in ``constrained_motion``; a large system whose
-    [M Aᵀ; A 0] has entries near the diagonal alone, in some order, is tried by ``sparse`` first.
+    ``drift="none"`` only, for reverse mode in little memory but not to rounding, an error where the way back fails:
+    ``python -m benchmarks adjoints`` shows cost and accuracy). With adaptive steps a derivative is as exact as the
+    motion where the motion makes the steps small. A motion at rest, or of constant velocities, does not: its steps are
+    those that a small disturbance of its start would need, but not with ``event`` or ``adjoint``; nor do fast parts
+    that are at rest while others move slowly. For derivatives of these choose ``dt``. ``method`` as in
+    ``constrained_motion``; a large system whose [M Aᵀ; A 0] has entries near the diagonal alone, in some order, is
+    tried by ``sparse`` first.
 
     **Batches.** Every member takes the adaptive steps that it needs itself, and what befalls it befalls no other.
     Memory is that of what is saved: ``ts=[0, 10]`` keeps start and end alone. A new batch of the same shape, or a model
