@@ -101,6 +101,19 @@ def test_keys_change_with_what_is_read_and_with_nothing_else():
     key = numbers_outside(counted)
     counted(0.0)
     assert numbers_outside(counted) == key  # else each call would compile everything anew
+    made, sizes = [], [1.0]
+
+    def lengthened(t):
+        made.append(t)
+        rows = []
+        rows.append(sizes[0])
+        return rows
+
+    key = numbers_outside(lengthened)
+    lengthened(0.0)
+    assert numbers_outside(lengthened) == key
+    sizes[0] = 2.0
+    assert numbers_outside(lengthened) != key
     loop: list = []
     loop.append(loop)
     numbers_outside(lambda: loop)  # comes to an end

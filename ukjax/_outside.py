@@ -6,6 +6,7 @@ that a number that has changed compiles the program anew, as if the function wer
 
 import dis
 import functools
+import itertools
 import sys
 import sysconfig
 import types
@@ -23,6 +24,12 @@ FEW = 100_000
 
 ENTRY = "[]"
 """In a name: an entry of a container."""
+
+LENGTHENING = {"append", "appendleft", "extend", "insert"}
+"""Methods of containers. ``add`` and ``update`` are not among them: they are other things in JAX."""
+
+OUTSIDE = {"LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR"}
+"""Instructions that begin with what is no variable of the function's own."""
 
 PACKAGE = __name__.partition(".")[0]
 JITTED = type(jax.jit(lambda: None))
@@ -134,9 +141,13 @@ def names_in(code: types.CodeType) -> frozenset[str]:
 @functools.lru_cache(maxsize=4096)
 def written_by(code: types.CodeType) -> frozenset[str]:
     """Names of the globals, attributes and variables of outer functions that a function writes, and ``ENTRY`` if it
-    writes entries of containers."""
+    writes entries of containers; with ``ENTRY`` behind it, the name of a container that it makes longer."""
     writing = {"STORE_GLOBAL", "STORE_ATTR", "STORE_DEREF", "STORE_SUBSCR"}
-    names = {each.argval or ENTRY for each in dis.get_instructions(code) if each.opname in writing}
+    steps = list(dis.get_instructions(code))
+    names = {each.argval or ENTRY for each in steps if each.opname in writing}
+    for thing, method in itertools.pairwise(steps):
+        if method.opname in ("LOAD_ATTR", "LOAD_METHOD") and method.argval in LENGTHENING and thing.opname in OUTSIDE:
+            names.add(thing.argval + ENTRY)
     inner = (written_by(x) for x in code.co_consts if isinstance(x, types.CodeType))
     return frozenset(names.union(*inner))
 
