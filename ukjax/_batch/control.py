@@ -4,7 +4,8 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
-from .entries import alike
+from .entries import Stored, alike
+from .loops import WORTH_A_CHOICE, WORTH_A_LOOP, choice, loop, operations_of, row_of
 from .refusal import Unsupported
 from .table import rule
 
@@ -53,7 +54,10 @@ def _scan(unroller, equation, operands):
     else:
         fixed, carried = parameters["num_consts"], parameters["num_carry"]
     consts, carry, xs = operands[:fixed], operands[fixed : fixed + carried], operands[fixed + carried :]
-    length = parameters["length"]
+    length, body = parameters["length"], parameters["jaxpr"]
+    if length > 2 and length * operations_of(body) >= WORTH_A_LOOP:
+        return _kept_scan(unroller, parameters, consts, carry, xs)
+    xs = [x.entries(unroller.graph) if isinstance(x, Stored) else x for x in xs]
     collected: list[list[np.ndarray]] = [[] for _ in parameters["jaxpr"].out_avals[carried:]]
     for i in reversed(range(length)) if parameters["reverse"] else range(length):
         out = unroller.closed(parameters["jaxpr"], [*consts, *carry, *(np.asarray(x[i]) for x in xs)])
@@ -63,8 +67,31 @@ def _scan(unroller, equation, operands):
     if parameters["reverse"]:
         collected = [column[::-1] for column in collected]
     empty = [np.zeros((0, *a.shape), a.dtype) for a in parameters["jaxpr"].out_avals[carried:]]
-    stacked = [np.stack(alike(*column)) if column else none for column, none in zip(collected, empty, strict=True)]
+    loaded = lambda x: x.entries(unroller.graph) if isinstance(x, Stored) else x
+    stacked = [
+        np.stack(alike(*map(loaded, column))) if column else none
+        for column, none in zip(collected, empty, strict=True)
+    ]
     return [*carry, *stacked]
+
+
+def _kept_scan(unroller, parameters, consts, carry, xs):
+    length, body = parameters["length"], parameters["jaxpr"]
+    fixed = len(consts)
+    # What no turn changes is no part of the state.
+    moves = [body.jaxpr.outvars[k] is not body.jaxpr.invars[fixed + k] for k in range(len(carry))]
+
+    def turn(state, counter):
+        given = iter(state)
+        now = [next(given) if own else x for x, own in zip(carry, moves, strict=True)]
+        out = unroller.closed(body, [*consts, *now, *(row_of(unroller, x, counter) for x in xs)])
+        after = [x for x, own in zip(out, moves, strict=False) if own]
+        return after, out[len(carry) :], None
+
+    moving = [x for x, own in zip(carry, moves, strict=True) if own]
+    state, stacked = loop(unroller, body.jaxpr, turn, moving, length, reverse=parameters["reverse"])
+    given = iter(state)
+    return [*(next(given) if own else x for x, own in zip(carry, moves, strict=True)), *stacked]
 
 
 @rule("while")
@@ -72,15 +99,41 @@ def _while(unroller, equation, operands):
     parameters = equation.params
     a, b = parameters["cond_nconsts"], parameters["body_nconsts"]
     test, body, carry = operands[:a], operands[a : a + b], operands[a + b :]
-    while True:
+    turns = max(1, WORTH_A_LOOP // max(1, operations_of(parameters["body_jaxpr"])))
+    begun = carry
+    while turns:
         (go_on,) = unroller.closed(parameters["cond_jaxpr"], [*test, *carry])
         if go_on.dtype == object:
-            raise Unsupported(
-                "how often it repeats depends on what is computed: use lax.fori_loop or lax.scan of known length"
-            )
+            break
         if not go_on:
             return carry
         carry = unroller.closed(parameters["body_jaxpr"], [*body, *carry])
+        turns -= 1
+    if not turns:
+        carry = begun
+    return _kept_while(unroller, parameters, test, body, carry)
+
+
+def _kept_while(unroller, parameters, test, body, carry):
+    graph, inner = unroller.graph, parameters["body_jaxpr"]
+    moves = [inner.jaxpr.outvars[k] is not inner.jaxpr.invars[len(body) + k] for k in range(len(carry))]
+
+    def whole(state):
+        given = iter(state)
+        return [next(given) if own else x for x, own in zip(carry, moves, strict=True)]
+
+    def goes_on(state):
+        (found,) = unroller.closed(parameters["cond_jaxpr"], [*test, *whole(state)])
+        return found.ravel()[0] if found.dtype == object else np.bool_(found)
+
+    def turn(state, _):
+        after = unroller.closed(inner, [*body, *whole(state)])
+        after = [x for x, own in zip(after, moves, strict=True) if own]
+        return after, [], goes_on(after)
+
+    moving = [x for x, own in zip(carry, moves, strict=True) if own]
+    state, _ = loop(unroller, inner.jaxpr, turn, moving, begins=goes_on(moving))
+    return whole(state)
 
 
 @rule("cond")
@@ -90,9 +143,12 @@ def _cond(unroller, equation, operands):
     if which.dtype != object:
         return unroller.closed(branches[min(max(int(which), 0), len(branches) - 1)], rest)
     index = which.ravel()[0]
-    if unroller.graph.usual:
-        unroller.graph.assumed_zero.append(index)
+    graph = unroller.graph
+    if graph.usual and graph.is_seldom(index):
+        graph.assumed_zero.append(index)
         return unroller.closed(branches[0], rest)
+    if sum(map(operations_of, branches)) >= WORTH_A_CHOICE or any(isinstance(x, Stored) for x in rest):
+        return choice(unroller, index, branches, rest)
     results = [unroller.closed(branch, rest) for branch in branches]
     # A choice by number takes the nearest case, one between two takes what is not 0 for true.
     highest = index.dtype.type(len(branches) - 1)
@@ -100,6 +156,14 @@ def _cond(unroller, equation, operands):
     if len(branches) == 2:
         index = unroller.graph.apply("ne", (index, index.dtype.type(0)))
     return [unroller.each("select_n", [np.asarray(index), *cases]) for cases in zip(*results, strict=True)]
+
+
+@rule("seldom")
+def _seldom(unroller, equation, operands):
+    (x,) = operands
+    if x.dtype == object:
+        unroller.graph.seldom.update(entry.index for entry in x.flat)
+    return [x]
 
 
 @rule("platform_index")

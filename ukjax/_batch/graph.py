@@ -4,7 +4,8 @@ Zeros that are there by structure (a block-diagonal mass matrix, a constraint th
 nothing in such a list, and one angle has one sine however often it is written.
 """
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,14 +26,77 @@ Operand = Number | np.generic
 
 
 class Operation(NamedTuple):
-    """A function of ``jax.lax``, by the name of its primitive, on numbers; ``INPUT`` is a number given from outside."""
+    """A function of ``jax.lax``, by the name of its primitive, on numbers; ``INPUT`` is a number given from outside,
+    ``LOAD`` one from a memory."""
 
     name: str
     parameters: dict[str, Any]
     operands: tuple[Operand, ...]
 
 
-INPUT = "input"
+INPUT, LOAD = "input", "load"
+INDEX = np.dtype(np.int64)
+
+
+class Memory:
+    """Numbers of one type that stand side by side and are reached by index: an array in a loop. ``depth`` is that of
+    the block in which it is made, ``version`` counts what was stored. What it has from the start: ``values`` that are
+    known, or those of an argument, the one of number ``source``. It is ``lasting`` if nothing is stored in it any
+    more."""
+
+    __slots__ = ("depth", "dtype", "lasting", "size", "source", "values", "version")
+
+    def __init__(self, size: int, dtype: np.dtype, depth: int, source: int | None = None, values: Any = None):
+        self.size, self.dtype, self.depth = size, np.dtype(dtype), depth
+        self.source, self.values, self.version = source, values, 0
+        self.lasting = source is not None or values is not None
+
+
+class Store(NamedTuple):
+    """A statement: ``value`` goes to place ``index`` + ``offset`` of a memory, for members for which ``masks`` hold."""
+
+    memory: Memory
+    index: Operand | None
+    offset: int
+    value: Operand
+    masks: tuple[Operand, ...]
+
+
+class Loop(NamedTuple):
+    """A statement: ``block`` again and again.
+
+    ``carried`` numbers have the values ``begin`` at first and ``following`` after a turn; after the last one they are
+    the ``results``. It makes as many turns as its ``length``, with the number of turns before in ``counter``; or as
+    many as the carried number ``counter``, a truth value, holds when a turn would begin (``length`` is None).
+    """
+
+    block: "Block"
+    carried: list["Number"]
+    begin: list[Operand]
+    following: list[Operand]
+    results: list["Number"]
+    counter: "Number"
+    length: int | None
+
+
+class Choice(NamedTuple):
+    """A statement: each of the blocks ``cases`` for members for which its mask holds. ``outcomes`` are what each gives
+    for the ``results``."""
+
+    masks: list[Operand]
+    cases: list["Block"]
+    outcomes: list[list[Operand]]
+    results: list["Number"]
+
+
+class Block:
+    """Statements in order, the indices of operations among them; and the operations by what they are."""
+
+    __slots__ = ("known", "statements")
+
+    def __init__(self) -> None:
+        self.statements: list[int | Store | Loop | Choice] = []
+        self.known: dict[Any, Any] = {}
 
 
 IDEMPOTENT = ("or", "and", "max", "min")
@@ -57,10 +121,14 @@ class Graph:
     def __init__(self, most: int, usual: bool, sines: bool = True):
         self.usual, self.sines = usual, sines
         self.assumed_zero: list[Operand] = []
+        self.seldom: set[int] = set()  # truth values of which it is said that they seldom hold
         self.told = 0  # how many of these the function itself has asked for
         self.operations: list[Operation] = []
         self.dtypes: list[np.dtype] = []
-        self._known: dict[Any, Number] = {}
+        self.depths: list[int] = []
+        self.blocks = [Block()]  # those that are being written, each inside the one before
+        self.floor = 0  # the innermost of them that runs on a condition: what is done there stays there
+        self.masks: list[Operand] = []  # which members the innermost block is for: those for which all of these hold
         self.most = most
 
     def wrongly_assumed(self, first: int = 0) -> Operand:
@@ -70,17 +138,67 @@ class Graph:
             wrong = self.apply("or", (wrong, self.apply("ne", (choice, choice.dtype.type(0)))))
         return wrong
 
-    def following(self, numbers: Iterable[Number]) -> set[int]:
-        """Which operations depend on any of these."""
-        found = {x.index for x in numbers}
-        for i, operation in enumerate(self.operations):
-            if any(isinstance(x, Number) and x.index in found for x in operation.operands):
-                found.add(i)
-        return found
+    def depth_of(self, operands: Iterable[Operand]) -> int:
+        """The depth of the innermost block that one of the operands is computed in."""
+        return max((self.depths[x.index] for x in operands if isinstance(x, Number)), default=0)
+
+    @contextlib.contextmanager
+    def block(self, mask: Operand | None = None, conditional: bool = False) -> Iterator[Block]:
+        """A block within the innermost one; for members for which ``mask`` holds. What a ``conditional`` one does is
+        not moved before it, even where it could be."""
+        block, floor, masks = Block(), self.floor, self.masks
+        self.masks = masks if mask is None else [*masks, mask]
+        self.floor = len(self.blocks) if conditional else floor
+        self.blocks.append(block)
+        try:
+            yield block
+        finally:
+            self.blocks.pop()
+            self.floor, self.masks = floor, masks
+
+    def carried(self, dtype: np.dtype) -> Number:
+        """A number of the innermost block that a loop or a choice gives its value."""
+        return self._append(Operation(INPUT, {}, ()), np.dtype(dtype), len(self.blocks) - 1, False)
+
+    def state(self, statement: "Store | Loop | Choice") -> None:
+        """Enter a statement into the innermost block."""
+        self.blocks[-1].statements.append(statement)
+
+    def memory(self, entries: np.ndarray, dtype: np.dtype) -> Memory:
+        """One that begins with these entries, and in which others may be stored."""
+        made = Memory(entries.size, dtype, len(self.blocks) - 1)
+        for k, x in enumerate(entries.flat):
+            self.state(Store(made, None, k, x, ()))
+        return made
+
+    def lasting_memory(self, entries: np.ndarray, dtype: np.dtype) -> Memory:
+        """One that has these entries for good, made as early as can be."""
+        made = Memory(entries.size, dtype, max(self.depth_of(entries.flat), self.floor))
+        for k, x in enumerate(entries.flat):
+            self.blocks[made.depth].statements.append(Store(made, None, k, x, ()))
+        made.lasting = True
+        return made
+
+    def load(self, memory: Memory, index: Operand | None, offset: int) -> Number:
+        """What is at place ``index`` + ``offset`` now."""
+        if isinstance(index, np.generic):
+            index, offset = None, offset + int(index)
+        operands = () if index is None else (index,)
+        operation = Operation(LOAD, {"memory": memory, "offset": offset}, operands)
+        depth = None if memory.lasting else len(self.blocks) - 1
+        least = memory.depth
+        return self._share(operation, (id(memory), memory.version, offset), memory.dtype, depth, least)
+
+    def store(self, memory: Memory, index: Operand | None, offset: int, value: Operand, *masks: Operand) -> None:
+        """Put a value to place ``index`` + ``offset``, for members for which the masks hold."""
+        if isinstance(index, np.generic):
+            index, offset = None, offset + int(index)
+        self.state(Store(memory, index, offset, value, (*self.masks, *masks)))
+        memory.version += 1
 
     def input(self, dtype: np.dtype) -> Number:
         """One more number that is given from outside."""
-        return self._append(Operation(INPUT, {}, ()), np.dtype(dtype))
+        return self._append(Operation(INPUT, {}, ()), np.dtype(dtype), 0, True)
 
     def inputs(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """An array of such numbers."""
@@ -133,7 +251,7 @@ class Graph:
                 return self.apply(name, (inner[0] * a, inner[1]))
             if _is_power_of_two(b):
                 return self.apply(name, (b, a))
-        elif name in ("add", "add_any") and _same(a, b):
+        elif name in ("add", "add_any") and same(a, b):
             return self.apply("mul", (a.dtype.type(2), a))
         elif name == "or" and (_is(a, True) or _is(b, True)) and a.dtype == bool:
             return np.bool_(True)
@@ -153,7 +271,7 @@ class Graph:
                 return a
             if _is_power_of_two(b):
                 return self.apply("mul", (1 / b, a))
-        elif name in ("gt", "lt") and _same(a, b):
+        elif name in ("gt", "lt") and same(a, b):
             return np.bool_(False)
         elif name == "neg":
             return self.negated(a)
@@ -164,17 +282,17 @@ class Graph:
         elif name == "select_n":
             if isinstance(a, np.generic):
                 return operands[1 + int(a)]
-            if all(_same(case, b) for case in operands[2:]):
+            if all(same(case, b) for case in operands[2:]):
                 return b
         return None
 
     def _absorbed(self, name, a, b):
         """x if this is max(x, x) or max(max(x, y), y), of which reductions over matrices full of zeros are made."""
-        if _same(a, b):
+        if same(a, b):
             return a
         for x, y in ((a, b), (b, a)):
             inner = self.operations[x.index] if isinstance(x, Number) else None
-            if inner is not None and inner.name == name and any(_same(y, operand) for operand in inner.operands):
+            if inner is not None and inner.name == name and any(same(y, operand) for operand in inner.operands):
                 return x
         return None
 
@@ -183,10 +301,16 @@ class Graph:
         inner = self.operations[x.index] if isinstance(x, Number) else None
         return inner.operands[0] if inner is not None and inner.name == "neg" else None
 
+    def is_seldom(self, x: Number) -> bool:
+        """Whether x, or what it is made of, was said to be seldom true."""
+        operation = self.operations[x.index]
+        of = operation.operands[0] if operation.name == "convert_element_type" else x
+        return isinstance(of, Number) and of.index in self.seldom
+
     def is_difference_of_equals(self, x: Number) -> bool:
         """Whether x is y − y."""
         inner = self.operations[x.index]
-        return inner.name == "sub" and _same(*inner.operands)
+        return inner.name == "sub" and same(*inner.operands)
 
     def _scaled(self, x):
         """(c, y) if x is c y with c a power of two."""
@@ -195,19 +319,38 @@ class Graph:
             return None
         return inner.operands
 
-    def _share(self, operation, key, dtype):
-        key = (operation.name, key, tuple(_identity(x) for x in operation.operands))
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._append(operation, np.dtype(dtype))
+    def _share(self, operation, key, dtype, depth=None, least=0):
+        """The number of an operation, as early as its operands allow, or at a ``depth``; the same for the same one."""
+        operands = operation.operands
+        earliest = max(self.depth_of(operands), least)
+        depth = max(earliest, self.floor) if depth is None else depth
+        key = (operation.name, key, tuple(_identity(x) for x in operands))
+        for block in self.blocks[earliest : depth + 1]:
+            if key in block.known:
+                return block.known[key]
+        found = self.blocks[depth].known[key] = self._append(operation, np.dtype(dtype), depth, True)
         return found
 
-    def _append(self, operation, dtype):
+    def remembered(self, key: Any, operands: Iterable[Operand], make: Callable[[], Any]) -> Any:
+        """What ``make()`` gives, which follows from the operands alone; made once."""
+        earliest = self.depth_of(operands)
+        depth = max(earliest, self.floor)
+        for block in self.blocks[earliest : depth + 1]:
+            if key in block.known:
+                return block.known[key]
+        found = self.blocks[depth].known[key] = make()
+        return found
+
+    def _append(self, operation, dtype, depth, stated):
         if len(self.operations) >= NOTED_PER_NEEDED * self.most:
             raise TooLarge
+        number = Number(len(self.operations), dtype)
         self.operations.append(operation)
         self.dtypes.append(dtype)
-        return Number(len(self.operations) - 1, dtype)
+        self.depths.append(depth)
+        if stated:
+            self.blocks[depth].statements.append(number.index)
+        return number
 
 
 def _is(x, value) -> bool:
@@ -219,7 +362,8 @@ def _is_power_of_two(x) -> bool:
     return isinstance(x, np.floating) and bool(abs(np.frexp(x)[0]) == 0.5)
 
 
-def _same(x, y) -> bool:
+def same(x: Operand, y: Operand) -> bool:
+    """Whether they are one number, or one value."""
     return _identity(x) == _identity(y)
 
 

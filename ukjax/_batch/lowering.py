@@ -1,51 +1,50 @@
-"""What a function of one member becomes in a compiled program: loops over the batch, or what JAX would do."""
+"""What a function of one member becomes in a compiled program: a kernel, or what JAX would do."""
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.interpreters import mlir
 
-from .alone import alone
-from .graph import Graph, TooLarge
-from .kernel import evaluate, spread, unpack
+from .call import Buffer, called, registered
+from .entries import Stored
+from .graph import Graph, Memory, TooLarge
+from .machine import is_available
 from .plainly import plain
-from .primitive import as_is, holds, per_member_p, size_of
+from .primitive import as_is, holds, kept_with_jaxpr, per_member_p, size_of
+from .program import Program
 from .refusal import Unsupported, refuse_length, report
 from .unroll import refuse_keys, unroll
 
-FEW = 128
-"""Less than this many members are not worth the time of compiling, where each is done once."""
+FEW = 1
 
-MOST = 40_000
-"""How many operations are written out: compiling takes half a millisecond to two for each. What has more is done in the
-pieces it is made of, if those are functions of one member too, or else one member after the other."""
+MOST = 300_000
+"""How many operations are compiled: it takes some 0.1 ms for each. What has more is done in the pieces it is made of,
+if those are functions of one member too, or else one member after the other."""
 
-MOST_WITH_CHOICES = 5_000
-"""The same with what is rare: a singular mass matrix, redundant rows."""
+LARGE = 512
+"""Arguments of more numbers are read where they are needed."""
 
 
-def _written_out(*arguments, jaxpr, mapped, how):
-    """In loops over the batch; a single member is a batch of one.
+def _compiled(*arguments, jaxpr, mapped, how):
+    """By a kernel; a single member is a batch of one.
 
-    Where the function has choices, the usual case alone is done first; only if a member chose another is all done again
-    with every case. Then the members that did are given what that finds, and the others stay as they are: two programs
-    may round differently, and what befalls one member is not to change another.
+    Where the function has choices that are seldom made, the usual case alone is done first; only if a member chose
+    another is all done again with every case, and such members are given what that finds.
     """
-    members = size_of(arguments, mapped) or 1
-    if how.alone is not None and not any(mapped):
-        found = alone(arguments, jaxpr, how.alone)
-        if found is not None:
-            return found
-    if how.few is None or not isinstance(members, int) or members < how.few:  # symbolic, where it is exported
+    members = size_of(arguments, mapped)
+    if not is_available() or not isinstance(members, int | None) or how.few is None:  # symbolic, where it is exported
         return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
-    size = spread(members)
     try:
-        results, unusual = _loops(arguments, jaxpr, mapped, size, True, MOST)
+        *results, unusual = _by_kernel(arguments, jaxpr, mapped, True)
     except TooLarge:
         if how.strict:
             refuse_length(MOST, how)
-        return (as_is if holds(jaxpr, _is_piece) else _one_by_one)(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
+        return (as_is if holds(jaxpr, _is_piece) or not any(mapped) else _one_by_one)(
+            *arguments, jaxpr=jaxpr, mapped=mapped, how=how
+        )
     except Unsupported as refusal:
         report(refusal, how)
         return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
@@ -54,7 +53,7 @@ def _written_out(*arguments, jaxpr, mapped, how):
 
     def again():
         try:
-            found = _loops(arguments, jaxpr, mapped, size, False, MOST_WITH_CHOICES)[0]
+            *found, _ = _by_kernel(arguments, jaxpr, mapped, False)
         except (Unsupported, TooLarge):
             found = as_is(*arguments, jaxpr=plain(jaxpr), mapped=mapped, how=how)
         return [jnp.where(unusual, new, old) for new, old in zip(found, results, strict=True)]
@@ -62,52 +61,68 @@ def _written_out(*arguments, jaxpr, mapped, how):
     return jax.lax.cond(jnp.any(unusual), again, lambda: results)
 
 
-def _loops(arguments, jaxpr, mapped, size, usual, most):
-    """The results of ``jaxpr``, and which members made another choice than the ``usual`` one: None if there is no
+def _by_kernel(arguments, jaxpr, mapped, usual):
+    """The results of ``jaxpr``, and which members made another choice than the usual one: None if there is no
     choice."""
-    refuse_keys(jaxpr.jaxpr.invars)
-    graph, single = Graph(most, usual), not any(mapped)
-    members = size_of(arguments, mapped)
-    own, packed, inputs = {}, {}, []
-    for x, aval, per in zip(arguments, jaxpr.in_avals, mapped, strict=True):
-        entries = graph.inputs(aval.shape, aval.dtype)
-        if per:
-            rows = x.reshape(entries.size, members)
-            own |= {entry.index: row for entry, row in zip(entries.flat, rows, strict=True)}
-        elif entries.size:
-            packed.setdefault(aval.dtype, []).append((entries.ravel(), x))
-        inputs.append(entries)
-    results = unroll(graph, jaxpr, inputs, "cpu")
-    numbers = [_entries(x, aval) for x, aval in zip(results, jaxpr.out_avals, strict=True)]
-    flat = [x for part in numbers for x in part]
+    kernel = kernel_of(jaxpr, mapped, usual)
+    batch = arguments[mapped.index(True)].shape[-1:] if any(mapped) else ()
+    shapes = [jax.ShapeDtypeStruct((*x.shape, *batch), x.dtype) for x in kernel.results]
+    found = called(kernel.name, [arguments[k] for k in kernel.arguments], shapes) if shapes else []
+    unusual = found.pop() if kernel.has_choices else None
+    given = iter(found)
+    known = lambda x: jnp.broadcast_to(jnp.asarray(x)[(..., *(None,) * len(batch))], (*x.shape, *batch))
+    return [*(next(given) if x is None else known(x) for x in kernel.known), unusual]
 
-    own = {i: jnp.pad(row, (0, size - members), mode="edge") for i, row in own.items()}
-    common = {}
-    for parts in packed.values():
-        values = unpack(jnp.concatenate([x.ravel() for _, x in parts]))
-        common |= {entry.index: x for entry, x in zip(np.concatenate([e for e, _ in parts]), values, strict=True)}
-    if single:
-        own, common = {i: x[None] for i, x in common.items()}, {}
+
+class Kernel(NamedTuple):
+    """The ``name`` of one, which of the ``arguments`` it takes, and its ``results``, the last of which says where a
+    choice was not the usual one, if it ``has_choices``. What is ``known`` without it is no result."""
+
+    name: str
+    arguments: list[int]
+    results: list[jax.ShapeDtypeStruct]
+    known: list[np.ndarray | None]
+    has_choices: bool
+
+
+@kept_with_jaxpr
+def kernel_of(jaxpr: ClosedJaxpr, mapped: tuple[bool, ...], usual: bool) -> Kernel:
+    """The kernel of a function of one member, compiled."""
+    refuse_keys(jaxpr.jaxpr.invars)
+    graph = Graph(MOST, usual)
+    inputs = []
+    for k, aval in enumerate(jaxpr.in_avals):
+        if aval.size > LARGE:
+            inputs.append(Stored(Memory(aval.size, aval.dtype, 0, source=k), aval.shape))
+        else:
+            inputs.append(graph.inputs(aval.shape, aval.dtype))
+    results = unroll(graph, jaxpr, inputs, "cpu")
+    avals = list(jaxpr.out_avals)
     unusual = graph.wrongly_assumed(graph.told)
-    *found, unusual = evaluate(graph, [*flat, unusual], common, own, size)
-    out, batch = [], () if single else (members,)
-    for part, aval in zip(numbers, jaxpr.out_avals, strict=True):
-        rows, found = found[: len(part)], found[len(part) :]
-        rows = [jnp.broadcast_to(x.astype(aval.dtype), (size,))[: members or 1] for x in rows]
-        empty = jnp.zeros((*aval.shape, *batch), aval.dtype)
-        out.append(jnp.stack(rows).reshape(empty.shape) if rows else empty)
-    if len(graph.assumed_zero) == graph.told:
-        return out, None
-    return out, jnp.broadcast_to(unusual, (size,))[: members or 1].reshape(batch)
+    has_choices = len(graph.assumed_zero) > graph.told
+    if has_choices:
+        results, avals = [*results, _scalar(unusual)], [*avals, jax.core.ShapedArray((), np.dtype(bool))]
+    known = [None if x.dtype == object else np.asarray(x, aval.dtype) for x, aval in zip(results, avals, strict=True)]
+    if has_choices:
+        known.pop()
+    left = [(x, aval) for x, aval, value in zip(results, avals, [*known, None], strict=False) if value is None]
+    program = Program(graph, [x for x, _ in left], [aval.dtype for _, aval in left], inputs, mapped)
+    ins = [Buffer(aval.shape, aval.dtype, own) for aval, own in zip(jaxpr.in_avals, mapped, strict=True)]
+    outs = [Buffer(aval.shape, aval.dtype, any(mapped)) for _, aval in left]
+    name = registered(program, ins, outs) if left else ""
+    shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for _, aval in left]
+    return Kernel(name, list(range(len(ins))), shapes, known, has_choices)
+
+
+def _scalar(x):
+    array = np.empty((), object)
+    array[()] = x
+    return array
 
 
 def _is_piece(equation):
     """Whether it is a function of one member that is done well in a batch by itself."""
     return equation.primitive is per_member_p and equation.params["how"].few is not None
-
-
-def _entries(x, aval):
-    return list(x.ravel()) if x.dtype == object else [aval.dtype.type(value) for value in np.asarray(x).ravel()]
 
 
 def _one_by_one(*arguments, jaxpr, mapped, how):
@@ -123,4 +138,13 @@ def _one_by_one(*arguments, jaxpr, mapped, how):
 
 
 mlir.register_lowering(per_member_p, mlir.lower_fun(as_is, multiple_results=True))
-mlir.register_lowering(per_member_p, mlir.lower_fun(_written_out, multiple_results=True), platform="cpu")
+
+
+
+def _on_cpu(context, *arguments, **parameters):
+    exported = context.module_context.lowering_parameters.for_export
+    done = as_is if exported else _compiled
+    return mlir.lower_fun(done, multiple_results=True)(context, *arguments, **parameters)
+
+
+mlir.register_lowering(per_member_p, _on_cpu, platform="cpu")

@@ -4,14 +4,25 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import batching, mlir
 from jaxtyping import Array, Bool
+
+seldom_p = Primitive("seldom")
+"""A truth value as it is, of which is said that it seldom holds."""
+
+seldom_p.def_impl(lambda x: x)
+seldom_p.def_abstract_eval(lambda x: ShapedArray(x.shape, np.dtype(bool)))
+mlir.register_lowering(seldom_p, lambda _, x: [x])
+batching.defvectorized(seldom_p)
 
 
 def rarely(pred: Bool[Array, ""], rare: Callable[..., Any], usual: Callable[..., Any], *operands: Any) -> Any:
     """``lax.cond(pred, rare, usual, *operands)``, where ``pred`` holds for few members of a batch, or none.
 
-    A choice written out is made for all members at once: each does the ``usual`` case, and only if ``pred`` holds for
-    one of them is all done again with both. What is usual is no property of a ``lax.cond``, so its false case is taken
-    for it (the first of its branches): this is the name of that order. Results are the same either way.
+    Written out, the ``usual`` case alone is compiled at first, and only if ``pred`` holds for a member all is done
+    again with both. Results are the same either way.
     """
-    return jax.lax.cond(pred, rare, usual, *operands)
+    return jax.lax.cond(seldom_p.bind(pred), rare, usual, *operands)

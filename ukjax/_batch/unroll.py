@@ -18,12 +18,16 @@ from . import move as move
 from . import reduce as reduce
 from .assumed import assumed_p
 from .control import REPEATING
-from .entries import objects, tidy
-from .graph import Graph
+from .entries import Stored, loaded, objects, tidy
+from .graph import Graph, Memory
 from .primitive import holds
 from .refusal import Unsupported
 from .table import RULES
 from .trigonometry import TABLES, sine_and_cosine
+
+
+OF_STORED = REPEATING | {"dynamic_slice", "dynamic_update_slice", "gather", "reshape", "copy", "copy_p"}
+"""What can do with arrays in memory as they are."""
 
 
 def unroll(graph: Graph, jaxpr: ClosedJaxpr, arguments: Sequence[np.ndarray], platform: str) -> list[np.ndarray]:
@@ -35,12 +39,13 @@ def unroll(graph: Graph, jaxpr: ClosedJaxpr, arguments: Sequence[np.ndarray], pl
 
 
 class Unroller:
-    """Goes through a jaxpr and all in it. ``sines`` has sine and cosine of the angles met so far, ``settled`` what is
-    known of a jaxpr from the start: what is done again and again, as the stages of a step are, is mostly that."""
+    """Goes through a jaxpr and all in it. ``settled`` has what is known of a jaxpr from the start: what is done again
+    and again, as the stages of a step are, is mostly that."""
 
     def __init__(self, graph: Graph, platform: str):
         self.graph, self.platform = graph, platform
-        self.sines: dict[int, tuple[Any, Any]] = {}
+        self.in_memory: dict[Any, set[int]] = {}  # of loops met so far, what of their states must be stored
+        self.tables: dict[int, tuple[Any, Stored, Any]] = {}
         self.settled: dict[Any, tuple[Sequence[Any], dict[Any, np.ndarray], list[Any]]] = {}
 
     def closed(self, jaxpr: ClosedJaxpr, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -84,11 +89,29 @@ class Unroller:
         name = equation.primitive.name
         if not any(x.size for x in operands) and name not in REPEATING and operands:
             return _at_once(equation, operands)  # of nothing
+        if name not in OF_STORED:
+            operands = [loaded(self.graph, x) if isinstance(x, Stored) else x for x in operands]
         if name in RULES:
             return RULES[name](self, equation, operands)
         if all(x.dtype != object for x in operands):
             return _at_once(equation, operands)
         raise Unsupported("it is more than arithmetic: do it outside of the function, or without it")
+
+    def stored(self, x: Any) -> Stored:
+        """The array ``x`` in a memory, from which its entries are loaded."""
+        if isinstance(x, Stored):
+            return x
+        if id(x) in self.tables:
+            _, found, block = self.tables[id(x)]
+            if found.memory.depth < len(self.graph.blocks) and self.graph.blocks[found.memory.depth] is block:
+                return found
+        if x.dtype == object:
+            memory = self.graph.lasting_memory(x, next(entry.dtype for entry in x.flat))
+        else:
+            memory = Memory(x.size, x.dtype, 0, values=np.ascontiguousarray(x).ravel())
+        found = Stored(memory, x.shape)
+        self.tables[id(x)] = x, found, self.graph.blocks[memory.depth]  # x is kept, so that no id is another's
+        return found
 
     def each(self, name, operands, parameters=None):
         """The elementwise operation ``name`` on the entries of arrays."""
@@ -109,9 +132,7 @@ class Unroller:
             return value if name == "cos" else self.graph.apply("neg", (value,))
         if self.graph.is_difference_of_equals(x):  # on the diagonal of a matrix of angles between bodies
             return x.dtype.type(name == "cos")
-        if x.index not in self.sines:
-            self.sines[x.index] = sine_and_cosine(self.graph, x)
-        return self.sines[x.index][name == "cos"]
+        return self.graph.remembered(("sine and cosine", x.index), [x], lambda: sine_and_cosine(self.graph, x))[name == "cos"]
 
 
 def _at_once(equation, operands):

@@ -1,0 +1,652 @@
+"""A program as a module of LLVM, in text.
+
+Straight pieces are functions of at most ``PIECE`` operations: the compiler's time grows faster than their length. What
+one leaves for another goes by slots of a workspace. Within a piece, what would not fit into the registers is put there
+too, first what is needed last (Belady's rule), since the compiler does that badly for long straight code. Loops and
+choices are in the function ``chunk``, which does all for as many members as a vector has.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .graph import INPUT, LOAD, Memory, Number, Operand, Store
+from .instructions import FLOATS, Instructions, constant, scalar_type, vector_type
+from .program import Chosen, Program, Repeated, Run
+
+PIECE, MOVES = 300, 64
+"""Operations of a piece, and numbers that are moved by one."""
+
+ARGUMENTS = "ptr %ws, ptr %common, ptr %ins, ptr %outs, i64 %members, i64 %m"
+PASSED = "ptr noalias %ws, ptr noalias %common, ptr noalias %ins, ptr noalias %outs, i64 %members, i64 %m"
+
+
+class Move(NamedTuple):
+    """``value`` goes to the slot of ``target``, for members for which ``mask`` holds."""
+
+    target: Number
+    value: Operand
+    mask: Operand | None
+
+
+class Piece(NamedTuple):
+    """Straight code, at a place in the order of all."""
+
+    place: int
+    items: list[Any]
+
+
+class Turns(NamedTuple):
+    """A loop: what is done before it, in a turn, and at the end of a turn."""
+
+    first: int
+    node: Repeated
+    before: list[Piece]
+    inside: list[Any]
+    after: list[Piece]
+    last: int
+
+
+class Cases(NamedTuple):
+    """A choice: what each case does."""
+
+    first: int
+    node: Chosen
+    cases: list[list[Any]]
+    last: int
+
+
+class Assembly:
+    """The module of a program for chunks of ``width`` members; ``registers`` is how many numbers fit in them."""
+
+    def __init__(self, program: Program, width: int, registers: int):
+        self.program, self.width, self.registers = program, width, registers
+        self.declared: set[str] = set()
+        self.functions: set[str] = set()
+        self.tables: dict[int, tuple[str, Memory]] = {}
+        self.text: list[str] = []
+        self._count = 0
+        self._readers = _readers(program)
+        self.once = list(self._actions(program.once))
+        self.each = list(self._actions(program.each))
+        self._place_memories()
+        self._give_slots()
+        self._control("prologue", self.once)
+        self._control("chunk", self.each)
+
+    # What is done, in order.
+
+    def _next(self):
+        self._count += 1
+        return self._count
+
+    def _actions(self, nodes: Sequence[Any]) -> Iterator[Any]:
+        for node in nodes:
+            if isinstance(node, Run):
+                inside = {x for x in node.items if isinstance(x, int)}
+                wanted = {i for i in inside if self._readers.get(i, set()) - {id(node)}}
+                yield from self._pieces(self.program.ordered(node.items, wanted))
+            elif isinstance(node, Repeated):
+                yield self._turns(node)
+            else:
+                first = self._next()
+                cases = []
+                for mask, inside, outcomes in zip(node.masks, node.cases, node.outcomes, strict=True):
+                    moves = [Move(x, y, mask) for x, y in zip(node.results, outcomes, strict=True)]
+                    cases.append([*self._actions(inside), *self._moves(moves)])
+                yield Cases(first, node, cases, self._next())
+
+    def _pieces(self, items):
+        for k in range(0, len(items), PIECE):
+            yield Piece(self._next(), items[k : k + PIECE])
+
+    def _moves(self, moves):
+        for k in range(0, len(moves), MOVES):
+            yield Piece(self._next(), moves[k : k + MOVES])
+
+    def _turns(self, node):
+        first, loop = self._next(), node.loop
+        waits = loop.length is None
+        before = list(self._moves([Move(x, y, None) for x, y in zip(node.carried, node.begin, strict=True)]))
+        inside = list(self._actions(node.inside))
+        mask = loop.counter if waits else None
+        moves = [Move(x, y, mask) for x, y in zip(node.carried, node.following, strict=True)]
+        moves = [x for x in moves if not (isinstance(x.value, Number) and x.value.index == x.target.index)]
+        targets = {x.index for x in node.carried}
+        is_early = lambda x: isinstance(x.value, Number) and x.value.index in targets
+        early = [x for x in moves if is_early(x)]  # read before others are put in their place: all in one piece
+        late = [x for x in moves if not is_early(x) and x.target.index != loop.counter.index]
+        final = [x for x in moves if x.target.index == loop.counter.index and not is_early(x)]
+        after = [*([Piece(self._next(), early)] if early else []), *self._moves(late), *self._moves(final)]
+        return Turns(first, node, before, inside, after, self._next())
+
+    # Where numbers are.
+
+    def _place_memories(self):
+        self.memory_at: dict[int, int] = {}
+        own_end, common_end = 0, 0
+        program = self.program
+        for i, memory in program.memories.items():
+            if memory.source is not None or memory.values is not None or i in program.placed:
+                continue
+            size = memory.size * max(1, memory.dtype.itemsize)
+            if i in program.common_memories:
+                self.memory_at[i], common_end = common_end, -(-(common_end + size) // 64) * 64
+            else:
+                size *= self.width if i in program.own_memories else 1
+                self.memory_at[i], own_end = own_end, -(-(own_end + size) // 64) * 64
+        self.first_slot, self.first_common = own_end, common_end
+
+    def _give_slots(self):
+        """A place for each number that is read in another piece, for as long as it is."""
+        program = self.program
+        self.common_slot = {i: k for k, i in enumerate(sorted(program.common))}
+        born: dict[int, tuple[int, tuple[Turns, ...]]] = {}
+        last: dict[int, int] = {}
+        alias: dict[int, int] = {}
+
+        def define(i, place, around):
+            born[i] = place, around
+
+        def read(x, place, around):
+            if not isinstance(x, Number) or x.index in program.common:
+                return
+            i = alias.get(x.index, x.index)
+            where, outside = born[i]
+            inner = next((loop for loop in around if loop not in outside), None)
+            place = place if inner is None else inner.last
+            if place != where or inner is not None:
+                last[i] = max(last.get(i, 0), place)
+
+        def walk(actions, around):
+            for action in actions:
+                if isinstance(action, Piece):
+                    for item in action.items:
+                        if isinstance(item, Move):
+                            read(item.value, action.place, around)
+                            if item.mask is not None:
+                                read(item.mask, action.place, around)
+                            continue
+                        for x in program.operands_of(item):
+                            read(x, action.place, around)
+                        if isinstance(item, int):
+                            define(item, action.place, around)
+                elif isinstance(action, Turns):
+                    node, inner = action.node, (*around, action)
+                    for x in node.carried:
+                        define(x.index, action.first, around)
+                        last[x.index] = action.last
+                    if node.loop.length is not None:
+                        define(node.loop.counter.index, action.first, around)
+                        last[node.loop.counter.index] = action.last
+                    walk(action.before, around)
+                    walk(action.inside, inner)
+                    walk(action.after, inner)
+                    for x, y in zip(node.results, node.carried, strict=True):
+                        alias[x.index] = y.index
+                else:
+                    for x in action.node.results:
+                        define(x.index, action.first, around)
+                        last[x.index] = action.last
+                    for mask in action.node.masks:
+                        read(mask, action.last, around)
+                    for case in action.cases:
+                        walk(case, around)
+
+        walk(self.once, ())
+        walk(self.each, ())
+        self.slot: dict[int, int] = {}
+        ends: dict[int, list[int]] = {}
+        free: list[int] = []
+        top = 0
+        begins: dict[int, list[int]] = {}
+        for i in last:
+            begins.setdefault(born[i][0], []).append(i)
+        for place in range(self._count + 1):
+            for i in begins.get(place, ()):
+                if free:
+                    self.slot[i] = free.pop()
+                else:
+                    self.slot[i], top = top, top + 1
+                ends.setdefault(last[i], []).append(self.slot[i])
+            free += ends.get(place, ())
+        for x, y in alias.items():
+            if y in self.slot:
+                self.slot[x] = self.slot[y]
+        self.slots = self.first_spill = top
+
+    def _slot_address(self, code, i):
+        if i in self.common_slot:
+            return code.add(f"getelementptr i8, ptr %common, i64 {self.first_common + 8 * self.common_slot[i]}")
+        return code.add(f"getelementptr i8, ptr %ws, i64 {self.first_slot + 8 * self.width * self.slot[i]}")
+
+    def _shape(self, i):
+        """How many numbers side by side number i is."""
+        return self.width if i in self.program.own else 1
+
+    def _shape_of_memory(self, memory):
+        own = id(memory) in self.program.own_memories
+        return self.width if own else 1
+
+    def put(self, code: Instructions, i: int, x: str) -> None:
+        """Store number i into its slot."""
+        self._put_at(code, self._slot_address(code, i), self.program.dtypes[i], self._shape(i), x)
+
+    def _put_at(self, code, address, dtype, width, x):
+        kind = scalar_type(dtype)
+        if kind == "i1":
+            wide = "i64" if width > 1 else "i8"
+            x = code.add(f"{'sext' if width > 1 else 'zext'} {vector_type('i1', width)} {x} to {vector_type(wide, width)}")
+            kind = wide
+        code.do(f"store {vector_type(kind, width)} {x}, ptr {address}, align {_aligned(kind, width)}")
+
+    def get(self, code: Instructions, i: int) -> str:
+        """Load number i from its slot."""
+        return self._get_at(code, self._slot_address(code, i), self.program.dtypes[i], self._shape(i))
+
+    def _get_at(self, code, address, dtype, width):
+        kind = scalar_type(dtype)
+        wide = kind if kind != "i1" else "i64" if width > 1 else "i8"
+        whole = vector_type(wide, width)
+        x = code.add(f"load {whole}, ptr {address}, align {_aligned(wide, width)}")
+        return x if kind != "i1" else code.add(f"icmp ne {whole} {x}, {constant(_int(wide)(0), width)}")
+
+    # Straight code.
+
+    def _function(self, name, piece):
+        code = Instructions()
+        if piece.items and isinstance(piece.items[0], Move):
+            self._write_moves(code, piece.items)
+        else:
+            _Straight(self, code, piece).write()
+        self.text.append(f"define internal void @{name}({PASSED}) #1 {{\nentry:")
+        self.text += code.lines
+        self.text.append("  ret void\n}")
+        self.declared |= code.declared
+        self.functions |= code.functions
+
+    def _write_moves(self, code, moves):
+        known: dict[int, str] = {}
+
+        def value(x, width):
+            if not isinstance(x, Number):
+                return constant(x, width)
+            if x.index not in known:
+                known[x.index] = self.get(code, x.index)
+            own = self._shape(x.index)
+            return known[x.index] if own == width else code.splat(known[x.index], scalar_type(x.dtype), width)
+
+        values = [value(x.value, self._shape(x.target.index)) for x in moves]
+        for move, x in zip(moves, values, strict=True):
+            i, width = move.target.index, self._shape(move.target.index)
+            mask = move.mask
+            if mask is not None and self.width > 1 and self.program.is_own(mask):
+                whole = vector_type(scalar_type(move.target.dtype), width)
+                condition, old = value(mask, width), self.get(code, i)
+                x = code.add(f"select {vector_type('i1', width)} {condition}, {whole} {x}, {whole} {old}")
+            self.put(code, i, x)
+
+    # Control.
+
+    def _control(self, name, actions):
+        code = Instructions()
+        self._labels = 0
+        self._write_actions(code, name, actions)
+        self.text.append(f"define internal void @{name}({PASSED}) #1 {{\nentry:")
+        self.text += code.lines
+        self.text.append("  ret void\n}")
+        self.declared |= code.declared
+
+    def _label(self):
+        self._labels += 1
+        return f"l{self._labels}"
+
+    def _write_actions(self, code, name, actions):
+        for action in actions:
+            if isinstance(action, Piece):
+                function = f"piece{action.place}"
+                self._function(function, action)
+                code.do(f"call void @{function}({ARGUMENTS})")
+            elif isinstance(action, Turns):
+                self._write_loop(code, name, action)
+            else:
+                self._write_choice(code, name, action)
+
+    def _write_loop(self, code, name, action):
+        loop = action.node.loop
+        self._write_actions(code, name, action.before)
+        counter = loop.counter.index
+        head, body, end = self._label(), self._label(), self._label()
+        if loop.length is not None:
+            address = self._slot_address(code, counter)
+            width = self._shape(counter)
+            kind = vector_type("i64", width)
+            code.do(f"store {kind} {constant(np.int64(0), width)}, ptr {address}, align {_aligned('i64', width)}")
+            code.do(f"br label %{head}\n{head}:")
+            at = code.add(f"load i64, ptr {address}")
+            code.do(f"br i1 {code.add(f'icmp slt i64 {at}, {loop.length}')}, label %{body}, label %{end}\n{body}:")
+            self._write_actions(code, name, [*action.inside, *action.after])
+            again = code.add(f"load {kind}, ptr {address}, align {_aligned('i64', width)}")
+            more = code.add(f"add {kind} {again}, {constant(np.int64(1), width)}")
+            code.do(f"store {kind} {more}, ptr {address}, align {_aligned('i64', width)}")
+        else:
+            code.do(f"br label %{head}\n{head}:")
+            code.do(f"br i1 {self._any(code, loop.counter)}, label %{body}, label %{end}\n{body}:")
+            self._write_actions(code, name, [*action.inside, *action.after])
+        code.do(f"br label %{head}\n{end}:")
+
+    def _write_choice(self, code, name, action):
+        for mask, case in zip(action.node.masks, action.cases, strict=True):
+            body, end = self._label(), self._label()
+            code.do(f"br i1 {self._any(code, mask)}, label %{body}, label %{end}\n{body}:")
+            self._write_actions(code, name, case)
+            code.do(f"br label %{end}\n{end}:")
+
+    def _any(self, code, x):
+        """Whether a truth value holds for any member."""
+        if not isinstance(x, Number):
+            return constant(x, 1)
+        found = self.get(code, x.index)
+        if self._shape(x.index) == 1:
+            return found
+        bits = code.add(f"bitcast <{self.width} x i1> {found} to i{self.width}")
+        return code.add(f"icmp ne i{self.width} {bits}, 0")
+
+    # Memories.
+
+    def table(self, memory: Memory) -> str:
+        """The name of a memory of known values."""
+        if id(memory) not in self.tables:
+            self.tables[id(memory)] = f"@table{len(self.tables)}", memory
+        return self.tables[id(memory)][0]
+
+    @property
+    def constants(self) -> Iterator[str]:
+        """Memories of known values."""
+        for name, memory in self.tables.values():
+            kind = scalar_type(memory.dtype)
+            values = memory.values
+            if kind == "i1":
+                kind, values = "i8", values.astype(np.int8)
+            body = ", ".join(f"{kind} {constant(x, 1)}" for x in values)
+            yield f"{name} = internal constant [{values.size} x {kind}] [{body}], align 64"
+
+
+def _int(kind):
+    return {"i8": np.int8, "i64": np.int64}[kind]
+
+
+def _bits(kind):
+    return {"double": 64, "float": 32}.get(kind) or int(kind[1:])
+
+
+def _aligned(kind, width):
+    return max(1, _bits(kind) // 8) * width
+
+
+def _readers(program):
+    """The runs in which each number is read; 0 stands for anything else."""
+    found: dict[int, set[int]] = {}
+
+    def read(x, where):
+        if isinstance(x, Number):
+            found.setdefault(x.index, set()).add(where)
+
+    def walk(nodes):
+        for node in nodes:
+            if isinstance(node, Run):
+                for item in node.items:
+                    for x in program.operands_of(item):
+                        read(x, id(node))
+            elif isinstance(node, Repeated):
+                for x in (*node.begin, *node.following, node.loop.counter):
+                    read(x, 0)
+                walk(node.inside)
+            else:
+                for part in (node.masks, *node.outcomes):
+                    for x in part:
+                        read(x, 0)
+                for case in node.cases:
+                    walk(case)
+
+    walk(program.once)
+    walk(program.each)
+    return found
+
+
+class _Straight:
+    """The code of one piece."""
+
+    def __init__(self, assembly: Assembly, code: Instructions, piece: Piece):
+        self.a, self.code, self.piece = assembly, code, piece
+        self.program, self.width = assembly.program, assembly.width
+        self.names: dict[int, str] = {}
+        self.held: dict[int, None] = {}
+        self.uses: dict[int, list[int]] = {}
+        for place, item in enumerate(piece.items):
+            for x in self.program.operands_of(item):
+                if isinstance(x, Number):
+                    self.uses.setdefault(x.index, []).append(place)
+        self.uses = {i: places[::-1] for i, places in self.uses.items()}  # the next is the last
+        self.spilled: dict[int, int] = {}
+        self.free: list[int] = []
+        self.top = assembly.first_spill
+
+    def write(self) -> None:
+        for place, item in enumerate(self.piece.items):
+            if isinstance(item, Store):
+                here = {x.index for x in self.program.operands_of(item) if isinstance(x, Number)}
+                self._bring(here)
+                self._store(item)
+                self._used(here, place)
+                continue
+            _, _, operands = self.program.operations[item]
+            here = {x.index for x in operands if isinstance(x, Number)}
+            self._bring(here)
+            found = self._operation(item)
+            self._used(here, place)
+            if item in self.a.slot or item in self.a.common_slot:
+                self.a.put(self.code, item, found)
+            if self.uses.get(item):
+                self.names[item] = found
+                self._hold(item)
+                self._evict({item})
+        self.a.slots = max(self.a.slots, self.top)
+
+    def _hold(self, i):
+        if i in self.program.own and self.program.dtypes[i] in FLOATS:
+            self.held[i] = None
+
+    def _bring(self, here):
+        for i in here:
+            if i in self.names or (self.width > 1 and i not in self.program.own):
+                continue
+            if i in self.spilled:
+                self.names[i] = self.a._get_at(
+                    self.code, self._spill_address(self.spilled[i]), self.program.dtypes[i], self.a._shape(i)
+                )
+            else:
+                self.names[i] = self.a.get(self.code, i)
+            self._hold(i)
+        self._evict(here)
+
+    def _spill_address(self, slot):
+        return self.code.add(f"getelementptr i8, ptr %ws, i64 {self.a.first_slot + 8 * self.width * slot}")
+
+    def _evict(self, keep):
+        while len(self.held) > self.a.registers:
+            i = max((x for x in self.held if x not in keep), key=lambda x: self.uses[x][-1], default=None)
+            if i is None:
+                return
+            if i not in self.a.slot and i not in self.spilled:
+                if self.free:
+                    self.spilled[i] = self.free.pop()
+                else:
+                    self.spilled[i], self.top = self.top, self.top + 1
+                self.a._put_at(
+                    self.code, self._spill_address(self.spilled[i]), self.program.dtypes[i], self.a._shape(i), self.names[i]
+                )
+            del self.held[i], self.names[i]
+
+    def _used(self, here, place):
+        for i in here:
+            left = self.uses[i]
+            while left and left[-1] <= place:
+                left.pop()
+            if not left:
+                self.held.pop(i, None)
+                self.names.pop(i, None)
+                if i in self.spilled:
+                    self.free.append(self.spilled.pop(i))
+
+    def _value(self, x, width):
+        """An operand, as so many numbers side by side."""
+        if not isinstance(x, Number):
+            return constant(x, width)
+        name = self.names.get(x.index)
+        if name is None:  # common to all members, and loaded anew at each use: that takes no register
+            name = self.a.get(self.code, x.index)
+        return name if self.a._shape(x.index) == width else self.code.splat(name, scalar_type(x.dtype), width)
+
+    def _operation(self, i):
+        name, parameters, operands = self.program.operations[i]
+        width, dtype = self.a._shape(i), self.program.dtypes[i]
+        if name == INPUT:
+            argument, place = self.program.argument[i]
+            return self._read(dtype, width, self._input_address(argument, dtype, place, None))
+        if name == LOAD:
+            return self._load(parameters["memory"], operands[0] if operands else None, parameters["offset"], width)
+        kinds = [self.program.kind(x) for x in operands]
+        arguments = [self._value(x, width) for x in operands]
+        if name == "select_n" and kinds[0] == bool and width > 1 and not self.program.is_own(operands[0]):
+            arguments[0] = "scalar " + self._value(operands[0], 1)
+        return self.code.operation(name, parameters, kinds, dtype, width, arguments)
+
+    # Memory is reached by the address of the first member's number, or of each member's.
+
+    def _input_address(self, argument, dtype, place, index):
+        """Of an argument's number; ``index`` is added to the place: (its name, whether it is one for each member)."""
+        base = self._pointer("%ins", argument)
+        return self._entry(base, dtype, place, index, self.program.mapped[argument])
+
+    def _pointer(self, which, k):
+        address = self.code.add(f"getelementptr ptr, ptr {which}, i64 {k}")
+        return self.code.add(f"load ptr, ptr {address}")
+
+    def _entry(self, base, dtype, place, index, by_member):
+        """Where an array that XLA holds has an entry: in row-major order, members last."""
+        add, size = self.code.add, max(1, dtype.itemsize)
+        at = str(place) if index is None else add(f"add i64 {index}, {place}")
+        if by_member:
+            row = add(f"mul i64 {at}, %members")
+            at = add(f"add i64 {row}, %m")
+        return add(f"getelementptr i8, ptr {base}, i64 {add(f'mul i64 {at}, {size}')}")
+
+    def _address(self, memory, index, offset):
+        """Where a memory has an entry; ``index`` is one for all members."""
+        add, size, program = self.code.add, max(1, memory.dtype.itemsize), self.program
+        if memory.source is not None:
+            return self._input_address(memory.source, memory.dtype, offset, index)
+        if id(memory) in program.placed:
+            base = self._pointer("%outs", program.placed[id(memory)])
+            return self._entry(base, memory.dtype, offset, index, not program.alone)
+        step = size * (self.width if id(memory) in program.own_memories else 1)
+        if memory.values is not None:
+            base, start = self.a.table(memory), 0
+        else:
+            base = "%common" if id(memory) in program.common_memories else "%ws"
+            start = self.a.memory_at[id(memory)]
+        if index is None:
+            return add(f"getelementptr i8, ptr {base}, i64 {start + offset * step}")
+        at = add(f"mul i64 {index}, {step}")
+        return add(f"getelementptr i8, ptr {base}, i64 {add(f'add i64 {at}, {start + offset * step}')}")
+
+    def _addresses(self, memory, index, offset):
+        """The same where ``index`` is a vector of one for each member: a vector of addresses."""
+        add, width, program = self.code.add, self.width, self.program
+        size = max(1, memory.dtype.itemsize)
+        whole, lanes = f"<{width} x i64>", ", ".join(f"i64 {k * size}" for k in range(width))
+        placed = program.placed.get(id(memory))
+        if memory.source is not None or placed is not None:
+            by_member = program.mapped[memory.source] if memory.source is not None else True
+            step = self.code.splat(add(f"mul i64 %members, {size}"), "i64", width) if by_member else constant(
+                np.int64(size), width)
+            base = self._pointer("%ins", memory.source) if memory.source is not None else self._pointer("%outs", placed)
+            if by_member:
+                base = add(f"getelementptr i8, ptr {base}, i64 {add(f'mul i64 %m, {size}')}")
+            start = 0
+        else:
+            by_member = id(memory) in program.own_memories
+            step = constant(np.int64(size * (width if by_member else 1)), width)
+            if memory.values is not None:
+                base, start = self.a.table(memory), 0
+            else:
+                base = "%common" if id(memory) in program.common_memories else "%ws"
+                start = self.a.memory_at[id(memory)]
+        at = add(f"add {whole} {index}, {constant(np.int64(offset), width)}")
+        at = add(f"mul {whole} {at}, {step}")
+        if by_member:
+            at = add(f"add {whole} {at}, <{lanes}>")
+        at = add(f"add {whole} {at}, {constant(np.int64(start), width)}")
+        return add(f"getelementptr i8, ptr {base}, {whole} {at}")
+
+    def _read(self, dtype, width, address):
+        kind = scalar_type(dtype)
+        wide = "i8" if kind == "i1" else kind
+        whole = vector_type(wide, width)
+        x = self.code.add(f"load {whole}, ptr {address}, align {max(1, dtype.itemsize)}")
+        return x if kind != "i1" else self.code.add(f"icmp ne {whole} {x}, {constant(np.int8(0), width)}")
+
+    def _load(self, memory, index, offset, width):
+        dtype = memory.dtype
+        if index is None or not self.program.is_own(index) or self.width == 1:
+            at = None if index is None else self._value(index, 1)
+            own = self.a._shape_of_memory(memory)
+            x = self._read(dtype, own, self._address(memory, at, offset))
+            return x if own == width else self.code.splat(x, scalar_type(dtype), width)
+        kind = scalar_type(dtype)
+        wide = "i8" if kind == "i1" else kind
+        whole = vector_type(wide, width)
+        pointers = self._addresses(memory, self._value(index, width), offset)
+        name = f"masked.gather.v{width}{_mangled(wide)}.v{width}p0"
+        size = max(1, dtype.itemsize)
+        declared = f"declare {whole} @llvm.{name}(<{width} x ptr>, i32, <{width} x i1>, {whole})"
+        self.code.declared.add(declared)
+        ones = constant(np.bool_(True), width)
+        x = self.code.add(
+            f"call {whole} @llvm.{name}(<{width} x ptr> {pointers}, i32 {size}, <{width} x i1> {ones}, {whole} poison)"
+        )
+        return x if kind != "i1" else self.code.add(f"icmp ne {whole} {x}, {constant(np.int8(0), width)}")
+
+    def _store(self, store):
+        memory, index, code = store.memory, store.index, self.code
+        width, dtype = self.a._shape_of_memory(memory), memory.dtype
+        x, kind = self._value(store.value, width), scalar_type(dtype)
+        if kind == "i1":
+            x = code.add(f"zext {vector_type('i1', width)} {x} to {vector_type('i8', width)}")
+            kind = "i8"
+        whole, size = vector_type(kind, width), max(1, dtype.itemsize)
+        mask = None
+        for each in store.masks if self.width > 1 else ():
+            if self.program.is_own(each):
+                held = self._value(each, width)
+                mask = held if mask is None else code.add(f"and <{width} x i1> {mask}, {held}")
+        if index is not None and self.program.is_own(index) and self.width > 1:
+            pointers = self._addresses(memory, self._value(index, width), store.offset)
+            name = f"masked.scatter.v{width}{_mangled(kind)}.v{width}p0"
+            code.declared.add(f"declare void @llvm.{name}({whole}, <{width} x ptr>, i32, <{width} x i1>)")
+            mask = constant(np.bool_(True), width) if mask is None else mask
+            code.do(
+                f"call void @llvm.{name}({whole} {x}, <{width} x ptr> {pointers}, i32 {size}, <{width} x i1> {mask})"
+            )
+            return
+        address = self._address(memory, None if index is None else self._value(index, 1), store.offset)
+        if mask is not None:
+            old = code.add(f"load {whole}, ptr {address}, align {size}")
+            x = code.add(f"select <{width} x i1> {mask}, {whole} {x}, {whole} {old}")
+        code.do(f"store {whole} {x}, ptr {address}, align {size}")
+
+
+def _mangled(kind):
+    return {"double": "f64", "float": "f32"}.get(kind, kind)

@@ -1,0 +1,250 @@
+"""Loops and choices that stay what they are: written once, however often they run."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr
+
+from .entries import Stored, loaded, objects
+from .graph import INDEX, Choice, Graph, Loop, Memory, Number, Operand, same
+from .primitive import kept_with_jaxpr
+from .refusal import Unsupported
+
+WORTH_A_LOOP = 6000
+"""Operations of JAX in all turns of a loop from which on it is not written out: turn by turn, what is zero at some of
+them is seen, and nothing is looked up."""
+
+WORTH_A_CHOICE = 60
+"""Operations of JAX in all cases of a choice from which on only the one that is chosen is done."""
+
+State = list[Any]
+"""Arrays of values or numbers, or ``Stored`` ones."""
+
+
+class NotInMemory(Exception):
+    """Arrays of these places in a loop's state must be stored."""
+
+
+@kept_with_jaxpr
+def operations_of(jaxpr: ClosedJaxpr) -> int:
+    """How many operations JAX does, those of inner loops as often as they run."""
+    return _operations(jaxpr.jaxpr)
+
+
+def _operations(jaxpr: Jaxpr) -> int:
+    total = 0
+    for equation in jaxpr.eqns:
+        inside = [y for x in equation.params.values() for y in (x if isinstance(x, tuple | list) else (x,))]
+        inside = [x.jaxpr if isinstance(x, ClosedJaxpr) else x for x in inside]
+        inside = [x for x in inside if isinstance(x, Jaxpr)]
+        total += equation.params.get("length", 1) * sum(map(_operations, inside)) if inside else 1
+    return total
+
+
+def loop(
+    unroller: Any,
+    key: Any,
+    turn: Callable[[State, Number], tuple[State, list[Any], Operand | None]],
+    state: State,
+    length: int | None = None,
+    begins: Operand | None = None,
+    reverse: bool = False,
+) -> tuple[State, list[Any]]:
+    """The state after a loop, and what its turns gave, stacked.
+
+    ``turn(state, counter)`` is the new state, what to stack, and whether another turn follows. Either the ``length`` is
+    known, or ``begins`` says whether there is a first turn. Turns may count ``reverse``, from the last row to the
+    first.
+    """
+    in_memory = unroller.in_memory.setdefault(key, set())
+    while True:
+        try:
+            return _loop(unroller.graph, in_memory, turn, state, length, begins, reverse)
+        except NotInMemory as places:
+            in_memory |= set(places.args)
+
+
+def _loop(graph: Graph, in_memory, turn, state, length, begins, reverse):
+    assumed, told = len(graph.assumed_zero), graph.told
+    state = [_own_memory(graph, x) if k in in_memory or isinstance(x, Stored) else x for k, x in enumerate(state)]
+    versions = [x.memory.version if isinstance(x, Stored) else None for x in state]
+    begin: list[Operand] = [x for array in state if not isinstance(array, Stored) for x in objects(array).flat]
+    stacked: list[Any] = []
+    counted = begins is None
+    with graph.block() as block:
+        counter = graph.carried(INDEX if counted else np.dtype(bool))
+        if not counted:
+            graph.masks = [*graph.masks, counter]
+        carried = [graph.carried(x.dtype) for x in begin]
+        given = iter(carried)
+        inside = [x if isinstance(x, Stored) else _filled(x.shape, given) for x in state]
+        place = graph.apply("sub", (INDEX.type((length or 0) - 1), counter)) if reverse else counter
+        after, made, go_on = turn(inside, place)
+        new = [k for k, (x, y) in enumerate(zip(inside, after, strict=True)) if isinstance(y, Stored)]
+        new = [k for k in new if not isinstance(inside[k], Stored)]
+        if new:
+            _restore(graph, assumed, told, state, versions)
+            raise NotInMemory(*new)
+        following: list[Operand] = []
+        for x, y in zip(inside, after, strict=True):
+            if not isinstance(x, Stored):
+                following += list(objects(y).flat)
+            elif not isinstance(y, Stored) or y.memory is not x.memory:
+                for k, value in enumerate(loaded(graph, y).flat):
+                    graph.store(x.memory, None, k, value)
+            elif not y.is_current:
+                raise Unsupported("an array in a loop is used after an entry of it has changed")
+        for x in made:
+            stacked.append(_stack(graph, x, place, length))
+        untold = graph.assumed_zero[max(assumed, graph.told) :]
+        before = _outside(graph, untold)
+        untold = [x for x in untold if x not in before]
+        if untold:
+            begin, (flag,) = [*begin, np.bool_(False)], (wrong := graph.carried(np.dtype(bool)),)
+            carried = [*carried, wrong]
+            following.append(_any(graph, flag, untold))
+        if not counted:
+            begin, carried = [*begin, begins], [*carried, counter]
+            following.append(graph.apply("and", (counter, go_on)))
+    results = [graph.carried(x.dtype) for x in begin]
+    graph.state(Loop(block, carried, begin, following, results, counter, length))
+    if not counted:
+        begin, results = begin[:-1], results[:-1]
+    graph.assumed_zero, graph.told = graph.assumed_zero[:assumed] + before, min(graph.told, assumed)
+    if untold:
+        graph.assumed_zero.append(results[-1])
+    given = iter(results)
+    left = [Stored(x.memory, x.shape) if isinstance(x, Stored) else _filled(x.shape, given) for x in state]
+    return left, [x() for x in stacked]
+
+
+def _restore(graph, assumed, told, state, versions):
+    """What was there before a loop was tried, and what was moved before it."""
+    graph.assumed_zero = graph.assumed_zero[:assumed] + _outside(graph, graph.assumed_zero[assumed:])
+    graph.told = told
+    for x, version in zip(state, versions, strict=True):
+        if isinstance(x, Stored):
+            x.memory.version = version
+
+
+def _outside(graph, numbers):
+    """Those that are computed outside of the innermost block."""
+    return [x for x in numbers if graph.depth_of([x]) < len(graph.blocks) - 1]
+
+
+def _own_memory(graph, x):
+    """The array in a memory that may change."""
+    if isinstance(x, Stored) and x.is_current and not x.memory.lasting and x.size == x.memory.size:
+        return x
+    entries = loaded(graph, x)
+    dtype = x.memory.dtype if isinstance(x, Stored) else entries.flat[0].dtype
+    return Stored(graph.memory(entries, dtype), x.shape)
+
+
+def _filled(shape, numbers):
+    array = np.empty(int(np.prod(shape, dtype=int)), object)
+    for k in range(array.size):
+        array[k] = next(numbers)
+    return array.reshape(shape)
+
+
+def _any(graph, flag, choices):
+    """Whether ``flag`` holds, or one of these is not 0."""
+    for x in choices:
+        flag = graph.apply("or", (flag, graph.apply("ne", (x, x.dtype.type(0)))))
+    return flag
+
+
+def _stack(graph, x, counter, length):
+    """Store what a turn gave; afterwards, the function that is returned gives the array of all turns."""
+    entries = x.entries(graph) if isinstance(x, Stored) else x
+    if entries.dtype != object:  # the same at each turn
+        return lambda: np.broadcast_to(entries, (length, *entries.shape))
+    entries = objects(entries)
+    memory = Memory(length * entries.size, entries.flat[0].dtype, len(graph.blocks) - 2)
+    place = graph.apply("mul", (counter, INDEX.type(entries.size)))
+    for k, value in enumerate(entries.flat):
+        graph.store(memory, place, k, value)
+
+    def found():
+        memory.lasting = True
+        return Stored(memory, (length, *entries.shape))
+
+    return found
+
+
+def row_of(unroller: Any, x: Any, counter: Number) -> np.ndarray:
+    """Row ``counter`` of an array."""
+    graph, shape = unroller.graph, x.shape[1:]
+    size = int(np.prod(shape, dtype=int))
+    if not size:
+        return np.zeros(shape, object)
+    if not isinstance(x, Stored) and x.dtype != object and all(np.array_equal(row, x[0], equal_nan=True) for row in x):
+        return x[0]
+    x = unroller.stored(x)
+    index = graph.apply("mul", (counter, INDEX.type(size)))
+    return x.at(graph, index, np.arange(size).reshape(shape))
+
+
+def choice(unroller: Any, index: Operand, branches: Sequence[ClosedJaxpr], operands: State) -> list[Any]:
+    """The results of the branch of this number, the first and the last for those beyond."""
+    graph: Graph = unroller.graph
+    if index.dtype == bool:
+        chosen: list[Operand] = [graph.apply("not", (index,)), index]
+    elif len(branches) == 2:
+        second = graph.apply("gt", (index, index.dtype.type(0)))
+        chosen = [graph.apply("not", (second,)), second]
+    else:
+        last = index.dtype.type(len(branches) - 1)
+        index = graph.apply("min", (graph.apply("max", (index, index.dtype.type(0))), last))
+        chosen = [graph.apply("eq", (index, index.dtype.type(k))) for k in range(len(branches))]
+    assumed, told = len(graph.assumed_zero), graph.told
+    stored = [x for x in operands if isinstance(x, Stored)]
+    before = [x.memory.version for x in stored]
+    latest = list(before)
+    cases, outcomes, flags, shapes = [], [], [], None
+    for mask, branch in zip(chosen, branches, strict=True):
+        for x, version in zip(stored, before, strict=True):
+            x.memory.version = version
+        with graph.block(mask, conditional=True) as block:
+            found = unroller.closed(branch, operands)
+            in_place = lambda x: isinstance(x, Stored) and any(x.memory is y.memory for y in stored)
+            found = [x if in_place(x) else loaded(graph, x) for x in found]
+            untold = graph.assumed_zero[max(assumed, graph.told) :]
+            flags.append(_any(graph, np.bool_(False), untold))
+        graph.assumed_zero, graph.told = graph.assumed_zero[:assumed], min(graph.told, assumed)
+        cases.append(block)
+        outcomes.append(found)
+        latest = [max(x.memory.version, version) for x, version in zip(stored, latest, strict=True)]
+    for x, version in zip(stored, latest, strict=True):
+        x.memory.version = version
+    results, given, values = [], [[] for _ in cases], []
+    for each in zip(*outcomes, strict=True):
+        if isinstance(each[0], Stored):
+            if not all(isinstance(x, Stored) and x.memory is each[0].memory for x in each):
+                raise Unsupported("a choice is made between arrays in a loop: choose between their entries")
+            results.append(Stored(each[0].memory, each[0].shape))
+            continue
+        if any(isinstance(x, Stored) for x in each):
+            raise Unsupported("a choice is made between arrays in a loop: choose between their entries")
+        array = np.empty(each[0].size, object)
+        for k, entries in enumerate(zip(*(x.ravel() for x in each), strict=True)):
+            array[k] = _merged(graph, entries, given, values)
+        results.append(array.reshape(each[0].shape))
+    if any(isinstance(flag, Number) for flag in flags):
+        graph.assumed_zero.append(_merged(graph, flags, given, values))
+    graph.state(Choice(chosen, cases, given, values))
+    return results
+
+
+def _merged(graph, entries, given, values):
+    """One number for what the cases give; the same operand if all give that."""
+    first = entries[0]
+    if all(same(x, first) for x in entries[1:]):
+        return first
+    value = graph.carried(first.dtype)
+    values.append(value)
+    for case, x in zip(given, entries, strict=True):
+        case.append(x)
+    return value
