@@ -2,6 +2,7 @@
 
 from .assumed import wrongly_assumed as wrongly_assumed
 from .either import either as either
+from .lowering import does_kernels as does_kernels
 from .members_last import members_last as members_last
 from .once import angles_once as angles_once
 from .per_member import also_alone as also_alone

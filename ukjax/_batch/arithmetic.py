@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 PREDICATES = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "is_finite"})
-IDENTITIES = frozenset({"copy", "copy_p", "stop_gradient", "optimization_barrier"})
+IDENTITIES = frozenset({"copy", "copy_p", "name", "stop_gradient", "optimization_barrier"})
 ELEMENTWISE = {
     "add": np.add,
     "add_any": np.add,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .graph import INPUT, LOAD, Memory, Number, Operand, Store
+from .graph import INPUT, LOAD, Fill, Memory, Number, Operand, Store
 from .instructions import FLOATS, Instructions, constant, scalar_type, vector_type
 from .program import Chosen, Program, Repeated, Run
 
@@ -66,7 +66,7 @@ class Assembly:
         self.functions: set[str] = set()
         self.tables: dict[int, tuple[str, Memory]] = {}
         self.text: list[str] = []
-        self._count = 0
+        self._count = self._fills = 0
         self._readers = _readers(program)
         self.once = list(self._actions(program.once))
         self.each = list(self._actions(program.each))
@@ -260,9 +260,29 @@ class Assembly:
             self._write_moves(code, piece.items)
         else:
             _Straight(self, code, piece).write()
-        self.text.append(f"define internal void @{name}({PASSED}) #1 {{\nentry:")
-        self.text += code.lines
-        self.text.append("  ret void\n}")
+        self._define(name, code)
+
+    def fill(self, item: Fill) -> str:
+        """The name of a function that fills a memory."""
+        name, code, source = f"fill{self._fills}", Instructions(), item.source
+        self._fills += 1
+        straight, kind = _Straight(self, code, Piece(0, [])), scalar_type(item.memory.dtype)
+        code.lines += ["  br label %head", "head:", "  %k = phi i64 [ 0, %entry ], [ %next, %body ]"]
+        code.lines += [f"  %more = icmp slt i64 %k, {item.memory.size}", "  br i1 %more, label %body, label %end", "body:"]
+        width = self._shape_of_memory(item.memory)
+        if isinstance(source, Memory):
+            own = self._shape_of_memory(source)
+            x = straight.read(item.memory.dtype, own, straight.address(source, "%k", 0))
+            x = x if own == width else code.splat(x, kind, width)
+        else:
+            x = constant(source, width)
+        straight.write_to(straight.address(item.memory, "%k", 0), item.memory.dtype, width, x)
+        code.lines += ["  %next = add i64 %k, 1", "  br label %head", "end:"]
+        self._define(name, code)
+        return name
+
+    def _define(self, name, code):
+        self.text += [f"define internal void @{name}({PASSED}) #1 {{\nentry:", *code.lines, "  ret void\n}"]
         self.declared |= code.declared
         self.functions |= code.functions
 
@@ -293,10 +313,7 @@ class Assembly:
         code = Instructions()
         self._labels = 0
         self._write_actions(code, name, actions)
-        self.text.append(f"define internal void @{name}({PASSED}) #1 {{\nentry:")
-        self.text += code.lines
-        self.text.append("  ret void\n}")
-        self.declared |= code.declared
+        self._define(name, code)
 
     def _label(self):
         self._labels += 1
@@ -435,6 +452,9 @@ class _Straight:
 
     def write(self) -> None:
         for place, item in enumerate(self.piece.items):
+            if isinstance(item, Fill):
+                self.code.do(f"call void @{self.a.fill(item)}({ARGUMENTS})")
+                continue
             if isinstance(item, Store):
                 here = {x.index for x in self.program.operands_of(item) if isinstance(x, Number)}
                 self._bring(here)
@@ -514,7 +534,7 @@ class _Straight:
         width, dtype = self.a._shape(i), self.program.dtypes[i]
         if name == INPUT:
             argument, place = self.program.argument[i]
-            return self._read(dtype, width, self._input_address(argument, dtype, place, None))
+            return self.read(dtype, width, self._input_address(argument, dtype, place, None))
         if name == LOAD:
             return self._load(parameters["memory"], operands[0] if operands else None, parameters["offset"], width)
         kinds = [self.program.kind(x) for x in operands]
@@ -543,7 +563,7 @@ class _Straight:
             at = add(f"add i64 {row}, %m")
         return add(f"getelementptr i8, ptr {base}, i64 {add(f'mul i64 {at}, {size}')}")
 
-    def _address(self, memory, index, offset):
+    def address(self, memory, index, offset):
         """Where a memory has an entry; ``index`` is one for all members."""
         add, size, program = self.code.add, max(1, memory.dtype.itemsize), self.program
         if memory.source is not None:
@@ -591,19 +611,27 @@ class _Straight:
         at = add(f"add {whole} {at}, {constant(np.int64(start), width)}")
         return add(f"getelementptr i8, ptr {base}, {whole} {at}")
 
-    def _read(self, dtype, width, address):
+    def read(self, dtype, width, address):
         kind = scalar_type(dtype)
         wide = "i8" if kind == "i1" else kind
         whole = vector_type(wide, width)
         x = self.code.add(f"load {whole}, ptr {address}, align {max(1, dtype.itemsize)}")
         return x if kind != "i1" else self.code.add(f"icmp ne {whole} {x}, {constant(np.int8(0), width)}")
 
+    def write_to(self, address: str, dtype: np.dtype, width: int, x: str) -> None:
+        """Store numbers side by side."""
+        kind = scalar_type(dtype)
+        if kind == "i1":
+            kind = "i8"
+            x = self.code.add(f"zext {vector_type('i1', width)} {x} to {vector_type(kind, width)}")
+        self.code.do(f"store {vector_type(kind, width)} {x}, ptr {address}, align {max(1, dtype.itemsize)}")
+
     def _load(self, memory, index, offset, width):
         dtype = memory.dtype
         if index is None or not self.program.is_own(index) or self.width == 1:
             at = None if index is None else self._value(index, 1)
             own = self.a._shape_of_memory(memory)
-            x = self._read(dtype, own, self._address(memory, at, offset))
+            x = self.read(dtype, own, self.address(memory, at, offset))
             return x if own == width else self.code.splat(x, scalar_type(dtype), width)
         kind = scalar_type(dtype)
         wide = "i8" if kind == "i1" else kind
@@ -624,8 +652,8 @@ class _Straight:
         width, dtype = self.a._shape_of_memory(memory), memory.dtype
         x, kind = self._value(store.value, width), scalar_type(dtype)
         if kind == "i1":
-            x = code.add(f"zext {vector_type('i1', width)} {x} to {vector_type('i8', width)}")
             kind = "i8"
+            x = code.add(f"zext {vector_type('i1', width)} {x} to {vector_type(kind, width)}")
         whole, size = vector_type(kind, width), max(1, dtype.itemsize)
         mask = None
         for each in store.masks if self.width > 1 else ():
@@ -641,7 +669,7 @@ class _Straight:
                 f"call void @llvm.{name}({whole} {x}, <{width} x ptr> {pointers}, i32 {size}, <{width} x i1> {mask})"
             )
             return
-        address = self._address(memory, None if index is None else self._value(index, 1), store.offset)
+        address = self.address(memory, None if index is None else self._value(index, 1), store.offset)
         if mask is not None:
             old = code.add(f"load {whole}, ptr {address}, align {size}")
             x = code.add(f"select <{width} x i1> {mask}, {whole} {x}, {whole} {old}")

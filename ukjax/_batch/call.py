@@ -5,6 +5,7 @@ number of members is read from a buffer's dimensions, so that one kernel does fo
 """
 
 import hashlib
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -56,10 +57,125 @@ execute:
   %rp = getelementptr %Frame, ptr %frame, i32 0, i32 6, i32 4
   %rets = load ptr, ptr %rp
 LOADS
-  call void @range(ptr %ins, ptr %outs, i64 %members, i64 0, i64 %members)
+  CALL
   ret ptr null
 }
 """
+
+SPREAD = """
+; What threads share: the next member that nobody has begun, how many are done, how many threads may still look here,
+; arguments, results and members.
+%Shared = type { i64, i64, i64, ptr, ptr, i64 }
+declare i32 @sched_yield()
+
+define internal void @work(ptr %s) #1 {
+entry:
+  %nextp = getelementptr %Shared, ptr %s, i32 0, i32 0
+  %donep = getelementptr %Shared, ptr %s, i32 0, i32 1
+  %insp = getelementptr %Shared, ptr %s, i32 0, i32 3
+  %outsp = getelementptr %Shared, ptr %s, i32 0, i32 4
+  %membersp = getelementptr %Shared, ptr %s, i32 0, i32 5
+  %ins = load ptr, ptr %insp
+  %outs = load ptr, ptr %outsp
+  %members = load i64, ptr %membersp
+  br label %claim
+claim:
+  %first = atomicrmw add ptr %nextp, i64 BLOCK monotonic
+  %any = icmp slt i64 %first, %members
+  br i1 %any, label %one, label %leave
+one:
+  %end = add i64 %first, BLOCK
+  %over = icmp sgt i64 %end, %members
+  %last = select i1 %over, i64 %members, i64 %end
+  call void @range(ptr %ins, ptr %outs, i64 %members, i64 %first, i64 %last)
+  %size = sub i64 %last, %first
+  atomicrmw add ptr %donep, i64 %size release
+  br label %claim
+leave:
+  ret void
+}
+
+define internal void @let_go(ptr %s) #1 {
+  %ownersp = getelementptr %Shared, ptr %s, i32 0, i32 2
+  %before = atomicrmw sub ptr %ownersp, i64 1 acq_rel
+  %was_last = icmp eq i64 %before, 1
+  br i1 %was_last, label %free, label %end
+free:
+  call void @free(ptr %s)
+  br label %end
+end:
+  ret void
+}
+
+define internal void @task(ptr %s) #0 {
+  call void @work(ptr %s)
+  call void @let_go(ptr %s)
+  ret void
+}
+
+; The caller does what no other thread has begun, and waits for what was: threads that are busy delay nothing.
+define internal void @spread(ptr %frame, ptr %ins, ptr %outs, i64 %members) #1 {
+entry:
+  %few = icmp sle i64 %members, BLOCK
+  br i1 %few, label %alone, label %many
+alone:
+  call void @range(ptr %ins, ptr %outs, i64 %members, i64 0, i64 %members)
+  ret void
+many:
+  %apip = getelementptr %Frame, ptr %frame, i32 0, i32 2
+  %api = load ptr, ptr %apip
+  %ctxp = getelementptr %Frame, ptr %frame, i32 0, i32 3
+  %ctx = load ptr, ptr %ctxp
+  %up = add i64 %members, ALMOST
+  %blocks = sdiv i64 %up, BLOCK
+  %others = sub i64 %blocks, 1
+  %fewer = icmp slt i64 %others, HELPERS
+  %tasks = select i1 %fewer, i64 %others, i64 HELPERS
+  %s = call ptr @malloc(i64 64)
+  %s0 = insertvalue %Shared zeroinitializer, i64 1, 2
+  %s1 = insertvalue %Shared %s0, ptr %ins, 3
+  %s2 = insertvalue %Shared %s1, ptr %outs, 4
+  %s3 = insertvalue %Shared %s2, i64 %members, 5
+  store %Shared %s3, ptr %s
+  %ownersp = getelementptr %Shared, ptr %s, i32 0, i32 2
+  %donep = getelementptr %Shared, ptr %s, i32 0, i32 1
+  %fp = getelementptr i8, ptr %api, i64 136               ; XLA_FFI_ThreadPool_Schedule
+  %schedule = load ptr, ptr %fp
+  %args = alloca { i64, ptr, ptr, ptr, ptr }
+  br label %more
+more:
+  %k = phi i64 [ 0, %many ], [ %k1, %go ]
+  %enough = icmp sge i64 %k, %tasks
+  br i1 %enough, label %own, label %go
+go:
+  %k1 = add i64 %k, 1
+  atomicrmw add ptr %ownersp, i64 1 monotonic
+  %a0 = insertvalue { i64, ptr, ptr, ptr, ptr } { i64 40, ptr null, ptr null, ptr @task, ptr null }, ptr %ctx, 2
+  %a1 = insertvalue { i64, ptr, ptr, ptr, ptr } %a0, ptr %s, 4
+  store { i64, ptr, ptr, ptr, ptr } %a1, ptr %args
+  %error = call ptr %schedule(ptr %args)
+  br label %more
+own:
+  call void @work(ptr %s)
+  br label %wait
+wait:
+  %done = load atomic i64, ptr %donep acquire, align 8
+  %all = icmp sge i64 %done, %members
+  br i1 %all, label %end, label %yield
+yield:
+  %y = call i32 @sched_yield()
+  br label %wait
+end:
+  call void @let_go(ptr %s)
+  ret void
+}
+"""
+
+WORTH_A_THREAD = 400_000
+"""Operations that a thread takes at a time: some tens of microseconds."""
+
+TURNS = 100
+"""What a loop of unknown length is taken for."""
 
 RANGE = """
 define internal void @range(ptr %ins, ptr %outs, i64 %members, i64 %first, i64 %last) #1 {
@@ -180,10 +296,17 @@ def module(program: Program, ins: Sequence[Buffer], outs: Sequence[Buffer], targ
     if not program.alone:
         parts += [_filled(COPY, {"BITS": bits, "WIDTH": width}) for bits in sizes]
     parts.append(_filled(RANGE, fill))
-    parts.append(_handler(program, ins, outs))
+    helpers, threads = _cores() - 1, frozenset()
+    call = "call void @range(ptr %ins, ptr %outs, i64 %members, i64 0, i64 %members)"
+    if helpers and not program.alone:
+        block = width * max(1, round(WORTH_A_THREAD / width / max(1, program.length(TURNS))))
+        parts.append(_filled(SPREAD, {"BLOCK": block, "ALMOST": block - 1, "HELPERS": helpers}))
+        call = "call void @spread(ptr %frame, ptr %ins, ptr %outs, i64 %members)"
+        threads = frozenset({"sched_yield"})
+    parts.append(_handler(program, ins, outs, call))
     parts += sorted(assembly.declared)
     parts.append(f"attributes #0 = {{ {target.attributes} }}\nattributes #1 = {{ noinline {target.attributes} }}\n")
-    return "\n".join(parts), frozenset({"malloc", "free"} | assembly.functions)
+    return "\n".join(parts), frozenset({"malloc", "free"} | assembly.functions | threads)
 
 
 def _filled(text, values):
@@ -192,7 +315,7 @@ def _filled(text, values):
     return text
 
 
-def _handler(program, ins, outs):
+def _handler(program, ins, outs, call):
     loads = []
     for kind, buffers, source in (("ins", ins, "%args"), ("outs", outs, "%rets")):
         for k in range(len(buffers)):
@@ -216,7 +339,7 @@ def _handler(program, ins, outs):
             "  %members = load i64, ptr %lp",
         ]
     counts = {"INS": max(1, len(ins)), "OUTS": max(1, len(outs)), "MAJOR": VERSION[0], "MINOR": VERSION[1]}
-    return _filled(HANDLER, {"LOADS": "\n".join(loads), **counts})
+    return _filled(HANDLER, {"LOADS": "\n".join(loads), "CALL": call, **counts})
 
 
 def _ragged(ins, outs, width):
@@ -247,6 +370,10 @@ def _ragged(ins, outs, width):
     call = f"  call void @chunk(ptr %ws, ptr %common, ptr %ins_copied, ptr %outs_copied, i64 {width}, i64 0)"
     lines = [*lines, *before, call, *after, "  call void @free(ptr %copies)"]
     return [line.replace("TOTAL", str(max(64, at))) for line in lines]
+
+
+def _cores():
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def registered(program: Program, ins: Sequence[Buffer], outs: Sequence[Buffer]) -> str:

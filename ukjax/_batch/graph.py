@@ -62,6 +62,13 @@ class Store(NamedTuple):
     masks: tuple[Operand, ...]
 
 
+class Fill(NamedTuple):
+    """A statement: all of a memory becomes what another one has, or one number."""
+
+    memory: Memory
+    source: "Memory | np.generic"
+
+
 class Loop(NamedTuple):
     """A statement: ``block`` again and again.
 
@@ -95,7 +102,7 @@ class Block:
     __slots__ = ("known", "statements")
 
     def __init__(self) -> None:
-        self.statements: list[int | Store | Loop | Choice] = []
+        self.statements: list[int | Store | Fill | Loop | Choice] = []
         self.known: dict[Any, Any] = {}
 
 
@@ -160,15 +167,22 @@ class Graph:
         """A number of the innermost block that a loop or a choice gives its value."""
         return self._append(Operation(INPUT, {}, ()), np.dtype(dtype), len(self.blocks) - 1, False)
 
-    def state(self, statement: "Store | Loop | Choice") -> None:
+    def state(self, statement: "Store | Fill | Loop | Choice") -> None:
         """Enter a statement into the innermost block."""
         self.blocks[-1].statements.append(statement)
 
-    def memory(self, entries: np.ndarray, dtype: np.dtype) -> Memory:
-        """One that begins with these entries, and in which others may be stored."""
+    def memory(self, entries: "np.ndarray | Memory", dtype: np.dtype) -> Memory:
+        """One that begins with these entries, or those of another one, and in which others may be stored."""
         made = Memory(entries.size, dtype, len(self.blocks) - 1)
-        for k, x in enumerate(entries.flat):
-            self.state(Store(made, None, k, x, ()))
+        if isinstance(entries, Memory):
+            self.state(Fill(made, entries))
+        elif entries.dtype == object or not entries.size:
+            for k, x in enumerate(entries.flat):
+                self.state(Store(made, None, k, x, ()))
+        else:
+            first = entries.ravel()[0]
+            same = np.all((entries == first) | (entries != entries) & (first != first))
+            self.state(Fill(made, first if same else Memory(entries.size, dtype, 0, values=entries.ravel())))
         return made
 
     def lasting_memory(self, entries: np.ndarray, dtype: np.dtype) -> Memory:

@@ -137,9 +137,10 @@ def _own_memory(graph, x):
     """The array in a memory that may change."""
     if isinstance(x, Stored) and x.is_current and not x.memory.lasting and x.size == x.memory.size:
         return x
-    entries = loaded(graph, x)
-    dtype = x.memory.dtype if isinstance(x, Stored) else entries.flat[0].dtype
-    return Stored(graph.memory(entries, dtype), x.shape)
+    if not isinstance(x, Stored):
+        return Stored(graph.memory(x, x.dtype if x.dtype != object else x.flat[0].dtype), x.shape)
+    whole = x.is_current and x.size == x.memory.size
+    return Stored(graph.memory(x.memory if whole else x.entries(graph), x.memory.dtype), x.shape)
 
 
 def _filled(shape, numbers):

@@ -28,6 +28,11 @@ LARGE = 512
 """Arguments of more numbers are read where they are needed."""
 
 
+def does_kernels() -> bool:
+    """Whether functions of one member are compiled so: on a CPU, if there is a compiler for it."""
+    return is_available() and jax.default_backend() == "cpu"
+
+
 def _compiled(*arguments, jaxpr, mapped, how):
     """By a kernel; a single member is a batch of one.
 

@@ -77,7 +77,9 @@ def _dynamic_update_slice(unroller, equation, operands):
         return [x]
     kind = equation.invars[0].aval.dtype
     if not isinstance(x, Stored) or x.memory.lasting or not x.is_current:
-        x = Stored(graph.memory(loaded(graph, x), kind), x.shape)
+        whole = isinstance(x, Stored) and x.is_current and x.size == x.memory.size
+        entries = x.memory if whole else loaded(graph, x) if isinstance(x, Stored) else x
+        x = Stored(graph.memory(entries, kind), x.shape)
     index, places = _found_window(graph, x.shape, starts, update.shape)
     for place, value in zip(places.flat, loaded(graph, update).flat, strict=True):
         graph.store(x.memory, index, int(place), value)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .entries import Stored, loaded
-from .graph import INPUT, LOAD, Block, Choice, Graph, Loop, Memory, Number, Operand, Store
+from .graph import INPUT, LOAD, Block, Choice, Fill, Graph, Loop, Memory, Number, Operand, Store
 from .schedule import scheduled
 
 FUSED = np.dtype(np.float64), np.dtype(np.float32)
@@ -20,7 +20,7 @@ FUSED = np.dtype(np.float64), np.dtype(np.float32)
 class Run(NamedTuple):
     """Operations and stores in order, with nothing between them."""
 
-    items: list[int | Store]
+    items: list[int | Store | Fill]
 
 
 class Repeated(NamedTuple):
@@ -83,7 +83,10 @@ class Program:
         self._find_common()
         whole = list(self._nodes(self.top))
         self.once, self.each = self._parted(whole)
-        self.each.append(Run(list(self.ends)))
+        if self.each and isinstance(self.each[-1], Run):
+            self.each[-1].items.extend(self.ends)
+        else:
+            self.each.append(Run(list(self.ends)))
 
     def _is_output(self, x):
         memory = x.memory
@@ -99,6 +102,8 @@ class Program:
 
     def operands_of(self, statement: Any) -> Iterator[Operand]:
         """What a statement of a run reads."""
+        if isinstance(statement, Fill):
+            return
         if isinstance(statement, Store):
             yield statement.value
             if statement.index is not None:
@@ -121,7 +126,7 @@ class Program:
             for statement in block.statements:
                 if isinstance(statement, int):
                     self.block_of[statement] = block
-                elif isinstance(statement, Store):
+                elif isinstance(statement, Store | Fill):
                     self.stores.setdefault(id(statement.memory), []).append((statement, block))
                 else:
                     is_loop = isinstance(statement, Loop)
@@ -191,6 +196,8 @@ class Program:
                 self.memories[id(x)] = x
                 for store, block in self.stores.get(id(x), ()):
                     todo += self.operands_of(store)
+                    if isinstance(store, Fill) and isinstance(store.source, Memory):
+                        todo.append(store.source)
                     todo.append(block)
             elif isinstance(x, Block):
                 if id(x) in self.entered:
@@ -242,7 +249,9 @@ class Program:
                     own.add(i)
             for i, memory in self.memories.items():
                 if i not in self.own_memories and any(
-                    any(map(is_own, self.operands_of(store))) for store, _ in self.stores.get(i, ())
+                    any(map(is_own, self.operands_of(store)))
+                    or isinstance(store, Fill) and id(store.source) in self.own_memories
+                    for store, _ in self.stores.get(i, ())
                 ):
                     self.own_memories.add(i)
             for loop in self.loops:
@@ -275,6 +284,8 @@ class Program:
                     self.common.add(statement)
             elif isinstance(statement, Store) and id(statement.memory) not in self.own_memories:
                 stores = self.stores[id(statement.memory)]
+                if any(isinstance(store, Fill) for store, _ in stores):
+                    continue
                 if all(block is self.top for _, block in stores) and all(
                     map(is_common, (x for store, _ in stores for x in self.operands_of(store)))
                 ):
@@ -282,12 +293,12 @@ class Program:
 
     def _nodes(self, block: Block) -> Iterator[Any]:
         """What is needed of a block: runs, loops and choices."""
-        items: list[int | Store] = []
+        items: list[int | Store | Fill] = []
         for statement in block.statements:
             if isinstance(statement, int):
                 if statement in self.needed:
                     items.append(statement)
-            elif isinstance(statement, Store):
+            elif isinstance(statement, Store | Fill):
                 if id(statement.memory) in self.memories:
                     items.append(statement)
             else:
@@ -327,21 +338,49 @@ class Program:
         return once, each
 
     def _is_once(self, item):
-        return id(item.memory) in self.common_memories if isinstance(item, Store) else item in self.common
+        return item in self.common if isinstance(item, int) else id(item.memory) in self.common_memories
 
-    def ordered(self, items: Sequence[int | Store], wanted: Iterable[int]) -> list[int | Store]:
+    def ordered(self, items: Sequence[Any], wanted: Iterable[int]) -> list[Any]:
         """A run in the order in which the fewest values wait; ``wanted`` are those that are read elsewhere."""
-        stored = {id(x.memory) for x in items if isinstance(x, Store)}
+        stored = {id(x.memory) for x in items if not isinstance(x, int)}
         operations = [i for i in items if isinstance(i, int)]
         if any(self._loads(i) and id(self.operations[i][1]["memory"]) in stored for i in operations):
             return list(items)
         inside = set(operations)
         only = lambda i: tuple(x for x in self.operations[i][2] if isinstance(x, Number) and x.index in inside)
-        stores = [x for x in items if isinstance(x, Store)]
+        stores = [x for x in items if not isinstance(x, int)]
         read = {x.index for store in stores for x in self.operands_of(store) if isinstance(x, Number)}
         results = [Number(i, self.dtypes[i]) for i in operations if i in read or i in wanted]
         order = scheduled({i: only(i) for i in operations}, results) if len(operations) > 2 else operations
-        return [*order, *stores]
+        # What goes to a fixed place of an output goes there as soon as it is known.
+        at_once = [x for x in stores if isinstance(x, Store) and x.index is None and not x.masks and self._goes_out(x)]
+        of_value: dict[int, list[Store]] = {}
+        for x in at_once:
+            if isinstance(x.value, Number) and x.value.index in inside:
+                of_value.setdefault(x.value.index, []).append(x)
+        early = {id(x) for part in of_value.values() for x in part}
+        with_stores = [y for i in order for y in (i, *of_value.get(i, ()))]
+        return [*with_stores, *(x for x in stores if id(x) not in early)]
+
+    def _goes_out(self, store):
+        """Whether nothing else is stored there."""
+        return id(store.memory) not in self.stores and id(store.memory) in self.placed
+
+    def length(self, turns: int) -> int:
+        """How many operations a chunk takes, where loops of unknown length have so many ``turns``."""
+
+        def of(nodes):
+            total = 0
+            for node in nodes:
+                if isinstance(node, Run):
+                    total += len(node.items)
+                elif isinstance(node, Repeated):
+                    total += (node.loop.length if node.loop.length is not None else turns) * of(node.inside)
+                else:
+                    total += sum(map(of, node.cases))
+            return total
+
+        return of(self.each)
 
     def _loads(self, i):
         return self.operations[i][0] == LOAD

@@ -11,7 +11,7 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, Int
 
-from .._batch import per_member
+from .._batch import does_kernels, per_member
 from .._batch.blocks import in_blocks
 from .._batch.lowering import FEW
 from .._batch.waiting import interruptibly
@@ -60,6 +60,8 @@ class EvenSteps(AbstractBatchLoop):
             brief = len(start.q) * request.counts.all <= BRIEF_MEMBER_STEPS
             request = replace(request, long=is_long(request, len(start.q)), brief=brief)
             entries = start.v.shape[1] if request.method.in_loops else 1
+            if does_kernels() and not request.method.in_loops:
+                return every_member(lambda request, start: interruptibly(_rolled, start, request), request, start)
             return every_member(
                 lambda request, start: in_blocks(_rolled, start, request, entries=entries), request, start
             )
@@ -103,10 +105,20 @@ def even_counts(ts: Any, dt: Any, xp: Any = np) -> Any:
 @jit_batch
 def _rolled(start, request):
     ts, counts = request.ts, request.counts
-    how = request.by, request.tableau, request.projection, Manner.of(request, start), request.brief
-    q, v, went = roll(request.model_of, jax.tree.map(jnp.transpose, start), ts, counts.between, counts.most, *how)
-    if start.q.ndim == 2:
-        q, v = jnp.moveaxis(q, -1, 0), jnp.moveaxis(v, -1, 0)
+    if does_kernels() and not request.by.in_loops:
+        how = request.by, request.tableau, request.projection, Manner()
+
+        @per_member
+        def of_one(start, ts, between):
+            return roll(request.model_of, start, ts, between, counts.most, *how)
+
+        of_all = of_one if start.q.ndim == 1 else jax.vmap(of_one, (0, None, None))
+        q, v, went = of_all(start, ts, counts.between)
+    else:
+        how = request.by, request.tableau, request.projection, Manner.of(request, start), request.brief
+        q, v, went = roll(request.model_of, jax.tree.map(jnp.transpose, start), ts, counts.between, counts.most, *how)
+        if start.q.ndim == 2:
+            q, v = jnp.moveaxis(q, -1, 0), jnp.moveaxis(v, -1, 0)
     reached, failed = finite(q[..., -1, :], v[..., -1, :]), went.beyond | went.off | went.leapt
     result = classify(
         finished=reached & ~failed,
@@ -175,7 +187,7 @@ def roll(
     memory. ``model_of(numbers)`` is the model of one member.
     """
 
-    take = compactly if method.in_loops or brief or start.q.ndim == 1 and manner.few > 1 else step
+    take = compactly if method.in_loops or brief else step
 
     def turn(each, method, t, h, q, v, scale):
         stepped = take(each, t, h, q, v, method, tableau, projection, scale)
