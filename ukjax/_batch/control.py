@@ -55,7 +55,8 @@ def _scan(unroller, equation, operands):
         fixed, carried = parameters["num_consts"], parameters["num_carry"]
     consts, carry, xs = operands[:fixed], operands[fixed : fixed + carried], operands[fixed + carried :]
     length, body = parameters["length"], parameters["jaxpr"]
-    if length > 2 and length * operations_of(body) >= WORTH_A_LOOP:
+    is_known = all(not isinstance(x, Stored) and x.dtype != object for x in xs)
+    if length > (2 if is_known else 1) and length * operations_of(body) >= WORTH_A_LOOP:
         return _kept_scan(unroller, parameters, consts, carry, xs)
     xs = [x.entries(unroller.graph) if isinstance(x, Stored) else x for x in xs]
     collected: list[list[np.ndarray]] = [[] for _ in parameters["jaxpr"].out_avals[carried:]]

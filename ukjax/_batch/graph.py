@@ -226,7 +226,7 @@ class Graph:
         if name in IDENTITIES:
             return operands[0]
         # What else JAX notes of an operation (sharding, accuracy) says nothing about a single number.
-        parameters = {k: x for k, x in (parameters or {}).items() if k in ("new_dtype", "y")}
+        parameters = {k: x for k, x in (parameters or {}).items() if k in ("new_dtype", "of", "y")}
         if name == "convert_element_type":
             to = np.dtype(parameters["new_dtype"])
             if isinstance(operands[0], np.generic):

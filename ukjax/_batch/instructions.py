@@ -135,6 +135,8 @@ class Instructions:
             return self._select(kinds, dtype, width, a)
         if name == "convert_element_type":
             return self._convert(kinds[0], dtype, width, a[0])
+        if name == "rescued":
+            return self._rescued(parameters["of"], scalar_type(dtype), width, *a)
         if name in COMPARED:
             return self.add(f"{_comparison(name, kinds[0])} {whole} {a[0]}, {a[1]}")
         if single in SUFFIXES:
@@ -142,6 +144,21 @@ class Instructions:
         if single == "i1":
             return self._of_truths(name, whole, width, a)
         return self._of_integers(name, parameters, kinds[0], single, width, a)
+
+    def _rescued(self, function, kind, width, where, near, x):
+        """``near``, or a function of the C library ``where`` that is not good enough; which is rare."""
+        whole, truth = vector_type(kind, width), vector_type("i1", width)
+        self._count += 1
+        begin, far, end = (f"{name}{self._count}" for name in ("near", "far", "found"))
+        anywhere = where
+        if width > 1:
+            bits = self.add(f"bitcast {truth} {where} to i{width}")
+            anywhere = self.add(f"icmp ne i{width} {bits}, 0")
+        self.lines += [f"  br label %{begin}", f"{begin}:", f"  br i1 {anywhere}, label %{far}, label %{end}", f"{far}:"]
+        exact = self.library(function, kind, width, x)
+        chosen = self.add(f"select {truth} {where}, {whole} {exact}, {whole} {near}")
+        self.lines += [f"  br label %{end}", f"{end}:"]
+        return self.add(f"phi {whole} [ {near}, %{begin} ], [ {chosen}, %{far} ]")
 
     def _select(self, kinds, dtype, width, a):
         whole, which = vector_type(scalar_type(dtype), width), a[0]

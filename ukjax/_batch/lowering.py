@@ -12,11 +12,10 @@ from .call import Buffer, called, registered
 from .entries import Stored
 from .graph import Graph, Memory, TooLarge
 from .machine import is_available
-from .plainly import plain
 from .primitive import as_is, holds, kept_with_jaxpr, per_member_p, size_of
 from .program import Program
 from .refusal import Unsupported, refuse_length, report
-from .unroll import refuse_keys, unroll
+from .unroll import asks, refuse_keys, unroll
 
 FEW = 1
 
@@ -34,16 +33,12 @@ def does_kernels() -> bool:
 
 
 def _compiled(*arguments, jaxpr, mapped, how):
-    """By a kernel; a single member is a batch of one.
-
-    Where the function has choices that are seldom made, the usual case alone is done first; only if a member chose
-    another is all done again with every case, and such members are given what that finds.
-    """
+    """By a kernel; a single member is a batch of one."""
     members = size_of(arguments, mapped)
     if not is_available() or not isinstance(members, int | None) or how.few is None:  # symbolic, where it is exported
         return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
     try:
-        *results, unusual = _by_kernel(arguments, jaxpr, mapped, True)
+        kernel = kernel_of(jaxpr, mapped)
     except TooLarge:
         if how.strict:
             refuse_length(MOST, how)
@@ -53,76 +48,48 @@ def _compiled(*arguments, jaxpr, mapped, how):
     except Unsupported as refusal:
         report(refusal, how)
         return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
-    if unusual is None:
-        return results
-
-    def again():
-        try:
-            *found, _ = _by_kernel(arguments, jaxpr, mapped, False)
-        except (Unsupported, TooLarge):
-            found = as_is(*arguments, jaxpr=plain(jaxpr), mapped=mapped, how=how)
-        return [jnp.where(unusual, new, old) for new, old in zip(found, results, strict=True)]
-
-    return jax.lax.cond(jnp.any(unusual), again, lambda: results)
-
-
-def _by_kernel(arguments, jaxpr, mapped, usual):
-    """The results of ``jaxpr``, and which members made another choice than the usual one: None if there is no
-    choice."""
-    kernel = kernel_of(jaxpr, mapped, usual)
     batch = arguments[mapped.index(True)].shape[-1:] if any(mapped) else ()
     shapes = [jax.ShapeDtypeStruct((*x.shape, *batch), x.dtype) for x in kernel.results]
-    found = called(kernel.name, [arguments[k] for k in kernel.arguments], shapes) if shapes else []
-    unusual = found.pop() if kernel.has_choices else None
-    given = iter(found)
+    found = iter(called(kernel.name, arguments, shapes) if shapes else [])
     known = lambda x: jnp.broadcast_to(jnp.asarray(x)[(..., *(None,) * len(batch))], (*x.shape, *batch))
-    return [*(next(given) if x is None else known(x) for x in kernel.known), unusual]
+    return [next(found) if x is None else known(x) for x in kernel.known]
 
 
 class Kernel(NamedTuple):
-    """The ``name`` of one, which of the ``arguments`` it takes, and its ``results``, the last of which says where a
-    choice was not the usual one, if it ``has_choices``. What is ``known`` without it is no result."""
+    """The ``name`` of one, and its ``results``. Those that are ``known`` without it, where not None, are none of it."""
 
     name: str
-    arguments: list[int]
     results: list[jax.ShapeDtypeStruct]
     known: list[np.ndarray | None]
-    has_choices: bool
 
 
 @kept_with_jaxpr
-def kernel_of(jaxpr: ClosedJaxpr, mapped: tuple[bool, ...], usual: bool) -> Kernel:
+def kernel_of(jaxpr: ClosedJaxpr, mapped: tuple[bool, ...]) -> Kernel:
     """The kernel of a function of one member, compiled."""
     refuse_keys(jaxpr.jaxpr.invars)
-    graph = Graph(MOST, usual)
-    inputs = []
-    for k, aval in enumerate(jaxpr.in_avals):
-        if aval.size > LARGE:
-            inputs.append(Stored(Memory(aval.size, aval.dtype, 0, source=k), aval.shape))
-        else:
-            inputs.append(graph.inputs(aval.shape, aval.dtype))
-    results = unroll(graph, jaxpr, inputs, "cpu")
-    avals = list(jaxpr.out_avals)
-    unusual = graph.wrongly_assumed(graph.told)
-    has_choices = len(graph.assumed_zero) > graph.told
-    if has_choices:
-        results, avals = [*results, _scalar(unusual)], [*avals, jax.core.ShapedArray((), np.dtype(bool))]
+    graph, inputs, results = _written_out(jaxpr, holds(jaxpr, asks))
+    if len(graph.assumed_zero) > graph.told:  # nobody looks whether that is so
+        graph, inputs, results = _written_out(jaxpr, False)
+    avals = jaxpr.out_avals
     known = [None if x.dtype == object else np.asarray(x, aval.dtype) for x, aval in zip(results, avals, strict=True)]
-    if has_choices:
-        known.pop()
-    left = [(x, aval) for x, aval, value in zip(results, avals, [*known, None], strict=False) if value is None]
+    left = [(x, aval) for x, aval, value in zip(results, avals, known, strict=True) if value is None]
+    if not left:
+        return Kernel("", [], known)
     program = Program(graph, [x for x, _ in left], [aval.dtype for _, aval in left], inputs, mapped)
     ins = [Buffer(aval.shape, aval.dtype, own) for aval, own in zip(jaxpr.in_avals, mapped, strict=True)]
     outs = [Buffer(aval.shape, aval.dtype, any(mapped)) for _, aval in left]
-    name = registered(program, ins, outs) if left else ""
     shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for _, aval in left]
-    return Kernel(name, list(range(len(ins))), shapes, known, has_choices)
+    return Kernel(registered(program, ins, outs), shapes, known)
 
 
-def _scalar(x):
-    array = np.empty((), object)
-    array[()] = x
-    return array
+def _written_out(jaxpr, usual):
+    graph = Graph(MOST, usual)
+    large = lambda k, aval: Stored(Memory(aval.size, aval.dtype, 0, source=k), aval.shape)
+    inputs = [
+        large(k, aval) if aval.size > LARGE else graph.inputs(aval.shape, aval.dtype)
+        for k, aval in enumerate(jaxpr.in_avals)
+    ]
+    return graph, inputs, unroll(graph, jaxpr, inputs, "cpu")
 
 
 def _is_piece(equation):

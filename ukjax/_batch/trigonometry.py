@@ -3,7 +3,8 @@
 The angle is brought into [−π/4, π/4] by Cody and Waite's reduction, with π/2 in parts of which all but the last have so
 few bits that their multiples are exact. Constants and polynomials: for float64 those of fdlibm (Sun Microsystems, 1993:
 k_sin.c, k_cos.c, e_rem_pio2.c), for float32 those of Cephes (S. Moshier, 1989: sinf.c), good to less than one unit in
-the last place. Beyond ``largest`` the functions of XLA take over.
+the last place. Beyond ``largest`` the functions of the C library
+take over.
 """
 
 from typing import NamedTuple
@@ -93,7 +94,5 @@ def sine_and_cosine(graph: Graph, x: Operand) -> tuple[Operand, Operand]:
     c = select(do("ne", odd, behind), c, do("neg", c))
 
     far = do("gt", do("abs", x), table.largest)
-    if graph.usual:
-        graph.assumed_zero.append(far)
-        return s, c
-    return select(far, s, do("sin", x)), select(far, c, do("cos", x))
+    rescued = lambda name, value: graph.apply("rescued", (far, value, x), {"of": name})
+    return rescued("sin", s), rescued("cos", c)

@@ -152,10 +152,14 @@ def _told(x):
     return None if x.dtype == object else (x.shape, str(x.dtype), x.tobytes())
 
 
+def asks(equation: Any) -> bool:
+    """Whether it asks what was assumed before it: see ``wrongly_assumed``."""
+    return equation.primitive is assumed_p
+
+
 def _asks(equation):
-    """Whether it is about what came before it: see ``wrongly_assumed``."""
-    of_assumptions = lambda e: e.primitive is assumed_p
-    return of_assumptions(equation) or holds(list(equation.params.values()), of_assumptions)
+    """Whether it does, or anything in it."""
+    return asks(equation) or holds(list(equation.params.values()), asks)
 
 
 def _kind(variable: Any) -> np.dtype:
