@@ -2,25 +2,15 @@
 
 import numpy as np
 
-from .entries import alike, known, objects
+from .entries import alike, array_of, known, listed, spread
 from .places import gathered, scattered
 from .refusal import Unsupported
 from .table import rule
 
 
-@rule("reshape")
+@rule("reshape", "squeeze", "expand_dims")
 def _reshape(unroller, equation, operands):
-    return [operands[0].reshape(equation.params["new_sizes"])]
-
-
-@rule("squeeze")
-def _squeeze(unroller, equation, operands):
-    return [np.squeeze(operands[0], tuple(equation.params["dimensions"]))]
-
-
-@rule("expand_dims")
-def _expand_dims(unroller, equation, operands):
-    return [np.expand_dims(operands[0], tuple(equation.params["dimensions"]))]
+    return [operands[0].reshape(equation.outvars[0].aval.shape)]
 
 
 @rule("transpose")
@@ -39,7 +29,7 @@ def _broadcast(unroller, equation, operands):
     wide = [1] * len(shape)
     for size, axis in zip(x.shape, equation.params["broadcast_dimensions"], strict=True):
         wide[axis] = size
-    return [np.broadcast_to(x.reshape(wide), shape)]
+    return [spread(x.reshape(wide), shape)]
 
 
 @rule("slice")
@@ -102,7 +92,8 @@ def _pad(unroller, equation, operands):
 @rule("gather")
 def _gather(unroller, equation, operands):
     x, indices = operands
-    places = gathered(equation.params, x.shape, known(indices))
+    find = lambda: gathered(equation.params, x.shape, indices)
+    places = unroller.once(equation, known(indices), find)
     if (places < 0).any():
         raise Unsupported("entries are taken from outside of an array")
     return [x.ravel()[places]]
@@ -110,23 +101,34 @@ def _gather(unroller, equation, operands):
 
 @rule("scatter")
 def _scatter(unroller, equation, operands):
-    x, indices, updates = operands
-    places = scattered(equation.params, x.shape, known(indices), updates.shape)
+    x, _, updates = operands
+    at, taken = _scattered(unroller, equation, operands)
     x, updates = alike(x, updates)
     result = x.ravel().copy()
-    result[places[places >= 0]] = updates[places >= 0]
+    result[at] = updates.ravel()[taken]
     return [result.reshape(x.shape)]
 
 
 @rule("scatter-add", "scatter_add")
 def _scatter_add(unroller, equation, operands):
+    x, _, updates = operands
+    at, taken = _scattered(unroller, equation, operands)
+    result, added = listed(x), listed(updates)
+    for i, k in zip(at.tolist(), taken.tolist(), strict=True):
+        result[i] = unroller.graph.apply("add", (result[i], added[k]))
+    return [array_of(result, x.shape)]
+
+
+def _scattered(unroller, equation, operands):
+    """The places in the flattened operand that a scatter changes, and by which entries of the flattened updates."""
     x, indices, updates = operands
-    places = scattered(equation.params, x.shape, known(indices), updates.shape)
-    result, added = objects(x).ravel().copy(), objects(updates).ravel()
-    for i in np.flatnonzero(places >= 0):
-        at = int(places.flat[i])
-        result[at] = unroller.graph.apply("add", (result[at], added[i]))
-    return [result.reshape(x.shape)]
+
+    def find():
+        places = scattered(equation.params, x.shape, indices, updates.shape).ravel()
+        taken = np.flatnonzero(places >= 0)
+        return places[taken], taken
+
+    return unroller.once(equation, known(indices), find)
 
 
 @rule("iota")
@@ -134,7 +136,7 @@ def _iota(unroller, equation, operands):
     parameters = equation.params
     shape, axis = parameters["shape"], parameters["dimension"]
     along = np.arange(shape[axis]).astype(parameters["dtype"])
-    return [np.broadcast_to(along.reshape([-1 if k == axis else 1 for k in range(len(shape))]), shape)]
+    return [spread(along.reshape([-1 if k == axis else 1 for k in range(len(shape))]), shape)]
 
 
 def _window(x, starts, sizes):
