@@ -391,6 +391,37 @@ def test_without_jit_it_is_the_function_itself(rng):
     np.testing.assert_allclose(found, np.sin(x), rtol=1e-15)
 
 
+def test_bits_of_whole_numbers_are_kept():
+    """1 is no neutral element of "and", as True is: k & 1 is the parity of k."""
+    k = np.arange(BATCH)
+    found = jax.jit(jax.vmap(uk.per_member(lambda k: (k & 1, 1 & k, k | 1, k & 0, k | 0))))(k)
+    for x, expected in zip(found, (k & 1, k & 1, k | 1, 0 * k, k), strict=True):
+        np.testing.assert_array_equal(x, expected)
+
+
+def test_what_is_known_is_computed_as_by_jax():
+    """Reductions of nothing, quotients of whole numbers, choices and scattered entries of constants."""
+
+    def constants(x):
+        none, k = jnp.zeros((2, 0)), jnp.array([7, -7, 6])
+        found = [
+            jnp.max(none, axis=1, initial=-jnp.inf),
+            jnp.all(none > 0, axis=1),
+            jnp.any(none > 0),
+            jnp.prod(none, axis=1),
+            jax.lax.div(k, jnp.array([2, 2, -4])),
+            k**3,
+            jnp.where(k > 0, k, -k),
+            jnp.zeros(4).at[jnp.array([3, 0, 7])].set(jnp.array([1.0, 2.0, 3.0]), mode="drop"),
+            jnp.zeros(4).at[jnp.array([3, 3])].add(jnp.array([1.0, 2.0])),
+            jnp.arange(12.0).reshape(3, 4)[jnp.array([2, 0]), jnp.array([1, 3])],
+        ]
+        return [y.astype(x.dtype) * x for y in found]
+
+    x = np.linspace(1, 2, BATCH)
+    agree(jax.jit(jax.vmap(uk.per_member(constants, strict=True)))(x), jax.vmap(constants)(x))
+
+
 # --- what a list of operations saves -------------------------------------------------------------------------------
 
 

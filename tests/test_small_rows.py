@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
+from benchmarks.mechanisms import rockers
 from ukjax._motion.scale import scale_of
 
 HOWS: tuple[dict[str, Any], ...] = {"dt": 0.05}, {"rtol": 1e-5}, {"rtol": 1e-5, "drift": "none"}
@@ -176,3 +177,33 @@ def test_a_start_of_rounding_is_at_the_origin():
     found = scale_of(model, jnp.zeros(()), jnp.array([2e-16, -2.5e-16]), jnp.zeros(2), jnp.asarray(1.0))
     np.testing.assert_allclose(found.q, [1.0, 1.0])
     np.testing.assert_allclose(scale_of(model, jnp.zeros(()), jnp.array([2e-6, 0.0]), jnp.zeros(2)).q[0], 2e-6)
+
+
+@pytest.mark.parametrize(
+    "how",
+    (
+        {},
+        {"dt": 0.1},
+        {"drift": "none", "throw": False},
+        {"method": "svd"},
+        pytest.param({"event": lambda t, q, v: q[1] - 1}, marks=pytest.mark.slow),
+    ),
+    ids=lambda how: next(iter(how), "default"),
+)
+def test_rows_that_are_nearly_dependent_are_told_or_kept(how):
+    """x = 0 and x + ε z = 0 say z = 0. A motion that leaves the second out says so; with a tolerance below ε it
+    counts."""
+    rows = [uk.Holonomic(lambda t, q: q[0]), uk.Holonomic(lambda t, q: q[0] + 1e-9 * q[2])]
+    system = uk.System(uk.MassForce(np.eye(3), np.array([0.0, -9.81, 1.0])), rows)
+    with pytest.warns(UserWarning, match=r"at t = 0 s: the rows of A are nearly dependent: .* to be 1, .*rtol=1e-10"):
+        left_out = uk.simulate(system, np.zeros(3), np.zeros(3), [0.0, 0.5], **how)
+    kept = uk.simulate(system, np.zeros(3), np.zeros(3), [0.0, 0.5], **how | {"method": uk.Orthogonal(rtol=1e-12)})
+    np.testing.assert_allclose((left_out.q[-1, 2], kept.q[-1, 2]), (0.125, 0), atol=1e-6)
+
+
+@pytest.mark.parametrize("how", ({}, {"method": "svd"}), ids=("default", "svd"))
+def test_redundant_rows_of_a_start_beside_the_constraints_are_not_told(how):
+    """They differ by as much as the start is off; any warning is an error here."""
+    case = rockers()
+    beside = case.q0 + 1e-9 * np.random.default_rng(0).normal(size=case.q0.shape)
+    uk.simulate(case.system, beside, case.v0, [0.0, 0.1], **how)

@@ -10,6 +10,7 @@ that it can be done again: constraints may be imposed one after the other, in an
 """
 
 import warnings
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -81,7 +82,8 @@ def constrained_motion(terms: Terms, method: str | AbstractMethod = "orthogonal"
     motion, _ = _motion_by(method, terms)
     _warn_of_rounding(terms, method)
     check_unique(terms, np.asarray(motion.acceleration), type(method).__name__)
-    _warn_of_nearly_dependent(terms, method, int(motion.rank))
+    if complaint := nearly_dependent(np.asarray(terms.M), np.asarray(terms.A), method, int(motion.rank)):
+        warnings.warn(complaint, stacklevel=2)
     return motion
 
 
@@ -101,24 +103,25 @@ def _warn_of_rounding(terms, method):
         )
 
 
-def _warn_of_nearly_dependent(terms, method, rank):
-    """Of rows that are left out by the usual tolerance, though rounding does not explain that they seem dependent."""
+def nearly_dependent(M: np.ndarray, A: np.ndarray, method: Any, rank: int | None = None) -> str:
+    """What to say of rows that are left out by the usual tolerance, though rounding does not explain that they seem
+    dependent; "" where there are none. ``rank`` is how many count, by default as many as the tolerance says."""
     if not method.finds_rank or method.rtol is not None:  # who gives a tolerance knows what it leaves out
-        return
-    M, A = map(np.asarray, (terms.M, terms.A))
+        return ""
     A = A * coordinate_scale_by_numpy(M)
     length = np.linalg.norm(A, axis=1)
     real = length > rounding(A.dtype) * np.max(length, initial=0)
     shares = np.linalg.svd(A[real] / length[real, None], compute_uv=False)
     shares = shares / np.max(shares, initial=1e-30)
     clear = np.sort(shares[shares > doubtful(A.dtype)])
-    if clear.size > rank and np.all(np.isfinite(shares)):
-        warnings.warn(
-            f"the rows of A are nearly dependent: their rank is taken to be {rank}, and what tells them apart, "
-            f"{clear[0]:.1g} of their size, is ignored. If it is meant, say so by a tolerance below it, "
-            f"method=ukjax.{type(method).__name__}(rtol={10 ** np.floor(np.log10(clear[0]) - 0.5):.0e})",
-            stacklevel=3,
-        )
+    rank = int(np.sum(shares > np.finfo(A.dtype).eps ** 0.5)) if rank is None else rank
+    if clear.size <= rank or not np.all(np.isfinite(shares)):
+        return ""
+    return (
+        f"the rows of A are nearly dependent: their rank is taken to be {rank}, and what tells them apart, "
+        f"{clear[0]:.1g} of their size, is ignored. If it is meant, say so by a tolerance below it, "
+        f"method=ukjax.{type(method).__name__}(rtol={10 ** np.floor(np.log10(clear[0]) - 0.5):.0e})"
+    )
 
 
 @jax.named_scope("constrained_motion")

@@ -1,21 +1,23 @@
 """The operations that may stand in a graph, and how NumPy does them on values that are known already."""
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+BOOL = np.dtype(bool)
 PREDICATES = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "is_finite"})
 IDENTITIES = frozenset({"copy", "copy_p", "name", "stop_gradient", "optimization_barrier"})
 ELEMENTWISE = {
-    "add": np.add,
-    "add_any": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
+    "add": operator.add,
+    "add_any": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
     "rem": np.fmod,
-    "neg": np.negative,
-    "abs": np.abs,
+    "neg": operator.neg,
+    "abs": abs,
     "sign": np.sign,
     "sqrt": np.sqrt,
     "rsqrt": lambda x: 1 / np.sqrt(x),
@@ -46,32 +48,35 @@ ELEMENTWISE = {
     "min": np.minimum,
     "floor": np.floor,
     "ceil": np.ceil,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
     "is_finite": np.isfinite,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "not": np.invert,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "not": operator.invert,
     "integer_pow": None,
     "select_n": None,
 }
-"""By the name of the primitive; those of None take more than values."""
+"""By the name of the primitive; those of None take more than values. Python's operators give the same as the functions
+of NumPy, and are several times faster on a single number."""
 
 
 def fold(name: str, parameters: dict[str, Any], values: Sequence[Any]) -> Any:
-    """An elementwise operation on known values, numbers or arrays."""
+    """An elementwise operation on known values, numbers or arrays. NumPy's warnings are for the caller to silence."""
     if name == "integer_pow":
         return values[0] ** parameters["y"]
     if name == "select_n":
-        return np.choose(np.asarray(values[0]).astype(int), values[1:]).astype(values[1].dtype)[()]
-    with np.errstate(all="ignore"):
-        if name == "div" and np.issubdtype(np.asarray(values[0]).dtype, np.integer):
-            return np.trunc(np.divide(*values)).astype(values[0].dtype)
-        result = ELEMENTWISE[name](*values)
-    kind = np.dtype(bool) if name in PREDICATES else np.asarray(values[0]).dtype
-    return np.asarray(result).astype(kind)[()]
+        which, *cases = values
+        return cases[int(which)] if which.ndim == 0 else np.choose(which.astype(int), cases).astype(cases[0].dtype)
+    kind = values[0].dtype
+    if name == "div" and kind.kind in "iu":
+        return np.trunc(np.divide(*values)).astype(kind)
+    result = ELEMENTWISE[name](*values)
+    if name in PREDICATES:
+        kind = BOOL
+    return result if result.dtype == kind else result.astype(kind)

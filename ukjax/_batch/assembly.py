@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .graph import INPUT, LOAD, Fill, Memory, Number, Operand, Store
+from .graph import INPUT, LOAD, Fill, Memory, Store
 from .instructions import FLOATS, Instructions, constant, scalar_type, vector_type
+from .number import Number, Operand
 from .program import Chosen, Program, Repeated, Run
 
 PIECE, MOVES = 300, 64

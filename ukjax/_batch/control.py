@@ -6,7 +6,6 @@ from jax.extend.core import ClosedJaxpr
 
 from .entries import Stored, alike
 from .loops import WORTH_A_CHOICE, WORTH_A_LOOP, choice, loop, operations_of, row_of
-from .refusal import Unsupported
 from .table import rule
 
 INNER = {

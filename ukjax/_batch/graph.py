@@ -10,19 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .arithmetic import IDENTITIES, PREDICATES, fold
-
-
-class Number:
-    """A number that is known only when the program runs: the result of operation ``index`` of its graph."""
-
-    __slots__ = ("dtype", "index")
-
-    def __init__(self, index: int, dtype: np.dtype):
-        self.index, self.dtype = index, dtype
-
-
-Operand = Number | np.generic
+from .arithmetic import BOOL, IDENTITIES, PREDICATES, fold
+from .number import Number, Operand, identity, same
+from .simplify import SIMPLER
 
 
 class Operation(NamedTuple):
@@ -106,7 +96,8 @@ class Block:
         self.known: dict[Any, Any] = {}
 
 
-IDEMPOTENT = ("or", "and", "max", "min")
+COMMUTATIVE = {"add": "add", "add_any": "add", "mul": "mul"}
+"""Operations whose operands may change places, and the name under which they are noted."""
 
 NOTED_PER_NEEDED = 2
 """How many operations may be noted for each that may be needed in the end: those that are not cost little."""
@@ -226,7 +217,7 @@ class Graph:
         if name in IDENTITIES:
             return operands[0]
         # What else JAX notes of an operation (sharding, accuracy) says nothing about a single number.
-        parameters = {k: x for k, x in (parameters or {}).items() if k in ("new_dtype", "of", "y")}
+        parameters = {k: x for k, x in parameters.items() if k in ("new_dtype", "of", "y")} if parameters else {}
         if name == "convert_element_type":
             to = np.dtype(parameters["new_dtype"])
             if isinstance(operands[0], np.generic):
@@ -234,85 +225,26 @@ class Graph:
             if operands[0].dtype == to:
                 return operands[0]
             return self._share(Operation(name, parameters, tuple(operands)), (str(to),), to)
-        if all(isinstance(x, np.generic) for x in operands):
+        for x in operands:
+            if type(x) is Number:
+                break
+        else:
             return fold(name, parameters, operands)
-        simple = self._simplify(name, parameters, operands)
-        if simple is not None:
-            return simple
-        name = "add" if name == "add_any" else name
-        if name in ("add", "mul"):  # one name for a + b and b + a
-            operands = sorted(operands, key=_order)
-            if isinstance(operands[1], np.generic):  # constants first
-                operands = operands[::-1]
-        key = tuple(sorted((k, str(x)) for k, x in parameters.items()))
-        like = operands[0] if name == "pow" else operands[-1]  # what is chosen comes after the choice, a power first
-        dtype = np.dtype(bool) if name in PREDICATES else like.dtype
-        return self._share(Operation(name, parameters, tuple(operands)), key, dtype)
-
-    def _simplify(self, name: str, parameters: dict[str, Any], operands: Sequence[Any]) -> Any:
-        a = operands[0]
-        b = operands[1] if len(operands) > 1 else a
-        if name == "mul":
-            if _is(a, 0) or _is(b, 1):
-                return a
-            if _is(b, 0) or _is(a, 1):
-                return b
-            if _is(a, -1):
-                return self.apply("neg", (b,))
-            if _is(b, -1):
-                return self.apply("neg", (a,))
-            if _is_power_of_two(a) and (inner := self._scaled(b)) is not None:
-                return self.apply(name, (inner[0] * a, inner[1]))
-            if _is_power_of_two(b):
-                return self.apply(name, (b, a))
-        elif name in ("add", "add_any") and same(a, b):
-            return self.apply("mul", (a.dtype.type(2), a))
-        elif name == "or" and (_is(a, True) or _is(b, True)) and a.dtype == bool:
-            return np.bool_(True)
-        elif name in ("add", "add_any", "sub", "or"):
-            if _is(b, 0):
-                return a
-            if _is(a, 0):
-                return b if name != "sub" else self.apply("neg", (b,))
-            if name == "sub" and _order(b) < _order(a):  # one name for a − b and −(b − a)
-                return self.apply("neg", (self.apply(name, (b, a)),))
-        elif name == "and" and (_is(a, False) or _is(b, True)):
-            return a
-        elif name == "and" and (_is(b, False) or _is(a, True)):
-            return b
-        elif name == "div":
-            if _is(b, 1):
-                return a
-            if _is_power_of_two(b):
-                return self.apply("mul", (1 / b, a))
-        elif name in ("gt", "lt") and same(a, b):
-            return np.bool_(False)
-        elif name == "neg":
-            return self.negated(a)
-        if name in IDEMPOTENT and (found := self._absorbed(name, a, b)) is not None:
+        simpler = SIMPLER.get(name)
+        if simpler is not None and (found := simpler(self, operands, parameters)) is not None:
             return found
-        elif name in ("square", "integer_pow") and parameters.get("y", 2) == 2:
-            return self.apply("mul", (a, a))
-        elif name == "select_n":
-            if isinstance(a, np.generic):
-                return operands[1 + int(a)]
-            if all(same(case, b) for case in operands[2:]):
-                return b
-        return None
-
-    def _absorbed(self, name, a, b):
-        """x if this is max(x, x) or max(max(x, y), y), of which reductions over matrices full of zeros are made."""
-        if same(a, b):
-            return a
-        for x, y in ((a, b), (b, a)):
-            inner = self.operations[x.index] if isinstance(x, Number) else None
-            if inner is not None and inner.name == name and any(same(y, operand) for operand in inner.operands):
-                return x
-        return None
+        if name in COMMUTATIVE:  # one name for a + b and b + a: a constant is first, or else the earlier number
+            name, (a, b) = COMMUTATIVE[name], operands
+            if type(b) is not Number or (type(a) is Number and b.index < a.index):
+                operands = b, a
+        key = tuple(sorted((k, str(x)) for k, x in parameters.items())) if parameters else ()
+        like = operands[0] if name == "pow" else operands[-1]  # what is chosen comes after the choice, a power first
+        dtype = BOOL if name in PREDICATES else like.dtype
+        return self._share(Operation(name, parameters, tuple(operands)), key, dtype)
 
     def negated(self, x):
         """y if x is −y."""
-        inner = self.operations[x.index] if isinstance(x, Number) else None
+        inner = self.operations[x.index] if type(x) is Number else None
         return inner.operands[0] if inner is not None and inner.name == "neg" else None
 
     def is_seldom(self, x: Number) -> bool:
@@ -326,19 +258,12 @@ class Graph:
         inner = self.operations[x.index]
         return inner.name == "sub" and same(*inner.operands)
 
-    def _scaled(self, x):
-        """(c, y) if x is c y with c a power of two."""
-        inner = self.operations[x.index] if isinstance(x, Number) else None
-        if inner is None or inner.name != "mul" or not _is_power_of_two(inner.operands[0]):
-            return None
-        return inner.operands
-
     def _share(self, operation, key, dtype, depth=None, least=0):
         """The number of an operation, as early as its operands allow, or at a ``depth``; the same for the same one."""
         operands = operation.operands
         earliest = max(self.depth_of(operands), least)
         depth = max(earliest, self.floor) if depth is None else depth
-        key = (operation.name, key, tuple(_identity(x) for x in operands))
+        key = (operation.name, key, tuple(map(identity, operands)))
         for block in self.blocks[earliest : depth + 1]:
             if key in block.known:
                 return block.known[key]
@@ -365,25 +290,3 @@ class Graph:
         if stated:
             self.blocks[depth].statements.append(number.index)
         return number
-
-
-def _is(x, value) -> bool:
-    return isinstance(x, np.generic) and bool(x == value)
-
-
-def _is_power_of_two(x) -> bool:
-    """Whether multiplying by x is exact."""
-    return isinstance(x, np.floating) and bool(abs(np.frexp(x)[0]) == 0.5)
-
-
-def same(x: Operand, y: Operand) -> bool:
-    """Whether they are one number, or one value."""
-    return _identity(x) == _identity(y)
-
-
-def _identity(x):
-    return x.index if isinstance(x, Number) else (str(x.dtype), x.tobytes())
-
-
-def _order(x):
-    return (0, x.index) if isinstance(x, Number) else (1, 0)

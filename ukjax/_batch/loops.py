@@ -7,7 +7,8 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from .entries import Stored, loaded, objects
-from .graph import INDEX, Choice, Graph, Loop, Memory, Number, Operand, same
+from .graph import INDEX, Choice, Graph, Loop, Memory
+from .number import Number, Operand, same
 from .primitive import kept_with_jaxpr
 from .refusal import Unsupported
 

@@ -1,5 +1,6 @@
 """Where JAX's gather and scatter, with known indices, take entries from and put them."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,21 +44,23 @@ def _places(shape, indices, sizes, window, collapsed, starts, batched, mode):
     """One window of the ``sizes`` for every row of ``indices``, whose axes ``window`` are in the result, those of
     ``indices`` being the others; operand axis k begins at index ``starts.index(k)``, or where ``batched`` says."""
     rows = indices.shape[:-1]
+    strides = [math.prod(shape[k + 1 :]) for k in range(len(shape))]
+    first, inside = np.zeros(rows, int), np.ones(rows, bool)
+    for k in (*starts, *batched):
+        start = np.indices(rows)[batched[k]] if k in batched else indices[..., starts.index(k)].astype(int)
+        last = shape[k] - sizes[k]
+        if mode == GatherScatterMode.FILL_OR_DROP:
+            inside = inside & (start >= 0) & (start <= last)
+        else:
+            start = np.minimum(np.maximum(start, 0), last)
+        first = first + start * strides[k]
+    first = np.where(inside, first, -1 - sum(size * stride for size, stride in zip(sizes, strides, strict=True)))
     spread = [k for k in range(len(shape)) if k not in collapsed and k not in batched]
-    place, inside = np.zeros((), int), np.ones((), bool)
-    for k, (length, size) in enumerate(zip(shape, sizes, strict=True)):
-        start = np.zeros(rows, int)
-        if k in batched:
-            start = np.indices(rows)[batched[k]]
-        elif k in starts:
-            start = indices[..., starts.index(k)].astype(int)
-        if mode != GatherScatterMode.FILL_OR_DROP:
-            start = np.clip(start, 0, length - size)
-        inside = inside & (start >= 0) & (start <= length - size)
-        start = np.expand_dims(start, tuple(window))
-        if k in spread:
-            offset = [1] * start.ndim
-            offset[window[spread.index(k)]] = size
-            start = start + np.arange(size).reshape(offset)
-        place = place * length + start
-    return np.where(np.expand_dims(inside, tuple(window)), place, -1)
+    lengths = iter(rows)
+    of_rows = [1 if axis in window else next(lengths) for axis in range(len(rows) + len(window))]
+    place = first.reshape(of_rows)
+    for axis, k in zip(window, spread, strict=True):
+        of_axis = [1] * place.ndim
+        of_axis[axis] = sizes[k]
+        place = place + (np.arange(sizes[k]) * strides[k]).reshape(of_axis)
+    return np.maximum(place, -1)

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .entries import Stored, loaded
-from .graph import INPUT, LOAD, Block, Choice, Fill, Graph, Loop, Memory, Number, Operand, Store
+from .graph import INPUT, LOAD, Block, Choice, Fill, Graph, Loop, Memory, Store
+from .number import Number, Operand
 from .schedule import scheduled
 
 FUSED = np.dtype(np.float64), np.dtype(np.float32)

@@ -1,11 +1,11 @@
 """Matrix products, sums and other reductions: what adds up."""
 
 import itertools
+import math
 
 import numpy as np
 
-from .entries import objects
-from .graph import Number
+from .entries import are_known, array_of, objects, rows_of
 from .table import rule
 
 REDUCTIONS = {
@@ -27,50 +27,45 @@ def _dot_general(unroller, equation, operands):
     (contract_a, contract_b), (batch_a, batch_b) = equation.params["dimension_numbers"]
     free_a = [i for i in range(a.ndim) if i not in contract_a and i not in batch_a]
     free_b = [i for i in range(b.ndim) if i not in contract_b and i not in batch_b]
-    shape = tuple(a.shape[i] for i in batch_a) + tuple(a.shape[i] for i in free_a)
-    shape += tuple(b.shape[i] for i in free_b)
-    batches = int(np.prod([a.shape[i] for i in batch_a], dtype=int))
-    terms = int(np.prod([a.shape[i] for i in contract_a], dtype=int))
-    dtype = equation.outvars[0].aval.dtype
-    rows_a, rows_b = (int(np.prod([x.shape[i] for i in free], dtype=int)) for x, free in ((a, free_a), (b, free_b)))
-    a = a.transpose(*batch_a, *free_a, *contract_a).reshape(batches, rows_a, terms)
-    b = b.transpose(*batch_b, *free_b, *contract_b).reshape(batches, rows_b, terms)
-    a, b = (x if x.dtype == object else x.astype(dtype) for x in (a, b))
-    if a.dtype != object and b.dtype != object:
-        return [np.einsum("zit,zjt->zij", a, b).astype(dtype).reshape(shape)]
-    convert = lambda x: unroller.graph.apply("convert_element_type", (x,), {"new_dtype": dtype})
-    kinds = [atom.aval.dtype for atom in equation.invars]
+    batch, rows_a = [a.shape[i] for i in batch_a], [a.shape[i] for i in free_a]
+    rows_b, terms = [b.shape[i] for i in free_b], math.prod(a.shape[i] for i in contract_a)
+    shape, dtype = (*batch, *rows_a, *rows_b), equation.outvars[0].aval.dtype
+    whole = math.prod(batch), math.prod(rows_a), math.prod(rows_b)
+    a, b = a.transpose(*batch_a, *free_a, *contract_a), b.transpose(*batch_b, *free_b, *contract_b)
+    if are_known(a, b):
+        a, b = (x.reshape(whole[0], rows, terms).astype(dtype) for x, rows in ((a, whole[1]), (b, whole[2])))
+        return [np.einsum("zit,zjt->zij", a, b).reshape(shape)]
     a, b = (
-        objects(x) if kind == dtype else np.vectorize(convert, [object])(objects(x))
-        for x, kind in zip((a, b), kinds, strict=True)
+        x if atom.aval.dtype == dtype else unroller.each("convert_element_type", [x], {"new_dtype": dtype})
+        for x, atom in zip((a, b), equation.invars, strict=True)
     )
-    rows, columns = ([[_not_zero(x) for x in part] for part in whole] for whole in (a, b))
-    result = np.empty((batches, a.shape[1], b.shape[1]), object)
-    for z, i, j in itertools.product(*map(range, result.shape)):
-        total, other = dtype.type(0), columns[z][j]
-        for k in rows[z][i]:
-            if k in other:
-                total = unroller.graph.apply("add", (total, unroller.graph.apply("mul", (a[z, i, k], b[z, j, k]))))
-        result[z, i, j] = total
-    return [result.reshape(shape)]
+    rows = [_not_zero(row) for row in rows_of(a, whole[0] * whole[1])]
+    columns = [_not_zero(row) for row in rows_of(b, whole[0] * whole[2])]
+    apply, zero, result = unroller.graph.apply, dtype.type(0), []
+    for z in range(whole[0]):
+        for row in rows[z * whole[1] : (z + 1) * whole[1]]:
+            for column in columns[z * whole[2] : (z + 1) * whole[2]]:
+                total = zero
+                for k in row:
+                    if k in column:
+                        total = apply("add", (total, apply("mul", (row[k], column[k]))))
+                result.append(total)
+    return [array_of(result, shape)]
 
 
 @rule(*REDUCTIONS)
 def _reduce(unroller, equation, operands):
     (x,), axes, operation = operands, tuple(equation.params["axes"]), REDUCTIONS[equation.primitive.name]
-    if operation == "add" and x.size == 0:
-        aval = equation.outvars[0].aval
-        return [np.zeros(aval.shape, aval.dtype)]
+    aval, apply = equation.outvars[0].aval, unroller.graph.apply
+    if x.size == 0:
+        return [np.full(aval.shape, _of_nothing(operation, aval.dtype)).astype(aval.dtype)]
     kept = [i for i in range(x.ndim) if i not in axes]
-    shape = tuple(x.shape[i] for i in kept)
-    rows = objects(x).transpose(*kept, *axes).reshape(int(np.prod(shape, dtype=int)), -1)
-    result = np.empty(rows.shape[0], object)
-    for i, row in enumerate(rows):
-        total = row[0]
-        for value in row[1:]:
-            total = unroller.graph.apply(operation, (total, value))
-        result[i] = total
-    return [result.reshape(shape)]
+    result = []
+    for total, *others in rows_of(x.transpose(*kept, *axes), math.prod(aval.shape)):
+        for value in others:
+            total = apply(operation, (total, value))
+        result.append(total)
+    return [array_of(result, aval.shape)]
 
 
 @rule(*NO_WORSE)
@@ -102,6 +97,17 @@ def _cumulative(unroller, equation, operands):
     return [np.moveaxis(rows, 0, parameters["axis"])]
 
 
-def _not_zero(row: np.ndarray) -> dict[int, None]:
-    """Where a row is not known to be zero, in order."""
-    return {k: None for k, x in enumerate(row) if isinstance(x, Number) or x != 0}
+def _not_zero(row):
+    """The entries of a row that are not known to be zero, by their places."""
+    return {k: x for k, x in enumerate(row) if x}
+
+
+def _of_nothing(operation, dtype):
+    """The result where there is nothing to reduce: −1 has all bits, and is true."""
+    if operation not in ("max", "min"):
+        return {"add": 0, "mul": 1, "or": 0, "and": -1}[operation]
+    if dtype.kind == "b":
+        return operation == "min"
+    if np.issubdtype(dtype, np.integer):
+        return np.iinfo(dtype).min if operation == "max" else np.iinfo(dtype).max
+    return -np.inf if operation == "max" else np.inf

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Int
 
-from .graph import Number, Operand
+from .number import Number, Operand
 
 Needed = dict[int, tuple[Operand, ...]]
 """Operations, in an order in which they can be done, and their operands."""

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .graph import Graph, Operand
+from .graph import Graph
+from .number import Operand
 
 
 class Table(NamedTuple):

@@ -5,7 +5,7 @@ primitive of JAX is in ``elementwise``, ``reduce``, ``move`` and ``control``.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,21 +13,19 @@ import numpy as np
 from jax import dtypes
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
+from . import control as control
 from . import elementwise as elementwise
 from . import move as move
 from . import reduce as reduce
 from .assumed import assumed_p
 from .control import REPEATING
-from .entries import Stored, loaded, objects, tidy
+from .entries import OBJECT, Stored, are_known, array_of, listed, spread, tidy
 from .graph import Graph, Memory
+from .number import Number
 from .primitive import holds
 from .refusal import Unsupported
-from .table import RULES
+from .table import RULES, Rule
 from .trigonometry import TABLES, sine_and_cosine
-
-
-OF_STORED = REPEATING | {"dynamic_slice", "dynamic_update_slice", "gather", "reshape", "copy", "copy_p"}
-"""What can do with arrays in memory as they are."""
 
 
 def unroll(graph: Graph, jaxpr: ClosedJaxpr, arguments: Sequence[np.ndarray], platform: str) -> list[np.ndarray]:
@@ -35,7 +33,23 @@ def unroll(graph: Graph, jaxpr: ClosedJaxpr, arguments: Sequence[np.ndarray], pl
 
     The usual case of a ``lax.cond`` is its first branch, ``false_fun``: see ``rarely``.
     """
-    return Unroller(graph, platform).closed(jaxpr, arguments)
+    with np.errstate(all="ignore"):
+        return Unroller(graph, platform).closed(jaxpr, arguments)
+
+
+OF_STORED = REPEATING | {"dynamic_slice", "dynamic_update_slice", "gather", "reshape", "copy", "copy_p"}
+"""What can do with arrays in memory as they are."""
+
+
+class Line(NamedTuple):
+    """An equation of a jaxpr: its rule, where its operands are found among the values, and its results."""
+
+    equation: Any
+    rule: Rule
+    operands: Sequence[Any]
+    results: Sequence[tuple[Any, np.dtype]]
+    settles: bool  # as soon as its operands are known
+    of_stored: bool  # takes arrays in memory as they are
 
 
 class Unroller:
@@ -46,7 +60,9 @@ class Unroller:
         self.graph, self.platform = graph, platform
         self.in_memory: dict[Any, set[int]] = {}  # of loops met so far, what of their states must be stored
         self.tables: dict[int, tuple[Any, Stored, Any]] = {}
-        self.settled: dict[Any, tuple[Sequence[Any], dict[Any, np.ndarray], list[Any]]] = {}
+        self.settled: dict[Any, tuple[Sequence[Any], dict[Any, np.ndarray], list[Line]]] = {}
+        self.found: dict[tuple[int, bytes], Any] = {}
+        self.lines: dict[Jaxpr, tuple[dict[Any, np.ndarray], list[Line]]] = {}
 
     def closed(self, jaxpr: ClosedJaxpr, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
         return self.run(jaxpr.jaxpr, jaxpr.consts, arguments)
@@ -57,45 +73,46 @@ class Unroller:
             self.settled[key] = consts, *self._settle(jaxpr, consts, arguments)  # kept, so that no id is another's
         _, known, left = self.settled[key]
         values = known | dict(zip(jaxpr.invars, arguments, strict=True))
-        for equation in left:
-            self._go_on(equation, values)
-        return [_read(atom, values) for atom in jaxpr.outvars]
+        for line in left:
+            self._go_on(line, values)
+        return [values[_name(atom)] for atom in jaxpr.outvars]
 
     def _settle(self, jaxpr, consts, arguments):
-        """The values that follow from what is known, and the equations that are left."""
+        """The values that follow from what is known, as far as they are needed, and the equations that are left."""
         refuse_keys(jaxpr.constvars)
-        values = dict(zip(jaxpr.constvars, map(np.asarray, consts), strict=True))
-        values |= {variable: x for variable, x in zip(jaxpr.invars, arguments, strict=True) if x.dtype != object}
+        if jaxpr not in self.lines:
+            self.lines[jaxpr] = _literals(jaxpr), [_line(equation) for equation in jaxpr.eqns]
+        literals, lines = self.lines[jaxpr]
+        values = literals | dict(zip(jaxpr.constvars, map(np.asarray, consts), strict=True))
+        values |= {variable: x for variable, x in zip(jaxpr.invars, arguments, strict=True) if are_known(x)}
         left = []
-        for equation in jaxpr.eqns:
-            if all(isinstance(atom, Literal) or atom in values for atom in equation.invars) and not _asks(equation):
-                self._go_on(equation, values)
+        for line in lines:
+            if line.settles and all(name in values for name in line.operands):
+                self._go_on(line, values)
             else:
-                left.append(equation)
-        return values, left
+                left.append(line)
+        needed = {name for line in left for name in line.operands} | set(map(_name, jaxpr.outvars))
+        return {name: x for name, x in values.items() if name in needed}, left
 
-    def _go_on(self, equation, values):
+    def _go_on(self, line, values):
         """Enter the results of an equation into ``values``."""
         try:
-            results = self.do(equation, [_read(atom, values) for atom in equation.invars])
+            operands = [values[name] for name in line.operands]
+            if not line.of_stored:
+                operands = [x.entries(self.graph) if type(x) is Stored else x for x in operands]
+            results = line.rule(self, line.equation, operands)
         except Unsupported as refusal:
-            refusal.note(equation)
+            refusal.note(line.equation)
             raise
-        for variable, result in zip(equation.outvars, results, strict=True):
-            values[variable] = tidy(result, _kind(variable))
+        for (variable, kind), result in zip(line.results, results, strict=True):
+            values[variable] = tidy(result, kind)
 
-    def do(self, equation, operands: list[np.ndarray]) -> Sequence[np.ndarray]:
-        refuse_keys(equation.outvars)
-        name = equation.primitive.name
-        if not any(x.size for x in operands) and name not in REPEATING and operands:
-            return _at_once(equation, operands)  # of nothing
-        if name not in OF_STORED:
-            operands = [loaded(self.graph, x) if isinstance(x, Stored) else x for x in operands]
-        if name in RULES:
-            return RULES[name](self, equation, operands)
-        if all(x.dtype != object for x in operands):
-            return _at_once(equation, operands)
-        raise Unsupported("it is more than arithmetic: do it outside of the function, or without it")
+    def once(self, equation, indices, find):
+        """``find()``, which depends on nothing but an equation and the values of its ``indices``."""
+        key = id(equation), indices.tobytes()
+        if key not in self.found:
+            self.found[key] = find()
+        return self.found[key]
 
     def stored(self, x: Any) -> Stored:
         """The array ``x`` in a memory, from which its entries are loaded."""
@@ -115,41 +132,65 @@ class Unroller:
 
     def each(self, name, operands, parameters=None):
         """The elementwise operation ``name`` on the entries of arrays."""
-        shape = np.broadcast_shapes(*(x.shape for x in operands))
-        columns = [np.broadcast_to(objects(x), shape).ravel() for x in operands]
-        result = np.empty(int(np.prod(shape)), object)
+        shape = operands[0].shape
+        if any(x.shape != shape for x in operands):
+            shape = np.broadcast_shapes(*(x.shape for x in operands))
+        columns = [listed(spread(x, shape)) for x in operands]
         apply = self._trigonometric if name in ("sin", "cos") else self.graph.apply
-        for i, row in enumerate(zip(*columns, strict=True)):
-            result[i] = apply(name, row, parameters)
-        return result.reshape(shape)
+        return array_of([apply(name, row, parameters) for row in zip(*columns, strict=True)], shape)
 
     def _trigonometric(self, name, row, parameters):
         (x,) = row
-        if x.dtype not in TABLES or isinstance(x, np.generic) or not self.graph.sines:
+        if type(x) is not Number or x.dtype not in TABLES:
             return self.graph.apply(name, row, parameters)
         if (turned := self.graph.negated(x)) is not None:  # one angle and its negative are one
             value = self._trigonometric(name, (turned,), parameters)
             return value if name == "cos" else self.graph.apply("neg", (value,))
         if self.graph.is_difference_of_equals(x):  # on the diagonal of a matrix of angles between bodies
             return x.dtype.type(name == "cos")
-        return self.graph.remembered(("sine and cosine", x.index), [x], lambda: sine_and_cosine(self.graph, x))[name == "cos"]
+        find = lambda: sine_and_cosine(self.graph, x)
+        return self.graph.remembered(("sine and cosine", x.index), [x], find)[name == "cos"]
 
 
-def _at_once(equation, operands):
-    """An operation on known values, or on none: an argument without entries is an array of objects as all are."""
+def _line(equation):
+    name = equation.primitive.name
+    rule = RULES.get(name, _at_once)
+    if _has_keys(equation.outvars):
+        rule = _refused
+    operands, results = map(_name, equation.invars), ((variable, _kind(variable)) for variable in equation.outvars)
+    return Line(equation, rule, tuple(operands), tuple(results), not _asks(equation), name in OF_STORED)
+
+
+def _literals(jaxpr):
+    """The values of all constants that stand in the equations themselves."""
+    atoms = [atom for equation in jaxpr.eqns for atom in equation.invars] + list(jaxpr.outvars)
+    return {_name(atom): np.asarray(atom.val, _kind(atom)) for atom in atoms if isinstance(atom, Literal)}
+
+
+def _name(atom):
+    """By what it is found among the values."""
+    return id(atom) if isinstance(atom, Literal) else atom
+
+
+def _refused(unroller, equation, operands):
+    """Raises the error for an operation that makes random keys."""
+    refuse_keys(equation.outvars)
+    return []
+
+
+def _at_once(unroller, equation, operands):
+    """An operation without a rule, on known values, or on none."""
+    if any(x.dtype is OBJECT and x.size for x in operands):
+        raise Unsupported("it is more than arithmetic: do it outside of the function, or without it")
     values = [np.asarray(x, _kind(atom)) for x, atom in zip(operands, equation.invars, strict=True)]
     with jax.ensure_compile_time_eval():
         results = equation.primitive.bind(*map(jnp.asarray, values), **equation.params)
     return list(map(np.asarray, results if equation.primitive.multiple_results else [results]))
 
 
-def _read(atom, values):
-    return np.asarray(atom.val, _kind(atom)) if isinstance(atom, Literal) else values[atom]
-
-
 def _told(x):
     """What tells known values from others; nothing of what is not known."""
-    return None if x.dtype == object else (x.shape, str(x.dtype), x.tobytes())
+    return None if x.dtype is OBJECT else (x.shape, x.dtype, x.tobytes())
 
 
 def asks(equation: Any) -> bool:
@@ -168,5 +209,9 @@ def _kind(variable: Any) -> np.dtype:
 
 def refuse_keys(variables: Sequence[Any]) -> None:
     """Refuse ``variables`` of a jaxpr that are not numbers."""
-    if any(jnp.issubdtype(_kind(x), dtypes.extended) for x in variables):
+    if _has_keys(variables):
         raise Unsupported("random keys are no numbers: draw them outside of the function")
+
+
+def _has_keys(variables):
+    return any(jnp.issubdtype(_kind(x), dtypes.extended) for x in variables)

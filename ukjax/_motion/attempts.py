@@ -23,9 +23,10 @@ from .._system import AbstractSystem, dynamics_of, structure_of
 from .base import Request, Samples, Start
 from .correct import Levels, at_every_level
 from .labels import direction_names
+from .nearly_dependent import warn_of_nearly_dependent
 from .outcome import REFUSED, UNUSUAL
 from .pattern import forget_band
-from .small_rows import judge, least_of_usual, with_noise_left_out
+from .small_rows import judge, least_of_usual, mass_and_rows, with_noise_left_out
 
 MOST = 8
 """How often it is decided anew before the method asked for does the rest."""
@@ -107,7 +108,9 @@ def next_attempt(
     otherwise = lambda: with_noise_left_out(request.method, model, t, q, v)
     if not isinstance(tried, Levels) or not isinstance(model, AbstractSystem) or not request.projection:
         if starts:
-            check_terms(_terms(model, t, q, v), where, direction_names(model))
+            terms = _terms(model, t, q, v)
+            check_terms(terms, where, direction_names(model))
+            warn_of_nearly_dependent(mass_and_rows, request, terms.M, terms.A, t, q, v, where)
         return otherwise()
     M, rows = _mass_and_rows(model, t, q, v)
     M = np.asarray(M)
@@ -126,6 +129,8 @@ def next_attempt(
     kept = [independent_rows(M, each.rows, rtol) for each in A]
     if any(each is None for each in kept) or not _watched(model, t, q, v, kept[0]):
         return otherwise()
+    if starts:
+        warn_of_nearly_dependent(_mass_and_rows, request, M, A[0].rows, t, q, v, where)
     sizes = [len(each.rows) for each in A] * (3 if len(A) == 1 else 1)
     kept = [*kept] * (3 if len(A) == 1 else 1)
     kept = [None if each is None or len(each) == size else each for each, size in zip(kept, sizes, strict=True)]

@@ -22,6 +22,7 @@ from .base import AbstractLoop, Request, Start
 from .contradiction import contradicted, pull_of, unwatched_rows
 from .event import Event
 from .labels import direction_names
+from .nearly_dependent import warn_of_nearly_dependent
 from .one import One
 from .outcome import (
     CONTRADICTORY,
@@ -35,6 +36,7 @@ from .outcome import (
     ended_well,
 )
 from .scale import Scale
+from .small_rows import mass_and_rows
 from .step import acceleration
 from .trajectory import Trajectory
 
@@ -128,6 +130,8 @@ def check_start(
         labels = direction_names(model)
         check_terms(terms, where, labels)
         check_unique(terms, np.asarray(motion), type(request.method).__name__, where, labels)
+        if not watched:  # else it was looked at when the usual method was given up
+            warn_of_nearly_dependent(mass_and_rows, request, terms.M, terms.A, t0, first_q, first_v, where)
     if not isinstance(model, AbstractSystem):
         return
     if aside or request.projection and not well:

@@ -136,7 +136,8 @@ def simulate(
     its constraints, since a prescribed path jumps or a constraint begins to hold while it is violated, ends there.
     Without projection, and for rows that are given as accelerations alone, constraints that contradict each other show
     in no position: such a motion meets them as nearly as can be, has the result "met constraints that contradict each
-    other", and is a ``SimulationError`` unless ``throw=False``.
+    other", and is a ``SimulationError`` unless ``throw=False``. Rows that are nearly dependent at the start, so that a
+    tolerance decides which of them count, are a warning (see ``constrained_motion``).
 
     ``progress`` shows a meter. Raises ``ValueError`` for bad input and ``SimulationError`` where the motion cannot be
     continued, does not keep its constraints, or has a servo task that its actuators cannot perform, saying which

@@ -109,9 +109,9 @@ def with_noise_left_out(
     found = []
     for i in np.unique(np.linspace(0, len(q) - 1, min(len(q), MOST_STATES)).astype(int)):
         at = jax.device_put(times[i]), q[i], v[i]
-        M, A = _terms(model, *at)
+        M, A = mass_and_rows(model, *at)
         if np.all(np.isfinite(M)):
-            found += judge(_terms, model, *at, np.asarray(M), A)
+            found += judge(mass_and_rows, model, *at, np.asarray(M), A)
     noise, smallest = max((each.noise for each in found), default=0), min((each.smallest for each in found), default=1)
     if noise <= rounding(q.dtype) or 2 * noise >= smallest:
         return method
@@ -119,7 +119,8 @@ def with_noise_left_out(
 
 
 @jit_unoptimised
-def _terms(model, t, q, v):
+def mass_and_rows(model: Any, t: Array, q: Array, v: Array) -> tuple[Array, list[Array]]:
+    """M and A of any model."""
     terms = model(t, q, v)
     return terms.M, [terms.A]
 
