@@ -158,10 +158,6 @@ class Static:
         others = iter(arrays)
         return self.tree.unflatten([next(others) if x is ARRAY else x for x in self.values])
 
-    def arrays_of_first(self) -> int:
-        """How many of the arrays belong to the first of several arguments."""
-        return sum(x is ARRAY for x in self.values[: self.tree.children()[0].num_leaves])
-
 
 ARRAY = type("Array", (), {"__repr__": lambda _: "an array"})()
 jax.tree_util.register_pytree_node(Static, lambda static: ((), static), lambda static, _: static)

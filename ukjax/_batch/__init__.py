@@ -4,8 +4,6 @@ from .assumed import wrongly_assumed as wrongly_assumed
 from .either import either as either
 from .lowering import does_kernels as does_kernels
 from .members_last import members_last as members_last
-from .once import angles_once as angles_once
-from .per_member import also_alone as also_alone
 from .per_member import per_member as per_member
 from .plainly import plainly as plainly
 from .rarely import rarely as rarely

@@ -17,8 +17,6 @@ from .program import Program
 from .refusal import Unsupported, refuse_length, report
 from .unroll import asks, refuse_keys, unroll
 
-FEW = 1
-
 MOST = 300_000
 """How many operations are compiled: it takes some 0.1 ms for each. What has more is done in the pieces it is made of,
 if those are functions of one member too, or else one member after the other."""
@@ -35,7 +33,7 @@ def does_kernels() -> bool:
 def _compiled(*arguments, jaxpr, mapped, how):
     """By a kernel; a single member is a batch of one."""
     members = size_of(arguments, mapped)
-    if not is_available() or not isinstance(members, int | None) or how.few is None:  # symbolic, where it is exported
+    if not is_available() or not isinstance(members, int | None) or how.as_by_jax:  # symbolic, where it is exported
         return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
     try:
         kernel = kernel_of(jaxpr, mapped)
@@ -94,7 +92,7 @@ def _written_out(jaxpr, usual):
 
 def _is_piece(equation):
     """Whether it is a function of one member that is done well in a batch by itself."""
-    return equation.primitive is per_member_p and equation.params["how"].few is not None
+    return equation.primitive is per_member_p and not equation.params["how"].as_by_jax
 
 
 def _one_by_one(*arguments, jaxpr, mapped, how):

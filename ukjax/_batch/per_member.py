@@ -14,15 +14,15 @@ from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from .._compile import Static, joined, split
+from . import lowering as lowering  # what it becomes in a program
 from . import transform as transform  # what vmap and derivatives make of it
-from .lowering import FEW
 from .primitive import holds, per_member_p
 from .refusal import How, origin
 
 CUSTOM_VMAP = "custom_vmap_call"  # JAX's word for it
 
 
-def per_member(function: Callable, few: int = FEW, strict: bool = False) -> Callable:
+def per_member(function: Callable, strict: bool = False) -> Callable:
     """``function`` of pytrees of arrays, with the same values and derivatives: made to be batched.
 
     It belongs inside ``jit``, as in ``jax.jit(jax.vmap(uk.per_member(f)))``. Called outside, it compiles itself, and
@@ -39,22 +39,11 @@ def per_member(function: Callable, few: int = FEW, strict: bool = False) -> Call
     """
     if not callable(function) or isinstance(function, type):
         raise ValueError(f"function must be one of arrays, got {function!r}")
-    if isinstance(few, bool) or not isinstance(few, int) or few < 0:
-        raise ValueError(f"few must be a whole number from 0 on, got {few!r}")
     if not isinstance(strict, bool):
         raise ValueError(f"strict must be True or False, got {strict!r}")
-    return _one_operation(function, How(few, strict, origin(function)))
+    how = How(strict, origin(function))
 
 
-def also_alone(function: Callable) -> Callable:
-    """``function(given, *state)`` of pytrees of arrays, which is done again and again with the same ``given``: written
-    out on a CPU without a batch, where that is sooner compiled and quicker (see ``alone``). In a batch, and where it is
-    differentiated, it is ``function`` itself. It belongs inside ``jit``. As in ``per_member``, a zero known from the
-    start times any number is 0."""
-    return _one_operation(function, How(None, False, origin(function), 1))
-
-
-def _one_operation(function: Callable, how: How) -> Callable:
     def done(given: Static, leaves: list[Any]) -> tuple[Static, list[Any]]:
         structure: Any = None
 
@@ -69,13 +58,12 @@ def _one_operation(function: Callable, how: How) -> Callable:
         if not how.strict and holds(traced, lambda equation: equation.primitive.name == CUSTOM_VMAP):
             return structure, jaxpr_as_fun(traced)(*leaves)
         closed, held = _without_closure(traced, leaves)
-        at_rest = None if how.alone is None else len(held) + given.arrays_of_first()
         results = per_member_p.bind(
             *held,
             *leaves,
             jaxpr=closed,
             mapped=(False,) * (len(held) + len(leaves)),
-            how=how._replace(alone=at_rest),
+            how=how,
         )
         return structure, results
 

@@ -33,7 +33,7 @@ def plain(jaxpr):
     def in_equation(equation):
         parameters = {key: changed(x) for key, x in equation.params.items()}
         if equation.primitive is per_member_p:
-            parameters["how"] = parameters["how"]._replace(few=None, alone=None)
+            parameters["how"] = parameters["how"]._replace(as_by_jax=True)
         return equation.replace(params=parameters)
 
     return changed(jaxpr)

@@ -33,14 +33,12 @@ class Place(NamedTuple):
 
 
 class How(NamedTuple):
-    """How a function wants to be done: as JAX does it for less than ``few`` members, or always (None); and whether it
-    is an error that it cannot be written out. ``origin`` is where it stands. Of one done ``alone`` too, how many of its
-    first arguments stay the same from call to call."""
+    """How a function wants to be done: whether it is an error that it cannot be compiled as a kernel; where it stands
+    (``origin``); and whether it is to be done ``as_by_jax``, without a kernel."""
 
-    few: int | None
     strict: bool
     origin: Place
-    alone: int | None = None
+    as_by_jax: bool = False
 
 
 class Unsupported(Exception):

@@ -13,7 +13,7 @@ from .primitive import kept_with_jaxpr, per_member_p
 
 
 def _batch(arguments, axes, *, jaxpr, mapped, how):
-    if how.few is None and not any(mapped):  # one operation no longer
+    if how.as_by_jax and not any(mapped):  # one operation no longer
         return jax.vmap(jaxpr_as_fun(jaxpr), in_axes=axes)(*arguments), [0] * len(jaxpr.out_avals)
     added = next(x.shape[axis] for x, axis in zip(arguments, axes, strict=True) if axis is not None)
     present = any(mapped)
@@ -84,7 +84,7 @@ def _shape(aval):
 
 def _jvp(primals, tangents, *, jaxpr, mapped, how):
     moving = tuple(i for i, tangent in enumerate(tangents) if type(tangent) is not ad.Zero)
-    if how.few is None and not any(mapped):
+    if how.as_by_jax and not any(mapped):
         return _jvp_in_place(primals, tangents, moving, jaxpr)
     results = per_member_p.bind(*primals, jaxpr=jaxpr, mapped=mapped, how=how)
     changes = [ad.Zero(jax.typeof(x).to_tangent_aval()) for x in results]

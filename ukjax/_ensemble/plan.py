@@ -12,7 +12,6 @@ from jaxtyping import Float
 from .._check import as_numpy, check_finite, check_flag, check_function, memory, seen, size_of, whole
 from .._fingerprint import fingerprint
 from .._mechanism import Mechanism
-from .._motion.even_steps import is_long
 from .._motion.given import check_rates, taken_in
 from .._motion.labels import Named, named_coordinates, named_directions, title_of
 from .._motion.project import project
@@ -121,11 +120,7 @@ def plan_of(
     if rtol is None and dt is None:
         warn_if_single(first_q.dtype)
     request = asked.request(model, first_q, times, rtol, atol, method)
-    request = replace(
-        request,
-        long=is_long(request, swept.members),
-        places=tuple(each.place for each in swept.swept if each.place is not None),
-    )
+    request = replace(request, places=tuple(each.place for each in swept.swept if each.place is not None))
     pairs = lambda kind: tuple((i, swept.swept[i].index) for i in swept.of_kind(kind))
     task = Task(
         request=request,

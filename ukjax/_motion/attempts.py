@@ -18,9 +18,10 @@ from jaxtyping import Array, Float
 from .._check_terms import check_terms, complaint_of_mass
 from .._compile import jit_unoptimised
 from .._constraint import names_of
-from .._solve import AbstractMethod, Flexible, Usual, doubtful, independent_rows, light
+from .._solve import AbstractMethod, Flexible, Usual, doubtful, independent_rows, light, limits_of
 from .._system import AbstractSystem, dynamics_of, structure_of
 from .base import Request, Samples, Start
+from .compact import is_kernel
 from .correct import Levels, at_every_level
 from .labels import direction_names
 from .nearly_dependent import warn_of_nearly_dependent
@@ -48,13 +49,8 @@ def first_attempt(request: Request, flexible: bool) -> AbstractMethod | Levels:
         return at_every_level(
             replace(usual, flexible=Flexible.of(0.0, None, request.ts.dtype, usual.least, usual.rtol))
         )
-    return at_every_level(replace(usual, assumes=True))
-
-
-def first_levels(request: Request) -> Levels | None:
-    """What a batch is attempted by, or might be where no host looks on, if that is the usual method."""
-    method = request.attempt or first_attempt(replace(request, along=None), flexible=False)
-    return method if isinstance(method, Levels) else None
+    least, rtol = limits_of(usual, request.ts.dtype)
+    return at_every_level(replace(usual, assumes=True, least=least, rtol=rtol))
 
 
 def attempt_for_one(
@@ -62,22 +58,28 @@ def attempt_for_one(
 ) -> AbstractMethod | Levels:
     """What to begin with for one motion: the first attempt, but where there are so many ``rows`` that independent ones
     would let nothing move, which of them count is asked at once. Raises ``ValueError`` as ``next_attempt``."""
-    method = first_attempt(request, flexible=True)
+    flexible = not is_kernel(request.method)
+    method = first_attempt(request, flexible)
     if rows < v.size or not isinstance(method, Levels):
         return method
-    found = next_attempt(request, method, t, q, v, flexible=True)
+    found = next_attempt(request, method, t, q, v, flexible=flexible)
     return found if isinstance(found, Levels) else method
 
 
 def watching(method: AbstractMethod | Levels) -> AbstractMethod | Levels:
     """The same method in the same program, to which rows that are nearly dependent are unusual, too."""
     usual = method.acceleration if isinstance(method, Levels) else None
-    if not isinstance(usual, Usual) or usual.flexible is None:
+    if not isinstance(usual, Usual):
         return method
-    least, rtol = usual.flexible.least, usual.flexible.rtol
-    limit = np.asarray(float(np.finfo(least.dtype).eps) ** WATCHED, least.dtype)
-    flexible = usual.flexible._replace(least=np.maximum(least, limit), rtol=np.maximum(rtol, limit))
-    return at_every_level(replace(usual, flexible=flexible))
+    limits = usual if usual.flexible is None else usual.flexible
+    if not isinstance(limits.least, np.ndarray) or not isinstance(limits.rtol, np.ndarray):
+        return method
+    limit = np.asarray(float(np.finfo(limits.least.dtype).eps) ** WATCHED, limits.least.dtype)
+    least, rtol = np.maximum(limits.least, limit), np.maximum(limits.rtol, limit)
+    if usual.flexible is None:
+        assert isinstance(method, Levels)
+        return Levels(*(replace(each, least=least, rtol=rtol) for each in _each(method)))
+    return at_every_level(replace(usual, flexible=usual.flexible._replace(least=least, rtol=rtol)))
 
 
 def active_rows(method: AbstractMethod | Levels, rows: int) -> tuple[int, ...] | None:
@@ -159,7 +161,7 @@ def _with(usual, weight, kept, dtype):
 def _with_least(usual, least, dtype):
     """The usual method that takes rows of more than ``least`` of the largest for rows."""
     if usual.flexible is None:
-        return replace(usual, least=least)
+        return replace(usual, least=np.asarray(least, dtype))
     return replace(usual, flexible=usual.flexible._replace(least=np.asarray(least, dtype)))
 
 

@@ -56,8 +56,7 @@ class Request(eqx.Module):
     known while the program is traced. Without it they are adaptive, by ``rtol`` and ``atol``, or what is usual beside
     the scale of the motion; ``ends_on_samples`` says that they must end on every sample.
     ``solver`` and ``adjoint`` are diffrax's, or None for our own; ``tableau`` is that of an explicit solver.
-    ``along`` is what is tried first where the system is large and sparse. ``long`` says that there is so much to be
-    done that it is worth the time of compiling steps as a whole. ``places`` are those of the model's numbers of which
+    ``along`` is what is tried first where the system is large and sparse. ``places`` are those of the model's numbers of which
     each member has its own; or it has ``leaves`` of its own, which ``(model, numbers)`` gives the model that has them.
     """
 
@@ -78,8 +77,6 @@ class Request(eqx.Module):
     ends_on_samples: bool = eqx.field(static=True, default=False)
     attempt: AbstractMethod | Levels | None = None
     along: Sparse | None = None
-    long: bool = eqx.field(static=True, default=False)
-    brief: bool = eqx.field(static=True, default=False)
     places: tuple[Place, ...] = eqx.field(static=True, default=())
     leaves: Callable[[Any, Array], Any] | None = eqx.field(static=True, default=None)
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._batch import also_alone
+from .._batch import does_kernels, per_member
 from .._rates import rate
 from .._solve import AbstractMethod, solve
 from .._system import AbstractSystem, shifted
@@ -41,6 +41,11 @@ def compactly(
     """``step`` in the form that is compiled soonest."""
     take = _compact_step if fits(each.model, method, projection) else step
     return take(each, t, h, q, v, method, tableau, projection, scale)
+
+
+def is_kernel(method: AbstractMethod | Levels) -> bool:
+    """Whether a whole motion by this method becomes one kernel. One in loops has large matrices."""
+    return does_kernels() and not method.in_loops
 
 
 def fits(model: Any, method: AbstractMethod | Levels, projection: bool) -> bool:
@@ -105,9 +110,8 @@ def _turned(model, method, stage, onto_positions, t, q, v):
     return now, jnp.concatenate([q, v + jnp.where(onto_positions, 0, x)]), rows.position, doubtful
 
 
-@also_alone
+@per_member
 def _seen(look, t, q, v):
-    """Written out, where bodies in space make thousands of small operations of it."""
     return look(t, q, v)
 
 

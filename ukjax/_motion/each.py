@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 
 from .._batch import per_member
-from .._batch.lowering import FEW
 
 
 class Alone(NamedTuple):
@@ -22,12 +21,10 @@ class Alone(NamedTuple):
 
 class Together(NamedTuple):
     """A batch, ``model_of`` its ``numbers`` the model of each. A loop in which this is called keeps its arrays as they
-    are; by ``vmap`` of the loop, JAX would turn them around at every turn. From ``few`` members on it is written out:
-    see ``per_member``."""
+    are; by ``vmap`` of the loop, JAX would turn them around at every turn."""
 
     model_of: Callable
     numbers: Any
-    few: int = FEW
 
     @property
     def model(self) -> Any:
@@ -36,6 +33,6 @@ class Together(NamedTuple):
 
     def __call__(self, function: Callable, *at: Any) -> Any:
         """``function(model, *at)`` for each, of arrays, and of numbers that all have in common."""
-        one = per_member(lambda numbers, *at: function(self.model_of(numbers), *at), self.few)
+        one = per_member(lambda numbers, *at: function(self.model_of(numbers), *at))
         axes = jax.tree.map(lambda x: -1 if jnp.ndim(x) else None, (self.numbers, *at))
         return jax.vmap(one, in_axes=axes, out_axes=-1)(self.numbers, *at)

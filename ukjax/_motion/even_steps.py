@@ -11,30 +11,23 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, Int
 
-from .._batch import does_kernels, per_member
+from .._batch import per_member
 from .._batch.blocks import in_blocks
-from .._batch.lowering import FEW
 from .._batch.waiting import interruptibly
 from .._check import constant, eager
 from .._compile import jit_batch
 from .._solve import AbstractMethod
-from .attempts import attempt_at, every_member, first_attempt, next_of
+from .attempts import attempt_at, every_member, next_of
 from .base import AbstractBatchLoop, Request, Samples, Start
-from .compact import compactly
+from .compact import compactly, is_kernel
 from .correct import Levels
-from .each import Alone
-from .manner import Manner, of_each
-from .one import One
+from .each import Alone, Together
 from .outcome import UNUSUAL, classify, finite
 from .step import step
 from .tableau import Tableau
 
-MANY_MEMBER_STEPS = 100_000_000
-"""From so many steps times members on, it is worth the time of compiling a step as a whole: it takes three seconds or
-more, and a tenth of the steps' time is saved."""
-
-BRIEF_MEMBER_STEPS = 100_000
-"""Up to so many, the time that a step takes is less than what one that runs faster would take to compile."""
+MANY = 128
+"""From so many members on, what derivatives keep of each step is more than memory is quick for."""
 
 ATTEMPTS = 3
 """How many methods are tried for a derivative, each of which is compiled, before the one asked for."""
@@ -56,18 +49,11 @@ class EvenSteps(AbstractBatchLoop):
         if not eager(request, start):
             return _differentiated(start, request)
         assert request.counts is not None, "accepted only if there are any"
-        if start.q.ndim == 2:
-            brief = len(start.q) * request.counts.all <= BRIEF_MEMBER_STEPS
-            request = replace(request, long=is_long(request, len(start.q)), brief=brief)
-            entries = start.v.shape[1] if request.method.in_loops else 1
-            if does_kernels() and not request.method.in_loops:
-                return every_member(lambda request, start: interruptibly(_rolled, start, request), request, start)
-            return every_member(
-                lambda request, start: in_blocks(_rolled, start, request, entries=entries), request, start
-            )
-        method = first_attempt(request, flexible=False)
-        found = interruptibly(_rolled, start, replace(request, attempt=method, long=True))
-        return One().run(request, start) if int(found.result) == UNUSUAL else found
+        assert start.q.ndim == 2, "one motion whose start is known goes another way"
+        if is_kernel(request.method):
+            return every_member(lambda request, start: interruptibly(_rolled, start, request), request, start)
+        entries = start.v.shape[1] if request.method.in_loops else 1
+        return every_member(lambda request, start: in_blocks(_rolled, start, request, entries=entries), request, start)
 
 
 def _differentiated(start, request):
@@ -89,11 +75,6 @@ def _differentiated(start, request):
     return _rolled(start, request)
 
 
-def is_long(request: Request, members: int) -> bool:
-    """Whether there is so much to be done for so many that it is worth compiling a step as a whole."""
-    return request.counts is not None and members * request.counts.all >= MANY_MEMBER_STEPS
-
-
 def even_counts(ts: Any, dt: Any, xp: Any = np) -> Any:
     """How many equal steps lead from each time of ``ts`` to the next, if none is longer than dt but for rounding; by
     NumPy or by JAX."""
@@ -105,8 +86,8 @@ def even_counts(ts: Any, dt: Any, xp: Any = np) -> Any:
 @jit_batch
 def _rolled(start, request):
     ts, counts = request.ts, request.counts
-    if does_kernels() and not request.by.in_loops:
-        how = request.by, request.tableau, request.projection, Manner()
+    how = request.by, request.tableau, request.projection
+    if is_kernel(request.by):
 
         @per_member
         def of_one(start, ts, between):
@@ -115,7 +96,6 @@ def _rolled(start, request):
         of_all = of_one if start.q.ndim == 1 else jax.vmap(of_one, (0, None, None))
         q, v, went = of_all(start, ts, counts.between)
     else:
-        how = request.by, request.tableau, request.projection, Manner.of(request, start), request.brief
         q, v, went = roll(request.model_of, jax.tree.map(jnp.transpose, start), ts, counts.between, counts.most, *how)
         if start.q.ndim == 2:
             q, v = jnp.moveaxis(q, -1, 0), jnp.moveaxis(v, -1, 0)
@@ -175,8 +155,6 @@ def roll(
     method: AbstractMethod | Levels,
     tableau: Tableau,
     projection: bool,
-    manner: Manner,
-    brief: bool = False,
 ) -> tuple[Float[Array, "samples nq *batch"], Float[Array, "samples n *batch"], Went]:
     """q and v at ``ts``, in explicit Runge–Kutta steps, and how it went.
 
@@ -187,7 +165,7 @@ def roll(
     memory. ``model_of(numbers)`` is the model of one member.
     """
 
-    take = compactly if method.in_loops or brief else step
+    take = compactly if method.in_loops else step
 
     def turn(each, method, t, h, q, v, scale):
         stepped = take(each, t, h, q, v, method, tableau, projection, scale)
@@ -195,13 +173,11 @@ def roll(
         return (stepped.q, stepped.v, went), stepped.beyond(method)
 
     if start.q.ndim == 2:
-        of_all = of_each(turn, model_of, method, manner)
+        of_all = lambda numbers, *at: turn(Together(model_of, numbers), method, *at)
     else:
         of_all = lambda numbers, *at: turn(Alone(model_of(numbers)), method, *at)
-        of_all = of_all if manner.whole is None else per_member(of_all, manner.few)
-
     members = start.q.shape[1] if start.q.ndim == 2 else 1
-    many = not isinstance(members, int) or members >= FEW  # symbolic, where it is exported
+    many = not isinstance(members, int) or members >= MANY  # symbolic, where it is exported
 
     def interval(state, ends_and_count):
         t0, t1, count = ends_and_count

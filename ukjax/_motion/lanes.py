@@ -19,7 +19,7 @@ from .._compile import jit_batch
 from .attempts import every_member
 from .base import SMALLEST_STEP, AbstractBatchLoop, Request, Samples, Start
 from .compact import compactly
-from .manner import Manner, of_each
+from .each import Together
 from .outcome import RUNNING, classify, finite
 from .scale import Scale
 from .step import step
@@ -107,12 +107,11 @@ def _through_lanes(request: Request, start: Start) -> Record:
     def judge_of(_, q, v, stepped, scale, h, trial):
         return judge(q, v, stepped, tableau, request.tolerance(scale), scale, h, trial)
 
-    def attempt(each, method, t, h, q, v, scale, trial):
+    def attempt_each(numbers, t, h, q, v, scale, trial):
+        each, method = Together(request.model_of, numbers), request.by
         q_at, v_at = each(disturbed_of, trial, q, v, scale)
         stepped = take(each, t0 + t, h, q_at, v_at, method, tableau, request.projection, scale)
         return (stepped, each(judge_of, q, v, stepped, scale, h, trial)), stepped.beyond(method)
-
-    attempt_each = of_each(attempt, request.model_of, request.by, Manner.of(request, start))
 
     def enter(member):
         """The start of a member, from where a step of length zero leads onto the constraints."""

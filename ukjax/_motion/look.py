@@ -7,7 +7,6 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float
 
-from .._batch import angles_once
 from .._check_terms import symmetric
 from .._compressed import Compressed
 from .._constraint import AbstractConstraint, Rows, all_at
@@ -33,10 +32,6 @@ class Look(eqx.Module):
 
     def __call__(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Any, Float[Array, " n"], Rows]:
         """M, an array or a ``Compressed``; all forces but the actuators'; and the rows."""
-        seen = self._all if self.method is None else angles_once(self._all)
-        return seen(t, q, v)
-
-    def _all(self, t, q, v):
         M, Q = self.masses(t, q, v)
         # What the constraints do with it besides is linear in it: see ``constrained_motion``.
         Q = Q if self.nonideal is None else Q + vector_of(v.size, "velocity", "nonideal", self.nonideal, t, q, v)

@@ -15,25 +15,23 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._batch import plainly
+from .._batch import per_member, plainly
 from .._check import constant, eager
 from .._compile import jit_fast_compile, usual_promotion
 from .attempts import MOST, active_rows, attempt_for_one, next_attempt, watching
 from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, Start
-from .compact import compactly
+from .compact import compactly, is_kernel
 from .correct import Levels
 from .cross_singular_pose import cross_singular_pose, step_to
 from .each import Alone
 from .outcome import AT_LAST_TIME, FINISHED, RUNNING, UNUSUAL, classify, finite, reached_last_time
 from .singular_pose import has_understood_rows, step_from_singular_pose
+from .step import step
 from .step_size import FIRST as FIRST_STEP
 from .step_size import disturbed, judge, next_length
 
 PIECE = 1024
 """Steps after which the host looks on."""
-
-MANY = 100_000
-"""From so many steps of known number on, it is worth the time of compiling them better."""
 
 FEWEST = 16
 """Samples are filled up to this number times a power of two, so that another number of them is the same program."""
@@ -82,7 +80,7 @@ class One(AbstractLoop):
         if start.q.ndim != 1 or not request.plain or request.dt is not None and request.counts is None:
             return False
         if request.counts is not None:  # differentiated in any way, steps of known number are a plain loop
-            return eager(request, start) and request.counts.all < MANY
+            return eager(request, start)
         return eager(*map(constant, (request, start)))
 
     def run(self, request: Request, start: Start) -> Samples:
@@ -187,7 +185,7 @@ def _run(how, scale, model, ts, q0, v0, remember):
             watched, watch = watch, False
             if watched and int(course.steps) >= 0:  # no such pose: the same step again, with the usual limits
                 continue
-            another = next_attempt(asked, method, np.asarray(t), course.q, course.v, flexible=True)
+            another = next_attempt(asked, method, np.asarray(t), course.q, course.v, flexible=not is_kernel(asked.method))
             if watched and not isinstance(another, Levels):  # within the usual limits nothing may be wrong
                 continue
             decided += 1
@@ -301,6 +299,13 @@ def _piece(task, course, found):
 def advanced(task: tuple, course: Course, found: Array, most: Any = None, rows: int = 0) -> tuple[Course, Array, Steps]:
     """Where a motion comes to in at ``most`` so many steps, by default all it takes; the samples ``found`` by then; and
     the steps, the first ``rows`` of which are remembered."""
+    method = task[5]
+    if not is_kernel(method):
+        return _advanced(task, course, found, most, rows, compactly)
+    return per_member(lambda *given: _advanced(*given, rows, step))(task, course, found, most)
+
+
+def _advanced(task, course, found, most, rows, take):
     model, ends, between, tolerance, (samples, allowed), method, tableau, projection, scale = task
     watchful = method.provisional  # what cannot be done is left to another method
     leaves_out = isinstance(method, Levels) and method.may_leave_out
@@ -328,7 +333,7 @@ def advanced(task: tuple, course: Course, found: Array, most: Any = None, rows: 
             even = (target - before) / between[sample]
             t = before + course.taken * even
             h = even
-        stepped = compactly(Alone(model), t0 + t, h, *at, method, tableau, projection, scale)
+        stepped = take(Alone(model), t0 + t, h, *at, method, tableau, projection, scale)
         if between is None:
             judged = judge(q, v, stepped, tableau, tolerance, scale, h, trial)
             accepted = judged.good & ~trial | ~started
@@ -391,6 +396,15 @@ def advanced(task: tuple, course: Course, found: Array, most: Any = None, rows: 
     return jax.lax.while_loop(go_on, iterate, (course, found, steps))
 
 
+def begun(samples: int, q: Array, v: Array) -> tuple[Course, Array]:
+    """Where a motion begins, and its samples, of which none is known."""
+    zero = jnp.zeros((), q.dtype)
+    none, before_any, running = (jnp.asarray(x, np.int32) for x in (0, -1, RUNNING))
+    of_steps = zero, zero, zero + jnp.inf, none, none
+    course = Course(*of_steps, q, v, before_any, running, jnp.asarray(False))
+    return course, jnp.zeros((samples, q.size + v.size), q.dtype)
+
+
 def reached(course: Course, found: Float[Array, "samples entries"]) -> Float[Array, "samples entries"]:
     """The samples ``found``, NaN where the motion did not come to."""
     return jnp.where(jnp.arange(len(found))[:, None] < course.sample, found, jnp.nan)
@@ -414,6 +428,12 @@ def _piece_back(task, steps, to_samples, of_state, of_rest):
 def pulled_back(task: tuple, steps: Steps, to_samples: Any, of_state: Any, of_rest: Any) -> tuple[Any, Any]:
     """The cotangents of q and v where ``steps`` begin, and of the model and the times, from those where they end; the
     last step first."""
+    if not is_kernel(task[2]):
+        return _pulled_back_in(task, steps, to_samples, of_state, of_rest, compactly)
+    return per_member(lambda *given: _pulled_back_in(*given, step))(task, steps, to_samples, of_state, of_rest)
+
+
+def _pulled_back_in(task, steps, to_samples, of_state, of_rest, take):
     rest, fixed, method, tableau, projection, scale = task
     values = jax.lax.stop_gradient(rest[1])
     begins = jnp.concatenate([values[:1], values])
@@ -430,7 +450,7 @@ def pulled_back(task: tuple, steps: Steps, to_samples: Any, of_state: Any, of_re
             model, ts = eqx.combine(rest, fixed)
             t = jnp.where(sample > 0, ts[jnp.maximum(sample - 1, 0)], ts[0]) + since
             h = jnp.where(landed & (sample > 0), ts[sample] - t, length)
-            stepped = compactly(Alone(model), t, h, q, v, method, tableau, projection, scale)
+            stepped = take(Alone(model), t, h, q, v, method, tableau, projection, scale)
             return stepped.q, stepped.v
 
         _, pull = jax.vjp(plainly(one), rest, q, v)

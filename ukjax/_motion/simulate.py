@@ -34,7 +34,9 @@ from .._rates import Rates
 from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem, rates_of
 from .._terms import Terms
+from .adaptive import Adaptive
 from .base import AbstractLoop, Counts, Request, Samples, Start
+from .compact import is_kernel
 from .creep import warn_of_creep
 from .diagnose import check_end, check_start, warn_of_coarse_time, warn_of_unarmed_event
 from .even_steps import EvenSteps, even_counts
@@ -53,7 +55,7 @@ from .within import Within
 
 MOST_STEPS = 1_000_000
 DRIFTS = "projection", "none"
-PLAIN_LOOPS = One(), EvenSteps(), InLanes(), Within()
+PLAIN_LOOPS = One(), EvenSteps(), Adaptive(), InLanes(), Within()
 """Our own ways to go through time; the first that accepts what is asked does it, or else diffrax's."""
 
 
@@ -284,7 +286,9 @@ def lone_program(request: Request) -> Callable[[Start, Request], Samples]:
     """What does a batch of any size by the method that was asked for, and nothing besides, or ``ValueError``."""
     if not request.plain:
         raise ValueError("solver must be an explicit Runge-Kutta method, such as ukjax.RungeKutta4() or the default")
-    return (EvenSteps() if request.counts is not None else InLanes()).program
+    if request.counts is not None:
+        return EvenSteps().program
+    return (Adaptive() if is_kernel(request.method) else InLanes()).program
 
 
 def _done(loop, request, start):

@@ -15,9 +15,8 @@ import numpy as np
 from .._check import constant
 from .._compile import usual_promotion
 from .base import AbstractLoop, Request, Samples, Start
-from .one import Course, advanced, as_differentiated, pulled_back, reached
+from .one import Course, advanced, as_differentiated, begun, pulled_back, reached
 from .outcome import RUNNING
-from .vmapped import alone_or_in_lanes
 
 MARKS = 512
 """At most."""
@@ -99,11 +98,7 @@ class _Way(eqx.Module):
     def begin(self) -> tuple[Course, Any]:
         """Where it begins, and the samples, of which none is known."""
         _, ts, q, v = eqx.combine(self.moving, self.fixed)
-        zero = jnp.zeros((), q.dtype)
-        none, before_any, running = (jnp.asarray(x, np.int32) for x in (0, -1, RUNNING))
-        found = jnp.zeros((ts.size, q.size + v.size), q.dtype)
-        of_steps = zero, zero, zero + jnp.inf, none, none
-        return Course(*of_steps, q, v, before_any, running, jnp.asarray(False)), found
+        return begun(ts.size, q, v)
 
     @property
     def task(self) -> tuple:
@@ -128,11 +123,8 @@ class _Way(eqx.Module):
 def _passed(way):
     """Where the motion comes to, and its samples."""
 
-    def passed(way):
-        course, found, _ = advanced(way.task, *way.begin)
-        return course, reached(course, found)
-
-    return alone_or_in_lanes(passed, way)
+    course, found, _ = advanced(way.task, *way.begin)
+    return course, reached(course, found)
 
 
 @eqx.filter_jit

@@ -29,3 +29,4 @@ from .usual import Flexible as Flexible
 from .usual import Usual as Usual
 from .usual import independent_rows as independent_rows
 from .usual import light as light
+from .usual import limits_of as limits_of

@@ -60,6 +60,13 @@ class Flexible(NamedTuple):
         return cls(*(np.asarray(x, kind) for x, kind in numbers))
 
 
+def limits_of(usual: "Usual", dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """Its ``least`` and ``rtol`` as numbers given to a program, so that others are the same program."""
+    least = doubtful(dtype) if usual.least is None else usual.least
+    rtol = float(np.finfo(dtype).eps) ** 0.5 if usual.rtol is None else usual.rtol
+    return np.asarray(least, dtype), np.asarray(rtol, dtype)
+
+
 class Usual(AbstractMethod):
     """The motion by factors of M and of the rows B = A L⁻ᵀ, M = L Lᵀ: what the other methods are tried against.
 
@@ -75,12 +82,12 @@ class Usual(AbstractMethod):
     B Bᵀ = C Cᵀ, refined, and as sparse as the mechanism.
     """
 
-    rtol: float | None = None
+    rtol: Float[Array | np.ndarray, ""] | float | None = None
     flexible: Flexible | None = None
     assumes: bool = eqx.field(static=True, default=False)
     weight: float | None = eqx.field(static=True, default=None)
     kept: tuple[int, ...] | None = eqx.field(static=True, default=None)
-    least: float | None = None
+    least: Float[Array | np.ndarray, ""] | float | None = None
     finds_rank: ClassVar[bool] = False
 
     @property
