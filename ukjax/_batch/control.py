@@ -89,7 +89,8 @@ def _kept_scan(unroller, parameters, consts, carry, xs):
         return after, out[len(carry) :], None
 
     moving = [x for x, own in zip(carry, moves, strict=True) if own]
-    state, stacked = loop(unroller, body.jaxpr, turn, moving, length, reverse=parameters["reverse"])
+    variables = [x for x, own in zip(body.jaxpr.invars[fixed:], moves, strict=False) if own]
+    state, stacked = loop(unroller, body.jaxpr, variables, turn, moving, length, reverse=parameters["reverse"])
     given = iter(state)
     return [*(next(given) if own else x for x, own in zip(carry, moves, strict=True)), *stacked]
 
@@ -115,7 +116,7 @@ def _while(unroller, equation, operands):
 
 
 def _kept_while(unroller, parameters, test, body, carry):
-    graph, inner = unroller.graph, parameters["body_jaxpr"]
+    inner = parameters["body_jaxpr"]
     moves = [inner.jaxpr.outvars[k] is not inner.jaxpr.invars[len(body) + k] for k in range(len(carry))]
 
     def whole(state):
@@ -132,7 +133,8 @@ def _kept_while(unroller, parameters, test, body, carry):
         return after, [], goes_on(after)
 
     moving = [x for x, own in zip(carry, moves, strict=True) if own]
-    state, _ = loop(unroller, inner.jaxpr, turn, moving, begins=goes_on(moving))
+    variables = [x for x, own in zip(inner.jaxpr.invars[len(body) :], moves, strict=True) if own]
+    state, _ = loop(unroller, inner.jaxpr, variables, turn, moving, begins=goes_on(moving))
     return whole(state)
 
 

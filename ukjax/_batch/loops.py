@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from .entries import Stored, loaded, objects
 from .graph import INDEX, Choice, Graph, Loop, Memory
@@ -45,25 +45,46 @@ def _operations(jaxpr: Jaxpr) -> int:
 
 def loop(
     unroller: Any,
-    key: Any,
+    jaxpr: Jaxpr,
+    variables: Sequence[Any],
     turn: Callable[[State, Number], tuple[State, list[Any], Operand | None]],
     state: State,
     length: int | None = None,
     begins: Operand | None = None,
     reverse: bool = False,
 ) -> tuple[State, list[Any]]:
-    """The state after a loop, and what its turns gave, stacked.
+    """The state after a loop of ``jaxpr``, and what its turns gave, stacked.
 
+    ``variables`` are the arguments of ``jaxpr`` that are its state.
     ``turn(state, counter)`` is the new state, what to stack, and whether another turn follows. Either the ``length`` is
     known, or ``begins`` says whether there is a first turn. Turns may count ``reverse``, from the last row to the
     first.
     """
-    in_memory = unroller.in_memory.setdefault(key, set())
+    in_memory = unroller.in_memory.setdefault(jaxpr, written_to(jaxpr, variables))
     while True:
         try:
             return _loop(unroller.graph, in_memory, turn, state, length, begins, reverse)
         except NotInMemory as places:
             in_memory |= set(places.args)
+
+
+def written_to(jaxpr: Jaxpr, candidates: Sequence[Any]) -> set[int]:
+    """Which of these variables of a jaxpr are arrays of which it changes entries at an index."""
+    found: set[int] = set()
+    place = {variable: k for k, variable in enumerate(candidates)}
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dynamic_update_slice" and not isinstance(equation.invars[0], Literal):
+            if equation.invars[0] in place:
+                found.add(place[equation.invars[0]])
+            continue
+        inner = equation.params.get("jaxpr")
+        inner = inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner
+        if isinstance(inner, Jaxpr) and len(inner.invars) == len(equation.invars):
+            passed = [x if not isinstance(x, Literal) and x in place else None for x in equation.invars]
+            for k in written_to(inner, inner.invars):
+                if passed[k] is not None:
+                    found.add(place[passed[k]])
+    return found
 
 
 def _loop(graph: Graph, in_memory, turn, state, length, begins, reverse):
