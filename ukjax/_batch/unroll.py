@@ -4,6 +4,8 @@ Loops are written out as often as they run, which must be known; indices must be
 primitive of JAX is in ``elementwise``, ``reduce``, ``move`` and ``control``.
 """
 
+import contextlib
+import gc
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +19,7 @@ from . import control as control
 from . import elementwise as elementwise
 from . import move as move
 from . import reduce as reduce
+from .arithmetic import OPERATORS
 from .assumed import assumed_p
 from .entries import OBJECT, are_known, array_of, listed, spread, tidy
 from .graph import Graph, Number
@@ -31,8 +34,20 @@ def unroll(graph: Graph, jaxpr: ClosedJaxpr, arguments: Sequence[np.ndarray], pl
 
     The usual case of a ``lax.cond`` is its first branch, ``false_fun``: see ``rarely``.
     """
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), _without_collection():
         return Unroller(graph, platform).closed(jaxpr, arguments)
+
+
+@contextlib.contextmanager
+def _without_collection():
+    """All that is made here stays until the graph goes: to look for garbage among it takes a third of the time."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 class Line(NamedTuple):
@@ -54,6 +69,7 @@ class Unroller:
         self.sines: dict[int, tuple[Any, Any]] = {}
         self.settled: dict[Any, tuple[Sequence[Any], dict[Any, np.ndarray], list[Line]]] = {}
         self.found: dict[tuple[int, bytes], Any] = {}
+        self.asking: dict[Jaxpr, bool] = {}
         self.lines: dict[Jaxpr, tuple[dict[Any, np.ndarray], list[Line]]] = {}
 
     def closed(self, jaxpr: ClosedJaxpr, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -71,9 +87,9 @@ class Unroller:
 
     def _settle(self, jaxpr, consts, arguments):
         """The values that follow from what is known, as far as they are needed, and the equations that are left."""
-        refuse_keys(jaxpr.constvars)
         if jaxpr not in self.lines:
-            self.lines[jaxpr] = _literals(jaxpr), [_line(equation) for equation in jaxpr.eqns]
+            refuse_keys(jaxpr.constvars)
+            self.lines[jaxpr] = _literals(jaxpr), [self._line(equation) for equation in jaxpr.eqns]
         literals, lines = self.lines[jaxpr]
         values = literals | dict(zip(jaxpr.constvars, map(np.asarray, consts), strict=True))
         values |= {variable: x for variable, x in zip(jaxpr.invars, arguments, strict=True) if are_known(x)}
@@ -85,6 +101,16 @@ class Unroller:
                 left.append(line)
         needed = {name for line in left for name in line.operands} | set(map(_name, jaxpr.outvars))
         return {name: x for name, x in values.items() if name in needed}, left
+
+    def _line(self, equation):
+        rule = _refused if _has_keys(equation.outvars) else RULES.get(equation.primitive.name, _at_once)
+        results = [(variable, _kind(variable)) for variable in equation.outvars]
+        return Line(equation, rule, [*map(_name, equation.invars)], results, not self._asks(equation))
+
+    def _asks(self, equation):
+        """Whether it is about what came before it: see ``wrongly_assumed``."""
+        of_assumptions = lambda e: e.primitive is assumed_p
+        return of_assumptions(equation) or holds(list(equation.params.values()), of_assumptions, self.asking)
 
     def _go_on(self, line, values):
         """Enter the results of an equation into ``values``."""
@@ -109,8 +135,14 @@ class Unroller:
         if any(x.shape != shape for x in operands):
             shape = np.broadcast_shapes(*(x.shape for x in operands))
         columns = [listed(spread(x, shape)) for x in operands]
-        apply = self._trigonometric if name in ("sin", "cos") else self.graph.apply
-        return array_of([apply(name, row, parameters) for row in zip(*columns, strict=True)], shape)
+        rows = zip(*columns, strict=True)
+        if name in OPERATORS:  # most entries are known, for most are zeros
+            apply, known = self.graph.apply, OPERATORS[name]
+            entries = [apply(name, (a, b)) if type(a) is Number or type(b) is Number else known(a, b) for a, b in rows]
+        else:
+            apply = self._trigonometric if name in ("sin", "cos") else self.graph.apply
+            entries = [apply(name, row, parameters) for row in rows]
+        return array_of(entries, shape)
 
     def _trigonometric(self, name, row, parameters):
         (x,) = row
@@ -124,14 +156,6 @@ class Unroller:
         if x.index not in self.sines:
             self.sines[x.index] = sine_and_cosine(self.graph, x)
         return self.sines[x.index][name == "cos"]
-
-
-def _line(equation):
-    rule = RULES.get(equation.primitive.name, _at_once)
-    if _has_keys(equation.outvars):
-        rule = _refused
-    operands, results = map(_name, equation.invars), ((variable, _kind(variable)) for variable in equation.outvars)
-    return Line(equation, rule, tuple(operands), tuple(results), not _asks(equation))
 
 
 def _literals(jaxpr):
@@ -164,12 +188,6 @@ def _at_once(unroller, equation, operands):
 def _told(x):
     """What tells known values from others; nothing of what is not known."""
     return None if x.dtype is OBJECT else (x.shape, x.dtype, x.tobytes())
-
-
-def _asks(equation):
-    """Whether it is about what came before it: see ``wrongly_assumed``."""
-    of_assumptions = lambda e: e.primitive is assumed_p
-    return of_assumptions(equation) or holds(list(equation.params.values()), of_assumptions)
 
 
 def _kind(variable: Any) -> np.dtype:
