@@ -1,5 +1,6 @@
 """Joints that dry friction holds, and that creep."""
 
+import re
 import warnings
 
 import numpy as np
@@ -31,9 +32,97 @@ def test_a_joint_that_friction_should_hold_says_how_far_it_crept():
     assert said == pytest.approx(exact, rel=0.1)
 
 
-def test_steps_that_are_too_long_for_friction_are_told():
-    with pytest.warns(UserWarning, match=r"'knuckle' is held .* steps of dt = 0\.001 s are too long for its friction"):
-        uk.simulate(finger(), [0.0], [0.0], np.linspace(0, 0.5, 11), dt=1e-3)
+def number(text, warning):
+    """The number that stands behind a text in a warning."""
+    found = re.search(text + r"([-+.e\d]+)", str(warning.message))
+    assert found, warning.message
+    return float(found[1].rstrip("."))
+
+
+def test_steps_that_are_too_long_for_friction_are_told_and_those_that_are_not():
+    ts = np.linspace(0, 0.05, 11)
+    too_long = r"'knuckle' is held .* steps of dt = 0\.001 s are too long for its friction"
+    with pytest.warns(UserWarning, match=too_long) as told:
+        uk.simulate(finger(), [0.0], [0.0], ts, dt=1e-3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = uk.simulate(finger(), [0.0], [0.0], ts, dt=number("take steps of ", told[0]))
+    assert abs(float(found.q[-1, 0])) < 1e-3
+
+
+SLOPE, WEIGHT = np.pi / 6, 2 * 9.81
+
+
+def block(friction, **how):
+    """On an incline, of 2 kg."""
+    downhill = [np.cos(SLOPE), 0, -np.sin(SLOPE)]
+    slide = uk.joints.Prismatic("ground", "block", axis=downhill, friction=friction, **how)
+    return uk.Mechanism({"block": uk.Body(2.0, inertia=[1.0] * 3)}, {"slide": slide})
+
+
+@pytest.mark.parametrize("absolute", (False, pytest.param(True, marks=pytest.mark.slow)), ids=("joint", "absolute"))
+def test_a_block_on_an_incline_says_which_creep_holds_it(absolute):
+    """By default it creeps by 1e-3 m/s artanh(load / friction); with what the warning says it is not told any more."""
+    friction, ts = 12.0, np.linspace(0, 2.0, 21)
+    exact = 1e-3 * np.arctanh(WEIGHT * np.sin(SLOPE) / friction) * ts[-1]
+
+    def crept(model):
+        q0, v0 = model.start()
+        found = uk.simulate(model, q0, v0, ts)
+        return float(np.linalg.norm(found.q[-1, :3] - found.q[0, :3])) if absolute else float(found.q[-1, 0])
+
+    made = lambda **how: block(friction, **how).in_absolute() if absolute else block(friction, **how)
+    with pytest.warns(UserWarning, match=r"'slide' is held .* 0\.001 per second, the default\. creep=") as told:
+        assert crept(made()) == pytest.approx(exact, rel=0.01)
+    assert number("creeps, by ", told[0]) == pytest.approx(exact, rel=0.05)
+    creep = number("creep=", told[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert crept(made(creep=creep)) == pytest.approx(exact * creep / 1e-3, rel=0.01)
+
+
+def test_a_block_slides_as_coulomb_says_and_loses_what_friction_takes():
+    """a = g sin α − f / m; the energy lost is f times the way."""
+    friction = 6.0
+    model = block(friction)
+    found = uk.simulate(model, [0.0], [0.2], [0.0, 1.0])
+    way = 0.2 + (9.81 * np.sin(SLOPE) - friction / 2) / 2
+    assert float(found.q[-1, 0]) == pytest.approx(way, rel=1e-7)
+    assert float(found.energy[0] - found.energy[-1]) == pytest.approx(friction * way, rel=1e-7)
+
+
+def test_a_spring_swings_until_friction_holds_it():
+    """m = k = f = 1 from x = 12, v = 6: around 1 and −1 in turn, and at rest in 15 − √205 from t = atan2(6, 13) + 7π
+    on."""
+    slide = uk.joints.Prismatic("ground", "block", axis="x", stiffness=1.0, friction=1.0)
+    model = uk.Mechanism({"block": uk.Body(1.0, inertia=[1.0] * 3)}, {"slide": slide})
+    rests = np.arctan2(6, 13) + 7 * np.pi
+    found = uk.simulate(model, [12.0], [6.0], [0.0, rests - 0.5, rests, rests + 0.5])
+    rest = 15 - np.sqrt(205)
+    q = np.asarray(found.q[:, 0])
+    np.testing.assert_allclose(q[1], 1 - (1 - rest) * np.cos(0.5), atol=2e-3)
+    np.testing.assert_allclose(q[2:], rest, atol=2e-3)
+
+
+BALL = {"arm": uk.joints.Spherical("ground", "arm", friction=3.0, creep=0.02)}
+LOOP = {
+    "left": uk.joints.Revolute("ground", "arm", axis="y"),
+    "middle": uk.joints.Revolute("arm", "rod", axis="y", at=[0.2, 0, 0]),
+    "right": uk.joints.Revolute("ground", "other", axis="y", at=[0.3, 0, 0]),
+    "last": uk.joints.Revolute("rod", "other", axis="y", at=[0.3, 0, 0], to=[0.2, 0, 0], friction=30.0, creep=0.02),
+}
+AROUND = {"left": 0.8, "middle": -0.8, "right": 0.8}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("joints", "start", "name"), ((BALL, {}, "arm_wy"), (LOOP, AROUND, "last")), ids=("ball", "closes a loop")
+)
+def test_joints_of_all_kinds_are_told(joints, start, name):
+    bodies = {body: uk.Body(1.0, (0.1, 0, 0), inertia=[1e-2] * 3) for body in ("arm", "rod", "other")[: len(joints)]}
+    model = uk.Mechanism(bodies, joints)
+    with pytest.warns(UserWarning, match=f"'{name}' is held by dry friction and creeps"):
+        uk.simulate(model, *model.start(start), np.linspace(0, 2.0, 21))
 
 
 def test_a_joint_that_slides_or_is_not_loaded_is_not_told():

@@ -65,6 +65,9 @@ ELEMENTWISE = {
 """By the name of the primitive; those of None take more than values. Python's operators give the same as the functions
 of NumPy, and are several times faster on a single number."""
 
+OPERATORS = {name: ELEMENTWISE[name] for name in "add add_any sub mul eq ne lt le gt ge and or xor".split()}
+"""Of two numbers of one type, all of it that there is to their operation."""
+
 
 def fold(name: str, parameters: dict[str, Any], values: Sequence[Any]) -> Any:
     """An elementwise operation on known values, numbers or arrays. NumPy's warnings are for the caller to silence."""

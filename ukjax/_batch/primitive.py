@@ -19,13 +19,17 @@ per_member_p.multiple_results = True
 per_member_p.is_high = lambda *avals, **parameters: False
 
 
-def holds(x: Any, such: Callable[[Any], bool]) -> bool:
-    """Whether there is ``such`` an equation in a jaxpr, or in any of some."""
+def holds(x: Any, such: Callable[[Any], bool], found: dict[Jaxpr, bool] | None = None) -> bool:
+    """Whether there is ``such`` an equation in a jaxpr, or in any of some. ``found`` keeps what is found out, for more
+    questions of the same kind."""
     if isinstance(x, ClosedJaxpr):
         x = x.jaxpr
-    if isinstance(x, Jaxpr):
-        return any(such(e) or any(holds(p, such) for p in e.params.values()) for e in x.eqns)
-    return any(holds(part, such) for part in x) if isinstance(x, list | tuple) else False
+    if not isinstance(x, Jaxpr):
+        return any(holds(part, such, found) for part in x) if isinstance(x, list | tuple) else False
+    found = {} if found is None else found
+    if x not in found:
+        found[x] = any(such(e) or any(holds(part, such, found) for part in e.params.values()) for e in x.eqns)
+    return found[x]
 
 
 def size_of(arguments, mapped):

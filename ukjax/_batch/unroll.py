@@ -4,6 +4,8 @@ Loops are written out as often as they run, which must be known; indices must be
 primitive of JAX is in ``elementwise``, ``reduce``, ``move`` and ``control``.
 """
 
+import contextlib
+import gc
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +19,7 @@ from . import control as control
 from . import elementwise as elementwise
 from . import move as move
 from . import reduce as reduce
+from .arithmetic import OPERATORS
 from .assumed import assumed_p
 from .control import REPEATING
 from .entries import OBJECT, Stored, are_known, array_of, listed, spread, tidy
@@ -33,12 +36,24 @@ def unroll(graph: Graph, jaxpr: ClosedJaxpr, arguments: Sequence[np.ndarray], pl
 
     The usual case of a ``lax.cond`` is its first branch, ``false_fun``: see ``rarely``.
     """
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), _without_collection():
         return Unroller(graph, platform).closed(jaxpr, arguments)
 
 
 OF_STORED = REPEATING | {"dynamic_slice", "dynamic_update_slice", "gather", "reshape", "copy", "copy_p"}
 """What can do with arrays in memory as they are."""
+
+
+@contextlib.contextmanager
+def _without_collection():
+    """All that is made here stays until the graph goes: to look for garbage among it takes a third of the time."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 class Line(NamedTuple):
@@ -62,6 +77,7 @@ class Unroller:
         self.tables: dict[int, tuple[Any, Stored, Any]] = {}
         self.settled: dict[Any, tuple[Sequence[Any], dict[Any, np.ndarray], list[Line]]] = {}
         self.found: dict[tuple[int, bytes], Any] = {}
+        self.asking: dict[Jaxpr, bool] = {}
         self.lines: dict[Jaxpr, tuple[dict[Any, np.ndarray], list[Line]]] = {}
 
     def closed(self, jaxpr: ClosedJaxpr, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -79,9 +95,9 @@ class Unroller:
 
     def _settle(self, jaxpr, consts, arguments):
         """The values that follow from what is known, as far as they are needed, and the equations that are left."""
-        refuse_keys(jaxpr.constvars)
         if jaxpr not in self.lines:
-            self.lines[jaxpr] = _literals(jaxpr), [_line(equation) for equation in jaxpr.eqns]
+            refuse_keys(jaxpr.constvars)
+            self.lines[jaxpr] = _literals(jaxpr), [self._line(equation) for equation in jaxpr.eqns]
         literals, lines = self.lines[jaxpr]
         values = literals | dict(zip(jaxpr.constvars, map(np.asarray, consts), strict=True))
         values |= {variable: x for variable, x in zip(jaxpr.invars, arguments, strict=True) if are_known(x)}
@@ -93,6 +109,16 @@ class Unroller:
                 left.append(line)
         needed = {name for line in left for name in line.operands} | set(map(_name, jaxpr.outvars))
         return {name: x for name, x in values.items() if name in needed}, left
+
+    def _line(self, equation):
+        name = equation.primitive.name
+        rule = _refused if _has_keys(equation.outvars) else RULES.get(name, _at_once)
+        results = [(variable, _kind(variable)) for variable in equation.outvars]
+        return Line(equation, rule, [*map(_name, equation.invars)], results, not self._asks(equation), name in OF_STORED)
+
+    def _asks(self, equation):
+        """Whether it is about what came before it: see ``wrongly_assumed``."""
+        return asks(equation) or holds(list(equation.params.values()), asks, self.asking)
 
     def _go_on(self, line, values):
         """Enter the results of an equation into ``values``."""
@@ -136,8 +162,14 @@ class Unroller:
         if any(x.shape != shape for x in operands):
             shape = np.broadcast_shapes(*(x.shape for x in operands))
         columns = [listed(spread(x, shape)) for x in operands]
-        apply = self._trigonometric if name in ("sin", "cos") else self.graph.apply
-        return array_of([apply(name, row, parameters) for row in zip(*columns, strict=True)], shape)
+        rows = zip(*columns, strict=True)
+        if name in OPERATORS:  # most entries are known, for most are zeros
+            apply, known = self.graph.apply, OPERATORS[name]
+            entries = [apply(name, (a, b)) if type(a) is Number or type(b) is Number else known(a, b) for a, b in rows]
+        else:
+            apply = self._trigonometric if name in ("sin", "cos") else self.graph.apply
+            entries = [apply(name, row, parameters) for row in rows]
+        return array_of(entries, shape)
 
     def _trigonometric(self, name, row, parameters):
         (x,) = row
@@ -150,15 +182,6 @@ class Unroller:
             return x.dtype.type(name == "cos")
         find = lambda: sine_and_cosine(self.graph, x)
         return self.graph.remembered(("sine and cosine", x.index), [x], find)[name == "cos"]
-
-
-def _line(equation):
-    name = equation.primitive.name
-    rule = RULES.get(name, _at_once)
-    if _has_keys(equation.outvars):
-        rule = _refused
-    operands, results = map(_name, equation.invars), ((variable, _kind(variable)) for variable in equation.outvars)
-    return Line(equation, rule, tuple(operands), tuple(results), not _asks(equation), name in OF_STORED)
 
 
 def _literals(jaxpr):
@@ -196,11 +219,6 @@ def _told(x):
 def asks(equation: Any) -> bool:
     """Whether it asks what was assumed before it: see ``wrongly_assumed``."""
     return equation.primitive is assumed_p
-
-
-def _asks(equation):
-    """Whether it does, or anything in it."""
-    return asks(equation) or holds(list(equation.params.values()), asks)
 
 
 def _kind(variable: Any) -> np.dtype:

@@ -1,6 +1,7 @@
 """What acts along the coordinates of joints: springs, dampers, motors' inertia, dry friction."""
 
 from collections.abc import Callable, Sequence
+from typing import overload
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -134,16 +135,21 @@ class Elements(eqx.Module):
         return self._friction if self._with("friction") else None
 
     def dry_friction(self) -> DryFriction | None:
-        """The friction of the joints that carry a body, whose rates are among the velocities."""
-        links = {name: self.tree.carrying(name) for name in self._with("friction")}
-        along = {name: tuple(link.velocities) for name, link in links.items() if link is not None}
-        if not along:
+        """What is known of it, or None where there is none."""
+        names = self._with("friction")
+        if not names:
             return None
-        limit, width = self._numbers("friction", tuple(along)), self._numbers("creep", tuple(along), CREEP)
-        every = sum(along.values(), ())
-        if limit is None or width is None or len(every) != limit.size:  # a ball joint has more numbers than velocities
-            return None
-        return DryFriction(every, limit, width)
+        limit, width = self._numbers("friction", names, 0.0), self._numbers("creep", names, CREEP)
+        own = [(name, rate.removeprefix("d")) for name in names for rate, _ in self.joints[name].velocities]
+
+        def rates(t, q, v):
+            along = JointCoordinates(self.joints, self.tree, names).motion(t, q, v)
+            axes = self._axes_of_friction(names, along)
+            return along.rate @ axes, axes.T @ along.A
+
+        labels = tuple(f"{name}_{rate}" if rate else name for name, rate in own)
+        usual = tuple(self.joints[name].creep is None for name, _ in own)
+        return DryFriction(labels, rates, limit, width, usual)
 
     def _friction(self, t: Array, q: Array, v: Array) -> Float[Array, " n"]:
         names = self._with("friction")
@@ -156,15 +162,17 @@ class Elements(eqx.Module):
             return jnp.zeros_like(along.rate)
         if not self._any_turns(names):
             return -friction * jnp.tanh(along.rate / creep)
-        parts = []
-        for joint, q, rate, (f, c) in self._each(names, along, friction, creep):
-            i, axes = joint.quaternion, jnp.eye(3)
+        axes = self._axes_of_friction(names, along)
+        return -axes @ (friction * jnp.tanh(along.rate @ axes / creep))
+
+    def _axes_of_friction(self, names, along):
+        """What it acts along, as columns (k, k), among the rates of these joints: of an attitude the child's axes."""
+        axes, places = jnp.eye(along.rate.size, dtype=along.rate.dtype), np.arange(along.rate.size)
+        for joint, q, _, (at,) in self._each(names, along, places):
+            i = joint.quaternion
             if i is not None:
-                axes = of_quaternion(q[i : i + 4])
-                rate = rate.at[i : i + 3].set(axes.T @ rate[i : i + 3])
-            force = -f * jnp.tanh(rate / c)
-            parts.append(force if i is None else force.at[i : i + 3].set(axes @ force[i : i + 3]))
-        return jnp.concatenate(parts)
+                axes = axes.at[np.ix_(at[i : i + 3], at[i : i + 3])].set(of_quaternion(q[i : i + 4]))
+        return axes
 
     def _of_springs_and_dampers(self, names, along):
         force = jnp.zeros_like(along.rate)
@@ -210,7 +218,11 @@ class Elements(eqx.Module):
         found = ((name, joint) for name, joint in self.joints.items() if isinstance(joint, AbstractActing))
         return tuple(name for name, joint in found if any(getattr(joint, field) is not None for field in fields))
 
-    def _numbers(self, field: str, names: Sequence[str], default: float | None = None) -> Float[Array, " k"] | None:
+    @overload
+    def _numbers(self, field: str, names: Sequence[str], default: float) -> Float[Array, " k"]: ...
+    @overload
+    def _numbers(self, field: str, names: Sequence[str]) -> Float[Array, " k"] | None: ...
+    def _numbers(self, field, names, default=None):
         """For each velocity of these joints, the default, or 0, where a joint has none; None where no joint has any
         and there is no default."""
         found = [(getattr(self.joints[name], field), len(self.joints[name].velocities)) for name in names]

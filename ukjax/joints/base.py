@@ -124,6 +124,12 @@ class AbstractActing(AbstractConnection):
     motion, all of it above some rates ``creep`` [1e-3 rad/s or m/s], below which it is smooth (see
     ``ukjax.Mechanism``).
 
+    So a joint that friction holds against a ``load`` does not stand still: its rate is ``creep`` artanh(``load`` /
+    ``friction``). A smaller ``creep`` holds it better and takes shorter steps, those of explicit methods of about
+    2 ``creep`` / (``friction`` a), where a is the acceleration that a unit of force makes. Where a joint creeps by more
+    than a thousandth of the size of its coordinate, ``simulate`` warns, and says which ``creep`` is small enough and
+    what steps it takes; within ``jit`` it cannot.
+
     Where an attitude is a quaternion, they act along the three rates of turning. ``rest`` is then all coordinates
     (k,), the quaternion among them. The spring's moment is −``stiffness`` θ e, with the angle θ ≤ π and the axis e of
     the rotation from rest, and its energy ``stiffness`` θ²/2; dry friction acts along the axes of the child. Both have
