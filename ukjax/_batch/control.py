@@ -4,7 +4,7 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
-from .entries import Stored, alike
+from .entries import Stored, alike, shared
 from .loops import WORTH_A_CHOICE, WORTH_A_LOOP, choice, loop, operations_of, row_of
 from .table import rule
 
@@ -77,7 +77,7 @@ def _scan(unroller, equation, operands):
 
 def _kept_scan(unroller, parameters, consts, carry, xs):
     length, body = parameters["length"], parameters["jaxpr"]
-    fixed = len(consts)
+    fixed, consts, carry = len(consts), shared(consts), list(carry)
     # What no turn changes is no part of the state.
     moves = [body.jaxpr.outvars[k] is not body.jaxpr.invars[fixed + k] for k in range(len(carry))]
 
@@ -89,6 +89,7 @@ def _kept_scan(unroller, parameters, consts, carry, xs):
         return after, out[len(carry) :], None
 
     moving = [x for x, own in zip(carry, moves, strict=True) if own]
+    carry = [x if own else y for x, y, own in zip(carry, shared(carry), moves, strict=True)]
     variables = [x for x, own in zip(body.jaxpr.invars[fixed:], moves, strict=False) if own]
     state, stacked = loop(unroller, body.jaxpr, variables, turn, moving, length, reverse=parameters["reverse"])
     given = iter(state)
@@ -116,7 +117,7 @@ def _while(unroller, equation, operands):
 
 
 def _kept_while(unroller, parameters, test, body, carry):
-    inner = parameters["body_jaxpr"]
+    inner, body, test = parameters["body_jaxpr"], shared(body), shared(test)
     moves = [inner.jaxpr.outvars[k] is not inner.jaxpr.invars[len(body) + k] for k in range(len(carry))]
 
     def whole(state):
@@ -133,6 +134,7 @@ def _kept_while(unroller, parameters, test, body, carry):
         return after, [], goes_on(after)
 
     moving = [x for x, own in zip(carry, moves, strict=True) if own]
+    carry = [x if own else y for x, y, own in zip(carry, shared(carry), moves, strict=True)]
     variables = [x for x, own in zip(inner.jaxpr.invars[len(body) :], moves, strict=True) if own]
     state, _ = loop(unroller, inner.jaxpr, variables, turn, moving, begins=goes_on(moving))
     return whole(state)

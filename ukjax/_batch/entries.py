@@ -21,13 +21,15 @@ def are_known(*arrays: np.ndarray) -> bool:
 
 
 class Stored:
-    """An array of a graph's numbers that is in a memory, whose entries are loaded where they are needed."""
+    """An array of a graph's numbers that is in a memory, whose entries are loaded where they are needed. One that is
+    ``shared`` is used again later, and stays as it is: what changes an entry does so in a copy."""
 
     dtype = OBJECT
 
     def __init__(self, memory: Memory, shape: tuple[int, ...], version: int | None = None):
         self.memory, self.shape = memory, shape
         self.version = memory.version if version is None else version
+        self.shared = False
 
     @property
     def ndim(self) -> int:
@@ -41,6 +43,17 @@ class Stored:
     def is_current(self) -> bool:
         """Whether nothing was stored in the memory since."""
         return self.version == self.memory.version
+
+    @property
+    def may_change(self) -> bool:
+        """Whether entries may be changed in place."""
+        return self.is_current and not self.shared and not self.memory.lasting and self.size == self.memory.size
+
+    def as_shared(self) -> "Stored":
+        """The same array for somebody who is not the last to use it."""
+        other = Stored(self.memory, self.shape, self.version)
+        other.shared = True
+        return other
 
     def at(self, graph: Graph, index: Any, places: np.ndarray) -> np.ndarray:
         """The entries at ``index`` + each of the ``places``."""
@@ -59,6 +72,11 @@ class Stored:
 def loaded(graph: Graph, x: Any) -> np.ndarray:
     """The entries of an array, all objects."""
     return x.entries(graph) if isinstance(x, Stored) else objects(x)
+
+
+def shared(arrays: Sequence[Any]) -> list[Any]:
+    """The same arrays for a turn of a loop, after which others need them."""
+    return [x.as_shared() if isinstance(x, Stored) else x for x in arrays]
 
 
 def objects(x: np.ndarray) -> np.ndarray:

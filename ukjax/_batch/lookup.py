@@ -92,7 +92,7 @@ def slice_found(unroller, x, starts, sizes):
 def update_found(unroller, equation, x, update, starts):
     """The array with a window of new entries: in its memory, which has changed then."""
     graph, kind = unroller.graph, equation.invars[0].aval.dtype
-    if not isinstance(x, Stored) or x.memory.lasting or not x.is_current:
+    if not isinstance(x, Stored) or not x.may_change:
         whole = isinstance(x, Stored) and x.is_current and x.size == x.memory.size
         entries = x.memory if whole else loaded(graph, x) if isinstance(x, Stored) else x
         x = Stored(graph.memory(entries, kind), x.shape)

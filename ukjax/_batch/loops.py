@@ -157,7 +157,7 @@ def _outside(graph, numbers):
 
 def _own_memory(graph, x):
     """The array in a memory that may change."""
-    if isinstance(x, Stored) and x.is_current and not x.memory.lasting and x.size == x.memory.size:
+    if isinstance(x, Stored) and x.may_change:
         return x
     if not isinstance(x, Stored):
         return Stored(graph.memory(x, x.dtype if x.dtype != object else x.flat[0].dtype), x.shape)

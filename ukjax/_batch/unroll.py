@@ -65,6 +65,7 @@ class Line(NamedTuple):
     results: Sequence[tuple[Any, np.dtype]]
     settles: bool  # as soon as its operands are known
     of_stored: bool  # takes arrays in memory as they are
+    last: frozenset[Any]  # operands that nothing reads after it
 
 
 class Unroller:
@@ -97,7 +98,11 @@ class Unroller:
         """The values that follow from what is known, as far as they are needed, and the equations that are left."""
         if jaxpr not in self.lines:
             refuse_keys(jaxpr.constvars)
-            self.lines[jaxpr] = _literals(jaxpr), [self._line(equation) for equation in jaxpr.eqns]
+            last, read = {}, set(map(_name, jaxpr.outvars))
+            for equation in reversed(jaxpr.eqns):
+                names = set(map(_name, equation.invars))
+                last[id(equation)], read = frozenset(names - read), read | names
+            self.lines[jaxpr] = _literals(jaxpr), [self._line(x, last[id(x)]) for x in jaxpr.eqns]
         literals, lines = self.lines[jaxpr]
         values = literals | dict(zip(jaxpr.constvars, map(np.asarray, consts), strict=True))
         values |= {variable: x for variable, x in zip(jaxpr.invars, arguments, strict=True) if are_known(x)}
@@ -110,11 +115,12 @@ class Unroller:
         needed = {name for line in left for name in line.operands} | set(map(_name, jaxpr.outvars))
         return {name: x for name, x in values.items() if name in needed}, left
 
-    def _line(self, equation):
+    def _line(self, equation, last):
         name = equation.primitive.name
         rule = _refused if _has_keys(equation.outvars) else RULES.get(name, _at_once)
         results = [(variable, _kind(variable)) for variable in equation.outvars]
-        return Line(equation, rule, [*map(_name, equation.invars)], results, not self._asks(equation), name in OF_STORED)
+        asks = self._asks(equation)
+        return Line(equation, rule, [*map(_name, equation.invars)], results, not asks, name in OF_STORED, last)
 
     def _asks(self, equation):
         """Whether it is about what came before it: see ``wrongly_assumed``."""
@@ -124,8 +130,12 @@ class Unroller:
         """Enter the results of an equation into ``values``."""
         try:
             operands = [values[name] for name in line.operands]
-            if not line.of_stored:
-                operands = [x.entries(self.graph) if type(x) is Stored else x for x in operands]
+            for k, x in enumerate(operands):
+                if type(x) is Stored:
+                    if not line.of_stored:
+                        operands[k] = x.entries(self.graph)
+                    elif line.operands[k] not in line.last:
+                        operands[k] = x.as_shared()
             results = line.rule(self, line.equation, operands)
         except Unsupported as refusal:
             refusal.note(line.equation)
