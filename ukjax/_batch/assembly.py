@@ -238,7 +238,9 @@ class Assembly:
         kind = scalar_type(dtype)
         if kind == "i1":
             wide = "i64" if width > 1 else "i8"
-            x = code.add(f"{'sext' if width > 1 else 'zext'} {vector_type('i1', width)} {x} to {vector_type(wide, width)}")
+            x = code.add(
+                f"{'sext' if width > 1 else 'zext'} {vector_type('i1', width)} {x} to {vector_type(wide, width)}"
+            )
             kind = wide
         code.do(f"store {vector_type(kind, width)} {x}, ptr {address}, align {_aligned(kind, width)}")
 
@@ -269,7 +271,11 @@ class Assembly:
         self._fills += 1
         straight, kind = _Straight(self, code, Piece(0, [])), scalar_type(item.memory.dtype)
         code.lines += ["  br label %head", "head:", "  %k = phi i64 [ 0, %entry ], [ %next, %body ]"]
-        code.lines += [f"  %more = icmp slt i64 %k, {item.memory.size}", "  br i1 %more, label %body, label %end", "body:"]
+        code.lines += [
+            f"  %more = icmp slt i64 %k, {item.memory.size}",
+            "  br i1 %more, label %body, label %end",
+            "body:",
+        ]
         width = self._shape_of_memory(item.memory)
         if isinstance(source, Memory):
             own = self._shape_of_memory(source)
@@ -506,7 +512,11 @@ class _Straight:
                 else:
                     self.spilled[i], self.top = self.top, self.top + 1
                 self.a._put_at(
-                    self.code, self._spill_address(self.spilled[i]), self.program.dtypes[i], self.a._shape(i), self.names[i]
+                    self.code,
+                    self._spill_address(self.spilled[i]),
+                    self.program.dtypes[i],
+                    self.a._shape(i),
+                    self.names[i],
                 )
             del self.held[i], self.names[i]
 
@@ -540,7 +550,7 @@ class _Straight:
             return self._load(parameters["memory"], operands[0] if operands else None, parameters["offset"], width)
         kinds = [self.program.kind(x) for x in operands]
         arguments = [self._value(x, width) for x in operands]
-        if name == "select_n" and kinds[0] == bool and width > 1 and not self.program.is_own(operands[0]):
+        if name == "select_n" and kinds[0].kind == "b" and width > 1 and not self.program.is_own(operands[0]):
             arguments[0] = "scalar " + self._value(operands[0], 1)
         return self.code.operation(name, parameters, kinds, dtype, width, arguments)
 
@@ -591,8 +601,11 @@ class _Straight:
         placed = program.placed.get(id(memory))
         if memory.source is not None or placed is not None:
             by_member = program.mapped[memory.source] if memory.source is not None else True
-            step = self.code.splat(add(f"mul i64 %members, {size}"), "i64", width) if by_member else constant(
-                np.int64(size), width)
+            step = (
+                self.code.splat(add(f"mul i64 %members, {size}"), "i64", width)
+                if by_member
+                else constant(np.int64(size), width)
+            )
             base = self._pointer("%ins", memory.source) if memory.source is not None else self._pointer("%outs", placed)
             if by_member:
                 base = add(f"getelementptr i8, ptr {base}, i64 {add(f'mul i64 %m, {size}')}")

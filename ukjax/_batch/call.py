@@ -283,7 +283,9 @@ class Buffer(NamedTuple):
         return int(np.prod(self.shape, dtype=int))
 
 
-def module(program: Program, ins: Sequence[Buffer], outs: Sequence[Buffer], target: Machine) -> tuple[str, frozenset[str]]:
+def module(
+    program: Program, ins: Sequence[Buffer], outs: Sequence[Buffer], target: Machine
+) -> tuple[str, frozenset[str]]:
     """The text of a kernel with its handler, and the functions of the C library that it calls."""
     width = 1 if program.alone else target.width
     assembly = Assembly(program, width, target.registers)
@@ -394,5 +396,3 @@ _registered: set[str] = set()
 def called(name: str, arguments: Sequence[Any], results: Sequence[jax.ShapeDtypeStruct]) -> list[Any]:
     """The results of a kernel on arrays."""
     return list(jax.ffi.ffi_call(name, list(results))(*arguments))
-
-

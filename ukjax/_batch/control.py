@@ -69,8 +69,7 @@ def _scan(unroller, equation, operands):
     empty = [np.zeros((0, *a.shape), a.dtype) for a in parameters["jaxpr"].out_avals[carried:]]
     loaded = lambda x: x.entries(unroller.graph) if isinstance(x, Stored) else x
     stacked = [
-        np.stack(alike(*map(loaded, column))) if column else none
-        for column, none in zip(collected, empty, strict=True)
+        np.stack(alike(*map(loaded, column))) if column else none for column, none in zip(collected, empty, strict=True)
     ]
     return [*carry, *stacked]
 

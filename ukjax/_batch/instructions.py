@@ -44,7 +44,7 @@ COMPARED = {"eq", "ne", "lt", "le", "gt", "ge"}
 
 def scalar_type(dtype: np.dtype) -> str:
     """LLVM's word for it."""
-    if dtype == bool:
+    if dtype.kind == "b":
         return "i1"
     if dtype.kind in "iu":
         return f"i{8 * dtype.itemsize}"
@@ -62,7 +62,7 @@ def constant(x: np.generic, width: int) -> str:
     """A known number."""
     kind = scalar_type(x.dtype)
     if kind in SUFFIXES:
-        text = "0x%016X" % struct.unpack("<Q", struct.pack("<d", float(x)))[0]
+        text = f"0x{struct.unpack('<Q', struct.pack('<d', float(x)))[0]:016X}"
     else:
         text = {"True": "true", "False": "false"}[str(bool(x))] if kind == "i1" else str(int(x))
     return text if width == 1 else f"splat ({kind} {text})"
@@ -126,7 +126,13 @@ class Instructions:
         return self.add(f"shufflevector {whole} {first}, {whole} poison, <{width} x i32> zeroinitializer")
 
     def operation(
-        self, name: str, parameters: dict[str, Any], kinds: Sequence[np.dtype], dtype: np.dtype, width: int, a: list[str]
+        self,
+        name: str,
+        parameters: dict[str, Any],
+        kinds: Sequence[np.dtype],
+        dtype: np.dtype,
+        width: int,
+        a: list[str],
     ) -> str:
         """The result, of type ``dtype``, of an operation on numbers of these ``kinds``."""
         single = scalar_type(kinds[-1] if name in COMPARED else kinds[0])
@@ -154,7 +160,12 @@ class Instructions:
         if width > 1:
             bits = self.add(f"bitcast {truth} {where} to i{width}")
             anywhere = self.add(f"icmp ne i{width} {bits}, 0")
-        self.lines += [f"  br label %{begin}", f"{begin}:", f"  br i1 {anywhere}, label %{far}, label %{end}", f"{far}:"]
+        self.lines += [
+            f"  br label %{begin}",
+            f"{begin}:",
+            f"  br i1 {anywhere}, label %{far}, label %{end}",
+            f"{far}:",
+        ]
         exact = self.library(function, kind, width, x)
         chosen = self.add(f"select {truth} {where}, {whole} {exact}, {whole} {near}")
         self.lines += [f"  br label %{end}", f"{end}:"]
@@ -162,7 +173,7 @@ class Instructions:
 
     def _select(self, kinds, dtype, width, a):
         whole, which = vector_type(scalar_type(dtype), width), a[0]
-        if kinds[0] == bool:
+        if kinds[0].kind == "b":
             condition = vector_type("i1", width) if not which.startswith("scalar ") else "i1"
             return self.add(f"select {condition} {which.removeprefix('scalar ')}, {whole} {a[2]}, {whole} {a[1]}")
         index, found = vector_type(scalar_type(kinds[0]), width), a[1]
@@ -189,7 +200,7 @@ class Instructions:
         signed = old.kind == "i"
         if is_float[1]:
             return self.add(f"{'sitofp' if signed else 'uitofp'} {whole} {x} to {other}")
-        if old != bool and new.itemsize < old.itemsize:
+        if old.kind != "b" and new.itemsize < old.itemsize:
             return self.add(f"trunc {whole} {x} to {other}")
         return self.add(f"{'sext' if signed else 'zext'} {whole} {x} to {other}")
 

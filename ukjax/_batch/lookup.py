@@ -50,7 +50,7 @@ def _fill(parameters, kind):
         return kind.type(parameters["fill_value"])
     if np.issubdtype(kind, np.inexact):
         return kind.type(np.nan)
-    if kind == bool:
+    if kind.kind == "b":
         return np.bool_(True)
     limits = np.iinfo(kind)
     return kind.type(limits.min if limits.min < 0 else limits.max)

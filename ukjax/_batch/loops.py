@@ -222,11 +222,11 @@ def choice(unroller: Any, index: Operand, branches: Sequence[ClosedJaxpr], opera
         last = index.dtype.type(len(branches) - 1)
         index = graph.apply("min", (graph.apply("max", (index, index.dtype.type(0))), last))
         chosen = [graph.apply("eq", (index, index.dtype.type(k))) for k in range(len(branches))]
-    assumed, told = len(graph.assumed_zero), graph.told
+    assumed = len(graph.assumed_zero)
     stored = [x for x in operands if isinstance(x, Stored)]
     before = [x.memory.version for x in stored]
     latest = list(before)
-    cases, outcomes, flags, shapes = [], [], [], None
+    cases, outcomes, flags = [], [], []
     for mask, branch in zip(chosen, branches, strict=True):
         for x, version in zip(stored, before, strict=True):
             x.memory.version = version

@@ -110,7 +110,6 @@ def _one_by_one(*arguments, jaxpr, mapped, how):
 mlir.register_lowering(per_member_p, mlir.lower_fun(as_is, multiple_results=True))
 
 
-
 def _on_cpu(context, *arguments, **parameters):
     exported = context.module_context.lowering_parameters.for_export
     done = as_is if exported else _compiled

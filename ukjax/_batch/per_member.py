@@ -43,7 +43,6 @@ def per_member(function: Callable, strict: bool = False) -> Callable:
         raise ValueError(f"strict must be True or False, got {strict!r}")
     how = How(strict, origin(function))
 
-
     def done(given: Static, leaves: list[Any]) -> tuple[Static, list[Any]]:
         structure: Any = None
 

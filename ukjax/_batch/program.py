@@ -91,8 +91,12 @@ class Program:
 
     def _is_output(self, x):
         memory = x.memory
-        return x.is_current and memory.source is None and memory.values is None and x.size == memory.size and (
-            memory.depth == 0 and id(memory) not in self.placed
+        return (
+            x.is_current
+            and memory.source is None
+            and memory.values is None
+            and x.size == memory.size
+            and (memory.depth == 0 and id(memory) not in self.placed)
         )
 
     def kind(self, x: Operand) -> np.dtype:
@@ -161,10 +165,15 @@ class Program:
     def _contract(self):
         """Products that are used once, in a sum of the same block, become part of that."""
         self._find_needed()
-        uses = Counter(x.index for i in self.needed if i in self.block_of for x in self.operations[i][2] if isinstance(x, Number))
+        uses = Counter(
+            x.index for i in self.needed if i in self.block_of for x in self.operations[i][2] if isinstance(x, Number)
+        )
         for statement in (*self.loops, *self.choices):
-            lists = (statement.begin, statement.following) if isinstance(statement, Loop) else (
-                statement.masks, *statement.outcomes)
+            lists = (
+                (statement.begin, statement.following)
+                if isinstance(statement, Loop)
+                else (statement.masks, *statement.outcomes)
+            )
             uses.update(x.index for part in lists for x in part if isinstance(x, Number))
         for stores in (*self.stores.values(), [(x, None) for x in self.ends]):
             uses.update(x.index for store, _ in stores for x in self.operands_of(store) if isinstance(x, Number))
@@ -206,8 +215,11 @@ class Program:
                 self.entered.add(id(x))
                 statement, around = self.owner[id(x)]
                 todo.append(around)
-                todo += statement.masks if isinstance(statement, Choice) else (
-                    [statement.counter] if statement.length is None else [])
+                todo += (
+                    statement.masks
+                    if isinstance(statement, Choice)
+                    else ([statement.counter] if statement.length is None else [])
+                )
             elif isinstance(x, Number) and x.index not in self.needed:
                 self.needed.add(x.index)
                 if x.index in self.origin:
@@ -251,7 +263,8 @@ class Program:
             for i, memory in self.memories.items():
                 if i not in self.own_memories and any(
                     any(map(is_own, self.operands_of(store)))
-                    or isinstance(store, Fill) and id(store.source) in self.own_memories
+                    or isinstance(store, Fill)
+                    and id(store.source) in self.own_memories
                     for store, _ in self.stores.get(i, ())
                 ):
                     self.own_memories.add(i)
@@ -277,9 +290,14 @@ class Program:
             if isinstance(statement, int):
                 _, parameters, operands = self.operations[statement]
                 memory = parameters.get("memory")
-                known = memory is None or id(memory) not in self.own_memories and (
-                    memory.lasting and (memory.source is not None or memory.values is not None)
-                    or id(memory) in self.common_memories
+                known = (
+                    memory is None
+                    or id(memory) not in self.own_memories
+                    and (
+                        memory.lasting
+                        and (memory.source is not None or memory.values is not None)
+                        or id(memory) in self.common_memories
+                    )
                 )
                 if statement in self.needed and statement not in self.own and known and all(map(is_common, operands)):
                     self.common.add(statement)
@@ -323,7 +341,9 @@ class Program:
     def _choice(self, choice):
         kept = [k for k, x in enumerate(choice.results) if x.index in self.needed]
         outcomes = [[part[k] for k in kept] for part in choice.outcomes]
-        return Chosen(choice.masks, [list(self._nodes(x)) for x in choice.cases], outcomes, [choice.results[k] for k in kept])
+        return Chosen(
+            choice.masks, [list(self._nodes(x)) for x in choice.cases], outcomes, [choice.results[k] for k in kept]
+        )
 
     def _parted(self, nodes):
         """What is done once, and the rest."""

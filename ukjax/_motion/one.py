@@ -185,7 +185,9 @@ def _run(how, scale, model, ts, q0, v0, remember):
             watched, watch = watch, False
             if watched and int(course.steps) >= 0:  # no such pose: the same step again, with the usual limits
                 continue
-            another = next_attempt(asked, method, np.asarray(t), course.q, course.v, flexible=not is_kernel(asked.method))
+            another = next_attempt(
+                asked, method, np.asarray(t), course.q, course.v, flexible=not is_kernel(asked.method)
+            )
             if watched and not isinstance(another, Levels):  # within the usual limits nothing may be wrong
                 continue
             decided += 1
