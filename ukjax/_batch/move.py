@@ -37,6 +37,10 @@ def _broadcast(unroller, equation, operands):
 
 @rule("slice")
 def _slice(unroller, equation, operands):
+    if isinstance(operands[0], Stored):
+        x = operands[0]
+        places = np.arange(x.size).reshape(x.shape)
+        return [x.at(unroller.graph, None, _slice(unroller, equation, [places])[0])]
     parameters = equation.params
     steps = parameters["strides"] or (1,) * operands[0].ndim
     spans = zip(parameters["start_indices"], parameters["limit_indices"], steps, strict=True)

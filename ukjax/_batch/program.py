@@ -260,7 +260,7 @@ class Program:
                 _, parameters, operands = self.operations[i]
                 if any(map(is_own, operands)) or id(parameters.get("memory")) in self.own_memories:
                     own.add(i)
-            for i, memory in self.memories.items():
+            for i in self.memories:
                 if i not in self.own_memories and any(
                     any(map(is_own, self.operands_of(store)))
                     or isinstance(store, Fill)

@@ -40,7 +40,7 @@ def unroll(graph: Graph, jaxpr: ClosedJaxpr, arguments: Sequence[np.ndarray], pl
         return Unroller(graph, platform).closed(jaxpr, arguments)
 
 
-OF_STORED = REPEATING | {"dynamic_slice", "dynamic_update_slice", "gather", "reshape", "copy", "copy_p"}
+OF_STORED = REPEATING | {"dynamic_slice", "dynamic_update_slice", "gather", "reshape", "slice", "copy", "copy_p"}
 """What can do with arrays in memory as they are."""
 
 

@@ -1,6 +1,7 @@
 """Measured motions in pieces that are simulated side by side, with the derivatives of all of them."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -9,14 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._batch import plainly
+from .._batch import per_member
 from .._check_terms import complaint_of_mass
 from .._compile import jit, jit_unoptimised
 from .._functions import vector
 from .._motion.base import Start
 from .._motion.correct import Levels, at_every_level
 from .._motion.even_steps import roll
-from .._motion.manner import Manner
 from .._motion.scale import scale_of
 from .._motion.tableau import RUNGE_KUTTA4
 from .._parameters import Observed, Parameters, with_array
@@ -26,11 +26,6 @@ from .experiment import Experiment
 
 MEMBERS = 4096
 """Motions times derivatives that are computed side by side: what they need stays in a core's caches."""
-
-OFTEN = 70_000
-"""Steps of motions and of their derivatives from which on it is worth the time of compiling a step as a whole, some ten
-seconds more: done plainly, each takes some 10 μs, and a search goes through all of them some twenty times."""
-
 
 class Segment(NamedTuple):
     """Samples ``first`` to ``last`` (inclusive) of an experiment. But for an experiment's last one, its last sample is
@@ -77,10 +72,8 @@ class Prediction(eqx.Module):
         model = observed.model
         q0, v0, unusual = self.state(model, z, ts[0], method)
         start = Start(q0, v0, scale_of(model, ts[0], q0, v0, ts[-1] - ts[0], driven=False))
-        q, v, went = roll(
-            lambda _: model, start, ts, between, None, method, RUNGE_KUTTA4, self.projection, Manner(method, 1)
-        )
-        outputs = jax.vmap(lambda t, q, v: vector("observe", observed.observe, t, q, v))(ts, q, v)
+        q, v, went = roll(lambda _: model, start, ts, between, None, method, RUNGE_KUTTA4, self.projection)
+        outputs = jax.lax.map(lambda at: vector("observe", observed.observe, *at), (ts, q, v))
         return (outputs, jnp.concatenate([q[0], v[0]]), jnp.concatenate([q[-1], v[-1]])), unusual | went.beyond
 
     def observed_with(self, x: Array, setting: dict[str, Array]) -> Observed:
@@ -133,9 +126,8 @@ def predict(
         shape = tuple((name, value.shape) for name, value in setting.items())
         groups.setdefault((steps[i].size, int(steps[i].max()), shape), []).append(i)
     found: list[Any] = [None] * len(segments)
-    for (samples, most, _), members in groups.items():
+    for members in groups.values():
         size = max(1, MEMBERS // directions)
-        long = min(size, len(members)) * (1 + directions) * (samples + 1) * most > OFTEN
         for k in range(0, len(members), size):
             part = members[k : k + size]
             filled = part + part[-1:] * (min(size, len(members)) - len(part))  # one shape, one program
@@ -143,7 +135,7 @@ def predict(
             between = np.stack([steps[i] for i in filled]) * (1 + finer)
             settings = [experiments[segments[i].experiment].setting for i in filled]
             setting = {name: np.stack([s[name] for s in settings]) for name in settings[0]}
-            values, slopes = _surely(prediction, x, starts[filled], ts, between, long, setting, by_starts)
+            values, slopes = _surely(prediction, x, starts[filled], ts, between, setting, by_starts)
             for j, i in enumerate(part):
                 found[i] = Predicted(*(value[j] for value in values), *(slope[j] for slope in slopes))
     return found
@@ -153,13 +145,13 @@ def _times(experiments, segment):
     return experiments[segment.experiment].t[segment.first : segment.last + 1]
 
 
-def _surely(prediction, x, z, ts, between, long, setting, by_starts):
+def _surely(prediction, x, z, ts, between, setting, by_starts):
     """By the usual method where that is enough; NaN where a search tries masses that no body can have."""
     x, given = jnp.asarray(x), (z, ts, between, setting)
 
     def found_by(method, members):
         each = jax.tree.map(lambda y: jnp.asarray(y[members]), given)
-        found, beyond = _side_by_side(method, prediction, long, by_starts, x, *each)
+        found, beyond = _side_by_side(method, prediction, by_starts, x, *each)
         return jax.tree.map(np.array, found), np.asarray(beyond)
 
     usual, every = prediction.method.usual(), np.arange(len(z))
@@ -189,13 +181,13 @@ def _masses(prediction, x, z, t, setting):
 
 
 @jit
-def _side_by_side(method, prediction, long, by_starts, x, z, ts, between, setting):
-    predicted = prediction.by if long else plainly(prediction.by)
+def _side_by_side(method, prediction, by_starts, x, z, ts, between, setting):
+    predicted = per_member(partial(prediction.by, method))
 
     def one(z, ts, between, setting):
         def of(both):
             x_here, z_here = (both[: x.size], both[x.size :]) if by_starts else (both, z)
-            found, beyond = predicted(method, x_here, z_here, ts, between, setting)
+            found, beyond = predicted(x_here, z_here, ts, between, setting)
             return found, (found, beyond)
 
         slopes, (values, beyond) = jax.jacfwd(of, has_aux=True)(jnp.concatenate([x, z]) if by_starts else x)

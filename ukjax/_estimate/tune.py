@@ -13,7 +13,7 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Array
 
-from .._batch import plainly, without_unused
+from .._batch import without_unused
 from .._check import (
     as_array,
     as_numpy,
@@ -41,7 +41,6 @@ from .._precision import Numbers
 from .._solve import choose
 from .._system import AbstractSystem, rates_of
 from .following import following_cost
-from .segments import OFTEN
 from .tuned import Tuned
 
 STRETCH = float(np.log(1e4))
@@ -127,8 +126,7 @@ def tune(
         cost_with = lambda dt: _cost_along(
             parameters, cost, place, partial(simulate, ts=ts, dt=dt, drift=drift, solver=solver)
         )
-        long = len(starts[0]) * (1 + len(parameters.names)) * (ts[-1] - ts[0]) > OFTEN * step
-        trial = _compiled(cost_with(step), long, method)
+        trial = _compiled(cost_with(step), method)
         chosen = _Trials(trial, _observed(parameters, method), model, starts, settings)
         values, _, before = chosen(guess)
         if dt is None and not last and not np.all(np.isfinite(values)):
@@ -213,14 +211,12 @@ def _cost_along(parameters, cost, place, motion_from):
     return of
 
 
-def _compiled(of, long, method):
-    """(model, x, starts, settings) -> every start's cost, its derivatives by x, and its motion. Compiled well if there
-    is a ``long`` way to go."""
+def _compiled(of, method):
+    """(model, x, starts, settings) -> every start's cost, its derivatives by x, and its motion."""
 
     @eqx.filter_jit
     def by(method, model, x, starts, settings):
         evaluated = without_unused(of)  # of all that is known at the samples a cost needs little
-        evaluated = evaluated if long else plainly(evaluated)
 
         def member(start, setting):
             along = lambda x: evaluated(x, model, start, setting, method)
@@ -245,7 +241,7 @@ def _costs(of, method):
     @jit_unoptimised
     def by(method, model, x, starts, settings):
         def member(start, setting):
-            _, (value, _, unusual) = plainly(without_unused(of))(x, model, start, setting, method)
+            _, (value, _, unusual) = without_unused(of)(x, model, start, setting, method)
             return value, unusual
 
         return jax.vmap(member)(starts, settings)

@@ -56,8 +56,8 @@ class Request(eqx.Module):
     known while the program is traced. Without it they are adaptive, by ``rtol`` and ``atol``, or what is usual beside
     the scale of the motion; ``ends_on_samples`` says that they must end on every sample.
     ``solver`` and ``adjoint`` are diffrax's, or None for our own; ``tableau`` is that of an explicit solver.
-    ``along`` is what is tried first where the system is large and sparse. ``places`` are those of the model's numbers of which
-    each member has its own; or it has ``leaves`` of its own, which ``(model, numbers)`` gives the model that has them.
+    ``along`` is what is tried first where the system is large and sparse. ``places`` are those of the model's numbers
+    of which each member has its own.
     """
 
     model: Any
@@ -78,13 +78,10 @@ class Request(eqx.Module):
     attempt: AbstractMethod | Levels | None = None
     along: Sparse | None = None
     places: tuple[Place, ...] = eqx.field(static=True, default=())
-    leaves: Callable[[Any, Array], Any] | None = eqx.field(static=True, default=None)
 
     def model_of(self, numbers: Float[Array, " p"] | None) -> Any:
         """The model of one member."""
-        if numbers is None:
-            return self.model
-        return put(self.model, self.places, list(numbers)) if self.leaves is None else self.leaves(self.model, numbers)
+        return self.model if numbers is None else put(self.model, self.places, list(numbers))
 
     @property
     def by(self) -> AbstractMethod | Levels:

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._batch import per_member
 from .._batch.blocks import in_blocks
+from .._batch.waiting import interruptibly
 from .._check import as_array, check_finite, check_function, eager, numbers
 from .._check_terms import check_terms, check_unique
 from .._compile import jit_batch, jit_fast_compile, jit_unoptimised
@@ -20,7 +21,7 @@ from .._precision import Numbers
 from .._solve import AbstractMethod, Sparse, Usual, choose, solve
 from .._system import AbstractSystem, rates_of
 from .._terms import Terms
-from .compact import fits
+from .compact import fits, is_kernel
 from .contradiction import contradicted
 from .given import check_rates, check_starts, taken_in, telling_of_batches
 from .labels import direction_names
@@ -135,7 +136,10 @@ def _of_many(model, t, q, v, along, method):
         size = len(q) if left.size == len(q) else min(len(q), 2 ** int(np.ceil(np.log2(left.size))))
         at = np.pad(left, (0, size - left.size), mode="edge")
         each = jax.device_put(jax.tree.map(lambda x, at=at: x[at], states))
-        new = in_blocks(_of_block, each, model, by, entries=v.shape[1] if by.in_loops else 1)
+        if is_kernel(by):
+            new = interruptibly(_of_block, each, model, by)
+        else:
+            new = in_blocks(_of_block, each, model, by, entries=v.shape[1] if by.in_loops else 1)
         new = jax.tree.map(lambda x, count=left.size: np.asarray(x)[:count], new)
         found[left] = new.acceleration
         if lasting:

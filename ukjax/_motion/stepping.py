@@ -175,32 +175,32 @@ class Driven(AbstractSystem):
 def _stepped(model, state, dt, u, method, tableau, projection, steps):
     """The state after all steps, and whether one of them was beyond the method."""
 
+    h = dt / steps
+
     @per_member
-    def once(t, h, q, v, scale, u):
+    def of_one(t, q, v, scale, u):
         this = model if u is None else Driven(model, u)
-        scale = scale.of_rows(this, t, q, v) if projection else scale
         take = compactly if method.in_loops else one_step
-        stepped = take(Alone(this), t, h, q, v, method, tableau, projection, scale)
-        return stepped.q, stepped.v, (stepped.beyond(method), stepped.off, stepped.leapt, stepped.contradictory)
 
-    if state.t.ndim:
-        once = jax.vmap(once, in_axes=(-1, None, -1, -1, -1, -1), out_axes=-1)
-    h, scale = dt / steps, jax.tree.map(jnp.transpose, state.scale)
+        def go_on(carry, i):
+            q, v, so_far = carry
+            now = t + i * h
+            here = scale.of_rows(this, now, q, v) if projection else scale
+            stepped = take(Alone(this), now, h, q, v, method, tableau, projection, here)
+            went = stepped.beyond(method), stepped.off, stepped.leapt, stepped.contradictory
+            return (stepped.q, stepped.v, jax.tree.map(jnp.logical_or, so_far, went)), None
 
-    def go_on(carry, i):
-        q, v, so_far = carry
-        q, v, now = once(state.t + i * h, h, q, v, scale, None if u is None else u.T)
-        return (q, v, jax.tree.map(jnp.logical_or, so_far, now)), None
+        none = jnp.asarray(False)
+        return jax.lax.scan(go_on, (q, v, (none, none, none, none)), jnp.arange(steps))[0]
 
-    none = jnp.zeros(state.t.shape, bool)
-    start = state.q.T, state.v.T, (none, none, none, none)
-    (q, v, (beyond, off, leapt, contradictory)), _ = jax.lax.scan(go_on, start, jnp.arange(steps))
-    sound = finite(q, v, axis=0)
+    of_all = jax.vmap(of_one) if state.t.ndim else of_one
+    q, v, (beyond, off, leapt, contradictory) = of_all(state.t, state.q, state.v, state.scale, u)
+    sound = finite(q, v)
     result = classify(
         finished=sound & ~off & ~leapt, leapt=leapt, off=off, not_finite=~sound, contradictory=contradictory
     )
     result = jnp.where(state.result != FINISHED, state.result, result)
-    return State(state.t + dt, q.T, v.T, result, state.scale), beyond
+    return State(state.t + dt, q, v, result, state.scale), beyond
 
 
 def _check(model, state, drift, solver):
