@@ -142,7 +142,7 @@ def tune(
             break
         finer = _costs(cost_with(step / 2), method)(model, jnp.asarray(solution.x), starts, settings)
         cost_error = float(np.mean(np.asarray(finer))) - float(solution.fun) * size
-        off = abs(cost_error) / (OF_COST * float(solution.fun) * size + OF_FIRST * size)
+        off = abs(cost_error) / (OF_COST * abs(float(solution.fun)) * size + OF_FIRST * size)
         if off <= 1:
             break
         if last:
