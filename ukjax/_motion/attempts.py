@@ -75,7 +75,7 @@ def watching(method: AbstractMethod | Levels) -> AbstractMethod | Levels:
     if not isinstance(limits.least, np.ndarray) or not isinstance(limits.rtol, np.ndarray):
         return method
     limit = np.asarray(float(np.finfo(limits.least.dtype).eps) ** WATCHED, limits.least.dtype)
-    least, rtol = np.maximum(limits.least, limit), np.maximum(limits.rtol, limit)
+    least, rtol = (np.asarray(np.maximum(x, limit)) for x in (limits.least, limits.rtol))
     if usual.flexible is None:
         assert isinstance(method, Levels)
         return Levels(*(replace(each, least=least, rtol=rtol) for each in _each(method)))
