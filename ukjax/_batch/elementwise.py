@@ -42,3 +42,13 @@ def _chosen(which, *cases):
         return cases[int(which)]
     rows = zip(*map(listed, cases), strict=True)
     return array_of([row[k] for k, row in zip(which.astype(int).flat, rows, strict=True)], cases[0].shape)
+
+
+@rule("lt_to", "le_to")
+def _in_total_order(unroller, equation, operands):
+    """With NaN above all other numbers: what searches compare by."""
+    x, y = operands
+    each, by = unroller.each, equation.primitive.name.removesuffix("_to")
+    y_is_nan = each("ne", [y, y])
+    above = y_is_nan if by == "le" else each("and", [y_is_nan, each("eq", [x, x])])
+    return [each("or", [each(by, [x, y]), above])]
