@@ -16,9 +16,6 @@ from .assembly import Assembly
 from .machine import Machine, address_of, machine
 from .program import Program
 
-VERSION = 0, 1
-"""Of the FFI: XLA takes one that is older than its own."""
-
 TYPES = """%Extension = type { i64, ptr, ptr }
 %List = type { i64, ptr, i64, ptr, ptr }                  ; size, extension, count, types, pointers
 %Frame = type { i64, ptr, ptr, ptr, i32, %List, %List, %List, ptr }
@@ -27,9 +24,7 @@ declare ptr @malloc(i64)
 declare void @free(ptr)
 """
 
-HANDLER = """
-define ptr @handler(ptr %frame) #0 {
-entry:
+METADATA = """entry:
   %ep = getelementptr %Frame, ptr %frame, i32 0, i32 1
   %extension = load ptr, ptr %ep
   %asked = icmp ne ptr %extension, null
@@ -43,12 +38,17 @@ answer:                                                   ; size, { size, extens
   %mp = getelementptr { i64, i32, ptr, ptr }, ptr %extension, i32 0, i32 3
   %metadata = load ptr, ptr %mp
   %major = getelementptr { i64, { i64, ptr, i32, i32 }, i32, i64 }, ptr %metadata, i32 0, i32 1, i32 2
-  store i32 MAJOR, ptr %major
+  store i32 0, ptr %major
   %minor = getelementptr { i64, { i64, ptr, i32, i32 }, i32, i64 }, ptr %metadata, i32 0, i32 1, i32 3
-  store i32 MINOR, ptr %minor
+  store i32 1, ptr %minor
   %traits = getelementptr { i64, { i64, ptr, i32, i32 }, i32, i64 }, ptr %metadata, i32 0, i32 2
   store i32 0, ptr %traits
-  ret ptr null
+  ret ptr null"""
+"""What a handler answers when XLA asks for its version, 0.1: XLA takes one that is older than its own."""
+
+HANDLER = """
+define ptr @handler(ptr %frame) #0 {
+METADATA
 execute:
   %ins = alloca [INS x ptr]
   %outs = alloca [OUTS x ptr]
@@ -340,7 +340,7 @@ def _handler(program, ins, outs, call):
             f"  %lp = getelementptr i64, ptr %dimensions, i64 {len(ins[k].shape)}",
             "  %members = load i64, ptr %lp",
         ]
-    counts = {"INS": max(1, len(ins)), "OUTS": max(1, len(outs)), "MAJOR": VERSION[0], "MINOR": VERSION[1]}
+    counts = {"INS": max(1, len(ins)), "OUTS": max(1, len(outs)), "METADATA": METADATA}
     return _filled(HANDLER, {"LOADS": "\n".join(loads), "CALL": call, **counts})
 
 
@@ -380,14 +380,19 @@ def _cores():
 
 def registered(program: Program, ins: Sequence[Buffer], outs: Sequence[Buffer]) -> str:
     """The name by which XLA calls the kernel: that of its code, so that one in a cache of programs is the same."""
-    target = machine()
-    text, functions = module(program, ins, outs, target)
+    text, functions = module(program, ins, outs, machine())
     name = f"ukjax_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
     if name not in _registered:
-        capsule = jax.ffi.pycapsule(address_of(text, "handler", functions, target))
-        jax.ffi.register_ffi_target(name, capsule, platform="cpu")
+        address = address_of(text, "handler", functions, machine())
+        jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(address), platform="cpu")
         _registered.add(name)
     return name
+
+
+def handler_of(program: Program, ins: Sequence[Buffer], outs: Sequence[Buffer]) -> int:
+    """The address of the kernel's handler."""
+    text, functions = module(program, ins, outs, machine())
+    return address_of(text, "handler", functions, machine())
 
 
 _registered: set[str] = set()

@@ -8,14 +8,15 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.interpreters import mlir
 
-from .call import Buffer, called, registered
-from .entries import Stored
+from .call import Buffer, called, handler_of, registered
+from .entries import Stored, array_of
 from .graph import Graph, Memory, TooLarge
 from .machine import is_available
 from .primitive import as_is, holds, kept_with_jaxpr, per_member_p, size_of
 from .program import Program
+from .rare import registered_rarely
 from .refusal import Unsupported, refuse_length, report
-from .unroll import asks, refuse_keys, unroll
+from .unroll import refuse_keys, unroll
 
 MOST = 300_000
 """How many operations are compiled: it takes some 0.1 ms for each. What has more is done in the pieces it is made of,
@@ -46,38 +47,76 @@ def _compiled(*arguments, jaxpr, mapped, how):
     except Unsupported as refusal:
         report(refusal, how)
         return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
-    batch = arguments[mapped.index(True)].shape[-1:] if any(mapped) else ()
-    shapes = [jax.ShapeDtypeStruct((*x.shape, *batch), x.dtype) for x in kernel.results]
-    found = iter(called(kernel.name, arguments, shapes) if shapes else [])
-    known = lambda x: jnp.broadcast_to(jnp.asarray(x)[(..., *(None,) * len(batch))], (*x.shape, *batch))
-    return [next(found) if x is None else known(x) for x in kernel.known]
+    *results, unusual = _called(kernel, arguments, mapped)
+    if unusual is None:
+        return results
+
+    def again():
+        *found, _ = _called(kernel.with_every_case, arguments, mapped)
+        return [jnp.where(unusual, new, old) for new, old in zip(found, results, strict=True)]
+
+    return jax.lax.cond(jnp.any(unusual), again, lambda: results)
 
 
 class Kernel(NamedTuple):
-    """The ``name`` of one, and its ``results``. Those that are ``known`` without it, where not None, are none of it."""
+    """The ``name`` of one, and its ``results``; those that are ``known`` without it, where not None, are none of it.
+
+    Its last result says whether a member made a choice that is seldom made, if there is such a choice: then it is to be
+    done again by the kernel ``with_every_case``, which is compiled when it is called.
+    """
 
     name: str
     results: list[jax.ShapeDtypeStruct]
     known: list[np.ndarray | None]
+    with_every_case: "Kernel | None" = None
+
+
+def _called(kernel, arguments, mapped):
+    """The results of a kernel, and where choices are not the usual ones; None if there are none."""
+    batch = arguments[mapped.index(True)].shape[-1:] if any(mapped) else ()
+    shapes = [jax.ShapeDtypeStruct((*x.shape, *batch), x.dtype) for x in kernel.results]
+    found = called(kernel.name, arguments, shapes) if shapes else []
+    unusual = None if kernel.with_every_case is None else found.pop()
+    each = iter(found)
+    known = lambda x: jnp.broadcast_to(jnp.asarray(x)[(..., *(None,) * len(batch))], (*x.shape, *batch))
+    return [*(next(each) if x is None else known(x) for x in kernel.known), unusual]
 
 
 @kept_with_jaxpr
 def kernel_of(jaxpr: ClosedJaxpr, mapped: tuple[bool, ...]) -> Kernel:
     """The kernel of a function of one member, compiled."""
     refuse_keys(jaxpr.jaxpr.invars)
-    graph, inputs, results = _written_out(jaxpr, holds(jaxpr, asks))
-    if len(graph.assumed_zero) > graph.told:  # nobody looks whether that is so
-        graph, inputs, results = _written_out(jaxpr, False)
-    avals = jaxpr.out_avals
+    graph, inputs, results = _written_out(jaxpr, True)
+    avals = list(jaxpr.out_avals)
     known = [None if x.dtype == object else np.asarray(x, aval.dtype) for x, aval in zip(results, avals, strict=True)]
     left = [(x, aval) for x, aval, value in zip(results, avals, known, strict=True) if value is None]
+    unusual = graph.wrongly_assumed(graph.told)
+    has_choices = len(graph.assumed_zero) > graph.told  # of which nobody but this asks
+    if has_choices:
+        left.append((array_of([unusual], ()), jax.core.ShapedArray((), np.dtype(bool))))
     if not left:
         return Kernel("", [], known)
-    program = Program(graph, [x for x, _ in left], [aval.dtype for _, aval in left], inputs, mapped)
+    name = registered(*_ready(graph, inputs, left, jaxpr, mapped))
+    every = _with_every_case(name, jaxpr, mapped) if has_choices else None
+    return Kernel(name, [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for _, aval in left], known, every)
+
+
+def _with_every_case(name, jaxpr, mapped):
+    """The kernel in which no case is left out."""
+
+    def make():
+        graph, inputs, results = _written_out(jaxpr, False)
+        return handler_of(*_ready(graph, inputs, list(zip(results, jaxpr.out_avals, strict=True)), jaxpr, mapped))
+
+    shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in jaxpr.out_avals]
+    return Kernel(registered_rarely(name, jaxpr, make), shapes, [None] * len(shapes))
+
+
+def _ready(graph, inputs, results, jaxpr, mapped):
+    """A program with these results, and what is given to it and taken from it."""
+    program = Program(graph, [x for x, _ in results], [aval.dtype for _, aval in results], inputs, mapped)
     ins = [Buffer(aval.shape, aval.dtype, own) for aval, own in zip(jaxpr.in_avals, mapped, strict=True)]
-    outs = [Buffer(aval.shape, aval.dtype, any(mapped)) for _, aval in left]
-    shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for _, aval in left]
-    return Kernel(registered(program, ins, outs), shapes, known)
+    return program, ins, [Buffer(aval.shape, aval.dtype, any(mapped)) for _, aval in results]
 
 
 def _written_out(jaxpr, usual):

@@ -63,16 +63,18 @@ def machine_of(cpu: str, text: str, has: Any) -> Machine:
     return Machine(cpu, text, 2, 28 if "neon" in text else 13)
 
 
-def address_of(text: str, symbol: str, functions: frozenset[str], target: Machine) -> int:
-    """Where the machine code of a function begins, in a module that calls these ``functions`` of the C library."""
+def address_of(text: str, symbol: str, functions: frozenset[str], target: Machine, keep: bool = True) -> int:
+    """Where the machine code of a function begins, in a module that calls these ``functions`` of the C library; to
+    ``keep`` it is to put it on disk."""
     key = hashlib.sha256("\n".join((text, *target[:2], str(OPTIMISATION), llvm.llvm_version_info.__str__())).encode())
     name = key.hexdigest()
     with _linking:
         if name not in _linked:
-            object_code = _from_disk(name)
+            object_code = _from_disk(name) if keep else None
             if object_code is None:
                 object_code = _compiled(text, target)
-                _to_disk(name, object_code)
+                if keep:
+                    _to_disk(name, object_code)
             builder = llvm.JITLibraryBuilder().add_object_img(object_code).export_symbol(symbol)
             for function in functions:
                 builder.import_symbol(function, _library_address(function))
