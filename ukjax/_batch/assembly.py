@@ -99,8 +99,18 @@ class Assembly:
                 yield Cases(first, node, cases, self._next())
 
     def _pieces(self, items):
-        for k in range(0, len(items), PIECE):
-            yield Piece(self._next(), items[k : k + PIECE])
+        part: list[Any] = []
+        for item in items:
+            alone = isinstance(item, Fill)
+            if part and (alone or len(part) == PIECE):
+                yield Piece(self._next(), part)
+                part = []
+            if alone:
+                yield Piece(self._next(), [item])
+            else:
+                part.append(item)
+        if part:
+            yield Piece(self._next(), part)
 
     def _moves(self, moves):
         for k in range(0, len(moves), MOVES):
@@ -270,20 +280,19 @@ class Assembly:
         name, code, source = f"fill{self._fills}", Instructions(), item.source
         self._fills += 1
         straight, kind = _Straight(self, code, Piece(0, [])), scalar_type(item.memory.dtype)
+        starts = ["0" if x is None else straight.value(x, 1) for x in (item.place, item.begin)]
         code.lines += ["  br label %head", "head:", "  %k = phi i64 [ 0, %entry ], [ %next, %body ]"]
-        code.lines += [
-            f"  %more = icmp slt i64 %k, {item.memory.size}",
-            "  br i1 %more, label %body, label %end",
-            "body:",
-        ]
+        code.lines += [f"  %more = icmp slt i64 %k, {item.size}", "  br i1 %more, label %body, label %end"]
+        code.lines.append("body:")
+        at, begin = (code.add(f"add i64 %k, {start}") for start in starts)
         width = self._shape_of_memory(item.memory)
         if isinstance(source, Memory):
             own = self._shape_of_memory(source)
-            x = straight.read(item.memory.dtype, own, straight.address(source, "%k", 0))
+            x = straight.read(item.memory.dtype, own, straight.address(source, begin, 0))
             x = x if own == width else code.splat(x, kind, width)
         else:
             x = constant(source, width)
-        straight.write_to(straight.address(item.memory, "%k", 0), item.memory.dtype, width, x)
+        straight.write_to(straight.address(item.memory, at, 0), item.memory.dtype, width, x)
         code.lines += ["  %next = add i64 %k, 1", "  br label %head", "end:"]
         self._define(name, code)
         return name
@@ -531,7 +540,7 @@ class _Straight:
                 if i in self.spilled:
                     self.free.append(self.spilled.pop(i))
 
-    def _value(self, x, width):
+    def value(self, x: Operand, width: int) -> str:
         """An operand, as so many numbers side by side."""
         if not isinstance(x, Number):
             return constant(x, width)
@@ -549,9 +558,9 @@ class _Straight:
         if name == LOAD:
             return self._load(parameters["memory"], operands[0] if operands else None, parameters["offset"], width)
         kinds = [self.program.kind(x) for x in operands]
-        arguments = [self._value(x, width) for x in operands]
+        arguments = [self.value(x, width) for x in operands]
         if name == "select_n" and kinds[0].kind == "b" and width > 1 and not self.program.is_own(operands[0]):
-            arguments[0] = "scalar " + self._value(operands[0], 1)
+            arguments[0] = "scalar " + self.value(operands[0], 1)
         return self.code.operation(name, parameters, kinds, dtype, width, arguments)
 
     # Memory is reached by the address of the first member's number, or of each member's.
@@ -643,14 +652,14 @@ class _Straight:
     def _load(self, memory, index, offset, width):
         dtype = memory.dtype
         if index is None or not self.program.is_own(index) or self.width == 1:
-            at = None if index is None else self._value(index, 1)
+            at = None if index is None else self.value(index, 1)
             own = self.a._shape_of_memory(memory)
             x = self.read(dtype, own, self.address(memory, at, offset))
             return x if own == width else self.code.splat(x, scalar_type(dtype), width)
         kind = scalar_type(dtype)
         wide = "i8" if kind == "i1" else kind
         whole = vector_type(wide, width)
-        pointers = self._addresses(memory, self._value(index, width), offset)
+        pointers = self._addresses(memory, self.value(index, width), offset)
         name = f"masked.gather.v{width}{_mangled(wide)}.v{width}p0"
         size = max(1, dtype.itemsize)
         declared = f"declare {whole} @llvm.{name}(<{width} x ptr>, i32, <{width} x i1>, {whole})"
@@ -664,7 +673,7 @@ class _Straight:
     def _store(self, store):
         memory, index, code = store.memory, store.index, self.code
         width, dtype = self.a._shape_of_memory(memory), memory.dtype
-        x, kind = self._value(store.value, width), scalar_type(dtype)
+        x, kind = self.value(store.value, width), scalar_type(dtype)
         if kind == "i1":
             kind = "i8"
             x = code.add(f"zext {vector_type('i1', width)} {x} to {vector_type(kind, width)}")
@@ -672,10 +681,10 @@ class _Straight:
         mask = None
         for each in store.masks if self.width > 1 else ():
             if self.program.is_own(each):
-                held = self._value(each, width)
+                held = self.value(each, width)
                 mask = held if mask is None else code.add(f"and <{width} x i1> {mask}, {held}")
         if index is not None and self.program.is_own(index) and self.width > 1:
-            pointers = self._addresses(memory, self._value(index, width), store.offset)
+            pointers = self._addresses(memory, self.value(index, width), store.offset)
             name = f"masked.scatter.v{width}{_mangled(kind)}.v{width}p0"
             code.declared.add(f"declare void @llvm.{name}({whole}, <{width} x ptr>, i32, <{width} x i1>)")
             mask = constant(np.bool_(True), width) if mask is None else mask
@@ -683,7 +692,7 @@ class _Straight:
                 f"call void @llvm.{name}({whole} {x}, <{width} x ptr> {pointers}, i32 {size}, <{width} x i1> {mask})"
             )
             return
-        address = self.address(memory, None if index is None else self._value(index, 1), store.offset)
+        address = self.address(memory, None if index is None else self.value(index, 1), store.offset)
         if mask is not None:
             old = code.add(f"load {whole}, ptr {address}, align {size}")
             x = code.add(f"select <{width} x i1> {mask}, {whole} {x}, {whole} {old}")

@@ -21,13 +21,16 @@ def are_known(*arrays: np.ndarray) -> bool:
 
 
 class Stored:
-    """An array of a graph's numbers that is in a memory, whose entries are loaded where they are needed. One that is
-    ``shared`` is used again later, and stays as it is: what changes an entry does so in a copy."""
+    """An array of a graph's numbers that is in a memory, from place ``begin`` on, whose entries are loaded where they
+    are needed. One that is ``shared`` is used again later, and stays as it is: what changes an entry does so in a
+    copy."""
 
     dtype = OBJECT
 
-    def __init__(self, memory: Memory, shape: tuple[int, ...], version: int | None = None):
-        self.memory, self.shape = memory, shape
+    def __init__(
+        self, memory: Memory, shape: tuple[int, ...], version: int | None = None, begin: Operand | None = None
+    ):
+        self.memory, self.shape, self.begin = memory, shape, begin
         self.version = memory.version if version is None else version
         self.shared = False
 
@@ -47,11 +50,16 @@ class Stored:
     @property
     def may_change(self) -> bool:
         """Whether entries may be changed in place."""
-        return self.is_current and not self.shared and not self.memory.lasting and self.size == self.memory.size
+        return self.is_current and not self.shared and not self.memory.lasting and self.is_whole
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is all that the memory has."""
+        return self.begin is None and self.size == self.memory.size
 
     def as_shared(self) -> "Stored":
         """The same array for somebody who is not the last to use it."""
-        other = Stored(self.memory, self.shape, self.version)
+        other = Stored(self.memory, self.shape, self.version, self.begin)
         other.shared = True
         return other
 
@@ -59,10 +67,18 @@ class Stored:
         """The entries at ``index`` + each of the ``places``."""
         if not self.is_current:
             raise Unsupported("an array in a loop is used after an entry of it has changed")
+        if self.begin is not None:
+            index = self.begin if index is None else graph.apply("add", (self.begin, index))
         result = np.empty(places.shape, object)
         for at, k in np.ndenumerate(places):
             result[at] = graph.load(self.memory, index, int(k))
         return result
+
+    def copied(self, graph: Graph) -> "Stored":
+        """The same array in a memory that may change."""
+        if not self.is_current:
+            raise Unsupported("an array in a loop is used after an entry of it has changed")
+        return Stored(graph.copy(self.memory, self.begin, self.size), self.shape)
 
     def entries(self, graph: Graph) -> np.ndarray:
         """All of them."""

@@ -53,10 +53,14 @@ class Store(NamedTuple):
 
 
 class Fill(NamedTuple):
-    """A statement: all of a memory becomes what another one has, or one number."""
+    """A statement: ``size`` numbers of a memory, from ``place`` on, become those of another one, from ``begin`` on, or
+    all one number. What is None is 0."""
 
     memory: Memory
+    place: Operand | None
     source: "Memory | np.generic"
+    begin: Operand | None
+    size: int
 
 
 class Loop(NamedTuple):
@@ -162,18 +166,23 @@ class Graph:
         """Enter a statement into the innermost block."""
         self.blocks[-1].statements.append(statement)
 
-    def memory(self, entries: "np.ndarray | Memory", dtype: np.dtype) -> Memory:
-        """One that begins with these entries, or those of another one, and in which others may be stored."""
+    def memory(self, entries: np.ndarray, dtype: np.dtype) -> Memory:
+        """One that begins with these entries, and in which others may be stored."""
         made = Memory(entries.size, dtype, len(self.blocks) - 1)
-        if isinstance(entries, Memory):
-            self.state(Fill(made, entries))
-        elif entries.dtype == object or not entries.size:
+        if entries.dtype == object or not entries.size:
             for k, x in enumerate(entries.flat):
                 self.state(Store(made, None, k, x, ()))
-        else:
-            first = entries.ravel()[0]
-            same = np.all((entries == first) | (entries != entries) & (first != first))
-            self.state(Fill(made, first if same else Memory(entries.size, dtype, 0, values=entries.ravel())))
+            return made
+        first = entries.ravel()[0]
+        same = np.all((entries == first) | (entries != entries) & (first != first))
+        source = first if same else Memory(entries.size, dtype, 0, values=entries.ravel())
+        self.state(Fill(made, None, source, None, made.size))
+        return made
+
+    def copy(self, source: Memory, begin: Operand | None, size: int) -> Memory:
+        """One that begins with what another one has, from place ``begin`` on, and in which others may be stored."""
+        made = Memory(size, source.dtype, len(self.blocks) - 1)
+        self.state(Fill(made, None, source, begin, size))
         return made
 
     def lasting_memory(self, entries: np.ndarray, dtype: np.dtype) -> Memory:

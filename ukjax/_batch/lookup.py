@@ -93,9 +93,7 @@ def update_found(unroller, equation, x, update, starts):
     """The array with a window of new entries: in its memory, which has changed then."""
     graph, kind = unroller.graph, equation.invars[0].aval.dtype
     if not isinstance(x, Stored) or not x.may_change:
-        whole = isinstance(x, Stored) and x.is_current and x.size == x.memory.size
-        entries = x.memory if whole else loaded(graph, x) if isinstance(x, Stored) else x
-        x = Stored(graph.memory(entries, kind), x.shape)
+        x = x.copied(graph) if isinstance(x, Stored) else Stored(graph.memory(x, kind), x.shape)
     index, places = _window_found(graph, x.shape, starts, update.shape)
     for place, value in zip(places.flat, loaded(graph, update).flat, strict=True):
         graph.store(x.memory, index, int(place), value)

@@ -7,7 +7,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from .entries import Stored, loaded, objects
-from .graph import INDEX, Choice, Graph, Loop, Memory
+from .graph import INDEX, Choice, Fill, Graph, Loop, Memory
 from .number import Number, Operand, same
 from .primitive import kept_with_jaxpr
 from .refusal import Unsupported
@@ -18,6 +18,9 @@ them is seen, and nothing is looked up."""
 
 WORTH_A_CHOICE = 60
 """Operations of JAX in all cases of a choice from which on only the one that is chosen is done."""
+
+LARGE = 64
+"""Rows of more numbers, over which a loop goes, are read where they are needed."""
 
 State = list[Any]
 """Arrays of values or numbers, or ``Stored`` ones."""
@@ -161,8 +164,7 @@ def _own_memory(graph, x):
         return x
     if not isinstance(x, Stored):
         return Stored(graph.memory(x, x.dtype if x.dtype != object else x.flat[0].dtype), x.shape)
-    whole = x.is_current and x.size == x.memory.size
-    return Stored(graph.memory(x.memory if whole else x.entries(graph), x.memory.dtype), x.shape)
+    return x.copied(graph)
 
 
 def _filled(shape, numbers):
@@ -181,23 +183,25 @@ def _any(graph, flag, choices):
 
 def _stack(graph, x, counter, length):
     """Store what a turn gave; afterwards, the function that is returned gives the array of all turns."""
-    entries = x.entries(graph) if isinstance(x, Stored) else x
-    if entries.dtype != object:  # the same at each turn
-        return lambda: np.broadcast_to(entries, (length, *entries.shape))
-    entries = objects(entries)
-    memory = Memory(length * entries.size, entries.flat[0].dtype, len(graph.blocks) - 2)
-    place = graph.apply("mul", (counter, INDEX.type(entries.size)))
-    for k, value in enumerate(entries.flat):
-        graph.store(memory, place, k, value)
+    if x.dtype != object:  # the same at each turn
+        return lambda: np.broadcast_to(x, (length, *x.shape))
+    dtype = x.memory.dtype if isinstance(x, Stored) else objects(x).flat[0].dtype if x.size else None
+    memory = Memory(length * x.size, dtype, len(graph.blocks) - 2)
+    place = graph.apply("mul", (counter, INDEX.type(x.size)))
+    if isinstance(x, Stored):
+        graph.state(Fill(memory, place, x.memory, x.begin, x.size))
+    else:
+        for k, value in enumerate(objects(x).flat):
+            graph.store(memory, place, k, value)
 
     def found():
         memory.lasting = True
-        return Stored(memory, (length, *entries.shape))
+        return Stored(memory, (length, *x.shape))
 
     return found
 
 
-def row_of(unroller: Any, x: Any, counter: Number) -> np.ndarray:
+def row_of(unroller: Any, x: Any, counter: Number) -> Any:
     """Row ``counter`` of an array."""
     graph, shape = unroller.graph, x.shape[1:]
     size = int(np.prod(shape, dtype=int))
@@ -207,6 +211,9 @@ def row_of(unroller: Any, x: Any, counter: Number) -> np.ndarray:
         return x[0]
     x = unroller.stored(x)
     index = graph.apply("mul", (counter, INDEX.type(size)))
+    if size > LARGE and x.is_current:
+        begin = index if x.begin is None else graph.apply("add", (x.begin, index))
+        return Stored(x.memory, shape, x.version, begin)
     return x.at(graph, index, np.arange(size).reshape(shape))
 
 

@@ -12,7 +12,7 @@ from .table import rule
 @rule("reshape", "squeeze", "expand_dims")
 def _reshape(unroller, equation, operands):
     if isinstance(operands[0], Stored):
-        return [Stored(operands[0].memory, equation.outvars[0].aval.shape, operands[0].version)]
+        return [Stored(operands[0].memory, equation.outvars[0].aval.shape, operands[0].version, operands[0].begin)]
     return [operands[0].reshape(equation.outvars[0].aval.shape)]
 
 

@@ -95,7 +95,7 @@ class Program:
             x.is_current
             and memory.source is None
             and memory.values is None
-            and x.size == memory.size
+            and x.is_whole
             and (memory.depth == 0 and id(memory) not in self.placed)
         )
 
@@ -108,6 +108,7 @@ class Program:
     def operands_of(self, statement: Any) -> Iterator[Operand]:
         """What a statement of a run reads."""
         if isinstance(statement, Fill):
+            yield from (x for x in (statement.place, statement.begin) if x is not None)
             return
         if isinstance(statement, Store):
             yield statement.value
