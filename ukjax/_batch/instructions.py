@@ -226,7 +226,7 @@ class Instructions:
         if name == "abs":
             return own("fabs", a[0])
         if name == "rsqrt":
-            return own("sqrt", do("fdiv", one, a[0]))
+            return do("fdiv", one, own("sqrt", a[0]))
         if name == "square":
             return do("fmul", a[0], a[0])
         if name == "one_minus_square":

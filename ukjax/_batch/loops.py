@@ -91,9 +91,12 @@ def _loop(graph: Graph, in_memory, turn, state, length, begins, reverse):
     assumed, told = len(graph.assumed_zero), graph.told
     state = [_own_memory(graph, x) if k in in_memory or isinstance(x, Stored) else x for k, x in enumerate(state)]
     versions = [x.memory.version if isinstance(x, Stored) else None for x in state]
+    state = [x.as_others_leave_it() if isinstance(x, Stored) else x for x in state]
     begin: list[Operand] = [x for array in state if not isinstance(array, Stored) for x in objects(array).flat]
     stacked: list[Any] = []
     counted = begins is None
+    for mask in [] if counted else graph.masks:  # a member that this is not for may never come to an end
+        begins = graph.apply("and", (begins, mask))
     with graph.block() as block:
         counter = graph.carried(INDEX if counted else np.dtype(bool))
         if not counted:
@@ -109,14 +112,17 @@ def _loop(graph: Graph, in_memory, turn, state, length, begins, reverse):
             _restore(graph, assumed, told, state, versions)
             raise NotInMemory(*new)
         following: list[Operand] = []
+        copied: list[tuple[Memory, np.ndarray]] = []
         for x, y in zip(inside, after, strict=True):
             if not isinstance(x, Stored):
                 following += list(objects(y).flat)
             elif not isinstance(y, Stored) or y.memory is not x.memory:
-                for k, value in enumerate(loaded(graph, y).flat):
-                    graph.store(x.memory, None, k, value)
+                copied.append((x.memory, loaded(graph, y)))
             elif not y.is_current:
                 raise Unsupported("an array in a loop is used after an entry of it has changed")
+        for memory, values in copied:  # all are loaded before: two may change places
+            for k, value in enumerate(values.flat):
+                graph.store(memory, None, k, value)
         for x in made:
             stacked.append(_stack(graph, x, place, length))
         untold = graph.assumed_zero[max(assumed, graph.told) :]
