@@ -8,6 +8,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.interpreters import mlir
 
+from .arithmetic import refuse_type
 from .call import Buffer, called, registered
 from .entries import Stored
 from .graph import Graph, Memory, TooLarge
@@ -65,6 +66,8 @@ class Kernel(NamedTuple):
 def kernel_of(jaxpr: ClosedJaxpr, mapped: tuple[bool, ...]) -> Kernel:
     """The kernel of a function of one member, compiled."""
     refuse_keys(jaxpr.jaxpr.invars)
+    for aval in jaxpr.in_avals:
+        refuse_type(aval.dtype)
     graph, inputs, results = _written_out(jaxpr, holds(jaxpr, asks))
     if len(graph.assumed_zero) > graph.told:  # nobody looks whether that is so
         graph, inputs, results = _written_out(jaxpr, False)
