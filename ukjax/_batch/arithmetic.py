@@ -11,9 +11,7 @@ from jax import lax
 from .refusal import Unsupported
 
 BOOL = np.dtype(bool)
-COMPILED = frozenset(
-    map(np.dtype, "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64".split())
-)
+COMPILED = frozenset(map(np.dtype, "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64".split()))
 """Types of numbers that may stand in a graph."""
 
 PREDICATES = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "is_finite"})
@@ -42,10 +40,14 @@ def _unsigned(x):
     return x.view(np.dtype(f"u{x.dtype.itemsize}"))
 
 
+def _signed(x):
+    return x.view(np.dtype(f"i{x.dtype.itemsize}"))
+
+
 def _shift(shifted: Callable, x: Any, by: Any, beyond: Any) -> Any:
     """``shifted(x, by)`` where there are so many bits; ``beyond`` where there are not, or ``by`` is negative."""
     inside = _unsigned(by) < 8 * x.dtype.itemsize
-    return np.where(inside, shifted(x, np.where(inside, by, by.dtype.type(0))), beyond)[()]
+    return np.where(inside, shifted(x, np.where(inside, by, by.dtype.type(0))), beyond).astype(x.dtype)[()]
 
 
 def _quotient(a, b):
@@ -118,8 +120,10 @@ ELEMENTWISE = {
     "lgamma": _each(math.lgamma),
     "nextafter": np.nextafter,
     "shift_left": lambda x, by: _shift(np.left_shift, x, by, 0),
-    "shift_right_logical": lambda x, by: _shift(np.right_shift, _unsigned(x), by.astype(_unsigned(x).dtype), 0),
-    "shift_right_arithmetic": lambda x, by: _shift(np.right_shift, x, by, -(x < 0).astype(x.dtype)),
+    "shift_right_logical": lambda x, by: _shift(np.right_shift, _unsigned(x), _unsigned(by), 0),
+    "shift_right_arithmetic": lambda x, by: _shift(
+        np.right_shift, _signed(x), _signed(by), np.where(_signed(x) < 0, -1, 0)
+    ),
     "population_count": lambda x: np.bitwise_count(_unsigned(x)),
     "clz": lambda x: _each(lambda value: 8 * x.dtype.itemsize - value.bit_length())(_unsigned(x)),
     "integer_pow": None,
