@@ -153,7 +153,8 @@ def _cond(unroller, equation, operands):
         return unroller.closed(branches[0], rest)
     if sum(map(operations_of, branches)) >= loops.WORTH_A_CHOICE or any(isinstance(x, Stored) for x in rest):
         return choice(unroller, index, branches, rest)
-    results = [unroller.closed(branch, rest) for branch in branches]
+    entries = lambda x: x.entries(graph) if isinstance(x, Stored) else x
+    results = [[*map(entries, unroller.closed(branch, rest))] for branch in branches]
     # A choice by number takes the nearest case, one between two takes what is not 0 for true.
     highest = index.dtype.type(len(branches) - 1)
     index = unroller.graph.apply("min", (unroller.graph.apply("max", (index, index.dtype.type(0))), highest))

@@ -24,7 +24,7 @@ State = list[Any]
 
 
 class NotInMemory(Exception):
-    """Arrays of these places in a loop's state must be stored."""
+    """Arrays of these places in a loop's state must be in memory, or those of a choice's results must not."""
 
 
 @kept_with_jaxpr
@@ -228,7 +228,18 @@ def choice(unroller: Any, index: Operand, branches: Sequence[ClosedJaxpr], opera
         last = index.dtype.type(len(branches) - 1)
         index = graph.apply("min", (graph.apply("max", (index, index.dtype.type(0))), last))
         chosen = [graph.apply("eq", (index, index.dtype.type(k))) for k in range(len(branches))]
-    assumed = len(graph.assumed_zero)
+    by_entry: set[int] = set()
+    while True:
+        try:
+            return _choice(unroller, chosen, branches, operands, by_entry)
+        except NotInMemory as places:
+            by_entry |= set(places.args)
+
+
+def _choice(unroller, chosen, branches, operands, by_entry):
+    """The same; results of these places ``by_entry`` are no arrays in memory."""
+    graph = unroller.graph
+    assumed, told = len(graph.assumed_zero), graph.told
     stored = [x for x in operands if isinstance(x, Stored)]
     before = [x.memory.version for x in stored]
     latest = list(before)
@@ -239,24 +250,32 @@ def choice(unroller: Any, index: Operand, branches: Sequence[ClosedJaxpr], opera
         with graph.block(mask, conditional=True) as block:
             found = unroller.closed(branch, operands)
             in_place = lambda x: isinstance(x, Stored) and any(x.memory is y.memory for y in stored)
-            found = [x if in_place(x) else loaded(graph, x) for x in found]
+            found = [x if in_place(x) and k not in by_entry else loaded(graph, x) for k, x in enumerate(found)]
             untold = graph.assumed_zero[max(assumed, graph.told) :]
             flags.append(_any(graph, np.bool_(False), untold))
         graph.assumed_zero, graph.told = graph.assumed_zero[:assumed], min(graph.told, assumed)
         cases.append(block)
         outcomes.append(found)
         latest = [max(x.memory.version, version) for x, version in zip(stored, latest, strict=True)]
+    whole = lambda each: (
+        isinstance(each[0], Stored) and all(isinstance(x, Stored) and x.memory is each[0].memory for x in each)
+    )
+    columns = list(zip(*outcomes, strict=True))
+    mixed = [k for k, each in enumerate(columns) if any(isinstance(x, Stored) for x in each) and not whole(each)]
+    if mixed:
+        graph.told = told
+        for x, version in zip(stored, before, strict=True):
+            x.memory.version = version
+        raise NotInMemory(*mixed)
     for x, version in zip(stored, latest, strict=True):
         x.memory.version = version
     results, given, values = [], [[] for _ in cases], []
-    for each in zip(*outcomes, strict=True):
+    for each in columns:
         if isinstance(each[0], Stored):
-            if not all(isinstance(x, Stored) and x.memory is each[0].memory for x in each):
-                raise Unsupported("a choice is made between arrays in a loop: choose between their entries")
-            results.append(Stored(each[0].memory, each[0].shape))
+            array = Stored(each[0].memory, each[0].shape)
+            array.shared = any(x.shared for x in each)
+            results.append(array)
             continue
-        if any(isinstance(x, Stored) for x in each):
-            raise Unsupported("a choice is made between arrays in a loop: choose between their entries")
         array = np.empty(each[0].size, object)
         for k, entries in enumerate(zip(*(x.ravel() for x in each), strict=True)):
             array[k] = _merged(graph, entries, given, values)

@@ -27,6 +27,7 @@ from .experiment import Experiment
 MEMBERS = 4096
 """Motions times derivatives that are computed side by side: what they need stays in a core's caches."""
 
+
 class Segment(NamedTuple):
     """Samples ``first`` to ``last`` (inclusive) of an experiment. But for an experiment's last one, its last sample is
     the first of the next one, and not compared here."""
