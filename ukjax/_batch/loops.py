@@ -120,11 +120,11 @@ def _loop(graph: Graph, in_memory, turn, state, length, begins, reverse):
                 copied.append((x.memory, loaded(graph, y)))
             elif not y.is_current:
                 raise Unsupported("an array in a loop is used after an entry of it has changed")
-        for memory, values in copied:  # all are loaded before: two may change places
-            for k, value in enumerate(values.flat):
-                graph.store(memory, None, k, value)
         for x in made:
             stacked.append(_stack(graph, x, place, length))
+        for memory, values in copied:  # after all that reads what was there before: two may change places
+            for k, value in enumerate(values.flat):
+                graph.store(memory, None, k, value)
         untold = graph.assumed_zero[max(assumed, graph.told) :]
         before = _outside(graph, untold)
         untold = [x for x in untold if x not in before]
