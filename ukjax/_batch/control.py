@@ -6,7 +6,7 @@ from jax.extend.core import ClosedJaxpr
 
 from . import loops
 from .entries import Stored, alike, shared
-from .loops import choice, loop, operations_of, row_of
+from .loops import choice, loop, operations_of, row_of, waits
 from .table import rule
 
 INNER = {
@@ -151,7 +151,9 @@ def _cond(unroller, equation, operands):
     if graph.usual and graph.is_seldom(index):
         graph.assumed_zero.append(index)
         return unroller.closed(branches[0], rest)
-    if sum(map(operations_of, branches)) >= loops.WORTH_A_CHOICE or any(isinstance(x, Stored) for x in rest):
+    # A loop in a case that a member does not take might never end for it.
+    must_be = any(map(waits, branches)) or any(isinstance(x, Stored) for x in rest)
+    if must_be or sum(map(operations_of, branches)) >= loops.WORTH_A_CHOICE:
         return choice(unroller, index, branches, rest)
     entries = lambda x: x.entries(graph) if isinstance(x, Stored) else x
     results = [[*map(entries, unroller.closed(branch, rest))] for branch in branches]

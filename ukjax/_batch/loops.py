@@ -9,7 +9,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 from .entries import Stored, loaded, objects
 from .graph import INDEX, Choice, Graph, Loop, Memory
 from .number import Number, Operand, same
-from .primitive import kept_with_jaxpr
+from .primitive import holds, kept_with_jaxpr
 from .refusal import Unsupported
 
 WORTH_A_LOOP = 6000
@@ -31,6 +31,12 @@ class NotInMemory(Exception):
 def operations_of(jaxpr: ClosedJaxpr) -> int:
     """How many operations JAX does, those of inner loops as often as they run."""
     return _operations(jaxpr.jaxpr)
+
+
+@kept_with_jaxpr
+def waits(jaxpr: ClosedJaxpr) -> bool:
+    """Whether there is a loop in it of which nobody knows how long it is."""
+    return holds(jaxpr, lambda equation: equation.primitive.name == "while")
 
 
 def _operations(jaxpr: Jaxpr) -> int:
