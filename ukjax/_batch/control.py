@@ -4,8 +4,9 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
+from . import loops
 from .entries import Stored, alike, shared
-from .loops import WORTH_A_CHOICE, WORTH_A_LOOP, choice, loop, operations_of, row_of
+from .loops import choice, loop, operations_of, row_of, waits
 from .table import rule
 
 INNER = {
@@ -55,7 +56,7 @@ def _scan(unroller, equation, operands):
     consts, carry, xs = operands[:fixed], operands[fixed : fixed + carried], operands[fixed + carried :]
     length, body = parameters["length"], parameters["jaxpr"]
     is_known = all(not isinstance(x, Stored) and x.dtype != object for x in xs)
-    if length > (2 if is_known else 1) and length * operations_of(body) >= WORTH_A_LOOP:
+    if length > (2 if is_known else 1) and length * operations_of(body) >= loops.WORTH_A_LOOP:
         return _kept_scan(unroller, parameters, consts, carry, xs)
     xs = [x.entries(unroller.graph) if isinstance(x, Stored) else x for x in xs]
     collected: list[list[np.ndarray]] = [[] for _ in parameters["jaxpr"].out_avals[carried:]]
@@ -100,8 +101,8 @@ def _while(unroller, equation, operands):
     parameters = equation.params
     a, b = parameters["cond_nconsts"], parameters["body_nconsts"]
     test, body, carry = operands[:a], operands[a : a + b], operands[a + b :]
-    turns = max(1, WORTH_A_LOOP // max(1, operations_of(parameters["body_jaxpr"])))
-    begun = carry
+    turns = max(1, loops.WORTH_A_LOOP // max(1, operations_of(parameters["body_jaxpr"])))
+    begun, carry = carry, shared(carry)  # what is changed in the turns that are tried is a copy
     while turns:
         (go_on,) = unroller.closed(parameters["cond_jaxpr"], [*test, *carry])
         if go_on.dtype == object:
@@ -150,9 +151,12 @@ def _cond(unroller, equation, operands):
     if graph.usual and graph.is_seldom(index):
         graph.assumed_zero.append(index)
         return unroller.closed(branches[0], rest)
-    if sum(map(operations_of, branches)) >= WORTH_A_CHOICE or any(isinstance(x, Stored) for x in rest):
+    # A loop in a case that a member does not take might never end for it.
+    must_be = any(map(waits, branches)) or any(isinstance(x, Stored) for x in rest)
+    if must_be or sum(map(operations_of, branches)) >= loops.WORTH_A_CHOICE:
         return choice(unroller, index, branches, rest)
-    results = [unroller.closed(branch, rest) for branch in branches]
+    entries = lambda x: x.entries(graph) if isinstance(x, Stored) else x
+    results = [[*map(entries, unroller.closed(branch, rest))] for branch in branches]
     # A choice by number takes the nearest case, one between two takes what is not 0 for true.
     highest = index.dtype.type(len(branches) - 1)
     index = unroller.graph.apply("min", (unroller.graph.apply("max", (index, index.dtype.type(0))), highest))

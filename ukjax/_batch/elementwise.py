@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from .arithmetic import ELEMENTWISE, IDENTITIES, fold
+from .arithmetic import ELEMENTWISE, IDENTITIES, OF_TYPE, fold, refuse_type
 from .entries import OBJECT, are_known, array_of, listed
+from .refusal import Unsupported
 from .table import rule
 
 
@@ -22,12 +23,18 @@ def _identity(unroller, equation, operands):
     return operands[:1]
 
 
-@rule("convert_element_type")
-def _convert(unroller, equation, operands):
-    (x,), to = operands, equation.params["new_dtype"]
-    if equation.invars[0].aval.dtype == to:
+@rule(*OF_TYPE)
+def _of_type(unroller, equation, operands):
+    (x,), to, name = operands, np.dtype(equation.params["new_dtype"]), equation.primitive.name
+    kind = equation.invars[0].aval.dtype
+    if kind == to:
         return [x]
-    return [x.astype(to)] if are_known(x) else [unroller.each("convert_element_type", [x], equation.params)]
+    if name == "bitcast_convert_type" and kind.itemsize != to.itemsize:
+        raise Unsupported("its bits are taken for numbers of another size")
+    if are_known(x):
+        return [np.asarray(OF_TYPE[name](x, to))]
+    refuse_type(to)
+    return [unroller.each(name, [x], equation.params)]
 
 
 @rule("clamp")

@@ -63,6 +63,11 @@ class Stored:
         other.shared = True
         return other
 
+    def as_others_leave_it(self) -> "Stored":
+        """The same array where what others, such as an earlier turn of a loop, may have stored in it since."""
+        self.memory.version += 1
+        return Stored(self.memory, self.shape)
+
     def at(self, graph: Graph, index: Any, places: np.ndarray) -> np.ndarray:
         """The entries at ``index`` + each of the ``places``."""
         if not self.is_current:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .arithmetic import BOOL, IDENTITIES, PREDICATES, fold
+from .arithmetic import BOOL, IDENTITIES, OF_TYPE, PREDICATES, fold
 from .number import Number, Operand, identity, same
 from .simplify import SIMPLER
 
@@ -102,6 +102,9 @@ class Block:
 
 COMMUTATIVE = {"add": "add", "add_any": "add", "mul": "mul"}
 """Operations whose operands may change places, and the name under which they are noted."""
+
+SAID = frozenset({"new_dtype", "of", "rounding_method", "y"})
+"""Parameters that are about a single number; what else JAX notes of an operation (sharding, accuracy) is not."""
 
 NOTED_PER_NEEDED = 2
 """How many operations may be noted for each that may be needed in the end: those that are not cost little."""
@@ -225,12 +228,11 @@ class Graph:
         """The result of the elementwise operation ``name``, whose type follows from the operands."""
         if name in IDENTITIES:
             return operands[0]
-        # What else JAX notes of an operation (sharding, accuracy) says nothing about a single number.
-        parameters = {k: x for k, x in parameters.items() if k in ("new_dtype", "of", "y")} if parameters else {}
-        if name == "convert_element_type":
+        parameters = {k: x for k, x in parameters.items() if k in SAID} if parameters else {}
+        if name in OF_TYPE:
             to = np.dtype(parameters["new_dtype"])
             if isinstance(operands[0], np.generic):
-                return to.type(operands[0])
+                return OF_TYPE[name](operands[0], to)
             if operands[0].dtype == to:
                 return operands[0]
             return self._share(Operation(name, parameters, tuple(operands)), (str(to),), to)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from jax import lax
 
 from .refusal import Unsupported
 
@@ -23,11 +24,15 @@ LIBRARY = {
     "cbrt": "cbrt",
     "cos": "cos",
     "cosh": "cosh",
+    "erf": "erf",
+    "erfc": "erfc",
     "exp": "exp",
     "exp2": "exp2",
     "expm1": "expm1",
     "log": "log",
+    "lgamma": "lgamma",
     "log1p": "log1p",
+    "nextafter": "nextafter",
     "pow": "pow",
     "rem": "fmod",
     "sin": "sin",
@@ -39,6 +44,10 @@ LIBRARY = {
 
 FLOATS = {np.dtype(np.float64): "double", np.dtype(np.float32): "float"}
 SUFFIXES = {"double": "f64", "float": "f32"}
+CALLED = frozenset({"ceil", "floor", "rint", "trunc"})
+"""LLVM's own functions that it calls the C library for where the processor has no instruction."""
+
+SHIFTS = {"shift_left": "shl", "shift_right_logical": "lshr", "shift_right_arithmetic": "ashr"}
 COMPARED = {"eq", "ne", "lt", "le", "gt", "ge"}
 
 
@@ -48,8 +57,6 @@ def scalar_type(dtype: np.dtype) -> str:
         return "i1"
     if dtype.kind in "iu":
         return f"i{8 * dtype.itemsize}"
-    if dtype not in FLOATS:
-        raise Unsupported(f"numbers of type {dtype} are not compiled")
     return FLOATS[dtype]
 
 
@@ -97,10 +104,12 @@ class Instructions:
         self.declared.add(f"declare {result} {whole}({', '.join(kind for kind, _ in arguments)})")
         return self.add(f"call {result} {whole}({', '.join(f'{kind} {x}' for kind, x in arguments)})")
 
-    def floating(self, name: str, kind: str, width: int, *arguments: str) -> str:
+    def own(self, name: str, kind: str, width: int, *arguments: str) -> str:
         """An elementwise one of LLVM's own functions."""
         whole = vector_type(kind, width)
-        types = SUFFIXES[kind] if width == 1 else f"v{width}{SUFFIXES[kind]}"
+        types = SUFFIXES.get(kind, kind) if width == 1 else f"v{width}{SUFFIXES.get(kind, kind)}"
+        if name in CALLED:
+            self.functions.add(name if kind == "double" else f"{name}f")
         return self.intrinsic(name, types, whole, [(whole, x) for x in arguments])
 
     def library(self, name: str, kind: str, width: int, *arguments: str) -> str:
@@ -141,6 +150,9 @@ class Instructions:
             return self._select(kinds, dtype, width, a)
         if name == "convert_element_type":
             return self._convert(kinds[0], dtype, width, a[0])
+        if name == "bitcast_convert_type":
+            to = vector_type(scalar_type(dtype), width)
+            return a[0] if to == whole else self.add(f"bitcast {whole} {a[0]} to {to}")
         if name == "rescued":
             return self._rescued(parameters["of"], scalar_type(dtype), width, *a)
         if name in COMPARED:
@@ -209,7 +221,7 @@ class Instructions:
         do = lambda f, *x: self.add(f"{f} {whole} {', '.join(x)}")
         truth = vector_type("i1", width)
         choose = lambda c, x, y: self.add(f"select {truth} {c}, {whole} {x}, {whole} {y}")
-        own = lambda f, *x: self.floating(f, kind, width, *x)
+        own = lambda f, *x: self.own(f, kind, width, *x)
         if name in ("add", "sub", "mul", "div"):
             return do(f"f{name}", *a)
         if name in ("fma", "fms", "fnma"):
@@ -218,15 +230,20 @@ class Instructions:
                 z = do("fneg", z)
             elif name == "fnma":
                 x = do("fneg", x)
-            return own("fma", x, y, z)
+            return own("fmuladd", x, y, z)  # in one instruction if there is one
         if name == "neg":
             return do("fneg", a[0])
+        if name == "round":
+            if parameters["rounding_method"] == lax.RoundingMethod.TO_NEAREST_EVEN:
+                return own("rint", a[0])
+            half = constant(np.nextafter(kinds[0].type(0.5), kinds[0].type(0)), width)
+            return own("trunc", do("fadd", a[0], own("copysign", half, a[0])))
         if name in ("floor", "ceil", "sqrt"):
             return own(name, a[0])
         if name == "abs":
             return own("fabs", a[0])
         if name == "rsqrt":
-            return own("sqrt", do("fdiv", one, a[0]))
+            return do("fdiv", one, own("sqrt", a[0]))
         if name == "square":
             return do("fmul", a[0], a[0])
         if name == "one_minus_square":
@@ -290,6 +307,17 @@ class Instructions:
             return choose(do("icmp slt", a[0], number(0)), number(-1), positive) if signed else positive
         if name == "square":
             return do("mul", a[0], a[0])
+        if name == "population_count":
+            return self.own("ctpop", kind, width, a[0])
+        if name == "clz":
+            types = kind if width == 1 else f"v{width}{kind}"
+            return self.intrinsic("ctlz", types, whole, [(whole, a[0]), ("i1", "false")])
+        if name in SHIFTS:
+            bits = 8 * dtype.itemsize
+            inside = do("icmp ult", a[1], number(bits))
+            by = choose(inside, a[1], number(0))
+            beyond = do("ashr", a[0], number(bits - 1)) if SHIFTS[name] == "ashr" else number(0)
+            return choose(inside, do(SHIFTS[name], a[0], by), beyond)
         if name in ("div", "rem"):
             return self._quotient(name, signed, do, choose, number, ones, *a)
         if name == "integer_pow" and parameters["y"] >= 0:

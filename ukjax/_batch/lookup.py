@@ -35,8 +35,10 @@ def _place(graph, shape, row, starts, sizes, mode):
     strides = np.cumprod([1, *shape[:0:-1]], dtype=int)[::-1]
     place, inside = INDEX.type(0), np.bool_(True)
     for k, start in zip(starts, row, strict=True):
-        start = graph.apply("convert_element_type", (start,), {"new_dtype": INDEX})
         last = INDEX.type(shape[k] - sizes[k])
+        if start.dtype == np.uint64:  # of which half are no INDEX
+            start = graph.apply("min", (start, np.uint64(last + 1)))
+        start = graph.apply("convert_element_type", (start,), {"new_dtype": INDEX})
         near = graph.apply("min", (graph.apply("max", (start, INDEX.type(0))), last))
         if mode == GatherScatterMode.FILL_OR_DROP:
             inside = graph.apply("and", (inside, graph.apply("eq", (near, start))))

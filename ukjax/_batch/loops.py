@@ -9,7 +9,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 from .entries import Stored, loaded, objects
 from .graph import INDEX, Choice, Fill, Graph, Loop, Memory
 from .number import Number, Operand, same
-from .primitive import kept_with_jaxpr
+from .primitive import holds, kept_with_jaxpr
 from .refusal import Unsupported
 
 WORTH_A_LOOP = 6000
@@ -27,13 +27,19 @@ State = list[Any]
 
 
 class NotInMemory(Exception):
-    """Arrays of these places in a loop's state must be stored."""
+    """Arrays of these places in a loop's state must be in memory, or those of a choice's results must not."""
 
 
 @kept_with_jaxpr
 def operations_of(jaxpr: ClosedJaxpr) -> int:
     """How many operations JAX does, those of inner loops as often as they run."""
     return _operations(jaxpr.jaxpr)
+
+
+@kept_with_jaxpr
+def waits(jaxpr: ClosedJaxpr) -> bool:
+    """Whether there is a loop in it of which nobody knows how long it is."""
+    return holds(jaxpr, lambda equation: equation.primitive.name == "while")
 
 
 def _operations(jaxpr: Jaxpr) -> int:
@@ -94,9 +100,12 @@ def _loop(graph: Graph, in_memory, turn, state, length, begins, reverse):
     assumed, told = len(graph.assumed_zero), graph.told
     state = [_own_memory(graph, x) if k in in_memory or isinstance(x, Stored) else x for k, x in enumerate(state)]
     versions = [x.memory.version if isinstance(x, Stored) else None for x in state]
+    state = [x.as_others_leave_it() if isinstance(x, Stored) else x for x in state]
     begin: list[Operand] = [x for array in state if not isinstance(array, Stored) for x in objects(array).flat]
     stacked: list[Any] = []
     counted = begins is None
+    for mask in [] if counted else graph.masks:  # a member that this is not for may never come to an end
+        begins = graph.apply("and", (begins, mask))
     with graph.block() as block:
         counter = graph.carried(INDEX if counted else np.dtype(bool))
         if not counted:
@@ -112,16 +121,19 @@ def _loop(graph: Graph, in_memory, turn, state, length, begins, reverse):
             _restore(graph, assumed, told, state, versions)
             raise NotInMemory(*new)
         following: list[Operand] = []
+        copied: list[tuple[Memory, np.ndarray]] = []
         for x, y in zip(inside, after, strict=True):
             if not isinstance(x, Stored):
                 following += list(objects(y).flat)
             elif not isinstance(y, Stored) or y.memory is not x.memory:
-                for k, value in enumerate(loaded(graph, y).flat):
-                    graph.store(x.memory, None, k, value)
+                copied.append((x.memory, loaded(graph, y)))
             elif not y.is_current:
                 raise Unsupported("an array in a loop is used after an entry of it has changed")
         for x in made:
             stacked.append(_stack(graph, x, place, length))
+        for memory, values in copied:  # after all that reads what was there before: two may change places
+            for k, value in enumerate(values.flat):
+                graph.store(memory, None, k, value)
         untold = graph.assumed_zero[max(assumed, graph.told) :]
         before = _outside(graph, untold)
         untold = [x for x in untold if x not in before]
@@ -229,7 +241,18 @@ def choice(unroller: Any, index: Operand, branches: Sequence[ClosedJaxpr], opera
         last = index.dtype.type(len(branches) - 1)
         index = graph.apply("min", (graph.apply("max", (index, index.dtype.type(0))), last))
         chosen = [graph.apply("eq", (index, index.dtype.type(k))) for k in range(len(branches))]
-    assumed = len(graph.assumed_zero)
+    by_entry: set[int] = set()
+    while True:
+        try:
+            return _choice(unroller, chosen, branches, operands, by_entry)
+        except NotInMemory as places:
+            by_entry |= set(places.args)
+
+
+def _choice(unroller, chosen, branches, operands, by_entry):
+    """The same; results of these places ``by_entry`` are no arrays in memory."""
+    graph = unroller.graph
+    assumed, told = len(graph.assumed_zero), graph.told
     stored = [x for x in operands if isinstance(x, Stored)]
     before = [x.memory.version for x in stored]
     latest = list(before)
@@ -240,24 +263,32 @@ def choice(unroller: Any, index: Operand, branches: Sequence[ClosedJaxpr], opera
         with graph.block(mask, conditional=True) as block:
             found = unroller.closed(branch, operands)
             in_place = lambda x: isinstance(x, Stored) and any(x.memory is y.memory for y in stored)
-            found = [x if in_place(x) else loaded(graph, x) for x in found]
+            found = [x if in_place(x) and k not in by_entry else loaded(graph, x) for k, x in enumerate(found)]
             untold = graph.assumed_zero[max(assumed, graph.told) :]
             flags.append(_any(graph, np.bool_(False), untold))
         graph.assumed_zero, graph.told = graph.assumed_zero[:assumed], min(graph.told, assumed)
         cases.append(block)
         outcomes.append(found)
         latest = [max(x.memory.version, version) for x, version in zip(stored, latest, strict=True)]
+    whole = lambda each: (
+        isinstance(each[0], Stored) and all(isinstance(x, Stored) and x.memory is each[0].memory for x in each)
+    )
+    columns = list(zip(*outcomes, strict=True))
+    mixed = [k for k, each in enumerate(columns) if any(isinstance(x, Stored) for x in each) and not whole(each)]
+    if mixed:
+        graph.told = told
+        for x, version in zip(stored, before, strict=True):
+            x.memory.version = version
+        raise NotInMemory(*mixed)
     for x, version in zip(stored, latest, strict=True):
         x.memory.version = version
     results, given, values = [], [[] for _ in cases], []
-    for each in zip(*outcomes, strict=True):
+    for each in columns:
         if isinstance(each[0], Stored):
-            if not all(isinstance(x, Stored) and x.memory is each[0].memory for x in each):
-                raise Unsupported("a choice is made between arrays in a loop: choose between their entries")
-            results.append(Stored(each[0].memory, each[0].shape))
+            array = Stored(each[0].memory, each[0].shape)
+            array.shared = any(x.shared for x in each)
+            results.append(array)
             continue
-        if any(isinstance(x, Stored) for x in each):
-            raise Unsupported("a choice is made between arrays in a loop: choose between their entries")
         array = np.empty(each[0].size, object)
         for k, entries in enumerate(zip(*(x.ravel() for x in each), strict=True)):
             array[k] = _merged(graph, entries, given, values)

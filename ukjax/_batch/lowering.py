@@ -8,6 +8,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.interpreters import mlir
 
+from .arithmetic import refuse_type
 from .call import Buffer, called, handler_of, registered
 from .entries import Stored, array_of
 from .graph import Graph, Memory, TooLarge
@@ -86,6 +87,8 @@ def _called(kernel, arguments, mapped):
 def kernel_of(jaxpr: ClosedJaxpr, mapped: tuple[bool, ...]) -> Kernel:
     """The kernel of a function of one member, compiled."""
     refuse_keys(jaxpr.jaxpr.invars)
+    for aval in jaxpr.in_avals:
+        refuse_type(aval.dtype)
     graph, inputs, results = _written_out(jaxpr, True)
     avals = list(jaxpr.out_avals)
     known = [None if x.dtype == object else np.asarray(x, aval.dtype) for x, aval in zip(results, avals, strict=True)]

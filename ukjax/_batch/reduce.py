@@ -16,7 +16,7 @@ REDUCTIONS = {
     "reduce_or": "or",
     "reduce_and": "and",
 }
-CUMULATIVE = {"cumsum": "add", "cumprod": "mul"}
+CUMULATIVE = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}
 NO_WORSE = {"argmax": "ge", "argmin": "le"}
 """What is done with one entry after the other."""
 
@@ -87,14 +87,23 @@ def _extreme(unroller, equation, operands):
     return [result]
 
 
-@rule(*CUMULATIVE)
+@rule("cumlogsumexp", *CUMULATIVE)
 def _cumulative(unroller, equation, operands):
-    parameters, operation = equation.params, CUMULATIVE[equation.primitive.name]
+    parameters, operation = equation.params, CUMULATIVE.get(equation.primitive.name)
+    together = lambda a, b: unroller.each(operation, [a, b]) if operation else _log_of_sum(unroller.each, a, b)
     rows = np.moveaxis(objects(operands[0]).copy(), parameters["axis"], 0)
     order = range(rows.shape[0])[::-1] if parameters["reverse"] else range(rows.shape[0])
     for before, i in itertools.pairwise(order):
-        rows[i] = unroller.each(operation, [np.asarray(rows[before]), np.asarray(rows[i])])[()]
+        rows[i] = together(np.asarray(rows[before]), np.asarray(rows[i]))[()]
     return [np.moveaxis(rows, 0, parameters["axis"])]
+
+
+def _log_of_sum(each, a, b):
+    """log(exp a + exp b), also where the exponentials are no numbers of the type."""
+    apart = each("sub", [a, b])
+    more = each("log1p", [each("exp", [each("neg", [each("abs", [apart])])])])
+    found = each("add", [each("max", [a, b]), more])
+    return each("select_n", [each("ne", [apart, apart]), found, each("add", [a, b])])  # two that are infinite
 
 
 def _not_zero(row):

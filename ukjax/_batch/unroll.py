@@ -1,7 +1,7 @@
 """From JAX's own record of a function, a jaxpr on arrays, to a graph of operations on numbers.
 
 Loops are written out as often as they run, which must be known; indices must be known too. What is done for each
-primitive of JAX is in ``elementwise``, ``reduce``, ``move`` and ``control``.
+primitive of JAX is in ``elementwise``, ``reduce``, ``sort``, ``move`` and ``control``.
 """
 
 import contextlib
@@ -19,6 +19,7 @@ from . import control as control
 from . import elementwise as elementwise
 from . import move as move
 from . import reduce as reduce
+from . import sort as sort
 from .arithmetic import OPERATORS
 from .assumed import assumed_p
 from .control import REPEATING

@@ -1,0 +1,104 @@
+"""Machine code on disk, and beside what else a process has compiled."""
+
+import ctypes
+import os
+import subprocess
+import sys
+
+import pytest
+
+from ukjax._batch import machine
+
+ANSWER = "define i64 @answer() {{\n  ret i64 {number}\n}}\n"
+
+
+@pytest.fixture
+def compiled(monkeypatch, tmp_path):
+    """A list of what was compiled; objects go to a folder of their own."""
+    texts, done = [], machine._compiled
+    monkeypatch.setattr(machine, "_compiled", lambda text, target: texts.append(text) or done(text, target))
+    monkeypatch.setenv("UKJAX_CACHE", str(tmp_path / "kernels"))
+    return texts
+
+
+def answer(monkeypatch, number):
+    """What the function gives that ``number`` stands in, in a process that has not linked it."""
+    monkeypatch.setattr(machine, "_linked", KEPT.setdefault(len(KEPT), {}))
+    machine._linker.cache_clear()
+    text = ANSWER.format(number=number)
+    return ctypes.CFUNCTYPE(ctypes.c_int64)(machine.address_of(text, "answer", frozenset(), machine.machine()))()
+
+
+KEPT: dict = {}  # what is linked may be called as long as the process lives
+
+
+def test_code_is_compiled_once_for_all_processes(monkeypatch, compiled, tmp_path):
+    assert [answer(monkeypatch, 42) for _ in range(3)] == [42] * 3
+    assert len(compiled) == 1
+    assert [x.stat().st_size > 32 for x in (tmp_path / "kernels").iterdir()] == [True]
+    assert answer(monkeypatch, 43) == 43 and len(compiled) == 2
+
+
+@pytest.mark.parametrize("damage", (lambda x: x[:-1], lambda x: b"", lambda x: b"foreign", lambda x: x[:40] + x[41:]))
+def test_a_damaged_file_is_made_anew(monkeypatch, compiled, tmp_path, damage):
+    answer(monkeypatch, 7)
+    (file,) = (tmp_path / "kernels").iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(damage(whole))
+    assert answer(monkeypatch, 7) == 7 and len(compiled) == 2
+    assert file.read_bytes() == whole
+
+
+def test_no_folder_is_needed(monkeypatch, compiled, tmp_path):
+    (tmp_path / "file").write_text("")
+    for where in ("", str(tmp_path / "file" / "kernels"), "/proc/kernels"):
+        monkeypatch.setenv("UKJAX_CACHE", where)
+        assert answer(monkeypatch, 8) == 8
+    assert len(compiled) == 3
+
+
+def test_a_folder_may_be_for_reading_alone(monkeypatch, compiled, tmp_path):
+    answer(monkeypatch, 9)
+
+    def refuse(*_, **__):
+        raise PermissionError
+
+    for name in ("touch", "write_bytes", "mkdir"):
+        monkeypatch.setattr(machine.Path, name, refuse)
+    assert answer(monkeypatch, 9) == 9 and len(compiled) == 1
+    assert answer(monkeypatch, 10) == 10 and len(compiled) == 2
+
+
+def test_the_oldest_files_make_room(monkeypatch, compiled, tmp_path):
+    for number in range(4):
+        answer(monkeypatch, number)
+        for file in (tmp_path / "kernels").iterdir():
+            os.utime(file, (file.stat().st_atime, file.stat().st_mtime - 100))
+    answer(monkeypatch, 0)  # is used again
+    size = file.stat().st_size
+    monkeypatch.setattr(machine, "KEPT_BYTES", 3 * size)
+    answer(monkeypatch, 4)
+    assert len(list((tmp_path / "kernels").iterdir())) == 3
+    compiled.clear()
+    assert [answer(monkeypatch, k) for k in (0, 3, 4)] == [0, 3, 4] and not compiled
+
+
+PROGRAM = """
+import jax, numpy as np, ukjax as uk
+from ukjax._batch import machine
+done, count = machine._compiled, []
+machine._compiled = lambda *x: count.append(0) or done(*x)
+uk.enable_float64()
+found = [jax.jit(jax.vmap(uk.per_member(lambda x: k * x, strict=True)))(np.ones((5, 2))) for k in range(2, 9)]
+print(sum(float(x[0, 0]) for x in found), len(count))
+"""
+
+
+@pytest.mark.slow
+def test_processes_share_a_folder(tmp_path):
+    environment = os.environ | {"UKJAX_CACHE": str(tmp_path)}
+    run = lambda: subprocess.Popen([sys.executable, "-c", PROGRAM], env=environment, stdout=subprocess.PIPE, text=True)
+    together = [run() for _ in range(3)]
+    assert [x.communicate()[0].split()[0] for x in together] == ["35.0"] * 3
+    assert run().communicate()[0].split() == ["35.0", "0"]
+    assert len(list(tmp_path.iterdir())) == 7
