@@ -16,6 +16,7 @@ from .record import BUSY, save, surroundings
 NAMES = (
     "accuracy",
     "gallery",
+    "kernels",
     "drift",
     "first_result",
     "constrained_step",

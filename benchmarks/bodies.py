@@ -12,6 +12,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -116,12 +117,19 @@ def _pinocchio(path) -> dict[str, Any]:
     return {"batch": 1, "µs each": _microseconds(lambda: pin.aba(model, data, q, v, none))}
 
 
-def _mujoco(path) -> dict[str, Any]:
+def mujoco_model(path: Path) -> Any:
+    """A robot's file in MuJoCo, without contacts."""
     import mujoco
 
     spec = mujoco.MjSpec.from_file(str(path))
     spec.option.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONTACT
-    model = spec.compile()
+    return spec.compile()
+
+
+def _mujoco(path) -> dict[str, Any]:
+    import mujoco
+
+    model = mujoco_model(path)
     data = mujoco.MjData(model)
     data.qvel[:] = 1e-3 * np.random.default_rng(0).normal(size=model.nv)
     return {"batch": 1, "µs each": _microseconds(lambda: mujoco.mj_forward(model, data))}
