@@ -11,7 +11,7 @@ from jax.interpreters import mlir
 from .call import Buffer, called, registered
 from .entries import Stored
 from .graph import Graph, Memory, TooLarge
-from .machine import is_available
+from .machine import is_available, tell_of_no_compiler
 from .primitive import as_is, holds, kept_with_jaxpr, per_member_p, size_of
 from .program import Program
 from .refusal import Unsupported, refuse_length, report
@@ -33,7 +33,10 @@ def does_kernels() -> bool:
 def _compiled(*arguments, jaxpr, mapped, how):
     """By a kernel; a single member is a batch of one."""
     members = size_of(arguments, mapped)
-    if not is_available() or not isinstance(members, int | None) or how.as_by_jax:  # symbolic, where it is exported
+    if how.as_by_jax or not isinstance(members, int | None):  # symbolic, where it is exported
+        return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
+    if not is_available():
+        tell_of_no_compiler()
         return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
     try:
         kernel = kernel_of(jaxpr, mapped)
@@ -65,9 +68,9 @@ class Kernel(NamedTuple):
 def kernel_of(jaxpr: ClosedJaxpr, mapped: tuple[bool, ...]) -> Kernel:
     """The kernel of a function of one member, compiled."""
     refuse_keys(jaxpr.jaxpr.invars)
-    graph, inputs, results = _written_out(jaxpr, holds(jaxpr, asks))
+    graph, inputs, results = _graph_of(jaxpr, holds(jaxpr, asks))
     if len(graph.assumed_zero) > graph.told:  # nobody looks whether that is so
-        graph, inputs, results = _written_out(jaxpr, False)
+        graph, inputs, results = _graph_of(jaxpr, False)
     avals = jaxpr.out_avals
     known = [None if x.dtype == object else np.asarray(x, aval.dtype) for x, aval in zip(results, avals, strict=True)]
     left = [(x, aval) for x, aval, value in zip(results, avals, known, strict=True) if value is None]
@@ -80,7 +83,7 @@ def kernel_of(jaxpr: ClosedJaxpr, mapped: tuple[bool, ...]) -> Kernel:
     return Kernel(registered(program, ins, outs), shapes, known)
 
 
-def _written_out(jaxpr, usual):
+def _graph_of(jaxpr, usual):
     graph = Graph(MOST, usual)
     large = lambda k, aval: Stored(Memory(aval.size, aval.dtype, 0, source=k), aval.shape)
     inputs = [

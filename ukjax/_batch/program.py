@@ -405,6 +405,3 @@ class Program:
 
     def _loads(self, i):
         return self.operations[i][0] == LOAD
-
-    def is_input(self, i: int) -> bool:
-        return self.operations[i][0] == INPUT and i in self.argument
