@@ -1,14 +1,12 @@
 """``dt`` means one thing, whatever else is asked for: even steps between samples, which they meet."""
 
 import diffrax as dfx
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._motion import even_steps
 
 from .mechanisms import Pendulum
 
@@ -49,7 +47,7 @@ def test_what_is_asked_besides_changes_no_step(plainly, besides):
     np.testing.assert_allclose(motion.v, plain.v, rtol=0, atol=1e-12)
 
 
-def test_steps_are_those_of_the_method_written_out():
+def test_steps_are_those_of_kuttas_formula():
     """Without projection, against Kutta's formula in NumPy."""
     motion = uk.simulate(Pendulum(), *START, TS, dt=DT, solver=uk.RungeKutta4(), drift="none")
 
@@ -80,26 +78,6 @@ def test_a_batch_takes_the_same_steps(besides):
         alone = uk.simulate(Pendulum(), MANY[0][i], MANY[1][i], TS, dt=DT, solver=uk.RungeKutta4())
         np.testing.assert_allclose(together.q[i], alone.q, rtol=0, atol=1e-12)
         np.testing.assert_allclose(together.v[i], alone.v, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("members", (3, 150), ids=("few", "written out"))
-def test_little_to_be_done_is_compiled_sooner_and_means_the_same(members, monkeypatch):
-    """A batch of few steps has the program in which everything stands once."""
-    given, run = [], even_steps._rolled
-    monkeypatch.setattr(even_steps, "_rolled", lambda *x: given.append(x) or run(*x))
-    monkeypatch.setattr(even_steps, "in_blocks", lambda function, start, request, entries: function(start, request))
-    q0, v0 = np.tile(START[0], (members, 1)), np.linspace(0.1, 1, members)[:, None] * [0.0, 1.0]
-    found, lines = {}, {}
-    for most in (even_steps.BRIEF_MEMBER_STEPS, 0):
-        monkeypatch.setattr(even_steps, "BRIEF_MEMBER_STEPS", most)
-        found[most] = uk.simulate(Pendulum(), q0, v0, TS, dt=DT, solver=uk.RungeKutta4())
-        lines[most] = len(eqx.filter_jit(run.function).lower(*given[-1]).as_text().splitlines())
-    brief, whole = found.values()
-    np.testing.assert_allclose(brief.q, whole.q, rtol=0, atol=1e-13)
-    np.testing.assert_allclose(brief.v, whole.v, rtol=0, atol=1e-12)
-    assert float(jnp.max(jnp.abs(brief.residual))) < 1e-15
-    few, more = lines.values()
-    assert few < 0.9 * more
 
 
 def test_under_jit_they_are_the_same():

@@ -1,4 +1,4 @@
-"""The order of written-out operations: each that is possible gives the same, the best keeps few values waiting."""
+"""The order of a kernel's operations: each that is possible gives the same, the best keeps few values waiting."""
 
 import jax
 import jax.numpy as jnp
@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._batch import kernel
+from ukjax._batch import program
 from ukjax._batch.graph import Graph, Number
-from ukjax._batch.kernel import needed_for
 from ukjax._batch.schedule import alive, scheduled
 
 
@@ -25,9 +24,14 @@ def scattered(rng, count):
     return graph, [total]
 
 
+def noted(graph):
+    """All operations in the order in which they were noted, and their operands."""
+    return {i: operation.operands for i, operation in enumerate(graph.operations)}
+
+
 def test_few_values_wait(rng):
     graph, results = scattered(rng, 40)
-    needed = needed_for(graph, results)
+    needed = noted(graph)
     order = scheduled(needed, results)
     assert order == needed and list(order) != list(needed)  # the same operations
     assert np.max(alive(needed, results)) >= 40 and np.max(alive(order, results)) <= 4
@@ -42,19 +46,18 @@ def test_what_is_alive_is_counted():
     a, b = (graph.input(np.dtype(float)) for _ in range(2))
     c = graph.apply("mul", (a, b))
     d = graph.apply("add", (c, b))
-    assert alive(needed_for(graph, [c, d]), [c, d]).tolist() == [1, 2, 2, 2]
+    assert alive(noted(graph), [c, d]).tolist() == [1, 2, 2, 2]
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*not modelled")
 def test_the_order_changes_no_result(rng, monkeypatch):
-    """In segments that end anywhere, so that much goes from one to the next."""
     arm = uk.load(uk.robots.path("seven_axis_arm"))
     q, v = (jnp.asarray(x) for x in rng.normal(size=(2, 200, 7)))
     acceleration = lambda q, v: uk.constrained_motion(arm(0.0, q, v)).acceleration
     expected = jax.jit(jax.vmap(acceleration))(q, v)
     found = jax.jit(jax.vmap(uk.per_member(acceleration)))(q, v)
     np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-11)
-    monkeypatch.setattr(kernel, "scheduled", lambda needed, results: needed)
+    monkeypatch.setattr(program, "scheduled", lambda needed, results: needed)
     as_noted = jax.jit(jax.vmap(uk.per_member(lambda q, v: acceleration(q, v))))(q, v)
     np.testing.assert_allclose(found, as_noted, rtol=1e-13, atol=1e-13)

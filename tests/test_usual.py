@@ -25,7 +25,7 @@ def batched(method, M, A, Q, b):
     return [np.asarray(x) for x in jax.jit(jax.vmap(lambda *given: answer(method, *given)))(M, A, Q, b)]
 
 
-def written_out(method, M, A, Q, b):
+def as_kernel(method, M, A, Q, b):
     one = uk.per_member(lambda *given: answer(method, *given))
     return [np.asarray(x) for x in jax.jit(jax.vmap(one))(M, A, Q, b)]
 
@@ -35,7 +35,7 @@ def answer(method, M, A, Q, b):
     return *response.both(M, Q, b), response.unusual
 
 
-WAYS = pytest.mark.parametrize("way", (alone, batched, written_out), ids=lambda way: way.__name__)
+WAYS = pytest.mark.parametrize("way", (alone, batched, as_kernel), ids=lambda way: way.__name__)
 
 
 def systems(rng, n, m, count=3, rank=None, massive=None):
@@ -65,8 +65,8 @@ def assert_solved(found, M, A, Q, b, reference):
 @WAYS
 @pytest.mark.parametrize(("n", "m"), SIZES)
 def test_independent_rows(rng, way, n, m):
-    if way is written_out and n > 12:
-        pytest.skip("too large to be written out")
+    if way is as_kernel and n > 12:
+        pytest.skip("more operations than a kernel has")
     given = systems(rng, n, m)
     assert_solved(way(Usual(), *given), *given, multiplier_motion)
 

@@ -34,7 +34,7 @@ def symmetric(M: Array) -> Array:
     largest = jnp.max(own, initial=0)
     mass = jnp.where(own > eps * largest, own, largest)
     # |M_ij| ≤ √(M_ii M_jj) in a mass matrix. Squares are compared: a square root takes longer than all the rest.
-    # An entry is never greater than itself: written out, nothing is left of the check where entries are the same.
+    # An entry is never greater than itself: in a kernel, nothing is left of the check where entries are the same.
     asymmetric = jnp.any((M > M.T) & ((M - M.T) ** 2 > (4 * eps * mass)[:, None] * mass))
     wrong = asymmetric | jnp.any(own < -n * eps * largest)
     spoilt = jax.lax.select(wrong, *np.array([np.nan, 0], M.dtype))

@@ -52,7 +52,7 @@ def jit_unoptimised(function: Callable) -> "Program":
 
 
 def jit_batch(function: Callable) -> "Program":
-    """The same for a batch that is written out: one chain of operations on each member, side by side."""
+    """The same for a batch: by vectors as wide as the processor has."""
     return Program(function, BATCH)
 
 

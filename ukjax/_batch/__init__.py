@@ -1,4 +1,10 @@
-"""Many members at once, as fast as a loop written by hand."""
+"""Functions of one member, compiled to machine code for one or many.
+
+``per_member`` makes one operation of JAX out of a function (``primitive``, ``transform``). Where that is compiled on a
+CPU (``lowering``), its jaxpr becomes a graph of operations on numbers (``unroll``, with a rule for each primitive of
+JAX), the graph a ``program``, the program text in LLVM's language (``assembly``, ``instructions``), and the text a
+function that XLA calls (``machine``, ``call``).
+"""
 
 from .assumed import wrongly_assumed as wrongly_assumed
 from .either import either as either

@@ -14,9 +14,9 @@ mlir.register_lowering(assumed_p, mlir.lower_fun(lambda: jnp.asarray(False), mul
 
 
 def wrongly_assumed() -> Bool[Array, ""]:
-    """Whether a choice before this was not the usual one, where ``per_member`` writes out that alone; False elsewhere.
+    """Whether a choice by ``rarely`` before this was not the usual one. False where all cases are compiled.
 
-    To be called last in a function and returned by it. Then the function is not done again with every case where a
-    member chose another one: it is for the caller to do something about such a member.
+    To be called last in a function and returned by it. Then a kernel has the usual cases alone: it is for the caller to
+    do something about a member that needs another one.
     """
     return assumed_p.bind()

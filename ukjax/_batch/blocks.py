@@ -1,4 +1,5 @@
-"""A batch in blocks, as many at a time as there are cores: the values of a block stay in a core's caches."""
+"""A batch in blocks, as many at a time as there are cores: for what XLA compiles, in loops over all members, so that
+the values of a block stay in a core's caches. Kernels see to that themselves."""
 
 import os
 from typing import Any
@@ -10,7 +11,7 @@ from .._compile import Program
 from .waiting import interruptibly, side_by_side
 
 LARGEST, SMALLEST, FEWEST = 4104, 136, 24
-"""Members of a block: see ``spread`` in ``_batch.kernel`` for these odd numbers of lines."""
+"""Members of a block: odd numbers of cache lines, so that rows do not share places in the cache."""
 
 ENTRIES = 12_000
 """Numbers of a block's state, where its members have many, that go well with all that is made of them."""

@@ -186,8 +186,8 @@ def _assumed(unroller, equation, operands):
     return [np.asarray(wrong)]
 
 
-@rule("written_out")
-def _written_out(unroller, equation, operands):
+@rule("in_kernel")
+def _in_kernel(unroller, equation, operands):
     return [np.asarray(True)]
 
 

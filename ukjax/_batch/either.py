@@ -1,4 +1,4 @@
-"""One computation by two algorithms: arithmetic where it is written out or batched, JAX's own routines for one."""
+"""One computation by two algorithms: arithmetic in a kernel or a batch, JAX's own routines for one member."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ either_p.multiple_results = True
 
 def either(arithmetic: Callable, library: Callable, *arguments: Any, made: Any = ()) -> Any:
     """``library(*made, *arguments)`` where JAX does it for one member, ``arithmetic(*made, *arguments)`` elsewhere: in
-    a batch, where calls of LAPACK are slow and can deadlock, and in what ``per_member`` writes out.
+    a batch, where calls of LAPACK are slow and can deadlock, and in kernels of ``per_member``.
 
     Both give the same arrays up to rounding, of which no derivative is taken; or, where only the two in question know
     what these mean, arrays of the same shapes, ``made`` for a second pair. That goes on as the first began: where one

@@ -120,11 +120,11 @@ class Graph:
     Of more than ``most`` that are needed, none is done.
 
     A graph of what is ``usual`` has the first case of every choice alone, and keeps in ``assumed_zero`` what these
-    choices depend on: each is 0 where its first case is indeed the one. With ``sines``, sine and cosine are arithmetic.
+    choices depend on: each is 0 where its first case is indeed the one.
     """
 
-    def __init__(self, most: int, usual: bool, sines: bool = True):
-        self.usual, self.sines = usual, sines
+    def __init__(self, most: int, usual: bool):
+        self.usual = usual
         self.assumed_zero: list[Operand] = []
         self.seldom: set[int] = set()  # truth values of which it is said that they seldom hold
         self.told = 0  # how many of these the function itself has asked for

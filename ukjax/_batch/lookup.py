@@ -1,6 +1,7 @@
 """Entries of arrays at places that are found as the program runs."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 from jax.lax import GatherScatterMode
@@ -26,7 +27,7 @@ def gather_found(unroller, equation, x, indices):
     for at in np.ndindex(result.shape):
         index, inside = found[rows[at]]
         value = stored.at(graph, index, np.asarray(at_zero[at]))[()]
-        result[at] = graph.apply("select_n", (inside, _fill(parameters, kind), value))
+        result[at] = graph.apply("select_n", (inside, fill_of(parameters, kind), value))
     return result
 
 
@@ -46,7 +47,7 @@ def _place(graph, shape, row, starts, sizes, mode):
     return place, inside
 
 
-def _fill(parameters, kind):
+def fill_of(parameters: dict[str, Any], kind: np.dtype) -> np.generic:
     """What stands for an entry outside of an array."""
     if parameters["fill_value"] is not None:
         return kind.type(parameters["fill_value"])

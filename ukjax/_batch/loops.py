@@ -13,8 +13,8 @@ from .primitive import holds, kept_with_jaxpr
 from .refusal import Unsupported
 
 WORTH_A_LOOP = 6000
-"""Operations of JAX in all turns of a loop from which on it is not written out: turn by turn, what is zero at some of
-them is seen, and nothing is looked up."""
+"""Operations of JAX in all turns of a loop from which on it stays a loop. A shorter one is repeated in the graph: so
+zeros at some turns are seen, and nothing is looked up."""
 
 WORTH_A_CHOICE = 60
 """Operations of JAX in all cases of a choice from which on only the one that is chosen is done."""

@@ -12,7 +12,7 @@ from .arithmetic import refuse_type
 from .call import Buffer, called, handler_of, registered
 from .entries import Stored, array_of
 from .graph import Graph, Memory, TooLarge
-from .machine import is_available
+from .machine import is_available, tell_of_no_compiler
 from .primitive import as_is, holds, kept_with_jaxpr, per_member_p, size_of
 from .program import Program
 from .rare import registered_rarely
@@ -35,7 +35,10 @@ def does_kernels() -> bool:
 def _compiled(*arguments, jaxpr, mapped, how):
     """By a kernel; a single member is a batch of one."""
     members = size_of(arguments, mapped)
-    if not is_available() or not isinstance(members, int | None) or how.as_by_jax:  # symbolic, where it is exported
+    if how.as_by_jax or not isinstance(members, int | None):  # symbolic, where it is exported
+        return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
+    if not is_available():
+        tell_of_no_compiler()
         return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
     try:
         kernel = kernel_of(jaxpr, mapped)
@@ -89,7 +92,7 @@ def kernel_of(jaxpr: ClosedJaxpr, mapped: tuple[bool, ...]) -> Kernel:
     refuse_keys(jaxpr.jaxpr.invars)
     for aval in jaxpr.in_avals:
         refuse_type(aval.dtype)
-    graph, inputs, results = _written_out(jaxpr, True)
+    graph, inputs, results = _graph_of(jaxpr, True)
     avals = list(jaxpr.out_avals)
     known = [None if x.dtype == object else np.asarray(x, aval.dtype) for x, aval in zip(results, avals, strict=True)]
     left = [(x, aval) for x, aval, value in zip(results, avals, known, strict=True) if value is None]
@@ -108,7 +111,7 @@ def _with_every_case(name, jaxpr, mapped):
     """The kernel in which no case is left out."""
 
     def make():
-        graph, inputs, results = _written_out(jaxpr, False)
+        graph, inputs, results = _graph_of(jaxpr, False)
         return handler_of(*_ready(graph, inputs, list(zip(results, jaxpr.out_avals, strict=True)), jaxpr, mapped))
 
     shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in jaxpr.out_avals]
@@ -122,7 +125,7 @@ def _ready(graph, inputs, results, jaxpr, mapped):
     return program, ins, [Buffer(aval.shape, aval.dtype, any(mapped)) for _, aval in results]
 
 
-def _written_out(jaxpr, usual):
+def _graph_of(jaxpr, usual):
     graph = Graph(MOST, usual)
     large = lambda k, aval: Stored(Memory(aval.size, aval.dtype, 0, source=k), aval.shape)
     inputs = [

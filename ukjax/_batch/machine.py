@@ -6,13 +6,16 @@ import functools
 import hashlib
 import os
 import threading
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
 try:
     import llvmlite.binding as llvm
-except ImportError:  # there is no wheel for every platform
-    llvm = None
+
+    reason = ""
+except (ImportError, OSError) as error:  # there is no wheel for every platform, or a library that it needs is missing
+    llvm, reason = None, str(error)
 
 OPTIMISATION = 1
 """LLVM's level for the code generator. Its passes on the module are not used: the graph has been simplified."""
@@ -43,6 +46,16 @@ class Machine(NamedTuple):
 def is_available() -> bool:
     """Whether there is a compiler."""
     return llvm is not None
+
+
+@functools.cache
+def tell_of_no_compiler() -> None:
+    """Say, once in a process, that there is none."""
+    warnings.warn(
+        f"without llvmlite ({reason}) motions and batches are compiled by XLA, as by jax.vmap: the results are right "
+        "but take many times longer. Install it by `pip install llvmlite`, where there is a wheel for this platform.",
+        stacklevel=2,
+    )
 
 
 @functools.cache

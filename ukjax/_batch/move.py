@@ -3,9 +3,8 @@
 import numpy as np
 
 from .entries import Stored, alike, are_known, array_of, listed, loaded, spread
-from .lookup import gather_found, scatter_found, slice_found, update_found
+from .lookup import fill_of, gather_found, scatter_found, slice_found, update_found
 from .places import gathered, scattered
-from .refusal import Unsupported
 from .table import rule
 
 
@@ -107,9 +106,12 @@ def _gather(unroller, equation, operands):
         return [gather_found(unroller, equation, x, indices)]
     find = lambda: gathered(equation.params, x.shape, indices)
     places = unroller.once(equation, indices, find)
-    if (places < 0).any():
-        raise Unsupported("entries are taken from outside of an array")
-    return [x.ravel()[places]]
+    outside = places < 0
+    if not outside.any():
+        return [x.ravel()[places]]
+    fill = fill_of(equation.params, equation.invars[0].aval.dtype)
+    entries = np.concatenate(alike(x.ravel(), np.array([fill])))
+    return [entries[np.where(outside, x.size, places)]]
 
 
 @rule("scatter")

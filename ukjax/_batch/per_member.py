@@ -1,4 +1,4 @@
-"""``per_member(f)``: f itself, done well in a batch.
+"""``per_member(f)``: f itself, compiled as one kernel for one member and for many.
 
 One operation of JAX stands for the whole function. ``vmap``, nested or not, only notes which arguments have one entry
 per member, and the batch stays the last axis, where entries of different members are neighbours in memory; derivatives
@@ -30,12 +30,23 @@ def per_member(function: Callable, strict: bool = False) -> Callable:
     it takes from outside (a global, a field of an object) stays as it was then; Python numbers among the arguments are
     constants, each value a program of its own; keep what ``per_member`` returns, for what it compiled goes with it.
 
-    What is written out, on a CPU, must be pure arithmetic with loops of known length and indices that are known. Any
-    other function is done as by ``vmap``, with a warning that names the operation and its line; with ``strict`` that is
-    a ``ValueError``, and so is a function of more operations than are worth compiling. Less than ``few`` members are
-    done as by ``vmap`` too, and so is what says itself how it is batched, by ``jax.custom_batching.custom_vmap``:
-    ``method="sparse"`` does. Where it is written out, a zero known from the start times any number is 0, and sin(x − x)
-    is 0 and cos(x − x) is 1, be x infinite or NaN; everything else is infinite or NaN where it is so by ``vmap``.
+    On a CPU, LLVM compiles ``function`` to machine code as one kernel. The kernel serves one member and batches of any
+    size, does several members with each instruction, and shares large batches among the cores. It may contain
+    arithmetic, mathematical functions, ``lax.scan`` and ``lax.while_loop`` of any length, ``lax.cond`` and
+    ``lax.switch``, and indices that are computed. A branch of many operations is done only where one of the members
+    done together, eight at most, takes it. Their loops end when the last of them is through.
+
+    A kernel cannot contain a sort, solvers of LAPACK (``jnp.linalg.solve``, ``eigh``, ``svd``), random keys, callbacks,
+    and numbers other than float64, float32, integers and truth values. A function with one of these is done as by
+    ``vmap``, often twenty times slower, with a warning that names the operation and its line. With ``strict`` that is a
+    ``ValueError``, and so is a function of more than 300 000 operations. Without ``strict`` so long a function is done
+    in the pieces that have their own ``per_member``, or one member after the other. A function that says itself how it
+    is batched, by ``jax.custom_batching.custom_vmap`` as ``method="sparse"`` does, is batched so. It is done as by
+    ``vmap`` too on a GPU or TPU, in what ``jax.export`` writes, and where llvmlite is not installed, of which a warning
+    tells.
+
+    In a kernel, a zero that is known when it is compiled, times any number, is 0; sin(x − x) is 0 and cos(x − x) is 1,
+    also where x is infinite or NaN. Everything else is infinite or NaN where it is so by ``vmap``.
     """
     if not callable(function) or isinstance(function, type):
         raise ValueError(f"function must be one of arrays, got {function!r}")

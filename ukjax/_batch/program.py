@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .entries import Stored, loaded
-from .graph import INPUT, LOAD, Block, Choice, Fill, Graph, Loop, Memory, Store
+from .graph import LOAD, Block, Choice, Fill, Graph, Loop, Memory, Store
 from .number import Number, Operand
 from .schedule import scheduled
 
@@ -406,6 +406,3 @@ class Program:
 
     def _loads(self, i):
         return self.operations[i][0] == LOAD
-
-    def is_input(self, i: int) -> bool:
-        return self.operations[i][0] == INPUT and i in self.argument

@@ -22,7 +22,6 @@ batching.defvectorized(seldom_p)
 def rarely(pred: Bool[Array, ""], rare: Callable[..., Any], usual: Callable[..., Any], *operands: Any) -> Any:
     """``lax.cond(pred, rare, usual, *operands)``, where ``pred`` holds for few members of a batch, or none.
 
-    Written out, the ``usual`` case alone is compiled at first, and only if ``pred`` holds for a member all is done
-    again with both. Results are the same either way.
+    A kernel whose function returns ``wrongly_assumed()`` has the ``usual`` case alone, which makes it shorter.
     """
     return jax.lax.cond(seldom_p.bind(pred), rare, usual, *operands)

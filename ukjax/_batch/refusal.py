@@ -1,7 +1,7 @@
-"""What cannot be written out, where it stands, and how the user learns of it.
+"""What cannot be compiled as one kernel, where it stands, and how the user learns of it.
 
-Such a function runs all the same, only many times slower. That is said once for each place and primitive, as a warning
-that points at the line of the model; it is an error for those who asked for one.
+Such a function runs all the same, only many times slower. A warning says so once for each place and primitive, and
+points at the line of the model. With ``strict`` it is an error.
 """
 
 import inspect
@@ -42,7 +42,7 @@ class How(NamedTuple):
 
 
 class Unsupported(Exception):
-    """An operation that cannot be written out: a loop of unknown length, a sort, a solver of LAPACK.
+    """An operation that cannot be part of a kernel, such as a sort or a solver of LAPACK.
 
     ``primitive`` is its name in JAX, None for an argument, and ``place`` where it was written, if JAX knows that.
     """
@@ -71,7 +71,7 @@ def report(refusal: Unsupported, how: How) -> None:
     """Say that a function is done as JAX would, or raise the ``ValueError`` that was asked for instead."""
     place = refusal.place or how.origin
     what = f"`{refusal.primitive}`" if refusal.primitive else "an argument"
-    said = f"{what} in {place.function} cannot be written out for a batch: {refusal}."
+    said = f"{what} in {place.function} cannot be compiled as one kernel: {refusal}."
     if how.strict:
         raise ValueError(f"{said} See {place.file}:{place.line}.") from refusal
     # The library's own functions on its own operations are what was asked for: method="svd" is for checks.
@@ -81,7 +81,7 @@ def report(refusal: Unsupported, how: How) -> None:
         place = how.origin
     if (what, place) not in _SAID:
         warnings.warn_explicit(
-            f"{said} The batch is done as by jax.vmap, often twenty times slower; "
+            f"{said} It is done as by jax.vmap, often twenty times slower; "
             "uk.per_member(..., strict=True) makes this an error.",
             UserWarning,
             place.file,
@@ -95,10 +95,10 @@ _SAID: set[tuple[str, Place]] = set()
 
 
 def refuse_length(most: int, how: How) -> NoReturn:
-    """The error for a function that was asked to be written out and needs more than ``most`` operations."""
+    """The error for a ``strict`` function that needs more than ``most`` operations."""
     raise ValueError(
-        f"{how.origin.function} needs more than {most} operations and is not written out: do it in pieces, each with "
-        f"its own uk.per_member. See {how.origin.file}:{how.origin.line}."
+        f"{how.origin.function} needs more than {most} operations, too many for one kernel: do it in pieces, each "
+        f"with its own uk.per_member. See {how.origin.file}:{how.origin.line}."
     )
 
 

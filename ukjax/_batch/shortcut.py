@@ -13,18 +13,18 @@ from jaxtyping import Array, Bool
 
 from .rarely import rarely
 
-written_out_p = Primitive("written_out")
-"""True in what ``per_member`` writes out, False in any other program."""
+in_kernel_p = Primitive("in_kernel")
+"""True in a kernel of ``per_member``, False in any other program."""
 
-written_out_p.def_abstract_eval(lambda: ShapedArray((), np.dtype(bool)))
-written_out_p.def_impl(lambda: jnp.asarray(False))
-mlir.register_lowering(written_out_p, mlir.lower_fun(lambda: jnp.asarray(False), multiple_results=False))
+in_kernel_p.def_abstract_eval(lambda: ShapedArray((), np.dtype(bool)))
+in_kernel_p.def_impl(lambda: jnp.asarray(False))
+mlir.register_lowering(in_kernel_p, mlir.lower_fun(lambda: jnp.asarray(False), multiple_results=False))
 
 
 def shortcut(doubtful: Bool[Array, ""], always: Callable[[], Any], usual: Callable[[], Any]) -> Any:
     """``always()``, or ``usual()``, which is quicker and as good unless ``doubtful``.
 
-    Where JAX runs the function there is no shortcut: to compile both, and in a batch to do both, would cost more than
-    it saves. Written out, the usual case alone is done for all members, and the other only if one of them needs it.
+    Where XLA compiles the function there is no shortcut: to compile both, and in a batch to do both, would cost more
+    than it saves. In a kernel, members for which the usual case does are done by that.
     """
-    return jax.lax.cond(written_out_p.bind(), lambda: rarely(doubtful, always, usual), always)
+    return jax.lax.cond(in_kernel_p.bind(), lambda: rarely(doubtful, always, usual), always)

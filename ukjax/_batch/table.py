@@ -1,4 +1,4 @@
-"""The table of rules: for every primitive of JAX that can be written out, how its results follow from its operands."""
+"""The table of rules: for every primitive of JAX that a kernel can contain, how results follow from operands."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,6 +1,6 @@
 """From JAX's own record of a function, a jaxpr on arrays, to a graph of operations on numbers.
 
-Loops are written out as often as they run, which must be known; indices must be known too. What is done for each
+A short loop of known length is repeated in the graph as often as it runs; any other stays a loop. What is done for each
 primitive of JAX is in ``elementwise``, ``reduce``, ``sort``, ``move`` and ``control``.
 """
 
@@ -35,7 +35,7 @@ from .trigonometry import TABLES, sine_and_cosine
 def unroll(graph: Graph, jaxpr: ClosedJaxpr, arguments: Sequence[np.ndarray], platform: str) -> list[np.ndarray]:
     """The results of ``jaxpr`` on ``arguments``, as arrays of known values or of numbers of ``graph``.
 
-    The usual case of a ``lax.cond`` is its first branch, ``false_fun``: see ``rarely``.
+    In a graph of what is ``usual``, a choice by ``rarely`` has its first branch alone.
     """
     with np.errstate(all="ignore"), _without_collection():
         return Unroller(graph, platform).closed(jaxpr, arguments)

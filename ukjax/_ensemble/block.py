@@ -30,7 +30,8 @@ from .._system import AbstractSystem
 from .held import holding
 
 LANES = 8
-"""Members that are there twice, so that rows of numbers are not a power of two long: see ``_batch.kernel``."""
+"""Members that are there twice, so that rows of numbers are not a power of two long: they would share places in the
+caches."""
 
 MOTION_KEPT, ENDING_KEPT = ("q", "v"), ("result", "steps", "last_t", "over")
 """Names of what is kept of each member: of its motion, unless only a function of that is kept, and in any case."""

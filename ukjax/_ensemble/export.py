@@ -144,7 +144,7 @@ def _own(task) -> list[float]:
 
 
 def _in_blocks(of_block, *each):
-    """A block of known size after the other: on a CPU the motions of so many are loops that are written out."""
+    """A block of known size after the other, whose values stay in the caches."""
     members = each[0].shape[0]
     blocks = (members + BLOCK - 1) // BLOCK
     filled = jnp.minimum(jnp.arange(blocks * BLOCK), members - 1)

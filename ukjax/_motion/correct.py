@@ -62,7 +62,7 @@ class Corrected(NamedTuple):
 
 
 def assumptions(method: AbstractMethod) -> Bool[Array, ""]:
-    """What the usual method does not see for itself: choices that were assumed, before this, where it writes out."""
+    """What the usual method does not see for itself: choices before this that its kernel leaves out."""
     return wrongly_assumed() if isinstance(method, Usual) and method.assumes else jnp.asarray(False)
 
 

@@ -165,7 +165,7 @@ def roll(
     memory. ``model_of(numbers)`` is the model of one member.
     """
 
-    take = compactly if method.in_loops else step
+    take = step if is_kernel(method) or start.q.ndim == 2 and not method.in_loops else compactly
 
     def turn(each, method, t, h, q, v, scale):
         stepped = take(each, t, h, q, v, method, tableau, projection, scale)

@@ -42,7 +42,7 @@ def acceleration(
     one time [s], or one for each.
 
     It is the ``acceleration`` of ``constrained_motion(model(t, q, v), method)``, done as the steps of ``simulate`` are:
-    many states are written out and shared by the cores, and a large system whose [M Aᵀ; A 0] has entries near the
+    many states are done by a kernel and shared by the cores, and a large system whose [M Aᵀ; A 0] has entries near the
     diagonal alone, in some order, goes along that band, its M and A never made in full. Where values are traced, by
     ``jit``, ``vmap`` or a derivative, ``method`` does it by itself; for the band that is ``ukjax.Sparse.of((M, A))``.
 

@@ -24,10 +24,10 @@ LARGE = 90
 """From so many velocities on, one motion along a band is faster than with matrices in full."""
 
 LARGE_IN_BATCHES = 150
-"""The same in a batch, beside what is written out: with more, that takes minutes to compile."""
+"""The same in a batch, compared with a kernel."""
 
 MEDIUM, FEW_MEMBER_STEPS, SLIM = 45, 500_000, 8
-"""And where there are so many, and no more steps times members than that, it is ready before what is written out, if
+"""And where there are so many, and no more steps times members than that, it is ready before a kernel is compiled, if
 the band is this narrow."""
 
 NARROW = 6

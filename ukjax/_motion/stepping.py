@@ -20,7 +20,7 @@ from .._rates import Rates
 from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem, rates_of
 from .._terms import Terms
-from .compact import compactly
+from .compact import compactly, is_kernel
 from .correct import at_every_level
 from .diagnose import check_consistent
 from .each import Alone
@@ -180,7 +180,7 @@ def _stepped(model, state, dt, u, method, tableau, projection, steps):
     @per_member
     def of_one(t, q, v, scale, u):
         this = model if u is None else Driven(model, u)
-        take = compactly if method.in_loops else one_step
+        take = one_step if is_kernel(method) else compactly
 
         def go_on(carry, i):
             q, v, so_far = carry

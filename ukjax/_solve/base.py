@@ -94,8 +94,8 @@ def check_rank_rule(rtol: Any, kept: Any) -> None:
 class AbstractMethod(eqx.Module):
     """A way to find the response of (M, A). Those that decide on rank raise ``ValueError`` for a tolerance that is not
     between 0 and 1. Its derivative is never taken: see ``implicit.py``. ``finds_rank`` says whether it can tell
-    redundant rows: whether ``active`` is to be asked for; ``in_loops`` that it goes through a system part by part, in a
-    batch too, where others are written out."""
+    redundant rows: whether ``active`` is to be asked for; ``in_loops`` that it goes through a system part by part, in
+    loops of JAX, where others are compiled as kernels."""
 
     in_loops: ClassVar[bool] = False
 

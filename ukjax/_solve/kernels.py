@@ -1,8 +1,8 @@
 """The small factorisations under every constrained motion, without LAPACK.
 
 A call into LAPACK per matrix is what makes a batch of small systems slow, and repeated batches of such calls can
-deadlock on a machine with two cores. These loops are plain array arithmetic, of known length: in a batch they are
-written out (see ``ukjax._batch``).
+deadlock on a machine with two cores. These loops are plain array arithmetic, of known length, which
+become part of a kernel (see ``ukjax._batch``).
 """
 
 from typing import NamedTuple

@@ -27,8 +27,8 @@ class Orthogonal(AbstractMethod):
     M. A larger ``rtol`` truncates: it keeps the motion bounded near a singular pose by ignoring rows that are nearly
     dependent. ``kept``, if given, are the only rows that may count. A row that is no more than ``least`` of the
     largest, in unit masses, is taken for rounding of 0 (default eps^0.9: 8e-15 in float64, 6e-7 in float32).
-    Cost: about n³/3 + m n² + 2 m² n multiplications. In a batch that is written out and whose rows are clearly
-    independent, m² n / 2 + m³/6 + 4 m n in place of the last, and less where M and A are sparse.
+    Cost: about n³/3 + m n² + 2 m² n multiplications. In a kernel, where rows are clearly independent,
+    m² n / 2 + m³/6 + 4 m n in place of the last, and less where M and A are sparse.
 
     Where M is singular, or nearly so, M' = M + Âᵀ Â (Â: rows scaled to unit length) takes its place, which changes no
     motion and is positive definite whenever the motion is unique (Udwadia & Schutte, Acta Mech. 213 (2010) 111).

@@ -78,7 +78,7 @@ class Usual(AbstractMethod):
     ``flexible`` is given, are what that says. ``assumes`` lets a batch take the usual case of every choice for granted:
     what that changes is unusual, too.
 
-    A single system is done by LAPACK, by B's own factors Bᵀ = V R. A batch, and what is written out, is done by
+    A single system is done by LAPACK, by B's own factors Bᵀ = V R. A batch, and what is in a kernel, is done by
     B Bᵀ = C Cᵀ, refined, and as sparse as the mechanism.
     """
 
