@@ -96,6 +96,16 @@ def is_tracing() -> bool:
     return isinstance(_number(), jax.core.Tracer)
 
 
+class kept(functools.cached_property):
+    """A property of an object that never changes, computed once. What is made while JAX traces is not kept: it may hold
+    numbers of a program that is being traced."""
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None or not is_tracing():
+            return super().__get__(instance, owner)
+        return self.func(instance)
+
+
 _number = jax.jit(lambda: jnp.zeros(()))
 _programs: OrderedDict[Hashable, Callable] = OrderedDict()
 _lock, _compiling = threading.Lock(), threading.RLock()

@@ -4,8 +4,6 @@ A short loop of known length is repeated in the graph as often as it runs; any o
 primitive of JAX is in ``elementwise``, ``reduce``, ``sort``, ``move`` and ``control``.
 """
 
-import contextlib
-import gc
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -37,24 +35,12 @@ def unroll(graph: Graph, jaxpr: ClosedJaxpr, arguments: Sequence[np.ndarray], pl
 
     In a graph of what is ``usual``, a choice by ``rarely`` has its first branch alone.
     """
-    with np.errstate(all="ignore"), _without_collection():
+    with np.errstate(all="ignore"):
         return Unroller(graph, platform).closed(jaxpr, arguments)
 
 
 OF_STORED = REPEATING | {"dynamic_slice", "dynamic_update_slice", "gather", "reshape", "slice", "copy", "copy_p"}
 """What can do with arrays in memory as they are."""
-
-
-@contextlib.contextmanager
-def _without_collection():
-    """All that is made here stays until the graph goes: to look for garbage among it takes a third of the time."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 class Line(NamedTuple):

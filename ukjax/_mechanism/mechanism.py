@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, ScalarLike
 
 from .._check import check_word, eager, kind_of, numbers
-from .._compile import jit_unoptimised
+from .._compile import jit_unoptimised, kept
 from .._constraint import AbstractConstraint
 from .._control import AbstractControl
 from .._control import constraints_of as as_constraints
@@ -109,11 +109,11 @@ class Mechanism(AbstractMechanism):
         _check_entries(self.joints, self.tree)
         _check_closing(self.joints, self.tree)
 
-    @property
+    @kept
     def dynamics(self) -> TreeDynamics:
         return TreeDynamics(self.bodies, self.joints, self.gravity, self.elements, self.tree)
 
-    @property
+    @kept
     def constraints(self) -> tuple[AbstractConstraint, ...]:
         """The rows of joints, and after them those that were given as ``constraints``."""
         return (*constraints_of(self.joints, self.tree), *self.further)
@@ -126,7 +126,7 @@ class Mechanism(AbstractMechanism):
     def dry_friction(self) -> DryFriction | None:
         return self.elements.dry_friction()
 
-    @property
+    @kept
     def elements(self) -> Elements:
         """What acts along the coordinates of joints."""
         return Elements(self.joints, self.tree)

@@ -32,6 +32,10 @@ from .small_rows import judge, least_of_usual, mass_and_rows, with_noise_left_ou
 MOST = 8
 """How often it is decided anew before the method asked for does the rest."""
 
+MANY_ROWS = 6
+"""Of so many, as of one loop in space, some are often redundant: to ask takes a fraction of the time in which a program
+is compiled that does without them."""
+
 WATCHED = 1 / 3
 """Rows that are dependent but for eps^WATCHED (6e-6 in float64) may show that a singular pose is near."""
 
@@ -56,11 +60,12 @@ def first_attempt(request: Request, flexible: bool) -> AbstractMethod | Levels:
 def attempt_for_one(
     request: Request, rows: int, t: Array | np.ndarray, q: Float[Array, " nq"], v: Float[Array, " n"]
 ) -> AbstractMethod | Levels:
-    """What to begin with for one motion: the first attempt, but where there are so many ``rows`` that independent ones
-    would let nothing move, which of them count is asked at once. Raises ``ValueError`` as ``next_attempt``."""
+    """What to begin with for one motion: the first attempt, but where there are many ``rows``, or so many that
+    independent ones would let nothing move, which of them count is asked at once. Raises ``ValueError`` as
+    ``next_attempt``."""
     flexible = not is_kernel(request.method)
     method = first_attempt(request, flexible)
-    if rows < v.size or not isinstance(method, Levels):
+    if rows < min(v.size, MANY_ROWS) or not isinstance(method, Levels):
         return method
     found = next_attempt(request, method, t, q, v, flexible=flexible)
     return found if isinstance(found, Levels) else method

@@ -26,9 +26,6 @@ from .outcome import UNUSUAL, classify, finite
 from .step import step
 from .tableau import Tableau
 
-MANY = 128
-"""From so many members on, what derivatives keep of each step is more than memory is quick for."""
-
 ATTEMPTS = 3
 """How many methods are tried for a derivative, each of which is compiled, before the one asked for."""
 
@@ -132,8 +129,8 @@ def last_reached(ts: Array, q: Array, v: Array, q0: Array, v0: Array) -> tuple[A
 
 KEPT = "whether a step leapt"
 starts_kept = partial(jax.checkpoint, prevent_cse=False, policy=jax.checkpoint_policies.save_only_these_names(KEPT))
-"""For derivatives, only where steps begin is kept of them, and whether they leapt. Else the choice whether to take one
-keeps what all have in common as often as there are steps: of many members, more than memory is quick for."""
+"""For derivatives, only where steps begin is kept of them, and whether they leapt. All that is computed within a step
+is more than memory is quick for, and than is quickly compiled."""
 
 
 class Went(NamedTuple):
@@ -176,8 +173,6 @@ def roll(
         of_all = lambda numbers, *at: turn(Together(model_of, numbers), method, *at)
     else:
         of_all = lambda numbers, *at: turn(Alone(model_of(numbers)), method, *at)
-    members = start.q.shape[1] if start.q.ndim == 2 else 1
-    many = not isinstance(members, int) or members >= MANY  # symbolic, where it is exported
 
     def interval(state, ends_and_count):
         t0, t1, count = ends_and_count
@@ -197,7 +192,7 @@ def roll(
         if most is None:
             state = jax.lax.fori_loop(0, count, further, state)
         else:
-            state, _ = jax.lax.scan(starts_kept(go_on) if many else go_on, state, jnp.arange(most))
+            state, _ = jax.lax.scan(starts_kept(go_on), state, jnp.arange(most))
         return state, state[:2]
 
     # The first interval has no length: its one step leads from q0, v0 to the first sample.

@@ -84,9 +84,9 @@ def step_from_singular_pose(
 def has_understood_rows(request: Request) -> bool:
     """Whether all constraints are of positions q that have the rates v, and are corrected after each step."""
     model = request.model
-    if not isinstance(model, AbstractSystem) or model.rates is not None or not model.constraints:
+    if not isinstance(model, AbstractSystem) or model.rates is not None:
         return False
-    return fits(model, request.method, request.projection)
+    return fits(model, request.method, request.projection) and bool(model.constraints)
 
 
 def step_from(
