@@ -5,7 +5,7 @@ Runge–Kutta steps of 1 ms with projection. MuJoCo's is ``mj_step`` with its in
 from Python, soft where there are loops. "again" is a process that finds the machine code on disk.
 """
 
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 
 import os
 import tempfile

@@ -125,7 +125,7 @@ ELEMENTWISE = {
         np.right_shift, _signed(x), _signed(by), np.where(_signed(x) < 0, -1, 0)
     ),
     "population_count": lambda x: np.bitwise_count(_unsigned(x)),
-    "clz": lambda x: _each(lambda value: 8 * x.dtype.itemsize - value.bit_length())(_unsigned(x)),
+    "clz": lambda x: _each(lambda value: 8 * x.dtype.itemsize - int(value).bit_length())(_unsigned(x)),
     "integer_pow": None,
     "round": None,
     "select_n": None,

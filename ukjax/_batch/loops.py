@@ -197,7 +197,9 @@ def _stack(graph, x, counter, length):
     """Store what a turn gave; afterwards, the function that is returned gives the array of all turns."""
     if x.dtype != object:  # the same at each turn
         return lambda: np.broadcast_to(x, (length, *x.shape))
-    dtype = x.memory.dtype if isinstance(x, Stored) else objects(x).flat[0].dtype if x.size else None
+    if not x.size:
+        return lambda: np.empty((length, *x.shape), object)
+    dtype = x.memory.dtype if isinstance(x, Stored) else objects(x).flat[0].dtype
     memory = Memory(length * x.size, dtype, len(graph.blocks) - 2)
     place = graph.apply("mul", (counter, INDEX.type(x.size)))
     if isinstance(x, Stored):

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.interpreters import mlir
 
@@ -99,7 +100,7 @@ def kernel_of(jaxpr: ClosedJaxpr, mapped: tuple[bool, ...]) -> Kernel:
     unusual = graph.wrongly_assumed(graph.told)
     has_choices = len(graph.assumed_zero) > graph.told  # of which nobody but this asks
     if has_choices:
-        left.append((array_of([unusual], ()), jax.core.ShapedArray((), np.dtype(bool))))
+        left.append((array_of([unusual], ()), ShapedArray((), np.dtype(bool))))
     if not left:
         return Kernel("", [], known)
     name = registered(*_ready(graph, inputs, left, jaxpr, mapped))

@@ -10,6 +10,7 @@ import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
+llvm: Any
 try:
     import llvmlite.binding as llvm
 

@@ -118,7 +118,7 @@ def _gather(unroller, equation, operands):
 def _scatter(unroller, equation, operands):
     x, indices, updates = operands
     if not are_known(indices):
-        return [scatter_found(unroller.graph, equation.params, *operands, lambda old, new: new)]
+        return [scatter_found(unroller.graph, equation.params, x, indices, updates, lambda old, new: new)]
     at, taken = _scattered(unroller, equation, operands)
     x, updates = alike(x, updates)
     result = x.ravel().copy()
@@ -131,7 +131,7 @@ def _scatter_add(unroller, equation, operands):
     x, indices, updates = operands
     if not are_known(indices):
         add = lambda old, new: unroller.graph.apply("add", (old, new))
-        return [scatter_found(unroller.graph, equation.params, *operands, add)]
+        return [scatter_found(unroller.graph, equation.params, x, indices, updates, add)]
     at, taken = _scattered(unroller, equation, operands)
     result, added = listed(x), listed(updates)
     for i, k in zip(at.tolist(), taken.tolist(), strict=True):

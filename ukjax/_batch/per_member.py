@@ -36,8 +36,8 @@ def per_member(function: Callable, strict: bool = False) -> Callable:
     ``lax.switch``, and indices that are computed. A branch of many operations is done only where one of the members
     done together, eight at most, takes it. Their loops end when the last of them is through.
 
-    A kernel cannot contain a sort, solvers of LAPACK (``jnp.linalg.solve``, ``eigh``, ``svd``), random keys, callbacks,
-    and numbers other than float64, float32, integers and truth values. A function with one of these is done as by
+    A kernel cannot contain solvers of LAPACK (``jnp.linalg.solve``, ``eigh``, ``svd``), random keys, callbacks, and
+    numbers other than float64, float32, integers and truth values. A function with one of these is done as by
     ``vmap``, often twenty times slower, with a warning that names the operation and its line. With ``strict`` that is a
     ``ValueError``, and so is a function of more than 300 000 operations. Without ``strict`` so long a function is done
     in the pieces that have their own ``per_member``, or one member after the other. A function that says itself how it

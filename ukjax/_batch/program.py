@@ -123,7 +123,7 @@ class Program:
         self.block_of: dict[int, Block] = {}
         self.owner: dict[int, tuple[Any, Block] | None] = {id(self.top): None}
         self.origin: dict[int, tuple[Any, int]] = {}
-        self.stores: dict[int, list[tuple[Store, Block]]] = {}
+        self.stores: dict[int, list[tuple[Store | Fill, Block]]] = {}
         self.loops: list[Loop] = []
         self.choices: list[Choice] = []
         todo = [self.top]
@@ -136,7 +136,10 @@ class Program:
                     self.stores.setdefault(id(statement.memory), []).append((statement, block))
                 else:
                     is_loop = isinstance(statement, Loop)
-                    (self.loops if is_loop else self.choices).append(statement)
+                    if isinstance(statement, Loop):
+                        self.loops.append(statement)
+                    else:
+                        self.choices.append(statement)
                     for k, x in enumerate(statement.results):
                         self.origin[x.index] = statement, k
                     if is_loop:
@@ -336,8 +339,8 @@ class Program:
     def _loop(self, loop):
         kept = [k for k, x in enumerate(loop.carried) if x.index in self.needed]
         pick = lambda part: [part[k] for k in kept]
-        parts = map(pick, (loop.carried, loop.begin, loop.following, loop.results))
-        return Repeated(loop, *parts, list(self._nodes(loop.block)))
+        carried, begin, following, results = map(pick, (loop.carried, loop.begin, loop.following, loop.results))
+        return Repeated(loop, carried, begin, following, results, list(self._nodes(loop.block)))
 
     def _choice(self, choice):
         kept = [k for k, x in enumerate(choice.results) if x.index in self.needed]

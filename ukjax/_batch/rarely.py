@@ -22,6 +22,8 @@ batching.defvectorized(seldom_p)
 def rarely(pred: Bool[Array, ""], rare: Callable[..., Any], usual: Callable[..., Any], *operands: Any) -> Any:
     """``lax.cond(pred, rare, usual, *operands)``, where ``pred`` holds for few members of a batch, or none.
 
-    A kernel whose function returns ``wrongly_assumed()`` has the ``usual`` case alone, which makes it shorter.
+    A kernel has the ``usual`` case alone, which makes it shorter. Where ``pred`` holds for a member, another kernel,
+    with both cases, does that member again: it is compiled when it is needed first. A function that returns
+    ``wrongly_assumed()`` does something about such members itself.
     """
     return jax.lax.cond(seldom_p.bind(pred), rare, usual, *operands)

@@ -3,9 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-Rule = Callable[[Any, Any, list[np.ndarray]], Sequence[np.ndarray]]
+Rule = Callable[[Any, Any, list[Any]], Sequence[Any]]
 """``rule(unroller, equation, operands)``: the results of ``equation``, one line of a jaxpr, as ``unroller`` (see there)
 comes to it."""
 

@@ -30,7 +30,7 @@ from .table import RULES, Rule
 from .trigonometry import TABLES, sine_and_cosine
 
 
-def unroll(graph: Graph, jaxpr: ClosedJaxpr, arguments: Sequence[np.ndarray], platform: str) -> list[np.ndarray]:
+def unroll(graph: Graph, jaxpr: ClosedJaxpr, arguments: Sequence[Any], platform: str) -> list[np.ndarray]:
     """The results of ``jaxpr`` on ``arguments``, as arrays of known values or of numbers of ``graph``.
 
     In a graph of what is ``usual``, a choice by ``rarely`` has its first branch alone.
@@ -68,10 +68,10 @@ class Unroller:
         self.asking: dict[Jaxpr, bool] = {}
         self.lines: dict[Jaxpr, tuple[dict[Any, np.ndarray], list[Line]]] = {}
 
-    def closed(self, jaxpr: ClosedJaxpr, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def closed(self, jaxpr: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
         return self.run(jaxpr.jaxpr, jaxpr.consts, arguments)
 
-    def run(self, jaxpr: Jaxpr, consts: Sequence[Any], arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def run(self, jaxpr: Jaxpr, consts: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
         key = jaxpr, *map(id, consts), *map(_told, arguments)
         if key not in self.settled:
             self.settled[key] = consts, *self._settle(jaxpr, consts, arguments)  # kept, so that no id is another's

@@ -106,8 +106,8 @@ def _nearest(
     if not finite(A):
         return x, None, False
     real = judged(x)
-    rtol = 10 * (eps**0.5 if usual.rtol is None else usual.rtol)
-    kept = independent_rows(M, real, rtol, rounding(dtype) if usual.least is None else usual.least)
+    rtol = 10 * (eps**0.5 if usual.rtol is None else float(usual.rtol))
+    kept = independent_rows(M, real, rtol, rounding(dtype) if usual.least is None else float(usual.least))
     if kept is None:
         return x, None, False
     weight = float(np.mean(np.diagonal(M))) if light(M) else None

@@ -304,7 +304,8 @@ def advanced(task: tuple, course: Course, found: Array, most: Any = None, rows: 
     method = task[5]
     if not is_kernel(method):
         return _advanced(task, course, found, most, rows, compactly)
-    return per_member(lambda *given: _advanced(*given, rows, step))(task, course, found, most)
+    by = lambda task, course, found, most: _advanced(task, course, found, most, rows, step)
+    return per_member(by)(task, course, found, most)
 
 
 def _advanced(task, course, found, most, rows, take):
@@ -432,7 +433,8 @@ def pulled_back(task: tuple, steps: Steps, to_samples: Any, of_state: Any, of_re
     last step first."""
     if not is_kernel(task[2]):
         return _pulled_back_in(task, steps, to_samples, of_state, of_rest, compactly)
-    return per_member(lambda *given: _pulled_back_in(*given, step))(task, steps, to_samples, of_state, of_rest)
+    by = lambda *given: _pulled_back_in(*given, take=step)
+    return per_member(by)(task, steps, to_samples, of_state, of_rest)
 
 
 def _pulled_back_in(task, steps, to_samples, of_state, of_rest, take):
