@@ -599,3 +599,16 @@ def test_a_power_is_of_the_type_of_what_is_raised():
     value, whole = jax.jit(jax.vmap(uk.per_member(powers, strict=True), in_axes=(0, None)))(x, n)
     np.testing.assert_allclose(value, np.asarray(x) ** 3, rtol=1e-14)
     np.testing.assert_array_equal(whole, 2 * np.floor(np.asarray(x) ** 3 + 1e-13))
+
+
+def test_entries_are_combined_where_they_are_scattered(rng):
+    """At places that are known, and at those that are computed; repeated ones too."""
+
+    def scattered(x):
+        known, found = np.array([0, 2, 2]), jnp.floor(3 * x[:2]).astype(int)
+        at = lambda y, places: [y.at[places].add(0.5), y.at[places].multiply(3.0), y.at[places].min(0.4)]
+        return jnp.stack([*at(x, known), *at(x, found), x.at[known].max(0.6), x.at[found].set(7.0)])
+
+    x = rng.uniform(size=(5, 4))
+    kernel = jax.jit(jax.vmap(uk.per_member(scattered, strict=True)))
+    np.testing.assert_allclose(kernel(x), jax.vmap(scattered)(x), rtol=1e-14)

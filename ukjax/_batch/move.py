@@ -126,16 +126,27 @@ def _scatter(unroller, equation, operands):
     return [result.reshape(x.shape)]
 
 
-@rule("scatter-add", "scatter_add")
-def _scatter_add(unroller, equation, operands):
+COMBINED = {
+    "scatter-add": "add",
+    "scatter-sub": "sub",
+    "scatter-mul": "mul",
+    "scatter-min": "min",
+    "scatter-max": "max",
+}
+"""What becomes of an entry and of that which is scattered to its place; some versions of JAX have _ for -."""
+
+
+@rule(*COMBINED, *(name.replace("-", "_") for name in COMBINED))
+def _scatter_combined(unroller, equation, operands):
     x, indices, updates = operands
+    operation = COMBINED[equation.primitive.name.replace("_", "-")]
+    put = lambda old, new: unroller.graph.apply(operation, (old, new))
     if not are_known(indices):
-        add = lambda old, new: unroller.graph.apply("add", (old, new))
-        return [scatter_found(unroller.graph, equation.params, x, indices, updates, add)]
+        return [scatter_found(unroller.graph, equation.params, x, indices, updates, put)]
     at, taken = _scattered(unroller, equation, operands)
-    result, added = listed(x), listed(updates)
+    result, given = listed(x), listed(updates)
     for i, k in zip(at.tolist(), taken.tolist(), strict=True):
-        result[i] = unroller.graph.apply("add", (result[i], added[k]))
+        result[i] = put(result[i], given[k])
     return [array_of(result, x.shape)]
 
 
