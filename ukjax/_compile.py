@@ -26,7 +26,8 @@ import numpy as np
 from ._outside import numbers_outside
 
 MAX_PROGRAMS = 512
-MAX_MAPS = 8000  # of the process, while there are programs of ours that can be dropped
+MAX_MAPS = 8000  # of programs, while there are programs of ours that can be dropped
+MAX_KERNEL_MAPS = 40_000  # of kernels, which stay as long as the process, since any program may call them
 MAPS = Path("/proc/self/maps")
 
 FAST_COMPILE = {"xla_cpu_use_fusion_emitters": False}
@@ -122,9 +123,26 @@ def _cached(key, make):
 
 def _drop():
     """Make room for a program. What a program holds goes with its function: JAX's own caches do not keep that."""
-    while _programs and (len(_programs) >= MAX_PROGRAMS or _maps() > MAX_MAPS):
+    while _programs and (len(_programs) >= MAX_PROGRAMS or _maps() - _kernel_maps > MAX_MAPS):
         for _ in range(-(-len(_programs) // 8)):
             _programs.popitem(last=False)
+
+
+def kept_for_good(link: Callable[[], Any]) -> Any:
+    """``link()``, which loads a kernel."""
+    global _kernel_maps
+    before = _maps()
+    found = link()
+    _kernel_maps += max(0, _maps() - before)
+    return found
+
+
+def has_room_for_kernels() -> bool:
+    """Whether this process may have more of them."""
+    return _kernel_maps < MAX_KERNEL_MAPS
+
+
+_kernel_maps = 0
 
 
 def _maps():

@@ -9,11 +9,12 @@ from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.interpreters import mlir
 
+from .._compile import has_room_for_kernels
 from .arithmetic import refuse_type
 from .call import Buffer, called, handler_of, registered
 from .entries import Stored, array_of
 from .graph import Graph, Memory, TooLarge
-from .machine import is_available, tell_of_no_compiler
+from .machine import is_available, tell_of_no_compiler, tell_of_no_room
 from .primitive import as_is, holds, kept_with_jaxpr, per_member_p, size_of
 from .program import Program
 from .rare import registered_rarely
@@ -40,6 +41,9 @@ def _compiled(*arguments, jaxpr, mapped, how):
         return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
     if not is_available():
         tell_of_no_compiler()
+        return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
+    if not has_room_for_kernels():
+        tell_of_no_room()
         return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
     try:
         kernel = kernel_of(jaxpr, mapped)

@@ -10,6 +10,8 @@ import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .._compile import kept_for_good
+
 llvm: Any
 try:
     import llvmlite.binding as llvm
@@ -50,6 +52,16 @@ def is_available() -> bool:
 
 
 @functools.cache
+@functools.cache
+def tell_of_no_room() -> None:
+    """Say, once in a process, that it has as many kernels as it may."""
+    warnings.warn(
+        "this process has compiled so many different models that the system has no room for more machine code: further "
+        "ones are compiled by XLA, as by jax.vmap, and take many times longer. Start a new process.",
+        stacklevel=2,
+    )
+
+
 def tell_of_no_compiler() -> None:
     """Say, once in a process, that there is none."""
     warnings.warn(
@@ -92,7 +104,7 @@ def address_of(text: str, symbol: str, functions: frozenset[str], target: Machin
             builder = llvm.JITLibraryBuilder().add_object_img(object_code).export_symbol(symbol)
             for function in functions:
                 builder.import_symbol(function, _library_address(function))
-            _linked[name] = builder.link(_linker(), f"ukjax_{name}")  # for good: compiled programs may still call it
+            _linked[name] = kept_for_good(lambda: builder.link(_linker(), f"ukjax_{name}"))
         return _linked[name][symbol]
 
 
