@@ -190,6 +190,7 @@ class Rockers(uk.AbstractSystem):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # compiling what is rare, the redundant row, takes minutes where the machine is busy
 @pytest.mark.parametrize("solver", (uk.RungeKutta4(), None), ids=("RungeKutta4", "Dopri8"))
 def test_gradients_over_redundant_rows_are_as_smooth_as_the_motion(solver):
     """Of fixed steps, and so for neighbouring parameters: what rounding makes of a redundant row is in neither."""
