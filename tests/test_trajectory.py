@@ -47,7 +47,7 @@ def test_a_package_that_is_missing_is_named(motion, tmp_path, monkeypatch):
             ask()
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.delitem(sys.modules, "ukjax.plot.histories", raising=False)  # where another test has imported it
-    monkeypatch.delattr(uk.plot, "histories", raising=False)
+    monkeypatch.delitem(vars(uk.plot), "histories", raising=False)
     with pytest.raises(ImportError, match=r"^ukjax.plot.histories needs .* matplotlib: pip install 'ukjax\[plot\]'"):
         getattr(uk.plot, "histories")  # noqa: B009  as an attribute that is looked up when it is asked for
     with pytest.raises(AttributeError, match="history"):
