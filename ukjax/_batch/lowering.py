@@ -25,6 +25,9 @@ MOST = 300_000
 """How many operations are compiled: it takes some 0.1 ms for each. What has more is done in the pieces it is made of,
 if those are functions of one member too, or else one member after the other."""
 
+MOST_WITH_EVERY_CASE = 10 * MOST
+"""The same where no case is left out: what is rare may take long to compile, but there is no other way to do it."""
+
 LARGE = 512
 """Arguments of more numbers are read where they are needed."""
 
@@ -131,7 +134,7 @@ def _ready(graph, inputs, results, jaxpr, mapped):
 
 
 def _graph_of(jaxpr, usual):
-    graph = Graph(MOST, usual)
+    graph = Graph(MOST if usual else MOST_WITH_EVERY_CASE, usual)
     large = lambda k, aval: Stored(Memory(aval.size, aval.dtype, 0, source=k), aval.shape)
     inputs = [
         large(k, aval) if aval.size > LARGE else graph.inputs(aval.shape, aval.dtype)

@@ -52,7 +52,6 @@ def is_available() -> bool:
 
 
 @functools.cache
-@functools.cache
 def tell_of_no_room() -> None:
     """Say, once in a process, that it has as many kernels as it may."""
     warnings.warn(
@@ -62,6 +61,7 @@ def tell_of_no_room() -> None:
     )
 
 
+@functools.cache
 def tell_of_no_compiler() -> None:
     """Say, once in a process, that there is none."""
     warnings.warn(

@@ -3,8 +3,8 @@
 The angle is brought into [−π/4, π/4] by Cody and Waite's reduction, with π/2 in parts of which all but the last have so
 few bits that their multiples are exact. Constants and polynomials: for float64 those of fdlibm (Sun Microsystems, 1993:
 k_sin.c, k_cos.c, e_rem_pio2.c), for float32 those of Cephes (S. Moshier, 1989: sinf.c), good to less than one unit in
-the last place. Beyond ``largest`` the functions of the C library
-take over.
+the last place of 1, and, away from the zeros of the function, of the result. Beyond ``largest`` the functions of the C
+library take over.
 """
 
 from typing import NamedTuple
