@@ -333,6 +333,30 @@ def test_what_is_too_long_is_done_as_ever(rng, monkeypatch):
         jax.jit(jax.vmap(uk.per_member(system, strict=True)))(q, k)
 
 
+def test_one_member_with_large_matrices_is_done_by_lapack(rng):
+    """LLVM would take minutes for the redundant rows."""
+    A = rng.normal(size=(30, 20)) @ rng.normal(size=(20, 36))
+    terms = uk.Terms(np.eye(36), rng.normal(size=36), A, A @ rng.normal(size=36))
+    motion = jax.jit(uk.constrained_motion)
+    assert "ukjax_" not in motion.lower(terms).as_text()
+    expected = terms.Q + np.linalg.pinv(A) @ (terms.b - A @ terms.Q)
+    np.testing.assert_allclose(motion(terms).acceleration, expected, rtol=0, atol=1e-11)
+
+
+def test_a_rare_case_that_is_too_large_is_done_by_jax(rng, monkeypatch):
+    def function(x):
+        return rarely(x[0] > 2, lambda x: sum(jnp.sin(k * x) for k in range(200)), lambda x: x, x)
+
+    monkeypatch.setattr(lowering, "SURELY_WITH_EVERY_CASE", 0)
+    monkeypatch.setattr(lowering, "MOST", 50)
+    x = rng.normal(size=(BATCH, 2))
+    x[7, 0] = 3.0
+    found = jax.jit(jax.vmap(uk.per_member(function)))
+    assert "_rare_" not in found.lower(x).as_text()
+    expected = np.where(x[:, :1] > 2, sum(np.sin(k * x) for k in range(200)), x)
+    np.testing.assert_allclose(found(x), expected, rtol=0, atol=1e-11)
+
+
 def test_values_in_a_closure_are_arguments_too(rng):
     q, k = rng.normal(size=(BATCH, 3)), rng.uniform(size=BATCH)
 

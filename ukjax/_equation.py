@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ._batch import per_member
+from ._batch import per_member, plainly
 from ._check import as_array, check_finite, eager, kind_of, known
 from ._check_terms import check_terms, check_unique, symmetric
 from ._compile import jit_fast_compile
@@ -70,16 +70,16 @@ def constrained_motion(terms: Terms, method: str | AbstractMethod = "orthogonal"
     method = choose(method)
     _check_terms(terms)
     if not eager(terms):
-        return _motion_by(method, terms)[0]
+        return _motion_within(method, terms)[0]
     check_terms(terms)
     if isinstance(method, Sparse) and not method.bands:
         method = Sparse.of((np.asarray(terms.M), np.asarray(terms.A)))
     usual = method.usual()
     if usual is not None:
-        motion, unusual = _motion_by(usual, terms)
+        motion, unusual = _motion_now(usual, terms)
         if not unusual:
             return motion
-    motion, _ = _motion_by(method, terms)
+    motion, _ = _motion_now(method, terms)
     _warn_of_rounding(terms, method)
     check_unique(terms, np.asarray(motion.acceleration), type(method).__name__)
     if complaint := nearly_dependent(np.asarray(terms.M), np.asarray(terms.A), method, int(motion.rank)):
@@ -152,7 +152,13 @@ def motion_by(method: AbstractMethod, terms: Terms) -> tuple[Motion, Bool[Array,
     return motion, response.unusual
 
 
-_motion_by = jit_fast_compile(motion_by)
+_motion_within = jit_fast_compile(motion_by)
+
+
+@jit_fast_compile
+def _motion_now(method, terms):
+    """The same for values: the matrices of one state are soonest done by LAPACK."""
+    return plainly(motion_by)(method, terms)
 
 
 class Mobility(eqx.Module):

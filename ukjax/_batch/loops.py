@@ -42,6 +42,17 @@ def waits(jaxpr: ClosedJaxpr) -> bool:
     return holds(jaxpr, lambda equation: equation.primitive.name == "while")
 
 
+@kept_with_jaxpr
+def repeats(jaxpr: ClosedJaxpr) -> bool:
+    """Whether there is a loop in it that stays a loop."""
+
+    def is_long(equation):
+        length, body = equation.params.get("length"), equation.params.get("jaxpr")
+        return length is not None and body is not None and length * operations_of(body) >= WORTH_A_LOOP
+
+    return holds(jaxpr, lambda x: x.primitive.name == "while" or x.primitive.name == "scan" and is_long(x))
+
+
 def _operations(jaxpr: Jaxpr) -> int:
     total = 0
     for equation in jaxpr.eqns:

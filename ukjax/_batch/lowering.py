@@ -14,6 +14,7 @@ from .arithmetic import refuse_type
 from .call import Buffer, called, handler_of, registered
 from .entries import Stored, array_of
 from .graph import Graph, Memory, TooLarge
+from .loops import repeats
 from .machine import is_available, tell_of_no_compiler, tell_of_no_room
 from .primitive import as_is, holds, kept_with_jaxpr, per_member_p, size_of
 from .program import Program
@@ -25,8 +26,11 @@ MOST = 300_000
 """How many operations are compiled: it takes some 0.1 ms for each. What has more is done in the pieces it is made of,
 if those are functions of one member too, or else one member after the other."""
 
-MOST_WITH_EVERY_CASE = 10 * MOST
-"""The same where no case is left out: what is rare may take long to compile, but there is no other way to do it."""
+MOST_ONCE = 20_000
+"""The same for one member where nothing is repeated often: XLA compiles larger matrices sooner, and calls LAPACK."""
+
+SURELY_WITH_EVERY_CASE = MOST // 5
+"""A function of fewer operations in its usual cases has no more than ``MOST`` in all cases together, or little more."""
 
 LARGE = 512
 """Arguments of more numbers are read where they are needed."""
@@ -49,7 +53,7 @@ def _compiled(*arguments, jaxpr, mapped, how):
         tell_of_no_room()
         return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
     try:
-        kernel = kernel_of(jaxpr, mapped)
+        kernel = kernel_of(jaxpr, mapped, MOST if any(mapped) or how.strict or repeats(jaxpr) else MOST_ONCE)
     except TooLarge:
         if how.strict:
             refuse_length(MOST, how)
@@ -64,7 +68,10 @@ def _compiled(*arguments, jaxpr, mapped, how):
         return results
 
     def again():
-        *found, _ = _called(kernel.with_every_case, arguments, mapped)
+        if kernel.with_every_case is None:
+            found = (_one_by_one if any(mapped) else as_is)(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
+        else:
+            *found, _ = _called(kernel.with_every_case, arguments, mapped)
         return [jnp.where(unusual, new, old) for new, old in zip(found, results, strict=True)]
 
     return jax.lax.cond(jnp.any(unusual), again, lambda: results)
@@ -73,13 +80,14 @@ def _compiled(*arguments, jaxpr, mapped, how):
 class Kernel(NamedTuple):
     """The ``name`` of one, and its ``results``; those that are ``known`` without it, where not None, are none of it.
 
-    Its last result says whether a member made a choice that is seldom made, if there is such a choice: then it is to be
-    done again by the kernel ``with_every_case``, which is compiled when it is called.
+    If it ``leaves_out`` choices that are seldom made, its last result says whether a member made one. That member is to
+    be done again by the kernel ``with_every_case``, which is compiled when it is called; or by JAX, if that is None.
     """
 
     name: str
     results: list[jax.ShapeDtypeStruct]
     known: list[np.ndarray | None]
+    leaves_out: bool = False
     with_every_case: "Kernel | None" = None
 
 
@@ -88,19 +96,19 @@ def _called(kernel, arguments, mapped):
     batch = arguments[mapped.index(True)].shape[-1:] if any(mapped) else ()
     shapes = [jax.ShapeDtypeStruct((*x.shape, *batch), x.dtype) for x in kernel.results]
     found = called(kernel.name, arguments, shapes) if shapes else []
-    unusual = None if kernel.with_every_case is None else found.pop()
+    unusual = found.pop() if kernel.leaves_out else None
     each = iter(found)
     known = lambda x: jnp.broadcast_to(jnp.asarray(x)[(..., *(None,) * len(batch))], (*x.shape, *batch))
     return [*(next(each) if x is None else known(x) for x in kernel.known), unusual]
 
 
 @kept_with_jaxpr
-def kernel_of(jaxpr: ClosedJaxpr, mapped: tuple[bool, ...]) -> Kernel:
-    """The kernel of a function of one member, compiled."""
+def kernel_of(jaxpr: ClosedJaxpr, mapped: tuple[bool, ...], most: int) -> Kernel:
+    """The kernel of a function of one member, compiled. Raises ``TooLarge`` if it needs more operations."""
     refuse_keys(jaxpr.jaxpr.invars)
     for aval in jaxpr.in_avals:
         refuse_type(aval.dtype)
-    graph, inputs, results = _graph_of(jaxpr, True)
+    graph, inputs, results = _graph_of(jaxpr, most, True)
     avals = list(jaxpr.out_avals)
     known = [None if x.dtype == object else np.asarray(x, aval.dtype) for x, aval in zip(results, avals, strict=True)]
     left = [(x, aval) for x, aval, value in zip(results, avals, known, strict=True) if value is None]
@@ -111,15 +119,21 @@ def kernel_of(jaxpr: ClosedJaxpr, mapped: tuple[bool, ...]) -> Kernel:
     if not left:
         return Kernel("", [], known)
     name = registered(*_ready(graph, inputs, left, jaxpr, mapped))
-    every = _with_every_case(name, jaxpr, mapped) if has_choices else None
-    return Kernel(name, [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for _, aval in left], known, every)
+    is_small = len(graph.operations) <= SURELY_WITH_EVERY_CASE
+    every = _with_every_case(name, jaxpr, mapped, is_small) if has_choices else None
+    return Kernel(name, [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for _, aval in left], known, has_choices, every)
 
 
-def _with_every_case(name, jaxpr, mapped):
-    """The kernel in which no case is left out."""
+def _with_every_case(name, jaxpr, mapped, is_small):
+    """The kernel in which no case is left out; None if it would be too large."""
+    if not is_small:
+        try:
+            _graph_of(jaxpr, MOST, False)
+        except TooLarge:
+            return None
 
     def make():
-        graph, inputs, results = _graph_of(jaxpr, False)
+        graph, inputs, results = _graph_of(jaxpr, 2 * MOST, False)
         return handler_of(*_ready(graph, inputs, list(zip(results, jaxpr.out_avals, strict=True)), jaxpr, mapped))
 
     shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in jaxpr.out_avals]
@@ -133,8 +147,8 @@ def _ready(graph, inputs, results, jaxpr, mapped):
     return program, ins, [Buffer(aval.shape, aval.dtype, any(mapped)) for _, aval in results]
 
 
-def _graph_of(jaxpr, usual):
-    graph = Graph(MOST if usual else MOST_WITH_EVERY_CASE, usual)
+def _graph_of(jaxpr, most, usual):
+    graph = Graph(most, usual)
     large = lambda k, aval: Stored(Memory(aval.size, aval.dtype, 0, source=k), aval.shape)
     inputs = [
         large(k, aval) if aval.size > LARGE else graph.inputs(aval.shape, aval.dtype)

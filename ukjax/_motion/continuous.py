@@ -182,8 +182,12 @@ def _contradictory(model, t, q, v, method, projection):
 
 
 def _leaps(model, begin, wait, q, v, method, scale):
-    """Whether the shortest step from a state would have to leap onto the constraints."""
-    h = SMALLEST_STEP * scale.t
+    """Whether the last step that was refused would have had to leap onto the constraints.
+
+    A step is refused for good if the next one would be shorter than the smallest. The controller makes a step at most
+    five times shorter, so the refused one was shorter than five of the smallest: twice that is looked at.
+    """
+    h = 10 * SMALLEST_STEP * scale.t
     q_dot = rate(rates_of(model), q, v)
     ahead = q + h * q_dot
     moved = correct_step(model, begin + wait + h, ahead, v, at_every_level(method), scale).moved
