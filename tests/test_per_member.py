@@ -347,8 +347,7 @@ def test_a_rare_case_that_is_too_large_is_done_by_jax(rng, monkeypatch):
     def function(x):
         return rarely(x[0] > 2, lambda x: sum(jnp.sin(k * x) for k in range(200)), lambda x: x, x)
 
-    monkeypatch.setattr(lowering, "SURELY_WITH_EVERY_CASE", 0)
-    monkeypatch.setattr(lowering, "MOST", 50)
+    monkeypatch.setattr(lowering, "MOST_WITH_EVERY_CASE", 100)
     x = rng.normal(size=(BATCH, 2))
     x[7, 0] = 3.0
     found = jax.jit(jax.vmap(uk.per_member(function)))

@@ -20,6 +20,7 @@ from .primitive import as_is, holds, kept_with_jaxpr, per_member_p, size_of
 from .program import Program
 from .rare import registered_rarely
 from .refusal import Unsupported, refuse_length, report
+from .size import growth
 from .unroll import refuse_keys, unroll
 
 MOST = 300_000
@@ -29,8 +30,8 @@ if those are functions of one member too, or else one member after the other."""
 MOST_ONCE = 20_000
 """The same for one member where nothing is repeated often: XLA compiles larger matrices sooner, and calls LAPACK."""
 
-SURELY_WITH_EVERY_CASE = MOST // 5
-"""A function of fewer operations in its usual cases has no more than ``MOST`` in all cases together, or little more."""
+MOST_WITH_EVERY_CASE = MOST
+"""The same, by estimate, where no case is left out. What has more is done by JAX where a case is rare."""
 
 LARGE = 512
 """Arguments of more numbers are read where they are needed."""
@@ -119,21 +120,16 @@ def kernel_of(jaxpr: ClosedJaxpr, mapped: tuple[bool, ...], most: int) -> Kernel
     if not left:
         return Kernel("", [], known)
     name = registered(*_ready(graph, inputs, left, jaxpr, mapped))
-    is_small = len(graph.operations) <= SURELY_WITH_EVERY_CASE
-    every = _with_every_case(name, jaxpr, mapped, is_small) if has_choices else None
+    is_small = has_choices and len(graph.operations) * growth(jaxpr) <= MOST_WITH_EVERY_CASE
+    every = _with_every_case(name, jaxpr, mapped) if is_small else None
     return Kernel(name, [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for _, aval in left], known, has_choices, every)
 
 
-def _with_every_case(name, jaxpr, mapped, is_small):
-    """The kernel in which no case is left out; None if it would be too large."""
-    if not is_small:
-        try:
-            _graph_of(jaxpr, MOST, False)
-        except TooLarge:
-            return None
+def _with_every_case(name, jaxpr, mapped):
+    """The kernel in which no case is left out."""
 
     def make():
-        graph, inputs, results = _graph_of(jaxpr, 2 * MOST, False)
+        graph, inputs, results = _graph_of(jaxpr, 10 * MOST, False)  # the estimate has to be good enough
         return handler_of(*_ready(graph, inputs, list(zip(results, jaxpr.out_avals, strict=True)), jaxpr, mapped))
 
     shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in jaxpr.out_avals]

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from .._compile import jit
 from .._compressed import Seeds
 from .._rotation import cross, skew
 from ..joints import AbstractConnection
@@ -45,6 +46,9 @@ class Between(eqx.Module):
 
     def value(self, said: Callable, t: Array, q: Float[Array, " nq"]) -> Float[Array, " m"]:
         """``said(joint, t, R, p)`` of each."""
+        return _value(self, said, t, q)
+
+    def _value(self, said, t, q):
         cut = self._cut()
         there = placed(self.joints, cut.tree, t, q[cut.coordinates])
 
@@ -59,7 +63,9 @@ class Between(eqx.Module):
         self, said: Callable, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], seeds: Seeds | None = None
     ) -> Found:
         """``said(joint, t, R, p)`` of each, with its derivatives; with ``seeds``, A times these."""
+        return _motion(self, said, t, q, v, seeds)
 
+    def _motion(self, said, t, q, v, seeds):
         def each(joint, parent, child, together):
             ends = Ends.of(joint, parent.placed, child.placed, together)
             rates = ends.rates(parent, child, together)
@@ -104,6 +110,9 @@ class Between(eqx.Module):
         together = np.equal(*order(cut.tree).roots[cut.ends].T)
         for group in alike(bare(self.joints[name]) for name in self.names):
             yield Joined(group, cut.ends[group.places], together[group.places])
+
+
+_value, _motion = jit(Between._value), jit(Between._motion)
 
 
 class Cut(NamedTuple):

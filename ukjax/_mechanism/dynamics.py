@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._compile import jit
 from .._compressed import Seeds
 from .._dynamics import AbstractDynamics
 from .._rotation import cross
@@ -85,9 +86,7 @@ class TreeDynamics(AbstractDynamics):
     tree: Tree = eqx.field(static=True)
 
     def terms(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
-        products, Q = self._of_bodies(t, q, v)
-        M = jnp.concatenate([products, jnp.zeros(1)])[_pairs(self.tree).entries]
-        return self.elements.added(M, Q, t, q, v)
+        return _terms(self, t, q, v)
 
     def by_seeds(
         self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], seeds: Seeds
@@ -123,6 +122,13 @@ class TreeDynamics(AbstractDynamics):
         kinetic = jnp.sum(mass * jnp.sum(velocity**2, axis=1)) + jnp.einsum("li,lij,lj->", omega, inertia, omega)
         weight = mass if share is None else mass * share
         return self.elements.energy(t, q, v) + kinetic / 2 - weight @ ((base + centre) @ self.gravity)
+
+
+@jit
+def _terms(dynamics, t, q, v):
+    products, Q = dynamics._of_bodies(t, q, v)
+    M = jnp.concatenate([products, jnp.zeros(1)])[_pairs(dynamics.tree).entries]
+    return dynamics.elements.added(M, Q, t, q, v)
 
 
 def _share(bodies, tree):
