@@ -9,8 +9,8 @@ from .rarely import seldom_p
 from .shortcut import in_kernel_p
 
 MOVING = frozenset(
-    "broadcast_in_dim reshape transpose slice squeeze concatenate pad gather dynamic_slice dynamic_update_slice scatter "
-    "convert_element_type copy iota rev".split()
+    "broadcast_in_dim concatenate convert_element_type copy dynamic_slice dynamic_update_slice gather iota pad reshape "
+    "rev scatter slice squeeze transpose".split()
 )
 """Primitives that only move numbers."""
 
