@@ -130,7 +130,6 @@ class Graph:
         self.told = 0  # how many of these the function itself has asked for
         self.operations: list[Operation] = []
         self.dtypes: list[np.dtype] = []
-        self.depths: list[int] = []
         self.blocks = [Block()]  # those that are being written, each inside the one before
         self.floor = 0  # the innermost of them that runs on a condition: what is done there stays there
         self.masks: list[Operand] = []  # which members the innermost block is for: those for which all of these hold
@@ -145,7 +144,11 @@ class Graph:
 
     def depth_of(self, operands: Iterable[Operand]) -> int:
         """The depth of the innermost block that one of the operands is computed in."""
-        return max((self.depths[x.index] for x in operands if isinstance(x, Number)), default=0)
+        deepest = 0
+        for x in operands:
+            if type(x) is Number and x.depth > deepest:
+                deepest = x.depth
+        return deepest
 
     @contextlib.contextmanager
     def block(self, mask: Operand | None = None, conditional: bool = False) -> Iterator[Block]:
@@ -271,14 +274,23 @@ class Graph:
 
     def _share(self, operation, key, dtype, depth=None, least=0):
         """The number of an operation, as early as its operands allow, or at a ``depth``; the same for the same one."""
-        operands = operation.operands
-        earliest = max(self.depth_of(operands), least)
-        depth = max(earliest, self.floor) if depth is None else depth
-        key = (operation.name, key, tuple(map(identity, operands)))
-        for block in self.blocks[earliest : depth + 1]:
-            if key in block.known:
-                return block.known[key]
-        found = self.blocks[depth].known[key] = self._append(operation, np.dtype(dtype), depth, True)
+        name, _, operands = operation
+        earliest, names = least, [name, key]
+        for x in operands:
+            if type(x) is Number:
+                names.append(x.index)
+                if x.depth > earliest:
+                    earliest = x.depth
+            else:
+                names.append(identity(x))
+        if depth is None:
+            depth = self.floor if self.floor > earliest else earliest
+        key = tuple(names)
+        for k in range(earliest, depth + 1):
+            found = self.blocks[k].known.get(key)
+            if found is not None:
+                return found
+        found = self.blocks[depth].known[key] = self._append(operation, dtype, depth, True)
         return found
 
     def remembered(self, key: Any, operands: Iterable[Operand], make: Callable[[], Any]) -> Any:
@@ -294,10 +306,9 @@ class Graph:
     def _append(self, operation, dtype, depth, stated):
         if len(self.operations) >= NOTED_PER_NEEDED * self.most:
             raise TooLarge
-        number = Number(len(self.operations), dtype)
+        number = Number(len(self.operations), dtype, depth)
         self.operations.append(operation)
         self.dtypes.append(dtype)
-        self.depths.append(depth)
         if stated:
             self.blocks[depth].statements.append(number.index)
         return number

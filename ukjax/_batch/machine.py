@@ -23,6 +23,10 @@ except (ImportError, OSError) as error:  # there is no wheel for every platform,
 OPTIMISATION = 1
 """LLVM's level for the code generator. Its passes on the module are not used: the graph has been simplified."""
 
+FEW_DEPENDENCIES = "-dag-maps-huge-region=50", "-dag-maps-reduction-size=20"
+"""Options of LLVM's scheduler. It compares each store with each load before it, unless there are many of them; by
+default that are 1000, and half of the compile time. With fewer the code is no slower."""
+
 KEPT_BYTES = 512 * 2**20
 """What the objects on disk may take together."""
 
@@ -74,6 +78,8 @@ def tell_of_no_compiler() -> None:
 @functools.cache
 def machine() -> Machine:
     """This one."""
+    for option in FEW_DEPENDENCIES:
+        llvm.set_option("ukjax", option)
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features()

@@ -7,12 +7,13 @@ import numpy as np
 
 @final
 class Number:
-    """A number that is known only when the program runs: the result of operation ``index`` of its graph."""
+    """A number that is known only when the program runs: the result of operation ``index`` of its graph, computed in a
+    block of this ``depth``."""
 
-    __slots__ = ("dtype", "index")
+    __slots__ = ("depth", "dtype", "index")
 
-    def __init__(self, index: int, dtype: np.dtype):
-        self.index, self.dtype = index, dtype
+    def __init__(self, index: int, dtype: np.dtype, depth: int):
+        self.index, self.dtype, self.depth = index, dtype, depth
 
 
 Operand = Number | np.generic

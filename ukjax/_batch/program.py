@@ -375,7 +375,7 @@ class Program:
         only = lambda i: tuple(x for x in self.operations[i][2] if isinstance(x, Number) and x.index in inside)
         stores = [x for x in items if not isinstance(x, int)]
         read = {x.index for store in stores for x in self.operands_of(store) if isinstance(x, Number)}
-        results = [Number(i, self.dtypes[i]) for i in operations if i in read or i in wanted]
+        results = [Number(i, self.dtypes[i], 0) for i in operations if i in read or i in wanted]
         order = scheduled({i: only(i) for i in operations}, results) if len(operations) > 2 else operations
         # What goes to a fixed place of an output goes there as soon as it is known.
         at_once = [x for x in stores if isinstance(x, Store) and x.index is None and not x.masks and self._goes_out(x)]
