@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from contextlib import contextmanager
+from functools import wraps
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ import pytest
 
 import ukjax as uk
 from ukjax._batch import without_unused
+from ukjax._mechanism import between, dynamics
 from ukjax._motion import even_steps, one
 from ukjax._motion.correct import Levels
 
@@ -149,6 +151,26 @@ def test_what_a_user_writes_is_traced_a_few_times(ask, rod, kinetic):
     counted = Counted()
     ask(counted.system)
     assert 0 < counted.rod <= rod and 0 < counted.kinetic <= kinetic
+
+
+def counting(calls, function):
+    @wraps(function)
+    def counted(*arguments):
+        calls.append(function)
+        return function(*arguments)
+
+    return counted
+
+
+def test_a_mechanism_is_traced_once(monkeypatch):
+    """Three programs ask for its mass matrix and the gaps of its loops, in five places each."""
+    of_bodies, of_loops = [], []
+    monkeypatch.setattr(dynamics, "moving", counting(of_bodies, dynamics.moving))
+    monkeypatch.setattr(between, "moving", counting(of_loops, between.moving))
+    with pytest.warns(UserWarning, match="joint range"):
+        leg = uk.load(uk.robots.path("leg"))
+    uk.simulate(leg, *leg.start(), [0.0, 0.01], dt=0.005)
+    assert len(of_bodies) == len(of_loops) == 1
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,19 @@ def jit_batch(function: Callable) -> "Program":
     return Program(function, BATCH)
 
 
+def traced_once(function: Callable) -> Callable:
+    """The same function of pytrees as one call in every program that it is part of: JAX traces it once for all
+    arguments whose arrays are of like shapes and types. To be used on what holds no number that is being traced."""
+    program = Program(function, {})
+
+    @functools.wraps(function)
+    def wrapped(*arguments: Any) -> Any:
+        static, arrays = split(arguments)
+        return program.of(static, arrays) if static.is_hashable() else function(*arguments)
+
+    return wrapped
+
+
 class Program:
     """A function of pytrees, compiled for each structure and each value of its arguments that is no array."""
 
@@ -66,7 +79,10 @@ class Program:
         functools.update_wrapper(self, function)
 
     def __call__(self, *arguments: Any) -> Any:
-        static, arrays = split(arguments)
+        return self.of(*split(arguments))
+
+    def of(self, static: "Static", arrays: Sequence[Any]) -> Any:
+        """The same for arguments that are split."""
         return joined(self._compiled(static, arrays)(*arrays))
 
     def compiled(self, *arguments: Any) -> Callable:
@@ -82,7 +98,7 @@ class Program:
 
     def _compiled(self, static, arrays):
         # JAX does not take options within another program, and differentiates a program as part of another.
-        nested = is_tracing() or any(isinstance(x, jax.core.Tracer) for x in arrays)
+        nested = any(isinstance(x, jax.core.Tracer) for x in arrays) or is_tracing()
         options = None if nested else self.options
         return _cached((self, static, options is None), lambda: _jitted(self.function, static, options))
 

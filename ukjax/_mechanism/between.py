@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._compile import jit
+from .._compile import traced_once
 from .._compressed import Seeds
 from .._rotation import cross, skew
 from ..joints import AbstractConnection
@@ -112,7 +112,7 @@ class Between(eqx.Module):
             yield Joined(group, cut.ends[group.places], together[group.places])
 
 
-_value, _motion = jit(Between._value), jit(Between._motion)
+_value, _motion = traced_once(Between._value), traced_once(Between._motion)
 
 
 class Cut(NamedTuple):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compile import jit
+from .._compile import traced_once
 from .._compressed import Seeds
 from .._dynamics import AbstractDynamics
 from .._rotation import cross
@@ -124,7 +124,7 @@ class TreeDynamics(AbstractDynamics):
         return self.elements.energy(t, q, v) + kinetic / 2 - weight @ ((base + centre) @ self.gravity)
 
 
-@jit
+@traced_once
 def _terms(dynamics, t, q, v):
     products, Q = dynamics._of_bodies(t, q, v)
     M = jnp.concatenate([products, jnp.zeros(1)])[_pairs(dynamics.tree).entries]

@@ -1,5 +1,7 @@
 """Methods by name, for those who write a word rather than an object."""
 
+import functools
+
 from .._check import seen
 from .._names import did_you_mean
 from .base import AbstractMethod
@@ -30,4 +32,9 @@ def choose(method: str | AbstractMethod) -> AbstractMethod:
             f"method must be one of {', '.join(METHODS)} or a method object such as ukjax.Orthogonal(rtol=1e-6), "
             f"got {seen(method)}{meant}"
         )
-    return METHODS[method]()
+    return _by_default(method)
+
+
+@functools.cache
+def _by_default(name):
+    return METHODS[name]()
