@@ -236,6 +236,28 @@ def test_sines_near_their_zeros_have_the_error_of_the_angle(kind):
         np.testing.assert_allclose(values, expected(x.astype(float)), rtol=0, atol=np.finfo(kind).eps / 2)
 
 
+@pytest.mark.parametrize(("name", "largest"), (("exp", 700), ("log", 600), ("tanh", 25)))
+def test_exp_log_and_tanh_are_good_to_one_and_a_half_units(rng, name, largest):
+    """In the last place; in float64 against more digits, in float32 against float64, with many more numbers."""
+    x = np.concatenate([rng.uniform(-1, 1, 200) * largest, rng.normal(size=200), 0.01 * rng.normal(size=100)])
+    x = np.concatenate([x, 0.625 + 0.01 * rng.uniform(-1, 1, 50), 1 + 1e-6 * rng.normal(size=50)])
+    x = np.exp(x) if name == "log" else x
+    function = lambda x: getattr(lax, name)(x)
+    found = by_kernels(function, x)
+    with mpmath.workdps(30):
+        exact = [getattr(mpmath, name)(value) for value in x.tolist()]
+        errors = [
+            float(abs(mpmath.mpf(a) - b) / np.spacing(abs(float(b))))
+            for a, b in zip(found.tolist(), exact, strict=True)
+        ]
+    assert max(errors) < 1.5
+    y = np.concatenate([rng.uniform(-1, 1, 100_000) * min(largest, 80), rng.normal(size=100_000)])
+    y = (np.exp(y) if name == "log" else y).astype("float32")
+    found = np.asarray(jax.jit(jax.vmap(uk.per_member(function, strict=True)))(y))
+    exact = getattr(np, name)(y.astype(float))
+    assert np.max(np.abs(found - exact) / np.spacing(np.abs(exact).astype("float32"))) < 1.5
+
+
 @pytest.mark.parametrize("kind", FLOATS)
 def test_denormal_numbers_are_zero_as_in_all_of_xla(kind):
     tiny = np.finfo(kind).tiny

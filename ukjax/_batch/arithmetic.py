@@ -24,7 +24,7 @@ def refuse_type(dtype: Any) -> None:
         raise Unsupported(f"numbers of type {dtype} are not compiled, those of float32 and float64 are")
 
 
-def _each(function: Callable[[float], float]) -> Callable[[Any], Any]:
+def _each(function: Callable[[Any], float]) -> Callable[[Any], Any]:
     """A function of Python's ``math`` of every entry; infinite where it has a pole."""
 
     def of(x):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from jax import lax
 
+from .functions import LARGEST_EXP, Arithmetic, exponential, hyperbolic_tangent, logarithm
 from .refusal import Unsupported
 
 LIBRARY = {
@@ -248,8 +249,8 @@ class Instructions:
             return do("fmul", a[0], a[0])
         if name == "one_minus_square":
             return do("fmul", do("fsub", one, a[0]), do("fadd", one, a[0]))
-        if name == "logistic":
-            return do("fdiv", one, do("fadd", one, self.library("exp", kind, width, do("fneg", a[0]))))
+        if name in ("exp", "log", "tanh", "logistic"):
+            return self._as_arithmetic(name, kinds[0], kind, width, a[0])
         if name == "is_finite":
             return do("fcmp olt", own("fabs", a[0]), constant(kinds[0].type(np.inf), width))
         if name == "sign":
@@ -265,6 +266,21 @@ class Instructions:
         if name in LIBRARY:
             return self.library(LIBRARY[name], kind, width, *a)
         raise Unsupported(f"{name} of numbers is not compiled")
+
+    def _as_arithmetic(self, name, dtype, kind, width, x):
+        on = Arithmetic(self, dtype, kind, width, constant)
+        if name == "tanh":
+            return hyperbolic_tangent(on, x)
+        if name == "log":
+            limits = np.finfo(dtype)
+            normal = on.compare("oge", x, float(limits.tiny)), on.compare("ole", x, float(limits.max))
+            both = self.add(f"and {on.truths} {normal[0]}, {normal[1]}")
+            far = self.add(f"xor {on.truths} {both}, {constant(np.bool_(True), width)}")
+            return self._rescued("log", kind, width, far, logarithm(on, x), x)
+        x = on.neg(x) if name == "logistic" else x
+        far = on.compare("ugt", on.own("fabs", x), LARGEST_EXP[dtype.itemsize])
+        found = self._rescued("exp", kind, width, far, exponential(on, x), x)
+        return on.div(1.0, on.add(1.0, found)) if name == "logistic" else found
 
     def _power(self, y, multiply, invert, one, x):
         """x to the power of a whole number, by squares."""
