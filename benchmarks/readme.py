@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from .kernels import MEMBERS
 from .record import ROOT, read
 
 README = ROOT / "README.md"
@@ -190,6 +191,35 @@ def _bodies() -> str:
     return "; ".join(found)
 
 
+ROBOTS = ("seven_axis_arm", "leg", "humanoid", "stewart_platform")
+
+
+def _by_kernels(column: str, unit: str, beside: str = "") -> str:
+    """A column of the benchmark of kernels, robot by robot, and in brackets another one."""
+    parts = []
+    for name in ROBOTS:
+        found = row("kernels", system=name)
+        other = f" ({number(found[beside])})" if beside in found else ""
+        parts.append(f"{_words(name)} {number(found[column])} {unit}{other}")
+    return "; ".join(parts)
+
+
+def _robot_motion() -> str:
+    return _by_kernels("µs a step, 1", "µs", "mj_step µs")
+
+
+def _robot_batch() -> str:
+    return _by_kernels(f"µs a step, {MEMBERS}", "µs")
+
+
+def _robot_first() -> str:
+    return _by_kernels("first s, 1", "s", "first s again, 1")
+
+
+def _robot_batch_first() -> str:
+    return _by_kernels(f"first s, {MEMBERS}", "s", f"first s again, {MEMBERS}")
+
+
 def _adaptive() -> str:
     share = lambda what: number(row("adaptive", what=what)["share of the sum"])
     return (
@@ -292,6 +322,14 @@ NUMBERS: tuple[tuple[str, Callable[[], str], str], ...] = (
         _bodies,
         "bodies",
     ),
+    (
+        "a Runge–Kutta step with projection of one motion of a robot's file, one core (MuJoCo's `mj_step`, RK4)",
+        _robot_motion,
+        "kernels",
+    ),
+    ("the same of each of 4096, one core", _robot_batch, "kernels"),
+    ("first result of one such motion, CPU time of one core (again in a new process)", _robot_first, "kernels"),
+    ("the same of 4096 motions of 20 steps", _robot_batch_first, "kernels"),
     ("4096 adaptive motions that need 32 to 967 steps", _adaptive, "adaptive"),
     ("reverse gradient by six masses, in runs of the motion alone, by members", _gradient, "gradient"),
     (

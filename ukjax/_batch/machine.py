@@ -27,6 +27,9 @@ FEW_DEPENDENCIES = "-dag-maps-huge-region=50", "-dag-maps-reduction-size=20"
 """Options of LLVM's scheduler. It compares each store with each load before it, unless there are many of them; by
 default that are 1000, and half of the compile time. With fewer the code is no slower."""
 
+NEWEST = 22
+"""The newest LLVM that is known to have these options. One that has not ends the process."""
+
 KEPT_BYTES = 512 * 2**20
 """What the objects on disk may take together."""
 
@@ -78,8 +81,9 @@ def tell_of_no_compiler() -> None:
 @functools.cache
 def machine() -> Machine:
     """This one."""
-    for option in FEW_DEPENDENCIES:
-        llvm.set_option("ukjax", option)
+    if llvm.llvm_version_info[0] <= NEWEST:
+        for option in FEW_DEPENDENCIES:
+            llvm.set_option("ukjax", option)
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features()
