@@ -15,7 +15,7 @@ pytestmark = pytest.mark.optimised
 
 SOON = 2.0
 
-HEAD = """
+HEAD = '''
 import os, signal, sys, threading, time
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a shell started in the background
@@ -36,15 +36,23 @@ def interrupt_while_jax_is_imported():
     threading.Thread(target=interrupt, daemon=True).start()
 
 def interrupt_when_it_runs():
+    """In a thread; or, for one motion, piece by piece."""
     import ukjax._batch.waiting as waiting
-    run = threading.Thread.start
+    import ukjax._motion.one as one
+    piece, run = one._piece, threading.Thread.start
+    def first(*arguments):
+        one._piece = piece
+        found = piece(*arguments)
+        interrupt_in(0.3)
+        return found
+    one._piece = first
     def start(thread):
         if thread.__class__ is threading.Thread and "work" in thread.name:
             threading.Thread.start = run
             interrupt_in(0.3)
         run(thread)
     threading.Thread.start = start
-"""
+'''
 
 LIBRARY = """
 import diffrax as dfx, jax.numpy as jnp, numpy as np, ukjax as uk
@@ -85,7 +93,7 @@ def run(script, folder):
 @pytest.mark.parametrize(
     ("shape", "dt", "solver"),
     [
-        pytest.param((20,), 1e-5, "uk.RungeKutta4()", id="one", marks=pytest.mark.slow),
+        pytest.param((20,), 1e-6, "uk.RungeKutta4()", id="one", marks=pytest.mark.slow),
         pytest.param((3, 20), 3e-5, "uk.RungeKutta4()", id="few"),
         pytest.param((600, 20), 4e-3, "uk.RungeKutta4()", id="blocks", marks=pytest.mark.slow),
         pytest.param((20,), 1e-4, "dfx.Kvaerno5()", id="diffrax", marks=pytest.mark.slow),
@@ -101,7 +109,7 @@ def test_a_compiled_loop_is_left(shape, dt, solver, tmp_path):
 def test_a_script_that_does_not_catch_it_ends_by_a_second_one(tmp_path):
     """A process must not end under a program that runs. It says what it waits for."""
     again = "interrupt_in(2.0, daemon=True); raise"  # Python itself waits for other threads before the library does
-    _, ended, code, said = run(LIBRARY.format(shape=(20,), dt=1e-6, solver="uk.RungeKutta4()", then=again), tmp_path)
+    _, ended, code, said = run(LIBRARY.format(shape=(3, 20), dt=3e-6, solver="uk.RungeKutta4()", then=again), tmp_path)
     assert code == 130 and "KeyboardInterrupt\nukjax: waiting for a compiled program to end; press Ctrl-C" in said
     assert ended < SOON  # counted from the second one
 

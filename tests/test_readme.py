@@ -164,3 +164,10 @@ def test_the_four_bars_come_to_their_ends(capsys):
 def test_both_commands_are_there():
     for name in ("main", "test"):
         assert re.search(rf"<!-- {name} -->\n```bash\npython3 -m venv .*\n```", README)
+
+
+def test_the_tables_are_made_of_the_saved_results():
+    """`python -m benchmarks readme` renews them."""
+    from benchmarks import readme
+
+    assert readme.renewed(README) == README
