@@ -7,10 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.core import Jaxpr
 
 import ukjax as uk
 from ukjax import _compile
 from ukjax._batch.machine import tell_of_no_room
+from ukjax._batch.per_member import MOST_PROGRAMS
 from ukjax._compile import Program, jit, jit_batch, jit_fast_compile, jit_unoptimised, split
 
 
@@ -102,6 +104,22 @@ def test_a_process_that_defines_one_model_after_the_other_does_not_grow(monkeypa
         maps.append(others())
     assert max(maps) < limit + 400 and maps[-1] <= max(maps[:6]) + 50
     assert _compile._kernel_maps - kernels <= 12 * 60
+
+
+@pytest.mark.slow
+def test_what_was_traced_of_models_that_are_gone_goes_with_them(monkeypatch):
+    """It was most of a megabyte for each model, for as long as the process."""
+    monkeypatch.setattr(_compile, "MAX_PROGRAMS", 4)
+
+    def traced(models):
+        for i in models:
+            spring = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v, i=i: -i * q))
+            uk.simulate(spring, [1.0], [0.0], [0.0, 1.0])
+        gc.collect()
+        return sum(isinstance(x, Jaxpr) for x in gc.get_objects())
+
+    before = traced(range(1, MOST_PROGRAMS + 4))
+    assert traced(range(101, 109)) <= before + 10
 
 
 def test_a_process_without_room_for_kernels_goes_on_without(monkeypatch):

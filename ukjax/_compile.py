@@ -26,7 +26,7 @@ import numpy as np
 from ._outside import numbers_outside
 
 MAX_PROGRAMS = 512
-MAX_MAPS = 8000  # of programs, while there are programs of ours that can be dropped
+MAX_MAPS = 5000  # of programs, while there are programs of ours that can be dropped
 MAX_KERNEL_MAPS = 40_000  # of kernels, which stay as long as the process, since any program may call them
 MAPS = Path("/proc/self/maps")
 
@@ -121,6 +121,25 @@ class kept(functools.cached_property):
         if instance is None or not is_tracing():
             return super().__get__(instance, owner)
         return self.func(instance)
+
+
+class Recent:
+    """Values by key, made when they are asked for first; when there are more than so many, those that were used least
+    recently are dropped."""
+
+    def __init__(self, most: int):
+        self.most = most
+        self.values: OrderedDict[Hashable, Any] = OrderedDict()
+        self.lock = threading.Lock()
+
+    def of(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        with self.lock:
+            if key not in self.values:
+                self.values[key] = make()
+            self.values.move_to_end(key)
+            if len(self.values) > self.most:
+                self.values.popitem(last=False)
+            return self.values[key]
 
 
 _number = jax.jit(lambda: jnp.zeros(()))

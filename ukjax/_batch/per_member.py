@@ -13,13 +13,16 @@ import jax
 from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-from .._compile import Static, joined, split
+from .._compile import Recent, Static, joined, split
 from . import lowering as lowering  # what it becomes in a program
 from . import transform as transform  # what vmap and derivatives make of it
 from .primitive import holds, per_member_p
 from .refusal import How, origin
 
 CUSTOM_VMAP = "custom_vmap_call"  # JAX's word for it
+
+MOST_PROGRAMS = 32
+"""Of one function, for different static arguments, such as different models. One that was dropped is made anew."""
 
 
 def per_member(function: Callable, strict: bool = False) -> Callable:
@@ -80,12 +83,13 @@ def per_member(function: Callable, strict: bool = False) -> Callable:
 
     # ``jit`` keeps what it traced and compiled for as long as the function that it is given, in its own caches, which
     # ``jax.clear_caches`` empties. Inlined, it leaves no trace in a program around it.
-    compiled = jax.jit(done, static_argnums=0, inline=True)
+    programs = Recent(MOST_PROGRAMS)
+    compiled_for = lambda given: programs.of(given, lambda: jax.jit(functools.partial(done, given), inline=True))
 
     @functools.wraps(function)
     def wrapped(*arguments: Any) -> Any:
         given, leaves = split(arguments)
-        return joined((compiled if given.is_hashable() else done)(given, leaves))
+        return joined(compiled_for(given)(leaves) if given.is_hashable() else done(given, leaves))
 
     return wrapped
 
