@@ -27,7 +27,7 @@ MOST = 300_000
 """How many operations are compiled: it takes some 0.1 ms for each. What has more is done in the pieces it is made of,
 if those are functions of one member too, or else one member after the other."""
 
-MOST_ONCE = 20_000
+MOST_ONCE = 10_000
 """The same for one member where nothing is repeated often: XLA compiles larger matrices sooner, and calls LAPACK."""
 
 MOST_WITH_EVERY_CASE = MOST

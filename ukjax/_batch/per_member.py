@@ -44,7 +44,7 @@ def per_member(function: Callable, strict: bool = False) -> Callable:
     ``vmap``, often twenty times slower, with a warning that names the operation and its line. With ``strict`` that is a
     ``ValueError``, and so is a function of more than 300 000 operations. Without ``strict`` so long a function is done
     in the pieces that have their own ``per_member``, or one member after the other. A function that is called for one
-    member alone and has no long loop is compiled by XLA from 20 000 operations on: it has large matrices. A function
+    member alone and has no long loop is compiled by XLA from 10 000 operations on: it has large matrices. A function
     that says itself how it is batched, by ``jax.custom_batching.custom_vmap`` as ``method="sparse"`` does, is batched
     so. It is done as by ``vmap`` too on a GPU or TPU, in what ``jax.export`` writes, and where llvmlite is not
     installed, of which a warning tells.

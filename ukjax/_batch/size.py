@@ -1,5 +1,7 @@
 """How many operations on numbers a function may need, before it is unrolled."""
 
+from typing import Any
+
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
@@ -43,13 +45,17 @@ def _operations(jaxpr: Jaxpr, usual: bool, known: dict[Jaxpr, int]) -> int:
             total += equation.params.get("length", 1) * sum(_operations(x, usual, known) for x in inner)
         elif name == "dot_general":
             (summed, _), _ = equation.params["dimension_numbers"]
-            total += 2 * equation.outvars[0].aval.size * int(np.prod([operands[0].aval.shape[i] for i in summed]))
+            total += 2 * _shape(equation.outvars[0]).size * int(np.prod([_shape(operands[0]).shape[i] for i in summed]))
         elif name.startswith("reduce"):
-            total += operands[0].aval.size
+            total += _shape(operands[0]).size
         elif name not in MOVING:
-            total += max(x.aval.size for x in equation.outvars)
+            total += max(_shape(x).size for x in equation.outvars)
     known[jaxpr] = total
     return total
+
+
+def _shape(atom: Any) -> Any:
+    return atom.aval
 
 
 def _inner(equation, case):

@@ -21,7 +21,7 @@ from .._constraint import names_of
 from .._solve import AbstractMethod, Flexible, Usual, doubtful, independent_rows, light, limits_of
 from .._system import AbstractSystem, dynamics_of, structure_of
 from .base import Request, Samples, Start
-from .compact import is_kernel
+from .compact import is_kernel_alone
 from .correct import Levels, at_every_level
 from .labels import direction_names
 from .nearly_dependent import warn_of_nearly_dependent
@@ -63,7 +63,7 @@ def attempt_for_one(
     """What to begin with for one motion: the first attempt, but where there are many ``rows``, or so many that
     independent ones would let nothing move, which of them count is asked at once. Raises ``ValueError`` as
     ``next_attempt``."""
-    flexible = not is_kernel(request.method)
+    flexible = not is_kernel_alone(request.method, v.size, rows)
     method = first_attempt(request, flexible)
     if rows < min(v.size, MANY_ROWS) or not isinstance(method, Levels):
         return method

@@ -43,9 +43,19 @@ def compactly(
     return take(each, t, h, q, v, method, tableau, projection, scale)
 
 
+MOST_ALONE = 66
+"""Coordinates and rows of a system of which a single motion becomes one kernel. For more LLVM takes ten seconds or
+longer; XLA, which calls LAPACK, takes one or two, and its steps are as fast."""
+
+
 def is_kernel(method: AbstractMethod | Levels) -> bool:
     """Whether a whole motion by this method becomes one kernel. One in loops has large matrices."""
     return does_kernels() and not method.in_loops
+
+
+def is_kernel_alone(method: AbstractMethod | Levels, coordinates: int, rows: int) -> bool:
+    """The same of a single motion of a system with so many coordinates and rows."""
+    return is_kernel(method) and coordinates + rows <= MOST_ALONE
 
 
 def fits(model: Any, method: AbstractMethod | Levels, projection: bool) -> bool:

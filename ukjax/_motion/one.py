@@ -20,7 +20,7 @@ from .._check import constant, eager
 from .._compile import jit_fast_compile, usual_promotion
 from .attempts import MOST, active_rows, attempt_for_one, next_attempt, watching
 from .base import SMALLEST_STEP, AbstractLoop, Request, Samples, Start
-from .compact import compactly, is_kernel
+from .compact import compactly, fits, is_kernel, is_kernel_alone
 from .correct import Levels
 from .cross_singular_pose import cross_singular_pose, step_to
 from .each import Alone
@@ -159,6 +159,7 @@ def _run(how, scale, model, ts, q0, v0, remember):
     limits = count(samples), count(min(how.max_steps, 2**31 - 1))
     asked = how if model is how.model and ts is how.ts else replace(how, model=model, ts=ts)
     pieces, method, decided = [], attempt_for_one(asked, scale.rows.size, begin, q0, v0), 0
+    flexible = not is_kernel_alone(how.method, v0.size, scale.rows.size)
     watch, states, declined = not remember and has_understood_rows(asked), None, None
     while int(course.result) == RUNNING:
         current = watching(method) if watch else method
@@ -185,9 +186,7 @@ def _run(how, scale, model, ts, q0, v0, remember):
             watched, watch = watch, False
             if watched and int(course.steps) >= 0:  # no such pose: the same step again, with the usual limits
                 continue
-            another = next_attempt(
-                asked, method, np.asarray(t), course.q, course.v, flexible=not is_kernel(asked.method)
-            )
+            another = next_attempt(asked, method, np.asarray(t), course.q, course.v, flexible=flexible)
             if watched and not isinstance(another, Levels):  # within the usual limits nothing may be wrong
                 continue
             decided += 1
@@ -295,7 +294,16 @@ def _through_singular_pose(request, scale, method, course, found, ends, between,
 @jit_fast_compile
 def _piece(task, course, found):
     """As many steps as a piece has, or fewer."""
-    return advanced(task, course, found, PIECE, PIECE)
+    if is_kernel_alone(task[5], course.v.size, task[-1].rows.size):
+        return advanced(task, course, found, PIECE, PIECE)
+    by = lambda task, course, found: _advanced(task, course, found, PIECE, PIECE, compactly)
+    return _by_lapack(by, task[0], task[5], task[7])(task, course, found)
+
+
+def _by_lapack(function, model, method, projection):
+    """``function`` of a system that is too large for a kernel. Where a step is not compact, no part of it is one
+    either: it stands there several times."""
+    return function if fits(model, method, projection) else plainly(function)
 
 
 def advanced(task: tuple, course: Course, found: Array, most: Any = None, rows: int = 0) -> tuple[Course, Array, Steps]:
@@ -425,7 +433,11 @@ def _pulled_back(how, scale, moving, fixed, pieces, changes):
 
 @jit_fast_compile
 def _piece_back(task, steps, to_samples, of_state, of_rest):
-    return pulled_back(task, steps, to_samples, of_state, of_rest)
+    if is_kernel_alone(task[2], of_state[1].size, task[-1].rows.size):
+        return pulled_back(task, steps, to_samples, of_state, of_rest)
+    model = eqx.combine(task[0], task[1])[0]
+    by = lambda *given: _pulled_back_in(*given, take=compactly)
+    return _by_lapack(by, model, task[2], task[4])(task, steps, to_samples, of_state, of_rest)
 
 
 def pulled_back(task: tuple, steps: Steps, to_samples: Any, of_state: Any, of_rest: Any) -> tuple[Any, Any]:
