@@ -264,7 +264,7 @@ def _notebook(pattern: str) -> list[tuple[str, ...]]:
 
 
 def _measured_motion() -> str:
-    last = lambda fit: [line.split()[-1] for (line,) in _notebook(rf"{fit} +start estimated +([\d. ]+?) mrad RMS")]
+    last = lambda fit: [line.split()[-1] for line in _notebook(rf"{fit} +start estimated +([\d. ]+?) mrad RMS")]
     ours, theirs = " and ".join(last("this fit")), " and ".join(last("published"))
     return f"{ours} mrad RMS; {theirs} with the parameters of their authors"
 

@@ -43,7 +43,7 @@ def _each(start, request):
         return course, reached(course, found)
 
     # Members that are done together wait for the last of them: those that will need about as many steps go together.
-    order = jnp.argsort(jnp.min(start.scale.q / start.scale.v, axis=-1))
+    order = jnp.argsort(start.scale.shortest_time)
     at = lambda places, tree: jax.tree.map(lambda x: x[places], tree)
     course, found = at(jnp.argsort(order), jax.vmap(one)(at(order, start)))
     q, v = jnp.split(found, [start.q.shape[1]], axis=-1)

@@ -128,9 +128,7 @@ def _first_step(request, scale, span):
     if request.dt is not None or request.event is not None:
         return request.dt
     least = 1e3 * SMALLEST_STEP * span
-    alike = rates_of(request.model) is None
-    first = FIRST * (jnp.min(scale.q / scale.v) if alike else jnp.min(scale.q) / jnp.max(scale.v))
-    return jnp.clip(first, least, jnp.maximum(least, span))
+    return jnp.clip(FIRST * scale.shortest_time, least, jnp.maximum(least, span))
 
 
 def _with_tolerances(solver, request, scale):

@@ -66,6 +66,13 @@ class Scale(eqx.Module):
     unit: Float[Array, " n"]
     unit_of_q: Float[Array, " nq"] | None = None
 
+    @property
+    def shortest_time(self) -> Float[Array, "*batch"]:
+        """The shortest time in which a coordinate may change by its size."""
+        if self.unit_of_q is None:
+            return jnp.min(self.q / self.v, axis=-1)
+        return jnp.min(self.q, axis=-1) / jnp.max(self.v, axis=-1)
+
     def of(self, function: Callable[..., Any], *at: Array) -> Any:
         """The sizes of the terms of ``function(t, q)`` or ``function(t, q, v)``."""
         return sizes(function, at, (self.t, self.own_q, self.own_v)[: len(at)])
