@@ -129,7 +129,7 @@ def _with_every_case(name, jaxpr, mapped):
     """The kernel in which no case is left out."""
 
     def make():
-        graph, inputs, results = _graph_of(jaxpr, 10 * MOST, False)  # the estimate has to be good enough
+        graph, inputs, results = _graph_of(jaxpr, 10 * MOST, False)  # the estimate may be too low
         return handler_of(*_ready(graph, inputs, list(zip(results, jaxpr.out_avals, strict=True)), jaxpr, mapped))
 
     shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in jaxpr.out_avals]

@@ -45,16 +45,16 @@ def _operations(jaxpr: Jaxpr, usual: bool, known: dict[Jaxpr, int]) -> int:
             total += equation.params.get("length", 1) * sum(_operations(x, usual, known) for x in inner)
         elif name == "dot_general":
             (summed, _), _ = equation.params["dimension_numbers"]
-            total += 2 * _shape(equation.outvars[0]).size * int(np.prod([_shape(operands[0]).shape[i] for i in summed]))
+            total += 2 * _aval(equation.outvars[0]).size * int(np.prod([_aval(operands[0]).shape[i] for i in summed]))
         elif name.startswith("reduce"):
-            total += _shape(operands[0]).size
+            total += _aval(operands[0]).size
         elif name not in MOVING:
-            total += max(_shape(x).size for x in equation.outvars)
+            total += max(_aval(x).size for x in equation.outvars)
     known[jaxpr] = total
     return total
 
 
-def _shape(atom: Any) -> Any:
+def _aval(atom: Any) -> Any:
     return atom.aval
 
 

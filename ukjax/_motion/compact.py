@@ -44,8 +44,8 @@ def compactly(
 
 
 MOST_ALONE = 66
-"""Coordinates and rows of a system of which a single motion becomes one kernel. For more LLVM takes ten seconds or
-longer; XLA, which calls LAPACK, takes one or two, and its steps are as fast."""
+"""The largest number of coordinates and rows of which a single motion is one kernel. For Bricard's loop, with 69, LLVM
+takes 20 s and a step 0.4 ms. XLA, which calls LAPACK, takes 6 s, and a step 1.1 ms."""
 
 
 def is_kernel(method: AbstractMethod | Levels) -> bool:

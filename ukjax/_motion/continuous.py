@@ -182,8 +182,9 @@ def _contradictory(model, t, q, v, method, projection):
 def _leaps(model, begin, wait, q, v, method, scale):
     """Whether the last step that was refused would have had to leap onto the constraints.
 
-    A step is refused for good if the next one would be shorter than the smallest. The controller makes a step at most
-    five times shorter, so the refused one was shorter than five of the smallest: twice that is looked at.
+    The motion ends if the step after a refused one would be shorter than the smallest. Diffrax's controller makes a
+    step at most five times shorter, so the refused step was less than five times the smallest. A step of ten times the
+    smallest leads beyond its end.
     """
     h = 10 * SMALLEST_STEP * scale.t
     q_dot = rate(rates_of(model), q, v)

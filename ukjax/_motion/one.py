@@ -301,8 +301,8 @@ def _piece(task, course, found):
 
 
 def _by_lapack(function, model, method, projection):
-    """``function`` of a system that is too large for a kernel. Where a step is not compact, no part of it is one
-    either: it stands there several times."""
+    """``function``, for a system that is too large for one kernel. The parts of a compact step stand once and may be
+    kernels. In any other step they stand several times, and XLA compiles all of it."""
     return function if fits(model, method, projection) else plainly(function)
 
 
