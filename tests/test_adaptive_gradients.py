@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._motion import one
+from ukjax._motion.integrate import single
 
 from .mechanisms import Pendulum
 
@@ -120,7 +120,7 @@ def test_redundant_rows_and_singular_masses_have_gradients_too():
 def short_pieces(monkeypatch):
     """The host looks on after every seven steps."""
     jax.clear_caches()
-    monkeypatch.setattr(one, "PIECE", 7)
+    monkeypatch.setattr(single, "STEPS_PER_CALL", 7)
     yield
     jax.clear_caches()
 
@@ -132,9 +132,9 @@ def test_a_motion_in_many_pieces_is_the_same(how, request):
     speed = jnp.array(0.5)
     ask = lambda v: uk.simulate(Pendulum(), [-1.0, 0.0], jnp.array([0.0, 1.0]) * v, TS, **how)
     whole, gradient_of_whole = ask(speed), jax.grad(lambda v: looked_at(ask(v)))(speed)
-    pieces, run = [], one._piece
+    pieces, run = [], single._piece
     request.getfixturevalue("short_pieces")
-    request.getfixturevalue("monkeypatch").setattr(one, "_piece", lambda *given: pieces.append(1) or run(*given))
+    request.getfixturevalue("monkeypatch").setattr(single, "_piece", lambda *given: pieces.append(1) or run(*given))
     motion = ask(speed)
     assert 2 < len(pieces) <= -(-(int(whole.steps) + 1) // 7)  # a step that is not accepted is none of a piece
     np.testing.assert_allclose(motion.q, whole.q, rtol=0, atol=1e-13)

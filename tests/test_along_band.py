@@ -10,8 +10,9 @@ import pytest
 
 import ukjax as uk
 from benchmarks.mechanisms import four_bars, four_bars_by_energies
-from ukjax._motion import even_steps, pattern
-from ukjax._motion.attempts import first_attempt
+from ukjax._motion.fallback import sparsity
+from ukjax._motion.fallback.policy import initial_method
+from ukjax._motion.integrate import fixed_step
 from ukjax._solve import Sparse, solve
 
 RK4 = {"dt": 0.01, "solver": uk.RungeKutta4()}
@@ -21,10 +22,10 @@ TIMES = np.linspace(0, 0.05, 3)
 @pytest.fixture
 def always(monkeypatch):
     """Any system is large, and any band narrow."""
-    monkeypatch.setattr(pattern, "MEDIUM", 1)
-    monkeypatch.setattr(pattern, "LARGE", 1)
-    monkeypatch.setattr(pattern, "LARGE_IN_BATCHES", 1)
-    monkeypatch.setattr(pattern, "NARROW", 1)
+    monkeypatch.setattr(sparsity, "MEDIUM", 1)
+    monkeypatch.setattr(sparsity, "LARGE", 1)
+    monkeypatch.setattr(sparsity, "LARGE_IN_BATCHES", 1)
+    monkeypatch.setattr(sparsity, "NARROW", 1)
 
 
 def row(count, members):
@@ -76,12 +77,12 @@ def test_it_is_chosen_for_large_systems_alone():
     def what_is_tried_for(case):
         found = []
 
-        def tried(request, flexible):
-            found.append(first_attempt(request, flexible))
+        def tried(request, runtime_rows):
+            found.append(initial_method(request, runtime_rows))
             raise Seen
 
         with pytest.MonkeyPatch.context() as patched, pytest.raises(Seen):
-            patched.setattr("ukjax._motion.attempts.first_attempt", tried)
+            patched.setattr("ukjax._motion.fallback.policy.initial_method", tried)
             uk.simulate(case.system, case.q0, case.v0, TIMES)
         return found[0]
 
@@ -134,15 +135,15 @@ def test_only_what_is_provisional_says_that_it_could_not(rng):
     """A mass matrix with a negative eigenvalue, in a system whose rows leave it none."""
     M, A = jnp.diag(jnp.array([1.0, -0.5, 1.0])), jnp.array([[0.0, 0.0, 1.0]])
     method = uk.Sparse.of((np.asarray(M), np.asarray(A)))
-    assert not method.respond(M, A).unusual
-    assert replace(method, provisional=True).respond(M, A).unusual
-    assert not replace(method, provisional=True).respond(jnp.abs(M), A).unusual
+    assert not method.factorise(M, A).needs_fallback
+    assert replace(method, has_fallback=True).factorise(M, A).needs_fallback
+    assert not replace(method, has_fallback=True).factorise(jnp.abs(M), A).needs_fallback
 
 
 @pytest.mark.slow
 def test_derivatives(always, monkeypatch):
-    tried, run = [], even_steps._rolled
-    monkeypatch.setattr(even_steps, "_rolled", lambda *given: tried.append(given[1].attempt) or run(*given))
+    tried, run = [], fixed_step._solve
+    monkeypatch.setattr(fixed_step, "_solve", lambda *given: tried.append(given[1].attempt) or run(*given))
     system, q, v = row(3, 2)
 
     def end(v, method):
@@ -174,7 +175,7 @@ def test_solutions_of_a_batch_have_derivatives_both_ways(rng):
     def found(method):
         @jax.vmap
         def each(Q, b):
-            response = method.respond(*jax.lax.stop_gradient((M, A)))
+            response = method.factorise(*jax.lax.stop_gradient((M, A)))
             return solve(M, A, Q, b, response)
 
         return each

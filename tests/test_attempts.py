@@ -10,8 +10,9 @@ import pytest
 
 import ukjax as uk
 from benchmarks.mechanisms import rockers
-from ukjax._motion import attempts, one
-from ukjax._motion.correct import Levels
+from ukjax._motion.fallback import policy
+from ukjax._motion.integrate import single
+from ukjax._motion.stepper.drift_correction import MethodPerLevel
 
 from .mechanisms import GRAVITY, Pendulum, four_bar, pendulum_exact
 
@@ -112,10 +113,10 @@ def test_one_redundant_member_changes_no_bit_of_the_others(how):
 
 @STEPS
 def test_it_is_decided_once_what_to_leave_out(how, monkeypatch):
-    asked, decide = [], attempts.next_attempt
+    asked, decide = [], policy.next_method
     tell = lambda *given, **how: asked.append(decide(*given, **how)) or asked[-1]
-    for module in (one, attempts):
-        monkeypatch.setattr(module, "next_attempt", tell)
+    for module in (single, policy):
+        monkeypatch.setattr(module, "next_method", tell)
     uk.simulate(Pendulum(copies=3), LEVEL, REST, [0.0, 10.0], **how)
     (levels,) = asked
     assert levels.acceleration.kept == (0,)
@@ -124,8 +125,8 @@ def test_it_is_decided_once_what_to_leave_out(how, monkeypatch):
 @pytest.fixture
 def pieces(monkeypatch):
     """What is asked of each piece of a motion."""
-    asked, run = [], one._piece
-    monkeypatch.setattr(one, "_piece", lambda *given: asked.append(given) or run(*given))
+    asked, run = [], single._piece
+    monkeypatch.setattr(single, "_piece", lambda *given: asked.append(given) or run(*given))
     return asked
 
 
@@ -147,7 +148,7 @@ def test_independent_rows_that_let_nothing_move_are_usual(pieces):
     motion = uk.simulate(system, [0.0, 1.0], [1.0, 0.0], TS)
     np.testing.assert_allclose(motion.q, np.stack([np.sin(TS), np.cos(2 * TS)], axis=-1), rtol=0, atol=1e-9)
     ((task, *_),) = pieces
-    assert any(isinstance(each, Levels) for each in task)
+    assert any(isinstance(each, MethodPerLevel) for each in task)
 
 
 @pytest.mark.parametrize("how", ({}, {"dt": 0.01}), ids=("adaptive", "even"))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._check import check_function, known
+from ukjax._check import check_function, is_concrete
 from ukjax._check_terms import check_terms, check_unique
 
 GOOD = {"M": np.eye(2), "Q": np.zeros(2), "A": np.array([[1.0, 0.0]]), "b": np.zeros(1)}
@@ -184,9 +184,9 @@ def test_values_are_not_looked_at_under_jit_vmap_and_grad():
 
 def test_traced_values_are_not_known():
     seen, concrete = [], terms()
-    jax.jit(lambda x: seen.append((known(x), known(concrete), known({"a": [x, 1.0]}))))(1.0)
+    jax.jit(lambda x: seen.append((is_concrete(x), is_concrete(concrete), is_concrete({"a": [x, 1.0]}))))(1.0)
     assert seen == [(False, True, False)]
-    assert known(1.0, np.zeros(2), terms())
+    assert is_concrete(1.0, np.zeros(2), terms())
 
 
 # --- functions -----------------------------------------------------------------------------------------------------

@@ -10,10 +10,10 @@ import pytest
 from jax.extend.core import Jaxpr
 
 import ukjax as uk
-from ukjax import _compile
-from ukjax._batch.machine import tell_of_no_room
-from ukjax._batch.per_member import MOST_PROGRAMS
-from ukjax._compile import Program, jit, jit_batch, jit_fast_compile, jit_unoptimised, split
+from ukjax._kernel.llvm.machine import warn_no_room
+from ukjax._kernel.per_member import MOST_PROGRAMS
+from ukjax._run import compile
+from ukjax._run.compile import Program, jit, jit_batch, jit_fast_compile, jit_unoptimised, split
 
 
 def sine(x):
@@ -43,7 +43,7 @@ def test_a_program_with_options_is_differentiated(derivative):
 
 
 def test_an_option_that_xla_no_longer_has_is_left_out(monkeypatch):
-    monkeypatch.setattr(_compile, "REMOVED", {"xla_no_such_option": (0, 1)})
+    monkeypatch.setattr(compile, "REMOVED", {"xla_no_such_option": (0, 1)})
     np.testing.assert_allclose(Program(sine, {"xla_no_such_option": True})(jnp.ones(3)), np.sin(1), rtol=1e-15)
 
 
@@ -79,11 +79,11 @@ def test_a_program_compiled_for_a_thread_is_forgotten_with_jaxs_own():
 
 
 def test_programs_are_dropped_when_there_are_too_many(monkeypatch):
-    monkeypatch.setattr(_compile, "MAX_PROGRAMS", 16)
-    _compile._programs.clear()
+    monkeypatch.setattr(compile, "MAX_PROGRAMS", 16)
+    compile._programs.clear()
     for i in range(40):
         np.testing.assert_allclose(jit_unoptimised(lambda x, i=i: i * x)(jnp.ones(2)), i)
-        assert len(_compile._programs) <= 16
+        assert len(compile._programs) <= 16
 
 
 @pytest.mark.slow
@@ -93,9 +93,9 @@ def test_a_process_that_defines_one_model_after_the_other_does_not_grow(monkeypa
     stay."""
     jax.clear_caches()
     gc.collect()
-    others = lambda: _compile._maps() - _compile._kernel_maps
-    limit, kernels = others() + 200, _compile._kernel_maps
-    monkeypatch.setattr(_compile, "MAX_MAPS", limit)
+    others = lambda: compile._maps() - compile._kernel_maps
+    limit, kernels = others() + 200, compile._kernel_maps
+    monkeypatch.setattr(compile, "MAX_MAPS", limit)
     maps = []
     for i in range(1, 13):
         spring = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v, i=i: -i * q))
@@ -103,13 +103,13 @@ def test_a_process_that_defines_one_model_after_the_other_does_not_grow(monkeypa
         np.testing.assert_allclose(motion.q[-1, 0], np.cos(np.sqrt(i)), atol=1e-7)
         maps.append(others())
     assert max(maps) < limit + 400 and maps[-1] <= max(maps[:6]) + 50
-    assert _compile._kernel_maps - kernels <= 12 * 60
+    assert compile._kernel_maps - kernels <= 12 * 60
 
 
 @pytest.mark.slow
 def test_what_was_traced_of_models_that_are_gone_goes_with_them(monkeypatch):
     """It was most of a megabyte for each model, for as long as the process."""
-    monkeypatch.setattr(_compile, "MAX_PROGRAMS", 4)
+    monkeypatch.setattr(compile, "MAX_PROGRAMS", 4)
 
     def traced(models):
         for i in models:
@@ -123,8 +123,8 @@ def test_what_was_traced_of_models_that_are_gone_goes_with_them(monkeypatch):
 
 
 def test_a_process_without_room_for_kernels_goes_on_without(monkeypatch):
-    monkeypatch.setattr(_compile, "MAX_KERNEL_MAPS", 0)
-    tell_of_no_room.cache_clear()
+    monkeypatch.setattr(compile, "MAX_KERNEL_MAPS", 0)
+    warn_no_room.cache_clear()
     with pytest.warns(UserWarning, match="no room for more machine code"):
         found = jax.jit(uk.per_member(lambda x: 3.0 * jnp.sin(x)))(jnp.ones(2))
     np.testing.assert_allclose(found, 3 * np.sin(1.0))

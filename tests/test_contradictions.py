@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._motion.outcome import CONTRADICTORY, FINISHED, REASONS
+from ukjax._motion.result import FINISHED, INCONSISTENT, REASONS
 
 PUSH = 0.2
 TS = np.array([0.0, 0.65, 1.3])
@@ -46,8 +46,8 @@ def test_a_motion_between_contradictory_constraints_is_an_error(how, members):
     with pytest.raises(uk.SimulationError, match=r"contradict each other at t = 0 s: 'wall' and 'pusher'\. .* by 0\.1"):
         uk.simulate(between(), at, REST, TS, drift="none", **how)
     motion = uk.simulate(between(), at, REST, TS, drift="none", throw=False, **how)
-    assert np.all(np.asarray(motion.result) == CONTRADICTORY) and not np.any(motion.finished)
-    assert np.all(np.asarray(motion.reason) == REASONS[CONTRADICTORY])
+    assert np.all(np.asarray(motion.result) == INCONSISTENT) and not np.any(motion.finished)
+    assert np.all(np.asarray(motion.reason) == REASONS[INCONSISTENT])
     np.testing.assert_allclose(motion.q[..., 0], np.broadcast_to(PUSH * TS**2 / 4, (*members, 3)), atol=1e-12)
     np.testing.assert_allclose(motion.last[0], np.full(members, TS[-1]))
     with pytest.raises(
@@ -82,7 +82,7 @@ def test_whatever_the_rows_are_written_as(model, how: dict[str, Any], which):
 def test_a_contradiction_is_known_under_jit(how):
     for members in ((), (2,)):
         ended = jax.jit(lambda q: uk.simulate(between(), q, 0 * q, TS, drift="none", **how).result)
-        assert np.all(np.asarray(ended(jnp.zeros((*members, 2)))) == CONTRADICTORY)
+        assert np.all(np.asarray(ended(jnp.zeros((*members, 2)))) == INCONSISTENT)
 
 
 @pytest.mark.parametrize("how", EVEN_OR_ADAPTIVE, ids=["even", "adaptive"])
@@ -93,7 +93,7 @@ def test_only_the_member_that_meets_one_says_so(how):
     model = uk.System(uk.MassForce(np.eye(2), np.zeros(2)), [wall, pusher])
     starts = np.array([[0.0, -1.0], [0.0, 1.0], [0.0, -2.0]])
     motion = uk.simulate(model, starts, REST, TS, throw=False, **how)
-    np.testing.assert_array_equal(motion.result, [FINISHED, CONTRADICTORY, FINISHED])
+    np.testing.assert_array_equal(motion.result, [FINISHED, INCONSISTENT, FINISHED])
 
 
 def test_redundant_rows_that_agree_are_no_contradiction():
@@ -122,7 +122,7 @@ def test_a_state_remembers_that_a_step_failed(drift):
     for _ in range(2):
         state = uk.step(model, state, 0.1, drift=drift)
         reasons.append(str(state.reason[0]))
-    first = REASONS[CONTRADICTORY] if drift == "none" else "left its constraints"
+    first = REASONS[INCONSISTENT] if drift == "none" else "left its constraints"
     assert reasons == [first] * 2
     fresh = uk.step(model, uk.start(model, 0 * state.q, 0 * state.v, t=0.2), 0.1, drift=drift)
     assert fresh.reason[0] == "reached its last time"

@@ -18,7 +18,7 @@ from ukjax._ensemble import parcel as parcel_module
 from ukjax._ensemble import plan as plan_module
 from ukjax._ensemble import run as run_module
 from ukjax._ensemble.over import Over
-from ukjax._motion.outcome import REASONS
+from ukjax._motion.result import REASONS
 
 from .mechanisms import Pendulum
 

@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 from scipy.special import ellipk, ellipkinc
 
 import ukjax as uk
-from ukjax._motion.outcome import EVENT, FINISHED, ON_EVENT, REASONS
+from ukjax._motion.result import EVENT, FINISHED, ON_EVENT, REASONS
 
 from .mechanisms import GRAVITY, Pendulum
 

@@ -7,7 +7,7 @@ import pytest
 
 import ukjax as uk
 from benchmarks.mechanisms import four_bars_by_energies, rockers, three_chains
-from ukjax._motion import pattern
+from ukjax._motion.fallback import sparsity
 from ukjax._solve import Sparse
 
 
@@ -68,12 +68,12 @@ def test_large_systems_go_along_their_band(members, rng, monkeypatch):
     q, v = (q, v) if members else (q[0], v[0])
     expected = uk.acceleration(case.system, 0.0, q, v)
     for name in ("LARGE", "NARROW"):
-        monkeypatch.setattr(pattern, name, 1)
-    monkeypatch.setattr(pattern, "MEDIUM", 1)
+        monkeypatch.setattr(sparsity, name, 1)
+    monkeypatch.setattr(sparsity, "MEDIUM", 1)
     looked = []
-    original = pattern._matrices
-    monkeypatch.setattr(pattern, "_matrices", lambda *state: looked.append(1) or original(*state))
-    pattern._bands.clear()
+    original = sparsity._matrices
+    monkeypatch.setattr(sparsity, "_matrices", lambda *state: looked.append(1) or original(*state))
+    sparsity._bands.clear()
     close(uk.acceleration(case.system, 0.0, q, v), expected)
     assert looked
     count = len(looked)
@@ -87,7 +87,7 @@ def test_forces_that_are_not_ideal_count_along_a_band(rng, monkeypatch):
     q, v = states(row, 3, rng)
     expected = uk.acceleration(system, 0.0, q, v)
     for name in ("LARGE", "NARROW", "MEDIUM"):
-        monkeypatch.setattr(pattern, name, 1)
+        monkeypatch.setattr(sparsity, name, 1)
     close(uk.acceleration(system, 0.0, q, v), expected)
     assert float(jnp.max(jnp.abs(expected - uk.acceleration(row.system, 0.0, q, v)))) > 0.1
 
@@ -109,15 +109,15 @@ class Swing(uk.AbstractSystem):
 def test_a_band_that_is_another_s_is_found_anew(rng, monkeypatch):
     """Numbers of a model may be what makes entries vanish."""
     for name in ("LARGE", "NARROW", "MEDIUM"):
-        monkeypatch.setattr(pattern, name, 1)
-    pattern._bands.clear()
+        monkeypatch.setattr(sparsity, name, 1)
+    sparsity._bands.clear()
     q, v = rng.normal(size=(3, 8)), rng.normal(size=(3, 8))
     untied, tied = Swing(jnp.array(0.0)), Swing(jnp.array(1.0))
     for system in (untied, tied, tied):
         found = uk.acceleration(system, 0.0, q, v)
         for i in range(3):
             close(found[i], by_numpy(system, 0.0, q[i], v[i]))
-    (band,) = pattern._bands.values()
+    (band,) = sparsity._bands.values()
     assert band.bands[0].A.entries[0].size == 8  # with the tie
 
 
@@ -136,8 +136,8 @@ class Skewed(uk.AbstractSystem):
 @pytest.mark.parametrize("ask", ("acceleration", "simulate"))
 def test_what_is_no_mass_matrix_is_told_where_the_band_is_known(ask, rng, monkeypatch):
     for name in ("LARGE", "LARGE_IN_BATCHES", "NARROW", "MEDIUM"):
-        monkeypatch.setattr(pattern, name, 1)
-    pattern._bands.clear()
+        monkeypatch.setattr(sparsity, name, 1)
+    sparsity._bands.clear()
     q, v = rng.normal(size=(3, 8)), rng.normal(size=(3, 8))
     does = {
         "acceleration": lambda system: uk.acceleration(system, 0.0, q, v),

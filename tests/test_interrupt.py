@@ -37,8 +37,8 @@ def interrupt_while_jax_is_imported():
 
 def interrupt_when_it_runs():
     """In a thread; or, for one motion, piece by piece."""
-    import ukjax._batch.waiting as waiting
-    import ukjax._motion.one as one
+    import ukjax._run.threads as waiting
+    import ukjax._motion.integrate.single as one
     piece, run = one._piece, threading.Thread.start
     def first(*arguments):
         one._piece = piece

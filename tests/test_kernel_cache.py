@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ukjax._batch import machine
+from ukjax._kernel.llvm import machine
 
 ANSWER = "define i64 @answer() {{\n  ret i64 {number}\n}}\n"
 
@@ -85,7 +85,7 @@ def test_the_oldest_files_make_room(monkeypatch, compiled, tmp_path):
 
 PROGRAM = """
 import jax, numpy as np, ukjax as uk
-from ukjax._batch import machine
+from ukjax._kernel.llvm import machine
 done, count = machine._compiled, []
 machine._compiled = lambda *x: count.append(0) or done(*x)
 uk.enable_float64()

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._batch import without_unused
+from ukjax._kernel import without_unused
 from ukjax._mechanism import between, dynamics
-from ukjax._motion import even_steps, one
-from ukjax._motion.correct import Levels
+from ukjax._motion.integrate import fixed_step, single
+from ukjax._motion.stepper.drift_correction import MethodPerLevel
 
 from .mechanisms import GRAVITY, Pendulum
 from .test_attempts import tied, tied_starts
@@ -78,8 +78,8 @@ def test_the_listener_hears():
 
 
 def test_the_program_of_a_motion_is_short(monkeypatch):
-    given, run = [], one._piece
-    monkeypatch.setattr(one, "_piece", lambda *arguments: given.append(arguments) or run(*arguments))
+    given, run = [], single._piece
+    monkeypatch.setattr(single, "_piece", lambda *arguments: given.append(arguments) or run(*arguments))
     uk.simulate(Pendulum(), LEVEL, REST, np.linspace(0, 1, 11))
     (arguments,) = given
     assert len(run.lower(*arguments).as_text().splitlines()) < LINES
@@ -106,10 +106,10 @@ def test_the_program_of_adaptive_steps_is_short_within_jit():
 @pytest.mark.slow
 def test_what_is_differentiated_is_done_by_the_usual_method(monkeypatch):
     """Unless it cannot do it, which is known as soon as the motion is."""
-    tried, run = [], even_steps._rolled
-    monkeypatch.setattr(even_steps, "_rolled", lambda *given: tried.append(given[1].attempt) or run(*given))
+    tried, run = [], fixed_step._solve
+    monkeypatch.setattr(fixed_step, "_solve", lambda *given: tried.append(given[1].attempt) or run(*given))
     slope = jax.grad(after_even_steps)(0.5)
-    assert len(tried) == 1 and isinstance(tried[0], Levels)
+    assert len(tried) == 1 and isinstance(tried[0], MethodPerLevel)
     tried.clear()
     assert float(jax.grad(lambda speed: after_even_steps(speed, 3))(0.5)) == pytest.approx(float(slope), rel=1e-9)
     assert [method.acceleration.kept for method in tried] == [(0,)]  # which is asked at once where it must be so

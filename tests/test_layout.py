@@ -94,7 +94,7 @@ def test_families_meet_by_being_passed(graph, family, others):
 
 
 ORDER = (
-    ("_batch",),
+    ("_kernel",),
     ("_solve",),
     ("_terms", "_equation"),
     ("_constraint", "_dynamics"),
@@ -116,7 +116,6 @@ EVERYWHERE = (
     "_check",
     "_check_terms",
     "_closures",
-    "_compile",
     "_compressed",
     "_extras",
     "_files",
@@ -130,6 +129,7 @@ EVERYWHERE = (
     "_precision",
     "_rates",
     "_rotation",
+    "_run",
     "_sizes",
     "_version",
 )
@@ -147,20 +147,55 @@ def up(graph):
     """Imports that lead to a higher part, or, from what is used everywhere, beyond the terms."""
     ground = [f"ukjax.{name}" for name in EVERYWHERE]
     for module, targets in graph.items():
-        level = 2 if module in ground else floor(module)
+        level = 2 if any(within(module, each) for each in ground) else floor(module)
         if level is not None:
             yield from ((module, target) for target in targets if (floor(target) or 0) > level)
 
 
 def test_every_module_has_its_place(graph):
-    placed = {module for module in graph if floor(module) is not None} | {f"ukjax.{name}" for name in EVERYWHERE}
+    ground = [f"ukjax.{name}" for name in EVERYWHERE]
+    placed = {module for module in graph if floor(module) is not None or any(within(module, each) for each in ground)}
     assert set(graph) - placed == {"ukjax", "ukjax.__main__"}
 
 
 def test_parts_stand_upon_each_other(graph):
     assert not list(up(graph))
-    assert list(up(graph | {"ukjax._solve.base": {"ukjax._motion.step"}}))  # it can fail
+    assert list(up(graph | {"ukjax._solve.base": {"ukjax._motion.stepper.runge_kutta"}}))  # it can fail
     assert list(up(graph | {"ukjax._check": {"ukjax._system"}}))
+
+
+FOLDERS = {
+    "_motion": ("stepper", "fallback", "integrate", "trajectory", "diagnose", "consistent"),
+    "_kernel": ("graph", "unroll", "llvm"),
+}
+"""The folders of a part, each upon those before it."""
+
+
+def against_the_order(graph, part, folders):
+    """Imports that lead from a folder to a later one."""
+    which = lambda module: next((i for i, f in enumerate(folders) if within(module, f"ukjax.{part}.{f}")), None)
+    for module, targets in graph.items():
+        for target in targets:
+            here, there = which(module), which(target)
+            if here is not None and there is not None and there > here:
+                yield module, target
+
+
+@pytest.mark.parametrize(("part", "folders"), FOLDERS.items())
+def test_folders_stand_upon_each_other(graph, part, folders):
+    assert not list(against_the_order(graph, part, folders))
+    first, last = f"ukjax.{part}.{folders[0]}.x", f"ukjax.{part}.{folders[-1]}.y"
+    assert list(against_the_order({first: {last}}, part, folders))  # it can fail
+
+
+def test_a_part_can_be_seen_at_once(graph):
+    """A folder has at most fifteen files and folders beside each other, and few arrows between them."""
+    rooms = {module.split(".")[2] for module in graph if module.startswith("ukjax._motion.")}
+    assert len(rooms) <= 15
+    room = lambda module: ".".join(module.split(".")[:3])
+    inside = {module: targets for module, targets in graph.items() if within(module, "ukjax._motion")}
+    arrows = {(room(m), room(t)) for m, ts in inside.items() for t in ts if t in inside and room(m) != room(t)}
+    assert len(arrows) <= 50
 
 
 def test_mechanisms_stand_beside_motion(graph):

@@ -11,8 +11,8 @@ import pytest
 from jax import lax
 
 import ukjax as uk
-from ukjax._batch import machine
-from ukjax._batch.arithmetic import ELEMENTWISE
+from ukjax._kernel.graph.fold import ELEMENTWISE
+from ukjax._kernel.llvm import machine
 
 SIZES = 0, 1, 3, 8, 13, 100
 INTEGERS = "int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()

@@ -7,8 +7,9 @@ import pytest
 from jax import lax
 
 import ukjax as uk
-from ukjax._batch import loops, machine
-from ukjax._batch.lowering import LARGE
+from ukjax._kernel.llvm import machine
+from ukjax._kernel.lowering import LARGE
+from ukjax._kernel.unroll import loops
 
 from .random_functions import random_function
 

@@ -7,8 +7,9 @@ import pytest
 from jax import lax
 
 import ukjax as uk
-from ukjax._batch import call, loops, machine
-from ukjax._batch.machine import Machine
+from ukjax._kernel.llvm import ffi_call, machine
+from ukjax._kernel.llvm.machine import Machine
+from ukjax._kernel.unroll import loops
 
 from .random_functions import random_function
 
@@ -58,7 +59,7 @@ def test_narrower_vectors_give_the_same(monkeypatch, members, target, is_there, 
     if not is_there:
         pytest.skip("this processor does not run such code")
     expected = by_kernel(*members)
-    monkeypatch.setattr(call, "machine", lambda: target)
+    monkeypatch.setattr(ffi_call, "machine", lambda: target)
     for x, y in zip(jax.tree.leaves(by_kernel(*members)), jax.tree.leaves(expected), strict=True):
         if fuses:
             np.testing.assert_array_equal(x, y)
@@ -96,9 +97,9 @@ def test_other_processors_have_code_too(monkeypatch, members, triple, target):
     class Done(Exception):
         pass
 
-    monkeypatch.setattr(call, "machine", lambda: target)
-    monkeypatch.setattr(call, "address_of", compiled)
-    monkeypatch.setattr(call, "_registered", set())
+    monkeypatch.setattr(ffi_call, "machine", lambda: target)
+    monkeypatch.setattr(ffi_call, "address_of", compiled)
+    monkeypatch.setattr(ffi_call, "_registered", set())
     with pytest.raises(Done):
         by_kernel(*members)
     assert 5_000 < sizes[0] < 100_000
@@ -131,8 +132,8 @@ def test_a_member_is_the_same_in_every_batch_and_alone(robot):
 def test_members_are_the_same_by_any_number_of_threads(monkeypatch, robot, threads, at_a_time):
     acceleration, q, v = robot
     expected = jax.jit(jax.vmap(uk.per_member(lambda *x: acceleration(*x), strict=True)))(q, v)
-    monkeypatch.setattr(call, "_cores", lambda: threads)
-    monkeypatch.setattr(call, "WORTH_A_THREAD", at_a_time)
+    monkeypatch.setattr(ffi_call, "_cores", lambda: threads)
+    monkeypatch.setattr(ffi_call, "WORTH_A_THREAD", at_a_time)
     shared = jax.jit(jax.vmap(uk.per_member(lambda *x: acceleration(*x), strict=True)))
     for _ in range(3):
         np.testing.assert_array_equal(shared(q, v), expected)

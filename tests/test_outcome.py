@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._motion.outcome import (
+from ukjax._motion.result import (
     EVENT,
     FINISHED,
     MOST_STEPS,

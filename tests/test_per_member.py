@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._batch import lowering, rarely, wrongly_assumed
-from ukjax._batch.graph import Choice, Graph
-from ukjax._batch.unroll import unroll
+from ukjax._kernel import assumption_failed, lowering, rare_cond
+from ukjax._kernel.graph.graph import Choice, Graph
+from ukjax._kernel.unroll.interpreter import unroll
 
 pytestmark = pytest.mark.optimised
 
@@ -106,7 +106,7 @@ def laborious(x):
 
 def rare(x):
     """Of so many operations that a choice is made."""
-    return rarely(x[0] > 3, laborious, jnp.square, x)
+    return rare_cond(x[0] > 3, laborious, jnp.square, x)
 
 
 def choices(function, *shapes):
@@ -126,24 +126,24 @@ def test_a_branch_that_nobody_needs_is_not_done(size):
 
 def test_only_a_long_branch_is_a_choice():
     assert choices(rare, (2,)) == 1
-    assert choices(lambda x: rarely(x[0] > 3, jnp.exp, jnp.square, x), (2,)) == 0
+    assert choices(lambda x: rare_cond(x[0] > 3, jnp.exp, jnp.square, x), (2,)) == 0
 
 
-@pytest.mark.parametrize("unusual", ((), (5,), (0, BATCH - 1)))
-def test_a_rare_choice_of_one_member_changes_no_other(rng, unusual):
+@pytest.mark.parametrize("needs_fallback", ((), (5,), (0, BATCH - 1)))
+def test_a_rare_choice_of_one_member_changes_no_other(rng, needs_fallback):
     x = rng.uniform(size=(BATCH, 2))
-    x[list(unusual)] += 4
+    x[list(needs_fallback)] += 4
     found = np.asarray(jax.jit(jax.vmap(uk.per_member(rare, strict=True)))(x))
     expected = np.where(x[:, :1] > 3, laborious(x), x**2)
     np.testing.assert_allclose(found, expected, rtol=1e-13)
-    others = np.setdiff1d(np.arange(BATCH), unusual)
+    others = np.setdiff1d(np.arange(BATCH), needs_fallback)
     np.testing.assert_array_equal(found[others], x[others] ** 2)
 
 
 def test_who_asks_is_told_of_it_and_it_is_not_done_again(rng):
     x = rng.uniform(size=(BATCH, 2))
     x[[3, 70]] += 4
-    asking = jax.jit(jax.vmap(uk.per_member(lambda x: (rare(x), wrongly_assumed()))))
+    asking = jax.jit(jax.vmap(uk.per_member(lambda x: (rare(x), assumption_failed()))))
     found, wrong = asking(x)
     assert np.flatnonzero(wrong).tolist() == [3, 70]
     np.testing.assert_array_equal(found, x**2)
@@ -345,7 +345,7 @@ def test_one_member_with_large_matrices_is_done_by_lapack(rng):
 
 def test_a_rare_case_that_is_too_large_is_done_by_jax(rng, monkeypatch):
     def function(x):
-        return rarely(x[0] > 2, lambda x: sum(jnp.sin(k * x) for k in range(200)), lambda x: x, x)
+        return rare_cond(x[0] > 2, lambda x: sum(jnp.sin(k * x) for k in range(200)), lambda x: x, x)
 
     monkeypatch.setattr(lowering, "MOST_WITH_EVERY_CASE", 100)
     x = rng.normal(size=(BATCH, 2))

@@ -11,7 +11,7 @@ import scipy.io
 import xarray
 
 import ukjax as uk
-from ukjax._motion.observe import Observation
+from ukjax._motion.trajectory.observation import Observation
 
 TS = np.linspace(0.0, 0.4, 5)
 

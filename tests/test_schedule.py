@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._batch import program
-from ukjax._batch.graph import Graph, Number
-from ukjax._batch.schedule import alive, scheduled
+from ukjax._kernel.graph.graph import Graph, Number
+from ukjax._kernel.llvm import program
+from ukjax._kernel.llvm.schedule import alive, scheduled
 
 
 def scattered(rng, count):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._batch import shortcut
+from ukjax._kernel import fast_branch
 
 from .helpers import EPS, HardCase, exact_acceleration, mass_matrix, multiplier_motion
 
@@ -32,7 +32,7 @@ def acceleration(M, Q, A, b):
     return uk.constrained_motion(uk.Terms(M, Q, A, b)).acceleration
 
 
-doubtful = jax.jit(jax.vmap(uk.per_member(lambda M, A: uk.Orthogonal().respond(M, A).doubtful)))
+doubtful = jax.jit(jax.vmap(uk.per_member(lambda M, A: uk.Orthogonal().factorise(M, A).doubtful)))
 accelerations = jax.jit(jax.vmap(acceleration))
 
 
@@ -109,7 +109,7 @@ def test_what_is_built_on_the_response_is_the_same(rng, name):
 
 def told_apart(x):
     """1 by the usual way, 2 by the other."""
-    return shortcut(x > 3, lambda: jnp.full((), 2.0), lambda: jnp.ones(()))
+    return fast_branch(x > 3, lambda: jnp.full((), 2.0), lambda: jnp.ones(()))
 
 
 def test_there_is_no_shortcut_where_xla_compiles_the_function():

@@ -9,7 +9,7 @@ import pytest
 
 import ukjax as uk
 from benchmarks.mechanisms import rockers
-from ukjax._motion.scale import scale_of
+from ukjax._motion.stepper.scaling import scale_of
 
 HOWS: tuple[dict[str, Any], ...] = {"dt": 0.05}, {"rtol": 1e-5}, {"rtol": 1e-5, "drift": "none"}
 FALL = np.array([0.0, -9.81])

@@ -4,7 +4,7 @@ import diffrax as dfx
 import numpy as np
 import pytest
 
-from ukjax._motion.tableau import DOPRI8, RUNGE_KUTTA4, Tableau
+from ukjax._motion.stepper.tableau import DOPRI8, RUNGE_KUTTA4, Tableau
 
 ROUNDING = 5e-15  # entries of Dormand and Prince's method are up to 48, and are printed as fractions of 18 digits
 

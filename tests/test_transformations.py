@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._motion.outcome import LEAPT, REASONS
+from ukjax._motion.result import JUMPED, REASONS
 
 from .mechanisms import Pendulum
 
@@ -171,7 +171,7 @@ def test_a_constraint_that_jumps_is_called_by_one_name(how, batch):
     q0, v0 = np.array([0.6, -0.8]), np.zeros(2)
     q0, v0 = (np.stack([x, x]) for x in (q0, v0)) if batch else (q0, v0)
     motion = uk.simulate(leaping(), q0, v0, [0.0, 1.0], throw=False, **how)
-    assert set(np.ravel(motion.reason)) == {REASONS[LEAPT]}
+    assert set(np.ravel(motion.reason)) == {REASONS[JUMPED]}
     with pytest.raises(uk.SimulationError, match="would have to leap to meet its constraints: 'rod' is 0.69"):
         uk.simulate(leaping(), q0, v0, [0.0, 1.0], **how)
 

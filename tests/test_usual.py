@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._solve import Flexible, Usual, independent_rows, light
+from ukjax._solve import FastPath, RuntimeRows, independent_rows, is_nearly_singular
 
 from .helpers import mass_matrix, multiplier_motion, null_space_motion, rows_of_rank
 
@@ -31,8 +31,8 @@ def as_kernel(method, M, A, Q, b):
 
 
 def answer(method, M, A, Q, b):
-    response = method.respond(M, A)
-    return *response.both(M, Q, b), response.unusual
+    response = method.factorise(M, A)
+    return *response.both(M, Q, b), response.needs_fallback
 
 
 WAYS = pytest.mark.parametrize("way", (alone, batched, as_kernel), ids=lambda way: way.__name__)
@@ -53,8 +53,8 @@ def systems(rng, n, m, count=3, rank=None, massive=None):
 
 
 def assert_solved(found, M, A, Q, b, reference):
-    x, nu, unusual = found
-    assert not unusual.any()
+    x, nu, needs_fallback = found
+    assert not needs_fallback.any()
     for i in range(len(M)):
         expected = reference(M[i], Q[i], A[i], b[i])
         size = 1 + np.abs(expected).max()
@@ -68,52 +68,52 @@ def test_independent_rows(rng, way, n, m):
     if way is as_kernel and n > 12:
         pytest.skip("more operations than a kernel has")
     given = systems(rng, n, m)
-    assert_solved(way(Usual(), *given), *given, multiplier_motion)
+    assert_solved(way(FastPath(), *given), *given, multiplier_motion)
 
 
 @pytest.mark.parametrize(("n", "m"), ((63, 62), (100, 90)), ids=("calls side by side", "calls in a loop"))
 def test_more_rows_than_are_solved_for_in_one_call(rng, n, m):
     M, A, Q, b = systems(rng, n, m, count=1)
-    assert_solved(alone(Usual(), M, A, Q, b), M, A, Q, b, multiplier_motion)
+    assert_solved(alone(FastPath(), M, A, Q, b), M, A, Q, b, multiplier_motion)
 
 
 @WAYS
-@pytest.mark.parametrize("flexible", (True, False), ids=("as numbers", "in the program"))
-def test_a_singular_mass_matrix_with_a_weight_on_its_rows(rng, way, flexible):
+@pytest.mark.parametrize("runtime_rows", (True, False), ids=("as numbers", "in the program"))
+def test_a_singular_mass_matrix_with_a_weight_on_its_rows(rng, way, runtime_rows):
     given = systems(rng, 6, 4, massive=4)
-    assert all(light(M) for M in given[0])
-    method = Usual(flexible=Flexible.of(0.7, None, np.dtype(float))) if flexible else Usual(weight=0.7)
+    assert all(is_nearly_singular(M) for M in given[0])
+    method = FastPath(runtime_rows=RuntimeRows.of(0.7, None, np.dtype(float))) if runtime_rows else FastPath(weight=0.7)
     assert_solved(way(method, *given), *given, null_space_motion)
 
 
 @WAYS
 @pytest.mark.parametrize("massive", (None, 5), ids=("definite M", "singular M"))
-@pytest.mark.parametrize("flexible", (True, False), ids=("as numbers", "in the program"))
-def test_redundant_rows_left_out(rng, way, flexible, massive):
+@pytest.mark.parametrize("runtime_rows", (True, False), ids=("as numbers", "in the program"))
+def test_redundant_rows_left_out(rng, way, runtime_rows, massive):
     M, A, Q, b = systems(rng, 7, 6, count=1, rank=4, massive=massive)
     kept = independent_rows(M[0], A[0], RTOL)
     weight = 0.0 if massive is None else 0.5
-    if flexible:
-        method = Usual(flexible=Flexible.of(weight, kept, np.dtype(float)))
+    if runtime_rows:
+        method = FastPath(runtime_rows=RuntimeRows.of(weight, kept, np.dtype(float)))
     else:
-        method = Usual(weight=weight or None, kept=kept)
+        method = FastPath(weight=weight or None, kept=kept)
     M, A, Q, b = (np.concatenate([x, x]) for x in (M, A, Q, b))
     assert_solved(way(method, M, A, Q, b), M, A, Q, b, null_space_motion)
-    response = method.respond(jnp.asarray(M[0]), jnp.asarray(A[0]))
+    response = method.factorise(jnp.asarray(M[0]), jnp.asarray(A[0]))
     assert int(response.rank) == 4 and tuple(np.flatnonzero(response.kept)) == kept
 
 
 @WAYS
 def test_more_rows_than_coordinates_where_it_is_known_which_count(rng, way):
     M, A, Q, b = systems(rng, 4, 7, count=1, rank=3)
-    method = Usual(flexible=Flexible.of(0.0, independent_rows(M[0], A[0], RTOL), np.dtype(float)))
+    method = FastPath(runtime_rows=RuntimeRows.of(0.0, independent_rows(M[0], A[0], RTOL), np.dtype(float)))
     assert_solved(way(method, M, A, Q, b), M, A, Q, b, null_space_motion)
 
 
 def test_what_was_factorised_for_one_serves_many(rng):
     """As it does in a Jacobian: one system, and a batch of right-hand sides."""
     M, A, Q, b = (jnp.asarray(x) for x in systems(rng, 6, 4))
-    response = jax.jit(Usual().respond)(M[0], A[0])
+    response = jax.jit(FastPath().factorise)(M[0], A[0])
     together = jax.vmap(lambda Q, b: response.both(M[0], Q, b)[0])(Q, b)
     for i in range(len(Q)):
         np.testing.assert_allclose(together[i], multiplier_motion(M[0], Q[i], A[0], b[i]), rtol=0, atol=10 * CLOSE)
@@ -121,7 +121,7 @@ def test_what_was_factorised_for_one_serves_many(rng):
 
 def test_factor_is_one_of_the_inverse_mass_that_the_rows_leave(rng):
     M, A, Q, b = systems(rng, 6, 4, count=1)
-    F = np.asarray(Usual().respond(jnp.asarray(M[0]), jnp.asarray(A[0])).factor())
+    F = np.asarray(FastPath().factorise(jnp.asarray(M[0]), jnp.asarray(A[0])).factor())
     np.testing.assert_allclose(F @ F.T @ Q[0], multiplier_motion(M[0], Q[0], A[0], 0 * b[0]), rtol=0, atol=10 * CLOSE)
 
 
@@ -177,9 +177,9 @@ def not_finite(rng):
     (redundant, nearly_redundant, singular, nearly_singular, noise, nothing, too_many, not_finite),
     ids=lambda made: made.__name__,
 )
-@pytest.mark.parametrize("flexible", (True, False), ids=("as numbers", "in the program"))
-def test_it_says_where_it_may_be_wrong(rng, way, made, flexible):
-    method = Usual(flexible=Flexible.of(0.0, None, np.dtype(float))) if flexible else Usual()
+@pytest.mark.parametrize("runtime_rows", (True, False), ids=("as numbers", "in the program"))
+def test_it_says_where_it_may_be_wrong(rng, way, made, runtime_rows):
+    method = FastPath(runtime_rows=RuntimeRows.of(0.0, None, np.dtype(float))) if runtime_rows else FastPath()
     assert way(method, *made(rng))[2].all()
 
 
@@ -187,7 +187,7 @@ def test_it_says_where_it_may_be_wrong(rng, way, made, flexible):
 def test_it_says_so_member_by_member(rng, way):
     M, A, Q, b = systems(rng, 6, 4)
     A[1, 3] = A[1, 0]
-    np.testing.assert_array_equal(way(Usual(), M, A, Q, b)[2], [False, True, False])
+    np.testing.assert_array_equal(way(FastPath(), M, A, Q, b)[2], [False, True, False])
 
 
 @pytest.mark.parametrize("massive", (None, 5), ids=("definite M", "singular M"))
@@ -217,8 +217,14 @@ def test_units_do_not_decide_which_rows_count():
 
 
 def test_which_mass_matrices_are_light(rng):
-    assert not light(mass_matrix(rng, 5)) and not light(np.diag([1e-9, 1.0, 1e9]))  # units are not
-    assert light(np.diag([0.0, 1.0])) and light(np.ones((2, 2))) and light(np.array([[1, 1 - 1e-12], [1 - 1e-12, 1]]))
+    assert not is_nearly_singular(mass_matrix(rng, 5)) and not is_nearly_singular(
+        np.diag([1e-9, 1.0, 1e9])
+    )  # units are not
+    assert (
+        is_nearly_singular(np.diag([0.0, 1.0]))
+        and is_nearly_singular(np.ones((2, 2)))
+        and is_nearly_singular(np.array([[1, 1 - 1e-12], [1 - 1e-12, 1]]))
+    )
 
 
 def test_rounding_does_not_choose_which_rows_count(rng):
@@ -240,13 +246,13 @@ def test_factors_that_a_batch_has_in_common_are_understood_by_what_uses_them(rng
     """One system, factorised by LAPACK, and many right-hand sides: members that share M and A, and derivatives."""
     M, A, _, _ = systems(rng, 6, 4, count=1)
     Q, b = rng.normal(size=(5, 6)), rng.normal(size=(5, 4))
-    one = lambda Q, b: answer(Usual(), jnp.asarray(M[0]), jnp.asarray(A[0]), Q, b)
+    one = lambda Q, b: answer(FastPath(), jnp.asarray(M[0]), jnp.asarray(A[0]), Q, b)
     found = [np.asarray(x) for x in jax.jit(jax.vmap(one))(Q, b)]
     many = lambda x: np.broadcast_to(x, (5, *x.shape[1:]))
     assert_solved(found, many(M), many(A), Q, b, multiplier_motion)
     # and in a batch of such systems
     M, A, _, _ = systems(rng, 6, 4)
-    each = jax.vmap(lambda M, A: jax.vmap(lambda Q, b: answer(Usual(), M, A, Q, b))(Q, b))
+    each = jax.vmap(lambda M, A: jax.vmap(lambda Q, b: answer(FastPath(), M, A, Q, b))(Q, b))
     for i, found in enumerate(zip(*map(np.asarray, jax.jit(each)(M, A)), strict=True)):
         assert_solved(found, many(M[i : i + 1]), many(A[i : i + 1]), Q, b, multiplier_motion)
 
@@ -270,7 +276,7 @@ def test_factors_that_lapack_made_are_understood_in_a_batch(rng):
     """As where a choice between responses is made for each member: what was one's is then copied for all."""
     B, A, force, rows = rng.normal(size=(5, 5)), rng.normal(size=(3, 5)), rng.normal(size=5), rng.normal(size=3)
     M = B @ B.T + np.eye(5)
-    alone = Usual().respond(jnp.asarray(M), jnp.asarray(A))
+    alone = FastPath().factorise(jnp.asarray(M), jnp.asarray(A))
     copies = jax.tree.map(lambda x: jnp.stack([x, x]), alone)
     known = map(jnp.asarray, (M, force, rows))
     x, nu = jax.vmap(lambda response, *known: response.both(*known), in_axes=(0, None, None, None))(copies, *known)

@@ -14,7 +14,7 @@ import pytest
 
 import ukjax as uk
 from ukjax._closures import opened
-from ukjax._motion.given import taken_in
+from ukjax._motion.inputs import canonicalise
 from ukjax._parameters import Parameters
 from ukjax._precision import as_real
 
@@ -339,7 +339,7 @@ def test_the_widest_precision_holds(name, start):
     model, asked = MODELS[name]
     # Lists of whole numbers, as M and A of the first model, are of JAX's default precision, as q0 is.
     wide = "float32" if start == jnp.float32 and asked == "float32" else "float64"
-    model, q, v, t = taken_in(model, as_real("q0", jnp.zeros(2, start)), single([0, 0]), jnp.zeros(3))
+    model, q, v, t = canonicalise(model, as_real("q0", jnp.zeros(2, start)), single([0, 0]), jnp.zeros(3))
     assert {q.dtype, v.dtype, t.dtype} == {np.dtype(wide)}
     assert all(x.dtype == wide for x in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
 
@@ -495,13 +495,13 @@ def test_another_float_of_a_model_compiles_nothing(of_class, how):
 
 
 def test_whole_numbers_and_choices_stay_what_they_are():
-    model = taken_in(Swing(), jnp.ones(1), jnp.ones(1), jnp.zeros(2))[0]
+    model = canonicalise(Swing(), jnp.ones(1), jnp.ones(1), jnp.zeros(2))[0]
     assert isinstance(model.g, jax.Array) and model.count == 2 and model.exact is True
 
 
 def test_a_float_whose_value_is_asked_for_stays_and_that_is_said():
     with pytest.warns(UserWarning, match=r"^Tilted\.\w+ is a Python number that cannot vary, .*equinox.field\(static"):
-        model = taken_in(Tilted(), jnp.ones(1), jnp.ones(1), jnp.zeros(2))[0]
+        model = canonicalise(Tilted(), jnp.ones(1), jnp.ones(1), jnp.zeros(2))[0]
     assert type(model.g) is type(model.tilt) is float
 
 

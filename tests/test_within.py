@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._motion import within
+from ukjax._motion.integrate import traced
 
 from .mechanisms import Pendulum
 from .test_latency import compiling
@@ -30,8 +30,8 @@ def far(length, speed, **how: Any):
 @pytest.fixture
 def few_marks(monkeypatch):
     """So that they are taken away several times."""
-    monkeypatch.setattr(within, "MARKS", 4)
-    monkeypatch.setattr(within, "FIRST", 2)
+    monkeypatch.setattr(traced, "MAX_CHECKPOINTS", 4)
+    monkeypatch.setattr(traced, "FIRST_STRIDE", 2)
 
 
 def test_it_is_the_same_motion():

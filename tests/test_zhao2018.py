@@ -178,13 +178,13 @@ def links_under_eq_72(t, y, P=0.2):
 
 
 @pytest.fixture(scope="module")
-def flexible():
+def runtime_rows():
     return run(uk.systems.FlexibleJointManipulator(), jnp.linspace(0, 5, 51))
 
 
 @pytest.mark.slow
-def test_links_move_as_under_eq_72(flexible):
-    motion = flexible
+def test_links_move_as_under_eq_72(runtime_rows):
+    motion = runtime_rows
     y = solve_ivp(
         lambda t, y: links_under_eq_72(t, y)[0],
         (0, 5),
@@ -201,9 +201,9 @@ def test_links_move_as_under_eq_72(flexible):
 
 
 @pytest.mark.slow
-def test_motor_torque_is_what_moves_the_motors(flexible):
+def test_motor_torque_is_what_moves_the_motors(runtime_rows):
     """J q̈_m = u + K (q_l − q_m): the NumPy law along a NumPy motion, on Chebyshev's points, differentiated twice."""
-    motion = flexible
+    motion = runtime_rows
     reach, degree = 0.15, 11
     points = -np.cos(np.pi * (np.arange(degree + 1) + 0.5) / (degree + 1))
     for i in (5, 20, 40):
@@ -225,8 +225,8 @@ def test_motor_torque_is_what_moves_the_motors(flexible):
 
 
 @pytest.mark.slow
-def test_error_of_the_rule_is_gone_within_two_seconds(flexible):
-    motion = flexible
+def test_error_of_the_rule_is_gone_within_two_seconds(runtime_rows):
+    motion = runtime_rows
     beta = np.asarray(motion.v[:, 1] + motion.v[:, 3])
     np.testing.assert_allclose(beta, 0.9 * np.exp(-5 * np.asarray(motion.t)), rtol=0, atol=1e-7)
     assert np.abs(beta[20:]).max() < 1e-4

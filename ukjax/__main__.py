@@ -72,9 +72,9 @@ def _not_written(error, say):
 
 def _usage_errors():
     """What a user's words can cause. Anything else is a defect of ours, and shows its traceback."""
-    if "ukjax._motion.diagnose" not in sys.modules:
+    if "ukjax._motion.diagnose.motion" not in sys.modules:
         return (UsageError,)
-    from ._motion.diagnose import SimulationError
+    from ._motion.diagnose.motion import SimulationError
 
     return (UsageError, SimulationError)
 

@@ -13,31 +13,31 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ._compile import is_tracing
 from ._names import did_you_mean
 from ._precision import as_float
+from ._run.compile import is_tracing
 
 MOST_EVEN_STEPS = 100_000_000
 """Steps of fixed length that are taken without being asked for by number: minutes to hours."""
 
 
-def known(*trees: Any) -> bool:
+def is_concrete(*trees: Any) -> bool:
     """Whether every array in ``trees`` has values now, rather than being traced by ``jit``, ``grad`` or ``vmap``."""
     return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
 
 
-def eager(*trees: Any) -> bool:
+def is_eager(*trees: Any) -> bool:
     """Whether operations on the arrays in ``trees`` are executed now and give values.
 
     Within ``jit``, ``scan`` or ``while_loop`` JAX traces every operation, those on arrays from outside, too: an array
     made there is a tracer. ``vmap`` and derivatives trace only what depends on their own arguments.
     """
-    return known(*trees) and not is_tracing()
+    return is_concrete(*trees) and not is_tracing()
 
 
-def constant(tree: Any) -> Any:
+def without_derivatives(tree: Any) -> Any:
     """``tree`` of values that have no derivatives: within ``jax.grad`` they are known."""
-    if known(tree):
+    if is_concrete(tree):
         return tree
     return jax.tree.map(lambda x: _as_jax(jax.lax.stop_gradient(x)) if isinstance(x, jax.core.Tracer) else x, tree)
 
@@ -50,13 +50,13 @@ def _as_jax(x):
 # --- what was given, in words ---------------------------------------------------------------------------------------
 
 
-def seen(value: Any) -> str:
+def repr_of(value: Any) -> str:
     """``value`` as an error shows it: on one line, and not all of something long."""
     if isinstance(value, type):
         return kind_of(value)
     if isinstance(value, jax.core.Tracer):
         return f"an array of shape {value.shape}"
-    if not known(value):
+    if not is_concrete(value):
         return f"{type(value).__name__} of arrays"
     if isinstance(value, np.ndarray | jax.Array) and value.ndim and value.size > 6:
         return f"an array of shape {value.shape}"
@@ -74,17 +74,17 @@ def kind_of(value: Any) -> str:
 # --- numbers --------------------------------------------------------------------------------------------------------
 
 
-def numbers(name: str, value: Any, **limits: float | int) -> Array:
+def as_numbers(name: str, value: Any, **limits: float | int) -> Array:
     """``value`` as an array of real numbers, or ``ValueError`` for what has none, and for those that are NaN or outside
     the ``limits``: ``above`` and ``below`` exclude themselves, ``least`` and ``most`` do not."""
     array = as_array(name, value)
-    if limits and known(array):
+    if limits and is_concrete(array):
         _check_limits(name, np.asarray(array), limits, "numbers" if array.ndim else "a number")
     return array
 
 
-def number(name: str, value: Any, unit: str = "", **limits: float | int) -> Array:
-    """``value`` as one number: see ``numbers``. ``unit`` is the one it is wanted in."""
+def as_number(name: str, value: Any, unit: str = "", **limits: float | int) -> Array:
+    """``value`` as one number: see ``as_numbers``. ``unit`` is the one it is wanted in."""
     what = f"one number{f' [{unit}]' if unit else ''}"
     if type(value) in (int, float):  # at the cost of a comparison, since steps are short
         if not _obeys(value, limits):
@@ -93,7 +93,7 @@ def number(name: str, value: Any, unit: str = "", **limits: float | int) -> Arra
     array = as_array(name, value, what)
     if array.ndim:
         raise ValueError(f"{name} must be {what}{_within(limits)}, got shape {array.shape}")
-    if known(array):
+    if is_concrete(array):
         _check_limits(name, np.asarray(array), limits, what)
     return array
 
@@ -107,7 +107,7 @@ def as_array(name: str, value: Any, what: str = "numbers", verb: str = "be") -> 
             raise TypeError  # NumPy would try to read words as types
         array = as_float(value)
     except (TypeError, ValueError, OverflowError, DeprecationWarning):
-        raise ValueError(f"{name} must {verb} {what}, got {_parts(value) or seen(value)}") from None
+        raise ValueError(f"{name} must {verb} {what}, got {_parts(value) or repr_of(value)}") from None
     if array.dtype not in (jnp.float32, jnp.float64):
         raise ValueError(f"{name} must {verb} {what}, real and in float32 or float64, got {array.dtype}")
     return array
@@ -121,7 +121,7 @@ def as_numpy(name: str, value: Any, what: str = "numbers") -> np.ndarray:
 
 def check_finite(name: str, value: Array | np.ndarray) -> None:
     """Nothing in ``value`` is NaN or infinite, or ``ValueError``, where that is known."""
-    if known(value) and not np.all(np.isfinite(value)):
+    if is_concrete(value) and not np.all(np.isfinite(value)):
         x = np.asarray(value)
         at = tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])
         where = f"{name}{list(at)} = {x[at]}" if at else f"{x}"
@@ -130,17 +130,17 @@ def check_finite(name: str, value: Array | np.ndarray) -> None:
 
 def check_definite(name: str, value: Array) -> None:
     """A number, a diagonal or a square matrix is positive definite, or ``ValueError``, where that is known."""
-    if not known(value):
+    if not is_concrete(value):
         return
     matrix = np.asarray(value)
     wanted = f"{name} must be positive: a number, one per row, or a symmetric positive definite matrix"
     if matrix.ndim > 2 or matrix.ndim == 2 and matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"{wanted}, got shape {matrix.shape}")
     if not np.all(np.isfinite(matrix)):
-        raise ValueError(f"{wanted}, got {seen(matrix)}")
+        raise ValueError(f"{wanted}, got {repr_of(matrix)}")
     if matrix.ndim < 2:
         if not np.all(matrix > 0):
-            raise ValueError(f"{wanted}, got {seen(matrix)}")
+            raise ValueError(f"{wanted}, got {repr_of(matrix)}")
         return
     diagonal = np.diagonal(matrix)
     if not np.all(diagonal > 0):
@@ -154,14 +154,14 @@ def check_definite(name: str, value: Array) -> None:
         raise ValueError(f"{wanted}, got one whose smallest eigenvalue is {least:.6g}")
 
 
-def whole(name: str, value: Any, least: int = 0) -> int:
+def as_integer(name: str, value: Any, least: int = 0) -> int:
     """``value`` as a whole number from ``least`` on, or ``ValueError``."""
     try:
         if isinstance(value, bool):
             raise TypeError
         found = operator.index(value)
     except TypeError:
-        raise ValueError(f"{name} must be a whole number from {least} on, got {seen(value)}") from None
+        raise ValueError(f"{name} must be a whole number from {least} on, got {repr_of(value)}") from None
     if found < least:
         raise ValueError(f"{name} must be a whole number from {least} on, got {found}")
     return found
@@ -170,7 +170,7 @@ def whole(name: str, value: Any, least: int = 0) -> int:
 def check_flag(name: str, value: Any) -> None:
     """``value`` is True or False, or ``ValueError``."""
     if not isinstance(value, bool | np.bool_):
-        raise ValueError(f"{name} must be True or False, got {seen(value)}")
+        raise ValueError(f"{name} must be True or False, got {repr_of(value)}")
 
 
 def check_word(name: str, value: Any, words: Iterable[str]) -> None:
@@ -179,12 +179,12 @@ def check_word(name: str, value: Any, words: Iterable[str]) -> None:
     if not isinstance(value, str) or value not in words:
         listed = " or ".join((", ".join(map(repr, words[:-1])), repr(words[-1])))
         meant = did_you_mean(value, words).rstrip(".") if isinstance(value, str) else ""
-        raise ValueError(f"{name} must be {listed}, got {seen(value)}{meant}")
+        raise ValueError(f"{name} must be {listed}, got {repr_of(value)}{meant}")
 
 
 def _check_limits(name, x, limits, what):
     if not np.all(_obeys(x, limits)):
-        raise ValueError(f"{name} must be {what}{_within(limits)}, got {seen(x if x.ndim else x[()])}")
+        raise ValueError(f"{name} must be {what}{_within(limits)}, got {repr_of(x if x.ndim else x[()])}")
 
 
 LIMITS = {"above": operator.gt, "least": operator.ge, "below": operator.lt, "most": operator.le}
@@ -220,7 +220,7 @@ def check_times(name: str, ts: Array | np.ndarray) -> None:
     """At least two times that increase, or ``ValueError``: their shape always, their values where they are known."""
     if ts.ndim != 1 or ts.size < 2:
         raise ValueError(f"{name} must be at least two times in one row, shape (samples,), got shape {ts.shape}")
-    if not known(ts):
+    if not is_concrete(ts):
         return
     check_finite(name, ts)
     ts = np.asarray(ts)
@@ -237,8 +237,8 @@ def check_times(name: str, ts: Array | np.ndarray) -> None:
 def check_step(dt: Any, ts: Any, most: int = MOST_EVEN_STEPS, otherwise: str = "") -> None:
     """Fixed steps ``dt`` [s] that lead through the times ``ts`` in no more steps than ``most``, or ``ValueError``,
     where both are known. ``otherwise`` is what else can be done about too many."""
-    step = number("dt", dt, "s", above=0)
-    if ts is None or not known(step, ts):
+    step = as_number("dt", dt, "s", above=0)
+    if ts is None or not is_concrete(step, ts):
         return
     length, span = float(step), float(ts[-1] - ts[0])
     if length > span:
@@ -289,7 +289,7 @@ def memory() -> float:
 def as_path(value: Any) -> Path:
     """``value`` as the path of a file, or ``ValueError``."""
     if not isinstance(value, str | os.PathLike) or not str(value):
-        raise ValueError(f"path must be the name of a file, got {seen(value)}")
+        raise ValueError(f"path must be the name of a file, got {repr_of(value)}")
     return Path(value)
 
 
@@ -307,7 +307,7 @@ VALUES_WANTED = (
 def check_function(name: str, function: Any, arguments: str) -> None:
     """``function`` must be callable with the given arguments, written as in the documentation: ``"t, q, v"``."""
     if not callable(function) or isinstance(function, type):
-        raise ValueError(f"{name} must be a function {name}({arguments}), got {seen(function)}")
+        raise ValueError(f"{name} must be a function {name}({arguments}), got {repr_of(function)}")
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):

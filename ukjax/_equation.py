@@ -18,15 +18,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ._batch import per_member, plainly
-from ._check import as_array, check_finite, eager, kind_of, known
+from ._check import as_array, check_finite, is_concrete, is_eager, kind_of
 from ._check_terms import check_terms, check_unique, symmetric
-from ._compile import jit_fast_compile
+from ._kernel import per_member, without_kernels
 from ._norm import length
 from ._precision import Numbers
+from ._run.compile import jit_fast_compile
 from ._solve import (
     AbstractMethod,
-    Response,
+    DenseFactorisation,
     Sparse,
     choose,
     coordinate_scale,
@@ -69,15 +69,15 @@ def constrained_motion(terms: Terms, method: str | AbstractMethod = "orthogonal"
     """
     method = choose(method)
     _check_terms(terms)
-    if not eager(terms):
+    if not is_eager(terms):
         return _motion_within(method, terms)[0]
     check_terms(terms)
     if isinstance(method, Sparse) and not method.bands:
         method = Sparse.of((np.asarray(terms.M), np.asarray(terms.A)))
     usual = method.usual()
     if usual is not None:
-        motion, unusual = _motion_now(usual, terms)
-        if not unusual:
+        motion, needs_fallback = _motion_now(usual, terms)
+        if not needs_fallback:
             return motion
     motion, _ = _motion_now(method, terms)
     _warn_of_rounding(terms, method)
@@ -130,7 +130,7 @@ def motion_by(method: AbstractMethod, terms: Terms) -> tuple[Motion, Bool[Array,
     """The motion as ``method`` finds it, and whether that may be wrong, since the system is beyond the method."""
     terms = terms.in_one_precision()
     M, Q, A, b = symmetric(terms.M), terms.Q, terms.A, terms.b
-    response = method.respond(*jax.lax.stop_gradient((M, A)))
+    response = method.factorise(*jax.lax.stop_gradient((M, A)))
 
     ideal = solve(M, A, Q, b, response)
     ideal_force = M @ ideal - Q
@@ -149,7 +149,7 @@ def motion_by(method: AbstractMethod, terms: Terms) -> tuple[Motion, Bool[Array,
         rank=response.rank,
         inconsistency=jnp.zeros((), b.dtype) if response.reaches_all else length(b - reach(A, b, response)),
     )
-    return motion, response.unusual
+    return motion, response.needs_fallback
 
 
 _motion_within = jit_fast_compile(motion_by)
@@ -158,7 +158,7 @@ _motion_within = jit_fast_compile(motion_by)
 @jit_fast_compile
 def _motion_now(method, terms):
     """The same for values: the matrices of one state are soonest done by LAPACK."""
-    return plainly(motion_by)(method, terms)
+    return without_kernels(motion_by)(method, terms)
 
 
 class Mobility(eqx.Module):
@@ -183,11 +183,11 @@ def mobility(terms: Terms, method: str | AbstractMethod = "orthogonal") -> Mobil
     """
     method = choose(method)
     _check_terms(terms)
-    if known(terms):
+    if is_concrete(terms):
         check_terms(terms)
     M, A, b = symmetric(terms.M), terms.A, terms.b
     Q = terms.Q if terms.c is None else terms.Q + terms.c
-    response = method.respond(*jax.lax.stop_gradient((M, A)))
+    response = method.factorise(*jax.lax.stop_gradient((M, A)))
     return Mobility(
         acceleration=solve(M, A, Q, b, response),
         matrix=jax.vmap(lambda force: solve(M, A, force, jnp.zeros_like(b), response))(jnp.eye(Q.size, dtype=Q.dtype)),
@@ -221,8 +221,8 @@ def compose(motion: Mobility, A: Numbers, b: Numbers) -> Mobility:
     A_fixed, F, scale = jax.lax.stop_gradient((A, motion.factor, motion.scale))
     rows = orthonormalise(A_fixed, F, row_scale(A_fixed, scale), jnp.sqrt(jnp.finfo(a.dtype).eps))
     each_row = jnp.eye(b.size, dtype=a.dtype)
-    P = each_row + jax.vmap(rows.unreached)(each_row)
-    S_plus = jax.vmap(rows.multipliers_of)(P)
+    P = each_row + jax.vmap(rows.out_of_reach)(each_row)
+    S_plus = jax.vmap(rows.dual_of)(P)
 
     def refined(products, known):
         y = S_plus @ known
@@ -231,7 +231,7 @@ def compose(motion: Mobility, A: Numbers, b: Numbers) -> Mobility:
     def multipliers(known):
         return jax.lax.custom_linear_solve(lambda y: A @ (W @ (y @ A)), known, refined, symmetric=True)
 
-    inverse = Response(root=jnp.zeros_like(P), gain=S_plus, reachable=P, kept=rows.kept, rank=rows.rank)
+    inverse = DenseFactorisation(root=jnp.zeros_like(P), gain=S_plus, reachable=P, kept=rows.kept, rank=rows.rank)
     missing = reach(A @ W @ A.T, b - A @ a, inverse)
     K = jax.vmap(lambda force: multipliers(A @ (W @ force)))(jnp.eye(n, dtype=a.dtype))  # row i: S⁺ A W eᵢ
     return Mobility(

@@ -28,7 +28,7 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from ._batch.refusal import Place
+from ._kernel.unsupported import SourceLocation
 from ._outside import globals_in, is_of_library
 from ._version import NUMERICS, __version__
 
@@ -206,7 +206,7 @@ class Digest:
             return self._of_jaxpr(*((x, ()) if isinstance(x, Jaxpr) else (x.jaxpr, x.consts)))
         if isinstance(x, jax.tree_util.PyTreeDef):
             return _hash("tree", self.of(x.node_data()), *map(self.of, x.children()))
-        if isinstance(x, Place):  # where a function of this package is written
+        if isinstance(x, SourceLocation):  # where a function of this package is written
             return _hash("place")
         if isinstance(x, Mapping):
             return _hash("mapping", *sorted(self.of(key) + self.of(value) for key, value in x.items()))

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._check import as_array, call, check_finite, check_function, seen
+from ._check import as_array, call, check_finite, check_function, repr_of
 from ._precision import as_float
 
 
@@ -33,7 +33,7 @@ def as_vector_function(name: str, value: Any, arguments: str) -> Callable | Zero
 def as_function(name: str, value: Any, arguments: str) -> Callable:
     """``value`` if it is a function of ``arguments`` (``"t, q"``), a constant function if it is an array."""
     if value is None or isinstance(value, str) or not (callable(value) or eqx.is_array_like(value) or _is_rows(value)):
-        raise ValueError(f"{name} must be a function {name}({arguments}) or a constant array, got {seen(value)}")
+        raise ValueError(f"{name} must be a function {name}({arguments}) or a constant array, got {repr_of(value)}")
     if callable(value):
         check_function(name, value, arguments)
         return value
@@ -73,7 +73,7 @@ def vector_of(
 def two_arrays(name: str, what: str, given: Any) -> tuple[Array, Array]:
     """What a user's function returned for two arrays, or ``ValueError``."""
     if not isinstance(given, tuple | list) or len(given) != 2:
-        raise ValueError(f"{name} must return {what}, got {seen(given)}")
+        raise ValueError(f"{name} must return {what}, got {repr_of(given)}")
     first, second = given
     return as_array(name, first, what, "return"), as_array(name, second, what, "return")
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._check import seen
+from ._check import repr_of
 from ._names import did_you_mean
 
 INFINITY = float("inf")
@@ -71,12 +71,12 @@ class Parameters(eqx.Module):
         free = [free] if isinstance(free, str) else list(free) if isinstance(free, Iterable) else free
         if not isinstance(free, list) or not all(isinstance(name, str) for name in free):
             raise ValueError(
-                f"free must be a parameter's name, or several, such as 'm1' or ['m1', 'ma[2]'], got {seen(free)}"
+                f"free must be a parameter's name, or several, such as 'm1' or ['m1', 'ma[2]'], got {repr_of(free)}"
             )
         if not free:
             raise ValueError("free must name at least one parameter, got none")
         if not isinstance(bounds, Mapping | None):
-            raise ValueError(f"bounds must be a dictionary, name -> (lower, upper), got {seen(bounds)}")
+            raise ValueError(f"bounds must be a dictionary, name -> (lower, upper), got {repr_of(bounds)}")
         bounds, used = dict(bounds or {}), set()
         named = lambda place: str(place).removeprefix("model.") if isinstance(model, Observed) else str(place)
         names, places, lower, upper, first = [], [], [], [], []
@@ -180,7 +180,7 @@ def check_settings(model: Any, settings: Mapping[str, Any], leading: int = 0, sa
     rows, may have ``samples`` rows instead of the model's."""
     for name, value in settings.items():
         if not isinstance(name, str):
-            raise ValueError(f"a setting must have the name of a field, got {seen(name)}")
+            raise ValueError(f"a setting must have the name of a field, got {repr_of(name)}")
         place, array = find(model, name, "setting")
         if place.index is not None:
             raise ValueError(f"setting {name!r} must be a whole array: its entries cannot be set one by one")
@@ -258,7 +258,7 @@ def _interval(label, value, bound, given):
             raise TypeError
     except (TypeError, ValueError):
         raise ValueError(
-            f"bounds[{label!r}] must be two numbers, (lower, upper), or None for no bounds, got {seen(bound)}"
+            f"bounds[{label!r}] must be two numbers, (lower, upper), or None for no bounds, got {repr_of(bound)}"
         ) from None
     if not low < value < high:
         raise ValueError(f"the model's {label} = {value:g} must lie inside its bounds, got ({low:g}, {high:g})")

@@ -5,12 +5,12 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._check import numbers
+from ._check import as_numbers
 
 
 def as_vector(name: str, given: Any) -> Float[Array, " 3"]:
     """Three finite numbers, or ``ValueError``."""
-    value = numbers(name, given)
+    value = as_numbers(name, given)
     if value.shape != (3,):
         raise ValueError(f"{name} must be three numbers (x, y, z), got shape {value.shape}")
     return value

@@ -10,9 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, ScalarLike
 
-from ._check import as_array, check_function, constant, eager, kind_of, number
+from ._check import as_array, as_number, check_function, is_eager, kind_of, without_derivatives
 from ._closures import opened
-from ._compile import jit_unoptimised
 from ._constraint import AbstractConstraint, Level, as_written, join, rows
 from ._control import AbstractControl, Command, constraints_of
 from ._dynamics import AbstractDynamics
@@ -21,6 +20,7 @@ from ._functions import vector_of
 from ._names import names_and_units
 from ._precision import Numbers, as_float
 from ._rates import Rates, rate, settled
+from ._run.compile import jit_unoptimised
 from ._terms import Terms
 
 
@@ -82,7 +82,7 @@ class AbstractSystem(eqx.Module):
         t, q, v = state_of(t, q, v, self.rates)
         self = opened(self)
         # Operation by operation, each would be compiled by itself.
-        return _terms(self, t, q, v) if eager(*constant((self, t, q, v))) else _driven(self, t, q, v)
+        return _terms(self, t, q, v) if is_eager(*without_derivatives((self, t, q, v))) else _driven(self, t, q, v)
 
     def passive(self, t: Numbers, q: Numbers, v: Numbers) -> Terms:
         """M, Q, A, b (and c) with the actuators off."""
@@ -167,7 +167,7 @@ class AbstractSystem(eqx.Module):
 
 def state_of(t: Numbers, q: Numbers, v: Numbers, rates: Rates | None = None) -> tuple[Array, Array, Array]:
     """A time and a state as arrays, q and v (n,), or ``ValueError``."""
-    t, q, v = number("t", t, "s"), as_array("q", q), as_array("v", v)
+    t, q, v = as_number("t", t, "s"), as_array("q", q), as_array("v", v)
     if rates is not None and q.ndim == v.ndim == 1:
         return t, q, v
     if q.ndim != 1 or v.shape != q.shape:

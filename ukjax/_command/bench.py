@@ -39,7 +39,7 @@ def bench(options: argparse.Namespace) -> int:
 
     from .. import _precision, systems
     from .._check import check_step
-    from .._motion.project import project
+    from .._motion.consistent.project import project
     from .._system import System
     from .measure import DT, accelerations, rollout
 

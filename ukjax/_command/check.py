@@ -35,11 +35,11 @@ def check_mechanism(options: argparse.Namespace) -> int:
     _precision.enable_float64()
     enable_compilation_cache()
     with saying_what_is_refused():
-        mechanism, ignored, unusual = _read(options.system, options.floating)
+        mechanism, ignored, needs_fallback = _read(options.system, options.floating)
         title, source = title_and_source(options.system, mechanism)
         report: dict[str, Any] = {"system": title, "source": source}
         report |= _parts(mechanism) if isinstance(mechanism, Mechanism) else {}
-        report |= {"not_modelled": ignored, "looks_wrong": unusual + report.pop("looks_wrong", [])}
+        report |= {"not_modelled": ignored, "looks_wrong": needs_fallback + report.pop("looks_wrong", [])}
         report |= _freedom(mechanism, report["looks_wrong"])
     print(json.dumps(report, indent=1) if options.json else "\n".join(_lines(report)))
     return 1 if report["looks_wrong"] else 0
@@ -59,8 +59,8 @@ def _read(name, floating):
         raise UsageError(str(error)) from None
     from .._robot_file import where
 
-    unusual = [f"{what}: {where(lines)}" for what, lines in found.unusual.items()]
-    return found.mechanism(), dict(found.ignored), unusual
+    needs_fallback = [f"{what}: {where(lines)}" for what, lines in found.needs_fallback.items()]
+    return found.mechanism(), dict(found.ignored), needs_fallback
 
 
 def _parts(mechanism) -> dict[str, Any]:
@@ -103,8 +103,8 @@ def _freedom(mechanism, wrong: list[str]) -> dict[str, Any]:
     import numpy as np
 
     from .._mechanism import Mechanism
+    from .._motion.consistent.project import project
     from .._motion.labels import named_rows
-    from .._motion.project import project
     from .._solve import independent_rows, rounding
     from .mechanism import named_coordinates, named_velocities
 

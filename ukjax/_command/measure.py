@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._batch import per_member
 from .._equation import constrained_motion
-from .._motion.runge_kutta4 import RungeKutta4
+from .._kernel import per_member
 from .._motion.simulate import simulate
+from .._motion.stepper.runge_kutta4 import RungeKutta4
 from .._system import AbstractSystem
 
 DT = 1e-3

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Array
 
-    from .._motion.trajectory import Trajectory
+    from .._motion.trajectory.trajectory import Trajectory
     from ..systems.base import AbstractMechanism
 
 TOLERANCE = 1e-11
@@ -58,7 +58,7 @@ class Asked(NamedTuple):
     def motion(self, drift: str) -> "Trajectory":
         """From the start, brought onto the constraints if they are to be kept by projection."""
         from .._mechanism import Mechanism
-        from .._motion.project import project
+        from .._motion.consistent.project import project
         from .._motion.simulate import simulate
 
         mechanism, q0, v0, ts, how = self

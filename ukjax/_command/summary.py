@@ -5,10 +5,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._compile import jit
 from .._motion.labels import force_unit
-from .._motion.outcome import all_ended_well
-from .._motion.trajectory import Trajectory
+from .._motion.result import all_ended_well
+from .._motion.trajectory.trajectory import Trajectory
+from .._run.compile import jit
 from ..systems.base import AbstractMechanism
 
 

@@ -147,7 +147,7 @@ def _placed(model, q, v):
 def _runge_kutta(dt):
     if dt is None:
         return None
-    from .._motion.runge_kutta4 import RungeKutta4
+    from .._motion.stepper.runge_kutta4 import RungeKutta4
 
     return RungeKutta4()
 

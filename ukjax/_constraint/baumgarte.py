@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from jaxtyping import Array, Float
 
-from .._check import numbers
+from .._check import as_numbers
 from .._precision import Numbers
 
 
@@ -27,7 +27,7 @@ def critically_damped(rate: Numbers) -> Gains:
     ``Holonomic(phi, *critically_damped(5.0))``. Raises ``ValueError`` for a negative one, which would drive the
     violation apart.
     """
-    rate = numbers("rate", rate, least=0, below=math.inf)
+    rate = as_numbers("rate", rate, least=0, below=math.inf)
     return Gains(2 * rate, rate**2)
 
 
@@ -37,7 +37,7 @@ def as_gain(name: str, value: Any) -> Array:
         raise ValueError(
             f"{name} must be numbers, got both gains: write Holonomic(phi, *critically_damped(5.0)), with a *"
         )
-    return numbers(name, value, least=0, below=math.inf)
+    return as_numbers(name, value, least=0, below=math.inf)
 
 
 def gain(name: str, value: Array, rows: int) -> Float[Array, "*m"]:

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._check import as_array, check_finite, kind_of, number
+from .._check import as_array, as_number, check_finite, kind_of
 from .._precision import Numbers
 from .._solve import coordinate_scale, orthonormal_rows, row_scale
 from .pfaffian import Pfaffian
@@ -32,12 +32,12 @@ def holonomicity(constraint: Pfaffian, t: Numbers, q: Numbers, tolerance: float 
     """
     if not isinstance(constraint, Pfaffian):
         raise ValueError(f"constraint must be a ukjax.Pfaffian, got {kind_of(constraint)}")
-    t, q = number("t", t, "s"), as_array("q", q)
+    t, q = as_number("t", t, "s"), as_array("q", q)
     if q.ndim != 1:
         raise ValueError(f"q must be one point of shape (n,), got shape {q.shape}; use jax.vmap for several")
     check_finite("q", q)
     if tolerance is not None:
-        number("tolerance", tolerance, least=0)
+        as_number("tolerance", tolerance, least=0)
 
     def rows(z):  # A dq − c dt as a form in z = (t, q)
         t, q = z[0], z[1:]

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from .._check import as_array, call, kind_of, numbers, seen
+from .._check import as_array, as_numbers, call, kind_of, repr_of
 from .._constraint import AbstractConstraint
 from .._precision import as_float
 from .._rates import Rates
@@ -111,14 +111,14 @@ def square_matrix(name: str, value: Any, size: int) -> Float[Array, "k k"]:
 
 def as_limits(given: Any) -> Array | None:
     """The largest |u| of each actuator, or of all: positive numbers, or None; ``ValueError`` for anything else."""
-    return None if given is None else numbers("limits", given, above=0)
+    return None if given is None else as_numbers("limits", given, above=0)
 
 
 def constraints_of(name: str, given: Any) -> tuple[AbstractConstraint, ...]:
     """One constraint or several, as a tuple; ``ValueError`` for anything else among them."""
     if not isinstance(given, AbstractConstraint | Iterable) or isinstance(given, str):
         raise ValueError(
-            f"{name} must be a constraint or several, got {seen(given)}: write ukjax.Holonomic(phi) for phi(t, q) = 0"
+            f"{name} must be a constraint or several, got {repr_of(given)}: write ukjax.Holonomic(phi) for phi(t, q) = 0"
         )
     constraints = (given,) if isinstance(given, AbstractConstraint) else tuple(given)
     for i, constraint in enumerate(constraints):

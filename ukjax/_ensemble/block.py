@@ -13,19 +13,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._check import as_array, call, seen
-from .._compile import jit_batch
+from .._check import as_array, call, repr_of
 from .._functions import two_arrays
-from .._motion.anywhere import project_anywhere
-from .._motion.around import point_of, seen_from
-from .._motion.attempts import every_member
-from .._motion.base import AbstractBatchLoop, Request, Samples, Start
-from .._motion.correct import at_every_level
-from .._motion.nearby import project_nearby
-from .._motion.outcome import NOT_ASSEMBLED, ended_well, finite
-from .._motion.scale import scale_of
-from .._motion.simulate import loop_for
-from .._motion.trajectory import OBSERVED, Trajectory
+from .._motion.consistent.local_chart import chart_at, point_of
+from .._motion.consistent.newton import project_by_newton
+from .._motion.consistent.search_traced import project_by_search
+from .._motion.fallback.policy import solve_every_member
+from .._motion.problem import AbstractBatchIntegrator, InitialState, Problem, Solution
+from .._motion.result import NOT_ASSEMBLED, ended_well, finite
+from .._motion.simulate import choose_integrator
+from .._motion.stepper.drift_correction import same_at_every_level
+from .._motion.stepper.scaling import scale_of
+from .._motion.trajectory.trajectory import OBSERVED, Trajectory
+from .._run.compile import jit_batch
 from .._system import AbstractSystem
 from .held import holding
 
@@ -41,12 +41,12 @@ AGAIN, FAR = 136, 16
 
 
 class Task(eqx.Module):
-    """What is to be done for every member: the ``request``; which of its numbers are entries of q0 and v0; where it
+    """What is to be done for every member: the ``problem``; which of its numbers are entries of q0 and v0; where it
     begins: by a start of the model's own, which for a mechanism of bodies is sought near the given one's, as far from
     it as its pose of ``reference`` is from this; by a ``place``, if there is one, and whether what was put there is to
     ``hold``; and what to ``keep`` of its motion."""
 
-    request: Request
+    problem: Problem
     of_q: tuple[tuple[int, int], ...] = eqx.field(static=True)
     of_v: tuple[tuple[int, int], ...] = eqx.field(static=True)
     of_model: tuple[int, ...] = eqx.field(static=True)
@@ -59,7 +59,7 @@ class Task(eqx.Module):
 
     def model_of(self, numbers: Float[Array, " p"]) -> Any:
         """The model of a member, by all of its numbers."""
-        return self.request.model_of(self.of_start(numbers))
+        return self.problem.model_of(self.of_start(numbers))
 
     def held(self, model: AbstractSystem, q: Array, v: Array) -> AbstractSystem:
         """What a start is to obey: the model's constraints, and what is held."""
@@ -94,22 +94,22 @@ def _run(function, *arguments):
     return function.compiled(*arguments)(*arguments)
 
 
-def _simulated(task, start, there) -> Samples:
+def _simulated(task, start, there) -> Solution:
     """The motions; those without a start are done as if they had another's."""
-    request, at = task.request, np.flatnonzero(there)
+    problem, at = task.problem, np.flatnonzero(there)
     if at.size == 0:
-        return _nothing(request, start)
+        return _nothing(problem, start)
     if at.size < there.size:
         stand_in = np.where(there, np.arange(there.size), at[0])
         start = jax.tree.map(lambda x: x[stand_in], start)
-    loop = loop_for(request, start)
-    assert isinstance(loop, AbstractBatchLoop), "a block is a batch"
-    run = lambda request, start: _run(loop.program, start, request)
-    samples = every_member(run, request, start, refuse=False, again=min(AGAIN, task.size))
+    loop = choose_integrator(problem, start)
+    assert isinstance(loop, AbstractBatchIntegrator), "a block is a batch"
+    run = lambda problem, start: _run(loop.program, start, problem)
+    samples = solve_every_member(run, problem, start, refuse=False, again=min(AGAIN, task.size))
     if there.all():
         return samples
     spoilt = lambda x, where: jnp.where(where.reshape(-1, *(1,) * (x.ndim - 1)), jnp.nan, x)
-    t0 = request.ts[0]
+    t0 = problem.ts[0]
     return samples._replace(
         q=spoilt(samples.q, ~there),
         v=spoilt(samples.v, ~there),
@@ -119,12 +119,12 @@ def _simulated(task, start, there) -> Samples:
     )
 
 
-def _nothing(request, start) -> Samples:
-    members, samples = len(start.q), request.ts.size + (request.event is not None)
+def _nothing(problem, start) -> Solution:
+    members, samples = len(start.q), problem.ts.size + (problem.event is not None)
     q, v = (jnp.full((members, samples, x.shape[1]), jnp.nan, x.dtype) for x in (start.q, start.v))
     zeros = jnp.zeros(members, int)
-    last = jnp.full(members, request.ts[0]), q[:, 0], v[:, 0]
-    return Samples(q[..., 0], q, v, zeros + NOT_ASSEMBLED, zeros, last, zeros > 0)
+    last = jnp.full(members, problem.ts[0]), q[:, 0], v[:, 0]
+    return Solution(q[..., 0], q, v, zeros + NOT_ASSEMBLED, zeros, last, zeros > 0)
 
 
 def assembled(task: Task, numbers: np.ndarray, q0: np.ndarray, v0: np.ndarray) -> Bool[np.ndarray, " some"]:
@@ -135,15 +135,15 @@ def assembled(task: Task, numbers: np.ndarray, q0: np.ndarray, v0: np.ndarray) -
 def _filled(task, *arrays):
     """A whole block."""
     more = task.size - len(arrays[0])
-    return [jnp.asarray(np.pad(x, ((0, more), (0, 0)), mode="edge"), task.request.ts.dtype) for x in arrays]
+    return [jnp.asarray(np.pad(x, ((0, more), (0, 0)), mode="edge"), task.problem.ts.dtype) for x in arrays]
 
 
-def _begun(task, numbers, q0, v0) -> tuple[Start, Bool[np.ndarray, " members"]]:
+def _begun(task, numbers, q0, v0) -> tuple[InitialState, Bool[np.ndarray, " members"]]:
     """Where the members begin, and which of them have a start at all."""
     start, sure = _run(_nearby, task, numbers, q0, v0)
     sure = np.array(sure)
     doubtful = np.flatnonzero(~sure)
-    if not doubtful.size or not task.request.projection:
+    if not doubtful.size or not task.problem.projection:
         return start, sure
     for part in np.split(doubtful, range(FAR, doubtful.size, FAR)):
         filled = np.pad(part, (0, FAR - part.size), mode="edge")
@@ -170,11 +170,11 @@ def placed(task: Task, numbers: Array, q: Array, v: Array) -> tuple[Any, Array, 
 
 
 def _start(task, model, numbers, q, v):
-    ts = task.request.ts
-    return Start(q, v, scale_of(model, ts[0], q, v, ts[-1] - ts[0]), task.of_start(numbers))
+    ts = task.problem.ts
+    return InitialState(q, v, scale_of(model, ts[0], q, v, ts[-1] - ts[0]), task.of_start(numbers))
 
 
-def starts(task: Task, numbers: Array, q0: Array, v0: Array) -> Start:
+def starts(task: Task, numbers: Array, q0: Array, v0: Array) -> InitialState:
     """Starts that are on the constraints as they are given."""
     return jax.vmap(lambda *each: _start(task, task.model_of(each[0]), *each))(numbers, q0, v0)
 
@@ -182,19 +182,19 @@ def starts(task: Task, numbers: Array, q0: Array, v0: Array) -> Start:
 @jit_batch
 def _nearby(task, numbers, q0, v0):
     """Starts, and whether they are sure: the usual ones, which are near."""
-    request, usual = task.request, task.request.method.usual()
+    problem, usual = task.problem, task.problem.method.usual()
 
     def one(numbers, q, v):
         model, q, v = placed(task, numbers, q, v)
         sure = finite(q, v)
-        if request.projection and usual is not None and isinstance(model, AbstractSystem):
-            t = request.ts[0]
+        if problem.projection and usual is not None and isinstance(model, AbstractSystem):
+            t = problem.ts[0]
             held = task.held(model, q, v)
-            seen, x, sizes = seen_from(held, q, v, scale_of(held, t, q, v))
-            x, v, found = project_nearby(seen, t, x, v, sizes, at_every_level(usual))
+            seen, x, sizes = chart_at(held, q, v, scale_of(held, t, q, v))
+            x, v, found = project_by_newton(seen, t, x, v, sizes, same_at_every_level(usual))
             q = point_of(seen, x)
             sure = sure & found
-        elif request.projection:
+        elif problem.projection:
             sure = jnp.asarray(False)
         return _start(task, model, numbers, q, v), sure
 
@@ -208,10 +208,10 @@ def _anywhere(task, numbers, q0, v0):
     def one(given):
         numbers, q, v = given
         model, q, v = placed(task, numbers, q, v)
-        t = task.request.ts[0]
+        t = task.problem.ts[0]
         held = task.held(model, q, v)
-        seen, x, sizes = seen_from(held, q, v, scale_of(held, t, q, v))
-        x, v, found, _ = project_anywhere(seen, t, x, v, sizes, task.request.method)
+        seen, x, sizes = chart_at(held, q, v, scale_of(held, t, q, v))
+        x, v, found, _ = project_by_search(seen, t, x, v, sizes, task.problem.method)
         return _start(task, model, numbers, point_of(seen, x), v), found
 
     return jax.lax.map(one, (numbers, q0, v0))
@@ -227,12 +227,12 @@ def _looked_at(task, numbers, samples):
 
 def kept_of(task: Task, numbers: Array, t: Array, q: Array, v: Array, result: Array, steps: Array, last: Any) -> Any:
     """The same of one, name -> array."""
-    motion = Trajectory(t, q, v, result, steps, last, task.model_of(numbers), task.request.method)
+    motion = Trajectory(t, q, v, result, steps, last, task.model_of(numbers), task.problem.method)
     if task.keep == "all":
         return {name: x for name in OBSERVED if (x := getattr(motion, name)) is not None}
     found = call("keep", task.keep, motion)
     found = found if isinstance(found, dict) else {"value": found}
     for name in found:
         if not isinstance(name, str):
-            raise ValueError(f"keep must return a dictionary whose keys are words, got the key {seen(name)}")
+            raise ValueError(f"keep must return a dictionary whose keys are words, got the key {repr_of(name)}")
     return {name: as_array("keep", x, "numbers, or a dictionary of them", "return") for name, x in found.items()}

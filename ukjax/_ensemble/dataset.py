@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from .._motion.outcome import REASONS, RUNNING
-from .._motion.saved import ENDING, MOTION
-from .._motion.trajectory import OBSERVED
+from .._motion.result import REASONS, RUNNING
+from .._motion.trajectory.files import ENDING, MOTION
+from .._motion.trajectory.trajectory import OBSERVED
 
 if TYPE_CHECKING:
     import xarray

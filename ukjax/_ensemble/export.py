@@ -18,19 +18,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export as jax_export
 
-from .._batch import plainly
-from .._check import as_array, as_path, check_finite, seen
-from .._compile import jit_unoptimised
+from .._check import as_array, as_path, check_finite, repr_of
 from .._files import check_writable, write_whole
 from .._fingerprint import sealed
-from .._motion.attempts import attempt_at
+from .._kernel import without_kernels
+from .._motion.fallback.policy import initial_method_at
 from .._motion.labels import Labels
-from .._motion.outcome import BEYOND, UNUSUAL
-from .._motion.simulate import MOST_STEPS, lone_program
-from .._motion.trajectory import Trajectory
+from .._motion.result import BEYOND, UNUSUAL
+from .._motion.simulate import MOST_STEPS, batch_program
+from .._motion.trajectory.trajectory import Trajectory
 from .._names import did_you_mean
 from .._parameters import value_at
 from .._precision import Numbers, is_double_allowed
+from .._run.compile import jit_unoptimised
 from .._solve import AbstractMethod
 from .._version import NUMERICS, __version__
 from .block import starts
@@ -80,7 +80,7 @@ def export(
         raise ValueError(f"path {str(path)!r} cannot be written: {error.strerror}") from None
     names = tuple(over) if isinstance(over, Iterable) and not isinstance(over, str) else None
     if names is None or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"over must name numbers of the model, such as ('m1', 'ma[0]'), got {seen(over)}")
+        raise ValueError(f"over must name numbers of the model, such as ('m1', 'ma[0]'), got {repr_of(over)}")
     if derivatives and dt is None:
         raise ValueError("derivatives need fixed steps: give dt, the length of one [s]")
     plan = plan_of(
@@ -88,19 +88,21 @@ def export(
         drift, dt, rtol, atol, method, solver, None, max_steps,
     )  # fmt: skip
     if len(plan.task.of_model) < len(names):
-        raise ValueError(f"over must name numbers of the model, got {seen(names)}: starts are given in any case")
+        raise ValueError(f"over must name numbers of the model, got {repr_of(names)}: starts are given in any case")
     task = replace(plan.task, of_q=(), of_v=(), own_start=False)
-    program, dtype = lone_program(task.request), task.request.ts.dtype
+    program, dtype = batch_program(task.problem), task.problem.ts.dtype
     first = [np.atleast_2d(x)[:1] for x in (plan.q0, plan.v0)]
     example = (jnp.asarray(x, dtype) for x in (np.array([_own(task)]), *first))
-    request = replace(task.request, attempt=attempt_at(task.request, jit_unoptimised(starts)(task, *example)))
+    problem = replace(task.problem, attempt=initial_method_at(task.problem, jit_unoptimised(starts)(task, *example)))
 
     def simulated(q0, v0, numbers):
         of_block = lambda x: every(*x)
-        return jax.lax.platform_dependent(q0, v0, numbers, cpu=partial(_in_blocks, of_block), default=plainly(every))
+        return jax.lax.platform_dependent(
+            q0, v0, numbers, cpu=partial(_in_blocks, of_block), default=without_kernels(every)
+        )
 
     def every(q0, v0, numbers):
-        samples = program(starts(task, numbers, q0, v0), request)
+        samples = program(starts(task, numbers, q0, v0), problem)
         result = jnp.where(samples.result == UNUSUAL, BEYOND, samples.result)
         return samples.t, samples.q, samples.v, result, samples.steps, samples.last
 
@@ -140,7 +142,7 @@ def _provenance(plan, names, derivatives) -> dict[str, Any]:
 
 def _own(task) -> list[float]:
     """What the model itself has where others may be given."""
-    return [float(value_at(task.request.model, place)) for place in task.request.places]
+    return [float(value_at(task.problem.model, place)) for place in task.problem.places]
 
 
 def _in_blocks(of_block, *each):

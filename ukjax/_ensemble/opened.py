@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float, Int
 
 from .._check import memory
 from .._extras import extra_package
-from .._motion.outcome import FINISHED, REASONS, RUNNING, ended_well
-from .._motion.trajectory import OBSERVED
+from .._motion.result import FINISHED, REASONS, RUNNING, ended_well
+from .._motion.trajectory.trajectory import OBSERVED
 from .._names import did_you_mean
 from .block import ENDING_KEPT, MOTION_KEPT
 from .dataset import as_dataset, empty, times_of

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from .._check import as_numpy, check_finite, check_word, seen, whole
+from .._check import as_integer, as_numpy, check_finite, check_word, repr_of
 from .._fingerprint import Digest
 from .._names import did_you_mean
 from .._parameters import Place, find
@@ -63,13 +63,13 @@ class Over(NamedTuple):
         if not isinstance(over, Mapping) or not over:
             raise ValueError(
                 "over must be a dictionary of what is swept, name -> array, (low, high), (low, high, count) or a "
-                f"distribution of scipy.stats, got {seen(over)}"
+                f"distribution of scipy.stats, got {repr_of(over)}"
             )
         if members is not None:
-            members = whole("members", members, 1)
+            members = as_integer("members", members, 1)
         if combine is not None:
             check_word("combine", combine, COMBINED)
-        seed = whole("seed", seed)
+        seed = as_integer("seed", seed)
         swept = tuple(_swept(model, name, value, coordinates, directions) for name, value in over.items())
         for first, second in ((a, b) for i, a in enumerate(swept) for b in swept[:i]):
             if (first.kind, first.place, first.index) == (second.kind, second.place, second.index):
@@ -167,7 +167,7 @@ def _members(counts, members, combine, swept) -> int:
 
 def _swept(model, name, value, coordinates, directions) -> Swept:
     if not isinstance(name, str):
-        raise ValueError(f"over must have names for what is swept, got {seen(name)}")
+        raise ValueError(f"over must have names for what is swept, got {repr_of(name)}")
     kind, place, index = _place(model, name, coordinates, directions)
     return Swept(name, kind, place, index, *_values(name, value))
 
@@ -211,7 +211,7 @@ def _values(name, value) -> tuple[np.ndarray | None, Any, str]:
         if not hasattr(value, "args") and not hasattr(value, "icdf"):
             raise ValueError(f"{what} must be a distribution with its numbers, such as scipy.stats.norm(1.0, 0.1)")
         if not np.all(np.isfinite(np.asarray(quantiles(np.linspace(0.01, 0.99, 33)), float))):
-            raise ValueError(f"{what} must be a distribution with finite quantiles, got {seen(value)}")
+            raise ValueError(f"{what} must be a distribution with finite quantiles, got {repr_of(value)}")
         return None, quantiles, _described(value)
     if isinstance(value, tuple) and len(value) in (2, 3):
         low, high = (float(as_numpy(what, x, "a range, (low, high) or (low, high, count)")) for x in value[:2])
@@ -219,7 +219,7 @@ def _values(name, value) -> tuple[np.ndarray | None, Any, str]:
             raise ValueError(f"{what} must be a range that goes up, (low, high), got ({low:g}, {high:g})")
         if len(value) == 2:
             return None, lambda shares: low + (high - low) * shares, f"between {low!r} and {high!r}"
-        value = np.linspace(low, high, whole(f"{what}[2], the count,", value[2], 1))
+        value = np.linspace(low, high, as_integer(f"{what}[2], the count,", value[2], 1))
     values = np.atleast_1d(as_numpy(what, list(value) if isinstance(value, range) else value, "numbers"))
     if values.ndim != 1:
         raise ValueError(f"{what} must be numbers in one row, got shape {values.shape}")

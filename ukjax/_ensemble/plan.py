@@ -9,13 +9,13 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from .._check import as_numpy, check_finite, check_flag, check_function, memory, seen, size_of, whole
+from .._check import as_integer, as_numpy, check_finite, check_flag, check_function, memory, repr_of, size_of
 from .._fingerprint import fingerprint
 from .._mechanism import Mechanism
-from .._motion.given import check_rates, taken_in
+from .._motion.consistent.project import project
+from .._motion.inputs import canonicalise, check_rates
 from .._motion.labels import Named, named_coordinates, named_directions, title_of
-from .._motion.project import project
-from .._motion.simulate import Asked
+from .._motion.simulate import Arguments
 from .._precision import warn_if_single
 from .._rates import rate
 from .._system import AbstractSystem, rates_of
@@ -60,7 +60,7 @@ class Plan(NamedTuple):
 
     @property
     def ts(self) -> np.ndarray:
-        return np.asarray(self.task.request.ts)
+        return np.asarray(self.task.problem.ts)
 
     def chunks(self) -> list[tuple[int, int]]:
         """The members of each: from, and up to which."""
@@ -102,9 +102,9 @@ def plan_of(
     """What ``ensemble`` was given, or ``ValueError``."""
     q, v, own_start = _starts(system, q0, v0)
     first = lambda x: x[0] if x.ndim == 2 else x
-    asked = Asked.checked(system, first(q), first(v), ts, drift, dt, solver, None, event, max_steps, False)
+    asked = Arguments.checked(system, first(q), first(v), ts, drift, dt, solver, None, event, max_steps, False)
     if not callable(keep) and keep not in KEEP:
-        raise ValueError(f"keep must be 'samples', 'end', 'all' or a function of a trajectory, got {seen(keep)}")
+        raise ValueError(f"keep must be 'samples', 'end', 'all' or a function of a trajectory, got {repr_of(keep)}")
     if callable(keep):
         check_function("keep", keep, "motion")
     check_flag("hold", hold)
@@ -115,15 +115,15 @@ def plan_of(
     swept = Over.of(system, over, members, combine, seed, *names)
     if q.ndim == 2 and len(q) != swept.members:
         raise ValueError(f"q0 and v0 must have a row for each of {swept.members} members, got shape {q.shape}")
-    model, first_q, first_v, times = taken_in(system, asked.q0, asked.v0, asked.ts)
+    model, first_q, first_v, times = canonicalise(system, asked.q0, asked.v0, asked.ts)
     check_rates(model, first_q, first_v)
     if rtol is None and dt is None:
         warn_if_single(first_q.dtype)
-    request = asked.request(model, first_q, times, rtol, atol, method)
-    request = replace(request, places=tuple(each.place for each in swept.swept if each.place is not None))
+    problem = asked.problem(model, first_q, times, rtol, atol, method)
+    problem = replace(problem, places=tuple(each.place for each in swept.swept if each.place is not None))
     pairs = lambda kind: tuple((i, swept.swept[i].index) for i in swept.of_kind(kind))
     task = Task(
-        request=request,
+        problem=problem,
         of_q=pairs("q"),
         of_v=pairs("v"),
         of_model=tuple(swept.of_kind("model")),
@@ -135,7 +135,7 @@ def plan_of(
         size=1,
     )
     numbers, kept = _numbers_kept(task, len(swept.swept), first_q, first_v)
-    block = _block(swept.members, request.ts.size * (first_q.size + first_v.size))
+    block = _block(swept.members, problem.ts.size * (first_q.size + first_v.size))
     return Plan(
         task=replace(task, size=block + LANES if block >= SMALLEST else block),
         over=swept,
@@ -187,13 +187,13 @@ def _chunk(chunk, block, numbers, members):
     if chunk is None:
         at_most = max(block, int(min(CHUNK, memory() / CHUNK_SHARE / (8 * numbers))) // block * block)
     else:
-        at_most = -(-whole("chunk", chunk, 1) // block) * block
+        at_most = -(-as_integer("chunk", chunk, 1) // block) * block
     return min(at_most, -(-members // block) * block)
 
 
 def _numbers_kept(task, swept, q, v) -> tuple[int, tuple[str, ...]]:
     """How many numbers are kept of each member, and the names of what is kept besides q and v and the way it ended."""
-    size, samples = q.size + v.size, task.request.ts.size + (task.request.event is not None)
+    size, samples = q.size + v.size, task.problem.ts.size + (task.problem.event is not None)
     ends = 4 + swept
     if task.keep == "end":
         return ends + size, ()
@@ -234,7 +234,7 @@ def check_names(plan: Plan) -> None:
 
 def check_starts(plan: Plan) -> None:
     """Some members, of all parts of the ensemble, have starts on the constraints, or ``ValueError``."""
-    if not plan.task.request.projection:
+    if not plan.task.problem.projection:
         return
     each = -(-plan.block // PARTS) if plan.members > plan.block else plan.members
     begins = np.linspace(0, plan.members - each, PARTS, dtype=int).tolist() if plan.members > plan.block else [0]
@@ -242,11 +242,11 @@ def check_starts(plan: Plan) -> None:
     numbers, q0, v0 = (np.concatenate(x)[: plan.block] for x in zip(*parts, strict=True))
     if np.any(assembled(plan.task, numbers, q0, v0)):
         return
-    here = jax.tree.map(lambda x: jax.numpy.asarray(x[0], plan.task.request.ts.dtype), (numbers, q0, v0))
+    here = jax.tree.map(lambda x: jax.numpy.asarray(x[0], plan.task.problem.ts.dtype), (numbers, q0, v0))
     values = ", ".join(f"{name} = {x:.6g}" for name, x in zip(plan.over.names, numbers[0], strict=True))
     try:
         model, q, v = placed(plan.task, *here)
-        project(plan.task.held(model, q, v), plan.ts[0], q, v, plan.task.request.method)
+        project(plan.task.held(model, q, v), plan.ts[0], q, v, plan.task.problem.method)
         reason = "its starts are not finite"
     except ValueError as error:
         reason = str(error)
@@ -274,27 +274,27 @@ def metadata_of(plan: Plan) -> dict[str, Any]:
 def fingerprint_of(plan: Plan, purpose: str) -> dict[str, Any]:
     """The same, with all else that the members follow from: two ensembles that differ in any of it are not the same.
     ``ValueError`` where a function of the user's cannot be compared; ``purpose`` is the argument that wants it."""
-    request, start = (
-        plan.task.request,
+    problem, start = (
+        plan.task.problem,
         None if plan.task.own_start and plan.task.reference is None else (plan.q0, plan.v0),
     )
-    dtype = request.ts.dtype
+    dtype = problem.ts.dtype
     shape = lambda *size: jax.ShapeDtypeStruct(size, dtype)
     options = {
-        "dt": request.dt,
-        "rtol": request.rtol if request.dt is None else None,
-        "atol": request.atol,
-        "drift": "projection" if request.projection else "none",
-        "method": request.method,
-        "solver": request.solver,
-        "event": None if request.event is None else request.event.direction,
-        "max_steps": request.max_steps,
+        "dt": problem.dt,
+        "rtol": problem.rtol if problem.dt is None else None,
+        "atol": problem.atol,
+        "drift": "projection" if problem.projection else "none",
+        "method": problem.method,
+        "solver": problem.solver,
+        "event": None if problem.event is None else problem.event.direction,
+        "max_steps": problem.max_steps,
         "hold": plan.task.hold,
         "block": plan.block,
     }
     return fingerprint(
         plan.title,
-        request.model,
+        problem.model,
         partial(_functions, plan.task),
         (shape(len(plan.over.swept)), shape(), shape(plan.q0.shape[-1]), shape(plan.v0.shape[-1])),
         {"q0": None, "v0": None} if start is None else {"q0": start[0], "v0": start[1]},
@@ -305,18 +305,18 @@ def fingerprint_of(plan: Plan, purpose: str) -> dict[str, Any]:
 
 def _functions(task, numbers, t, q, v):
     """What the functions of a member's model, and all others that were given, return at one instant."""
-    request = task.request
+    problem = task.problem
     model, q, v = placed(task, numbers, q, v)
     terms = lambda q, v: eqx.filter(model(t, q, v), eqx.is_array)
     found = [q, v, terms(q, v), rate(rates_of(model), q, v)]
     if isinstance(model, AbstractSystem):
         found.append(model.violation(t, q, v))
-    if request.tableau is None:  # an implicit method, whose steps use derivatives
+    if problem.tableau is None:  # an implicit method, whose steps use derivatives
         found.append(jax.jvp(terms, (q, v), (q, v))[1])
-    if request.event is not None:
-        found.append(request.event.function(t, q, v))
+    if problem.event is not None:
+        found.append(problem.event.function(t, q, v))
     if callable(task.keep):
-        samples = lambda x: jax.numpy.stack([x] * request.ts.size)
+        samples = lambda x: jax.numpy.stack([x] * problem.ts.size)
         count = jax.numpy.zeros((), int)
         found.append(kept_of(task, numbers, samples(t), samples(q), samples(v), count, count, (t, q, v)))
     return eqx.filter(found, eqx.is_array)

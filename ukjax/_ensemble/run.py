@@ -9,9 +9,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._check import check_flag, memory, whole
+from .._check import as_integer, check_flag, memory
 from .._motion.event import Event
-from .._motion.outcome import ended_well
+from .._motion.result import ended_well
 from .._motion.simulate import MOST_STEPS
 from .._precision import Numbers
 from .._solve import AbstractMethod
@@ -150,8 +150,8 @@ def _share(rank, world) -> tuple[int, int]:
     """Which part of the work is done here, of how many; or ``ValueError``."""
     if rank is None and world is None and jax.distributed.is_initialized():
         return jax.process_index(), jax.process_count()
-    world = 1 if world is None else whole("world", world, 1)
-    rank = 0 if rank is None else whole("rank", rank)
+    world = 1 if world is None else as_integer("world", world, 1)
+    rank = 0 if rank is None else as_integer("rank", rank)
     if rank >= world:
         raise ValueError(f"rank must be below world = {world}, got {rank}")
     return rank, world

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .._check import seen
+from .._check import repr_of
 from .._files import check_writable, locked, remove_abandoned, write_json
 from .._fingerprint import first_difference
 from .shards import AbstractShards, NpzShards, Write
@@ -30,7 +30,7 @@ class Store:
 
     def __init__(self, path: Any):
         if not isinstance(path, str | os.PathLike) or not str(path):
-            raise ValueError(f"store must be the name of a folder, got {seen(path)}")
+            raise ValueError(f"store must be the name of a folder, got {repr_of(path)}")
         self.path = Path(path)
         self._manifest: Any = None
         there = self.manifest(missing_is_none=True)

@@ -12,8 +12,8 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from .._batch.waiting import in_turn
-from .._check import seen
+from .._check import repr_of
+from .._run.threads import in_turn
 from .block import run_block
 from .parcel import packed, unpacked
 from .plan import Plan
@@ -30,7 +30,7 @@ def check_executor(executor: Any) -> None:
     if executor is not None and not callable(getattr(executor, "submit", None)):
         raise ValueError(
             "executor must have submit(function, *arguments), as dask.distributed.Client and the executors of "
-            f"concurrent.futures have, got {seen(executor)}"
+            f"concurrent.futures have, got {repr_of(executor)}"
         )
 
 

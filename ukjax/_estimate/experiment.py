@@ -7,7 +7,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float
 
-from .._check import as_numpy, check_times, seen
+from .._check import as_numpy, check_times, repr_of
 from .._precision import Numbers
 
 
@@ -68,7 +68,7 @@ class Experiment(eqx.Module):
                 f"sigma must be a number, or have shape {outputs} or {self.y.shape} like y, got shape {spread.shape}"
             )
         if not np.all(spread > 0) or not np.all(np.isfinite(spread)):
-            raise ValueError(f"sigma must be positive, the standard deviation of the noise, got {seen(spread)}")
+            raise ValueError(f"sigma must be positive, the standard deviation of the noise, got {repr_of(spread)}")
         self.sigma = np.broadcast_to(spread, self.y.shape)
         parts = [as_numpy("start", part) for part in (start if isinstance(start, tuple) else (start,))]
         if not parts or not all(part.ndim for part in parts) or len({part.shape[:-1] for part in parts}) > 1:
@@ -83,7 +83,7 @@ class Experiment(eqx.Module):
         if not np.all(np.isfinite(self.start)):
             raise ValueError("start must be finite: a guess is good enough, such as the first measured values")
         if not isinstance(setting, Mapping | None):
-            raise ValueError(f"setting must be a dictionary, name -> array, got {seen(setting)}")
+            raise ValueError(f"setting must be a dictionary, name -> array, got {repr_of(setting)}")
         self.setting = {name: as_numpy(f"setting[{name!r}]", value) for name, value in (setting or {}).items()}
 
 
@@ -96,7 +96,7 @@ def several(experiments: Any) -> tuple[Experiment, ...]:
     wrong = [each for each in given if not isinstance(each, Experiment)]
     if not given or wrong:
         raise ValueError(
-            f"experiments must be one ukjax.Experiment or several, got {seen(wrong[0]) if given else 'none'}"
+            f"experiments must be one ukjax.Experiment or several, got {repr_of(wrong[0]) if given else 'none'}"
         )
     return given
 
@@ -107,7 +107,7 @@ def _flags(value: Any) -> np.ndarray:
     except ValueError:
         flags = np.asarray(None)
     if flags.dtype != bool:
-        raise ValueError(f"measured must be True or False for each value of y, got {seen(value)}")
+        raise ValueError(f"measured must be True or False for each value of y, got {repr_of(value)}")
     return flags
 
 

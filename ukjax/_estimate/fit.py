@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import scipy.optimize
 
-from .._check import check_flag, check_function, check_step, check_word, number, seen, whole
+from .._check import as_integer, as_number, check_flag, check_function, check_step, check_word, repr_of
 from .._functions import vector
 from .._parameters import Observed, Parameters, check_settings
 from .._solve import AbstractMethod, choose
@@ -101,14 +101,14 @@ def fit(
     if state is not None:
         check_function("state", state, "model, z, t")
     _check(experiments, segments, loss, drift)
-    most_evaluations, batch = whole("most_evaluations", most_evaluations, 1), whole("batch", batch, 1)
-    continuity = float(number("continuity", continuity, above=0))
+    most_evaluations, batch = as_integer("most_evaluations", most_evaluations, 1), as_integer("batch", batch, 1)
+    continuity = float(as_number("continuity", continuity, above=0))
     check_flag("fit_starts", fit_starts)
     check_flag("progress", progress)
     if optimiser is not None and not callable(getattr(optimiser, "update", None)):
-        raise ValueError(f"optimiser must be one of optax, such as optax.adam(0.02), got {seen(optimiser)}")
+        raise ValueError(f"optimiser must be one of optax, such as optax.adam(0.02), got {repr_of(optimiser)}")
     if not isinstance(checkpoint, str | os.PathLike | None):
-        raise ValueError(f"checkpoint must be the name of a file, got {seen(checkpoint)}")
+        raise ValueError(f"checkpoint must be the name of a file, got {repr_of(checkpoint)}")
     prediction = Prediction(
         observed,
         parameters,
@@ -197,7 +197,7 @@ def _check(experiments: Sequence[Experiment], segments, loss, drift) -> None:
     if len({tuple(e.setting) for e in experiments}) > 1:
         raise ValueError("every experiment must set the same fields")
     shortest = min(e.t.size for e in experiments)
-    if not 1 <= whole("segments", segments, 1) < shortest:
+    if not 1 <= as_integer("segments", segments, 1) < shortest:
         raise ValueError(f"segments must be from 1 to {shortest - 1}, one less than the samples, got {segments}")
     check_word("loss", loss, SLOPES)
     check_word("drift", drift, ("none", "projection"))

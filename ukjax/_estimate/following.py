@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._check import number
-from .._motion.trajectory import Trajectory
+from .._check import as_number
+from .._motion.trajectory.trajectory import Trajectory
 from .._system import AbstractSystem
 
 BEYOND = 1e3
@@ -21,7 +21,7 @@ def following_cost(effort: float = 0.0) -> Callable[[Trajectory], Array]:
     constraints of a system without control, as they are written; the force is u, or the constraint force. Where the
     control has limits, what goes beyond them costs as well.
     """
-    weight = number("effort", effort, least=0, below=float("inf"))
+    weight = as_number("effort", effort, least=0, below=float("inf"))
 
     def cost(motion: Trajectory) -> Array:
         error = following_error(motion)

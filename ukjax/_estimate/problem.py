@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from .._motion.diagnose import SimulationError
-from .._motion.even_steps import even_counts
+from .._motion.diagnose.motion import SimulationError
+from .._motion.integrate.fixed_step import step_counts
 from .checkpoint import Checkpoint
 from .experiment import Experiment
 from .identifiability import identifiability, unexplained_directions
@@ -63,7 +63,7 @@ class Problem:
         self.prediction, self.experiments, self.pieces = prediction, experiments, pieces
         self.loss, self.fit_starts, self.continuity, self.progress = loss, fit_starts, continuity, progress
         self.dt_given = dt is not None
-        self.counts = [even_counts(e.t, np.median(np.diff(e.t)) if dt is None else dt) for e in experiments]
+        self.counts = [step_counts(e.t, np.median(np.diff(e.t)) if dt is None else dt) for e in experiments]
         self.halvings, self.step_error = 0, None
         each = [measured_values(experiments, k) for k in range(experiments[0].y.shape[1])]
         self.sizes = np.array([scatter_of(y) or rms_of(y) or 1.0 for y in each])

@@ -13,9 +13,9 @@ import scipy.optimize
 import scipy.signal
 from jaxtyping import Array, Float
 
-from .._check import check_function, kind_of, number
-from .._compile import jit
+from .._check import as_number, check_function, kind_of
 from .._parameters import Parameters, check_settings, put, with_array
+from .._run.compile import jit
 from .._system import rates_of
 from .._terms import Terms
 from .experiment import Experiment, several
@@ -211,7 +211,7 @@ def _solve(Y, force, lower, upper):
 def _check(model, experiments: Sequence[Experiment], cutoff, place) -> None:
     if rates_of(model) is not None:
         raise ValueError("model must have the rates of its coordinates for velocities, which this has not: use fit")
-    cutoff = float(number("cutoff", cutoff, "Hz", above=0))
+    cutoff = float(as_number("cutoff", cutoff, "Hz", above=0))
     if place is not None:
         check_function("place", place, "model, s")
     for i, experiment in enumerate(experiments):

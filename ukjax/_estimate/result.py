@@ -8,7 +8,7 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
-from .._check import number
+from .._check import as_number
 from .._files import write_json
 from .experiment import Experiment
 from .identifiability import Combination, Identifiability
@@ -125,7 +125,7 @@ class Fit(eqx.Module):
 
     def interval(self, level: float = 0.95) -> Float[np.ndarray, "p 2"]:
         """Confidence intervals of the parameters, by Student's distribution. ``ValueError`` unless 0 < level < 1."""
-        of_both_sides = (1 + float(number("level", level, above=0, below=1))) / 2
+        of_both_sides = (1 + float(as_number("level", level, above=0, below=1))) / 2
         half = scipy.stats.t.ppf(of_both_sides, self._freedom()) * self.errors
         return np.stack([self.values - half, self.values + half], axis=1)
 

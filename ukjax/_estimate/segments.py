@@ -10,16 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._batch import per_member
 from .._check_terms import complaint_of_mass
-from .._compile import jit, jit_unoptimised
 from .._functions import vector
-from .._motion.base import Start
-from .._motion.correct import Levels, at_every_level
-from .._motion.even_steps import roll
-from .._motion.scale import scale_of
-from .._motion.tableau import RUNGE_KUTTA4
+from .._kernel import per_member
+from .._motion.integrate.fixed_step import fixed_step_loop
+from .._motion.problem import InitialState
+from .._motion.stepper.drift_correction import MethodPerLevel, same_at_every_level
+from .._motion.stepper.scaling import scale_of
+from .._motion.stepper.tableau import RUNGE_KUTTA4
 from .._parameters import Observed, Parameters, with_array
+from .._run.compile import jit, jit_unoptimised
 from .._solve import AbstractMethod
 from .._system import AbstractSystem, mass_of
 from .experiment import Experiment
@@ -61,7 +61,7 @@ class Prediction(eqx.Module):
 
     def by(
         self,
-        method: AbstractMethod | Levels,
+        method: AbstractMethod | MethodPerLevel,
         x: Array,
         z: Array,
         ts: Array,
@@ -71,11 +71,11 @@ class Prediction(eqx.Module):
         """Outputs, first state and last; and whether they are beyond what the ``method`` can do."""
         observed = self.observed_with(x, setting)
         model = observed.model
-        q0, v0, unusual = self.state(model, z, ts[0], method)
-        start = Start(q0, v0, scale_of(model, ts[0], q0, v0, ts[-1] - ts[0], driven=False))
-        q, v, went = roll(lambda _: model, start, ts, between, None, method, RUNGE_KUTTA4, self.projection)
+        q0, v0, needs_fallback = self.state(model, z, ts[0], method)
+        start = InitialState(q0, v0, scale_of(model, ts[0], q0, v0, ts[-1] - ts[0], driven=False))
+        q, v, went = fixed_step_loop(lambda _: model, start, ts, between, None, method, RUNGE_KUTTA4, self.projection)
         outputs = jax.lax.map(lambda at: vector("observe", observed.observe, *at), (ts, q, v))
-        return (outputs, jnp.concatenate([q[0], v[0]]), jnp.concatenate([q[-1], v[-1]])), unusual | went.beyond
+        return (outputs, jnp.concatenate([q[0], v[0]]), jnp.concatenate([q[-1], v[-1]])), needs_fallback | went.beyond
 
     def observed_with(self, x: Array, setting: dict[str, Array]) -> Observed:
         """The model and its outputs with these parameters, in an experiment of this setting."""
@@ -158,7 +158,7 @@ def _surely(prediction, x, z, ts, between, setting, by_starts):
     usual, every = prediction.method.usual(), np.arange(len(z))
     if usual is None:
         return found_by(prediction.method, every)[0]
-    found, beyond = found_by(at_every_level(usual), every)
+    found, beyond = found_by(same_at_every_level(usual), every)
     if not np.any(beyond):
         return found
     masses = np.asarray(_masses(prediction, x, *jax.tree.map(jnp.asarray, (z, ts[:, 0], setting))))

@@ -11,8 +11,8 @@ from jaxtyping import Array
 
 from .._check import call
 from .._functions import two_arrays
-from .._motion.correct import Levels, at_every_level, correct
-from .._motion.scale import scale_of
+from .._motion.stepper.drift_correction import MethodPerLevel, correct_drift, same_at_every_level
+from .._motion.stepper.scaling import scale_of
 from .._parameters import Observed, Parameters
 from .._solve import AbstractMethod
 from .._system import AbstractSystem, split_state
@@ -54,21 +54,23 @@ class Given(eqx.Module):
 
     state: Callable
 
-    def __call__(self, model: Any, z: Array, t: Array, method: AbstractMethod | Levels) -> tuple[Array, Array, Any]:
+    def __call__(
+        self, model: Any, z: Array, t: Array, method: AbstractMethod | MethodPerLevel
+    ) -> tuple[Array, Array, Any]:
         q, v = two_arrays("state", "(q0, v0)", call("state", self.state, model, z, t))
         return q, v, False
 
 
-def as_given(model: Any, z: Array, t: Array, method: AbstractMethod | Levels) -> tuple[Array, Array, Any]:
+def as_given(model: Any, z: Array, t: Array, method: AbstractMethod | MethodPerLevel) -> tuple[Array, Array, Any]:
     """z = (q0, v0)."""
     return *split_state(model, z), False
 
 
-def near(model: Any, z: Array, t: Array, method: AbstractMethod | Levels) -> tuple[Array, Array, Any]:
+def near(model: Any, z: Array, t: Array, method: AbstractMethod | MethodPerLevel) -> tuple[Array, Array, Any]:
     """z = (q0, v0), which noise may have moved off the constraints a little."""
     q, v = split_state(model, z)
     if not isinstance(model, AbstractSystem):
         return q, v, False
-    levels = method if isinstance(method, Levels) else at_every_level(method)
-    found = correct(model, t, q, v, levels, scale_of(model, t, q, v, driven=False))
-    return found.q, found.v, found.unusual
+    levels = method if isinstance(method, MethodPerLevel) else same_at_every_level(method)
+    found = correct_drift(model, t, q, v, levels, scale_of(model, t, q, v, driven=False))
+    return found.q, found.v, found.needs_fallback

@@ -13,9 +13,10 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Array
 
-from .._batch import without_unused
 from .._check import (
     as_array,
+    as_integer,
+    as_number,
     as_numpy,
     call,
     check_finite,
@@ -24,20 +25,19 @@ from .._check import (
     check_step,
     check_times,
     check_word,
-    number,
-    seen,
-    whole,
+    repr_of,
 )
-from .._compile import jit_unoptimised
 from .._functions import two_arrays
-from .._motion.diagnose import SimulationError
-from .._motion.observe import observe_by
-from .._motion.outcome import UNUSUAL
+from .._kernel import without_unused
+from .._motion.diagnose.motion import SimulationError
+from .._motion.result import UNUSUAL
 from .._motion.simulate import simulate
-from .._motion.tableau import check_solver
-from .._motion.trajectory import Trajectory
+from .._motion.stepper.tableau import check_solver
+from .._motion.trajectory.observation import observe_by
+from .._motion.trajectory.trajectory import Trajectory
 from .._parameters import Parameters, check_settings, with_array
 from .._precision import Numbers
+from .._run.compile import jit_unoptimised
 from .._solve import choose
 from .._system import AbstractSystem, rates_of
 from .following import following_cost
@@ -96,16 +96,16 @@ def tune(
     """
     check_function("model", model, "t, q, v")
     parameters = Parameters.of(model, free, bounds)
-    number("effort", effort, least=0, below=float("inf"))
+    as_number("effort", effort, least=0, below=float("inf"))
     cost = _cost_of(model, cost, effort)
     check_word("drift", drift, ("none", "projection"))
     check_solver(solver)
-    most_evaluations = whole("most_evaluations", most_evaluations, 1)
+    most_evaluations = as_integer("most_evaluations", most_evaluations, 1)
     check_flag("progress", progress)
     if place is not None:
         check_function("place", place, "model, q0, v0")
     if not isinstance(settings, Mapping | None):
-        raise ValueError(f"settings must be a dictionary, name -> array, got {seen(settings)}")
+        raise ValueError(f"settings must be a dictionary, name -> array, got {repr_of(settings)}")
     settings = {name: as_array(f"settings[{name!r}]", value) for name, value in (settings or {}).items()}
     starts = _starts(model, q0, v0)
     ts = as_numpy("ts", ts, "times")
@@ -115,7 +115,7 @@ def tune(
     tried = None if held_out is None else _held_out(model, held_out, starts)
     _check_settings(model, settings, len(starts[0]), held_out)
     if solver is None:
-        from .._motion.runge_kutta4 import RungeKutta4  # diffrax takes a while to import
+        from .._motion.stepper.runge_kutta4 import RungeKutta4  # diffrax takes a while to import
 
         solver = RungeKutta4()
 
@@ -202,11 +202,11 @@ def _cost_along(parameters, cost, place, motion_from):
         this = _with_numbers(parameters, model, x, setting)
         placed = start if place is None else two_arrays("place", "(q0, v0)", call("place", place, this, *start))
         motion = motion_from(this, *placed, method=method)
-        seen, unusual = observe_by(method, this, motion.t, motion.q, motion.v)
+        seen, needs_fallback = observe_by(method, this, motion.t, motion.q, motion.v)
         value = as_array("cost", call("cost", cost, replace(motion, observation=seen)), "one number", "return")
         if value.ndim:
             raise ValueError(f"cost must return one number per motion, got shape {value.shape}")
-        return value, (value, motion.without_model(), jnp.any(unusual) | (motion.result == UNUSUAL))
+        return value, (value, motion.without_model(), jnp.any(needs_fallback) | (motion.result == UNUSUAL))
 
     return of
 
@@ -221,11 +221,11 @@ def _compiled(of, method):
         def member(start, setting):
             along = lambda x: evaluated(x, model, start, setting, method)
             if x.size > 1:
-                slope, (value, motion, unusual) = jax.jacfwd(along, has_aux=True)(x)
+                slope, (value, motion, needs_fallback) = jax.jacfwd(along, has_aux=True)(x)
             else:  # without a batch of directions, for which JAX would trace all loops again
-                _, slope, (value, motion, unusual) = jax.jvp(along, (x,), (jnp.ones_like(x),), has_aux=True)
+                _, slope, (value, motion, needs_fallback) = jax.jvp(along, (x,), (jnp.ones_like(x),), has_aux=True)
                 slope = slope[None]
-            return (value, slope, motion), unusual
+            return (value, slope, motion), needs_fallback
 
         if len(starts[0]) > 1:
             return jax.vmap(member)(starts, settings)
@@ -241,8 +241,8 @@ def _costs(of, method):
     @jit_unoptimised
     def by(method, model, x, starts, settings):
         def member(start, setting):
-            _, (value, _, unusual) = without_unused(of)(x, model, start, setting, method)
-            return value, unusual
+            _, (value, _, needs_fallback) = without_unused(of)(x, model, start, setting, method)
+            return value, needs_fallback
 
         return jax.vmap(member)(starts, settings)
 
@@ -276,8 +276,8 @@ def _usually(by, method):
     def done(*given):
         usual = method.usual()
         if usual is not None:
-            found, unusual = by(usual, *given)
-            if not np.any(np.asarray(unusual)):
+            found, needs_fallback = by(usual, *given)
+            if not np.any(np.asarray(needs_fallback)):
                 return found
         return by(method, *given)[0]
 
@@ -341,7 +341,7 @@ def _starts(model, q0, v0, names=("q0", "v0")):
 
 def _held_out(model, held_out, starts):
     if not isinstance(held_out, tuple | list) or len(held_out) != 2:
-        raise ValueError(f"held_out must be further starts (q0, v0), got {seen(held_out)}")
+        raise ValueError(f"held_out must be further starts (q0, v0), got {repr_of(held_out)}")
     tried = _starts(model, *held_out, names=("held_out[0]", "held_out[1]"))
     if tried[0].shape[1] != starts[0].shape[1]:
         raise ValueError(

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._files import write_json
-from .._motion.trajectory import Trajectory
+from .._motion.trajectory.trajectory import Trajectory
 
 
 class Tuned(eqx.Module):

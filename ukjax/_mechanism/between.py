@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._compile import traced_once
 from .._compressed import Seeds
 from .._rotation import cross, skew
+from .._run.compile import traced_once
 from ..joints import AbstractConnection
 from .alike import Alike, alike, bare
 from .kinematics import Motion, Moving, Placed, moving, placed

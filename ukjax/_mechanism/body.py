@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import check_finite, known, number, numbers
+from .._check import as_number, as_numbers, check_finite, is_concrete
 from .._rotation import as_vector
 from .shape import Shape, check_shape
 
@@ -38,11 +38,11 @@ class Body(eqx.Module):
         shapes: Iterable[Shape] = (),
         buoyancy: Any = None,
     ):
-        self.mass = number("mass", mass, "kg", least=0)
+        self.mass = as_number("mass", mass, "kg", least=0)
         self.centre = as_vector("centre", centre)
         self.inertia = _six_or_three(inertia)
         self.shapes = tuple(check_shape(shape) for shape in shapes)
-        self.buoyancy = None if buoyancy is None else number("buoyancy", buoyancy)
+        self.buoyancy = None if buoyancy is None else as_number("buoyancy", buoyancy)
 
     def inertia_matrix(self) -> Float[Array, "3 3"]:
         """About the centre, along the body's axes."""
@@ -62,9 +62,9 @@ def _is_symmetric(matrix):
 
 
 def _six_or_three(given):
-    value = numbers("inertia", given)
+    value = as_numbers("inertia", given)
     if value.shape == (3, 3):
-        if known(value) and not _is_symmetric(np.asarray(value)):
+        if is_concrete(value) and not _is_symmetric(np.asarray(value)):
             raise ValueError(f"inertia must be symmetric, got {value.tolist()}")
         value = jnp.stack([value[i, j] for i, j in ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))])
     if value.shape not in ((3,), (6,)):
@@ -72,7 +72,7 @@ def _six_or_three(given):
             "inertia must be three moments (xx, yy, zz), six numbers (xx, yy, zz, xy, xz, yz) or a matrix (3, 3), "
             f"got shape {value.shape}"
         )
-    if known(value):
+    if is_concrete(value):
         check_finite("inertia", value)
         six = np.zeros(6)
         six[: value.size] = value

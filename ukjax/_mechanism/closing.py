@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compile import jit_unoptimised
 from .._constraint import AbstractConstraint, Holonomic, Nonholonomic
 from .._rotation import cross, quaternion_of
+from .._run.compile import jit_unoptimised
 from ..joints import AbstractActing, AbstractCoupling
 from ..joints.base import nearest_turn
 from .elements import JointCoordinates

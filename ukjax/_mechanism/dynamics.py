@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compile import traced_once
 from .._compressed import Seeds
 from .._dynamics import AbstractDynamics
 from .._rotation import cross
+from .._run.compile import traced_once
 from .alike import alike, in_order
 from .body import inertia_matrix
 from .elements import Elements

@@ -10,20 +10,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, ScalarLike
 
-from .._check import check_word, eager, kind_of, numbers
-from .._compile import jit_unoptimised, kept
+from .._check import as_numbers, check_word, is_eager, kind_of
 from .._constraint import AbstractConstraint
 from .._control import AbstractControl
 from .._control import constraints_of as as_constraints
 from .._equation import constrained_motion
 from .._friction import DryFriction
-from .._motion.assemble import assembled, consistent
-from .._motion.hold import holding
+from .._motion.consistent.assemble import assembled, consistent
+from .._motion.consistent.locked import locked
+from .._motion.consistent.project import project
 from .._motion.labels import named_directions
-from .._motion.project import project
 from .._names import did_you_mean
 from .._precision import Numbers, as_float
 from .._rotation import as_vector, quaternion_of
+from .._run.compile import jit_unoptimised, kept
 from .._system import Limited, System, state_of
 from ..joints import AbstractActing, AbstractConnection, AbstractCoupling, AbstractJoint
 from ..systems.base import AbstractMechanism
@@ -328,8 +328,8 @@ class Mechanism(AbstractMechanism):
             names: dict = dict(coordinates=self.coordinates, rates=self.rates)
             names |= {} if self.rates is None else dict(velocities=self.velocities)
             model = System(self.dynamics, (*self.constraints, *rows), control=self.control, **names)
-        if eager(model, q, v):
-            whole = holding(model, hold, t, q, v)
+        if is_eager(model, q, v):
+            whole = locked(model, hold, t, q, v)
             found = consistent(whole, t, q, v)
             if found is not None:
                 return self._settled(found[0]), found[1]
@@ -370,7 +370,7 @@ class Mechanism(AbstractMechanism):
         return self._settled(q), jnp.zeros(self.tree.n)
 
     def _as_q(self, q: Numbers) -> Array:
-        q = numbers("q", q)
+        q = as_numbers("q", q)
         if q.shape != (self.tree.nq,):
             raise ValueError(f"q must have shape ({self.tree.nq},), one entry per coordinate, got shape {q.shape}")
         return q

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 import equinox as eqx
 from jaxtyping import Array
 
-from .._check import as_array, check_finite, kind_of, seen
+from .._check import as_array, check_finite, kind_of, repr_of
 from .._names import did_you_mean
 
 Kind = TypeVar("Kind")
@@ -25,7 +25,7 @@ class Named(eqx.Module, Generic[Kind]):
         if isinstance(given, Named):
             given = dict(given.items())
         if not isinstance(given, Mapping):
-            raise ValueError(f"{what} must be a dictionary, name -> {example}, got {seen(given)}")
+            raise ValueError(f"{what} must be a dictionary, name -> {example}, got {repr_of(given)}")
         for name, thing in given.items():
             _check_name(what, name)
             if not isinstance(thing, kind):
@@ -70,12 +70,12 @@ def numbers_by_name(what: str, given: Any, example: str) -> dict[str, Array]:
         return {}
     if not isinstance(given, Mapping):
         raise ValueError(
-            f"{what} must be a dictionary, name -> number, such as {{{example!r}: 0.3}}, got {seen(given)}"
+            f"{what} must be a dictionary, name -> number, such as {{{example!r}: 0.3}}, got {repr_of(given)}"
         )
     found = {}
     for name, value in given.items():
         if not isinstance(name, str):
-            raise ValueError(f"{what} must be a dictionary, name -> number, got the name {seen(name)}")
+            raise ValueError(f"{what} must be a dictionary, name -> number, got the name {repr_of(name)}")
         array = as_array(f"{what}[{name!r}]", value, "one number")
         if array.size != 1:
             raise ValueError(f"{what}[{name!r}] must be one number, got shape {array.shape}")

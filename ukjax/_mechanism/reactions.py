@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._check import known
+from .._check import is_concrete
 from .._equation import mobility
 from .._rotation import cross, skew
 from .._terms import Terms
@@ -34,7 +34,7 @@ class Reaction(NamedTuple):
     moment_is_unique: Bool[Array, " 3"]
 
     def __repr__(self) -> str:
-        if not known(self):
+        if not is_concrete(self):
             return f"Reaction(force={self.force}, moment={self.moment})"
         force, moment, *unique = map(np.asarray, self)
         shown = [

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._check import call, check_function, seen
+from .._check import call, check_function, repr_of
 from .._rates import Rates, rate
 
 DIRECTIONS = {"falling": -1, "rising": 1, None: 0}
@@ -60,7 +60,7 @@ def check_event(event: Event, t: Array, q: Float[Array, " nq"], v: Float[Array, 
 def _number_of(event, t, q, v):
     value = call("event", event, t, q, v)
     if not isinstance(value, jax.Array | np.ndarray | np.generic | float | int):
-        raise ValueError(f"event must return one number that crosses zero, got {seen(value)}")
+        raise ValueError(f"event must return one number that crosses zero, got {repr_of(value)}")
     return jnp.asarray(value)
 
 

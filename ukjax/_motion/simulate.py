@@ -12,6 +12,9 @@ from jaxtyping import Array, Float
 from .._check import (
     MOST_EVEN_STEPS,
     as_array,
+    as_integer,
+    as_number,
+    as_numbers,
     as_numpy,
     check_finite,
     check_flag,
@@ -19,14 +22,11 @@ from .._check import (
     check_memory,
     check_step,
     check_times,
-    constant,
-    eager,
-    known,
-    number,
-    numbers,
-    seen,
+    is_concrete,
+    is_eager,
+    repr_of,
     size_of,
-    whole,
+    without_derivatives,
 )
 from .._closures import opened
 from .._precision import Numbers, warn_if_single
@@ -34,28 +34,28 @@ from .._rates import Rates
 from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem, rates_of
 from .._terms import Terms
-from .adaptive import Adaptive
-from .base import AbstractLoop, Counts, Request, Samples, Start
-from .compact import is_kernel
-from .creep import warn_of_creep
-from .diagnose import check_end, check_start, warn_of_coarse_time, warn_of_unarmed_event
-from .even_steps import EvenSteps, even_counts
+from .diagnose.creep import warn_of_creep
+from .diagnose.motion import check_end, check_start, warn_of_coarse_time, warn_of_unarmed_event
+from .diagnose.servo import check_limits, check_limits_of_coordinates, check_reached, check_task
 from .event import Event, as_event
-from .given import check_rates, check_starts, taken_in, telling_of_batches
-from .lanes import InLanes
-from .one import One
-from .pattern import along_band, with_pattern
-from .scale import scales
-from .step_size import USUAL
+from .fallback.sparsity import band_method, with_sparsity
+from .inputs import canonicalise, check_rates, check_starts, hint_if_batched_model
+from .integrate.adaptive_batch import AdaptiveBatch
+from .integrate.fixed_step import FixedSteps, step_counts
+from .integrate.lanes import LaneBatch
+from .integrate.single import SingleMotion
+from .integrate.traced import TracedMotion
+from .problem import AbstractIntegrator, InitialState, Problem, Solution, StepCounts
+from .stepper.error_control import DEFAULT_RTOL
+from .stepper.scaling import scales
+from .stepper.single_loop import is_kernel
+from .stepper.tableau import DOPRI8, Tableau, check_solver
 from .switches import at_samples, check_switches, stops_of
-from .tableau import DOPRI8, Tableau, check_solver
-from .tasks import check_limits, check_limits_of_coordinates, check_reached, check_task
-from .trajectory import Trajectory
-from .within import Within
+from .trajectory.trajectory import Trajectory
 
 MOST_STEPS = 1_000_000
 DRIFTS = "projection", "none"
-PLAIN_LOOPS = One(), EvenSteps(), Adaptive(), InLanes(), Within()
+INTEGRATORS = SingleMotion(), FixedSteps(), AdaptiveBatch(), LaneBatch(), TracedMotion()
 """Our own ways to go through time; the first that accepts what is asked does it, or else diffrax's."""
 
 
@@ -145,51 +145,51 @@ def simulate(
     continued, does not keep its constraints, or has a servo task that its actuators cannot perform, saying which
     trajectory, when and which constraint; with ``throw=False``, or under ``jit``, see ``Trajectory.finished`` instead.
     """
-    asked = Asked.checked(model, q0, v0, ts, drift, dt, solver, adjoint, event, max_steps, progress, switches)
+    asked = Arguments.checked(model, q0, v0, ts, drift, dt, solver, adjoint, event, max_steps, progress, switches)
     check_flag("throw", throw)
-    with telling_of_batches(model, asked.q0):
-        model, q0, v0, ts = taken_in(model, asked.q0, asked.v0, asked.ts)
+    with hint_if_batched_model(model, asked.q0):
+        model, q0, v0, ts = canonicalise(model, asked.q0, asked.v0, asked.ts)
     stops = None if asked.switches is None else stops_of(ts, asked.switches)
     if stops is not None:
         ts, asked = stops.times, asked.at_times(stops.times)
     if rtol is None and dt is None:
         warn_if_single(q0.dtype)
-    request = asked.request(model, q0, ts, rtol, atol, method)
-    event = request.event
-    traced = not eager(request, q0, v0)
-    with telling_of_batches(model, q0):
+    problem = asked.problem(model, q0, ts, rtol, atol, method)
+    ending = problem.event
+    traced = not is_eager(problem, q0, v0)
+    with hint_if_batched_model(model, q0):
         begin, span = _begin_and_span(ts)
-        start = Start(q0, v0, scales(model, begin, q0, v0, span, request.method))
+        start = InitialState(q0, v0, scales(model, begin, q0, v0, span, problem.method))
         if not traced:
             check_rates(model, q0, v0)
             warn_of_coarse_time(model, _longest(np.asarray(ts)), q0, v0)
-            check_task(model, request, start)
-        if (along := along_band(request, start)) is not None:
-            request = replace(request, along=along)
-        loop = loop_for(request, start)
-        samples = _done(loop, request, start)
+            check_task(model, problem, start)
+        if (along := band_method(problem, start)) is not None:
+            problem = replace(problem, along=along)
+        loop = choose_integrator(problem, start)
+        samples = _done(loop, problem, start)
     samples = samples if stops is None else at_samples(samples, stops)
     trajectory = Trajectory(
-        samples.t, samples.q, samples.v, samples.result, samples.steps, samples.last, model, request.method
+        samples.t, samples.q, samples.v, samples.result, samples.steps, samples.last, model, problem.method
     )
     if traced:
         return trajectory
-    with telling_of_batches(model, q0):
-        check_start(trajectory, request, loop, start, samples.displaced)
-    if event is not None and q0.ndim == 1:
+    with hint_if_batched_model(model, q0):
+        check_start(trajectory, problem, loop, start, samples.displaced)
+    if ending is not None and q0.ndim == 1:
         trajectory = trajectory.reached()
-    if event is not None:
-        warn_of_unarmed_event(trajectory, event)
+    if ending is not None:
+        warn_of_unarmed_event(trajectory, ending)
     if throw:
-        check_end(trajectory, request, loop, start)
+        check_end(trajectory, problem, loop, start)
         check_reached(trajectory, start)
         check_limits(trajectory)
         check_limits_of_coordinates(trajectory)
-    warn_of_creep(trajectory, request, start.scale)
+    warn_of_creep(trajectory, problem, start.scale)
     return trajectory.remembering_numbers()
 
 
-class Asked(NamedTuple):
+class Arguments(NamedTuple):
     """What ``simulate`` was given, where it makes sense; ``times`` and ``length`` are the values of ts and dt, None
     where these are being traced or not given."""
 
@@ -210,46 +210,46 @@ class Asked(NamedTuple):
     @classmethod
     def checked(
         cls, model, q0, v0, ts, drift, dt, solver, adjoint, event, max_steps, progress, switches=None
-    ) -> "Asked":
+    ) -> "Arguments":
         """``ValueError`` where it does not."""
         _check_size(q0, ts)
         # The values of times are known even where a function being traced makes them into arrays.
         given, ts = ts, as_array("ts", ts, "times")
-        given, step = constant((given, dt))  # within a derivative they have values
-        times = np.asarray(given, float) if known(given) else None
-        length = as_numpy("dt", step, "one number [s]") if step is not None and known(step) else None
+        given, step = without_derivatives((given, dt))  # within a derivative they have values
+        times = np.asarray(given, float) if is_concrete(given) else None
+        length = as_numpy("dt", step, "one number [s]") if step is not None and is_concrete(step) else None
         q0, v0 = _check_state(q0, v0, ts, times, rates_of(model))
         _check_names(model, q0)
         drift = _check_drift(drift, model)
         event = as_event(event)
         _check_solver(solver, adjoint, event, drift, dt)
-        max_steps = whole("max_steps", max_steps, 1)
+        max_steps = as_integer("max_steps", max_steps, 1)
         if dt is not None:
             max_steps = _check_steps(max_steps, _as_typed(dt, length), times, event is not None)
         check_flag("progress", progress)
         switches = None if switches is None else check_switches(switches, solver)
         return cls(q0, v0, ts, times, dt, length, drift, solver, adjoint, event, max_steps, progress, switches)
 
-    def at_times(self, ts: Array) -> "Asked":
+    def at_times(self, ts: Array) -> "Arguments":
         """The same with steps that end at these times."""
-        values = constant(ts)
-        times = np.asarray(values, float) if known(values) else None
+        values = without_derivatives(ts)
+        times = np.asarray(values, float) if is_concrete(values) else None
         if self.dt is None:
             return self._replace(ts=ts, times=times)
         max_steps = _check_steps(self.max_steps, _as_typed(self.dt, self.length), times, self.event is not None)
         return self._replace(ts=ts, times=times, max_steps=max_steps)
 
-    def request(self, model: Any, q0: Array, ts: Array, rtol: Any, atol: Any, method: Any) -> Request:
-        """The same as loops want it, of a model, starts and times that were ``taken_in``."""
+    def problem(self, model: Any, q0: Array, ts: Array, rtol: Any, atol: Any, method: Any) -> Problem:
+        """The same as loops want it, of a model, starts and times that were ``canonicalise``."""
         rtol, atol = _tolerances(rtol, atol, q0, rates_of(model))
-        request = Request(
+        problem = Problem(
             model=model,
             ts=ts,
-            dt=None if self.dt is None else number("dt", self.dt, "s").astype(q0.dtype),
+            dt=None if self.dt is None else as_number("dt", self.dt, "s").astype(q0.dtype),
             counts=None,
             rtol=rtol,
             atol=atol,
-            method=with_pattern(choose(method), model, ts, q0, self.v0.astype(q0.dtype)),
+            method=with_sparsity(choose(method), model, ts, q0, self.v0.astype(q0.dtype)),
             solver=self.solver,
             adjoint=self.adjoint,
             event=opened(self.event),
@@ -259,17 +259,17 @@ class Asked(NamedTuple):
             progress=self.progress,
             ends_on_samples=self.event is not None or self.switches is not None,
         )
-        if self.times is None or self.length is None or not request.plain:
-            return request
-        between = even_counts(self.times, float(self.length))
-        return replace(request, counts=Counts(jax.device_put(between), int(between.max())))
+        if self.times is None or self.length is None or not problem.plain:
+            return problem
+        between = step_counts(self.times, float(self.length))
+        return replace(problem, counts=StepCounts(jax.device_put(between), int(between.max())))
 
 
 def _begin_and_span(ts):
     """When a motion begins, and how long it lasts; by NumPy, since each entry of an array of JAX is a program."""
-    ts = np.asarray(ts) if known(ts) else ts
+    ts = np.asarray(ts) if is_concrete(ts) else ts
     begin, span = ts[..., 0], ts[..., -1] - ts[..., 0]
-    return (np.asarray(begin), np.asarray(span)) if known(ts) else (begin, span)
+    return (np.asarray(begin), np.asarray(span)) if is_concrete(ts) else (begin, span)
 
 
 def _longest(ts):
@@ -277,26 +277,26 @@ def _longest(ts):
     return ts if ts.ndim == 1 else ts[np.argmax(ts[:, -1] - ts[:, 0])]
 
 
-def loop_for(request: Request, start: Start) -> AbstractLoop:
+def choose_integrator(problem: Problem, start: InitialState) -> AbstractIntegrator:
     """The way through time that does what is asked."""
-    return next((loop for loop in PLAIN_LOOPS if loop.accepts(request, start)), None) or _general_loop()
+    return next((loop for loop in INTEGRATORS if loop.accepts(problem, start)), None) or _diffrax_loop()
 
 
-def lone_program(request: Request) -> Callable[[Start, Request], Samples]:
+def batch_program(problem: Problem) -> Callable[[InitialState, Problem], Solution]:
     """What does a batch of any size by the method that was asked for, and nothing besides, or ``ValueError``."""
-    if not request.plain:
+    if not problem.plain:
         raise ValueError("solver must be an explicit Runge-Kutta method, such as ukjax.RungeKutta4() or the default")
-    if request.counts is not None:
-        return EvenSteps().program
-    return (Adaptive() if is_kernel(request.method) else InLanes()).program
+    if problem.counts is not None:
+        return FixedSteps().program
+    return (AdaptiveBatch() if is_kernel(problem.method) else LaneBatch()).program
 
 
-def _done(loop, request, start):
+def _done(loop, problem, start):
     """What the loop gives; where it is differentiated in forward mode, which only some can do, by one that can."""
     try:
-        return loop.run(request, start)
+        return loop.run(problem, start)
     except jax.errors.TracerArrayConversionError as error:
-        if known(request, start):  # no derivative
+        if is_concrete(problem, start):  # no derivative
             raise
         raise ValueError(
             "adaptive steps can be differentiated once: for a derivative of a derivative say "
@@ -305,16 +305,16 @@ def _done(loop, request, start):
     except TypeError as error:
         if "forward-mode" not in str(error):
             raise
-    if Within().accepts(request, start):
-        return Within().forwards(request, start)
+    if TracedMotion().accepts(problem, start):
+        return TracedMotion().forwards(problem, start)
     import diffrax as dfx
 
-    if request.adjoint is not None:
+    if problem.adjoint is not None:
         raise ValueError(
-            f"adjoint={type(request.adjoint).__name__}() is for reverse mode (jax.grad, jax.vjp), and this is forward "
+            f"adjoint={type(problem.adjoint).__name__}() is for reverse mode (jax.grad, jax.vjp), and this is forward "
             "mode (jax.jvp, jax.jacfwd): say adjoint=diffrax.ForwardMode(), or leave it out"
         )
-    return _general_loop().run(replace(request, adjoint=dfx.ForwardMode()), start)
+    return _diffrax_loop().run(replace(problem, adjoint=dfx.ForwardMode()), start)
 
 
 def _as_typed(dt, length):
@@ -322,10 +322,10 @@ def _as_typed(dt, length):
     return dt if length is None or type(dt) in (int, float) else length
 
 
-def _general_loop():
-    from .continuous import Continuous  # diffrax takes a while to import, and is hardly ever needed
+def _diffrax_loop():
+    from .integrate.diffrax_loop import DiffraxLoop  # diffrax takes a while to import, and is hardly ever needed
 
-    return Continuous()
+    return DiffraxLoop()
 
 
 def _tableau(solver):
@@ -342,7 +342,7 @@ def _check_solver(solver, adjoint, event, drift, dt):
         import diffrax as dfx
 
         if not isinstance(adjoint, dfx.AbstractAdjoint):
-            raise ValueError(f"adjoint must be one of diffrax, such as diffrax.DirectAdjoint(), got {seen(adjoint)}")
+            raise ValueError(f"adjoint must be one of diffrax, such as diffrax.DirectAdjoint(), got {repr_of(adjoint)}")
     backwards = adjoint is not None and type(adjoint).__name__ == "BacksolveAdjoint"
     if backwards and (drift == "projection" or event is not None):
         raise ValueError(
@@ -370,11 +370,11 @@ def _check_names(model, q0):
 
 
 def _tolerances(rtol, atol, q0, rates):
-    usual = USUAL[str(q0.dtype)]
-    rtol = number("rtol", usual if rtol is None else rtol, least=0, below=1)
+    usual = DEFAULT_RTOL[str(q0.dtype)]
+    rtol = as_number("rtol", usual if rtol is None else rtol, least=0, below=1)
     if atol is None:
         return _as_type(rtol, q0.dtype), None
-    atol = numbers("atol", atol, least=0, below=float("inf"))
+    atol = as_numbers("atol", atol, least=0, below=float("inf"))
     if rates is not None and atol.ndim:
         raise ValueError(
             f"atol must be one number where velocities are no rates of coordinates, got shape {atol.shape}"
@@ -383,7 +383,7 @@ def _tolerances(rtol, atol, q0, rates):
         raise ValueError(
             f"atol must be a number or have shape {q0.shape[-1:]}, one per coordinate, got shape {atol.shape}"
         )
-    if known(rtol, atol) and float(rtol) < float(jnp.finfo(q0.dtype).eps) and np.any(np.asarray(atol) == 0):
+    if is_concrete(rtol, atol) and float(rtol) < float(jnp.finfo(q0.dtype).eps) and np.any(np.asarray(atol) == 0):
         raise ValueError(
             f"rtol and atol must allow some error: with rtol = {float(rtol):g} and atol = 0 no step is small enough. "
             f"The default is {usual:g} of what is computed, and of the size of each coordinate"
@@ -393,7 +393,7 @@ def _tolerances(rtol, atol, q0, rates):
 
 def _as_type(x, dtype):
     """By NumPy where it can be: JAX would compile a program for it."""
-    return jax.device_put(np.asarray(x, dtype)) if known(x) else x.astype(dtype)
+    return jax.device_put(np.asarray(x, dtype)) if is_concrete(x) else x.astype(dtype)
 
 
 def _check_size(q0, ts):
@@ -423,7 +423,7 @@ def _check_times(ts, q0):
             "ts must have shape (samples,), or (batch, samples) with q0 of shape (batch, n), "
             f"got shape {ts.shape} with q0 of shape {q0.shape}"
         )
-    if not known(ts):
+    if not is_concrete(ts):
         return check_times("ts", ts[0])
     for member, times in enumerate(np.asarray(ts)):
         if times.size < 2 or not np.all(times == times[0]):
@@ -438,7 +438,7 @@ def _check_drift(drift, model):
         return "projection" if is_system else "none"
     if drift not in DRIFTS:
         raise ValueError(
-            f"drift must be 'projection' or 'none', got {seen(drift)}; for Baumgarte's stabilisation give the "
+            f"drift must be 'projection' or 'none', got {repr_of(drift)}; for Baumgarte's stabilisation give the "
             "constraints their gains, Holonomic(phi, *critically_damped(5.0)), and choose 'none'"
         )
     if drift == "projection" and not is_system:
@@ -451,11 +451,11 @@ def _check_drift(drift, model):
 
 def _check_steps(max_steps, dt, times, seeks_event):
     """How many steps of ``dt`` are allowed: all that lead through the ``times``, and ``max_steps`` to find an event."""
-    if times is None or not known(dt):
+    if times is None or not is_concrete(dt):
         check_step(dt, None)
         return max_steps
     longest = _longest(times)
     check_step(dt, longest, max(max_steps, MOST_EVEN_STEPS), ", or allow as many by max_steps")
-    needed = int(even_counts(longest, float(dt)).sum()) + times.shape[-1]
+    needed = int(step_counts(longest, float(dt)).sum()) + times.shape[-1]
     # The same for any shorter time, so that a restart compiles nothing anew.
     return max(max_steps, needed) + (max_steps if seeks_event else 0)

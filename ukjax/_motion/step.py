@@ -1,136 +1,238 @@
-"""One step of a motion, or of each of a batch: what every loop repeats."""
+"""A motion step by step, for whoever decides along the way what the actuators do."""
 
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+import numpy as np
+from jaxtyping import Array, Float, Int
 
-from .._batch import per_member
-from .._check_terms import symmetric
-from .._rates import rate
-from .._solve import AbstractMethod, solve
-from .._system import rates_of
-from .contradiction import contradicted, pull_of, unwatched_rows
-from .correct import Levels, assumptions, at_every_level, correct, levels_at
-from .each import Alone, Together
-from .scale import Scale
-from .tableau import Tableau
+from .._check import (
+    as_array,
+    as_integer,
+    as_number,
+    as_numbers,
+    check_finite,
+    check_function,
+    check_word,
+    is_concrete,
+    is_eager,
+    kind_of,
+)
+from .._constraint import AbstractConstraint
+from .._control import AbstractControl, Command, no_task
+from .._dynamics import AbstractDynamics
+from .._kernel import per_member
+from .._precision import Numbers, in_precision
+from .._rates import Rates
+from .._run.compile import jit
+from .._solve import AbstractMethod, choose
+from .._system import AbstractSystem, rates_of
+from .._terms import Terms
+from .diagnose.motion import check_consistent
+from .fallback.row_noise import without_noise_rows
+from .fallback.sparsity import with_sparsity
+from .inputs import canonicalise, check_rates, check_starts, hint_if_batched_model
+from .result import FINISHED, classify, finite, in_words
+from .stepper.drift_correction import same_at_every_level
+from .stepper.model_batch import SingleModel
+from .stepper.runge_kutta import step as one_step
+from .stepper.scaling import Scale, scales
+from .stepper.single_loop import is_kernel, single_loop_step
+from .stepper.tableau import RUNGE_KUTTA4, Tableau, check_solver
 
 
-class Stepped(NamedTuple):
-    """Where a step leads: ``q`` and ``v`` (n,), on the constraints if it ends there; (q̇, v̇) where it ``began``; the
-    ``error`` to be expected; how far q was ``moved`` onto the constraints (see ``Corrected``), whether it ``leapt`` so,
-    and whether it is ``off`` them all the same; whether anything was ``unusual``, beyond what its method can do; and
-    whether constraints were ``contradictory`` where it began, and nothing else shows it."""
+class State(eqx.Module):
+    """Where a motion is at time ``t`` [s], or each of a batch: q and v (n,). ``result`` says, per member, whether it
+    came there as it should, in words ``reason``: after a step that failed, what that step met. ``scale`` is what
+    tolerances are measured by."""
 
-    q: Float[Array, " nq"]
-    v: Float[Array, " n"]
-    began: Float[Array, " nq+n"]
-    error: Float[Array, " nq+n"]
-    moved: Float[Array, " nq"]
-    leapt: Bool[Array, ""]
-    off: Bool[Array, ""]
-    unusual: Bool[Array, ""]
-    contradictory: Bool[Array, ""]
+    t: Float[Array, "*batch"]
+    q: Float[Array, "*batch nq"]
+    v: Float[Array, "*batch n"]
+    result: Int[Array, "*batch"]
+    scale: Scale
 
-    def beyond(self, method: AbstractMethod | Levels) -> Bool[Array, "*batch"]:
-        """Whether the step is to be done by another method."""
-        watched = isinstance(method, Levels) and method.may_leave_out
-        return self.unusual | self.off if watched else self.unusual
+    @property
+    def reason(self) -> "str | np.ndarray":
+        """What became of the steps so far, in words."""
+        return in_words(self.result)
+
+
+def start(model: AbstractSystem | Callable[..., Terms], q0: Numbers, v0: Numbers, t: Numbers = 0.0) -> State:
+    """The state q0, v0 (n,), or (batch, n), at time t, from which ``step`` goes on.
+
+    Raises ``ValueError`` for starts off the constraints (see ``project``), if their values are known.
+    """
+    if not isinstance(model, AbstractSystem):
+        check_function("model", model, "t, q, v")
+    q0, v0, t = as_array("q0", q0), as_array("v0", v0), as_numbers("t", t)
+    check_starts(q0, v0, rates_of(model))
+    if t.shape not in ((), q0.shape[:-1]):
+        raise ValueError(f"t must be one time [s], or one per start, shape {q0.shape[:-1]}, got shape {t.shape}")
+    for name, value in (("q0", q0), ("v0", v0), ("t", t)):
+        check_finite(name, value)
+    with hint_if_batched_model(model, q0):
+        model, q0, v0, t = canonicalise(model, q0, jnp.broadcast_to(v0, (*q0.shape[:-1], v0.shape[-1])), t)
+        check_rates(model, q0, v0)
+        # Not with its task: the actuators may be given something else to do.
+        plant = Driven(model, jnp.zeros(0)) if isinstance(model, AbstractSystem) else model
+        scale = scales(plant, t, q0, v0)
+        if isinstance(plant, AbstractSystem) and is_eager(plant, q0, v0, t):
+            check_consistent(plant, t, q0, v0, scale)
+    batch = q0.shape[:-1]
+    return State(jnp.broadcast_to(t, batch).astype(q0.dtype), q0, v0, jnp.full(batch, FINISHED, np.int32), scale)
 
 
 def step(
-    each: Alone | Together,
-    t: Array,
-    h: Array,
-    q: Float[Array, "nq *batch"],
-    v: Float[Array, "n *batch"],
-    method: AbstractMethod | Levels,
-    tableau: Tableau,
-    projection: bool,
-    scale: Scale,
-) -> Stepped:
-    """An explicit Runge–Kutta step from t to t + h: stages are turns of one loop, in which the acceleration stands
-    once, however many there are.
+    model: AbstractSystem | Callable[..., Terms],
+    state: State,
+    dt: Numbers,
+    u: Numbers | None = None,
+    *,
+    steps: int = 1,
+    drift: str | None = None,
+    method: str | AbstractMethod = "orthogonal",
+    solver: Any = None,
+) -> State:
+    """The state ``dt`` [s] later, by so many equal ``steps`` of Runge and Kutta's method.
 
-    The rank of the rows, unless it is known at all ``Levels``, as it must be for a batch, is found where the step
-    starts, on the constraints, and holds for its stages and the correction at its end. A step of length zero leads from
-    a start as it was given onto the constraints.
+    ``u`` (p,), or (batch, p), is what the actuators of ``model.control`` are given, held over all of dt, in place of
+    the control's own law: for sampled controllers, model-predictive control and reinforcement learning. Left out, the
+    law acts. A pure function: ``jit``, ``vmap`` and ``grad`` go through it, and ``jax.lax.scan`` over it. ``drift``,
+    ``method`` and an explicit ``solver`` as in ``simulate``. What a step cannot do is in ``State.result``, for each
+    member, and its q and v are NaN or off the constraints. A state remembers its first failure: the ``result`` of later
+    steps is that of the step that failed, until ``start`` makes a new state.
+
+    Raises ``ValueError`` for bad input, and for u where the model has no actuators.
     """
-    if isinstance(method, Levels):
-        levels = method
-    else:
-        levels = each(levels_at, t, q, v, method) if projection else at_every_level(method)
-    state, split, stages = jnp.concatenate([q, v]), len(q), tableau.stages
-    weigh = lambda weights, rates: jnp.tensordot(jnp.asarray(weights, q.dtype), rates, 1)
-    look = partial(rates_at, projection=projection)
-
-    def stage(found, given):
-        rates, fastest, unusual, contradictory = found
-        i, c, weights = given
-        there = state + h * weigh(weights, rates)
-        now, doubt, against = each(look, levels.acceleration, t + c * h, there[:split], there[split:])
-        rates = jax.lax.dynamic_update_index_in_dim(rates, now, i, 0)
-        contradictory = contradictory | (against & (i == 0))
-        return (rates, jnp.maximum(fastest, jnp.abs(now[:split])), unusual | doubt, contradictory), None
-
-    none = jnp.zeros(q.shape[1:], bool)
-    nothing = jnp.zeros((stages, *state.shape), q.dtype), jnp.zeros_like(q), none, none
-    given = jnp.arange(stages), jnp.asarray(tableau.c, q.dtype), jnp.asarray(tableau.weights(), q.dtype)
-    (rates, fastest, unusual, contradictory), _ = jax.lax.scan(stage, nothing, given)
-
-    end, error = state + h * weigh(tableau.b, rates), h * weigh(tableau.b_error, rates)
-    q, v = end[:split], end[split:]
-    if not projection:
-        return Stepped(q, v, rates[0], error, jnp.zeros_like(q), none, none, unusual, contradictory)
-    q, v, moved, leapt, off, doubtful = each(_ended, levels, t + h, h, q, v, fastest, scale)
-    return Stepped(q, v, rates[0], error, moved, leapt, off, unusual | doubtful, contradictory)
+    _check(model, state, drift, solver)
+    steps, dt = as_integer("steps", steps, 1), as_number("dt", dt, "s", above=0)
+    u = None if u is None else _inputs(model, state, u)
+    model, q, v, t = canonicalise(model, state.q, state.v, state.t)
+    state, dt, u = State(t, q, v, state.result, in_precision(state.scale, q.dtype)), *in_precision((dt, u), q.dtype)
+    tableau = RUNGE_KUTTA4 if solver is None else Tableau.of(solver)
+    projection = drift != "none" and isinstance(model, AbstractSystem)
+    how = tableau, projection, steps
+    surely = with_sparsity(choose(method), model, t, q, v)
+    usual = surely.usual()
+    with hint_if_batched_model(model, state.q):
+        by = surely if usual is None else same_at_every_level(usual)
+        after, beyond = _stepped(model, state, dt, u, by, *how)
+    if usual is None:
+        return after
+    if is_concrete(beyond):
+        if not np.any(beyond):
+            return after
+        surely = without_noise_rows(surely, model, state.t, state.q, state.v)
+        return _stepped(model, state, dt, u, surely, *how)[0]
+    again = lambda: eqx.filter(_stepped(model, state, dt, u, surely, *how)[0], eqx.is_array)
+    return jax.lax.cond(jnp.any(beyond), again, lambda: after)
 
 
-def _ended(model, levels, t, h, q, v, fastest, scale):
-    """The end of a step, on the constraints: see ``Stepped``."""
-    q, v, off, doubtful, moved = correct(model, t, q, v, levels, scale)
-    return q, v, moved, scale.leaps(moved, h, fastest), off, doubtful
+class Given(AbstractControl):
+    """The actuators of another control, with forces ``u`` (p,) that are simply given."""
+
+    control: AbstractControl
+    u: Float[Array, " p"]
+    task: ClassVar[tuple[AbstractConstraint, ...]] = ()
+    held: ClassVar[bool] = False
+
+    @property
+    def actuators(self) -> Callable:
+        return self.control.actuators
+
+    @property
+    def inputs(self) -> tuple[tuple[str, str], ...] | None:
+        return self.control.inputs
+
+    def command(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], passive: Terms) -> Command:
+        p = self.matrix(t, q, v).shape[1]
+        if self.u.shape != (p,):
+            raise ValueError(f"u must have {p} entries, one per actuator, got {self.u.size}")
+        return no_task(self.u)
 
 
-def rates_at(
-    model: Any, method: AbstractMethod, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], projection: bool
-) -> tuple[Float[Array, " nq+n"], Bool[Array, ""], Bool[Array, ""]]:
-    """(q̇, v̇); whether the method may be wrong about it; whether constraints contradict each other."""
-    found = acceleration(model, t, q, v, method, projection)
-    return jnp.concatenate([rate(rates_of(model), q, v), found.v_rate]), found.doubt, found.contradictory
+class Driven(AbstractSystem):
+    """``plant`` with its actuators given ``u`` (p,)."""
+
+    plant: AbstractSystem
+    u: Float[Array, " p"]
+
+    @property
+    def dynamics(self) -> AbstractDynamics:
+        return self.plant.dynamics
+
+    @property
+    def constraints(self) -> tuple[AbstractConstraint, ...]:
+        return self.plant.constraints
+
+    @property
+    def nonideal(self) -> Callable | None:
+        return self.plant.nonideal
+
+    @property
+    def rates(self) -> Rates | None:
+        return self.plant.rates
+
+    @property
+    def control(self) -> AbstractControl | None:
+        return None if self.plant.control is None else Given(self.plant.control, self.u)
 
 
-class Accelerated(NamedTuple):
-    """v̇ of the constrained motion; whether the method may be wrong about it; whether it meets the constraints only as
-    nearly as can be, since they contradict each other, and nothing but accelerations shows it."""
+@jit
+def _stepped(model, state, dt, u, method, tableau, projection, steps):
+    """The state after all steps, and whether one of them was beyond the method."""
 
-    v_rate: Float[Array, " n"]
-    doubt: Bool[Array, ""]
-    contradictory: Bool[Array, ""]
+    h = dt / steps
+
+    @per_member
+    def of_one(t, q, v, scale, u):
+        this = model if u is None else Driven(model, u)
+        take = one_step if is_kernel(method) else single_loop_step
+
+        def go_on(carry, i):
+            q, v, so_far = carry
+            now = t + i * h
+            here = scale.of_rows(this, now, q, v) if projection else scale
+            stepped = take(SingleModel(this), now, h, q, v, method, tableau, projection, here)
+            went = stepped.beyond(method), stepped.off, stepped.jumped, stepped.inconsistent
+            return (stepped.q, stepped.v, jax.tree.map(jnp.logical_or, so_far, went)), None
+
+        none = jnp.asarray(False)
+        return jax.lax.scan(go_on, (q, v, (none, none, none, none)), jnp.arange(steps))[0]
+
+    of_all = jax.vmap(of_one) if state.t.ndim else of_one
+    q, v, (beyond, off, jumped, inconsistent) = of_all(state.t, state.q, state.v, state.scale, u)
+    sound = finite(q, v)
+    result = classify(
+        finished=sound & ~off & ~jumped, jumped=jumped, off=off, not_finite=~sound, inconsistent=inconsistent
+    )
+    result = jnp.where(state.result != FINISHED, state.result, result)
+    return State(state.t + dt, q, v, result, state.scale), beyond
 
 
-@per_member
-def acceleration(
-    model: Any,
-    t: Array,
-    q: Float[Array, " nq"],
-    v: Float[Array, " n"],
-    method: AbstractMethod,
-    projection: bool = True,
-) -> Accelerated:
-    """The constrained motion at one state; by ``projection`` positions and velocities are brought back."""
-    terms = model(t, q, v).in_one_precision()
-    M = symmetric(terms.M)
-    response = method.respond(*jax.lax.stop_gradient((M, terms.A)))
-    # What the constraints do with c besides is linear in it: see ``constrained_motion``.
-    force = terms.Q if terms.c is None else terms.Q + terms.c
-    v_rate = solve(M, terms.A, force, terms.b, response)
-    contradictory = jnp.asarray(False)
-    rows = False if response.reaches_all else unwatched_rows(model, projection, t, q, v)
-    if rows is not False:
-        against = contradicted(terms, v_rate, method, pull_of(model, t, q, v))
-        contradictory = jax.lax.stop_gradient(jnp.any(against if rows is True else against & rows))
-    return Accelerated(v_rate, response.unusual | assumptions(method), contradictory)
+def _check(model, state, drift, solver):
+    if not isinstance(model, AbstractSystem):
+        check_function("model", model, "t, q, v")
+    if not isinstance(state, State):
+        raise ValueError(f"state must be what ukjax.start or ukjax.step returned, got {kind_of(state)}")
+    if drift is not None:
+        check_word("drift", drift, ("projection", "none"))
+    check_solver(solver, explicit=True)
+
+
+def _inputs(model, state, u):
+    if not isinstance(model, AbstractSystem) or model.control is None:
+        raise ValueError(
+            "u is for the actuators of a system with control, which this model has not: "
+            "System(dynamics, constraints, control=ukjax.control.Feedback(B, 0 * u))"
+        )
+    u = as_array("u", u)
+    if u.ndim == 0 or u.ndim > 1 and u.shape[:-1] != state.t.shape:
+        members = f", or {(*state.t.shape, 'p')} for each of a batch".replace("'", "") if state.t.shape else ""
+        raise ValueError(f"u must have shape (p,), one entry per actuator{members}, got shape {u.shape}")
+    check_finite("u", u)
+    return jnp.broadcast_to(u, (*state.t.shape, u.shape[-1]))

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._check import as_array, check_finite, constant, known
+from .._check import as_array, check_finite, is_concrete, without_derivatives
 from .._precision import Numbers
-from .base import Samples
+from .problem import Solution
 
 SIDE = 8
 """Half the width of the gap around a switch, in units of the last place of the largest time: rounding then takes no
@@ -50,13 +50,13 @@ def stops_of(ts: Float[Array, "*batch samples"], switches: Float[Array, " switch
     if ts.ndim == 2:
         return jax.vmap(_stops_of_same_number, in_axes=(0, None))(ts, _gaps(ts, switches))
     gaps = _gaps(ts, switches)
-    if not known(constant((ts, gaps))):
+    if not is_concrete(without_derivatives((ts, gaps))):
         return _stops_of_same_number(ts, gaps)
-    samples, others = map(np.asarray, constant((ts, gaps)))
+    samples, others = map(np.asarray, without_derivatives((ts, gaps)))
     others = np.flatnonzero((others > samples[0]) & (others < samples[-1]) & ~np.isin(others, samples))
     chosen = np.append(np.arange(samples.size), samples.size + others)
     times = jnp.concatenate([ts, gaps])
-    chosen = chosen[np.argsort(np.asarray(constant(times))[chosen], kind="stable")]
+    chosen = chosen[np.argsort(np.asarray(without_derivatives(times))[chosen], kind="stable")]
     return Stops(times[chosen], np.flatnonzero(chosen < samples.size))
 
 
@@ -75,7 +75,7 @@ def _stops_of_same_number(ts, gaps):
     return Stops(times[order], jnp.argsort(order)[: ts.size])
 
 
-def at_samples(samples: Samples, stops: Stops) -> Samples:
+def at_samples(samples: Solution, stops: Stops) -> Solution:
     """``samples`` at all stops without those that are no samples of the user's. The instant of an event, which follows
     all stops, stays."""
     places, count = stops.places, stops.times.shape[-1]

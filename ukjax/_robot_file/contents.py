@@ -18,7 +18,7 @@ class Contents(NamedTuple):
     """Bodies, joints, gravity [m/s²] and actuators, as ``ukjax.Mechanism`` takes them.
 
     ``places`` say where in the file each joint is; ``title`` what the file calls it. ``ignored`` is what is not
-    modelled, and ``unusual`` what is not known or was read in a way that may not be meant; both in words, with lines.
+    modelled, and ``needs_fallback`` what is not known or was read in a way that may not be meant; both in words, with lines.
     """
 
     path: Path
@@ -29,7 +29,7 @@ class Contents(NamedTuple):
     actuators: tuple[Actuator, ...]
     places: Mapping[str, Place]
     ignored: Mapping[str, list[int | None]]
-    unusual: Mapping[str, list[int | None]] = {}
+    needs_fallback: Mapping[str, list[int | None]] = {}
 
     def mechanism(self, coordinates: Any = "joint") -> Mechanism:
         """It, or ``ValueError`` where nothing moves."""
@@ -54,8 +54,8 @@ class Contents(NamedTuple):
         at = lambda lines: f" ({where(lines, 3)})" if lines else ""
         listed = lambda things: ", ".join(f"{what}{at(lines)}" for what, lines in things.items())
         parts = [f"what is not modelled: {listed(self.ignored)}"] if self.ignored else []
-        unusual = {**self.unusual, **self.without_mass(made)}
-        parts += [f"what is not known or may be a mistake: {listed(unusual)}"] if unusual else []
+        needs_fallback = {**self.needs_fallback, **self.without_mass(made)}
+        parts += [f"what is not known or may be a mistake: {listed(needs_fallback)}"] if needs_fallback else []
         return f"{self.path} has {'; and '.join(parts)}" if parts else ""
 
     def without_mass(self, made: Mechanism) -> dict[str, list[int | None]]:

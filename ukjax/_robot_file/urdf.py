@@ -14,7 +14,7 @@ from .frame import Frame, of_angles
 from .inertia import NOTHING, Inertia
 from .markup import Element, Place, number_of, numbers_of, place_of
 from .meshes import mesh_file
-from .urdf_elements import of_others, unusual
+from .urdf_elements import needs_fallback, of_others
 
 JOINTS = {
     "revolute": kinds.Revolute,
@@ -54,7 +54,7 @@ def read_urdf(path: Path, root: Element, floating: bool) -> Contents:
 
     words, names = Words("body"), Words("joint")
     bodies, made, places = {}, {}, {}
-    odd: list[tuple[str, int | None]] = list(unusual(root))
+    odd: list[tuple[str, int | None]] = list(needs_fallback(root))
     for name, link in links.items():
         if not (on_ground and name == top):
             bodies[words.new(name)] = _body(path, link, odd)

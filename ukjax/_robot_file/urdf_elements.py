@@ -68,7 +68,7 @@ def _is_foreign(tag) -> bool:
     return tag in DIALECTS or ":" in tag
 
 
-def unusual(element: Any) -> Iterator[tuple[str, int]]:
+def needs_fallback(element: Any) -> Iterator[tuple[str, int]]:
     """Attributes and elements in one, such as <robot>, that are not known, or are there a second time; with lines."""
     kind = ELEMENTS[element.tag]
     for name in element.attrib:
@@ -87,7 +87,7 @@ def unusual(element: Any) -> Iterator[tuple[str, int]]:
         if child.tag not in known and not _is_foreign(child.tag):
             yield f"unknown <{child.tag}> in <{element.tag}>{_meant(child.tag, known)}", child.line
         elif child.tag in ELEMENTS:
-            yield from unusual(child)
+            yield from needs_fallback(child)
 
 
 def _meant(word, known):

@@ -1,12 +1,17 @@
 """How M, Q, A, b become accelerations: one file per method, one rule for their derivatives."""
 
 from .band import Band as Band
+from .base import AbstractFactorisation as AbstractFactorisation
 from .base import AbstractMethod as AbstractMethod
-from .base import AbstractResponse as AbstractResponse
-from .base import Response as Response
+from .base import DenseFactorisation as DenseFactorisation
 from .cholesky import Cholesky as Cholesky
 from .choose import METHODS as METHODS
 from .choose import choose as choose
+from .fast_path import FastPath as FastPath
+from .fast_path import RuntimeRows as RuntimeRows
+from .fast_path import independent_rows as independent_rows
+from .fast_path import is_nearly_singular as is_nearly_singular
+from .fast_path import limits_of as limits_of
 from .implicit import reach as reach
 from .implicit import solve as solve
 from .kernels import cholesky as cholesky
@@ -25,8 +30,3 @@ from .scales import row_scale as row_scale
 from .sparse import Sparse as Sparse
 from .svd import SVD as SVD
 from .udwadia_phohomsiri import UdwadiaPhohomsiri as UdwadiaPhohomsiri
-from .usual import Flexible as Flexible
-from .usual import Usual as Usual
-from .usual import independent_rows as independent_rows
-from .usual import light as light
-from .usual import limits_of as limits_of

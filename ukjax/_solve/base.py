@@ -7,15 +7,15 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._check import number, seen
+from .._check import as_number, repr_of
 
 
-class AbstractResponse(eqx.Module):
+class AbstractFactorisation(eqx.Module):
     """How a constrained system answers: q̈ = W Q + K b, for any Q and b.
 
     W (n, n) is the constrained inverse mass, A W = 0; K (n, m) makes the rows true, W⁻¹-orthogonally; P = A A⁺ (m, m)
     projects b onto what the rows can reach. ``kept`` (m,) are the rows that the others do not imply, ``rank`` of A
-    their number. ``unusual`` says that the system was beyond what the method can do, so that the answer may be wrong,
+    their number. ``needs_fallback`` says that the system was beyond what the method can do, so that the answer may be wrong,
     ``reaches_all`` that every b may be taken as within reach.
     """
 
@@ -24,11 +24,11 @@ class AbstractResponse(eqx.Module):
     if TYPE_CHECKING:  # a type checker takes an AbstractVar for an argument of __init__, which a property need not be
 
         @property
-        def unusual(self) -> Bool[Array, ""]: ...
+        def needs_fallback(self) -> Bool[Array, ""]: ...
         @property
         def reaches_all(self) -> bool: ...
     else:
-        unusual: eqx.AbstractVar[Bool[Array, ""]]
+        needs_fallback: eqx.AbstractVar[Bool[Array, ""]]
         reaches_all: eqx.AbstractVar[bool]
 
     @abc.abstractmethod
@@ -47,7 +47,7 @@ class AbstractResponse(eqx.Module):
         return x, self.multipliers(force - M @ x)
 
     @abc.abstractmethod
-    def unreached(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
+    def out_of_reach(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
         """P rows − rows."""
 
     @abc.abstractmethod
@@ -55,7 +55,7 @@ class AbstractResponse(eqx.Module):
         """F with F Fᵀ = W."""
 
 
-class Response(AbstractResponse):
+class DenseFactorisation(AbstractFactorisation):
     """W as ``root`` rootᵀ, and K and P, in full."""
 
     root: Float[Array, "n n"]
@@ -66,7 +66,7 @@ class Response(AbstractResponse):
     reaches_all: ClassVar[bool] = False
 
     @property
-    def unusual(self) -> Bool[Array, ""]:
+    def needs_fallback(self) -> Bool[Array, ""]:
         return jnp.asarray(False)
 
     def motion(self, force: Float[Array, " n"], rows: Float[Array, " m"]) -> Float[Array, " n"]:
@@ -75,7 +75,7 @@ class Response(AbstractResponse):
     def multipliers(self, force: Float[Array, " n"]) -> Float[Array, " m"]:
         return force @ self.gain
 
-    def unreached(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
+    def out_of_reach(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
         return self.reachable @ rows - rows
 
     def factor(self) -> Float[Array, "n n"]:
@@ -86,21 +86,21 @@ def check_rank_rule(rtol: Any, kept: Any) -> None:
     """What decides which rows count, for methods that look: ``rtol`` between 0 and 1 and ``kept`` a boolean array, each
     only where it is given, or ``ValueError``. Any other ``rtol`` would count all rows, or none."""
     if rtol is not None:
-        number("rtol", rtol, above=0, below=1)
+        as_number("rtol", rtol, above=0, below=1)
     if kept is not None and not jnp.issubdtype(getattr(kept, "dtype", float), jnp.bool_):
-        raise ValueError(f"kept must be a boolean array of shape (m,), one entry per row, got {seen(kept)}")
+        raise ValueError(f"kept must be a boolean array of shape (m,), one entry per row, got {repr_of(kept)}")
 
 
 class AbstractMethod(eqx.Module):
     """A way to find the response of (M, A). Those that decide on rank raise ``ValueError`` for a tolerance that is not
     between 0 and 1. Its derivative is never taken: see ``implicit.py``. ``finds_rank`` says whether it can tell
-    redundant rows: whether ``active`` is to be asked for; ``in_loops`` that it goes through a system part by part, in
+    redundant rows: whether ``active`` is to be asked for; ``is_sparse`` that it goes through a system part by part, in
     loops of JAX, where others are compiled as kernels."""
 
-    in_loops: ClassVar[bool] = False
+    is_sparse: ClassVar[bool] = False
 
     @property
-    def provisional(self) -> bool:
+    def has_fallback(self) -> bool:
         """Whether what it cannot do is left to another method: then it says so."""
         return False
 
@@ -110,7 +110,7 @@ class AbstractMethod(eqx.Module):
         return None
 
     @abc.abstractmethod
-    def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> AbstractResponse:
+    def factorise(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> AbstractFactorisation:
         """The response of the system with mass matrix M (n, n) and constraint rows A (m, n)."""
 
     if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class AbstractMethod(eqx.Module):
 
     def active(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> "AbstractMethod":
         """This method where only those rows are to count that are independent for (M, A)."""
-        return self.keeping(self.respond(M, A).kept)
+        return self.keeping(self.factorise(M, A).kept)
 
     @abc.abstractmethod
     def keeping(self, kept: Bool[Array, " m"]) -> "AbstractMethod":

@@ -5,7 +5,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .base import AbstractMethod, Response
+from .base import AbstractMethod, DenseFactorisation
 from .kernels import inverse_cholesky, surely_definite
 from .scales import coordinate_scale
 
@@ -25,7 +25,7 @@ class Cholesky(AbstractMethod):
     def keeping(self, kept: Bool[Array, " m"]) -> "Cholesky":
         return self
 
-    def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> Response:
+    def factorise(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> DenseFactorisation:
         m = A.shape[0]
         F = inverse_cholesky(M).T
         B = A @ F
@@ -34,7 +34,7 @@ class Cholesky(AbstractMethod):
         sure = surely_definite(M, F.T) & surely_definite(S, Z, _rounding(A, F, S, coordinate_scale(M)))
         F = jnp.where(sure & (m <= A.shape[1]), F, jnp.nan)
         V = Z @ B  # orthonormal, since Z (B Bᵀ) Zᵀ = I
-        return Response(
+        return DenseFactorisation(
             root=F - (F @ V.T) @ V,
             gain=(F @ V.T) @ Z,
             reachable=jnp.eye(m, dtype=A.dtype),

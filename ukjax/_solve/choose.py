@@ -2,7 +2,7 @@
 
 import functools
 
-from .._check import seen
+from .._check import repr_of
 from .._names import did_you_mean
 from .base import AbstractMethod
 from .cholesky import Cholesky
@@ -30,7 +30,7 @@ def choose(method: str | AbstractMethod) -> AbstractMethod:
         meant = did_you_mean(method, METHODS).rstrip(".") if isinstance(method, str) else ""
         raise ValueError(
             f"method must be one of {', '.join(METHODS)} or a method object such as ukjax.Orthogonal(rtol=1e-6), "
-            f"got {seen(method)}{meant}"
+            f"got {repr_of(method)}{meant}"
         )
     return _by_default(method)
 

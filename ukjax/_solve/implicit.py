@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._compressed import Compressed
-from .base import AbstractResponse
+from .base import AbstractFactorisation
 
 
 @eqx.filter_jit  # traced once per shape, though a step of a simulation calls it a dozen times
@@ -28,7 +28,7 @@ def solve(
     A: Float[Array, "m n"] | Compressed,
     Q: Float[Array, " n"],
     b: Float[Array, " m"],
-    response: AbstractResponse,
+    response: AbstractFactorisation,
 ) -> Float[Array, " n"]:
     """q̈ = W Q + K b, differentiable in M, A, Q and b; ``response`` is taken as a constant."""
     response = jax.lax.stop_gradient(response)
@@ -46,7 +46,7 @@ def solve(
 
 
 @eqx.filter_jit
-def reach(A: Float[Array, "m n"], b: Float[Array, " m"], response: AbstractResponse) -> Float[Array, " m"]:
+def reach(A: Float[Array, "m n"], b: Float[Array, " m"], response: AbstractFactorisation) -> Float[Array, " m"]:
     """A A⁺ b: the nearest right-hand side that the rows can meet, differentiable in A and b; ``response``, which may
     be that of any mass, is taken as a constant."""
     if A.shape[0] == 0:
@@ -57,7 +57,7 @@ def reach(A: Float[Array, "m n"], b: Float[Array, " m"], response: AbstractRespo
         return A @ y - e, e @ A
 
     def inverse(rows, force):
-        e = response.unreached(rows) + response.multipliers(force)
+        e = response.out_of_reach(rows) + response.multipliers(force)
         return e, response.motion(jnp.zeros_like(A[0]), rows + e)
 
     e, _ = _symmetric_solve(system, inverse, b, jnp.zeros_like(A[0]))

@@ -2,7 +2,7 @@
 
 A call into LAPACK per matrix is what makes a batch of small systems slow, and repeated batches of such calls can
 deadlock on a machine with two cores. These loops are plain array arithmetic, of known length, which
-become part of a kernel (see ``ukjax._batch``).
+become part of a kernel (see ``ukjax._kernel``).
 """
 
 from typing import NamedTuple

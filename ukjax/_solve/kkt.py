@@ -5,7 +5,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .base import AbstractMethod, Response
+from .base import AbstractMethod, DenseFactorisation
 from .kernels import SURE, inverse_cholesky, orthonormal_rows, surely_definite
 from .scales import coordinate_scale, row_length
 
@@ -24,7 +24,7 @@ class KKT(AbstractMethod):
     def keeping(self, kept: Bool[Array, " m"]) -> "KKT":
         return self
 
-    def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> Response:
+    def factorise(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> DenseFactorisation:
         m, n = A.shape
         coordinate = coordinate_scale(M)
         length = row_length(A, coordinate)
@@ -32,7 +32,7 @@ class KKT(AbstractMethod):
         M_unit, A_unit = coordinate[:, None] * M * coordinate, row[:, None] * A * coordinate
         inverse = jnp.linalg.inv(jnp.block([[M_unit, A_unit.T], [A_unit, jnp.zeros((m, m), M.dtype)]]))
         inverse = jnp.where(_regular(M_unit, A_unit), inverse, jnp.nan)
-        return Response(
+        return DenseFactorisation(
             root=semidefinite_root(coordinate[:, None] * inverse[:n, :n] * coordinate),
             gain=coordinate[:, None] * inverse[:n, n:] * row,
             reachable=jnp.eye(m, dtype=A.dtype),

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._batch import shortcut
-from .base import AbstractMethod, AbstractResponse, check_rank_rule
+from .._kernel import fast_branch
+from .base import AbstractFactorisation, AbstractMethod, check_rank_rule
+from .fast_path import CLEAR, FastPath
 from .kernels import Basis, Triangle, cholesky, inverse_cholesky, orthonormal_rows
 from .scales import coordinate_scale, row_scale
-from .usual import CLEAR, Usual
 
 WEAK = 1e4
 """Entries of L⁻¹ on its diagonal, for a mass matrix scaled to unit diagonal, above which M is close to singular."""
@@ -45,11 +45,11 @@ class Orthogonal(AbstractMethod):
     def keeping(self, kept: Bool[Array, " m"]) -> "Orthogonal":
         return replace(self, kept=kept)
 
-    def usual(self) -> Usual | None:
-        return Usual(self.rtol, least=self.least) if self.kept is None else None
+    def usual(self) -> FastPath | None:
+        return FastPath(self.rtol, least=self.least) if self.kept is None else None
 
     @eqx.filter_jit
-    def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> "Orthonormalised":
+    def factorise(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> "Orthonormalised":
         rtol = jnp.sqrt(jnp.finfo(M.dtype).eps) if self.rtol is None else self.rtol
         coordinate = coordinate_scale(M)
         row = row_scale(A, coordinate, self.least)
@@ -72,7 +72,7 @@ class Orthogonal(AbstractMethod):
         return orthonormalise(A, coordinate[:, None] * L_inverse.T[::-1], row, rtol, self.kept)
 
 
-class Orthonormalised(AbstractResponse):
+class Orthonormalised(AbstractFactorisation):
     """With F Fᵀ = M⁻¹ and B = S A F, where S has the entries ``row`` on its diagonal: W = F (I − B⁺B) Fᵀ.
 
     V is an orthonormal basis of the rows of U B, which ``triangle`` leads back to; P = RᵀR; U and R are I unless a row
@@ -93,7 +93,7 @@ class Orthonormalised(AbstractResponse):
     reaches_all: ClassVar[bool] = False
 
     @property
-    def unusual(self) -> Bool[Array, ""]:
+    def needs_fallback(self) -> Bool[Array, ""]:
         return jnp.asarray(False)
 
     def motion(self, force: Float[Array, " n"], rows: Float[Array, " m"]) -> Float[Array, " n"]:
@@ -104,7 +104,7 @@ class Orthonormalised(AbstractResponse):
             # A force along a coordinate with hardly any mass leaves rounding that F would make large: once more.
             return z + (self.triangle.solve(self.U @ wanted) - self.V @ z) @ self.V
 
-        return self.F @ shortcut(self.doubtful, by_basis, lambda: self._nearest(free, wanted)[0])
+        return self.F @ fast_branch(self.doubtful, by_basis, lambda: self._nearest(free, wanted)[0])
 
     def multipliers(self, force: Float[Array, " n"]) -> Float[Array, " m"]:
         free = force @ self.F
@@ -112,18 +112,18 @@ class Orthonormalised(AbstractResponse):
         def by_basis():
             return self._of_all_rows(self.triangle.solve_transposed(self.V @ free))
 
-        return shortcut(self.doubtful, by_basis, lambda: self.row * self._nearest(free, jnp.zeros_like(self.row))[1])
+        return fast_branch(self.doubtful, by_basis, lambda: self.row * self._nearest(free, jnp.zeros_like(self.row))[1])
 
-    def multipliers_of(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
+    def dual_of(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
         """(A M⁻¹ Aᵀ)⁺ rows, for rows within reach: the λ that make them true."""
         return self._of_all_rows(self.triangle.solve_transposed(self.triangle.solve(self.U @ (self.row * rows))))
 
-    def unreached(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
+    def out_of_reach(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
         return (self.R @ rows) @ self.R - rows
 
     def factor(self) -> Float[Array, "n n"]:
         by_rows = lambda: jax.vmap(self.triangle.solve, in_axes=1, out_axes=1)(self.B)
-        V = shortcut(self.doubtful, lambda: self.V, by_rows)
+        V = fast_branch(self.doubtful, lambda: self.V, by_rows)
         once = self.F - (self.F @ V.T) @ V
         return once - (once @ V.T) @ V
 
@@ -141,7 +141,7 @@ class Orthonormalised(AbstractResponse):
 
     def _of_all_rows(self, y):
         rows = self.row * (y @ self.U)
-        return rows + self.unreached(rows)
+        return rows + self.out_of_reach(rows)
 
 
 def orthonormalise(
@@ -179,7 +179,7 @@ def orthonormalise(
         return basis, U, R, counts
 
     clearly = lambda: (Basis(jnp.full_like(B, jnp.nan), by_products), unchanged, unchanged, every)
-    (V, triangle), U, R, counts = shortcut(doubtful, row_by_row, clearly)
+    (V, triangle), U, R, counts = fast_branch(doubtful, row_by_row, clearly)
     return Orthonormalised(
         F=F, B=B, triangle=triangle, doubtful=doubtful, V=V, row=row, U=U, R=R, kept=counts, rank=jnp.sum(counts)
     )

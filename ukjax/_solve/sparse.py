@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._batch import members_last
 from .._compressed import Compressed, flat
+from .._run.batch_last import members_last
 from .band import Band, factorise, has_inertia, substitute
-from .base import AbstractMethod, AbstractResponse
+from .base import AbstractFactorisation, AbstractMethod
 from .scales import coordinate_scale, lengths
 
 LOOSE = 0.55
@@ -44,9 +44,9 @@ class Sparse(AbstractMethod):
     """
 
     bands: tuple[Band, ...] = eqx.field(static=True, default=())
-    provisional: bool = eqx.field(static=True, default=False)  # pyright: ignore[reportIncompatibleMethodOverride]
+    has_fallback: bool = eqx.field(static=True, default=False)  # pyright: ignore[reportIncompatibleMethodOverride]
     finds_rank: ClassVar[bool] = False
-    in_loops: ClassVar[bool] = True
+    is_sparse: ClassVar[bool] = True
 
     @classmethod
     def of(cls, *matrices: tuple[Float[np.ndarray, "n n"], Float[np.ndarray, "m n"]]) -> "Sparse":
@@ -71,7 +71,7 @@ class Sparse(AbstractMethod):
             "values that are known, outside jit, or give it matrices of that shape, ukjax.Sparse.of((M, A))"
         )
 
-    def respond(self, M: Float[Array, "n n"] | Compressed, A: Float[Array, "m n"] | Compressed) -> "AlongBand":
+    def factorise(self, M: Float[Array, "n n"] | Compressed, A: Float[Array, "m n"] | Compressed) -> "AlongBand":
         band = self.band_of(A.shape)
         M = M if isinstance(M, Compressed) else band.M.of(M)
         A = A if isinstance(A, Compressed) else band.A.of(A)
@@ -95,10 +95,10 @@ class Sparse(AbstractMethod):
 
         M, A, *others = in_units(M.entries, A.entries)
         M, A = Compressed(M, band.M), Compressed(A, band.A)
-        return AlongBand(M, A, *others, band, self.provisional)  # pyright: ignore[reportCallIssue]
+        return AlongBand(M, A, *others, band, self.has_fallback)  # pyright: ignore[reportCallIssue]
 
 
-class AlongBand(AbstractResponse):
+class AlongBand(AbstractFactorisation):
     """What the system answers: M and A in unit masses and rows of unit length, and the factors; and whether these are
     ``sound``, those of a mass matrix."""
 
@@ -110,12 +110,12 @@ class AlongBand(AbstractResponse):
     beside: Float[Array, "blocks size size"]
     sound: Bool[Array, ""]
     band: Band = eqx.field(static=True)
-    provisional: bool = eqx.field(static=True)
+    has_fallback: bool = eqx.field(static=True)
     reaches_all: ClassVar[bool] = True
 
     @property
-    def unusual(self) -> Bool[Array, ""]:
-        return ~self.sound if self.provisional else jnp.asarray(False)
+    def needs_fallback(self) -> Bool[Array, ""]:
+        return ~self.sound if self.has_fallback else jnp.asarray(False)
 
     @property
     def kept(self) -> Bool[Array, " m"]:
@@ -144,7 +144,7 @@ class AlongBand(AbstractResponse):
     def multipliers(self, force: Float[Array, " n"]) -> Float[Array, " m"]:
         return self.both(self.M, force, jnp.zeros_like(self.row))[1]
 
-    def unreached(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
+    def out_of_reach(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
         return jnp.zeros_like(rows)
 
     def factor(self) -> Float[Array, "n n"]:

@@ -6,7 +6,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .base import AbstractMethod, Response, check_rank_rule
+from .base import AbstractMethod, DenseFactorisation, check_rank_rule
 from .kernels import orthonormal_rows
 from .scales import coordinate_scale, row_scale
 
@@ -31,7 +31,7 @@ class SVD(AbstractMethod):
     def keeping(self, kept: Bool[Array, " m"]) -> "SVD":
         return replace(self, kept=kept)
 
-    def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> Response:
+    def factorise(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> DenseFactorisation:
         rtol = jnp.sqrt(jnp.finfo(M.dtype).eps) if self.rtol is None else self.rtol
         coordinate = coordinate_scale(M)
         row = row_scale(A, coordinate, self.least)
@@ -45,7 +45,7 @@ class SVD(AbstractMethod):
         V = jnp.where(kept[:, None], Vt, 0)
         B_plus = V.T @ (jnp.where(kept, 1 / jnp.where(kept, s, 1), 0)[:, None] * U.T)
         P = reachable(U, kept, row)
-        return Response(
+        return DenseFactorisation(
             root=F - (F @ V.T) @ V,
             gain=F @ (B_plus * row) @ P,
             reachable=P,

@@ -6,7 +6,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .base import AbstractMethod, Response, check_rank_rule
+from .base import AbstractMethod, DenseFactorisation, check_rank_rule
 from .kernels import orthonormal_rows
 from .kkt import semidefinite_root
 from .scales import row_scale
@@ -33,7 +33,7 @@ class UdwadiaPhohomsiri(AbstractMethod):
     def keeping(self, kept: Bool[Array, " m"]) -> "UdwadiaPhohomsiri":
         return replace(self, kept=kept)
 
-    def respond(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> Response:
+    def factorise(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> DenseFactorisation:
         n, eps = M.shape[0], jnp.finfo(M.dtype).eps
         rtol = jnp.sqrt(eps) if self.rtol is None else self.rtol
         row = row_scale(A, jnp.ones(n, A.dtype), self.least)
@@ -48,7 +48,7 @@ class UdwadiaPhohomsiri(AbstractMethod):
         unit = jnp.max(s, initial=0) / jnp.max(jnp.abs(M))
         unit = jnp.where((unit > 0) & jnp.isfinite(unit), unit, 1)
         inverse = jnp.linalg.pinv(jnp.concatenate([unit * free @ M, A]), rtol=n * eps)
-        return Response(
+        return DenseFactorisation(
             root=semidefinite_root(unit * inverse[:, :n] @ free),
             gain=(inverse[:, n:] * row) @ P,
             reachable=P,

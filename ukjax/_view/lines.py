@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from .._check import as_array, call, check_function, kind_of
-from .._compile import jit_unoptimised
-from .._motion.trajectory import Trajectory
+from .._motion.trajectory.trajectory import Trajectory
+from .._run.compile import jit_unoptimised
 
 
 def check_trajectory(value: Any, single: bool = True) -> None:

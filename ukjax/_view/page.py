@@ -17,7 +17,7 @@ import numpy as np
 
 from .._check import as_path
 from .._files import write_whole
-from .._motion.trajectory import Trajectory
+from .._motion.trajectory.trajectory import Trajectory
 from .lines import check_trajectory, is_rim, outlines, solids
 
 LARGEST = 6_000_000

@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import kind_of, number
+from .._check import as_number, kind_of
 from .._constraint import AbstractConstraint, OnPart, velocities
 from .._control import AbstractControl, Command
 from .._dynamics import AbstractDynamics
@@ -46,7 +46,7 @@ class Adaptive(AbstractSystem):
         if plant.rates is not None:
             raise ValueError("plant must have the rates of its coordinates for velocities, which it has not")
         self.plant, self.law = plant, law
-        self.k1, self.k2 = number("k1", k1, above=0), number("k2", k2, "1/s", least=0)
+        self.k1, self.k2 = as_number("k1", k1, above=0), as_number("k2", k2, "1/s", least=0)
 
     @property
     def dynamics(self) -> "AbstractDynamics":
@@ -81,7 +81,7 @@ class Adaptive(AbstractSystem):
 
     def ultimate_bound(self, alpha: Numbers) -> Float[Array, ""]:
         """A bound that |β| cannot exceed in the end, if α Π bounds the uncertainty."""
-        law, alpha = self.law, number("alpha", alpha, least=0)
+        law, alpha = self.law, as_number("alpha", alpha, least=0)
         least, largest = extreme_eigenvalues(law.P)
         supply = self.k2 / self.k1 * alpha**2 + law.epsilon / 2
         V = supply * jnp.maximum(largest / (2 * law.kappa * (1 + law.rho_E)), 1 / self.k2)

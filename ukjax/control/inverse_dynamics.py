@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from .._check import as_array, check_finite, check_function, known, number
+from .._check import as_array, as_number, check_finite, check_function, is_concrete
 from .._control import Command, actuator_matrix, allocate, shortfall, square_matrix, undriven
 from .._functions import as_function, as_vector_function, vector_of
 from .._precision import Numbers
@@ -47,7 +47,7 @@ def inverse_dynamics(
         ``jit``, where values are not known, ``unreachable`` is not zero instead.
     """
     check_function("model", model, "t, q, v")
-    t, q, v = number("t", t, "s"), as_array("q", q), as_array("v", v)
+    t, q, v = as_number("t", t, "s"), as_array("q", q), as_array("v", v)
     acceleration = as_array("acceleration", acceleration)
     alike = v.shape == q.shape if rates_of(model) is None else v.ndim == 1
     if q.ndim != 1 or not alike or acceleration.shape != v.shape:
@@ -62,7 +62,7 @@ def inverse_dynamics(
         check_finite(name, value)
     motion = undriven(model, t, q, v)
     command = allocate(motion, jnp.eye(v.size, dtype=q.dtype), acceleration, B, N, s)
-    if known(command):
+    if is_concrete(command):
         labels, unit = [f"acceleration of q{i + 1}" for i in range(v.size)], motion.scale
         free = unit**2 * jnp.abs(getattr(model, "passive", model)(t, q, v).Q)
         # All coordinates are alike by their masses: what is asked of one may be rounding of another.

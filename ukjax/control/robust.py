@@ -18,7 +18,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import check_function, number, numbers
+from .._check import as_number, as_numbers, check_function
 from .._constraint import AbstractConstraint, rows
 from .._control import AbstractControl, Command, allocate, square_matrix, undriven
 from .._functions import Constant, as_function, vector
@@ -67,9 +67,9 @@ class Robust(AbstractControl):
         self.task, self.model = task_of(task), model
         self.rho = as_function("rho", rho, "t, q, v")
         if isinstance(self.rho, Constant):
-            numbers("rho", self.rho.value, least=0)
-        self.epsilon, self.kappa = number("epsilon", epsilon, above=0), number("kappa", kappa, "1/s", least=0)
-        self.P, self.rho_E = definite("P", P), number("rho_E", rho_E, above=-1)
+            as_numbers("rho", self.rho.value, least=0)
+        self.epsilon, self.kappa = as_number("epsilon", epsilon, above=0), as_number("kappa", kappa, "1/s", least=0)
+        self.P, self.rho_E = definite("P", P), as_number("rho_E", rho_E, above=-1)
         self.held = False
         self.inputs = names_and_units("inputs", inputs)
 

@@ -16,7 +16,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import as_array, call, check_function, kind_of, number, numbers
+from .._check import as_array, as_number, as_numbers, call, check_function, kind_of
 from .._constraint import AbstractConstraint, OnPart
 from .._control import AbstractControl, Command, no_task
 from .._dynamics import AbstractDynamics
@@ -68,8 +68,8 @@ class SlidingMode(AbstractSystem):
             raise ValueError("actual must be without constraints: those of nominal are what it is made to follow")
         check_function("shape", shape, "x")
         self.nominal, self.actual, self.shape = nominal, actual, shape
-        self.L = numbers("L", L, above=0, below=math.inf)
-        self.kappa, self.epsilon = number("kappa", kappa, least=0), number("epsilon", epsilon, above=0)
+        self.L = as_numbers("L", L, above=0, below=math.inf)
+        self.kappa, self.epsilon = as_number("kappa", kappa, least=0), as_number("epsilon", epsilon, above=0)
 
     @property
     def dynamics(self) -> "AbstractDynamics":

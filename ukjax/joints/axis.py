@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import known, numbers, seen
+from .._check import as_numbers, is_concrete, repr_of
 from .._rotation import skew
 
 
@@ -85,11 +85,11 @@ def as_axis(name: str, given: Any) -> AbstractAxis:
     if isinstance(given, str) and given in words:
         return CoordinateAxis(*words[given])
     if isinstance(given, str):
-        raise ValueError(f"{name} must be x, y, z, -x, -y, -z or three numbers, got {seen(given)}")
-    value = numbers(name, given)
+        raise ValueError(f"{name} must be x, y, z, -x, -y, -z or three numbers, got {repr_of(given)}")
+    value = as_numbers(name, given)
     if value.shape != (3,):
         raise ValueError(f"{name} must be x, y, z, -x, -y, -z or three numbers, got shape {value.shape}")
-    if known(value):
+    if is_concrete(value):
         entries = np.asarray(value)
         if not np.any(entries):
             raise ValueError(f"{name} must point somewhere, got (0, 0, 0)")

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import as_numpy, numbers, seen
+from .._check import as_numbers, as_numpy, repr_of
 from .._rotation import as_vector, of_quaternion, quaternion_of_angles, rates_of_quaternions, unskew
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _turn(name):
     def convert(value: Any) -> Array | None:
         if value is None:
             return None
-        value = numbers(name, value)
+        value = as_numbers(name, value)
         if value.shape == (3,):
             value = quaternion_of_angles(value)
         if value.shape != (4,):
@@ -63,7 +63,7 @@ def _turn(name):
 
 
 def _optional(name, **limits):
-    return eqx.field(default=None, converter=lambda value: None if value is None else numbers(name, value, **limits))
+    return eqx.field(default=None, converter=lambda value: None if value is None else as_numbers(name, value, **limits))
 
 
 def _limits(value: Any) -> tuple[float, float] | None:
@@ -71,7 +71,7 @@ def _limits(value: Any) -> tuple[float, float] | None:
         return None
     found = as_numpy("limits", value)
     if found.shape != (2,) or not found[0] <= found[1]:
-        raise ValueError(f"limits must be two numbers, the lower first, got {seen(value)}")
+        raise ValueError(f"limits must be two numbers, the lower first, got {repr_of(value)}")
     return float(found[0]), float(found[1])
 
 

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import check_function, number
+from .._check import as_number, check_function
 from .._functions import vector_of
 from .axis import Axis, axis
 from .base import AbstractActing, AbstractConnection, Number
@@ -17,7 +17,7 @@ class Distance(AbstractConnection):
     """Two points stay ``length`` [m] apart, as by a massless rod with a ball at each end: (p² − l²)/(2l) = 0."""
 
     _: KW_ONLY
-    length: Number = eqx.field(converter=lambda value: number("length", value, "m", above=0))
+    length: Number = eqx.field(converter=lambda value: as_number("length", value, "m", above=0))
     rows: ClassVar[Any] = ("length",)
 
     def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 1"]:

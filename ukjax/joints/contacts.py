@@ -8,7 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import number
+from .._check import as_number
 from .._rotation import cross
 from .axis import Axis, as_axis, axis
 from .base import AbstractConnection, Number
@@ -48,7 +48,7 @@ class Rolling(AbstractContact):
     """
 
     _: KW_ONLY
-    radius: Number = eqx.field(converter=lambda value: number("radius", value, "m", above=0))
+    radius: Number = eqx.field(converter=lambda value: as_number("radius", value, "m", above=0))
     axis: Axis | None = eqx.field(
         default="y", converter=lambda given: None if given is None else as_axis("axis", given)
     )

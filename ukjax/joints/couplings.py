@@ -7,7 +7,7 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from .._check import as_array, call, check_function, number
+from .._check import as_array, as_number, call, check_function
 from .base import Name, Number
 
 
@@ -52,8 +52,8 @@ class Gear(AbstractCoupling):
     joint: Name = _name_of_joint("joint")
     other: Name = _name_of_joint("other")
     _: KW_ONLY
-    ratio: Number = eqx.field(default=1.0, converter=lambda value: number("ratio", value))
-    offset: Number = eqx.field(default=0.0, converter=lambda value: number("offset", value))
+    ratio: Number = eqx.field(default=1.0, converter=lambda value: as_number("ratio", value))
+    offset: Number = eqx.field(default=0.0, converter=lambda value: as_number("offset", value))
 
     @property
     def joints(self) -> tuple[str, str]:

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import known, number
+from .._check import as_number, is_concrete
 from .._rotation import cross, of_quaternion, unskew
 from .axis import Axis, as_axis, axis
 from .base import AbstractAxial, AbstractJoint, Number, Relative, nearest_turn
@@ -106,8 +106,8 @@ class Cylindrical(AbstractAxial):
 
 
 def _lead(value):
-    lead = number("lead", value, "m")
-    if known(lead) and not lead:
+    lead = as_number("lead", value, "m")
+    if is_concrete(lead) and not lead:
         raise ValueError("lead must not be 0 [m]: a screw that does not advance is a Revolute")
     return lead
 
@@ -185,7 +185,7 @@ class Universal(AbstractJoint):
 
     def __check_init__(self):
         first, second = self.axis.vector(), self.second.vector()
-        if known(first, second) and abs(float(first @ second)) > 1 - 1e-9:
+        if is_concrete(first, second) and abs(float(first @ second)) > 1 - 1e-9:
             raise ValueError(f"second must not be parallel to axis, got {second.tolist()} and {first.tolist()}")
 
     def place(self, t: Array, q: Float[Array, " 2"]) -> tuple[Array, Array]:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from .._check import as_path, kind_of
 from .._files import write_whole
-from .._motion.trajectory import Trajectory
+from .._motion.trajectory.trajectory import Trajectory
 from .._view import check_trajectory, outlines, solids
 from .drawing import EDGES, frame, link_style
 from .style import COLOURS

@@ -9,7 +9,7 @@ from matplotlib.patches import Patch
 
 from .._check import as_numpy, kind_of
 from .._ensemble import Ensemble
-from .._motion.outcome import REASONS, ended_well
+from .._motion.result import REASONS, ended_well
 from .style import COLOURS, label, panel
 
 GREYS = ("#d9d9d9", "#9a9a9a", "#5c5c5c", "#1c1c1c")

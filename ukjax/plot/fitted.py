@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from .._check import kind_of, whole
+from .._check import as_integer, kind_of
 from .._estimate import Fit
 from .._motion.labels import title_of
 from .style import COLOURS, label, panel
@@ -16,7 +16,7 @@ def fitted(found: Fit, experiment: int = 0) -> Figure:
     values of the sensitivity, below 1 where the data tell nothing."""
     if not isinstance(found, Fit):
         raise ValueError(f"found must be what ukjax.fit returned, got {kind_of(found)}")
-    if whole("experiment", experiment) >= len(found.experiments):
+    if as_integer("experiment", experiment) >= len(found.experiments):
         raise ValueError(f"experiment must be from 0 to {len(found.experiments) - 1}, got {experiment}")
     e, predicted, residual = found.experiments[experiment], found.predicted[experiment], found.residuals[experiment]
     shown = min(e.y.shape[1], MOST_OUTPUTS)

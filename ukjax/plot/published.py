@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 from matplotlib.figure import Figure
 
-from .._check import seen
+from .._check import repr_of
 from .._motion.labels import force_unit
-from .._motion.trajectory import Trajectory
+from .._motion.trajectory.trajectory import Trajectory
 from .._view import check_trajectory
 from ..systems.scara import Scara
 from .histories import STYLES, draw_sizes, largest, units_of
@@ -21,7 +21,7 @@ def published(runs: dict[str, Trajectory]) -> Figure:
     """The runs of ``AbstractMechanism.published`` by name: the paper's figures where there are some of our own, else
     one panel per unit for coordinates, constraint forces and controls, a line style per run, and the residuals."""
     if not isinstance(runs, dict) or not runs:
-        raise ValueError(f"runs must be trajectories by name, {{'exact': trajectory}}, got {seen(runs)}")
+        raise ValueError(f"runs must be trajectories by name, {{'exact': trajectory}}, got {repr_of(runs)}")
     for run in runs.values():
         check_trajectory(run)
     model = type(next(iter(runs.values())).model)

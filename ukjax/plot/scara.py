@@ -4,7 +4,7 @@ import jax
 import numpy as np
 from matplotlib.figure import Figure
 
-from .._motion.trajectory import Trajectory
+from .._motion.trajectory.trajectory import Trajectory
 from ..systems.scara import Scara
 from .style import COLOURS, label, new_figure
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
-from .._check import whole
+from .._check import as_integer
 from .._constraint import Nonholonomic
 from .._dynamics import MassForce
 from ..control import Servo
@@ -42,7 +42,7 @@ class Swarm(AbstractMechanism):
     constraints: ClassVar[tuple[()]] = ()
 
     def __check_init__(self):
-        whole("agents", self.agents, 1)
+        as_integer("agents", self.agents, 1)
 
     @property
     def coordinates(self) -> Any:

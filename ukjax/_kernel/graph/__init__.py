@@ -1,0 +1,1 @@
+"""Scalar graphs: operations on numbers, simplified and shared as they are added."""

@@ -1,0 +1,98 @@
+"""Kernels that are seldom called: compiled when they are."""
+
+import ctypes
+import hashlib
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import ClosedJaxpr
+
+from .ffi_call import METADATA, TYPES
+from .machine import address_of, machine
+
+HANDLER = """
+define ptr @handler(ptr %frame) #0 {
+METADATA
+execute:
+  %cell = inttoptr i64 CELL to ptr
+  %there = load atomic ptr, ptr %cell acquire, align 8
+  %missing = icmp eq ptr %there, null
+  br i1 %missing, label %make, label %run
+make:
+  %compile = inttoptr i64 COMPILE to ptr
+  call void %compile(i64 NUMBER)
+  %made = load atomic ptr, ptr %cell acquire, align 8
+  %failed = icmp eq ptr %made, null
+  br i1 %failed, label %fail, label %run
+fail:                                                     ; size, extension, message, code
+  %apip = getelementptr %Frame, ptr %frame, i32 0, i32 2
+  %api = load ptr, ptr %apip
+  %fp = getelementptr i8, ptr %api, i64 48                ; XLA_FFI_Error_Create
+  %create = load ptr, ptr %fp
+  %args = alloca { i64, ptr, ptr, i32 }
+  %message = inttoptr i64 MESSAGE to ptr
+  %a0 = insertvalue { i64, ptr, ptr, i32 } { i64 32, ptr null, ptr null, i32 13 }, ptr %message, 2
+  store { i64, ptr, ptr, i32 } %a0, ptr %args
+  %error = call ptr %create(ptr %args)
+  ret ptr %error
+run:
+  %kernel = phi ptr [ %there, %execute ], [ %made, %make ]
+  %result = call ptr %kernel(ptr %frame)
+  ret ptr %result
+}
+"""
+
+MESSAGE = ctypes.create_string_buffer(2000)
+_cells: dict[int, ctypes.c_void_p] = {}
+_makers: dict[int, Callable[[], int]] = {}
+_names: set[str] = set()
+_numbers = itertools.count()
+_lock = threading.Lock()
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_int64)
+def _compile(number: int) -> None:
+    """Called by a kernel's handler, in a thread of XLA's."""
+    with _lock:
+        if _cells[number].value is None:
+            try:
+                _cells[number].value = _makers[number]()
+            except BaseException as error:  # it has nowhere to go but through XLA
+                said = f"a rare case could not be compiled: {type(error).__name__}: {error}"
+                MESSAGE.value = said.encode()[: len(MESSAGE) - 1]
+
+
+def registered_rarely(name: str, jaxpr: ClosedJaxpr, make: Callable[[], int]) -> str:
+    """The name by which XLA calls the kernel whose handler ``make()`` compiles; ``name`` is that of its usual form."""
+    whole = f"{name}_rare_{_told_apart(jaxpr)}"
+    with _lock:
+        if whole in _names:
+            return whole
+        number = next(_numbers)
+        _cells[number], _makers[number] = ctypes.c_void_p(), make
+        _names.add(whole)
+    values: dict[str, Any] = {
+        "METADATA": METADATA,
+        "CELL": ctypes.addressof(_cells[number]),
+        "COMPILE": ctypes.cast(_compile, ctypes.c_void_p).value,
+        "NUMBER": number,
+        "MESSAGE": ctypes.addressof(MESSAGE),
+    }
+    text = TYPES + HANDLER + f"\nattributes #0 = {{ {machine().attributes} }}\n"
+    for key, value in values.items():
+        text = text.replace(key, str(value))
+    address = address_of(text, "handler", frozenset({"malloc", "free"}), machine(), keep=False)
+    jax.ffi.register_ffi_target(whole, jax.ffi.pycapsule(address), platform="cpu")
+    return whole
+
+
+def _told_apart(jaxpr):
+    """The same in every process where JAX keeps programs on disk, in which the name stands."""
+    if not jax.config.jax_compilation_cache_dir:  # pyright: ignore[reportAttributeAccessIssue]
+        return str(next(_numbers))
+    parts = [str(jaxpr.jaxpr).encode(), *(np.asarray(x).tobytes() for x in jaxpr.consts)]
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:16]

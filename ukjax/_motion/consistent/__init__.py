@@ -1,0 +1,1 @@
+"""Consistent initial conditions: the nearest state on the constraints."""

@@ -1,0 +1,80 @@
+"""Coordinates that stay as they are given while the rest is fitted to them."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..._check import repr_of
+from ..._constraint import AbstractConstraint, Holonomic, Pfaffian
+from ..._control import AbstractControl
+from ..._dynamics import AbstractDynamics
+from ..._names import did_you_mean
+from ..._rates import Rates, rate
+from ..._system import AbstractSystem
+from ..labels import named_coordinates, named_directions
+
+
+def locked(
+    system: AbstractSystem, hold: Any, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
+) -> AbstractSystem:
+    """The system with the coordinates that ``hold`` names where and as fast as they are in q and v at t, and with the
+    velocities that it names, where they are no rates of coordinates, as they are in v; itself if there are none.
+    ``ValueError`` for names that it has not."""
+    held = (hold,) if isinstance(hold, str) else tuple(hold) if isinstance(hold, Iterable) else None
+    if held is None or not all(isinstance(name, str) for name in held):
+        raise ValueError(f"hold must be names of coordinates, such as ('crank',), got {repr_of(hold)}")
+    names = [name for name, _ in named_coordinates(system, q.size)]
+    speeds = [name for name, _ in named_directions(system, v.size) or () if name not in names]
+    for name in held:
+        if name not in (*names, *speeds):
+            known = [*names, *speeds]
+            raise ValueError(
+                f"hold names no coordinate {name!r}{did_you_mean(name, known)} There are: {', '.join(known)}"
+            )
+    of_q, of_v = (tuple(name for name in held if name in among) for among in (names, speeds))
+    return Locked(system, of_q, of_v, t, q, v) if held else system
+
+
+class Locked(AbstractSystem):
+    """A system some of whose coordinates, by name, are on given paths, q + q̇ (t − t0), and some of whose velocities
+    are given."""
+
+    system: AbstractSystem
+    of_q: tuple[str, ...] = eqx.field(static=True)
+    of_v: tuple[str, ...] = eqx.field(static=True)
+    t: Array
+    q: Float[Array, " nq"]
+    v: Float[Array, " n"]
+
+    @property
+    def dynamics(self) -> AbstractDynamics:
+        return self.system.dynamics
+
+    @property
+    def constraints(self) -> tuple[AbstractConstraint, ...]:
+        found = list(self.system.constraints)
+        if self.of_q:
+            found.append(Holonomic(self.off, name=tuple(f"{name} as given" for name in self.of_q)))
+        if self.of_v:
+            names = [name for name, _ in named_directions(self.system, self.v.size) or ()]
+            at = np.array([names.index(name) for name in self.of_v])
+            rows = np.eye(self.v.size)[at]
+            found.append(Pfaffian(rows, self.v[at], name=tuple(f"{name} as given" for name in self.of_v)))
+        return tuple(found)
+
+    @property
+    def rates(self) -> Rates | None:
+        return self.system.rates
+
+    @property
+    def control(self) -> AbstractControl | None:
+        return self.system.control
+
+    def off(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " k"]:
+        """How far the coordinates are from their paths."""
+        names = [name for name, _ in named_coordinates(self.system, q.size)]
+        at = np.array([names.index(name) for name in self.of_q])
+        return q[at] - self.q[at] - rate(self.rates, self.q, self.v)[at] * (t - self.t)

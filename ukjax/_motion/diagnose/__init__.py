@@ -1,0 +1,1 @@
+"""Why a motion failed, in words."""

@@ -1,0 +1,221 @@
+"""Diffrax's own loop, for what the others do not do: events, implicit solvers, a chosen adjoint, a progress meter."""
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix as optx
+
+from ..._check import is_eager
+from ..._rates import rate
+from ..._run.compile import jit, jit_batch, split
+from ..._run.threads import interruptibly
+from ..._system import rates_of
+from ..event import check_event, on_surface
+from ..problem import SMALLEST_STEP, AbstractBatchIntegrator, InitialState, Problem, Solution
+from ..result import EVENT, FINISHED, TOO_SMALL, classify, finite
+from ..stepper.drift_correction import same_at_every_level
+from ..stepper.error_control import FIRST
+from ..stepper.inconsistent_rows import acceleration_only_rows
+from ..stepper.runge_kutta import acceleration
+from .end_on_times import EndOnTimes
+from .event_controller import EventController
+from .projected import Projected, correct_step
+
+UNSET = dfx.with_stepsize_controller_tols(optx.Chord)().rtol
+"""What an implicit solver has for a tolerance that nobody gave."""
+
+
+class DiffraxLoop(AbstractBatchIntegrator):
+    """Anything that diffrax can do, for one motion or, by ``vmap``, for several."""
+
+    checks_every_step: ClassVar[bool] = False
+
+    def accepts(self, problem: Problem, start: InitialState) -> bool:
+        return True
+
+    @property
+    def program(self):
+        return _solved
+
+    def run(self, problem: Problem, start: InitialState) -> Solution:
+        return interruptibly(_solved, start, problem) if is_eager(problem, start) else _solved(start, problem)
+
+
+@jit_batch
+def _solved(start, problem):
+    if problem.event is not None:
+        check_event(problem.event, *(x.reshape(-1, *x.shape[x.ndim - k :])[0] for x, k in _state(problem, start)))
+    if start.q.ndim == 1:
+        return _one(problem, start)
+    one = lambda ts, start: _one(replace(problem, ts=ts), start)
+    return jax.vmap(one, in_axes=(0 if problem.ts.ndim == 2 else None, 0))(problem.ts, start)
+
+
+def _state(problem, start):
+    """t, q and v of the start, or of each of a batch, with the number of axes of one of each."""
+    return (problem.begin, 0), (start.q, 1), (start.v, 1)
+
+
+def _one(problem: Problem, start: InitialState) -> Solution:
+    """In the time since the start, which is exact where the time itself is large."""
+    model, ts, method, event = problem.model_of(start.numbers), problem.ts, problem.method, problem.event
+    q0, v0, scale = start.q, start.v, start.scale
+    adjoint = dfx.RecursiveCheckpointAdjoint() if problem.adjoint is None else problem.adjoint
+    begin, since = ts[0], ts - ts[0]
+    solver = _with_tolerances(dfx.Dopri8() if problem.solver is None else problem.solver, problem, scale)
+    if problem.projection:
+        q0, v0 = correct_step(model, begin, q0, v0, same_at_every_level(method), scale)[:2]
+        solver = Projected(solver, even=problem.dt is not None)
+    backwards = isinstance(adjoint, dfx.BacksolveAdjoint)  # saves the samples and nothing else
+    field, args = _field, (model, method, scale, begin)
+    if backwards:
+        # A gradient has no result that tells of a failure: one that stops half way looks like any other.
+        adjoint = dfx.BacksolveAdjoint(**{"throw": True} | adjoint.kwargs)
+        static, args = split(args)  # diffrax's way back fails where there is an empty tuple among the arguments
+        field = lambda t, y, arrays: _field(t, y, static.join(arrays))
+    at_samples, at_end = dfx.SubSaveAt(ts=since), dfx.SubSaveAt(t1=True)
+    solution = dfx.diffeqsolve(
+        dfx.ODETerm(field),
+        solver,
+        since[0],
+        since[-1],
+        _first_step(problem, scale, since[-1]),
+        jnp.concatenate([q0, v0]),  # one array, so that each entry has a tolerance of its own
+        args=args,
+        saveat=dfx.SaveAt(ts=since)
+        if backwards
+        else dfx.SaveAt(subs=[at_samples, at_end], controller_state=event is not None),
+        stepsize_controller=_controller(problem, rates_of(model), scale, since),
+        adjoint=adjoint,
+        max_steps=problem.max_steps,
+        throw=False,
+        progress_meter=dfx.TextProgressMeter() if problem.progress else dfx.NoProgressMeter(),
+    )
+    if backwards:
+        passed, y = since, solution.ys
+        wait, y_last = passed[-1], y[-1]  # pyright: ignore
+    else:
+        (passed, (wait,)), (y, (y_last,)) = solution.ts, solution.ys  # pyright: ignore
+    (q, v), (q_last, v_last) = (jnp.split(x, [q0.size], axis=-1) for x in (y, y_last))  # pyright: ignore
+    reached, off = jnp.isfinite(passed), jnp.asarray(False)
+    t, q, v = (jnp.where(reached if x.ndim == 1 else reached[:, None], x, jnp.nan) for x in (ts, q, v))
+    if problem.projection:  # between steps they are not yet on the constraints
+        on = lambda sample: correct_step(model, *sample, same_at_every_level(method), scale)[:3]
+        q, v, off = jax.lax.map(on, (t, q, v))
+    jumped = jnp.asarray(False)
+    if problem.projection and problem.dt is None:
+        stopped = solution.result == dfx.RESULTS.dt_min_reached
+        jumped = stopped & _leaps(model, begin, wait, q_last, v_last, method, scale)
+    inconsistent = _contradictory(model, t, q, v, method, problem.projection)
+    result = _result(solution, jnp.any(off), jumped, inconsistent, q_last, v_last)
+    last = jnp.where(result == FINISHED, ts[-1], begin + wait), q_last, v_last
+    displaced = start.displaced(jnp, q[0], v[0])
+    if event is not None:  # its instant is one more sample
+        accelerate = lambda t, q, v: acceleration(model, t, q, v, method)[0]
+        last = on_surface(event, rates_of(model), accelerate, *last, met=result == EVENT)
+        t, q, v = (jnp.concatenate([x, y[None]]) for x, y in zip((t, q, v), last, strict=True))
+    return Solution(t, q, v, result, solution.stats["num_steps"].astype(np.int32), last, displaced)
+
+
+def _first_step(problem, scale, span):
+    """Diffrax's own choice depends on the unit of time. It stays where there is an event: by its length is judged what
+    a start on the event has of rounding."""
+    if problem.dt is not None or problem.event is not None:
+        return problem.dt
+    least = 1e3 * SMALLEST_STEP * span
+    return jnp.clip(FIRST * scale.shortest_time, least, jnp.maximum(least, span))
+
+
+def _with_tolerances(solver, problem, scale):
+    """An implicit solver takes its own from steps that adapt, and has none where these are fixed. As no shorter step
+    can be tried then, it is to solve its equations by Newton's method."""
+    if problem.dt is None or not isinstance(solver, dfx.AbstractImplicitSolver):
+        return solver
+    if getattr(solver.root_finder, "rtol", None) is not UNSET:
+        return solver
+    return eqx.tree_at(lambda solver: solver.root_finder, solver, optx.Newton(**_tolerances(problem, scale)))
+
+
+def _tolerances(problem, scale) -> dict[str, Any]:
+    tolerance = problem.tolerance(scale)
+    atol = jnp.concatenate([tolerance.q, tolerance.v])
+    if isinstance(problem.adjoint, dfx.BacksolveAdjoint):  # whose way back has more than q and v
+        atol = jnp.min(atol)
+    return dict(rtol=problem.rtol, atol=atol)
+
+
+def _controller(problem, rates, scale, since):
+    how, span = _tolerances(problem, scale), since[-1]
+    if problem.dt is None:
+        steps = dfx.PIDController(**how, dtmin=SMALLEST_STEP * span, force_dtmin=False)
+    else:
+        steps = dfx.ConstantStepSize()
+    ends = since if problem.dt is not None or problem.ends_on_samples else since[-1:]
+    steps = EndOnTimes(controller=steps, times=ends, dt=problem.dt, **how)
+    if problem.event is None:
+        return steps
+    return EventController(
+        controller=steps,
+        event=problem.event,
+        rates=rates,
+        n=scale.q.size,
+        start=problem.ts[0],
+        span=span,
+        even=problem.dt is not None,
+        **how,
+    )
+
+
+def _contradictory(model, t, q, v, method, projection):
+    """Whether constraints contradict each other at any sample, where nothing but accelerations shows it."""
+    if acceleration_only_rows(model, projection, t[0], q[0], v[0]) is False:
+        return jnp.asarray(False)
+    at = lambda sample: acceleration(model, *sample, method, projection).inconsistent
+    return jnp.any(jax.lax.map(at, (t, q, v)))
+
+
+def _leaps(model, begin, wait, q, v, method, scale):
+    """Whether the last step that was refused would have had to leap onto the constraints.
+
+    The motion ends if the step after a refused one would be shorter than the smallest. Diffrax's controller makes a
+    step at most five times shorter, so the refused step was less than five times the smallest. A step of ten times the
+    smallest leads beyond its end.
+    """
+    h = 10 * SMALLEST_STEP * scale.t
+    q_dot = rate(rates_of(model), q, v)
+    ahead = q + h * q_dot
+    moved = correct_step(model, begin + wait + h, ahead, v, same_at_every_level(method), scale).moved
+    return scale.is_jump(moved, h, jnp.abs(q_dot))
+
+
+def _result(solution, off, jumped, inconsistent, q, v):
+    sound = finite(q, v)
+    is_result = lambda result: solution.result == result
+    watched = solution.controller_state
+    away, nan = (True, False) if watched is None else (watched.away, watched.nan)
+    at_event = is_result(dfx.RESULTS.event_occurred) & sound & ~off & ~jnp.asarray(nan)
+    return classify(
+        finished=is_result(dfx.RESULTS.successful) & sound & ~off,
+        event=at_event & away,
+        on_event=at_event & ~jnp.asarray(away),
+        event_nan=nan,
+        jumped=jumped | is_result(dfx.RESULTS.internal_error),  # which none of diffrax's own solvers say
+        off=off,
+        not_finite=~sound,
+        exhausted=is_result(dfx.RESULTS.max_steps_reached),
+        inconsistent=inconsistent,
+        otherwise=TOO_SMALL,
+    )
+
+
+@jit
+def _field(t, y, args):
+    """ẏ = (q̇, v̇)."""
+    model, method, scale, begin = args
+    q, v = jnp.split(y, [scale.q.size])
+    return jnp.concatenate([rate(rates_of(model), q, v), acceleration(model, begin + t, q, v, method)[0]])

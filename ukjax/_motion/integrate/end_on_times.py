@@ -1,0 +1,66 @@
+"""Steps that end on given times: a controller around another one."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import diffrax as dfx
+import equinox as eqx
+import jax.numpy as jnp
+import optimistix as optx
+from jaxtyping import Array, Float
+
+from .fixed_step import step_counts
+
+
+class EndOnTimesState(NamedTuple):
+    """The ``inner`` controller's state, and the length ``wanted`` of the step that it asked for."""
+
+    inner: Any
+    wanted: Float[Array, ""]
+
+
+class EndOnTimes(dfx.AbstractAdaptiveStepSizeController):
+    """Another controller's steps, shortened so that none crosses one of the ``times``, which increase.
+
+    A step that is shortened does not make the next one short. With ``dt``, the steps between two times are equal, and
+    as many as make none longer than dt. A controller that asks for a step of length NaN ends the motion. The tolerances
+    are those of implicit solvers.
+    """
+
+    controller: dfx.AbstractStepSizeController
+    times: Float[Array, " times"]
+    dt: Array | None
+    rtol: Array
+    atol: Array
+    norm: Callable = optx.rms_norm
+
+    def wrap(self, direction):
+        inner, times = self.controller.wrap(direction), jnp.sort(self.times * direction)
+        return eqx.tree_at(lambda each: (each.controller, each.times), self, (inner, times))
+
+    def init(self, terms, t0, t1, y0, dt0, args, func, error_order):
+        first, inner = self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
+        wanted = jnp.asarray(first - t0)
+        return self.end(t0, wanted), EndOnTimesState(inner, wanted)
+
+    def adapt_step_size(self, t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state):
+        before = controller_state.wanted
+        good, begin, end, jump, inner, result = self.controller.adapt_step_size(
+            t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state.inner
+        )
+        wanted = end - begin
+        shortened = jnp.asarray(good) & (t1 - t0 < before)
+        result = dfx.RESULTS.where(shortened, dfx.RESULTS.successful, result)
+        result = dfx.RESULTS.where(jnp.isnan(wanted), dfx.RESULTS.dt_min_reached, result)
+        wanted = jnp.where(shortened, jnp.maximum(before, wanted), wanted)
+        return good, begin, self.end(begin, wanted), jump, EndOnTimesState(inner, wanted), result
+
+    def end(self, begin: Any, wanted: Array) -> Float[Array, ""]:
+        """Where a step from ``begin`` ends. No time follows where a motion is run back from the last one."""
+        following = jnp.searchsorted(self.times, begin, side="right")
+        last = self.times.size - 1
+        stop = jnp.where(following > last, begin + wanted, self.times[jnp.minimum(following, last)])
+        if self.dt is None:
+            return jnp.where(begin + wanted < stop, begin + wanted, stop)
+        count = step_counts(jnp.stack([begin, stop]), self.dt, xp=jnp)[0]
+        return jnp.where(count > 1, begin + (stop - begin) / count, stop)

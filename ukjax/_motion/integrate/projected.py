@@ -1,0 +1,84 @@
+"""Projection as part of a solver: each of its steps ends on the constraints."""
+
+import diffrax as dfx
+import jax.numpy as jnp
+
+from ..._rates import rate
+from ..._run.compile import jit
+from ..._system import rates_of
+from ..stepper.drift_correction import correct_drift, methods_at
+from ..stepper.error_control import error_of_correction
+
+# Once in the program, however many times a solver traces them.
+keep_rows = jit(methods_at)
+correct_step = jit(correct_drift)
+
+
+class Projected(dfx.AbstractWrappedSolver):
+    """A solver whose every step ends on the constraints.
+
+    The rank of the rows is found where the step starts, on the constraints, and holds for its stages: off them,
+    redundant rows look independent. The first stage is always evaluated anew, since the solver's own last stage
+    belongs to the point before the correction. What is moved by the correction is an error of the step, too (see
+    ``error_of_correction``); where steps are ``even``, and cannot be tried shorter, one that leaps is the last.
+    """
+
+    solver: dfx.AbstractSolver
+    even: bool
+
+    @property
+    def term_structure(self):  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.solver.term_structure
+
+    @property
+    def interpolation_cls(self):  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.solver.interpolation_cls
+
+    @property
+    def term_compatible_contr_kwargs(self):
+        return self.solver.term_compatible_contr_kwargs
+
+    # What diffrax sets on a solver of the kind that ours wraps: tolerances if it is implicit, and the kind of loop over
+    # stages that an adjoint needs.
+    @property
+    def root_finder(self):
+        return self.solver.root_finder  # pyright: ignore[reportAttributeAccessIssue]
+
+    @property
+    def scan_kind(self):
+        return self.solver.scan_kind  # pyright: ignore[reportAttributeAccessIssue]
+
+    def order(self, terms):
+        return self.solver.order(terms)
+
+    def strong_order(self, terms):
+        return self.solver.strong_order(terms)
+
+    def error_order(self, terms):
+        return self.solver.error_order(terms)
+
+    def init(self, terms, t0, t1, y0, args):
+        return self.solver.init(terms, t0, t1, y0, args)
+
+    def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
+        model, method, scale, begin = args
+        apart = lambda y: jnp.split(y, [scale.q.size])
+        (q0, v0), rates = apart(y0), rates_of(model)
+        levels = keep_rows(model, begin + t0, q0, v0, method)
+        y1, error, dense, solver_state, result = self.solver.step(
+            terms, t0, t1, y0, (model, levels.acceleration, scale, begin), solver_state, made_jump=True
+        )
+        q1, v1 = apart(y1)
+        corrected = correct_step(model, begin + t1, q1, v1, levels, scale)
+        speeds = jnp.stack([rate(rates, q0, v0), rate(rates, q1, v1), (q1 - q0) / (t1 - t0)])
+        jumped = scale.is_jump(corrected.moved, t1 - t0, jnp.max(jnp.abs(speeds), axis=0))
+        if self.even:
+            result = dfx.RESULTS.where(jumped, dfx.RESULTS.internal_error, result)
+        elif error is not None:
+            of_q, of_v = apart(error)
+            of_correction = error_of_correction(corrected.moved, jumped, jnp.asarray(t1 - t0), scale)
+            error = jnp.concatenate([jnp.maximum(jnp.abs(of_q), of_correction), of_v])
+        return jnp.concatenate(corrected[:2]), error, dense, solver_state, result
+
+    def func(self, terms, t0, y0, args):
+        return self.solver.func(terms, t0, y0, args)

@@ -1,0 +1,102 @@
+"""How a motion ended, as a number that survives ``jit`` and batches, and in words."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int
+
+FINISHED, EVENT, MOST_STEPS, TOO_SMALL, NOT_FINITE, OFF_CONSTRAINTS, JUMPED, ON_EVENT = range(8)
+REFUSED, NOT_ASSEMBLED, BEYOND = range(8, 11)  # of ensembles, and of simulators that were exported
+INCONSISTENT = 11  # what else is FINISHED, or EVENT
+EVENT_NAN = 12
+RUNNING, UNUSUAL = -1, -2  # between the pieces of a motion: to be gone on with; by another method
+
+REASONS = {
+    FINISHED: "reached its last time",
+    EVENT: "ended where its event crossed zero",
+    MOST_STEPS: "took the most steps it was allowed",
+    TOO_SMALL: "found no step small enough to go on",
+    NOT_FINITE: "met a number that is not finite",
+    OFF_CONSTRAINTS: "left its constraints",
+    JUMPED: "would have had to leap onto its constraints",
+    ON_EVENT: "started on its event and did not come away from it",
+    REFUSED: "began with terms that make no sense",
+    NOT_ASSEMBLED: "has no start that meets its constraints",
+    EVENT_NAN: "came to where its event function is NaN",
+    BEYOND: "came to where its program cannot go on: to redundant rows, or a singular mass matrix",
+    INCONSISTENT: "met constraints that contradict each other",
+}
+
+
+def ended_well(result: Int[Array | np.ndarray, "*batch"]) -> Bool[Array | np.ndarray, "*batch"]:
+    """Whether a motion reached its last time, or its event."""
+    return (result == FINISHED) | (result == EVENT)
+
+
+def all_ended_well(result: Int[Array | np.ndarray, "*batch"]) -> bool:
+    """The same of all, where it is known, without anything being compiled."""
+    return bool(np.all(ended_well(np.atleast_1d(result))))
+
+
+def in_words(result: Int[Array | np.ndarray, "*batch"]) -> np.ndarray | str:
+    """Why a motion ended, for each of a batch."""
+    codes = np.asarray(result)
+    return REASONS[int(codes)] if codes.ndim == 0 else np.array([REASONS[int(code)] for code in codes])
+
+
+AT_LAST_TIME = FINISHED, INCONSISTENT
+
+
+def reached_last_time(result: Int[Array | np.ndarray, "*batch"]) -> Bool[Array | np.ndarray, "*batch"]:
+    """Whether a motion did, whatever its constraints."""
+    first, second = AT_LAST_TIME
+    return (result == first) | (result == second)
+
+
+def classify(
+    *,
+    finished: Any,
+    event: Any = False,
+    on_event: Any = False,
+    event_nan: Any = False,
+    needs_fallback: Any = False,
+    jumped: Any = False,
+    off: Any = False,
+    not_finite: Any = False,
+    stuck: Any = False,
+    exhausted: Any = False,
+    inconsistent: Any = False,
+    otherwise: int = RUNNING,
+) -> Int[Array, "*batch"]:
+    """The result of a motion from what its last step shows: the first of these conditions that is true, in this order.
+
+    The motion reached its last time (``finished``) or its ``event``, or started ``on_event``; the event's value is NaN
+    (``event_nan``); its method is not applicable (``needs_fallback``); the correction onto the constraints ``jumped``; the
+    state is ``off`` the constraints, or ``not_finite``; the step is the smallest allowed (``stuck``); all steps allowed
+    are taken (``exhausted``).
+    The first two count only if its constraints were never ``inconsistent``.
+    """
+    ladder = (
+        ((finished | event) & inconsistent, INCONSISTENT),
+        (finished, FINISHED),
+        (event, EVENT),
+        (on_event, ON_EVENT),
+        (event_nan, EVENT_NAN),
+        (needs_fallback, UNUSUAL),
+        (jumped, JUMPED),
+        (off, OFF_CONSTRAINTS),
+        (not_finite, NOT_FINITE),
+        (stuck, TOO_SMALL),
+        (exhausted, MOST_STEPS),
+    )
+    result = jnp.asarray(otherwise, np.int32)
+    for condition, outcome in reversed(ladder):
+        if condition is not False:
+            result = jnp.where(condition, jnp.asarray(outcome, np.int32), result)
+    return result
+
+
+def finite(q: Any, v: Any, axis: int = -1, xp: Any = jnp) -> Any:
+    """Whether all entries of both are, by JAX or by NumPy."""
+    return xp.all(xp.isfinite(q), axis=axis) & xp.all(xp.isfinite(v), axis=axis)

@@ -1,0 +1,219 @@
+"""What a file holds of a motion, as plain arrays, and how: NumPy's archive, netCDF with CF attributes, a table."""
+
+import zipfile
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..._extras import extra_package
+from ..labels import Labels, Named, force_unit
+from ..result import REASONS, all_ended_well, in_words
+
+if TYPE_CHECKING:
+    import xarray
+
+MOTION = {
+    "q": {"long_name": "generalised coordinates", "units": "{}"},
+    "v": {"long_name": "generalised velocities", "units": "{} s-1"},
+}
+ENDING = {
+    "result": {"long_name": "how the motion ended"},
+    "steps": {"long_name": "steps taken", "units": "1"},
+    "last_t": {"long_name": "time that the motion came to", "units": "s"},
+    "last_q": {"long_name": "generalised coordinates it came to", "units": "{}"},
+    "last_v": {"long_name": "generalised velocities it came to", "units": "{} s-1"},
+}
+"""What files say of each quantity; ``Observation`` declares the others. {} is the unit of the coordinate, or of its
+force, where all have the same."""
+
+
+class SavedMotion(NamedTuple):
+    """``arrays`` by name: t, q, v, those of ``ENDING`` and any of ``observed``, what files say of these; and what the
+    entries are called."""
+
+    arrays: dict[str, np.ndarray]
+    observed: dict[str, Any]
+    labels: Labels
+
+    @property
+    def batch(self) -> tuple[str, ...]:
+        return ("member",) if self.arrays["t"].ndim == 2 else ()
+
+
+def write_npz(saved: SavedMotion, path: Path) -> None:
+    """Every array by its name; and as texts ``title``, ``reason``, ``coordinates`` and ``inputs`` (name and unit in
+    each row), and ``residual_row`` and its like, the names of rows."""
+    labels = saved.labels
+    texts = {
+        "title": np.array(labels.title),
+        "reason": np.array(in_words(saved.arrays["result"])),
+        "coordinates": _text(labels.coordinates).reshape(-1, 2),
+        "inputs": _text(labels.inputs).reshape(-1, 2),
+        **({} if labels.directions is None else {"directions": _text(labels.directions).reshape(-1, 2)}),
+    } | {f"{name}_row": _text(rows) for name, rows in labels.rows}
+    with open(path, "wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **saved.arrays, **texts)
+
+
+def read_npz(path: Path, observed: dict[str, Any]) -> SavedMotion:
+    """What ``write_npz`` wrote, or ``ValueError``."""
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as found:
+            arrays = dict(found)
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{str(path)!r} is not, or no longer, an archive of arrays: {error}") from None
+    _check_complete(path, arrays, ("t", "q", "v", *ENDING, "title", "coordinates", "inputs"))
+    pairs = lambda name: tuple((str(a), str(b)) for a, b in arrays[name])
+    rows = [name for name in observed if f"{name}_row" in arrays]
+    labels = Labels(
+        title=str(arrays["title"]),
+        coordinates=pairs("coordinates"),
+        inputs=pairs("inputs"),
+        rows=tuple((name, tuple(str(row) for row in arrays[f"{name}_row"])) for name in rows),
+        directions=pairs("directions") if "directions" in arrays else None,
+    )
+    kept = ("t", "q", "v", *ENDING, *observed)
+    return SavedMotion({name: arrays[name] for name in kept if name in arrays}, observed, labels)
+
+
+def as_dataset(saved: SavedMotion) -> "xarray.Dataset":
+    """With named coordinates, units and names of rows, by the CF conventions.
+
+    ``time`` is there where all members have the same times; ``t`` besides, where it is not the same for all.
+    """
+    xarray = extra_package("xarray", "data", "a file of netCDF (.nc)")
+    arrays, labels, batch = saved.arrays, saved.labels, saved.batch
+    dataset = xarray.Dataset(attrs={"Conventions": "CF-1.11", "title": labels.title, "source": "ukjax"})
+    dataset.attrs["finished"] = int(all_ended_well(arrays["result"]))
+    named_by_dimension = {"coordinate": labels.coordinates, "direction": labels.directions, "input": labels.inputs}
+    for dimension, named in named_by_dimension.items():
+        if named:
+            names, units = zip(*named, strict=True)
+            which = {"coordinate": "generalised coordinate", "input": "actuator"}.get(dimension, dimension)
+            unit = "unit" if dimension == "coordinate" else f"{dimension}_unit"
+            dataset = dataset.assign_coords(
+                {
+                    dimension: (dimension, list(names), {"long_name": f"name of the {which}"}),
+                    unit: (dimension, list(units), {"long_name": f"unit of the {which}"}),
+                }
+            )
+    t = arrays["t"]
+    times = _common_times(t)
+    seconds = {"units": "s", "long_name": "time"}
+    if times is not None:
+        dataset = dataset.assign_coords(time=("time", times, seconds))
+    if times is None or not np.array_equal(t, np.broadcast_to(times, t.shape)):
+        about = seconds | {"long_name": "time of each sample that was reached"}
+        dataset = dataset.assign_coords(t=((*batch, "time"), t, about))
+    rows, empty = dict(labels.rows), []
+    for name, about in (MOTION | ENDING | saved.observed).items():
+        if name not in arrays:
+            continue
+        value, attributes = arrays[name], {"long_name": about["long_name"]}
+        sampled = () if name in ENDING else ("time",)
+        last = ()
+        if value.ndim > len(batch) + len(sampled):
+            along = "coordinate" if name in ("q", "last_q") or labels.directions is None else "direction"
+            known = name in MOTION or name in ENDING or about["per_coordinate"]
+            last = (along if known else "input" if name == "control" else f"{name}_row",)
+            if value.shape[-1] == 0:  # no dimension of netCDF is that short
+                empty.append(name)
+                continue
+        if unit := _unit(about.get("units"), name, labels):
+            attributes["units"] = unit
+        if name == "result":
+            attributes |= {
+                "flag_values": np.array(list(REASONS), value.dtype),
+                "flag_meanings": " ".join(reason.replace(" ", "_") for reason in REASONS.values()),
+            }
+        if name in rows:
+            about_rows = {"long_name": f"names of the rows of {name}"}
+            dataset = dataset.assign_coords({last[0]: (last[0], list(rows[name]), about_rows)})
+        dataset[name] = ((*batch, *sampled, *last), value, attributes)
+    dataset.attrs["without_rows"] = " ".join(empty)
+    return dataset
+
+
+def read_netcdf(path: Path, observed: dict[str, Any]) -> SavedMotion:
+    """What ``write_netcdf`` wrote, or ``ValueError``."""
+    xarray = extra_package("xarray", "data", "a file of netCDF (.nc)")
+    try:
+        dataset = xarray.load_dataset(path, engine="scipy")
+    except (ValueError, TypeError, IndexError, EOFError, OverflowError) as error:
+        raise ValueError(f"{str(path)!r} is not, or no longer, a netCDF file of classic format: {error}") from None
+    arrays = {str(name): np.asarray(value) for name, value in dataset.variables.items()}
+    kept = (*MOTION, *ENDING, *observed)
+    empty = str(dataset.attrs.get("without_rows", "")).split()
+    if "t" not in arrays and "time" in arrays and "q" in arrays:
+        arrays["t"] = np.broadcast_to(arrays["time"], arrays["q"].shape[:-1])
+    _check_complete(path, arrays, ("t", *MOTION, *ENDING, "coordinate", "unit"))
+    arrays |= {name: np.zeros((*arrays["t"].shape, 0), arrays["q"].dtype) for name in empty}
+    pairs = lambda *names: tuple(zip(*([str(x) for x in arrays[name]] for name in names), strict=True))
+    named = {name: arrays.get(f"{name}_row", ()) for name in observed if f"{name}_row" in arrays or name in empty}
+    labels = Labels(
+        title=str(dataset.attrs.get("title", "")),
+        coordinates=pairs("coordinate", "unit"),
+        inputs=pairs("input", "input_unit") if "input" in arrays else (),
+        directions=pairs("direction", "direction_unit") if "direction" in arrays else None,
+        rows=tuple((name, tuple(str(row) for row in rows)) for name, rows in named.items() if name != "control"),
+    )
+    return SavedMotion({name: arrays[name] for name in ("t", *kept) if name in arrays}, observed, labels)
+
+
+def write_netcdf(saved: SavedMotion, path: Path) -> None:
+    """``as_dataset`` in the classic format, which everything reads."""
+    as_dataset(saved).to_netcdf(path, engine="scipy")
+
+
+def write_csv(saved: SavedMotion, path: Path) -> None:
+    """A table of one motion, a column for each number, named with its unit."""
+    arrays, labels = saved.arrays, saved.labels
+    columns = {"t [s]": arrays["t"]}
+    for prefix, name, suffix in (("", "q", ""), ("d", "v", "/s"), ("dd", "acceleration", "/s^2")):
+        named = labels.coordinates if name == "q" else labels.along
+        prefix = prefix if labels.directions is None else prefix[1:]
+        for i, (coordinate, unit) in enumerate(named):
+            columns[f"{prefix}{coordinate} [{unit or '-'}{suffix}]"] = arrays[name][:, i]
+    for i, (coordinate, unit) in enumerate(labels.along):
+        columns[f"force on {coordinate} [{force_unit(unit)}]"] = arrays["constraint_force"][:, i]
+    for i, (actuator, unit) in enumerate(labels.inputs):
+        columns[f"control {actuator} [{unit or '-'}]"] = arrays["control"][:, i]
+    for i in range(arrays["residual"].shape[1]):
+        columns[f"residual {i + 1}"] = arrays["residual"][:, i]
+    table = np.column_stack(list(columns.values()))
+    np.savetxt(path, table, delimiter=",", header=",".join(columns), comments="", fmt="%.17g")
+
+
+def _text(values) -> np.ndarray:
+    return np.array(values, dtype=str)
+
+
+def _check_complete(path, arrays, names):
+    missing = [name for name in names if name not in arrays]
+    if missing:
+        raise ValueError(
+            f"{str(path)!r} holds no whole trajectory, but {', '.join(sorted(arrays)) or 'nothing'}: {missing[0]} is "
+            "missing. Trajectory.save writes what can be read here"
+        )
+
+
+def _common_times(t):
+    """The times that all members have, where they came so far; None if there are none, as where each has an event."""
+    each = np.atleast_2d(t)
+    first = np.argmax(np.isfinite(each), axis=0)
+    times = each[first, np.arange(each.shape[1])]
+    same = np.all((each == times) | np.isnan(each))
+    return times if same and np.all(np.isfinite(times)) else None
+
+
+def _unit(written, name, labels) -> str:
+    """The unit of a quantity all of whose entries have the same; else none."""
+    of_coordinates = labels.coordinates if name in ("q", "last_q") else labels.along
+    named: Named = labels.inputs if name == "control" else of_coordinates
+    units = {unit for _, unit in named}
+    if written is None or "{" in written and (len(units) != 1 or "" in units):
+        return ""
+    unit = units.pop() if "{" in written else ""
+    return written.format(unit, force=force_unit(unit))

@@ -1,0 +1,1 @@
+"""How compiled programs are made, kept and run on this machine."""
