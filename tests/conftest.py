@@ -17,6 +17,7 @@ import jax
 import jaxtyping
 import numpy as np
 import pytest
+
 import ukjax._kernel  # noqa: F401  before the hook: it handles numbers one by one, and so many checks would take minutes
 
 # Left in place: the public names are imported when first used, so most modules are imported later than this one.

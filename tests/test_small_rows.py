@@ -152,7 +152,7 @@ def test_a_loop_that_is_closed_but_for_rounding_moves():
     motion = uk.simulate(model, q0, v0, TS)
     assert motion.finished
     np.testing.assert_allclose(motion.q[:, 1:], np.stack([-motion.q[:, 0], motion.q[:, 0]], axis=1), atol=1e-10)
-    np.testing.assert_allclose(motion.energy, motion.energy[0], atol=1e-8)
+    np.testing.assert_allclose(np.asarray(motion.energy), np.asarray(motion.energy)[0], atol=1e-8)
 
 
 @pytest.mark.parametrize("residual", (0.1 + 0.2 - 0.3, 1e-6))

@@ -138,7 +138,9 @@ def test_every_controlled_mechanism_says_what_it_is_to_follow(name):
 
     motion = object.__new__(uk.Trajectory)  # two samples of nothing but what the error is made of: no need to simulate
     twice = lambda x: jnp.stack([x, x])
-    known = dict(model=mechanism, t=jnp.zeros(2), q=twice(q), v=twice(v), task_residual=twice(task))
+    observation = object.__new__(uk.Observation)
+    object.__setattr__(observation, "task_residual", twice(task))
+    known = dict(model=mechanism, t=jnp.zeros(2), q=twice(q), v=twice(v), observation=observation)
     for field, value in known.items():
         object.__setattr__(motion, field, value)
     np.testing.assert_allclose(following_error(motion), twice(task if own is None else own), rtol=1e-12, atol=1e-14)

@@ -1,7 +1,9 @@
 """Ensembles: many members of one mechanism, that differ in some of their numbers."""
 
+from .export import Simulator as Simulator
 from .export import export as export
 from .export import load_simulator as load_simulator
 from .opened import Ensemble as Ensemble
+from .opened import Failure as Failure
 from .opened import open_ensemble as open_ensemble
 from .run import ensemble as ensemble

@@ -51,6 +51,7 @@ from .stepper.scaling import scales
 from .stepper.single_loop import is_kernel
 from .stepper.tableau import DOPRI8, Tableau, check_solver
 from .switches import at_samples, check_switches, stops_of
+from .trajectory.continuation import IntegrationOptions
 from .trajectory.trajectory import Trajectory
 
 MOST_STEPS = 1_000_000
@@ -170,7 +171,17 @@ def simulate(
         samples = _done(loop, problem, start)
     samples = samples if stops is None else at_samples(samples, stops)
     trajectory = Trajectory(
-        samples.t, samples.q, samples.v, samples.result, samples.steps, samples.last, model, problem.method
+        samples.t,
+        samples.q,
+        samples.v,
+        samples.result,
+        samples.steps,
+        samples.last,
+        model,
+        problem.method,
+        integration=IntegrationOptions.of(
+            problem, q0.shape[:-1], asked.switches, asked.drift, max_steps, throw, simulate
+        ),
     )
     if traced:
         return trajectory

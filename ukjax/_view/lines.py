@@ -18,8 +18,7 @@ def check_trajectory(value: Any, single: bool = True) -> None:
         raise ValueError(f"trajectory must be what ukjax.simulate returned, got {kind_of(value)}")
     if single and value.t.ndim != 1:
         raise ValueError(
-            f"trajectory must be a single one, got a batch of {len(value.t)}: take member i by "
-            "jax.tree.map(lambda x: x[i], trajectory)"
+            f"trajectory must be a single one, got a batch of {len(value)}: use trajectory[i] for member i"
         )
 
 

@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +18,13 @@ from ..._check import as_path, is_concrete
 from ..._extras import extra_package
 from ..._files import write_whole
 from ..._outside import numbers_outside_of
+from ..._precision import Numbers
 from ..._solve import AbstractMethod
 from ..._system import AbstractSystem
 from ..inputs import hint_if_batched_model
 from ..labels import Labels, named_coordinates, named_directions, named_inputs, named_rows, title_of
 from ..result import EVENT, FINISHED, in_words
+from .continuation import IntegrationOptions, check_times_within
 from .files import SavedMotion, as_dataset, read_netcdf, read_npz, write_csv, write_netcdf, write_npz
 from .observation import Observation, observe
 
@@ -60,11 +62,14 @@ class Trajectory(eqx.Module):
     | ``unreachable`` | (k,) | accelerations of the task that the actuators cannot give |
     | ``control_rank`` | () | independent task rows that the actuators can move |
 
-    All but the motion is computed when it is first looked at. ``result`` says how the motion ended, in words
-    ``reason``; ``finished`` whether at its last time, ``met_event`` whether at its event; ``steps`` how many it took,
-    ``last`` the t, q, v it came to, per member.
+    All but ``t``, ``q`` and ``v`` is evaluated lazily, on first access. ``result`` is how the motion ended, as a
+    number, and ``reason`` in words; ``finished`` says whether it reached its last time, ``met_event`` whether it ended
+    at its event. ``steps`` is the number of steps, ``last`` the t, q, v that the motion reached, per member.
     Samples that were not reached are NaN. A model that is a bare function has residuals in accelerations only.
-    One that was read from a file has no ``model``, and in ``labels`` the names that were its.
+    A trajectory that was read from a file has no ``model``; its names are in ``labels``.
+
+    ``motion(t)`` is the motion at other times. ``motion[i]`` is member i of a batch, ``len(motion)`` the number of
+    members. ``integration`` are the options with which ``simulate`` integrated the motion.
     """
 
     t: Float[Array, "*batch samples"]
@@ -78,18 +83,10 @@ class Trajectory(eqx.Module):
     observation: Observation | None = None
     labels: Labels | None = None
 
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...
-    else:
-
-        def __getattr__(self, name):
-            if name in OBSERVED:
-                return getattr(self.observed(), name)
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    integration: IntegrationOptions | None = None
 
     def observed(self) -> Observation:
-        """All that is known at the samples; computed, and compiled, when it is first looked at."""
+        """Forces, residuals, rank and energy at all samples, evaluated and compiled on first access."""
         if self.observation is not None:
             return self.observation
         seen = self.__dict__.get("_seen")
@@ -126,7 +123,125 @@ class Trajectory(eqx.Module):
 
     def without_model(self) -> "Trajectory":
         """The same without what may hold more than arrays: for results of ``jit`` and ``vmap``."""
-        return replace(self, model=None, method=None)
+        return replace(self, model=None, method=None, integration=None)
+
+    def __bool__(self) -> bool:
+        return True  # not by the number of members
+
+    def __len__(self) -> int:
+        """The number of members of a batch. Raises ``TypeError`` for a single trajectory."""
+        self._check_batch()
+        return len(self.t)
+
+    def __iter__(self) -> "Iterator[Trajectory]":
+        """The members of a batch, in order. Raises ``TypeError`` for a single trajectory."""
+        return map(self.__getitem__, range(len(self)))
+
+    def __getitem__(self, index: Any) -> "Trajectory":
+        """Member ``index`` of a batch, or the batch of several members.
+
+        Parameters
+        ----------
+        index
+            An integer selects one member. A slice, an array of integers (k,) or a boolean array (members,) selects
+            several.
+
+        Returns
+        -------
+        Trajectory
+            All arrays of these members: samples, ``last``, ``result``, ``steps`` and ``observation``; and, where each
+            member has a model of its own, its model.
+
+        Raises
+        ------
+        TypeError
+            If this is a single trajectory, or the index is of another type.
+        IndexError
+            If there is no such member.
+        """
+        at = checked_index(index, len(self))
+        taken = lambda tree: jax.tree.map(lambda x: x[at] if eqx.is_array(x) else x, tree)
+        integration, model, method = taken(self.integration), self.model, self.method
+        if self.integration is not None and self.t.ndim - 1 > self.integration.batch_axes:
+            model, method = taken((model, method))  # mapped over models: see ``IntegrationOptions``
+        elif integration is not None and not isinstance(at, slice) and np.ndim(at) == 0:
+            integration = replace(integration, batch_axes=0)
+        names = "t", "q", "v", "result", "steps", "last", "observation"
+        parts = {name: taken(getattr(self, name)) for name in names}
+        member = replace(self, **parts, model=model, method=method, integration=integration)
+        return member._remembering(self.__dict__.get("_outside"), taken(self.__dict__.get("_seen")))
+
+    def __call__(self, t: Numbers) -> "Trajectory":
+        """The motion at other times, to the accuracy of the solver.
+
+        Each time is integrated from the last sample before it, with the options of ``simulate``. At a sample the result
+        is that sample. It has derivatives with respect to the start and the model.
+
+        Parameters
+        ----------
+        t
+            One time [s], or times of shape (k,) in any order, between the first sample and the last time that the
+            motion reached.
+
+        Returns
+        -------
+        Trajectory
+            The same motion sampled at ``t``: k samples, or one sample for one number.
+
+        Raises
+        ------
+        ValueError
+            If a time is NaN or outside the motion, if the trajectory has no model, if the members of a batch have
+            different times or models, or if times are traced: under ``jit``, or by a derivative with respect to them.
+        """
+        if self.model is None or self.method is None or self.integration is None:
+            raise ValueError(
+                "motion(t) needs the model and the options of ukjax.simulate, which this trajectory does not have: it "
+                "was read from a file, or made by without_model()"
+            )
+        self._check_numbers()
+        samples, q, v = self._distinct_samples()
+        times = check_times_within(t, float(samples[0]), float(samples[-1]), samples.dtype)
+        q, v = self.integration.states(self.model, self.method, samples, q, v, times)
+        at = jnp.broadcast_to(jnp.asarray(times), q.shape[:-1])
+        return replace(self, t=at, q=q, v=v, observation=None)._remembering(self.__dict__.get("_outside"))
+
+    def _distinct_samples(self):
+        """Known times, in order and each once, at which states are known, and q and v at these: the samples and the
+        last state."""
+        t, last = self.t, self.last[0]
+        if not is_concrete(t, last):
+            raise ValueError(
+                "motion(t) needs known sample times. Under jit, and for derivatives with respect to sample times or "
+                "through an event, give the times t to ukjax.simulate, as ts"
+            )
+        t = np.append(np.asarray(t), np.asarray(last)[..., None], axis=-1)
+        q, v = (
+            jnp.concatenate([x, end[..., None, :]], axis=-2)
+            for x, end in zip((self.q, self.v), self.last[1:], strict=True)
+        )
+        if t.ndim > 1:
+            shared = self.integration is not None and self.integration.batch_axes == t.ndim - 1
+            if not shared or not np.array_equal(t, np.broadcast_to(t[0], t.shape)):
+                raise ValueError(
+                    "motion(t) of a batch needs the same model and the same times for all members: "
+                    "use motion[i](t) for each member i"
+                )
+            t = t[0]
+        distinct, first = np.unique(t, return_index=True)
+        first = first[np.isfinite(distinct)]
+        return t[first], q[..., first, :], v[..., first, :]
+
+    def _check_batch(self):
+        if self.t.ndim < 2:
+            raise TypeError("this is one trajectory, not a batch of them: use motion.q[k] for its sample k")
+
+    def _remembering(self, outside=None, seen=None):
+        """This trajectory, with what was read from outside and evaluated before."""
+        for name, value in (("_outside", outside), ("_seen", seen)):
+            if value is not None:
+                object.__setattr__(self, name, value)
+        return self
 
     def __repr__(self) -> str:
         if not all(map(eqx.is_array, (self.t, self.q, self.result))):
@@ -139,6 +254,81 @@ class Trajectory(eqx.Module):
             ended = ", ".join(f"{count} {reason}" if batch else reason for reason, count in reasons.items())
             shown += f", t = {np.min(self.t):g} to {np.max(self.t):g} s, {ended}"
         return f"Trajectory({shown})"
+
+    @property
+    def acceleration(self) -> Float[Array, "*batch samples n"]:
+        """Generalised accelerations q̈, shape (samples, n) [unit of v per s]."""
+        return self.observed().acceleration
+
+    @property
+    def constraint_force(self) -> Float[Array, "*batch samples n"]:
+        """Force Qᶜ of all constraints, shape (samples, n) [N for a length, N m for an angle]."""
+        return self.observed().constraint_force
+
+    @property
+    def ideal_force(self) -> Float[Array, "*batch samples n"]:
+        """Ideal part of the constraint force, which does no virtual work, shape (samples, n) [N or N m]."""
+        return self.observed().ideal_force
+
+    @property
+    def nonideal_force(self) -> Float[Array, "*batch samples n"]:
+        """Non-ideal part of the constraint force, shape (samples, n) [N or N m]."""
+        return self.observed().nonideal_force
+
+    @property
+    def residual(self) -> Float[Array, "*batch samples m"]:
+        """Residual of each constraint as written, shape (samples, m): φ, or ψ, or A q̈ − b [unit of the constraint]."""
+        return self.observed().residual
+
+    @property
+    def position_residual(self) -> Float[Array, "*batch samples k"]:
+        """Residual φ of the constraints on positions, shape (samples, k) [unit of the constraint]."""
+        return self.observed().position_residual
+
+    @property
+    def velocity_residual(self) -> Float[Array, "*batch samples l"]:
+        """Residuals φ̇ and ψ of the constraints on velocities, shape (samples, l) [unit of the constraint]."""
+        return self.observed().velocity_residual
+
+    @property
+    def acceleration_residual(self) -> Float[Array, "*batch samples m"]:
+        """Residual A q̈ − b of all rows, shape (samples, m) [unit of b]."""
+        return self.observed().acceleration_residual
+
+    @property
+    def rank(self) -> Int[Array, "*batch samples"]:
+        """Number of independent rows of A, shape (samples,)."""
+        return self.observed().rank
+
+    @property
+    def inconsistency(self) -> Float[Array, "*batch samples"]:
+        """Norm of the part of b that no acceleration can satisfy, shape (samples,) [unit of b]."""
+        return self.observed().inconsistency
+
+    @property
+    def energy(self) -> Float[Array, "*batch samples"] | None:
+        """Total energy T + V, shape (samples,) [J]; None where the model has none."""
+        return self.observed().energy
+
+    @property
+    def control(self) -> Float[Array, "*batch samples p"] | None:
+        """Actuator forces u, shape (samples, p) [N or N m]; None without control."""
+        return self.observed().control
+
+    @property
+    def task_residual(self) -> Float[Array, "*batch samples k"] | None:
+        """Residual of each servo constraint as written, shape (samples, k); None without control."""
+        return self.observed().task_residual
+
+    @property
+    def unreachable(self) -> Float[Array, "*batch samples k"] | None:
+        """Task accelerations that the actuators cannot give, shape (samples, k); None without control."""
+        return self.observed().unreachable
+
+    @property
+    def control_rank(self) -> Int[Array, "*batch samples"] | None:
+        """Number of independent task rows that the actuators can move, shape (samples,); None without control."""
+        return self.observed().control_rank
 
     @property
     def finished(self) -> Bool[Array, "*batch"]:
@@ -237,6 +427,27 @@ class Trajectory(eqx.Module):
         directions = None if self.directions == self.coordinates else self.directions
         labels = Labels(self.title, self.coordinates, self.inputs, tuple(self.rows.items()), directions)
         return SavedMotion({name: np.asarray(x) for name, x in found.items() if x is not None}, OBSERVED, labels)
+
+
+def checked_index(index: Any, members: int) -> Any:
+    """``index`` as an integer, a slice or an array of integers (k,), or ``TypeError`` or ``IndexError``."""
+    if isinstance(index, slice):
+        return index
+    if not is_concrete(index):
+        return index
+    try:
+        at = np.asarray(None if isinstance(index, tuple) else index)
+    except ValueError:  # a list of lists of different lengths
+        at = np.asarray(None)
+    if at.dtype == bool and at.shape == (members,):
+        return np.flatnonzero(at)
+    if at.ndim > 1 or at.size and at.dtype.kind not in "iu":
+        wanted = f"an integer, a slice, or an array of integers (k,) or of booleans ({members},)"
+        raise TypeError(f"motion[i] needs {wanted}, got {index!r}")
+    outside = at[(at < -members) | (at >= members)] if at.size else at
+    if outside.size:
+        raise IndexError(f"there is no member {outside.flat[0]} in a batch of {members}")
+    return int(at) if at.ndim == 0 else at.astype(int)
 
 
 def load_trajectory(path: str | os.PathLike) -> Trajectory:
