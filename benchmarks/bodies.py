@@ -88,7 +88,7 @@ def chain() -> dict[str, Any]:
         f"ball{i}": Spherical(f"link{i - 1}" if i else "ground", f"link{i}", at=(1.0 if i else 0.0, 0, 0))
         for i in range(BODIES)
     }
-    mechanism = uk.Mechanism(bodies, joints, coordinates="absolute")
+    mechanism = uk.Mechanism(bodies, joints, formulation="absolute")
     q, v = mechanism.start()
     go = lambda seconds, dt: uk.simulate(
         mechanism, q, v, [0.0, seconds], dt=dt, solver=uk.RungeKutta4(), method="sparse"

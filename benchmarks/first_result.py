@@ -246,7 +246,7 @@ def _control_period() -> Callable[[], Any]:
     robot = uk.systems.ParallelRobot()
     motors = jnp.zeros((12, 3)).at[jnp.array([0, 4, 8]), jnp.arange(3)].set(1.0)
     driven = uk.System(robot.dynamics, robot.constraints, control=uk.control.Feedback(motors, jnp.zeros(3)))
-    state = uk.start(driven, *uk.project(driven, 0.0, *robot.start()))
+    state = uk.initial_state(driven, *uk.project(driven, 0.0, *robot.start()))
     torques = jnp.array([0.1, 0.0, -0.1])
     return lambda: uk.step(driven, state, 0.01, torques, steps=10)
 

@@ -294,7 +294,7 @@ class Peer:
         ours = jnp.asarray(q)
         N = self.N(ours)
         rates = N @ v
-        going = rates if self.mechanism.rates is None else self.mechanism.rates(ours, rates)
+        going = rates if self.mechanism.kinematic_map is None else self.mechanism.kinematic_map(ours, rates)
         turning = jax.jvp(lambda q: self.N(q) @ v, (ours,), (going,))[1]
         M, Q = self.mechanism.dynamics.terms(jnp.zeros(()), ours, rates)
         terms = uk.Terms(M, Q, jnp.zeros((0, len(rates))), jnp.zeros(0))

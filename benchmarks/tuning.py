@@ -24,8 +24,8 @@ def run() -> list[dict[str, Any]]:
         q, v = (np.asarray(x) + SPREAD * rng.normal(size=(2 * STARTS, x.size)) for x in system.start())
         ts = np.linspace(0.0, end, 201)
         held_out = q[STARTS:], v[STARTS:]
-        place = lambda model, q, v: model.placed(q, v)
-        how: dict[str, Any] = dict(dt=dt, effort=effort, held_out=held_out, place=place)
+        start_of = lambda model, q, v: model.placed(q, v)
+        how: dict[str, Any] = dict(dt=dt, effort=effort, held_out=held_out, start_of=start_of)
         found = uk.tune(system, free, q[:STARTS], v[:STARTS], ts, **how)
         gains = zip(found.names, found.first_values, found.values, strict=True)
         assert found.held_out is not None and found.first_held_out is not None

@@ -108,11 +108,11 @@ def four_bar():
 
 def in_velocities(system: Any, q: Any, rate: Any, acceleration: Any = None) -> Any:
     """v, and v̇ if q̈ is given, with q̇ = N(q) v and q̈ = N v̇ + Ṅ v, by least squares."""
-    if system.rates is None:
+    if system.kinematic_map is None:
         return rate if acceleration is None else (rate, acceleration)
-    N = jax.jacfwd(lambda v: system.rates(q, v))(jnp.zeros(system.tree.n))
+    N = jax.jacfwd(lambda v: system.kinematic_map(q, v))(jnp.zeros(system.tree.n))
     v = jnp.linalg.lstsq(N, rate)[0]
     if acceleration is None:
         return v
-    turning = jax.jvp(lambda q: system.rates(q, v), (q,), (rate,))[1]
+    turning = jax.jvp(lambda q: system.kinematic_map(q, v), (q,), (rate,))[1]
     return v, jnp.linalg.lstsq(N, acceleration - turning)[0]

@@ -118,17 +118,17 @@ def test_a_state_remembers_that_a_step_failed(drift):
     wall = uk.Holonomic(lambda t, q: q[:1], name="wall")
     pusher = uk.Holonomic(lambda t, q: q[:1] - jnp.where(t < 0.15, PUSH * t**2 / 2, q[:1]), name="pusher")
     model = uk.System(FALL, [wall, pusher])
-    state, reasons = uk.start(model, np.zeros((2, 2)), REST), []
+    state, reasons = uk.initial_state(model, np.zeros((2, 2)), REST), []
     for _ in range(2):
         state = uk.step(model, state, 0.1, drift=drift)
         reasons.append(str(state.reason[0]))
     first = REASONS[INCONSISTENT] if drift == "none" else "left its constraints"
     assert reasons == [first] * 2
-    fresh = uk.step(model, uk.start(model, 0 * state.q, 0 * state.v, t=0.2), 0.1, drift=drift)
+    fresh = uk.step(model, uk.initial_state(model, 0 * state.q, 0 * state.v, t=0.2), 0.1, drift=drift)
     assert fresh.reason[0] == "reached its last time"
 
 
 def test_a_state_remembers_what_was_no_number():
     blown = uk.System(uk.MassForce(np.eye(1), lambda t, q, v: jnp.where(t < 0.1, jnp.nan, 0 * q)), ())
-    state = uk.step(blown, uk.start(blown, [0.1], [0.0]), 0.1)
+    state = uk.step(blown, uk.initial_state(blown, [0.1], [0.0]), 0.1)
     assert state.reason == uk.step(blown, state, 0.1).reason == "met a number that is not finite"

@@ -111,14 +111,14 @@ def test_what_is_swept_of_a_start_moves_to_the_nearest_point_or_is_held():
     for k in range(5):
         q0, _ = uk.project(Pendulum(), 0.0, [nearest.over["x"][k], -1.0], REST)
         np.testing.assert_allclose(nearest.q[k, 0], q0, atol=1e-12)
-    held = sweep(over, q0=[0.5, -1.0], hold=True)
+    held = sweep(over, q0=[0.5, -1.0], fix_swept=True)
     np.testing.assert_allclose(held.q[:, 0, 0], held.over["x"], atol=1e-15)
     np.testing.assert_allclose(held.q[:, 0, 1], -np.sqrt(1 - held.over["x"] ** 2), atol=1e-12)
 
 
-def test_a_place_puts_right_what_follows():
-    place = lambda model, q, v: (jnp.stack([q[0], -jnp.sqrt(model.length**2 - q[0] ** 2)]), v)
-    found = sweep({"x": (-0.4, 0.4, 5)}, place=place)
+def test_start_of_makes_a_start_that_fits_the_member():
+    start_of = lambda model, q, v: (jnp.stack([q[0], -jnp.sqrt(model.length**2 - q[0] ** 2)]), v)
+    found = sweep({"x": (-0.4, 0.4, 5)}, start_of=start_of)
     np.testing.assert_allclose(found.q[:, 0, 0], found.over["x"], atol=1e-14)
     np.testing.assert_allclose(np.linalg.norm(found.q[:, 0], axis=1), 1, atol=1e-14)
 
@@ -219,7 +219,7 @@ def test_numbers_are_found_by_every_name_they_have():
 
 
 def test_a_member_that_cannot_be_assembled_says_so():
-    found = sweep({"x": [0.5, 2.0, -0.5, -3.0]}, q0=[0.0, -1.0], hold=True)
+    found = sweep({"x": [0.5, 2.0, -0.5, -3.0]}, q0=[0.0, -1.0], fix_swept=True)
     np.testing.assert_array_equal(found.finished, [True, False, True, False])
     assert [(f.member, f.t, f.reason) for f in found.failures] == [(1, 0.0, REASONS[9]), (3, 0.0, REASONS[9])]
     assert np.isnan(found.q[1]).all() and np.isfinite(found.q[0]).all()
@@ -329,10 +329,10 @@ def test_members_begin_near_their_own_pose():
     double = uk.Mechanism(
         {"upper": rod(), "lower": rod()},
         {
-            "shoulder": uk.joints.Revolute("ground", "upper", axis=(0, 1, 0), start=0.5),
-            "elbow": uk.joints.Revolute("upper", "lower", axis=(0, 1, 0), at=(0.0, 0.0, -1.0), start=-0.3),
+            "shoulder": uk.joints.Revolute("ground", "upper", axis=(0, 1, 0), reference=0.5),
+            "elbow": uk.joints.Revolute("upper", "lower", axis=(0, 1, 0), at=(0.0, 0.0, -1.0), reference=-0.3),
         },
-        coordinates="absolute",
+        formulation="absolute",
     )
     offsets = np.array([-1.0, 0.0, 5.0])
     result = uk.ensemble(double, {"joints.elbow.at[0]": offsets}, ts=[0.0, 0.01], dt=0.01)

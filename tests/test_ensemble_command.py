@@ -80,7 +80,7 @@ def test_a_folder_s_name_says_how_it_is_kept(tmp_path, capsys, monkeypatch):
 
 @pytest.mark.slow
 def test_two_workers_do_the_same(tmp_path):
-    words = "sweep four_bar --over theta1=-0.5:0.5:20 --over dtheta1=1:2:20 --t1 0.2 --hold --chunk 1".split()
+    words = "sweep four_bar --over theta1=-0.5:0.5:20 --over dtheta1=1:2:20 --t1 0.2 --fix-swept --chunk 1".split()
     assert main([*words, "--out", str(tmp_path / "a")]) == 0
     assert main([*words, "--out", str(tmp_path / "b"), "--workers", "2"]) == 0
     for path in (tmp_path / "a").glob("*.npz"):

@@ -389,7 +389,7 @@ rod = uk.Holonomic(lambda t, q: q @ q - 1, name="rod")
 model = uk.System(uk.MassForce(np.eye(2), lambda t, q, v: jnp.array([0.0, -9.81])), rod)
 print("begins", flush=True)
 uk.ensemble(model, {"q1": (0.1, 0.9)}, 8 * int(sys.argv[3]), ts=[0, 1], dt=float(sys.argv[4]), q0=[0.5, -1.0],
-            v0=[0, 0], hold=True, chunk=8, store=sys.argv[1])
+            v0=[0, 0], fix_swept=True, chunk=8, store=sys.argv[1])
 """
 
 

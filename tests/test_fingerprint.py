@@ -101,8 +101,8 @@ def of(**changes: Any) -> dict[str, Any]:
     """The fingerprint of an ensemble of springs."""
     given: dict[str, Any] = dict(
         system=Spring(), over={"mass": scipy.stats.norm(1.0, 0.1), "x": (0.1, 0.2)}, members=16, ts=[0.0, 0.1, 0.2],
-        q0=[0.1], v0=[0.0], combine=None, seed=0, place=None, hold=False, keep="samples", chunk=None, drift=None,
-        dt=0.05, rtol=None, atol=None, method="orthogonal", solver=None, event=None, max_steps=1000,
+        q0=[0.1], v0=[0.0], combine=None, seed=0, start_of=None, fix_swept=False, keep="samples", chunk=None,
+        drift=None, dt=0.05, rtol=None, atol=None, method="orthogonal", solver=None, event=None, max_steps=1000,
     )  # fmt: skip
     return fingerprint_of(plan_of(**given | changes), "store")
 
@@ -156,9 +156,9 @@ CHANGES: dict[str, dict[str, Any]] = {
     "a number in a function to keep": {"keep": largest(1.5)},
     "an array of a module to keep": {"keep": Kept(1.0)},
     "another array of it": {"keep": Kept(1.5)},
-    "place": {"place": pushed(0.1)},
-    "a number in place": {"place": pushed(0.2)},
-    "hold": {"hold": True},
+    "start_of": {"start_of": pushed(0.1)},
+    "a number in start_of": {"start_of": pushed(0.2)},
+    "fix_swept": {"fix_swept": True},
     "event": {"event": lambda t, q, v: q[0] - 0.5},
     "a number in an event": {"event": lambda t, q, v: q[0] - 0.6},
     "direction of an event": {"event": uk.Event(lambda t, q, v: q[0] - 0.5, "falling")},

@@ -246,10 +246,10 @@ def names_of(system):
     return [name for name, _ in system.coordinates]
 
 
-def twins(name, coordinates="joint"):
+def twins(name, formulation="joint"):
     """The gallery's, the one of bodies, and the coordinates of this as a function of those of the former."""
     twin, (build, place, _) = uk.systems.named(name), REBUILT[name]
-    mechanism, in_joints = build(twin, coordinates=coordinates), build(twin)
+    mechanism, in_joints = build(twin, formulation=formulation), build(twin)
     place = place or (lambda q: q[jnp.array([names_of(twin).index(name) for name in names_of(in_joints)])])
 
     def in_space(q):
@@ -257,7 +257,7 @@ def twins(name, coordinates="joint"):
         bodies = [link.body for link in mechanism.tree.links]
         return jnp.concatenate([x for body in bodies for x in (poses[body].p, quaternion_of(poses[body].R))])
 
-    return twin, mechanism, place if coordinates == "joint" else in_space
+    return twin, mechanism, place if formulation == "joint" else in_space
 
 
 @pytest.fixture(autouse=True)
@@ -366,7 +366,7 @@ def test_motion(name, kind):
 
 def led(system, q, v, by):
     """The acceleration of the first of some coordinates, which stay as they are while the rest is fitted to them."""
-    q, v = uk.project(system, 0.0, q, v, hold=by)
+    q, v = uk.project(system, 0.0, q, v, fixed=by)
     return uk.constrained_motion(system(0.0, q, v)).acceleration[names_of(system).index(by[0])]
 
 

@@ -240,7 +240,7 @@ def test_nothing_is_computed_before_it_is_looked_at():
 
 def test_the_second_step_compiles_nothing():
     counted = Counted()
-    state = uk.step(counted.system, uk.start(counted.system, LEVEL, REST), 0.01)
+    state = uk.step(counted.system, uk.initial_state(counted.system, LEVEL, REST), 0.01)
     before = counted.times
     with compiling() as programs:
         state = uk.step(counted.system, state, 0.01)
@@ -257,7 +257,7 @@ pendulum = uk.System(
 )
 q0, v0 = uk.project(pendulum, 0.0, [-1.0, 0.0], [0.0, 0.0])
 assert uk.simulate(pendulum, q0, v0, [0.0, 0.1]).finished
-uk.step(pendulum, uk.start(pendulum, q0, v0), 0.01)
+uk.step(pendulum, uk.initial_state(pendulum, q0, v0), 0.01)
 print([name for name in ("diffrax", "optimistix", "lineax") if name in sys.modules])
 import diffrax
 print("diffrax" in sys.modules)

@@ -34,7 +34,7 @@ def chain(links, absolute=False):
         f"ball{i}": Spherical(ends[i], ends[i + 1], at=(0, 0, -1.0) if i else None) for i in range(links)
     }
     joints["far"] = Revolute("ground", ends[-1], axis="x", at=(0, 0, 0.5 - links), to=(0, 0, -0.5))
-    return uk.Mechanism(bodies, joints, coordinates="absolute" if absolute else "joint")
+    return uk.Mechanism(bodies, joints, formulation="absolute" if absolute else "joint")
 
 
 @pytest.mark.parametrize("absolute", (False, True))
@@ -55,8 +55,8 @@ def carried_loop():
     joints = {
         "ball": Spherical("ground", "frame", at=(0.3, 0.2, 0.4), turn=(0.3, 0.2, 0.1)),
         "motor": Revolute("frame", "crank", axis="y"),
-        "pin": Revolute("crank", "coupler", axis="y", at=(1.0, 0, 0), start=-0.9),
-        "pivot": Revolute("frame", "rocker", axis="y", at=(0.9, 0, 0.2), start=-0.8),
+        "pin": Revolute("crank", "coupler", axis="y", at=(1.0, 0, 0), reference=-0.9),
+        "pivot": Revolute("frame", "rocker", axis="y", at=(0.9, 0, 0.2), reference=-0.8),
         "axle": Revolute("frame", "wheel", axis="y", at=(0, -0.5, 0)),
         "closing": Revolute("rocker", "coupler", axis="y", at=(1.0, 0, 0), to=(1.0, 0, 0)),
         "tooth": Gear("axle", "motor", ratio=-2.0),
@@ -67,17 +67,17 @@ def carried_loop():
 
 @pytest.mark.slow
 def test_slopes_are_those_of_what_is_written(rng):
-    mechanism, rates = carried_loop(), cast(Callable, carried_loop().rates)
+    mechanism, kinematic_map = carried_loop(), cast(Callable, carried_loop().kinematic_map)
     q = mechanism.reference_pose()[0] + 0.3 * rng.normal(size=mechanism.tree.nq)
     v = jnp.asarray(0.3 * rng.normal(size=mechanism.tree.n))
     t = jnp.zeros(())
     close = lambda found, expected: np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
-    N = jax.jacfwd(lambda v: rates(q, v))(v)
+    N = jax.jacfwd(lambda v: kinematic_map(q, v))(v)
     close(mechanism.position_slope(t, q, v), jax.jacfwd(lambda q: mechanism.position_residual(t, q))(q) @ N)
     close(mechanism.velocity_slope(t, q, v), jax.jacfwd(lambda v: mechanism.velocity_residual(t, q, v))(v))
     terms = mechanism(t, q, v)
     along = lambda q: mechanism.velocity_residual(t, q, v)
-    close(terms.b, -jax.jvp(along, (q,), (rates(q, v),))[1])
+    close(terms.b, -jax.jvp(along, (q,), (kinematic_map(q, v),))[1])
     close(terms.A, mechanism.velocity_slope(t, q, v))
 
 
@@ -109,10 +109,10 @@ print(q.dtype, np.max(np.abs(leg.position_residual(0.0, q))) < 1e-6)
 def test_a_start_is_the_nearest_to_the_rates_that_are_given():
     """By mass, as that of ``project``."""
     mechanism = carried_loop()
-    q, v = mechanism.start(rates={"motor": 2.0})
+    q, v = mechanism.start(velocities={"motor": 2.0})
     motor = list(dict(mechanism.velocities)).index("dmotor")
     assert v[motor] == pytest.approx(2.0, abs=1e-12)
-    expected = uk.project(mechanism, 0.0, q, np.where(np.arange(v.size) == motor, 2.0, 0.0), hold=("motor",))
+    expected = uk.project(mechanism, 0.0, q, np.where(np.arange(v.size) == motor, 2.0, 0.0), fixed=("motor",))
     np.testing.assert_allclose(q, expected[0], rtol=0, atol=1e-11)
     np.testing.assert_allclose(v, expected[1], rtol=0, atol=1e-11)
 
@@ -122,7 +122,7 @@ def test_rates_that_nothing_allows_are_told():
     mechanism = carried_loop()
     askew = {"axle": Revolute("frame", "wheel", axis="y", at=(-0.5, 0, 0))}  # the wheel would have to slip
     with pytest.raises(ValueError, match="'(rim.*|tooth|motor as given)' .velocity."):  # any of which would have to go
-        uk.Mechanism(mechanism.bodies, {**dict(mechanism.joints.items()), **askew}).start(rates={"motor": 2.0})
+        uk.Mechanism(mechanism.bodies, {**dict(mechanism.joints.items()), **askew}).start(velocities={"motor": 2.0})
 
 
 @pytest.mark.slow

@@ -126,7 +126,7 @@ def close(found, expected, tolerance=1e-10):
 def test_masses_and_forces_are_those_of_lagrange():
     mechanism = chain(np.random.default_rng(0))
     q, v = state(mechanism, np.random.default_rng(1))
-    t, other = jnp.zeros(()), lagrangian(mechanism).under(mechanism.rates)
+    t, other = jnp.zeros(()), lagrangian(mechanism).under(mechanism.kinematic_map)
     M, Q = eqx.filter_jit(mechanism.dynamics.terms)(t, q, v)
     expected_M, expected_Q = eqx.filter_jit(other.terms)(t, q, v)
     assert len(mechanism.coordinates) == len(q) > len(mechanism.velocities) == len(v)
@@ -147,16 +147,16 @@ def test_a_joint_knows_itself(kind):
     rng = np.random.default_rng(3)
     freedom = len(joint.velocities)
     q, v = jnp.array(rng.uniform(-1, 1, k)), jnp.array(rng.normal(size=freedom))
-    R, p = joint.place(t, q)
+    R, p = joint.transform(t, q)
     close(R @ R.T, np.eye(3), 1e-14)
-    close(joint.gap(t, R, p), np.zeros(len(kind.rows)), 1e-14)
+    close(joint.residual(t, R, p), np.zeros(len(kind.rows)), 1e-14)
     assert len(kind.rows) == 6 - freedom
-    read = joint.read(R, p)
+    read = joint.coordinates_of(R, p)
     if read is not None:
         close(read, q, 1e-14)
     # Away from there, every direction that the joint forbids opens the gap.
     a = rng.normal(size=(2, 3))
-    shifted = lambda s: joint.gap(t, R @ rotation(quaternion_of_angles(s * a[0])), p + s * a[1])
+    shifted = lambda s: joint.residual(t, R @ rotation(quaternion_of_angles(s * a[0])), p + s * a[1])
     if kind.rows:
         assert np.all(np.abs(np.asarray(jax.jvp(shifted, (0.0,), (1.0,))[1])) > 1e-3)
     for own, derived in zip(joint.relative(t, q, v), kinds.AbstractJoint.relative(joint, t, q, v), strict=True):
@@ -185,17 +185,17 @@ def test_a_joint_has_no_gap_only_where_it_lets_a_body_be(kind, axis):
     @jax.jit
     @jax.vmap
     def look(q, direction, angle):
-        R, p = joint.place(t, q)
+        R, p = joint.transform(t, q)
         half = angle / 2
         u = direction / jnp.linalg.norm(direction) * jnp.sin(half)
         R = R @ rotation(jnp.concatenate([jnp.cos(half)[None], u]))
-        gap, read = joint.gap(t, R, p), joint.read(R, p)
-        there = joint.place(t, read)
-        return jnp.max(jnp.abs(gap)), jnp.max(jnp.abs(there[0] - R)) + jnp.max(jnp.abs(there[1] - p))
+        residual, read = joint.residual(t, R, p), joint.coordinates_of(R, p)
+        there = joint.transform(t, read)
+        return jnp.max(jnp.abs(residual)), jnp.max(jnp.abs(there[0] - R)) + jnp.max(jnp.abs(there[1] - p))
 
     given = [(rng.uniform(-3, 3, len(kind.coordinates)), d, a) for d in directions for a in angles]
-    gap, away = map(np.asarray, look(*(jnp.array(x) for x in zip(*given, strict=True))))
-    closed = gap < 1e-6
+    residual, away = map(np.asarray, look(*(jnp.array(x) for x in zip(*given, strict=True))))
+    closed = residual < 1e-6
     assert np.all(away[closed] < 1e-5)
     assert np.any(~closed) and np.any(away > 1e-2)
 
@@ -213,7 +213,7 @@ def test_a_screw_that_closes_a_loop_is_in_its_thread(start):
 
 def test_a_universal_joint_reads_angles_about_axes_that_are_not_at_right_angles():
     joint, q = Universal("ground", "body", axis="x", second=(1.0, 2.0, 0.5)), jnp.array([0.7, -2.1])
-    close(joint.read(*joint.place(jnp.zeros(()), q)), q, 1e-14)
+    close(joint.coordinates_of(*joint.transform(jnp.zeros(()), q)), q, 1e-14)
 
 
 @pytest.mark.slow
@@ -222,7 +222,7 @@ def test_both_coordinates_give_one_motion():
     bodies = {name: rod(0.3) for name in ("crank", "rod", "slider", "nut", "arm")}
     joints = {
         "motor": Revolute("ground", "crank", axis="y", stiffness=2.0, damping=0.1, armature=0.01),
-        "ball": Spherical("crank", "rod", at=(0.3, 0, 0), start=(0.9, 0.1, 0.3, 0.2)),
+        "ball": Spherical("crank", "rod", at=(0.3, 0, 0), reference=(0.9, 0.1, 0.3, 0.2)),
         "guide": Prismatic("ground", "slider", at=(0.2, 0.1, 0), axis=(1, 0, 0.2)),
         "far": Spherical("rod", "slider", at=(0.5, 0, 0)),
         "thread": Screw("slider", "nut", lead=0.1, axis="x"),
@@ -239,7 +239,7 @@ def test_both_coordinates_give_one_motion():
     def state(q, v, acceleration=None):
         """As ``absolute`` has it."""
         along = lambda q, v: jax.jvp(place, (q,), (v,))[1]
-        rate = cast(Callable, mechanism.rates)
+        rate = cast(Callable, mechanism.kinematic_map)
         if acceleration is None:
             return in_velocities(absolute, place(q), along(q, rate(q, v)))
         q_dot, q_ddot = jax.jvp(rate, (q, v), (rate(q, v), acceleration))
@@ -379,8 +379,8 @@ def test_springs_of_attitudes_pull_by_their_angle_and_their_energy():
     at_rest = jnp.asarray(np.concatenate([2 * rest[3:], rest, [0.1]]))
     energy = jax.jit(lambda q: robot.energy(jnp.zeros(()), q, jnp.zeros(10)))
     force = jax.jit(lambda q: robot.dynamics.terms(jnp.zeros(()), q, jnp.zeros(10))[1])
-    rates: Any = robot.rates
-    slope = lambda q: jax.grad(energy)(q) @ jax.jacfwd(lambda v: rates(q, v))(jnp.zeros(10))
+    kinematic_map: Any = robot.kinematic_map
+    slope = lambda q: jax.grad(energy)(q) @ jax.jacfwd(lambda v: kinematic_map(q, v))(jnp.zeros(10))
     for q in (at_rest, at_rest + 0.3 * np.random.default_rng(2).normal(size=12), -at_rest):
         np.testing.assert_allclose(-slope(q), force(q), atol=1e-12)
         assert np.all(np.isfinite(jax.jacfwd(force)(q)))
@@ -407,21 +407,21 @@ def test_couplings():
     }
     mechanism = uk.Mechanism(bodies, joints, gravity=(0, 0, 0))
     control = uk.control.Feedback(mechanism.along("one"), lambda t, q, v: jnp.array([3.0]))
-    for coordinates in ("joint", "absolute"):
-        driven = uk.Mechanism(bodies, joints, (0, 0, 0), coordinates=coordinates).driven(control)
-        if coordinates == "absolute":
+    for formulation in ("joint", "absolute"):
+        driven = uk.Mechanism(bodies, joints, (0, 0, 0), formulation=formulation).driven(control)
+        if formulation == "absolute":
             driven = driven.driven(uk.control.Feedback(driven.along("one"), lambda t, q, v: jnp.array([3.0])))
         x, rate = 0.4, 1.2
         q = jnp.array([x, -2 * x + 0.1, 0.1 * np.sin(x), 0.3])
         v = jnp.array([rate, -2 * rate, 0.1 * np.cos(x) * rate, 0.6])
         place = lambda q, driven=driven: in_absolute(mechanism, driven, q)
-        if coordinates == "absolute":
+        if formulation == "absolute":
             q, rates = jax.jvp(place, (q,), (v,))
             v = in_velocities(driven, q, rates)
         found = uk.constrained_motion(driven(1.0, q, v)).acceleration
         slope, bend = 0.1 * np.cos(x), -0.1 * np.sin(x)
         expected = (3.0 - 0.5 * slope * bend * rate**2) / (0.2 + 4 * 0.2 + 0.5 * slope**2)
-        if coordinates == "joint":
+        if formulation == "joint":
             close(found[:2], [expected, -2 * expected], 1e-12)
             close(found[3], 0.6, 1e-12)
         else:
@@ -481,7 +481,7 @@ def test_the_motion_follows_the_length_of_a_link():
 
     def first(length):
         changed = eqx.tree_at(lambda m: m.joints.wrist.at, mechanism, jnp.stack([length, 0 * length, 0 * length]))
-        start = uk.project(changed, 0.0, q, v, hold=("motor",))
+        start = uk.project(changed, 0.0, q, v, fixed=("motor",))
         return uk.constrained_motion(changed(0.0, *start)).acceleration[0]
 
     h = 1e-5
@@ -491,30 +491,30 @@ def test_the_motion_follows_the_length_of_a_link():
 def test_what_is_held_stays():
     free = uk.MassForce(np.eye(2), np.zeros(2))
     ring = uk.System(free, uk.Holonomic(lambda t, q: q @ q - 1), coordinates=(("x", "m"), ("y", "m")))
-    q, v = uk.project(ring, 0.0, [0.6, 0.7], [0.3, 0.0], hold=("x",))
+    q, v = uk.project(ring, 0.0, [0.6, 0.7], [0.3, 0.0], fixed=("x",))
     close(q, [0.6, 0.8], 1e-13)
     close(v, [0.3, -0.225], 1e-13)
-    again = uk.project(ring, 0.0, [0.6, 0.7], [0.3, 0.0], hold=(name for name in ["x"]))
+    again = uk.project(ring, 0.0, [0.6, 0.7], [0.3, 0.0], fixed=(name for name in ["x"]))
     close(np.concatenate(again), [*q, *v], 1e-13)
-    with pytest.raises(ValueError, match="hold names no coordinate 'xx'; did you mean 'x'"):
-        uk.project(ring, 0.0, q, v, hold="xx")
+    with pytest.raises(ValueError, match="fixed names no coordinate 'xx'; did you mean 'x'"):
+        uk.project(ring, 0.0, q, v, fixed="xx")
 
 
 class Geared(Revolute):
     """A joint whose velocity is half the rate of its coordinate."""
 
-    def rates(self, q, v):
+    def kinematic_map(self, q, v):
         return 2 * v
 
 
 class Unread(Revolute):
-    read = kinds.AbstractActing.read  # pyright: ignore[reportAssignmentType]
+    coordinates_of = kinds.AbstractActing.coordinates_of  # pyright: ignore[reportAssignmentType]
 
 
 class Turntable(Revolute):
     """A hinge whose place moves by itself."""
 
-    def place(self, t, q):
+    def transform(self, t, q):
         return self.axis.turn(q[0] + t), jnp.zeros(3)
 
 
@@ -550,20 +550,23 @@ MISTAKES = (
         "needs a joint with one coordinate, which 'b' has not",
     ),
     (
-        lambda: uk.Mechanism({"a": BODY}, {"j": Spherical("ground", "a", damping=1.0)}, coordinates="absolute"),
+        lambda: uk.Mechanism({"a": BODY}, {"j": Spherical("ground", "a", damping=1.0)}, formulation="absolute"),
         "no body hangs on it here, so that no damping can act",
     ),
     (lambda: uk.Mechanism({"a": BODY}, {"j": Spherical("ground", "a", friction=[1, 2, 3])}), "must be one number"),
     (lambda: uk.Mechanism({"a": BODY}, {"j": Spherical("ground", "a", damping=[1, 2])}), "must be a number, or 3"),
     (lambda: uk.Mechanism({"a": BODY}, {"j": Spherical("ground", "a", rest=[1, 2])}), "must be its 4 coordinates"),
     (lambda: uk.Mechanism({"a": BODY}, {"j": Revolute("ground", "a", damping=[1, 2])}), "must be a number, or 1"),
-    (lambda: uk.Mechanism({"a": BODY}, {"j": Revolute("ground", "a", start=[1, 2])}), "start of .* must be 1 numbers"),
+    (
+        lambda: uk.Mechanism({"a": BODY}, {"j": Revolute("ground", "a", reference=[1, 2])}),
+        "reference of .* must be 1 numbers",
+    ),
     (
         lambda: uk.Mechanism({"a": BODY})(0.0, np.ones(6), np.ones(6)),
         "q and v must have shapes .7,. and .6,., one entry",
     ),
     (lambda: uk.Mechanism({"a": BODY})(0.0, np.ones(8), np.ones(6)), "got shapes .8,. and .6,."),
-    (lambda: uk.Mechanism({"a": BODY}, coordinates="polar"), "coordinates must be"),
+    (lambda: uk.Mechanism({"a": BODY}, formulation="polar"), "formulation must be"),
     (lambda: uk.Mechanism({"a": BODY}, gravity=9.81), "gravity must be three numbers"),
     (lambda: uk.Mechanism({"a": BODY}, control=1), "control must be one of ukjax.control"),
     (lambda: Revolute(3, "a"), "parent must be the name of a body"),
@@ -583,10 +586,13 @@ MISTAKES = (
     (lambda: on(Cam("j", "k", profile=lambda x: [x, x])), "profile must return one number, got shape .2,."),
     (lambda: Screw("ground", "a", lead=0.0), "lead must not be 0 .m.: a screw that does not advance is a Revolute"),
     (lambda: Universal("ground", "a", axis="x", second="-x"), "second must not be parallel to axis"),
-    (lambda: uk.Mechanism({"a": BODY}, {"j": Geared("ground", "a")}), "joints\\['j'\\] has rates, which nothing asks"),
+    (
+        lambda: uk.Mechanism({"a": BODY}, {"j": Geared("ground", "a")}),
+        "joints\\['j'\\] has a kinematic_map, which is not used",
+    ),
     (
         lambda: uk.Mechanism({"a": BODY}, {"j": Planar("ground", "a"), "k": Unread("ground", "a", damping=1.0)}),
-        "joints\\['k'\\] closes a loop and has damping, but Unread has no read",
+        "joints\\['k'\\] closes a loop and has damping, but Unread has no coordinates_of",
     ),
     (
         lambda: uk.Mechanism({"a": BODY}, {"j": Planar("ground", "a", limits=(0, 1))}),
@@ -598,7 +604,7 @@ MISTAKES = (
     (lambda: slider_crank().start({"motor": "x"}), r"positions\['motor'\] must be one number, got 'x'"),
     (lambda: slider_crank().start({"motor": [1, 2]}), r"positions\['motor'\] must be one number, got shape .2,."),
     (lambda: slider_crank().start({"motor": np.inf}), r"positions\['motor'\] must be finite, got inf"),
-    (lambda: slider_crank().start(rates={"motor": None}), r"rates\['motor'\] must be one number, got None"),
+    (lambda: slider_crank().start(velocities={"motor": None}), r"velocities\['motor'\] must be one number, got None"),
     (lambda: slider_crank().along("guid"), "no joint with plain coordinates is named 'guid'; did you mean 'guide'"),
 )
 

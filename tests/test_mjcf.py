@@ -239,7 +239,7 @@ def test_equalities_hold_what_those_of_mujoco_hold(tmp_path):
 def missed_and_slopes(mechanism, q, v):
     """What vanishes where all rows hold, and its derivative by the velocities."""
     missed = lambda q: mechanism.position_residual(0.0, q)
-    return missed(q), jax.jacfwd(missed)(q) @ jax.jacfwd(lambda v: mechanism.rates(q, v))(v)
+    return missed(q), jax.jacfwd(missed)(q) @ jax.jacfwd(lambda v: mechanism.kinematic_map(q, v))(v)
 
 
 def test_a_body_that_floats_falls_as_mujoco_lets_it(tmp_path):

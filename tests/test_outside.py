@@ -58,7 +58,7 @@ def test_a_motion_is_that_of_the_numbers_now(restored):
         one = uk.simulate(SPRING, [1.0], [0.0], [0.0, 1.0])
         np.testing.assert_allclose(one.q[-1, 0], expected, atol=1e-7)
         np.testing.assert_allclose(one.acceleration[-1, 0], -k * one.q[-1, 0], rtol=1e-12)
-        state = uk.step(SPRING, uk.start(SPRING, [1.0], [0.0]), 0.01)
+        state = uk.step(SPRING, uk.initial_state(SPRING, [1.0], [0.0]), 0.01)
         np.testing.assert_allclose(state.q, np.cos(0.01 * np.sqrt(k)), rtol=1e-12)
 
 

@@ -30,7 +30,7 @@ def in_absolute(mechanism, q, v):
         poses = [x for name in absolute.bodies for x in (pose[name].p, quaternion_of(pose[name].R))]
         return jnp.concatenate([*poses, *(angles[name] for name in counted)])
 
-    q_dot = v if mechanism.rates is None else mechanism.rates(q, v)
+    q_dot = v if mechanism.kinematic_map is None else mechanism.kinematic_map(q, v)
     Q, Q_dot = jax.jvp(place, (q,), (q_dot,))
     return absolute, Q, in_velocities(absolute, Q, Q_dot)
 

@@ -25,7 +25,7 @@ def test_the_example_runs_and_its_numbers_are_right(capsys):
 
 
 def test_the_tumbling_body_keeps_energy_and_momentum():
-    found = re.search(r"<!-- rates -->\n```python\n(.*?)```", README, re.DOTALL)
+    found = re.search(r"<!-- kinematic map -->\n```python\n(.*?)```", README, re.DOTALL)
     assert found is not None
     names = {}
     exec(found.group(1), names)

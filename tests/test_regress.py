@@ -60,11 +60,11 @@ def measured(noise=0.0, **more):
     return uk.Experiment(TS, angle, [0.3, 0.0], setting={"torque": torque(TS)}, **more)
 
 
-def place(model, s):
+def coordinates_of(model, s):
     return jnp.concatenate([jnp.zeros(2), s])
 
 
-HOW: dict[str, Any] = dict(cutoff=10.0, place=place)
+HOW: dict[str, Any] = dict(cutoff=10.0, coordinates_of=coordinates_of)
 
 
 def test_inertia_and_friction_of_a_driven_lever():
@@ -112,13 +112,16 @@ def test_what_is_positive_stays_so():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (dict(free="length", place=None, model=Rod(), y=np.ones((601, 2))), "Rod has no number 'length'"),
-        (dict(model=Swing(), free=["k", "l"], setting=None, place=None), "'l' does not enter the equations of motion"),
-        (dict(model=Swing(), free=["m", "g"], setting=None, place=None), "m, g multiply each other"),
-        (dict(model=Swing(), free=["m", "k"], setting=None, place=None), "can make every force vanish"),
+        (dict(free="length", coordinates_of=None, model=Rod(), y=np.ones((601, 2))), "Rod has no number 'length'"),
+        (
+            dict(model=Swing(), free=["k", "l"], setting=None, coordinates_of=None),
+            "'l' does not enter the equations of motion",
+        ),
+        (dict(model=Swing(), free=["m", "g"], setting=None, coordinates_of=None), "m, g multiply each other"),
+        (dict(model=Swing(), free=["m", "k"], setting=None, coordinates_of=None), "can make every force vanish"),
         (dict(cutoff=60.0), "cutoff must lie below half the samples per second, 50 Hz"),
         (dict(cutoff=0.5), "too short for a cutoff of 0.5 Hz"),
-        (dict(place=lambda s: s), "place must take (model, s)"),
+        (dict(coordinates_of=lambda s: s), "coordinates_of must take (model, s)"),
         (dict(measured=np.arange(601) > 3), "experiment 0 lacks values"),
         (dict(setting={"torque": np.zeros(600)}), "or a row for each of 601 samples"),
         (dict(experiments=[]), "experiments must be one ukjax.Experiment or several"),

@@ -113,7 +113,7 @@ def test_equalities_miss_by_as_much_as_mujoco_s(tmp_path):
     assert [type(joint).__name__ for joint in couplings.values()] == ["Gear", "Cam", "Drive"]
     q = dict(zip((name for name, _ in mechanism.coordinates), there.q, strict=True))
     missed = [
-        float(joint.gap(jnp.zeros(()), jnp.array([q[name] for name in joint.joints]))[0])
+        float(joint.residual(jnp.zeros(()), jnp.array([q[name] for name in joint.joints]))[0])
         for joint in couplings.values()
     ]
     np.testing.assert_allclose(missed, theirs[9:12], atol=1e-12)

@@ -86,7 +86,7 @@ def test_a_start_beside_its_rod_is_refused_in_any_unit(unit, beside):
     with pytest.raises(ValueError, match="off the constraints.*'rod'"):
         uk.simulate(rod, jnp.array([unit * (1 + beside), 0.0]), [0.0, 0.0], [0.0, 1.0])
     with pytest.raises(ValueError, match="off the constraints.*'rod'"):
-        uk.start(rod, jnp.array([unit * (1 + beside), 0.0]), [0.0, 0.0])
+        uk.initial_state(rod, jnp.array([unit * (1 + beside), 0.0]), [0.0, 0.0])
 
 
 def test_a_start_exact_to_rounding_is_taken_in_any_unit():
@@ -159,7 +159,7 @@ def test_nothing_leaps_onto_its_constraints(how, members):
 
 
 def test_a_step_that_leaps_says_so():
-    state = uk.start(jumping(0.05), [0.0, 0.0], [0.1, 0.0])
+    state = uk.initial_state(jumping(0.05), [0.0, 0.0], [0.1, 0.0])
     state = uk.step(jumping(0.05), state, 0.04)
     assert state.reason == "reached its last time"
     assert uk.step(jumping(0.05), state, 0.04).reason == "would have had to leap onto its constraints"

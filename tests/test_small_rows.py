@@ -54,7 +54,7 @@ def test_a_small_row_holds_in_a_motion(dtype, large, small):
     np.testing.assert_allclose(together.q, 0, atol=1e-12)
     inside = jax.jit(lambda q: uk.simulate(model, q, 0 * q, TS.astype(dtype), dt=0.05).q)
     np.testing.assert_allclose(inside(rest), 0, atol=1e-12)
-    after = uk.step(model, uk.start(model, rest, rest), 0.05)
+    after = uk.step(model, uk.initial_state(model, rest, rest), 0.05)
     np.testing.assert_allclose(after.q, 0, atol=1e-12)
 
 
@@ -87,7 +87,7 @@ def test_what_rounding_leaves_of_a_row_is_no_constraint(made):
         np.testing.assert_allclose(motion.acceleration[:, 1], -9.81, rtol=1e-12)
     together = uk.simulate(model, np.stack([q0, q0]), np.zeros(3), TS, dt=0.05)
     np.testing.assert_allclose(together.q[1] - q0, fallen, atol=1e-12)
-    after = uk.step(model, uk.start(model, q0, np.zeros(3)), 0.05)
+    after = uk.step(model, uk.initial_state(model, q0, np.zeros(3)), 0.05)
     np.testing.assert_allclose(after.q - q0, fallen[1], atol=1e-12)
     q, v = uk.project(model, 0.0, q0 + np.array([0.0, 0.2, 0.0]), np.array([0.3, 0.4, 0.0]))
     np.testing.assert_allclose(q, q0 + np.array([0.0, 0.2, 0.0]), atol=1e-12)
@@ -137,7 +137,7 @@ def parallelogram():
 def test_a_loop_that_is_closed_but_for_rounding_starts():
     """As do grippers whose links are symmetric: the other angles are known."""
     model, angle = parallelogram(), 0.7
-    q, v = model.start({"crank": angle}, rates={"crank": 2.0})
+    q, v = model.start({"crank": angle}, velocities={"crank": 2.0})
     # The rocker is parallel to the crank.
     np.testing.assert_allclose(q, [angle, -angle, angle], atol=1e-12)
     np.testing.assert_allclose(v, [2.0, -2.0, 2.0], atol=1e-12)

@@ -16,11 +16,14 @@ def chain(n, length=0.5):
     bodies = {f"link{i}": link for i in range(n)}
     joints = {
         f"ball{i}": Spherical(
-            f"link{i - 1}" if i else "ground", f"link{i}", at=(length if i else 0.0, 0, 0), start=(0.9, 0.1, 0.2, 0.3)
+            f"link{i - 1}" if i else "ground",
+            f"link{i}",
+            at=(length if i else 0.0, 0, 0),
+            reference=(0.9, 0.1, 0.2, 0.3),
         )
         for i in range(n)
     }
-    return uk.Mechanism(bodies, joints, coordinates="absolute")
+    return uk.Mechanism(bodies, joints, formulation="absolute")
 
 
 def close(found, expected, tolerance):

@@ -23,7 +23,7 @@ def driven():
 
 
 def after(system, q0, v0, **how):
-    state = uk.start(system, q0, v0)
+    state = uk.initial_state(system, q0, v0)
     for _ in range(COUNT):
         state = uk.step(system, state, DT, **how)
     return state
@@ -51,14 +51,14 @@ def test_steps_are_those_of_simulate(system, start):
 
 
 def test_it_is_where_jacobi_says():
-    state = uk.start(Pendulum(), LEVEL, [0.0, 0.0])
+    state = uk.initial_state(Pendulum(), LEVEL, [0.0, 0.0])
     for _ in range(10):
         state = uk.step(Pendulum(), state, 0.1, steps=100)
     np.testing.assert_allclose(state.q, pendulum_exact(1.0), rtol=0, atol=1e-9)
 
 
 def test_several_steps_at_once_are_several_steps():
-    once = uk.step(Pendulum(), uk.start(Pendulum(), LEVEL, REST), COUNT * DT, steps=COUNT)
+    once = uk.step(Pendulum(), uk.initial_state(Pendulum(), LEVEL, REST), COUNT * DT, steps=COUNT)
     one_by_one = after(Pendulum(), LEVEL, REST)
     np.testing.assert_allclose(once.q, one_by_one.q, rtol=0, atol=SAME)
     np.testing.assert_allclose(once.v, one_by_one.v, rtol=0, atol=SAME)
@@ -72,15 +72,15 @@ def test_jit_and_scan_give_the_same(copies):
     def rolled(state):
         return jax.lax.scan(lambda state, _: (uk.step(system, state, DT), None), state, length=COUNT)[0]
 
-    found, expected = rolled(uk.start(system, LEVEL, REST)), after(system, LEVEL, REST)
+    found, expected = rolled(uk.initial_state(system, LEVEL, REST)), after(system, LEVEL, REST)
     np.testing.assert_allclose(found.q, expected.q, rtol=0, atol=10 * SAME)
     np.testing.assert_allclose(found.v, expected.v, rtol=0, atol=10 * SAME)
 
 
 @pytest.mark.slow
 def test_vmap_over_starts_is_a_batch():
-    together = uk.step(Pendulum(), uk.start(Pendulum(), *MANY), DT)
-    each = jax.vmap(lambda q, v: uk.step(Pendulum(), uk.start(Pendulum(), q, v), DT).q)(*map(jnp.asarray, MANY))
+    together = uk.step(Pendulum(), uk.initial_state(Pendulum(), *MANY), DT)
+    each = jax.vmap(lambda q, v: uk.step(Pendulum(), uk.initial_state(Pendulum(), q, v), DT).q)(*map(jnp.asarray, MANY))
     np.testing.assert_allclose(each, together.q, rtol=0, atol=SAME)
 
 
@@ -95,9 +95,9 @@ def test_what_is_given_is_held_in_place_of_the_law():
 
 def test_each_of_a_batch_is_given_its_own():
     system, u = driven(), np.array([[0.0], [1.0], [-2.0]])
-    together = uk.step(system, uk.start(system, *MANY), DT, u)
+    together = uk.step(system, uk.initial_state(system, *MANY), DT, u)
     for i in range(3):
-        alone = uk.step(system, uk.start(system, MANY[0][i], MANY[1][i]), DT, u[i])
+        alone = uk.step(system, uk.initial_state(system, MANY[0][i], MANY[1][i]), DT, u[i])
         np.testing.assert_allclose(together.q[i], alone.q, rtol=0, atol=SAME)
 
 
@@ -117,7 +117,7 @@ def test_gradients_are_those_of_differences():
             system.constraints,
             control=system.control,
         )
-        state = uk.start(model, LEVEL, REST)
+        state = uk.initial_state(model, LEVEL, REST)
         for _ in range(3):
             state = uk.step(model, state, 0.05, jnp.stack([jnp.sin(x)]))
         return state.q[1]
@@ -130,23 +130,23 @@ def test_gradients_are_those_of_differences():
 
 def test_what_a_step_cannot_do_is_in_its_result():
     blown = uk.System(uk.MassForce(np.eye(2), lambda t, q, v: jnp.where(q > 0.5, jnp.nan, -q)), ())
-    state = uk.step(blown, uk.start(blown, [[0.1, 0.1], [0.9, 0.0]], [0.0, 0.0]), DT)
+    state = uk.step(blown, uk.initial_state(blown, [[0.1, 0.1], [0.9, 0.0]], [0.0, 0.0]), DT)
     assert np.asarray(state.reason).tolist() == ["reached its last time", "met a number that is not finite"]
 
 
 @pytest.mark.parametrize(
     ("asked", "message"),
     (
-        (lambda: uk.start(Pendulum(), [-1.0, 0.1], [0.0, 0.0]), r"the start is off the constraints.*'rod'"),
-        (lambda: uk.start(Pendulum(), -1.0, 0.0), r"q0 must have shape \(n,\), or \(batch, n\)"),
-        (lambda: uk.start(Pendulum(), LEVEL, [0.0]), r"v0 must have the shape of q0, \(2,\), got shape \(1,\)"),
+        (lambda: uk.initial_state(Pendulum(), [-1.0, 0.1], [0.0, 0.0]), r"the start is off the constraints.*'rod'"),
+        (lambda: uk.initial_state(Pendulum(), -1.0, 0.0), r"q0 must have shape \(n,\), or \(batch, n\)"),
+        (lambda: uk.initial_state(Pendulum(), LEVEL, [0.0]), r"v0 must have the shape of q0, \(2,\), got shape \(1,\)"),
         (
-            lambda: uk.step(Pendulum(), uk.start(Pendulum(), LEVEL, REST), DT, steps=0),
+            lambda: uk.step(Pendulum(), uk.initial_state(Pendulum(), LEVEL, REST), DT, steps=0),
             r"steps must be a whole number from 1 on, got 0",
         ),
-        (lambda: uk.step(Pendulum(), uk.start(Pendulum(), LEVEL, REST), DT, drift="spring"), r"drift must be"),
-        (lambda: uk.step(Pendulum(), uk.start(Pendulum(), LEVEL, REST), DT, [1.0]), r"u is for the actuators"),
-        (lambda: uk.step(driven(), uk.start(driven(), LEVEL, REST), DT, [1.0, 2.0]), r"u must have 1 entries"),
+        (lambda: uk.step(Pendulum(), uk.initial_state(Pendulum(), LEVEL, REST), DT, drift="spring"), r"drift must be"),
+        (lambda: uk.step(Pendulum(), uk.initial_state(Pendulum(), LEVEL, REST), DT, [1.0]), r"u is for the actuators"),
+        (lambda: uk.step(driven(), uk.initial_state(driven(), LEVEL, REST), DT, [1.0, 2.0]), r"u must have 1 entries"),
     ),
 )
 def test_bad_input_is_named(asked, message):

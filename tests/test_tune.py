@@ -104,7 +104,7 @@ def test_effort_holds_gains_back():
         (dict(settings={"mass": [1.0]}), "setting 'mass': Oscillator has no number 'mass'"),
         (dict(settings={"m": [1.0, 2.0, 3.0]}), "must have an entry for each of 1 starts"),
         (dict(model=Commanded()), "cost must be given"),
-        (dict(place=lambda q, v: (q, v)), "place must take (model, q0, v0)"),
+        (dict(start_of=lambda q, v: (q, v)), "start_of must take (model, q0, v0)"),
         (dict(q0=[1.0, 2.0]), "q0 and v0 must have shape"),
     ],
 )

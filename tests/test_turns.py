@@ -135,7 +135,9 @@ def test_a_piston_is_where_its_drive_says_wherever_it_is_looked_for(form):
     """The guide closes the loop, or is one of the rows."""
     mechanism = slider_crank(form, guide=lambda t: 0.625 + 0.0 * t)
     for angle in (0.4, 1.2):
-        changed = eqx.tree_at(lambda m: m.joints.motor.start, mechanism, jnp.array(angle), is_leaf=lambda x: x is None)
+        changed = eqx.tree_at(
+            lambda m: m.joints.motor.reference, mechanism, jnp.array(angle), is_leaf=lambda x: x is None
+        )
         q, _ = changed.start()
         found = changed.joint_coordinates(q)
         np.testing.assert_allclose(found["guide"], 0.625, rtol=0, atol=1e-13)
@@ -150,11 +152,11 @@ def test_what_closes_a_loop_is_started_by_name():
     found = mechanism.joint_coordinates(q)
     np.testing.assert_allclose([found["one"][0], found["two"][0]], [12.5, 37.5], rtol=0, atol=1e-12)
     np.testing.assert_allclose(q[-2:], [12.5, 37.5], rtol=0, atol=1e-12)
-    rates = mechanism.rates
-    assert rates is not None
-    np.testing.assert_allclose(rates(q, v)[-2:], [2.0, 6.0], rtol=0, atol=1e-12)
+    kinematic_map = mechanism.kinematic_map
+    assert kinematic_map is not None
+    np.testing.assert_allclose(kinematic_map(q, v)[-2:], [2.0, 6.0], rtol=0, atol=1e-12)
     # Where it is said by its entry of q, the bodies follow.
-    q, _ = uk.project(mechanism, 0.0, q.at[-2].set(12.8), 0 * v, hold=("one",))
+    q, _ = uk.project(mechanism, 0.0, q.at[-2].set(12.8), 0 * v, fixed=("one",))
     found = mechanism.joint_coordinates(q)
     np.testing.assert_allclose([found["one"][0], found["two"][0]], [12.8, 38.4], rtol=0, atol=1e-12)
     np.testing.assert_allclose(q[-2:], [12.8, 38.4], rtol=0, atol=1e-12)

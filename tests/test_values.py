@@ -263,7 +263,7 @@ def falling(g):
 DOORS_OF_HELD = {  # what a number in a closure leads to, and its derivative by hand
     "project": (lambda l: uk.project(rod(l), 0.0, [-2.0, 0.0], REST)[0][0], -1.0),  # (−l, 0) is nearest to (−2, 0)
     "acceleration": (lambda g: uk.constrained_motion(driven(g)(0.0, LEVEL, REST)).acceleration[1], -1.0),  # (0, −g)
-    "step": (lambda g: uk.step(falling(g), uk.start(falling(g), [0.0], [0.0]), 0.1).q[0], -0.005),  # −g h²/2
+    "step": (lambda g: uk.step(falling(g), uk.initial_state(falling(g), [0.0], [0.0]), 0.1).q[0], -0.005),  # −g h²/2
     "observation": (lambda g: uk.simulate(falling(g), [0.0], [0.0], [0.0, 0.1], dt=0.1).acceleration[-1, 0], -1.0),
 }
 
@@ -352,7 +352,7 @@ def test_a_motion_of_mixed_precision(name, start):
     motion = uk.simulate(model, start, start, [0.0, 0.1], rtol=1e-5)
     assert {motion.t.dtype, motion.q.dtype, motion.v.dtype} == {np.dtype(wide)}
     np.testing.assert_allclose(motion.q[-1], [9.81 / 400, -9.81 / 400], rtol=1e-5)
-    after = uk.step(model, uk.start(model, start, start), 0.1)
+    after = uk.step(model, uk.initial_state(model, start, start), 0.1)
     assert after.q.dtype == wide
     np.testing.assert_allclose(after.q, motion.q[-1], rtol=1e-5)
 
@@ -387,8 +387,8 @@ DOORS = {
     "rtol": (lambda x: uk.simulate(FALL, REST, REST, [0.0, 1.0], rtol=x), "rtol"),
     "project": (lambda x: uk.project(FALL, 0.0, x, REST), "q0"),
     "time": (lambda x: uk.project(FALL, x, REST, REST), "t"),
-    "start": (lambda x: uk.start(FALL, REST, x), "v0"),
-    "step": (lambda x: uk.step(FALL, uk.start(FALL, REST, REST), x), "dt"),
+    "start": (lambda x: uk.initial_state(FALL, REST, x), "v0"),
+    "step": (lambda x: uk.step(FALL, uk.initial_state(FALL, REST, REST), x), "dt"),
     "system": (lambda x: FALL(0.0, x, REST), "q"),
 }
 
@@ -416,10 +416,10 @@ def test_what_is_no_number_is_refused_in_models(kind):
     ("ask", "message"),
     (
         (lambda: uk.simulate(FALL, np.zeros((0, 2)), REST, [0.0, 1.0]), r"^q0 must .* one start, got shape \(0, 2\)"),
-        (lambda: uk.start(FALL, np.zeros((0, 2)), REST), r"^q0 must have at least one start"),
+        (lambda: uk.initial_state(FALL, np.zeros((0, 2)), REST), r"^q0 must have at least one start"),
         (lambda: uk.simulate(FALL, [np.nan, 0.0], REST, [0.0, 1.0]), r"^q0 must be finite, got q0\[0\] = nan"),
         (lambda: uk.simulate(FALL, REST, REST, [0.0, 1.0], dt=[0.1, 0.1]), r"^dt must be one number"),
-        (lambda: uk.step(FALL, uk.start(FALL, REST, REST), [0.1, 0.1]), r"^dt must be one number"),
+        (lambda: uk.step(FALL, uk.initial_state(FALL, REST, REST), [0.1, 0.1]), r"^dt must be one number"),
         (lambda: uk.project(FALL, [0.0, 1.0], REST, REST), r"^t must be one number"),
     ),
 )  # fmt: skip
@@ -479,7 +479,7 @@ class Fixed(Tilted):
 
 
 def motions(model, **how):
-    state = uk.step(model, uk.start(model, [1.0], [0.0]), 0.1)
+    state = uk.step(model, uk.initial_state(model, [1.0], [0.0]), 0.1)
     return uk.simulate(model, [1.0], [0.0], [0.0, 0.1], **how).q[-1], uk.project(model, 0.0, [1.0], [0.0]), state.q
 
 
@@ -523,7 +523,7 @@ STARTS = jnp.stack([-LENGTHS, jnp.zeros(3)], axis=-1)
         lambda: uk.simulate(MANY, STARTS, jnp.zeros((3, 2)), [0.0, 0.1]),
         lambda: uk.simulate(MANY, STARTS, jnp.zeros((3, 2)), [0.0, 0.1], dt=0.01),
         lambda: uk.simulate(MANY, STARTS, jnp.zeros((3, 2)), [0.0, 0.1], drift="none"),
-        lambda: uk.start(MANY, STARTS, jnp.zeros((3, 2))),
+        lambda: uk.initial_state(MANY, STARTS, jnp.zeros((3, 2))),
     ),
     ids=("adaptive", "dt", "none", "start"),
 )

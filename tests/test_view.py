@@ -33,7 +33,7 @@ def wheel():
     body = uk.Body(2.0, inertia=(0.1, 0.1, 0.2), shapes=[uk.Shape("box", (0.2, 0.1, 0.4))])
     joints = {"axle": uk.joints.Revolute("ground", "wheel", axis=(0, 1, 1), at=(1000.0, 0, 0), to=(0.3, 0, 0))}
     mechanism = uk.Mechanism({"wheel": body}, joints, title="</script><b>wheel & axle")
-    q0, v0 = mechanism.start(rates={"axle": 3.0})
+    q0, v0 = mechanism.start(velocities={"axle": 3.0})
     return uk.simulate(mechanism, q0, v0, np.linspace(0, 1, 21))
 
 

@@ -42,7 +42,7 @@ def results():
         "even steps": uk.simulate(Pendulum(), *first, TS, dt=0.05).q,
         "adaptive batch": uk.simulate(Pendulum(), *MANY, TS, rtol=TOLERANCE, atol=TOLERANCE).q,
         "even batch": uk.simulate(Pendulum(), *MANY, TS, dt=0.05).q,
-        "step": uk.step(Pendulum(), uk.start(Pendulum(), *first), 0.01).q,
+        "step": uk.step(Pendulum(), uk.initial_state(Pendulum(), *first), 0.01).q,
         "derivative": jax.jacrev(end)(0.7),
         "function": jax.vmap(uk.per_member(lambda x: jnp.sin(x) @ x))(MANY[0]),
     }

@@ -52,7 +52,7 @@ from ._motion.event import Event as Event
 from ._motion.labels import Labels as Labels
 from ._motion.simulate import simulate as simulate
 from ._motion.step import State as State
-from ._motion.step import start as start
+from ._motion.step import initial_state as initial_state
 from ._motion.step import step as step
 from ._motion.stepper.runge_kutta4 import RungeKutta4 as RungeKutta4
 from ._motion.trajectory.continuation import IntegrationOptions as IntegrationOptions
@@ -70,7 +70,7 @@ from ._solve import Sparse as Sparse
 from ._solve import UdwadiaPhohomsiri as UdwadiaPhohomsiri
 from ._system import AbstractSystem as AbstractSystem
 from ._system import System as System
-from ._terms import Motion as Motion
+from ._terms import ConstrainedMotion as ConstrainedMotion
 from ._terms import Terms as Terms
 from ._view import View as View
 from ._view import view as view

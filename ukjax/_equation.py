@@ -40,10 +40,10 @@ from ._solve import (
     row_scale,
     solve,
 )
-from ._terms import Motion, Terms
+from ._terms import ConstrainedMotion, Terms
 
 
-def constrained_motion(terms: Terms, method: str | AbstractMethod = "orthogonal") -> Motion:
+def constrained_motion(terms: Terms, method: str | AbstractMethod = "orthogonal") -> ConstrainedMotion:
     """The motion that M, Q, A, b (and c) determine, and the forces of the constraints.
 
         M q̈ = Q + Qᶜ,    Qᶜ = M^(1/2) B⁺ (b − A a) + M^(1/2) (I − B⁺B) M^(-1/2) c
@@ -126,7 +126,7 @@ def nearly_dependent(M: np.ndarray, A: np.ndarray, method: Any, rank: int | None
 
 @jax.named_scope("constrained_motion")
 @per_member
-def motion_by(method: AbstractMethod, terms: Terms) -> tuple[Motion, Bool[Array, ""]]:
+def motion_by(method: AbstractMethod, terms: Terms) -> tuple[ConstrainedMotion, Bool[Array, ""]]:
     """The motion as ``method`` finds it, and whether that may be wrong, since the system is beyond the method."""
     terms = terms.in_one_precision()
     M, Q, A, b = symmetric(terms.M), terms.Q, terms.A, terms.b
@@ -140,7 +140,7 @@ def motion_by(method: AbstractMethod, terms: Terms) -> tuple[Motion, Bool[Array,
         nonideal = solve(M, A, terms.c, jnp.zeros_like(b), response)
         nonideal_force = M @ nonideal
 
-    motion = Motion(
+    motion = ConstrainedMotion(
         acceleration=ideal + nonideal,
         constraint_force=ideal_force + nonideal_force,
         ideal_force=ideal_force,

@@ -17,9 +17,9 @@ from ._control import AbstractControl, Command, constraints_of
 from ._dynamics import AbstractDynamics
 from ._friction import DryFriction
 from ._functions import vector_of
+from ._kinematic_map import KinematicMap, rate, settled
 from ._names import names_and_units
 from ._precision import Numbers, as_float
-from ._rates import Rates, rate, settled
 from ._run.compile import jit_unoptimised
 from ._terms import Terms
 
@@ -42,11 +42,12 @@ class AbstractSystem(eqx.Module):
     actuators and the law that drives them (see ``ukjax.control``); ``coordinates``, their names and units,
     ``(("theta", "rad"), ("x", "m"))``.
 
-    ``rates(q, v)`` is q̇ = N(q) v where velocities are no rates of coordinates, such as those about a body's axes beside
-    a unit quaternion, and there may be fewer of them: linear in v, and what of q it keeps is kept, to the error of the
-    steps. M, Q, A, b and all that takes v are for that v, but for a ``Lagrangian``'s energies, which take q̇;
-    ``velocities`` are its names and units. Where it is None, v is q̇. ``dry_friction`` is what is known of friction
-    along velocities, so that a motion in which it creeps can say so.
+    ``kinematic_map(q, v)`` returns q̇ = N(q) v, linear in v, where velocities are not the time derivatives of
+    coordinates, such as rates of turning about a body's axes beside a unit quaternion. There may be fewer velocities
+    than coordinates. What N(q) v keeps of q, such as the length of a quaternion, the motion keeps to the error of the
+    steps. M, Q, A, b and all that takes v are for that v, but for a ``Lagrangian``'s energies, which take q̇.
+    ``velocities`` are the names and units of v. Where ``kinematic_map`` is None, v is q̇. ``dry_friction`` is what is
+    known of friction along velocities, so that a motion in which it creeps can say so.
     """
 
     if TYPE_CHECKING:  # a type checker takes an AbstractVar for an argument of __init__, which a property need not be
@@ -62,7 +63,7 @@ class AbstractSystem(eqx.Module):
         @property
         def coordinates(self) -> tuple[tuple[str, str], ...] | None: ...
         @property
-        def rates(self) -> Rates | None: ...
+        def kinematic_map(self) -> KinematicMap | None: ...
         @property
         def velocities(self) -> tuple[tuple[str, str], ...] | None: ...
         @property
@@ -73,23 +74,23 @@ class AbstractSystem(eqx.Module):
         nonideal = None
         control = None
         coordinates = None
-        rates = None
+        kinematic_map = None
         velocities = None
         dry_friction = None
 
     def __call__(self, t: Numbers, q: Numbers, v: Numbers) -> Terms:
         """M, Q, A, b (and c) at time t [s], q (n,) and v (n,), with what the actuators do in Q."""
-        t, q, v = state_of(t, q, v, self.rates)
+        t, q, v = state_of(t, q, v, self.kinematic_map)
         self = opened(self)
         # Operation by operation, each would be compiled by itself.
         return _terms(self, t, q, v) if is_eager(*without_derivatives((self, t, q, v))) else _driven(self, t, q, v)
 
     def passive(self, t: Numbers, q: Numbers, v: Numbers) -> Terms:
         """M, Q, A, b (and c) with the actuators off."""
-        t, q, v = state_of(t, q, v, self.rates)
+        t, q, v = state_of(t, q, v, self.kinematic_map)
         M, Q = dynamics_of(self).terms(t, q, v)
-        if self.rates is not None:  # by which alone the dynamics need not see how many coordinates there are
-            jax.eval_shape(partial(rate, self.rates), q, v)
+        if self.kinematic_map is not None:  # by which alone the dynamics need not see how many coordinates there are
+            jax.eval_shape(partial(rate, self.kinematic_map), q, v)
         A, b = rows(structure_of(self), t, q, v)
         c = None if self.nonideal is None else vector_of(v.size, "velocity", "nonideal", self.nonideal, t, q, v)
         return Terms(M, Q, A, b, c)
@@ -103,9 +104,9 @@ class AbstractSystem(eqx.Module):
             raise ValueError(
                 "this system has no control: System(dynamics, constraints, control=ukjax.control.Servo(...))"
             )
-        t, q, v = state_of(t, q, v, self.rates)
+        t, q, v = state_of(t, q, v, self.kinematic_map)
         passive = self.passive(t, q, v) if passive is None else passive
-        return self.control.under(self.rates).command(t, q, v, passive)
+        return self.control.under(self.kinematic_map).command(t, q, v, passive)
 
     @property
     def held(self) -> tuple[AbstractConstraint, ...]:
@@ -165,35 +166,37 @@ class AbstractSystem(eqx.Module):
         return dynamics_of(self).energy(as_float(t), q, v)
 
 
-def state_of(t: Numbers, q: Numbers, v: Numbers, rates: Rates | None = None) -> tuple[Array, Array, Array]:
+def state_of(
+    t: Numbers, q: Numbers, v: Numbers, kinematic_map: KinematicMap | None = None
+) -> tuple[Array, Array, Array]:
     """A time and a state as arrays, q and v (n,), or ``ValueError``."""
     t, q, v = as_number("t", t, "s"), as_array("q", q), as_array("v", v)
-    if rates is not None and q.ndim == v.ndim == 1:
+    if kinematic_map is not None and q.ndim == v.ndim == 1:
         return t, q, v
     if q.ndim != 1 or v.shape != q.shape:
         raise ValueError(f"q and v must both have shape (n,), got shapes {q.shape} and {v.shape}")
     return t, q, v
 
 
-def rates_of(model: Any) -> Rates | None:
+def kinematic_map_of(model: Any) -> KinematicMap | None:
     """q̇ = N(q) v of a system that says so; None where v is q̇, as of any function that returns ``Terms``."""
-    return model.rates if isinstance(model, AbstractSystem) else None
+    return model.kinematic_map if isinstance(model, AbstractSystem) else None
 
 
 def split_state(model: Any, z: Array) -> tuple[Array, Array]:
     """q and v from one row of both. Raises ``ValueError`` where nothing says how many there are of each."""
-    rates, named = rates_of(model), getattr(model, "coordinates", None)
-    if rates is None and z.size % 2:
+    kinematic_map, named = kinematic_map_of(model), getattr(model, "coordinates", None)
+    if kinematic_map is None and z.size % 2:
         raise ValueError(f"start must be (q0, v0), as many numbers for each, got {z.size} numbers in all")
-    if rates is not None and named is None:
+    if kinematic_map is not None and named is None:
         raise ValueError("start is (q0, v0), and the system must name its coordinates to say where v0 begins")
-    q, v = jnp.split(z, 2 if named is None or rates is None else [len(named)])
+    q, v = jnp.split(z, 2 if named is None or kinematic_map is None else [len(named)])
     return q, v
 
 
 def dynamics_of(system: AbstractSystem) -> AbstractDynamics:
     """Its own, in a motion with q̇ = N(q) v."""
-    return system.dynamics.under(system.rates)
+    return system.dynamics.under(system.kinematic_map)
 
 
 def mass_of(system: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "n n"]:
@@ -204,17 +207,19 @@ def mass_of(system: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[A
 
 def structure_of(system: AbstractSystem) -> tuple[AbstractConstraint, ...]:
     """Its constraints, in such a motion."""
-    return tuple(constraint.under(system.rates) for constraint in system.constraints)
+    return tuple(constraint.under(system.kinematic_map) for constraint in system.constraints)
 
 
 def task_of(system: AbstractSystem) -> tuple[AbstractConstraint, ...]:
     """What its control serves, in such a motion; nothing without control."""
-    return () if system.control is None else system.control.under(system.rates).task
+    return () if system.control is None else system.control.under(system.kinematic_map).task
 
 
-def shifted(rates: Rates | None, q: Float[Array, " nq"], change: Float[Array, " n"]) -> Float[Array, " nq"]:
+def shifted(
+    kinematic_map: KinematicMap | None, q: Float[Array, " nq"], change: Float[Array, " n"]
+) -> Float[Array, " nq"]:
     """q after a small displacement, in terms of velocities: q + N(q) change."""
-    return settled(rates, q + rate(rates, q, change))
+    return settled(kinematic_map, q + rate(kinematic_map, q, change))
 
 
 def _stacked(parts, v):
@@ -236,8 +241,8 @@ class System(AbstractSystem):
     """A system put together: ``System(dynamics, constraints)``.
 
     ``dynamics`` is a ``Lagrangian`` or ``MassForce``, ``constraints`` one constraint or a sequence of them, in which
-    kinds mix freely. ``nonideal``, ``control``, ``coordinates``, ``rates`` and ``velocities`` as in ``AbstractSystem``.
-    Raises ``ValueError`` for anything else.
+    kinds mix freely. ``nonideal``, ``control``, ``coordinates``, ``kinematic_map`` and ``velocities`` as in
+    ``AbstractSystem``. Raises ``ValueError`` for anything else.
     """
 
     dynamics: AbstractDynamics  # pyright: ignore
@@ -245,7 +250,7 @@ class System(AbstractSystem):
     nonideal: Callable | None  # pyright: ignore
     control: AbstractControl | None  # pyright: ignore
     coordinates: tuple[tuple[str, str], ...] | None = eqx.field(static=True)  # pyright: ignore
-    rates: Rates | None  # pyright: ignore
+    kinematic_map: KinematicMap | None  # pyright: ignore
     velocities: tuple[tuple[str, str], ...] | None = eqx.field(static=True)  # pyright: ignore
 
     def __init__(
@@ -256,7 +261,7 @@ class System(AbstractSystem):
         nonideal: Callable | None = None,
         control: AbstractControl | None = None,
         coordinates: Iterable[Sequence[str]] | None = None,
-        rates: Rates | None = None,
+        kinematic_map: KinematicMap | None = None,
         velocities: Iterable[Sequence[str]] | None = None,
     ):
         if not isinstance(dynamics, AbstractDynamics):
@@ -268,8 +273,10 @@ class System(AbstractSystem):
             raise ValueError(f"control must be one of ukjax.control (Servo, Robust, Feedback), got {kind_of(control)}")
         self.dynamics, self.constraints, self.nonideal, self.control = dynamics, constraints, nonideal, control
         self.coordinates = names_and_units("coordinates", coordinates)
-        if rates is not None:
-            check_function("rates", rates, "q, v")
+        if kinematic_map is not None:
+            check_function("kinematic_map", kinematic_map, "q, v")
         elif velocities is not None:
-            raise ValueError("velocities are named by their coordinates, unless rates(q, v) says that they are others")
-        self.rates, self.velocities = rates, names_and_units("velocities", velocities)
+            raise ValueError(
+                "velocities are named by their coordinates, unless kinematic_map(q, v) says that they are others"
+            )
+        self.kinematic_map, self.velocities = kinematic_map, names_and_units("velocities", velocities)

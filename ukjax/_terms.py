@@ -1,4 +1,4 @@
-"""The two records everything passes: what a model says (Terms), and what then happens (Motion)."""
+"""The two records everything passes: what a model says (Terms), and what then happens (ConstrainedMotion)."""
 
 import equinox as eqx
 import jax
@@ -37,7 +37,7 @@ class Terms(eqx.Module):
         return jax.tree.map(lambda x: x if x.dtype == dtype else x.astype(dtype), self)
 
 
-class Motion(eqx.Module):
+class ConstrainedMotion(eqx.Module):
     """What then happens: M q̈ = Q + Qᶜ, and what the constraints had to do for it.
 
     | field | shape | meaning |

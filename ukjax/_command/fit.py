@@ -77,7 +77,7 @@ def fit_system(options: argparse.Namespace) -> int:
     from .._cache import enable_compilation_cache
     from .._estimate import fit, regress
     from ..systems.base import AbstractMechanism
-    from .records import MeasuredEntries, PlacedStart, coordinates_of, experiment_of, read_record
+    from .records import MeasuredEntries, PlacedStart, experiment_of, measured_coordinates, read_record
     from .settings import names_of, with_settings
 
     _precision.enable_float64()
@@ -94,8 +94,8 @@ def fit_system(options: argparse.Namespace) -> int:
         ]
         places_itself = type(mechanism).placed is not AbstractMechanism.placed
         if options.regress is not None:
-            seen, place = coordinates_of(experiments, places, np.asarray(q0), places_itself)
-            mechanism = regress(mechanism, seen, free, cutoff=options.regress, place=place).model
+            seen, to_q = measured_coordinates(experiments, places, np.asarray(q0), places_itself)
+            mechanism = regress(mechanism, seen, free, cutoff=options.regress, coordinates_of=to_q).model
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             found = fit(

@@ -85,7 +85,7 @@ def named_coordinates(mechanism: "AbstractMechanism") -> tuple[tuple[str, str], 
 
 def named_velocities(mechanism: "AbstractMechanism") -> tuple[tuple[str, str], ...]:
     """Name and unit of each velocity: where they are rates, the coordinate's with a d before it."""
-    if mechanism.rates is not None:
+    if mechanism.kinematic_map is not None:
         return mechanism.velocities or tuple((f"v{i + 1}", "") for i in range(len(mechanism.start()[1])))
     return tuple((f"d{name}", f"{unit}/s" if unit else "") for name, unit in named_coordinates(mechanism))
 

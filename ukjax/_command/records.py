@@ -122,7 +122,7 @@ def experiment_of(
     return Experiment(record.t, record.values, states, sigma=sigma, measured=measured, setting=setting)
 
 
-def coordinates_of(
+def measured_coordinates(
     experiments: list[Experiment], places: tuple[int, ...], q0: np.ndarray, places_itself: bool
 ) -> tuple[list[Experiment], PlacedColumns | None]:
     """The same with the measured coordinates alone, in their order, and how they make q; None where they are q. Raises

@@ -36,7 +36,9 @@ def add_to(commands: Any) -> None:
     option("--combine", metavar="HOW", help="grid, each, random or sobol (default: grid)")
     option("--seed", type=int, default=0, help="of what is drawn (default 0)")
     option("--set", action="append", default=[], metavar="NAME=VALUE", help="another parameter, or initial value")
-    option("--hold", action="store_true", help="keep swept coordinates where they are put; the others give way")
+    option(
+        "--fix-swept", action="store_true", help="swept coordinates keep their values; only the others are projected"
+    )
     option("--t1", type=float, metavar="SECONDS", help="end of the motion (default: the source's)")
     option("--samples", type=int, metavar="N", help="keep so many samples of each motion, instead of its end alone")
     option("--drift", choices=("projection", "none"), help="default: projection")
@@ -104,8 +106,8 @@ def sweep(options: argparse.Namespace) -> int:
                 v0=v0 if fixed_start else None,
                 combine=options.combine,
                 seed=options.seed,
-                place=_placed,
-                hold=options.hold,
+                start_of=_placed,
+                fix_swept=options.fix_swept,
                 keep="samples" if options.samples else "end",
                 store=folder,
                 chunk=options.chunk,

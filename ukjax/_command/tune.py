@@ -83,7 +83,7 @@ def tune_system(options: argparse.Namespace) -> int:
             dt=options.dt,
             effort=options.effort,
             held_out=(q[half:], v[half:]),
-            place=lambda model, q, v: model.placed(q, v),
+            start_of=lambda model, q, v: model.placed(q, v),
             drift=options.drift,
             progress=options.progress,
         )

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._compressed import Seeds
-from .._rates import Rates
+from .._kinematic_map import KinematicMap
 
 Level = Literal["position", "velocity", "acceleration"]
 
@@ -75,8 +75,8 @@ class AbstractConstraint(eqx.Module):
         """The derivative of ``velocity`` by v: of a statement about positions the same as the other."""
         return self.slope(t, q, v) if self.level == "position" else jax.jacfwd(self.velocity, argnums=2)(t, q, v)
 
-    def under(self, rates: Rates | None) -> "AbstractConstraint":
-        """The same statement where q̇ = N(q) v is what ``rates(q, v)`` returns."""
+    def under(self, kinematic_map: KinematicMap | None) -> "AbstractConstraint":
+        """The same statement where q̇ = N(q) v is what ``kinematic_map(q, v)`` returns."""
         return self
 
     def pull(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " m"] | float:
@@ -93,6 +93,6 @@ def nothing(q: Float[Array, " nq"]) -> Float[Array, " 0"]:
     return jnp.zeros((0,), q.dtype)
 
 
-def with_rates(constraint: AbstractConstraint, rates: Rates | None) -> AbstractConstraint:
-    """One with other ``rates``."""
-    return eqx.tree_at(lambda c: c.rates, constraint, rates, is_leaf=lambda x: x is None)
+def with_kinematic_map(constraint: AbstractConstraint, kinematic_map: KinematicMap | None) -> AbstractConstraint:
+    """One with another ``kinematic_map``."""
+    return eqx.tree_at(lambda c: c.kinematic_map, constraint, kinematic_map, is_leaf=lambda x: x is None)

@@ -11,10 +11,10 @@ from jaxtyping import Array, Float
 from .._check import check_function
 from .._compressed import Seeds
 from .._functions import vector
+from .._kinematic_map import KinematicMap, rate
 from .._names import name_of_rows
 from .._precision import Numbers
-from .._rates import Rates, rate
-from .base import AbstractConstraint, Level, Rows, with_rates
+from .base import AbstractConstraint, Level, Rows, with_kinematic_map
 from .baumgarte import as_gain, gain
 
 
@@ -24,14 +24,14 @@ class Holonomic(AbstractConstraint):
     ``phi(t, q)`` returns (m,), a number, or a list of numbers. Differentiated twice along the motion,
     φ̈ = φ_q q̈ + D²φ[(1, v), (1, v)], so that A = φ_q and b = −D²φ[(1, v), (1, v)] − α φ̇ − β φ
     (Baumgarte 1972; the default α = β = 0 is the constraint itself). ``alpha`` [1/s] and ``beta`` [1/s²] are numbers
-    or one per row. In a system with ``rates``, q̇ = N(q) v, A is φ_q N and φ̈ is taken along that motion.
+    or one per row. In a system with a ``kinematic_map``, q̇ = N(q) v, A is φ_q N and φ̈ is taken along that motion.
     """
 
     phi: Callable
     alpha: Array
     beta: Array
     name: str | tuple[str, ...] = eqx.field(static=True)
-    rates: Rates | None
+    kinematic_map: KinematicMap | None
     level: ClassVar[Level] = "position"
 
     def __init__(
@@ -39,7 +39,7 @@ class Holonomic(AbstractConstraint):
     ):
         check_function("phi", phi, "t, q")
         self.phi, self.name = phi, name_of_rows(name)
-        self.alpha, self.beta, self.rates = as_gain("alpha", alpha), as_gain("beta", beta), None
+        self.alpha, self.beta, self.kinematic_map = as_gain("alpha", alpha), as_gain("beta", beta), None
 
     def rows(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         return self.at(t, q, v)[2:]
@@ -48,7 +48,7 @@ class Holonomic(AbstractConstraint):
         return self._rows(self.slope(t, q, v), t, q, v)
 
     def by_seeds(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], seeds: Seeds) -> Rows:
-        along = lambda x: jax.jvp(lambda q: self.position(t, q), (q,), (rate(self.rates, q, x),))[1]
+        along = lambda x: jax.jvp(lambda q: self.position(t, q), (q,), (rate(self.kinematic_map, q, x),))[1]
         return self._rows(seeds.along(along, v), t, q, v)
 
     def position(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " m"]:
@@ -59,15 +59,15 @@ class Holonomic(AbstractConstraint):
 
     def slope(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "m n"]:
         along = jax.jacfwd(self.velocity, argnums=2)  # φ̇ is linear in v
-        return jax.jacfwd(self.position, argnums=1)(t, q) if self.rates is None else along(t, q, v)
+        return jax.jacfwd(self.position, argnums=1)(t, q) if self.kinematic_map is None else along(t, q, v)
 
     def pull(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " m"]:
         phi, phi_dot = map(jnp.abs, self._along(t, q, v))
         m = phi.shape[0]
         return gain("alpha", self.alpha, m) * phi_dot + gain("beta", self.beta, m) * phi
 
-    def under(self, rates: Rates | None) -> AbstractConstraint:
-        return with_rates(self, rates)
+    def under(self, kinematic_map: KinematicMap | None) -> AbstractConstraint:
+        return with_kinematic_map(self, kinematic_map)
 
     def _rows(self, A, t, q, v):
         # The second derivative along the motion only: a jvp of a jvp, never the m × n × n tensor.
@@ -82,4 +82,4 @@ class Holonomic(AbstractConstraint):
 
     def _motion(self, t, q, v):
         """ṫ and q̇."""
-        return jnp.ones_like(t), rate(self.rates, q, v)
+        return jnp.ones_like(t), rate(self.kinematic_map, q, v)

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._functions import Zero, array, as_function, as_vector_function, vector_of
+from .._kinematic_map import KinematicMap, rate
 from .._names import name_of_rows
 from .._precision import Numbers
-from .._rates import Rates, rate
-from .base import AbstractConstraint, Level, nothing, with_rates
+from .base import AbstractConstraint, Level, nothing, with_kinematic_map
 from .baumgarte import as_gain, gain
 
 
@@ -28,24 +28,26 @@ class Pfaffian(AbstractConstraint):
     c: Callable | Zero
     alpha: Array
     name: str | tuple[str, ...] = eqx.field(static=True)
-    rates: Rates | None
+    kinematic_map: KinematicMap | None
     level: ClassVar[Level] = "velocity"
 
     def __init__(self, A: Any, c: Any = 0.0, alpha: Numbers = 0.0, *, name: str | Iterable[str] = "Pfaffian"):
         self.A, self.c = as_function("A", A, "t, q"), as_vector_function("c", c, "t, q")
-        self.alpha, self.name, self.rates = as_gain("alpha", alpha), name_of_rows(name), None
+        self.alpha, self.name, self.kinematic_map = as_gain("alpha", alpha), name_of_rows(name), None
 
     def rows(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         A = self.matrix(t, q, v)
-        psi, bias = jax.jvp(lambda t, q: self.velocity(t, q, v), (t, q), (jnp.ones_like(t), rate(self.rates, q, v)))
+        psi, bias = jax.jvp(
+            lambda t, q: self.velocity(t, q, v), (t, q), (jnp.ones_like(t), rate(self.kinematic_map, q, v))
+        )
         return A, -bias - gain("alpha", self.alpha, psi.shape[0]) * psi
 
     def pull(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " m"]:
         psi = self.velocity(t, q, v)
         return gain("alpha", self.alpha, psi.shape[0]) * jnp.abs(psi)
 
-    def under(self, rates: Rates | None) -> AbstractConstraint:
-        return with_rates(self, rates)
+    def under(self, kinematic_map: KinematicMap | None) -> AbstractConstraint:
+        return with_kinematic_map(self, kinematic_map)
 
     def position(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " 0"]:
         return nothing(q)

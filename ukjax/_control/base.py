@@ -10,8 +10,8 @@ from jaxtyping import Array, Float, Int
 
 from .._check import as_array, as_numbers, call, kind_of, repr_of
 from .._constraint import AbstractConstraint
+from .._kinematic_map import KinematicMap
 from .._precision import as_float
-from .._rates import Rates
 from .._terms import Terms
 
 
@@ -65,11 +65,11 @@ class AbstractControl(eqx.Module):
         limits = None
         serves_task_alone = False
 
-    def under(self, rates: Rates | None) -> "AbstractControl":
-        """The same for a system with q̇ = N(q) v, which is what ``rates(q, v)`` returns."""
-        if rates is None or not self.task:
+    def under(self, kinematic_map: KinematicMap | None) -> "AbstractControl":
+        """The same for a system with q̇ = N(q) v, which is what ``kinematic_map(q, v)`` returns."""
+        if kinematic_map is None or not self.task:
             return self
-        return eqx.tree_at(lambda c: c.task, self, tuple(constraint.under(rates) for constraint in self.task))
+        return eqx.tree_at(lambda c: c.task, self, tuple(constraint.under(kinematic_map) for constraint in self.task))
 
     @abc.abstractmethod
     def command(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], passive: Terms) -> Command:

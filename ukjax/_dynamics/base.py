@@ -6,7 +6,7 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from .._compressed import Seeds
-from .._rates import Rates
+from .._kinematic_map import KinematicMap
 
 
 class AbstractDynamics(eqx.Module):
@@ -27,8 +27,8 @@ class AbstractDynamics(eqx.Module):
         M, Q = self.terms(t, q, v)
         return M @ seeds.matrix, Q
 
-    def under(self, rates: Rates | None) -> "AbstractDynamics":
-        """The same where q̇ = N(q) v is what ``rates(q, v)`` returns, and M v̇ = Q."""
+    def under(self, kinematic_map: KinematicMap | None) -> "AbstractDynamics":
+        """The same where q̇ = N(q) v is what ``kinematic_map(q, v)`` returns, and M v̇ = Q."""
         return self
 
     @abc.abstractmethod

@@ -13,8 +13,9 @@ class MassForce(AbstractDynamics):
     """M(t, q) q̈ = Q(t, q, v), both given.
 
     ``mass_matrix(t, q)`` (n, n) and ``force(t, q, v)`` (n,) are functions or constant arrays. The force is all of
-    the right-hand side: applied forces, gravity, and the terms −C(q, v) v of inertia. In a system with ``rates``,
-    q̇ = N(q) v, they are those of M v̇ = Q: Newton's and Euler's equations, say, in the rates about a body's axes.
+    the right-hand side: applied forces, gravity, and the terms −C(q, v) v of inertia. In a system with a
+    ``kinematic_map``, q̇ = N(q) v, they are those of M v̇ = Q: Newton's and Euler's equations, say, in the rates about
+    a body's axes.
     """
 
     mass_matrix: Callable

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from .._check import check_function
 from .._compressed import Seeds
 from .._functions import Zero, array, as_function, as_vector_function, vector_of
-from .._rates import Rates, columns, rate, turning
+from .._kinematic_map import KinematicMap, columns, rate, turning
 from .base import AbstractDynamics
 
 
@@ -23,50 +23,52 @@ class Lagrangian(AbstractDynamics):
         M = ∂²T/∂v²,      Q = F + ∂L/∂q − (∂p/∂t + ∂p/∂q v),      p = ∂T/∂v,
 
     which holds for any T, with parts T₁ linear in v and T₀ without v (moving frames) and explicit time. In a system
-    with ``rates``, energies are functions of q and q̇ = N(q) v as ever, the force goes with v, and these equations are
-    taken along N: M = Nᵀ T_q̇q̇ N, Q = F + Nᵀ (∂L/∂q − ∂p/∂t − ∂p/∂q q̇ − T_q̇q̇ Ṅ v).
+    with a ``kinematic_map``, energies are functions of q and q̇ = N(q) v as ever, the force goes with v, and these
+    equations are taken along N: M = Nᵀ T_q̇q̇ N, Q = F + Nᵀ (∂L/∂q − ∂p/∂t − ∂p/∂q q̇ − T_q̇q̇ Ṅ v).
     """
 
     kinetic: Callable
     potential: Callable
     force: Callable | Zero
-    rates: Rates | None
+    kinematic_map: KinematicMap | None
 
     def __init__(self, kinetic: Callable, potential: Callable | None = None, force: Callable | None = None):
         check_function("kinetic", kinetic, "t, q, v")
         self.kinetic = kinetic
         self.potential = as_function("potential", 0.0 if potential is None else potential, "t, q")
         self.force = Zero() if force is None else as_vector_function("force", force, "t, q, v")
-        self.rates = None
+        self.kinematic_map = None
 
     def mass(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "n n"]:
-        M = self._mass(t, q, rate(self.rates, q, v))
-        if self.rates is None:
+        M = self._mass(t, q, rate(self.kinematic_map, q, v))
+        if self.kinematic_map is None:
             return M
-        N = columns(self.rates, q, v)
+        N = columns(self.kinematic_map, q, v)
         return N.T @ M @ N
 
     def terms(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         F = self._applied(t, q, v)
-        if self.rates is None:
+        if self.kinematic_map is None:
             return self._mass(t, q, v), F + self._force(t, q, v)
-        q_dot, turning_of_N = turning(self.rates, q, v)
-        M, N = self._mass(t, q, q_dot), columns(self.rates, q, v)
+        q_dot, turning_of_N = turning(self.kinematic_map, q, v)
+        M, N = self._mass(t, q, q_dot), columns(self.kinematic_map, q, v)
         return N.T @ M @ N, F + N.T @ (self._force(t, q, q_dot) - M @ turning_of_N)
 
     def by_seeds(
         self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], seeds: Seeds
     ) -> tuple[Float[Array, "n seeds"], Float[Array, " n"]]:
-        onto = lambda x: rate(self.rates, q, x)
-        q_dot, turning_of_N = (v, jnp.zeros_like(v)) if self.rates is None else turning(self.rates, q, v)
+        onto = lambda x: rate(self.kinematic_map, q, x)
+        q_dot, turning_of_N = (
+            (v, jnp.zeros_like(v)) if self.kinematic_map is None else turning(self.kinematic_map, q, v)
+        )
         momentum = lambda q_dot: jax.grad(self._kinetic, argnums=2)(t, q, q_dot)
         mass_times = jax.linearize(momentum, q_dot)[1]
         back = jax.linear_transpose(onto, v)
         M = seeds.along(lambda x: back(mass_times(onto(x)))[0], v)
         return M, self._applied(t, q, v) + back(self._force(t, q, q_dot) - mass_times(turning_of_N))[0]
 
-    def under(self, rates: Rates | None) -> AbstractDynamics:
-        return eqx.tree_at(lambda d: d.rates, self, rates, is_leaf=lambda x: x is None)
+    def under(self, kinematic_map: KinematicMap | None) -> AbstractDynamics:
+        return eqx.tree_at(lambda d: d.kinematic_map, self, kinematic_map, is_leaf=lambda x: x is None)
 
     def _applied(self, t, q, v):
         return vector_of(v.size, "velocity", "force", self.force, t, q, v)
@@ -83,7 +85,7 @@ class Lagrangian(AbstractDynamics):
         return jax.grad(self._lagrangian, argnums=1)(t, q, v) - inertial
 
     def energy(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, ""]:
-        return self._kinetic(t, q, rate(self.rates, q, v)) + self._potential(t, q)
+        return self._kinetic(t, q, rate(self.kinematic_map, q, v)) + self._potential(t, q)
 
     def _lagrangian(self, t, q, v):
         return self._kinetic(t, q, v) - self._potential(t, q)

@@ -43,8 +43,8 @@ AGAIN, FAR = 136, 16
 class Task(eqx.Module):
     """What is to be done for every member: the ``problem``; which of its numbers are entries of q0 and v0; where it
     begins: by a start of the model's own, which for a mechanism of bodies is sought near the given one's, as far from
-    it as its pose of ``reference`` is from this; by a ``place``, if there is one, and whether what was put there is to
-    ``hold``; and what to ``keep`` of its motion."""
+    it as its pose of ``reference`` is from this; by ``start_of``, if there is one; by ``fix_swept`` with what was swept
+    of it unchanged; and what to ``keep`` of its motion."""
 
     problem: Problem
     of_q: tuple[tuple[int, int], ...] = eqx.field(static=True)
@@ -52,21 +52,21 @@ class Task(eqx.Module):
     of_model: tuple[int, ...] = eqx.field(static=True)
     own_start: bool = eqx.field(static=True)
     reference: Float[Array, " n"] | None
-    hold: bool = eqx.field(static=True)
-    place: Callable | None
+    fix_swept: bool = eqx.field(static=True)
+    start_of: Callable | None
     keep: Any
     size: int = eqx.field(static=True)
 
     def model_of(self, numbers: Float[Array, " p"]) -> Any:
         """The model of a member, by all of its numbers."""
-        return self.problem.model_of(self.of_start(numbers))
+        return self.problem.model_of(self.numbers_of_model(numbers))
 
     def held(self, model: AbstractSystem, q: Array, v: Array) -> AbstractSystem:
         """What a start is to obey: the model's constraints, and what is held."""
         places = lambda pairs: tuple(at for _, at in pairs)
-        return holding(model, q, v, places(self.of_q), places(self.of_v)) if self.hold else model
+        return holding(model, q, v, places(self.of_q), places(self.of_v)) if self.fix_swept else model
 
-    def of_start(self, numbers: Float[Array, " p"]) -> Float[Array, " k"] | None:
+    def numbers_of_model(self, numbers: Float[Array, " p"]) -> Float[Array, " k"] | None:
         """The numbers that are its model's; None if there are none."""
         return jnp.stack([numbers[i] for i in self.of_model]) if self.of_model else None
 
@@ -164,14 +164,14 @@ def placed(task: Task, numbers: Array, q: Array, v: Array) -> tuple[Any, Array, 
         q = q.at[at].set(numbers[i])
     for i, at in task.of_v:
         v = v.at[at].set(numbers[i])
-    if task.place is not None:
-        q, v = two_arrays("place", "(q0, v0)", call("place", task.place, model, q, v))
+    if task.start_of is not None:
+        q, v = two_arrays("start_of", "(q0, v0)", call("start_of", task.start_of, model, q, v))
     return model, q, v
 
 
 def _start(task, model, numbers, q, v):
     ts = task.problem.ts
-    return InitialState(q, v, scale_of(model, ts[0], q, v, ts[-1] - ts[0]), task.of_start(numbers))
+    return InitialState(q, v, scale_of(model, ts[0], q, v, ts[-1] - ts[0]), task.numbers_of_model(numbers))
 
 
 def starts(task: Task, numbers: Array, q0: Array, v0: Array) -> InitialState:

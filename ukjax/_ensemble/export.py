@@ -135,7 +135,7 @@ def export(
 def _provenance(plan, names, derivatives) -> dict[str, Any]:
     """From what the simulator was made, and a fingerprint of it."""
     about = fingerprint_of(plan, "export")
-    unused = ("over", "members", "combine", "seed", "keep", "hold", "event", "block")
+    unused = ("over", "members", "combine", "seed", "keep", "fix_swept", "event", "block")
     kept = {name: value for name, value in about.items() if name not in unused}
     return sealed(kept | {"over": list(names), "derivatives": derivatives})
 

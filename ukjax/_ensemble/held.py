@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._constraint import AbstractConstraint
-from .._constraint.base import Level, with_rates
-from .._rates import Rates, columns
+from .._constraint.base import Level, with_kinematic_map
+from .._kinematic_map import KinematicMap, columns
 from .._system import AbstractSystem, System
 
 
@@ -19,16 +19,16 @@ class Held(AbstractConstraint):
     v0: Float[Array, " n"]
     of_q: tuple[int, ...] = eqx.field(static=True)
     of_v: tuple[int, ...] = eqx.field(static=True)
-    rates: Rates | None = None
+    kinematic_map: KinematicMap | None = None
     name: ClassVar[Any] = "what is held of the start"
     level: ClassVar[Level] = "velocity"
 
     def slope(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "j n"]:
-        N = jnp.eye(q.size, dtype=q.dtype) if self.rates is None else columns(self.rates, q, v)
+        N = jnp.eye(q.size, dtype=q.dtype) if self.kinematic_map is None else columns(self.kinematic_map, q, v)
         return N[jnp.array(self.of_q, int)]
 
-    def under(self, rates: Rates | None) -> AbstractConstraint:
-        return with_rates(self, rates)
+    def under(self, kinematic_map: KinematicMap | None) -> AbstractConstraint:
+        return with_kinematic_map(self, kinematic_map)
 
     def rows(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         A = jnp.eye(v.size, dtype=q.dtype)[jnp.array(self.of_v, int)]
@@ -47,4 +47,4 @@ def holding(model: AbstractSystem, q: Array, v: Array, of_q: tuple[int, ...], of
     """``model`` at its start, with entries of q and v that stay as they are."""
     if not of_q and not of_v:
         return model
-    return System(model.dynamics, (*model.held, Held(q, v, of_q, of_v)), rates=model.rates)
+    return System(model.dynamics, (*model.held, Held(q, v, of_q, of_v)), kinematic_map=model.kinematic_map)

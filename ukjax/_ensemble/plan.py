@@ -11,14 +11,14 @@ from jaxtyping import Float
 
 from .._check import as_integer, as_numpy, check_finite, check_flag, check_function, memory, repr_of, size_of
 from .._fingerprint import fingerprint
+from .._kinematic_map import rate
 from .._mechanism import Mechanism
 from .._motion.consistent.project import project
-from .._motion.inputs import canonicalise, check_rates
+from .._motion.inputs import canonicalise, check_kinematic_map
 from .._motion.labels import Named, named_coordinates, named_directions, title_of
 from .._motion.simulate import Arguments
 from .._precision import warn_if_single
-from .._rates import rate
-from .._system import AbstractSystem, rates_of
+from .._system import AbstractSystem, kinematic_map_of
 from .block import ENDING_KEPT, LANES, MOTION_KEPT, Task, assembled, kept_of, placed
 from .dataset import RESERVED
 from .over import Over
@@ -95,9 +95,9 @@ def in_bytes(count: float) -> str:
 
 
 def plan_of(
-    system: Any, over: Any, members: Any, ts: Any, q0: Any, v0: Any, combine: Any, seed: Any, place: Any, hold: Any,
-    keep: Any, chunk: Any, drift: Any, dt: Any, rtol: Any, atol: Any, method: Any, solver: Any, event: Any,
-    max_steps: Any,
+    system: Any, over: Any, members: Any, ts: Any, q0: Any, v0: Any, combine: Any, seed: Any, start_of: Any,
+    fix_swept: Any, keep: Any, chunk: Any, drift: Any, dt: Any, rtol: Any, atol: Any, method: Any, solver: Any,
+    event: Any, max_steps: Any,
 ) -> Plan:  # fmt: skip
     """What ``ensemble`` was given, or ``ValueError``."""
     q, v, own_start = _starts(system, q0, v0)
@@ -107,16 +107,16 @@ def plan_of(
         raise ValueError(f"keep must be 'samples', 'end', 'all' or a function of a trajectory, got {repr_of(keep)}")
     if callable(keep):
         check_function("keep", keep, "motion")
-    check_flag("hold", hold)
-    if place is not None:
-        check_function("place", place, "model, q0, v0")
+    check_flag("fix_swept", fix_swept)
+    if start_of is not None:
+        check_function("start_of", start_of, "model, q0, v0")
     coordinates, directions = named_coordinates(system, q.shape[-1]), named_directions(system, v.shape[-1])
     names = [[name for name, _ in named] for named in (coordinates, directions or coordinates)]
     swept = Over.of(system, over, members, combine, seed, *names)
     if q.ndim == 2 and len(q) != swept.members:
         raise ValueError(f"q0 and v0 must have a row for each of {swept.members} members, got shape {q.shape}")
     model, first_q, first_v, times = canonicalise(system, asked.q0, asked.v0, asked.ts)
-    check_rates(model, first_q, first_v)
+    check_kinematic_map(model, first_q, first_v)
     if rtol is None and dt is None:
         warn_if_single(first_q.dtype)
     problem = asked.problem(model, first_q, times, rtol, atol, method)
@@ -129,8 +129,8 @@ def plan_of(
         of_model=tuple(swept.of_kind("model")),
         own_start=own_start,
         reference=system.reference_pose()[0] if own_start and isinstance(system, Mechanism) else None,
-        hold=hold,
-        place=place,
+        fix_swept=fix_swept,
+        start_of=start_of,
         keep=keep,
         size=1,
     )
@@ -163,7 +163,7 @@ def _starts(system, q0, v0):
     if q0 is None or v0 is None:
         raise ValueError(f"q0 and v0 must both be given, or neither, got {'v0' if q0 is None else 'q0'} alone")
     q, v = (as_numpy(name, x) for name, x in (("q0", q0), ("v0", v0)))
-    fits = v.shape in (q.shape, q.shape[-1:]) if rates_of(system) is None else v.ndim in (1, q.ndim)
+    fits = v.shape in (q.shape, q.shape[-1:]) if kinematic_map_of(system) is None else v.ndim in (1, q.ndim)
     if q.ndim not in (1, 2) or not q.size or not fits:
         raise ValueError(
             f"q0 and v0 must have shape (n,), or (members, n) with a row for each, got shapes {size_of(q)} and "
@@ -289,7 +289,7 @@ def fingerprint_of(plan: Plan, purpose: str) -> dict[str, Any]:
         "solver": problem.solver,
         "event": None if problem.event is None else problem.event.direction,
         "max_steps": problem.max_steps,
-        "hold": plan.task.hold,
+        "fix_swept": plan.task.fix_swept,
         "block": plan.block,
     }
     return fingerprint(
@@ -308,7 +308,7 @@ def _functions(task, numbers, t, q, v):
     problem = task.problem
     model, q, v = placed(task, numbers, q, v)
     terms = lambda q, v: eqx.filter(model(t, q, v), eqx.is_array)
-    found = [q, v, terms(q, v), rate(rates_of(model), q, v)]
+    found = [q, v, terms(q, v), rate(kinematic_map_of(model), q, v)]
     if isinstance(model, AbstractSystem):
         found.append(model.violation(t, q, v))
     if problem.tableau is None:  # an implicit method, whose steps use derivatives

@@ -34,8 +34,8 @@ def ensemble(
     v0: Numbers | None = None,
     combine: str | None = None,
     seed: int = 0,
-    place: Callable | None = None,
-    hold: bool = False,
+    start_of: Callable | None = None,
+    fix_swept: bool = False,
     keep: "str | Callable" = "samples",
     store: str | os.PathLike | None = None,
     chunk: int | None = None,
@@ -63,10 +63,10 @@ def ensemble(
     points. ``seed`` is that of what is drawn.
 
     **Starts.** ``q0`` and ``v0``, (n,) or (members, n); left out, those of the mechanism with the member's numbers in
-    it. What is swept of them is put in; ``place(model, q0, v0) -> (q0, v0)`` may put right what follows from it; and
+    it. What is swept of them is put in; ``start_of(model, q0, v0) -> (q0, v0)`` may put right what follows from it; and
     the result is brought onto the constraints, as by ``project``, unless ``drift="none"``: to the nearest point,
-    where what was swept may have moved; or, with ``hold``, to the nearest with what was swept of the start as it was
-    put.
+    where what was swept may have moved; or, with ``fix_swept``, to the nearest one at which what was swept of the start
+    has its swept values.
 
     **What is kept.** q and v at the times ``ts`` [s]; with ``keep="end"`` at the last alone; with ``"all"`` forces,
     residuals and all else that a ``Trajectory`` has, too; with a function of the ``Trajectory`` of a member what it
@@ -110,8 +110,8 @@ def ensemble(
     if folder is not None and folder.chunk_is_fixed and chunk is None:
         chunk = folder.chunk
     plan = plan_of(
-        system, over, members, ts, q0, v0, combine, seed, place, hold, keep, chunk, drift, dt, rtol, atol, method,
-        solver, event, max_steps,
+        system, over, members, ts, q0, v0, combine, seed, start_of, fix_swept, keep, chunk, drift, dt, rtol, atol,
+        method, solver, event, max_steps,
     )  # fmt: skip
     check_names(plan)
     check_memory(plan, folder is None)

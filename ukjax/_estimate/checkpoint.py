@@ -14,9 +14,9 @@ from jaxtyping import Float
 
 from .._files import check_writable, write_json
 from .._fingerprint import fingerprint, first_difference
+from .._kinematic_map import rate
 from .._parameters import Parameters
-from .._rates import rate
-from .._system import AbstractSystem, rates_of
+from .._system import AbstractSystem, kinematic_map_of
 from .experiment import Experiment
 from .segments import Prediction
 
@@ -108,7 +108,7 @@ def _functions(prediction, setting, x, z, t):
         observed = prediction.observed_with(x, setting)
         model = observed.model
         q, v, _ = prediction.state(model, z, t, prediction.method)
-        found = [model(t, q, v), rate(rates_of(model), q, v), observed.observe(t, q, v)]
+        found = [model(t, q, v), rate(kinematic_map_of(model), q, v), observed.observe(t, q, v)]
         if isinstance(model, AbstractSystem):
             found.append(model.violation(t, q, v))
         return eqx.filter((q, v, found), eqx.is_array)

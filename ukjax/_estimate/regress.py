@@ -16,14 +16,14 @@ from jaxtyping import Array, Float
 from .._check import as_number, check_function, kind_of
 from .._parameters import Parameters, check_settings, put, with_array
 from .._run.compile import jit
-from .._system import rates_of
+from .._system import kinematic_map_of
 from .._terms import Terms
 from .experiment import Experiment, several
 from .identifiability import Identifiability, identifiability
 from .result import estimates, table
 
 Model = Callable[..., Terms]
-Place = Callable[[Any, Array], Array]
+CoordinatesOf = Callable[[Any, Array], Array]
 
 RIDGE = 1e-7
 """Of the strongest direction: what holds directions that the data do not tell at the first guess."""
@@ -66,7 +66,7 @@ def regress(
     free: str | Iterable[str],
     *,
     cutoff: float,
-    place: Place | None = None,
+    coordinates_of: CoordinatesOf | None = None,
     bounds: Mapping[str, Any] | None = None,
 ) -> Regression:
     """The parameters ``free``, in which the equations of motion are linear, that leave the least force missing:
@@ -74,12 +74,12 @@ def regress(
     minimises  Σ |Jᵀ (M a − Q − c)|²  over all samples, a linear problem with one solution, which needs no first guess.
     Masses, first moments, inertias, friction and motor constants enter linearly, lengths do not.
 
-    ``Experiment.y`` holds measured coordinates s (samples, k), every sample of them; ``place(model, s)`` -> q (n,) says
-    where they put the system, and J = ∂q/∂s. Left out, s is q, and J the projection I − A⁺A onto what the constraints
-    let happen. Rates and accelerations are those of a spline through s behind a filter (Butterworth, both ways, so that
-    nothing is late) that passes up to ``cutoff`` [Hz]; the equations pass through the same filter. Coordinates count by
-    how well their equation holds. ``bounds`` as in ``fit``: what is positive stays so. What the data do not tell stays
-    at the model's values.
+    ``Experiment.y`` holds measured coordinates s (samples, k), every sample of them; ``coordinates_of(model, s)``
+    returns the coordinates q (n,) of the model for these, and J = ∂q/∂s. Left out, s is q, and J the projection I − A⁺A
+    onto what the constraints let happen. Rates and accelerations are those of a spline through s behind a filter
+    (Butterworth, both ways, so that nothing is late) that passes up to ``cutoff`` [Hz]; the equations pass through the
+    same filter. Coordinates count by how well their equation holds. ``bounds`` as in ``fit``: what is positive stays
+    so. What the data do not tell stays at the model's values.
 
     The noise of a record bends the estimates a little: they are a start for ``fit``, or, where torques were recorded,
     an end. Raises ``ValueError`` for parameters that are not linear, motions that fix no scale (nothing known
@@ -88,11 +88,11 @@ def regress(
     check_function("model", model, "t, q, v")
     experiments = several(experiments)
     parameters = Parameters.of(model, free, bounds)
-    _check(model, experiments, cutoff, place)
+    _check(model, experiments, cutoff, coordinates_of)
     seen = [_differentiated(experiment, cutoff) for experiment in experiments]
-    slopes = [_slope(model, parameters, motion, place) for motion in seen]
-    _check_linear(model, parameters, seen[0], place)
-    _check_scale(model, parameters, seen, place)
+    slopes = [_slope(model, parameters, motion, coordinates_of) for motion in seen]
+    _check_linear(model, parameters, seen[0], coordinates_of)
+    _check_scale(model, parameters, seen, coordinates_of)
     first = np.asarray(parameters.first)
     size = np.where(first == 0, 1.0, np.abs(first))
     force = np.concatenate([motion.smooth(y) for motion, (y, _) in zip(seen, slopes, strict=True)])
@@ -116,16 +116,16 @@ def regress(
 
 
 def missing_force(
-    model: Model, experiment: Experiment, *, cutoff: float, place: Place | None = None
+    model: Model, experiment: Experiment, *, cutoff: float, coordinates_of: CoordinatesOf | None = None
 ) -> tuple[Float[np.ndarray, " samples"], Float[np.ndarray, "samples k"]]:
     """Times [s] and Jᵀ (M a − Q − c), the force in each measured coordinate that ``model`` lacks for the motion that
     was measured: inverse dynamics. Arguments and equation as in ``regress``."""
     check_function("model", model, "t, q, v")
     if not isinstance(experiment, Experiment):
         raise ValueError(f"experiment must be a ukjax.Experiment, got {kind_of(experiment)}")
-    _check(model, (experiment,), cutoff, place)
+    _check(model, (experiment,), cutoff, coordinates_of)
     seen = _differentiated(experiment, cutoff)
-    return seen.t[seen.kept], seen.smooth(np.asarray(_force(_set(model, seen.setting), seen, place)))
+    return seen.t[seen.kept], seen.smooth(np.asarray(_force(_set(model, seen.setting), seen, coordinates_of)))
 
 
 class _Seen(eqx.Module):
@@ -162,20 +162,20 @@ def _low_pass(x, t, cutoff):
 
 
 @jit
-def _force(model, seen, place):
+def _force(model, seen, coordinates_of):
     """Jᵀ (M a − Q − c), (samples, k)."""
 
     def at(t, s, rate, acceleration):
-        if place is None:
+        if coordinates_of is None:
             q, v, a = s, rate, acceleration
         else:
-            to = partial(place, model)
+            to = partial(coordinates_of, model)
             velocity = lambda s, rate: jax.jvp(to, (s,), (rate,))[1]
             q = to(s)
             v, a = jax.jvp(velocity, (s, rate), (rate, acceleration))
         terms = model(t, q, v)
         missing = terms.M @ a - terms.Q - (0 if terms.c is None else terms.c)
-        if place is None:
+        if coordinates_of is None:
             return missing - jnp.linalg.pinv(terms.A) @ (terms.A @ missing) if terms.b.size else missing
         return jax.vjp(to, s)[1](missing)[0]
 
@@ -188,12 +188,12 @@ def _set(model, setting):
     return model
 
 
-def _slope(model, parameters, seen, place, at=None):
+def _slope(model, parameters, seen, coordinates_of, at=None):
     """The missing force at the values ``at``, the model's if None, and its derivative by the parameters."""
     model = _set(model, seen.setting)
 
     def of(values):
-        force = _force(put(model, parameters.places, values), seen, place)
+        force = _force(put(model, parameters.places, values), seen, coordinates_of)
         return force, force
 
     slope, force = jax.jacfwd(of, has_aux=True)(parameters.first if at is None else at)
@@ -208,12 +208,12 @@ def _solve(Y, force, lower, upper):
     return scipy.optimize.lsq_linear(rows, right, bounds=(lower, upper), method="bvls", tol=1e-12).x
 
 
-def _check(model, experiments: Sequence[Experiment], cutoff, place) -> None:
-    if rates_of(model) is not None:
+def _check(model, experiments: Sequence[Experiment], cutoff, coordinates_of) -> None:
+    if kinematic_map_of(model) is not None:
         raise ValueError("model must have the rates of its coordinates for velocities, which this has not: use fit")
     cutoff = float(as_number("cutoff", cutoff, "Hz", above=0))
-    if place is not None:
-        check_function("place", place, "model, s")
+    if coordinates_of is not None:
+        check_function("coordinates_of", coordinates_of, "model, s")
     for i, experiment in enumerate(experiments):
         check_settings(model, experiment.setting, samples=experiment.t.size)
         if not np.all(experiment.measured):
@@ -230,22 +230,22 @@ def _check(model, experiments: Sequence[Experiment], cutoff, place) -> None:
             )
 
 
-def _check_linear(model, parameters, seen, place) -> None:
+def _check_linear(model, parameters, seen, coordinates_of) -> None:
     few = eqx.tree_at(
         lambda m: (m.t, m.s, m.rate, m.acceleration),
         seen,
         tuple(x[:: max(1, len(seen.t) // 50)] for x in (seen.t, seen.s, seen.rate, seen.acceleration)),
     )
-    here = _slope(model, parameters, few, place)[1]
+    here = _slope(model, parameters, few, coordinates_of)[1]
     step = 0.3 * jnp.where(parameters.first == 0, 1.0, jnp.abs(parameters.first))
     bent = lambda there, i: np.max(np.abs(there[..., i] - here[..., i])) > LINEAR * np.max(np.abs(here[..., i]))
     for i, name in enumerate(parameters.names):
-        if bent(_slope(model, parameters, few, place, parameters.first.at[i].add(step[i]))[1], i):
+        if bent(_slope(model, parameters, few, coordinates_of, parameters.first.at[i].add(step[i]))[1], i):
             raise ValueError(
                 f"free parameter {name!r} does not enter the equations of motion linearly: regress finds masses, first "
                 "moments, inertias and friction; leave the rest to fit"
             )
-    there = _slope(model, parameters, few, place, parameters.first + step)[1]
+    there = _slope(model, parameters, few, coordinates_of, parameters.first + step)[1]
     if together := [name for i, name in enumerate(parameters.names) if bent(there, i)]:
         raise ValueError(
             f"the free parameters {', '.join(together)} multiply each other in the equations of motion: hold one of "
@@ -253,12 +253,12 @@ def _check_linear(model, parameters, seen, place) -> None:
         )
 
 
-def _check_scale(model, parameters, motions, place) -> None:
+def _check_scale(model, parameters, motions, coordinates_of) -> None:
     """With accelerations that belong to other instants, nothing balances but what always does."""
     found = []
     for seen in motions:
         wrong = np.random.default_rng(0).permutation(seen.acceleration)
-        force, slope = _slope(model, parameters, eqx.tree_at(lambda m: m.acceleration, seen, wrong), place)
+        force, slope = _slope(model, parameters, eqx.tree_at(lambda m: m.acceleration, seen, wrong), coordinates_of)
         found.append((force.ravel(), slope.reshape(-1, len(parameters.names))))
     force, Y = np.concatenate([f for f, _ in found]), np.concatenate([s for _, s in found])
     rest = force - Y @ np.asarray(parameters.first)

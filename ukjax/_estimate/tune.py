@@ -39,7 +39,7 @@ from .._parameters import Parameters, check_settings, with_array
 from .._precision import Numbers
 from .._run.compile import jit_unoptimised
 from .._solve import choose
-from .._system import AbstractSystem, rates_of
+from .._system import AbstractSystem, kinematic_map_of
 from .following import following_cost
 from .tuned import Tuned
 
@@ -68,7 +68,7 @@ def tune(
     effort: float = 0.0,
     settings: Mapping[str, Numbers] | None = None,
     held_out: tuple[Numbers, Numbers] | None = None,
-    place: Callable[[Any, Array, Array], tuple[Array, Array]] | None = None,
+    start_of: Callable[[Any, Array, Array], tuple[Array, Array]] | None = None,
     bounds: Mapping[str, Any] | None = None,
     drift: str = "none",
     solver: Any = None,
@@ -86,10 +86,10 @@ def tune(
     number from the ``Trajectory`` of one start, such as ``jnp.mean(motion.q[:, 0] ** 2)``; left out, it is
     ``following_cost(effort)``.
 
-    ``held_out`` are starts (q0, v0) on which the result is tried and not tuned. ``place(model, q0, v0) -> (q0, v0)``
-    puts every start where the parameters in question want it: on loops whose links change, say. ``free`` and ``bounds``
-    as in ``fit``: what is positive stays positive. ``drift="none"``: what is tuned is often what removes drift;
-    ``"projection"`` keeps all constraints.
+    ``held_out`` are starts (q0, v0) on which the result is tried and not tuned. ``start_of(model, q0, v0) -> (q0, v0)``
+    returns the start for a model with the parameters in question, such as one that closes loops whose links change.
+    ``free`` and ``bounds`` as in ``fit``: what is positive stays positive. ``drift="none"``: what is tuned is often
+    what removes drift; ``"projection"`` keeps all constraints.
 
     Quasi-Newton steps (SciPy's L-BFGS-B) on exact derivatives, by forward mode: made for a few parameters. Raises
     ``ValueError`` for bad input and ``SimulationError`` where a motion does not reach the end at the first guess.
@@ -102,8 +102,8 @@ def tune(
     check_solver(solver)
     most_evaluations = as_integer("most_evaluations", most_evaluations, 1)
     check_flag("progress", progress)
-    if place is not None:
-        check_function("place", place, "model, q0, v0")
+    if start_of is not None:
+        check_function("start_of", start_of, "model, q0, v0")
     if not isinstance(settings, Mapping | None):
         raise ValueError(f"settings must be a dictionary, name -> array, got {repr_of(settings)}")
     settings = {name: as_array(f"settings[{name!r}]", value) for name, value in (settings or {}).items()}
@@ -124,7 +124,7 @@ def tune(
     nearest, evaluations, cost_error = guess, 0, None
     for last in (False,) * (MOST_ROUNDS - 1) + (True,):
         cost_with = lambda dt: _cost_along(
-            parameters, cost, place, partial(simulate, ts=ts, dt=dt, drift=drift, solver=solver)
+            parameters, cost, start_of, partial(simulate, ts=ts, dt=dt, drift=drift, solver=solver)
         )
         trial = _compiled(cost_with(step), method)
         chosen = _Trials(trial, _observed(parameters, method), model, starts, settings)
@@ -194,13 +194,15 @@ class _Trials(NamedTuple):
         return replace(motions, observation=self.observed(self.model, jnp.asarray(x), self.settings, motions))
 
 
-def _cost_along(parameters, cost, place, motion_from):
+def _cost_along(parameters, cost, start_of, motion_from):
     """(x, model, start, setting, method) -> the cost of one motion, and besides, that cost, the motion, and whether it
     is beyond what the method can do."""
 
     def of(x, model, start, setting, method):
         this = _with_numbers(parameters, model, x, setting)
-        placed = start if place is None else two_arrays("place", "(q0, v0)", call("place", place, this, *start))
+        placed = (
+            start if start_of is None else two_arrays("start_of", "(q0, v0)", call("start_of", start_of, this, *start))
+        )
         motion = motion_from(this, *placed, method=method)
         seen, needs_fallback = observe_by(method, this, motion.t, motion.q, motion.v)
         value = as_array("cost", call("cost", cost, replace(motion, observation=seen)), "one number", "return")
@@ -329,7 +331,7 @@ def _starts(model, q0, v0, names=("q0", "v0")):
         check_finite(name, value)
     q0, v0 = map(jnp.atleast_2d, given)
     members = max(len(q0), len(v0))
-    as_many = q0.shape[-1] == v0.shape[-1] or rates_of(model) is not None
+    as_many = q0.shape[-1] == v0.shape[-1] or kinematic_map_of(model) is not None
     fits = q0.ndim == v0.ndim == 2 and as_many and {len(q0), len(v0)} <= {1, members}
     if not fits or 0 in q0.shape or 0 in v0.shape or not given[0].ndim:
         raise ValueError(

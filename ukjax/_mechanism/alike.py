@@ -49,5 +49,5 @@ def in_order(groups: Sequence[Alike], parts: Sequence[Array]) -> Array:
 
 def bare(joint: Connection) -> Connection:
     """A joint without what is no part of where it lets bodies be: their names, and what acts along it."""
-    without = {field.name: None for field in fields(joint) if field.name in (*ACTING, "start", "limits")}
+    without = {field.name: None for field in fields(joint) if field.name in (*ACTING, "reference", "limits")}
     return replace(joint, parent="", child="", **without)

@@ -1,6 +1,6 @@
 """How two bodies that a connection joins are beside each other, how they move there, and what that is for coordinates.
 
-What a connection says of two bodies, be it the gap of a loop, the length of a spring or the slip of a wheel, is a
+What a connection says of two bodies, be it the residual of a loop, the length of a spring or the slip of a wheel, is a
 function of the child's joint frame in the parent's alone. Its derivatives by that frame are few. Those by coordinates
 follow from what each coordinate moves, of what is on the ways to both bodies from the last one that carries both: all
 is seen from that, so that what carries both changes nothing, not even by its rounding.
@@ -21,7 +21,7 @@ from .._rotation import cross, skew
 from .._run.compile import traced_once
 from ..joints import AbstractConnection
 from .alike import Alike, alike, bare
-from .kinematics import Motion, Moving, Placed, moving, placed
+from .kinematics import BodyMotion, Moving, Placed, moving, placed
 from .named import Named
 from .recursion import order
 from .tree import GROUND, Link, Tree
@@ -251,7 +251,7 @@ def _in_order(groups, parts):
     return jnp.concatenate([part.ravel() for part in parts])[order]
 
 
-def _columns(groups, cut, moves: Motion, slopes, n, seeds):
+def _columns(groups, cut, moves: BodyMotion, slopes, n, seeds):
     """A (m, n), or A times the seeds, from the wrenches (connections, k, 2, 6) of each group."""
     motions = jnp.concatenate([moves.angular, moves.linear], axis=1)
     all_rows = _rows(groups, slopes)

@@ -33,7 +33,7 @@ def closing_coordinates(joints: Named, tree: Tree) -> dict[str, Closing]:
     found = {}
     for name in tree.closures:
         joint = joints[name]
-        if isinstance(joint, AbstractActing) and type(joint).read is not AbstractActing.read:
+        if isinstance(joint, AbstractActing) and type(joint).coordinates_of is not AbstractActing.coordinates_of:
             for i, (own, unit) in enumerate(joint.coordinates):
                 turns = joint.within_half_a_turn and unit == "rad"
                 found[f"{name}_{own}" if own else name] = Closing(name, i, turns)
@@ -58,14 +58,14 @@ class _Off(eqx.Module):
 
 
 def as_wanted(
-    joints: Named, tree: Tree, positions: Mapping[str, Array], rates: Mapping[str, Array]
+    joints: Named, tree: Tree, positions: Mapping[str, Array], velocities: Mapping[str, Array]
 ) -> tuple[AbstractConstraint, ...]:
     """Rows that hold closing coordinates, by name, at these values and rates; at rest, where a rate is not given."""
     coordinates, rows = closing_coordinates(joints, tree), []
-    for name in dict.fromkeys((*positions, *rates)):
+    for name in dict.fromkeys((*positions, *velocities)):
         at = coordinates[name]
         x = JointCoordinates(joints, tree, (at.joint,))
-        off = _Off(x, at, jnp.asarray(positions.get(name, 0.0)), jnp.asarray(rates.get(name, 0.0)))
+        off = _Off(x, at, jnp.asarray(positions.get(name, 0.0)), jnp.asarray(velocities.get(name, 0.0)))
         label = f"{name} as given"
         rows.append(Holonomic(off, name=label) if name in positions else Nonholonomic(off.too_fast, name=label))
     return tuple(rows)
@@ -89,17 +89,17 @@ def in_turns(joints: Named, tree: Tree, q: Float[Array, " nq"], positions: Mappi
         free = [i for i, name in enumerate(coupling.joints) if name in place and name not in settled]
         if free:
             x = JointCoordinates(joints, tree, coupling.joints)(jnp.zeros(()), q)
-            gap, slope = _gap_and_slope(coupling, x)
+            residual, slope = _residual_and_slope(coupling, x)
             i, name = free[0], coupling.joints[free[0]]
-            wanted = jnp.where(slope[i] == 0, x[i], x[i] - gap / jnp.where(slope[i] == 0, 1.0, slope[i]))
+            wanted = jnp.where(slope[i] == 0, x[i], x[i] - residual / jnp.where(slope[i] == 0, 1.0, slope[i]))
             q = q.at[place[name]].set(nearest_turn(x[i], wanted))
             settled.add(name)
     return q
 
 
-def _gap_and_slope(coupling, x):
-    gap = lambda x: coupling.gap(jnp.zeros(()), x)[0]
-    return gap(x), jax.jacfwd(gap)(x)
+def _residual_and_slope(coupling, x):
+    residual = lambda x: coupling.residual(jnp.zeros(()), x)[0]
+    return residual(x), jax.jacfwd(residual)(x)
 
 
 @jit_unoptimised

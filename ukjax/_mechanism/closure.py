@@ -18,7 +18,7 @@ from .tree import Tree
 
 
 class Loops(AbstractConstraint):
-    """φ(t, q): the gaps of the joints that close loops, one after the other."""
+    """φ(t, q): the residuals of the joints that close loops, one after the other."""
 
     between: Between
     name: tuple[str, ...] = eqx.field(static=True)
@@ -34,19 +34,19 @@ class Loops(AbstractConstraint):
         return self.at(t, q, v)[2:]
 
     def at(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Rows:
-        return _rows(self.between.motion(_gap, t, q, v))
+        return _rows(self.between.motion(_residual, t, q, v))
 
     def by_seeds(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], seeds: Seeds) -> Rows:
-        return _rows(self.between.motion(_gap, t, q, v, seeds))
+        return _rows(self.between.motion(_residual, t, q, v, seeds))
 
     def position(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " m"]:
-        return self.between.value(_gap, t, q)
+        return self.between.value(_residual, t, q)
 
     def velocity(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " m"]:
-        return self.between.motion(_gap, t, q, v).rate
+        return self.between.motion(_residual, t, q, v).rate
 
     def slope(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "m n"]:
-        return self.between.motion(_gap, t, q, jnp.zeros_like(v)).A
+        return self.between.motion(_residual, t, q, jnp.zeros_like(v)).A
 
 
 class Contacts(AbstractConstraint):
@@ -80,12 +80,12 @@ class Contacts(AbstractConstraint):
         return self.between.slip(_slip, t, q, v).A
 
 
-def _rows(gaps):
-    return Rows(gaps.value, gaps.rate, gaps.A, -gaps.second)
+def _rows(residuals):
+    return Rows(residuals.value, residuals.rate, residuals.A, -residuals.second)
 
 
-def _gap(joint, t, R, p):
-    return joint.gap(t, R, p)
+def _residual(joint, t, R, p):
+    return joint.residual(t, R, p)
 
 
 def _slip(joint, t, R, p, omega, velocity):
@@ -93,7 +93,7 @@ def _slip(joint, t, R, p, omega, velocity):
 
 
 class Couplings(AbstractConstraint):
-    """φ(t, x): the gaps of the couplings, one after the other, x being the coordinates of their joints."""
+    """φ(t, x): the residuals of the couplings, one after the other, x being the coordinates of their joints."""
 
     joints: Named
     tree: Tree = eqx.field(static=True)
@@ -106,16 +106,16 @@ class Couplings(AbstractConstraint):
     def at(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Rows:
         x = self._coordinates().motion(t, q, v)
         first, second = (jnp.ones_like(t), x.rate), (jnp.zeros_like(t), x.second)
-        along = lambda at, rate: jax.jvp(self._gaps, at, rate)
+        along = lambda at, rate: jax.jvp(self._residuals, at, rate)
         (phi, phi_dot), (_, bias) = jax.jvp(along, ((t, x.value), first), (first, second))
         return Rows(phi, phi_dot, self._slope(t, x), -bias)
 
     def position(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " m"]:
-        return self._gaps(t, self._coordinates()(t, q))
+        return self._residuals(t, self._coordinates()(t, q))
 
     def velocity(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " m"]:
         x = self._coordinates().motion(t, q, v)
-        return jax.jvp(self._gaps, (t, x.value), (jnp.ones_like(t), x.rate))[1]
+        return jax.jvp(self._residuals, (t, x.value), (jnp.ones_like(t), x.rate))[1]
 
     def slope(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "m n"]:
         return self._slope(t, self._coordinates().motion(t, q, jnp.zeros_like(v)))
@@ -126,12 +126,16 @@ class Couplings(AbstractConstraint):
     def _each(self):
         return [self.joints[name] for name in self.name]
 
-    def _gaps(self, t, x):
-        return jnp.concatenate([each.gap(t, part) for each, part in zip(self._each(), self._parts(x), strict=True)])
+    def _residuals(self, t, x):
+        return jnp.concatenate(
+            [each.residual(t, part) for each, part in zip(self._each(), self._parts(x), strict=True)]
+        )
 
     def _slope(self, t, x):
         parts = zip(self._each(), self._parts(x.value), self._parts(x.A), strict=True)
-        return jnp.concatenate([jax.jacfwd(lambda x, each=each: each.gap(t, x))(part) @ A for each, part, A in parts])
+        return jnp.concatenate(
+            [jax.jacfwd(lambda x, each=each: each.residual(t, x))(part) @ A for each, part, A in parts]
+        )
 
     def _parts(self, x):
         """Of each coupling those entries, or rows, that are its joints'."""

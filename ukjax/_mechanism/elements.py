@@ -233,4 +233,4 @@ class Elements(eqx.Module):
 
 
 def _read(joint, t, R, p):
-    return joint.read(R, p)
+    return joint.coordinates_of(R, p)

@@ -33,8 +33,8 @@ class Reversed(NamedTuple):
 
     joint: AbstractJoint
 
-    def place(self, t: Array, q: Float[Array, " k"]) -> tuple[Array, Array]:
-        R, p = self.joint.place(t, q)
+    def transform(self, t: Array, q: Float[Array, " k"]) -> tuple[Array, Array]:
+        R, p = self.joint.transform(t, q)
         return R.T, -(R.T @ p)
 
     def relative(self, t: Array, q: Float[Array, " k"], v: Float[Array, " k"]) -> Relative:
@@ -86,7 +86,7 @@ class Placed(NamedTuple):
 def placed(joints: Named, tree: Tree, t: Array, q: Float[Array, " nq"]) -> Placed:
     """Where the bodies are."""
     groups = _carriers(joints, tree)
-    found = _of_carriers(groups, tree, lambda joint, q: _frames(joint, *joint.place(t, q)), q)
+    found = _of_carriers(groups, tree, lambda joint, q: _frames(joint, *joint.transform(t, q)), q)
     return _placed(tree, *(in_order(groups, parts) for parts in zip(*found, strict=True)))[0]
 
 
@@ -114,7 +114,7 @@ class Moving(NamedTuple):
     acceleration: Float[Array, "places 3"]
 
 
-class Motion(NamedTuple):
+class BodyMotion(NamedTuple):
     """Bodies in motion, and what velocities of joints do: ``angular`` and ``linear`` are for a unit of each the angular
     velocity and the velocity, where its tree is seen from, of the body that it moves."""
 
@@ -129,20 +129,23 @@ def moving(
     t: Array,
     q: Float[Array, " nq"],
     v: Float[Array, " n"],
-    rates: Float[Array, " n"] | None = None,
-) -> Motion:
-    """All bodies in motion; with ``rates``, v̇, the accelerations are those of the motion."""
+    accelerations: Float[Array, " n"] | None = None,
+) -> BodyMotion:
+    """All bodies in motion. ``accelerations`` are v̇; without them, the accelerations of bodies are those at constant
+    velocities of joints."""
     numbers, groups = order(tree), _carriers(joints, tree)
 
-    def each(joint, q, v, rates):
+    def each(joint, q, v, accelerations):
         here = joint.relative(t, q, v)
         vectors = jnp.stack([here.omega, here.velocity, here.alpha, here.acceleration], axis=1)
-        if rates is not None:
-            vectors = vectors.at[:, 2:].add(jnp.stack([here.angular @ rates, here.linear @ rates], axis=1))
+        if accelerations is not None:
+            vectors = vectors.at[:, 2:].add(
+                jnp.stack([here.angular @ accelerations, here.linear @ accelerations], axis=1)
+            )
         columns = jnp.stack([here.angular, here.linear], axis=1).transpose(2, 0, 1)
         return *_frames(joint, here.R, here.p), vectors, columns
 
-    *parts, columns = zip(*_of_carriers(groups, tree, each, q, v, rates), strict=True)
+    *parts, columns = zip(*_of_carriers(groups, tree, each, q, v, accelerations), strict=True)
     *frames, vectors = (in_order(groups, part) for part in parts)
     places, axes, x = _placed(tree, *frames)
     omega, sliding, alpha, acceleration = jnp.moveaxis(_in_space(axes, vectors), 2, 0)
@@ -162,7 +165,7 @@ def moving(
     columns = jnp.concatenate([part.reshape(-1, 3, 2) for part in columns])[where]
     angular, linear = jnp.moveaxis(_in_space(axes[numbers.owners], columns), 2, 0)
     linear = linear + cross(x[numbers.owners], angular)
-    return Motion(Moving(places, drift, *_halves(motions), *_halves(changes)), angular, linear)
+    return BodyMotion(Moving(places, drift, *_halves(motions), *_halves(changes)), angular, linear)
 
 
 def _halves(x):

@@ -39,7 +39,7 @@ from .named import Named, numbers_by_name
 from .reactions import Reaction, Rows, reactions
 from .shape import edges_of, warn_of_undrawn
 from .tree import Tree, check_names, connections, spanning
-from .turning import rates_of
+from .turning import kinematic_map_of
 
 
 class Mechanism(AbstractMechanism):
@@ -50,7 +50,7 @@ class Mechanism(AbstractMechanism):
 
     Joints are taken in their order: one that leads to a body which nothing carries yet carries it, and its coordinates
     are coordinates of the mechanism; one between bodies that are carried already closes a loop, and is rows of A. A
-    body that no joint leads to floats. With ``coordinates="absolute"`` all bodies float, each with a place and a
+    body that no joint leads to floats. With ``formulation="absolute"`` all bodies float, each with a place and a
     quaternion, and all joints are rows of A: the same motion, from larger and sparser matrices.
 
     Attitudes are unit quaternions, and velocities then the rates about fixed axes, q̇ = N(q) v, one fewer than there are
@@ -83,13 +83,13 @@ class Mechanism(AbstractMechanism):
         joints: Any = MappingProxyType({}),
         gravity: Numbers = (0.0, 0.0, -9.81),
         *,
-        coordinates: str = "joint",
+        formulation: str = "joint",
         control: Any = None,
         constraints: Any = (),
         actuators: Iterable[Actuator] = (),
         title: str = "Mechanism",
     ):
-        check_word("coordinates", coordinates, ("joint", "absolute"))
+        check_word("formulation", formulation, ("joint", "absolute"))
         self.bodies = Named.of("bodies", bodies, Body, "a ukjax.Body")
         kinds = (AbstractConnection, AbstractCoupling)
         self.joints = Named.of("joints", joints, kinds, "one of ukjax.joints")
@@ -104,7 +104,7 @@ class Mechanism(AbstractMechanism):
         given = dict(self.joints.items())
         check_names(self.bodies.names, given)
         self.actuators = actuators_of(actuators, given)
-        self.absolute = coordinates == "absolute"
+        self.absolute = formulation == "absolute"
         self.tree = spanning(self.bodies.names, given, FLOATING, self.absolute)
         _check_entries(self.joints, self.tree)
         _check_closing(self.joints, self.tree)
@@ -152,9 +152,9 @@ class Mechanism(AbstractMechanism):
         return tuple(found)
 
     @property
-    def rates(self) -> Callable | None:
+    def kinematic_map(self) -> Callable | None:
         """q̇ = N(q) v, where there are quaternions."""
-        return rates_of(self.joints, self.tree)
+        return kinematic_map_of(self.joints, self.tree)
 
     def in_absolute(self) -> "Mechanism":
         """The same in absolute coordinates, without its control. Raises ``ValueError`` where it has ``constraints`` of
@@ -169,7 +169,7 @@ class Mechanism(AbstractMechanism):
             self.bodies,
             self.joints,
             self.gravity,
-            coordinates="absolute",
+            formulation="absolute",
             actuators=self.actuators,
             title=self.title,
         )
@@ -180,7 +180,7 @@ class Mechanism(AbstractMechanism):
             self.bodies,
             self.joints,
             self.gravity,
-            coordinates="absolute" if self.absolute else "joint",
+            formulation="absolute" if self.absolute else "joint",
             control=control,
             constraints=self.further,
             actuators=self.actuators,
@@ -196,7 +196,7 @@ class Mechanism(AbstractMechanism):
             self.bodies,
             self.joints,
             self.gravity,
-            coordinates="absolute" if self.absolute else "joint",
+            formulation="absolute" if self.absolute else "joint",
             control=self.control,
             constraints=(*self.further, *as_constraints("constraints", constraints)),
             actuators=self.actuators,
@@ -243,7 +243,7 @@ class Mechanism(AbstractMechanism):
         ValueError
             For a state of another shape, or one in which the acceleration is not unique.
         """
-        t, q, v = state_of(t, q, v, self.rates)
+        t, q, v = state_of(t, q, v, self.kinematic_map)
         terms = self(t, q, v)
         motion = constrained_motion(terms)
         names = tuple(row for constraint in constraints_of(self.joints, self.tree) for row in constraint.name)
@@ -287,25 +287,25 @@ class Mechanism(AbstractMechanism):
         return tuple(found)
 
     def start(
-        self, positions: Mapping[str, Any] | None = None, rates: Mapping[str, Any] | None = None
+        self, positions: Mapping[str, Any] | None = None, velocities: Mapping[str, Any] | None = None
     ) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
         """A pose in which the mechanism fits together, and velocities it can have: (q0, v0), near the reference pose,
-        which is 0 for angles and lengths or what the joints call their ``start``, and at rest.
+        which is 0 for angles and lengths or what the joints call their ``reference``, and at rest.
 
-        ``positions`` and ``rates`` say what some coordinates, by name, and their rates are to be, or the rates of
-        turning among ``velocities``; the rest follows them. The coordinates of joints that close loops, or that are
-        rows in absolute coordinates, are named as if they were the mechanism's. Raises ``ValueError`` for what are no
-        dictionaries of numbers, and where nothing fits.
+        ``positions`` gives values of some coordinates by name, ``velocities`` their time derivatives, by the same
+        names, or rates of turning by their names in ``Mechanism.velocities``; the rest follows them. The coordinates of
+        joints that close loops, or that are rows in absolute coordinates, are named as if they were the mechanism's.
+        Raises ``ValueError`` for what are no dictionaries of numbers, and where nothing fits.
         """
         example = self.coordinates[0][0] if self.tree.nq else "crank"
         positions = numbers_by_name("positions", positions, example)
-        rates = numbers_by_name("rates", rates, example)
+        velocities = numbers_by_name("velocities", velocities, example)
         coordinates = [name for name, _ in self.coordinates]
         along = [name for name, _ in named_directions(self, self.tree.n) or self.coordinates]
         closing = closing_coordinates(self.joints, self.tree)
         of_closing = {name: jnp.asarray(value) for name, value in positions.items() if name in closing}
-        rates_of_closing = {name: jnp.asarray(value) for name, value in rates.items() if name in closing}
-        q, v = self._near(of_closing, rates_of_closing)
+        velocities_of_closing = {name: jnp.asarray(value) for name, value in velocities.items() if name in closing}
+        q, v = self._near(of_closing, velocities_of_closing)
         held = []
         for name, value in positions.items():
             if name in closing:
@@ -315,48 +315,48 @@ class Mechanism(AbstractMechanism):
                 raise ValueError(f"positions names no coordinate {name!r}{hint}")
             q = q.at[coordinates.index(name)].set(value)
             held.append(name)
-        for name, value in rates.items():
+        for name, value in velocities.items():
             if name in closing:
                 continue
             if name not in along:
-                raise ValueError(f"rates names no coordinate {name!r}{did_you_mean(name, (*along, *closing))}")
+                raise ValueError(f"velocities names no coordinate {name!r}{did_you_mean(name, (*along, *closing))}")
             v = v.at[along.index(name)].set(value)
             held.append(name)
-        hold, t, model = tuple(dict.fromkeys(held)), jnp.zeros(()), self
-        if of_closing or rates_of_closing:
-            rows = as_wanted(self.joints, self.tree, of_closing, rates_of_closing)
-            names: dict = dict(coordinates=self.coordinates, rates=self.rates)
-            names |= {} if self.rates is None else dict(velocities=self.velocities)
+        fixed, t, model = tuple(dict.fromkeys(held)), jnp.zeros(()), self
+        if of_closing or velocities_of_closing:
+            rows = as_wanted(self.joints, self.tree, of_closing, velocities_of_closing)
+            names: dict = dict(coordinates=self.coordinates, kinematic_map=self.kinematic_map)
+            names |= {} if self.kinematic_map is None else dict(velocities=self.velocities)
             model = System(self.dynamics, (*self.constraints, *rows), control=self.control, **names)
         if is_eager(model, q, v):
-            whole = locked(model, hold, t, q, v)
+            whole = locked(model, fixed, t, q, v)
             found = consistent(whole, t, q, v)
             if found is not None:
                 return self._settled(found[0]), found[1]
             near = assembled(whole, t, q, v)
             q = q if near is None else near
-        q, v = project(model, t, q, v, hold=hold)
+        q, v = project(model, t, q, v, fixed=fixed)
         return self._settled(q), v
 
-    def _near(self, positions, rates) -> tuple[Array, Array]:
+    def _near(self, positions, velocities) -> tuple[Array, Array]:
         """Where ``start`` looks from, with these values of joints that close loops: from the same in the coordinates of
         joints, where the mechanism is in absolute ones and they matter."""
         coupled = self.tree.counted and any(isinstance(joint, AbstractCoupling) for _, joint in self.joints.items())
-        if self.absolute and (positions or rates or coupled):
+        if self.absolute and (positions or velocities or coupled):
             plain = Mechanism(self.bodies, self.joints, self.gravity)
-            return in_space(plain.joints, plain.tree, self.tree, *plain.start(positions, rates))
+            return in_space(plain.joints, plain.tree, self.tree, *plain.start(positions, velocities))
         q, v = self.reference_pose()
         return in_turns(self.joints, self.tree, q, positions) if self.tree.counted else q, v
 
     def _settled(self, q):
         """q whose counted coordinates agree with the bodies."""
-        rates = self.rates
-        return q if rates is None or not self.tree.counted else _settled(rates, q)
+        kinematic_map = self.kinematic_map
+        return q if kinematic_map is None or not self.tree.counted else _settled(kinematic_map, q)
 
     def reference_pose(self) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
         """Where ``start`` looks from: not always a pose in which loops are closed."""
         tree = spanning(self.bodies.names, dict(self.joints.items()), FLOATING, absolute=False)
-        own = lambda joint: jnp.asarray(joint.neutral) if joint.start is None else jnp.ravel(joint.start)
+        own = lambda joint: jnp.asarray(joint.neutral) if joint.reference is None else jnp.ravel(joint.reference)
         parts = {link.body: own(joint_of(self.joints, link)) for link in tree.links}
         q = jnp.concatenate([jnp.zeros(0), *parts.values()])
         if self.absolute:
@@ -412,8 +412,8 @@ def _joint_coordinates(coordinates, t, q):
 
 
 @jit_unoptimised
-def _settled(rates, q):
-    return rates.settled(q)
+def _settled(kinematic_map, q):
+    return kinematic_map.settled(q)
 
 
 @jit_unoptimised
@@ -434,14 +434,14 @@ def _check_closing(joints, tree):
     coupled = {name for _, joint in joints.items() if isinstance(joint, AbstractCoupling) for name in joint.joints}
     for name in tree.closures:
         joint = joints[name]
-        if not isinstance(joint, AbstractActing) or type(joint).read is not AbstractActing.read:
+        if not isinstance(joint, AbstractActing) or type(joint).coordinates_of is not AbstractActing.coordinates_of:
             continue
         acting = [field for field in (*ACTING, "limits") if getattr(joint, field, None) is not None]
         if acting or name in coupled:
             what = f"has {acting[0]}" if acting else "is coupled"
             raise ValueError(
-                f"joints[{name!r}] closes a loop and {what}, but {type(joint).__name__} has no read(R, p), which says "
-                "what its coordinates are there: define it, or put the joint before those that close its loop"
+                f"joints[{name!r}] closes a loop and {what}, but {type(joint).__name__} has no coordinates_of(R, p), "
+                "which returns its coordinates there: define it, or put the joint before those that close its loop"
             )
     ways = tree.ancestors() if tree.counted else {}
     for counted in tree.counted:
@@ -450,7 +450,7 @@ def _check_closing(joints, tree):
             link = tree.links[i]
             if _moves_by_itself(joint_of(joints, link)):
                 raise ValueError(
-                    f"joints[{link.joint!r}] moves by itself with time, which place(t, q) of a "
+                    f"joints[{link.joint!r}] moves by itself with time, which transform(t, q) of a "
                     f"{type(joint_of(joints, link)).__name__} says, in a loop that joints[{counted.joint!r}] closes, "
                     "whose turns are counted for its spring or coupling. Move it by ukjax.joints.Drive instead"
                 )
@@ -458,7 +458,7 @@ def _check_closing(joints, tree):
 
 def _moves_by_itself(joint):
     """Whether its place is a function of t."""
-    program = jax.make_jaxpr(joint.place)(0.0, jnp.zeros(len(joint.coordinates))).jaxpr
+    program = jax.make_jaxpr(joint.transform)(0.0, jnp.zeros(len(joint.coordinates))).jaxpr
     t = program.invars[0]
     used = [x for equation in program.eqns for x in equation.invars] + list(program.outvars)
     return any(x is t for x in used)
@@ -471,11 +471,11 @@ def _check_entries(joints, tree):
         if not isinstance(joint, AbstractActing):
             continue
         k, turns = len(joint.coordinates), joint.quaternion is not None
-        if hasattr(joint, "rates"):
+        if hasattr(joint, "kinematic_map"):
             raise ValueError(
-                f"joints[{name!r}] has rates, which nothing asks for: the velocities of a joint are the rates of its "
-                f"coordinates, or those of turning of its quaternion. Choose coordinates of {type(joint).__name__} of "
-                "which that is true"
+                f"joints[{name!r}] has a kinematic_map, which is not used: the velocities of a joint are the rates of "
+                f"its coordinates, or those of turning of its quaternion. Choose coordinates of {type(joint).__name__} "
+                "of which that is true"
             )
         for field in ACTING:
             value = getattr(joint, field)
@@ -484,7 +484,7 @@ def _check_entries(joints, tree):
             if turns and tree.carrying(name) is None:
                 raise ValueError(
                     f"joints[{name!r}] has a quaternion, and no body hangs on it here, so that no {field} can act "
-                    'along it: use coordinates="joint", and put the joint before those that close its loop'
+                    'along it: use formulation="joint", and put the joint before those that close its loop'
                 )
             m = len(joint.velocities)
             shapes, wanted = ((), (m,)), f"a number, or {m}"
@@ -498,5 +498,5 @@ def _check_entries(joints, tree):
             raise ValueError(
                 f"limits of joints[{name!r}] are for joints with one coordinate, and it has {k}: leave them"
             )
-        if isinstance(joint, AbstractJoint) and joint.start is not None and joint.start.size != k:
-            raise ValueError(f"start of joints[{name!r}] must be {k} numbers, got shape {joint.start.shape}")
+        if isinstance(joint, AbstractJoint) and joint.reference is not None and joint.reference.size != k:
+            raise ValueError(f"reference of joints[{name!r}] must be {k} numbers, got shape {joint.reference.shape}")

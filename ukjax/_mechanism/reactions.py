@@ -166,7 +166,7 @@ def _closing(dynamics, name, there, t, q, v, acceleration, multipliers):
         return parent.R.T @ R, parent.R.T @ (child.p + x[3:] - parent.p)
 
     zero = jnp.zeros(6)
-    statements = [lambda x: joint.gap(t, *displaced(x))]
+    statements = [lambda x: joint.residual(t, *displaced(x))]
     if isinstance(joint, AbstractContact):
         slip = lambda x: joint.slip(t, *displaced(zero), parent.R.T @ x[:3], parent.R.T @ x[3:])
         statements.append(slip)
@@ -176,7 +176,7 @@ def _closing(dynamics, name, there, t, q, v, acceleration, multipliers):
     if isinstance(joint, AbstractActing) and joint.quaternion is None and joint.coordinates:
         along = dynamics.elements.force(name, t, q, v, acceleration)
         total = total + (along + _coupled(dynamics, name, t, q, multipliers)) @ jax.jacfwd(
-            lambda x: joint.read(*displaced(x))
+            lambda x: joint.coordinates_of(*displaced(x))
         )(zero)
     return total[3:], total[:3]
 
@@ -192,6 +192,6 @@ def _coupled(dynamics, name, t, q, multipliers):
 
 
 def _slope(dynamics, coupling, t, q):
-    """The derivative of a coupling's gap by the coordinates of its joints."""
+    """The derivative of a coupling's residual by the coordinates of its joints."""
     x = JointCoordinates(dynamics.joints, dynamics.tree, coupling.joints)(t, q)
-    return jax.jacfwd(lambda x: coupling.gap(t, x)[0])(x)
+    return jax.jacfwd(lambda x: coupling.residual(t, x)[0])(x)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._rates import AbstractSettlingRates
+from .._kinematic_map import AbstractSettlingMap
 from .._rotation import rates_of_quaternions
 from .elements import JointCoordinates
 from .kinematics import joint_of
@@ -19,7 +19,7 @@ from .named import Named
 from .tree import Tree
 
 
-class Turning(AbstractSettlingRates):
+class Turning(AbstractSettlingMap):
     """q̇ of a mechanism, of whose coordinates and velocities the quaternions and their rates of turning begin at the
     ``places`` (k, 2).
 
@@ -60,7 +60,7 @@ class Turning(AbstractSettlingRates):
         return rates[np.argsort(np.concatenate([plain, u.ravel()]))]
 
 
-def rates_of(joints: Named, tree: Tree) -> Turning | None:
+def kinematic_map_of(joints: Named, tree: Tree) -> Turning | None:
     """q̇ = N(q) v of a mechanism; None where v is q̇."""
     places = quaternions(joints, tree)
     counted = tuple(joint.joint for joint in tree.counted)

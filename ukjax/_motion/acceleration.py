@@ -19,11 +19,11 @@ from .._run.chunks import in_chunks
 from .._run.compile import jit_batch, jit_fast_compile, jit_unoptimised
 from .._run.threads import interruptibly
 from .._solve import AbstractMethod, FastPath, Sparse, choose, solve
-from .._system import AbstractSystem, rates_of
+from .._system import AbstractSystem, kinematic_map_of
 from .._terms import Terms
 from .fallback.row_noise import without_noise_rows
 from .fallback.sparsity import band_at_states, forget_band, with_sparsity
-from .inputs import canonicalise, check_rates, check_starts, hint_if_batched_model
+from .inputs import canonicalise, check_kinematic_map, check_starts, hint_if_batched_model
 from .labels import direction_names
 from .stepper.evaluate import Evaluator
 from .stepper.inconsistent_rows import inconsistent_rows
@@ -52,7 +52,7 @@ def acceleration(
     if not isinstance(model, AbstractSystem):
         check_function("model", model, "t, q, v")
     t, q, v = as_numbers("t", t), as_array("q", q), as_array("v", v)
-    check_starts(q, v, rates_of(model), ("q", "v", "state"))
+    check_starts(q, v, kinematic_map_of(model), ("q", "v", "state"))
     batch = q.shape[:-1]
     if t.shape not in ((), batch):
         raise ValueError(f"t must be one time [s], or one per state, shape {batch}, got shape {t.shape}")
@@ -62,7 +62,7 @@ def acceleration(
     with hint_if_batched_model(model, q):
         v, t = jnp.broadcast_to(v, (*batch, v.shape[-1])), jnp.broadcast_to(t, batch)
         model, q, v, t = canonicalise(model, q, v, t)
-        check_rates(model, q, v)
+        check_kinematic_map(model, q, v)
         if not is_eager(model, t, q, v):
             return _at_all(t, q, v, model, method).acceleration
         along = (

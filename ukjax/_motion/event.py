@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._check import call, check_function, repr_of
-from .._rates import Rates, rate
+from .._kinematic_map import KinematicMap, rate
 
 DIRECTIONS = {"falling": -1, "rising": 1, None: 0}
 
@@ -74,16 +74,16 @@ class Step(NamedTuple):
     t1: Float[Array, ""]
     q1: Float[Array, " nq"]
     v1: Float[Array, " n"]
-    rates: Rates | None = None
+    kinematic_map: KinematicMap | None = None
 
     def at(self, x: Float[Array, ""]) -> tuple[Array, Array, Array]:
         """t, q and v at the share x of the step."""
         h = self.t1 - self.t0
         jump = self.q1 - self.q0
-        r0, r1 = rate(self.rates, self.q0, self.v0), rate(self.rates, self.q1, self.v1)
+        r0, r1 = rate(self.kinematic_map, self.q0, self.v0), rate(self.kinematic_map, self.q1, self.v1)
         q = self.q0 + x * (h * r0 + x * (3 * jump - h * (2 * r0 + r1 + x * (-r0 - r1))))
         q = q - 2 * x**3 * jump
-        if self.rates is not None:  # of v too little is known for more than a line
+        if self.kinematic_map is not None:  # of v too little is known for more than a line
             return self.t0 + x * h, jnp.where(x < 1, q, self.q1), self.v0 + x * (self.v1 - self.v0)
         slope = 6 * x * (1 - x) * jump / h
         v = slope + (1 - x) * (1 - 3 * x) * self.v0 + x * (3 * x - 2) * self.v1
@@ -220,7 +220,7 @@ def _minimum(left, right, both):
 
 def on_surface(
     event: Event,
-    rates: Rates | None,
+    kinematic_map: KinematicMap | None,
     acceleration: Callable[[Array, Array, Array], Array],
     t: Float[Array, ""],
     q: Float[Array, " nq"],
@@ -232,7 +232,7 @@ def on_surface(
     To (t, q, v) a ``wait`` is added that is zero and has the derivatives of the root: two steps of Newton's method,
     along the motion as the midpoint rule has it.
     """
-    q_dot, v_dot = rate(rates, q, v), acceleration(t, q, v)
+    q_dot, v_dot = rate(kinematic_map, q, v), acceleration(t, q, v)
     slope = jax.jvp(event, (t, q, v), (jnp.ones_like(t), q_dot, v_dot))[1]
     met = met & (slope != 0)
     slope = jnp.where(met, slope, 1)
@@ -243,6 +243,10 @@ def on_surface(
 
     wait = more(t, q, v)
     q_half, v_half = q + wait / 2 * q_dot, v + wait / 2 * v_dot
-    t, q, v = t + wait, q + wait * rate(rates, q_half, v_half), v + wait * acceleration(t + wait / 2, q_half, v_half)
+    t, q, v = (
+        t + wait,
+        q + wait * rate(kinematic_map, q_half, v_half),
+        v + wait * acceleration(t + wait / 2, q_half, v_half),
+    )
     wait = more(t, q, v)  # zero in its first derivative, too
     return t + wait, q + wait * q_dot, v + wait * v_dot

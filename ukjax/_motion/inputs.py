@@ -14,23 +14,23 @@ from jaxtyping import Array
 
 from .._check import is_eager
 from .._closures import opened
+from .._kinematic_map import KinematicMap, rate
 from .._precision import in_precision, is_double_allowed, widest
-from .._rates import Rates, rate
 from .._run.compile import jit_unoptimised
-from .._system import rates_of
+from .._system import kinematic_map_of
 
 
 def check_starts(
-    q0: Array, v0: Array, rates: Rates | None = None, names: tuple[str, str, str] = ("q0", "v0", "start")
+    q0: Array, v0: Array, kinematic_map: KinematicMap | None = None, names: tuple[str, str, str] = ("q0", "v0", "start")
 ) -> None:
-    """q0 is (n,), or (batch, n), and v0 goes with it, which may have another number of entries if it has ``rates``; or
-    ``ValueError``, in which they, and what they are, have these ``names``."""
+    """q0 is (n,), or (batch, n), and v0 goes with it, which may have another number of entries if there is a
+    ``kinematic_map``; or ``ValueError``, in which they, and what they are, have these ``names``."""
     name, name_of_v, one = names
     if q0.ndim not in (1, 2) or q0.shape[-1] == 0:
         raise ValueError(f"{name} must have shape (n,), or (batch, n) for many {one}s, got shape {q0.shape}")
     if q0.size == 0:
         raise ValueError(f"{name} must have at least one {one}, got shape {q0.shape}")
-    if rates is not None:
+    if kinematic_map is not None:
         if v0.ndim not in (1, q0.ndim) or v0.ndim == 2 and len(v0) != len(q0):
             raise ValueError(
                 f"{name_of_v} must have shape (n,), or (batch, n) with {name} of shape {q0.shape}, got shape {v0.shape}"
@@ -39,23 +39,23 @@ def check_starts(
         raise ValueError(f"{name_of_v} must have the shape of {name}, {q0.shape}, got shape {v0.shape}")
 
 
-def check_rates(model: Any, q0: Array, v0: Array) -> None:
-    """Velocities that are no rates of coordinates make these linearly, or ``ValueError``; where values are known."""
-    if rates_of(model) is None or not is_eager(model, q0, v0):
+def check_kinematic_map(model: Any, q0: Array, v0: Array) -> None:
+    """A ``kinematic_map`` is linear in v, or ``ValueError``; where values are known."""
+    if kinematic_map_of(model) is None or not is_eager(model, q0, v0):
         return
     q, v = (x.reshape(-1, x.shape[-1])[0] for x in (q0, v0))
     missed, size = map(np.asarray, _nonlinear(model, q, v))
     if not np.all(missed <= float(np.finfo(q.dtype).eps) ** 0.5 * size):
         raise ValueError(
-            "rates must be linear in v, q̇ = N(q) v, and at the start rates(q, a + 2 b) is not rates(q, a) + "
-            "2 rates(q, b). A coordinate that moves by itself belongs into v"
+            "kinematic_map must be linear in v, q̇ = N(q) v, and at the start kinematic_map(q, a + 2 b) is not "
+            "kinematic_map(q, a) + 2 kinematic_map(q, b). A coordinate that moves by itself belongs into v"
         )
 
 
 @jit_unoptimised
 def _nonlinear(model, q, v):
     """By how much linearity is missed, and how large things are."""
-    of = lambda x: rate(model.rates, q, x)
+    of = lambda x: rate(model.kinematic_map, q, x)
     a = jnp.arange(1, 1 + v.size, dtype=q.dtype) / v.size
     b = jnp.cos(jnp.arange(v.size, dtype=q.dtype))
     both, first, second = of(a + 2 * b), of(a), of(b)

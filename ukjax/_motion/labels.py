@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from .._constraint import names_of
 from .._control import AbstractControl
-from .._system import AbstractSystem, rates_of, task_of
+from .._system import AbstractSystem, kinematic_map_of, task_of
 
 Named = tuple[tuple[str, str], ...]
 """Names and units."""
@@ -45,7 +45,7 @@ def named_coordinates(model: Any, n: int) -> Named:
 def named_directions(model: Any, n: int) -> Named | None:
     """What velocities are along, where not all are rates of coordinates: a coordinate, of whose rate the name is its
     own with a d before it, or else the velocity itself, v1, v2, ... without units where the model has no names."""
-    if rates_of(model) is None:
+    if kinematic_map_of(model) is None:
         return None
     known = [name for name, _ in model.coordinates or ()]
     named = model.velocities or tuple((f"v{i + 1}", "") for i in range(n))
@@ -57,8 +57,8 @@ def direction_names(model: Any) -> tuple[str, ...]:
     """What the model calls its coordinates, or what else its velocities are along; nothing where it has no names."""
     if not isinstance(model, AbstractSystem):
         return ()
-    named = model.coordinates if model.rates is None else None
-    if model.rates is not None and model.velocities is not None:
+    named = model.coordinates if model.kinematic_map is None else None
+    if model.kinematic_map is not None and model.velocities is not None:
         named = named_directions(model, len(model.velocities))
     return tuple(name for name, _ in named or ())
 

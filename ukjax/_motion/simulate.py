@@ -29,17 +29,17 @@ from .._check import (
     without_derivatives,
 )
 from .._closures import opened
+from .._kinematic_map import KinematicMap
 from .._precision import Numbers, warn_if_single
-from .._rates import Rates
 from .._solve import AbstractMethod, choose
-from .._system import AbstractSystem, rates_of
+from .._system import AbstractSystem, kinematic_map_of
 from .._terms import Terms
 from .diagnose.creep import warn_of_creep
 from .diagnose.motion import check_end, check_start, warn_of_coarse_time, warn_of_unarmed_event
 from .diagnose.servo import check_limits, check_limits_of_coordinates, check_reached, check_task
 from .event import Event, as_event
 from .fallback.sparsity import band_method, with_sparsity
-from .inputs import canonicalise, check_rates, check_starts, hint_if_batched_model
+from .inputs import canonicalise, check_kinematic_map, check_starts, hint_if_batched_model
 from .integrate.adaptive_batch import AdaptiveBatch
 from .integrate.fixed_step import FixedSteps, step_counts
 from .integrate.lanes import LaneBatch
@@ -162,7 +162,7 @@ def simulate(
         begin, span = _begin_and_span(ts)
         start = InitialState(q0, v0, scales(model, begin, q0, v0, span, problem.method))
         if not traced:
-            check_rates(model, q0, v0)
+            check_kinematic_map(model, q0, v0)
             warn_of_coarse_time(model, _longest(np.asarray(ts)), q0, v0)
             check_task(model, problem, start)
         if (along := band_method(problem, start)) is not None:
@@ -229,7 +229,7 @@ class Arguments(NamedTuple):
         given, step = without_derivatives((given, dt))  # within a derivative they have values
         times = np.asarray(given, float) if is_concrete(given) else None
         length = as_numpy("dt", step, "one number [s]") if step is not None and is_concrete(step) else None
-        q0, v0 = _check_state(q0, v0, ts, times, rates_of(model))
+        q0, v0 = _check_state(q0, v0, ts, times, kinematic_map_of(model))
         _check_names(model, q0)
         drift = _check_drift(drift, model)
         event = as_event(event)
@@ -252,7 +252,7 @@ class Arguments(NamedTuple):
 
     def problem(self, model: Any, q0: Array, ts: Array, rtol: Any, atol: Any, method: Any) -> Problem:
         """The same as loops want it, of a model, starts and times that were ``canonicalise``."""
-        rtol, atol = _tolerances(rtol, atol, q0, rates_of(model))
+        rtol, atol = _tolerances(rtol, atol, q0, kinematic_map_of(model))
         problem = Problem(
             model=model,
             ts=ts,
@@ -380,13 +380,13 @@ def _check_names(model, q0):
         raise ValueError(f"the model has {len(named)} coordinates ({names}), but q0 has shape {q0.shape}")
 
 
-def _tolerances(rtol, atol, q0, rates):
+def _tolerances(rtol, atol, q0, kinematic_map):
     usual = DEFAULT_RTOL[str(q0.dtype)]
     rtol = as_number("rtol", usual if rtol is None else rtol, least=0, below=1)
     if atol is None:
         return _as_type(rtol, q0.dtype), None
     atol = as_numbers("atol", atol, least=0, below=float("inf"))
-    if rates is not None and atol.ndim:
+    if kinematic_map is not None and atol.ndim:
         raise ValueError(
             f"atol must be one number where velocities are no rates of coordinates, got shape {atol.shape}"
         )
@@ -415,10 +415,10 @@ def _check_size(q0, ts):
 
 
 def _check_state(
-    q0: Any, v0: Any, ts: Array, times: np.ndarray | None, rates: Rates | None
+    q0: Any, v0: Any, ts: Array, times: np.ndarray | None, kinematic_map: KinematicMap | None
 ) -> tuple[Float[Array, "*batch nq"], Float[Array, "*batch n"]]:
     q0, v0 = as_array("q0", q0), as_array("v0", v0)
-    check_starts(q0, v0, rates)
+    check_starts(q0, v0, kinematic_map)
     _check_times(ts if times is None else times, q0)
     check_finite("q0", q0)
     check_finite("v0", v0)

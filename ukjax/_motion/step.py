@@ -25,16 +25,16 @@ from .._constraint import AbstractConstraint
 from .._control import AbstractControl, Command, no_task
 from .._dynamics import AbstractDynamics
 from .._kernel import per_member
+from .._kinematic_map import KinematicMap
 from .._precision import Numbers, in_precision
-from .._rates import Rates
 from .._run.compile import jit
 from .._solve import AbstractMethod, choose
-from .._system import AbstractSystem, rates_of
+from .._system import AbstractSystem, kinematic_map_of
 from .._terms import Terms
 from .diagnose.motion import check_consistent
 from .fallback.row_noise import without_noise_rows
 from .fallback.sparsity import with_sparsity
-from .inputs import canonicalise, check_rates, check_starts, hint_if_batched_model
+from .inputs import canonicalise, check_kinematic_map, check_starts, hint_if_batched_model
 from .result import FINISHED, classify, finite, in_words
 from .stepper.drift_correction import same_at_every_level
 from .stepper.model_batch import SingleModel
@@ -61,7 +61,7 @@ class State(eqx.Module):
         return in_words(self.result)
 
 
-def start(model: AbstractSystem | Callable[..., Terms], q0: Numbers, v0: Numbers, t: Numbers = 0.0) -> State:
+def initial_state(model: AbstractSystem | Callable[..., Terms], q0: Numbers, v0: Numbers, t: Numbers = 0.0) -> State:
     """The state q0, v0 (n,), or (batch, n), at time t, from which ``step`` goes on.
 
     Raises ``ValueError`` for starts off the constraints (see ``project``), if their values are known.
@@ -69,14 +69,14 @@ def start(model: AbstractSystem | Callable[..., Terms], q0: Numbers, v0: Numbers
     if not isinstance(model, AbstractSystem):
         check_function("model", model, "t, q, v")
     q0, v0, t = as_array("q0", q0), as_array("v0", v0), as_numbers("t", t)
-    check_starts(q0, v0, rates_of(model))
+    check_starts(q0, v0, kinematic_map_of(model))
     if t.shape not in ((), q0.shape[:-1]):
         raise ValueError(f"t must be one time [s], or one per start, shape {q0.shape[:-1]}, got shape {t.shape}")
     for name, value in (("q0", q0), ("v0", v0), ("t", t)):
         check_finite(name, value)
     with hint_if_batched_model(model, q0):
         model, q0, v0, t = canonicalise(model, q0, jnp.broadcast_to(v0, (*q0.shape[:-1], v0.shape[-1])), t)
-        check_rates(model, q0, v0)
+        check_kinematic_map(model, q0, v0)
         # Not with its task: the actuators may be given something else to do.
         plant = Driven(model, jnp.zeros(0)) if isinstance(model, AbstractSystem) else model
         scale = scales(plant, t, q0, v0)
@@ -104,7 +104,7 @@ def step(
     law acts. A pure function: ``jit``, ``vmap`` and ``grad`` go through it, and ``jax.lax.scan`` over it. ``drift``,
     ``method`` and an explicit ``solver`` as in ``simulate``. What a step cannot do is in ``State.result``, for each
     member, and its q and v are NaN or off the constraints. A state remembers its first failure: the ``result`` of later
-    steps is that of the step that failed, until ``start`` makes a new state.
+    steps is that of the step that failed, until ``initial_state`` makes a new state.
 
     Raises ``ValueError`` for bad input, and for u where the model has no actuators.
     """
@@ -174,8 +174,8 @@ class Driven(AbstractSystem):
         return self.plant.nonideal
 
     @property
-    def rates(self) -> Rates | None:
-        return self.plant.rates
+    def kinematic_map(self) -> KinematicMap | None:
+        return self.plant.kinematic_map
 
     @property
     def control(self) -> AbstractControl | None:
@@ -218,7 +218,7 @@ def _check(model, state, drift, solver):
     if not isinstance(model, AbstractSystem):
         check_function("model", model, "t, q, v")
     if not isinstance(state, State):
-        raise ValueError(f"state must be what ukjax.start or ukjax.step returned, got {kind_of(state)}")
+        raise ValueError(f"state must be what ukjax.initial_state or ukjax.step returned, got {kind_of(state)}")
     if drift is not None:
         check_word("drift", drift, ("projection", "none"))
     check_solver(solver, explicit=True)

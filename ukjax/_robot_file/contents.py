@@ -31,7 +31,7 @@ class Contents(NamedTuple):
     ignored: Mapping[str, list[int | None]]
     needs_fallback: Mapping[str, list[int | None]] = {}
 
-    def mechanism(self, coordinates: Any = "joint") -> Mechanism:
+    def mechanism(self, formulation: Any = "joint") -> Mechanism:
         """It, or ``ValueError`` where nothing moves."""
         if not self.bodies:
             raise ValueError(f"{self.path}: has no bodies")
@@ -39,7 +39,7 @@ class Contents(NamedTuple):
             self.bodies,
             self.joints,
             self.gravity,
-            coordinates=coordinates,
+            formulation=formulation,
             actuators=self.actuators,
             title=self.title,
         )

@@ -12,13 +12,14 @@ from .urdf import read_urdf
 
 
 def load(
-    path: str | os.PathLike, *, floating: bool = False, coordinates: Literal["joint", "absolute"] = "joint"
+    path: str | os.PathLike, *, floating: bool = False, formulation: Literal["joint", "absolute"] = "joint"
 ) -> Mechanism:
     """The mechanism in a robot's file, URDF or MJCF, which its root element tells apart.
 
     Bodies, joints and actuators go by their names in the file, with _ for what no name in Python can have. The root of
     a URDF is fixed to the ground, unless ``floating``; gravity is 9.81 m/s² along −z there. MJCF is compiled by the
-    package ``mujoco``, and its loops are joints like any other. Nothing is fetched or run.
+    package ``mujoco``, and its loops are joints like any other. ``formulation`` is that of ``Mechanism``. Nothing is
+    fetched or run.
 
     One warning lists by name what the file has and the mechanism does not: contacts, the ends of joints, tendons,
     sensors, and the laws of servos, whose joints nothing holds here. Raises ``ValueError``, with file and line, for a
@@ -27,7 +28,7 @@ def load(
     ``OSError`` for a file that cannot be read, ``ImportError`` for MJCF without ``mujoco`` 3.3.7 or later.
     """
     found = read(path, floating=floating)
-    mechanism = found.mechanism(coordinates)
+    mechanism = found.mechanism(formulation)
     if said := found.said(mechanism):
         warnings.warn(said, stacklevel=2)
     return mechanism

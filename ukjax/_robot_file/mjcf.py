@@ -96,7 +96,7 @@ def _add_joint(it: Reading, number, element, joint, parent, child, frame) -> Non
     it.starts.append((name, size))
     if kind == "free":
         with place.blamed():
-            it.joints[name] = kinds.Free(parent, child, start=reference, **arguments)
+            it.joints[name] = kinds.Free(parent, child, reference=reference, **arguments)
         return
     at, axis = np.array(model.jnt_pos[i]), np.array(model.jnt_axis[i])
     outer = frame.then(Frame(p=at))
@@ -105,7 +105,7 @@ def _add_joint(it: Reading, number, element, joint, parent, child, frame) -> Non
         (ref,) = reference
         if ref:  # in the pose of the file MuJoCo's coordinate is ref; ours is 0 where both joint frames coincide
             outer = outer.then(Frame(about(axis, -ref)) if kind == "hinge" else Frame(p=-ref * axis))
-            arguments["start"] = [ref]
+            arguments["reference"] = [ref]
         if model.jnt_limited[i]:
             arguments["limits"] = tuple(map(float, model.jnt_range[i]))
     ends = outer.arguments() | Frame(p=at).arguments("to", "to_turn")
@@ -158,7 +158,9 @@ def _start_at_home(it: Reading) -> None:
     qpos = np.array(it.model.key_qpos[found[0]])
     for name, size in it.starts:
         start = as_float(qpos[:size])
-        it.joints[name] = eqx.tree_at(lambda joint: joint.start, it.joints[name], start, is_leaf=lambda x: x is None)
+        it.joints[name] = eqx.tree_at(
+            lambda joint: joint.reference, it.joints[name], start, is_leaf=lambda x: x is None
+        )
         qpos = qpos[size:]
 
 

@@ -10,7 +10,7 @@ from .._check import as_array, as_number, check_finite, check_function, is_concr
 from .._control import Command, actuator_matrix, allocate, shortfall, square_matrix, undriven
 from .._functions import as_function, as_vector_function, vector_of
 from .._precision import Numbers
-from .._system import rates_of
+from .._system import kinematic_map_of
 from .._terms import Terms
 from .task import as_weight
 
@@ -49,7 +49,7 @@ def inverse_dynamics(
     check_function("model", model, "t, q, v")
     t, q, v = as_number("t", t, "s"), as_array("q", q), as_array("v", v)
     acceleration = as_array("acceleration", acceleration)
-    alike = v.shape == q.shape if rates_of(model) is None else v.ndim == 1
+    alike = v.shape == q.shape if kinematic_map_of(model) is None else v.ndim == 1
     if q.ndim != 1 or not alike or acceleration.shape != v.shape:
         raise ValueError(
             f"q, v and acceleration must all have shape (n,), got shapes {q.shape}, {v.shape} and {acceleration.shape}"

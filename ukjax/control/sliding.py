@@ -62,7 +62,7 @@ class SlidingMode(AbstractSystem):
                 raise ValueError(f"{name} must be a ukjax.System, got {kind_of(system)}")
             if system.control is not None or system.nonideal is not None:
                 raise ValueError(f"{name} must be without control and without non-ideal constraints")
-            if system.rates is not None:
+            if system.kinematic_map is not None:
                 raise ValueError(f"{name} must have the rates of its coordinates for velocities, which it has not")
         if actual.constraints:
             raise ValueError("actual must be without constraints: those of nominal are what it is made to follow")

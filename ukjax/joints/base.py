@@ -101,11 +101,12 @@ class AbstractConnection(eqx.Module):
     to_turn: Turn = _turn("to_turn")
 
     rows: ClassVar[tuple[str, ...]]
-    """A name for each row of ``gap``."""
+    """A name for each row of ``residual``."""
 
     @abc.abstractmethod
-    def gap(self, t: Array, R: Float[Array, "3 3"], p: Float[Array, " 3"]) -> Float[Array, " m"]:
-        """What vanishes where it holds, of the child's joint frame in the parent's: axes as columns, and origin."""
+    def residual(self, t: Array, R: Float[Array, "3 3"], p: Float[Array, " 3"]) -> Float[Array, " m"]:
+        """φ (m,), 0 where the connection holds, for a child's joint frame with the axes R (as columns) and the origin p
+        [m] in the parent's joint frame: lengths [m] and numbers without unit, one per name in ``rows``."""
 
     def in_parent(self) -> tuple[Array, Array]:
         """The joint frame in the parent: axes as columns, and origin."""
@@ -159,36 +160,37 @@ class AbstractActing(AbstractConnection):
         return tuple(found)
 
     within_half_a_turn: ClassVar[bool] = False
-    """Whether ``read`` gives angles that begin anew after half a turn."""
+    """Whether ``coordinates_of`` gives angles that begin anew after half a turn."""
 
-    def read(self, R: Float[Array, "3 3"], p: Float[Array, " 3"]) -> Float[Array, " k"] | None:
-        """The coordinates, of the child's joint frame in the parent's; angles within half a turn. None where they are
-        no plain angles and lengths."""
+    def coordinates_of(self, R: Float[Array, "3 3"], p: Float[Array, " 3"]) -> Float[Array, " k"] | None:
+        """q (k,), for a child's joint frame with the axes R (as columns) and the origin p [m] in the parent's joint
+        frame; angles within half a turn. None where coordinates are no plain angles and lengths."""
         return None
 
 
 class AbstractJoint(AbstractActing):
     """A joint: what lets the child move beside the parent in ways that have coordinates.
 
-    ``start`` is where a mechanism begins to look for a pose, of the joint's coordinates (k,). ``limits``, (low, high),
-    are a record of how far a joint with one coordinate is meant to go: nothing stops it there, but ``simulate`` warns
-    of a motion that passes them.
+    ``reference`` is the joint's coordinates (k,) in the reference pose, from which ``Mechanism.start`` looks for a pose
+    that fits; None is ``neutral``, 0 for angles and lengths. ``limits``, (low, high), are a record of how far a joint
+    with one coordinate is meant to go: nothing stops it there, but ``simulate`` warns of a motion that passes them.
 
-    A kind of joint says where it lets the child's joint frame be in the parent's, ``place(t, q)``; what rows bind two
-    bodies that it joins in a loop, ``gap(t, R, p)``; and, where it can, what its coordinates are, ``read(R, p)``. Its
-    velocities follow by automatic differentiation, unless it knows them: ``relative(t, q, v)``.
+    To add a kind of joint, subclass this and define ``transform(t, q)``, which returns the axes and the origin of the
+    child's joint frame in the parent's; ``residual(t, R, p)``, which returns the rows that bind two bodies where the
+    joint closes a loop; and, if it can be done, ``coordinates_of(R, p)``, which returns the joint's coordinates.
+    Velocities follow by automatic differentiation, unless ``relative(t, q, v)`` returns them.
     """
 
     _: KW_ONLY
-    start: Numbers = _optional("start")
+    reference: Numbers = _optional("reference")
     limits: Limits = eqx.field(default=None, static=True, converter=_limits)
 
     neutral: ClassVar[tuple[float, ...]]
     """The coordinates where both joint frames coincide."""
 
     @abc.abstractmethod
-    def place(self, t: Array, q: Float[Array, " k"]) -> tuple[Float[Array, "3 3"], Float[Array, " 3"]]:
-        """The axes of the child's joint frame, as columns, and its origin [m], in the parent's joint frame."""
+    def transform(self, t: Array, q: Float[Array, " k"]) -> tuple[Float[Array, "3 3"], Float[Array, " 3"]]:
+        """(R, p): the axes of the child's joint frame, as columns, and its origin [m], in the parent's joint frame."""
 
     def _q_dot(self, q, v):
         """q̇ of its coordinates: v, or what the rates of turning make of a quaternion."""
@@ -203,10 +205,10 @@ class AbstractJoint(AbstractActing):
         one = jnp.ones_like(t)
 
         def rates(t, q, v):
-            (R, p), (R_dot, p_dot) = jax.jvp(self.place, (t, q), (one, self._q_dot(q, v)))
+            (R, p), (R_dot, p_dot) = jax.jvp(self.transform, (t, q), (one, self._q_dot(q, v)))
             return unskew(R_dot @ R.T), p_dot
 
-        R, p = self.place(t, q)
+        R, p = self.transform(t, q)
         along = one, self._q_dot(q, v)
         (omega, velocity), (alpha, acceleration) = jax.jvp(lambda t, q: rates(t, q, v), (t, q), along)
         angular, linear = jax.jacfwd(lambda v: rates(t, q, v))(v)
@@ -231,12 +233,12 @@ class AbstractAxial(AbstractJoint):
     def turned(self, q: Float[Array, " k"]) -> Float[Array, "3 3"]:
         """The rotation."""
 
-    def place(self, t: Array, q: Float[Array, " k"]) -> tuple[Array, Array]:
+    def transform(self, t: Array, q: Float[Array, " k"]) -> tuple[Array, Array]:
         return self.turned(q), self.columns()[1] @ q
 
     def relative(self, t: Array, q: Float[Array, " k"], v: Float[Array, " k"]) -> Relative:
         (angular, linear), nothing = self.columns(), jnp.zeros(3)
-        R, p = self.place(t, q)
+        R, p = self.transform(t, q)
         return Relative(R, p, angular, linear, angular @ v, linear @ v, nothing, nothing)
 
 

@@ -20,7 +20,7 @@ class Distance(AbstractConnection):
     length: Number = eqx.field(converter=lambda value: as_number("length", value, "m", above=0))
     rows: ClassVar[Any] = ("length",)
 
-    def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 1"]:
+    def residual(self, t: Array, R: Array, p: Array) -> Float[Array, " 1"]:
         return ((p @ p / self.length - self.length) / 2)[None]
 
 
@@ -32,10 +32,10 @@ class Strut(AbstractActing):
     coordinates: ClassVar[Any] = (("", "m"),)
     rows: ClassVar[Any] = ()
 
-    def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 0"]:
+    def residual(self, t: Array, R: Array, p: Array) -> Float[Array, " 0"]:
         return jnp.zeros(0)
 
-    def read(self, R: Array, p: Array) -> Float[Array, " 1"]:
+    def coordinates_of(self, R: Array, p: Array) -> Float[Array, " 1"]:
         return jnp.sqrt(p @ p)[None]
 
 
@@ -46,7 +46,7 @@ class PointOnLine(AbstractConnection):
     axis: Axis = axis()
     rows: ClassVar[Any] = ("across 1", "across 2")
 
-    def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 2"]:
+    def residual(self, t: Array, R: Array, p: Array) -> Float[Array, " 2"]:
         return self.axis.across() @ p
 
 
@@ -61,5 +61,5 @@ class PointOnSurface(AbstractConnection):
     def __check_init__(self):
         check_function("surface", self.surface, "t, p")
 
-    def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 1"]:
+    def residual(self, t: Array, R: Array, p: Array) -> Float[Array, " 1"]:
         return vector_of(1, "surface", "surface", self.surface, t, p)

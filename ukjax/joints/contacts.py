@@ -15,7 +15,8 @@ from .base import AbstractConnection, Number
 
 
 class AbstractContact(AbstractConnection):
-    """What binds the velocities of two bodies, and perhaps their places: rows of ``slip`` besides those of ``gap``."""
+    """What binds the velocities of two bodies, and perhaps their positions: rows of ``slip`` and of
+    ``residual``."""
 
     slip_rows: ClassVar[tuple[str, ...]]
     """A name for each row of ``slip``."""
@@ -33,7 +34,7 @@ class KnifeEdge(AbstractContact):
     rows: ClassVar[Any] = ()
     slip_rows: ClassVar[Any] = ("sideways",)
 
-    def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 0"]:
+    def residual(self, t: Array, R: Array, p: Array) -> Float[Array, " 0"]:
         return jnp.zeros(0)
 
     def slip(self, t: Array, R: Array, p: Array, omega: Array, velocity: Array) -> Float[Array, " 1"]:
@@ -65,7 +66,7 @@ class Rolling(AbstractContact):
         up = normal - (normal @ axis) * axis
         return -self.radius * up / jnp.sqrt(up @ up)
 
-    def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 1"]:
+    def residual(self, t: Array, R: Array, p: Array) -> Float[Array, " 1"]:
         return (self.normal.vector() @ (p + self.lowest(R)))[None]
 
     def slip(self, t: Array, R: Array, p: Array, omega: Array, velocity: Array) -> Float[Array, " 2"]:

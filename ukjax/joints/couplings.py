@@ -41,8 +41,8 @@ class AbstractCoupling(eqx.Module):
         """The names of the joints that it is about."""
 
     @abc.abstractmethod
-    def gap(self, t: Array, x: Float[Array, " joints"]) -> Float[Array, " 1"]:
-        """What vanishes, of their coordinates."""
+    def residual(self, t: Array, x: Float[Array, " joints"]) -> Float[Array, " 1"]:
+        """φ(t, x), which is 0, of the coordinates x (joints,) of its joints."""
 
 
 class Gear(AbstractCoupling):
@@ -59,7 +59,7 @@ class Gear(AbstractCoupling):
     def joints(self) -> tuple[str, str]:
         return self.joint, self.other
 
-    def gap(self, t: Array, x: Float[Array, " 2"]) -> Float[Array, " 1"]:
+    def residual(self, t: Array, x: Float[Array, " 2"]) -> Float[Array, " 1"]:
         return (x[0] - self.ratio * x[1] - self.offset)[None]
 
 
@@ -78,7 +78,7 @@ class Cam(AbstractCoupling):
     def joints(self) -> tuple[str, str]:
         return self.joint, self.other
 
-    def gap(self, t: Array, x: Float[Array, " 2"]) -> Float[Array, " 1"]:
+    def residual(self, t: Array, x: Float[Array, " 2"]) -> Float[Array, " 1"]:
         return x[:1] - value_of("profile", self.profile, x[1])
 
 
@@ -96,5 +96,5 @@ class Drive(AbstractCoupling):
     def joints(self) -> tuple[str]:
         return (self.joint,)
 
-    def gap(self, t: Array, x: Float[Array, " 1"]) -> Float[Array, " 1"]:
+    def residual(self, t: Array, x: Float[Array, " 1"]) -> Float[Array, " 1"]:
         return x - value_of("motion", self.motion, t)

@@ -26,10 +26,10 @@ class Fixed(AbstractAxial):
     def turned(self, q: Float[Array, " 0"]) -> Array:
         return jnp.eye(3)
 
-    def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 6"]:
+    def residual(self, t: Array, R: Array, p: Array) -> Float[Array, " 6"]:
         return jnp.concatenate([p, _turned(R)])
 
-    def read(self, R: Array, p: Array) -> Float[Array, " 0"]:
+    def coordinates_of(self, R: Array, p: Array) -> Float[Array, " 0"]:
         return jnp.zeros(0)
 
 
@@ -50,10 +50,10 @@ class Revolute(AbstractAxial):
     def turned(self, q: Float[Array, " 1"]) -> Array:
         return self.axis.turn(q[0])
 
-    def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 5"]:
+    def residual(self, t: Array, R: Array, p: Array) -> Float[Array, " 5"]:
         return jnp.concatenate([p, _tilt(self.axis, R)])
 
-    def read(self, R: Array, p: Array) -> Float[Array, " 1"]:
+    def coordinates_of(self, R: Array, p: Array) -> Float[Array, " 1"]:
         return self.axis.angle_of(R)[None]
 
 
@@ -73,10 +73,10 @@ class Prismatic(AbstractAxial):
     def turned(self, q: Float[Array, " 1"]) -> Array:
         return jnp.eye(3)
 
-    def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 5"]:
+    def residual(self, t: Array, R: Array, p: Array) -> Float[Array, " 5"]:
         return jnp.concatenate([self.axis.across() @ p, _turned(R)])
 
-    def read(self, R: Array, p: Array) -> Float[Array, " 1"]:
+    def coordinates_of(self, R: Array, p: Array) -> Float[Array, " 1"]:
         return (self.axis.vector() @ p)[None]
 
 
@@ -98,10 +98,10 @@ class Cylindrical(AbstractAxial):
     def turned(self, q: Float[Array, " 2"]) -> Array:
         return self.axis.turn(q[0])
 
-    def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 4"]:
+    def residual(self, t: Array, R: Array, p: Array) -> Float[Array, " 4"]:
         return jnp.concatenate([self.axis.across() @ p, _tilt(self.axis, R)])
 
-    def read(self, R: Array, p: Array) -> Float[Array, " 2"]:
+    def coordinates_of(self, R: Array, p: Array) -> Float[Array, " 2"]:
         return jnp.stack([self.axis.angle_of(R), self.axis.vector() @ p])
 
 
@@ -131,12 +131,12 @@ class Screw(AbstractAxial):
     def turned(self, q: Float[Array, " 1"]) -> Array:
         return self.axis.turn(q[0])
 
-    def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 5"]:
+    def residual(self, t: Array, R: Array, p: Array) -> Float[Array, " 5"]:
         # The slide says how many turns there are; half a turn from where it should be, the row has no second root.
         thread = self.axis.vector() @ p - self.lead / (2 * jnp.pi) * self._angle(R, p)
         return jnp.concatenate([self.axis.across() @ p, _tilt(self.axis, R), thread[None]])
 
-    def read(self, R: Array, p: Array) -> Float[Array, " 1"]:
+    def coordinates_of(self, R: Array, p: Array) -> Float[Array, " 1"]:
         return self._angle(R, p)[None]
 
     def _angle(self, R, p):
@@ -163,10 +163,10 @@ class Planar(AbstractAxial):
     def turned(self, q: Float[Array, " 3"]) -> Array:
         return self.axis.turn(q[2])
 
-    def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 3"]:
+    def residual(self, t: Array, R: Array, p: Array) -> Float[Array, " 3"]:
         return jnp.concatenate([(self.axis.vector() @ p)[None], _tilt(self.axis, R)])
 
-    def read(self, R: Array, p: Array) -> Float[Array, " 3"]:
+    def coordinates_of(self, R: Array, p: Array) -> Float[Array, " 3"]:
         return jnp.concatenate([self.axis.across() @ p, self.axis.angle_of(R)[None]])
 
 
@@ -188,14 +188,14 @@ class Universal(AbstractJoint):
         if is_concrete(first, second) and abs(float(first @ second)) > 1 - 1e-9:
             raise ValueError(f"second must not be parallel to axis, got {second.tolist()} and {first.tolist()}")
 
-    def place(self, t: Array, q: Float[Array, " 2"]) -> tuple[Array, Array]:
+    def transform(self, t: Array, q: Float[Array, " 2"]) -> tuple[Array, Array]:
         return self.axis.turn(q[0]) @ self.second.turn(q[1]), jnp.zeros(3)
 
-    def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 4"]:
+    def residual(self, t: Array, R: Array, p: Array) -> Float[Array, " 4"]:
         first, second = self.axis.vector(), self.second.vector()
         return jnp.concatenate([p, (first @ (R @ second) - first @ second)[None]])
 
-    def read(self, R: Array, p: Array) -> Float[Array, " 2"]:
+    def coordinates_of(self, R: Array, p: Array) -> Float[Array, " 2"]:
         first, second = self.axis.vector(), self.second.vector()
         both, cosine = cross(first, second), first @ second
         one, other = R @ second, R.T @ first
@@ -221,14 +221,14 @@ class Spherical(AbstractJoint):
     rows: ClassVar[Any] = ("x", "y", "z")
     quaternion: ClassVar[int] = 0
 
-    def place(self, t: Array, q: Float[Array, " 4"]) -> tuple[Array, Array]:
+    def transform(self, t: Array, q: Float[Array, " 4"]) -> tuple[Array, Array]:
         return of_quaternion(q), jnp.zeros(3)
 
     def relative(self, t: Array, q: Float[Array, " 4"], v: Float[Array, " 3"]) -> Relative:
         nothing = jnp.zeros(3)
         return Relative(of_quaternion(q), nothing, jnp.eye(3), jnp.zeros((3, 3)), v, nothing, nothing, nothing)
 
-    def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 3"]:
+    def residual(self, t: Array, R: Array, p: Array) -> Float[Array, " 3"]:
         return p
 
 
@@ -241,14 +241,14 @@ class Free(AbstractJoint):
     rows: ClassVar[Any] = ()
     quaternion: ClassVar[int] = 3
 
-    def place(self, t: Array, q: Float[Array, " 7"]) -> tuple[Array, Array]:
+    def transform(self, t: Array, q: Float[Array, " 7"]) -> tuple[Array, Array]:
         return of_quaternion(q[3:]), q[:3]
 
     def relative(self, t: Array, q: Float[Array, " 7"], v: Float[Array, " 6"]) -> Relative:
         nothing, (linear, angular) = jnp.zeros(3), jnp.split(jnp.eye(6), 2)
         return Relative(of_quaternion(q[3:]), q[:3], angular, linear, v[3:], v[:3], nothing, nothing)
 
-    def gap(self, t: Array, R: Array, p: Array) -> Float[Array, " 0"]:
+    def residual(self, t: Array, R: Array, p: Array) -> Float[Array, " 0"]:
         return jnp.zeros(0)
 
 

@@ -30,7 +30,7 @@ def assembled(
 ) -> Float[Array, " nq"] | None:
     """A point on the constraints, by least squares from q, in a region of trust; None if none is found. Not the nearest
     point, but one that is found from afar."""
-    if system.rates is not None:
+    if system.kinematic_map is not None:
         around = LocalChart(system, q)
         x = assembled(around, t, jnp.zeros_like(v), v)
         return None if x is None else leads(around, x)
@@ -86,7 +86,7 @@ def consistent(
     where it is not sure that rounding is all that is missed."""
     if not system.held:
         return q, v
-    if system.rates is not None:
+    if system.kinematic_map is not None:
         around = LocalChart(system, q)
         there = consistent(around, t, jnp.zeros_like(v), v)
         return None if there is None else (leads(around, there[0]), there[1])

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from ..._constraint import AbstractConstraint
 from ..._dynamics import AbstractDynamics
-from ..._rates import rate, settled
+from ..._kinematic_map import rate, settled
 from ..._run.compile import jit_unoptimised
 from ..._system import AbstractSystem, dynamics_of
 from ..stepper.scaling import Scale
@@ -31,20 +31,20 @@ class LocalChart(AbstractSystem):
 
     def point(self, x: Float[Array, " n"]) -> Float[Array, " nq"]:
         """q, in eighth-order steps of q̇ = N(q) x."""
-        h, rates = 1 / STEPS, self.system.rates
+        h, kinematic_map = 1 / STEPS, self.system.kinematic_map
         weights, b = jnp.asarray(DOPRI8.weights(), x.dtype), jnp.asarray(DOPRI8.b, x.dtype)
 
         def stage(found, given):
             q, k = found
             i, row = given
-            return (q, k.at[i].set(rate(rates, q + h * (row @ k), x))), None
+            return (q, k.at[i].set(rate(kinematic_map, q + h * (row @ k), x))), None
 
         def step(q, _):
             none = jnp.zeros((DOPRI8.stages, q.size), q.dtype)
             (_, k), _ = jax.lax.scan(stage, (q, none), (jnp.arange(DOPRI8.stages), weights))
             return q + h * (b @ k), None
 
-        return settled(rates, jax.lax.scan(step, self.q0, length=STEPS)[0])
+        return settled(kinematic_map, jax.lax.scan(step, self.q0, length=STEPS)[0])
 
     def sizes(self, scale: Scale) -> Scale:
         """The sizes of x for those of q."""
@@ -81,7 +81,7 @@ def chart_at(
 ) -> tuple[AbstractSystem, Array, Scale]:
     """Of what to look for a start, from where, and the sizes there: q of the model itself, or, where velocities are no
     rates of it, how far it is from q0."""
-    if model.rates is None:
+    if model.kinematic_map is None:
         return model, q0, scale
     around = LocalChart(model, q0)
     return around, jnp.zeros_like(v0), around.sizes(scale)

@@ -11,28 +11,28 @@ from ..._check import repr_of
 from ..._constraint import AbstractConstraint, Holonomic, Pfaffian
 from ..._control import AbstractControl
 from ..._dynamics import AbstractDynamics
+from ..._kinematic_map import KinematicMap, rate
 from ..._names import did_you_mean
-from ..._rates import Rates, rate
 from ..._system import AbstractSystem
 from ..labels import named_coordinates, named_directions
 
 
 def locked(
-    system: AbstractSystem, hold: Any, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
+    system: AbstractSystem, fixed: Any, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
 ) -> AbstractSystem:
-    """The system with the coordinates that ``hold`` names where and as fast as they are in q and v at t, and with the
+    """The system with the coordinates that ``fixed`` names where and as fast as they are in q and v at t, and with the
     velocities that it names, where they are no rates of coordinates, as they are in v; itself if there are none.
     ``ValueError`` for names that it has not."""
-    held = (hold,) if isinstance(hold, str) else tuple(hold) if isinstance(hold, Iterable) else None
+    held = (fixed,) if isinstance(fixed, str) else tuple(fixed) if isinstance(fixed, Iterable) else None
     if held is None or not all(isinstance(name, str) for name in held):
-        raise ValueError(f"hold must be names of coordinates, such as ('crank',), got {repr_of(hold)}")
+        raise ValueError(f"fixed must be names of coordinates, such as ('crank',), got {repr_of(fixed)}")
     names = [name for name, _ in named_coordinates(system, q.size)]
     speeds = [name for name, _ in named_directions(system, v.size) or () if name not in names]
     for name in held:
         if name not in (*names, *speeds):
             known = [*names, *speeds]
             raise ValueError(
-                f"hold names no coordinate {name!r}{did_you_mean(name, known)} There are: {', '.join(known)}"
+                f"fixed names no coordinate {name!r}{did_you_mean(name, known)} There are: {', '.join(known)}"
             )
     of_q, of_v = (tuple(name for name in held if name in among) for among in (names, speeds))
     return Locked(system, of_q, of_v, t, q, v) if held else system
@@ -66,8 +66,8 @@ class Locked(AbstractSystem):
         return tuple(found)
 
     @property
-    def rates(self) -> Rates | None:
-        return self.system.rates
+    def kinematic_map(self) -> KinematicMap | None:
+        return self.system.kinematic_map
 
     @property
     def control(self) -> AbstractControl | None:
@@ -77,4 +77,4 @@ class Locked(AbstractSystem):
         """How far the coordinates are from their paths."""
         names = [name for name, _ in named_coordinates(self.system, q.size)]
         at = np.array([names.index(name) for name in self.of_q])
-        return q[at] - self.q[at] - rate(self.rates, self.q, self.v)[at] * (t - self.t)
+        return q[at] - self.q[at] - rate(self.kinematic_map, self.q, self.v)[at] * (t - self.t)

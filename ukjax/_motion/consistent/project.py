@@ -16,7 +16,7 @@ from ..._system import AbstractSystem, dynamics_of
 from ..._terms import Terms
 from ..diagnose.motion import check_model, worst_of, worst_row
 from ..fallback.sparsity import with_sparsity
-from ..inputs import canonicalise, check_rates
+from ..inputs import canonicalise, check_kinematic_map
 from ..stepper.drift_correction import same_at_every_level
 from ..stepper.scaling import scales
 from .local_chart import chart_at, point_of
@@ -35,7 +35,7 @@ def project(
     q0: Numbers,
     v0: Numbers,
     method: str | AbstractMethod = "orthogonal",
-    hold: Iterable[str] = (),
+    fixed: Iterable[str] = (),
 ) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
     """Consistent initial conditions: the point on the constraints nearest to q0 (n,), v0 (n,) at time t.
 
@@ -47,7 +47,7 @@ def project(
     on both its sides: move it a little. Differentiable, with exact first and second derivatives, by the conditions of
     the minimum (not through the iteration).
 
-    ``hold`` names coordinates that stay as they are given, value and rate, while the rest is moved to fit them: those
+    ``fixed`` names coordinates that stay as they are given, value and rate, while the rest is moved to fit them: those
     of ``model.coordinates``, or q1, q2, ...
 
     Raises ``ValueError`` if no such point is found: the constraint that remains violated is named. Under ``jit`` the
@@ -59,13 +59,13 @@ def project(
             "rows A and b alone do not say where the constraints are"
         )
     t, q0, v0 = as_number("t", t, "s"), as_array("q0", q0), as_array("v0", v0)
-    if q0.ndim != 1 or not q0.size or (v0.shape != q0.shape if model.rates is None else v0.ndim != 1):
+    if q0.ndim != 1 or not q0.size or (v0.shape != q0.shape if model.kinematic_map is None else v0.ndim != 1):
         raise ValueError(f"q0 and v0 must both have shape (n,), got shapes {q0.shape} and {v0.shape}")
     for name, value in (("t", t), ("q0", q0), ("v0", v0)):
         check_finite(name, value)
-    model = locked(model, hold, t, q0, v0)
+    model = locked(model, fixed, t, q0, v0)
     model, q0, v0, t = canonicalise(model, q0, v0, t)
-    check_rates(model, q0, v0)
+    check_kinematic_map(model, q0, v0)
     method, all_known = with_sparsity(choose(method), model, t, q0, v0), is_eager(model, t, q0, v0)
     given: Any = model, t, q0, v0
     here = without_derivatives(given)  # within jax.grad these are known as well

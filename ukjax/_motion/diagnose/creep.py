@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._equation import mobility
-from ..._rates import columns
+from ..._kinematic_map import columns
 from ..._run.compile import jit_unoptimised
 from ..._system import AbstractSystem
 from ..problem import Problem
@@ -93,8 +93,8 @@ def _rates(model, t, q, v, of_q):
 
     def first(t, q, v, of_q):
         A, of_v = model.dry_friction.rates(t, q, v)[1], of_q
-        if model.rates is not None:
-            N = jnp.abs(columns(model.rates, q, v))
+        if model.kinematic_map is not None:
+            N = jnp.abs(columns(model.kinematic_map, q, v))
             of_v = jnp.min(jnp.where(N > 0, of_q[:, None] / jnp.where(N > 0, N, 1), jnp.inf), axis=0)
         return A, jnp.max(jnp.where(A == 0, 0, jnp.abs(A) * of_v), axis=1)
 

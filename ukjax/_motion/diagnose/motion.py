@@ -14,10 +14,10 @@ from jaxtyping import Array, Bool, Float
 from ..._check_terms import check_terms, check_unique, complaint_of_freedom, complaint_of_mass
 from ..._constraint import AbstractConstraint, names_of
 from ..._equation import motion_by
-from ..._rates import rate, speeds
+from ..._kinematic_map import rate, speeds
 from ..._run.compile import jit_unoptimised
 from ..._solve import AbstractMethod
-from ..._system import AbstractSystem, System, dynamics_of, rates_of, structure_of
+from ..._system import AbstractSystem, System, dynamics_of, kinematic_map_of, structure_of
 from ..event import Event
 from ..fallback.nearly_dependent import warn_of_nearly_dependent
 from ..fallback.row_noise import mass_and_rows
@@ -141,7 +141,7 @@ def check_start(
 def check_model(system: AbstractSystem, t: Array, q: Array, v: Array, method: AbstractMethod) -> None:
     """The system makes sense there, and is one that ``method`` can do, or ``ValueError``."""
     where = f" at t = {float(t):g} s"
-    passive = System(dynamics_of(system), system.held, rates=system.rates)
+    passive = System(dynamics_of(system), system.held, kinematic_map=system.kinematic_map)
     terms, acceleration = _first(passive, t, q, v, method)
     labels = direction_names(system)
     check_terms(terms, where, labels)
@@ -303,17 +303,17 @@ def _contradiction(model, t, q, v, method, projection):
 def _rests(model, problem, t, q, v, scale) -> bool:
     """Whether a motion that starts on its event does not move through it, but for rounding."""
     _, motion = _first(model, t, q, v, problem.method)
-    slope, size = map(float, _slope_of_event(rates_of(model), problem.event, t, q, v, motion, scale))
+    slope, size = map(float, _slope_of_event(kinematic_map_of(model), problem.event, t, q, v, motion, scale))
     counted = problem.event.counted
     return (slope * counted if counted else -abs(slope)) <= float(np.finfo(q.dtype).eps) ** 0.5 * size
 
 
 @jit_unoptimised
-def _slope_of_event(rates, event, t, q, v, motion, scale):
+def _slope_of_event(kinematic_map, event, t, q, v, motion, scale):
     """The rate of the event's value, and its size in motions of this scale."""
     of_t, of_q, of_v = jax.grad(event, (0, 1, 2))(t, q, v)
-    slope = of_t + of_q @ rate(rates, q, v) + of_v @ motion
-    size = jnp.abs(of_t) + jnp.abs(of_q) @ speeds(rates, q, scale.v) + jnp.abs(of_v) @ scale.v / scale.t
+    slope = of_t + of_q @ rate(kinematic_map, q, v) + of_v @ motion
+    size = jnp.abs(of_t) + jnp.abs(of_q) @ speeds(kinematic_map, q, scale.v) + jnp.abs(of_v) @ scale.v / scale.t
     return slope, size
 
 
@@ -349,7 +349,7 @@ def _values_of_event(event, t, q, v):
 def _complain_of_leap(system, problem, who, t, q, v, scale):
     """Where the constraints are, after one more step, where no motion can follow."""
     step = 1e-9 * scale.t if problem.dt is None else problem.dt
-    worst = worst_row(system, t + step, q + step * rate(rates_of(system), q, v), v, scale)
+    worst = worst_row(system, t + step, q + step * rate(kinematic_map_of(system), q, v), v, scale)
     if worst.of_position and worst.missed > CONSISTENT:
         raise SimulationError(
             f"{who} stopped at t = {float(t):.6g} s, where it would have to leap to meet its constraints: {worst} is "
@@ -369,7 +369,7 @@ def _impossible(model, problem, t, q, v) -> str:
         ahead = (ts[-1] - ts[0]) * np.append(0, 10 ** np.linspace(-12, -1, 34))
     else:
         ahead = np.linspace(0, max(float(problem.dt), following - t), 33)
-    q_dot = np.asarray(rate(rates_of(model), jnp.asarray(q), jnp.asarray(v)))
+    q_dot = np.asarray(rate(kinematic_map_of(model), jnp.asarray(q), jnp.asarray(v)))
     for h in ahead:
         at = t + h, q + h * q_dot, v
         M, A = map(np.asarray, _mass_and_rows(model, *(jnp.asarray(x, q.dtype) for x in at)))

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._equation import nearly_dependent
-from ..._rates import rate
+from ..._kinematic_map import rate
 from ..._run.compile import jit_unoptimised
 from ..._solve import coordinate_scale, row_scale
 from ..._system import AbstractSystem, dynamics_of
@@ -54,4 +54,4 @@ def _nearer(system, t, q, v):
     row = row_scale(slope, coordinate)
     A, residual = row[:, None] * slope * coordinate, row * system.position_residual(t, q)
     step = jnp.linalg.lstsq(A, residual, rcond=float(jnp.finfo(q.dtype).eps) ** 0.5)[0]
-    return q - rate(system.rates, q, coordinate * step)
+    return q - rate(system.kinematic_map, q, coordinate * step)

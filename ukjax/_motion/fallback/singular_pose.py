@@ -84,7 +84,7 @@ def step_from_singular_pose(
 def has_understood_rows(problem: Problem) -> bool:
     """Whether all constraints are of positions q that have the rates v, and are corrected after each step."""
     model = problem.model
-    if not isinstance(model, AbstractSystem) or model.rates is not None:
+    if not isinstance(model, AbstractSystem) or model.kinematic_map is not None:
         return False
     return has_single_loop(model, problem.method, problem.projection) and bool(model.constraints)
 

@@ -11,10 +11,10 @@ import numpy as np
 import optimistix as optx
 
 from ..._check import is_eager
-from ..._rates import rate
+from ..._kinematic_map import rate
 from ..._run.compile import jit, jit_batch, split
 from ..._run.threads import interruptibly
-from ..._system import rates_of
+from ..._system import kinematic_map_of
 from ..event import check_event, on_surface
 from ..problem import SMALLEST_STEP, AbstractBatchIntegrator, InitialState, Problem, Solution
 from ..result import EVENT, FINISHED, TOO_SMALL, classify, finite
@@ -90,7 +90,7 @@ def _one(problem: Problem, start: InitialState) -> Solution:
         saveat=dfx.SaveAt(ts=since)
         if backwards
         else dfx.SaveAt(subs=[at_samples, at_end], controller_state=event is not None),
-        stepsize_controller=_controller(problem, rates_of(model), scale, since),
+        stepsize_controller=_controller(problem, kinematic_map_of(model), scale, since),
         adjoint=adjoint,
         max_steps=problem.max_steps,
         throw=False,
@@ -117,7 +117,7 @@ def _one(problem: Problem, start: InitialState) -> Solution:
     displaced = start.displaced(jnp, q[0], v[0])
     if event is not None:  # its instant is one more sample
         accelerate = lambda t, q, v: acceleration(model, t, q, v, method)[0]
-        last = on_surface(event, rates_of(model), accelerate, *last, met=result == EVENT)
+        last = on_surface(event, kinematic_map_of(model), accelerate, *last, met=result == EVENT)
         t, q, v = (jnp.concatenate([x, y[None]]) for x, y in zip((t, q, v), last, strict=True))
     return Solution(t, q, v, result, solution.stats["num_steps"].astype(np.int32), last, displaced)
 
@@ -149,7 +149,7 @@ def _tolerances(problem, scale) -> dict[str, Any]:
     return dict(rtol=problem.rtol, atol=atol)
 
 
-def _controller(problem, rates, scale, since):
+def _controller(problem, kinematic_map, scale, since):
     how, span = _tolerances(problem, scale), since[-1]
     if problem.dt is None:
         steps = dfx.PIDController(**how, dtmin=SMALLEST_STEP * span, force_dtmin=False)
@@ -162,7 +162,7 @@ def _controller(problem, rates, scale, since):
     return EventController(
         controller=steps,
         event=problem.event,
-        rates=rates,
+        kinematic_map=kinematic_map,
         n=scale.q.size,
         start=problem.ts[0],
         span=span,
@@ -187,7 +187,7 @@ def _leaps(model, begin, wait, q, v, method, scale):
     smallest leads beyond its end.
     """
     h = 10 * SMALLEST_STEP * scale.t
-    q_dot = rate(rates_of(model), q, v)
+    q_dot = rate(kinematic_map_of(model), q, v)
     ahead = q + h * q_dot
     moved = correct_step(model, begin + wait + h, ahead, v, same_at_every_level(method), scale).moved
     return scale.is_jump(moved, h, jnp.abs(q_dot))
@@ -218,4 +218,4 @@ def _field(t, y, args):
     """ẏ = (q̇, v̇)."""
     model, method, scale, begin = args
     q, v = jnp.split(y, [scale.q.size])
-    return jnp.concatenate([rate(rates_of(model), q, v), acceleration(model, begin + t, q, v, method)[0]])
+    return jnp.concatenate([rate(kinematic_map_of(model), q, v), acceleration(model, begin + t, q, v, method)[0]])

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._rates import Rates, rate, speeds
+from ..._kinematic_map import KinematicMap, rate, speeds
 from ..event import POINTS, SOONEST, Event, Step, search
 from .end_on_times import EndOnTimes
 
@@ -71,14 +71,14 @@ class EventController(dfx.AbstractAdaptiveStepSizeController):
     A step that leads beyond it, or that seems to on the way, is not taken, but a shorter one: until one ends within
     rounding of the instant, on the near side of zero. So the state there is that of a true step, on its constraints,
     and no interpolation's. A start that is zero but for rounding is on the event, which counts only once the motion has
-    been away. A motion or an event that becomes NaN ends at once. ``rates`` are the model's, ``n`` is the number of its
-    coordinates, ``span`` the whole time, ``even`` says that steps are fixed; the tolerances are those of implicit
-    solvers.
+    been away. A motion or an event that becomes NaN ends at once. ``kinematic_map`` is the model's, ``n`` is the
+    number of its coordinates, ``span`` the whole time, ``even`` says that steps are fixed; the tolerances are those of
+    implicit solvers.
     """
 
     controller: EndOnTimes
     event: Event
-    rates: Rates | None
+    kinematic_map: KinematicMap | None
     n: int = eqx.field(static=True)
     start: Array
     span: Array
@@ -110,7 +110,7 @@ class EventController(dfx.AbstractAdaptiveStepSizeController):
         size = lambda *xs: jax.tree.map(jnp.abs, xs)
         back = jnp.minimum(self.span, LOOK_BACK * first)
         (t, q, v), (_, speed, gain) = size(t, q, v), size(*moving)
-        rise = gain if self.rates is None else speeds(self.rates, q, gain)
+        rise = gain if self.kinematic_map is None else speeds(self.kinematic_map, q, gain)
         unit = ROUNDING * jnp.finfo(value.dtype).eps
         zero = unit * dot(size(*by), (t + back, q + back * speed + first**2 * rise, v + first * gain))
         away, counted = jnp.abs(value) > zero, self.event.counted
@@ -131,7 +131,7 @@ class EventController(dfx.AbstractAdaptiveStepSizeController):
         y0, y1, *times = jax.lax.stop_gradient((y0, y1_candidate, t0, t1, then))
         begin, end, then = map(jnp.asarray, times)
         (q0, v0), (q1, v1) = self._apart(y0), self._apart(y1)
-        seen = self._look(Step(begin, q0, v0, end, q1, v1, self.rates), was)
+        seen = self._look(Step(begin, q0, v0, end, q1, v1, self.kinematic_map), was)
         moving = jnp.all(jnp.isfinite(y1))
         nan = good & moving & jnp.isnan(seen.end)
         lost = good & (nan | ~moving)
@@ -179,7 +179,7 @@ class EventController(dfx.AbstractAdaptiveStepSizeController):
         dips = ~beyond & dips & (armed | bool(counted)) & (h > was.length * SOONEST / cells)
 
         # How long it still takes, from how fast the event's value falls where the step ends.
-        rates = jnp.ones_like(h), rate(self.rates, step.q1, step.v1), (step.v1 - step.v0) / h
+        rates = jnp.ones_like(h), rate(self.kinematic_map, step.q1, step.v1), (step.v1 - step.v0) / h
         slope = jax.lax.stop_gradient(jax.jvp(value_at, (step.t1, step.q1, step.v1), rates)[1])
         left = jnp.where(slope < 0, -jnp.maximum(end, 0) / jnp.where(slope < 0, slope, 1), jnp.inf)
         on = jnp.where(halve, (step.t1 + was.goal) / 2, step.t1 + 2 * left)

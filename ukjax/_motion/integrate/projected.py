@@ -3,9 +3,9 @@
 import diffrax as dfx
 import jax.numpy as jnp
 
-from ..._rates import rate
+from ..._kinematic_map import rate
 from ..._run.compile import jit
-from ..._system import rates_of
+from ..._system import kinematic_map_of
 from ..stepper.drift_correction import correct_drift, methods_at
 from ..stepper.error_control import error_of_correction
 
@@ -63,14 +63,14 @@ class Projected(dfx.AbstractWrappedSolver):
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
         model, method, scale, begin = args
         apart = lambda y: jnp.split(y, [scale.q.size])
-        (q0, v0), rates = apart(y0), rates_of(model)
+        (q0, v0), kinematic_map = apart(y0), kinematic_map_of(model)
         levels = keep_rows(model, begin + t0, q0, v0, method)
         y1, error, dense, solver_state, result = self.solver.step(
             terms, t0, t1, y0, (model, levels.acceleration, scale, begin), solver_state, made_jump=True
         )
         q1, v1 = apart(y1)
         corrected = correct_step(model, begin + t1, q1, v1, levels, scale)
-        speeds = jnp.stack([rate(rates, q0, v0), rate(rates, q1, v1), (q1 - q0) / (t1 - t0)])
+        speeds = jnp.stack([rate(kinematic_map, q0, v0), rate(kinematic_map, q1, v1), (q1 - q0) / (t1 - t0)])
         jumped = scale.is_jump(corrected.moved, t1 - t0, jnp.max(jnp.abs(speeds), axis=0))
         if self.even:
             result = dfx.RESULTS.where(jumped, dfx.RESULTS.internal_error, result)

@@ -137,7 +137,7 @@ def _position(system, t, q, v, method, scale):
         missed = residual(q)
         far = jnp.max(jnp.abs(missed) / scale.rows[: missed.size]) > jnp.finfo(q.dtype).eps ** 0.625
         known = rare_cond(first | far, lambda: linearised(q), lambda: known)
-        return (shifted(system.rates, q, _answer(known, missed)), known), scale.rounding_only(missed)
+        return (shifted(system.kinematic_map, q, _answer(known, missed)), known), scale.rounding_only(missed)
 
     unknown = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), eqx.filter_eval_shape(linearised, q))
     (on, known), rounding_only = jax.lax.scan(newton, (q, unknown), jnp.array([True, False]))

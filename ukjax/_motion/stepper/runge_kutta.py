@@ -9,9 +9,9 @@ from jaxtyping import Array, Bool, Float
 
 from ..._check_terms import symmetric
 from ..._kernel import per_member
-from ..._rates import rate
+from ..._kinematic_map import rate
 from ..._solve import AbstractMethod, solve
-from ..._system import rates_of
+from ..._system import kinematic_map_of
 from .drift_correction import MethodPerLevel, assumption_failed_for, correct_drift, methods_at, same_at_every_level
 from .inconsistent_rows import acceleration_only_rows, inconsistent_rows, pull_of
 from .model_batch import ModelBatch, SingleModel
@@ -100,7 +100,7 @@ def slope_at(
 ) -> tuple[Float[Array, " nq+n"], Bool[Array, ""], Bool[Array, ""]]:
     """(q̇, v̇); whether the method may be wrong about it; whether constraints contradict each other."""
     found = acceleration(model, t, q, v, method, projection)
-    return jnp.concatenate([rate(rates_of(model), q, v), found.v_rate]), found.doubt, found.inconsistent
+    return jnp.concatenate([rate(kinematic_map_of(model), q, v), found.v_rate]), found.doubt, found.inconsistent
 
 
 class AccelerationResult(NamedTuple):

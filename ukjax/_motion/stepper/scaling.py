@@ -12,11 +12,11 @@ from jaxtyping import Array, Bool, Float
 
 from ..._check import is_eager, without_derivatives
 from ..._compressed import Compressed
-from ..._rates import speeds, turning
+from ..._kinematic_map import speeds, turning
 from ..._run.compile import jit_unoptimised, usual_promotion
 from ..._sizes import sizes, sizes_in
 from ..._solve import AbstractMethod, coordinate_scale
-from ..._system import AbstractSystem, rates_of
+from ..._system import AbstractSystem, kinematic_map_of
 from ..._terms import Terms
 from .evaluate import Evaluator
 from .index_check import check_indices
@@ -137,12 +137,12 @@ def scale_of(
     M, Q, rows = _seen(model, t, q, v, driven, method)
     q = jnp.where(_at_origin(model, t, q, v), 0, q) if driven else q
     if Q.shape != v.shape:
-        what = ("coordinates", "q0") if rates_of(model) is None else ("velocities", "v0")
+        what = ("coordinates", "q0") if kinematic_map_of(model) is None else ("velocities", "v0")
         raise ValueError(f"the model has {Q.size} {what[0]}, but {what[1]} has shape {v.shape}")
     unit = coordinate_scale(M)
-    to_q = lambda v: speeds(rates_of(model), q, v)
-    other = rates_of(model) is not None
-    unit_of_q = _units_of_q(rates_of(model), q, unit) if other else unit
+    to_q = lambda v: speeds(kinematic_map_of(model), q, v)
+    other = kinematic_map_of(model) is not None
+    unit_of_q = _units_of_q(kinematic_map_of(model), q, unit) if other else unit
     acceleration = jnp.abs(Q) * unit**2
     x, y, a = (jnp.max(jnp.abs(each) / by) for each, by in ((q, unit_of_q), (v, unit), (acceleration, unit)))
     if rows is not None and rows[1].size:
@@ -263,10 +263,10 @@ def _at_least(size, largest):
     return jnp.where(size > STILL * largest, jnp.maximum(size, FAINT * largest), UNSAID * largest)
 
 
-def _units_of_q(rates, q, unit):
+def _units_of_q(kinematic_map, q, unit):
     """What has the same effect in each coordinate. One that is not moved for the moment, or hardly, as that of a
     quaternion which stands near 1, is so after a while, when N(q) has changed by its own size."""
-    now, (rate, change) = speeds(rates, q, unit), turning(rates, q, unit)
+    now, (rate, change) = speeds(kinematic_map, q, unit), turning(kinematic_map, q, unit)
     a_while = _over(jnp.max(jnp.abs(rate)), jnp.max(jnp.abs(change)), 0)
     return _positive(jnp.maximum(now, a_while * jnp.abs(change)))
 

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._kernel import kernels_available, per_member
-from ..._rates import rate
+from ..._kinematic_map import rate
 from ..._solve import AbstractMethod, solve
 from ..._system import AbstractSystem, shifted
 from .drift_correction import MethodPerLevel, assumption_failed_for, methods_at
@@ -115,8 +115,8 @@ def _turn(model, method, stage, onto_positions, t, q, v):
     x = solve(M, rows.A, jnp.where(stage, Q, 0), missing, response)
     doubtful = response.needs_fallback | assumption_failed_for(method)
     doubtful = doubtful | ~jnp.all(jnp.isfinite(x)) if method.has_fallback else doubtful
-    now = jnp.concatenate([rate(model.rates, q, v), x])
-    q = shifted(model.rates, q, jnp.where(~stage & onto_positions, x, 0))
+    now = jnp.concatenate([rate(model.kinematic_map, q, v), x])
+    q = shifted(model.kinematic_map, q, jnp.where(~stage & onto_positions, x, 0))
     return now, jnp.concatenate([q, v + jnp.where(onto_positions, 0, x)]), rows.position, doubtful
 
 

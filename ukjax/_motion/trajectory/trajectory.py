@@ -55,7 +55,7 @@ class Trajectory(eqx.Module):
     | ``residual`` | (m,) | each constraint as written: φ, or ψ, or A q̈ − b |
     | ``position_residual``, ``velocity_residual`` | (k,) | φ; φ̇ and ψ |
     | ``acceleration_residual`` | (m,) | A q̈ − b |
-    | ``rank``, ``inconsistency`` | () | as in ``Motion`` |
+    | ``rank``, ``inconsistency`` | () | as in ``ConstrainedMotion`` |
     | ``energy`` | () | T + V [J], None where the model has none |
     | ``control`` | (p,) | u, one column per actuator; this and the next three are None without control |
     | ``task_residual`` | (k,) | each servo constraint as written |
@@ -353,7 +353,7 @@ class Trajectory(eqx.Module):
     @property
     def directions(self) -> tuple[tuple[str, str], ...]:
         """What each entry of v, of accelerations and of forces is along, and the unit of what v is the rate of: the
-        coordinates, unless the model has ``rates`` of its own."""
+        coordinates, unless the model has a ``kinematic_map``."""
         if self.labels is not None:
             return self.labels.along
         return named_directions(self.model, self.v.shape[-1]) or self.coordinates

@@ -19,7 +19,7 @@ TS = np.linspace(0.0, 3.0, 31)
 LEVEL = np.array([1.0, 0.0, 0.0, 0.0])
 
 
-def rates(u, omega):
+def kinematic_map(u, omega):
     """u̇ = u ω/2, ω about the body's axes."""
     w, x, y, z = u
     return jnp.array([[-x, -y, -z], [w, -z, y], [z, w, -x], [-y, x, w]]) @ omega / 2
@@ -52,8 +52,8 @@ class Top(uk.systems.AbstractMechanism):
     velocities: ClassVar[Any] = (("wx", "rad/s"), ("wy", "rad/s"), ("wz", "rad/s"))
 
     @property
-    def rates(self):
-        return rates
+    def kinematic_map(self):
+        return kinematic_map
 
     @property
     def dynamics(self):
@@ -84,7 +84,7 @@ def by_scipy(height=0.0, ts=TS):
         u, omega = y[:4], y[4:]
         down = np.asarray(rotation(jnp.asarray(u)))[2]
         torque = -9.81 * height * np.cross([0, 0, 1.0], down) - np.cross(omega, INERTIA * omega)
-        return np.concatenate([np.asarray(rates(jnp.asarray(u), omega)), torque / INERTIA])
+        return np.concatenate([np.asarray(kinematic_map(jnp.asarray(u), omega)), torque / INERTIA])
 
     y = solve_ivp(slope, (0, ts[-1]), np.r_[LEVEL, OMEGA], "DOP853", ts, rtol=1e-12, atol=1e-13).y.T
     return y[:, :4], y[:, 4:]
@@ -120,15 +120,17 @@ BENT_OF_U = uk.Nonholonomic(lambda t, u, rate: BENT.psi(t, u, spin(u, rate)), al
 def test_an_acceleration_is_that_of_all_coordinates(constraint, other, rng):
     """q̈ = N v̇ + Ṅ v, from masses and from energies."""
     q, v = random_state(rng)
-    by_masses = uk.System(TOP.dynamics, constraint, rates=rates)
+    by_masses = uk.System(TOP.dynamics, constraint, kinematic_map=kinematic_map)
     by_energies = uk.System(
-        uk.Lagrangian(lambda t, u, rate: spin(u, rate) @ (INERTIA * spin(u, rate)) / 2), constraint, rates=rates
+        uk.Lagrangian(lambda t, u, rate: spin(u, rate) @ (INERTIA * spin(u, rate)) / 2),
+        constraint,
+        kinematic_map=kinematic_map,
     )
-    expected = uk.constrained_motion(in_all_coordinates([other])(0.3, q, rates(q, v)), "udwadia_phohomsiri")
+    expected = uk.constrained_motion(in_all_coordinates([other])(0.3, q, kinematic_map(q, v)), "udwadia_phohomsiri")
     for system in (by_masses, by_energies):
         found = uk.constrained_motion(system(0.3, q, v)).acceleration
-        turning = jax.jvp(lambda q: rates(q, v), (q,), (rates(q, v),))[1]
-        np.testing.assert_allclose(rates(q, found) + turning, expected.acceleration, rtol=0, atol=1e-12)
+        turning = jax.jvp(lambda q: kinematic_map(q, v), (q,), (kinematic_map(q, v),))[1]
+        np.testing.assert_allclose(kinematic_map(q, found) + turning, expected.acceleration, rtol=0, atol=1e-12)
     energy = by_energies.energy(0.3, q, v)
     assert energy is not None
     np.testing.assert_allclose(energy, v @ (INERTIA * v) / 2, rtol=1e-14)
@@ -151,7 +153,7 @@ def test_rates_of_as_many_coordinates(rng):
     q, v = jnp.asarray(0.3 * rng.normal(size=3)), jnp.asarray(rng.normal(size=3))
     energies = uk.Lagrangian(lambda t, q, rate: omega(q, rate) @ (INERTIA * omega(q, rate)) / 2)
     expected = uk.constrained_motion(TOP(0.0, LEVEL, v)).acceleration  # a free body's does not depend on where it is
-    found = uk.constrained_motion(uk.System(energies, rates=gimbal)(0.0, q, v)).acceleration
+    found = uk.constrained_motion(uk.System(energies, kinematic_map=gimbal)(0.0, q, v)).acceleration
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
@@ -181,12 +183,12 @@ def test_a_motion_is_that_of_scipy(way):
 
 
 def test_a_motion_on_constraints_is_that_of_all_coordinates():
-    system = uk.System(TOP.dynamics, AXIS, rates=rates)
+    system = uk.System(TOP.dynamics, AXIS, kinematic_map=kinematic_map)
     q, v = uk.project(system, 0.0, LEVEL, OMEGA)
     other = in_all_coordinates([AXIS])
     for how in cast(list[dict[str, Any]], [{}, {"dt": 1e-3}]):
         motion = uk.simulate(system, q, v, TS, **how)
-        expected = uk.simulate(other, q, rates(q, v), TS, **how)
+        expected = uk.simulate(other, q, kinematic_map(q, v), TS, **how)
         np.testing.assert_allclose(motion.q, expected.q, rtol=0, atol=1e-8)
         assert np.max(np.abs(motion.position_residual)) < 1e-14 and np.all(motion.rank == 1)
 
@@ -200,7 +202,7 @@ def test_a_heavy_top_keeps_what_it_should():
     upright = np.einsum("tj,tj->t", R[:, 2], INERTIA * np.asarray(motion.v))
     np.testing.assert_allclose(energy, energy[0], rtol=1e-9)
     np.testing.assert_allclose(upright, upright[0], rtol=1e-9)
-    state = uk.start(top, LEVEL, OMEGA)
+    state = uk.initial_state(top, LEVEL, OMEGA)
     for _ in range(10):
         state = uk.step(top, state, 0.1, steps=50)
     np.testing.assert_allclose(state.q, motion.q[10], rtol=0, atol=1e-9)
@@ -212,7 +214,7 @@ def test_a_motion_ends_at_its_event():
     assert motion.met_event
     found = solve_ivp(
         lambda t, y: np.r_[
-            np.asarray(rates(jnp.asarray(y[:4]), y[4:])), -np.cross(y[4:], INERTIA * y[4:]) / INERTIA
+            np.asarray(kinematic_map(jnp.asarray(y[:4]), y[4:])), -np.cross(y[4:], INERTIA * y[4:]) / INERTIA
         ],
         (0, motion.t[-1]), np.r_[LEVEL, OMEGA], "DOP853", rtol=1e-12, atol=1e-13,
     ).y[:, -1]  # fmt: skip
@@ -249,7 +251,7 @@ def turned(u, x):
 
 def test_the_nearest_start_is_on_its_sphere(rng):
     """By SciPy: the turn of least xᵀ M x that meets the constraint; then the nearest rates."""
-    system = uk.System(TOP.dynamics, AXIS, rates=rates)
+    system = uk.System(TOP.dynamics, AXIS, kinematic_map=kinematic_map)
     u, omega = random_state(rng)
     q, v = uk.project(system, 0.5, u, omega)
     nearest = minimize(
@@ -270,7 +272,7 @@ def test_the_nearest_start_is_on_its_sphere(rng):
 @pytest.mark.slow
 def test_the_nearest_start_has_derivatives(rng):
     """By differences."""
-    system = uk.System(TOP.dynamics, AXIS, rates=rates)
+    system = uk.System(TOP.dynamics, AXIS, kinematic_map=kinematic_map)
     u, omega = random_state(rng)
     along, weights, h = jnp.asarray(rng.normal(size=4)), jnp.asarray(rng.normal(size=7)), 1e-5
     weighed = lambda u: weights @ jnp.concatenate(uk.project(system, 0.5, u, omega))
@@ -281,8 +283,10 @@ def test_the_nearest_start_has_derivatives(rng):
 def test_a_start_from_a_long_way_off():
     """By the long way, and with a rate that is held."""
     pointing = uk.Holonomic(lambda t, u: rotation(u)[:2, 0] - jnp.array([0.0, 1.0]), name=("east", "north"))
-    system = uk.System(TOP.dynamics, pointing, rates=rates, coordinates=TOP.coordinates, velocities=TOP.velocities)
-    q, v = uk.project(system, 0.0, LEVEL, OMEGA, hold=("wx",))
+    system = uk.System(
+        TOP.dynamics, pointing, kinematic_map=kinematic_map, coordinates=TOP.coordinates, velocities=TOP.velocities
+    )
+    q, v = uk.project(system, 0.0, LEVEL, OMEGA, fixed=("wx",))
     np.testing.assert_allclose(rotation(q)[:, 0], [0, 1, 0], rtol=0, atol=1e-7)
     np.testing.assert_allclose(v[0], OMEGA[0], rtol=1e-14)
     np.testing.assert_allclose(jnp.linalg.norm(q), 1, rtol=0, atol=1e-12)
@@ -293,7 +297,7 @@ def test_a_start_from_a_long_way_off():
 
 @pytest.mark.slow
 def test_what_is_kept_has_names(tmp_path):
-    motion = uk.simulate(uk.System(TOP.dynamics, AXIS, rates=rates), *_consistent(), TS[:3])
+    motion = uk.simulate(uk.System(TOP.dynamics, AXIS, kinematic_map=kinematic_map), *_consistent(), TS[:3])
     assert motion.directions == (("v1", ""), ("v2", ""), ("v3", ""))
     motion = uk.simulate(TOP, LEVEL, OMEGA, TS)
     assert motion.directions == (("wx", "rad"), ("wy", "rad"), ("wz", "rad"))
@@ -312,7 +316,7 @@ def test_what_is_kept_has_names(tmp_path):
 
 
 def _consistent():
-    return uk.project(uk.System(TOP.dynamics, AXIS, rates=rates), 0.0, LEVEL, OMEGA)
+    return uk.project(uk.System(TOP.dynamics, AXIS, kinematic_map=kinematic_map), 0.0, LEVEL, OMEGA)
 
 
 @pytest.mark.slow
@@ -335,7 +339,7 @@ def test_an_attitude_is_servoed():
     angle = lambda t: 0.3 * t**2
     wanted = lambda t: jnp.stack([jnp.cos(angle(t) / 2), 0 * t, jnp.sin(angle(t) / 2), 0 * t])
     task = uk.Holonomic(lambda t, u: (rotation(wanted(t)).T @ rotation(u))[jnp.array([2, 0, 1]), jnp.array([1, 2, 0])])
-    system = uk.System(TOP.dynamics, control=uk.control.Servo(jnp.eye(3), task), rates=rates)
+    system = uk.System(TOP.dynamics, control=uk.control.Servo(jnp.eye(3), task), kinematic_map=kinematic_map)
     motion = uk.simulate(system, LEVEL, np.zeros(3), TS)
     np.testing.assert_allclose(motion.q, jax.vmap(wanted)(jnp.asarray(TS)), rtol=0, atol=1e-8)
     np.testing.assert_allclose(np.asarray(motion.control), np.tile([0, 2.0 * 0.6, 0], (31, 1)), rtol=0, atol=1e-8)
@@ -360,10 +364,10 @@ def test_inertias_are_found():
 # --- mistakes ------------------------------------------------------------------------------------------------------
 
 FREE = uk.MassForce(np.eye(3), np.zeros(3))
-SAME = uk.System(FREE, rates=lambda q, v: v)
-HIGHER = uk.System(FREE, uk.Holonomic(lambda t, u: rotation(u)[2, 0] - 2.0, name="higher"), rates=rates)
-BENDING = uk.System(FREE, rates=lambda q, v: rates(q, v * jnp.abs(v)))
-DRIFTING = uk.System(FREE, rates=lambda q, v: rates(q, v) + 0.1)
+SAME = uk.System(FREE, kinematic_map=lambda q, v: v)
+HIGHER = uk.System(FREE, uk.Holonomic(lambda t, u: rotation(u)[2, 0] - 2.0, name="higher"), kinematic_map=kinematic_map)
+BENDING = uk.System(FREE, kinematic_map=lambda q, v: kinematic_map(q, v * jnp.abs(v)))
+DRIFTING = uk.System(FREE, kinematic_map=lambda q, v: kinematic_map(q, v) + 0.1)
 
 
 @pytest.mark.parametrize(
@@ -372,17 +376,26 @@ DRIFTING = uk.System(FREE, rates=lambda q, v: rates(q, v) + 0.1)
         (lambda: uk.System(FREE, velocities=[("wx", "rad/s")]), "velocities are named by their coordinates, unless"),
         (
             lambda: uk.simulate(SAME, LEVEL, OMEGA, TS),
-            "rates must return q̇ of shape .4,. like q",
+            "kinematic_map must return q̇ of shape .4,. like q",
         ),
         (lambda: uk.project(HIGHER, 0.0, LEVEL, OMEGA), "constraint 'higher' still has residual"),
-        (lambda: uk.simulate(BENDING, LEVEL, OMEGA, TS), "rates must be linear in v, q̇ = N.q. v"),
-        (lambda: uk.project(DRIFTING, 0.0, LEVEL, OMEGA), "rates must be linear in v, q̇ = N.q. v"),
-        (lambda: uk.start(DRIFTING, np.tile(LEVEL, (2, 1)), OMEGA), "A coordinate that moves by itself belongs into v"),
+        (lambda: uk.simulate(BENDING, LEVEL, OMEGA, TS), "kinematic_map must be linear in v, q̇ = N.q. v"),
+        (lambda: uk.project(DRIFTING, 0.0, LEVEL, OMEGA), "kinematic_map must be linear in v, q̇ = N.q. v"),
+        (
+            lambda: uk.initial_state(DRIFTING, np.tile(LEVEL, (2, 1)), OMEGA),
+            "A coordinate that moves by itself belongs into v",
+        ),
         (lambda: uk.simulate(TOP, LEVEL, np.ones(4), TS), "mass_matrix must return shape .4, 4. for v of shape .4,"),
         (lambda: uk.simulate(TOP, np.tile(LEVEL, (3, 1)), np.ones((2, 3)), TS), "v0 must have shape .n,., or"),
         (lambda: uk.simulate(TOP, LEVEL, OMEGA, TS, atol=np.ones(4)), "atol must be one number where"),
-        (lambda: uk.project(TOP, 0.0, LEVEL, OMEGA, hold=("wz", "wu")), "hold names no coordinate 'wu'; did you mean"),
-        (lambda: uk.System(FREE, AXIS, rates=rates)(0.0, LEVEL, np.ones(4)), "M must have shape|for v of shape"),
+        (
+            lambda: uk.project(TOP, 0.0, LEVEL, OMEGA, fixed=("wz", "wu")),
+            "fixed names no coordinate 'wu'; did you mean",
+        ),
+        (
+            lambda: uk.System(FREE, AXIS, kinematic_map=kinematic_map)(0.0, LEVEL, np.ones(4)),
+            "M must have shape|for v of shape",
+        ),
         (
             lambda: uk.control.Adaptive(TOP, uk.control.Robust(jnp.eye(3), EDGE, TOP, 1.0), k1=1.0, k2=1.0),
             "plant must have the rates of its coordinates for velocities",
