@@ -1,6 +1,10 @@
 """Ensembles: every member is the motion that ``simulate`` gives, whatever is done beside it, before or after."""
 
+import doctest
 import itertools
+import pickle
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -47,7 +51,7 @@ class Blows(eqx.Module):
 def sweep(over: Any = None, model: Any = None, **given: Any):
     how: dict[str, Any] = {"ts": TS, "q0": LEVEL, "v0": REST, "dt": 0.02} | given
     return uk.ensemble(
-        Pendulum() if model is None else model, {"length": (0.5, 1.5, 40)} if over is None else over, **how
+        Pendulum() if model is None else model, {"length": uk.Grid(0.5, 1.5, 40)} if over is None else over, **how
     )
 
 
@@ -82,12 +86,21 @@ def test_a_member_is_the_motion_of_its_own_model(forty):
 
 
 def test_adaptive_steps_too():
-    found = sweep(dt=None, members=20, over={"length": (0.5, 1.5), "dx": (0.0, 1.0)}, v0=[0.0, 1.0])
+    found = sweep(dt=None, members=20, over={"length": uk.Uniform(0.5, 1.5), "dx": uk.Uniform(0.0, 1.0)}, v0=[0.0, 1.0])
     for k in (3, 19):
         model = Pendulum(length=found.over["length"][k])
         q0, v0 = uk.project(model, 0.0, LEVEL, [found.over["dx"][k], 1.0])
         np.testing.assert_allclose(found.q[k], uk.simulate(model, q0, v0, TS).q, atol=1e-9)
-    same(found, sweep(dt=None, members=20, over={"length": (0.5, 1.5), "dx": (0.0, 1.0)}, v0=[0.0, 1.0], chunk=1))
+    same(
+        found,
+        sweep(
+            dt=None,
+            members=20,
+            over={"length": uk.Uniform(0.5, 1.5), "dx": uk.Uniform(0.0, 1.0)},
+            v0=[0.0, 1.0],
+            chunk=1,
+        ),
+    )
 
 
 def test_each_has_a_start_of_its_own():
@@ -106,7 +119,7 @@ def test_a_mechanism_starts_by_its_own_numbers():
 
 
 def test_what_is_swept_of_a_start_moves_to_the_nearest_point_or_is_held():
-    over = {"x": (-0.5, 0.5, 5)}
+    over = {"x": uk.Grid(-0.5, 0.5, 5)}
     nearest = sweep(over, q0=[0.5, -1.0])
     for k in range(5):
         q0, _ = uk.project(Pendulum(), 0.0, [nearest.over["x"][k], -1.0], REST)
@@ -118,7 +131,7 @@ def test_what_is_swept_of_a_start_moves_to_the_nearest_point_or_is_held():
 
 def test_start_of_makes_a_start_that_fits_the_member():
     start_of = lambda model, q, v: (jnp.stack([q[0], -jnp.sqrt(model.length**2 - q[0] ** 2)]), v)
-    found = sweep({"x": (-0.4, 0.4, 5)}, start_of=start_of)
+    found = sweep({"x": uk.Grid(-0.4, 0.4, 5)}, start_of=start_of)
     np.testing.assert_allclose(found.q[:, 0, 0], found.over["x"], atol=1e-14)
     np.testing.assert_allclose(np.linalg.norm(found.q[:, 0], axis=1), 1, atol=1e-14)
 
@@ -162,8 +175,34 @@ def test_a_grid_is_every_value_with_every_other():
     np.testing.assert_array_equal(found.values(0, 6), list(itertools.product(*GRID.values())))
 
 
+def test_ranges_are_objects_and_a_tuple_is_its_values():
+    for values in ((0.5, 1.0), (1.0, 2.0, 3.0), [1, 2, 3], range(1, 4), jnp.array([2.0, 1.0]), np.ones(2, np.float32)):
+        np.testing.assert_array_equal(over_of({"length": values}).swept[0].values, values)
+    grid = uk.Grid(np.float32(0.5), jnp.asarray(1.5), np.int64(7))
+    assert grid == uk.Grid(0.5, 1.5, 7) and type(grid.low) is type(grid.high) is float and type(grid.count) is int
+    found = over_of({"length": grid, "x": uk.Uniform(-1, 2)}, 7)
+    values = found.values(0, 7)
+    np.testing.assert_array_equal(values[:, 0], np.linspace(0.5, 1.5, 7))
+    assert np.all((-1 < values[:, 1]) & (values[:, 1] < 2)) and len(np.unique(values[:, 1])) == 7
+    assert found.descriptions() == {
+        "length": "7 values from 0.5 to 1.5 (f210256f794800f8)",  # the same in every process
+        "x": "between -1.0 and 2.0",
+    }
+    assert pickle.loads(pickle.dumps(found)).values(2, 5).tolist() == values[2:5].tolist()
+
+
+def test_a_range_can_be_made_before_jax_is_configured():
+    script = """
+import ukjax as uk
+uk.Grid(0.5, 1.5, 7), uk.Uniform(0, 1)
+from jax._src import xla_bridge
+assert not xla_bridge.backends_are_initialized()
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def test_what_is_drawn_beside_a_grid_is_drawn_for_each_member():
-    found = over_of(GRID | {"x": (-1.0, 1.0)}, 600)
+    found = over_of(GRID | {"x": uk.Uniform(-1.0, 1.0)}, 600)
     values = found.values(0, 600)
     np.testing.assert_array_equal(values[:, :2], np.tile(list(itertools.product(*GRID.values())), (100, 1)))
     assert len(np.unique(values[:, 2])) == 600 and np.abs(values[:, 2]).max() < 1
@@ -180,7 +219,7 @@ def test_as_many_values_as_members_belong_to_them():
 
 @pytest.mark.parametrize("combine", ("random", "sobol"))
 def test_draws_follow_their_distribution(combine):
-    over = {"length": scipy.stats.lognorm(0.1, scale=2.0), "mass": (1.0, 3.0), "x": [1.0, 2.0, 4.0]}
+    over = {"length": scipy.stats.lognorm(0.1, scale=2.0), "mass": uk.Uniform(1.0, 3.0), "x": [1.0, 2.0, 4.0]}
     values = over_of(over, 5000, combine).values(0, 5000)
     assert scipy.stats.kstest(values[:, 0], over["length"].cdf).pvalue > 1e-3
     assert scipy.stats.kstest(values[:, 1], scipy.stats.uniform(1, 2).cdf).pvalue > 1e-3
@@ -190,7 +229,7 @@ def test_draws_follow_their_distribution(combine):
 
 @pytest.mark.parametrize("combine", ("grid", "random", "sobol"))
 def test_a_member_s_numbers_follow_from_it_alone(combine):
-    over = {"length": (0.5, 1.5), "mass": scipy.stats.norm(2.0, 0.1)}
+    over = {"length": uk.Uniform(0.5, 1.5), "mass": scipy.stats.norm(2.0, 0.1)}
     found = over_of(over, 3000, combine)
     whole = found.values(0, 3000)
     for first, last in ((0, 1), (5, 1030), (1024, 2048), (2999, 3000)):
@@ -199,7 +238,9 @@ def test_a_member_s_numbers_follow_from_it_alone(combine):
 
 
 def test_sobol_s_points_are_scipy_s():
-    found = over_of({"length": (0.0, 1.0), "mass": (0.0, 1.0)}, 1024, "sobol", seed=3).values(0, 1024)
+    found = over_of({"length": uk.Uniform(0.0, 1.0), "mass": uk.Uniform(0.0, 1.0)}, 1024, "sobol", seed=3).values(
+        0, 1024
+    )
     np.testing.assert_array_equal(found, qmc.Sobol(2, rng=np.random.default_rng(3)).random(1024))
 
 
@@ -213,6 +254,20 @@ def test_numbers_are_found_by_every_name_they_have():
         ("v", 0),
         ("v", 1),
     ]
+
+
+SIMULATING = uk.ensemble, uk.open_ensemble, uk.export, uk.load_simulator
+
+
+@pytest.mark.parametrize(
+    "documented", (uk.Grid, uk.Uniform, *(pytest.param(each, marks=pytest.mark.slow) for each in SIMULATING))
+)
+def test_the_examples_of_docstrings_are_right(documented, tmp_path, monkeypatch):
+    if documented in (uk.export, uk.load_simulator):
+        pytest.importorskip("flatbuffers")
+    monkeypatch.chdir(tmp_path)
+    examples = doctest.DocTestParser().get_doctest(documented.__doc__, {}, documented.__name__, None, None)
+    assert doctest.DocTestRunner().run(examples).failed == 0 and examples.examples
 
 
 # --- how they end ---------------------------------------------------------------------------------------------------
@@ -319,7 +374,7 @@ def test_what_does_not_fit_at_all_is_said(monkeypatch):
 
     monkeypatch.setattr(block_module, "_simulated", none)
     with pytest.raises(MemoryError, match="a block of 8 members does not fit"):
-        sweep(members=8, over={"length": (0.5, 1.5)})
+        sweep(members=8, over={"length": uk.Uniform(0.5, 1.5)})
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ def small_blocks(monkeypatch):
 
 
 def sweep(store, members: Any = 40, model: Any = None, over: Any = None, **how: Any):
-    over = {"length": (0.5, 1.5), "x": (-0.1, 0.1)} if over is None else over
+    over = {"length": uk.Uniform(0.5, 1.5), "x": uk.Uniform(-0.1, 0.1)} if over is None else over
     given = {"ts": TS, "q0": [1.0, 0.0], "v0": [0.0, 0.0], "dt": 0.02, "chunk": 8, "store": store} | how
     return uk.ensemble(Pendulum() if model is None else model, over, members, **given)
 
@@ -100,7 +100,22 @@ def stopping_after(count):
     return done
 
 
+def test_a_store_written_with_a_grid_is_resumed(tmp_path, monkeypatch):
+    over = lambda high=1.5: {"length": uk.Grid(0.5, high, 24)}
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(run_module, "done_here", stopping_after(2))
+        sweep(tmp_path / "s", None, over=over())
+    assert uk.open_ensemble(tmp_path / "s").done == 16
+    found = sweep(tmp_path / "s", None, over=over())
+    assert found.complete
+    np.testing.assert_array_equal(found.over["length"], np.linspace(0.5, 1.5, 24))
+    np.testing.assert_array_equal(found.q, sweep(None, None, over=over()).q)
+    with pytest.raises(ValueError, match="'over', 'length', is '24 values from 0.5 to 1.5 .*' there"):
+        sweep(tmp_path / "s", None, over=over(1.6))
+
+
 def test_a_store_of_another_ensemble_is_refused_with_the_difference(whole):
+    x = uk.Uniform(-0.1, 0.1)
     for how, said in (
         ({"dt": 0.01}, "'dt' is 0.02 there, and 0.01 now"),
         ({"members": 48}, "'members' is 40 there, and 48 now"),
@@ -108,7 +123,7 @@ def test_a_store_of_another_ensemble_is_refused_with_the_difference(whole):
         ({"ts": [0.0, 0.3, 0.7]}, "'times' is"),
         ({"q0": [0.9, 0.0]}, "'q0' is"),
         ({"keep": "end"}, "'keep' is"),
-        ({"over": {"length": (0.5, 1.6), "x": (-0.1, 0.1)}}, "'over', 'length', is 'between 0.5 and 1.5' there"),
+        ({"over": {"length": uk.Uniform(0.5, 1.6), "x": x}}, "'over', 'length', is 'between 0.5 and 1.5' there"),
         ({"model": Pendulum(mass=2.0)}, "'numbers of the model', 'mass', is 1.0 there, and 2.0 now"),
         ({"model": Pendulum(copies=2)}, "'functions of the model' is"),
         ({"model": Other()}, "'model' is 'Pendulum' there, and 'Other' now"),
@@ -388,7 +403,7 @@ uk.enable_compilation_cache(sys.argv[2])
 rod = uk.Holonomic(lambda t, q: q @ q - 1, name="rod")
 model = uk.System(uk.MassForce(np.eye(2), lambda t, q, v: jnp.array([0.0, -9.81])), rod)
 print("begins", flush=True)
-uk.ensemble(model, {"q1": (0.1, 0.9)}, 8 * int(sys.argv[3]), ts=[0, 1], dt=float(sys.argv[4]), q0=[0.5, -1.0],
+uk.ensemble(model, {"q1": uk.Uniform(0.1, 0.9)}, 8 * int(sys.argv[3]), ts=[0, 1], dt=float(sys.argv[4]), q0=[0.5, -1.0],
             v0=[0, 0], fix_swept=True, chunk=8, store=sys.argv[1])
 """
 

@@ -37,7 +37,7 @@ class Falling(uk.AbstractSystem):
 
 
 def sweep(store, members=700, seconds=0.2, chunk=128, **how):
-    over = {"g": (9.0, 10.0), "x": (-0.9, 0.9)}
+    over = {"g": uk.Uniform(9.0, 10.0), "x": uk.Uniform(-0.9, 0.9)}
     return uk.ensemble(Falling(jnp.asarray(9.81)), over, members, ts=[0.0, seconds], q0=[0.0, -1.0], v0=[0.0, 0.0],
                        dt=1e-3, fix_swept=True, chunk=chunk, store=store, **how)
 """

@@ -100,14 +100,15 @@ def pushed(by):
 def of(**changes: Any) -> dict[str, Any]:
     """The fingerprint of an ensemble of springs."""
     given: dict[str, Any] = dict(
-        system=Spring(), over={"mass": scipy.stats.norm(1.0, 0.1), "x": (0.1, 0.2)}, members=16, ts=[0.0, 0.1, 0.2],
-        q0=[0.1], v0=[0.0], combine=None, seed=0, start_of=None, fix_swept=False, keep="samples", chunk=None,
-        drift=None, dt=0.05, rtol=None, atol=None, method="orthogonal", solver=None, event=None, max_steps=1000,
+        system=Spring(), over={"mass": scipy.stats.norm(1.0, 0.1), "x": uk.Uniform(0.1, 0.2)}, members=16,
+        ts=[0.0, 0.1, 0.2], q0=[0.1], v0=[0.0], combine=None, seed=0, start_of=None, fix_swept=False, keep="samples",
+        chunk=None, drift=None, dt=0.05, rtol=None, atol=None, method="orthogonal", solver=None, event=None,
+        max_steps=1000,
     )  # fmt: skip
     return fingerprint_of(plan_of(**given | changes), "store")
 
 
-NORMAL = {"x": (0.1, 0.2)}
+NORMAL = {"x": uk.Uniform(0.1, 0.2)}
 CHANGES: dict[str, dict[str, Any]] = {
     "as it is": {},
     "a number of the model": {"system": Spring(mass=1.1)},
@@ -148,7 +149,11 @@ CHANGES: dict[str, dict[str, Any]] = {
     "scale behind a shape": {"over": NORMAL | {"mass": scipy.stats.gamma(2.0, 1.0, 0.2)}},
     "far tails": {"over": NORMAL | {"mass": scipy.stats.truncnorm(-4, 4, 1.0, 0.1)}},
     "farther tails": {"over": NORMAL | {"mass": scipy.stats.truncnorm(-5, 5, 1.0, 0.1)}},
-    "a range": {"over": NORMAL | {"mass": (0.9, 1.1)}},
+    "a uniform distribution": {"over": NORMAL | {"mass": uk.Uniform(0.9, 1.1)}},
+    "bounds of it": {"over": NORMAL | {"mass": uk.Uniform(0.9, 1.1 + 1e-15)}},
+    "a grid": {"over": {"mass": uk.Grid(0.9, 1.1, 16)}},
+    "bounds of a grid": {"over": {"mass": uk.Grid(0.9, 1.1 + 1e-15, 16)}},
+    "combined grids": {"over": {"mass": uk.Grid(0.9, 1.1, 8), "x": uk.Grid(0.1, 0.2, 2)}},
     "values": {"over": {"mass": [1.0, 2.0] * 8}},
     "other values": {"over": {"mass": [1.0, 2.5] * 8}},
     "keep": {"keep": "end"},

@@ -17,7 +17,9 @@ from ._dynamics import Lagrangian as Lagrangian
 from ._dynamics import MassForce as MassForce
 from ._ensemble import Ensemble as Ensemble
 from ._ensemble import Failure as Failure
+from ._ensemble import Grid as Grid
 from ._ensemble import Simulator as Simulator
+from ._ensemble import Uniform as Uniform
 from ._ensemble import ensemble as ensemble
 from ._ensemble import export as export
 from ._ensemble import load_simulator as load_simulator

@@ -99,7 +99,7 @@ def sweep(options: argparse.Namespace) -> int:
         with _executor(options) as executor, _saying_how_large(options):
             found = ensemble(
                 mechanism,
-                {name: _values(values) for name, values in given.items()},
+                {name: _range(values) for name, values in given.items()},
                 options.members,
                 ts=ts,
                 q0=q0 if fixed_start else None,
@@ -188,8 +188,8 @@ def _check(options) -> None:
         raise UsageError("--plot shows all members, and this is a share of them: use --summary when all are done")
 
 
-def _parse(assignment: str) -> tuple[str, Any]:
-    """Name and values, as they are written."""
+def _parse(assignment: str) -> tuple[str, tuple[str, list[float]]]:
+    """The name, and its values as kind and numbers: "grid", "values", or the name of a distribution."""
     name, equals, text = assignment.partition("=")
     name, text = name.strip(), text.strip()
     if not equals or not name or not text:
@@ -213,25 +213,31 @@ def _parse(assignment: str) -> tuple[str, Any]:
             raise UsageError(f"--over {name} must have a positive deviation, got {text!r}")
         if drawn[1] == "lognormal" and not low > 0:
             raise UsageError(f"--over {name} must have a positive median, got {text!r}")
-        return name, (drawn[1], *numbers)
+        return name, (drawn[1], numbers)
     if ":" not in text:
-        return name, numbers
-    if len(numbers) == 3 and (numbers[2] != int(numbers[2]) or numbers[2] < 1):
-        raise UsageError(f"--over {name} must count its values by a whole number, LOW:HIGH:COUNT, got {text!r}")
+        return name, ("values", numbers)
+    if len(numbers) == 3 and (numbers[2] != int(numbers[2]) or numbers[2] < 2):
+        raise UsageError(f"--over {name} must have a whole COUNT of at least 2, LOW:HIGH:COUNT, got {text!r}")
     if len(numbers) > 3 or not numbers[0] < numbers[1]:
         raise UsageError(f"--over {name} must be LOW:HIGH or LOW:HIGH:COUNT, from low to high, got {text!r}")
-    return name, (*numbers[:2], *map(int, numbers[2:]))
+    return name, ("uniform" if len(numbers) == 2 else "grid", numbers)
 
 
-def _values(parsed) -> Any:
-    """The same as ``ensemble`` takes it."""
-    if not isinstance(parsed, tuple) or not isinstance(parsed[0], str):
-        return parsed
+def _range(parsed: tuple[str, list[float]]) -> Any:
+    """What ``_parse`` read, as ``ensemble`` takes it."""
+    kind, numbers = parsed
+    if kind == "values":
+        return numbers
+    from .._ensemble import Grid, Uniform
+
+    if kind == "grid":
+        low, high, count = numbers
+        return Grid(low, high, int(count))
+    first, second = numbers
+    if kind == "uniform":
+        return Uniform(first, second)
     import scipy.stats
 
-    kind, first, second = parsed
-    if kind == "uniform":
-        return first, second
     if kind == "normal":
         return scipy.stats.norm(first, second)
     return scipy.stats.lognorm(second, scale=first)

@@ -62,16 +62,57 @@ def export(
     solver: Any = None,
     max_steps: int = MOST_STEPS,
 ) -> Path:
-    """Write a simulator of ``system`` at the times ``ts`` [s] to the file ``path``: for any number of starts, on CPU,
-    CUDA and TPU. ``load_simulator`` reads it, where there is ukjax, but not the system's source.
+    """Write a compiled simulator of a system to a file.
 
-    ``over`` names numbers of the model that may be given with each start, as in ``ensemble``; all else is fixed as it
-    is here. ``q0`` and ``v0``, (n,), are an example of a start; left out, the mechanism's own: which rows are redundant
-    there is part of the program, and a motion that comes to where others are ends, with that result. Starts are on the
-    constraints, as those of ``simulate`` are. With ``derivatives``, which needs fixed steps ``dt``, reverse mode goes
-    through it. The rest as in ``simulate``, by explicit Runge–Kutta methods. The file keeps its ``provenance``: the
-    versions of ukjax and JAX, the steps and method, and a fingerprint of the system and all these. Raises
-    ``ValueError`` for bad input.
+    The simulator runs for any number of starts, on CPU, CUDA and TPU. ``load_simulator`` reads it. That needs ukjax,
+    but not the source of the system.
+
+    Parameters
+    ----------
+    system : AbstractSystem or callable
+        The model, as in ``simulate``.
+    ts : array_like, shape (samples,)
+        Times of the samples [s].
+    path : path
+        The file.
+    over : iterable of str, optional
+        Names of parameters that can be given with each start, such as ``["m1", "ma[0]"]``. All other parameters are
+        fixed. Default: none.
+    q0, v0 : array_like, shape (n,), optional
+        Example of a start. Default: that of the mechanism. The program is made for the redundant constraints at this
+        start; a motion that reaches a configuration where other constraints are redundant ends there, with a result
+        that says so.
+    derivatives : bool, optional
+        Whether reverse-mode differentiation through the simulator is possible. This needs ``dt``. Default: False.
+    drift, dt, rtol, atol, method, max_steps : optional
+        As in ``simulate``.
+    solver : optional
+        As in ``simulate``; an explicit Runge–Kutta method.
+
+    Returns
+    -------
+    pathlib.Path
+        The file that was written.
+
+    Raises
+    ------
+    ValueError
+        For bad input, or if the file cannot be written.
+
+    Notes
+    -----
+    Starts must satisfy the constraints, as those of ``simulate``. The file contains its provenance: the versions of
+    ukjax and JAX, the options, and a fingerprint of the system and of all these (``Simulator.provenance``).
+
+    Examples
+    --------
+    >>> import ukjax as uk
+    >>> uk.enable_float64()
+    >>> path = uk.export(uk.systems.Pendulum(), [0.0, 0.5, 1.0], "pendulum.bin", over=["m"], dt=0.01)
+    >>> simulator = uk.load_simulator(path)
+    >>> motion = simulator([[0.6, -0.8], [0.0, -1.0]], [0.0, 0.0], {"m": [1.0, 2.0]})
+    >>> motion.q.shape
+    (2, 3, 2)
     """
     path = as_path(path)
     try:
@@ -156,9 +197,17 @@ def _in_blocks(of_block, *each):
 
 
 class Simulator(eqx.Module):
-    """A simulator that was exported: at the times ``t`` [s], of starts of these ``coordinates`` (name and unit), with
-    the model's numbers in ``names``, whose ``own`` values are taken where none are given. ``provenance`` is a
-    dictionary of where it comes from: versions, model and its numbers, steps, methods, and a fingerprint of these."""
+    """A simulator that ``export`` wrote: ``simulator(q0, v0, numbers) -> Trajectory``.
+
+    Attributes
+    ----------
+    t : array, shape (samples,)
+        Times of the samples [s].
+    names : tuple of str
+        Parameters that can be given with a start.
+    own : array, shape (parameters,)
+        Their values in the exported system, which are the defaults.
+    """
 
     t: np.ndarray
     names: tuple[str, ...] = eqx.field(static=True)
@@ -169,15 +218,34 @@ class Simulator(eqx.Module):
 
     @property
     def provenance(self) -> dict[str, Any]:
+        """Versions of ukjax and JAX, model, parameters, options, and a fingerprint of all these."""
         return json.loads(self.about)
 
     @property
     def coordinates(self) -> tuple[tuple[str, str], ...]:
+        """Name and unit of each coordinate."""
         return self.labels.coordinates
 
     def __call__(self, q0: Numbers, v0: Numbers, numbers: Mapping[str, Numbers] | None = None) -> Trajectory:
-        """The motions from q0, v0 (n,), or (members, n), with ``numbers``, name -> one value or one for each: a
-        ``Trajectory`` as from ``simulate(..., throw=False)`` that has no model. Raises ``ValueError`` for bad input."""
+        """Simulate the motions from q0, v0.
+
+        Parameters
+        ----------
+        q0, v0 : array_like, shape (n,) or (members, n)
+            Initial coordinates and velocities, on the constraints.
+        numbers : dict, optional
+            Parameters by name: one value, or an array of shape (members,). Default: those of the exported system.
+
+        Returns
+        -------
+        Trajectory
+            As from ``simulate(..., throw=False)``, without a model.
+
+        Raises
+        ------
+        ValueError
+            For bad input.
+        """
         q, v = as_array("q0", q0), as_array("v0", v0)
         sizes = tuple(aval.shape[1] for aval in self.program.in_avals[:2])
         right = q.ndim in (1, 2) and q.size and v.shape[:-1] in (q.shape[:-1], ())
@@ -209,12 +277,42 @@ class Simulator(eqx.Module):
 
 
 def load_simulator(path: str | os.PathLike) -> Simulator:
-    """What ``export`` wrote to ``path``, or ``ValueError`` for a file that holds no such thing, or one of a format that
-    this version does not read.
+    """Read a simulator that ``export`` wrote.
 
-    The program in the file stays what it was, whatever version of ukjax reads it. A ``UserWarning`` says where that
-    matters: where this version of ukjax computes other numbers, and where the file was written with a newer JAX than
-    this one, which JAX supports for a few weeks only. A file is read by newer versions of JAX for at least half a year.
+    The program in the file does not change with the version of ukjax that reads it.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+
+    Returns
+    -------
+    Simulator
+        A function ``simulator(q0, v0, numbers) -> Trajectory``.
+
+    Raises
+    ------
+    ValueError
+        If the file holds no simulator, or has a format that this version does not read.
+
+    Warns
+    -----
+    UserWarning
+        If this version of ukjax computes other numbers than the one that wrote the file, or if the file was written
+        by a newer JAX than this one. JAX supports the latter for a few weeks only. Newer versions of JAX read a file
+        for at least half a year.
+
+    Examples
+    --------
+    >>> import ukjax as uk
+    >>> uk.enable_float64()
+    >>> path = uk.export(uk.systems.Pendulum(), [0.0, 0.5, 1.0], "pendulum.bin", dt=0.01)
+    >>> simulator = uk.load_simulator("pendulum.bin")
+    >>> simulator.coordinates
+    (('x', 'm'), ('y', 'm'))
+    >>> simulator([0.6, -0.8], [0.0, 0.0]).q.shape
+    (3, 2)
     """
     path = as_path(path)
     try:

@@ -1,4 +1,4 @@
-"""What became of an ensemble, in memory or in a folder."""
+"""``Ensemble``: the result of an ensemble, in memory or in a folder."""
 
 import os
 from functools import cached_property
@@ -24,7 +24,7 @@ SHARES = 0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0
 
 
 class Failure(NamedTuple):
-    """A member that did not come to its end: which, the time that it came to [s], and why."""
+    """A member that failed: its index, the time ``t`` [s] that it reached, and the reason in words."""
 
     member: int
     t: float
@@ -32,92 +32,117 @@ class Failure(NamedTuple):
 
 
 class Ensemble:
-    """The members of an ensemble, read from its folder when they are looked at.
+    """The result of ``ensemble``: swept numbers, motions, and how each member ended.
 
-    ``over`` has the numbers that were swept, name -> (members,); ``t`` (samples,) the times; ``q`` and ``v`` (members,
-    samples, n) what was kept of the motions, NaN where a member did not come to; ``result`` (members,) how each ended,
-    in words ``reason``, with ``finished``; ``last_t`` the time it came to [s], ``steps`` how many it took; ``failures``
-    those that failed. What else was kept is among the ``names`` and is got by ``found["name"]``. ``dataset`` is all of
-    it as an ``xarray.Dataset`` with names and units, of which nothing is read before it is wanted.
+    Arrays of a stored ensemble are read from its folder when they are first accessed. ``found[name]`` is what was kept
+    under that name, for any of ``names``. The first axis of every array is the member.
+
+    Attributes
+    ----------
+    members : int
+        Number of members.
     """
 
-    def __init__(self, told: dict[str, Any], store: Store | None, arrays: dict[str, np.ndarray] | None):
-        self._told, self._store, self._arrays = told, store, arrays or {}
-        self.members: int = told["members"]
+    def __init__(self, metadata: dict[str, Any], store: Store | None, arrays: dict[str, np.ndarray] | None):
+        self._metadata, self._store, self._arrays = metadata, store, arrays or {}
+        self.members: int = metadata["members"]
         self._done = [(0, self.members)] if store is None else store.done()
 
     @classmethod
-    def in_memory(cls, told: dict[str, Any], arrays: dict[str, np.ndarray]) -> "Ensemble":
-        return cls(told, None, arrays)
+    def in_memory(cls, metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> "Ensemble":
+        """An ensemble of arrays, name -> (members, ...), with the metadata that a store has in its manifest."""
+        return cls(metadata, None, arrays)
 
     def __repr__(self) -> str:
         where = "in memory" if self._store is None else f"in {str(self._store.path)!r}"
         done = "" if self.complete else f", {self.done} of them done"
-        return (
-            f"<Ensemble of {self.members} {self._told['model']}{done}, {where}, over {', '.join(self._told['over'])}>"
-        )
+        return f"<Ensemble of {self.members} {self.title}{done}, {where}, over {', '.join(self._metadata['over'])}>"
 
     @property
     def done(self) -> int:
-        """How many members are done."""
+        """Number of members that are computed."""
         return count(self._done)
 
     @property
     def complete(self) -> bool:
+        """Whether all members are computed."""
         return self.done == self.members
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What was kept of each member."""
+        """Names of the arrays that were kept of each member, for ``found[name]``."""
         return tuple(name for name in self._first if name != "over")
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """What was kept under that name, (members, ...): NaN, or 0, for members that are not done."""
-        if name in self._told["over"]:
+        """The array that was kept under ``name``, or a swept number, shape (members, ...).
+
+        Members that are not computed yet are NaN in arrays of floats, -1 in ``result`` and 0 in other integers.
+        Raises ``ValueError`` for an unknown name, or if the array does not fit into memory: read parts of it by
+        ``dataset[name]``.
+        """
+        if name in self._metadata["over"]:
             return self.over[name]
         self._check_name(name)
         return self._whole(name)
 
     @property
     def over(self) -> dict[str, Float[np.ndarray, " members"]]:
+        """The swept numbers of each member, name -> shape (members,), each in its own unit."""
         numbers = self._whole("over")
-        return {name: numbers[:, i] for i, name in enumerate(self._told["over"])}
+        return {name: numbers[:, i] for i, name in enumerate(self._metadata["over"])}
 
     @property
     def t(self) -> Float[np.ndarray, " samples"]:
-        return times_of(self._told)
+        """Times of the samples [s], shape (samples,); the last time alone if ``keep="end"``."""
+        return times_of(self._metadata)
 
     @property
     def q(self) -> Float[np.ndarray, "members samples nq"]:
+        """Coordinates, shape (members, samples, nq), in the units of ``coordinates``.
+
+        NaN at samples that a member did not reach. With an ``event`` there is one more sample than times: the instant
+        of the event, or the last time again.
+        """
         return self["q"]
 
     @property
     def v(self) -> Float[np.ndarray, "members samples n"]:
+        """Velocities, shape (members, samples, n), at the same samples as ``q``.
+
+        They are the rates of the coordinates, in their units per second, unless the model defines other velocities.
+        """
         return self["v"]
 
     @property
     def result(self) -> Int[np.ndarray, " members"]:
+        """How each member ended, as a code, shape (members,): 0 at its last time, 1 at its event, -1 not computed yet,
+        other codes for failures. ``reason`` is the same in words."""
         return self["result"].astype(int)
 
     @property
     def steps(self) -> Int[np.ndarray, " members"]:
+        """Number of time steps of each member, shape (members,)."""
         return self["steps"]
 
     @property
     def last_t(self) -> Float[np.ndarray, " members"]:
+        """Time [s] that each member reached, shape (members,)."""
         return self["last_t"]
 
     @property
     def finished(self) -> Bool[np.ndarray, " members"]:
+        """Whether each member reached its last time, shape (members,). False for one that ended at its event."""
         return self.result == FINISHED
 
     @property
     def reason(self) -> np.ndarray:
+        """How each member ended, in words, shape (members,)."""
         words = np.array([WORDS[code] for code in sorted(WORDS)])
         return words[np.searchsorted(sorted(WORDS), self.result)]
 
     @property
     def failures(self) -> list[Failure]:
+        """The members that failed, as (member, t, reason): those that reached neither their last time nor an event."""
         result = self.result
         failed = np.flatnonzero(~ended_well(result) & (result != RUNNING))
         times = self.last_t
@@ -125,21 +150,28 @@ class Ensemble:
 
     @property
     def title(self) -> str:
-        """What the members are."""
-        return self._told["model"]
+        """Name of the model."""
+        return self._metadata["model"]
 
     @property
     def coordinates(self) -> tuple[tuple[str, str], ...]:
-        return tuple((name, unit) for name, unit in self._told["coordinates"])
+        """Name and unit of each coordinate, nq pairs."""
+        return tuple((name, unit) for name, unit in self._metadata["coordinates"])
 
     @property
     def dataset(self) -> "xarray.Dataset":
-        """All of it with names and units; needs the package xarray."""
+        """All arrays with names and units, as an ``xarray.Dataset``; needs the package xarray.
+
+        Its arrays are read lazily: selecting some members reads the files of these alone.
+        """
         extra_package("xarray", "data", "dataset")
-        return as_dataset(self._told, self._first, self._rows)
+        return as_dataset(self._metadata, self._first, self._rows)
 
     def ends(self) -> Float[np.ndarray, "members nq"]:
-        """The last of q of each member; NaN where it did not come to its end."""
+        """Coordinates at the end of each motion, shape (members, nq), in the units of ``coordinates``.
+
+        NaN for members that failed or are not computed yet. Raises ``ValueError`` if q was not kept.
+        """
         self._check_name("q")
         ends = np.full((self.members, len(self.coordinates)), np.nan)
         for first, last in self._done:
@@ -147,35 +179,40 @@ class Ensemble:
         return ends
 
     def summary(self) -> dict[str, Any]:
-        """How many members there are and are done, how many ended in which way, and how what was swept, and the ends
-        of all coordinates, are distributed: the least, 5, 25, 50, 75 and 95 of 100, and the greatest."""
+        """Counts and distributions, as a dictionary that JSON can store.
+
+        ``"model"``, its name; ``"members"``, ``"done"``, ``"finished"`` and ``"failed"``, numbers of members;
+        ``"reasons"``, the number of members by reason. ``"over"``, ``"ends"`` and ``"kept"`` have seven quantiles of
+        each swept number, of each coordinate at the end, and of each number that was kept: minimum, 5 %, 25 %, median,
+        75 %, 95 % and maximum, in the unit of that number; None if no value is finite.
+        """
         result = self.result
         counts = {
             WORDS[int(code)]: int(count) for code, count in zip(*np.unique(result, return_counts=True), strict=True)
         }
-        told: dict[str, Any] = {"model": self._told["model"], "members": self.members, "done": self.done}
-        told |= {"finished": int(np.sum(self.finished)), "failed": len(self.failures), "reasons": counts}
-        told["over"] = {name: _spread(x) for name, x in self.over.items()}
+        found: dict[str, Any] = {"model": self._metadata["model"], "members": self.members, "done": self.done}
+        found |= {"finished": int(np.sum(self.finished)), "failed": len(self.failures), "reasons": counts}
+        found["over"] = {name: _spread(x) for name, x in self.over.items()}
         if "q" in self.names:
-            told["ends"] = {name: _spread(x) for (name, _), x in zip(self.coordinates, self.ends().T, strict=True)}
+            found["ends"] = {name: _spread(x) for (name, _), x in zip(self.coordinates, self.ends().T, strict=True)}
         for name in self.names:
             if name not in (*MOTION_KEPT, *ENDING_KEPT, *OBSERVED) and self[name].ndim == 1:
-                told.setdefault("kept", {})[name] = _spread(self[name])
-        return told
+                found.setdefault("kept", {})[name] = _spread(self[name])
+        return found
 
     def _check_name(self, name):
         if name not in self.names:
-            known = [*self.names, *self._told["over"]]
+            known = [*self.names, *self._metadata["over"]]
             raise ValueError(f"the ensemble has no {name!r}{did_you_mean(name, known)} There are: {', '.join(known)}")
 
     def _part(self, first, last, name):
-        """What is called ``name`` of a range of members that was done together."""
+        """The array ``name`` for members ``first`` to ``last`` of one file."""
         if self._store is None or name in self._arrays:
             return self._arrays[name][first:last]
         return self._store.read(first, last, [name])[name]
 
     def _rows(self, name, members):
-        """The same of some ``members``, in any order; nothing but their files is read."""
+        """The array ``name`` for some ``members``, in any order; only their files are read."""
         example = self._first[name]
         rows = np.full((members.size, *example.shape[1:]), empty(name, example.dtype), example.dtype)
         for first, last in self._done:
@@ -186,7 +223,7 @@ class Ensemble:
 
     @cached_property
     def _first(self) -> dict[str, np.ndarray]:
-        """What the first members' file holds, which is read once."""
+        """The arrays of the first file, which is read once."""
         if self._store is None:
             return self._arrays
         if not self._done:
@@ -213,9 +250,36 @@ def _spread(x: np.ndarray) -> list[float] | None:
 
 
 def open_ensemble(store: str | os.PathLike) -> Ensemble:
-    """What ``ensemble`` keeps in the folder ``store``, of either kind, also while it is still being computed.
+    """Open an ensemble that ``ensemble`` stored, also while it is still being computed.
 
-    Raises ``ValueError`` for a folder that holds none, and ``ImportError`` for a Zarr store without the package zarr.
+    Arrays are read when they are first accessed.
+
+    Parameters
+    ----------
+    store : path
+        The folder: NumPy archives or a Zarr group.
+
+    Returns
+    -------
+    Ensemble
+        The members that are there when it is opened.
+
+    Raises
+    ------
+    ValueError
+        If the folder holds no ensemble.
+    ImportError
+        If it is a Zarr group and the package zarr is missing.
+
+    Examples
+    --------
+    >>> import ukjax as uk
+    >>> uk.enable_float64()
+    >>> over = {"length": uk.Grid(0.5, 1.5, 3)}
+    >>> stored = uk.ensemble(uk.systems.Pendulum(), over, ts=[0.0, 1.0], dt=0.01, store="lengths")
+    >>> found = uk.open_ensemble("lengths")
+    >>> found.complete, found.q.shape
+    (True, (3, 2, 2))
     """
     folder = Store(store)
     return Ensemble(folder.manifest(), folder, None)

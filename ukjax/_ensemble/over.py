@@ -1,6 +1,6 @@
-"""What is swept: numbers of a model and of its start, by name; and their values for any member.
+"""The numbers that an ensemble sweeps, by name, and their values for any range of members.
 
-The values of member k follow from k and from what was asked for, whoever computes it, when, and beside whom.
+The values of member k depend on k and on the arguments of ``ensemble`` alone, not on the chunk or the process.
 """
 
 import hashlib
@@ -16,32 +16,38 @@ from .._check import as_integer, as_numpy, check_finite, check_word, repr_of
 from .._fingerprint import Digest
 from .._names import did_you_mean
 from .._parameters import Place, find
+from .ranges import Grid, Uniform
 
 DRAWN = 1024
-"""Members whose numbers are drawn together: a power of two, as Sobol's points want it."""
+"""Members whose numbers are drawn together: a power of two, for which Sobol points are balanced."""
 
 TAIL = 10.0 ** -np.arange(15, 2, -1.0)
 SHARES = np.concatenate([TAIL, np.linspace(0.01, 0.99, 33), 1 - TAIL[::-1]])
-"""Where the quantiles of two distributions are compared."""
+"""Probabilities at which the quantiles of two distributions are compared."""
 
 COMBINED = "grid", "each", "random", "sobol"
 
+WANTED = "a Grid, a Uniform, a distribution of scipy.stats or numbers"
+
 
 class Swept(NamedTuple):
-    """A number that is swept: a ``place`` in the model, or coordinate ``index`` of q0 or v0; and the ``values`` it
-    takes, or its ``quantiles``, a function from shares between 0 and 1, as it is ``told``."""
+    """A number that is swept: a ``place`` in the model, or entry ``index`` of q0 or v0.
+
+    It takes the ``values``, or is drawn by its quantile function ``ppf``. ``description`` is what the manifest of a
+    store says of it, the same in every process.
+    """
 
     name: str
     kind: str  # "model", "q" or "v"
     place: Place | None
     index: int
     values: Float[np.ndarray, " values"] | None
-    quantiles: Any
-    told: str
+    ppf: Any
+    description: str
 
 
 class Over(NamedTuple):
-    """Everything that is swept, for so many ``members``: see ``ensemble``."""
+    """All numbers that are swept, the number of ``members``, and how values are combined: see ``ensemble``."""
 
     swept: tuple[Swept, ...]
     members: int
@@ -59,11 +65,14 @@ class Over(NamedTuple):
         coordinates: Sequence[str],
         directions: Sequence[str],
     ) -> "Over":
-        """What ``ensemble`` was given, or ``ValueError``. ``directions`` are what velocities are along."""
+        """Check the arguments of ``ensemble``, or raise ``ValueError``.
+
+        ``coordinates`` are the names of q; ``directions`` those of which the velocities are the rates.
+        """
         if not isinstance(over, Mapping) or not over:
             raise ValueError(
-                "over must be a dictionary of what is swept, name -> array, (low, high), (low, high, count) or a "
-                f"distribution of scipy.stats, got {repr_of(over)}"
+                "over must be a dictionary of names and values, such as {'m1': ukjax.Grid(1.0, 2.0, 10)}, got "
+                f"{repr_of(over)}"
             )
         if members is not None:
             members = as_integer("members", members, 1)
@@ -83,11 +92,11 @@ class Over(NamedTuple):
         return tuple(each.name for each in self.swept)
 
     def of_kind(self, kind: str) -> list[int]:
-        """Which of the swept numbers are the model's, or entries of q0 or v0."""
+        """Indices of the swept numbers that are parameters ("model"), or entries of q0 ("q") or v0 ("v")."""
         return [i for i, each in enumerate(self.swept) if each.kind == kind]
 
     def values(self, first: int, last: int) -> Float[np.ndarray, "some p"]:
-        """The numbers of the members from ``first`` on, up to ``last``, which is not among them."""
+        """The numbers of the members ``first``, ..., ``last`` - 1, one row for each."""
         members = np.arange(first, last)
         found = np.empty((members.size, len(self.swept)))
         axes = {i: each.values for i, each in enumerate(self.swept) if each.values is not None}
@@ -106,9 +115,9 @@ class Over(NamedTuple):
                 found[:, i] = _at_shares(self.swept[i], share)
         return found
 
-    def told(self) -> dict[str, str]:
-        """In words and by a digest, what tells this from another."""
-        return {each.name: each.told for each in self.swept}
+    def descriptions(self) -> dict[str, str]:
+        """What each number takes, in words and by a digest, by name."""
+        return {each.name: each.description for each in self.swept}
 
     def _shares(self, first, last, count):
         """A point of the unit cube for each member."""
@@ -127,13 +136,13 @@ class Over(NamedTuple):
 
 
 def _first_points(points, blocks):
-    """In powers of two, of which it wants the first: others are told to be out of balance."""
+    """The first blocks of points, drawn one by one: SciPy warns if a first draw is no power of two."""
     return np.concatenate([points.random(DRAWN) for _ in range(blocks)])
 
 
 def _at_shares(each, shares):
     if each.values is None:
-        return each.quantiles(shares)
+        return each.ppf(shares)
     return each.values[np.minimum((shares * each.values.size).astype(int), each.values.size - 1)]
 
 
@@ -173,7 +182,7 @@ def _swept(model, name, value, coordinates, directions) -> Swept:
 
 
 def _place(model, name, coordinates, directions) -> tuple[str, Place | None, int]:
-    """Where the number of that name is: a field of the model first, then a coordinate's start."""
+    """Find the number of that name: a field of the model, or else an entry of q0 or v0."""
     fields = getattr(model, "__dict__", {})
     starts = {}
     for i, coordinate in enumerate(coordinates):
@@ -204,23 +213,23 @@ def _numbers_of(fields):
 
 
 def _values(name, value) -> tuple[np.ndarray | None, Any, str]:
-    """The values, or the quantiles, and both in words."""
+    """The values, or the quantile function; and the description of both."""
     what = f"over[{name!r}]"
-    quantiles = next((getattr(value, key) for key in ("ppf", "icdf") if callable(getattr(value, key, None))), None)
-    if quantiles is not None:
+    if isinstance(value, type):
+        raise ValueError(f"{what} must be {WANTED}, got {repr_of(value)}")
+    if isinstance(value, Uniform):
+        return None, value.ppf, f"between {value.low!r} and {value.high!r}"
+    ppf = next((getattr(value, key) for key in ("ppf", "icdf") if callable(getattr(value, key, None))), None)
+    if ppf is not None:
         if not hasattr(value, "args") and not hasattr(value, "icdf"):
             raise ValueError(f"{what} must be a distribution with its numbers, such as scipy.stats.norm(1.0, 0.1)")
-        if not np.all(np.isfinite(np.asarray(quantiles(np.linspace(0.01, 0.99, 33)), float))):
+        if not np.all(np.isfinite(np.asarray(ppf(np.linspace(0.01, 0.99, 33)), float))):
             raise ValueError(f"{what} must be a distribution with finite quantiles, got {repr_of(value)}")
-        return None, quantiles, _described(value)
-    if isinstance(value, tuple) and len(value) in (2, 3):
-        low, high = (float(as_numpy(what, x, "a range, (low, high) or (low, high, count)")) for x in value[:2])
-        if not low < high or not np.isfinite(high - low):
-            raise ValueError(f"{what} must be a range that goes up, (low, high), got ({low:g}, {high:g})")
-        if len(value) == 2:
-            return None, lambda shares: low + (high - low) * shares, f"between {low!r} and {high!r}"
-        value = np.linspace(low, high, as_integer(f"{what}[2], the count,", value[2], 1))
-    values = np.atleast_1d(as_numpy(what, list(value) if isinstance(value, range) else value, "numbers"))
+        return None, ppf, _described(value)
+    if isinstance(value, Grid):
+        values = value.values
+    else:
+        values = np.atleast_1d(as_numpy(what, list(value) if isinstance(value, range) else value, WANTED))
     if values.ndim != 1:
         raise ValueError(f"{what} must be numbers in one row, got shape {values.shape}")
     if not values.size:
@@ -231,8 +240,10 @@ def _values(name, value) -> tuple[np.ndarray | None, Any, str]:
 
 
 def _described(distribution: Any) -> str:
-    """In words and by a digest of its kind, its arguments and its quantiles, far into its tails. Those with twelve
-    digits: another processor may round otherwise."""
+    """A distribution in words, and a digest of its kind, arguments and quantiles, far into the tails.
+
+    The quantiles enter with twelve digits, since processors may round differently.
+    """
     kind = getattr(distribution, "dist", distribution)
     name = getattr(kind, "name", None) or type(kind).__name__
     arguments = getattr(distribution, "args", ()), getattr(distribution, "kwds", {})

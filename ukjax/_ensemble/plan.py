@@ -260,7 +260,7 @@ def metadata_of(plan: Plan) -> dict[str, Any]:
     pairs = lambda named: [list(pair) for pair in named]
     return {
         "model": plan.title,
-        "over": plan.over.told(),
+        "over": plan.over.descriptions(),
         "members": plan.members,
         "combine": plan.over.combine,
         "seed": plan.over.seed,

@@ -1,4 +1,4 @@
-"""The front door of ensembles."""
+"""``ensemble``: simulate many members of one system."""
 
 import logging
 import os
@@ -36,7 +36,7 @@ def ensemble(
     seed: int = 0,
     start_of: Callable | None = None,
     fix_swept: bool = False,
-    keep: "str | Callable" = "samples",
+    keep: str | Callable = "samples",
     store: str | os.PathLike | None = None,
     chunk: int | None = None,
     executor: Any = None,
@@ -52,46 +52,122 @@ def ensemble(
     max_steps: int = MOST_STEPS,
     progress: bool = False,
 ) -> Ensemble:
-    """Motions of ``members`` of one system, which differ in the numbers that are swept ``over``.
+    """Simulate many members of one system, which differ in the numbers that are swept.
 
-    **What is swept.** ``over`` has a name for each number: one of the model's, ``"m2"``, ``"ma[0]"``, ``"control.P"``,
-    or of the start, a coordinate's ``"theta"`` or ``"q1"``, its rate ``"dtheta"`` or ``"dq1"``. Its values are an
-    array, a range ``(low, high, count)`` of as many, or they are drawn: from a range ``(low, high)``, or from a
-    distribution of ``scipy.stats``. ``combine`` says how: ``"grid"``, every value of one with every value of the
-    others, and what is drawn for each of ``members``; ``"each"``, arrays with a value for each member, which is what is
-    taken if they have so many; ``"random"`` or ``"sobol"``, arrays too are picked from, at random or evenly by Sobol's
-    points. ``seed`` is that of what is drawn.
+    Each member is the motion of the system with its own parameters and initial conditions. A member has the same
+    result, bit for bit, for every ``chunk`` and ``executor``, on one kind of device. A member that fails has its time
+    and reason in the result, and NaN at the samples that it did not reach. It changes no other member.
 
-    **Starts.** ``q0`` and ``v0``, (n,) or (members, n); left out, those of the mechanism with the member's numbers in
-    it. What is swept of them is put in; ``start_of(model, q0, v0) -> (q0, v0)`` may put right what follows from it; and
-    the result is brought onto the constraints, as by ``project``, unless ``drift="none"``: to the nearest point,
-    where what was swept may have moved; or, with ``fix_swept``, to the nearest one at which what was swept of the start
-    has its swept values.
+    Parameters
+    ----------
+    system : AbstractSystem or callable
+        The model, as in ``simulate``.
+    over : dict
+        What is swept: the name of a number, and its values. A name is that of a parameter (``"m2"``, ``"ma[0]"``,
+        ``"control.P"``), of a coordinate at the start (``"theta"`` or ``"q1"``) or of its rate (``"dtheta"`` or
+        ``"dq1"``). Values are in the unit of that number, and are given as
 
-    **What is kept.** q and v at the times ``ts`` [s]; with ``keep="end"`` at the last alone; with ``"all"`` forces,
-    residuals and all else that a ``Trajectory`` has, too; with a function of the ``Trajectory`` of a member what it
-    returns, an array or a dictionary of them, whose names are neither swept nor those of an ensemble's own results.
-    ``store`` names a folder that has it, chunk by chunk, while it is being computed: as a Zarr 3 group where the name
-    ends in .zarr, which needs the package zarr, else as NumPy's archives. Left out, all is kept in memory.
+        - ``Grid(low, high, count)``: equally spaced values;
+        - a sequence or array of numbers: these values;
+        - ``Uniform(low, high)``: a number drawn for each member;
+        - a frozen distribution of ``scipy.stats``, such as ``scipy.stats.norm(1.0, 0.1)``: the same.
+    members : int, optional
+        Number of members. Default: the number of points of the grid. Required if numbers are drawn.
+    ts : array_like, shape (samples,)
+        Times of the samples [s]. Each motion starts at ``ts[0]``.
+    q0, v0 : array_like, shape (n,) or (members, n), optional
+        Initial coordinates and velocities, before the swept ones are put in. Default: those of the mechanism with
+        the parameters of the member. They are then projected onto the constraints, unless ``drift="none"``.
+    combine : {"grid", "each", "random", "sobol"}, optional
+        How the values of several numbers are combined.
 
-    **Resuming.** If the folder is there, the members that it lacks are computed, ``chunk`` at a time (as many as memory
-    takes easily; those of a Zarr group stay as many as they were). It is refused, with the first difference, where the
-    model, a function, a number, an option, the draws, or the version of ukjax or JAX is another one. Functions are
-    compared by what JAX traces them to; one that ``pure_callback`` calls by its code and what it holds.
+        - ``"grid"``: every value of one number with every value of the others. Numbers that are drawn are drawn for
+          each member, and ``members`` is a multiple of the number of grid points.
+        - ``"each"``: member k has the k-th value of each number.
+        - ``"random"``: values and distributions are sampled at random, independently.
+        - ``"sobol"``: they are sampled by a scrambled Sobol sequence, which fills the space more evenly.
 
-    **Members.** A member is the same, bit for bit, whatever the chunk and whoever computes it, on one kind of device.
-    One that fails has its time and reason in the result, and NaN where it did not come to; it changes no other.
+        Default: ``"each"`` if every number with values has ``members`` of them, else ``"grid"``.
+    seed : int, optional
+        Seed of the random numbers. Default: 0.
+    start_of : callable, optional
+        ``start_of(model, q0, v0) -> (q0, v0)`` changes the start of a member before the projection, for coordinates
+        that depend on the swept numbers.
+    fix_swept : bool, optional
+        Whether the projection keeps swept coordinates and velocities as they are, and changes the others only.
+        Default: False, the nearest point on the constraints, where swept coordinates may change.
+    keep : {"samples", "end", "all"} or callable, optional
+        What is kept of each motion.
 
-    **Workers.** All devices of this machine; or those of an ``executor``, anything with ``submit`` such as a
-    ``dask.distributed.Client``: a chunk is a task. Or let each of ``world`` jobs do its share, with a ``rank`` of its
-    own and one ``store`` for all, whose first chunk decides who does which members; the processes of
-    ``jax.distributed``, where that was initialised, do so unless they are told otherwise. A job that has done its share
-    while others are not ready returns what is there, and logs a warning that says how much.
+        - ``"samples"``: q and v at all times. This is the default.
+        - ``"end"``: q and v at the end.
+        - ``"all"``: also forces, residuals and the other fields of ``Trajectory``.
+        - a function of the ``Trajectory`` of one member: the array, or the dictionary of arrays, that it returns.
+          Names in the dictionary differ from those that are swept and from those of ``Ensemble``.
+    store : path, optional
+        Folder for the result, written chunk by chunk: a Zarr 3 group if the name ends in ``.zarr`` (needs the package
+        zarr), else NumPy archives. Default: the result is kept in memory. If the folder exists, only missing members
+        are computed. See Notes.
+    chunk : int, optional
+        Members that are computed and written together. Default: as many as fit easily into memory, and for an
+        existing Zarr group its own chunk.
+    executor : optional
+        Computes the chunks, one task each: an object with ``submit``, such as ``dask.distributed.Client`` or an
+        executor of ``concurrent.futures``. Default: all devices of this machine.
+    rank, world : int, optional
+        This process computes share ``rank`` of ``world`` shares of the members. All processes write to one ``store``,
+        whose first chunk determines the shares. Default: the process index and count of ``jax.distributed`` if it is
+        initialised, else 0 and 1.
+    drift, dt, rtol, atol, method, solver, event, max_steps : optional
+        As in ``simulate``.
+    progress : bool, optional
+        Whether to show the memory per chunk, a progress bar and the number of failures on stderr. Default: False.
+        The memory per chunk is also logged by ``logging.getLogger("ukjax")`` at level INFO.
 
-    The rest as in ``simulate``. ``progress`` shows how far it is, how fast and how many failed, and first how much
-    memory a chunk takes, which is also logged as information of ``logging.getLogger("ukjax")``. Raises ``ValueError``
-    for bad input, before anything is computed, ``ImportError`` where a package is missing, and ``OSError`` where the
-    store cannot be written any more: what is there is whole, and the same call goes on from it.
+    Returns
+    -------
+    Ensemble
+        The swept numbers, what was kept, and how each member ended. If other processes have not finished their
+        shares, it has the members that are there, and a warning is logged.
+
+    Raises
+    ------
+    ValueError
+        For bad input, before anything is computed. Also if ``store`` holds another ensemble; the message names the
+        first difference.
+    ImportError
+        If a package is missing.
+    OSError
+        If the store cannot be written any more, for instance because the disk is full. The chunks in it are intact,
+        and the same call resumes.
+
+    Notes
+    -----
+    A store is resumed only by the same ensemble: model, functions, numbers, options, draws, and versions of ukjax and
+    JAX are compared. Functions are compared by the operations that JAX traces them to. A function that
+    ``jax.pure_callback`` calls is compared by its code and by the values that it holds.
+
+    Examples
+    --------
+    Pendulums of three lengths, each with two initial velocities:
+
+    >>> import ukjax as uk
+    >>> uk.enable_float64()
+    >>> over = {"length": uk.Grid(0.5, 1.5, 3), "dy": [0.0, -1.0]}
+    >>> found = uk.ensemble(uk.systems.Pendulum(), over, ts=[0.0, 1.0], dt=0.01)
+    >>> found.members, found.q.shape
+    (6, (6, 2, 2))
+    >>> found.over["length"]
+    array([0.5, 0.5, 1. , 1. , 1.5, 1.5])
+    >>> bool(found.finished.all())
+    True
+
+    Masses drawn from a normal distribution:
+
+    >>> import scipy.stats
+    >>> drawn = {"m": scipy.stats.norm(1.0, 0.1), "length": uk.Uniform(0.5, 1.5)}
+    >>> uk.ensemble(uk.systems.Pendulum(), drawn, 100, ts=[0.0, 1.0], dt=0.01, keep="end").q.shape
+    (100, 1, 2)
     """
     if is_running_script():
         raise ValueError(
