@@ -296,20 +296,20 @@ def module(
     program: Program, ins: Sequence[Buffer], outs: Sequence[Buffer], target: Machine
 ) -> tuple[str, frozenset[str]]:
     """Return the LLVM IR of a kernel with its handler, and the functions of the C library that it calls."""
-    width = 1 if program.alone else target.width
+    width = 1 if program.unbatched else target.width
     assembly = Assembly(program, width, target.registers)
     common_offset = -(-(assembly.first_slot + 8 * width * assembly.slots) // 64) * 64
     space = common_offset + assembly.first_common + 8 * len(assembly.common_slot) + 128
-    ragged = [] if program.alone else _ragged(ins, outs, width)
+    ragged = [] if program.unbatched else _ragged(ins, outs, width)
     sizes = sorted({8 * max(1, x.dtype.itemsize) for x in (*ins, *outs)})
     values = {"SPACE": space, "COMMON": common_offset, "WIDTH": width, "RAGGED": "\n".join(ragged)}
     parts = [TYPES, *assembly.constants, *assembly.text]
-    if not program.alone:
+    if not program.unbatched:
         parts += [_substitute(COPY, {"BITS": bits, "WIDTH": width}) for bits in sizes]
     parts.append(_substitute(RANGE, values))
     helpers, threads = _cores() - 1, frozenset()
     call = "call void @range(ptr %ins, ptr %outs, i64 %members, i64 0, i64 %members)"
-    if helpers and not program.alone:
+    if helpers and not program.unbatched:
         block = width * max(1, round(OPERATIONS_PER_BLOCK / width / max(1, program.length(ASSUMED_ITERATIONS))))
         parts.append(_substitute(SPREAD, {"BLOCK": block, "ALMOST": block - 1, "HELPERS": helpers}))
         call = "call void @spread(ptr %frame, ptr %ins, ptr %outs, i64 %members)"
@@ -341,7 +341,7 @@ def _handler(program, ins, outs, call):
                 f"  %e_{n} = getelementptr ptr, ptr %{kind}, i64 {k}",
                 f"  store ptr %d_{n}, ptr %e_{n}",
             ]
-    if program.alone:
+    if program.unbatched:
         loads.append("  %members = add i64 0, 1")
     else:
         k = next(k for k, x in enumerate(ins) if x.mapped)

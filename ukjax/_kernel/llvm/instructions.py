@@ -292,19 +292,19 @@ class Instructions:
 
     def _elementary_function(self, name, dtype, kind, width, x):
         """Compute exp, log, tanh or logistic by vector arithmetic."""
-        math = Arithmetic(self, dtype, kind, width, constant)
+        ops = Arithmetic(self, dtype, kind, width, constant)
         if name == "tanh":
-            return hyperbolic_tangent(math, x)
+            return hyperbolic_tangent(ops, x)
         if name == "log":
             limits = np.finfo(dtype)
-            normal = math.compare("oge", x, float(limits.tiny)), math.compare("ole", x, float(limits.max))
-            is_normal = self.add(f"and {math.truths} {normal[0]}, {normal[1]}")
-            is_invalid = self.add(f"xor {math.truths} {is_normal}, {constant(np.bool_(True), width)}")
-            return self._with_fallback("log", kind, width, is_invalid, logarithm(math, x), x)
-        x = math.neg(x) if name == "logistic" else x
-        is_invalid = math.compare("ugt", math.own("fabs", x), LARGEST_EXP[dtype.itemsize])
-        exp_x = self._with_fallback("exp", kind, width, is_invalid, exponential(math, x), x)
-        return math.div(1.0, math.add(1.0, exp_x)) if name == "logistic" else exp_x
+            normal = ops.compare("oge", x, float(limits.tiny)), ops.compare("ole", x, float(limits.max))
+            is_normal = self.add(f"and {ops.truths} {normal[0]}, {normal[1]}")
+            is_invalid = self.add(f"xor {ops.truths} {is_normal}, {constant(np.bool_(True), width)}")
+            return self._with_fallback("log", kind, width, is_invalid, logarithm(ops, x), x)
+        x = ops.neg(x) if name == "logistic" else x
+        is_invalid = ops.compare("ugt", ops.own("fabs", x), LARGEST_EXP[dtype.itemsize])
+        exp_x = self._with_fallback("exp", kind, width, is_invalid, exponential(ops, x), x)
+        return ops.div(1.0, ops.add(1.0, exp_x)) if name == "logistic" else exp_x
 
     def _power(self, y, multiply, invert, one, x):
         """Return x to an integer power by repeated squaring."""

@@ -147,7 +147,7 @@ class Straight:
         name, parameters, operands = self.program.operations[i]
         width, dtype = self.assembly.width_of(i), self.program.dtypes[i]
         if name == INPUT:
-            argument, place = self.program.argument[i]
+            argument, place = self.program.input_place[i]
             return self.read(dtype, width, self._input_address(argument, dtype, place, None))
         if name == LOAD:
             return self._load(parameters["memory"], operands[0] if operands else None, parameters["offset"], width)
@@ -183,9 +183,9 @@ class Straight:
         add, size, program = self.code.add, max(1, memory.dtype.itemsize), self.program
         if memory.source is not None:
             return self._input_address(memory.source, memory.dtype, offset, index)
-        if id(memory) in program.placed:
-            base = self._pointer("%outs", program.placed[id(memory)])
-            return self._entry(base, memory.dtype, offset, index, not program.alone)
+        if id(memory) in program.output_index:
+            base = self._pointer("%outs", program.output_index[id(memory)])
+            return self._entry(base, memory.dtype, offset, index, not program.unbatched)
         step = size * (self.width if id(memory) in program.own_memories else 1)
         if memory.values is not None:
             base, start = self.assembly.table(memory), 0
@@ -202,7 +202,7 @@ class Straight:
         add, width, program = self.code.add, self.width, self.program
         size = max(1, memory.dtype.itemsize)
         vector, lanes = f"<{width} x i64>", ", ".join(f"i64 {k * size}" for k in range(width))
-        output = program.placed.get(id(memory))
+        output = program.output_index.get(id(memory))
         if memory.source is not None or output is not None:
             is_mapped = program.mapped[memory.source] if memory.source is not None else True
             step = (
@@ -263,7 +263,8 @@ class Straight:
         self.code.declared.add(declared)
         ones = constant(np.bool_(True), width)
         x = self.code.add(
-            f"call {vector} @llvm.{name}(<{width} x ptr> {pointers}, i32 {size}, <{width} x i1> {ones}, {vector} poison)"
+            f"call {vector} @llvm.{name}"
+            f"(<{width} x ptr> {pointers}, i32 {size}, <{width} x i1> {ones}, {vector} poison)"
         )
         return x if kind != "i1" else self.code.add(f"icmp ne {vector} {x}, {constant(np.int8(0), width)}")
 

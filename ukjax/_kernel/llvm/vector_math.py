@@ -148,58 +148,58 @@ LARGEST_EXP = {8: 708.0, 4: 86.0}
 """Largest |x| for which exp x and all intermediate results are normal numbers, by the size of a number [bytes]."""
 
 
-def exponential(on: Arithmetic, x: Lanes) -> Lanes:
+def exponential(ops: Arithmetic, x: Lanes) -> Lanes:
     """Return exp x for |x| ≤ LARGEST_EXP, as 2ᵏ exp r with |r| ≤ ln 2 / 2."""
-    size = on.dtype.itemsize
+    size = ops.dtype.itemsize
     high, low = LN2[size]
-    k = on.own("rint", on.mul(x, 1 / np.log(2)))
-    minus_k = on.neg(k)
-    reduced = on.sum(minus_k, high, x)
+    k = ops.own("rint", ops.mul(x, 1 / np.log(2)))
+    minus_k = ops.neg(k)
+    reduced = ops.sum(minus_k, high, x)
     if size == 8:
-        correction = on.mul(k, low)
-        r = on.sub(reduced, correction)
-        z = on.mul(r, r)
-        c = on.sub(r, on.mul(z, on.polynomial(z, EXP[size])))
-        exp_r = on.sub(1.0, on.sub(on.sub(correction, on.div(on.mul(r, c), on.sub(2.0, c))), reduced))
+        correction = ops.mul(k, low)
+        r = ops.sub(reduced, correction)
+        z = ops.mul(r, r)
+        c = ops.sub(r, ops.mul(z, ops.polynomial(z, EXP[size])))
+        exp_r = ops.sub(1.0, ops.sub(ops.sub(correction, ops.div(ops.mul(r, c), ops.sub(2.0, c))), reduced))
     else:
-        r = on.sum(minus_k, low, reduced)
-        exp_r = on.add(on.sum(on.polynomial(r, EXP[size]), on.mul(r, r), r), 1.0)
+        r = ops.sum(minus_k, low, reduced)
+        exp_r = ops.add(ops.sum(ops.polynomial(r, EXP[size]), ops.mul(r, r), r), 1.0)
     # Adding 1.5 · 2^mantissa leaves the integer k in the low bits; they are added to the exponent of exp r.
-    bits = on.as_bits(on.add(k, 1.5 * 2.0**on.mantissa))
-    return on.of_bits(on.integer_op("add", on.as_bits(exp_r), on.integer_op("shl", bits, on.mantissa)))
+    bits = ops.as_bits(ops.add(k, 1.5 * 2.0**ops.mantissa))
+    return ops.of_bits(ops.integer_op("add", ops.as_bits(exp_r), ops.integer_op("shl", bits, ops.mantissa)))
 
 
-def logarithm(on: Arithmetic, x: Lanes) -> Lanes:
+def logarithm(ops: Arithmetic, x: Lanes) -> Lanes:
     """Return log x for positive normal x, as k ln 2 + log(1 + f) with √½ ≤ 1 + f < √2."""
-    size, large = on.dtype.itemsize, 2.0**on.mantissa
+    size, large = ops.dtype.itemsize, 2.0**ops.mantissa
     high, low = LN2[size]
-    start, one, large_bits = (on.bits_of(number) for number in (np.sqrt(0.5), 1.0, large))
-    offset = on.integer_op("sub", on.as_bits(x), start)
-    mantissa = on.integer_op("and", offset, (1 << on.mantissa) - 1)
-    f = on.sub(on.of_bits(on.integer_op("add", mantissa, start)), 1.0)
+    start, one, large_bits = (ops.bits_of(number) for number in (np.sqrt(0.5), 1.0, large))
+    offset = ops.integer_op("sub", ops.as_bits(x), start)
+    mantissa = ops.integer_op("and", offset, (1 << ops.mantissa) - 1)
+    f = ops.sub(ops.of_bits(ops.integer_op("add", mantissa, start)), 1.0)
     # The biased exponent, in the low bits of a large number, is converted to floating point by a subtraction.
-    exponent = on.integer_op("lshr", on.integer_op("add", offset, one), on.mantissa)
-    k = on.sub(on.of_bits(on.integer_op("or", exponent, large_bits)), large + float(one >> on.mantissa))
-    z = on.mul(f, f)
-    half_z = on.mul(0.5, z)
+    exponent = ops.integer_op("lshr", ops.integer_op("add", offset, one), ops.mantissa)
+    k = ops.sub(ops.of_bits(ops.integer_op("or", exponent, large_bits)), large + float(one >> ops.mantissa))
+    z = ops.mul(f, f)
+    half_z = ops.mul(0.5, z)
     if size == 8:
-        s = on.div(f, on.add(2.0, f))
-        t = on.mul(s, s)
-        small = on.sum(s, on.add(half_z, on.mul(t, on.polynomial(t, LOG[size]))), on.mul(k, low))
-        return on.sum(k, high, on.sub(f, on.sub(half_z, small)))
-    y = on.sum(k, low, on.mul(on.mul(f, z), on.polynomial(f, LOG[size])))
-    return on.sum(k, high, on.add(f, on.sub(y, half_z)))
+        s = ops.div(f, ops.add(2.0, f))
+        t = ops.mul(s, s)
+        small = ops.sum(s, ops.add(half_z, ops.mul(t, ops.polynomial(t, LOG[size]))), ops.mul(k, low))
+        return ops.sum(k, high, ops.sub(f, ops.sub(half_z, small)))
+    y = ops.sum(k, low, ops.mul(ops.mul(f, z), ops.polynomial(f, LOG[size])))
+    return ops.sum(k, high, ops.add(f, ops.sub(y, half_z)))
 
 
-def hyperbolic_tangent(on: Arithmetic, x: Lanes) -> Lanes:
+def hyperbolic_tangent(ops: Arithmetic, x: Lanes) -> Lanes:
     """Return tanh x: a rational function or polynomial for |x| < 0.625, 1 − 2/(exp 2|x| + 1) beyond."""
-    magnitude, z = on.own("fabs", x), on.mul(x, x)
-    near = on.polynomial(z, TANH[on.dtype.itemsize])
-    if on.dtype.itemsize == 8:
-        near = on.div(near, on.polynomial(z, TANH_DENOMINATOR))
-    near = on.sum(on.mul(near, z), x, x)
+    magnitude, z = ops.own("fabs", x), ops.mul(x, x)
+    near = ops.polynomial(z, TANH[ops.dtype.itemsize])
+    if ops.dtype.itemsize == 8:
+        near = ops.div(near, ops.polynomial(z, TANH_DENOMINATOR))
+    near = ops.sum(ops.mul(near, z), x, x)
     saturation = 22.0  # tanh x rounds to 1 beyond
-    twice = on.mul(2.0, on.choose(on.compare("olt", magnitude, saturation), magnitude, saturation))
-    far = on.sub(1.0, on.div(2.0, on.add(exponential(on, twice), 1.0)))
+    twice = ops.mul(2.0, ops.choose(ops.compare("olt", magnitude, saturation), magnitude, saturation))
+    far = ops.sub(1.0, ops.div(2.0, ops.add(exponential(ops, twice), 1.0)))
     # The comparison is false for NaN, which then stays NaN.
-    return on.choose(on.compare("oge", magnitude, 0.625), on.own("copysign", far, x), near)
+    return ops.choose(ops.compare("oge", magnitude, 0.625), ops.own("copysign", far, x), near)
