@@ -298,8 +298,8 @@ def module(
     """Return the LLVM IR of a kernel with its handler, and the functions of the C library that it calls."""
     width = 1 if program.unbatched else target.width
     assembly = Assembly(program, width, target.registers)
-    common_offset = -(-(assembly.first_slot + 8 * width * assembly.slots) // 64) * 64
-    space = common_offset + assembly.first_common + 8 * len(assembly.common_slot) + 128
+    common_offset = -(-(assembly.slots_offset + 8 * width * assembly.slots) // 64) * 64
+    space = common_offset + assembly.common_slots_offset + 8 * len(assembly.common_slot) + 128
     ragged = [] if program.unbatched else _ragged(ins, outs, width)
     sizes = sorted({8 * max(1, x.dtype.itemsize) for x in (*ins, *outs)})
     values = {"SPACE": space, "COMMON": common_offset, "WIDTH": width, "RAGGED": "\n".join(ragged)}

@@ -118,7 +118,7 @@ class Instructions:
         self.declared.add(f"declare {result} {function}({', '.join(kind for kind, _ in arguments)})")
         return self.add(f"call {result} {function}({', '.join(f'{kind} {x}' for kind, x in arguments)})")
 
-    def own(self, name: str, kind: str, width: int, *arguments: str) -> str:
+    def elementwise(self, name: str, kind: str, width: int, *arguments: str) -> str:
         """Call an elementwise LLVM intrinsic."""
         vector = vector_type(kind, width)
         types = SUFFIXES.get(kind, kind) if width == 1 else f"v{width}{SUFFIXES.get(kind, kind)}"
@@ -245,7 +245,7 @@ class Instructions:
         op = lambda f, *x: self.add(f"{f} {vector} {', '.join(x)}")
         bool_vector = vector_type("i1", width)
         choose = lambda c, x, y: self.add(f"select {bool_vector} {c}, {vector} {x}, {vector} {y}")
-        intrinsic = lambda f, *x: self.own(f, kind, width, *x)
+        intrinsic = lambda f, *x: self.elementwise(f, kind, width, *x)
         if name in ("add", "sub", "mul", "div"):
             return op(f"f{name}", *a)
         if name in ("fma", "fms", "fnma"):
@@ -302,7 +302,7 @@ class Instructions:
             is_invalid = self.add(f"xor {ops.truths} {is_normal}, {constant(np.bool_(True), width)}")
             return self._with_fallback("log", kind, width, is_invalid, logarithm(ops, x), x)
         x = ops.neg(x) if name == "logistic" else x
-        is_invalid = ops.compare("ugt", ops.own("fabs", x), LARGEST_EXP[dtype.itemsize])
+        is_invalid = ops.compare("ugt", ops.elementwise("fabs", x), LARGEST_EXP[dtype.itemsize])
         exp_x = self._with_fallback("exp", kind, width, is_invalid, exponential(ops, x), x)
         return ops.div(1.0, ops.add(1.0, exp_x)) if name == "logistic" else exp_x
 
@@ -350,7 +350,7 @@ class Instructions:
         if name == "square":
             return op("mul", a[0], a[0])
         if name == "population_count":
-            return self.own("ctpop", kind, width, a[0])
+            return self.elementwise("ctpop", kind, width, a[0])
         if name == "clz":
             types = kind if width == 1 else f"v{width}{kind}"
             return self.intrinsic("ctlz", types, vector, [(vector, a[0]), ("i1", "false")])

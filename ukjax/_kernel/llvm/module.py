@@ -93,7 +93,7 @@ class Assembly:
         Offset of each memory in the workspace, or in the part of it that is common to all members [bytes].
     slot, common_slot
         Slot of each number in these parts.
-    first_slot, first_common
+    slots_offset, common_slots_offset
         Offset of the first slot in these parts [bytes].
     first_spill, slots
         Number of slots without and with spilled values.
@@ -163,7 +163,7 @@ class Assembly:
         first, loop = self._next_place(), node.loop
         is_while = loop.length is None
         before = list(self._split_moves([Move(x, y, None) for x, y in zip(node.carried, node.begin, strict=True)]))
-        inside = list(self._lower(node.body))
+        body = list(self._lower(node.body))
         mask = loop.counter if is_while else None
         moves = [Move(x, y, mask) for x, y in zip(node.carried, node.following, strict=True)]
         moves = [x for x in moves if not (isinstance(x.value, Number) and x.value.index == x.target.index)]
@@ -177,14 +177,14 @@ class Assembly:
             *self._split_moves(late),
             *self._split_moves(final),
         ]
-        return LoopCode(first, node, before, inside, after, self._next_place())
+        return LoopCode(first, node, before, body, after, self._next_place())
 
     # Workspace layout.
 
     def _allocate_memories(self):
         """Assign an offset in the workspace to each memory."""
         self.memory_at: dict[int, int] = {}
-        own_end, common_end = 0, 0
+        memory_end, common_end = 0, 0
         program = self.program
         for i, memory in program.memories.items():
             if memory.source is not None or memory.values is not None or i in program.output_index:
@@ -193,9 +193,9 @@ class Assembly:
             if i in program.common_memories:
                 self.memory_at[i], common_end = common_end, -(-(common_end + size) // 64) * 64
             else:
-                size *= self.width if i in program.own_memories else 1
-                self.memory_at[i], own_end = own_end, -(-(own_end + size) // 64) * 64
-        self.first_slot, self.first_common = own_end, common_end
+                size *= self.width if i in program.varying_memories else 1
+                self.memory_at[i], memory_end = memory_end, -(-(memory_end + size) // 64) * 64
+        self.slots_offset, self.common_slots_offset = memory_end, common_end
 
     def _assign_slots(self):
         """Assign a slot to each number that is read in another piece, from its definition to its last use.
@@ -215,10 +215,10 @@ class Assembly:
             if not isinstance(x, Number) or x.index in program.common:
                 return
             i = alias.get(x.index, x.index)
-            where, outside = definition[i]
-            inner = next((loop for loop in loops if loop not in outside), None)
-            place = place if inner is None else inner.last
-            if place != where or inner is not None:
+            defined_at, outer_loops = definition[i]
+            entered_loop = next((loop for loop in loops if loop not in outer_loops), None)
+            place = place if entered_loop is None else entered_loop.last
+            if place != defined_at or entered_loop is not None:
                 last_use[i] = max(last_use.get(i, 0), place)
 
         def walk(actions, loops):
@@ -235,7 +235,7 @@ class Assembly:
                         if isinstance(item, int):
                             define(item, action.place, loops)
                 elif isinstance(action, LoopCode):
-                    node, inner = action.node, (*loops, action)
+                    node, inner_loops = action.node, (*loops, action)
                     for x in node.carried:
                         define(x.index, action.first, loops)
                         last_use[x.index] = action.last
@@ -243,8 +243,8 @@ class Assembly:
                         define(node.loop.counter.index, action.first, loops)
                         last_use[node.loop.counter.index] = action.last
                     walk(action.before, loops)
-                    walk(action.body, inner)
-                    walk(action.after, inner)
+                    walk(action.body, inner_loops)
+                    walk(action.after, inner_loops)
                     for x, y in zip(node.results, node.carried, strict=True):
                         alias[x.index] = y.index
                 else:
@@ -281,17 +281,17 @@ class Assembly:
     def _slot_address(self, code, i):
         """Return the address of the slot of number i."""
         if i in self.common_slot:
-            return code.add(f"getelementptr i8, ptr %common, i64 {self.first_common + 8 * self.common_slot[i]}")
-        return code.add(f"getelementptr i8, ptr %ws, i64 {self.first_slot + 8 * self.width * self.slot[i]}")
+            return code.add(f"getelementptr i8, ptr %common, i64 {self.common_slots_offset + 8 * self.common_slot[i]}")
+        return code.add(f"getelementptr i8, ptr %ws, i64 {self.slots_offset + 8 * self.width * self.slot[i]}")
 
     def width_of(self, i):
         """Return the number of lanes of number i."""
-        return self.width if i in self.program.own else 1
+        return self.width if i in self.program.varying else 1
 
     def width_of_memory(self, memory):
         """Return the number of lanes of an entry of a memory."""
-        own = id(memory) in self.program.own_memories
-        return self.width if own else 1
+        is_varying = id(memory) in self.program.varying_memories
+        return self.width if is_varying else 1
 
     def put(self, code: Instructions, i: int, x: str) -> None:
         """Store number i in its slot."""
@@ -370,14 +370,14 @@ class Assembly:
                 return constant(x, width)
             if x.index not in loaded:
                 loaded[x.index] = self.get(code, x.index)
-            own_width = self.width_of(x.index)
-            return loaded[x.index] if own_width == width else code.splat(loaded[x.index], scalar_type(x.dtype), width)
+            lanes = self.width_of(x.index)
+            return loaded[x.index] if lanes == width else code.splat(loaded[x.index], scalar_type(x.dtype), width)
 
         values = [value(x.value, self.width_of(x.target.index)) for x in moves]
         for move, x in zip(moves, values, strict=True):
             i, width = move.target.index, self.width_of(move.target.index)
             mask = move.mask
-            if mask is not None and self.width > 1 and self.program.is_own(mask):
+            if mask is not None and self.width > 1 and self.program.is_varying(mask):
                 vector = vector_type(scalar_type(move.target.dtype), width)
                 condition, old = value(mask, width), self.get(code, i)
                 x = code.add(f"select {vector_type('i1', width)} {condition}, {vector} {x}, {vector} {old}")
@@ -393,10 +393,12 @@ class Assembly:
         self._define(name, code)
 
     def _label(self):
+        """Return an unused label."""
         self._labels += 1
         return f"l{self._labels}"
 
     def _write_actions(self, code, name, actions):
+        """Write calls of pieces, loops and choices."""
         for action in actions:
             if isinstance(action, Piece):
                 function = f"piece{action.place}"
@@ -416,17 +418,17 @@ class Assembly:
         if loop.length is not None:
             address = self._slot_address(code, counter)
             width = self.width_of(counter)
-            kind = vector_type("i64", width)
-            code.do(f"store {kind} {constant(np.int64(0), width)}, ptr {address}, align {_alignment('i64', width)}")
+            vector = vector_type("i64", width)
+            code.do(f"store {vector} {constant(np.int64(0), width)}, ptr {address}, align {_alignment('i64', width)}")
             code.do(f"br label %{head}\n{head}:")
             iteration = code.add(f"load i64, ptr {address}")
             code.do(
                 f"br i1 {code.add(f'icmp slt i64 {iteration}, {loop.length}')}, label %{body}, label %{end}\n{body}:"
             )
             self._write_actions(code, name, [*action.body, *action.after])
-            previous = code.add(f"load {kind}, ptr {address}, align {_alignment('i64', width)}")
-            incremented = code.add(f"add {kind} {previous}, {constant(np.int64(1), width)}")
-            code.do(f"store {kind} {incremented}, ptr {address}, align {_alignment('i64', width)}")
+            previous = code.add(f"load {vector}, ptr {address}, align {_alignment('i64', width)}")
+            incremented = code.add(f"add {vector} {previous}, {constant(np.int64(1), width)}")
+            code.do(f"store {vector} {incremented}, ptr {address}, align {_alignment('i64', width)}")
         else:
             code.do(f"br label %{head}\n{head}:")
             code.do(f"br i1 {self._any(code, loop.counter)}, label %{body}, label %{end}\n{body}:")

@@ -90,7 +90,7 @@ class Program:
         Index of the output that a memory is, by the memory's id.
     input_place
         Argument and entry that an input number is read from.
-    own, own_memories
+    varying, varying_memories
         Numbers and memories that may differ between members.
     common, common_memories
         Numbers and memories that are computed once.
@@ -127,10 +127,10 @@ class Program:
         self._fold_negations()
         self._fuse_multiply_add()
         self._find_needed()
-        self._find_own()
+        self._find_varying()
         self._find_common()
-        whole = list(self._nodes(self.top))
-        self.prologue, self.per_chunk = self._split_common(whole)
+        nodes = list(self._nodes(self.top))
+        self.prologue, self.per_chunk = self._split_common(nodes)
         if self.per_chunk and isinstance(self.per_chunk[-1], Run):
             self.per_chunk[-1].items.extend(self.output_stores)
         else:
@@ -151,9 +151,9 @@ class Program:
         """Return the type of an operand."""
         return self.dtypes[x.index] if isinstance(x, Number) else x.dtype
 
-    def is_own(self, x: Operand) -> bool:
+    def is_varying(self, x: Operand) -> bool:
         """Return whether an operand may differ between members."""
-        return isinstance(x, Number) and x.index in self.own
+        return isinstance(x, Number) and x.index in self.varying
 
     def operands_of(self, statement: Any) -> Iterator[Operand]:
         """Yield the operands that a statement of a run reads."""
@@ -293,50 +293,50 @@ class Program:
                     if "memory" in parameters:
                         pending.append(parameters["memory"])
 
-    def _find_own(self):
+    def _find_varying(self):
         """Find the numbers and memories that may differ between members.
 
         They depend on mapped arguments. The sets grow until nothing is added, since values go around loops.
         """
-        own: set[int] = set()
-        self.own, self.own_memories = own, set()
-        is_own = self.is_own
+        varying: set[int] = set()
+        self.varying, self.varying_memories = varying, set()
+        is_varying = self.is_varying
         if self.unbatched:
-            own.update(self.needed)
-            own.update(x.counter.index for x in self.loops)
-            self.own_memories = {i for i, x in self.memories.items() if x.values is None}
+            varying.update(self.needed)
+            varying.update(x.counter.index for x in self.loops)
+            self.varying_memories = {i for i, x in self.memories.items() if x.values is None}
             return
-        own.update(i for i, (k, _) in self.input_place.items() if self.mapped[k])
-        self.own_memories |= {i for i, x in self.memories.items() if x.source is not None and self.mapped[x.source]}
-        self.own_memories |= {id(x) for x in self.outputs}
+        varying.update(i for i, (k, _) in self.input_place.items() if self.mapped[k])
+        self.varying_memories |= {i for i, x in self.memories.items() if x.source is not None and self.mapped[x.source]}
+        self.varying_memories |= {id(x) for x in self.outputs}
         order = sorted(self.needed)
         previous_size = -1
-        while previous_size != len(own) + len(self.own_memories):
-            previous_size = len(own) + len(self.own_memories)
+        while previous_size != len(varying) + len(self.varying_memories):
+            previous_size = len(varying) + len(self.varying_memories)
             for i in order:
-                if i in own or i not in self.block_of:
+                if i in varying or i not in self.block_of:
                     continue
                 _, parameters, operands = self.operations[i]
-                if any(map(is_own, operands)) or id(parameters.get("memory")) in self.own_memories:
-                    own.add(i)
+                if any(map(is_varying, operands)) or id(parameters.get("memory")) in self.varying_memories:
+                    varying.add(i)
             for i in self.memories:
-                if i not in self.own_memories and any(
-                    any(map(is_own, self.operands_of(store)))
+                if i not in self.varying_memories and any(
+                    any(map(is_varying, self.operands_of(store)))
                     or isinstance(store, Fill)
-                    and id(store.source) in self.own_memories
+                    and id(store.source) in self.varying_memories
                     for store, _ in self.stores.get(i, ())
                 ):
-                    self.own_memories.add(i)
+                    self.varying_memories.add(i)
             for loop in self.loops:
-                has_varying_length = loop.length is None and is_own(loop.counter)
+                has_varying_length = loop.length is None and is_varying(loop.counter)
                 for x, a, b, result in zip(loop.carried, loop.begin, loop.following, loop.results, strict=True):
-                    if has_varying_length or is_own(a) or is_own(b) or is_own(x):
-                        own.update((x.index, result.index))
+                    if has_varying_length or is_varying(a) or is_varying(b) or is_varying(x):
+                        varying.update((x.index, result.index))
             for choice in self.choices:
-                any_mask = any(map(is_own, choice.masks))
+                any_mask = any(map(is_varying, choice.masks))
                 for k, result in enumerate(choice.results):
-                    if any_mask or any(is_own(outcome[k]) for outcome in choice.outcomes):
-                        own.add(result.index)
+                    if any_mask or any(is_varying(outcome[k]) for outcome in choice.outcomes):
+                        varying.add(result.index)
 
     def _find_common(self):
         """Find what is computed once: values outside of all loops and choices, from values that are computed once."""
@@ -351,7 +351,7 @@ class Program:
                 memory = parameters.get("memory")
                 is_available = (
                     memory is None
-                    or id(memory) not in self.own_memories
+                    or id(memory) not in self.varying_memories
                     and (
                         memory.lasting
                         and (memory.source is not None or memory.values is not None)
@@ -360,12 +360,12 @@ class Program:
                 )
                 if (
                     statement in self.needed
-                    and statement not in self.own
+                    and statement not in self.varying
                     and is_available
                     and all(map(is_common, operands))
                 ):
                     self.common.add(statement)
-            elif isinstance(statement, Store) and id(statement.memory) not in self.own_memories:
+            elif isinstance(statement, Store) and id(statement.memory) not in self.varying_memories:
                 stores = self.stores[id(statement.memory)]
                 if any(isinstance(store, Fill) for store, _ in stores):
                     continue
@@ -406,7 +406,7 @@ class Program:
     def _choice(self, choice):
         """Return the node of a choice."""
         needed = [k for k, x in enumerate(choice.results) if x.index in self.needed]
-        outcomes = [[part[k] for k in needed] for part in choice.outcomes]
+        outcomes = [[outcome[k] for k in needed] for outcome in choice.outcomes]
         return ChoiceNode(
             choice.masks, [list(self._nodes(x)) for x in choice.cases], outcomes, [choice.results[k] for k in needed]
         )
@@ -461,8 +461,7 @@ class Program:
         return id(store.memory) not in self.stores and id(store.memory) in self.output_index
 
     def length(self, assumed_iterations: int) -> int:
-        """Return the number of operations of a chunk; loops of unknown length count ``assumed_iterations``
-        iterations."""
+        """Return the number of operations of a chunk, with this number of iterations of loops of unknown length."""
 
         def count(nodes):
             total = 0

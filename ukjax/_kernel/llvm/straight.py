@@ -81,13 +81,13 @@ class Straight:
 
     def _occupy_register(self, i):
         """Note that a floating-point value of each member occupies a register."""
-        if i in self.program.own and self.program.dtypes[i] in FLOATS:
+        if i in self.program.varying and self.program.dtypes[i] in FLOATS:
             self.in_registers[i] = None
 
     def _load_operands(self, operands):
         """Load operands that are not available."""
         for i in operands:
-            if i in self.names or (self.width > 1 and i not in self.program.own):
+            if i in self.names or (self.width > 1 and i not in self.program.varying):
                 continue
             if i in self.spilled:
                 self.names[i] = self.assembly.get_at(
@@ -99,7 +99,7 @@ class Straight:
         self._evict(operands)
 
     def _spill_address(self, slot):
-        return self.code.add(f"getelementptr i8, ptr %ws, i64 {self.assembly.first_slot + 8 * self.width * slot}")
+        return self.code.add(f"getelementptr i8, ptr %ws, i64 {self.assembly.slots_offset + 8 * self.width * slot}")
 
     def _evict(self, keep):
         """Spill values until the others fit the registers; never those in ``keep``."""
@@ -153,7 +153,7 @@ class Straight:
             return self._load(parameters["memory"], operands[0] if operands else None, parameters["offset"], width)
         kinds = [self.program.kind(x) for x in operands]
         arguments = [self.value(x, width) for x in operands]
-        if name == "select_n" and kinds[0].kind == "b" and width > 1 and not self.program.is_own(operands[0]):
+        if name == "select_n" and kinds[0].kind == "b" and width > 1 and not self.program.is_varying(operands[0]):
             arguments[0] = "scalar " + self.value(operands[0], 1)
         return self.code.operation(name, parameters, kinds, dtype, width, arguments)
 
@@ -186,7 +186,7 @@ class Straight:
         if id(memory) in program.output_index:
             base = self._pointer("%outs", program.output_index[id(memory)])
             return self._entry(base, memory.dtype, offset, index, not program.unbatched)
-        step = size * (self.width if id(memory) in program.own_memories else 1)
+        step = size * (self.width if id(memory) in program.varying_memories else 1)
         if memory.values is not None:
             base, start = self.assembly.table(memory), 0
         else:
@@ -215,7 +215,7 @@ class Straight:
                 base = add(f"getelementptr i8, ptr {base}, i64 {add(f'mul i64 %m, {size}')}")
             start = 0
         else:
-            is_mapped = id(memory) in program.own_memories
+            is_mapped = id(memory) in program.varying_memories
             step = constant(np.int64(size * (width if is_mapped else 1)), width)
             if memory.values is not None:
                 base, start = self.assembly.table(memory), 0
@@ -248,7 +248,7 @@ class Straight:
     def _load(self, memory, index, offset, width):
         """Load an entry of a memory; by a gather if the index differs between members."""
         dtype = memory.dtype
-        if index is None or not self.program.is_own(index) or self.width == 1:
+        if index is None or not self.program.is_varying(index) or self.width == 1:
             scalar_index = None if index is None else self.value(index, 1)
             memory_width = self.assembly.width_of_memory(memory)
             x = self.read(dtype, memory_width, self.address(memory, scalar_index, offset))
@@ -279,10 +279,10 @@ class Straight:
         vector, size = vector_type(kind, width), max(1, dtype.itemsize)
         mask = None
         for condition in store.masks if self.width > 1 else ():
-            if self.program.is_own(condition):
+            if self.program.is_varying(condition):
                 lanes = self.value(condition, width)
                 mask = lanes if mask is None else code.add(f"and <{width} x i1> {mask}, {lanes}")
-        if index is not None and self.program.is_own(index) and self.width > 1:
+        if index is not None and self.program.is_varying(index) and self.width > 1:
             pointers = self._addresses(memory, self.value(index, width), store.offset)
             name = f"masked.scatter.v{width}{_mangled(kind)}.v{width}p0"
             code.declared.add(f"declare void @llvm.{name}({vector}, <{width} x ptr>, i32, <{width} x i1>)")

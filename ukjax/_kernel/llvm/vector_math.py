@@ -69,13 +69,13 @@ class Arithmetic:
     def neg(self, a: Any) -> Lanes:
         return self._op("fneg", a)
 
-    def own(self, name: str, *a: Any) -> Lanes:
+    def elementwise(self, name: str, *a: Any) -> Lanes:
         """Call an elementwise LLVM intrinsic."""
-        return self.code.own(name, self.kind, self.width, *map(self.number, a))
+        return self.code.elementwise(name, self.kind, self.width, *map(self.number, a))
 
-    def sum(self, a: Any, b: Any, c: Any) -> Lanes:
+    def multiply_add(self, a: Any, b: Any, c: Any) -> Lanes:
         """Return a b + c, rounded once if the processor has a fused multiply-add."""
-        return self.own("fmuladd", a, b, c)
+        return self.elementwise("fmuladd", a, b, c)
 
     def compare(self, predicate: str, a: Any, b: Any) -> Lanes:
         return self._op(f"fcmp {predicate}", a, b)
@@ -98,7 +98,7 @@ class Arithmetic:
         """Evaluate a polynomial in z by Horner's rule; coefficients from the highest power down."""
         total: Any = coefficients[0]
         for coefficient in coefficients[1:]:
-            total = self.sum(total, z, coefficient)
+            total = self.multiply_add(total, z, coefficient)
         return total
 
 
@@ -152,9 +152,9 @@ def exponential(ops: Arithmetic, x: Lanes) -> Lanes:
     """Return exp x for |x| ≤ LARGEST_EXP, as 2ᵏ exp r with |r| ≤ ln 2 / 2."""
     size = ops.dtype.itemsize
     high, low = LN2[size]
-    k = ops.own("rint", ops.mul(x, 1 / np.log(2)))
+    k = ops.elementwise("rint", ops.mul(x, 1 / np.log(2)))
     minus_k = ops.neg(k)
-    reduced = ops.sum(minus_k, high, x)
+    reduced = ops.multiply_add(minus_k, high, x)
     if size == 8:
         correction = ops.mul(k, low)
         r = ops.sub(reduced, correction)
@@ -162,8 +162,8 @@ def exponential(ops: Arithmetic, x: Lanes) -> Lanes:
         c = ops.sub(r, ops.mul(z, ops.polynomial(z, EXP[size])))
         exp_r = ops.sub(1.0, ops.sub(ops.sub(correction, ops.div(ops.mul(r, c), ops.sub(2.0, c))), reduced))
     else:
-        r = ops.sum(minus_k, low, reduced)
-        exp_r = ops.add(ops.sum(ops.polynomial(r, EXP[size]), ops.mul(r, r), r), 1.0)
+        r = ops.multiply_add(minus_k, low, reduced)
+        exp_r = ops.add(ops.multiply_add(ops.polynomial(r, EXP[size]), ops.mul(r, r), r), 1.0)
     # Adding 1.5 · 2^mantissa leaves the integer k in the low bits; they are added to the exponent of exp r.
     bits = ops.as_bits(ops.add(k, 1.5 * 2.0**ops.mantissa))
     return ops.of_bits(ops.integer_op("add", ops.as_bits(exp_r), ops.integer_op("shl", bits, ops.mantissa)))
@@ -185,21 +185,21 @@ def logarithm(ops: Arithmetic, x: Lanes) -> Lanes:
     if size == 8:
         s = ops.div(f, ops.add(2.0, f))
         t = ops.mul(s, s)
-        small = ops.sum(s, ops.add(half_z, ops.mul(t, ops.polynomial(t, LOG[size]))), ops.mul(k, low))
-        return ops.sum(k, high, ops.sub(f, ops.sub(half_z, small)))
-    y = ops.sum(k, low, ops.mul(ops.mul(f, z), ops.polynomial(f, LOG[size])))
-    return ops.sum(k, high, ops.add(f, ops.sub(y, half_z)))
+        small = ops.multiply_add(s, ops.add(half_z, ops.mul(t, ops.polynomial(t, LOG[size]))), ops.mul(k, low))
+        return ops.multiply_add(k, high, ops.sub(f, ops.sub(half_z, small)))
+    y = ops.multiply_add(k, low, ops.mul(ops.mul(f, z), ops.polynomial(f, LOG[size])))
+    return ops.multiply_add(k, high, ops.add(f, ops.sub(y, half_z)))
 
 
 def hyperbolic_tangent(ops: Arithmetic, x: Lanes) -> Lanes:
     """Return tanh x: a rational function or polynomial for |x| < 0.625, 1 − 2/(exp 2|x| + 1) beyond."""
-    magnitude, z = ops.own("fabs", x), ops.mul(x, x)
+    magnitude, z = ops.elementwise("fabs", x), ops.mul(x, x)
     near = ops.polynomial(z, TANH[ops.dtype.itemsize])
     if ops.dtype.itemsize == 8:
         near = ops.div(near, ops.polynomial(z, TANH_DENOMINATOR))
-    near = ops.sum(ops.mul(near, z), x, x)
+    near = ops.multiply_add(ops.mul(near, z), x, x)
     saturation = 22.0  # tanh x rounds to 1 beyond
     twice = ops.mul(2.0, ops.choose(ops.compare("olt", magnitude, saturation), magnitude, saturation))
     far = ops.sub(1.0, ops.div(2.0, ops.add(exponential(ops, twice), 1.0)))
     # The comparison is false for NaN, which then stays NaN.
-    return ops.choose(ops.compare("oge", magnitude, 0.625), ops.own("copysign", far, x), near)
+    return ops.choose(ops.compare("oge", magnitude, 0.625), ops.elementwise("copysign", far, x), near)
