@@ -76,7 +76,7 @@ def test_the_oldest_files_make_room(monkeypatch, compiled, tmp_path):
             os.utime(file, (file.stat().st_atime, file.stat().st_mtime - 100))
     answer(monkeypatch, 0)  # is used again
     size = file.stat().st_size
-    monkeypatch.setattr(machine, "KEPT_BYTES", 3 * size)
+    monkeypatch.setattr(machine, "MAX_CACHE_BYTES", 3 * size)
     answer(monkeypatch, 4)
     assert len(list((tmp_path / "kernels").iterdir())) == 3
     compiled.clear()

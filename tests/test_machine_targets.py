@@ -133,7 +133,7 @@ def test_members_are_the_same_by_any_number_of_threads(monkeypatch, robot, threa
     acceleration, q, v = robot
     expected = jax.jit(jax.vmap(uk.per_member(lambda *x: acceleration(*x), strict=True)))(q, v)
     monkeypatch.setattr(ffi_call, "_cores", lambda: threads)
-    monkeypatch.setattr(ffi_call, "WORTH_A_THREAD", at_a_time)
+    monkeypatch.setattr(ffi_call, "OPERATIONS_PER_BLOCK", at_a_time)
     shared = jax.jit(jax.vmap(uk.per_member(lambda *x: acceleration(*x), strict=True)))
     for _ in range(3):
         np.testing.assert_array_equal(shared(q, v), expected)

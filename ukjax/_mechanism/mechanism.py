@@ -23,7 +23,7 @@ from .._motion.labels import named_directions
 from .._names import did_you_mean
 from .._precision import Numbers, as_float
 from .._rotation import as_vector, quaternion_of
-from .._run.compile import jit_unoptimised, kept
+from .._run.compile import cached_unless_tracing, jit_unoptimised
 from .._system import Limited, System, state_of
 from ..joints import AbstractActing, AbstractConnection, AbstractCoupling, AbstractJoint
 from ..systems.base import AbstractMechanism
@@ -109,11 +109,11 @@ class Mechanism(AbstractMechanism):
         _check_entries(self.joints, self.tree)
         _check_closing(self.joints, self.tree)
 
-    @kept
+    @cached_unless_tracing
     def dynamics(self) -> TreeDynamics:
         return TreeDynamics(self.bodies, self.joints, self.gravity, self.elements, self.tree)
 
-    @kept
+    @cached_unless_tracing
     def constraints(self) -> tuple[AbstractConstraint, ...]:
         """The rows of joints, and after them those that were given as ``constraints``."""
         return (*constraints_of(self.joints, self.tree), *self.further)
@@ -126,7 +126,7 @@ class Mechanism(AbstractMechanism):
     def dry_friction(self) -> DryFriction | None:
         return self.elements.dry_friction()
 
-    @kept
+    @cached_unless_tracing
     def elements(self) -> Elements:
         """What acts along the coordinates of joints."""
         return Elements(self.joints, self.tree)

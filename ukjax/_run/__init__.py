@@ -1,1 +1,1 @@
-"""How compiled programs are made, kept and run on this machine."""
+"""Compile programs, cache them, and run them on this machine."""

@@ -1,5 +1,7 @@
-"""A batch in blocks, as many at a time as there are cores: for what XLA compiles, in loops over all members, so that
-the values of a block stay in a core's caches. Kernels see to that themselves."""
+"""Run a batch in blocks, one thread per core, so that the values of a block stay in the core's caches.
+
+For programs that XLA compiles to loops over all members. The library's own kernels do this themselves.
+"""
 
 import os
 from typing import Any
@@ -8,38 +10,40 @@ import jax
 import numpy as np
 
 from .compile import Program
-from .threads import interruptibly, side_by_side
+from .threads import interruptibly, run_parallel
 
-LARGEST, SMALLEST, FEWEST = 4104, 136, 24
-"""Members of a block: odd numbers of cache lines, so that rows do not share places in the cache."""
+MAX_MEMBERS, MIN_MEMBERS, MIN_MEMBERS_LARGE_STATE = 4104, 136, 24
+"""Largest and smallest block, and the smallest one if members have large states [members]. The sizes are odd multiples
+of a cache line, so that rows do not compete for the same cache sets."""
 
-ENTRIES = 12_000
-"""Numbers of a block's state, where its members have many, that go well with all that is made of them."""
+STATE_ENTRIES = 12_000
+"""Size of a block's state [numbers] if members have large states: it fits the caches with all intermediate values."""
 
 
-def in_chunks(program: Program, each: Any, *arguments: Any, entries: int = 1) -> Any:
-    """``program(each, *arguments)``, where all of ``each`` and of the results has the batch
-    as first axis. ``entries`` is how many numbers a member has that are to stay in the caches.
+def in_chunks(program: Program, batched: Any, *arguments: Any, entries: int = 1) -> Any:
+    """Return ``program(batched, *arguments)``, computed in blocks of members.
 
-    On a CPU the members are done in blocks of one size, each by a thread of its own: XLA uses one core for most of
-    what they need.
+    All arrays of ``batched`` and of the results have the batch as first axis. ``entries`` is the number of values per
+    member that should stay in the caches. On a CPU the blocks have one size, and each runs in a thread: XLA uses one
+    core for most of the operations.
     """
-    members, cores = jax.tree.leaves(each)[0].shape[0], _cores()
-    largest = min(LARGEST, max(FEWEST, ENTRIES // entries // 16 * 16 + 8))
-    least = min(SMALLEST, largest)
-    if jax.default_backend() != "cpu" or cores == 1 and members <= largest or members < 2 * least:
-        return interruptibly(program, each, *arguments)
-    blocks = -(-members // (cores * largest)) * cores  # as many for each core
-    size = max(least, -(-(-(-members // blocks) - 8) // 16) * 16 + 8)
+    members, cores = jax.tree.leaves(batched)[0].shape[0], _cores()
+    max_members = min(MAX_MEMBERS, max(MIN_MEMBERS_LARGE_STATE, STATE_ENTRIES // entries // 16 * 16 + 8))
+    min_members = min(MIN_MEMBERS, max_members)
+    if jax.default_backend() != "cpu" or cores == 1 and members <= max_members or members < 2 * min_members:
+        return interruptibly(program, batched, *arguments)
+    blocks = -(-members // (cores * max_members)) * cores  # the same number for each core
+    size = max(min_members, -(-(-(-members // blocks) - 8) // 16) * 16 + 8)
     blocks = -(-members // size)
-    more = blocks * size - members
-    # Taken apart and put together by NumPy: JAX would compile each for every shape.
-    filled = jax.tree.map(lambda x: np.pad(x, ((0, more), *((0, 0),) * (x.ndim - 1)), mode="edge"), each)
-    part = lambda i: jax.device_put(jax.tree.map(lambda x: x[i : i + size], filled))
+    padding = blocks * size - members
+    # Split and concatenate by NumPy: JAX would compile these operations for every shape.
+    padded = jax.tree.map(lambda x: np.pad(x, ((0, padding), *((0, 0),) * (x.ndim - 1)), mode="edge"), batched)
+    part = lambda i: jax.device_put(jax.tree.map(lambda x: x[i : i + size], padded))
     parts = [(part(i), *arguments) for i in range(0, blocks * size, size)]
-    found = side_by_side(program.compiled(*parts[0]), parts, cores)
-    return jax.device_put(jax.tree.map(lambda *pieces: np.concatenate(pieces)[:members], *found))
+    results = run_parallel(program.compiled(*parts[0]), parts, cores)
+    return jax.device_put(jax.tree.map(lambda *block_results: np.concatenate(block_results)[:members], *results))
 
 
 def _cores() -> int:
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,12 +1,12 @@
-"""Compiled programs of this library: how XLA compiles them, and how many are kept.
+"""Compile functions of pytrees with XLA, and cache the compiled programs.
 
-``jit(function)`` traces the arrays among the arguments and compiles ``function`` once for all else, as
-``equinox.filter_jit`` does. It differs in what it keeps. Models are often defined anew, as closures in a notebook or in
-a design loop, and each has programs of its own. A program holds memory maps, of which a process may have 65 530. So the
-programs that were used least recently are dropped when there are too many.
+``jit(function)`` traces the arrays among the arguments and compiles once for each value of all else, as
+``equinox.filter_jit`` does. It differs in the cache. Models are often defined again, as closures in a notebook or in a
+design loop, and each has its own programs. A program holds memory maps, and a process may have 65 530 of them.
+Therefore the least recently used programs are dropped when there are too many.
 
-The variants choose options of XLA. On a CPU it has two ways to make the code of fused operations. The newer takes
-twice as long to compile, or more, and is no faster for small matrices in loops.
+The variants set options of XLA. On a CPU, XLA has two code generators for fused operations. The newer one takes at
+least twice as long to compile, and its code is no faster for small matrices in loops.
 """
 
 import contextlib
@@ -26,40 +26,42 @@ import numpy as np
 from .._outside import numbers_outside
 
 MAX_PROGRAMS = 512
-MAX_MAPS = 5000  # of programs, while there are programs of ours that can be dropped
-MAX_KERNEL_MAPS = 40_000  # of kernels, which stay as long as the process, since any program may call them
+MAX_MAPS = 5000  # memory maps, kernels excluded; beyond it, programs are dropped
+MAX_KERNEL_MAPS = 40_000  # memory maps of kernels; never unloaded, since any program may call them
 MAPS = Path("/proc/self/maps")
 
 FAST_COMPILE = {"xla_cpu_use_fusion_emitters": False}
 UNOPTIMISED = FAST_COMPILE | {"xla_backend_optimization_level": 0}
-BATCH = FAST_COMPILE | {"xla_cpu_prefer_vector_width": 512}  # bits: eight members at a time, where a processor can
+BATCH = FAST_COMPILE | {"xla_cpu_prefer_vector_width": 512}  # bits: eight float64 members, if the processor can
 REMOVED = {"xla_cpu_use_fusion_emitters": (0, 11)}
-"""The first version of jaxlib that does not know an option."""
+"""For each removed option, the first jaxlib version without it."""
 
 
 def jit(function: Callable) -> "Program":
-    """``function`` of pytrees as one program, with XLA's own options."""
+    """Compile ``function`` of pytrees with XLA's default options."""
     return Program(function, {})
 
 
 def jit_fast_compile(function: Callable) -> "Program":
-    """The same for small matrices and long loops: as fast as any, compiled in half the time."""
+    """Compile for small matrices and long loops: half the compile time, and the code is as fast."""
     return Program(function, FAST_COMPILE)
 
 
 def jit_unoptimised(function: Callable) -> "Program":
-    """The same for what runs once or twice: to check a start, or to describe an end."""
+    """Compile without optimisation, for functions that run once or twice, such as checks of a start or an end."""
     return Program(function, UNOPTIMISED)
 
 
 def jit_batch(function: Callable) -> "Program":
-    """The same for a batch: by vectors as wide as the processor has."""
+    """Compile for a batch, with the widest vectors of the processor."""
     return Program(function, BATCH)
 
 
 def traced_once(function: Callable) -> Callable:
-    """The same function of pytrees as one call in every program that it is part of: JAX traces it once for all
-    arguments whose arrays are of like shapes and types. To be used on what holds no number that is being traced."""
+    """Decorate ``function`` of pytrees so that JAX traces it once for all arguments of the same shapes and types.
+
+    It becomes one call in every program that uses it. It must not close over traced values.
+    """
     program = Program(function, {})
 
     @functools.wraps(function)
@@ -71,7 +73,8 @@ def traced_once(function: Callable) -> Callable:
 
 
 class Program:
-    """A function of pytrees, compiled for each structure and each value of its arguments that is no array."""
+    """A function of pytrees, compiled for each tree structure and for each value of its arguments that is not an
+    array."""
 
     def __init__(self, function: Callable, options: dict[str, Any]):
         self.function = function
@@ -82,40 +85,42 @@ class Program:
         return self.of(*split(arguments))
 
     def of(self, static: "Static", arrays: Sequence[Any]) -> Any:
-        """The same for arguments that are split."""
+        """Call the function with arguments that were split by ``split``."""
         return joined(self._compiled(static, arrays)(*arrays))
 
     def compiled(self, *arguments: Any) -> Callable:
-        """The program for arguments like these, compiled by now. It may be called in any thread."""
+        """Compile for arguments of this structure and return a callable, which may be used in any thread."""
         with _compiling:
             executable = self.lower(*arguments).compile()
         return lambda *others: joined(executable(*split(others)[1]))
 
     def lower(self, *arguments: Any) -> jax.stages.Lowered:
-        """The program for arguments like these, traced and not yet compiled."""
+        """Trace for arguments of this structure without compiling."""
         static, arrays = split(arguments)
         return self._compiled(static, arrays).lower(*arrays)
 
     def _compiled(self, static, arrays):
-        # JAX does not take options within another program, and differentiates a program as part of another.
+        # JAX accepts no compiler options within another program; differentiation also makes a program part of another.
         nested = any(isinstance(x, jax.core.Tracer) for x in arrays) or is_tracing()
         options = None if nested else self.options
         return _cached((self, static, options is None), lambda: _jitted(self.function, static, options))
 
 
 def cached(key: Hashable, function: Callable) -> Callable:
-    """``jax.jit(function)`` of arrays, counted among these programs. Equal keys stand for equal functions."""
+    """Return ``jax.jit(function)`` of arrays, held in the same cache. Equal keys must stand for equal functions."""
     return _cached(key, lambda: jax.jit(function))
 
 
 def is_tracing() -> bool:
-    """Whether JAX traces every operation now, as within ``jit`` or ``scan``: an array that is made is a tracer then."""
+    """Return whether JAX traces all operations now, as within ``jit`` or ``scan``, so that new arrays are tracers."""
     return isinstance(_number(), jax.core.Tracer)
 
 
-class kept(functools.cached_property):
-    """A property of an object that never changes, computed once. What is made while JAX traces is not kept: it may hold
-    numbers of a program that is being traced."""
+class cached_unless_tracing(functools.cached_property):
+    """A property of an immutable object, computed once.
+
+    The value is not stored while JAX is tracing, since it may hold tracers.
+    """
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None or not is_tracing():
@@ -124,11 +129,10 @@ class kept(functools.cached_property):
 
 
 class Recent:
-    """Values by key, made when they are asked for first; when there are more than so many, those that were used least
-    recently are dropped."""
+    """Cache of values by key; beyond ``limit`` values, the least recently used one is dropped."""
 
-    def __init__(self, most: int):
-        self.most = most
+    def __init__(self, limit: int):
+        self.limit = limit
         self.values: OrderedDict[Hashable, Any] = OrderedDict()
         self.lock = threading.Lock()
 
@@ -137,7 +141,7 @@ class Recent:
             if key not in self.values:
                 self.values[key] = make()
             self.values.move_to_end(key)
-            if len(self.values) > self.most:
+            if len(self.values) > self.limit:
                 self.values.popitem(last=False)
             return self.values[key]
 
@@ -148,6 +152,7 @@ _lock, _compiling = threading.Lock(), threading.RLock()
 
 
 def _cached(key, make):
+    """Return the program of ``key``, made by ``make()`` at the first use."""
     with _lock:
         if key not in _programs:
             _drop()
@@ -157,23 +162,26 @@ def _cached(key, make):
 
 
 def _drop():
-    """Make room for a program. What a program holds goes with its function: JAX's own caches do not keep that."""
+    """Drop the least recently used programs until there is room for one more.
+
+    The memory of a program is freed with its function: JAX's own caches do not hold it.
+    """
     while _programs and (len(_programs) >= MAX_PROGRAMS or _maps() - _kernel_maps > MAX_MAPS):
         for _ in range(-(-len(_programs) // 8)):
             _programs.popitem(last=False)
 
 
-def kept_for_good(link: Callable[[], Any]) -> Any:
-    """``link()``, which loads a kernel."""
+def link_kernel(link: Callable[[], Any]) -> Any:
+    """Return ``link()``, which loads a kernel, and count the memory maps that it adds."""
     global _kernel_maps
     before = _maps()
-    found = link()
+    kernel = link()
     _kernel_maps += max(0, _maps() - before)
-    return found
+    return kernel
 
 
 def has_room_for_kernels() -> bool:
-    """Whether this process may have more of them."""
+    """Return whether this process may load more kernels."""
     return _kernel_maps < MAX_KERNEL_MAPS
 
 
@@ -181,27 +189,30 @@ _kernel_maps = 0
 
 
 def _maps():
-    """How many memory maps this process has; 0 where the system does not say."""
+    """Return the number of memory maps of this process; 0 if the system does not report it."""
     try:
         return MAPS.read_bytes().count(b"\n")
     except OSError:
         return 0
 
 
-def _told_apart(x):
-    """A key of a value that has programs of its own: 1, 1.0 and True are equal, and so are 0.0 and −0.0, but not their
-    programs; and the numbers that a function reads from outside may have changed."""
+def _cache_key(x):
+    """Return a cache key of a static value.
+
+    1, 1.0 and True are equal, and so are 0.0 and −0.0, but their programs differ. The key of a function contains the
+    numbers that it reads from outside, since they may have changed.
+    """
     if isinstance(x, complex | float):
         return type(x), repr(x)
     return (type(x), x, numbers_outside(x)) if callable(x) and not isinstance(x, type) else (type(x), x)
 
 
 class Static:
-    """A pytree without its arrays, which stand in ``values`` as ``ARRAY``. It is itself a pytree without leaves."""
+    """A pytree whose arrays are replaced by ``ARRAY`` in ``values``. It is itself a pytree without leaves."""
 
     def __init__(self, tree: Any, values: Sequence[Any]):
         self.tree, self.values = tree, values
-        self.key = tree, *map(_told_apart, values)
+        self.key = tree, *map(_cache_key, values)
 
     def __hash__(self):
         return hash(self.key)
@@ -217,9 +228,9 @@ class Static:
         return True
 
     def join(self, arrays: Sequence[Any]) -> Any:
-        """The pytree with these arrays."""
-        others = iter(arrays)
-        return self.tree.unflatten([next(others) if x is ARRAY else x for x in self.values])
+        """Return the pytree with these arrays filled in."""
+        remaining = iter(arrays)
+        return self.tree.unflatten([next(remaining) if x is ARRAY else x for x in self.values])
 
 
 ARRAY = type("Array", (), {"__repr__": lambda _: "an array"})()
@@ -227,7 +238,7 @@ jax.tree_util.register_pytree_node(Static, lambda static: ((), static), lambda s
 
 
 def split(values: Any) -> tuple[Static, list[Any]]:
-    """A pytree as what is static in it, and its arrays."""
+    """Split a pytree into its static part and its arrays."""
     leaves, tree = jax.tree.flatten(values)
     is_array = [isinstance(x, jax.Array | np.ndarray | np.generic) for x in leaves]
     arrays = [x for x, array in zip(leaves, is_array, strict=True) if array]
@@ -235,12 +246,14 @@ def split(values: Any) -> tuple[Static, list[Any]]:
 
 
 def joined(results: tuple[Static, Sequence[Any]]) -> Any:
-    """The pytree of what ``split`` gave."""
+    """Return the pytree that ``split`` has split."""
     static, arrays = results
     return static.join(arrays)
 
 
 def _jitted(function, static, options):
+    """Return ``jax.jit`` of ``function`` with its static arguments fixed."""
+
     @functools.wraps(function)
     def of_arrays(*arrays):
         with usual_promotion():
@@ -251,11 +264,12 @@ def _jitted(function, static, options):
 
 @contextlib.contextmanager
 def usual_promotion() -> Iterator[None]:
-    """Shapes and types are promoted as NumPy does it, whatever a user's program allows itself."""
+    """Use NumPy's promotion of shapes and types, whatever the user has configured."""
     with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
         yield
 
 
 def _is_known(option):
+    """Return whether the installed jaxlib knows an option of XLA."""
     installed = tuple(map(int, version("jaxlib").split(".")[:2]))
     return option not in REMOVED or installed < REMOVED[option]

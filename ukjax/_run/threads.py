@@ -1,7 +1,7 @@
-"""Compiled programs run in threads, so that Ctrl-C is answered while they run.
+"""Run compiled programs in threads, so that Ctrl-C is handled while they run.
 
-While a program runs, the thread that called it receives no signal. So it runs in another thread. After an interrupt
-that thread goes on to the end of the program, and nobody waits for its result.
+The thread that calls a compiled program receives no signal until it returns. Therefore the program runs in another
+thread. After an interrupt that thread runs to the end of the program, and its result is dropped.
 """
 
 import atexit
@@ -18,46 +18,47 @@ import jax
 
 from .compile import Program
 
-PATIENCE = 1.0  # seconds that Python's end waits for a program before it says so
+EXIT_MESSAGE_DELAY = 1.0  # seconds; at exit, wait this long for a program before printing a message
 
-_working: "weakref.WeakSet[threading.Thread]" = weakref.WeakSet()
+_workers: "weakref.WeakSet[threading.Thread]" = weakref.WeakSet()
 
 
 def interruptibly(program: Program, *arguments: Any) -> Any:
-    """``program(*arguments)`` of values that are known. Compiling cannot be interrupted: an interrupt is answered when
-    the compiler is done."""
-    return side_by_side(program.compiled(*arguments), [arguments], 1)[0]
+    """Return ``program(*arguments)`` of concrete arguments. An interrupt during compilation is handled after it."""
+    return run_parallel(program.compiled(*arguments), [arguments], 1)[0]
 
 
-def side_by_side(program: Callable, parts: Iterable[tuple], workers: int) -> list[Any]:
-    """What ``program(*part)`` gives for each of the parts, so many at a time."""
+def run_parallel(program: Callable, parts: Iterable[tuple], workers: int) -> list[Any]:
+    """Return the list of ``program(*part)`` for all parts, run by ``workers`` threads."""
     return list(in_turn(program, parts, workers))
 
 
 def in_turn(
     program: Callable, parts: Iterable[tuple], workers: int, ahead: int | None = None
 ) -> Generator[Any, None, None]:
-    """The same, each result as soon as it and those before it are there; parts are taken, and done, no further than
-    ``ahead`` of the result that is waited for, if that is given."""
-    waiting, found, parts = threading.Lock(), SimpleQueue(), iter(parts)
+    """Yield ``program(*part)`` for each part, in order, as soon as it and all earlier results are available.
+
+    At most ``ahead`` parts are started beyond the result that is waited for (None: no limit).
+    """
+    lock, futures, parts = threading.Lock(), SimpleQueue(), iter(parts)
     allowed = threading.Semaphore(ahead or 2**31)
     stopped = threading.Event()
 
     def work():
         while not stopped.is_set():
             allowed.acquire()
-            with waiting:
+            with lock:
                 future = Future()
                 try:
                     part = None if stopped.is_set() else next(parts, None)
                 except BaseException as error:
                     future.set_exception(error)
-                    found.put(future)
+                    futures.put(future)
                     return
                 if part is None:
-                    found.put(None)
+                    futures.put(None)
                     return
-                found.put(future)
+                futures.put(future)
             try:
                 future.set_result(jax.block_until_ready(program(*part)))
             except BaseException as error:
@@ -65,10 +66,10 @@ def in_turn(
 
     threads = [threading.Thread(target=work, daemon=True) for _ in range(workers)]
     for thread in threads:
-        _working.add(thread)
+        _workers.add(thread)
         thread.start()
     try:
-        while (future := found.get()) is not None:
+        while (future := futures.get()) is not None:
             yield future.result()
             allowed.release()
     finally:
@@ -77,18 +78,20 @@ def in_turn(
 
 
 @atexit.register
-def _wait():
-    """Python must not end while a program runs, since that crashes the process. So it waits; the user may decide
-    otherwise by a second Ctrl-C."""
-    left = [thread for thread in list(_working) if thread.is_alive()]
+def _wait_at_exit():
+    """Wait at exit for programs that still run, since ending Python would crash the process.
+
+    A second Ctrl-C ends the process at once.
+    """
+    running = [thread for thread in list(_workers) if thread.is_alive()]
     try:
         if getattr(sys, "last_type", None) is KeyboardInterrupt:
-            for thread in left:
-                thread.join(PATIENCE)
-            if any(thread.is_alive() for thread in left):
-                said = "ukjax: waiting for a compiled program to end; press Ctrl-C again to end the process at once"
-                print(said, file=sys.stderr, flush=True)
-        for thread in left:
+            for thread in running:
+                thread.join(EXIT_MESSAGE_DELAY)
+            if any(thread.is_alive() for thread in running):
+                message = "ukjax: waiting for a compiled program to end; press Ctrl-C again to end the process at once"
+                print(message, file=sys.stderr, flush=True)
+        for thread in running:
             thread.join()
     except KeyboardInterrupt:
         sys.stdout.flush()

@@ -1,1 +1,1 @@
-"""Scalar graphs: operations on numbers, simplified and shared as they are added."""
+"""Scalar computation graphs with simplification and sharing of common subexpressions."""

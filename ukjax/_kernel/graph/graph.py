@@ -1,7 +1,7 @@
-"""A computation as a list of operations on numbers: what is known is computed at once, what is repeated is shared.
+"""A computation as a list of scalar operations, with constant folding and common-subexpression elimination.
 
-Zeros that are there by structure (a block-diagonal mass matrix, a constraint that some coordinates do not enter) cost
-nothing in such a list, and one angle has one sine however often it is written.
+Structural zeros (a block-diagonal mass matrix, a coordinate that does not enter a constraint) cost nothing, and the
+sine of an angle is computed once however often it occurs.
 """
 
 import contextlib
@@ -12,12 +12,12 @@ import numpy as np
 
 from .fold import BOOL, IDENTITIES, OF_TYPE, PREDICATES, fold
 from .number import Number, Operand, identity, same
-from .simplify import SIMPLER
+from .simplify import SIMPLIFICATIONS
 
 
 class Operation(NamedTuple):
-    """A function of ``jax.lax``, by the name of its primitive, on numbers; ``INPUT`` is a number given from outside,
-    ``LOAD`` one from a memory."""
+    """A ``jax.lax`` primitive, by name, and its operands. ``INPUT`` is a number given from outside, ``LOAD`` reads a
+    memory."""
 
     name: str
     parameters: dict[str, Any]
@@ -29,10 +29,23 @@ INDEX = np.dtype(np.int64)
 
 
 class Memory:
-    """Numbers of one type that stand side by side and are reached by index: an array in a loop. ``depth`` is that of
-    the block in which it is made, ``version`` counts what was stored. What it has from the start: ``values`` that are
-    known, or those of an argument, the one of number ``source``. It is ``lasting`` if nothing is stored in it any
-    more."""
+    """An array of numbers of one type that is addressed by index.
+
+    Attributes
+    ----------
+    size, dtype
+        Number of entries and their type.
+    depth
+        Nesting depth of the block that creates it.
+    source
+        Index of the argument that holds the entries, or None.
+    values
+        Constant entries, or None.
+    version
+        Number of stores so far; loads of the same version can be shared.
+    lasting
+        Whether nothing is stored in it any more.
+    """
 
     __slots__ = ("depth", "dtype", "lasting", "size", "source", "values", "version")
 
@@ -43,7 +56,7 @@ class Memory:
 
 
 class Store(NamedTuple):
-    """A statement: ``value`` goes to place ``index`` + ``offset`` of a memory, for members for which ``masks`` hold."""
+    """Statement: store ``value`` at ``index`` + ``offset`` of a memory, for members for which all ``masks`` hold."""
 
     memory: Memory
     index: Operand | None
@@ -53,8 +66,10 @@ class Store(NamedTuple):
 
 
 class Fill(NamedTuple):
-    """A statement: ``size`` numbers of a memory, from ``place`` on, become those of another one, from ``begin`` on, or
-    all one number. What is None is 0."""
+    """Statement: set ``size`` entries of ``memory``, from ``place`` on.
+
+    The entries are copied from ``source``, from ``begin`` on, or are all one constant. None stands for index 0.
+    """
 
     memory: Memory
     place: Operand | None
@@ -64,11 +79,23 @@ class Fill(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """A statement: ``block`` again and again.
+    """Statement: run ``block`` repeatedly.
 
-    ``carried`` numbers have the values ``begin`` at first and ``following`` after a turn; after the last one they are
-    the ``results``. It makes as many turns as its ``length``, with the number of turns before in ``counter``; or as
-    many as the carried number ``counter``, a truth value, holds when a turn would begin (``length`` is None).
+    Attributes
+    ----------
+    block
+        Body of the loop.
+    carried
+        Loop-carried numbers.
+    begin, following
+        Their values before the first and after each iteration.
+    results
+        Their values after the last iteration.
+    counter
+        If ``length`` is given: the number of completed iterations. Otherwise: the carried truth value that must hold
+        for the next iteration to start.
+    length
+        Number of iterations; None if it is known at run time only.
     """
 
     block: "Block"
@@ -81,8 +108,10 @@ class Loop(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A statement: each of the blocks ``cases`` for members for which its mask holds. ``outcomes`` are what each gives
-    for the ``results``."""
+    """Statement: run each block of ``cases`` for the members for which its mask holds.
+
+    ``outcomes[k]`` are the values that case k gives to the ``results``.
+    """
 
     masks: list[Operand]
     cases: list["Block"]
@@ -91,59 +120,83 @@ class Choice(NamedTuple):
 
 
 class Block:
-    """Statements in order, the indices of operations among them; and the operations by what they are."""
+    """Statements in order, and a memo table for common subexpressions.
 
-    __slots__ = ("known", "statements")
+    Attributes
+    ----------
+    statements
+        Operations (by index), stores, fills, loops and choices.
+    memo
+        Results of operations, by operation and operands.
+    """
+
+    __slots__ = ("memo", "statements")
 
     def __init__(self) -> None:
         self.statements: list[int | Store | Fill | Loop | Choice] = []
-        self.known: dict[Any, Any] = {}
+        self.memo: dict[Any, Any] = {}
 
 
 COMMUTATIVE = {"add": "add", "add_any": "add", "mul": "mul"}
-"""Operations whose operands may change places, and the name under which they are noted."""
+"""Commutative operations, and the name under which they are recorded."""
 
-SAID = frozenset({"new_dtype", "of", "rounding_method", "y"})
-"""Parameters that are about a single number; what else JAX notes of an operation (sharding, accuracy) is not."""
+KEY_PARAMETERS = frozenset({"new_dtype", "of", "rounding_method", "y"})
+"""Parameters that change the value of an operation. JAX's other parameters (sharding, accuracy) are dropped."""
 
-NOTED_PER_NEEDED = 2
-"""How many operations may be noted for each that may be needed in the end: those that are not cost little."""
+MAX_RECORDED_PER_NEEDED = 2
+"""Operations that may be recorded for each needed one; unneeded operations cost little."""
 
 
 class TooLarge(Exception):
-    """The list would be longer than is worth compiling."""
+    """The graph has more operations than are worth compiling."""
 
 
 class Graph:
-    """Operations in the order in which they can be done.
+    """Operations in an order in which they can be executed.
 
-    Of more than ``most`` that are needed, none is done.
-
-    A graph of what is ``usual`` has the first case of every choice alone, and keeps in ``assumed_zero`` what these
-    choices depend on: each is 0 where its first case is indeed the one.
+    Attributes
+    ----------
+    limit
+        Maximum number of needed operations; beyond it ``TooLarge`` is raised.
+    usual
+        Whether only the first (usual) case of every rare choice is recorded.
+    assumed_zero
+        Numbers that are 0 where these first cases are the right ones.
+    told
+        How many leading entries of ``assumed_zero`` the traced function tests itself.
+    seldom
+        Indices of truth values that are declared to be rarely true.
+    operations, dtypes
+        The operations and the types of their results.
+    blocks
+        Open blocks, from the outermost to the innermost.
+    floor
+        Depth of the innermost conditional block; operations in it are not moved out of it.
+    masks
+        Truth values that hold for the members for which the innermost block runs.
     """
 
-    def __init__(self, most: int, usual: bool):
+    def __init__(self, limit: int, usual: bool):
         self.usual = usual
         self.assumed_zero: list[Operand] = []
-        self.seldom: set[int] = set()  # truth values of which it is said that they seldom hold
-        self.told = 0  # how many of these the function itself has asked for
+        self.seldom: set[int] = set()
+        self.told = 0
         self.operations: list[Operation] = []
         self.dtypes: list[np.dtype] = []
-        self.blocks = [Block()]  # those that are being written, each inside the one before
-        self.floor = 0  # the innermost of them that runs on a condition: what is done there stays there
-        self.masks: list[Operand] = []  # which members the innermost block is for: those for which all of these hold
-        self.most = most
+        self.blocks = [Block()]
+        self.floor = 0
+        self.masks: list[Operand] = []
+        self.limit = limit
 
     def wrongly_assumed(self, first: int = 0) -> Operand:
-        """Whether one of these choices, from the ``first`` on, is another."""
+        """Return whether any assumption, from the one with index ``first`` on, is wrong."""
         wrong: Operand = np.bool_(False)
-        for choice in self.assumed_zero[first:]:
-            wrong = self.apply("or", (wrong, self.apply("ne", (choice, choice.dtype.type(0)))))
+        for value in self.assumed_zero[first:]:
+            wrong = self.apply("or", (wrong, self.apply("ne", (value, value.dtype.type(0)))))
         return wrong
 
     def depth_of(self, operands: Iterable[Operand]) -> int:
-        """The depth of the innermost block that one of the operands is computed in."""
+        """Return the depth of the innermost block that computes one of the operands."""
         deepest = 0
         for x in operands:
             if type(x) is Number and x.depth > deepest:
@@ -152,8 +205,10 @@ class Graph:
 
     @contextlib.contextmanager
     def block(self, mask: Operand | None = None, conditional: bool = False) -> Iterator[Block]:
-        """A block within the innermost one; for members for which ``mask`` holds. What a ``conditional`` one does is
-        not moved before it, even where it could be."""
+        """Open a block within the innermost one, for members for which ``mask`` holds.
+
+        Operations of a ``conditional`` block are not moved out of it, even where they could be.
+        """
         block, floor, masks = Block(), self.floor, self.masks
         self.masks = masks if mask is None else [*masks, mask]
         self.floor = len(self.blocks) if conditional else floor
@@ -165,150 +220,156 @@ class Graph:
             self.floor, self.masks = floor, masks
 
     def carried(self, dtype: np.dtype) -> Number:
-        """A number of the innermost block that a loop or a choice gives its value."""
+        """Add a number of the innermost block whose value is set by a loop or a choice."""
         return self._append(Operation(INPUT, {}, ()), np.dtype(dtype), len(self.blocks) - 1, False)
 
     def state(self, statement: "Store | Fill | Loop | Choice") -> None:
-        """Enter a statement into the innermost block."""
+        """Append a statement to the innermost block."""
         self.blocks[-1].statements.append(statement)
 
     def memory(self, entries: np.ndarray, dtype: np.dtype) -> Memory:
-        """One that begins with these entries, and in which others may be stored."""
-        made = Memory(entries.size, dtype, len(self.blocks) - 1)
+        """Create a writable memory with these initial entries."""
+        memory = Memory(entries.size, dtype, len(self.blocks) - 1)
         if entries.dtype == object or not entries.size:
-            for k, x in enumerate(entries.flat):
-                self.state(Store(made, None, k, x, ()))
-            return made
+            for k, value in enumerate(entries.flat):
+                self.state(Store(memory, None, k, value, ()))
+            return memory
         first = entries.ravel()[0]
-        same = np.all((entries == first) | (entries != entries) & (first != first))
-        source = first if same else Memory(entries.size, dtype, 0, values=entries.ravel())
-        self.state(Fill(made, None, source, None, made.size))
-        return made
+        is_uniform = np.all((entries == first) | (entries != entries) & (first != first))
+        source = first if is_uniform else Memory(entries.size, dtype, 0, values=entries.ravel())
+        self.state(Fill(memory, None, source, None, memory.size))
+        return memory
 
     def copy(self, source: Memory, begin: Operand | None, size: int) -> Memory:
-        """One that begins with what another one has, from place ``begin`` on, and in which others may be stored."""
-        made = Memory(size, source.dtype, len(self.blocks) - 1)
-        self.state(Fill(made, None, source, begin, size))
-        return made
+        """Create a writable memory that is initialised from entries of ``source``, from ``begin`` on."""
+        memory = Memory(size, source.dtype, len(self.blocks) - 1)
+        self.state(Fill(memory, None, source, begin, size))
+        return memory
 
     def lasting_memory(self, entries: np.ndarray, dtype: np.dtype) -> Memory:
-        """One that has these entries for good, made as early as can be."""
-        made = Memory(entries.size, dtype, max(self.depth_of(entries.flat), self.floor))
-        for k, x in enumerate(entries.flat):
-            self.blocks[made.depth].statements.append(Store(made, None, k, x, ()))
-        made.lasting = True
-        return made
+        """Create a read-only memory with these entries, in the outermost block that knows them."""
+        memory = Memory(entries.size, dtype, max(self.depth_of(entries.flat), self.floor))
+        for k, value in enumerate(entries.flat):
+            self.blocks[memory.depth].statements.append(Store(memory, None, k, value, ()))
+        memory.lasting = True
+        return memory
 
     def load(self, memory: Memory, index: Operand | None, offset: int) -> Number:
-        """What is at place ``index`` + ``offset`` now."""
+        """Read the current entry at ``index`` + ``offset``."""
         if isinstance(index, np.generic):
             index, offset = None, offset + int(index)
         operands = () if index is None else (index,)
         operation = Operation(LOAD, {"memory": memory, "offset": offset}, operands)
         depth = None if memory.lasting else len(self.blocks) - 1
-        least = memory.depth
-        return self._share(operation, (id(memory), memory.version, offset), memory.dtype, depth, least)
+        min_depth = memory.depth
+        return self._share(operation, (id(memory), memory.version, offset), memory.dtype, depth, min_depth)
 
     def store(self, memory: Memory, index: Operand | None, offset: int, value: Operand, *masks: Operand) -> None:
-        """Put a value to place ``index`` + ``offset``, for members for which the masks hold."""
+        """Store ``value`` at ``index`` + ``offset``, for members for which the masks hold."""
         if isinstance(index, np.generic):
             index, offset = None, offset + int(index)
         self.state(Store(memory, index, offset, value, (*self.masks, *masks)))
         memory.version += 1
 
     def input(self, dtype: np.dtype) -> Number:
-        """One more number that is given from outside."""
+        """Add a number that is given from outside."""
         return self._append(Operation(INPUT, {}, ()), np.dtype(dtype), 0, True)
 
     def inputs(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """An array of such numbers."""
+        """Add an array of numbers that are given from outside."""
         entries = np.empty(int(np.prod(shape, dtype=int)), object)
         for i in range(entries.size):
             entries[i] = self.input(dtype)
         return entries.reshape(shape)
 
     def apply(self, name: str, operands: Sequence[Operand], parameters: dict[str, Any] | None = None) -> Operand:
-        """The result of the elementwise operation ``name``, whose type follows from the operands."""
+        """Return the result of the elementwise operation ``name``; its type follows from the operands."""
         if name in IDENTITIES:
             return operands[0]
-        parameters = {k: x for k, x in parameters.items() if k in SAID} if parameters else {}
+        parameters = {k: x for k, x in parameters.items() if k in KEY_PARAMETERS} if parameters else {}
         if name in OF_TYPE:
-            to = np.dtype(parameters["new_dtype"])
+            new_dtype = np.dtype(parameters["new_dtype"])
             if isinstance(operands[0], np.generic):
-                return OF_TYPE[name](operands[0], to)
-            if operands[0].dtype == to:
+                return OF_TYPE[name](operands[0], new_dtype)
+            if operands[0].dtype == new_dtype:
                 return operands[0]
-            return self._share(Operation(name, parameters, tuple(operands)), (str(to),), to)
+            return self._share(Operation(name, parameters, tuple(operands)), (str(new_dtype),), new_dtype)
         for x in operands:
             if type(x) is Number:
                 break
         else:
             return fold(name, parameters, operands)
-        simpler = SIMPLER.get(name)
-        if simpler is not None and (found := simpler(self, operands, parameters)) is not None:
-            return found
-        if name in COMMUTATIVE:  # one name for a + b and b + a: a constant is first, or else the earlier number
+        simplify = SIMPLIFICATIONS.get(name)
+        if simplify is not None and (result := simplify(self, operands, parameters)) is not None:
+            return result
+        if name in COMMUTATIVE:
+            # Canonical order, so that a + b and b + a are shared: a constant first, else the earlier number.
             name, (a, b) = COMMUTATIVE[name], operands
             if type(b) is not Number or (type(a) is Number and b.index < a.index):
                 operands = b, a
         key = tuple(sorted((k, str(x)) for k, x in parameters.items())) if parameters else ()
-        like = operands[0] if name == "pow" else operands[-1]  # what is chosen comes after the choice, a power first
-        dtype = BOOL if name in PREDICATES else like.dtype
+        # The cases of a selection follow its index; a power has the type of its base.
+        typed = operands[0] if name == "pow" else operands[-1]
+        dtype = BOOL if name in PREDICATES else typed.dtype
         return self._share(Operation(name, parameters, tuple(operands)), key, dtype)
 
     def negated(self, x):
-        """y if x is −y."""
+        """Return y if x is −y, else None."""
         inner = self.operations[x.index] if type(x) is Number else None
         return inner.operands[0] if inner is not None and inner.name == "neg" else None
 
     def is_seldom(self, x: Number) -> bool:
-        """Whether x, or what it is made of, was said to be seldom true."""
+        """Return whether x, or the truth value it was converted from, was declared to be rarely true."""
         operation = self.operations[x.index]
-        of = operation.operands[0] if operation.name == "convert_element_type" else x
-        return isinstance(of, Number) and of.index in self.seldom
+        origin = operation.operands[0] if operation.name == "convert_element_type" else x
+        return isinstance(origin, Number) and origin.index in self.seldom
 
     def is_difference_of_equals(self, x: Number) -> bool:
-        """Whether x is y − y."""
+        """Return whether x is y − y."""
         inner = self.operations[x.index]
         return inner.name == "sub" and same(*inner.operands)
 
-    def _share(self, operation, key, dtype, depth=None, least=0):
-        """The number of an operation, as early as its operands allow, or at a ``depth``; the same for the same one."""
+    def _share(self, operation, key, dtype, depth=None, min_depth=0):
+        """Return the number of an operation; equal operations are recorded once.
+
+        It is placed at ``depth``, or else as far out as its operands, ``min_depth`` and ``floor`` allow.
+        """
         name, _, operands = operation
-        earliest, names = least, [name, key]
+        earliest, parts = min_depth, [name, key]
         for x in operands:
             if type(x) is Number:
-                names.append(x.index)
+                parts.append(x.index)
                 if x.depth > earliest:
                     earliest = x.depth
             else:
-                names.append(identity(x))
+                parts.append(identity(x))
         if depth is None:
             depth = self.floor if self.floor > earliest else earliest
-        key = tuple(names)
+        key = tuple(parts)
         for k in range(earliest, depth + 1):
-            found = self.blocks[k].known.get(key)
-            if found is not None:
-                return found
-        found = self.blocks[depth].known[key] = self._append(operation, dtype, depth, True)
-        return found
+            number = self.blocks[k].memo.get(key)
+            if number is not None:
+                return number
+        number = self.blocks[depth].memo[key] = self._append(operation, dtype, depth, True)
+        return number
 
     def remembered(self, key: Any, operands: Iterable[Operand], make: Callable[[], Any]) -> Any:
-        """What ``make()`` gives, which follows from the operands alone; made once."""
+        """Return ``make()``, which depends on the operands alone; it is called once for each ``key``."""
         earliest = self.depth_of(operands)
         depth = max(earliest, self.floor)
         for block in self.blocks[earliest : depth + 1]:
-            if key in block.known:
-                return block.known[key]
-        found = self.blocks[depth].known[key] = make()
-        return found
+            if key in block.memo:
+                return block.memo[key]
+        value = self.blocks[depth].memo[key] = make()
+        return value
 
-    def _append(self, operation, dtype, depth, stated):
-        if len(self.operations) >= NOTED_PER_NEEDED * self.most:
+    def _append(self, operation, dtype, depth, is_statement):
+        """Record an operation, as a statement of the block at ``depth`` if ``is_statement``."""
+        if len(self.operations) >= MAX_RECORDED_PER_NEEDED * self.limit:
             raise TooLarge
         number = Number(len(self.operations), dtype, depth)
         self.operations.append(operation)
         self.dtypes.append(dtype)
-        if stated:
+        if is_statement:
             self.blocks[depth].statements.append(number.index)
         return number

@@ -1,4 +1,4 @@
-"""The numbers that operations of a graph are done with."""
+"""Operands of graph operations: run-time numbers and constants."""
 
 from typing import Any, final
 
@@ -7,8 +7,17 @@ import numpy as np
 
 @final
 class Number:
-    """A number that is known only when the program runs: the result of operation ``index`` of its graph, computed in a
-    block of this ``depth``."""
+    """A scalar that is computed when the program runs.
+
+    Attributes
+    ----------
+    index
+        Index of the operation in its graph that computes it.
+    dtype
+        NumPy data type.
+    depth
+        Nesting depth of the block that computes it; 0 is the outermost block.
+    """
 
     __slots__ = ("depth", "dtype", "index")
 
@@ -17,15 +26,16 @@ class Number:
 
 
 Operand = Number | np.generic
-"""A number that is not known yet, or a constant, which is a scalar of NumPy."""
+"""A number that is computed at run time, or a constant (NumPy scalar)."""
 
 
 def identity(x: Operand) -> Any:
-    """Equal for equal numbers. Of 0, which has a sign, and NaN, which does not equal itself, the bits decide."""
+    """Return a hashable key, equal for equal operands. Zeros (signed) and NaN are compared by their bits."""
     if type(x) is Number:
         return x.index
     return (type(x), x) if x and x == x else (type(x), x.tobytes())
 
 
 def same(x: Operand, y: Operand) -> bool:
+    """Return whether two operands are the same number or the same constant."""
     return identity(x) == identity(y)

@@ -1,7 +1,7 @@
-"""Algebra that makes an operation simpler, or superfluous: x + 0 = x, 1 x = x, −(−x) = x, max(x, x) = x.
+"""Algebraic simplification of operations: x + 0 = x, 1 x = x, −(−x) = x, max(x, x) = x.
 
-Every function is given a graph, the operands of an operation, one of which at least is not known, and its parameters.
-It returns the result, or None where there is nothing to simplify. 0 x is 0, be x infinite or NaN.
+Each function takes a graph, the operands of an operation (at least one is not constant) and its parameters. It returns
+the simplified result, or None if there is nothing to simplify. 0 x is simplified to 0 even if x is infinite or NaN.
 """
 
 import functools
@@ -17,20 +17,20 @@ from .number import Number, Operand, same
 def _product(graph, operands, parameters):
     a, b = operands
     if type(a) is not Number:
-        if (found := _multiple(graph, a, b)) is not None:
-            return found
-        if _is_power_of_two(a) and (inner := _scaled(graph, b)) is not None:
+        if (result := _constant_multiple(graph, a, b)) is not None:
+            return result
+        if _is_power_of_two(a) and (inner := _power_of_two_multiple(graph, b)) is not None:
             return graph.apply("mul", (inner[0] * a, inner[1]))
     elif type(b) is not Number:
-        if (found := _multiple(graph, b, a)) is not None:
-            return found
+        if (result := _constant_multiple(graph, b, a)) is not None:
+            return result
         if _is_power_of_two(b):
             return graph.apply("mul", (b, a))
     return None
 
 
-def _multiple(graph, constant, x):
-    """0 x, 1 x or −1 x."""
+def _constant_multiple(graph, constant, x):
+    """Simplify 0 x, 1 x and −1 x."""
     if not constant:
         return constant
     if constant == 1:
@@ -48,7 +48,7 @@ def _sum(graph, operands, parameters):
 
 
 def _difference(graph, operands, parameters):
-    """One name for a − b and −(b − a): the earlier number is first, and a constant last."""
+    """Canonicalise a − b, so that it is shared with −(b − a): the earlier number first, a constant last."""
     a, b = operands
     if type(b) is not Number:
         return None if b else a
@@ -66,32 +66,32 @@ def _quotient(graph, operands, parameters):
     return graph.apply("mul", (1 / b, a)) if _is_power_of_two(b) else None
 
 
-def _negative(graph, operands, parameters):
+def _negation(graph, operands, parameters):
     return graph.negated(operands[0])
 
 
-def _either(graph, operands, parameters):
+def _or(graph, operands, parameters):
     for x, other in (operands, operands[::-1]):
         if type(x) is not Number:
             if not x:
                 return other
             if x.dtype == bool:
                 return x
-    return _absorbed("or", graph, operands, parameters)
+    return _repeated("or", graph, operands, parameters)
 
 
-def _both(graph, operands, parameters):
+def _and(graph, operands, parameters):
     for x, other in (operands, operands[::-1]):
         if type(x) is not Number:
             if not x:
                 return x
             if x.dtype == bool:
                 return other
-    return _absorbed("and", graph, operands, parameters)
+    return _repeated("and", graph, operands, parameters)
 
 
-def _absorbed(name, graph, operands, parameters):
-    """x if this is max(x, x) or max(max(x, y), y), of which reductions over matrices full of zeros are made."""
+def _repeated(name, graph, operands, parameters):
+    """Simplify max(x, x) and max(max(x, y), y) to x, as they occur in reductions over matrices with many zeros."""
     a, b = operands
     if same(a, b):
         return a
@@ -102,8 +102,8 @@ def _absorbed(name, graph, operands, parameters):
     return None
 
 
-def _order(graph, operands, parameters):
-    """No number is above or below itself."""
+def _strict_order(graph, operands, parameters):
+    """No number is less or greater than itself."""
     return np.bool_(False) if same(*operands) else None
 
 
@@ -112,40 +112,40 @@ def _power(graph, operands, parameters):
 
 
 def _choice(graph, operands, parameters):
-    which, *cases = operands
-    if type(which) is not Number:
-        return cases[int(which)]
+    index, *cases = operands
+    if type(index) is not Number:
+        return cases[int(index)]
     return cases[0] if all(same(case, cases[0]) for case in cases[1:]) else None
 
 
 def _is_power_of_two(x) -> bool:
-    """Whether multiplying by the constant x is exact."""
+    """Return whether x is ±2ᵏ, so that multiplying by it is exact."""
     return isinstance(x, np.floating) and abs(math.frexp(x)[0]) == 0.5
 
 
-def _scaled(graph, x):
-    """(c, y) if x is c y with c a power of two."""
+def _power_of_two_multiple(graph, x):
+    """Return (c, y) if x is c y and c is a power of two, else None."""
     inner = graph.operations[x.index]
     if inner.name != "mul" or not _is_power_of_two(inner.operands[0]):
         return None
     return inner.operands
 
 
-SIMPLER: dict[str, Callable[[Any, Any, dict[str, Any]], Operand | None]] = {
+SIMPLIFICATIONS: dict[str, Callable[[Any, Any, dict[str, Any]], Operand | None]] = {
     "mul": _product,
     "add": _sum,
     "add_any": _sum,
     "sub": _difference,
     "div": _quotient,
-    "neg": _negative,
-    "or": _either,
-    "and": _both,
-    "max": functools.partial(_absorbed, "max"),
-    "min": functools.partial(_absorbed, "min"),
-    "gt": _order,
-    "lt": _order,
+    "neg": _negation,
+    "or": _or,
+    "and": _and,
+    "max": functools.partial(_repeated, "max"),
+    "min": functools.partial(_repeated, "min"),
+    "gt": _strict_order,
+    "lt": _strict_order,
     "square": _power,
     "integer_pow": _power,
     "select_n": _choice,
 }
-"""By the name of the operation."""
+"""Simplification of each operation, by name."""

@@ -1,10 +1,10 @@
-"""Sine and cosine of one angle together, in arithmetic alone, as operations of a graph.
+"""Sine and cosine of one angle together, as arithmetic operations of a graph.
 
-The angle is brought into [−π/4, π/4] by Cody and Waite's reduction, with π/2 in parts of which all but the last have so
-few bits that their multiples are exact. Constants and polynomials: for float64 those of fdlibm (Sun Microsystems, 1993:
-k_sin.c, k_cos.c, e_rem_pio2.c), for float32 those of Cephes (S. Moshier, 1989: sinf.c), good to less than one unit in
-the last place of 1, and, away from the zeros of the function, of the result. Beyond ``largest`` the functions of the C
-library take over.
+The angle is reduced to [−π/4, π/4] by the method of Cody and Waite: π/2 is split into parts, and all but the last have
+so few bits that their multiples are exact. Constants and polynomials for float64 are those of fdlibm (Sun Microsystems,
+1993: k_sin.c, k_cos.c, e_rem_pio2.c), for float32 those of Cephes (S. Moshier, 1989: sinf.c). The error is less than
+one unit in the last place of 1 and, away from the zeros of the function, of the result. Angles beyond ``largest`` are
+evaluated by the C library.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,17 @@ from .number import Operand
 
 
 class Table(NamedTuple):
-    """The parts of π/2; coefficients of (sin r − r)/r³ and of (cos r − 1 + r²/2)/r⁴ in r², lowest first."""
+    """Constants of one type.
+
+    Attributes
+    ----------
+    quarter
+        Parts of π/2.
+    sine, cosine
+        Coefficients of (sin r − r)/r³ and of (cos r − 1 + r²/2)/r⁴ in r², lowest power first.
+    largest
+        Largest |x| for which the reduction is accurate.
+    """
 
     quarter: tuple[float, ...]
     sine: tuple[float, ...]
@@ -55,45 +65,45 @@ TABLES = {
 
 
 def sine_and_cosine(graph: Graph, x: Operand) -> tuple[Operand, Operand]:
-    """sin x and cos x, for x of a type that has a table."""
-    table, number = TABLES[x.dtype], x.dtype.type
+    """Return sin x and cos x, for x of a type in ``TABLES``."""
+    table, dtype = TABLES[x.dtype], x.dtype.type
 
-    def do(name, *operands):
-        return graph.apply(name, [number(o) if isinstance(o, float) else o for o in operands])
+    def apply(name, *operands):
+        return graph.apply(name, [dtype(o) if isinstance(o, float) else o for o in operands])
 
-    add = lambda a, b: do("add", a, b)
-    sub = lambda a, b: do("sub", a, b)
-    mul = lambda a, b: do("mul", a, b)
-    floor = lambda a: do("floor", a)
-    select = lambda which, no, yes: do("select_n", which, no, yes)
+    add = lambda a, b: apply("add", a, b)
+    sub = lambda a, b: apply("sub", a, b)
+    mul = lambda a, b: apply("mul", a, b)
+    floor = lambda a: apply("floor", a)
+    select = lambda which, no, yes: apply("select_n", which, no, yes)
 
     def polynomial(coefficients, z):
-        total = number(coefficients[-1])
+        total = dtype(coefficients[-1])
         for coefficient in coefficients[-2::-1]:
             total = add(mul(total, z), coefficient)
         return total
 
     quarters = floor(add(mul(x, 2 / np.pi), 0.5))
-    near = x
+    reduced = x
     for part in table.quarter[:-1]:
-        near = sub(near, mul(quarters, part))
-    rest = mul(quarters, table.quarter[-1])
-    r = sub(near, rest)
-    tail = sub(sub(near, r), rest)  # what rounding took from r
+        reduced = sub(reduced, mul(quarters, part))
+    correction = mul(quarters, table.quarter[-1])
+    r = sub(reduced, correction)
+    tail = sub(sub(reduced, r), correction)  # rounding error of r
     z = mul(r, r)
     half = mul(z, 0.5)
     sine = add(r, add(mul(mul(r, z), polynomial(table.sine, z)), sub(tail, mul(half, tail))))
-    most = sub(1.0, half)
-    lost = sub(sub(1.0, most), half)  # what rounding took from 1 − z/2
-    cosine = add(most, add(lost, sub(mul(mul(z, z), polynomial(table.cosine, z)), mul(r, tail))))
+    leading = sub(1.0, half)
+    leading_error = sub(sub(1.0, leading), half)  # rounding error of 1 − z/2
+    cosine = add(leading, add(leading_error, sub(mul(mul(z, z), polynomial(table.cosine, z)), mul(r, tail))))
 
     halves = floor(mul(quarters, 0.5))
-    odd = do("ne", quarters, mul(halves, 2.0))
-    behind = do("ne", halves, mul(floor(mul(halves, 0.5)), 2.0))  # in the third or fourth quadrant
-    s, c = select(odd, sine, cosine), select(odd, cosine, sine)
-    s = select(behind, s, do("neg", s))
-    c = select(do("ne", odd, behind), c, do("neg", c))
+    is_odd = apply("ne", quarters, mul(halves, 2.0))
+    is_flipped = apply("ne", halves, mul(floor(mul(halves, 0.5)), 2.0))  # in the third or fourth quadrant
+    sin_x, cos_x = select(is_odd, sine, cosine), select(is_odd, cosine, sine)
+    sin_x = select(is_flipped, sin_x, apply("neg", sin_x))
+    cos_x = select(apply("ne", is_odd, is_flipped), cos_x, apply("neg", cos_x))
 
-    far = do("gt", do("abs", x), table.largest)
-    rescued = lambda name, value: graph.apply("rescued", (far, value, x), {"of": name})
-    return rescued("sin", s), rescued("cos", c)
+    is_large = apply("gt", apply("abs", x), table.largest)
+    with_fallback = lambda name, value: graph.apply("rescued", (is_large, value, x), {"of": name})
+    return with_fallback("sin", sin_x), with_fallback("cos", cos_x)

@@ -1,1 +1,1 @@
-"""From a graph to machine code: LLVM IR, compiled and called through XLA's FFI."""
+"""Compile a graph to machine code with LLVM, and call it through XLA's FFI."""

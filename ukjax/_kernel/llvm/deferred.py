@@ -1,4 +1,4 @@
-"""Kernels that are seldom called: compiled when they are."""
+"""Kernels for rare cases, compiled on the first call."""
 
 import ctypes
 import hashlib
@@ -48,7 +48,7 @@ run:
 
 MESSAGE = ctypes.create_string_buffer(2000)
 _cells: dict[int, ctypes.c_void_p] = {}
-_makers: dict[int, Callable[[], int]] = {}
+_compilers: dict[int, Callable[[], int]] = {}
 _names: set[str] = set()
 _numbers = itertools.count()
 _lock = threading.Lock()
@@ -56,25 +56,28 @@ _lock = threading.Lock()
 
 @ctypes.CFUNCTYPE(None, ctypes.c_int64)
 def _compile(number: int) -> None:
-    """Called by a kernel's handler, in a thread of XLA's."""
+    """Compile kernel ``number``. Called by its handler, in a thread of XLA."""
     with _lock:
         if _cells[number].value is None:
             try:
-                _cells[number].value = _makers[number]()
-            except BaseException as error:  # it has nowhere to go but through XLA
-                said = f"a rare case could not be compiled: {type(error).__name__}: {error}"
-                MESSAGE.value = said.encode()[: len(MESSAGE) - 1]
+                _cells[number].value = _compilers[number]()
+            except BaseException as error:  # no Python caller to raise to: XLA reports it
+                message = f"a rare case could not be compiled: {type(error).__name__}: {error}"
+                MESSAGE.value = message.encode()[: len(MESSAGE) - 1]
 
 
 def registered_rarely(name: str, jaxpr: ClosedJaxpr, make: Callable[[], int]) -> str:
-    """The name by which XLA calls the kernel whose handler ``make()`` compiles; ``name`` is that of its usual form."""
-    whole = f"{name}_rare_{_told_apart(jaxpr)}"
+    """Register a kernel whose handler is compiled by ``make()`` on the first call, and return its XLA target name.
+
+    ``name`` is the target name of the kernel for the usual cases.
+    """
+    target = f"{name}_rare_{_cache_key(jaxpr)}"
     with _lock:
-        if whole in _names:
-            return whole
+        if target in _names:
+            return target
         number = next(_numbers)
-        _cells[number], _makers[number] = ctypes.c_void_p(), make
-        _names.add(whole)
+        _cells[number], _compilers[number] = ctypes.c_void_p(), make
+        _names.add(target)
     values: dict[str, Any] = {
         "METADATA": METADATA,
         "CELL": ctypes.addressof(_cells[number]),
@@ -86,12 +89,15 @@ def registered_rarely(name: str, jaxpr: ClosedJaxpr, make: Callable[[], int]) ->
     for key, value in values.items():
         text = text.replace(key, str(value))
     address = address_of(text, "handler", frozenset({"malloc", "free"}), machine(), keep=False)
-    jax.ffi.register_ffi_target(whole, jax.ffi.pycapsule(address), platform="cpu")
-    return whole
+    jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(address), platform="cpu")
+    return target
 
 
-def _told_apart(jaxpr):
-    """The same in every process where JAX keeps programs on disk, in which the name stands."""
+def _cache_key(jaxpr):
+    """Return the part of the target name that identifies ``jaxpr``.
+
+    JAX's persistent compilation cache stores target names. With that cache the name must be the same in every process.
+    """
     if not jax.config.jax_compilation_cache_dir:  # pyright: ignore[reportAttributeAccessIssue]
         return str(next(_numbers))
     parts = [str(jaxpr.jaxpr).encode(), *(np.asarray(x).tobytes() for x in jaxpr.consts)]

@@ -1,7 +1,7 @@
-"""Kernels as functions that XLA calls: by its typed FFI, from LLVM IR alone.
+"""Kernels that XLA calls through its typed FFI, written in LLVM IR alone.
 
-The layouts are those of XLA's ``c_api.h``, version 0: a call frame with the buffers of arguments and results. The
-number of members is read from a buffer's dimensions, so that one kernel does for any.
+The memory layouts are those of XLA's ``c_api.h``, version 0: a call frame with the buffers of arguments and results.
+The number of members is read from the dimensions of a buffer, so one kernel serves batches of any size.
 """
 
 import hashlib
@@ -44,7 +44,7 @@ answer:                                                   ; size, { size, extens
   %traits = getelementptr { i64, { i64, ptr, i32, i32 }, i32, i64 }, ptr %metadata, i32 0, i32 2
   store i32 0, ptr %traits
   ret ptr null"""
-"""What a handler answers when XLA asks for its version, 0.1: XLA takes one that is older than its own."""
+"""The handler's reply to XLA's query for its API version: 0.1. XLA accepts handlers that are older than itself."""
 
 HANDLER = """
 define ptr @handler(ptr %frame) #0 {
@@ -63,8 +63,8 @@ LOADS
 """
 
 SPREAD = """
-; What threads share: the next member that nobody has begun, how many are done, how many threads may still look here,
-; arguments, results and members.
+; State shared by the threads: the next unclaimed member, the number of finished members, the number of threads that
+; hold a reference, arguments, results, number of members.
 %Shared = type { i64, i64, i64, ptr, ptr, i64 }
 declare i32 @sched_yield()
 
@@ -113,7 +113,7 @@ define internal void @task(ptr %s) #0 {
   ret void
 }
 
-; The caller does what no other thread has begun, and waits for what was: threads that are busy delay nothing.
+; The caller works on unclaimed members, too, then waits for the claimed ones. Busy threads of the pool delay nothing.
 define internal void @spread(ptr %frame, ptr %ins, ptr %outs, i64 %members) #1 {
 entry:
   %few = icmp sle i64 %members, BLOCK
@@ -171,11 +171,11 @@ end:
 }
 """
 
-WORTH_A_THREAD = 400_000
-"""Operations that a thread takes at a time: some tens of microseconds."""
+OPERATIONS_PER_BLOCK = 400_000
+"""Operations that a thread claims at a time: some tens of microseconds."""
 
-TURNS = 100
-"""What a loop of unknown length is taken for."""
+ASSUMED_ITERATIONS = 100
+"""Assumed number of iterations of a loop of unknown length."""
 
 RANGE = """
 define internal void @range(ptr %ins, ptr %outs, i64 %members, i64 %first, i64 %last) #1 {
@@ -272,7 +272,15 @@ end:
 
 
 class Buffer(NamedTuple):
-    """An argument or a result of one member: its shape and type, and whether each member has its own."""
+    """An argument or a result of one member.
+
+    Attributes
+    ----------
+    shape, dtype
+        Shape and type.
+    mapped
+        Whether each member has its own values.
+    """
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -280,29 +288,30 @@ class Buffer(NamedTuple):
 
     @property
     def rows(self) -> int:
+        """Number of values of one member."""
         return int(np.prod(self.shape, dtype=int))
 
 
 def module(
     program: Program, ins: Sequence[Buffer], outs: Sequence[Buffer], target: Machine
 ) -> tuple[str, frozenset[str]]:
-    """The text of a kernel with its handler, and the functions of the C library that it calls."""
-    width = 1 if program.alone else target.width
+    """Return the LLVM IR of a kernel with its handler, and the functions of the C library that it calls."""
+    width = 1 if program.unbatched else target.width
     assembly = Assembly(program, width, target.registers)
-    common_at = -(-(assembly.first_slot + 8 * width * assembly.slots) // 64) * 64
-    space = common_at + assembly.first_common + 8 * len(assembly.common_slot) + 128
-    ragged = [] if program.alone else _ragged(ins, outs, width)
+    common_offset = -(-(assembly.slots_offset + 8 * width * assembly.slots) // 64) * 64
+    space = common_offset + assembly.common_slots_offset + 8 * len(assembly.common_slot) + 128
+    ragged = [] if program.unbatched else _ragged(ins, outs, width)
     sizes = sorted({8 * max(1, x.dtype.itemsize) for x in (*ins, *outs)})
-    fill = {"SPACE": space, "COMMON": common_at, "WIDTH": width, "RAGGED": "\n".join(ragged)}
+    values = {"SPACE": space, "COMMON": common_offset, "WIDTH": width, "RAGGED": "\n".join(ragged)}
     parts = [TYPES, *assembly.constants, *assembly.text]
-    if not program.alone:
-        parts += [_filled(COPY, {"BITS": bits, "WIDTH": width}) for bits in sizes]
-    parts.append(_filled(RANGE, fill))
+    if not program.unbatched:
+        parts += [_substitute(COPY, {"BITS": bits, "WIDTH": width}) for bits in sizes]
+    parts.append(_substitute(RANGE, values))
     helpers, threads = _cores() - 1, frozenset()
     call = "call void @range(ptr %ins, ptr %outs, i64 %members, i64 0, i64 %members)"
-    if helpers and not program.alone:
-        block = width * max(1, round(WORTH_A_THREAD / width / max(1, program.length(TURNS))))
-        parts.append(_filled(SPREAD, {"BLOCK": block, "ALMOST": block - 1, "HELPERS": helpers}))
+    if helpers and not program.unbatched:
+        block = width * max(1, round(OPERATIONS_PER_BLOCK / width / max(1, program.length(ASSUMED_ITERATIONS))))
+        parts.append(_substitute(SPREAD, {"BLOCK": block, "ALMOST": block - 1, "HELPERS": helpers}))
         call = "call void @spread(ptr %frame, ptr %ins, ptr %outs, i64 %members)"
         threads = frozenset({"sched_yield"})
     parts.append(_handler(program, ins, outs, call))
@@ -311,13 +320,15 @@ def module(
     return "\n".join(parts), frozenset({"malloc", "free"} | assembly.functions | threads)
 
 
-def _filled(text, values):
+def _substitute(text, values):
+    """Replace placeholders in a template."""
     for key, value in values.items():
         text = text.replace(key, str(value))
     return text
 
 
 def _handler(program, ins, outs, call):
+    """Return the handler: it unpacks the call frame, and then executes ``call``."""
     loads = []
     for kind, buffers, source in (("ins", ins, "%args"), ("outs", outs, "%rets")):
         for k in range(len(buffers)):
@@ -330,7 +341,7 @@ def _handler(program, ins, outs, call):
                 f"  %e_{n} = getelementptr ptr, ptr %{kind}, i64 {k}",
                 f"  store ptr %d_{n}, ptr %e_{n}",
             ]
-    if program.alone:
+    if program.unbatched:
         loads.append("  %members = add i64 0, 1")
     else:
         k = next(k for k, x in enumerate(ins) if x.mapped)
@@ -341,12 +352,15 @@ def _handler(program, ins, outs, call):
             "  %members = load i64, ptr %lp",
         ]
     counts = {"INS": max(1, len(ins)), "OUTS": max(1, len(outs)), "METADATA": METADATA}
-    return _filled(HANDLER, {"LOADS": "\n".join(loads), "CALL": call, **counts})
+    return _substitute(HANDLER, {"LOADS": "\n".join(loads), "CALL": call, **counts})
 
 
 def _ragged(ins, outs, width):
-    """The last members, fewer than a vector has: by copies of their numbers, with those of the last one repeated."""
-    lines, at = [], 0
+    """Return the code for the last members if they do not fill a vector.
+
+    It works on copies of their buffers, in which the values of the last member fill the free lanes.
+    """
+    lines, offset = [], 0
     lines += [
         f"  %ins_copied = alloca [{max(1, len(ins))} x ptr]",
         f"  %outs_copied = alloca [{max(1, len(outs))} x ptr]",
@@ -362,24 +376,28 @@ def _ragged(ins, outs, width):
             if not x.mapped:
                 lines.append(f"  store ptr %o_{n}, ptr %z_{n}")
                 continue
-            lines.append(f"  %y_{n} = getelementptr i8, ptr %copies, i64 {at}\n  store ptr %y_{n}, ptr %z_{n}")
-            at += -(-x.rows * width * size // 64) * 64
-            given = f"i64 {x.rows}, i64 %members, i64 %m, i64 %count"
+            lines.append(f"  %y_{n} = getelementptr i8, ptr %copies, i64 {offset}\n  store ptr %y_{n}, ptr %z_{n}")
+            offset += -(-x.rows * width * size // 64) * 64
+            sizes = f"i64 {x.rows}, i64 %members, i64 %m, i64 %count"
             if kind == "ins":
-                before.append(f"  call void @copy_in{8 * size}(ptr %o_{n}, ptr %y_{n}, {given})")
+                before.append(f"  call void @copy_in{8 * size}(ptr %o_{n}, ptr %y_{n}, {sizes})")
             else:
-                after.append(f"  call void @copy_out{8 * size}(ptr %y_{n}, ptr %o_{n}, {given})")
+                after.append(f"  call void @copy_out{8 * size}(ptr %y_{n}, ptr %o_{n}, {sizes})")
     call = f"  call void @chunk(ptr %ws, ptr %common, ptr %ins_copied, ptr %outs_copied, i64 {width}, i64 0)"
     lines = [*lines, *before, call, *after, "  call void @free(ptr %copies)"]
-    return [line.replace("TOTAL", str(max(64, at))) for line in lines]
+    return [line.replace("TOTAL", str(max(64, offset))) for line in lines]
 
 
 def _cores():
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def registered(program: Program, ins: Sequence[Buffer], outs: Sequence[Buffer]) -> str:
-    """The name by which XLA calls the kernel: that of its code, so that one in a cache of programs is the same."""
+    """Compile and register a kernel, and return its XLA target name.
+
+    The name is a hash of the code, so programs in JAX's persistent cache find the same kernel.
+    """
     text, functions = module(program, ins, outs, machine())
     name = f"ukjax_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
     if name not in _registered:
@@ -390,7 +408,7 @@ def registered(program: Program, ins: Sequence[Buffer], outs: Sequence[Buffer]) 
 
 
 def handler_of(program: Program, ins: Sequence[Buffer], outs: Sequence[Buffer]) -> int:
-    """The address of the kernel's handler."""
+    """Return the address of the compiled handler of a kernel."""
     text, functions = module(program, ins, outs, machine())
     return address_of(text, "handler", functions, machine())
 
@@ -399,5 +417,5 @@ _registered: set[str] = set()
 
 
 def called(name: str, arguments: Sequence[Any], results: Sequence[jax.ShapeDtypeStruct]) -> list[Any]:
-    """The results of a kernel on arrays."""
+    """Call a kernel on arrays and return its results."""
     return list(jax.ffi.ffi_call(name, list(results))(*arguments))

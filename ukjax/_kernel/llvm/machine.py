@@ -1,4 +1,4 @@
-"""Modules of LLVM made into machine code for this processor, and kept on disk for the next process."""
+"""Compile LLVM modules to machine code for this processor; object files are cached on disk for later processes."""
 
 import contextlib
 import ctypes
@@ -10,33 +10,42 @@ import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..._run.compile import kept_for_good
+from ..._run.compile import link_kernel
 
 llvm: Any
 try:
     import llvmlite.binding as llvm
 
-    reason = ""
-except (ImportError, OSError) as error:  # there is no wheel for every platform, or a library that it needs is missing
-    llvm, reason = None, str(error)
+    import_error = ""
+except (ImportError, OSError) as error:  # no wheel for this platform, or a shared library is missing
+    llvm, import_error = None, str(error)
 
-OPTIMISATION = 1
-"""LLVM's level for the code generator. Its passes on the module are not used: the graph has been simplified."""
+OPTIMISATION_LEVEL = 1
+"""Optimisation level of LLVM's code generator. No passes run on the module: the graph is already simplified."""
 
-FEW_DEPENDENCIES = "-dag-maps-huge-region=50", "-dag-maps-reduction-size=20"
-"""Options of LLVM's scheduler. It compares each store with all loads and stores before it, up to 1000 of them by
-default, which took half of the compile time. With a limit of 50 the code is as fast."""
+SCHEDULER_OPTIONS = "-dag-maps-huge-region=50", "-dag-maps-reduction-size=20"
+"""Options of LLVM's instruction scheduler. By default it compares each store with up to 1000 earlier loads and stores,
+which took half of the compile time. With a limit of 50 the code is as fast."""
 
-NEWEST = 22
-"""The newest LLVM that is known to have these options. One that has not ends the process."""
+NEWEST_TESTED_LLVM = 22
+"""Newest LLVM version that is known to have these options. An unknown option ends the process."""
 
-KEPT_BYTES = 512 * 2**20
-"""What the objects on disk may take together."""
+MAX_CACHE_BYTES = 512 * 2**20
+"""Maximum total size of the cached object files [bytes]."""
 
 
 class Machine(NamedTuple):
-    """What code is made for: the processor's name and features, the numbers of 8 bytes that a vector has, and how many
-    vectors stay in registers."""
+    """Target processor.
+
+    Attributes
+    ----------
+    cpu, features
+        LLVM's names of the processor and of its features.
+    width
+        Number of 8-byte numbers in a vector register.
+    registers
+        Number of vectors that can be kept in registers.
+    """
 
     cpu: str
     features: str
@@ -45,7 +54,7 @@ class Machine(NamedTuple):
 
     @property
     def attributes(self) -> str:
-        """Of each function, in LLVM's words."""
+        """Attributes of each function, in LLVM syntax."""
         bits = 64 * self.width
         return (
             f'nounwind "frame-pointer"="none" "target-cpu"="{self.cpu}" "target-features"="{self.features}" '
@@ -54,13 +63,13 @@ class Machine(NamedTuple):
 
 
 def is_available() -> bool:
-    """Whether there is a compiler."""
+    """Return whether llvmlite can be imported."""
     return llvm is not None
 
 
 @functools.cache
 def warn_no_room() -> None:
-    """Say, once in a process, that it has as many kernels as it may."""
+    """Warn once that this process may not load more kernels."""
     warnings.warn(
         "this process has compiled so many different models that the system has no room for more machine code: further "
         "ones are compiled by XLA, as by jax.vmap, and take many times longer. Start a new process.",
@@ -70,19 +79,20 @@ def warn_no_room() -> None:
 
 @functools.cache
 def warn_no_compiler() -> None:
-    """Say, once in a process, that there is none."""
+    """Warn once that llvmlite is missing."""
     warnings.warn(
-        f"without llvmlite ({reason}) motions and batches are compiled by XLA, as by jax.vmap: the results are right "
-        "but take many times longer. Install it by `pip install llvmlite`, where there is a wheel for this platform.",
+        f"without llvmlite ({import_error}) motions and batches are compiled by XLA, as by jax.vmap: the results are "
+        "right but take many times longer. Install it by `pip install llvmlite`, where there is a wheel for this "
+        "platform.",
         stacklevel=2,
     )
 
 
 @functools.cache
 def machine() -> Machine:
-    """This one."""
-    if llvm.llvm_version_info[0] <= NEWEST:
-        for option in FEW_DEPENDENCIES:
+    """Return the processor of this process."""
+    if llvm.llvm_version_info[0] <= NEWEST_TESTED_LLVM:
+        for option in SCHEDULER_OPTIONS:
             llvm.set_option("ukjax", option)
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -90,19 +100,23 @@ def machine() -> Machine:
     return machine_of(cpu, features.flatten(), features)
 
 
-def machine_of(cpu: str, text: str, has: Any) -> Machine:
-    """One with this processor and these features."""
-    if has.get("avx512f") and has.get("avx512vl") and has.get("avx512dq"):
-        return Machine(cpu, text, 8, 28)
-    if has.get("avx2"):
-        return Machine(cpu, text, 4, 13)
-    return Machine(cpu, text, 2, 28 if "neon" in text else 13)
+def machine_of(cpu: str, features: str, supported: Any) -> Machine:
+    """Return the target for a processor with these features."""
+    if supported.get("avx512f") and supported.get("avx512vl") and supported.get("avx512dq"):
+        return Machine(cpu, features, 8, 28)
+    if supported.get("avx2"):
+        return Machine(cpu, features, 4, 13)
+    return Machine(cpu, features, 2, 28 if "neon" in features else 13)
 
 
 def address_of(text: str, symbol: str, functions: frozenset[str], target: Machine, keep: bool = True) -> int:
-    """Where the machine code of a function begins, in a module that calls these ``functions`` of the C library; to
-    ``keep`` it is to put it on disk."""
-    key = hashlib.sha256("\n".join((text, *target[:2], str(OPTIMISATION), llvm.llvm_version_info.__str__())).encode())
+    """Compile a module and return the address of the function ``symbol``.
+
+    ``functions`` are the functions of the C library that it calls. With ``keep``, the object file is cached on disk.
+    """
+    key = hashlib.sha256(
+        "\n".join((text, *target[:2], str(OPTIMISATION_LEVEL), llvm.llvm_version_info.__str__())).encode()
+    )
     name = key.hexdigest()
     with _linking:
         if name not in _linked:
@@ -114,7 +128,7 @@ def address_of(text: str, symbol: str, functions: frozenset[str], target: Machin
             builder = llvm.JITLibraryBuilder().add_object_img(object_code).export_symbol(symbol)
             for function in functions:
                 builder.import_symbol(function, _library_address(function))
-            _linked[name] = kept_for_good(lambda: builder.link(_linker(), f"ukjax_{name}"))
+            _linked[name] = link_kernel(lambda: builder.link(_linker(), f"ukjax_{name}"))
         return _linked[name][symbol]
 
 
@@ -130,16 +144,16 @@ def _compiled(text, target):
 @functools.cache
 def _target_machine(target):
     triple = llvm.Target.from_triple(llvm.get_process_triple())
-    # The small model: the large one needs an instruction for each constant.
+    # Small code model: the large one needs an extra instruction for each constant.
     return triple.create_target_machine(
-        cpu=target.cpu, features=target.features, opt=OPTIMISATION, codemodel="small", reloc="pic"
+        cpu=target.cpu, features=target.features, opt=OPTIMISATION_LEVEL, codemodel="small", reloc="pic"
     )
 
 
 @functools.cache
 def _linker():
-    # JITLink has code and constants of an object side by side. LLVM's older linker may put them so far apart that the
-    # small model cannot reach, and ends the process.
+    # JITLink places code and constants of an object side by side. LLVM's older linker may place them too far apart
+    # for the small code model, and then ends the process.
     triple = llvm.Target.from_triple(llvm.get_process_triple())
     return llvm.create_lljit_compiler(triple.create_target_machine(), use_jit_link=True)
 
@@ -162,46 +176,46 @@ def _library_address(function):
 
 
 def folder() -> Path | None:
-    """Where objects are kept: ``UKJAX_CACHE``, or a folder of the user's caches; None where that is empty."""
-    given = os.environ.get("UKJAX_CACHE")
-    if given is not None:
-        return Path(given) if given else None
-    with contextlib.suppress(RuntimeError):  # nobody's home
+    """Return the cache folder: ``UKJAX_CACHE``, or a folder in the user's cache; None if that variable is empty."""
+    path = os.environ.get("UKJAX_CACHE")
+    if path is not None:
+        return Path(path) if path else None
+    with contextlib.suppress(RuntimeError):  # no home directory
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ukjax" / "kernels"
     return None
 
 
 def _from_disk(name):
-    where = folder()
-    if where is None:
+    directory = folder()
+    if directory is None:
         return None
     with contextlib.suppress(OSError):
-        data = (where / name).read_bytes()
-        if hashlib.sha256(data[32:]).digest() == data[:32]:  # one that was cut short is made anew
-            with contextlib.suppress(OSError):  # of a folder that may only be read
-                (where / name).touch()
+        data = (directory / name).read_bytes()
+        if hashlib.sha256(data[32:]).digest() == data[:32]:  # a truncated file is compiled again
+            with contextlib.suppress(OSError):  # read-only folder
+                (directory / name).touch()
             return data[32:]
     return None
 
 
 def _to_disk(name, object_code):
-    where = folder()
-    if where is None:
+    directory = folder()
+    if directory is None:
         return
-    with contextlib.suppress(OSError):  # a disk that is full, or may not be written to, costs time alone
-        where.mkdir(parents=True, exist_ok=True)
-        part = where / f".{name}.{os.getpid()}.{threading.get_ident()}"
-        part.write_bytes(hashlib.sha256(object_code).digest() + object_code)
-        part.replace(where / name)
-        _make_room(where)
+    with contextlib.suppress(OSError):  # a full or read-only disk costs time only
+        directory.mkdir(parents=True, exist_ok=True)
+        temporary = directory / f".{name}.{os.getpid()}.{threading.get_ident()}"
+        temporary.write_bytes(hashlib.sha256(object_code).digest() + object_code)
+        temporary.replace(directory / name)
+        _make_room(directory)
 
 
-def _make_room(where):
-    """Remove what was used least recently."""
-    files = sorted((x.stat().st_mtime, x.stat().st_size, x) for x in where.iterdir())
-    left = sum(size for _, size, _ in files)
+def _make_room(directory):
+    """Remove the least recently used files beyond the size limit."""
+    files = sorted((x.stat().st_mtime, x.stat().st_size, x) for x in directory.iterdir())
+    total = sum(size for _, size, _ in files)
     for _, size, file in files:
-        if left <= KEPT_BYTES:
+        if total <= MAX_CACHE_BYTES:
             return
         file.unlink(missing_ok=True)
-        left -= size
+        total -= size

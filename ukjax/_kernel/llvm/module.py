@@ -1,9 +1,10 @@
-"""A program as a module of LLVM, in text.
+"""Translate a program to the text of an LLVM module.
 
-Straight pieces are functions of at most ``PIECE`` operations: the compiler's time grows faster than their length. What
-one leaves for another goes by slots of a workspace. Within a piece, what would not fit into the registers is put there
-too, first what is needed last (Belady's rule), since the compiler does that badly for long straight code. Loops and
-choices are in the function ``chunk``, which does all for as many members as a vector has.
+Straight-line code is split into functions of at most ``MAX_OPERATIONS`` operations, since the compile time grows faster
+than the length of a function. Values that are used in another piece are passed in slots of a workspace. Within a piece,
+values that exceed the registers are spilled to the workspace, first those whose next use is the most distant one
+(Belady's rule), since LLVM does this badly for long straight-line code. Loops and choices are in the function
+``chunk``, which computes as many members as a vector has lanes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,43 +15,89 @@ import numpy as np
 from ..graph.graph import Fill, Memory
 from ..graph.number import Number, Operand
 from .instructions import Instructions, constant, scalar_type, vector_type
-from .program import Chosen, Program, Repeated, Run
-from .straight import ARGUMENTS, PASSED, Piece, Straight
+from .program import ChoiceNode, LoopNode, Program, Run
+from .straight import ARGUMENTS, PARAMETERS, Piece, Straight
 
-PIECE, MOVES = 300, 64
-"""Operations of a piece, and numbers that are moved by one."""
+MAX_OPERATIONS, MAX_MOVES = 300, 64
+"""Maximum number of operations in a piece, and of moves in a piece of moves."""
 
 
 class Move(NamedTuple):
-    """``value`` goes to the slot of ``target``, for members for which ``mask`` holds."""
+    """Copy ``value`` to the slot of ``target``, for members for which ``mask`` holds."""
 
     target: Number
     value: Operand
     mask: Operand | None
 
 
-class Turns(NamedTuple):
-    """A loop: what is done before it, in a turn, and at the end of a turn."""
+class LoopCode(NamedTuple):
+    """A loop.
+
+    Attributes
+    ----------
+    first, last
+        Places of its start and end.
+    node
+        The loop of the program.
+    before
+        Moves of the initial values.
+    body
+        Code of an iteration.
+    after
+        Moves at the end of an iteration.
+    """
 
     first: int
-    node: Repeated
+    node: LoopNode
     before: list[Piece]
-    inside: list[Any]
+    body: list[Any]
     after: list[Piece]
     last: int
 
 
-class Cases(NamedTuple):
-    """A choice: what each case does."""
+class ChoiceCode(NamedTuple):
+    """A choice.
+
+    Attributes
+    ----------
+    first, last
+        Places of its start and end.
+    node
+        The choice of the program.
+    cases
+        Code of each case.
+    """
 
     first: int
-    node: Chosen
+    node: ChoiceNode
     cases: list[list[Any]]
     last: int
 
 
 class Assembly:
-    """The module of a program for chunks of ``width`` members; ``registers`` is how many numbers fit in them."""
+    """The module of a program, for chunks of ``width`` members.
+
+    Attributes
+    ----------
+    registers
+        Number of values that fit the registers.
+    declared, functions
+        Declarations, and names of called functions of the C library.
+    tables
+        Memories with constant values.
+    text
+        Function definitions.
+    prologue, per_chunk
+        Pieces, loops and choices, executed once and for each chunk.
+    memory_at
+        Offset of each memory in the workspace, or in the part of it that is common to all members [bytes].
+    slot, common_slot
+        Slot of each number in these parts.
+    slots_offset, common_slots_offset
+        Offset of the first slot in these parts [bytes].
+    first_spill, slots
+        Number of slots without and with spilled values.
+    """
 
     def __init__(self, program: Program, width: int, registers: int):
         self.program, self.width, self.registers = program, width, registers
@@ -59,206 +106,226 @@ class Assembly:
         self.tables: dict[int, tuple[str, Memory]] = {}
         self.text: list[str] = []
         self._count = self._fills = 0
-        self._readers = _readers(program)
-        self.once = list(self._actions(program.once))
-        self.each = list(self._actions(program.each))
-        self._place_memories()
-        self._give_slots()
-        self._control("prologue", self.once)
-        self._control("chunk", self.each)
+        self._readers_of = _readers_of(program)
+        self.prologue = list(self._lower(program.prologue))
+        self.per_chunk = list(self._lower(program.per_chunk))
+        self._allocate_memories()
+        self._assign_slots()
+        self._write_control("prologue", self.prologue)
+        self._write_control("chunk", self.per_chunk)
 
-    # What is done, in order.
+    # Order of execution.
 
-    def _next(self):
+    def _next_place(self):
+        """Return the next place in the order of execution."""
         self._count += 1
         return self._count
 
-    def _actions(self, nodes: Sequence[Any]) -> Iterator[Any]:
+    def _lower(self, nodes: Sequence[Any]) -> Iterator[Any]:
+        """Yield the pieces, loops and choices of nodes."""
         for node in nodes:
             if isinstance(node, Run):
                 inside = {x for x in node.items if isinstance(x, int)}
-                wanted = {i for i in inside if self._readers.get(i, set()) - {id(node)}}
-                yield from self._pieces(self.program.ordered(node.items, wanted))
-            elif isinstance(node, Repeated):
-                yield self._turns(node)
+                wanted = {i for i in inside if self._readers_of.get(i, set()) - {id(node)}}
+                yield from self._split_run(self.program.ordered(node.items, wanted))
+            elif isinstance(node, LoopNode):
+                yield self._lower_loop(node)
             else:
-                first = self._next()
+                first = self._next_place()
                 cases = []
                 for mask, inside, outcomes in zip(node.masks, node.cases, node.outcomes, strict=True):
                     moves = [Move(x, y, mask) for x, y in zip(node.results, outcomes, strict=True)]
-                    cases.append([*self._actions(inside), *self._moves(moves)])
-                yield Cases(first, node, cases, self._next())
+                    cases.append([*self._lower(inside), *self._split_moves(moves)])
+                yield ChoiceCode(first, node, cases, self._next_place())
 
-    def _pieces(self, items):
-        part: list[Any] = []
+    def _split_run(self, items):
+        """Split the items of a run into pieces; a fill is a piece of its own."""
+        piece: list[Any] = []
         for item in items:
-            alone = isinstance(item, Fill)
-            if part and (alone or len(part) == PIECE):
-                yield Piece(self._next(), part)
-                part = []
-            if alone:
-                yield Piece(self._next(), [item])
+            is_fill = isinstance(item, Fill)
+            if piece and (is_fill or len(piece) == MAX_OPERATIONS):
+                yield Piece(self._next_place(), piece)
+                piece = []
+            if is_fill:
+                yield Piece(self._next_place(), [item])
             else:
-                part.append(item)
-        if part:
-            yield Piece(self._next(), part)
+                piece.append(item)
+        if piece:
+            yield Piece(self._next_place(), piece)
 
-    def _moves(self, moves):
-        for k in range(0, len(moves), MOVES):
-            yield Piece(self._next(), moves[k : k + MOVES])
+    def _split_moves(self, moves):
+        """Split moves into pieces."""
+        for k in range(0, len(moves), MAX_MOVES):
+            yield Piece(self._next_place(), moves[k : k + MAX_MOVES])
 
-    def _turns(self, node):
-        first, loop = self._next(), node.loop
-        waits = loop.length is None
-        before = list(self._moves([Move(x, y, None) for x, y in zip(node.carried, node.begin, strict=True)]))
-        inside = list(self._actions(node.inside))
-        mask = loop.counter if waits else None
+    def _lower_loop(self, node):
+        """Return the code of a loop."""
+        first, loop = self._next_place(), node.loop
+        is_while = loop.length is None
+        before = list(self._split_moves([Move(x, y, None) for x, y in zip(node.carried, node.begin, strict=True)]))
+        body = list(self._lower(node.body))
+        mask = loop.counter if is_while else None
         moves = [Move(x, y, mask) for x, y in zip(node.carried, node.following, strict=True)]
         moves = [x for x in moves if not (isinstance(x.value, Number) and x.value.index == x.target.index)]
         targets = {x.index for x in node.carried}
         is_early = lambda x: isinstance(x.value, Number) and x.value.index in targets
-        early = [x for x in moves if is_early(x)]  # read before others are put in their place: all in one piece
+        early = [x for x in moves if is_early(x)]  # read carried numbers before they are overwritten: all in one piece
         late = [x for x in moves if not is_early(x) and x.target.index != loop.counter.index]
         final = [x for x in moves if x.target.index == loop.counter.index and not is_early(x)]
-        after = [*([Piece(self._next(), early)] if early else []), *self._moves(late), *self._moves(final)]
-        return Turns(first, node, before, inside, after, self._next())
+        after = [
+            *([Piece(self._next_place(), early)] if early else []),
+            *self._split_moves(late),
+            *self._split_moves(final),
+        ]
+        return LoopCode(first, node, before, body, after, self._next_place())
 
-    # Where numbers are.
+    # Workspace layout.
 
-    def _place_memories(self):
+    def _allocate_memories(self):
+        """Assign an offset in the workspace to each memory."""
         self.memory_at: dict[int, int] = {}
-        own_end, common_end = 0, 0
+        memory_end, common_end = 0, 0
         program = self.program
         for i, memory in program.memories.items():
-            if memory.source is not None or memory.values is not None or i in program.placed:
+            if memory.source is not None or memory.values is not None or i in program.output_index:
                 continue
             size = memory.size * max(1, memory.dtype.itemsize)
             if i in program.common_memories:
                 self.memory_at[i], common_end = common_end, -(-(common_end + size) // 64) * 64
             else:
-                size *= self.width if i in program.own_memories else 1
-                self.memory_at[i], own_end = own_end, -(-(own_end + size) // 64) * 64
-        self.first_slot, self.first_common = own_end, common_end
+                size *= self.width if i in program.varying_memories else 1
+                self.memory_at[i], memory_end = memory_end, -(-(memory_end + size) // 64) * 64
+        self.slots_offset, self.common_slots_offset = memory_end, common_end
 
-    def _give_slots(self):
-        """A place for each number that is read in another piece, for as long as it is."""
+    def _assign_slots(self):
+        """Assign a slot to each number that is read in another piece, from its definition to its last use.
+
+        Slots are reused. A number that is defined outside of a loop and read in it is live until the end of the loop.
+        """
         program = self.program
         self.common_slot = {i: k for k, i in enumerate(sorted(program.common))}
-        born: dict[int, tuple[int, tuple[Turns, ...]]] = {}
-        last: dict[int, int] = {}
+        definition: dict[int, tuple[int, tuple[LoopCode, ...]]] = {}
+        last_use: dict[int, int] = {}
         alias: dict[int, int] = {}
 
-        def define(i, place, around):
-            born[i] = place, around
+        def define(i, place, loops):
+            definition[i] = place, loops
 
-        def read(x, place, around):
+        def read(x, place, loops):
             if not isinstance(x, Number) or x.index in program.common:
                 return
             i = alias.get(x.index, x.index)
-            where, outside = born[i]
-            inner = next((loop for loop in around if loop not in outside), None)
-            place = place if inner is None else inner.last
-            if place != where or inner is not None:
-                last[i] = max(last.get(i, 0), place)
+            defined_at, outer_loops = definition[i]
+            entered_loop = next((loop for loop in loops if loop not in outer_loops), None)
+            place = place if entered_loop is None else entered_loop.last
+            if place != defined_at or entered_loop is not None:
+                last_use[i] = max(last_use.get(i, 0), place)
 
-        def walk(actions, around):
+        def walk(actions, loops):
             for action in actions:
                 if isinstance(action, Piece):
                     for item in action.items:
                         if isinstance(item, Move):
-                            read(item.value, action.place, around)
+                            read(item.value, action.place, loops)
                             if item.mask is not None:
-                                read(item.mask, action.place, around)
+                                read(item.mask, action.place, loops)
                             continue
                         for x in program.operands_of(item):
-                            read(x, action.place, around)
+                            read(x, action.place, loops)
                         if isinstance(item, int):
-                            define(item, action.place, around)
-                elif isinstance(action, Turns):
-                    node, inner = action.node, (*around, action)
+                            define(item, action.place, loops)
+                elif isinstance(action, LoopCode):
+                    node, inner_loops = action.node, (*loops, action)
                     for x in node.carried:
-                        define(x.index, action.first, around)
-                        last[x.index] = action.last
+                        define(x.index, action.first, loops)
+                        last_use[x.index] = action.last
                     if node.loop.length is not None:
-                        define(node.loop.counter.index, action.first, around)
-                        last[node.loop.counter.index] = action.last
-                    walk(action.before, around)
-                    walk(action.inside, inner)
-                    walk(action.after, inner)
+                        define(node.loop.counter.index, action.first, loops)
+                        last_use[node.loop.counter.index] = action.last
+                    walk(action.before, loops)
+                    walk(action.body, inner_loops)
+                    walk(action.after, inner_loops)
                     for x, y in zip(node.results, node.carried, strict=True):
                         alias[x.index] = y.index
                 else:
                     for x in action.node.results:
-                        define(x.index, action.first, around)
-                        last[x.index] = action.last
+                        define(x.index, action.first, loops)
+                        last_use[x.index] = action.last
                     for mask in action.node.masks:
-                        read(mask, action.last, around)
+                        read(mask, action.last, loops)
                     for case in action.cases:
-                        walk(case, around)
+                        walk(case, loops)
 
-        walk(self.once, ())
-        walk(self.each, ())
+        walk(self.prologue, ())
+        walk(self.per_chunk, ())
         self.slot: dict[int, int] = {}
-        ends: dict[int, list[int]] = {}
+        ending: dict[int, list[int]] = {}
         free: list[int] = []
-        top = 0
-        begins: dict[int, list[int]] = {}
-        for i in last:
-            begins.setdefault(born[i][0], []).append(i)
+        count = 0
+        starting: dict[int, list[int]] = {}
+        for i in last_use:
+            starting.setdefault(definition[i][0], []).append(i)
         for place in range(self._count + 1):
-            for i in begins.get(place, ()):
+            for i in starting.get(place, ()):
                 if free:
                     self.slot[i] = free.pop()
                 else:
-                    self.slot[i], top = top, top + 1
-                ends.setdefault(last[i], []).append(self.slot[i])
-            free += ends.get(place, ())
+                    self.slot[i], count = count, count + 1
+                ending.setdefault(last_use[i], []).append(self.slot[i])
+            free += ending.get(place, ())
         for x, y in alias.items():
             if y in self.slot:
                 self.slot[x] = self.slot[y]
-        self.slots = self.first_spill = top
+        self.slots = self.first_spill = count
 
     def _slot_address(self, code, i):
+        """Return the address of the slot of number i."""
         if i in self.common_slot:
-            return code.add(f"getelementptr i8, ptr %common, i64 {self.first_common + 8 * self.common_slot[i]}")
-        return code.add(f"getelementptr i8, ptr %ws, i64 {self.first_slot + 8 * self.width * self.slot[i]}")
+            return code.add(f"getelementptr i8, ptr %common, i64 {self.common_slots_offset + 8 * self.common_slot[i]}")
+        return code.add(f"getelementptr i8, ptr %ws, i64 {self.slots_offset + 8 * self.width * self.slot[i]}")
 
-    def shape_of(self, i):
-        """How many numbers side by side number i is."""
-        return self.width if i in self.program.own else 1
+    def width_of(self, i):
+        """Return the number of lanes of number i."""
+        return self.width if i in self.program.varying else 1
 
-    def shape_of_memory(self, memory):
-        own = id(memory) in self.program.own_memories
-        return self.width if own else 1
+    def width_of_memory(self, memory):
+        """Return the number of lanes of an entry of a memory."""
+        is_varying = id(memory) in self.program.varying_memories
+        return self.width if is_varying else 1
 
     def put(self, code: Instructions, i: int, x: str) -> None:
-        """Store number i into its slot."""
-        self.put_at(code, self._slot_address(code, i), self.program.dtypes[i], self.shape_of(i), x)
+        """Store number i in its slot."""
+        self.put_at(code, self._slot_address(code, i), self.program.dtypes[i], self.width_of(i), x)
 
     def put_at(self, code, address, dtype, width, x):
+        """Store a value in a slot; truth values as integers."""
         kind = scalar_type(dtype)
         if kind == "i1":
-            wide = "i64" if width > 1 else "i8"
+            stored_kind = "i64" if width > 1 else "i8"
             x = code.add(
-                f"{'sext' if width > 1 else 'zext'} {vector_type('i1', width)} {x} to {vector_type(wide, width)}"
+                f"{'sext' if width > 1 else 'zext'} {vector_type('i1', width)} {x} to {vector_type(stored_kind, width)}"
             )
-            kind = wide
-        code.do(f"store {vector_type(kind, width)} {x}, ptr {address}, align {_aligned(kind, width)}")
+            kind = stored_kind
+        code.do(f"store {vector_type(kind, width)} {x}, ptr {address}, align {_alignment(kind, width)}")
 
     def get(self, code: Instructions, i: int) -> str:
         """Load number i from its slot."""
-        return self.get_at(code, self._slot_address(code, i), self.program.dtypes[i], self.shape_of(i))
+        return self.get_at(code, self._slot_address(code, i), self.program.dtypes[i], self.width_of(i))
 
     def get_at(self, code, address, dtype, width):
+        """Load a value from a slot."""
         kind = scalar_type(dtype)
-        wide = kind if kind != "i1" else "i64" if width > 1 else "i8"
-        whole = vector_type(wide, width)
-        x = code.add(f"load {whole}, ptr {address}, align {_aligned(wide, width)}")
-        return x if kind != "i1" else code.add(f"icmp ne {whole} {x}, {constant(_int(wide)(0), width)}")
+        stored_kind = kind if kind != "i1" else "i64" if width > 1 else "i8"
+        vector = vector_type(stored_kind, width)
+        x = code.add(f"load {vector}, ptr {address}, align {_alignment(stored_kind, width)}")
+        return (
+            x if kind != "i1" else code.add(f"icmp ne {vector} {x}, {constant(_integer_type(stored_kind)(0), width)}")
+        )
 
-    # Straight code.
+    # Straight-line code.
 
-    def _function(self, name, piece):
+    def _write_piece(self, name, piece):
+        """Write a piece as a function."""
         code = Instructions()
         if piece.items and isinstance(piece.items[0], Move):
             self._write_moves(code, piece.items)
@@ -267,7 +334,7 @@ class Assembly:
         self._define(name, code)
 
     def fill(self, item: Fill) -> str:
-        """The name of a function that fills a memory."""
+        """Write a function that fills a memory, and return its name."""
         name, code, source = f"fill{self._fills}", Instructions(), item.source
         self._fills += 1
         straight, kind = Straight(self, code, Piece(0, [])), scalar_type(item.memory.dtype)
@@ -275,92 +342,101 @@ class Assembly:
         code.lines += ["  br label %head", "head:", "  %k = phi i64 [ 0, %entry ], [ %next, %body ]"]
         code.lines += [f"  %more = icmp slt i64 %k, {item.size}", "  br i1 %more, label %body, label %end"]
         code.lines.append("body:")
-        at, begin = (code.add(f"add i64 %k, {start}") for start in starts)
-        width = self.shape_of_memory(item.memory)
+        index, begin = (code.add(f"add i64 %k, {start}") for start in starts)
+        width = self.width_of_memory(item.memory)
         if isinstance(source, Memory):
-            own = self.shape_of_memory(source)
-            x = straight.read(item.memory.dtype, own, straight.address(source, begin, 0))
-            x = x if own == width else code.splat(x, kind, width)
+            source_width = self.width_of_memory(source)
+            x = straight.read(item.memory.dtype, source_width, straight.address(source, begin, 0))
+            x = x if source_width == width else code.splat(x, kind, width)
         else:
             x = constant(source, width)
-        straight.write_to(straight.address(item.memory, at, 0), item.memory.dtype, width, x)
+        straight.write_to(straight.address(item.memory, index, 0), item.memory.dtype, width, x)
         code.lines += ["  %next = add i64 %k, 1", "  br label %head", "end:"]
         self._define(name, code)
         return name
 
     def _define(self, name, code):
-        self.text += [f"define internal void @{name}({PASSED}) #1 {{\nentry:", *code.lines, "  ret void\n}"]
+        """Append a function definition."""
+        self.text += [f"define internal void @{name}({PARAMETERS}) #1 {{\nentry:", *code.lines, "  ret void\n}"]
         self.declared |= code.declared
         self.functions |= code.functions
 
     def _write_moves(self, code, moves):
-        known: dict[int, str] = {}
+        """Write moves: first all loads, then all stores."""
+        loaded: dict[int, str] = {}
 
         def value(x, width):
             if not isinstance(x, Number):
                 return constant(x, width)
-            if x.index not in known:
-                known[x.index] = self.get(code, x.index)
-            own = self.shape_of(x.index)
-            return known[x.index] if own == width else code.splat(known[x.index], scalar_type(x.dtype), width)
+            if x.index not in loaded:
+                loaded[x.index] = self.get(code, x.index)
+            lanes = self.width_of(x.index)
+            return loaded[x.index] if lanes == width else code.splat(loaded[x.index], scalar_type(x.dtype), width)
 
-        values = [value(x.value, self.shape_of(x.target.index)) for x in moves]
+        values = [value(x.value, self.width_of(x.target.index)) for x in moves]
         for move, x in zip(moves, values, strict=True):
-            i, width = move.target.index, self.shape_of(move.target.index)
+            i, width = move.target.index, self.width_of(move.target.index)
             mask = move.mask
-            if mask is not None and self.width > 1 and self.program.is_own(mask):
-                whole = vector_type(scalar_type(move.target.dtype), width)
+            if mask is not None and self.width > 1 and self.program.is_varying(mask):
+                vector = vector_type(scalar_type(move.target.dtype), width)
                 condition, old = value(mask, width), self.get(code, i)
-                x = code.add(f"select {vector_type('i1', width)} {condition}, {whole} {x}, {whole} {old}")
+                x = code.add(f"select {vector_type('i1', width)} {condition}, {vector} {x}, {vector} {old}")
             self.put(code, i, x)
 
-    # Control.
+    # Control flow.
 
-    def _control(self, name, actions):
+    def _write_control(self, name, actions):
+        """Write a function that calls pieces in loops and choices."""
         code = Instructions()
         self._labels = 0
         self._write_actions(code, name, actions)
         self._define(name, code)
 
     def _label(self):
+        """Return an unused label."""
         self._labels += 1
         return f"l{self._labels}"
 
     def _write_actions(self, code, name, actions):
+        """Write calls of pieces, loops and choices."""
         for action in actions:
             if isinstance(action, Piece):
                 function = f"piece{action.place}"
-                self._function(function, action)
+                self._write_piece(function, action)
                 code.do(f"call void @{function}({ARGUMENTS})")
-            elif isinstance(action, Turns):
+            elif isinstance(action, LoopCode):
                 self._write_loop(code, name, action)
             else:
                 self._write_choice(code, name, action)
 
     def _write_loop(self, code, name, action):
+        """Write a loop; it ends when the counter reaches the length, or when no member continues."""
         loop = action.node.loop
         self._write_actions(code, name, action.before)
         counter = loop.counter.index
         head, body, end = self._label(), self._label(), self._label()
         if loop.length is not None:
             address = self._slot_address(code, counter)
-            width = self.shape_of(counter)
-            kind = vector_type("i64", width)
-            code.do(f"store {kind} {constant(np.int64(0), width)}, ptr {address}, align {_aligned('i64', width)}")
+            width = self.width_of(counter)
+            vector = vector_type("i64", width)
+            code.do(f"store {vector} {constant(np.int64(0), width)}, ptr {address}, align {_alignment('i64', width)}")
             code.do(f"br label %{head}\n{head}:")
-            at = code.add(f"load i64, ptr {address}")
-            code.do(f"br i1 {code.add(f'icmp slt i64 {at}, {loop.length}')}, label %{body}, label %{end}\n{body}:")
-            self._write_actions(code, name, [*action.inside, *action.after])
-            again = code.add(f"load {kind}, ptr {address}, align {_aligned('i64', width)}")
-            more = code.add(f"add {kind} {again}, {constant(np.int64(1), width)}")
-            code.do(f"store {kind} {more}, ptr {address}, align {_aligned('i64', width)}")
+            iteration = code.add(f"load i64, ptr {address}")
+            code.do(
+                f"br i1 {code.add(f'icmp slt i64 {iteration}, {loop.length}')}, label %{body}, label %{end}\n{body}:"
+            )
+            self._write_actions(code, name, [*action.body, *action.after])
+            previous = code.add(f"load {vector}, ptr {address}, align {_alignment('i64', width)}")
+            incremented = code.add(f"add {vector} {previous}, {constant(np.int64(1), width)}")
+            code.do(f"store {vector} {incremented}, ptr {address}, align {_alignment('i64', width)}")
         else:
             code.do(f"br label %{head}\n{head}:")
             code.do(f"br i1 {self._any(code, loop.counter)}, label %{body}, label %{end}\n{body}:")
-            self._write_actions(code, name, [*action.inside, *action.after])
+            self._write_actions(code, name, [*action.body, *action.after])
         code.do(f"br label %{head}\n{end}:")
 
     def _write_choice(self, code, name, action):
+        """Write a choice: each case is executed if its mask holds for any member."""
         for mask, case in zip(action.node.masks, action.cases, strict=True):
             body, end = self._label(), self._label()
             code.do(f"br i1 {self._any(code, mask)}, label %{body}, label %{end}\n{body}:")
@@ -368,26 +444,26 @@ class Assembly:
             code.do(f"br label %{end}\n{end}:")
 
     def _any(self, code, x):
-        """Whether a truth value holds for any member."""
+        """Return whether a truth value holds for any member."""
         if not isinstance(x, Number):
             return constant(x, 1)
-        found = self.get(code, x.index)
-        if self.shape_of(x.index) == 1:
-            return found
-        bits = code.add(f"bitcast <{self.width} x i1> {found} to i{self.width}")
+        value = self.get(code, x.index)
+        if self.width_of(x.index) == 1:
+            return value
+        bits = code.add(f"bitcast <{self.width} x i1> {value} to i{self.width}")
         return code.add(f"icmp ne i{self.width} {bits}, 0")
 
-    # Memories.
+    # Constant tables.
 
     def table(self, memory: Memory) -> str:
-        """The name of a memory of known values."""
+        """Return the name of the constant table of a memory."""
         if id(memory) not in self.tables:
             self.tables[id(memory)] = f"@table{len(self.tables)}", memory
         return self.tables[id(memory)][0]
 
     @property
     def constants(self) -> Iterator[str]:
-        """Memories of known values."""
+        """Definitions of the constant tables."""
         for name, memory in self.tables.values():
             kind = scalar_type(memory.dtype)
             values = memory.values
@@ -397,25 +473,28 @@ class Assembly:
             yield f"{name} = internal constant [{values.size} x {kind}] [{body}], align 64"
 
 
-def _int(kind):
+def _integer_type(kind):
+    """Return the NumPy type of an LLVM integer type."""
     return {"i8": np.int8, "i64": np.int64}[kind]
 
 
 def _bits(kind):
+    """Return the size of an LLVM type [bits]."""
     return {"double": 64, "float": 32}.get(kind) or int(kind[1:])
 
 
-def _aligned(kind, width):
+def _alignment(kind, width):
+    """Return the alignment of a vector in a slot [bytes]."""
     return max(1, _bits(kind) // 8) * width
 
 
-def _readers(program):
-    """The runs in which each number is read; 0 stands for anything else."""
-    found: dict[int, set[int]] = {}
+def _readers_of(program):
+    """Return the ids of the runs that read each number; 0 stands for any other reader."""
+    readers: dict[int, set[int]] = {}
 
-    def read(x, where):
+    def read(x, reader):
         if isinstance(x, Number):
-            found.setdefault(x.index, set()).add(where)
+            readers.setdefault(x.index, set()).add(reader)
 
     def walk(nodes):
         for node in nodes:
@@ -423,10 +502,10 @@ def _readers(program):
                 for item in node.items:
                     for x in program.operands_of(item):
                         read(x, id(node))
-            elif isinstance(node, Repeated):
+            elif isinstance(node, LoopNode):
                 for x in (*node.begin, *node.following, node.loop.counter):
                     read(x, 0)
-                walk(node.inside)
+                walk(node.body)
             else:
                 for part in (node.masks, *node.outcomes):
                     for x in part:
@@ -434,6 +513,6 @@ def _readers(program):
                 for case in node.cases:
                     walk(case)
 
-    walk(program.once)
-    walk(program.each)
-    return found
+    walk(program.prologue)
+    walk(program.per_chunk)
+    return readers

@@ -1,6 +1,7 @@
-"""A graph made ready for a compiler: only what is needed, negations and products taken into sums, statements in runs.
+"""Prepare a graph for code generation.
 
-What follows from numbers that all members have in common is done once; all else for each chunk of members.
+Unneeded operations are removed, negations and products are merged into sums, and statements are grouped into runs.
+Values that depend only on shared arguments are computed once; all others for each chunk of members.
 """
 
 from collections import Counter
@@ -15,28 +16,50 @@ from ..unroll.entries import Stored, loaded
 from .schedule import scheduled
 
 FUSED = np.dtype(np.float64), np.dtype(np.float32)
-"""Types of which a product and a sum are one operation, rounded once."""
+"""Types with fused multiply-add operations."""
 
 
 class Run(NamedTuple):
-    """Operations and stores in order, with nothing between them."""
+    """A sequence of operations and stores without loops or choices."""
 
     items: list[int | Store | Fill]
 
 
-class Repeated(NamedTuple):
-    """A loop with what is needed of it."""
+class LoopNode(NamedTuple):
+    """A loop without its unneeded numbers.
+
+    Attributes
+    ----------
+    loop
+        The statement.
+    carried, begin, following, results
+        Needed entries of the lists of the statement.
+    body
+        Runs, loops and choices of an iteration.
+    """
 
     loop: Loop
     carried: list[Number]
     begin: list[Operand]
     following: list[Operand]
     results: list[Number]
-    inside: list[Any]
+    body: list[Any]
 
 
-class Chosen(NamedTuple):
-    """A choice with what is needed of it."""
+class ChoiceNode(NamedTuple):
+    """A choice without its unneeded results.
+
+    Attributes
+    ----------
+    masks
+        Truth value of each case.
+    cases
+        Runs, loops and choices of each case.
+    outcomes
+        Values that each case gives to the results.
+    results
+        Needed results.
+    """
 
     masks: list[Operand]
     cases: list[list[Any]]
@@ -45,10 +68,32 @@ class Chosen(NamedTuple):
 
 
 class Program:
-    """Statements that put ``results`` to the outputs: ``once`` for all members, and ``each`` for every chunk of them.
+    """Code that stores ``results`` in the outputs of a kernel.
 
-    ``operations`` are by index, with their operands; ``own`` are the numbers that may differ from member to member,
-    ``common`` those that are computed once; ``placed`` says which memories are outputs themselves.
+    Attributes
+    ----------
+    prologue
+        Nodes (runs, loops, choices) that are executed once for all members.
+    per_chunk
+        Nodes that are executed for each chunk of members.
+    operations
+        Name, parameters and operands of each operation, by index.
+    dtypes
+        Type of each number.
+    mapped
+        Whether each argument has its own values for each member.
+    unbatched
+        Whether no argument is mapped.
+    outputs
+        Memory of each output.
+    output_index
+        Index of the output that a memory is, by the memory's id.
+    input_place
+        Argument and entry that an input number is read from.
+    varying, varying_memories
+        Numbers and memories that may differ between members.
+    common, common_memories
+        Numbers and memories that are computed once.
     """
 
     def __init__(
@@ -59,54 +104,59 @@ class Program:
         inputs: Sequence[Any],
         mapped: Sequence[bool],
     ):
-        self.top, self.mapped, self.alone = graph.blocks[0], tuple(mapped), not any(mapped)
+        self.top, self.mapped, self.unbatched = graph.blocks[0], tuple(mapped), not any(mapped)
         self.outputs = [Memory(x.size, kind, 0) for x, kind in zip(results, kinds, strict=True)]
-        self.placed = {id(x): k for k, x in enumerate(self.outputs)}
-        self.ends: list[Store] = []
+        self.output_index = {id(x): k for k, x in enumerate(self.outputs)}
+        self.output_stores: list[Store] = []
         for k, x in enumerate(results):
             if isinstance(x, Stored) and self._is_output(x):
-                self.placed[id(x.memory)] = k
+                self.output_index[id(x.memory)] = k
                 self.outputs[k] = x.memory
             else:
                 entries = loaded(graph, x)
-                self.ends += [Store(self.outputs[k], None, i, value, ()) for i, value in enumerate(entries.flat)]
+                self.output_stores += [
+                    Store(self.outputs[k], None, i, value, ()) for i, value in enumerate(entries.flat)
+                ]
         self.dtypes = graph.dtypes
         self.operations = {i: (x.name, x.parameters, x.operands) for i, x in enumerate(graph.operations)}
-        self.argument: dict[int, tuple[int, int]] = {}
+        self.input_place: dict[int, tuple[int, int]] = {}
         for k, x in enumerate(inputs):
             if not isinstance(x, Stored):
-                self.argument |= {entry.index: (k, place) for place, entry in enumerate(x.flat)}
-        self._read()
+                self.input_place |= {entry.index: (k, place) for place, entry in enumerate(x.flat)}
+        self._index_statements()
         self._fold_negations()
-        self._contract()
+        self._fuse_multiply_add()
         self._find_needed()
-        self._find_own()
+        self._find_varying()
         self._find_common()
-        whole = list(self._nodes(self.top))
-        self.once, self.each = self._parted(whole)
-        if self.each and isinstance(self.each[-1], Run):
-            self.each[-1].items.extend(self.ends)
+        nodes = list(self._nodes(self.top))
+        self.prologue, self.per_chunk = self._split_common(nodes)
+        if self.per_chunk and isinstance(self.per_chunk[-1], Run):
+            self.per_chunk[-1].items.extend(self.output_stores)
         else:
-            self.each.append(Run(list(self.ends)))
+            self.per_chunk.append(Run(list(self.output_stores)))
 
     def _is_output(self, x):
+        """Return whether the memory of x can be an output itself, without a copy."""
         memory = x.memory
         return (
             x.is_current
             and memory.source is None
             and memory.values is None
             and x.is_whole
-            and (memory.depth == 0 and id(memory) not in self.placed)
+            and (memory.depth == 0 and id(memory) not in self.output_index)
         )
 
     def kind(self, x: Operand) -> np.dtype:
+        """Return the type of an operand."""
         return self.dtypes[x.index] if isinstance(x, Number) else x.dtype
 
-    def is_own(self, x: Operand) -> bool:
-        return isinstance(x, Number) and x.index in self.own
+    def is_varying(self, x: Operand) -> bool:
+        """Return whether an operand may differ between members."""
+        return isinstance(x, Number) and x.index in self.varying
 
     def operands_of(self, statement: Any) -> Iterator[Operand]:
-        """What a statement of a run reads."""
+        """Yield the operands that a statement of a run reads."""
         if isinstance(statement, Fill):
             yield from (x for x in (statement.place, statement.begin) if x is not None)
             return
@@ -118,17 +168,17 @@ class Program:
         else:
             yield from self.operations[statement][2]
 
-    def _read(self):
-        """Where everything is."""
+    def _index_statements(self):
+        """Record the block of each statement, the owner of each block, and all stores, loops and choices."""
         self.block_of: dict[int, Block] = {}
         self.owner: dict[int, tuple[Any, Block] | None] = {id(self.top): None}
         self.origin: dict[int, tuple[Any, int]] = {}
         self.stores: dict[int, list[tuple[Store | Fill, Block]]] = {}
         self.loops: list[Loop] = []
         self.choices: list[Choice] = []
-        todo = [self.top]
-        while todo:
-            block = todo.pop()
+        pending = [self.top]
+        while pending:
+            block = pending.pop()
             for statement in block.statements:
                 if isinstance(statement, int):
                     self.block_of[statement] = block
@@ -147,9 +197,10 @@ class Program:
                             self.origin[x.index] = statement, k
                     for inner in (statement.block,) if is_loop else statement.cases:
                         self.owner[id(inner)] = statement, block
-                        todo.append(inner)
+                        pending.append(inner)
 
     def _fold_negations(self):
+        """Replace a + (−b) by a − b, and a − (−b) by a + b."""
         operations = self.operations
         for i, (name, parameters, operands) in operations.items():
             if name == "add":
@@ -162,12 +213,13 @@ class Program:
                 operations[i] = "add", parameters, (operands[0], y)
 
     def _negated(self, x):
+        """Return y if x is −y, else None."""
         if isinstance(x, Number) and self.operations[x.index][0] == "neg":
             return self.operations[x.index][2][0]
         return None
 
-    def _contract(self):
-        """Products that are used once, in a sum of the same block, become part of that."""
+    def _fuse_multiply_add(self):
+        """Merge a product into the sum that uses it, if that is its only use and both are in the same block."""
         self._find_needed()
         uses = Counter(
             x.index for i in self.needed if i in self.block_of for x in self.operations[i][2] if isinstance(x, Number)
@@ -179,7 +231,7 @@ class Program:
                 else (statement.masks, *statement.outcomes)
             )
             uses.update(x.index for part in lists for x in part if isinstance(x, Number))
-        for stores in (*self.stores.values(), [(x, None) for x in self.ends]):
+        for stores in (*self.stores.values(), [(x, None) for x in self.output_stores]):
             uses.update(x.index for store, _ in stores for x in self.operands_of(store) if isinstance(x, Number))
         for i in sorted(self.needed):
             name, parameters, operands = self.operations[i]
@@ -196,30 +248,30 @@ class Program:
                 break
 
     def _find_needed(self):
-        """The numbers and memories from which the results follow."""
+        """Find the numbers, memories and blocks that the results depend on."""
         self.needed: set[int] = set()
         self.memories: dict[int, Memory] = {}
-        self.entered: set[int] = {id(self.top)}
-        todo: list[Any] = [x for store in self.ends for x in self.operands_of(store)]
-        todo += [x for x in self.outputs]
-        while todo:
-            x = todo.pop()
+        self.needed_blocks: set[int] = {id(self.top)}
+        pending: list[Any] = [x for store in self.output_stores for x in self.operands_of(store)]
+        pending += [x for x in self.outputs]
+        while pending:
+            x = pending.pop()
             if isinstance(x, Memory):
                 if id(x) in self.memories:
                     continue
                 self.memories[id(x)] = x
                 for store, block in self.stores.get(id(x), ()):
-                    todo += self.operands_of(store)
+                    pending += self.operands_of(store)
                     if isinstance(store, Fill) and isinstance(store.source, Memory):
-                        todo.append(store.source)
-                    todo.append(block)
+                        pending.append(store.source)
+                    pending.append(block)
             elif isinstance(x, Block):
-                if id(x) in self.entered:
+                if id(x) in self.needed_blocks:
                     continue
-                self.entered.add(id(x))
-                statement, around = self.owner[id(x)]
-                todo.append(around)
-                todo += (
+                self.needed_blocks.add(id(x))
+                statement, outer = self.owner[id(x)]
+                pending.append(outer)
+                pending += (
                     statement.masks
                     if isinstance(statement, Choice)
                     else ([statement.counter] if statement.length is None else [])
@@ -228,84 +280,92 @@ class Program:
                 self.needed.add(x.index)
                 if x.index in self.origin:
                     statement, k = self.origin[x.index]
-                    todo.append(statement.results[k])
+                    pending.append(statement.results[k])
                     if isinstance(statement, Loop):
-                        todo += [statement.carried[k], statement.begin[k], statement.following[k], statement.block]
+                        pending += [statement.carried[k], statement.begin[k], statement.following[k], statement.block]
                     else:
-                        todo += [part[k] for part in statement.outcomes]
-                        todo += statement.cases
+                        pending += [outcome[k] for outcome in statement.outcomes]
+                        pending += statement.cases
                 elif x.index in self.block_of:
                     _, parameters, operands = self.operations[x.index]
-                    todo += operands
-                    todo.append(self.block_of[x.index])
+                    pending += operands
+                    pending.append(self.block_of[x.index])
                     if "memory" in parameters:
-                        todo.append(parameters["memory"])
+                        pending.append(parameters["memory"])
 
-    def _find_own(self):
-        """What may differ from member to member."""
-        own: set[int] = set()
-        self.own, self.own_memories = own, set()
-        is_own = self.is_own
-        if self.alone:
-            own.update(self.needed)
-            own.update(x.counter.index for x in self.loops)
-            self.own_memories = {i for i, x in self.memories.items() if x.values is None}
+    def _find_varying(self):
+        """Find the numbers and memories that may differ between members.
+
+        They depend on mapped arguments. The sets grow until nothing is added, since values go around loops.
+        """
+        varying: set[int] = set()
+        self.varying, self.varying_memories = varying, set()
+        is_varying = self.is_varying
+        if self.unbatched:
+            varying.update(self.needed)
+            varying.update(x.counter.index for x in self.loops)
+            self.varying_memories = {i for i, x in self.memories.items() if x.values is None}
             return
-        own.update(i for i, (k, _) in self.argument.items() if self.mapped[k])
-        self.own_memories |= {i for i, x in self.memories.items() if x.source is not None and self.mapped[x.source]}
-        self.own_memories |= {id(x) for x in self.outputs}
+        varying.update(i for i, (k, _) in self.input_place.items() if self.mapped[k])
+        self.varying_memories |= {i for i, x in self.memories.items() if x.source is not None and self.mapped[x.source]}
+        self.varying_memories |= {id(x) for x in self.outputs}
         order = sorted(self.needed)
-        before = -1
-        while before != len(own) + len(self.own_memories):
-            before = len(own) + len(self.own_memories)
+        previous_size = -1
+        while previous_size != len(varying) + len(self.varying_memories):
+            previous_size = len(varying) + len(self.varying_memories)
             for i in order:
-                if i in own or i not in self.block_of:
+                if i in varying or i not in self.block_of:
                     continue
                 _, parameters, operands = self.operations[i]
-                if any(map(is_own, operands)) or id(parameters.get("memory")) in self.own_memories:
-                    own.add(i)
+                if any(map(is_varying, operands)) or id(parameters.get("memory")) in self.varying_memories:
+                    varying.add(i)
             for i in self.memories:
-                if i not in self.own_memories and any(
-                    any(map(is_own, self.operands_of(store)))
+                if i not in self.varying_memories and any(
+                    any(map(is_varying, self.operands_of(store)))
                     or isinstance(store, Fill)
-                    and id(store.source) in self.own_memories
+                    and id(store.source) in self.varying_memories
                     for store, _ in self.stores.get(i, ())
                 ):
-                    self.own_memories.add(i)
+                    self.varying_memories.add(i)
             for loop in self.loops:
-                waits = loop.length is None and is_own(loop.counter)
+                has_varying_length = loop.length is None and is_varying(loop.counter)
                 for x, a, b, result in zip(loop.carried, loop.begin, loop.following, loop.results, strict=True):
-                    if waits or is_own(a) or is_own(b) or is_own(x):
-                        own.update((x.index, result.index))
+                    if has_varying_length or is_varying(a) or is_varying(b) or is_varying(x):
+                        varying.update((x.index, result.index))
             for choice in self.choices:
-                any_mask = any(map(is_own, choice.masks))
+                any_mask = any(map(is_varying, choice.masks))
                 for k, result in enumerate(choice.results):
-                    if any_mask or any(is_own(part[k]) for part in choice.outcomes):
-                        own.add(result.index)
+                    if any_mask or any(is_varying(outcome[k]) for outcome in choice.outcomes):
+                        varying.add(result.index)
 
     def _find_common(self):
-        """What is computed once: outside of all loops, from numbers that are."""
+        """Find what is computed once: values outside of all loops and choices, from values that are computed once."""
         self.common: set[int] = set()
         self.common_memories: set[int] = set()
         is_common = lambda x: not isinstance(x, Number) or x.index in self.common
-        if self.alone:
+        if self.unbatched:
             return
         for statement in self.top.statements:
             if isinstance(statement, int):
                 _, parameters, operands = self.operations[statement]
                 memory = parameters.get("memory")
-                known = (
+                is_available = (
                     memory is None
-                    or id(memory) not in self.own_memories
+                    or id(memory) not in self.varying_memories
                     and (
                         memory.lasting
                         and (memory.source is not None or memory.values is not None)
                         or id(memory) in self.common_memories
                     )
                 )
-                if statement in self.needed and statement not in self.own and known and all(map(is_common, operands)):
+                if (
+                    statement in self.needed
+                    and statement not in self.varying
+                    and is_available
+                    and all(map(is_common, operands))
+                ):
                     self.common.add(statement)
-            elif isinstance(statement, Store) and id(statement.memory) not in self.own_memories:
+            elif isinstance(statement, Store) and id(statement.memory) not in self.varying_memories:
                 stores = self.stores[id(statement.memory)]
                 if any(isinstance(store, Fill) for store, _ in stores):
                     continue
@@ -315,7 +375,7 @@ class Program:
                     self.common_memories.add(id(statement.memory))
 
     def _nodes(self, block: Block) -> Iterator[Any]:
-        """What is needed of a block: runs, loops and choices."""
+        """Yield the needed runs, loops and choices of a block."""
         items: list[int | Store | Fill] = []
         for statement in block.statements:
             if isinstance(statement, int):
@@ -326,8 +386,8 @@ class Program:
                     items.append(statement)
             else:
                 is_loop = isinstance(statement, Loop)
-                inner = (statement.block,) if is_loop else statement.cases
-                if not any(id(x) in self.entered for x in inner):
+                blocks = (statement.block,) if is_loop else statement.cases
+                if not any(id(x) in self.needed_blocks for x in blocks):
                     continue
                 if items:
                     yield Run(items)
@@ -337,75 +397,87 @@ class Program:
             yield Run(items)
 
     def _loop(self, loop):
-        kept = [k for k, x in enumerate(loop.carried) if x.index in self.needed]
-        pick = lambda part: [part[k] for k in kept]
+        """Return the node of a loop."""
+        needed = [k for k, x in enumerate(loop.carried) if x.index in self.needed]
+        pick = lambda part: [part[k] for k in needed]
         carried, begin, following, results = map(pick, (loop.carried, loop.begin, loop.following, loop.results))
-        return Repeated(loop, carried, begin, following, results, list(self._nodes(loop.block)))
+        return LoopNode(loop, carried, begin, following, results, list(self._nodes(loop.block)))
 
     def _choice(self, choice):
-        kept = [k for k, x in enumerate(choice.results) if x.index in self.needed]
-        outcomes = [[part[k] for k in kept] for part in choice.outcomes]
-        return Chosen(
-            choice.masks, [list(self._nodes(x)) for x in choice.cases], outcomes, [choice.results[k] for k in kept]
+        """Return the node of a choice."""
+        needed = [k for k, x in enumerate(choice.results) if x.index in self.needed]
+        outcomes = [[outcome[k] for k in needed] for outcome in choice.outcomes]
+        return ChoiceNode(
+            choice.masks, [list(self._nodes(x)) for x in choice.cases], outcomes, [choice.results[k] for k in needed]
         )
 
-    def _parted(self, nodes):
-        """What is done once, and the rest."""
-        once, each = [], []
+    def _split_common(self, nodes):
+        """Split nodes into those that are executed once, and the others."""
+        prologue, per_chunk = [], []
         for node in nodes:
             if not isinstance(node, Run):
-                each.append(node)
+                per_chunk.append(node)
                 continue
-            first = [x for x in node.items if self._is_once(x)]
-            rest = [x for x in node.items if not self._is_once(x)]
-            once += [Run(first)] if first else []
-            each += [Run(rest)] if rest else []
-        return once, each
+            common = [x for x in node.items if self._is_common(x)]
+            others = [x for x in node.items if not self._is_common(x)]
+            prologue += [Run(common)] if common else []
+            per_chunk += [Run(others)] if others else []
+        return prologue, per_chunk
 
-    def _is_once(self, item):
+    def _is_common(self, item):
+        """Return whether an item of a run is computed once."""
         return item in self.common if isinstance(item, int) else id(item.memory) in self.common_memories
 
     def ordered(self, items: Sequence[Any], wanted: Iterable[int]) -> list[Any]:
-        """A run in the order in which the fewest values wait; ``wanted`` are those that are read elsewhere."""
+        """Return the items of a run, scheduled for few live values; ``wanted`` are numbers that are read elsewhere."""
         stored = {id(x.memory) for x in items if not isinstance(x, int)}
         operations = [i for i in items if isinstance(i, int)]
-        if any(self._loads(i) and id(self.operations[i][1]["memory"]) in stored for i in operations):
+        if any(self._is_load(i) and id(self.operations[i][1]["memory"]) in stored for i in operations):
             return list(items)
         inside = set(operations)
-        only = lambda i: tuple(x for x in self.operations[i][2] if isinstance(x, Number) and x.index in inside)
+        operands_inside = lambda i: tuple(
+            x for x in self.operations[i][2] if isinstance(x, Number) and x.index in inside
+        )
         stores = [x for x in items if not isinstance(x, int)]
         read = {x.index for store in stores for x in self.operands_of(store) if isinstance(x, Number)}
         results = [Number(i, self.dtypes[i], 0) for i in operations if i in read or i in wanted]
-        order = scheduled({i: only(i) for i in operations}, results) if len(operations) > 2 else operations
-        # What goes to a fixed place of an output goes there as soon as it is known.
-        at_once = [x for x in stores if isinstance(x, Store) and x.index is None and not x.masks and self._goes_out(x)]
-        of_value: dict[int, list[Store]] = {}
-        for x in at_once:
+        order = scheduled({i: operands_inside(i) for i in operations}, results) if len(operations) > 2 else operations
+        # A value for a fixed entry of an output is stored as soon as it is computed.
+        direct = [
+            x
+            for x in stores
+            if isinstance(x, Store) and x.index is None and not x.masks and self._is_only_output_store(x)
+        ]
+        stores_of: dict[int, list[Store]] = {}
+        for x in direct:
             if isinstance(x.value, Number) and x.value.index in inside:
-                of_value.setdefault(x.value.index, []).append(x)
-        early = {id(x) for part in of_value.values() for x in part}
-        with_stores = [y for i in order for y in (i, *of_value.get(i, ()))]
+                stores_of.setdefault(x.value.index, []).append(x)
+        early = {id(x) for part in stores_of.values() for x in part}
+        with_stores = [y for i in order for y in (i, *stores_of.get(i, ()))]
         return [*with_stores, *(x for x in stores if id(x) not in early)]
 
-    def _goes_out(self, store):
-        """Whether nothing else is stored there."""
-        return id(store.memory) not in self.stores and id(store.memory) in self.placed
+    def _is_only_output_store(self, store):
+        """Return whether a store writes to an output that has no other stores."""
+        return id(store.memory) not in self.stores and id(store.memory) in self.output_index
 
-    def length(self, turns: int) -> int:
-        """How many operations a chunk takes, where loops of unknown length have so many ``turns``."""
+    def length(self, assumed_iterations: int) -> int:
+        """Return the number of operations of a chunk, with this number of iterations of loops of unknown length."""
 
-        def of(nodes):
+        def count(nodes):
             total = 0
             for node in nodes:
                 if isinstance(node, Run):
                     total += len(node.items)
-                elif isinstance(node, Repeated):
-                    total += (node.loop.length if node.loop.length is not None else turns) * of(node.inside)
+                elif isinstance(node, LoopNode):
+                    total += (node.loop.length if node.loop.length is not None else assumed_iterations) * count(
+                        node.body
+                    )
                 else:
-                    total += sum(map(of, node.cases))
+                    total += sum(map(count, node.cases))
             return total
 
-        return of(self.each)
+        return count(self.per_chunk)
 
-    def _loads(self, i):
+    def _is_load(self, i):
+        """Return whether an operation is a load."""
         return self.operations[i][0] == LOAD

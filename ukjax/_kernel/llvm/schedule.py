@@ -1,4 +1,4 @@
-"""In what order to do operations: one in which few values wait for their use at a time, so that they stay near."""
+"""Order operations so that few values are live at a time, and most of them stay in registers."""
 
 import heapq
 from collections.abc import Sequence
@@ -9,17 +9,18 @@ from jaxtyping import Int
 from ..graph.number import Number, Operand
 
 Needed = dict[int, tuple[Operand, ...]]
-"""Operations, in an order in which they can be done, and their operands."""
+"""Operations in an executable order, each with its operands."""
 
 
 def scheduled(needed: Needed, results: Sequence[Operand]) -> Needed:
-    """The same in the order, of the given one and two others, in which the fewest values wait on average."""
+    """Return the operations in the order with the fewest live values on average: the given order or one of two
+    others."""
     orders = needed, _backwards(needed, results, recent=False), _backwards(needed, results, recent=True)
     return min(orders, key=lambda order: float(np.mean(alive(order, results))))
 
 
 def alive(needed: Needed, results: Sequence[Operand]) -> Int[np.ndarray, " operations"]:
-    """How many values are known and still needed, after each operation."""
+    """Return the number of live values (computed and still needed) after each operation."""
     place = {i: k for k, i in enumerate(needed)}
     last = {x.index: k for k, operands in enumerate(needed.values()) for x in operands if isinstance(x, Number)}
     last |= {x.index: len(place) for x in results if isinstance(x, Number)}
@@ -30,30 +31,34 @@ def alive(needed: Needed, results: Sequence[Operand]) -> Int[np.ndarray, " opera
 
 
 def _backwards(needed, results, recent):
-    """From the last operation to the first, each of those whose value all users have by then: next what asks for the
-    fewest values that nobody else has asked for; of equals, what was asked for most recently, or what came last."""
-    operands = {i: list(dict.fromkeys(x.index for x in given if isinstance(x, Number))) for i, given in needed.items()}
+    """Schedule from the last operation to the first.
+
+    An operation is a candidate once all its users are scheduled. The next one is the candidate with the fewest operands
+    that are not live yet. Ties are broken by the most recently added candidate (``recent``) or the latest in the given
+    order.
+    """
+    operands = {i: list(dict.fromkeys(x.index for x in used if isinstance(x, Number))) for i, used in needed.items()}
     users = dict.fromkeys(needed, 0)
-    for given in operands.values():
-        for j in given:
+    for used in operands.values():
+        for j in used:
             users[j] += 1
-    asked = {x.index for x in results if isinstance(x, Number)} & {i for i, count in users.items() if not count}
+    live = {x.index for x in results if isinstance(x, Number)} & {i for i, count in users.items() if not count}
     place = {i: k for k, i in enumerate(needed)}
     heap: list[tuple[int, int, int]] = []
     order: list[int] = []
 
-    def offer(i):
-        new = sum(j not in asked for j in operands[i])
-        heapq.heappush(heap, (new, -(len(order) if recent else place[i]), i))
+    def push(i):
+        new_operands = sum(j not in live for j in operands[i])
+        heapq.heappush(heap, (new_operands, -(len(order) if recent else place[i]), i))
 
-    for i in asked:
-        offer(i)
+    for i in live:
+        push(i)
     while heap:
         _, _, i = heapq.heappop(heap)
         order.append(i)
         for j in operands[i]:
-            asked.add(j)
+            live.add(j)
             users[j] -= 1
             if not users[j]:
-                offer(j)
+                push(j)
     return {i: needed[i] for i in reversed(order)}

@@ -1,9 +1,9 @@
-"""exp, log and tanh as arithmetic, on a vector of numbers at once: a few times faster than the C library for each.
+"""exp, log and tanh as vector arithmetic: a few times faster than calling the C library for each lane.
 
-The constants, and how an argument is brought near to 0: for exp and log in float64 those of fdlibm (Sun Microsystems,
-1993: e_exp.c, e_log.c), for tanh and all in float32 those of Cephes (S. Moshier, 1984 to 1995: tanh.c, expf.c, logf.c,
-tanhf.c). They are good to 1.5 units in the last place. Where an argument or a result is no normal number, the C library
-takes over.
+Constants and argument reductions for exp and log in float64 are those of fdlibm (Sun Microsystems, 1993: e_exp.c,
+e_log.c), for tanh and for float32 those of Cephes (S. Moshier, 1984 to 1995: tanh.c, expf.c, logf.c, tanhf.c). The
+error is at most 1.5 units in the last place. If an argument or a result is not a normal number, the C library is called
+instead.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,82 +12,98 @@ from typing import Any
 import numpy as np
 
 Lanes = Any
-"""The name of one number or of a vector of them."""
+"""LLVM name of one number or of a vector of numbers."""
 
 
 class Arithmetic:
-    """Instructions on numbers of one type, ``width`` side by side."""
+    """Writes instructions on floating-point numbers of one type.
+
+    Attributes
+    ----------
+    code
+        The function that instructions are added to.
+    dtype, kind, bits
+        NumPy type, LLVM type, and the integer type of the same size.
+    width
+        Number of lanes; 1 for a scalar.
+    vector, integers, truths
+        LLVM types of ``width`` numbers, integers and truth values.
+    mantissa
+        Number of mantissa bits.
+    """
 
     def __init__(self, code: Any, dtype: np.dtype, kind: str, width: int, constant: Callable):
         self.code, self.dtype, self.kind, self.width, self._constant = code, dtype, kind, width, constant
         self.bits = np.dtype(f"i{dtype.itemsize}")
         wide = lambda kind: kind if width == 1 else f"<{width} x {kind}>"
-        self.whole, self.integers, self.truths = wide(kind), wide(f"i{8 * dtype.itemsize}"), wide("i1")
+        self.vector, self.integers, self.truths = wide(kind), wide(f"i{8 * dtype.itemsize}"), wide("i1")
         self.mantissa = np.finfo(dtype).nmant
 
     def number(self, x: "float | Lanes") -> Lanes:
+        """Return x, a Python float as a constant."""
         return self._constant(self.dtype.type(x), self.width) if isinstance(x, float) else x
 
     def integer(self, x: "int | Lanes") -> Lanes:
+        """Return x, a Python int as a constant."""
         return self._constant(self.bits.type(x), self.width) if isinstance(x, int) else x
 
     def bits_of(self, x: float) -> int:
-        """The bits of a known number."""
+        """Return the bit pattern of a constant as an integer."""
         return int(self.dtype.type(x).view(self.bits))
 
-    def _do(self, name, *a):
-        return self.code.add(f"{name} {self.whole} {', '.join(map(self.number, a))}")
+    def _op(self, name, *a):
+        return self.code.add(f"{name} {self.vector} {', '.join(map(self.number, a))}")
 
     def add(self, a: Any, b: Any) -> Lanes:
-        return self._do("fadd", a, b)
+        return self._op("fadd", a, b)
 
     def sub(self, a: Any, b: Any) -> Lanes:
-        return self._do("fsub", a, b)
+        return self._op("fsub", a, b)
 
     def mul(self, a: Any, b: Any) -> Lanes:
-        return self._do("fmul", a, b)
+        return self._op("fmul", a, b)
 
     def div(self, a: Any, b: Any) -> Lanes:
-        return self._do("fdiv", a, b)
+        return self._op("fdiv", a, b)
 
     def neg(self, a: Any) -> Lanes:
-        return self._do("fneg", a)
+        return self._op("fneg", a)
 
-    def own(self, name: str, *a: Any) -> Lanes:
-        """One of LLVM's own functions."""
-        return self.code.own(name, self.kind, self.width, *map(self.number, a))
+    def elementwise(self, name: str, *a: Any) -> Lanes:
+        """Call an elementwise LLVM intrinsic."""
+        return self.code.elementwise(name, self.kind, self.width, *map(self.number, a))
 
-    def sum(self, a: Any, b: Any, c: Any) -> Lanes:
-        """a b + c, rounded once where the processor can."""
-        return self.own("fmuladd", a, b, c)
+    def multiply_add(self, a: Any, b: Any, c: Any) -> Lanes:
+        """Return a b + c, rounded once if the processor has a fused multiply-add."""
+        return self.elementwise("fmuladd", a, b, c)
 
-    def compare(self, how: str, a: Any, b: Any) -> Lanes:
-        return self._do(f"fcmp {how}", a, b)
+    def compare(self, predicate: str, a: Any, b: Any) -> Lanes:
+        return self._op(f"fcmp {predicate}", a, b)
 
-    def choose(self, which: Lanes, yes: Any, no: Any) -> Lanes:
+    def choose(self, condition: Lanes, yes: Any, no: Any) -> Lanes:
         yes, no = map(self.number, (yes, no))
-        return self.code.add(f"select {self.truths} {which}, {self.whole} {yes}, {self.whole} {no}")
+        return self.code.add(f"select {self.truths} {condition}, {self.vector} {yes}, {self.vector} {no}")
 
-    def whole_do(self, name: str, a: Any, b: Any) -> Lanes:
-        """An operation on whole numbers."""
+    def integer_op(self, name: str, a: Any, b: Any) -> Lanes:
+        """Apply an integer operation."""
         return self.code.add(f"{name} {self.integers} {self.integer(a)}, {self.integer(b)}")
 
     def as_bits(self, x: Lanes) -> Lanes:
-        return self.code.add(f"bitcast {self.whole} {x} to {self.integers}")
+        return self.code.add(f"bitcast {self.vector} {x} to {self.integers}")
 
     def of_bits(self, x: Lanes) -> Lanes:
-        return self.code.add(f"bitcast {self.integers} {x} to {self.whole}")
+        return self.code.add(f"bitcast {self.integers} {x} to {self.vector}")
 
     def polynomial(self, z: Lanes, coefficients: Sequence[float]) -> Lanes:
-        """Of the coefficients, that of the highest power first."""
+        """Evaluate a polynomial in z by Horner's rule; coefficients from the highest power down."""
         total: Any = coefficients[0]
         for coefficient in coefficients[1:]:
-            total = self.sum(total, z, coefficient)
+            total = self.multiply_add(total, z, coefficient)
         return total
 
 
 LN2 = {8: (6.93147180369123816490e-01, 1.90821492927058770002e-10), 4: (0.693359375, -2.12194440e-4)}
-"""The logarithm of 2 in two parts, by the size of a number: multiples of the first are exact."""
+"""ln 2 in two parts, by the size of a number [bytes]; multiples of the first part are exact."""
 
 EXP = {
     8: (
@@ -125,64 +141,65 @@ TANH = {
     8: (-9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441708447952e3),
     4: (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1),
 }
-UNDER_TANH = (1.0, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3)
-"""Coefficients by the size of a number, that of the highest power first."""
+TANH_DENOMINATOR = (1.0, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3)
+"""Denominator of tanh for float64. All coefficients are by the size of a number [bytes], highest power first."""
 
 LARGEST_EXP = {8: 708.0, 4: 86.0}
-"""Up to here, in either direction, exp x and all that it is made of are normal numbers."""
+"""Largest |x| for which exp x and all intermediate results are normal numbers, by the size of a number [bytes]."""
 
 
-def exponential(on: Arithmetic, x: Lanes) -> Lanes:
-    """exp x for −LARGEST_EXP ≤ x ≤ LARGEST_EXP: 2^k exp r, with r within ln 2 / 2."""
-    size = on.dtype.itemsize
+def exponential(ops: Arithmetic, x: Lanes) -> Lanes:
+    """Return exp x for |x| ≤ LARGEST_EXP, as 2ᵏ exp r with |r| ≤ ln 2 / 2."""
+    size = ops.dtype.itemsize
     high, low = LN2[size]
-    k = on.own("rint", on.mul(x, 1 / np.log(2)))
-    minus = on.neg(k)
-    near = on.sum(minus, high, x)
+    k = ops.elementwise("rint", ops.mul(x, 1 / np.log(2)))
+    minus_k = ops.neg(k)
+    reduced = ops.multiply_add(minus_k, high, x)
     if size == 8:
-        rest = on.mul(k, low)
-        r = on.sub(near, rest)
-        z = on.mul(r, r)
-        c = on.sub(r, on.mul(z, on.polynomial(z, EXP[size])))
-        y = on.sub(1.0, on.sub(on.sub(rest, on.div(on.mul(r, c), on.sub(2.0, c))), near))
+        correction = ops.mul(k, low)
+        r = ops.sub(reduced, correction)
+        z = ops.mul(r, r)
+        c = ops.sub(r, ops.mul(z, ops.polynomial(z, EXP[size])))
+        exp_r = ops.sub(1.0, ops.sub(ops.sub(correction, ops.div(ops.mul(r, c), ops.sub(2.0, c))), reduced))
     else:
-        r = on.sum(minus, low, near)
-        y = on.add(on.sum(on.polynomial(r, EXP[size]), on.mul(r, r), r), 1.0)
-    # k stands in the last bits of a number this large, and is added to the exponent of y.
-    bits = on.as_bits(on.add(k, 1.5 * 2.0**on.mantissa))
-    return on.of_bits(on.whole_do("add", on.as_bits(y), on.whole_do("shl", bits, on.mantissa)))
+        r = ops.multiply_add(minus_k, low, reduced)
+        exp_r = ops.add(ops.multiply_add(ops.polynomial(r, EXP[size]), ops.mul(r, r), r), 1.0)
+    # Adding 1.5 · 2^mantissa leaves the integer k in the low bits; they are added to the exponent of exp r.
+    bits = ops.as_bits(ops.add(k, 1.5 * 2.0**ops.mantissa))
+    return ops.of_bits(ops.integer_op("add", ops.as_bits(exp_r), ops.integer_op("shl", bits, ops.mantissa)))
 
 
-def logarithm(on: Arithmetic, x: Lanes) -> Lanes:
-    """log x for positive normal numbers: k ln 2 + log(1 + f), with 1 + f between √½ and √2."""
-    size, large = on.dtype.itemsize, 2.0**on.mantissa
+def logarithm(ops: Arithmetic, x: Lanes) -> Lanes:
+    """Return log x for positive normal x, as k ln 2 + log(1 + f) with √½ ≤ 1 + f < √2."""
+    size, large = ops.dtype.itemsize, 2.0**ops.mantissa
     high, low = LN2[size]
-    start, one, of_large = (on.bits_of(number) for number in (np.sqrt(0.5), 1.0, large))
-    above = on.whole_do("sub", on.as_bits(x), start)
-    mantissa = on.whole_do("and", above, (1 << on.mantissa) - 1)
-    f = on.sub(on.of_bits(on.whole_do("add", mantissa, start)), 1.0)
-    # The exponent, made positive, stands in the last bits of a large number.
-    exponent = on.whole_do("lshr", on.whole_do("add", above, one), on.mantissa)
-    k = on.sub(on.of_bits(on.whole_do("or", exponent, of_large)), large + float(one >> on.mantissa))
-    z = on.mul(f, f)
-    half = on.mul(0.5, z)
+    start, one, large_bits = (ops.bits_of(number) for number in (np.sqrt(0.5), 1.0, large))
+    offset = ops.integer_op("sub", ops.as_bits(x), start)
+    mantissa = ops.integer_op("and", offset, (1 << ops.mantissa) - 1)
+    f = ops.sub(ops.of_bits(ops.integer_op("add", mantissa, start)), 1.0)
+    # The biased exponent, in the low bits of a large number, is converted to floating point by a subtraction.
+    exponent = ops.integer_op("lshr", ops.integer_op("add", offset, one), ops.mantissa)
+    k = ops.sub(ops.of_bits(ops.integer_op("or", exponent, large_bits)), large + float(one >> ops.mantissa))
+    z = ops.mul(f, f)
+    half_z = ops.mul(0.5, z)
     if size == 8:
-        s = on.div(f, on.add(2.0, f))
-        t = on.mul(s, s)
-        small = on.sum(s, on.add(half, on.mul(t, on.polynomial(t, LOG[size]))), on.mul(k, low))
-        return on.sum(k, high, on.sub(f, on.sub(half, small)))
-    y = on.sum(k, low, on.mul(on.mul(f, z), on.polynomial(f, LOG[size])))
-    return on.sum(k, high, on.add(f, on.sub(y, half)))
+        s = ops.div(f, ops.add(2.0, f))
+        t = ops.mul(s, s)
+        small = ops.multiply_add(s, ops.add(half_z, ops.mul(t, ops.polynomial(t, LOG[size]))), ops.mul(k, low))
+        return ops.multiply_add(k, high, ops.sub(f, ops.sub(half_z, small)))
+    y = ops.multiply_add(k, low, ops.mul(ops.mul(f, z), ops.polynomial(f, LOG[size])))
+    return ops.multiply_add(k, high, ops.add(f, ops.sub(y, half_z)))
 
 
-def hyperbolic_tangent(on: Arithmetic, x: Lanes) -> Lanes:
-    """tanh x: rational or a polynomial near 0, by exp beyond."""
-    size, z = on.own("fabs", x), on.mul(x, x)
-    near = on.polynomial(z, TANH[on.dtype.itemsize])
-    if on.dtype.itemsize == 8:
-        near = on.div(near, on.polynomial(z, UNDER_TANH))
-    near = on.sum(on.mul(near, z), x, x)
-    most = 22.0  # tanh of all that is larger is 1
-    twice = on.mul(2.0, on.choose(on.compare("olt", size, most), size, most))
-    far = on.sub(1.0, on.div(2.0, on.add(exponential(on, twice), 1.0)))
-    return on.choose(on.compare("oge", size, 0.625), on.own("copysign", far, x), near)  # NaN is near, and stays NaN
+def hyperbolic_tangent(ops: Arithmetic, x: Lanes) -> Lanes:
+    """Return tanh x: a rational function or polynomial for |x| < 0.625, 1 − 2/(exp 2|x| + 1) beyond."""
+    magnitude, z = ops.elementwise("fabs", x), ops.mul(x, x)
+    near = ops.polynomial(z, TANH[ops.dtype.itemsize])
+    if ops.dtype.itemsize == 8:
+        near = ops.div(near, ops.polynomial(z, TANH_DENOMINATOR))
+    near = ops.multiply_add(ops.mul(near, z), x, x)
+    saturation = 22.0  # tanh x rounds to 1 beyond
+    twice = ops.mul(2.0, ops.choose(ops.compare("olt", magnitude, saturation), magnitude, saturation))
+    far = ops.sub(1.0, ops.div(2.0, ops.add(exponential(ops, twice), 1.0)))
+    # The comparison is false for NaN, which then stays NaN.
+    return ops.choose(ops.compare("oge", magnitude, 0.625), ops.elementwise("copysign", far, x), near)
