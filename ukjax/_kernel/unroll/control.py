@@ -150,8 +150,10 @@ def _while_as_loop(unroller, parameters, cond_consts, body_consts, carry):
 
 @rule("cond")
 def _cond(unroller, equation, operands):
-    """Evaluate one branch if the index is constant or the choice is rare; else emit a choice, or evaluate all branches
-    and select."""
+    """Evaluate one branch if the index is constant or the choice is rare.
+
+    Otherwise emit a choice, or, for few operations, evaluate all branches and select.
+    """
     which, *rest = operands
     branches = equation.params["branches"]
     if which.dtype != object:

@@ -117,7 +117,7 @@ def updated_in_place(jaxpr: Jaxpr, candidates: Sequence[Any]) -> set[int]:
 
 def _loop(graph: Graph, in_memory, iterate, state, length, is_entered, reverse):
     """Add a loop; ``in_memory`` are the indices of the arrays of the state that are in memory."""
-    num_assumed, told = len(graph.assumed_zero), graph.told
+    num_assumed, num_read = len(graph.assumed_zero), graph.told  # of assumptions: all, and those that were read
     state = [_own_memory(graph, x) if k in in_memory or isinstance(x, Stored) else x for k, x in enumerate(state)]
     versions = [x.memory.version if isinstance(x, Stored) else None for x in state]
     state = [x.reloaded() if isinstance(x, Stored) else x for x in state]
@@ -138,7 +138,7 @@ def _loop(graph: Graph, in_memory, iterate, state, length, is_entered, reverse):
         new = [k for k, (x, y) in enumerate(zip(inside, after, strict=True)) if isinstance(y, Stored)]
         new = [k for k in new if not isinstance(inside[k], Stored)]
         if new:
-            _restore(graph, num_assumed, told, state, versions)
+            _restore(graph, num_assumed, num_read, state, versions)
             raise StorageMismatch(*new)
         following: list[Operand] = []
         copies: list[tuple[Memory, np.ndarray]] = []
@@ -177,10 +177,10 @@ def _loop(graph: Graph, in_memory, iterate, state, length, is_entered, reverse):
     return final, [x() for x in stacked]
 
 
-def _restore(graph, num_assumed, told, state, versions):
+def _restore(graph, num_assumed, num_read, state, versions):
     """Undo a failed attempt to add a loop; assumptions that were moved before the loop stay."""
     graph.assumed_zero = graph.assumed_zero[:num_assumed] + _outside(graph, graph.assumed_zero[num_assumed:])
-    graph.told = told
+    graph.told = num_read
     for x, version in zip(state, versions, strict=True):
         if isinstance(x, Stored):
             x.memory.version = version
@@ -276,7 +276,7 @@ def emit_choice(unroller: Any, index: Operand, branches: Sequence[ClosedJaxpr], 
 def _choice(unroller, masks, branches, operands, by_entry):
     """Add a choice; results at the positions ``by_entry`` are merged entry by entry, not as arrays in memory."""
     graph = unroller.graph
-    num_assumed, told = len(graph.assumed_zero), graph.told
+    num_assumed, num_read = len(graph.assumed_zero), graph.told
     stored = [x for x in operands if isinstance(x, Stored)]
     before = [x.memory.version for x in stored]
     latest = list(before)
@@ -300,7 +300,7 @@ def _choice(unroller, masks, branches, operands, by_entry):
     columns = list(zip(*results_of_cases, strict=True))
     mixed = [k for k, xs in enumerate(columns) if any(isinstance(x, Stored) for x in xs) and not in_one_memory(xs)]
     if mixed:
-        graph.told = told
+        graph.told = num_read
         for x, version in zip(stored, before, strict=True):
             x.memory.version = version
         raise StorageMismatch(*mixed)
