@@ -11,7 +11,7 @@ from jax.extend.core import Jaxpr
 
 import ukjax as uk
 from ukjax._kernel.llvm.machine import warn_no_room
-from ukjax._kernel.per_member import MOST_PROGRAMS
+from ukjax._kernel.per_member import MAX_PROGRAMS_PER_FUNCTION
 from ukjax._run import compile
 from ukjax._run.compile import Program, jit, jit_batch, jit_fast_compile, jit_unoptimised, split
 
@@ -118,7 +118,7 @@ def test_what_was_traced_of_models_that_are_gone_goes_with_them(monkeypatch):
         gc.collect()
         return sum(isinstance(x, Jaxpr) for x in gc.get_objects())
 
-    before = traced(range(1, MOST_PROGRAMS + 4))
+    before = traced(range(1, MAX_PROGRAMS_PER_FUNCTION + 4))
     assert traced(range(101, 109)) <= before + 10
 
 

@@ -8,7 +8,7 @@ from jax import lax
 
 import ukjax as uk
 from ukjax._kernel.llvm import machine
-from ukjax._kernel.lowering import LARGE
+from ukjax._kernel.lowering import MAX_UNPACKED_SIZE
 from ukjax._kernel.unroll import loops
 
 from .random_functions import random_function
@@ -21,8 +21,8 @@ CLOSE = 1e-12
 def form(request, monkeypatch):
     """Whether loops and choices stay what they are; whatever is compiled is looked at by LLVM first."""
     worth = FORMS[request.param]
-    monkeypatch.setattr(loops, "WORTH_A_LOOP", worth[0])
-    monkeypatch.setattr(loops, "WORTH_A_CHOICE", worth[1])
+    monkeypatch.setattr(loops, "MIN_LOOP_OPERATIONS", worth[0])
+    monkeypatch.setattr(loops, "MIN_CHOICE_OPERATIONS", worth[1])
     compiled = machine._compiled
 
     def checked(text, target):
@@ -150,14 +150,14 @@ def test_nothing_is_an_array_too(form, x, k):
 
 
 def test_arguments_of_many_numbers_and_results_that_are_arguments(form, rng, k):
-    many = rng.normal(size=(13, LARGE + 1))
+    many = rng.normal(size=(13, MAX_UNPACKED_SIZE + 1))
 
     def function(many, k):
         turn = lambda i, s: s + many[(i * 7 + k) % many.size]
         changed = lax.dynamic_update_slice(many, jnp.ones(2), (k,))
         return many, lax.fori_loop(0, 40, turn, 0.0), many[k], changed, many.reshape(-1, 27)[:2], k, jnp.arange(3)
 
-    assert (LARGE + 1) % 27 == 0
+    assert (MAX_UNPACKED_SIZE + 1) % 27 == 0
     check(function, many, k)
 
 

@@ -34,8 +34,8 @@ def members(rng):
 
 @pytest.fixture(autouse=True)
 def small_loops(monkeypatch):
-    monkeypatch.setattr(loops, "WORTH_A_LOOP", 1)
-    monkeypatch.setattr(loops, "WORTH_A_CHOICE", 1)
+    monkeypatch.setattr(loops, "MIN_LOOP_OPERATIONS", 1)
+    monkeypatch.setattr(loops, "MIN_CHOICE_OPERATIONS", 1)
     monkeypatch.setenv("UKJAX_CACHE", "")
 
 

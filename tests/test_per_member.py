@@ -326,7 +326,7 @@ def test_entries_are_taken_and_put_as_by_jax(rng):
 
 
 def test_what_is_too_long_is_done_as_ever(rng, monkeypatch):
-    monkeypatch.setattr(lowering, "MOST", 50)
+    monkeypatch.setattr(lowering, "MAX_OPERATIONS", 50)
     q, k = rng.normal(size=(BATCH, 3)), rng.uniform(size=BATCH)
     agree(jax.jit(jax.vmap(uk.per_member(system)))(q, k)["x"][3], by_numpy(q[3], k[3])["x"])
     with pytest.raises(ValueError, match="system needs more than 50 operations, too many for one kernel"):
@@ -347,7 +347,7 @@ def test_a_rare_case_that_is_too_large_is_done_by_jax(rng, monkeypatch):
     def function(x):
         return rare_cond(x[0] > 2, lambda x: sum(jnp.sin(k * x) for k in range(200)), lambda x: x, x)
 
-    monkeypatch.setattr(lowering, "MOST_WITH_EVERY_CASE", 100)
+    monkeypatch.setattr(lowering, "MAX_OPERATIONS_ALL_BRANCHES", 100)
     x = rng.normal(size=(BATCH, 2))
     x[7, 0] = 3.0
     found = jax.jit(jax.vmap(uk.per_member(function)))
@@ -408,7 +408,7 @@ def test_every_mechanism_is_compiled(name):
 def test_every_simulated_motion_is_compiled(monkeypatch, name):
     """Steps, corrections and samples: of functions of its own on operations of its own the library says nothing."""
     refused = []
-    monkeypatch.setattr(lowering, "report", lambda refusal, how: refused.append((refusal.primitive, how.origin)))
+    monkeypatch.setattr(lowering, "report", lambda error, options: refused.append((error.primitive, options.origin)))
     mechanism = uk.systems.named(name)
     for how in ({"dt": 0.01}, {}):
         run = lambda q, v, how=how: uk.simulate(mechanism, q, v, ts=[0.0, 0.01], **how).q

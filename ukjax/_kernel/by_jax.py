@@ -1,4 +1,4 @@
-"""What is not worth the time of compiling it well: done as JAX would do it."""
+"""Functions compiled by XLA alone, without kernels, where compile time matters more than run time."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,34 +6,36 @@ from typing import Any
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
 from .evaluate import with_jaxpr
-from .primitive import kept_with_jaxpr, per_member_p
+from .primitive import cached_per_jaxpr, per_member_p
 
 
 def without_kernels(function: Callable) -> Callable:
-    """``function`` of pytrees of arrays with no function of one member left in it: ``vmap`` and derivatives go through
-    all operations together, and what value and derivative have in common stands once. Compiled soonest; for what is
-    done for few members, a few thousand times. It belongs inside ``jit``."""
+    """``function`` of pytrees of arrays with every ``per_member`` call inlined. It must be called inside ``jit``.
+
+    ``vmap`` and differentiation then transform all operations together, and XLA shares common subexpressions of values
+    and derivatives. This has the shortest compile time: use it for few members and a few thousand calls.
+    """
     return with_jaxpr(function, lambda traced, leaves: jaxpr_as_fun(jaxpr_without_kernels(traced))(*leaves))
 
 
-@kept_with_jaxpr
+@cached_per_jaxpr
 def jaxpr_without_kernels(jaxpr):
-    """``jaxpr`` where every function of one member in it is done as JAX would."""
+    """``jaxpr`` with the option ``without_kernel`` set in every ``per_member`` equation, at any depth."""
 
-    def changed(x: Any) -> Any:
+    def convert(x: Any) -> Any:
         if isinstance(x, Jaxpr):
-            return x.replace(eqns=[in_equation(equation) for equation in x.eqns])
+            return x.replace(eqns=[convert_equation(equation) for equation in x.eqns])
         if isinstance(x, ClosedJaxpr):
-            return x.replace(jaxpr=changed(x.jaxpr))
+            return x.replace(jaxpr=convert(x.jaxpr))
         if isinstance(x, tuple):
-            parts = map(changed, x)
+            parts = map(convert, x)
             return type(x)(*parts) if hasattr(x, "_fields") else tuple(parts)
         return x
 
-    def in_equation(equation):
-        parameters = {key: changed(x) for key, x in equation.params.items()}
+    def convert_equation(equation):
+        parameters = {key: convert(x) for key, x in equation.params.items()}
         if equation.primitive is per_member_p:
-            parameters["how"] = parameters["how"]._replace(as_by_jax=True)
+            parameters["options"] = parameters["options"]._replace(without_kernel=True)
         return equation.replace(params=parameters)
 
-    return changed(jaxpr)
+    return convert(jaxpr)

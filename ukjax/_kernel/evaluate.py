@@ -1,4 +1,4 @@
-"""Functions of pytrees as what JAX traces of them, to be done in another way."""
+"""Trace functions of pytrees to jaxprs and evaluate these in another way."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -8,11 +8,11 @@ import equinox as eqx
 import jax
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-from .transform import smaller
+from .transform import eliminate_dead_code
 
 
-def with_jaxpr(function: Callable, done: Callable[[ClosedJaxpr, list[Any]], Sequence[Any]]) -> Callable:
-    """``function`` of pytrees, whose arrays are found by ``done(jaxpr, arrays)``; it belongs inside ``jit``."""
+def with_jaxpr(function: Callable, evaluate: Callable[[ClosedJaxpr, list[Any]], Sequence[Any]]) -> Callable:
+    """``function`` of pytrees, evaluated as ``evaluate(jaxpr, arrays)``. It must be called inside ``jit``."""
 
     @functools.wraps(function)
     def wrapped(*arguments: Any) -> Any:
@@ -23,24 +23,26 @@ def with_jaxpr(function: Callable, done: Callable[[ClosedJaxpr, list[Any]], Sequ
         def flat(*leaves):
             nonlocal structure
             results = function(*eqx.combine(jax.tree.unflatten(tree, leaves), static))
-            results, fixed = eqx.partition(results, eqx.is_array)
-            results, shape = jax.tree.flatten(results)
-            structure = shape, fixed
+            results, static_results = eqx.partition(results, eqx.is_array)
+            results, results_tree = jax.tree.flatten(results)
+            structure = results_tree, static_results
             return results
 
         traced = jax.make_jaxpr(flat)(*leaves)
-        shape, fixed = structure
-        return eqx.combine(jax.tree.unflatten(shape, done(traced, leaves)), fixed)
+        results_tree, static_results = structure
+        return eqx.combine(jax.tree.unflatten(results_tree, evaluate(traced, leaves)), static_results)
 
     return wrapped
 
 
 def without_unused(function: Callable) -> Callable:
-    """``function`` of pytrees without what its results do not need: else derivatives and batches are traced with all of
-    that, before it is left out."""
-    return with_jaxpr(function, _of_used)
+    """``function`` of pytrees without dead code.
+
+    ``vmap`` and differentiation otherwise trace the dead code too, before it is removed.
+    """
+    return with_jaxpr(function, _evaluate_live)
 
 
-def _of_used(traced, leaves):
-    fewer, needed = smaller(traced, (True,) * len(traced.out_avals))
-    return jaxpr_as_fun(fewer)(*(x for x, own in zip(leaves, needed, strict=True) if own))
+def _evaluate_live(traced, leaves):
+    live, needed = eliminate_dead_code(traced, (True,) * len(traced.out_avals))
+    return jaxpr_as_fun(live)(*(x for x, is_needed in zip(leaves, needed, strict=True) if is_needed))

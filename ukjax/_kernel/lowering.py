@@ -1,4 +1,4 @@
-"""What a function of one member becomes in a compiled program: a kernel, or what JAX would do."""
+"""Lower ``per_member`` to a kernel on a CPU, and to ``jax.vmap`` where no kernel can be compiled."""
 
 from typing import NamedTuple
 
@@ -10,173 +10,197 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.interpreters import mlir
 
 from .._run.compile import has_room_for_kernels
-from .cost import operation_count
+from .cost import branch_cost_ratio
 from .graph.fold import refuse_type
 from .graph.graph import Graph, Memory, TooLarge
 from .llvm.deferred import registered_rarely
 from .llvm.ffi_call import Buffer, called, handler_of, registered
 from .llvm.machine import is_available, warn_no_compiler, warn_no_room
 from .llvm.program import Program
-from .primitive import as_is, holds, kept_with_jaxpr, per_member_p, size_of
-from .unroll.entries import Stored, array_of
-from .unroll.interpreter import refuse_keys, unroll
-from .unroll.loops import repeats
-from .unsupported import Unsupported, refuse_length, report
+from .primitive import any_equation, batch_size, by_vmap, cached_per_jaxpr, per_member_p
+from .unroll.entries import Stored, object_array
+from .unroll.interpreter import reject_keys, unroll
+from .unroll.loops import has_kept_loop
+from .unsupported import Unsupported, raise_too_large, report
 
-MOST = 300_000
-"""How many operations are compiled: it takes some 0.1 ms for each. What has more is done in the pieces it is made of,
-if those are functions of one member too, or else one member after the other."""
+MAX_OPERATIONS = 300_000
+"""Largest kernel, in operations; compilation takes some 0.1 ms for each. A larger function is executed by the
+``per_member`` functions that it calls, or else member by member."""
 
-MOST_ONCE = 10_000
-"""The same for one member where nothing is repeated often: XLA compiles larger matrices sooner, and calls LAPACK."""
+MAX_OPERATIONS_UNBATCHED = 10_000
+"""Largest kernel for one member without long loops. Above it matrices are large: XLA compiles faster, with LAPACK."""
 
-MOST_WITH_EVERY_CASE = MOST
-"""The same, by estimate, where no case is left out. What has more is done by JAX where a case is rare."""
+MAX_OPERATIONS_ALL_BRANCHES = MAX_OPERATIONS
+"""Largest estimated size of a kernel with all branches. Above it, JAX executes the members that take a rare branch."""
 
-LARGE = 512
-"""Arguments of more numbers are read where they are needed."""
+MAX_UNPACKED_SIZE = 512
+"""Arguments with more entries stay arrays in memory, and entries are loaded where they are used."""
 
 
 def kernels_available() -> bool:
-    """Whether functions of one member are compiled so: on a CPU, if there is a compiler for it."""
+    """Whether ``per_member`` compiles kernels: on a CPU, if llvmlite is installed."""
     return is_available() and jax.default_backend() == "cpu"
 
 
-def _compiled(*arguments, jaxpr, mapped, how):
-    """By a kernel; a single member is a batch of one."""
-    members = size_of(arguments, mapped)
-    if how.as_by_jax or not isinstance(members, int | None):  # symbolic, where it is exported
-        return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
+def _by_kernel(*arguments, jaxpr, mapped, options):
+    """Call a kernel; a single member is a batch of one."""
+    members = batch_size(arguments, mapped)
+    if options.without_kernel or not isinstance(members, int | None):  # the size is symbolic in jax.export
+        return by_vmap(*arguments, jaxpr=jaxpr, mapped=mapped, options=options)
     if not is_available():
         warn_no_compiler()
-        return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
+        return by_vmap(*arguments, jaxpr=jaxpr, mapped=mapped, options=options)
     if not has_room_for_kernels():
         warn_no_room()
-        return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
+        return by_vmap(*arguments, jaxpr=jaxpr, mapped=mapped, options=options)
     try:
-        kernel = kernel_of(jaxpr, mapped, MOST if any(mapped) or how.strict or repeats(jaxpr) else MOST_ONCE)
-    except TooLarge:
-        if how.strict:
-            refuse_length(MOST, how)
-        return (as_is if holds(jaxpr, _is_piece) or not any(mapped) else _one_by_one)(
-            *arguments, jaxpr=jaxpr, mapped=mapped, how=how
+        kernel = build_kernel(
+            jaxpr,
+            mapped,
+            MAX_OPERATIONS if any(mapped) or options.strict or has_kept_loop(jaxpr) else MAX_OPERATIONS_UNBATCHED,
         )
-    except Unsupported as refusal:
-        report(refusal, how)
-        return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
-    *results, needs_fallback = _called(kernel, arguments, mapped)
+    except TooLarge:
+        if options.strict:
+            raise_too_large(MAX_OPERATIONS, options)
+        return (by_vmap if any_equation(jaxpr, _is_nested_kernel) or not any(mapped) else _member_by_member)(
+            *arguments, jaxpr=jaxpr, mapped=mapped, options=options
+        )
+    except Unsupported as error:
+        report(error, options)
+        return by_vmap(*arguments, jaxpr=jaxpr, mapped=mapped, options=options)
+    *results, needs_fallback = _call(kernel, arguments, mapped)
     if needs_fallback is None:
         return results
 
-    def again():
-        if kernel.with_every_case is None:
-            found = (_one_by_one if any(mapped) else as_is)(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
+    def fallback():
+        if kernel.with_all_branches is None:
+            complete = (_member_by_member if any(mapped) else by_vmap)(
+                *arguments, jaxpr=jaxpr, mapped=mapped, options=options
+            )
         else:
-            *found, _ = _called(kernel.with_every_case, arguments, mapped)
-        return [jnp.where(needs_fallback, new, old) for new, old in zip(found, results, strict=True)]
+            *complete, _ = _call(kernel.with_all_branches, arguments, mapped)
+        return [jnp.where(needs_fallback, new, old) for new, old in zip(complete, results, strict=True)]
 
-    return jax.lax.cond(jnp.any(needs_fallback), again, lambda: results)
+    return jax.lax.cond(jnp.any(needs_fallback), fallback, lambda: results)
 
 
 class Kernel(NamedTuple):
-    """The ``name`` of one, and its ``results``; those that are ``known`` without it, where not None, are none of it.
+    """A compiled kernel.
 
-    If it ``leaves_out`` choices that are seldom made, its last result says whether a member made one. That member is to
-    be done again by the kernel ``with_every_case``, which is compiled when it is called; or by JAX, if that is None.
+    name: name of its FFI target.
+    results: shapes of its results, for one member.
+    constants: one entry per result of the function: its value if known at compile time, which the kernel then does not
+        compute, else None.
+    omits_rare_branches: the kernel contains usual branches only. Its last result is a flag for each member that takes
+        a rare branch and must be computed again.
+    with_all_branches: the kernel for these members, compiled when it is first called; None: JAX computes them.
     """
 
     name: str
     results: list[jax.ShapeDtypeStruct]
-    known: list[np.ndarray | None]
-    leaves_out: bool = False
-    with_every_case: "Kernel | None" = None
+    constants: list[np.ndarray | None]
+    omits_rare_branches: bool = False
+    with_all_branches: "Kernel | None" = None
 
 
-def _called(kernel, arguments, mapped):
-    """The results of a kernel, and where choices are not the usual ones; None if there are none."""
+def _call(kernel, arguments, mapped):
+    """The results of a kernel, then the flags of members that take a rare branch, or None if it has no such flags."""
     batch = arguments[mapped.index(True)].shape[-1:] if any(mapped) else ()
     shapes = [jax.ShapeDtypeStruct((*x.shape, *batch), x.dtype) for x in kernel.results]
-    found = called(kernel.name, arguments, shapes) if shapes else []
-    needs_fallback = found.pop() if kernel.leaves_out else None
-    each = iter(found)
-    known = lambda x: jnp.broadcast_to(jnp.asarray(x)[(..., *(None,) * len(batch))], (*x.shape, *batch))
-    return [*(next(each) if x is None else known(x) for x in kernel.known), needs_fallback]
+    results = called(kernel.name, arguments, shapes) if shapes else []
+    needs_fallback = results.pop() if kernel.omits_rare_branches else None
+    computed = iter(results)
+    broadcast = lambda x: jnp.broadcast_to(jnp.asarray(x)[(..., *(None,) * len(batch))], (*x.shape, *batch))
+    return [*(next(computed) if x is None else broadcast(x) for x in kernel.constants), needs_fallback]
 
 
-@kept_with_jaxpr
-def kernel_of(jaxpr: ClosedJaxpr, mapped: tuple[bool, ...], most: int) -> Kernel:
-    """The kernel of a function of one member, compiled. Raises ``TooLarge`` if it needs more operations."""
-    refuse_keys(jaxpr.jaxpr.invars)
+@cached_per_jaxpr
+def build_kernel(jaxpr: ClosedJaxpr, mapped: tuple[bool, ...], max_operations: int) -> Kernel:
+    """Compile the kernel of a function of one member. Raises ``TooLarge`` above ``max_operations``."""
+    reject_keys(jaxpr.jaxpr.invars)
     for aval in jaxpr.in_avals:
         refuse_type(aval.dtype)
-    graph, inputs, results = _graph_of(jaxpr, most, True)
+    graph, inputs, results = _graph_of(jaxpr, max_operations, True)
     avals = list(jaxpr.out_avals)
-    known = [None if x.dtype == object else np.asarray(x, aval.dtype) for x, aval in zip(results, avals, strict=True)]
-    left = [(x, aval) for x, aval, value in zip(results, avals, known, strict=True) if value is None]
+    constants = [
+        None if x.dtype == object else np.asarray(x, aval.dtype) for x, aval in zip(results, avals, strict=True)
+    ]
+    computed = [(x, aval) for x, aval, value in zip(results, avals, constants, strict=True) if value is None]
     needs_fallback = graph.wrongly_assumed(graph.told)
-    has_choices = len(graph.assumed_zero) > graph.told  # of which nobody but this asks
-    if has_choices:
-        left.append((array_of([needs_fallback], ()), ShapedArray((), np.dtype(bool))))
-    if not left:
-        return Kernel("", [], known)
-    name = registered(*_ready(graph, inputs, left, jaxpr, mapped))
-    is_small = has_choices and len(graph.operations) * operation_count(jaxpr) <= MOST_WITH_EVERY_CASE
-    every = _with_every_case(name, jaxpr, mapped) if is_small else None
-    return Kernel(name, [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for _, aval in left], known, has_choices, every)
+    has_rare_branches = len(graph.assumed_zero) > graph.told  # those that the function does not handle itself
+    if has_rare_branches:
+        computed.append((object_array([needs_fallback], ()), ShapedArray((), np.dtype(bool))))
+    if not computed:
+        return Kernel("", [], constants)
+    name = registered(*_program(graph, inputs, computed, jaxpr, mapped))
+    is_small = has_rare_branches and len(graph.operations) * branch_cost_ratio(jaxpr) <= MAX_OPERATIONS_ALL_BRANCHES
+    complete = _with_all_branches(name, jaxpr, mapped) if is_small else None
+    return Kernel(
+        name,
+        [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for _, aval in computed],
+        constants,
+        has_rare_branches,
+        complete,
+    )
 
 
-def _with_every_case(name, jaxpr, mapped):
-    """The kernel in which no case is left out."""
+def _with_all_branches(name, jaxpr, mapped):
+    """The kernel that contains all branches."""
 
     def make():
-        graph, inputs, results = _graph_of(jaxpr, 10 * MOST, False)  # the estimate may be too low
-        return handler_of(*_ready(graph, inputs, list(zip(results, jaxpr.out_avals, strict=True)), jaxpr, mapped))
+        graph, inputs, results = _graph_of(jaxpr, 10 * MAX_OPERATIONS, False)  # the estimate may be too low
+        return handler_of(*_program(graph, inputs, list(zip(results, jaxpr.out_avals, strict=True)), jaxpr, mapped))
 
     shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in jaxpr.out_avals]
     return Kernel(registered_rarely(name, jaxpr, make), shapes, [None] * len(shapes))
 
 
-def _ready(graph, inputs, results, jaxpr, mapped):
-    """A program with these results, and what is given to it and taken from it."""
+def _program(graph, inputs, results, jaxpr, mapped):
+    """The program with these ``results``, and the buffers of its arguments and results."""
     program = Program(graph, [x for x, _ in results], [aval.dtype for _, aval in results], inputs, mapped)
-    ins = [Buffer(aval.shape, aval.dtype, own) for aval, own in zip(jaxpr.in_avals, mapped, strict=True)]
+    ins = [Buffer(aval.shape, aval.dtype, is_mapped) for aval, is_mapped in zip(jaxpr.in_avals, mapped, strict=True)]
     return program, ins, [Buffer(aval.shape, aval.dtype, any(mapped)) for _, aval in results]
 
 
-def _graph_of(jaxpr, most, usual):
-    graph = Graph(most, usual)
-    large = lambda k, aval: Stored(Memory(aval.size, aval.dtype, 0, source=k), aval.shape)
+def _graph_of(jaxpr, max_operations, usual):
+    """The scalar graph of a function, its inputs and its results; with ``usual``, it contains usual branches only."""
+    graph = Graph(max_operations, usual)
+    in_memory = lambda k, aval: Stored(Memory(aval.size, aval.dtype, 0, source=k), aval.shape)
     inputs = [
-        large(k, aval) if aval.size > LARGE else graph.inputs(aval.shape, aval.dtype)
+        in_memory(k, aval) if aval.size > MAX_UNPACKED_SIZE else graph.inputs(aval.shape, aval.dtype)
         for k, aval in enumerate(jaxpr.in_avals)
     ]
     return graph, inputs, unroll(graph, jaxpr, inputs, "cpu")
 
 
-def _is_piece(equation):
-    """Whether it is a function of one member that is done well in a batch by itself."""
-    return equation.primitive is per_member_p and not equation.params["how"].as_by_jax
+def _is_nested_kernel(equation):
+    """Whether an equation is a ``per_member`` call that is compiled as a kernel."""
+    return equation.primitive is per_member_p and not equation.params["options"].without_kernel
 
 
-def _one_by_one(*arguments, jaxpr, mapped, how):
-    """As JAX does it for one member after the other: their matrices are large enough to keep a core busy, stay in its
-    caches, and a choice is made by the member alone."""
-    own = [jnp.moveaxis(x, -1, 0) for x, per in zip(arguments, mapped, strict=True) if per]
+def _member_by_member(*arguments, jaxpr, mapped, options):
+    """Call the function for one member after the other, by ``lax.map``.
 
-    def member(own):
-        own = iter(own)
-        return jaxpr_as_fun(jaxpr)(*(next(own) if per else x for x, per in zip(arguments, mapped, strict=True)))
+    The matrices are large enough to occupy a core and stay in its caches, and a conditional executes one branch only.
+    """
+    batched = [jnp.moveaxis(x, -1, 0) for x, is_mapped in zip(arguments, mapped, strict=True) if is_mapped]
 
-    return [jnp.moveaxis(x, 0, -1) for x in jax.lax.map(member, own)]
+    def member(batched):
+        batched = iter(batched)
+        return jaxpr_as_fun(jaxpr)(
+            *(next(batched) if is_mapped else x for x, is_mapped in zip(arguments, mapped, strict=True))
+        )
+
+    return [jnp.moveaxis(x, 0, -1) for x in jax.lax.map(member, batched)]
 
 
-mlir.register_lowering(per_member_p, mlir.lower_fun(as_is, multiple_results=True))
+mlir.register_lowering(per_member_p, mlir.lower_fun(by_vmap, multiple_results=True))
 
 
-def _on_cpu(context, *arguments, **parameters):
+def _lower_on_cpu(context, *arguments, **parameters):
     exported = context.module_context.lowering_parameters.for_export
-    done = as_is if exported else _compiled
-    return mlir.lower_fun(done, multiple_results=True)(context, *arguments, **parameters)
+    function = by_vmap if exported else _by_kernel
+    return mlir.lower_fun(function, multiple_results=True)(context, *arguments, **parameters)
 
 
-mlir.register_lowering(per_member_p, _on_cpu, platform="cpu")
+mlir.register_lowering(per_member_p, _lower_on_cpu, platform="cpu")

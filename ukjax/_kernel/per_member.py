@@ -1,8 +1,9 @@
-"""``per_member(f)``: f itself, compiled as one kernel for one member and for many.
+"""``per_member(f)``: compile ``f`` as one kernel, for one member or a batch.
 
-One operation of JAX stands for the whole function. ``vmap``, nested or not, only notes which arguments have one entry
-per member, and the batch stays the last axis, where entries of different members are neighbours in memory; derivatives
-are operations of the same kind, so the values of a factorisation are computed where they are used and never kept.
+One JAX primitive stands for the whole function. ``vmap``, nested or not, only records which arguments have one entry
+per member. The batch stays the last axis, so that entries of different members are neighbours in memory. Derivatives
+are operations of the same primitive: intermediate values, such as those of a factorisation, are recomputed where they
+are used and never stored.
 """
 
 import functools
@@ -14,98 +15,110 @@ from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from .._run.compile import Recent, Static, joined, split
-from . import lowering as lowering  # what it becomes in a program
-from . import transform as transform  # what vmap and derivatives make of it
-from .primitive import holds, per_member_p
+from . import lowering as lowering  # registers the lowering rules
+from . import transform as transform  # registers the transformation rules
+from .primitive import any_equation, per_member_p
 from .unsupported import KernelOptions, origin
 
-CUSTOM_VMAP = "custom_vmap_call"  # JAX's word for it
+CUSTOM_VMAP = "custom_vmap_call"  # the primitive of jax.custom_batching.custom_vmap
 
-MOST_PROGRAMS = 32
-"""Of one function, for different static arguments, such as different models. One that was dropped is made anew."""
+MAX_PROGRAMS_PER_FUNCTION = 32
+"""Programs kept per function, one for each value of its static arguments, such as the model. A program that was dropped
+is compiled again."""
 
 
 def per_member(function: Callable, strict: bool = False) -> Callable:
-    """``function`` of pytrees of arrays, with the same values and derivatives: made to be batched.
+    """Compile a function of one member as one kernel for batches; values and derivatives stay the same.
 
-    It belongs inside ``jit``, as in ``jax.jit(jax.vmap(uk.per_member(f)))``. Called outside, it compiles itself, and
-    the rules are those of ``jax.jit``: ``function`` is traced once for all arguments of like shapes and types, so what
-    it takes from outside (a global, a field of an object) stays as it was then; Python numbers among the arguments are
-    constants, each value a program of its own; keep what ``per_member`` returns, for what it compiled goes with it.
+    Use it inside ``jit``, as in ``jax.jit(jax.vmap(uk.per_member(f)))``. Called outside, it compiles itself by the
+    rules of ``jax.jit``. ``function`` is traced once for all arguments of equal structure, shapes and types, so a
+    global or a field of an object that it reads keeps the value it had then. Python numbers among the arguments are
+    constants: each value compiles a program of its own. Call ``per_member`` once and reuse the result: its compiled
+    programs are dropped with it.
 
     On a CPU, LLVM compiles ``function`` to machine code as one kernel. The kernel serves one member and batches of any
-    size, does several members with each instruction, and shares large batches among the cores. It may contain
-    arithmetic, mathematical functions, ``lax.scan`` and ``lax.while_loop`` of any length, ``lax.cond`` and
-    ``lax.switch``, and indices that are computed. A branch of many operations is done only where one of the members
-    done together, eight at most, takes it. Their loops end when the last of them is through.
+    size, computes several members with each instruction (SIMD), and divides large batches among the cores. It may
+    contain arithmetic, mathematical functions, ``lax.scan`` and ``lax.while_loop`` of any length, ``lax.cond`` and
+    ``lax.switch``, and computed indices. The members of one vector, eight at most, run together: a branch of many
+    operations is executed only if one of them takes it, and their loops end when the last of them has finished.
 
-    A kernel cannot contain solvers of LAPACK (``jnp.linalg.solve``, ``eigh``, ``svd``), random keys, callbacks, and
-    numbers other than float64, float32, integers and truth values. A function with one of these is done as by
-    ``vmap``, often twenty times slower, with a warning that names the operation and its line. With ``strict`` that is a
-    ``ValueError``, and so is a function of more than 300 000 operations. Without ``strict`` so long a function is done
-    in the pieces that have their own ``per_member``, or one member after the other. A function that is called for one
-    member alone and has no long loop is compiled by XLA from 10 000 operations on: it has large matrices. A function
-    that says itself how it is batched, by ``jax.custom_batching.custom_vmap`` as ``method="sparse"`` does, is batched
-    so. It is done as by ``vmap`` too on a GPU or TPU, in what ``jax.export`` writes, and where llvmlite is not
-    installed, of which a warning tells.
+    A kernel cannot contain solvers of LAPACK (``jnp.linalg.solve``, ``eigh``, ``svd``), random keys, callbacks, or
+    numbers other than float64, float32, integers and booleans. A function with one of these is executed as by ``vmap``,
+    often twenty times slower, with a warning that names the operation and its line. A function of more than 300 000
+    operations is executed by the ``per_member`` functions that it calls, or else member by member. A function that is
+    called for one member alone and has no long loop is compiled by XLA from 10 000 operations on, since it has large
+    matrices. A function with its own batching rule, by ``jax.custom_batching.custom_vmap`` as in ``method="sparse"``,
+    is batched by that rule. On a GPU or TPU, in programs written by ``jax.export``, and where llvmlite is not installed
+    (with a warning), all functions are executed as by ``vmap``.
 
-    In a kernel, a zero that is known when it is compiled, times any number, is 0; sin(x − x) is 0 and cos(x − x) is 1,
-    also where x is infinite or NaN. Everything else is infinite or NaN where it is so by ``vmap``.
+    In a kernel, a zero that is known at compile time times any number is 0; sin(x − x) is 0 and cos(x − x) is 1, also
+    where x is infinite or NaN. All other results are infinite or NaN where those of ``vmap`` are.
+
+    Parameters
+    ----------
+    function
+        A function of pytrees of arrays, for one member.
+    strict
+        Raise ``ValueError`` if ``function`` cannot be compiled as one kernel, or has more than 300 000 operations.
+
+    Returns
+    -------
+    Callable
+        A function with the arguments and results of ``function``.
     """
     if not callable(function) or isinstance(function, type):
-        raise ValueError(f"function must be one of arrays, got {function!r}")
+        raise ValueError(f"function must be a function of arrays, got {function!r}")
     if not isinstance(strict, bool):
         raise ValueError(f"strict must be True or False, got {strict!r}")
-    how = KernelOptions(strict, origin(function))
+    options = KernelOptions(strict, origin(function))
 
-    def done(given: Static, leaves: list[Any]) -> tuple[Static, list[Any]]:
+    def bind(static: Static, leaves: list[Any]) -> tuple[Static, list[Any]]:
         structure: Any = None
 
         def flat(*leaves):
             nonlocal structure
-            structure, results = split(function(*given.join(leaves)))
+            structure, results = split(function(*static.join(leaves)))
             return results
 
         traced = jax.make_jaxpr(flat)(*leaves)
         if traced.effects:
-            return split(function(*given.join(leaves)))
-        if not how.strict and holds(traced, lambda equation: equation.primitive.name == CUSTOM_VMAP):
+            return split(function(*static.join(leaves)))
+        if not options.strict and any_equation(traced, lambda equation: equation.primitive.name == CUSTOM_VMAP):
             return structure, jaxpr_as_fun(traced)(*leaves)
-        closed, held = _without_closure(traced, leaves)
+        jaxpr, captured = _without_closure(traced, leaves)
         results = per_member_p.bind(
-            *held,
+            *captured,
             *leaves,
-            jaxpr=closed,
-            mapped=(False,) * (len(held) + len(leaves)),
-            how=how,
+            jaxpr=jaxpr,
+            mapped=(False,) * (len(captured) + len(leaves)),
+            options=options,
         )
         return structure, results
 
-    # ``jit`` keeps what it traced and compiled for as long as the function that it is given, in its own caches, which
-    # ``jax.clear_caches`` empties. Inlined, it leaves no trace in a program around it.
-    programs = Recent(MOST_PROGRAMS)
-    compiled_for = lambda given: programs.of(given, lambda: jax.jit(functools.partial(done, given), inline=True))
+    # ``jit`` keeps its traces and programs in its own caches for as long as the function that it was given exists;
+    # ``jax.clear_caches`` empties them. With inline=True, an enclosing program contains no call.
+    programs = Recent(MAX_PROGRAMS_PER_FUNCTION)
+    compiled_for = lambda static: programs.of(static, lambda: jax.jit(functools.partial(bind, static), inline=True))
 
     @functools.wraps(function)
     def wrapped(*arguments: Any) -> Any:
-        given, leaves = split(arguments)
-        return joined(compiled_for(given)(leaves) if given.is_hashable() else done(given, leaves))
+        static, leaves = split(arguments)
+        return joined(compiled_for(static)(leaves) if static.is_hashable() else bind(static, leaves))
 
     return wrapped
 
 
 def _without_closure(traced, leaves):
-    """``traced`` with what it holds of values that are themselves traced, or batched, as arguments before the others;
-    and those values."""
-    places = [i for i, x in enumerate(traced.consts) if isinstance(x, Tracer)]
-    if not places:
+    """Lift constants of ``traced`` that are tracers: the jaxpr with these as its first arguments, and their values."""
+    positions = [i for i, x in enumerate(traced.consts) if isinstance(x, Tracer)]
+    if not positions:
         return traced, []
-    held = [traced.consts[i] for i in places]
+    captured = [traced.consts[i] for i in positions]
 
-    def opened(held, *leaves):
+    def lifted(captured, *leaves):
         consts = list(traced.consts)
-        for i, x in zip(places, held, strict=True):
+        for i, x in zip(positions, captured, strict=True):
             consts[i] = x
         return jaxpr_as_fun(ClosedJaxpr(traced.jaxpr, consts))(*leaves)
 
-    return jax.make_jaxpr(opened)(held, *leaves), held
+    return jax.make_jaxpr(lifted)(captured, *leaves), captured

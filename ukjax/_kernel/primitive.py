@@ -1,4 +1,4 @@
-"""The operation of JAX that stands for a whole function of one member."""
+"""The JAX primitive that holds a whole function of one member."""
 
 import functools
 import weakref
@@ -12,63 +12,74 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Primitive, jaxpr_as_fun
 from .._run.compile import cached
 
 per_member_p = Primitive("per_member")
-"""``jaxpr`` on arguments of which those that are ``mapped`` have one entry per member along the last axis."""
+"""Applies ``jaxpr`` to each member.
+
+Parameters
+    jaxpr: the function of one member.
+    mapped: which arguments have one entry per member; the members are along their last axis.
+    options: ``KernelOptions``.
+"""
 
 per_member_p.multiple_results = True
-# From jax 0.12 on: what JAX expands into other operations may stay in ``jaxpr`` until this one is lowered itself.
+# jax 0.12 and later: ``jaxpr`` may contain primitives that JAX expands later, at the lowering of this one.
 per_member_p.is_high = lambda *avals, **parameters: False
 
 
-def holds(x: Any, such: Callable[[Any], bool], found: dict[Jaxpr, bool] | None = None) -> bool:
-    """Whether there is ``such`` an equation in a jaxpr, or in any of some. ``found`` keeps what is found out, for more
-    questions of the same kind."""
+def any_equation(x: Any, predicate: Callable[[Any], bool], memo: dict[Jaxpr, bool] | None = None) -> bool:
+    """Whether ``predicate`` is true for an equation in a jaxpr or in a list of jaxprs, at any depth.
+
+    ``memo`` saves the answers for further calls with the same predicate.
+    """
     if isinstance(x, ClosedJaxpr):
         x = x.jaxpr
     if not isinstance(x, Jaxpr):
-        return any(holds(part, such, found) for part in x) if isinstance(x, list | tuple) else False
-    found = {} if found is None else found
-    if x not in found:
-        found[x] = any(such(e) or any(holds(part, such, found) for part in e.params.values()) for e in x.eqns)
-    return found[x]
+        return any(any_equation(part, predicate, memo) for part in x) if isinstance(x, list | tuple) else False
+    memo = {} if memo is None else memo
+    if x not in memo:
+        memo[x] = any(
+            predicate(e) or any(any_equation(part, predicate, memo) for part in e.params.values()) for e in x.eqns
+        )
+    return memo[x]
 
 
-def size_of(arguments, mapped):
-    return next((x.shape[-1] for x, own in zip(arguments, mapped, strict=True) if own), None)
+def batch_size(arguments, mapped):
+    """The number of members; None if no argument is mapped."""
+    return next((x.shape[-1] for x, is_mapped in zip(arguments, mapped, strict=True) if is_mapped), None)
 
 
 @per_member_p.def_abstract_eval
-def _abstract(*avals, jaxpr, mapped, how):
-    size = size_of(avals, mapped)
+def _abstract(*avals, jaxpr, mapped, options):
+    size = batch_size(avals, mapped)
     batch = () if size is None else (size,)
     return [ShapedArray((*out.shape, *batch), out.dtype) for out in jaxpr.out_avals]
 
 
 @per_member_p.def_impl
-def _now(*arguments, jaxpr, mapped, how):
-    """Outside of any ``jit``: where arguments have no hash, and in a gradient's way back."""
+def _impl(*arguments, jaxpr, mapped, options):
+    """Compile and call outside of ``jit``: for arguments without a hash, and in reverse-mode differentiation."""
     if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
-        return as_is(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
-    bound = lambda *arguments: per_member_p.bind(*arguments, jaxpr=jaxpr, mapped=mapped, how=how)
-    return cached((per_member_p, jaxpr, mapped, how), bound)(*arguments)
+        return by_vmap(*arguments, jaxpr=jaxpr, mapped=mapped, options=options)
+    bound = lambda *arguments: per_member_p.bind(*arguments, jaxpr=jaxpr, mapped=mapped, options=options)
+    return cached((per_member_p, jaxpr, mapped, options), bound)(*arguments)
 
 
-def as_is(*arguments, jaxpr, mapped, how):
-    """As JAX does it, but for functions of one member in it if they are to be done well."""
+def by_vmap(*arguments, jaxpr, mapped, options):
+    """Plain ``jax.vmap``; nested ``per_member`` calls keep their own lowering."""
     function = jaxpr_as_fun(jaxpr)
     if not any(mapped):
         return function(*arguments)
-    return jax.vmap(function, in_axes=tuple(-1 if own else None for own in mapped), out_axes=-1)(*arguments)
+    return jax.vmap(function, in_axes=tuple(-1 if is_mapped else None for is_mapped in mapped), out_axes=-1)(*arguments)
 
 
-def kept_with_jaxpr(function):
-    """``function(jaxpr, ...)``, done once for each jaxpr and other arguments, and forgotten with the jaxpr."""
-    known = weakref.WeakKeyDictionary()
+def cached_per_jaxpr(function):
+    """Decorator: cache ``function(jaxpr, ...)`` by its arguments; entries are dropped together with the jaxpr."""
+    cache = weakref.WeakKeyDictionary()
 
     @functools.wraps(function)
-    def remembered(jaxpr, *others):
-        found = known.setdefault(jaxpr, {})
-        if others not in found:
-            found[others] = function(jaxpr, *others)
-        return found[others]
+    def wrapped(jaxpr, *others):
+        results = cache.setdefault(jaxpr, {})
+        if others not in results:
+            results[others] = function(jaxpr, *others)
+        return results[others]
 
-    return remembered
+    return wrapped

@@ -1,7 +1,7 @@
-"""What cannot be compiled as one kernel, where it stands, and how the user learns of it.
+"""Report functions that cannot be compiled as one kernel, with the line of the model that is the cause.
 
-Such a function runs all the same, only many times slower. A warning says so once for each place and primitive, and
-points at the line of the model. With ``strict`` it is an error.
+Such a function is executed by ``jax.vmap``, which is many times slower. A warning is given once per line and
+primitive. With ``strict`` it is an error.
 """
 
 import inspect
@@ -16,13 +16,13 @@ import jax
 import jaxtyping
 
 LIBRARY = str(Path(__file__).parents[1])
-MODELS = str(Path(LIBRARY, "systems"))  # the gallery: in the library, but models as any other
-PLUMBING = tuple(str(Path(str(module.__file__)).parent) for module in (jax, equinox, jaxtyping)) + ("<@beartype",)
-"""Whose lines are never the answer to: who wrote this operation?"""
+MODELS = str(Path(LIBRARY, "systems"))  # part of the library, but reported like models of users
+INFRASTRUCTURE = tuple(str(Path(str(module.__file__)).parent) for module in (jax, equinox, jaxtyping)) + ("<@beartype",)
+"""Files whose stack frames are skipped when the author of an operation is searched."""
 
 
 class SourceLocation(NamedTuple):
-    """A line of somebody's program."""
+    """A line of source code."""
 
     file: str
     line: int
@@ -33,27 +33,32 @@ class SourceLocation(NamedTuple):
 
 
 class KernelOptions(NamedTuple):
-    """How a function wants to be done: whether it is an error that it cannot be compiled as a kernel; where it stands
-    (``origin``); and whether it is to be done ``as_by_jax``, without a kernel."""
+    """Options of a ``per_member`` call.
+
+    strict: raise an error if the function cannot be compiled as one kernel.
+    origin: where the function is defined.
+    without_kernel: execute the function by ``jax.vmap``, without a kernel.
+    """
 
     strict: bool
     origin: SourceLocation
-    as_by_jax: bool = False
+    without_kernel: bool = False
 
 
 class Unsupported(Exception):
-    """An operation that cannot be part of a kernel, such as a sort or a solver of LAPACK.
+    """An operation that cannot be part of a kernel, such as a solver of LAPACK.
 
-    ``primitive`` is its name in JAX, None for an argument, and ``place`` where it was written, if JAX knows that.
+    primitive: its name in JAX; None for an argument of the function.
+    location: the line that wrote it, if JAX knows it.
     """
 
     primitive: str | None = None
-    place: SourceLocation | None = None
+    location: SourceLocation | None = None
 
-    def note(self, equation: Any) -> None:
-        """That it is in ``equation``, a line of a jaxpr; told of the innermost first."""
+    def add_location(self, equation: Any) -> None:
+        """Record the ``equation`` of a jaxpr that is the cause. Called first for the innermost one, which is kept."""
         self.primitive = self.primitive or equation.primitive.name
-        self.place = self.place or location_of(equation)
+        self.location = self.location or location_of(equation)
 
 
 def origin(function: Callable) -> SourceLocation:
@@ -67,38 +72,38 @@ def origin(function: Callable) -> SourceLocation:
     return SourceLocation(code.co_filename, code.co_firstlineno, _short(name))
 
 
-def report(refusal: Unsupported, how: KernelOptions) -> None:
-    """Say that a function is done as JAX would, or raise the ``ValueError`` that was asked for instead."""
-    place = refusal.place or how.origin
-    what = f"`{refusal.primitive}`" if refusal.primitive else "an argument"
-    said = f"{what} in {place.function} cannot be compiled as one kernel: {refusal}."
-    if how.strict:
-        raise ValueError(f"{said} See {place.file}:{place.line}.") from refusal
-    # The library's own functions on its own operations are what was asked for: method="svd" is for checks.
-    if how.origin.is_of_library() and place.is_of_library():
+def report(error: Unsupported, options: KernelOptions) -> None:
+    """Warn that a function is executed by ``jax.vmap``; with ``strict``, raise ``ValueError`` instead."""
+    location = error.location or options.origin
+    cause = f"`{error.primitive}`" if error.primitive else "an argument"
+    message = f"{cause} in {location.function} cannot be compiled as one kernel: {error}."
+    if options.strict:
+        raise ValueError(f"{message} See {location.file}:{location.line}.") from error
+    # No warning where the library itself calls such an operation: method="svd" is meant for checks.
+    if options.origin.is_of_library() and location.is_of_library():
         return
-    if place.is_of_library():
-        place = how.origin
-    if (what, place) not in _SAID:
+    if location.is_of_library():
+        location = options.origin
+    if (cause, location) not in _WARNED:
         warnings.warn_explicit(
-            f"{said} It is done as by jax.vmap, often twenty times slower; "
+            f"{message} It is executed as by jax.vmap, often twenty times slower; "
             "uk.per_member(..., strict=True) makes this an error.",
             UserWarning,
-            place.file,
-            place.line,
+            location.file,
+            location.line,
         )
-        _SAID.add((what, place))  # not if the warning was an error
+        _WARNED.add((cause, location))  # not reached if warnings are errors
 
 
-_SAID: set[tuple[str, SourceLocation]] = set()
-"""What was said already. Python's own memory of warnings is emptied whenever somebody changes its filters: JAX does."""
+_WARNED: set[tuple[str, SourceLocation]] = set()
+"""Warnings given so far. Python's own registry is cleared by each change of warning filters, and JAX changes them."""
 
 
-def refuse_length(most: int, how: KernelOptions) -> NoReturn:
-    """The error for a ``strict`` function that needs more than ``most`` operations."""
+def raise_too_large(max_operations: int, options: KernelOptions) -> NoReturn:
+    """Raise the error for a ``strict`` function that needs more than ``max_operations``."""
     raise ValueError(
-        f"{how.origin.function} needs more than {most} operations, too many for one kernel: do it in pieces, each "
-        f"with its own uk.per_member. See {how.origin.file}:{how.origin.line}."
+        f"{options.origin.function} needs more than {max_operations} operations, too many for one kernel: split it "
+        f"into functions with their own uk.per_member. See {options.origin.file}:{options.origin.line}."
     )
 
 
@@ -106,7 +111,7 @@ def location_of(equation: Any) -> SourceLocation | None:
     """The line that wrote an ``equation`` of a jaxpr, if JAX knows it."""
     traceback = equation.source_info.traceback
     for frame in traceback.frames if traceback is not None else ():
-        if not frame.file_name.startswith(PLUMBING):
+        if not frame.file_name.startswith(INFRASTRUCTURE):
             return SourceLocation(frame.file_name, frame.line_num, _short(frame.function_name))
     return None
 

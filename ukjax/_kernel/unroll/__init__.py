@@ -1,1 +1,1 @@
-"""From a jaxpr, operations on arrays, to a graph of operations on numbers: one rule per primitive of JAX."""
+"""Unroll a jaxpr, operations on arrays, into a graph of scalar operations: one rule per JAX primitive."""

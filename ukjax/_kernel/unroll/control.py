@@ -1,15 +1,15 @@
-"""Functions in functions, loops and choices: what calls, repeats or chooses."""
+"""Rules for calls, loops, conditionals and the unroller's hints."""
 
 import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from . import loops
-from .entries import Stored, alike, shared
-from .loops import choice, loop, operations_of, row_of, waits
+from .entries import Stored, shared, with_common_dtype
+from .loops import count_operations, emit_choice, emit_loop, has_while_loop, load_row
 from .rule import rule
 
-INNER = {
+CALLED_JAXPR = {
     "jit": "jaxpr",
     "pjit": "jaxpr",
     "closed_call": "call_jaxpr",
@@ -20,27 +20,27 @@ INNER = {
     "custom_vjp_call": "call_jaxpr",
     "custom_vjp_call_jaxpr": "fun_jaxpr",
     "per_member": "jaxpr",
-    "either": "arithmetic",
+    "arithmetic_or_library": "arithmetic",
 }
-"""Primitives that are functions of their own, and the parameter that holds them, by all names that JAX gave them."""
+"""Primitives that call one jaxpr, and the parameter that holds it. Some have several names, from versions of JAX."""
 
-REPEATING = frozenset({"scan", "while", "cond", *INNER})
-"""Primitives that hold others."""
+CONTROL_FLOW = frozenset({"scan", "while", "cond", *CALLED_JAXPR})
+"""Primitives that contain jaxprs."""
 
 
-@rule(*INNER)
+@rule(*CALLED_JAXPR)
 def _call(unroller, equation, operands):
-    inner = equation.params[INNER[equation.primitive.name]]
+    inner = equation.params[CALLED_JAXPR[equation.primitive.name]]
     return unroller.closed(inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ()), operands)
 
 
 @rule("call_hi_primitive")
 def _expand(unroller, equation, operands):
-    """From jax 0.12 on some functions, such as ``jnp.searchsorted``, are what says how to write it in others."""
-    whole = equation.params["_prim"]
+    """In jax 0.12 and later, a function such as ``jnp.searchsorted`` is one primitive with a method ``expand``."""
+    primitive = equation.params["_prim"]
 
     def expanded(*leaves):
-        return jax.tree.leaves(whole.expand(*jax.tree.unflatten(whole.in_tree, leaves)))
+        return jax.tree.leaves(primitive.expand(*jax.tree.unflatten(primitive.in_tree, leaves)))
 
     shapes = [jax.ShapeDtypeStruct(x.aval.shape, x.aval.dtype) for x in equation.invars]
     return unroller.closed(jax.make_jaxpr(expanded)(*shapes), operands)
@@ -48,100 +48,112 @@ def _expand(unroller, equation, operands):
 
 @rule("scan")
 def _scan(unroller, equation, operands):
+    """Unroll a short scan; a long one becomes a loop."""
     parameters = equation.params
     if "ft_in" in parameters:  # jax 0.12
-        fixed, carried, _ = map(len, parameters["ft_in"].unpack())
+        num_consts, num_carry, _ = map(len, parameters["ft_in"].unpack())
     else:
-        fixed, carried = parameters["num_consts"], parameters["num_carry"]
-    consts, carry, xs = operands[:fixed], operands[fixed : fixed + carried], operands[fixed + carried :]
+        num_consts, num_carry = parameters["num_consts"], parameters["num_carry"]
+    consts, carry, xs = (
+        operands[:num_consts],
+        operands[num_consts : num_consts + num_carry],
+        operands[num_consts + num_carry :],
+    )
     length, body = parameters["length"], parameters["jaxpr"]
     is_known = all(not isinstance(x, Stored) and x.dtype != object for x in xs)
-    if length > (2 if is_known else 1) and length * operations_of(body) >= loops.WORTH_A_LOOP:
-        return _kept_scan(unroller, parameters, consts, carry, xs)
+    if length > (2 if is_known else 1) and length * count_operations(body) >= loops.MIN_LOOP_OPERATIONS:
+        return _scan_as_loop(unroller, parameters, consts, carry, xs)
     xs = [x.entries(unroller.graph) if isinstance(x, Stored) else x for x in xs]
-    collected: list[list[np.ndarray]] = [[] for _ in parameters["jaxpr"].out_avals[carried:]]
+    columns: list[list[np.ndarray]] = [[] for _ in parameters["jaxpr"].out_avals[num_carry:]]
     for i in reversed(range(length)) if parameters["reverse"] else range(length):
         out = unroller.closed(parameters["jaxpr"], [*consts, *carry, *(np.asarray(x[i]) for x in xs)])
-        carry = out[:carried]
-        for column, value in zip(collected, out[carried:], strict=True):
+        carry = out[:num_carry]
+        for column, value in zip(columns, out[num_carry:], strict=True):
             column.append(value)
     if parameters["reverse"]:
-        collected = [column[::-1] for column in collected]
-    empty = [np.zeros((0, *a.shape), a.dtype) for a in parameters["jaxpr"].out_avals[carried:]]
+        columns = [column[::-1] for column in columns]
+    empty = [np.zeros((0, *a.shape), a.dtype) for a in parameters["jaxpr"].out_avals[num_carry:]]
     loaded = lambda x: x.entries(unroller.graph) if isinstance(x, Stored) else x
     stacked = [
-        np.stack(alike(*map(loaded, column))) if column else none for column, none in zip(collected, empty, strict=True)
+        np.stack(with_common_dtype(*map(loaded, column))) if column else no_rows
+        for column, no_rows in zip(columns, empty, strict=True)
     ]
     return [*carry, *stacked]
 
 
-def _kept_scan(unroller, parameters, consts, carry, xs):
+def _scan_as_loop(unroller, parameters, consts, carry, xs):
     length, body = parameters["length"], parameters["jaxpr"]
-    fixed, consts, carry = len(consts), shared(consts), list(carry)
-    # What no turn changes is no part of the state.
-    moves = [body.jaxpr.outvars[k] is not body.jaxpr.invars[fixed + k] for k in range(len(carry))]
+    num_consts, consts, carry = len(consts), shared(consts), list(carry)
+    # Carried values that no iteration changes are not part of the loop state.
+    is_changed = [body.jaxpr.outvars[k] is not body.jaxpr.invars[num_consts + k] for k in range(len(carry))]
 
-    def turn(state, counter):
-        given = iter(state)
-        now = [next(given) if own else x for x, own in zip(carry, moves, strict=True)]
-        out = unroller.closed(body, [*consts, *now, *(row_of(unroller, x, counter) for x in xs)])
-        after = [x for x, own in zip(out, moves, strict=False) if own]
-        return after, out[len(carry) :], None
+    def iterate(state, counter):
+        values = iter(state)
+        full_carry = [next(values) if changed else x for x, changed in zip(carry, is_changed, strict=True)]
+        out = unroller.closed(body, [*consts, *full_carry, *(load_row(unroller, x, counter) for x in xs)])
+        new_state = [x for x, changed in zip(out, is_changed, strict=False) if changed]
+        return new_state, out[len(carry) :], None
 
-    moving = [x for x, own in zip(carry, moves, strict=True) if own]
-    carry = [x if own else y for x, y, own in zip(carry, shared(carry), moves, strict=True)]
-    variables = [x for x, own in zip(body.jaxpr.invars[fixed:], moves, strict=False) if own]
-    state, stacked = loop(unroller, body.jaxpr, variables, turn, moving, length, reverse=parameters["reverse"])
-    given = iter(state)
-    return [*(next(given) if own else x for x, own in zip(carry, moves, strict=True)), *stacked]
+    start = [x for x, changed in zip(carry, is_changed, strict=True) if changed]
+    carry = [x if changed else y for x, y, changed in zip(carry, shared(carry), is_changed, strict=True)]
+    variables = [x for x, changed in zip(body.jaxpr.invars[num_consts:], is_changed, strict=False) if changed]
+    state, stacked = emit_loop(unroller, body.jaxpr, variables, iterate, start, length, reverse=parameters["reverse"])
+    values = iter(state)
+    return [*(next(values) if changed else x for x, changed in zip(carry, is_changed, strict=True)), *stacked]
 
 
 @rule("while")
 def _while(unroller, equation, operands):
+    """Unroll as long as the condition is constant; otherwise emit a loop."""
     parameters = equation.params
     a, b = parameters["cond_nconsts"], parameters["body_nconsts"]
-    test, body, carry = operands[:a], operands[a : a + b], operands[a + b :]
-    turns = max(1, loops.WORTH_A_LOOP // max(1, operations_of(parameters["body_jaxpr"])))
-    begun, carry = carry, shared(carry)  # what is changed in the turns that are tried is a copy
-    while turns:
-        (go_on,) = unroller.closed(parameters["cond_jaxpr"], [*test, *carry])
-        if go_on.dtype == object:
+    cond_consts, body_consts, carry = operands[:a], operands[a : a + b], operands[a + b :]
+    remaining = max(1, loops.MIN_LOOP_OPERATIONS // max(1, count_operations(parameters["body_jaxpr"])))
+    start, carry = carry, shared(carry)  # shared: iterations that are tried write to copies
+    while remaining:
+        (continues,) = unroller.closed(parameters["cond_jaxpr"], [*cond_consts, *carry])
+        if continues.dtype == object:
             break
-        if not go_on:
+        if not continues:
             return carry
-        carry = unroller.closed(parameters["body_jaxpr"], [*body, *carry])
-        turns -= 1
-    if not turns:
-        carry = begun
-    return _kept_while(unroller, parameters, test, body, carry)
+        carry = unroller.closed(parameters["body_jaxpr"], [*body_consts, *carry])
+        remaining -= 1
+    if not remaining:
+        carry = start
+    return _while_as_loop(unroller, parameters, cond_consts, body_consts, carry)
 
 
-def _kept_while(unroller, parameters, test, body, carry):
-    inner, body, test = parameters["body_jaxpr"], shared(body), shared(test)
-    moves = [inner.jaxpr.outvars[k] is not inner.jaxpr.invars[len(body) + k] for k in range(len(carry))]
+def _while_as_loop(unroller, parameters, cond_consts, body_consts, carry):
+    body, body_consts, cond_consts = parameters["body_jaxpr"], shared(body_consts), shared(cond_consts)
+    # Carried values that no iteration changes are not part of the loop state.
+    is_changed = [body.jaxpr.outvars[k] is not body.jaxpr.invars[len(body_consts) + k] for k in range(len(carry))]
 
-    def whole(state):
-        given = iter(state)
-        return [next(given) if own else x for x, own in zip(carry, moves, strict=True)]
+    def full_carry(state):
+        values = iter(state)
+        return [next(values) if changed else x for x, changed in zip(carry, is_changed, strict=True)]
 
-    def goes_on(state):
-        (found,) = unroller.closed(parameters["cond_jaxpr"], [*test, *whole(state)])
-        return found.ravel()[0] if found.dtype == object else np.bool_(found)
+    def continues(state):
+        (condition,) = unroller.closed(parameters["cond_jaxpr"], [*cond_consts, *full_carry(state)])
+        return condition.ravel()[0] if condition.dtype == object else np.bool_(condition)
 
-    def turn(state, _):
-        after = unroller.closed(inner, [*body, *whole(state)])
-        after = [x for x, own in zip(after, moves, strict=True) if own]
-        return after, [], goes_on(after)
+    def iterate(state, _):
+        new_state = unroller.closed(body, [*body_consts, *full_carry(state)])
+        new_state = [x for x, changed in zip(new_state, is_changed, strict=True) if changed]
+        return new_state, [], continues(new_state)
 
-    moving = [x for x, own in zip(carry, moves, strict=True) if own]
-    carry = [x if own else y for x, y, own in zip(carry, shared(carry), moves, strict=True)]
-    variables = [x for x, own in zip(inner.jaxpr.invars[len(body) :], moves, strict=True) if own]
-    state, _ = loop(unroller, inner.jaxpr, variables, turn, moving, begins=goes_on(moving))
-    return whole(state)
+    start = [x for x, changed in zip(carry, is_changed, strict=True) if changed]
+    carry = [x if changed else y for x, y, changed in zip(carry, shared(carry), is_changed, strict=True)]
+    variables = [x for x, changed in zip(body.jaxpr.invars[len(body_consts) :], is_changed, strict=True) if changed]
+    state, _ = emit_loop(unroller, body.jaxpr, variables, iterate, start, is_entered=continues(start))
+    return full_carry(state)
 
 
 @rule("cond")
 def _cond(unroller, equation, operands):
+    """Evaluate one branch if the index is constant or the choice is rare.
+
+    Otherwise emit a choice, or, for few operations, evaluate all branches and select.
+    """
     which, *rest = operands
     branches = equation.params["branches"]
     if which.dtype != object:
@@ -151,22 +163,22 @@ def _cond(unroller, equation, operands):
     if graph.usual and graph.is_seldom(index):
         graph.assumed_zero.append(index)
         return unroller.closed(branches[0], rest)
-    # A loop in a case that a member does not take might never end for it.
-    must_be = any(map(waits, branches)) or any(isinstance(x, Stored) for x in rest)
-    if must_be or sum(map(operations_of, branches)) >= loops.WORTH_A_CHOICE:
-        return choice(unroller, index, branches, rest)
+    # A while loop in a branch that a member does not take might never end for that member.
+    is_required = any(map(has_while_loop, branches)) or any(isinstance(x, Stored) for x in rest)
+    if is_required or sum(map(count_operations, branches)) >= loops.MIN_CHOICE_OPERATIONS:
+        return emit_choice(unroller, index, branches, rest)
     entries = lambda x: x.entries(graph) if isinstance(x, Stored) else x
     results = [[*map(entries, unroller.closed(branch, rest))] for branch in branches]
-    # A choice by number takes the nearest case, one between two takes what is not 0 for true.
-    highest = index.dtype.type(len(branches) - 1)
-    index = unroller.graph.apply("min", (unroller.graph.apply("max", (index, index.dtype.type(0))), highest))
+    # lax.switch clips the index; with two branches, an index that is not 0 selects the second one.
+    last = index.dtype.type(len(branches) - 1)
+    index = unroller.graph.apply("min", (unroller.graph.apply("max", (index, index.dtype.type(0))), last))
     if len(branches) == 2:
         index = unroller.graph.apply("ne", (index, index.dtype.type(0)))
-    return [unroller.each("select_n", [np.asarray(index), *cases]) for cases in zip(*results, strict=True)]
+    return [unroller.elementwise("select_n", [np.asarray(index), *cases]) for cases in zip(*results, strict=True)]
 
 
-@rule("seldom")
-def _seldom(unroller, equation, operands):
+@rule("rare")
+def _rare(unroller, equation, operands):
     (x,) = operands
     if x.dtype == object:
         unroller.graph.seldom.update(entry.index for entry in x.flat)
@@ -175,15 +187,15 @@ def _seldom(unroller, equation, operands):
 
 @rule("platform_index")
 def _platform_index(unroller, equation, operands):
-    found = [i for i, names in enumerate(equation.params["platforms"]) if names is None or unroller.platform in names]
-    return [np.asarray(found[0], np.int32)]
+    matches = [i for i, names in enumerate(equation.params["platforms"]) if names is None or unroller.platform in names]
+    return [np.asarray(matches[0], np.int32)]
 
 
-@rule("assumed")
-def _assumed(unroller, equation, operands):
-    wrong = unroller.graph.wrongly_assumed()
+@rule("assumption_failed")
+def _assumption_failed(unroller, equation, operands):
+    failed = unroller.graph.wrongly_assumed()
     unroller.graph.told = len(unroller.graph.assumed_zero)
-    return [np.asarray(wrong)]
+    return [np.asarray(failed)]
 
 
 @rule("in_kernel")
@@ -196,5 +208,5 @@ def _custom_linear_solve(unroller, equation, operands):
     lengths = equation.params["const_lengths"]
     before = lengths.matvec + lengths.vecmat
     solve = operands[before : before + lengths.solve]
-    right = operands[sum(lengths) :]
-    return unroller.closed(equation.params["jaxprs"].solve, [*solve, *right])
+    right_hand_side = operands[sum(lengths) :]
+    return unroller.closed(equation.params["jaxprs"].solve, [*solve, *right_hand_side])

@@ -1,10 +1,10 @@
-"""What is done with every entry by itself."""
+"""Rules for elementwise primitives."""
 
 import numpy as np
 
 from ..graph.fold import ELEMENTWISE, IDENTITIES, OF_TYPE, fold, refuse_type
 from ..unsupported import Unsupported
-from .entries import OBJECT, are_known, array_of, listed
+from .entries import OBJECT, are_known, entry_list, object_array
 from .rule import rule
 
 
@@ -14,8 +14,8 @@ def _elementwise(unroller, equation, operands):
     if are_known(*operands):
         return [np.asarray(fold(name, parameters, operands))]
     if name == "select_n" and operands[0].dtype is not OBJECT:
-        return [_chosen(*operands)]
-    return [unroller.each(name, operands, parameters)]
+        return [_select_by_constant(*operands)]
+    return [unroller.elementwise(name, operands, parameters)]
 
 
 @rule(*IDENTITIES)
@@ -24,38 +24,38 @@ def _identity(unroller, equation, operands):
 
 
 @rule(*OF_TYPE)
-def _of_type(unroller, equation, operands):
-    (x,), to, name = operands, np.dtype(equation.params["new_dtype"]), equation.primitive.name
-    kind = equation.invars[0].aval.dtype
-    if kind == to:
+def _convert_type(unroller, equation, operands):
+    (x,), new_dtype, name = operands, np.dtype(equation.params["new_dtype"]), equation.primitive.name
+    dtype = equation.invars[0].aval.dtype
+    if dtype == new_dtype:
         return [x]
-    if name == "bitcast_convert_type" and kind.itemsize != to.itemsize:
-        raise Unsupported("its bits are taken for numbers of another size")
+    if name == "bitcast_convert_type" and dtype.itemsize != new_dtype.itemsize:
+        raise Unsupported("it converts bits to numbers of another size")
     if are_known(x):
-        return [np.asarray(OF_TYPE[name](x, to))]
-    refuse_type(to)
-    return [unroller.each(name, [x], equation.params)]
+        return [np.asarray(OF_TYPE[name](x, new_dtype))]
+    refuse_type(new_dtype)
+    return [unroller.elementwise(name, [x], equation.params)]
 
 
 @rule("clamp")
 def _clamp(unroller, equation, operands):
     low, x, high = operands
-    return [unroller.each("min", [high, unroller.each("max", [low, x])])]
+    return [unroller.elementwise("min", [high, unroller.elementwise("max", [low, x])])]
 
 
-def _chosen(which, *cases):
-    """Of every entry the case that ``which``, a number or an array, is known to say."""
+def _select_by_constant(which, *cases):
+    """``lax.select_n`` with a constant selector, a scalar or an array."""
     if which.ndim == 0:
         return cases[int(which)]
-    rows = zip(*map(listed, cases), strict=True)
-    return array_of([row[k] for k, row in zip(which.astype(int).flat, rows, strict=True)], cases[0].shape)
+    rows = zip(*map(entry_list, cases), strict=True)
+    return object_array([row[k] for k, row in zip(which.astype(int).flat, rows, strict=True)], cases[0].shape)
 
 
 @rule("lt_to", "le_to")
 def _in_total_order(unroller, equation, operands):
-    """With NaN above all other numbers: what searches compare by."""
+    """Compare with NaN above all other numbers, as ``jnp.searchsorted`` does."""
     x, y = operands
-    each, by = unroller.each, equation.primitive.name.removesuffix("_to")
-    y_is_nan = each("ne", [y, y])
-    above = y_is_nan if by == "le" else each("and", [y_is_nan, each("eq", [x, x])])
-    return [each("or", [each(by, [x, y]), above])]
+    elementwise, comparison = unroller.elementwise, equation.primitive.name.removesuffix("_to")
+    y_is_nan = elementwise("ne", [y, y])
+    nan_is_above = y_is_nan if comparison == "le" else elementwise("and", [y_is_nan, elementwise("eq", [x, x])])
+    return [elementwise("or", [elementwise(comparison, [x, y]), nan_is_above])]

@@ -1,4 +1,8 @@
-"""Arrays of numbers where all are known, of objects (``Number`` or NumPy scalars) where some are not."""
+"""Arrays during unrolling: NumPy arrays of constants, object arrays, and arrays in the memory of the kernel.
+
+If all entries are constants, an array has its numeric dtype. Otherwise it is an object array, whose entries are
+``Number`` or NumPy scalars, or a ``Stored`` array.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +17,7 @@ OBJECT = np.dtype(object)
 
 
 def are_known(*arrays: np.ndarray) -> bool:
-    """Whether all entries are known before the program runs."""
+    """Whether all entries of all arrays are constants."""
     for x in arrays:
         if x.dtype is OBJECT:
             return False
@@ -21,9 +25,14 @@ def are_known(*arrays: np.ndarray) -> bool:
 
 
 class Stored:
-    """An array of a graph's numbers that is in a memory, from place ``begin`` on, whose entries are loaded where they
-    are needed. One that is ``shared`` is used again later, and stays as it is: what changes an entry does so in a
-    copy."""
+    """An array in a memory of the graph; its entries are loaded where they are used.
+
+    memory: the memory that contains it.
+    shape: the shape of the array.
+    version: version of the memory that the array refers to.
+    begin: index of its first entry in the memory; None is 0.
+    shared: a later operation reads this array too, so an update writes to a copy.
+    """
 
     dtype = OBJECT
 
@@ -44,85 +53,85 @@ class Stored:
 
     @property
     def is_current(self) -> bool:
-        """Whether nothing was stored in the memory since."""
+        """Whether the memory is unchanged since this version."""
         return self.version == self.memory.version
 
     @property
-    def may_change(self) -> bool:
-        """Whether entries may be changed in place."""
+    def is_writable(self) -> bool:
+        """Whether entries may be updated in place."""
         return self.is_current and not self.shared and not self.memory.lasting and self.is_whole
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is all that the memory has."""
+        """Whether the array is the whole memory."""
         return self.begin is None and self.size == self.memory.size
 
     def as_shared(self) -> "Stored":
-        """The same array for somebody who is not the last to use it."""
+        """This array for an operation that is not the last to read it."""
         other = Stored(self.memory, self.shape, self.version, self.begin)
         other.shared = True
         return other
 
-    def as_others_leave_it(self) -> "Stored":
-        """The same array where what others, such as an earlier turn of a loop, may have stored in it since."""
+    def reloaded(self) -> "Stored":
+        """This array at a new version, since others, such as an earlier iteration of a loop, may have written to it."""
         self.memory.version += 1
         return Stored(self.memory, self.shape)
 
-    def at(self, graph: Graph, index: Any, places: np.ndarray) -> np.ndarray:
-        """The entries at ``index`` + each of the ``places``."""
+    def at(self, graph: Graph, index: Any, offsets: np.ndarray) -> np.ndarray:
+        """Load the entries at ``index`` + each of the ``offsets``."""
         if not self.is_current:
-            raise Unsupported("an array in a loop is used after an entry of it has changed")
+            raise Unsupported("an array in a loop is used after an entry of it was updated")
         if self.begin is not None:
             index = self.begin if index is None else graph.apply("add", (self.begin, index))
-        result = np.empty(places.shape, object)
-        for at, k in np.ndenumerate(places):
-            result[at] = graph.load(self.memory, index, int(k))
+        result = np.empty(offsets.shape, object)
+        for position, k in np.ndenumerate(offsets):
+            result[position] = graph.load(self.memory, index, int(k))
         return result
 
-    def copied(self, graph: Graph) -> "Stored":
-        """The same array in a memory that may change."""
+    def copy(self, graph: Graph) -> "Stored":
+        """A copy of this array in a memory of its own."""
         if not self.is_current:
-            raise Unsupported("an array in a loop is used after an entry of it has changed")
+            raise Unsupported("an array in a loop is used after an entry of it was updated")
         return Stored(graph.copy(self.memory, self.begin, self.size), self.shape)
 
     def entries(self, graph: Graph) -> np.ndarray:
-        """All of them."""
+        """Load all entries."""
         return self.at(graph, None, np.arange(self.size).reshape(self.shape))
 
 
 def loaded(graph: Graph, x: Any) -> np.ndarray:
-    """The entries of an array, all objects."""
-    return x.entries(graph) if isinstance(x, Stored) else objects(x)
+    """The entries of an array, as an object array."""
+    return x.entries(graph) if isinstance(x, Stored) else as_objects(x)
 
 
 def shared(arrays: Sequence[Any]) -> list[Any]:
-    """The same arrays for a turn of a loop, after which others need them."""
+    """Mark ``Stored`` arrays as shared: later operations read them too."""
     return [x.as_shared() if isinstance(x, Stored) else x for x in arrays]
 
 
-def objects(x: np.ndarray) -> np.ndarray:
-    """The same array with every entry an object: a Number, or a NumPy scalar that remembers its type."""
-    return x if x.dtype is OBJECT else array_of(list(x.flat), x.shape)
+def as_objects(x: np.ndarray) -> np.ndarray:
+    """An array as object array; constants become NumPy scalars, which keep their dtype."""
+    return x if x.dtype is OBJECT else object_array(list(x.flat), x.shape)
 
 
-def array_of(entries: Sequence[Operand], shape: tuple[int, ...]) -> np.ndarray:
-    """An array of objects."""
+def object_array(entries: Sequence[Operand], shape: tuple[int, ...]) -> np.ndarray:
+    """An object array with these entries, in row-major order."""
     return np.fromiter(entries, OBJECT, len(entries)).reshape(shape)
 
 
-def listed(x: np.ndarray) -> list[Operand]:
-    """All entries, in order."""
+def entry_list(x: np.ndarray) -> list[Operand]:
+    """All entries, in row-major order."""
     return x.ravel().tolist() if x.dtype is OBJECT else list(x.flat)
 
 
-def rows_of(x: np.ndarray, count: int) -> list[list[Operand]]:
-    """All entries, in order, in ``count`` lists of one length."""
-    entries, length = listed(x), x.size // max(1, count)
+def entry_rows(x: np.ndarray, count: int) -> list[list[Operand]]:
+    """All entries, in row-major order, as ``count`` lists of equal length."""
+    entries, length = entry_list(x), x.size // max(1, count)
     return [entries[i * length : (i + 1) * length] for i in range(count)]
 
 
-def spread(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """As ``numpy.broadcast_to`` does it, which for few entries takes several times longer."""
+def broadcast(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """A copy broadcast to ``shape``; several times faster than ``numpy.broadcast_to`` for small arrays."""
     if x.shape == shape:
         return x
     result = np.empty(shape, x.dtype)
@@ -130,13 +139,13 @@ def spread(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return result
 
 
-def alike(*arrays: np.ndarray) -> list[np.ndarray]:
-    """The same arrays, all of objects if one of them is."""
-    return list(arrays) if are_known(*arrays) else [objects(x) for x in arrays]
+def with_common_dtype(*arrays: np.ndarray) -> list[np.ndarray]:
+    """The arrays; if one is an object array, all become object arrays."""
+    return list(arrays) if are_known(*arrays) else [as_objects(x) for x in arrays]
 
 
-def tidy(result: Any, dtype: np.dtype) -> Any:
-    """Back to plain values where all turned out to be known."""
+def unbox_constants(result: Any, dtype: np.dtype) -> Any:
+    """Convert an object array to ``dtype`` if all entries are constants."""
     if type(result) is Stored:
         return result
     result = np.asarray(result)

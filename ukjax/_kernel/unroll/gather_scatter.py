@@ -1,4 +1,4 @@
-"""Where JAX's gather and scatter, with known indices, take entries from and put them."""
+"""Positions that JAX's gather reads, and scatter writes, for constant indices."""
 
 import math
 from collections.abc import Sequence
@@ -8,10 +8,13 @@ import numpy as np
 from jax.lax import GatherScatterMode
 
 
-def gathered(parameters: dict[str, Any], shape: Sequence[int], indices: np.ndarray) -> np.ndarray:
-    """For every entry of a gather's result its place in the flattened operand of the ``shape``; −1 for none."""
+def gather_positions(parameters: dict[str, Any], shape: Sequence[int], indices: np.ndarray) -> np.ndarray:
+    """The position of each result entry of a gather in the flattened operand; −1 if out of bounds.
+
+    ``shape`` is the shape of the operand.
+    """
     numbers = parameters["dimension_numbers"]
-    return _places(
+    return _positions(
         shape,
         indices,
         sizes=parameters["slice_sizes"],
@@ -23,15 +26,18 @@ def gathered(parameters: dict[str, Any], shape: Sequence[int], indices: np.ndarr
     )
 
 
-def scattered(parameters: dict[str, Any], shape: Sequence[int], indices: np.ndarray, updates: Sequence[int]):
-    """For every entry of ``updates``, a shape, its place in the flattened operand of a scatter; −1 for none."""
+def scatter_positions(parameters: dict[str, Any], shape: Sequence[int], indices: np.ndarray, updates: Sequence[int]):
+    """The position of each update of a scatter in the flattened operand; −1 if out of bounds.
+
+    ``shape`` is the shape of the operand, ``updates`` that of the updates.
+    """
     numbers = parameters["dimension_numbers"]
     window = iter(updates[axis] for axis in numbers.update_window_dims)
-    alone = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
-    return _places(
+    of_size_one = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
+    return _positions(
         shape,
         indices,
-        sizes=[1 if k in alone else next(window) for k in range(len(shape))],
+        sizes=[1 if k in of_size_one else next(window) for k in range(len(shape))],
         window=numbers.update_window_dims,
         collapsed=numbers.inserted_window_dims,
         starts=numbers.scatter_dims_to_operand_dims,
@@ -40,9 +46,12 @@ def scattered(parameters: dict[str, Any], shape: Sequence[int], indices: np.ndar
     )
 
 
-def _places(shape, indices, sizes, window, collapsed, starts, batched, mode):
-    """One window of the ``sizes`` for every row of ``indices``, whose axes ``window`` are in the result, those of
-    ``indices`` being the others; operand axis k begins at index ``starts.index(k)``, or where ``batched`` says."""
+def _positions(shape, indices, sizes, window, collapsed, starts, batched, mode):
+    """Positions of the entries of one window of ``sizes`` for each row of ``indices``.
+
+    ``window`` are the axes of the result that run over a window; the others are those of ``indices``. Along operand
+    axis k, the start is column ``starts.index(k)`` of ``indices``, or the index along their axis ``batched[k]``.
+    """
     rows = indices.shape[:-1]
     strides = [math.prod(shape[k + 1 :]) for k in range(len(shape))]
     first, inside = np.zeros(rows, int), np.ones(rows, bool)
@@ -54,13 +63,14 @@ def _places(shape, indices, sizes, window, collapsed, starts, batched, mode):
         else:
             start = np.minimum(np.maximum(start, 0), last)
         first = first + start * strides[k]
+    # Out of bounds: so low that all entries of the window get negative positions.
     first = np.where(inside, first, -1 - sum(size * stride for size, stride in zip(sizes, strides, strict=True)))
-    spread = [k for k in range(len(shape)) if k not in collapsed and k not in batched]
+    window_axes = [k for k in range(len(shape)) if k not in collapsed and k not in batched]
     lengths = iter(rows)
-    of_rows = [1 if axis in window else next(lengths) for axis in range(len(rows) + len(window))]
-    place = first.reshape(of_rows)
-    for axis, k in zip(window, spread, strict=True):
-        of_axis = [1] * place.ndim
-        of_axis[axis] = sizes[k]
-        place = place + (np.arange(sizes[k]) * strides[k]).reshape(of_axis)
-    return np.maximum(place, -1)
+    rows_shape = [1 if axis in window else next(lengths) for axis in range(len(rows) + len(window))]
+    positions = first.reshape(rows_shape)
+    for axis, k in zip(window, window_axes, strict=True):
+        axis_shape = [1] * positions.ndim
+        axis_shape[axis] = sizes[k]
+        positions = positions + (np.arange(sizes[k]) * strides[k]).reshape(axis_shape)
+    return np.maximum(positions, -1)
