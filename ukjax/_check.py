@@ -17,7 +17,7 @@ from ._names import did_you_mean
 from ._precision import as_float
 from ._run.compile import is_tracing
 
-MOST_EVEN_STEPS = 100_000_000
+MAX_FIXED_STEPS = 100_000_000
 """Steps of fixed length that are taken without being asked for by number: minutes to hours."""
 
 
@@ -234,7 +234,7 @@ def check_times(name: str, ts: Array | np.ndarray) -> None:
         )
 
 
-def check_step(dt: Any, ts: Any, most: int = MOST_EVEN_STEPS, otherwise: str = "") -> None:
+def check_step(dt: Any, ts: Any, most: int = MAX_FIXED_STEPS, otherwise: str = "") -> None:
     """Fixed steps ``dt`` [s] that lead through the times ``ts`` in no more steps than ``most``, or ``ValueError``,
     where both are known. ``otherwise`` is what else can be done about too many."""
     step = as_number("dt", dt, "s", above=0)

@@ -28,7 +28,7 @@ CLOSED = (str, bytes, int, float, complex, type(None), np.ndarray, np.generic, j
 Tree = TypeVar("Tree")
 
 
-def opened(tree: Tree) -> Tree:
+def hoist_tracers(tree: Tree) -> Tree:
     """``tree`` with the traced numbers that its functions hold as leaves of it; itself if they hold none.
 
     They are found in closures, default arguments, ``functools.partial``, the objects of bound methods and in functions,
@@ -39,7 +39,7 @@ def opened(tree: Tree) -> Tree:
     return jax.tree.map(lambda leaf: _opened(leaf) if _is_to_be_opened(leaf) else leaf, tree)
 
 
-class Opened(eqx.Module):
+class HoistedFunction(eqx.Module):
     """A function that holds places where numbers stood, and these, ``taken`` out of it."""
 
     function: Callable = eqx.field(static=True)
@@ -63,7 +63,7 @@ def _is_to_be_opened(leaf) -> bool:
 def _opened(function):
     taken = _held(function, jax.core.Tracer)
     places = {id(number): _Place(i) for i, number in enumerate(taken)}
-    return Opened(_with(function, jax.core.Tracer, lambda number: places[id(number)]), tuple(taken))
+    return HoistedFunction(_with(function, jax.core.Tracer, lambda number: places[id(number)]), tuple(taken))
 
 
 def _held(thing, kind) -> list:

@@ -50,7 +50,7 @@ class Seeds:
         return jnp.concatenate([entries, jnp.sum(known[by_row] * probe, axis=0)[:, None]], axis=1)
 
 
-class Places:
+class SparsityPattern:
     """Where a matrix (m, n) may have entries. Two are equal if they say the same, so that a program made for one serves
     the other."""
 
@@ -92,7 +92,7 @@ class Places:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or isinstance(other, Places) and self._key == other._key
+        return self is other or isinstance(other, SparsityPattern) and self._key == other._key
 
 
 class Compressed(eqx.Module):
@@ -100,7 +100,7 @@ class Compressed(eqx.Module):
     Its entries may have further axes at the end, for the members of a batch, as what it is multiplied with has."""
 
     entries: Float[Array, "m colours *#members"]
-    places: Places = eqx.field(static=True)
+    places: SparsityPattern = eqx.field(static=True)
 
     @property
     def shape(self) -> tuple[int, int]:

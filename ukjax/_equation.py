@@ -34,7 +34,7 @@ from ._solve import (
     doubtful,
     inverse_cholesky,
     orthonormalise,
-    reach,
+    project_rhs,
     rounding,
     row_length,
     row_scale,
@@ -147,7 +147,7 @@ def motion_by(method: AbstractMethod, terms: Terms) -> tuple[Motion, Bool[Array,
         nonideal_force=nonideal_force,
         unconstrained=_unconstrained(M, Q),
         rank=response.rank,
-        inconsistency=jnp.zeros((), b.dtype) if response.reaches_all else length(b - reach(A, b, response)),
+        inconsistency=jnp.zeros((), b.dtype) if response.assumes_consistent else length(b - project_rhs(A, b, response)),
     )
     return motion, response.needs_fallback
 
@@ -221,7 +221,7 @@ def compose(motion: Mobility, A: Numbers, b: Numbers) -> Mobility:
     A_fixed, F, scale = jax.lax.stop_gradient((A, motion.factor, motion.scale))
     rows = orthonormalise(A_fixed, F, row_scale(A_fixed, scale), jnp.sqrt(jnp.finfo(a.dtype).eps))
     each_row = jnp.eye(b.size, dtype=a.dtype)
-    P = each_row + jax.vmap(rows.out_of_reach)(each_row)
+    P = each_row + jax.vmap(rows.rhs_defect)(each_row)
     S_plus = jax.vmap(rows.dual_of)(P)
 
     def refined(products, known):
@@ -232,7 +232,7 @@ def compose(motion: Mobility, A: Numbers, b: Numbers) -> Mobility:
         return jax.lax.custom_linear_solve(lambda y: A @ (W @ (y @ A)), known, refined, symmetric=True)
 
     inverse = DenseFactorisation(root=jnp.zeros_like(P), gain=S_plus, reachable=P, kept=rows.kept, rank=rows.rank)
-    missing = reach(A @ W @ A.T, b - A @ a, inverse)
+    missing = project_rhs(A @ W @ A.T, b - A @ a, inverse)
     K = jax.vmap(lambda force: multipliers(A @ (W @ force)))(jnp.eye(n, dtype=a.dtype))  # row i: S⁺ A W eᵢ
     return Mobility(
         acceleration=a + W @ (multipliers(missing) @ A),

@@ -90,12 +90,12 @@ def fingerprint(
         "model": title,
         "numbers of the model": numbers_of(model),
         "functions of the model": digest_of_functions(functions, arguments, purpose),
-        **{name: described_in_words(value) for name, value in (*data.items(), *options.items())},
+        **{name: describe(value) for name, value in (*data.items(), *options.items())},
     }
-    return sealed(described)
+    return with_digest(described)
 
 
-def sealed(description: Mapping[str, Any]) -> dict[str, Any]:
+def with_digest(description: Mapping[str, Any]) -> dict[str, Any]:
     """A ``description`` as it is after it was written as JSON and read again, with its "fingerprint" at the end."""
     written = json.dumps({name: value for name, value in description.items() if name != "fingerprint"})
     digest = hashlib.sha256(json.dumps(json.loads(written), sort_keys=True).encode()).hexdigest()
@@ -110,7 +110,7 @@ def versions() -> dict[str, Any]:
 def numbers_of(model: Any) -> dict[str, Any]:
     """The arrays of a pytree by name, in words."""
     leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(model, eqx.is_array))
-    return {jax.tree_util.keystr(path).lstrip("."): described_in_words(x) for path, x in leaves}
+    return {jax.tree_util.keystr(path).lstrip("."): describe(x) for path, x in leaves}
 
 
 def digest_of_functions(functions: Callable, arguments: Iterable[jax.ShapeDtypeStruct], purpose: str) -> str:
@@ -120,7 +120,7 @@ def digest_of_functions(functions: Callable, arguments: Iterable[jax.ShapeDtypeS
         program = jax.make_jaxpr(functions)(*arguments)
     try:
         return Digest().of(program).hex()[:16]
-    except Unseen as error:
+    except NotComparable as error:
         raise ValueError(
             f"{purpose} cannot be used here: {error}, which cannot be compared with what another process holds, so "
             f"that results of another model could be taken for those of this one. Let it hold nothing but numbers, "
@@ -128,19 +128,19 @@ def digest_of_functions(functions: Callable, arguments: Iterable[jax.ShapeDtypeS
         ) from None
 
 
-def described_in_words(thing: Any) -> Any:
+def describe(thing: Any) -> Any:
     """Numbers and words as they are, many numbers and objects in short with a digest of all of them."""
     if isinstance(thing, float) and not np.isfinite(thing):  # JSON has no such numbers, and NaN is not NaN
         return str(float(thing))
     if thing is None or isinstance(thing, bool | int | float | str):
         return thing
     if isinstance(thing, Mapping):
-        return {str(name): described_in_words(value) for name, value in thing.items()}
+        return {str(name): describe(value) for name, value in thing.items()}
     if isinstance(thing, list | tuple) and not hasattr(thing, "_fields"):
-        return [described_in_words(value) for value in thing]
+        return [describe(value) for value in thing]
     array = np.asarray(thing) if _is_array(thing) and not _is_key(thing) else None
     if array is not None and array.size <= FEW:
-        return described_in_words(array.tolist())
+        return describe(array.tolist())
     digest = Digest().of(thing).hex()[:16]
     if array is not None:
         return f"{array.shape} numbers from {array.flat[0]:.17g} to {array.flat[-1]:.17g} ({digest})"
@@ -165,7 +165,7 @@ def _short(value):
     return shown if len(shown) <= 100 else f"{shown[:90]}..."
 
 
-class Unseen(Exception):
+class NotComparable(Exception):
     """Something whose contents cannot be seen."""
 
 
@@ -183,7 +183,7 @@ class Digest:
         if id(thing) in self._open:  # it holds itself, as a recursive function does
             return _hash("itself", len(self._open) - self._open[id(thing)])
         if len(self._known) > MOST:
-            raise Unseen(f"it holds more than {MOST} objects")
+            raise NotComparable(f"it holds more than {MOST} objects")
         self._open[id(thing)] = len(self._open)
         try:
             digest = self._of(thing)
@@ -257,14 +257,14 @@ class Digest:
         held = {name: x for name, x in equation.params.items() if name not in WITHOUT_EFFECT}
         try:
             return {name: self.of(x) for name, x in sorted(held.items())}
-        except Unseen as error:
+        except NotComparable as error:
             if "callback" not in held:
-                raise Unseen(f"the operation {equation.primitive.name!r} holds {error}") from None
+                raise NotComparable(f"the operation {equation.primitive.name!r} holds {error}") from None
             function = getattr(held["callback"], "callback_func", held["callback"])
             code = getattr(function, "__code__", None)
             where = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
             name = getattr(function, "__qualname__", type(function).__qualname__)
-            raise Unseen(
+            raise NotComparable(
                 f"the function {name!r}{where}, called by jax.{equation.primitive.name}, holds {error}"
             ) from None
 
@@ -316,7 +316,7 @@ class Digest:
         try:
             reduced = x.__reduce_ex__(4)
         except Exception:
-            raise Unseen(f"a {type(x).__qualname__}") from None
+            raise NotComparable(f"a {type(x).__qualname__}") from None
         if isinstance(reduced, str):
             return _hash("global", reduced)
         make, arguments, *rest = reduced

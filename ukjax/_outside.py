@@ -49,7 +49,7 @@ class Same:
         return isinstance(other, Same) and self.thing is other.thing
 
 
-def numbers_outside(function: Callable) -> tuple[Hashable, ...]:
+def external_values(function: Callable) -> tuple[Hashable, ...]:
     """A key of the values that the numbers have which ``function`` reads from outside. Functions of installed packages
     are not looked into, apart from what they were made to hold; and what a function itself writes, such as a counter of
     its calls, is no number that it depends on."""
@@ -83,9 +83,9 @@ def numbers_outside(function: Callable) -> tuple[Hashable, ...]:
     return tuple(entry for entry in found if entry[0] not in written and not (ENTRY in written and ENTRY in entry[0]))
 
 
-def numbers_outside_of(tree: Any) -> tuple[Hashable, ...]:
+def external_values_in(tree: Any) -> tuple[Hashable, ...]:
     """The same of all functions in a pytree."""
-    return tuple(numbers_outside(x) for x in jax.tree.leaves(tree) if callable(x) and not isinstance(x, type))
+    return tuple(external_values(x) for x in jax.tree.leaves(tree) if callable(x) and not isinstance(x, type))
 
 
 def _sample(array):

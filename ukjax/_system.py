@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, ScalarLike
 
 from ._check import as_array, as_number, check_function, is_eager, kind_of, without_derivatives
-from ._closures import opened
+from ._closures import hoist_tracers
 from ._constraint import AbstractConstraint, Level, as_written, join, rows
 from ._control import AbstractControl, Command, constraints_of
 from ._dynamics import AbstractDynamics
@@ -80,7 +80,7 @@ class AbstractSystem(eqx.Module):
     def __call__(self, t: Numbers, q: Numbers, v: Numbers) -> Terms:
         """M, Q, A, b (and c) at time t [s], q (n,) and v (n,), with what the actuators do in Q."""
         t, q, v = state_of(t, q, v, self.rates)
-        self = opened(self)
+        self = hoist_tracers(self)
         # Operation by operation, each would be compiled by itself.
         return _terms(self, t, q, v) if is_eager(*without_derivatives((self, t, q, v))) else _driven(self, t, q, v)
 
