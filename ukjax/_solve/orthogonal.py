@@ -75,8 +75,7 @@ class Orthogonal(AbstractMethod):
 
             return jax.lax.cond(~result[1], compute, lambda: result), None
 
-        # First with M, then with M' if M is singular. A scan, not a cond, so that a batch computes M' only where it is
-        # needed (see ``ukjax._kernel``).
+        # Try M first, then M' if M is nearly singular. The second case is rare: see ``ukjax._kernel`` on rare branches.
         not_computed = jnp.zeros_like(M), jnp.asarray(False)
         (L_inverse, _), _ = jax.lax.scan(factorise, not_computed, jnp.array([0.0, 1.0], M.dtype))
         return orthonormalise(A, coordinate[:, None] * L_inverse.T[::-1], row, rtol, self.kept)
