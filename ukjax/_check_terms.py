@@ -93,9 +93,7 @@ def check_unique(
     complaint = complaint_of_freedom(M, A, where, coordinates)
     if complaint:
         raise ValueError(complaint)
-    if (
-        method == "Orthogonal"
-    ):  # it accepts redundant rows and a semidefinite M, so that only the range of sizes can be the cause
+    if method == "Orthogonal":  # accepts redundant rows and a semidefinite M: only the range of sizes can be the cause
         sizes = np.abs(np.concatenate([np.asarray(x).ravel() for x in (terms.M, terms.Q, terms.A, terms.b)]))
         sizes = sizes[sizes > 0]
         raise ValueError(

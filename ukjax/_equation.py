@@ -108,8 +108,8 @@ def _warn_of_ignored_rows(terms, method):
     if ignored.size:
         warnings.warn(
             f"row {ignored[0]} of A is {lengths[ignored[0]] / lengths.max():.1g} of the largest, no more than the "
-            "rounding of numbers, and is left out. If it is meant, multiply it and its b by a number that makes it as
-            large as the " "others; if not, make it 0",
+            "rounding of numbers, and is left out. If it is meant, multiply it and its b by a number that makes it as "
+            "large as the others; if not, make it 0",
             stacklevel=3,
         )
 

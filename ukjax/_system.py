@@ -42,9 +42,9 @@ class AbstractSystem(eqx.Module):
     actuators and the law that drives them (see ``ukjax.control``); ``coordinates``, their names and units,
     ``(("theta", "rad"), ("x", "m"))``.
 
-    ``rates(q, v)`` is q̇ = N(q) v where velocities are no rates of coordinates, such as those about a body's axes beside
-    a unit quaternion, and there may be fewer of them: linear in v, and what of q it keeps is kept, to the error of the
-    steps. M, Q, A, b and all that takes v are for that v, but for a ``Lagrangian``'s energies, which take q̇;
+    ``rates(q, v)`` is q̇ = N(q) v where velocities are no rates of coordinates, such as those about a body's axes
+    beside a unit quaternion, and there may be fewer of them: linear in v, and what of q it keeps is kept, to the error
+    of the steps. M, Q, A, b and all that takes v are for that v, but for a ``Lagrangian``'s energies, which take q̇;
     ``velocities`` are its names and units. Where it is None, v is q̇. ``dry_friction`` is what is known of friction
     along velocities, so that a motion in which it creeps can say so.
     """
