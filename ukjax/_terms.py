@@ -1,4 +1,4 @@
-"""The two records everything passes: what a model says (Terms), and what then happens (Motion)."""
+"""Records of the equation of motion: its terms (Terms) and its solution (Motion)."""
 
 import equinox as eqx
 import jax
