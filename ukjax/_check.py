@@ -61,8 +61,8 @@ def repr_of(value: Any) -> str:
         return f"{type(value).__name__} of arrays"
     if isinstance(value, np.ndarray | jax.Array) and value.ndim and value.size > 6:
         return f"an array of shape {value.shape}"
-    shown = " ".join((str(value) if isinstance(value, np.generic | np.ndarray | jax.Array) else repr(value)).split())
-    return shown if len(shown) <= 80 else f"{shown[:60]}... ({type(value).__name__})"
+    text = " ".join((str(value) if isinstance(value, np.generic | np.ndarray | jax.Array) else repr(value)).split())
+    return text if len(text) <= 80 else f"{text[:60]}... ({type(value).__name__})"
 
 
 def kind_of(value: Any) -> str:
@@ -89,16 +89,16 @@ def as_numbers(name: str, value: Any, **limits: float | int) -> Array:
 
 def as_number(name: str, value: Any, unit: str = "", **limits: float | int) -> Array:
     """Convert ``value`` to one real number, as ``as_numbers``. ``unit`` is the expected unit, for the message."""
-    what = f"one number{f' [{unit}]' if unit else ''}"
+    expected = f"one number{f' [{unit}]' if unit else ''}"
     if type(value) in (int, float):  # fast path: this runs in every step
         if not _within_limits(value, limits):
-            raise ValueError(f"{name} must be {what}{_limits_in_words(limits)}, got {value!r}")
+            raise ValueError(f"{name} must be {expected}{_limits_in_words(limits)}, got {value!r}")
         return as_float(value)
-    array = as_array(name, value, what)
+    array = as_array(name, value, expected)
     if array.ndim:
-        raise ValueError(f"{name} must be {what}{_limits_in_words(limits)}, got shape {array.shape}")
+        raise ValueError(f"{name} must be {expected}{_limits_in_words(limits)}, got shape {array.shape}")
     if is_concrete(array):
-        _check_limits(name, np.asarray(array), limits, what)
+        _check_limits(name, np.asarray(array), limits, expected)
     return array
 
 
@@ -198,10 +198,10 @@ LIMITS = {"above": operator.gt, "least": operator.ge, "below": operator.lt, "mos
 
 def _within_limits(x, limits):
     """Whether x is not NaN and within the limits, elementwise."""
-    good = x == x
+    valid = x == x
     for key, limit in limits.items():
-        good = good & LIMITS[key](x, limit)
-    return good
+        valid = valid & LIMITS[key](x, limit)
+    return valid
 
 
 def _limits_in_words(limits):

@@ -42,12 +42,12 @@ class Seeds:
         self, values: Float[Array, " entries"], rows: np.ndarray, columns: np.ndarray, count: int
     ) -> Float[Array, "m seeds"]:
         """Multiply by the seeds a matrix with ``count`` rows, given as ``values`` at ``rows`` and ``columns``."""
-        known = jnp.concatenate([values, jnp.zeros(1, values.dtype)])
+        padded = jnp.concatenate([values, jnp.zeros(1, values.dtype)])
         by_colour = _table_of_groups(rows * self.colours + self.colour[columns], count * self.colours)
         by_row = _table_of_groups(rows, count)
         probe = np.append(self.probe[columns], 0.0).astype(values.dtype)[by_row]
-        entries = jnp.sum(known[by_colour], axis=0).reshape(count, self.colours)
-        return jnp.concatenate([entries, jnp.sum(known[by_row] * probe, axis=0)[:, None]], axis=1)
+        entries = jnp.sum(padded[by_colour], axis=0).reshape(count, self.colours)
+        return jnp.concatenate([entries, jnp.sum(padded[by_row] * probe, axis=0)[:, None]], axis=1)
 
 
 class SparsityPattern:
@@ -132,15 +132,15 @@ class Compressed(eqx.Module):
         """Return the transpose of a square matrix with a symmetric pattern."""
         (n, colours), places = self.places.column.shape, self.places
         index = places.column * colours + places.seeds.colour[:n, None]
-        place = np.where(places.column < n, index, n * colours)
-        return Compressed(_with_zero(flat(self.entries))[place], places)
+        source = np.where(places.column < n, index, n * colours)
+        return Compressed(_with_zero(flat(self.entries))[source], places)
 
     def diagonal(self) -> Float[Array, "n *#members"]:
         """Return the diagonal of a square matrix."""
-        rows, columns, which = self.places.entries
-        place = np.full(len(self.entries), self.places.column.size)
-        place[rows[rows == columns]] = which[rows == columns]
-        return _with_zero(flat(self.entries))[place]
+        rows, columns, index = self.places.entries
+        source = np.full(len(self.entries), self.places.column.size)
+        source[rows[rows == columns]] = index[rows == columns]
+        return _with_zero(flat(self.entries))[source]
 
 
 def flat(entries: Float[Array, "m colours *#members"]) -> Float[Array, "m*colours *#members"]:

@@ -107,9 +107,9 @@ def _warn_of_ignored_rows(terms, method):
     ignored = np.flatnonzero((lengths > 0) & (lengths <= least * lengths.max(initial=0)))
     if ignored.size:
         warnings.warn(
-            f"row {ignored[0]} of A is {lengths[ignored[0]] / lengths.max():.1g} of the largest, no more than the "
-            "rounding of numbers, and is left out. If it is meant, multiply it and its b by a number that makes it as "
-            "large as the others; if not, make it 0",
+            f"row {ignored[0]} of A is {lengths[ignored[0]] / lengths.max():.1g} of the largest, not larger than a "
+            "rounding error, and is left out. If it is intended, scale it and its b to the size of the other rows; "
+            "otherwise set it to 0",
             stacklevel=3,
         )
 
@@ -131,8 +131,8 @@ def nearly_dependent(M: np.ndarray, A: np.ndarray, method: Any, rank: int | None
     if significant.size <= rank or not np.all(np.isfinite(singular_values)):
         return ""
     return (
-        f"the rows of A are nearly dependent: their rank is taken to be {rank}, and what tells them apart, "
-        f"{significant[0]:.1g} of their size, is ignored. If it is meant, say so by a tolerance below it, "
+        f"the rows of A are nearly dependent: their rank is taken to be {rank}, and independent parts of "
+        f"{significant[0]:.1g} of their size are ignored. If they are intended, use a tolerance below this size, "
         f"method=ukjax.{type(method).__name__}(rtol={10 ** np.floor(np.log10(significant[0]) - 0.5):.0e})"
     )
 

@@ -124,9 +124,9 @@ def digest_of_functions(functions: Callable, arguments: Iterable[jax.ShapeDtypeS
         return Digest().of(program).hex()[:16]
     except NotComparable as error:
         raise ValueError(
-            f"{purpose} cannot be used here: {error}, which cannot be compared with what another process holds, so "
-            f"that results of another model could be taken for those of this one. Let it hold nothing but numbers, "
-            f"arrays, functions and plain objects, write it with jax.numpy, or leave {purpose} out"
+            f"{purpose} cannot be used here: {error}, which cannot be compared between processes, so that results "
+            f"of another model could be mistaken for those of this one. Use only numbers, arrays, functions and plain "
+            f"objects in it, write it with jax.numpy, or leave {purpose} out"
         ) from None
 
 
@@ -164,8 +164,8 @@ def first_difference(stored: Any, wanted: Any, where: str = "") -> str:
 
 
 def _short(value):
-    shown = "not given" if value is None else json.dumps(value) if not isinstance(value, str) else repr(value)
-    return shown if len(shown) <= 100 else f"{shown[:90]}..."
+    text = "not given" if value is None else json.dumps(value) if not isinstance(value, str) else repr(value)
+    return text if len(text) <= 100 else f"{text[:90]}..."
 
 
 class NotComparable(Exception):
@@ -224,8 +224,8 @@ class Digest:
         if callable(x) and (function := self._of_function(x)) is not None:
             return function
         if dataclasses.is_dataclass(x):
-            held = {field.name: getattr(x, field.name, None) for field in dataclasses.fields(x)}
-            return _hash("object", self.of(type(x)), self.of(held))
+            fields = {field.name: getattr(x, field.name, None) for field in dataclasses.fields(x)}
+            return _hash("object", self.of(type(x)), self.of(fields))
         if _top(type(x)) in ("jax", "jaxlib"):
             return _hash("jax", type(x).__qualname__, re.sub(r"0x[0-9a-f]+", "", repr(x)))
         return self._of_object(x)
@@ -257,13 +257,13 @@ class Digest:
         return _hash(*parts, used(jaxpr.outvars))
 
     def _of_parameters(self, equation):
-        held = {name: x for name, x in equation.params.items() if name not in WITHOUT_EFFECT}
+        parameters = {name: x for name, x in equation.params.items() if name not in WITHOUT_EFFECT}
         try:
-            return {name: self.of(x) for name, x in sorted(held.items())}
+            return {name: self.of(x) for name, x in sorted(parameters.items())}
         except NotComparable as error:
-            if "callback" not in held:
+            if "callback" not in parameters:
                 raise NotComparable(f"the operation {equation.primitive.name!r} holds {error}") from None
-            function = getattr(held["callback"], "callback_func", held["callback"])
+            function = getattr(parameters["callback"], "callback_func", parameters["callback"])
             code = getattr(function, "__code__", None)
             where = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
             name = getattr(function, "__qualname__", type(function).__qualname__)
@@ -296,19 +296,19 @@ class Digest:
             return _hash("ufunc", x.__name__)
         if isinstance(x, types.BuiltinFunctionType | types.MethodWrapperType):
             owner = x.__self__
-            held = b"" if owner is None or isinstance(owner, types.ModuleType) else self.of(owner)
-            return _hash("builtin", getattr(x, "__module__", None), x.__qualname__, held)
+            contents = b"" if owner is None or isinstance(owner, types.ModuleType) else self.of(owner)
+            return _hash("builtin", getattr(x, "__module__", None), x.__qualname__, contents)
         if not isinstance(x, types.FunctionType):
             return None
         if x.__module__ == "equinox._errors":  # these raise errors and do not affect values
             return _hash("error")
         cells = [cell.cell_contents if cell != types.CellType() else None for cell in x.__closure__ or ()]
-        held = self.of([cells, x.__defaults__, x.__kwdefaults__])
+        contents = self.of([cells, x.__defaults__, x.__kwdefaults__])
         if is_of_library(x.__module__):
-            return _hash("function", x.__module__, x.__qualname__, _version_of(x.__module__), held)
+            return _hash("function", x.__module__, x.__qualname__, _version_of(x.__module__), contents)
         names = globals_in(x.__code__)
         outside = {name: x.__globals__.get(name, getattr(builtins, name, None)) for name in names}
-        return _hash("function", self._of_code(x.__code__), held, self.of(outside))
+        return _hash("function", self._of_code(x.__code__), contents, self.of(outside))
 
     def _of_code(self, code):
         constants = [self._of_code(x) if isinstance(x, types.CodeType) else self.of(x) for x in code.co_consts]
@@ -322,10 +322,10 @@ class Digest:
             raise NotComparable(f"a {type(x).__qualname__}") from None
         if isinstance(reduced, str):
             return _hash("global", reduced)
-        make, arguments, *rest = reduced
+        constructor, arguments, *rest = reduced
         state, items, pairs = (*rest, None, None, None)[:3]
         parts = [arguments, state, None if items is None else list(items), None if pairs is None else list(pairs)]
-        return _hash("object", self.of(make), self.of(parts))
+        return _hash("object", self.of(constructor), self.of(parts))
 
 
 def _hash(*parts: Any) -> bytes:

@@ -24,13 +24,13 @@ def names_and_units(what: str, given: Iterable[Sequence[str]] | None) -> tuple[t
     return tuple((name, unit) for name, unit in pairs)
 
 
-def name_of_rows(given: str | Iterable[str]) -> str | tuple[str, ...]:
+def name_of_rows(name_or_names: str | Iterable[str]) -> str | tuple[str, ...]:
     """Check the name of a constraint: one string, or one string for each row. Raises ``ValueError`` otherwise."""
-    if isinstance(given, str):
-        return given
-    names = tuple(given) if isinstance(given, Iterable) else ()
+    if isinstance(name_or_names, str):
+        return name_or_names
+    names = tuple(name_or_names) if isinstance(name_or_names, Iterable) else ()
     if not names or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"name must be a word, or one for each row, ('left', 'right'), got {given!r}")
+        raise ValueError(f"name must be a word, or one for each row, ('left', 'right'), got {name_or_names!r}")
     return names
 
 

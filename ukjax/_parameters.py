@@ -98,9 +98,9 @@ class Parameters(eqx.Module):
                 label, value = named(place), float(array[index])
                 if label in names:
                     raise ValueError(f"free names {label} twice")
-                given = next((key for key in (label, name, named(whole._replace(index=None))) if key in bounds), None)
-                used.add(given)
-                low, high = _interval(label, value, bounds[given] if given is not None else None, given is not None)
+                entry = next((key for key in (label, name, named(whole._replace(index=None))) if key in bounds), None)
+                used.add(entry)
+                low, high = _interval(label, value, bounds[entry] if entry is not None else None, entry is not None)
                 names.append(label)
                 places.append(place)
                 lower.append(low)
@@ -236,11 +236,11 @@ def _steps(name, what) -> list[str | tuple[int, ...]]:
 
 def _field(owner, field, name, what):
     fields = owner._asdict() if hasattr(owner, "_asdict") else getattr(owner, "__dict__", {})
-    known = [key for key, value in fields.items() if _may_hold_numbers(value)]
-    if field not in known:
+    names = [key for key, value in fields.items() if _may_hold_numbers(value)]
+    if field not in names:
         raise ValueError(
-            f"{what} {name!r}: {type(owner).__name__} has no number {field!r}{did_you_mean(field, known)} "
-            f"There are: {', '.join(known) or 'none; numbers inside functions cannot be named'}"
+            f"{what} {name!r}: {type(owner).__name__} has no number {field!r}{did_you_mean(field, names)} "
+            f"There are: {', '.join(names) or 'none; numbers inside functions cannot be named'}"
         )
     return getattr(owner, field)
 
@@ -262,8 +262,8 @@ def _is_index(index, shape):
     return len(index) == len(shape) and all(i < size for i, size in zip(index, shape, strict=True))
 
 
-def _interval(label, value, bound, given):
-    if not given:
+def _interval(label, value, bound, has_bound):
+    if not has_bound:
         return (0.0, INFINITY) if value > 0 else (-INFINITY, INFINITY)
     try:
         low, high = (None, None) if bound is None or isinstance(bound, str) else bound

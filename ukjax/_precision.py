@@ -70,9 +70,9 @@ def _from_objects(name, x):
     except (TypeError, ValueError):
         is_real = False
     if not is_real:
-        shown = repr(x)
-        shown = shown if len(shown) <= 60 else shown[:57] + "..."
-        raise ValueError(f"{name} must be a number, an array or a list of numbers, got {type(x).__name__} {shown}")
+        text = repr(x)
+        text = text if len(text) <= 60 else text[:57] + "..."
+        raise ValueError(f"{name} must be a number, an array or a list of numbers, got {type(x).__name__} {text}")
     return jnp.asarray(np.asarray(x, float))
 
 

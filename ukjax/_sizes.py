@@ -86,8 +86,8 @@ def _size_of_result(name, bind, result, operands):
     values, size = [value for value, _ in operands], jnp.abs(result)
     for i, (value, of) in enumerate(operands):
         if of is not None:
-            along = lambda x, i=i: bind(*values[:i], x, *values[i + 1 :])
-            _, change = jax.jvp(along, (value,), (of,))
+            function = lambda x, i=i: bind(*values[:i], x, *values[i + 1 :])
+            _, change = jax.jvp(function, (value,), (of,))
             size = jnp.maximum(size, jnp.where(jnp.isfinite(change), jnp.abs(change), 0))
     return size
 

@@ -100,7 +100,7 @@ class AbstractSystem(eqx.Module):
         """Return M, Q, A, b (and c) without actuator forces."""
         t, q, v = state_of(t, q, v, self.rates)
         M, Q = dynamics_of(self).terms(t, q, v)
-        if self.rates is not None:  # checks the shape of q̇, which the dynamics may not use
+        if self.rates is not None:  # checks the shape of q̇; the dynamics may not evaluate it
             jax.eval_shape(partial(rate, self.rates), q, v)
         A, b = rows(structure_of(self), t, q, v)
         c = None if self.nonideal is None else vector_of(v.size, "velocity", "nonideal", self.nonideal, t, q, v)

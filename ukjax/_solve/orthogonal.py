@@ -134,8 +134,8 @@ class Orthonormalised(AbstractFactorisation):
     def factor(self) -> Float[Array, "n n"]:
         by_rows = lambda: jax.vmap(self.triangle.solve, in_axes=1, out_axes=1)(self.B)
         V = fast_branch(self.doubtful, lambda: self.V, by_rows)
-        once = self.F - (self.F @ V.T) @ V
-        return once - (once @ V.T) @ V
+        projected = self.F - (self.F @ V.T) @ V
+        return projected - (projected @ V.T) @ V
 
     def _nearest(self, free, rows):
         """Return the z nearest to ``free`` with B z = rows, and λ with z = free − Bᵀλ.

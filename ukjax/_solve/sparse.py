@@ -60,8 +60,8 @@ class Sparse(AbstractMethod):
         merged: dict[tuple[int, ...], list[np.ndarray]] = {}
         for M, A in matrices:
             patterns = [np.asarray(M) != 0, np.asarray(A) != 0]
-            before = merged.get(A.shape)
-            merged[A.shape] = patterns if before is None else [x | y for x, y in zip(before, patterns, strict=True)]
+            previous = merged.get(A.shape)
+            merged[A.shape] = patterns if previous is None else [x | y for x, y in zip(previous, patterns, strict=True)]
         return cls(tuple(Band(M, A) for M, A in merged.values()))
 
     def with_active_rows(self, kept: Bool[Array, " m"]) -> "Sparse":
