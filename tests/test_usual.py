@@ -279,6 +279,8 @@ def test_factors_that_lapack_made_are_understood_in_a_batch(rng):
     alone = FastPath().factorise(jnp.asarray(M), jnp.asarray(A))
     copies = jax.tree.map(lambda x: jnp.stack([x, x]), alone)
     known = map(jnp.asarray, (M, force, rows))
-    x, nu = jax.vmap(lambda response, *known: response.motion_and_multipliers(*known), in_axes=(0, None, None, None))(copies, *known)
+    x, nu = jax.vmap(lambda made, *known: made.motion_and_multipliers(*known), in_axes=(0, None, None, None))(
+        copies, *known
+    )
     exact = np.linalg.solve(np.block([[M, A.T], [A, np.zeros((3, 3))]]), np.concatenate([force, rows]))
     np.testing.assert_allclose(np.concatenate([x[0], nu[0]]), exact, rtol=0, atol=1e-11)

@@ -44,7 +44,7 @@ def without_derivatives(tree: Any) -> Any:
 
 
 def _as_jax(x):
-    """Convert to an array: with respect to a Python number, JAX gives a Python number."""
+    """Convert to an array: ``stop_gradient`` of the tracer of a Python number can return a Python number."""
     return x if isinstance(x, jax.Array) else jnp.asarray(x)
 
 

@@ -26,7 +26,7 @@ not included, because it may already have the maximal length."""
 NAME = re.compile(rf"{re.escape(PART)}(?P<host>.*)-(?P<process>\d+)-(?P<time>\d+)-\w+(\..*)?")
 
 MAX_AGE_SECONDS = 86_400.0
-"""Age [s] after which a temporary file of another host counts as abandoned."""
+"""Age [s] after which a temporary file counts as abandoned if its process cannot be checked."""
 
 NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EACCES, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 """Errors of file systems that do not support fsync of a folder."""

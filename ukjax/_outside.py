@@ -26,8 +26,7 @@ ENTRY = "[]"
 """Suffix of a name: an entry of a container."""
 
 ADDING_METHODS = {"append", "appendleft", "extend", "insert"}
-"""Methods that add entries to containers. ``add`` and ``update`` are omitted, because JAX uses these names
-otherwise."""
+"""Methods that add entries to containers. ``add`` and ``update`` are omitted: these names have other uses in JAX."""
 
 LOADS = {"LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR"}
 """Instructions that load a name that is not a local variable."""
