@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ukjax._compressed import Compressed, Places
+from ukjax._compressed import Compressed, SparsityPattern
 
 SHAPES = ((7, 5, 0.3), (40, 30, 0.05), (6, 40, 0.5), (0, 4, 0.5))
 """Rows, columns, and how many of the entries there are; the third has more in each row than are written one by one."""
@@ -19,7 +19,7 @@ def some(m, n, share, rng):
 def test_products_and_scales(shape, rng):
     m, n, share = shape
     matrix = some(m, n, share, rng)
-    compressed = Places(matrix != 0).of(jnp.asarray(matrix))
+    compressed = SparsityPattern(matrix != 0).of(jnp.asarray(matrix))
     x, y, each = rng.normal(size=n), rng.normal(size=m), np.eye(n)
     np.testing.assert_allclose(compressed @ jnp.asarray(x), matrix @ x, atol=1e-14)
     np.testing.assert_allclose(jnp.asarray(y) @ compressed, y @ matrix, atol=1e-14)
@@ -30,30 +30,30 @@ def test_products_and_scales(shape, rng):
 
 def test_columns_of_one_colour_meet_in_no_row(rng):
     there = some(40, 30, 0.05, rng) != 0
-    places = Places(there)
+    places = SparsityPattern(there)
     for colour in range(places.seeds.colours):
         assert np.max(np.sum(there[:, places.seeds.colour == colour], axis=1)) <= 1
     # A band is worth few derivatives, however long it is.
     band = np.abs(np.subtract.outer(np.arange(500), np.arange(500))) <= 1
-    assert Places(band).seeds.colours == 3
+    assert SparsityPattern(band).seeds.colours == 3
 
 
 def test_the_diagonal(rng):
     square = some(9, 9, 0.4, rng)
     np.fill_diagonal(square[:5], 0.0)
-    compressed = Places(square != 0).of(jnp.asarray(square))
+    compressed = SparsityPattern(square != 0).of(jnp.asarray(square))
     np.testing.assert_array_equal(compressed.diagonal(), np.diagonal(square))
 
 
 def test_the_transpose(rng):
     square = some(9, 9, 0.4, rng)
-    places = Places((square != 0) | (square.T != 0))
+    places = SparsityPattern((square != 0) | (square.T != 0))
     turned = places.of(jnp.asarray(square)).transposed()
     np.testing.assert_array_equal(np.array([turned @ row for row in jnp.eye(9)]).T, square.T)
 
 
 def test_further_axes_are_members(rng):
-    places = Places(some(7, 5, 0.4, rng) != 0)
+    places = SparsityPattern(some(7, 5, 0.4, rng) != 0)
     entries, x = rng.normal(size=(*places.column.shape, 3)), rng.normal(size=(5, 3))
     entries[places.column == 5] = 0
     found = Compressed(jnp.asarray(entries), places) @ jnp.asarray(x)
@@ -67,7 +67,7 @@ def test_what_has_other_entries_is_no_number(rng):
     i, j = np.argwhere(matrix != 0)[3]
     there = matrix != 0
     there[i, j] = False
-    entries = Places(there).of(jnp.asarray(matrix)).entries
+    entries = SparsityPattern(there).of(jnp.asarray(matrix)).entries
     assert np.all(np.isnan(entries[i]))
     assert np.all(np.isfinite(np.delete(entries, i, axis=0)))
 
@@ -78,7 +78,7 @@ def test_entries_one_by_one_are_those_of_derivatives(rng):
     values = rng.normal(size=6)
     matrix = np.zeros((4, 5))
     np.add.at(matrix, (rows, columns), values)
-    seeds = Places(matrix != 0).seeds
+    seeds = SparsityPattern(matrix != 0).seeds
     found = seeds.of_entries(jnp.asarray(values), rows, columns, 4)
     np.testing.assert_allclose(found, matrix @ seeds.matrix, atol=1e-14)
     along = seeds.along(lambda x: jnp.asarray(matrix) @ x, jnp.zeros(5))
@@ -95,5 +95,5 @@ def test_places_that_say_the_same_are_one_program(rng):
         return compressed.entries * 2
 
     for _ in range(2):
-        doubled(Places(there).of(jnp.where(there, 1.0, 0.0)))
+        doubled(SparsityPattern(there).of(jnp.where(there, 1.0, 0.0)))
     assert traced == [(7, 5)]

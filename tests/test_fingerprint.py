@@ -19,7 +19,7 @@ import ukjax as uk
 from ukjax import _fingerprint as fingerprint_module
 from ukjax._ensemble.plan import fingerprint_of, plan_of
 from ukjax._estimate import checkpoint as checkpoint_module
-from ukjax._fingerprint import Digest, described_in_words, first_difference, sealed
+from ukjax._fingerprint import Digest, describe, first_difference, with_digest
 
 TABLE, SCALE = np.array([1.0, 2.0, 3.0]), 2.0
 
@@ -394,7 +394,7 @@ def test_digests_are_those_of_contents():
 
 def test_descriptions_are_what_json_gives_back():
     about = {"a": np.arange(20.0), "b": [np.float64(0.1), np.inf, np.nan, (1, 2)], "c": None, "d": uk.RungeKutta4()}
-    told = sealed({name: described_in_words(x) for name, x in about.items()})
+    told = with_digest({name: describe(x) for name, x in about.items()})
     again = json.loads(json.dumps(told, allow_nan=False))
-    assert again == told and sealed(again) == told and not first_difference(again, told)
+    assert again == told and with_digest(again) == told and not first_difference(again, told)
     assert first_difference(told, told | {"b": 1}).startswith("'b' is [0.1, ")

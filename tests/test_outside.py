@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._outside import numbers_outside
+from ukjax._outside import external_values
 
 stiffness = 1.0
 TABLE = np.array([1.0, 5.0])
@@ -87,20 +87,20 @@ def test_keys_change_with_what_is_read_and_with_nothing_else():
         return lambda t: held(t) + x + pull(t)
 
     table = np.arange(3.0)
-    one, same, other = (numbers_outside(of(x, table)) for x in (1.0, 1.0, 1))
+    one, same, other = (external_values(of(x, table)) for x in (1.0, 1.0, 1))
     assert one == same and hash(one) == hash(same) and one != other
     array = jnp.ones(2)
-    assert numbers_outside(lambda: array) == numbers_outside(lambda: array)
-    assert numbers_outside(jax.jit(lambda: array)) == numbers_outside(lambda: array)
+    assert external_values(lambda: array) == external_values(lambda: array)
+    assert external_values(jax.jit(lambda: array)) == external_values(lambda: array)
     calls = [0]
 
     def counted(t):
         calls[0] += 1
         return t
 
-    key = numbers_outside(counted)
+    key = external_values(counted)
     counted(0.0)
-    assert numbers_outside(counted) == key  # else each call would compile everything anew
+    assert external_values(counted) == key  # else each call would compile everything anew
     made, sizes = [], [1.0]
 
     def lengthened(t):
@@ -109,11 +109,11 @@ def test_keys_change_with_what_is_read_and_with_nothing_else():
         rows.append(sizes[0])
         return rows
 
-    key = numbers_outside(lengthened)
+    key = external_values(lengthened)
     lengthened(0.0)
-    assert numbers_outside(lengthened) == key
+    assert external_values(lengthened) == key
     sizes[0] = 2.0
-    assert numbers_outside(lengthened) != key
+    assert external_values(lengthened) != key
     loop: list = []
     loop.append(loop)
-    numbers_outside(lambda: loop)  # comes to an end
+    external_values(lambda: loop)  # comes to an end

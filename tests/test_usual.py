@@ -32,7 +32,7 @@ def as_kernel(method, M, A, Q, b):
 
 def answer(method, M, A, Q, b):
     response = method.factorise(M, A)
-    return *response.both(M, Q, b), response.needs_fallback
+    return *response.motion_and_multipliers(M, Q, b), response.needs_fallback
 
 
 WAYS = pytest.mark.parametrize("way", (alone, batched, as_kernel), ids=lambda way: way.__name__)
@@ -114,7 +114,7 @@ def test_what_was_factorised_for_one_serves_many(rng):
     """As it does in a Jacobian: one system, and a batch of right-hand sides."""
     M, A, Q, b = (jnp.asarray(x) for x in systems(rng, 6, 4))
     response = jax.jit(FastPath().factorise)(M[0], A[0])
-    together = jax.vmap(lambda Q, b: response.both(M[0], Q, b)[0])(Q, b)
+    together = jax.vmap(lambda Q, b: response.motion_and_multipliers(M[0], Q, b)[0])(Q, b)
     for i in range(len(Q)):
         np.testing.assert_allclose(together[i], multiplier_motion(M[0], Q[i], A[0], b[i]), rtol=0, atol=10 * CLOSE)
 
@@ -279,6 +279,8 @@ def test_factors_that_lapack_made_are_understood_in_a_batch(rng):
     alone = FastPath().factorise(jnp.asarray(M), jnp.asarray(A))
     copies = jax.tree.map(lambda x: jnp.stack([x, x]), alone)
     known = map(jnp.asarray, (M, force, rows))
-    x, nu = jax.vmap(lambda response, *known: response.both(*known), in_axes=(0, None, None, None))(copies, *known)
+    x, nu = jax.vmap(lambda made, *known: made.motion_and_multipliers(*known), in_axes=(0, None, None, None))(
+        copies, *known
+    )
     exact = np.linalg.solve(np.block([[M, A.T], [A, np.zeros((3, 3))]]), np.concatenate([force, rows]))
     np.testing.assert_allclose(np.concatenate([x[0], nu[0]]), exact, rtol=0, atol=1e-11)

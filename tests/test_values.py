@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._closures import opened
+from ukjax._closures import hoist_tracers
 from ukjax._motion.inputs import canonicalise
 from ukjax._parameters import Parameters
 from ukjax._precision import as_real
@@ -110,7 +110,7 @@ def test_a_traced_number_is_found_wherever_a_function_holds_it(holder):
     """Its function becomes one whose leaves are all that connects it with the number."""
 
     def apart(g):
-        function = opened(holder(g))
+        function = hoist_tracers(holder(g))
         leaves, rest = eqx.partition(function, eqx.is_array)
         fixed = eqx.combine(jax.tree.map(jax.lax.stop_gradient, leaves), rest)
         return function(0.0, AT), fixed(0.0, AT)
@@ -123,7 +123,7 @@ def test_a_traced_number_is_found_wherever_a_function_holds_it(holder):
 @pytest.mark.parametrize("holder", HOLDERS.values(), ids=HOLDERS)
 def test_functions_of_known_numbers_stay_as_they_are(holder):
     function = holder(9.81)
-    assert opened(function) is function
+    assert hoist_tracers(function) is function
 
 
 def test_what_holds_no_traced_number_stays_the_same_object():
@@ -134,7 +134,7 @@ def test_what_holds_no_traced_number_stays_the_same_object():
 
     def loss(g):
         other = Pair("other", 1.0)
-        function = opened(with_other(g, other))
+        function = hoist_tracers(with_other(g, other))
         return function(0.0, AT)
 
     assert float(jax.grad(loss)(1.0)) == 3.0 and len(counted) == 1

@@ -1,7 +1,6 @@
 """ukjax: exact constrained motion, its forces and its gradients, by the Udwadia–Kalaba equation on JAX.
 
-The public names are listed in ``__init__.pyi`` and imported when first used, so that the command line answers a
-``--help`` without waiting for JAX.
+The public names are listed in ``__init__.pyi`` and imported on first use, so that ``ukjax --help`` does not import JAX.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""The command line: ``ukjax`` or ``python -m ukjax``. Parses, calls what a Python user would call, prints."""
+"""Command line ``ukjax`` or ``python -m ukjax``: parses arguments, calls the public API and prints."""
 
 import argparse
 import atexit
@@ -12,14 +12,14 @@ from ._command.interrupt import answered_in_time
 
 
 class _Parser(argparse.ArgumentParser):
-    """Bad usage is one line on standard error and exit code 2."""
+    """Parser that reports wrong usage in one line on standard error, with exit code 2."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def parser() -> argparse.ArgumentParser:
-    """All sub-commands and their options."""
+    """Return the parser with all sub-commands and their options."""
     top = _Parser(prog="ukjax", description="Constrained mechanical systems by the Udwadia–Kalaba equation.")
     top.add_argument("--version", action="version", version=f"ukjax {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="command", parser_class=_Parser)
@@ -30,13 +30,16 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; the exit code is 0, 1 where a motion failed, 2 for bad usage and files that cannot be
-    written, 130 after Ctrl-C and 141 where nobody reads on."""
+    """Run the command line and return the exit code.
+
+    0: success; 1: a simulation failed; 2: wrong usage or a file that cannot be written; 130: Ctrl-C; 141: the reader of
+    the output closed the pipe.
+    """
     name = "ukjax"
-    say = lambda words: print(f"{name}: {' '.join(str(words).split())}", file=sys.stderr, flush=True)
-    # The checks that equinox compiles into a program keep it out of the compilation cache; ukjax checks the results.
+    report = lambda words: print(f"{name}: {' '.join(str(words).split())}", file=sys.stderr, flush=True)
+    # JAX does not cache programs with run-time checks of equinox; ukjax checks the results itself.
     os.environ.setdefault("EQX_ON_ERROR", "off")
-    with answered_in_time(lambda: say("interrupted")) as interrupts:
+    with answered_in_time(lambda: report("interrupted")) as interrupts:
         try:
             try:
                 options = parser().parse_args(arguments)
@@ -46,32 +49,32 @@ def main(arguments: list[str] | None = None) -> int:
                 sys.stdout.flush()
         except BaseException as error:
             if interrupts.seen or isinstance(error, KeyboardInterrupt):
-                say("interrupted")
-                atexit.register(os._exit, 130)  # whatever still runs is not waited for
+                report("interrupted")
+                atexit.register(os._exit, 130)  # exit without waiting for running threads
                 return 130
             if isinstance(error, _usage_errors()):
-                say(error)
+                report(error)
                 return 1 if isinstance(error, RuntimeError) else 2
             if isinstance(error, OSError):
-                return _not_written(error, say)
+                return _report_write_error(error, report)
             raise
 
 
-def _not_written(error, say):
-    """A file or the output that cannot be written, in one line; none where nobody reads the output any more."""
+def _report_write_error(error, report):
+    """Report in one line that a file or the output cannot be written; nothing if the output pipe was closed."""
     if error.filename is not None:
-        say(f"{error.filename!r} cannot be written: {error.strerror}")
+        report(f"{error.filename!r} cannot be written: {error.strerror}")
         return 2
-    with open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())  # what is left would be tried again at the end
+    with open(os.devnull, "w") as null_device:
+        os.dup2(null_device.fileno(), sys.stdout.fileno())  # Python would flush the rest again at exit
     if isinstance(error, BrokenPipeError):
         return 141
-    say(f"the output cannot be written: {error.strerror or error}")
+    report(f"the output cannot be written: {error.strerror or error}")
     return 2
 
 
 def _usage_errors():
-    """What a user's words can cause. Anything else is a defect of ours, and shows its traceback."""
+    """Return the exceptions that wrong input can cause. Others are defects of ukjax and show a traceback."""
     if "ukjax._motion.diagnose.motion" not in sys.modules:
         return (UsageError,)
     from ._motion.diagnose.motion import SimulationError

@@ -1,4 +1,4 @@
-"""Compiled programs kept on disk, so that the second run of a script starts at once."""
+"""Cache of compiled programs on disk, which shortens the start of later runs of a script."""
 
 import os
 from pathlib import Path
@@ -7,11 +7,21 @@ import jax
 
 
 def enable_compilation_cache(folder: str | os.PathLike | None = None) -> Path:
-    """Let JAX keep what it compiles in ``folder`` and read it back in later processes.
+    """Make JAX store compiled programs in ``folder`` and load them in later processes.
 
-    The default is JAX's own setting ``JAX_COMPILATION_CACHE_DIR`` if there is one, else ``ukjax`` in the user's cache
-    folder. Programs that can raise errors while they run are never kept by JAX: setting ``EQX_ON_ERROR=off`` in the
-    environment before ukjax is imported leaves these checks out of ``simulate``, which makes its own on the result.
+    JAX does not cache programs that can raise run-time errors. Set ``EQX_ON_ERROR=off`` in the environment before
+    importing ukjax to remove these checks from ``simulate``, which checks its results itself.
+
+    Parameters
+    ----------
+    folder
+        The cache folder. The default is JAX's setting ``JAX_COMPILATION_CACHE_DIR``, or else ``ukjax`` in the user's
+        cache folder.
+
+    Returns
+    -------
+    Path
+        The cache folder.
     """
     if not isinstance(folder, str | os.PathLike | None) or folder == "":
         raise ValueError(f"folder must be the name of a folder, got {folder!r}")

@@ -1,4 +1,5 @@
-"""Bad input, said once, in the user's words. Values are looked at only where they are known: never under ``jit``."""
+"""Checks of arguments, with errors in the terms of the user. Values are checked if they are concrete, never under
+jit."""
 
 import inspect
 import operator
@@ -17,41 +18,41 @@ from ._names import did_you_mean
 from ._precision import as_float
 from ._run.compile import is_tracing
 
-MOST_EVEN_STEPS = 100_000_000
-"""Steps of fixed length that are taken without being asked for by number: minutes to hours."""
+MAX_FIXED_STEPS = 100_000_000
+"""Largest number of fixed steps that a ``dt`` may imply: minutes to hours of run time."""
 
 
 def is_concrete(*trees: Any) -> bool:
-    """Whether every array in ``trees`` has values now, rather than being traced by ``jit``, ``grad`` or ``vmap``."""
+    """Whether no array in ``trees`` is traced by ``jit``, ``grad`` or ``vmap``."""
     return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
 
 
 def is_eager(*trees: Any) -> bool:
-    """Whether operations on the arrays in ``trees`` are executed now and give values.
+    """Whether operations on the arrays in ``trees`` are executed immediately.
 
-    Within ``jit``, ``scan`` or ``while_loop`` JAX traces every operation, those on arrays from outside, too: an array
-    made there is a tracer. ``vmap`` and derivatives trace only what depends on their own arguments.
+    Inside ``jit``, ``scan`` or ``while_loop`` JAX traces every operation, also one on concrete arrays: its result is a
+    tracer. ``vmap`` and derivatives trace only operations that depend on their own arguments.
     """
     return is_concrete(*trees) and not is_tracing()
 
 
 def without_derivatives(tree: Any) -> Any:
-    """``tree`` of values that have no derivatives: within ``jax.grad`` they are known."""
+    """Apply ``stop_gradient`` to ``tree``. Inside ``jax.grad`` the result is concrete."""
     if is_concrete(tree):
         return tree
     return jax.tree.map(lambda x: _as_jax(jax.lax.stop_gradient(x)) if isinstance(x, jax.core.Tracer) else x, tree)
 
 
 def _as_jax(x):
-    """An array, too, where JAX differentiates by a number of Python's."""
+    """Convert to an array: ``stop_gradient`` of the tracer of a Python number can return a Python number."""
     return x if isinstance(x, jax.Array) else jnp.asarray(x)
 
 
-# --- what was given, in words ---------------------------------------------------------------------------------------
+# --- values in error messages ---------------------------------------------------------------------------------------
 
 
 def repr_of(value: Any) -> str:
-    """``value`` as an error shows it: on one line, and not all of something long."""
+    """Format ``value`` for an error message: one line, shortened if long."""
     if isinstance(value, type):
         return kind_of(value)
     if isinstance(value, jax.core.Tracer):
@@ -60,12 +61,12 @@ def repr_of(value: Any) -> str:
         return f"{type(value).__name__} of arrays"
     if isinstance(value, np.ndarray | jax.Array) and value.ndim and value.size > 6:
         return f"an array of shape {value.shape}"
-    shown = " ".join((str(value) if isinstance(value, np.generic | np.ndarray | jax.Array) else repr(value)).split())
-    return shown if len(shown) <= 80 else f"{shown[:60]}... ({type(value).__name__})"
+    text = " ".join((str(value) if isinstance(value, np.generic | np.ndarray | jax.Array) else repr(value)).split())
+    return text if len(text) <= 80 else f"{text[:60]}... ({type(value).__name__})"
 
 
 def kind_of(value: Any) -> str:
-    """What sort of thing ``value`` is; of a class, how to make one."""
+    """Return the type name of ``value``; for a class, how to make an instance."""
     if isinstance(value, type):
         return f"the class {value.__name__}: write {value.__name__}(...)"
     return type(value).__name__
@@ -75,8 +76,11 @@ def kind_of(value: Any) -> str:
 
 
 def as_numbers(name: str, value: Any, **limits: float | int) -> Array:
-    """``value`` as an array of real numbers, or ``ValueError`` for what has none, and for those that are NaN or outside
-    the ``limits``: ``above`` and ``below`` exclude themselves, ``least`` and ``most`` do not."""
+    """Convert ``value`` to an array of real numbers.
+
+    Raises ``ValueError`` if that is not possible, or if a concrete entry is NaN or outside the ``limits``: ``above``,
+    ``below`` (exclusive), ``least``, ``most`` (inclusive).
+    """
     array = as_array(name, value)
     if limits and is_concrete(array):
         _check_limits(name, np.asarray(array), limits, "numbers" if array.ndim else "a number")
@@ -84,43 +88,45 @@ def as_numbers(name: str, value: Any, **limits: float | int) -> Array:
 
 
 def as_number(name: str, value: Any, unit: str = "", **limits: float | int) -> Array:
-    """``value`` as one number: see ``as_numbers``. ``unit`` is the one it is wanted in."""
-    what = f"one number{f' [{unit}]' if unit else ''}"
-    if type(value) in (int, float):  # at the cost of a comparison, since steps are short
-        if not _obeys(value, limits):
-            raise ValueError(f"{name} must be {what}{_within(limits)}, got {value!r}")
+    """Convert ``value`` to one real number, as ``as_numbers``. ``unit`` is the expected unit, for the message."""
+    expected = f"one number{f' [{unit}]' if unit else ''}"
+    if type(value) in (int, float):  # fast path: this runs in every step
+        if not _within_limits(value, limits):
+            raise ValueError(f"{name} must be {expected}{_limits_in_words(limits)}, got {value!r}")
         return as_float(value)
-    array = as_array(name, value, what)
+    array = as_array(name, value, expected)
     if array.ndim:
-        raise ValueError(f"{name} must be {what}{_within(limits)}, got shape {array.shape}")
+        raise ValueError(f"{name} must be {expected}{_limits_in_words(limits)}, got shape {array.shape}")
     if is_concrete(array):
-        _check_limits(name, np.asarray(array), limits, what)
+        _check_limits(name, np.asarray(array), limits, expected)
     return array
 
 
 def as_array(name: str, value: Any, what: str = "numbers", verb: str = "be") -> Array:
-    """``value`` as an array of real numbers, in its own precision, or ``ValueError``: ``name`` must be, or ``verb``,
-    ``what``."""
+    """Convert ``value`` to an array of real numbers in its own precision.
+
+    Raises ``ValueError`` with the message "``name`` must ``verb`` ``what``" if that is not possible.
+    """
     try:
         first = value[0] if isinstance(value, list | tuple) and value else value
         if isinstance(first, str | bytes) or first is None or callable(value):
-            raise TypeError  # NumPy would try to read words as types
+            raise TypeError  # NumPy would interpret a string as a type
         array = as_float(value)
     except (TypeError, ValueError, OverflowError, DeprecationWarning):
-        raise ValueError(f"{name} must {verb} {what}, got {_parts(value) or repr_of(value)}") from None
+        raise ValueError(f"{name} must {verb} {what}, got {_shape_mismatch(value) or repr_of(value)}") from None
     if array.dtype not in (jnp.float32, jnp.float64):
         raise ValueError(f"{name} must {verb} {what}, real and in float32 or float64, got {array.dtype}")
     return array
 
 
 def as_numpy(name: str, value: Any, what: str = "numbers") -> np.ndarray:
-    """The same as an array of NumPy's in double precision, whatever JAX's is: for what was measured."""
+    """Convert ``value`` to a float64 NumPy array, in any JAX precision; used for measured data."""
     as_array(name, value, what)
     return np.asarray(value, float)
 
 
 def check_finite(name: str, value: Array | np.ndarray) -> None:
-    """Nothing in ``value`` is NaN or infinite, or ``ValueError``, where that is known."""
+    """Raise ``ValueError`` if a concrete ``value`` has NaN or infinite entries."""
     if is_concrete(value) and not np.all(np.isfinite(value)):
         x = np.asarray(value)
         at = tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])
@@ -129,95 +135,95 @@ def check_finite(name: str, value: Array | np.ndarray) -> None:
 
 
 def check_definite(name: str, value: Array) -> None:
-    """A number, a diagonal or a square matrix is positive definite, or ``ValueError``, where that is known."""
+    """Raise ``ValueError`` if a concrete ``value`` (a number, a diagonal or a matrix) is not positive definite."""
     if not is_concrete(value):
         return
     matrix = np.asarray(value)
-    wanted = f"{name} must be positive: a number, one per row, or a symmetric positive definite matrix"
+    requirement = f"{name} must be positive: a number, one per row, or a symmetric positive definite matrix"
     if matrix.ndim > 2 or matrix.ndim == 2 and matrix.shape[0] != matrix.shape[1]:
-        raise ValueError(f"{wanted}, got shape {matrix.shape}")
+        raise ValueError(f"{requirement}, got shape {matrix.shape}")
     if not np.all(np.isfinite(matrix)):
-        raise ValueError(f"{wanted}, got {repr_of(matrix)}")
+        raise ValueError(f"{requirement}, got {repr_of(matrix)}")
     if matrix.ndim < 2:
         if not np.all(matrix > 0):
-            raise ValueError(f"{wanted}, got {repr_of(matrix)}")
+            raise ValueError(f"{requirement}, got {repr_of(matrix)}")
         return
     diagonal = np.diagonal(matrix)
     if not np.all(diagonal > 0):
-        raise ValueError(f"{wanted}, got {float(diagonal.min()):.6g} on its diagonal")
-    unit = 1 / np.sqrt(diagonal)  # in which all of these are 1: entries may have different units
+        raise ValueError(f"{requirement}, got {float(diagonal.min()):.6g} on its diagonal")
+    unit = 1 / np.sqrt(diagonal)  # scales the diagonal to 1: entries may have different units
     scaled = unit[:, None] * matrix * unit
     if np.max(np.abs(scaled - scaled.T), initial=0) > 1e-6:
-        raise ValueError(f"{wanted}, got one that is not symmetric")
+        raise ValueError(f"{requirement}, got one that is not symmetric")
     if np.linalg.eigvalsh(scaled).min(initial=np.inf) <= 0:
         least = float(np.linalg.eigvalsh(matrix).min())
-        raise ValueError(f"{wanted}, got one whose smallest eigenvalue is {least:.6g}")
+        raise ValueError(f"{requirement}, got one whose smallest eigenvalue is {least:.6g}")
 
 
 def as_integer(name: str, value: Any, least: int = 0) -> int:
-    """``value`` as a whole number from ``least`` on, or ``ValueError``."""
+    """Convert ``value`` to an integer. Raises ``ValueError`` if it is none or below ``least``."""
     try:
         if isinstance(value, bool):
             raise TypeError
-        found = operator.index(value)
+        integer = operator.index(value)
     except TypeError:
         raise ValueError(f"{name} must be a whole number from {least} on, got {repr_of(value)}") from None
-    if found < least:
-        raise ValueError(f"{name} must be a whole number from {least} on, got {found}")
-    return found
+    if integer < least:
+        raise ValueError(f"{name} must be a whole number from {least} on, got {integer}")
+    return integer
 
 
 def check_flag(name: str, value: Any) -> None:
-    """``value`` is True or False, or ``ValueError``."""
+    """Raise ``ValueError`` unless ``value`` is True or False."""
     if not isinstance(value, bool | np.bool_):
         raise ValueError(f"{name} must be True or False, got {repr_of(value)}")
 
 
 def check_word(name: str, value: Any, words: Iterable[str]) -> None:
-    """``value`` is one of the ``words``, or ``ValueError`` with the one that may have been meant."""
+    """Raise ``ValueError`` unless ``value`` is one of ``words``. The message suggests a similar word."""
     words = tuple(words)
     if not isinstance(value, str) or value not in words:
         listed = " or ".join((", ".join(map(repr, words[:-1])), repr(words[-1])))
-        meant = did_you_mean(value, words).rstrip(".") if isinstance(value, str) else ""
-        raise ValueError(f"{name} must be {listed}, got {repr_of(value)}{meant}")
+        suggestion = did_you_mean(value, words).rstrip(".") if isinstance(value, str) else ""
+        raise ValueError(f"{name} must be {listed}, got {repr_of(value)}{suggestion}")
 
 
 def _check_limits(name, x, limits, what):
-    if not np.all(_obeys(x, limits)):
-        raise ValueError(f"{name} must be {what}{_within(limits)}, got {repr_of(x if x.ndim else x[()])}")
+    if not np.all(_within_limits(x, limits)):
+        raise ValueError(f"{name} must be {what}{_limits_in_words(limits)}, got {repr_of(x if x.ndim else x[()])}")
 
 
 LIMITS = {"above": operator.gt, "least": operator.ge, "below": operator.lt, "most": operator.le}
 
 
-def _obeys(x, limits):
-    """Whether x, a number or an array of them, is none of NaN and within the limits."""
-    good = x == x
+def _within_limits(x, limits):
+    """Whether x is not NaN and within the limits, elementwise."""
+    valid = x == x
     for key, limit in limits.items():
-        good = good & LIMITS[key](x, limit)
-    return good
+        valid = valid & LIMITS[key](x, limit)
+    return valid
 
 
-def _within(limits):
+def _limits_in_words(limits):
     words = {"above": "above {:g}", "least": "not below {:g}", "below": "below {:g}", "most": "not above {:g}"}
-    said = [words[key].format(limit) for key, limit in limits.items() if np.isfinite(limit)]
+    parts = [words[key].format(limit) for key, limit in limits.items() if np.isfinite(limit)]
     finite = ["finite"] if float("inf") in limits.values() else []
-    return "".join(f" {part}" if i == 0 else f" and {part}" for i, part in enumerate(said + finite))
+    return "".join(f" {part}" if i == 0 else f" and {part}" for i, part in enumerate(parts + finite))
 
 
-def _parts(value):
-    """What is wrong with a list that makes no array, if its parts are arrays themselves."""
+def _shape_mismatch(value):
+    """Describe the shapes of the items of a list if they differ, else return ""."""
     if not isinstance(value, list | tuple):
         return ""
     lengths = list(dict.fromkeys(size_of(part) for part in value))
     return f"parts of different shapes, {', '.join(map(str, lengths))}" if len(lengths) > 1 else ""
 
 
-# --- times, and what they would take --------------------------------------------------------------------------------
+# --- times, steps and memory --------------------------------------------------------------------------------
 
 
 def check_times(name: str, ts: Array | np.ndarray) -> None:
-    """At least two times that increase, or ``ValueError``: their shape always, their values where they are known."""
+    """Raise ``ValueError`` unless ``ts`` has shape (samples,), samples ≥ 2, and, if concrete, increases strictly."""
     if ts.ndim != 1 or ts.size < 2:
         raise ValueError(f"{name} must be at least two times in one row, shape (samples,), got shape {ts.shape}")
     if not is_concrete(ts):
@@ -234,9 +240,11 @@ def check_times(name: str, ts: Array | np.ndarray) -> None:
         )
 
 
-def check_step(dt: Any, ts: Any, most: int = MOST_EVEN_STEPS, otherwise: str = "") -> None:
-    """Fixed steps ``dt`` [s] that lead through the times ``ts`` in no more steps than ``most``, or ``ValueError``,
-    where both are known. ``otherwise`` is what else can be done about too many."""
+def check_step(dt: Any, ts: Any, most: int = MAX_FIXED_STEPS, otherwise: str = "") -> None:
+    """Raise ``ValueError`` if concrete ``dt`` [s] is longer than the interval ``ts`` or needs more than ``most`` steps.
+
+    ``otherwise`` is appended to the message as advice for too many steps.
+    """
     step = as_number("dt", dt, "s", above=0)
     if ts is None or not is_concrete(step, ts):
         return
@@ -251,19 +259,19 @@ def check_step(dt: Any, ts: Any, most: int = MOST_EVEN_STEPS, otherwise: str = "
 
 
 def check_memory(name: str, value: Any, count: int) -> None:
-    """``count`` numbers, what is saved because of the argument ``name``, fit into this machine, or ``ValueError``."""
+    """Raise ``ValueError`` if ``count`` numbers, saved because of the argument ``name``, exceed the memory."""
     if count < 2**24:
         return
-    needed, there = 8 * count / 2**30, memory() / 2**30
-    if needed > there:
+    needed, available = 8 * count / 2**30, memory() / 2**30
+    if needed > available:
         raise ValueError(
             f"{name} of shape {size_of(value)} asks for {count:.3g} numbers to be kept, {needed:.3g} GiB, but "
-            f"there are {there:.3g} GiB of memory: ask for fewer samples or starts, or do them in parts"
+            f"there are {available:.3g} GiB of memory: ask for fewer samples or starts, or do them in parts"
         )
 
 
 def size_of(value: Any) -> tuple[int, ...]:
-    """The shape of ``value`` without making an array of what can be large; () for what is none."""
+    """Return the shape of ``value`` without converting it to an array; () for a scalar."""
     if isinstance(value, range):
         return (len(value),)
     if hasattr(value, "shape"):
@@ -272,14 +280,14 @@ def size_of(value: Any) -> tuple[int, ...]:
 
 
 def memory() -> float:
-    """Bytes of memory of the device that computes."""
+    """Return the memory of the default device in bytes."""
     device = jax.devices()[0]
     stats = device.memory_stats() if device.platform != "cpu" else None
     if stats and "bytes_limit" in stats:
         return float(stats["bytes_limit"])
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, ValueError, OSError):  # not on every system
+    except (AttributeError, ValueError, OSError):  # not available on every system
         return float("inf")
 
 
@@ -287,7 +295,7 @@ def memory() -> float:
 
 
 def as_path(value: Any) -> Path:
-    """``value`` as the path of a file, or ``ValueError``."""
+    """Convert ``value`` to a path. Raises ``ValueError`` if it is not a path."""
     if not isinstance(value, str | os.PathLike) or not str(value):
         raise ValueError(f"path must be the name of a file, got {repr_of(value)}")
     return Path(value)
@@ -295,23 +303,23 @@ def as_path(value: Any) -> Path:
 
 # --- functions ------------------------------------------------------------------------------------------------------
 
-VALUES_WANTED = (
+CONCRETIZATION_ERRORS = (
     jax.errors.TracerArrayConversionError,
     jax.errors.ConcretizationTypeError,
     jax.errors.TracerIntegerConversionError,
     jax.errors.NonConcreteBooleanIndexError,
 )
-"""What JAX raises in a function that asks for the value of a traced argument."""
+"""Errors that JAX raises if a function needs the concrete value of a traced argument."""
 
 
 def check_function(name: str, function: Any, arguments: str) -> None:
-    """``function`` must be callable with the given arguments, written as in the documentation: ``"t, q, v"``."""
+    """Raise ``ValueError`` unless ``function`` is callable with ``arguments``, written as ``"t, q, v"``."""
     if not callable(function) or isinstance(function, type):
         raise ValueError(f"{name} must be a function {name}({arguments}), got {repr_of(function)}")
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return  # built-in functions may have none to look at
+        return  # built-in functions may have no signature
     try:
         signature.bind(*arguments.split(", "))
     except TypeError:
@@ -319,10 +327,10 @@ def check_function(name: str, function: Any, arguments: str) -> None:
 
 
 def call(name: str, function: Callable, *arguments: Any) -> Any:
-    """What a user's function gives while it is traced. One that wants numbers there and then gets a ``ValueError``."""
+    """Call a user's function, perhaps under tracing. Raises ``ValueError`` if it needs concrete values."""
     try:
         return function(*arguments)
-    except VALUES_WANTED as error:
+    except CONCRETIZATION_ERRORS as error:
         raise ValueError(
             f"{name} must be made of jax.numpy and work for any values: it asks for the value of an argument, by "
             "NumPy or math (write jnp.sin for np.sin), float(...), or an if (write jnp.where)"

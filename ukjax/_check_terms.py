@@ -1,4 +1,4 @@
-"""Whether what a model says makes sense: M, Q, A and b."""
+"""Checks of the terms M, Q, A, b of a model and of the acceleration that follows from them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,8 +10,10 @@ from jaxtyping import Array
 
 
 def check_terms(terms: Any, where: str = "", coordinates: Sequence[str] = ()) -> None:
-    """M symmetric and positive semidefinite, and everything in ``Terms`` finite, or ``ValueError``. ``coordinates`` are
-    their names, if they have any."""
+    """Raise ``ValueError`` unless all terms are finite and M is symmetric and positive semidefinite.
+
+    ``where`` is inserted into the message after the condition. ``coordinates`` are the names of the coordinates.
+    """
     M = np.asarray(terms.M)
     for name in ("M", "Q", "A", "b", "c"):
         value = getattr(terms, name)
@@ -27,27 +29,29 @@ def check_terms(terms: Any, where: str = "", coordinates: Sequence[str] = ()) ->
 
 
 def symmetric(M: Array) -> Array:
-    """(M + Mᵀ) / 2, and NaN where that would hide that M is no mass matrix: ``check_terms``, for where values are not
-    known. Of the signs only those on the diagonal are looked at: a factorisation sees the others."""
+    """Return (M + Mᵀ) / 2, with NaN on the diagonal if M is not symmetric or has a negative diagonal entry.
+
+    This is the traced counterpart of ``check_terms``. Other negative eigenvalues are detected by the factorisation.
+    """
     n, eps = len(M), jnp.finfo(M.dtype).eps
-    own = jnp.diagonal(M)
-    largest = jnp.max(own, initial=0)
-    mass = jnp.where(own > eps * largest, own, largest)
-    # |M_ij| ≤ √(M_ii M_jj) in a mass matrix. Squares are compared: a square root takes longer than all the rest.
-    # An entry is never greater than itself: in a kernel, nothing is left of the check where entries are the same.
+    diagonal = jnp.diagonal(M)
+    largest = jnp.max(diagonal, initial=0)
+    mass = jnp.where(diagonal > eps * largest, diagonal, largest)
+    # |M_ij| ≤ √(M_ii M_jj) in a mass matrix. Squares are compared, because a square root takes longer than the rest.
+    # M > Mᵀ is False for identical expressions, so that a kernel drops the check where M is symmetric by construction.
     asymmetric = jnp.any((M > M.T) & ((M - M.T) ** 2 > (4 * eps * mass)[:, None] * mass))
-    wrong = asymmetric | jnp.any(own < -n * eps * largest)
-    spoilt = jax.lax.select(wrong, *np.array([np.nan, 0], M.dtype))
-    return (M + M.T) / 2 + spoilt * np.eye(n, dtype=M.dtype)
+    wrong = asymmetric | jnp.any(diagonal < -n * eps * largest)
+    nan_or_zero = jax.lax.select(wrong, *np.array([np.nan, 0], M.dtype))
+    return (M + M.T) / 2 + nan_or_zero * np.eye(n, dtype=M.dtype)
 
 
 def complaint_of_mass(M: np.ndarray, where: str = "", coordinates: Sequence[str] = ()) -> str:
-    """Why M is no mass matrix, empty if it is one, or not finite."""
+    """Return an error text if M is not symmetric or not positive semidefinite, else "" (also if M is not finite)."""
     if not M.size or not np.all(np.isfinite(M)):
         return ""
     eps, largest = float(np.finfo(M.dtype).eps), float(np.abs(M).max()) or 1.0
     mass = np.diagonal(M)
-    unit = 1 / np.sqrt(np.where(mass > eps * largest, mass, largest))  # so that units do not decide
+    unit = 1 / np.sqrt(np.where(mass > eps * largest, mass, largest))  # for independence of units
     asymmetry = unit[:, None] * np.abs(M - M.T) * unit
     if asymmetry.max() > eps**0.5:
         i, j = np.unravel_index(int(asymmetry.argmax()), M.shape)
@@ -63,7 +67,7 @@ def complaint_of_mass(M: np.ndarray, where: str = "", coordinates: Sequence[str]
         )
     scaled = unit[:, None] * (M + M.T) * unit / 2
     try:
-        np.linalg.cholesky(scaled + eps**0.5 * np.eye(len(M)))  # in a tenth of the time of eigenvalues
+        np.linalg.cholesky(scaled + eps**0.5 * np.eye(len(M)))  # ten times faster than eigenvalues
         return ""
     except np.linalg.LinAlgError:
         axes = np.linalg.eigh(scaled)[1]
@@ -81,7 +85,7 @@ def _coordinate(i, names):
 def check_unique(
     terms: Any, acceleration: np.ndarray, method: str, where: str = "", coordinates: Sequence[str] = ()
 ) -> None:
-    """A finite acceleration, or the reason why there is none."""
+    """Raise ``ValueError`` with the cause if the acceleration is not finite."""
     if np.all(np.isfinite(acceleration)):
         return
     M, A = np.asarray(terms.M), np.asarray(terms.A)
@@ -89,7 +93,7 @@ def check_unique(
     complaint = complaint_of_freedom(M, A, where, coordinates)
     if complaint:
         raise ValueError(complaint)
-    if method == "Orthogonal":  # it takes redundant rows and semidefinite M: only the numbers themselves are left
+    if method == "Orthogonal":  # accepts redundant rows and a semidefinite M: only the range of sizes can be the cause
         sizes = np.abs(np.concatenate([np.asarray(x).ravel() for x in (terms.M, terms.Q, terms.A, terms.b)]))
         sizes = sizes[sizes > 0]
         raise ValueError(
@@ -116,14 +120,14 @@ def check_unique(
 
 
 def complaint_of_freedom(M: np.ndarray, A: np.ndarray, where: str = "", coordinates: Sequence[str] = ()) -> str:
-    """What neither mass nor rows say, empty if there is nothing, or where M and A are not finite."""
+    """Return an error text if rank [M; A] < n, so that the motion is not unique, else "" (also if not finite)."""
     if not np.all(np.isfinite(M)) or not np.all(np.isfinite(A)):
         return ""
-    n, together = len(M), np.concatenate(_in_units(M, A))
-    rank = int(np.linalg.matrix_rank(together))
+    n, stacked = len(M), np.concatenate(_in_units(M, A))
+    rank = int(np.linalg.matrix_rank(stacked))
     if rank == n:
         return ""
-    free = int(np.abs(np.linalg.svd(together)[2][-1]).argmax())
+    free = int(np.abs(np.linalg.svd(stacked)[2][-1]).argmax())
     return (
         f"the motion is not unique{where}: rank [M; A] = {rank}, but there are n = {n} coordinates. A direction "
         f"without mass, here that of {_coordinate(free, coordinates)}, must be fixed by a constraint: add the missing "
@@ -132,7 +136,7 @@ def complaint_of_freedom(M: np.ndarray, A: np.ndarray, where: str = "", coordina
 
 
 def _in_units(M, A):
-    """M and A in coordinates of unit mass, with rows of unit length: units do not decide."""
+    """Scale M and A to coordinates of unit mass and rows of unit length, so that ranks do not depend on units."""
     mass = np.diagonal(M)
     coordinate = 1 / np.sqrt(np.where(mass > 0, mass, float(np.abs(mass).max(initial=0)) or 1.0))
     A = A * coordinate

@@ -1,9 +1,8 @@
-"""Traced numbers that functions hold from the place where they were written, made into leaves.
+"""Hoist tracers out of closures: functions that close over tracers become pytrees with the tracers as leaves.
 
-Inside a function that JAX differentiates, maps or compiles, a user may well write a model with
-``lambda t, q: g * q[1]`` where g is being traced. Nobody can see that g from outside the lambda: a program made of it
-would keep g beyond its time, and a derivative would pass it by. So functions are looked into, and those that hold such
-numbers are written anew with the numbers as leaves. Nothing is traced or called for that.
+Inside a function that JAX differentiates, maps or compiles, a user may write a model with ``lambda t, q: g * q[1]``,
+where g is a tracer. This g is invisible from outside the lambda: a cached program would leak it, and a derivative would
+omit it. Such functions are therefore rebuilt with placeholders for the tracers. No function is traced or called.
 """
 
 import copy
@@ -18,70 +17,70 @@ import jax.core
 import numpy as np
 from jaxtyping import Array
 
-MOST = 10_000
-"""Things looked at in one function. What lies deeper is left to JAX, which complains of it."""
+MAX_OBJECTS = 10_000
+"""Largest number of objects that are searched in one function. For tracers beyond it, JAX raises an error."""
 
 JITTED = type(jax.jit(lambda: None))
-CLOSED = (str, bytes, int, float, complex, type(None), np.ndarray, np.generic, jax.Array, ModuleType, type)
-"""What holds nothing that is traced."""
+WITHOUT_TRACERS = (str, bytes, int, float, complex, type(None), np.ndarray, np.generic, jax.Array, ModuleType, type)
+"""Types whose instances contain no tracers."""
 
 Tree = TypeVar("Tree")
 
 
-def opened(tree: Tree) -> Tree:
-    """``tree`` with the traced numbers that its functions hold as leaves of it; itself if they hold none.
+def hoist_tracers(tree: Tree) -> Tree:
+    """Make the tracers that the functions in ``tree`` close over leaves of ``tree``. Without any, return ``tree``.
 
-    They are found in closures, default arguments, ``functools.partial``, the objects of bound methods and in functions,
-    containers and objects inside these.
+    Closures, default arguments, ``functools.partial``, the objects of bound methods, and functions, containers and
+    objects inside these are searched.
     """
-    if not any(map(_is_to_be_opened, jax.tree.leaves(tree))):
+    if not any(map(_contains_tracer, jax.tree.leaves(tree))):
         return tree
-    return jax.tree.map(lambda leaf: _opened(leaf) if _is_to_be_opened(leaf) else leaf, tree)
+    return jax.tree.map(lambda leaf: _hoist(leaf) if _contains_tracer(leaf) else leaf, tree)
 
 
-class Opened(eqx.Module):
-    """A function that holds places where numbers stood, and these, ``taken`` out of it."""
+class HoistedFunction(eqx.Module):
+    """A function with placeholders, and the ``tracers`` that belong there."""
 
     function: Callable = eqx.field(static=True)
-    taken: tuple[Array, ...]
+    tracers: tuple[Array, ...]
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        return _with(self.function, _Place, lambda place: self.taken[place.index])(*arguments, **named)
+        return _replace(self.function, _Placeholder, lambda place: self.tracers[place.index])(*arguments, **named)
 
 
-class _Place:
-    """Where the number ``index`` stood."""
+class _Placeholder:
+    """Placeholder of the tracer number ``index``."""
 
     def __init__(self, index: int):
         self.index = index
 
 
-def _is_to_be_opened(leaf) -> bool:
-    return callable(leaf) and bool(_held(leaf, jax.core.Tracer))
+def _contains_tracer(leaf) -> bool:
+    return callable(leaf) and bool(_find(leaf, jax.core.Tracer))
 
 
-def _opened(function):
-    taken = _held(function, jax.core.Tracer)
-    places = {id(number): _Place(i) for i, number in enumerate(taken)}
-    return Opened(_with(function, jax.core.Tracer, lambda number: places[id(number)]), tuple(taken))
+def _hoist(function):
+    tracers = _find(function, jax.core.Tracer)
+    places = {id(number): _Placeholder(i) for i, number in enumerate(tracers)}
+    return HoistedFunction(_replace(function, jax.core.Tracer, lambda number: places[id(number)]), tuple(tracers))
 
 
-def _held(thing, kind) -> list:
-    """Everything of a ``kind`` that a function holds, each once."""
-    found, seen, waiting = {}, {}, [thing]
-    while waiting and len(seen) < MOST:
-        here = waiting.pop()
-        if isinstance(here, kind):
-            found[id(here)] = here
-        elif id(here) not in seen:
-            seen[id(here)] = here  # kept: another could get its id
-            waiting += _parts(here)
-    return list(found.values())
+def _find(thing, kind) -> list:
+    """Find all objects of type ``kind`` that ``thing`` contains, each once."""
+    matches, visited, queue = {}, {}, [thing]
+    while queue and len(visited) < MAX_OBJECTS:
+        current = queue.pop()
+        if isinstance(current, kind):
+            matches[id(current)] = current
+        elif id(current) not in visited:
+            visited[id(current)] = current  # keeps the object alive, so that its id is not reused
+            queue += _parts(current)
+    return list(matches.values())
 
 
 def _parts(thing) -> list:
-    """What a thing holds at first hand."""
-    if isinstance(thing, (*CLOSED, BuiltinFunctionType)):
+    """Return the objects that ``thing`` refers to directly."""
+    if isinstance(thing, (*WITHOUT_TRACERS, BuiltinFunctionType)):
         return []
     if isinstance(thing, FunctionType):
         return [*(thing.__closure__ or ()), *(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values()]
@@ -98,43 +97,43 @@ def _parts(thing) -> list:
     return list(getattr(thing, "__dict__", {}).values())
 
 
-def _with(thing: Any, kind: type, put: Callable, made: dict[int, Any] | None = None) -> Any:
-    """``thing`` with ``put(x)`` for each x of a ``kind`` that it holds; what holds none stays the same object."""
-    made = {} if made is None else made
+def _replace(thing: Any, kind: type, replacement: Callable, copies: dict[int, Any] | None = None) -> Any:
+    """Replace each x of type ``kind`` inside ``thing`` by ``replacement(x)``. Objects without such x are not copied."""
+    copies = {} if copies is None else copies
     if isinstance(thing, kind):
-        return put(thing)
-    if id(thing) in made:
-        return made[id(thing)]
-    if not _held(thing, kind):
+        return replacement(thing)
+    if id(thing) in copies:
+        return copies[id(thing)]
+    if not _find(thing, kind):
         return thing
-    again = lambda part: _with(part, kind, put, made)
-    # What may hold itself, as a recursive function does, is noted before its parts.
+    recurse = lambda part: _replace(part, kind, replacement, copies)
+    # Objects that can refer to themselves, such as recursive functions, are recorded before their parts.
     if isinstance(thing, CellType):
-        new = made[id(thing)] = CellType()
-        new.cell_contents = again(thing.cell_contents)
+        new = copies[id(thing)] = CellType()
+        new.cell_contents = recurse(thing.cell_contents)
     elif isinstance(thing, FunctionType):
-        cells = thing.__closure__ and tuple(again(cell) for cell in thing.__closure__)
-        new = made[id(thing)] = FunctionType(thing.__code__, thing.__globals__, thing.__name__, closure=cells)
-        new.__defaults__ = thing.__defaults__ and tuple(map(again, thing.__defaults__))
-        new.__kwdefaults__ = {name: again(value) for name, value in (thing.__kwdefaults__ or {}).items()}
+        cells = thing.__closure__ and tuple(recurse(cell) for cell in thing.__closure__)
+        new = copies[id(thing)] = FunctionType(thing.__code__, thing.__globals__, thing.__name__, closure=cells)
+        new.__defaults__ = thing.__defaults__ and tuple(map(recurse, thing.__defaults__))
+        new.__kwdefaults__ = {name: recurse(value) for name, value in (thing.__kwdefaults__ or {}).items()}
         new.__qualname__ = thing.__qualname__
     elif isinstance(thing, MethodType):
-        new = MethodType(again(thing.__func__), again(thing.__self__))
+        new = MethodType(recurse(thing.__func__), recurse(thing.__self__))
     elif isinstance(thing, functools.partial):
         new = functools.partial(
-            again(thing.func), *map(again, thing.args), **{name: again(x) for name, x in thing.keywords.items()}
+            recurse(thing.func), *map(recurse, thing.args), **{name: recurse(x) for name, x in thing.keywords.items()}
         )
     elif isinstance(thing, JITTED):
-        new = again(thing.__wrapped__)  # pyright: ignore[reportAttributeAccessIssue]
+        new = recurse(thing.__wrapped__)  # pyright: ignore[reportAttributeAccessIssue]
     elif _is_container(thing):
-        new = jax.tree.map(again, thing)
+        new = jax.tree.map(recurse, thing)
     else:
-        new = made[id(thing)] = copy.copy(thing)
-        vars(new).update({name: again(value) for name, value in vars(thing).items()})
+        new = copies[id(thing)] = copy.copy(thing)
+        vars(new).update({name: recurse(value) for name, value in vars(thing).items()})
     return new
 
 
 def _is_container(thing) -> bool:
-    """Whether it is a pytree of other things."""
+    """Whether ``thing`` is a pytree node rather than a leaf."""
     leaves = jax.tree.leaves(thing)
     return not (len(leaves) == 1 and leaves[0] is thing)

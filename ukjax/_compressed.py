@@ -1,8 +1,8 @@
-"""Large matrices that are zero almost everywhere, by few of their columns.
+"""Sparse matrices, compressed by column colouring.
 
-Columns of which no two have an entry in the same row may be added up without loss (Curtis, Powell & Reid, J. Inst.
-Math. Appl. 13 (1974) 117). So a derivative along few directions, the seeds, says as much as the whole matrix, and costs
-and keeps what it has entries. One more direction shows if there are entries where there were to be none.
+Columns without a common nonzero row can be added without loss (Curtis, Powell & Reid, J. Inst. Math. Appl. 13 (1974)
+117). The derivatives along a few directions, the seeds, therefore determine a sparse Jacobian, with cost and storage
+proportional to its number of entries. One more random direction detects entries outside the sparsity pattern.
 """
 
 import functools
@@ -15,15 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-AGREED = 0.6
-"""eps to this power, of the entries of a row, is how far they may be from what the row is found to be."""
+CHECK_EXPONENT = 0.6
+"""The check of a row along the random direction has the relative tolerance eps^CHECK_EXPONENT."""
 
-FEW = 16
-"""Up to so many terms of a sum are written one by one."""
+MAX_UNROLLED_TERMS = 16
+"""Largest number of terms of a sum that is unrolled."""
 
 
 class Seeds:
-    """Directions (n, colours + 1): for each colour the sum of its columns, and one of random entries."""
+    """Seed directions (n, colours + 1): the sum of the unit vectors of each colour, and a random direction."""
 
     def __init__(self, colour: np.ndarray, colours: int):
         self.colour, self.colours = colour, colours
@@ -31,58 +31,65 @@ class Seeds:
 
     @property
     def matrix(self) -> Float[np.ndarray, "n seeds"]:
-        """All of them."""
+        """The seed directions as columns."""
         return np.column_stack([self.colour[:, None] == np.arange(self.colours), self.probe])
 
     def along(self, function: Callable, like: Float[Array, " n"]) -> Float[Array, "m seeds"]:
-        """A matrix times these, ``function(x)`` being that matrix times x."""
+        """Multiply a matrix by the seeds. ``function(x)`` is the product of the matrix and x."""
         return jax.vmap(function, in_axes=1, out_axes=1)(jnp.asarray(self.matrix, like.dtype))
 
     def of_entries(
         self, values: Float[Array, " entries"], rows: np.ndarray, columns: np.ndarray, count: int
     ) -> Float[Array, "m seeds"]:
-        """A matrix of ``count`` rows times these, which has ``values`` at these places and is 0 elsewhere."""
-        known = jnp.concatenate([values, jnp.zeros(1, values.dtype)])
-        by_colour = _layers(rows * self.colours + self.colour[columns], count * self.colours)
-        by_row = _layers(rows, count)
+        """Multiply by the seeds a matrix with ``count`` rows, given as ``values`` at ``rows`` and ``columns``."""
+        padded = jnp.concatenate([values, jnp.zeros(1, values.dtype)])
+        by_colour = _table_of_groups(rows * self.colours + self.colour[columns], count * self.colours)
+        by_row = _table_of_groups(rows, count)
         probe = np.append(self.probe[columns], 0.0).astype(values.dtype)[by_row]
-        entries = jnp.sum(known[by_colour], axis=0).reshape(count, self.colours)
-        return jnp.concatenate([entries, jnp.sum(known[by_row] * probe, axis=0)[:, None]], axis=1)
+        entries = jnp.sum(padded[by_colour], axis=0).reshape(count, self.colours)
+        return jnp.concatenate([entries, jnp.sum(padded[by_row] * probe, axis=0)[:, None]], axis=1)
 
 
-class Places:
-    """Where a matrix (m, n) may have entries. Two are equal if they say the same, so that a program made for one serves
-    the other."""
+class SparsityPattern:
+    """Sparsity pattern of a matrix (m, n), with a colouring of its columns. Hashable, compared by value.
 
-    def __init__(self, there: Bool[np.ndarray, "m n"]):
-        (m, n), (rows, columns) = there.shape, np.nonzero(there)
+    Attributes
+    ----------
+    seeds
+        Seed directions of the colouring.
+    column
+        (m, colours) the column of the entry of each row and colour, n for no entry.
+    across
+        (n, k) for each column, the flat indices of its compressed entries.
+    """
+
+    def __init__(self, nonzero: Bool[np.ndarray, "m n"]):
+        (m, n), (rows, columns) = nonzero.shape, np.nonzero(nonzero)
         self.shape = m, n
-        colour = _colours(there)
+        colour = _colours(nonzero)
         self.seeds = Seeds(colour, int(colour.max(initial=0)) + 1)
         self.column = np.full((m, self.seeds.colours), n)
-        """Of each row, for each colour, the column that it has an entry in, n for none."""
         self.column[rows, colour[columns]] = columns
-        self.across = _layers(columns, n, rows * self.seeds.colours + colour[columns], self.column.size).T
-        """Of each column its entries among all."""
+        self.across = _table_of_groups(columns, n, rows * self.seeds.colours + colour[columns], self.column.size).T
         self._key = self.shape, self.column.tobytes()
         self._hash = hash(self._key)
 
     @property
     def entries(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The rows and columns of all entries, and which of the compressed matrix's they are."""
+        """The rows, the columns and the flat compressed indices of all entries."""
         rows, colours = np.nonzero(self.column < self.shape[1])
         return rows, self.column[rows, colours], rows * self.seeds.colours + colours
 
     def of_products(self, products: Float[Array, "m seeds"]) -> "Compressed":
-        """The matrix, by its products with the seeds; rows that have other entries are NaN."""
-        entries, found = products[:, :-1], products[:, -1]
+        """Make the matrix from its products with the seeds. Rows with entries outside the pattern are NaN."""
+        entries, probed = products[:, :-1], products[:, -1]
         parts = entries * np.append(self.seeds.probe, 0.0).astype(entries.dtype)[self.column]
-        limit = jnp.finfo(entries.dtype).eps ** AGREED
-        told = jnp.abs(found - jnp.sum(parts, axis=1)) <= limit * jnp.sum(jnp.abs(parts), axis=1)
-        return Compressed(jnp.where(told[:, None], entries, jnp.nan), self)
+        limit = jnp.finfo(entries.dtype).eps ** CHECK_EXPONENT
+        consistent = jnp.abs(probed - jnp.sum(parts, axis=1)) <= limit * jnp.sum(jnp.abs(parts), axis=1)
+        return Compressed(jnp.where(consistent[:, None], entries, jnp.nan), self)
 
     def of(self, matrix: Float[Array, "m n"]) -> "Compressed":
-        """A matrix given in full."""
+        """Compress a dense matrix."""
         padded = jnp.pad(matrix, ((0, 0), (0, 1)))
         entries = jnp.take_along_axis(padded, jnp.asarray(self.column), axis=1)
         probe = jnp.asarray(self.seeds.probe, matrix.dtype)
@@ -92,15 +99,17 @@ class Places:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or isinstance(other, Places) and self._key == other._key
+        return self is other or isinstance(other, SparsityPattern) and self._key == other._key
 
 
 class Compressed(eqx.Module):
-    """A matrix (m, n) by its ``entries``, for each row one of each colour: it can be multiplied from both sides.
-    Its entries may have further axes at the end, for the members of a batch, as what it is multiplied with has."""
+    """Compressed matrix (m, n): ``entries`` (m, colours) and the sparsity pattern ``places``.
+
+    It can be multiplied by vectors from both sides. ``entries`` and vectors may have trailing batch axes.
+    """
 
     entries: Float[Array, "m colours *#members"]
-    places: Places = eqx.field(static=True)
+    places: SparsityPattern = eqx.field(static=True)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -116,26 +125,26 @@ class Compressed(eqx.Module):
         return _row_sums(lambda i: products[across[:, i]], across.shape[1])
 
     def scaled(self, rows: Float[Array, "m *#members"], columns: Float[Array, "n *#members"]) -> "Compressed":
-        """With a factor for each row and each column."""
+        """Scale each row and each column by a factor."""
         return Compressed(rows[:, None] * self.entries * _with_zero(columns)[self.places.column], self.places)
 
     def transposed(self) -> "Compressed":
-        """Of a square one that may have an entry wherever its transpose does."""
+        """Return the transpose of a square matrix with a symmetric pattern."""
         (n, colours), places = self.places.column.shape, self.places
-        across = places.column * colours + places.seeds.colour[:n, None]
-        place = np.where(places.column < n, across, n * colours)
-        return Compressed(_with_zero(flat(self.entries))[place], places)
+        index = places.column * colours + places.seeds.colour[:n, None]
+        source = np.where(places.column < n, index, n * colours)
+        return Compressed(_with_zero(flat(self.entries))[source], places)
 
     def diagonal(self) -> Float[Array, "n *#members"]:
-        """Of a square one."""
-        rows, columns, which = self.places.entries
-        place = np.full(len(self.entries), self.places.column.size)
-        place[rows[rows == columns]] = which[rows == columns]
-        return _with_zero(flat(self.entries))[place]
+        """Return the diagonal of a square matrix."""
+        rows, columns, index = self.places.entries
+        source = np.full(len(self.entries), self.places.column.size)
+        source[rows[rows == columns]] = index[rows == columns]
+        return _with_zero(flat(self.entries))[source]
 
 
 def flat(entries: Float[Array, "m colours *#members"]) -> Float[Array, "m*colours *#members"]:
-    """All entries in one column."""
+    """Flatten the first two axes."""
     return entries.reshape(-1, *entries.shape[2:])
 
 
@@ -144,35 +153,37 @@ def _with_zero(x):
 
 
 def _row_sums(terms, count):
-    """Of the ``terms(i)`` of each row, one by one if they are few: that is one loop with what makes them."""
-    if count <= FEW:
+    """Sum ``terms(i)`` over i. A short sum is unrolled, which fuses it with the computation of its terms."""
+    if count <= MAX_UNROLLED_TERMS:
         return functools.reduce(operator.add, map(terms, range(count)))
     return jnp.sum(terms(slice(None)), axis=1)
 
 
-def _colours(there):
-    """For each column the first colour that no column has with which it shares a row."""
-    m, n = there.shape
-    taken = np.zeros((m, 1), bool)
+def _colours(nonzero):
+    """Colour the columns greedily, so that columns with a common row have different colours."""
+    m, n = nonzero.shape
+    used = np.zeros((m, 1), bool)
     colour = np.zeros(n, int)
     for j in range(n):
-        rows = np.flatnonzero(there[:, j])
-        free = np.flatnonzero(~taken[rows].any(axis=0))
+        rows = np.flatnonzero(nonzero[:, j])
+        free = np.flatnonzero(~used[rows].any(axis=0))
         if not free.size:
-            taken = np.pad(taken, ((0, 0), (0, 1)))
-        colour[j] = free[0] if free.size else taken.shape[1] - 1
-        taken[rows, colour[j]] = True
+            used = np.pad(used, ((0, 0), (0, 1)))
+        colour[j] = free[0] if free.size else used.shape[1] - 1
+        used[rows, colour[j]] = True
     return colour
 
 
-def _layers(groups, count, members=None, nothing=None):
-    """(k, count): which members, all in their order if None, are in each of ``count`` groups, filled up with
-    ``nothing``, one more than there are."""
+def _table_of_groups(groups, count, members=None, padding=None):
+    """Return a table (k, count) with the members of each group in a column, padded with ``padding``.
+
+    ``groups`` is the group of each member. ``members`` are 0, 1, ... and ``padding`` is their number by default.
+    """
     members = np.arange(groups.size) if members is None else members
-    nothing = groups.size if nothing is None else nothing
+    padding = groups.size if padding is None else padding
     order = np.argsort(groups, kind="stable")
     sizes = np.bincount(groups, minlength=count)
     rank = np.arange(groups.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    table = np.full((max(1, int(sizes.max(initial=0))), count), nothing)
+    table = np.full((max(1, int(sizes.max(initial=0))), count), padding)
     table[rank, groups[order]] = members[order]
     return table

@@ -1,12 +1,12 @@
-"""The Udwadia–Kalaba equation, and why it composes.
+"""The Udwadia–Kalaba equation and the composition of constraints.
 
-A system is the affine map from an applied force τ to an acceleration, q̈ = a + W τ, with W = M⁻¹. A constraint
-A q̈ = b conditions that map, by Gauss's principle of least constraint, into another of the same kind:
+A system is an affine map from an applied force τ to an acceleration, q̈ = a + W τ, with W = M⁻¹. By Gauss's principle
+of least constraint, a constraint A q̈ = b turns this map into another affine map:
 
     K = W Aᵀ (A W Aᵀ)⁺,      a' = a + K (b − A a),      W' = W − K A W.
 
 This is M q̈ = Q + M^(1/2) B⁺ (b − A a), B = A M^(-1/2) (Udwadia & Kalaba, Proc. R. Soc. A 439 (1992) 407), written so
-that it can be done again: constraints may be imposed one after the other, in any order, or stacked.
+that it can be repeated: constraints may be imposed one after the other, in any order, or stacked.
 """
 
 import warnings
@@ -34,7 +34,7 @@ from ._solve import (
     doubtful,
     inverse_cholesky,
     orthonormalise,
-    reach,
+    project_rhs,
     rounding,
     row_length,
     row_scale,
@@ -44,28 +44,39 @@ from ._terms import ConstrainedMotion, Terms
 
 
 def constrained_motion(terms: Terms, method: str | AbstractMethod = "orthogonal") -> ConstrainedMotion:
-    """The motion that M, Q, A, b (and c) determine, and the forces of the constraints.
+    """Return the constrained acceleration for M, Q, A, b (and c), and the constraint forces.
 
         M q̈ = Q + Qᶜ,    Qᶜ = M^(1/2) B⁺ (b − A a) + M^(1/2) (I − B⁺B) M^(-1/2) c
 
-    Udwadia & Kalaba, J. Appl. Mech. 69 (2002) 335, eq. 26. M may be semidefinite as long as rank [M; A] = n
-    (Udwadia & Phohomsiri 2006). Rows may be redundant. Rows that contradict each other get the least-squares motion,
-    smallest \\|A q̈ − b\\| and then nearest to a in the metric of M, and are reported in ``inconsistency``.
+    Udwadia & Kalaba, J. Appl. Mech. 69 (2002) 335, eq. 26. M may be semidefinite if rank [M; A] = n (Udwadia &
+    Phohomsiri 2006). Rows may be redundant. For inconsistent rows the result is the least-squares motion: the smallest
+    \\|A q̈ − b\\|, and among these the q̈ nearest to a in the metric of M; ``inconsistency`` reports it.
 
-    ``method`` is a name (``orthogonal``, ``cholesky``, ``svd``, ``kkt``, ``udwadia_phohomsiri``, ``sparse``) or a
-    method object with its own tolerance. Derivatives of any order are exact at constant rank, forward and reverse;
-    across a change of rank there is none.
+    Derivatives of any order, forward and reverse, are exact at constant rank. They do not exist where the rank changes.
 
-    Rows mean what they say, in whatever unit. But a row of eps^0.9 of the largest (8e-15 in float64, 6e-7 in float32;
-    both in coordinates of unit mass) is taken for what rounding has left of a row that vanishes, and left out: numbers
-    alone cannot tell. On known values that is a warning, and always ``rank`` does not count it. ``simulate``, which
-    knows what rows are computed from, looks closer. A row is dependent on others if what it adds to them is less than
-    √eps of its own size (1.5e-8 in float64): it does not count, and where more than rounding is ignored so, that is a
-    warning as well; a method object with an ``rtol`` of its own decides otherwise.
+    Parameters
+    ----------
+    terms
+        M, Q, A, b and, optionally, c.
+    method
+        A name (``orthogonal``, ``cholesky``, ``svd``, ``kkt``, ``udwadia_phohomsiri``, ``sparse``) or a method object
+        with its own tolerances.
 
-    Called on known values, raises ``ValueError`` for an M that is not symmetric or not positive semidefinite, for
-    anything not finite, where the motion is not unique, and for rows that a method that needs independent ones cannot
-    tell apart. Under ``jit`` and ``vmap`` such a motion is NaN.
+    Raises
+    ------
+    ValueError
+        For concrete values: if M is not symmetric or not positive semidefinite, if a term is not finite, if the motion
+        is not unique, or if the method needs independent rows and the rows are dependent. Under ``jit`` and ``vmap``
+        the result is NaN instead.
+
+    Notes
+    -----
+    The result does not depend on the units of the rows. A row no longer than eps^0.9 of the longest row (8e-15 in
+    float64, 6e-7 in float32; in coordinates of unit mass) cannot be distinguished from the rounding error of a zero
+    row. It is ignored, ``rank`` does not count it, and for concrete values there is a warning. ``simulate`` knows how
+    the rows are computed and checks such rows further. A row is dependent if its component orthogonal to the rows
+    before it is shorter than √eps of the row (1.5e-8 in float64). It is ignored, with a warning if this component is
+    larger than rounding errors. A method object with ``rtol`` uses that tolerance instead.
     """
     method = choose(method)
     _check_terms(terms)
@@ -80,54 +91,56 @@ def constrained_motion(terms: Terms, method: str | AbstractMethod = "orthogonal"
         if not needs_fallback:
             return motion
     motion, _ = _motion_now(method, terms)
-    _warn_of_rounding(terms, method)
+    _warn_of_ignored_rows(terms, method)
     check_unique(terms, np.asarray(motion.acceleration), type(method).__name__)
     if complaint := nearly_dependent(np.asarray(terms.M), np.asarray(terms.A), method, int(motion.rank)):
         warnings.warn(complaint, stacklevel=2)
     return motion
 
 
-def _warn_of_rounding(terms, method):
-    """Of the rows that are left out though they are not 0."""
+def _warn_of_ignored_rows(terms, method):
+    """Warn of rows that are nonzero but ignored as rounding errors."""
     if not method.finds_rank:
         return
     least = rounding(terms.A.dtype) if method.least is None else method.least
-    sizes = np.asarray(row_length(terms.A, coordinate_scale(terms.M)))
-    left = np.flatnonzero((sizes > 0) & (sizes <= least * sizes.max(initial=0)))
-    if left.size:
+    lengths = np.asarray(row_length(terms.A, coordinate_scale(terms.M)))
+    ignored = np.flatnonzero((lengths > 0) & (lengths <= least * lengths.max(initial=0)))
+    if ignored.size:
         warnings.warn(
-            f"row {left[0]} of A is {sizes[left[0]] / sizes.max():.1g} of the largest, no more than the rounding of "
-            "numbers, and is left out. If it is meant, multiply it and its b by a number that makes it as large as the "
-            "others; if not, make it 0",
+            f"row {ignored[0]} of A is {lengths[ignored[0]] / lengths.max():.1g} of the largest, not larger than a "
+            "rounding error, and is left out. If it is intended, scale it and its b to the size of the other rows; "
+            "otherwise set it to 0",
             stacklevel=3,
         )
 
 
 def nearly_dependent(M: np.ndarray, A: np.ndarray, method: Any, rank: int | None = None) -> str:
-    """What to say of rows that are left out by the usual tolerance, though rounding does not explain that they seem
-    dependent; "" where there are none. ``rank`` is how many count, by default as many as the tolerance says."""
-    if not method.finds_rank or method.rtol is not None:  # who gives a tolerance knows what it leaves out
+    """Return a warning text if rows are dependent by the default tolerance but not by rounding, else "".
+
+    ``rank`` is the number of independent rows, by default determined with that tolerance.
+    """
+    if not method.finds_rank or method.rtol is not None:  # an explicit tolerance needs no warning
         return ""
     A = A * coordinate_scale_by_numpy(M)
     length = np.linalg.norm(A, axis=1)
-    real = length > rounding(A.dtype) * np.max(length, initial=0)
-    shares = np.linalg.svd(A[real] / length[real, None], compute_uv=False)
-    shares = shares / np.max(shares, initial=1e-30)
-    clear = np.sort(shares[shares > doubtful(A.dtype)])
-    rank = int(np.sum(shares > np.finfo(A.dtype).eps ** 0.5)) if rank is None else rank
-    if clear.size <= rank or not np.all(np.isfinite(shares)):
+    nonzero = length > rounding(A.dtype) * np.max(length, initial=0)
+    singular_values = np.linalg.svd(A[nonzero] / length[nonzero, None], compute_uv=False)
+    singular_values = singular_values / np.max(singular_values, initial=1e-30)
+    significant = np.sort(singular_values[singular_values > doubtful(A.dtype)])
+    rank = int(np.sum(singular_values > np.finfo(A.dtype).eps ** 0.5)) if rank is None else rank
+    if significant.size <= rank or not np.all(np.isfinite(singular_values)):
         return ""
     return (
-        f"the rows of A are nearly dependent: their rank is taken to be {rank}, and what tells them apart, "
-        f"{clear[0]:.1g} of their size, is ignored. If it is meant, say so by a tolerance below it, "
-        f"method=ukjax.{type(method).__name__}(rtol={10 ** np.floor(np.log10(clear[0]) - 0.5):.0e})"
+        f"the rows of A are nearly dependent: their rank is taken to be {rank}, and independent parts of "
+        f"{significant[0]:.1g} of their size are ignored. If they are intended, use a tolerance below this size, "
+        f"method=ukjax.{type(method).__name__}(rtol={10 ** np.floor(np.log10(significant[0]) - 0.5):.0e})"
     )
 
 
 @jax.named_scope("constrained_motion")
 @per_member
 def motion_by(method: AbstractMethod, terms: Terms) -> tuple[ConstrainedMotion, Bool[Array, ""]]:
-    """The motion as ``method`` finds it, and whether that may be wrong, since the system is beyond the method."""
+    """Solve by ``method``. Returns the motion and whether it may be wrong, so that a fallback is needed."""
     terms = terms.in_one_precision()
     M, Q, A, b = symmetric(terms.M), terms.Q, terms.A, terms.b
     response = method.factorise(*jax.lax.stop_gradient((M, A)))
@@ -147,7 +160,9 @@ def motion_by(method: AbstractMethod, terms: Terms) -> tuple[ConstrainedMotion, 
         nonideal_force=nonideal_force,
         unconstrained=_unconstrained(M, Q),
         rank=response.rank,
-        inconsistency=jnp.zeros((), b.dtype) if response.reaches_all else length(b - reach(A, b, response)),
+        inconsistency=jnp.zeros((), b.dtype)
+        if response.assumes_consistent
+        else length(b - project_rhs(A, b, response)),
     )
     return motion, response.needs_fallback
 
@@ -157,16 +172,23 @@ _motion_within = jit_fast_compile(motion_by)
 
 @jit_fast_compile
 def _motion_now(method, terms):
-    """The same for values: the matrices of one state are soonest done by LAPACK."""
+    """``motion_by`` for concrete values: LAPACK is fastest for the matrices of a single state."""
     return without_kernels(motion_by)(method, terms)
 
 
 class Mobility(eqx.Module):
-    """A motion as the affine map from an applied force τ (n,) to the acceleration: q̈ = ``acceleration`` + W τ.
+    """Affine map from an applied force τ (n,) to the constrained acceleration: q̈ = ``acceleration`` + W τ.
 
-    ``matrix`` is W (n, n), the inverse mass that the constraints leave; ``factor`` F with F Fᵀ = W, a constant to
-    differentiation, keeps the digits that forming W loses. ``scale`` (n,) is the size of a coordinate, by which a
-    further row is judged to be new or already kept.
+    Attributes
+    ----------
+    acceleration
+        (n,) the acceleration for τ = 0.
+    matrix
+        W (n, n), the constrained inverse mass matrix.
+    factor
+        F (n, n) with F Fᵀ = W. It keeps digits that are lost in forming W, and is constant under differentiation.
+    scale
+        (n,) scale of each coordinate, used to decide whether a further row is independent of the rows imposed before.
     """
 
     acceleration: Float[Array, " n"]
@@ -176,10 +198,10 @@ class Mobility(eqx.Module):
 
 
 def mobility(terms: Terms, method: str | AbstractMethod = "orthogonal") -> Mobility:
-    """The constrained motion of ``terms`` as a map that further forces and constraints can act on.
+    """Return the constrained motion of ``terms`` as an affine map, to which further constraints can be added.
 
-    The acceleration is that of ``constrained_motion``, W = M⁻¹ − K A M⁻¹. Raises ``ValueError`` for known values that
-    are not finite, and an M that is not symmetric or not positive semidefinite.
+    The acceleration is that of ``constrained_motion``, and W = M⁻¹ − K A M⁻¹. For concrete values, raises
+    ``ValueError`` if a term is not finite, or M is not symmetric or not positive semidefinite.
     """
     method = choose(method)
     _check_terms(terms)
@@ -197,11 +219,11 @@ def mobility(terms: Terms, method: str | AbstractMethod = "orthogonal") -> Mobil
 
 
 def compose(motion: Mobility, A: Numbers, b: Numbers) -> Mobility:
-    """``motion`` with the further constraint A q̈ = b, A (m, n), b (m,): a' = a + K (b − A a), W' = W − K A W.
+    """Add the constraint A q̈ = b, A (m, n), b (m,), to ``motion``: a' = a + K (b − A a), W' = W − K A W.
 
-    The constraints already in ``motion`` stay kept, whatever A is, and the result is that of stacking all rows.
-    (Imposing the second set on the *unconstrained* M instead breaks the first: S. Han et al. 2020, eq. 25, does.)
-    Where A asks for what the first constraints forbid, the first win and A is met in the least-squares sense.
+    The constraints already in ``motion`` remain satisfied for any A, and the result is that of stacking all rows.
+    (Imposing the second set on the *unconstrained* M, as in S. Han et al. 2020, eq. 25, violates the first set.)
+    If A q̈ = b contradicts the first constraints, these have priority and A q̈ = b is solved by least squares.
 
     Raises ``ValueError`` if A or b do not fit the motion.
     """
@@ -220,22 +242,22 @@ def compose(motion: Mobility, A: Numbers, b: Numbers) -> Mobility:
     # (A W Aᵀ)⁺ = (B⁺)ᵀ B⁺ from the rows of B = A F, not from A W Aᵀ, whose condition number is squared.
     A_fixed, F, scale = jax.lax.stop_gradient((A, motion.factor, motion.scale))
     rows = orthonormalise(A_fixed, F, row_scale(A_fixed, scale), jnp.sqrt(jnp.finfo(a.dtype).eps))
-    each_row = jnp.eye(b.size, dtype=a.dtype)
-    P = each_row + jax.vmap(rows.out_of_reach)(each_row)
+    identity = jnp.eye(b.size, dtype=a.dtype)
+    P = identity + jax.vmap(rows.rhs_defect)(identity)
     S_plus = jax.vmap(rows.dual_of)(P)
 
-    def refined(products, known):
-        y = S_plus @ known
-        return y + S_plus @ (known - products(y))
+    def solve_refined(products, rhs):
+        y = S_plus @ rhs
+        return y + S_plus @ (rhs - products(y))
 
-    def multipliers(known):
-        return jax.lax.custom_linear_solve(lambda y: A @ (W @ (y @ A)), known, refined, symmetric=True)
+    def multipliers(rhs):
+        return jax.lax.custom_linear_solve(lambda y: A @ (W @ (y @ A)), rhs, solve_refined, symmetric=True)
 
     inverse = DenseFactorisation(root=jnp.zeros_like(P), gain=S_plus, reachable=P, kept=rows.kept, rank=rows.rank)
-    missing = reach(A @ W @ A.T, b - A @ a, inverse)
+    defect = project_rhs(A @ W @ A.T, b - A @ a, inverse)
     K = jax.vmap(lambda force: multipliers(A @ (W @ force)))(jnp.eye(n, dtype=a.dtype))  # row i: S⁺ A W eᵢ
     return Mobility(
-        acceleration=a + W @ (multipliers(missing) @ A),
+        acceleration=a + W @ (multipliers(defect) @ A),
         matrix=W - (K @ A) @ W,
         factor=rows.factor(),
         scale=scale,
@@ -248,9 +270,9 @@ def _check_terms(terms):
 
 
 def _unconstrained(M, Q):
-    """M⁻¹Q, NaN where M is singular, with the derivative of a linear solve."""
-    fixed = jax.lax.stop_gradient(M)
-    size = jnp.sqrt(jnp.diagonal(fixed))
+    """Return M⁻¹Q, NaN if M is singular, with the derivative of a linear solve."""
+    M_fixed = jax.lax.stop_gradient(M)
+    size = jnp.sqrt(jnp.diagonal(M_fixed))
     scale = jnp.where(size > 0, 1 / jnp.where(size > 0, size, 1), 1)
-    F = scale[:, None] * inverse_cholesky(scale[:, None] * fixed * scale).T
+    F = scale[:, None] * inverse_cholesky(scale[:, None] * M_fixed * scale).T
     return jax.lax.custom_linear_solve(lambda x: M @ x, Q, lambda _, force: F @ (force @ F), symmetric=True)

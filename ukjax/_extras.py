@@ -1,11 +1,11 @@
-"""Packages that are needed for some things only."""
+"""Import of optional packages."""
 
 import importlib
 from types import ModuleType
 
 
 def extra_package(package: str, extra: str, needed_by: str) -> ModuleType:
-    """The ``package``, or an ``ImportError`` that says how to install it: as the ``extra`` of ukjax."""
+    """Import ``package``. If it is missing, the ``ImportError`` says how to install it as ``extra`` of ukjax."""
     try:
         return importlib.import_module(package)
     except ImportError:

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, in the one place where any are written."""
+"""Atomic writing of files and locks. All files of ukjax are written here."""
 
 import contextlib
 import errno
@@ -16,40 +16,39 @@ from typing import Any
 
 try:
     import fcntl
-except ImportError:  # as on Windows
+except ImportError:  # Windows
     fcntl = None
 
 PART = ".ukjax-part-"
-"""How the names of unfinished files begin, whatever their own are, which may be as long as a folder takes. Then follow
-the host, the process and the time [ns] that made them."""
+"""Prefix of the names of temporary files. The host, the process id and the time [ns] follow. The name of the target is
+not included, because it may already have the maximal length."""
 
 NAME = re.compile(rf"{re.escape(PART)}(?P<host>.*)-(?P<process>\d+)-(?P<time>\d+)-\w+(\..*)?")
 
-DAY = 86_400.0
-"""Seconds after which an unfinished file of another host counts as abandoned."""
+MAX_AGE_SECONDS = 86_400.0
+"""Age [s] after which a temporary file counts as abandoned if its process cannot be checked."""
 
 NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EACCES, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
-"""Errors of file systems that cannot write a folder to the disk on demand."""
+"""Errors of file systems that do not support fsync of a folder."""
 
 NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL})
 """Errors of file systems without hard links."""
 
 
 def write_whole(path: Path, write: Callable[[Path], Any], new: bool = False) -> None:
-    """Let ``write`` make a file beside ``path`` and give it that name only when it is complete and on the disk.
+    """Write a file atomically: ``write`` fills a temporary file, which is synced to disk and renamed to ``path``.
 
-    A link stays one, and a file that is replaced leaves its permissions to the new one; if it is to be ``new``, one
-    that is there stays, and ``FileExistsError`` is raised, also if another process makes it at the same moment. What a
-    process that was killed has left unfinished in the folder is removed. Raises ``OSError`` with ``path`` as it was
-    given.
+    A symbolic link at ``path`` is kept and its target is replaced. The permissions of a replaced file are kept. If
+    ``new``, an existing file is not replaced and ``FileExistsError`` is raised, also if another process creates it at
+    the same time. Abandoned temporary files in the folder are removed. Raises ``OSError`` with the given ``path``.
     """
     try:
         target = _target(path)
         remove_abandoned(target.parent)
         with _part(target) as part:
             write(part)
-            with open(part, "rb+") as written:
-                os.fsync(written.fileno())
+            with open(part, "rb+") as file:
+                os.fsync(file.fileno())
             if target.exists():
                 os.chmod(part, stat.S_IMODE(target.stat().st_mode))
             if new:
@@ -57,27 +56,28 @@ def write_whole(path: Path, write: Callable[[Path], Any], new: bool = False) -> 
             else:
                 os.replace(part, target)
             _sync_folder(target.parent)
-    except OSError as error:  # the name of the part says nothing to who gave another
+    except OSError as error:  # report the given path, not the temporary one
         raise OSError(error.errno or errno.EIO, error.strerror or str(error), str(path)) from error
 
 
 def check_writable(path: Path) -> None:
-    """A file can be made there, as far as that can be known without making it; else ``OSError``."""
+    """Raise ``OSError`` if a file cannot be written at ``path``, as far as this can be tested without writing it."""
     with _part(_target(path)):
         pass
 
 
 def write_json(path: Path, content: dict[str, Any], new: bool = False) -> Path:
-    """``content`` as JSON, as ``write_whole`` writes it."""
+    """Write ``content`` as JSON by ``write_whole``."""
     write_whole(path, lambda part: part.write_text(json.dumps(content, indent=1) + "\n"), new)
     return path
 
 
 @contextlib.contextmanager
 def locked(path: Path, alone: bool) -> Iterator[bool]:
-    """Lock the file ``path``, ``alone`` or together with others that do not ask to be alone; whether that was possible.
-    The lock ends with the process, however that ends. Where the disk or the system has no locks there is a warning,
-    and no other process is kept out."""
+    """Lock the file ``path``, exclusively if ``alone``, else shared. Yields whether the lock was acquired.
+
+    The lock ends with the process. If the disk or the system has no locks, there is a warning and no protection.
+    """
     with open(path, "ab") as file:
         try:
             if fcntl is None:
@@ -96,9 +96,11 @@ def locked(path: Path, alone: bool) -> Iterator[bool]:
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Remove unfinished files that nobody will finish: those of processes of this host that have ended, and any that
-    nobody has written to for a day; none that is locked. Locks alone do not tell: not every disk that several hosts
-    share has locks that reach from one to the other."""
+    """Remove abandoned temporary files: of ended processes of this host, and those not modified for a day.
+
+    Locked files are not removed. Locks alone are not sufficient, because on some shared disks the locks of one host are
+    not visible to others.
+    """
     for part in folder.glob(f"{PART}*"):
         with contextlib.suppress(OSError):
             if _is_abandoned(part):
@@ -106,26 +108,26 @@ def remove_abandoned(folder: Path) -> None:
 
 
 def _is_abandoned(part: Path) -> bool:
-    made = NAME.fullmatch(part.name)
+    match = NAME.fullmatch(part.name)
     ended = False
-    if made is not None and made["host"] == _host() and os.name == "posix":  # elsewhere os.kill ends a process
-        ended = not _is_running(int(made["process"]))
-    if not ended and time.time() - part.stat().st_mtime < DAY:
+    if match is not None and match["host"] == _host() and os.name == "posix":  # elsewhere os.kill ends the process
+        ended = not _is_running(int(match["process"]))
+    if not ended and time.time() - part.stat().st_mtime < MAX_AGE_SECONDS:
         return False
-    if fcntl is not None:  # a container may have the name of its host, and processes that are not seen from here
+    if fcntl is not None:  # a container may share the name of its host, whose processes it cannot see
         with open(part, "rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return False
-            except OSError:  # not every disk has locks
+            except OSError:  # no locks on this disk
                 pass
     return True
 
 
 def _is_running(process: int) -> bool:
     try:
-        os.kill(process, 0)  # sends nothing
+        os.kill(process, 0)  # signal 0 only tests existence
     except ProcessLookupError:
         return False
     except (PermissionError, OverflowError):
@@ -139,17 +141,20 @@ def _host() -> str:
 
 @contextlib.contextmanager
 def _part(target: Path) -> Iterator[Path]:
-    """An empty file beside ``target``, for others to read no more than that is; locked, where it may be renamed while
-    it is open. Nothing is left of it if it is not given another name."""
-    made = f"{_host()}-{os.getpid()}-{time.time_ns()}-{secrets.token_hex(4)}"
-    path = target.parent / f"{PART}{made}{target.suffix}"
-    mode = stat.S_IMODE(target.stat().st_mode) | 0o600 if target.exists() else 0o666  # less what the process masks
+    """Create an empty temporary file beside ``target``, with the permissions of ``target``. It is deleted on exit
+    unless renamed.
+
+    It is locked on systems that can rename an open file.
+    """
+    suffix = f"{_host()}-{os.getpid()}-{time.time_ns()}-{secrets.token_hex(4)}"
+    path = target.parent / f"{PART}{suffix}{target.suffix}"
+    mode = stat.S_IMODE(target.stat().st_mode) | 0o600 if target.exists() else 0o666  # minus the umask
     handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDONLY, mode)
     try:
         if fcntl is None:
             os.close(handle)
         else:
-            with contextlib.suppress(OSError):  # not every disk has locks
+            with contextlib.suppress(OSError):  # no locks on this disk
                 fcntl.flock(handle, fcntl.LOCK_EX)
         yield path
     finally:
@@ -159,7 +164,7 @@ def _part(target: Path) -> Iterator[Path]:
 
 
 def _link(part: Path, target: Path) -> None:
-    """Give ``part`` the name of ``target``, which must not be there yet."""
+    """Rename ``part`` to ``target``. Raises ``FileExistsError`` if ``target`` exists."""
     try:
         os.link(part, target)
     except OSError as error:
@@ -171,7 +176,7 @@ def _link(part: Path, target: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Write the folder to the disk, so that a new name is there after a crash."""
+    """Sync the folder to disk, so that a new name survives a crash."""
     if os.name != "posix":
         return
     try:
@@ -186,8 +191,10 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _target(path: Path) -> Path:
-    """Where the file will be: not in place of a link, but of what it leads to. Only an ordinary file that may be
-    written to is replaced, although its folder would allow more."""
+    """Resolve links and check that a file can be written there. Raises ``OSError`` otherwise.
+
+    Only a regular, writable file may be replaced, although the folder may allow more.
+    """
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "it is a folder")

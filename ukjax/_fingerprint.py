@@ -1,13 +1,12 @@
-"""A fingerprint of a computation: from which model, data, options and versions its result follows.
+"""Fingerprint of a computation: a digest of the model, the data, the options and the versions.
 
-A store of an ensemble, a checkpoint of a fit and an exported simulator outlive the process that wrote them. Each keeps
-the fingerprint of its computation, so that a later call can tell whether it asks for the same one.
+The store of an ensemble, the checkpoint of a fit and an exported simulator contain the fingerprint of their
+computation, so that a later call can check whether it continues the same one.
 
-The functions of a model are compared by the operations that JAX traces them to, with every array in these: also those
-inside functions that were compiled, in branches and in loops. What JAX does not trace, functions that ``pure_callback``
-calls, is compared by its code and by what it holds; where that cannot be seen, there is an error. Rules for derivatives
-(``custom_jvp``, ``custom_vjp``) are no part of the values and are left out; where derivatives matter, ``functions``
-computes them.
+The functions of a model are compared by their jaxprs, including all constants, nested jaxprs, branches and loops.
+Functions that JAX does not trace, such as those called by ``pure_callback``, are compared by their bytecode and the
+objects they refer to; if these cannot be compared, there is an error. Derivative rules (``custom_jvp``, ``custom_vjp``)
+do not affect values and are ignored; if derivatives matter, ``functions`` computes them.
 """
 
 import builtins
@@ -32,17 +31,17 @@ from ._kernel.unsupported import SourceLocation
 from ._outside import globals_in, is_of_library
 from ._version import NUMERICS, __version__
 
-FEW = 16
-"""Numbers of an array that a description lists; of more it gives a digest."""
+MAX_LISTED_NUMBERS = 16
+"""Largest array whose numbers are listed in a description. A larger array is described by a digest."""
 
-MOST = 100_000
-"""Objects that are looked at in what one function holds."""
+MAX_OBJECTS = 100_000
+"""Largest number of objects that are hashed for one function."""
 
 WITHOUT_EFFECT = frozenset(
     ("name", "ctx_mesh", "sharding", "in_shardings", "out_shardings", "in_layouts", "out_layouts")
     + ("jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd", "out_trees")
 )
-"""Parameters of operations of JAX that change no values: labels, where arrays lie, rules for derivatives."""
+"""Parameters of JAX operations that do not affect values: labels, memory layouts and shardings, derivative rules."""
 
 JITTED = type(jax.jit(lambda: None))
 
@@ -56,31 +55,33 @@ def fingerprint(
     options: Mapping[str, Any],
     purpose: str,
 ) -> dict[str, Any]:
-    """What a computation is known by: a description, as JSON has it, in which two different computations differ.
+    """Describe a computation as JSON data that differ for different computations.
 
     Parameters
     ----------
     title
-        What the model is called.
+        Name of the model.
     model
         A pytree whose arrays are compared by name.
     functions
-        A function of the ``arguments`` that calls whatever functions the result depends on. It is traced, not run.
+        A function of ``arguments`` that calls all functions on which the result depends. It is traced, not run.
+    arguments
+        Shapes and dtypes of the arguments of ``functions``.
     data, options
-        All else that the result depends on: numbers, words, arrays, or objects such as solvers, by name.
+        All other inputs of the result, by name: numbers, strings, arrays, or objects such as solvers.
     purpose
-        The argument that wants the fingerprint, for errors: "store", "checkpoint".
+        The argument that needs the fingerprint, for error messages: "store", "checkpoint".
 
     Returns
     -------
     dict
-        Versions, device and precision, ``data`` and ``options`` with arrays described in words and by a digest, the
-        digest of all functions, and under "fingerprint" one of all of it, 64 hexadecimal digits.
+        Versions, device, precision, ``data`` and ``options`` (arrays in short with a digest), the digest of the
+        functions, and, under "fingerprint", the digest of all of these, 64 hexadecimal digits.
 
     Raises
     ------
     ValueError
-        For a callback that holds what cannot be compared with what another process holds.
+        If a callback refers to objects that cannot be compared across processes.
     """
     arguments = tuple(arguments)
     described = {
@@ -90,100 +91,102 @@ def fingerprint(
         "model": title,
         "numbers of the model": numbers_of(model),
         "functions of the model": digest_of_functions(functions, arguments, purpose),
-        **{name: described_in_words(value) for name, value in (*data.items(), *options.items())},
+        **{name: describe(value) for name, value in (*data.items(), *options.items())},
     }
-    return sealed(described)
+    return with_digest(described)
 
 
-def sealed(description: Mapping[str, Any]) -> dict[str, Any]:
-    """A ``description`` as it is after it was written as JSON and read again, with its "fingerprint" at the end."""
+def with_digest(description: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``description`` after a JSON round trip, with its digest under "fingerprint"."""
     written = json.dumps({name: value for name, value in description.items() if name != "fingerprint"})
     digest = hashlib.sha256(json.dumps(json.loads(written), sort_keys=True).encode()).hexdigest()
     return json.loads(written) | {"fingerprint": digest}
 
 
 def versions() -> dict[str, Any]:
-    """Those on which computed numbers depend."""
+    """Return the versions on which computed numbers depend."""
     return {"ukjax": __version__, "numerics": NUMERICS, "jax": jax.__version__}
 
 
 def numbers_of(model: Any) -> dict[str, Any]:
-    """The arrays of a pytree by name, in words."""
+    """Describe the arrays of a pytree by name."""
     leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(model, eqx.is_array))
-    return {jax.tree_util.keystr(path).lstrip("."): described_in_words(x) for path, x in leaves}
+    return {jax.tree_util.keystr(path).lstrip("."): describe(x) for path, x in leaves}
 
 
 def digest_of_functions(functions: Callable, arguments: Iterable[jax.ShapeDtypeStruct], purpose: str) -> str:
-    """A digest of the operations that ``functions`` is traced to, and of all arrays in them."""
+    """Return a digest of the jaxpr of ``functions`` with all its constants. Raises ``ValueError`` as
+    ``fingerprint``."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = jax.make_jaxpr(functions)(*arguments)
     try:
         return Digest().of(program).hex()[:16]
-    except Unseen as error:
+    except NotComparable as error:
         raise ValueError(
-            f"{purpose} cannot be used here: {error}, which cannot be compared with what another process holds, so "
-            f"that results of another model could be taken for those of this one. Let it hold nothing but numbers, "
-            f"arrays, functions and plain objects, write it with jax.numpy, or leave {purpose} out"
+            f"{purpose} cannot be used here: {error}, which cannot be compared between processes, so that results "
+            f"of another model could be mistaken for those of this one. Use only numbers, arrays, functions and plain "
+            f"objects in it, write it with jax.numpy, or leave {purpose} out"
         ) from None
 
 
-def described_in_words(thing: Any) -> Any:
-    """Numbers and words as they are, many numbers and objects in short with a digest of all of them."""
-    if isinstance(thing, float) and not np.isfinite(thing):  # JSON has no such numbers, and NaN is not NaN
+def describe(thing: Any) -> Any:
+    """Describe ``thing`` as JSON data: numbers and strings unchanged, large arrays and objects in short with a
+    digest."""
+    if isinstance(thing, float) and not np.isfinite(thing):  # not valid in JSON, and NaN != NaN
         return str(float(thing))
     if thing is None or isinstance(thing, bool | int | float | str):
         return thing
     if isinstance(thing, Mapping):
-        return {str(name): described_in_words(value) for name, value in thing.items()}
+        return {str(name): describe(value) for name, value in thing.items()}
     if isinstance(thing, list | tuple) and not hasattr(thing, "_fields"):
-        return [described_in_words(value) for value in thing]
+        return [describe(value) for value in thing]
     array = np.asarray(thing) if _is_array(thing) and not _is_key(thing) else None
-    if array is not None and array.size <= FEW:
-        return described_in_words(array.tolist())
+    if array is not None and array.size <= MAX_LISTED_NUMBERS:
+        return describe(array.tolist())
     digest = Digest().of(thing).hex()[:16]
     if array is not None:
         return f"{array.shape} numbers from {array.flat[0]:.17g} to {array.flat[-1]:.17g} ({digest})"
     fields = dataclasses.fields(thing) if dataclasses.is_dataclass(thing) else ()
-    shown = {field.name: getattr(thing, field.name, None) for field in fields}
-    plain = {name: x for name, x in shown.items() if x is None or isinstance(x, bool | int | float | str)}
+    values = {field.name: getattr(thing, field.name, None) for field in fields}
+    plain = {name: x for name, x in values.items() if x is None or isinstance(x, bool | int | float | str)}
     return f"{type(thing).__name__}({', '.join(f'{name}={x!r}' for name, x in plain.items())}) ({digest})"
 
 
-def first_difference(there: Any, wanted: Any, where: str = "") -> str:
-    """In what two descriptions differ first, in words; empty if they do not."""
-    if isinstance(there, dict) and isinstance(wanted, dict):
-        for key in [*wanted, *(key for key in there if key not in wanted)]:
-            if found := first_difference(there.get(key), wanted.get(key), f"{where}, {key!r}," if where else repr(key)):
-                return found
+def first_difference(stored: Any, wanted: Any, where: str = "") -> str:
+    """Describe the first difference of two descriptions, "" if they are equal."""
+    if isinstance(stored, dict) and isinstance(wanted, dict):
+        for key in [*wanted, *(key for key in stored if key not in wanted)]:
+            if text := first_difference(stored.get(key), wanted.get(key), f"{where}, {key!r}," if where else repr(key)):
+                return text
         return ""
-    return "" if there == wanted else f"{where} is {_short(there)} there, and {_short(wanted)} now"
+    return "" if stored == wanted else f"{where} is {_short(stored)} there, and {_short(wanted)} now"
 
 
 def _short(value):
-    shown = "not given" if value is None else json.dumps(value) if not isinstance(value, str) else repr(value)
-    return shown if len(shown) <= 100 else f"{shown[:90]}..."
+    text = "not given" if value is None else json.dumps(value) if not isinstance(value, str) else repr(value)
+    return text if len(text) <= 100 else f"{text[:90]}..."
 
 
-class Unseen(Exception):
-    """Something whose contents cannot be seen."""
+class NotComparable(Exception):
+    """Raised for an object that cannot be compared across processes."""
 
 
 class Digest:
-    """Digests of things by their contents, the same in every process. Those of what a thing holds enter its own."""
+    """Computes digests of objects by their contents, recursively. They are the same in every process."""
 
     def __init__(self):
-        self._known: dict[int, tuple[Any, bytes]] = {}  # with the thing: another could get its id
+        self._known: dict[int, tuple[Any, bytes]] = {}  # with the object, so that its id is not reused
         self._open: dict[int, int] = {}
 
     def of(self, thing: Any) -> bytes:
-        """32 bytes. Raises ``Unseen``."""
+        """Return the digest, 32 bytes. Raises ``NotComparable``."""
         if id(thing) in self._known:
             return self._known[id(thing)][1]
-        if id(thing) in self._open:  # it holds itself, as a recursive function does
+        if id(thing) in self._open:  # a cycle, such as a recursive function
             return _hash("itself", len(self._open) - self._open[id(thing)])
-        if len(self._known) > MOST:
-            raise Unseen(f"it holds more than {MOST} objects")
+        if len(self._known) > MAX_OBJECTS:
+            raise NotComparable(f"it holds more than {MAX_OBJECTS} objects")
         self._open[id(thing)] = len(self._open)
         try:
             digest = self._of(thing)
@@ -206,7 +209,7 @@ class Digest:
             return self._of_jaxpr(*((x, ()) if isinstance(x, Jaxpr) else (x.jaxpr, x.consts)))
         if isinstance(x, jax.tree_util.PyTreeDef):
             return _hash("tree", self.of(x.node_data()), *map(self.of, x.children()))
-        if isinstance(x, SourceLocation):  # where a function of this package is written
+        if isinstance(x, SourceLocation):  # a source position does not affect values
             return _hash("place")
         if isinstance(x, Mapping):
             return _hash("mapping", *sorted(self.of(key) + self.of(value) for key, value in x.items()))
@@ -221,8 +224,8 @@ class Digest:
         if callable(x) and (function := self._of_function(x)) is not None:
             return function
         if dataclasses.is_dataclass(x):
-            held = {field.name: getattr(x, field.name, None) for field in dataclasses.fields(x)}
-            return _hash("object", self.of(type(x)), self.of(held))
+            fields = {field.name: getattr(x, field.name, None) for field in dataclasses.fields(x)}
+            return _hash("object", self.of(type(x)), self.of(fields))
         if _top(type(x)) in ("jax", "jaxlib"):
             return _hash("jax", type(x).__qualname__, re.sub(r"0x[0-9a-f]+", "", repr(x)))
         return self._of_object(x)
@@ -248,23 +251,23 @@ class Digest:
 
         parts: list[Any] = ["jaxpr", *map(self.of, constants), defined(jaxpr.constvars), defined(jaxpr.invars)]
         for equation in jaxpr.eqns:
-            if equation.outvars:  # else it prints something
+            if equation.outvars:  # operations without outputs, such as printing, do not affect values
                 operands, parameters = used(equation.invars), self._of_parameters(equation)
                 parts.append((equation.primitive.name, operands, parameters, defined(equation.outvars)))
         return _hash(*parts, used(jaxpr.outvars))
 
     def _of_parameters(self, equation):
-        held = {name: x for name, x in equation.params.items() if name not in WITHOUT_EFFECT}
+        parameters = {name: x for name, x in equation.params.items() if name not in WITHOUT_EFFECT}
         try:
-            return {name: self.of(x) for name, x in sorted(held.items())}
-        except Unseen as error:
-            if "callback" not in held:
-                raise Unseen(f"the operation {equation.primitive.name!r} holds {error}") from None
-            function = getattr(held["callback"], "callback_func", held["callback"])
+            return {name: self.of(x) for name, x in sorted(parameters.items())}
+        except NotComparable as error:
+            if "callback" not in parameters:
+                raise NotComparable(f"the operation {equation.primitive.name!r} holds {error}") from None
+            function = getattr(parameters["callback"], "callback_func", parameters["callback"])
             code = getattr(function, "__code__", None)
             where = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
             name = getattr(function, "__qualname__", type(function).__qualname__)
-            raise Unseen(
+            raise NotComparable(
                 f"the function {name!r}{where}, called by jax.{equation.primitive.name}, holds {error}"
             ) from None
 
@@ -274,7 +277,7 @@ class Digest:
         held = {}
         for name, value in vars(x).items():
             value = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
-            value = getattr(value, "method", value)  # as equinox wraps them
+            value = getattr(value, "method", value)  # unwraps methods wrapped by equinox
             if isinstance(value, types.FunctionType | int | float | str | bytes | tuple | np.ndarray):
                 held[name] = value
         held = {name: value for name, value in held.items() if name not in ("__module__", "__doc__", "__qualname__")}
@@ -282,7 +285,7 @@ class Digest:
         return _hash("class", x.__qualname__, self.of(held), *map(self.of, x.__bases__))
 
     def _of_function(self, x):
-        """By code and by what it holds; None if it is an object that can be called."""
+        """Digest of bytecode, closure, defaults and globals; None for an instance of a class with ``__call__``."""
         if isinstance(x, functools.partial):
             return _hash("partial", self.of(x.func), self.of(x.args), self.of(x.keywords))
         if isinstance(x, types.MethodType):
@@ -293,40 +296,40 @@ class Digest:
             return _hash("ufunc", x.__name__)
         if isinstance(x, types.BuiltinFunctionType | types.MethodWrapperType):
             owner = x.__self__
-            held = b"" if owner is None or isinstance(owner, types.ModuleType) else self.of(owner)
-            return _hash("builtin", getattr(x, "__module__", None), x.__qualname__, held)
+            contents = b"" if owner is None or isinstance(owner, types.ModuleType) else self.of(owner)
+            return _hash("builtin", getattr(x, "__module__", None), x.__qualname__, contents)
         if not isinstance(x, types.FunctionType):
             return None
-        if x.__module__ == "equinox._errors":  # they end a program, and change no values
+        if x.__module__ == "equinox._errors":  # these raise errors and do not affect values
             return _hash("error")
         cells = [cell.cell_contents if cell != types.CellType() else None for cell in x.__closure__ or ()]
-        held = self.of([cells, x.__defaults__, x.__kwdefaults__])
+        contents = self.of([cells, x.__defaults__, x.__kwdefaults__])
         if is_of_library(x.__module__):
-            return _hash("function", x.__module__, x.__qualname__, _version_of(x.__module__), held)
+            return _hash("function", x.__module__, x.__qualname__, _version_of(x.__module__), contents)
         names = globals_in(x.__code__)
         outside = {name: x.__globals__.get(name, getattr(builtins, name, None)) for name in names}
-        return _hash("function", self._of_code(x.__code__), held, self.of(outside))
+        return _hash("function", self._of_code(x.__code__), contents, self.of(outside))
 
     def _of_code(self, code):
         constants = [self._of_code(x) if isinstance(x, types.CodeType) else self.of(x) for x in code.co_consts]
         return _hash("code", code.co_code, code.co_names, code.co_freevars, code.co_cellvars, *constants)
 
     def _of_object(self, x):
-        """By what ``pickle`` would keep of it."""
+        """Digest of the state that ``pickle`` would store."""
         try:
             reduced = x.__reduce_ex__(4)
         except Exception:
-            raise Unseen(f"a {type(x).__qualname__}") from None
+            raise NotComparable(f"a {type(x).__qualname__}") from None
         if isinstance(reduced, str):
             return _hash("global", reduced)
-        make, arguments, *rest = reduced
+        constructor, arguments, *rest = reduced
         state, items, pairs = (*rest, None, None, None)[:3]
-        held = [arguments, state, None if items is None else list(items), None if pairs is None else list(pairs)]
-        return _hash("object", self.of(make), self.of(held))
+        parts = [arguments, state, None if items is None else list(items), None if pairs is None else list(pairs)]
+        return _hash("object", self.of(constructor), self.of(parts))
 
 
 def _hash(*parts: Any) -> bytes:
-    """A digest of words, numbers, bytes, and lists of them."""
+    """Return a digest of strings, numbers, bytes, and lists of them."""
     digest = hashlib.sha256()
     for part in parts:
         content = part if isinstance(part, bytes) else repr(part).encode()
@@ -338,7 +341,7 @@ def _hash(*parts: Any) -> bytes:
 def _is_array(x) -> bool:
     if isinstance(x, np.ndarray | np.generic | jax.Array):
         return True
-    return _top(type(x)) == "jax" and hasattr(x, "__array__") and hasattr(x, "dtype")  # a constant in a program
+    return _top(type(x)) == "jax" and hasattr(x, "__array__") and hasattr(x, "dtype")  # a constant of a jaxpr
 
 
 def _is_key(x) -> bool:

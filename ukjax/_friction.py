@@ -1,4 +1,4 @@
-"""What a system says of its dry friction."""
+"""Record of the dry friction of a system."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,9 +7,21 @@ from jaxtyping import Array, Float
 
 
 class DryFriction(NamedTuple):
-    """Forces of at most ``limit`` (k,) against ``rates(t, q, v)``, the rates (k,) of what ``names`` says, and their
-    derivatives (k, n) by v. They are smooth functions of rates below ``width`` (k,), of which those that nobody gave
-    are ``usual`` (k,)."""
+    """Dry friction along k directions, regularised at low rates.
+
+    Attributes
+    ----------
+    names
+        (k,) names of the directions.
+    rates
+        Function (t, q, v) -> rates (k,) along the directions, and their derivatives with respect to v, (k, n).
+    limit
+        (k,) largest friction forces.
+    width
+        (k,) rates below which the friction force is a smooth function of the rate.
+    usual
+        (k,) True where ``width`` is the default value.
+    """
 
     names: tuple[str, ...]
     rates: Callable[[Array, Array, Array], tuple[Float[Array, " k"], Float[Array, "k n"]]]

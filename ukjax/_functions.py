@@ -1,4 +1,4 @@
-"""What a user may write where a function of (t, q) or (t, q, v) is wanted: that function, or a constant array."""
+"""Conversion of arguments that may be functions of (t, q) or (t, q, v) or constant arrays."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ from ._precision import as_float
 
 
 class Constant(eqx.Module):
-    """A function of anything that returns ``value``."""
+    """Constant function with the given ``value``."""
 
     value: Array
 
@@ -21,17 +21,17 @@ class Constant(eqx.Module):
 
 
 class Zero(eqx.Module):
-    """A vector of zeros of whatever length is wanted: see ``vector_of``."""
+    """Zero vector of any length; see ``vector_of``."""
 
 
 def as_vector_function(name: str, value: Any, arguments: str) -> Callable | Zero:
-    """``as_function`` for a vector, of which the number 0 means that all entries are 0."""
+    """``as_function`` for a vector. The number 0 stands for a vector of zeros."""
     is_zero = type(value) in (int, float) and value == 0
     return Zero() if is_zero else as_function(name, value, arguments)
 
 
 def as_function(name: str, value: Any, arguments: str) -> Callable:
-    """``value`` if it is a function of ``arguments`` (``"t, q"``), a constant function if it is an array."""
+    """Return ``value`` if it is a function of ``arguments`` (``"t, q"``), or a constant function if it is an array."""
     if value is None or isinstance(value, str) or not (callable(value) or eqx.is_array_like(value) or _is_rows(value)):
         raise ValueError(f"{name} must be a function {name}({arguments}) or a constant array, got {repr_of(value)}")
     if callable(value):
@@ -43,13 +43,15 @@ def as_function(name: str, value: Any, arguments: str) -> Callable:
 
 
 def array(name: str, function: Callable, t: Array, q: Array, *more: Any, what: str = "numbers") -> Array:
-    """What a user's function returns at (t, q, ...), as an array of numbers in q's precision or its own, or
-    ``ValueError``."""
+    """Evaluate a user's function at (t, q, ...) as an array in the precision of q, or float64 if the result has it.
+
+    Raises ``ValueError`` if the result is not an array of numbers.
+    """
     return as_float(as_array(name, call(name, function, t, q, *more), what, "return"), q)
 
 
 def vector(name: str, function: Callable, t: Array, q: Array, *more: Any) -> Float[Array, " m"]:
-    """What a user's function returns, as a vector: a number counts as one row, a list of numbers as several."""
+    """Evaluate a user's function as a vector: a number is one row, a list of numbers is several rows."""
     value = jnp.atleast_1d(array(name, function, t, q, *more))
     if value.ndim != 1:
         raise ValueError(f"{name} must return a vector of shape (m,), one entry per row, got shape {value.shape}")
@@ -59,22 +61,24 @@ def vector(name: str, function: Callable, t: Array, q: Array, *more: Any) -> Flo
 def vector_of(
     size: int, each: str, name: str, function: Callable | Zero, t: Array, q: Array, *more: Any
 ) -> Float[Array, " size"]:
-    """What a user's function returns, as a vector of ``size`` entries, one per ``each``. Raises ``ValueError`` for
-    another number of entries: one number is never repeated."""
+    """Evaluate a user's function as a vector of ``size`` entries, one per ``each`` (a noun for the message).
+
+    Raises ``ValueError`` for any other number of entries; a single number is not broadcast.
+    """
     if isinstance(function, Zero):
         return jnp.zeros(size, q.dtype)
     value = vector(name, function, t, q, *more)
     if value.size != size:
-        seen = "one number" if value.size == 1 else f"shape {value.shape}"
-        raise ValueError(f"{name} must have shape ({size},), one entry per {each}, got {seen}")
+        shape = "one number" if value.size == 1 else f"shape {value.shape}"
+        raise ValueError(f"{name} must have shape ({size},), one entry per {each}, got {shape}")
     return value
 
 
-def two_arrays(name: str, what: str, given: Any) -> tuple[Array, Array]:
-    """What a user's function returned for two arrays, or ``ValueError``."""
-    if not isinstance(given, tuple | list) or len(given) != 2:
-        raise ValueError(f"{name} must return {what}, got {repr_of(given)}")
-    first, second = given
+def two_arrays(name: str, what: str, value: Any) -> tuple[Array, Array]:
+    """Convert a function value to a pair of arrays. Raises ``ValueError`` if it is not a pair."""
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise ValueError(f"{name} must return {what}, got {repr_of(value)}")
+    first, second = value
     return as_array(name, first, what, "return"), as_array(name, second, what, "return")
 
 

@@ -1,12 +1,14 @@
-"""Names: those that a user gives, and what may have been meant by one that is not known."""
+"""Checks of names, and suggestions for unknown ones."""
 
 import difflib
 from collections.abc import Iterable, Sequence
 
 
 def names_and_units(what: str, given: Iterable[Sequence[str]] | None) -> tuple[tuple[str, str], ...] | None:
-    """What a user wrote for ``what`` as ``[("u1", "N m"), ...]``, as a constant that a static field can hold, or
-    ``ValueError`` for what are no pairs of words, and for a name that is given twice."""
+    """Convert pairs of a name and a unit, ``[("u1", "N m"), ...]``, to a hashable tuple. ``what`` is the argument name.
+
+    Raises ``ValueError`` if an item is not a pair of strings, or if a name occurs twice.
+    """
     if given is None:
         return None
     pairs = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
@@ -22,17 +24,17 @@ def names_and_units(what: str, given: Iterable[Sequence[str]] | None) -> tuple[t
     return tuple((name, unit) for name, unit in pairs)
 
 
-def name_of_rows(given: str | Iterable[str]) -> str | tuple[str, ...]:
-    """What a user calls a constraint: one name for all its rows, or one for each; ``ValueError`` for anything else."""
-    if isinstance(given, str):
-        return given
-    names = tuple(given) if isinstance(given, Iterable) else ()
+def name_of_rows(name_or_names: str | Iterable[str]) -> str | tuple[str, ...]:
+    """Check the name of a constraint: one string, or one string for each row. Raises ``ValueError`` otherwise."""
+    if isinstance(name_or_names, str):
+        return name_or_names
+    names = tuple(name_or_names) if isinstance(name_or_names, Iterable) else ()
     if not names or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"name must be a word, or one for each row, ('left', 'right'), got {given!r}")
+        raise ValueError(f"name must be a word, or one for each row, ('left', 'right'), got {name_or_names!r}")
     return names
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence about a ``name`` that is not among the ``known``: the one it is most like, if any is."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else "."
+    """Return the end of an error sentence: "; did you mean ...?" with the known name closest to ``name``, or "."."""
+    matches = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {matches[0]!r}?" if matches else "."

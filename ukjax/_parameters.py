@@ -1,4 +1,4 @@
-"""Numbers of a model that may change: by name, and without bounds to mind while they do."""
+"""Free parameters of a model, found by name and transformed to unbounded variables."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,11 +15,11 @@ from ._names import did_you_mean
 
 INFINITY = float("inf")
 PART = re.compile(r"[^\W\d]\w*(?:\[\d+(?:,\d+)*\])*")
-"""A field, and what is taken of it: ``mass``, ``ma[2]``."""
+"""A field with optional indices: ``mass``, ``ma[2]``."""
 
 
 class Place(NamedTuple):
-    """The fields and items of a model that lead to an array, and one entry of it; all of it where ``index`` is None."""
+    """Path of fields and items to an array of a model, and the index of an entry, None for the whole array."""
 
     path: tuple[str | int, ...]
     index: tuple[int, ...] | None
@@ -30,14 +30,16 @@ class Place(NamedTuple):
 
 
 class Observed(eqx.Module):
-    """A ``model`` and the function ``observe(t, q, v)`` of its measured outputs. Names that begin with ``observe.``
-    are parameters of that function, all others of the model."""
+    """A ``model`` and its output function ``observe(t, q, v)``.
+
+    Names that begin with ``observe.`` are parameters of this function, all others are parameters of the model.
+    """
 
     model: Any
     observe: Any
 
     def find(self, name: str, what: str) -> tuple[Place, Array]:
-        """As ``find`` does, with the name that begins with ``observe.`` or not."""
+        """Find an array of the model or, for a name that begins with ``observe.``, of the output function."""
         if not name.replace(" ", "").startswith("observe."):
             place, array = find(self.model, name, what)
             return place._replace(path=("model", *place.path)), array
@@ -48,10 +50,19 @@ class Observed(eqx.Module):
 
 
 class Parameters(eqx.Module):
-    """Some entries θ (p,) of a model's arrays, as functions of free numbers x (p,), all 0 at ``first``.
+    """Parameters θ (p,) of a model as functions of unbounded variables x (p,), with x = 0 at the initial values.
 
-    θ = first eˣ for what must stay positive, a logistic curve between two bounds, and first + size x, with the size of
-    the first value, where there is no bound.
+    With one bound, θ = lower + (first − lower) eˣ or upper − (upper − first) e⁻ˣ. Between two bounds, θ is a logistic
+    function of x. Without bounds, θ = first + |first| x, or x if first is 0.
+
+    Attributes
+    ----------
+    names, places
+        Names and places of the parameters.
+    lower, upper
+        (p,) bounds, infinite for no bound.
+    first
+        (p,) initial values.
     """
 
     names: tuple[str, ...] = eqx.field(static=True)
@@ -62,11 +73,11 @@ class Parameters(eqx.Module):
 
     @classmethod
     def of(cls, model: Any, free: str | Iterable[str], bounds: Mapping[str, Any] | None = None) -> "Parameters":
-        """The entries of ``model`` named in ``free``: ``"m1"`` for a number, or for all entries of an array,
-        ``"ma[2]"`` for one of them, ``"arm.length"`` or ``"bodies[2].mass"`` for what lies deeper.
+        """Select the entries of ``model`` named in ``free``.
 
-        What is positive stays positive, unless ``bounds`` says otherwise: name -> (lower, upper), either of them None
-        for no bound. Raises ``ValueError`` for names and bounds that make no sense.
+        ``"m1"`` is a number or all entries of an array, ``"ma[2]"`` one entry, ``"arm.length"`` and
+        ``"bodies[2].mass"`` are nested fields. ``bounds`` maps names to (lower, upper), each None for no bound. Without
+        bounds, a positive value stays positive. Raises ``ValueError`` for invalid names and bounds.
         """
         free = [free] if isinstance(free, str) else list(free) if isinstance(free, Iterable) else free
         if not isinstance(free, list) or not all(isinstance(name, str) for name in free):
@@ -87,9 +98,9 @@ class Parameters(eqx.Module):
                 label, value = named(place), float(array[index])
                 if label in names:
                     raise ValueError(f"free names {label} twice")
-                given = next((key for key in (label, name, named(whole._replace(index=None))) if key in bounds), None)
-                used.add(given)
-                low, high = _interval(label, value, bounds[given] if given is not None else None, given is not None)
+                entry = next((key for key in (label, name, named(whole._replace(index=None))) if key in bounds), None)
+                used.add(entry)
+                low, high = _interval(label, value, bounds[entry] if entry is not None else None, entry is not None)
                 names.append(label)
                 places.append(place)
                 lower.append(low)
@@ -97,45 +108,45 @@ class Parameters(eqx.Module):
                 first.append(value)
         for name in bounds:
             if name not in used:
-                meant = did_you_mean(str(name), names)
-                raise ValueError(f"bounds has {name!r}, which is not free{meant} There are: {', '.join(names)}")
+                suggestion = did_you_mean(str(name), names)
+                raise ValueError(f"bounds has {name!r}, which is not free{suggestion} There are: {', '.join(names)}")
         return cls(tuple(names), tuple(places), jnp.array(lower), jnp.array(upper), jnp.array(first))
 
-    @eqx.filter_jit  # one program, rather than one for each operation
+    @eqx.filter_jit  # compiled as one program instead of one per operation
     def values(self, x: Float[Array, " p"]) -> Float[Array, " p"]:
-        """θ."""
-        low, high = jnp.isfinite(self.lower), jnp.isfinite(self.upper)
-        size = jnp.where(self.first == 0, 1, jnp.abs(self.first))
-        above = jnp.where(low, self.first - self.lower, 1)
-        below = jnp.where(high, self.upper - self.first, 1)
-        span = jnp.where(low & high, self.upper - self.lower, 1)
-        middle = jnp.where(low & high, above / below, 1)
+        """Return θ for x."""
+        has_lower, has_upper = jnp.isfinite(self.lower), jnp.isfinite(self.upper)
+        scale = jnp.where(self.first == 0, 1, jnp.abs(self.first))
+        above = jnp.where(has_lower, self.first - self.lower, 1)
+        below = jnp.where(has_upper, self.upper - self.first, 1)
+        span = jnp.where(has_lower & has_upper, self.upper - self.lower, 1)
+        middle = jnp.where(has_lower & has_upper, above / below, 1)
         between = self.lower + span * jax.nn.sigmoid(x + jnp.log(middle))
         return jnp.select(
-            [low & high, low, high],
+            [has_lower & has_upper, has_lower, has_upper],
             [between, self.lower + above * jnp.exp(x), self.upper - below * jnp.exp(-x)],
-            self.first + size * x,
+            self.first + scale * x,
         )
 
     def free(self, values: Float[Array, " p"]) -> Float[Array, " p"]:
-        """x, where ``values`` lie inside the bounds."""
-        low, high = jnp.isfinite(self.lower), jnp.isfinite(self.upper)
-        size = jnp.where(self.first == 0, 1, jnp.abs(self.first))
+        """Return x for θ = ``values``, which must lie inside the bounds."""
+        has_lower, has_upper = jnp.isfinite(self.lower), jnp.isfinite(self.upper)
+        scale = jnp.where(self.first == 0, 1, jnp.abs(self.first))
         up, first_up = values - self.lower, self.first - self.lower
         down, first_down = self.upper - values, self.upper - self.first
         return jnp.select(
-            [low & high, low, high],
+            [has_lower & has_upper, has_lower, has_upper],
             [jnp.log(up / down * first_down / first_up), jnp.log(up / first_up), -jnp.log(down / first_down)],
-            (values - self.first) / size,
+            (values - self.first) / scale,
         )
 
     def put(self, model: Any, x: Float[Array, " p"]) -> Any:
-        """``model`` with θ in place."""
+        """Return ``model`` with the parameters θ(x)."""
         return put(model, self.places, self.values(x))
 
 
 def put(model: Any, places: Iterable[Place], values: Iterable[Any]) -> Any:
-    """``model`` with ``values`` at ``places``."""
+    """Return ``model`` with ``values`` at ``places``."""
     changed = {}
     for place, value in zip(places, values, strict=True):
         array = changed.get(place.path, _follow(model, place.path))
@@ -146,46 +157,49 @@ def put(model: Any, places: Iterable[Place], values: Iterable[Any]) -> Any:
 
 
 def value_at(model: Any, place: Place) -> Array:
-    """What ``model`` has at ``place``."""
+    """Return the value of ``model`` at ``place``."""
     array = jnp.asarray(_follow(model, place.path))
     return array if place.index is None else array[place.index]
 
 
 def find(model: Any, name: str, what: str) -> tuple[Place, Array]:
-    """Where ``name`` leads in ``model``, and the array that is there. ``what`` says in errors what the name is for.
+    """Find the array ``name`` of ``model``. Returns its place and the array.
 
     ``"arm.length"`` is a field of a field, ``"bodies[2].mass"`` a field of an item, ``"ma[2]"`` an entry of an array,
-    ``"ma"`` all of it. Raises ``ValueError`` where there is no such thing, or it is not an array of numbers.
+    ``"ma"`` the whole array. ``what`` is the kind of name, for error messages. Raises ``ValueError`` if the name does
+    not exist, or is not an array of numbers.
     """
     if isinstance(model, Observed):
         return model.find(name, what)
-    here, path, steps = model, (), _steps(name, what)
-    while steps and not eqx.is_inexact_array(here):
+    current, path, steps = model, (), _steps(name, what)
+    while steps and not eqx.is_inexact_array(current):
         step = steps.pop(0)
-        here = _field(here, step, name, what) if isinstance(step, str) else _item(here, step, name, what)
+        current = _field(current, step, name, what) if isinstance(step, str) else _item(current, step, name, what)
         path += (step,) if isinstance(step, str) else step
-    here = jnp.asarray(here) if type(here) is float else here
-    if not eqx.is_inexact_array(here):
-        raise ValueError(f"{what} {name!r} must be an array of numbers, got {type(here).__name__}")
+    current = jnp.asarray(current) if type(current) is float else current
+    if not eqx.is_inexact_array(current):
+        raise ValueError(f"{what} {name!r} must be an array of numbers, got {type(current).__name__}")
     if not steps:
-        return Place(path, None), here
+        return Place(path, None), current
     index = steps[0]
-    if len(steps) > 1 or isinstance(index, str) or not _is_index(index, here.shape):
-        raise ValueError(f"{what} {name!r}: its array has shape {here.shape}")
-    return Place(path, index), here
+    if len(steps) > 1 or isinstance(index, str) or not _is_index(index, current.shape):
+        raise ValueError(f"{what} {name!r}: its array has shape {current.shape}")
+    return Place(path, index), current
 
 
 def check_settings(model: Any, settings: Mapping[str, Any], leading: int = 0, samples: int | None = None) -> None:
-    """Every setting is an array of the model, of its shape behind ``leading`` axes, or ``ValueError``. A record, in
-    rows, may have ``samples`` rows instead of the model's."""
+    """Raise ``ValueError`` unless each setting has the shape of an array of the model, after ``leading`` axes.
+
+    If ``samples`` is given, the first axis of the array may have this size instead: one row for each sample.
+    """
     for name, value in settings.items():
         if not isinstance(name, str):
             raise ValueError(f"a setting must have the name of a field, got {repr_of(name)}")
         place, array = find(model, name, "setting")
         if place.index is not None:
             raise ValueError(f"setting {name!r} must be a whole array: its entries cannot be set one by one")
-        shape, found = array.shape, np.shape(value)[leading:]
-        if found != shape and not (samples is not None and shape and found == (samples, *shape[1:])):
+        shape, given_shape = array.shape, np.shape(value)[leading:]
+        if given_shape != shape and not (samples is not None and shape and given_shape == (samples, *shape[1:])):
             raise ValueError(
                 f"setting {name!r} must have the shape of the model's, {shape}"
                 + (f", or a row for each of {samples} samples" if samples is not None and shape else "")
@@ -194,7 +208,7 @@ def check_settings(model: Any, settings: Mapping[str, Any], leading: int = 0, sa
 
 
 def with_array(model: Any, name: str, array: Array) -> Any:
-    """``model`` with another array for the one that ``name`` leads to."""
+    """Return ``model`` with its array ``name`` replaced."""
     return _with_array_at(model, find(model, name, "setting")[0].path, array)
 
 
@@ -209,7 +223,7 @@ def _follow(model, path):
 
 
 def _steps(name, what) -> list[str | tuple[int, ...]]:
-    """``"bodies[2].mass"`` as ``["bodies", (2,), "mass"]``."""
+    """Parse ``"bodies[2].mass"`` to ``["bodies", (2,), "mass"]``."""
     bare = name.replace(" ", "")
     if not re.fullmatch(rf"{PART.pattern}(\.{PART.pattern})*", bare):
         raise ValueError(f"{what} {name!r} must be a name, such as m1, ma[2], arm.length or bodies[2].mass")
@@ -220,15 +234,15 @@ def _steps(name, what) -> list[str | tuple[int, ...]]:
     return steps
 
 
-def _field(here, field, name, what):
-    fields = here._asdict() if hasattr(here, "_asdict") else getattr(here, "__dict__", {})
-    known = [key for key, value in fields.items() if _may_hold_numbers(value)]
-    if field not in known:
+def _field(owner, field, name, what):
+    fields = owner._asdict() if hasattr(owner, "_asdict") else getattr(owner, "__dict__", {})
+    names = [key for key, value in fields.items() if _may_hold_numbers(value)]
+    if field not in names:
         raise ValueError(
-            f"{what} {name!r}: {type(here).__name__} has no number {field!r}{did_you_mean(field, known)} "
-            f"There are: {', '.join(known) or 'none; numbers inside functions cannot be named'}"
+            f"{what} {name!r}: {type(owner).__name__} has no number {field!r}{did_you_mean(field, names)} "
+            f"There are: {', '.join(names) or 'none; numbers inside functions cannot be named'}"
         )
-    return getattr(here, field)
+    return getattr(owner, field)
 
 
 def _may_hold_numbers(value):
@@ -237,19 +251,19 @@ def _may_hold_numbers(value):
     return type(value) is float or eqx.is_inexact_array(value) or isinstance(value, eqx.Module)
 
 
-def _item(here, index, name, what):
-    items = len(here) if isinstance(here, tuple | list) else 0
+def _item(owner, index, name, what):
+    items = len(owner) if isinstance(owner, tuple | list) else 0
     if len(index) != 1 or index[0] >= items:
-        raise ValueError(f"{what} {name!r}: {type(here).__name__} has {items} items, from [0] on")
-    return here[index[0]]
+        raise ValueError(f"{what} {name!r}: {type(owner).__name__} has {items} items, from [0] on")
+    return owner[index[0]]
 
 
 def _is_index(index, shape):
     return len(index) == len(shape) and all(i < size for i, size in zip(index, shape, strict=True))
 
 
-def _interval(label, value, bound, given):
-    if not given:
+def _interval(label, value, bound, has_bound):
+    if not has_bound:
         return (0.0, INFINITY) if value > 0 else (-INFINITY, INFINITY)
     try:
         low, high = (None, None) if bound is None or isinstance(bound, str) else bound

@@ -1,4 +1,4 @@
-"""Vectors and rotations in space, as matrices and quaternions (w, x, y, z)."""
+"""Vectors and rotations in three dimensions, as matrices and quaternions (w, x, y, z)."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from ._check import as_numbers
 
 
 def as_vector(name: str, given: Any) -> Float[Array, " 3"]:
-    """Three finite numbers, or ``ValueError``."""
+    """Convert ``given`` to a vector of three numbers. Raises ``ValueError`` if that is not possible."""
     value = as_numbers(name, given)
     if value.shape != (3,):
         raise ValueError(f"{name} must be three numbers (x, y, z), got shape {value.shape}")
@@ -17,7 +17,7 @@ def as_vector(name: str, given: Any) -> Float[Array, " 3"]:
 
 
 def cross(a: Float[Array, "*j 3"], b: Float[Array, "*k 3"]) -> Float[Array, "*l 3"]:
-    """a × b of vectors, which broadcast."""
+    """Return a × b, with broadcasting of leading axes."""
     return _rolled(a * _rolled(b) - _rolled(a) * b)
 
 
@@ -26,18 +26,18 @@ def _rolled(a):
 
 
 def skew(a: Float[Array, " 3"]) -> Float[Array, "3 3"]:
-    """The matrix of a ×."""
+    """Return the matrix S with S b = a × b."""
     x, y, z = a
     return jnp.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
 
 
 def unskew(a: Float[Array, "3 3"]) -> Float[Array, " 3"]:
-    """The vector of the part of a matrix that is skew."""
+    """Return the vector of the skew-symmetric part of a matrix."""
     return jnp.stack([a[2, 1] - a[1, 2], a[0, 2] - a[2, 0], a[1, 0] - a[0, 1]]) / 2
 
 
 def of_quaternion(u: Float[Array, " 4"]) -> Float[Array, "3 3"]:
-    """The rotation by u/|u|: its length is of no matter."""
+    """Return the rotation matrix of the quaternion u/|u|."""
     w, x, y, z = u
     two = 2 / (u @ u)
     return jnp.array(
@@ -50,15 +50,15 @@ def of_quaternion(u: Float[Array, " 4"]) -> Float[Array, "3 3"]:
 
 
 def rates_of_quaternions(u: Float[Array, "k 4"], omega: Float[Array, "k 3"]) -> Float[Array, "k 4"]:
-    """u̇ = ω u/2, ω in space: it keeps the length of each."""
+    """Return u̇ = ω u/2 for angular velocities ω in the world frame. It preserves |u|."""
     w, vector = u[:, :1], u[:, 1:]
     return jnp.concatenate([-jnp.sum(vector * omega, axis=1)[:, None], w * omega + cross(omega, vector)], axis=1) / 2
 
 
 def quaternion_of(R: Float[Array, "3 3"]) -> Float[Array, " 4"]:
-    """One of the two unit quaternions of a rotation: the one whose largest component is positive."""
+    """Return the unit quaternion of a rotation matrix whose component of largest size is positive."""
     a, b, c = R[0, 0], R[1, 1], R[2, 2]
-    # The columns of 4 u uᵀ; the one with the largest diagonal is nowhere near zero.
+    # Columns of 4 u uᵀ. The column with the largest diagonal entry is far from zero.
     columns = jnp.array(
         [
             [1 + a + b + c, R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1]],
@@ -72,20 +72,19 @@ def quaternion_of(R: Float[Array, "3 3"]) -> Float[Array, " 4"]:
 
 
 def quaternion_of_angles(angles: Float[Array, " 3"]) -> Float[Array, " 4"]:
-    """Of roll, pitch and yaw [rad]: about x, then about y, then about z, all in space."""
+    """Return the quaternion of roll, pitch and yaw [rad]: rotations about the fixed axes x, then y, then z."""
     (a, b, c), (x, y, z) = jnp.cos(angles / 2), jnp.sin(angles / 2)
     return jnp.stack([a * b * c + x * y * z, x * b * c - a * y * z, a * y * c + x * b * z, a * b * z - x * y * c])
 
 
 def quaternion_product(a: Float[Array, " 4"], b: Float[Array, " 4"]) -> Float[Array, " 4"]:
-    """a b: the rotation b, then the rotation a, both in space."""
+    """Return a b: first the rotation b, then the rotation a, both about fixed axes."""
     vector = a[0] * b[1:] + b[0] * a[1:] + cross(a[1:], b[1:])
     return jnp.concatenate([(a[0] * b[0] - a[1:] @ b[1:])[None], vector])
 
 
 def rotation_vector(u: Float[Array, " 4"]) -> Float[Array, " 3"]:
-    """θ e of the rotation by u/|u| about the unit vector e, the shorter way: θ ≤ π. Its length has no derivative where
-    θ = π."""
+    """Return θ e for the rotation u/|u| by the angle θ ≤ π about the unit vector e. Not differentiable at θ = π."""
     w, vector = jnp.where(u[0] < 0, -u[0], u[0]), jnp.where(u[0] < 0, -u[1:], u[1:])
     squared = vector @ vector
     small = squared < 1e-12 * w * w

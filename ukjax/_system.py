@@ -1,4 +1,4 @@
-"""A system is dynamics and constraints: a callable pytree (t, q, v) -> Terms."""
+"""Systems: dynamics and constraints as a callable pytree (t, q, v) -> Terms."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, ScalarLike
 
 from ._check import as_array, as_number, check_function, is_eager, kind_of, without_derivatives
-from ._closures import opened
+from ._closures import hoist_tracers
 from ._constraint import AbstractConstraint, Level, as_written, join, rows
 from ._control import AbstractControl, Command, constraints_of
 from ._dynamics import AbstractDynamics
@@ -25,7 +25,7 @@ from ._terms import Terms
 
 
 class Limited(NamedTuple):
-    """A coordinate's ``name`` and ``unit``, its limits ``low`` and ``high``, and its ``values`` at samples."""
+    """Limits of a coordinate, and its ``values`` (samples,) in a simulated motion."""
 
     name: str
     unit: str
@@ -35,22 +35,33 @@ class Limited(NamedTuple):
 
 
 class AbstractSystem(eqx.Module):
-    """Anything with dynamics and constraints. ``System`` is put together from them; a mechanism with parameters of
-    its own subclasses this and makes them from its fields, so that each parameter is one leaf.
+    """Abstract system with dynamics and constraints.
 
-    What a system need not have is None: ``nonideal(t, q, v)``, the force c (n,) of ``Terms``; ``control``, the
-    actuators and the law that drives them (see ``ukjax.control``); ``coordinates``, their names and units,
-    ``(("theta", "rad"), ("x", "m"))``.
+    ``System`` is made from given dynamics and constraints. A mechanism with its own parameters is a subclass that makes
+    both from its fields, so that each parameter is one leaf of the pytree.
 
-    ``kinematic_map(q, v)`` returns q̇ = N(q) v, linear in v, where velocities are not the time derivatives of
-    coordinates, such as rates of turning about a body's axes beside a unit quaternion. There may be fewer velocities
-    than coordinates. What N(q) v keeps of q, such as the length of a quaternion, the motion keeps to the error of the
-    steps. M, Q, A, b and all that takes v are for that v, but for a ``Lagrangian``'s energies, which take q̇.
-    ``velocities`` are the names and units of v. Where ``kinematic_map`` is None, v is q̇. ``dry_friction`` is what is
-    known of friction along velocities, so that a motion in which it creeps can say so.
+    Attributes
+    ----------
+    dynamics, constraints
+        M and Q, and the constraints that give A and b.
+    nonideal
+        Function (t, q, v) -> c (n,) of ``Terms``, or None.
+    control
+        Actuators and control law (see ``ukjax.control``), or None.
+    coordinates
+        Names and units of the coordinates, ``(("theta", "rad"), ("x", "m"))``, or None.
+    kinematic_map
+        Function (q, v) -> q̇ = N(q) v, linear in v, if the velocities are not the time derivatives of the coordinates,
+        such as angular velocities in body axes with a unit quaternion. There may be fewer velocities than coordinates.
+        An invariant of N(q) v, such as the norm of a quaternion, is preserved up to the error of the steps. All
+        functions of v use this v, except the energies of a ``Lagrangian``, which are functions of q̇. None: v = q̇.
+    velocities
+        Names and units of the velocities if ``kinematic_map`` is given, or None.
+    dry_friction
+        Record of the dry friction, used to warn of a motion in which regularised friction creeps, or None.
     """
 
-    if TYPE_CHECKING:  # a type checker takes an AbstractVar for an argument of __init__, which a property need not be
+    if TYPE_CHECKING:  # type checkers treat an AbstractVar as an argument of __init__, which a property is not
 
         @property
         def dynamics(self) -> AbstractDynamics: ...
@@ -79,24 +90,24 @@ class AbstractSystem(eqx.Module):
         dry_friction = None
 
     def __call__(self, t: Numbers, q: Numbers, v: Numbers) -> Terms:
-        """M, Q, A, b (and c) at time t [s], q (n,) and v (n,), with what the actuators do in Q."""
+        """Return M, Q, A, b (and c) at time t [s] and state q (n,), v (n,), with the actuator forces in Q."""
         t, q, v = state_of(t, q, v, self.kinematic_map)
-        self = opened(self)
-        # Operation by operation, each would be compiled by itself.
-        return _terms(self, t, q, v) if is_eager(*without_derivatives((self, t, q, v))) else _driven(self, t, q, v)
+        self = hoist_tracers(self)
+        # Compiled if eager: otherwise JAX would compile and dispatch each operation separately.
+        return _jitted(self, t, q, v) if is_eager(*without_derivatives((self, t, q, v))) else _actuated(self, t, q, v)
 
     def passive(self, t: Numbers, q: Numbers, v: Numbers) -> Terms:
-        """M, Q, A, b (and c) with the actuators off."""
+        """Return M, Q, A, b (and c) without actuator forces."""
         t, q, v = state_of(t, q, v, self.kinematic_map)
         M, Q = dynamics_of(self).terms(t, q, v)
-        if self.kinematic_map is not None:  # by which alone the dynamics need not see how many coordinates there are
+        if self.kinematic_map is not None:  # checks the shape of q̇; the dynamics may not evaluate it
             jax.eval_shape(partial(rate, self.kinematic_map), q, v)
         A, b = rows(structure_of(self), t, q, v)
         c = None if self.nonideal is None else vector_of(v.size, "velocity", "nonideal", self.nonideal, t, q, v)
         return Terms(M, Q, A, b, c)
 
     def command(self, t: Numbers, q: Numbers, v: Numbers, passive: Terms | None = None) -> Command:
-        """What the control asks of the actuators, and what of its task they cannot give.
+        """Return the actuator command, and the part of the task that the actuators cannot realise.
 
         Raises ``ValueError`` for a system without control.
         """
@@ -110,66 +121,66 @@ class AbstractSystem(eqx.Module):
 
     @property
     def held(self) -> tuple[AbstractConstraint, ...]:
-        """The constraints that hold all along the motion: the structure's, and a task followed from the start."""
+        """The constraints that are enforced during the whole motion: those of the structure, and a task enforced from
+        the start."""
         return structure_of(self) + (task_of(self) if self.control is not None and self.control.held else ())
 
     def of_level(self, level: Level) -> tuple[AbstractConstraint, ...]:
-        """The held constraints that are statements about positions, velocities or accelerations."""
+        """Return the enforced constraints of a level: "position", "velocity" or "acceleration"."""
         return tuple(constraint for constraint in self.held if constraint.level == level)
 
     @property
     def velocity_follows(self) -> bool:
-        """Whether what is held of velocities is the rate of what is held of positions, φ̇ of φ, and no more."""
+        """Whether all velocity constraints are time derivatives φ̇ of position constraints φ."""
         return not self.of_level("velocity")
 
     def violation(self, t: ScalarLike, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " k"]:
-        """φ and ψ of the held constraints as they are written: ``residual`` but for what only accelerations obey."""
+        """Return φ and ψ of the enforced constraints, without acceleration constraints."""
         t = as_float(t)
         positions = [constraint.position(t, q) for constraint in self.of_level("position")]
         return join([*positions, *(constraint.velocity(t, q, v) for constraint in self.of_level("velocity"))], q)
 
     def position_residual(self, t: ScalarLike, q: Float[Array, " nq"]) -> Float[Array, " k"]:
-        """φ(t, q) of all held holonomic constraints, in their order."""
+        """Return φ(t, q) of all enforced holonomic constraints, in their order."""
         t = as_float(t)
         return join([constraint.position(t, q) for constraint in self.held], q)
 
     def velocity_residual(self, t: ScalarLike, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " k"]:
-        """φ̇ of the held holonomic and ψ of the other held constraints, in their order."""
+        """Return φ̇ of the holonomic and ψ of the other enforced constraints, in their order."""
         t = as_float(t)
         return join([constraint.velocity(t, q, v) for constraint in self.held], q)
 
     def position_slope(self, t: ScalarLike, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "k n"]:
-        """The derivative of ``position_residual`` by what moves q, φ_q N."""
+        """Return φ_q N, the derivative of ``position_residual`` with respect to a displacement N(q) δ of q."""
         return _stacked([constraint.slope(as_float(t), q, v) for constraint in self.held], v)
 
     def velocity_slope(self, t: ScalarLike, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "k n"]:
-        """The derivative of ``velocity_residual`` by v."""
+        """Return the derivative of ``velocity_residual`` with respect to v."""
         return _stacked([constraint.velocity_slope(as_float(t), q, v) for constraint in self.held], v)
 
     def residual(
         self, t: ScalarLike, q: Float[Array, " nq"], v: Float[Array, " n"], acceleration: Float[Array, " n"]
     ) -> Float[Array, " m"]:
-        """Each held constraint as it was written: φ, or ψ, or A q̈ − b."""
+        """Return the residual of each enforced constraint at its own level: φ, ψ, or A q̈ − b."""
         return as_written(self.held, t, q, v, acceleration)
 
     def task_error(self, t: ScalarLike, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " k"] | None:
-        """What ``tune`` is to bring to zero, where that is something else than the control's task as it is written;
-        None where it is not."""
+        """Return the error that ``tune`` minimises, or None if it is the residual of the task of the control."""
         return None
 
     def limited(self, t: Array, q: Float[Array, "*samples nq"]) -> tuple[Limited, ...]:
-        """The coordinates that are to stay within limits, at samples of a motion."""
+        """Return the coordinates with limits, with their values at samples of a motion."""
         return ()
 
     def energy(self, t: ScalarLike, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, ""] | None:
-        """T + V [J], or None where the dynamics have none."""
+        """Return the energy T + V [J], or None if the dynamics do not define one."""
         return dynamics_of(self).energy(as_float(t), q, v)
 
 
 def state_of(
     t: Numbers, q: Numbers, v: Numbers, kinematic_map: KinematicMap | None = None
 ) -> tuple[Array, Array, Array]:
-    """A time and a state as arrays, q and v (n,), or ``ValueError``."""
+    """Convert a time and a state to arrays, q and v (n,). Raises ``ValueError`` if the shapes are wrong."""
     t, q, v = as_number("t", t, "s"), as_array("q", q), as_array("v", v)
     if kinematic_map is not None and q.ndim == v.ndim == 1:
         return t, q, v
@@ -179,46 +190,46 @@ def state_of(
 
 
 def kinematic_map_of(model: Any) -> KinematicMap | None:
-    """q̇ = N(q) v of a system that says so; None where v is q̇, as of any function that returns ``Terms``."""
+    """Return the function ``kinematic_map`` of a system, None if v = q̇, as for a plain function that returns ``Terms``."""
     return model.kinematic_map if isinstance(model, AbstractSystem) else None
 
 
 def split_state(model: Any, z: Array) -> tuple[Array, Array]:
-    """q and v from one row of both. Raises ``ValueError`` where nothing says how many there are of each."""
-    kinematic_map, named = kinematic_map_of(model), getattr(model, "coordinates", None)
+    """Split one vector into q and v. Raises ``ValueError`` if their sizes are not known."""
+    kinematic_map, names = kinematic_map_of(model), getattr(model, "coordinates", None)
     if kinematic_map is None and z.size % 2:
         raise ValueError(f"start must be (q0, v0), as many numbers for each, got {z.size} numbers in all")
-    if kinematic_map is not None and named is None:
+    if kinematic_map is not None and names is None:
         raise ValueError("start is (q0, v0), and the system must name its coordinates to say where v0 begins")
-    q, v = jnp.split(z, 2 if named is None or kinematic_map is None else [len(named)])
+    q, v = jnp.split(z, 2 if names is None or kinematic_map is None else [len(names)])
     return q, v
 
 
 def dynamics_of(system: AbstractSystem) -> AbstractDynamics:
-    """Its own, in a motion with q̇ = N(q) v."""
+    """Return the dynamics of a system for its kinematic equation q̇ = N(q) v."""
     return system.dynamics.under(system.kinematic_map)
 
 
 def mass_of(system: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "n n"]:
-    """M (n, n), symmetric."""
+    """Return the symmetrised mass matrix (n, n)."""
     M = dynamics_of(system).mass(t, q, v)
     return (M + M.T) / 2
 
 
 def structure_of(system: AbstractSystem) -> tuple[AbstractConstraint, ...]:
-    """Its constraints, in such a motion."""
+    """Return the constraints of a system for its kinematic equation q̇ = N(q) v."""
     return tuple(constraint.under(system.kinematic_map) for constraint in system.constraints)
 
 
 def task_of(system: AbstractSystem) -> tuple[AbstractConstraint, ...]:
-    """What its control serves, in such a motion; nothing without control."""
+    """Return the task of the control of a system as constraints, for q̇ = N(q) v; () without control."""
     return () if system.control is None else system.control.under(system.kinematic_map).task
 
 
 def shifted(
     kinematic_map: KinematicMap | None, q: Float[Array, " nq"], change: Float[Array, " n"]
 ) -> Float[Array, " nq"]:
-    """q after a small displacement, in terms of velocities: q + N(q) change."""
+    """Return q after a small displacement N(q) ``change``."""
     return settled(kinematic_map, q + rate(kinematic_map, q, change))
 
 
@@ -226,7 +237,7 @@ def _stacked(parts, v):
     return jnp.concatenate(parts) if parts else jnp.zeros((0, v.size), v.dtype)
 
 
-def _driven(system, t, q, v):
+def _actuated(system, t, q, v):
     terms = system.passive(t, q, v)
     if system.control is None:
         return terms
@@ -234,15 +245,15 @@ def _driven(system, t, q, v):
     return Terms(terms.M, terms.Q + force, terms.A, terms.b, terms.c)
 
 
-_terms = jit_unoptimised(_driven)
+_jitted = jit_unoptimised(_actuated)
 
 
 class System(AbstractSystem):
-    """A system put together: ``System(dynamics, constraints)``.
+    """System made from given dynamics and constraints: ``System(dynamics, constraints)``.
 
-    ``dynamics`` is a ``Lagrangian`` or ``MassForce``, ``constraints`` one constraint or a sequence of them, in which
-    kinds mix freely. ``nonideal``, ``control``, ``coordinates``, ``kinematic_map`` and ``velocities`` as in
-    ``AbstractSystem``. Raises ``ValueError`` for anything else.
+    ``dynamics`` is a ``Lagrangian`` or ``MassForce``. ``constraints`` is one constraint or a sequence of constraints of
+    any kinds. ``nonideal``, ``control``, ``coordinates``, ``kinematic_map`` and ``velocities`` are described in
+    ``AbstractSystem``. Raises ``ValueError`` for invalid arguments.
     """
 
     dynamics: AbstractDynamics  # pyright: ignore

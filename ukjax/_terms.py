@@ -1,4 +1,4 @@
-"""The two records everything passes: what a model says (Terms), and what then happens (ConstrainedMotion)."""
+"""Records of the equation of motion: its terms (Terms) and its solution (ConstrainedMotion)."""
 
 import equinox as eqx
 import jax
@@ -10,14 +10,21 @@ from ._precision import Numbers
 
 
 class Terms(eqx.Module):
-    """What a model says at one instant: M q̈ = Q, bound by A q̈ = b.
+    """Terms of the equation of motion at one state: M q̈ = Q, subject to A q̈ = b; n coordinates, m constraint rows.
 
-    Shapes, for n coordinates and m rows: ``M`` (n, n) symmetric positive semidefinite, ``Q`` (n,), ``A`` (m, n),
-    ``b`` (m,). ``c`` (n,), optional, is the force whose work the constraints do on a virtual displacement
-    (friction in a joint, say): Udwadia & Kalaba, J. Appl. Mech. 68 (2001) 462. Units are those of the coordinates:
-    a force per coordinate for Q and c, an acceleration per row for b.
+    Raises ``ValueError`` if the shapes are inconsistent. Units follow from those of the coordinates.
 
-    Raises ``ValueError`` if the shapes do not fit each other.
+    Attributes
+    ----------
+    M
+        (n, n) mass matrix, symmetric and positive semidefinite.
+    Q
+        (n,) applied force, one entry per coordinate.
+    A, b
+        (m, n) and (m,) constraint rows A q̈ = b; b is an acceleration per row.
+    c
+        (n,) optional nonideal force: the constraint forces do the work cᵀ δq in a virtual displacement δq, for example
+        by friction in a joint (Udwadia & Kalaba, J. Appl. Mech. 68 (2001) 462).
     """
 
     M: Float[Array, "n n"]
@@ -32,23 +39,23 @@ class Terms(eqx.Module):
         _check_shapes(self)
 
     def in_one_precision(self) -> "Terms":
-        """The same, all in the widest precision among them."""
+        """Convert all terms to the widest precision among them."""
         dtype = jnp.result_type(*jax.tree.leaves(self))
         return jax.tree.map(lambda x: x if x.dtype == dtype else x.astype(dtype), self)
 
 
 class ConstrainedMotion(eqx.Module):
-    """What then happens: M q̈ = Q + Qᶜ, and what the constraints had to do for it.
+    """Solution of the equation of motion M q̈ = Q + Qᶜ: acceleration and constraint forces.
 
     | field | shape | meaning |
     |---|---|---|
     | ``acceleration`` | (n,) | q̈, the constrained motion |
     | ``constraint_force`` | (n,) | Qᶜ = M q̈ − Q, the sum of the next two |
-    | ``ideal_force`` | (n,) | the part that does no work on a virtual displacement |
-    | ``nonideal_force`` | (n,) | the part that c gives; zero without c |
-    | ``unconstrained`` | (n,) | a = M⁻¹Q; NaN where M is singular, since there is none |
-    | ``rank`` | () | rows of A that are independent |
-    | ``inconsistency`` | () | \\|(I − AA⁺) b\\|, the part of b that no acceleration can meet |
+    | ``ideal_force`` | (n,) | the part that does no work in a virtual displacement |
+    | ``nonideal_force`` | (n,) | the part due to c; zero without c |
+    | ``unconstrained`` | (n,) | a = M⁻¹Q; NaN if M is singular |
+    | ``rank`` | () | number of independent rows of A |
+    | ``inconsistency`` | () | \\|(I − AA⁺) b\\|, the part of b outside the range of A |
     """
 
     acceleration: Float[Array, " n"]

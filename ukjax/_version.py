@@ -1,8 +1,8 @@
-"""The version of the package, and that of the numbers it computes."""
+"""Version of the package and version of its numerical results."""
 
 __version__ = "0.1.0"
 
 NUMERICS = 1
-"""Raised by one with every change that may change a computed number beyond rounding, or the order in which random
-numbers are drawn: another tolerance, default step, method, scale or sampling. Results stored under a lower number are
-then not continued: see ``_fingerprint``. A change that only adds features, or errors, leaves it as it is."""
+"""Increase by one for every change that can change computed numbers by more than rounding, or the order in which random
+numbers are drawn: another tolerance, default step, method, scale or sampling. Results stored with a lower number are
+then not continued (see ``_fingerprint``). Changes that only add features or errors do not increase it."""

@@ -20,7 +20,7 @@ from jax import export as jax_export
 
 from .._check import as_array, as_path, check_finite, repr_of
 from .._files import check_writable, write_whole
-from .._fingerprint import sealed
+from .._fingerprint import with_digest
 from .._kernel import without_kernels
 from .._motion.fallback.policy import initial_method_at
 from .._motion.labels import Labels
@@ -178,7 +178,7 @@ def _provenance(plan, names, derivatives) -> dict[str, Any]:
     about = fingerprint_of(plan, "export")
     unused = ("over", "members", "combine", "seed", "keep", "fix_swept", "event", "block")
     kept = {name: value for name, value in about.items() if name not in unused}
-    return sealed(kept | {"over": list(names), "derivatives": derivatives})
+    return with_digest(kept | {"over": list(names), "derivatives": derivatives})
 
 
 def _own(task) -> list[float]:

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._check import is_eager
-from .._closures import opened
+from .._closures import hoist_tracers
 from .._kinematic_map import KinematicMap, rate
 from .._precision import in_precision, is_double_allowed, widest
 from .._run.compile import jit_unoptimised
@@ -70,7 +70,7 @@ def canonicalise(model: Any, q0: Array, v0: Array, t: Array) -> tuple[Any, Array
     the model's arrays and what it makes of them; times follow.
     """
     sizes = q0.shape[-1:], v0.shape[-1:]
-    model = _with_floats_as_arrays(opened(model), sizes)
+    model = _with_floats_as_arrays(hoist_tracers(model), sizes)
     dtype = widest(model, q0, v0)
     if dtype == np.float32 and is_double_allowed():
         dtype = widest(_terms(in_precision(model, dtype), sizes, dtype))  # functions may hold others

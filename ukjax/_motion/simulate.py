@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import (
-    MOST_EVEN_STEPS,
+    MAX_FIXED_STEPS,
     as_array,
     as_integer,
     as_number,
@@ -28,7 +28,7 @@ from .._check import (
     size_of,
     without_derivatives,
 )
-from .._closures import opened
+from .._closures import hoist_tracers
 from .._kinematic_map import KinematicMap
 from .._precision import Numbers, warn_if_single
 from .._solve import AbstractMethod, choose
@@ -263,7 +263,7 @@ class Arguments(NamedTuple):
             method=with_sparsity(choose(method), model, ts, q0, self.v0.astype(q0.dtype)),
             solver=self.solver,
             adjoint=self.adjoint,
-            event=opened(self.event),
+            event=hoist_tracers(self.event),
             tableau=_tableau(self.solver),
             projection=self.drift == "projection",
             max_steps=self.max_steps,
@@ -466,7 +466,7 @@ def _check_steps(max_steps, dt, times, seeks_event):
         check_step(dt, None)
         return max_steps
     longest = _longest(times)
-    check_step(dt, longest, max(max_steps, MOST_EVEN_STEPS), ", or allow as many by max_steps")
+    check_step(dt, longest, max(max_steps, MAX_FIXED_STEPS), ", or allow as many by max_steps")
     needed = int(step_counts(longest, float(dt)).sum()) + times.shape[-1]
     # The same for any shorter time, so that a restart compiles nothing anew.
     return max(max_steps, needed) + (max_steps if seeks_event else 0)

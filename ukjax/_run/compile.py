@@ -23,7 +23,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from .._outside import numbers_outside
+from .._outside import external_values
 
 MAX_PROGRAMS = 512
 MAX_MAPS = 5000  # memory maps, kernels excluded; beyond it, programs are dropped
@@ -204,7 +204,7 @@ def _cache_key(x):
     """
     if isinstance(x, complex | float):
         return type(x), repr(x)
-    return (type(x), x, numbers_outside(x)) if callable(x) and not isinstance(x, type) else (type(x), x)
+    return (type(x), x, external_values(x)) if callable(x) and not isinstance(x, type) else (type(x), x)
 
 
 class Static:

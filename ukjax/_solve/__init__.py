@@ -1,4 +1,4 @@
-"""How M, Q, A, b become accelerations: one file per method, one rule for their derivatives."""
+"""Solvers of M q̈ + Aᵀν = Q, A q̈ = b: one file per method, and one implicit derivative rule for all of them."""
 
 from .band import Band as Band
 from .base import AbstractFactorisation as AbstractFactorisation
@@ -11,8 +11,8 @@ from .fast_path import FastPath as FastPath
 from .fast_path import RuntimeRows as RuntimeRows
 from .fast_path import independent_rows as independent_rows
 from .fast_path import is_nearly_singular as is_nearly_singular
-from .fast_path import limits_of as limits_of
-from .implicit import reach as reach
+from .fast_path import row_limits as row_limits
+from .implicit import project_rhs as project_rhs
 from .implicit import solve as solve
 from .kernels import cholesky as cholesky
 from .kernels import inverse_cholesky as inverse_cholesky

@@ -1,4 +1,4 @@
-"""What every method of solving M q̈ = Q + Aᵀλ, A q̈ = b computes, whatever its algebra."""
+"""Interfaces of a solver of M q̈ + Aᵀν = Q, A q̈ = b, and of the factorisation that it returns."""
 
 import abc
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,59 +11,68 @@ from .._check import as_number, repr_of
 
 
 class AbstractFactorisation(eqx.Module):
-    """How a constrained system answers: q̈ = W Q + K b, for any Q and b.
+    """Factorisation of a constrained system: it evaluates q̈ = W Q + K b for any Q and b.
 
-    W (n, n) is the constrained inverse mass, A W = 0; K (n, m) makes the rows true, W⁻¹-orthogonally; P = A A⁺ (m, m)
-    projects b onto what the rows can reach. ``kept`` (m,) are the rows that the others do not imply, ``rank`` of A
-    their number. ``needs_fallback`` says that the system was beyond what the method can do, so that the answer may be wrong,
-    ``reaches_all`` that every b may be taken as within reach.
+    W (n, n) is the constrained inverse mass matrix, with A W = 0. P = A A⁺ (m, m) projects b onto the range of A. K b
+    is the solution of A q̈ = P b that is smallest in the metric of M, K (n, m).
+
+    Attributes
+    ----------
+    kept
+        (m,) True for the independent rows of A.
+    rank
+        () the number of independent rows.
+    needs_fallback
+        () True if the system is outside the scope of the method, so that the result may be wrong.
+    assumes_consistent
+        True if b is assumed to lie in the range of A, so that it is not projected.
     """
 
     kept: eqx.AbstractVar[Bool[Array, " m"]]
     rank: eqx.AbstractVar[Int[Array, ""]]
-    if TYPE_CHECKING:  # a type checker takes an AbstractVar for an argument of __init__, which a property need not be
+    if TYPE_CHECKING:  # type checkers treat an AbstractVar as an argument of __init__, which a property is not
 
         @property
         def needs_fallback(self) -> Bool[Array, ""]: ...
         @property
-        def reaches_all(self) -> bool: ...
+        def assumes_consistent(self) -> bool: ...
     else:
         needs_fallback: eqx.AbstractVar[Bool[Array, ""]]
-        reaches_all: eqx.AbstractVar[bool]
+        assumes_consistent: eqx.AbstractVar[bool]
 
     @abc.abstractmethod
     def motion(self, force: Float[Array, " n"], rows: Float[Array, " m"]) -> Float[Array, " n"]:
-        """W force + K rows, for rows within reach."""
+        """Return W force + K rows, for ``rows`` in the range of A."""
 
     @abc.abstractmethod
     def multipliers(self, force: Float[Array, " n"]) -> Float[Array, " m"]:
-        """Kᵀ force: one of the λ with Aᵀλ = force, where there is any."""
+        """Return Kᵀ force: a solution λ of Aᵀλ = force, if one exists."""
 
-    def both(
+    def motion_and_multipliers(
         self, M: Float[Array, "n n"], force: Float[Array, " n"], rows: Float[Array, " m"]
     ) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
-        """x and ν with M x + Aᵀν = force, A x = rows, for rows within reach."""
+        """Solve M x + Aᵀν = force, A x = rows for x and ν, for ``rows`` in the range of A."""
         x = self.motion(force, rows)
         return x, self.multipliers(force - M @ x)
 
     @abc.abstractmethod
-    def out_of_reach(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
-        """P rows − rows."""
+    def rhs_defect(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
+        """Return P rows − rows, zero for ``rows`` in the range of A."""
 
     @abc.abstractmethod
     def factor(self) -> Float[Array, "n n"]:
-        """F with F Fᵀ = W."""
+        """Return F (n, n) with F Fᵀ = W."""
 
 
 class DenseFactorisation(AbstractFactorisation):
-    """W as ``root`` rootᵀ, and K and P, in full."""
+    """Factorisation as dense matrices: W = ``root`` rootᵀ, K = ``gain``, P = ``reachable``."""
 
     root: Float[Array, "n n"]
     gain: Float[Array, "n m"]
     reachable: Float[Array, "m m"]
     kept: Bool[Array, " m"]
     rank: Int[Array, ""]
-    reaches_all: ClassVar[bool] = False
+    assumes_consistent: ClassVar[bool] = False
 
     @property
     def needs_fallback(self) -> Bool[Array, ""]:
@@ -75,7 +84,7 @@ class DenseFactorisation(AbstractFactorisation):
     def multipliers(self, force: Float[Array, " n"]) -> Float[Array, " m"]:
         return force @ self.gain
 
-    def out_of_reach(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
+    def rhs_defect(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
         return self.reachable @ rows - rows
 
     def factor(self) -> Float[Array, "n n"]:
@@ -83,8 +92,9 @@ class DenseFactorisation(AbstractFactorisation):
 
 
 def check_rank_rule(rtol: Any, kept: Any) -> None:
-    """What decides which rows count, for methods that look: ``rtol`` between 0 and 1 and ``kept`` a boolean array, each
-    only where it is given, or ``ValueError``. Any other ``rtol`` would count all rows, or none."""
+    """Raise ``ValueError`` unless ``rtol`` is None or in (0, 1), and ``kept`` is None or a boolean array.
+
+    Any other ``rtol`` would make all rows independent, or none."""
     if rtol is not None:
         as_number("rtol", rtol, above=0, below=1)
     if kept is not None and not jnp.issubdtype(getattr(kept, "dtype", float), jnp.bool_):
@@ -92,26 +102,34 @@ def check_rank_rule(rtol: Any, kept: Any) -> None:
 
 
 class AbstractMethod(eqx.Module):
-    """A way to find the response of (M, A). Those that decide on rank raise ``ValueError`` for a tolerance that is not
-    between 0 and 1. Its derivative is never taken: see ``implicit.py``. ``finds_rank`` says whether it can tell
-    redundant rows: whether ``active`` is to be asked for; ``is_sparse`` that it goes through a system part by part, in
-    loops of JAX, where others are compiled as kernels."""
+    """Abstract solver: factorises (M, A).
+
+    A factorisation is never differentiated; ``implicit.py`` has the derivative rule. Methods that determine the rank
+    raise ``ValueError`` for a tolerance outside (0, 1).
+
+    Attributes
+    ----------
+    finds_rank
+        True if the method detects redundant rows, so that ``active`` selects some of them.
+    is_sparse
+        True if the method runs in JAX loops over the parts of a system; other methods are compiled as kernels.
+    """
 
     is_sparse: ClassVar[bool] = False
 
     @property
     def has_fallback(self) -> bool:
-        """Whether what it cannot do is left to another method: then it says so."""
+        """Whether ``needs_fallback`` of a factorisation can be True: another method then has to solve the system."""
         return False
 
     def usual(self) -> "AbstractMethod | None":
-        """A method to be tried before this one, if there is any: it compiles and runs sooner, and says when it may be
-        wrong."""
+        """Return a faster method to try first, or None. It compiles and runs faster than this one and sets
+        ``needs_fallback`` when its result may be wrong."""
         return None
 
     @abc.abstractmethod
     def factorise(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> AbstractFactorisation:
-        """The response of the system with mass matrix M (n, n) and constraint rows A (m, n)."""
+        """Factorise the system with mass matrix M (n, n) and constraint rows A (m, n)."""
 
     if TYPE_CHECKING:
 
@@ -121,13 +139,14 @@ class AbstractMethod(eqx.Module):
         finds_rank: eqx.AbstractVar[bool]
 
     def active(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> "AbstractMethod":
-        """This method where only those rows are to count that are independent for (M, A)."""
-        return self.keeping(self.factorise(M, A).kept)
+        """Return this method restricted to the rows that are independent for (M, A)."""
+        return self.with_active_rows(self.factorise(M, A).kept)
 
     @abc.abstractmethod
-    def keeping(self, kept: Bool[Array, " m"]) -> "AbstractMethod":
-        """This method where only the rows ``kept`` are to count, itself if it makes no use of that.
+    def with_active_rows(self, kept: Bool[Array, " m"]) -> "AbstractMethod":
+        """Return this method restricted to the rows ``kept``; methods that do not select rows return themselves.
 
-        Rows that are redundant on the constraints need not be so beside them, where a solver's stages and Newton's
-        iterates lie: taking them for independent there asks for absurd accelerations.
+        Rows that are redundant on the constraint manifold can be independent off the manifold, where the stages of an
+        integrator and the iterates of Newton's method lie. Treating them as independent there gives huge
+        accelerations.
         """

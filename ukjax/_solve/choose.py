@@ -1,4 +1,4 @@
-"""Methods by name, for those who write a word rather than an object."""
+"""Table of the solver methods by name."""
 
 import functools
 
@@ -23,18 +23,21 @@ METHODS: dict[str, type[AbstractMethod]] = {
 
 
 def choose(method: str | AbstractMethod) -> AbstractMethod:
-    """The method itself, or the one of that name with its default tolerance."""
+    """Return ``method`` if it is a method object, or the method of that name with its default tolerance.
+
+    Raises ``ValueError`` for anything else.
+    """
     if isinstance(method, AbstractMethod):
         return method
     if not isinstance(method, str) or method not in METHODS:
-        meant = did_you_mean(method, METHODS).rstrip(".") if isinstance(method, str) else ""
+        suggestion = did_you_mean(method, METHODS).rstrip(".") if isinstance(method, str) else ""
         raise ValueError(
             f"method must be one of {', '.join(METHODS)} or a method object such as ukjax.Orthogonal(rtol=1e-6), "
-            f"got {repr_of(method)}{meant}"
+            f"got {repr_of(method)}{suggestion}"
         )
-    return _by_default(method)
+    return _default_method(method)
 
 
 @functools.cache
-def _by_default(name):
+def _default_method(name):
     return METHODS[name]()

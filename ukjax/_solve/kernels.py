@@ -1,8 +1,8 @@
-"""The small factorisations under every constrained motion, without LAPACK.
+"""Factorisations of small matrices in elementary array arithmetic, without LAPACK.
 
-A call into LAPACK per matrix is what makes a batch of small systems slow, and repeated batches of such calls can
-deadlock on a machine with two cores. These loops are plain array arithmetic, of known length, which
-become part of a kernel (see ``ukjax._kernel``).
+One LAPACK call per matrix makes a batch of small systems slow, and repeated batches of such calls can deadlock on a
+machine with two cores. The loops of this file have a static length and are compiled into kernels (see
+``ukjax._kernel``).
 """
 
 from typing import NamedTuple
@@ -11,20 +11,20 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-BLOCK = 16
-"""Rows that are done one by one. Above that products of blocks do most of the work."""
+BLOCK_SIZE = 16
+"""Largest number of rows that are eliminated one by one. For more rows, block products do most of the work."""
 
-SPARSE = 96
-"""Up to so many rows a factor that may be sparse is made column by column."""
+MAX_COLUMNWISE = 96
+"""Largest number of rows for which a factor is computed column by column, which preserves its sparsity."""
 
-SURE = 10
-"""So many times what rounding may make of 0 is surely something."""
+ROUNDING_MARGIN = 10
+"""A number larger than this multiple of the rounding error of 0 counts as nonzero."""
 
 
 def inverse_cholesky(S: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """L⁻¹, where S = L Lᵀ.
+    """Return L⁻¹, where S = L Lᵀ.
 
-    A pivot that rounding cannot tell from zero makes the result NaN: S is then not positive definite.
+    The result is NaN if a pivot is zero up to rounding, so that S is not positive definite.
     """
     return _inverse_factor(S, S.shape[0] * jnp.finfo(S.dtype).eps * jnp.diagonal(S))
 
@@ -32,16 +32,19 @@ def inverse_cholesky(S: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def surely_definite(
     S: Float[Array, "n n"], L_inverse: Float[Array, "n n"], rounding: Float[Array, " n"] | None = None
 ) -> Bool[Array, ""]:
-    """Whether S = L Lᵀ is positive definite by more than rounding, which may have moved it by ``rounding`` (n,), n eps
-    S_ii if not given. 1 / S⁻¹_ii is the part of S_ii that the other rows do not imply, whatever its unit."""
+    """Whether S = L Lᵀ is positive definite by more than the rounding error of its diagonal.
+
+    ``rounding`` (n,) is this error, n eps S_ii by default. It is compared with 1 / S⁻¹_ii, the Schur complement of
+    S_ii with respect to the other rows, which has the unit of S_ii.
+    """
     rounding = S.shape[0] * jnp.finfo(S.dtype).eps * jnp.diagonal(S) if rounding is None else rounding
-    return jnp.all(SURE * rounding * jnp.sum(L_inverse**2, axis=0) < 1)  # false where it is NaN
+    return jnp.all(ROUNDING_MARGIN * rounding * jnp.sum(L_inverse**2, axis=0) < 1)  # False for NaN
 
 
 def _inverse_factor(S, smallest):
-    """By halves down to ``BLOCK`` rows."""
+    """Invert the Cholesky factor by recursive halving, down to ``BLOCK_SIZE`` rows."""
     n = S.shape[0]
-    if n <= BLOCK:
+    if n <= BLOCK_SIZE:
         return _eliminate(S, smallest)[1]
     h = n // 2
     first = _inverse_factor(S[:h, :h], smallest[:h])
@@ -52,7 +55,7 @@ def _inverse_factor(S, smallest):
 
 
 def _eliminate(S, smallest):
-    """Lᵀ and L⁻¹: elimination on [S | I] ends as [Lᵀ | L⁻¹]."""
+    """Return Lᵀ and L⁻¹: elimination transforms [S | I] into [Lᵀ | L⁻¹]."""
     n = S.shape[0]
     if n == 0:
         return S, S
@@ -70,16 +73,17 @@ def _eliminate(S, smallest):
 
 
 class Triangle(NamedTuple):
-    """A lower triangular matrix C + S⁻¹, C (m, m) strictly so, S diagonal with the entries ``scale`` (m,).
+    """Lower triangular matrix C + S⁻¹: C (m, m) is strictly lower triangular, S is diagonal with entries ``scale``
+    (m,).
 
-    Where ``scale`` is 0 there is no such row: it has no part in the solutions.
+    A row with ``scale`` 0 is inactive: it is left out of the solutions.
     """
 
     C: Float[Array, "m m"]
     scale: Float[Array, " m"]
 
     def solve(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
-        """y with (C + S⁻¹) y = rows, on the rows that count."""
+        """Solve (C + S⁻¹) y = rows for y. Inactive entries of y are zero."""
         if rows.size == 0:
             return rows
 
@@ -89,7 +93,7 @@ class Triangle(NamedTuple):
         return jax.lax.fori_loop(0, rows.size, entry, jnp.zeros_like(rows))
 
     def solve_transposed(self, y: Float[Array, " m"]) -> Float[Array, " m"]:
-        """λ with (C + S⁻¹)ᵀ λ = y, zero on the rows that do not count."""
+        """Solve (C + S⁻¹)ᵀ λ = y for λ. Inactive entries of λ are zero."""
         if y.size == 0:
             return y
 
@@ -101,14 +105,14 @@ class Triangle(NamedTuple):
 
 
 def cholesky(S: Float[Array, "m m"]) -> Triangle:
-    """L, where S = L Lᵀ. Where S is sparse so is L, which L⁻¹ need not be. NaN as ``inverse_cholesky`` is."""
+    """Return L, where S = L Lᵀ; NaN if a pivot is zero up to rounding. L can be sparse where L⁻¹ is dense."""
     m = S.shape[0]
     smallest = m * jnp.finfo(S.dtype).eps * jnp.diagonal(S)
-    if 0 < m <= SPARSE:
+    if 0 < m <= MAX_COLUMNWISE:
         return _column_by_column(S, smallest)
     C, scale = jnp.zeros((m, m), S.dtype), jnp.zeros(m, S.dtype)
-    for start in range(0, m, BLOCK):
-        stop = min(start + BLOCK, m)
+    for start in range(0, m, BLOCK_SIZE):
+        stop = min(start + BLOCK_SIZE, m)
         done = C[start:stop, :start]
         rest = S[start:, start:stop] - C[start:, :start] @ done.T
         L_transposed, L_inverse = _eliminate(rest[: stop - start], smallest[start:stop])
@@ -119,10 +123,9 @@ def cholesky(S: Float[Array, "m m"]) -> Triangle:
 
 
 class Basis(NamedTuple):
-    """An orthonormal basis V (m, n) of the row space of a matrix B = (C + S⁻¹) V.
+    """Orthonormal basis V (m, n) of the row space of a matrix B = (C + S⁻¹) V, with ``triangle`` = C + S⁻¹.
 
-    The ``triangle`` says how. Its ``scale`` is 0 for a row that is a combination of those before it, to which V has
-    nothing but zeros to add; that row of B is C V.
+    A row of B that is a combination of the rows before it has ``scale`` 0, a zero row in V, and equals the row of C V.
     """
 
     V: Float[Array, "m n"]
@@ -130,7 +133,7 @@ class Basis(NamedTuple):
 
 
 def _column_by_column(S, smallest):
-    """No product with an inverse, so that a zero stays one wherever there is nothing to fill it."""
+    """Cholesky factorisation by columns. It uses no product with an inverse, so that only true fill-in is nonzero."""
     index = jnp.arange(S.shape[0])
 
     def eliminate(j, state):
@@ -144,59 +147,59 @@ def _column_by_column(S, smallest):
 
 
 def orthonormal_rows(
-    B: Float[Array, "m n"], tolerance: Float[Array, ""] | float, most: Bool[Array, " m"] | None = None
+    B: Float[Array, "m n"], tolerance: Float[Array, ""] | float, allowed: Bool[Array, " m"] | None = None
 ) -> Basis:
-    """The basis of B's rows that Gram–Schmidt gives, row after row, each orthogonalised twice.
+    """Orthonormalise the rows of B by Gram–Schmidt with reorthogonalisation.
 
-    A row of which no more than ``tolerance`` remains is a combination of those before it. ``most`` says which rows may
-    count.
+    A row whose remainder is no longer than ``tolerance`` is a combination of the rows before it. ``allowed`` is the
+    mask of rows that may enter the basis, all rows by default.
     """
     m, n = B.shape
-    most = jnp.ones(m, bool) if most is None else most
+    allowed = jnp.ones(m, bool) if allowed is None else allowed
     if m == 0:
         return Basis(B, Triangle(jnp.zeros((0, 0), B.dtype), jnp.zeros(0, B.dtype)))
-    if m > BLOCK:
-        return _block_by_block(B, tolerance, most)
+    if m > BLOCK_SIZE:
+        return _block_by_block(B, tolerance, allowed)
 
-    def take(i, basis):
+    def add_row(i, basis):
         V, (C, scale) = basis
-        along = V @ B[i]
-        remainder = B[i] - along @ V
-        again = V @ remainder  # rounding left this much of V in it; "twice is enough" (Kahan, in Parlett 1980, §6.9)
-        remainder = remainder - again @ V
+        components = V @ B[i]
+        remainder = B[i] - components @ V
+        correction = V @ remainder  # left by rounding; "twice is enough" (Kahan, in Parlett 1980, §6.9)
+        remainder = remainder - correction @ V
         square = jnp.sum(remainder**2)
-        new = (square > tolerance**2) & most[i]
-        length = jnp.where(new, jax.lax.rsqrt(jnp.where(new, square, 1)), 0)
-        triangle = Triangle(C.at[i].set(along + again), scale.at[i].set(length))
+        independent = (square > tolerance**2) & allowed[i]
+        length = jnp.where(independent, jax.lax.rsqrt(jnp.where(independent, square, 1)), 0)
+        triangle = Triangle(C.at[i].set(components + correction), scale.at[i].set(length))
         return Basis(V.at[i].set(length * remainder), triangle)
 
     start = Basis(jnp.zeros((m, n), B.dtype), Triangle(jnp.zeros((m, m), B.dtype), jnp.zeros(m, B.dtype)))
-    return jax.lax.fori_loop(0, m, take, start)
+    return jax.lax.fori_loop(0, m, add_row, start)
 
 
-def _block_by_block(B, tolerance, most):
-    """The same, ``BLOCK`` rows at a time: each block is freed from those before it, made orthonormal row by row, and
-    both once more."""
+def _block_by_block(B, tolerance, allowed):
+    """Block version of ``orthonormal_rows``. Each block of ``BLOCK_SIZE`` rows is orthogonalised against the blocks
+    before it, then orthonormalised row by row; both steps are done twice."""
     m, n = B.shape
     V, C, scale = jnp.zeros((0, n), B.dtype), jnp.zeros((m, m), B.dtype), []
-    for start in range(0, m, BLOCK):
-        rows = B[start : start + BLOCK]
+    for start in range(0, m, BLOCK_SIZE):
+        rows = B[start : start + BLOCK_SIZE]
         stop = start + rows.shape[0]
-        along = rows @ V.T
-        first = orthonormal_rows(rows - along @ V, tolerance, most[start:stop])
-        again = first.V @ V.T
-        second = orthonormal_rows(first.V - again @ V, 0.0, first.triangle.scale > 0)
-        # rows = along V + R₁ V₁ and V₁ = again V + R₂ V₂
-        R1, R2 = _in_full(first.triangle), _in_full(second.triangle)
+        components = rows @ V.T
+        first = orthonormal_rows(rows - components @ V, tolerance, allowed[start:stop])
+        correction = first.V @ V.T
+        second = orthonormal_rows(first.V - correction @ V, 0.0, first.triangle.scale > 0)
+        # rows = components V + R₁ V₁ and V₁ = correction V + R₂ V₂
+        R1, R2 = _as_matrix(first.triangle), _as_matrix(second.triangle)
         R = R1 @ R2
-        C = C.at[start:stop, :start].set(along + R1 @ again).at[start:stop, start:stop].set(jnp.tril(R, -1))
+        C = C.at[start:stop, :start].set(components + R1 @ correction).at[start:stop, start:stop].set(jnp.tril(R, -1))
         length = jnp.diagonal(R)
         scale.append(jnp.where(length > 0, 1 / jnp.where(length > 0, length, 1), 0))
         V = jnp.concatenate([V, second.V])
     return Basis(V, Triangle(C, jnp.concatenate(scale)))
 
 
-def _in_full(triangle):
-    """C + S⁻¹, zero on the diagonal where a row did not count."""
-    counts = triangle.scale > 0
-    return triangle.C + jnp.diag(jnp.where(counts, 1 / jnp.where(counts, triangle.scale, 1), 0))
+def _as_matrix(triangle):
+    """Return C + S⁻¹ as one matrix, with a zero on the diagonal for an inactive row."""
+    active = triangle.scale > 0
+    return triangle.C + jnp.diag(jnp.where(active, 1 / jnp.where(active, triangle.scale, 1), 0))

@@ -1,4 +1,4 @@
-"""Large systems of which most entries are zero: multipliers along a band."""
+"""Sparse method: banded LDLᵀ factorisation of the KKT matrix with iterative refinement, for large systems."""
 
 from typing import ClassVar
 
@@ -14,33 +14,36 @@ from .band import Band, factorise, has_inertia, substitute
 from .base import AbstractFactorisation, AbstractMethod
 from .scales import coordinate_scale, lengths
 
-LOOSE = 0.55
-"""eps to this power, 2e-9 in float64, is ε: how far rows may give at first, in unit masses and of unit length. What
-they gave is taken back afterwards; of a smaller ε rounding would take more."""
+REGULARISATION_EXPONENT = 0.55
+"""ε = eps^REGULARISATION_EXPONENT, 2e-9 in float64: the compliance of the rows, in coordinates of unit mass and for
+rows of unit length. Iterative refinement removes its effect. A smaller ε would increase rounding errors."""
 
-AGAIN = 5
-"""How often, at the most: each time what is left shrinks by ε beside the square of the smallest singular value."""
+MAX_REFINEMENTS = 5
+"""Largest number of refinement steps. Each step multiplies the residual by about ε/σ², where σ is the smallest singular
+value."""
 
-ROUNDING = 8
-"""Units of the last place, of the largest, that may be left of what was to be solved."""
+RESIDUAL_EPS = 8
+"""Residual at which refinement stops, in eps of the largest term."""
 
-SHRINKS = 10
-"""By which factor, at the least, what is left is to shrink each time: where it does not, that is the rounding of many
-numbers, or rows that contradict each other."""
+MIN_REDUCTION = 10
+"""Smallest factor by which a refinement step must reduce the residual. Otherwise refinement stops: the residual is then
+accumulated rounding, or the rows are inconsistent."""
 
 
 class Sparse(AbstractMethod):
-    """[M Aᵀ; A −ε] factorised in blocks along its band, ε = 2e-9 in unit masses and rows of unit length, and what the
-    rows gave taken back: the method for mechanisms of many bodies in absolute coordinates, and for rows of loops.
-    Written ``method="sparse"``; where a start is not known, ``ukjax.Sparse.of(M, A)``.
+    """Banded factorisation of [M Aᵀ; A −ε I], for mechanisms of many bodies in absolute coordinates and many loops.
 
-    The order of coordinates and rows is found once, by Cuthill and McKee, from where M and A are zero. Redundant rows
-    are no trouble as long as they do not contradict each other, and M may be semidefinite if rank [M; A] = n; rows that
-    contradict each other, or of which one is nearly a combination of others (singular values below 1e-3 of the
-    largest), give NaN, and so do entries where there were none when the band was made; derivatives of entries that are
-    zero in the matrices given to ``of`` are left out. All rows count for ``rank``.
-    Cost: about (n + m) w² for a band of width w, in a loop whose compilation does not grow with n; in ``simulate``, of
-    energies and of mechanisms, M and A are never made in full.
+    ε is 2e-9 in float64, in coordinates of unit mass and for rows of unit length; iterative refinement removes its
+    effect. Write ``method="sparse"``, or ``ukjax.Sparse.of((M, A))`` if the start is not known, as under ``jit``.
+
+    Coordinates and rows are ordered once, by reverse Cuthill–McKee, from the sparsity patterns of M and A. Redundant
+    rows are allowed if they are consistent, and M may be semidefinite if rank [M; A] = n. ``rank`` counts all rows. The
+    result is NaN for inconsistent rows, for nearly dependent rows (singular values below 1e-3 of the largest), and for
+    nonzero entries outside the sparsity pattern. Derivatives with respect to entries that are zero in the matrices
+    given to ``of`` are omitted.
+
+    Cost: about (n + m) w² for the bandwidth w, in a loop whose compile time does not grow with n. For the energies and
+    mechanisms of ``simulate``, M and A are never formed as dense matrices.
     """
 
     bands: tuple[Band, ...] = eqx.field(static=True, default=())
@@ -50,19 +53,22 @@ class Sparse(AbstractMethod):
 
     @classmethod
     def of(cls, *matrices: tuple[Float[np.ndarray, "n n"], Float[np.ndarray, "m n"]]) -> "Sparse":
-        """For systems of the shapes of these pairs (M, A), zero wherever all of these are."""
+        """Make the method for systems with the shapes of the pairs (M, A).
+
+        The sparsity pattern of a shape is the union of the patterns of its pairs.
+        """
         merged: dict[tuple[int, ...], list[np.ndarray]] = {}
         for M, A in matrices:
-            there = [np.asarray(M) != 0, np.asarray(A) != 0]
-            before = merged.get(A.shape)
-            merged[A.shape] = there if before is None else [x | y for x, y in zip(before, there, strict=True)]
+            patterns = [np.asarray(M) != 0, np.asarray(A) != 0]
+            previous = merged.get(A.shape)
+            merged[A.shape] = patterns if previous is None else [x | y for x, y in zip(previous, patterns, strict=True)]
         return cls(tuple(Band(M, A) for M, A in merged.values()))
 
-    def keeping(self, kept: Bool[Array, " m"]) -> "Sparse":
+    def with_active_rows(self, kept: Bool[Array, " m"]) -> "Sparse":
         return self
 
     def band_of(self, shape: tuple[int, ...]) -> Band:
-        """The band for an A of this shape, or ``ValueError``."""
+        """Return the band for an A of this shape. Raises ``ValueError`` if there is none."""
         for band in self.bands:
             if band.A.shape == shape:
                 return band
@@ -71,7 +77,9 @@ class Sparse(AbstractMethod):
             "values that are known, outside jit, or give it matrices of that shape, ukjax.Sparse.of((M, A))"
         )
 
-    def factorise(self, M: Float[Array, "n n"] | Compressed, A: Float[Array, "m n"] | Compressed) -> "AlongBand":
+    def factorise(
+        self, M: Float[Array, "n n"] | Compressed, A: Float[Array, "m n"] | Compressed
+    ) -> "BandFactorisation":
         band = self.band_of(A.shape)
         M = M if isinstance(M, Compressed) else band.M.of(M)
         A = A if isinstance(A, Compressed) else band.A.of(A)
@@ -86,21 +94,32 @@ class Sparse(AbstractMethod):
             symmetric = _is_symmetric(M)
             M, A = M.entries, A.scaled(row, coordinate).entries
             M, A = (jnp.broadcast_to(x, (*x.shape[:2], *length.shape[1:])) for x in (M, A))
-            constants = np.array([0, 1, -(jnp.finfo(length.dtype).eps ** LOOSE)], length.dtype).reshape(
-                3, *(1,) * (length.ndim - 1)
-            )
-            known = jnp.concatenate([flat(M), flat(A), jnp.broadcast_to(constants, (3, *length.shape[1:]))])
-            inverses, beside = factorise(known[band.diagonal], known[band.before])
+            constants = np.array(
+                [0, 1, -(jnp.finfo(length.dtype).eps ** REGULARISATION_EXPONENT)], length.dtype
+            ).reshape(3, *(1,) * (length.ndim - 1))
+            entries = jnp.concatenate([flat(M), flat(A), jnp.broadcast_to(constants, (3, *length.shape[1:]))])
+            inverses, beside = factorise(entries[band.diagonal], entries[band.before])
             return M, A, coordinate, row, inverses, beside, has_inertia(inverses, band.signs) & symmetric
 
-        M, A, *others = in_units(M.entries, A.entries)
+        M, A, *rest = in_units(M.entries, A.entries)
         M, A = Compressed(M, band.M), Compressed(A, band.A)
-        return AlongBand(M, A, *others, band, self.has_fallback)  # pyright: ignore[reportCallIssue]
+        return BandFactorisation(M, A, *rest, band, self.has_fallback)  # pyright: ignore[reportCallIssue]
 
 
-class AlongBand(AbstractFactorisation):
-    """What the system answers: M and A in unit masses and rows of unit length, and the factors; and whether these are
-    ``sound``, those of a mass matrix."""
+class BandFactorisation(AbstractFactorisation):
+    """Factorisation of ``Sparse``.
+
+    Attributes
+    ----------
+    M, A
+        The matrices in coordinates of unit mass and with rows of unit length.
+    coordinate, row
+        The scale factors of coordinates (n,) and rows (m,).
+    inverses, beside
+        Inverse pivots S_k⁻¹ and subdiagonal blocks L_k of ``band.factorise``.
+    sound
+        True if the pivots have the signs of a positive definite M, and M is symmetric.
+    """
 
     M: Compressed
     A: Compressed
@@ -111,7 +130,7 @@ class AlongBand(AbstractFactorisation):
     sound: Bool[Array, ""]
     band: Band = eqx.field(static=True)
     has_fallback: bool = eqx.field(static=True)
-    reaches_all: ClassVar[bool] = True
+    assumes_consistent: ClassVar[bool] = True
 
     @property
     def needs_fallback(self) -> Bool[Array, ""]:
@@ -125,26 +144,28 @@ class AlongBand(AbstractFactorisation):
     def rank(self) -> Int[Array, ""]:
         return jnp.asarray(self.row.size)
 
-    def both(
+    def motion_and_multipliers(
         self, M: Float[Array, "n n"] | Compressed, force: Float[Array, " n"], rows: Float[Array, " m"]
     ) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
         band = self.band
 
         @members_last
-        def solved(M, A, inverses, beside, force, rows):
-            return _solved(Compressed(M, band.M), Compressed(A, band.A), inverses, beside, force, rows, band.order)
+        def solve(M, A, inverses, beside, force, rows):
+            return _solve_refined(
+                Compressed(M, band.M), Compressed(A, band.A), inverses, beside, force, rows, band.order
+            )
 
         force, rows = self.coordinate * force, self.row * rows
-        x, nu = solved(self.M.entries, self.A.entries, self.inverses, self.beside, force, rows)
+        x, nu = solve(self.M.entries, self.A.entries, self.inverses, self.beside, force, rows)
         return self.coordinate * x, self.row * nu
 
     def motion(self, force: Float[Array, " n"], rows: Float[Array, " m"]) -> Float[Array, " n"]:
-        return self.both(self.M, force, rows)[0]
+        return self.motion_and_multipliers(self.M, force, rows)[0]
 
     def multipliers(self, force: Float[Array, " n"]) -> Float[Array, " m"]:
-        return self.both(self.M, force, jnp.zeros_like(self.row))[1]
+        return self.motion_and_multipliers(self.M, force, jnp.zeros_like(self.row))[1]
 
-    def out_of_reach(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
+    def rhs_defect(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
         return jnp.zeros_like(rows)
 
     def factor(self) -> Float[Array, "n n"]:
@@ -152,49 +173,54 @@ class AlongBand(AbstractFactorisation):
 
 
 def _is_symmetric(M):
-    """Whether M is symmetric, in coordinates of unit mass."""
-    different = jnp.max(jnp.abs(M.entries - M.transposed().entries), axis=(0, 1), initial=0)
-    return different <= 2 * jnp.finfo(different.dtype).eps ** 0.5
+    """Whether M, in coordinates of unit mass, is symmetric up to 2√eps."""
+    difference = jnp.max(jnp.abs(M.entries - M.transposed().entries), axis=(0, 1), initial=0)
+    return difference <= 2 * jnp.finfo(difference.dtype).eps ** 0.5
 
 
-def _solved(M, A, inverses, beside, force, rows, order):
-    """x and ν with M x + Aᵀν = force, A x = rows: by rows that give a little, again and again, until all is kept."""
+def _solve_refined(M, A, inverses, beside, force, rows, order):
+    """Solve M x + Aᵀν = force, A x = rows by the factors of the regularised matrix with iterative refinement."""
     blocks, size = beside.shape[:2]
-    back, n, eps = np.argsort(order), len(force), jnp.finfo(force.dtype).eps
+    inverse_order, n, eps = np.argsort(order), len(force), jnp.finfo(force.dtype).eps
     members = jnp.broadcast_shapes(*(x.shape[1:] for x in (force, rows, inverses[0, 0])))
     force, rows = (jnp.broadcast_to(x, (len(x), *members)) for x in (force, rows))
     largest = lambda x: jnp.max(jnp.abs(x), axis=0, initial=0)
 
-    def loosely(force, rows):
-        known = jnp.concatenate([force, rows])[order]
-        known = jnp.concatenate([known, jnp.zeros_like(known, shape=(blocks * size - len(known), *members))])
-        found = substitute(inverses, beside, known.reshape(blocks, size, *members))
-        found = found.reshape(blocks * size, *members)[back]
-        return found[:n], found[n:]
+    def solve_regularised(force, rows):
+        rhs = jnp.concatenate([force, rows])[order]
+        rhs = jnp.concatenate([rhs, jnp.zeros_like(rhs, shape=(blocks * size - len(rhs), *members))])
+        solution = substitute(inverses, beside, rhs.reshape(blocks, size, *members))
+        solution = solution.reshape(blocks * size, *members)[inverse_order]
+        return solution[:n], solution[n:]
 
-    def left(x, nu):
-        """Of both sides, and how much that is beside what there is."""
-        push = nu @ A
-        unmoved, missed, there = force - M @ x - push, rows - A @ x, largest(x) + largest(rows)
-        shares = _over(largest(missed), there), _over(largest(unmoved), there + largest(push) + largest(force))
-        return unmoved, missed, jnp.maximum(*shares)
+    def residuals(x, nu):
+        """Return the residuals of both equations, and the larger of them relative to the terms of the equation."""
+        row_force = nu @ A
+        force_residual, row_residual, magnitude = force - M @ x - row_force, rows - A @ x, largest(x) + largest(rows)
+        ratios = (
+            _ratio(largest(row_residual), magnitude),
+            _ratio(largest(force_residual), magnitude + largest(row_force) + largest(force)),
+        )
+        return force_residual, row_residual, jnp.maximum(*ratios)
 
-    def go_on(state):
-        *_, share, before, times = state
-        return (times <= AGAIN) & jnp.any((share > ROUNDING * eps) & (share * SHRINKS < before))
+    def must_refine(state):
+        *_, ratio, previous_ratio, steps = state
+        return (steps <= MAX_REFINEMENTS) & jnp.any(
+            (ratio > RESIDUAL_EPS * eps) & (ratio * MIN_REDUCTION < previous_ratio)
+        )
 
-    def closer(state):
-        x, nu, unmoved, missed, before, _, times = state
-        more, and_more = loosely(unmoved, missed)
-        x, nu = x + more, nu + and_more
-        return x, nu, *left(x, nu), before, times + 1
+    def refine(state):
+        x, nu, force_residual, row_residual, previous_ratio, _, steps = state
+        dx, dnu = solve_regularised(force_residual, row_residual)
+        x, nu = x + dx, nu + dnu
+        return x, nu, *residuals(x, nu), previous_ratio, steps + 1
 
-    none, all_of_it, times = (jnp.zeros_like(force), jnp.zeros_like(rows)), jnp.ones(members, force.dtype), jnp.int32(0)
-    at_first = *none, force, rows, all_of_it, jnp.inf * all_of_it, times
-    x, nu, _, _, share, *_ = jax.lax.while_loop(go_on, closer, at_first)
-    # What is not solved shows here: rows that contradict each other, and entries where the band has none.
-    return jnp.where(share <= eps**0.6, x, jnp.nan), nu
+    zeros, ones, steps = (jnp.zeros_like(force), jnp.zeros_like(rows)), jnp.ones(members, force.dtype), jnp.int32(0)
+    initial = *zeros, force, rows, ones, jnp.inf * ones, steps
+    x, nu, _, _, ratio, *_ = jax.lax.while_loop(must_refine, refine, initial)
+    # A large residual remains for inconsistent rows and for entries outside the sparsity pattern.
+    return jnp.where(ratio <= eps**0.6, x, jnp.nan), nu
 
 
-def _over(part, whole):
+def _ratio(part, whole):
     return part / jnp.where(whole > 0, whole, 1)

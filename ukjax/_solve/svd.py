@@ -1,4 +1,4 @@
-"""The reference: the formula as Udwadia and Kalaba print it, with a pseudoinverse by singular values."""
+"""Reference method: the formula as printed by Udwadia and Kalaba, with a pseudoinverse by SVD."""
 
 from dataclasses import replace
 from typing import ClassVar
@@ -12,11 +12,11 @@ from .scales import coordinate_scale, row_scale
 
 
 class SVD(AbstractMethod):
-    """K = M^(-1/2) (A M^(-1/2))⁺ by LAPACK's singular values: slow, and the most thorough about rank.
+    """K = M^(-1/2) (A M^(-1/2))⁺ by LAPACK's SVD: slow, and the most reliable method to determine the rank.
 
-    Takes all that the default takes, but a *combination* of rows counts as redundant when its singular value is below
-    ``rtol`` of the largest (default √eps), and coordinates whose masses differ by more than 1/eps are beyond it.
-    ``least`` as in ``Orthogonal``. Use it to check, not in a batch.
+    Accepts the same systems as ``Orthogonal``, with two differences: a *combination* of rows is redundant if its
+    singular value is below ``rtol`` of the largest (default √eps), and the masses of coordinates may differ by a factor
+    of at most 1/eps. ``least`` is described in ``Orthogonal``. Use it to check results, not for batches.
     Cost: one eigenvalue and two singular value decompositions, about 20 (n + m)³.
     """
 
@@ -28,7 +28,7 @@ class SVD(AbstractMethod):
     def __check_init__(self):
         check_rank_rule(self.rtol, self.kept)
 
-    def keeping(self, kept: Bool[Array, " m"]) -> "SVD":
+    def with_active_rows(self, kept: Bool[Array, " m"]) -> "SVD":
         return replace(self, kept=kept)
 
     def factorise(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> DenseFactorisation:
@@ -55,12 +55,12 @@ class SVD(AbstractMethod):
 
 
 def reachable(U: Float[Array, "m k"], kept: Bool[Array, " k"], row: Float[Array, " m"]) -> Float[Array, "m m"]:
-    """P = A A⁺, where the columns ``kept`` of U span the range of A with its rows times ``row``.
+    """Return P = A A⁺, where the columns ``kept`` of U span the range of diag(row) A.
 
-    Back in the rows' own units: least squares means something else in any other, and nothing where the rows are
+    P refers to the original units of the rows, because least squares depends on these units. P = I if the rows are
     independent.
     """
-    own = jnp.where(row > 0, 1 / jnp.where(row > 0, row, 1), 0)
-    left, _, _ = jnp.linalg.svd(jnp.where(kept, own[:, None] * U, 0), full_matrices=False)
-    left = jnp.where(jnp.arange(kept.size) < jnp.sum(kept), left, 0)
-    return jnp.where(jnp.sum(kept) == row.size, jnp.eye(row.size, dtype=U.dtype), left @ left.T)
+    unscale = jnp.where(row > 0, 1 / jnp.where(row > 0, row, 1), 0)
+    basis, _, _ = jnp.linalg.svd(jnp.where(kept, unscale[:, None] * U, 0), full_matrices=False)
+    basis = jnp.where(jnp.arange(kept.size) < jnp.sum(kept), basis, 0)
+    return jnp.where(jnp.sum(kept) == row.size, jnp.eye(row.size, dtype=U.dtype), basis @ basis.T)

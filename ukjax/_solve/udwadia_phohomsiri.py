@@ -1,4 +1,4 @@
-"""The equation for systems with singular mass matrices, as Udwadia and Phohomsiri wrote it."""
+"""Method of Udwadia and Phohomsiri for singular mass matrices."""
 
 from dataclasses import replace
 from typing import ClassVar
@@ -14,11 +14,11 @@ from .svd import reachable
 
 
 class UdwadiaPhohomsiri(AbstractMethod):
-    """q̈ = [(I − A⁺A) M; A]⁺ [Q; b], Proc. R. Soc. A 462 (2006) 2097, by LAPACK's singular values.
+    """q̈ = [(I − A⁺A) M; A]⁺ [Q; b], Proc. R. Soc. A 462 (2006) 2097, by LAPACK's SVD.
 
-    Takes redundant and inconsistent rows and a semidefinite M with rank [M; A] = n. Needs coordinates of comparable
-    units: a mass below ``rtol`` of the largest is taken for zero (default √eps), and so is a combination of rows, each
-    scaled to unit length. ``least`` as in ``Orthogonal``.
+    Accepts redundant and inconsistent rows and a semidefinite M with rank [M; A] = n. The units of the coordinates must
+    be comparable: a mass below ``rtol`` (default √eps) of the largest counts as zero, and so does such a combination of
+    the rows, which are scaled to unit length. ``least`` is described in ``Orthogonal``.
     Cost: three singular value decompositions, about 30 (n + m) n².
     """
 
@@ -30,7 +30,7 @@ class UdwadiaPhohomsiri(AbstractMethod):
     def __check_init__(self):
         check_rank_rule(self.rtol, self.kept)
 
-    def keeping(self, kept: Bool[Array, " m"]) -> "UdwadiaPhohomsiri":
+    def with_active_rows(self, kept: Bool[Array, " m"]) -> "UdwadiaPhohomsiri":
         return replace(self, kept=kept)
 
     def factorise(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> DenseFactorisation:
@@ -44,7 +44,7 @@ class UdwadiaPhohomsiri(AbstractMethod):
         V, U = jnp.where(kept[:, None], Vt, 0), jnp.where(kept, U, 0)
         P = reachable(U, kept, row)
         free = jnp.eye(n, dtype=M.dtype) - V.T @ V
-        # Both blocks to the same size first: they are solved together, in no common unit.
+        # Scale both blocks to the same size: they are solved together but have no common unit.
         unit = jnp.max(s, initial=0) / jnp.max(jnp.abs(M))
         unit = jnp.where((unit > 0) & jnp.isfinite(unit), unit, 1)
         inverse = jnp.linalg.pinv(jnp.concatenate([unit * free @ M, A]), rtol=n * eps)

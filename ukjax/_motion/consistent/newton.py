@@ -97,7 +97,7 @@ def _approached_in_turn(system, t, q0, v0, scale, method):
         A = system.position_slope(t, q, v0)
         missed = choose(system.velocity_residual(t, q, v), system.position_residual(t, q))
         response = method.factorise(M, A)
-        step = response.both(M, M @ (x0 - x), -missed)[0]
+        step = response.motion_and_multipliers(M, M @ (x0 - x), -missed)[0]
         approach = approach.after(sizes.change(step), sizes.missed(missed), response.needs_fallback)
         x = x + step
         there = approach.there
@@ -126,7 +126,7 @@ def _approached(residual, slope, x0, M, sizes, method):
         x, approach, k = state
         A, missed = slope(x), residual(x)
         response = method.factorise(M, A)
-        step = response.both(M, M @ (x0 - x), -missed)[0]
+        step = response.motion_and_multipliers(M, M @ (x0 - x), -missed)[0]
         return x + step, approach.after(sizes.change(step), sizes.missed(missed), response.needs_fallback), k + 1
 
     def far(state):

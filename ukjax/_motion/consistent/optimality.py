@@ -39,7 +39,7 @@ class Conditions(NamedTuple):
         # H need only be positive on the null space of A. Adding weight along A's rows changes nothing there.
         rows = row_scale(A, coordinate_scale(M))[:, None] * A
         weight = jnp.sqrt(jnp.sum((H - M) ** 2)) / jnp.maximum(jnp.sum(coordinate_scale(M) ** -2), 1e-30)
-        firm = method.keeping(response.kept).factorise(H + weight * rows.T @ rows, A)
+        firm = method.with_active_rows(response.kept).factorise(H + weight * rows.T @ rows, A)
         return without_derivatives(cls(lam, H, firm))
 
     def solved(self, force: Float[Array, " n"], missing: Float[Array, " m"]) -> tuple[Array, Array]:

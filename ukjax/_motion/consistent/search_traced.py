@@ -82,7 +82,7 @@ def _iterate(residual, x0, M, sizes, method):
 
     start, small = _least_squares(residual, x0, M, sizes), eps**0.6
     # Rows that are redundant are so on the constraints, not beside them: the rank found here holds for what follows.
-    method = method.keeping(method.factorise(M, jax.jacfwd(residual)(start)).kept)
+    method = method.with_active_rows(method.factorise(M, jax.jacfwd(residual)(start)).kept)
     x, towards, _, _ = jax.lax.while_loop(far, step, (start, 0 * x0, jnp.ones((), x0.dtype), 0))
     return x, (sizes.change(towards) < small) & (sizes.missed(residual(x)) < small)
 

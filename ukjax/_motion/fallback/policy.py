@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from ..._check_terms import check_terms, complaint_of_mass
 from ..._constraint import names_of
 from ..._run.compile import jit_unoptimised
-from ..._solve import AbstractMethod, FastPath, RuntimeRows, doubtful, independent_rows, is_nearly_singular, limits_of
+from ..._solve import AbstractMethod, FastPath, RuntimeRows, doubtful, independent_rows, is_nearly_singular, row_limits
 from ..._system import AbstractSystem, dynamics_of, structure_of
 from ..labels import direction_names
 from ..problem import InitialState, Problem, Solution
@@ -53,7 +53,7 @@ def initial_method(problem: Problem, runtime_rows: bool) -> AbstractMethod | Met
         return same_at_every_level(
             replace(usual, runtime_rows=RuntimeRows.of(0.0, None, problem.ts.dtype, usual.least, usual.rtol))
         )
-    least, rtol = limits_of(usual, problem.ts.dtype)
+    least, rtol = row_limits(usual, problem.ts.dtype)
     return same_at_every_level(replace(usual, assumes=True, least=least, rtol=rtol))
 
 

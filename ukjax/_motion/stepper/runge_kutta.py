@@ -129,7 +129,7 @@ def acceleration(
     force = terms.Q if terms.c is None else terms.Q + terms.c
     v_rate = solve(M, terms.A, force, terms.b, response)
     inconsistent = jnp.asarray(False)
-    rows = False if response.reaches_all else acceleration_only_rows(model, projection, t, q, v)
+    rows = False if response.assumes_consistent else acceleration_only_rows(model, projection, t, q, v)
     if rows is not False:
         against = inconsistent_rows(terms, v_rate, method, pull_of(model, t, q, v))
         inconsistent = jax.lax.stop_gradient(jnp.any(against if rows is True else against & rows))

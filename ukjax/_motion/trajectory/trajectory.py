@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..._check import as_path, is_concrete
 from ..._extras import extra_package
 from ..._files import write_whole
-from ..._outside import numbers_outside_of
+from ..._outside import external_values_in
 from ..._precision import Numbers
 from ..._solve import AbstractMethod
 from ..._system import AbstractSystem
@@ -105,12 +105,12 @@ class Trajectory(eqx.Module):
 
     def remembering_numbers(self) -> "Trajectory":
         """The same, which knows the numbers that its model reads from outside now."""
-        object.__setattr__(self, "_outside", numbers_outside_of(self.model))
+        object.__setattr__(self, "_outside", external_values_in(self.model))
         return self
 
     def _check_numbers(self):
         computed_with = self.__dict__.get("_outside")
-        if computed_with is not None and computed_with != numbers_outside_of(self.model):
+        if computed_with is not None and computed_with != external_values_in(self.model):
             raise ValueError(
                 "a number that the model reads from outside, such as a global, has changed since this motion was "
                 "computed, so that forces and energies would be those of another model: make it a field of the model, "
