@@ -98,6 +98,7 @@ class AbstractMethod(eqx.Module):
     loops of JAX, where others are compiled as kernels."""
 
     is_sparse: ClassVar[bool] = False
+    uniform: ClassVar[bool] = True  # the same rows count for positions, velocities and accelerations
 
     @property
     def has_fallback(self) -> bool:
