@@ -13,6 +13,7 @@ from benchmarks.mechanisms import four_bars, four_bars_by_energies
 from ukjax._motion.fallback import sparsity
 from ukjax._motion.fallback.policy import initial_method
 from ukjax._motion.integrate import fixed_step
+from ukjax._motion.stepper import limits
 from ukjax._solve import Sparse, solve
 
 RK4 = {"dt": 0.01, "solver": uk.RungeKutta4()}
@@ -22,10 +23,10 @@ TIMES = np.linspace(0, 0.05, 3)
 @pytest.fixture
 def always(monkeypatch):
     """Any system is large, and any band narrow."""
-    monkeypatch.setattr(sparsity, "MEDIUM", 1)
-    monkeypatch.setattr(sparsity, "LARGE", 1)
-    monkeypatch.setattr(sparsity, "LARGE_IN_BATCHES", 1)
-    monkeypatch.setattr(sparsity, "NARROW", 1)
+    monkeypatch.setattr(limits, "MIN_BAND_OF_SHORT_BATCH", 1)
+    monkeypatch.setattr(limits, "MIN_BAND", 1)
+    monkeypatch.setattr(limits, "MIN_BAND_OF_BATCH", 1)
+    monkeypatch.setattr(limits, "BAND_SHARE", 1)
 
 
 def row(count, members):

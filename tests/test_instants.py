@@ -8,6 +8,7 @@ import pytest
 import ukjax as uk
 from benchmarks.mechanisms import four_bars_by_energies, rockers, three_chains
 from ukjax._motion.fallback import sparsity
+from ukjax._motion.stepper import limits
 from ukjax._solve import Sparse
 
 
@@ -67,9 +68,9 @@ def test_large_systems_go_along_their_band(members, rng, monkeypatch):
     q, v = states(case, members or 1, rng)
     q, v = (q, v) if members else (q[0], v[0])
     expected = uk.acceleration(case.system, 0.0, q, v)
-    for name in ("LARGE", "NARROW"):
-        monkeypatch.setattr(sparsity, name, 1)
-    monkeypatch.setattr(sparsity, "MEDIUM", 1)
+    for name in ("MIN_BAND", "BAND_SHARE"):
+        monkeypatch.setattr(limits, name, 1)
+    monkeypatch.setattr(limits, "MIN_BAND_OF_SHORT_BATCH", 1)
     looked = []
     original = sparsity._matrices
     monkeypatch.setattr(sparsity, "_matrices", lambda *state: looked.append(1) or original(*state))
@@ -86,8 +87,8 @@ def test_forces_that_are_not_ideal_count_along_a_band(rng, monkeypatch):
     system = uk.System(row.system.dynamics, row.system.constraints, nonideal=lambda t, q, v: -0.5 * v)
     q, v = states(row, 3, rng)
     expected = uk.acceleration(system, 0.0, q, v)
-    for name in ("LARGE", "NARROW", "MEDIUM"):
-        monkeypatch.setattr(sparsity, name, 1)
+    for name in ("MIN_BAND", "BAND_SHARE", "MIN_BAND_OF_SHORT_BATCH"):
+        monkeypatch.setattr(limits, name, 1)
     close(uk.acceleration(system, 0.0, q, v), expected)
     assert float(jnp.max(jnp.abs(expected - uk.acceleration(row.system, 0.0, q, v)))) > 0.1
 
@@ -108,8 +109,8 @@ class Swing(uk.AbstractSystem):
 
 def test_a_band_that_is_another_s_is_found_anew(rng, monkeypatch):
     """Numbers of a model may be what makes entries vanish."""
-    for name in ("LARGE", "NARROW", "MEDIUM"):
-        monkeypatch.setattr(sparsity, name, 1)
+    for name in ("MIN_BAND", "BAND_SHARE", "MIN_BAND_OF_SHORT_BATCH"):
+        monkeypatch.setattr(limits, name, 1)
     sparsity._bands.clear()
     q, v = rng.normal(size=(3, 8)), rng.normal(size=(3, 8))
     untied, tied = Swing(jnp.array(0.0)), Swing(jnp.array(1.0))
@@ -135,8 +136,8 @@ class Skewed(uk.AbstractSystem):
 
 @pytest.mark.parametrize("ask", ("acceleration", "simulate"))
 def test_what_is_no_mass_matrix_is_told_where_the_band_is_known(ask, rng, monkeypatch):
-    for name in ("LARGE", "LARGE_IN_BATCHES", "NARROW", "MEDIUM"):
-        monkeypatch.setattr(sparsity, name, 1)
+    for name in ("MIN_BAND", "MIN_BAND_OF_BATCH", "BAND_SHARE", "MIN_BAND_OF_SHORT_BATCH"):
+        monkeypatch.setattr(limits, name, 1)
     sparsity._bands.clear()
     q, v = rng.normal(size=(3, 8)), rng.normal(size=(3, 8))
     does = {

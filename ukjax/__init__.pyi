@@ -41,6 +41,7 @@ from ._estimate import missing_force as missing_force
 from ._estimate import regress as regress
 from ._estimate import tune as tune
 from ._kernel import per_member as per_member
+from ._labels import Labels as Labels
 from ._mechanism import Actuator as Actuator
 from ._mechanism import Body as Body
 from ._mechanism import Mechanism as Mechanism
@@ -51,7 +52,6 @@ from ._motion.acceleration import acceleration as acceleration
 from ._motion.consistent.project import project as project
 from ._motion.diagnose.motion import SimulationError as SimulationError
 from ._motion.event import Event as Event
-from ._motion.labels import Labels as Labels
 from ._motion.simulate import simulate as simulate
 from ._motion.step import State as State
 from ._motion.step import initial_state as initial_state

@@ -102,9 +102,9 @@ def _freedom(mechanism, wrong: list[str]) -> dict[str, Any]:
     import jax.numpy as jnp
     import numpy as np
 
+    from .._labels import named_rows
     from .._mechanism import Mechanism
     from .._motion.consistent.project import project
-    from .._motion.labels import named_rows
     from .._solve import independent_rows, rounding
     from .mechanism import named_coordinates, named_velocities
 

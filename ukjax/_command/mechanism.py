@@ -68,7 +68,7 @@ def mechanism_of(name: str, floating: bool) -> "AbstractMechanism":
 
 def title_and_source(name: str, mechanism: "AbstractMechanism") -> tuple[str, str]:
     """What it is, and where it comes from."""
-    from .._motion.labels import title_of
+    from .._labels import title_of
 
     if name in CATALOGUE:
         return CATALOGUE[name].title, CATALOGUE[name].source

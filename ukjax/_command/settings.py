@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._labels import named_directions
 from .._mechanism import Mechanism
-from .._motion.labels import named_directions
 from .._names import did_you_mean
 from .._parameters import find, put, with_array
 from ..systems.base import AbstractMechanism

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._motion.labels import force_unit
+from .._labels import force_unit
 from .._motion.result import all_ended_well
 from .._motion.trajectory.trajectory import Trajectory
 from .._run.compile import jit

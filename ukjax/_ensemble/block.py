@@ -19,9 +19,10 @@ from .._motion.consistent.local_chart import chart_at, point_of
 from .._motion.consistent.newton import project_by_newton
 from .._motion.consistent.search_traced import project_by_search
 from .._motion.fallback.policy import solve_every_member
-from .._motion.problem import AbstractBatchIntegrator, InitialState, Problem, Solution
+from .._motion.integrate.named import batch_integrator
+from .._motion.plan import choose as choose_plan
+from .._motion.problem import InitialState, Problem, Solution
 from .._motion.result import NOT_ASSEMBLED, ended_well, finite
-from .._motion.simulate import choose_integrator
 from .._motion.stepper.drift_correction import same_at_every_level
 from .._motion.stepper.scaling import scale_of
 from .._motion.trajectory.trajectory import OBSERVED, Trajectory
@@ -102,10 +103,10 @@ def _simulated(task, start, there) -> Solution:
     if at.size < there.size:
         stand_in = np.where(there, np.arange(there.size), at[0])
         start = jax.tree.map(lambda x: x[stand_in], start)
-    loop = choose_integrator(problem, start)
-    assert isinstance(loop, AbstractBatchIntegrator), "a block is a batch"
+    plan = choose_plan(problem, start)
+    loop = batch_integrator(plan.integrator)
     run = lambda problem, start: _run(loop.program, start, problem)
-    samples = solve_every_member(run, problem, start, refuse=False, again=min(AGAIN, task.size))
+    samples = solve_every_member(run, problem, start, plan, refuse=False, again=min(AGAIN, task.size))
     if there.all():
         return samples
     spoilt = lambda x, where: jnp.where(where.reshape(-1, *(1,) * (x.ndim - 1)), jnp.nan, x)

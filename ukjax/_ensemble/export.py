@@ -22,8 +22,8 @@ from .._check import as_array, as_path, check_finite, repr_of
 from .._files import check_writable, write_whole
 from .._fingerprint import with_digest
 from .._kernel import without_kernels
+from .._labels import Labels
 from .._motion.fallback.policy import initial_method_at
-from .._motion.labels import Labels
 from .._motion.result import BEYOND, UNUSUAL
 from .._motion.simulate import MOST_STEPS, batch_program
 from .._motion.trajectory.trajectory import Trajectory

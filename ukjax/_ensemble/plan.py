@@ -12,10 +12,10 @@ from jaxtyping import Float
 from .._check import as_integer, as_numpy, check_finite, check_flag, check_function, memory, repr_of, size_of
 from .._fingerprint import fingerprint
 from .._kinematic_map import rate
+from .._labels import Named, named_coordinates, named_directions, title_of
 from .._mechanism import Mechanism
 from .._motion.consistent.project import project
 from .._motion.inputs import canonicalise, check_kinematic_map
-from .._motion.labels import Named, named_coordinates, named_directions, title_of
 from .._motion.simulate import Arguments
 from .._precision import warn_if_single
 from .._system import AbstractSystem, kinematic_map_of

@@ -16,10 +16,10 @@ from .._control import AbstractControl
 from .._control import constraints_of as as_constraints
 from .._equation import constrained_motion
 from .._friction import DryFriction
+from .._labels import named_directions
 from .._motion.consistent.assemble import assembled, consistent
 from .._motion.consistent.locked import locked
 from .._motion.consistent.project import project
-from .._motion.labels import named_directions
 from .._names import did_you_mean
 from .._precision import Numbers, as_float
 from .._rotation import as_vector, quaternion_of

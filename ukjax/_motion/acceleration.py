@@ -14,6 +14,7 @@ from .._check import as_array, as_numbers, check_finite, check_function, is_eage
 from .._check_terms import check_terms, check_unique
 from .._equation import constrained_motion
 from .._kernel import per_member
+from .._labels import direction_names
 from .._precision import Numbers
 from .._run.chunks import in_chunks
 from .._run.compile import jit_batch, jit_fast_compile, jit_unoptimised
@@ -24,11 +25,10 @@ from .._terms import Terms
 from .fallback.row_noise import without_noise_rows
 from .fallback.sparsity import band_at_states, forget_band, with_sparsity
 from .inputs import canonicalise, check_kinematic_map, check_starts, hint_if_batched_model
-from .labels import direction_names
 from .stepper.evaluate import Evaluator
 from .stepper.inconsistent_rows import inconsistent_rows
+from .stepper.limits import has_single_loop, is_kernel
 from .stepper.runge_kutta import acceleration as accelerated
-from .stepper.single_loop import has_single_loop, is_kernel
 
 
 def acceleration(

@@ -1,8 +1,6 @@
 """What is asked of a loop over time, and what it gives back."""
 
-import abc
-from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -115,27 +113,3 @@ class Solution(NamedTuple):
     steps: Int[Array, "*batch"]
     last: tuple[Float[Array, "*batch"], Float[Array, "*batch nq"], Float[Array, "*batch n"]]
     displaced: Bool[Array | np.ndarray, "*batch"]
-
-
-class AbstractIntegrator(abc.ABC):
-    """A way to go through time. ``checks_every_step`` says whether it looks at every step for constraints that are not kept,
-    and for terms that do not make sense."""
-
-    checks_every_step: ClassVar[bool]
-
-    @abc.abstractmethod
-    def accepts(self, problem: Problem, start: InitialState) -> bool:
-        """Whether this loop can do what is asked."""
-
-    @abc.abstractmethod
-    def run(self, problem: Problem, start: InitialState) -> Solution:
-        """From the start at ts[0] to ts[-1]."""
-
-
-class AbstractBatchIntegrator(AbstractIntegrator):
-    """One that can do a batch, by a program that whoever has batches of one size may run as it is."""
-
-    @property
-    @abc.abstractmethod
-    def program(self) -> Callable[[InitialState, Problem], Solution]:
-        """What does a batch of one size at once, by one method, compiled."""

@@ -23,7 +23,6 @@ from .._check import (
     check_step,
     check_times,
     is_concrete,
-    is_eager,
     repr_of,
     size_of,
     without_derivatives,
@@ -40,24 +39,20 @@ from .diagnose.servo import check_limits, check_limits_of_coordinates, check_rea
 from .event import Event, as_event
 from .fallback.sparsity import band_method, with_sparsity
 from .inputs import canonicalise, check_kinematic_map, check_starts, hint_if_batched_model
-from .integrate.adaptive_batch import AdaptiveBatch
-from .integrate.fixed_step import FixedSteps, step_counts
-from .integrate.lanes import LaneBatch
-from .integrate.single import SingleMotion
-from .integrate.traced import TracedMotion
-from .problem import AbstractIntegrator, InitialState, Problem, Solution, StepCounts
+from .integrate.fixed_step import step_counts
+from .integrate.named import batch_integrator, integrator
+from .integrate.switches import at_samples, check_switches, stops_of
+from .plan import choose as choose_plan
+from .problem import InitialState, Problem, Solution, StepCounts
 from .stepper.error_control import DEFAULT_RTOL
+from .stepper.limits import is_kernel
 from .stepper.scaling import scales
-from .stepper.single_loop import is_kernel
 from .stepper.tableau import DOPRI8, Tableau, check_solver
-from .switches import at_samples, check_switches, stops_of
 from .trajectory.continuation import IntegrationOptions
 from .trajectory.trajectory import Trajectory
 
 MOST_STEPS = 1_000_000
 DRIFTS = "projection", "none"
-INTEGRATORS = SingleMotion(), FixedSteps(), AdaptiveBatch(), LaneBatch(), TracedMotion()
-"""Our own ways to go through time; the first that accepts what is asked does it, or else diffrax's."""
 
 
 def simulate(
@@ -157,18 +152,19 @@ def simulate(
         warn_if_single(q0.dtype)
     problem = asked.problem(model, q0, ts, rtol, atol, method)
     ending = problem.event
-    traced = not is_eager(problem, q0, v0)
     with hint_if_batched_model(model, q0):
         begin, span = _begin_and_span(ts)
         start = InitialState(q0, v0, scales(model, begin, q0, v0, span, problem.method))
-        if not traced:
+        plan = choose_plan(problem, start)
+        if plan.eager:
             check_kinematic_map(model, q0, v0)
             warn_of_coarse_time(model, _longest(np.asarray(ts)), q0, v0)
             check_task(model, problem, start)
         if (along := band_method(problem, start)) is not None:
             problem = replace(problem, along=along)
-        loop = choose_integrator(problem, start)
-        samples = _done(loop, problem, start)
+            plan = choose_plan(problem, start)
+        loop = integrator(plan.integrator)
+        samples = loop.run(problem, start, plan)
     samples = samples if stops is None else at_samples(samples, stops)
     trajectory = Trajectory(
         samples.t,
@@ -183,7 +179,7 @@ def simulate(
             problem, q0.shape[:-1], asked.switches, asked.drift, max_steps, throw, simulate
         ),
     )
-    if traced:
+    if not plan.eager:
         return trajectory
     with hint_if_batched_model(model, q0):
         check_start(trajectory, problem, loop, start, samples.displaced)
@@ -197,7 +193,7 @@ def simulate(
         check_limits(trajectory)
         check_limits_of_coordinates(trajectory)
     warn_of_creep(trajectory, problem, start.scale)
-    return trajectory.remembering_numbers()
+    return trajectory.with_plan(plan)
 
 
 class Arguments(NamedTuple):
@@ -288,55 +284,19 @@ def _longest(ts):
     return ts if ts.ndim == 1 else ts[np.argmax(ts[:, -1] - ts[:, 0])]
 
 
-def choose_integrator(problem: Problem, start: InitialState) -> AbstractIntegrator:
-    """The way through time that does what is asked."""
-    return next((loop for loop in INTEGRATORS if loop.accepts(problem, start)), None) or _diffrax_loop()
-
-
 def batch_program(problem: Problem) -> Callable[[InitialState, Problem], Solution]:
-    """What does a batch of any size by the method that was asked for, and nothing besides, or ``ValueError``."""
+    """The program that integrates a batch of any size by the method that was asked for, without fall-backs, or
+    ``ValueError``."""
     if not problem.plain:
         raise ValueError("solver must be an explicit Runge-Kutta method, such as ukjax.RungeKutta4() or the default")
     if problem.counts is not None:
-        return FixedSteps().program
-    return (AdaptiveBatch() if is_kernel(problem.method) else LaneBatch()).program
-
-
-def _done(loop, problem, start):
-    """What the loop gives; where it is differentiated in forward mode, which only some can do, by one that can."""
-    try:
-        return loop.run(problem, start)
-    except jax.errors.TracerArrayConversionError as error:
-        if is_concrete(problem, start):  # no derivative
-            raise
-        raise ValueError(
-            "adaptive steps can be differentiated once: for a derivative of a derivative say "
-            "adjoint=diffrax.DirectAdjoint(), max_steps=256, or take fixed steps, dt=..."
-        ) from error
-    except TypeError as error:
-        if "forward-mode" not in str(error):
-            raise
-    if TracedMotion().accepts(problem, start):
-        return TracedMotion().forwards(problem, start)
-    import diffrax as dfx
-
-    if problem.adjoint is not None:
-        raise ValueError(
-            f"adjoint={type(problem.adjoint).__name__}() is for reverse mode (jax.grad, jax.vjp), and this is forward "
-            "mode (jax.jvp, jax.jacfwd): say adjoint=diffrax.ForwardMode(), or leave it out"
-        )
-    return _diffrax_loop().run(replace(problem, adjoint=dfx.ForwardMode()), start)
+        return batch_integrator("fixed_step").program
+    return batch_integrator("adaptive_batch" if is_kernel(problem.method) else "lanes").program
 
 
 def _as_typed(dt, length):
     """dt as an error is to show it, with its value where that is known."""
     return dt if length is None or type(dt) in (int, float) else length
-
-
-def _diffrax_loop():
-    from .integrate.diffrax_loop import DiffraxLoop  # diffrax takes a while to import, and is hardly ever needed
-
-    return DiffraxLoop()
 
 
 def _tableau(solver):

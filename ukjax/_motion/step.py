@@ -37,10 +37,11 @@ from .fallback.sparsity import with_sparsity
 from .inputs import canonicalise, check_kinematic_map, check_starts, hint_if_batched_model
 from .result import FINISHED, classify, finite, in_words
 from .stepper.drift_correction import same_at_every_level
+from .stepper.limits import is_kernel
 from .stepper.model_batch import SingleModel
 from .stepper.runge_kutta import step as one_step
 from .stepper.scaling import Scale, scales
-from .stepper.single_loop import is_kernel, single_loop_step
+from .stepper.single_loop import single_loop_step
 from .stepper.tableau import RUNGE_KUTTA4, Tableau, check_solver
 
 

@@ -116,6 +116,7 @@ class AbstractMethod(eqx.Module):
     """
 
     is_sparse: ClassVar[bool] = False
+    uniform: ClassVar[bool] = True  # the same rows count for positions, velocities and accelerations
 
     @property
     def has_fallback(self) -> bool:

@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from .._check import as_integer, kind_of
 from .._estimate import Fit
-from .._motion.labels import title_of
+from .._labels import title_of
 from .style import COLOURS, label, panel
 
 MOST_OUTPUTS = 6

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from matplotlib.figure import Figure
 
-from .._motion.labels import Named, force_unit
+from .._labels import Named, force_unit
 from .._motion.trajectory.trajectory import Trajectory
 from .._view import check_trajectory, outlines, solids
 from ..systems.base import AbstractMechanism

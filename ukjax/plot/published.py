@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from .._check import repr_of
-from .._motion.labels import force_unit
+from .._labels import force_unit
 from .._motion.trajectory.trajectory import Trajectory
 from .._view import check_trajectory
 from ..systems.scara import Scara

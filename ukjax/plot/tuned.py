@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from .._check import kind_of
 from .._estimate import Tuned, following_error
-from .._motion.labels import title_of
+from .._labels import title_of
 from .style import COLOURS, label, new_figure
 
 

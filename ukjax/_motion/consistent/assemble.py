@@ -9,11 +9,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._check_terms import complaint_of_mass
+from ..._labels import named_coordinates
 from ..._run.compile import jit_unoptimised
 from ..._solve import coordinate_scale_by_numpy, rounding
 from ..._system import AbstractSystem, dynamics_of
 from ..fallback.row_noise import changed_by_rounding
-from ..labels import named_coordinates
 from .local_chart import LocalChart, leads
 
 MOST = 200

@@ -12,9 +12,9 @@ from ..._constraint import AbstractConstraint, Holonomic, Pfaffian
 from ..._control import AbstractControl
 from ..._dynamics import AbstractDynamics
 from ..._kinematic_map import KinematicMap, rate
+from ..._labels import named_coordinates, named_directions
 from ..._names import did_you_mean
 from ..._system import AbstractSystem
-from ..labels import named_coordinates, named_directions
 
 
 def locked(

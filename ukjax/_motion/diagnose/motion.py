@@ -15,15 +15,16 @@ from ..._check_terms import check_terms, check_unique, complaint_of_freedom, com
 from ..._constraint import AbstractConstraint, names_of
 from ..._equation import motion_by
 from ..._kinematic_map import rate, speeds
+from ..._labels import direction_names
 from ..._run.compile import jit_unoptimised
 from ..._solve import AbstractMethod
 from ..._system import AbstractSystem, System, dynamics_of, kinematic_map_of, structure_of
 from ..event import Event
 from ..fallback.nearly_dependent import warn_of_nearly_dependent
 from ..fallback.row_noise import mass_and_rows
-from ..integrate.single import SingleMotion
-from ..labels import direction_names
-from ..problem import AbstractIntegrator, InitialState, Problem
+from ..integrate.base import AbstractIntegrator
+from ..integrate.single import solve_one
+from ..problem import InitialState, Problem
 from ..result import (
     EVENT_NAN,
     INCONSISTENT,
@@ -241,7 +242,7 @@ def check_finished(trajectory: Trajectory, problem: Problem, start: InitialState
             "throw=False returns what was computed"
         )
     if result == JUMPED and finished.size > 1 and problem.counts is not None:  # which does not say when
-        alone = SingleMotion().run(problem, jax.tree.map(of_member, start))
+        alone = solve_one(problem, jax.tree.map(of_member, start))
         result, (t, q, v) = int(alone.result), alone.last
     if problem.projection and (result == JUMPED or result == TOO_SMALL and problem.dt is None):
         _complain_of_leap(trajectory.model, problem, who, t, q, v, scale)

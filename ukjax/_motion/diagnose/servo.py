@@ -13,9 +13,9 @@ from ..._check_terms import check_terms
 from ..._constraint import names_of, rows
 from ..._control import UNREACHED, shortfall
 from ..._equation import mobility
+from ..._labels import named_coordinates, named_directions
 from ..._run.compile import jit_unoptimised
 from ..._system import AbstractSystem, task_of
-from ..labels import named_coordinates, named_directions
 from ..problem import InitialState, Problem
 from ..stepper.scaling import Scale
 from ..trajectory.trajectory import Trajectory

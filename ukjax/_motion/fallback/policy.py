@@ -17,24 +17,23 @@ from jaxtyping import Array, Float
 
 from ..._check_terms import check_terms, complaint_of_mass
 from ..._constraint import names_of
-from ..._run.compile import jit_unoptimised
+from ..._labels import direction_names
+from ..._run.chunks import in_chunks
+from ..._run.compile import Program, jit_unoptimised
+from ..._run.threads import interruptibly
 from ..._solve import AbstractMethod, FastPath, RuntimeRows, doubtful, independent_rows, is_nearly_singular, row_limits
 from ..._system import AbstractSystem, dynamics_of, structure_of
-from ..labels import direction_names
+from ..plan import Plan
 from ..problem import InitialState, Problem, Solution
 from ..result import REFUSED, UNUSUAL
 from ..stepper.drift_correction import MethodPerLevel, same_at_every_level
-from ..stepper.single_loop import is_single_kernel
+from ..stepper.limits import MIN_ROWS_TO_CHECK, is_kernel, is_single_kernel
 from .nearly_dependent import warn_of_nearly_dependent
 from .row_noise import classify_rows, mass_and_rows, smallest_row_of, without_noise_rows
 from .sparsity import forget_band
 
 MOST = 8
 """How often it is decided anew before the method asked for does the rest."""
-
-MANY_ROWS = 6
-"""Of so many, as of one loop in space, some are often redundant: to ask takes a fraction of the time in which a program
-is compiled that does without them."""
 
 WATCHED = 1 / 3
 """Rows that are dependent but for eps^WATCHED (6e-6 in float64) may show that a singular pose is near."""
@@ -65,7 +64,7 @@ def initial_method_for_one(
     ``next_method``."""
     runtime_rows = not is_single_kernel(problem.method, v.size, rows)
     method = initial_method(problem, runtime_rows)
-    if rows < min(v.size, MANY_ROWS) or not isinstance(method, MethodPerLevel):
+    if rows < min(v.size, MIN_ROWS_TO_CHECK) or not isinstance(method, MethodPerLevel):
         return method
     found = next_method(problem, method, t, q, v, runtime_rows=runtime_rows)
     return found if isinstance(found, MethodPerLevel) else method
@@ -210,8 +209,37 @@ def _kept(usual, rows):
     return None if count >= rows else tuple(sorted(np.asarray(usual.runtime_rows.order)[:count].tolist()))
 
 
+def in_words(method: AbstractMethod | MethodPerLevel) -> str:
+    """The method, and which rows it leaves out, for a note in a plan."""
+    if not isinstance(method, MethodPerLevel):
+        return f"solved by {type(method).__name__}"
+    fast = method.acceleration
+    assert isinstance(fast, FastPath)
+    if fast.runtime_rows is None:
+        kept = "all rows" if fast.kept is None else f"{len(fast.kept)} independent rows"
+    else:
+        kept = f"at most {int(fast.runtime_rows.count)} independent rows"
+    regular = " and a singular mass matrix made regular by the rows" if _weight(fast) else ""
+    return f"solved by {type(fast).__name__} with {kept}{regular}"
+
+
+def solve_batch(program: Program, problem: Problem, start: InitialState, plan: Plan) -> Solution:
+    """Integrate a batch by ``program``: a kernel does all members at once, other programs do them in chunks."""
+    if is_kernel(problem.method):
+        run = lambda problem, start: interruptibly(program, start, problem)
+    else:
+        entries = start.v.shape[1] if problem.method.is_sparse else 1
+        run = lambda problem, start: in_chunks(program, start, problem, entries=entries)
+    return solve_every_member(run, problem, start, plan)
+
+
 def solve_every_member(
-    run: Callable[..., Solution], problem: Problem, start: InitialState, refuse: bool = True, again: int | None = None
+    run: Callable[..., Solution],
+    problem: Problem,
+    start: InitialState,
+    plan: Plan,
+    refuse: bool = True,
+    again: int | None = None,
 ) -> Solution:
     """What ``run(request, start)`` gives of a batch, by as many methods as it takes; what one member needs changes
     nothing for the others. A member whose terms make no sense at its start is a ``ValueError``, or, without
@@ -237,6 +265,8 @@ def solve_every_member(
             needs_fallback = needs_fallback[len(refused) :]
         if not needs_fallback.size:
             break
+        which = "member" if needs_fallback.size == 1 else f"{needs_fallback.size} members, first"
+        plan.note(f"{which} {needs_fallback[0]}: {in_words(method)}")
         for part in np.split(needs_fallback, range(again, needs_fallback.size, again)) if again else [needs_fallback]:
             # As many as a power of two, so that another number of them is the same program.
             size = again or 2 ** int(np.ceil(np.log2(part.size)))

@@ -24,9 +24,9 @@ from ..._terms import Terms
 from ..problem import SMALLEST_STEP, Problem
 from ..stepper.drift_correction import correct_drift, same_at_every_level
 from ..stepper.error_control import ErrorControl, control_error
+from ..stepper.limits import has_single_loop
 from ..stepper.runge_kutta import StepResult, slope_at
 from ..stepper.scaling import Scale
-from ..stepper.single_loop import has_single_loop
 from ..stepper.tableau import Tableau
 from .row_noise import classify_rows as judge_rows
 

@@ -15,23 +15,10 @@ from ..._run.compile import jit_unoptimised
 from ..._solve import AbstractMethod, Sparse
 from ..._system import AbstractSystem, dynamics_of
 from ..problem import InitialState, Problem
-from ..stepper.single_loop import has_single_loop
+from ..stepper.limits import has_single_loop, max_band_width, max_band_width_of_states
 
 NEARBY = 1e-3
 """How far away else one looks: what is zero by chance in one state is not in the others."""
-
-LARGE = 90
-"""From so many velocities on, one motion along a band is faster than with matrices in full."""
-
-LARGE_IN_BATCHES = 150
-"""The same in a batch, compared with a kernel."""
-
-MEDIUM, FEW_MEMBER_STEPS, SLIM = 45, 500_000, 8
-"""And where there are so many, and no more steps times members than that, it is ready before a kernel is compiled, if
-the band is this narrow."""
-
-NARROW = 6
-"""It is no band that is wider than one part in so many."""
 
 MOST_BANDS = 16
 """So many are remembered: to find one takes the matrices in full."""
@@ -53,7 +40,8 @@ def with_sparsity(
 
 def band_method(problem: Problem, start: InitialState) -> Sparse | None:
     """What is to be tried first for a system that is large and sparse; None for any other, or if nothing is known."""
-    if start.v.shape[-1] < MEDIUM or not problem.plain or problem.method.usual() is None:
+    *members, n = start.v.shape
+    if not max_band_width_of_states(n) or not problem.plain or problem.method.usual() is None:
         return None
     differentiated = [isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(problem.model)]
     model, t, q, v = without_derivatives((problem.model, problem.ts, start.q, start.v))
@@ -61,15 +49,16 @@ def band_method(problem: Problem, start: InitialState) -> Sparse | None:
         model, Sparse(), problem.projection
     ):
         return None
-    return _band(model, t, q, v, _widest(problem, *v.shape), tuple(differentiated))
+    steps = None if problem.counts is None else problem.counts.all
+    widest = max_band_width(n, members[0] if members else None, steps)
+    return _band(model, t, q, v, widest, tuple(differentiated))
 
 
 def band_at_states(
     model: Any, t: Float[Array, "*times"], q: Float[Array, "*at nq"], v: Float[Array, "*at n"]
 ) -> Sparse | None:
     """The same for accelerations at known states, which are asked for once or often: one that is ready soon."""
-    n = v.shape[-1]
-    return _band(model, t, q, v, n // NARROW if n >= LARGE else SLIM if n >= MEDIUM else 0)
+    return _band(model, t, q, v, max_band_width_of_states(v.shape[-1]))
 
 
 def _band(model, t, q, v, widest, differentiated=()):
@@ -113,15 +102,6 @@ def _key(model, t, q, v, differentiated=()):
     except TypeError:
         return None
     return key
-
-
-def _widest(problem, *shape):
-    """How wide a band may be to be worth it, for so many velocities, or members with so many each."""
-    *members, n = shape
-    if n >= (LARGE_IN_BATCHES if members else LARGE):
-        return n // NARROW
-    few = problem.counts is not None and members and members[0] * problem.counts.all <= FEW_MEMBER_STEPS
-    return SLIM if n >= MEDIUM and few else 0
 
 
 def _with_other_numbers(model, differentiated):

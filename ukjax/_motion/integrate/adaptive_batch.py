@@ -5,13 +5,12 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from ..._check import is_eager
 from ..._run.compile import jit_batch
-from ..._run.threads import interruptibly
-from ..fallback.policy import solve_every_member
-from ..problem import AbstractBatchIntegrator, InitialState, Problem, Solution
+from ..fallback.policy import solve_batch
+from ..plan import Plan
+from ..problem import InitialState, Problem, Solution
 from ..result import reached_last_time
-from ..stepper.single_loop import is_kernel
+from .base import AbstractBatchIntegrator
 from .single import advance, initial_loop_state, reached
 
 
@@ -20,16 +19,12 @@ class AdaptiveBatch(AbstractBatchIntegrator):
 
     checks_every_step: ClassVar[bool] = True
 
-    def accepts(self, problem: Problem, start: InitialState) -> bool:
-        one_by_one = problem.plain and problem.dt is None and start.q.ndim == 2 and is_kernel(problem.method)
-        return one_by_one and is_eager(problem, start)
-
     @property
     def program(self):
         return _solve
 
-    def run(self, problem: Problem, start: InitialState) -> Solution:
-        return solve_every_member(lambda problem, start: interruptibly(_solve, start, problem), problem, start)
+    def run(self, problem: Problem, start: InitialState, plan: Plan) -> Solution:
+        return solve_batch(_solve, problem, start, plan)
 
 
 @jit_batch

@@ -10,18 +10,19 @@ import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
 
-from ..._check import is_eager
 from ..._kinematic_map import rate
 from ..._run.compile import jit, jit_batch, split
 from ..._run.threads import interruptibly
 from ..._system import kinematic_map_of
 from ..event import check_event, on_surface
-from ..problem import SMALLEST_STEP, AbstractBatchIntegrator, InitialState, Problem, Solution
+from ..plan import Plan
+from ..problem import SMALLEST_STEP, InitialState, Problem, Solution
 from ..result import EVENT, FINISHED, TOO_SMALL, classify, finite
 from ..stepper.drift_correction import same_at_every_level
 from ..stepper.error_control import FIRST
 from ..stepper.inconsistent_rows import acceleration_only_rows
 from ..stepper.runge_kutta import acceleration
+from .base import AbstractBatchIntegrator
 from .end_on_times import EndOnTimes
 from .event_controller import EventController
 from .projected import Projected, correct_step
@@ -35,15 +36,24 @@ class DiffraxLoop(AbstractBatchIntegrator):
 
     checks_every_step: ClassVar[bool] = False
 
-    def accepts(self, problem: Problem, start: InitialState) -> bool:
-        return True
-
     @property
     def program(self):
         return _solved
 
-    def run(self, problem: Problem, start: InitialState) -> Solution:
-        return interruptibly(_solved, start, problem) if is_eager(problem, start) else _solved(start, problem)
+    def run(self, problem: Problem, start: InitialState, plan: Plan) -> Solution:
+        if plan.differentiation == "forward":
+            problem = replace(problem, adjoint=_forward_adjoint(problem.adjoint))
+        return interruptibly(_solved, start, problem) if plan.eager else _solved(start, problem)
+
+
+def _forward_adjoint(adjoint):
+    """An adjoint for forward mode."""
+    if isinstance(adjoint, dfx.RecursiveCheckpointAdjoint | dfx.ImplicitAdjoint | dfx.BacksolveAdjoint):
+        raise ValueError(
+            f"adjoint={type(adjoint).__name__}() is for reverse mode (jax.grad, jax.vjp), and this is forward mode "
+            "(jax.jvp, jax.jacfwd): say adjoint=diffrax.ForwardMode(), or leave it out"
+        )
+    return dfx.ForwardMode() if adjoint is None else adjoint
 
 
 @jit_batch

@@ -11,20 +11,21 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._check import is_eager, without_derivatives
+from ..._check import is_concrete, without_derivatives
 from ..._kernel import per_member
-from ..._run.chunks import in_chunks
 from ..._run.compile import jit_batch
-from ..._run.threads import interruptibly
 from ..._solve import AbstractMethod
-from ..fallback.policy import initial_method_at, next_method_of, solve_every_member
-from ..problem import AbstractBatchIntegrator, InitialState, Problem, Solution
+from ..fallback.policy import in_words, initial_method_at, next_method_of, solve_batch
+from ..plan import Plan
+from ..problem import InitialState, Problem, Solution
 from ..result import UNUSUAL, classify, finite
 from ..stepper.drift_correction import MethodPerLevel
+from ..stepper.limits import is_kernel
 from ..stepper.model_batch import ModelBatch, SingleModel
 from ..stepper.runge_kutta import step
-from ..stepper.single_loop import is_kernel, single_loop_step
+from ..stepper.single_loop import single_loop_step
 from ..stepper.tableau import Tableau
+from .base import AbstractBatchIntegrator
 
 ATTEMPTS = 3
 """How many methods are tried for a derivative, each of which is compiled, before the one asked for."""
@@ -35,42 +36,33 @@ class FixedSteps(AbstractBatchIntegrator):
 
     checks_every_step: ClassVar[bool] = True
 
-    def accepts(self, problem: Problem, start: InitialState) -> bool:
-        return problem.plain and problem.counts is not None
-
     @property
     def program(self):
         return _solve
 
-    def run(self, problem: Problem, start: InitialState) -> Solution:
-        if not is_eager(problem, start):
-            return _solve_differentiated(start, problem)
-        assert problem.counts is not None, "accepted only if there are any"
-        assert start.q.ndim == 2, "one motion whose start is known goes another way"
-        if is_kernel(problem.method):
-            return solve_every_member(lambda problem, start: interruptibly(_solve, start, problem), problem, start)
-        entries = start.v.shape[1] if problem.method.is_sparse else 1
-        return solve_every_member(
-            lambda problem, start: in_chunks(_solve, start, problem, entries=entries), problem, start
-        )
+    def run(self, problem: Problem, start: InitialState, plan: Plan) -> Solution:
+        if plan.eager:
+            return solve_batch(_solve, problem, start, plan)
+        return _solve_differentiated(start, problem, plan)
 
 
-def _solve_differentiated(start, problem):
-    """By a method that did for all members, which is known at once where only a derivative is being traced; else by the
-    one asked for."""
+def _solve_differentiated(start, problem, plan):
+    """Integrate by the fast path if it is applicable to every member, else by the method that was asked for. Whether it
+    is, can be seen only if the values are known."""
     asked, begun = without_derivatives((problem, start))
-    method = initial_method_at(asked, begun) if is_eager(asked, begun) else None
+    method = initial_method_at(asked, begun) if plan.values_known else None
     for _ in range(ATTEMPTS):
         if method is None or not method.has_fallback:
             break
         found = _solve(start, replace(problem, attempt=method))
         result = without_derivatives(found.result)
-        if not is_eager(result):  # a program is being traced
+        if not is_concrete(result):
             break
         needs_fallback = np.flatnonzero(np.asarray(result) == UNUSUAL)
         if not needs_fallback.size:
             return found
         method = next_method_of(asked, method, begun, needs_fallback[0])
+        plan.note(f"member {needs_fallback[0]}: {in_words(method)}" if start.q.ndim == 2 else in_words(method))
     return _solve(start, problem)
 
 

@@ -13,23 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._check import is_eager
-from ..._run.chunks import in_chunks
 from ..._run.compile import jit_batch
-from ..fallback.policy import solve_every_member
-from ..problem import SMALLEST_STEP, AbstractBatchIntegrator, InitialState, Problem, Solution
+from ..fallback.policy import solve_batch
+from ..plan import Plan
+from ..problem import SMALLEST_STEP, InitialState, Problem, Solution
 from ..result import RUNNING, classify, finite
 from ..stepper.error_control import control_error, next_step_size, perturbed_start
+from ..stepper.limits import lane_count
 from ..stepper.model_batch import ModelBatch
 from ..stepper.runge_kutta import step
 from ..stepper.scaling import Scale
 from ..stepper.single_loop import single_loop_step
-
-LANES = 136
-"""An odd number of cache lines: see ``_batch``. More do not stay in a core's caches."""
-
-LANES_OF_ACCELERATOR = 65_536
-"""Which is slow to begin anything, and does so many at once."""
+from .base import AbstractBatchIntegrator
 
 
 class Lanes(eqx.Module):
@@ -66,18 +61,12 @@ class LaneBatch(AbstractBatchIntegrator):
 
     checks_every_step: ClassVar[bool] = True
 
-    def accepts(self, problem: Problem, start: InitialState) -> bool:
-        return problem.plain and problem.dt is None and start.q.ndim == 2 and is_eager(problem, start)
-
     @property
     def program(self):
         return _solve
 
-    def run(self, problem: Problem, start: InitialState) -> Solution:
-        entries = start.v.shape[1] if problem.method.is_sparse else 1
-        return solve_every_member(
-            lambda problem, start: in_chunks(_solve, start, problem, entries=entries), problem, start
-        )
+    def run(self, problem: Problem, start: InitialState, plan: Plan) -> Solution:
+        return solve_batch(_solve, problem, start, plan)
 
 
 @jit_batch
@@ -94,8 +83,7 @@ def _solve(start, problem):
 def _through_lanes(problem: Problem, start: InitialState) -> Record:
     t0, times = problem.ts[0], problem.ts - problem.ts[0]
     members, n = start.q.shape
-    lanes = LANES if jax.default_backend() == "cpu" else LANES_OF_ACCELERATOR
-    lanes = min(lanes, members) if isinstance(members, int) else lanes  # symbolic, where it is exported
+    lanes = lane_count(members)
     least = SMALLEST_STEP * times[-1]
     none = members  # the row of the record for nobody
     tableau = problem.tableau

@@ -15,20 +15,24 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._check import is_eager, without_derivatives
+from ..._check import is_concrete, without_derivatives
 from ..._kernel import per_member, without_kernels
 from ..._run.compile import jit_fast_compile, usual_promotion
 from ..fallback.cross_singular_pose import cross_singular_pose, step_to
-from ..fallback.policy import MOST, active_rows, initial_method_for_one, next_method, with_tight_limits
+from ..fallback.policy import MOST, active_rows, in_words, initial_method_for_one, next_method, with_tight_limits
 from ..fallback.singular_pose import has_understood_rows, step_from_singular_pose
-from ..problem import SMALLEST_STEP, AbstractIntegrator, InitialState, Problem, Solution
+from ..plan import Plan
+from ..plan import choose as choose_plan
+from ..problem import SMALLEST_STEP, InitialState, Problem, Solution
 from ..result import AT_LAST_TIME, FINISHED, RUNNING, UNUSUAL, classify, finite, reached_last_time
 from ..stepper.drift_correction import MethodPerLevel
 from ..stepper.error_control import FIRST as FIRST_STEP
 from ..stepper.error_control import control_error, next_step_size, perturbed_start
+from ..stepper.limits import has_single_loop, is_kernel, is_single_kernel
 from ..stepper.model_batch import SingleModel
 from ..stepper.runge_kutta import step
-from ..stepper.single_loop import has_single_loop, is_kernel, is_single_kernel, single_loop_step
+from ..stepper.single_loop import single_loop_step
+from .base import AbstractIntegrator
 
 STEPS_PER_CALL = 1024
 """Steps after which the host looks on."""
@@ -40,6 +44,12 @@ MIN_SAMPLES = 16
 NO_DERIVATIVE = (
     "the derivative of a motion through a singular pose is not implemented where a sample, or a step of dt, lies on "
     "the pose or close to it, as after t = {t:g} s. Choose other samples, or another dt, or take differences of motions"
+)
+
+
+NO_SECOND_DERIVATIVE = (
+    "adaptive steps can be differentiated once: for a derivative of a derivative say adjoint=diffrax.DirectAdjoint(), "
+    "max_steps=256, or take fixed steps, dt=..."
 )
 
 
@@ -76,26 +86,21 @@ class SingleMotion(AbstractIntegrator):
 
     checks_every_step: ClassVar[bool] = True
 
-    def accepts(self, problem: Problem, start: InitialState) -> bool:
-        if start.q.ndim != 1 or not problem.plain or problem.dt is not None and problem.counts is None:
-            return False
-        if problem.counts is not None:  # differentiated in any way, steps of known number are a plain loop
-            return is_eager(problem, start)
-        return is_eager(*map(without_derivatives, (problem, start)))
-
-    def run(self, problem: Problem, start: InitialState) -> Solution:
+    def run(self, problem: Problem, start: InitialState, plan: Plan) -> Solution:
         how, scale = without_derivatives((problem, start.scale))
-        if is_eager(problem, start):  # nothing is differentiated
-            found = _run(how, scale, problem.model, problem.ts, start.q, start.v, remember=False)[0]
+        if plan.eager:
+            found = _run(how, scale, problem.model, problem.ts, start.q, start.v, plan, remember=False)[0]
             return _as_solution_numpy(problem.ts, *found, start)
         moving, fixed = eqx.partition((problem.model, problem.ts, start.q, start.v), eqx.is_inexact_array)
 
         @jax.custom_vjp
         def sampled(moving):
-            return jax.device_put(_run(how, scale, *eqx.combine(moving, fixed), remember=False)[0])
+            return jax.device_put(_run(how, scale, *eqx.combine(moving, fixed), plan=plan, remember=False)[0])
 
         def forward(moving):
-            found, pieces = _run(how, scale, *eqx.combine(moving, fixed), remember=True)
+            if not is_concrete(moving):
+                raise ValueError(NO_SECOND_DERIVATIVE)
+            found, pieces = _run(how, scale, *eqx.combine(moving, fixed), plan=plan, remember=True)
             return jax.device_put(found), (moving, pieces)
 
         def backward(known, changes):
@@ -105,6 +110,11 @@ class SingleMotion(AbstractIntegrator):
         sampled.defvjp(forward, backward)
         q, v, loop_state = sampled(moving)
         return as_solution(problem.ts, q, v, without_derivatives(loop_state), start)
+
+
+def solve_one(problem: Problem, start: InitialState) -> Solution:
+    """Integrate one motion whose values are known."""
+    return SingleMotion().run(problem, start, choose_plan(problem, start))
 
 
 def _as_solution_numpy(ts, q, v, loop_state, start):
@@ -140,7 +150,7 @@ def as_solution(
     return Solution(t, q, v, loop_state.result, loop_state.steps, last, start.displaced(jnp, q[0], v[0]))
 
 
-def _run(how, scale, model, ts, q0, v0, remember):
+def _run(how, scale, model, ts, q0, v0, plan, remember):
     """q and v at the samples, and where the motion came to; and the steps, if they are to be remembered, piece by piece
     with their methods."""
     samples, dtype = ts.size, q0.dtype
@@ -182,6 +192,7 @@ def _run(how, scale, model, ts, q0, v0, remember):
             if passed is not None:
                 if remember:
                     raise ValueError(NO_DERIVATIVE.format(t=float(t)))
+                plan.note(f"t = {float(t):g} s: passed a singular pose")
                 (loop_state, found), states = jax.device_put(passed), None
                 continue
             loop_state = loop_state._replace(result=count(RUNNING))
@@ -193,6 +204,7 @@ def _run(how, scale, model, ts, q0, v0, remember):
                 continue
             decided += 1
             method = another if decided < MOST else how.method
+            plan.note(f"t = {float(t):g} s: {in_words(method)}")
             watch = not remember and has_understood_rows(asked)
     # Cut by NumPy: JAX would compile it for every number of samples.
     reached = np.arange(samples) < np.asarray(loop_state.sample)

@@ -14,8 +14,10 @@ import numpy as np
 
 from ..._check import without_derivatives
 from ..._run.compile import usual_promotion
-from ..problem import AbstractIntegrator, InitialState, Problem, Solution
+from ..plan import Plan
+from ..problem import InitialState, Problem, Solution
 from ..result import RUNNING
+from .base import AbstractIntegrator
 from .single import LoopState, advance, as_solution, initial_loop_state, pull_back, reached
 
 MAX_CHECKPOINTS = 512
@@ -30,15 +32,8 @@ class TracedMotion(AbstractIntegrator):
 
     checks_every_step: ClassVar[bool] = True
 
-    def accepts(self, problem: Problem, start: InitialState) -> bool:
-        return problem.plain and problem.dt is None
-
-    def run(self, problem: Problem, start: InitialState) -> Solution:
-        return _of_each(_one, problem, start)
-
-    def forwards(self, problem: Problem, start: InitialState) -> Solution:
-        """The same where it is differentiated in forward mode, along with the steps."""
-        return _of_each(_one_forwards, problem, start)
+    def run(self, problem: Problem, start: InitialState, plan: Plan) -> Solution:
+        return _of_each(_one_forwards if plan.differentiation == "forward" else _one, problem, start)
 
 
 def _of_each(one, problem, start):

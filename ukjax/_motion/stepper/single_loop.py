@@ -5,19 +5,18 @@ M x + Aᵀν = force, A x = rows, a stage for accelerations, with Q and b, a cor
 That is possible where all constraints are positions', so that accelerations and corrections have the same A.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._kernel import kernels_available, per_member
+from ..._kernel import per_member
 from ..._kinematic_map import rate
 from ..._solve import AbstractMethod, solve
-from ..._system import AbstractSystem, shifted
+from ..._system import shifted
 from .drift_correction import MethodPerLevel, assumption_failed_for, methods_at
 from .evaluate import Evaluator
+from .limits import has_single_loop
 from .model_batch import ModelBatch, SingleModel
 from .runge_kutta import StepResult, step
 from .scaling import Scale
@@ -41,32 +40,6 @@ def single_loop_step(
     """``step`` in the form that is compiled soonest."""
     take = _single_loop_step if has_single_loop(each.model, method, projection) else step
     return take(each, t, h, q, v, method, tableau, projection, scale)
-
-
-MAX_SIZE_OF_SINGLE_KERNEL = 66
-"""The largest number of coordinates and rows of which a single motion is one kernel. For Bricard's loop, with 69, LLVM
-takes 20 s and a step 0.4 ms. XLA, which calls LAPACK, takes 6 s, and a step 1.1 ms."""
-
-
-def is_kernel(method: AbstractMethod | MethodPerLevel) -> bool:
-    """Whether a whole motion by this method becomes one kernel. One in loops has large matrices."""
-    return kernels_available() and not method.is_sparse
-
-
-def is_single_kernel(method: AbstractMethod | MethodPerLevel, coordinates: int, rows: int) -> bool:
-    """The same of a single motion of a system with so many coordinates and rows."""
-    return is_kernel(method) and coordinates + rows <= MAX_SIZE_OF_SINGLE_KERNEL
-
-
-def has_single_loop(model: Any, method: AbstractMethod | MethodPerLevel, projection: bool) -> bool:
-    """Whether steps of ``model`` can be so."""
-    return (
-        projection
-        and (method.uniform if isinstance(method, MethodPerLevel) else True)
-        and isinstance(model, AbstractSystem)
-        and model.control is None
-        and all(constraint.level == "position" for constraint in model.constraints)
-    )
 
 
 def _single_loop_step(each, t, h, q, v, method, tableau, projection, scale):

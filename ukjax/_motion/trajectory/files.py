@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..._extras import extra_package
-from ..labels import Labels, Named, force_unit
+from ..._labels import Labels, Named, force_unit
 from ..result import REASONS, all_ended_well, in_words
 
 if TYPE_CHECKING:

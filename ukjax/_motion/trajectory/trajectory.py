@@ -17,12 +17,13 @@ from jaxtyping import Array, Bool, Float, Int
 from ..._check import as_path, is_concrete
 from ..._extras import extra_package
 from ..._files import write_whole
+from ..._labels import Labels, named_coordinates, named_directions, named_inputs, named_rows, title_of
 from ..._outside import external_values_in
 from ..._precision import Numbers
 from ..._solve import AbstractMethod
 from ..._system import AbstractSystem
 from ..inputs import hint_if_batched_model
-from ..labels import Labels, named_coordinates, named_directions, named_inputs, named_rows, title_of
+from ..plan import Plan
 from ..result import EVENT, FINISHED, in_words
 from .continuation import IntegrationOptions, check_times_within
 from .files import SavedMotion, as_dataset, read_netcdf, read_npz, write_csv, write_netcdf, write_npz
@@ -103,10 +104,16 @@ class Trajectory(eqx.Module):
                 object.__setattr__(self, "_seen", seen)  # no field: what is derived from the others
         return seen
 
-    def remembering_numbers(self) -> "Trajectory":
-        """The same, which knows the numbers that its model reads from outside now."""
-        object.__setattr__(self, "_outside", external_values_in(self.model))
-        return self
+    @property
+    def plan(self) -> Plan | None:
+        """How ``simulate`` integrated the motion: ``print(motion.plan)``. None for a motion that came through ``jit``,
+        ``grad`` or ``vmap``, or from a file."""
+        return self.__dict__.get("_plan")
+
+    def with_plan(self, plan: Plan) -> "Trajectory":
+        """This trajectory with its plan, and with the numbers that its model reads from outside now. Neither is a leaf,
+        nor part of the tree structure."""
+        return self._remembering(external_values_in(self.model), plan=plan)
 
     def _check_numbers(self):
         computed_with = self.__dict__.get("_outside")
@@ -169,7 +176,7 @@ class Trajectory(eqx.Module):
         names = "t", "q", "v", "result", "steps", "last", "observation"
         parts = {name: taken(getattr(self, name)) for name in names}
         member = replace(self, **parts, model=model, method=method, integration=integration)
-        return member._remembering(self.__dict__.get("_outside"), taken(self.__dict__.get("_seen")))
+        return member._remembering(self.__dict__.get("_outside"), taken(self.__dict__.get("_seen")), self.plan)
 
     def __call__(self, t: Numbers) -> "Trajectory":
         """The motion at other times, to the accuracy of the solver.
@@ -236,9 +243,9 @@ class Trajectory(eqx.Module):
         if self.t.ndim < 2:
             raise TypeError("this is one trajectory, not a batch of them: use motion.q[k] for its sample k")
 
-    def _remembering(self, outside=None, seen=None):
-        """This trajectory, with what was read from outside and evaluated before."""
-        for name, value in (("_outside", outside), ("_seen", seen)):
+    def _remembering(self, outside=None, seen=None, plan=None):
+        """This trajectory, with the numbers read from outside, its observation and its plan, as far as they are known."""
+        for name, value in (("_outside", outside), ("_seen", seen), ("_plan", plan)):
             if value is not None:
                 object.__setattr__(self, name, value)
         return self

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._check import as_array, check_finite, is_concrete, without_derivatives
-from .._precision import Numbers
-from .problem import Solution
+from ..._check import as_array, check_finite, is_concrete, without_derivatives
+from ..._precision import Numbers
+from ..problem import Solution
 
 SIDE = 8
 """Half the width of the gap around a switch, in units of the last place of the largest time: rounding then takes no

@@ -5,9 +5,9 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from .._constraint import names_of
-from .._control import AbstractControl
-from .._system import AbstractSystem, kinematic_map_of, task_of
+from ._constraint import names_of
+from ._control import AbstractControl
+from ._system import AbstractSystem, kinematic_map_of, task_of
 
 Named = tuple[tuple[str, str], ...]
 """Names and units."""

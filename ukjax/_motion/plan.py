@@ -1,0 +1,151 @@
+"""Which integrator runs a motion, and how: chosen here, once, and told to the user by ``Trajectory.plan``."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from .._check import is_eager, without_derivatives
+from .._jaxpr.tracing import is_forward_mode
+from .problem import InitialState, Problem
+from .stepper.limits import has_single_loop, is_kernel, is_single_kernel
+
+INTEGRATORS = {
+    "single": "one motion, in pieces of many steps that the host looks at",
+    "fixed_step": "fixed steps, all members together",
+    "adaptive_batch": "a batch; each member takes its own adaptive steps, in one kernel",
+    "lanes": "a batch; members take their own adaptive steps, side by side in lanes",
+    "traced": "adaptive steps inside a program that JAX traces",
+    "diffrax": "diffrax's loop",
+}
+"""The integrators by name, in words."""
+
+
+@dataclass
+class Plan:
+    """How ``simulate`` integrated a motion.
+
+    Attributes
+    ----------
+    integrator : str
+        Name of the loop over time: "single", "fixed_step", "adaptive_batch", "lanes", "traced" or "diffrax".
+    reason : str
+        Why this integrator was chosen.
+    steps : str
+        The Runge-Kutta method or diffrax solver, and how the step size is chosen.
+    step : str
+        How a step is compiled: as part of a kernel, as one loop, or stage by stage by XLA.
+    method : str
+        How M and A are factorised for the constrained acceleration.
+    values_known : bool
+        Whether the host knows all values: no trace by ``jit`` or ``vmap``.
+    differentiation : {"none", "reverse", "forward"}
+        How the motion is being differentiated, as far as can be seen.
+    notes : list of str
+        What the motion fell back to, in the order in which it happened.
+    """
+
+    integrator: Literal["single", "fixed_step", "adaptive_batch", "lanes", "traced", "diffrax"]
+    reason: str
+    steps: str
+    step: str
+    method: str
+    values_known: bool
+    differentiation: Literal["none", "reverse", "forward"]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def eager(self) -> bool:
+        """Whether the values are known and nothing is differentiated."""
+        return self.values_known and self.differentiation == "none"
+
+    def __str__(self) -> str:
+        lines = {
+            "integrator": f"{self.integrator} ({INTEGRATORS[self.integrator]}), since {self.reason}",
+            "steps": self.steps,
+            "step": self.step,
+            "method": self.method,
+        }
+        if self.differentiation != "none":
+            lines["derivatives"] = f"{self.differentiation} mode"
+        text = [f"{name:<12}{said}" for name, said in lines.items()]
+        text += [f"{'fell back' if i == 0 else '':<12}{note}" for i, note in enumerate(self.notes)]
+        return "\n".join(text)
+
+    def note(self, text: str) -> None:
+        """Record a fall-back, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+def choose(problem: Problem, start: InitialState) -> Plan:
+    """The plan for a problem and its start."""
+    values_known = is_eager(*map(without_derivatives, (problem, start)))
+    eager = values_known and is_eager(problem, start)
+    forward = not eager and is_forward_mode(problem, start)
+    integrator, reason = _integrator(problem, start, eager, values_known, forward)
+    return Plan(
+        integrator=integrator,
+        reason=reason,
+        steps=_steps(problem),
+        step=_step(problem, start, integrator),
+        method=_method(problem),
+        values_known=values_known,
+        differentiation="forward" if forward else "reverse" if values_known and not eager else "none",
+    )
+
+
+def _integrator(problem: Problem, start: InitialState, eager: bool, values_known: bool, forward: bool) -> Any:
+    """The name of the integrator, and the reason for it."""
+    batch, fixed = start.q.ndim == 2, problem.dt is not None
+    if special := _asks_for_diffrax(problem):
+        return "diffrax", special
+    if fixed and problem.counts is None:
+        return "diffrax", "the number of steps is not known while JAX traces ts or dt"
+    if fixed:
+        single = eager and not batch
+        return ("single", "the values are known") if single else ("fixed_step", "the number of steps is known")
+    if not batch and values_known and not forward:
+        return "single", "the values are known"
+    if batch and eager and is_kernel(problem.method):
+        return "adaptive_batch", "steps are compiled as kernels"
+    if batch and eager:
+        return "lanes", "steps are compiled by XLA"
+    return "traced", "JAX traces the motion"
+
+
+def _asks_for_diffrax(problem: Problem) -> str:
+    """What in the problem only diffrax's loop can do; empty if there is nothing."""
+    asked = {
+        "the solver is no explicit Runge-Kutta method": problem.tableau is None,
+        "it has an event": problem.event is not None,
+        "an adjoint was chosen": problem.adjoint is not None,
+        "progress is shown": problem.progress,
+        "members have times of their own": problem.ts.ndim == 2,
+    }
+    return next((reason for reason, holds in asked.items() if holds), "")
+
+
+def _steps(problem: Problem) -> str:
+    solver = "Dopri8" if problem.solver is None else type(problem.solver).__name__
+    if problem.dt is None:
+        return f"{solver}, adaptive"
+    return f"{solver}, fixed steps that end on every sample"
+
+
+def _step(problem: Problem, start: InitialState, integrator: str) -> str:
+    if integrator == "diffrax":
+        return "compiled by XLA, a kernel for each evaluation" if is_kernel(problem.method) else "compiled by XLA"
+    coordinates, rows = start.v.shape[-1], start.scale.rows.shape[-1]
+    alone = start.q.ndim == 1
+    if is_single_kernel(problem.method, coordinates, rows) if alone else is_kernel(problem.method):
+        return "all steps in one kernel of machine code"
+    if has_single_loop(problem.model, problem.method, problem.projection):
+        return "compiled by XLA: stages and corrections are turns of one loop"
+    return "compiled by XLA: stages are turns of a loop, then the corrections"
+
+
+def _method(problem: Problem) -> str:
+    name = type(problem.method).__name__
+    fast = problem.method.usual()
+    first = [] if problem.along is None else ["along a band"]
+    first += [] if fast is None else [f"{type(fast).__name__} (Cholesky of M and of the rows)"]
+    return ", then ".join([*first, name]) if first else name
