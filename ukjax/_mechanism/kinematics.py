@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from .._rotation import cross
 from ..joints import AbstractJoint, Free
 from ..joints.base import Relative
-from .alike import Alike, alike, bare, in_order
+from .alike import Group, grouped, kinematic_part, in_order
 from .named import Named
 from .recursion import along, order, turned
 from .tree import GROUND, Link, Tree
@@ -85,8 +85,8 @@ class Placed(NamedTuple):
 
 def placed(joints: Named, tree: Tree, t: Array, q: Float[Array, " nq"]) -> Placed:
     """Where the bodies are."""
-    groups = _carriers(joints, tree)
-    found = _of_carriers(groups, tree, lambda joint, q: _frames(joint, *joint.transform(t, q)), q)
+    groups = _joint_groups(joints, tree)
+    found = _map_joints(groups, tree, lambda joint, q: _frames(joint, *joint.transform(t, q)), q)
     return _placed(tree, *(in_order(groups, parts) for parts in zip(*found, strict=True)))[0]
 
 
@@ -133,7 +133,7 @@ def moving(
 ) -> BodyMotion:
     """All bodies in motion. ``accelerations`` are v̇; without them, the accelerations of bodies are those at constant
     velocities of joints."""
-    numbers, groups = order(tree), _carriers(joints, tree)
+    numbers, groups = order(tree), _joint_groups(joints, tree)
 
     def each(joint, q, v, accelerations):
         here = joint.relative(t, q, v)
@@ -145,14 +145,14 @@ def moving(
         columns = jnp.stack([here.angular, here.linear], axis=1).transpose(2, 0, 1)
         return *_frames(joint, here.R, here.p), vectors, columns
 
-    *parts, columns = zip(*_of_carriers(groups, tree, each, q, v, accelerations), strict=True)
+    *parts, columns = zip(*_map_joints(groups, tree, each, q, v, accelerations), strict=True)
     *frames, vectors = (in_order(groups, part) for part in parts)
     places, axes, x = _placed(tree, *frames)
     omega, sliding, alpha, acceleration = jnp.moveaxis(_in_space(axes, vectors), 2, 0)
 
     # The first bodies of trees do not slide, as seen from a point that moves with them.
     drift = jnp.concatenate([sliding, jnp.zeros((1, 3))])[numbers.roots]
-    sliding = jnp.where(numbers.rooted[:, None], 0.0, sliding)
+    sliding = jnp.where(numbers.on_ground[:, None], 0.0, sliding)
     velocity = sliding + cross(x, omega)
     motions = along(tree, jnp.concatenate([omega, velocity], axis=1))
     turning, going = _halves(motions[numbers.parents])
@@ -185,7 +185,7 @@ def _placed(tree, frame, R, at, p, to) -> tuple[Placed, Array, Array]:
     axes, of_bodies = turned(tree, frame, R)
     hand = _in_space(of_bodies[:-1], to)
     arm = _in_space(of_bodies[numbers.parents], at) + _in_space(axes, p) - hand
-    d = along(tree, jnp.where(numbers.rooted[:, None], 0.0, arm))
+    d = along(tree, jnp.where(numbers.on_ground[:, None], 0.0, arm))
     base = jnp.concatenate([arm, jnp.zeros((1, 3))])[numbers.roots]
     return Placed(of_bodies, d, base), axes, d[:-1] + hand
 
@@ -195,10 +195,10 @@ def _in_space(axes, x):
     return jnp.einsum("lij,lj...->li...", axes, x)
 
 
-def _carriers(joints: Named, tree: Tree) -> tuple[Alike, ...]:
+def _joint_groups(joints: Named, tree: Tree) -> tuple[Group, ...]:
     """The joints that carry the bodies, from the side of what they hang on, those of a kind together."""
-    found = (bare(joint_of(joints, link)) for link in tree.links)
-    return alike(Reversed(joint) if link.reverse else joint for link, joint in zip(tree.links, found, strict=True))
+    found = (kinematic_part(joint_of(joints, link)) for link in tree.links)
+    return grouped(Reversed(joint) if link.reverse else joint for link, joint in zip(tree.links, found, strict=True))
 
 
 def _coordinates(tree, group):
@@ -211,7 +211,7 @@ def _velocities(tree, group):
     return np.array([tree.links[i].velocities for i in group.places], int)
 
 
-def _of_carriers(groups, tree, function, q, *velocities):
+def _map_joints(groups, tree, function, q, *velocities):
     """For each group what ``function(joint, ...)`` gives, of its joints' own part of q and of the ``velocities``."""
     pick = lambda group, x: None if x is None else x[_velocities(tree, group)]
     return [

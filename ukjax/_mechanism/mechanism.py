@@ -30,7 +30,7 @@ from ..systems.base import AbstractMechanism
 from .actuator import Actuator, actuators_of
 from .alike import ACTING
 from .body import Body
-from .closing import as_wanted, closing_coordinates, in_space, in_turns
+from .closing import target_rows, closing_coordinates, absolute_state, with_nearest_turns
 from .closure import constraints_of
 from .dynamics import TreeDynamics
 from .elements import Elements, JointCoordinates
@@ -38,7 +38,7 @@ from .kinematics import FLOATING, Pose, joint_of, poses
 from .named import Named, numbers_by_name
 from .reactions import Reaction, Rows, reactions
 from .shape import edges_of, warn_of_undrawn
-from .tree import Tree, check_names, connections, spanning
+from .tree import Tree, check_names, connections, spanning_tree
 from .turning import kinematic_map_of
 
 
@@ -105,8 +105,8 @@ class Mechanism(AbstractMechanism):
         check_names(self.bodies.names, given)
         self.actuators = actuators_of(actuators, given)
         self.absolute = formulation == "absolute"
-        self.tree = spanning(self.bodies.names, given, FLOATING, self.absolute)
-        _check_entries(self.joints, self.tree)
+        self.tree = spanning_tree(self.bodies.names, given, FLOATING, self.absolute)
+        _check_element_shapes(self.joints, self.tree)
         _check_closing(self.joints, self.tree)
 
     @kept
@@ -138,7 +138,7 @@ class Mechanism(AbstractMechanism):
         joints = [(link.joint or link.body, joint_of(self.joints, link)) for link in self.tree.links]
         named: dict[str, Any] = dict(self.joints.items())
         joints += [(counted.joint, named[counted.joint]) for counted in self.tree.counted]
-        return tuple((_joined(name, own), unit) for name, joint in joints for own, unit in joint.coordinates)
+        return tuple((_joined_name(name, own), unit) for name, joint in joints for own, unit in joint.coordinates)
 
     @property
     def velocities(self) -> tuple[tuple[str, str], ...]:
@@ -148,7 +148,7 @@ class Mechanism(AbstractMechanism):
             name = link.joint or link.body
             for own, unit in joint_of(self.joints, link).velocities:
                 is_rate = own.startswith("d")
-                found.append((f"d{_joined(name, own[1:])}" if is_rate else _joined(name, own), unit))
+                found.append((f"d{_joined_name(name, own[1:])}" if is_rate else _joined_name(name, own), unit))
         return tuple(found)
 
     @property
@@ -258,7 +258,7 @@ class Mechanism(AbstractMechanism):
         q = self._as_q(q)
         closing = {at.joint for at in closing_coordinates(self.joints, self.tree).values()}
         plain = {name: joint for name, joint in self.joints.items() if isinstance(joint, AbstractActing)}
-        plain = {k: x for k, x in plain.items() if k in closing or self.tree.carrying(k) and x.quaternion is None}
+        plain = {k: x for k, x in plain.items() if k in closing or self.tree.link_of_joint(k) and x.quaternion is None}
         found = _joint_coordinates(JointCoordinates(self.joints, self.tree, tuple(plain)), as_float(t), q)
         ends = np.cumsum([len(joint.coordinates) for joint in plain.values()])
         return dict(zip(plain, jnp.split(found, ends[:-1]), strict=True)) if plain else {}
@@ -305,7 +305,7 @@ class Mechanism(AbstractMechanism):
         closing = closing_coordinates(self.joints, self.tree)
         of_closing = {name: jnp.asarray(value) for name, value in positions.items() if name in closing}
         velocities_of_closing = {name: jnp.asarray(value) for name, value in velocities.items() if name in closing}
-        q, v = self._near(of_closing, velocities_of_closing)
+        q, v = self._initial_guess(of_closing, velocities_of_closing)
         held = []
         for name, value in positions.items():
             if name in closing:
@@ -324,7 +324,7 @@ class Mechanism(AbstractMechanism):
             held.append(name)
         fixed, t, model = tuple(dict.fromkeys(held)), jnp.zeros(()), self
         if of_closing or velocities_of_closing:
-            rows = as_wanted(self.joints, self.tree, of_closing, velocities_of_closing)
+            rows = target_rows(self.joints, self.tree, of_closing, velocities_of_closing)
             names: dict = dict(coordinates=self.coordinates, kinematic_map=self.kinematic_map)
             names |= {} if self.kinematic_map is None else dict(velocities=self.velocities)
             model = System(self.dynamics, (*self.constraints, *rows), control=self.control, **names)
@@ -338,15 +338,15 @@ class Mechanism(AbstractMechanism):
         q, v = project(model, t, q, v, fixed=fixed)
         return self._settled(q), v
 
-    def _near(self, positions, velocities) -> tuple[Array, Array]:
+    def _initial_guess(self, positions, velocities) -> tuple[Array, Array]:
         """Where ``start`` looks from, with these values of joints that close loops: from the same in the coordinates of
         joints, where the mechanism is in absolute ones and they matter."""
         coupled = self.tree.counted and any(isinstance(joint, AbstractCoupling) for _, joint in self.joints.items())
         if self.absolute and (positions or velocities or coupled):
             plain = Mechanism(self.bodies, self.joints, self.gravity)
-            return in_space(plain.joints, plain.tree, self.tree, *plain.start(positions, velocities))
+            return absolute_state(plain.joints, plain.tree, self.tree, *plain.start(positions, velocities))
         q, v = self.reference_pose()
-        return in_turns(self.joints, self.tree, q, positions) if self.tree.counted else q, v
+        return with_nearest_turns(self.joints, self.tree, q, positions) if self.tree.counted else q, v
 
     def _settled(self, q):
         """q whose counted coordinates agree with the bodies."""
@@ -355,7 +355,7 @@ class Mechanism(AbstractMechanism):
 
     def reference_pose(self) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
         """Where ``start`` looks from: not always a pose in which loops are closed."""
-        tree = spanning(self.bodies.names, dict(self.joints.items()), FLOATING, absolute=False)
+        tree = spanning_tree(self.bodies.names, dict(self.joints.items()), FLOATING, absolute=False)
         own = lambda joint: jnp.asarray(joint.neutral) if joint.reference is None else jnp.ravel(joint.reference)
         parts = {link.body: own(joint_of(self.joints, link)) for link in tree.links}
         q = jnp.concatenate([jnp.zeros(0), *parts.values()])
@@ -365,7 +365,7 @@ class Mechanism(AbstractMechanism):
                 [x for link in self.tree.links for x in (there[link.body].p, quaternion_of(there[link.body].R))]
             )
         for name, *_ in self.tree.counted:
-            link = tree.carrying(name)
+            link = tree.link_of_joint(name)
             q = jnp.concatenate([q, own(self.joints[name]) if link is None else parts[link.body]])
         return self._settled(q), jnp.zeros(self.tree.n)
 
@@ -424,7 +424,7 @@ def _reactions(dynamics, names, turning, terms, t, q, v, motion):
     return reactions(dynamics, t, q, v, motion.acceleration, rows)
 
 
-def _joined(name, own):
+def _joined_name(name, own):
     return f"{name}_{own}" if own else name
 
 
@@ -448,7 +448,7 @@ def _check_closing(joints, tree):
         ends = joints[counted.joint].parent, joints[counted.joint].child
         for i in {i for end in ends for i in ways[end]}:
             link = tree.links[i]
-            if _moves_by_itself(joint_of(joints, link)):
+            if _depends_on_time(joint_of(joints, link)):
                 raise ValueError(
                     f"joints[{link.joint!r}] moves by itself with time, which transform(t, q) of a "
                     f"{type(joint_of(joints, link)).__name__} says, in a loop that joints[{counted.joint!r}] closes, "
@@ -456,7 +456,7 @@ def _check_closing(joints, tree):
                 )
 
 
-def _moves_by_itself(joint):
+def _depends_on_time(joint):
     """Whether its place is a function of t."""
     program = jax.make_jaxpr(joint.transform)(0.0, jnp.zeros(len(joint.coordinates))).jaxpr
     t = program.invars[0]
@@ -464,7 +464,7 @@ def _moves_by_itself(joint):
     return any(x is t for x in used)
 
 
-def _check_entries(joints, tree):
+def _check_element_shapes(joints, tree):
     """Springs, dampers, armatures and friction have one number, or one for each velocity of their joint; along a
     quaternion they act only where the joint carries a body."""
     for name, joint in joints.items():
@@ -481,7 +481,7 @@ def _check_entries(joints, tree):
             value = getattr(joint, field)
             if value is None:
                 continue
-            if turns and tree.carrying(name) is None:
+            if turns and tree.link_of_joint(name) is None:
                 raise ValueError(
                     f"joints[{name!r}] has a quaternion, and no body hangs on it here, so that no {field} can act "
                     'along it: use formulation="joint", and put the joint before those that close its loop'

@@ -8,14 +8,14 @@ from xml.parsers import expat
 
 import numpy as np
 
-KINDS = ".stl", ".obj", ".ply", ".off", ".dae"
-LARGEST = 200_000_000
+SUFFIXES = ".stl", ".obj", ".ply", ".off", ".dae"
+MAX_FILE_BYTES = 200_000_000
 """Bytes of a file that is read for a picture."""
 
 RIBS = 0.01, 0.2, 0.4, 0.6, 0.8, 0.99
 """Where it is cut across, along its longest axis."""
 
-LINES, MOST = 2, 40
+LINES_PER_CUT, MAX_POINTS_PER_LINE = 2, 40
 """Of each cut the longest lines, with so many points at most: a picture is of the outside."""
 
 
@@ -25,11 +25,11 @@ def mesh_lines(path: str) -> tuple[tuple[np.ndarray, ...], str]:
     file = Path(path)
     if not file.is_file():
         return (), "is not there"
-    if file.suffix.lower() not in KINDS:
-        return (), f"is no file of {', '.join(KINDS)}"
+    if file.suffix.lower() not in SUFFIXES:
+        return (), f"is no file of {', '.join(SUFFIXES)}"
     about = file.stat()
-    if about.st_size > LARGEST:
-        return (), f"is larger than {LARGEST // 1_000_000} MB"
+    if about.st_size > MAX_FILE_BYTES:
+        return (), f"is larger than {MAX_FILE_BYTES // 1_000_000} MB"
     return _read(file, about.st_mtime_ns)
 
 
@@ -80,12 +80,12 @@ def _lines(mesh) -> tuple[np.ndarray, ...]:
         middle = low + share * (high - low)
         pieces = np.asarray(mesh_plane(mesh, np.eye(3)[axis], middle), float).reshape(-1, 2, 3)
         lines = _chained(pieces, 1e-6 * float(np.max(high - low)))
-        found += sorted(lines, key=lambda line: -float(np.max(np.ptp(line, axis=0))))[:LINES]
+        found += sorted(lines, key=lambda line: -float(np.max(np.ptp(line, axis=0))))[:LINES_PER_CUT]
     return tuple(found)
 
 
 def _chained(pieces, near):
-    """Lines made of pieces (k, 2, 3) whose ends meet, with no more than ``MOST`` points each."""
+    """Lines made of pieces (k, 2, 3) whose ends meet, with no more than ``MAX_POINTS_PER_LINE`` points each."""
     ends = [[tuple(corner) for corner in piece] for piece in np.round(pieces / near).astype(int)]
     at: dict[tuple, list[tuple[int, int]]] = {}
     for i, piece in enumerate(ends):
@@ -100,6 +100,6 @@ def _chained(pieces, near):
             i, side = following
             used[i], corner = True, ends[i][1 - side]
             line.append(pieces[i, 1 - side])
-        kept = np.linspace(0, len(line) - 1, min(len(line), MOST)).round().astype(int)
+        kept = np.linspace(0, len(line) - 1, min(len(line), MAX_POINTS_PER_LINE)).round().astype(int)
         lines.append(np.array(line)[kept])
     return lines

@@ -85,7 +85,7 @@ def numbers_by_name(what: str, given: Any, example: str) -> dict[str, Array]:
 
 
 def _check_name(what, name):
-    """Words by which things can be reached as attributes, or ``ValueError``."""
+    """UniqueNames by which things can be reached as attributes, or ``ValueError``."""
     if not isinstance(name, str) or not name.isidentifier():
         raise ValueError(f"{what} must have names of letters, digits and _ that begin with a letter, got {name!r}")
     if name.startswith("_"):

@@ -13,7 +13,7 @@ from .._rotation import cross, skew
 from .._terms import Terms
 from ..joints import AbstractActing, AbstractConnection, AbstractContact, AbstractCoupling
 from .closure import rows_of
-from .dynamics import Inertias, TreeDynamics
+from .dynamics import BodyInertias, TreeDynamics
 from .elements import JointCoordinates
 from .kinematics import Pose, moving, poses
 from .recursion import carried
@@ -135,7 +135,7 @@ def _wrenches(dynamics, t, q, v, acceleration, multipliers):
 
     # What the bodies need beside what closes loops: forces, and moments about the first body of each tree.
     moves = moving(joints, tree, t, q, v, acceleration).bodies
-    needed = Inertias.of(dynamics.bodies, tree, moves).needed(moves, dynamics.gravity)
+    needed = BodyInertias.of(dynamics.bodies, tree, moves).inverse_dynamics(moves, dynamics.gravity)
     force, moment = (jnp.concatenate([x, jnp.zeros((1, 3))]) for x in needed)
     place = {name: i for i, name in enumerate(there)}
     arms = {name: there[joint.child].frame(joint.in_child()).p for name, joint in connections(dict(joints.items()))}

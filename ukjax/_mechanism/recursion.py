@@ -19,17 +19,17 @@ class Order(NamedTuple):
     parents: np.ndarray
     roots: np.ndarray
     owners: np.ndarray
-    ways: tuple[tuple[int, ...], ...]
+    paths: tuple[tuple[int, ...], ...]
 
     @property
-    def rooted(self) -> np.ndarray:
+    def on_ground(self) -> np.ndarray:
         """Whether the ground carries a link (links,)."""
         return self.parents == len(self.parents)
 
     @property
     def flat(self) -> bool:
         """Whether the ground carries all of them."""
-        return bool(np.all(self.rooted))
+        return bool(np.all(self.on_ground))
 
 
 @functools.lru_cache(maxsize=128)

@@ -9,7 +9,7 @@ import numpy as np
 from .._check import check_word
 from .mesh import mesh_lines
 
-SIZES = {
+SIZE_NAMES = {
     "box": ("x", "y", "z"),
     "sphere": ("radius",),
     "cylinder": ("radius", "length"),
@@ -17,7 +17,7 @@ SIZES = {
     "ellipsoid": ("x", "y", "z"),
     "mesh": ("x", "y", "z"),
 }
-AROUND = 16
+CIRCLE_SEGMENTS = 16
 """The corners of what stands for a circle."""
 
 
@@ -66,16 +66,16 @@ def check_shape(shape: Shape) -> Shape:
     """It is one, with as many numbers as its kind has, all of them as constants of Python, or ``ValueError``."""
     if not isinstance(shape, Shape):
         raise ValueError(f"shapes must be several ukjax.Shape, got {type(shape).__name__}")
-    check_word("kind of a shape", shape.kind, SIZES)
+    check_word("kind of a shape", shape.kind, SIZE_NAMES)
     size, at, turn = (tuple(float(x) for x in np.ravel(numbers)) for numbers in (shape.size, shape.at, shape.turn))
-    for name, found, count in (("size", size, len(SIZES[shape.kind])), ("at", at, 3), ("turn", turn, 4)):
+    for name, found, count in (("size", size, len(SIZE_NAMES[shape.kind])), ("at", at, 3), ("turn", turn, 4)):
         if len(found) != count:
             raise ValueError(f"{name} of a {shape.kind} must be {count} numbers, got {len(found)}")
     return Shape(shape.kind, size, at, turn, str(shape.path))
 
 
 def _circle(axis, rx, ry, height=0.0):
-    angle = np.linspace(0, 2 * np.pi, AROUND + 1)
+    angle = np.linspace(0, 2 * np.pi, CIRCLE_SEGMENTS + 1)
     return np.roll(np.stack([rx * np.cos(angle), ry * np.sin(angle), np.full_like(angle, height)], axis=1), axis + 1, 1)
 
 
@@ -91,11 +91,11 @@ def _ellipsoid(x, y, z):
 
 def _cylinder(radius, length):
     low, high = (_circle(2, radius, radius, h) for h in (-length / 2, length / 2))
-    return [low, high, *(np.stack([low[i], high[i]]) for i in range(0, AROUND, AROUND // 4))]
+    return [low, high, *(np.stack([low[i], high[i]]) for i in range(0, CIRCLE_SEGMENTS, CIRCLE_SEGMENTS // 4))]
 
 
 def _capsule(radius, length):
-    angle = np.linspace(0, np.pi, AROUND // 2 + 1)
+    angle = np.linspace(0, np.pi, CIRCLE_SEGMENTS // 2 + 1)
     over, up = radius * np.cos(angle), radius * np.sin(angle) + length / 2
     along_x = np.stack([over, 0 * up, up], axis=1)
     above = [along_x, along_x[:, [1, 0, 2]]]

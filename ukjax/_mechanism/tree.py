@@ -66,7 +66,7 @@ class Tree(NamedTuple):
         """The number of coordinates."""
         return sum(link.size_of_q for link in self.links) + sum(joint.size for joint in self.counted)
 
-    def carrying(self, joint: str) -> Link | None:
+    def link_of_joint(self, joint: str) -> Link | None:
         """The link of a joint that carries a body."""
         return next((link for link in self.links if link.joint == joint), None)
 
@@ -78,7 +78,7 @@ class Tree(NamedTuple):
         return found
 
 
-def spanning(bodies: tuple[str, ...], joints: Mapping[str, Any], floating: Any, absolute: bool) -> Tree:
+def spanning_tree(bodies: tuple[str, ...], joints: Mapping[str, Any], floating: Any, absolute: bool) -> Tree:
     """The joints in their order, each carrying the body that nothing carries yet, and closing a loop where there is
     none. What cannot be reached from the ground floats, by the joint ``floating``; with ``absolute`` all bodies do."""
     links: list[Link] = []

@@ -19,7 +19,7 @@ from .named import Named
 from .tree import Tree
 
 
-class Turning(AbstractSettlingMap):
+class QuaternionMap(AbstractSettlingMap):
     """q̇ of a mechanism, of whose coordinates and velocities the quaternions and their rates of turning begin at the
     ``places`` (k, 2).
 
@@ -37,7 +37,7 @@ class Turning(AbstractSettlingMap):
                 f"q and v must have shapes ({self.tree.nq},) and ({self.tree.n},), one entry per coordinate and one "
                 f"per velocity, got shapes {q.shape} and {v.shape}"
             )
-        rates, counted = self._of_links(q, v), self.counted
+        rates, counted = self._link_rates(q, v), self.counted
         if counted is None:
             return rates
         along = jnp.concatenate([rates, jnp.zeros(q.size - rates.size, q.dtype)])
@@ -50,7 +50,7 @@ class Turning(AbstractSettlingMap):
             return q
         return q.at[self.tree.counted[0].first_of_q :].set(self.counted(jnp.zeros((), q.dtype), q))
 
-    def _of_links(self, q, v):
+    def _link_rates(self, q, v):
         if not self.places:
             return v
         of_q, of_v = np.array(self.places).T
@@ -60,13 +60,13 @@ class Turning(AbstractSettlingMap):
         return rates[np.argsort(np.concatenate([plain, u.ravel()]))]
 
 
-def kinematic_map_of(joints: Named, tree: Tree) -> Turning | None:
+def kinematic_map_of(joints: Named, tree: Tree) -> QuaternionMap | None:
     """q̇ = N(q) v of a mechanism; None where v is q̇."""
     places = quaternions(joints, tree)
     counted = tuple(joint.joint for joint in tree.counted)
     if not counted:
-        return Turning(tree, places) if places else None
-    return Turning(tree, places, JointCoordinates(joints, tree, counted))
+        return QuaternionMap(tree, places) if places else None
+    return QuaternionMap(tree, places, JointCoordinates(joints, tree, counted))
 
 
 def _end(tree):

@@ -9,22 +9,22 @@ import numpy as np
 
 from .markup import Place
 
-LOWEST = (3, 3, 7)
+MIN_VERSION = (3, 3, 7)
 """The first version of MuJoCo with all that is used here."""
 
-HIDDEN = 5
+HIDDEN_GROUP = 5
 """A group of geoms that is not shown."""
 
 
 def import_mujoco() -> Any:
     """The package, or ``ImportError``, where it is not installed or too old."""
-    wanted = ".".join(map(str, LOWEST))
+    wanted = ".".join(map(str, MIN_VERSION))
     try:
         mujoco: Any = importlib.import_module("mujoco")
     except ImportError:
         raise ImportError("an MJCF file needs the package mujoco: pip install 'ukjax[mjcf]'") from None
     version = tuple(int(number) for number in re.findall(r"\d+", mujoco.__version__)[:3])
-    if version < LOWEST:
+    if version < MIN_VERSION:
         raise ImportError(
             f"an MJCF file needs mujoco {wanted} or later, got {mujoco.__version__}: pip install -U 'ukjax[mjcf]'"
         )
@@ -56,7 +56,7 @@ def compiled(path: Path, mujoco: Any, spec: Any) -> tuple[Any, dict[int, Any]]:
         if is_field or _is_mesh(mujoco, geom) and geom.meshname not in needed:
             geom.type, geom.meshname, geom.hfieldname = mujoco.mjtGeom.mjGEOM_SPHERE, "", ""
             geom.mass, geom.size = 0.0, np.ones(3)
-            geom.group = HIDDEN if is_field else geom.group
+            geom.group = HIDDEN_GROUP if is_field else geom.group
     for material in spec.materials:
         material.textures = [""] * len(material.textures)
     for light in spec.lights:

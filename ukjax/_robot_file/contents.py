@@ -18,7 +18,7 @@ class Contents(NamedTuple):
     """Bodies, joints, gravity [m/s²] and actuators, as ``ukjax.Mechanism`` takes them.
 
     ``places`` say where in the file each joint is; ``title`` what the file calls it. ``ignored`` is what is not
-    modelled, and ``needs_fallback`` what is not known or was read in a way that may not be meant; both in words, with lines.
+    modelled, and ``suspicious`` what is not known or was read in a way that may not be meant; both in words, with lines.
     """
 
     path: Path
@@ -29,7 +29,7 @@ class Contents(NamedTuple):
     actuators: tuple[Actuator, ...]
     places: Mapping[str, Place]
     ignored: Mapping[str, list[int | None]]
-    needs_fallback: Mapping[str, list[int | None]] = {}
+    suspicious: Mapping[str, list[int | None]] = {}
 
     def mechanism(self, formulation: Any = "joint") -> Mechanism:
         """It, or ``ValueError`` where nothing moves."""
@@ -49,13 +49,13 @@ class Contents(NamedTuple):
             )
         return made
 
-    def said(self, made: Mechanism) -> str:
+    def warning_text(self, made: Mechanism) -> str:
         """What is not modelled and what is unusual, in one line; empty where there is nothing."""
         at = lambda lines: f" ({where(lines, 3)})" if lines else ""
         listed = lambda things: ", ".join(f"{what}{at(lines)}" for what, lines in things.items())
         parts = [f"what is not modelled: {listed(self.ignored)}"] if self.ignored else []
-        needs_fallback = {**self.needs_fallback, **self.without_mass(made)}
-        parts += [f"what is not known or may be a mistake: {listed(needs_fallback)}"] if needs_fallback else []
+        suspicious = {**self.suspicious, **self.without_mass(made)}
+        parts += [f"what is not known or may be a mistake: {listed(suspicious)}"] if suspicious else []
         return f"{self.path} has {'; and '.join(parts)}" if parts else ""
 
     def without_mass(self, made: Mechanism) -> dict[str, list[int | None]]:
@@ -91,7 +91,7 @@ def body_of(inertia: Inertia, shapes: Iterable[Shape] = (), buoyancy: float | No
     return eqx.tree_at(lambda body: body.inertia, body, as_float(moments))
 
 
-class Words:
+class UniqueNames:
     """Names as Python can write them, each once, by the names in the file."""
 
     def __init__(self, kind: str):
@@ -130,7 +130,7 @@ class Words:
 
 
 def counted(things: Iterable[tuple[str, int | None]]) -> dict[str, list[int | None]]:
-    """Words and lines as ``Contents`` has them."""
+    """UniqueNames and lines as ``Contents`` has them."""
     found: dict[str, list[int | None]] = {}
     for what, line in things:
         found.setdefault(what, []).append(line)

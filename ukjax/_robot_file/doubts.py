@@ -6,11 +6,11 @@ import numpy as np
 
 from .._mechanism import Mechanism
 
-FAR = 100.0
+MAX_LENGTH_RATIO = 100.0
 """Metres, and times the middle one of a mechanism's lengths, beyond which a length is rather in millimetres."""
-WIDE = 10.0
+MAX_GYRATION_RATIO = 10.0
 """Times a mechanism's largest length: a radius of gyration beyond it is that of an inertia in other units."""
-DENSITIES = (1.0, 30_000.0)
+DENSITY_RANGE = (1.0, 30_000.0)
 """Of foam and of what is denser than gold, kg/m³: beyond them a mass is rather in grams or tonnes."""
 
 
@@ -33,7 +33,7 @@ def _inertias(mechanism) -> Iterator[str]:
             yield f"{name} has an inertia that no body has: of its moments {shown} one is negative"
         elif moments[0] + moments[1] < moments[2] * (1 - 1e-3):
             yield f"{name} has an inertia that no body has: of its moments {shown} two are less than the third"
-        elif size and radius > WIDE * size:
+        elif size and radius > MAX_GYRATION_RATIO * size:
             yield (
                 f"{name} has its mass {radius:.3g} m about its centre (√(I/m)), in a mechanism of {size:.3g} m: is its "
                 "inertia in kg m²?"
@@ -55,9 +55,9 @@ def _lengths(mechanism) -> Iterator[str]:
     lengths = _all_lengths(mechanism)
     middle = float(np.median(list(lengths.values()))) if lengths else 0.0
     for what, length in lengths.items():
-        if length > FAR or length > FAR * middle:
+        if length > MAX_LENGTH_RATIO or length > MAX_LENGTH_RATIO * middle:
             yield f"{what} is {length:.4g} m away: is it in millimetres?"
-    if lengths and max(lengths.values()) < 1 / FAR**2:
+    if lengths and max(lengths.values()) < 1 / MAX_LENGTH_RATIO**2:
         yield f"the largest of all lengths is {max(lengths.values()):.3g} m: are they in kilometres?"
 
 
@@ -65,7 +65,7 @@ def _densities(mechanism) -> Iterator[str]:
     for name, body in mechanism.bodies.items():
         volumes = [_volume(shape.kind, *shape.size) for shape in body.shapes]
         mass, volume = float(body.mass), sum(volumes)  # NaN, of a mesh, is beyond nothing
-        if volume and mass and (mass < DENSITIES[0] * volume or mass > DENSITIES[1] * volume):
+        if volume and mass and (mass < DENSITY_RANGE[0] * volume or mass > DENSITY_RANGE[1] * volume):
             yield f"{name} has {mass:.4g} kg in the {volume:.3g} m³ of its shapes: is its mass in kg?"
 
 

@@ -93,15 +93,15 @@ def _ends(it, number) -> tuple[str, str, tuple[Frame, ...] | None]:
     model = it.model
     ends = int(model.eq_obj1id[number]), int(model.eq_obj2id[number])
     if model.eq_objtype[number] == it.mujoco.mjtObj.mjOBJ_SITE:
-        first, second = (it.words[model.site_bodyid[site]] for site in ends)
+        first, second = (it.body_names[model.site_bodyid[site]] for site in ends)
         return first, second, tuple(it.frame("site", site) for site in ends)
-    first, second = (it.words[body] for body in ends)
+    first, second = (it.body_names[body] for body in ends)
     return first, second, None
 
 
 def _coordinate(it, number, place) -> tuple[str, float]:
     """The joint of this number, which must have one coordinate, and its coordinate in the pose of the file."""
-    name, size = it.starts[number]
+    name, size = it.joint_sizes[number]
     if size != 1:
         raise place.error(f"needs joints with one coordinate, which {name!r} has not")
     return name, float(it.model.qpos0[it.model.jnt_qposadr[number]])

@@ -4,13 +4,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-NO_TURN = np.array([1.0, 0.0, 0.0, 0.0])
+IDENTITY = np.array([1.0, 0.0, 0.0, 0.0])
 
 
 class Frame(NamedTuple):
     """Its attitude ``u`` (4,) and its origin ``p`` (3,) [m] in another."""
 
-    u: np.ndarray = NO_TURN
+    u: np.ndarray = IDENTITY
     p: np.ndarray = np.zeros(3)
 
     def then(self, inner: "Frame") -> "Frame":
@@ -35,7 +35,7 @@ class Frame(NamedTuple):
 def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The turn b, then the turn a, along the axes of space."""
     if not np.any(a[1:]) or not np.any(b[1:]):
-        return a * b[0] + b * a[0] - NO_TURN * a[0] * b[0]
+        return a * b[0] + b * a[0] - IDENTITY * a[0] * b[0]
     vector = a[0] * b[1:] + b[0] * a[1:] + np.cross(a[1:], b[1:])
     return np.array([a[0] * b[0] - a[1:] @ b[1:], *vector])
 
@@ -70,4 +70,4 @@ def of_angles(roll: float, pitch: float, yaw: float) -> np.ndarray:
 def unit(u: np.ndarray) -> np.ndarray:
     """A quaternion as a file has it, of length 1; of length 0 it is no turn, as MuJoCo has it."""
     length = np.linalg.norm(u)
-    return u / length if length else NO_TURN
+    return u / length if length else IDENTITY

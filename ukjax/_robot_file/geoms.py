@@ -11,7 +11,7 @@ from .inertia import Inertia
 from .meshes import mesh_file
 from .reading import Reading
 
-SEEN = 3
+FIRST_HIDDEN_GROUP = 3
 """Geoms of groups below this one are shown, as MuJoCo's own window has it."""
 
 
@@ -19,7 +19,7 @@ def inertia_of(it: Reading, body: int) -> Inertia:
     """As MuJoCo has it: given by the file, or computed from geoms."""
     model = it.model
     frame = Frame(model.body_iquat[body].copy(), model.body_ipos[body].copy())
-    return Inertia(float(model.body_mass[body]), np.zeros(3), np.diag(model.body_inertia[body])).inside(frame)
+    return Inertia(float(model.body_mass[body]), np.zeros(3), np.diag(model.body_inertia[body])).transformed(frame)
 
 
 def shapes_of(it: Reading, body: int) -> Iterator[Shape]:
@@ -44,5 +44,5 @@ def shapes_of(it: Reading, body: int) -> Iterator[Shape]:
             "ellipsoid": (a, b, c),
             "mesh": (a, b, c),
         }.get(kind)
-        if size is not None and model.geom_group[geom] < SEEN:
+        if size is not None and model.geom_group[geom] < FIRST_HIDDEN_GROUP:
             yield Shape(kind, size, tuple(frame.p.tolist()), tuple(frame.u.tolist()), path)

@@ -14,7 +14,7 @@ class Inertia(NamedTuple):
     centre: np.ndarray
     about_centre: np.ndarray
 
-    def inside(self, frame: Frame) -> "Inertia":
+    def transformed(self, frame: Frame) -> "Inertia":
         """The same, where this is given in a ``frame``."""
         R = matrix(frame.u)
         turned = R @ self.about_centre @ R.T if np.any(frame.u[1:]) else self.about_centre
@@ -28,4 +28,4 @@ class Inertia(NamedTuple):
         return six if np.any(six[3:]) else six[:3]
 
 
-NOTHING = Inertia(0.0, np.zeros(3), np.zeros((3, 3)))
+ZERO_INERTIA = Inertia(0.0, np.zeros(3), np.zeros((3, 3)))

@@ -29,7 +29,7 @@ def load(
     """
     found = read(path, floating=floating)
     mechanism = found.mechanism(formulation)
-    if said := found.said(mechanism):
+    if said := found.warning_text(mechanism):
         warnings.warn(said, stacklevel=2)
     return mechanism
 

@@ -31,7 +31,7 @@ class Place(NamedTuple):
         return ValueError(f"{self} {words}")
 
     @contextlib.contextmanager
-    def blamed(self) -> Iterator[None]:
+    def prefix_errors(self) -> Iterator[None]:
         """For what is refused inside."""
         try:
             yield

@@ -11,11 +11,11 @@ from .. import joints as kinds
 from .._mechanism import Actuator, Body
 from .._precision import as_float
 from .compiled import compiled, compiler_of, parsed, place_in
-from .contents import Contents, Words, body_of, counted
+from .contents import Contents, UniqueNames, body_of, counted
 from .equality import equalities
 from .frame import Frame, about
 from .geoms import inertia_of, shapes_of
-from .inertia import NOTHING
+from .inertia import ZERO_INERTIA
 from .reading import Reading
 
 
@@ -29,12 +29,12 @@ def read_mjcf(path: Path) -> Contents:
     _refuse(path, spec)
     sensors = [("<sensor>", place_in(path, sensor, "").line) for sensor in spec.sensors]
     model, meshes = compiled(path, mujoco, spec)
-    taken, motors = Words("body"), {}
+    taken, motors = UniqueNames("body"), {}
     for motor in spec.actuators:
         if _moves_a_joint(motor):
             motors.setdefault(motor.target, []).append(motor)
     words = _words_of_bodies(model, taken)
-    it = Reading(path, mujoco, spec, model, meshes, motors, words, taken, Words("joint"), {}, {}, {}, [])
+    it = Reading(path, mujoco, spec, model, meshes, motors, words, taken, UniqueNames("joint"), {}, {}, {}, [])
     for element in spec.joints:
         if element.name:
             it.names.new(element.name)
@@ -64,16 +64,16 @@ def _words_of_bodies(model, taken) -> list[str]:
 
 def _add(it: Reading, number, element, joints) -> None:
     """A body and the joints that carry it: between two joints is a body without mass."""
-    word, parent = it.words[number], it.words[it.model.body_parentid[number]]
+    word, parent = it.body_names[number], it.body_names[it.model.body_parentid[number]]
     frame = it.frame("body", number)
     *before, last = joints or [None]
     for i, joint in enumerate(before):
-        between = it.taken.new(f"{word}_{i + 1}")
+        between = it.unique_body_names.new(f"{word}_{i + 1}")
         it.bodies[between] = Body(0.0)
         _add_joint(it, number, element, joint, parent, between, frame)
         parent, frame = between, Frame()
-    inertia = inertia_of(it, number) if it.model.body_weldid[number] or element.explicitinertial else NOTHING
-    with place_in(it.path, element, "body").blamed():
+    inertia = inertia_of(it, number) if it.model.body_weldid[number] or element.explicitinertial else ZERO_INERTIA
+    with place_in(it.path, element, "body").prefix_errors():
         it.bodies[word] = body_of(inertia, shapes_of(it, number), float(it.model.body_gravcomp[number]) or None)
     _add_joint(it, number, element, last, parent, word, frame)
 
@@ -93,9 +93,9 @@ def _add_joint(it: Reading, number, element, joint, parent, child, frame) -> Non
     arguments = _acting(it, joint, place)
     if "stiffness" in arguments and np.any(rest != (1, 0, 0, 0) if kind == "ball" else rest):
         arguments["rest"] = rest
-    it.starts.append((name, size))
+    it.joint_sizes.append((name, size))
     if kind == "free":
-        with place.blamed():
+        with place.prefix_errors():
             it.joints[name] = kinds.Free(parent, child, reference=reference, **arguments)
         return
     at, axis = np.array(model.jnt_pos[i]), np.array(model.jnt_axis[i])
@@ -109,7 +109,7 @@ def _add_joint(it: Reading, number, element, joint, parent, child, frame) -> Non
         if model.jnt_limited[i]:
             arguments["limits"] = tuple(map(float, model.jnt_range[i]))
     ends = outer.arguments() | Frame(p=at).arguments("to", "to_turn")
-    with place.blamed():
+    with place.prefix_errors():
         it.joints[name] = {"ball": kinds.Spherical, "hinge": kinds.Revolute, "slide": kinds.Prismatic}[kind](
             parent, child, **ends, **arguments
         )
@@ -156,7 +156,7 @@ def _start_at_home(it: Reading) -> None:
     if not found:
         return
     qpos = np.array(it.model.key_qpos[found[0]])
-    for name, size in it.starts:
+    for name, size in it.joint_sizes:
         start = as_float(qpos[:size])
         it.joints[name] = eqx.tree_at(
             lambda joint: joint.reference, it.joints[name], start, is_leaf=lambda x: x is None

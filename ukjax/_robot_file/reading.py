@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .._mechanism import Body
-from .contents import Words
+from .contents import UniqueNames
 from .frame import Frame
 from .markup import Place
 
@@ -24,13 +24,13 @@ class Reading(NamedTuple):
     model: Any
     meshes: dict[int, Any]
     motors: dict[str, list[Any]]
-    words: list[str]
-    taken: Words
-    names: Words
+    body_names: list[str]
+    unique_body_names: UniqueNames
+    names: UniqueNames
     bodies: dict[str, Body]
     joints: dict[str, Any]
     places: dict[str, Place]
-    starts: list[tuple[str, int]]
+    joint_sizes: list[tuple[str, int]]
 
     def is_off(self, flag: str) -> bool:
         """Whether <flag> disables it, by its own name or, of what MuJoCo's solver does, all of them."""

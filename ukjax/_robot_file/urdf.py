@@ -9,12 +9,12 @@ import numpy as np
 from .. import joints as kinds
 from .._mechanism import Actuator, Body, Shape
 from .._names import did_you_mean
-from .contents import Contents, Words, body_of, counted
+from .contents import Contents, UniqueNames, body_of, counted
 from .frame import Frame, of_angles
-from .inertia import NOTHING, Inertia
+from .inertia import ZERO_INERTIA, Inertia
 from .markup import Element, Place, number_of, numbers_of, place_of
 from .meshes import mesh_file
-from .urdf_elements import needs_fallback, of_others
+from .urdf_elements import suspicious, foreign_elements
 
 JOINTS = {
     "revolute": kinds.Revolute,
@@ -52,9 +52,9 @@ def read_urdf(path: Path, root: Element, floating: bool) -> Contents:
             "is the ground, and no joint fixes a link to it that could float: leave out floating=True"
         )
 
-    words, names = Words("body"), Words("joint")
+    words, names = UniqueNames("body"), UniqueNames("joint")
     bodies, made, places = {}, {}, {}
-    odd: list[tuple[str, int | None]] = list(needs_fallback(root))
+    odd: list[tuple[str, int | None]] = list(suspicious(root))
     for name, link in links.items():
         if not (on_ground and name == top):
             bodies[words.new(name)] = _body(path, link, odd)
@@ -146,7 +146,7 @@ def _frame(path, element) -> Frame:
 
 
 def _body(path, link, odd) -> Body:
-    inertial, inertia, place = link.find("inertial"), NOTHING, place_of(path, link)
+    inertial, inertia, place = link.find("inertial"), ZERO_INERTIA, place_of(path, link)
     if inertial is not None:
         place = place._replace(line=inertial.line)
         mass, moments = inertial.find("mass"), inertial.find("inertia")
@@ -163,9 +163,9 @@ def _body(path, link, odd) -> Body:
             entries = {name: number_of(place._replace(line=moments.line), moments, name, "0") for name in entries}
         xx, yy, zz, xy, xz, yz = entries.values()
         matrix = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
-        inertia = Inertia(value, np.zeros(3), matrix).inside(_frame(path, inertial))
+        inertia = Inertia(value, np.zeros(3), matrix).transformed(_frame(path, inertial))
     shapes = [shape for visual in link.findall("visual") for shape in _shapes(path, visual)]
-    with place.blamed():
+    with place.prefix_errors():
         return body_of(inertia, shapes)
 
 
@@ -224,7 +224,7 @@ def _joint(path, joint, kind, parent, child, odd) -> Any:
             odd.append((f"<dynamics> of the {kind} {place.what}, whose coordinates have several units", dynamics.line))
         else:
             told |= acting
-    with place.blamed():
+    with place.prefix_errors():
         return JOINTS[kind](parent, child, **told)
 
 
@@ -268,7 +268,7 @@ def _actuators(path, root, joints, names, odd) -> Iterator[Actuator]:
 
 
 def _ignored(root) -> Iterator[tuple[str, int | None]]:
-    elements = list(of_others(root))
+    elements = list(foreign_elements(root))
     for joint in root.iterfind("joint"):
         tags = ("limit", *UNMODELLED) if joint.get("type") in WITH_LIMITS else UNMODELLED
         elements += [element for element in joint if element.tag in tags]

@@ -54,7 +54,7 @@ DRIVES = ("rotor", "inertia", "compensator", "spring")
 """Parts of the names of elements of a <transmission> that would change a motion."""
 
 
-def of_others(root: Any) -> Iterator[Element]:
+def foreign_elements(root: Any) -> Iterator[Element]:
     """Elements that only other programs know."""
     yield from (child for child in root if _is_foreign(child.tag))
     for element in root.iter():
@@ -68,7 +68,7 @@ def _is_foreign(tag) -> bool:
     return tag in DIALECTS or ":" in tag
 
 
-def needs_fallback(element: Any) -> Iterator[tuple[str, int]]:
+def suspicious(element: Any) -> Iterator[tuple[str, int]]:
     """Attributes and elements in one, such as <robot>, that are not known, or are there a second time; with lines."""
     kind = ELEMENTS[element.tag]
     for name in element.attrib:
@@ -87,7 +87,7 @@ def needs_fallback(element: Any) -> Iterator[tuple[str, int]]:
         if child.tag not in known and not _is_foreign(child.tag):
             yield f"unknown <{child.tag}> in <{element.tag}>{_meant(child.tag, known)}", child.line
         elif child.tag in ELEMENTS:
-            yield from needs_fallback(child)
+            yield from suspicious(child)
 
 
 def _meant(word, known):
