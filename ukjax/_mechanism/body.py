@@ -25,8 +25,8 @@ class Body(eqx.Module):
     centre : (3,)
         Centre of mass in the body's frame [m].
     inertia : (3,), (6,) or (3, 3)
-        Inertia about the centre of mass, along the axes of the body's frame [kg m²]: the principal moments (xx, yy, zz),
-        the entries (xx, yy, zz, xy, xz, yz) of the inertia matrix, or the matrix. It is stored as three or six numbers.
+        Inertia about the centre of mass, along the axes of the body's frame [kg m²]: principal moments (xx, yy, zz),
+        entries (xx, yy, zz, xy, xz, yz) of the inertia matrix, or the matrix. It is stored as three or six numbers.
         The default, 0, is a point mass.
     shapes : iterable of Shape
         Shapes that are drawn in figures. They have no other effect.

@@ -89,7 +89,7 @@ class Composite(NamedTuple):
     inertia: Float[Array, "links 3 3"]
 
     def momentum(self, link: np.ndarray, angular: Float[Array, "n 3"], linear: Float[Array, "n 3"]) -> tuple:
-        """Angular momentum about the reference point, and linear momentum, of composites that move at these velocities."""
+        """Angular momentum about the reference point, and linear momentum, of composites with these velocities."""
         mass, first_moment = self.mass[link][:, None], self.first[link]
         angular_momentum = jnp.einsum("nij,nj->ni", self.inertia[link], angular)
         return angular_momentum + cross(first_moment, linear), mass * linear + cross(angular, first_moment)

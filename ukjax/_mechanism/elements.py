@@ -49,12 +49,12 @@ class JointCoordinates(eqx.Module):
     def motion(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Evaluation:
         """The coordinates with their rates, their accelerations at constant v, and the derivative of the rates by v."""
         closing, indices, rate_indices = self._closing()
-        carried = Evaluation(q, v, jnp.zeros_like(v), jnp.eye(v.size, dtype=q.dtype))
+        evaluation = Evaluation(q, v, jnp.zeros_like(v), jnp.eye(v.size, dtype=q.dtype))
         if closing.names:
             closed = closing.motion(_read, t, q, v)
             closed = closed._replace(value=self._with_turns(closing, closed.value, q))
-            carried = Evaluation(*(jnp.concatenate(parts) for parts in zip(carried, closed, strict=True)))
-        return Evaluation(carried.value[indices], *(x[rate_indices] for x in carried[1:]))
+            evaluation = Evaluation(*(jnp.concatenate(parts) for parts in zip(evaluation, closed, strict=True)))
+        return Evaluation(evaluation.value[indices], *(x[rate_indices] for x in evaluation[1:]))
 
     def _closing(self):
         """The joints that close loops, and the indices of all coordinates and rates of these joints.

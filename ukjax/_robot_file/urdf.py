@@ -14,7 +14,7 @@ from .frame import Frame, of_angles
 from .inertia import ZERO_INERTIA, Inertia
 from .markup import Element, Place, number_of, numbers_of, place_of
 from .meshes import mesh_file
-from .urdf_elements import suspicious, foreign_elements
+from .urdf_elements import foreign_elements, suspicious
 
 JOINTS = {
     "revolute": kinds.Revolute,
