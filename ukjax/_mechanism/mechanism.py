@@ -43,7 +43,7 @@ from .turning import kinematic_map_of
 
 
 class Mechanism(AbstractMechanism):
-    """A mechanism of rigid bodies and joints, both identified by name.
+    """A mechanism of rigid bodies and joints, both identified by name::
 
         bodies = {"crank": Body(1.0, (0.05, 0, 0), (0, 1e-3, 1e-3)), ...}
         joints = {"motor": Revolute("ground", "crank", axis="y"), "pin": Revolute("crank", "rod", at=(0.1, 0, 0)), ...}
@@ -175,7 +175,7 @@ class Mechanism(AbstractMechanism):
 
     @property
     def velocities(self) -> tuple[tuple[str, str], ...]:
-        """Name and unit of each velocity: the name of the coordinate prefixed with d, or the name of a rate of turning."""
+        """Name and unit of each velocity: the coordinate's name prefixed with d, or the name of a rate of turning."""
         velocities = []
         for link in self.tree.links:
             name = link.joint or link.body
@@ -228,9 +228,9 @@ class Mechanism(AbstractMechanism):
     def constrained(self, constraints: AbstractConstraint | Iterable[AbstractConstraint]) -> "Mechanism":
         """The same mechanism with additional ``constraints`` (one or several), functions of its coordinates.
 
-        A function of the pose of a body can use ``pose``:
+        A function of the pose of a body can use ``pose``::
 
-        mechanism.constrained(Holonomic(lambda t, q: mechanism.pose(q, t)["tip"].p[2] - 0.3, name="height"))
+            mechanism.constrained(Holonomic(lambda t, q: mechanism.pose(q, t)["tip"].p[2] - 0.3, name="height"))
         """
         return Mechanism(
             self.bodies,
@@ -383,7 +383,7 @@ class Mechanism(AbstractMechanism):
     def start(
         self, positions: Mapping[str, Any] | None = None, velocities: Mapping[str, Any] | None = None
     ) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
-        """Consistent initial coordinates and velocities: a pose in which all loops are closed, and admissible velocities.
+        """Consistent initial coordinates and velocities: all loops are closed and the velocities are admissible.
 
         The search begins at rest in the reference pose: 0 for angles and lengths, or the ``reference`` of a joint.
 
