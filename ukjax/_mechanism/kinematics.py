@@ -12,7 +12,7 @@ from ..joints import AbstractJoint, Free
 from ..joints.base import Relative
 from .alike import Group, grouped, in_order, kinematic_part
 from .named import Named
-from .recursion import along, order, turned
+from .recursion import along, order, rotation
 from .tree import GROUND, Link, Tree
 
 
@@ -225,7 +225,7 @@ def _frames(joint, R, p):
 def _placed(tree, frame, R, in_parent, p, in_child) -> tuple[Placed, Array, Array]:
     """The poses of all bodies, the axes of their joints, and the joint points relative to the reference points."""
     tree_order = order(tree)
-    joint_axes, body_axes = turned(tree, frame, R)
+    joint_axes, body_axes = rotation(tree, frame, R)
     from_joint = _in_space(body_axes[:-1], in_child)
     offset = _in_space(body_axes[tree_order.parents], in_parent) + _in_space(joint_axes, p) - from_joint
     d = along(tree, jnp.where(tree_order.on_ground[:, None], 0.0, offset))

@@ -21,7 +21,7 @@ from .tree import connections
 
 
 class Reaction(NamedTuple):
-    """Force and moment of a joint on its child, including forces along its coordinates; opposite ones act on the parent.
+    """Force and moment of a joint on its child, including forces along its coordinates; the parent has the opposite.
 
     A component is unique if the equations of motion determine it. Otherwise only its sum with the reactions of other
     joints is determined, and the component is that of the reactions of least norm (see ``Mechanism.reactions``).

@@ -57,7 +57,7 @@ def order(tree: Tree) -> Order:
     return Order(parents, roots, owners, (*(paths[link.body] for link in links), ()))
 
 
-def turned(
+def rotation(
     tree: Tree, frame: Float[Array, "links 3 3"], R: Float[Array, "links 3 3"]
 ) -> tuple[Float[Array, "links 3 3"], Float[Array, "places 3 3"]]:
     """The axes of the joints (links, 3, 3) and of the links and the ground (places, 3, 3) in space.

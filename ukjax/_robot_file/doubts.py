@@ -1,4 +1,4 @@
-"""What looks wrong about a mechanism: what no body can have, and units that were mistaken."""
+"""Plausibility checks of a mechanism: impossible inertias, and values in wrong units."""
 
 from collections.abc import Iterator
 
@@ -7,15 +7,15 @@ import numpy as np
 from .._mechanism import Mechanism
 
 MAX_LENGTH_RATIO = 100.0
-"""Metres, and times the middle one of a mechanism's lengths, beyond which a length is rather in millimetres."""
+"""Largest plausible length, in metres and relative to the median length; larger ones may be in millimetres."""
 MAX_GYRATION_RATIO = 10.0
-"""Times a mechanism's largest length: a radius of gyration beyond it is that of an inertia in other units."""
+"""Largest plausible ratio of a radius of gyration to the largest length; above it the inertia may be in other units."""
 DENSITY_RANGE = (1.0, 30_000.0)
-"""Of foam and of what is denser than gold, kg/m³: beyond them a mass is rather in grams or tonnes."""
+"""Plausible densities [kg/m³], from foam to above gold; outside this range the mass may be in grams or tonnes."""
 
 
 def doubts(mechanism: Mechanism) -> list[str]:
-    """A line for each thing that looks wrong."""
+    """One line for each implausible value of the mechanism."""
     return [*_inertias(mechanism), *_leaves(mechanism), *_lengths(mechanism), *_densities(mechanism)]
 
 
@@ -41,22 +41,22 @@ def _inertias(mechanism) -> Iterator[str]:
 
 
 def _leaves(mechanism) -> Iterator[str]:
-    """What a joint moves and has no mass; where it is bound by loops or couplings it can move nevertheless."""
-    heavy, carrying = set(), set()
+    """Joints that move no mass, unless loops or couplings constrain what they move."""
+    with_mass, carriers = set(), set()
     for link in reversed(mechanism.tree.links):
-        if float(mechanism.bodies[link.body].mass) or link.body in heavy:
-            heavy |= {link.body, link.parent}
-        elif link.size and link.body not in carrying:
+        if float(mechanism.bodies[link.body].mass) or link.body in with_mass:
+            with_mass |= {link.body, link.parent}
+        elif link.size and link.body not in carriers:
             yield f"{link.body} moves and has no mass, nor has what it carries"
-        carrying.add(link.parent)
+        carriers.add(link.parent)
 
 
 def _lengths(mechanism) -> Iterator[str]:
     lengths = _all_lengths(mechanism)
-    middle = float(np.median(list(lengths.values()))) if lengths else 0.0
-    for what, length in lengths.items():
-        if length > MAX_LENGTH_RATIO or length > MAX_LENGTH_RATIO * middle:
-            yield f"{what} is {length:.4g} m away: is it in millimetres?"
+    median = float(np.median(list(lengths.values()))) if lengths else 0.0
+    for description, length in lengths.items():
+        if length > MAX_LENGTH_RATIO or length > MAX_LENGTH_RATIO * median:
+            yield f"{description} is {length:.4g} m away: is it in millimetres?"
     if lengths and max(lengths.values()) < 1 / MAX_LENGTH_RATIO**2:
         yield f"the largest of all lengths is {max(lengths.values()):.3g} m: are they in kilometres?"
 
@@ -64,19 +64,19 @@ def _lengths(mechanism) -> Iterator[str]:
 def _densities(mechanism) -> Iterator[str]:
     for name, body in mechanism.bodies.items():
         volumes = [_volume(shape.kind, *shape.size) for shape in body.shapes]
-        mass, volume = float(body.mass), sum(volumes)  # NaN, of a mesh, is beyond nothing
+        mass, volume = float(body.mass), sum(volumes)  # NaN for a mesh: all comparisons are False
         if volume and mass and (mass < DENSITY_RANGE[0] * volume or mass > DENSITY_RANGE[1] * volume):
             yield f"{name} has {mass:.4g} kg in the {volume:.3g} m³ of its shapes: is its mass in kg?"
 
 
 def _all_lengths(mechanism) -> dict[str, float]:
-    """Of what is not 0."""
-    found = {f"the centre of {name}": body.centre for name, body in mechanism.bodies.items()}
+    """All lengths that are not 0, by description."""
+    points = {f"the centre of {name}": body.centre for name, body in mechanism.bodies.items()}
     for name, joint in mechanism.joints.items():
-        found |= {f"joint {name} in its parent": getattr(joint, "at", None)}
-        found |= {f"joint {name} in its child": getattr(joint, "to", None)}
-    sizes = {what: float(np.linalg.norm(place)) for what, place in found.items() if place is not None}
-    return {what: size for what, size in sizes.items() if size}
+        points |= {f"joint {name} in its parent": getattr(joint, "at", None)}
+        points |= {f"joint {name} in its child": getattr(joint, "to", None)}
+    lengths = {description: float(np.linalg.norm(point)) for description, point in points.items() if point is not None}
+    return {description: length for description, length in lengths.items() if length}
 
 
 def _volume(kind, *size) -> float:
