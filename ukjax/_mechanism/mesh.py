@@ -26,9 +26,9 @@ def mesh_lines(path: str) -> tuple[tuple[np.ndarray, ...], str]:
     """
     file = Path(path)
     if not file.is_file():
-        return (), "is not there"
+        return (), "does not exist"
     if file.suffix.lower() not in SUFFIXES:
-        return (), f"is no file of {', '.join(SUFFIXES)}"
+        return (), f"is not a file of type {', '.join(SUFFIXES)}"
     status = file.stat()
     if status.st_size > MAX_FILE_BYTES:
         return (), f"is larger than {MAX_FILE_BYTES // 1_000_000} MB"

@@ -35,7 +35,10 @@ def import_mujoco() -> Any:
 
 
 def parsed(path: Path) -> tuple[Any, Any]:
-    """Parse a file; returns the package mujoco and the ``MjSpec``. Raises ``ValueError`` for a file that is not MJCF."""
+    """Parse a file; returns the package mujoco and the ``MjSpec``.
+
+    Raises ``ValueError`` for a file that is not MJCF.
+    """
     mujoco = import_mujoco()
     try:
         return mujoco, mujoco.MjSpec.from_file(str(path.absolute()))

@@ -23,16 +23,16 @@ def _inertias(mechanism) -> Iterator[str]:
     size = max(_all_lengths(mechanism).values(), default=0.0)
     for name, body in mechanism.bodies.items():
         moments = np.linalg.eigvalsh(np.asarray(body.inertia_matrix()))
-        shown = ", ".join(f"{moment:.3g}" for moment in moments)
+        moments_text = ", ".join(f"{moment:.3g}" for moment in moments)
         mass, radius = float(body.mass), 0.0
         if mass:
             radius = float(np.sqrt(max(moments[-1], 0) / mass))
         elif moments[-1] > 0:
             yield f"{name} has an inertia, but no mass"
         if moments[0] < -1e-9 * abs(moments[-1]):
-            yield f"{name} has an inertia that no body has: of its moments {shown} one is negative"
+            yield f"{name} has an inertia that no body has: of its moments {moments_text} one is negative"
         elif moments[0] + moments[1] < moments[2] * (1 - 1e-3):
-            yield f"{name} has an inertia that no body has: of its moments {shown} two are less than the third"
+            yield f"{name} has an inertia that no body has: of its moments {moments_text} two are less than the third"
         elif size and radius > MAX_GYRATION_RATIO * size:
             yield (
                 f"{name} has its mass {radius:.3g} m about its centre (√(I/m)), in a mechanism of {size:.3g} m: is its "
@@ -41,7 +41,10 @@ def _inertias(mechanism) -> Iterator[str]:
 
 
 def _leaves(mechanism) -> Iterator[str]:
-    """Joints that move no mass, unless loops or couplings constrain what they move."""
+    """Bodies that a joint moves although they have no mass and carry none.
+
+    Such a body can still have a determined motion if a loop or a coupling constrains it.
+    """
     with_mass, carriers = set(), set()
     for link in reversed(mechanism.tree.links):
         if float(mechanism.bodies[link.body].mass) or link.body in with_mass:

@@ -67,4 +67,4 @@ def read(path: str | os.PathLike, *, floating: bool = False) -> Contents:
         if floating:
             raise ValueError("floating is for URDF: an MJCF file says itself what floats, by <freejoint/>")
         return read_mjcf(path)
-    raise place_of(path, root).error("is no robot's file: its root must be <robot>, URDF, or <mujoco>, MJCF")
+    raise place_of(path, root).error("is not a robot file: its root must be <robot>, URDF, or <mujoco>, MJCF")

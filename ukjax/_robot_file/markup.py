@@ -72,14 +72,16 @@ def parse(path: Path) -> Element:
     try:
         parser.Parse(_without_margin(path.read_bytes()), True)
     except expat.ExpatError as error:
-        raise ValueError(f"{path}, line {error.lineno}: no whole XML file: {expat.ErrorString(error.code)}") from None
+        raise ValueError(
+            f"{path}, line {error.lineno}: not a complete XML file: {expat.ErrorString(error.code)}"
+        ) from None
     root = builder.close()
     assert isinstance(root, Element)
     return root
 
 
 def _without_margin(content: bytes) -> bytes:
-    """Move blank lines before ``<?xml`` behind the declaration, where XML allows them, so that line numbers do not change."""
+    """Move blank lines before ``<?xml`` behind the declaration, where XML allows them; line numbers do not change."""
     stripped = content.lstrip()
     if not stripped.startswith(b"<?xml") or stripped is content:
         return content

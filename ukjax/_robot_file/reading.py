@@ -51,9 +51,12 @@ class Reading(NamedTuple):
     joint_sizes: list[tuple[str, int]]
 
     def is_off(self, flag: str) -> bool:
-        """Whether <flag> disables a feature, by its own name or, for features of the constraint solver, together with all others."""
+        """Whether <flag> disables a feature.
+
+        Features of the constraint solver can be disabled individually or all together.
+        """
         flags = (flag, "constraint") if flag in ("contact", "limit", "equality", "frictionloss") else (flag,)
-        bits = (int(getattr(self.mujoco.mjtDisableBit, f"mjDSBL_{each.upper()}")) for each in flags)
+        bits = (int(getattr(self.mujoco.mjtDisableBit, f"mjDSBL_{name.upper()}")) for name in flags)
         return any(self.model.opt.disableflags & bit for bit in bits)
 
     def frame(self, kind: str, number: Any) -> Frame:
