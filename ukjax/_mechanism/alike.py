@@ -44,7 +44,10 @@ def grouped(things: Iterable[Any]) -> tuple[Group, ...]:
     groups = []
     for (structure, *_), members in kinds.items():
         leaves, places = zip(*members, strict=True)
-        stacked = [jnp.stack(each) if eqx.is_array(each[0]) else each[0] for each in zip(*leaves, strict=True)]
+        stacked = [
+            jnp.stack(leaves_of_members) if eqx.is_array(leaves_of_members[0]) else leaves_of_members[0]
+            for leaves_of_members in zip(*leaves, strict=True)
+        ]
         groups.append(Group(jax.tree.unflatten(structure, stacked), np.array(places)))
     return tuple(groups)
 

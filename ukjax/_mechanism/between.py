@@ -61,12 +61,12 @@ class Connections(eqx.Module):
         reduced = self._reduced_tree()
         positions = placed(self.joints, reduced.tree, t, q[reduced.coordinates])
 
-        def one(joint, *ends_of_joint):
+        def evaluate(joint, *ends_of_joint):
             ends = Ends.of(joint, *ends_of_joint)
             return function(joint, t, ends.R, ends.p)
 
         groups = list(self._groups(reduced))
-        return _in_order(groups, [group.map_members(one, positions) for group in groups])
+        return _in_order(groups, [group.map_members(evaluate, positions) for group in groups])
 
     def motion(
         self, function: Callable, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], seeds: Seeds | None = None
@@ -78,7 +78,7 @@ class Connections(eqx.Module):
         return _motion(self, function, t, q, v, seeds)
 
     def _motion(self, function, t, q, v, seeds):
-        def one(joint, parent, child, same_tree):
+        def evaluate(joint, parent, child, same_tree):
             ends = Ends.of(joint, parent.placed, child.placed, same_tree)
             rates = ends.rates(parent, child, same_tree)
             at_joint = lambda t, R, p: function(joint, t, R, p)
@@ -89,7 +89,7 @@ class Connections(eqx.Module):
             slopes = jax.jacfwd(lambda x: at_joint(t, *ends.displaced(x)))(jnp.zeros(6))
             return value, rate, bias, ends.wrenches(slopes)
 
-        return self._evaluate(one, t, q, v, seeds)
+        return self._evaluate(evaluate, t, q, v, seeds)
 
     def slip(self, function: Callable, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Evaluation:
         """Evaluate ``function(joint, t, R, p, omega, velocity)``, a function of rates, for each connection.
@@ -97,7 +97,7 @@ class Connections(eqx.Module):
         The function is of first order: its time derivative is returned as ``second``.
         """
 
-        def one(joint, parent, child, same_tree):
+        def evaluate(joint, parent, child, same_tree):
             ends = Ends.of(joint, parent.placed, child.placed, same_tree)
             rates = ends.rates(parent, child, same_tree)
             at_joint = lambda *at: function(joint, *at)
@@ -107,7 +107,7 @@ class Connections(eqx.Module):
             with_rates = lambda x: at_joint(*at, rates.omega + x[:3], rates.velocity + x[3:])
             return value, value, bias, ends.wrenches(jax.jacfwd(with_rates)(jnp.zeros(6)))
 
-        return self._evaluate(one, t, q, v)
+        return self._evaluate(evaluate, t, q, v)
 
     def _evaluate(self, function, t, q, v, seeds=None):
         reduced = self._reduced_tree()
@@ -261,9 +261,9 @@ class Ends(NamedTuple):
         The result contains moments about the reference point of the body's tree, and forces.
         """
         moment, force = slopes[:, :3] @ self.axes.T, slopes[:, 3:] @ self.axes.T
-        own = jnp.concatenate([moment + cross(self.child, force), force], axis=1)
-        other = jnp.concatenate([moment + cross(self.apart + self.child, force), force], axis=1)
-        return jnp.stack([-other, own], axis=1)
+        on_child = jnp.concatenate([moment + cross(self.child, force), force], axis=1)
+        on_parent = jnp.concatenate([moment + cross(self.apart + self.child, force), force], axis=1)
+        return jnp.stack([-on_parent, on_child], axis=1)
 
 
 class Rates(NamedTuple):

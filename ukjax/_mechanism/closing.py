@@ -37,9 +37,9 @@ def closing_coordinates(joints: Named, tree: Tree) -> dict[str, ClosingCoordinat
     for name in tree.closures:
         joint = joints[name]
         if isinstance(joint, AbstractActing) and type(joint).coordinates_of is not AbstractActing.coordinates_of:
-            for i, (own, unit) in enumerate(joint.coordinates):
+            for i, (own_name, unit) in enumerate(joint.coordinates):
                 turns = joint.within_half_a_turn and unit == "rad"
-                coordinates[f"{name}_{own}" if own else name] = ClosingCoordinate(name, i, turns)
+                coordinates[f"{name}_{own_name}" if own_name else name] = ClosingCoordinate(name, i, turns)
     return coordinates
 
 
@@ -57,6 +57,7 @@ class _CoordinateResidual(eqx.Module):
         return (nearest_turn(x, target) if self.at.turns and not is_counted else x) - target
 
     def rate_residual(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, ""]:
+        """The residual ẋ − rate."""
         return self.x.motion(t, q, v).rate[self.at.index] - self.rate
 
 

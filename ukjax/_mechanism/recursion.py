@@ -68,13 +68,13 @@ def rotation(
     if order(tree).flat:
         return frame, jnp.concatenate([frame @ R, axes_of_links[-1:]])
 
-    def place(axes_of_links, link):
+    def add_link(axes_of_links, link):
         i, parent, frame = link
         joint_axes = jnp.sum(axes_of_links[parent][:, :, None] * frame, axis=1)
         return axes_of_links.at[i].set(jnp.sum(joint_axes[:, :, None] * axes_of_links[i], axis=1)), joint_axes
 
     axes_of_links, joint_axes = jax.lax.scan(
-        place, axes_of_links, (np.arange(len(tree.links)), order(tree).parents, frame)
+        add_link, axes_of_links, (np.arange(len(tree.links)), order(tree).parents, frame)
     )
     return joint_axes, axes_of_links
 

@@ -186,7 +186,7 @@ class AbstractActing(AbstractConnection):
     damping : float or (k,), optional
         Viscous damping: force −``damping`` q̇. At least 0.
     armature : float or (k,), optional
-        Inertia of a motor, including its gear ratio, along the coordinate. At least 0.
+        Inertia of a motor along the coordinate, reflected through its gears. At least 0.
     friction : float or (k,), optional
         Limit of the dry friction force [N or N m]. At least 0.
     creep : float or (k,), optional
