@@ -109,10 +109,10 @@ def test_mjcf_says_where_its_meshes_are(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
-        ("nowhere.stl", None, "is not there"),
-        ("package://nowhere/link.stl", None, "is not there"),
-        ("https://example.org/link.stl", None, "is not there"),
-        ("box.step", "ISO-10303-21;", "is no file of .stl"),
+        ("nowhere.stl", None, "does not exist"),
+        ("package://nowhere/link.stl", None, "does not exist"),
+        ("https://example.org/link.stl", None, "does not exist"),
+        ("box.step", "ISO-10303-21;", "is not a file of type .stl"),
         ("cut.stl", "solid box\nfacet normal 0 0 0\nouter loop\nvertex 0 0", "(has no triangles|cannot be read)"),
         ("bytes.obj", "f 1 2 3\nf 7 8 9", "(has no triangles|cannot be read)"),
         ("bomb.dae", '<!DOCTYPE a [<!ENTITY b "x"><!ENTITY c "&b;&b;">]><a>&c;</a>', "has entities"),

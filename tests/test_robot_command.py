@@ -79,8 +79,8 @@ def test_a_file_is_simulated_with_its_numbers_set(capsys):
     (
         (("run", "nowhere.urdf"), "there is no file 'nowhere.urdf'"),
         (("check", "nowhere.xml"), "there is no file 'nowhere.xml'"),
-        (("run", "broken.urdf"), "broken.urdf, line 2: no whole XML file"),
-        (("check", "broken.urdf"), "broken.urdf, line 2: no whole XML file"),
+        (("run", "broken.urdf"), "broken.urdf, line 2: not a complete XML file"),
+        (("check", "broken.urdf"), "broken.urdf, line 2: not a complete XML file"),
         (("fit", "broken.urdf", "data.csv", "--free", "bodies.arm.mass"), ""),
         (("run", "furuta_pendulum.urdf", "--set", "bodies.arn.mass=1"), "has no number 'arn'; did you mean 'arm'?"),
         (("run", "furuta_pendulum.urdf", "--set", "pim=1"), "--set knows no 'pim'; did you mean 'pin'?"),

@@ -92,7 +92,7 @@ def _times(mujoco, model, data, vector):
 
 def test_lines_are_right_behind_blank_lines_before_the_declaration(tmp_path):
     text = "\n\n<?xml version='1.0'?>\n" + ARM.replace('xyz="0 1 0"', 'xzy="0 1 0"')
-    ((lines),) = [lines for what, lines in read(write(tmp_path, text)).needs_fallback.items() if "xzy" in what]
+    ((lines),) = [lines for what, lines in read(write(tmp_path, text)).suspicious.items() if "xzy" in what]
     assert lines == [1 + text.splitlines().index(next(line for line in text.splitlines() if "xzy" in line))]
 
 

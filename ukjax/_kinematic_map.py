@@ -1,4 +1,4 @@
-"""The kinematic map q̇ = N(q) v, where velocities are not the time derivatives of coordinates."""
+"""The kinematic map q̇ = N(q) v, for velocities that are not the time derivatives of the coordinates."""
 
 import abc
 from collections.abc import Callable
@@ -12,11 +12,14 @@ from ._check import as_array, call
 from ._precision import as_float
 
 KinematicMap = Callable[[Array, Array], Array]
-"""(q, v) -> q̇ = N(q) v, linear in v. None in its place means that v is q̇."""
+"""The function (q, v) -> q̇ = N(q) v, linear in v. None stands for q̇ = v."""
 
 
 class AbstractSettlingMap(eqx.Module):
-    """A map some of whose coordinates follow from the others: integration leaves them only near to there."""
+    """A map for coordinates of which some are functions of the others.
+
+    Integration of q̇ drifts off these functions; ``settled`` restores them.
+    """
 
     @abc.abstractmethod
     def __call__(self, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " nq"]:
@@ -24,35 +27,35 @@ class AbstractSettlingMap(eqx.Module):
 
     @abc.abstractmethod
     def settled(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
-        """q with the values of these coordinates that follow from the others."""
+        """Return q with dependent coordinates recomputed from the others."""
 
 
 def rate(kinematic_map: KinematicMap | None, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " nq"]:
-    """q̇ = N(q) v. Raises ``ValueError`` for another shape than that of q."""
+    """Evaluate q̇ = N(q) v. Raises ``ValueError`` if q̇ does not have the shape of q."""
     if kinematic_map is None:
         return v
-    found = as_float(as_array("kinematic_map", call("kinematic_map", kinematic_map, q, v), "numbers, q̇", "return"), q)
-    if found.shape != q.shape:
-        raise ValueError(f"kinematic_map must return q̇ of shape {q.shape} like q, got shape {found.shape}")
-    return found
+    q_dot = as_float(as_array("kinematic_map", call("kinematic_map", kinematic_map, q, v), "numbers, q̇", "return"), q)
+    if q_dot.shape != q.shape:
+        raise ValueError(f"kinematic_map must return q̇ of shape {q.shape} like q, got shape {q_dot.shape}")
+    return q_dot
 
 
 def settled(kinematic_map: KinematicMap | None, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
-    """q, with the coordinates that follow from others where these put them."""
+    """Return q with dependent coordinates, if there are any, recomputed from the others."""
     return kinematic_map.settled(q) if isinstance(kinematic_map, AbstractSettlingMap) else q
 
 
 def columns(kinematic_map: KinematicMap, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "nq n"]:
-    """N(q)."""
+    """The matrix N(q)."""
     return jax.jacfwd(lambda v: rate(kinematic_map, q, v))(v)
 
 
 def turning(kinematic_map: KinematicMap, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
-    """q̇, and what of q̈ = N v̇ + Ṅ v comes without v̇: the derivative of N(q) v along the motion at constant v."""
-    along = lambda q: rate(kinematic_map, q, v)
-    return jax.jvp(along, (q,), (along(q),))
+    """q̇, and the part Ṅ v of q̈ = N v̇ + Ṅ v, the derivative of N(q) v along the motion at constant v."""
+    q_dot = lambda q: rate(kinematic_map, q, v)
+    return jax.jvp(q_dot, (q,), (q_dot(q),))
 
 
 def speeds(kinematic_map: KinematicMap | None, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " nq"]:
-    """|N| |v|: how fast coordinates can become at velocities of these sizes."""
+    """|N| |v|, a bound of |q̇| for velocities of these magnitudes."""
     return jnp.abs(v) if kinematic_map is None else jnp.abs(columns(kinematic_map, q, v)) @ jnp.abs(v)

@@ -59,7 +59,7 @@ def _read(name, floating):
         raise UsageError(str(error)) from None
     from .._robot_file import where
 
-    needs_fallback = [f"{what}: {where(lines)}" for what, lines in found.needs_fallback.items()]
+    needs_fallback = [f"{what}: {where(lines)}" for what, lines in found.suspicious.items()]
     return found.mechanism(), dict(found.ignored), needs_fallback
 
 

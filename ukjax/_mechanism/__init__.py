@@ -1,4 +1,4 @@
-"""Mechanisms of bodies and joints: what moves and what binds it, from masses and frames."""
+"""Mechanisms of rigid bodies and joints, defined by masses and frames."""
 
 from .actuator import Actuator as Actuator
 from .body import Body as Body

@@ -1,4 +1,4 @@
-"""A motor of a mechanism: a record of what is there, which moves nothing by itself."""
+"""The record of a motor on a joint."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -10,8 +10,22 @@ from ..joints import AbstractActing
 
 
 class Actuator(NamedTuple):
-    """A motor ``name`` on the ``joint``: its force or torque u within ``limits`` (low, high), None where there are
-    none, is ``gear`` u along the joint's coordinate, so that it is a column of ``mechanism.along(joint)``."""
+    """A motor on a joint of a mechanism.
+
+    An actuator is a record: it exerts no force by itself. The force or torque u of the motor acts as ``gear * u`` along
+    the coordinate of the joint, so that the motor is a column of ``mechanism.along(joint)``.
+
+    Parameters
+    ----------
+    name : str
+        Name of the motor.
+    joint : str
+        Name of the joint on which the motor acts.
+    gear : float
+        Gear ratio: force or torque along the coordinate per unit of u.
+    limits : tuple of float, optional
+        Lower and upper limit of u [N or N m]; None means that u is unlimited.
+    """
 
     name: str
     joint: str
@@ -19,20 +33,22 @@ class Actuator(NamedTuple):
     limits: tuple[float, float] | None = None
 
 
-def actuators_of(given: Any, joints: Mapping[str, Any]) -> tuple[Actuator, ...]:
-    """The actuators a user gave for a mechanism of these joints. Raises ``ValueError`` for what is none, for a joint
-    that is not there or has no coordinate that a motor can act along, for a name that is given twice, for a gear that
-    is not finite, and for limits that are not in order."""
-    if not isinstance(given, Iterable) or isinstance(given, str | Actuator):
-        raise ValueError(f"actuators must be a list of ukjax.Actuator, got {repr_of(given)}")
-    found = []
-    for i, each in enumerate(given):
-        if not isinstance(each, Actuator):
-            raise ValueError(f"actuators[{i}] must be a ukjax.Actuator, got {kind_of(each)}")
-        name, joint, gear, limits = each
+def actuators_of(values: Any, joints: Mapping[str, Any]) -> tuple[Actuator, ...]:
+    """Validate the actuators that a user passed for a mechanism with these joints.
+
+    Raises ``ValueError`` if an entry is not an ``Actuator``, if its joint does not exist or has no coordinate along
+    which a motor can act, if a name occurs twice, if a gear is not finite, or if limits are not in ascending order.
+    """
+    if not isinstance(values, Iterable) or isinstance(values, str | Actuator):
+        raise ValueError(f"actuators must be a list of ukjax.Actuator, got {repr_of(values)}")
+    actuators = []
+    for i, actuator in enumerate(values):
+        if not isinstance(actuator, Actuator):
+            raise ValueError(f"actuators[{i}] must be a ukjax.Actuator, got {kind_of(actuator)}")
+        name, joint, gear, limits = actuator
         if not isinstance(name, str) or not name:
             raise ValueError(f"name of actuators[{i}] must be a word, got {repr_of(name)}")
-        if name in [other.name for other in found]:
+        if name in [other.name for other in actuators]:
             raise ValueError(f"actuators must have a name each, got {name!r} twice")
         if not isinstance(joint, str) or joint not in joints:
             hint = did_you_mean(joint, joints) if isinstance(joint, str) else "."
@@ -48,5 +64,5 @@ def actuators_of(given: Any, joints: Mapping[str, Any]) -> tuple[Actuator, ...]:
                 raise ValueError(
                     f"limits of actuator {name!r} must be two numbers, the lower first, or None, got {repr_of(limits)}"
                 )
-        found.append(each)
-    return tuple(found)
+        actuators.append(actuator)
+    return tuple(actuators)

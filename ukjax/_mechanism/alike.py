@@ -1,4 +1,4 @@
-"""Things that differ in nothing but numbers, together: what they have alike is traced and compiled once for all."""
+"""Groups of objects that differ only in their numbers: each group is traced and compiled once, with ``vmap``."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
@@ -15,39 +15,50 @@ from ..joints import AbstractConnection
 Connection = TypeVar("Connection", bound=AbstractConnection)
 
 ACTING = ("stiffness", "rest", "damping", "armature", "friction", "creep")
-"""What acts along the coordinates of a joint."""
+"""Fields of a joint for the forces along its coordinates."""
 
 
-class Alike(NamedTuple):
-    """Several ``things`` as one, of arrays with one axis more, and their ``places`` (k,) among all."""
+class Group(NamedTuple):
+    """Several objects of the same structure, stacked.
+
+    Attributes
+    ----------
+    things : pytree
+        One object whose arrays have an additional leading axis of length k.
+    places : (k,) int
+        Index of each object in the original sequence.
+    """
 
     things: Any
     places: np.ndarray
 
 
-def alike(things: Iterable[Any]) -> tuple[Alike, ...]:
-    """The things, those of a kind together."""
+def grouped(things: Iterable[Any]) -> tuple[Group, ...]:
+    """Group objects that have the same pytree structure and array shapes."""
     kinds: dict[Any, list[Any]] = {}
     for i, thing in enumerate(things):
         leaves, structure = jax.tree.flatten(thing)
-        # Functions, such as that of a surface, are alike if they are the same.
+        # Leaves that are not arrays, such as the function of a surface, are compared by identity.
         kind = (structure, *(x.shape if eqx.is_array(x) else id(x) for x in leaves))
         kinds.setdefault(kind, []).append((leaves, i))
-    found = []
+    groups = []
     for (structure, *_), members in kinds.items():
         leaves, places = zip(*members, strict=True)
-        together = [jnp.stack(each) if eqx.is_array(each[0]) else each[0] for each in zip(*leaves, strict=True)]
-        found.append(Alike(jax.tree.unflatten(structure, together), np.array(places)))
-    return tuple(found)
+        stacked = [
+            jnp.stack(leaves_of_members) if eqx.is_array(leaves_of_members[0]) else leaves_of_members[0]
+            for leaves_of_members in zip(*leaves, strict=True)
+        ]
+        groups.append(Group(jax.tree.unflatten(structure, stacked), np.array(places)))
+    return tuple(groups)
 
 
-def in_order(groups: Sequence[Alike], parts: Sequence[Array]) -> Array:
-    """What the groups have, one entry per thing, in the order of the things."""
+def in_order(groups: Sequence[Group], parts: Sequence[Array]) -> Array:
+    """Concatenate the results of all groups, with one entry per object, in the original order of the objects."""
     order = np.argsort(np.concatenate([group.places for group in groups]))
     return jnp.concatenate(parts)[order]
 
 
-def bare(joint: Connection) -> Connection:
-    """A joint without what is no part of where it lets bodies be: their names, and what acts along it."""
-    without = {field.name: None for field in fields(joint) if field.name in (*ACTING, "reference", "limits")}
-    return replace(joint, parent="", child="", **without)
+def kinematic_part(joint: Connection) -> Connection:
+    """The joint without the fields that do not affect its kinematics: body names, forces, reference and limits."""
+    removed = {field.name: None for field in fields(joint) if field.name in (*ACTING, "reference", "limits")}
+    return replace(joint, parent="", child="", **removed)

@@ -1,4 +1,4 @@
-"""A rigid body: how heavy it is, and where."""
+"""A rigid body: mass, centre of mass, inertia and shapes."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -14,14 +14,31 @@ from .shape import Shape, check_shape
 
 
 class Body(eqx.Module):
-    """``mass`` [kg], ``centre`` (3,) of mass [m] in the body's frame, ``inertia`` [kg m²] about the centre, along the
-    axes of the body's frame.
+    """A rigid body of a mechanism.
 
-    The inertia is given as three moments (xx, yy, zz), as six numbers (xx, yy, zz, xy, xz, yz), entries of the matrix,
-    or as the matrix (3, 3), and kept as three or six numbers; it is 0 for a point mass. The frame is the one that the
-    body's joints are given in. ``shapes`` are what it looks like in pictures, and nothing else. ``buoyancy`` is the
-    share of the weight that a constant force at the centre of mass carries: 1 for a body that floats, 0 if it is left
-    out. Raises ``ValueError`` for a mass or an inertia that is negative, and shapes that do not fit.
+    The joints of the body are defined in the body's frame.
+
+    Parameters
+    ----------
+    mass : float
+        Mass [kg], at least 0.
+    centre : (3,)
+        Centre of mass in the body's frame [m].
+    inertia : (3,), (6,) or (3, 3)
+        Inertia about the centre of mass, along the axes of the body's frame [kg m²]: principal moments (xx, yy, zz),
+        entries (xx, yy, zz, xy, xz, yz) of the inertia matrix, or the matrix. It is stored as three or six numbers.
+        The default, 0, is a point mass.
+    shapes : iterable of Shape
+        Shapes that are drawn in figures. They have no other effect.
+    buoyancy : float, optional
+        Fraction of the weight that a constant force at the centre of mass balances: 1 for a body that floats.
+        None is the same as 0.
+
+    Raises
+    ------
+    ValueError
+        If the mass or a principal moment is negative, if the inertia is not symmetric or has another shape, or if an
+        entry of ``shapes`` is not a valid ``Shape``.
     """
 
     mass: Float[Array, ""]
@@ -45,12 +62,12 @@ class Body(eqx.Module):
         self.buoyancy = None if buoyancy is None else as_number("buoyancy", buoyancy)
 
     def inertia_matrix(self) -> Float[Array, "3 3"]:
-        """About the centre, along the body's axes."""
+        """The inertia matrix about the centre of mass, along the body's axes [kg m²]."""
         return inertia_matrix(self.inertia)
 
 
 def inertia_matrix(entries: Float[Array, " k"]) -> Float[Array, "3 3"]:
-    """Of three or six numbers."""
+    """The inertia matrix with the given three or six entries."""
     if entries.shape == (3,):
         return jnp.diag(entries)
     xx, yy, zz, xy, xz, yz = entries
@@ -61,8 +78,8 @@ def _is_symmetric(matrix):
     return np.all(np.abs(matrix - matrix.T) <= 1e-9 * np.max(np.abs(matrix)))
 
 
-def _six_or_three(given):
-    value = as_numbers("inertia", given)
+def _six_or_three(inertia):
+    value = as_numbers("inertia", inertia)
     if value.shape == (3, 3):
         if is_concrete(value) and not _is_symmetric(np.asarray(value)):
             raise ValueError(f"inertia must be symmetric, got {value.tolist()}")
@@ -77,10 +94,10 @@ def _six_or_three(given):
         six = np.zeros(6)
         six[: value.size] = value
         xx, yy, zz, xy, xz, yz = six
-        least = np.linalg.eigvalsh([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])[0]
-        if float(least) < -1e-9 * float(np.max(np.abs(six))):
+        smallest = np.linalg.eigvalsh([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])[0]
+        if float(smallest) < -1e-9 * float(np.max(np.abs(six))):
             raise ValueError(
-                f"inertia must have no negative principal moment, got {float(least):.3g} kg m² among those of "
+                f"inertia must have no negative principal moment, got {float(smallest):.3g} kg m² among those of "
                 f"{value.tolist()}"
             )
     return value

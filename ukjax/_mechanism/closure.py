@@ -1,4 +1,4 @@
-"""What binds the coordinates of a mechanism: loops, couplings, contacts."""
+"""The constraints of a mechanism: closed loops, couplings and contacts."""
 
 from typing import ClassVar
 
@@ -11,16 +11,16 @@ from jaxtyping import Array, Float
 from .._compressed import Seeds
 from .._constraint import AbstractConstraint, Holonomic, Level, Rows, nothing
 from ..joints import AbstractConnection, AbstractContact, AbstractCoupling
-from .between import Between
+from .between import Connections
 from .elements import JointCoordinates
 from .named import Named
 from .tree import Tree
 
 
 class Loops(AbstractConstraint):
-    """φ(t, q): the residuals of the joints that close loops, one after the other."""
+    """The residuals φ(t, q) of the joints that close loops, concatenated."""
 
-    between: Between
+    between: Connections
     name: tuple[str, ...] = eqx.field(static=True)
     level: ClassVar[Level] = "position"
 
@@ -28,7 +28,7 @@ class Loops(AbstractConstraint):
     def of(cls, joints: Named, tree: Tree) -> "Loops":
         names = tuple(name for name in tree.closures if joints[name].rows)
         rows = tuple(row for name in names for row in _labels(name, joints[name].rows))
-        return cls(between=Between(joints, tree, names), name=rows)
+        return cls(between=Connections(joints, tree, names), name=rows)
 
     def rows(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         return self.at(t, q, v)[2:]
@@ -50,9 +50,9 @@ class Loops(AbstractConstraint):
 
 
 class Contacts(AbstractConstraint):
-    """ψ(t, q, v): the slip of the contacts, one after the other."""
+    """The slip velocities ψ(t, q, v) of the contacts, concatenated."""
 
-    between: Between
+    between: Connections
     name: tuple[str, ...] = eqx.field(static=True)
     level: ClassVar[Level] = "velocity"
     linear: ClassVar[bool] = False
@@ -61,14 +61,14 @@ class Contacts(AbstractConstraint):
     def of(cls, joints: Named, tree: Tree) -> "Contacts":
         names = tuple(name for name, joint in joints.items() if isinstance(joint, AbstractContact))
         rows = tuple(row for name in names for row in _labels(name, joints[name].slip_rows))
-        return cls(between=Between(joints, tree, names), name=rows)
+        return cls(between=Connections(joints, tree, names), name=rows)
 
     def rows(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
         return self.at(t, q, v)[2:]
 
     def at(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Rows:
-        found = self.between.slip(_slip, t, q, v)
-        return Rows(self.position(t, q), found.value, found.A, -found.second)
+        slip = self.between.slip(_slip, t, q, v)
+        return Rows(self.position(t, q), slip.value, slip.A, -slip.second)
 
     def position(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " 0"]:
         return nothing(q)
@@ -93,7 +93,7 @@ def _slip(joint, t, R, p, omega, velocity):
 
 
 class Couplings(AbstractConstraint):
-    """φ(t, x): the residuals of the couplings, one after the other, x being the coordinates of their joints."""
+    """The residuals φ(t, x) of the couplings, concatenated; x are the coordinates of the coupled joints."""
 
     joints: Named
     tree: Tree = eqx.field(static=True)
@@ -106,8 +106,8 @@ class Couplings(AbstractConstraint):
     def at(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Rows:
         x = self._coordinates().motion(t, q, v)
         first, second = (jnp.ones_like(t), x.rate), (jnp.zeros_like(t), x.second)
-        along = lambda at, rate: jax.jvp(self._residuals, at, rate)
-        (phi, phi_dot), (_, bias) = jax.jvp(along, ((t, x.value), first), (first, second))
+        derivative = lambda at, rate: jax.jvp(self._residuals, at, rate)
+        (phi, phi_dot), (_, bias) = jax.jvp(derivative, ((t, x.value), first), (first, second))
         return Rows(phi, phi_dot, self._slope(t, x), -bias)
 
     def position(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " m"]:
@@ -121,41 +121,52 @@ class Couplings(AbstractConstraint):
         return self._slope(t, self._coordinates().motion(t, q, jnp.zeros_like(v)))
 
     def _coordinates(self):
-        return JointCoordinates(self.joints, self.tree, tuple(joint for each in self._each() for joint in each.joints))
+        return JointCoordinates(
+            self.joints, self.tree, tuple(joint for coupling in self._members() for joint in coupling.joints)
+        )
 
-    def _each(self):
+    def _members(self):
         return [self.joints[name] for name in self.name]
 
     def _residuals(self, t, x):
         return jnp.concatenate(
-            [each.residual(t, part) for each, part in zip(self._each(), self._parts(x), strict=True)]
+            [coupling.residual(t, part) for coupling, part in zip(self._members(), self._parts(x), strict=True)]
         )
 
     def _slope(self, t, x):
-        parts = zip(self._each(), self._parts(x.value), self._parts(x.A), strict=True)
+        parts = zip(self._members(), self._parts(x.value), self._parts(x.A), strict=True)
         return jnp.concatenate(
-            [jax.jacfwd(lambda x, each=each: each.residual(t, x))(part) @ A for each, part, A in parts]
+            [jax.jacfwd(lambda x, coupling=coupling: coupling.residual(t, x))(part) @ A for coupling, part, A in parts]
         )
 
     def _parts(self, x):
-        """Of each coupling those entries, or rows, that are its joints'."""
-        return jnp.split(x, np.cumsum([len(each.joints) for each in self._each()])[:-1])
+        """Split the entries, or rows, of x by coupling."""
+        return jnp.split(x, np.cumsum([len(coupling.joints) for coupling in self._members()])[:-1])
 
 
 def constraints_of(joints: Named, tree: Tree) -> tuple[AbstractConstraint, ...]:
-    """All of them."""
+    """All constraints of a mechanism, without those that have no rows."""
     loops, contacts = Loops.of(joints, tree), Contacts.of(joints, tree)
     coupled = {name: joint.joints for name, joint in joints.items() if isinstance(joint, AbstractCoupling)}
-    # Where all coordinates are entries of q, derivatives by q are the shorter program.
-    plain = tuple(name for name, of in coupled.items() if all(tree.carrying(joint) for joint in of))
-    others = Couplings(joints=joints, tree=tree, name=tuple(name for name in coupled if name not in plain))
-    of_plain = Holonomic(Couplings(joints=joints, tree=tree, name=plain).position, name=plain or "couplings")
-    found = (loops, loops.name), (of_plain, plain), (others, others.name), (contacts, contacts.name)
-    return tuple(constraint for constraint, rows in found if rows)
+    # If all coordinates are entries of q, differentiation with respect to q compiles to less code.
+    plain = tuple(
+        name
+        for name, joints_of_coupling in coupled.items()
+        if all(tree.link_of_joint(joint) for joint in joints_of_coupling)
+    )
+    other_couplings = Couplings(joints=joints, tree=tree, name=tuple(name for name in coupled if name not in plain))
+    plain_couplings = Holonomic(Couplings(joints=joints, tree=tree, name=plain).position, name=plain or "couplings")
+    candidates = (
+        (loops, loops.name),
+        (plain_couplings, plain),
+        (other_couplings, other_couplings.name),
+        (contacts, contacts.name),
+    )
+    return tuple(constraint for constraint, rows in candidates if rows)
 
 
 def rows_of(name: str, joint: AbstractConnection) -> tuple[str, ...]:
-    """What the rows of one connection are called."""
+    """The labels of the rows of one connection."""
     return _labels(name, (*joint.rows, *(joint.slip_rows if isinstance(joint, AbstractContact) else ())))
 
 

@@ -1,4 +1,4 @@
-"""M and Q of a mechanism, from the masses of its bodies: recursively, from the leaves of its tree to the ground."""
+"""M and Q of a mechanism from the masses of its bodies, by recursion over its tree from the leaves to the ground."""
 
 import functools
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from .._compressed import Seeds
 from .._dynamics import AbstractDynamics
 from .._rotation import cross
 from .._run.compile import traced_once
-from .alike import alike, in_order
+from .alike import grouped, in_order
 from .body import inertia_matrix
 from .elements import Elements
 from .kinematics import Moving, moving
@@ -21,9 +21,20 @@ from .recursion import carried, order
 from .tree import Tree
 
 
-class Inertias(NamedTuple):
-    """Of each body, in the order of links: its mass; its centre in space, as seen from where its tree is seen from; its
-    inertia about the centre; the share of its weight that nothing else carries, or None where all carry their own."""
+class BodyInertias(NamedTuple):
+    """Masses and inertias of all bodies in space, in the order of the links.
+
+    Attributes
+    ----------
+    mass : (links,)
+        Masses [kg].
+    centre : (links, 3)
+        Centres of mass, relative to the reference point of the body's tree [m].
+    inertia : (links, 3, 3)
+        Inertias about the centres of mass [kg m²].
+    share : (links,) or None
+        Fraction of each weight that is not carried by buoyancy; None if no body has buoyancy.
+    """
 
     mass: Float[Array, " links"]
     centre: Float[Array, "links 3"]
@@ -31,52 +42,64 @@ class Inertias(NamedTuple):
     share: Float[Array, " links"] | None
 
     @classmethod
-    def of(cls, bodies: Named, tree: Tree, moves: Moving) -> "Inertias":
-        groups = alike((body.mass, body.centre, body.inertia) for body in (bodies[link.body] for link in tree.links))
+    def of(cls, bodies: Named, tree: Tree, motion: Moving) -> "BodyInertias":
+        groups = grouped((body.mass, body.centre, body.inertia) for body in (bodies[link.body] for link in tree.links))
         matrix = lambda body: (body[0], body[1], inertia_matrix(body[2]))
         parts = zip(*(eqx.filter_vmap(matrix)(group.things) for group in groups), strict=True)
         mass, centre, inertia = (in_order(groups, part) for part in parts)
-        R = moves.placed.R[:-1]
-        centre = moves.placed.d[:-1] + jnp.einsum("lij,lj->li", R, centre)
+        R = motion.placed.R[:-1]
+        centre = motion.placed.d[:-1] + jnp.einsum("lij,lj->li", R, centre)
         return cls(mass, centre, _matrix(_entries(jnp.einsum("lij,ljk,lmk->lim", R, inertia, R))), _share(bodies, tree))
 
-    def needed(self, moves: Moving, gravity: Float[Array, " 3"]) -> tuple[Array, Array]:
-        """The force on each body, and the moment about where its tree is seen from, that its motion asks for."""
-        omega, velocity, alpha, acceleration = (x[:-1] for x in moves[2:])
-        swing = velocity + cross(omega, self.centre)
-        falling = gravity if self.share is None else self.share[:, None] * gravity
-        force = self.mass[:, None] * (acceleration + cross(alpha, self.centre) + cross(omega, swing) - falling)
-        turned = lambda x: jnp.einsum("lij,lj->li", self.inertia, x)
-        moment = turned(alpha) + cross(omega, turned(omega))
+    def inverse_dynamics(self, motion: Moving, gravity: Float[Array, " 3"]) -> tuple[Array, Array]:
+        """The force on each body, and the moment about the reference point of its tree, that its motion requires."""
+        omega, velocity, alpha, acceleration = (x[:-1] for x in motion[2:])
+        centre_velocity = velocity + cross(omega, self.centre)
+        gravity_of_body = gravity if self.share is None else self.share[:, None] * gravity
+        force = self.mass[:, None] * (
+            acceleration + cross(alpha, self.centre) + cross(omega, centre_velocity) - gravity_of_body
+        )
+        times_inertia = lambda x: jnp.einsum("lij,lj->li", self.inertia, x)
+        moment = times_inertia(alpha) + cross(omega, times_inertia(omega))
         return force, moment + cross(self.centre, force)
 
     def composite(self, tree: Tree) -> "Composite":
-        """Of each body with all that it carries."""
-        first = self.mass[:, None] * self.centre
-        about = _entries(self.inertia) + _of_point(first, self.centre)
-        found = carried(tree, jnp.concatenate([self.mass[:, None], first, about], axis=1))
-        return Composite(found[:, 0], found[:, 1:4], _matrix(found[:, 4:]))
+        """The inertia of each body together with all bodies that it carries."""
+        first_moment = self.mass[:, None] * self.centre
+        about_reference = _entries(self.inertia) + _of_point(first_moment, self.centre)
+        composite = carried(tree, jnp.concatenate([self.mass[:, None], first_moment, about_reference], axis=1))
+        return Composite(composite[:, 0], composite[:, 1:4], _matrix(composite[:, 4:]))
 
 
 class Composite(NamedTuple):
-    """Of each body with all that it carries: mass, first moment, and inertia about where its tree is seen from."""
+    """Inertia of composite bodies, each a body together with all bodies that it carries.
+
+    Attributes
+    ----------
+    mass : (links,)
+        Masses [kg].
+    first : (links, 3)
+        First moments of mass about the reference point of the tree [kg m].
+    inertia : (links, 3, 3)
+        Inertias about the same point [kg m²].
+    """
 
     mass: Float[Array, " links"]
     first: Float[Array, "links 3"]
     inertia: Float[Array, "links 3 3"]
 
     def momentum(self, link: np.ndarray, angular: Float[Array, "n 3"], linear: Float[Array, "n 3"]) -> tuple:
-        """What the motions of some links have: angular, about there, and linear."""
-        mass, first = self.mass[link][:, None], self.first[link]
-        turning = jnp.einsum("nij,nj->ni", self.inertia[link], angular)
-        return turning + cross(first, linear), mass * linear + cross(angular, first)
+        """Angular momentum about the reference point, and linear momentum, of composites with these velocities."""
+        mass, first_moment = self.mass[link][:, None], self.first[link]
+        angular_momentum = jnp.einsum("nij,nj->ni", self.inertia[link], angular)
+        return angular_momentum + cross(first_moment, linear), mass * linear + cross(angular, first_moment)
 
 
 class TreeDynamics(AbstractDynamics):
-    """M v̇ = Q of bodies that joints carry.
+    """The equations of motion M v̇ = Q of a tree of bodies.
 
-    Composite rigid bodies for M and recursive Newton–Euler for Q (Featherstone, Rigid Body Dynamics Algorithms, 2008,
-    chapters 5 and 6), along the axes of space.
+    M follows from the composite rigid body algorithm and Q from the recursive Newton–Euler algorithm (Featherstone,
+    Rigid Body Dynamics Algorithms, 2008, chapters 5 and 6), in the axes of space.
     """
 
     bodies: Named
@@ -93,32 +116,37 @@ class TreeDynamics(AbstractDynamics):
     ) -> tuple[Float[Array, "n seeds"], Float[Array, " n"]]:
         if self.elements.any:
             return super().by_seeds(t, q, v, seeds)
-        products, Q = self._of_bodies(t, q, v)
+        products, Q = self._rigid_body_terms(t, q, v)
         pairs = _pairs(self.tree)
-        off = np.flatnonzero(pairs.rows != pairs.columns)
-        rows, columns = np.append(pairs.rows, pairs.columns[off]), np.append(pairs.columns, pairs.rows[off])
-        return seeds.of_entries(jnp.concatenate([products, products[off]]), rows, columns, v.size), Q
+        off_diagonal = np.flatnonzero(pairs.rows != pairs.columns)
+        rows, columns = (
+            np.append(pairs.rows, pairs.columns[off_diagonal]),
+            np.append(pairs.columns, pairs.rows[off_diagonal]),
+        )
+        return seeds.of_entries(jnp.concatenate([products, products[off_diagonal]]), rows, columns, v.size), Q
 
-    def _of_bodies(self, t, q, v):
-        """The entries of M, of pairs of velocities, and Q, without what acts along coordinates."""
-        moves, owners = moving(self.joints, self.tree, t, q, v), order(self.tree).owners
-        inertias = Inertias.of(self.bodies, self.tree, moves.bodies)
-        all_of_it = inertias.composite(self.tree)
-        turning, going = all_of_it.momentum(owners, moves.angular, moves.linear)
+    def _rigid_body_terms(self, t, q, v):
+        """The entries of M at ``_pairs``, and Q, without springs, dampers, armatures and friction."""
+        motion, owners = moving(self.joints, self.tree, t, q, v), order(self.tree).owners
+        inertias = BodyInertias.of(self.bodies, self.tree, motion.bodies)
+        composite = inertias.composite(self.tree)
+        angular_momentum, linear_momentum = composite.momentum(owners, motion.angular, motion.linear)
         pairs = _pairs(self.tree)
         i, j = pairs.rows, pairs.columns
-        products = jnp.sum(turning[i] * moves.angular[j], axis=1) + jnp.sum(going[i] * moves.linear[j], axis=1)
-        force, moment = inertias.needed(moves.bodies, self.gravity)
+        products = jnp.sum(angular_momentum[i] * motion.angular[j], axis=1) + jnp.sum(
+            linear_momentum[i] * motion.linear[j], axis=1
+        )
+        force, moment = inertias.inverse_dynamics(motion.bodies, self.gravity)
         wrench = carried(self.tree, jnp.concatenate([moment, force], axis=1))[owners]
-        Q = -jnp.sum(wrench * jnp.concatenate([moves.angular, moves.linear], axis=1), axis=1)
+        Q = -jnp.sum(wrench * jnp.concatenate([motion.angular, motion.linear], axis=1), axis=1)
         return products, Q
 
     def energy(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, ""]:
-        """T + V [J], V of gravity and springs."""
-        moves = moving(self.joints, self.tree, t, q, v).bodies
-        mass, centre, inertia, share = Inertias.of(self.bodies, self.tree, moves)
-        omega, base = moves.omega[:-1], moves.placed.base[:-1]
-        velocity = moves.drift[:-1] + moves.velocity[:-1] + cross(omega, centre)
+        """T + V [J]; V is the potential energy of gravity and springs."""
+        motion = moving(self.joints, self.tree, t, q, v).bodies
+        mass, centre, inertia, share = BodyInertias.of(self.bodies, self.tree, motion)
+        omega, base = motion.omega[:-1], motion.placed.base[:-1]
+        velocity = motion.drift[:-1] + motion.velocity[:-1] + cross(omega, centre)
         kinetic = jnp.sum(mass * jnp.sum(velocity**2, axis=1)) + jnp.einsum("li,lij,lj->", omega, inertia, omega)
         weight = mass if share is None else mass * share
         return self.elements.energy(t, q, v) + kinetic / 2 - weight @ ((base + centre) @ self.gravity)
@@ -126,9 +154,9 @@ class TreeDynamics(AbstractDynamics):
 
 @traced_once
 def _terms(dynamics, t, q, v):
-    products, Q = dynamics._of_bodies(t, q, v)
+    products, Q = dynamics._rigid_body_terms(t, q, v)
     M = jnp.concatenate([products, jnp.zeros(1)])[_pairs(dynamics.tree).entries]
-    return dynamics.elements.added(M, Q, t, q, v)
+    return dynamics.elements.add_to_terms(M, Q, t, q, v)
 
 
 def _share(bodies, tree):
@@ -139,8 +167,15 @@ def _share(bodies, tree):
 
 
 class Pairs(NamedTuple):
-    """The velocities that one body has a part in, two at a time, ``columns`` nearer to the ground than ``rows``; and
-    for each entry of M which of these pairs it is, or, where it is 0, one more."""
+    """The pairs of velocities that move a common body: the nonzero entries of M.
+
+    Attributes
+    ----------
+    rows, columns : (pairs,) int
+        Indices of both velocities; ``columns`` is not farther from the ground than ``rows``.
+    entries : (n, n) int
+        Index of the pair of each entry of M; the number of pairs for entries that are 0.
+    """
 
     rows: np.ndarray
     columns: np.ndarray
@@ -150,15 +185,15 @@ class Pairs(NamedTuple):
 @functools.lru_cache(maxsize=128)
 def _pairs(tree: Tree) -> Pairs:
     numbers = order(tree)
-    found = [(i, j) for i, link in enumerate(numbers.owners) for j in numbers.ways[link] if j <= i]
-    rows, columns = np.array(found, int).reshape(-1, 2).T
-    entries = np.full((tree.n, tree.n), len(found))
-    entries[rows, columns] = entries[columns, rows] = np.arange(len(found))
+    pairs = [(i, j) for i, owner in enumerate(numbers.owners) for j in numbers.paths[owner] if j <= i]
+    rows, columns = np.array(pairs, int).reshape(-1, 2).T
+    entries = np.full((tree.n, tree.n), len(pairs))
+    entries[rows, columns] = entries[columns, rows] = np.arange(len(pairs))
     return Pairs(rows, columns, entries)
 
 
 I, J = np.array([0, 1, 2, 0, 0, 1]), np.array([0, 1, 2, 1, 2, 2])
-"""The entries of a symmetric matrix that are kept: xx, yy, zz, xy, xz, yz."""
+"""Row and column indices of the stored entries of a symmetric matrix: xx, yy, zz, xy, xz, yz."""
 
 
 def _entries(matrices):
@@ -169,6 +204,6 @@ def _matrix(entries):
     return entries[:, np.array([[0, 3, 4], [3, 1, 5], [4, 5, 2]])]
 
 
-def _of_point(first, d):
-    """m (|d|² I − d dᵀ)."""
-    return jnp.concatenate([(first * d) @ (1 - np.eye(3)), -first[:, I[3:]] * d[:, J[3:]]], axis=1)
+def _of_point(first_moment, d):
+    """m (|d|² I − d dᵀ), the inertia of a point mass at d, as six entries."""
+    return jnp.concatenate([(first_moment * d) @ (1 - np.eye(3)), -first_moment[:, I[3:]] * d[:, J[3:]]], axis=1)

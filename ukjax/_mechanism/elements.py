@@ -1,4 +1,4 @@
-"""What acts along the coordinates of joints: springs, dampers, motors' inertia, dry friction."""
+"""Forces along joint coordinates: springs, dampers, motor inertia and dry friction."""
 
 from collections.abc import Callable, Sequence
 from typing import overload
@@ -12,20 +12,24 @@ from .._friction import DryFriction
 from .._rotation import of_quaternion, quaternion_product, rotation_vector
 from ..joints import AbstractActing
 from ..joints.base import nearest_turn
-from .between import Between, Found
+from .between import Connections, Evaluation
 from .named import Named
 from .tree import Tree
 
-CREEP = 1e-3
-"""The rate, in the coordinate's unit per second, at which dry friction has three quarters of its size, where a joint
-does not say its own: it is smooth, so that equations of motion have a solution through the standstill."""
+DEFAULT_CREEP = 1e-3
+"""Default ``creep`` of a joint, in the unit of the coordinate per second.
+
+At this rate, dry friction reaches tanh(1) = 0.76 of its limit. Friction is a smooth function of the rate, so that the
+equations of motion have a solution at standstill.
+"""
 
 
 class JointCoordinates(eqx.Module):
-    """The coordinates (k,) of some joints, one after the other, as a function of t and q.
+    """The coordinates (k,) of some joints, concatenated, as a function of t and q.
 
-    Those of a joint that carries a body are entries of q. Those of one that closes a loop are read off the bodies;
-    where its turns are counted, its own entries of q say in which turn its angles are, and no more.
+    The coordinates of a joint that carries a body are entries of q. The coordinates of a joint that closes a loop
+    follow from the poses of the bodies. If the turns of such a joint are counted, its own entries of q only determine
+    the turn of its angles.
     """
 
     joints: Named
@@ -33,162 +37,165 @@ class JointCoordinates(eqx.Module):
     names: tuple[str, ...] = eqx.field(static=True)
 
     def __call__(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " k"]:
-        closing, places, _ = self._closing()
-        return (jnp.concatenate([q, self._in_turn(closing, closing.value(_read, t, q), q)]) if closing.names else q)[
-            places
+        closing, indices, _ = self._closing()
+        return (jnp.concatenate([q, self._with_turns(closing, closing.value(_read, t, q), q)]) if closing.names else q)[
+            indices
         ]
 
     def columns(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, "n k"]:
-        """The generalised force of a unit of force or torque along each."""
+        """The matrix (n, k) of generalised forces for a unit of force or torque along each coordinate."""
         return self.motion(t, q, jnp.zeros(self.tree.n, q.dtype)).A.T
 
-    def motion(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Found:
-        """With their rates, their accelerations where all velocities are constant, and the derivative of their rates by
-        the velocities of the mechanism."""
-        closing, places, moving = self._closing()
-        found = Found(q, v, jnp.zeros_like(v), jnp.eye(v.size, dtype=q.dtype))
+    def motion(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Evaluation:
+        """The coordinates with their rates, their accelerations at constant v, and the derivative of the rates by v."""
+        closing, indices, rate_indices = self._closing()
+        evaluation = Evaluation(q, v, jnp.zeros_like(v), jnp.eye(v.size, dtype=q.dtype))
         if closing.names:
-            others = closing.motion(_read, t, q, v)
-            others = others._replace(value=self._in_turn(closing, others.value, q))
-            found = Found(*(jnp.concatenate(both) for both in zip(found, others, strict=True)))
-        return Found(found.value[places], *(x[moving] for x in found[1:]))
+            closed = closing.motion(_read, t, q, v)
+            closed = closed._replace(value=self._with_turns(closing, closed.value, q))
+            evaluation = Evaluation(*(jnp.concatenate(parts) for parts in zip(evaluation, closed, strict=True)))
+        return Evaluation(evaluation.value[indices], *(x[rate_indices] for x in evaluation[1:]))
 
     def _closing(self):
-        """Those of the joints that carry nothing, and where the coordinates, and their rates, are among those of the
-        mechanism and of these."""
-        closing, places, moving, more = [], [], [], 0
+        """The joints that close loops, and the indices of all coordinates and rates of these joints.
+
+        Indices refer to q, or v, followed by the coordinates of the joints that close loops.
+        """
+        closing, indices, rate_indices, offset = [], [], [], 0
         for name in self.names:
-            link = self.tree.carrying(name)
+            link = self.tree.link_of_joint(name)
             if link is None:
                 closing.append(name)
-                own = range(more, more := more + len(self.joints[name].coordinates))
-                places.extend(self.tree.nq + i for i in own)
-                moving.extend(self.tree.n + i for i in own)
+                new = range(offset, offset := offset + len(self.joints[name].coordinates))
+                indices.extend(self.tree.nq + i for i in new)
+                rate_indices.extend(self.tree.n + i for i in new)
             else:
-                places.extend(link.coordinates)
-                moving.extend(link.velocities)
-        return Between(self.joints, self.tree, tuple(closing)), np.array(places, int), np.array(moving, int)
+                indices.extend(link.coordinates)
+                rate_indices.extend(link.velocities)
+        return Connections(self.joints, self.tree, tuple(closing)), np.array(indices, int), np.array(rate_indices, int)
 
-    def _in_turn(self, closing, read, q):
-        """What was read off the bodies, angles in the turn that q says."""
+    def _with_turns(self, closing, read, q):
+        """Move the angles in ``read``, which are known modulo 2π, to the turns that q determines."""
         counted = {joint.joint: joint.coordinates for joint in self.tree.counted}
-        at, places, first = [], [], 0
+        indices, indices_in_q, first = [], [], 0
         for name in closing.names:
             units = [unit for _, unit in self.joints[name].coordinates]
             if name in counted:
                 angles = [i for i, unit in enumerate(units) if unit == "rad"]
-                at.extend(first + i for i in angles)
-                places.extend(counted[name][i] for i in angles)
+                indices.extend(first + i for i in angles)
+                indices_in_q.extend(counted[name][i] for i in angles)
             first += len(units)
-        if not at:
+        if not indices:
             return read
-        at, places = np.array(at), np.array(places)
-        return read.at[at].set(nearest_turn(read[at], q[places]))
+        indices, indices_in_q = np.array(indices), np.array(indices_in_q)
+        return read.at[indices].set(nearest_turn(read[indices], q[indices_in_q]))
 
 
 class Elements(eqx.Module):
-    """All of them, of one mechanism."""
+    """All springs, dampers, armatures and dry friction of a mechanism."""
 
     joints: Named
     tree: Tree = eqx.field(static=True)
 
     @property
     def any(self) -> bool:
-        """Whether something is to be ``added``."""
-        return bool(self._with("stiffness", "damping", "armature"))
+        """Whether there is a spring, a damper or an armature."""
+        return bool(self._joints_with("stiffness", "damping", "armature"))
 
-    def added(self, M: Array, Q: Array, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
-        """M and Q with them, but for friction."""
-        names = self._with("stiffness", "damping", "armature")
+    def add_to_terms(self, M: Array, Q: Array, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
+        """M and Q including springs, dampers and armatures, without dry friction."""
+        names = self._joints_with("stiffness", "damping", "armature")
         if not names:
             return M, Q
-        along = JointCoordinates(self.joints, self.tree, names).motion(t, q, v)
-        force = self._of_springs_and_dampers(names, along)
-        armature = self._numbers("armature", names)
+        motion = JointCoordinates(self.joints, self.tree, names).motion(t, q, v)
+        force = self._spring_and_damper_force(names, motion)
+        armature = self._values("armature", names)
         if armature is not None:
-            M = M + (along.A.T * armature) @ along.A
-            force = force - armature * along.second
-        return M, Q + force @ along.A
+            M = M + (motion.A.T * armature) @ motion.A
+            force = force - armature * motion.second
+        return M, Q + force @ motion.A
 
     def energy(self, t: Array, q: Array, v: Array) -> Float[Array, ""]:
-        """What springs and the inertia of motors hold."""
-        names = self._with("stiffness", "armature")
+        """Potential energy of springs and kinetic energy of armatures [J]."""
+        names = self._joints_with("stiffness", "armature")
         if not names:
             return jnp.zeros(())
-        along = JointCoordinates(self.joints, self.tree, names).motion(t, q, v)
-        stiffness, armature = (self._numbers(field, names) for field in ("stiffness", "armature"))
-        spring = 0.0 if stiffness is None else stiffness * self._stretch(names, along) ** 2
-        return jnp.sum(spring + (0.0 if armature is None else armature * along.rate**2)) / 2
+        motion = JointCoordinates(self.joints, self.tree, names).motion(t, q, v)
+        stiffness, armature = (self._values(field, names) for field in ("stiffness", "armature"))
+        spring = 0.0 if stiffness is None else stiffness * self._stretch(names, motion) ** 2
+        return jnp.sum(spring + (0.0 if armature is None else armature * motion.rate**2)) / 2
 
     def force(self, name: str, t: Array, q: Array, v: Array, acceleration: Array) -> Float[Array, " k"]:
-        """All that acts along the coordinates of one joint in a motion, its motor's inertia included."""
-        along = JointCoordinates(self.joints, self.tree, (name,)).motion(t, q, v)
-        force = self._of_springs_and_dampers((name,), along)
-        armature = self._numbers("armature", (name,))
-        force = force + self._of_friction((name,), along)
+        """The total force along the coordinates of one joint, including the inertial force of its armature."""
+        motion = JointCoordinates(self.joints, self.tree, (name,)).motion(t, q, v)
+        force = self._spring_and_damper_force((name,), motion)
+        armature = self._values("armature", (name,))
+        force = force + self._friction_force((name,), motion)
         if armature is not None:
-            force = force - armature * (along.A @ acceleration + along.second)
+            force = force - armature * (motion.A @ acceleration + motion.second)
         return force
 
     def friction(self) -> Callable | None:
-        """c(t, q, v) of dry friction, or None where there is none."""
-        return self._friction if self._with("friction") else None
+        """The function c(t, q, v) of the generalised dry friction force, or None without dry friction."""
+        return self._friction if self._joints_with("friction") else None
 
     def dry_friction(self) -> DryFriction | None:
-        """What is known of it, or None where there is none."""
-        names = self._with("friction")
+        """Limits, rates and smoothing widths of dry friction, or None without dry friction."""
+        names = self._joints_with("friction")
         if not names:
             return None
-        limit, width = self._numbers("friction", names, 0.0), self._numbers("creep", names, CREEP)
-        own = [(name, rate.removeprefix("d")) for name in names for rate, _ in self.joints[name].velocities]
+        limit, width = self._values("friction", names, 0.0), self._values("creep", names, DEFAULT_CREEP)
+        rates_of_joints = [(name, rate.removeprefix("d")) for name in names for rate, _ in self.joints[name].velocities]
 
         def rates(t, q, v):
-            along = JointCoordinates(self.joints, self.tree, names).motion(t, q, v)
-            axes = self._axes_of_friction(names, along)
-            return along.rate @ axes, axes.T @ along.A
+            motion = JointCoordinates(self.joints, self.tree, names).motion(t, q, v)
+            axes = self._friction_axes(names, motion)
+            return motion.rate @ axes, axes.T @ motion.A
 
-        labels = tuple(f"{name}_{rate}" if rate else name for name, rate in own)
-        usual = tuple(self.joints[name].creep is None for name, _ in own)
-        return DryFriction(labels, rates, limit, width, usual)
+        labels = tuple(f"{name}_{rate}" if rate else name for name, rate in rates_of_joints)
+        is_default = tuple(self.joints[name].creep is None for name, _ in rates_of_joints)
+        return DryFriction(labels, rates, limit, width, is_default)
 
     def _friction(self, t: Array, q: Array, v: Array) -> Float[Array, " n"]:
-        names = self._with("friction")
-        along = JointCoordinates(self.joints, self.tree, names).motion(t, q, v)
-        return self._of_friction(names, along) @ along.A
+        names = self._joints_with("friction")
+        motion = JointCoordinates(self.joints, self.tree, names).motion(t, q, v)
+        return self._friction_force(names, motion) @ motion.A
 
-    def _of_friction(self, names, along):
-        friction, creep = self._numbers("friction", names), self._numbers("creep", names, CREEP)
+    def _friction_force(self, names, motion):
+        friction, creep = self._values("friction", names), self._values("creep", names, DEFAULT_CREEP)
         if friction is None:
-            return jnp.zeros_like(along.rate)
-        if not self._any_turns(names):
-            return -friction * jnp.tanh(along.rate / creep)
-        axes = self._axes_of_friction(names, along)
-        return -axes @ (friction * jnp.tanh(along.rate @ axes / creep))
+            return jnp.zeros_like(motion.rate)
+        if not self._any_quaternion(names):
+            return -friction * jnp.tanh(motion.rate / creep)
+        axes = self._friction_axes(names, motion)
+        return -axes @ (friction * jnp.tanh(motion.rate @ axes / creep))
 
-    def _axes_of_friction(self, names, along):
-        """What it acts along, as columns (k, k), among the rates of these joints: of an attitude the child's axes."""
-        axes, places = jnp.eye(along.rate.size, dtype=along.rate.dtype), np.arange(along.rate.size)
-        for joint, q, _, (at,) in self._each(names, along, places):
+    def _friction_axes(self, names, motion):
+        """The directions of friction, as columns (k, k), among the rates: for a quaternion, the child's axes."""
+        axes, indices = jnp.eye(motion.rate.size, dtype=motion.rate.dtype), np.arange(motion.rate.size)
+        for joint, q, _, (own,) in self._members(names, motion, indices):
             i = joint.quaternion
             if i is not None:
-                axes = axes.at[np.ix_(at[i : i + 3], at[i : i + 3])].set(of_quaternion(q[i : i + 4]))
+                axes = axes.at[np.ix_(own[i : i + 3], own[i : i + 3])].set(of_quaternion(q[i : i + 4]))
         return axes
 
-    def _of_springs_and_dampers(self, names, along):
-        force = jnp.zeros_like(along.rate)
-        stiffness, damping = (self._numbers(field, names) for field in ("stiffness", "damping"))
+    def _spring_and_damper_force(self, names, motion):
+        force = jnp.zeros_like(motion.rate)
+        stiffness, damping = (self._values(field, names) for field in ("stiffness", "damping"))
         if stiffness is not None:
-            force = force - stiffness * self._stretch(names, along)
-        return force if damping is None else force - damping * along.rate
+            force = force - stiffness * self._stretch(names, motion)
+        return force if damping is None else force - damping * motion.rate
 
-    def _stretch(self, names, along):
-        """Along each velocity of these joints, how far the joint is from the rest of its spring: of an attitude, the
-        rotation vector from that at rest, 0 where the joint has no spring."""
-        if not self._any_turns(names):
-            rest = self._numbers("rest", names)
-            return along.value - (0.0 if rest is None else rest)
+    def _stretch(self, names, motion):
+        """The deflection of each spring from its rest, with one entry per velocity.
+
+        For a quaternion it is the rotation vector from the attitude at rest, or 0 if the joint has no spring.
+        """
+        if not self._any_quaternion(names):
+            rest = self._values("rest", names)
+            return motion.value - (0.0 if rest is None else rest)
         parts = []
-        for joint, q, rate, _ in self._each(names, along):
+        for joint, q, rate, _ in self._members(names, motion):
             i, rest = joint.quaternion, joint.rest
             if i is None:
                 parts.append(q - (0.0 if rest is None else rest))
@@ -196,40 +203,45 @@ class Elements(eqx.Module):
                 parts.append(jnp.zeros_like(rate))
             else:
                 rest = jnp.asarray(joint.neutral) if rest is None else rest
-                back = rest[i : i + 4] * jnp.array([1.0, -1.0, -1.0, -1.0])
-                turn = rotation_vector(quaternion_product(q[i : i + 4], back))
-                parts.append(jnp.concatenate([q[:i] - rest[:i], turn, q[i + 4 :] - rest[i + 4 :]]))
+                inverse = rest[i : i + 4] * jnp.array([1.0, -1.0, -1.0, -1.0])
+                rotation = rotation_vector(quaternion_product(q[i : i + 4], inverse))
+                parts.append(jnp.concatenate([q[:i] - rest[:i], rotation, q[i + 4 :] - rest[i + 4 :]]))
         return jnp.concatenate(parts)
 
-    def _any_turns(self, names) -> bool:
+    def _any_quaternion(self, names) -> bool:
         return any(self.joints[name].quaternion is not None for name in names)
 
-    def _each(self, names, along, *numbers):
-        """Each joint, with its coordinates, its velocities and its own of the ``numbers``, of one for each velocity."""
+    def _members(self, names, motion, *numbers):
+        """Yield each joint with its coordinates, its velocities and its entries of ``numbers`` (one per velocity)."""
         i = j = 0
         for name in names:
             joint = self.joints[name]
             k, m = len(joint.coordinates), len(joint.velocities)
-            yield joint, along.value[i : i + k], along.rate[j : j + m], [x[j : j + m] for x in numbers]
+            yield joint, motion.value[i : i + k], motion.rate[j : j + m], [x[j : j + m] for x in numbers]
             i, j = i + k, j + m
 
-    def _with(self, *fields: str) -> tuple[str, ...]:
-        """The joints that have one of these."""
-        found = ((name, joint) for name, joint in self.joints.items() if isinstance(joint, AbstractActing))
-        return tuple(name for name, joint in found if any(getattr(joint, field) is not None for field in fields))
+    def _joints_with(self, *fields: str) -> tuple[str, ...]:
+        """The names of the joints for which at least one of these fields is set."""
+        joints = ((name, joint) for name, joint in self.joints.items() if isinstance(joint, AbstractActing))
+        return tuple(name for name, joint in joints if any(getattr(joint, field) is not None for field in fields))
 
     @overload
-    def _numbers(self, field: str, names: Sequence[str], default: float) -> Float[Array, " k"]: ...
+    def _values(self, field: str, names: Sequence[str], default: float) -> Float[Array, " k"]: ...
     @overload
-    def _numbers(self, field: str, names: Sequence[str]) -> Float[Array, " k"] | None: ...
-    def _numbers(self, field, names, default=None):
-        """For each velocity of these joints, the default, or 0, where a joint has none; None where no joint has any
-        and there is no default."""
-        found = [(getattr(self.joints[name], field), len(self.joints[name].velocities)) for name in names]
-        if default is None and all(value is None for value, _ in found):
+    def _values(self, field: str, names: Sequence[str]) -> Float[Array, " k"] | None: ...
+    def _values(self, field, names, default=None):
+        """The values of a field, one per velocity of these joints.
+
+        Joints whose field is None get the default, or 0. The result is None if no joint has a value and there is no
+        default.
+        """
+        values = [(getattr(self.joints[name], field), len(self.joints[name].velocities)) for name in names]
+        if default is None and all(value is None for value, _ in values):
             return None
-        usual = default or 0.0
-        return jnp.concatenate([jnp.broadcast_to(usual if value is None else value, (size,)) for value, size in found])
+        fallback = default or 0.0
+        return jnp.concatenate(
+            [jnp.broadcast_to(fallback if value is None else value, (size,)) for value, size in values]
+        )
 
 
 def _read(joint, t, R, p):

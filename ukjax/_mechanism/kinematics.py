@@ -1,4 +1,4 @@
-"""Where the bodies are and how they move, from the coordinates of the joints that carry them."""
+"""Poses, velocities and accelerations of all bodies, from the coordinates of the joints that carry them."""
 
 from typing import NamedTuple
 
@@ -10,26 +10,34 @@ from jaxtyping import Array, Float
 from .._rotation import cross
 from ..joints import AbstractJoint, Free
 from ..joints.base import Relative
-from .alike import Alike, alike, bare, in_order
+from .alike import Group, grouped, in_order, kinematic_part
 from .named import Named
-from .recursion import along, order, turned
+from .recursion import along, order, rotation
 from .tree import GROUND, Link, Tree
 
 
 class Pose(NamedTuple):
-    """The axes of a body's frame, as columns, and its origin [m], in space."""
+    """The pose of a frame in space.
+
+    Attributes
+    ----------
+    R : (3, 3)
+        Axes of the frame, as columns.
+    p : (3,)
+        Origin of the frame [m].
+    """
 
     R: Float[Array, "3 3"]
     p: Float[Array, " 3"]
 
     def frame(self, frame: tuple[Array, Array]) -> "Pose":
-        """A frame that is given in this one."""
+        """The pose in space of a frame (R, p) that is defined in this frame."""
         R, p = frame
         return Pose(self.R @ R, self.p + self.R @ p)
 
 
 class Reversed(NamedTuple):
-    """A joint as seen from the child's side."""
+    """A joint with the roles of parent and child exchanged."""
 
     joint: AbstractJoint
 
@@ -39,17 +47,17 @@ class Reversed(NamedTuple):
 
     def relative(self, t: Array, q: Float[Array, " k"], v: Float[Array, " k"]) -> Relative:
         R, p, angular, linear, omega, velocity, alpha, acceleration = self.joint.relative(t, q, v)
-        turning = cross(omega, p)
+        omega_cross_p = cross(omega, p)
         return Relative(
             R.T,
             -(R.T @ p),
             -(R.T @ angular),
             R.T @ (cross(angular.T, p).T - linear),
             -(R.T @ omega),
-            R.T @ (turning - velocity),
+            R.T @ (omega_cross_p - velocity),
             -(R.T @ alpha),
             # d²/dt² of −Rᵀ p, with Ṙ = ω × R
-            R.T @ (cross(alpha, p) - cross(omega, turning) + 2 * cross(omega, velocity) - acceleration),
+            R.T @ (cross(alpha, p) - cross(omega, omega_cross_p) + 2 * cross(omega, velocity) - acceleration),
         )
 
     def in_parent(self) -> tuple[Array, Array]:
@@ -63,15 +71,23 @@ FLOATING = Free(GROUND, "it")
 
 
 def joint_of(joints: Named, link: Link) -> AbstractJoint:
-    """The joint that carries a body."""
+    """The joint that carries the body of this link; a ``Free`` joint for a floating body."""
     return FLOATING if link.joint is None else joints[link.joint]
 
 
 class Placed(NamedTuple):
-    """All bodies, in the order of the tree's links, and the ground as the last: the axes of their frames in space, as
-    columns; their origins, ``d`` as seen from the origin of the first body of their tree, which is at ``base``.
+    """Poses of all bodies, in the order of the links, followed by the ground.
 
-    Places are differences along the tree, so that a mechanism far from the origin loses no digits.
+    Positions are sums of differences along the tree, so that a mechanism far from the origin loses no digits.
+
+    Attributes
+    ----------
+    R : (places, 3, 3)
+        Axes of the bodies' frames in space, as columns.
+    d : (places, 3)
+        Origins of the bodies, relative to the reference point of their tree: the origin of its first body [m].
+    base : (places, 3)
+        Reference points in space [m].
     """
 
     R: Float[Array, "places 3 3"]
@@ -80,30 +96,41 @@ class Placed(NamedTuple):
 
     @property
     def p(self) -> Float[Array, "places 3"]:
+        """The origins of the bodies in space [m]."""
         return self.base + self.d
 
 
 def placed(joints: Named, tree: Tree, t: Array, q: Float[Array, " nq"]) -> Placed:
-    """Where the bodies are."""
-    groups = _carriers(joints, tree)
-    found = _of_carriers(groups, tree, lambda joint, q: _frames(joint, *joint.transform(t, q)), q)
-    return _placed(tree, *(in_order(groups, parts) for parts in zip(*found, strict=True)))[0]
+    """The poses of all bodies."""
+    groups = _joint_groups(joints, tree)
+    frames = _map_joints(groups, tree, lambda joint, q: _frames(joint, *joint.transform(t, q)), q)
+    return _placed(tree, *(in_order(groups, parts) for parts in zip(*frames, strict=True)))[0]
 
 
 def poses(joints: Named, tree: Tree, t: Array, q: Float[Array, " nq"]) -> dict[str, Pose]:
-    """Of all bodies by their names; the ground's among them."""
-    there = placed(joints, tree, t, q)
+    """The poses of all bodies and of the ground, by name."""
+    positions = placed(joints, tree, t, q)
     names = (*(link.body for link in tree.links), GROUND)
-    return {name: Pose(there.R[i], there.p[i]) for i, name in enumerate(names)}
+    return {name: Pose(positions.R[i], positions.p[i]) for i, name in enumerate(names)}
 
 
 class Moving(NamedTuple):
-    """Bodies in motion: all along the axes of space, a row for each, the ground's the last.
+    """Motion of all bodies, one row per body and a last row for the ground, along the axes of space.
 
-    Of a tree of bodies all is seen from a point that is where the origin of its first body is and moves evenly, with
-    the velocity ``drift`` of that body's joint. ``omega``, ``velocity`` are the angular velocity of each body and the
-    velocity of what of it is at that point; ``alpha``, ``acceleration`` their rates of change in a motion in which all
-    velocities are constant (Featherstone, Rigid Body Dynamics Algorithms, 2008, section 2.11).
+    The velocities of a tree are taken relative to a reference point that coincides with the origin of the first body
+    and moves at the constant velocity ``drift`` of the joint of this body. Accelerations are those at constant v,
+    unless v̇ is given (Featherstone, Rigid Body Dynamics Algorithms, 2008, section 2.11).
+
+    Attributes
+    ----------
+    placed : Placed
+        Poses.
+    drift : (places, 3)
+        Velocity of the reference point [m/s].
+    omega, velocity : (places, 3)
+        Angular velocity of each body, and velocity of its point at the reference point.
+    alpha, acceleration : (places, 3)
+        Time derivatives of ``omega`` and ``velocity``.
     """
 
     placed: Placed
@@ -115,8 +142,15 @@ class Moving(NamedTuple):
 
 
 class BodyMotion(NamedTuple):
-    """Bodies in motion, and what velocities of joints do: ``angular`` and ``linear`` are for a unit of each the angular
-    velocity and the velocity, where its tree is seen from, of the body that it moves."""
+    """Motion of all bodies, and its derivative with respect to v.
+
+    Attributes
+    ----------
+    bodies : Moving
+        Motion of the bodies.
+    angular, linear : (n, 3)
+        For a unit of each velocity: angular velocity, and velocity at the reference point, of the body that it moves.
+    """
 
     bodies: Moving
     angular: Float[Array, "n 3"]
@@ -131,41 +165,47 @@ def moving(
     v: Float[Array, " n"],
     accelerations: Float[Array, " n"] | None = None,
 ) -> BodyMotion:
-    """All bodies in motion. ``accelerations`` are v̇; without them, the accelerations of bodies are those at constant
-    velocities of joints."""
-    numbers, groups = order(tree), _carriers(joints, tree)
+    """The motion of all bodies.
 
-    def each(joint, q, v, accelerations):
-        here = joint.relative(t, q, v)
-        vectors = jnp.stack([here.omega, here.velocity, here.alpha, here.acceleration], axis=1)
+    ``accelerations`` are v̇; None stands for 0, so that the accelerations of bodies are those at constant v.
+    """
+    tree_order, groups = order(tree), _joint_groups(joints, tree)
+
+    def of_joint(joint, q, v, accelerations):
+        relative = joint.relative(t, q, v)
+        vectors = jnp.stack([relative.omega, relative.velocity, relative.alpha, relative.acceleration], axis=1)
         if accelerations is not None:
             vectors = vectors.at[:, 2:].add(
-                jnp.stack([here.angular @ accelerations, here.linear @ accelerations], axis=1)
+                jnp.stack([relative.angular @ accelerations, relative.linear @ accelerations], axis=1)
             )
-        columns = jnp.stack([here.angular, here.linear], axis=1).transpose(2, 0, 1)
-        return *_frames(joint, here.R, here.p), vectors, columns
+        columns = jnp.stack([relative.angular, relative.linear], axis=1).transpose(2, 0, 1)
+        return *_frames(joint, relative.R, relative.p), vectors, columns
 
-    *parts, columns = zip(*_of_carriers(groups, tree, each, q, v, accelerations), strict=True)
+    *parts, columns = zip(*_map_joints(groups, tree, of_joint, q, v, accelerations), strict=True)
     *frames, vectors = (in_order(groups, part) for part in parts)
-    places, axes, x = _placed(tree, *frames)
-    omega, sliding, alpha, acceleration = jnp.moveaxis(_in_space(axes, vectors), 2, 0)
+    positions, axes, x = _placed(tree, *frames)
+    omega, joint_velocity, alpha, acceleration = jnp.moveaxis(_in_space(axes, vectors), 2, 0)
 
-    # The first bodies of trees do not slide, as seen from a point that moves with them.
-    drift = jnp.concatenate([sliding, jnp.zeros((1, 3))])[numbers.roots]
-    sliding = jnp.where(numbers.rooted[:, None], 0.0, sliding)
-    velocity = sliding + cross(x, omega)
+    # The reference point moves with the first body of a tree: the velocity of its joint is the drift.
+    drift = jnp.concatenate([joint_velocity, jnp.zeros((1, 3))])[tree_order.roots]
+    joint_velocity = jnp.where(tree_order.on_ground[:, None], 0.0, joint_velocity)
+    velocity = joint_velocity + cross(x, omega)
     motions = along(tree, jnp.concatenate([omega, velocity], axis=1))
-    turning, going = _halves(motions[numbers.parents])
+    parent_omega, parent_velocity = _halves(motions[tree_order.parents])
     acceleration = (
-        acceleration + cross(sliding, omega) + cross(x, alpha) + cross(turning, velocity) + cross(going, omega)
+        acceleration
+        + cross(joint_velocity, omega)
+        + cross(x, alpha)
+        + cross(parent_omega, velocity)
+        + cross(parent_velocity, omega)
     )
-    changes = along(tree, jnp.concatenate([alpha + cross(turning, omega), acceleration], axis=1))
+    accelerations_of_bodies = along(tree, jnp.concatenate([alpha + cross(parent_omega, omega), acceleration], axis=1))
 
-    where = np.argsort(np.concatenate([_velocities(tree, group).ravel() for group in groups]))
-    columns = jnp.concatenate([part.reshape(-1, 3, 2) for part in columns])[where]
-    angular, linear = jnp.moveaxis(_in_space(axes[numbers.owners], columns), 2, 0)
-    linear = linear + cross(x[numbers.owners], angular)
-    return BodyMotion(Moving(places, drift, *_halves(motions), *_halves(changes)), angular, linear)
+    in_order_of_v = np.argsort(np.concatenate([_velocities(tree, group).ravel() for group in groups]))
+    columns = jnp.concatenate([part.reshape(-1, 3, 2) for part in columns])[in_order_of_v]
+    angular, linear = jnp.moveaxis(_in_space(axes[tree_order.owners], columns), 2, 0)
+    linear = linear + cross(x[tree_order.owners], angular)
+    return BodyMotion(Moving(positions, drift, *_halves(motions), *_halves(accelerations_of_bodies)), angular, linear)
 
 
 def _halves(x):
@@ -173,46 +213,51 @@ def _halves(x):
 
 
 def _frames(joint, R, p):
-    """Of a joint at R, p: its axes in the body that carries it, and those of the body in them; in the first body where
-    the joint is, in its axes how far it is displaced, and where it is in the second body."""
-    (B, at), (C, to) = joint.in_parent(), joint.in_child()
-    return B, R @ C.T, at, p, to
+    """Frames of a joint with the relative pose R, p.
+
+    Returns the joint axes in the body that carries it, the axes of the carried body in the joint frame, the joint point
+    in the first body, the displacement in the joint frame, and the joint point in the carried body.
+    """
+    (B, in_parent), (C, in_child) = joint.in_parent(), joint.in_child()
+    return B, R @ C.T, in_parent, p, in_child
 
 
-def _placed(tree, frame, R, at, p, to) -> tuple[Placed, Array, Array]:
-    """Where all bodies are; the axes of their joints, and where these are, as seen from where the bodies are."""
-    numbers = order(tree)
-    axes, of_bodies = turned(tree, frame, R)
-    hand = _in_space(of_bodies[:-1], to)
-    arm = _in_space(of_bodies[numbers.parents], at) + _in_space(axes, p) - hand
-    d = along(tree, jnp.where(numbers.rooted[:, None], 0.0, arm))
-    base = jnp.concatenate([arm, jnp.zeros((1, 3))])[numbers.roots]
-    return Placed(of_bodies, d, base), axes, d[:-1] + hand
+def _placed(tree, frame, R, in_parent, p, in_child) -> tuple[Placed, Array, Array]:
+    """The poses of all bodies, the axes of their joints, and the joint points relative to the reference points."""
+    tree_order = order(tree)
+    joint_axes, body_axes = rotation(tree, frame, R)
+    from_joint = _in_space(body_axes[:-1], in_child)
+    offset = _in_space(body_axes[tree_order.parents], in_parent) + _in_space(joint_axes, p) - from_joint
+    d = along(tree, jnp.where(tree_order.on_ground[:, None], 0.0, offset))
+    base = jnp.concatenate([offset, jnp.zeros((1, 3))])[tree_order.roots]
+    return Placed(body_axes, d, base), joint_axes, d[:-1] + from_joint
 
 
 def _in_space(axes, x):
-    """Vectors (…, 3) or columns (…, 3, k) of each frame along the axes of space."""
+    """Transform vectors (..., 3) or columns (..., 3, k) from each frame to the axes of space."""
     return jnp.einsum("lij,lj...->li...", axes, x)
 
 
-def _carriers(joints: Named, tree: Tree) -> tuple[Alike, ...]:
-    """The joints that carry the bodies, from the side of what they hang on, those of a kind together."""
-    found = (bare(joint_of(joints, link)) for link in tree.links)
-    return alike(Reversed(joint) if link.reverse else joint for link, joint in zip(tree.links, found, strict=True))
+def _joint_groups(joints: Named, tree: Tree) -> tuple[Group, ...]:
+    """The joints that carry the bodies, reversed where the child carries the parent, grouped by structure."""
+    joints_of_links = (kinematic_part(joint_of(joints, link)) for link in tree.links)
+    return grouped(
+        Reversed(joint) if link.reverse else joint for link, joint in zip(tree.links, joints_of_links, strict=True)
+    )
 
 
 def _coordinates(tree, group):
-    """Which coordinates (k, size) are those of the group's joints."""
+    """Indices (k, size) of the coordinates of the joints in a group."""
     return np.array([tree.links[i].coordinates for i in group.places], int)
 
 
 def _velocities(tree, group):
-    """Which velocities (k, size) are those of the group's joints."""
+    """Indices (k, size) of the velocities of the joints in a group."""
     return np.array([tree.links[i].velocities for i in group.places], int)
 
 
-def _of_carriers(groups, tree, function, q, *velocities):
-    """For each group what ``function(joint, ...)`` gives, of its joints' own part of q and of the ``velocities``."""
+def _map_joints(groups, tree, function, q, *velocities):
+    """Evaluate ``function(joint, q, *velocities)`` for each group with the entries of q and v of its joints."""
     pick = lambda group, x: None if x is None else x[_velocities(tree, group)]
     return [
         eqx.filter_vmap(function)(group.things, q[_coordinates(tree, group)], *(pick(group, x) for x in velocities))

@@ -1,4 +1,4 @@
-"""A mechanism of bodies and joints: a system that is put together from its parts instead of from matrices."""
+"""Mechanisms: systems that are assembled from bodies and joints."""
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -30,7 +30,7 @@ from ..systems.base import AbstractMechanism
 from .actuator import Actuator, actuators_of
 from .alike import ACTING
 from .body import Body
-from .closing import as_wanted, closing_coordinates, in_space, in_turns
+from .closing import absolute_state, closing_coordinates, target_rows, with_nearest_turns
 from .closure import constraints_of
 from .dynamics import TreeDynamics
 from .elements import Elements, JointCoordinates
@@ -38,31 +38,56 @@ from .kinematics import FLOATING, Pose, joint_of, poses
 from .named import Named, numbers_by_name
 from .reactions import Reaction, Rows, reactions
 from .shape import edges_of, warn_of_undrawn
-from .tree import Tree, check_names, connections, spanning
+from .tree import Tree, check_names, connections, spanning_tree
 from .turning import kinematic_map_of
 
 
 class Mechanism(AbstractMechanism):
-    """``Mechanism(bodies, joints, gravity=(0, 0, -9.81))``: bodies by name, and joints between them by name.
+    """A mechanism of rigid bodies and joints, both identified by name::
 
         bodies = {"crank": Body(1.0, (0.05, 0, 0), (0, 1e-3, 1e-3)), ...}
         joints = {"motor": Revolute("ground", "crank", axis="y"), "pin": Revolute("crank", "rod", at=(0.1, 0, 0)), ...}
 
-    Joints are taken in their order: one that leads to a body which nothing carries yet carries it, and its coordinates
-    are coordinates of the mechanism; one between bodies that are carried already closes a loop, and is rows of A. A
-    body that no joint leads to floats. With ``formulation="absolute"`` all bodies float, each with a place and a
-    quaternion, and all joints are rows of A: the same motion, from larger and sparser matrices.
+    The joints are processed in order. A joint that leads to a body without a carrier carries this body, and its
+    coordinates become coordinates of the mechanism. A joint between two bodies that already have a carrier closes a
+    loop and contributes rows of A. A body to which no joint leads floats.
 
-    Attitudes are unit quaternions, and velocities then the rates about fixed axes, q̇ = N(q) v, one fewer than there are
-    coordinates: ``coordinates`` and ``velocities`` name both.
+    Attitudes are unit quaternions. Their velocities are the rates of turning about fixed axes, q̇ = N(q) v, so that
+    each quaternion has one velocity fewer than coordinates. ``coordinates`` and ``velocities`` list both.
 
-    M and Q are exact, by recursion along the tree; loops, contacts and couplings are constraints like any other,
-    redundant ones included. Every number has a name: ``bodies.crank.mass``, ``joints.pin.at``. A dry friction f of a
-    joint is the non-ideal force −f tanh(q̇/``creep``) of its coordinate. ``constraints`` are one or several further
-    ones, of any kind, functions of its coordinates. ``end`` [s] is how long the command line simulates it,
-    ``actuators`` a record of the motors it has, which move nothing by themselves, ``title`` what figures call it.
+    M and Q are computed exactly, by recursion over the tree. Loops, contacts and couplings are constraints and may be
+    redundant. Each number is a named leaf: ``bodies.crank.mass``, ``joints.pin.at``. Dry friction of size f in a joint
+    is the non-ideal force −f tanh(q̇/``creep``) along its coordinate.
 
-    Raises ``ValueError`` for names that are not there, and for things that are no bodies or joints.
+    Parameters
+    ----------
+    bodies : dict of str to Body
+        Bodies by name.
+    joints : dict of str to joint
+        Joints, connections and couplings of ``ukjax.joints`` by name.
+    gravity : (3,)
+        Acceleration of gravity [m/s²].
+    formulation : {"joint", "absolute"}
+        "joint": coordinates of joints. "absolute": all bodies float, each with a position and a quaternion, and all
+        joints are rows of A; the motion is the same, with larger and sparser matrices.
+    control : optional
+        A control law of ``ukjax.control``.
+    constraints : constraint or iterable of constraints
+        Additional constraints of any kind, functions of the coordinates of the mechanism.
+    actuators : iterable of Actuator
+        Records of the motors. They exert no force by themselves.
+    title : str
+        Title of figures.
+
+    Attributes
+    ----------
+    end : float
+        Duration of a simulation from the command line [s].
+
+    Raises
+    ------
+    ValueError
+        If a joint refers to a name that does not exist, or an argument is not of the documented type.
     """
 
     bodies: Named[Body]
@@ -91,8 +116,8 @@ class Mechanism(AbstractMechanism):
     ):
         check_word("formulation", formulation, ("joint", "absolute"))
         self.bodies = Named.of("bodies", bodies, Body, "a ukjax.Body")
-        kinds = (AbstractConnection, AbstractCoupling)
-        self.joints = Named.of("joints", joints, kinds, "one of ukjax.joints")
+        joint_types = (AbstractConnection, AbstractCoupling)
+        self.joints = Named.of("joints", joints, joint_types, "one of ukjax.joints")
         if not len(self.bodies):
             raise ValueError("bodies must name at least one body, got none")
         self.gravity = as_vector("gravity", gravity)
@@ -101,64 +126,77 @@ class Mechanism(AbstractMechanism):
         self.control = control
         self.further = as_constraints("constraints", constraints)
         self.title = title
-        given = dict(self.joints.items())
-        check_names(self.bodies.names, given)
-        self.actuators = actuators_of(actuators, given)
+        joints_by_name = dict(self.joints.items())
+        check_names(self.bodies.names, joints_by_name)
+        self.actuators = actuators_of(actuators, joints_by_name)
         self.absolute = formulation == "absolute"
-        self.tree = spanning(self.bodies.names, given, FLOATING, self.absolute)
-        _check_entries(self.joints, self.tree)
+        self.tree = spanning_tree(self.bodies.names, joints_by_name, FLOATING, self.absolute)
+        _check_element_shapes(self.joints, self.tree)
         _check_closing(self.joints, self.tree)
 
     @cached_unless_tracing
     def dynamics(self) -> TreeDynamics:
+        """M and Q."""
         return TreeDynamics(self.bodies, self.joints, self.gravity, self.elements, self.tree)
 
     @cached_unless_tracing
     def constraints(self) -> tuple[AbstractConstraint, ...]:
-        """The rows of joints, and after them those that were given as ``constraints``."""
+        """The constraints of the joints, followed by the additional ``constraints`` of the mechanism."""
         return (*constraints_of(self.joints, self.tree), *self.further)
 
     @property
     def nonideal(self) -> Callable | None:
+        """The function c(t, q, v) of the generalised dry friction force, or None without dry friction."""
         return self.elements.friction()
 
     @property
     def dry_friction(self) -> DryFriction | None:
+        """Limits, rates and smoothing widths of dry friction, or None without dry friction."""
         return self.elements.dry_friction()
 
     @cached_unless_tracing
     def elements(self) -> Elements:
-        """What acts along the coordinates of joints."""
+        """Springs, dampers, armatures and dry friction of the joints."""
         return Elements(self.joints, self.tree)
 
     @property
     def coordinates(self) -> tuple[tuple[str, str], ...]:
-        """Name and unit of each: the joint's name, with its own behind it where it has several. Those of joints that
-        close loops, and whose turns are counted, are the last."""
+        """Name and unit of each coordinate.
+
+        The name is that of the joint, followed by the joint's own name of the coordinate if it has several. Coordinates
+        of joints that close loops and whose turns are counted come last.
+        """
         joints = [(link.joint or link.body, joint_of(self.joints, link)) for link in self.tree.links]
-        named: dict[str, Any] = dict(self.joints.items())
-        joints += [(counted.joint, named[counted.joint]) for counted in self.tree.counted]
-        return tuple((_joined(name, own), unit) for name, joint in joints for own, unit in joint.coordinates)
+        joints_by_name: dict[str, Any] = dict(self.joints.items())
+        joints += [(counted.joint, joints_by_name[counted.joint]) for counted in self.tree.counted]
+        return tuple(
+            (_joined_name(name, own_name), unit) for name, joint in joints for own_name, unit in joint.coordinates
+        )
 
     @property
     def velocities(self) -> tuple[tuple[str, str], ...]:
-        """Name and unit of each: that of a coordinate with a d before it, or that of a rate of turning."""
-        found = []
+        """Name and unit of each velocity: the coordinate's name prefixed with d, or the name of a rate of turning."""
+        velocities = []
         for link in self.tree.links:
             name = link.joint or link.body
-            for own, unit in joint_of(self.joints, link).velocities:
-                is_rate = own.startswith("d")
-                found.append((f"d{_joined(name, own[1:])}" if is_rate else _joined(name, own), unit))
-        return tuple(found)
+            for own_name, unit in joint_of(self.joints, link).velocities:
+                is_rate = own_name.startswith("d")
+                velocities.append(
+                    (f"d{_joined_name(name, own_name[1:])}" if is_rate else _joined_name(name, own_name), unit)
+                )
+        return tuple(velocities)
 
     @property
     def kinematic_map(self) -> Callable | None:
-        """q̇ = N(q) v, where there are quaternions."""
+        """The map q̇ = N(q) v, or None if v is q̇."""
         return kinematic_map_of(self.joints, self.tree)
 
     def in_absolute(self) -> "Mechanism":
-        """The same in absolute coordinates, without its control. Raises ``ValueError`` where it has ``constraints`` of
-        its own, which are functions of these coordinates."""
+        """The same mechanism in absolute coordinates, without its control.
+
+        Raises ``ValueError`` for a mechanism with additional ``constraints``, since these are functions of the joint
+        coordinates.
+        """
         if self.further:
             name = self.further[0].name
             raise ValueError(
@@ -175,7 +213,7 @@ class Mechanism(AbstractMechanism):
         )
 
     def driven(self, control: AbstractControl) -> "Mechanism":
-        """The same under ``control``, whose actuators may be ``along`` joints."""
+        """The same mechanism with the control law ``control``, whose actuators may be those of ``along``."""
         return Mechanism(
             self.bodies,
             self.joints,
@@ -188,9 +226,11 @@ class Mechanism(AbstractMechanism):
         )
 
     def constrained(self, constraints: AbstractConstraint | Iterable[AbstractConstraint]) -> "Mechanism":
-        """The same with further ``constraints``, one or several, of its coordinates: with ``pose``, for example
+        """The same mechanism with additional ``constraints`` (one or several), functions of its coordinates.
 
-        mechanism.constrained(Holonomic(lambda t, q: mechanism.pose(q, t)["tip"].p[2] - 0.3, name="height"))
+        A function of the pose of a body can use ``pose``::
+
+            mechanism.constrained(Holonomic(lambda t, q: mechanism.pose(q, t)["tip"].p[2] - 0.3, name="height"))
         """
         return Mechanism(
             self.bodies,
@@ -204,8 +244,23 @@ class Mechanism(AbstractMechanism):
         )
 
     def along(self, *names: str) -> Callable:
-        """The actuators (t, q) -> B (n, p) of a motor on each of the joints of these names: a force or a torque along
-        its coordinate."""
+        """The actuator matrix of motors that act along the coordinates of these joints.
+
+        Parameters
+        ----------
+        *names : str
+            Names of joints whose coordinates are angles or lengths.
+
+        Returns
+        -------
+        callable
+            B(t, q) (n, p): generalised forces for a unit of force or torque along each of the p coordinates.
+
+        Raises
+        ------
+        ValueError
+            If no joint has this name, or its coordinates contain a quaternion.
+        """
         for name in names:
             joint = self.joints.things[self.joints.names.index(name)] if name in self.joints else None
             if not isinstance(joint, AbstractActing) or joint.quaternion is not None:
@@ -213,59 +268,98 @@ class Mechanism(AbstractMechanism):
         return JointCoordinates(self.joints, self.tree, names).columns
 
     def pose(self, q: Numbers, t: ScalarLike = 0.0) -> dict[str, Pose]:
-        """Of each body by its name: the axes of its frame as columns, ``.R`` (3, 3), and its origin ``.p`` (3,) [m]."""
-        q = self._as_q(q)
-        found = _poses(self.joints, self.tree, as_float(t), q)
-        return {name: found[name] for name in self.bodies}
+        """The pose of each body.
 
-    def reactions(self, t: Numbers, q: Numbers, v: Numbers) -> dict[str, Reaction]:
-        """The forces and moments in the joints, in the constrained motion from q (nq,), v (n,) at time t [s].
-
-        What acts along a joint, a spring for example, is part of its reaction. So is the motor of a control, and what
-        further ``constraints`` put on its coordinates, but not in absolute coordinates.
-
-        A mechanism with redundant constraints, such as a door on two hinges, does not determine all reactions: what
-        each of its joints carries depends on how stiff the parts are. Unique are the sum of the forces, and that of the
-        moments, that all joints put on a body, and single components where ``Reaction`` says so. For the others those
-        reactions are returned for which Σ |force|² + |moment|²/L² is least, over all joints, where L² is the mean
-        square distance of the joints and centres of mass from their centroid: the same ones in joint and in absolute
-        coordinates.
+        Parameters
+        ----------
+        q : (nq,)
+            Coordinates.
+        t : float
+            Time [s].
 
         Returns
         -------
-        dict[str, Reaction]
-            For each joint by its name the ``force`` (3,) [N] and the ``moment`` (3,) [N m] that it puts on its child,
-            about the child's joint point, along the axes of space; and whether each component is unique,
-            ``force_is_unique`` (3,) and ``moment_is_unique`` (3,).
+        dict of str to Pose
+            For each body the axes of its frame as columns, ``.R`` (3, 3), and its origin, ``.p`` (3,) [m].
+        """
+        q = self._as_q(q)
+        poses_by_name = _poses(self.joints, self.tree, as_float(t), q)
+        return {name: poses_by_name[name] for name in self.bodies}
+
+    def reactions(self, t: Numbers, q: Numbers, v: Numbers) -> dict[str, Reaction]:
+        """The forces and moments in the joints during the constrained motion.
+
+        The reaction of a joint includes the forces along its coordinates, such as that of a spring. It includes the
+        motor of a control and the forces of additional ``constraints`` on its coordinates, except in absolute
+        coordinates.
+
+        A mechanism with redundant constraints, such as a door on two hinges, does not determine all reactions: the load
+        of each joint depends on the stiffness of the parts. The sums of the forces and of the moments of all joints on
+        a body are unique, and so are the components that ``Reaction`` marks as unique. The others are those of the
+        reactions that minimise Σ |force|² + |moment|²/L² over all joints, where L² is the mean square distance of the
+        joints and centres of mass from their centroid. They are the same in joint and in absolute coordinates.
+
+        Parameters
+        ----------
+        t : float
+            Time [s].
+        q : (nq,)
+            Coordinates.
+        v : (n,)
+            Velocities.
+
+        Returns
+        -------
+        dict of str to Reaction
+            For each joint the ``force`` (3,) [N] and the ``moment`` (3,) [N m] on its child, about the child's joint
+            point, along the axes of space, and whether each component is unique, ``force_is_unique`` (3,) and
+            ``moment_is_unique`` (3,).
 
         Raises
         ------
         ValueError
-            For a state of another shape, or one in which the acceleration is not unique.
+            If the state has another shape, or the acceleration at this state is not unique.
         """
         t, q, v = state_of(t, q, v, self.kinematic_map)
         terms = self(t, q, v)
         motion = constrained_motion(terms)
         names = tuple(row for constraint in constraints_of(self.joints, self.tree) for row in constraint.name)
-        turning = tuple(unit == "rad/s" for _, unit in self.velocities)
-        found = _reactions(self.dynamics, names, turning, terms, t, q, v, motion)
-        return {name: found[name] for name in self.joints if name in found}  # a program sorts names
+        is_angular = tuple(unit == "rad/s" for _, unit in self.velocities)
+        reactions_by_name = _reactions(self.dynamics, names, is_angular, terms, t, q, v, motion)
+        return {name: reactions_by_name[name] for name in self.joints if name in reactions_by_name}  # jit sorts names
 
     def joint_coordinates(self, q: Numbers, t: ScalarLike = 0.0) -> dict[str, Float[Array, " k"]]:
-        """Of each joint by its name its own coordinates (k,), angles and lengths, also where it closes a loop or the
-        mechanism is in absolute coordinates. There, angles are counted over turns if a spring or a coupling is on them,
-        and otherwise within half a turn. Joints without such coordinates, such as balls, are left out."""
+        """The coordinates of each joint, also if it closes a loop or the mechanism is in absolute coordinates.
+
+        Angles of a joint that carries no body are counted over turns if the joint has a spring or a coupling; otherwise
+        they lie in (−π, π]. Joints whose coordinates cannot be computed as angles and lengths, such as balls, are
+        omitted.
+
+        Parameters
+        ----------
+        q : (nq,)
+            Coordinates of the mechanism.
+        t : float
+            Time [s].
+
+        Returns
+        -------
+        dict of str to array (k,)
+            Angles [rad] and lengths [m] by name of the joint.
+        """
         q = self._as_q(q)
-        closing = {at.joint for at in closing_coordinates(self.joints, self.tree).values()}
+        closing = {coordinate.joint for coordinate in closing_coordinates(self.joints, self.tree).values()}
         plain = {name: joint for name, joint in self.joints.items() if isinstance(joint, AbstractActing)}
-        plain = {k: x for k, x in plain.items() if k in closing or self.tree.carrying(k) and x.quaternion is None}
-        found = _joint_coordinates(JointCoordinates(self.joints, self.tree, tuple(plain)), as_float(t), q)
+        plain = {k: x for k, x in plain.items() if k in closing or self.tree.link_of_joint(k) and x.quaternion is None}
+        coordinates = _joint_coordinates(JointCoordinates(self.joints, self.tree, tuple(plain)), as_float(t), q)
         ends = np.cumsum([len(joint.coordinates) for joint in plain.values()])
-        return dict(zip(plain, jnp.split(found, ends[:-1]), strict=True)) if plain else {}
+        return dict(zip(plain, jnp.split(coordinates, ends[:-1]), strict=True)) if plain else {}
 
     def limited(self, t: Array, q: Float[Array, "*samples nq"]) -> tuple[Limited, ...]:
-        """The coordinates of joints with ``limits``. An angle that is known up to whole turns is the one that is
-        nearest to the middle of them."""
+        """The values of the coordinates of joints with ``limits``.
+
+        An angle that is known modulo 2π is moved to the turn nearest to the middle of its limits.
+        """
         joints = [(name, joint) for name, joint in self.joints.items() if isinstance(joint, AbstractJoint)]
         joints = [(name, joint) for name, joint in joints if joint.limits is not None]
         if not joints:
@@ -273,40 +367,58 @@ class Mechanism(AbstractMechanism):
         places = {link.joint: link.first_of_q for link in self.tree.links}
         places |= {counted.joint: counted.first_of_q for counted in self.tree.counted}
         others = tuple(name for name, _ in joints if name not in places)
-        states, found = np.asarray(q), []
-        of_others = _at_samples(JointCoordinates(self.joints, self.tree, others), t, q) if others else q
+        states, limited = np.asarray(q), []
+        values_of_others = _at_samples(JointCoordinates(self.joints, self.tree, others), t, q) if others else q
         for name, joint in joints:
             low, high = joint.limits
             if name in places:
                 values = states[..., places[name]]
             else:
-                values, middle = np.asarray(of_others)[..., others.index(name)], (low + high) / 2
+                values, middle = np.asarray(values_of_others)[..., others.index(name)], (low + high) / 2
                 if joint.within_half_a_turn:
                     values = middle + np.remainder(values - middle + np.pi, 2 * np.pi) - np.pi
-            found.append(Limited(name, joint.coordinates[0][1], low, high, values))
-        return tuple(found)
+            limited.append(Limited(name, joint.coordinates[0][1], low, high, values))
+        return tuple(limited)
 
     def start(
         self, positions: Mapping[str, Any] | None = None, velocities: Mapping[str, Any] | None = None
     ) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
-        """A pose in which the mechanism fits together, and velocities it can have: (q0, v0), near the reference pose,
-        which is 0 for angles and lengths or what the joints call their ``reference``, and at rest.
+        """Consistent initial coordinates and velocities: all loops are closed and the velocities are admissible.
 
-        ``positions`` gives values of some coordinates by name, ``velocities`` their time derivatives, by the same
-        names, or rates of turning by their names in ``Mechanism.velocities``; the rest follows them. The coordinates of
-        joints that close loops, or that are rows in absolute coordinates, are named as if they were the mechanism's.
-        Raises ``ValueError`` for what are no dictionaries of numbers, and where nothing fits.
+        The search begins at rest in the reference pose: 0 for angles and lengths, or the ``reference`` of a joint.
+
+        Parameters
+        ----------
+        positions : dict of str to float, optional
+            Prescribed values of coordinates by name; the others are adapted to them. Coordinates of joints that close
+            loops, or that are constraints in absolute coordinates, have the names that they would have in the
+            mechanism.
+        velocities : dict of str to float, optional
+            Prescribed time derivatives by the same names, or rates of turning by their names in
+            ``Mechanism.velocities``.
+
+        Returns
+        -------
+        q0 : (nq,)
+            Coordinates.
+        v0 : (n,)
+            Velocities.
+
+        Raises
+        ------
+        ValueError
+            If an argument is not a dictionary of numbers, a name does not exist, or no consistent state is found.
         """
         example = self.coordinates[0][0] if self.tree.nq else "crank"
         positions = numbers_by_name("positions", positions, example)
         velocities = numbers_by_name("velocities", velocities, example)
         coordinates = [name for name, _ in self.coordinates]
-        along = [name for name, _ in named_directions(self, self.tree.n) or self.coordinates]
+        velocity_names = [name for name, _ in named_directions(self, self.tree.n) or self.coordinates]
         closing = closing_coordinates(self.joints, self.tree)
-        of_closing = {name: jnp.asarray(value) for name, value in positions.items() if name in closing}
-        velocities_of_closing = {name: jnp.asarray(value) for name, value in velocities.items() if name in closing}
-        q, v = self._near(of_closing, velocities_of_closing)
-        held = []
+        closing_positions = {name: jnp.asarray(value) for name, value in positions.items() if name in closing}
+        closing_velocities = {name: jnp.asarray(value) for name, value in velocities.items() if name in closing}
+        q, v = self._initial_guess(closing_positions, closing_velocities)
+        prescribed = []
         for name, value in positions.items():
             if name in closing:
                 continue
@@ -314,59 +426,75 @@ class Mechanism(AbstractMechanism):
                 hint = did_you_mean(name, (*coordinates, *closing))
                 raise ValueError(f"positions names no coordinate {name!r}{hint}")
             q = q.at[coordinates.index(name)].set(value)
-            held.append(name)
+            prescribed.append(name)
         for name, value in velocities.items():
             if name in closing:
                 continue
-            if name not in along:
-                raise ValueError(f"velocities names no coordinate {name!r}{did_you_mean(name, (*along, *closing))}")
-            v = v.at[along.index(name)].set(value)
-            held.append(name)
-        fixed, t, model = tuple(dict.fromkeys(held)), jnp.zeros(()), self
-        if of_closing or velocities_of_closing:
-            rows = as_wanted(self.joints, self.tree, of_closing, velocities_of_closing)
+            if name not in velocity_names:
+                raise ValueError(
+                    f"velocities names no coordinate {name!r}{did_you_mean(name, (*velocity_names, *closing))}"
+                )
+            v = v.at[velocity_names.index(name)].set(value)
+            prescribed.append(name)
+        fixed, t, model = tuple(dict.fromkeys(prescribed)), jnp.zeros(()), self
+        if closing_positions or closing_velocities:
+            rows = target_rows(self.joints, self.tree, closing_positions, closing_velocities)
             names: dict = dict(coordinates=self.coordinates, kinematic_map=self.kinematic_map)
             names |= {} if self.kinematic_map is None else dict(velocities=self.velocities)
             model = System(self.dynamics, (*self.constraints, *rows), control=self.control, **names)
         if is_eager(model, q, v):
-            whole = locked(model, fixed, t, q, v)
-            found = consistent(whole, t, q, v)
-            if found is not None:
-                return self._settled(found[0]), found[1]
-            near = assembled(whole, t, q, v)
-            q = q if near is None else near
+            locked_model = locked(model, fixed, t, q, v)
+            state = consistent(locked_model, t, q, v)
+            if state is not None:
+                return self._settled(state[0]), state[1]
+            closest = assembled(locked_model, t, q, v)
+            q = q if closest is None else closest
         q, v = project(model, t, q, v, fixed=fixed)
         return self._settled(q), v
 
-    def _near(self, positions, velocities) -> tuple[Array, Array]:
-        """Where ``start`` looks from, with these values of joints that close loops: from the same in the coordinates of
-        joints, where the mechanism is in absolute ones and they matter."""
+    def _initial_guess(self, positions, velocities) -> tuple[Array, Array]:
+        """The state at which the search of ``start`` begins, with these values of joints that close loops.
+
+        In absolute coordinates, if such values or turn-counted coordinates matter, it is the start in joint
+        coordinates.
+        """
         coupled = self.tree.counted and any(isinstance(joint, AbstractCoupling) for _, joint in self.joints.items())
         if self.absolute and (positions or velocities or coupled):
-            plain = Mechanism(self.bodies, self.joints, self.gravity)
-            return in_space(plain.joints, plain.tree, self.tree, *plain.start(positions, velocities))
+            in_joint_coordinates = Mechanism(self.bodies, self.joints, self.gravity)
+            return absolute_state(
+                in_joint_coordinates.joints,
+                in_joint_coordinates.tree,
+                self.tree,
+                *in_joint_coordinates.start(positions, velocities),
+            )
         q, v = self.reference_pose()
-        return in_turns(self.joints, self.tree, q, positions) if self.tree.counted else q, v
+        return with_nearest_turns(self.joints, self.tree, q, positions) if self.tree.counted else q, v
 
     def _settled(self, q):
-        """q whose counted coordinates agree with the bodies."""
+        """Return q with turn-counted coordinates that agree with the poses of the bodies."""
         kinematic_map = self.kinematic_map
         return q if kinematic_map is None or not self.tree.counted else _settled(kinematic_map, q)
 
     def reference_pose(self) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
-        """Where ``start`` looks from: not always a pose in which loops are closed."""
-        tree = spanning(self.bodies.names, dict(self.joints.items()), FLOATING, absolute=False)
-        own = lambda joint: jnp.asarray(joint.neutral) if joint.reference is None else jnp.ravel(joint.reference)
-        parts = {link.body: own(joint_of(self.joints, link)) for link in tree.links}
+        """The pose, with zero velocities, at which ``start`` begins its search; loops are not always closed in it."""
+        tree = spanning_tree(self.bodies.names, dict(self.joints.items()), FLOATING, absolute=False)
+        reference_of = lambda joint: (
+            jnp.asarray(joint.neutral) if joint.reference is None else jnp.ravel(joint.reference)
+        )
+        parts = {link.body: reference_of(joint_of(self.joints, link)) for link in tree.links}
         q = jnp.concatenate([jnp.zeros(0), *parts.values()])
         if self.absolute:
-            there = _poses(self.joints, tree, jnp.zeros(()), q)
+            poses_by_name = _poses(self.joints, tree, jnp.zeros(()), q)
             q = jnp.concatenate(
-                [x for link in self.tree.links for x in (there[link.body].p, quaternion_of(there[link.body].R))]
+                [
+                    x
+                    for link in self.tree.links
+                    for x in (poses_by_name[link.body].p, quaternion_of(poses_by_name[link.body].R))
+                ]
             )
         for name, *_ in self.tree.counted:
-            link = tree.carrying(name)
-            q = jnp.concatenate([q, own(self.joints[name]) if link is None else parts[link.body]])
+            link = tree.link_of_joint(name)
+            q = jnp.concatenate([q, reference_of(self.joints[name]) if link is None else parts[link.body]])
         return self._settled(q), jnp.zeros(self.tree.n)
 
     def _as_q(self, q: Numbers) -> Array:
@@ -376,25 +504,25 @@ class Mechanism(AbstractMechanism):
         return q
 
     def outline(self, t: ScalarLike, q: Float[Array, " nq"]) -> tuple[Float[Array, "points 3"], ...]:
-        """For each body a line through its joints and its centre of mass [m]."""
-        there = poses(self.joints, self.tree, as_float(t), q)
+        """A line (points, 3) [m] for each body through its joints and its centre of mass."""
+        poses_by_name = poses(self.joints, self.tree, as_float(t), q)
         lines = []
         for name, body in self.bodies.items():
             points = [
-                there[name].frame(joint.in_parent() if joint.parent == name else joint.in_child()).p
+                poses_by_name[name].frame(joint.in_parent() if joint.parent == name else joint.in_child()).p
                 for _, joint in connections(dict(self.joints.items()))
                 if name in (joint.parent, joint.child)
             ]
-            centre = there[name].p + there[name].R @ body.centre
+            centre = poses_by_name[name].p + poses_by_name[name].R @ body.centre
             points = points if len(points) > 1 else [*points, centre]
-            lines.append(jnp.stack(points if len(points) > 1 else [*points, there[name].p]))
+            lines.append(jnp.stack(points if len(points) > 1 else [*points, poses_by_name[name].p]))
         return tuple(lines)
 
     def edges(self) -> dict[str, Float[np.ndarray, "points 3"]]:
-        """Those of the shapes of each body that has some, in its frame."""
+        """The edges of the shapes of each body that has shapes, in the body's frame [m]."""
         warn_of_undrawn(shape for _, body in self.bodies.items() for shape in body.shapes)
-        found = {name: edges_of(body.shapes) for name, body in self.bodies.items()}
-        return {name: points for name, points in found.items() if len(points)}
+        edges_by_name = {name: edges_of(body.shapes) for name, body in self.bodies.items()}
+        return {name: points for name, points in edges_by_name.items() if len(points)}
 
 
 _poses = jit_unoptimised(poses)
@@ -402,8 +530,8 @@ _poses = jit_unoptimised(poses)
 
 @jit_unoptimised
 def _at_samples(coordinates, t, q):
-    each = jax.vmap(coordinates)
-    return (jax.vmap(each) if q.ndim == 3 else each)(t, q)
+    function = jax.vmap(coordinates)
+    return (jax.vmap(function) if q.ndim == 3 else function)(t, q)
 
 
 @jit_unoptimised
@@ -417,38 +545,41 @@ def _settled(kinematic_map, q):
 
 
 @jit_unoptimised
-def _reactions(dynamics, names, turning, terms, t, q, v, motion):
-    # Aᵀλ: the rows' answer to a non-ideal force c is among what that makes of the constraint force.
-    by_rows = motion.constraint_force - (0.0 if terms.c is None else terms.c)
-    rows = Rows(terms.A, by_rows, names, np.array(turning, bool))
+def _reactions(dynamics, names, is_angular, terms, t, q, v, motion):
+    # Aᵀλ: the constraint force without the non-ideal force c; the reaction of the rows to c remains.
+    row_force = motion.constraint_force - (0.0 if terms.c is None else terms.c)
+    rows = Rows(terms.A, row_force, names, np.array(is_angular, bool))
     return reactions(dynamics, t, q, v, motion.acceleration, rows)
 
 
-def _joined(name, own):
-    return f"{name}_{own}" if own else name
+def _joined_name(name, own_name):
+    return f"{name}_{own_name}" if own_name else name
 
 
 def _check_closing(joints, tree):
-    """What acts along a joint that closes a loop is along coordinates that can be read off the bodies, and turns are
-    counted only where nothing moves by itself."""
+    """Raise ``ValueError`` for joints that close loops in an unsupported way.
+
+    Forces along such a joint need ``coordinates_of``. Turns can be counted only if no joint in the loop depends on
+    time.
+    """
     coupled = {name for _, joint in joints.items() if isinstance(joint, AbstractCoupling) for name in joint.joints}
     for name in tree.closures:
         joint = joints[name]
         if not isinstance(joint, AbstractActing) or type(joint).coordinates_of is not AbstractActing.coordinates_of:
             continue
-        acting = [field for field in (*ACTING, "limits") if getattr(joint, field, None) is not None]
-        if acting or name in coupled:
-            what = f"has {acting[0]}" if acting else "is coupled"
+        fields_set = [field for field in (*ACTING, "limits") if getattr(joint, field, None) is not None]
+        if fields_set or name in coupled:
+            reason = f"has {fields_set[0]}" if fields_set else "is coupled"
             raise ValueError(
-                f"joints[{name!r}] closes a loop and {what}, but {type(joint).__name__} has no coordinates_of(R, p), "
+                f"joints[{name!r}] closes a loop and {reason}, but {type(joint).__name__} has no coordinates_of(R, p), "
                 "which returns its coordinates there: define it, or put the joint before those that close its loop"
             )
-    ways = tree.ancestors() if tree.counted else {}
+    paths = tree.ancestors() if tree.counted else {}
     for counted in tree.counted:
         ends = joints[counted.joint].parent, joints[counted.joint].child
-        for i in {i for end in ends for i in ways[end]}:
+        for i in {i for end in ends for i in paths[end]}:
             link = tree.links[i]
-            if _moves_by_itself(joint_of(joints, link)):
+            if _depends_on_time(joint_of(joints, link)):
                 raise ValueError(
                     f"joints[{link.joint!r}] moves by itself with time, which transform(t, q) of a "
                     f"{type(joint_of(joints, link)).__name__} says, in a loop that joints[{counted.joint!r}] closes, "
@@ -456,17 +587,20 @@ def _check_closing(joints, tree):
                 )
 
 
-def _moves_by_itself(joint):
-    """Whether its place is a function of t."""
+def _depends_on_time(joint):
+    """Whether the ``transform`` of the joint is a function of t."""
     program = jax.make_jaxpr(joint.transform)(0.0, jnp.zeros(len(joint.coordinates))).jaxpr
     t = program.invars[0]
     used = [x for equation in program.eqns for x in equation.invars] + list(program.outvars)
     return any(x is t for x in used)
 
 
-def _check_entries(joints, tree):
-    """Springs, dampers, armatures and friction have one number, or one for each velocity of their joint; along a
-    quaternion they act only where the joint carries a body."""
+def _check_element_shapes(joints, tree):
+    """Raise ``ValueError`` for forces along joints that have a wrong shape.
+
+    Springs, dampers, armatures and friction have one number, or one for each velocity of the joint. They act along a
+    quaternion only if the joint carries a body.
+    """
     for name, joint in joints.items():
         if not isinstance(joint, AbstractActing):
             continue
@@ -481,19 +615,19 @@ def _check_entries(joints, tree):
             value = getattr(joint, field)
             if value is None:
                 continue
-            if turns and tree.carrying(name) is None:
+            if turns and tree.link_of_joint(name) is None:
                 raise ValueError(
                     f"joints[{name!r}] has a quaternion, and no body hangs on it here, so that no {field} can act "
                     'along it: use formulation="joint", and put the joint before those that close its loop'
                 )
             m = len(joint.velocities)
-            shapes, wanted = ((), (m,)), f"a number, or {m}"
+            shapes, expected = ((), (m,)), f"a number, or {m}"
             if turns and field == "rest":
-                shapes, wanted = ((k,),), f"its {k} coordinates"
+                shapes, expected = ((k,),), f"its {k} coordinates"
             elif turns and field in ("stiffness", "friction", "creep"):
-                shapes, wanted = ((),), "one number"
+                shapes, expected = ((),), "one number"
             if value.shape not in shapes:
-                raise ValueError(f"{field} of joints[{name!r}] must be {wanted}, got shape {value.shape}")
+                raise ValueError(f"{field} of joints[{name!r}] must be {expected}, got shape {value.shape}")
         if isinstance(joint, AbstractJoint) and joint.limits is not None and k != 1:
             raise ValueError(
                 f"limits of joints[{name!r}] are for joints with one coordinate, and it has {k}: leave them"

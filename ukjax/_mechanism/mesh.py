@@ -1,4 +1,4 @@
-"""The lines by which a mesh is drawn: cuts across it, like ribs, and two lengthwise."""
+"""The lines by which a mesh is drawn: cross sections along its longest axis, and one across each of the other axes."""
 
 import contextlib
 import functools
@@ -8,29 +8,31 @@ from xml.parsers import expat
 
 import numpy as np
 
-KINDS = ".stl", ".obj", ".ply", ".off", ".dae"
-LARGEST = 200_000_000
-"""Bytes of a file that is read for a picture."""
+SUFFIXES = ".stl", ".obj", ".ply", ".off", ".dae"
+MAX_FILE_BYTES = 200_000_000
+"""Largest file that is read [bytes]."""
 
 RIBS = 0.01, 0.2, 0.4, 0.6, 0.8, 0.99
-"""Where it is cut across, along its longest axis."""
+"""Positions of the cross sections along the longest axis, as fractions of its length."""
 
-LINES, MOST = 2, 40
-"""Of each cut the longest lines, with so many points at most: a picture is of the outside."""
+LINES_PER_CUT, MAX_POINTS_PER_LINE = 2, 40
+"""Number of lines kept per cut, longest first, so that only the outside is drawn; and points kept per line."""
 
 
 def mesh_lines(path: str) -> tuple[tuple[np.ndarray, ...], str]:
-    """Lines (points, 3) as long as the file says, and why there are none, if there are none. A file is read once, and
-    again when it has changed."""
+    """Lines (points, 3) in the units of the file, and the reason if there are none (else an empty text).
+
+    A file is read again only after it has changed.
+    """
     file = Path(path)
     if not file.is_file():
-        return (), "is not there"
-    if file.suffix.lower() not in KINDS:
-        return (), f"is no file of {', '.join(KINDS)}"
-    about = file.stat()
-    if about.st_size > LARGEST:
-        return (), f"is larger than {LARGEST // 1_000_000} MB"
-    return _read(file, about.st_mtime_ns)
+        return (), "does not exist"
+    if file.suffix.lower() not in SUFFIXES:
+        return (), f"is not a file of type {', '.join(SUFFIXES)}"
+    status = file.stat()
+    if status.st_size > MAX_FILE_BYTES:
+        return (), f"is larger than {MAX_FILE_BYTES // 1_000_000} MB"
+    return _read(file, status.st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -40,28 +42,28 @@ def _read(file: Path, changed: int) -> tuple[tuple[np.ndarray, ...], str]:
     except ImportError:
         return (), "needs trimesh to be drawn: pip install 'ukjax[plot]'"
     try:
-        with file.open("rb") as content:  # and of no other file: no materials, no pictures
+        with file.open("rb") as content:  # a stream, so that trimesh reads no other files (materials, textures)
             if file.suffix.lower() == ".dae" and _declares_entities(content.read()):
                 return (), "has entities, which are not expanded"
             content.seek(0)
             mesh: Any = trimesh.load_mesh(content, file_type=file.suffix[1:].lower(), process=True)
         lines = _lines(mesh)
-    except Exception as error:  # whatever a file may do to its reader
+    except Exception as error:  # a malformed file can raise anything in its parser
         return (), f"cannot be read: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
     return lines, "" if lines else "has no triangles"
 
 
 def _declares_entities(content: bytes) -> bool:
-    """Whether a document type is declared, in whatever encoding."""
+    """Whether the XML file has a document type declaration, in any encoding."""
     found = False
 
-    def declared(*_):
+    def on_doctype(*_):
         nonlocal found
         found = True
 
     parser = expat.ParserCreate()
-    parser.StartDoctypeDeclHandler = declared
-    with contextlib.suppress(expat.ExpatError):  # what is no XML is refused by its reader
+    parser.StartDoctypeDeclHandler = on_doctype
+    with contextlib.suppress(expat.ExpatError):  # trimesh reports files that are not XML
         parser.Parse(content, True)
     return found
 
@@ -73,33 +75,33 @@ def _lines(mesh) -> tuple[np.ndarray, ...]:
     if not len(mesh.faces) or not np.all(np.isfinite(vertices)):
         return ()
     low, high = vertices.min(axis=0), vertices.max(axis=0)
-    along = int(np.argmax(high - low))
-    cuts = [(along, share) for share in RIBS] + [(axis, 0.5) for axis in range(3) if axis != along]
-    found = []
-    for axis, share in cuts:
-        middle = low + share * (high - low)
+    longest_axis = int(np.argmax(high - low))
+    cuts = [(longest_axis, fraction) for fraction in RIBS] + [(axis, 0.5) for axis in range(3) if axis != longest_axis]
+    lines = []
+    for axis, fraction in cuts:
+        middle = low + fraction * (high - low)
         pieces = np.asarray(mesh_plane(mesh, np.eye(3)[axis], middle), float).reshape(-1, 2, 3)
-        lines = _chained(pieces, 1e-6 * float(np.max(high - low)))
-        found += sorted(lines, key=lambda line: -float(np.max(np.ptp(line, axis=0))))[:LINES]
-    return tuple(found)
+        lines_of_cut = _chained(pieces, 1e-6 * float(np.max(high - low)))
+        lines += sorted(lines_of_cut, key=lambda line: -float(np.max(np.ptp(line, axis=0))))[:LINES_PER_CUT]
+    return tuple(lines)
 
 
-def _chained(pieces, near):
-    """Lines made of pieces (k, 2, 3) whose ends meet, with no more than ``MOST`` points each."""
-    ends = [[tuple(corner) for corner in piece] for piece in np.round(pieces / near).astype(int)]
-    at: dict[tuple, list[tuple[int, int]]] = {}
-    for i, piece in enumerate(ends):
-        for side, corner in enumerate(piece):
-            at.setdefault(corner, []).append((i, side))
-    used, lines = np.zeros(len(pieces), bool), []
-    for first in range(len(pieces)):
+def _chained(segments, tolerance):
+    """Join segments (k, 2, 3) with common ends to lines of at most ``MAX_POINTS_PER_LINE`` points each."""
+    ends = [[tuple(corner) for corner in segment] for segment in np.round(segments / tolerance).astype(int)]
+    segments_at: dict[tuple, list[tuple[int, int]]] = {}
+    for i, segment in enumerate(ends):
+        for side, corner in enumerate(segment):
+            segments_at.setdefault(corner, []).append((i, side))
+    used, lines = np.zeros(len(segments), bool), []
+    for first in range(len(segments)):
         if used[first]:
             continue
-        used[first], line, corner = True, [pieces[first, 0], pieces[first, 1]], ends[first][1]
-        while (following := next(((i, side) for i, side in at[corner] if not used[i]), None)) is not None:
-            i, side = following
+        used[first], line, corner = True, [segments[first, 0], segments[first, 1]], ends[first][1]
+        while (next_segment := next(((i, side) for i, side in segments_at[corner] if not used[i]), None)) is not None:
+            i, side = next_segment
             used[i], corner = True, ends[i][1 - side]
-            line.append(pieces[i, 1 - side])
-        kept = np.linspace(0, len(line) - 1, min(len(line), MOST)).round().astype(int)
-        lines.append(np.array(line)[kept])
+            line.append(segments[i, 1 - side])
+        indices = np.linspace(0, len(line) - 1, min(len(line), MAX_POINTS_PER_LINE)).round().astype(int)
+        lines.append(np.array(line)[indices])
     return lines

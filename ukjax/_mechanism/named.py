@@ -1,4 +1,4 @@
-"""Things with a name each: ``bodies.crank``, ``joints["elbow"]``."""
+"""Collections whose members are accessible by name: ``bodies.crank``, ``joints["elbow"]``."""
 
 import keyword
 from collections.abc import Iterator, Mapping
@@ -14,26 +14,29 @@ Kind = TypeVar("Kind")
 
 
 class Named(eqx.Module, Generic[Kind]):
-    """Several things in the order in which they were given, each a field by its name: a dictionary that is a pytree."""
+    """An ordered, immutable dictionary that is a pytree and whose members are also attributes."""
 
     names: tuple[str, ...] = eqx.field(static=True)
     things: tuple[Kind, ...]
 
     @classmethod
-    def of(cls, what: str, given: Any, kind: type | tuple[type, ...], example: str) -> "Named":
-        """The ``given`` dictionary, name -> thing of ``kind``, or ``ValueError``."""
-        if isinstance(given, Named):
-            given = dict(given.items())
-        if not isinstance(given, Mapping):
-            raise ValueError(f"{what} must be a dictionary, name -> {example}, got {repr_of(given)}")
-        for name, thing in given.items():
+    def of(cls, what: str, members: Any, kind: type | tuple[type, ...], example: str) -> "Named":
+        """Create a collection from a dictionary, name -> object of type ``kind``.
+
+        Raises ``ValueError`` for anything else; ``what`` and ``example`` describe the argument in the message.
+        """
+        if isinstance(members, Named):
+            members = dict(members.items())
+        if not isinstance(members, Mapping):
+            raise ValueError(f"{what} must be a dictionary, name -> {example}, got {repr_of(members)}")
+        for name, thing in members.items():
             _check_name(what, name)
             if not isinstance(thing, kind):
                 raise ValueError(f"{what}[{name!r}] must be {example}, got {kind_of(thing)}")
-        return cls(tuple(given), tuple(given.values()))
+        return cls(tuple(members), tuple(members.values()))
 
     def items(self) -> Iterator[tuple[str, Kind]]:
-        """Name and thing, in their order."""
+        """Pairs of name and member, in order."""
         return zip(self.names, self.things, strict=True)
 
     def __iter__(self) -> Iterator[str]:
@@ -59,33 +62,35 @@ class Named(eqx.Module, Generic[Kind]):
         return [*super().__dir__(), *self.names]
 
     def _asdict(self) -> dict[str, Kind]:
-        """For those who look for fields."""
+        """The members as a dictionary, as for a named tuple."""
         return dict(self.items())
 
 
-def numbers_by_name(what: str, given: Any, example: str) -> dict[str, Array]:
-    """The numbers of a dictionary, name -> number, that a user gave; none for None. ``ValueError`` for anything else,
-    and for numbers that are not finite."""
-    if given is None:
+def numbers_by_name(what: str, values: Any, example: str) -> dict[str, Array]:
+    """Convert a user's dictionary, name -> number, to arrays; None is an empty dictionary.
+
+    Raises ``ValueError`` for anything else, and for numbers that are not finite.
+    """
+    if values is None:
         return {}
-    if not isinstance(given, Mapping):
+    if not isinstance(values, Mapping):
         raise ValueError(
-            f"{what} must be a dictionary, name -> number, such as {{{example!r}: 0.3}}, got {repr_of(given)}"
+            f"{what} must be a dictionary, name -> number, such as {{{example!r}: 0.3}}, got {repr_of(values)}"
         )
-    found = {}
-    for name, value in given.items():
+    arrays = {}
+    for name, value in values.items():
         if not isinstance(name, str):
             raise ValueError(f"{what} must be a dictionary, name -> number, got the name {repr_of(name)}")
         array = as_array(f"{what}[{name!r}]", value, "one number")
         if array.size != 1:
             raise ValueError(f"{what}[{name!r}] must be one number, got shape {array.shape}")
         check_finite(f"{what}[{name!r}]", array.reshape(()))
-        found[name] = array.reshape(())
-    return found
+        arrays[name] = array.reshape(())
+    return arrays
 
 
 def _check_name(what, name):
-    """Words by which things can be reached as attributes, or ``ValueError``."""
+    """Raise ``ValueError`` for a name that cannot be accessed as an attribute."""
     if not isinstance(name, str) or not name.isidentifier():
         raise ValueError(f"{what} must have names of letters, digits and _ that begin with a letter, got {name!r}")
     if name.startswith("_"):
@@ -95,5 +100,5 @@ def _check_name(what, name):
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a word cannot name a thing: it is a keyword of Python's, the ground, or an attribute of ``Named``."""
+    """Whether a name is not available: a Python keyword, "ground", or an attribute of ``Named``."""
     return keyword.iskeyword(name) or name == "ground" or hasattr(Named, name) or name in Named.__annotations__

@@ -1,4 +1,4 @@
-"""From the ground to the leaves of a tree, and back: loops over its links, whose program does not grow with them."""
+"""Recursions over the links of a tree, as scans whose compiled size does not depend on the number of links."""
 
 import functools
 from typing import NamedTuple
@@ -12,80 +12,95 @@ from .tree import GROUND, Tree
 
 
 class Order(NamedTuple):
-    """A tree in numbers. ``parents`` (links,): the link that carries each, or the number of links, which is the
-    ground's; ``roots`` (links + 1,): the first link on the way to each from the ground; ``owners`` (n,): the link of
-    each velocity; ``ways``: for each link, and the ground, the velocities between the ground and it."""
+    """The structure of a tree as index arrays.
+
+    Attributes
+    ----------
+    parents : (links,) int
+        The link that carries each link; the number of links stands for the ground.
+    roots : (links + 1,) int
+        The first link on the path from the ground to each link, and for the ground its own index.
+    owners : (n,) int
+        The link of each velocity.
+    paths : tuple of tuple of int
+        For each link, and the ground, the velocities between the ground and it.
+    """
 
     parents: np.ndarray
     roots: np.ndarray
     owners: np.ndarray
-    ways: tuple[tuple[int, ...], ...]
+    paths: tuple[tuple[int, ...], ...]
 
     @property
-    def rooted(self) -> np.ndarray:
-        """Whether the ground carries a link (links,)."""
+    def on_ground(self) -> np.ndarray:
+        """Whether the ground carries each link (links,)."""
         return self.parents == len(self.parents)
 
     @property
     def flat(self) -> bool:
-        """Whether the ground carries all of them."""
-        return bool(np.all(self.rooted))
+        """Whether the ground carries all links."""
+        return bool(np.all(self.on_ground))
 
 
 @functools.lru_cache(maxsize=128)
 def order(tree: Tree) -> Order:
+    """The structure of the tree; cached."""
     links = tree.links
     number = {link.body: i for i, link in enumerate(links)} | {GROUND: len(links)}
     parents = np.array([number[link.parent] for link in links], int)
     roots = np.arange(len(links) + 1)
-    ways: dict[str, tuple[int, ...]] = {GROUND: ()}
+    paths: dict[str, tuple[int, ...]] = {GROUND: ()}
     for i, link in enumerate(links):
         roots[i] = i if link.parent == GROUND else roots[parents[i]]
-        ways[link.body] = (*ways[link.parent], *link.velocities)
+        paths[link.body] = (*paths[link.parent], *link.velocities)
     owners = np.repeat(np.arange(len(links)), [link.size for link in links])
-    return Order(parents, roots, owners, (*(ways[link.body] for link in links), ()))
+    return Order(parents, roots, owners, (*(paths[link.body] for link in links), ()))
 
 
-def turned(
+def rotation(
     tree: Tree, frame: Float[Array, "links 3 3"], R: Float[Array, "links 3 3"]
 ) -> tuple[Float[Array, "links 3 3"], Float[Array, "places 3 3"]]:
-    """The axes in space of the joint of each link, from its ``frame`` in the link that carries it, and those of the
-    link, from R in the joint's; the ground's the last."""
-    found = jnp.concatenate([R, jnp.eye(3, dtype=R.dtype)[None]])
+    """The axes of the joints (links, 3, 3) and of the links and the ground (places, 3, 3) in space.
+
+    ``frame`` are the axes of each joint in the link that carries it, R those of the link in the joint's frame.
+    """
+    axes_of_links = jnp.concatenate([R, jnp.eye(3, dtype=R.dtype)[None]])
     if order(tree).flat:
-        return frame, jnp.concatenate([frame @ R, found[-1:]])
+        return frame, jnp.concatenate([frame @ R, axes_of_links[-1:]])
 
-    def place(found, link):
+    def add_link(axes_of_links, link):
         i, parent, frame = link
-        axes = jnp.sum(found[parent][:, :, None] * frame, axis=1)
-        return found.at[i].set(jnp.sum(axes[:, :, None] * found[i], axis=1)), axes
+        joint_axes = jnp.sum(axes_of_links[parent][:, :, None] * frame, axis=1)
+        return axes_of_links.at[i].set(jnp.sum(joint_axes[:, :, None] * axes_of_links[i], axis=1)), joint_axes
 
-    found, axes = jax.lax.scan(place, found, (np.arange(len(tree.links)), order(tree).parents, frame))
-    return axes, found
+    axes_of_links, joint_axes = jax.lax.scan(
+        add_link, axes_of_links, (np.arange(len(tree.links)), order(tree).parents, frame)
+    )
+    return joint_axes, axes_of_links
 
 
 def along(tree: Tree, x: Float[Array, "links k"]) -> Float[Array, "places k"]:
-    """For each link the sum of x over it and all that carry it; 0 for the ground, the last."""
-    found = jnp.concatenate([x, jnp.zeros_like(x[:1])])
+    """For each link the sum of x over the link and all links that carry it; 0 for the ground, which is last."""
+    sums = jnp.concatenate([x, jnp.zeros_like(x[:1])])
     if order(tree).flat:
-        return found
+        return sums
 
-    def add(found, link):
+    def add_parent(sums, link):
         i, parent = link
-        return found.at[i].add(found[parent]), None
+        return sums.at[i].add(sums[parent]), None
 
-    return jax.lax.scan(add, found, (np.arange(len(tree.links)), order(tree).parents))[0]
+    return jax.lax.scan(add_parent, sums, (np.arange(len(tree.links)), order(tree).parents))[0]
 
 
 def carried(tree: Tree, x: Float[Array, "links k"]) -> Float[Array, "links k"]:
-    """For each link the sum of x over it and all that it carries."""
+    """For each link the sum of x over the link and all links that it carries."""
     if order(tree).flat:
         return x
 
-    def add(found, link):
+    def add_to_parent(sums, link):
         i, parent = link
-        return found.at[parent].add(found[i]), None
+        return sums.at[parent].add(sums[i]), None
 
-    found = jnp.concatenate([x, jnp.zeros_like(x[:1])])
+    sums = jnp.concatenate([x, jnp.zeros_like(x[:1])])
     links = (np.arange(len(tree.links)), order(tree).parents)
-    return jax.lax.scan(add, found, links, reverse=True)[0][:-1]
+    return jax.lax.scan(add_to_parent, sums, links, reverse=True)[0][:-1]

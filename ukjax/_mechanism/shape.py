@@ -1,4 +1,4 @@
-"""What a body looks like: for pictures alone."""
+"""Shapes of bodies, which are drawn in figures and have no other effect."""
 
 import warnings
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ import numpy as np
 from .._check import check_word
 from .mesh import mesh_lines
 
-SIZES = {
+SIZE_NAMES = {
     "box": ("x", "y", "z"),
     "sphere": ("radius",),
     "cylinder": ("radius", "length"),
@@ -17,16 +17,26 @@ SIZES = {
     "ellipsoid": ("x", "y", "z"),
     "mesh": ("x", "y", "z"),
 }
-AROUND = 16
-"""The corners of what stands for a circle."""
+CIRCLE_SEGMENTS = 16
+"""Number of segments by which a circle is drawn."""
 
 
 class Shape(NamedTuple):
-    """A solid on a body, in its frame: its middle ``at`` (3,) [m], turned by the quaternion ``turn`` (w, x, y, z).
+    """A solid on a body, for figures.
 
-    ``kind`` and ``size`` [m] are ``"box"`` (its three edges), ``"sphere"`` (radius), ``"cylinder"`` (radius, length)
-    and ``"capsule"`` (radius, length of its straight part), both along z, ``"ellipsoid"`` (its three half axes), or
-    ``"mesh"`` (three scales) of the file ``path``, which is drawn by cuts through it.
+    Parameters
+    ----------
+    kind : {"box", "sphere", "cylinder", "capsule", "ellipsoid", "mesh"}
+        Kind of the solid.
+    size : tuple of float
+        Box: three edges [m]. Sphere: radius [m]. Cylinder and capsule, both along z: radius and length [m]; that of a
+        capsule is the length of its straight part. Ellipsoid: three semi-axes [m]. Mesh: three scale factors.
+    at : (3,)
+        Centre of the solid in the body's frame [m].
+    turn : (4,)
+        Attitude of the solid in the body's frame, a quaternion (w, x, y, z).
+    path : str
+        File of a mesh, which is drawn by cross sections.
     """
 
     kind: str
@@ -36,46 +46,49 @@ class Shape(NamedTuple):
     path: str = ""
 
     def wires(self) -> list[np.ndarray]:
-        """Its edges, or circles on it: lines (points, 3) in the body's frame."""
+        """Edges of the shape, or circles on it, as lines (points, 3) in the body's frame [m]."""
         if self.kind == "mesh":
             lines = [line * np.array(self.size) for line in mesh_lines(self.path)[0]]
         else:
             lines = _LINES[self.kind](*self.size)
         w, v = self.turn[0], np.array(self.turn[1:])
-        turned = lambda x: x + 2 * np.cross(v, w * x + np.cross(v, x))
-        return [turned(line) + np.array(self.at) for line in lines]
+        rotate = lambda x: x + 2 * np.cross(v, w * x + np.cross(v, x))
+        return [rotate(line) + np.array(self.at) for line in lines]
 
 
 def edges_of(shapes: Iterable[Shape]) -> np.ndarray:
-    """The wires of several as one line (points, 3), with NaN between them."""
+    """The wires of several shapes as one line (points, 3), separated by NaN."""
     wires, gap = [wire for shape in shapes for wire in shape.wires()], np.full((1, 3), np.nan)
     return np.concatenate([np.zeros((0, 3)), *(part for wire in wires for part in (wire, gap))])
 
 
 def warn_of_undrawn(shapes: Iterable[Shape]) -> None:
-    """One warning for all meshes of which there are no lines."""
+    """Issue one warning for all meshes that cannot be drawn."""
     reasons = {shape.path: mesh_lines(shape.path)[1] for shape in shapes if shape.kind == "mesh"}
-    missing = [(path, why) for path, why in reasons.items() if why]
+    missing = [(path, reason) for path, reason in reasons.items() if reason]
     if missing:
-        path, why = missing[0]
+        path, reason = missing[0]
         count = "a mesh is" if len(missing) == 1 else f"{len(missing)} meshes are"
-        warnings.warn(f"{count} not drawn: {path!r} {why}", stacklevel=3)
+        warnings.warn(f"{count} not drawn: {path!r} {reason}", stacklevel=3)
 
 
 def check_shape(shape: Shape) -> Shape:
-    """It is one, with as many numbers as its kind has, all of them as constants of Python, or ``ValueError``."""
+    """Return the shape with its numbers as Python floats.
+
+    Raises ``ValueError`` if it is not a ``Shape``, or has a wrong kind or number of sizes.
+    """
     if not isinstance(shape, Shape):
         raise ValueError(f"shapes must be several ukjax.Shape, got {type(shape).__name__}")
-    check_word("kind of a shape", shape.kind, SIZES)
+    check_word("kind of a shape", shape.kind, SIZE_NAMES)
     size, at, turn = (tuple(float(x) for x in np.ravel(numbers)) for numbers in (shape.size, shape.at, shape.turn))
-    for name, found, count in (("size", size, len(SIZES[shape.kind])), ("at", at, 3), ("turn", turn, 4)):
-        if len(found) != count:
-            raise ValueError(f"{name} of a {shape.kind} must be {count} numbers, got {len(found)}")
+    for name, values, count in (("size", size, len(SIZE_NAMES[shape.kind])), ("at", at, 3), ("turn", turn, 4)):
+        if len(values) != count:
+            raise ValueError(f"{name} of a {shape.kind} must be {count} numbers, got {len(values)}")
     return Shape(shape.kind, size, at, turn, str(shape.path))
 
 
 def _circle(axis, rx, ry, height=0.0):
-    angle = np.linspace(0, 2 * np.pi, AROUND + 1)
+    angle = np.linspace(0, 2 * np.pi, CIRCLE_SEGMENTS + 1)
     return np.roll(np.stack([rx * np.cos(angle), ry * np.sin(angle), np.full_like(angle, height)], axis=1), axis + 1, 1)
 
 
@@ -91,15 +104,15 @@ def _ellipsoid(x, y, z):
 
 def _cylinder(radius, length):
     low, high = (_circle(2, radius, radius, h) for h in (-length / 2, length / 2))
-    return [low, high, *(np.stack([low[i], high[i]]) for i in range(0, AROUND, AROUND // 4))]
+    return [low, high, *(np.stack([low[i], high[i]]) for i in range(0, CIRCLE_SEGMENTS, CIRCLE_SEGMENTS // 4))]
 
 
 def _capsule(radius, length):
-    angle = np.linspace(0, np.pi, AROUND // 2 + 1)
-    over, up = radius * np.cos(angle), radius * np.sin(angle) + length / 2
-    along_x = np.stack([over, 0 * up, up], axis=1)
-    above = [along_x, along_x[:, [1, 0, 2]]]
-    return [*_cylinder(radius, length), *above, *(-line for line in above)]
+    angle = np.linspace(0, np.pi, CIRCLE_SEGMENTS // 2 + 1)
+    across, height = radius * np.cos(angle), radius * np.sin(angle) + length / 2
+    arc_in_xz = np.stack([across, 0 * height, height], axis=1)
+    arcs = [arc_in_xz, arc_in_xz[:, [1, 0, 2]]]
+    return [*_cylinder(radius, length), *arcs, *(-line for line in arcs)]
 
 
 _LINES = {

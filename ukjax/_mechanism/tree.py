@@ -1,4 +1,4 @@
-"""Which joints carry the bodies and which close loops: found once, from names alone."""
+"""The spanning tree of a mechanism: which joints carry bodies and which close loops, from names alone."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -10,11 +10,22 @@ GROUND = "ground"
 
 
 class Link(NamedTuple):
-    """A body and what carries it.
+    """A body and the joint that carries it.
 
-    ``joint`` is the joint's name, or None where the body floats; ``parent`` the body that it hangs on, or the ground;
-    ``reverse`` whether the joint was written the other way round; its velocities are the ``size`` from ``first`` on,
-    its coordinates the ``size_of_q`` from ``first_of_q`` on.
+    Attributes
+    ----------
+    body : str
+        Name of the body.
+    joint : str or None
+        Name of the joint that carries it; None for a floating body.
+    parent : str
+        Name of the body that carries it, or "ground".
+    reverse : bool
+        Whether ``body`` is the parent of the joint instead of its child.
+    first, size : int
+        Index of its first velocity, and number of its velocities.
+    first_of_q, size_of_q : int
+        Index of its first coordinate, and number of its coordinates.
     """
 
     body: str
@@ -36,8 +47,11 @@ class Link(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """A ``joint`` that closes a loop and whose angles must be known beyond half a turn: its ``size`` coordinates are
-    those of the mechanism from ``first_of_q`` on, after those of all links. No velocity belongs to them."""
+    """A ``joint`` that closes a loop and whose angles must be known beyond half a turn.
+
+    Its ``size`` coordinates are coordinates of the mechanism from index ``first_of_q`` on, after those of all links.
+    They have no velocities of their own.
+    """
 
     joint: str
     first_of_q: int
@@ -49,8 +63,17 @@ class Counted(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """``links`` in an order in which each body comes after the one that carries it, the names of the joints that
-    close loops, and those of them whose turns are ``counted``."""
+    """The spanning tree of a mechanism.
+
+    Attributes
+    ----------
+    links : tuple of Link
+        All bodies, each after the body that carries it.
+    closures : tuple of str
+        Names of the joints that close loops.
+    counted : tuple of Counted
+        Those of them whose turns are counted.
+    """
 
     links: tuple[Link, ...]
     closures: tuple[str, ...]
@@ -66,45 +89,52 @@ class Tree(NamedTuple):
         """The number of coordinates."""
         return sum(link.size_of_q for link in self.links) + sum(joint.size for joint in self.counted)
 
-    def carrying(self, joint: str) -> Link | None:
-        """The link of a joint that carries a body."""
+    def link_of_joint(self, joint: str) -> Link | None:
+        """The link that this joint carries, or None if it closes a loop."""
         return next((link for link in self.links if link.joint == joint), None)
 
     def ancestors(self) -> dict[str, tuple[int, ...]]:
-        """For each body the numbers of the links between the ground and it, its own the last."""
-        found: dict[str, tuple[int, ...]] = {GROUND: ()}
+        """For each body the indices of the links from the ground to it, its own link last."""
+        paths: dict[str, tuple[int, ...]] = {GROUND: ()}
         for i, link in enumerate(self.links):
-            found[link.body] = (*found[link.parent], i)
-        return found
+            paths[link.body] = (*paths[link.parent], i)
+        return paths
 
 
-def spanning(bodies: tuple[str, ...], joints: Mapping[str, Any], floating: Any, absolute: bool) -> Tree:
-    """The joints in their order, each carrying the body that nothing carries yet, and closing a loop where there is
-    none. What cannot be reached from the ground floats, by the joint ``floating``; with ``absolute`` all bodies do."""
+def spanning_tree(bodies: tuple[str, ...], joints: Mapping[str, Any], floating: Any, absolute: bool) -> Tree:
+    """Construct the spanning tree.
+
+    The joints are processed in order: each carries the body that is not carried yet, or closes a loop. A body that is
+    not connected to the ground floats, with the joint type ``floating``. With ``absolute`` all bodies float.
+    """
     links: list[Link] = []
-    placed, left = {GROUND}, dict(joints) if not absolute else {}
-    left = {name: joint for name, joint in left.items() if isinstance(joint, AbstractJoint)}
+    reached, remaining = {GROUND}, dict(joints) if not absolute else {}
+    remaining = {name: joint for name, joint in remaining.items() if isinstance(joint, AbstractJoint)}
 
     def carry(body, joint, parent, reverse, kind):
         first, first_of_q = (links[-1].velocities.stop, links[-1].coordinates.stop) if links else (0, 0)
         sizes = len(kind.velocities), first_of_q, len(kind.coordinates)
         links.append(Link(body, joint, parent, reverse, first, *sizes))
-        placed.add(body)
+        reached.add(body)
 
     def grow():
-        found = next(((name, joint) for name, joint in left.items() if placed & {joint.parent, joint.child}), None)
-        while found is not None:
-            name, joint = found
-            del left[name]
-            if joint.child not in placed:
+        next_joint = next(
+            ((name, joint) for name, joint in remaining.items() if reached & {joint.parent, joint.child}), None
+        )
+        while next_joint is not None:
+            name, joint = next_joint
+            del remaining[name]
+            if joint.child not in reached:
                 carry(joint.child, name, joint.parent, False, joint)
-            elif joint.parent not in placed:
+            elif joint.parent not in reached:
                 carry(joint.parent, name, joint.child, True, joint)
-            found = next(((name, joint) for name, joint in left.items() if placed & {joint.parent, joint.child}), None)
+            next_joint = next(
+                ((name, joint) for name, joint in remaining.items() if reached & {joint.parent, joint.child}), None
+            )
 
     grow()
     for body in bodies:
-        if body not in placed:
+        if body not in reached:
             carry(body, None, GROUND, False, floating)
             grow()
     carrying = {link.joint for link in links}
@@ -120,25 +150,27 @@ def spanning(bodies: tuple[str, ...], joints: Mapping[str, Any], floating: Any, 
 
 
 def _needs_turns(joint, coupled):
-    """Whether the whole angle matters, not only its value within a turn: to a spring, or to a coupling."""
-    angles = isinstance(joint, AbstractActing) and joint.within_half_a_turn
-    return angles and (coupled or joint.stiffness is not None)
+    """Whether a spring or a coupling needs the angle beyond half a turn."""
+    is_angle = isinstance(joint, AbstractActing) and joint.within_half_a_turn
+    return is_angle and (coupled or joint.stiffness is not None)
 
 
 def connections(joints: Mapping[str, Any]) -> Iterator[tuple[str, AbstractConnection]]:
-    """Those of the joints that are between two bodies."""
+    """The joints that connect two bodies, with their names."""
     return ((name, joint) for name, joint in joints.items() if isinstance(joint, AbstractConnection))
 
 
 def check_names(bodies: tuple[str, ...], joints: Mapping[str, Any]) -> None:
-    """Every body and joint that a joint speaks of is there, or ``ValueError``."""
+    """Raise ``ValueError`` if a joint refers to a body or a joint that does not exist."""
     for name, joint in joints.items():
         if isinstance(joint, AbstractCoupling):
             for other in joint.joints:
-                plain = isinstance(joints.get(other), AbstractJoint) and len(joints[other].coordinates) == 1
+                has_one_coordinate = (
+                    isinstance(joints.get(other), AbstractJoint) and len(joints[other].coordinates) == 1
+                )
                 if other not in joints:
                     raise ValueError(f"joints[{name!r}] is about a joint {other!r}{did_you_mean(other, joints)}")
-                if not plain:
+                if not has_one_coordinate:
                     raise ValueError(f"joints[{name!r}] needs a joint with one coordinate, which {other!r} has not")
             continue
         for end in (joint.parent, joint.child):

@@ -1,4 +1,4 @@
-"""Robots' files, URDF and MJCF, as mechanisms."""
+"""Readers of robot description files (URDF and MJCF) that construct mechanisms."""
 
 from .contents import Contents as Contents
 from .contents import where as where

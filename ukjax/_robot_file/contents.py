@@ -1,4 +1,4 @@
-"""What a robot's file says, whatever its language."""
+"""The contents of a robot description file, independent of its format."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,10 +15,22 @@ from .markup import Place
 
 
 class Contents(NamedTuple):
-    """Bodies, joints, gravity [m/s²] and actuators, as ``ukjax.Mechanism`` takes them.
+    """Contents of a robot description file.
 
-    ``places`` say where in the file each joint is; ``title`` what the file calls it. ``ignored`` is what is not
-    modelled, and ``needs_fallback`` what is not known or was read in a way that may not be meant; both in words, with lines.
+    Attributes
+    ----------
+    path : Path
+        The file.
+    title : str
+        Name of the robot in the file.
+    bodies, joints, gravity, actuators
+        Arguments of ``ukjax.Mechanism``.
+    places : dict of str to Place
+        Place of each joint in the file.
+    ignored : dict of str to list of int or None
+        Descriptions of elements that are not modelled, with their lines.
+    suspicious : dict of str to list of int or None
+        Descriptions of unknown elements, and of values that may be mistakes, with their lines.
     """
 
     path: Path
@@ -29,13 +41,13 @@ class Contents(NamedTuple):
     actuators: tuple[Actuator, ...]
     places: Mapping[str, Place]
     ignored: Mapping[str, list[int | None]]
-    needs_fallback: Mapping[str, list[int | None]] = {}
+    suspicious: Mapping[str, list[int | None]] = {}
 
     def mechanism(self, formulation: Any = "joint") -> Mechanism:
-        """It, or ``ValueError`` where nothing moves."""
+        """Construct the mechanism. Raises ``ValueError`` if the file has no bodies or nothing can move."""
         if not self.bodies:
             raise ValueError(f"{self.path}: has no bodies")
-        made = Mechanism(
+        mechanism = Mechanism(
             self.bodies,
             self.joints,
             self.gravity,
@@ -43,56 +55,71 @@ class Contents(NamedTuple):
             actuators=self.actuators,
             title=self.title,
         )
-        if not made.tree.n:
+        if not mechanism.tree.n:
             raise ValueError(
                 f"{self.path}: nothing moves, since all joints are fixed: floating=True frees the root of a URDF"
             )
-        return made
+        return mechanism
 
-    def said(self, made: Mechanism) -> str:
-        """What is not modelled and what is unusual, in one line; empty where there is nothing."""
-        at = lambda lines: f" ({where(lines, 3)})" if lines else ""
-        listed = lambda things: ", ".join(f"{what}{at(lines)}" for what, lines in things.items())
-        parts = [f"what is not modelled: {listed(self.ignored)}"] if self.ignored else []
-        needs_fallback = {**self.needs_fallback, **self.without_mass(made)}
-        parts += [f"what is not known or may be a mistake: {listed(needs_fallback)}"] if needs_fallback else []
+    def warning_text(self, mechanism: Mechanism) -> str:
+        """One line that lists what is not modelled and what may be a mistake; empty if there is nothing to list."""
+        lines_in_brackets = lambda lines: f" ({where(lines, 3)})" if lines else ""
+        join = lambda descriptions: ", ".join(
+            f"{description}{lines_in_brackets(lines)}" for description, lines in descriptions.items()
+        )
+        parts = [f"what is not modelled: {join(self.ignored)}"] if self.ignored else []
+        suspicious = {**self.suspicious, **self.without_mass(mechanism)}
+        parts += [f"what is not known or may be a mistake: {join(suspicious)}"] if suspicious else []
         return f"{self.path} has {'; and '.join(parts)}" if parts else ""
 
-    def without_mass(self, made: Mechanism) -> dict[str, list[int | None]]:
-        """Joints that move no mass, in words, and their lines. The mechanism has poses, but no motion, since its
-        accelerations are not determined."""
-        if not any(float(body.mass) > 0 for _, body in made.bodies.items()):
+    def without_mass(self, mechanism: Mechanism) -> dict[str, list[int | None]]:
+        """Joints that move no mass, as descriptions with lines.
+
+        A mechanism with such a joint has poses, but its accelerations are not determined.
+        """
+        if not any(float(body.mass) > 0 for _, body in mechanism.bodies.items()):
             return {"no body with a mass: poses, but no motion": []}
-        found: dict[str, list[int | None]] = {}
-        carried: dict[str, set[str]] = {name: {name} for name in made.bodies}
-        for link in reversed(made.tree.links):
-            if link.parent in carried:
-                carried[link.parent] |= carried[link.body]
-        joints: dict[str, Any] = dict(made.joints.items())
-        bound = {end for name in made.tree.closures for end in (joints[name].parent, joints[name].child)}
-        coupled = {one for joint in joints.values() for one in getattr(joint, "joints", ())}
-        for link in made.tree.links:
-            heavy = any(float(made.bodies[name].mass) > 0 for name in carried[link.body])
-            if heavy or not link.size or link.joint is None or link.joint in coupled or carried[link.body] & bound:
+        descriptions: dict[str, list[int | None]] = {}
+        bodies_carried: dict[str, set[str]] = {name: {name} for name in mechanism.bodies}
+        for link in reversed(mechanism.tree.links):
+            if link.parent in bodies_carried:
+                bodies_carried[link.parent] |= bodies_carried[link.body]
+        joints: dict[str, Any] = dict(mechanism.joints.items())
+        ends_of_loops = {end for name in mechanism.tree.closures for end in (joints[name].parent, joints[name].child)}
+        coupled_joints = {name_of_joint for joint in joints.values() for name_of_joint in getattr(joint, "joints", ())}
+        for link in mechanism.tree.links:
+            has_mass = any(float(mechanism.bodies[name].mass) > 0 for name in bodies_carried[link.body])
+            if (
+                has_mass
+                or not link.size
+                or link.joint is None
+                or link.joint in coupled_joints
+                or bodies_carried[link.body] & ends_of_loops
+            ):
                 continue
             if joints[link.joint].armature is None:
                 place = self.places[link.joint]
-                words = f"{place.what} moves {link.body!r}, which has no mass and carries none: poses, but no motion"
-                found[words] = [place.line]
-        return found
+                description = (
+                    f"{place.what} moves {link.body!r}, which has no mass and carries none: poses, but no motion"
+                )
+                descriptions[description] = [place.line]
+        return descriptions
 
 
 def body_of(inertia: Inertia, shapes: Iterable[Shape] = (), buoyancy: float | None = None) -> Body:
-    """With an inertia that no body may have, as long as its moments are not negative: many files have such, on small
-    parts of what is heavy enough. ``ukjax check`` tells of them."""
+    """A body with an inertia that need not satisfy the triangle inequality of principal moments.
+
+    Moments must not be negative. Many files have impossible inertias in small parts of heavier assemblies; ``ukjax
+    check`` reports them.
+    """
     moments = inertia.numbers()
-    moments = np.where(np.abs(moments) < 1e-15 * inertia.mass, 0, moments)  # 30 nm about: what rounding has left
+    moments = np.where(np.abs(moments) < 1e-15 * inertia.mass, 0, moments)  # rounding: radius of gyration of 30 nm
     body = Body(inertia.mass, inertia.centre, moments[:3], shapes, buoyancy)
     return eqx.tree_at(lambda body: body.inertia, body, as_float(moments))
 
 
-class Words:
-    """Names as Python can write them, each once, by the names in the file."""
+class UniqueNames:
+    """Unique Python identifiers for the names in a file, accessible by these names."""
 
     def __init__(self, kind: str):
         self.kind = kind
@@ -100,24 +127,24 @@ class Words:
         self._by_name: dict[str, str] = {}
 
     def new(self, name: str) -> str:
-        """For a ``name`` that may be anything: other characters are _ in it."""
+        """Create an identifier for ``name``, in which other characters than letters, digits and _ become _."""
         word = re.sub(r"\W", "_", name)
         if not word or not (word[0].isalpha() and word.isidentifier()):
             word = f"{self.kind}_{word.lstrip('_')}" if word.strip("_") else self.kind
         if is_reserved(word):
             word += "_"
-        found = self.unused(word)
-        self._taken.add(found)
-        self._by_name.setdefault(name, found)
-        return found
+        identifier = self.unused(word)
+        self._taken.add(identifier)
+        self._by_name.setdefault(name, identifier)
+        return identifier
 
     def unused(self, word: str) -> str:
-        """The same, or with the first number behind it that makes it another than those before."""
-        found, i = word, 1
-        while found in self._taken:
+        """The identifier itself, or with the smallest number appended that makes it unique."""
+        candidate, i = word, 1
+        while candidate in self._taken:
             i += 1
-            found = f"{word}_{i}"
-        return found
+            candidate = f"{word}_{i}"
+        return candidate
 
     def __contains__(self, name: object) -> bool:
         return name in self._by_name
@@ -129,16 +156,16 @@ class Words:
         return self._by_name[name]
 
 
-def counted(things: Iterable[tuple[str, int | None]]) -> dict[str, list[int | None]]:
-    """Words and lines as ``Contents`` has them."""
-    found: dict[str, list[int | None]] = {}
-    for what, line in things:
-        found.setdefault(what, []).append(line)
-    return found
+def counted(items: Iterable[tuple[str, int | None]]) -> dict[str, list[int | None]]:
+    """Collect pairs of description and line by description, in the form of ``Contents.ignored``."""
+    lines_by_description: dict[str, list[int | None]] = {}
+    for description, line in items:
+        lines_by_description.setdefault(description, []).append(line)
+    return lines_by_description
 
 
 def where(lines: Sequence[int | None], most: int = 12) -> str:
-    """The lines of something, so many of them, in words."""
+    """Describe lines in words, at most ``most`` of them."""
     known = [str(line) for line in lines if line is not None]
     shown = ", ".join(known[:most]) + (", ..." if len(known) > most else "")
     included = len(lines) - len(known)

@@ -1,4 +1,4 @@
-"""Loops and couplings of MJCF: its <equality>."""
+"""Loops and couplings of MJCF: the <equality> constraints."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +16,7 @@ from .reading import Reading
 
 
 class Polynomial(eqx.Module):
-    """c₀ + c₁ (x − x₀) + c₂ (x − x₀)² + ... from ``coefficients`` (k,) and ``around`` x₀."""
+    """The polynomial c₀ + c₁ (x − x₀) + c₂ (x − x₀)² + ... with ``coefficients`` (k,) and ``around`` x₀."""
 
     coefficients: Float[Array, " k"] = eqx.field(converter=lambda value: as_array("coefficients", value))
     around: Float[Array, ""] = eqx.field(default=0.0, converter=lambda value: as_array("around", value))
@@ -26,7 +26,7 @@ class Polynomial(eqx.Module):
 
 
 class Constant(eqx.Module):
-    """``value``, at all times."""
+    """A constant function of time."""
 
     value: Float[Array, ""] = eqx.field(converter=lambda value: as_array("value", value))
 
@@ -34,74 +34,77 @@ class Constant(eqx.Module):
         return self.value
 
 
-def equalities(it: Reading) -> Iterator[tuple[str, Any]]:
-    """Names and joints, after those of the tree."""
+def equalities(reading: Reading) -> Iterator[tuple[str, Any]]:
+    """Names and joints of all active equality constraints."""
     makers = {"CONNECT": (_connect, "connect"), "WELD": (_weld, "weld"), "JOINT": (_coupling, "joint")}
-    for element in it.spec.equalities:
+    for element in reading.spec.equalities:
         kind = str(element.type).rpartition("_")[2]
         maker, tag = makers.get(kind, (None, kind.lower()))
-        place = place_in(it.path, element, tag)
+        place = place_in(reading.path, element, tag)
         if not element.active:
             continue
         if maker is None:
             raise place.error("is not modelled: only <connect>, <weld> and <joint> are")
-        made = maker(it, element.id, place)
-        name = it.names.new(element.name or f"{tag} {element.name1} {element.name2}".strip())
-        it.places[name] = place
-        yield name, made
+        joint = maker(reading, element.id, place)
+        name = reading.names.new(element.name or f"{tag} {element.name1} {element.name2}".strip())
+        reading.places[name] = place
+        yield name, joint
 
 
-def _connect(it, number, place) -> Any:
-    """Two points coincide: of the data the first three numbers are the first body's, the next three the second's."""
-    first, second, frames = _ends(it, number)
-    data = it.model.eq_data[number]
+def _connect(reading, number, place) -> Any:
+    """A ball joint. Of the data, entries 0 to 2 are the point in the first body, and 3 to 5 that in the second body."""
+    first, second, frames = _ends(reading, number)
+    data = reading.model.eq_data[number]
     points = (data[:3], data[3:6]) if frames is None else (frame.p for frame in frames)
     return _ball(first, second, *(Frame(p=np.array(point)) for point in points))
 
 
-def _weld(it, number, place) -> Any:
-    """Two frames coincide. Of the data the first three numbers are the second body's point, the next three the first's,
-    the next four the second body's attitude in the first, the next one how much the attitude counts."""
-    first, second, frames = _ends(it, number)
-    data = np.array(it.model.eq_data[number])
-    one, other = frames or (Frame(unit(data[6:10]), data[3:6]), Frame(p=data[:3]))
+def _weld(reading, number, place) -> Any:
+    """A fixed joint.
+
+    Of the data, entries 0 to 2 are the point in the second body, 3 to 5 that in the first body, 6 to 9 the attitude of
+    the second body in the first, and entry 10 is the weight of the rotation; with weight 0 only the points coincide.
+    """
+    first, second, frames = _ends(reading, number)
+    data = np.array(reading.model.eq_data[number])
+    first_frame, second_frame = frames or (Frame(unit(data[6:10]), data[3:6]), Frame(p=data[:3]))
     if not data[10]:
-        return _ball(first, second, Frame(p=one.p), Frame(p=other.p))
-    return kinds.Fixed(first, second, **one.arguments(), **other.arguments("to", "to_turn"))
+        return _ball(first, second, Frame(p=first_frame.p), Frame(p=second_frame.p))
+    return kinds.Fixed(first, second, **first_frame.arguments(), **second_frame.arguments("to", "to_turn"))
 
 
-def _ball(first, second, one, other) -> Any:
-    return kinds.Spherical(first, second, **one.arguments(), **other.arguments("to", "to_turn"))
+def _ball(first, second, first_frame, second_frame) -> Any:
+    return kinds.Spherical(first, second, **first_frame.arguments(), **second_frame.arguments("to", "to_turn"))
 
 
-def _coupling(it, number, place) -> Any:
-    """y − y₀ = c₀ + c₁ (x − x₀) + ..., with y₀ and x₀ where the file has them."""
-    model = it.model
+def _coupling(reading, number, place) -> Any:
+    """The coupling y − y₀ = c₀ + c₁ (x − x₀) + ..., where y₀ and x₀ are the coordinates in the file's pose."""
+    model = reading.model
     coefficients, other = np.array(model.eq_data[number][:5]), model.eq_obj2id[number]
-    joint, y0 = _coordinate(it, model.eq_obj1id[number], place)
+    joint, y0 = _coordinate(reading, model.eq_obj1id[number], place)
     coefficients[0] += y0
     if other < 0:
         return kinds.Drive(joint, motion=Constant(coefficients[0]))
-    other, x0 = _coordinate(it, other, place)
+    other, x0 = _coordinate(reading, other, place)
     if np.any(coefficients[2:]):
         return kinds.Cam(joint, other, profile=Polynomial(np.trim_zeros(coefficients, "b"), x0))
     return kinds.Gear(joint, other, ratio=coefficients[1], offset=coefficients[0] - coefficients[1] * x0)
 
 
-def _ends(it, number) -> tuple[str, str, tuple[Frame, ...] | None]:
-    """The names of the bodies, and, where they are joined by sites, the sites' frames in them."""
-    model = it.model
+def _ends(reading, number) -> tuple[str, str, tuple[Frame, ...] | None]:
+    """The names of both bodies, and the frames of the sites in them if the constraint connects sites."""
+    model = reading.model
     ends = int(model.eq_obj1id[number]), int(model.eq_obj2id[number])
-    if model.eq_objtype[number] == it.mujoco.mjtObj.mjOBJ_SITE:
-        first, second = (it.words[model.site_bodyid[site]] for site in ends)
-        return first, second, tuple(it.frame("site", site) for site in ends)
-    first, second = (it.words[body] for body in ends)
+    if model.eq_objtype[number] == reading.mujoco.mjtObj.mjOBJ_SITE:
+        first, second = (reading.body_names[model.site_bodyid[site]] for site in ends)
+        return first, second, tuple(reading.frame("site", site) for site in ends)
+    first, second = (reading.body_names[body] for body in ends)
     return first, second, None
 
 
-def _coordinate(it, number, place) -> tuple[str, float]:
-    """The joint of this number, which must have one coordinate, and its coordinate in the pose of the file."""
-    name, size = it.starts[number]
+def _coordinate(reading, number, place) -> tuple[str, float]:
+    """Name of a joint with one coordinate, and its coordinate in the file's pose."""
+    name, size = reading.joint_sizes[number]
     if size != 1:
         raise place.error(f"needs joints with one coordinate, which {name!r} has not")
-    return name, float(it.model.qpos0[it.model.jnt_qposadr[number]])
+    return name, float(reading.model.qpos0[reading.model.jnt_qposadr[number]])

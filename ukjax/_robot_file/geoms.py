@@ -1,4 +1,4 @@
-"""Solids and masses of MJCF."""
+"""Shapes and inertias of MJCF bodies."""
 
 from collections.abc import Iterator
 
@@ -11,31 +11,31 @@ from .inertia import Inertia
 from .meshes import mesh_file
 from .reading import Reading
 
-SEEN = 3
-"""Geoms of groups below this one are shown, as MuJoCo's own window has it."""
+FIRST_HIDDEN_GROUP = 3
+"""The first group of geoms that MuJoCo's viewer hides by default."""
 
 
-def inertia_of(it: Reading, body: int) -> Inertia:
-    """As MuJoCo has it: given by the file, or computed from geoms."""
-    model = it.model
+def inertia_of(reading: Reading, body: int) -> Inertia:
+    """The inertia of a body as compiled by MuJoCo, from the file or from geoms."""
+    model = reading.model
     frame = Frame(model.body_iquat[body].copy(), model.body_ipos[body].copy())
-    return Inertia(float(model.body_mass[body]), np.zeros(3), np.diag(model.body_inertia[body])).inside(frame)
+    return Inertia(float(model.body_mass[body]), np.zeros(3), np.diag(model.body_inertia[body])).transformed(frame)
 
 
-def shapes_of(it: Reading, body: int) -> Iterator[Shape]:
-    """What is shown of a body."""
-    model = it.model
+def shapes_of(reading: Reading, body: int) -> Iterator[Shape]:
+    """The visible shapes of a body."""
+    model = reading.model
     for geom in range(model.body_geomadr[body], model.body_geomadr[body] + model.body_geomnum[body]):
-        mesh = it.meshes.get(geom)
-        kind = str(it.mujoco.mjtGeom(model.geom_type[geom])).rpartition("_")[2].lower()
+        mesh = reading.meshes.get(geom)
+        kind = str(reading.mujoco.mjtGeom(model.geom_type[geom])).rpartition("_")[2].lower()
         a, b, c = (float(x) for x in model.geom_size[geom])
-        frame, path = it.frame("geom", geom), ""
+        frame, path = reading.frame("geom", geom), ""
         if mesh is not None:
             kind, (a, b, c) = "mesh", map(float, mesh.scale)
-            path = mesh_file(it.path, mesh.file, compiler_of(it.spec, mesh).meshdir)
+            path = mesh_file(reading.path, mesh.file, compiler_of(reading.spec, mesh).meshdir)
             number = model.geom_dataid[geom]
-            if number >= 0:  # MuJoCo has moved the mesh to its centre of mass and turned it to its principal axes
-                frame = frame.then(it.frame("mesh", number).inverse())
+            if number >= 0:  # MuJoCo moves a mesh to its centre of mass and rotates it to its principal axes
+                frame = frame.then(reading.frame("mesh", number).inverse())
         size = {
             "sphere": (a,),
             "capsule": (a, 2 * b),
@@ -44,5 +44,5 @@ def shapes_of(it: Reading, body: int) -> Iterator[Shape]:
             "ellipsoid": (a, b, c),
             "mesh": (a, b, c),
         }.get(kind)
-        if size is not None and model.geom_group[geom] < SEEN:
+        if size is not None and model.geom_group[geom] < FIRST_HIDDEN_GROUP:
             yield Shape(kind, size, tuple(frame.p.tolist()), tuple(frame.u.tolist()), path)

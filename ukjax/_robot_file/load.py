@@ -1,4 +1,4 @@
-"""A mechanism from a robot's file."""
+"""Load a mechanism from a robot description file."""
 
 import os
 import warnings
@@ -14,28 +14,48 @@ from .urdf import read_urdf
 def load(
     path: str | os.PathLike, *, floating: bool = False, formulation: Literal["joint", "absolute"] = "joint"
 ) -> Mechanism:
-    """The mechanism in a robot's file, URDF or MJCF, which its root element tells apart.
+    """Load a mechanism from a robot description file, URDF or MJCF.
 
-    Bodies, joints and actuators go by their names in the file, with _ for what no name in Python can have. The root of
-    a URDF is fixed to the ground, unless ``floating``; gravity is 9.81 m/s² along −z there. MJCF is compiled by the
-    package ``mujoco``, and its loops are joints like any other. ``formulation`` is that of ``Mechanism``. Nothing is
-    fetched or run.
+    The root element determines the format. Bodies, joints and actuators keep their names in the file; characters that
+    are not allowed in Python names become _. Loops of an MJCF file are joints. No file is downloaded and no code of the
+    file is executed.
 
-    One warning lists by name what the file has and the mechanism does not: contacts, the ends of joints, tendons,
-    sensors, and the laws of servos, whose joints nothing holds here. Raises ``ValueError``, with file and line, for a
-    file that is broken, and for other forces that are not modelled: of fluids, flexible bodies, plugins, springs of
-    several powers, and tendons that have springs, dampers, friction or inertia, or are tied to each other.
-    ``OSError`` for a file that cannot be read, ``ImportError`` for MJCF without ``mujoco`` 3.3.7 or later.
+    One warning lists what the file contains and the mechanism does not model: contacts, joint limits, tendons, sensors,
+    and the control laws of servos, so that nothing holds their joints.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file. MJCF is compiled by the package ``mujoco``.
+    floating : bool
+        Whether the root of a URDF floats instead of being fixed to the ground.
+    formulation : {"joint", "absolute"}
+        Coordinates of the mechanism, see ``Mechanism``.
+
+    Returns
+    -------
+    Mechanism
+        The mechanism. Gravity is that of the file; for URDF 9.81 m/s² along −z.
+
+    Raises
+    ------
+    ValueError
+        With file and line, if the file is malformed or contains forces that are not modelled: of fluids, flexible
+        bodies, plugins, nonlinear springs, and tendons that have springs, dampers, friction or inertia, or are coupled.
+    OSError
+        If the file cannot be read.
+    ImportError
+        For MJCF, if ``mujoco`` 3.3.7 or later is not installed.
     """
-    found = read(path, floating=floating)
-    mechanism = found.mechanism(formulation)
-    if said := found.said(mechanism):
-        warnings.warn(said, stacklevel=2)
+    contents = read(path, floating=floating)
+    mechanism = contents.mechanism(formulation)
+    if text := contents.warning_text(mechanism):
+        warnings.warn(text, stacklevel=2)
     return mechanism
 
 
 def read(path: str | os.PathLike, *, floating: bool = False) -> Contents:
-    """What the file says, before it is a mechanism."""
+    """Read a file into ``Contents``, without constructing the mechanism."""
     path = as_path(path)
     check_flag("floating", floating)
     root = parse(path)
@@ -47,4 +67,4 @@ def read(path: str | os.PathLike, *, floating: bool = False) -> Contents:
         if floating:
             raise ValueError("floating is for URDF: an MJCF file says itself what floats, by <freejoint/>")
         return read_mjcf(path)
-    raise place_of(path, root).error("is no robot's file: its root must be <robot>, URDF, or <mujoco>, MJCF")
+    raise place_of(path, root).error("is not a robot file: its root must be <robot>, URDF, or <mujoco>, MJCF")

@@ -1,4 +1,4 @@
-"""XML whose elements know their lines. Nothing in a file is fetched, expanded or run."""
+"""An XML parser whose elements know their lines. It reads no other files and expands no entities."""
 
 import contextlib
 from collections.abc import Iterator
@@ -11,13 +11,13 @@ import numpy as np
 
 
 class Element(ElementTree.Element):
-    """One of a file's, with the ``line`` that it begins in."""
+    """An XML element with the ``line`` at which it begins."""
 
     line: int
 
 
 class Place(NamedTuple):
-    """Where something is said: what an error begins with. The line is None inside of a file that is included."""
+    """The place of an element in a file, for error messages. The line is None in an included file."""
 
     path: Path
     line: int | None
@@ -26,13 +26,13 @@ class Place(NamedTuple):
     def __str__(self) -> str:
         return f"{self.path}, {'included file' if self.line is None else f'line {self.line}'}: {self.what}"
 
-    def error(self, words: str) -> ValueError:
-        """What is wrong there."""
-        return ValueError(f"{self} {words}")
+    def error(self, message: str) -> ValueError:
+        """An error with the place as prefix."""
+        return ValueError(f"{self} {message}")
 
     @contextlib.contextmanager
-    def blamed(self) -> Iterator[None]:
-        """For what is refused inside."""
+    def prefix_errors(self) -> Iterator[None]:
+        """Context manager that prefixes a ``ValueError`` with the place."""
         try:
             yield
         except ValueError as error:
@@ -40,66 +40,71 @@ class Place(NamedTuple):
 
 
 def place_of(path: Path, element: Element) -> Place:
-    """With the element's tag and name."""
+    """The place of an element, described by its tag and name."""
     name = element.get("name")
     return Place(path, element.line, f"<{element.tag}>" if name is None else f"<{element.tag} name={name!r}>")
 
 
 def parse(path: Path) -> Element:
-    """The root of the tree, or ``ValueError`` for what is no XML, and for files with a document type: it is what
-    entities are declared in, which can grow without end or read other files."""
+    """Parse an XML file; returns the root element.
+
+    Raises ``ValueError`` for a file that is not XML, and for a document type declaration: it can declare entities that
+    grow without bound or read other files.
+    """
     parser = expat.ParserCreate()
     builder = ElementTree.TreeBuilder(element_factory=Element)
 
-    def begin(tag: str, attributes: dict[str, str]) -> None:
+    def on_start(tag: str, attributes: dict[str, str]) -> None:
         element = builder.start(tag, attributes)
         assert isinstance(element, Element)
         element.line = parser.CurrentLineNumber
 
-    def refuse(*_) -> None:
+    def on_doctype(*_) -> None:
         raise ValueError(
             f"{path}, line {parser.CurrentLineNumber}: <!DOCTYPE ...> is refused, since it can declare entities that "
             "grow without end or read other files: remove it"
         )
 
-    parser.StartElementHandler = begin
+    parser.StartElementHandler = on_start
     parser.EndElementHandler = builder.end
     parser.CharacterDataHandler = builder.data
-    parser.StartDoctypeDeclHandler = refuse
+    parser.StartDoctypeDeclHandler = on_doctype
     try:
         parser.Parse(_without_margin(path.read_bytes()), True)
     except expat.ExpatError as error:
-        raise ValueError(f"{path}, line {error.lineno}: no whole XML file: {expat.ErrorString(error.code)}") from None
+        raise ValueError(
+            f"{path}, line {error.lineno}: not a complete XML file: {expat.ErrorString(error.code)}"
+        ) from None
     root = builder.close()
     assert isinstance(root, Element)
     return root
 
 
 def _without_margin(content: bytes) -> bytes:
-    """Blank lines before ``<?xml`` are behind it, where XML allows them, with as many lines before each element."""
-    begun = content.lstrip()
-    if not begun.startswith(b"<?xml") or begun is content:
+    """Move blank lines before ``<?xml`` behind the declaration, where XML allows them; line numbers do not change."""
+    stripped = content.lstrip()
+    if not stripped.startswith(b"<?xml") or stripped is content:
         return content
-    declaration, end, rest = begun.partition(b"?>")
-    return declaration + end + b"\n" * content[: len(content) - len(begun)].count(b"\n") + rest
+    declaration, end, rest = stripped.partition(b"?>")
+    return declaration + end + b"\n" * content[: len(content) - len(stripped)].count(b"\n") + rest
 
 
 def numbers_of(place: Place, element: Element, name: str, count: int, default: str | None = None) -> np.ndarray:
-    """So many numbers of an attribute, or ``ValueError``."""
+    """The ``count`` numbers of an attribute. Raises ``ValueError`` for anything else."""
     text = element.get(name, default)
     if text is None:
         raise place.error(f"needs {name}={_wanted(count)}")
     try:
-        found = np.array([float(word) for word in text.split()])
+        numbers = np.array([float(word) for word in text.split()])
     except ValueError:
-        found = np.zeros(0)
-    if found.size != count or not np.all(np.isfinite(found)):
+        numbers = np.zeros(0)
+    if numbers.size != count or not np.all(np.isfinite(numbers)):
         raise place.error(f"must have {name}={_wanted(count)}, got {name}={text!r}")
-    return found
+    return numbers
 
 
 def number_of(place: Place, element: Element, name: str, default: str | None = None) -> float:
-    """One of them."""
+    """The number of an attribute. Raises ``ValueError`` for anything else."""
     return float(numbers_of(place, element, name, 1, default)[0])
 
 

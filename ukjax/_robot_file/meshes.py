@@ -1,20 +1,20 @@
-"""Where the files of meshes are."""
+"""Locate the files of meshes."""
 
 from pathlib import Path
 
 
 def mesh_file(robot: Path, name: str, folder: str = "") -> str:
-    """The file of a mesh that the file of a ``robot`` calls by this name; the name itself where there is none.
+    """The file of the mesh that a ``robot`` file calls ``name``; ``name`` itself if the file does not exist.
 
-    A relative one is looked for in the ``folder`` beside the robot's file, one of package://P/... in folders P beside
-    that file and above it, which may be the one it is in.
+    A relative name is searched for in ``folder`` next to the robot file. A name package://P/... is searched for in
+    folders P next to the robot file or above it, one of which may contain the robot file.
     """
     scheme, _, rest = name.partition("://") if "://" in name else ("", "", name)
     package, _, inner = rest.partition("/")
     above = robot.resolve().parents
-    places = {
+    candidates = {
         "": [robot.parent / folder / rest],
         "file": [Path(rest)],
         "package": [p / rest for p in above] + [p / inner for p in above if p.name == package],
     }
-    return next((str(place) for place in places.get(scheme, []) if place.is_file()), name)
+    return next((str(place) for place in candidates.get(scheme, []) if place.is_file()), name)

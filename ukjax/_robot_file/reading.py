@@ -1,21 +1,39 @@
-"""What a reader of MJCF has at hand."""
+"""The state of reading an MJCF file."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .._mechanism import Body
-from .contents import Words
+from .contents import UniqueNames
 from .frame import Frame
 from .markup import Place
 
 
 class Reading(NamedTuple):
-    """A file as MuJoCo compiles it, and what has been made of it so far.
+    """An MJCF file compiled by MuJoCo, and the parts of the mechanism constructed so far.
 
-    ``mujoco`` is the package, ``spec`` has the lines of elements, ``model`` the numbers, ``meshes`` those of geoms by
-    their numbers, ``motors`` those of joints by their names in the file. ``words`` are the names of bodies by their
-    numbers, ``taken`` all that bodies are called, ``names`` what joints are called. ``starts`` are joints by their
-    numbers, and how many coordinates each has.
+    Attributes
+    ----------
+    path : Path
+        The file.
+    mujoco : module
+        The package mujoco.
+    spec : MjSpec
+        The parsed file, whose elements know their lines.
+    model : MjModel
+        The compiled model.
+    meshes : dict of int to mesh
+        Meshes by geom id.
+    motors : dict of str to list
+        Actuators by the name of their joint in the file.
+    body_names : list of str
+        Names of bodies by body id.
+    unique_body_names, names : UniqueNames
+        All names of bodies, and of joints.
+    bodies, joints, places : dict
+        Bodies, joints and the places of joints by name.
+    joint_sizes : list of (str, int)
+        Name and number of coordinates of each joint, by joint id.
     """
 
     path: Path
@@ -24,22 +42,27 @@ class Reading(NamedTuple):
     model: Any
     meshes: dict[int, Any]
     motors: dict[str, list[Any]]
-    words: list[str]
-    taken: Words
-    names: Words
+    body_names: list[str]
+    unique_body_names: UniqueNames
+    names: UniqueNames
     bodies: dict[str, Body]
     joints: dict[str, Any]
     places: dict[str, Place]
-    starts: list[tuple[str, int]]
+    joint_sizes: list[tuple[str, int]]
 
     def is_off(self, flag: str) -> bool:
-        """Whether <flag> disables it, by its own name or, of what MuJoCo's solver does, all of them."""
+        """Whether <flag> disables a feature.
+
+        Features of the constraint solver can be disabled individually or all together.
+        """
         flags = (flag, "constraint") if flag in ("contact", "limit", "equality", "frictionloss") else (flag,)
-        bits = (int(getattr(self.mujoco.mjtDisableBit, f"mjDSBL_{each.upper()}")) for each in flags)
+        bits = (int(getattr(self.mujoco.mjtDisableBit, f"mjDSBL_{name.upper()}")) for name in flags)
         return any(self.model.opt.disableflags & bit for bit in bits)
 
     def frame(self, kind: str, number: Any) -> Frame:
-        """The frame of the "body", "site", "geom" or "mesh" of this number: of a body in its parent, of a site or
-        geom in its body, of a mesh in its file."""
+        """The frame of the "body", "site", "geom" or "mesh" with this id.
+
+        It is the frame of a body in its parent, of a site or geom in its body, and of a mesh in its file.
+        """
         quat, pos = getattr(self.model, f"{kind}_quat"), getattr(self.model, f"{kind}_pos")
         return Frame(quat[number].copy(), pos[number].copy())

@@ -1,4 +1,4 @@
-"""URDF, as https://wiki.ros.org/urdf/XML describes it."""
+"""Reader of URDF files (https://wiki.ros.org/urdf/XML)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,12 +9,12 @@ import numpy as np
 from .. import joints as kinds
 from .._mechanism import Actuator, Body, Shape
 from .._names import did_you_mean
-from .contents import Contents, Words, body_of, counted
+from .contents import Contents, UniqueNames, body_of, counted
 from .frame import Frame, of_angles
-from .inertia import NOTHING, Inertia
+from .inertia import ZERO_INERTIA, Inertia
 from .markup import Element, Place, number_of, numbers_of, place_of
 from .meshes import mesh_file
-from .urdf_elements import needs_fallback, of_others
+from .urdf_elements import foreign_elements, suspicious
 
 JOINTS = {
     "revolute": kinds.Revolute,
@@ -28,14 +28,15 @@ WITH_AXIS = ("revolute", "continuous", "prismatic", "planar")
 WITH_LIMITS = ("revolute", "prismatic")
 UNMODELLED = ("safety_controller", "calibration")
 WORLD = "world"
-"""A root of this name without mass is the ground itself."""
+"""A root link with this name and without mass is the ground."""
 
 
 def read_urdf(path: Path, root: Element, floating: bool) -> Contents:
-    """What it says: its root on the ground, or, if ``floating``, free. Where the root is the ground itself, a link
-    named ``world`` without mass, what is fixed to it is free then.
+    """Read the contents of a URDF file.
 
-    Gravity is along −z, 9.81 m/s². Raises ``ValueError`` for what makes no tree of bodies, with file and line.
+    The root is fixed to the ground, or free if ``floating``. If the root is the ground itself (a link named ``world``
+    without mass), ``floating`` frees the links that are fixed to it. Gravity is 9.81 m/s² along −z. Raises
+    ``ValueError`` with file and line if links and joints are not a tree.
     """
     for element in root.iter():
         if isinstance(element, Element) and element.tag.startswith("xacro:"):
@@ -44,59 +45,70 @@ def read_urdf(path: Path, root: Element, floating: bool) -> Contents:
     if not links:
         raise place_of(path, root).error("has no <link>")
     ends = {name: _ends(path, joint, links) for name, joint in joints.items()}
-    top = _root(path, links, joints, ends)
-    on_ground = top == WORLD and links[top].find("inertial") is None
-    freed = {name for name, joint in joints.items() if on_ground and floating and _holds(joint, ends[name], top)}
-    if on_ground and floating and not freed:
-        raise place_of(path, links[top]).error(
+    root_link = _root(path, links, joints, ends)
+    on_ground = root_link == WORLD and links[root_link].find("inertial") is None
+    freed_joints = {
+        name
+        for name, joint in joints.items()
+        if on_ground and floating and _is_fixed_to_root(joint, ends[name], root_link)
+    }
+    if on_ground and floating and not freed_joints:
+        raise place_of(path, links[root_link]).error(
             "is the ground, and no joint fixes a link to it that could float: leave out floating=True"
         )
 
-    words, names = Words("body"), Words("joint")
-    bodies, made, places = {}, {}, {}
-    odd: list[tuple[str, int | None]] = list(needs_fallback(root))
+    link_names, joint_names = UniqueNames("body"), UniqueNames("joint")
+    bodies, made_joints, places = {}, {}, {}
+    suspicious_items: list[tuple[str, int | None]] = list(suspicious(root))
     for name, link in links.items():
-        if not (on_ground and name == top):
-            bodies[words.new(name)] = _body(path, link, odd)
-    body = lambda name: "ground" if on_ground and name == top else words[name]
+        if not (on_ground and name == root_link):
+            bodies[link_names.new(name)] = _body(path, link, suspicious_items)
+    body = lambda name: "ground" if on_ground and name == root_link else link_names[name]
     for name in joints:
-        names.new(name)
+        joint_names.new(name)
     if not on_ground:
-        carrier = names.new(top)
-        made[carrier] = (kinds.Free if floating else kinds.Fixed)("ground", body(top))
-        places[carrier] = place_of(path, links[top])
+        root_joint = joint_names.new(root_link)
+        made_joints[root_joint] = (kinds.Free if floating else kinds.Fixed)("ground", body(root_link))
+        places[root_joint] = place_of(path, links[root_link])
     for name, joint in joints.items():
         parent, child = ends[name]
-        places[names[name]] = place_of(path, joint)
-        kind = "floating" if name in freed else joint.get("type")
-        made[names[name]] = _joint(path, joint, kind, body(parent), body(child), odd)
+        places[joint_names[name]] = place_of(path, joint)
+        kind = "floating" if name in freed_joints else joint.get("type")
+        made_joints[joint_names[name]] = _joint(path, joint, kind, body(parent), body(child), suspicious_items)
     for name, joint in joints.items():
         for mimic in joint.findall("mimic") if joint.get("type") != "fixed" else ():
-            made[names.new(f"{name} mimic")] = _mimic(place_of(path, joint), mimic, name, made, names)
-    actuators = tuple(_actuators(path, root, joints, names, odd))
+            made_joints[joint_names.new(f"{name} mimic")] = _mimic(
+                place_of(path, joint), mimic, name, made_joints, joint_names
+            )
+    actuators = tuple(_actuators(path, root, joints, joint_names, suspicious_items))
     gravity = np.array([0.0, 0.0, -9.81])
     title = root.get("name") or path.stem
-    return Contents(path, title, bodies, made, gravity, actuators, places, counted(_ignored(root)), counted(odd))
+    return Contents(
+        path, title, bodies, made_joints, gravity, actuators, places, counted(_ignored(root)), counted(suspicious_items)
+    )
 
 
-def _holds(joint, ends, top) -> bool:
-    return ends[0] == top and joint.get("type") == "fixed"
+def _is_fixed_to_root(joint, ends, root_link) -> bool:
+    """Whether a joint fixes its child to the root link."""
+    return ends[0] == root_link and joint.get("type") == "fixed"
 
 
 def _named(path, root, tag) -> dict[str, Element]:
-    found: dict[str, Element] = {}
+    """The elements with this tag by their name."""
+    elements: dict[str, Element] = {}
     for element in root.findall(tag):
         name, place = element.get("name"), place_of(path, element)
         if not name:
             raise place.error('needs name="..."')
-        if name in found:
-            raise place.error(f"has the name of the one in line {found[name].line}: give it another")
-        found[name] = element
-    return found
+        if name in elements:
+            raise place.error(f"has the name of the one in line {elements[name].line}: give it another")
+        elements[name] = element
+    return elements
 
 
 def _ends(path, joint, links) -> tuple[str, str]:
-    place, found = place_of(path, joint), []
+    """The names of the parent and child link of a joint."""
+    place, link_names = place_of(path, joint), []
     for tag in ("parent", "child"):
         end = joint.find(tag)
         name = None if end is None else end.get("link")
@@ -106,21 +118,21 @@ def _ends(path, joint, links) -> tuple[str, str]:
             raise place._replace(line=end.line).error(
                 f"has a {tag} {name!r} that is no link{did_you_mean(name, links)}"
             )
-        found.append(name)
-    return found[0], found[1]
+        link_names.append(name)
+    return link_names[0], link_names[1]
 
 
 def _root(path, links, joints, ends) -> str:
-    """The one link that is nobody's child, from which all others are reached; or ``ValueError``."""
+    """The root of the tree: the only link that is not a child of a joint. Raises ``ValueError`` if there is no tree."""
     loops = "URDF has no loops: close them with <equality> in MJCF, or by ukjax.joints in Python"
-    by: dict[str, str] = {}
+    joint_of_child: dict[str, str] = {}
     for name, (_, child) in ends.items():
-        if child in by:
+        if child in joint_of_child:
             raise place_of(path, joints[name]).error(
-                f"has the child {child!r}, which {by[child]!r} has already: {loops}"
+                f"has the child {child!r}, which {joint_of_child[child]!r} has already: {loops}"
             )
-        by[child] = name
-    roots = [name for name in links if name not in by]
+        joint_of_child[child] = name
+    roots = [name for name in links if name not in joint_of_child]
     if len(roots) > 1:
         first, second = roots[:2]
         raise place_of(path, links[second]).error(
@@ -132,11 +144,14 @@ def _root(path, links, joints, ends) -> str:
         children = {child: None for parent, child in ends.values() if parent in children}
     for name in links:
         if name not in reached:
-            raise place_of(path, joints[by[name]]).error(f"is in a loop of joints that hangs on nothing: {loops}")
+            raise place_of(path, joints[joint_of_child[name]]).error(
+                f"is in a loop of joints that is not connected to the root: {loops}"
+            )
     return roots[0]
 
 
 def _frame(path, element) -> Frame:
+    """The frame in the <origin> of an element."""
     origin = element.find("origin")
     if origin is None:
         return Frame()
@@ -145,36 +160,38 @@ def _frame(path, element) -> Frame:
     return Frame(of_angles(*rpy), xyz) if np.any(rpy) else Frame(p=xyz)
 
 
-def _body(path, link, odd) -> Body:
-    inertial, inertia, place = link.find("inertial"), NOTHING, place_of(path, link)
+def _body(path, link, suspicious_items) -> Body:
+    """The body of a link."""
+    inertial, inertia, place = link.find("inertial"), ZERO_INERTIA, place_of(path, link)
     if inertial is not None:
         place = place._replace(line=inertial.line)
         mass, moments = inertial.find("mass"), inertial.find("inertia")
         value, entries = 0.0, dict.fromkeys(("ixx", "iyy", "izz", "ixy", "ixz", "iyz"), 0.0)
         if mass is None:
-            odd.append(("<inertial> without <mass>, which counts as 0", inertial.line))
+            suspicious_items.append(("<inertial> without <mass>, which counts as 0", inertial.line))
         else:
             value = number_of(place._replace(line=mass.line), mass, "value")
         if moments is None:
-            odd.append(("<inertial> without <inertia>, which counts as 0", inertial.line))
+            suspicious_items.append(("<inertial> without <inertia>, which counts as 0", inertial.line))
         else:
-            if left_out := [name for name in entries if name not in moments.attrib]:
-                odd.append((f"<inertia> without {', '.join(left_out)}, which counts as 0", moments.line))
+            if missing := [name for name in entries if name not in moments.attrib]:
+                suspicious_items.append((f"<inertia> without {', '.join(missing)}, which counts as 0", moments.line))
             entries = {name: number_of(place._replace(line=moments.line), moments, name, "0") for name in entries}
         xx, yy, zz, xy, xz, yz = entries.values()
         matrix = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
-        inertia = Inertia(value, np.zeros(3), matrix).inside(_frame(path, inertial))
+        inertia = Inertia(value, np.zeros(3), matrix).transformed(_frame(path, inertial))
     shapes = [shape for visual in link.findall("visual") for shape in _shapes(path, visual)]
-    with place.blamed():
+    with place.prefix_errors():
         return body_of(inertia, shapes)
 
 
 def _shapes(path, visual) -> Iterator[Shape]:
+    """The shapes in a <visual> element."""
     frame = _frame(path, visual)
     at, turn = tuple(frame.p.tolist()), tuple(frame.u.tolist())
     for solid in visual.iterfind("geometry/*"):
-        numbers = lambda name, count=1, default=None, here=solid: tuple(
-            numbers_of(place_of(path, here), here, name, count, default).tolist()
+        numbers = lambda name, count=1, default=None, element=solid: tuple(
+            numbers_of(place_of(path, element), element, name, count, default).tolist()
         )
         if solid.tag == "box":
             yield Shape("box", numbers("size", 3), at, turn)
@@ -187,62 +204,73 @@ def _shapes(path, visual) -> Iterator[Shape]:
 
 
 def _scale(mesh) -> tuple[float, ...]:
-    """Three factors; one stands for all. What are no such numbers is no reason to refuse a motion."""
+    """The three scale factors of a mesh; a single number applies to all three.
+
+    Invalid factors become 1, since they do not affect the motion.
+    """
     try:
-        found = [float(word) for word in mesh.get("scale", "1 1 1").split()]
+        factors = [float(word) for word in mesh.get("scale", "1 1 1").split()]
     except ValueError:
-        found = []
-    found = found * 3 if len(found) == 1 else found[:3]
-    return tuple(found) if len(found) == 3 and np.all(np.isfinite(found)) else (1.0, 1.0, 1.0)
+        factors = []
+    factors = factors * 3 if len(factors) == 1 else factors[:3]
+    return tuple(factors) if len(factors) == 3 and np.all(np.isfinite(factors)) else (1.0, 1.0, 1.0)
 
 
-def _joint(path, joint, kind, parent, child, odd) -> Any:
+def _joint(path, joint, kind, parent, child, suspicious_items) -> Any:
+    """The joint of a <joint> element."""
     place = place_of(path, joint)
     if kind not in JOINTS:
         raise place.error(f"must have a type among {', '.join(JOINTS)}, got {kind!r}")
-    told = _frame(path, joint).arguments()
+    arguments = _frame(path, joint).arguments()
     if kind in WITH_AXIS:
         axis = joint.find("axis")
         if axis is None or "xyz" not in axis.attrib:
-            odd.append((f"{place.what} without <axis xyz=...>, which is x by the specification", joint.line))
-        here = place if axis is None else place._replace(line=axis.line)
-        told["axis"] = numbers_of(here, joint if axis is None else axis, "xyz", 3, "1 0 0")
+            suspicious_items.append(
+                (f"{place.what} without <axis xyz=...>, which is x by the specification", joint.line)
+            )
+        element_place = place if axis is None else place._replace(line=axis.line)
+        arguments["axis"] = numbers_of(element_place, joint if axis is None else axis, "xyz", 3, "1 0 0")
     limit = joint.find("limit")
     if limit is not None and kind in WITH_LIMITS:
-        here = place._replace(line=limit.line)
-        limits = [number_of(here, limit, name, "0") for name in ("lower", "upper")]
+        element_place = place._replace(line=limit.line)
+        limits = [number_of(element_place, limit, name, "0") for name in ("lower", "upper")]
         if limits[0] > limits[1]:
-            odd.append((f"lower={limits[0]:g} above upper={limits[1]:g}, which count as no limits", limit.line))
+            suspicious_items.append(
+                (f"lower={limits[0]:g} above upper={limits[1]:g}, which count as no limits", limit.line)
+            )
         else:
-            told["limits"] = tuple(limits)
+            arguments["limits"] = tuple(limits)
     dynamics = joint.find("dynamics")
     if dynamics is not None and kind != "fixed":
-        here = place._replace(line=dynamics.line)
-        acting = {name: number_of(here, dynamics, name, "0") for name in ("damping", "friction")}
-        acting = {name: value for name, value in acting.items() if value}
-        if kind in ("floating", "planar") and acting:
-            odd.append((f"<dynamics> of the {kind} {place.what}, whose coordinates have several units", dynamics.line))
+        element_place = place._replace(line=dynamics.line)
+        forces = {name: number_of(element_place, dynamics, name, "0") for name in ("damping", "friction")}
+        forces = {name: value for name, value in forces.items() if value}
+        if kind in ("floating", "planar") and forces:
+            suspicious_items.append(
+                (f"<dynamics> of the {kind} {place.what}, whose coordinates have several units", dynamics.line)
+            )
         else:
-            told |= acting
-    with place.blamed():
-        return JOINTS[kind](parent, child, **told)
+            arguments |= forces
+    with place.prefix_errors():
+        return JOINTS[kind](parent, child, **arguments)
 
 
-def _mimic(place: Place, mimic, name, made, names) -> Any:
-    here, other = place._replace(line=mimic.line), mimic.get("joint", "")
-    if other not in names:
-        raise here.error(f"mimics a joint {other!r} that is not there{did_you_mean(other, names)}")
+def _mimic(place: Place, mimic, name, made_joints, joint_names) -> Any:
+    """The coupling of a <mimic> element."""
+    mimic_place, other = place._replace(line=mimic.line), mimic.get("joint", "")
+    if other not in joint_names:
+        raise mimic_place.error(f"mimics a joint {other!r} that is not there{did_you_mean(other, joint_names)}")
     if other == name:
-        raise here.error("mimics itself: name another joint, or make it fixed")
-    for each in (name, other):
-        if len(made[names[each]].coordinates) != 1:
-            raise here.error(f"cannot mimic: {each!r} has not one coordinate")
-    ratio, offset = number_of(here, mimic, "multiplier", "1"), number_of(here, mimic, "offset", "0")
-    return kinds.Gear(names[name], names[other], ratio=ratio, offset=offset)
+        raise mimic_place.error("mimics itself: name another joint, or make it fixed")
+    for joint in (name, other):
+        if len(made_joints[joint_names[joint]].coordinates) != 1:
+            raise mimic_place.error(f"cannot mimic: {joint!r} has not one coordinate")
+    ratio, offset = number_of(mimic_place, mimic, "multiplier", "1"), number_of(mimic_place, mimic, "offset", "0")
+    return kinds.Gear(joint_names[name], joint_names[other], ratio=ratio, offset=offset)
 
 
-def _actuators(path, root, joints, names, odd) -> Iterator[Actuator]:
-    """One for each joint of a transmission, else for each with a limit of effort."""
+def _actuators(path, root, joints, joint_names, suspicious_items) -> Iterator[Actuator]:
+    """One actuator for each joint of a transmission, and for each other joint with an effort limit."""
     efforts = {}
     for name, joint in joints.items():
         limit = joint.find("limit")
@@ -253,22 +281,25 @@ def _actuators(path, root, joints, names, odd) -> Iterator[Actuator]:
     for transmission in root.findall("transmission"):
         for joint in transmission.iterfind("joint"):
             reduction = transmission.find(".//mechanicalReduction")
-            words = "1" if reduction is None else (reduction.text or "").strip()
+            text = "1" if reduction is None else (reduction.text or "").strip()
             try:
-                geared[joint.get("name", "")] = float(words)
+                geared[joint.get("name", "")] = float(text)
             except ValueError:
                 geared[joint.get("name", "")] = 1.0
                 line = transmission.line if reduction is None else reduction.line
-                odd.append((f"<mechanicalReduction> {words!r}, which is no number and counts as 1", line))
+                suspicious_items.append((f"<mechanicalReduction> {text!r}, which is no number and counts as 1", line))
     for name in dict.fromkeys((*efforts, *geared)):
         if name in joints and joints[name].get("type") != "fixed":
             gear = geared.get(name, 1.0) or 1.0
-            most = efforts[name] / abs(gear) if name in efforts else None
-            yield Actuator(names[name], names[name], gear, None if most is None else (-most, most))
+            max_effort = efforts[name] / abs(gear) if name in efforts else None
+            yield Actuator(
+                joint_names[name], joint_names[name], gear, None if max_effort is None else (-max_effort, max_effort)
+            )
 
 
 def _ignored(root) -> Iterator[tuple[str, int | None]]:
-    elements = list(of_others(root))
+    """The elements that are not modelled, with their lines."""
+    elements = list(foreign_elements(root))
     for joint in root.iterfind("joint"):
         tags = ("limit", *UNMODELLED) if joint.get("type") in WITH_LIMITS else UNMODELLED
         elements += [element for element in joint if element.tag in tags]

@@ -1,4 +1,4 @@
-"""The elements and attributes of URDF that bear on a motion, and what a file has besides."""
+"""Elements and attributes of URDF that affect the motion, and checks for unknown ones."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -8,8 +8,17 @@ from .markup import Element
 
 
 class Kind(NamedTuple):
-    """What an element may have: attributes, children that may stand there any number of times, and those that may stand
-    there once."""
+    """Allowed content of an element.
+
+    Attributes
+    ----------
+    attributes : tuple of str
+        Allowed attributes.
+    children : tuple of str
+        Children that may occur any number of times.
+    once : tuple of str
+        Children that may occur once.
+    """
 
     attributes: tuple[str, ...] = ()
     children: tuple[str, ...] = ()
@@ -35,7 +44,7 @@ ELEMENTS: Mapping[str, Kind] = {
     "limit": Kind(("lower", "upper", "effort", "velocity")),
     "mimic": Kind(("joint", "multiplier", "offset")),
 }
-"""By https://wiki.ros.org/urdf/XML. Pictures, collisions, materials and transmissions are not looked into."""
+"""From https://wiki.ros.org/urdf/XML. Visuals, collisions, materials and transmissions are not checked."""
 
 DIALECTS = (
     "contact",
@@ -48,14 +57,14 @@ DIALECTS = (
     "plugin",
     "self_collision_checking",
 )
-"""Elements that other programs read. They are no misspelt words."""
+"""Elements for other programs, which are not reported as misspelt."""
 
 DRIVES = ("rotor", "inertia", "compensator", "spring")
-"""Parts of the names of elements of a <transmission> that would change a motion."""
+"""Substrings of the tags in a <transmission> that would affect a motion."""
 
 
-def of_others(root: Any) -> Iterator[Element]:
-    """Elements that only other programs know."""
+def foreign_elements(root: Any) -> Iterator[Element]:
+    """Elements that only other programs read."""
     yield from (child for child in root if _is_foreign(child.tag))
     for element in root.iter():
         if element is not root and element.tag in ("link", "joint"):
@@ -68,8 +77,8 @@ def _is_foreign(tag) -> bool:
     return tag in DIALECTS or ":" in tag
 
 
-def needs_fallback(element: Any) -> Iterator[tuple[str, int]]:
-    """Attributes and elements in one, such as <robot>, that are not known, or are there a second time; with lines."""
+def suspicious(element: Any) -> Iterator[tuple[str, int]]:
+    """Unknown or repeated attributes and children of an element such as <robot>, recursively, with their lines."""
     kind = ELEMENTS[element.tag]
     for name in element.attrib:
         if name not in kind.attributes and not name.startswith("xmlns") and ":" not in name:
@@ -77,18 +86,18 @@ def needs_fallback(element: Any) -> Iterator[tuple[str, int]]:
                 f"unknown {name}={element.get(name)!r} of <{element.tag}>{_meant(name, kind.attributes)}",
                 element.line,
             )
-    seen = set()
+    visited = set()
     for child in element:
-        if child.tag in kind.once and child.tag in seen:
+        if child.tag in kind.once and child.tag in visited:
             yield f"a second <{child.tag}> of <{element.tag}>, which is ignored", child.line
             continue
-        seen.add(child.tag)
-        known = kind.children + kind.once
-        if child.tag not in known and not _is_foreign(child.tag):
-            yield f"unknown <{child.tag}> in <{element.tag}>{_meant(child.tag, known)}", child.line
+        visited.add(child.tag)
+        allowed = kind.children + kind.once
+        if child.tag not in allowed and not _is_foreign(child.tag):
+            yield f"unknown <{child.tag}> in <{element.tag}>{_meant(child.tag, allowed)}", child.line
         elif child.tag in ELEMENTS:
-            yield from needs_fallback(child)
+            yield from suspicious(child)
 
 
-def _meant(word, known):
-    return did_you_mean(word, known).rstrip(".")
+def _meant(word, allowed):
+    return did_you_mean(word, allowed).rstrip(".")

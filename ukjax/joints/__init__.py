@@ -1,4 +1,4 @@
-"""The joints of a ``ukjax.Mechanism``: one class per kind, and what else binds two bodies."""
+"""Joints, connections, contacts and couplings of a ``ukjax.Mechanism``, one class per kind."""
 
 from .base import AbstractActing as AbstractActing
 from .base import AbstractConnection as AbstractConnection

@@ -1,4 +1,4 @@
-"""The direction of a joint."""
+"""Directions in the joint frame."""
 
 import abc
 from typing import TYPE_CHECKING, Any
@@ -14,30 +14,36 @@ from .._rotation import skew
 
 
 class AbstractAxis(eqx.Module):
-    """A direction in a joint's frame."""
+    """A direction in the joint frame."""
 
     @abc.abstractmethod
     def vector(self) -> Float[Array, " 3"]:
-        """Of unit length."""
+        """The unit vector."""
 
     @abc.abstractmethod
     def across(self) -> Float[Array, "2 3"]:
-        """Two unit vectors that make a right-handed frame with it: it is the cross product of them."""
+        """Two unit vectors whose cross product is the direction, so that the three are a right-handed frame."""
 
     @abc.abstractmethod
     def turn(self, angle: Float[Array, ""]) -> Float[Array, "3 3"]:
-        """The rotation about it."""
+        """The rotation matrix for a rotation about the direction by an angle [rad]."""
 
     def angle_of(self, R: Float[Array, "3 3"]) -> Float[Array, ""]:
-        """The angle of R about it, within half a turn. Of an R that also tilts the axis: the angle of its twist (the
-        rotation is a twist about the axis, then a tilt), undefined only where the axis is turned over."""
+        """The angle of the rotation R about the direction, in (−π, π].
+
+        If R also tilts the direction, it is the angle of the twist in the decomposition into a twist about the
+        direction and a tilt. It is undefined only if R reverses the direction.
+        """
         across = self.across()
         (cc, minus_s), (s, c) = across @ R @ across.T
         return jnp.arctan2(s - minus_s, cc + c)
 
 
 class CoordinateAxis(AbstractAxis):
-    """One of x, y and z, or its opposite, known beforehand: a rotation about it has five entries less to compute."""
+    """One of the axes x, y and z, or its opposite.
+
+    It is static: a rotation about it has five constant entries, which are not computed.
+    """
 
     index: int = eqx.field(static=True)
     sign: int = eqx.field(static=True)
@@ -56,7 +62,7 @@ class CoordinateAxis(AbstractAxis):
 
 
 class Direction(AbstractAxis):
-    """Any other: ``direction`` (3,), of whatever length."""
+    """A direction with components (3,) of any length except 0."""
 
     direction: Float[Array, " 3"]
 
@@ -65,7 +71,7 @@ class Direction(AbstractAxis):
 
     def across(self) -> Float[Array, "2 3"]:
         x, y, z = self.vector()
-        # Duff et al., J. Comput. Graph. Tech. 6 (2017): smooth but where z changes its sign.
+        # Duff et al., J. Comput. Graph. Tech. 6 (2017): smooth except where z changes its sign.
         sign = jnp.where(z < 0, -1.0, 1.0)
         a = -1 / (sign + z)
         b = x * y * a
@@ -76,27 +82,30 @@ class Direction(AbstractAxis):
         return c * jnp.eye(3) + s * skew(axis) + (1 - c) * jnp.outer(axis, axis)
 
 
-def as_axis(name: str, given: Any) -> AbstractAxis:
-    """``"x"``, ``"-z"`` or three numbers; numbers of Python that point along a coordinate axis are that axis, a JAX
-    array stays one, to be differentiated by. ``ValueError`` for anything else."""
-    if isinstance(given, AbstractAxis):
-        return given
+def as_axis(name: str, value: Any) -> AbstractAxis:
+    """Convert ``"x"``, ``"-z"``, ... or three numbers to an axis.
+
+    Python numbers along a coordinate axis become a ``CoordinateAxis``. A JAX array becomes a ``Direction``, so that it
+    can be differentiated. Raises ``ValueError`` for anything else.
+    """
+    if isinstance(value, AbstractAxis):
+        return value
     words = {f"{sign}{letter}": (i, int(f"{sign}1")) for i, letter in enumerate("xyz") for sign in ("", "-")}
-    if isinstance(given, str) and given in words:
-        return CoordinateAxis(*words[given])
-    if isinstance(given, str):
-        raise ValueError(f"{name} must be x, y, z, -x, -y, -z or three numbers, got {repr_of(given)}")
-    value = as_numbers(name, given)
-    if value.shape != (3,):
-        raise ValueError(f"{name} must be x, y, z, -x, -y, -z or three numbers, got shape {value.shape}")
-    if is_concrete(value):
-        entries = np.asarray(value)
+    if isinstance(value, str) and value in words:
+        return CoordinateAxis(*words[value])
+    if isinstance(value, str):
+        raise ValueError(f"{name} must be x, y, z, -x, -y, -z or three numbers, got {repr_of(value)}")
+    array = as_numbers(name, value)
+    if array.shape != (3,):
+        raise ValueError(f"{name} must be x, y, z, -x, -y, -z or three numbers, got shape {array.shape}")
+    if is_concrete(array):
+        entries = np.asarray(array)
         if not np.any(entries):
             raise ValueError(f"{name} must point somewhere, got (0, 0, 0)")
-        if not isinstance(given, jax.Array) and np.count_nonzero(entries) == 1:
+        if not isinstance(value, jax.Array) and np.count_nonzero(entries) == 1:
             index = int(np.flatnonzero(entries)[0])
             return CoordinateAxis(index, int(np.sign(entries[index])))
-    return Direction(value)
+    return Direction(array)
 
 
 if TYPE_CHECKING:
@@ -106,5 +115,5 @@ else:
 
 
 def axis(default: str = "z") -> Any:
-    """A field that holds one."""
-    return eqx.field(default=default, converter=lambda given: as_axis("axis", given))
+    """A field for an axis."""
+    return eqx.field(default=default, converter=lambda value: as_axis("axis", value))

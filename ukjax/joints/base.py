@@ -1,4 +1,4 @@
-"""What a joint is: where it lets one body be beside another."""
+"""Base classes of joints and connections."""
 
 import abc
 from dataclasses import KW_ONLY
@@ -13,7 +13,7 @@ from .._check import as_numbers, as_numpy, repr_of
 from .._rotation import as_vector, of_quaternion, quaternion_of_angles, rates_of_quaternions, unskew
 
 if TYPE_CHECKING:
-    Point = Any  # whatever they are given as, they become arrays
+    Point = Any  # the converters of fields accept any array-like value
     Turn = Any
     Numbers = Any
     Number = Any
@@ -29,8 +29,19 @@ else:
 
 
 class Relative(NamedTuple):
-    """The child's joint frame in the parent's, and how it moves there, in the parent's axes: rotation, place, columns
-    of angular velocity and of velocity for each rate, then both velocities and, at constant rates, accelerations."""
+    """Pose and motion of the child's joint frame relative to the parent's, in the parent's axes.
+
+    Attributes
+    ----------
+    R, p : (3, 3), (3,)
+        Axes of the child's joint frame, as columns, and its origin [m].
+    angular, linear : (3, k)
+        Angular velocity, and velocity of the origin, for a unit of each of the k velocities of the joint.
+    omega, velocity : (3,)
+        Angular velocity [rad/s], and velocity of the origin [m/s].
+    alpha, acceleration : (3,)
+        Their derivatives at constant velocities of the joint.
+    """
 
     R: Float[Array, "3 3"]
     p: Float[Array, " 3"]
@@ -69,10 +80,10 @@ def _optional(name, **limits):
 def _limits(value: Any) -> tuple[float, float] | None:
     if value is None:
         return None
-    found = as_numpy("limits", value)
-    if found.shape != (2,) or not found[0] <= found[1]:
+    low_high = as_numpy("limits", value)
+    if low_high.shape != (2,) or not low_high[0] <= low_high[1]:
         raise ValueError(f"limits must be two numbers, the lower first, got {repr_of(value)}")
-    return float(found[0]), float(found[1])
+    return float(low_high[0]), float(low_high[1])
 
 
 def _body(name):
@@ -85,11 +96,29 @@ def _body(name):
 
 
 class AbstractConnection(eqx.Module):
-    """What binds the bodies named ``parent`` and ``child``; either may be ``"ground"``.
+    """A connection between two bodies.
 
-    Where it sits: in the parent at the point ``at`` (3,) [m], turned by ``turn``, in the child at ``to`` (3,) [m],
-    turned by ``to_turn``; None is the origin of the body's frame and its axes. A turn is given as roll, pitch and yaw
-    [rad], about x, then y, then z, or as a quaternion (w, x, y, z), and kept as one, of whatever length.
+    The connection acts between a joint frame in the parent and a joint frame in the child. To add a kind of connection,
+    subclass this and define ``rows`` and ``residual``.
+
+    Parameters
+    ----------
+    parent, child : str
+        Names of the bodies; one of them may be ``"ground"``.
+    at : (3,), optional
+        Origin of the joint frame in the parent's frame [m]. Default: the origin of the body.
+    turn : (3,) or (4,), optional
+        Attitude of the joint frame in the parent's frame: roll, pitch and yaw [rad], about x, then y, then z, or a
+        quaternion (w, x, y, z) of any length. It is stored as a quaternion. Default: the axes of the body.
+    to : (3,), optional
+        Origin of the joint frame in the child's frame [m].
+    to_turn : (3,) or (4,), optional
+        Attitude of the joint frame in the child's frame.
+
+    Raises
+    ------
+    ValueError
+        If an argument has a wrong type or shape.
     """
 
     parent: Name = _body("parent")
@@ -105,36 +134,63 @@ class AbstractConnection(eqx.Module):
 
     @abc.abstractmethod
     def residual(self, t: Array, R: Float[Array, "3 3"], p: Float[Array, " 3"]) -> Float[Array, " m"]:
-        """φ (m,), 0 where the connection holds, for a child's joint frame with the axes R (as columns) and the origin p
-        [m] in the parent's joint frame: lengths [m] and numbers without unit, one per name in ``rows``."""
+        """The residual φ (m,) of the connection, which is 0 where the connection holds.
+
+        Parameters
+        ----------
+        t : ()
+            Time [s].
+        R : (3, 3)
+            Axes of the child's joint frame, as columns, in the parent's joint frame.
+        p : (3,)
+            Origin of the child's joint frame in the parent's joint frame [m].
+
+        Returns
+        -------
+        (m,)
+            Lengths [m] and dimensionless numbers, one for each name in ``rows``.
+        """
 
     def in_parent(self) -> tuple[Array, Array]:
-        """The joint frame in the parent: axes as columns, and origin."""
+        """The joint frame in the parent: axes as columns (3, 3), and origin (3,) [m]."""
         return _frame(self.turn, self.at)
 
     def in_child(self) -> tuple[Array, Array]:
-        """The joint frame in the child."""
+        """The joint frame in the child: axes as columns (3, 3), and origin (3,) [m]."""
         return _frame(self.to_turn, self.to)
 
 
 class AbstractActing(AbstractConnection):
-    """A connection with coordinates, along which something may act.
+    """A connection with coordinates, along which forces may act.
 
-    One number for all coordinates, or one for each: a spring, −``stiffness`` (q − ``rest``); −``damping`` q̇;
-    ``armature``, the inertia of a motor behind its gears; dry ``friction``, a force or torque of that size against the
-    motion, all of it above some rates ``creep`` [1e-3 rad/s or m/s], below which it is smooth (see
-    ``ukjax.Mechanism``).
+    Each parameter is one number for all velocities of the joint, or one number for each. Units are those of the
+    coordinate: N m and rad, or N and m.
 
-    So a joint that friction holds against a ``load`` does not stand still: its rate is ``creep`` artanh(``load`` /
-    ``friction``). A smaller ``creep`` holds it better and takes shorter steps, those of explicit methods of about
-    2 ``creep`` / (``friction`` a), where a is the acceleration that a unit of force makes. Where a joint creeps by more
-    than a thousandth of the size of its coordinate, ``simulate`` warns, and says which ``creep`` is small enough and
-    what steps it takes; within ``jit`` it cannot.
+    Along the three rates of turning of a quaternion, the spring exerts the moment −``stiffness`` θ e, where θ ≤ π is
+    the angle and e the axis of the rotation from ``rest``; its energy is ``stiffness`` θ²/2. Dry friction acts along
+    the axes of the child. ``stiffness``, ``friction`` and ``creep`` are then one number for all directions.
 
-    Where an attitude is a quaternion, they act along the three rates of turning. ``rest`` is then all coordinates
-    (k,), the quaternion among them. The spring's moment is −``stiffness`` θ e, with the angle θ ≤ π and the axis e of
-    the rotation from rest, and its energy ``stiffness`` θ²/2; dry friction acts along the axes of the child. Both have
-    one number for all directions; ``damping`` and ``armature`` have one, or one for each velocity.
+    Dry friction is −``friction`` tanh(q̇/``creep``). A joint that friction holds against a load therefore creeps, at
+    the rate ``creep`` artanh(load/``friction``). A smaller ``creep`` reduces this rate but needs smaller time steps:
+    explicit methods need about 2 ``creep`` / (``friction`` a), where a is the acceleration per unit of force. If a
+    joint creeps by more than a thousandth of the size of its coordinate, ``simulate`` issues a warning with a
+    sufficient value of ``creep`` and the time step that it needs. There is no warning inside ``jit``.
+
+    Parameters
+    ----------
+    stiffness : float or (k,), optional
+        Stiffness of a spring: force −``stiffness`` (q − ``rest``).
+    rest : float or (k,), optional
+        Coordinates at which the spring exerts no force; with a quaternion, all coordinates of the joint. Default: 0, or
+        no rotation.
+    damping : float or (k,), optional
+        Viscous damping: force −``damping`` q̇. At least 0.
+    armature : float or (k,), optional
+        Inertia of a motor along the coordinate, reflected through its gears. At least 0.
+    friction : float or (k,), optional
+        Limit of the dry friction force [N or N m]. At least 0.
+    creep : float or (k,), optional
+        Rate below which dry friction is smooth [rad/s or m/s]. Default: 1e-3.
     """
 
     _: KW_ONLY
@@ -146,39 +202,59 @@ class AbstractActing(AbstractConnection):
     creep: Numbers = _optional("creep", above=0)
 
     coordinates: ClassVar[tuple[tuple[str, str], ...]]
-    """Name, put behind the joint's own, and unit of each."""
+    """Name and unit of each coordinate. The name is appended to the name of the joint."""
     quaternion: ClassVar[int | None] = None
-    """Where among the coordinates a unit quaternion begins, in place of which three rates of turning are among the
-    velocities, about the axes of the joint in the parent; the others are the rates of the other coordinates."""
+    """Index at which a unit quaternion begins in the coordinates, or None.
+
+    The velocities then contain three rates of turning, about the axes of the joint frame in the parent, instead of the
+    four derivatives of the quaternion. The other velocities are derivatives of coordinates.
+    """
 
     @property
     def velocities(self) -> tuple[tuple[str, str], ...]:
-        """Name and unit of each velocity: that of its coordinate with a d before it, or that of a rate of turning."""
-        found = [(f"d{name}", f"{unit}/s" if unit else "") for name, unit in self.coordinates]
+        """Name and unit of each velocity: the coordinate's name prefixed with d, or the name of a rate of turning."""
+        velocities = [(f"d{name}", f"{unit}/s" if unit else "") for name, unit in self.coordinates]
         if self.quaternion is not None:
-            found[self.quaternion : self.quaternion + 4] = [(f"w{axis}", "rad/s") for axis in "xyz"]
-        return tuple(found)
+            velocities[self.quaternion : self.quaternion + 4] = [(f"w{axis}", "rad/s") for axis in "xyz"]
+        return tuple(velocities)
 
     within_half_a_turn: ClassVar[bool] = False
-    """Whether ``coordinates_of`` gives angles that begin anew after half a turn."""
+    """Whether ``coordinates_of`` returns angles in (−π, π]."""
 
     def coordinates_of(self, R: Float[Array, "3 3"], p: Float[Array, " 3"]) -> Float[Array, " k"] | None:
-        """q (k,), for a child's joint frame with the axes R (as columns) and the origin p [m] in the parent's joint
-        frame; angles within half a turn. None where coordinates are no plain angles and lengths."""
+        """The coordinates of the joint for a pose of the child's joint frame, or None if they do not follow from it.
+
+        Parameters
+        ----------
+        R : (3, 3)
+            Axes of the child's joint frame, as columns, in the parent's joint frame.
+        p : (3,)
+            Origin of the child's joint frame in the parent's joint frame [m].
+
+        Returns
+        -------
+        (k,) or None
+            Angles in (−π, π] and lengths [m]; None for a joint whose coordinates are not only angles and lengths.
+        """
         return None
 
 
 class AbstractJoint(AbstractActing):
-    """A joint: what lets the child move beside the parent in ways that have coordinates.
+    """A joint: a connection whose allowed motions have coordinates.
 
-    ``reference`` is the joint's coordinates (k,) in the reference pose, from which ``Mechanism.start`` looks for a pose
-    that fits; None is ``neutral``, 0 for angles and lengths. ``limits``, (low, high), are a record of how far a joint
-    with one coordinate is meant to go: nothing stops it there, but ``simulate`` warns of a motion that passes them.
+    To add a kind of joint, subclass this and define ``coordinates``, ``neutral``, ``rows``, ``transform``, ``residual``
+    and, where possible, ``coordinates_of``. Velocities follow by automatic differentiation of ``transform``; override
+    ``relative`` to compute them directly.
 
-    To add a kind of joint, subclass this and define ``transform(t, q)``, which returns the axes and the origin of the
-    child's joint frame in the parent's; ``residual(t, R, p)``, which returns the rows that bind two bodies where the
-    joint closes a loop; and, if it can be done, ``coordinates_of(R, p)``, which returns the joint's coordinates.
-    Velocities follow by automatic differentiation, unless ``relative(t, q, v)`` returns them.
+    Parameters other than the following are those of ``AbstractActing`` and ``AbstractConnection``.
+
+    Parameters
+    ----------
+    reference : (k,), optional
+        Coordinates in the reference pose, at which ``Mechanism.start`` begins its search. Default: ``neutral``.
+    limits : (float, float), optional
+        Lower and upper limit of the coordinate of a joint with one coordinate. Limits exert no force; ``simulate``
+        issues a warning if a motion exceeds them.
     """
 
     _: KW_ONLY
@@ -186,22 +262,37 @@ class AbstractJoint(AbstractActing):
     limits: Limits = eqx.field(default=None, static=True, converter=_limits)
 
     neutral: ClassVar[tuple[float, ...]]
-    """The coordinates where both joint frames coincide."""
+    """The coordinates at which both joint frames coincide."""
 
     @abc.abstractmethod
     def transform(self, t: Array, q: Float[Array, " k"]) -> tuple[Float[Array, "3 3"], Float[Array, " 3"]]:
-        """(R, p): the axes of the child's joint frame, as columns, and its origin [m], in the parent's joint frame."""
+        """The pose of the child's joint frame in the parent's joint frame.
+
+        Parameters
+        ----------
+        t : ()
+            Time [s].
+        q : (k,)
+            Coordinates of the joint.
+
+        Returns
+        -------
+        R : (3, 3)
+            Axes of the child's joint frame, as columns.
+        p : (3,)
+            Its origin [m].
+        """
 
     def _q_dot(self, q, v):
-        """q̇ of its coordinates: v, or what the rates of turning make of a quaternion."""
+        """The derivative q̇ of the coordinates for the velocities v."""
         if self.quaternion is None:
             return v
         i = self.quaternion
-        (turning,) = rates_of_quaternions(q[None, i : i + 4], v[None, i : i + 3])
-        return jnp.concatenate([v[:i], turning, v[i + 3 :]])
+        (quaternion_dot,) = rates_of_quaternions(q[None, i : i + 4], v[None, i : i + 3])
+        return jnp.concatenate([v[:i], quaternion_dot, v[i + 3 :]])
 
     def relative(self, t: Array, q: Float[Array, " k"], v: Float[Array, " j"]) -> Relative:
-        """Where the child's joint frame is and how it moves."""
+        """Pose, velocity and acceleration of the child's joint frame relative to the parent's."""
         one = jnp.ones_like(t)
 
         def rates(t, q, v):
@@ -209,37 +300,39 @@ class AbstractJoint(AbstractActing):
             return unskew(R_dot @ R.T), p_dot
 
         R, p = self.transform(t, q)
-        along = one, self._q_dot(q, v)
-        (omega, velocity), (alpha, acceleration) = jax.jvp(lambda t, q: rates(t, q, v), (t, q), along)
+        tangent = one, self._q_dot(q, v)
+        (omega, velocity), (alpha, acceleration) = jax.jvp(lambda t, q: rates(t, q, v), (t, q), tangent)
         angular, linear = jax.jacfwd(lambda v: rates(t, q, v))(v)
         return Relative(R, p, angular, linear, omega, velocity, alpha, acceleration)
 
 
 def nearest_turn(angle: Float[Array, "*k"], reference: Float[Array, "*k"]) -> Float[Array, "*k"]:
-    """``angle``, known up to whole turns, in the turn in which it is nearest to the ``reference``. Its derivatives are
-    those of the angle."""
+    """Add whole turns to ``angle`` such that it is nearest to ``reference``.
+
+    The number of turns is treated as constant by differentiation.
+    """
     turns = jnp.round((jax.lax.stop_gradient(reference - angle)) / (2 * jnp.pi))
     return angle + 2 * jnp.pi * turns
 
 
 class AbstractAxial(AbstractJoint):
-    """A joint whose coordinates turn the child about one fixed axis and shift it in fixed directions."""
+    """A joint whose coordinates rotate the child about one fixed axis and translate it in fixed directions."""
 
     @abc.abstractmethod
     def columns(self) -> tuple[Float[Array, "3 k"], Float[Array, "3 k"]]:
-        """Angular velocity and velocity for each rate."""
+        """Angular velocity and velocity (3, k) for a unit of each rate."""
 
     @abc.abstractmethod
-    def turned(self, q: Float[Array, " k"]) -> Float[Array, "3 3"]:
-        """The rotation."""
+    def rotation(self, q: Float[Array, " k"]) -> Float[Array, "3 3"]:
+        """The rotation matrix at the coordinates q."""
 
     def transform(self, t: Array, q: Float[Array, " k"]) -> tuple[Array, Array]:
-        return self.turned(q), self.columns()[1] @ q
+        return self.rotation(q), self.columns()[1] @ q
 
     def relative(self, t: Array, q: Float[Array, " k"], v: Float[Array, " k"]) -> Relative:
-        (angular, linear), nothing = self.columns(), jnp.zeros(3)
+        (angular, linear), zeros = self.columns(), jnp.zeros(3)
         R, p = self.transform(t, q)
-        return Relative(R, p, angular, linear, angular @ v, linear @ v, nothing, nothing)
+        return Relative(R, p, angular, linear, angular @ v, linear @ v, zeros, zeros)
 
 
 def _frame(turn, at):

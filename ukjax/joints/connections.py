@@ -1,4 +1,4 @@
-"""Bonds between two bodies that carry none of them."""
+"""Connections that carry no body: distances, struts, points on lines and surfaces."""
 
 from dataclasses import KW_ONLY
 from typing import Any, ClassVar
@@ -14,7 +14,15 @@ from .base import AbstractActing, AbstractConnection, Number
 
 
 class Distance(AbstractConnection):
-    """Two points stay ``length`` [m] apart, as by a massless rod with a ball at each end: (p² − l²)/(2l) = 0."""
+    """Two points keep a constant distance, as by a massless rod with a ball joint at each end.
+
+    The residual is (p² − l²)/(2l), where p connects the points. Other parameters are those of ``AbstractConnection``.
+
+    Parameters
+    ----------
+    length : float
+        Distance l of the points [m], greater than 0.
+    """
 
     _: KW_ONLY
     length: Number = eqx.field(converter=lambda value: as_number("length", value, "m", above=0))
@@ -25,9 +33,12 @@ class Distance(AbstractConnection):
 
 
 class Strut(AbstractActing):
-    """A spring, a damper or a cylinder between two points: its coordinate is their distance [m], along which
-    ``stiffness``, ``rest``, ``damping`` and a motor act. It binds nothing. Where the points meet it has no
-    direction."""
+    """A spring, a damper or a linear actuator between two points.
+
+    Its coordinate is the distance of the points [m], along which ``stiffness``, ``rest``, ``damping`` and a motor act.
+    It imposes no constraint. Its direction is undefined if the points coincide. Parameters are those of
+    ``AbstractActing`` and ``AbstractConnection``.
+    """
 
     coordinates: ClassVar[Any] = (("", "m"),)
     rows: ClassVar[Any] = ()
@@ -40,7 +51,15 @@ class Strut(AbstractActing):
 
 
 class PointOnLine(AbstractConnection):
-    """The child's point stays on the line through the parent's along ``axis``."""
+    """The child's joint point stays on a line through the parent's joint point.
+
+    Other parameters are those of ``AbstractConnection``.
+
+    Parameters
+    ----------
+    axis : str or (3,)
+        Direction of the line in the parent's joint frame: ``"x"``, ``"-z"``, ... or three numbers. Default: ``"z"``.
+    """
 
     _: KW_ONLY
     axis: Axis = axis()
@@ -51,11 +70,19 @@ class PointOnLine(AbstractConnection):
 
 
 class PointOnSurface(AbstractConnection):
-    """The child's point stays where ``surface(t, p)`` is 0, a function of its place p (3,) [m] in the parent's joint
-    frame: ``lambda t, p: p[2]`` is a plane."""
+    """The child's joint point stays on a surface.
+
+    Other parameters are those of ``AbstractConnection``.
+
+    Parameters
+    ----------
+    surface : callable
+        ``surface(t, p)``, which is 0 on the surface; p (3,) [m] is the point in the parent's joint frame. Example:
+        ``lambda t, p: p[2]`` is a plane.
+    """
 
     _: KW_ONLY
-    surface: Any = eqx.field()  # a function, as is checked below
+    surface: Any = eqx.field()  # a function; checked in __check_init__
     rows: ClassVar[Any] = ("surface",)
 
     def __check_init__(self):

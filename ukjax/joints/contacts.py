@@ -1,4 +1,4 @@
-"""Bonds on velocities: rolling and knife edges."""
+"""Contacts that constrain velocities: rolling and knife edges."""
 
 import abc
 from dataclasses import KW_ONLY
@@ -15,19 +15,40 @@ from .base import AbstractConnection, Number
 
 
 class AbstractContact(AbstractConnection):
-    """What binds the velocities of two bodies, and perhaps their positions: rows of ``slip`` and of
-    ``residual``."""
+    """A connection that constrains velocities by the rows of ``slip`` and, optionally, positions by ``residual``."""
 
     slip_rows: ClassVar[tuple[str, ...]]
     """A name for each row of ``slip``."""
 
     @abc.abstractmethod
     def slip(self, t: Array, R: Array, p: Array, omega: Array, velocity: Array) -> Float[Array, " k"]:
-        """What vanishes, of the child's joint frame in the parent's and of its angular velocity and velocity there."""
+        """The slip velocity (k,) [m/s], which is 0 where the contact holds.
+
+        Parameters
+        ----------
+        t : ()
+            Time [s].
+        R : (3, 3)
+            Axes of the child's joint frame, as columns, in the parent's joint frame.
+        p : (3,)
+            Origin of the child's joint frame in the parent's joint frame [m].
+        omega : (3,)
+            Angular velocity of the child relative to the parent, in the parent's joint frame [rad/s].
+        velocity : (3,)
+            Velocity of the origin of the child's joint frame in the parent's joint frame [m/s].
+        """
 
 
 class KnifeEdge(AbstractContact):
-    """A blade, or a wheel without inertia: the child's point has no velocity along ``axis`` of the child."""
+    """A blade, or a wheel without inertia: the child's joint point has no velocity along an axis of the child.
+
+    Other parameters are those of ``AbstractConnection``.
+
+    Parameters
+    ----------
+    axis : str or (3,)
+        Direction in the child's joint frame: ``"x"``, ``"-z"``, ... or three numbers. Default: ``"y"``.
+    """
 
     _: KW_ONLY
     axis: Axis = axis("y")
@@ -42,23 +63,33 @@ class KnifeEdge(AbstractContact):
 
 
 class Rolling(AbstractContact):
-    """A disc, or a ball, that rolls without slipping on the plane through the parent's point, across ``normal``.
+    """A disc or a ball that rolls without slipping on a plane.
 
-    The child's joint frame has its origin in the centre of the disc, whose rim has the ``radius`` [m] about ``axis``;
-    None for a ball. A disc that lies flat has no one point of contact.
+    The plane passes through the parent's joint point. The origin of the child's joint frame is the centre of the disc.
+    The point of contact is undefined for a disc that lies flat on the plane. Other parameters are those of
+    ``AbstractConnection``.
+
+    Parameters
+    ----------
+    radius : float
+        Radius of the disc or ball [m], greater than 0.
+    axis : str or (3,) or None
+        Axis of the disc in the child's joint frame; None for a ball. Default: ``"y"``.
+    normal : str or (3,)
+        Normal of the plane in the parent's joint frame. Default: ``"z"``.
     """
 
     _: KW_ONLY
     radius: Number = eqx.field(converter=lambda value: as_number("radius", value, "m", above=0))
     axis: Axis | None = eqx.field(
-        default="y", converter=lambda given: None if given is None else as_axis("axis", given)
+        default="y", converter=lambda value: None if value is None else as_axis("axis", value)
     )
-    normal: Axis = eqx.field(default="z", converter=lambda given: as_axis("normal", given))
+    normal: Axis = eqx.field(default="z", converter=lambda value: as_axis("normal", value))
     rows: ClassVar[Any] = ("height",)
     slip_rows: ClassVar[Any] = ("slip 1", "slip 2")
 
     def lowest(self, R: Array) -> Float[Array, " 3"]:
-        """From the centre to where it touches the plane."""
+        """The vector from the centre to the point of contact [m]."""
         normal = self.normal.vector()
         if self.axis is None:
             return -self.radius * normal

@@ -1,4 +1,4 @@
-"""Bonds between the coordinates of joints: gears, cams, motions that are given."""
+"""Couplings between joint coordinates: gears, cams and prescribed motions."""
 
 import abc
 from dataclasses import KW_ONLY
@@ -12,7 +12,10 @@ from .base import Name, Number
 
 
 def value_of(name: str, function: Any, x: Array) -> Float[Array, " 1"]:
-    """What a user's function of one number returns: one number, or ``ValueError``."""
+    """The value of a user's function of one number, as an array (1,).
+
+    Raises ``ValueError`` if it does not return one number.
+    """
     value = as_array(name, call(name, function, x), "one number", "return")
     if value.size != 1:
         raise ValueError(f"{name} must return one number, got shape {value.shape}")
@@ -29,25 +32,45 @@ def _name_of_joint(name):
 
 
 class AbstractCoupling(eqx.Module):
-    """One equation between the coordinates of joints with one coordinate each.
+    """One equation between the coordinates of joints that have one coordinate each.
 
-    It is an equation of positions, also for a joint that closes a loop and in absolute coordinates: the turns of such a
-    joint are counted by a coordinate of its own, at the end of q, named as the joint is.
+    The equation is one of positions, also for joints that close loops and in absolute coordinates. The turns of such a
+    joint are counted by an additional coordinate at the end of q with the name of the joint. To add a kind of coupling,
+    subclass this and define ``joints`` and ``residual``.
     """
 
     @property
     @abc.abstractmethod
     def joints(self) -> tuple[str, ...]:
-        """The names of the joints that it is about."""
+        """The names of the coupled joints."""
 
     @abc.abstractmethod
     def residual(self, t: Array, x: Float[Array, " joints"]) -> Float[Array, " 1"]:
-        """φ(t, x), which is 0, of the coordinates x (joints,) of its joints."""
+        """The residual φ(t, x) (1,), which is 0 where the coupling holds.
+
+        Parameters
+        ----------
+        t : ()
+            Time [s].
+        x : (joints,)
+            Coordinates of the joints in ``joints`` [rad or m].
+        """
 
 
 class Gear(AbstractCoupling):
-    """q = ``ratio`` q_other + ``offset``: of ``joint`` and the joint named ``other``. Gears that mesh on the outside
-    have a negative ratio; a joint that mimics another is one of these."""
+    """A linear coupling q = ``ratio`` q_other + ``offset``, such as a gear or a joint that mimics another.
+
+    Parameters
+    ----------
+    joint : str
+        Name of the joint with the coordinate q.
+    other : str
+        Name of the joint with the coordinate q_other.
+    ratio : float
+        Ratio of the coordinates; negative for gears with external teeth.
+    offset : float
+        Value of q at q_other = 0 [rad or m].
+    """
 
     joint: Name = _name_of_joint("joint")
     other: Name = _name_of_joint("other")
@@ -64,7 +87,17 @@ class Gear(AbstractCoupling):
 
 
 class Cam(AbstractCoupling):
-    """q = ``profile``(q_other), a function of a number: of ``joint``, the follower, and the joint named ``other``."""
+    """A nonlinear coupling q = ``profile``(q_other).
+
+    Parameters
+    ----------
+    joint : str
+        Name of the follower, with the coordinate q.
+    other : str
+        Name of the cam, with the coordinate q_other.
+    profile : callable
+        Function of one number that returns one number.
+    """
 
     joint: Name = _name_of_joint("joint")
     other: Name = _name_of_joint("other")
@@ -83,7 +116,15 @@ class Cam(AbstractCoupling):
 
 
 class Drive(AbstractCoupling):
-    """q = ``motion``(t) [s]: the ``joint`` moves as it is told, whatever that takes."""
+    """A prescribed motion q = ``motion``(t).
+
+    Parameters
+    ----------
+    joint : str
+        Name of the joint with the coordinate q.
+    motion : callable
+        Function of time [s] that returns the coordinate [rad or m].
+    """
 
     joint: Name = _name_of_joint("joint")
     _: KW_ONLY

@@ -1,4 +1,4 @@
-"""The joints of textbooks: one body slides and turns along the surface of another."""
+"""The joints of textbooks: lower pairs, the universal joint and the free joint."""
 
 from dataclasses import KW_ONLY
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ from .base import AbstractAxial, AbstractJoint, Number, Relative, nearest_turn
 
 
 class Fixed(AbstractAxial):
-    """No motion: a weld."""
+    """A rigid connection without relative motion. Parameters are those of ``AbstractJoint``."""
 
     coordinates: ClassVar[Any] = ()
     neutral: ClassVar[Any] = ()
@@ -23,18 +23,26 @@ class Fixed(AbstractAxial):
     def columns(self) -> tuple[Array, Array]:
         return jnp.zeros((3, 0)), jnp.zeros((3, 0))
 
-    def turned(self, q: Float[Array, " 0"]) -> Array:
+    def rotation(self, q: Float[Array, " 0"]) -> Array:
         return jnp.eye(3)
 
     def residual(self, t: Array, R: Array, p: Array) -> Float[Array, " 6"]:
-        return jnp.concatenate([p, _turned(R)])
+        return jnp.concatenate([p, _rotation_residual(R)])
 
     def coordinates_of(self, R: Array, p: Array) -> Float[Array, " 0"]:
         return jnp.zeros(0)
 
 
 class Revolute(AbstractAxial):
-    """A hinge: the child turns about ``axis``."""
+    """A hinge: the child rotates about one axis.
+
+    Its coordinate is the angle [rad]. Other parameters are those of ``AbstractJoint``.
+
+    Parameters
+    ----------
+    axis : str or (3,)
+        Axis of rotation: ``"x"``, ``"-z"``, ... or three numbers. Default: ``"z"``.
+    """
 
     _: KW_ONLY
     axis: Axis = axis()
@@ -47,18 +55,26 @@ class Revolute(AbstractAxial):
     def columns(self) -> tuple[Array, Array]:
         return self.axis.vector()[:, None], jnp.zeros((3, 1))
 
-    def turned(self, q: Float[Array, " 1"]) -> Array:
+    def rotation(self, q: Float[Array, " 1"]) -> Array:
         return self.axis.turn(q[0])
 
     def residual(self, t: Array, R: Array, p: Array) -> Float[Array, " 5"]:
-        return jnp.concatenate([p, _tilt(self.axis, R)])
+        return jnp.concatenate([p, _tilt_residual(self.axis, R)])
 
     def coordinates_of(self, R: Array, p: Array) -> Float[Array, " 1"]:
         return self.axis.angle_of(R)[None]
 
 
 class Prismatic(AbstractAxial):
-    """A slide: the child moves along ``axis`` and does not turn."""
+    """A slider: the child translates along one axis without rotation.
+
+    Its coordinate is the displacement [m]. Other parameters are those of ``AbstractJoint``.
+
+    Parameters
+    ----------
+    axis : str or (3,)
+        Direction of translation: ``"x"``, ``"-z"``, ... or three numbers. Default: ``"z"``.
+    """
 
     _: KW_ONLY
     axis: Axis = axis()
@@ -70,18 +86,26 @@ class Prismatic(AbstractAxial):
     def columns(self) -> tuple[Array, Array]:
         return jnp.zeros((3, 1)), self.axis.vector()[:, None]
 
-    def turned(self, q: Float[Array, " 1"]) -> Array:
+    def rotation(self, q: Float[Array, " 1"]) -> Array:
         return jnp.eye(3)
 
     def residual(self, t: Array, R: Array, p: Array) -> Float[Array, " 5"]:
-        return jnp.concatenate([self.axis.across() @ p, _turned(R)])
+        return jnp.concatenate([self.axis.across() @ p, _rotation_residual(R)])
 
     def coordinates_of(self, R: Array, p: Array) -> Float[Array, " 1"]:
         return (self.axis.vector() @ p)[None]
 
 
 class Cylindrical(AbstractAxial):
-    """The child turns about ``axis`` and slides along it."""
+    """The child rotates about an axis and translates along it.
+
+    Its coordinates are the angle [rad] and the displacement [m]. Other parameters are those of ``AbstractJoint``.
+
+    Parameters
+    ----------
+    axis : str or (3,)
+        Axis of rotation and translation: ``"x"``, ``"-z"``, ... or three numbers. Default: ``"z"``.
+    """
 
     _: KW_ONLY
     axis: Axis = axis()
@@ -95,11 +119,11 @@ class Cylindrical(AbstractAxial):
         axis, zero = self.axis.vector(), jnp.zeros(3)
         return jnp.stack([axis, zero], axis=1), jnp.stack([zero, axis], axis=1)
 
-    def turned(self, q: Float[Array, " 2"]) -> Array:
+    def rotation(self, q: Float[Array, " 2"]) -> Array:
         return self.axis.turn(q[0])
 
     def residual(self, t: Array, R: Array, p: Array) -> Float[Array, " 4"]:
-        return jnp.concatenate([self.axis.across() @ p, _tilt(self.axis, R)])
+        return jnp.concatenate([self.axis.across() @ p, _tilt_residual(self.axis, R)])
 
     def coordinates_of(self, R: Array, p: Array) -> Float[Array, " 2"]:
         return jnp.stack([self.axis.angle_of(R), self.axis.vector() @ p])
@@ -113,8 +137,22 @@ def _lead(value):
 
 
 class Screw(AbstractAxial):
-    """The child turns about ``axis`` and moves along it by ``lead`` [m] in each turn. Raises ``ValueError`` for a lead
-    of 0."""
+    """The child rotates about an axis and translates along it by ``lead`` per turn.
+
+    Its coordinate is the angle [rad]. Other parameters are those of ``AbstractJoint``.
+
+    Parameters
+    ----------
+    lead : float
+        Translation per turn [m], not 0.
+    axis : str or (3,)
+        Axis of the screw: ``"x"``, ``"-z"``, ... or three numbers. Default: ``"z"``.
+
+    Raises
+    ------
+    ValueError
+        If ``lead`` is 0.
+    """
 
     _: KW_ONLY
     lead: Number = eqx.field(converter=_lead)
@@ -128,25 +166,34 @@ class Screw(AbstractAxial):
         axis = self.axis.vector()[:, None]
         return axis, self.lead / (2 * jnp.pi) * axis
 
-    def turned(self, q: Float[Array, " 1"]) -> Array:
+    def rotation(self, q: Float[Array, " 1"]) -> Array:
         return self.axis.turn(q[0])
 
     def residual(self, t: Array, R: Array, p: Array) -> Float[Array, " 5"]:
-        # The slide says how many turns there are; half a turn from where it should be, the row has no second root.
+        # The translation determines the turn of the angle, so that the row has no second root half a turn away.
         thread = self.axis.vector() @ p - self.lead / (2 * jnp.pi) * self._angle(R, p)
-        return jnp.concatenate([self.axis.across() @ p, _tilt(self.axis, R), thread[None]])
+        return jnp.concatenate([self.axis.across() @ p, _tilt_residual(self.axis, R), thread[None]])
 
     def coordinates_of(self, R: Array, p: Array) -> Float[Array, " 1"]:
         return self._angle(R, p)[None]
 
     def _angle(self, R, p):
-        """Counted over turns: the one that is nearest to what the slide says."""
+        """The angle, in the turn that the translation determines."""
         return nearest_turn(self.axis.angle_of(R), 2 * jnp.pi / self.lead * (self.axis.vector() @ p))
 
 
 class Planar(AbstractAxial):
-    """The child slides in the plane across ``axis`` and turns about it: x and y are along the two directions that make
-    a right-handed frame with the axis, of the joint's frame for the axis z."""
+    """The child translates in a plane and rotates about its normal.
+
+    Its coordinates are the displacements x and y [m] and the angle [rad]. The directions of x and y form a right-handed
+    frame with the normal; for the normal z they are the axes x and y of the joint frame. Other parameters are those of
+    ``AbstractJoint``.
+
+    Parameters
+    ----------
+    axis : str or (3,)
+        Normal of the plane: ``"x"``, ``"-z"``, ... or three numbers. Default: ``"z"``.
+    """
 
     _: KW_ONLY
     axis: Axis = axis()
@@ -160,23 +207,37 @@ class Planar(AbstractAxial):
         (first, second), axis, zero = self.axis.across(), self.axis.vector(), jnp.zeros(3)
         return jnp.stack([zero, zero, axis], axis=1), jnp.stack([first, second, zero], axis=1)
 
-    def turned(self, q: Float[Array, " 3"]) -> Array:
+    def rotation(self, q: Float[Array, " 3"]) -> Array:
         return self.axis.turn(q[2])
 
     def residual(self, t: Array, R: Array, p: Array) -> Float[Array, " 3"]:
-        return jnp.concatenate([(self.axis.vector() @ p)[None], _tilt(self.axis, R)])
+        return jnp.concatenate([(self.axis.vector() @ p)[None], _tilt_residual(self.axis, R)])
 
     def coordinates_of(self, R: Array, p: Array) -> Float[Array, " 3"]:
         return jnp.concatenate([self.axis.across() @ p, self.axis.angle_of(R)[None]])
 
 
 class Universal(AbstractJoint):
-    """Two hinges that cross, as a rule at right angles: about ``axis``, fixed in the parent, then about ``second``,
-    fixed in the child. Raises ``ValueError`` where both are parallel."""
+    """Two hinges with intersecting axes, usually at a right angle.
+
+    Its coordinates are the two angles [rad]. Other parameters are those of ``AbstractJoint``.
+
+    Parameters
+    ----------
+    axis : str or (3,)
+        First axis, fixed in the parent: ``"x"``, ``"-z"``, ... or three numbers. Default: ``"x"``.
+    second : str or (3,)
+        Second axis, fixed in the child. Default: ``"y"``.
+
+    Raises
+    ------
+    ValueError
+        If the axes are parallel.
+    """
 
     _: KW_ONLY
     axis: Axis = axis("x")
-    second: Axis = eqx.field(default="y", converter=lambda given: as_axis("second", given))
+    second: Axis = eqx.field(default="y", converter=lambda value: as_axis("second", value))
 
     coordinates: ClassVar[Any] = (("first", "rad"), ("second", "rad"))
     neutral: ClassVar[Any] = (0.0, 0.0)
@@ -197,23 +258,24 @@ class Universal(AbstractJoint):
 
     def coordinates_of(self, R: Array, p: Array) -> Float[Array, " 2"]:
         first, second = self.axis.vector(), self.second.vector()
-        both, cosine = cross(first, second), first @ second
-        one, other = R @ second, R.T @ first
-        # R second is second turned about first, and Rᵀ first is first turned back about second: what of them is along
-        # the axis of that turn does not count.
+        normal, cosine = cross(first, second), first @ second
+        rotated_second, rotated_first = R @ second, R.T @ first
+        # R second is second rotated about first, and Rᵀ first is first rotated back about second. Their components
+        # along the axis of rotation do not affect the angle.
         return jnp.stack(
             [
-                jnp.arctan2(both @ one, (second - cosine * first) @ one),
-                jnp.arctan2(both @ other, (first - cosine * second) @ other),
+                jnp.arctan2(normal @ rotated_second, (second - cosine * first) @ rotated_second),
+                jnp.arctan2(normal @ rotated_first, (first - cosine * second) @ rotated_first),
             ]
         )
 
 
 class Spherical(AbstractJoint):
-    """A ball in its socket: the child turns about a point, its attitude a unit quaternion (w, x, y, z), which has no
-    singular attitude; its velocities are the rates about the axes of the joint in the parent, u̇ = ω u/2.
+    """A ball joint: the child rotates about a point.
 
-    All depends on u/|u| alone, so that a quaternion whose length has drifted is no trouble.
+    Its coordinates are a unit quaternion (w, x, y, z), which has no singular attitude. Its velocities are the rates of
+    turning ω about the axes of the joint frame in the parent [rad/s]: u̇ = ω u/2. All results depend on u/|u| only, so
+    that a drift of the quaternion's length has no effect. Parameters are those of ``AbstractJoint``.
     """
 
     coordinates: ClassVar[Any] = (("w", ""), ("x", ""), ("y", ""), ("z", ""))
@@ -225,16 +287,20 @@ class Spherical(AbstractJoint):
         return of_quaternion(q), jnp.zeros(3)
 
     def relative(self, t: Array, q: Float[Array, " 4"], v: Float[Array, " 3"]) -> Relative:
-        nothing = jnp.zeros(3)
-        return Relative(of_quaternion(q), nothing, jnp.eye(3), jnp.zeros((3, 3)), v, nothing, nothing, nothing)
+        zeros = jnp.zeros(3)
+        return Relative(of_quaternion(q), zeros, jnp.eye(3), jnp.zeros((3, 3)), v, zeros, zeros, zeros)
 
     def residual(self, t: Array, R: Array, p: Array) -> Float[Array, " 3"]:
         return p
 
 
 class Free(AbstractJoint):
-    """No bond: the child's place and its attitude, a unit quaternion, in the parent's frame; its velocities are that of
-    its origin and the rates about the parent's axes."""
+    """No constraint: the child moves freely relative to the parent.
+
+    Its coordinates are the position (x, y, z) [m] and a unit quaternion (w, x, y, z) in the parent's joint frame. Its
+    velocities are those of the origin [m/s] and the rates of turning about the parent's axes [rad/s]. Parameters are
+    those of ``AbstractJoint``.
+    """
 
     coordinates: ClassVar[Any] = (("x", "m"), ("y", "m"), ("z", "m"), ("qw", ""), ("qx", ""), ("qy", ""), ("qz", ""))
     neutral: ClassVar[Any] = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
@@ -245,20 +311,23 @@ class Free(AbstractJoint):
         return of_quaternion(q[3:]), q[:3]
 
     def relative(self, t: Array, q: Float[Array, " 7"], v: Float[Array, " 6"]) -> Relative:
-        nothing, (linear, angular) = jnp.zeros(3), jnp.split(jnp.eye(6), 2)
-        return Relative(of_quaternion(q[3:]), q[:3], angular, linear, v[3:], v[:3], nothing, nothing)
+        zeros, (linear, angular) = jnp.zeros(3), jnp.split(jnp.eye(6), 2)
+        return Relative(of_quaternion(q[3:]), q[:3], angular, linear, v[3:], v[:3], zeros, zeros)
 
     def residual(self, t: Array, R: Array, p: Array) -> Float[Array, " 0"]:
         return jnp.zeros(0)
 
 
-def _tilt(axis, R):
-    """How far the child's axis leans away from the parent's, 2 tan(θ/2) across it: 0 for the same direction, and not
-    for the opposite one, in which a loop would be closed the wrong way round."""
-    leaning = R @ axis.vector()
-    return 2 * (axis.across() @ leaning) / (1 + axis.vector() @ leaning)
+def _tilt_residual(axis, R):
+    """The tilt of the child's axis relative to the parent's axis, 2 tan(θ/2) along the two directions across it.
+
+    It is 0 for the same direction and unbounded near the opposite one, at which a loop would be closed the wrong way
+    round.
+    """
+    child_axis = R @ axis.vector()
+    return 2 * (axis.across() @ child_axis) / (1 + axis.vector() @ child_axis)
 
 
-def _turned(R):
-    """2 tan(θ/2) along the axis of a rotation: 0 where it is none, and not at half a turn."""
+def _rotation_residual(R):
+    """2 tan(θ/2) along the axis of the rotation R by θ: 0 for no rotation, and unbounded near half a turn."""
     return 4 * unskew(R) / (1 + jnp.trace(R))

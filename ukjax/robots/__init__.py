@@ -1,4 +1,4 @@
-"""Ten small mechanisms as robots' files: ``ukjax.load(ukjax.robots.path("delta"))``."""
+"""Robot description files of ten small mechanisms: ``ukjax.load(ukjax.robots.path("delta"))``."""
 
 from pathlib import Path
 
@@ -8,13 +8,29 @@ FOLDER = Path(__file__).parent
 
 
 def names() -> tuple[str, ...]:
-    """Of all of them."""
+    """The names of all files, sorted."""
     return tuple(sorted(file.stem for file in FOLDER.iterdir() if file.suffix in (".urdf", ".xml")))
 
 
 def path(name: str) -> Path:
-    """Where the file of that name is. Raises ``ValueError`` where there is none."""
-    for ending in (".urdf", ".xml"):
-        if (file := FOLDER / f"{name}{ending}").is_file():
+    """The path of a robot description file.
+
+    Parameters
+    ----------
+    name : str
+        One of ``names()``.
+
+    Returns
+    -------
+    Path
+        The URDF or MJCF file.
+
+    Raises
+    ------
+    ValueError
+        If there is no file with this name.
+    """
+    for suffix in (".urdf", ".xml"):
+        if (file := FOLDER / f"{name}{suffix}").is_file():
             return file
     raise ValueError(f"no robot is named {name!r}{did_you_mean(str(name), names())} There are: {', '.join(names())}")
