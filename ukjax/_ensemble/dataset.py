@@ -13,7 +13,9 @@ from .._motion.trajectory.trajectory import OBSERVED
 if TYPE_CHECKING:
     import xarray
 
-ABOUT = {name: {"long_name": about["long_name"], "units": about.get("units")} for name, about in OBSERVED.items()}
+OBSERVED_ATTRIBUTES = {
+    name: {"long_name": about["long_name"], "units": about.get("units")} for name, about in OBSERVED.items()
+}
 
 RESERVED = "time", "member", "coordinate", "unit", "direction", "direction_unit", "swept"
 """Names of axes and of their labels."""
@@ -35,13 +37,13 @@ def title_of(told: dict[str, Any]) -> dict[str, str]:
     return {"Conventions": "CF-1.11", "title": told["model"], "source": "ukjax"}
 
 
-def described(told: dict[str, Any], name: str, example: np.ndarray) -> tuple[list[str], dict[str, Any]]:
+def dimensions_and_attributes(told: dict[str, Any], name: str, example: np.ndarray) -> tuple[list[str], dict[str, Any]]:
     """The dimensions and attributes of what is called ``name``, of which ``example`` has some members' rows."""
-    along = "direction" if "directions" in told and _is_along(name) else "coordinate"
+    along = "direction" if "directions" in told and _is_per_velocity(name) else "coordinate"
     t, (names, units) = times_of(told), zip(*told[f"{along}s"], strict=True)
     kinds = dict.fromkeys(units)
     unit_of = lambda written: written.replace("{}", next(iter(kinds))) if len(kinds) == 1 or "{}" not in written else ""
-    about = (MOTION | ENDING | ABOUT).get(name, {"long_name": name})
+    about = (MOTION | ENDING | OBSERVED_ATTRIBUTES).get(name, {"long_name": name})
     dimensions = ["member"]
     for axis, size in enumerate(example.shape[1:], 1):
         timed = axis == 1 and size == t.size and (name in MOTION or name in OBSERVED)
@@ -58,7 +60,7 @@ def described(told: dict[str, Any], name: str, example: np.ndarray) -> tuple[lis
     return dimensions, attributes
 
 
-def _is_along(name: str) -> bool:
+def _is_per_velocity(name: str) -> bool:
     """Whether it has an entry for each velocity."""
     return name in ("v", "last_v") or bool(OBSERVED.get(name, {}).get("per_coordinate"))
 
@@ -118,7 +120,7 @@ def as_dataset(
         dataset[name] = ("member", lazy("over", i), {"long_name": f"{name}, which was swept"})
     for name, example in examples.items():
         if name != "over":
-            dimensions, attributes = described(told, name, example)
+            dimensions, attributes = dimensions_and_attributes(told, name, example)
             dataset[name] = (dimensions, lazy(name), attributes)
     if "time" in dataset.dims:
         dataset = dataset.assign_coords(time=("time", times_of(told), {"units": "s", "long_name": "time"}))

@@ -36,7 +36,7 @@ from .._version import NUMERICS, __version__
 from .block import starts
 from .plan import fingerprint_of, plan_of
 
-BLOCK = 136
+BLOCK_SIZE = 136
 """Members that a CPU does at a time; a single one costs as much."""
 
 PLATFORMS = "cpu", "cuda", "tpu"
@@ -128,12 +128,12 @@ def export(
         system, {name: [1.0] for name in names} or {"q1": [0.0]}, 1, ts, q0, v0, None, 0, None, False, "samples", None,
         drift, dt, rtol, atol, method, solver, None, max_steps,
     )  # fmt: skip
-    if len(plan.task.of_model) < len(names):
+    if len(plan.task.parameter_columns) < len(names):
         raise ValueError(f"over must name numbers of the model, got {repr_of(names)}: starts are given in any case")
-    task = replace(plan.task, of_q=(), of_v=(), own_start=False)
+    task = replace(plan.task, q_entries=(), v_entries=(), own_start=False)
     program, dtype = batch_program(task.problem), task.problem.ts.dtype
     first = [np.atleast_2d(x)[:1] for x in (plan.q0, plan.v0)]
-    example = (jnp.asarray(x, dtype) for x in (np.array([_own(task)]), *first))
+    example = (jnp.asarray(x, dtype) for x in (np.array([_exported_values(task)]), *first))
     problem = replace(task.problem, attempt=initial_method_at(task.problem, jit_unoptimised(starts)(task, *example)))
 
     def simulated(q0, v0, numbers):
@@ -160,7 +160,7 @@ def export(
         "coordinates": text(plan.coordinates),
         **({} if plan.directions is None else {"directions": text(plan.directions)}),
         "title": np.array(plan.title),
-        "own": np.array(_own(task), float),
+        "own": np.array(_exported_values(task), float),
         "format": np.array(FORMAT),
         "provenance": np.array(json.dumps(_provenance(plan, names, derivatives))),
     }
@@ -181,7 +181,7 @@ def _provenance(plan, names, derivatives) -> dict[str, Any]:
     return sealed(kept | {"over": list(names), "derivatives": derivatives})
 
 
-def _own(task) -> list[float]:
+def _exported_values(task) -> list[float]:
     """What the model itself has where others may be given."""
     return [float(value_at(task.problem.model, place)) for place in task.problem.places]
 
@@ -189,11 +189,11 @@ def _own(task) -> list[float]:
 def _in_blocks(of_block, *each):
     """A block of known size after the other, whose values stay in the caches."""
     members = each[0].shape[0]
-    blocks = (members + BLOCK - 1) // BLOCK
-    filled = jnp.minimum(jnp.arange(blocks * BLOCK), members - 1)
-    cut = tuple(x[filled].reshape(blocks, BLOCK, x.shape[1]) for x in each)
+    blocks = (members + BLOCK_SIZE - 1) // BLOCK_SIZE
+    filled = jnp.minimum(jnp.arange(blocks * BLOCK_SIZE), members - 1)
+    cut = tuple(x[filled].reshape(blocks, BLOCK_SIZE, x.shape[1]) for x in each)
     found = jax.lax.map(of_block, cut)
-    return jax.tree.map(lambda x: x.reshape(blocks * BLOCK, *x.shape[2:])[:members], found)
+    return jax.tree.map(lambda x: x.reshape(blocks * BLOCK_SIZE, *x.shape[2:])[:members], found)
 
 
 class Simulator(eqx.Module):

@@ -12,7 +12,7 @@ from .._extras import extra_package
 from .._motion.result import FINISHED, REASONS, RUNNING, ended_well
 from .._motion.trajectory.trajectory import OBSERVED
 from .._names import did_you_mean
-from .block import ENDING_KEPT, MOTION_KEPT
+from .block import ENDING_ARRAYS, MOTION_ARRAYS
 from .dataset import as_dataset, empty, times_of
 from .store import Store, count
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import xarray
 
 WORDS = REASONS | {RUNNING: "is not done yet"}
-SHARES = 0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0
+PROBABILITIES = 0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0
 
 
 class Failure(NamedTuple):
@@ -192,12 +192,14 @@ class Ensemble:
         }
         found: dict[str, Any] = {"model": self._metadata["model"], "members": self.members, "done": self.done}
         found |= {"finished": int(np.sum(self.finished)), "failed": len(self.failures), "reasons": counts}
-        found["over"] = {name: _spread(x) for name, x in self.over.items()}
+        found["over"] = {name: _quantiles_of(x) for name, x in self.over.items()}
         if "q" in self.names:
-            found["ends"] = {name: _spread(x) for (name, _), x in zip(self.coordinates, self.ends().T, strict=True)}
+            found["ends"] = {
+                name: _quantiles_of(x) for (name, _), x in zip(self.coordinates, self.ends().T, strict=True)
+            }
         for name in self.names:
-            if name not in (*MOTION_KEPT, *ENDING_KEPT, *OBSERVED) and self[name].ndim == 1:
-                found.setdefault("kept", {})[name] = _spread(self[name])
+            if name not in (*MOTION_ARRAYS, *ENDING_ARRAYS, *OBSERVED) and self[name].ndim == 1:
+                found.setdefault("kept", {})[name] = _quantiles_of(self[name])
         return found
 
     def _check_name(self, name):
@@ -244,9 +246,9 @@ class Ensemble:
         return whole
 
 
-def _spread(x: np.ndarray) -> list[float] | None:
+def _quantiles_of(x: np.ndarray) -> list[float] | None:
     finite = x[np.isfinite(x)]
-    return [float(q) for q in np.quantile(finite, SHARES)] if finite.size else None
+    return [float(q) for q in np.quantile(finite, PROBABILITIES)] if finite.size else None
 
 
 def open_ensemble(store: str | os.PathLike) -> Ensemble:

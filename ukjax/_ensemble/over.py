@@ -18,14 +18,14 @@ from .._names import did_you_mean
 from .._parameters import Place, find
 from .ranges import Grid, Uniform
 
-DRAWN = 1024
+DRAW_BLOCK = 1024
 """Members whose numbers are drawn together: a power of two, for which Sobol points are balanced."""
 
 TAIL = 10.0 ** -np.arange(15, 2, -1.0)
-SHARES = np.concatenate([TAIL, np.linspace(0.01, 0.99, 33), 1 - TAIL[::-1]])
+PROBABILITIES = np.concatenate([TAIL, np.linspace(0.01, 0.99, 33), 1 - TAIL[::-1]])
 """Probabilities at which the quantiles of two distributions are compared."""
 
-COMBINED = "grid", "each", "random", "sobol"
+COMBINE_OPTIONS = "grid", "each", "random", "sobol"
 
 WANTED = "a Grid, a Uniform, a distribution of scipy.stats or numbers"
 
@@ -77,7 +77,7 @@ class Over(NamedTuple):
         if members is not None:
             members = as_integer("members", members, 1)
         if combine is not None:
-            check_word("combine", combine, COMBINED)
+            check_word("combine", combine, COMBINE_OPTIONS)
         seed = as_integer("seed", seed)
         swept = tuple(_swept(model, name, value, coordinates, directions) for name, value in over.items())
         for first, second in ((a, b) for i, a in enumerate(swept) for b in swept[:i]):
@@ -112,7 +112,7 @@ class Over(NamedTuple):
         if drawn:
             shares = self._shares(first, last, len(drawn))
             for share, i in zip(shares.T, drawn, strict=True):
-                found[:, i] = _at_shares(self.swept[i], share)
+                found[:, i] = _quantiles(self.swept[i], share)
         return found
 
     def descriptions(self) -> dict[str, str]:
@@ -121,26 +121,26 @@ class Over(NamedTuple):
 
     def _shares(self, first, last, count):
         """A point of the unit cube for each member."""
-        blocks = range(first // DRAWN, -(-last // DRAWN))
+        blocks = range(first // DRAW_BLOCK, -(-last // DRAW_BLOCK))
         if self.combine == "sobol":
             from scipy.stats import qmc
 
             points = qmc.Sobol(count, scramble=True, rng=np.random.default_rng(self.seed))
             if blocks.start:
-                points.fast_forward(blocks.start * DRAWN)
-            drawn = points.random(len(blocks) * DRAWN) if blocks.start else _first_points(points, len(blocks))
+                points.fast_forward(blocks.start * DRAW_BLOCK)
+            drawn = points.random(len(blocks) * DRAW_BLOCK) if blocks.start else _first_points(points, len(blocks))
         else:
-            drawn = np.concatenate([np.random.default_rng([self.seed, i]).random((DRAWN, count)) for i in blocks])
-        drawn = drawn[first - blocks.start * DRAWN :][: last - first]
+            drawn = np.concatenate([np.random.default_rng([self.seed, i]).random((DRAW_BLOCK, count)) for i in blocks])
+        drawn = drawn[first - blocks.start * DRAW_BLOCK :][: last - first]
         return np.clip(drawn, 2.0**-53, 1 - 2.0**-53)
 
 
 def _first_points(points, blocks):
     """The first blocks of points, drawn one by one: SciPy warns if a first draw is no power of two."""
-    return np.concatenate([points.random(DRAWN) for _ in range(blocks)])
+    return np.concatenate([points.random(DRAW_BLOCK) for _ in range(blocks)])
 
 
-def _at_shares(each, shares):
+def _quantiles(each, shares):
     if each.values is None:
         return each.ppf(shares)
     return each.values[np.minimum((shares * each.values.size).astype(int), each.values.size - 1)]
@@ -225,7 +225,7 @@ def _values(name, value) -> tuple[np.ndarray | None, Any, str]:
             raise ValueError(f"{what} must be a distribution with its numbers, such as scipy.stats.norm(1.0, 0.1)")
         if not np.all(np.isfinite(np.asarray(ppf(np.linspace(0.01, 0.99, 33)), float))):
             raise ValueError(f"{what} must be a distribution with finite quantiles, got {repr_of(value)}")
-        return None, ppf, _described(value)
+        return None, ppf, _describe_distribution(value)
     if isinstance(value, Grid):
         values = value.values
     else:
@@ -239,7 +239,7 @@ def _values(name, value) -> tuple[np.ndarray | None, Any, str]:
     return values, None, f"{values.size} values from {values[0]:.17g} to {values[-1]:.17g} ({digest})"
 
 
-def _described(distribution: Any) -> str:
+def _describe_distribution(distribution: Any) -> str:
     """A distribution in words, and a digest of its kind, arguments and quantiles, far into the tails.
 
     The quantiles enter with twelve digits, since processors may round differently.
@@ -248,8 +248,8 @@ def _described(distribution: Any) -> str:
     name = getattr(kind, "name", None) or type(kind).__name__
     arguments = getattr(distribution, "args", ()), getattr(distribution, "kwds", {})
     quantiles = distribution.ppf if hasattr(distribution, "ppf") else distribution.icdf
-    shown = np.asarray(quantiles(SHARES), float)
+    shown = np.asarray(quantiles(PROBABILITIES), float)
     rounded = [f"{x:.11e}" for x in shown]
     digest = Digest().of([type(kind).__qualname__, name, arguments, rounded]).hex()[:16]
-    low, middle, high = (shown[np.searchsorted(SHARES, share)] for share in (0.01, 0.5, 0.99))
+    low, middle, high = (shown[np.searchsorted(PROBABILITIES, share)] for share in (0.01, 0.5, 0.99))
     return f"{name} from {low:.6g} to {high:.6g} in 98 of 100, around {middle:.6g} ({digest})"

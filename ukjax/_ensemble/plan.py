@@ -19,23 +19,23 @@ from .._motion.labels import Named, named_coordinates, named_directions, title_o
 from .._motion.simulate import Arguments
 from .._precision import warn_if_single
 from .._system import AbstractSystem, kinematic_map_of
-from .block import ENDING_KEPT, LANES, MOTION_KEPT, Task, assembled, kept_of, placed
+from .block import ENDING_ARRAYS, MOTION_ARRAYS, PADDING_MEMBERS, Task, kept_arrays, start_found, unprojected_start
 from .dataset import RESERVED
 from .over import Over
 from .shards import FINGERPRINT
 
-SMALLEST, LARGEST = 128, 1024  # members of a block on a CPU; what all of them need stays in a core's caches
-LARGEST_ELSEWHERE = 65_536  # on other devices, which do as many at once
+MIN_BLOCK, MAX_BLOCK_CPU = 128, 1024  # members of a block on a CPU; what all of them need stays in a core's caches
+MAX_BLOCK_ACCELERATOR = 65_536  # on other devices, which do as many at once
 BLOCK_BYTES = 2**28
 """What the samples of a block may take."""
 
-CHUNK, CHUNK_SHARE = 65_536, 16
+MAX_CHUNK_MEMBERS, CHUNK_MEMORY_DIVISOR = 65_536, 16
 """A chunk is of no more members than this, and takes no more than such a part of memory."""
 
-PARTS = 8
+SAMPLED_PARTS = 8
 """Of so many parts of an ensemble some starts are looked at before it begins."""
 
-KEEP = "samples", "end", "all"
+KEEP_OPTIONS = "samples", "end", "all"
 
 
 class Plan(NamedTuple):
@@ -103,7 +103,7 @@ def plan_of(
     q, v, own_start = _starts(system, q0, v0)
     first = lambda x: x[0] if x.ndim == 2 else x
     asked = Arguments.checked(system, first(q), first(v), ts, drift, dt, solver, None, event, max_steps, False)
-    if not callable(keep) and keep not in KEEP:
+    if not callable(keep) and keep not in KEEP_OPTIONS:
         raise ValueError(f"keep must be 'samples', 'end', 'all' or a function of a trajectory, got {repr_of(keep)}")
     if callable(keep):
         check_function("keep", keep, "motion")
@@ -124,9 +124,9 @@ def plan_of(
     pairs = lambda kind: tuple((i, swept.swept[i].index) for i in swept.of_kind(kind))
     task = Task(
         problem=problem,
-        of_q=pairs("q"),
-        of_v=pairs("v"),
-        of_model=tuple(swept.of_kind("model")),
+        q_entries=pairs("q"),
+        v_entries=pairs("v"),
+        parameter_columns=tuple(swept.of_kind("model")),
         own_start=own_start,
         reference=system.reference_pose()[0] if own_start and isinstance(system, Mechanism) else None,
         fix_swept=fix_swept,
@@ -137,7 +137,7 @@ def plan_of(
     numbers, kept = _numbers_kept(task, len(swept.swept), first_q, first_v)
     block = _block(swept.members, problem.ts.size * (first_q.size + first_v.size))
     return Plan(
-        task=replace(task, size=block + LANES if block >= SMALLEST else block),
+        task=replace(task, size=block + PADDING_MEMBERS if block >= MIN_BLOCK else block),
         over=swept,
         q0=q,
         v0=v,
@@ -147,7 +147,7 @@ def plan_of(
         block=block,
         chunk=_chunk(chunk, block, numbers, swept.members),
         numbers=numbers,
-        names=(*MOTION_KEPT, *kept) if isinstance(keep, str) else kept,
+        names=(*MOTION_ARRAYS, *kept) if isinstance(keep, str) else kept,
     )
 
 
@@ -178,14 +178,16 @@ def _block(members, numbers_of_each):
     """How many are done at once: this decides how they round, and must not depend on the machine's size."""
     within = 2 ** int(np.log2(max(1, BLOCK_BYTES // (8 * numbers_of_each))))
     if jax.default_backend() == "cpu":  # in pieces that occupy several cores
-        return min(within, LARGEST, max(SMALLEST, 2 ** int(np.log2(max(1, members // 8)))))
-    return min(within, LARGEST_ELSEWHERE, max(SMALLEST, 2 ** int(np.ceil(np.log2(members)))))
+        return min(within, MAX_BLOCK_CPU, max(MIN_BLOCK, 2 ** int(np.log2(max(1, members // 8)))))
+    return min(within, MAX_BLOCK_ACCELERATOR, max(MIN_BLOCK, 2 ** int(np.ceil(np.log2(members)))))
 
 
 def _chunk(chunk, block, numbers, members):
     """Whole blocks, and no more than there are."""
     if chunk is None:
-        at_most = max(block, int(min(CHUNK, memory() / CHUNK_SHARE / (8 * numbers))) // block * block)
+        at_most = max(
+            block, int(min(MAX_CHUNK_MEMBERS, memory() / CHUNK_MEMORY_DIVISOR / (8 * numbers))) // block * block
+        )
     else:
         at_most = -(-as_integer("chunk", chunk, 1) // block) * block
     return min(at_most, -(-members // block) * block)
@@ -203,14 +205,14 @@ def _numbers_kept(task, swept, q, v) -> tuple[int, tuple[str, ...]]:
     count = jax.ShapeDtypeStruct((), int)
     last = tuple(jax.ShapeDtypeStruct(shape, q.dtype) for shape in ((), q.shape, v.shape))
     numbers = jax.ShapeDtypeStruct((swept,), q.dtype)
-    kept = eqx.filter_eval_shape(kept_of, task, numbers, *motion, count, count, last)
+    kept = eqx.filter_eval_shape(kept_arrays, task, numbers, *motion, count, count, last)
     number = sum(x.size for x in jax.tree.leaves(kept))
     return ends + (size * samples if task.keep == "all" else 0) + number, tuple(kept)
 
 
 def check_names(plan: Plan) -> None:
     """No two of what is swept, what is kept and what an ensemble has in any case have one name, or ``ValueError``."""
-    reserved = (*MOTION_KEPT, *ENDING_KEPT, *RESERVED, FINGERPRINT)
+    reserved = (*MOTION_ARRAYS, *ENDING_ARRAYS, *RESERVED, FINGERPRINT)
     own = () if isinstance(plan.task.keep, str) else plan.names
     for name in own:
         if name in reserved:
@@ -236,16 +238,18 @@ def check_starts(plan: Plan) -> None:
     """Some members, of all parts of the ensemble, have starts on the constraints, or ``ValueError``."""
     if not plan.task.problem.projection:
         return
-    each = -(-plan.block // PARTS) if plan.members > plan.block else plan.members
-    begins = np.linspace(0, plan.members - each, PARTS, dtype=int).tolist() if plan.members > plan.block else [0]
+    each = -(-plan.block // SAMPLED_PARTS) if plan.members > plan.block else plan.members
+    begins = (
+        np.linspace(0, plan.members - each, SAMPLED_PARTS, dtype=int).tolist() if plan.members > plan.block else [0]
+    )
     parts = [plan.given(i, i + each) for i in begins]
     numbers, q0, v0 = (np.concatenate(x)[: plan.block] for x in zip(*parts, strict=True))
-    if np.any(assembled(plan.task, numbers, q0, v0)):
+    if np.any(start_found(plan.task, numbers, q0, v0)):
         return
     here = jax.tree.map(lambda x: jax.numpy.asarray(x[0], plan.task.problem.ts.dtype), (numbers, q0, v0))
     values = ", ".join(f"{name} = {x:.6g}" for name, x in zip(plan.over.names, numbers[0], strict=True))
     try:
-        model, q, v = placed(plan.task, *here)
+        model, q, v = unprojected_start(plan.task, *here)
         project(plan.task.held(model, q, v), plan.ts[0], q, v, plan.task.problem.method)
         reason = "its starts are not finite"
     except ValueError as error:
@@ -306,7 +310,7 @@ def fingerprint_of(plan: Plan, purpose: str) -> dict[str, Any]:
 def _functions(task, numbers, t, q, v):
     """What the functions of a member's model, and all others that were given, return at one instant."""
     problem = task.problem
-    model, q, v = placed(task, numbers, q, v)
+    model, q, v = unprojected_start(task, numbers, q, v)
     terms = lambda q, v: eqx.filter(model(t, q, v), eqx.is_array)
     found = [q, v, terms(q, v), rate(kinematic_map_of(model), q, v)]
     if isinstance(model, AbstractSystem):
@@ -318,5 +322,5 @@ def _functions(task, numbers, t, q, v):
     if callable(task.keep):
         samples = lambda x: jax.numpy.stack([x] * problem.ts.size)
         count = jax.numpy.zeros((), int)
-        found.append(kept_of(task, numbers, samples(t), samples(q), samples(v), count, count, (t, q, v)))
+        found.append(kept_arrays(task, numbers, samples(t), samples(q), samples(v), count, count, (t, q, v)))
     return eqx.filter(found, eqx.is_array)

@@ -19,7 +19,7 @@ from .opened import Ensemble, open_ensemble
 from .parcel import is_running_script
 from .plan import Plan, check_names, check_starts, chunks_of, fingerprint_of, in_bytes, metadata_of, plan_of
 from .store import Store, remaining
-from .work import check_executor, done_by, done_here, joined
+from .work import check_executor, compute_by_executor, compute_locally, joined
 
 LOGGER = logging.getLogger("ukjax")
 
@@ -175,14 +175,14 @@ def ensemble(
         )
     check_executor(executor)
     check_flag("progress", progress)
-    rank, world = _share(rank, world)
+    rank, world = _rank_and_world(rank, world)
     if world > 1 and store is None:
         raise ValueError(
             f"store must be given where the work is shared, world = {world}: else nobody has all of it. With world=1 "
             "each does all of it"
         )
     folder = None if store is None else Store(store)
-    insist = chunk is not None
+    strict = chunk is not None
     if folder is not None and folder.chunk_is_fixed and chunk is None:
         chunk = folder.chunk
     plan = plan_of(
@@ -195,7 +195,7 @@ def ensemble(
         _begin(plan, progress)
         parts = dict(_done(plan, plan.chunks(), executor, progress))
         return Ensemble.in_memory(metadata_of(plan), joined([parts[key] for key in sorted(parts)]))
-    with folder.writing(fingerprint_of(plan, "store"), plan.chunk, rank, world, insist) as write:
+    with folder.writing(fingerprint_of(plan, "store"), plan.chunk, rank, world, strict) as write:
         assert folder.chunk is not None
         if folder.chunk_is_fixed:
             plan = plan._replace(chunk=folder.chunk)
@@ -222,7 +222,7 @@ def _shares(plan, chunk, rank, world) -> list[tuple[int, int]]:
     return [part for first, last in mine for part in chunks_of(first, last, plan.chunk)]
 
 
-def _share(rank, world) -> tuple[int, int]:
+def _rank_and_world(rank, world) -> tuple[int, int]:
     """Which part of the work is done here, of how many; or ``ValueError``."""
     if rank is None and world is None and jax.distributed.is_initialized():
         return jax.process_index(), jax.process_count()
@@ -256,7 +256,7 @@ def _begin(plan, progress):
 
 def _done(plan, chunks, executor, progress):
     """The chunks as they are done, with a meter if there is to be one."""
-    found = done_here(plan, chunks) if executor is None else done_by(executor, plan, chunks)
+    found = compute_locally(plan, chunks) if executor is None else compute_by_executor(executor, plan, chunks)
     if not progress:
         yield from found
         return

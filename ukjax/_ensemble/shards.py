@@ -31,7 +31,7 @@ class AbstractShards(abc.ABC):
     chunk_is_fixed: bool
 
     @abc.abstractmethod
-    def is_begun(self) -> bool:
+    def has_members(self) -> bool:
         """Whether there are any members."""
 
     @abc.abstractmethod
@@ -59,13 +59,13 @@ class NpzShards(AbstractShards):
     def __init__(self, path: Path):
         self.path = path
 
-    def is_begun(self):
-        return any(map(self.name.fullmatch, names_in(self.path)))
+    def has_members(self):
+        return any(map(self.name.fullmatch, nonempty_files(self.path)))
 
     def done(self, manifest):
         found = sorted(
             (int(each[1]), int(each[2]), name)
-            for name in names_in(self.path)
+            for name in nonempty_files(self.path)
             if (each := self.name.fullmatch(name)) is not None
         )
         for first, last, name in found:
@@ -120,7 +120,7 @@ def damaged(path: Path, error: Exception) -> ValueError:
     )
 
 
-def names_in(folder: Path) -> list[str]:
+def nonempty_files(folder: Path) -> list[str]:
     """Those of the files that have something in them; none where there is no such folder."""
     found = []
     with contextlib.suppress(OSError):

@@ -21,7 +21,7 @@ from .shards import AbstractShards, NpzShards, Write
 from .zarr_shards import ZarrShards
 
 MANIFEST = "ensemble.json"
-NEEDED = {"model", "members", "over", "times", "keep", "coordinates", "archive", "chunk", "fingerprint"}
+REQUIRED_KEYS = {"model", "members", "over", "times", "keep", "coordinates", "archive", "chunk", "fingerprint"}
 
 
 class Store:
@@ -45,7 +45,7 @@ class Store:
 
     @contextlib.contextmanager
     def writing(
-        self, wanted: dict[str, Any], chunk: int, rank: int, world: int, insist: bool = True
+        self, wanted: dict[str, Any], chunk: int, rank: int, world: int, strict: bool = True
     ) -> Iterator[Write]:
         """Within, nobody else writes what this rank of ``world`` writes. The folder is made for the ensemble of the
         fingerprint ``wanted``, with files of ``chunk`` members, or is that ensemble's; ``ValueError`` if it is
@@ -60,10 +60,10 @@ class Store:
             locks = [(".lock", world == 1), *([(f".lock-{rank}-of-{world}", True)] if world > 1 else [])]
             for name, alone in locks:
                 if not held.enter_context(locked(self.path / name, alone)):
-                    raise self._busy("another process")
-            self._check_worlds(world)
+                    raise self._busy_error("another process")
+            self._check_other_worlds(world)
             self._begin(wanted | {"archive": self._archive, "chunk": chunk})
-            if insist and self.chunk_is_fixed and self.chunk != chunk:
+            if strict and self.chunk_is_fixed and self.chunk != chunk:
                 raise ValueError(
                     f"chunk must be {self.chunk}, with which store {str(self.path)!r} was begun, or left out, got "
                     f"{chunk}"
@@ -74,7 +74,7 @@ class Store:
         """Write the manifest ``wanted``, unless one is there: of several processes the first one's counts."""
         there = self.manifest(missing_is_none=True)
         if there is None:
-            if self._shards.is_begun():
+            if self._shards.has_members():
                 raise ValueError(f"store {str(self.path)!r} has members, but lost its {MANIFEST}: remove it")
             with contextlib.suppress(FileExistsError):
                 write_json(self.path / MANIFEST, wanted, new=True)
@@ -85,17 +85,17 @@ class Store:
                 f"store {str(self.path)!r} holds another ensemble: {difference}. Name another folder, or remove this"
             )
 
-    def _check_worlds(self, world: int) -> None:
+    def _check_other_worlds(self, world: int) -> None:
         """Nobody shares the work in another number of parts at the same time: some members would be nobody's."""
         for path in self.path.glob(".lock-*-of-*"):
             if not path.name.endswith(f"-of-{world}"):
                 with locked(path, False) as free:
                     if not free:
-                        raise self._busy(
+                        raise self._busy_error(
                             f"a job of world = {path.name.rpartition('-')[2]}, and this one is of {world},"
                         )
 
-    def _busy(self, who: str) -> ValueError:
+    def _busy_error(self, who: str) -> ValueError:
         return ValueError(
             f"store {str(self.path)!r} is being written by {who}: wait until it is done, or name another folder"
         )
@@ -113,7 +113,7 @@ class Store:
             raise ValueError(f"{str(self.path)!r} cannot be read: {error.strerror}") from None
         except ValueError:
             told = None
-        if not isinstance(told, dict) or not NEEDED <= set(told):
+        if not isinstance(told, dict) or not REQUIRED_KEYS <= set(told):
             raise ValueError(
                 f"{str(self.path / MANIFEST)!r} is no description of an ensemble by this version of ukjax: remove the "
                 "folder, or read it by the version that wrote it"

@@ -19,9 +19,9 @@ from .parcel import packed, unpacked
 from .plan import Plan
 
 Chunk = tuple[int, int]
-Found = dict[str, np.ndarray]
+Arrays = dict[str, np.ndarray]
 
-AT_MOST = 64
+MAX_SUBMITTED = 64
 """Chunks that an executor of unknown size is given at a time."""
 
 
@@ -34,7 +34,7 @@ def check_executor(executor: Any) -> None:
         )
 
 
-def done_here(plan: Plan, chunks: list[Chunk]) -> Iterator[tuple[Chunk, Found]]:
+def compute_locally(plan: Plan, chunks: list[Chunk]) -> Iterator[tuple[Chunk, Arrays]]:
     """The chunks one after the other, their blocks side by side: a thread for each core, or for each device that is no
     CPU. An allocation that fails halves the chunks that are left."""
     devices = jax.local_devices()
@@ -42,7 +42,7 @@ def done_here(plan: Plan, chunks: list[Chunk]) -> Iterator[tuple[Chunk, Found]]:
     left = chunks
     while left:
         try:
-            for chunk, found in _side_by_side(plan, left, devices, threads):
+            for chunk, found in _in_parallel(plan, left, devices, threads):
                 yield chunk, found
                 left = left[1:]
         except Exception as error:
@@ -54,7 +54,7 @@ def done_here(plan: Plan, chunks: list[Chunk]) -> Iterator[tuple[Chunk, Found]]:
             left, threads = smaller, threads if len(smaller) > len(left) else 1
 
 
-def _side_by_side(plan, chunks, devices, threads):
+def _in_parallel(plan, chunks, devices, threads):
     on = lambda device: jax.tree.map(lambda x: jax.device_put(x, device) if eqx.is_array(x) else x, plan.task)
     tasks = [on(device) for device in devices] if len(devices) > 1 else [plan.task]
     turn = itertools.count()
@@ -71,11 +71,11 @@ def _side_by_side(plan, chunks, devices, threads):
             yield chunk, joined([next(found) for _ in blocks_of(chunk, plan.block)])
 
 
-def done_by(executor: Any, plan: Plan, chunks: list[Chunk]) -> Iterator[tuple[Chunk, Found]]:
+def compute_by_executor(executor: Any, plan: Plan, chunks: list[Chunk]) -> Iterator[tuple[Chunk, Arrays]]:
     """The chunks by whoever works for the ``executor``, in any order. An allocation that fails halves the chunk."""
     parcel = packed(plan.task)
     left, ended = list(reversed(chunks)), SimpleQueue()
-    at_most = 4 * _workers_of(executor) or AT_MOST
+    at_most = 4 * _workers_of(executor) or MAX_SUBMITTED
     submit = partial(executor.submit, pure=False) if hasattr(executor, "scheduler_info") else executor.submit
     under_way: dict[int, tuple[Any, Chunk]] = {}
     numbers = itertools.count()
@@ -118,7 +118,7 @@ def _too_large(plan):
     return MemoryError(f"a block of {plan.block} members does not fit into memory: keep='end', or ask for fewer times")
 
 
-def work(parcel: bytes, block: int, numbers: np.ndarray, q0: np.ndarray, v0: np.ndarray) -> Found:
+def work(parcel: bytes, block: int, numbers: np.ndarray, q0: np.ndarray, v0: np.ndarray) -> Arrays:
     """A chunk, by a worker: one process or one thread of many, which has the other threads' cores for other chunks."""
     task = unpacked(parcel)
     parts = blocks_of((0, len(numbers)), block)
@@ -131,7 +131,7 @@ def blocks_of(chunk: Chunk, block: int) -> list[Chunk]:
     return [(i, min(i + block, last)) for i in range(first, last, block)]
 
 
-def joined(parts: list[Found]) -> Found:
+def joined(parts: list[Arrays]) -> Arrays:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from .._files import write_whole
-from .dataset import described, empty, labels_of, times_of, title_of
-from .shards import FINGERPRINT, AbstractShards, damaged, foreign, names_in
+from .dataset import dimensions_and_attributes, empty, labels_of, times_of, title_of
+from .shards import FINGERPRINT, AbstractShards, damaged, foreign, nonempty_files
 
-OLDEST = "3.1.6"
+MIN_VERSION = "3.1.6"
 GROUP = "zarr.json"
 SHARD = re.compile(r"c\.(\d+)(\.0)*")
 KEYS = {"name": "default", "separator": "."}
@@ -34,18 +34,18 @@ class ZarrShards(AbstractShards):
             version = importlib.metadata.version("zarr")
         except importlib.metadata.PackageNotFoundError:
             version = "0"
-        if _numbers(version) < _numbers(OLDEST):
+        if _version_tuple(version) < _version_tuple(MIN_VERSION):
             raise ImportError(
-                f"{str(path)!r} is kept by the package zarr, {OLDEST} or newer: pip install 'ukjax[zarr]', or let the "
+                f"{str(path)!r} is kept by the package zarr, {MIN_VERSION} or newer: pip install 'ukjax[zarr]', or let the "
                 "name not end in .zarr"
             )
         self.path = path
 
-    def is_begun(self):
+    def has_members(self):
         return (self.path / GROUP).exists()
 
     def done(self, manifest):
-        if not self.is_begun():
+        if not self.has_members():
             return []
         arrays = self._arrays(manifest)
         one = arrays["over"]
@@ -53,7 +53,7 @@ class ZarrShards(AbstractShards):
         there = []
         for array in (array for array in arrays.values() if array.size):
             folder = self.path / array.path
-            found = {int(each[1]): file for file in names_in(folder) if (each := SHARD.fullmatch(file))}
+            found = {int(each[1]): file for file in nonempty_files(folder) if (each := SHARD.fullmatch(file))}
             for i, file in found.items():
                 if i * size >= members:
                     raise foreign(folder / file, f"there are {members} members here, {size} to a file")
@@ -107,7 +107,7 @@ class ZarrShards(AbstractShards):
         return write
 
 
-def _numbers(version):
+def _version_tuple(version):
     return [int(number) for number in re.findall(r"\d+", version)[:3]]
 
 
@@ -138,7 +138,7 @@ def _create(group: Any, name: str, told: dict[str, Any], example: np.ndarray) ->
     if name == "over":
         dimensions, attributes = ["member", "swept"], {"long_name": "numbers that were swept"}
     else:
-        dimensions, attributes = described(told, name, example)
+        dimensions, attributes = dimensions_and_attributes(told, name, example)
     rest = tuple(max(1, size) for size in example.shape[1:])  # of a chunk, where there may be nothing
     group.create_array(
         _place(name),

@@ -57,21 +57,21 @@ class Checkpoint:
                 f"checkpoint {str(self.path)!r} is no state of a fit: remove it, or name another file"
             ) from None
         if names != list(self.parameters.names):
-            raise self._of_another(f"whose parameters are {names}, not {list(self.parameters.names)}")
+            raise self._other_fit_error(f"whose parameters are {names}, not {list(self.parameters.names)}")
         if values.shape != (len(names),):
-            raise self._of_another(f"with {values.size} values for {len(names)} parameters")
+            raise self._other_fit_error(f"with {values.size} values for {len(names)} parameters")
         if starts.shape != shape:
-            raise self._of_another(f"with starts of shape {starts.shape}, where these have {shape}")
+            raise self._other_fit_error(f"with starts of shape {starts.shape}, where these have {shape}")
         within = (values > np.asarray(self.parameters.lower)) & (values < np.asarray(self.parameters.upper))
         if not (np.all(within) and np.all(np.isfinite(starts))):
-            raise self._of_another("with values that are not finite, or out of the bounds of these")
+            raise self._other_fit_error("with values that are not finite, or out of the bounds of these")
         if not isinstance(about, dict):
-            raise self._of_another("or of an earlier version of ukjax, since it does not say of which fit it is")
+            raise self._other_fit_error("or of an earlier version of ukjax, since it does not say of which fit it is")
         if difference := first_difference(about, self.fingerprint):
-            raise self._of_another(f"since {difference}")
+            raise self._other_fit_error(f"since {difference}")
         return values, starts
 
-    def _of_another(self, how: str) -> ValueError:
+    def _other_fit_error(self, how: str) -> ValueError:
         return ValueError(f"checkpoint {str(self.path)!r} is of another fit, {how}: remove it, or name another file")
 
 

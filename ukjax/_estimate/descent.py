@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from .loss import SLOPES
+from .loss import LOSS_DERIVATIVES
 from .problem import Problem
 
 if TYPE_CHECKING:
@@ -22,7 +22,9 @@ def descend(
     rng = np.random.default_rng(0)
     for _ in range(steps):
         chosen = rng.choice(len(problem.experiments), size=min(batch, len(problem.experiments)), replace=False)
-        r, gradient = problem.gradient(np.asarray(unknowns), set(chosen.tolist()), lambda r: SLOPES[loss](r**2) * r)
+        r, gradient = problem.gradient(
+            np.asarray(unknowns), set(chosen.tolist()), lambda r: LOSS_DERIVATIVES[loss](r**2) * r
+        )
         change, state = optimiser.update(jnp.asarray(gradient / len(r)), state, unknowns)
         unknowns = unknowns + jnp.asarray(change)
         problem.report(np.asarray(unknowns), r)

@@ -49,7 +49,7 @@ class Experiment(eqx.Module):
         check_times("t", self.t)
         if self.y.ndim != 2 or len(self.y) != self.t.size or not self.y.size:
             raise ValueError(f"y must have a row per time, shape ({self.t.size}, outputs), got shape {np.shape(y)}")
-        self.measured = np.ones(self.y.shape, bool) if measured is None else _column(_flags(measured), one)
+        self.measured = np.ones(self.y.shape, bool) if measured is None else _as_column(_as_flags(measured), one)
         if self.measured.shape != self.y.shape:
             raise ValueError(f"measured must have the shape of y, {self.y.shape}, got {self.measured.shape}")
         wrong = self.measured & ~np.isfinite(self.y)
@@ -61,7 +61,7 @@ class Experiment(eqx.Module):
             )
         self.y = np.where(self.measured, self.y, 0.0)
         self.weighted = sigma is not None
-        spread = _column(as_numpy("sigma", 1.0 if sigma is None else sigma), one)
+        spread = _as_column(as_numpy("sigma", 1.0 if sigma is None else sigma), one)
         outputs = self.y.shape[1:]
         if spread.shape not in ((), outputs, self.y.shape, (self.t.size, 1)):
             raise ValueError(
@@ -87,7 +87,7 @@ class Experiment(eqx.Module):
         self.setting = {name: as_numpy(f"setting[{name!r}]", value) for name, value in (setting or {}).items()}
 
 
-def several(experiments: Any) -> tuple[Experiment, ...]:
+def as_experiments(experiments: Any) -> tuple[Experiment, ...]:
     """One experiment or several, as a tuple, or ``ValueError``."""
     given = (
         (experiments,) if isinstance(experiments, Experiment) or not isinstance(experiments, Iterable) else experiments
@@ -101,7 +101,7 @@ def several(experiments: Any) -> tuple[Experiment, ...]:
     return given
 
 
-def _flags(value: Any) -> np.ndarray:
+def _as_flags(value: Any) -> np.ndarray:
     try:
         flags = np.asarray(value)
     except ValueError:
@@ -111,6 +111,6 @@ def _flags(value: Any) -> np.ndarray:
     return flags
 
 
-def _column(x: np.ndarray, one: bool) -> np.ndarray:
+def _as_column(x: np.ndarray, one: bool) -> np.ndarray:
     """One row of numbers for the one output there is, as a column."""
     return x[:, None] if one and x.ndim == 1 else x

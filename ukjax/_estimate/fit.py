@@ -14,13 +14,13 @@ from .._functions import vector
 from .._parameters import Observed, Parameters, check_settings
 from .._solve import AbstractMethod, choose
 from .checkpoint import Checkpoint, fingerprint_of
-from .descent import SLOPES, descend
-from .experiment import Experiment, several
+from .descent import LOSS_DERIVATIVES, descend
+from .experiment import Experiment, as_experiments
 from .misfit import misfit
-from .problem import CONVERGED, Problem
+from .problem import FTOL, Problem
 from .result import Fit
 from .segments import Prediction, cut
-from .spread import MOST_ROUNDS
+from .spread import MAX_ROUNDS
 from .starts import start_state
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def fit(
     is not accurate enough.
     """
     check_function("model", model, "t, q, v")
-    experiments = several(experiments)
+    experiments = as_experiments(experiments)
     if observe is not None:
         check_function("observe", observe, "t, q, v")
     observed = Observed(model, _positions if observe is None else observe)
@@ -127,14 +127,14 @@ def fit(
         kept = Checkpoint(Path(checkpoint), parameters, about)
     problem = Problem(prediction, experiments, pieces, dt, loss, fit_starts, continuity, progress, kept)
     if dt is None:
-        problem.refine(problem.first(), problem.noise_shown)
+        problem.refine(problem.first(), problem.data_noise)
     problem.check_first_guess()
     if optimiser is not None:
         unknowns = descend(problem, optimiser, batch, loss, most_evaluations)
         problem.refine(unknowns)
-        return _told(problem.found(unknowns, most_evaluations, True))
+        return _with_warnings(problem.found(unknowns, most_evaluations, True))
     unknowns, evaluations, converged = _least_squares(problem, loss, most_evaluations)
-    return _told(problem.found(problem.undetermined_as_guessed(unknowns), evaluations, converged))
+    return _with_warnings(problem.found(problem.reset_undetermined(unknowns), evaluations, converged))
 
 
 def _least_squares(problem, loss, most_evaluations):
@@ -149,19 +149,19 @@ def _least_squares(problem, loss, most_evaluations):
             method="trf",
             loss=loss,
             x_scale=scale,
-            ftol=CONVERGED,
+            ftol=FTOL,
             xtol=1e-10,
             gtol=1e-14,
             max_nfev=most_evaluations - evaluations,
         )
         unknowns, evaluations, rounds = solution.x, evaluations + int(solution.nfev), rounds + 1
-        changed = rounds < MOST_ROUNDS and problem.reweigh(unknowns)
+        changed = rounds < MAX_ROUNDS and problem.reweigh(unknowns)
         changed |= problem.refine(unknowns)
         if not changed or evaluations >= most_evaluations:
             return unknowns, evaluations, bool(solution.status > 0) and not changed
 
 
-def _told(found: Fit) -> Fit:
+def _with_warnings(found: Fit) -> Fit:
     """What was found, with a warning where that cannot be what the data show."""
     if words := misfit(found.experiments, found.predicted):
         warnings.warn(words, stacklevel=3)
@@ -199,5 +199,5 @@ def _check(experiments: Sequence[Experiment], segments, loss, drift) -> None:
     shortest = min(e.t.size for e in experiments)
     if not 1 <= as_integer("segments", segments, 1) < shortest:
         raise ValueError(f"segments must be from 1 to {shortest - 1}, one less than the samples, got {segments}")
-    check_word("loss", loss, SLOPES)
+    check_word("loss", loss, LOSS_DERIVATIVES)
     check_word("drift", drift, ("none", "projection"))

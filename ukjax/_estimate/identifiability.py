@@ -7,13 +7,13 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Bool, Float
 
-STRUCTURAL = 1e-7
+RANK_TOLERANCE = 1e-7
 """Directions to which the outputs are this much less sensitive than to the strongest are taken for rounding."""
 
-NEGLIGIBLE = 1e-4
+COEFFICIENT_TOLERANCE = 1e-4
 """Of a combination in which every parameter counts by its own size, the parts that are left out."""
 
-WHOLE = 1e-3
+EXPONENT_TOLERANCE = 1e-3
 """So near to whole numbers and halves, coefficients of logarithms are taken for exponents, if all of them are."""
 
 
@@ -74,7 +74,7 @@ def unexplained_directions(
         J = J - others @ np.linalg.lstsq(others, J, rcond=1e-12)[0]
     _, s, V = np.linalg.svd(np.linalg.qr(J, mode="r"))
     s = np.concatenate([s, np.zeros(len(V) - s.size)])
-    return s, V[(s > STRUCTURAL * s[0]) & (s > noise)]
+    return s, V[(s > RANK_TOLERANCE * s[0]) & (s > noise)]
 
 
 def identifiability(
@@ -93,7 +93,7 @@ def identifiability(
     rank = len(V)
     noise = max(noise, float(np.finfo(float).eps) * s[0])
     within = (V.T / s[:rank] ** 2) @ V * noise**2  # of x, within the directions that the data tell of
-    determined = 1 - np.sum(V**2, axis=0) < NEGLIGIBLE**2
+    determined = 1 - np.sum(V**2, axis=0) < COEFFICIENT_TOLERANCE**2
     covariance = slope[:, None] * within * slope
     errors = np.where(determined, np.sqrt(np.diagonal(covariance)), np.inf)
     covariance = np.where(determined[:, None] & determined, covariance, np.inf)
@@ -110,10 +110,10 @@ def _combinations(names, values, slope, logarithmic, V, within):
     pivots = np.sort(scipy.linalg.qr(V, pivoting=True, mode="r")[1][: len(V)])
     C = np.linalg.solve(V[:, pivots], V)
     C[:, pivots] = np.eye(len(V))
-    C[np.abs(C) < NEGLIGIBLE] = 0
+    C[np.abs(C) < COEFFICIENT_TOLERANCE] = 0
     exponents = np.round(2 * C) / 2
     mixed = [i for i, row in enumerate(C) if np.count_nonzero(row) > 1]
-    products = np.all(np.abs(C - exponents) < WHOLE) and np.all(logarithmic[np.any(C[mixed] != 0, axis=0)])
+    products = np.all(np.abs(C - exponents) < EXPONENT_TOLERANCE) and np.all(logarithmic[np.any(C[mixed] != 0, axis=0)])
     found = []
     for row, powers, pivot in zip(C, exponents, pivots, strict=True):
         order = [pivot, *(j for j in range(len(names)) if j != pivot and row[j] != 0)]

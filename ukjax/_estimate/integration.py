@@ -8,10 +8,10 @@ from jaxtyping import Float
 WANTED = 0.05
 """Standard errors by which the integration may move any combination of the estimates, where the steps are ours."""
 
-TOLERATED = 0.25
+MAX_SHIFT = 0.25
 """The same, above which a fit warns."""
 
-OF_EXACT_DATA = 100.0
+EXACT_DATA_FACTOR = 100.0
 """√eps of the size of the outputs, below which their error is no reason to warn: records without noise have standard
 errors of the size of that error."""
 
@@ -52,7 +52,7 @@ class StepError(NamedTuple):
     finite: int
 
     @classmethod
-    def of_none(cls, p: int, finite: int) -> "StepError":
+    def not_finite(cls, p: int, finite: int) -> "StepError":
         """Where a motion ends too early."""
         return cls(np.inf, np.full(p, np.nan), np.inf, np.inf, finite)
 
@@ -62,7 +62,7 @@ class StepError(NamedTuple):
 
     @property
     def tolerable(self) -> bool:
-        return self.largest <= TOLERATED or self.above_rounding <= OF_EXACT_DATA
+        return self.largest <= MAX_SHIFT or self.above_rounding <= EXACT_DATA_FACTOR
 
     def better_than(self, other: "StepError") -> bool:
         """Whether smaller, or of a motion that goes on for longer."""

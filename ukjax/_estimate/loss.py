@@ -2,7 +2,7 @@
 
 import numpy as np
 
-SLOPES = {
+LOSS_DERIVATIVES = {
     "linear": lambda z: np.ones_like(z),
     "soft_l1": lambda z: (1 + z) ** -0.5,
     "huber": lambda z: np.minimum(1.0, np.maximum(z, 1e-300) ** -0.5),

@@ -7,22 +7,22 @@ from jaxtyping import Float
 
 from .experiment import Experiment
 
-BEYOND_NOISE = 10.0
-OF_SCATTER = 0.02  # below that, a model is good enough not to be doubted
-FEWEST = 8  # samples from which on noise can be told from motion
+MIN_NOISE_RATIO = 10.0
+MIN_SCATTER_RATIO = 0.02  # below that, a model is good enough not to be doubted
+MIN_SAMPLES = 8  # samples from which on noise can be told from motion
 
 
 def misfit(experiments: Sequence[Experiment], predicted: Sequence[Float[np.ndarray, "samples outputs"]]) -> str:
     """A sentence on the output whose residuals are the largest beside its scatter, if they are neither small nor
     noise; else nothing."""
-    worst, words = OF_SCATTER, ""
+    worst, words = MIN_SCATTER_RATIO, ""
     for output in range(experiments[0].y.shape[1]):
         seen = [e.measured[:, output] for e in experiments]
         y = measured_values(experiments, output)
         noise = apparent_noise(y)
         residual = [p[at, output] - x for p, at, x in zip(predicted, seen, y, strict=True)]
         rms, scatter = rms_of(residual), scatter_of(y)
-        if noise is not None and rms > BEYOND_NOISE * noise and rms > worst * scatter:
+        if noise is not None and rms > MIN_NOISE_RATIO * noise and rms > worst * scatter:
             worst = rms / scatter if scatter else np.inf
             words = (
                 f"the model does not meet the data: the residuals of output {output}, RMS {rms:.3g}, are {worst:.2g} "
@@ -50,5 +50,5 @@ def scatter_of(parts: Sequence[Float[np.ndarray, " any"]]) -> float:
 def apparent_noise(parts: Sequence[Float[np.ndarray, " any"]]) -> float | None:
     """The size of the noise in what are else smooth curves, by third differences: of noise of variance 1 they have the
     variance 1 + 9 + 9 + 1. None where there are too few values."""
-    parts = [np.diff(part, 3) / np.sqrt(20) for part in parts if part.size >= FEWEST]
+    parts = [np.diff(part, 3) / np.sqrt(20) for part in parts if part.size >= MIN_SAMPLES]
     return rms_of(parts) if parts else None

@@ -15,14 +15,14 @@ from .checkpoint import Checkpoint
 from .experiment import Experiment
 from .identifiability import identifiability, unexplained_directions
 from .integration import MOST_STEPS, PATIENCE, Integration, StepError, step_error
-from .loss import SLOPES
+from .loss import LOSS_DERIVATIVES
 from .misfit import apparent_noise, measured_values, rms_of, scatter_of
 from .result import Fit
 from .segments import Predicted, Segment, predict
-from .spread import SETTLED, leverage, standard_deviations
+from .spread import WEIGHT_TOLERANCE, leverage, standard_deviations
 
-ODD = 300.0  # a ratio of sizes that suggests other units
-CONVERGED = 1e-6  # of the sum of squares: far below what noise leaves open
+UNIT_RATIO = 300.0  # a ratio of sizes that suggests other units
+FTOL = 1e-6  # of the sum of squares: far below what noise leaves open
 SIZE_NEAR_0 = 1000.0
 """The size of a parameter without bounds whose value is near 0, in standard errors that it would have alone. What the
 data determine is judged in units of such sizes."""
@@ -67,11 +67,11 @@ class Problem:
         self.halvings, self.step_error = 0, None
         each = [measured_values(experiments, k) for k in range(experiments[0].y.shape[1])]
         self.sizes = np.array([scatter_of(y) or rms_of(y) or 1.0 for y in each])
-        self.noise_shown = _noise_shown(experiments, each, self.sizes)
+        self.data_noise = _noise_of_data(experiments, each, self.sizes)
         self.spread = self.sizes
         self.checkpoint: Checkpoint | None = checkpoint
         self.p = len(prediction.parameters.names)
-        self.starts = np.stack([_start_of(experiments[piece.experiment], piece) for piece in pieces])
+        self.starts = np.stack([_segment_start(experiments[piece.experiment], piece) for piece in pieces])
         self.predicted, self.kept, self.steps = {}, None, 0
 
     def first(self) -> Float[np.ndarray, " unknowns"]:
@@ -127,12 +127,12 @@ class Problem:
         scale[: self.p][sizeless] = np.linalg.norm(r) / np.linalg.norm(J[:, : self.p], axis=0)[sizeless]
         return np.where((scale > 0) & np.isfinite(scale), scale, 1.0)
 
-    def undetermined_as_guessed(self, unknowns):
+    def reset_undetermined(self, unknowns):
         """The same without what the search did along directions of x that change nothing."""
         r, J, *_ = self._evaluate(unknowns)
         _, V = unexplained_directions(J[:, : self.p], J[:, self.p :], 0.0)
         nearer = np.concatenate([(unknowns[: self.p] @ V.T) @ V, unknowns[self.p :]])
-        return nearer if np.sum(self._evaluate(nearer).r ** 2) <= np.sum(r**2) * (1 + CONVERGED) else unknowns
+        return nearer if np.sum(self._evaluate(nearer).r ** 2) <= np.sum(r**2) * (1 + FTOL) else unknowns
 
     def refine(self, unknowns: Float[np.ndarray, " unknowns"], limit: float = np.inf) -> bool:
         """Halve the steps until their error moves the estimates by a small part of their standard errors, or until
@@ -165,7 +165,7 @@ class Problem:
         change = np.log(spread / self.spread)
         if self.loss == "linear":  # a common factor changes nothing
             change = change - np.mean(change)
-        if np.max(np.abs(change)) <= SETTLED:
+        if np.max(np.abs(change)) <= WEIGHT_TOLERANCE:
             return False
         self.spread, self.kept = spread, None
         return True
@@ -219,13 +219,13 @@ class Problem:
         finer = self._predicted(unknowns, finer=True)
         r_finer = np.concatenate([block.residual for block in self._blocks(finer, range(len(self.pieces)))])
         if not (np.all(np.isfinite(J)) and np.all(np.isfinite(r)) and np.all(np.isfinite(r_finer))):
-            return StepError.of_none(self.p, int(np.isfinite(r).sum() + np.isfinite(r_finer).sum()))
+            return StepError.not_finite(self.p, int(np.isfinite(r).sum() + np.isfinite(r_finer).sum()))
         change = np.concatenate([a.outputs - b.outputs for a, b in zip(predicted, finer, strict=True)])
         of_size = float(np.max(np.sqrt(np.mean(change**2, axis=0)) / self.sizes))
         above_rounding = of_size / float(np.sqrt(np.finfo(self._dtype()).eps))
         noise = min(self._noise(r, J), limit)
         with np.errstate(over="ignore"):
-            weight = SLOPES[self.loss](r**2)
+            weight = LOSS_DERIVATIVES[self.loss](r**2)
         return step_error(r, r_finer, J, self.p, weight, noise, above_rounding)
 
     def _halve(self):
@@ -313,13 +313,13 @@ class Problem:
             stop = piece.last + piece.final
             here = experiment.measured[piece.first : stop]
             y, sigma = experiment.y[piece.first : stop][here], self._sigma(experiment)[piece.first : stop][here]
-            by_unknowns = found.outputs_by[: len(here)][here]
+            by_unknowns = found.outputs_jacobian[: len(here)][here]
             add(found.outputs[: len(here)][here] - y, sigma, np.nonzero(here)[1], experiment.weighted, (i, by_unknowns))
         for i, a, b in boundaries(mine, pieces, predicted):
             experiment = self.experiments[self.pieces[i].experiment]
             size = np.full(a.end.size, self.continuity * float(np.mean(self._sigma(experiment))))
             none = np.full(a.end.size, -1)
-            add(a.end - b.begin, size, none, experiment.weighted, (i, a.end_by), (i + 1, -b.begin_by))
+            add(a.end - b.begin, size, none, experiment.weighted, (i, a.end_jacobian), (i + 1, -b.begin_jacobian))
         return blocks
 
     def _sigma(self, experiment: Experiment) -> Float[np.ndarray, "samples outputs"]:
@@ -340,7 +340,7 @@ class Problem:
         outputs = size([self._outputs(i, predicted) for i in range(len(self.experiments))])
         measured = size([e.y for e in self.experiments])
         for column, (ours, theirs) in enumerate(zip(outputs, measured, strict=True)):
-            if ours > 0 and theirs > 0 and not 1 / ODD < theirs / ours < ODD:
+            if ours > 0 and theirs > 0 and not 1 / UNIT_RATIO < theirs / ours < UNIT_RATIO:
                 warnings.warn(
                     f"output {column} is measured {theirs / ours:.2g} times as large as the model's first guess: "
                     "are both in SI units (m, not mm; rad, not degrees)?",
@@ -360,7 +360,7 @@ class Problem:
             self.checkpoint.keep(np.asarray(values), starts)
 
 
-def _noise_shown(experiments, each, sizes) -> float:
+def _noise_of_data(experiments, each, sizes) -> float:
     """The noise that the data show themselves in what was measured of ``each`` output, in units of sigma, or of the
     ``sizes`` where that is not given; infinite where there are too few values to tell."""
     shown = []
@@ -380,7 +380,7 @@ def boundaries(
     return [(i, predicted[k], predicted[k + 1]) for k, (i, piece) in each if not piece.final]
 
 
-def _start_of(experiment: Experiment, piece: Segment):
+def _segment_start(experiment: Experiment, piece: Segment):
     if experiment.start.ndim == 2:
         return experiment.start[piece.first]
     if piece.first > 0:

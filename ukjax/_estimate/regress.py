@@ -18,7 +18,7 @@ from .._parameters import Parameters, check_settings, put, with_array
 from .._run.compile import jit
 from .._system import kinematic_map_of
 from .._terms import Terms
-from .experiment import Experiment, several
+from .experiment import Experiment, as_experiments
 from .identifiability import Identifiability, identifiability
 from .result import estimates, table
 
@@ -28,7 +28,7 @@ CoordinatesOf = Callable[[Any, Array], Array]
 RIDGE = 1e-7
 """Of the strongest direction: what holds directions that the data do not tell at the first guess."""
 
-LINEAR = 1e-8
+LINEARITY_TOLERANCE = 1e-8
 """How much the slope by a parameter may change, if it is to count as linear."""
 
 
@@ -86,11 +86,11 @@ def regress(
     is left for the free parameters to balance: hold a mass, or record torques), and bad input.
     """
     check_function("model", model, "t, q, v")
-    experiments = several(experiments)
+    experiments = as_experiments(experiments)
     parameters = Parameters.of(model, free, bounds)
     _check(model, experiments, cutoff, coordinates_of)
     seen = [_differentiated(experiment, cutoff) for experiment in experiments]
-    slopes = [_slope(model, parameters, motion, coordinates_of) for motion in seen]
+    slopes = [_force_and_slope(model, parameters, motion, coordinates_of) for motion in seen]
     _check_linear(model, parameters, seen[0], coordinates_of)
     _check_scale(model, parameters, seen, coordinates_of)
     first = np.asarray(parameters.first)
@@ -128,7 +128,7 @@ def missing_force(
     return seen.t[seen.kept], seen.smooth(np.asarray(_force(_set(model, seen.setting), seen, coordinates_of)))
 
 
-class _Seen(eqx.Module):
+class _FilteredMotion(eqx.Module):
     """A measured motion at equal times, behind its filter."""
 
     t: np.ndarray
@@ -149,11 +149,11 @@ class _Seen(eqx.Module):
         return np.arange(margin, len(self.t) - margin, every)
 
 
-def _differentiated(experiment: Experiment, cutoff: float) -> _Seen:
+def _differentiated(experiment: Experiment, cutoff: float) -> _FilteredMotion:
     t = np.linspace(experiment.t[0], experiment.t[-1], experiment.t.size)
     s = _low_pass(scipy.interpolate.make_interp_spline(experiment.t, experiment.y, k=3)(t), t, cutoff)
     smooth = scipy.interpolate.make_interp_spline(t, s, k=5)
-    return _Seen(t, s, smooth(t, 1), smooth(t, 2), experiment.setting, cutoff)
+    return _FilteredMotion(t, s, smooth(t, 1), smooth(t, 2), experiment.setting, cutoff)
 
 
 def _low_pass(x, t, cutoff):
@@ -188,7 +188,7 @@ def _set(model, setting):
     return model
 
 
-def _slope(model, parameters, seen, coordinates_of, at=None):
+def _force_and_slope(model, parameters, seen, coordinates_of, at=None):
     """The missing force at the values ``at``, the model's if None, and its derivative by the parameters."""
     model = _set(model, seen.setting)
 
@@ -236,16 +236,18 @@ def _check_linear(model, parameters, seen, coordinates_of) -> None:
         seen,
         tuple(x[:: max(1, len(seen.t) // 50)] for x in (seen.t, seen.s, seen.rate, seen.acceleration)),
     )
-    here = _slope(model, parameters, few, coordinates_of)[1]
+    here = _force_and_slope(model, parameters, few, coordinates_of)[1]
     step = 0.3 * jnp.where(parameters.first == 0, 1.0, jnp.abs(parameters.first))
-    bent = lambda there, i: np.max(np.abs(there[..., i] - here[..., i])) > LINEAR * np.max(np.abs(here[..., i]))
+    bent = lambda there, i: (
+        np.max(np.abs(there[..., i] - here[..., i])) > LINEARITY_TOLERANCE * np.max(np.abs(here[..., i]))
+    )
     for i, name in enumerate(parameters.names):
-        if bent(_slope(model, parameters, few, coordinates_of, parameters.first.at[i].add(step[i]))[1], i):
+        if bent(_force_and_slope(model, parameters, few, coordinates_of, parameters.first.at[i].add(step[i]))[1], i):
             raise ValueError(
                 f"free parameter {name!r} does not enter the equations of motion linearly: regress finds masses, first "
                 "moments, inertias and friction; leave the rest to fit"
             )
-    there = _slope(model, parameters, few, coordinates_of, parameters.first + step)[1]
+    there = _force_and_slope(model, parameters, few, coordinates_of, parameters.first + step)[1]
     if together := [name for i, name in enumerate(parameters.names) if bent(there, i)]:
         raise ValueError(
             f"the free parameters {', '.join(together)} multiply each other in the equations of motion: hold one of "
@@ -258,7 +260,9 @@ def _check_scale(model, parameters, motions, coordinates_of) -> None:
     found = []
     for seen in motions:
         wrong = np.random.default_rng(0).permutation(seen.acceleration)
-        force, slope = _slope(model, parameters, eqx.tree_at(lambda m: m.acceleration, seen, wrong), coordinates_of)
+        force, slope = _force_and_slope(
+            model, parameters, eqx.tree_at(lambda m: m.acceleration, seen, wrong), coordinates_of
+        )
         found.append((force.ravel(), slope.reshape(-1, len(parameters.names))))
     force, Y = np.concatenate([f for f, _ in found]), np.concatenate([s for _, s in found])
     rest = force - Y @ np.asarray(parameters.first)

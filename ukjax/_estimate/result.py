@@ -15,13 +15,13 @@ from .identifiability import Combination, Identifiability
 from .integration import Integration
 from .misfit import misfit
 
-UNLIKELY = 1e-6
+MIN_PROBABILITY = 1e-6
 """Probability of a χ² as far from its mean as this one, below which sigma is doubted."""
 
-OF_SIGMA = 0.3
+MIN_LOG_RATIO = 0.3
 """And by so much the logarithm of residuals over sigma must differ from 0."""
 
-NOTHING = 1e-3
+MIN_SHOWN_SHIFT = 1e-3
 """Standard errors that are not worth a number."""
 
 
@@ -91,16 +91,16 @@ class Fit(eqx.Module):
         or the integration was not accurate enough."""
         search = "" if self.converged else f"not converged after {self.evaluations} evaluations"
         meets = misfit(self.experiments, self.predicted)
-        return tuple(filter(None, (search, meets, self._wrong_sigma(), self.integration_doubt)))
+        return tuple(filter(None, (search, meets, self._sigma_doubt(), self.integration_doubt)))
 
-    def _wrong_sigma(self) -> str:
+    def _sigma_doubt(self) -> str:
         """Where every sigma was given: whether χ² is compatible with it."""
-        freedom = self._freedom()
+        freedom = self._degrees_of_freedom()
         if not all(e.weighted for e in self.experiments):
             return ""
         chi2 = self.noise**2 * freedom
         chance = 2 * min(scipy.stats.chi2.cdf(chi2, freedom), scipy.stats.chi2.sf(chi2, freedom))
-        if chance > UNLIKELY or abs(np.log(self.noise + 1e-300)) < OF_SIGMA:
+        if chance > MIN_PROBABILITY or abs(np.log(self.noise + 1e-300)) < MIN_LOG_RATIO:
             return ""
         cause = "the model lacks something, or sigma is too small" if self.noise > 1 else "sigma is too large"
         return f"the residuals are {self.noise:.3g} times sigma (χ² = {chi2:.4g}, expected {freedom}): {cause}"
@@ -119,14 +119,14 @@ class Fit(eqx.Module):
             "the motion is chaotic or not smooth: cut the records into segments, or make jumps of forces smooth"
         )
 
-    def _freedom(self) -> int:
+    def _degrees_of_freedom(self) -> int:
         counted = sum(int(e.measured.sum()) for e in self.experiments)
         return max(1, counted - self.identifiability.rank)
 
     def interval(self, level: float = 0.95) -> Float[np.ndarray, "p 2"]:
         """Confidence intervals of the parameters, by Student's distribution. ``ValueError`` unless 0 < level < 1."""
         of_both_sides = (1 + float(as_number("level", level, above=0, below=1))) / 2
-        half = scipy.stats.t.ppf(of_both_sides, self._freedom()) * self.errors
+        half = scipy.stats.t.ppf(of_both_sides, self._degrees_of_freedom()) * self.errors
         return np.stack([self.values - half, self.values + half], axis=1)
 
     def __str__(self) -> str:
@@ -134,7 +134,7 @@ class Fit(eqx.Module):
         rms = [np.sqrt(np.nanmean(np.concatenate(self.residuals) ** 2, axis=0))]
         lines.append("residuals, RMS per output: " + " ".join(f"{x:.3g}" for x in np.concatenate(rms)))
         of = self.integration
-        small = f"{of.largest:.1g} standard errors" if of.largest > NOTHING else "nothing"
+        small = f"{of.largest:.1g} standard errors" if of.largest > MIN_SHOWN_SHIFT else "nothing"
         lines.append(f"steps of at most {of.dt:.3g} s, whose error moves the estimates by {small}")
         return "\n".join([*lines, *self.doubts])
 

@@ -24,7 +24,7 @@ from .._solve import AbstractMethod
 from .._system import AbstractSystem, mass_of
 from .experiment import Experiment
 
-MEMBERS = 4096
+MAX_BATCH = 4096
 """Motions times derivatives that are computed side by side: what they need stays in a core's caches."""
 
 
@@ -45,9 +45,9 @@ class Predicted(NamedTuple):
     outputs: np.ndarray
     begin: np.ndarray
     end: np.ndarray
-    outputs_by: np.ndarray
-    begin_by: np.ndarray
-    end_by: np.ndarray
+    outputs_jacobian: np.ndarray
+    begin_jacobian: np.ndarray
+    end_jacobian: np.ndarray
 
 
 class Prediction(eqx.Module):
@@ -59,7 +59,7 @@ class Prediction(eqx.Module):
     method: AbstractMethod
     projection: bool = eqx.field(static=True)
 
-    def by(
+    def outputs_with(
         self,
         method: AbstractMethod | MethodPerLevel,
         x: Array,
@@ -128,7 +128,7 @@ def predict(
         groups.setdefault((steps[i].size, int(steps[i].max()), shape), []).append(i)
     found: list[Any] = [None] * len(segments)
     for members in groups.values():
-        size = max(1, MEMBERS // directions)
+        size = max(1, MAX_BATCH // directions)
         for k in range(0, len(members), size):
             part = members[k : k + size]
             filled = part + part[-1:] * (min(size, len(members)) - len(part))  # one shape, one program
@@ -136,7 +136,7 @@ def predict(
             between = np.stack([steps[i] for i in filled]) * (1 + finer)
             settings = [experiments[segments[i].experiment].setting for i in filled]
             setting = {name: np.stack([s[name] for s in settings]) for name in settings[0]}
-            values, slopes = _surely(prediction, x, starts[filled], ts, between, setting, by_starts)
+            values, slopes = _predict_with_fallback(prediction, x, starts[filled], ts, between, setting, by_starts)
             for j, i in enumerate(part):
                 found[i] = Predicted(*(value[j] for value in values), *(slope[j] for slope in slopes))
     return found
@@ -146,13 +146,13 @@ def _times(experiments, segment):
     return experiments[segment.experiment].t[segment.first : segment.last + 1]
 
 
-def _surely(prediction, x, z, ts, between, setting, by_starts):
+def _predict_with_fallback(prediction, x, z, ts, between, setting, by_starts):
     """By the usual method where that is enough; NaN where a search tries masses that no body can have."""
     x, given = jnp.asarray(x), (z, ts, between, setting)
 
     def found_by(method, members):
         each = jax.tree.map(lambda y: jnp.asarray(y[members]), given)
-        found, beyond = _side_by_side(method, prediction, by_starts, x, *each)
+        found, beyond = _in_parallel(method, prediction, by_starts, x, *each)
         return jax.tree.map(np.array, found), np.asarray(beyond)
 
     usual, every = prediction.method.usual(), np.arange(len(z))
@@ -161,7 +161,7 @@ def _surely(prediction, x, z, ts, between, setting, by_starts):
     found, beyond = found_by(same_at_every_level(usual), every)
     if not np.any(beyond):
         return found
-    masses = np.asarray(_masses(prediction, x, *jax.tree.map(jnp.asarray, (z, ts[:, 0], setting))))
+    masses = np.asarray(_mass_matrices(prediction, x, *jax.tree.map(jnp.asarray, (z, ts[:, 0], setting))))
     unsound = np.array([bool(complaint_of_mass(M)) for M in masses])
     which = np.flatnonzero(beyond & ~unsound)
     parts = jax.tree.leaves(found)
@@ -177,13 +177,13 @@ def _surely(prediction, x, z, ts, between, setting, by_starts):
 
 
 @jit_unoptimised
-def _masses(prediction, x, z, t, setting):
+def _mass_matrices(prediction, x, z, t, setting):
     return jax.vmap(lambda *each: prediction.mass(x, *each))(z, t, setting)
 
 
 @jit
-def _side_by_side(method, prediction, by_starts, x, z, ts, between, setting):
-    predicted = per_member(partial(prediction.by, method))
+def _in_parallel(method, prediction, by_starts, x, z, ts, between, setting):
+    predicted = per_member(partial(prediction.outputs_with, method))
 
     def one(z, ts, between, setting):
         def of(both):

@@ -3,10 +3,10 @@
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-SETTLED = 0.05
+WEIGHT_TOLERANCE = 0.05
 """Relative change of a standard deviation below which residuals need no other weights."""
 
-MOST_ROUNDS = 10
+MAX_ROUNDS = 10
 """Weights and estimates are computed in turns, so many at most."""
 
 NORMAL_MEDIAN = 0.6745

@@ -18,7 +18,7 @@ from .._solve import AbstractMethod
 from .._system import AbstractSystem, split_state
 from .experiment import Experiment
 
-ON = 1e-9  # residuals of a start that counts as being on the constraints
+START_TOLERANCE = 1e-9  # residuals of a start that counts as being on the constraints
 
 
 def start_state(
@@ -28,10 +28,10 @@ def start_state(
     ``near``, but as it is, which compiles sooner, where starts are ``known`` to be on the constraints and no parameter
     moves these."""
     if state is not None:
-        return Given(state)
+        return UserState(state)
     model = observed.model
     if not known or not isinstance(model, AbstractSystem):
-        return near
+        return projected_state
 
     @jax.jit
     @jax.vmap
@@ -46,10 +46,10 @@ def start_state(
 
     z = np.stack([np.atleast_2d(experiment.start)[0] for experiment in experiments])
     slope, off = missed(z, np.stack([experiment.t[0] for experiment in experiments]))
-    return as_given if not np.any(slope) and np.all(np.abs(off) < ON) else near
+    return unprojected_state if not np.any(slope) and np.all(np.abs(off) < START_TOLERANCE) else projected_state
 
 
-class Given(eqx.Module):
+class UserState(eqx.Module):
     """The user's ``state(model, z, t)`` -> (q0, v0)."""
 
     state: Callable
@@ -61,12 +61,16 @@ class Given(eqx.Module):
         return q, v, False
 
 
-def as_given(model: Any, z: Array, t: Array, method: AbstractMethod | MethodPerLevel) -> tuple[Array, Array, Any]:
+def unprojected_state(
+    model: Any, z: Array, t: Array, method: AbstractMethod | MethodPerLevel
+) -> tuple[Array, Array, Any]:
     """z = (q0, v0)."""
     return *split_state(model, z), False
 
 
-def near(model: Any, z: Array, t: Array, method: AbstractMethod | MethodPerLevel) -> tuple[Array, Array, Any]:
+def projected_state(
+    model: Any, z: Array, t: Array, method: AbstractMethod | MethodPerLevel
+) -> tuple[Array, Array, Any]:
     """z = (q0, v0), which noise may have moved off the constraints a little."""
     q, v = split_state(model, z)
     if not isinstance(model, AbstractSystem):

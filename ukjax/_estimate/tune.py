@@ -43,16 +43,16 @@ from .._system import AbstractSystem, kinematic_map_of
 from .following import following_cost
 from .tuned import Tuned
 
-STRETCH = float(np.log(1e4))
+MAX_LOG_CHANGE = float(np.log(1e4))
 """How far x goes: four powers of ten for what is positive."""
 
-OF_COST, OF_FIRST = 0.02, 1e-6
+COST_TOLERANCE, FIRST_COST_TOLERANCE = 0.02, 1e-6
 """Shares of the tuned cost, and of that of the first guess, by which half the steps may change the tuned cost."""
 
-MOST_ROUNDS = 4
+MAX_ROUNDS = 4
 """So many lengths of steps are tried; each compiles the motions anew."""
 
-BROKEN_DOWN = 1e6
+FAILED_COST = 1e6
 """What a motion costs that breaks down, in units of the first cost: it is worse than any other."""
 
 
@@ -122,12 +122,12 @@ def tune(
     method, guess = choose("orthogonal"), np.zeros(len(parameters.names))
     step = float(np.median(np.diff(ts))) / 4 if dt is None else float(dt)
     nearest, evaluations, cost_error = guess, 0, None
-    for last in (False,) * (MOST_ROUNDS - 1) + (True,):
-        cost_with = lambda dt: _cost_along(
+    for last in (False,) * (MAX_ROUNDS - 1) + (True,):
+        cost_with = lambda dt: _cost_of_motion(
             parameters, cost, start_of, partial(simulate, ts=ts, dt=dt, drift=drift, solver=solver)
         )
-        trial = _compiled(cost_with(step), method)
-        chosen = _Trials(trial, _observed(parameters, method), model, starts, settings)
+        evaluate = _compiled(cost_with(step), method)
+        chosen = _Objective(evaluate, _observed(parameters, method), model, starts, settings)
         values, _, before = chosen(guess)
         if dt is None and not last and not np.all(np.isfinite(values)):
             step /= 4
@@ -136,13 +136,13 @@ def tune(
         first = float(np.mean(values))
         size = first if first > 0 else 1.0
         left = max(1, most_evaluations - evaluations)
-        solution, more = _least(chosen, parameters, size, left, progress, nearest)
+        solution, more = _minimise(chosen, parameters, size, left, progress, nearest)
         nearest, evaluations = solution.x, evaluations + more
         if dt is not None:
             break
-        finer = _costs(cost_with(step / 2), method)(model, jnp.asarray(solution.x), starts, settings)
+        finer = _cost_only(cost_with(step / 2), method)(model, jnp.asarray(solution.x), starts, settings)
         cost_error = float(np.mean(np.asarray(finer))) - float(solution.fun) * size
-        off = abs(cost_error) / (OF_COST * abs(float(solution.fun)) * size + OF_FIRST * size)
+        off = abs(cost_error) / (COST_TOLERANCE * abs(float(solution.fun)) * size + FIRST_COST_TOLERANCE * size)
         if off <= 1:
             break
         if last:
@@ -156,7 +156,10 @@ def tune(
         first_values, _, before = shown(guess)
     x = jnp.asarray(solution.x)
     best = parameters.put(model, x)
-    before, after = replace(shown.seen(guess, before), model=model), replace(shown.seen(x, after), model=best)
+    before, after = (
+        replace(shown.with_observation(guess, before), model=model),
+        replace(shown.with_observation(x, after), model=best),
+    )
     _warn_of_rank(after)
     return Tuned(
         model=best,
@@ -176,10 +179,10 @@ def tune(
     )
 
 
-class _Trials(NamedTuple):
+class _Objective(NamedTuple):
     """Motions from some starts, to be made good."""
 
-    trial: Callable
+    evaluate: Callable
     observed: Callable
     model: Any
     starts: tuple[Array, Array]
@@ -187,14 +190,14 @@ class _Trials(NamedTuple):
 
     def __call__(self, x) -> tuple[Array, Array, Trajectory]:
         """With the free numbers x (p,): every motion's cost, its derivatives, and the motions."""
-        return self.trial(self.model, jnp.asarray(x), self.starts, self.settings)
+        return self.evaluate(self.model, jnp.asarray(x), self.starts, self.settings)
 
-    def seen(self, x, motions: Trajectory) -> Trajectory:
+    def with_observation(self, x, motions: Trajectory) -> Trajectory:
         """The motions with these numbers, and all that is known at their samples."""
         return replace(motions, observation=self.observed(self.model, jnp.asarray(x), self.settings, motions))
 
 
-def _cost_along(parameters, cost, start_of, motion_from):
+def _cost_of_motion(parameters, cost, start_of, motion_from):
     """(x, model, start, setting, method) -> the cost of one motion, and besides, that cost, the motion, and whether it
     is beyond what the method can do."""
 
@@ -234,10 +237,10 @@ def _compiled(of, method):
         found = member(*jax.tree.map(lambda leaf: leaf[0], (starts, settings)))
         return jax.tree.map(lambda leaf: leaf[None], found)
 
-    return _usually(by, method)
+    return _with_fallback(by, method)
 
 
-def _costs(of, method):
+def _cost_only(of, method):
     """(model, x, starts, settings) -> every start's cost alone, to be computed once."""
 
     @jit_unoptimised
@@ -248,7 +251,7 @@ def _costs(of, method):
 
         return jax.vmap(member)(starts, settings)
 
-    return _usually(by, method)
+    return _with_fallback(by, method)
 
 
 def _observed(parameters, method):
@@ -261,7 +264,7 @@ def _observed(parameters, method):
 
         return jax.vmap(member)(settings, motions.t, motions.q, motions.v)
 
-    return _usually(by, method)
+    return _with_fallback(by, method)
 
 
 def _with_numbers(parameters, model, x, setting):
@@ -272,7 +275,7 @@ def _with_numbers(parameters, model, x, setting):
     return this
 
 
-def _usually(by, method):
+def _with_fallback(by, method):
     """What ``by`` finds by the usual method first, if there is one, and by the other where that may be wrong."""
 
     def done(*given):
@@ -286,7 +289,7 @@ def _usually(by, method):
     return done
 
 
-def _least(chosen, parameters, size, most_evaluations, progress, guess):
+def _minimise(chosen, parameters, size, most_evaluations, progress, guess):
     """SciPy's solution for the least mean cost, in units of ``size``, and how often it was evaluated."""
     steps = 0
 
@@ -296,13 +299,13 @@ def _least(chosen, parameters, size, most_evaluations, progress, guess):
         values, slopes = (np.asarray(found) for found in chosen(x)[:2])
         value, slope = np.mean(values), np.mean(slopes, axis=0)
         if not (np.isfinite(value) and np.all(np.isfinite(slope))):
-            return BROKEN_DOWN, np.zeros_like(x)
+            return FAILED_COST, np.zeros_like(x)
         if progress:
             shown = np.asarray(parameters.values(jnp.asarray(x)))
             print(f"{steps:3d}  cost {value:.6g}  " + "  ".join(f"{v:.5g}" for v in shown), flush=True)
         return value / size, slope / size
 
-    most = [(-STRETCH, STRETCH)] * len(parameters.names)
+    most = [(-MAX_LOG_CHANGE, MAX_LOG_CHANGE)] * len(parameters.names)
     solution = scipy.optimize.minimize(
         objective, guess, jac=True, method="L-BFGS-B", bounds=most,
         options={"maxfun": most_evaluations, "ftol": 1e-9, "gtol": 1e-7},
