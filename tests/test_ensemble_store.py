@@ -189,9 +189,9 @@ def test_a_name_that_an_ensemble_needs_cannot_be_kept(name):
 
 
 def test_a_name_that_is_swept_cannot_be_kept_nor_swept_what_is_kept():
-    with pytest.raises(ValueError, match="keep returns 'length', which is the name of a number that is swept"):
+    with pytest.raises(ValueError, match="keep returns 'length', which is the name of a swept number"):
         sweep(None, keep=lambda motion: {"length": motion.q[-1, 0]})
-    with pytest.raises(ValueError, match="keep must return a dictionary whose keys are words, got the key 1"):
+    with pytest.raises(ValueError, match="keep must return a dictionary whose keys are strings, got the key 1"):
         sweep(None, keep=lambda motion: {1: motion.q[-1, 0]})
     with pytest.raises(ValueError, match="over names 'rank', which is the name of something else"):
         sweep(None, keep="all", model=Ranked(), over={"rank": [1.0, 2.0]}, members=None)

@@ -1,4 +1,4 @@
-"""A compiled simulator as one file, which runs without the model's source."""
+"""Write a compiled simulator to a file, and read it; running it does not need the source of the model."""
 
 import json
 import os
@@ -37,12 +37,12 @@ from .block import starts
 from .plan import fingerprint_of, plan_of
 
 BLOCK_SIZE = 136
-"""Members that a CPU does at a time; a single one costs as much."""
+"""Members per block on a CPU. A block with a single member takes as long as a full one."""
 
 PLATFORMS = "cpu", "cuda", "tpu"
 
 FORMAT = 1
-"""Of the files, to be raised when their arrays, or the codes of how a motion ended, mean something else."""
+"""Version of the file format. To be raised if the meaning of its arrays or of the result codes changes."""
 
 
 def export(
@@ -137,9 +137,9 @@ def export(
     problem = replace(task.problem, attempt=initial_method_at(task.problem, jit_unoptimised(starts)(task, *example)))
 
     def simulated(q0, v0, numbers):
-        of_block = lambda x: every(*x)
+        run_block = lambda x: every(*x)
         return jax.lax.platform_dependent(
-            q0, v0, numbers, cpu=partial(_in_blocks, of_block), default=without_kernels(every)
+            q0, v0, numbers, cpu=partial(_in_blocks, run_block), default=without_kernels(every)
         )
 
     def every(q0, v0, numbers):
@@ -165,35 +165,35 @@ def export(
         "provenance": np.array(json.dumps(_provenance(plan, names, derivatives))),
     }
 
-    def written(part):
+    def write(part):
         with open(part, "wb") as file:
             np.savez(file, allow_pickle=False, **arrays)
 
-    write_whole(path, written)
+    write_whole(path, write)
     return path
 
 
 def _provenance(plan, names, derivatives) -> dict[str, Any]:
-    """From what the simulator was made, and a fingerprint of it."""
-    about = fingerprint_of(plan, "export")
+    """What determines the simulator: versions, model, parameters and options, with a fingerprint of them."""
+    fingerprint = fingerprint_of(plan, "export")
     unused = ("over", "members", "combine", "seed", "keep", "fix_swept", "event", "block")
-    kept = {name: value for name, value in about.items() if name not in unused}
-    return sealed(kept | {"over": list(names), "derivatives": derivatives})
+    used = {name: value for name, value in fingerprint.items() if name not in unused}
+    return sealed(used | {"over": list(names), "derivatives": derivatives})
 
 
 def _exported_values(task) -> list[float]:
-    """What the model itself has where others may be given."""
+    """Values in the exported model of the parameters that can be given with a start."""
     return [float(value_at(task.problem.model, place)) for place in task.problem.places]
 
 
-def _in_blocks(of_block, *each):
-    """A block of known size after the other, whose values stay in the caches."""
-    members = each[0].shape[0]
+def _in_blocks(run_block, *arrays):
+    """Simulate in blocks of ``BLOCK_SIZE`` members, one after the other: the data of a block stay in the caches."""
+    members = arrays[0].shape[0]
     blocks = (members + BLOCK_SIZE - 1) // BLOCK_SIZE
-    filled = jnp.minimum(jnp.arange(blocks * BLOCK_SIZE), members - 1)
-    cut = tuple(x[filled].reshape(blocks, BLOCK_SIZE, x.shape[1]) for x in each)
-    found = jax.lax.map(of_block, cut)
-    return jax.tree.map(lambda x: x.reshape(blocks * BLOCK_SIZE, *x.shape[2:])[:members], found)
+    rows = jnp.minimum(jnp.arange(blocks * BLOCK_SIZE), members - 1)
+    blocked = tuple(x[rows].reshape(blocks, BLOCK_SIZE, x.shape[1]) for x in arrays)
+    results = jax.lax.map(run_block, blocked)
+    return jax.tree.map(lambda x: x.reshape(blocks * BLOCK_SIZE, *x.shape[2:])[:members], results)
 
 
 class Simulator(eqx.Module):
@@ -316,45 +316,45 @@ def load_simulator(path: str | os.PathLike) -> Simulator:
     """
     path = as_path(path)
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as found:
-            arrays = dict(found)
-        about, form = json.loads(str(arrays["provenance"])), int(arrays["format"])
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = dict(archive)
+        provenance, file_format = json.loads(str(arrays["provenance"])), int(arrays["format"])
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{str(path)!r} is no simulator that ukjax.export wrote: {error}") from None
-    written = f"ukjax {about.get('ukjax')} and JAX {about.get('jax')}"
-    if form != FORMAT:
+    written = f"ukjax {provenance.get('ukjax')} and JAX {provenance.get('jax')}"
+    if file_format != FORMAT:
         raise ValueError(
-            f"{str(path)!r} was written by {written} in format {form}, and this ukjax, {__version__}, reads format "
-            f"{FORMAT}: export it again, or load it with that version"
+            f"{str(path)!r} was written by {written} in format {file_format}, and this ukjax, {__version__}, reads "
+            f"format {FORMAT}: export it again, or load it with that version"
         )
     try:
         program = jax_export.deserialize(bytearray(arrays["program"].tobytes()))
         pairs = lambda name: tuple((str(a), str(b)) for a, b in arrays[name]) if name in arrays else None
         labels = Labels(str(arrays["title"]), pairs("coordinates") or (), (), (), pairs("directions"))
         names = tuple(map(str, arrays["names"]))
-        made = Simulator(arrays["t"], names, arrays["own"], labels, program, json.dumps(about))
+        simulator = Simulator(arrays["t"], names, arrays["own"], labels, program, json.dumps(provenance))
     except ImportError:
         raise
-    except Exception as error:  # what JAX raises depends on where it gives up
+    except Exception as error:  # JAX raises different exceptions, depending on where deserialising fails
         raise ValueError(
             f"{str(path)!r}, written by {written}, cannot be read by JAX {jax.__version__}: {error}"
         ) from None
     if program.in_avals[0].dtype == np.float64 and not is_double_allowed():
         raise ValueError(f"{str(path)!r} computes in float64: call ukjax.enable_float64() before it is loaded")
-    for words in _disagreements(about):
-        warnings.warn(f"{str(path)!r} was written by {written}: {words}", stacklevel=2)
-    return made
+    for reason in _disagreements(provenance):
+        warnings.warn(f"{str(path)!r} was written by {written}: {reason}", stacklevel=2)
+    return simulator
 
 
-def _disagreements(about: dict[str, Any]) -> Iterator[str]:
-    """In what the versions that a file was written by differ from these so that it matters."""
-    if about.get("numerics") != NUMERICS:
+def _disagreements(provenance: dict[str, Any]) -> Iterator[str]:
+    """Warnings about the versions of ukjax and JAX that wrote the file, if they matter here."""
+    if provenance.get("numerics") != NUMERICS:
         yield (
             f"ukjax {__version__} computes other numbers than that version did, so that this simulator and "
             "ukjax.simulate may differ; export it again if they are to agree"
         )
     number = lambda version: [int(part) for part in re.findall(r"\d+", str(version))[:3]]
-    if number(about.get("jax")) > number(jax.__version__):
+    if number(provenance.get("jax")) > number(jax.__version__):
         yield (
             f"JAX {jax.__version__}, which is older, runs files of newer versions only for some weeks after their "
             "release; export it again here, or update JAX"

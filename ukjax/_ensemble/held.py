@@ -1,4 +1,4 @@
-"""What a start keeps of what it was given, while all else gives way to the constraints."""
+"""Constraints that fix swept entries of q0 and v0 while a start is projected onto the constraints."""
 
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ from .._system import AbstractSystem, System
 
 
 class FixedEntries(AbstractConstraint):
-    """q[i] = q0[i] for i in ``of_q``, and v[i] = v0[i] for i in ``of_v``: for a start, not for a motion."""
+    """q[i] = q0[i] for i in ``q_entries``, and v[i] = v0[i] for i in ``v_entries``; for projecting a start only."""
 
     q0: Float[Array, " nq"]
     v0: Float[Array, " n"]
@@ -35,18 +35,18 @@ class FixedEntries(AbstractConstraint):
         return A, jnp.zeros(len(self.v_entries), q.dtype)
 
     def position(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " k"]:
-        at = jnp.array(self.q_entries, int)
-        return q[at] - self.q0[at]
+        entries = jnp.array(self.q_entries, int)
+        return q[entries] - self.q0[entries]
 
     def velocity(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " l"]:
-        at = jnp.array(self.v_entries, int)
-        return v[at] - self.v0[at]
+        entries = jnp.array(self.v_entries, int)
+        return v[entries] - self.v0[entries]
 
 
 def with_fixed_entries(
     model: AbstractSystem, q: Array, v: Array, q_entries: tuple[int, ...], v_entries: tuple[int, ...]
 ) -> AbstractSystem:
-    """``model`` at its start, with entries of q and v that stay as they are."""
+    """``model`` with constraints that fix these entries of q and v at their present values."""
     if not q_entries and not v_entries:
         return model
     return System(
