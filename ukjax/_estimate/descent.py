@@ -1,4 +1,4 @@
-"""Stochastic gradient descent: a few experiments at a time."""
+"""Stochastic gradient descent on batches of experiments."""
 
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 def descend(
     problem: Problem, optimiser: "optax.GradientTransformation", batch: int, loss: str, steps: int
 ) -> Float[np.ndarray, " unknowns"]:
-    """The unknowns after so many steps along −∂/∂x Σ ρ(r²)/2, the mean over ``batch`` experiments drawn anew each."""
+    """The unknowns after ``steps`` steps of ``optimiser``.
+
+    Each uses the gradient ∂/∂x Σ ρ(r²)/2, divided by the number of residuals, of ``batch`` experiments drawn at random.
+    """
     unknowns = jnp.asarray(problem.first())
     state = optimiser.init(unknowns)
     rng = np.random.default_rng(0)

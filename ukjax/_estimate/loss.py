@@ -1,4 +1,4 @@
-"""Loss functions of residuals."""
+"""Loss functions ρ of least squares, with the names of SciPy."""
 
 import numpy as np
 
@@ -9,4 +9,4 @@ LOSS_DERIVATIVES = {
     "cauchy": lambda z: 1 / (1 + z),
     "arctan": lambda z: 1 / (1 + z**2),
 }
-"""ρ'(z) of each loss, as SciPy's ``least_squares`` defines them."""
+"""Derivative ρ'(z) of each loss, z = r², as defined by SciPy's ``least_squares``."""
