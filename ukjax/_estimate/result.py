@@ -82,7 +82,7 @@ class Fit(eqx.Module):
 
     @property
     def covariance(self) -> Float[np.ndarray, "p p"]:
-        """Covariance of ``values``, shape (p, p), infinite in rows and columns of parameters that are not determined."""
+        """Covariance of ``values``, shape (p, p), infinite in rows and columns that are not determined."""
         return self.identifiability.covariance
 
     @property
@@ -137,9 +137,10 @@ class Fit(eqx.Module):
         shifts = np.where(np.isfinite(integration.shift), np.abs(integration.shift), 0)
         worst = f", {self.names[np.argmax(shifts)]} by {np.max(shifts):.2g}" if np.any(shifts) else ""
         return (
-            f"the integration is not accurate enough: with steps of {integration.dt:.3g} s its error moves the estimates by "
-            f"{integration.largest:.2g} standard errors{worst}. Take a smaller dt, or leave it out; where that does not help, "
-            "the motion is chaotic or not smooth: cut the records into segments, or make jumps of forces smooth"
+            f"the integration is not accurate enough: with steps of {integration.dt:.3g} s its error moves the "
+            f"estimates by {integration.largest:.2g} standard errors{worst}. Take a smaller dt, or leave it out; where "
+            "that does not help, the motion is chaotic or not smooth: cut the records into segments, or make jumps of "
+            "forces smooth"
         )
 
     def _degrees_of_freedom(self) -> int:
