@@ -240,8 +240,8 @@ def _project_by_search(task, numbers, q0, v0):
         t = task.problem.ts[0]
         constrained = task.held(model, q, v)
         chart, x, sizes = chart_at(constrained, q, v, scale_of(constrained, t, q, v))
-        x, v, found, _ = project_by_search(chart, t, x, v, sizes, task.problem.method)
-        return _initial_state(task, model, numbers, point_of(chart, x), v), found
+        x, v, converged, _ = project_by_search(chart, t, x, v, sizes, task.problem.method)
+        return _initial_state(task, model, numbers, point_of(chart, x), v), converged
 
     return jax.lax.map(project_one, (numbers, q0, v0))
 

@@ -41,8 +41,8 @@ def dimensions_and_attributes(
     metadata: dict[str, Any], name: str, example: np.ndarray
 ) -> tuple[list[str], dict[str, Any]]:
     """Dimensions and attributes of the array ``name``; ``example`` has its rows of some members."""
-    per_entry = "direction" if "directions" in metadata and _is_per_velocity(name) else "coordinate"
-    t, (names, units) = times_of(metadata), zip(*metadata[f"{per_entry}s"], strict=True)
+    entry_axis = "direction" if "directions" in metadata and _is_per_velocity(name) else "coordinate"
+    t, (names, units) = times_of(metadata), zip(*metadata[f"{entry_axis}s"], strict=True)
     distinct_units = dict.fromkeys(units)
     unit_of = lambda template: (
         template.replace("{}", next(iter(distinct_units))) if len(distinct_units) == 1 or "{}" not in template else ""
@@ -52,7 +52,7 @@ def dimensions_and_attributes(
     for axis, size in enumerate(example.shape[1:], 1):
         is_time = axis == 1 and size == t.size and (name in MOTION or name in OBSERVED)
         is_per_entry = axis == example.ndim - 1 and size == len(names) and not is_time
-        dimensions.append("time" if is_time else per_entry if is_per_entry else f"{name}_{axis}")
+        dimensions.append("time" if is_time else entry_axis if is_per_entry else f"{name}_{axis}")
     attributes: dict[str, Any] = {"long_name": description["long_name"]}
     if description.get("units") and "{force}" not in description["units"] and unit_of(description["units"]):
         attributes["units"] = unit_of(description["units"])

@@ -254,25 +254,27 @@ class Simulator(eqx.Module):
             raise ValueError(f"q0 and v0 must have shape {wanted}, got shapes {q.shape} and {v.shape}")
         for name, value in (("q0", q), ("v0", v)):
             check_finite(name, value)
-        given = dict(numbers or {})
-        for name in given:
+        values = dict(numbers or {})
+        for name in values:
             if name not in self.names:
                 listed = ", ".join(self.names) or "none"
                 raise ValueError(f"numbers has {name!r}{did_you_mean(name, self.names)} There are: {listed}")
-        many = jnp.atleast_2d(q)
+        starts_q = jnp.atleast_2d(q)
         dtype = self.program.in_avals[0].dtype
         columns = []
         for name, own in zip(self.names, self.own, strict=True):
-            value = as_array(f"numbers[{name!r}]", given.get(name, own))
-            if value.shape not in ((), (len(many),)):
-                raise ValueError(f"numbers[{name!r}] must be a number, or have shape ({len(many)},), got {value.shape}")
-            columns.append(jnp.broadcast_to(value, len(many)))
-        each = jnp.stack(columns, axis=1) if columns else jnp.zeros((len(many), 0))
-        v = jnp.broadcast_to(v, (len(many), v.shape[-1]))
-        found = self.program.call(*(x.astype(dtype) for x in (many, v, each)))
+            value = as_array(f"numbers[{name!r}]", values.get(name, own))
+            if value.shape not in ((), (len(starts_q),)):
+                raise ValueError(
+                    f"numbers[{name!r}] must be a number, or have shape ({len(starts_q)},), got {value.shape}"
+                )
+            columns.append(jnp.broadcast_to(value, len(starts_q)))
+        parameters = jnp.stack(columns, axis=1) if columns else jnp.zeros((len(starts_q), 0))
+        v = jnp.broadcast_to(v, (len(starts_q), v.shape[-1]))
+        results = self.program.call(*(x.astype(dtype) for x in (starts_q, v, parameters)))
         if q.ndim == 1:
-            found = jax.tree.map(lambda x: x[0], found)
-        t, q, v, result, steps, last = found
+            results = jax.tree.map(lambda x: x[0], results)
+        t, q, v, result, steps, last = results
         return Trajectory(t, q, v, result, steps, last, None, None, None, self.labels)
 
 

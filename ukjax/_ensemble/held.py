@@ -20,7 +20,7 @@ class FixedEntries(AbstractConstraint):
     q_entries: tuple[int, ...] = eqx.field(static=True)
     v_entries: tuple[int, ...] = eqx.field(static=True)
     kinematic_map: KinematicMap | None = None
-    name: ClassVar[Any] = "what is held of the start"
+    name: ClassVar[Any] = "fixed entries of the start"
     level: ClassVar[Level] = "velocity"
 
     def slope(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "j n"]:

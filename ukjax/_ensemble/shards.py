@@ -65,23 +65,23 @@ class NpzShards(AbstractShards):
         return any(map(self.name.fullmatch, nonempty_files(self.path)))
 
     def done(self, manifest):
-        found = sorted(
+        files = sorted(
             (int(each[1]), int(each[2]), name)
             for name in nonempty_files(self.path)
             if (each := self.name.fullmatch(name)) is not None
         )
-        for first, last, name in found:
+        for first, last, name in files:
             if not first < last <= manifest["members"]:
                 raise foreign(self.path / name, f"there are {manifest['members']} members here")
-        return [(first, last) for first, last, _ in found]
+        return [(first, last) for first, last, _ in files]
 
     def read(self, manifest, first, last, names):
         path = self._file(first, last)
         try:
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as found:
-                written = found[FINGERPRINT].tobytes().hex()
-                wanted = [name for name in found.files if name != FINGERPRINT] if names is None else names
-                arrays = {name: found[name] for name in wanted}
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+                written = archive[FINGERPRINT].tobytes().hex()
+                wanted = [name for name in archive.files if name != FINGERPRINT] if names is None else names
+                arrays = {name: archive[name] for name in wanted}
         except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, OSError) as error:
             raise damaged(path, error) from None
         if written != manifest["fingerprint"]:
@@ -92,17 +92,17 @@ class NpzShards(AbstractShards):
         return arrays
 
     def writer(self, manifest):
-        mark = np.frombuffer(bytes.fromhex(manifest["fingerprint"]), np.uint8)
+        fingerprint = np.frombuffer(bytes.fromhex(manifest["fingerprint"]), np.uint8)
 
         def write(first, last, arrays):
-            def written(part):
+            def write_archive(part):
                 # numpy.savez is not used: it would not allow arrays with the names of its own arguments.
                 with zipfile.ZipFile(part, "w") as archive:
-                    for name, array in {**arrays, FINGERPRINT: mark}.items():
+                    for name, array in {**arrays, FINGERPRINT: fingerprint}.items():
                         with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
                             np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)
 
-            write_whole(self._file(first, last), written)
+            write_whole(self._file(first, last), write_archive)
 
         return write
 

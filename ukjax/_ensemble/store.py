@@ -39,9 +39,8 @@ class Store:
         self._manifest: Any = None
         manifest = self.manifest(missing_is_none=True)
         from_suffix = "zarr" if self.path.suffix == ".zarr" else "npz"
-        self._archive = (
-            from_suffix if manifest is None else manifest["archive"]
-        )  # not from the name, since the folder may have been renamed
+        # The manifest decides, since the folder may have been renamed.
+        self._archive = from_suffix if manifest is None else manifest["archive"]
         self._shards: AbstractShards = ZarrShards(self.path) if self._archive == "zarr" else NpzShards(self.path)
         self.chunk_is_fixed = self._shards.chunk_is_fixed
 
@@ -91,7 +90,8 @@ class Store:
         # The chunk size does not change the results.
         if difference := first_difference(manifest | {"chunk": None}, wanted | {"chunk": None}):
             raise ValueError(
-                f"store {str(self.path)!r} holds another ensemble: {difference}. Name another folder, or remove it"
+                f"store {str(self.path)!r} holds another ensemble: {difference}. Name another folder, or remove "
+                "this one"
             )
 
     def _check_other_worlds(self, world: int) -> None:

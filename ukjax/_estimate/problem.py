@@ -121,7 +121,7 @@ class Problem:
                 )
         if not np.all(np.isfinite(J)):
             raise SimulationError("the first guess has a motion, but no derivatives: begin away from singular poses")
-        measured = sum(int(norm.measured.sum()) for norm in self.experiments)
+        measured = sum(int(e.measured.sum()) for e in self.experiments)
         if measured < unknowns.size:
             raise ValueError(
                 f"experiments hold {measured} measured values for {unknowns.size} unknowns ({self.p} parameters and "

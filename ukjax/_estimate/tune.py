@@ -342,7 +342,7 @@ def _minimise(cost_at, parameters, size, most_evaluations, progress, guess):
     def objective(x):
         nonlocal steps
         steps += 1
-        values, slopes = (np.asarray(found) for found in cost_at(x)[:2])
+        values, slopes = (np.asarray(array) for array in cost_at(x)[:2])
         value, slope = np.mean(values), np.mean(slopes, axis=0)
         if not (np.isfinite(value) and np.all(np.isfinite(slope))):
             return FAILED_COST, np.zeros_like(x)
