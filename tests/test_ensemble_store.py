@@ -184,7 +184,7 @@ def test_a_table_within_a_compiled_function_is_another_model(tmp_path):
 
 @pytest.mark.parametrize("name", ("q", "result", "steps", "last_t", "over", "time", "fingerprint"))
 def test_a_name_that_an_ensemble_needs_cannot_be_kept(name):
-    with pytest.raises(ValueError, match=f"keep returns '{name}', which is the name of something else .* 'my_{name}'"):
+    with pytest.raises(ValueError, match=f"keep returns '{name}', which is a reserved name .* 'my_{name}'"):
         sweep(None, keep=lambda motion: {name: motion.q[-1, 0], "x1": motion.q[0, 0]})
 
 
@@ -193,7 +193,7 @@ def test_a_name_that_is_swept_cannot_be_kept_nor_swept_what_is_kept():
         sweep(None, keep=lambda motion: {"length": motion.q[-1, 0]})
     with pytest.raises(ValueError, match="keep must return a dictionary whose keys are strings, got the key 1"):
         sweep(None, keep=lambda motion: {1: motion.q[-1, 0]})
-    with pytest.raises(ValueError, match="over names 'rank', which is the name of something else"):
+    with pytest.raises(ValueError, match="over names 'rank', which is a reserved name"):
         sweep(None, keep="all", model=Ranked(), over={"rank": [1.0, 2.0]}, members=None)
 
 
