@@ -36,7 +36,7 @@ GRID = {"length": np.array([0.5, 1.0, 1.5]), "mass": np.array([1.0, 2.0])}
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """So that few members are several blocks."""
-    monkeypatch.setattr(plan_module, "SMALLEST", 8)
+    monkeypatch.setattr(plan_module, "MIN_BLOCK", 8)
 
 
 class Blows(eqx.Module):
@@ -66,7 +66,7 @@ def same(a, b):
 @pytest.fixture(scope="module")
 def forty():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan_module, "SMALLEST", 8)
+        patch.setattr(plan_module, "MIN_BLOCK", 8)
         yield sweep()
 
 

@@ -33,7 +33,7 @@ WORDS = {"XLA_FLAGS": "", "PYTHONPATH": os.pathsep.join(sys.path)}
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(plan_module, "SMALLEST", 8)
+    monkeypatch.setattr(plan_module, "MIN_BLOCK", 8)
 
 
 def sweep(store, members: Any = 40, model: Any = None, over: Any = None, **how: Any):
@@ -51,7 +51,7 @@ def content(folder: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan_module, "SMALLEST", 8)
+        patch.setattr(plan_module, "MIN_BLOCK", 8)
         folder = tmp_path_factory.mktemp("whole") / "store"
         sweep(folder)
         yield folder
@@ -73,14 +73,14 @@ def test_a_folder_holds_what_memory_would(whole):
 
 def test_what_is_there_is_not_done_again(whole, tmp_path, monkeypatch):
     folder = tmp_path / "store"
-    monkeypatch.setattr(run_module, "done_here", stopping_after(2))
+    monkeypatch.setattr(run_module, "compute_locally", stopping_after(2))
     with pytest.raises(KeyboardInterrupt):
         sweep(folder)
     part = uk.open_ensemble(folder)
     assert part.done == 16 and not part.complete and set(part.reason[16:]) == {"is not done yet"}
     assert np.isnan(part.q[16:]).all() and np.isfinite(part.q[:16]).all() and part.summary()["done"] == 16
     monkeypatch.undo()
-    monkeypatch.setattr(plan_module, "SMALLEST", 8)
+    monkeypatch.setattr(plan_module, "MIN_BLOCK", 8)
     before = {path.name: path.stat().st_mtime_ns for path in folder.glob("*.npz")}
     sweep(folder)
     assert content(folder) == content(whole)
@@ -96,14 +96,14 @@ def stopping_after(count):
                 raise KeyboardInterrupt
             yield each
 
-    real = run_module.done_here
+    real = run_module.compute_locally
     return done
 
 
 def test_a_store_written_with_a_grid_is_resumed(tmp_path, monkeypatch):
     over = lambda high=1.5: {"length": uk.Grid(0.5, high, 24)}
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(run_module, "done_here", stopping_after(2))
+        patch.setattr(run_module, "compute_locally", stopping_after(2))
         sweep(tmp_path / "s", None, over=over())
     assert uk.open_ensemble(tmp_path / "s").done == 16
     found = sweep(tmp_path / "s", None, over=over())
@@ -184,16 +184,16 @@ def test_a_table_within_a_compiled_function_is_another_model(tmp_path):
 
 @pytest.mark.parametrize("name", ("q", "result", "steps", "last_t", "over", "time", "fingerprint"))
 def test_a_name_that_an_ensemble_needs_cannot_be_kept(name):
-    with pytest.raises(ValueError, match=f"keep returns '{name}', which is the name of something else .* 'my_{name}'"):
+    with pytest.raises(ValueError, match=f"keep returns '{name}', which is a reserved name .* 'my_{name}'"):
         sweep(None, keep=lambda motion: {name: motion.q[-1, 0], "x1": motion.q[0, 0]})
 
 
 def test_a_name_that_is_swept_cannot_be_kept_nor_swept_what_is_kept():
-    with pytest.raises(ValueError, match="keep returns 'length', which is the name of a number that is swept"):
+    with pytest.raises(ValueError, match="keep returns 'length', which is the name of a swept number"):
         sweep(None, keep=lambda motion: {"length": motion.q[-1, 0]})
-    with pytest.raises(ValueError, match="keep must return a dictionary whose keys are words, got the key 1"):
+    with pytest.raises(ValueError, match="keep must return a dictionary whose keys are strings, got the key 1"):
         sweep(None, keep=lambda motion: {1: motion.q[-1, 0]})
-    with pytest.raises(ValueError, match="over names 'rank', which is the name of something else"):
+    with pytest.raises(ValueError, match="over names 'rank', which is a reserved name"):
         sweep(None, keep="all", model=Ranked(), over={"rank": [1.0, 2.0]}, members=None)
 
 
@@ -338,11 +338,11 @@ def test_what_is_damaged_is_named(whole, tmp_path):
 
 
 def test_another_chunk_goes_on_with_the_same_members(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(run_module, "done_here", stopping_after(2))
+    monkeypatch.setattr(run_module, "compute_locally", stopping_after(2))
     with pytest.raises(KeyboardInterrupt):
         sweep(tmp_path / "s")
     monkeypatch.undo()
-    monkeypatch.setattr(plan_module, "SMALLEST", 8)
+    monkeypatch.setattr(plan_module, "MIN_BLOCK", 8)
     found = sweep(tmp_path / "s", chunk=24)
     assert sorted(path.name for path in (tmp_path / "s").glob("*.npz"))[2:] == [
         "members-000000016-000000024.npz",
@@ -397,7 +397,7 @@ from ukjax import _fingerprint as fingerprint_module
 from ukjax._ensemble import plan
 from ukjax._ensemble import store
 
-plan.SMALLEST = plan.LARGEST = 8
+plan.MIN_BLOCK = plan.MAX_BLOCK_CPU = 8
 uk.enable_float64()
 uk.enable_compilation_cache(sys.argv[2])
 rod = uk.Holonomic(lambda t, q: q @ q - 1, name="rod")

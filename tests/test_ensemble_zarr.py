@@ -23,13 +23,13 @@ zarr = pytest.importorskip("zarr")
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(plan_module, "SMALLEST", 8)
+    monkeypatch.setattr(plan_module, "MIN_BLOCK", 8)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan_module, "SMALLEST", 8)
+        patch.setattr(plan_module, "MIN_BLOCK", 8)
         folder = tmp_path_factory.mktemp("whole") / "store.zarr"
         sweep(folder, chunk=16)
         yield folder
@@ -63,7 +63,7 @@ def test_it_is_read_without_us(whole):
 
 def interrupted(folder, monkeypatch, after=1):
     with monkeypatch.context() as patch:
-        patch.setattr(run_module, "done_here", stopping_after(after))
+        patch.setattr(run_module, "compute_locally", stopping_after(after))
         with pytest.raises(KeyboardInterrupt):
             sweep(folder, chunk=16)
 

@@ -1,4 +1,4 @@
-"""Ensembles: many members of one mechanism, that differ in some of their numbers."""
+"""Ensembles: motions of many members of one system, which differ in the numbers that are swept."""
 
 from .export import Simulator as Simulator
 from .export import export as export

@@ -1,7 +1,8 @@
-"""What is done at once: a block of members, always of one size and always the same members.
+"""Simulate one block of members.
 
-A program rounds alike wherever the same numbers stand in the same places. So a member is the same, bit for bit, in
-whatever chunk its block is, whoever computes it, and whenever.
+A block is the unit of computation. All blocks of an ensemble have one size, and each block always contains the same
+members in the same rows. A compiled program rounds a row in the same way every time, so the result of a member is
+equal bit for bit for every chunk size, executor and process.
 """
 
 from collections.abc import Callable
@@ -28,29 +29,53 @@ from .._motion.stepper.scaling import scale_of
 from .._motion.trajectory.trajectory import OBSERVED, Trajectory
 from .._run.compile import jit_batch
 from .._system import AbstractSystem
-from .held import holding
+from .held import with_fixed_entries
 
-LANES = 8
-"""Members that are there twice, so that rows of numbers are not a power of two long: they would share places in the
-caches."""
+PADDING_MEMBERS = 8
+"""Members added to a block as padding (copies of its last member), so that the row length is not a power of two.
+Addresses that are a power of two apart map to the same cache sets."""
 
-MOTION_KEPT, ENDING_KEPT = ("q", "v"), ("result", "steps", "last_t", "over")
-"""Names of what is kept of each member: of its motion, unless only a function of that is kept, and in any case."""
+MOTION_ARRAYS, ENDING_ARRAYS = ("q", "v"), ("result", "steps", "last_t", "over")
+"""Names of the arrays kept for each member: the motion (unless ``keep`` is a function), and those that are always
+kept."""
 
-AGAIN, FAR = 136, 16
-"""Members at a time that need another method, and of which a start is looked for the long way."""
+RETRY_BATCH, SEARCH_BATCH = 136, 16
+"""Batch sizes: members that are simulated again with another linear solver, and members whose start is searched for
+by ``project_by_search``."""
 
 
 class Task(eqx.Module):
-    """What is to be done for every member: the ``problem``; which of its numbers are entries of q0 and v0; where it
-    begins: by a start of the model's own, which for a mechanism of bodies is sought near the given one's, as far from
-    it as its pose of ``reference`` is from this; by ``start_of``, if there is one; by ``fix_swept`` with what was swept
-    of it unchanged; and what to ``keep`` of its motion."""
+    """What to compute for every member.
+
+    The swept numbers of a member are the columns of its row in an array (members, p).
+
+    Attributes
+    ----------
+    problem : Problem
+        Initial value problem, without the numbers of a member.
+    q_entries, v_entries : tuple of (int, int)
+        Pairs (column, entry): the number in that column is that entry of q0 or v0.
+    parameter_columns : tuple of int
+        Columns that are parameters of the model.
+    own_start : bool
+        Whether the start is that of the member's own model instead of q0 and v0.
+    reference : array, shape (n,), or None
+        For a ``Mechanism`` with ``own_start``: its reference pose without swept numbers. The start of a member is q0
+        shifted by the difference between its own reference pose and this one.
+    fix_swept : bool
+        Whether the projection of a start leaves swept entries of q0 and v0 unchanged.
+    start_of : callable or None
+        ``start_of(model, q0, v0) -> (q0, v0)``, applied before the projection.
+    keep : {"samples", "end", "all"} or callable
+        What to keep of each motion.
+    size : int
+        Members per block, padding included.
+    """
 
     problem: Problem
-    of_q: tuple[tuple[int, int], ...] = eqx.field(static=True)
-    of_v: tuple[tuple[int, int], ...] = eqx.field(static=True)
-    of_model: tuple[int, ...] = eqx.field(static=True)
+    q_entries: tuple[tuple[int, int], ...] = eqx.field(static=True)
+    v_entries: tuple[tuple[int, int], ...] = eqx.field(static=True)
+    parameter_columns: tuple[int, ...] = eqx.field(static=True)
     own_start: bool = eqx.field(static=True)
     reference: Float[Array, " n"] | None
     fix_swept: bool = eqx.field(static=True)
@@ -59,68 +84,72 @@ class Task(eqx.Module):
     size: int = eqx.field(static=True)
 
     def model_of(self, numbers: Float[Array, " p"]) -> Any:
-        """The model of a member, by all of its numbers."""
+        """The model of the member with these swept numbers."""
         return self.problem.model_of(self.numbers_of_model(numbers))
 
     def held(self, model: AbstractSystem, q: Array, v: Array) -> AbstractSystem:
-        """What a start is to obey: the model's constraints, and what is held."""
-        places = lambda pairs: tuple(at for _, at in pairs)
-        return holding(model, q, v, places(self.of_q), places(self.of_v)) if self.fix_swept else model
+        """``model``; with ``fix_swept`` also constraints that fix the swept entries of q and v."""
+        entries = lambda pairs: tuple(entry for _, entry in pairs)
+        return (
+            with_fixed_entries(model, q, v, entries(self.q_entries), entries(self.v_entries))
+            if self.fix_swept
+            else model
+        )
 
     def numbers_of_model(self, numbers: Float[Array, " p"]) -> Float[Array, " k"] | None:
-        """The numbers that are its model's; None if there are none."""
-        return jnp.stack([numbers[i] for i in self.of_model]) if self.of_model else None
+        """The swept numbers that are parameters of the model; None if there are none."""
+        return jnp.stack([numbers[i] for i in self.parameter_columns]) if self.parameter_columns else None
 
 
 def run_block(
     task: Task, numbers: Float[np.ndarray, "some p"], q0: Float[np.ndarray, "some nq"], v0: Float[np.ndarray, "some n"]
 ) -> dict[str, np.ndarray]:
-    """What becomes of the members of a block, no more than its size, by the names of a store."""
+    """Simulate the members of one block, at most ``task.size``. Returns the kept arrays by name, (members, ...)."""
     members = len(numbers)
-    filled = _filled(task, numbers, q0, v0)
-    samples = _simulated(task, *_begun(task, *filled))
-    good = ended_well(samples.result)
+    padded = _padded(task, numbers, q0, v0)
+    samples = _simulated(task, *_initial_states(task, *padded))
+    succeeded = ended_well(samples.result)
     if task.keep == "end":
-        kept = {"q": jnp.where(good[:, None], samples.last[1], jnp.nan)[:, None]}
-        kept |= {"v": jnp.where(good[:, None], samples.last[2], jnp.nan)[:, None]}
+        kept = {"q": jnp.where(succeeded[:, None], samples.last[1], jnp.nan)[:, None]}
+        kept |= {"v": jnp.where(succeeded[:, None], samples.last[2], jnp.nan)[:, None]}
     else:
         kept = {"q": samples.q, "v": samples.v}
     if callable(task.keep) or task.keep == "all":
-        kept = ({} if callable(task.keep) else kept) | _run(_looked_at, task, filled[0], samples)
-    found = kept | {"result": samples.result.astype(np.int8), "steps": samples.steps, "last_t": samples.last[0]}
-    return {name: np.asarray(x)[:members] for name, x in found.items()} | {"over": numbers}
+        kept = ({} if callable(task.keep) else kept) | _run(_observed_arrays, task, padded[0], samples)
+    arrays = kept | {"result": samples.result.astype(np.int8), "steps": samples.steps, "last_t": samples.last[0]}
+    return {name: np.asarray(x)[:members] for name, x in arrays.items()} | {"over": numbers}
 
 
 def _run(function, *arguments):
     return function.compiled(*arguments)(*arguments)
 
 
-def _simulated(task, start, there) -> Solution:
-    """The motions; those without a start are done as if they had another's."""
-    problem, at = task.problem, np.flatnonzero(there)
-    if at.size == 0:
-        return _nothing(problem, start)
-    if at.size < there.size:
-        stand_in = np.where(there, np.arange(there.size), at[0])
+def _simulated(task, start, has_start) -> Solution:
+    """Simulate all members. A member without a start is simulated from the start of another one, then set to NaN."""
+    problem, valid = task.problem, np.flatnonzero(has_start)
+    if valid.size == 0:
+        return _all_failed(problem, start)
+    if valid.size < has_start.size:
+        stand_in = np.where(has_start, np.arange(has_start.size), valid[0])
         start = jax.tree.map(lambda x: x[stand_in], start)
     plan = choose_plan(problem, start)
-    loop = batch_integrator(plan.integrator)
-    run = lambda problem, start: _run(loop.program, start, problem)
-    samples = solve_every_member(run, problem, start, plan, refuse=False, again=min(AGAIN, task.size))
-    if there.all():
+    integrator = batch_integrator(plan.integrator)
+    run = lambda problem, start: _run(integrator.program, start, problem)
+    samples = solve_every_member(run, problem, start, plan, refuse=False, again=min(RETRY_BATCH, task.size))
+    if has_start.all():
         return samples
-    spoilt = lambda x, where: jnp.where(where.reshape(-1, *(1,) * (x.ndim - 1)), jnp.nan, x)
+    nan_where = lambda x, rows: jnp.where(rows.reshape(-1, *(1,) * (x.ndim - 1)), jnp.nan, x)
     t0 = problem.ts[0]
     return samples._replace(
-        q=spoilt(samples.q, ~there),
-        v=spoilt(samples.v, ~there),
-        result=jnp.where(there, samples.result, NOT_ASSEMBLED),
-        steps=jnp.where(there, samples.steps, 0),
-        last=(jnp.where(there, samples.last[0], t0), *(spoilt(x, ~there) for x in samples.last[1:])),
+        q=nan_where(samples.q, ~has_start),
+        v=nan_where(samples.v, ~has_start),
+        result=jnp.where(has_start, samples.result, NOT_ASSEMBLED),
+        steps=jnp.where(has_start, samples.steps, 0),
+        last=(jnp.where(has_start, samples.last[0], t0), *(nan_where(x, ~has_start) for x in samples.last[1:])),
     )
 
 
-def _nothing(problem, start) -> Solution:
+def _all_failed(problem, start) -> Solution:
     members, samples = len(start.q), problem.ts.size + (problem.event is not None)
     q, v = (jnp.full((members, samples, x.shape[1]), jnp.nan, x.dtype) for x in (start.q, start.v))
     zeros = jnp.zeros(members, int)
@@ -128,112 +157,113 @@ def _nothing(problem, start) -> Solution:
     return Solution(q[..., 0], q, v, zeros + NOT_ASSEMBLED, zeros, last, zeros > 0)
 
 
-def assembled(task: Task, numbers: np.ndarray, q0: np.ndarray, v0: np.ndarray) -> Bool[np.ndarray, " some"]:
-    """Which of some members, no more than a block, have a start."""
-    return _begun(task, *_filled(task, numbers, q0, v0))[1][: len(numbers)]
+def start_found(task: Task, numbers: np.ndarray, q0: np.ndarray, v0: np.ndarray) -> Bool[np.ndarray, " some"]:
+    """Whether each member has a start on the constraints. At most one block of members."""
+    return _initial_states(task, *_padded(task, numbers, q0, v0))[1][: len(numbers)]
 
 
-def _filled(task, *arrays):
-    """A whole block."""
-    more = task.size - len(arrays[0])
-    return [jnp.asarray(np.pad(x, ((0, more), (0, 0)), mode="edge"), task.problem.ts.dtype) for x in arrays]
+def _padded(task, *arrays):
+    """Pad the arrays to ``task.size`` rows by repeating their last row."""
+    missing = task.size - len(arrays[0])
+    return [jnp.asarray(np.pad(x, ((0, missing), (0, 0)), mode="edge"), task.problem.ts.dtype) for x in arrays]
 
 
-def _begun(task, numbers, q0, v0) -> tuple[InitialState, Bool[np.ndarray, " members"]]:
-    """Where the members begin, and which of them have a start at all."""
-    start, sure = _run(_nearby, task, numbers, q0, v0)
-    sure = np.array(sure)
-    doubtful = np.flatnonzero(~sure)
-    if not doubtful.size or not task.problem.projection:
-        return start, sure
-    for part in np.split(doubtful, range(FAR, doubtful.size, FAR)):
-        filled = np.pad(part, (0, FAR - part.size), mode="edge")
-        found, there = _run(_anywhere, task, numbers[filled], q0[filled], v0[filled])
-        start = jax.tree.map(lambda x, y, at=part: x.at[at].set(y[: at.size]), start, found)
-        sure[part] = np.asarray(there)[: part.size]
-    return start, sure
+def _initial_states(task, numbers, q0, v0) -> tuple[InitialState, Bool[np.ndarray, " members"]]:
+    """The initial states of the members, and whether each member has one."""
+    start, has_start = _run(_project_near, task, numbers, q0, v0)
+    has_start = np.array(has_start)
+    unsolved = np.flatnonzero(~has_start)
+    if not unsolved.size or not task.problem.projection:
+        return start, has_start
+    for part in np.split(unsolved, range(SEARCH_BATCH, unsolved.size, SEARCH_BATCH)):
+        padded = np.pad(part, (0, SEARCH_BATCH - part.size), mode="edge")
+        projected, converged = _run(_project_by_search, task, numbers[padded], q0[padded], v0[padded])
+        start = jax.tree.map(lambda x, y, rows=part: x.at[rows].set(y[: rows.size]), start, projected)
+        has_start[part] = np.asarray(converged)[: part.size]
+    return start, has_start
 
 
-def placed(task: Task, numbers: Array, q: Array, v: Array) -> tuple[Any, Array, Array]:
-    """The model of a member, and its start before it is brought onto the constraints."""
+def unprojected_start(task: Task, numbers: Array, q: Array, v: Array) -> tuple[Any, Array, Array]:
+    """The model of a member, and its start before the projection onto the constraints."""
     model = task.model_of(numbers)
     if task.own_start and task.reference is not None:
         q = q + (model.reference_pose()[0] - task.reference)
     elif task.own_start:
         q, v = (jnp.asarray(x, q.dtype) for x in model.start())
-    for i, at in task.of_q:
-        q = q.at[at].set(numbers[i])
-    for i, at in task.of_v:
-        v = v.at[at].set(numbers[i])
+    for column, entry in task.q_entries:
+        q = q.at[entry].set(numbers[column])
+    for column, entry in task.v_entries:
+        v = v.at[entry].set(numbers[column])
     if task.start_of is not None:
         q, v = two_arrays("start_of", "(q0, v0)", call("start_of", task.start_of, model, q, v))
     return model, q, v
 
 
-def _start(task, model, numbers, q, v):
+def _initial_state(task, model, numbers, q, v):
     ts = task.problem.ts
     return InitialState(q, v, scale_of(model, ts[0], q, v, ts[-1] - ts[0]), task.numbers_of_model(numbers))
 
 
 def starts(task: Task, numbers: Array, q0: Array, v0: Array) -> InitialState:
-    """Starts that are on the constraints as they are given."""
-    return jax.vmap(lambda *each: _start(task, task.model_of(each[0]), *each))(numbers, q0, v0)
+    """Initial states from q0 and v0 that already satisfy the constraints."""
+    return jax.vmap(lambda *member: _initial_state(task, task.model_of(member[0]), *member))(numbers, q0, v0)
 
 
 @jit_batch
-def _nearby(task, numbers, q0, v0):
-    """Starts, and whether they are sure: the usual ones, which are near."""
-    problem, usual = task.problem, task.problem.method.usual()
+def _project_near(task, numbers, q0, v0):
+    """Project the starts by Newton's method with the fast-path solver; returns them, and whether each has converged."""
+    problem, fast = task.problem, task.problem.method.usual()
 
-    def one(numbers, q, v):
-        model, q, v = placed(task, numbers, q, v)
-        sure = finite(q, v)
-        if problem.projection and usual is not None and isinstance(model, AbstractSystem):
+    def project_one(numbers, q, v):
+        model, q, v = unprojected_start(task, numbers, q, v)
+        converged = finite(q, v)
+        if problem.projection and fast is not None and isinstance(model, AbstractSystem):
             t = problem.ts[0]
-            held = task.held(model, q, v)
-            seen, x, sizes = chart_at(held, q, v, scale_of(held, t, q, v))
-            x, v, found = project_by_newton(seen, t, x, v, sizes, same_at_every_level(usual))
-            q = point_of(seen, x)
-            sure = sure & found
+            constrained = task.held(model, q, v)
+            chart, x, sizes = chart_at(constrained, q, v, scale_of(constrained, t, q, v))
+            x, v, on_constraints = project_by_newton(chart, t, x, v, sizes, same_at_every_level(fast))
+            q = point_of(chart, x)
+            converged = converged & on_constraints
         elif problem.projection:
-            sure = jnp.asarray(False)
-        return _start(task, model, numbers, q, v), sure
+            converged = jnp.asarray(False)
+        return _initial_state(task, model, numbers, q, v), converged
 
-    return jax.vmap(one)(numbers, q0, v0)
+    return jax.vmap(project_one)(numbers, q0, v0)
 
 
 @jit_batch
-def _anywhere(task, numbers, q0, v0):
-    """The same, one after the other, for those that need more."""
+def _project_by_search(task, numbers, q0, v0):
+    """Project the starts by a global search, one member after the other; returns them, and whether each was found."""
 
-    def one(given):
-        numbers, q, v = given
-        model, q, v = placed(task, numbers, q, v)
+    def project_one(member):
+        numbers, q, v = member
+        model, q, v = unprojected_start(task, numbers, q, v)
         t = task.problem.ts[0]
-        held = task.held(model, q, v)
-        seen, x, sizes = chart_at(held, q, v, scale_of(held, t, q, v))
-        x, v, found, _ = project_by_search(seen, t, x, v, sizes, task.problem.method)
-        return _start(task, model, numbers, point_of(seen, x), v), found
+        constrained = task.held(model, q, v)
+        chart, x, sizes = chart_at(constrained, q, v, scale_of(constrained, t, q, v))
+        x, v, converged, _ = project_by_search(chart, t, x, v, sizes, task.problem.method)
+        return _initial_state(task, model, numbers, point_of(chart, x), v), converged
 
-    return jax.lax.map(one, (numbers, q0, v0))
+    return jax.lax.map(project_one, (numbers, q0, v0))
 
 
 @jit_batch
-def _looked_at(task, numbers, samples):
-    """What is kept of each motion besides where it was."""
-
+def _observed_arrays(task, numbers, samples):
+    """``kept_arrays`` of all members of a block."""
     motions = samples.t, samples.q, samples.v, samples.result, samples.steps, samples.last
-    return jax.vmap(lambda *each: kept_of(task, *each))(numbers, *motions)
+    return jax.vmap(lambda *member: kept_arrays(task, *member))(numbers, *motions)
 
 
-def kept_of(task: Task, numbers: Array, t: Array, q: Array, v: Array, result: Array, steps: Array, last: Any) -> Any:
-    """The same of one, name -> array."""
+def kept_arrays(
+    task: Task, numbers: Array, t: Array, q: Array, v: Array, result: Array, steps: Array, last: Any
+) -> Any:
+    """The arrays kept of one motion besides q, v and its end, name -> array."""
     motion = Trajectory(t, q, v, result, steps, last, task.model_of(numbers), task.problem.method)
     if task.keep == "all":
         return {name: x for name in OBSERVED if (x := getattr(motion, name)) is not None}
-    found = call("keep", task.keep, motion)
-    found = found if isinstance(found, dict) else {"value": found}
-    for name in found:
+    returned = call("keep", task.keep, motion)
+    returned = returned if isinstance(returned, dict) else {"value": returned}
+    for name in returned:
         if not isinstance(name, str):
-            raise ValueError(f"keep must return a dictionary whose keys are words, got the key {repr_of(name)}")
-    return {name: as_array("keep", x, "numbers, or a dictionary of them", "return") for name, x in found.items()}
+            raise ValueError(f"keep must return a dictionary whose keys are strings, got the key {repr_of(name)}")
+    return {name: as_array("keep", x, "numbers, or a dictionary of them", "return") for name, x in returned.items()}

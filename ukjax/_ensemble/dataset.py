@@ -1,4 +1,4 @@
-"""An ensemble as an ``xarray.Dataset``, of which nothing is read before it is looked at."""
+"""Present an ensemble as an ``xarray.Dataset`` whose arrays are read lazily."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -13,43 +13,49 @@ from .._motion.trajectory.trajectory import OBSERVED
 if TYPE_CHECKING:
     import xarray
 
-ABOUT = {name: {"long_name": about["long_name"], "units": about.get("units")} for name, about in OBSERVED.items()}
+OBSERVED_ATTRIBUTES = {
+    name: {"long_name": about["long_name"], "units": about.get("units")} for name, about in OBSERVED.items()
+}
 
 RESERVED = "time", "member", "coordinate", "unit", "direction", "direction_unit", "swept"
-"""Names of axes and of their labels."""
+"""Names of dimensions and of their labels, which no swept number and no kept array may have."""
 
 
-def times_of(told: dict[str, Any]) -> Float[np.ndarray, " samples"]:
-    """When the samples are that are kept of each member."""
-    ts = np.asarray(told["times"])
-    return ts[-1:] if told["keep"] == "end" else ts
+def times_of(metadata: dict[str, Any]) -> Float[np.ndarray, " samples"]:
+    """Times of the samples that are kept of each member."""
+    ts = np.asarray(metadata["times"])
+    return ts[-1:] if metadata["keep"] == "end" else ts
 
 
 def empty(name: str, dtype: np.dtype) -> np.ndarray:
-    """What stands for a member that is not done."""
+    """Fill value of the array ``name`` for members that are not computed yet."""
     return np.asarray(np.nan if dtype.kind == "f" else RUNNING if name == "result" else 0, dtype)
 
 
-def title_of(told: dict[str, Any]) -> dict[str, str]:
-    """What is said of all of it."""
-    return {"Conventions": "CF-1.11", "title": told["model"], "source": "ukjax"}
+def title_of(metadata: dict[str, Any]) -> dict[str, str]:
+    """Attributes of the whole dataset."""
+    return {"Conventions": "CF-1.11", "title": metadata["model"], "source": "ukjax"}
 
 
-def described(told: dict[str, Any], name: str, example: np.ndarray) -> tuple[list[str], dict[str, Any]]:
-    """The dimensions and attributes of what is called ``name``, of which ``example`` has some members' rows."""
-    along = "direction" if "directions" in told and _is_along(name) else "coordinate"
-    t, (names, units) = times_of(told), zip(*told[f"{along}s"], strict=True)
-    kinds = dict.fromkeys(units)
-    unit_of = lambda written: written.replace("{}", next(iter(kinds))) if len(kinds) == 1 or "{}" not in written else ""
-    about = (MOTION | ENDING | ABOUT).get(name, {"long_name": name})
+def dimensions_and_attributes(
+    metadata: dict[str, Any], name: str, example: np.ndarray
+) -> tuple[list[str], dict[str, Any]]:
+    """Dimensions and attributes of the array ``name``; ``example`` has its rows of some members."""
+    entry_axis = "direction" if "directions" in metadata and _is_per_velocity(name) else "coordinate"
+    t, (names, units) = times_of(metadata), zip(*metadata[f"{entry_axis}s"], strict=True)
+    distinct_units = dict.fromkeys(units)
+    unit_of = lambda template: (
+        template.replace("{}", next(iter(distinct_units))) if len(distinct_units) == 1 or "{}" not in template else ""
+    )
+    description = (MOTION | ENDING | OBSERVED_ATTRIBUTES).get(name, {"long_name": name})
     dimensions = ["member"]
     for axis, size in enumerate(example.shape[1:], 1):
-        timed = axis == 1 and size == t.size and (name in MOTION or name in OBSERVED)
-        by_coordinate = axis == example.ndim - 1 and size == len(names) and not timed
-        dimensions.append("time" if timed else along if by_coordinate else f"{name}_{axis}")
-    attributes: dict[str, Any] = {"long_name": about["long_name"]}
-    if about.get("units") and "{force}" not in about["units"] and unit_of(about["units"]):
-        attributes["units"] = unit_of(about["units"])
+        is_time = axis == 1 and size == t.size and (name in MOTION or name in OBSERVED)
+        is_per_entry = axis == example.ndim - 1 and size == len(names) and not is_time
+        dimensions.append("time" if is_time else entry_axis if is_per_entry else f"{name}_{axis}")
+    attributes: dict[str, Any] = {"long_name": description["long_name"]}
+    if description.get("units") and "{force}" not in description["units"] and unit_of(description["units"]):
+        attributes["units"] = unit_of(description["units"])
     if name == "result":
         attributes |= {
             "flag_values": np.array(list(REASONS), example.dtype),
@@ -58,68 +64,70 @@ def described(told: dict[str, Any], name: str, example: np.ndarray) -> tuple[lis
     return dimensions, attributes
 
 
-def _is_along(name: str) -> bool:
-    """Whether it has an entry for each velocity."""
+def _is_per_velocity(name: str) -> bool:
+    """Whether the array ``name`` has an entry for each velocity, not for each coordinate."""
     return name in ("v", "last_v") or bool(OBSERVED.get(name, {}).get("per_coordinate"))
 
 
-def labels_of(told: dict[str, Any]) -> list[tuple[str, str, list[str], dict[str, str]]]:
-    """Name, dimension, entries and description of what coordinates, and velocities that are not theirs, are called."""
-    found = []
-    for dimension, what, unit in (
+def labels_of(metadata: dict[str, Any]) -> list[tuple[str, str, list[str], dict[str, str]]]:
+    """Labels of the coordinates, and of the velocities if they are not the rates of these: (name, dimension, entries,
+    attributes)."""
+    labels = []
+    for dimension, noun, unit in (
         ("coordinate", "generalised coordinate", "unit"),
         ("direction",) * 2 + ("direction_unit",),
     ):
-        if f"{dimension}s" in told:
-            names, units = (list(each) for each in zip(*told[f"{dimension}s"], strict=True))
-            found.append((dimension, dimension, names, {"long_name": f"name of the {what}"}))
-            found.append((unit, dimension, units, {"long_name": f"unit of the {what}"}))
-    return found
+        if f"{dimension}s" in metadata:
+            names, units = (list(column) for column in zip(*metadata[f"{dimension}s"], strict=True))
+            labels.append((dimension, dimension, names, {"long_name": f"name of the {noun}"}))
+            labels.append((unit, dimension, units, {"long_name": f"unit of the {noun}"}))
+    return labels
 
 
 def as_dataset(
-    told: dict[str, Any],
+    metadata: dict[str, Any],
     examples: dict[str, np.ndarray],
     read: Callable[[str, np.ndarray], np.ndarray],
 ) -> "xarray.Dataset":
-    """``read(name, members)`` gives some members' rows of what is called ``name``, of which ``examples`` has a few."""
+    """Make the dataset. ``read(name, members)`` returns rows of the array ``name``; ``examples`` has some rows of each
+    array, for shapes and dtypes."""
     import xarray
     from xarray.backends import BackendArray
     from xarray.core import indexing
 
     class Rows(BackendArray):
-        """All members' rows, in one column of them if that is given."""
+        """One array of all members, or one ``column`` of it."""
 
         def __init__(self, name, column=None):
             self.name, self.column = name, column
             self.dtype = examples[name].dtype
-            self.shape = (told["members"], *(examples[name].shape[1:] if column is None else ()))
+            self.shape = (metadata["members"], *(examples[name].shape[1:] if column is None else ()))
 
         def __getitem__(self, key):
             return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._read)
 
         def _read(self, key):
-            which, rest = key[0], key[1:]
-            one = isinstance(which, int | np.integer)
-            members = np.atleast_1d(np.arange(told["members"])[which])
+            members_key, other_keys = key[0], key[1:]
+            single = isinstance(members_key, int | np.integer)
+            members = np.atleast_1d(np.arange(metadata["members"])[members_key])
             rows = read(self.name, members)
             rows = rows if self.column is None else rows[:, self.column]
-            for axis, each in enumerate(rest, 1):
-                rows = rows[(slice(None),) * axis + (slice(each, each + 1) if isinstance(each, int) else each,)]
-            drop = tuple(axis for axis, each in enumerate(key) if isinstance(each, int | np.integer))
-            return np.squeeze(rows, drop) if drop or one else rows
+            for axis, index in enumerate(other_keys, 1):
+                rows = rows[(slice(None),) * axis + (slice(index, index + 1) if isinstance(index, int) else index,)]
+            drop = tuple(axis for axis, index in enumerate(key) if isinstance(index, int | np.integer))
+            return np.squeeze(rows, drop) if drop or single else rows
 
-    lazy = lambda *given: indexing.LazilyIndexedArray(Rows(*given))
+    lazy = lambda *arguments: indexing.LazilyIndexedArray(Rows(*arguments))
     dataset = xarray.Dataset(
-        attrs=title_of(told),
-        coords={name: (dimension, entries, about) for name, dimension, entries, about in labels_of(told)},
+        attrs=title_of(metadata),
+        coords={name: (dimension, entries, attributes) for name, dimension, entries, attributes in labels_of(metadata)},
     )
-    for i, name in enumerate(told["over"]):
+    for i, name in enumerate(metadata["over"]):
         dataset[name] = ("member", lazy("over", i), {"long_name": f"{name}, which was swept"})
     for name, example in examples.items():
         if name != "over":
-            dimensions, attributes = described(told, name, example)
+            dimensions, attributes = dimensions_and_attributes(metadata, name, example)
             dataset[name] = (dimensions, lazy(name), attributes)
     if "time" in dataset.dims:
-        dataset = dataset.assign_coords(time=("time", times_of(told), {"units": "s", "long_name": "time"}))
+        dataset = dataset.assign_coords(time=("time", times_of(metadata), {"units": "s", "long_name": "time"}))
     return dataset

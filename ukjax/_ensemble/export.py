@@ -1,4 +1,4 @@
-"""A compiled simulator as one file, which runs without the model's source."""
+"""Write a compiled simulator to a file, and read it; running it does not need the source of the model."""
 
 import json
 import os
@@ -36,13 +36,13 @@ from .._version import NUMERICS, __version__
 from .block import starts
 from .plan import fingerprint_of, plan_of
 
-BLOCK = 136
-"""Members that a CPU does at a time; a single one costs as much."""
+BLOCK_SIZE = 136
+"""Members per block on a CPU. A block with a single member takes as long as a full one."""
 
 PLATFORMS = "cpu", "cuda", "tpu"
 
 FORMAT = 1
-"""Of the files, to be raised when their arrays, or the codes of how a motion ended, mean something else."""
+"""Version of the file format. To be raised if the meaning of its arrays or of the result codes changes."""
 
 
 def export(
@@ -128,18 +128,18 @@ def export(
         system, {name: [1.0] for name in names} or {"q1": [0.0]}, 1, ts, q0, v0, None, 0, None, False, "samples", None,
         drift, dt, rtol, atol, method, solver, None, max_steps,
     )  # fmt: skip
-    if len(plan.task.of_model) < len(names):
+    if len(plan.task.parameter_columns) < len(names):
         raise ValueError(f"over must name numbers of the model, got {repr_of(names)}: starts are given in any case")
-    task = replace(plan.task, of_q=(), of_v=(), own_start=False)
+    task = replace(plan.task, q_entries=(), v_entries=(), own_start=False)
     program, dtype = batch_program(task.problem), task.problem.ts.dtype
     first = [np.atleast_2d(x)[:1] for x in (plan.q0, plan.v0)]
-    example = (jnp.asarray(x, dtype) for x in (np.array([_own(task)]), *first))
+    example = (jnp.asarray(x, dtype) for x in (np.array([_exported_values(task)]), *first))
     problem = replace(task.problem, attempt=initial_method_at(task.problem, jit_unoptimised(starts)(task, *example)))
 
     def simulated(q0, v0, numbers):
-        of_block = lambda x: every(*x)
+        run_block = lambda x: every(*x)
         return jax.lax.platform_dependent(
-            q0, v0, numbers, cpu=partial(_in_blocks, of_block), default=without_kernels(every)
+            q0, v0, numbers, cpu=partial(_in_blocks, run_block), default=without_kernels(every)
         )
 
     def every(q0, v0, numbers):
@@ -160,40 +160,40 @@ def export(
         "coordinates": text(plan.coordinates),
         **({} if plan.directions is None else {"directions": text(plan.directions)}),
         "title": np.array(plan.title),
-        "own": np.array(_own(task), float),
+        "own": np.array(_exported_values(task), float),
         "format": np.array(FORMAT),
         "provenance": np.array(json.dumps(_provenance(plan, names, derivatives))),
     }
 
-    def written(part):
+    def write(part):
         with open(part, "wb") as file:
             np.savez(file, allow_pickle=False, **arrays)
 
-    write_whole(path, written)
+    write_whole(path, write)
     return path
 
 
 def _provenance(plan, names, derivatives) -> dict[str, Any]:
-    """From what the simulator was made, and a fingerprint of it."""
-    about = fingerprint_of(plan, "export")
+    """What determines the simulator: versions, model, parameters and options, with a fingerprint of them."""
+    fingerprint = fingerprint_of(plan, "export")
     unused = ("over", "members", "combine", "seed", "keep", "fix_swept", "event", "block")
-    kept = {name: value for name, value in about.items() if name not in unused}
-    return with_digest(kept | {"over": list(names), "derivatives": derivatives})
+    used = {name: value for name, value in fingerprint.items() if name not in unused}
+    return with_digest(used | {"over": list(names), "derivatives": derivatives})
 
 
-def _own(task) -> list[float]:
-    """What the model itself has where others may be given."""
+def _exported_values(task) -> list[float]:
+    """Values in the exported model of the parameters that can be given with a start."""
     return [float(value_at(task.problem.model, place)) for place in task.problem.places]
 
 
-def _in_blocks(of_block, *each):
-    """A block of known size after the other, whose values stay in the caches."""
-    members = each[0].shape[0]
-    blocks = (members + BLOCK - 1) // BLOCK
-    filled = jnp.minimum(jnp.arange(blocks * BLOCK), members - 1)
-    cut = tuple(x[filled].reshape(blocks, BLOCK, x.shape[1]) for x in each)
-    found = jax.lax.map(of_block, cut)
-    return jax.tree.map(lambda x: x.reshape(blocks * BLOCK, *x.shape[2:])[:members], found)
+def _in_blocks(run_block, *arrays):
+    """Simulate in blocks of ``BLOCK_SIZE`` members, one after the other: the data of a block stay in the caches."""
+    members = arrays[0].shape[0]
+    blocks = (members + BLOCK_SIZE - 1) // BLOCK_SIZE
+    rows = jnp.minimum(jnp.arange(blocks * BLOCK_SIZE), members - 1)
+    blocked = tuple(x[rows].reshape(blocks, BLOCK_SIZE, x.shape[1]) for x in arrays)
+    results = jax.lax.map(run_block, blocked)
+    return jax.tree.map(lambda x: x.reshape(blocks * BLOCK_SIZE, *x.shape[2:])[:members], results)
 
 
 class Simulator(eqx.Module):
@@ -254,25 +254,27 @@ class Simulator(eqx.Module):
             raise ValueError(f"q0 and v0 must have shape {wanted}, got shapes {q.shape} and {v.shape}")
         for name, value in (("q0", q), ("v0", v)):
             check_finite(name, value)
-        given = dict(numbers or {})
-        for name in given:
+        values = dict(numbers or {})
+        for name in values:
             if name not in self.names:
                 listed = ", ".join(self.names) or "none"
                 raise ValueError(f"numbers has {name!r}{did_you_mean(name, self.names)} There are: {listed}")
-        many = jnp.atleast_2d(q)
+        starts_q = jnp.atleast_2d(q)
         dtype = self.program.in_avals[0].dtype
         columns = []
         for name, own in zip(self.names, self.own, strict=True):
-            value = as_array(f"numbers[{name!r}]", given.get(name, own))
-            if value.shape not in ((), (len(many),)):
-                raise ValueError(f"numbers[{name!r}] must be a number, or have shape ({len(many)},), got {value.shape}")
-            columns.append(jnp.broadcast_to(value, len(many)))
-        each = jnp.stack(columns, axis=1) if columns else jnp.zeros((len(many), 0))
-        v = jnp.broadcast_to(v, (len(many), v.shape[-1]))
-        found = self.program.call(*(x.astype(dtype) for x in (many, v, each)))
+            value = as_array(f"numbers[{name!r}]", values.get(name, own))
+            if value.shape not in ((), (len(starts_q),)):
+                raise ValueError(
+                    f"numbers[{name!r}] must be a number, or have shape ({len(starts_q)},), got {value.shape}"
+                )
+            columns.append(jnp.broadcast_to(value, len(starts_q)))
+        parameters = jnp.stack(columns, axis=1) if columns else jnp.zeros((len(starts_q), 0))
+        v = jnp.broadcast_to(v, (len(starts_q), v.shape[-1]))
+        results = self.program.call(*(x.astype(dtype) for x in (starts_q, v, parameters)))
         if q.ndim == 1:
-            found = jax.tree.map(lambda x: x[0], found)
-        t, q, v, result, steps, last = found
+            results = jax.tree.map(lambda x: x[0], results)
+        t, q, v, result, steps, last = results
         return Trajectory(t, q, v, result, steps, last, None, None, None, self.labels)
 
 
@@ -316,45 +318,45 @@ def load_simulator(path: str | os.PathLike) -> Simulator:
     """
     path = as_path(path)
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as found:
-            arrays = dict(found)
-        about, form = json.loads(str(arrays["provenance"])), int(arrays["format"])
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = dict(archive)
+        provenance, file_format = json.loads(str(arrays["provenance"])), int(arrays["format"])
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{str(path)!r} is no simulator that ukjax.export wrote: {error}") from None
-    written = f"ukjax {about.get('ukjax')} and JAX {about.get('jax')}"
-    if form != FORMAT:
+    written = f"ukjax {provenance.get('ukjax')} and JAX {provenance.get('jax')}"
+    if file_format != FORMAT:
         raise ValueError(
-            f"{str(path)!r} was written by {written} in format {form}, and this ukjax, {__version__}, reads format "
-            f"{FORMAT}: export it again, or load it with that version"
+            f"{str(path)!r} was written by {written} in format {file_format}, and this ukjax, {__version__}, reads "
+            f"format {FORMAT}: export it again, or load it with that version"
         )
     try:
         program = jax_export.deserialize(bytearray(arrays["program"].tobytes()))
         pairs = lambda name: tuple((str(a), str(b)) for a, b in arrays[name]) if name in arrays else None
         labels = Labels(str(arrays["title"]), pairs("coordinates") or (), (), (), pairs("directions"))
         names = tuple(map(str, arrays["names"]))
-        made = Simulator(arrays["t"], names, arrays["own"], labels, program, json.dumps(about))
+        simulator = Simulator(arrays["t"], names, arrays["own"], labels, program, json.dumps(provenance))
     except ImportError:
         raise
-    except Exception as error:  # what JAX raises depends on where it gives up
+    except Exception as error:  # JAX raises different exceptions, depending on where deserialising fails
         raise ValueError(
             f"{str(path)!r}, written by {written}, cannot be read by JAX {jax.__version__}: {error}"
         ) from None
     if program.in_avals[0].dtype == np.float64 and not is_double_allowed():
         raise ValueError(f"{str(path)!r} computes in float64: call ukjax.enable_float64() before it is loaded")
-    for words in _disagreements(about):
-        warnings.warn(f"{str(path)!r} was written by {written}: {words}", stacklevel=2)
-    return made
+    for reason in _disagreements(provenance):
+        warnings.warn(f"{str(path)!r} was written by {written}: {reason}", stacklevel=2)
+    return simulator
 
 
-def _disagreements(about: dict[str, Any]) -> Iterator[str]:
-    """In what the versions that a file was written by differ from these so that it matters."""
-    if about.get("numerics") != NUMERICS:
+def _disagreements(provenance: dict[str, Any]) -> Iterator[str]:
+    """Warnings about the versions of ukjax and JAX that wrote the file, if they matter here."""
+    if provenance.get("numerics") != NUMERICS:
         yield (
             f"ukjax {__version__} computes other numbers than that version did, so that this simulator and "
             "ukjax.simulate may differ; export it again if they are to agree"
         )
     number = lambda version: [int(part) for part in re.findall(r"\d+", str(version))[:3]]
-    if number(about.get("jax")) > number(jax.__version__):
+    if number(provenance.get("jax")) > number(jax.__version__):
         yield (
             f"JAX {jax.__version__}, which is older, runs files of newer versions only for some weeks after their "
             "release; export it again here, or update JAX"

@@ -12,15 +12,15 @@ from .._extras import extra_package
 from .._motion.result import FINISHED, REASONS, RUNNING, ended_well
 from .._motion.trajectory.trajectory import OBSERVED
 from .._names import did_you_mean
-from .block import ENDING_KEPT, MOTION_KEPT
+from .block import ENDING_ARRAYS, MOTION_ARRAYS
 from .dataset import as_dataset, empty, times_of
 from .store import Store, count
 
 if TYPE_CHECKING:
     import xarray
 
-WORDS = REASONS | {RUNNING: "is not done yet"}
-SHARES = 0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0
+WORDS = REASONS | {RUNNING: "is not done yet"}  # texts of the result codes
+PROBABILITIES = 0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0
 
 
 class Failure(NamedTuple):
@@ -54,9 +54,11 @@ class Ensemble:
         return cls(metadata, None, arrays)
 
     def __repr__(self) -> str:
-        where = "in memory" if self._store is None else f"in {str(self._store.path)!r}"
-        done = "" if self.complete else f", {self.done} of them done"
-        return f"<Ensemble of {self.members} {self.title}{done}, {where}, over {', '.join(self._metadata['over'])}>"
+        location = "in memory" if self._store is None else f"in {str(self._store.path)!r}"
+        progress = "" if self.complete else f", {self.done} of them done"
+        return (
+            f"<Ensemble of {self.members} {self.title}{progress}, {location}, over {', '.join(self._metadata['over'])}>"
+        )
 
     @property
     def done(self) -> int:
@@ -190,15 +192,17 @@ class Ensemble:
         counts = {
             WORDS[int(code)]: int(count) for code, count in zip(*np.unique(result, return_counts=True), strict=True)
         }
-        found: dict[str, Any] = {"model": self._metadata["model"], "members": self.members, "done": self.done}
-        found |= {"finished": int(np.sum(self.finished)), "failed": len(self.failures), "reasons": counts}
-        found["over"] = {name: _spread(x) for name, x in self.over.items()}
+        summary: dict[str, Any] = {"model": self._metadata["model"], "members": self.members, "done": self.done}
+        summary |= {"finished": int(np.sum(self.finished)), "failed": len(self.failures), "reasons": counts}
+        summary["over"] = {name: _quantiles_of(x) for name, x in self.over.items()}
         if "q" in self.names:
-            found["ends"] = {name: _spread(x) for (name, _), x in zip(self.coordinates, self.ends().T, strict=True)}
+            summary["ends"] = {
+                name: _quantiles_of(x) for (name, _), x in zip(self.coordinates, self.ends().T, strict=True)
+            }
         for name in self.names:
-            if name not in (*MOTION_KEPT, *ENDING_KEPT, *OBSERVED) and self[name].ndim == 1:
-                found.setdefault("kept", {})[name] = _spread(self[name])
-        return found
+            if name not in (*MOTION_ARRAYS, *ENDING_ARRAYS, *OBSERVED) and self[name].ndim == 1:
+                summary.setdefault("kept", {})[name] = _quantiles_of(self[name])
+        return summary
 
     def _check_name(self, name):
         if name not in self.names:
@@ -206,7 +210,7 @@ class Ensemble:
             raise ValueError(f"the ensemble has no {name!r}{did_you_mean(name, known)} There are: {', '.join(known)}")
 
     def _part(self, first, last, name):
-        """The array ``name`` for members ``first`` to ``last`` of one file."""
+        """The array ``name`` for the members ``first``, ..., ``last`` - 1, which one file contains."""
         if self._store is None or name in self._arrays:
             return self._arrays[name][first:last]
         return self._store.read(first, last, [name])[name]
@@ -231,6 +235,7 @@ class Ensemble:
         return self._store.read(*self._done[0])
 
     def _whole(self, name) -> np.ndarray:
+        """The array ``name`` for all members, which is read once and cached."""
         if self._store is None or name in self._arrays:
             return self._arrays[name]
         example = self._first[name]
@@ -244,9 +249,10 @@ class Ensemble:
         return whole
 
 
-def _spread(x: np.ndarray) -> list[float] | None:
+def _quantiles_of(x: np.ndarray) -> list[float] | None:
+    """Seven quantiles of the finite values; None if there are none."""
     finite = x[np.isfinite(x)]
-    return [float(q) for q in np.quantile(finite, SHARES)] if finite.size else None
+    return [float(q) for q in np.quantile(finite, PROBABILITIES)] if finite.size else None
 
 
 def open_ensemble(store: str | os.PathLike) -> Ensemble:

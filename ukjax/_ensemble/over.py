@@ -18,14 +18,14 @@ from .._names import did_you_mean
 from .._parameters import Place, find
 from .ranges import Grid, Uniform
 
-DRAWN = 1024
-"""Members whose numbers are drawn together: a power of two, for which Sobol points are balanced."""
+DRAW_BLOCK = 1024
+"""Members whose numbers are drawn together. A power of two: such a number of Sobol points is balanced."""
 
 TAIL = 10.0 ** -np.arange(15, 2, -1.0)
-SHARES = np.concatenate([TAIL, np.linspace(0.01, 0.99, 33), 1 - TAIL[::-1]])
+PROBABILITIES = np.concatenate([TAIL, np.linspace(0.01, 0.99, 33), 1 - TAIL[::-1]])
 """Probabilities at which the quantiles of two distributions are compared."""
 
-COMBINED = "grid", "each", "random", "sobol"
+COMBINE_OPTIONS = "grid", "each", "random", "sobol"
 
 WANTED = "a Grid, a Uniform, a distribution of scipy.stats or numbers"
 
@@ -33,8 +33,8 @@ WANTED = "a Grid, a Uniform, a distribution of scipy.stats or numbers"
 class Swept(NamedTuple):
     """A number that is swept: a ``place`` in the model, or entry ``index`` of q0 or v0.
 
-    It takes the ``values``, or is drawn by its quantile function ``ppf``. ``description`` is what the manifest of a
-    store says of it, the same in every process.
+    It takes one of ``values``, or is drawn by its quantile function ``ppf``. ``description`` is its text in the
+    manifest of a store, equal in every process.
     """
 
     name: str
@@ -47,7 +47,8 @@ class Swept(NamedTuple):
 
 
 class Over(NamedTuple):
-    """All numbers that are swept, the number of ``members``, and how values are combined: see ``ensemble``."""
+    """All numbers that are swept, the number of ``members``, and how values are combined (``combine``, ``seed``: see
+    ``ensemble``)."""
 
     swept: tuple[Swept, ...]
     members: int
@@ -67,7 +68,7 @@ class Over(NamedTuple):
     ) -> "Over":
         """Check the arguments of ``ensemble``, or raise ``ValueError``.
 
-        ``coordinates`` are the names of q; ``directions`` those of which the velocities are the rates.
+        ``coordinates`` are the names of q; ``directions`` are the names whose rates the velocities are.
         """
         if not isinstance(over, Mapping) or not over:
             raise ValueError(
@@ -77,7 +78,7 @@ class Over(NamedTuple):
         if members is not None:
             members = as_integer("members", members, 1)
         if combine is not None:
-            check_word("combine", combine, COMBINED)
+            check_word("combine", combine, COMBINE_OPTIONS)
         seed = as_integer("seed", seed)
         swept = tuple(_swept(model, name, value, coordinates, directions) for name, value in over.items())
         for first, second in ((a, b) for i, a in enumerate(swept) for b in swept[:i]):
@@ -96,62 +97,63 @@ class Over(NamedTuple):
         return [i for i, each in enumerate(self.swept) if each.kind == kind]
 
     def values(self, first: int, last: int) -> Float[np.ndarray, "some p"]:
-        """The numbers of the members ``first``, ..., ``last`` - 1, one row for each."""
+        """The swept numbers of the members ``first``, ..., ``last`` - 1, one row for each."""
         members = np.arange(first, last)
-        found = np.empty((members.size, len(self.swept)))
-        axes = {i: each.values for i, each in enumerate(self.swept) if each.values is not None}
-        if self.combine == "grid" and axes:
-            shape = tuple(values.size for values in axes.values())
-            places = np.unravel_index(members % math.prod(shape), shape)
-            for (i, values), place in zip(axes.items(), places, strict=True):
-                found[:, i] = values[place]
+        numbers = np.empty((members.size, len(self.swept)))
+        columns = {i: each.values for i, each in enumerate(self.swept) if each.values is not None}
+        if self.combine == "grid" and columns:
+            shape = tuple(values.size for values in columns.values())
+            indices = np.unravel_index(members % math.prod(shape), shape)
+            for (i, values), index in zip(columns.items(), indices, strict=True):
+                numbers[:, i] = values[index]
         if self.combine == "each":
-            for i, values in axes.items():
-                found[:, i] = values[members]
-        drawn = [i for i in range(len(self.swept)) if i not in axes or self.combine in ("random", "sobol")]
+            for i, values in columns.items():
+                numbers[:, i] = values[members]
+        drawn = [i for i in range(len(self.swept)) if i not in columns or self.combine in ("random", "sobol")]
         if drawn:
-            shares = self._shares(first, last, len(drawn))
-            for share, i in zip(shares.T, drawn, strict=True):
-                found[:, i] = _at_shares(self.swept[i], share)
-        return found
+            probabilities = self._shares(first, last, len(drawn))
+            for probability, i in zip(probabilities.T, drawn, strict=True):
+                numbers[:, i] = _quantiles(self.swept[i], probability)
+        return numbers
 
     def descriptions(self) -> dict[str, str]:
-        """What each number takes, in words and by a digest, by name."""
+        """Text that describes the values of each number, with a digest of them, by name."""
         return {each.name: each.description for each in self.swept}
 
     def _shares(self, first, last, count):
-        """A point of the unit cube for each member."""
-        blocks = range(first // DRAWN, -(-last // DRAWN))
+        """One point of the unit cube (0, 1)^count for each member, at which quantile functions are evaluated."""
+        blocks = range(first // DRAW_BLOCK, -(-last // DRAW_BLOCK))
         if self.combine == "sobol":
             from scipy.stats import qmc
 
             points = qmc.Sobol(count, scramble=True, rng=np.random.default_rng(self.seed))
             if blocks.start:
-                points.fast_forward(blocks.start * DRAWN)
-            drawn = points.random(len(blocks) * DRAWN) if blocks.start else _first_points(points, len(blocks))
+                points.fast_forward(blocks.start * DRAW_BLOCK)
+            drawn = points.random(len(blocks) * DRAW_BLOCK) if blocks.start else _first_points(points, len(blocks))
         else:
-            drawn = np.concatenate([np.random.default_rng([self.seed, i]).random((DRAWN, count)) for i in blocks])
-        drawn = drawn[first - blocks.start * DRAWN :][: last - first]
+            drawn = np.concatenate([np.random.default_rng([self.seed, i]).random((DRAW_BLOCK, count)) for i in blocks])
+        drawn = drawn[first - blocks.start * DRAW_BLOCK :][: last - first]
         return np.clip(drawn, 2.0**-53, 1 - 2.0**-53)
 
 
 def _first_points(points, blocks):
     """The first blocks of points, drawn one by one: SciPy warns if a first draw is no power of two."""
-    return np.concatenate([points.random(DRAWN) for _ in range(blocks)])
+    return np.concatenate([points.random(DRAW_BLOCK) for _ in range(blocks)])
 
 
-def _at_shares(each, shares):
-    if each.values is None:
-        return each.ppf(shares)
-    return each.values[np.minimum((shares * each.values.size).astype(int), each.values.size - 1)]
+def _quantiles(swept, probabilities):
+    """Values of a swept number at these probabilities; a number with ``values`` takes each of them equally often."""
+    if swept.values is None:
+        return swept.ppf(probabilities)
+    return swept.values[np.minimum((probabilities * swept.values.size).astype(int), swept.values.size - 1)]
 
 
 def _members(counts, members, combine, swept) -> int:
     drawn = [each.name for each in swept if each.values is None]
     if combine in ("random", "sobol") or combine == "grid" and drawn and members is None or not counts:
         if members is None:
-            what = drawn[0] if drawn else swept[0].name
-            raise ValueError(f"members must be given: over draws {what!r}, and does not say how often")
+            name = drawn[0] if drawn else swept[0].name
+            raise ValueError(f"members must be given: over draws {name!r}, and does not say how often")
         if combine != "grid" or not counts:
             return members
     if combine == "each":
@@ -182,17 +184,17 @@ def _swept(model, name, value, coordinates, directions) -> Swept:
 
 
 def _place(model, name, coordinates, directions) -> tuple[str, Place | None, int]:
-    """Find the number of that name: a field of the model, or else an entry of q0 or v0."""
+    """Find the number of that name, a field of the model or an entry of q0 or v0: (kind, place, index)."""
     fields = getattr(model, "__dict__", {})
-    starts = {}
+    start_entries = {}
     for i, coordinate in enumerate(coordinates):
-        starts |= {f"q{i + 1}": ("q", None, i), coordinate: ("q", None, i)}
+        start_entries |= {f"q{i + 1}": ("q", None, i), coordinate: ("q", None, i)}
     rates = [f"d{name}" if name in coordinates else name for name in directions]
     for i, velocity in enumerate(rates):
-        starts |= {f"v{i + 1}": ("v", None, i), f"dq{i + 1}": ("v", None, i), velocity: ("v", None, i)}
+        start_entries |= {f"v{i + 1}": ("v", None, i), f"dq{i + 1}": ("v", None, i), velocity: ("v", None, i)}
     if re.split(r"[.\[]", name)[0].strip() not in fields:
-        if name in starts:
-            return starts[name]
+        if name in start_entries:
+            return start_entries[name]
         known = [*_numbers_of(fields), *coordinates, *rates]
         if "." not in name and "[" not in name:
             raise ValueError(
@@ -214,42 +216,42 @@ def _numbers_of(fields):
 
 def _values(name, value) -> tuple[np.ndarray | None, Any, str]:
     """The values, or the quantile function; and the description of both."""
-    what = f"over[{name!r}]"
+    argument = f"over[{name!r}]"
     if isinstance(value, type):
-        raise ValueError(f"{what} must be {WANTED}, got {repr_of(value)}")
+        raise ValueError(f"{argument} must be {WANTED}, got {repr_of(value)}")
     if isinstance(value, Uniform):
         return None, value.ppf, f"between {value.low!r} and {value.high!r}"
     ppf = next((getattr(value, key) for key in ("ppf", "icdf") if callable(getattr(value, key, None))), None)
     if ppf is not None:
         if not hasattr(value, "args") and not hasattr(value, "icdf"):
-            raise ValueError(f"{what} must be a distribution with its numbers, such as scipy.stats.norm(1.0, 0.1)")
+            raise ValueError(f"{argument} must be a distribution with its numbers, such as scipy.stats.norm(1.0, 0.1)")
         if not np.all(np.isfinite(np.asarray(ppf(np.linspace(0.01, 0.99, 33)), float))):
-            raise ValueError(f"{what} must be a distribution with finite quantiles, got {repr_of(value)}")
-        return None, ppf, _described(value)
+            raise ValueError(f"{argument} must be a distribution with finite quantiles, got {repr_of(value)}")
+        return None, ppf, _describe_distribution(value)
     if isinstance(value, Grid):
         values = value.values
     else:
-        values = np.atleast_1d(as_numpy(what, list(value) if isinstance(value, range) else value, WANTED))
+        values = np.atleast_1d(as_numpy(argument, list(value) if isinstance(value, range) else value, WANTED))
     if values.ndim != 1:
-        raise ValueError(f"{what} must be numbers in one row, got shape {values.shape}")
+        raise ValueError(f"{argument} must be numbers in one row, got shape {values.shape}")
     if not values.size:
-        raise ValueError(f"{what} must have at least one value, got none: the grid is empty")
-    check_finite(what, values)
+        raise ValueError(f"{argument} must have at least one value, got none: the grid is empty")
+    check_finite(argument, values)
     digest = hashlib.sha256(values.tobytes()).hexdigest()[:16]
     return values, None, f"{values.size} values from {values[0]:.17g} to {values[-1]:.17g} ({digest})"
 
 
-def _described(distribution: Any) -> str:
-    """A distribution in words, and a digest of its kind, arguments and quantiles, far into the tails.
+def _describe_distribution(distribution: Any) -> str:
+    """Text that describes a distribution, with a digest of its kind, arguments and quantiles, far into the tails.
 
-    The quantiles enter with twelve digits, since processors may round differently.
+    The digest uses twelve digits of each quantile, since processors may round differently.
     """
     kind = getattr(distribution, "dist", distribution)
     name = getattr(kind, "name", None) or type(kind).__name__
     arguments = getattr(distribution, "args", ()), getattr(distribution, "kwds", {})
     quantiles = distribution.ppf if hasattr(distribution, "ppf") else distribution.icdf
-    shown = np.asarray(quantiles(SHARES), float)
-    rounded = [f"{x:.11e}" for x in shown]
+    values = np.asarray(quantiles(PROBABILITIES), float)
+    rounded = [f"{x:.11e}" for x in values]
     digest = Digest().of([type(kind).__qualname__, name, arguments, rounded]).hex()[:16]
-    low, middle, high = (shown[np.searchsorted(SHARES, share)] for share in (0.01, 0.5, 0.99))
+    low, middle, high = (values[np.searchsorted(PROBABILITIES, probability)] for probability in (0.01, 0.5, 0.99))
     return f"{name} from {low:.6g} to {high:.6g} in 98 of 100, around {middle:.6g} ({digest})"

@@ -1,8 +1,8 @@
-"""A task as it is sent to workers, with functions and classes that a script of the user's defines.
+"""Serialise a task for workers, including functions and classes that the user's script defines.
 
-Functions go by value, if there is cloudpickle. Classes of equinox cannot: what a class of theirs is to JAX is settled
-when it is made, and cloudpickle makes it empty and fills it later. So the script itself is sent, and run by the worker
-as an import would, for its definitions.
+If cloudpickle is installed, functions are pickled by value. Subclasses of ``equinox.Module`` cannot be: Equinox
+registers a class with JAX when the class is created, and cloudpickle creates it empty and fills it later. The source of
+the script is sent instead, and the worker executes it as an import would, for its definitions.
 """
 
 import hashlib
@@ -21,14 +21,14 @@ import jax
 from .._precision import is_double_allowed
 
 DOUBLE, SINGLE = b"D", b"S"
-"""How a parcel begins: in which precision JAX is to compute."""
+"""First byte of a parcel: the precision in which JAX computes."""
 
 SCRIPT = "__ukjax_script__"
-"""What a script is called while a worker runs it, so that it is not the main program."""
+"""``__name__`` of a script that a worker executes: not ``"__main__"``, so that its main part is skipped."""
 
 
 def packed(task: Any) -> bytes:
-    """``task`` as it is sent, or ``ValueError`` where it cannot be."""
+    """Serialise ``task`` to bytes; raises ``ValueError`` if it cannot be pickled."""
     try:
         import cloudpickle
     except ImportError:
@@ -37,28 +37,28 @@ def packed(task: Any) -> bytes:
         if cloudpickle is None:
             content = pickle.dumps(task)
         else:
-            to = io.BytesIO()
-            _pickler(cloudpickle)(to).dump(task)
-            content = to.getvalue()
+            buffer = io.BytesIO()
+            _pickler(cloudpickle)(buffer).dump(task)
+            content = buffer.getvalue()
     except ValueError:
         raise
     except Exception as error:
-        how = "; functions of your own need cloudpickle: pip install 'ukjax[dask]'" if cloudpickle is None else ""
-        raise ValueError(f"executor cannot be sent the ensemble: {type(error).__name__}: {error}{how}") from None
+        advice = "; functions of your own need cloudpickle: pip install 'ukjax[dask]'" if cloudpickle is None else ""
+        raise ValueError(f"executor cannot be sent the ensemble: {type(error).__name__}: {error}{advice}") from None
     return (DOUBLE if is_double_allowed() else SINGLE) + content
 
 
 @lru_cache(maxsize=4)
 def unpacked(parcel: bytes) -> Any:
-    """The same again, one object for all of its chunks, so that it is compiled once."""
+    """Deserialise a task. The result is cached: all chunks use one object, so that it is compiled once."""
     if parcel.startswith(DOUBLE):  # before the first array is made
         jax.config.update("jax_enable_x64", True)
     return pickle.loads(parcel[1:])
 
 
 def is_running_script() -> bool:
-    """Whether this thread of a worker is in the middle of a user's script, of which it needs the definitions alone.
-    Other threads of the same worker may compute meanwhile."""
+    """Whether this thread of a worker is executing the user's script for its definitions. Other threads of the same
+    worker may compute meanwhile."""
     return getattr(_running, "now", False)
 
 
@@ -72,11 +72,12 @@ def _pickler(cloudpickle):
     return Pickler
 
 
-def _source(found) -> str:
-    path = getattr(sys.modules.get(found.__module__), "__file__", None)
-    if path is None or "<locals>" in found.__qualname__ or not Path(path).is_file():
+def _source(cls) -> str:
+    """The source of the script that defines this class."""
+    path = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    if path is None or "<locals>" in cls.__qualname__ or not Path(path).is_file():
         raise ValueError(
-            f"executor cannot be sent the class {found.__qualname__}, since it is defined in a notebook or inside a "
+            f"executor cannot be sent the class {cls.__qualname__}, since it is defined in a notebook or inside a "
             "function: put it into a module that workers can import"
         )
     return Path(path).read_text(encoding="utf-8")
@@ -88,7 +89,7 @@ _scripts: dict[str, types.ModuleType] = {}
 
 
 def _class_of_script(source: str, name: str) -> Any:
-    """A class that a script defines."""
+    """The class ``name`` of the script with this source, which is executed once per process."""
     key = hashlib.sha256(source.encode()).hexdigest()
     with _lock:
         if key not in _scripts:
@@ -99,7 +100,7 @@ def _class_of_script(source: str, name: str) -> Any:
             finally:
                 _running.now = False
             _scripts[key] = module
-    found: Any = _scripts[key]
+    value: Any = _scripts[key]
     for part in name.split("."):
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value

@@ -1,4 +1,4 @@
-"""What an ensemble is to be: all that its members follow from, checked, and in words that tell it from another."""
+"""Check the arguments of ``ensemble`` and turn them into a ``Plan``; metadata and fingerprint of an ensemble."""
 
 from dataclasses import replace
 from functools import partial
@@ -19,28 +19,48 @@ from .._motion.inputs import canonicalise, check_kinematic_map
 from .._motion.simulate import Arguments
 from .._precision import warn_if_single
 from .._system import AbstractSystem, kinematic_map_of
-from .block import ENDING_KEPT, LANES, MOTION_KEPT, Task, assembled, kept_of, placed
+from .block import ENDING_ARRAYS, MOTION_ARRAYS, PADDING_MEMBERS, Task, kept_arrays, start_found, unprojected_start
 from .dataset import RESERVED
 from .over import Over
 from .shards import FINGERPRINT
 
-SMALLEST, LARGEST = 128, 1024  # members of a block on a CPU; what all of them need stays in a core's caches
-LARGEST_ELSEWHERE = 65_536  # on other devices, which do as many at once
+MIN_BLOCK, MAX_BLOCK_CPU = 128, 1024  # members per block on a CPU; their data fit into a core's caches
+MAX_BLOCK_ACCELERATOR = 65_536  # members per block on other devices, which process as many at once
 BLOCK_BYTES = 2**28
-"""What the samples of a block may take."""
+"""Largest size of the samples of a block [bytes]."""
 
-CHUNK, CHUNK_SHARE = 65_536, 16
-"""A chunk is of no more members than this, and takes no more than such a part of memory."""
+MAX_CHUNK_MEMBERS, CHUNK_MEMORY_DIVISOR = 65_536, 16
+"""A default chunk has at most this many members, and takes at most memory / ``CHUNK_MEMORY_DIVISOR``."""
 
-PARTS = 8
-"""Of so many parts of an ensemble some starts are looked at before it begins."""
+SAMPLED_PARTS = 8
+"""Number of parts of an ensemble from which starts are checked before it begins."""
 
-KEEP = "samples", "end", "all"
+KEEP_OPTIONS = "samples", "end", "all"
 
 
 class Plan(NamedTuple):
-    """Members in blocks of ``block``, chunks of ``chunk``; ``numbers`` are how many are kept of each member, and
-    ``names`` what they are called."""
+    """An ensemble with checked arguments.
+
+    Attributes
+    ----------
+    task : Task
+        What to compute for every member.
+    over : Over
+        The swept numbers.
+    q0, v0 : array, shape (n,) or (members, n)
+        Starts, before the swept entries are put in.
+    coordinates, directions : tuple of (str, str)
+        Name and unit of each coordinate, and of each velocity; ``directions`` is None if velocities are the rates of
+        the coordinates.
+    title : str
+        Name of the model.
+    block, chunk : int
+        Members per block and per chunk.
+    numbers : int
+        Numbers that are kept of each member.
+    names : tuple of str
+        Names of the arrays that are kept of each member.
+    """
 
     task: Task
     over: Over
@@ -63,16 +83,16 @@ class Plan(NamedTuple):
         return np.asarray(self.task.problem.ts)
 
     def chunks(self) -> list[tuple[int, int]]:
-        """The members of each: from, and up to which."""
+        """The chunks as ranges of members, (first, last) with ``last`` excluded."""
         return chunks_of(0, self.members, self.chunk)
 
     def given(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Numbers and starts of some members."""
+        """Swept numbers, q0 and v0 of the members ``first``, ..., ``last`` - 1, one row for each."""
         of = lambda x: x[first:last] if x.ndim == 2 else np.broadcast_to(x, (last - first, x.size))
         return self.over.values(first, last), of(self.q0), of(self.v0)
 
     def size_in_words(self) -> str:
-        """How large this is."""
+        """Text with the numbers of members and chunks, and the memory per chunk."""
         count, each = len(self.chunks()), min(self.chunk, self.members)
         grouped = lambda number: f"{number:,}".replace(",", " ")
         needed = in_bytes(8.0 * self.numbers * each)
@@ -81,12 +101,12 @@ class Plan(NamedTuple):
 
 
 def chunks_of(first: int, last: int, size: int) -> list[tuple[int, int]]:
-    """Members from ``first`` up to ``last`` in chunks of a ``size``."""
+    """The range from ``first`` to ``last`` (excluded) in chunks of ``size`` members."""
     return [(i, min(i + size, last)) for i in range(first, last, size)]
 
 
 def in_bytes(count: float) -> str:
-    """So many bytes, as a person says it."""
+    """A number of bytes as text, such as "1.5 MiB"."""
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.3g} {unit}"
@@ -99,11 +119,11 @@ def plan_of(
     fix_swept: Any, keep: Any, chunk: Any, drift: Any, dt: Any, rtol: Any, atol: Any, method: Any, solver: Any,
     event: Any, max_steps: Any,
 ) -> Plan:  # fmt: skip
-    """What ``ensemble`` was given, or ``ValueError``."""
+    """The plan for these arguments of ``ensemble``; raises ``ValueError`` for bad input."""
     q, v, own_start = _starts(system, q0, v0)
     first = lambda x: x[0] if x.ndim == 2 else x
-    asked = Arguments.checked(system, first(q), first(v), ts, drift, dt, solver, None, event, max_steps, False)
-    if not callable(keep) and keep not in KEEP:
+    arguments = Arguments.checked(system, first(q), first(v), ts, drift, dt, solver, None, event, max_steps, False)
+    if not callable(keep) and keep not in KEEP_OPTIONS:
         raise ValueError(f"keep must be 'samples', 'end', 'all' or a function of a trajectory, got {repr_of(keep)}")
     if callable(keep):
         check_function("keep", keep, "motion")
@@ -115,18 +135,18 @@ def plan_of(
     swept = Over.of(system, over, members, combine, seed, *names)
     if q.ndim == 2 and len(q) != swept.members:
         raise ValueError(f"q0 and v0 must have a row for each of {swept.members} members, got shape {q.shape}")
-    model, first_q, first_v, times = canonicalise(system, asked.q0, asked.v0, asked.ts)
+    model, first_q, first_v, times = canonicalise(system, arguments.q0, arguments.v0, arguments.ts)
     check_kinematic_map(model, first_q, first_v)
     if rtol is None and dt is None:
         warn_if_single(first_q.dtype)
-    problem = asked.problem(model, first_q, times, rtol, atol, method)
+    problem = arguments.problem(model, first_q, times, rtol, atol, method)
     problem = replace(problem, places=tuple(each.place for each in swept.swept if each.place is not None))
-    pairs = lambda kind: tuple((i, swept.swept[i].index) for i in swept.of_kind(kind))
+    columns = lambda kind: tuple((i, swept.swept[i].index) for i in swept.of_kind(kind))
     task = Task(
         problem=problem,
-        of_q=pairs("q"),
-        of_v=pairs("v"),
-        of_model=tuple(swept.of_kind("model")),
+        q_entries=columns("q"),
+        v_entries=columns("v"),
+        parameter_columns=tuple(swept.of_kind("model")),
         own_start=own_start,
         reference=system.reference_pose()[0] if own_start and isinstance(system, Mechanism) else None,
         fix_swept=fix_swept,
@@ -134,10 +154,10 @@ def plan_of(
         keep=keep,
         size=1,
     )
-    numbers, kept = _numbers_kept(task, len(swept.swept), first_q, first_v)
+    numbers, kept_names = _numbers_kept(task, len(swept.swept), first_q, first_v)
     block = _block(swept.members, problem.ts.size * (first_q.size + first_v.size))
     return Plan(
-        task=replace(task, size=block + LANES if block >= SMALLEST else block),
+        task=replace(task, size=block + PADDING_MEMBERS if block >= MIN_BLOCK else block),
         over=swept,
         q0=q,
         v0=v,
@@ -147,19 +167,19 @@ def plan_of(
         block=block,
         chunk=_chunk(chunk, block, numbers, swept.members),
         numbers=numbers,
-        names=(*MOTION_KEPT, *kept) if isinstance(keep, str) else kept,
+        names=(*MOTION_ARRAYS, *kept_names) if isinstance(keep, str) else kept_names,
     )
 
 
 def _starts(system, q0, v0):
-    """q0 and v0, (n,) or (members, n), and whether they are the model's own."""
-    own = getattr(system, "start", None)
+    """q0 and v0, shape (n,) or (members, n), and whether they are the start of the model itself."""
+    start = getattr(system, "start", None)
     if q0 is None and v0 is None:
-        if not callable(own):
+        if not callable(start):
             raise ValueError(
-                "q0 and v0 must be given: the system has no start of its own, as the gallery's mechanisms have"
+                "q0 and v0 must be given: the system has no start() of its own, as the mechanisms of ukjax.systems have"
             )
-        return *(np.asarray(x, float) for x in own()), True
+        return *(np.asarray(x, float) for x in start()), True
     if q0 is None or v0 is None:
         raise ValueError(f"q0 and v0 must both be given, or neither, got {'v0' if q0 is None else 'q0'} alone")
     q, v = (as_numpy(name, x) for name, x in (("q0", q0), ("v0", v0)))
@@ -174,78 +194,83 @@ def _starts(system, q0, v0):
     return q, np.broadcast_to(v, (*q.shape[:-1], v.shape[-1])), False
 
 
-def _block(members, numbers_of_each):
-    """How many are done at once: this decides how they round, and must not depend on the machine's size."""
-    within = 2 ** int(np.log2(max(1, BLOCK_BYTES // (8 * numbers_of_each))))
-    if jax.default_backend() == "cpu":  # in pieces that occupy several cores
-        return min(within, LARGEST, max(SMALLEST, 2 ** int(np.log2(max(1, members // 8)))))
-    return min(within, LARGEST_ELSEWHERE, max(SMALLEST, 2 ** int(np.ceil(np.log2(members)))))
+def _block(members, numbers_per_member):
+    """Members per block. The block size affects rounding, so it must not depend on the machine's cores or memory."""
+    by_memory = 2 ** int(np.log2(max(1, BLOCK_BYTES // (8 * numbers_per_member))))
+    if jax.default_backend() == "cpu":  # small enough that several cores have a block
+        return min(by_memory, MAX_BLOCK_CPU, max(MIN_BLOCK, 2 ** int(np.log2(max(1, members // 8)))))
+    return min(by_memory, MAX_BLOCK_ACCELERATOR, max(MIN_BLOCK, 2 ** int(np.ceil(np.log2(members)))))
 
 
 def _chunk(chunk, block, numbers, members):
-    """Whole blocks, and no more than there are."""
+    """Members per chunk: a whole number of blocks, not more than the ensemble has."""
     if chunk is None:
-        at_most = max(block, int(min(CHUNK, memory() / CHUNK_SHARE / (8 * numbers))) // block * block)
+        at_most = max(
+            block, int(min(MAX_CHUNK_MEMBERS, memory() / CHUNK_MEMORY_DIVISOR / (8 * numbers))) // block * block
+        )
     else:
         at_most = -(-as_integer("chunk", chunk, 1) // block) * block
     return min(at_most, -(-members // block) * block)
 
 
 def _numbers_kept(task, swept, q, v) -> tuple[int, tuple[str, ...]]:
-    """How many numbers are kept of each member, and the names of what is kept besides q and v and the way it ended."""
+    """The number of numbers kept of each member, and the names of the arrays kept besides q, v and its end."""
     size, samples = q.size + v.size, task.problem.ts.size + (task.problem.event is not None)
-    ends = 4 + swept
+    end_size = 4 + swept
     if task.keep == "end":
-        return ends + size, ()
+        return end_size + size, ()
     motion = (jax.ShapeDtypeStruct(shape, q.dtype) for shape in ((samples,), (samples, q.size), (samples, v.size)))
     if task.keep == "samples":
-        return ends + size * samples, ()
+        return end_size + size * samples, ()
     count = jax.ShapeDtypeStruct((), int)
     last = tuple(jax.ShapeDtypeStruct(shape, q.dtype) for shape in ((), q.shape, v.shape))
     numbers = jax.ShapeDtypeStruct((swept,), q.dtype)
-    kept = eqx.filter_eval_shape(kept_of, task, numbers, *motion, count, count, last)
-    number = sum(x.size for x in jax.tree.leaves(kept))
-    return ends + (size * samples if task.keep == "all" else 0) + number, tuple(kept)
+    arrays = eqx.filter_eval_shape(kept_arrays, task, numbers, *motion, count, count, last)
+    number = sum(x.size for x in jax.tree.leaves(arrays))
+    return end_size + (size * samples if task.keep == "all" else 0) + number, tuple(arrays)
 
 
 def check_names(plan: Plan) -> None:
-    """No two of what is swept, what is kept and what an ensemble has in any case have one name, or ``ValueError``."""
-    reserved = (*MOTION_KEPT, *ENDING_KEPT, *RESERVED, FINGERPRINT)
-    own = () if isinstance(plan.task.keep, str) else plan.names
-    for name in own:
+    """Raise ``ValueError`` if two of the swept numbers, kept arrays and reserved names have the same name."""
+    reserved = (*MOTION_ARRAYS, *ENDING_ARRAYS, *RESERVED, FINGERPRINT)
+    returned = () if isinstance(plan.task.keep, str) else plan.names
+    for name in returned:
         if name in reserved:
             raise ValueError(
-                f"keep returns {name!r}, which is the name of something else in an ensemble: call it otherwise, such "
+                f"keep returns {name!r}, which is a reserved name of an ensemble: choose another name, such "
                 f"as 'my_{name}'. Reserved are {', '.join(reserved)}"
             )
         if name in plan.over.names:
             raise ValueError(
-                f"keep returns {name!r}, which is the name of a number that is swept: call it otherwise, such as "
-                f"'my_{name}'"
+                f"keep returns {name!r}, which is the name of a swept number: choose another name, such as 'my_{name}'"
             )
     reserved = tuple(dict.fromkeys((*reserved, *plan.names)))
     for name in plan.over.names:
         if name in reserved:
             raise ValueError(
-                f"over names {name!r}, which is the name of something else in an ensemble: rename that field of the "
+                f"over names {name!r}, which is a reserved name of an ensemble: rename that field of the "
                 f"model, or write q1, dq1 for a coordinate. Reserved are {', '.join(reserved)}"
             )
 
 
 def check_starts(plan: Plan) -> None:
-    """Some members, of all parts of the ensemble, have starts on the constraints, or ``ValueError``."""
+    """Raise ``ValueError`` if no member of a sample from all parts of the ensemble has a start on the constraints."""
     if not plan.task.problem.projection:
         return
-    each = -(-plan.block // PARTS) if plan.members > plan.block else plan.members
-    begins = np.linspace(0, plan.members - each, PARTS, dtype=int).tolist() if plan.members > plan.block else [0]
-    parts = [plan.given(i, i + each) for i in begins]
+    members_per_part = -(-plan.block // SAMPLED_PARTS) if plan.members > plan.block else plan.members
+    firsts = (
+        np.linspace(0, plan.members - members_per_part, SAMPLED_PARTS, dtype=int).tolist()
+        if plan.members > plan.block
+        else [0]
+    )
+    parts = [plan.given(i, i + members_per_part) for i in firsts]
     numbers, q0, v0 = (np.concatenate(x)[: plan.block] for x in zip(*parts, strict=True))
-    if np.any(assembled(plan.task, numbers, q0, v0)):
+    if np.any(start_found(plan.task, numbers, q0, v0)):
         return
-    here = jax.tree.map(lambda x: jax.numpy.asarray(x[0], plan.task.problem.ts.dtype), (numbers, q0, v0))
+    first_member = jax.tree.map(lambda x: jax.numpy.asarray(x[0], plan.task.problem.ts.dtype), (numbers, q0, v0))
     values = ", ".join(f"{name} = {x:.6g}" for name, x in zip(plan.over.names, numbers[0], strict=True))
     try:
-        model, q, v = placed(plan.task, *here)
+        model, q, v = unprojected_start(plan.task, *first_member)
         project(plan.task.held(model, q, v), plan.ts[0], q, v, plan.task.problem.method)
         reason = "its starts are not finite"
     except ValueError as error:
@@ -256,7 +281,7 @@ def check_starts(plan: Plan) -> None:
 
 
 def metadata_of(plan: Plan) -> dict[str, Any]:
-    """What a reader of an ensemble needs to know of it, as JSON has it."""
+    """Description of the ensemble for its readers, as a dictionary that JSON can store."""
     pairs = lambda named: [list(pair) for pair in named]
     return {
         "model": plan.title,
@@ -272,8 +297,10 @@ def metadata_of(plan: Plan) -> dict[str, Any]:
 
 
 def fingerprint_of(plan: Plan, purpose: str) -> dict[str, Any]:
-    """The same, with all else that the members follow from: two ensembles that differ in any of it are not the same.
-    ``ValueError`` where a function of the user's cannot be compared; ``purpose`` is the argument that wants it."""
+    """``metadata_of(plan)`` and everything else that determines the members, to tell whether two ensembles are equal.
+
+    Raises ``ValueError`` if a function of the user cannot be compared; the message names the argument ``purpose``.
+    """
     problem, start = (
         plan.task.problem,
         None if plan.task.own_start and plan.task.reference is None else (plan.q0, plan.v0),
@@ -304,19 +331,19 @@ def fingerprint_of(plan: Plan, purpose: str) -> dict[str, Any]:
 
 
 def _functions(task, numbers, t, q, v):
-    """What the functions of a member's model, and all others that were given, return at one instant."""
+    """Values at one instant of all functions that determine a member: its model and the user's functions."""
     problem = task.problem
-    model, q, v = placed(task, numbers, q, v)
+    model, q, v = unprojected_start(task, numbers, q, v)
     terms = lambda q, v: eqx.filter(model(t, q, v), eqx.is_array)
-    found = [q, v, terms(q, v), rate(kinematic_map_of(model), q, v)]
+    values = [q, v, terms(q, v), rate(kinematic_map_of(model), q, v)]
     if isinstance(model, AbstractSystem):
-        found.append(model.violation(t, q, v))
-    if problem.tableau is None:  # an implicit method, whose steps use derivatives
-        found.append(jax.jvp(terms, (q, v), (q, v))[1])
+        values.append(model.violation(t, q, v))
+    if problem.tableau is None:  # an implicit method, which uses derivatives
+        values.append(jax.jvp(terms, (q, v), (q, v))[1])
     if problem.event is not None:
-        found.append(problem.event.function(t, q, v))
+        values.append(problem.event.function(t, q, v))
     if callable(task.keep):
         samples = lambda x: jax.numpy.stack([x] * problem.ts.size)
         count = jax.numpy.zeros((), int)
-        found.append(kept_of(task, numbers, samples(t), samples(q), samples(v), count, count, (t, q, v)))
-    return eqx.filter(found, eqx.is_array)
+        values.append(kept_arrays(task, numbers, samples(t), samples(q), samples(v), count, count, (t, q, v)))
+    return eqx.filter(values, eqx.is_array)

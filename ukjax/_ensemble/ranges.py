@@ -102,9 +102,9 @@ def _finite(name: str, value: Any) -> float:
         array = np.asarray(value)
         if array.ndim or array.dtype.kind not in "iuf":  # no strings, truth values or complex numbers
             raise TypeError
-        found = float(array)
+        number = float(array)
     except (TypeError, ValueError, OverflowError):
-        found = float("nan")
-    if not np.isfinite(found):
+        number = float("nan")
+    if not np.isfinite(number):
         raise ValueError(f"{name} must be a finite number, got {repr_of(value)}")
-    return found
+    return number

@@ -19,7 +19,7 @@ from .opened import Ensemble, open_ensemble
 from .parcel import is_running_script
 from .plan import Plan, check_names, check_starts, chunks_of, fingerprint_of, in_bytes, metadata_of, plan_of
 from .store import Store, remaining
-from .work import check_executor, done_by, done_here, joined
+from .work import check_executor, compute_by_executor, compute_locally, joined
 
 LOGGER = logging.getLogger("ukjax")
 
@@ -171,18 +171,18 @@ def ensemble(
     """
     if is_running_script():
         raise ValueError(
-            "a worker reads this script for its definitions: put what the script does under if __name__ == '__main__':"
+            "a worker executes this script for its definitions: put its main part under if __name__ == '__main__':"
         )
     check_executor(executor)
     check_flag("progress", progress)
-    rank, world = _share(rank, world)
+    rank, world = _rank_and_world(rank, world)
     if world > 1 and store is None:
         raise ValueError(
-            f"store must be given where the work is shared, world = {world}: else nobody has all of it. With world=1 "
-            "each does all of it"
+            f"store must be given if the work is shared, world = {world}: without it no process has all members. With "
+            "world=1 each process computes all of them"
         )
     folder = None if store is None else Store(store)
-    insist = chunk is not None
+    strict = chunk is not None
     if folder is not None and folder.chunk_is_fixed and chunk is None:
         chunk = folder.chunk
     plan = plan_of(
@@ -195,35 +195,38 @@ def ensemble(
         _begin(plan, progress)
         parts = dict(_done(plan, plan.chunks(), executor, progress))
         return Ensemble.in_memory(metadata_of(plan), joined([parts[key] for key in sorted(parts)]))
-    with folder.writing(fingerprint_of(plan, "store"), plan.chunk, rank, world, insist) as write:
+    with folder.writing(fingerprint_of(plan, "store"), plan.chunk, rank, world, strict) as write:
         assert folder.chunk is not None
         if folder.chunk_is_fixed:
             plan = plan._replace(chunk=folder.chunk)
-        left = remaining(_shares(plan, folder.chunk, rank, world), folder.done())
-        if left:
+        missing = remaining(_shares(plan, folder.chunk, rank, world), folder.done())
+        if missing:
             _begin(plan, progress)
-        for (first, last), found in _done(plan, left, executor, progress):
-            write(first, last, found)
-    found = open_ensemble(folder.path)
-    if not found.complete:
+        for (first, last), result in _done(plan, missing, executor, progress):
+            write(first, last, result)
+    result = open_ensemble(folder.path)
+    if not result.complete:
         LOGGER.warning(
-            f"store {str(folder.path)!r} has {found.done} of {found.members} members: the share of rank {rank} of "
+            f"store {str(folder.path)!r} has {result.done} of {result.members} members: the share of rank {rank} of "
             f"{world} is done, and what others do is read by ukjax.open_ensemble when they are ready"
         )
-    return found
+    return result
 
 
 def _shares(plan, chunk, rank, world) -> list[tuple[int, int]]:
-    """The members that are done here, in chunks. Which these are follows from the ``chunk`` of the store, the same for
-    all ranks, and not from this machine's memory, which only decides how many are done at a time."""
+    """The members that this rank computes, in chunks.
+
+    The shares of the ranks are counted in chunks of the store (``chunk``), which is the same for all ranks. The memory
+    of this machine determines ``plan.chunk`` only, the members that are computed together.
+    """
     if world == 1:
         return plan.chunks()
-    mine = chunks_of(0, plan.members, chunk)[rank::world]
-    return [part for first, last in mine for part in chunks_of(first, last, plan.chunk)]
+    own_chunks = chunks_of(0, plan.members, chunk)[rank::world]
+    return [part for first, last in own_chunks for part in chunks_of(first, last, plan.chunk)]
 
 
-def _share(rank, world) -> tuple[int, int]:
-    """Which part of the work is done here, of how many; or ``ValueError``."""
+def _rank_and_world(rank, world) -> tuple[int, int]:
+    """Checked ``rank`` and ``world``; raises ``ValueError`` for bad input."""
     if rank is None and world is None and jax.distributed.is_initialized():
         return jax.process_index(), jax.process_count()
     world = 1 if world is None else as_integer("world", world, 1)
@@ -233,21 +236,21 @@ def _share(rank, world) -> tuple[int, int]:
     return rank, world
 
 
-def check_memory(plan: Plan, all_of_it: bool) -> None:
-    """What is in memory at a time fits, or ``ValueError``."""
-    at_a_time = plan.members if all_of_it else min(plan.chunk, plan.members)
-    needed, there = 8.0 * plan.numbers * at_a_time, memory()
-    if needed <= there:
+def check_memory(plan: Plan, all_members: bool) -> None:
+    """Raise ``ValueError`` if the arrays that are in memory at the same time do not fit."""
+    members = plan.members if all_members else min(plan.chunk, plan.members)
+    needed, available = 8.0 * plan.numbers * members, memory()
+    if needed <= available:
         return
-    advice = "give a store, a folder" if all_of_it else "take a smaller chunk"
+    advice = "give a store, a folder" if all_members else "take a smaller chunk"
     raise ValueError(
-        f"{'members' if all_of_it else 'chunk'} = {at_a_time} asks for {in_bytes(needed)} of memory, and there are "
-        f"{in_bytes(there)}: {advice}, keep='end', or fewer times"
+        f"{'members' if all_members else 'chunk'} = {members} asks for {in_bytes(needed)} of memory, and there are "
+        f"{in_bytes(available)}: {advice}, keep='end', or fewer times"
     )
 
 
 def _begin(plan, progress):
-    """Say how large it is, and look whether it has starts."""
+    """Log the size of the ensemble, and check that it has starts."""
     LOGGER.info(plan.size_in_words())
     if progress:
         print(plan.size_in_words(), file=sys.stderr)
@@ -255,18 +258,18 @@ def _begin(plan, progress):
 
 
 def _done(plan, chunks, executor, progress):
-    """The chunks as they are done, with a meter if there is to be one."""
-    found = done_here(plan, chunks) if executor is None else done_by(executor, plan, chunks)
+    """Yield each computed chunk and its arrays, with a progress bar if ``progress``."""
+    computed = compute_locally(plan, chunks) if executor is None else compute_by_executor(executor, plan, chunks)
     if not progress:
-        yield from found
+        yield from computed
         return
     from tqdm import tqdm
 
     left = sum(last - first for first, last in chunks)
     failed = 0
-    with tqdm(total=plan.members, initial=plan.members - left, unit=" members", unit_scale=True) as meter:
-        for chunk, arrays in found:
+    with tqdm(total=plan.members, initial=plan.members - left, unit=" members", unit_scale=True) as bar:
+        for chunk, arrays in computed:
             failed += int(np.sum(~np.asarray(ended_well(arrays["result"]))))
-            meter.set_postfix(failed=failed)
-            meter.update(chunk[1] - chunk[0])
+            bar.set_postfix(failed=failed)
+            bar.update(chunk[1] - chunk[0])
             yield chunk, arrays

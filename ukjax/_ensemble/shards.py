@@ -1,4 +1,4 @@
-"""How a folder keeps what became of its members: in files of which each is there whole or not at all."""
+"""Files of a store, one or a set of files for each chunk of members; each file is written atomically."""
 
 import abc
 import contextlib
@@ -15,43 +15,45 @@ import numpy as np
 from .._files import write_whole
 
 FINGERPRINT = "fingerprint"
-"""What the array is called by which a file says to which ensemble it belongs."""
+"""Name of the array, or attribute, that identifies the ensemble that a file belongs to."""
 
 Write = Callable[[int, int, dict[str, np.ndarray]], None]
-"""Keep what became of the members from, and up to which."""
+"""``write(first, last, arrays)`` stores the arrays of the members ``first``, ..., ``last`` - 1."""
 
 
 class AbstractShards(abc.ABC):
-    """Those of one folder. ``chunk_is_fixed`` where the first chunk's size is that of all, whoever goes on with it.
+    """The files of one folder.
 
-    The ``manifest`` that methods take describes the ensemble of the folder. Files that do not belong to it are a
-    ``ValueError``.
+    ``chunk_is_fixed`` says whether all files must have as many members as the first. The argument ``manifest``
+    describes the ensemble of the folder. Methods raise ``ValueError`` for files that do not belong to it.
     """
 
     chunk_is_fixed: bool
 
     @abc.abstractmethod
-    def is_begun(self) -> bool:
-        """Whether there are any members."""
+    def has_members(self) -> bool:
+        """Whether the folder has any members."""
 
     @abc.abstractmethod
     def done(self, manifest: dict[str, Any]) -> list[tuple[int, int]]:
-        """Which members are there: from, and up to which, for each file or set of files."""
+        """The computed members, as (first, last) with ``last`` excluded, for each file or set of files."""
 
     @abc.abstractmethod
     def read(
         self, manifest: dict[str, Any], first: int, last: int, names: Iterable[str] | None
     ) -> dict[str, np.ndarray]:
-        """What is there of members that were done together, all of it or by ``names``; ``ValueError`` where it is
-        damaged."""
+        """The arrays ``names`` (None: all) of the members ``first``, ..., ``last`` - 1, which one file contains.
+
+        Raises ``ValueError`` if the file is damaged.
+        """
 
     @abc.abstractmethod
     def writer(self, manifest: dict[str, Any]) -> Write:
-        """A function that keeps what became of members."""
+        """The function that stores the arrays of members."""
 
 
 class NpzShards(AbstractShards):
-    """A NumPy archive for each chunk that was done, which says in its name which members it holds."""
+    """A NumPy archive for each computed chunk. Its name contains the range of members."""
 
     chunk_is_fixed = False
     name = re.compile(r"members-(\d+)-(\d+)\.npz")
@@ -59,27 +61,27 @@ class NpzShards(AbstractShards):
     def __init__(self, path: Path):
         self.path = path
 
-    def is_begun(self):
-        return any(map(self.name.fullmatch, names_in(self.path)))
+    def has_members(self):
+        return any(map(self.name.fullmatch, nonempty_files(self.path)))
 
     def done(self, manifest):
-        found = sorted(
+        files = sorted(
             (int(each[1]), int(each[2]), name)
-            for name in names_in(self.path)
+            for name in nonempty_files(self.path)
             if (each := self.name.fullmatch(name)) is not None
         )
-        for first, last, name in found:
+        for first, last, name in files:
             if not first < last <= manifest["members"]:
                 raise foreign(self.path / name, f"there are {manifest['members']} members here")
-        return [(first, last) for first, last, _ in found]
+        return [(first, last) for first, last, _ in files]
 
     def read(self, manifest, first, last, names):
         path = self._file(first, last)
         try:
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as found:
-                written = found[FINGERPRINT].tobytes().hex()
-                wanted = [name for name in found.files if name != FINGERPRINT] if names is None else names
-                arrays = {name: found[name] for name in wanted}
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+                written = archive[FINGERPRINT].tobytes().hex()
+                wanted = [name for name in archive.files if name != FINGERPRINT] if names is None else names
+                arrays = {name: archive[name] for name in wanted}
         except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, OSError) as error:
             raise damaged(path, error) from None
         if written != manifest["fingerprint"]:
@@ -90,17 +92,17 @@ class NpzShards(AbstractShards):
         return arrays
 
     def writer(self, manifest):
-        mark = np.frombuffer(bytes.fromhex(manifest["fingerprint"]), np.uint8)
+        fingerprint = np.frombuffer(bytes.fromhex(manifest["fingerprint"]), np.uint8)
 
         def write(first, last, arrays):
-            def written(part):
-                # Not by numpy.savez, whose own arguments no array could be named after.
+            def write_archive(part):
+                # numpy.savez is not used: it would not allow arrays with the names of its own arguments.
                 with zipfile.ZipFile(part, "w") as archive:
-                    for name, array in {**arrays, FINGERPRINT: mark}.items():
+                    for name, array in {**arrays, FINGERPRINT: fingerprint}.items():
                         with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
                             np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)
 
-            write_whole(self._file(first, last), written)
+            write_whole(self._file(first, last), write_archive)
 
         return write
 
@@ -108,24 +110,24 @@ class NpzShards(AbstractShards):
         return self.path / f"members-{first:09d}-{last:09d}.npz"
 
 
-def foreign(path: Path, why: str) -> ValueError:
-    """What is said of a file that belongs to another ensemble."""
-    return ValueError(f"{str(path)!r} is of another ensemble ({why}): move it away")
+def foreign(path: Path, reason: str) -> ValueError:
+    """The error for a file that belongs to another ensemble."""
+    return ValueError(f"{str(path)!r} is of another ensemble ({reason}): move it away")
 
 
 def damaged(path: Path, error: Exception) -> ValueError:
-    """What is said of a file that cannot be read."""
+    """The error for a file that cannot be read."""
     return ValueError(
-        f"{str(path)!r} is damaged ({error}): remove it, and run the ensemble again to have these members"
+        f"{str(path)!r} is damaged ({error}): remove it, and run the ensemble again to compute these members"
     )
 
 
-def names_in(folder: Path) -> list[str]:
-    """Those of the files that have something in them; none where there is no such folder."""
-    found = []
+def nonempty_files(folder: Path) -> list[str]:
+    """Names of the files that are not empty; none if the folder does not exist."""
+    names = []
     with contextlib.suppress(OSError):
         for entry in os.scandir(folder):
-            with contextlib.suppress(OSError):  # another's unfinished file, which has got its name meanwhile
+            with contextlib.suppress(OSError):  # an unfinished file of another process, renamed meanwhile
                 if entry.stat().st_size:
-                    found.append(entry.name)
-    return found
+                    names.append(entry.name)
+    return names

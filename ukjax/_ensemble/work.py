@@ -1,4 +1,4 @@
-"""Chunks, done here by all devices or elsewhere by an executor, each handed over when it is complete."""
+"""Compute chunks of members, on the devices of this process or by an executor."""
 
 import contextlib
 import itertools
@@ -19,14 +19,14 @@ from .parcel import packed, unpacked
 from .plan import Plan
 
 Chunk = tuple[int, int]
-Found = dict[str, np.ndarray]
+Arrays = dict[str, np.ndarray]
 
-AT_MOST = 64
-"""Chunks that an executor of unknown size is given at a time."""
+MAX_SUBMITTED = 64
+"""Most tasks that are submitted at a time to an executor with an unknown number of workers."""
 
 
 def check_executor(executor: Any) -> None:
-    """``executor`` takes tasks as those of ``concurrent.futures`` do, or ``ValueError``."""
+    """Raise ``ValueError`` if ``executor`` has no method ``submit`` as the executors of ``concurrent.futures`` have."""
     if executor is not None and not callable(getattr(executor, "submit", None)):
         raise ValueError(
             "executor must have submit(function, *arguments), as dask.distributed.Client and the executors of "
@@ -34,81 +34,84 @@ def check_executor(executor: Any) -> None:
         )
 
 
-def done_here(plan: Plan, chunks: list[Chunk]) -> Iterator[tuple[Chunk, Found]]:
-    """The chunks one after the other, their blocks side by side: a thread for each core, or for each device that is no
-    CPU. An allocation that fails halves the chunks that are left."""
+def compute_locally(plan: Plan, chunks: list[Chunk]) -> Iterator[tuple[Chunk, Arrays]]:
+    """Compute the chunks in order, with their blocks in parallel: one thread per core, or per device that is not a CPU.
+
+    If an allocation fails, the remaining chunks are halved.
+    """
     devices = jax.local_devices()
     threads = max(len(devices), _cores() if devices[0].platform == "cpu" else 1)
-    left = chunks
-    while left:
+    remaining = chunks
+    while remaining:
         try:
-            for chunk, found in _side_by_side(plan, left, devices, threads):
-                yield chunk, found
-                left = left[1:]
+            for chunk, arrays in _in_parallel(plan, remaining, devices, threads):
+                yield chunk, arrays
+                remaining = remaining[1:]
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            smaller = [part for chunk in left for part in halves(chunk, plan.block)]
-            if len(smaller) == len(left) and threads == 1:
+            smaller = [part for chunk in remaining for part in halves(chunk, plan.block)]
+            if len(smaller) == len(remaining) and threads == 1:
                 raise _too_large(plan) from error
-            left, threads = smaller, threads if len(smaller) > len(left) else 1
+            remaining, threads = smaller, threads if len(smaller) > len(remaining) else 1
 
 
-def _side_by_side(plan, chunks, devices, threads):
-    on = lambda device: jax.tree.map(lambda x: jax.device_put(x, device) if eqx.is_array(x) else x, plan.task)
-    tasks = [on(device) for device in devices] if len(devices) > 1 else [plan.task]
-    turn = itertools.count()
+def _in_parallel(plan, chunks, devices, threads):
+    """Yield each chunk and its arrays. Blocks are computed by a pool of threads and distributed over the devices."""
+    put = lambda device: jax.tree.map(lambda x: jax.device_put(x, device) if eqx.is_array(x) else x, plan.task)
+    tasks = [put(device) for device in devices] if len(devices) > 1 else [plan.task]
+    counter = itertools.count()
 
     def block(first, last):
-        i = next(turn) % len(devices)
+        i = next(counter) % len(devices)
         with jax.default_device(devices[i]):
             return run_block(tasks[i], *plan.given(first, last))
 
     parts = (part for chunk in chunks for part in blocks_of(chunk, plan.block))
-    found = in_turn(block, parts, threads, 2 * threads)
-    with contextlib.closing(found):
+    results = in_turn(block, parts, threads, 2 * threads)
+    with contextlib.closing(results):
         for chunk in chunks:
-            yield chunk, joined([next(found) for _ in blocks_of(chunk, plan.block)])
+            yield chunk, joined([next(results) for _ in blocks_of(chunk, plan.block)])
 
 
-def done_by(executor: Any, plan: Plan, chunks: list[Chunk]) -> Iterator[tuple[Chunk, Found]]:
-    """The chunks by whoever works for the ``executor``, in any order. An allocation that fails halves the chunk."""
+def compute_by_executor(executor: Any, plan: Plan, chunks: list[Chunk]) -> Iterator[tuple[Chunk, Arrays]]:
+    """Compute the chunks by the workers of ``executor``, in any order. A chunk whose allocation fails is halved."""
     parcel = packed(plan.task)
-    left, ended = list(reversed(chunks)), SimpleQueue()
-    at_most = 4 * _workers_of(executor) or AT_MOST
+    waiting, finished = list(reversed(chunks)), SimpleQueue()
+    max_running = 4 * _workers_of(executor) or MAX_SUBMITTED
     submit = partial(executor.submit, pure=False) if hasattr(executor, "scheduler_info") else executor.submit
-    under_way: dict[int, tuple[Any, Chunk]] = {}
+    running: dict[int, tuple[Any, Chunk]] = {}
     numbers = itertools.count()
     try:
-        while left or under_way:
-            while left and len(under_way) < at_most:
-                chunk, number = left.pop(), next(numbers)
-                under_way[number] = submit(work, parcel, plan.block, *plan.given(*chunk)), chunk
-                under_way[number][0].add_done_callback(lambda _, number=number: ended.put(number))
-            future, chunk = under_way.pop(ended.get())
+        while waiting or running:
+            while waiting and len(running) < max_running:
+                chunk, number = waiting.pop(), next(numbers)
+                running[number] = submit(work, parcel, plan.block, *plan.given(*chunk)), chunk
+                running[number][0].add_done_callback(lambda _, number=number: finished.put(number))
+            future, chunk = running.pop(finished.get())
             try:
-                found = future.result()
+                arrays = future.result()
             except Exception as error:
                 smaller = halves(chunk, plan.block)
                 if not is_out_of_memory(error):
                     raise
                 if len(smaller) == 1:
                     raise _too_large(plan) from error
-                left += smaller
+                waiting += smaller
                 continue
-            yield chunk, found
+            yield chunk, arrays
     finally:
-        for future, _ in under_way.values():
+        for future, _ in running.values():
             future.cancel()
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed, here or on a device."""
+    """Whether an allocation failed, on the host or on a device."""
     return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def halves(chunk: Chunk, block: int) -> list[Chunk]:
-    """A chunk in two, of whole blocks; itself if it is one block."""
+    """Split a chunk into two of whole blocks; a chunk of one block is returned as it is."""
     first, last = chunk
     middle = first + -(-(last - first) // (2 * block)) * block
     return [chunk] if middle >= last else [(first, middle), (middle, last)]
@@ -118,28 +121,31 @@ def _too_large(plan):
     return MemoryError(f"a block of {plan.block} members does not fit into memory: keep='end', or ask for fewer times")
 
 
-def work(parcel: bytes, block: int, numbers: np.ndarray, q0: np.ndarray, v0: np.ndarray) -> Found:
-    """A chunk, by a worker: one process or one thread of many, which has the other threads' cores for other chunks."""
+def work(parcel: bytes, block: int, numbers: np.ndarray, q0: np.ndarray, v0: np.ndarray) -> Arrays:
+    """Compute one chunk, in a worker. Its blocks run one after the other, since other workers use the other cores."""
     task = unpacked(parcel)
     parts = blocks_of((0, len(numbers)), block)
     return joined([run_block(task, numbers[a:b], q0[a:b], v0[a:b]) for a, b in parts])
 
 
 def blocks_of(chunk: Chunk, block: int) -> list[Chunk]:
-    """The members of each."""
+    """The blocks of a chunk, as (first, last) with ``last`` excluded."""
     first, last = chunk
     return [(i, min(i + block, last)) for i in range(first, last, block)]
 
 
-def joined(parts: list[Found]) -> Found:
+def joined(parts: list[Arrays]) -> Arrays:
+    """Concatenate the arrays of consecutive members."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _workers_of(executor) -> int:
+    """Number of workers, 0 if unknown."""
     if hasattr(executor, "scheduler_info"):
         return len(executor.scheduler_info(n_workers=-1)["workers"])
     return getattr(executor, "_max_workers", None) or 0
 
 
 def _cores():
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Parameters from measured motions, and how well they are known; gains that make a motion good."""
+"""Estimate parameters from measured motions, with standard errors; tune gains and dimensions."""
 
 from .experiment import Experiment as Experiment
 from .fit import fit as fit

@@ -1,4 +1,4 @@
-"""The state of a search, kept in a file so that another process can go on from it."""
+"""The state of a fit in a file, from which another process can resume it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,10 +22,9 @@ from .segments import Prediction
 
 
 class Checkpoint:
-    """Values of the ``parameters``, and ``starts`` (segments, k), in the JSON file ``path``, with the ``fingerprint``
-    of the fit that they belong to. Errors name the file.
+    """The JSON file ``path`` with values of the ``parameters``, starts (segments, k), and the fingerprint of the fit.
 
-    Raises ``ValueError`` where it can neither be read nor written.
+    Raises ``ValueError``, which names the file, if it cannot be read or written.
     """
 
     def __init__(self, path: Path, parameters: Parameters, fingerprint: dict[str, Any]):
@@ -36,20 +35,22 @@ class Checkpoint:
             raise ValueError(f"checkpoint {str(path)!r} cannot be written: {error.strerror}") from None
 
     def keep(self, values: Float[np.ndarray, " p"], starts: Float[np.ndarray, "segments k"]) -> None:
-        """Replace what is there."""
+        """Write the state; replaces that in the file."""
         names = list(self.parameters.names)
         state = {"names": names, "values": values.tolist(), "starts": starts.tolist()}
         write_json(self.path, state | {"fit": self.fingerprint})
 
     def kept(self, shape: tuple[int, ...]) -> tuple[Float[np.ndarray, " p"], Float[np.ndarray, "segments k"]] | None:
-        """Values, and starts of that ``shape``; None if nothing was kept yet. ``ValueError`` for anything else, and for
-        the state of another fit."""
+        """Read the values, and the starts of that ``shape``; None if the file does not exist yet.
+
+        Raises ``ValueError`` if the file contains no state, or the state of another fit.
+        """
         if not self.path.exists():
             return None
         try:
-            held = json.loads(self.path.read_text(encoding="utf-8"))
-            names, about, numbers = held["names"], held.get("fit"), (held["values"], held["starts"])
-            values, starts = (np.asarray(x, float) for x in numbers)
+            content = json.loads(self.path.read_text(encoding="utf-8"))
+            names, fingerprint, arrays = content["names"], content.get("fit"), (content["values"], content["starts"])
+            values, starts = (np.asarray(x, float) for x in arrays)
         except OSError as error:
             raise ValueError(f"checkpoint {str(self.path)!r} cannot be read: {error.strerror}") from None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -57,28 +58,28 @@ class Checkpoint:
                 f"checkpoint {str(self.path)!r} is no state of a fit: remove it, or name another file"
             ) from None
         if names != list(self.parameters.names):
-            raise self._of_another(f"whose parameters are {names}, not {list(self.parameters.names)}")
+            raise self._other_fit_error(f"whose parameters are {names}, not {list(self.parameters.names)}")
         if values.shape != (len(names),):
-            raise self._of_another(f"with {values.size} values for {len(names)} parameters")
+            raise self._other_fit_error(f"with {values.size} values for {len(names)} parameters")
         if starts.shape != shape:
-            raise self._of_another(f"with starts of shape {starts.shape}, where these have {shape}")
-        within = (values > np.asarray(self.parameters.lower)) & (values < np.asarray(self.parameters.upper))
-        if not (np.all(within) and np.all(np.isfinite(starts))):
-            raise self._of_another("with values that are not finite, or out of the bounds of these")
-        if not isinstance(about, dict):
-            raise self._of_another("or of an earlier version of ukjax, since it does not say of which fit it is")
-        if difference := first_difference(about, self.fingerprint):
-            raise self._of_another(f"since {difference}")
+            raise self._other_fit_error(f"with starts of shape {starts.shape}, where these have {shape}")
+        inside_bounds = (values > np.asarray(self.parameters.lower)) & (values < np.asarray(self.parameters.upper))
+        if not (np.all(inside_bounds) and np.all(np.isfinite(starts))):
+            raise self._other_fit_error("with values that are not finite, or out of the bounds of these")
+        if not isinstance(fingerprint, dict):
+            raise self._other_fit_error("or of an earlier version of ukjax, since it does not say of which fit it is")
+        if difference := first_difference(fingerprint, self.fingerprint):
+            raise self._other_fit_error(f"since {difference}")
         return values, starts
 
-    def _of_another(self, how: str) -> ValueError:
-        return ValueError(f"checkpoint {str(self.path)!r} is of another fit, {how}: remove it, or name another file")
+    def _other_fit_error(self, reason: str) -> ValueError:
+        return ValueError(f"checkpoint {str(self.path)!r} is of another fit, {reason}: remove it, or name another file")
 
 
 def fingerprint_of(
     prediction: Prediction, experiments: Sequence[Experiment], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What decides where the minimum of a fit is: the model and its first guess, what is measured, the ``options``."""
+    """Fingerprint of all that determines the minimum: the model, its first guess, the records and the ``options``."""
     parameters, dtype = prediction.parameters, jnp.result_type(float)
     shape = lambda *size: jax.ShapeDtypeStruct(size, dtype)
     bounds = {
@@ -102,15 +103,15 @@ def fingerprint_of(
 
 
 def _functions(prediction, setting, x, z, t):
-    """What all functions of a fit return at the start of an experiment, and their derivatives."""
+    """Values and derivatives of all functions of a fit at the start of an experiment."""
 
-    def of(x, z):
+    def evaluate(x, z):
         observed = prediction.observed_with(x, setting)
         model = observed.model
         q, v, _ = prediction.state(model, z, t, prediction.method)
-        found = [model(t, q, v), rate(kinematic_map_of(model), q, v), observed.observe(t, q, v)]
+        results = [model(t, q, v), rate(kinematic_map_of(model), q, v), observed.observe(t, q, v)]
         if isinstance(model, AbstractSystem):
-            found.append(model.violation(t, q, v))
-        return eqx.filter((q, v, found), eqx.is_array)
+            results.append(model.violation(t, q, v))
+        return eqx.filter((q, v, results), eqx.is_array)
 
-    return jax.jvp(of, (x, z), (x, z))
+    return jax.jvp(evaluate, (x, z), (x, z))

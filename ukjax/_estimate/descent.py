@@ -1,4 +1,4 @@
-"""Stochastic gradient descent: a few experiments at a time."""
+"""Stochastic gradient descent on batches of experiments."""
 
 from typing import TYPE_CHECKING
 
@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from .loss import SLOPES
+from .loss import LOSS_DERIVATIVES
 from .problem import Problem
 
 if TYPE_CHECKING:
@@ -16,13 +16,18 @@ if TYPE_CHECKING:
 def descend(
     problem: Problem, optimiser: "optax.GradientTransformation", batch: int, loss: str, steps: int
 ) -> Float[np.ndarray, " unknowns"]:
-    """The unknowns after so many steps along −∂/∂x Σ ρ(r²)/2, the mean over ``batch`` experiments drawn anew each."""
+    """The unknowns after ``steps`` steps of ``optimiser``.
+
+    Each uses the gradient ∂/∂x Σ ρ(r²)/2, divided by the number of residuals, of ``batch`` experiments drawn at random.
+    """
     unknowns = jnp.asarray(problem.first())
     state = optimiser.init(unknowns)
     rng = np.random.default_rng(0)
     for _ in range(steps):
         chosen = rng.choice(len(problem.experiments), size=min(batch, len(problem.experiments)), replace=False)
-        r, gradient = problem.gradient(np.asarray(unknowns), set(chosen.tolist()), lambda r: SLOPES[loss](r**2) * r)
+        r, gradient = problem.gradient(
+            np.asarray(unknowns), set(chosen.tolist()), lambda r: LOSS_DERIVATIVES[loss](r**2) * r
+        )
         change, state = optimiser.update(jnp.asarray(gradient / len(r)), state, unknowns)
         unknowns = unknowns + jnp.asarray(change)
         problem.report(np.asarray(unknowns), r)

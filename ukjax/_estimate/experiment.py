@@ -1,4 +1,4 @@
-"""What was measured."""
+"""``Experiment``: one measured motion."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,16 +12,43 @@ from .._precision import Numbers
 
 
 class Experiment(eqx.Module):
-    """One measured motion: outputs ``y`` (samples, outputs), or (samples,) of one, at times ``t`` (samples,) [s].
+    """One measured motion: outputs y at times t.
 
-    ``start`` is what is known of the state at t[0]: (q0, v0), or the numbers z (k,) that ``fit``'s ``state`` makes it
-    of; or such a row for every sample, (samples, k), where the record is to be cut into segments. ``sigma`` is the
-    standard deviation of the noise, a number, (outputs,) or (samples, outputs); left out, ``fit`` estimates that of
-    each output from its residuals. ``measured`` (samples, outputs) is False where a value is missing. ``setting``
-    gives what is particular to this experiment, name -> array, for fields of the model: a payload, or the record of a
-    torque, which may have a row per sample here.
+    Parameters
+    ----------
+    t : array_like, shape (samples,)
+        Times of the samples [s], increasing.
+    y : array_like, shape (samples, outputs) or (samples,)
+        Measured outputs, in the units of ``observe`` in ``fit``.
+    start : tuple of array_like, or array_like, shape (k,) or (samples, k)
+        Guess of the state at ``t[0]``: (q0, v0), or the numbers z, shape (k,), from which ``state`` of ``fit`` makes
+        it. If the record is cut into segments: one row for every sample.
+    sigma : float or array_like, shape (outputs,) or (samples, outputs), optional
+        Standard deviation of the noise, in the units of y. Default: ``fit`` estimates it for each output.
+    measured : array_like of bool, shape (samples, outputs), optional
+        False where a value is missing. Default: no value is missing.
+    setting : dict, optional
+        Values of fields of the model that are particular to this experiment, name -> array: a payload, or the record of
+        a torque. A record may have one row per sample.
 
-    Raises ``ValueError`` for shapes that do not fit, and for NaN where a value counts as measured.
+    Attributes
+    ----------
+    weighted : bool
+        Whether ``sigma`` was given.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, or if a value that counts as measured is not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ukjax as uk
+    >>> t = np.linspace(0.0, 1.0, 11)
+    >>> record = uk.Experiment(t, np.cos(t), ([1.0], [0.0]), sigma=0.01)
+    >>> record.y.shape
+    (11, 1)
     """
 
     t: Float[np.ndarray, " samples"]
@@ -49,7 +76,7 @@ class Experiment(eqx.Module):
         check_times("t", self.t)
         if self.y.ndim != 2 or len(self.y) != self.t.size or not self.y.size:
             raise ValueError(f"y must have a row per time, shape ({self.t.size}, outputs), got shape {np.shape(y)}")
-        self.measured = np.ones(self.y.shape, bool) if measured is None else _column(_flags(measured), one)
+        self.measured = np.ones(self.y.shape, bool) if measured is None else _as_column(_as_flags(measured), one)
         if self.measured.shape != self.y.shape:
             raise ValueError(f"measured must have the shape of y, {self.y.shape}, got {self.measured.shape}")
         wrong = self.measured & ~np.isfinite(self.y)
@@ -61,7 +88,7 @@ class Experiment(eqx.Module):
             )
         self.y = np.where(self.measured, self.y, 0.0)
         self.weighted = sigma is not None
-        spread = _column(as_numpy("sigma", 1.0 if sigma is None else sigma), one)
+        spread = _as_column(as_numpy("sigma", 1.0 if sigma is None else sigma), one)
         outputs = self.y.shape[1:]
         if spread.shape not in ((), outputs, self.y.shape, (self.t.size, 1)):
             raise ValueError(
@@ -87,21 +114,21 @@ class Experiment(eqx.Module):
         self.setting = {name: as_numpy(f"setting[{name!r}]", value) for name, value in (setting or {}).items()}
 
 
-def several(experiments: Any) -> tuple[Experiment, ...]:
-    """One experiment or several, as a tuple, or ``ValueError``."""
+def as_experiments(experiments: Any) -> tuple[Experiment, ...]:
+    """One experiment or several as a tuple; raises ``ValueError`` for anything else."""
     given = (
         (experiments,) if isinstance(experiments, Experiment) or not isinstance(experiments, Iterable) else experiments
     )
     given = tuple(given)
-    wrong = [each for each in given if not isinstance(each, Experiment)]
-    if not given or wrong:
+    invalid = [each for each in given if not isinstance(each, Experiment)]
+    if not given or invalid:
         raise ValueError(
-            f"experiments must be one ukjax.Experiment or several, got {repr_of(wrong[0]) if given else 'none'}"
+            f"experiments must be one ukjax.Experiment or several, got {repr_of(invalid[0]) if given else 'none'}"
         )
     return given
 
 
-def _flags(value: Any) -> np.ndarray:
+def _as_flags(value: Any) -> np.ndarray:
     try:
         flags = np.asarray(value)
     except ValueError:
@@ -111,6 +138,6 @@ def _flags(value: Any) -> np.ndarray:
     return flags
 
 
-def _column(x: np.ndarray, one: bool) -> np.ndarray:
-    """One row of numbers for the one output there is, as a column."""
-    return x[:, None] if one and x.ndim == 1 else x
+def _as_column(x: np.ndarray, is_single: bool) -> np.ndarray:
+    """Turn an array (samples,) into a column if y was given as an array (samples,)."""
+    return x[:, None] if is_single and x.ndim == 1 else x

@@ -1,4 +1,4 @@
-"""Parameters from measured motions, by gradients through their simulation."""
+"""``fit``: estimate parameters from measured motions, by least squares through their simulation."""
 
 import os
 import warnings
@@ -14,13 +14,13 @@ from .._functions import vector
 from .._parameters import Observed, Parameters, check_settings
 from .._solve import AbstractMethod, choose
 from .checkpoint import Checkpoint, fingerprint_of
-from .descent import SLOPES, descend
-from .experiment import Experiment, several
+from .descent import LOSS_DERIVATIVES, descend
+from .experiment import Experiment, as_experiments
 from .misfit import misfit
-from .problem import CONVERGED, Problem
+from .problem import FTOL, Problem
 from .result import Fit
 from .segments import Prediction, cut
-from .spread import MOST_ROUNDS
+from .spread import MAX_ROUNDS
 from .starts import start_state
 
 if TYPE_CHECKING:
@@ -48,50 +48,106 @@ def fit(
     progress: bool = False,
     checkpoint: str | Path | None = None,
 ) -> Fit:
-    """The parameters ``free`` of ``model`` with which its simulated motions come nearest to the measured ones.
+    """Estimate parameters of a model from measured motions, by least squares through the simulation.
 
-    minimises  Σ ρ(((y − observe(t, q, v)) / σ)²)  over the parameters and, with ``fit_starts``, every start, by
-    Levenberg–Marquardt steps in a trust region (SciPy's ``least_squares``) on exact derivatives through the simulation.
+    ``fit`` minimises  Σ ρ(((y − observe(t, q, v)) / σ)²)  over the parameters and, with ``fit_starts``, the starts of
+    all motions. It uses SciPy's ``least_squares`` (trust region, Levenberg–Marquardt steps) with exact derivatives.
 
-    ``model`` is a system with its parameters as fields, and ``free`` their names: ``"m1"`` for a number, or for all
-    entries of an array, ``"ma[2]"`` for one of them, ``"arm.length"`` and ``"bodies[2].mass"`` for what lies deeper.
-    What is positive stays positive, unless ``bounds`` says otherwise: name -> (lower, upper), either of them None where
-    there is none, or None for no bounds at all. ``observe(t, q, v)`` gives the measured outputs, (outputs,); left out,
-    they are q. If it is an ``equinox.Module``, its fields are parameters too: with ``"observe.shift"`` in ``free`` the
-    shift of a sensor is estimated. ``state(model, z, t) -> (q0, v0)`` makes a start from the numbers z of
-    ``Experiment.start``; left out, z is (q0, v0), brought onto the constraints.
+    Parameters
+    ----------
+    model : callable
+        The system, with its parameters as fields.
+    experiments : Experiment or iterable of Experiment
+        The measured motions, which contain y and σ.
+    free : str or iterable of str
+        Names of the parameters to estimate: ``"m1"`` for a number, or for all entries of an array; ``"ma[2]"`` for one
+        entry; ``"arm.length"`` or ``"bodies[2].mass"`` for nested fields.
+    observe : callable, optional
+        ``observe(t, q, v) -> (outputs,)`` returns the measured outputs. Default: q. If it is an ``equinox.Module``, its
+        fields are parameters too: ``"observe.shift"`` in ``free`` estimates the offset of a sensor.
+    state : callable, optional
+        ``state(model, z, t) -> (q0, v0)`` returns the start for the numbers z, shape (k,), of ``Experiment.start``.
+        Default: z is (q0, v0), projected onto the constraints.
+    fit_starts : bool, optional
+        Whether the starts are estimated too. Default: True.
+    bounds : dict, optional
+        name -> (lower, upper), each None for no bound; or name -> None for no bounds. Default: a positive parameter
+        stays positive.
+    dt : float, optional
+        Longest time step [s]. Default: the step begins at the distance of the samples and is halved until its error
+        moves no estimate, and no combination of estimates, by more than 0.05 standard errors.
+    drift : {"none", "projection"}, optional
+        As in ``simulate``. Default: "none"; over one segment there is hardly any drift.
+    segments : int, optional
+        Number of pieces of each record, each with its own start (multiple shooting), for motions that are chaotic or
+        long. Default: 1.
+    continuity : float, optional
+        Standard deviation, in units of σ, of the jumps between segments, which are additional residuals. Default: 0.1.
+    loss : {"linear", "soft_l1", "huber", "cauchy", "arctan"}, optional
+        The function ρ. "linear" is for noise alone; the others are robust to outliers. The standard errors and
+        ``Fit.noise`` include outliers in any case.
+    method : str or AbstractMethod, optional
+        Solver for the accelerations, as in ``simulate``.
+    most_evaluations : int, optional
+        Largest number of evaluations of the residuals; with ``optimiser``, the number of its steps. Default: 100.
+    optimiser : optax.GradientTransformation, optional
+        Stochastic gradient descent instead of least squares, for very many records: for example ``optax.adam(0.02)``.
+        Each step changes a parameter by about the learning rate; 0.01 is 1 % of a parameter that stays positive.
+    batch : int, optional
+        Number of experiments drawn at random for each step of ``optimiser``. Default: 8.
+    progress : bool, optional
+        Whether to print a line per step. Default: False.
+    checkpoint : path, optional
+        JSON file to which the state is written after each step. If it exists, the fit resumes from it.
 
-    The σ of outputs is ``Experiment.sigma``. Where that is not given, it is estimated for each output from its
-    residuals (for a robust ``loss`` from their median), in turns with the parameters: maximum likelihood, so that
-    units do not decide how much an output counts.
+    Returns
+    -------
+    Fit
+        The model with the estimates, their standard errors and covariance, and warnings about the result.
 
-    Motions are integrated by the Runge–Kutta method of order 4 in fixed steps. How far their error moves the estimates
-    is computed from what changes when all steps are halved. Left out, ``dt`` begins at the distance of the samples and
-    is halved until no estimate, nor any combination of them, moves by more than 0.05 of its standard error, at the
-    first guess and at the solution. ``dt`` [s] asks for steps that are no longer than that. Either way
-    ``Fit.integration`` has the result, and a move of more than 0.25 standard errors is warned of.
+    Raises
+    ------
+    ValueError
+        For bad input, if a parameter has no effect on the outputs, or if there are fewer measured values than unknowns.
+        Also if ``checkpoint`` belongs to another fit; the message names the first difference.
+    SimulationError
+        If the motion from the first guess does not reach the end of the record.
 
-    ``drift`` is as in ``simulate``, though over one segment there is hardly any. ``segments`` cuts every record into
-    pieces with starts of their own (multiple shooting), for motions that are chaotic or long; the jumps between them
-    count as residuals with ``continuity`` σ. ``loss`` is ρ: "linear" for noise, "soft_l1", "huber", "cauchy" or
-    "arctan" where some values are simply wrong; ``noise`` and the errors count these values all the same.
+    Warns
+    -----
+    UserWarning
+        If sizes suggest a mistake of units, if the residuals are neither small nor noise, or if the error of the
+        integration moves an estimate by more than 0.25 standard errors.
 
-    ``optimiser``, any of optax such as ``optax.adam(0.02)``, goes down the gradient instead, in ``most_evaluations``
-    steps on ``batch`` experiments drawn at random: for more records than are worth a step of all. A free number moves
-    by about the learning rate per step, where 0.01 is 1 % of what stays positive.
+    Notes
+    -----
+    If ``Experiment.sigma`` is missing, the σ of each output is estimated from its residuals (for a robust ``loss`` from
+    their median), in alternation with the parameters. This is maximum likelihood: units do not change the weight of an
+    output.
 
-    ``progress`` prints a line per step. ``checkpoint`` names a JSON file that keeps the state after each step; if it is
-    there, the fit goes on from it. It is refused, with the first difference, where the model, its first guess, a record
-    or an option that decides where the minimum is are not those of the file; ``optimiser``, ``batch`` and
-    ``most_evaluations`` may change.
+    Motions are integrated by the Runge–Kutta method of order 4 with fixed steps. The effect of the integration error on
+    the estimates is computed from the change when all steps are halved; ``Fit.integration`` reports it.
 
-    Raises ``ValueError`` for bad input, parameters that change nothing that is measured, and fewer values than
-    unknowns; ``SimulationError`` where the motion from the first guess does not reach the end; warns where sizes
-    suggest a mistake of units, where what is left unexplained is neither small nor noise, and where the integration
-    is not accurate enough.
+    A checkpoint is valid for the same model, first guess, records and options. ``optimiser``, ``batch`` and
+    ``most_evaluations`` may differ.
+
+    Examples
+    --------
+    Estimate the gravitational acceleration from the motion of a pendulum:
+
+    >>> import numpy as np
+    >>> import ukjax as uk
+    >>> uk.enable_float64()
+    >>> t = np.linspace(0.0, 2.0, 41)
+    >>> start = [0.6, -0.8], [0.0, 0.0]
+    >>> motion = uk.simulate(uk.systems.Pendulum(g=9.81), *start, t)
+    >>> record = uk.Experiment(t, motion.q, start)
+    >>> found = uk.fit(uk.systems.Pendulum(g=9.0), record, "g", fit_starts=False)
+    >>> found.values.round(6)
+    array([9.81])
     """
     check_function("model", model, "t, q, v")
-    experiments = several(experiments)
+    experiments = as_experiments(experiments)
     if observe is not None:
         check_function("observe", observe, "t, q, v")
     observed = Observed(model, _positions if observe is None else observe)
@@ -120,26 +176,29 @@ def fit(
         check_step(dt, experiment.t)
     _check_outputs(prediction, experiments)
     pieces = cut(experiments, segments)
-    kept = None
+    saved_state = None
     if checkpoint is not None:
         options = {"dt": dt, "drift": drift, "segments": segments, "continuity": continuity, "loss": loss}
-        about = fingerprint_of(prediction, experiments, options | {"fit_starts": fit_starts})
-        kept = Checkpoint(Path(checkpoint), parameters, about)
-    problem = Problem(prediction, experiments, pieces, dt, loss, fit_starts, continuity, progress, kept)
+        fingerprint = fingerprint_of(prediction, experiments, options | {"fit_starts": fit_starts})
+        saved_state = Checkpoint(Path(checkpoint), parameters, fingerprint)
+    problem = Problem(prediction, experiments, pieces, dt, loss, fit_starts, continuity, progress, saved_state)
     if dt is None:
-        problem.refine(problem.first(), problem.noise_shown)
+        problem.refine(problem.first(), problem.data_noise)
     problem.check_first_guess()
     if optimiser is not None:
         unknowns = descend(problem, optimiser, batch, loss, most_evaluations)
         problem.refine(unknowns)
-        return _told(problem.found(unknowns, most_evaluations, True))
+        return _with_warnings(problem.found(unknowns, most_evaluations, True))
     unknowns, evaluations, converged = _least_squares(problem, loss, most_evaluations)
-    return _told(problem.found(problem.undetermined_as_guessed(unknowns), evaluations, converged))
+    return _with_warnings(problem.found(problem.reset_undetermined(unknowns), evaluations, converged))
 
 
 def _least_squares(problem, loss, most_evaluations):
-    """The least-squares solution with steps that are small enough at the solution, and with weights by its residuals
-    where the noise is not given; how many evaluations it took, and whether it converged."""
+    """Solve the least-squares problem: (unknowns, number of evaluations, whether it converged).
+
+    The solution is repeated while its residuals change the weights of outputs with unknown noise, or while the time
+    steps are too long for it.
+    """
     unknowns, evaluations, rounds, scale = problem.first(), 0, 0, problem.step_scale()
     while True:
         solution = scipy.optimize.least_squares(
@@ -149,25 +208,25 @@ def _least_squares(problem, loss, most_evaluations):
             method="trf",
             loss=loss,
             x_scale=scale,
-            ftol=CONVERGED,
+            ftol=FTOL,
             xtol=1e-10,
             gtol=1e-14,
             max_nfev=most_evaluations - evaluations,
         )
         unknowns, evaluations, rounds = solution.x, evaluations + int(solution.nfev), rounds + 1
-        changed = rounds < MOST_ROUNDS and problem.reweigh(unknowns)
+        changed = rounds < MAX_ROUNDS and problem.reweigh(unknowns)
         changed |= problem.refine(unknowns)
         if not changed or evaluations >= most_evaluations:
             return unknowns, evaluations, bool(solution.status > 0) and not changed
 
 
-def _told(found: Fit) -> Fit:
-    """What was found, with a warning where that cannot be what the data show."""
-    if words := misfit(found.experiments, found.predicted):
-        warnings.warn(words, stacklevel=3)
-    if words := found.integration_doubt:
-        warnings.warn(words, stacklevel=3)
-    return found
+def _with_warnings(result: Fit) -> Fit:
+    """Return ``result``; warns if the model does not explain the data, or if the integration is not accurate enough."""
+    if text := misfit(result.experiments, result.predicted):
+        warnings.warn(text, stacklevel=3)
+    if text := result.integration_doubt:
+        warnings.warn(text, stacklevel=3)
+    return result
 
 
 def _positions(t, q, v):
@@ -175,7 +234,7 @@ def _positions(t, q, v):
 
 
 def _check_outputs(prediction, experiments):
-    """Before anything is compiled: the start fits the model, and what is observed of it the records."""
+    """Check, before anything is compiled, that the start fits the model and that ``observe`` fits the records."""
     z, t = experiments[0].start[..., :].reshape(-1, experiments[0].start.shape[-1])[0], experiments[0].t[0]
 
     def outputs(z, t):
@@ -193,11 +252,11 @@ def _check_outputs(prediction, experiments):
 
 def _check(experiments: Sequence[Experiment], segments, loss, drift) -> None:
     if len({e.start.shape[-1] for e in experiments}) > 1:
-        raise ValueError("every experiment's start must have as many numbers")
+        raise ValueError("the starts of all experiments must have the same number of entries")
     if len({tuple(e.setting) for e in experiments}) > 1:
         raise ValueError("every experiment must set the same fields")
     shortest = min(e.t.size for e in experiments)
     if not 1 <= as_integer("segments", segments, 1) < shortest:
         raise ValueError(f"segments must be from 1 to {shortest - 1}, one less than the samples, got {segments}")
-    check_word("loss", loss, SLOPES)
+    check_word("loss", loss, LOSS_DERIVATIVES)
     check_word("drift", drift, ("none", "projection"))

@@ -1,4 +1,4 @@
-"""How well a motion follows what it is to follow: the standard cost of tuning."""
+"""``following_cost``: the default cost of ``tune``, how well a motion follows its task."""
 
 from collections.abc import Callable
 
@@ -11,15 +11,30 @@ from .._motion.trajectory.trajectory import Trajectory
 from .._system import AbstractSystem
 
 BEYOND = 1e3
-"""What an actuator costs that is driven to twice its limit, in the standard cost."""
+"""Cost of an actuator at twice its limit."""
 
 
 def following_cost(effort: float = 0.0) -> Callable[[Trajectory], Array]:
-    """The standard cost of one motion: mean |error|² + ``effort`` mean |force|², over the samples.
+    """The default cost of ``tune``:  mean |error|² + ``effort`` · mean |force|², over the samples of one motion.
 
-    The error is the system's own ``task_error(t, q, v)`` (k,) if it has one, that of its control's task, or that of the
-    constraints of a system without control, as they are written; the force is u, or the constraint force. Where the
-    control has limits, what goes beyond them costs as well.
+    The error is ``task_error(t, q, v)`` of the system if it defines that, else the residual of the task of its control;
+    for a system without control, the residual of its constraints. The force is the control u, or the constraint force
+    of a system without control. A control with limits adds  1000 · mean Σ max(0, |u| / limit − 1)².
+
+    Parameters
+    ----------
+    effort : float, optional
+        Weight of the force, at least 0 and finite, in units of error² per force². Default: 0.
+
+    Returns
+    -------
+    callable
+        ``cost(motion) -> float`` for the ``Trajectory`` of one motion.
+
+    Raises
+    ------
+    ValueError
+        If ``effort`` is negative or not finite.
     """
     weight = as_number("effort", effort, least=0, below=float("inf"))
 
@@ -36,10 +51,10 @@ def following_cost(effort: float = 0.0) -> Callable[[Trajectory], Array]:
 
 
 def following_error(motion: Trajectory) -> Array:
-    """What the motion, or each of a batch, is to bring to zero, (samples, k): see ``following_cost``."""
+    """The error that ``following_cost`` measures, shape (samples, k), with a leading axis for a batch of motions."""
     if isinstance(motion.model, AbstractSystem):
-        flat = lambda x: x.reshape(-1, x.shape[-1])
-        states = motion.t.reshape(-1), flat(motion.q), flat(motion.v)
+        flatten = lambda x: x.reshape(-1, x.shape[-1])
+        states = motion.t.reshape(-1), flatten(motion.q), flatten(motion.v)
         error = jax.vmap(motion.model.task_error)(*states)
         if error is not None:
             return error.reshape(*motion.t.shape, -1)

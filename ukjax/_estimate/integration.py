@@ -1,4 +1,4 @@
-"""How far the error of the integration moves the estimates, measured by halving the steps."""
+"""Effect of the integration error on the estimates, computed from the change when the time steps are halved."""
 
 from typing import NamedTuple
 
@@ -6,31 +6,44 @@ import numpy as np
 from jaxtyping import Float
 
 WANTED = 0.05
-"""Standard errors by which the integration may move any combination of the estimates, where the steps are ours."""
+"""Largest shift of any combination of estimates [standard errors] that is accepted when the time step is chosen
+automatically."""
 
-TOLERATED = 0.25
-"""The same, above which a fit warns."""
+MAX_SHIFT = 0.25
+"""Largest shift of any combination of estimates [standard errors] without a warning."""
 
-OF_EXACT_DATA = 100.0
-"""√eps of the size of the outputs, below which their error is no reason to warn: records without noise have standard
-errors of the size of that error."""
+EXACT_DATA_FACTOR = 100.0
+"""Error of the outputs, in units of √eps times their size, below which there is no warning. Records without noise have
+standard errors of the size of the integration error."""
 
 RICHARDSON = 16 / 15
-"""The error of a method of order 4, in units of what changes when its steps are halved."""
+"""Ratio of the error of a method of order 4 to the change when its steps are halved: 2⁴ / (2⁴ − 1)."""
 
 PATIENCE = 5
-"""Halvings without a smaller error after which smaller steps do not help: rounding, chaos, or a motion that ends."""
+"""Halvings without a smaller error after which halving stops: rounding, chaos, or a motion that ends early."""
 
 MOST_STEPS = 1_000_000
-"""Steps for all records together, beyond which none is halved to make the error smaller."""
+"""Largest number of steps of all records together to which automatic halving leads."""
 
 
 class Integration(NamedTuple):
-    """The numerical integration behind a fit: the longest step ``dt`` [s], the ``error`` of the predicted outputs, RMS
-    in standard deviations of the residuals, and the ``shift`` (p,) of the estimates that it causes, in standard errors
-    of each, NaN where these are not determined. ``largest`` is the largest shift of any combination of them.
-    ``negligible`` says that it is below a quarter of a standard error, or that the error of the outputs is below 100
-    √eps of their size, as records without noise have it."""
+    """The numerical integration of a fit, and its effect on the estimates.
+
+    Attributes
+    ----------
+    dt : float
+        Longest time step [s].
+    error : float
+        RMS error of the predicted outputs, in standard deviations of the residuals.
+    shift : array, shape (p,)
+        Shift of each estimate that this error causes, in its standard errors; NaN for parameters that are not
+        determined.
+    largest : float
+        Largest shift of any combination of estimates, in its standard errors.
+    negligible : bool
+        Whether ``largest`` is at most 0.25, or the error of the outputs at most 100 √eps times their size (records
+        without noise).
+    """
 
     dt: float
     error: float
@@ -40,10 +53,21 @@ class Integration(NamedTuple):
 
 
 class StepError(NamedTuple):
-    """What half the steps change at one point of a search: the RMS ``error`` in standard deviations of the residuals,
-    the ``shift`` (p,) of x with which the least-squares solution answers to it, and its size ``largest`` in standard
-    errors; the change of the outputs in units of √eps of their size, ``above_rounding``; and how many residuals are
-    ``finite``."""
+    """The integration error at one point of a search, estimated by halving the steps.
+
+    Attributes
+    ----------
+    error : float
+        RMS error, in standard deviations of the residuals.
+    shift : array, shape (p,)
+        Shift of x in the least-squares solution that the error causes.
+    largest : float
+        Size of the shift in standard errors, for the combination with the largest one.
+    above_rounding : float
+        Change of the outputs, in units of √eps times their size.
+    finite : int
+        Number of residuals that are finite, with both step sizes together.
+    """
 
     error: float
     shift: Float[np.ndarray, " p"]
@@ -52,20 +76,22 @@ class StepError(NamedTuple):
     finite: int
 
     @classmethod
-    def of_none(cls, p: int, finite: int) -> "StepError":
-        """Where a motion ends too early."""
+    def not_finite(cls, p: int, finite: int) -> "StepError":
+        """The value for a motion that ends too early."""
         return cls(np.inf, np.full(p, np.nan), np.inf, np.inf, finite)
 
     @property
     def small(self) -> bool:
+        """Whether the steps are short enough when they are chosen automatically."""
         return self.largest <= WANTED or self.above_rounding <= 1
 
     @property
     def tolerable(self) -> bool:
-        return self.largest <= TOLERATED or self.above_rounding <= OF_EXACT_DATA
+        """Whether the steps are short enough that no warning is given."""
+        return self.largest <= MAX_SHIFT or self.above_rounding <= EXACT_DATA_FACTOR
 
     def better_than(self, other: "StepError") -> bool:
-        """Whether smaller, or of a motion that goes on for longer."""
+        """Whether the error is smaller, or equal with a motion that lasts longer."""
         return (self.largest, -self.finite) < (other.largest, -other.finite)
 
 
@@ -78,16 +104,18 @@ def step_error(
     noise: float,
     above_rounding: float,
 ) -> StepError:
-    """From residuals r with steps of some length and ``finer`` ones with half of it, and J = ∂r/∂unknowns, of which the
-    first ``p`` are the parameters x: an error e of the predictions moves the least-squares solution by −J⁺ e, where
-    rows count by ``weight``. ``noise`` is the standard deviation of r."""
+    """Estimate the integration error from residuals ``r``, and ``finer`` ones with half the step.
+
+    An error e of the predictions moves the least-squares solution by −J⁺ e, with rows weighted by ``weight``.
+    J = ∂r/∂unknowns; the first ``p`` unknowns are the parameters x. ``noise`` is the standard deviation of r.
+    """
     error, noise = RICHARDSON * (r - finer), max(noise, np.finfo(float).tiny)
     root = np.sqrt(weight)
-    size = np.linalg.norm(J, axis=0)
-    size = np.where(size > 0, size, 1.0)
-    shift = -np.linalg.lstsq(root[:, None] * J / size, root * error, rcond=1e-10)[0] / size
-    moved, others = J[:, :p] @ shift[:p], J[:, p:] / size[p:]
+    column_norm = np.linalg.norm(J, axis=0)
+    column_norm = np.where(column_norm > 0, column_norm, 1.0)
+    shift = -np.linalg.lstsq(root[:, None] * J / column_norm, root * error, rcond=1e-10)[0] / column_norm
+    residual_shift, others = J[:, :p] @ shift[:p], J[:, p:] / column_norm[p:]
     if others.shape[1]:
-        moved = moved - others @ np.linalg.lstsq(others, moved, rcond=1e-12)[0]
+        residual_shift = residual_shift - others @ np.linalg.lstsq(others, residual_shift, rcond=1e-12)[0]
     rms = float(np.sqrt(np.mean(error**2)))
-    return StepError(rms / noise, shift[:p], float(np.linalg.norm(moved)) / noise, above_rounding, 2 * r.size)
+    return StepError(rms / noise, shift[:p], float(np.linalg.norm(residual_shift)) / noise, above_rounding, 2 * r.size)

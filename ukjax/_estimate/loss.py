@@ -1,12 +1,12 @@
-"""Loss functions of residuals."""
+"""Loss functions ρ of least squares, with the names of SciPy."""
 
 import numpy as np
 
-SLOPES = {
+LOSS_DERIVATIVES = {
     "linear": lambda z: np.ones_like(z),
     "soft_l1": lambda z: (1 + z) ** -0.5,
     "huber": lambda z: np.minimum(1.0, np.maximum(z, 1e-300) ** -0.5),
     "cauchy": lambda z: 1 / (1 + z),
     "arctan": lambda z: 1 / (1 + z**2),
 }
-"""ρ'(z) of each loss, as SciPy's ``least_squares`` defines them."""
+"""Derivative ρ'(z) of each loss, z = r², as defined by SciPy's ``least_squares``."""

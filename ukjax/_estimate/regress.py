@@ -1,4 +1,7 @@
-"""Inertial parameters by linear least squares: what the equation of motion says of a motion that was seen."""
+"""``regress`` and ``missing_force``: the equations of motion, evaluated along a measured motion.
+
+Parameters in which these equations are linear follow from linear least squares.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -18,7 +21,7 @@ from .._parameters import Parameters, check_settings, put, with_array
 from .._run.compile import jit
 from .._system import kinematic_map_of
 from .._terms import Terms
-from .experiment import Experiment, several
+from .experiment import Experiment, as_experiments
 from .identifiability import Identifiability, identifiability
 from .result import estimates, table
 
@@ -26,18 +29,28 @@ Model = Callable[..., Terms]
 CoordinatesOf = Callable[[Any, Array], Array]
 
 RIDGE = 1e-7
-"""Of the strongest direction: what holds directions that the data do not tell at the first guess."""
+"""Ridge regularisation, relative to the largest singular value: it keeps directions that the data do not determine at
+the first guess."""
 
-LINEAR = 1e-8
-"""How much the slope by a parameter may change, if it is to count as linear."""
+LINEARITY_TOLERANCE = 1e-8
+"""Largest relative change of the derivative with respect to a parameter that counts as linear."""
 
 
 class Regression(eqx.Module):
-    """What ``regress`` found: ``model`` with the estimates in it.
+    """The result of ``regress``. ``print`` shows the estimates and their standard errors.
 
-    ``values`` ± ``errors`` (p,) of the parameters ``names``, an error infinite where the data do not determine the
-    parameter alone; ``identifiability`` as in ``Fit``. ``rms`` (k,) is the root mean square of the force that is
-    missing in each of the measured coordinates.
+    Attributes
+    ----------
+    model : callable
+        The model with the estimates.
+    names : tuple of str
+        Names of the estimated parameters.
+    values : array, shape (p,)
+        Their estimates, in the units of the parameters.
+    identifiability : Identifiability
+        Which parameters, or combinations of them, the data determine.
+    rms : array, shape (k,)
+        Root mean square of the missing force in each measured coordinate.
     """
 
     model: Any
@@ -48,7 +61,7 @@ class Regression(eqx.Module):
 
     @property
     def errors(self) -> Float[np.ndarray, " p"]:
-        """Standard errors of ``values``, infinite for what is not determined."""
+        """Standard errors of ``values``, shape (p,), infinite for parameters that are not determined."""
         return self.identifiability.errors
 
     def __str__(self) -> str:
@@ -56,7 +69,7 @@ class Regression(eqx.Module):
         return "\n".join([*lines, "missing force, RMS per coordinate: " + " ".join(f"{x:.3g}" for x in self.rms)])
 
     def as_dict(self) -> dict[str, Any]:
-        """The table as plain numbers, None for what is not determined."""
+        """The result as a dictionary that JSON can store; None for parameters that are not determined."""
         return estimates(self.names, self.values, self.identifiability) | {"rms": self.rms.tolist()}
 
 
@@ -69,48 +82,77 @@ def regress(
     coordinates_of: CoordinatesOf | None = None,
     bounds: Mapping[str, Any] | None = None,
 ) -> Regression:
-    """The parameters ``free``, in which the equations of motion are linear, that leave the least force missing:
+    """Estimate parameters in which the equations of motion are linear, by linear least squares.
 
-    minimises  Σ |Jᵀ (M a − Q − c)|²  over all samples, a linear problem with one solution, which needs no first guess.
-    Masses, first moments, inertias, friction and motor constants enter linearly, lengths do not.
+    ``regress`` minimises  Σ |Jᵀ (M a − Q − c)|²  over all samples. The problem is linear: it has one solution and needs
+    no first guess. Masses, first moments, inertias, friction and motor constants enter linearly; lengths do not.
 
-    ``Experiment.y`` holds measured coordinates s (samples, k), every sample of them; ``coordinates_of(model, s)``
-    returns the coordinates q (n,) of the model for these, and J = ∂q/∂s. Left out, s is q, and J the projection I − A⁺A
-    onto what the constraints let happen. Rates and accelerations are those of a spline through s behind a filter
-    (Butterworth, both ways, so that nothing is late) that passes up to ``cutoff`` [Hz]; the equations pass through the
-    same filter. Coordinates count by how well their equation holds. ``bounds`` as in ``fit``: what is positive stays
-    so. What the data do not tell stays at the model's values.
+    Parameters
+    ----------
+    model : callable
+        The system, with its parameters as fields. Its velocities are the rates of its coordinates.
+    experiments : Experiment or iterable of Experiment
+        The measured motions. ``y`` are the measured coordinates s, shape (samples, k), without missing values.
+    free : str or iterable of str
+        Names of the parameters to estimate, as in ``fit``.
+    cutoff : float
+        Cutoff frequency [Hz] of the low-pass filter for s and for the equations.
+    coordinates_of : callable, optional
+        ``coordinates_of(model, s) -> q``, the coordinates (n,) of the model for the measured ones; J = ∂q/∂s. Default:
+        q = s, and J is the projection I − A⁺A onto the velocities that the constraints allow.
+    bounds : dict, optional
+        As in ``fit``. Default: a positive parameter stays positive.
 
-    The noise of a record bends the estimates a little: they are a start for ``fit``, or, where torques were recorded,
-    an end. Raises ``ValueError`` for parameters that are not linear, motions that fix no scale (nothing known
-    is left for the free parameters to balance: hold a mass, or record torques), and bad input.
+    Returns
+    -------
+    Regression
+        The model with the estimates, and their standard errors. Parameters that the data do not determine keep the
+        values of ``model``.
+
+    Raises
+    ------
+    ValueError
+        For bad input, or if the equations are not linear in ``free``. Also if the scale of the parameters is not
+        determined because all forces are proportional to them: fix a mass, or record torques.
+
+    Notes
+    -----
+    s passes through a Butterworth filter, forwards and backwards so that it has no delay. Rates and accelerations are
+    those of a spline through the result. The equations pass through the same filter. Each coordinate is weighted by the
+    residual of its equation.
+
+    Noise in the records causes a small bias. The estimates are a first guess for ``fit``; with recorded torques they
+    can be final.
     """
     check_function("model", model, "t, q, v")
-    experiments = several(experiments)
+    experiments = as_experiments(experiments)
     parameters = Parameters.of(model, free, bounds)
     _check(model, experiments, cutoff, coordinates_of)
-    seen = [_differentiated(experiment, cutoff) for experiment in experiments]
-    slopes = [_slope(model, parameters, motion, coordinates_of) for motion in seen]
-    _check_linear(model, parameters, seen[0], coordinates_of)
-    _check_scale(model, parameters, seen, coordinates_of)
+    motions = [_differentiated(experiment, cutoff) for experiment in experiments]
+    slopes = [_force_and_slope(model, parameters, motion, coordinates_of) for motion in motions]
+    _check_linear(model, parameters, motions[0], coordinates_of)
+    _check_scale(model, parameters, motions, coordinates_of)
     first = np.asarray(parameters.first)
     size = np.where(first == 0, 1.0, np.abs(first))
-    force = np.concatenate([motion.smooth(y) for motion, (y, _) in zip(seen, slopes, strict=True)])
-    Y = np.concatenate([motion.smooth(by) for motion, (_, by) in zip(seen, slopes, strict=True)]) * size
+    force = np.concatenate([motion.smooth(y) for motion, (y, _) in zip(motions, slopes, strict=True)])
+    Y = (
+        np.concatenate([motion.smooth(derivative) for motion, (_, derivative) in zip(motions, slopes, strict=True)])
+        * size
+    )
     lower, upper = ((np.asarray(x) - first) / size for x in (parameters.lower, parameters.upper))
     weight = np.ones(force.shape[1])
     for _ in range(3):
         x = _solve(Y / weight[:, None], -force / weight, lower, upper)
-        left = force + Y @ x
-        rms = np.sqrt(np.mean(left**2, axis=0))
+        residual = force + Y @ x
+        rms = np.sqrt(np.mean(residual**2, axis=0))
         weight = np.maximum(rms, 1e-9 * np.max(np.abs(force), initial=1e-300))
     values = first + size * x
     scale = np.maximum(np.abs(values), size)
     rows = (Y / weight[:, None] * scale / size).reshape(-1, len(first))
-    freedom = max(1, len(rows) - np.linalg.matrix_rank(rows))
-    noise = float(np.sqrt(np.sum((left / weight) ** 2) / freedom))
-    no = np.zeros(len(first), bool)
-    known = identifiability(parameters.names, values, scale, no, rows, np.zeros((len(rows), 0)), noise)
+    degrees = max(1, len(rows) - np.linalg.matrix_rank(rows))
+    noise = float(np.sqrt(np.sum((residual / weight) ** 2) / degrees))
+    none_logarithmic = np.zeros(len(first), bool)
+    known = identifiability(parameters.names, values, scale, none_logarithmic, rows, np.zeros((len(rows), 0)), noise)
     fitted = put(model, parameters.places, jnp.asarray(values))
     return Regression(fitted, parameters.names, values, known, rms)
 
@@ -118,18 +160,41 @@ def regress(
 def missing_force(
     model: Model, experiment: Experiment, *, cutoff: float, coordinates_of: CoordinatesOf | None = None
 ) -> tuple[Float[np.ndarray, " samples"], Float[np.ndarray, "samples k"]]:
-    """Times [s] and Jᵀ (M a − Q − c), the force in each measured coordinate that ``model`` lacks for the motion that
-    was measured: inverse dynamics. Arguments and equation as in ``regress``."""
+    """Compute the force that a model lacks for a measured motion:  Jᵀ (M a − Q − c)  (inverse dynamics).
+
+    Parameters
+    ----------
+    model : callable
+        The system. Its velocities are the rates of its coordinates.
+    experiment : Experiment
+        The measured motion. ``y`` are the measured coordinates s, shape (samples, k), without missing values.
+    cutoff : float
+        Cutoff frequency [Hz] of the low-pass filter, as in ``regress``.
+    coordinates_of : callable, optional
+        ``coordinates_of(model, s) -> q``, as in ``regress``.
+
+    Returns
+    -------
+    t : array, shape (times,)
+        Times [s], spaced so that the filtered values are independent, without both ends of the record.
+    force : array, shape (times, k)
+        Generalised force in each measured coordinate.
+
+    Raises
+    ------
+    ValueError
+        For bad input.
+    """
     check_function("model", model, "t, q, v")
     if not isinstance(experiment, Experiment):
         raise ValueError(f"experiment must be a ukjax.Experiment, got {kind_of(experiment)}")
     _check(model, (experiment,), cutoff, coordinates_of)
-    seen = _differentiated(experiment, cutoff)
-    return seen.t[seen.kept], seen.smooth(np.asarray(_force(_set(model, seen.setting), seen, coordinates_of)))
+    motion = _differentiated(experiment, cutoff)
+    return motion.t[motion.kept], motion.smooth(np.asarray(_force(_set(model, motion.setting), motion, coordinates_of)))
 
 
-class _Seen(eqx.Module):
-    """A measured motion at equal times, behind its filter."""
+class _FilteredMotion(eqx.Module):
+    """A measured motion after the filter, at equally spaced times: s, its rate and its acceleration, (samples, k)."""
 
     t: np.ndarray
     s: np.ndarray
@@ -139,73 +204,77 @@ class _Seen(eqx.Module):
     cutoff: float
 
     def smooth(self, x: np.ndarray) -> np.ndarray:
-        """x behind the filter, but for both ends, and no more samples of it than are independent."""
+        """x after the filter, at the samples ``kept``."""
         return _low_pass(x, self.t, self.cutoff)[self.kept]
 
     @property
     def kept(self) -> np.ndarray:
+        """Indices of samples that are independent after the filter, without both ends of the record."""
         step = self.t[1] - self.t[0]
         margin, every = int(np.ceil(2 / (self.cutoff * step))), max(1, round(0.5 / (self.cutoff * step)))
         return np.arange(margin, len(self.t) - margin, every)
 
 
-def _differentiated(experiment: Experiment, cutoff: float) -> _Seen:
+def _differentiated(experiment: Experiment, cutoff: float) -> _FilteredMotion:
+    """Filter a measured motion and differentiate it by a spline."""
     t = np.linspace(experiment.t[0], experiment.t[-1], experiment.t.size)
     s = _low_pass(scipy.interpolate.make_interp_spline(experiment.t, experiment.y, k=3)(t), t, cutoff)
     smooth = scipy.interpolate.make_interp_spline(t, s, k=5)
-    return _Seen(t, s, smooth(t, 1), smooth(t, 2), experiment.setting, cutoff)
+    return _FilteredMotion(t, s, smooth(t, 1), smooth(t, 2), experiment.setting, cutoff)
 
 
 def _low_pass(x, t, cutoff):
+    """Butterworth filter of order 4, forwards and backwards."""
     b, a = scipy.signal.butter(4, cutoff * 2 * (t[1] - t[0]))  # pyright: ignore[reportAssignmentType]
     return scipy.signal.filtfilt(b, a, x, axis=0)
 
 
 @jit
-def _force(model, seen, coordinates_of):
-    """Jᵀ (M a − Q − c), (samples, k)."""
+def _force(model, motion, coordinates_of):
+    """The missing force  Jᵀ (M a − Q − c),  shape (samples, k)."""
 
-    def at(t, s, rate, acceleration):
+    def force_at(t, s, rate, acceleration):
         if coordinates_of is None:
             q, v, a = s, rate, acceleration
         else:
-            to = partial(coordinates_of, model)
-            velocity = lambda s, rate: jax.jvp(to, (s,), (rate,))[1]
-            q = to(s)
+            coordinates = partial(coordinates_of, model)
+            velocity = lambda s, rate: jax.jvp(coordinates, (s,), (rate,))[1]
+            q = coordinates(s)
             v, a = jax.jvp(velocity, (s, rate), (rate, acceleration))
         terms = model(t, q, v)
         missing = terms.M @ a - terms.Q - (0 if terms.c is None else terms.c)
         if coordinates_of is None:
             return missing - jnp.linalg.pinv(terms.A) @ (terms.A @ missing) if terms.b.size else missing
-        return jax.vjp(to, s)[1](missing)[0]
+        return jax.vjp(coordinates, s)[1](missing)[0]
 
-    return jax.lax.map(lambda x: at(*x), (seen.t, seen.s, seen.rate, seen.acceleration), batch_size=256)
+    return jax.lax.map(lambda x: force_at(*x), (motion.t, motion.s, motion.rate, motion.acceleration), batch_size=256)
 
 
 def _set(model, setting):
+    """The model with the fields of a setting."""
     for name, value in setting.items():
         model = with_array(model, name, jnp.asarray(value))
     return model
 
 
-def _slope(model, parameters, seen, coordinates_of, at=None):
-    """The missing force at the values ``at``, the model's if None, and its derivative by the parameters."""
-    model = _set(model, seen.setting)
+def _force_and_slope(model, parameters, motion, coordinates_of, values=None):
+    """The missing force and its derivative with respect to the parameters, at ``values`` (None: those of the model)."""
+    model = _set(model, motion.setting)
 
-    def of(values):
-        force = _force(put(model, parameters.places, values), seen, coordinates_of)
+    def force_at(x):
+        force = _force(put(model, parameters.places, x), motion, coordinates_of)
         return force, force
 
-    slope, force = jax.jacfwd(of, has_aux=True)(parameters.first if at is None else at)
+    slope, force = jax.jacfwd(force_at, has_aux=True)(parameters.first if values is None else values)
     return np.asarray(force), np.asarray(slope)
 
 
 def _solve(Y, force, lower, upper):
-    """The bounded least-squares solution that is nearest to 0 where Y does not tell."""
+    """The bounded least-squares solution of  Y x = force,  with minimum norm where Y does not determine x."""
     rows = Y.reshape(-1, Y.shape[-1])
     ridge = RIDGE * np.linalg.norm(rows, ord=2) * np.eye(rows.shape[1])
-    rows, right = np.concatenate([rows, ridge]), np.append(force.reshape(-1), np.zeros(rows.shape[1]))
-    return scipy.optimize.lsq_linear(rows, right, bounds=(lower, upper), method="bvls", tol=1e-12).x
+    rows, rhs = np.concatenate([rows, ridge]), np.append(force.reshape(-1), np.zeros(rows.shape[1]))
+    return scipy.optimize.lsq_linear(rows, rhs, bounds=(lower, upper), method="bvls", tol=1e-12).x
 
 
 def _check(model, experiments: Sequence[Experiment], cutoff, coordinates_of) -> None:
@@ -230,40 +299,49 @@ def _check(model, experiments: Sequence[Experiment], cutoff, coordinates_of) -> 
             )
 
 
-def _check_linear(model, parameters, seen, coordinates_of) -> None:
-    few = eqx.tree_at(
+def _check_linear(model, parameters, motion, coordinates_of) -> None:
+    subset = eqx.tree_at(
         lambda m: (m.t, m.s, m.rate, m.acceleration),
-        seen,
-        tuple(x[:: max(1, len(seen.t) // 50)] for x in (seen.t, seen.s, seen.rate, seen.acceleration)),
+        motion,
+        tuple(x[:: max(1, len(motion.t) // 50)] for x in (motion.t, motion.s, motion.rate, motion.acceleration)),
     )
-    here = _slope(model, parameters, few, coordinates_of)[1]
+    slope_at_first = _force_and_slope(model, parameters, subset, coordinates_of)[1]
     step = 0.3 * jnp.where(parameters.first == 0, 1.0, jnp.abs(parameters.first))
-    bent = lambda there, i: np.max(np.abs(there[..., i] - here[..., i])) > LINEAR * np.max(np.abs(here[..., i]))
+    is_nonlinear = lambda slope, i: (
+        np.max(np.abs(slope[..., i] - slope_at_first[..., i]))
+        > LINEARITY_TOLERANCE * np.max(np.abs(slope_at_first[..., i]))
+    )
     for i, name in enumerate(parameters.names):
-        if bent(_slope(model, parameters, few, coordinates_of, parameters.first.at[i].add(step[i]))[1], i):
+        if is_nonlinear(
+            _force_and_slope(model, parameters, subset, coordinates_of, parameters.first.at[i].add(step[i]))[1], i
+        ):
             raise ValueError(
                 f"free parameter {name!r} does not enter the equations of motion linearly: regress finds masses, first "
                 "moments, inertias and friction; leave the rest to fit"
             )
-    there = _slope(model, parameters, few, coordinates_of, parameters.first + step)[1]
-    if together := [name for i, name in enumerate(parameters.names) if bent(there, i)]:
+    slope = _force_and_slope(model, parameters, subset, coordinates_of, parameters.first + step)[1]
+    if coupled := [name for i, name in enumerate(parameters.names) if is_nonlinear(slope, i)]:
         raise ValueError(
-            f"the free parameters {', '.join(together)} multiply each other in the equations of motion: hold one of "
-            "them"
+            f"the free parameters {', '.join(coupled)} multiply each other in the equations of motion: hold one of them"
         )
 
 
 def _check_scale(model, parameters, motions, coordinates_of) -> None:
-    """With accelerations that belong to other instants, nothing balances but what always does."""
-    found = []
-    for seen in motions:
-        wrong = np.random.default_rng(0).permutation(seen.acceleration)
-        force, slope = _slope(model, parameters, eqx.tree_at(lambda m: m.acceleration, seen, wrong), coordinates_of)
-        found.append((force.ravel(), slope.reshape(-1, len(parameters.names))))
-    force, Y = np.concatenate([f for f, _ in found]), np.concatenate([s for _, s in found])
-    rest = force - Y @ np.asarray(parameters.first)
-    left = rest - Y @ np.linalg.lstsq(Y, rest, rcond=1e-12)[0]
-    if np.linalg.norm(left) <= 1e-9 * np.linalg.norm(force):
+    """Raise ``ValueError`` if some nonzero parameters make all forces vanish, so that their scale is not determined.
+
+    The accelerations are permuted in time: forces that still cancel cancel for every motion.
+    """
+    parts = []
+    for motion in motions:
+        permuted = np.random.default_rng(0).permutation(motion.acceleration)
+        force, slope = _force_and_slope(
+            model, parameters, eqx.tree_at(lambda m: m.acceleration, motion, permuted), coordinates_of
+        )
+        parts.append((force.ravel(), slope.reshape(-1, len(parameters.names))))
+    force, Y = np.concatenate([f for f, _ in parts]), np.concatenate([s for _, s in parts])
+    constant_part = force - Y @ np.asarray(parameters.first)
+    residual = constant_part - Y @ np.linalg.lstsq(Y, constant_part, rcond=1e-12)[0]
+    if np.linalg.norm(residual) <= 1e-9 * np.linalg.norm(force):
         raise ValueError(
             "the free parameters can make every force vanish, so that nothing says how large they are: hold one of "
             f"them ({', '.join(parameters.names)}) at a known value, or record torques"

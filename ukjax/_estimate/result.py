@@ -1,4 +1,4 @@
-"""What a fit found, in numbers and words."""
+"""``Fit``: the result of ``fit``, as numbers and as a table."""
 
 from pathlib import Path
 from typing import Any
@@ -15,27 +15,49 @@ from .identifiability import Combination, Identifiability
 from .integration import Integration
 from .misfit import misfit
 
-UNLIKELY = 1e-6
-"""Probability of a χ² as far from its mean as this one, below which sigma is doubted."""
+MIN_PROBABILITY = 1e-6
+"""Probability (two-sided) of χ² below which sigma is doubted."""
 
-OF_SIGMA = 0.3
-"""And by so much the logarithm of residuals over sigma must differ from 0."""
+MIN_LOG_RATIO = 0.3
+"""Smallest |log(residuals / sigma)| for which sigma is doubted."""
 
-NOTHING = 1e-3
-"""Standard errors that are not worth a number."""
+MIN_SHOWN_SHIFT = 1e-3
+"""Shift in standard errors below which the table shows "nothing" instead of a number."""
 
 
 class Fit(eqx.Module):
-    """What ``fit`` found: ``model`` with the estimates in it, and how sure they are.
+    """The result of ``fit``. ``print`` shows the estimates, their standard errors and the ``doubts``.
 
-    ``values`` ± ``errors`` (p,) of the parameters ``names``; an error is infinite where the data do not determine the
-    parameter alone: see ``identifiability.combinations`` for what they do determine. ``observe`` has the estimates of
-    its own parameters in it. ``starts`` (segments, k) are the estimated starts, ``predicted`` the outputs of each
-    experiment as simulated, ``residuals`` measured minus predicted, NaN where nothing was measured. ``noise`` is the
-    standard deviation of the residuals in units of the experiments' ``sigma``, 1 where they have none; ``sigma``
-    (outputs,) that of each output, in its own unit. ``jump`` is the largest step between the end of one segment and the
-    start of the next. ``integration`` says which steps were taken, and how far their error moves the estimates.
-    ``doubts`` are sentences on what speaks against the result; ``print`` shows them.
+    Attributes
+    ----------
+    model : callable
+        The model with the estimates.
+    observe : callable
+        The function ``observe`` with the estimates of its own parameters.
+    names : tuple of str
+        Names of the estimated parameters.
+    values : array, shape (p,)
+        Their estimates, in the units of the parameters.
+    identifiability : Identifiability
+        Which parameters, or combinations of them, the data determine.
+    starts : array, shape (segments, k)
+        The (estimated) starts of all segments.
+    experiments : tuple of Experiment
+        The measured motions.
+    predicted : tuple of array, shape (samples, outputs)
+        The simulated outputs of each experiment.
+    noise : float
+        Standard deviation of the residuals, in units of ``Experiment.sigma`` (of 1 where that is missing).
+    sigma : array, shape (outputs,)
+        Standard deviation of the residuals of each output, in its own unit.
+    jump : float
+        Largest difference between the end of one segment and the start of the next.
+    integration : Integration
+        The time steps, and the effect of their error on the estimates.
+    evaluations : int
+        Number of evaluations of the residuals.
+    converged : bool
+        Whether the search converged.
     """
 
     model: Any
@@ -55,29 +77,30 @@ class Fit(eqx.Module):
 
     @property
     def errors(self) -> Float[np.ndarray, " p"]:
-        """Standard errors of ``values``, infinite for what is not determined."""
+        """Standard errors of ``values``, shape (p,), infinite for parameters that are not determined."""
         return self.identifiability.errors
 
     @property
     def covariance(self) -> Float[np.ndarray, "p p"]:
-        """Of ``values``, infinite in the rows and columns of what is not determined."""
+        """Covariance of ``values``, shape (p, p), infinite in rows and columns that are not determined."""
         return self.identifiability.covariance
 
     @property
     def correlation(self) -> Float[np.ndarray, "p p"]:
-        """The covariance in units of the errors, NaN for what is not determined."""
+        """Correlation of ``values``, shape (p, p), NaN for parameters that are not determined."""
         finite = np.isfinite(self.covariance)
         scale = np.where(np.isfinite(self.errors), self.errors, 1.0)
         return np.where(finite, self.covariance / (scale[:, None] * scale), np.nan)
 
     @property
     def residuals(self) -> tuple[Float[np.ndarray, "samples outputs"], ...]:
+        """Measured minus predicted outputs of each experiment, (samples, outputs), NaN where a value is missing."""
         pairs = zip(self.experiments, self.predicted, strict=True)
         return tuple(np.where(e.measured, e.y - predicted, np.nan) for e, predicted in pairs)
 
     @property
     def combinations(self) -> tuple[Combination, ...]:
-        """What the data determine, sums of parameters included."""
+        """The parameters and combinations of parameters that the data determine."""
         return self.identifiability.combinations
 
     @property
@@ -87,59 +110,77 @@ class Fit(eqx.Module):
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What speaks against the result: the search did not converge, the residuals are not of the size of the noise,
-        or the integration was not accurate enough."""
+        """Sentences that warn about the result: the search did not converge, the residuals do not have the size of the
+        noise, or the integration was not accurate enough."""
         search = "" if self.converged else f"not converged after {self.evaluations} evaluations"
         meets = misfit(self.experiments, self.predicted)
-        return tuple(filter(None, (search, meets, self._wrong_sigma(), self.integration_doubt)))
+        return tuple(filter(None, (search, meets, self._sigma_doubt(), self.integration_doubt)))
 
-    def _wrong_sigma(self) -> str:
-        """Where every sigma was given: whether χ² is compatible with it."""
-        freedom = self._freedom()
+    def _sigma_doubt(self) -> str:
+        """A warning if every sigma was given and χ² is not compatible with it, else an empty string."""
+        degrees = self._degrees_of_freedom()
         if not all(e.weighted for e in self.experiments):
             return ""
-        chi2 = self.noise**2 * freedom
-        chance = 2 * min(scipy.stats.chi2.cdf(chi2, freedom), scipy.stats.chi2.sf(chi2, freedom))
-        if chance > UNLIKELY or abs(np.log(self.noise + 1e-300)) < OF_SIGMA:
+        chi2 = self.noise**2 * degrees
+        probability = 2 * min(scipy.stats.chi2.cdf(chi2, degrees), scipy.stats.chi2.sf(chi2, degrees))
+        if probability > MIN_PROBABILITY or abs(np.log(self.noise + 1e-300)) < MIN_LOG_RATIO:
             return ""
         cause = "the model lacks something, or sigma is too small" if self.noise > 1 else "sigma is too large"
-        return f"the residuals are {self.noise:.3g} times sigma (χ² = {chi2:.4g}, expected {freedom}): {cause}"
+        return f"the residuals are {self.noise:.3g} times sigma (χ² = {chi2:.4g}, expected {degrees}): {cause}"
 
     @property
     def integration_doubt(self) -> str:
-        """A sentence if the error of the integration moves the estimates by too much, else an empty one."""
-        of = self.integration
-        if of.negligible:
+        """A warning if the error of the integration moves the estimates by too much, else an empty string."""
+        integration = self.integration
+        if integration.negligible:
             return ""
-        known = np.where(np.isfinite(of.shift), np.abs(of.shift), 0)
-        worst = f", {self.names[np.argmax(known)]} by {np.max(known):.2g}" if np.any(known) else ""
+        shifts = np.where(np.isfinite(integration.shift), np.abs(integration.shift), 0)
+        worst = f", {self.names[np.argmax(shifts)]} by {np.max(shifts):.2g}" if np.any(shifts) else ""
         return (
-            f"the integration is not accurate enough: with steps of {of.dt:.3g} s its error moves the estimates by "
-            f"{of.largest:.2g} standard errors{worst}. Take a smaller dt, or leave it out; where that does not help, "
-            "the motion is chaotic or not smooth: cut the records into segments, or make jumps of forces smooth"
+            f"the integration is not accurate enough: with steps of {integration.dt:.3g} s its error moves the "
+            f"estimates by {integration.largest:.2g} standard errors{worst}. Take a smaller dt, or leave it out; where "
+            "that does not help, the motion is chaotic or not smooth: cut the records into segments, or make jumps of "
+            "forces smooth"
         )
 
-    def _freedom(self) -> int:
+    def _degrees_of_freedom(self) -> int:
+        """Number of measured values minus the number of parameters that are determined."""
         counted = sum(int(e.measured.sum()) for e in self.experiments)
         return max(1, counted - self.identifiability.rank)
 
     def interval(self, level: float = 0.95) -> Float[np.ndarray, "p 2"]:
-        """Confidence intervals of the parameters, by Student's distribution. ``ValueError`` unless 0 < level < 1."""
-        of_both_sides = (1 + float(as_number("level", level, above=0, below=1))) / 2
-        half = scipy.stats.t.ppf(of_both_sides, self._freedom()) * self.errors
-        return np.stack([self.values - half, self.values + half], axis=1)
+        """Confidence intervals of the parameters, from Student's t distribution.
+
+        Parameters
+        ----------
+        level : float, optional
+            Confidence level, between 0 and 1. Default: 0.95.
+
+        Returns
+        -------
+        array, shape (p, 2)
+            Lower and upper limits, infinite for parameters that are not determined.
+
+        Raises
+        ------
+        ValueError
+            If ``level`` is not between 0 and 1.
+        """
+        quantile = (1 + float(as_number("level", level, above=0, below=1))) / 2
+        half_width = scipy.stats.t.ppf(quantile, self._degrees_of_freedom()) * self.errors
+        return np.stack([self.values - half_width, self.values + half_width], axis=1)
 
     def __str__(self) -> str:
         lines = table(self.names, self.values, self.identifiability)
         rms = [np.sqrt(np.nanmean(np.concatenate(self.residuals) ** 2, axis=0))]
         lines.append("residuals, RMS per output: " + " ".join(f"{x:.3g}" for x in np.concatenate(rms)))
-        of = self.integration
-        small = f"{of.largest:.1g} standard errors" if of.largest > NOTHING else "nothing"
-        lines.append(f"steps of at most {of.dt:.3g} s, whose error moves the estimates by {small}")
+        integration = self.integration
+        shift = f"{integration.largest:.1g} standard errors" if integration.largest > MIN_SHOWN_SHIFT else "nothing"
+        lines.append(f"steps of at most {integration.dt:.3g} s, whose error moves the estimates by {shift}")
         return "\n".join([*lines, *self.doubts])
 
     def as_dict(self) -> dict[str, Any]:
-        """The table as plain numbers, None for what is not determined."""
+        """The result as a dictionary that JSON can store; None for parameters that are not determined."""
         return estimates(self.names, self.values, self.identifiability) | {
             "noise": self.noise,
             "sigma": [number_or_none(x) for x in self.sigma],
@@ -157,12 +198,12 @@ class Fit(eqx.Module):
         }
 
     def save(self, path: str | Path) -> Path:
-        """``as_dict`` as JSON; a file of that name is replaced only when the new one is whole."""
+        """Write ``as_dict()`` to a JSON file, atomically; returns its path."""
         return write_json(Path(path), self.as_dict())
 
 
 def table(names: tuple[str, ...], values: Float[np.ndarray, " p"], known: Identifiability) -> list[str]:
-    """Lines of estimates ± standard errors, and of the combinations where these are not all."""
+    """Lines with estimates ± standard errors, and with the combinations if not all parameters are determined."""
     width = max(9, *map(len, names))
     lines = [f"{'parameter':{width}}  {'estimate':>12}  {'± standard error':>16}"]
     for name, value, error in zip(names, values, known.errors, strict=True):
@@ -175,14 +216,14 @@ def table(names: tuple[str, ...], values: Float[np.ndarray, " p"], known: Identi
 
 
 def estimates(names: tuple[str, ...], values: Float[np.ndarray, " p"], known: Identifiability) -> dict[str, Any]:
-    """The same as plain numbers, None for what is not determined."""
+    """Estimates and identifiability as a dictionary that JSON can store; None for what is not determined."""
     return {
         "parameters": {
             name: {"estimate": float(value), "error": number_or_none(error)}
             for name, value, error in zip(names, values, known.errors, strict=True)
         },
         "combinations": [c._asdict() | {"text": str(c)} for c in known.combinations],
-        "undetermined": [name for name, alone in zip(names, known.determined, strict=True) if not alone],
+        "undetermined": [name for name, determined in zip(names, known.determined, strict=True) if not determined],
         "singular_values": known.singular_values.tolist(),
         "rank": known.rank,
         "covariance": [[number_or_none(x) for x in row] for row in known.covariance],
@@ -190,5 +231,5 @@ def estimates(names: tuple[str, ...], values: Float[np.ndarray, " p"], known: Id
 
 
 def number_or_none(x: Any) -> float | None:
-    """x for JSON, which has no infinity and no NaN."""
+    """x for JSON, which has no infinity and no NaN: None for these."""
     return float(x) if np.isfinite(x) else None

@@ -1,4 +1,4 @@
-"""Measured motions in pieces that are simulated side by side, with the derivatives of all of them."""
+"""Cut measured motions into segments, and simulate these as batches, with derivatives."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -24,13 +24,16 @@ from .._solve import AbstractMethod
 from .._system import AbstractSystem, mass_of
 from .experiment import Experiment
 
-MEMBERS = 4096
-"""Motions times derivatives that are computed side by side: what they need stays in a core's caches."""
+MAX_BATCH = 4096
+"""Largest number of motions times derivatives in a batch; its data fit into a core's caches."""
 
 
 class Segment(NamedTuple):
-    """Samples ``first`` to ``last`` (inclusive) of an experiment. But for an experiment's last one, its last sample is
-    the first of the next one, and not compared here."""
+    """Samples ``first`` to ``last`` (inclusive) of an experiment.
+
+    Unless the segment is ``final``, its last sample is the first sample of the next segment, which compares it with the
+    measurement.
+    """
 
     experiment: int
     first: int
@@ -39,19 +42,29 @@ class Segment(NamedTuple):
 
 
 class Predicted(NamedTuple):
-    """Of one segment: outputs (samples, outputs), its first and last state (2n,), and the derivatives of each with
-    respect to x (p,) and, if wanted, the segment's start z (k,)."""
+    """The simulation of one segment.
+
+    Attributes
+    ----------
+    outputs : array, shape (samples, outputs)
+        Predicted outputs.
+    begin, end : array, shape (nq + n,)
+        First and last state.
+    outputs_jacobian, begin_jacobian, end_jacobian : array
+        Derivatives of these along the last axis, with respect to x, shape (p,), and, if the starts are estimated, the
+        start z of the segment, shape (k,).
+    """
 
     outputs: np.ndarray
     begin: np.ndarray
     end: np.ndarray
-    outputs_by: np.ndarray
-    begin_by: np.ndarray
-    end_by: np.ndarray
+    outputs_jacobian: np.ndarray
+    begin_jacobian: np.ndarray
+    end_jacobian: np.ndarray
 
 
 class Prediction(eqx.Module):
-    """How to predict a measurement: see ``fit`` for the fields."""
+    """The functions that predict outputs from parameters x and a start z. The fields are explained in ``fit``."""
 
     observed: Observed
     parameters: Parameters
@@ -59,40 +72,42 @@ class Prediction(eqx.Module):
     method: AbstractMethod
     projection: bool = eqx.field(static=True)
 
-    def by(
+    def outputs_with(
         self,
         method: AbstractMethod | MethodPerLevel,
         x: Array,
         z: Array,
         ts: Array,
-        between: Array,
+        step_counts: Array,
         setting: dict[str, Array],
     ) -> tuple[Any, Bool[Array, ""]]:
-        """Outputs, first state and last; and whether they are beyond what the ``method`` can do."""
+        """(outputs, first state, last state) of one segment, and whether another method is needed."""
         observed = self.observed_with(x, setting)
         model = observed.model
         q0, v0, needs_fallback = self.state(model, z, ts[0], method)
-        start = InitialState(q0, v0, scale_of(model, ts[0], q0, v0, ts[-1] - ts[0], driven=False))
-        q, v, went = fixed_step_loop(lambda _: model, start, ts, between, None, method, RUNGE_KUTTA4, self.projection)
-        outputs = jax.lax.map(lambda at: vector("observe", observed.observe, *at), (ts, q, v))
-        return (outputs, jnp.concatenate([q[0], v[0]]), jnp.concatenate([q[-1], v[-1]])), needs_fallback | went.beyond
+        initial = InitialState(q0, v0, scale_of(model, ts[0], q0, v0, ts[-1] - ts[0], driven=False))
+        q, v, flags = fixed_step_loop(
+            lambda _: model, initial, ts, step_counts, None, method, RUNGE_KUTTA4, self.projection
+        )
+        outputs = jax.lax.map(lambda sample: vector("observe", observed.observe, *sample), (ts, q, v))
+        return (outputs, jnp.concatenate([q[0], v[0]]), jnp.concatenate([q[-1], v[-1]])), needs_fallback | flags.beyond
 
     def observed_with(self, x: Array, setting: dict[str, Array]) -> Observed:
-        """The model and its outputs with these parameters, in an experiment of this setting."""
+        """The model and its outputs with the parameters x and the setting of an experiment."""
         observed = self.parameters.put(self.observed, x)
         for name, value in setting.items():
             observed = with_array(observed, name, value)
         return observed
 
     def mass(self, x: Array, z: Array, t: Array, setting: dict[str, Array]) -> Float[Array, "n n"]:
-        """M where a motion begins."""
+        """The mass matrix at the start of a motion."""
         model = self.observed_with(x, setting).model
         q, v, _ = self.state(model, z, t, self.method)
         return mass_of(model, t, q, v) if isinstance(model, AbstractSystem) else model(t, q, v).M
 
 
 def cut(experiments: Sequence[Experiment], segments: int) -> list[Segment]:
-    """Every experiment in ``segments`` pieces of about the same length."""
+    """Cut every experiment into ``segments`` pieces of about the same length."""
     pieces = []
     for i, experiment in enumerate(experiments):
         ends = np.round(np.linspace(0, experiment.t.size - 1, segments + 1)).astype(int)
@@ -113,12 +128,12 @@ def predict(
     by_starts: bool,
     finer: bool = False,
 ) -> list[Predicted]:
-    """Every segment's outputs and derivatives. Segments of as many samples and steps are done together.
+    """Outputs and derivatives of every segment. Segments with equal numbers of samples and steps form a batch.
 
-    ``counts`` are the numbers of steps between the samples of each experiment, doubled ``halvings`` times, and once
-    more if ``finer``, by the same program.
+    ``counts`` are the numbers of steps between the samples of each experiment. They are doubled ``halvings`` times, and
+    once more if ``finer``; the same compiled program is used for both.
     """
-    directions = x.size + (starts.shape[1] if by_starts else 0)
+    derivatives = x.size + (starts.shape[1] if by_starts else 0)
     groups: dict[Any, list[int]] = {}
     steps = {}
     for i, segment in enumerate(segments):
@@ -126,76 +141,84 @@ def predict(
         setting = experiments[segment.experiment].setting
         shape = tuple((name, value.shape) for name, value in setting.items())
         groups.setdefault((steps[i].size, int(steps[i].max()), shape), []).append(i)
-    found: list[Any] = [None] * len(segments)
-    for members in groups.values():
-        size = max(1, MEMBERS // directions)
-        for k in range(0, len(members), size):
-            part = members[k : k + size]
-            filled = part + part[-1:] * (min(size, len(members)) - len(part))  # one shape, one program
-            ts = np.stack([_times(experiments, segments[i]) for i in filled])
-            between = np.stack([steps[i] for i in filled]) * (1 + finer)
-            settings = [experiments[segments[i].experiment].setting for i in filled]
+    predictions: list[Any] = [None] * len(segments)
+    for group in groups.values():
+        batch_size = max(1, MAX_BATCH // derivatives)
+        for k in range(0, len(group), batch_size):
+            batch = group[k : k + batch_size]
+            padded = batch + batch[-1:] * (
+                min(batch_size, len(group)) - len(batch)
+            )  # equal shapes use one compiled program
+            ts = np.stack([_times(experiments, segments[i]) for i in padded])
+            step_counts = np.stack([steps[i] for i in padded]) * (1 + finer)
+            settings = [experiments[segments[i].experiment].setting for i in padded]
             setting = {name: np.stack([s[name] for s in settings]) for name in settings[0]}
-            values, slopes = _surely(prediction, x, starts[filled], ts, between, setting, by_starts)
-            for j, i in enumerate(part):
-                found[i] = Predicted(*(value[j] for value in values), *(slope[j] for slope in slopes))
-    return found
+            values, slopes = _predict_with_fallback(prediction, x, starts[padded], ts, step_counts, setting, by_starts)
+            for j, i in enumerate(batch):
+                predictions[i] = Predicted(*(value[j] for value in values), *(slope[j] for slope in slopes))
+    return predictions
 
 
 def _times(experiments, segment):
     return experiments[segment.experiment].t[segment.first : segment.last + 1]
 
 
-def _surely(prediction, x, z, ts, between, setting, by_starts):
-    """By the usual method where that is enough; NaN where a search tries masses that no body can have."""
-    x, given = jnp.asarray(x), (z, ts, between, setting)
+def _predict_with_fallback(prediction, x, z, ts, step_counts, setting, by_starts):
+    """Simulate with the fast-path solver, and again with the requested one where that fails.
 
-    def found_by(method, members):
-        each = jax.tree.map(lambda y: jnp.asarray(y[members]), given)
-        found, beyond = _side_by_side(method, prediction, by_starts, x, *each)
-        return jax.tree.map(np.array, found), np.asarray(beyond)
+    NaN where the parameters that a search tries give a mass matrix that no body can have.
+    """
+    x, batch = jnp.asarray(x), (z, ts, step_counts, setting)
 
-    usual, every = prediction.method.usual(), np.arange(len(z))
-    if usual is None:
-        return found_by(prediction.method, every)[0]
-    found, beyond = found_by(same_at_every_level(usual), every)
-    if not np.any(beyond):
-        return found
-    masses = np.asarray(_masses(prediction, x, *jax.tree.map(jnp.asarray, (z, ts[:, 0], setting))))
-    unsound = np.array([bool(complaint_of_mass(M)) for M in masses])
-    which = np.flatnonzero(beyond & ~unsound)
-    parts = jax.tree.leaves(found)
-    for part in parts:
-        part[beyond & unsound] = np.nan
-    if which.size:
-        # As many as a power of two, so that another number of them is the same program.
-        size = min(len(z), 2 ** int(np.ceil(np.log2(which.size))))
-        again = found_by(prediction.method, np.pad(which, (0, size - which.size), mode="edge"))[0]
-        for part, new in zip(parts, jax.tree.leaves(again), strict=True):
-            part[which] = new[: which.size]
-    return found
+    def predict_with(method, rows):
+        inputs = jax.tree.map(lambda y: jnp.asarray(y[rows]), batch)
+        results, failed = _in_parallel(method, prediction, by_starts, x, *inputs)
+        return jax.tree.map(np.array, results), np.asarray(failed)
+
+    fast, all_rows = prediction.method.usual(), np.arange(len(z))
+    if fast is None:
+        return predict_with(prediction.method, all_rows)[0]
+    results, failed = predict_with(same_at_every_level(fast), all_rows)
+    if not np.any(failed):
+        return results
+    masses = np.asarray(_mass_matrices(prediction, x, *jax.tree.map(jnp.asarray, (z, ts[:, 0], setting))))
+    invalid_mass = np.array([bool(complaint_of_mass(M)) for M in masses])
+    retried = np.flatnonzero(failed & ~invalid_mass)
+    leaves = jax.tree.leaves(results)
+    for leaf in leaves:
+        leaf[failed & invalid_mass] = np.nan
+    if retried.size:
+        # Padded to a power of two, so that few different shapes are compiled.
+        padded_size = min(len(z), 2 ** int(np.ceil(np.log2(retried.size))))
+        retried_results = predict_with(
+            prediction.method, np.pad(retried, (0, padded_size - retried.size), mode="edge")
+        )[0]
+        for leaf, retried_leaf in zip(leaves, jax.tree.leaves(retried_results), strict=True):
+            leaf[retried] = retried_leaf[: retried.size]
+    return results
 
 
 @jit_unoptimised
-def _masses(prediction, x, z, t, setting):
-    return jax.vmap(lambda *each: prediction.mass(x, *each))(z, t, setting)
+def _mass_matrices(prediction, x, z, t, setting):
+    return jax.vmap(lambda *member: prediction.mass(x, *member))(z, t, setting)
 
 
 @jit
-def _side_by_side(method, prediction, by_starts, x, z, ts, between, setting):
-    predicted = per_member(partial(prediction.by, method))
+def _in_parallel(method, prediction, by_starts, x, z, ts, step_counts, setting):
+    """Simulate a batch of segments with derivatives: ((values, derivatives), failed)."""
+    predicted = per_member(partial(prediction.outputs_with, method))
 
-    def one(z, ts, between, setting):
-        def of(both):
-            x_here, z_here = (both[: x.size], both[x.size :]) if by_starts else (both, z)
-            found, beyond = predicted(x_here, z_here, ts, between, setting)
-            return found, (found, beyond)
+    def one_segment(z, ts, step_counts, setting):
+        def evaluate(variables):
+            x_i, z_i = (variables[: x.size], variables[x.size :]) if by_starts else (variables, z)
+            results, failed = predicted(x_i, z_i, ts, step_counts, setting)
+            return results, (results, failed)
 
-        slopes, (values, beyond) = jax.jacfwd(of, has_aux=True)(jnp.concatenate([x, z]) if by_starts else x)
-        return (values, slopes), beyond
+        slopes, (values, failed) = jax.jacfwd(evaluate, has_aux=True)(jnp.concatenate([x, z]) if by_starts else x)
+        return (values, slopes), failed
 
-    each = z, ts, between, setting
+    inputs = z, ts, step_counts, setting
     if len(z) > 1:
-        return jax.vmap(one)(*each)
-    found = one(*jax.tree.map(lambda leaf: leaf[0], each))  # a single system is factorised by LAPACK
-    return jax.tree.map(lambda leaf: leaf[None], found)
+        return jax.vmap(one_segment)(*inputs)
+    results = one_segment(*jax.tree.map(lambda leaf: leaf[0], inputs))  # a single system is factorised by LAPACK
+    return jax.tree.map(lambda leaf: leaf[None], results)

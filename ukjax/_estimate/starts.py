@@ -1,4 +1,4 @@
-"""How a motion starts: where it was seen to, on the constraints."""
+"""Functions that turn the numbers z of a start into (q0, v0)."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,38 +18,44 @@ from .._solve import AbstractMethod
 from .._system import AbstractSystem, split_state
 from .experiment import Experiment
 
-ON = 1e-9  # residuals of a start that counts as being on the constraints
+START_TOLERANCE = 1e-9  # largest residual of a start that is on the constraints
 
 
 def start_state(
     observed: Observed, parameters: Parameters, experiments: Sequence[Experiment], known: bool, state: Callable | None
 ) -> Callable:
-    """How z becomes (q0, v0), and whether that is beyond what a method can do: by the user's ``state``, or else by
-    ``near``, but as it is, which compiles sooner, where starts are ``known`` to be on the constraints and no parameter
-    moves these."""
+    """Choose the function ``(model, z, t, method) -> (q0, v0, needs_fallback)``.
+
+    It is the user's ``state`` if given, else ``projected_state``. If the starts are not estimated (``known``), satisfy
+    the constraints, and no parameter changes the constraints there, it is ``unprojected_state``, which compiles faster.
+    """
     if state is not None:
-        return Given(state)
+        return UserState(state)
     model = observed.model
     if not known or not isinstance(model, AbstractSystem):
-        return near
+        return projected_state
 
     @jax.jit
     @jax.vmap
-    def missed(z, t):
-        def of(x):
+    def residuals(z, t):
+        def residual(x):
             q, v = split_state(model, z)
-            this = parameters.put(observed, x).model
-            found = jnp.concatenate([this.position_residual(t, q), this.velocity_residual(t, q, v)])
-            return found, found
+            changed = parameters.put(observed, x).model
+            residual_at_x = jnp.concatenate([changed.position_residual(t, q), changed.velocity_residual(t, q, v)])
+            return residual_at_x, residual_at_x
 
-        return jax.jacfwd(of, has_aux=True)(jnp.zeros(len(parameters.names)))
+        return jax.jacfwd(residual, has_aux=True)(jnp.zeros(len(parameters.names)))
 
     z = np.stack([np.atleast_2d(experiment.start)[0] for experiment in experiments])
-    slope, off = missed(z, np.stack([experiment.t[0] for experiment in experiments]))
-    return as_given if not np.any(slope) and np.all(np.abs(off) < ON) else near
+    slope, residual_at_start = residuals(z, np.stack([experiment.t[0] for experiment in experiments]))
+    return (
+        unprojected_state
+        if not np.any(slope) and np.all(np.abs(residual_at_start) < START_TOLERANCE)
+        else projected_state
+    )
 
 
-class Given(eqx.Module):
+class UserState(eqx.Module):
     """The user's ``state(model, z, t)`` -> (q0, v0)."""
 
     state: Callable
@@ -61,16 +67,20 @@ class Given(eqx.Module):
         return q, v, False
 
 
-def as_given(model: Any, z: Array, t: Array, method: AbstractMethod | MethodPerLevel) -> tuple[Array, Array, Any]:
-    """z = (q0, v0)."""
+def unprojected_state(
+    model: Any, z: Array, t: Array, method: AbstractMethod | MethodPerLevel
+) -> tuple[Array, Array, Any]:
+    """(q0, v0) = z, without projection."""
     return *split_state(model, z), False
 
 
-def near(model: Any, z: Array, t: Array, method: AbstractMethod | MethodPerLevel) -> tuple[Array, Array, Any]:
-    """z = (q0, v0), which noise may have moved off the constraints a little."""
+def projected_state(
+    model: Any, z: Array, t: Array, method: AbstractMethod | MethodPerLevel
+) -> tuple[Array, Array, Any]:
+    """(q0, v0) = z, projected onto the constraints, which noise in z may violate slightly."""
     q, v = split_state(model, z)
     if not isinstance(model, AbstractSystem):
         return q, v, False
     levels = method if isinstance(method, MethodPerLevel) else same_at_every_level(method)
-    found = correct_drift(model, t, q, v, levels, scale_of(model, t, q, v, driven=False))
-    return found.q, found.v, found.needs_fallback
+    corrected = correct_drift(model, t, q, v, levels, scale_of(model, t, q, v, driven=False))
+    return corrected.q, corrected.v, corrected.needs_fallback

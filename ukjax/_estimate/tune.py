@@ -1,4 +1,4 @@
-"""Gains and dimensions that make a motion good, by gradients through closed-loop trajectories."""
+"""``tune``: minimise a cost of closed-loop motions over gains and dimensions, by gradients through the simulation."""
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -43,17 +43,18 @@ from .._system import AbstractSystem, kinematic_map_of
 from .following import following_cost
 from .tuned import Tuned
 
-STRETCH = float(np.log(1e4))
-"""How far x goes: four powers of ten for what is positive."""
+MAX_LOG_CHANGE = float(np.log(1e4))
+"""Bound of |x|; x is the logarithm of a positive parameter relative to its first guess, so a factor of 1e4."""
 
-OF_COST, OF_FIRST = 0.02, 1e-6
-"""Shares of the tuned cost, and of that of the first guess, by which half the steps may change the tuned cost."""
+COST_TOLERANCE, FIRST_COST_TOLERANCE = 0.02, 1e-6
+"""Largest change of the tuned cost with half the time step, relative to the tuned cost, and to that of the first guess
+(the two are added)."""
 
-MOST_ROUNDS = 4
-"""So many lengths of steps are tried; each compiles the motions anew."""
+MAX_ROUNDS = 4
+"""Largest number of time steps that are tried; each has to be compiled."""
 
-BROKEN_DOWN = 1e6
-"""What a motion costs that breaks down, in units of the first cost: it is worse than any other."""
+FAILED_COST = 1e6
+"""Cost of a motion that fails, in units of the first cost: larger than any other."""
 
 
 def tune(
@@ -75,24 +76,68 @@ def tune(
     most_evaluations: int = 60,
     progress: bool = False,
 ) -> Tuned:
-    """The ``free`` parameters of ``model`` (gains, rates, lengths) with which ``cost`` is least, averaged over starts.
+    """Tune parameters of a model (gains, rates, lengths): minimise a cost of its motions, averaged over starts.
 
-    ``q0`` and ``v0``, (n,) or (starts, n), are where motions begin; they are simulated over ``ts`` [s] in fixed steps
-    of at most ``dt`` [s]. Left out, dt begins at a quarter of the distance of samples, and is shortened, and the search
-    taken up again, until half of it changes the tuned cost by less than 2 %; where four rounds are not enough, a
-    ``UserWarning`` says so. ``Tuned.dt`` and ``Tuned.cost_error`` say what came out. Whether a dt of yours is short
-    enough is not checked: another dt compiles all anew. ``settings`` lets other fields of the model differ from start
-    to start, name -> (starts, ...): a gain that is good for one payload may not be for another. ``cost(motion)`` is a
-    number from the ``Trajectory`` of one start, such as ``jnp.mean(motion.q[:, 0] ** 2)``; left out, it is
-    ``following_cost(effort)``.
+    Parameters
+    ----------
+    model : callable
+        The system, with its parameters as fields.
+    free : str or iterable of str
+        Names of the parameters to tune, as in ``fit``.
+    q0, v0 : array_like, shape (n,) or (starts, n)
+        Initial coordinates and velocities.
+    ts : array_like, shape (samples,)
+        Times of the samples [s].
+    dt : float, optional
+        Longest time step [s]. Default: it begins at a quarter of the distance of the samples, and is shortened, with
+        the search resumed, until half of it changes the tuned cost by less than 2 %.
+    cost : callable, optional
+        ``cost(motion) -> float`` for the ``Trajectory`` of one start, such as
+        ``lambda motion: jnp.mean(motion.q[:, 0] ** 2)``. Default: ``following_cost(effort)``.
+    effort : float, optional
+        Weight of the force in the default cost. Default: 0.
+    settings : dict, optional
+        Values of other fields of the model that differ between starts, name -> array (starts, ...): for example
+        payloads, since a gain that suits one may not suit another.
+    held_out : tuple of array_like, optional
+        Further starts (q0, v0), on which the result is evaluated but not tuned.
+    start_of : callable, optional
+        ``start_of(model, q0, v0) -> (q0, v0)`` returns the start for a model with tuned parameters: for example, it
+        closes loops whose links change.
+    bounds : dict, optional
+        As in ``fit``. Default: a positive parameter stays positive.
+    drift : {"none", "projection"}, optional
+        As in ``simulate``. Default: "none", since the tuned parameters are often those that remove drift.
+    solver : optional
+        As in ``simulate``; an explicit Runge–Kutta method. Default: order 4.
+    most_evaluations : int, optional
+        Largest number of evaluations of the cost. Default: 60.
+    progress : bool, optional
+        Whether to print a line per evaluation. Default: False.
 
-    ``held_out`` are starts (q0, v0) on which the result is tried and not tuned. ``start_of(model, q0, v0) -> (q0, v0)``
-    returns the start for a model with the parameters in question, such as one that closes loops whose links change.
-    ``free`` and ``bounds`` as in ``fit``: what is positive stays positive. ``drift="none"``: what is tuned is often
-    what removes drift; ``"projection"`` keeps all constraints.
+    Returns
+    -------
+    Tuned
+        The model with the best parameters, and the costs and motions before and after.
 
-    Quasi-Newton steps (SciPy's L-BFGS-B) on exact derivatives, by forward mode: made for a few parameters. Raises
-    ``ValueError`` for bad input and ``SimulationError`` where a motion does not reach the end at the first guess.
+    Raises
+    ------
+    ValueError
+        For bad input.
+    SimulationError
+        If a motion does not reach the end at the first guess.
+
+    Warns
+    -----
+    UserWarning
+        If the automatic time step is still too long after four rounds, or if the rank of the constraints changes along
+        a motion.
+
+    Notes
+    -----
+    The search is SciPy's quasi-Newton method L-BFGS-B with exact derivatives in forward mode, which suits a few
+    parameters. ``Tuned.dt`` and ``Tuned.cost_error`` report the time step and its effect. A ``dt`` that is given is not
+    checked, since another step has to be compiled again.
     """
     check_function("model", model, "t, q, v")
     parameters = Parameters.of(model, free, bounds)
@@ -112,7 +157,7 @@ def tune(
     check_times("ts", ts)
     if dt is not None:
         check_step(dt, ts)
-    tried = None if held_out is None else _held_out(model, held_out, starts)
+    held_out_starts = None if held_out is None else _held_out(model, held_out, starts)
     _check_settings(model, settings, len(starts[0]), held_out)
     if solver is None:
         from .._motion.stepper.runge_kutta4 import RungeKutta4  # diffrax takes a while to import
@@ -121,45 +166,48 @@ def tune(
 
     method, guess = choose("orthogonal"), np.zeros(len(parameters.names))
     step = float(np.median(np.diff(ts))) / 4 if dt is None else float(dt)
-    nearest, evaluations, cost_error = guess, 0, None
-    for last in (False,) * (MOST_ROUNDS - 1) + (True,):
-        cost_with = lambda dt: _cost_along(
+    best_x, evaluations, cost_error = guess, 0, None
+    for last_round in (False,) * (MAX_ROUNDS - 1) + (True,):
+        cost_with = lambda dt: _cost_of_motion(
             parameters, cost, start_of, partial(simulate, ts=ts, dt=dt, drift=drift, solver=solver)
         )
-        trial = _compiled(cost_with(step), method)
-        chosen = _Trials(trial, _observed(parameters, method), model, starts, settings)
-        values, _, before = chosen(guess)
-        if dt is None and not last and not np.all(np.isfinite(values)):
+        evaluate = _compiled(cost_with(step), method)
+        cost_at = _Objective(evaluate, _observed(parameters, method), model, starts, settings)
+        values, _, before = cost_at(guess)
+        if dt is None and not last_round and not np.all(np.isfinite(values)):
             step /= 4
             continue
         _check_costs(values, float(ts[-1]))
         first = float(np.mean(values))
         size = first if first > 0 else 1.0
-        left = max(1, most_evaluations - evaluations)
-        solution, more = _least(chosen, parameters, size, left, progress, nearest)
-        nearest, evaluations = solution.x, evaluations + more
+        evaluations_left = max(1, most_evaluations - evaluations)
+        solution, used = _minimise(cost_at, parameters, size, evaluations_left, progress, best_x)
+        best_x, evaluations = solution.x, evaluations + used
         if dt is not None:
             break
-        finer = _costs(cost_with(step / 2), method)(model, jnp.asarray(solution.x), starts, settings)
-        cost_error = float(np.mean(np.asarray(finer))) - float(solution.fun) * size
-        off = abs(cost_error) / (OF_COST * abs(float(solution.fun)) * size + OF_FIRST * size)
-        if off <= 1:
+        finer_costs = _cost_only(cost_with(step / 2), method)(model, jnp.asarray(solution.x), starts, settings)
+        cost_error = float(np.mean(np.asarray(finer_costs))) - float(solution.fun) * size
+        error_ratio = abs(cost_error) / (COST_TOLERANCE * abs(float(solution.fun)) * size + FIRST_COST_TOLERANCE * size)
+        if error_ratio <= 1:
             break
-        if last:
+        if last_round:
             _warn_of_steps(float(solution.fun) * size, cost_error, step)
             break
-        step *= float(np.clip((2 * off) ** -0.25, 1 / 8, 1 / 2)) if np.isfinite(off) else 1 / 8
+        step *= float(np.clip((2 * error_ratio) ** -0.25, 1 / 8, 1 / 2)) if np.isfinite(error_ratio) else 1 / 8
 
-    shown = chosen if tried is None else chosen._replace(starts=tried)
-    values, _, after = shown(solution.x)
-    if tried is not None:
-        first_values, _, before = shown(guess)
+    reported = cost_at if held_out_starts is None else cost_at._replace(starts=held_out_starts)
+    values, _, after = reported(solution.x)
+    if held_out_starts is not None:
+        first_values, _, before = reported(guess)
     x = jnp.asarray(solution.x)
-    best = parameters.put(model, x)
-    before, after = replace(shown.seen(guess, before), model=model), replace(shown.seen(x, after), model=best)
+    tuned_model = parameters.put(model, x)
+    before, after = (
+        replace(reported.with_observation(guess, before), model=model),
+        replace(reported.with_observation(x, after), model=tuned_model),
+    )
     _warn_of_rank(after)
     return Tuned(
-        model=best,
+        model=tuned_model,
         names=parameters.names,
         first_values=np.asarray(parameters.first),
         values=np.asarray(parameters.values(x)),
@@ -167,8 +215,8 @@ def tune(
         cost=float(solution.fun) * size,
         dt=step,
         cost_error=cost_error,
-        first_held_out=None if tried is None else float(np.mean(first_values)),
-        held_out=None if tried is None else float(np.mean(values)),
+        first_held_out=None if held_out_starts is None else float(np.mean(first_values)),
+        held_out=None if held_out_starts is None else float(np.mean(values)),
         evaluations=evaluations,
         converged=bool(solution.success),
         before=before,
@@ -176,142 +224,143 @@ def tune(
     )
 
 
-class _Trials(NamedTuple):
-    """Motions from some starts, to be made good."""
+class _Objective(NamedTuple):
+    """The cost of the motions from some starts, as a function of x (p,)."""
 
-    trial: Callable
+    evaluate: Callable
     observed: Callable
     model: Any
     starts: tuple[Array, Array]
     settings: dict[str, Array]
 
     def __call__(self, x) -> tuple[Array, Array, Trajectory]:
-        """With the free numbers x (p,): every motion's cost, its derivatives, and the motions."""
-        return self.trial(self.model, jnp.asarray(x), self.starts, self.settings)
+        """The cost of each motion, its derivatives with respect to x, and the motions."""
+        return self.evaluate(self.model, jnp.asarray(x), self.starts, self.settings)
 
-    def seen(self, x, motions: Trajectory) -> Trajectory:
-        """The motions with these numbers, and all that is known at their samples."""
+    def with_observation(self, x, motions: Trajectory) -> Trajectory:
+        """The motions with x, completed by the quantities at their samples (forces, residuals, ...)."""
         return replace(motions, observation=self.observed(self.model, jnp.asarray(x), self.settings, motions))
 
 
-def _cost_along(parameters, cost, start_of, motion_from):
-    """(x, model, start, setting, method) -> the cost of one motion, and besides, that cost, the motion, and whether it
-    is beyond what the method can do."""
+def _cost_of_motion(parameters, cost, start_of, motion_from):
+    """The function (x, model, start, setting, method) -> (cost, (cost, motion, needs_fallback)) of one motion."""
 
-    def of(x, model, start, setting, method):
-        this = _with_numbers(parameters, model, x, setting)
-        placed = (
-            start if start_of is None else two_arrays("start_of", "(q0, v0)", call("start_of", start_of, this, *start))
+    def cost_of_motion(x, model, start, setting, method):
+        changed = _with_numbers(parameters, model, x, setting)
+        start_used = (
+            start
+            if start_of is None
+            else two_arrays("start_of", "(q0, v0)", call("start_of", start_of, changed, *start))
         )
-        motion = motion_from(this, *placed, method=method)
-        seen, needs_fallback = observe_by(method, this, motion.t, motion.q, motion.v)
-        value = as_array("cost", call("cost", cost, replace(motion, observation=seen)), "one number", "return")
+        motion = motion_from(changed, *start_used, method=method)
+        observation, needs_fallback = observe_by(method, changed, motion.t, motion.q, motion.v)
+        value = as_array("cost", call("cost", cost, replace(motion, observation=observation)), "one number", "return")
         if value.ndim:
             raise ValueError(f"cost must return one number per motion, got shape {value.shape}")
         return value, (value, motion.without_model(), jnp.any(needs_fallback) | (motion.result == UNUSUAL))
 
-    return of
+    return cost_of_motion
 
 
-def _compiled(of, method):
-    """(model, x, starts, settings) -> every start's cost, its derivatives by x, and its motion."""
+def _compiled(cost_of_motion, method):
+    """The function (model, x, starts, settings) -> (costs, their derivatives with respect to x, motions)."""
 
     @eqx.filter_jit
-    def by(method, model, x, starts, settings):
-        evaluated = without_unused(of)  # of all that is known at the samples a cost needs little
+    def evaluate(method, model, x, starts, settings):
+        cost_at = without_unused(cost_of_motion)  # a cost uses few of the quantities at the samples
 
         def member(start, setting):
-            along = lambda x: evaluated(x, model, start, setting, method)
+            cost_of_x = lambda x: cost_at(x, model, start, setting, method)
             if x.size > 1:
-                slope, (value, motion, needs_fallback) = jax.jacfwd(along, has_aux=True)(x)
-            else:  # without a batch of directions, for which JAX would trace all loops again
-                _, slope, (value, motion, needs_fallback) = jax.jvp(along, (x,), (jnp.ones_like(x),), has_aux=True)
+                slope, (value, motion, needs_fallback) = jax.jacfwd(cost_of_x, has_aux=True)(x)
+            else:  # jacfwd would add a batch of one direction, for which JAX traces all loops again
+                _, slope, (value, motion, needs_fallback) = jax.jvp(cost_of_x, (x,), (jnp.ones_like(x),), has_aux=True)
                 slope = slope[None]
             return (value, slope, motion), needs_fallback
 
         if len(starts[0]) > 1:
             return jax.vmap(member)(starts, settings)
-        found = member(*jax.tree.map(lambda leaf: leaf[0], (starts, settings)))
-        return jax.tree.map(lambda leaf: leaf[None], found)
+        result = member(*jax.tree.map(lambda leaf: leaf[0], (starts, settings)))
+        return jax.tree.map(lambda leaf: leaf[None], result)
 
-    return _usually(by, method)
+    return _with_fallback(evaluate, method)
 
 
-def _costs(of, method):
-    """(model, x, starts, settings) -> every start's cost alone, to be computed once."""
+def _cost_only(cost_of_motion, method):
+    """The function (model, x, starts, settings) -> costs, compiled for a single evaluation."""
 
     @jit_unoptimised
-    def by(method, model, x, starts, settings):
+    def evaluate(method, model, x, starts, settings):
         def member(start, setting):
-            _, (value, _, needs_fallback) = without_unused(of)(x, model, start, setting, method)
+            _, (value, _, needs_fallback) = without_unused(cost_of_motion)(x, model, start, setting, method)
             return value, needs_fallback
 
         return jax.vmap(member)(starts, settings)
 
-    return _usually(by, method)
+    return _with_fallback(evaluate, method)
 
 
 def _observed(parameters, method):
-    """(model, x, settings, motions) -> all that is known at the samples of every motion."""
+    """The function (model, x, settings, motions) -> quantities at the samples of every motion."""
 
     @eqx.filter_jit
-    def by(method, model, x, settings, motions):
+    def evaluate(method, model, x, settings, motions):
         def member(setting, t, q, v):
             return observe_by(method, _with_numbers(parameters, model, x, setting), t, q, v)
 
         return jax.vmap(member)(settings, motions.t, motions.q, motions.v)
 
-    return _usually(by, method)
+    return _with_fallback(evaluate, method)
 
 
 def _with_numbers(parameters, model, x, setting):
-    """The model with the free numbers, and what is set for one start."""
-    this = parameters.put(model, x)
+    """The model with the parameters x and the setting of one start."""
+    changed = parameters.put(model, x)
     for name, value in setting.items():
-        this = with_array(this, name, value)
-    return this
+        changed = with_array(changed, name, value)
+    return changed
 
 
-def _usually(by, method):
-    """What ``by`` finds by the usual method first, if there is one, and by the other where that may be wrong."""
+def _with_fallback(evaluate, method):
+    """``evaluate`` with the fast-path solver if there is one, and again with ``method`` if that needs a fallback."""
 
-    def done(*given):
-        usual = method.usual()
-        if usual is not None:
-            found, needs_fallback = by(usual, *given)
+    def with_fallback(*arguments):
+        fast = method.usual()
+        if fast is not None:
+            result, needs_fallback = evaluate(fast, *arguments)
             if not np.any(np.asarray(needs_fallback)):
-                return found
-        return by(method, *given)[0]
+                return result
+        return evaluate(method, *arguments)[0]
 
-    return done
+    return with_fallback
 
 
-def _least(chosen, parameters, size, most_evaluations, progress, guess):
-    """SciPy's solution for the least mean cost, in units of ``size``, and how often it was evaluated."""
+def _minimise(cost_at, parameters, size, most_evaluations, progress, guess):
+    """Minimise the mean cost, in units of ``size``: SciPy's solution, and the number of evaluations."""
     steps = 0
 
     def objective(x):
         nonlocal steps
         steps += 1
-        values, slopes = (np.asarray(found) for found in chosen(x)[:2])
+        values, slopes = (np.asarray(array) for array in cost_at(x)[:2])
         value, slope = np.mean(values), np.mean(slopes, axis=0)
         if not (np.isfinite(value) and np.all(np.isfinite(slope))):
-            return BROKEN_DOWN, np.zeros_like(x)
+            return FAILED_COST, np.zeros_like(x)
         if progress:
-            shown = np.asarray(parameters.values(jnp.asarray(x)))
-            print(f"{steps:3d}  cost {value:.6g}  " + "  ".join(f"{v:.5g}" for v in shown), flush=True)
+            values_now = np.asarray(parameters.values(jnp.asarray(x)))
+            print(f"{steps:3d}  cost {value:.6g}  " + "  ".join(f"{v:.5g}" for v in values_now), flush=True)
         return value / size, slope / size
 
-    most = [(-STRETCH, STRETCH)] * len(parameters.names)
+    limits = [(-MAX_LOG_CHANGE, MAX_LOG_CHANGE)] * len(parameters.names)
     solution = scipy.optimize.minimize(
-        objective, guess, jac=True, method="L-BFGS-B", bounds=most,
+        objective, guess, jac=True, method="L-BFGS-B", bounds=limits,
         options={"maxfun": most_evaluations, "ftol": 1e-9, "gtol": 1e-7},
     )  # fmt: skip
     return solution, steps
 
 
 def _cost_of(model, cost, effort):
-    """The user's cost, or the standard one where it can tell how well a motion follows."""
+    """The cost of the user, or the default one; raises ``ValueError`` if that does not apply to the task."""
     if cost is not None:
         check_function("cost", cost, "motion")
         return cost
@@ -326,30 +375,32 @@ def _cost_of(model, cost, effort):
 
 
 def _starts(model, q0, v0, names=("q0", "v0")):
-    given = tuple(map(as_array, names, (q0, v0)))
-    for name, value in zip(names, given, strict=True):
+    """Checked q0 and v0, shape (starts, n)."""
+    arrays = tuple(map(as_array, names, (q0, v0)))
+    for name, value in zip(names, arrays, strict=True):
         check_finite(name, value)
-    q0, v0 = map(jnp.atleast_2d, given)
+    q0, v0 = map(jnp.atleast_2d, arrays)
     members = max(len(q0), len(v0))
-    as_many = q0.shape[-1] == v0.shape[-1] or kinematic_map_of(model) is not None
-    fits = q0.ndim == v0.ndim == 2 and as_many and {len(q0), len(v0)} <= {1, members}
-    if not fits or 0 in q0.shape or 0 in v0.shape or not given[0].ndim:
+    sizes_agree = q0.shape[-1] == v0.shape[-1] or kinematic_map_of(model) is not None
+    fits = q0.ndim == v0.ndim == 2 and sizes_agree and {len(q0), len(v0)} <= {1, members}
+    if not fits or 0 in q0.shape or 0 in v0.shape or not arrays[0].ndim:
         raise ValueError(
-            f"{' and '.join(names)} must have shape (n,) or (starts, n), got shapes {given[0].shape} and "
-            f"{given[1].shape}"
+            f"{' and '.join(names)} must have shape (n,) or (starts, n), got shapes {arrays[0].shape} and "
+            f"{arrays[1].shape}"
         )
     return jnp.broadcast_to(q0, (members, q0.shape[1])), jnp.broadcast_to(v0, (members, v0.shape[1]))
 
 
 def _held_out(model, held_out, starts):
+    """Checked starts on which the result is evaluated, shape (starts, n)."""
     if not isinstance(held_out, tuple | list) or len(held_out) != 2:
         raise ValueError(f"held_out must be further starts (q0, v0), got {repr_of(held_out)}")
-    tried = _starts(model, *held_out, names=("held_out[0]", "held_out[1]"))
-    if tried[0].shape[1] != starts[0].shape[1]:
+    further = _starts(model, *held_out, names=("held_out[0]", "held_out[1]"))
+    if further[0].shape[1] != starts[0].shape[1]:
         raise ValueError(
-            f"held_out must have {starts[0].shape[1]} coordinates like q0, got starts of shape {tried[0].shape}"
+            f"held_out must have {starts[0].shape[1]} coordinates like q0, got starts of shape {further[0].shape}"
         )
-    return tried
+    return further
 
 
 def _check_settings(model, settings, starts, held_out):
@@ -364,11 +415,11 @@ def _check_settings(model, settings, starts, held_out):
 
 
 def _check_costs(values, end):
-    """One finite number for each start, at the first guess."""
+    """Raise ``SimulationError`` unless every start has a finite cost at the first guess."""
     if not np.all(np.isfinite(values)):
-        bad = int(np.argmin(np.isfinite(values)))
+        start = int(np.argmin(np.isfinite(values)))
         raise SimulationError(
-            f"start {bad} has no finite cost at the first guess: its motion does not reach t = {end:g} s; take a "
+            f"start {start} has no finite cost at the first guess: its motion does not reach t = {end:g} s; take a "
             "smaller dt, a shorter time, or gains that are nearer"
         )
 

@@ -1,4 +1,4 @@
-"""What tuning found, in numbers and words."""
+"""``Tuned``: the result of ``tune``, as numbers and as a table."""
 
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,31 @@ from .._motion.trajectory.trajectory import Trajectory
 
 
 class Tuned(eqx.Module):
-    """What ``tune`` found: ``model`` with the best ``values`` (p,) of the parameters ``names``, its mean ``cost``, and
-    that of the ``first`` guess; on the held-out starts, if there were any, ``held_out`` and ``first_held_out``. The
-    motions ``before`` and ``after``, of the held-out starts if there were any, have a leading axis of starts.
-    ``dt`` [s] is the longest step that was taken, and ``cost_error`` by how much half of it changes the tuned ``cost``,
-    None where dt was given to ``tune``."""
+    """The result of ``tune``. ``print`` shows the parameters and the cost before and after.
+
+    Attributes
+    ----------
+    model : callable
+        The model with the tuned parameters.
+    names : tuple of str
+        Names of the tuned parameters.
+    first_values, values : array, shape (p,)
+        The parameters before and after, in their own units.
+    first, cost : float
+        Mean cost before and after.
+    dt : float
+        Longest time step [s].
+    cost_error : float or None
+        Change of ``cost`` with half the time step; None if ``dt`` was an argument of ``tune``.
+    first_held_out, held_out : float or None
+        Mean cost of the held-out starts before and after; None without such starts.
+    evaluations : int
+        Number of evaluations of the cost.
+    converged : bool
+        Whether the search converged.
+    before, after : Trajectory
+        The motions before and after, with a leading axis of starts: of the held-out starts if there are any.
+    """
 
     model: Any
     names: tuple[str, ...] = eqx.field(static=True)
@@ -48,7 +68,7 @@ class Tuned(eqx.Module):
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
-        """The table as plain numbers."""
+        """The table as a dictionary that JSON can store."""
         rows = zip(self.names, self.first_values, self.values, strict=True)
         return {
             "parameters": {name: {"before": float(a), "after": float(b)} for name, a, b in rows},
@@ -61,5 +81,5 @@ class Tuned(eqx.Module):
         }
 
     def save(self, path: str | Path) -> Path:
-        """``as_dict`` as JSON; a file of that name is replaced only when the new one is whole."""
+        """Write ``as_dict()`` to a JSON file, atomically; returns its path."""
         return write_json(Path(path), self.as_dict())
