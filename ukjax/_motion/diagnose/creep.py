@@ -65,8 +65,8 @@ def warn_of_creep(trajectory: Trajectory, problem: Problem, scale: Scale) -> Non
         if dt * limit[i] * acceleration_per_force[i] > width[i]:
             remedy = (
                 f"steps of dt = {dt:g} s are too long for its friction, which changes sign within its creep, "
-                f"{width[i]:g} per second: take steps of {_rounded_down(dt_max / LONGEST_STEP):g} s, or adaptive steps, "
-                "dt=None"
+                f"{width[i]:g} per second: take steps of {_rounded_down(dt_max / LONGEST_STEP):g} s, or adaptive "
+                "steps, dt=None"
             )
         else:
             allowed = MAX_CREEP * size[member, i]

@@ -274,9 +274,9 @@ def check_finished(trajectory: Trajectory, problem: Problem, start: InitialState
     strongest = _strongest_constraint(trajectory.model, t, q, v)
     if problem.dt is not None:
         raise SimulationError(
-            f"{subject} broke down after t = {float(t):.6g} s, in steps of dt = {float(problem.dt):g} s{strongest}. Take "
-            "a smaller dt, or leave it out for steps that are as small as the motion needs; if that stops there too, the "
-            "constraints can no longer be met or forces grow without bound. throw=False returns what was computed"
+            f"{subject} broke down after t = {float(t):.6g} s, in steps of dt = {float(problem.dt):g} s{strongest}. "
+            "Take a smaller dt, or leave it out for steps that are as small as the motion needs; if that stops there "
+            "too, the constraints can no longer be met or forces grow without bound. throw=False returns what was computed"
         )
     raise SimulationError(
         f"{subject} stopped at t = {float(t):.6g} s, since no step is small enough to go on{strongest}. "
@@ -294,8 +294,9 @@ def _raise_contradiction(model, problem, subject, t, q, v):
             break
     named = ": " + " and ".join(contradicting) if contradicting else ", or between that sample and others"
     raise SimulationError(
-        f"{subject} has constraints that contradict each other at t = {float(sample[0]):.6g} s{named}. No acceleration "
-        f"meets all of them: the nearest misses one by {residual:.3g}. Leave out what is not meant. throw=False returns the "
+        f"{subject} has constraints that contradict each other at t = {float(sample[0]):.6g} s{named}. No "
+        f"acceleration meets all of them: the nearest misses one by {residual:.3g}. Leave "
+        "out what is not meant. throw=False returns the "
         "motion that meets them as nearly as can be"
     )
 
@@ -371,10 +372,10 @@ def _raise_leap(system, problem, subject, t, q, v, scale):
     worst = worst_row(system, t + step, q + step * rate(kinematic_map_of(system), q, v), v, scale)
     if worst.of_position and worst.missed > CONSISTENT:
         raise SimulationError(
-            f"{subject} stopped at t = {float(t):.6g} s, where it would have to leap to meet its constraints: {worst} "
-            f"is {worst.size:.3g} after the next step. A prescribed path must not jump, and a constraint that becomes "
-            "active must be satisfied at that time: end the motion there, and start another from ukjax.project. If the "
-            "steps are too long to follow, take a smaller dt. throw=False returns what was computed"
+            f"{subject} stopped at t = {float(t):.6g} s, where it would have to leap to meet its constraints: "
+            f"{worst} is {worst.size:.3g} after the next step. A prescribed path must not jump, and a constraint that "
+            "becomes active must be satisfied at that time: end the motion there, and start another from "
+            "ukjax.project. If the steps are too long to follow, take a smaller dt. throw=False returns what was computed"
         )
 
 

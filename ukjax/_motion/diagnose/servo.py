@@ -167,9 +167,9 @@ def _warn_of_freedom(system, matrices, scale):
     share = np.linalg.norm(directions @ null_space[rank:].T, axis=1)
     names = [name for name, _ in named_directions(system, len(unit)) or named_coordinates(system, len(unit))]
     warnings.warn(
-        f"the task leaves {directions.shape[1] - rank} of the {directions.shape[1]} directions of motion free that the "
-        f"actuators could drive, most of all along {names[int(np.argmax(share))]!r}: forces of least norm do not act along them. "
-        "Give the task more rows, or set Servo(secondary=...) for these directions; secondary=0 leaves them free",
+        f"the task leaves {directions.shape[1] - rank} of the {directions.shape[1]} directions of motion free that "
+        f"the actuators could drive, most of all along {names[int(np.argmax(share))]!r}: forces of least norm do not "
+        "act along them. Give the task more rows, or set Servo(secondary=...) for these directions; secondary=0 leaves them free",
         stacklevel=4,
     )
 
