@@ -276,7 +276,8 @@ def check_finished(trajectory: Trajectory, problem: Problem, start: InitialState
         raise SimulationError(
             f"{subject} broke down after t = {float(t):.6g} s, in steps of dt = {float(problem.dt):g} s{strongest}. "
             "Take a smaller dt, or leave it out for steps that are as small as the motion needs; if that stops there "
-            "too, the constraints can no longer be met or forces grow without bound. throw=False returns what was computed"
+            "too, the constraints can no longer be met or forces grow without bound. throw=False returns what was "
+            "computed"
         )
     raise SimulationError(
         f"{subject} stopped at t = {float(t):.6g} s, since no step is small enough to go on{strongest}. "
@@ -295,9 +296,8 @@ def _raise_contradiction(model, problem, subject, t, q, v):
     named = ": " + " and ".join(contradicting) if contradicting else ", or between that sample and others"
     raise SimulationError(
         f"{subject} has constraints that contradict each other at t = {float(sample[0]):.6g} s{named}. No "
-        f"acceleration meets all of them: the nearest misses one by {residual:.3g}. Leave "
-        "out what is not meant. throw=False returns the "
-        "motion that meets them as nearly as can be"
+        f"acceleration meets all of them: the nearest misses one by {residual:.3g}. Leave out "
+        "what is not meant. throw=False returns the motion that meets them as nearly as can be"
     )
 
 
@@ -375,7 +375,8 @@ def _raise_leap(system, problem, subject, t, q, v, scale):
             f"{subject} stopped at t = {float(t):.6g} s, where it would have to leap to meet its constraints: "
             f"{worst} is {worst.size:.3g} after the next step. A prescribed path must not jump, and a constraint that "
             "becomes active must be satisfied at that time: end the motion there, and start another from "
-            "ukjax.project. If the steps are too long to follow, take a smaller dt. throw=False returns what was computed"
+            "ukjax.project. If the steps are too long to follow, take a smaller dt. throw=False returns what was "
+            "computed"
         )
 
 
