@@ -58,15 +58,15 @@ class Locked(AbstractSystem):
 
     @property
     def constraints(self) -> tuple[AbstractConstraint, ...]:
-        found = list(self.system.constraints)
+        constraints = list(self.system.constraints)
         if self.of_q:
-            found.append(Holonomic(self.off, name=tuple(f"{name} as given" for name in self.of_q)))
+            constraints.append(Holonomic(self.off, name=tuple(f"{name} as given" for name in self.of_q)))
         if self.of_v:
             names = [name for name, _ in named_directions(self.system, self.v.size) or ()]
-            at = np.array([names.index(name) for name in self.of_v])
-            rows = np.eye(self.v.size)[at]
-            found.append(Pfaffian(rows, self.v[at], name=tuple(f"{name} as given" for name in self.of_v)))
-        return tuple(found)
+            indices = np.array([names.index(name) for name in self.of_v])
+            rows = np.eye(self.v.size)[indices]
+            constraints.append(Pfaffian(rows, self.v[indices], name=tuple(f"{name} as given" for name in self.of_v)))
+        return tuple(constraints)
 
     @property
     def kinematic_map(self) -> KinematicMap | None:

@@ -33,7 +33,7 @@ class Sizes(NamedTuple):
         """Largest entry of a step, relative to the sizes of x."""
         return jnp.max(jnp.abs(step) / self.x)
 
-    def missed(self, residual: Float[Array, " k"]) -> Float[Array, ""]:
+    def relative_residual(self, residual: Float[Array, " k"]) -> Float[Array, ""]:
         """Largest entry of a residual, relative to the sizes of its terms."""
         return jnp.max(_relative(jnp.abs(residual), self.rows), initial=0)
 
@@ -64,11 +64,11 @@ class NewtonProgress(NamedTuple):
         """Progress before the first iteration."""
         return cls(jnp.asarray(jnp.inf, dtype), jnp.asarray(False), jnp.asarray(True))
 
-    def after(self, change: Array, missed: Array, needs_fallback: Array) -> "NewtonProgress":
+    def after(self, change: Array, residual_size: Array, needs_fallback: Array) -> "NewtonProgress":
         """Progress after one more iteration."""
         eps = jnp.finfo(change.dtype).eps
-        shrinks, rounding = change < self.change / 2, missed <= 8 * eps
-        converged = (change <= 64 * eps) & (missed <= eps**0.6) | (~shrinks & rounding)
+        shrinks, rounding = change < self.change / 2, residual_size <= 8 * eps
+        converged = (change <= 64 * eps) & (residual_size <= eps**0.6) | (~shrinks & rounding)
         return NewtonProgress(change, converged, self.contracting & (shrinks | converged) & ~needs_fallback)
 
 
@@ -115,7 +115,7 @@ def _newton_shared_rows(system, t, q0, v0, scale, method):
         residual = choose(system.velocity_residual(t, q, v), system.position_residual(t, q))
         response = method.factorise(M, A)
         step = response.both(M, M @ (x0 - x), -residual)[0]
-        progress = progress.after(sizes.change(step), sizes.missed(residual), response.needs_fallback)
+        progress = progress.after(sizes.change(step), sizes.relative_residual(residual), response.needs_fallback)
         x = x + step
         converged = progress.converged
         next_progress = progress._replace(change=jnp.where(converged, jnp.inf, progress.change).astype(x.dtype))
@@ -144,7 +144,11 @@ def _newton(residual, slope, x0, M, sizes, method):
         A, residual_x = slope(x), residual(x)
         response = method.factorise(M, A)
         step = response.both(M, M @ (x0 - x), -residual_x)[0]
-        return x + step, progress.after(sizes.change(step), sizes.missed(residual_x), response.needs_fallback), k + 1
+        return (
+            x + step,
+            progress.after(sizes.change(step), sizes.relative_residual(residual_x), response.needs_fallback),
+            k + 1,
+        )
 
     def is_running(state):
         _, progress, k = state

@@ -135,12 +135,12 @@ def _nearest(
     try:
         x = search.restored(x)
         is_found = False
-        if search.kept(x):
+        if search.satisfied(x):
             x, is_found = (x, True) if linear else search.along(x)
         if not is_found:  # where slopes vanish, only the sizes of the terms show what is rounding
             terms = np.maximum(sizes(x), sizes(x0))  # a program that is compiled only here
             search = search._replace(terms=terms)
-            x, is_found = (x, search.kept(x)) if linear else search.along(x)
+            x, is_found = (x, search.satisfied(x)) if linear else search.along(x)
         return x, method, is_found
     except np.linalg.LinAlgError:  # rows are not finite at some iterate
         return x, method, False
@@ -178,11 +178,11 @@ class _Search(NamedTuple):
                 if is_resolved
                 else self.size_of(next_step) < self.size_of(step)
             )
-            if is_nearer and self.kept(tried):
+            if is_nearer and self.satisfied(tried):
                 x, step, share = tried, next_step, min(1.0, 2 * share)
             else:
                 share = share / 2
-        return x, self.size_of(step) < self.eps**0.6 and self.kept(x)
+        return x, self.size_of(step) < self.eps**0.6 and self.satisfied(x)
 
     def away(self, x: np.ndarray) -> float:
         """Squared distance from x0 in the metric M."""
@@ -192,15 +192,15 @@ class _Search(NamedTuple):
         """Largest entry of a step, relative to the sizes of x."""
         return float(np.max(np.abs(step) / self.size))
 
-    def kept(self, x: np.ndarray) -> bool:
+    def satisfied(self, x: np.ndarray) -> bool:
         """Whether all constraints are satisfied, dropped rows included."""
         rows, A = self.evaluate(x)
         residual = np.abs(rows)
-        satisfied = residual <= self.eps**0.6 * (np.abs(A) @ np.maximum(self.size, np.abs(x)))
+        is_satisfied = residual <= self.eps**0.6 * (np.abs(A) @ np.maximum(self.size, np.abs(x)))
         if self.terms is not None:
             share = np.where(self.zero_rows, self.eps**0.6, ROUNDINGS * self.eps)
-            satisfied = satisfied | (residual <= share * self.terms)
-        return bool(np.all(satisfied))
+            is_satisfied = is_satisfied | (residual <= share * self.terms)
+        return bool(np.all(is_satisfied))
 
     def restored(self, x: np.ndarray) -> np.ndarray:
         """Back onto the constraints, by Newton's method."""

@@ -78,7 +78,7 @@ def _iterate(residual, x0, M, sizes, method):
             gain > eps**0.5 * squared_distance(x), squared_distance(x) - squared_distance(tried) > gain, shorter
         )
         is_accepted = (k == 0) | is_nearer & (
-            sizes.missed(residual(tried)) < tolerance
+            sizes.relative_residual(residual(tried)) < tolerance
         )  # the first iterate is always accepted
         x, direction = jnp.where(is_accepted, tried, x), jnp.where(is_accepted, next_step, direction)
         return x, direction, jnp.where(is_accepted, jnp.minimum(1, 2 * share), share / 2), k + 1
@@ -91,7 +91,7 @@ def _iterate(residual, x0, M, sizes, method):
     # Redundant rows are dependent on the constraints, not off them: the rank determined here is used from now on.
     method = method.keeping(method.factorise(M, jax.jacfwd(residual)(start)).kept)
     x, direction, _, _ = jax.lax.while_loop(is_running, step, (start, 0 * x0, jnp.ones((), x0.dtype), 0))
-    return x, (sizes.change(direction) < tolerance) & (sizes.missed(residual(x)) < tolerance)
+    return x, (sizes.change(direction) < tolerance) & (sizes.relative_residual(residual(x)) < tolerance)
 
 
 def _least_squares(residual, x0, M, sizes):

@@ -61,13 +61,13 @@ class Worst(NamedTuple):
     """The most violated constraint.
 
     ``name``: its name; ``of_position``: whether it is violated by positions, else by velocities; ``size``: its
-    residual; ``missed``: the residual relative to the sizes of its terms.
+    residual; ``relative_size``: the residual relative to the sizes of its terms.
     """
 
     name: str
     of_position: bool
     size: float
-    missed: float
+    relative_size: float
 
     def __str__(self) -> str:
         return f"{self.name!r}" if self.of_position else f"{self.name!r} (velocity)"
@@ -89,7 +89,7 @@ def worst_of(residuals: Any, system: AbstractSystem, t: Array, q: Array, v: Arra
     labels = names(system, lambda c: c.position(t, q)), names(system, lambda c: c.velocity(t, q, v))
     worst = Worst("", True, 0.0, 0.0)
     for of_position, pair, row_names in zip((True, False), residuals, labels, strict=True):
-        if not row_names or worst.missed > CONSISTENT:
+        if not row_names or worst.relative_size > CONSISTENT:
             continue
         residual, terms = map(np.abs, pair)
         relative = np.nan_to_num(residual / terms, nan=np.inf)
@@ -370,7 +370,7 @@ def _raise_leap(system, problem, subject, t, q, v, scale):
     """Raise ``SimulationError`` if no motion can follow the constraints in the next step."""
     step = 1e-9 * scale.t if problem.dt is None else problem.dt
     worst = worst_row(system, t + step, q + step * rate(kinematic_map_of(system), q, v), v, scale)
-    if worst.of_position and worst.missed > CONSISTENT:
+    if worst.of_position and worst.relative_size > CONSISTENT:
         raise SimulationError(
             f"{subject} stopped at t = {float(t):.6g} s, where it would have to leap to meet its constraints: "
             f"{worst} is {worst.size:.3g} after the next step. A prescribed path must not jump, and a constraint that "
@@ -453,7 +453,7 @@ def _is_off(system, t, q, v, scale):
     """Mask of the samples of a batch that are off their constraints."""
 
     def is_violated(scale, t, q, v):
-        return scale.missed(system.violation(t, q, v)) > scale.kept(q)
+        return scale.relative_violation(system.violation(t, q, v)) > scale.max_violation(q)
 
     return jax.vmap(lambda scale, *of: jax.lax.map(lambda sample: is_violated(scale, *sample), of))(scale, t, q, v)
 

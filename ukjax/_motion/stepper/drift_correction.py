@@ -141,7 +141,7 @@ def correct_drift(
         linearised = _linearised(system.velocity_slope(t, q, v), mass_of(system, t, q, v), levels.velocity)
         needs_fallback = needs_fallback | linearised[2].needs_fallback
     v, _ = jax.lax.scan(lambda v, _: (v + _correction(linearised, velocity(v)), None), v, length=2)
-    off = scale.missed(system.violation(t, q, v)) > scale.kept(q)
+    off = scale.relative_violation(system.violation(t, q, v)) > scale.max_violation(q)
     return CorrectionResult(q, v, off, needs_fallback | assumption_failed_for(levels.acceleration), moved)
 
 

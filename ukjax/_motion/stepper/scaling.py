@@ -100,7 +100,7 @@ class Scale(eqx.Module):
         rows = jnp.maximum(rows, jnp.finfo(q.dtype).tiny)
         return eqx.tree_at(lambda scale: scale.rows, self, jax.lax.stop_gradient(rows))
 
-    def missed(self, violation: Float[Array, " k"]) -> Float[Array, ""]:
+    def relative_violation(self, violation: Float[Array, " k"]) -> Float[Array, ""]:
         """The largest entry of a ``violation``, relative to the size of its terms."""
         return jnp.max(jnp.abs(violation) / self.rows, initial=0)
 
@@ -109,7 +109,7 @@ class Scale(eqx.Module):
         limit = ROUNDINGS * jnp.finfo(residual.dtype).eps * self.rows[: residual.size]
         return jnp.all(jnp.abs(residual) <= limit)
 
-    def kept(self, q: Float[Array, " nq"]) -> Float[Array, ""]:
+    def max_violation(self, q: Float[Array, " nq"]) -> Float[Array, ""]:
         """Largest relative residual allowed at q.
 
         If q is far beyond what the start suggests, more rounding is allowed, up to a limit, so that a diverging motion

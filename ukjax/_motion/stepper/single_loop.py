@@ -136,4 +136,4 @@ def _correction_result(model, h, q, moved, fastest, before, after, scale):
     ``before`` and ``after`` are the residuals before and after the corrections.
     """
     moved = jnp.where(scale.rounding_only(before), 0, moved)
-    return moved, scale.is_jump(moved, h, fastest), scale.missed(after) > scale.kept(q)
+    return moved, scale.is_jump(moved, h, fastest), scale.relative_violation(after) > scale.max_violation(q)

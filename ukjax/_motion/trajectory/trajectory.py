@@ -119,8 +119,8 @@ class Trajectory(eqx.Module):
         """
         if self.observation is not None:
             return self.observation
-        seen = self.__dict__.get("_seen")
-        if seen is None:
+        observation = self.__dict__.get("_seen")
+        if observation is None:
             self._check_numbers()
             if self.model is None or self.method is None:
                 raise ValueError(
@@ -128,10 +128,10 @@ class Trajectory(eqx.Module):
                     "without_model()"
                 )
             with hint_if_batched_model(self.model, self.q[..., 0, :]):
-                seen = observe(self.model, self.t, self.q, self.v, self.method)
-            if is_concrete(seen):
-                object.__setattr__(self, "_seen", seen)  # a cache, not a field: it follows from the fields
-        return seen
+                observation = observe(self.model, self.t, self.q, self.v, self.method)
+            if is_concrete(observation):
+                object.__setattr__(self, "_seen", observation)  # a cache, not a field: it follows from the fields
+        return observation
 
     def remembering_numbers(self) -> "Trajectory":
         """This trajectory, with a record of the numbers that its model reads from outside, such as globals."""
@@ -506,12 +506,12 @@ class Trajectory(eqx.Module):
 
     def _saved(self) -> SavedMotion:
         observed = self.observed()
-        found = {"t": self.t, "q": self.q, "v": self.v, "result": self.result, "steps": self.steps}
-        found |= dict(zip(("last_t", "last_q", "last_v"), self.last, strict=True))
-        found |= {name: getattr(observed, name) for name in OBSERVED}
+        arrays = {"t": self.t, "q": self.q, "v": self.v, "result": self.result, "steps": self.steps}
+        arrays |= dict(zip(("last_t", "last_q", "last_v"), self.last, strict=True))
+        arrays |= {name: getattr(observed, name) for name in OBSERVED}
         directions = None if self.directions == self.coordinates else self.directions
         labels = Labels(self.title, self.coordinates, self.inputs, tuple(self.rows.items()), directions)
-        return SavedMotion({name: np.asarray(x) for name, x in found.items() if x is not None}, OBSERVED, labels)
+        return SavedMotion({name: np.asarray(x) for name, x in arrays.items() if x is not None}, OBSERVED, labels)
 
 
 def checked_index(index: Any, members: int) -> Any:
