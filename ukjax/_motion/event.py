@@ -99,7 +99,7 @@ class Step(NamedTuple):
         r0, r1 = rate(self.kinematic_map, self.q0, self.v0), rate(self.kinematic_map, self.q1, self.v1)
         q = self.q0 + x * (h * r0 + x * (3 * q_change - h * (2 * r0 + r1 + x * (-r0 - r1))))
         q = q - 2 * x**3 * q_change
-        if self.kinematic_map is not None:  # v is interpolated linearly: v̇ is unknown
+        if self.kinematic_map is not None:  # q does not determine v̇: v is linear
             return self.t0 + x * h, jnp.where(x < 1, q, self.q1), self.v0 + x * (self.v1 - self.v0)
         slope = 6 * x * (1 - x) * q_change / h
         v = slope + (1 - x) * (1 - 3 * x) * self.v0 + x * (3 * x - 2) * self.v1

@@ -77,9 +77,8 @@ def _iterate(residual, x0, M, sizes, method):
         is_nearer = jnp.where(
             gain > eps**0.5 * squared_distance(x), squared_distance(x) - squared_distance(tried) > gain, shorter
         )
-        is_accepted = (k == 0) | is_nearer & (
-            sizes.relative_residual(residual(tried)) < tolerance
-        )  # the first iterate is always accepted
+        # The first iterate is always accepted.
+        is_accepted = (k == 0) | is_nearer & (sizes.relative_residual(residual(tried)) < tolerance)
         x, direction = jnp.where(is_accepted, tried, x), jnp.where(is_accepted, next_step, direction)
         return x, direction, jnp.where(is_accepted, jnp.minimum(1, 2 * share), share / 2), k + 1
 

@@ -61,7 +61,7 @@ class Scale(eqx.Module):
     q, v
         Coordinates (nq,) and velocities (n,); none is small relative to the others.
     own_q, own_v
-        Size of each coordinate and velocity by itself, 1 where it is 0 at the start.
+        Size of each coordinate and velocity by itself, 1 where the start does not determine it.
     far_q
         Largest value that each coordinate may reach by itself in the whole time (nq,).
     rows

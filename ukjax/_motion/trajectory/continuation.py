@@ -121,9 +121,8 @@ class IntegrationOptions(eqx.Module):
                     max_steps=self.max_steps,
                     throw=self.throw,
                 )
-                wanted = slice(
-                    0 if after_sample.size < inside.size else 1, None
-                )  # with the sample itself, or without it
+                # With the sample itself, if it is wanted too.
+                wanted = slice(0 if after_sample.size < inside.size else 1, None)
                 integrated = motion.q[..., 1:, :], motion.v[..., 1:, :]
                 part = tuple(_joined([x, y])[..., wanted, :] for x, y in zip(part, integrated, strict=True))
             parts.append(part)
