@@ -170,7 +170,7 @@ def _warn_of_freedom(system, matrices, scale):
         f"the task leaves {directions.shape[1] - rank} of the {directions.shape[1]} directions of motion free that "
         f"the actuators could drive, most of all along {names[int(np.argmax(share))]!r}: forces of least norm do not "
         "act along them. Give the task more rows, or set Servo(secondary=...) for these directions; secondary=0 "
-        "leaves them free",
+        "if they are meant to be free",
         stacklevel=4,
     )
 
