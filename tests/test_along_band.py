@@ -10,7 +10,6 @@ import pytest
 
 import ukjax as uk
 from benchmarks.mechanisms import four_bars, four_bars_by_energies
-from ukjax._motion.fallback import sparsity
 from ukjax._motion.fallback.policy import initial_method
 from ukjax._motion.integrate import fixed_step
 from ukjax._motion.stepper import limits

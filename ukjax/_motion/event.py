@@ -1,4 +1,4 @@
-"""Where a motion is to end before its time: an event, and what a step says about it."""
+"""Events that end a motion, and the search for their zero crossings along a step."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,16 +13,28 @@ from .._check import call, check_function, repr_of
 from .._kinematic_map import KinematicMap, rate
 
 DIRECTIONS = {"falling": -1, "rising": 1, None: 0}
+"""Sign of the slope of the event's value for each direction, 0 for both."""
 
 
 class Event(eqx.Module):
-    """Ends a motion where ``function(t, q, v)``, one number, crosses zero: ``simulate(..., event=Event(...))``.
+    """End a motion where ``function(t, q, v)`` crosses zero: ``simulate(..., event=Event(...))``.
 
-    ``direction="falling"`` counts crossings from above zero to below it only, ``"rising"`` only those from below, None
-    both. A plain function given as ``event`` is the same with None. The function is that of a surface, a floor or a
-    wall, say its distance in whatever unit; parameters in it are leaves if it is an ``equinox.Module``.
+    The function describes a surface, such as a floor or a wall, for example by the distance to it in any unit. A plain
+    function given as ``event`` is the same as ``Event(function)``.
 
-    Raises ``ValueError`` for another direction, or what is no function.
+    Parameters
+    ----------
+    function
+        Function of t (), q (nq,) and v (n,) that returns one number. If it is an ``equinox.Module``, its parameters
+        are leaves: they can be differentiated and swept.
+    direction
+        ``"falling"`` counts only crossings from above zero to below, ``"rising"`` only those from below to above,
+        None both.
+
+    Raises
+    ------
+    ValueError
+        If ``function`` is not a function, or for another direction.
     """
 
     function: Callable
@@ -34,21 +46,22 @@ class Event(eqx.Module):
             raise ValueError(f"direction must be 'falling', 'rising' or None for both, got {self.direction!r}")
 
     def __call__(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Any:
+        """The value of the function at t, q, v."""
         return self.function(t, q, v)
 
     @property
     def counted(self) -> int:
-        """−1 for falling, 1 for rising, 0 for both."""
+        """Sign of the crossings that count: −1 for falling, 1 for rising, 0 for both."""
         return DIRECTIONS[self.direction]
 
 
 def as_event(event: Any) -> Event | None:
-    """What a user gives as ``event``, or ``ValueError``."""
+    """Convert the argument ``event`` of ``simulate`` to an ``Event`` or None, or raise ``ValueError``."""
     return event if event is None or isinstance(event, Event) else Event(event)
 
 
 def check_event(event: Event, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> None:
-    """An event is one number, or ``ValueError``: asked while a program is traced."""
+    """Raise ``ValueError`` unless the event returns one number. Called during tracing."""
     value = jax.eval_shape(lambda t, q, v: _number_of(event, t, q, v), t, q, v)
     if value.ndim != 0 or not jnp.issubdtype(value.dtype, jnp.floating):
         raise ValueError(
@@ -65,8 +78,11 @@ def _number_of(event, t, q, v):
 
 
 class Step(NamedTuple):
-    """A step from (t0, q0, v0) to (t1, q1, v1), and the cubic between: good enough to look for crossings that its end
-    does not show, and to aim at them. What it promises is always tried by a true step."""
+    """A step from (t0, q0, v0) to (t1, q1, v1), with cubic interpolation.
+
+    The interpolation is accurate enough to find crossings inside the step and to aim at them. Each crossing is then
+    verified by an integration step to that time.
+    """
 
     t0: Float[Array, ""]
     q0: Float[Array, " nq"]
@@ -77,15 +93,15 @@ class Step(NamedTuple):
     kinematic_map: KinematicMap | None = None
 
     def at(self, x: Float[Array, ""]) -> tuple[Array, Array, Array]:
-        """t, q and v at the share x of the step."""
+        """t, q and v at the fraction x of the step."""
         h = self.t1 - self.t0
-        jump = self.q1 - self.q0
+        q_change = self.q1 - self.q0
         r0, r1 = rate(self.kinematic_map, self.q0, self.v0), rate(self.kinematic_map, self.q1, self.v1)
-        q = self.q0 + x * (h * r0 + x * (3 * jump - h * (2 * r0 + r1 + x * (-r0 - r1))))
-        q = q - 2 * x**3 * jump
-        if self.kinematic_map is not None:  # of v too little is known for more than a line
+        q = self.q0 + x * (h * r0 + x * (3 * q_change - h * (2 * r0 + r1 + x * (-r0 - r1))))
+        q = q - 2 * x**3 * q_change
+        if self.kinematic_map is not None:  # q does not determine v̇: v is linear
             return self.t0 + x * h, jnp.where(x < 1, q, self.q1), self.v0 + x * (self.v1 - self.v0)
-        slope = 6 * x * (1 - x) * jump / h
+        slope = 6 * x * (1 - x) * q_change / h
         v = slope + (1 - x) * (1 - 3 * x) * self.v0 + x * (3 * x - 2) * self.v1
         return self.t0 + x * h, jnp.where(x < 1, q, self.q1), jnp.where(x < 1, v, self.v1)
 
@@ -94,21 +110,34 @@ POINTS = 16
 """Points of a step at which the event is evaluated together."""
 
 NEAR_START = 2.0 ** np.linspace(-20, -1, POINTS)
-"""Points in the first cell: a motion that has just left the surface may come back within a small part of a step."""
+"""Points in the first cell: a motion that has just left the surface may return within a small part of a step."""
 
 SOONEST = float(NEAR_START[0])
-"""The first point, as a share of the first cell."""
+"""The first point, as a fraction of the first cell."""
 
 REFINED = 3
 """Evaluations that locate a minimum between two points."""
 
 
 class Search(NamedTuple):
-    """What the values of an event along a step show.
+    """Values of an event along a step.
 
-    Whether one was clearly ``above`` zero; whether one was ``below`` the ``level``, first between the shares ``low``
-    and ``high`` of the step, where values are ``at_low`` and ``at_high``; the ``least`` value before the end of the
-    step, and the share ``where`` it is; and the ``most``.
+    Attributes
+    ----------
+    above
+        Whether a value was clearly above zero.
+    below
+        Whether a value was below ``level``.
+    level
+        Threshold: 0, or minus the rounding error if no value was above zero before.
+    low, high
+        Fractions of the step between which the value first falls below the level.
+    at_low, at_high
+        Values at these fractions.
+    least, where
+        Smallest value before the end of the step, and the fraction of the step where it occurs.
+    most
+        Largest value.
     """
 
     above: Bool[Array, ""]
@@ -123,98 +152,100 @@ class Search(NamedTuple):
     most: Float[Array, ""]
 
     def crossing(self, value: Callable[[Array], Array]) -> Float[Array, ""]:
-        """The share of the step at which ``value`` first falls below the level."""
-        shares = jnp.asarray(np.arange(1, POINTS + 1) / POINTS, self.low.dtype)
+        """The fraction of the step at which ``value`` first falls below the level."""
+        fractions = jnp.asarray(np.arange(1, POINTS + 1) / POINTS, self.low.dtype)
 
-        def narrowed(bracket, _):
+        def narrow(bracket, _):
             low, high, at_low, at_high = bracket
-            inside = (low + (high - low) * shares).at[-1].set(high)
-            values = jax.vmap(value)(inside).at[-1].set(at_high)
+            points = (low + (high - low) * fractions).at[-1].set(high)
+            values = jax.vmap(value)(points).at[-1].set(at_high)
             k = jnp.argmax(values < self.level)
-            before = lambda x, first: jnp.where(k > 0, x[jnp.maximum(k - 1, 0)], first)
-            return (before(inside, low), inside[k], before(values, at_low), values[k]), None
+            left_of = lambda x, first: jnp.where(k > 0, x[jnp.maximum(k - 1, 0)], first)
+            return (left_of(points, low), points[k], left_of(values, at_low), values[k]), None
 
         bracket = self.low, self.high, self.at_low, self.at_high
-        (low, high, at_low, at_high), _ = jax.lax.scan(narrowed, bracket, length=2)
-        above, fall = at_low - self.level, at_low - at_high
-        return low + (high - low) * jnp.clip(above / jnp.where(fall > 0, fall, 1), 0, 1)
+        (low, high, at_low, at_high), _ = jax.lax.scan(narrow, bracket, length=2)
+        above, drop = at_low - self.level, at_low - at_high
+        return low + (high - low) * jnp.clip(above / jnp.where(drop > 0, drop, 1), 0, 1)
 
 
 def search(
     value: Callable[[Array], Array], cells: Int[Array, ""], above: Bool[Array, ""], zero: Float[Array, ""]
 ) -> Search:
-    """Evaluate an event's ``value(share)`` and its slope along a step, until it is first below zero.
+    """Evaluate an event's ``value(fraction)`` and its slope along a step, until it is first below zero.
 
-    Points are the ends of as many equal ``cells``, a multiple of ``POINTS``, and more in the first of them. Where the
-    slope changes from negative to positive between two points, the minimum between them is located. A value that is
-    ``zero`` but for rounding counts as below only after one that was ``above``.
+    The points are the ends of ``cells`` equal cells, a multiple of ``POINTS``, and more points in the first cell. Where
+    the slope changes from negative to positive between two points, the minimum between them is located. A value within
+    the rounding error ``zero`` of 0 counts as below only after one that was ``above``.
     """
-    both = lambda x: jax.jvp(value, (x,), (jnp.ones_like(x),))
+    value_and_slope = lambda x: jax.jvp(value, (x,), (jnp.ones_like(x),))
     dtype = zero.dtype
-    near, evenly = jnp.asarray(NEAR_START, dtype), jnp.asarray(np.arange(1, POINTS + 1), dtype)
+    first_points, numbers = jnp.asarray(NEAR_START, dtype), jnp.asarray(np.arange(1, POINTS + 1), dtype)
 
-    def go_on(state):
-        block, _, found = state
-        return (block * POINTS <= cells) & ~found.below
+    def is_running(state):
+        block, _, result = state
+        return (block * POINTS <= cells) & ~result.below
 
-    def further(state):
-        block, last, found = state
-        x = jnp.where(block == 0, near, (block - 1) * POINTS + evenly) / cells
-        g, slope = jax.vmap(both)(x)
+    def next_block(state):
+        block, last, result = state
+        x = jnp.where(block == 0, first_points, (block - 1) * POINTS + numbers) / cells
+        g, slope = jax.vmap(value_and_slope)(x)
         x0, g0, slope0 = (jnp.append(first, xs[:-1]) for first, xs in zip(last, (x, g, slope), strict=True))
-        above = found.above | (jax.lax.cummax(jnp.where(jnp.isnan(g), -jnp.inf, g)) > zero)
+        above = result.above | (jax.lax.cummax(jnp.where(jnp.isnan(g), -jnp.inf, g)) > zero)
         level = jnp.where(above, 0, -zero)
-        fell = g < level
-        k = jnp.argmax(fell)
-        # Where the tangents at both ends of a cell meet is below the minimum between them.
-        turns = (slope0 < 0) & (slope > 0)
-        bend = jnp.where(turns, slope0 - slope, 1)
-        bound = jnp.where(turns, g0 + slope0 * (g - g0 - slope * (x - x0)) / bend, jnp.inf)
+        is_below = g < level
+        k = jnp.argmax(is_below)
+        # The intersection of the tangents at both ends of a cell is a lower bound of the minimum between them.
+        has_minimum = (slope0 < 0) & (slope > 0)
+        slope_change = jnp.where(has_minimum, slope0 - slope, 1)
+        bound = jnp.where(has_minimum, g0 + slope0 * (g - g0 - slope * (x - x0)) / slope_change, jnp.inf)
         j = jnp.argmin(bound)
-        least, where = _minimum((x0[j], g0[j], slope0[j]), (x[j], g[j], slope[j]), both)
-        inside = jnp.where(jnp.isnan(g) | (x >= 1), jnp.inf, g)
-        i = jnp.argmin(inside)
-        leasts = jnp.stack([found.least, inside[i], jnp.where(turns[j], least, jnp.inf)])
-        lowest = jnp.argmin(leasts)
-        found = Search(
-            above=jnp.where(fell[k], above[k], above[-1]),
-            below=fell[k],
+        least, where = _minimum((x0[j], g0[j], slope0[j]), (x[j], g[j], slope[j]), value_and_slope)
+        inner_values = jnp.where(jnp.isnan(g) | (x >= 1), jnp.inf, g)
+        i = jnp.argmin(inner_values)
+        candidates = jnp.stack([result.least, inner_values[i], jnp.where(has_minimum[j], least, jnp.inf)])
+        lowest = jnp.argmin(candidates)
+        result = Search(
+            above=jnp.where(is_below[k], above[k], above[-1]),
+            below=is_below[k],
             level=level[k],
             low=x0[k],
             high=x[k],
             at_low=g0[k],
             at_high=g[k],
-            least=leasts[lowest],
-            where=jnp.stack([found.where, x[i], where])[lowest],
-            most=jnp.fmax(found.most, jnp.nanmax(g)),
+            least=candidates[lowest],
+            where=jnp.stack([result.where, x[i], where])[lowest],
+            most=jnp.fmax(result.most, jnp.nanmax(g)),
         )
-        return block + 1, (x[-1], g[-1], slope[-1]), found
+        return block + 1, (x[-1], g[-1], slope[-1]), result
 
     zeros = jnp.zeros((), dtype)
-    start = zeros, *both(zeros)
-    none, infinite = jnp.asarray(False), zeros + jnp.inf
-    nothing = Search(above, none, zeros, zeros, zeros, zeros, zeros, least=infinite, where=zeros, most=start[1])
-    return jax.lax.while_loop(go_on, further, (jnp.asarray(0, cells.dtype), start, nothing))[2]
+    start = zeros, *value_and_slope(zeros)
+    false, infinity = jnp.asarray(False), zeros + jnp.inf
+    empty = Search(above, false, zeros, zeros, zeros, zeros, zeros, least=infinity, where=zeros, most=start[1])
+    return jax.lax.while_loop(is_running, next_block, (jnp.asarray(0, cells.dtype), start, empty))[2]
 
 
-def _minimum(left, right, both):
-    """The minimum of a function that falls at the left and rises at the right point, (x, value, slope) of each: its
-    value and its place, from cubics (Nocedal & Wright, Numerical Optimization, 3.59)."""
+def _minimum(left, right, value_and_slope):
+    """Value and place of the minimum of a function that falls at the left and rises at the right point.
 
-    def narrowed(state, _):
+    Each point is (x, value, slope). The minimum is located by cubics (Nocedal & Wright, Numerical Optimization, 3.59).
+    """
+
+    def narrow(state, _):
         (a, at_a, fall), (b, at_b, rise), least, where = state
         d1 = fall + rise - 3 * (at_a - at_b) / jnp.where(a < b, a - b, 1)
         d2 = jnp.sqrt(jnp.maximum(d1**2 - fall * rise, 0))
         bend = rise - fall + 2 * d2
         x = b - (b - a) * jnp.clip((rise + d2 - d1) / jnp.where(bend > 0, bend, 1), 0, 1)
-        g, slope = both(x)
+        g, slope = value_and_slope(x)
         new = x, g, slope
-        pick = lambda at, old: tuple(jnp.where(at, *pair) for pair in zip(new, old, strict=True))
-        state = pick(slope < 0, (a, at_a, fall)), pick(slope >= 0, (b, at_b, rise))
+        select = lambda at, old: tuple(jnp.where(at, *pair) for pair in zip(new, old, strict=True))
+        state = select(slope < 0, (a, at_a, fall)), select(slope >= 0, (b, at_b, rise))
         return (*state, jnp.where(g < least, g, least), jnp.where(g < least, x, where)), None
 
     start = left, right, jnp.full_like(left[1], jnp.inf), left[0]
-    (*_, least, where), _ = jax.lax.scan(narrowed, start, length=REFINED)
+    (*_, least, where), _ = jax.lax.scan(narrow, start, length=REFINED)
     return least, where
 
 
@@ -227,26 +258,26 @@ def on_surface(
     v: Float[Array, " n"],
     met: Bool[Array, ""],
 ) -> tuple[Float[Array, ""], Float[Array, " nq"], Float[Array, " n"]]:
-    """(t, q, v) as it is, and with the derivatives, first and second, of the instant at which the event is met.
+    """(t, q, v) unchanged, but with first and second derivatives of the event time, if the event is ``met``.
 
-    To (t, q, v) a ``wait`` is added that is zero and has the derivatives of the root: two steps of Newton's method,
-    along the motion as the midpoint rule has it.
+    A delay is added that is zero but has the derivatives of the root: two Newton iterations, along the motion by the
+    midpoint rule.
     """
     q_dot, v_dot = rate(kinematic_map, q, v), acceleration(t, q, v)
     slope = jax.jvp(event, (t, q, v), (jnp.ones_like(t), q_dot, v_dot))[1]
     met = met & (slope != 0)
     slope = jnp.where(met, slope, 1)
 
-    def more(*state):
-        height = event(*state)
-        return -jnp.where(met, height - jax.lax.stop_gradient(height), 0) / slope
+    def newton_step(*state):
+        value = event(*state)
+        return -jnp.where(met, value - jax.lax.stop_gradient(value), 0) / slope
 
-    wait = more(t, q, v)
-    q_half, v_half = q + wait / 2 * q_dot, v + wait / 2 * v_dot
+    delay = newton_step(t, q, v)
+    q_half, v_half = q + delay / 2 * q_dot, v + delay / 2 * v_dot
     t, q, v = (
-        t + wait,
-        q + wait * rate(kinematic_map, q_half, v_half),
-        v + wait * acceleration(t + wait / 2, q_half, v_half),
+        t + delay,
+        q + delay * rate(kinematic_map, q_half, v_half),
+        v + delay * acceleration(t + delay / 2, q_half, v_half),
     )
-    wait = more(t, q, v)  # zero in its first derivative, too
-    return t + wait, q + wait * q_dot, v + wait * v_dot
+    delay = newton_step(t, q, v)  # its first derivative is zero, too
+    return t + delay, q + delay * q_dot, v + delay * v_dot

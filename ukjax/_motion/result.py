@@ -1,4 +1,4 @@
-"""How a motion ended, as a number that survives ``jit`` and batches, and in words."""
+"""Result codes: how a motion ended, as an integer that works under ``jit`` and in batches, and in words."""
 
 from typing import Any
 
@@ -7,10 +7,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 
 FINISHED, EVENT, MOST_STEPS, TOO_SMALL, NOT_FINITE, OFF_CONSTRAINTS, JUMPED, ON_EVENT = range(8)
-REFUSED, NOT_ASSEMBLED, BEYOND = range(8, 11)  # of ensembles, and of simulators that were exported
-INCONSISTENT = 11  # what else is FINISHED, or EVENT
+REFUSED, NOT_ASSEMBLED, BEYOND = range(8, 11)  # only for ensembles and exported simulators
+INCONSISTENT = 11  # replaces FINISHED or EVENT if constraints contradicted each other
 EVENT_NAN = 12
-RUNNING, UNUSUAL = -1, -2  # between the pieces of a motion: to be gone on with; by another method
+RUNNING, UNUSUAL = -1, -2  # intermediate codes: continue; continue with another method
 
 REASONS = {
     FINISHED: "reached its last time",
@@ -35,21 +35,22 @@ def ended_well(result: Int[Array | np.ndarray, "*batch"]) -> Bool[Array | np.nda
 
 
 def all_ended_well(result: Int[Array | np.ndarray, "*batch"]) -> bool:
-    """The same of all, where it is known, without anything being compiled."""
+    """Whether all motions ended well, for concrete results; nothing is compiled."""
     return bool(np.all(ended_well(np.atleast_1d(result))))
 
 
 def in_words(result: Int[Array | np.ndarray, "*batch"]) -> np.ndarray | str:
-    """Why a motion ended, for each of a batch."""
+    """The reason why a motion ended, in words; an array of these for a batch."""
     codes = np.asarray(result)
     return REASONS[int(codes)] if codes.ndim == 0 else np.array([REASONS[int(code)] for code in codes])
 
 
 AT_LAST_TIME = FINISHED, INCONSISTENT
+"""Codes of motions that reached their last time."""
 
 
 def reached_last_time(result: Int[Array | np.ndarray, "*batch"]) -> Bool[Array | np.ndarray, "*batch"]:
-    """Whether a motion did, whatever its constraints."""
+    """Whether a motion reached its last time, with consistent constraints or not."""
     first, second = AT_LAST_TIME
     return (result == first) | (result == second)
 
@@ -69,15 +70,14 @@ def classify(
     inconsistent: Any = False,
     otherwise: int = RUNNING,
 ) -> Int[Array, "*batch"]:
-    """The result of a motion from what its last step shows: the first of these conditions that is true, in this order.
+    """Result code from the conditions after the last step: that of the first true condition, in this order.
 
     The motion reached its last time (``finished``) or its ``event``, or started ``on_event``; the event's value is NaN
-    (``event_nan``); its method is not applicable (``needs_fallback``); the correction onto the constraints ``jumped``; the
-    state is ``off`` the constraints, or ``not_finite``; the step is the smallest allowed (``stuck``); all steps allowed
-    are taken (``exhausted``).
-    The first two count only if its constraints were never ``inconsistent``.
+    (``event_nan``); its method is not applicable (``needs_fallback``); the drift correction ``jumped``; the state is
+    ``off`` the constraints, or ``not_finite``; the step size is the smallest allowed (``stuck``); all steps allowed are
+    taken (``exhausted``). The first two give INCONSISTENT if constraints were ``inconsistent`` at any time.
     """
-    ladder = (
+    conditions = (
         ((finished | event) & inconsistent, INCONSISTENT),
         (finished, FINISHED),
         (event, EVENT),
@@ -91,12 +91,12 @@ def classify(
         (exhausted, MOST_STEPS),
     )
     result = jnp.asarray(otherwise, np.int32)
-    for condition, outcome in reversed(ladder):
+    for condition, code in reversed(conditions):
         if condition is not False:
-            result = jnp.where(condition, jnp.asarray(outcome, np.int32), result)
+            result = jnp.where(condition, jnp.asarray(code, np.int32), result)
     return result
 
 
 def finite(q: Any, v: Any, axis: int = -1, xp: Any = jnp) -> Any:
-    """Whether all entries of both are, by JAX or by NumPy."""
+    """Whether all entries of q and v along ``axis`` are finite. ``xp`` is ``jax.numpy`` or ``numpy``."""
     return xp.all(xp.isfinite(q), axis=axis) & xp.all(xp.isfinite(v), axis=axis)

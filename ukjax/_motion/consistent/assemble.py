@@ -1,4 +1,4 @@
-"""Onto the constraints from afar, by NumPy."""
+"""Assembly: a point on the constraints from any distance, by NumPy."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,114 +14,122 @@ from ..._run.compile import jit_unoptimised
 from ..._solve import coordinate_scale_by_numpy, rounding
 from ..._system import AbstractSystem, dynamics_of
 from ..fallback.row_noise import changed_by_rounding
-from .local_chart import LocalChart, leads
+from .local_chart import LocalChart, chart_point
 
-MOST = 200
+MAX_ITERATIONS = 200
 
 BESIDE = 0.01
-"""Of the largest coordinate, in unit masses: so far away is a second start."""
+"""Distance of the second start, relative to the largest coordinate, in units of unit mass."""
 
 TIMES = 8
-"""A residual of so many times what a few roundings change is nothing but rounding."""
+"""A residual of at most this many times the change caused by a few roundings is rounding."""
 
 
 def assembled(
     system: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
 ) -> Float[Array, " nq"] | None:
-    """A point on the constraints, by least squares from q, in a region of trust; None if none is found. Not the nearest
-    point, but one that is found from afar."""
+    """A point on the constraints, by trust-region least squares from q; None if none is found.
+
+    It is not the nearest point, but is found from far away.
+    """
     if system.kinematic_map is not None:
-        around = LocalChart(system, q)
-        x = assembled(around, t, jnp.zeros_like(v), v)
-        return None if x is None else leads(around, x)
+        chart = LocalChart(system, q)
+        x = assembled(chart, t, jnp.zeros_like(v), v)
+        return None if x is None else chart_point(chart, x)
     eps, dtype = float(np.finfo(q.dtype).eps), q.dtype
-    missed, _, M, A, _ = at = at_state(system, t, q, v)
+    residual, _, M, A, _ = at = at_state(system, t, q, v)
     if not all(np.all(np.isfinite(x)) for x in at) or complaint_of_mass(M):
         return None
-    coordinate = coordinate_scale_by_numpy(M)
+    unit = coordinate_scale_by_numpy(M)
 
-    def look(x):
-        missed, _, _, A, _ = at_state(system, t, jax.device_put(np.asarray(x, dtype)), v)
-        return missed, A
+    def evaluate(x):
+        residual, _, _, A, _ = at_state(system, t, jax.device_put(np.asarray(x, dtype)), v)
+        return residual, A
 
-    if missed.size:
-        q = jax.device_put(np.asarray(by_least_squares(look, np.asarray(q, float), coordinate, eps), dtype))
-    left = np.linalg.norm(at_state(system, t, q, v)[0])
-    return q if left <= eps**0.5 * max(np.linalg.norm(missed), np.max(coordinate)) else None
+    if residual.size:
+        q = jax.device_put(np.asarray(by_least_squares(evaluate, np.asarray(q, float), unit, eps), dtype))
+    remaining = np.linalg.norm(at_state(system, t, q, v)[0])
+    return q if remaining <= eps**0.5 * max(np.linalg.norm(residual), np.max(unit)) else None
 
 
 def by_least_squares(
-    look: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
+    evaluate: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
     x: Float[np.ndarray, " n"],
     unit: Float[np.ndarray, " n"],
     eps: float,
 ) -> Float[np.ndarray, " n"]:
-    """Where a residual, which ``look`` gives with its slope, is least near x; x where it cannot be followed.
+    """A point near x where the norm of a residual is least; x if the residual is not finite.
 
-    SciPy's first step is up to as long as x, and so may end exactly in the centre of a circle, where slopes vanish: if
-    that does not bring the residual to 0, it is tried again from a little beside x."""
-    from scipy.optimize import least_squares  # takes a while, and not every start is looked for
+    ``evaluate`` returns the residual and its Jacobian. SciPy's first step is up to as long as x, and so may end exactly
+    in the centre of a circle, where slopes vanish: if the residual does not become 0, the solver starts again from a
+    point slightly beside x.
+    """
+    from scipy.optimize import least_squares  # slow import, not needed for every start
 
-    slope: Any = lambda x: look(x)[1]
-    missed = lambda x: look(x)[0]
-    size = lambda x: float(np.linalg.norm(missed(x)))
+    slope: Any = lambda x: evaluate(x)[1]
+    residual = lambda x: evaluate(x)[0]
+    norm = lambda x: float(np.linalg.norm(residual(x)))
 
-    def least(start):
-        return least_squares(missed, start, slope, x_scale=unit, xtol=eps, ftol=eps, gtol=eps, max_nfev=MOST).x
+    def minimise(start):
+        return least_squares(
+            residual, start, slope, x_scale=unit, xtol=eps, ftol=eps, gtol=eps, max_nfev=MAX_ITERATIONS
+        ).x
 
     try:
-        found = least(x)
-        if size(found) <= eps**0.5 * size(x):
-            return found
-        aside = BESIDE * np.max(np.abs(x) / unit, initial=0) * unit * np.random.default_rng(0).normal(size=x.size)
-        return min(found, least(x + aside), key=size)
-    except ValueError:  # somewhere the rows are not finite
+        solution = minimise(x)
+        if norm(solution) <= eps**0.5 * norm(x):
+            return solution
+        offset = BESIDE * np.max(np.abs(x) / unit, initial=0) * unit * np.random.default_rng(0).normal(size=x.size)
+        return min(solution, minimise(x + offset), key=norm)
+    except ValueError:  # rows are not finite at some iterate
         return x
 
 
 def consistent(
     system: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
 ) -> tuple[Float[Array, " nq"], Float[Array, " n"]] | None:
-    """A point on the constraints, from afar, and the nearest velocities there, by NumPy from one small program; None
-    where it is not sure that rounding is all that is missed."""
+    """A point on the constraints, from any distance, and the nearest velocities there, by NumPy.
+
+    Returns None unless the remaining residuals are certainly rounding. Only one small program is compiled.
+    """
     if not system.held:
         return q, v
     if system.kinematic_map is not None:
-        around = LocalChart(system, q)
-        there = consistent(around, t, jnp.zeros_like(v), v)
-        return None if there is None else (leads(around, there[0]), there[1])
+        chart = LocalChart(system, q)
+        is_consistent = consistent(chart, t, jnp.zeros_like(v), v)
+        return None if is_consistent is None else (chart_point(chart, is_consistent[0]), is_consistent[1])
     found = assembled(system, t, q, v)
     if found is None:
         return None
     x, y = np.asarray(found, float), np.asarray(v, float)
-    at = lambda: at_state(system, t, *(jax.device_put(np.asarray(z, q.dtype)) for z in (x, y)))
-    small = float(np.finfo(q.dtype).eps) ** 0.75
+    evaluate = lambda: at_state(system, t, *(jax.device_put(np.asarray(z, q.dtype)) for z in (x, y)))
+    tolerance = float(np.finfo(q.dtype).eps) ** 0.75
     try:
         for _ in range(2):
-            missed, _, M, A, _ = at()
-            x = x + (step := least_change(M, A, -missed))
+            residual, _, M, A, _ = evaluate()
+            x = x + (step := least_change(M, A, -residual))
         sizes = _sizes(system, M, x)
-        there = np.all(np.abs(step) <= small * sizes)
+        is_consistent = np.all(np.abs(step) <= tolerance * sizes)
         for _ in range(2):
-            _, missed, M, _, A = at()
-            y = y + least_change(M, A, -missed)
+            _, residual, M, _, A = evaluate()
+            y = y + least_change(M, A, -residual)
     except np.linalg.LinAlgError:
         return None
-    positions, velocities, _, A, B = at()
+    positions, velocities, _, A, B = evaluate()
     q, v = jax.device_put((np.asarray(x, q.dtype), np.asarray(y, v.dtype)))
-    found = (positions, small * (np.abs(A) @ sizes)), (velocities, small * (np.abs(B) @ np.abs(y)))
-    if there and not all(np.all(np.abs(missed) <= allowed) for missed, allowed in found):
-        # Where the slope of a row vanishes, it does not tell how large rounding is.
+    found = (positions, tolerance * (np.abs(A) @ sizes)), (velocities, tolerance * (np.abs(B) @ np.abs(y)))
+    if is_consistent and not all(np.all(np.abs(residual) <= allowed) for residual, allowed in found):
+        # Where the slope of a row vanishes, it does not bound the rounding error.
         changes = changed_by_rounding(lambda *state: at_state(*state)[:2], system, t, q, v, M)
-        there = all(
-            np.all(np.abs(missed) <= np.maximum(allowed, TIMES * change))
-            for (missed, allowed), change in zip(found, changes, strict=True)
+        is_consistent = all(
+            np.all(np.abs(residual) <= np.maximum(allowed, TIMES * change))
+            for (residual, allowed), change in zip(found, changes, strict=True)
         )
-    return (q, v) if there else None
+    return (q, v) if is_consistent else None
 
 
 def least_change(M: np.ndarray, A: np.ndarray, missing: np.ndarray) -> Float[np.ndarray, " n"]:
-    """The change with A x = ``missing`` that has the least xᵀ M x."""
+    """The change x with A x = ``missing`` and least xᵀ M x."""
     if not missing.size:
         return np.zeros(len(M))
     L = np.linalg.cholesky(M)
@@ -130,7 +138,7 @@ def least_change(M: np.ndarray, A: np.ndarray, missing: np.ndarray) -> Float[np.
 
 
 def _sizes(system, M, q):
-    """What is large for each coordinate: a radian, or as much as that moves; where nothing turns, all of q."""
+    """Reference size of each coordinate: a radian, or the distance that it moves; the size of q if nothing turns."""
     unit = np.sqrt(1 / np.diagonal(M))
     turns = np.array([name in ("rad", "") for _, name in named_coordinates(system, len(q))])
     largest = np.max(np.abs(q) / unit)
@@ -138,13 +146,13 @@ def _sizes(system, M, q):
 
 
 def _without_rounding(A):
-    """Rows that cannot be told from what rounding leaves of 0 as 0."""
+    """A with rows that are as small as rounding of 0 set to 0."""
     length = np.linalg.norm(A, axis=1, keepdims=True)
     return np.where(length > rounding(A.dtype) * np.max(length, initial=0), A, 0)
 
 
 def at_state(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[np.ndarray, ...]:
-    """φ, (φ̇, ψ), M, ∂φ/∂q and ∂(φ̇, ψ)/∂v. Where nothing has a mass, M is the identity: such a mechanism has poses."""
+    """φ, (φ̇, ψ), M, ∂φ/∂q and ∂(φ̇, ψ)/∂v. If there is no mass, M is the identity: such a mechanism has poses, too."""
     phi, rate, M, A, B = (np.asarray(x) for x in _rows(system, t, q, v))
     return phi, rate, M if M.any() else np.eye(len(M)), A, B
 

@@ -1,4 +1,4 @@
-"""A system as it is seen from one of its points: places are displacements from there, in terms of velocities."""
+"""A system in local coordinates around a point: displacements x (n,) in terms of velocities, instead of q (nq,)."""
 
 from typing import ClassVar
 
@@ -16,38 +16,41 @@ from ..stepper.scaling import Scale
 from ..stepper.tableau import DOPRI8
 
 STEPS = 4
-"""Turns by a radian miss the length of a quaternion by less than rounding."""
+"""Integration steps: the norm of a quaternion after a rotation by a radian is then exact to rounding."""
 
 
 class LocalChart(AbstractSystem):
-    """``system``, whose velocities are no rates of coordinates, with x (n,) in place of q (nq,), as many numbers as
-    there are ways to move: q is where q̇ = N(q) x leads from q0 in a unit of time, so that what N keeps is kept, such as
-    the length of a quaternion."""
+    """``system`` with q̇ = N(q) v in local coordinates x (n,) around ``q0`` (nq,).
+
+    q is the point to which q̇ = N(q) x leads from q0 in unit time, so that invariants of N, such as the norm of a
+    quaternion, are preserved.
+    """
 
     system: AbstractSystem
     q0: Float[Array, " nq"]
 
-    constraints: ClassVar[tuple[AbstractConstraint, ...]] = ()  # asked by what follows alone
+    # Used only through the properties and methods below.
+    constraints: ClassVar[tuple[AbstractConstraint, ...]] = ()
 
     def point(self, x: Float[Array, " n"]) -> Float[Array, " nq"]:
-        """q, in eighth-order steps of q̇ = N(q) x."""
+        """q at x, by eighth-order steps of q̇ = N(q) x."""
         h, kinematic_map = 1 / STEPS, self.system.kinematic_map
         weights, b = jnp.asarray(DOPRI8.weights(), x.dtype), jnp.asarray(DOPRI8.b, x.dtype)
 
-        def stage(found, given):
-            q, k = found
-            i, row = given
+        def stage(carry, inputs):
+            q, k = carry
+            i, row = inputs
             return (q, k.at[i].set(rate(kinematic_map, q + h * (row @ k), x))), None
 
         def step(q, _):
-            none = jnp.zeros((DOPRI8.stages, q.size), q.dtype)
-            (_, k), _ = jax.lax.scan(stage, (q, none), (jnp.arange(DOPRI8.stages), weights))
+            zeros = jnp.zeros((DOPRI8.stages, q.size), q.dtype)
+            (_, k), _ = jax.lax.scan(stage, (q, zeros), (jnp.arange(DOPRI8.stages), weights))
             return q + h * (b @ k), None
 
         return settled(kinematic_map, jax.lax.scan(step, self.q0, length=STEPS)[0])
 
     def sizes(self, scale: Scale) -> Scale:
-        """The sizes of x for those of q."""
+        """``scale`` with the sizes of q replaced by those of x."""
         unit = scale.unit if scale.unit_of_q is None else scale.unit_of_q
         of_x = scale.unit * jnp.max(scale.q / unit)
         return eqx.tree_at(lambda s: (s.q, s.own_q, s.far_q), scale, (of_x,) * 3)
@@ -79,34 +82,38 @@ class LocalChart(AbstractSystem):
 def chart_at(
     model: AbstractSystem, q0: Float[Array, " nq"], v0: Float[Array, " n"], scale: Scale
 ) -> tuple[AbstractSystem, Array, Scale]:
-    """Of what to look for a start, from where, and the sizes there: q of the model itself, or, where velocities are no
-    rates of it, how far it is from q0."""
+    """The system, start and scale to search with.
+
+    These are the model's own if q̇ = v, else those of a local chart around q0, where the start is x = 0.
+    """
     if model.kinematic_map is None:
         return model, q0, scale
-    around = LocalChart(model, q0)
-    return around, jnp.zeros_like(v0), around.sizes(scale)
+    chart = LocalChart(model, q0)
+    return chart, jnp.zeros_like(v0), chart.sizes(scale)
 
 
-def point_of(seen: AbstractSystem, x: Float[Array, " n"]) -> Float[Array, " nq"]:
-    """q of what was found."""
-    return leads(seen, x) if isinstance(seen, LocalChart) else x
+def point_of(chart: AbstractSystem, x: Float[Array, " n"]) -> Float[Array, " nq"]:
+    """q (nq,) of the solution x of ``chart_at``."""
+    return chart_point(chart, x) if isinstance(chart, LocalChart) else x
 
 
 @jit_unoptimised
-def leads(around: LocalChart, x: Float[Array, " n"]) -> Float[Array, " nq"]:
-    """The point at x, as one program."""
-    return around.point(x)
+def chart_point(chart: LocalChart, x: Float[Array, " n"]) -> Float[Array, " nq"]:
+    """q at x, as one compiled program."""
+    return chart.point(x)
 
 
 class _ChartDynamics(AbstractDynamics):
+    """Dynamics of the inner system at the points of a chart."""
+
     inner: AbstractDynamics
-    around: LocalChart
+    chart: LocalChart
 
     def terms(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Array, Array]:
-        return self.inner.terms(t, self.around.point(q), v)
+        return self.inner.terms(t, self.chart.point(q), v)
 
     def mass(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, "n n"]:
-        return self.inner.mass(t, self.around.point(q), v)
+        return self.inner.mass(t, self.chart.point(q), v)
 
     def energy(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, ""] | None:
-        return self.inner.energy(t, self.around.point(q), v)
+        return self.inner.energy(t, self.chart.point(q), v)

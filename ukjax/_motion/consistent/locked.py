@@ -1,4 +1,4 @@
-"""Coordinates that stay as they are given while the rest is fitted to them."""
+"""Locked coordinates: they keep their given values while the others are adjusted."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -20,27 +20,30 @@ from ..._system import AbstractSystem
 def locked(
     system: AbstractSystem, fixed: Any, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
 ) -> AbstractSystem:
-    """The system with the coordinates that ``fixed`` names where and as fast as they are in q and v at t, and with the
-    velocities that it names, where they are no rates of coordinates, as they are in v; itself if there are none.
-    ``ValueError`` for names that it has not."""
-    held = (fixed,) if isinstance(fixed, str) else tuple(fixed) if isinstance(fixed, Iterable) else None
-    if held is None or not all(isinstance(name, str) for name in held):
+    """``system`` with the coordinates and velocities in ``fixed`` locked.
+
+    Each named coordinate keeps its value and rate from (t, q, v). Each named velocity that is no rate of a coordinate
+    keeps its value from v. Returns ``system`` itself if ``fixed`` is empty. Raises ``ValueError`` for unknown names.
+    """
+    fixed_names = (fixed,) if isinstance(fixed, str) else tuple(fixed) if isinstance(fixed, Iterable) else None
+    if fixed_names is None or not all(isinstance(name, str) for name in fixed_names):
         raise ValueError(f"fixed must be names of coordinates, such as ('crank',), got {repr_of(fixed)}")
     names = [name for name, _ in named_coordinates(system, q.size)]
     speeds = [name for name, _ in named_directions(system, v.size) or () if name not in names]
-    for name in held:
+    for name in fixed_names:
         if name not in (*names, *speeds):
             known = [*names, *speeds]
             raise ValueError(
                 f"fixed names no coordinate {name!r}{did_you_mean(name, known)} There are: {', '.join(known)}"
             )
-    of_q, of_v = (tuple(name for name in held if name in among) for among in (names, speeds))
-    return Locked(system, of_q, of_v, t, q, v) if held else system
+    of_q, of_v = (tuple(name for name in fixed_names if name in among) for among in (names, speeds))
+    return Locked(system, of_q, of_v, t, q, v) if fixed_names else system
 
 
 class Locked(AbstractSystem):
-    """A system some of whose coordinates, by name, are on given paths, q + q̇ (t − t0), and some of whose velocities
-    are given."""
+    """A system some of whose named coordinates follow q + q̇ (t − t0), and some of whose named velocities are
+    constant.
+    """
 
     system: AbstractSystem
     of_q: tuple[str, ...] = eqx.field(static=True)
@@ -55,15 +58,15 @@ class Locked(AbstractSystem):
 
     @property
     def constraints(self) -> tuple[AbstractConstraint, ...]:
-        found = list(self.system.constraints)
+        constraints = list(self.system.constraints)
         if self.of_q:
-            found.append(Holonomic(self.off, name=tuple(f"{name} as given" for name in self.of_q)))
+            constraints.append(Holonomic(self.off, name=tuple(f"{name} as given" for name in self.of_q)))
         if self.of_v:
             names = [name for name, _ in named_directions(self.system, self.v.size) or ()]
-            at = np.array([names.index(name) for name in self.of_v])
-            rows = np.eye(self.v.size)[at]
-            found.append(Pfaffian(rows, self.v[at], name=tuple(f"{name} as given" for name in self.of_v)))
-        return tuple(found)
+            indices = np.array([names.index(name) for name in self.of_v])
+            rows = np.eye(self.v.size)[indices]
+            constraints.append(Pfaffian(rows, self.v[indices], name=tuple(f"{name} as given" for name in self.of_v)))
+        return tuple(constraints)
 
     @property
     def kinematic_map(self) -> KinematicMap | None:
@@ -74,7 +77,7 @@ class Locked(AbstractSystem):
         return self.system.control
 
     def off(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " k"]:
-        """How far the coordinates are from their paths."""
+        """Deviations of the locked coordinates from their paths."""
         names = [name for name, _ in named_coordinates(self.system, q.size)]
         at = np.array([names.index(name) for name in self.of_q])
         return q[at] - self.q[at] - rate(self.kinematic_map, self.q, self.v)[at] * (t - self.t)

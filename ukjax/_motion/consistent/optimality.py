@@ -1,4 +1,4 @@
-"""The conditions that the nearest point on the constraints obeys, and derivatives by them."""
+"""Optimality conditions of the nearest point on the constraints, and derivatives from them."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -16,13 +16,19 @@ from ..stepper.drift_correction import MethodPerLevel
 
 
 def fixed(residual: Callable, x0: Float[Array, " n"]) -> Callable:
-    """It without derivatives by anything but x: a user's function may hold the traced values of one in its closure."""
+    """``residual`` without derivatives with respect to anything but x.
+
+    A user's function may close over traced values.
+    """
     return without_derivatives(eqx.filter_closure_convert(residual, x0))
 
 
 class Conditions(NamedTuple):
-    """Those of the minimum at x, M (x − x0) − Aᵀλ = 0 and residual = 0: the constraints' pull λ, the derivative H of
-    the first, and the method's response to H and A, all constants."""
+    """Optimality conditions at a minimum x: M (x − x0) − Aᵀλ = 0 and residual = 0.
+
+    ``lam`` is the multiplier λ, ``H`` the derivative of the first condition with respect to x, and ``response`` the
+    factorisation of H and A. All are constants.
+    """
 
     lam: Float[Array, " m"]
     H: Float[Array, "n n"]
@@ -30,20 +36,21 @@ class Conditions(NamedTuple):
 
     @classmethod
     def at(cls, residual: Callable, x0: Array, M: Array, x: Array, method: AbstractMethod) -> "Conditions":
+        """Evaluate the conditions at x."""
         residual, x0, M, x = fixed(residual, x), *without_derivatives((x0, M, x))
         A = jax.jacfwd(residual)(x)
         response = method.factorise(M, A)
         lam = response.multipliers(M @ (x - x0))
         H = jax.jacfwd(lambda x: M @ (x - x0) - jax.vjp(residual, x)[1](lam)[0])(x)
         H = (H + H.T) / 2
-        # H need only be positive on the null space of A. Adding weight along A's rows changes nothing there.
+        # H need only be positive definite on the null space of A, where weight along the rows of A changes nothing.
         rows = row_scale(A, coordinate_scale(M))[:, None] * A
         weight = jnp.sqrt(jnp.sum((H - M) ** 2)) / jnp.maximum(jnp.sum(coordinate_scale(M) ** -2), 1e-30)
-        firm = method.with_active_rows(response.kept).factorise(H + weight * rows.T @ rows, A)
-        return without_derivatives(cls(lam, H, firm))
+        factorisation = method.with_active_rows(response.kept).factorise(H + weight * rows.T @ rows, A)
+        return without_derivatives(cls(lam, H, factorisation))
 
     def solved(self, force: Float[Array, " n"], missing: Float[Array, " m"]) -> tuple[Array, Array]:
-        """x and λ with H x − Aᵀλ = ``force`` and −A x = ``missing``."""
+        """Solve H x − Aᵀλ = ``force`` and −A x = ``missing`` for x and λ."""
         x = self.response.motion(force, -missing)
         return x, self.response.multipliers(self.H @ x - force)
 
@@ -51,35 +58,37 @@ class Conditions(NamedTuple):
 def with_slope(
     residual: Callable, x0: Float[Array, " n"], M: Float[Array, "n n"], x: Float[Array, " n"], conditions: Conditions
 ) -> Float[Array, " n"]:
-    """The minimum x as a function of what the residual, x0 and M come from: by the implicit function theorem, so that
-    no iteration is differentiated."""
+    """The minimum x as a differentiable function of the residual, x0 and M.
+
+    It uses the implicit function theorem, so the iteration is not differentiated.
+    """
 
     n = x0.size
 
-    def missed(at):
-        x, lam = at[:n], at[n:]
-        residue, pull = jax.vjp(residual, x)
-        return jnp.concatenate([M @ (x - x0) - pull(lam)[0], -residue])
+    def optimality(x_lam):
+        x, lam = x_lam[:n], x_lam[n:]
+        residual_x, transpose = jax.vjp(residual, x)
+        return jnp.concatenate([M @ (x - x0) - transpose(lam)[0], -residual_x])
 
-    def solve_linear(linear, known):
-        solved = lambda known: jnp.concatenate(conditions.solved(known[:n], known[n:]))
+    def solve_linear(linear, rhs):
+        solved = lambda rhs: jnp.concatenate(conditions.solved(rhs[:n], rhs[n:]))
 
-        def refined(linear, known):
-            found = solved(known)
-            return found + solved(known - linear(found))
+        def solve_and_refine(linear, rhs):
+            solution = solved(rhs)
+            return solution + solved(rhs - linear(solution))
 
-        return jax.lax.custom_linear_solve(linear, known, refined, symmetric=True)
+        return jax.lax.custom_linear_solve(linear, rhs, solve_and_refine, symmetric=True)
 
-    # As one vector: JAX transposes a solve only if all that is known depends on what is differentiated.
+    # One vector: JAX transposes a linear solve only if its whole right-hand side is differentiated.
     start = jnp.concatenate([without_derivatives(x), conditions.lam])
-    return jax.lax.custom_root(missed, start, lambda _, at: at, solve_linear)[:n]
+    return jax.lax.custom_root(optimality, start, lambda _, x_lam: x_lam, solve_linear)[:n]
 
 
 @jit
 def with_derivatives(
     system: AbstractSystem, t: Array, q0: Array, v0: Array, q: Array, v: Array, levels: MethodPerLevel
 ) -> tuple[Array, Array, Bool[Array, ""]]:
-    """A result that is known, as a function of what it comes from; and whether that was beyond the method."""
+    """A known result as a differentiable function of its inputs; and whether the method needs a fallback."""
     position = lambda q: system.position_residual(t, q)
     needs_fallback = jnp.asarray(False)
     if position(q).size:
@@ -92,20 +101,20 @@ def with_derivatives(
     if not velocity(v).size:
         return q, v0, needs_fallback
     if all(constraint.linear for constraint in system.held):
-        v, beyond = exact_step(velocity, v0, M, levels.velocity)
+        v, needs_fallback_v = exact_step(velocity, v0, M, levels.velocity)
     else:
         conditions = Conditions.at(velocity, v0, M, v, levels.velocity)
-        v, beyond = with_slope(velocity, v0, M, v, conditions), conditions.response.needs_fallback
-    return q, v, needs_fallback | beyond
+        v, needs_fallback_v = with_slope(velocity, v0, M, v, conditions), conditions.response.needs_fallback
+    return q, v, needs_fallback | needs_fallback_v
 
 
 def exact_step(
     residual: Callable, x: Float[Array, " n"], M: Float[Array, "n n"], method: AbstractMethod
 ) -> tuple[Float[Array, " n"], Bool[Array, ""]]:
-    """Newton's step, exact where the residual is linear; and whether that was beyond the method."""
-    missed = residual(x)
-    if not missed.size:
+    """One Newton step, exact if the residual is linear; and whether the method needs a fallback."""
+    residual_x = residual(x)
+    if not residual_x.size:
         return x, jnp.asarray(False)
     A = jax.jacfwd(residual)(x)
     response = method.factorise(*without_derivatives((M, A)))
-    return x + solve(M, A, jnp.zeros_like(x), -missed, response), response.needs_fallback
+    return x + solve(M, A, jnp.zeros_like(x), -residual_x, response), response.needs_fallback

@@ -1,4 +1,4 @@
-"""Onto the constraints: consistent initial conditions."""
+"""``project``: consistent initial conditions, the point on the constraints nearest to a start."""
 
 from collections.abc import Iterable
 from typing import Any, NoReturn
@@ -21,12 +21,12 @@ from ..stepper.drift_correction import same_at_every_level
 from ..stepper.scaling import scales
 from .local_chart import chart_at, point_of
 from .locked import locked
-from .newton import MOST_ITERATIONS, project_by_newton
+from .newton import MAX_ITERATIONS, project_by_newton
 from .optimality import with_derivatives
 from .search_numpy import SearchResult, search
 from .search_traced import project_by_search
 
-_project_nearby, _project_anywhere = jit_unoptimised(project_by_newton), jit_unoptimised(project_by_search)
+_project_by_newton, _project_by_search = jit_unoptimised(project_by_newton), jit_unoptimised(project_by_search)
 
 
 def project(
@@ -37,21 +37,42 @@ def project(
     method: str | AbstractMethod = "orthogonal",
     fixed: Iterable[str] = (),
 ) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
-    """Consistent initial conditions: the point on the constraints nearest to q0 (n,), v0 (n,) at time t.
+    """Compute consistent initial conditions: the state on the constraints nearest to a start.
 
         min (q − q0)ᵀ M (q − q0)  with φ(t, q) = 0,      then  min (v − v0)ᵀ M (v − v0)  with φ̇ = 0 and ψ = 0,
 
-    with M at q0 for the first and at the new q for the second. (Where q̇ = N(q) v, q − q0 stands for the x with which
-    q̇ = N(q) x leads from q0 to q in a unit of time, so that what N keeps is kept.) Redundant constraints are no
-    trouble. A start that lies on an axis of symmetry of the constraints stays on it, though the nearest points may lie
-    on both its sides: move it a little. Differentiable, with exact first and second derivatives, by the conditions of
-    the minimum (not through the iteration).
+    with M at q0 for the first and at the new q for the second. If the model has a kinematic map q̇ = N(q) v, the
+    difference q − q0 is replaced by the vector x for which q̇ = N(q) x leads from q0 to q in unit time: invariants of
+    N, such as the norm of a quaternion, are preserved. Redundant constraints are allowed. A start on an axis of
+    symmetry of the constraints stays on it, even if the nearest points lie on both its sides: move it slightly.
 
-    ``fixed`` names coordinates that stay as they are given, value and rate, while the rest is moved to fit them: those
-    of ``model.coordinates``, or q1, q2, ...
+    Parameters
+    ----------
+    model
+        The system. A bare function of (t, q, v) is not sufficient: rows A and b do not define the positions.
+    t
+        Time [s].
+    q0
+        Coordinates of the start, shape (nq,), in the units of the model.
+    v0
+        Velocities of the start, shape (n,); (nq,) unless the model has a kinematic map.
+    method
+        Solver for the constraints, by name or as an object.
+    fixed
+        Names of coordinates that keep their value and rate: those of ``model.coordinates``, or q1, q2, ... The
+        others are adjusted to them.
 
-    Raises ``ValueError`` if no such point is found: the constraint that remains violated is named. Under ``jit`` the
-    result is NaN instead.
+    Returns
+    -------
+    q, v
+        The consistent state, with the shapes of q0 and v0. It has exact first and second derivatives with respect
+        to all inputs, from the optimality conditions, not through the iteration.
+
+    Raises
+    ------
+    ValueError
+        If no such state is found; the message names the violated constraint. Under ``jit`` the result is NaN
+        instead. Also for an invalid argument.
     """
     if not isinstance(model, AbstractSystem):
         raise ValueError(
@@ -66,57 +87,59 @@ def project(
     model = locked(model, fixed, t, q0, v0)
     model, q0, v0, t = canonicalise(model, q0, v0, t)
     check_kinematic_map(model, q0, v0)
-    method, all_known = with_sparsity(choose(method), model, t, q0, v0), is_eager(model, t, q0, v0)
-    given: Any = model, t, q0, v0
-    here = without_derivatives(given)  # within jax.grad these are known as well
-    scale = scales(*(here if is_eager(here) else given))
-    seen, x0, sizes = chart_at(model, q0, v0, scale)
-    given = seen, t, x0, v0
-    here, usual = without_derivatives(given), method.usual()
-    if usual is not None and is_eager(here):
-        found = _found(usual, here, sizes)
-        if not found.reached:
-            _refuse(without_derivatives((model, t, q0, v0)), method, found, point_of(here[0], found.q))
-        if all_known:
-            return point_of(seen, found.q), found.v
-        x, v, needs_fallback = with_derivatives(seen, t, x0, v0, found.q, found.v, found.levels)
+    method, is_concrete = with_sparsity(choose(method), model, t, q0, v0), is_eager(model, t, q0, v0)
+    inputs: Any = model, t, q0, v0
+    constants = without_derivatives(inputs)  # concrete within jax.grad, too
+    scale = scales(*(constants if is_eager(constants) else inputs))
+    chart, x0, sizes = chart_at(model, q0, v0, scale)
+    inputs = chart, t, x0, v0
+    constants, fast_path = without_derivatives(inputs), method.usual()
+    if fast_path is not None and is_eager(constants):
+        solution = _solve_eagerly(fast_path, constants, sizes)
+        if not solution.reached:
+            _raise_not_found(
+                without_derivatives((model, t, q0, v0)), method, solution, point_of(constants[0], solution.q)
+            )
+        if is_concrete:
+            return point_of(chart, solution.q), solution.v
+        x, v, needs_fallback = with_derivatives(chart, t, x0, v0, solution.q, solution.v, solution.levels)
         if not without_derivatives(needs_fallback):
-            return point_of(seen, x), v
-    if all_known:  # before the long way is compiled
+            return point_of(chart, x), v
+    if is_concrete:  # before the search is compiled
         check_terms(_masses(model, t, q0, v0), f" at t = {float(t):g} s")
-    x, v, reached, (last_x, last_v) = _project_anywhere(seen, t, x0, v0, sizes, method)
-    if all_known and not reached:
+    x, v, reached, (last_x, last_v) = _project_by_search(chart, t, x0, v0, sizes, method)
+    if is_concrete and not reached:
         check_model(model, t, q0, v0, method)
-        raise ValueError(_not_found(t, q0, worst_row(model, t, point_of(seen, last_x), last_v, scale)))
-    return point_of(seen, x), v
+        raise ValueError(_not_found_text(t, q0, worst_row(model, t, point_of(chart, last_x), last_v, scale)))
+    return point_of(chart, x), v
 
 
-def _found(usual, here, scale):
-    """The result by the usual method: as it is for a start that is near, or else by NumPy."""
-    model, t, q0, v0 = here
-    levels = same_at_every_level(usual)
-    q, v, sure = _project_nearby(model, t, q0, v0, scale, levels)
-    return SearchResult(q, v, levels) if sure else search(usual, model, t, q0, v0, scale)
+def _solve_eagerly(fast_path, inputs, scale):
+    """The result by the fast path: Newton's method if the start is near, else a search by NumPy."""
+    model, t, q0, v0 = inputs
+    levels = same_at_every_level(fast_path)
+    q, v, converged = _project_by_newton(model, t, q0, v0, scale, levels)
+    return SearchResult(q, v, levels) if converged else search(fast_path, model, t, q0, v0, scale)
 
 
-def _refuse(given, method, found, q) -> NoReturn:
-    model, t, q0, v0 = given
-    if not found.sensible:
+def _raise_not_found(inputs, method, solution, q) -> NoReturn:
+    model, t, q0, v0 = inputs
+    if not solution.valid:
         check_terms(_masses(model, t, q0, v0), f" at t = {float(t):g} s")
         check_model(model, t, q0, v0, method)
-    raise ValueError(_not_found(t, q0, worst_of(found.missed, model, t, q, found.v)))
+    raise ValueError(_not_found_text(t, q0, worst_of(solution.residuals, model, t, q, solution.v)))
 
 
-def _not_found(t, q0, worst):
+def _not_found_text(t, q0, worst):
     return (
         f"no consistent initial conditions found near q0 = {np.asarray(q0)}: at t = {float(t):g} s constraint {worst} "
-        f"still has residual {worst.size:.3g} after {MOST_ITERATIONS} iterations. Either the constraints cannot be met "
+        f"still has residual {worst.size:.3g} after {MAX_ITERATIONS} iterations. Either the constraints cannot be met "
         "(a path out of reach, links too short), or q0 is too far away: start closer"
     )
 
 
 @jit_unoptimised
 def _masses(system, t, q, v):
-    """Terms without anything but M."""
+    """Terms that contain only M."""
     none = jnp.zeros(0, q.dtype)
     return Terms(dynamics_of(system).mass(t, q, v), jnp.zeros_like(v), jnp.zeros((0, v.size), q.dtype), none)

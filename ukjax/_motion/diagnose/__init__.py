@@ -1,1 +1,1 @@
-"""Why a motion failed, in words."""
+"""Diagnosis of failures, in words."""

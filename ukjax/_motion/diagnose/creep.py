@@ -1,4 +1,4 @@
-"""What dry friction should hold, and what moves all the same, since friction is smooth about the standstill."""
+"""Warning for joints that creep although dry friction holds them: friction is smoothed near zero velocity."""
 
 import warnings
 
@@ -14,21 +14,23 @@ from ..problem import Problem
 from ..stepper.scaling import Scale
 from ..trajectory.trajectory import Trajectory
 
-HELD = 3.0
-"""Times the width: below such a rate the force is less than 0.995 of its limit, and what moves is held, but creeps."""
+HELD_BELOW = 3.0
+"""Rate, in units of the smoothing width, below which the force is less than 0.995 of its limit: the joint is held, but
+creeps.
+"""
 
-CREPT = 1e-3
-"""Of the size of a coordinate: so far it may creep before that is told."""
+MAX_CREEP = 1e-3
+"""Creep distance that triggers a warning, relative to the size of the coordinate."""
 
-STEPS = 2.0
-"""Times the width, over the acceleration that friction makes: about the longest step of an explicit method."""
+LONGEST_STEP = 2.0
+"""Longest step of an explicit method, about, in units of the width over the acceleration by friction."""
 
 
 def warn_of_creep(trajectory: Trajectory, problem: Problem, scale: Scale) -> None:
-    """One warning for each rate whose friction holds it at several samples on end, while it comes further than
-    ``CREPT``: it names the joint, how far it crept, and what to do.
+    """Warn once for each joint that creeps further than ``MAX_CREEP`` while friction holds it at consecutive samples.
 
-    Steps of dt know a rate no better than the change that friction makes in one of them.
+    The warning names the joint, the creep distance and the remedy. With fixed steps ``dt``, rates are uncertain by the
+    change that friction causes in one step.
     """
     model = trajectory.model
     friction = model.dry_friction if isinstance(model, AbstractSystem) else None
@@ -39,57 +41,63 @@ def warn_of_creep(trajectory: Trajectory, problem: Problem, scale: Scale) -> Non
         t, q, v, scale = jax.tree.map(lambda x: np.asarray(x)[None], (t, q, v, scale))
     t = np.broadcast_to(t, v.shape[:-1])
     samples = t.shape[1]
-    # As many as a power of two, so that another number of samples is the same program.
-    more = 2 ** int(np.ceil(np.log2(samples))) - samples
-    longer = (np.pad(x, ((0, 0), (0, more), *((0, 0),) * (x.ndim - 2)), mode="edge") for x in (t, q, v))
-    rate, A, size = (np.asarray(x) for x in _rates(model, *longer, scale.q))
+    # Padded to a power of two, so that similar numbers of samples share one program.
+    padding = 2 ** int(np.ceil(np.log2(samples))) - samples
+    padded = (np.pad(x, ((0, 0), (0, padding), *((0, 0),) * (x.ndim - 2)), mode="edge") for x in (t, q, v))
+    rate, A, size = (np.asarray(x) for x in _rates(model, *padded, scale.q))
     rate, limit, width = np.abs(rate[:, :samples]), np.asarray(friction.limit), np.asarray(friction.width)
     dt = 0.0 if problem.dt is None else float(problem.dt)
 
-    def crept(push):
-        """How far each of them came while it was held, if a unit of force makes this acceleration."""
-        held = (rate <= HELD * np.maximum(width, dt * limit * push)[:, None]) & (limit > 0)
-        mean = np.where(held[:, 1:] & held[:, :-1], (rate[:, 1:] + rate[:, :-1]) / 2, 0)
-        return np.nansum(np.diff(t, axis=1)[..., None] * mean, axis=1)
+    def creep_distances(acceleration_per_force):
+        """Distance that each joint moved while held, if a unit of force causes this acceleration."""
+        is_held = (rate <= HELD_BELOW * np.maximum(width, dt * limit * acceleration_per_force)[:, None]) & (limit > 0)
+        mean_rate = np.where(is_held[:, 1:] & is_held[:, :-1], (rate[:, 1:] + rate[:, :-1]) / 2, 0)
+        return np.nansum(np.diff(t, axis=1)[..., None] * mean_rate, axis=1)
 
-    if not np.any(crept(np.sum((A * np.asarray(scale.unit)[:, None]) ** 2, axis=-1)) > CREPT * size):
+    if not np.any(creep_distances(np.sum((A * np.asarray(scale.unit)[:, None]) ** 2, axis=-1)) > MAX_CREEP * size):
         return
-    push = np.asarray(_push(model, t[0, 0], q[0, 0], v[0, 0]))  # the constraints see to that, too
-    way = crept(push[None])
-    for i in np.flatnonzero(np.any(way > CREPT * size, axis=0)):
-        member = int(np.argmax(way[:, i] / size[:, i]))
-        longest = STEPS * width[i] / (limit[i] * push[i])
-        if dt * limit[i] * push[i] > width[i]:
-            cure = (
-                f"steps of dt = {dt:g} s are too long for its friction, which turns about within its creep, "
-                f"{width[i]:g} per second: take steps of {_rounded_down(longest / STEPS):g} s, or none, dt=None"
+    # Includes the effect of the constraints.
+    acceleration_per_force = np.asarray(_acceleration_per_force(model, t[0, 0], q[0, 0], v[0, 0]))
+    distances = creep_distances(acceleration_per_force[None])
+    for i in np.flatnonzero(np.any(distances > MAX_CREEP * size, axis=0)):
+        member = int(np.argmax(distances[:, i] / size[:, i]))
+        dt_max = LONGEST_STEP * width[i] / (limit[i] * acceleration_per_force[i])
+        if dt * limit[i] * acceleration_per_force[i] > width[i]:
+            remedy = (
+                f"steps of dt = {dt:g} s are too long for its friction, which changes sign within its creep, "
+                f"{width[i]:g} per second: take steps of {_rounded_down(dt_max / LONGEST_STEP):g} s, or adaptive "
+                "steps, dt=None"
             )
         else:
-            allowed = CREPT * size[member, i]
-            enough = allowed / way[member, i] * width[i]
+            allowed = MAX_CREEP * size[member, i]
+            enough = allowed / distances[member, i] * width[i]
             default = ", the default" if friction.usual[i] else ""
-            cure = (
+            remedy = (
                 f"its friction is smooth below its creep, {width[i]:g} per second{default}. "
                 f"creep={_rounded_down(enough):g} keeps it below {allowed:.1g}, a thousandth of the size of its "
-                f"coordinate, in steps of about {_rounded_down(longest * enough / width[i]):g} s"
+                f"coordinate, in steps of about {_rounded_down(dt_max * enough / width[i]):g} s"
             )
-        who = f" of trajectory {member}" if len(t) > 1 else ""
+        of_member = f" of trajectory {member}" if len(t) > 1 else ""
         warnings.warn(
-            f"{friction.names[i]!r}{who} is held by dry friction and creeps, by {way[member, i]:.3g}: {cure}",
+            f"{friction.names[i]!r}{of_member} is held by dry friction and creeps, by {distances[member, i]:.3g}: "
+            f"{remedy}",
             stacklevel=3,
         )
 
 
 def _rounded_down(x):
-    """To one digit."""
+    """x rounded down to one digit."""
     unit = 10 ** np.floor(np.log10(x))
     return float(np.floor(x / unit) * unit)
 
 
 @jit_unoptimised
 def _rates(model, t, q, v, of_q):
-    """The rates that friction acts against (members, samples, k); at the first sample of each member their derivatives
-    by v (members, k, n), and the sizes of what they are the rates of, from those of the coordinates."""
+    """The rates that friction opposes (members, samples, k).
+
+    Also, at the first sample of each member, their derivatives by v (members, k, n), and the sizes of the quantities
+    whose rates they are (members, k), from ``of_q``, those of the coordinates.
+    """
 
     def first(t, q, v, of_q):
         A, of_v = model.dry_friction.rates(t, q, v)[1], of_q
@@ -103,8 +111,8 @@ def _rates(model, t, q, v, of_q):
 
 
 @jit_unoptimised
-def _push(model, t, q, v):
-    """The acceleration of each rate per unit of a force along it."""
+def _acceleration_per_force(model, t, q, v):
+    """The acceleration of each rate per unit of force along it."""
     A = model.dry_friction.rates(t, q, v)[1]
-    W = mobility(model(t, q, v), "svd").matrix  # of all methods the one that is compiled soonest
+    W = mobility(model(t, q, v), "svd").matrix  # the method that compiles fastest
     return jnp.sum((A @ W) * A, axis=1)

@@ -1,1 +1,1 @@
-"""What to do where the fast path is not enough: other methods, fewer rows, singular poses."""
+"""Fallbacks where the fast path does not apply: other methods, fewer rows, singular poses."""

@@ -1,4 +1,4 @@
-"""Rows that are nearly dependent where a motion starts, so that a tolerance decides how many of them count."""
+"""Warning for rows that are nearly dependent at the start, so that a tolerance decides on their rank."""
 
 import warnings
 
@@ -15,11 +15,11 @@ from ..problem import Problem
 from .row_noise import Evaluate, classify_rows
 
 CORRECTIONS = 2
-"""Steps of Newton's method: a start that is off its constraints by 1e-6 of them is so by 1e-24 then."""
+"""Newton iterations: a start that is off its constraints by 1e-6 is off by 1e-24 after them."""
 
 
 def warn_of_nearly_dependent(
-    look: Evaluate,
+    evaluate: Evaluate,
     problem: Problem,
     M: Array | np.ndarray,
     A: Array | np.ndarray,
@@ -28,30 +28,30 @@ def warn_of_nearly_dependent(
     v: Float[Array, " n"],
     where: str,
 ) -> None:
-    """As ``constrained_motion`` warns, of M and A at the start of a motion; ``look`` shows them elsewhere.
+    """Warn as ``constrained_motion`` does, for M and A at the start of a motion.
 
-    Rows that are redundant on the constraints differ a little beside them, where a start may be. So what seems nearly
-    dependent is looked at again on the constraints.
+    Rows that are redundant on the constraints differ slightly off them, where a start may be. So rows that seem nearly
+    dependent are evaluated again on the constraints, by ``evaluate``.
     """
     model, method = problem.model, problem.method
     if not nearly_dependent(np.asarray(M), np.asarray(A), method):
         return
     if problem.projection and isinstance(model, AbstractSystem):
         for _ in range(CORRECTIONS):
-            q = _nearer(model, t, q, v)
-    M, rows = look(model, t, q, v)
+            q = _newton_step(model, t, q, v)
+    M, rows = evaluate(model, t, q, v)
     M = np.asarray(M)
-    complaint = nearly_dependent(M, classify_rows(look, model, t, q, v, M, rows)[0].rows, method)
+    complaint = nearly_dependent(M, classify_rows(evaluate, model, t, q, v, M, rows)[0].rows, method)
     if complaint:
         warnings.warn(f"{where.strip()}: {complaint}", stacklevel=3)
 
 
 @jit_unoptimised
-def _nearer(system, t, q, v):
-    """q after a step of Newton's method towards the constraints."""
+def _newton_step(system, t, q, v):
+    """q after one Newton iteration towards the constraints."""
     slope = system.position_slope(t, q, v)
-    coordinate = coordinate_scale(dynamics_of(system).mass(t, q, v))
-    row = row_scale(slope, coordinate)
-    A, residual = row[:, None] * slope * coordinate, row * system.position_residual(t, q)
+    unit = coordinate_scale(dynamics_of(system).mass(t, q, v))
+    row_unit = row_scale(slope, unit)
+    A, residual = row_unit[:, None] * slope * unit, row_unit * system.position_residual(t, q)
     step = jnp.linalg.lstsq(A, residual, rcond=float(jnp.finfo(q.dtype).eps) ** 0.5)[0]
-    return q - rate(system.kinematic_map, q, coordinate * step)
+    return q - rate(system.kinematic_map, q, unit * step)

@@ -1,8 +1,8 @@
-"""What to go on with where the usual method was not enough: without the redundant rows, or by the method asked for.
+"""Fallback policy: the solver to use where the fast path did not apply.
 
-Which rows of a mechanism are redundant hardly ever changes. So they are found once, by NumPy, and left out of a program
-that is as quick as any other; it goes on measuring them, and a row that is left out and yet not kept is as unusual as
-rows that are no longer independent. Then the question is asked anew.
+Which rows of a mechanism are redundant hardly ever changes. So redundant rows are found once, by NumPy, and dropped
+from the compiled program, which is then as fast as any other. The program still evaluates these rows: a dropped row
+that is violated triggers a fallback, as do rows that become dependent. Then the rows are chosen again.
 """
 
 import contextlib
@@ -33,62 +33,68 @@ from .row_noise import classify_rows, mass_and_rows, smallest_row_of, without_no
 from .sparsity import forget_band
 
 MOST = 8
-"""How often it is decided anew before the method asked for does the rest."""
+"""Largest number of times that rows are chosen again, before the requested method is used for the rest."""
 
-WATCHED = 1 / 3
-"""Rows that are dependent but for eps^WATCHED (6e-6 in float64) may show that a singular pose is near."""
+NEARLY_DEPENDENT_POWER = 1 / 3
+"""Rows that are dependent within eps to this power (6e-6 in float64) may indicate a singular pose nearby."""
 
 
 def initial_method(problem: Problem, runtime_rows: bool) -> AbstractMethod | MethodPerLevel:
-    """What to begin with, and to go on with where going along a band did not do. ``runtime_rows``, the next attempt is the
-    same program: which rows count, and whether M is singular, are numbers given to it; otherwise they are part of it,
-    and cost nothing when it runs."""
+    """Solver to start with, also after a band turned out to be wrong.
+
+    With ``runtime_rows`` the active rows, and whether M is singular, are inputs of the program, so that the next method
+    reuses it. Otherwise they are compiled in, and cost nothing at run time.
+    """
     if problem.along is not None:
         return problem.along
-    usual = problem.method.usual()
-    if not isinstance(usual, FastPath):
+    fast_path = problem.method.usual()
+    if not isinstance(fast_path, FastPath):
         return problem.method
     if runtime_rows:
         return same_at_every_level(
-            replace(usual, runtime_rows=RuntimeRows.of(0.0, None, problem.ts.dtype, usual.least, usual.rtol))
+            replace(
+                fast_path, runtime_rows=RuntimeRows.of(0.0, None, problem.ts.dtype, fast_path.least, fast_path.rtol)
+            )
         )
-    least, rtol = row_limits(usual, problem.ts.dtype)
-    return same_at_every_level(replace(usual, assumes=True, least=least, rtol=rtol))
+    least, rtol = row_limits(fast_path, problem.ts.dtype)
+    return same_at_every_level(replace(fast_path, assumes=True, least=least, rtol=rtol))
 
 
 def initial_method_for_one(
     problem: Problem, rows: int, t: Array | np.ndarray, q: Float[Array, " nq"], v: Float[Array, " n"]
 ) -> AbstractMethod | MethodPerLevel:
-    """What to begin with for one motion: the first attempt, but where there are many ``rows``, or so many that
-    independent ones would let nothing move, which of them count is asked at once. Raises ``ValueError`` as
-    ``next_method``."""
+    """Solver to start with for one motion.
+
+    It is ``initial_method``; but if there are many rows, or at least as many as degrees of freedom, the active rows are
+    determined at once. Raises ``ValueError`` as ``next_method``.
+    """
     runtime_rows = not is_single_kernel(problem.method, v.size, rows)
     method = initial_method(problem, runtime_rows)
     if rows < min(v.size, MIN_ROWS_TO_CHECK) or not isinstance(method, MethodPerLevel):
         return method
-    found = next_method(problem, method, t, q, v, runtime_rows=runtime_rows)
-    return found if isinstance(found, MethodPerLevel) else method
+    chosen = next_method(problem, method, t, q, v, runtime_rows=runtime_rows)
+    return chosen if isinstance(chosen, MethodPerLevel) else method
 
 
 def with_tight_limits(method: AbstractMethod | MethodPerLevel) -> AbstractMethod | MethodPerLevel:
-    """The same method in the same program, to which rows that are nearly dependent are unusual, too."""
-    usual = method.acceleration if isinstance(method, MethodPerLevel) else None
-    if not isinstance(usual, FastPath):
+    """The same method in the same program, with tighter limits: nearly dependent rows trigger a fallback, too."""
+    fast_path = method.acceleration if isinstance(method, MethodPerLevel) else None
+    if not isinstance(fast_path, FastPath):
         return method
-    limits = usual if usual.runtime_rows is None else usual.runtime_rows
+    limits = fast_path if fast_path.runtime_rows is None else fast_path.runtime_rows
     if not isinstance(limits.least, np.ndarray) or not isinstance(limits.rtol, np.ndarray):
         return method
-    limit = np.asarray(float(np.finfo(limits.least.dtype).eps) ** WATCHED, limits.least.dtype)
+    limit = np.asarray(float(np.finfo(limits.least.dtype).eps) ** NEARLY_DEPENDENT_POWER, limits.least.dtype)
     least, rtol = (np.asarray(np.maximum(x, limit)) for x in (limits.least, limits.rtol))
-    if usual.runtime_rows is None:
+    if fast_path.runtime_rows is None:
         assert isinstance(method, MethodPerLevel)
-        return MethodPerLevel(*(replace(each, least=least, rtol=rtol) for each in _each(method)))
-    return same_at_every_level(replace(usual, runtime_rows=usual.runtime_rows._replace(least=least, rtol=rtol)))
+        return MethodPerLevel(*(replace(level, least=least, rtol=rtol) for level in _levels(method)))
+    return same_at_every_level(replace(fast_path, runtime_rows=fast_path.runtime_rows._replace(least=least, rtol=rtol)))
 
 
 def active_rows(method: AbstractMethod | MethodPerLevel, rows: int) -> tuple[int, ...] | None:
-    """Which of so many rows a method takes for independent; None for all."""
-    return _kept(method.acceleration, rows) if isinstance(method, MethodPerLevel) else None
+    """Indices of the rows, out of ``rows`` of them, that a method treats as independent; None for all."""
+    return _active(method.acceleration, rows) if isinstance(method, MethodPerLevel) else None
 
 
 def next_method(
@@ -100,113 +106,119 @@ def next_method(
     who: str = "",
     runtime_rows: bool = False,
 ) -> AbstractMethod | MethodPerLevel:
-    """What to go on with at (t, q, v), where what was tried met something unusual; ``who`` is which of a batch,
-    ``runtime_rows`` as for the first attempt.
+    """Solver to continue with at (t, q, v), after ``tried`` requested a fallback there.
 
-    Raises ``ValueError`` if that is a mass matrix that is none, or terms that are not finite, and that at the start:
-    later such a motion ends there, by the method asked for.
+    ``who`` names the member of a batch in messages; ``runtime_rows`` is as for ``initial_method``.
+
+    Raises ``ValueError`` if the mass matrix is invalid, or terms are not finite, at the start of the motion. Later such
+    a motion ends there, by the requested method.
     """
     if tried.has_fallback and not isinstance(tried, MethodPerLevel):
         forget_band(problem.model, t, q, v)
         return initial_method(replace(problem, along=None), runtime_rows)
-    model, starts = problem.model, float(t) == float(np.asarray(problem.ts)[0])
+    model, at_start = problem.model, float(t) == float(np.asarray(problem.ts)[0])
     where = f"{who} at t = {float(t):g} s"
-    otherwise = lambda: without_noise_rows(problem.method, model, t, q, v)
+    requested_method = lambda: without_noise_rows(problem.method, model, t, q, v)
     if not isinstance(tried, MethodPerLevel) or not isinstance(model, AbstractSystem) or not problem.projection:
-        if starts:
+        if at_start:
             terms = _terms(model, t, q, v)
             check_terms(terms, where, direction_names(model))
             warn_of_nearly_dependent(mass_and_rows, problem, terms.M, terms.A, t, q, v, where)
-        return otherwise()
+        return requested_method()
     M, rows = _mass_and_rows(model, t, q, v)
     M = np.asarray(M)
-    wrong = bool(complaint_of_mass(M))
-    A = [] if wrong else classify_rows(_mass_and_rows, model, t, q, v, M, rows)
-    if wrong or not all(np.all(np.isfinite(x)) for x in (M, *(each.rows for each in A))):
-        if starts:
+    invalid_mass = bool(complaint_of_mass(M))
+    A = [] if invalid_mass else classify_rows(_mass_and_rows, model, t, q, v, M, rows)
+    if invalid_mass or not all(np.all(np.isfinite(x)) for x in (M, *(level.rows for level in A))):
+        if at_start:
             check_terms(_terms(model, t, q, v), where, direction_names(model))
         return problem.method
-    M, usual = (M + M.T) / 2, tried.acceleration
-    assert isinstance(usual, FastPath)
-    dtype, before = q.dtype, _weight(usual)
-    weight = before or (
-        float(np.mean(np.diagonal(M))) if is_nearly_singular(M) else 0.0
-    )  # rows in units like those of M's entries
-    _tell_of_untold(model, A[0], t, q, v, starts)
-    rtol = 10 * (float(np.finfo(dtype).eps) ** 0.5 if usual.rtol is None else float(usual.rtol))
-    kept = [independent_rows(M, each.rows, rtol) for each in A]
-    if any(each is None for each in kept) or not _watched(model, t, q, v, kept[0]):
-        return otherwise()
-    if starts:
+    M, fast_path = (M + M.T) / 2, tried.acceleration
+    assert isinstance(fast_path, FastPath)
+    dtype, old_weight = q.dtype, _weight(fast_path)
+    # The weight scales the rows like the entries of M.
+    weight = old_weight or (float(np.mean(np.diagonal(M))) if is_nearly_singular(M) else 0.0)
+    _report_undecided_rows(model, A[0], t, q, v, at_start)
+    rtol = 10 * (float(np.finfo(dtype).eps) ** 0.5 if fast_path.rtol is None else float(fast_path.rtol))
+    active = [independent_rows(M, level.rows, rtol) for level in A]
+    if any(level is None for level in active) or not _dropped_rows_are_checked(model, t, q, v, active[0]):
+        return requested_method()
+    if at_start:
         warn_of_nearly_dependent(_mass_and_rows, problem, M, A[0].rows, t, q, v, where)
-    sizes = [len(each.rows) for each in A] * (3 if len(A) == 1 else 1)
-    kept = [*kept] * (3 if len(A) == 1 else 1)
-    kept = [None if each is None or len(each) == size else each for each, size in zip(kept, sizes, strict=True)]
+    sizes = [len(level.rows) for level in A] * (3 if len(A) == 1 else 1)
+    active = [*active] * (3 if len(A) == 1 else 1)
+    active = [None if level is None or len(level) == size else level for level, size in zip(active, sizes, strict=True)]
     least = smallest_row_of(A, dtype)
-    lower = least is not None and least < _least(usual, dtype)
+    lower_limit = least is not None and least < _least(fast_path, dtype)
     if (
-        not lower
-        and weight == before
-        and kept == [_kept(each, size) for each, size in zip(_each(tried), sizes, strict=True)]
+        not lower_limit
+        and weight == old_weight
+        and active == [_active(level, size) for level, size in zip(_levels(tried), sizes, strict=True)]
     ):
-        if usual.assumes:  # nothing is wrong with the rows: it was a choice
-            return MethodPerLevel(*(replace(each, assumes=False) for each in _each(tried)))
-        return otherwise()
-    usual = _with_least(usual, least, dtype) if lower else usual
-    by = {rows: _with(usual, weight, rows, dtype) for rows in dict.fromkeys(kept)}
-    return MethodPerLevel(*(by[rows] for rows in kept))
+        if fast_path.assumes:  # the rows are fine: an assumed branch failed
+            return MethodPerLevel(*(replace(level, assumes=False) for level in _levels(tried)))
+        return requested_method()
+    fast_path = _with_least(fast_path, least, dtype) if lower_limit else fast_path
+    method_of = {rows: _with_rows(fast_path, weight, rows, dtype) for rows in dict.fromkeys(active)}
+    return MethodPerLevel(*(method_of[rows] for rows in active))
 
 
-def _with(usual, weight, kept, dtype):
-    """The usual method with the rows that are ``kept`` and the weight of them beside M."""
-    if usual.runtime_rows is not None:
-        return replace(usual, runtime_rows=RuntimeRows.of(weight, kept, dtype, usual.runtime_rows.least, usual.rtol))
-    return replace(usual, assumes=True, weight=weight or None, kept=kept)
+def _with_rows(fast_path, weight, active, dtype):
+    """The fast path with these active rows, weighted by ``weight`` when added to M."""
+    if fast_path.runtime_rows is not None:
+        return replace(
+            fast_path, runtime_rows=RuntimeRows.of(weight, active, dtype, fast_path.runtime_rows.least, fast_path.rtol)
+        )
+    return replace(fast_path, assumes=True, weight=weight or None, kept=active)
 
 
-def _with_least(usual, least, dtype):
-    """The usual method that takes rows of more than ``least`` of the largest for rows."""
-    if usual.runtime_rows is None:
-        return replace(usual, least=np.asarray(least, dtype))
-    return replace(usual, runtime_rows=usual.runtime_rows._replace(least=np.asarray(least, dtype)))
+def _with_least(fast_path, least, dtype):
+    """The fast path with ``least`` as the smallest relative norm of a row."""
+    if fast_path.runtime_rows is None:
+        return replace(fast_path, least=np.asarray(least, dtype))
+    return replace(fast_path, runtime_rows=fast_path.runtime_rows._replace(least=np.asarray(least, dtype)))
 
 
-def _weight(usual):
-    return float(usual.weight or 0.0) if usual.runtime_rows is None else float(usual.runtime_rows.weight)
+def _weight(fast_path):
+    return float(fast_path.weight or 0.0) if fast_path.runtime_rows is None else float(fast_path.runtime_rows.weight)
 
 
-def _least(usual, dtype):
-    if usual.runtime_rows is not None:
-        return float(usual.runtime_rows.least)
-    return doubtful(dtype) if usual.least is None else float(usual.least)
+def _least(fast_path, dtype):
+    if fast_path.runtime_rows is not None:
+        return float(fast_path.runtime_rows.least)
+    return doubtful(dtype) if fast_path.least is None else float(fast_path.least)
 
 
-def _tell_of_untold(system, judged, t, q, v, starts):
-    """Rows that are no more than rounding of others, and yet what they say does not come from rounding: a mistake of
-    units at the start, or a row that fades away."""
-    if not np.any(judged.untold):
+def _report_undecided_rows(system, classes, t, q, v, at_start):
+    """Raise or warn about rows as small as rounding that do not come from rounding.
+
+    At the start this is an error, probably a mistake of units; later a row that fades away.
+    """
+    if not np.any(classes.undecided):
         return
     at = jax.device_put(t), q, v
     labels = names_of(structure_of(system), lambda c: c.rows(*at)[1])
-    which = ", ".join(repr(label) for label, left in zip(labels, judged.untold, strict=True) if left)
-    if starts:
+    names = ", ".join(
+        repr(label) for label, is_undecided in zip(labels, classes.undecided, strict=True) if is_undecided
+    )
+    if at_start:
         raise ValueError(
-            f"constraint {which} cannot be told from rounding at t = {float(t):g} s: its row is that small beside the "
+            f"constraint {names} cannot be told from rounding at t = {float(t):g} s: its row is that small beside the "
             "others. Write it in a unit in which it is of their size, or leave it out"
         )
     warnings.warn(
-        f"constraint {which} is left out at t = {float(t):g} s: beside the others its row has become so small that it "
+        f"constraint {names} is left out at t = {float(t):g} s: beside the others its row has become so small that it "
         "cannot be told from rounding",
         stacklevel=2,
     )
 
 
-def _kept(usual, rows):
-    """The rows that it keeps, of so many; None for all."""
-    if usual.runtime_rows is None:
-        return usual.kept
-    count = int(usual.runtime_rows.count)
-    return None if count >= rows else tuple(sorted(np.asarray(usual.runtime_rows.order)[:count].tolist()))
+def _active(fast_path, rows):
+    """The active rows out of ``rows``; None for all."""
+    if fast_path.runtime_rows is None:
+        return fast_path.kept
+    count = int(fast_path.runtime_rows.count)
+    return None if count >= rows else tuple(sorted(np.asarray(fast_path.runtime_rows.order)[:count].tolist()))
 
 
 def in_words(method: AbstractMethod | MethodPerLevel) -> str:
@@ -241,25 +253,27 @@ def solve_every_member(
     refuse: bool = True,
     again: int | None = None,
 ) -> Solution:
-    """What ``run(request, start)`` gives of a batch, by as many methods as it takes; what one member needs changes
-    nothing for the others. A member whose terms make no sense at its start is a ``ValueError``, or, without
-    ``refuse``, has the result ``REFUSED``. Members that need another method are done ``again`` so many at a time, which
-    is one program for any number of them; or at once, in one of a few."""
+    """Run ``run(problem, start)`` for a batch, with as many methods as its members need.
+
+    A method that one member needs does not affect the others. A member whose terms are invalid at its start raises
+    ``ValueError``, or has the result ``REFUSED`` if ``refuse`` is false. Members that need another method run ``again``
+    at a time, with one program for any number of them; if None, all at once, padded to a power of two.
+    """
     method = initial_method(problem, runtime_rows=False)
     with contextlib.nullcontext() if refuse else contextlib.suppress(ValueError):
         method = initial_method_at(problem, start)
     samples = run(replace(problem, attempt=method), start)
-    for decided in range(MOST + 1):
+    for iteration in range(MOST + 1):
         needs_fallback = np.flatnonzero(np.asarray(samples.result) == UNUSUAL)
         refused = []
-        for first in needs_fallback:
+        for member in needs_fallback:
             try:
-                method = problem.method if decided == MOST else next_method_of(problem, method, start, first)
+                method = problem.method if iteration == MOST else next_method_of(problem, method, start, member)
                 break
             except ValueError:
                 if refuse:
                     raise
-                refused.append(first)
+                refused.append(member)
         if refused:
             samples = samples._replace(result=samples.result.at[np.array(refused)].set(REFUSED))
             needs_fallback = needs_fallback[len(refused) :]
@@ -267,35 +281,37 @@ def solve_every_member(
             break
         which = "member" if needs_fallback.size == 1 else f"{needs_fallback.size} members, first"
         plan.note(f"{which} {needs_fallback[0]}: {in_words(method)}")
-        for part in np.split(needs_fallback, range(again, needs_fallback.size, again)) if again else [needs_fallback]:
-            # As many as a power of two, so that another number of them is the same program.
-            size = again or 2 ** int(np.ceil(np.log2(part.size)))
-            filled = np.pad(part, (0, size - part.size), mode="edge")
-            found = run(replace(problem, attempt=method), jax.tree.map(lambda x, at=filled: x[at], start))
-            samples = jax.tree.map(lambda x, y, at=part: x.at[at].set(y[: at.size]), samples, found)
+        for members in (
+            np.split(needs_fallback, range(again, needs_fallback.size, again)) if again else [needs_fallback]
+        ):
+            # Padded to a power of two, so that similar numbers of members share one program.
+            size = again or 2 ** int(np.ceil(np.log2(members.size)))
+            padded = np.pad(members, (0, size - members.size), mode="edge")
+            repeated = run(replace(problem, attempt=method), jax.tree.map(lambda x, at=padded: x[at], start))
+            samples = jax.tree.map(lambda x, y, at=members: x.at[at].set(y[: at.size]), samples, repeated)
     return samples
 
 
 def initial_method_at(problem: Problem, start: InitialState) -> AbstractMethod | MethodPerLevel:
-    """What to begin with for a batch, by its first member; or for one motion, as part of its program."""
+    """Solver to start with, compiled in: for a batch, chosen by its first member, or for one motion."""
     method = initial_method(problem, runtime_rows=False)
-    if isinstance(method, MethodPerLevel) and _must_be_redundant(problem, start):
+    if isinstance(method, MethodPerLevel) and _has_redundant_rows(problem, start):
         return next_method_of(problem, method, start, 0)
     return method
 
 
 def next_method_of(problem, method, start, member):
-    """``next_method`` for one of a batch, or for a motion alone."""
+    """``next_method`` for one member of a batch, or for a single motion."""
     numbers, q, v = start.numbers, start.q, start.v
-    alone = q.ndim == 1
-    if not alone:
+    single = q.ndim == 1
+    if not single:
         numbers, q, v = jax.device_put(jax.tree.map(lambda x: np.asarray(x)[member], (numbers, q, v)))
     problem = replace(problem, model=problem.model_of(numbers))
-    return next_method(problem, method, problem.ts[0], q, v, "" if alone else f" for trajectory {member}")
+    return next_method(problem, method, problem.ts[0], q, v, "" if single else f" for trajectory {member}")
 
 
-def _must_be_redundant(problem, start):
-    """Whether there are so many rows that independent ones would let nothing move."""
+def _has_redundant_rows(problem, start):
+    """Whether there are at least as many rows as velocities: independent rows would allow no motion."""
     if not isinstance(problem.model, AbstractSystem):
         return False
     of_one = lambda x, axes: jax.ShapeDtypeStruct(x.shape[x.ndim - axes :], x.dtype)
@@ -304,19 +320,19 @@ def _must_be_redundant(problem, start):
     return A.shape[0] >= A.shape[1]
 
 
-def _each(levels):
+def _levels(levels):
     return levels.acceleration, levels.position, levels.velocity
 
 
-def _watched(system, t, q, v, kept):
-    """Whether every row of the acceleration that is left out says something of positions or velocities, too."""
+def _dropped_rows_are_checked(system, t, q, v, active):
+    """Whether every dropped row of the acceleration also constrains positions or velocities."""
     if not any(constraint.level == "acceleration" for constraint in system.constraints):
         return True
     first = 0
     for constraint in structure_of(system):
         rows = range(first, first + eqx.filter_eval_shape(constraint.rows, t, q, v)[1].shape[0])
         first = rows.stop
-        if constraint.level == "acceleration" and not set(rows) <= set(kept):
+        if constraint.level == "acceleration" and not set(rows) <= set(active):
             return False
     return True
 
@@ -328,7 +344,7 @@ def _terms(model, t, q, v):
 
 @jit_unoptimised
 def _mass_and_rows(system, t, q, v):
-    """M; and A of accelerations, ∂φ/∂q and ∂(φ̇, ψ)/∂v, one for all where they are the same."""
+    """M, and A of accelerations, ∂φ/∂q and ∂(φ̇, ψ)/∂v, as one matrix if they are equal."""
     M, positions = dynamics_of(system).mass(t, q, v), system.position_slope(t, q, v)
     if system.control is None and all(constraint.level == "position" for constraint in system.held):
         return M, [positions]

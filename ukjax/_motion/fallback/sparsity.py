@@ -1,4 +1,4 @@
-"""Where the matrices of a system are zero, for a method that makes use of it; and whether one should."""
+"""Sparsity of a system's matrices: detection of zeros, and whether a banded solver is worthwhile."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,20 +18,23 @@ from ..problem import InitialState, Problem
 from ..stepper.limits import has_single_loop, max_band_width, max_band_width_of_states
 
 NEARBY = 1e-3
-"""How far away else one looks: what is zero by chance in one state is not in the others."""
+"""Relative distance of the other states that are checked: an entry that is zero by chance in one is not zero in the
+others.
+"""
 
 MOST_BANDS = 16
 """So many are remembered: to find one takes the matrices in full."""
 
 _bands: dict[Any, Sparse] = {}
-"""Of models that differ in their numbers alone, one for all: where that is wrong, it shows."""
+"""Cached bands, shared by models that differ only in numbers. A wrong band is detected at run time."""
 
 
 def with_sparsity(
     method: AbstractMethod, model: Any, t: Float[Array, "*times"], q: Float[Array, "*at nq"], v: Float[Array, "*at n"]
 ) -> AbstractMethod:
-    """``method``, and if it is sparse and does not know it yet, with the places of zeros at and near this state, or the
-    first of these."""
+    """``method``, with the positions of zeros at and near the first of these states, if it is sparse and has none
+    yet.
+    """
     if not isinstance(method, Sparse) or method.bands or not is_eager(model, t, q, v):
         return method
     pairs = (pair for state in _nearby(t, q, v) for pair in _all_matrices(model, *state))
@@ -39,7 +42,7 @@ def with_sparsity(
 
 
 def band_method(problem: Problem, start: InitialState) -> Sparse | None:
-    """What is to be tried first for a system that is large and sparse; None for any other, or if nothing is known."""
+    """Banded solver to try first for a large and sparse system; None if it does not apply or the state is traced."""
     *members, n = start.v.shape
     if not max_band_width_of_states(n) or not problem.plain or problem.method.usual() is None:
         return None
@@ -57,43 +60,46 @@ def band_method(problem: Problem, start: InitialState) -> Sparse | None:
 def band_at_states(
     model: Any, t: Float[Array, "*times"], q: Float[Array, "*at nq"], v: Float[Array, "*at n"]
 ) -> Sparse | None:
-    """The same for accelerations at known states, which are asked for once or often: one that is ready soon."""
+    """Banded solver for accelerations at given states; None where a dense one is better. It compiles quickly."""
     return _band(model, t, q, v, max_band_width_of_states(v.shape[-1]))
 
 
 def _band(model, t, q, v, widest, differentiated=()):
-    """The band, if it is no wider than ``widest``. It holds the derivatives by the leaves that are ``differentiated``,
-    too: these are changed while zeros are looked for."""
+    """The banded solver, if the band is no wider than ``widest``.
+
+    The band also includes derivatives with respect to the ``differentiated`` leaves, which are therefore changed during
+    detection.
+    """
     if not widest or q.dtype != np.float64:
         return None
     key = _key(model, t, q, v, differentiated)
-    found = _bands.get(key)
-    if found is None:
+    method = _bands.get(key)
+    if method is None:
         states = _nearby(t, q, v)
         models = _with_other_numbers(model, differentiated)
         matrices = (_matrices(*at) for at in ((model, *state) for model, state in zip(models, states, strict=True)))
         pairs = [(np.asarray(M), np.asarray(A)) for M, A in matrices]
         if any(complaint_of_mass(M) or not (np.all(np.isfinite(M)) and np.all(np.isfinite(A))) for M, A in pairs):
             return None
-        found = replace(Sparse.of(*pairs), has_fallback=True)
+        method = replace(Sparse.of(*pairs), has_fallback=True)
         if key is not None:
-            _bands[key] = found
+            _bands[key] = method
         while len(_bands) > MOST_BANDS:
             _bands.pop(next(iter(_bands)), None)
-    return found if found.bands[0].width <= widest else None
+    return method if method.bands[0].width <= widest else None
 
 
 def forget_band(
     model: Any, t: Float[Array | np.ndarray, "*times"], q: Float[Array, "*at nq"], v: Float[Array, "*at n"]
 ) -> None:
-    """Look anew, the next time: entries were met where there had been none."""
+    """Remove the cached band of this model: entries outside of it were not zero."""
     of_model = _key(model, t, q, v)
     for key in [key for key in _bands if of_model is not None and key[:-1] == of_model[:-1]]:
         _bands.pop(key, None)
 
 
 def _key(model, t, q, v, differentiated=()):
-    """What tells apart the models whose bands may differ, but for numbers; None where nothing does."""
+    """Cache key: everything that determines the band of a model except numbers; None if it is not hashable."""
     leaves, tree = jax.tree.flatten(model)
     kinds = tuple((x.shape, x.dtype) if eqx.is_array(x) else x for x in leaves)
     key = tree, kinds, q.shape[-1], v.shape[-1], differentiated if any(differentiated) else ()
@@ -105,8 +111,10 @@ def _key(model, t, q, v, differentiated=()):
 
 
 def _with_other_numbers(model, differentiated):
-    """The model three times, each with other numbers in the leaves that are ``differentiated``: what is zero by the
-    value of one, or since two are equal, has a derivative."""
+    """The model three times, with different numbers in the ``differentiated`` leaves.
+
+    An entry that is zero because a number is 0, or two are equal, may have a derivative that is not.
+    """
     if not any(differentiated):
         return [model] * 3
     leaves, tree = jax.tree.flatten(model)
@@ -121,7 +129,7 @@ def _with_other_numbers(model, differentiated):
 
 
 def _nearby(t, q, v):
-    """Three states at and near this one, or the first of these."""
+    """Three states at and near this one, or near the first of several."""
     t, q, v = t.reshape(-1)[0], *(x.reshape(-1, x.shape[-1])[0] for x in (q, v))
     rng = np.random.default_rng(0)
     size = NEARBY * (1 + float(np.max(np.abs(np.asarray(q)), initial=0)))

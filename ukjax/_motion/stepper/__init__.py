@@ -1,1 +1,1 @@
-"""One step of a motion: Runge–Kutta stages, step size control, drift correction, scales."""
+"""One integration step: Runge–Kutta stages, step size control, drift correction, characteristic scales."""

@@ -1,4 +1,4 @@
-"""The small correction after each step of a simulation, which keeps it on the constraints."""
+"""Drift correction: project the state onto the constraints after each integration step."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,10 @@ from .scaling import Scale
 
 
 class MethodPerLevel(NamedTuple):
-    """How to solve for accelerations, and for corrections of positions and of velocities: each has rows of its own."""
+    """Linear solvers for accelerations and for corrections of positions and of velocities.
+
+    Each level may have its own set of independent rows.
+    """
 
     acceleration: AbstractMethod
     position: AbstractMethod
@@ -22,37 +25,48 @@ class MethodPerLevel(NamedTuple):
 
     @property
     def uniform(self) -> bool:
-        """Whether the same rows count at all of them, as far as that is part of the program."""
+        """Whether all levels use the same static set of rows."""
         methods = self.acceleration, self.position, self.velocity
         return len({getattr(method, "kept", None) for method in methods}) == 1
 
     @property
     def all_count(self) -> bool:
-        """Whether no row is left out as part of the program."""
+        """Whether no level drops a row statically."""
         methods = self.acceleration, self.position, self.velocity
         return all(getattr(method, "kept", None) is None for method in methods)
 
     @property
     def is_sparse(self) -> bool:
-        """Whether accelerations are found in loops."""
+        """Whether the solver for accelerations is sparse: it loops over a band instead of unrolling."""
         return self.acceleration.is_sparse
 
     @property
     def has_fallback(self) -> bool:
-        """Whether what cannot be done is left to another method: for one in another attempt, always."""
+        """Always true: if this method fails for a motion, the motion is computed again by another one."""
         return True
 
     @property
     def drops_rows(self) -> bool:
-        """Whether there may be rows that are known not to count, and so only kept as long as that is true."""
+        """Whether a level may drop rows as redundant, which is valid only as long as they stay redundant."""
         methods = self.acceleration, self.position, self.velocity
         return any(method.drops_rows for method in methods if isinstance(method, FastPath))
 
 
 class CorrectionResult(NamedTuple):
-    """q and v on the constraints; whether they are ``off`` them all the same; whether anything was beyond what the
-    method can do; how far q was ``moved``, 0 where the residual before was only rounding: divided by a row that has
-    nearly vanished, rounding may move q far, and says nothing about the step that led there."""
+    """Result of a drift correction.
+
+    Attributes
+    ----------
+    q, v
+        The corrected state (nq,), (n,).
+    off
+        Whether the state is still off the constraints.
+    needs_fallback
+        Whether the method was not applicable at some point.
+    moved
+        Change of q (nq,), 0 where the residual before was only rounding: divided by a row that has nearly vanished,
+        rounding may move q far, which says nothing about the step before.
+    """
 
     q: Float[Array, " nq"]
     v: Float[Array, " n"]
@@ -62,12 +76,15 @@ class CorrectionResult(NamedTuple):
 
 
 def assumption_failed_for(method: AbstractMethod) -> Bool[Array, ""]:
-    """What the usual method does not see for itself: choices before this that its kernel leaves out."""
+    """Whether an assumption failed that the fast path does not check itself.
+
+    Its kernel leaves out branches that are taken before the method is called.
+    """
     return assumption_failed() if isinstance(method, FastPath) and method.assumes else jnp.asarray(False)
 
 
 def same_at_every_level(method: AbstractMethod) -> MethodPerLevel:
-    """The same method, whatever the rows."""
+    """The same method for all three levels, whatever their rows."""
     return MethodPerLevel(method, method, method)
 
 
@@ -75,8 +92,10 @@ def same_at_every_level(method: AbstractMethod) -> MethodPerLevel:
 def methods_at(
     system: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], method: AbstractMethod
 ) -> MethodPerLevel:
-    """``method`` with the rows that count at (t, q, v), a point on the constraints: off them, redundant rows look
-    independent."""
+    """``method`` restricted to the rows that are independent at (t, q, v), a point on the constraints.
+
+    Off the constraints, redundant rows look independent.
+    """
     if not method.finds_rank:
         return same_at_every_level(method)
     terms = system.passive(t, q, v)
@@ -104,50 +123,52 @@ def correct_drift(
     levels: MethodPerLevel,
     scale: Scale,
 ) -> CorrectionResult:
-    """q ← q − K φ and v ← v − K (φ̇, ψ), K = M⁻¹Aᵀ(A M⁻¹Aᵀ)⁺, until rounding is all that is left.
+    """Correct q ← q − K φ and v ← v − K (φ̇, ψ), K = M⁻¹Aᵀ(A M⁻¹Aᵀ)⁺, until only rounding is left.
 
-    Newton's method in the metric of M: the order of the integrator is kept (Hairer, Lubich & Wanner, Geometric
-    Numerical Integration, IV.4). After a short step one K serves two corrections of each, which take an error h⁵ to
-    h¹⁵; where the first leaves more than that allows, K is made anew.
+    This is Newton's method in the metric of M: it preserves the order of the integrator (Hairer, Lubich & Wanner,
+    Geometric Numerical Integration, IV.4). After a short step one K is used for two corrections each of q and v, which
+    reduce an error h⁵ to h¹⁵. If the first correction leaves a larger residual than that allows, K is recomputed.
     """
-    none, known = jnp.asarray(False), None
-    needs_fallback, moved = none, jnp.zeros_like(q)
+    false, linearised = jnp.asarray(False), None
+    needs_fallback, moved = false, jnp.zeros_like(q)
     if system.of_level("position"):
-        q, known, moved = _position(system, t, q, v, levels.position, scale)
-        needs_fallback = known[2].needs_fallback
+        q, linearised, moved = _position(system, t, q, v, levels.position, scale)
+        needs_fallback = linearised[2].needs_fallback
     elif system.velocity_follows:
-        return CorrectionResult(q, v, none, none, moved)
+        return CorrectionResult(q, v, false, false, moved)
     velocity = lambda v: system.velocity_residual(t, q, v)
     if not system.velocity_follows:
-        known = _linearised(system.velocity_slope(t, q, v), mass_of(system, t, q, v), levels.velocity)
-        needs_fallback = needs_fallback | known[2].needs_fallback
-    v, _ = jax.lax.scan(lambda v, _: (v + _answer(known, velocity(v)), None), v, length=2)
-    off = scale.missed(system.violation(t, q, v)) > scale.kept(q)
+        linearised = _linearised(system.velocity_slope(t, q, v), mass_of(system, t, q, v), levels.velocity)
+        needs_fallback = needs_fallback | linearised[2].needs_fallback
+    v, _ = jax.lax.scan(lambda v, _: (v + _correction(linearised, velocity(v)), None), v, length=2)
+    off = scale.relative_violation(system.violation(t, q, v)) > scale.max_violation(q)
     return CorrectionResult(q, v, off, needs_fallback | assumption_failed_for(levels.acceleration), moved)
 
 
 def _position(system, t, q, v, method, scale):
-    """q on φ = 0; the K with which it came there; and how far it moved, see ``CorrectionResult``: one copy of everything, in
-    a loop."""
+    """q with φ = 0; the linearisation used last; and the change of q, see ``CorrectionResult``.
+
+    A loop, so that everything is compiled once.
+    """
     residual = lambda q: system.position_residual(t, q)
     linearised = lambda q: _linearised(system.position_slope(t, q, v), mass_of(system, t, q, v), method)
 
-    def newton(found, first):
-        q, known = found
-        missed = residual(q)
-        far = jnp.max(jnp.abs(missed) / scale.rows[: missed.size]) > jnp.finfo(q.dtype).eps ** 0.625
-        known = rare_cond(first | far, lambda: linearised(q), lambda: known)
-        return (shifted(system.kinematic_map, q, _answer(known, missed)), known), scale.rounding_only(missed)
+    def newton(state, first):
+        q, last = state
+        phi = residual(q)
+        is_far = jnp.max(jnp.abs(phi) / scale.rows[: phi.size]) > jnp.finfo(q.dtype).eps ** 0.625
+        last = rare_cond(first | is_far, lambda: linearised(q), lambda: last)
+        return (shifted(system.kinematic_map, q, _correction(last, phi)), last), scale.rounding_only(phi)
 
-    unknown = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), eqx.filter_eval_shape(linearised, q))
-    (on, known), rounding_only = jax.lax.scan(newton, (q, unknown), jnp.array([True, False]))
-    return on, known, jnp.where(rounding_only[0], 0, on - q)
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), eqx.filter_eval_shape(linearised, q))
+    (q_on, last), rounding_only = jax.lax.scan(newton, (q, zeros), jnp.array([True, False]))
+    return q_on, last, jnp.where(rounding_only[0], 0, q_on - q)
 
 
 def _linearised(A, M, method):
     return M, A, method.factorise(*jax.lax.stop_gradient((M, A)))
 
 
-def _answer(known, missed):
-    M, A, response = known
-    return solve(M, A, jnp.zeros_like(A[0]), -missed, response)
+def _correction(linearised, residual):
+    M, A, response = linearised
+    return solve(M, A, jnp.zeros_like(A[0]), -residual, response)

@@ -1,4 +1,6 @@
-"""How long the next step may be, after Hairer, Nørsett & Wanner, Solving Ordinary Differential Equations I, II.4."""
+"""Error estimate and step size control, after Hairer, Nørsett & Wanner, Solving Ordinary Differential Equations I,
+II.4.
+"""
 
 from typing import Any, NamedTuple
 
@@ -11,19 +13,20 @@ from .scaling import Scale
 from .tableau import Tableau
 
 SAFETY, SHRINK, GROW = 0.9, 0.2, 10.0
-MOVED = 10.0  # a correction by so much more than the error allowed shows that this was not seen
-VERY_SHORT = 1e-9  # of the whole time: steps in which a correction is no error, but a constraint that has begun to act
-RESTING = 1e-4  # of its size, that velocities change by in the whole time: nothing of the motion makes steps short
-TRIAL = 0.01  # of the sizes of coordinates and velocities: the disturbance of which the longest step is found
-FIRST = 0.01  # the first step, as a share of the time in which the state changes by its own size
-
+MOVED = 10.0  # a correction this many times the allowed error reveals an error that the estimate missed
+# As a share of the whole time: in shorter steps a correction is no error, but a constraint that becomes active.
+VERY_SHORT = 1e-9
+# Relative change of the velocities in the whole time, below which a motion at rest does not limit the step size.
+RESTING = 1e-4
+TRIAL = 0.01  # disturbance used to find the longest step, relative to the scales of q and v
+FIRST = 0.01  # first step, as a share of the time in which the state changes by its own size
 
 DEFAULT_RTOL = {"float64": 1e-9, "float32": 1e-5}
-"""Errors allowed in a step where nothing is asked for, beside the size of what is computed."""
+"""Default relative tolerance per step."""
 
 
 class Tolerance(NamedTuple):
-    """The error allowed in a step: ``relative`` to the size of what is computed, and besides, for ``q`` and ``v``."""
+    """Error allowed in one step: ``relative`` to the state, plus absolute errors of ``q`` (nq,) and ``v`` (n,)."""
 
     relative: Float[Array, ""]
     q: Float[Array, " nq"]
@@ -31,16 +34,31 @@ class Tolerance(NamedTuple):
 
     @classmethod
     def of(cls, relative: Array, absolute: Array | None, scale: Scale, xp: Any = jnp) -> "Tolerance":
-        """With ``absolute``, a number or one per coordinate, or what is usual; by JAX or by NumPy."""
-        usual = DEFAULT_RTOL[str(scale.q.dtype)]
-        at = lambda size: usual * size if absolute is None else xp.broadcast_to(absolute, size.shape)
-        return cls(relative, at(scale.q), at(scale.v))
+        """Build from a relative and an absolute tolerance, a number or one per coordinate.
+
+        ``absolute=None`` uses the default relative tolerance times the scale. ``xp`` is ``jax.numpy`` or ``numpy``.
+        """
+        default = DEFAULT_RTOL[str(scale.q.dtype)]
+        absolute_for = lambda size: default * size if absolute is None else xp.broadcast_to(absolute, size.shape)
+        return cls(relative, absolute_for(scale.q), absolute_for(scale.v))
 
 
 class ErrorControl(NamedTuple):
-    """The size of a step's ``error``, where 1 is allowed, infinite for one that went out of all bounds; the ``factor``
-    for the next one's length; in place of all that, a length to begin with; whether it ``began`` with finite terms; and
-    whether the motion is ``resting``, or uniform, where it begins."""
+    """Error estimate of a step, and the step sizes that follow from it.
+
+    Attributes
+    ----------
+    error
+        Error norm: 1 is the largest allowed, infinity means that the step diverged.
+    factor
+        Ratio of the next step size to this one.
+    first
+        Step size to start the motion with [s], instead of the above.
+    began
+        Whether the derivative at the start of the step is finite.
+    resting
+        Whether the motion is at rest, or uniform, at the start of the step.
+    """
 
     error: Float[Array, "*lanes"]
     factor: Float[Array, "*lanes"]
@@ -50,36 +68,37 @@ class ErrorControl(NamedTuple):
 
     @property
     def good(self) -> Bool[Array, "*lanes"]:
+        """Whether the step is accepted."""
         return self.error <= 1
 
     def fine(self, following: Array, least: Array) -> Bool[Array, "*lanes"]:
-        """Whether all is finite, or would be after a shorter step, ``following``."""
+        """Whether the step is finite, or may become so with the shorter step size ``following``."""
         return self.began & jnp.isfinite(following) & (jnp.isfinite(self.error) | (following >= least))
 
 
 def perturbed_start(
     trial: Bool[Array, ""], q: Float[Array, " nq"], v: Float[Array, " n"], scale: Scale
 ) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
-    """q and v, and if this is a ``trial``, a small disturbance besides, in which all modes have a share."""
+    """q and v, with a small disturbance added if ``trial``, in which all modes take part."""
 
     amount = trial.astype(q.dtype)
 
-    def other(x, size):
+    def perturbed(x, size):
         i = np.arange(x.size)
         share = TRIAL * (-1.0) ** i * (1 + i * (5**0.5 - 1) / 2 % 1) / 2
         return x + amount * share.astype(x.dtype) * size
 
-    return other(q, scale.q), other(v, scale.v)
+    return perturbed(q, scale.q), perturbed(v, scale.v)
 
 
 def error_of_correction(
     moved: Float[Array, " nq"], jumped: Bool[Array, ""], h: Array, scale: Scale
 ) -> Float[Array, " nq"]:
-    """The error of a step of h in q, as far as the correction at its end shows it, which ``moved`` q.
+    """Estimate of the error in q of a step of h, from the drift correction at its end, which changed q by ``moved``.
 
-    A correction that stays the same, however short the step is, is no error of the step: where rows stop being
-    redundant, those left out so far are not met exactly, and the first step that counts them corrects that. So very
-    short steps have no such error, unless the correction ``jumped``.
+    A correction that stays the same, however short the step is, is no error of the step: when rows stop being
+    redundant, those that were dropped before are not satisfied exactly, and the first step that includes them corrects
+    that. So very short steps have no such error, unless the correction ``jumped``.
     """
     return jnp.where((h <= VERY_SHORT * scale.t) & ~jumped, 0, jnp.abs(moved) / MOVED)
 
@@ -94,29 +113,29 @@ def control_error(
     h: Array,
     trial: Bool[Array, ""],
 ) -> ErrorControl:
-    """What to make of the step of length h from q and v; in a ``trial``, from there ``perturbed_start``.
+    """Error estimate of the step of length h from (q, v); in a ``trial`` the step starts from ``perturbed_start``.
 
-    It was wrong, too, by what moved it onto its constraints, if that was more than an error that was there to be seen.
-    In a trial errors are judged beside the disturbance, where it begins and where it ends.
+    The estimate includes the drift correction, if that was larger than the embedded error estimate could have detected.
+    In a trial, errors are measured relative to the disturbance at both ends of the step.
     """
-    both = jnp.concatenate
-    before, after, absolute = both([q, v]), both([stepped.q, stepped.v]), both([tolerance.q, tolerance.v])
-    usual = absolute + tolerance.relative * jnp.maximum(jnp.abs(before), jnp.abs(after))
+    concat = jnp.concatenate
+    before, after, absolute = concat([q, v]), concat([stepped.q, stepped.v]), concat([tolerance.q, tolerance.v])
+    allowed_usual = absolute + tolerance.relative * jnp.maximum(jnp.abs(before), jnp.abs(after))
     q_dot = v if q.shape == v.shape else stepped.began[: q.size]
-    moved = jnp.abs(after - before - both([h * q_dot, jnp.zeros_like(v)]))
-    in_trial = TRIAL * (absolute + tolerance.relative * both([scale.q, scale.v])) + tolerance.relative * moved
-    rounding = both([scale.rounding(q, stepped.q, of_q=True), scale.rounding(v, stepped.v)])
-    allowed = jnp.where(trial, in_trial, usual) + rounding
+    moved = jnp.abs(after - before - concat([h * q_dot, jnp.zeros_like(v)]))
+    allowed_in_trial = TRIAL * (absolute + tolerance.relative * concat([scale.q, scale.v])) + tolerance.relative * moved
+    rounding = concat([scale.rounding(q, stepped.q, of_q=True), scale.rounding(v, stepped.v)])
+    allowed = jnp.where(trial, allowed_in_trial, allowed_usual) + rounding
     error = jnp.sqrt(jnp.mean((stepped.error / allowed) ** 2))
-    corrected = jnp.max(error_of_correction(stepped.moved, stepped.jumped, h, scale) / allowed[: q.size])
-    error = jnp.maximum(error, jnp.where(trial, 0, corrected))
+    correction_error = jnp.max(error_of_correction(stepped.moved, stepped.jumped, h, scale) / allowed[: q.size])
+    error = jnp.maximum(error, jnp.where(trial, 0, correction_error))
     error = jnp.where(jnp.isnan(error), jnp.inf, error)
     exponent = -1.0 / tableau.order
     factor = jnp.clip(SAFETY * jnp.where(error > 0, error, 1e-30) ** exponent, SHRINK, GROW)
-    # |y| / |y'| in the same scale; the book looks at a second derivative too.
-    here = jnp.max(jnp.abs(after / allowed))
-    change = jnp.max(jnp.abs(stepped.began / allowed))
-    first = FIRST * jnp.maximum(here, 1) / jnp.maximum(change, 1e-20)
+    # |y| / |y'| in the same scale; Hairer et al. use a second derivative too.
+    state_size = jnp.max(jnp.abs(after / allowed))
+    rate_size = jnp.max(jnp.abs(stepped.began / allowed))
+    first = FIRST * jnp.maximum(state_size, 1) / jnp.maximum(rate_size, 1e-20)
     resting = jnp.all(jnp.abs(stepped.began[q.size :]) * scale.t <= RESTING * scale.v)
     return ErrorControl(error, factor, first, jnp.all(jnp.isfinite(stepped.began)), resting)
 
@@ -125,26 +144,25 @@ def next_step_size(
     h: Array,
     wanted: Array,
     longest: Array,
-    judged: ErrorControl,
+    control: ErrorControl,
     started: Array,
     accepted: Array,
     landed: Array,
     least: Array,
     span: Array,
 ) -> tuple[Float[Array, "*lanes"], Float[Array, "*lanes"]]:
-    """The length to try after a step of h where ``wanted`` was asked for, at first one well above ``least``; and the
-    ``longest`` allowed.
+    """Step size to try after a step of h where ``wanted`` was requested, and the new limit ``longest`` [s].
 
-    A motion that rests has no error, however long its steps are. Its derivatives have: they are those of motions that
-    are disturbed. So the longest step is the one that a small disturbance needs, found by trials (``longest`` is 0)
-    from the whole ``span`` downwards; for any other motion it is infinite.
+    The first step is well above ``least``. A motion at rest has no error, however long its steps are. Its derivatives
+    do: they are those of disturbed motions. So the longest step is the one that a small disturbance needs, found by
+    trials (``longest`` is 0) from the whole ``span`` downwards; for any other motion it is infinite.
     """
-    # A step cut short to end on a sample says nothing about the step that the motion would allow.
-    longer = jnp.where(landed, jnp.maximum(wanted, h * judged.factor), h * judged.factor)
-    shorter = h * jnp.minimum(judged.factor, SAFETY)
-    following = jnp.where(started, jnp.where(accepted, longer, shorter), jnp.maximum(judged.first, 1e3 * least))
-    trial, begins = longest == 0, ~started & judged.resting
-    found = judged.good | (h <= 1e3 * least)
-    bound = jnp.where(trial & found, jnp.where(judged.good, h, jnp.inf), jnp.where(begins, 0, longest))
-    following = jnp.where(trial, jnp.where(found, h, shorter), jnp.minimum(following, longest))
-    return jnp.where(begins, span, following), bound
+    # A step shortened to end on a sample does not show the step size that the motion would allow.
+    longer = jnp.where(landed, jnp.maximum(wanted, h * control.factor), h * control.factor)
+    shorter = h * jnp.minimum(control.factor, SAFETY)
+    following = jnp.where(started, jnp.where(accepted, longer, shorter), jnp.maximum(control.first, 1e3 * least))
+    is_trial, trial_begins = longest == 0, ~started & control.resting
+    trial_ends = control.good | (h <= 1e3 * least)
+    limit = jnp.where(is_trial & trial_ends, jnp.where(control.good, h, jnp.inf), jnp.where(trial_begins, 0, longest))
+    following = jnp.where(is_trial, jnp.where(trial_ends, h, shorter), jnp.minimum(following, longest))
+    return jnp.where(trial_begins, span, following), limit

@@ -1,4 +1,4 @@
-"""What is to be seen of a system at one state: M, Q and the rows."""
+"""Evaluation of a system at one state: M, Q and the constraint rows."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ from ..._system import AbstractSystem, dynamics_of, structure_of
 
 
 class Evaluator(eqx.Module):
-    """A system as a step looks at it. M and A are compressed where the method knows the places of their entries."""
+    """Evaluates M, Q and the rows of a system. M and A are compressed if the method knows their sparsity."""
 
     dynamics: AbstractDynamics
     structure: tuple[AbstractConstraint, ...]
@@ -26,21 +26,21 @@ class Evaluator(eqx.Module):
 
     @classmethod
     def at(cls, system: AbstractSystem, method: Any) -> "Evaluator":
-        """For a method, or for none in particular."""
+        """Evaluator of ``system`` for ``method``, which may be None."""
         method = method if isinstance(method, Sparse) else None
         return cls(dynamics_of(system), structure_of(system), system.nonideal, method)
 
     def __call__(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Any, Float[Array, " n"], Rows]:
-        """M, an array or a ``Compressed``; all forces but the actuators'; and the rows."""
+        """M, an array or a ``Compressed``; all forces except those of actuators; and the rows."""
         M, Q = self.masses(t, q, v)
-        # What the constraints do with it besides is linear in it: see ``constrained_motion``.
+        # The non-ideal force enters linearly, so it is added to Q: see ``constrained_motion``.
         Q = Q if self.nonideal is None else Q + vector_of(v.size, "velocity", "nonideal", self.nonideal, t, q, v)
         return M if isinstance(M, Compressed) else symmetric(M), Q, self.rows(t, q, v)
 
     def masses(
         self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
     ) -> tuple[Float[Array, "n n"] | Compressed, Float[Array, " n"]]:
-        """M, as the dynamics give it, and Q."""
+        """M, possibly not symmetric, and Q."""
         band = self._band(t, q, v)
         if band is None:
             return self.dynamics.terms(t, q, v)
@@ -48,7 +48,7 @@ class Evaluator(eqx.Module):
         return band.M.of_products(M), Q
 
     def rows(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Rows:
-        """Residuals, A and b; A is a ``Compressed`` where M is."""
+        """Residuals, A and b; A is a ``Compressed`` if M is."""
         band = self._band(t, q, v)
         if band is None:
             return all_at(self.structure, t, q, v)

@@ -1,7 +1,7 @@
-"""Indices beyond the end of an array: JAX takes the nearest entry that there is, and says nothing.
+"""Check for constant indices beyond the end of an array, which JAX clamps silently to the nearest entry.
 
-An index that is known and within an array is a slice in a program; one beyond is left to be looked up as it runs, with
-a constant for its place. Those are what is looked for: whoever counts coordinates from 1 has one.
+In a jaxpr, a constant index within the array is a static slice; one beyond it remains a ``dynamic_slice`` with a
+constant start. The check looks for these: they come from counting coordinates from 1.
 """
 
 from typing import Any
@@ -18,11 +18,11 @@ PLAIN = {
     "convert_element_type": lambda x: x,
     "squeeze": np.squeeze,
 }
-"""What JAX does to an index before it uses it."""
+"""Operations that JAX applies to an index before using it."""
 
 
 def check_indices(program: ClosedJaxpr | Jaxpr) -> None:
-    """No number is taken from beyond the end of an array at a known place, or ``ValueError`` with the line."""
+    """Raise ``ValueError``, with the source line, if a constant index is beyond the end of its array."""
     jaxpr = program.jaxpr if isinstance(program, ClosedJaxpr) else program
     values: dict[Any, Any] = {}
     for equation in jaxpr.eqns:

@@ -1,4 +1,4 @@
-"""One step of a motion, or of each of a batch: what every loop repeats."""
+"""One explicit Runge–Kutta step of a motion, or of each member of a batch."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,10 +20,27 @@ from .tableau import Tableau
 
 
 class StepResult(NamedTuple):
-    """Where a step leads: ``q`` and ``v`` (n,), on the constraints if it ends there; (q̇, v̇) where it ``began``; the
-    ``error`` to be expected; how far q was ``moved`` onto the constraints (see ``Corrected``), whether it ``jumped`` so,
-    and whether it is ``off`` them all the same; whether anything was ``needs_fallback``, beyond what its method can do; and
-    whether constraints were ``inconsistent`` where it began, and nothing else shows it."""
+    """Result of a step.
+
+    Attributes
+    ----------
+    q, v
+        State at the end (nq,), (n,); on the constraints if drift is corrected.
+    began
+        (q̇, v̇) at the start of the step.
+    error
+        Estimated error of (q, v).
+    moved
+        Change of q by the drift correction, see ``CorrectionResult``.
+    jumped
+        Whether that change is too large to be an error of the step.
+    off
+        Whether the state at the end is still off the constraints.
+    needs_fallback
+        Whether the method was not applicable.
+    inconsistent
+        Whether constraints contradicted each other at the start, in a way that shows only in accelerations.
+    """
 
     q: Float[Array, " nq"]
     v: Float[Array, " n"]
@@ -36,9 +53,9 @@ class StepResult(NamedTuple):
     inconsistent: Bool[Array, ""]
 
     def beyond(self, method: AbstractMethod | MethodPerLevel) -> Bool[Array, "*batch"]:
-        """Whether the step is to be done by another method."""
-        watched = isinstance(method, MethodPerLevel) and method.drops_rows
-        return self.needs_fallback | self.off if watched else self.needs_fallback
+        """Whether the step must be repeated by another method."""
+        drops_rows = isinstance(method, MethodPerLevel) and method.drops_rows
+        return self.needs_fallback | self.off if drops_rows else self.needs_fallback
 
 
 def step(
@@ -52,12 +69,11 @@ def step(
     projection: bool,
     scale: Scale,
 ) -> StepResult:
-    """An explicit Runge–Kutta step from t to t + h: stages are turns of one loop, in which the acceleration stands
-    once, however many there are.
+    """An explicit Runge–Kutta step from t to t + h, with drift correction at its end if ``projection``.
 
-    The rank of the rows, unless it is known at all ``MethodPerLevel``, as it must be for a batch, is found where the step
-    starts, on the constraints, and holds for its stages and the correction at its end. A step of length zero leads from
-    a start as it was given onto the constraints.
+    The stages are iterations of one loop, so that the acceleration is compiled once. The rank of the rows is determined
+    at the start of the step, on the constraints, and holds for all stages and for the correction at the end. For a
+    batch it must be given as ``MethodPerLevel``. A step of length zero projects the start onto the constraints.
     """
     if isinstance(method, MethodPerLevel):
         levels = method
@@ -65,50 +81,71 @@ def step(
         levels = each(methods_at, t, q, v, method) if projection else same_at_every_level(method)
     state, split, stages = jnp.concatenate([q, v]), len(q), tableau.stages
     weigh = lambda weights, rates: jnp.tensordot(jnp.asarray(weights, q.dtype), rates, 1)
-    look = partial(slope_at, projection=projection)
+    slope = partial(slope_at, projection=projection)
 
-    def stage(found, given):
-        rates, fastest, needs_fallback, inconsistent = found
-        i, c, weights = given
-        there = state + h * weigh(weights, rates)
-        now, doubt, against = each(look, levels.acceleration, t + c * h, there[:split], there[split:])
-        rates = jax.lax.dynamic_update_index_in_dim(rates, now, i, 0)
-        inconsistent = inconsistent | (against & (i == 0))
-        return (rates, jnp.maximum(fastest, jnp.abs(now[:split])), needs_fallback | doubt, inconsistent), None
+    def stage(carry, inputs):
+        rates, fastest, needs_fallback, inconsistent = carry
+        i, c, weights = inputs
+        at_stage = state + h * weigh(weights, rates)
+        stage_rate, stage_fallback, contradicts = each(
+            slope, levels.acceleration, t + c * h, at_stage[:split], at_stage[split:]
+        )
+        rates = jax.lax.dynamic_update_index_in_dim(rates, stage_rate, i, 0)
+        inconsistent = inconsistent | (contradicts & (i == 0))
+        return (
+            rates,
+            jnp.maximum(fastest, jnp.abs(stage_rate[:split])),
+            needs_fallback | stage_fallback,
+            inconsistent,
+        ), None
 
-    none = jnp.zeros(q.shape[1:], bool)
-    nothing = jnp.zeros((stages, *state.shape), q.dtype), jnp.zeros_like(q), none, none
-    given = jnp.arange(stages), jnp.asarray(tableau.c, q.dtype), jnp.asarray(tableau.weights(), q.dtype)
-    (rates, fastest, needs_fallback, inconsistent), _ = jax.lax.scan(stage, nothing, given)
+    false = jnp.zeros(q.shape[1:], bool)
+    start = jnp.zeros((stages, *state.shape), q.dtype), jnp.zeros_like(q), false, false
+    inputs = jnp.arange(stages), jnp.asarray(tableau.c, q.dtype), jnp.asarray(tableau.weights(), q.dtype)
+    (rates, fastest, needs_fallback, inconsistent), _ = jax.lax.scan(stage, start, inputs)
 
     end, error = state + h * weigh(tableau.b, rates), h * weigh(tableau.b_error, rates)
     q, v = end[:split], end[split:]
     if not projection:
-        return StepResult(q, v, rates[0], error, jnp.zeros_like(q), none, none, needs_fallback, inconsistent)
-    q, v, moved, jumped, off, doubtful = each(_ended, levels, t + h, h, q, v, fastest, scale)
-    return StepResult(q, v, rates[0], error, moved, jumped, off, needs_fallback | doubtful, inconsistent)
+        return StepResult(q, v, rates[0], error, jnp.zeros_like(q), false, false, needs_fallback, inconsistent)
+    q, v, moved, jumped, off, end_fallback = each(_corrected_end, levels, t + h, h, q, v, fastest, scale)
+    return StepResult(q, v, rates[0], error, moved, jumped, off, needs_fallback | end_fallback, inconsistent)
 
 
-def _ended(model, levels, t, h, q, v, fastest, scale):
-    """The end of a step, on the constraints: see ``StepResult``."""
-    q, v, off, doubtful, moved = correct_drift(model, t, q, v, levels, scale)
-    return q, v, moved, scale.is_jump(moved, h, fastest), off, doubtful
+def _corrected_end(model, levels, t, h, q, v, fastest, scale):
+    """The end of a step, projected onto the constraints: see ``StepResult``."""
+    q, v, off, needs_fallback, moved = correct_drift(model, t, q, v, levels, scale)
+    return q, v, moved, scale.is_jump(moved, h, fastest), off, needs_fallback
 
 
 def slope_at(
     model: Any, method: AbstractMethod, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], projection: bool
 ) -> tuple[Float[Array, " nq+n"], Bool[Array, ""], Bool[Array, ""]]:
-    """(q̇, v̇); whether the method may be wrong about it; whether constraints contradict each other."""
-    found = acceleration(model, t, q, v, method, projection)
-    return jnp.concatenate([rate(kinematic_map_of(model), q, v), found.v_rate]), found.doubt, found.inconsistent
+    """(q̇, v̇); whether the method needs a fallback there; whether constraints contradict each other."""
+    result = acceleration(model, t, q, v, method, projection)
+    return (
+        jnp.concatenate([rate(kinematic_map_of(model), q, v), result.v_rate]),
+        result.needs_fallback,
+        result.inconsistent,
+    )
 
 
 class AccelerationResult(NamedTuple):
-    """v̇ of the constrained motion; whether the method may be wrong about it; whether it meets the constraints only as
-    nearly as can be, since they contradict each other, and nothing but accelerations shows it."""
+    """Acceleration of the constrained motion.
+
+    Attributes
+    ----------
+    v_rate
+        v̇ (n,).
+    needs_fallback
+        Whether the method was not applicable.
+    inconsistent
+        Whether the constraints contradict each other, in a way that shows only in accelerations, so that v̇
+        satisfies them only in the least-squares sense.
+    """
 
     v_rate: Float[Array, " n"]
-    doubt: Bool[Array, ""]
+    needs_fallback: Bool[Array, ""]
     inconsistent: Bool[Array, ""]
 
 
@@ -121,16 +158,16 @@ def acceleration(
     method: AbstractMethod,
     projection: bool = True,
 ) -> AccelerationResult:
-    """The constrained motion at one state; by ``projection`` positions and velocities are brought back."""
+    """The acceleration of the constrained motion at one state. ``projection``: drift of q and v is corrected."""
     terms = model(t, q, v).in_one_precision()
     M = symmetric(terms.M)
     response = method.factorise(*jax.lax.stop_gradient((M, terms.A)))
-    # What the constraints do with c besides is linear in it: see ``constrained_motion``.
+    # The non-ideal force c enters linearly, so it is added to Q: see ``constrained_motion``.
     force = terms.Q if terms.c is None else terms.Q + terms.c
     v_rate = solve(M, terms.A, force, terms.b, response)
     inconsistent = jnp.asarray(False)
-    rows = False if response.assumes_consistent else acceleration_only_rows(model, projection, t, q, v)
-    if rows is not False:
-        against = inconsistent_rows(terms, v_rate, method, pull_of(model, t, q, v))
-        inconsistent = jax.lax.stop_gradient(jnp.any(against if rows is True else against & rows))
+    relevant = False if response.assumes_consistent else acceleration_only_rows(model, projection, t, q, v)
+    if relevant is not False:
+        contradicts = inconsistent_rows(terms, v_rate, method, pull_of(model, t, q, v))
+        inconsistent = jax.lax.stop_gradient(jnp.any(contradicts if relevant is True else contradicts & relevant))
     return AccelerationResult(v_rate, response.needs_fallback | assumption_failed_for(method), inconsistent)

@@ -1,4 +1,4 @@
-"""The classical Runge–Kutta method, which diffrax does not have."""
+"""The classical Runge–Kutta method as a diffrax solver; diffrax does not include it."""
 
 from typing import ClassVar
 
@@ -9,9 +9,14 @@ from .tableau import RUNGE_KUTTA4
 
 
 class RungeKutta4(dfx.AbstractERK):
-    """Four stages of order four: the method of most papers and simulators, for fixed steps, ``simulate(..., dt=...)``.
+    """The classical four-stage Runge–Kutta method of order four, for fixed steps.
 
-    It has no error estimate. W. Kutta, Z. Math. Phys. 46 (1901) 435.
+    It has no error estimate, so it needs a step size: ``simulate(..., solver=RungeKutta4(), dt=0.001)`` with ``dt`` in
+    seconds. It has no parameters.
+
+    References
+    ----------
+    W. Kutta, Z. Math. Phys. 46 (1901) 435.
     """
 
     tableau: ClassVar[dfx.ButcherTableau] = dfx.ButcherTableau(
@@ -23,4 +28,5 @@ class RungeKutta4(dfx.AbstractERK):
     interpolation_cls = dfx.ThirdOrderHermitePolynomialInterpolation.from_k
 
     def order(self, terms):
+        """The order of the method, 4."""
         return 4

@@ -1,4 +1,7 @@
-"""How large things are in a problem: tolerances are measured by that, never by the user's units."""
+"""Characteristic scales of a problem.
+
+Tolerances are relative to these scales, so that results do not depend on the user's units.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,40 +24,53 @@ from ..._terms import Terms
 from .evaluate import Evaluator
 from .index_check import check_indices
 
-FAINT = 1e-5
-"""No coordinate is taken to be smaller than this beside the others, by its mass."""
+MIN_RELATIVE_SCALE = 1e-5
+"""Smallest scale of a coordinate relative to the others, in coordinates scaled by mass."""
 
-UNSAID = 1e-2
-"""One of which a start says nothing is taken to be so large beside them: less would ask for digits that rounding does
-not leave where rows are nearly dependent."""
-
-AT_ONCE = 1_000_000
-"""Coordinates of all members that are looked at together: what is made of them takes a hundred times as much room."""
-
-SILENT = 16
-"""A coordinate of so many eps or less, in any unit, is none of which a start says anything: what rounding leaves of 0.
+DEFAULT_RELATIVE_SCALE = 1e-2
+"""Relative scale of a coordinate whose value, velocity and acceleration are all 0 at the start. A smaller value would
+require digits that are lost to rounding where rows are nearly dependent.
 """
 
-STILL = 1e-10
-"""A start no larger than this, beside what is within reach, is at the origin, but for rounding."""
+MAX_COORDINATES_PER_BATCH = 1_000_000
+"""Coordinates of all members that are processed together: intermediate results take a hundred times as much memory."""
+
+ZERO_WITHIN_EPS = 16
+"""A coordinate of at most this many eps, in any unit, counts as 0: it is rounding."""
+
+AT_ORIGIN_SHARE = 1e-10
+"""A start no larger than this, relative to what is within reach, is at the origin except for rounding."""
 
 ROUNDINGS = 64
-"""Units of the last place of the terms of a constraint, below which what changes it is nothing but rounding."""
+"""Units in the last place of the terms of a constraint, below which a change of it counts as rounding."""
 
-KEPT = {"float64": 1e-8, "float32": 1e-3}
-"""Residuals, beside the size of their terms, beyond which a constraint is not kept."""
+MAX_RESIDUAL = {"float64": 1e-8, "float32": 1e-3}
+"""Relative residual, beyond which a constraint is violated."""
 
-LEAP = {"float64": 1e-6, "float32": 1e-2}
-"""A correction of coordinates by less, beside their size, is none that needs to be looked at."""
+MIN_JUMP = {"float64": 1e-6, "float32": 1e-2}
+"""Relative corrections of coordinates below this are never jumps."""
 
 
 class Scale(eqx.Module):
-    """The sizes of times, ``t`` [s]; of coordinates, ``q`` and ``v`` (n,), of which none is small beside the others;
-    of each coordinate and velocity by itself, ``own_q`` and ``own_v``, 1 where the start says nothing of it, and how
-    far a coordinate comes by itself in the whole time, ``far_q``; of the
-    terms of each row of ``AbstractSystem.violation``, ``rows`` (k,), by what it contains alone, so that
-    no other coordinate changes them; and what has the same effect in each velocity, by its mass, ``unit`` (n,), and in
-    each coordinate, ``unit_of_q``, None where that is the same."""
+    """Characteristic scales of a motion.
+
+    Attributes
+    ----------
+    t
+        Time [s].
+    q, v
+        Coordinates (nq,) and velocities (n,); none is small relative to the others.
+    own_q, own_v
+        Size of each coordinate and velocity by itself, 1 where the start does not determine it.
+    far_q
+        Largest value that each coordinate may reach by itself in the whole time (nq,).
+    rows
+        Sizes of the terms of each row of ``AbstractSystem.violation`` (k,), from the coordinates in that row alone.
+    unit
+        Changes of the velocities that have equal effects, by their masses (n,).
+    unit_of_q
+        The same for coordinates (nq,), None where it equals ``unit``.
+    """
 
     t: Float[Array, ""]
     q: Float[Array, " nq"]
@@ -68,47 +84,52 @@ class Scale(eqx.Module):
 
     @property
     def shortest_time(self) -> Float[Array, "*batch"]:
-        """The shortest time in which a coordinate may change by its size."""
+        """The shortest time in which a coordinate may change by its size [s]."""
         if self.unit_of_q is None:
             return jnp.min(self.q / self.v, axis=-1)
         return jnp.min(self.q, axis=-1) / jnp.max(self.v, axis=-1)
 
     def of(self, function: Callable[..., Any], *at: Array) -> Any:
-        """The sizes of the terms of ``function(t, q)`` or ``function(t, q, v)``."""
+        """Sizes of the terms of ``function(t, q)`` or ``function(t, q, v)``."""
         return sizes(function, at, (self.t, self.own_q, self.own_v)[: len(at)])
 
     def of_rows(self, model: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> "Scale":
-        """The same, of the rows that this model has at (t, q, v)."""
-        v = jnp.where(v == 0, self.own_v, v)  # what is at rest does not stay so
+        """This scale with ``rows`` of the model at (t, q, v)."""
+        v = jnp.where(v == 0, self.own_v, v)  # a coordinate at rest may start to move
         (rows,) = sizes_in(jax.make_jaxpr(model.violation)(t, q, v), (t, q, v), (self.t, self.own_q, self.own_v))
         rows = jnp.maximum(rows, jnp.finfo(q.dtype).tiny)
         return eqx.tree_at(lambda scale: scale.rows, self, jax.lax.stop_gradient(rows))
 
-    def missed(self, violation: Float[Array, " k"]) -> Float[Array, ""]:
-        """The worst of a ``violation``, beside the terms it is made of."""
+    def relative_violation(self, violation: Float[Array, " k"]) -> Float[Array, ""]:
+        """The largest entry of a ``violation``, relative to the size of its terms."""
         return jnp.max(jnp.abs(violation) / self.rows, initial=0)
 
     def rounding_only(self, residual: Float[Array, " p"]) -> Bool[Array, ""]:
-        """Whether a ``residual`` of positions, the first rows, is no more than rounding of its terms. False for NaN."""
+        """Whether a ``residual`` of positions, the first rows, is at most rounding of its terms. False for NaN."""
         limit = ROUNDINGS * jnp.finfo(residual.dtype).eps * self.rows[: residual.size]
         return jnp.all(jnp.abs(residual) <= limit)
 
-    def kept(self, q: Float[Array, " nq"]) -> Float[Array, ""]:
-        """How much may be missed at q. Far beyond what the start lets expect, rounding is allowed for, up to a limit:
-        what runs away is not to excuse itself."""
-        kept = KEPT[str(q.dtype)]
-        beyond = jnp.max(jnp.abs(q) / self.far_q)
-        return jnp.clip(8 * jnp.finfo(q.dtype).eps * beyond, kept, 100 * kept)
+    def max_violation(self, q: Float[Array, " nq"]) -> Float[Array, ""]:
+        """Largest relative residual allowed at q.
+
+        If q is far beyond what the start suggests, more rounding is allowed, up to a limit, so that a diverging motion
+        is still detected.
+        """
+        limit = MAX_RESIDUAL[str(q.dtype)]
+        ratio = jnp.max(jnp.abs(q) / self.far_q)
+        return jnp.clip(8 * jnp.finfo(q.dtype).eps * ratio, limit, 100 * limit)
 
     def is_jump(self, moved: Float[Array, " nq"], h: Array, fastest: Float[Array, " nq"]) -> Bool[Array, ""]:
-        """Whether q, after a step of h at rates q̇ up to the ``fastest``, was ``moved`` onto its constraints by half as
-        much again: that is no error of the step, but constraints which cannot be followed. A step of no length may do
-        so."""
+        """Whether the drift correction after a step of h changed q by more than half of the distance travelled.
+
+        ``fastest`` are the largest rates |q̇| of the step, ``moved`` is the correction. Such a correction is no error
+        of the step: the constraints cannot be followed. A step of zero length is exempt.
+        """
         travelled = jnp.abs(h) * fastest
-        return (h != 0) & jnp.any(jnp.abs(moved) > travelled / 2 + LEAP[str(moved.dtype)] * self.own_q)
+        return (h != 0) & jnp.any(jnp.abs(moved) > travelled / 2 + MIN_JUMP[str(moved.dtype)] * self.own_q)
 
     def rounding(self, x: Float[Array, " n"], y: Float[Array, " n"], of_q: bool = False) -> Float[Array, " n"]:
-        """What rounding leaves in each entry of two velocities, or coordinates, by the largest of all."""
+        """Rounding error of each entry of two velocities, or coordinates, from the largest entry of all."""
         unit = self.unit_of_q if of_q and self.unit_of_q is not None else self.unit
         largest = jnp.max(jnp.maximum(jnp.abs(x), jnp.abs(y)) / unit)
         return 16 * jnp.finfo(x.dtype).eps * largest * unit
@@ -123,53 +144,60 @@ def scale_of(
     driven: bool = True,
     method: AbstractMethod | None = None,
 ) -> Scale:
-    """The sizes that the start of a motion shows, which goes on for the time ``span`` [s], if that is known, and is
-    found by this ``method``.
+    """Characteristic scales of a motion, from its start.
+
+    ``span`` is the duration [s], if known; ``method`` is the solver; ``driven`` includes accelerations that constraints
+    prescribe.
 
     By their masses all coordinates are alike (√M q). Where the state is x = |q|, y = |v|, and forces give it a = |Q|,
-    a motion has the time τ = √(x/a) + y/a, if it lasts so long, and within it a coordinate comes to
-    |q| + |v| τ + |Q/M| τ² and its velocity to |q| / τ + |v| + |Q/M| τ. A start at rest in the origin shows nothing:
-    then sizes are 1, or less where less is within reach, of what constraints ask for by themselves, too, if that is
-    to be looked at (``driven``).
+    the motion has the time scale τ = √(x/a) + y/a, at most its duration. Within it a coordinate reaches |q| + |v| τ +
+    |Q/M| τ² and its velocity |q| / τ + |v| + |Q/M| τ. A start at rest in the origin gives no scale: then scales are 1,
+    or less if less is within reach, also by accelerations that constraints prescribe (``driven``).
 
-    Raises ``ValueError`` where the model does not give Terms of as many coordinates as q has.
+    Raises ``ValueError`` if the model does not return Terms with as many coordinates as q has.
     """
-    M, Q, rows = _seen(model, t, q, v, driven, method)
+    M, Q, rows = _terms(model, t, q, v, driven, method)
     q = jnp.where(_at_origin(model, t, q, v), 0, q) if driven else q
     if Q.shape != v.shape:
-        what = ("coordinates", "q0") if kinematic_map_of(model) is None else ("velocities", "v0")
-        raise ValueError(f"the model has {Q.size} {what[0]}, but {what[1]} has shape {v.shape}")
+        named = ("coordinates", "q0") if kinematic_map_of(model) is None else ("velocities", "v0")
+        raise ValueError(f"the model has {Q.size} {named[0]}, but {named[1]} has shape {v.shape}")
     unit = coordinate_scale(M)
     to_q = lambda v: speeds(kinematic_map_of(model), q, v)
-    other = kinematic_map_of(model) is not None
-    unit_of_q = _units_of_q(kinematic_map_of(model), q, unit) if other else unit
+    mapped = kinematic_map_of(model) is not None
+    unit_of_q = _units_of_q(kinematic_map_of(model), q, unit) if mapped else unit
     acceleration = jnp.abs(Q) * unit**2
-    x, y, a = (jnp.max(jnp.abs(each) / by) for each, by in ((q, unit_of_q), (v, unit), (acceleration, unit)))
+    x, y, a = (
+        jnp.max(jnp.abs(value) / unit_of_value)
+        for value, unit_of_value in ((q, unit_of_q), (v, unit), (acceleration, unit))
+    )
     if rows is not None and rows[1].size:
-        a = jnp.where((a > 0) | (x > 0) | (y > 0), a, _driven(*rows, unit))
+        a = jnp.where((a > 0) | (x > 0) | (y > 0), a, _prescribed_acceleration(*rows, unit))
     time = jnp.sqrt(_over(x, a)) + _over(y, a)
     if span is None:
         time, span = jnp.where(jnp.isfinite(time), time, _over(x, y)), jnp.asarray(jnp.inf, q.dtype)
     span = jnp.asarray(span, q.dtype)
     time = jnp.minimum(time, span)
     time = jnp.where(jnp.isfinite(time) & (time > 0), time, 1)
-    far, fast = x + y * time + a * time**2, x / time + y + a * time
+    reach, speed = x + y * time + a * time**2, x / time + y + a * time
     own_q, own_v = jnp.abs(q) + to_q(v) * time + to_q(acceleration) * time**2, jnp.abs(v) + acceleration * time
-    own_v = own_v if other else jnp.abs(q) / time + own_v
-    of_q, of_v = _at_least(own_q, far * unit_of_q), _at_least(own_v, fast * unit)
+    own_v = own_v if mapped else jnp.abs(q) / time + own_v
+    scale_q, scale_v = _at_least(own_q, reach * unit_of_q), _at_least(own_v, speed * unit)
 
-    whole = jnp.where(jnp.isfinite(span), span, 0)
-    far, fast = y * whole + a * whole**2, y + a * whole
-    still = (x <= STILL * far) & (y <= STILL * fast)
+    duration_or_0 = jnp.where(jnp.isfinite(span), span, 0)
+    reach, speed = y * duration_or_0 + a * duration_or_0**2, y + a * duration_or_0
+    at_origin = (x <= AT_ORIGIN_SHARE * reach) & (y <= AT_ORIGIN_SHARE * speed)
     at_most_one = lambda within: jnp.where(within > 0, jnp.minimum(within, 1), 1)
-    of_q, of_v = jnp.where(still, at_most_one(far * unit_of_q), of_q), jnp.where(still, at_most_one(fast * unit), of_v)
-    in_whole = jnp.abs(q) + to_q(v) * whole + to_q(acceleration) * whole**2
-    own_q = jnp.where(still, jnp.minimum(to_q(acceleration) * whole**2, 1), own_q)
-    own_v = jnp.where(still, jnp.minimum(acceleration * whole, 1), own_v)
-    own_q, own_v = (jnp.where(own > SILENT * jnp.finfo(q.dtype).eps, own, 1) for own in (own_q, own_v))
-    far_q, duration = jnp.maximum(own_q, in_whole), jnp.where(jnp.isfinite(span), span, time)
-    none_yet = jnp.zeros((0,), q.dtype)
-    scale = Scale(duration, of_q, of_v, own_q, own_v, far_q, none_yet, unit, unit_of_q if other else None)
+    scale_q, scale_v = (
+        jnp.where(at_origin, at_most_one(reach * unit_of_q), scale_q),
+        jnp.where(at_origin, at_most_one(speed * unit), scale_v),
+    )
+    reach_in_span = jnp.abs(q) + to_q(v) * duration_or_0 + to_q(acceleration) * duration_or_0**2
+    own_q = jnp.where(at_origin, jnp.minimum(to_q(acceleration) * duration_or_0**2, 1), own_q)
+    own_v = jnp.where(at_origin, jnp.minimum(acceleration * duration_or_0, 1), own_v)
+    own_q, own_v = (jnp.where(size > ZERO_WITHIN_EPS * jnp.finfo(q.dtype).eps, size, 1) for size in (own_q, own_v))
+    far_q, duration = jnp.maximum(own_q, reach_in_span), jnp.where(jnp.isfinite(span), span, time)
+    no_rows = jnp.zeros((0,), q.dtype)
+    scale = Scale(duration, scale_q, scale_v, own_q, own_v, far_q, no_rows, unit, unit_of_q if mapped else None)
     scale = jax.lax.stop_gradient(scale)
     if not isinstance(model, AbstractSystem) or not model.held:
         return scale
@@ -184,52 +212,55 @@ def scales(
     span: Array | np.ndarray | None = None,
     method: AbstractMethod | None = None,
 ) -> Scale:
-    """``scale_of`` a motion, or of each of a batch, from one time or from one for each, over one ``span`` or each its.
+    """``scale_of`` for one motion, or for each member of a batch, with shared or separate times and spans.
 
-    Raises ``ValueError`` as that does, and where the model takes an entry from beyond the end of an array.
+    Raises ``ValueError`` as ``scale_of`` does, and if the model reads beyond the end of an array.
     """
-    model, t, q, v, span = without_derivatives((model, t, q, v, span))  # whatever is differentiated
+    model, t, q, v, span = without_derivatives((model, t, q, v, span))
     if not is_eager(model, t, q, v, span):
-        return _each(model, t, q, v, span, True, method)
-    # Where a start shows anything, nobody waits for the derivatives of constraints.
+        return _scales_of(model, t, q, v, span, True, method)
+    # The derivatives of constraints are compiled only for starts at rest at the origin.
     at_rest = np.all(np.abs(np.asarray(q)) < _tiny(q.dtype), axis=-1) & ~np.any(np.asarray(v), axis=-1)
     of_accelerations = isinstance(model, AbstractSystem) and any(c.level == "acceleration" for c in model.constraints)
     return _scales(model, t, q, v, span, of_accelerations or bool(np.any(at_rest)), method)
 
 
 @usual_promotion()
-def _each(model, t, q, v, span, driven, method):
+def _scales_of(model, t, q, v, span, driven, method):
     if np.ndim(span) == 0:
-        at, one = (t, q, v), lambda t, q, v: scale_of(model, t, q, v, span, driven, method)
+        args, scale_of_one = (t, q, v), lambda t, q, v: scale_of(model, t, q, v, span, driven, method)
     else:
-        at, one = (t, q, v, span), lambda t, q, v, span: scale_of(model, t, q, v, span, driven, method)
+        args, scale_of_one = (t, q, v, span), lambda t, q, v, span: scale_of(model, t, q, v, span, driven, method)
     if q.ndim == 2:
-        at, one = (jnp.broadcast_to(t, len(q)), *at[1:]), _of_each(one, max(1, AT_ONCE // q.shape[1]))
-    program, found = jax.make_jaxpr(one, return_shape=True)(*at)
+        args, scale_of_one = (
+            (jnp.broadcast_to(t, len(q)), *args[1:]),
+            _in_chunks(scale_of_one, max(1, MAX_COORDINATES_PER_BATCH // q.shape[1])),
+        )
+    program, shapes = jax.make_jaxpr(scale_of_one, return_shape=True)(*args)
     check_indices(program)
-    return jax.tree.unflatten(jax.tree.structure(found), jaxpr_as_fun(program)(*at))
+    return jax.tree.unflatten(jax.tree.structure(shapes), jaxpr_as_fun(program)(*args))
 
 
-_scales = jit_unoptimised(_each)
+_scales = jit_unoptimised(_scales_of)
 
 
-def _of_each(one, most):
-    """``one`` of each of a batch, no more than so many of them at once."""
+def _in_chunks(function, max_members):
+    """``function`` mapped over a batch, at most ``max_members`` at a time."""
 
-    def of_each(*at):
-        if len(at[1]) <= most:
-            return jax.vmap(one)(*at)
-        return jax.lax.map(lambda at: one(*at), at, batch_size=most)
+    def mapped(*args):
+        if len(args[1]) <= max_members:
+            return jax.vmap(function)(*args)
+        return jax.lax.map(lambda args: function(*args), args, batch_size=max_members)
 
-    return of_each
+    return mapped
 
 
-def _seen(model, t, q, v, driven, method):
-    """M, Q and, where that is to be looked at, A and b."""
+def _terms(model, t, q, v, driven, method):
+    """M, Q and, if ``driven``, (A, b), else None."""
     if isinstance(model, AbstractSystem):
-        look = Evaluator.at(model, method)
-        rows = look.rows(t, q, v) if driven else None
-        return *look.masses(t, q, v), None if rows is None else (rows.A, rows.b)
+        evaluator = Evaluator.at(model, method)
+        rows = evaluator.rows(t, q, v) if driven else None
+        return *evaluator.masses(t, q, v), None if rows is None else (rows.A, rows.b)
     terms = model(t, q, v)
     if not isinstance(terms, Terms):
         raise ValueError(f"model must return ukjax.Terms(M, Q, A, b), got {type(terms).__name__}")
@@ -237,8 +268,10 @@ def _seen(model, t, q, v, driven, method):
 
 
 def _at_origin(model, t, q, v):
-    """Which coordinates are 0 but for rounding, as in a start that Newton's method has found: those that are tiny, and
-    change some constraint by no more than the rounding of its terms."""
+    """Which coordinates are 0 except for rounding, as in a start found by Newton's method.
+
+    They are tiny, and change some constraint by no more than the rounding of its terms.
+    """
     if not isinstance(model, AbstractSystem) or all(constraint.level != "position" for constraint in model.held):
         return jnp.zeros(q.shape, bool)
     of_rows = sizes(model.position_residual, (t, q), (jnp.abs(t), jnp.abs(q)))
@@ -249,34 +282,41 @@ def _at_origin(model, t, q, v):
 
 
 def _tiny(dtype):
-    """What a coordinate might be that is meant to be 0."""
+    """Largest value of a coordinate that may be meant as 0."""
     return float(np.finfo(dtype).eps) ** 0.75
 
 
-def _driven(A, b, unit):
-    """The acceleration that the rows ask for by themselves."""
+def _prescribed_acceleration(A, b, unit):
+    """The acceleration that the rows A q̈ = b prescribe by themselves."""
     entries = A.scaled(jnp.ones_like(b), unit).entries if isinstance(A, Compressed) else A * unit
     return jnp.max(_over(jnp.abs(b), jnp.sqrt(jnp.sum(entries**2, axis=1)), 0), initial=0)
 
 
 def _at_least(size, largest):
-    return jnp.where(size > STILL * largest, jnp.maximum(size, FAINT * largest), UNSAID * largest)
+    return jnp.where(
+        size > AT_ORIGIN_SHARE * largest,
+        jnp.maximum(size, MIN_RELATIVE_SCALE * largest),
+        DEFAULT_RELATIVE_SCALE * largest,
+    )
 
 
 def _units_of_q(kinematic_map, q, unit):
-    """What has the same effect in each coordinate. One that is not moved for the moment, or hardly, as that of a
-    quaternion which stands near 1, is so after a while, when N(q) has changed by its own size."""
+    """Changes of the coordinates that have equal effects.
+
+    A coordinate that no velocity changes at the start, or hardly, such as one of a quaternion near 1, changes later,
+    when N(q) has changed by its own size.
+    """
     now, (rate, change) = speeds(kinematic_map, q, unit), turning(kinematic_map, q, unit)
-    a_while = _over(jnp.max(jnp.abs(rate)), jnp.max(jnp.abs(change)), 0)
-    return _positive(jnp.maximum(now, a_while * jnp.abs(change)))
+    delay = _over(jnp.max(jnp.abs(rate)), jnp.max(jnp.abs(change)), 0)
+    return _positive(jnp.maximum(now, delay * jnp.abs(change)))
 
 
 def _positive(unit):
-    """What no velocity changes for the moment, as the least of what one does."""
-    least = jnp.min(jnp.where(unit > 0, unit, jnp.inf))
-    return jnp.where(unit > 0, unit, jnp.where(jnp.isfinite(least), least, 1))
+    """``unit`` with zeros replaced by its smallest positive entry."""
+    smallest = jnp.min(jnp.where(unit > 0, unit, jnp.inf))
+    return jnp.where(unit > 0, unit, jnp.where(jnp.isfinite(smallest), smallest, 1))
 
 
 def _over(p, q, otherwise=jnp.inf):
-    """p / q, but where q is 0."""
+    """p / q, or ``otherwise`` where q is 0."""
     return jnp.where(q > 0, p / jnp.where(q > 0, q, 1), otherwise)

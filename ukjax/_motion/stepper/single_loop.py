@@ -1,8 +1,8 @@
-"""A step in which everything stands once: quick to compile.
+"""A step whose stages and corrections are iterations of one loop, so that it compiles quickly.
 
-Its stages and the corrections at its end are turns of one loop. Each looks at the system at one state and solves
-M x + Aᵀν = force, A x = rows, a stage for accelerations, with Q and b, a correction for what takes a residual away.
-That is possible where all constraints are positions', so that accelerations and corrections have the same A.
+Each iteration evaluates the system at one state and solves M x + Aᵀν = force, A x = rows: a stage for the acceleration,
+with Q and b; a correction for the change that removes a residual. This requires that all constraints are on positions,
+so that accelerations and corrections have the same A.
 """
 
 import jax
@@ -23,7 +23,7 @@ from .scaling import Scale
 from .tableau import Tableau
 
 CORRECTIONS = 2
-"""Newton's steps on positions at a step's end: they take an error h⁵ to h²⁰."""
+"""Newton iterations on positions at the end of a step: they reduce an error h⁵ to h²⁰."""
 
 
 def single_loop_step(
@@ -37,69 +37,76 @@ def single_loop_step(
     projection: bool,
     scale: Scale,
 ) -> StepResult:
-    """``step`` in the form that is compiled soonest."""
-    take = _single_loop_step if has_single_loop(each.model, method, projection) else step
-    return take(each, t, h, q, v, method, tableau, projection, scale)
+    """``step``, in the single-loop form where that is possible: it compiles faster."""
+    step_function = _single_loop_step if has_single_loop(each.model, method, projection) else step
+    return step_function(each, t, h, q, v, method, tableau, projection, scale)
 
 
 def _single_loop_step(each, t, h, q, v, method, tableau, projection, scale):
-    """What ``step`` does with projection."""
+    """The single-loop form of ``step``, with projection."""
     levels = method if isinstance(method, MethodPerLevel) else each(methods_at, t, q, v, method)
     state, split, stages, dtype = jnp.concatenate([q, v]), len(q), tableau.stages, q.dtype
-    turns = stages + CORRECTIONS + 1
+    iterations = stages + CORRECTIONS + 1
     weigh = lambda weights, rates: jnp.tensordot(jnp.asarray(weights, dtype), rates, 1)
-    # Up to the first correction a turn begins where the rates so far lead, the later ones where the one before ended.
-    weights = np.zeros((turns, turns))
+    # Up to the first correction an iteration starts from the state given by the rates so far; later ones start from
+    # the end of the iteration before.
+    weights = np.zeros((iterations, iterations))
     weights[:stages, :stages] = tableau.weights()
     weights[stages, :stages] = tableau.b
-    times = np.concatenate([tableau.c, np.ones(turns - stages)])
+    times = np.concatenate([tableau.c, np.ones(iterations - stages)])
 
-    def turn(carry, given):
-        rates, reached, fastest, before, _, needs_fallback = carry
-        i, c, weights = given
+    def iterate(carry, inputs):
+        rates, reached, fastest, phi_before, _, needs_fallback = carry
+        i, c, weights = inputs
         reached = jnp.where(i <= stages, state + h * weigh(weights, rates), reached)
-        which = i < stages, i < turns - 1
-        now, reached, position, doubtful = each(
-            _turn, levels.acceleration, *which, t + c * h, reached[:split], reached[split:]
+        kind = i < stages, i < iterations - 1
+        stage_rate, reached, phi, iteration_fallback = each(
+            _iteration, levels.acceleration, *kind, t + c * h, reached[:split], reached[split:]
         )
-        fastest = jnp.maximum(fastest, jnp.where(i < stages, jnp.abs(now[:split]), 0))
-        rates = jax.lax.dynamic_update_index_in_dim(rates, now, i, 0)
-        before = jnp.where(i == stages, position, before)
-        return (rates, reached, fastest, before, position, needs_fallback | doubtful), None
+        fastest = jnp.maximum(fastest, jnp.where(i < stages, jnp.abs(stage_rate[:split]), 0))
+        rates = jax.lax.dynamic_update_index_in_dim(rates, stage_rate, i, 0)
+        phi_before = jnp.where(i == stages, phi, phi_before)
+        return (rates, reached, fastest, phi_before, phi, needs_fallback | iteration_fallback), None
 
-    nothing, none = jnp.zeros((turns, *state.shape), dtype), jnp.zeros(q.shape[1:], bool)
-    none_yet = jnp.zeros(scale.rows.shape, dtype)
-    start = nothing, state, jnp.zeros_like(q), none_yet, none_yet, none
-    given = jnp.arange(turns), jnp.asarray(times, dtype), jnp.asarray(weights, dtype)
-    (rates, reached, fastest, before, after, needs_fallback), _ = jax.lax.scan(turn, start, given)
+    no_rates, false = jnp.zeros((iterations, *state.shape), dtype), jnp.zeros(q.shape[1:], bool)
+    no_rows = jnp.zeros(scale.rows.shape, dtype)
+    start = no_rates, state, jnp.zeros_like(q), no_rows, no_rows, false
+    inputs = jnp.arange(iterations), jnp.asarray(times, dtype), jnp.asarray(weights, dtype)
+    (rates, reached, fastest, phi_before, phi_after, needs_fallback), _ = jax.lax.scan(iterate, start, inputs)
     rates = rates[:stages]
     moved = (reached - state - h * weigh(tableau.b, rates))[:split]
     q, v, error = reached[:split], reached[split:], h * weigh(tableau.b_error, rates)
-    moved, jumped, off = each(_correction_result, h, q, moved, fastest, before, after, scale)
+    moved, jumped, off = each(_correction_result, h, q, moved, fastest, phi_before, phi_after, scale)
     return StepResult(q, v, rates[0], error, moved, jumped, off, needs_fallback, jnp.zeros_like(off))
 
 
-def _turn(model, method, stage, onto_positions, t, q, v):
-    """A stage, or a correction of positions or of velocities: (q̇, v̇), or what takes a residual away; where that leads;
-    φ there; and whether that may be wrong."""
+def _iteration(model, method, stage, onto_positions, t, q, v):
+    """One stage, or one correction of positions or of velocities.
+
+    Returns (q̇, v̇), where v̇ is the correction in the latter case; the state that follows; φ; and whether a fallback
+    is needed.
+    """
     M, Q, rows = _evaluate(Evaluator.at(model, method), t, q, v)
     response = method.factorise(*jax.lax.stop_gradient((M, rows.A)))
-    missing = jnp.where(stage, rows.b, -jnp.where(onto_positions, rows.position, rows.velocity))
-    x = solve(M, rows.A, jnp.where(stage, Q, 0), missing, response)
-    doubtful = response.needs_fallback | assumption_failed_for(method)
-    doubtful = doubtful | ~jnp.all(jnp.isfinite(x)) if method.has_fallback else doubtful
-    now = jnp.concatenate([rate(model.kinematic_map, q, v), x])
+    target = jnp.where(stage, rows.b, -jnp.where(onto_positions, rows.position, rows.velocity))
+    x = solve(M, rows.A, jnp.where(stage, Q, 0), target, response)
+    needs_fallback = response.needs_fallback | assumption_failed_for(method)
+    needs_fallback = needs_fallback | ~jnp.all(jnp.isfinite(x)) if method.has_fallback else needs_fallback
+    q_dot_and_x = jnp.concatenate([rate(model.kinematic_map, q, v), x])
     q = shifted(model.kinematic_map, q, jnp.where(~stage & onto_positions, x, 0))
-    return now, jnp.concatenate([q, v + jnp.where(onto_positions, 0, x)]), rows.position, doubtful
+    return q_dot_and_x, jnp.concatenate([q, v + jnp.where(onto_positions, 0, x)]), rows.position, needs_fallback
 
 
 @per_member
-def _evaluate(look, t, q, v):
-    return look(t, q, v)
+def _evaluate(evaluator, t, q, v):
+    return evaluator(t, q, v)
 
 
 def _correction_result(model, h, q, moved, fastest, before, after, scale):
-    """How far the corrections moved q (see ``Corrected``), whether that is a leap, and whether q is off the
-    constraints: by the residuals ``before`` and ``after`` the corrections."""
+    """Change of q by the corrections (see ``CorrectionResult``), whether it is a jump, and whether q is off the
+    constraints.
+
+    ``before`` and ``after`` are the residuals before and after the corrections.
+    """
     moved = jnp.where(scale.rounding_only(before), 0, moved)
-    return moved, scale.is_jump(moved, h, fastest), scale.missed(after) > scale.kept(q)
+    return moved, scale.is_jump(moved, h, fastest), scale.relative_violation(after) > scale.max_violation(q)

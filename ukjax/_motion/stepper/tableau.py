@@ -1,4 +1,4 @@
-"""Explicit Runge–Kutta methods as numbers."""
+"""Butcher tableaux of explicit Runge–Kutta methods."""
 
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -9,8 +9,11 @@ from ..._check import repr_of
 
 
 class Tableau(NamedTuple):
-    """Stages at times ``c``, each from those before it by the rows ``a``; the result by ``b``, its error by ``b_error``
-    (b less that of a method of lower order), which shrinks as h to the ``order``."""
+    """Butcher tableau of an explicit Runge–Kutta method.
+
+    ``c``: times of the stages; ``a``: rows of weights of earlier stages; ``b``: weights of the result; ``b_error``:
+    ``b`` minus the weights of an embedded method of lower order, an error that decreases as h to the ``order``.
+    """
 
     c: tuple[float, ...]
     a: tuple[tuple[float, ...], ...]
@@ -20,7 +23,7 @@ class Tableau(NamedTuple):
 
     @classmethod
     def of(cls, solver: Any) -> "Tableau":
-        """That of an explicit Runge–Kutta solver of diffrax."""
+        """The tableau of an explicit Runge–Kutta solver of diffrax."""
         tableau = solver.tableau
         numbers = lambda x: tuple(float(value) for value in x)
         order = solver.error_order(None) or solver.order(None)
@@ -32,18 +35,20 @@ class Tableau(NamedTuple):
         return len(self.c)
 
     def weights(self) -> np.ndarray:
-        """The rows ``a``, filled up with zeros."""
-        filled = np.zeros((self.stages, self.stages))
+        """The rows ``a``, padded with zeros, shape (stages, stages)."""
+        padded = np.zeros((self.stages, self.stages))
         for i, row in enumerate(self.a):
-            filled[i, : len(row)] = row
-        return filled
+            padded[i, : len(row)] = row
+        return padded
 
 
 def check_solver(solver: Any, explicit: bool = False) -> None:
-    """``solver`` is None or a solver of diffrax, if need be an ``explicit`` Runge–Kutta method, or ``ValueError``."""
+    """Raise ``ValueError`` unless ``solver`` is None or a diffrax solver, an ``explicit`` Runge–Kutta method if that is
+    set.
+    """
     if solver is None:
         return
-    import diffrax as dfx  # whoever has such a solver has waited for it already
+    import diffrax as dfx  # slow import; a user with such a solver has imported it already
 
     if not isinstance(solver, dfx.AbstractERK if explicit else dfx.AbstractSolver):
         kind = "an explicit Runge–Kutta method" if explicit else "a solver"
@@ -96,8 +101,8 @@ DOPRI8 = Tableau(
     b_error=tuple(eighth - seventh for eighth, seventh in zip(_EIGHTH, _SEVENTH, strict=True)),
     order=8,
 )
-"""P. J. Prince & J. R. Dormand, J. Comput. Appl. Math. 7 (1981) 67: RK8(7)13M, by which adaptive steps are taken unless
-another solver is asked for."""
+"""P. J. Prince & J. R. Dormand, J. Comput. Appl. Math. 7 (1981) 67: RK8(7)13M, the default method for adaptive steps.
+"""
 
 RUNGE_KUTTA4 = Tableau(
     c=(0.0, 0.5, 0.5, 1.0),

@@ -1,1 +1,1 @@
-"""What a simulation returns, and its files."""
+"""The result of a simulation and its files."""

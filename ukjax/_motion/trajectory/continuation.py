@@ -1,4 +1,4 @@
-"""How a motion was integrated, kept with its trajectory to evaluate it between its samples."""
+"""Integration options that are stored with a trajectory, to evaluate it between its samples."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,9 +16,30 @@ from ..problem import Problem
 
 
 class IntegrationOptions(eqx.Module):
-    """The options with which ``simulate`` integrated a motion: tolerances or ``dt`` [s], ``switches`` [s], ``drift``,
-    ``solver``, ``max_steps`` and ``throw``. Arrays have the batch axis of the trajectory; ``batch_axes`` counts the
-    batch axes, 0 or 1, that share one model.
+    """The options with which ``simulate`` integrated a motion.
+
+    Arrays have the batch axis of the trajectory.
+
+    Parameters
+    ----------
+    rtol, atol
+        Tolerances per step.
+    dt
+        Step size [s], None for adaptive steps.
+    switches
+        Times [s] at which the model is discontinuous.
+    drift
+        Drift correction.
+    solver
+        diffrax solver, None for the default.
+    max_steps
+        Largest number of steps.
+    throw
+        Whether failures raise an error.
+    batch_axes
+        Number of batch axes, 0 or 1, that share one model.
+    simulate
+        The function ``ukjax.simulate``.
     """
 
     rtol: Float[Array, "..."]
@@ -43,8 +64,10 @@ class IntegrationOptions(eqx.Module):
         throw: bool,
         simulate: Callable,
     ) -> "IntegrationOptions":
-        """The options of ``problem``, for starts of the shape ``batch``. ``simulate`` is passed, since the module that
-        defines it imports this one."""
+        """The options of ``problem``, for starts of the shape ``batch``.
+
+        ``simulate`` is an argument, since the module that defines it imports this one.
+        """
         return cls(
             rtol=_for_each(problem.rtol, batch),
             atol=_for_each(problem.atol, batch),
@@ -80,16 +103,16 @@ class IntegrationOptions(eqx.Module):
         parts = []
         for k in np.unique(before):
             inside = distinct[before == k]
-            here = q[..., k : k + 1, :], v[..., k : k + 1, :]
-            later = inside[inside > t[k]]
-            if later.size:
+            part = q[..., k : k + 1, :], v[..., k : k + 1, :]
+            after_sample = inside[inside > t[k]]
+            if after_sample.size:
                 motion = self.simulate(
                     model,
                     q[..., k, :],
                     v[..., k, :],
-                    np.append(t[k], later).astype(t.dtype),
+                    np.append(t[k], after_sample).astype(t.dtype),
                     drift=self.drift,
-                    dt=None if dt is None else jnp.minimum(dt, later[-1] - t[k]),
+                    dt=None if dt is None else jnp.minimum(dt, after_sample[-1] - t[k]),
                     rtol=rtol,
                     atol=atol,
                     method=method,
@@ -98,23 +121,27 @@ class IntegrationOptions(eqx.Module):
                     max_steps=self.max_steps,
                     throw=self.throw,
                 )
-                asked = slice(0 if later.size < inside.size else 1, None)  # from the sample on, or without it
-                after = motion.q[..., 1:, :], motion.v[..., 1:, :]
-                here = tuple(_joined([x, y])[..., asked, :] for x, y in zip(here, after, strict=True))
-            parts.append(here)
+                # With the sample itself, if it is wanted too.
+                wanted = slice(0 if after_sample.size < inside.size else 1, None)
+                integrated = motion.q[..., 1:, :], motion.v[..., 1:, :]
+                part = tuple(_joined([x, y])[..., wanted, :] for x, y in zip(part, integrated, strict=True))
+            parts.append(part)
         of_q, of_v = (_joined([part[i] for part in parts])[..., place, :] for i in (0, 1))
         return jnp.asarray(of_q), jnp.asarray(of_v)
 
 
 def check_times_within(t: Numbers, first: float, last: float, dtype: Any) -> Float[np.ndarray, " k"]:
-    """``t`` as known times (k,) from ``first`` to ``last``, or ``ValueError``. One number counts as one time."""
-    given = as_array("t", t, "times")
-    if not is_concrete(given):
+    """``t`` as concrete times (k,) between ``first`` and ``last``, or raise ``ValueError``.
+
+    One number is one time.
+    """
+    array = as_array("t", t, "times")
+    if not is_concrete(array):
         raise ValueError(
             "t must be known times: under jit or vmap, and for derivatives with respect to t, give these times to "
             "ukjax.simulate, as ts"
         )
-    times = np.asarray(given)
+    times = np.asarray(array)
     if times.ndim > 1 or times.size == 0:
         raise ValueError(f"t must be one time [s], or times of shape (k,), got shape {times.shape}")
     check_finite("t", times)
@@ -126,7 +153,7 @@ def check_times_within(t: Numbers, first: float, last: float, dtype: Any) -> Flo
 
 
 def _for_each(x, batch):
-    """``x`` repeated along the batch axis; by NumPy where it can be: JAX would compile a program for it."""
+    """``x`` repeated along the batch axis, by NumPy if it is concrete: JAX would compile a program for it."""
     if x is None or not batch:
         return x
     shape = (*batch, *x.shape)

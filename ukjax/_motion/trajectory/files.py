@@ -1,4 +1,4 @@
-"""What a file holds of a motion, as plain arrays, and how: NumPy's archive, netCDF with CF attributes, a table."""
+"""Files of a motion: NumPy archives (.npz), netCDF with CF attributes (.nc), tables (.csv)."""
 
 import zipfile
 import zlib
@@ -25,13 +25,17 @@ ENDING = {
     "last_q": {"long_name": "generalised coordinates it came to", "units": "{}"},
     "last_v": {"long_name": "generalised velocities it came to", "units": "{} s-1"},
 }
-"""What files say of each quantity; ``Observation`` declares the others. {} is the unit of the coordinate, or of its
-force, where all have the same."""
+"""Metadata of each quantity in files; ``Observation`` declares those of the others. {} is the unit of the coordinates,
+or of their forces, if all have the same.
+"""
 
 
 class SavedMotion(NamedTuple):
-    """``arrays`` by name: t, q, v, those of ``ENDING`` and any of ``observed``, what files say of these; and what the
-    entries are called."""
+    """Contents of a file.
+
+    ``arrays`` by name: t, q, v, those of ``ENDING`` and any of ``observed``, the metadata of further quantities; and
+    ``labels``, the names of entries.
+    """
 
     arrays: dict[str, np.ndarray]
     observed: dict[str, Any]
@@ -39,12 +43,16 @@ class SavedMotion(NamedTuple):
 
     @property
     def batch(self) -> tuple[str, ...]:
+        """Name of the batch axis: () or ('member',)."""
         return ("member",) if self.arrays["t"].ndim == 2 else ()
 
 
 def write_npz(saved: SavedMotion, path: Path) -> None:
-    """Every array by its name; and as texts ``title``, ``reason``, ``coordinates`` and ``inputs`` (name and unit in
-    each row), and ``residual_row`` and its like, the names of rows."""
+    """Write every array by its name, and texts.
+
+    The texts are ``title``, ``reason``, ``coordinates`` and ``inputs`` (name and unit in each row), and
+    ``residual_row`` and so on, the names of rows.
+    """
     labels = saved.labels
     texts = {
         "title": np.array(labels.title),
@@ -58,10 +66,10 @@ def write_npz(saved: SavedMotion, path: Path) -> None:
 
 
 def read_npz(path: Path, observed: dict[str, Any]) -> SavedMotion:
-    """What ``write_npz`` wrote, or ``ValueError``."""
+    """Read a file by ``write_npz``, or raise ``ValueError``."""
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as found:
-            arrays = dict(found)
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = dict(archive)
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{str(path)!r} is not, or no longer, an archive of arrays: {error}") from None
     _check_complete(path, arrays, ("t", "q", "v", *ENDING, "title", "coordinates", "inputs"))
@@ -74,14 +82,14 @@ def read_npz(path: Path, observed: dict[str, Any]) -> SavedMotion:
         rows=tuple((name, tuple(str(row) for row in arrays[f"{name}_row"])) for name in rows),
         directions=pairs("directions") if "directions" in arrays else None,
     )
-    kept = ("t", "q", "v", *ENDING, *observed)
-    return SavedMotion({name: arrays[name] for name in kept if name in arrays}, observed, labels)
+    names = ("t", "q", "v", *ENDING, *observed)
+    return SavedMotion({name: arrays[name] for name in names if name in arrays}, observed, labels)
 
 
 def as_dataset(saved: SavedMotion) -> "xarray.Dataset":
-    """With named coordinates, units and names of rows, by the CF conventions.
+    """Convert to a dataset with named coordinates, units and names of rows, by the CF conventions.
 
-    ``time`` is there where all members have the same times; ``t`` besides, where it is not the same for all.
+    ``time`` is a coordinate if all members have the same times; ``t`` is added if it differs between members.
     """
     xarray = extra_package("xarray", "data", "a file of netCDF (.nc)")
     arrays, labels, batch = saved.arrays, saved.labels, saved.batch
@@ -118,7 +126,7 @@ def as_dataset(saved: SavedMotion) -> "xarray.Dataset":
             along = "coordinate" if name in ("q", "last_q") or labels.directions is None else "direction"
             known = name in MOTION or name in ENDING or about["per_coordinate"]
             last = (along if known else "input" if name == "control" else f"{name}_row",)
-            if value.shape[-1] == 0:  # no dimension of netCDF is that short
+            if value.shape[-1] == 0:  # netCDF has no dimension of length 0
                 empty.append(name)
                 continue
         if unit := _unit(about.get("units"), name, labels):
@@ -137,14 +145,14 @@ def as_dataset(saved: SavedMotion) -> "xarray.Dataset":
 
 
 def read_netcdf(path: Path, observed: dict[str, Any]) -> SavedMotion:
-    """What ``write_netcdf`` wrote, or ``ValueError``."""
+    """Read a file by ``write_netcdf``, or raise ``ValueError``."""
     xarray = extra_package("xarray", "data", "a file of netCDF (.nc)")
     try:
         dataset = xarray.load_dataset(path, engine="scipy")
     except (ValueError, TypeError, IndexError, EOFError, OverflowError) as error:
         raise ValueError(f"{str(path)!r} is not, or no longer, a netCDF file of classic format: {error}") from None
     arrays = {str(name): np.asarray(value) for name, value in dataset.variables.items()}
-    kept = (*MOTION, *ENDING, *observed)
+    names = (*MOTION, *ENDING, *observed)
     empty = str(dataset.attrs.get("without_rows", "")).split()
     if "t" not in arrays and "time" in arrays and "q" in arrays:
         arrays["t"] = np.broadcast_to(arrays["time"], arrays["q"].shape[:-1])
@@ -159,16 +167,16 @@ def read_netcdf(path: Path, observed: dict[str, Any]) -> SavedMotion:
         directions=pairs("direction", "direction_unit") if "direction" in arrays else None,
         rows=tuple((name, tuple(str(row) for row in rows)) for name, rows in named.items() if name != "control"),
     )
-    return SavedMotion({name: arrays[name] for name in ("t", *kept) if name in arrays}, observed, labels)
+    return SavedMotion({name: arrays[name] for name in ("t", *names) if name in arrays}, observed, labels)
 
 
 def write_netcdf(saved: SavedMotion, path: Path) -> None:
-    """``as_dataset`` in the classic format, which everything reads."""
+    """Write ``as_dataset`` in the classic netCDF format, which all readers support."""
     as_dataset(saved).to_netcdf(path, engine="scipy")
 
 
 def write_csv(saved: SavedMotion, path: Path) -> None:
-    """A table of one motion, a column for each number, named with its unit."""
+    """Write a table of one motion, with one column per number, named with its unit."""
     arrays, labels = saved.arrays, saved.labels
     columns = {"t [s]": arrays["t"]}
     for prefix, name, suffix in (("", "q", ""), ("d", "v", "/s"), ("dd", "acceleration", "/s^2")):
@@ -200,16 +208,18 @@ def _check_complete(path, arrays, names):
 
 
 def _common_times(t):
-    """The times that all members have, where they came so far; None if there are none, as where each has an event."""
-    each = np.atleast_2d(t)
-    first = np.argmax(np.isfinite(each), axis=0)
-    times = each[first, np.arange(each.shape[1])]
-    same = np.all((each == times) | np.isnan(each))
+    """The times that all members share, as far as each was integrated; None if there are none, for example with
+    events.
+    """
+    members = np.atleast_2d(t)
+    member = np.argmax(np.isfinite(members), axis=0)
+    times = members[member, np.arange(members.shape[1])]
+    same = np.all((members == times) | np.isnan(members))
     return times if same and np.all(np.isfinite(times)) else None
 
 
 def _unit(written, name, labels) -> str:
-    """The unit of a quantity all of whose entries have the same; else none."""
+    """The unit of a quantity if all its entries have the same unit; else an empty text."""
     of_coordinates = labels.coordinates if name in ("q", "last_q") else labels.along
     named: Named = labels.inputs if name == "control" else of_coordinates
     units = {unit for _, unit in named}

@@ -1,4 +1,4 @@
-"""What is known of a motion at each sample, from t, q and v: declared once, computed when somebody looks."""
+"""Quantities at each sample that follow from t, q and v: declared once, evaluated lazily."""
 
 from typing import Any
 
@@ -19,13 +19,18 @@ from ..fallback.row_noise import without_noise_rows
 
 
 def field(long_name: str, units: str | None = None, per_coordinate: bool = False) -> Any:
-    """A quantity with the name and the unit that files give it (see ``saved``), and whether it has an entry per
-    coordinate."""
+    """A field of ``Observation`` with its name and unit in files (see ``files``).
+
+    ``per_coordinate``: it has one entry per coordinate.
+    """
     return eqx.field(metadata={"long_name": long_name, "units": units, "per_coordinate": per_coordinate})
 
 
 class Observation(eqx.Module):
-    """What a model says at a sample, beside t, q and v; with the axes of a trajectory in front."""
+    """Quantities that a model gives at each sample, in addition to t, q and v.
+
+    The leading axes are those of the trajectory. The fields are described in ``Trajectory``.
+    """
 
     acceleration: Float[Array, "*at n"] = field("generalised accelerations", "{} s-2", per_coordinate=True)
     constraint_force: Float[Array, "*at n"] = field("force of all constraints", "{force}", per_coordinate=True)
@@ -47,14 +52,14 @@ class Observation(eqx.Module):
 def observe(
     model: Any, t: Float[Array, "*at"], q: Float[Array, "*at nq"], v: Float[Array, "*at n"], method: AbstractMethod
 ) -> Observation:
-    """All that is known at the samples of one motion, or of a batch of them."""
-    usual = method.usual()
-    if usual is not None and is_eager(model, t, q, v):
-        found, needs_fallback = observe_by(usual, model, t, q, v)
-        doubtful = np.asarray(needs_fallback)
-        if not np.any(doubtful):
-            return found
-        method = without_noise_rows(method, model, t[doubtful], q[doubtful], v[doubtful])
+    """Evaluate all quantities at the samples of one motion, or of a batch."""
+    fast_path = method.usual()
+    if fast_path is not None and is_eager(model, t, q, v):
+        observation, needs_fallback = observe_by(fast_path, model, t, q, v)
+        fallback_mask = np.asarray(needs_fallback)
+        if not np.any(fallback_mask):
+            return observation
+        method = without_noise_rows(method, model, t[fallback_mask], q[fallback_mask], v[fallback_mask])
     return observe_by(method, model, t, q, v)[0]
 
 
@@ -65,7 +70,7 @@ def observe_by(
     q: Float[Array, "*at nq"],
     v: Float[Array, "*at n"],
 ) -> tuple[Observation, Bool[Array, "*at"]]:
-    """The same by this method alone, and where it may be wrong."""
+    """Evaluate all quantities with ``method`` alone; and where it needs a fallback."""
     return (_observed_one if t.ndim == 1 else _observed_batch)(model, t, q, v, method)
 
 
@@ -76,14 +81,17 @@ def _observed_one(model, t, q, v, method):
 
 @jit
 def _observed_batch(model, t, q, v, method):
-    """Sample after sample, since a batch may be all that fits into memory."""
-    each = jax.vmap(lambda t, q, v: _observation(model, t, q, v, method))
-    found = jax.lax.map(lambda sample: each(*sample), jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (t, q, v)))
-    return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), found)
+    """Samples are evaluated one after the other, since a batch may be all that fits into memory."""
+    of_members = jax.vmap(lambda t, q, v: _observation(model, t, q, v, method))
+    observation = jax.lax.map(
+        lambda sample: of_members(*sample), jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (t, q, v))
+    )
+    return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), observation)
 
 
 @per_member
 def _observation(model, t, q, v, method):
+    """All quantities at one sample, and whether the method needs a fallback."""
     terms = model(t, q, v)
     motion, needs_fallback = motion_by(method, terms)
     if isinstance(model, AbstractSystem):
@@ -95,10 +103,10 @@ def _observation(model, t, q, v, method):
             join([rows.missed(motion.acceleration) for rows in held], q),
         )
         energy = model.energy(t, q, v)
-    else:  # only the rows are known
-        of_rows = terms.A @ motion.acceleration - terms.b
-        residuals, energy = (of_rows, terms.b[:0], terms.b[:0], of_rows), None
-    driven = model if isinstance(model, AbstractSystem) and model.control is not None else None
+    else:  # a bare function: only its rows are known
+        residual = terms.A @ motion.acceleration - terms.b
+        residuals, energy = (residual, terms.b[:0], terms.b[:0], residual), None
+    controlled = model if isinstance(model, AbstractSystem) and model.control is not None else None
     return (
         Observation(
             motion.acceleration,
@@ -109,14 +117,14 @@ def _observation(model, t, q, v, method):
             motion.rank,
             motion.inconsistency,
             energy,
-            *_driven(driven, t, q, v, motion),
+            *_control_quantities(controlled, t, q, v, motion),
         ),
         needs_fallback,
     )
 
 
-def _driven(system, t, q, v, motion):
-    """What the actuators of ``system`` do; None for everything where there are none."""
+def _control_quantities(system, t, q, v, motion):
+    """Actuator forces, task residuals, unreachable task accelerations and rank; None for all without control."""
     if system is None:
         return (None,) * 4
     command = system.command(t, q, v)

@@ -1,4 +1,4 @@
-"""What a simulation gives: the motion, its forces, how well the constraints were kept; as arrays, tables and files."""
+"""``Trajectory``, the result of a simulation: the motion, forces and residuals, as arrays, tables and files."""
 
 import os
 import warnings
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import xarray
 
 OBSERVED = {each.name: each.metadata for each in fields(Observation)}
-"""What files say of each quantity."""
+"""Metadata of each evaluated quantity, for files."""
 
 WITH_ROWS = (
     "residual",
@@ -43,14 +43,15 @@ WITH_ROWS = (
     "task_residual",
     "unreachable",
 )
+"""Quantities with one entry per constraint row."""
 
 
 class Trajectory(eqx.Module):
-    """A motion sampled at times t, time first: (samples, ...), or (batch, samples, ...) from many starts.
+    """A motion sampled at times t, time first: (samples, ...), or (batch, samples, ...) for a batch.
 
     | field | per sample | meaning |
     |---|---|---|
-    | ``t``, ``q``, ``v`` | (), (n,), (n,) | the motion |
+    | ``t``, ``q``, ``v`` | (), (nq,), (n,) | time [s], coordinates and velocities |
     | ``acceleration`` | (n,) | q̈ |
     | ``constraint_force`` | (n,) | Qᶜ = ``ideal_force`` + ``nonideal_force`` |
     | ``residual`` | (m,) | each constraint as written: φ, or ψ, or A q̈ − b |
@@ -63,14 +64,32 @@ class Trajectory(eqx.Module):
     | ``unreachable`` | (k,) | accelerations of the task that the actuators cannot give |
     | ``control_rank`` | () | independent task rows that the actuators can move |
 
-    All but ``t``, ``q`` and ``v`` is evaluated lazily, on first access. ``result`` is how the motion ended, as a
-    number, and ``reason`` in words; ``finished`` says whether it reached its last time, ``met_event`` whether it ended
-    at its event. ``steps`` is the number of steps, ``last`` the t, q, v that the motion reached, per member.
-    Samples that were not reached are NaN. A model that is a bare function has residuals in accelerations only.
-    A trajectory that was read from a file has no ``model``; its names are in ``labels``.
+    Everything except ``t``, ``q`` and ``v`` is evaluated lazily, on first access. Samples that were not reached are
+    NaN. A model that is a bare function has residuals of accelerations only. A trajectory that was read from a file has
+    no ``model``; its names are in ``labels``.
 
     ``motion(t)`` is the motion at other times. ``motion[i]`` is member i of a batch, ``len(motion)`` the number of
-    members. ``integration`` are the options with which ``simulate`` integrated the motion.
+    members.
+
+    Parameters
+    ----------
+    t, q, v
+        Samples, as in the table.
+    result
+        How the motion ended, as an integer per member; ``reason`` in words. ``finished`` says whether it reached
+        its last time, ``met_event`` whether it ended at its event.
+    steps
+        Number of steps per member.
+    last
+        t, q, v that the motion reached, per member.
+    model, method
+        The model and the solver, None if the trajectory was read from a file.
+    observation
+        Forces, residuals, rank and energy, None if they are evaluated lazily.
+    labels
+        Names and units, None if they are those of the model.
+    integration
+        The options with which ``simulate`` integrated the motion.
     """
 
     t: Float[Array, "*batch samples"]
@@ -87,11 +106,22 @@ class Trajectory(eqx.Module):
     integration: IntegrationOptions | None = None
 
     def observed(self) -> Observation:
-        """Forces, residuals, rank and energy at all samples, evaluated and compiled on first access."""
+        """Forces, residuals, rank and energy at all samples, compiled and evaluated on first access.
+
+        Returns
+        -------
+        Observation
+            The quantities of the table of ``Trajectory``, with the axes of the trajectory.
+
+        Raises
+        ------
+        ValueError
+            If the trajectory has no model, or a number that the model reads from outside has changed.
+        """
         if self.observation is not None:
             return self.observation
-        seen = self.__dict__.get("_seen")
-        if seen is None:
+        observation = self.__dict__.get("_seen")
+        if observation is None:
             self._check_numbers()
             if self.model is None or self.method is None:
                 raise ValueError(
@@ -99,10 +129,10 @@ class Trajectory(eqx.Module):
                     "without_model()"
                 )
             with hint_if_batched_model(self.model, self.q[..., 0, :]):
-                seen = observe(self.model, self.t, self.q, self.v, self.method)
-            if is_concrete(seen):
-                object.__setattr__(self, "_seen", seen)  # no field: what is derived from the others
-        return seen
+                observation = observe(self.model, self.t, self.q, self.v, self.method)
+            if is_concrete(observation):
+                object.__setattr__(self, "_seen", observation)  # a cache, not a field: it follows from the fields
+        return observation
 
     @property
     def plan(self) -> Plan | None:
@@ -125,23 +155,48 @@ class Trajectory(eqx.Module):
             )
 
     def with_observation(self) -> "Trajectory":
-        """The same with all that is known at the samples among its leaves: for where the model is to be changed."""
+        """This trajectory with all evaluated quantities stored as leaves, for use before the model is changed.
+
+        Returns
+        -------
+        Trajectory
+            A copy whose ``observation`` is set.
+        """
         return replace(self, observation=self.observed())
 
     def without_model(self) -> "Trajectory":
-        """The same without what may hold more than arrays: for results of ``jit`` and ``vmap``."""
+        """This trajectory without model, method and options, which may hold more than arrays: for results of ``jit``
+        and ``vmap``.
+
+        Returns
+        -------
+        Trajectory
+            A copy without them.
+        """
         return replace(self, model=None, method=None, integration=None)
 
     def __bool__(self) -> bool:
-        return True  # not by the number of members
+        return True  # independent of the number of members
 
     def __len__(self) -> int:
-        """The number of members of a batch. Raises ``TypeError`` for a single trajectory."""
+        """The number of members of a batch.
+
+        Raises
+        ------
+        TypeError
+            If this is a single trajectory.
+        """
         self._check_batch()
         return len(self.t)
 
     def __iter__(self) -> "Iterator[Trajectory]":
-        """The members of a batch, in order. Raises ``TypeError`` for a single trajectory."""
+        """Iterate over the members of a batch, in order.
+
+        Raises
+        ------
+        TypeError
+            If this is a single trajectory.
+        """
         return map(self.__getitem__, range(len(self)))
 
     def __getitem__(self, index: Any) -> "Trajectory":
@@ -167,16 +222,16 @@ class Trajectory(eqx.Module):
             If there is no such member.
         """
         at = checked_index(index, len(self))
-        taken = lambda tree: jax.tree.map(lambda x: x[at] if eqx.is_array(x) else x, tree)
-        integration, model, method = taken(self.integration), self.model, self.method
+        select = lambda tree: jax.tree.map(lambda x: x[at] if eqx.is_array(x) else x, tree)
+        integration, model, method = select(self.integration), self.model, self.method
         if self.integration is not None and self.t.ndim - 1 > self.integration.batch_axes:
-            model, method = taken((model, method))  # mapped over models: see ``IntegrationOptions``
+            model, method = select((model, method))  # mapped over models: see ``IntegrationOptions``
         elif integration is not None and not isinstance(at, slice) and np.ndim(at) == 0:
             integration = replace(integration, batch_axes=0)
         names = "t", "q", "v", "result", "steps", "last", "observation"
-        parts = {name: taken(getattr(self, name)) for name in names}
+        parts = {name: select(getattr(self, name)) for name in names}
         member = replace(self, **parts, model=model, method=method, integration=integration)
-        return member._remembering(self.__dict__.get("_outside"), taken(self.__dict__.get("_seen")), self.plan)
+        return member._remembering(self.__dict__.get("_outside"), select(self.__dict__.get("_seen")), self.plan)
 
     def __call__(self, t: Numbers) -> "Trajectory":
         """The motion at other times, to the accuracy of the solver.
@@ -214,8 +269,7 @@ class Trajectory(eqx.Module):
         return replace(self, t=at, q=q, v=v, observation=None)._remembering(self.__dict__.get("_outside"))
 
     def _distinct_samples(self):
-        """Known times, in order and each once, at which states are known, and q and v at these: the samples and the
-        last state."""
+        """Distinct finite times in order, with q and v there: the samples and the last state."""
         t, last = self.t, self.last[0]
         if not is_concrete(t, last):
             raise ValueError(
@@ -224,27 +278,27 @@ class Trajectory(eqx.Module):
             )
         t = np.append(np.asarray(t), np.asarray(last)[..., None], axis=-1)
         q, v = (
-            jnp.concatenate([x, end[..., None, :]], axis=-2)
-            for x, end in zip((self.q, self.v), self.last[1:], strict=True)
+            jnp.concatenate([x, x_last[..., None, :]], axis=-2)
+            for x, x_last in zip((self.q, self.v), self.last[1:], strict=True)
         )
         if t.ndim > 1:
-            shared = self.integration is not None and self.integration.batch_axes == t.ndim - 1
-            if not shared or not np.array_equal(t, np.broadcast_to(t[0], t.shape)):
+            is_shared = self.integration is not None and self.integration.batch_axes == t.ndim - 1
+            if not is_shared or not np.array_equal(t, np.broadcast_to(t[0], t.shape)):
                 raise ValueError(
                     "motion(t) of a batch needs the same model and the same times for all members: "
                     "use motion[i](t) for each member i"
                 )
             t = t[0]
-        distinct, first = np.unique(t, return_index=True)
-        first = first[np.isfinite(distinct)]
-        return t[first], q[..., first, :], v[..., first, :]
+        distinct, indices = np.unique(t, return_index=True)
+        indices = indices[np.isfinite(distinct)]
+        return t[indices], q[..., indices, :], v[..., indices, :]
 
     def _check_batch(self):
         if self.t.ndim < 2:
             raise TypeError("this is one trajectory, not a batch of them: use motion.q[k] for its sample k")
 
     def _remembering(self, outside=None, seen=None, plan=None):
-        """This trajectory, with the numbers read from outside, its observation and its plan, as far as they are known."""
+        """This trajectory with cached numbers from outside, cached observations and its plan."""
         for name, value in (("_outside", outside), ("_seen", seen), ("_plan", plan)):
             if value is not None:
                 object.__setattr__(self, name, value)
@@ -252,15 +306,15 @@ class Trajectory(eqx.Module):
 
     def __repr__(self) -> str:
         if not all(map(eqx.is_array, (self.t, self.q, self.result))):
-            return object.__repr__(self)  # of something else in the same structure
+            return object.__repr__(self)  # the fields are no arrays, for example while JAX rebuilds the tree
         *batch, samples = self.t.shape
         members = "".join(f"{size} x " for size in batch)
-        shown = f"{self.title!r}, {members}{samples} samples of {self.q.shape[-1]} coordinates"
+        text = f"{self.title!r}, {members}{samples} samples of {self.q.shape[-1]} coordinates"
         if is_concrete(self.t, self.result):
             reasons = Counter(np.atleast_1d(in_words(np.ravel(self.result))).tolist())
-            ended = ", ".join(f"{count} {reason}" if batch else reason for reason, count in reasons.items())
-            shown += f", t = {np.min(self.t):g} to {np.max(self.t):g} s, {ended}"
-        return f"Trajectory({shown})"
+            endings = ", ".join(f"{count} {reason}" if batch else reason for reason, count in reasons.items())
+            text += f", t = {np.min(self.t):g} to {np.max(self.t):g} s, {endings}"
+        return f"Trajectory({text})"
 
     @property
     def acceleration(self) -> Float[Array, "*batch samples n"]:
@@ -344,42 +398,45 @@ class Trajectory(eqx.Module):
 
     @property
     def met_event(self) -> Bool[Array, "*batch"]:
-        """Whether the motion ended before, where its event is."""
+        """Whether the motion ended before its last time, at its event."""
         return self.result == EVENT
 
     @property
     def reason(self) -> "str | np.ndarray":
-        """Why the motion ended, in words, for each of a batch."""
+        """The reason why the motion ended, in words; an array of texts for a batch."""
         return in_words(self.result)
 
     @property
     def coordinates(self) -> tuple[tuple[str, str], ...]:
-        """Name and unit of each coordinate: the model's, or q1, q2, ... without units."""
+        """Name and unit of each coordinate: those of the model, or q1, q2, ... without units."""
         return named_coordinates(self.model, self.q.shape[-1]) if self.labels is None else self.labels.coordinates
 
     @property
     def directions(self) -> tuple[tuple[str, str], ...]:
-        """What each entry of v, of accelerations and of forces is along, and the unit of what v is the rate of: the
-        coordinates, unless the model has a ``kinematic_map``."""
+        """Name and unit for each entry of v, of accelerations and of forces.
+
+        These are the coordinates, unless the model has a ``kinematic_map``. The unit is that of the quantity whose rate
+        v is.
+        """
         if self.labels is not None:
             return self.labels.along
         return named_directions(self.model, self.v.shape[-1]) or self.coordinates
 
     @property
     def inputs(self) -> tuple[tuple[str, str], ...]:
-        """Name and unit of each actuator: the model's, or u1, u2, ... without units; none without control."""
+        """Name and unit of each actuator: those of the model, or u1, u2, ... without units; empty without control."""
         if self.control is None:
             return ()
         return named_inputs(self.model, self.control.shape[-1]) if self.labels is None else self.labels.inputs
 
     @property
     def title(self) -> str:
-        """What the model is called, or the name of its class."""
+        """The title of the model, or the name of its class."""
         return title_of(self.model) if self.labels is None else self.labels.title
 
     @property
     def rows(self) -> dict[str, tuple[str, ...]]:
-        """The names of the rows of each residual, by the residual's name: the constraints', or 1, 2, ..."""
+        """Names of the rows of each residual, by the name of the residual: those of the constraints, or 1, 2, ..."""
         if self.labels is not None:
             return dict(self.labels.rows)
         sizes = {name: getattr(self, name).shape[-1] for name in WITH_ROWS if getattr(self, name) is not None}
@@ -388,33 +445,61 @@ class Trajectory(eqx.Module):
 
     @property
     def differentiable(self) -> Bool[Array, "*batch"]:
-        """Whether the rank of the rows is the same at all samples that were reached. Where it changes, at a singular
-        pose, the motion has no derivative, and what differentiation gives is that of the motion at constant rank."""
+        """Whether the rank of the rows is the same at all samples that were reached.
+
+        Where the rank changes, at a singular pose, the motion has no derivative; automatic differentiation then returns
+        that of the motion at constant rank.
+        """
         reached = jnp.isfinite(self.t)
         first = self.rank[..., :1]
         return jnp.all((self.rank == first) | ~reached, axis=-1)
 
     def reached(self) -> "Trajectory":
-        """A single trajectory without the samples it did not come to, after an event or where it had to stop."""
-        reached = np.asarray(jnp.isfinite(self.t))
-        repeated = np.concatenate([[True], np.diff(np.asarray(self.t)) != 0])  # an event at a sample, or none at all
-        kept = np.flatnonzero(reached & repeated)
-        cut = lambda tree: jax.tree.map(lambda x: x[kept], tree)
-        t, q, v, observation = cut((self.t, self.q, self.v, self.observation))
+        """A single trajectory without the samples after its end, at an event or a failure, and without repeated times.
+
+        Returns
+        -------
+        Trajectory
+            The samples that were reached.
+        """
+        is_reached = np.asarray(jnp.isfinite(self.t))
+        is_new = np.concatenate([[True], np.diff(np.asarray(self.t)) != 0])  # an event at a sample repeats its time
+        indices = np.flatnonzero(is_reached & is_new)
+        select = lambda tree: jax.tree.map(lambda x: x[indices], tree)
+        t, q, v, observation = select((self.t, self.q, self.v, self.observation))
         return replace(self, t=t, q=q, v=v, observation=observation)
 
     def to_xarray(self) -> "xarray.Dataset":
-        """An ``xarray.Dataset`` with named coordinates, units and rows, by the CF conventions; needs the package
-        xarray."""
+        """Convert to an ``xarray.Dataset`` with named coordinates, units and rows, by the CF conventions.
+
+        Returns
+        -------
+        xarray.Dataset
+            All quantities. Requires the package xarray.
+        """
         extra_package("xarray", "data", "to_xarray")
         return as_dataset(self._saved())
 
     def save(self, path: str | os.PathLike) -> Path:
-        """Write to ``path``: plain arrays by these names (.npz), netCDF (.nc, needs xarray) or a table (.csv). The
-        first two hold everything that is known of the motion, and ``load_trajectory`` reads them.
+        """Write the trajectory to a file, which appears completely or not at all.
 
-        The file appears whole or not at all. Raises ``ValueError`` for another ending, or a batch as .csv, and
-        ``OSError``, with its name, where it cannot be written.
+        Parameters
+        ----------
+        path
+            File name. The suffix selects the format: .npz for plain arrays by name, .nc for netCDF (requires
+            xarray), .csv for a table. The first two hold everything, and ``load_trajectory`` reads them.
+
+        Returns
+        -------
+        Path
+            The path of the file.
+
+        Raises
+        ------
+        ValueError
+            For another suffix, or a batch as .csv.
+        OSError
+            If the file cannot be written.
         """
         path = as_path(path)
         writers = {".npz": write_npz, ".nc": write_netcdf, ".csv": write_csv}
@@ -428,16 +513,16 @@ class Trajectory(eqx.Module):
 
     def _saved(self) -> SavedMotion:
         observed = self.observed()
-        found = {"t": self.t, "q": self.q, "v": self.v, "result": self.result, "steps": self.steps}
-        found |= dict(zip(("last_t", "last_q", "last_v"), self.last, strict=True))
-        found |= {name: getattr(observed, name) for name in OBSERVED}
+        arrays = {"t": self.t, "q": self.q, "v": self.v, "result": self.result, "steps": self.steps}
+        arrays |= dict(zip(("last_t", "last_q", "last_v"), self.last, strict=True))
+        arrays |= {name: getattr(observed, name) for name in OBSERVED}
         directions = None if self.directions == self.coordinates else self.directions
         labels = Labels(self.title, self.coordinates, self.inputs, tuple(self.rows.items()), directions)
-        return SavedMotion({name: np.asarray(x) for name, x in found.items() if x is not None}, OBSERVED, labels)
+        return SavedMotion({name: np.asarray(x) for name, x in arrays.items() if x is not None}, OBSERVED, labels)
 
 
 def checked_index(index: Any, members: int) -> Any:
-    """``index`` as an integer, a slice or an array of integers (k,), or ``TypeError`` or ``IndexError``."""
+    """``index`` as an integer, a slice or an array of integers (k,), or raise ``TypeError`` or ``IndexError``."""
     if isinstance(index, slice):
         return index
     if not is_concrete(index):
@@ -458,11 +543,27 @@ def checked_index(index: Any, members: int) -> Any:
 
 
 def load_trajectory(path: str | os.PathLike) -> Trajectory:
-    """The trajectory that ``Trajectory.save`` wrote to ``path``, .npz or .nc (which needs the package xarray).
+    """Read a trajectory that ``Trajectory.save`` wrote.
 
-    Everything that was saved is there: the motion, how it ended, forces, residuals, energy, control, names and units.
-    The model is not: ``model`` is None. Raises ``ValueError`` for a file that holds no such thing or is not whole, and
-    ``OSError`` where there is none. Warns where numbers in double precision are rounded, since JAX computes in single.
+    Warns if numbers in double precision are rounded, because JAX computes in single precision.
+
+    Parameters
+    ----------
+    path
+        File with suffix .npz, or .nc (requires the package xarray).
+
+    Returns
+    -------
+    Trajectory
+        Everything that was saved: the motion, how it ended, forces, residuals, energy, control, names and units.
+        The model is not saved: ``model`` is None.
+
+    Raises
+    ------
+    ValueError
+        If the file holds no trajectory, or is incomplete.
+    OSError
+        If there is no such file.
     """
     path = as_path(path)
     readers = {".npz": read_npz, ".nc": read_netcdf}
