@@ -101,11 +101,11 @@ def test_two_workers_do_the_same(tmp_path):
 )
 def test_values_are_read_as_they_are_written(words, values):
     name, parsed = sweep_module._parse(words)
-    assert name == words.partition("=")[0] and sweep_module._range(parsed) == values
+    assert name == words.partition("=")[0] and sweep_module._swept_values(parsed) == values
 
 
 def test_distributions_are_scipy_s():
-    of = lambda words: sweep_module._range(sweep_module._parse(f"a={words}")[1])
+    of = lambda words: sweep_module._swept_values(sweep_module._parse(f"a={words}")[1])
     assert of("normal(3,0.5)").mean() == 3.0 and of("normal(3,0.5)").std() == 0.5
     assert of("lognormal(15,0.1)").median() == pytest.approx(15.0)
     assert np.std(np.log(of("lognormal(15,0.1)").rvs(4000, random_state=0))) == pytest.approx(0.1, rel=0.05)

@@ -1,4 +1,4 @@
-"""The command line: ``ukjax`` or ``python -m ukjax``. Parses, calls what a Python user would call, prints."""
+"""The command line, ``ukjax`` or ``python -m ukjax``: parse the arguments, call the library, print the result."""
 
 import argparse
 import atexit
@@ -8,18 +8,18 @@ from typing import NoReturn
 
 from . import __version__
 from ._command import COMMANDS, UsageError
-from ._command.interrupt import answered_in_time
+from ._command.interrupt import interrupt_guard
 
 
 class _Parser(argparse.ArgumentParser):
-    """Bad usage is one line on standard error and exit code 2."""
+    """Argument parser that reports bad usage in one line on standard error, with exit code 2."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def parser() -> argparse.ArgumentParser:
-    """All sub-commands and their options."""
+    """Return the parser of all sub-commands and their options."""
     top = _Parser(prog="ukjax", description="Constrained mechanical systems by the Udwadia–Kalaba equation.")
     top.add_argument("--version", action="version", version=f"ukjax {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="command", parser_class=_Parser)
@@ -30,13 +30,16 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; the exit code is 0, 1 where a motion failed, 2 for bad usage and files that cannot be
-    written, 130 after Ctrl-C and 141 where nobody reads on."""
+    """Run the command line and return the exit code.
+
+    The code is 0 after success, 1 if a motion failed, 2 for bad usage or a file that cannot be written, 130 after
+    Ctrl-C, and 141 if the reader of standard output closed it (broken pipe).
+    """
     name = "ukjax"
-    say = lambda words: print(f"{name}: {' '.join(str(words).split())}", file=sys.stderr, flush=True)
-    # The checks that equinox compiles into a program keep it out of the compilation cache; ukjax checks the results.
+    print_error = lambda message: print(f"{name}: {' '.join(str(message).split())}", file=sys.stderr, flush=True)
+    # Programs that contain equinox's runtime checks are not stored in the compilation cache. ukjax checks the results.
     os.environ.setdefault("EQX_ON_ERROR", "off")
-    with answered_in_time(lambda: say("interrupted")) as interrupts:
+    with interrupt_guard(lambda: print_error("interrupted")) as interrupts:
         try:
             try:
                 options = parser().parse_args(arguments)
@@ -45,33 +48,36 @@ def main(arguments: list[str] | None = None) -> int:
             finally:
                 sys.stdout.flush()
         except BaseException as error:
-            if interrupts.seen or isinstance(error, KeyboardInterrupt):
-                say("interrupted")
-                atexit.register(os._exit, 130)  # whatever still runs is not waited for
+            if interrupts.received or isinstance(error, KeyboardInterrupt):
+                print_error("interrupted")
+                atexit.register(os._exit, 130)  # do not wait for threads that still run
                 return 130
             if isinstance(error, _usage_errors()):
-                say(error)
+                print_error(error)
                 return 1 if isinstance(error, RuntimeError) else 2
             if isinstance(error, OSError):
-                return _not_written(error, say)
+                return _report_write_error(error, print_error)
             raise
 
 
-def _not_written(error, say):
-    """A file or the output that cannot be written, in one line; none where nobody reads the output any more."""
+def _report_write_error(error, print_error):
+    """Report a file or standard output that cannot be written in one line, and return the exit code.
+
+    A broken pipe is not reported.
+    """
     if error.filename is not None:
-        say(f"{error.filename!r} cannot be written: {error.strerror}")
+        print_error(f"{error.filename!r} cannot be written: {error.strerror}")
         return 2
-    with open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())  # what is left would be tried again at the end
+    with open(os.devnull, "w") as null:
+        os.dup2(null.fileno(), sys.stdout.fileno())  # otherwise the interpreter flushes the buffer again at exit
     if isinstance(error, BrokenPipeError):
         return 141
-    say(f"the output cannot be written: {error.strerror or error}")
+    print_error(f"the output cannot be written: {error.strerror or error}")
     return 2
 
 
 def _usage_errors():
-    """What a user's words can cause. Anything else is a defect of ours, and shows its traceback."""
+    """Return the exceptions that user input can cause. Any other exception is a bug and keeps its traceback."""
     if "ukjax._motion.diagnose.motion" not in sys.modules:
         return (UsageError,)
     from ._motion.diagnose.motion import SimulationError
