@@ -41,7 +41,7 @@ def check_mechanism(options: argparse.Namespace) -> int:
         report |= _parts(mechanism) if isinstance(mechanism, Mechanism) else {}
         report |= {"not_modelled": ignored, "looks_wrong": doubtful + report.pop("looks_wrong", [])}
         report |= _degrees_of_freedom(mechanism, report["looks_wrong"])
-    print(json.dumps(report, indent=1) if options.json else "\n".join(_report_lines(report)))
+    print(json.dumps(report, indent=1) if options.json else "\n".join(_lines(report)))
     return 1 if report["looks_wrong"] else 0
 
 
@@ -137,7 +137,7 @@ def _degrees_of_freedom(mechanism, wrong: list[str]) -> dict[str, Any]:
     }
 
 
-def _report_lines(report) -> Iterator[str]:
+def _lines(report) -> Iterator[str]:
     from .._robot_file import where
 
     yield f"{report['system']}\n{report['source']}\n"

@@ -77,9 +77,9 @@ def _movie(options) -> Path:
     if path.suffix == PAGE:
         return path
     require_package("matplotlib", "--animate", "plot")
-    from ..plot.animation import cannot_write
+    from ..plot.animation import why_not_writable
 
-    if complaint := cannot_write(path):
+    if complaint := why_not_writable(path):
         raise UsageError(f"--animate {complaint}")
     return path
 
