@@ -132,12 +132,12 @@ def view(trajectory: Trajectory, outline: Callable | None = None) -> View:
         "links": [{"points": line.shape[1], "joints": not is_rim(line)} for line in links],
         "bodies": [
             {
-                "edges": _base64_float32(body.edges),
-                "poses": _base64_float32(np.concatenate([(body.p - centre)[..., None], body.R], axis=2)[shown]),
+                "edges": _numbers(body.edges),
+                "poses": _numbers(np.concatenate([(body.p - centre)[..., None], body.R], axis=2)[shown]),
             }
             for body in bodies
         ],
-        "positions": _base64_float32(points[shown] - centre),
+        "positions": _numbers(points[shown] - centre),
     }
     data = json.dumps(motion).replace("<", "\\u003c")  # so that no text closes the enclosing script element
     return View(
@@ -146,7 +146,8 @@ def view(trajectory: Trajectory, outline: Callable | None = None) -> View:
     )
 
 
-def _base64_float32(x):
+def _numbers(x):
+    """Encode an array as the base64 text of its little-endian float32 bytes."""
     return base64.b64encode(x.astype("<f4").tobytes()).decode()
 
 
