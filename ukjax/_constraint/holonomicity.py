@@ -44,7 +44,8 @@ def holonomicity(constraint: Pfaffian, t: Numbers, q: Numbers, tolerance: float 
     q
         The point (n,). Use ``jax.vmap`` for several points.
     tolerance
-        Largest defect of an integrable row. Default: eps^(3/4) max(1, \\|J_r\\|_F / \\|A_r\\|), the largest over the rows.
+        Largest defect of an integrable row. Default: eps^(3/4) max(1, \\|J_r\\|_F / \\|A_r\\|), with the maximum over
+        the rows.
 
     Returns
     -------
