@@ -26,8 +26,8 @@ class Scara(AbstractMechanism):
           ----o q1 ---- x          φ4 =  q4 + l0 − rise t                 (48)
 
     The constraints are stabilised with the paper's α, β in φ̈ + α φ̇ + β φ = 0 (52). Four constraints determine four
-    coordinates: the motion is known in advance (``reference``), and Qᶜ is the joint torque [N m] and force [N] that enforces it.
-    Masses [kg], lengths [m], inertias about the links' centres [kg m²], ``omega`` [rad/s], ``rise`` [m/s].
+    coordinates: the motion is known in advance (``reference``), and Qᶜ is the joint torque [N m] and force [N] that
+    enforces it. Masses [kg], lengths [m], inertias about the links' centres [kg m²], ``omega`` [rad/s], ``rise`` [m/s].
     The paper's start angles lack two minus signs, restored here; see the notebook ``scara``.
     """
 
