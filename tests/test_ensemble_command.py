@@ -49,7 +49,7 @@ def test_a_sweep_is_told_gone_on_with_and_drawn(tmp_path, capsys):
     np.testing.assert_allclose(found.q[0, 0], own.q[-1], atol=1e-12)
 
     assert main(words) == 2
-    assert "is there: say --resume to go on with it" in capsys.readouterr().err
+    assert "exists: pass --resume to continue that sweep" in capsys.readouterr().err
     assert main([*words, "--resume"]) == 0
     assert json.loads(capsys.readouterr().out)["ends"] == told["ends"]
     assert main(["sweep", "--summary", str(tmp_path / "s")]) == 0

@@ -34,7 +34,7 @@ def check_system(name: str, floating: bool) -> None:
     Raises ``UsageError``. The class itself is not imported.
     """
     if floating and not is_robot_file(name):
-        raise UsageError(f"--floating frees the root of a URDF, and {name!r} is none")
+        raise UsageError(f"--floating applies only to URDF files, got {name!r}")
     if is_robot_file(name):
         if not Path(name).is_file():
             raise UsageError(f"there is no file {name!r}")

@@ -51,7 +51,8 @@ def read_record(file: str, mechanism: AbstractMechanism) -> Record:
     columns = [i for i, name in enumerate(names) if name in state_of_name]
     if not columns:
         raise UsageError(
-            f"{file!r} has no column of the system's: there are {', '.join(state_of_name)}; it has {', '.join(names)}"
+            f"{file!r} has no column of the system: the system has {', '.join(state_of_name)}; "
+            f"the table has {', '.join(names)}"
         )
     input_columns = [names.index(name) for name in mechanism.record if name in names]
     if input_columns and len(input_columns) < len(mechanism.record):
@@ -61,15 +62,13 @@ def read_record(file: str, mechanism: AbstractMechanism) -> Record:
         same_name = times if column == times[0] else [i for i, name in enumerate(names) if name == names[column]]
         if len(same_name) > 1:
             duplicates = " and ".join(dict.fromkeys(names[i] for i in same_name))
-            raise UsageError(
-                f"{file!r} has {len(same_name)} columns {duplicates}: each counts once, so leave out all but one"
-            )
+            raise UsageError(f"{file!r} has {len(same_name)} columns {duplicates}: keep only one of them")
         unit = "s" if column == times[0] else state_of_name[names[column]][1] if column in columns else ""
         unit_in_file = table.units[column]
         if unit and unit_in_file not in ("", "-", unit):
             raise UsageError(
                 f"{file!r} has {names[column]} in [{unit_in_file}], but the system's is in [{unit}]: convert it, "
-                "or leave the unit out if it is another word for that"
+                "or omit the unit if it is a synonym"
             )
     numbers = table.numbers(used_columns)
     for j in (0, *range(1 + len(columns), len(used_columns))):

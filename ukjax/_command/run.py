@@ -75,7 +75,9 @@ def _as_published(request, options):
 
     versions = request.mechanism.published()
     if not versions:
-        raise UsageError(f"--as-published: {options.system} is run as its source has it without that")
+        raise UsageError(
+            f"--as-published: {options.system} has no published variants, its default run is that of the source"
+        )
     return {
         name: simulate(
             version, request.q0, request.v0, request.ts, drift="none", throw=False, **request.simulate_options

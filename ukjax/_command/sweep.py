@@ -92,7 +92,7 @@ def sweep(options: argparse.Namespace) -> int:
         check_output("--plot", options.plot, FIGURES)
     if options.summary is not None:
         if options.system is not None or options.over:
-            raise UsageError("--summary tells of a folder: leave out the system and --over")
+            raise UsageError("--summary reads a folder: leave out the system and --over")
         from .._ensemble import open_ensemble
 
         with library_errors_as_usage_errors():
@@ -101,7 +101,7 @@ def sweep(options: argparse.Namespace) -> int:
     folder = options.out or f"{file_stem(options.system)}-sweep"
     path = Path(folder)
     if path.is_dir() and any(path.iterdir()) and not options.resume and options.world == 1:
-        raise UsageError(f"--out {folder!r} is there: say --resume to go on with it, or name another folder")
+        raise UsageError(f"--out {folder!r} exists: pass --resume to continue that sweep, or name another folder")
     swept = dict(map(_parse, options.over))
     if len(swept) < len(options.over):
         raise UsageError("--over has a name twice")
@@ -189,7 +189,7 @@ def _check(options) -> None:
         raise UsageError("the following arguments are required: system, or --summary DIR")
     check_system(options.system, options.floating)
     if not options.over:
-        raise UsageError("--over must name what is swept: --over q1=-0.5:0.5:100")
+        raise UsageError("--over is required: --over q1=-0.5:0.5:100")
     for name in ("members", "chunk", "workers", "world"):
         value = getattr(options, name)
         if value is not None and value < 1:
@@ -205,11 +205,13 @@ def _check(options) -> None:
     if options.seed < 0:
         raise UsageError(f"--seed must not be negative, got {options.seed}")
     if options.workers > 1 and options.scheduler:
-        raise UsageError("--workers are processes of this machine, --scheduler has its own: leave one out")
+        raise UsageError("--workers starts processes on this machine, --scheduler uses a cluster: leave one out")
     if options.scheduler:
         require_package("distributed", "--scheduler", "dask")
     if options.plot and options.world > 1:
-        raise UsageError("--plot shows all members, and this is a share of them: use --summary when all are done")
+        raise UsageError(
+            "--plot needs all members, and this job has only a share of them: use --summary when all jobs are done"
+        )
 
 
 def _parse(assignment: str) -> tuple[str, tuple[str, list[float]]]:
@@ -327,7 +329,7 @@ def _report(options, results, folder, start_time) -> int:
         print(_table(summary))
     some_finished = summary["finished"] or summary["done"] < summary["members"]
     if not some_finished:
-        print(f"ukjax sweep: none of {summary['members']} members came to its end", file=sys.stderr)
+        print(f"ukjax sweep: all {summary['members']} members failed", file=sys.stderr)
     return 0 if some_finished else 1
 
 

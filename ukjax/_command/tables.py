@@ -90,14 +90,14 @@ def read_table(file: str) -> Table:
     separator = max(SEPARATORS, key=first.count)
     rows = _cells(file, text, separator)
     if len(rows) < 3:
-        raise UsageError(f"{file!r} must hold a line of names and at least two of numbers, got {len(rows)} lines")
+        raise UsageError(f"{file!r} must have a line of names and at least two lines of numbers, got {len(rows)} lines")
     names = [name.split("[")[0].strip() for name in rows[0][1]]
     units = [name.partition("[")[2].partition("]")[0].strip() for name in rows[0][1]]
     for line, row in rows[1:]:
         if any(row[len(names) :]):
             raise UsageError(
-                f"{file!r}, line {line} has {len(row)} cells for {len(names)} names: numbers with decimal commas want "
-                "semicolons between them"
+                f"{file!r}, line {line} has {len(row)} cells for {len(names)} names: separate numbers with "
+                "decimal commas by semicolons"
             )
     lines, cells = zip(*rows[1:], strict=True)
     return Table(file, names, units, list(lines), list(cells), separator == ",")

@@ -71,7 +71,9 @@ def shortfall(command: Command, labels: list[str], terms: np.ndarray) -> str:
     missing, wanted = np.asarray(command.unreachable), np.asarray(command.wanted)
     size = float(np.linalg.norm(missing))
     if not np.isfinite(size) and np.all(np.isfinite(wanted)):
-        return "what it asks of the actuators is not finite there: look at B, secondary, and whether weight is positive"
+        return (
+            "the actuator forces it requires are not finite there: check B, secondary, and whether weight is positive"
+        )
     if not np.isfinite(size):
         return f"the motion with the actuators off is not finite there (rows {', '.join(map(repr, labels))})"
     if np.all(np.abs(missing) <= UNREACHED * terms):

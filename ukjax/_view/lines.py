@@ -33,7 +33,7 @@ def outlines(trajectory: Trajectory, outline: Callable | None = None) -> list[np
         if not callable(outline):
             subject = "a motion without its model" if model is None else type(model).__name__
             raise ValueError(
-                f"a drawing needs a model with outline(t, q), its lines at one instant, which {subject} has not: "
+                f"a drawing needs a model with outline(t, q), its lines at one instant, and {subject} has none: "
                 "subclass ukjax.systems.AbstractMechanism, give it to ukjax.view(motion, outline), or show q with "
                 "ukjax.plot.histories"
             )

@@ -62,7 +62,7 @@ class Adaptive(AbstractSystem):
         if plant.control is not None:
             raise ValueError("plant must be without control of its own: it is driven by law")
         if plant.kinematic_map is not None:
-            raise ValueError("plant must have the rates of its coordinates for velocities, which it has not")
+            raise ValueError("plant must have the rates of its coordinates as velocities, but has a kinematic map")
         self.plant, self.law = plant, law
         self.k1, self.k2 = as_number("k1", k1, above=0), as_number("k2", k2, "1/s", least=0)
 

@@ -85,9 +85,11 @@ class SlidingMode(AbstractSystem):
             if system.control is not None or system.nonideal is not None:
                 raise ValueError(f"{name} must be without control and without non-ideal constraints")
             if system.kinematic_map is not None:
-                raise ValueError(f"{name} must have the rates of its coordinates for velocities, which it has not")
+                raise ValueError(
+                    f"{name} must have the rates of its coordinates as velocities, but has a kinematic map"
+                )
         if actual.constraints:
-            raise ValueError("actual must be without constraints: those of nominal are what it is made to follow")
+            raise ValueError("actual must be without constraints: it is made to follow those of nominal")
         check_function("shape", shape, "x")
         self.nominal, self.actual, self.shape = nominal, actual, shape
         self.L = as_numbers("L", L, above=0, below=math.inf)

@@ -117,7 +117,7 @@ def why_not_writable(path: Path) -> str:
         page = "; for a page, ukjax.view(trajectory).save(path)" if path.suffix == ".html" else ""
         return f"an animation must end in {', '.join(MOVIES)}, got {str(path)!r}{page}"
     if path.suffix == ".mp4" and shutil.which("ffmpeg") is None:
-        return f"{path.name} needs the program ffmpeg, which is not there: install it, or choose .gif"
+        return f"{path.name} needs the program ffmpeg, which is not installed: install it, or choose .gif"
     return ""
 
 

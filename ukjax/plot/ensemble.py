@@ -57,7 +57,7 @@ def ensemble_map(
     y = next((key for key in over if key != x), None) if y is None else y
     for which, axis_name in (("x", x), ("y", y)):
         if axis_name is not None and axis_name not in over:
-            raise ValueError(f"{which} must be one of what was swept, {', '.join(over)}, got {axis_name!r}")
+            raise ValueError(f"{which} must be one of the swept names {', '.join(over)}, got {axis_name!r}")
     if value is None and "q" not in found.names:
         value = next((key for key in found.names if key not in ("result", "steps", "last_t")), "last_t")
     if isinstance(value, str):
