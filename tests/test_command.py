@@ -14,7 +14,7 @@ import pytest
 import ukjax as uk
 from ukjax.__main__ import main
 from ukjax._command.records import read_record
-from ukjax._command.usage import UsageError, saying_what_is_refused
+from ukjax._command.usage import UsageError, library_errors_as_usage_errors
 
 
 @pytest.fixture(autouse=True)
@@ -121,7 +121,7 @@ def test_a_defect_keeps_its_traceback(bob):
     broken = bob("return jnp.zeros(1), jnp.zeros(1)", "return jnp.broadcast_to(jnp.zeros(2), (3,)), jnp.zeros(1)")
     with pytest.raises(ValueError, match="broadcast"):
         command("run", f"{broken}:Bob")
-    with pytest.raises(UsageError, match="law must be a function"), saying_what_is_refused():
+    with pytest.raises(UsageError, match="law must be a function"), library_errors_as_usage_errors():
         uk.control.Feedback([[1.0]], None)
 
 
@@ -272,7 +272,7 @@ def test_tables_are_read_as_people_keep_them(content, tmp_path):
     record = read_record("slide.csv", uk.systems.RoughIncline())
     expected = np.loadtxt(slide().splitlines()[1:], delimiter=",")
     np.testing.assert_array_equal(np.column_stack([record.t, record.values]), expected)
-    assert record.places == (0, 1)
+    assert record.state_indices == (0, 1)
 
 
 def test_data_in_millimetres_are_not_fitted_as_if_nothing_were_wrong(tmp_path, capsys):
@@ -281,7 +281,7 @@ def test_data_in_millimetres_are_not_fitted_as_if_nothing_were_wrong(tmp_path, c
     doubt, verdict = capsys.readouterr().err.splitlines()
     # x and y are as wrong as each other: which is named is up to rounding.
     assert re.search("the model does not meet the data: the residuals of output [01],", doubt) and "mm for m" in doubt
-    assert verdict == "ukjax fit: the data determine none of mu: nothing that was found means anything"
+    assert verdict == "ukjax fit: the data determine none of mu: the estimates are meaningless"
 
 
 def test_an_output_that_nobody_can_take_is_one_line_or_none(tmp_path):

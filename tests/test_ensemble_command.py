@@ -49,7 +49,7 @@ def test_a_sweep_is_told_gone_on_with_and_drawn(tmp_path, capsys):
     np.testing.assert_allclose(found.q[0, 0], own.q[-1], atol=1e-12)
 
     assert main(words) == 2
-    assert "is there: say --resume to go on with it" in capsys.readouterr().err
+    assert "exists: pass --resume to continue that sweep" in capsys.readouterr().err
     assert main([*words, "--resume"]) == 0
     assert json.loads(capsys.readouterr().out)["ends"] == told["ends"]
     assert main(["sweep", "--summary", str(tmp_path / "s")]) == 0
@@ -101,11 +101,11 @@ def test_two_workers_do_the_same(tmp_path):
 )
 def test_values_are_read_as_they_are_written(words, values):
     name, parsed = sweep_module._parse(words)
-    assert name == words.partition("=")[0] and sweep_module._range(parsed) == values
+    assert name == words.partition("=")[0] and sweep_module._swept_values(parsed) == values
 
 
 def test_distributions_are_scipy_s():
-    of = lambda words: sweep_module._range(sweep_module._parse(f"a={words}")[1])
+    of = lambda words: sweep_module._swept_values(sweep_module._parse(f"a={words}")[1])
     assert of("normal(3,0.5)").mean() == 3.0 and of("normal(3,0.5)").std() == 0.5
     assert of("lognormal(15,0.1)").median() == pytest.approx(15.0)
     assert np.std(np.log(of("lognormal(15,0.1)").rvs(4000, random_state=0))) == pytest.approx(0.1, rel=0.05)

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from ukjax._command.interrupt import answered_in_time
+from ukjax._command.interrupt import interrupt_guard
 
 pytestmark = pytest.mark.optimised
 
@@ -132,8 +132,8 @@ def test_it_needs_nothing_that_windows_lacks(monkeypatch):
     for name in ("set_blocking", "get_blocking", "pipe"):
         monkeypatch.delattr(os, name)
     said = []
-    with answered_in_time(lambda: said.append("interrupted")) as interrupts:
+    with interrupt_guard(lambda: said.append("interrupted")) as interrupts:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
             time.sleep(1)
-    assert interrupts.seen and not said
+    assert interrupts.received and not said

@@ -398,7 +398,7 @@ DRIFTING = uk.System(FREE, kinematic_map=lambda q, v: kinematic_map(q, v) + 0.1)
         ),
         (
             lambda: uk.control.Adaptive(TOP, uk.control.Robust(jnp.eye(3), EDGE, TOP, 1.0), k1=1.0, k2=1.0),
-            "plant must have the rates of its coordinates for velocities",
+            "plant must have the rates of its coordinates as velocities",
         ),
     ),
 )

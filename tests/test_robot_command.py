@@ -84,7 +84,7 @@ def test_a_file_is_simulated_with_its_numbers_set(capsys):
         (("fit", "broken.urdf", "data.csv", "--free", "bodies.arm.mass"), ""),
         (("run", "furuta_pendulum.urdf", "--set", "bodies.arn.mass=1"), "has no number 'arn'; did you mean 'arm'?"),
         (("run", "furuta_pendulum.urdf", "--set", "pim=1"), "--set knows no 'pim'; did you mean 'pin'?"),
-        (("run", "pendulum", "--floating"), "--floating frees the root of a URDF, and 'pendulum' is none"),
+        (("run", "pendulum", "--floating"), "--floating applies only to URDF files, got 'pendulum'"),
         (("check", "four_bar.xml", "--floating"), "an MJCF file says itself what floats"),
         (("run", "furuta_pendulum.urdf", "--set", "tree=1"), "--set knows no 'tree'"),
     ),

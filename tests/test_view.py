@@ -103,7 +103,7 @@ def test_a_title_is_words_whatever_is_in_it(wheel):
 
 
 def test_a_long_motion_is_shown_by_fewer_samples(pendulum, monkeypatch):
-    monkeypatch.setattr("ukjax._view.page.LARGEST", 4 * 4 * 21)  # two points in the plane, 21 times
+    monkeypatch.setattr("ukjax._view.page.MAX_POSITION_BYTES", 4 * 4 * 21)  # two points in the plane, 21 times
     np.testing.assert_allclose(held(uk.view(pendulum).page)["t"], np.linspace(0, 4, 21), atol=1e-12)
 
 

@@ -1,4 +1,4 @@
-"""Command line ``ukjax`` or ``python -m ukjax``: parses arguments, calls the public API and prints."""
+"""The command line, ``ukjax`` or ``python -m ukjax``: parse the arguments, call the library, print the result."""
 
 import argparse
 import atexit
@@ -8,18 +8,18 @@ from typing import NoReturn
 
 from . import __version__
 from ._command import COMMANDS, UsageError
-from ._command.interrupt import answered_in_time
+from ._command.interrupt import interrupt_guard
 
 
 class _Parser(argparse.ArgumentParser):
-    """Parser that reports wrong usage in one line on standard error, with exit code 2."""
+    """Argument parser that reports bad usage in one line on standard error, with exit code 2."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser with all sub-commands and their options."""
+    """Return the parser of all sub-commands and their options."""
     top = _Parser(prog="ukjax", description="Constrained mechanical systems by the Udwadia–Kalaba equation.")
     top.add_argument("--version", action="version", version=f"ukjax {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="command", parser_class=_Parser)
@@ -32,14 +32,14 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return the exit code.
 
-    0: success; 1: a simulation failed; 2: wrong usage or a file that cannot be written; 130: Ctrl-C; 141: the reader of
-    the output closed the pipe.
+    The code is 0 after success, 1 if a motion failed, 2 for bad usage or a file that cannot be written, 130 after
+    Ctrl-C, and 141 if the reader of standard output closed it (broken pipe).
     """
     name = "ukjax"
-    report = lambda words: print(f"{name}: {' '.join(str(words).split())}", file=sys.stderr, flush=True)
-    # JAX does not cache programs with run-time checks of equinox; ukjax checks the results itself.
+    print_error = lambda message: print(f"{name}: {' '.join(str(message).split())}", file=sys.stderr, flush=True)
+    # Programs that contain equinox's runtime checks are not stored in the compilation cache. ukjax checks the results.
     os.environ.setdefault("EQX_ON_ERROR", "off")
-    with answered_in_time(lambda: report("interrupted")) as interrupts:
+    with interrupt_guard(lambda: print_error("interrupted")) as interrupts:
         try:
             try:
                 options = parser().parse_args(arguments)
@@ -48,33 +48,36 @@ def main(arguments: list[str] | None = None) -> int:
             finally:
                 sys.stdout.flush()
         except BaseException as error:
-            if interrupts.seen or isinstance(error, KeyboardInterrupt):
-                report("interrupted")
-                atexit.register(os._exit, 130)  # exit without waiting for running threads
+            if interrupts.received or isinstance(error, KeyboardInterrupt):
+                print_error("interrupted")
+                atexit.register(os._exit, 130)  # do not wait for threads that still run
                 return 130
             if isinstance(error, _usage_errors()):
-                report(error)
+                print_error(error)
                 return 1 if isinstance(error, RuntimeError) else 2
             if isinstance(error, OSError):
-                return _report_write_error(error, report)
+                return _report_write_error(error, print_error)
             raise
 
 
-def _report_write_error(error, report):
-    """Report in one line that a file or the output cannot be written; nothing if the output pipe was closed."""
+def _report_write_error(error, print_error):
+    """Report a file or standard output that cannot be written in one line, and return the exit code.
+
+    A broken pipe is not reported.
+    """
     if error.filename is not None:
-        report(f"{error.filename!r} cannot be written: {error.strerror}")
+        print_error(f"{error.filename!r} cannot be written: {error.strerror}")
         return 2
-    with open(os.devnull, "w") as null_device:
-        os.dup2(null_device.fileno(), sys.stdout.fileno())  # Python would flush the rest again at exit
+    with open(os.devnull, "w") as null:
+        os.dup2(null.fileno(), sys.stdout.fileno())  # otherwise the interpreter flushes the buffer again at exit
     if isinstance(error, BrokenPipeError):
         return 141
-    report(f"the output cannot be written: {error.strerror or error}")
+    print_error(f"the output cannot be written: {error.strerror or error}")
     return 2
 
 
 def _usage_errors():
-    """Return the exceptions that wrong input can cause. Others are defects of ukjax and show a traceback."""
+    """Return the exceptions that user input can cause. Any other exception is a bug and keeps its traceback."""
     if "ukjax._motion.diagnose.motion" not in sys.modules:
         return (UsageError,)
     from ._motion.diagnose.motion import SimulationError

@@ -1,7 +1,7 @@
-"""What each sub-command of ``ukjax`` does. Nothing here imports JAX before a command is called."""
+"""The sub-commands of ``ukjax``, one module each. JAX is imported only when a command runs."""
 
 from . import bench, check, fit, gallery, run, sweep, tune, view
 from .usage import UsageError as UsageError
 
 COMMANDS = (gallery, check, run, view, sweep, fit, tune, bench)
-"""As ``ukjax --help`` lists them."""
+"""The modules of the sub-commands, in the order of ``ukjax --help``."""

@@ -1,33 +1,33 @@
-"""``ukjax bench``: how fast this machine is, with nothing but what ukjax needs itself."""
+"""``ukjax bench``: measure the speed of this machine. Needs no optional package."""
 
 import argparse
 import json
 from typing import Any
 
-from .usage import UsageError, check_memory, saying_what_is_refused
+from .usage import UsageError, check_memory, library_errors_as_usage_errors
 
 MECHANISMS = {"parallel_manipulator": "loops", "coordinated_robots": "closed"}
-"""Systems of the gallery, and the constraint that holds them together with their motors off."""
+"""Gallery systems with closed loops, each with the attribute that holds its loop constraints (motors off)."""
 
 
 def add_to(commands: Any) -> None:
-    """Its options, among the sub-commands of the command line."""
+    """Add the sub-command and its options to the parser."""
     parser = commands.add_parser(
         "bench",
-        help="measure how fast this machine is: accelerations and steps per second",
-        description="Measure constrained accelerations and Runge-Kutta steps of two closed loops of the gallery, in a "
-        "batch, in double and in single precision.",
+        help="measure the speed of this machine: accelerations and steps per second",
+        description="Measure the speed of constrained accelerations and of Runge-Kutta steps, for batches of two "
+        "gallery systems with closed loops, in double and in single precision.",
         allow_abbrev=False,
     )
     option = parser.add_argument
-    option("--batch", type=int, default=4096, metavar="N", help="members of the batch (default 4096)")
-    option("--seconds", type=float, default=0.2, metavar="T", help="length of a motion (default 0.2)")
+    option("--batch", type=int, default=4096, metavar="N", help="number of batch members (default 4096)")
+    option("--seconds", type=float, default=0.2, metavar="T", help="simulated time of each motion (default 0.2)")
     option("--json", action="store_true", help="print JSON")
     parser.set_defaults(call=bench)
 
 
 def bench(options: argparse.Namespace) -> int:
-    """Measure, and print a table or JSON."""
+    """Run the benchmark and print a table or JSON. Returns the exit code 0."""
     if options.batch < 1:
         raise UsageError(f"--batch must be at least 1, got {options.batch}")
     if not 0 < options.seconds < float("inf"):
@@ -44,17 +44,17 @@ def bench(options: argparse.Namespace) -> int:
     from .measure import DT, accelerations, rollout
 
     check_memory(f"--batch {options.batch} takes", 12**2 * options.batch, "take a smaller one")
-    with saying_what_is_refused():
+    with library_errors_as_usage_errors():
         check_step(DT, np.array([0.0, options.seconds]), otherwise=" (--seconds)")
     _precision.enable_float64()
     rows: list[dict[str, Any]] = []
-    for name, closing in MECHANISMS.items():
+    for name, constraint_attribute in MECHANISMS.items():
         gallery = systems.named(name)
-        system = System(gallery.dynamics, getattr(gallery, closing))
+        system = System(gallery.dynamics, getattr(gallery, constraint_attribute))
         for dtype in ("float64", "float32"):
-            single = lambda x, dtype=dtype: jax.tree.map(lambda x: x.astype(dtype), x)
+            cast = lambda x, dtype=dtype: jax.tree.map(lambda x: x.astype(dtype), x)
             starts = [jnp.tile(x, (options.batch, 1)) for x in project(system, 0.0, *gallery.start())]
-            model, q0, v0 = single((system, *starts))
+            model, q0, v0 = cast((system, *starts))
             row = {"system": name, "numbers": dtype, "batch": options.batch}
             rows.append(row | accelerations(model, q0, v0) | rollout(model, q0, v0, options.seconds))
     if options.json:
@@ -66,7 +66,7 @@ def bench(options: argparse.Namespace) -> int:
 
 
 def text_table(rows: list[dict[str, Any]]) -> str:
-    """Rows under the names of their columns, numbers to three digits."""
+    """Format dictionaries as a table with a header line, numbers with three significant digits."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     widths = {key: max(len(key), *(len(_cell(row.get(key))) for row in rows)) for key in columns}
     lines = [{key: key for key in columns}, *rows]

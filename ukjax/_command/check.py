@@ -1,4 +1,4 @@
-"""``ukjax check``."""
+"""``ukjax check``: describe a mechanism and list what looks wrong in it."""
 
 import argparse
 import json
@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from .mechanism import add_system, check_system, is_robot_file, mechanism_of, title_and_source
-from .usage import saying_what_is_refused
+from .usage import library_errors_as_usage_errors
 
 
 def add_to(commands: Any) -> None:
-    """Its options, among the sub-commands of the command line."""
+    """Add the sub-command and its options to the parser."""
     parser = commands.add_parser(
         "check",
-        help="what a mechanism is: its tree, loops and degrees of freedom, and what looks wrong",
-        description="Tell what a mechanism is made of: bodies and joints as a tree, loops, masses, degrees of freedom "
-        "at its start, rows that others imply; what of a file is not modelled, and what looks wrong. The exit code is "
-        "1 where something does.",
+        help="describe a mechanism: tree, loops, degrees of freedom, and what looks wrong",
+        description="Describe a mechanism: bodies and joints as a tree, loops, masses, degrees of freedom at the "
+        "start, redundant constraint rows, elements of the file that are not modelled, and what looks wrong. The exit "
+        "code is 1 if something looks wrong.",
         allow_abbrev=False,
     )
     add_system(parser)
@@ -25,7 +25,7 @@ def add_to(commands: Any) -> None:
 
 
 def check_mechanism(options: argparse.Namespace) -> int:
-    """Print what it is; 1 where something looks wrong."""
+    """Print the description of a mechanism. Returns exit code 1 if something looks wrong, else 0."""
     check_system(options.system, options.floating)
 
     from .. import _precision
@@ -34,37 +34,37 @@ def check_mechanism(options: argparse.Namespace) -> int:
 
     _precision.enable_float64()
     enable_compilation_cache()
-    with saying_what_is_refused():
-        mechanism, ignored, needs_fallback = _read(options.system, options.floating)
+    with library_errors_as_usage_errors():
+        mechanism, ignored, doubtful = _read_mechanism(options.system, options.floating)
         title, source = title_and_source(options.system, mechanism)
         report: dict[str, Any] = {"system": title, "source": source}
         report |= _parts(mechanism) if isinstance(mechanism, Mechanism) else {}
-        report |= {"not_modelled": ignored, "looks_wrong": needs_fallback + report.pop("looks_wrong", [])}
-        report |= _freedom(mechanism, report["looks_wrong"])
+        report |= {"not_modelled": ignored, "looks_wrong": doubtful + report.pop("looks_wrong", [])}
+        report |= _degrees_of_freedom(mechanism, report["looks_wrong"])
     print(json.dumps(report, indent=1) if options.json else "\n".join(_lines(report)))
     return 1 if report["looks_wrong"] else 0
 
 
-def _read(name, floating):
-    """The mechanism, and what its file says that is not modelled, or unusual."""
+def _read_mechanism(name, floating):
+    """Return the mechanism, the elements of its file that are not modelled, and the doubtful ones."""
     if not is_robot_file(name):
         return mechanism_of(name, floating), {}, []
     from .._robot_file import read
 
     try:
-        found = read(name, floating=floating)
+        parts = read(name, floating=floating)
     except ImportError as error:
         from .usage import UsageError
 
         raise UsageError(str(error)) from None
     from .._robot_file import where
 
-    needs_fallback = [f"{what}: {where(lines)}" for what, lines in found.suspicious.items()]
-    return found.mechanism(), dict(found.ignored), needs_fallback
+    doubtful = [f"{element}: {where(lines)}" for element, lines in parts.suspicious.items()]
+    return parts.mechanism(), dict(parts.ignored), doubtful
 
 
 def _parts(mechanism) -> dict[str, Any]:
-    """Of bodies and joints."""
+    """Return bodies, joints, loops, couplings, actuators and doubts of a mechanism, for the report."""
     from .._mechanism import Mechanism
     from .._robot_file import doubts
     from ..joints import AbstractConnection, AbstractCoupling
@@ -93,12 +93,12 @@ def _parts(mechanism) -> dict[str, Any]:
     ]
     motors = [motor._asdict() for motor in mechanism.actuators]
     mass = sum(body["mass"] for body in tree)
-    found = {"tree": tree, "mass": mass, "loops": loops, "couplings": couplings, "actuators": motors}
-    return found | {"looks_wrong": doubts(mechanism)}
+    parts = {"tree": tree, "mass": mass, "loops": loops, "couplings": couplings, "actuators": motors}
+    return parts | {"looks_wrong": doubts(mechanism)}
 
 
-def _freedom(mechanism, wrong: list[str]) -> dict[str, Any]:
-    """Coordinates, rank and degrees of freedom at its start, and the rows that follow from those before them."""
+def _degrees_of_freedom(mechanism, wrong: list[str]) -> dict[str, Any]:
+    """Return coordinates, rank, degrees of freedom and redundant rows at the start. Appends problems to ``wrong``."""
     import jax.numpy as jnp
     import numpy as np
 
@@ -110,7 +110,7 @@ def _freedom(mechanism, wrong: list[str]) -> dict[str, Any]:
 
     q, v = mechanism.start()
     t = jnp.zeros(())
-    if not isinstance(mechanism, Mechanism):  # whose start fits
+    if not isinstance(mechanism, Mechanism):  # the start of a Mechanism satisfies its constraints
         try:
             q, v = project(mechanism, t, q, v)
         except ValueError as error:
@@ -119,11 +119,11 @@ def _freedom(mechanism, wrong: list[str]) -> dict[str, Any]:
     A = np.asarray(terms.A)
     (_, names), *_ = named_rows(mechanism, t, q, v, {"residual": len(A)})
     rtol = 10 * float(np.finfo(A.dtype).eps) ** 0.5
-    kept = independent_rows(np.asarray(terms.M), A, rtol, rounding(A.dtype)) if len(A) else ()
-    if kept is None:
+    independent = independent_rows(np.asarray(terms.M), A, rtol, rounding(A.dtype)) if len(A) else ()
+    if independent is None:
         wrong.append("its mass matrix and its rows leave some acceleration undetermined")
-        kept = ()
-    rank = len(kept)
+        independent = ()
+    rank = len(independent)
     for name, _, low, high, (value,) in mechanism.limited(t[None], q[None]):
         if not low - 1e-9 <= value <= high + 1e-9:
             wrong.append(f"{name} starts at {value:.4g}, outside of its limits {low:.4g} and {high:.4g}")
@@ -131,7 +131,7 @@ def _freedom(mechanism, wrong: list[str]) -> dict[str, Any]:
         "coordinates": [name for name, _ in named_coordinates(mechanism)],
         "rows": list(names),
         "rank": rank,
-        "redundant": [name for i, name in enumerate(names) if i not in kept],
+        "redundant": [name for i, name in enumerate(names) if i not in independent],
         "velocities": [name for name, _ in named_velocities(mechanism)],
         "degrees_of_freedom": len(v) - rank,
     }
@@ -146,30 +146,30 @@ def _lines(report) -> Iterator[str]:
         yield from _branches(report["tree"], "ground", "")
         yield ""
     for name in ("loops", "couplings"):
-        for each in report.get(name, []):
-            ends = each.get("between") or each["of"]
-            yield f"  {name[:-1]:18} {each['joint']}: {each['kind']} of {' and '.join(ends)}"
+        for element in report.get(name, []):
+            endpoints = element.get("between") or element["of"]
+            yield f"  {name[:-1]:18} {element['joint']}: {element['kind']} of {' and '.join(endpoints)}"
     for motor in report.get("actuators", []):
-        within = "" if motor["limits"] is None else ", {:.4g} to {:.4g}".format(*motor["limits"])
-        yield f"  {'actuator':18} {motor['name']}: on {motor['joint']}, gear {motor['gear']:.4g}{within}"
+        limits = "" if motor["limits"] is None else ", {:.4g} to {:.4g}".format(*motor["limits"])
+        yield f"  {'actuator':18} {motor['name']}: on {motor['joint']}, gear {motor['gear']:.4g}{limits}"
     if "mass" in report:
         yield f"  {'bodies':18} {len(report['tree'])}, {report['mass']:.6g} kg"
     nq, n, rank = len(report["coordinates"]), len(report["velocities"]), report["rank"]
-    moving = "" if n == nq else f" that {n} velocities move"
-    yield f"  {'degrees of freedom':18} {n - rank}: {nq} coordinates{moving}, {len(report['rows'])} rows of rank {rank}"
+    suffix = "" if n == nq else f" that {n} velocities move"
+    yield f"  {'degrees of freedom':18} {n - rank}: {nq} coordinates{suffix}, {len(report['rows'])} rows of rank {rank}"
     if report["redundant"]:
         yield f"  {'redundant rows':18} {', '.join(report['redundant'])}"
-    for what, lines in report["not_modelled"].items():
-        yield f"  {'not modelled':18} {what}: {where(lines)}"
+    for description, lines in report["not_modelled"].items():
+        yield f"  {'not modelled':18} {description}: {where(lines)}"
     for line in report["looks_wrong"]:
         yield f"  {'looks wrong':18} {line}"
 
 
-def _branches(tree, parent, before) -> Iterator[str]:
+def _branches(tree, parent, prefix) -> Iterator[str]:
     children = [link for link in tree if link["parent"] == parent]
     for i, link in enumerate(children):
         last = i == len(children) - 1
         joint = "floating" if link["joint"] is None else f"{link['kind']} {link['joint']}"
         mass = f"{link['mass']:.4g} kg" if link["mass"] else "no mass"
-        yield f"{before}{'└' if last else '├'} {link['body']}, {mass}, {joint}"
-        yield from _branches(tree, link["body"], before + ("  " if last else "│ "))
+        yield f"{prefix}{'└' if last else '├'} {link['body']}, {mass}, {joint}"
+        yield from _branches(tree, link["body"], prefix + ("  " if last else "│ "))

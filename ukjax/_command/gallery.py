@@ -1,4 +1,4 @@
-"""``ukjax list``."""
+"""``ukjax list``: print the gallery."""
 
 import argparse
 import json
@@ -9,14 +9,14 @@ from ..systems.catalogue import CATALOGUE
 
 
 def add_to(commands: Any) -> None:
-    """Its options, among the sub-commands of the command line."""
-    parser = commands.add_parser("list", help="the gallery, with the source of each system")
+    """Add the sub-command and its options to the parser."""
+    parser = commands.add_parser("list", help="list the systems of the gallery, with their sources")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(call=list_gallery)
 
 
 def list_gallery(options: argparse.Namespace) -> int:
-    """Print the gallery: name, what it is, source."""
+    """Print name, title and source of each gallery system. Returns exit code 0."""
     if options.json:
         print(
             json.dumps([{"name": e.name, "title": e.title, "source": e.source} for e in CATALOGUE.values()], indent=1)

@@ -1,4 +1,4 @@
-"""Ctrl-C, answered also while Python itself does not listen: in a compiled loop, in the compiler, in an import."""
+"""Handle Ctrl-C also while the interpreter is blocked: in a compiled loop, in the compiler, in an import."""
 
 import contextlib
 import os
@@ -8,65 +8,69 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
-GRACE = 1.0  # seconds in which Python may answer by itself
+GRACE_SECONDS = 1.0
+"""Time after an interrupt in which Python's own handler may end the command."""
 
 
 class Interrupts:
-    """Whether there was one."""
+    """Signal handler that raises ``KeyboardInterrupt`` and records in ``received`` that it was called."""
 
     def __init__(self):
-        self.seen = False
+        self.received = False
 
     def __call__(self, *_):
-        self.seen = True
+        self.received = True
         raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
-def answered_in_time(say: Callable[[], None]) -> Iterator[Interrupts]:
-    """Within, an interrupt that has led to nothing ``GRACE`` seconds later ends the process, with what ``say`` prints
-    and exit code 130.
+def interrupt_guard(on_exit: Callable[[], None]) -> Iterator[Interrupts]:
+    """Context manager: end the process if an interrupt has not ended it after ``GRACE_SECONDS``.
 
-    Python's own handler of signals writes to a socket, at once and in whatever thread it runs; a thread reads from it,
-    since the first one may be busy in what is not Python, and what it imports may take an interrupt for an error of its
-    own. A pipe would do but on Windows, where it cannot be made non-blocking before Python 3.12.
+    The process then calls ``on_exit`` and exits with code 130. In a thread other than the main one, nothing is
+    installed: the program that embeds ukjax handles its own interrupts.
+
+    Python's C-level signal handler writes the signal number to a socket immediately, in any state of the interpreter
+    (``signal.set_wakeup_fd``). A daemon thread reads the socket: the main thread may be blocked in compiled code, and
+    a module that is being imported may swallow the ``KeyboardInterrupt``. A socket is used because a pipe cannot be
+    made non-blocking on Windows before Python 3.12.
     """
     interrupts = Interrupts()
     if threading.current_thread() is not threading.main_thread():
-        yield interrupts  # somebody else's program, which answers for itself
+        yield interrupts
         return
-    answered = threading.Event()
+    finished = threading.Event()
     receiver, sender = socket.socketpair()
     sender.setblocking(False)
 
     def watch():
         while signals := receiver.recv(1):
-            if signals[0] == signal.SIGINT and not answered.wait(GRACE):
-                say()
+            if signals[0] == signal.SIGINT and not finished.wait(GRACE_SECONDS):
+                on_exit()
                 os._exit(130)
 
     handler = signal.signal(signal.SIGINT, interrupts)
-    unraisable, sys.unraisablehook = sys.unraisablehook, _of_no_interrupt(sys.unraisablehook)
-    wakeup = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
-    watching = threading.Thread(target=watch, daemon=True)
-    watching.start()
+    old_hook, sys.unraisablehook = sys.unraisablehook, _without_keyboard_interrupts(sys.unraisablehook)
+    old_wakeup = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
     try:
         yield interrupts
     finally:
-        answered.set()
-        signal.set_wakeup_fd(wakeup)
+        finished.set()
+        signal.set_wakeup_fd(old_wakeup)
         signal.signal(signal.SIGINT, handler)
-        sys.unraisablehook = unraisable
+        sys.unraisablehook = old_hook
         sender.close()
-        watching.join()
+        watcher.join()
         receiver.close()
 
 
-def _of_no_interrupt(hook):
-    """Says nothing of an interrupt that came where nothing can be raised, and is answered by the watch."""
+def _without_keyboard_interrupts(hook):
+    """Wrap ``sys.unraisablehook`` to ignore ``KeyboardInterrupt``: the watcher thread ends the process."""
 
-    def told(unraisable):
+    def filtered(unraisable):
         if not issubclass(unraisable.exc_type, KeyboardInterrupt):
             hook(unraisable)
 
-    return told
+    return filtered

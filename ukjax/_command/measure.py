@@ -1,4 +1,4 @@
-"""Time that waits for the result, with compilation apart."""
+"""Measure run times of JAX functions: results are waited for, compilation is reported separately."""
 
 import statistics
 import time
@@ -21,42 +21,47 @@ DT = 1e-3
 
 
 def measure(function: Callable, *arguments: Any, repeats: int = 9) -> tuple[float, float]:
-    """Seconds of the first call less a later one (compilation), and the median seconds of ``repeats`` later calls."""
+    """Return the compilation time and the run time of a function [s].
 
-    def once() -> float:
+    The run time is the median of ``repeats`` calls. The compilation time is that of the first call minus the run time.
+    """
+
+    def timed_call() -> float:
         began = time.perf_counter()
         jax.block_until_ready(function(*arguments))
         return time.perf_counter() - began
 
-    first = once()
-    median = statistics.median(once() for _ in range(repeats))
-    return max(first - median, 0.0), median
+    first_seconds = timed_call()
+    median = statistics.median(timed_call() for _ in range(repeats))
+    return max(first_seconds - median, 0.0), median
 
 
 def accelerations(
     system: AbstractSystem, q: Float[Array, "batch nq"], v: Float[Array, "batch n"], method: str = "orthogonal"
 ) -> dict[str, float]:
-    """Constrained accelerations of a batch in one call, as ``jit`` of ``vmap`` gives them."""
+    """Measure constrained accelerations of a batch, computed by ``jit`` of ``vmap``."""
 
     @eqx.filter_jit
-    def every(system, q, v):
-        one = per_member(lambda q, v: constrained_motion(system(0.0, q, v), method).acceleration)
-        return jax.vmap(one)(q, v)
+    def batch_accelerations(system, q, v):
+        acceleration_of = per_member(lambda q, v: constrained_motion(system(0.0, q, v), method).acceleration)
+        return jax.vmap(acceleration_of)(q, v)
 
-    compiling, seconds = measure(every, system, q, v)
-    return {"ns each": seconds / len(q) * 1e9, "compile s": compiling}
+    compile_seconds, seconds = measure(batch_accelerations, system, q, v)
+    return {"ns each": seconds / len(q) * 1e9, "compile s": compile_seconds}
 
 
 def rollout(
     system: AbstractSystem, q0: Float[Array, "batch nq"], v0: Float[Array, "batch n"], seconds: float
 ) -> dict[str, float]:
-    """Runge–Kutta steps of the whole batch, of which the end is kept, and how far it is off the constraints."""
+    """Measure fixed Runge–Kutta steps of a batch, and the largest position residual at the end."""
     ts = np.array([0.0, seconds])
-    end = lambda: simulate(system, q0, v0, ts, dt=min(DT, seconds), solver=RungeKutta4(), throw=False).q[:, -1]
-    first, taken = measure(end, repeats=3)
-    off = jax.vmap(lambda q: system.position_residual(jnp.asarray(seconds, q.dtype), q))(end())
+    final_positions = lambda: simulate(system, q0, v0, ts, dt=min(DT, seconds), solver=RungeKutta4(), throw=False).q[
+        :, -1
+    ]
+    first_seconds, run_seconds = measure(final_positions, repeats=3)
+    residual = jax.vmap(lambda q: system.position_residual(jnp.asarray(seconds, q.dtype), q))(final_positions())
     return {
-        "steps/s": len(q0) * round(seconds / min(DT, seconds)) / taken,
-        "first s": first,
-        "residual": float(jnp.max(jnp.abs(off))),
+        "steps/s": len(q0) * round(seconds / min(DT, seconds)) / run_seconds,
+        "first s": first_seconds,
+        "residual": float(jnp.max(jnp.abs(residual))),
     }

@@ -1,5 +1,4 @@
-"""The mechanism that a command is about: one of the gallery by its name, a robot's file, or a class of the user's own
-by its path."""
+"""Load the mechanism named on the command line: a gallery system, a robot file, or a class given as module:Class."""
 
 import argparse
 import importlib
@@ -20,18 +19,22 @@ if TYPE_CHECKING:
     from ..systems.base import AbstractMechanism
 
 
-def add_system(parser: argparse.ArgumentParser, needed: bool = True) -> None:
-    """The argument that all commands about a mechanism begin with, and what goes with it."""
-    said = "a name from `ukjax list`, a robot's file (.urdf, .xml), or module:Class of your own"
-    parser.add_argument("system", help=said, nargs=None if needed else "?")
-    parser.add_argument("--floating", action="store_true", help="free the root of a URDF, else fixed to the ground")
+def add_system(parser: argparse.ArgumentParser, required: bool = True) -> None:
+    """Add the positional argument ``system`` and the option ``--floating``."""
+    text = "a name from `ukjax list`, a robot file (.urdf, .xml), or module:Class of your own"
+    parser.add_argument("system", help=text, nargs=None if required else "?")
+    parser.add_argument(
+        "--floating", action="store_true", help="let the root link of a URDF float (default: fixed to the ground)"
+    )
 
 
 def check_system(name: str, floating: bool) -> None:
-    """The gallery has a system of that name, there is such a file, or it is written like the path of a class;
-    ``UsageError`` if not."""
+    """Check the ``system`` argument: a gallery name, an existing robot file, or module:Class.
+
+    Raises ``UsageError``. The class itself is not imported.
+    """
     if floating and not is_robot_file(name):
-        raise UsageError(f"--floating frees the root of a URDF, and {name!r} is none")
+        raise UsageError(f"--floating applies only to URDF files, got {name!r}")
     if is_robot_file(name):
         if not Path(name).is_file():
             raise UsageError(f"there is no file {name!r}")
@@ -47,88 +50,90 @@ def check_system(name: str, floating: bool) -> None:
 
 
 def is_robot_file(name: str) -> bool:
-    """Whether it is written like the name of one."""
+    """Whether the name ends in .urdf or .xml."""
     return Path(name).suffix.lower() in (".urdf", ".xml")
 
 
 def file_stem(name: str) -> str:
-    """What files about that system are called by default."""
+    """Return the default stem of output files for a system."""
     return Path(name).stem if is_robot_file(name) else name.rpartition(":")[2]
 
 
 def mechanism_of(name: str, floating: bool) -> "AbstractMechanism":
-    """The mechanism of the gallery, of the file, or one of the class, with its own parameters. ``UsageError`` if there
-    is none."""
+    """Return the mechanism with its default parameters. Raises ``UsageError`` if it cannot be created."""
     from ..systems import named
 
     if is_robot_file(name):
-        return _of_file(name, floating)
-    return named(name) if name in CATALOGUE else _of_class(*name.split(":"))
+        return _from_file(name, floating)
+    return named(name) if name in CATALOGUE else _from_class(*name.split(":"))
 
 
 def title_and_source(name: str, mechanism: "AbstractMechanism") -> tuple[str, str]:
-    """What it is, and where it comes from."""
+    """Return the title and the source of a mechanism."""
     from .._labels import title_of
 
     if name in CATALOGUE:
         return CATALOGUE[name].title, CATALOGUE[name].source
     if is_robot_file(name):
         return title_of(mechanism), name
-    described = inspect.getdoc(type(mechanism)) or type(mechanism).__name__
-    return described.splitlines()[0], name
+    doc = inspect.getdoc(type(mechanism)) or type(mechanism).__name__
+    return doc.splitlines()[0], name
 
 
 def named_coordinates(mechanism: "AbstractMechanism") -> tuple[tuple[str, str], ...]:
-    """Name and unit of each coordinate: the mechanism's, or q1, q2, ... without units."""
+    """Return name and unit of each coordinate. Defaults: q1, q2, ... without units."""
     return mechanism.coordinates or tuple((f"q{i + 1}", "") for i in range(len(mechanism.start()[0])))
 
 
 def named_velocities(mechanism: "AbstractMechanism") -> tuple[tuple[str, str], ...]:
-    """Name and unit of each velocity: where they are rates, the coordinate's with a d before it."""
+    """Return name and unit of each velocity.
+
+    The rate of coordinate ``q1`` is ``dq1``. With a kinematic map, the defaults are v1, v2, ... without units.
+    """
     if mechanism.kinematic_map is not None:
         return mechanism.velocities or tuple((f"v{i + 1}", "") for i in range(len(mechanism.start()[1])))
     return tuple((f"d{name}", f"{unit}/s" if unit else "") for name, unit in named_coordinates(mechanism))
 
 
-def _of_file(name, floating) -> "AbstractMechanism":
+def _from_file(name, floating) -> "AbstractMechanism":
     from .._robot_file import load
 
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            found = load(name, floating=floating)
-        except ImportError as error:  # a package that is not there
+            mechanism = load(name, floating=floating)
+        except ImportError as error:  # a missing optional package
             raise UsageError(str(error)) from None
-    for warning in said:
+    for warning in caught:
         print(f"ukjax: {warning.message}", file=sys.stderr)
-    return found
+    return mechanism
 
 
-def _of_class(module, name) -> "AbstractMechanism":
+def _from_class(module, name) -> "AbstractMechanism":
     from ..systems.base import AbstractMechanism
 
-    found = _imported(module)
-    ours = [key for key, x in vars(found).items() if inspect.isclass(x) and issubclass(x, AbstractMechanism)]
-    if name not in vars(found):
-        raise UsageError(f"{module!r} has no class {name!r}{did_you_mean(name, ours)}")
-    if name not in ours:
+    imported = _import_module(module)
+    classes = [key for key, x in vars(imported).items() if inspect.isclass(x) and issubclass(x, AbstractMechanism)]
+    if name not in vars(imported):
+        raise UsageError(f"{module!r} has no class {name!r}{did_you_mean(name, classes)}")
+    if name not in classes:
         raise UsageError(f"'{module}:{name}' must be a class that derives from ukjax.systems.AbstractMechanism")
     try:
-        mechanism = getattr(found, name)()
-    except TypeError as error:  # of methods it lacks, and of fields without a value
+        mechanism = getattr(imported, name)()
+    except TypeError as error:  # abstract methods, or fields without a default
         raise UsageError(f"'{module}:{name}' cannot be made without arguments: {error}") from None
     if not hasattr(mechanism, "end"):
         raise UsageError(f"'{module}:{name}' must say how long its motion lasts: end: ClassVar[float] = 10.0 seconds")
     return mechanism
 
 
-def _imported(module):
-    if os.getcwd() not in sys.path:  # an installed command does not look in the present folder by itself
+def _import_module(module):
+    if os.getcwd() not in sys.path:  # an installed script does not have the working directory on its path
         sys.path.insert(0, os.getcwd())
     try:
         return importlib.import_module(module)
     except Exception as error:
-        # Whatever a module does when it is imported; where, if that is inside it.
-        inside = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-        where = f" ({os.path.basename(inside[-1].filename)}, line {inside[-1].lineno})" if len(inside) > 1 else ""
+        # A module may raise anything on import. Tell the line if the error comes from the module itself.
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+        where = f" ({os.path.basename(frames[-1].filename)}, line {frames[-1].lineno})" if len(frames) > 1 else ""
         raise UsageError(f"{module!r} cannot be imported: {type(error).__name__}: {error}{where}") from None

@@ -1,4 +1,4 @@
-"""The motion that a command is about: its options, and how it is computed."""
+"""Options of the commands that simulate a motion, and the simulation itself."""
 
 import argparse
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,24 +17,31 @@ TOLERANCE = 1e-11
 
 
 def add_motion(parser: argparse.ArgumentParser) -> None:
-    """The mechanism, its parameters and start, how long it moves and how that is computed."""
+    """Add the options for mechanism, parameters, start, time span and solver."""
     option = parser.add_argument
     add_system(parser)
     option(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter, or an initial value (q1, dq1)"
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="set a parameter or an initial value (q1, dq1)"
     )
-    option("--t1", type=float, metavar="SECONDS", help="end of the motion (default: the source's)")
-    option("--samples", type=int, default=1001, metavar="N", help="equally spaced samples (default 1001)")
-    option("--drift", choices=("projection", "none"), default="projection", help="default: projection")
-    option("--method", default="orthogonal", help="how the constrained motion is solved")
-    option("--dt", type=float, metavar="SECONDS", help="fixed steps instead of adaptive ones")
+    option("--t1", type=float, metavar="SECONDS", help="end time (default: that of the source)")
+    option("--samples", type=int, default=1001, metavar="N", help="number of equally spaced samples (default 1001)")
+    option(
+        "--drift",
+        choices=("projection", "none"),
+        default="projection",
+        help="how drift off the constraints is removed (default: projection)",
+    )
+    option(
+        "--method", default="orthogonal", help="linear solver of the constrained accelerations (default: orthogonal)"
+    )
+    option("--dt", type=float, metavar="SECONDS", help="size of fixed steps (default: adaptive steps)")
     option("--rtol", type=float, help="relative tolerance of adaptive steps (default 1e-11)")
     option("--atol", type=float, help="absolute tolerance of adaptive steps (default 1e-11)")
     option("--progress", action="store_true", help="show a progress meter")
 
 
 def check_motion(options: argparse.Namespace) -> None:
-    """The system and the numbers make sense, or ``UsageError``."""
+    """Check the options without importing JAX. Raises ``UsageError``."""
     check_system(options.system, options.floating)
     if options.samples < 2:
         raise UsageError(f"--samples must be at least 2, got {options.samples}")
@@ -46,32 +53,43 @@ def check_motion(options: argparse.Namespace) -> None:
             raise UsageError(f"--{name} must be positive, got {value:g}")
 
 
-class Asked(NamedTuple):
-    """What is to be simulated: the mechanism, its start as it is given, the samples, and how."""
+class SimulationRequest(NamedTuple):
+    """A simulation as requested on the command line.
+
+    Attributes
+    ----------
+    mechanism
+        The mechanism, with the user's parameters.
+    q0, v0
+        Initial positions (n,) and velocities (n,), as specified: not projected.
+    ts
+        Sample times (samples,) [s].
+    simulate_options
+        Keyword arguments of ``simulate``, except ``drift``.
+    """
 
     mechanism: "AbstractMechanism"
     q0: "Array"
     v0: "Array"
     ts: "np.ndarray"
-    how: dict[str, Any]
+    simulate_options: dict[str, Any]
 
     def motion(self, drift: str) -> "Trajectory":
-        """From the start, brought onto the constraints if they are to be kept by projection."""
+        """Run the simulation. With ``drift="projection"`` the start is first projected onto the constraints."""
         from .._mechanism import Mechanism
         from .._motion.consistent.project import project
         from .._motion.simulate import simulate
 
-        mechanism, q0, v0, ts, how = self
-        fits = isinstance(mechanism, Mechanism) and ts[0] == 0
-        if drift == "projection" and not fits:
-            q0, v0 = project(mechanism, ts[0], q0, v0, how["method"])
-        return simulate(mechanism, q0, v0, ts, drift=drift, **how)
+        mechanism, q0, v0, ts, simulate_options = self
+        consistent = isinstance(mechanism, Mechanism) and ts[0] == 0
+        if drift == "projection" and not consistent:
+            q0, v0 = project(mechanism, ts[0], q0, v0, simulate_options["method"])
+        return simulate(mechanism, q0, v0, ts, drift=drift, **simulate_options)
 
 
-def asked(options: argparse.Namespace) -> Asked:
-    """The mechanism with the user's parameters, in double precision. ``UsageError``, or ``ValueError`` in the library's
-    words, where there is none."""
-    # JAX is imported only now, when the words were found to make sense.
+def simulation_request(options: argparse.Namespace) -> SimulationRequest:
+    """Build the requested simulation, in double precision. Raises ``UsageError`` or the library's ``ValueError``."""
+    # JAX is imported only after the options have been checked.
     import numpy as np
 
     from .. import _precision
@@ -82,17 +100,19 @@ def asked(options: argparse.Namespace) -> Asked:
     _precision.enable_float64()
     enable_compilation_cache()
     mechanism, (q0, v0) = with_settings(mechanism_of(options.system, options.floating), options.set)
-    numbers = options.samples * (1 + 6 * q0.size)  # t, q, v, q'' and forces
-    check_memory(f"--samples {options.samples} take", numbers, "take fewer")
+    array_entries = options.samples * (1 + 6 * q0.size)  # t, q, v, accelerations and forces
+    check_memory(f"--samples {options.samples} take", array_entries, "take fewer")
     ts = np.linspace(0.0, mechanism.end if options.t1 is None else options.t1, options.samples)
     if options.dt is not None:
         check_step(options.dt, ts)
-    how = {name: getattr(options, name) for name in ("method", "progress")} | _steps(options, mechanism.step, ts)
-    return Asked(mechanism, q0, v0, ts, how)
+    simulate_options = {name: getattr(options, name) for name in ("method", "progress")} | _steps(
+        options, mechanism.step, ts
+    )
+    return SimulationRequest(mechanism, q0, v0, ts, simulate_options)
 
 
 def _steps(options, step, ts) -> dict[str, Any]:
-    """The user's steps or tolerances, else those that suit the mechanism."""
+    """Return the user's step or tolerances; by default the fixed step recommended for the mechanism, if any."""
     if step is not None and step > ts[-1] - ts[0]:
         step = None
     if options.dt is not None or options.rtol is not None or options.atol is not None:

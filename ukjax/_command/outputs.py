@@ -1,4 +1,4 @@
-"""The files a run is asked to leave: checked before it starts, written when it is done."""
+"""Output files of a command: paths are checked before the computation, files are written after it."""
 
 import argparse
 import importlib.util
@@ -18,14 +18,18 @@ PAGE = ".html"
 
 
 class Outputs(NamedTuple):
-    """Where figure, data and animation go; None for what is not wanted."""
+    """Paths of figure, data and animation; None for a file that was not requested."""
 
     figure: Path | None
     data: Path | None
     movie: Path | None
 
     def save(self, runs: dict[str, Any], published: bool) -> list[Path]:
-        """Write what is wanted of the trajectories ``runs``, by name. Published ones get a file of data each."""
+        """Write the requested files and return their paths.
+
+        ``runs`` maps names to trajectories. Figure, data and animation show the first one. With ``published``, the
+        figure compares all runs, and each run gets its own data file.
+        """
         first, files = next(iter(runs.values())), []
         if self.data:
             for name, trajectory in runs.items():
@@ -47,15 +51,18 @@ class Outputs(NamedTuple):
 
 
 def outputs(options: argparse.Namespace) -> Outputs:
-    """The files that the options name, known to be writable, and what writes them to be there."""
+    """Check the output options: paths are writable and the packages that write them are installed.
+
+    Raises ``UsageError``.
+    """
     figure, data = options.plot, options.out
     if figure == "":
         stem = file_stem(options.system)
         figure, data = f"{stem}.png", f"{stem}.npz" if data is None else data
     if data is not None and Path(data).suffix == ".nc":
-        need("xarray", "--out FILE.nc", "data")
+        require_package("xarray", "--out FILE.nc", "data")
     if figure is not None:
-        need("matplotlib", "--plot", "plot")
+        require_package("matplotlib", "--plot", "plot")
     return Outputs(
         figure=check_output("--plot", figure, FIGURES) if figure is not None else None,
         data=check_output("--out", data, DATA) if data is not None else None,
@@ -69,35 +76,37 @@ def _movie(options) -> Path:
     path = check_output("--animate", options.animate, (*MOVIES, PAGE))
     if path.suffix == PAGE:
         return path
-    need("matplotlib", "--animate", "plot")
-    from ..plot.animation import cannot_write
+    require_package("matplotlib", "--animate", "plot")
+    from ..plot.animation import why_not_writable
 
-    if complaint := cannot_write(path):
+    if complaint := why_not_writable(path):
         raise UsageError(f"--animate {complaint}")
     return path
 
 
-def need(package: str, option: str, extra: str) -> None:
-    """The optional package is there, or ``UsageError``."""
+def require_package(package: str, option: str, extra: str) -> None:
+    """Raise ``UsageError`` if an optional package is not installed."""
     if importlib.util.find_spec(package) is None:
         raise UsageError(f"{option} needs the package {package}: pip install 'ukjax[{extra}]'")
 
 
 def result_and_figure(options: argparse.Namespace, kind: str) -> tuple[Path, Path]:
-    """Where the result of a search and its figure go, known to be writable."""
+    """Return the checked paths of the JSON result and of the figure of ``fit`` or ``tune``."""
     stem = f"{file_stem(options.system)}-{kind}"
-    name = lambda given, ending: f"{stem}{ending}" if given is None else given
-    need("matplotlib", "the figure", "plot")
+    name = lambda path, ending: f"{stem}{ending}" if path is None else path
+    require_package("matplotlib", "the figure", "plot")
     result = check_output("--out", name(options.out, ".json"), (".json",))
     return result, check_output("--plot", name(options.plot, ".png"), FIGURES)
 
 
-def report(options: argparse.Namespace, began: float, found: Any, result: Path, figure: Path, draw: Callable) -> int:
-    """Save what a search ``found`` as JSON and as the figure that ``draw`` makes of it, and print it."""
+def save_and_print(
+    options: argparse.Namespace, start_time: float, fit_result: Any, result: Path, figure: Path, draw: Callable
+) -> int:
+    """Save a result as JSON and as the figure that ``draw`` returns, and print it. Returns exit code 0."""
     from .. import plot
 
-    files = [found.save(result), plot.save(draw(found), figure)]
-    told: dict[str, Any] = {"system": options.system} | found.as_dict()
-    told |= {"files": [str(file) for file in files], "seconds": round(time.perf_counter() - began, 3)}
-    print(json.dumps(told, indent=1) if options.json else f"{found}\nsaved {', '.join(told['files'])}")
+    files = [fit_result.save(result), plot.save(draw(fit_result), figure)]
+    report: dict[str, Any] = {"system": options.system} | fit_result.as_dict()
+    report |= {"files": [str(file) for file in files], "seconds": round(time.perf_counter() - start_time, 3)}
+    print(json.dumps(report, indent=1) if options.json else f"{fit_result}\nsaved {', '.join(report['files'])}")
     return 0

@@ -1,4 +1,4 @@
-"""Measured motions from tables: a column of times, and columns of coordinates and rates by their names."""
+"""Read measured motions from tables with a time column and columns named after coordinates and rates."""
 
 from typing import NamedTuple
 
@@ -16,51 +16,65 @@ from .usage import UsageError
 
 
 class Record(NamedTuple):
-    """Times (samples,), values (samples, columns), NaN where a cell was empty, and for each column which entry of
-    (q, v) it is; and what the mechanism was driven by (samples, k), where that was recorded."""
+    """A measured motion.
+
+    Attributes
+    ----------
+    t
+        Times (samples,) [s].
+    values
+        Measured values (samples, columns), NaN for empty cells.
+    state_indices
+        For each column, its index in the state (q, v).
+    inputs
+        Recorded inputs (samples, k), or None.
+    """
 
     t: np.ndarray
     values: np.ndarray
-    places: tuple[int, ...]
+    state_indices: tuple[int, ...]
     inputs: np.ndarray | None
 
 
 def read_record(file: str, mechanism: AbstractMechanism) -> Record:
-    """The record in a .csv file, whose first line names its columns: t, and ``q1`` or ``dq1`` for the rate, each with
-    its unit in brackets if need be, which must be the system's; and the inputs by the mechanism's names. Other columns
-    are passed over."""
+    """Read a measured motion from a .csv file. Raises ``UsageError``.
+
+    The first line names the columns: ``t`` or ``time``, coordinates (``q1``), rates (``dq1``), and the recorded inputs
+    of the mechanism. A unit may follow in brackets; it must be the unit of the mechanism. Other columns are ignored.
+    """
     table = read_table(file)
     names, state = table.names, (*named_coordinates(mechanism), *named_velocities(mechanism))
-    known = {name: (i, unit) for i, (name, unit) in enumerate(state)}
+    state_of_name = {name: (i, unit) for i, (name, unit) in enumerate(state)}
     times = [i for i, name in enumerate(names) if name in ("t", "time")]
     if not times:
         raise UsageError(f"{file!r} has no column t or time; it has {', '.join(names)}")
-    columns = [i for i, name in enumerate(names) if name in known]
+    columns = [i for i, name in enumerate(names) if name in state_of_name]
     if not columns:
         raise UsageError(
-            f"{file!r} has no column of the system's: there are {', '.join(known)}; it has {', '.join(names)}"
+            f"{file!r} has no column of the system: the system has {', '.join(state_of_name)}; "
+            f"the table has {', '.join(names)}"
         )
-    driven = [names.index(name) for name in mechanism.record if name in names]
-    if driven and len(driven) < len(mechanism.record):
+    input_columns = [names.index(name) for name in mechanism.record if name in names]
+    if input_columns and len(input_columns) < len(mechanism.record):
         raise UsageError(f"{file!r} must have all of the columns {', '.join(mechanism.record)}, or none")
-    wanted = [times[0], *columns, *driven]
-    for column in wanted:
-        alike = times if column == times[0] else [i for i, name in enumerate(names) if name == names[column]]
-        if len(alike) > 1:
-            twice = " and ".join(dict.fromkeys(names[i] for i in alike))
-            raise UsageError(f"{file!r} has {len(alike)} columns {twice}: each counts once, so leave out all but one")
-        unit = "s" if column == times[0] else known[names[column]][1] if column in columns else ""
-        given = table.units[column]
-        if unit and given not in ("", "-", unit):
+    used_columns = [times[0], *columns, *input_columns]
+    for column in used_columns:
+        same_name = times if column == times[0] else [i for i, name in enumerate(names) if name == names[column]]
+        if len(same_name) > 1:
+            duplicates = " and ".join(dict.fromkeys(names[i] for i in same_name))
+            raise UsageError(f"{file!r} has {len(same_name)} columns {duplicates}: keep only one of them")
+        unit = "s" if column == times[0] else state_of_name[names[column]][1] if column in columns else ""
+        unit_in_file = table.units[column]
+        if unit and unit_in_file not in ("", "-", unit):
             raise UsageError(
-                f"{file!r} has {names[column]} in [{given}], but the system's is in [{unit}]: convert it, or leave the "
-                "unit out if it is another word for that"
+                f"{file!r} has {names[column]} in [{unit_in_file}], but the system's is in [{unit}]: convert it, "
+                "or omit the unit if it is a synonym"
             )
-    numbers = table.numbers(wanted)
-    for j in (0, *range(1 + len(columns), len(wanted))):
+    numbers = table.numbers(used_columns)
+    for j in (0, *range(1 + len(columns), len(used_columns))):
         if not np.all(np.isfinite(numbers[:, j])):
             line = table.lines[int(np.argmin(np.isfinite(numbers[:, j])))]
-            raise UsageError(f"{file!r}, line {line}: {'the time' if j == 0 else names[wanted[j]]} is missing")
+            raise UsageError(f"{file!r}, line {line}: {'the time' if j == 0 else names[used_columns[j]]} is missing")
     t = numbers[:, 0]
     if not np.all(np.diff(t) > 0):
         i = int(np.argmin(np.diff(t) > 0)) + 1
@@ -70,52 +84,56 @@ def read_record(file: str, mechanism: AbstractMechanism) -> Record:
         raise UsageError(
             f"{file!r} holds no measured value: every cell of {', '.join(names[i] for i in columns)} is empty"
         )
-    return Record(t, values, tuple(known[names[i]][0] for i in columns), inputs if driven else None)
+    return Record(t, values, tuple(state_of_name[names[i]][0] for i in columns), inputs if input_columns else None)
 
 
 class MeasuredEntries(eqx.Module):
-    """The measured entries of (q, v), each with the ``shift`` of its sensor."""
+    """Observation function: the measured entries of (q, v), each plus the offset ``shift`` of its sensor."""
 
     shift: Array
-    places: tuple[int, ...] = eqx.field(static=True)
+    state_indices: tuple[int, ...] = eqx.field(static=True)
 
     def __call__(self, t: Array, q: Array, v: Array) -> Array:
-        return jnp.concatenate([q, v])[jnp.array(self.places)] + self.shift
+        return jnp.concatenate([q, v])[jnp.array(self.state_indices)] + self.shift
 
 
 class PlacedStart(eqx.Module):
-    """A start (q0, v0) whose numbers need not fit each other yet."""
+    """Start (q0, v0) from free parameters z, with dependent entries recomputed by ``AbstractMechanism.placed``."""
 
     def __call__(self, model: AbstractMechanism, z: Array, t: Array) -> tuple[Array, Array]:
         return model.placed(*split_state(model, z))
 
 
 class PlacedColumns(eqx.Module):
-    """q from its measured entries, and from ``rest`` where nothing was measured."""
+    """q from the measured entries ``s``; the other entries come from ``rest`` and ``AbstractMechanism.placed``."""
 
     rest: np.ndarray
-    places: tuple[int, ...] = eqx.field(static=True)
+    state_indices: tuple[int, ...] = eqx.field(static=True)
 
     def __call__(self, model: AbstractMechanism, s: Array) -> Array:
-        q = jnp.asarray(self.rest).at[jnp.array(self.places)].set(s)
+        q = jnp.asarray(self.rest).at[jnp.array(self.state_indices)].set(s)
         return model.placed(q, 0 * q)[0]
 
 
 def experiment_of(
     record: Record, mechanism: AbstractMechanism, start: np.ndarray, known_start: bool, sigma: float | None
 ) -> Experiment:
-    """A record as an experiment. Its states are what was measured, and ``start`` (2n,) where nothing was; a rate that
-    has to be estimated begins at the differences of what was measured."""
+    """Convert a record to an ``Experiment``.
+
+    The states that initialise the search are the measured values, interpolated over empty cells, and the entries of
+    ``start`` (2n,) in columns that were not measured. Unless the start is known, the rate of a measured coordinate
+    that was not measured itself is initialised by finite differences.
+    """
     states = np.tile(start, (len(record.t), 1))
-    for column, place in enumerate(record.places):
+    for column, state_index in enumerate(record.state_indices):
         values = record.values[:, column]
-        seen = np.isfinite(values)
-        if seen.any():
-            states[:, place] = np.interp(record.t, record.t[seen], values[seen])
+        is_measured = np.isfinite(values)
+        if is_measured.any():
+            states[:, state_index] = np.interp(record.t, record.t[is_measured], values[is_measured])
     state = [name for name, _ in (*named_coordinates(mechanism), *named_velocities(mechanism))]
     rates = {state.index(name): state.index(f"d{name}") for name in state if f"d{name}" in state}
     for i, rate in () if known_start else rates.items():
-        if i in record.places and rate not in record.places:
+        if i in record.state_indices and rate not in record.state_indices:
             states[:, rate] = np.gradient(states[:, i], record.t)
     setting = None if record.inputs is None else mechanism.recorded(record.t, record.inputs)  # pyright: ignore
     measured = np.isfinite(record.values)
@@ -123,12 +141,17 @@ def experiment_of(
 
 
 def measured_coordinates(
-    experiments: list[Experiment], places: tuple[int, ...], q0: np.ndarray, places_itself: bool
+    experiments: list[Experiment], state_indices: tuple[int, ...], q0: np.ndarray, completes_state: bool
 ) -> tuple[list[Experiment], PlacedColumns | None]:
-    """The same with the measured coordinates alone, in their order, and how they make q; None where they are q. Raises
-    ``UsageError`` if some are missing which the mechanism does not place itself."""
-    columns = sorted((i for i, place in enumerate(places) if place < q0.size), key=lambda i: places[i])
-    if not columns or len(columns) < q0.size and not places_itself:
+    """Reduce experiments to their measured coordinates, in the order of q.
+
+    Also return the function that completes them to q, or None if they are all of q. Raises ``UsageError`` if
+    coordinates are missing that the mechanism cannot compute itself.
+    """
+    columns = sorted(
+        (i for i, state_index in enumerate(state_indices) if state_index < q0.size), key=lambda i: state_indices[i]
+    )
+    if not columns or len(columns) < q0.size and not completes_state:
         raise UsageError(
             f"--regress needs all {q0.size} coordinates of this system in the table, got {len(columns)}: measure more, "
             "or leave it out"
@@ -137,4 +160,4 @@ def measured_coordinates(
         Experiment(e.t, e.y[:, columns], e.start, measured=e.measured[:, columns], setting=e.setting)
         for e in experiments
     ]
-    return reduced, PlacedColumns(q0, tuple(places[i] for i in columns)) if places_itself else None
+    return reduced, PlacedColumns(q0, tuple(state_indices[i] for i in columns)) if completes_state else None

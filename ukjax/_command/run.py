@@ -1,4 +1,4 @@
-"""``ukjax run``."""
+"""``ukjax run``: simulate a system and print a summary."""
 
 import argparse
 import json
@@ -6,58 +6,62 @@ import time
 from typing import Any
 
 from .mechanism import title_and_source
-from .motion import add_motion, asked, check_motion
+from .motion import add_motion, check_motion, simulation_request
 from .outputs import outputs
-from .usage import UsageError, saying_what_is_refused
+from .usage import UsageError, library_errors_as_usage_errors
 
 
 def add_to(commands: Any) -> None:
-    """Its options, among the sub-commands of the command line."""
+    """Add the sub-command and its options to the parser."""
     parser = commands.add_parser(
         "run",
-        help="simulate a system of the gallery, print a summary, save data and figures",
-        description="Simulate a system of the gallery: from its source's start, brought onto the constraints, over its "
-        "source's time span, unless told otherwise.",
+        help="simulate a system, print a summary, save data and figures",
+        description="Simulate a system. By default it starts from the state given in its source, projected onto the "
+        "constraints, and runs over the time span of the source.",
         allow_abbrev=False,
     )
     option = parser.add_argument
     add_motion(parser)
-    option("--as-published", action="store_true", help="the source's own start and law, as printed")
-    option("--out", metavar="FILE", help="save the trajectory: .npz, .nc or .csv")
+    option(
+        "--as-published", action="store_true", help="use the start and the control law exactly as printed in the source"
+    )
+    option("--out", metavar="FILE", help="save the trajectory (.npz, .nc, .csv)")
     option(
         "--plot",
         nargs="?",
         const="",
         metavar="FILE",
-        help="save a figure (.png, .pdf, .svg); without a name SYSTEM.png, and SYSTEM.npz with the data",
+        help="save a figure (.png, .pdf, .svg); without FILE, save SYSTEM.png and the data as SYSTEM.npz",
     )
-    option("--animate", metavar="FILE", help="save the mechanism in motion: .gif, .mp4 or .html")
+    option("--animate", metavar="FILE", help="save an animation of the mechanism (.gif, .mp4, .html)")
     option("--json", action="store_true", help="print the summary as JSON")
     parser.set_defaults(call=run_system)
 
 
 def run_system(options: argparse.Namespace) -> int:
-    """Simulate, print a summary, save what was asked for."""
+    """Simulate, save the requested files and print a summary. Returns exit code 0."""
     check_motion(options)
-    wanted = outputs(options)
-    began = time.perf_counter()
-    with saying_what_is_refused():
-        what = asked(options)
-        runs = _as_published(what, options) if options.as_published else {options.drift: what.motion(options.drift)}
+    output_files = outputs(options)
+    start_time = time.perf_counter()
+    with library_errors_as_usage_errors():
+        request = simulation_request(options)
+        trajectories = (
+            _as_published(request, options) if options.as_published else {options.drift: request.motion(options.drift)}
+        )
 
-    # With JAX, which a mistaken word does not wait for.
+    # Imports JAX, so only after the options have been checked.
     from .summary import summarise, table
 
-    files = wanted.save(runs, published=options.as_published)
-    title, source = title_and_source(options.system, what.mechanism)
+    files = output_files.save(trajectories, published=options.as_published)
+    title, source = title_and_source(options.system, request.mechanism)
     report = {
         "system": options.system,
         "title": title,
         "source": source,
         "as_published": options.as_published,
-        "runs": {name: summarise(trajectory) for name, trajectory in runs.items()},
+        "runs": {name: summarise(trajectory) for name, trajectory in trajectories.items()},
         "files": [str(file) for file in files],
-        "seconds": round(time.perf_counter() - began, 3),
+        "seconds": round(time.perf_counter() - start_time, 3),
     }
     if not options.as_published:
         report |= report.pop("runs")[options.drift]
@@ -66,13 +70,17 @@ def run_system(options: argparse.Namespace) -> int:
     return 0
 
 
-def _as_published(what, options):
+def _as_published(request, options):
     from .._motion.simulate import simulate
 
-    versions = what.mechanism.published()
+    versions = request.mechanism.published()
     if not versions:
-        raise UsageError(f"--as-published: {options.system} is run as its source has it without that")
+        raise UsageError(
+            f"--as-published: {options.system} has no published variants, its default run is that of the source"
+        )
     return {
-        name: simulate(version, what.q0, what.v0, what.ts, drift="none", throw=False, **what.how).reached()
+        name: simulate(
+            version, request.q0, request.v0, request.ts, drift="none", throw=False, **request.simulate_options
+        ).reached()
         for name, version in versions.items()
     }

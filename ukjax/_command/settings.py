@@ -1,4 +1,4 @@
-"""Parameters and initial values by name: ``--set name=value``, ``--free m1,ma[2]``."""
+"""Parse parameters and initial values given by name: ``--set name=value``, ``--free m1,ma[2]``."""
 
 import re
 from dataclasses import fields, replace
@@ -17,31 +17,36 @@ from .usage import UsageError, check_memory
 
 
 def with_settings(mechanism: AbstractMechanism, assignments: list[str]):
-    """The mechanism with the parameters set, and its start (q0, v0) with the initial values set.
+    """Return the mechanism with the given parameters, and its start (q0, v0) with the given initial values.
 
-    A parameter goes by its name, as in ``fit`` (``m1``, ``ma[2]``, ``arm.length``), an initial position by its
-    coordinate's (``q1``), a rate with a d before it (``dq1``).
+    Parameters are named as in ``fit`` (``m1``, ``ma[2]``, ``arm.length``), initial positions by their coordinate
+    (``q1``), and initial rates with a d before it (``dq1``). Raises ``UsageError``.
     """
-    given = [_parse(assignment) for assignment in assignments]
+    values = [_parse(assignment) for assignment in assignments]
     parameters = [field.name for field in fields(mechanism) if field.init]
-    for name, value in given:  # parameters first: the number of coordinates may be one of them
+    for name, value in values:  # parameters first: the number of coordinates may be one of them
         if _field(name) in parameters:
             mechanism = _with_parameter(mechanism, name, value)
     _check_size(mechanism)
     names = [[name for name, _ in named] for named in (named_coordinates(mechanism), named_velocities(mechanism))]
-    places = {name: (level, i) for level in (0, 1) for i, name in enumerate(names[level])}
+    indices = {name: (level, i) for level in (0, 1) for i, name in enumerate(names[level])}
     initial = {}
-    for name, value in given:
+    for name, value in values:
         if _field(name) in parameters:
             continue
-        if name not in places:
-            known = [*parameters, *places]
-            raise UsageError(f"--set knows no {name!r}{did_you_mean(name, known)} There are: {', '.join(known)}")
-        initial[places[name]] = _one_number(name, value)
-    if isinstance(mechanism, Mechanism):  # which can be put together around what is said
-        called = names[0], [name for name, _ in named_directions(mechanism, len(names[1])) or mechanism.coordinates]
+        if name not in indices:
+            known_names = [*parameters, *indices]
+            raise UsageError(
+                f"--set knows no {name!r}{did_you_mean(name, known_names)} There are: {', '.join(known_names)}"
+            )
+        initial[indices[name]] = _one_number(name, value)
+    if isinstance(mechanism, Mechanism):  # assembles the closed loops around the given values
+        level_names = (
+            names[0],
+            [name for name, _ in named_directions(mechanism, len(names[1])) or mechanism.coordinates],
+        )
         return mechanism, mechanism.start(
-            *({called[level][i]: value for (at, i), value in initial.items() if at == level} for level in (0, 1))
+            *({level_names[level][i]: value for (at, i), value in initial.items() if at == level} for level in (0, 1))
         )
     start = [jnp.asarray(x) for x in mechanism.start()]
     for (level, i), value in initial.items():
@@ -50,47 +55,47 @@ def with_settings(mechanism: AbstractMechanism, assignments: list[str]):
 
 
 def _check_size(mechanism):
-    """The mass matrix, the least of what a mechanism needs, fits into memory; asked of shapes alone."""
+    """Raise ``UsageError`` if the mass matrix alone would not fit into memory. Evaluates shapes only."""
     try:
         n = mechanism.tree.n if isinstance(mechanism, Mechanism) else jax.eval_shape(mechanism.start)[0].size
     except (OverflowError, MemoryError):
         raise UsageError("--set asks for more coordinates than can be counted: choose fewer") from None
-    except jax.errors.JAXTypeError:  # a start that wants its numbers
+    except jax.errors.JAXTypeError:  # start() needs concrete values, so its shape cannot be evaluated
         return
     check_memory(f"{n:.2g} coordinates, as --set asks for, have a mass matrix of", n * n, "choose fewer")
 
 
 def names_of(free: str) -> list[str]:
-    """Names between commas, but for commas inside brackets."""
+    """Split a list of names at its commas, except commas inside brackets."""
     return [name.strip() for name in re.split(r",(?![^\[]*\])", free) if name.strip()]
 
 
 def _field(name: str) -> str:
-    """The field that a name begins with."""
+    """Return the field at the beginning of a parameter name: ``ma`` of ``ma[2]``."""
     return re.split(r"[.\[]", name)[0].strip()
 
 
 def _with_parameter(mechanism, name, value):
-    old = getattr(mechanism, _field(name))
-    if isinstance(old, bool | int) and name == _field(name):  # a choice or a count: part of the structure
-        return _with_choice(mechanism, name, old, _one_number(name, value))
+    old_value = getattr(mechanism, _field(name))
+    if isinstance(old_value, bool | int) and name == _field(name):  # a flag or a count, which is a static field
+        return _with_static_field(mechanism, name, old_value, _one_number(name, value))
     try:
-        place, array = find(mechanism, name, "--set")
+        location, array = find(mechanism, name, "--set")
     except ValueError as error:
         raise UsageError(str(error)) from None
-    if place.index is not None or array.shape == ():
-        return put(mechanism, [place._replace(index=place.index or ())], [_one_number(name, value)])
+    if location.index is not None or array.shape == ():
+        return put(mechanism, [location._replace(index=location.index or ())], [_one_number(name, value)])
     if array.size != np.size(value):
         raise UsageError(f"--set {name} needs {array.size} numbers separated by commas, got {np.size(value)}")
     return with_array(mechanism, name, jnp.asarray(value, array.dtype).reshape(array.shape))
 
 
-def _with_choice(mechanism, name, old, number):
-    if number != int(number) or isinstance(old, bool) and number not in (0, 1):
-        wanted = "0 or 1" if isinstance(old, bool) else "a whole number"
-        raise UsageError(f"--set {name} needs {wanted}, got {number:g}")
+def _with_static_field(mechanism, name, old_value, number):
+    if number != int(number) or isinstance(old_value, bool) and number not in (0, 1):
+        expected = "0 or 1" if isinstance(old_value, bool) else "a whole number"
+        raise UsageError(f"--set {name} needs {expected}, got {number:g}")
     try:
-        return replace(mechanism, **{name: type(old)(number)})
+        return replace(mechanism, **{name: type(old_value)(number)})
     except ValueError as error:
         raise UsageError(f"--set {name}: {error}") from None
 

@@ -1,4 +1,4 @@
-"""What a run tells about itself, as numbers and as a table."""
+"""Summarise a trajectory as a dictionary of numbers and as a text table."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from ..systems.base import AbstractMechanism
 
 
 def summarise(trajectory: Trajectory) -> dict[str, Any]:
-    """The numbers that say whether to believe a run: residuals, rank, drift of energy, distance from the exact."""
+    """Return the figures of merit of a run: residuals, rank, energy drift, and error against an exact solution."""
     names = [name for name, _ in trajectory.coordinates]
     t = np.asarray(trajectory.t)
     rank = np.asarray(trajectory.rank)
@@ -42,20 +42,20 @@ def summarise(trajectory: Trajectory) -> dict[str, Any]:
     if trajectory.control is not None:
         result["control"] = _control(trajectory)
     force = np.abs(np.asarray(trajectory.constraint_force)).max(axis=0)
-    along = [name for name, _ in trajectory.directions]
-    result["max_constraint_force"] = dict(zip(along, map(float, force), strict=True))
+    direction_names = [name for name, _ in trajectory.directions]
+    result["max_constraint_force"] = dict(zip(direction_names, map(float, force), strict=True))
     result["q_end"] = dict(zip(names, map(float, np.asarray(trajectory.q)[-1]), strict=True))
     result["units"] = dict(trajectory.coordinates + trajectory.directions)
     return result
 
 
-@jit  # one program, rather than one for each operation
+@jit  # compile one program instead of one per operation
 def _reference(mechanism, t):
     return jax.vmap(mechanism.reference)(t)
 
 
 def _control(trajectory: Trajectory) -> dict[str, Any]:
-    """What the actuators did, and whether they could."""
+    """Return the largest control values, the rank, and the residuals of the servo task."""
     u = np.abs(np.asarray(trajectory.control)).max(axis=0)
     rank = np.asarray(trajectory.control_rank)
     return {
@@ -71,7 +71,7 @@ def _control(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def table(report: dict[str, Any]) -> str:
-    """The report for reading."""
+    """Format the report of a run as text."""
     lines = [report["title"], report["source"]]
     runs = report["runs"] if report["as_published"] else {f"drift control: {report['drift']}": report}
     for name, run in runs.items():
@@ -109,8 +109,8 @@ def _control_rows(control):
     largest = [f"{name} {value:.4g} {control['units'][name]}" for name, value in control["max"].items()]
     rows = [("largest control", ", ".join(largest))]
     if control["task_rows"]:
-        reached = f"{control['rank_min']} of {control['task_rows']} rows in reach of the actuators"
-        rows.append(("task", f"{control['task_residual_end']:.1e} at the end, {reached}"))
+        reachable = f"{control['rank_min']} of {control['task_rows']} rows in reach of the actuators"
+        rows.append(("task", f"{control['task_residual_end']:.1e} at the end, {reachable}"))
     return rows
 
 

@@ -1,4 +1,4 @@
-"""``ukjax sweep``."""
+"""``ukjax sweep``: simulate an ensemble into a folder, or summarise such a folder."""
 
 import argparse
 import contextlib
@@ -12,74 +12,98 @@ from pathlib import Path
 from typing import Any
 
 from .mechanism import add_system, check_system, file_stem, mechanism_of
-from .outputs import FIGURES, need
-from .usage import UsageError, check_output, saying_what_is_refused
+from .outputs import FIGURES, require_package
+from .usage import UsageError, check_output, library_errors_as_usage_errors
 
 DISTRIBUTIONS = ("normal(mean,deviation)", "lognormal(median,deviation of the logarithm)", "uniform(low,high)")
 
 
 def add_to(commands: Any) -> None:
-    """Its options, among the sub-commands of the command line."""
+    """Add the sub-command and its options to the parser."""
     parser = commands.add_parser(
         "sweep",
-        help="simulate many members of a system, which differ in some numbers, into a folder",
-        description="Simulate many members of a system of the gallery, which differ in the numbers that are swept: "
-        "NAME=LOW:HIGH:COUNT or NAME=VALUE,VALUE,... for the points of a grid, NAME=LOW:HIGH or one of "
-        f"{', '.join(DISTRIBUTIONS)} for what is drawn. Everything is kept in a folder, and a sweep that was "
-        "interrupted is gone on with. With --summary, tell and draw what a folder holds.",
+        help="simulate an ensemble of a system with varied parameters into a folder",
+        description="Simulate an ensemble: members of one system that differ in the swept parameters or initial "
+        "values. Grids are given as NAME=LOW:HIGH:COUNT or NAME=VALUE,VALUE,..., random numbers as NAME=LOW:HIGH or "
+        f"as NAME= and one of {', '.join(DISTRIBUTIONS)}. The results are stored in a folder, and an interrupted sweep "
+        "can be resumed. With --summary, summarise and plot the results in a folder.",
         allow_abbrev=False,
     )
     option = parser.add_argument
-    add_system(parser, needed=False)
-    option("--over", action="append", default=[], metavar="NAME=VALUES", help="what is swept; as often as you like")
-    option("--members", type=int, metavar="N", help="how many (default: the points of the grid)")
-    option("--combine", metavar="HOW", help="grid, each, random or sobol (default: grid)")
-    option("--seed", type=int, default=0, help="of what is drawn (default 0)")
-    option("--set", action="append", default=[], metavar="NAME=VALUE", help="another parameter, or initial value")
+    add_system(parser, required=False)
     option(
-        "--fix-swept", action="store_true", help="swept coordinates keep their values; only the others are projected"
+        "--over",
+        action="append",
+        default=[],
+        metavar="NAME=VALUES",
+        help="a swept parameter or initial value; may be repeated",
     )
-    option("--t1", type=float, metavar="SECONDS", help="end of the motion (default: the source's)")
-    option("--samples", type=int, metavar="N", help="keep so many samples of each motion, instead of its end alone")
-    option("--drift", choices=("projection", "none"), help="default: projection")
-    option("--method", default="orthogonal", help="how the constrained motion is solved")
-    option("--dt", type=float, metavar="SECONDS", help="fixed Runge-Kutta steps instead of adaptive ones")
+    option("--members", type=int, metavar="N", help="number of members (default: all points of the grid)")
+    option(
+        "--combine", metavar="HOW", help="how swept values are combined: grid, each, random or sobol (default: grid)"
+    )
+    option("--seed", type=int, default=0, help="seed of the random numbers (default 0)")
+    option(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="set a parameter or an initial value of all members",
+    )
+    option("--fix-swept", action="store_true", help="keep the values of swept coordinates and project only the others")
+    option("--t1", type=float, metavar="SECONDS", help="end time (default: that of the source)")
+    option("--samples", type=int, metavar="N", help="store N samples of each motion (default: only its end)")
+    option(
+        "--drift", choices=("projection", "none"), help="how drift off the constraints is removed (default: projection)"
+    )
+    option(
+        "--method", default="orthogonal", help="linear solver of the constrained accelerations (default: orthogonal)"
+    )
+    option("--dt", type=float, metavar="SECONDS", help="size of fixed Runge-Kutta steps (default: adaptive steps)")
     option("--rtol", type=float, help="relative tolerance of adaptive steps")
     option("--atol", type=float, help="absolute tolerance of adaptive steps")
-    option("--out", metavar="DIR", help="the folder (default SYSTEM-sweep); a Zarr group where it ends in .zarr")
-    option("--chunk", type=int, metavar="N", help="members at a time (default: as many as memory takes easily)")
-    option("--resume", action="store_true", help="go on with what is in the folder")
-    option("--workers", type=int, default=1, metavar="N", help="processes (default 1)")
-    option("--rank", type=int, default=0, metavar="I", help="this job's number, of --world jobs that share the work")
-    option("--world", type=int, default=1, metavar="N", help="how many jobs share the work, each with its --rank")
-    option("--scheduler", metavar="ADDRESS", help="of a Dask cluster that does the work: tcp://host:8786")
-    option("--summary", metavar="DIR", help="tell what is in the folder, and simulate nothing")
-    option("--plot", metavar="FILE", help="a map over the first two numbers swept (.png, .pdf, .svg)")
+    option("--out", metavar="DIR", help="output folder (default SYSTEM-sweep); a Zarr group if it ends in .zarr")
+    option(
+        "--chunk", type=int, metavar="N", help="members simulated at once (default: chosen from the available memory)"
+    )
+    option("--resume", action="store_true", help="resume the sweep in the folder")
+    option("--workers", type=int, default=1, metavar="N", help="number of worker processes (default 1)")
+    option(
+        "--rank",
+        type=int,
+        default=0,
+        metavar="I",
+        help="index of this job among the --world jobs that share the work (default 0)",
+    )
+    option("--world", type=int, default=1, metavar="N", help="number of jobs that share the work (default 1)")
+    option("--scheduler", metavar="ADDRESS", help="Dask scheduler that runs the work: tcp://host:8786")
+    option("--summary", metavar="DIR", help="summarise the results in a folder, without simulating")
+    option("--plot", metavar="FILE", help="save a map over the first two swept values (.png, .pdf, .svg)")
     option("--json", action="store_true", help="print the summary as JSON")
-    option("--progress", action="store_true", help="show how far it is")
+    option("--progress", action="store_true", help="show a progress meter")
     parser.set_defaults(call=sweep)
 
 
 def sweep(options: argparse.Namespace) -> int:
-    """Simulate into a folder, or look at one; print a summary."""
-    began = time.perf_counter()
+    """Simulate into a folder, or open one, and print a summary. Returns exit code 1 if every member failed."""
+    start_time = time.perf_counter()
     if options.plot is not None:
-        need("matplotlib", "--plot", "plot")
+        require_package("matplotlib", "--plot", "plot")
         check_output("--plot", options.plot, FIGURES)
     if options.summary is not None:
         if options.system is not None or options.over:
-            raise UsageError("--summary tells of a folder: leave out the system and --over")
+            raise UsageError("--summary reads a folder: leave out the system and --over")
         from .._ensemble import open_ensemble
 
-        with saying_what_is_refused():
-            return _report(options, open_ensemble(options.summary), options.summary, began)
+        with library_errors_as_usage_errors():
+            return _report(options, open_ensemble(options.summary), options.summary, start_time)
     _check(options)
     folder = options.out or f"{file_stem(options.system)}-sweep"
-    there = Path(folder)
-    if there.is_dir() and any(there.iterdir()) and not options.resume and options.world == 1:
-        raise UsageError(f"--out {folder!r} is there: say --resume to go on with it, or name another folder")
-    given = dict(map(_parse, options.over))
-    if len(given) < len(options.over):
+    path = Path(folder)
+    if path.is_dir() and any(path.iterdir()) and not options.resume and options.world == 1:
+        raise UsageError(f"--out {folder!r} exists: pass --resume to continue that sweep, or name another folder")
+    swept = dict(map(_parse, options.over))
+    if len(swept) < len(options.over):
         raise UsageError("--over has a name twice")
 
     import numpy as np
@@ -91,15 +115,15 @@ def sweep(options: argparse.Namespace) -> int:
 
     _precision.enable_float64()
     enable_compilation_cache()
-    with saying_what_is_refused():
+    with library_errors_as_usage_errors():
         mechanism, (q0, v0) = with_settings(mechanism_of(options.system, options.floating), options.set)
         fixed_start = _sets_start(options.set, mechanism)
         ts = np.linspace(0.0, mechanism.end if options.t1 is None else options.t1, options.samples or 2)
         dt = options.dt or (None if options.rtol or options.atol else mechanism.step)
-        with _executor(options) as executor, _saying_how_large(options):
-            found = ensemble(
+        with _executor(options) as executor, _log_to_stderr(options):
+            results = ensemble(
                 mechanism,
-                {name: _range(values) for name, values in given.items()},
+                {name: _swept_values(values) for name, values in swept.items()},
                 options.members,
                 ts=ts,
                 q0=q0 if fixed_start else None,
@@ -122,12 +146,12 @@ def sweep(options: argparse.Namespace) -> int:
                 solver=_runge_kutta(options.dt),
                 progress=options.progress,
             )
-        return _report(options, found, folder, began)
+        return _report(options, results, folder, start_time)
 
 
 @contextlib.contextmanager
-def _saying_how_large(options) -> Iterator[None]:
-    """What the library logs of its work, on stderr; with a meter it says so itself."""
+def _log_to_stderr(options) -> Iterator[None]:
+    """Context manager: print the library's log messages on stderr, unless the progress meter shows them."""
     logger, handler = logging.getLogger("ukjax"), logging.StreamHandler()
     handler.setFormatter(logging.Formatter("ukjax sweep: %(message)s"))
     level = logger.level
@@ -142,7 +166,7 @@ def _saying_how_large(options) -> Iterator[None]:
 
 
 def _placed(model, q, v):
-    """A function of a module, so that plain processes can be sent it."""
+    """Complete a start. A module-level function, so that it can be pickled for worker processes."""
     return model.placed(q, v)
 
 
@@ -160,12 +184,12 @@ def _sets_start(assignments, mechanism):
 
 
 def _check(options) -> None:
-    """The words make sense, or ``UsageError``."""
+    """Check the options without importing JAX. Raises ``UsageError``."""
     if options.system is None:
         raise UsageError("the following arguments are required: system, or --summary DIR")
     check_system(options.system, options.floating)
     if not options.over:
-        raise UsageError("--over must name what is swept: --over q1=-0.5:0.5:100")
+        raise UsageError("--over is required: --over q1=-0.5:0.5:100")
     for name in ("members", "chunk", "workers", "world"):
         value = getattr(options, name)
         if value is not None and value < 1:
@@ -181,39 +205,41 @@ def _check(options) -> None:
     if options.seed < 0:
         raise UsageError(f"--seed must not be negative, got {options.seed}")
     if options.workers > 1 and options.scheduler:
-        raise UsageError("--workers are processes of this machine, --scheduler has its own: leave one out")
+        raise UsageError("--workers starts processes on this machine, --scheduler uses a cluster: leave one out")
     if options.scheduler:
-        need("distributed", "--scheduler", "dask")
+        require_package("distributed", "--scheduler", "dask")
     if options.plot and options.world > 1:
-        raise UsageError("--plot shows all members, and this is a share of them: use --summary when all are done")
+        raise UsageError(
+            "--plot needs all members, and this job has only a share of them: use --summary when all jobs are done"
+        )
 
 
 def _parse(assignment: str) -> tuple[str, tuple[str, list[float]]]:
-    """The name, and its values as kind and numbers: "grid", "values", or the name of a distribution."""
+    """Parse ``NAME=VALUES`` to the name, a kind ("grid", "values" or a distribution) and its numbers."""
     name, equals, text = assignment.partition("=")
     name, text = name.strip(), text.strip()
     if not equals or not name or not text:
         raise UsageError(f"--over needs NAME=VALUES, such as q1=-0.5:0.5:100, got {assignment!r}")
-    drawn = re.fullmatch(r"([a-z]+)\((.*)\)", text)
-    parts = (drawn[2] if drawn else text).split("," if drawn or ":" not in text else ":")
+    distribution = re.fullmatch(r"([a-z]+)\((.*)\)", text)
+    parts = (distribution[2] if distribution else text).split("," if distribution or ":" not in text else ":")
     try:
         numbers = [float(part) for part in parts]
     except ValueError:
         raise UsageError(f"--over {name} needs numbers, got {text!r}") from None
     if not all(abs(x) < float("inf") for x in numbers):
         raise UsageError(f"--over {name} needs finite numbers, got {text!r}")
-    if drawn:
+    if distribution:
         kinds = [each.partition("(")[0] for each in DISTRIBUTIONS]
-        if drawn[1] not in kinds or len(numbers) != 2:
+        if distribution[1] not in kinds or len(numbers) != 2:
             raise UsageError(f"--over {name} must be one of {', '.join(DISTRIBUTIONS)}, got {text!r}")
         low, high = numbers
-        if drawn[1] == "uniform" and not low < high:
+        if distribution[1] == "uniform" and not low < high:
             raise UsageError(f"--over {name} must go up, uniform(low,high), got {text!r}")
-        if drawn[1] != "uniform" and not high > 0:
+        if distribution[1] != "uniform" and not high > 0:
             raise UsageError(f"--over {name} must have a positive deviation, got {text!r}")
-        if drawn[1] == "lognormal" and not low > 0:
+        if distribution[1] == "lognormal" and not low > 0:
             raise UsageError(f"--over {name} must have a positive median, got {text!r}")
-        return name, (drawn[1], numbers)
+        return name, (distribution[1], numbers)
     if ":" not in text:
         return name, ("values", numbers)
     if len(numbers) == 3 and (numbers[2] != int(numbers[2]) or numbers[2] < 2):
@@ -223,8 +249,8 @@ def _parse(assignment: str) -> tuple[str, tuple[str, list[float]]]:
     return name, ("uniform" if len(numbers) == 2 else "grid", numbers)
 
 
-def _range(parsed: tuple[str, list[float]]) -> Any:
-    """What ``_parse`` read, as ``ensemble`` takes it."""
+def _swept_values(parsed: tuple[str, list[float]]) -> Any:
+    """Convert parsed values to the argument of ``ensemble``."""
     kind, numbers = parsed
     if kind == "values":
         return numbers
@@ -245,7 +271,7 @@ def _range(parsed: tuple[str, list[float]]) -> Any:
 
 @contextlib.contextmanager
 def _executor(options) -> Iterator[Any]:
-    """Who does the work, if not this process."""
+    """Yield the executor that simulates the chunks, or None for this process."""
     if options.scheduler:
         from distributed import Client
 
@@ -259,8 +285,8 @@ def _executor(options) -> Iterator[Any]:
         import multiprocessing
         from concurrent.futures import ProcessPoolExecutor
 
-        started = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(options.workers, mp_context=started, initializer=_with_this_process)
+        context = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(options.workers, mp_context=context, initializer=_exit_with_parent)
         try:
             yield pool
         finally:
@@ -272,8 +298,8 @@ def _executor(options) -> Iterator[Any]:
         yield None
 
 
-def _with_this_process():
-    """In a worker: it ends when the process ends that started it, and leaves an interrupt to that."""
+def _exit_with_parent():
+    """Initialise a worker process: it exits when its parent does, and ignores Ctrl-C, which the parent handles."""
     import multiprocessing
     import multiprocessing.connection
     import os
@@ -281,43 +307,43 @@ def _with_this_process():
     import threading
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    started_by = multiprocessing.parent_process()
+    parent = multiprocessing.parent_process()
 
     def watch():
-        multiprocessing.connection.wait([started_by.sentinel])  # pyright: ignore[reportOptionalMemberAccess]
+        multiprocessing.connection.wait([parent.sentinel])  # pyright: ignore[reportOptionalMemberAccess]
         os._exit(0)
 
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _report(options, found, folder, began) -> int:
-    """Print what was found, draw it if that is wanted; 1 where no member came to its end."""
-    told = found.summary() | {"folder": str(folder), "seconds": round(time.perf_counter() - began, 3)}
+def _report(options, results, folder, start_time) -> int:
+    """Print the summary and save the map if requested. Returns exit code 1 if all members are done and all failed."""
+    summary = results.summary() | {"folder": str(folder), "seconds": round(time.perf_counter() - start_time, 3)}
     if options.plot is not None:
         from .. import plot
 
-        told["files"] = [str(plot.save(plot.ensemble_map(found), options.plot))]
+        summary["files"] = [str(plot.save(plot.ensemble_map(results), options.plot))]
     if options.json:
-        print(json.dumps(told, indent=1))
+        print(json.dumps(summary, indent=1))
     else:
-        print(_table(told))
-    ended = told["finished"] or told["done"] < told["members"]
-    if not ended:
-        print(f"ukjax sweep: none of {told['members']} members came to its end", file=sys.stderr)
-    return 0 if ended else 1
+        print(_table(summary))
+    some_finished = summary["finished"] or summary["done"] < summary["members"]
+    if not some_finished:
+        print(f"ukjax sweep: all {summary['members']} members failed", file=sys.stderr)
+    return 0 if some_finished else 1
 
 
-def _table(told) -> str:
-    done = "" if told["done"] == told["members"] else f", {told['done']} of them done"
-    lines = [f"{told['members']} members of {told['model']}{done}, in {told['folder']}"]
-    lines += [f"  {count:>9}  {reason}" for reason, count in told["reasons"].items()]
+def _table(summary) -> str:
+    done = "" if summary["done"] == summary["members"] else f", {summary['done']} of them done"
+    lines = [f"{summary['members']} members of {summary['model']}{done}, in {summary['folder']}"]
+    lines += [f"  {count:>9}  {reason}" for reason, count in summary["reasons"].items()]
     columns = ("least", "5 %", "25 %", "median", "75 %", "95 %", "greatest")
-    width = max(8, *(len(name) for part in ("over", "ends", "kept") for name in told.get(part, {})))
+    width = max(8, *(len(name) for part in ("over", "ends", "kept") for name in summary.get(part, {})))
     for part, title in (("over", "swept"), ("ends", "at the end"), ("kept", "kept")):
-        if part in told:
+        if part in summary:
             lines.append(f"{title:{width + 2}}" + "".join(f"{column:>11}" for column in columns))
-            for name, spread in told[part].items():
+            for name, spread in summary[part].items():
                 numbers = "".join(f"{x:11.4g}" for x in spread) if spread else "  nothing finite"
                 lines.append(f"  {name:{width}}{numbers}")
-    lines += [f"saved {', '.join(told['files'])}"] if "files" in told else []
+    lines += [f"saved {', '.join(summary['files'])}"] if "files" in summary else []
     return "\n".join(lines)

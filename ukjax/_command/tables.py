@@ -1,4 +1,4 @@
-"""Tables of numbers as people keep them: with commas, semicolons or tabs, and decimal points or commas."""
+"""Read tables of numbers: separated by commas, semicolons or tabs, with decimal points or decimal commas."""
 
 import codecs
 import csv
@@ -16,9 +16,23 @@ SEPARATORS = ",;\t"
 
 
 class Table(NamedTuple):
-    """What stands in a .csv file: the ``names`` in its first line, each with its ``units``, what was in brackets; and
-    the ``rows`` of cells that follow, each in a line of the file. Numbers may have a decimal comma where ``commas``
-    do not separate cells."""
+    """Contents of a .csv file.
+
+    Attributes
+    ----------
+    file
+        Its path.
+    names
+        Column names, from the first line.
+    units
+        Units of the columns, from brackets in the first line; empty if there are none.
+    lines
+        Line number of each row.
+    rows
+        Cells of each row.
+    commas
+        Whether cells are separated by commas. Otherwise a comma in a number is a decimal comma.
+    """
 
     file: str
     names: list[str]
@@ -28,22 +42,24 @@ class Table(NamedTuple):
     commas: bool
 
     def numbers(self, columns: list[int]) -> np.ndarray:
-        """The numbers (rows, columns) in some columns; NaN where a cell is empty or says nan. ``UsageError`` for
-        anything else."""
+        """Return the numbers (rows, columns) of some columns; NaN for empty cells and "nan".
+
+        Raises ``UsageError`` for a cell that is not a finite number.
+        """
         cells = [[row[i] if i < len(row) else "" for i in columns] for row in self.rows]
         if not self.commas:
             self._check_decimals(cells)
-        found = np.full((len(cells), len(columns)), np.nan)
+        values = np.full((len(cells), len(columns)), np.nan)
         for i, row in enumerate(cells):
             for j, cell in enumerate(row):
                 if cell:
-                    found[i, j] = self._number(cell, f"{self.file!r}, line {self.lines[i]}: {self.names[columns[j]]}")
-        return found
+                    values[i, j] = self._number(cell, f"{self.file!r}, line {self.lines[i]}: {self.names[columns[j]]}")
+        return values
 
     def _check_decimals(self, cells):
-        """Points or commas: where there are both, either may be something else."""
-        each = [(line, cell) for line, row in zip(self.lines, cells, strict=True) for cell in row]
-        with_comma, with_point = (next(((line, x) for line, x in each if mark in x), None) for mark in ",.")
+        """Raise ``UsageError`` if the table has both decimal points and commas: either could separate thousands."""
+        numbered_cells = [(line, cell) for line, row in zip(self.lines, cells, strict=True) for cell in row]
+        with_comma, with_point = (next(((line, x) for line, x in numbered_cells if mark in x), None) for mark in ",.")
         if with_comma and with_point:
             raise UsageError(
                 f"{self.file!r} has numbers with a comma, {with_comma[1]!r} in line {with_comma[0]}, and with a point, "
@@ -66,7 +82,7 @@ class Table(NamedTuple):
 
 
 def read_table(file: str) -> Table:
-    """The table in a file, or ``UsageError``."""
+    """Read a table from a .csv file. Raises ``UsageError``."""
     if Path(file).suffix != ".csv":
         raise UsageError(f"{file!r} must end in .csv: a table whose first line names its columns")
     text = _text(file)
@@ -74,28 +90,28 @@ def read_table(file: str) -> Table:
     separator = max(SEPARATORS, key=first.count)
     rows = _cells(file, text, separator)
     if len(rows) < 3:
-        raise UsageError(f"{file!r} must hold a line of names and at least two of numbers, got {len(rows)} lines")
+        raise UsageError(f"{file!r} must have a line of names and at least two lines of numbers, got {len(rows)} lines")
     names = [name.split("[")[0].strip() for name in rows[0][1]]
     units = [name.partition("[")[2].partition("]")[0].strip() for name in rows[0][1]]
     for line, row in rows[1:]:
         if any(row[len(names) :]):
             raise UsageError(
-                f"{file!r}, line {line} has {len(row)} cells for {len(names)} names: numbers with decimal commas want "
-                "semicolons between them"
+                f"{file!r}, line {line} has {len(row)} cells for {len(names)} names: separate numbers with "
+                "decimal commas by semicolons"
             )
     lines, cells = zip(*rows[1:], strict=True)
     return Table(file, names, units, list(lines), list(cells), separator == ",")
 
 
 def _text(file):
-    """What the file says: in UTF-8, or in UTF-16 where its first bytes say so."""
+    """Return the text of a file, in UTF-8, or in UTF-16 if it begins with a byte order mark."""
     try:
         content = Path(file).read_bytes()
     except OSError as error:
         raise UsageError(f"{file!r} cannot be read: {error.strerror}") from None
-    wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    has_utf16_mark = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
-        text = content.decode("utf-16" if wide else "utf-8-sig")
+        text = content.decode("utf-16" if has_utf16_mark else "utf-8-sig")
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
@@ -104,13 +120,13 @@ def _text(file):
 
 
 def _cells(file, text, separator):
-    """Lines with anything in them, and their numbers."""
-    before = csv.field_size_limit(sys.maxsize)  # the module's own, for everybody
+    """Return the rows that are not empty, each with its line number."""
+    old_limit = csv.field_size_limit(sys.maxsize)  # a global setting of the csv module, restored below
     try:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
-        found = [(reader.line_num, [cell.strip() for cell in row]) for row in reader]
+        rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader]
     except csv.Error as error:
         raise UsageError(f"{file!r} is not a table: {error}") from None
     finally:
-        csv.field_size_limit(before)
-    return [(line, row) for line, row in found if any(row)]
+        csv.field_size_limit(old_limit)
+    return [(line, row) for line, row in rows if any(row)]

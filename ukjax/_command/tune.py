@@ -1,45 +1,70 @@
-"""``ukjax tune``."""
+"""``ukjax tune``: optimise parameters of a system for its task."""
 
 import argparse
 import time
 from typing import Any
 
 from .mechanism import add_system, check_system, mechanism_of
-from .outputs import report, result_and_figure
-from .usage import UsageError, check_memory, saying_what_is_refused
+from .outputs import result_and_figure, save_and_print
+from .usage import UsageError, check_memory, library_errors_as_usage_errors
 
 
 def add_to(commands: Any) -> None:
-    """Its options, among the sub-commands of the command line."""
+    """Add the sub-command and its options to the parser."""
     parser = commands.add_parser(
         "tune",
-        help="choose gains of a system by gradients through its motion",
-        description="Choose gains, or dimensions, of a system of the gallery with which it follows its task best from "
-        "starts scattered around the source's. As many other starts are held out to try the result on.",
+        help="optimise gains of a system by gradients of its simulated motion",
+        description="Optimise gains or dimensions of a system so that it follows its task best, from initial states "
+        "scattered around that of the source. The result is validated on as many other initial states.",
         allow_abbrev=False,
     )
     option = parser.add_argument
     add_system(parser)
-    option("--free", required=True, metavar="NAMES", help="parameters to choose: alpha,beta")
-    option("--set", action="append", default=[], metavar="NAME=VALUE", help="another first guess, or value")
-    option("--effort", type=float, default=0.0, metavar="W", help="weight of the mean squared force (0)")
-    option("--starts", type=int, default=8, metavar="N", help="starts to tune on (default 8)")
-    option("--spread", type=float, default=0.01, metavar="S", help="their standard deviation (default 0.01)")
-    option("--seed", type=int, default=0, help="of the scatter (default 0)")
-    option("--t1", type=float, metavar="SECONDS", help="end of the motions (default: the source's)")
-    option("--dt", type=float, metavar="SECONDS", help="longest step (default: as short as it takes)")
-    option("--samples", type=int, default=201, metavar="N", help="samples that count (default 201)")
-    option("--drift", choices=("projection", "none"), default="none", help="default: none")
-    option("--out", metavar="FILE", help="the result as JSON (default SYSTEM-tune.json)")
-    option("--plot", metavar="FILE", help="the figure (default SYSTEM-tune.png)")
+    option("--free", required=True, metavar="NAMES", help="parameters to optimise: alpha,beta")
+    option(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="initial guess of a free parameter, or value of a fixed one",
+    )
+    option("--effort", type=float, default=0.0, metavar="W", help="weight of the mean squared force (default 0)")
+    option("--starts", type=int, default=8, metavar="N", help="number of initial states to tune on (default 8)")
+    option(
+        "--spread",
+        type=float,
+        default=0.01,
+        metavar="S",
+        help="standard deviation of the initial states (default 0.01)",
+    )
+    option("--seed", type=int, default=0, help="seed of the initial states (default 0)")
+    option("--t1", type=float, metavar="SECONDS", help="end time (default: that of the source)")
+    option("--dt", type=float, metavar="SECONDS", help="largest step (default: chosen automatically)")
+    option(
+        "--samples",
+        type=int,
+        default=201,
+        metavar="N",
+        help="number of samples at which the cost is evaluated (default 201)",
+    )
+    option(
+        "--drift",
+        choices=("projection", "none"),
+        default="none",
+        help="how drift off the constraints is removed (default: none)",
+    )
+    option("--out", metavar="FILE", help="JSON file of the result (default SYSTEM-tune.json)")
+    option("--plot", metavar="FILE", help="file of the figure (default SYSTEM-tune.png)")
     option("--json", action="store_true", help="print the result as JSON")
-    option("--progress", action="store_true", help="show each step")
+    option("--progress", action="store_true", help="show each iteration")
     parser.set_defaults(call=tune_system)
 
 
 def tune_system(options: argparse.Namespace) -> int:
-    """Tune gains of a system of the gallery over starts scattered around the source's, print a table, save JSON and a
-    figure."""
+    """Tune parameters over initial states scattered around the start of the source.
+
+    Prints a table and saves JSON and a figure. Returns exit code 0.
+    """
     check_system(options.system, options.floating)
     for name in ("t1", "dt", "spread"):
         value = getattr(options, name)
@@ -54,7 +79,7 @@ def tune_system(options: argparse.Namespace) -> int:
     if not 0 <= options.effort < float("inf"):
         raise UsageError(f"--effort must be a number that is not negative, got {options.effort:g}")
     result, figure = result_and_figure(options, "tune")
-    began = time.perf_counter()
+    start_time = time.perf_counter()
 
     import numpy as np
 
@@ -65,26 +90,26 @@ def tune_system(options: argparse.Namespace) -> int:
 
     _precision.enable_float64()
     enable_compilation_cache()
-    with saying_what_is_refused():
+    with library_errors_as_usage_errors():
         mechanism, (q0, v0) = with_settings(mechanism_of(options.system, options.floating), options.set)
-        numbers = options.starts * options.samples * (1 + 2 * q0.size)
-        check_memory(f"--starts {options.starts} of --samples {options.samples} take", numbers, "take fewer")
+        array_entries = options.starts * options.samples * (1 + 2 * q0.size)
+        check_memory(f"--starts {options.starts} of --samples {options.samples} take", array_entries, "take fewer")
         end = options.t1 or mechanism.end
         rng = np.random.default_rng(options.seed)
         scatter = lambda x: np.asarray(x) + options.spread * rng.normal(size=(2 * options.starts, np.size(x)))
         q, v = scatter(q0), scatter(v0)
-        half = options.starts
-        found = tune(
+        count = options.starts
+        optimum = tune(
             mechanism,
             names_of(options.free),
-            q[:half],
-            v[:half],
+            q[:count],
+            v[:count],
             np.linspace(0.0, end, options.samples),
             dt=options.dt,
             effort=options.effort,
-            held_out=(q[half:], v[half:]),
+            held_out=(q[count:], v[count:]),
             start_of=lambda model, q, v: model.placed(q, v),
             drift=options.drift,
             progress=options.progress,
         )
-    return report(options, began, found, result, figure, plot.tuned)
+    return save_and_print(options, start_time, optimum, result, figure, plot.tuned)

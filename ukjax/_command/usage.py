@@ -1,4 +1,4 @@
-"""Mistakes on the command line, and files that cannot be written, found before anything is computed."""
+"""Errors in the usage of the command line, and checks that run before the computation."""
 
 import contextlib
 import traceback
@@ -11,30 +11,35 @@ PACKAGE = Path(__file__).parent.parent
 
 
 class UsageError(Exception):
-    """One line for the user; the command ends with exit code 2."""
+    """Error in the usage of the command line: printed as one line, exit code 2."""
 
 
 @contextlib.contextmanager
-def saying_what_is_refused() -> Iterator[None]:
-    """What the library refuses in words of its own becomes ``UsageError``, and so does a package that it says is
-    missing. What comes out of something that the library has called is a defect, and keeps its traceback."""
+def library_errors_as_usage_errors() -> Iterator[None]:
+    """Context manager: turn a ``ValueError`` or ``ImportError`` raised by ukjax itself into a ``UsageError``.
+
+    An exception raised in code that ukjax calls is a bug: it passes unchanged, with its traceback.
+    """
     try:
         yield
     except (ValueError, ImportError) as error:
-        if _is_refusal(error):
+        if _is_raised_by_library(error):
             raise UsageError(str(error)) from None
         raise
 
 
-def _is_refusal(error: Exception) -> bool:
-    """Whether one of our own lines raised it. JAX cuts its frames out of tracebacks, so that what it raised seems to
-    come from the line of ours that called it: only a line that says raise is one that refuses."""
+def _is_raised_by_library(error: Exception) -> bool:
+    """Whether a ``raise`` statement of this package raised the exception.
+
+    JAX removes its own frames from tracebacks, so an exception of JAX seems to come from our line that called it.
+    Therefore the last line must also begin with ``raise``.
+    """
     last = traceback.extract_tb(error.__traceback__)[-1]
     return Path(last.filename).is_relative_to(PACKAGE) and (last.line or "").startswith("raise ")
 
 
 def check_output(option: str, path: str, endings: tuple[str, ...] = ()) -> Path:
-    """``path`` as something that can be written, with one of the ``endings`` if there are any; or ``UsageError``."""
+    """Return ``path`` if it is writable and has one of the ``endings``, if any are given; else raise ``UsageError``."""
     target = Path(path)
     if endings and target.suffix not in endings:
         raise UsageError(f"{option} must end in {', '.join(endings)}, got {path!r}")
@@ -45,10 +50,12 @@ def check_output(option: str, path: str, endings: tuple[str, ...] = ()) -> Path:
     return target
 
 
-def check_memory(what: str, numbers: int, advice: str) -> None:
-    """So many ``numbers``, the least that is kept, fit into this machine, or ``UsageError``."""
+def check_memory(subject: str, numbers: int, advice: str) -> None:
+    """Raise ``UsageError`` if that many float64 ``numbers`` exceed the memory of this machine."""
     from .._check import memory
 
-    needed, there = 8.0 * numbers / 2**30, memory() / 2**30
-    if needed > there:
-        raise UsageError(f"{what} at least {needed:.3g} GiB of memory, and there are {there:.3g} GiB: {advice}")
+    needed_gib, available_gib = 8.0 * numbers / 2**30, memory() / 2**30
+    if needed_gib > available_gib:
+        raise UsageError(
+            f"{subject} at least {needed_gib:.3g} GiB of memory, and there are {available_gib:.3g} GiB: {advice}"
+        )

@@ -1,10 +1,10 @@
-"""What binds: constraints as the user writes them, each giving rows of A q̈ = b."""
+"""Constraints: each evaluates its rows of A q̈ = b from the equation that the user writes."""
 
 from .acceleration import AccelerationConstraint as AccelerationConstraint
 from .base import AbstractConstraint as AbstractConstraint
 from .base import Level as Level
 from .base import Rows as Rows
-from .base import nothing as nothing
+from .base import no_rows as no_rows
 from .baumgarte import critically_damped as critically_damped
 from .holonomic import Holonomic as Holonomic
 from .holonomicity import Holonomicity as Holonomicity

@@ -1,4 +1,4 @@
-"""Constraints given at the level of accelerations, as the papers print them."""
+"""Constraints given directly as A q̈ = b."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
@@ -8,15 +8,29 @@ from jaxtyping import Array, Float
 
 from .._functions import as_function, vector_of
 from .._names import name_of_rows
-from .base import AbstractConstraint, Level, nothing
+from .base import AbstractConstraint, Level, no_rows
 from .pfaffian import matrix_of_rows
 
 
 class AccelerationConstraint(AbstractConstraint):
-    """A(t, q, v) q̈ = b(t, q, v), as it stands.
+    """Constraint on accelerations, A(t, q, v) q̈ = b(t, q, v).
 
-    ``A`` (m, n) and ``b`` (m,) are functions of (t, q, v) or constant arrays. Nothing says what their integrals are,
-    so there is no position or velocity to check or to project onto: drift stays.
+    Its integrals φ or ψ are unknown, so positions and velocities can neither be checked nor projected: numerical drift
+    is not removed.
+
+    Parameters
+    ----------
+    A
+        Matrix (m, n), or (n,) for a single row: a function of (t, q, v) or a constant array.
+    b
+        Right-hand side (m,): a function of (t, q, v) or a constant array.
+    name
+        Name of the constraint in messages and tables: one for all rows, or one per row.
+
+    Raises
+    ------
+    ValueError
+        If an argument has the wrong type. Wrong shapes are reported when the constraint is evaluated.
     """
 
     A: Callable
@@ -33,7 +47,7 @@ class AccelerationConstraint(AbstractConstraint):
         return A, vector_of(A.shape[0], "row of A", f"b of {self.name!r}", self.b, t, q, v)
 
     def position(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " 0"]:
-        return nothing(q)
+        return no_rows(q)
 
     def velocity(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " 0"]:
-        return nothing(q)
+        return no_rows(q)

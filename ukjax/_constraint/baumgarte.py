@@ -1,4 +1,4 @@
-"""Baumgarte's stabilisation: gains that pull a violated constraint back.
+"""Gains of Baumgarte's stabilisation of constraints.
 
 J. Baumgarte, Comput. Methods Appl. Mech. Eng. 1 (1972) 1.
 """
@@ -13,26 +13,40 @@ from .._precision import Numbers
 
 
 class Gains(NamedTuple):
-    """α [1/s] and β [1/s²] in φ̈ + α φ̇ + β φ = 0."""
+    """Gains ``alpha`` [1/s] and ``beta`` [1/s²] of φ̈ + α φ̇ + β φ = 0."""
 
     alpha: Array
     beta: Array
 
 
 def critically_damped(rate: Numbers) -> Gains:
-    """α = 2 rate, β = rate²: a violation decays as (1 + rate t) exp(−rate t), without overshoot.
+    """Return critically damped Baumgarte gains, α = 2 rate and β = rate².
 
-    ``rate`` [1/s] is a number or one per row. A rate near that of the motion itself is enough; a larger one makes the
-    equation stiff: keep rate × step below about 0.05 for a fixed step. Use as
-    ``Holonomic(phi, *critically_damped(5.0))``. Raises ``ValueError`` for a negative one, which would drive the
-    violation apart.
+    A violation of the constraint then decays as (1 + rate t) exp(−rate t), without overshoot. A rate near that of the
+    motion itself is enough. A larger one makes the equations stiff: with a fixed step, keep rate × step below about
+    0.05. Example: ``Holonomic(phi, *critically_damped(5.0))``.
+
+    Parameters
+    ----------
+    rate
+        Decay rate [1/s]: a number, or an array (m,) with one entry per row.
+
+    Returns
+    -------
+    Gains
+        ``alpha`` [1/s] and ``beta`` [1/s²], with the shape of ``rate``.
+
+    Raises
+    ------
+    ValueError
+        If ``rate`` is negative: the violation would grow.
     """
     rate = as_numbers("rate", rate, least=0, below=math.inf)
     return Gains(2 * rate, rate**2)
 
 
 def as_gain(name: str, value: Any) -> Array:
-    """What a user gave for a gain: numbers that are not negative, since those drive the violation apart."""
+    """Convert a gain to an array. Raises ``ValueError`` if it is negative: the violation would grow."""
     if isinstance(value, Gains):
         raise ValueError(
             f"{name} must be numbers, got both gains: write Holonomic(phi, *critically_damped(5.0)), with a *"
@@ -40,8 +54,8 @@ def as_gain(name: str, value: Any) -> Array:
     return as_numbers(name, value, least=0, below=math.inf)
 
 
-def gain(name: str, value: Array, rows: int) -> Float[Array, "*m"]:
-    """``value`` if it is a number or fits the rows, else ``ValueError``."""
+def gain_for_rows(name: str, value: Array, rows: int) -> Float[Array, "*m"]:
+    """Return ``value`` if it is a number or has one entry per row, else raise ``ValueError``."""
     if value.shape not in ((), (rows,)):
         raise ValueError(f"{name} must be a number or have shape ({rows},), one per row, got shape {value.shape}")
     return value

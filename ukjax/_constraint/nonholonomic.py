@@ -13,16 +13,29 @@ from .._functions import vector
 from .._kinematic_map import KinematicMap, rate
 from .._names import name_of_rows
 from .._precision import Numbers
-from .base import AbstractConstraint, Level, nothing, with_kinematic_map
-from .baumgarte import as_gain, gain
+from .base import AbstractConstraint, Level, no_rows, with_kinematic_map
+from .baumgarte import as_gain, gain_for_rows
 
 
 class Nonholonomic(AbstractConstraint):
-    """ψ(t, q, v) = 0, imposed as ψ̇ + α ψ = 0.
+    """Constraint on velocities, ψ(t, q, v) = 0, imposed as ψ̇ + α ψ = 0. It may be nonlinear in v.
 
-    ``psi(t, q, v)`` returns (m,), a number, or a list of numbers, and may be nonlinear in v. Differentiated once,
-    ψ̇ = ψ_v q̈ + ψ_t + ψ_q v, so that A = ψ_v and b = −ψ_t − ψ_q v − α ψ. ``alpha`` [1/s] is a number or one per row.
-    In a system with a ``kinematic_map``, q̇ = N(q) v, ψ is a function of that v, and ψ_q is along q̇.
+    Differentiated once, ψ̇ = ψ_v q̈ + ψ_t + ψ_q v, so that A = ψ_v and b = −ψ_t − ψ_q v − α ψ. In a system with a
+    ``kinematic_map``, q̇ = N(q) v, ψ is a function of that v, and ψ_q is multiplied by q̇.
+
+    Parameters
+    ----------
+    psi
+        Function ``psi(t, q, v)`` that returns (m,), a number, or a list of numbers.
+    alpha
+        Gain of ψ [1/s]: a number, or (m,) with one entry per row.
+    name
+        Name of the constraint in messages and tables: one for all rows, or one per row.
+
+    Raises
+    ------
+    ValueError
+        If ``psi`` is not a function of (t, q, v), or the gain is negative.
     """
 
     psi: Callable
@@ -41,17 +54,17 @@ class Nonholonomic(AbstractConstraint):
         psi, bias = jax.jvp(
             lambda t, q: self.velocity(t, q, v), (t, q), (jnp.ones_like(t), rate(self.kinematic_map, q, v))
         )
-        return A, -bias - gain("alpha", self.alpha, psi.shape[0]) * psi
+        return A, -bias - gain_for_rows("alpha", self.alpha, psi.shape[0]) * psi
 
     def pull(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " m"]:
         psi = self.velocity(t, q, v)
-        return gain("alpha", self.alpha, psi.shape[0]) * jnp.abs(psi)
+        return gain_for_rows("alpha", self.alpha, psi.shape[0]) * jnp.abs(psi)
 
     def under(self, kinematic_map: KinematicMap | None) -> AbstractConstraint:
         return with_kinematic_map(self, kinematic_map)
 
     def position(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " 0"]:
-        return nothing(q)
+        return no_rows(q)
 
     def velocity(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " m"]:
         return vector(f"psi of {self.name!r}", self.psi, t, q, v)

@@ -1,4 +1,4 @@
-"""A constraint on some of the coordinates of a larger system."""
+"""A constraint on the first coordinates of a larger system."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from .base import AbstractConstraint, Level
 
 
 class OnPart(AbstractConstraint):
-    """``constraint`` of a system whose coordinates are the first ``size(n)`` of the n of the larger one."""
+    """A constraint of a subsystem, whose coordinates are the first ``size(n)`` of the n coordinates of the system."""
 
     constraint: AbstractConstraint
     size: Callable[[int], int] = eqx.field(static=True)

@@ -1,4 +1,4 @@
-"""Constraints linear in the velocities: rolling, knife edges, most of nonholonomic mechanics."""
+"""Constraints linear in the velocities, such as rolling and knife edges."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
@@ -12,16 +12,32 @@ from .._functions import Zero, array, as_function, as_vector_function, vector_of
 from .._kinematic_map import KinematicMap, rate
 from .._names import name_of_rows
 from .._precision import Numbers
-from .base import AbstractConstraint, Level, nothing, with_kinematic_map
-from .baumgarte import as_gain, gain
+from .base import AbstractConstraint, Level, no_rows, with_kinematic_map
+from .baumgarte import as_gain, gain_for_rows
 
 
 class Pfaffian(AbstractConstraint):
-    """A(t, q) v = c(t, q), imposed as d/dt (A v − c) + α (A v − c) = 0.
+    """Constraint linear in the velocities, A(t, q) v = c(t, q), imposed as d/dt (A v − c) + α (A v − c) = 0.
 
-    ``A`` (m, n) and ``c`` (m,) are functions of (t, q) or constant arrays; c defaults to 0. Then
-    b = ċ − Ȧ v − α (A v − c), Ȧ along q̇. Mind the sign of c: it stands on the right (Zhao et al. 2018 write both
-    A q̇ + c = 0, eq. 22, and A q̇ = c, eq. 40). ``alpha`` [1/s] is a number or one per row.
+    Then b = ċ − Ȧ v − α (A v − c), with Ȧ along q̇. Note that c is on the right-hand side: Zhao et al. 2018 write both
+    A q̇ + c = 0 (eq. 22) and A q̇ = c (eq. 40).
+
+    Parameters
+    ----------
+    A
+        Matrix (m, n), or (n,) for a single row: a function of (t, q) or a constant array.
+    c
+        Right-hand side (m,): a function of (t, q) or a constant array.
+    alpha
+        Gain of A v − c [1/s]: a number, or (m,) with one entry per row.
+    name
+        Name of the constraint in messages and tables: one for all rows, or one per row.
+
+    Raises
+    ------
+    ValueError
+        If an argument has the wrong type or the gain is negative. Wrong shapes are reported when the constraint is
+        evaluated.
     """
 
     A: Callable
@@ -40,29 +56,29 @@ class Pfaffian(AbstractConstraint):
         psi, bias = jax.jvp(
             lambda t, q: self.velocity(t, q, v), (t, q), (jnp.ones_like(t), rate(self.kinematic_map, q, v))
         )
-        return A, -bias - gain("alpha", self.alpha, psi.shape[0]) * psi
+        return A, -bias - gain_for_rows("alpha", self.alpha, psi.shape[0]) * psi
 
     def pull(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " m"]:
         psi = self.velocity(t, q, v)
-        return gain("alpha", self.alpha, psi.shape[0]) * jnp.abs(psi)
+        return gain_for_rows("alpha", self.alpha, psi.shape[0]) * jnp.abs(psi)
 
     def under(self, kinematic_map: KinematicMap | None) -> AbstractConstraint:
         return with_kinematic_map(self, kinematic_map)
 
     def position(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " 0"]:
-        return nothing(q)
+        return no_rows(q)
 
     def velocity(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " m"]:
         A = self.matrix(t, q, v)
         return A @ v - vector_of(A.shape[0], "row of A", f"c of {self.name!r}", self.c, t, q)
 
     def matrix(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "m n"]:
-        """A (m, n), a single row given as (n,) included, with a column for each of v."""
+        """Return A (m, n), with one column per velocity. A single row may be given as (n,)."""
         return matrix_of_rows(f"A of {self.name!r}", self.A, v, t, q)
 
 
 def matrix_of_rows(name: str, function: Callable, v: Float[Array, " n"], *arguments: Any) -> Float[Array, "m n"]:
-    """What a user's function returns as A: (m, n), or (n,) for a single row."""
+    """Evaluate a user's function for A and return (m, n). A single row may be given as (n,)."""
     A = jnp.atleast_2d(array(name, function, *arguments))
     if A.ndim != 2 or A.shape[1] != v.size:
         raise ValueError(f"{name} must have shape (m, {v.size}), one column per coordinate, got shape {A.shape}")

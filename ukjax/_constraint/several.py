@@ -1,4 +1,4 @@
-"""Several constraints at once, their rows and residuals one below the other."""
+"""Stack the rows and residuals of several constraints."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -14,12 +14,12 @@ from .base import AbstractConstraint, Rows
 def rows(
     constraints: Iterable[AbstractConstraint], t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
 ) -> tuple[Float[Array, "m n"], Float[Array, " m"]]:
-    """A (m, n) and b (m,) of all."""
+    """Return A (m, n) and b (m,) of all constraints."""
     constraints = tuple(constraints)
-    found = [constraint.rows(t, q, v) for constraint in constraints]
-    if not found:
+    parts = [constraint.rows(t, q, v) for constraint in constraints]
+    if not parts:
         return jnp.zeros((0, v.size), q.dtype), jnp.zeros((0,), q.dtype)
-    A, b = zip(*found, strict=True)
+    A, b = zip(*parts, strict=True)
     _check_names(constraints, b)
     return jnp.concatenate(A), jnp.concatenate(b)
 
@@ -31,22 +31,22 @@ def all_at(
     v: Float[Array, " n"],
     seeds: Seeds | None = None,
 ) -> Rows:
-    """All at one state; with ``seeds``, A times these in the place of A."""
+    """Evaluate all constraints at one state. With ``seeds``, A is replaced by the product of A and the seed matrix."""
     constraints = tuple(constraints)
-    found = [
+    parts = [
         constraint.at(t, q, v) if seeds is None else constraint.by_seeds(t, q, v, seeds) for constraint in constraints
     ]
-    if not found:
-        none = jnp.zeros((0,), q.dtype)
-        return Rows(none, none, jnp.zeros((0, v.size if seeds is None else seeds.colours + 1), q.dtype), none)
-    _check_names(constraints, [each.b for each in found])
-    return Rows(*map(jnp.concatenate, zip(*found, strict=True)))
+    if not parts:
+        zeros = jnp.zeros((0,), q.dtype)
+        return Rows(zeros, zeros, jnp.zeros((0, v.size if seeds is None else seeds.colours + 1), q.dtype), zeros)
+    _check_names(constraints, [part.b for part in parts])
+    return Rows(*map(jnp.concatenate, zip(*parts, strict=True)))
 
 
 def velocities(
     constraints: Iterable[AbstractConstraint], t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
 ) -> Float[Array, " m"]:
-    """φ̇ or ψ of all, in their order."""
+    """Return the velocity residuals φ̇ or ψ of all constraints, in their order."""
     return join([constraint.velocity(t, q, v) for constraint in constraints], q)
 
 
@@ -57,13 +57,13 @@ def as_written(
     v: Float[Array, " n"],
     acceleration: Float[Array, " n"],
 ) -> Float[Array, " m"]:
-    """Each as it was written: φ, or ψ, or A q̈ − b. As many entries as A has rows."""
+    """Return the residual (m,) of each equation as the user wrote it: φ, ψ or A q̈ − b."""
     t = as_float(t)
     return join([constraint.at(t, q, v).as_written(acceleration) for constraint in constraints], q)
 
 
 def names_of(constraints: Iterable[AbstractConstraint], read: Callable[[AbstractConstraint], Array]) -> list[str]:
-    """A name for each entry of what ``read`` gives of the constraints, with an index where one name is for several."""
+    """Return a name per entry of ``read(constraint)``; a name shared by several entries gets an index."""
     result = []
     for constraint in constraints:
         size = eqx.filter_eval_shape(read, constraint).shape[0]
@@ -76,7 +76,7 @@ def names_of(constraints: Iterable[AbstractConstraint], read: Callable[[Abstract
 
 
 def join(parts: Sequence[Array], q: Float[Array, " nq"]) -> Float[Array, " m"]:
-    """One vector of several; empty, in q's precision, of none."""
+    """Concatenate vectors. An empty sequence gives an empty vector in the precision of q."""
     return jnp.concatenate(parts) if parts else jnp.zeros((0,), q.dtype)
 
 

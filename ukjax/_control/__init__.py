@@ -1,9 +1,9 @@
-"""Who drives: actuators, and how much of a task they can do. The laws themselves are in ``ukjax.control``."""
+"""Abstract base class of control laws, and allocation of a task to actuators. The laws are in ``ukjax.control``."""
 
 from .allocation import UNREACHED as UNREACHED
 from .allocation import allocate as allocate
+from .allocation import passive_mobility as passive_mobility
 from .allocation import shortfall as shortfall
-from .allocation import undriven as undriven
 from .base import AbstractControl as AbstractControl
 from .base import Command as Command
 from .base import actuator_matrix as actuator_matrix

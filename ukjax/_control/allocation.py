@@ -1,16 +1,18 @@
-"""Which u moves the task: the servo equation G u = b̄, least in norm.
+"""Control allocation: the solution of least norm of the servo equation G u = b̄.
 
-With (a, W) the motion with the actuators off as an affine map, q̈ = a + W B u, the task A q̈ = b asks for
+The motion is an affine function of u, q̈ = a + W B u, where a is the acceleration with the actuators off. The task
+A q̈ = b requires
 
     G u = b̄,      G = A W B,      b̄ = b − A a,
 
-and W keeps every constraint of the structure whatever u is. Among all u that do, the one nearest to s in the norm
-(u − s)ᵀ N (u − s) solves the same equation as a constrained motion does, with N for M, N s for Q and G for A:
+and W satisfies every structural constraint for all u. Of all solutions, the one nearest to s in the norm
+(u − s)ᵀ N (u − s) solves the equation of a constrained motion, with N for M, N s for Q and G for A:
 
     u = s + N^(-1/2) (G N^(-1/2))⁺ (b̄ − G s),
 
-which for N = I is u = G⁺ b̄ + (I − G⁺G) s (Liu et al. 2015, eq. 35, where A M⁻¹ B stands for G: without the projector
-in W = M⁻¹N_h the motors and the constraint forces they cause in the joints disturb each other, and neither holds).
+which for N = I is u = G⁺ b̄ + (I − G⁺G) s. Liu et al. 2015, eq. 35, have A M⁻¹ B in the place of G. Without the
+projector in W = M⁻¹N_h, the motors change the constraint forces of the joints, and neither task nor joints are
+satisfied.
 """
 
 from collections.abc import Callable
@@ -26,14 +28,14 @@ from .._terms import Terms
 from .base import Command
 
 UNREACHED = 1e-6
-"""What is missed of a task, beside the terms of what it asks, below which the actuators do what is asked of them."""
+"""Tolerance for the unreachable part of a task, relative to the terms of the task."""
 
-FEASIBLE = 64
-"""Roundings, of the terms that it is computed from, that what is missed may be and yet be nothing."""
+FEASIBLE_ROUNDINGS = 64
+"""An unreachable part below so many roundings of the terms it is computed from is set to zero."""
 
 
-def undriven(model: Callable[..., Terms], t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Mobility:
-    """The motion of ``model``, a system or a function (t, q, v) -> ``Terms``, with its actuators off."""
+def passive_mobility(model: Callable[..., Terms], t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Mobility:
+    """Return the mobility of a system, or of a function (t, q, v) -> ``Terms``, with its actuators off."""
     return mobility(getattr(model, "passive", model)(t, q, v))
 
 
@@ -45,43 +47,50 @@ def allocate(
     N: Float[Array, "p p"],
     s: Float[Array, " p"],
 ) -> Command:
-    """u (p,) with A (a + W B u) = b, nearest to s in the norm of N; least squares where there is none."""
+    """Solve A (a + W B u) = b for the u (p,) nearest to s in the norm of N.
+
+    If there is no solution, u minimises the residual in the least-squares sense.
+    """
     G = A @ (motion.matrix @ B)
     wanted = b - A @ motion.acceleration
 
-    fixed = jax.lax.stop_gradient((G, A, B, N, motion.scale))
-    response = _respond(*fixed)
-    u = solve(N, G, N @ s, wanted, response)
-    missed = wanted - G @ u
+    constants = jax.lax.stop_gradient((G, A, B, N, motion.scale))
+    factorisation = _factorise(*constants)
+    u = solve(N, G, N @ s, wanted, factorisation)
+    missing = wanted - G @ u
     terms = jnp.abs(b) + jnp.abs(A) @ jnp.abs(motion.acceleration) + jnp.abs(G) @ jnp.abs(u)
-    nothing = jnp.abs(missed) <= FEASIBLE * jnp.finfo(missed.dtype).eps * terms
-    return Command(u=u, rank=response.rank, unreachable=jnp.where(nothing, 0, missed), wanted=wanted)
+    negligible = jnp.abs(missing) <= FEASIBLE_ROUNDINGS * jnp.finfo(missing.dtype).eps * terms
+    return Command(u=u, rank=factorisation.rank, unreachable=jnp.where(negligible, 0, missing), wanted=wanted)
 
 
 def shortfall(command: Command, labels: list[str], terms: np.ndarray) -> str:
-    """What of its task a command misses, in words, with known numbers; empty if that is nothing. ``labels`` name the
-    task's rows, ``terms`` (m,) are the sizes of what makes up ``wanted``."""
-    missed, wanted = np.asarray(command.unreachable), np.asarray(command.wanted)
-    size = float(np.linalg.norm(missed))
+    """Describe the unreachable part of a task in words; empty if it is negligible. All values must be concrete.
+
+    ``labels`` are the names of the task rows, ``terms`` (m,) the magnitudes of the terms that add up to ``wanted``.
+    """
+    missing, wanted = np.asarray(command.unreachable), np.asarray(command.wanted)
+    size = float(np.linalg.norm(missing))
     if not np.isfinite(size) and np.all(np.isfinite(wanted)):
-        return "what it asks of the actuators is not finite there: look at B, secondary, and whether weight is positive"
+        return (
+            "the actuator forces it requires are not finite there: check B, secondary, and whether weight is positive"
+        )
     if not np.isfinite(size):
         return f"the motion with the actuators off is not finite there (rows {', '.join(map(repr, labels))})"
-    if np.all(np.abs(missed) <= UNREACHED * terms):
+    if np.all(np.abs(missing) <= UNREACHED * terms):
         return ""
-    shares = [(share, label) for share, label in zip(missed / size, labels, strict=True) if abs(share) > 1e-3]
+    shares = [(share, label) for share, label in zip(missing / size, labels, strict=True) if abs(share) > 1e-3]
     direction = " ".join(f"{share:+.3g} {label!r}" for share, label in shares)
     return (
         f"of the {np.linalg.norm(wanted):.3g} it asks of the actuators, {size:.3g} is out of their reach, along "
-        f"{direction}; they move {int(command.rank)} of its {missed.size} rows independently. Drop that part of the "
+        f"{direction}; they move {int(command.rank)} of its {missing.size} rows independently. Drop that part of the "
         "task, add an actuator that moves it, or stay away from the pose where the actuators lose it"
     )
 
 
-def _respond(G, A, B, N, scale) -> Orthonormalised:
+def _factorise(G, A, B, N, scale) -> Orthonormalised:
     F = inverse_cholesky(N).T
-    # Ranks are decided against what the actuators could do were nothing in their way: a row of G that the structure
-    # has reduced to rounding must not be scaled up and taken for one that can be moved.
-    strength = jnp.max(jnp.sqrt(jnp.sum((scale[:, None] * (B @ F)) ** 2, axis=0)), initial=0)
-    row = row_scale(A, scale) / jnp.where(strength > 0, strength, 1)
-    return orthonormalise(G, F, row, jnp.sqrt(jnp.finfo(G.dtype).eps))
+    # The rank is decided relative to the largest effect of the actuators on the unconstrained system. Otherwise a row
+    # of G that the structural constraints have reduced to rounding errors would be scaled up and counted as reachable.
+    largest_column = jnp.max(jnp.sqrt(jnp.sum((scale[:, None] * (B @ F)) ** 2, axis=0)), initial=0)
+    row_scales = row_scale(A, scale) / jnp.where(largest_column > 0, largest_column, 1)
+    return orthonormalise(G, F, row_scales, jnp.sqrt(jnp.finfo(G.dtype).eps))

@@ -1,4 +1,4 @@
-"""How a system is driven: actuators, the task they serve, and the law that commands them."""
+"""Abstract base class of control laws, and checks of their arguments."""
 
 import abc
 from collections.abc import Callable, Iterable
@@ -16,14 +16,18 @@ from .._terms import Terms
 
 
 class Command(eqx.Module):
-    """What a control asks of the actuators at one instant.
+    """Actuator forces at one instant, and whether they satisfy the task.
 
-    | field | shape | meaning |
-    |---|---|---|
-    | ``u`` | (p,) | force or torque of each actuator |
-    | ``rank`` | () | rank of G = A W B: the task rows that u moves independently; m makes every task feasible |
-    | ``unreachable`` | (m,) | (I − GG⁺) b̄, accelerations of the task that no u can give, zero where it is feasible |
-    | ``wanted`` | (m,) | b̄ = b − A a, what the task asks beyond the motion with the actuators off |
+    Attributes
+    ----------
+    u
+        Force or torque of each actuator (p,).
+    rank
+        Rank of G = A W B, the number of task rows that u moves independently. If it is m, every task is feasible.
+    unreachable
+        (I − GG⁺) b̄ (m,), the accelerations of the task that no u can give; zero if the task is feasible.
+    wanted
+        b̄ = b − A a (m,), the accelerations that the task requires in addition to the motion with the actuators off.
     """
 
     u: Float[Array, " p"]
@@ -33,17 +37,27 @@ class Command(eqx.Module):
 
 
 class AbstractControl(eqx.Module):
-    """M q̈ = Q + B u + Qᶜ with u = u(t, q, v).
+    """Control law u = u(t, q, v) in M q̈ = Q + B u + Qᶜ.
 
-    ``actuators(t, q)`` is B (n, p), a column per actuator. ``task`` is the servo constraints u is for. ``held`` says
-    that the motion starts on the task, so that numerical drift off it is removed like that off a joint; otherwise the
-    task is approached. ``inputs`` names the actuators and their units, ``(("u1", "N m"), ...)``, or is None. ``limits``
-    (p,), or a number, is the largest |u| each actuator can give, or None: a simulation that goes beyond says so.
-    ``serves_task_alone`` says that nothing but the task decides u: a simulation warns where the actuators could drive
-    more directions of motion than the task determines.
+    Attributes
+    ----------
+    actuators
+        Function of (t, q) that returns B (n, p), one column per actuator.
+    task
+        Servo constraints that u enforces; empty if there is no task.
+    held
+        Whether the motion starts on the task, so that drift off the task is removed as for joints. Otherwise the task
+        is approached.
+    inputs
+        Name and unit of each actuator, ``(("u1", "N m"), ...)``, or None.
+    limits
+        Largest |u| of each actuator, (p,) or a number, or None. A simulation warns if u exceeds it.
+    serves_task_alone
+        Whether only the task determines u. A simulation then warns if the actuators could drive directions of motion
+        that the task leaves free.
     """
 
-    if TYPE_CHECKING:  # as in AbstractSystem: a property will do
+    if TYPE_CHECKING:  # as in AbstractSystem: a subclass may use a property
 
         @property
         def actuators(self) -> Callable: ...
@@ -66,28 +80,28 @@ class AbstractControl(eqx.Module):
         serves_task_alone = False
 
     def under(self, kinematic_map: KinematicMap | None) -> "AbstractControl":
-        """The same for a system with q̇ = N(q) v, which is what ``kinematic_map(q, v)`` returns."""
+        """Return this control for a system whose coordinates move by q̇ = N(q) v = ``kinematic_map(q, v)``."""
         if kinematic_map is None or not self.task:
             return self
         return eqx.tree_at(lambda c: c.task, self, tuple(constraint.under(kinematic_map) for constraint in self.task))
 
     @abc.abstractmethod
     def command(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], passive: Terms) -> Command:
-        """u and its feasibility; ``passive`` is what the system says with its actuators off."""
+        """Return u and its feasibility. ``passive`` are the terms of the system with its actuators off."""
 
     def force(
         self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], u: Float[Array, " p"]
     ) -> Float[Array, " n"]:
-        """B u."""
+        """Return the generalised force B u (n,)."""
         return self.matrix(t, q, v) @ u
 
     def matrix(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "n p"]:
-        """B (n, p), a row for each of v. Raises ``ValueError`` for another shape."""
+        """Return B (n, p), with one row per velocity. Raises ``ValueError`` for another shape."""
         return actuator_matrix(call("actuators", self.actuators, t, q), v)
 
 
 def actuator_matrix(value: Any, v: Float[Array, " n"]) -> Float[Array, "n p"]:
-    """What a user gave for B: (n, p), or ``ValueError``."""
+    """Convert B to an array (n, p). Raises ``ValueError`` for another shape."""
     B = as_float(as_array("actuators", value, "numbers, B"), v)
     if B.ndim != 2 or B.shape[0] != v.size:
         raise ValueError(
@@ -98,7 +112,7 @@ def actuator_matrix(value: Any, v: Float[Array, " n"]) -> Float[Array, "n p"]:
 
 
 def square_matrix(name: str, value: Any, size: int) -> Float[Array, "k k"]:
-    """A matrix (size, size) from a number, a diagonal (size,) or all of it; ``ValueError`` for another shape."""
+    """Return a matrix (size, size) from a number, a diagonal or a matrix. Raises ``ValueError`` for another shape."""
     value = as_array(name, value)
     if value.shape in ((), (size,)):
         return jnp.diag(jnp.broadcast_to(value, (size,)))
@@ -109,18 +123,19 @@ def square_matrix(name: str, value: Any, size: int) -> Float[Array, "k k"]:
     return value
 
 
-def as_limits(given: Any) -> Array | None:
-    """The largest |u| of each actuator, or of all: positive numbers, or None; ``ValueError`` for anything else."""
-    return None if given is None else as_numbers("limits", given, above=0)
+def as_limits(value: Any) -> Array | None:
+    """Convert limits on |u| to an array, or None. Raises ``ValueError`` unless they are positive numbers."""
+    return None if value is None else as_numbers("limits", value, above=0)
 
 
-def constraints_of(name: str, given: Any) -> tuple[AbstractConstraint, ...]:
-    """One constraint or several, as a tuple; ``ValueError`` for anything else among them."""
-    if not isinstance(given, AbstractConstraint | Iterable) or isinstance(given, str):
+def constraints_of(name: str, value: Any) -> tuple[AbstractConstraint, ...]:
+    """Return one constraint or several as a tuple. Raises ``ValueError`` for anything else."""
+    if not isinstance(value, AbstractConstraint | Iterable) or isinstance(value, str):
         raise ValueError(
-            f"{name} must be a constraint or several, got {repr_of(given)}: write ukjax.Holonomic(phi) for phi(t, q) = 0"
+            f"{name} must be a constraint or several, got {repr_of(value)}: "
+            "write ukjax.Holonomic(phi) for phi(t, q) = 0"
         )
-    constraints = (given,) if isinstance(given, AbstractConstraint) else tuple(given)
+    constraints = (value,) if isinstance(value, AbstractConstraint) else tuple(value)
     for i, constraint in enumerate(constraints):
         if not isinstance(constraint, AbstractConstraint):
             raise ValueError(
@@ -131,6 +146,6 @@ def constraints_of(name: str, given: Any) -> tuple[AbstractConstraint, ...]:
 
 
 def no_task(u: Float[Array, " p"]) -> Command:
-    """The command of a law that has no task: u as it is, and nothing that could be missed."""
-    nothing = jnp.zeros((0,), u.dtype)
-    return Command(u=u, rank=jnp.zeros((), int), unreachable=nothing, wanted=nothing)
+    """Return the command of a law without a task."""
+    no_rows = jnp.zeros((0,), u.dtype)
+    return Command(u=u, rank=jnp.zeros((), int), unreachable=no_rows, wanted=no_rows)

@@ -1,4 +1,4 @@
-"""What moves: dynamics by energies, or by M and Q."""
+"""Unconstrained dynamics, given by energies or by M and Q."""
 
 from .base import AbstractDynamics as AbstractDynamics
 from .explicit import MassForce as MassForce

@@ -1,4 +1,4 @@
-"""What moves: the mass matrix and the forces of the unconstrained system."""
+"""Abstract base class of the dynamics of the unconstrained system."""
 
 import abc
 
@@ -10,27 +10,30 @@ from .._kinematic_map import KinematicMap
 
 
 class AbstractDynamics(eqx.Module):
-    """M(t, q) q̈ = Q(t, q, v), before any constraint."""
+    """Dynamics M(t, q) q̈ = Q(t, q, v) of the unconstrained system.
+
+    Subclasses define ``terms`` and ``energy``. In the shapes below, q is (nq,) and v is (n,).
+    """
 
     @abc.abstractmethod
     def terms(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
-        """M (n, n) and Q (n,), Q with the inertial terms quadratic in v on the right-hand side."""
+        """Return M (n, n) and Q (n,). Q includes the inertial terms quadratic in v, on the right-hand side."""
 
     def mass(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "n n"]:
-        """M (n, n) alone, at velocity v where it depends on that."""
+        """Return M (n, n). The velocity matters only if the kinetic energy is not quadratic in v."""
         return self.terms(t, q, v)[0]
 
     def by_seeds(
         self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], seeds: Seeds
     ) -> tuple[Float[Array, "n seeds"], Float[Array, " n"]]:
-        """M times the seeds, and Q."""
+        """Return the product of M and the seed matrix (n, seeds), and Q (n,)."""
         M, Q = self.terms(t, q, v)
         return M @ seeds.matrix, Q
 
     def under(self, kinematic_map: KinematicMap | None) -> "AbstractDynamics":
-        """The same where q̇ = N(q) v is what ``kinematic_map(q, v)`` returns, and M v̇ = Q."""
+        """Return these dynamics in the form M v̇ = Q, for q̇ = N(q) v = ``kinematic_map(q, v)``."""
         return self
 
     @abc.abstractmethod
     def energy(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, ""] | None:
-        """T + V [J], or None where the dynamics are not given by energies."""
+        """Return the energy T + V [J], or None if the dynamics are not given by energies."""

@@ -1,4 +1,4 @@
-"""Dynamics given by their mass matrix and force, as papers print them."""
+"""Dynamics given by a mass matrix and a force."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,12 +10,23 @@ from .base import AbstractDynamics
 
 
 class MassForce(AbstractDynamics):
-    """M(t, q) q̈ = Q(t, q, v), both given.
+    """Dynamics M(t, q) q̈ = Q(t, q, v) with M and Q given explicitly.
 
-    ``mass_matrix(t, q)`` (n, n) and ``force(t, q, v)`` (n,) are functions or constant arrays. The force is all of
-    the right-hand side: applied forces, gravity, and the terms −C(q, v) v of inertia. In a system with a
-    ``kinematic_map``, q̇ = N(q) v, they are those of M v̇ = Q: Newton's and Euler's equations, say, in the rates about
-    a body's axes.
+    In a system with a ``kinematic_map``, q̇ = N(q) v, the arguments are M and Q of M v̇ = Q. An example are Newton's and
+    Euler's equations with angular velocities about the axes of the body.
+
+    Parameters
+    ----------
+    mass_matrix
+        M (n, n): a function of (t, q) or a constant array.
+    force
+        Q (n,): a function of (t, q, v) or a constant array. It is the whole right-hand side: applied forces, gravity,
+        and the inertial terms −C(q, v) v.
+
+    Raises
+    ------
+    ValueError
+        If an argument has the wrong type. Wrong shapes are reported when the dynamics are evaluated.
     """
 
     mass_matrix: Callable

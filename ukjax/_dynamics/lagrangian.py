@@ -1,4 +1,4 @@
-"""Dynamics from energies: Lagrange's equations, by automatic differentiation."""
+"""Lagrange's equations, derived from energies by automatic differentiation."""
 
 from collections.abc import Callable
 
@@ -15,16 +15,29 @@ from .base import AbstractDynamics
 
 
 class Lagrangian(AbstractDynamics):
-    """d/dt ∂L/∂v − ∂L/∂q = F with L = T(t, q, v) − V(t, q).
+    """Dynamics from energies by Lagrange's equations, d/dt ∂L/∂v − ∂L/∂q = F with L = T(t, q, v) − V(t, q).
 
-    ``kinetic(t, q, v)`` and ``potential(t, q)`` return energies [J], ``force(t, q, v)`` the applied generalised force
-    (n,); potential and force default to zero. Written out,
+    The terms are
 
-        M = ∂²T/∂v²,      Q = F + ∂L/∂q − (∂p/∂t + ∂p/∂q v),      p = ∂T/∂v,
+        M = ∂²T/∂v²,      Q = F + ∂L/∂q − (∂p/∂t + ∂p/∂q v),      p = ∂T/∂v.
 
-    which holds for any T, with parts T₁ linear in v and T₀ without v (moving frames) and explicit time. In a system
-    with a ``kinematic_map``, energies are functions of q and q̇ = N(q) v as ever, the force goes with v, and these
-    equations are taken along N: M = Nᵀ T_q̇q̇ N, Q = F + Nᵀ (∂L/∂q − ∂p/∂t − ∂p/∂q q̇ − T_q̇q̇ Ṅ v).
+    They hold for any T: with terms T₁ linear in v and T₀ independent of v (moving frames), and with explicit time. In a
+    system with a ``kinematic_map``, the energies remain functions of q and q̇ = N(q) v, F is the force conjugate to v,
+    and the equations are projected by N: M = Nᵀ T_q̇q̇ N, Q = F + Nᵀ (∂L/∂q − ∂p/∂t − ∂p/∂q q̇ − T_q̇q̇ Ṅ v).
+
+    Parameters
+    ----------
+    kinetic
+        Function ``kinetic(t, q, v)`` that returns the kinetic energy T [J].
+    potential
+        Function ``potential(t, q)`` that returns the potential energy V [J]. Default: 0.
+    force
+        Function ``force(t, q, v)`` that returns the applied generalised force F (n,). Default: 0.
+
+    Raises
+    ------
+    ValueError
+        If an argument is not a function of these arguments. Wrong shapes are reported when the dynamics are evaluated.
     """
 
     kinetic: Callable
@@ -50,22 +63,20 @@ class Lagrangian(AbstractDynamics):
         F = self._applied(t, q, v)
         if self.kinematic_map is None:
             return self._mass(t, q, v), F + self._force(t, q, v)
-        q_dot, turning_of_N = turning(self.kinematic_map, q, v)
+        q_dot, N_dot_v = turning(self.kinematic_map, q, v)
         M, N = self._mass(t, q, q_dot), columns(self.kinematic_map, q, v)
-        return N.T @ M @ N, F + N.T @ (self._force(t, q, q_dot) - M @ turning_of_N)
+        return N.T @ M @ N, F + N.T @ (self._force(t, q, q_dot) - M @ N_dot_v)
 
     def by_seeds(
         self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], seeds: Seeds
     ) -> tuple[Float[Array, "n seeds"], Float[Array, " n"]]:
-        onto = lambda x: rate(self.kinematic_map, q, x)
-        q_dot, turning_of_N = (
-            (v, jnp.zeros_like(v)) if self.kinematic_map is None else turning(self.kinematic_map, q, v)
-        )
+        to_q_dot = lambda x: rate(self.kinematic_map, q, x)
+        q_dot, N_dot_v = (v, jnp.zeros_like(v)) if self.kinematic_map is None else turning(self.kinematic_map, q, v)
         momentum = lambda q_dot: jax.grad(self._kinetic, argnums=2)(t, q, q_dot)
         mass_times = jax.linearize(momentum, q_dot)[1]
-        back = jax.linear_transpose(onto, v)
-        M = seeds.along(lambda x: back(mass_times(onto(x)))[0], v)
-        return M, self._applied(t, q, v) + back(self._force(t, q, q_dot) - mass_times(turning_of_N))[0]
+        project = jax.linear_transpose(to_q_dot, v)
+        M = seeds.along(lambda x: project(mass_times(to_q_dot(x)))[0], v)
+        return M, self._applied(t, q, v) + project(self._force(t, q, q_dot) - mass_times(N_dot_v))[0]
 
     def under(self, kinematic_map: KinematicMap | None) -> AbstractDynamics:
         return eqx.tree_at(lambda d: d.kinematic_map, self, kinematic_map, is_leaf=lambda x: x is None)
@@ -74,13 +85,13 @@ class Lagrangian(AbstractDynamics):
         return vector_of(v.size, "velocity", "force", self.force, t, q, v)
 
     def _mass(self, t, q, v):
-        """M of M q̈ = Q, v being q̇."""
+        """Return M of M q̈ = Q for v = q̇."""
         return jax.jacfwd(jax.grad(self._kinetic, argnums=2), argnums=2)(t, q, v)
 
     def _force(self, t, q, v):
-        """Q of the same, but for what is applied."""
+        """Return Q of M q̈ = Q for v = q̇, without the applied force."""
         momentum = jax.grad(self._kinetic, argnums=2)
-        # The total derivative of p along the motion, at fixed v: one jvp along (1, v).
+        # Total derivative of p along the motion at fixed v: one jvp along (1, v).
         _, inertial = jax.jvp(lambda t, q: momentum(t, q, v), (t, q), (jnp.ones_like(t), v))
         return jax.grad(self._lagrangian, argnums=1)(t, q, v) - inertial
 

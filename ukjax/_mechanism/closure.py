@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._compressed import Seeds
-from .._constraint import AbstractConstraint, Holonomic, Level, Rows, nothing
+from .._constraint import AbstractConstraint, Holonomic, Level, Rows, no_rows
 from ..joints import AbstractConnection, AbstractContact, AbstractCoupling
 from .between import Connections
 from .elements import JointCoordinates
@@ -71,7 +71,7 @@ class Contacts(AbstractConstraint):
         return Rows(self.position(t, q), slip.value, slip.A, -slip.second)
 
     def position(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " 0"]:
-        return nothing(q)
+        return no_rows(q)
 
     def velocity(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " k"]:
         return self.between.slip(_slip, t, q, v).value

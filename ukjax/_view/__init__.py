@@ -1,4 +1,4 @@
-"""The mechanism in motion, as one page for any browser."""
+"""Animation of a trajectory as a self-contained HTML page."""
 
 from .lines import Solid as Solid
 from .lines import check_trajectory as check_trajectory

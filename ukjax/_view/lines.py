@@ -1,4 +1,4 @@
-"""The lines that a motion is drawn by."""
+"""Lines and solid edges from which a trajectory is drawn."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from .._run.compile import jit_unoptimised
 
 
 def check_trajectory(value: Any, single: bool = True) -> None:
-    """``value`` is a trajectory, a ``single`` one where a picture has room for no more, or ``ValueError``."""
+    """Raise ``ValueError`` unless ``value`` is a ``Trajectory``, and with ``single`` not a batch of them."""
     if not isinstance(value, Trajectory):
         raise ValueError(f"trajectory must be what ukjax.simulate returned, got {kind_of(value)}")
     if single and value.t.ndim != 1:
@@ -23,60 +23,72 @@ def check_trajectory(value: Any, single: bool = True) -> None:
 
 
 def outlines(trajectory: Trajectory, outline: Callable | None = None) -> list[np.ndarray]:
-    """The lines at every sample, one array (samples, points, d) for each: those of ``outline(t, q)``, or else of the
-    mechanism."""
+    """Evaluate the outline at every sample: one array (samples, points, d) per line [m].
+
+    ``outline(t, q)`` returns the lines at one instant; by default it is the method of the mechanism.
+    """
     if outline is None:
         model = trajectory.model
         outline = getattr(model, "outline", None)
         if not callable(outline):
-            lacking = "a motion without its model" if model is None else type(model).__name__
+            subject = "a motion without its model" if model is None else type(model).__name__
             raise ValueError(
-                f"a drawing needs a model with outline(t, q), its lines at one instant, which {lacking} has not: "
+                f"a drawing needs a model with outline(t, q), its lines at one instant, and {subject} has none: "
                 "subclass ukjax.systems.AbstractMechanism, give it to ukjax.view(motion, outline), or show q with "
                 "ukjax.plot.histories"
             )
     check_function("outline", outline, "t, q")
-    return [np.asarray(line) for line in _at_all(outline, trajectory.t, trajectory.q)]
+    return [np.asarray(line) for line in _outline_at_samples(outline, trajectory.t, trajectory.q)]
 
 
 class Solid(NamedTuple):
-    """A body that moves as one: its ``edges`` in its own frame, with NaN between them, and at every sample the place
-    ``p`` and rotation ``R`` of that."""
+    """Edges of a rigid body and its pose at every sample.
+
+    Attributes
+    ----------
+    edges
+        Polylines (points, 3) in the body frame [m], separated by rows of NaN.
+    p
+        Position of the body frame (samples, 3) [m].
+    R
+        Rotation matrix of the body frame (samples, 3, 3).
+    """
 
     edges: Float[np.ndarray, "points 3"]
     p: Float[np.ndarray, "samples 3"]
     R: Float[np.ndarray, "samples 3 3"]
 
     def at(self, i: int) -> Float[np.ndarray, "points 3"]:
-        """Where the edges are at one sample."""
+        """Return the edges (points, 3) in the world frame at sample ``i``."""
         return self.p[i] + self.edges @ self.R[i].T
 
     def corners(self) -> Float[np.ndarray, "samples 8 3"]:
-        """Those of a box that holds it, at every sample."""
-        ends = np.nanmin(self.edges, axis=0), np.nanmax(self.edges, axis=0)
-        box = np.stack(np.meshgrid(*np.stack(ends, axis=1)), axis=-1).reshape(8, 3)
+        """Return the corners (samples, 8, 3) of the bounding box, in the world frame."""
+        bounds = np.nanmin(self.edges, axis=0), np.nanmax(self.edges, axis=0)
+        box = np.stack(np.meshgrid(*np.stack(bounds, axis=1)), axis=-1).reshape(8, 3)
         return self.p[:, None] + np.einsum("sij,kj->ski", self.R, box)
 
 
 def solids(trajectory: Trajectory) -> list[Solid]:
-    """What its bodies look like; few mechanisms say that."""
+    """Return the bodies that have edges; an empty list if the mechanism defines none."""
     model: Any = trajectory.model
-    found = model.edges() if hasattr(model, "edges") else {}
-    if not found:
+    edges = model.edges() if hasattr(model, "edges") else {}
+    if not edges:
         return []
-    there = jax.tree.map(np.asarray, _poses(model.pose, trajectory.t, trajectory.q))
-    return [Solid(points, there[name].p, there[name].R) for name, points in found.items()]
+    poses = jax.tree.map(np.asarray, _poses(model.pose, trajectory.t, trajectory.q))
+    return [Solid(points, poses[name].p, poses[name].R) for name, points in edges.items()]
 
 
 def is_rim(line: np.ndarray) -> bool:
-    """Whether its points are those of something round, and not joints, which are marked."""
+    """Whether a line (samples, points, d) has more than 10 points: a rim, whose points are not marked as joints."""
     return line.shape[1] > 10
 
 
 def _lines(outline, t, q):
-    given = call("outline", outline, t, q)
+    returned = call("outline", outline, t, q)
     lines = [
-        as_array("outline", line, "points", "return") for line in (given if isinstance(given, tuple) else (given,))
+        as_array("outline", line, "points", "return")
+        for line in (returned if isinstance(returned, tuple) else (returned,))
     ]
     for line in lines:
         if line.ndim != 2 or line.shape[1] not in (2, 3) or line.shape[1] != lines[0].shape[1]:
@@ -87,5 +99,5 @@ def _lines(outline, t, q):
     return lines
 
 
-_at_all = jit_unoptimised(lambda outline, t, q: jax.vmap(lambda t, q: _lines(outline, t, q))(t, q))
+_outline_at_samples = jit_unoptimised(lambda outline, t, q: jax.vmap(lambda t, q: _lines(outline, t, q))(t, q))
 _poses = jit_unoptimised(lambda pose, t, q: jax.vmap(pose)(q, t))

@@ -1,5 +1,5 @@
-// Everything the page shows: instants t, and positions (instants, points, dimensions) relative to the centre of all;
-// bodies with edges (points, 3) in their own frame and poses (instants, 3, 4), each the columns p and R.
+// Data of the page: sample times t; positions (samples, points, dimensions) relative to the centre of the motion;
+// bodies with edges (points, 3) in the body frame and poses (samples, 3, 4), whose columns are p and R.
 const motion = JSON.parse(document.getElementById("motion").textContent);
 const numbers = (text) => new Float32Array(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
 const positions = numbers(motion.positions);
@@ -14,10 +14,10 @@ const element = (id) => document.getElementById(id);
 const canvas = element("canvas");
 const pen = canvas.getContext("2d");
 
-// ---- where things are
+// ---- positions and projection
 
-// The instants before and after `time`, and how far it is between them.
-function between(time) {
+// The samples before and after `time`, and the fraction of the interval between them at `time`.
+function bracket(time) {
   let low = 0;
   let high = t.length - 1;
   while (high - low > 1) {
@@ -32,27 +32,27 @@ function between(time) {
 function pointAt(instant, point) {
   const from = instant.low * stride + point * dimensions;
   const to = instant.high * stride + point * dimensions;
-  const mixed = (k) => positions[from + k] * (1 - instant.part) + positions[to + k] * instant.part;
-  return [mixed(0), mixed(1), isSpatial ? mixed(2) : 0];
+  const interpolated = (k) => positions[from + k] * (1 - instant.part) + positions[to + k] * instant.part;
+  return [interpolated(0), interpolated(1), isSpatial ? interpolated(2) : 0];
 }
 
-const reach = Math.max(Math.hypot(...motion.half), 1e-9);
+const sceneRadius = Math.max(Math.hypot(...motion.half), 1e-9);
 const camera = {};
 
-function lookFromTheStart() {
+function resetCamera() {
   Object.assign(camera, { azimuth: -1.01, elevation: 0.42, zoom: 1, right: 0, up: 0 });
 }
 
-// Pixels per metre: all poses fit, however they are turned.
+// Pixels per metre, such that every pose fits on the canvas for every camera angle.
 function scale() {
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
   const room = isSpatial
-    ? Math.min(width, height) / (2 * reach)
-    : Math.min(width / Math.max(2 * motion.half[0], 0.2 * reach), height / Math.max(2 * motion.half[1], 0.2 * reach));
+    ? Math.min(width, height) / (2 * sceneRadius)
+    : Math.min(width / Math.max(2 * motion.half[0], 0.2 * sceneRadius), height / Math.max(2 * motion.half[1], 0.2 * sceneRadius));
   return 0.86 * camera.zoom * room;
 }
 
-// How a point comes to the canvas, in parallel projection: x, y in pixels, and how near the eye it is.
+// Parallel projection of a point to the canvas: x and y in pixels, and its nearness to the eye.
 function projection() {
   const s = scale();
   const [x0, y0] = [canvas.clientWidth / 2 + camera.right, canvas.clientHeight / 2 + camera.up];
@@ -60,18 +60,18 @@ function projection() {
   const [sinA, cosA] = [Math.sin(camera.azimuth), Math.cos(camera.azimuth)];
   const [sinE, cosE] = [Math.sin(camera.elevation), Math.cos(camera.elevation)];
   return ([x, y, z]) => {
-    const outwards = cosA * x + sinA * y;
-    return [x0 + s * (cosA * y - sinA * x), y0 - s * (cosE * z - sinE * outwards), cosE * outwards + sinE * z];
+    const towardsEye = cosA * x + sinA * y;
+    return [x0 + s * (cosA * y - sinA * x), y0 - s * (cosE * z - sinE * towardsEye), cosE * towardsEye + sinE * z];
   };
 }
 
 // ---- drawing
 
-// Made anew for every picture.
-let seen;
+// Projection and colours of the current frame, set by draw().
+let toCanvas;
 let colours;
 
-function coloursOfThePage() {
+function pageColours() {
   const style = getComputedStyle(document.documentElement);
   return Object.fromEntries(["paper", "link", "trace", "edge", "grid"].map((x) => [x, style.getPropertyValue(`--${x}`)]));
 }
@@ -93,59 +93,59 @@ function stroke(points, style, width) {
   pen.stroke();
 }
 
-function text(words, x, y, alignment = "left") {
+function text(label, x, y, alignment = "left") {
   pen.fillStyle = colours.edge;
   pen.font = "11px system-ui, sans-serif";
   pen.textAlign = alignment;
-  pen.fillText(words, x, y);
+  pen.fillText(label, x, y);
 }
 
-// 1, 2 or 5 times a power of ten, so that about eight fit.
-function spacingOf(size) {
+// Spacing of grid lines: 1, 2 or 5 times a power of ten, about eight per `size`.
+function gridSpacing(size) {
   const rough = size / 8;
   const power = 10 ** Math.floor(Math.log10(rough));
   return power * [1, 2, 5, 10].find((factor) => factor * power >= rough * 0.999);
 }
 
-const plain = (number) => String(Number(number.toPrecision(6))).replace("-", "−");
+const formatNumber = (number) => String(Number(number.toPrecision(6))).replace("-", "−");
 
-function drawPaper() {
+function drawPlaneGrid() {
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
   const s = scale();
-  const spacing = spacingOf(Math.max(width, height) / s);
-  const origin = seen([-motion.centre[0], -motion.centre[1], 0]);
+  const spacing = gridSpacing(Math.max(width, height) / s);
+  const origin = toCanvas([-motion.centre[0], -motion.centre[1], 0]);
   for (let i = Math.ceil(-origin[0] / (s * spacing)); origin[0] + i * s * spacing < width; i++) {
     const x = origin[0] + i * s * spacing;
     stroke([[x, 0], [x, height]], colours.grid, i === 0 ? 2 : 1);
-    text(plain(i * spacing), x + 3, height - 4);
+    text(formatNumber(i * spacing), x + 3, height - 4);
   }
   for (let i = Math.ceil((origin[1] - height) / (s * spacing)); origin[1] - i * s * spacing > 0; i++) {
     const y = origin[1] - i * s * spacing;
     stroke([[0, y], [width, y]], colours.grid, i === 0 ? 2 : 1);
-    text(`${plain(i * spacing)} m`, 4, y - 3);
+    text(`${formatNumber(i * spacing)} m`, 4, y - 3);
   }
 }
 
 function drawFloor() {
-  const spacing = spacingOf(2 * reach);
+  const spacing = gridSpacing(2 * sceneRadius);
   const range = [0, 1].map((k) => {
     const [low, high] = [motion.centre[k] - motion.half[k], motion.centre[k] + motion.half[k]];
     return [Math.floor(low / spacing - 0.5), Math.ceil(high / spacing + 0.5)];
   });
-  const onFloor = (i, j) => seen([i * spacing - motion.centre[0], j * spacing - motion.centre[1], -motion.half[2]]);
+  const floorPoint = (i, j) => toCanvas([i * spacing - motion.centre[0], j * spacing - motion.centre[1], -motion.half[2]]);
   for (let i = range[0][0]; i <= range[0][1]; i++) {
-    stroke([onFloor(i, range[1][0]), onFloor(i, range[1][1])], colours.grid, i === 0 ? 2 : 1);
+    stroke([floorPoint(i, range[1][0]), floorPoint(i, range[1][1])], colours.grid, i === 0 ? 2 : 1);
   }
   for (let j = range[1][0]; j <= range[1][1]; j++) {
-    stroke([onFloor(range[0][0], j), onFloor(range[0][1], j)], colours.grid, j === 0 ? 2 : 1);
+    stroke([floorPoint(range[0][0], j), floorPoint(range[0][1], j)], colours.grid, j === 0 ? 2 : 1);
   }
   const corner = [range[0][0] * spacing - motion.centre[0], range[1][0] * spacing - motion.centre[1], -motion.half[2]];
   ["x", "y", "z"].forEach((name, k) => {
     const tip = corner.map((x, axis) => x + (axis === k ? spacing : 0));
-    stroke([seen(corner), seen(tip)], colours.edge, 1.5);
-    text(name, seen(tip)[0] + 4, seen(tip)[1]);
+    stroke([toCanvas(corner), toCanvas(tip)], colours.edge, 1.5);
+    text(name, toCanvas(tip)[0] + 4, toCanvas(tip)[1]);
   });
-  text(`grid ${plain(spacing)} m`, canvas.clientWidth - 10, canvas.clientHeight - 6, "right");
+  text(`grid ${formatNumber(spacing)} m`, canvas.clientWidth - 10, canvas.clientHeight - 6, "right");
 }
 
 const links = [];
@@ -158,22 +158,22 @@ const links = [];
 }
 
 const lineAt = (instant, line) =>
-  Array.from({ length: line.points }, (_, k) => seen(pointAt(instant, line.start + k)));
+  Array.from({ length: line.points }, (_, k) => toCanvas(pointAt(instant, line.start + k)));
 
 function edgesAt(instant, { edges, poses }) {
   const entry = (k) => poses[12 * instant.low + k] * (1 - instant.part) + poses[12 * instant.high + k] * instant.part;
   const pose = Array.from({ length: 12 }, (_, k) => entry(k));
   return Array.from({ length: edges.length / 3 }, (_, k) => {
     const [x, y, z] = edges.subarray(3 * k, 3 * k + 3);
-    return seen([0, 4, 8].map((row) => pose[row] + pose[row + 1] * x + pose[row + 2] * y + pose[row + 3] * z));
+    return toCanvas([0, 4, 8].map((row) => pose[row] + pose[row + 1] * x + pose[row + 2] * y + pose[row + 3] * z));
   });
 }
 
 function drawTrace(instant, link) {
   const end = link.start + link.points - 1;
   const trace = [];
-  for (let i = 0; i <= instant.low; i++) trace.push(seen(pointAt({ low: i, high: i, part: 0 }, end)));
-  trace.push(seen(pointAt(instant, end)));
+  for (let i = 0; i <= instant.low; i++) trace.push(toCanvas(pointAt({ low: i, high: i, part: 0 }, end)));
+  trace.push(toCanvas(pointAt(instant, end)));
   stroke(trace, colours.trace, 1.2);
 }
 
@@ -202,10 +202,10 @@ function draw() {
   pen.setTransform(density, 0, 0, density, 0, 0);
   pen.clearRect(0, 0, canvas.clientWidth, canvas.clientHeight);
   pen.lineJoin = pen.lineCap = "round";
-  [seen, colours] = [projection(), coloursOfThePage()];
-  const instant = between(state.time);
+  [toCanvas, colours] = [projection(), pageColours()];
+  const instant = bracket(state.time);
   if (isSpatial) drawFloor();
-  else drawPaper();
+  else drawPlaneGrid();
   for (const body of bodies) stroke(edgesAt(instant, body), colours.edge, 0.8);
   if (element("traces").checked) for (const link of links) drawTrace(instant, link);
   links
@@ -220,58 +220,58 @@ function draw() {
 
 // ---- playing
 
-const state = { time: first, isPlaying: false, before: null };
+const state = { time: first, isPlaying: false, previousNow: null };
 
-const round = (factor) => {
+const roundUp = (factor) => {
   const power = 10 ** Math.floor(Math.log10(factor));
   return power * [1, 2, 5, 10].find((x) => x * power >= factor * 0.999);
 };
 const duration = last - first;
-const usual = duration >= 2 && duration <= 30 ? 1 : round(Math.max(duration, 1e-9) / 10);
-for (const times of [0.1, 0.25, 0.5, 1, 2, 4]) {
+const defaultSpeed = duration >= 2 && duration <= 30 ? 1 : roundUp(Math.max(duration, 1e-9) / 10);
+for (const multiple of [0.1, 0.25, 0.5, 1, 2, 4]) {
   const option = document.createElement("option");
-  option.value = times * usual;
-  option.textContent = `${plain(times * usual)} ×`;
-  option.selected = times === 1;
+  option.value = multiple * defaultSpeed;
+  option.textContent = `${formatNumber(multiple * defaultSpeed)} ×`;
+  option.selected = multiple === 1;
   element("speed").append(option);
 }
 
-function goOn(now) {
+function nextFrame(now) {
   if (!state.isPlaying) return;
-  if (state.before !== null) {
-    state.time += ((now - state.before) / 1000) * Number(element("speed").value);
+  if (state.previousNow !== null) {
+    state.time += ((now - state.previousNow) / 1000) * Number(element("speed").value);
     if (state.time > last) state.time = first;
   }
-  state.before = now;
+  state.previousNow = now;
   draw();
-  requestAnimationFrame(goOn);
+  requestAnimationFrame(nextFrame);
 }
 
 function play(isPlaying) {
-  Object.assign(state, { isPlaying, before: null });
+  Object.assign(state, { isPlaying, previousNow: null });
   draw();
-  if (isPlaying) requestAnimationFrame(goOn);
+  if (isPlaying) requestAnimationFrame(nextFrame);
 }
 
-function goTo(time) {
+function seek(time) {
   state.time = Math.min(last, Math.max(first, time));
   play(false);
 }
 
 element("play").addEventListener("click", () => play(!state.isPlaying));
-element("when").addEventListener("input", (event) => goTo(first + Number(event.target.value) * (last - first)));
+element("when").addEventListener("input", (event) => seek(first + Number(event.target.value) * (last - first)));
 element("traces").addEventListener("change", draw);
 document.addEventListener("keydown", (event) => {
   if (["SELECT", "INPUT", "BUTTON"].includes(event.target.tagName)) return;
-  const { low, high, part } = between(state.time);
+  const { low, high, part } = bracket(state.time);
   if (event.key === " ") play(!state.isPlaying);
-  else if (event.key === "ArrowRight") goTo(t[part < 1 ? high : Math.min(high + 1, t.length - 1)]);
-  else if (event.key === "ArrowLeft") goTo(t[part > 0 ? low : Math.max(low - 1, 0)]);
+  else if (event.key === "ArrowRight") seek(t[part < 1 ? high : Math.min(high + 1, t.length - 1)]);
+  else if (event.key === "ArrowLeft") seek(t[part > 0 ? low : Math.max(low - 1, 0)]);
   else return;
   event.preventDefault();
 });
 
-// ---- looking
+// ---- camera
 
 canvas.addEventListener("pointerdown", (event) => canvas.setPointerCapture(event.pointerId));
 canvas.addEventListener("pointermove", (event) => {
@@ -295,11 +295,11 @@ canvas.addEventListener(
   { passive: false },
 );
 canvas.addEventListener("dblclick", () => {
-  lookFromTheStart();
+  resetCamera();
   draw();
 });
 
-lookFromTheStart();
+resetCamera();
 element("ended").textContent = motion.ended;
 element("hint").textContent = `drag to ${isSpatial ? "turn, with shift to " : ""}move, wheel to zoom`;
 new ResizeObserver(draw).observe(canvas);

@@ -1,4 +1,4 @@
-"""One page that shows a motion: a canvas, a slider, and the numbers; it needs nothing but a browser."""
+"""Self-contained HTML page that animates a trajectory: positions as JSON, a canvas and a time slider."""
 
 import base64
 import functools
@@ -20,15 +20,23 @@ from .._files import write_whole
 from .._motion.trajectory.trajectory import Trajectory
 from .lines import check_trajectory, is_rim, outlines, solids
 
-LARGEST = 6_000_000
-"""Bytes of positions in a page, which browsers open without a wait; longer motions are shown by fewer samples."""
+MAX_POSITION_BYTES = 6_000_000
+"""Limit on the bytes of positions in a page, so that browsers open it quickly; longer motions show fewer samples."""
 
-POSE = 12
-"""Numbers that say where a body is."""
+NUMBERS_PER_POSE = 12
+"""Numbers per pose of a body: the columns of p and R."""
 
 
 class View(NamedTuple):
-    """A page (HTML) that shows the motion called ``title``. A notebook shows it by itself."""
+    """Animation of a trajectory as an HTML page. Notebooks display it inline.
+
+    Attributes
+    ----------
+    title
+        Title of the page.
+    page
+        Text of the HTML page.
+    """
 
     title: str
     page: str
@@ -37,7 +45,23 @@ class View(NamedTuple):
         return f"View({self.title!r}, {len(self.page) / 1024:.0f} KiB): .show() opens a browser, .save(path) keeps it"
 
     def save(self, path: str | os.PathLike) -> Path:
-        """Write to ``path`` (.html), whole or not at all. Raises ``ValueError`` for another ending."""
+        """Write the page to a file. The file is replaced only after all of it has been written.
+
+        Parameters
+        ----------
+        path
+            File name, ending in .html.
+
+        Returns
+        -------
+        Path
+            The path.
+
+        Raises
+        ------
+        ValueError
+            If ``path`` does not end in .html.
+        """
         path = as_path(path)
         if path.suffix != ".html":
             raise ValueError(f"a page must end in .html, got {str(path)!r}")
@@ -45,8 +69,13 @@ class View(NamedTuple):
         return path
 
     def show(self) -> Path:
-        """Open it in the browser, if this machine has a screen; where the page lies, until the machine is switched
-        off, in any case."""
+        """Write the page to a temporary file and open it in the browser, if this machine has a screen.
+
+        Returns
+        -------
+        Path
+            The temporary file. It is not deleted by ukjax.
+        """
         path = self.save(Path(tempfile.mkdtemp(prefix="ukjax-")) / "motion.html")
         open_in_browser(path)
         return path
@@ -57,14 +86,31 @@ class View(NamedTuple):
 
 
 def view(trajectory: Trajectory, outline: Callable | None = None) -> View:
-    """A single trajectory as a page to look at: links, the edges of bodies, the traces of its ends, playing in real
-    time where that is between 2 and 30 s, otherwise faster or slower, as the page says.
+    """Animate a single trajectory as an HTML page: links, edges of bodies, and traces of the ends of the lines.
 
-    In a notebook ``uk.view(motion)`` is the moving picture; ``.show()`` opens a browser, ``.save("swing.html")`` keeps
-    it. ``outline(t, q)`` gives the lines at one instant [m]: an array (points, 2), or (points, 3) with z upwards, or a
-    tuple of them, whose last points leave traces; left out, they are those of the mechanism (the gallery's,
-    ``Mechanism``, or your own with an ``outline``). The page holds the positions at the samples and goes straight
-    between them; it needs no network and no matplotlib. Raises ``ValueError`` for a batch, and without lines.
+    In a notebook, ``uk.view(motion)`` displays the animation. ``.show()`` opens it in a browser,
+    ``.save("swing.html")`` writes a file. The page stores the positions at the samples and interpolates linearly
+    between them. It needs neither a network connection nor matplotlib. Motions of 2 to 30 s play in real time, others
+    faster or slower; the page displays the factor.
+
+    Parameters
+    ----------
+    trajectory
+        The trajectory to animate.
+    outline
+        Function ``outline(t, q)`` that returns the lines at one instant [m]: an array (points, 2), an array
+        (points, 3) with z upwards, or a tuple of such arrays. The last point of each line leaves a trace. By default
+        the ``outline`` of the model: gallery systems and ``Mechanism`` have one.
+
+    Returns
+    -------
+    View
+        The page.
+
+    Raises
+    ------
+    ValueError
+        If ``trajectory`` is a batch, or if there is no outline.
     """
     check_trajectory(trajectory)
     reached = trajectory.reached()
@@ -72,10 +118,10 @@ def view(trajectory: Trajectory, outline: Callable | None = None) -> View:
     bodies = [] if outline is not None else solids(reached)
     points = np.concatenate(links, axis=1)
     t = np.asarray(reached.t, float)
-    shown = _shown(t, LARGEST // (4 * (points[0].size + POSE * len(bodies))))
+    shown = _shown_samples(t, MAX_POSITION_BYTES // (4 * (points[0].size + NUMBERS_PER_POSE * len(bodies))))
     all_points = np.concatenate([points, *(body.corners() for body in bodies)], axis=1)
     low, high = np.nanmin(all_points, axis=(0, 1)), np.nanmax(all_points, axis=(0, 1))
-    centre = (low + high) / 2  # near which single precision is fine enough to look at
+    centre = (low + high) / 2  # positions relative to it are accurate enough in single precision
     motion = {
         "title": trajectory.title,
         "ended": "" if bool(trajectory.finished) else f"ended at t = {t[-1]:.4g} s: {trajectory.reason}",
@@ -93,34 +139,37 @@ def view(trajectory: Trajectory, outline: Callable | None = None) -> View:
         ],
         "positions": _numbers(points[shown] - centre),
     }
-    data = json.dumps(motion).replace("<", "\\u003c")  # nothing in it ends the script that holds it
+    data = json.dumps(motion).replace("<", "\\u003c")  # so that no text closes the enclosing script element
     return View(
         trajectory.title,
-        _template().substitute(title=html.escape(trajectory.title), motion=data, script=_file("page.js")),
+        _template().substitute(title=html.escape(trajectory.title), motion=data, script=_read_file("page.js")),
     )
 
 
 def _numbers(x):
+    """Encode an array as the base64 text of its little-endian float32 bytes."""
     return base64.b64encode(x.astype("<f4").tobytes()).decode()
 
 
 def open_in_browser(path: Path) -> bool:
-    """Open a file where there is a screen; whether that was possible."""
+    """Open a file in the browser if this machine has a screen. Returns whether the browser was opened."""
     has_screen = sys.platform in ("win32", "darwin") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
-    return bool(has_screen) and webbrowser.open(path.resolve().as_uri())  # else it would be one in the terminal
+    return bool(has_screen) and webbrowser.open(
+        path.resolve().as_uri()
+    )  # without a screen, webbrowser may start a text browser
 
 
-def _shown(t, most):
-    """The samples to be shown: all, or as many as there is room for, equally far apart in time."""
-    if len(t) <= most:
+def _shown_samples(t, max_count):
+    """Return the indices of the samples to show: all, or about ``max_count`` equally spaced in time."""
+    if len(t) <= max_count:
         return np.arange(len(t))
-    return np.unique(np.abs(t - np.linspace(t[0], t[-1], max(most, 2))[:, None]).argmin(axis=1))
+    return np.unique(np.abs(t - np.linspace(t[0], t[-1], max(max_count, 2))[:, None]).argmin(axis=1))
 
 
 @functools.cache
-def _file(name):
+def _read_file(name):
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def _template():
-    return string.Template(_file("page.html"))
+    return string.Template(_read_file("page.html"))

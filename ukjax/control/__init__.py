@@ -1,9 +1,9 @@
-"""Servo control: tasks as constraints that actuators enforce, exactly, robustly, and no more than they can.
+"""Servo control: tasks are constraints that actuators enforce, exactly or robustly, within their capability.
 
     robot = ukjax.System(dynamics, loops, control=ukjax.control.Servo(B, ukjax.Holonomic(path)))
     ukjax.simulate(robot, q0, v0, ts).control
 
-A task is written like any other constraint; the difference is who provides its force.
+A task is written like any other constraint, but its force comes from the actuators.
 """
 
 from .._control import AbstractControl as AbstractControl

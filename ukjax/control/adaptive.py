@@ -1,4 +1,4 @@
-"""Adaptive robust constraint following: the size of the uncertainty is learned along the way."""
+"""Adaptive robust constraint following: the bound on the uncertainty is estimated online."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,16 +19,34 @@ from .robust import Robust, extreme_eigenvalues
 
 
 class Adaptive(AbstractSystem):
-    """A plant under ``Robust`` control whose bound is learned: ρ = α̂ Π(t, q, v), and
+    """System under ``Robust`` control whose uncertainty bound is estimated online.
+
+    The bound is ρ = α̂ Π(t, q, v), with the adaptation law
 
         dα̂/dt = k1 Π |β| − k2 α̂,
 
-    Chen & Zhang, J. Franklin Inst. 347 (2010) 69, with leakage k2 [1/s]. All that needs to be known is that some α Π
-    bounds the uncertainty. α̂ is the velocity of one more coordinate, with unit mass: q is (the plant's q, ∫α̂ dt), v is
-    (the plant's v, α̂). Started at α̂ ≥ 0 it stays so.
+    of Chen & Zhang, J. Franklin Inst. 347 (2010) 69. It is only required that α Π bounds the uncertainty for some α,
+    which need not be known. α̂ is the velocity of one additional coordinate with unit mass: the state of this system is
+    q = (q of the plant, ∫α̂ dt) and v = (v of the plant, α̂). If α̂ ≥ 0 at the start, α̂ remains so.
 
-    ``plant`` is the actual system, without control; ``law`` a ``Robust``, whose ``rho`` is Π here. With
-    V = βᵀPβ + (α̂ − α)²/k1, V̇ ≤ −2 κ (1 + ρ_E) |β|² − (k2/k1) (α̂ − α)² + (k2/k1) α² + ε/2: see ``ultimate_bound``.
+    With V = βᵀPβ + (α̂ − α)²/k1, V̇ ≤ −2 κ (1 + ρ_E) |β|² − (k2/k1) (α̂ − α)² + (k2/k1) α² + ε/2, from which
+    ``ultimate_bound`` follows.
+
+    Parameters
+    ----------
+    plant
+        The actual system, without control and without a kinematic map.
+    law
+        Robust control law. Its ``rho`` is Π here.
+    k1
+        Adaptation gain, a positive number.
+    k2
+        Leakage [1/s], a nonnegative number.
+
+    Raises
+    ------
+    ValueError
+        If an argument has the wrong type or sign, or ``plant`` has a control or a kinematic map.
     """
 
     plant: AbstractSystem
@@ -44,21 +62,21 @@ class Adaptive(AbstractSystem):
         if plant.control is not None:
             raise ValueError("plant must be without control of its own: it is driven by law")
         if plant.kinematic_map is not None:
-            raise ValueError("plant must have the rates of its coordinates for velocities, which it has not")
+            raise ValueError("plant must have the rates of its coordinates as velocities, but has a kinematic map")
         self.plant, self.law = plant, law
         self.k1, self.k2 = as_number("k1", k1, above=0), as_number("k2", k2, "1/s", least=0)
 
     @property
     def dynamics(self) -> "AbstractDynamics":
-        return _Adapting(self.plant.dynamics, self)
+        return _AugmentedDynamics(self.plant.dynamics, self)
 
     @property
     def constraints(self) -> tuple[AbstractConstraint, ...]:
-        return tuple(OnPart(constraint, _all_but_one) for constraint in self.plant.constraints)
+        return tuple(OnPart(constraint, _plant_size) for constraint in self.plant.constraints)
 
     @property
     def control(self) -> "AbstractControl":
-        return _OnPlant(self.law)
+        return _PlantControl(self.law)
 
     @property
     def nonideal(self) -> Callable | None:
@@ -74,26 +92,26 @@ class Adaptive(AbstractSystem):
         return None if named is None else (*named, ("adaptation", ""))
 
     def adaptation(self, t: Array, q: Float[Array, " k"], v: Float[Array, " k"]) -> Float[Array, ""]:
-        """dα̂/dt."""
+        """Return dα̂/dt for the state of this system (with the additional coordinate)."""
         q, v, alpha = q[:-1], v[:-1], v[-1]
-        size = length(velocities(self.law.task, t, q, v))
-        return self.k1 * jnp.abs(self.law.bound(t, q, v)) * size - self.k2 * alpha
+        beta_norm = length(velocities(self.law.task, t, q, v))
+        return self.k1 * jnp.abs(self.law.bound(t, q, v)) * beta_norm - self.k2 * alpha
 
     def ultimate_bound(self, alpha: Numbers) -> Float[Array, ""]:
-        """A bound that |β| cannot exceed in the end, if α Π bounds the uncertainty."""
+        """Return the ultimate bound of |β|, the one reached as t → ∞, if α Π bounds the uncertainty."""
         law, alpha = self.law, as_number("alpha", alpha, least=0)
         least, largest = extreme_eigenvalues(law.P)
-        supply = self.k2 / self.k1 * alpha**2 + law.epsilon / 2
-        V = supply * jnp.maximum(largest / (2 * law.kappa * (1 + law.rho_E)), 1 / self.k2)
+        rate_bound = self.k2 / self.k1 * alpha**2 + law.epsilon / 2
+        V = rate_bound * jnp.maximum(largest / (2 * law.kappa * (1 + law.rho_E)), 1 / self.k2)
         return jnp.sqrt(V / least)
 
 
-def _all_but_one(n: int) -> int:
+def _plant_size(n: int) -> int:
     return n - 1
 
 
-class _Adapting(AbstractDynamics):
-    """The plant's dynamics and, with unit mass, the adaptation."""
+class _AugmentedDynamics(AbstractDynamics):
+    """Dynamics of the plant, augmented by the adaptation law as a coordinate with unit mass."""
 
     plant: AbstractDynamics
     system: Adaptive
@@ -106,8 +124,8 @@ class _Adapting(AbstractDynamics):
         return self.plant.energy(t, q[:-1], v[:-1])
 
 
-class _OnPlant(AbstractControl):
-    """The law on the plant's part of the coordinates, with the learned bound."""
+class _PlantControl(AbstractControl):
+    """Control law evaluated on the coordinates of the plant, with the estimated bound."""
 
     law: Robust
 
@@ -117,7 +135,7 @@ class _OnPlant(AbstractControl):
 
     @property
     def task(self) -> tuple[AbstractConstraint, ...]:
-        return tuple(OnPart(constraint, _all_but_one) for constraint in self.law.task)
+        return tuple(OnPart(constraint, _plant_size) for constraint in self.law.task)
 
     @property
     def held(self) -> bool:
@@ -129,4 +147,4 @@ class _OnPlant(AbstractControl):
 
     def command(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], passive: Terms) -> Command:
         q, v, alpha = q[:-1], v[:-1], v[-1]
-        return self.law.against(t, q, v, alpha * self.law.bound(t, q, v))
+        return self.law.command_for_bound(t, q, v, alpha * self.law.bound(t, q, v))

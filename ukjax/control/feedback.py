@@ -1,4 +1,4 @@
-"""Any law at all: forces of actuators as a function of time and state."""
+"""Actuator forces given as an arbitrary function of time and state."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -15,10 +15,26 @@ from .._terms import Terms
 
 
 class Feedback(AbstractControl):
-    """u = law(t, q, v), as it stands: a prescribed torque, a PD controller, a network.
+    """Control u = law(t, q, v): a prescribed torque, a PD controller, a neural network.
 
-    ``actuators`` is B (n, p), an array or a function of (t, q); ``law(t, q, v)`` returns u (p,), or is a constant.
-    Their parameters live in them. There is no task, so nothing is checked but ``limits``, as in ``Servo``.
+    There is no task, so a simulation checks only ``limits``.
+
+    Parameters
+    ----------
+    actuators
+        B (n, p), one column per actuator: an array or a function of (t, q).
+    law
+        Function ``law(t, q, v)`` that returns u (p,), or a constant. A callable pytree keeps its parameters
+        differentiable.
+    limits
+        Largest |u| of each actuator, (p,) or a number, in the unit of u. A simulation warns if u exceeds it.
+    inputs
+        Name and unit of each actuator: ``(("u1", "N m"), ...)``.
+
+    Raises
+    ------
+    ValueError
+        If an argument has the wrong type. Wrong shapes are reported when the control is evaluated.
     """
 
     actuators: Callable

@@ -1,4 +1,4 @@
-"""Inverse dynamics, closed loops included: the actuator forces behind a given acceleration."""
+"""Inverse dynamics, also with closed loops: actuator forces for a given acceleration."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._check import as_array, as_number, check_finite, check_function, is_concrete
-from .._control import Command, actuator_matrix, allocate, shortfall, square_matrix, undriven
+from .._control import Command, actuator_matrix, allocate, passive_mobility, shortfall, square_matrix
 from .._functions import as_function, as_vector_function, vector_of
 from .._precision import Numbers
 from .._system import kinematic_map_of
@@ -26,31 +26,48 @@ def inverse_dynamics(
     weight: Any = 1.0,
     secondary: Any = 0.0,
 ) -> Command:
-    """The ``Command`` whose ``u`` (p,) moves ``model`` with the given acceleration q̈ (n,) at t, q, v.
+    """Compute the actuator forces that move a model with a given acceleration q̈.
 
         u = (W B)⁺ (q̈ − a) + (I − (W B)⁺ W B) s
 
-    in the norm of ``weight`` (see ``Servo``). W and a belong to the motion with all constraints and the actuators off:
-    closed loops need no cutting and redundant actuators no choosing. ``actuators`` is B (n, p), an array or a function
-    of (t, q); ``secondary`` is s (p,), an array or a function of (t, q, v), by default 0.
+    in the norm of ``weight`` (see ``Servo``). W and a are those of the motion with all constraints and with the
+    actuators off, so closed loops need not be cut, and redundant actuators need not be selected.
+
+    Parameters
+    ----------
+    model
+        A system, or a function (t, q, v) -> ``Terms``.
+    actuators
+        B (n, p), one column per actuator: an array or a function of (t, q).
+    t
+        Time [s].
+    q, v
+        Coordinates (n,) and velocities (n,). With a kinematic map, q may have another size.
+    acceleration
+        The acceleration q̈ (n,).
+    weight
+        N, positive definite: a number, (p,) or (p, p), or a function of (t, q). Of all solutions, u minimises
+        (u − s)ᵀ N (u − s).
+    secondary
+        s (p,): an array or a function of (t, q, v).
 
     Returns
     -------
     Command
-        ``u`` (p,) is the force or torque of each actuator, in the unit of B; ``unreachable`` (n,) is the part of the
-        acceleration that no u gives; ``wanted`` and ``rank`` as in ``Command``.
+        ``u`` (p,) is the force or torque of each actuator, in the unit of B. ``unreachable`` (n,) is the part of the
+        acceleration that no u can give. ``wanted`` and ``rank`` are as in ``Command``.
 
     Raises
     ------
     ValueError
-        Where no u gives that acceleration, since it breaks a constraint or moves what no actuator reaches. Under
-        ``jit``, where values are not known, ``unreachable`` is not zero instead.
+        If no u gives that acceleration, because it violates a constraint or moves a direction that no actuator drives.
+        Under ``jit`` values are unknown and nothing is raised: check ``unreachable``.
     """
     check_function("model", model, "t, q, v")
     t, q, v = as_number("t", t, "s"), as_array("q", q), as_array("v", v)
     acceleration = as_array("acceleration", acceleration)
-    alike = v.shape == q.shape if kinematic_map_of(model) is None else v.ndim == 1
-    if q.ndim != 1 or not alike or acceleration.shape != v.shape:
+    shapes_match = v.shape == q.shape if kinematic_map_of(model) is None else v.ndim == 1
+    if q.ndim != 1 or not shapes_match or acceleration.shape != v.shape:
         raise ValueError(
             f"q, v and acceleration must all have shape (n,), got shapes {q.shape}, {v.shape} and {acceleration.shape}"
         )
@@ -60,14 +77,15 @@ def inverse_dynamics(
     s = vector_of(p, "actuator", "secondary", as_vector_function("secondary", secondary, "t, q, v"), t, q, v)
     for name, value in (("q", q), ("v", v), ("acceleration", acceleration), ("secondary", s)):
         check_finite(name, value)
-    motion = undriven(model, t, q, v)
+    motion = passive_mobility(model, t, q, v)
     command = allocate(motion, jnp.eye(v.size, dtype=q.dtype), acceleration, B, N, s)
     if is_concrete(command):
-        labels, unit = [f"acceleration of q{i + 1}" for i in range(v.size)], motion.scale
-        free = unit**2 * jnp.abs(getattr(model, "passive", model)(t, q, v).Q)
-        # All coordinates are alike by their masses: what is asked of one may be rounding of another.
-        largest = jnp.max((jnp.abs(acceleration) + jnp.abs(command.wanted) + free) / unit)
-        complaint = shortfall(command, labels, np.asarray(largest * unit))
-        if complaint:
-            raise ValueError(f"acceleration cannot be reached: {complaint}")
+        labels, scale = [f"acceleration of q{i + 1}" for i in range(v.size)], motion.scale
+        free_force = scale**2 * jnp.abs(getattr(model, "passive", model)(t, q, v).Q)
+        # Accelerations are compared in the scale of the masses: an entry of one coordinate may be the rounding error
+        # of another.
+        largest = jnp.max((jnp.abs(acceleration) + jnp.abs(command.wanted) + free_force) / scale)
+        message = shortfall(command, labels, np.asarray(largest * scale))
+        if message:
+            raise ValueError(f"acceleration cannot be reached: {message}")
     return command

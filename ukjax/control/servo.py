@@ -1,4 +1,4 @@
-"""Constraint-following servo control: the actuators give the forces that a task's constraints would."""
+"""Constraint-following servo control: actuators provide the forces that enforce the constraints of a task."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -14,29 +14,46 @@ from .._functions import Zero, as_function, as_vector_function, vector_of
 from .._names import names_and_units
 from .._precision import Numbers
 from .._terms import Terms
-from .task import apply_inverse, as_weight, definite, following_error, task_of
+from .task import apply_inverse, as_definite, as_weight, following_error, task_of
 
 
 class Servo(AbstractControl):
-    """u = G⁺ b̄ + (I − G⁺G) s, with G = A W B and b̄ = b − A a: the u of least norm that makes the task true.
+    """Control of least norm that satisfies a task: u = G⁺ b̄ + (I − G⁺G) s, with G = A W B and b̄ = b − A a.
 
-    ``actuators`` is B (n, p), an array or a function of (t, q); ``task`` one constraint or several, of any kind, their
-    Baumgarte gains included. The structure's own constraints stay kept, since W and a are those of the constrained
-    motion. Y. H. Chen, J. Vib. Control 15 (2009) 369; Liu et al., IEEE/CAA J. Autom. Sin. 2 (2015) 382, eq. 35, in its
-    corrected form. Fewer, as many or more actuators than task rows are all the same to it.
+    A and b are the rows of the task. W and a are those of the motion with the structural constraints, so these remain
+    satisfied. The number of actuators may be smaller than, equal to or larger than the number of task rows. If the
+    actuators cannot follow the task, a simulation stops with an error; ``Command.unreachable`` is the part of the task
+    that is out of reach. Sources: Y. H. Chen, J. Vib. Control 15 (2009) 369; Liu et al., IEEE/CAA J. Autom. Sin. 2
+    (2015) 382, eq. 35, in its corrected form.
 
-    ``weight`` is N, (p,) or (p, p), positive definite: uᵀ N u is least instead of uᵀ u (N = M⁻¹ with B = I is nature's
-    own choice, Udwadia 2003). ``secondary`` is s (p,), an array or a function of (t, q, v): the u to be near to, which
-    only acts where the task leaves freedom. Left out, it is 0, and ``simulate`` warns of directions of motion that the
-    actuators could drive and the task leaves free; give 0 if that is meant. ``P`` (m, m), positive definite, adds −P⁻¹β
-    to b, β = (φ̇ or ψ of the task), so that β̇ = −P⁻¹β from wherever the motion starts (Zhao et al. 2018, eq. 72).
+    Parameters
+    ----------
+    actuators
+        B (n, p), one column per actuator: an array or a function of (t, q).
+    task
+        One constraint or several, of any kind, including their Baumgarte gains.
+    weight
+        N, positive definite: a number, (p,) or (p, p), or a function of (t, q). Of all solutions, u minimises
+        (u − s)ᵀ N (u − s). N = M⁻¹ with B = I gives the force of an ideal constraint (Udwadia 2003).
+    secondary
+        s (p,): an array or a function of (t, q, v). It acts only in directions that the task leaves free. Default: 0,
+        and ``simulate`` warns if the actuators could drive directions of motion that the task leaves free. Pass 0 to
+        suppress the warning.
+    P
+        Positive definite matrix [s]: a number, (m,) or (m, m). It adds −P⁻¹β to b, with β = φ̇ or ψ of the task, so
+        that β̇ = −P⁻¹β for every start (Zhao et al. 2018, eq. 72).
+    held
+        True if the motion starts on the task: ``project`` and ``simulate`` then project onto the task as onto the
+        joints. False for a task that is approached, by its gains or by P.
+    limits
+        Largest |u| of each actuator, (p,) or a number, in the unit of u. A simulation warns if u exceeds it.
+    inputs
+        Name and unit of each actuator: ``(("u1", "N m"), ...)``.
 
-    ``held=True`` says that the motion starts on the task: ``project`` and ``simulate`` then keep it there as they keep
-    the joints. Give ``held=False`` to a task that is approached, by its gains or by P.
-    ``inputs`` names the actuators; ``limits`` (p,), or a number, is the largest |u| of each, beyond which a simulation
-    warns.
-
-    What the actuators cannot give is reported in ``Command.unreachable`` and stops a simulation.
+    Raises
+    ------
+    ValueError
+        If an argument has the wrong type or sign. Wrong shapes are reported when the control is evaluated.
     """
 
     actuators: Callable
@@ -66,7 +83,7 @@ class Servo(AbstractControl):
         self.weight = as_weight(weight)
         self.secondary = as_vector_function("secondary", 0 if secondary is None else secondary, "t, q, v")
         self.serves_task_alone = secondary is None
-        self.P = None if P is None else definite("P", P)
+        self.P = None if P is None else as_definite("P", P)
         check_flag("held", held)
         self.held = held
         self.limits = as_limits(limits)

@@ -1,12 +1,13 @@
-"""Generalised sliding mode: an uncertain system made to follow the exact motion of its nominal model.
+"""Generalised sliding mode control: an uncertain system tracks the exact motion of its nominal model.
 
 F. E. Udwadia & T. Wanichanon, J. Appl. Mech. 81 (2014) 041020. The nominal model under its constraints,
-M q̈ = Q + Qᶜ, is integrated beside the actual system, which gets the nominal force and a correction:
+M q̈ = Q + Qᶜ, is integrated together with the actual system. The actual system receives the nominal constraint force
+and a correction:
 
     M_a q̈_a = Q_a + Qᶜ + M u,    u = −L ė − κ f(s/ε),    s = ė + L e,    e = q_a − q.
 
-If κ ≥ (Γ + β₀)/α₀ with some β₀ > 0, Γ a bound of what the uncertainty does to ë + L ė while κ f = 0, and
-α₀ = 1 − |I − M_a⁻¹M| > 0, then |s| ends within ε and every error |e_i| within ε/L_i.
+Let Γ bound the change of ë + L ė by the uncertainty for κ f = 0, and let α₀ = 1 − |I − M_a⁻¹M| > 0. If
+κ ≥ (Γ + β₀)/α₀ for some β₀ > 0, then |s| ends within ε and every error |e_i| within ε/L_i.
 """
 
 import math
@@ -27,17 +28,38 @@ from .._terms import Terms
 
 
 def saturation(x: Array) -> Array:
-    """x, cut off at −1 and 1: the plainest odd and monotone f."""
+    """Return x clipped to [−1, 1], the simplest odd and monotone f."""
     return jnp.clip(x, -1.0, 1.0)
 
 
 class SlidingMode(AbstractSystem):
-    """``nominal`` and ``actual`` side by side in 2 n coordinates (q, q_a), the second made to follow the first.
+    """System of 2 n coordinates (q, q_a) in which the actual system tracks the nominal one by sliding mode control.
 
-    ``nominal`` is a system of n coordinates whose constraints are the task; ``actual`` the same machine with the masses
-    and forces it really has, without constraints, an actuator on every coordinate. ``L`` [1/s], a number or (n,), how
-    fast the error decays on s = 0; ``kappa`` as above; ``epsilon`` the width of the layer around s = 0; ``shape`` is f.
-    The control is the whole force Qᶜ + M u on the actual system.
+        M_a q̈_a = Q_a + Qᶜ + M u,    u = −L ė − κ f(s/ε),    s = ė + L e,    e = q_a − q
+
+    with M, Q and Qᶜ of the nominal system. Every coordinate of the actual system has an actuator; the control is the
+    whole force Qᶜ + M u on it. Source: Udwadia & Wanichanon, J. Appl. Mech. 81 (2014) 041020.
+
+    Parameters
+    ----------
+    nominal
+        Nominal system of n coordinates. Its constraints are the task.
+    actual
+        The same machine with its actual masses and forces, without constraints.
+    L
+        Decay rate of the error on s = 0 [1/s]: a positive number, or (n,).
+    kappa
+        Switching gain κ, a nonnegative number, in the unit of the accelerations.
+    epsilon
+        Width of the boundary layer around s = 0, a positive number, in the unit of the velocities.
+    shape
+        Function f, odd and monotone, applied to s/ε (n,).
+
+    Raises
+    ------
+    ValueError
+        If an argument has the wrong type or sign, if a system has a control, non-ideal constraints or a kinematic map,
+        or if ``actual`` has constraints.
     """
 
     nominal: AbstractSystem
@@ -63,9 +85,11 @@ class SlidingMode(AbstractSystem):
             if system.control is not None or system.nonideal is not None:
                 raise ValueError(f"{name} must be without control and without non-ideal constraints")
             if system.kinematic_map is not None:
-                raise ValueError(f"{name} must have the rates of its coordinates for velocities, which it has not")
+                raise ValueError(
+                    f"{name} must have the rates of its coordinates as velocities, but has a kinematic map"
+                )
         if actual.constraints:
-            raise ValueError("actual must be without constraints: those of nominal are what it is made to follow")
+            raise ValueError("actual must be without constraints: it is made to follow those of nominal")
         check_function("shape", shape, "x")
         self.nominal, self.actual, self.shape = nominal, actual, shape
         self.L = as_numbers("L", L, above=0, below=math.inf)
@@ -73,7 +97,7 @@ class SlidingMode(AbstractSystem):
 
     @property
     def dynamics(self) -> "AbstractDynamics":
-        return _Beside(self.nominal.dynamics, self.actual.dynamics)
+        return _StackedDynamics(self.nominal.dynamics, self.actual.dynamics)
 
     @property
     def constraints(self) -> tuple[AbstractConstraint, ...]:
@@ -81,7 +105,7 @@ class SlidingMode(AbstractSystem):
 
     @property
     def control(self) -> "AbstractControl":
-        return _Following(self)
+        return _TrackingControl(self)
 
     @property
     def coordinates(self) -> tuple[tuple[str, str], ...] | None:
@@ -97,8 +121,8 @@ def _half(n: int) -> int:
     return n // 2
 
 
-class _Beside(AbstractDynamics):
-    """Two systems that know nothing of each other."""
+class _StackedDynamics(AbstractDynamics):
+    """Block-diagonal dynamics of two uncoupled systems."""
 
     first: AbstractDynamics
     second: AbstractDynamics
@@ -112,8 +136,8 @@ class _Beside(AbstractDynamics):
         return None
 
 
-class _Following(AbstractControl):
-    """Qᶜ + M u on the actual system."""
+class _TrackingControl(AbstractControl):
+    """Control force Qᶜ + M u on the actual system."""
 
     system: SlidingMode
 
@@ -141,8 +165,8 @@ class _Following(AbstractControl):
         M, _ = system.nominal.dynamics.terms(t, q[n:], v[n:])
         e, e_dot = q[n:] - q[:n], v[n:] - v[:n]
         s = e_dot + system.L * e
-        push = as_array("shape", call("shape", system.shape, s / system.epsilon), verb="return")
-        if push.shape != s.shape:
-            raise ValueError(f"shape must return shape {s.shape} like its argument, got shape {push.shape}")
-        u = -system.L * e_dot - system.kappa * push
+        switching_term = as_array("shape", call("shape", system.shape, s / system.epsilon), verb="return")
+        if switching_term.shape != s.shape:
+            raise ValueError(f"shape must return shape {s.shape} like its argument, got shape {switching_term.shape}")
+        u = -system.L * e_dot - system.kappa * switching_term
         return no_task(nominal_force + M @ u)

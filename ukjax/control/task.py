@@ -1,4 +1,4 @@
-"""The task of a control as the user gave it, and by how much a motion misses it."""
+"""Check the arguments of control laws, and evaluate the velocity error of a task."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ from .._solve import inverse_cholesky
 
 
 def task_of(task: Any) -> tuple[AbstractConstraint, ...]:
-    """The servo constraints a user gave, or ``ValueError``."""
+    """Return the constraints of a task as a tuple. Raises ``ValueError`` if there are none."""
     task = constraints_of("task", task)
     if not task:
         raise ValueError("task must be at least one constraint, got none")
@@ -21,15 +21,15 @@ def task_of(task: Any) -> tuple[AbstractConstraint, ...]:
 
 
 def as_weight(weight: Any) -> Callable:
-    """The weight N a user gave, a function of (t, q) or positive numbers, or ``ValueError``."""
+    """Convert the weight N to a function of (t, q). Raises ``ValueError`` for a constant not positive definite."""
     weight = as_function("weight", weight, "t, q")
     if isinstance(weight, Constant):
         check_definite("weight", weight.value)
     return weight
 
 
-def definite(name: str, value: Any) -> Array:
-    """A positive definite matrix a user gave as a number, a diagonal or all of it, or ``ValueError``."""
+def as_definite(name: str, value: Any) -> Array:
+    """Convert a number, a diagonal or a matrix to an array. Raises ``ValueError`` if it is not positive definite."""
     array = as_array(name, value)
     check_definite(name, array)
     return array
@@ -38,7 +38,7 @@ def definite(name: str, value: Any) -> Array:
 def following_error(
     task: tuple[AbstractConstraint, ...], t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], m: int
 ) -> Float[Array, " m"]:
-    """β = A v − c, by how much the velocities miss the task: φ̇ of holonomic rows, ψ of the others."""
+    """Return the velocity error of a task, β = A v − c (m,): φ̇ of holonomic rows, ψ of the others."""
     beta = velocities(task, t, q, v)
     if beta.size != m:
         raise ValueError(
@@ -49,6 +49,6 @@ def following_error(
 
 
 def apply_inverse(P: Float[Array, "m m"], x: Float[Array, " m"]) -> Float[Array, " m"]:
-    """P⁻¹ x for a positive definite P, without LAPACK."""
+    """Return P⁻¹ x for a positive definite P, without LAPACK."""
     L_inverse = inverse_cholesky(P)
     return (L_inverse @ x) @ L_inverse

@@ -1,4 +1,4 @@
-"""Figures and animations, with matplotlib (``pip install 'ukjax[plot]'``), imported when first drawn."""
+"""Figures and animations with matplotlib (``pip install 'ukjax[plot]'``), which is imported on first use."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The mechanism in motion."""
+"""Animations of a mechanism."""
 
 import os
 import shutil
@@ -13,85 +13,119 @@ from .._check import as_path, kind_of
 from .._files import write_whole
 from .._motion.trajectory.trajectory import Trajectory
 from .._view import check_trajectory, outlines, solids
-from .drawing import EDGES, frame, link_style
+from .drawing import EDGE_STYLE, link_style, set_limits
 from .style import COLOURS
 
-RATE = 25  # frames per second
-FEWEST, MOST = 100, 150  # frames: long enough to look at, and a file of a few megabytes
+FRAMES_PER_SECOND = 25
+MIN_FRAMES, MAX_FRAMES = 100, 150  # 4 to 6 s, a file of a few megabytes
 MOVIES = (".gif", ".mp4")
 
 
 def animate(trajectory: Trajectory) -> FuncAnimation:
-    """A single trajectory of a mechanism of the gallery as an animation: its links, the traces of its ends, the time.
+    """Animate a single trajectory with matplotlib: links, edges of bodies, traces of the ends of the lines, and time.
 
-    In real time where that takes 100 to 150 frames, 25 per second, otherwise faster or slower, as its title says. In a
-    notebook, or for a page, take ``ukjax.view``; ``save_animation`` writes a film.
+    The animation has 100 to 150 frames at 25 frames per second. Motions of 4 to 6 s play in real time, others faster
+    or slower; the title displays the factor. For notebooks and web pages use ``ukjax.view`` instead.
+
+    Parameters
+    ----------
+    trajectory
+        Trajectory of a model with an ``outline(t, q)`` method, such as the gallery systems.
+
+    Returns
+    -------
+    matplotlib.animation.FuncAnimation
+        The animation, to be written by ``save_animation``.
+
+    Raises
+    ------
+    ValueError
+        If ``trajectory`` is a batch, or its model has no outline.
     """
     check_trajectory(trajectory)
-    lines, moving, t = outlines(trajectory), solids(trajectory), np.asarray(trajectory.t)
-    count = int(np.clip(round(RATE * (t[-1] - t[0])), FEWEST, MOST))
-    shown = np.abs(t - np.linspace(t[0], t[-1], count)[:, None]).argmin(axis=1)
+    lines, solid_bodies, t = outlines(trajectory), solids(trajectory), np.asarray(trajectory.t)
+    count = int(np.clip(round(FRAMES_PER_SECOND * (t[-1] - t[0])), MIN_FRAMES, MAX_FRAMES))
+    frame_samples = np.abs(t - np.linspace(t[0], t[-1], count)[:, None]).argmin(axis=1)
     is_spatial = lines[0].shape[-1] == 3
 
     figure = Figure(figsize=(5.0, 5.0), dpi=72, layout="constrained")
     FigureCanvasAgg(figure)
     ax = figure.add_subplot(projection="3d" if is_spatial else None)
-    frame(ax, [*lines, *(body.corners() for body in moving)])
+    set_limits(ax, [*lines, *(body.corners() for body in solid_bodies)])
     traces = [ax.plot(*line[:0, 0].T, color=COLOURS[1], linewidth=1.0)[0] for line in lines]
-    bodies = [ax.plot(*body.at(0).T, **EDGES)[0] for body in moving]
+    bodies = [ax.plot(*body.at(0).T, **EDGE_STYLE)[0] for body in solid_bodies]
     links = [ax.plot(*line[0].T, link_style(line), color=COLOURS[0], linewidth=2.5, markersize=4)[0] for line in lines]
-    speed = _speed((t[-1] - t[0]) / (count / RATE))
+    speed = _speed_text((t[-1] - t[0]) / (count / FRAMES_PER_SECOND))
     title = ax.set_title("", fontsize=10)
 
-    place = lambda artist, points: artist.set_data_3d(*points.T) if is_spatial else artist.set_data(*points.T)
+    set_points = lambda artist, points: artist.set_data_3d(*points.T) if is_spatial else artist.set_data(*points.T)
 
     def draw(i):
         for line, link, trace in zip(lines, links, traces, strict=True):
             for artist, points in ((link, line[i]), (trace, line[: i + 1, -1])):
-                place(artist, points)
-        for artist, body in zip(bodies, moving, strict=True):
-            place(artist, body.at(i))
-        title.set_text(f"{trajectory.title}, t = {t[i]:.{_digits(t)}f} s{speed}")
+                set_points(artist, points)
+        for artist, body in zip(bodies, solid_bodies, strict=True):
+            set_points(artist, body.at(i))
+        title.set_text(f"{trajectory.title}, t = {t[i]:.{_time_digits(t)}f} s{speed}")
         return [*bodies, *links, *traces, title]
 
-    draw(shown[0])
-    return FuncAnimation(figure, draw, frames=shown, interval=1000 / RATE, blit=False, cache_frame_data=False)
+    draw(frame_samples[0])
+    return FuncAnimation(
+        figure, draw, frames=frame_samples, interval=1000 / FRAMES_PER_SECOND, blit=False, cache_frame_data=False
+    )
 
 
 def save_animation(animation: FuncAnimation, path: str | os.PathLike) -> Path:
-    """Write to ``path``: .gif, or .mp4 (needs ffmpeg). Whole or not at all.
+    """Write an animation to a file. The file is replaced only after all of it has been written.
 
-    Raises ``ValueError`` for another ending, or where ffmpeg is missing.
+    Parameters
+    ----------
+    animation
+        Result of ``animate``.
+    path
+        File name, ending in .gif or .mp4. The latter needs the program ffmpeg.
+
+    Returns
+    -------
+    Path
+        The path.
+
+    Raises
+    ------
+    ValueError
+        If ``path`` has another ending, or ffmpeg is missing.
     """
     if not isinstance(animation, FuncAnimation):
         raise ValueError(f"animation must be what ukjax.plot.animate returned, got {kind_of(animation)}")
     path = as_path(path)
-    if complaint := cannot_write(path):
+    if complaint := why_not_writable(path):
         raise ValueError(complaint)
 
     def write(part: Path) -> None:
-        writer: AbstractMovieWriter = PillowWriter(RATE) if path.suffix == ".gif" else FFMpegWriter(RATE)
+        writer: AbstractMovieWriter = (
+            PillowWriter(FRAMES_PER_SECOND) if path.suffix == ".gif" else FFMpegWriter(FRAMES_PER_SECOND)
+        )
         animation.save(str(part), writer=writer, dpi=100)
 
     write_whole(path, write)
     return path
 
 
-def cannot_write(path: Path) -> str:
-    """Why an animation cannot be written to ``path``; empty if it can."""
+def why_not_writable(path: Path) -> str:
+    """Return why an animation cannot be written to ``path``, or an empty string if it can."""
     if path.suffix not in MOVIES:
         page = "; for a page, ukjax.view(trajectory).save(path)" if path.suffix == ".html" else ""
         return f"an animation must end in {', '.join(MOVIES)}, got {str(path)!r}{page}"
     if path.suffix == ".mp4" and shutil.which("ffmpeg") is None:
-        return f"{path.name} needs the program ffmpeg, which is not there: install it, or choose .gif"
+        return f"{path.name} needs the program ffmpeg, which is not installed: install it, or choose .gif"
     return ""
 
 
-def _speed(factor):
+def _speed_text(factor):
     if 0.95 < factor < 1.05:
         return ""
     return f", {factor:.3g}× as fast" if factor > 1 else f", {1 / factor:.3g}× slower"
 
 
-def _digits(t):
+def _time_digits(t):
     return int(np.clip(2 - np.floor(np.log10(t[-1] - t[0])), 1, 6))

@@ -1,4 +1,4 @@
-"""The mechanism itself, at several instants, with the paths its ends trace."""
+"""Draw a mechanism at several instants, with the traces of the ends of its lines."""
 
 from typing import Any
 
@@ -7,34 +7,37 @@ import numpy as np
 from .._view import Solid, is_rim
 from .style import COLOURS
 
-POSES = 7
-EDGES = {"color": "#7f8c93", "linewidth": 0.6}
-"""How the edges of solids are drawn."""
+POSE_COUNT = 7
+EDGE_STYLE = {"color": "#7f8c93", "linewidth": 0.6}
+"""Line style of the edges of solids."""
 
 
 def draw(ax: Any, lines: list[np.ndarray], bodies: list[Solid]) -> None:
-    """Draw on ``ax``, of as many dimensions as the lines: the latest pose in full, earlier ones fading, the traces; the
-    edges of solids in the latest pose."""
+    """Draw the last pose in full, earlier poses with fading lines, and the traces.
+
+    ``ax`` must have the dimension of the lines, arrays (samples, points, d). Edges of ``bodies`` are drawn in the last
+    pose only.
+    """
     for body in bodies:
-        ax.plot(*body.at(-1).T, **EDGES)
+        ax.plot(*body.at(-1).T, **EDGE_STYLE)
     for line in lines:
         ax.plot(*line[:, -1].T, color=COLOURS[1], linewidth=1.0)
-    shown = np.linspace(0, len(lines[0]) - 1, POSES).round().astype(int)
-    for age, i in enumerate(shown[::-1]):
-        strength = 1.0 if age == 0 else 0.35 * (1 - age / POSES)
+    samples = np.linspace(0, len(lines[0]) - 1, POSE_COUNT).round().astype(int)
+    for age, i in enumerate(samples[::-1]):
+        alpha = 1.0 if age == 0 else 0.35 * (1 - age / POSE_COUNT)
         width = 2.5 if age == 0 else 1.5
         for line in lines:
-            ax.plot(*line[i].T, link_style(line), color=COLOURS[0], alpha=strength, linewidth=width, markersize=4)
-    frame(ax, [*lines, *(body.corners() for body in bodies)])
+            ax.plot(*line[i].T, link_style(line), color=COLOURS[0], alpha=alpha, linewidth=width, markersize=4)
+    set_limits(ax, [*lines, *(body.corners() for body in bodies)])
 
 
 def link_style(line: np.ndarray) -> str:
-    """Joints are marked, the points of a rim are not."""
+    """Return the line style: points are marked as joints, except on a rim."""
     return "-" if is_rim(line) else "-o"
 
 
-def frame(ax: Any, lines: list[np.ndarray]) -> None:
-    """Axes that hold all poses, with equal scales."""
+def set_limits(ax: Any, lines: list[np.ndarray]) -> None:
+    """Set axis limits that contain all poses, with equal scales and labels [m]."""
     points = np.concatenate([line.reshape(-1, line.shape[-1]) for line in lines])
     low, high = np.nanmin(points, axis=0), np.nanmax(points, axis=0)
     middle, half = (low + high) / 2, max((high - low).max() / 2, 1e-9) * 1.05

@@ -1,4 +1,4 @@
-"""A motion at a glance: the mechanism, its coordinates, the forces of constraints and actuators, how well they held."""
+"""Figure of a trajectory: mechanism, coordinates, constraint forces, controls, residuals and accuracy."""
 
 from itertools import cycle, zip_longest
 
@@ -17,17 +17,35 @@ STYLES = ("-", "--", ":", "-.")
 
 
 def histories(trajectory: Trajectory) -> Figure:
-    """A single trajectory: a drawing for a mechanism of the gallery, q and Qᶜ with a panel for each unit, the
-    actuators where there are any, the residuals, and the distance from the exact motion, the change of energy or the
-    rank."""
+    """Plot a single trajectory.
+
+    The panels are: a drawing of the mechanism, if it is one of the gallery; q, the constraint force Qᶜ and the
+    controls, one panel per unit; the residuals; and one of these: the error against the exact motion if it is known,
+    else the change of energy if there is an energy, else the rank of A.
+
+    Parameters
+    ----------
+    trajectory
+        The trajectory.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure.
+
+    Raises
+    ------
+    ValueError
+        If ``trajectory`` is a batch.
+    """
     check_trajectory(trajectory)
     units = units_of(trajectory.coordinates, trajectory.directions)
-    driven = list(dict.fromkeys(unit for _, unit in trajectory.inputs))
-    drawn = isinstance(trajectory.model, AbstractMechanism)
-    rows = len(units) + (len(driven) + 1) // 2 + 1
-    figure = Figure(figsize=(13.0 if drawn else 9.0, 2.4 * max(rows, 2) + 0.4), layout="constrained")
-    grid = figure.add_gridspec(rows, 3 if drawn else 2, width_ratios=[1.35, 1, 1] if drawn else None)
-    if drawn:
+    input_units = list(dict.fromkeys(unit for _, unit in trajectory.inputs))
+    has_drawing = isinstance(trajectory.model, AbstractMechanism)
+    rows = len(units) + (len(input_units) + 1) // 2 + 1
+    figure = Figure(figsize=(13.0 if has_drawing else 9.0, 2.4 * max(rows, 2) + 0.4), layout="constrained")
+    grid = figure.add_gridspec(rows, 3 if has_drawing else 2, width_ratios=[1.35, 1, 1] if has_drawing else None)
+    if has_drawing:
         lines = outlines(trajectory)
         ax = figure.add_subplot(grid[:, 0], projection="3d" if lines[0].shape[-1] == 3 else None)
         draw(ax, lines, solids(trajectory))
@@ -35,88 +53,87 @@ def histories(trajectory: Trajectory) -> Figure:
     figure.suptitle(_title(trajectory), fontsize=11)
 
     t = np.asarray(trajectory.t)
-    for (coordinate, force), (unit, along) in zip(axes, units, strict=False):
+    for (coordinate, force), (unit, direction_unit) in zip(axes, units, strict=False):
         if unit is None:
             coordinate.remove()
         else:
             draw_unit(coordinate, t, trajectory.q, trajectory.coordinates, unit)
             label(coordinate, f"coordinate [{unit or '-'}]")
-        if along is None:
+        if direction_unit is None:
             force.remove()
             continue
-        if _is_bound(trajectory):
-            draw_unit(force, t, trajectory.constraint_force, trajectory.directions, along)
-        else:  # M q̈ − Q would be rounding
-            _say(force, "no constraints")
-        label(force, f"constraint force [{force_unit(along)}]")
-    below = iter(ax for row in axes[len(units) :] for ax in row)
-    for unit in driven:
-        ax = next(below)
+        if _is_constrained(trajectory):
+            draw_unit(force, t, trajectory.constraint_force, trajectory.directions, direction_unit)
+        else:  # the constraint force M q̈ − Q is only rounding error
+            _annotate(force, "no constraints")
+        label(force, f"constraint force [{force_unit(direction_unit)}]")
+    remaining_axes = iter(ax for row in axes[len(units) :] for ax in row)
+    for unit in input_units:
+        ax = next(remaining_axes)
         draw_unit(ax, t, trajectory.control, trajectory.inputs, unit)
         label(ax, f"control [{unit or '-'}]")
-    if len(driven) % 2:
-        _task(next(below), trajectory)
-    _residuals(next(below), trajectory)
-    _quality(next(below), trajectory)
+    if len(input_units) % 2:
+        _draw_task(next(remaining_axes), trajectory)
+    _draw_residuals(next(remaining_axes), trajectory)
+    _draw_accuracy(next(remaining_axes), trajectory)
     return figure
 
 
 def units_of(coordinates: Named, directions: Named) -> list[tuple[str | None, str | None]]:
-    """The units of coordinates, and of what velocities and forces are along, side by side; None where there are no more
-    of one of them."""
-    each = (dict.fromkeys(unit for _, unit in named) for named in (coordinates, directions))
-    coordinate, along = each
-    return list(zip_longest(coordinate, along))
+    """Return pairs (unit of coordinates, unit of the directions of forces), padded with None to equal length."""
+    named_units = (dict.fromkeys(unit for _, unit in named) for named in (coordinates, directions))
+    coordinate, direction_unit = named_units
+    return list(zip_longest(coordinate, direction_unit))
 
 
 def draw_unit(ax, t, values, named, unit):
-    """The columns of ``values`` whose unit this is, no two alike."""
-    looks = cycle([(colour, style) for style in STYLES for colour in COLOURS])
-    for i, (name, own) in enumerate(named):
-        if own == unit:
-            colour, style = next(looks)
+    """Plot the columns of ``values`` that have this unit, each with its own colour and line style."""
+    styles = cycle([(colour, style) for style in STYLES for colour in COLOURS])
+    for i, (name, column_unit) in enumerate(named):
+        if column_unit == unit:
+            colour, style = next(styles)
             ax.plot(t, np.asarray(values)[:, i], style, color=colour, linewidth=1.4, label=name)
 
 
-def largest(value) -> np.ndarray:
-    """The size of the largest entry at each sample; 0 where there is none."""
+def max_abs(value) -> np.ndarray:
+    """Return the largest absolute entry at each sample; 0 if there are no entries."""
     return np.abs(np.asarray(value)).max(axis=-1, initial=0.0)
 
 
-def draw_sizes(ax, t, size, colour, name):
-    """Sizes near rounding on a logarithmic axis: dots, since there is no curve in them; zeros lie on its floor."""
-    ax.semilogy(t, np.maximum(size, 1e-18), ".", color=colour, markersize=2, label=name)
-    ax.set_ylim(5e-19, max(1e-14, 10 * size.max(initial=0), ax.get_ylim()[1]))
+def draw_magnitudes(ax, t, magnitude, colour, name):
+    """Plot magnitudes near rounding error as dots on a logarithmic axis; zeros are drawn at its lower end."""
+    ax.semilogy(t, np.maximum(magnitude, 1e-18), ".", color=colour, markersize=2, label=name)
+    ax.set_ylim(5e-19, max(1e-14, 10 * magnitude.max(initial=0), ax.get_ylim()[1]))
 
 
-def _residuals(ax, trajectory):
+def _draw_residuals(ax, trajectory):
     for colour, level in zip(COLOURS, ("position", "velocity", "acceleration"), strict=False):
         value = getattr(trajectory, f"{level}_residual")
         if value.shape[-1]:
-            draw_sizes(ax, np.asarray(trajectory.t), largest(value), colour, level)
+            draw_magnitudes(ax, np.asarray(trajectory.t), max_abs(value), colour, level)
     if not trajectory.acceleration_residual.shape[-1]:
-        _say(ax, "no constraints")
+        _annotate(ax, "no constraints")
     label(ax, "largest residual")
 
 
-def _is_bound(trajectory):
+def _is_constrained(trajectory):
     return trajectory.acceleration_residual.shape[-1] > 0 or np.any(np.asarray(trajectory.nonideal_force))
 
 
-def _say(ax, words):
-    ax.text(0.5, 0.5, words, transform=ax.transAxes, ha="center", fontsize=9)
+def _annotate(ax, message):
+    ax.text(0.5, 0.5, message, transform=ax.transAxes, ha="center", fontsize=9)
 
 
-def _task(ax, trajectory):
-    """How far the task is from being met, and what of it the actuators cannot give; the power of u without a task."""
+def _draw_task(ax, trajectory):
+    """Plot residual and unreachable part of the servo task; without a task, the power of the control."""
     t = np.asarray(trajectory.t)
     if trajectory.task_residual.shape[-1]:
-        draw_sizes(ax, t, largest(trajectory.task_residual), COLOURS[0], "off the task")
-        draw_sizes(ax, t, largest(trajectory.unreachable), COLOURS[1], "out of reach")
+        draw_magnitudes(ax, t, max_abs(trajectory.task_residual), COLOURS[0], "off the task")
+        draw_magnitudes(ax, t, max_abs(trajectory.unreachable), COLOURS[1], "out of reach")
         label(ax, "servo task")
         return
     system = trajectory.model
-    if system is None:  # read from a file, which does not say where the actuators act
+    if system is None:  # read from a file, which does not store the actuator matrix B
         ax.set_visible(False)
         return
     power = jax.vmap(lambda t, q, v, u: v @ system.control.force(t, q, v, u))
@@ -124,12 +141,12 @@ def _task(ax, trajectory):
     label(ax, "power of the control [W]")
 
 
-def _quality(ax, trajectory):
-    """The distance from the exact motion where that is known, else the change of energy, else the rank."""
+def _draw_accuracy(ax, trajectory):
+    """Plot the error against the exact motion if it is known, else the change of energy, else the rank."""
     t, model = np.asarray(trajectory.t), trajectory.model
     if isinstance(model, AbstractMechanism) and model.reference(trajectory.t[0]) is not None:
         exact = np.asarray(jax.vmap(model.reference)(trajectory.t))
-        draw_sizes(ax, t, largest(np.asarray(trajectory.q) - exact), COLOURS[0], None)
+        draw_magnitudes(ax, t, max_abs(np.asarray(trajectory.q) - exact), COLOURS[0], None)
         label(ax, "largest error of q")
     elif trajectory.energy is not None:
         ax.plot(t, np.asarray(trajectory.energy - trajectory.energy[0]), color=COLOURS[0], linewidth=1.2)

@@ -1,4 +1,4 @@
-"""Runs of a paper's own start and law beside the correct one."""
+"""Figure that compares the runs published in a paper with the correct one."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from .._labels import force_unit
 from .._motion.trajectory.trajectory import Trajectory
 from .._view import check_trajectory
 from ..systems.scara import Scara
-from .histories import STYLES, draw_sizes, largest, units_of
+from .histories import STYLES, draw_magnitudes, max_abs, units_of
 from .scara import scara_figures
 from .style import COLOURS, label, new_figure
 
@@ -18,61 +18,88 @@ FIGURES: dict[type, Callable[[dict[str, Trajectory]], Figure]] = {Scara: scara_f
 
 
 def published(runs: dict[str, Trajectory]) -> Figure:
-    """The runs of ``AbstractMechanism.published`` by name: the paper's figures where there are some of our own, else
-    one panel per unit for coordinates, constraint forces and controls, a line style per run, and the residuals."""
+    """Compare the runs of ``AbstractMechanism.published``.
+
+    For ``Scara`` the figure repeats those of the paper. For other systems it has one panel per unit for coordinates,
+    constraint forces and controls, with one line style per run, and a panel with the residuals.
+
+    Parameters
+    ----------
+    runs
+        Trajectories by name. The last one, the correct run, sets the scale of the axes.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure.
+
+    Raises
+    ------
+    ValueError
+        If ``runs`` is not a dictionary of single trajectories.
+    """
     if not isinstance(runs, dict) or not runs:
         raise ValueError(f"runs must be trajectories by name, {{'exact': trajectory}}, got {repr_of(runs)}")
     for run in runs.values():
         check_trajectory(run)
     model = type(next(iter(runs.values())).model)
-    return FIGURES.get(model, compared)(runs)
+    return FIGURES.get(model, compare_runs)(runs)
 
 
-def compared(runs: dict[str, Trajectory]) -> Figure:
-    """All runs in the same panels. A run that stopped early ends where it stopped."""
+def compare_runs(runs: dict[str, Trajectory]) -> Figure:
+    """Draw all runs in the same panels. The curves of a run that failed end at its last sample."""
     first = next(iter(runs.values()))
     units = units_of(first.coordinates, first.directions)
-    driven = list(dict.fromkeys(unit for run in runs.values() for _, unit in run.inputs))
-    count = 2 * len(units) + len(driven) + 1
+    input_units = list(dict.fromkeys(unit for run in runs.values() for _, unit in run.inputs))
+    count = 2 * len(units) + len(input_units) + 1
     figure, axes = new_figure(f"{first.title}: {', '.join(runs)}", (count + 1) // 2, 2, width=10.0)
     for unused in axes[count:]:
         unused.remove()
     panels = iter(axes)
-    for unit, along in units:
-        of_q, of_force = next(panels), next(panels)
+    for unit, direction_unit in units:
+        coordinate_axes, force_axes = next(panels), next(panels)
         if unit is None:
-            of_q.remove()
+            coordinate_axes.remove()
         else:
-            _overlay(of_q, runs, "q", "coordinates", unit)
-            label(of_q, f"coordinate [{unit or '-'}]")
-        if along is None:
-            of_force.remove()
+            _overlay(coordinate_axes, runs, "q", "coordinates", unit)
+            label(coordinate_axes, f"coordinate [{unit or '-'}]")
+        if direction_unit is None:
+            force_axes.remove()
         else:
-            _overlay(of_force, runs, "constraint_force", "directions", along)
-            label(of_force, f"constraint force [{force_unit(along)}]")
-    for unit in driven:
+            _overlay(force_axes, runs, "constraint_force", "directions", direction_unit)
+            label(force_axes, f"constraint force [{force_unit(direction_unit)}]")
+    for unit in input_units:
         ax = next(panels)
         _overlay(ax, runs, "control", "inputs", unit)
         label(ax, f"control [{unit or '-'}]")
     ax = next(panels)
     for colour, (name, run) in zip(COLOURS, runs.items(), strict=False):
-        draw_sizes(ax, np.asarray(run.t), largest(run.residual), colour, name)
+        draw_magnitudes(ax, np.asarray(run.t), max_abs(run.residual), colour, name)
     label(ax, "largest residual")
     return figure
 
 
-def _overlay(ax, runs, what, names, unit):
-    """One colour per column, one line style per run. The last run, the correct one, sets the scale: one that runs away
-    shall not hide it."""
+def _overlay(ax, runs, quantity, names, unit):
+    """Plot with one colour per column and one line style per run.
+
+    The last run, the correct one, sets the scale of the axis, so that a diverging run does not hide it.
+    """
     low = high = 0.0
     for style, (name, run) in zip(STYLES, runs.items(), strict=False):
-        values = getattr(run, what)
+        values = getattr(run, quantity)
         if values is None:
             continue
-        columns = [i for i, (_, own) in enumerate(getattr(run, names)) if own == unit]
-        for place, i in enumerate(columns):
-            colour = COLOURS[place % len(COLOURS)]
-            ax.plot(run.t, np.asarray(values)[:, i], style, color=colour, linewidth=1.2, label=None if place else name)
+        columns = [i for i, (_, column_unit) in enumerate(getattr(run, names)) if column_unit == unit]
+        for colour_index, i in enumerate(columns):
+            colour = COLOURS[colour_index % len(COLOURS)]
+            ax.plot(
+                run.t,
+                np.asarray(values)[:, i],
+                style,
+                color=colour,
+                linewidth=1.2,
+                label=None if colour_index else name,
+            )
         low, high = np.asarray(values)[:, columns].min(), np.asarray(values)[:, columns].max()
     span = max(high - low, 1e-9)
     bottom, top = ax.get_ylim()

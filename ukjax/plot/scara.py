@@ -12,17 +12,17 @@ LABELS = {"without": "without stabilisation", "baumgarte": "with Baumgarte"}
 
 
 def scara_figures(runs: dict[str, Trajectory]) -> Figure:
-    """Joints and tool against the exact motion, their errors without and with stabilisation, and the torques.
+    """Plot joints and tool against the exact motion, their errors with and without stabilisation, and the torques.
 
-    Panels, with the paper's figures they repeat: joint angles (2, 6), the tool's path (3, 7), joint errors (4, 8),
-    tool errors (5, 9), constraint torques (10).
+    Panels, with the corresponding figures of the paper in brackets: joint angles (2, 6), the tool's path (3, 7),
+    joint errors (4, 8), tool errors (5, 9), constraint torques (10).
     """
     figure, axes = new_figure("SCARA robot, start and gains of Xu & Liu 2017", 4, 3, width=12.5)
     mechanism = next(iter(runs.values())).model
     assert isinstance(mechanism, Scara)
     t = next(iter(runs.values())).t
     exact = np.asarray(jax.vmap(mechanism.reference)(t))
-    wanted = np.asarray(jax.vmap(mechanism.path)(t))
+    desired = np.asarray(jax.vmap(mechanism.path)(t))
     for colour, (name, run) in zip(COLOURS[1::-1], runs.items(), strict=False):
         q, tool = np.asarray(run.q), np.asarray(jax.vmap(mechanism.tool)(run.q))
         style = {"color": colour, "linewidth": 1.1}
@@ -32,17 +32,17 @@ def scara_figures(runs: dict[str, Trajectory]) -> Figure:
         axes[2].plot(tool[:, 0], tool[:, 1], **style)
         for i in range(3):
             axes[3 + i].plot(t, (q - exact)[:, i], **style)
-            axes[6 + i].plot(t, (tool - wanted)[:, i], **style, label=LABELS[name] if i == 0 else None)
+            axes[6 + i].plot(t, (tool - desired)[:, i], **style, label=LABELS[name] if i == 0 else None)
         axes[9].plot(t, (q - exact)[:, 3], **style)
     for i in range(4):
         axes[1 if i == 3 else 0].plot(t, exact[:, i], "k--", linewidth=0.9, label="exact" if i == 0 else None)
-    axes[2].plot(wanted[:, 0], wanted[:, 1], "k--", linewidth=0.9)
+    axes[2].plot(desired[:, 0], desired[:, 1], "k--", linewidth=0.9)
     axes[2].set_aspect("equal")
     axes[2].locator_params(nbins=5)
-    held = np.asarray(list(runs.values())[-1].constraint_force)
+    constraint_force = np.asarray(list(runs.values())[-1].constraint_force)
     for i in range(3):
-        axes[10].plot(t, held[:, i], color=COLOURS[i], linewidth=1.1, label=f"Qc{i + 1}")
-    axes[11].plot(t, held[:, 3], color=COLOURS[3], linewidth=1.1, label="Qc4")
+        axes[10].plot(t, constraint_force[:, i], color=COLOURS[i], linewidth=1.1, label=f"Qc{i + 1}")
+    axes[11].plot(t, constraint_force[:, 3], color=COLOURS[3], linewidth=1.1, label="Qc4")
 
     label(axes[0], "q1, q2, q3 [rad]")
     label(axes[1], "q4 [m]")

@@ -1,4 +1,4 @@
-"""What all figures share: size, colours, labels with units, and saving whole."""
+"""Common style of all figures: size, colours, axis labels with units, and saving."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ DPI = 150
 
 
 def panel(ax: Axes) -> Axes:
-    """A panel in the common style."""
+    """Apply the common style to axes and return them."""
     ax.grid(True, color="#dddddd", linewidth=0.6)
     ax.spines[["top", "right"]].set_visible(False)
     ax.tick_params(labelsize=8)
@@ -24,14 +24,14 @@ def panel(ax: Axes) -> Axes:
 def new_figure(
     title: str, rows: int, columns: int, width: float = 9.0, height: float = 2.4
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of ``rows`` × ``columns`` panels that share nothing but their style."""
+    """Create a figure of ``rows`` × ``columns`` panels with independent axes."""
     figure = Figure(figsize=(width, height * rows + 0.5), layout="constrained")
     figure.suptitle(title, fontsize=11)
     return figure, [panel(figure.add_subplot(rows, columns, i + 1)) for i in range(rows * columns)]
 
 
 def label(ax: Axes, y: str, x: str = "t [s]") -> None:
-    """Axis labels with units, and a legend where there is something to tell apart."""
+    """Set the axis labels, and add a legend if any curve has a label."""
     ax.set_xlabel(x, fontsize=9)
     ax.set_ylabel(y, fontsize=9)
     if ax.get_legend_handles_labels()[0]:
@@ -39,12 +39,30 @@ def label(ax: Axes, y: str, x: str = "t [s]") -> None:
 
 
 def save(figure: Figure, path: str | os.PathLike) -> Path:
-    """Write the figure to ``path`` (.png, .pdf, .svg), whole or not at all. Raises ``ValueError`` for other endings."""
+    """Write a figure to a file. The file is replaced only after all of it has been written.
+
+    Parameters
+    ----------
+    figure
+        Figure of ``ukjax.plot`` or of matplotlib.
+    path
+        File name, ending in .png, .pdf or .svg.
+
+    Returns
+    -------
+    Path
+        The path.
+
+    Raises
+    ------
+    ValueError
+        If ``figure`` is not a figure, or ``path`` has another ending.
+    """
     if not isinstance(figure, Figure):
         raise ValueError(f"figure must be one of ukjax.plot or matplotlib, got {kind_of(figure)}")
     path = as_path(path)
-    known = figure.canvas.get_supported_filetypes()
-    if path.suffix.lstrip(".") not in known:
+    supported = figure.canvas.get_supported_filetypes()
+    if path.suffix.lstrip(".") not in supported:
         raise ValueError(f"a figure must end in .png, .pdf or .svg, got {str(path)!r}")
     write_whole(path, lambda part: figure.savefig(part, dpi=DPI))
     return path

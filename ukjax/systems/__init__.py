@@ -1,4 +1,4 @@
-"""The gallery: one file per mechanism, with its drawing, its source and its parameters in SI units."""
+"""The gallery of mechanisms: one file each, with drawing, source and parameters in SI units."""
 
 import importlib
 
@@ -12,7 +12,23 @@ __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 def named(name: str):
-    """The mechanism of that name, with its source's parameters. Raises ``ValueError`` if there is none."""
+    """Return a mechanism of the gallery, with the parameters of its source.
+
+    Parameters
+    ----------
+    name
+        Name in ``CATALOGUE``, such as "pendulum".
+
+    Returns
+    -------
+    AbstractMechanism
+        The mechanism.
+
+    Raises
+    ------
+    ValueError
+        If there is no mechanism of that name.
+    """
     if not isinstance(name, str):
         raise ValueError(f"name must be that of a system, such as 'pendulum', got {name!r}")
     if name not in CATALOGUE:

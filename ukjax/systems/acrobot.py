@@ -19,8 +19,8 @@ class Acrobot(AbstractArms):
     there is 0.093 and 0.078 times arctan(100 ω): c is π/2 as much).
 
     The motors' rotors, of inertia ``J`` [kg m²], turn ``gear`` times as fast as their joints. The second one sits on
-    the first arm: its rate is gear (θ̇2 − θ̇1) − θ̇1. Their torques at the joints are a record: ``torque`` [N m], a row
-    for each of ``times`` [s], with straight lines between. As it comes, two sines of the gallery's own, from rest.
+    the first arm: its rate is gear (θ̇2 − θ̇1) − θ̇1. The torques at the joints are a table: ``torque`` [N m] with a row
+    for each of ``times`` [s], interpolated linearly. The default is two sine waves chosen for the gallery, from rest.
     """
 
     m: Parameter = parameter((0.5593806, 0.6043459))
@@ -43,14 +43,14 @@ class Acrobot(AbstractArms):
         return self._at((0.0, 0.0), (0.0, 0.0))
 
     def mass_matrix(self, t: ScalarLike, q: Float[Array, " 6"]) -> Float[Array, "6 6"]:
-        """The arms', and the rotors', whose rates are B θ̇."""
-        none = 0 * self.gear
-        B = jnp.array([[self.gear, none], [-self.gear - 1, self.gear]])
+        """Return M(q) of the arms and of the rotors, whose rates are B θ̇."""
+        zero = 0 * self.gear
+        B = jnp.array([[self.gear, zero], [-self.gear - 1, self.gear]])
         angles = jnp.array([2, 5])
         return super().mass_matrix(t, q).at[angles[:, None], angles].add(self.J * B.T @ B)
 
     def force(self, t: ScalarLike, q: Float[Array, " 6"], v: Float[Array, " 6"]) -> Float[Array, " 6"]:
-        """Weight, what turning costs, and the motors."""
+        """Return weight, centrifugal forces and motor torques."""
         torque = jnp.stack([jnp.interp(t, self.times, column) for column in self.torque.T])
         return super().force(t, q, v) + self.between_arms(torque)
 

@@ -11,7 +11,7 @@ from .._constraint import Holonomic
 from .._dynamics import Lagrangian
 from .base import AbstractMechanism, Parameter, parameter
 
-# Body 2 is hinged to the far joint of body 1, 4 to that of 5, 6 to that of 7; its angle is taken from its carrier's.
+# Body 2 is hinged to the far joint of body 1, 4 to that of 5, 6 to that of 7; its angle is relative to that body.
 CARRIED_BY = np.zeros((7, 7), int)
 CARRIED_BY[[1, 3, 5], [0, 4, 6]] = 1
 
@@ -91,32 +91,32 @@ class AndrewsSqueezer(AbstractMechanism):
         return self.c0 * (jnp.sqrt(spring @ spring) - self.l0) ** 2 / 2
 
     def angles(self, q: Float[Array, " 7"]) -> Float[Array, " 7"]:
-        """Of the bodies."""
+        """Return the absolute angles of the bodies [rad]."""
         return q + CARRIED_BY @ q
 
     def joints(self, q: Float[Array, " 7"]) -> Float[Array, "7 2"]:
-        """The far joint of each body [m]: F, E, E, E, G, E, H."""
+        """Return the far joint of each body [m]: F, E, E, E, G, E, H."""
         reach = self._reach(q)
         return self._roots() + CARRIED_BY @ reach + reach
 
     def centres(self, q: Float[Array, " 7"]) -> Float[Array, "7 2"]:
-        """The centre of mass of each body [m]."""
+        """Return the centre of mass of each body [m]."""
         along = [self.ra, -self.da, self.sb, 0 * self.e, self.ta, self.zf - self.fa, -self.ub]
         across = [0 * self.ra, 0 * self.da, -self.sa, self.ea - self.e, self.tb, 0 * self.zf, -self.ua]
-        inside = _turned(self.angles(q), jnp.stack(along), jnp.stack(across))
-        return self._roots() + CARRIED_BY @ self._reach(q) + inside
+        offsets = _turned(self.angles(q), jnp.stack(along), jnp.stack(across))
+        return self._roots() + CARRIED_BY @ self._reach(q) + offsets
 
     def spring_end(self, q: Float[Array, " 7"]) -> Float[Array, " 2"]:
-        """D [m]."""
+        """Return the end D of the spring [m]."""
         return jnp.stack([self.xb, self.yb]) + _turned(q[2], self.sd, -self.sc)
 
     def loop_error(self, t: ScalarLike, q: Float[Array, " 7"]) -> Float[Array, " 6"]:
-        """E by bodies 1 and 2 from E by the three others."""
+        """Return the distance of E, computed by bodies 1 and 2, from E computed by the three other chains [m]."""
         joints = self.joints(q)
         return (joints[1] - joints[jnp.array([2, 3, 5])]).reshape(-1)
 
     def start(self) -> tuple[Array, Array]:
-        """At rest; consistent to all digits."""
+        """Return the start of the source: at rest, consistent to all digits."""
         q = [
             -0.0617138900142764496358948458001,
             0.0,
@@ -140,19 +140,19 @@ class AndrewsSqueezer(AbstractMechanism):
         return tuple(jnp.stack(line) for line in lines)
 
     def _roots(self):
-        """Where the body, or its carrier, is hinged to the ground."""
+        """Return the ground joint of each body, or of the body it is hinged to [m]."""
         O, A, B = jnp.zeros(2), jnp.stack([self.xa, self.ya]), jnp.stack([self.xb, self.yb])
         return jnp.stack([O, O, B, A, A, A, A])
 
     def _reach(self, q):
-        """From each body's near joint to its far one."""
-        none = 0 * self.rr
-        along = jnp.stack([self.rr, -self.d, none, none, self.zt, self.zf, none])
-        across = jnp.stack([none, none, -self.ss, -self.e, none, none, -self.u])
+        """Return the vector from the near joint of each body to its far joint [m]."""
+        zero = 0 * self.rr
+        along = jnp.stack([self.rr, -self.d, zero, zero, self.zt, self.zf, zero])
+        across = jnp.stack([zero, zero, -self.ss, -self.e, zero, zero, -self.u])
         return _turned(self.angles(q), along, across)
 
 
 def _turned(angle, along, across):
-    """Vectors given along and across bodies at these angles."""
+    """Return vectors in the plane from their components along and across bodies at these angles."""
     c, s = jnp.cos(angle), jnp.sin(angle)
     return jnp.stack([along * c - across * s, along * s + across * c], axis=-1)

@@ -1,4 +1,4 @@
-"""What a mechanism of the gallery is: a system with parameters of its own, a start, and where it comes from."""
+"""Abstract base class of the mechanisms in the gallery: systems with parameters, a start and a source."""
 
 import abc
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,15 +12,25 @@ from .._precision import Numbers
 from .._system import AbstractSystem
 
 if TYPE_CHECKING:
-    Parameter = Any  # whatever a parameter is given as, it becomes an array
+    Parameter = Any  # arguments of any numeric type, converted to arrays
 else:
     Parameter = Array
 
 
 def parameter(value: Numbers) -> Any:
-    """A field that holds a number, or several, as an array, so that it can be differentiated and swept:
+    """Declare a field of a mechanism that is stored as an array, so that it can be differentiated and swept.
 
-    ``mass: Parameter = parameter(0.8)`` in a class of your own.
+    Example, in a subclass of ``AbstractMechanism``: ``mass: Parameter = parameter(0.8)``.
+
+    Parameters
+    ----------
+    value
+        Default value: a number or an array.
+
+    Returns
+    -------
+    Any
+        An ``equinox.field`` that converts its value to an array.
     """
     return eqx.field(default_factory=lambda: _numbers(value), converter=_numbers)
 
@@ -30,12 +40,19 @@ def _numbers(value: Any) -> Array:
 
 
 class AbstractMechanism(AbstractSystem):
-    """A published mechanism: its parameters are its fields, in SI units, by the names the source gives them.
+    """A mechanism with a source. Its parameters are its fields, in SI units, named as in the source.
 
-    ``end`` [s] is the time span of the source; ``step`` [s] the fixed step that suits a motion which passes singular
-    poses, where adaptive steps shrink without end; ``record`` names measured inputs, such as torques, that it can be
-    driven by. What a mechanism does not have (friction, motors, a closed form,
-    runs of its source that differ from the correct one) it leaves as it is here.
+    Subclasses define ``end``, ``start`` and ``outline``, and what ``AbstractSystem`` requires. The other members have
+    defaults for mechanisms without friction, motors, recorded inputs, exact solution or published variants.
+
+    Attributes
+    ----------
+    end
+        Time span of the source [s].
+    step
+        Recommended fixed step [s] for motions through singular poses, where adaptive steps become too small; else None.
+    record
+        Names of measured inputs, such as torques, that can drive the mechanism.
     """
 
     end: ClassVar[float]
@@ -44,33 +61,45 @@ class AbstractMechanism(AbstractSystem):
 
     @abc.abstractmethod
     def start(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """The source's own q0 (n,) and v0 (n,), as printed: not always on the constraints."""
+        """Return q0 (n,) and v0 (n,) as printed in the source. They may violate the constraints."""
 
     def placed(self, q: Float[Array, " n"], v: Float[Array, " n"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """q and v with what follows from the rest put where it belongs, for starts that are measured or scattered and
-        parameters that change."""
+        """Return q and v with dependent entries recomputed from the independent ones.
+
+        It is applied to starts that are measured or random, and after parameters have changed.
+        """
         return q, v
 
     def recorded(self, t: Numbers, inputs: Numbers) -> dict[str, Array]:
-        """Fields, by name, that let the mechanism be driven by ``inputs`` (samples, k), a column for each name in
-        ``record``, at times t (samples,): none, where nothing can be recorded."""
+        """Return the fields, by name, that make recorded inputs drive the mechanism.
+
+        ``inputs`` (samples, k) has one column per name in ``record``; ``t`` (samples,) are the times [s]. The default
+        is an empty dictionary: no recorded inputs.
+        """
         return {}
 
     @abc.abstractmethod
     def outline(self, t: ScalarLike, q: Float[Array, " n"]) -> tuple[Float[Array, "points d"], ...]:
-        """The mechanism as lines through its joints [m], in the plane (d = 2) or in space (d = 3): what a drawing
-        shows. The last point of each line leaves a trace."""
+        """Return the lines through the joints [m] that a drawing shows, in the plane (d = 2) or in space (d = 3).
+
+        The last point of each line leaves a trace.
+        """
 
     def edges(self) -> dict[str, Float[np.ndarray, "points 3"]]:
-        """Of each body that is drawn as a solid, by its name, thin lines in its frame [m], with NaN between one and the
-        next; ``pose(q, t)`` says where that is. None, where nothing has such looks."""
+        """Return the edges of solid bodies, by name: polylines in the body frame [m], separated by rows of NaN.
+
+        A mechanism with edges also defines ``pose(q, t)``, which returns the poses of the bodies. The default is an
+        empty dictionary.
+        """
         return {}
 
     def reference(self, t: ScalarLike) -> Float[Array, " n"] | None:
-        """The exact q (n,) at time t, where it is known."""
+        """Return the exact q (n,) at time t, or None if it is unknown."""
         return None
 
     def published(self) -> "dict[str, AbstractMechanism]":
-        """The source's own runs, by a short name each, where they differ from the correct one: simulated from
-        ``start`` without projection."""
+        """Return variants of the mechanism, by name, that reproduce the runs of the source if these are not correct.
+
+        They are simulated from ``start`` without projection; the last one is the correct mechanism.
+        """
         return {}

@@ -1,4 +1,4 @@
-"""A cart that makes its pole swing: underactuated servo control of the classic of control textbooks."""
+"""The cart-pole of control textbooks under servo control: an underactuated system."""
 
 from typing import Any, ClassVar
 
@@ -22,8 +22,8 @@ class CartPole(AbstractMechanism):
          [  M  ] <- F     task:  θ = swing sin(omega t)
          --o-o------ x
 
-    One actuator, on the coordinate that the task does not name: G = A W B is the coupling through the hinge, and is
-    lost with the pole level. Where the cart goes is what the pole's swing makes of it: it does not come back by itself.
+    One actuator, on the coordinate that is not in the task: G = A W B is the coupling through the hinge, and vanishes
+    with the pole level. The motion of the cart follows from the swing of the pole; it need not return to its start.
     Masses [kg], ``l`` [m], ``swing`` [rad], ``omega`` [rad/s].
     """
 
@@ -52,7 +52,7 @@ class CartPole(AbstractMechanism):
         return cart + self.m * self.l * v[0] * v[1] * jnp.cos(q[1]) + self.m * self.l**2 * v[1] ** 2 / 2
 
     def start(self) -> tuple[Array, Array]:
-        """The cart's speed is that with which it sways to and fro in the linear theory."""
+        """Return the start with the cart speed of the oscillation in linear theory."""
         rate = self.swing * self.omega
         sway = -(self.g / self.omega + self.l * self.omega) * self.swing
         return jnp.zeros(2), jnp.stack([sway, rate])

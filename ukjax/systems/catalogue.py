@@ -1,10 +1,22 @@
-"""What the gallery holds, without importing any of it."""
+"""Catalogue of the gallery. It does not import the mechanisms."""
 
 from typing import NamedTuple
 
 
 class Entry(NamedTuple):
-    """A mechanism's name, also that of its module, its class, what it is and who published it."""
+    """Entry of the catalogue.
+
+    Attributes
+    ----------
+    name
+        Name of the mechanism and of its module.
+    cls
+        Name of its class.
+    title
+        Short description.
+    source
+        Publication.
+    """
 
     name: str
     cls: str
@@ -36,14 +48,14 @@ CATALOGUE = {
         Entry(
             "flexible_joint_manipulator",
             "FlexibleJointManipulator",
-            "Two links whose motors pull through springs",
+            "Two-link manipulator with elastic joints",
             "Zhao et al., Chin. J. Mech. Eng. 31, 106 (2018), section 8.3",
         ),
         Entry("scara", "Scara", "SCARA robot whose tool climbs along a helix", "Xu & Liu, Adv. Mech. Eng. 9(10), 2017"),
         Entry(
             "two_mass_spring",
             "TwoMassSpring",
-            "Two masses, a spring, and one force to keep them apart",
+            "Two masses and a spring, kept apart by one force",
             "Liu et al., IEEE/CAA J. Autom. Sin. 2, 382 (2015), section IV",
         ),
         Entry(
@@ -61,7 +73,7 @@ CATALOGUE = {
         Entry(
             "parallel_robot_tracking",
             "ParallelRobotTracking",
-            "The same robot, its three motors tracing a line",
+            "Planar parallel robot whose three motors trace a line",
             "Han et al., Appl. Math. Mech. 41 (2020), in Chinese, section 4.2",
         ),
         Entry(

@@ -1,4 +1,4 @@
-"""The three two-link chains that the planar parallel robots of the gallery are made of."""
+"""Three two-link chains, the common part of the planar parallel robots in the gallery."""
 
 import abc
 from typing import NamedTuple
@@ -22,8 +22,7 @@ BASE_X, BASE_Y = (0.0, 0.43, 0.4269), (0.25, 0.0, 0.5005)
 
 
 class Inertia(NamedTuple):
-    """The numbers that the mass matrices of the chains (eq. 14) are made of, one per chain, and the products in which
-    they enter."""
+    """Inertial parameters of the mass matrices of the chains (eq. 14), one per chain, and their combinations."""
 
     ra: Array
     rb: Array
@@ -35,12 +34,12 @@ class Inertia(NamedTuple):
 
     @property
     def first(self) -> Array:
-        """Of link a about its base, link b's mass at its end."""
+        """Inertia of link a about its base, with the mass of link b at its end [kg m²]."""
         return self.Ia + self.ma * self.ra**2 + self.mb * self.L**2
 
     @property
     def second(self) -> Array:
-        """Of link b about its joint."""
+        """Inertia of link b about its joint [kg m²]."""
         return self.Ib + self.mb * self.rb**2
 
     @property
@@ -48,26 +47,26 @@ class Inertia(NamedTuple):
         return self.mb * self.L * self.rb
 
     def joint_matrix(self, qb: Float[Array, " 3"]) -> tuple[Array, Array, Array]:
-        """M11, M12 and M22 of every chain."""
-        bent = self.coupling * jnp.cos(qb)
-        return self.first + self.second + 2 * bent, self.second + bent, self.second + 0 * bent
+        """Return M11, M12 and M22 of every chain."""
+        coupled = self.coupling * jnp.cos(qb)
+        return self.first + self.second + 2 * coupled, self.second + coupled, self.second + 0 * coupled
 
     def joint_load(self, qb: Float[Array, " 3"], va: Float[Array, " 3"], vb: Float[Array, " 3"]) -> tuple[Array, Array]:
-        """The first two entries of C q̇ of every chain."""
-        bent = self.coupling * jnp.sin(qb)
-        return -bent * (2 * va + vb) * vb, bent * va**2
+        """Return the first two entries of C q̇ of every chain."""
+        coupled = self.coupling * jnp.sin(qb)
+        return -coupled * (2 * va + vb) * vb, coupled * va**2
 
 
 def direction(angle: Array) -> Float[Array, "*k 2"]:
-    """(cos, sin)."""
+    """Return the unit vector (cos, sin) at an angle."""
     return jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=-1)
 
 
 class AbstractThreeChains(AbstractMechanism):
     """Three two-link chains that end in one point, without gravity.
 
-    Distances ``ra``, ``rb`` to the links' centres and the links' one length ``L`` [m], masses [kg], inertias about the
-    centres [kg m²], places (``xA``, ``yA``) of the bases [m]: an entry per chain.
+    Distances ``ra``, ``rb`` to the centres of the links and their common length ``L`` [m], masses [kg], inertias about
+    the centres [kg m²], positions (``xA``, ``yA``) of the bases [m]: an entry per chain.
     """
 
     ra: Parameter = parameter(CENTRE_A)
@@ -82,7 +81,7 @@ class AbstractThreeChains(AbstractMechanism):
 
     @abc.abstractmethod
     def chains(self, q: Float[Array, " n"]) -> tuple[Array, Array, Array]:
-        """qa (3,), qb (3,) and the base (3, 2) of every chain."""
+        """Return qa (3,), qb (3,) and the base (3, 2) of every chain."""
 
     @property
     def dynamics(self) -> MassForce:
@@ -90,11 +89,11 @@ class AbstractThreeChains(AbstractMechanism):
 
     @abc.abstractmethod
     def mass_matrix(self, t: ScalarLike, q: Float[Array, " n"]) -> Float[Array, "n n"]:
-        """M(q), a block for each chain."""
+        """Return M(q), with a block per chain."""
 
     @abc.abstractmethod
     def force(self, t: ScalarLike, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " n"]:
-        """Q = −C(q, v) v."""
+        """Return Q = −C(q, v) v."""
 
     @property
     def inertia(self) -> Inertia:
@@ -102,28 +101,31 @@ class AbstractThreeChains(AbstractMechanism):
 
     @property
     def bases(self) -> Float[Array, "3 2"]:
-        """Where the chains are hinged to the ground."""
+        """Ground joints of the chains [m]."""
         return jnp.stack([self.xA, self.yA], axis=1)
 
     @property
     def loops(self) -> Holonomic:
-        """The chains meet."""
+        """Constraint that the chains end in one point."""
         return Holonomic(self.loop_error, name=tuple(f"loop 1-{i} {axis}" for i in (2, 3) for axis in "xy"))
 
     def ends(self, q: Float[Array, " n"]) -> Float[Array, "3 2"]:
-        """E_i, where each chain ends."""
+        """Return the end E_i of each chain [m]."""
         qa, qb, base = self.chains(q)
         return base + self.L * (direction(qa) + direction(qa + qb))
 
     def loop_error(self, t: ScalarLike, q: Float[Array, " n"]) -> Float[Array, " 4"]:
-        """φ = (E_1 − E_2, E_1 − E_3)."""
+        """Return φ = (E_1 − E_2, E_1 − E_3) [m]."""
         ends = self.ends(q)
         return (ends[0] - ends[1:]).reshape(-1)
 
     def line_error(self, t: ScalarLike, q: Float[Array, " n"], amplitude: Array) -> Float[Array, " 2"]:
-        """The end of chain 1 from x_E(0) + amplitude (cos t − 1), y_E(0): E(0) is its end at the printed start."""
-        begin = self.ends(self.start()[0])[0]
-        return self.ends(q)[0] - begin - amplitude * jnp.stack([jnp.cos(t) - 1, 0 * as_float(t)])
+        """Return the distance of the end of chain 1 from (x_E(0) + amplitude (cos t − 1), y_E(0)).
+
+        E(0) is its end at the printed start.
+        """
+        start = self.ends(self.start()[0])[0]
+        return self.ends(q)[0] - start - amplitude * jnp.stack([jnp.cos(t) - 1, 0 * as_float(t)])
 
     def outline(self, t: ScalarLike, q: Float[Array, " n"]) -> tuple[Float[Array, "points 2"], ...]:
         qa, _, base = self.chains(q)

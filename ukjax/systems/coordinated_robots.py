@@ -39,8 +39,8 @@ class CoordinatedRobots(AbstractMechanism):
            0     L
 
     (drawn with the elbows out; the start (π/3, −π/3, 0, π/3, −π/3) has them up). Masses [kg], lengths [m], inertias
-    about the centres [kg m²]. The paper's law (35) takes the force of the loop as it is without u and A M⁻¹B for G: u
-    then pushes the loop open, by 3.4 m/s² at the start (``published``: "printed_law").
+    about the centres [kg m²]. The paper's law (35) uses the loop force for u = 0, and A M⁻¹B for G: u then
+    opens the loop, with 3.4 m/s² at the start (``published``: "printed_law").
     """
 
     m: Parameter = parameter([1.0] * 5)
@@ -55,7 +55,7 @@ class CoordinatedRobots(AbstractMechanism):
 
     @property
     def dynamics(self) -> MassForce:
-        return MassForce(self.mass_matrix, self.force_with_loop_unaware_of_u if self.printed_law else self.force)
+        return MassForce(self.mass_matrix, self.force_with_uncontrolled_loop if self.printed_law else self.force)
 
     @property
     def constraints(self) -> tuple[Holonomic, ...]:
@@ -81,16 +81,16 @@ class CoordinatedRobots(AbstractMechanism):
 
     def mass_matrix(self, t: ScalarLike, q: Float[Array, " 5"]) -> Float[Array, "5 5"]:
         """M(q), eq. A2."""
-        M = self._carried() * self.l[:, None] * self.l * jnp.cos(q[:, None] - q)
+        M = self._mass_factors() * self.l[:, None] * self.l * jnp.cos(q[:, None] - q)
         return M + jnp.diag(self.I)
 
     def force(self, t: ScalarLike, q: Float[Array, " 5"], v: Float[Array, " 5"]) -> Float[Array, " 5"]:
         """Q = −C(q, v) v − G(q), eqs. A3 and A4."""
-        C = self._carried() * self.l[:, None] * self.l * jnp.sin(q[:, None] - q) * v
-        return -C @ v - self._weight() * self.g * self.l * jnp.cos(q)
+        C = self._mass_factors() * self.l[:, None] * self.l * jnp.sin(q[:, None] - q) * v
+        return -C @ v - self._weight_factors() * self.g * self.l * jnp.cos(q)
 
-    def force_with_loop_unaware_of_u(self, t: ScalarLike, q: Float[Array, " 5"], v: Float[Array, " 5"]) -> Array:
-        """Q + Qᶜ of eqs. 56 and 14, Qᶜ the force of the loop with the motors off."""
+    def force_with_uncontrolled_loop(self, t: ScalarLike, q: Float[Array, " 5"], v: Float[Array, " 5"]) -> Array:
+        """Return Q + Qᶜ of eqs. 56 and 14, with Qᶜ the constraint force of the loop with the motors off."""
         M, Q, (A, b) = self.mass_matrix(t, q), self.force(t, q, v), self.closed.rows(as_float(t), q, v)
         return Q + constrained_motion(Terms(M, Q, A, b)).constraint_force
 
@@ -104,7 +104,7 @@ class CoordinatedRobots(AbstractMechanism):
         return jnp.stack([l @ jnp.cos(q[:3]), l @ jnp.sin(q[:3]), q[2]])
 
     def load_error(self, t: ScalarLike, q: Float[Array, " 5"]) -> Float[Array, " 3"]:
-        """The load minus where it is to be, eq. 64, with l that of link 3."""
+        """Return the load minus its desired position, eq. 64, with l of link 3."""
         l = self.l[2]
         return self.load(q) - jnp.stack([1.5 * l, l / 2 * (1 - jnp.cos(t)), 0 * l])
 
@@ -128,13 +128,13 @@ class CoordinatedRobots(AbstractMechanism):
     def published(self) -> "dict[str, CoordinatedRobots]":
         return {"printed_law": replace(self, printed_law=True), "corrected": self}
 
-    def _carried(self):
-        """Mass factors of eq. A2: links beyond the later of the two hang on both, that link itself by its centre."""
+    def _mass_factors(self):
+        """Return the mass factors of eq. A2: all links beyond the later of the two, and that link by its centre."""
         beyond = jnp.cumsum(self.m[::-1])[::-1] - self.m
         i = jnp.arange(5)
         later = jnp.maximum(i[:, None], i)
         own = jnp.where(i[:, None] == i, self.m / 4, self.m[later] / 2)
         return beyond[later] + own
 
-    def _weight(self):
+    def _weight_factors(self):
         return jnp.cumsum(self.m[::-1])[::-1] - self.m / 2

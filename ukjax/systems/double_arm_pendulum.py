@@ -9,11 +9,11 @@ from .base import Parameter, parameter
 
 
 class DoubleArmPendulum(AbstractArms):
-    """Two arms that swing freely: ``AbstractArms`` with the numbers of Kaheman et al.
+    """Two arms that swing freely: ``AbstractArms`` with the parameters of Kaheman et al.
 
-    Units as there. They give the distances a [m] to the centres and the inertias [kg m²] about these: h = m a,
-    I = I_centre + m a². Coulomb friction is not in their model. The start is the first sample of their first validation
-    record.
+    Units as in ``AbstractArms``. The source gives the distances a [m] to the centres and the inertias [kg m²] about
+    the centres: h = m a, I = I_centre + m a². Coulomb friction is not in their model. The start is the first
+    sample of their first validation record.
     """
 
     m: Parameter = parameter((0.09384397, 0.137596))

@@ -32,10 +32,11 @@ class FlexibleJointManipulator(AbstractMechanism):
               /  q4, q3            task:  β = q̇2 + q̇4,   β̇ = −P⁻¹ β               (69), (72)
              /
 
-    The motors do not reach the links' accelerations: there is a spring between. Eq. 72 is what K q_m should be, not
-    the motor torque that the paper calls it. So the motors are made to stand where K q_m equals it, a servo task for
-    the motors that differentiates (72) twice along the motion; ``rate`` [1/s] is how fast they get there. They start
-    there. ``published`` applies eq. 72 as the motors' torque ("torque"): β does not go away.
+    Because of the springs, the motors do not act on the accelerations of the links. Eq. 72 is the required value of
+    K q_m, not the motor torque as stated in the paper. Therefore the motors are controlled to the angles where K q_m
+    equals it: a servo task for the motors that differentiates (72) twice along the motion, with the decay rate ``rate``
+    [1/s]. They start at these angles. ``published`` applies eq. 72 as the torque of the motors ("torque"): β does not
+    decay.
 
     Masses [kg], lengths [m], inertias [kg m²], springs K [N m/rad]. P [s] is not given in the paper; 0.2 brings β
     below 1e-4 of its start within 2 s.
@@ -103,7 +104,7 @@ class FlexibleJointManipulator(AbstractMechanism):
         return jnp.stack([self.K1, self.K2])
 
     def spring_torque(self, q: Float[Array, " 4"], v: Float[Array, " 4"]) -> Float[Array, " 2"]:
-        """What K q_m has to be, eq. 72: the constraint force of β̇ = 0 on the links, and −D Aᵀ (A Aᵀ)⁻¹ P⁻¹ β."""
+        """Return the required K q_m, eq. 72: the constraint force of β̇ = 0 on the links, and −D Aᵀ (A Aᵀ)⁻¹ P⁻¹ β."""
         row, D = jnp.array([A]), self.link_mass_matrix(q)
         links = jnp.array(LINKS)
         links_alone = Terms(D, -self.link_load(q, v) - self.K * q[links], row, jnp.zeros(1))
@@ -111,25 +112,25 @@ class FlexibleJointManipulator(AbstractMechanism):
         return follow - D @ row[0] / (row[0] @ row[0]) * (row[0] @ v[links]) / self.P
 
     def motor_goal(self, q: Float[Array, " 4"], v: Float[Array, " 4"]) -> Float[Array, " 2"]:
-        """Where the motors should stand."""
+        """Return the desired angles of the motors [rad]."""
         return self.spring_torque(q, v) / self.K
 
     def motor_goal_rate(self, q: Float[Array, " 4"], v: Float[Array, " 4"]) -> Float[Array, " 2"]:
-        """How fast that moves."""
+        """Return the rates of the desired angles of the motors [rad/s]."""
         return self._along(self.motor_goal)(q, v)
 
     def motor_acceleration(self, t: ScalarLike, q: Float[Array, " 4"], v: Float[Array, " 4"]) -> Float[Array, " 2"]:
-        """q̈_m that follows the goal, and reaches it at ``rate`` from elsewhere."""
+        """Return q̈_m that tracks the desired angles; errors decay with ``rate``."""
         motors = jnp.array(MOTORS)
-        late = q[motors] - self.motor_goal(q, v)
-        slow = v[motors] - self.motor_goal_rate(q, v)
-        return self._along(self.motor_goal_rate)(q, v) - 2 * self.rate * slow - self.rate**2 * late
+        position_error = q[motors] - self.motor_goal(q, v)
+        velocity_error = v[motors] - self.motor_goal_rate(q, v)
+        return self._along(self.motor_goal_rate)(q, v) - 2 * self.rate * velocity_error - self.rate**2 * position_error
 
     def start(self) -> tuple[Array, Array]:
         return self.placed(jnp.zeros(4), jnp.array([0.0, 1.0, 0.0, -0.1]))
 
     def placed(self, q: Float[Array, " 4"], v: Float[Array, " 4"]) -> tuple[Array, Array]:
-        """The motors at their goal."""
+        """Set the motors to their desired angles and rates."""
         motors = jnp.array(MOTORS)
         q = q.at[motors].set(self.motor_goal(q, v))
         return q, v.at[motors].set(self.motor_goal_rate(q, v))
@@ -149,13 +150,15 @@ class FlexibleJointManipulator(AbstractMechanism):
         return {"torque": replace(self, as_torque=True), "goal": self}
 
     def _along(self, function: Callable) -> Callable:
-        """The derivative of a function of the links' state and the motors' angles along the motion. It needs no
-        acceleration of the motors, and so no u."""
+        """Return the derivative along the motion of a function of the state of the links and the angles of the motors.
+
+        It does not depend on the acceleration of the motors, and so not on u.
+        """
 
         def rate(q, v):
             D, (s1, s2) = self.link_mass_matrix(q), self.force(jnp.zeros(()), q, v)[jnp.array(LINKS)]
-            size = D[0, 0] * D[1, 1] - D[0, 1] ** 2
-            a1, a2 = (D[1, 1] * s1 - D[0, 1] * s2) / size, (D[0, 0] * s2 - D[0, 1] * s1) / size
+            determinant = D[0, 0] * D[1, 1] - D[0, 1] ** 2
+            a1, a2 = (D[1, 1] * s1 - D[0, 1] * s2) / determinant, (D[0, 0] * s2 - D[0, 1] * s1) / determinant
             acceleration = jnp.stack([0 * a1, a1, 0 * a2, a2])
             return jax.jvp(function, (q, v), (v, acceleration))[1]
 

@@ -25,7 +25,7 @@ class MobileRobot(AbstractMechanism):
 
     The centre of mass is on the axle. Mass ``m`` [kg] and inertia ``J`` [kg m²] of the whole, wheel inertia ``Jw``
     [kg m²], radius ``r``, half the track ``b``, ``d``, ``width``, ``height`` [m], ``omega`` [rad/s]. The control is the
-    torques of the two wheels. The axle's own middle, d = 0, could not be given this task: it cannot move sideways.
+    torques of the two wheels. The middle of the axle (d = 0) cannot follow this path, because it cannot move sideways.
     Path following by the Udwadia–Kalaba equation: Sun et al., Nonlinear Dyn. 83 (2016) 1.
     """
 
@@ -58,7 +58,7 @@ class MobileRobot(AbstractMechanism):
         return Servo(wheels, task, inputs=(("right torque", "N m"), ("left torque", "N m")))
 
     def rolling(self, t: ScalarLike, q: Float[Array, " 5"]) -> Float[Array, "3 5"]:
-        """A(q) of the three rows above."""
+        """Return A(q) of the three rolling conditions."""
         s, c, zero = jnp.sin(q[2]), jnp.cos(q[2]), 0 * q[0]
         return jnp.stack(
             [
@@ -69,15 +69,15 @@ class MobileRobot(AbstractMechanism):
         )
 
     def point(self, q: Float[Array, " 5"]) -> Float[Array, " 2"]:
-        """The point that follows the path."""
+        """Return the point that follows the path [m]."""
         return q[:2] + self.d * jnp.stack([jnp.cos(q[2]), jnp.sin(q[2])])
 
     def path(self, t: ScalarLike) -> Float[Array, " 2"]:
-        """Where it is to be."""
+        """Return the desired position of the point [m]."""
         return jnp.stack([self.width * jnp.sin(self.omega * t), self.height * jnp.sin(2 * self.omega * t)])
 
     def start(self) -> tuple[Array, Array]:
-        """At the crossing, heading along the path, at its speed."""
+        """Return the start: at the crossing of the path, with its direction and speed."""
         speed = jax.jacfwd(self.path)(jnp.zeros(()))
         forward = jnp.sqrt(speed @ speed)
         heading, zero = jnp.arctan2(speed[1], speed[0]), 0 * forward

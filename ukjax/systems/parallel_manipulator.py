@@ -26,8 +26,8 @@ class ParallelManipulator(chain.AbstractThreeChains):
 
     Two degrees of freedom, three motors: torques of least norm. ``published`` gives the paper's inverse dynamics
     ("uk_force"): loops and path together as constraints of the Udwadia–Kalaba equation, whose force acts on the
-    passive joints as well, where there is no motor. Its formulas and tables are lost from the text we have; links,
-    bases and start are those of Han et al. 2020 (the same robot), the path that of its section 4.2.
+    passive joints as well, where there is no motor. Its formulas and tables are missing in the text available to us;
+    links, bases and start are those of Han et al. 2020 (the same robot), the path is that of its section 4.2.
     """
 
     amplitude: Parameter = parameter(0.01)
@@ -65,7 +65,7 @@ class ParallelManipulator(chain.AbstractThreeChains):
         return -jnp.stack(self.inertia.joint_load(q[1::2], v[::2], v[1::2]), axis=1).reshape(-1)
 
     def path_error(self, t: ScalarLike, q: Float[Array, " 6"]) -> Float[Array, " 2"]:
-        """The end of chain 1 is on the line."""
+        """Return the distance of the end of chain 1 from the line, x and y [m]."""
         return self.line_error(t, q, self.amplitude)
 
     def start(self) -> tuple[Array, Array]:

@@ -53,8 +53,8 @@ class AbstractParallelRobot(chain.AbstractThreeChains):
         M13 = -(first * jnp.sin(qa) + second * jnp.sin(qa + qb))
         M14 = first * jnp.cos(qa) + second * jnp.cos(qa + qb)
         M23, M24 = -second * jnp.sin(qa + qb), second * jnp.cos(qa + qb)
-        M33, none = self.ma + self.mb, 0 * qa
-        blocks = jnp.array([[M11, M12, M13, M14], [M12, M22, M23, M24], [M13, M23, M33, none], [M14, M24, none, M33]])
+        M33, zero = self.ma + self.mb, 0 * qa
+        blocks = jnp.array([[M11, M12, M13, M14], [M12, M22, M23, M24], [M13, M23, M33, zero], [M14, M24, zero, M33]])
         return jax.scipy.linalg.block_diag(*jnp.moveaxis(blocks, -1, 0))
 
     def force(self, t: ScalarLike, q: Float[Array, " 12"], v: Float[Array, " 12"]) -> Float[Array, " 12"]:
@@ -63,8 +63,8 @@ class AbstractParallelRobot(chain.AbstractThreeChains):
         load = self.inertia.joint_load(qb, va, vb)
         first = (self.ma * self.ra + self.mb * self.L) * va**2
         second = self.mb * self.rb * (va + vb) ** 2
-        pull = -(first[:, None] * chain.direction(qa) + second[:, None] * chain.direction(qa + qb))
-        return -jnp.concatenate([jnp.stack(load, axis=1), pull], axis=1).reshape(-1)
+        inertial = -(first[:, None] * chain.direction(qa) + second[:, None] * chain.direction(qa + qb))
+        return -jnp.concatenate([jnp.stack(load, axis=1), inertial], axis=1).reshape(-1)
 
     def base_error(self, t: ScalarLike, q: Float[Array, " 12"]) -> Float[Array, " 6"]:
         """φ of eq. 16."""

@@ -25,7 +25,7 @@ class ParallelRobotTracking(AbstractParallelRobot):
         x_E = xe + amplitude cos t,   y_E = ye             (26)
         u = G⁺ b̄,   G = A W B,   b̄ = b − A a              W, a: with the structure, the motors off
 
-    that is, the least torques [N m] of the three motors that do it; ``amplitude`` [m]. (xe, ye) is such that the
+    that is, the torques of least norm [N m] of the three motors; ``amplitude`` [m]. (xe, ye) is such that the
     printed start is on the path: the paper's xe would have to be x_E(0) − 0.01.
 
     ``published`` runs the paper's cascade (25), which imposes the path with the unconstrained M: the force it finds

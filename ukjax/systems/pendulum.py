@@ -11,7 +11,7 @@ from .base import AbstractMechanism, Parameter, parameter
 
 
 class Pendulum(AbstractMechanism):
-    """A point mass on a massless rod, in coordinates of which there is one too many::
+    """A point mass on a massless rod, in Cartesian coordinates, with a redundant constraint::
 
                         y
                 length  |                 T = m (ẋ² + ẏ²)/2,    V = m g y

@@ -23,7 +23,7 @@ class Projectile(AbstractMechanism):
 
     Eq. 9 of the paper has the accelerations of the second line right but writes m I for its mass matrix. Without
     constraints that changes nothing; with one it gives a wrong motion: see ``SpiralParticle`` and the notebook
-    ``zhao2018``. The paper has no numbers: a throw from ``height`` [m] with ``speed`` [m/s] stands for it.
+    ``zhao2018``. The paper has no numbers; the example is a throw from ``height`` [m] with ``speed`` [m/s].
     """
 
     m: Parameter = parameter(1.0)
@@ -64,7 +64,7 @@ def cartesian_particle(m: Array, g: Array) -> MassForce:
 
 
 def polar_particle(m: Array, g: Array) -> MassForce:
-    """A particle in (r, θ), with the mass matrix that goes with these coordinates."""
+    """A particle in (r, θ), with the mass matrix of these coordinates."""
 
     def force(t, q, v):
         (r, theta), (dr, dtheta) = q, v
@@ -76,5 +76,5 @@ def polar_particle(m: Array, g: Array) -> MassForce:
 
 
 def cartesian(q: Float[Array, " 2"]) -> Float[Array, " 2"]:
-    """x, y of r, θ (eq. 3)."""
+    """Return x, y for r, θ (eq. 3)."""
     return q[0] * jnp.stack([jnp.cos(q[1]), jnp.sin(q[1])])

@@ -51,7 +51,7 @@ class RigidBody(AbstractMechanism):
         return u, self.omega @ quaternion_matrix(u) / 2
 
     def outline(self, t: ScalarLike, q: Float[Array, " 4"]) -> tuple[Float[Array, "points 3"], ...]:
-        """The body's axes, as long as their inertias say."""
+        """Return the axes of the body, with lengths proportional to their inertias."""
         length = self.J / jnp.max(self.J)
         return tuple(jnp.stack([jnp.zeros(3), length[i] * axis]) for i, axis in enumerate(of_quaternion(q).T))
 

@@ -1,4 +1,4 @@
-"""A block on a rough plane, the example of a constraint that does work: Udwadia & Kalaba, J. Appl. Mech. 68 (2001)."""
+"""A block on a rough plane, a constraint that does work: Udwadia & Kalaba, J. Appl. Mech. 68 (2001)."""
 
 from typing import Any, ClassVar
 

@@ -25,9 +25,9 @@ class Scara(AbstractMechanism):
               | /                  φ3 =  q1 + q2 + q3
           ----o q1 ---- x          φ4 =  q4 + l0 − rise t                 (48)
 
-    The constraints are held with the paper's α, β in φ̈ + α φ̇ + β φ = 0 (52). Four constraints bind four coordinates:
-    the motion is known beforehand (``reference``), and Qᶜ is the joint torque [N m] and force [N] that enforces it.
-    Masses [kg], lengths [m], inertias about the links' centres [kg m²], ``omega`` [rad/s], ``rise`` [m/s].
+    The constraints are stabilised with the paper's α, β in φ̈ + α φ̇ + β φ = 0 (52). Four constraints determine four
+    coordinates: the motion is known in advance (``reference``), and Qᶜ is the joint torque [N m] and force [N] that
+    enforces it. Masses [kg], lengths [m], inertias about the links' centres [kg m²], ``omega`` [rad/s], ``rise`` [m/s].
     The paper's start angles lack two minus signs, restored here; see the notebook ``scara``.
     """
 
@@ -98,7 +98,7 @@ class Scara(AbstractMechanism):
         return (jnp.array([(0, 0, 0), (0, 0, top), (*elbow, top), (x, y, top), (x, y, z)]),)
 
     def path(self, t: ScalarLike) -> Float[Array, " 4"]:
-        """Where the tool is to be, eqs. 40 and 46."""
+        """Return the desired position and orientation of the tool, eqs. 40 and 46."""
         phase = self.omega * t
         return jnp.array(
             [self.radius * jnp.sin(phase), self.distance + self.radius * jnp.cos(phase), self.rise * t, 0 * t]

@@ -16,13 +16,13 @@ from .projectile import cartesian, polar_particle
 class SpiralParticle(AbstractMechanism):
     """A particle of unit mass that is driven inwards along a logarithmic spiral, against gravity.
 
-    Two constraints bind both coordinates, so the motion is known beforehand and Qᶜ is what it takes::
+    Two constraints determine both coordinates, so the motion is known in advance, and Qᶜ is the force that it needs::
 
         (r, θ):   r = exp(growth θ),   θ = turn − t          (53)
 
     Radius r [m], angle θ [rad], ``growth`` [1/rad], ``turn`` [rad]. The paper solves with the unit matrix for M
-    (eq. 9), which is not the mass matrix in (r, θ). With as many constraints as coordinates the motion comes out right
-    and the constraint force wrong: its torque has to be multiplied by r² (``published``: "unit_mass_matrix").
+    (eq. 9), which is not the mass matrix in (r, θ). With as many constraints as coordinates the motion is correct but
+    the constraint force is wrong: its torque has to be multiplied by r² (``published``: "unit_mass_matrix").
     """
 
     m: Parameter = parameter(1.0)

@@ -15,9 +15,9 @@ from .base import AbstractMechanism, Parameter, parameter
 
 
 class Swarm(AbstractMechanism):
-    """Robots on a plane, each told to move down the gradient of what it feels for the others.
+    """Robots on a plane, each controlled to move down the gradient of an interaction potential with the others.
 
-    Far apart they attract, near they repel; each robot's own two forces make it follow the rule (61)::
+    They attract each other far apart and repel each other near; the two forces of each robot enforce the rule (61)::
 
         q̇ⁱ = −Σⱼ ∇ G(|qⁱ − qʲ|),      G(d) = d²/2 − near d + 50            (62)
 
@@ -27,9 +27,10 @@ class Swarm(AbstractMechanism):
                  /    \\              β = q̇ + ∇ΣG,   β̇ = −P⁻¹ β
               o4        o3
 
-    The plain equation would keep β as it is at the start, where the robots are at rest and β is large; the feedback
-    term of eq. 72, with P [s], makes it fall as exp(−t/P). ``agents`` is any number; ``near`` [m] the distance at which
-    two robots alone would rest. The paper's table of starts is lost: here they stand on a spiral, ``spread`` [m] wide.
+    Without feedback, β would keep its value at the start, where the robots are at rest and β is large. The feedback
+    term of eq. 72, with P [s], makes it decay as exp(−t/P). ``agents`` is the number of robots, ``near`` [m] the
+    distance at which two robots alone are in equilibrium. The paper's table of starts is not available: here the robots
+    start on a spiral with radius ``spread`` [m].
     """
 
     m: Parameter = parameter(2.0)
@@ -61,18 +62,20 @@ class Swarm(AbstractMechanism):
         return Servo(jnp.eye(2 * self.agents), task, P=self.P, held=False, inputs=inputs)
 
     def following_error(self, t: ScalarLike, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " n"]:
-        """β, eq. 65, of all robots."""
-        return v + jax.grad(self.feeling)(q)
+        """Return β of all robots, eq. 65."""
+        return v + jax.grad(self.interaction)(q)
 
-    def feeling(self, q: Float[Array, " n"]) -> Float[Array, ""]:
-        """The sum of G over all pairs, whose gradient by qⁱ is that of eq. 61."""
-        where = q.reshape(-1, 2)
+    def interaction(self, q: Float[Array, " n"]) -> Float[Array, ""]:
+        """Return the sum of G over all pairs, whose gradient with respect to qⁱ is that of eq. 61."""
+        positions = q.reshape(-1, 2)
         pairs = jnp.triu_indices(self.agents, 1)
-        square = jnp.sum((where[pairs[0]] - where[pairs[1]]) ** 2, axis=1)
+        square = jnp.sum((positions[pairs[0]] - positions[pairs[1]]) ** 2, axis=1)
         return jnp.sum(square / 2 - self.near * jnp.sqrt(square) + 50)
 
     def start(self) -> tuple[Array, Array]:
-        turn = jnp.arange(self.agents) * jnp.pi * (3 - jnp.sqrt(5.0))  # the golden angle: no two stand close together
+        turn = (
+            jnp.arange(self.agents) * jnp.pi * (3 - jnp.sqrt(5.0))
+        )  # the golden angle: no two robots are close together
         radius = self.spread * jnp.sqrt((jnp.arange(self.agents) + 0.5) / self.agents)
         q = (radius[:, None] * jnp.stack([jnp.cos(turn), jnp.sin(turn)], axis=1)).reshape(-1)
         return q, jnp.zeros_like(q)

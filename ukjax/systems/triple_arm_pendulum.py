@@ -9,7 +9,7 @@ from .base import Parameter, parameter
 
 
 class TripleArmPendulum(AbstractArms):
-    """Three arms that swing freely: ``AbstractArms`` with the numbers of the same source as ``DoubleArmPendulum``.
+    """Three arms that swing freely: ``AbstractArms`` with the parameters of Kaheman et al.
 
     Masses m [kg], first moments h [kg m], inertias I about the upper pins [kg m²], lengths L [m].
     """

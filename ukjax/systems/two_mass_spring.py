@@ -21,8 +21,8 @@ class TwoMassSpring(AbstractMechanism):
                       k, l
                                         task: x2 − x1 = 2 l                                     (44)
 
-    The control comes out as F = −(1 + m1/m2) k (x2 − x1 − l), eq. 47: constant on the task, so that both masses run
-    away together. Masses [kg], stiffness ``k`` [N/m], length ``l`` [m]. The paper has no numbers.
+    The control is F = −(1 + m1/m2) k (x2 − x1 − l), eq. 47: constant on the task, so that both masses accelerate
+    together. Masses [kg], stiffness ``k`` [N/m], length ``l`` [m]. The paper has no numbers.
     """
 
     m1: Parameter = parameter(1.0)
@@ -53,7 +53,7 @@ class TwoMassSpring(AbstractMechanism):
         return jnp.stack([0 * self.l, 2 * self.l]), jnp.zeros(2)
 
     def reference(self, t: ScalarLike) -> Float[Array, " 2"]:
-        """Both masses under the spring's pull on the second, k l."""
+        """Return the exact motion: the spring force k l on the second mass accelerates both."""
         x1 = -self.k * self.l / self.m2 * t**2 / 2
         return jnp.stack([x1, x1 + 2 * self.l])
 
