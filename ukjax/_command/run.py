@@ -35,6 +35,7 @@ def add_to(commands: Any) -> None:
     )
     option("--animate", metavar="FILE", help="save an animation of the mechanism (.gif, .mp4, .html)")
     option("--json", action="store_true", help="print the summary as JSON")
+    option("--verbose", action="store_true", help="also print how the motion was integrated: solver, steps, fall-backs")
     parser.set_defaults(call=run_system)
 
 
@@ -66,7 +67,7 @@ def run_system(options: argparse.Namespace) -> int:
     if not options.as_published:
         report |= report.pop("runs")[options.drift]
         report["drift"] = options.drift
-    print(json.dumps(report, indent=1) if options.json else table(report))
+    print(json.dumps(report, indent=1) if options.json else table(report, options.verbose))
     return 0
 
 

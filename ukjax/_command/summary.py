@@ -1,5 +1,6 @@
 """Summarise a trajectory as a dictionary of numbers and as a text table."""
 
+from dataclasses import asdict
 from typing import Any
 
 import jax
@@ -46,6 +47,8 @@ def summarise(trajectory: Trajectory) -> dict[str, Any]:
     result["max_constraint_force"] = dict(zip(direction_names, map(float, force), strict=True))
     result["q_end"] = dict(zip(names, map(float, np.asarray(trajectory.q)[-1]), strict=True))
     result["units"] = dict(trajectory.coordinates + trajectory.directions)
+    if trajectory.plan is not None:
+        result["plan"] = asdict(trajectory.plan)
     return result
 
 
@@ -70,12 +73,12 @@ def _control(trajectory: Trajectory) -> dict[str, Any]:
     }
 
 
-def table(report: dict[str, Any]) -> str:
+def table(report: dict[str, Any], verbose: bool = False) -> str:
     """Format the report of a run as text."""
     lines = [report["title"], report["source"]]
     runs = report["runs"] if report["as_published"] else {f"drift control: {report['drift']}": report}
     for name, run in runs.items():
-        lines += ["", name, *_rows(run)]
+        lines += ["", name, *_rows(run), *(_plan_rows(run) if verbose else [])]
     lines += ["", *(f"wrote {file}" for file in report["files"]), f"{report['seconds']:.1f} s in all"]
     return "\n".join(lines)
 
@@ -102,6 +105,13 @@ def _rows(run):
     force = [f"{name} {value:.4g} {force_unit(units[name])}" for name, value in run["max_constraint_force"].items()]
     rows.append(("largest force", ", ".join(force)))
     rows.append(("end", ", ".join(f"{name} {value:.6g} {units[name]}" for name, value in run["q_end"].items())))
+    return [f"  {label:17}{text}" for label, text in rows]
+
+
+def _plan_rows(run):
+    plan = run["plan"]
+    rows = [(name, plan[name]) for name in ("integrator", "reason", "steps", "step", "method")]
+    rows += [("fell back" if i == 0 else "", note) for i, note in enumerate(plan["notes"])]
     return [f"  {label:17}{text}" for label, text in rows]
 
 

@@ -235,6 +235,12 @@ def in_words(method: AbstractMethod | MethodPerLevel) -> str:
     return f"solved by {type(fast).__name__} with {kept}{regular}"
 
 
+def note_rows_left_out(plan: Plan, method: AbstractMethod | MethodPerLevel, rows: int) -> None:
+    """Note in the plan if the method to start with leaves out redundant rows."""
+    if active_rows(method, rows) is not None:
+        plan.note(f"from the start: {in_words(method)}")
+
+
 def solve_batch(program: Program, problem: Problem, start: InitialState, plan: Plan) -> Solution:
     """Integrate a batch by ``program``: a kernel does all members at once, other programs do them in chunks."""
     if is_kernel(problem.method):
@@ -262,6 +268,7 @@ def solve_every_member(
     method = initial_method(problem, runtime_rows=False)
     with contextlib.nullcontext() if refuse else contextlib.suppress(ValueError):
         method = initial_method_at(problem, start)
+    note_rows_left_out(plan, method, start.scale.rows.shape[-1])
     samples = run(replace(problem, attempt=method), start)
     for iteration in range(MOST + 1):
         needs_fallback = np.flatnonzero(np.asarray(samples.result) == UNUSUAL)

@@ -19,7 +19,15 @@ from ..._check import is_concrete, without_derivatives
 from ..._kernel import per_member, without_kernels
 from ..._run.compile import jit_fast_compile, usual_promotion
 from ..fallback.cross_singular_pose import cross_singular_pose, step_to
-from ..fallback.policy import MOST, active_rows, in_words, initial_method_for_one, next_method, with_tight_limits
+from ..fallback.policy import (
+    MOST,
+    active_rows,
+    in_words,
+    initial_method_for_one,
+    next_method,
+    note_rows_left_out,
+    with_tight_limits,
+)
 from ..fallback.singular_pose import has_understood_rows, step_from_singular_pose
 from ..plan import Plan
 from ..plan import choose as choose_plan
@@ -169,6 +177,7 @@ def _run(how, scale, model, ts, q0, v0, plan, remember):
     limits = count(samples), count(min(how.max_steps, 2**31 - 1))
     asked = how if model is how.model and ts is how.ts else replace(how, model=model, ts=ts)
     pieces, method, decided = [], initial_method_for_one(asked, scale.rows.size, begin, q0, v0), 0
+    note_rows_left_out(plan, method, scale.rows.size)
     runtime_rows = not is_single_kernel(how.method, v0.size, scale.rows.size)
     watch, states, declined = not remember and has_understood_rows(asked), None, None
     while int(loop_state.result) == RUNNING:

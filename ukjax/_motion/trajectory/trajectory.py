@@ -467,7 +467,7 @@ class Trajectory(eqx.Module):
         indices = np.flatnonzero(is_reached & is_new)
         select = lambda tree: jax.tree.map(lambda x: x[indices], tree)
         t, q, v, observation = select((self.t, self.q, self.v, self.observation))
-        return replace(self, t=t, q=q, v=v, observation=observation)
+        return replace(self, t=t, q=q, v=v, observation=observation)._remembering(plan=self.plan)
 
     def to_xarray(self) -> "xarray.Dataset":
         """Convert to an ``xarray.Dataset`` with named coordinates, units and rows, by the CF conventions.
