@@ -313,7 +313,8 @@ def test_single_precision_stays_single():
 
 @pytest.mark.parametrize(
     "name",
-    "Combination Failure Identifiability Integration IntegrationOptions Labels Observation Pose Reaction Simulator".split(),
+    "Combination Failure Identifiability Integration IntegrationOptions Labels Observation Plan Pose Reaction "
+    "Simulator".split(),
 )
 def test_returned_classes_are_public_and_documented(name):
     assert name in dir(uk) and isinstance(getattr(uk, name), type)

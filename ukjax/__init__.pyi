@@ -52,6 +52,7 @@ from ._motion.acceleration import acceleration as acceleration
 from ._motion.consistent.project import project as project
 from ._motion.diagnose.motion import SimulationError as SimulationError
 from ._motion.event import Event as Event
+from ._motion.plan import Plan as Plan
 from ._motion.simulate import simulate as simulate
 from ._motion.step import State as State
 from ._motion.step import initial_state as initial_state
