@@ -1,0 +1,352 @@
+"""Servo control, against the same laws in NumPy, closed forms and guaranteed bounds."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+
+import ukjax as uk
+from ukjax._control import allocate
+
+from ..helpers import central_difference, mass_matrix, rows_of_rank
+
+AGREE = 1e-10  # two ways of solving systems with condition numbers up to about 1e4
+
+
+def printed_law(M, Q, A_h, b_h, A, b, B, N, s):
+    """u = N^(-1/2) (G N^(-1/2))⁺ (b̄ − G s) + s, G = A M⁻¹ N_h B, N_h the projector of the forces of A_h: with
+    pseudoinverses."""
+    Mi = np.linalg.inv(M)
+    S = np.linalg.pinv(A_h @ Mi @ A_h.T, rcond=1e-10)
+    N_h = np.eye(len(Q)) - A_h.T @ S @ A_h @ Mi
+    Qc = A_h.T @ S @ (b_h - A_h @ Mi @ Q)
+    G = A @ Mi @ N_h @ B
+    root = np.linalg.inv(np.real(scipy.linalg.sqrtm(N)))
+    return s + root @ np.linalg.pinv(G @ root, rcond=1e-10) @ (b - A @ Mi @ (Q + Qc) - G @ s)
+
+
+def random_case(rng, n, m_h, rank, m, p):
+    M, A_h = mass_matrix(rng, n), rows_of_rank(rng, m_h, n, rank)
+    b_h = A_h @ rng.normal(size=n)
+    return M, rng.normal(size=n), A_h, b_h, rng.normal(size=(m, n)), rng.normal(size=m), rng.normal(size=(n, p))
+
+
+@pytest.mark.parametrize(
+    ("n", "m_h", "rank", "m", "p"),
+    [
+        pytest.param(5, 2, 2, 3, 6, id="redundant"),
+        pytest.param(6, 4, 2, 2, 3, id="redundant loops", marks=pytest.mark.slow),
+        pytest.param(6, 0, 0, 2, 2, id="no loops"),
+        pytest.param(8, 3, 3, 3, 2, id="too few", marks=pytest.mark.slow),
+        pytest.param(4, 5, 2, 1, 1, id="one", marks=pytest.mark.slow),
+    ],
+)
+def test_command_is_the_corrected_law_of_liu_2015(rng, n, m_h, rank, m, p):
+    M, Q, A_h, b_h, A, b, B = random_case(rng, n, m_h, rank, m, p)
+    N, s = mass_matrix(rng, p), rng.normal(size=p)
+    passive = uk.Terms(M, Q, A_h, b_h)
+    command = allocate(uk.mobility(passive), *map(jnp.asarray, (A, b, B, N, s)))
+    np.testing.assert_allclose(command.u, printed_law(M, Q, A_h, b_h, A, b, B, N, s), rtol=0, atol=AGREE)
+    assert int(command.rank) == min(m, p, n - rank)
+    after = uk.constrained_motion(uk.Terms(M, Q + B @ command.u, A_h, b_h)).acceleration
+    np.testing.assert_allclose(A_h @ after, b_h, rtol=0, atol=AGREE)
+    np.testing.assert_allclose(A @ after, b - command.unreachable, rtol=0, atol=AGREE)
+    if p >= m:
+        np.testing.assert_allclose(command.unreachable, 0, rtol=0, atol=AGREE)
+    else:
+        assert np.abs(command.unreachable).max() > 0.01
+
+
+def test_a_direction_that_the_structure_forbids_is_not_taken_for_reachable():
+    """The task is on a row that the joints hold: what is left of G is rounding."""
+    M, row = np.diag([1.0, 2.0, 3.0]), np.array([[1.0, 0.3, 0.1]])
+    passive = uk.Terms(M, np.zeros(3), row, np.zeros(1))
+    command = allocate(uk.mobility(passive), jnp.asarray(row / 3), jnp.ones(1), jnp.eye(3), jnp.eye(3), jnp.zeros(3))
+    assert int(command.rank) == 0
+    np.testing.assert_allclose(command.unreachable, 1, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(command.u, 0, rtol=0, atol=1e-14)
+
+
+def test_weight_of_the_inverse_mass_is_nature_s_choice(rng):
+    """With an actuator on every coordinate and N = M⁻¹ the servo force is the constraint force (Udwadia 2003)."""
+    M, Q, _, _, A, b, _ = random_case(rng, 5, 0, 0, 2, 5)
+    passive = uk.Terms(M, Q, np.zeros((0, 5)), np.zeros(0))
+    u = allocate(
+        uk.mobility(passive), jnp.asarray(A), jnp.asarray(b), jnp.eye(5), jnp.asarray(np.linalg.inv(M)), jnp.zeros(5)
+    ).u
+    np.testing.assert_allclose(u, uk.constrained_motion(uk.Terms(M, Q, A, b)).constraint_force, rtol=0, atol=AGREE)
+
+
+def arm(m1=1.0, m2=2.0, **control):
+    """Two masses on a line, a spring between: Liu et al. 2015, section IV, as a user would write it."""
+    energies = uk.Lagrangian(
+        lambda t, q, v: (m1 * v[0] ** 2 + m2 * v[1] ** 2) / 2, lambda t, q: 5.0 * (q[1] - q[0] - 1) ** 2 / 2
+    )
+    task = control.pop("task", uk.Holonomic(lambda t, q: q[1] - q[0] - 2, name="distance"))
+    return uk.System(energies, control=uk.control.Servo([[1.0], [0.0]], task, **control))
+
+
+def test_underactuated_masses_follow_the_closed_form():
+    ts = jnp.linspace(0, 2, 21)
+    motion = uk.simulate(arm(inputs=[("F", "N")]), [0.0, 2.0], [0.0, 0.0], ts)
+    np.testing.assert_allclose(np.asarray(motion.control), -7.5, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(motion.q[:, 0], -1.25 * ts**2, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(motion.residual, 0, rtol=0, atol=1e-12)
+    assert motion.inputs == (("F", "N"),)
+
+
+def test_a_task_in_parts_out_of_reach_is_refused_with_its_direction():
+    both = [
+        uk.Holonomic(lambda t, q: q[1] - q[0] - 2, name="distance"),
+        uk.Holonomic(lambda t, q: q[0], name="first at rest"),
+    ]
+    with pytest.raises(ValueError, match=r"out of their reach, along \+0.707 'distance' \+0.707 'first at rest'") as e:
+        uk.simulate(arm(task=both), [0.0, 2.0], [0.0, 0.0], [0.0, 1.0])
+    assert "they move 1 of its 2 rows" in str(e.value)
+
+
+def lost_actuator():
+    """A free particle whose only actuator turns from x to y at t = 1 s, told to move along x."""
+    B = lambda t, q: jnp.where(t < 1, jnp.array([[1.0], [0.0]]), jnp.array([[0.0], [1.0]]))
+    task = uk.Holonomic(lambda t, q: q[0] - jnp.sin(t), name="path")
+    return uk.System(uk.MassForce(np.eye(2), np.zeros(2)), control=uk.control.Servo(B, task))
+
+
+def test_a_task_lost_on_the_way_stops_with_time_and_direction():
+    particle = lost_actuator()
+    with pytest.raises(uk.SimulationError, match=r"at t = 1 s: of the 0.841 .* along -1 'path'; they move 0 of its 1"):
+        uk.simulate(particle, [0.0, 0.0], [1.0, 0.0], jnp.linspace(0, 2, 21))
+    seen = uk.simulate(particle, [0.0, 0.0], [1.0, 0.0], jnp.linspace(0, 2, 21), throw=False)
+    np.testing.assert_array_equal(seen.control_rank, np.asarray(seen.t) < 1)
+    np.testing.assert_allclose(np.asarray(seen.unreachable)[10:, 0], -np.sin(seen.t[10:]), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("unit", (1.0, 1e-9, 1e9))
+def test_what_is_out_of_reach_is_so_in_any_unit_of_length(unit):
+    """A particle that is to rise by ``unit`` and can only be pushed sideways."""
+    task = uk.Holonomic(lambda t, q: q[1] - unit * t**2 / 2, name="height")
+    system = uk.System(uk.MassForce(np.eye(2), np.zeros(2)), control=uk.control.Servo([[1.0], [0.0]], task))
+    with pytest.raises(ValueError, match=r"along [+-]1 'height'"):
+        uk.simulate(system, [unit, 0.0], [0.0, 0.0], [0.0, 1.0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", (1.0, 1e-9, 1e9))
+def test_a_task_that_the_joints_keep_is_within_reach_though_rounding_is_left(unit):
+    slope = np.array([np.cos(1.0), np.sin(1.0)])
+    wall = uk.Holonomic(lambda t, q: slope @ q, name="wall")
+    task = uk.Holonomic(lambda t, q: slope @ q, name="on the wall")
+    dynamics = uk.MassForce(np.eye(2), [0.0, -9.81 * unit])
+    system = uk.System(dynamics, wall, control=uk.control.Servo([[1.0], [0.0]], task, secondary=0))
+    along = np.array([-slope[1], slope[0]])
+    motion = uk.simulate(system, 0.1 * unit * along, 0 * along, [0.0, 0.2])
+    assert motion.finished and np.all(motion.control_rank == 0)
+    fallen = 0.1 * unit - 9.81 * unit * along[1] * 0.2**2 / 2
+    np.testing.assert_allclose(motion.q[-1], fallen * along, rtol=1e-9, atol=1e-9 * unit)
+
+
+def test_in_a_batch_the_member_is_named():
+    with pytest.raises(ValueError, match="the task of trajectory 1 cannot be performed from the start"):
+        task = uk.Holonomic(lambda t, q: q[0] - 2 * q[1] ** 2, name="path")
+        B = lambda t, q: jnp.array([[1.0], [0.0]]) * jnp.where(q[1] > 1, 0.0, 1.0)
+        system = uk.System(uk.MassForce(np.eye(2), [0.0, -1.0]), control=uk.control.Servo(B, task))
+        uk.simulate(system, [[0.0, 0.0], [8.0, 2.0]], [[0.0, 0.0], [0.0, 0.0]], [0.0, 0.5])
+
+
+def test_feedback_of_eq_72_makes_the_error_decay_at_its_matrix_s_rates():
+    P = np.array([[0.5, 0.2], [0.2, 0.4]])
+    task = uk.Nonholonomic(lambda t, q, v: jnp.stack([v[0] + q[1], v[1] - jnp.sin(q[0])]), name=("first", "second"))
+    control = uk.control.Servo(np.eye(3)[:, :2], task, P=P, held=False)
+    system = uk.System(uk.MassForce(np.diag([1.0, 2.0, 3.0]), lambda t, q, v: -q), control=control)
+    ts = jnp.linspace(0, 2, 11)
+    motion = uk.simulate(system, [0.3, -0.2, 1.0], [1.0, 0.5, 0.0], ts, rtol=1e-11, atol=1e-11)
+    start = np.asarray(motion.task_residual)[0]
+    decay = np.stack([scipy.linalg.expm(-np.linalg.inv(P) * float(t)) @ start for t in ts])
+    np.testing.assert_allclose(np.asarray(motion.task_residual), decay, rtol=0, atol=1e-9)
+    assert np.abs(start).min() > 0.1
+
+
+def test_secondary_objective_uses_the_freedom_only(rng):
+    """Three actuators, one row: near to s as far as the task allows, by the same NumPy law."""
+    B = rng.normal(size=(2, 3))
+    s = rng.normal(size=3)
+    task = uk.Holonomic(lambda t, q: q[0] * q[1] - 0.5, name="path")
+    dynamics = uk.MassForce(np.diag([1.0, 2.0]), [0.0, -1.0])
+    system = uk.System(dynamics, control=uk.control.Servo(B, task, secondary=lambda t, q, v: s))
+    q, v = np.array([0.5, 1.0]), np.array([1.0, -2.0])
+    u = np.asarray(system.command(0.0, q, v).u)
+    A, b = np.array([[1.0, 0.5]]), np.array([-2 * v[0] * v[1]])
+    G = A @ np.diag([1, 0.5]) @ B
+    np.testing.assert_allclose(G @ u, b - A @ np.array([0, -0.5]), rtol=0, atol=1e-12)
+    null = scipy.linalg.null_space(G)
+    np.testing.assert_allclose(null.T @ u, null.T @ s, rtol=0, atol=1e-12)
+
+
+def test_directions_that_a_task_leaves_free_are_told():
+    """Two motors move a point in the plane along y = 0; nothing is asked of x."""
+    free, task = uk.MassForce(np.diag([2.0, 3.0]), np.zeros(2)), uk.Holonomic(lambda t, q: q[1], name="line")
+    run = lambda B, **how: uk.simulate(
+        uk.System(free, control=uk.control.Servo(B, task, **how)), [0.0, 0.0], [1.0, 0.0], [0.0, 0.1], dt=0.05
+    )
+    with pytest.warns(UserWarning, match="the task leaves 1 of the 2 directions .* most of all along 'q1'"):
+        run(np.eye(2))
+    run(np.eye(2), secondary=0)
+    run([[0.0], [1.0]])  # one motor, and nothing that it could do besides
+    run([[0.0, 0.0], [1.0, 2.0]])  # two that share a load
+
+
+def test_control_is_differentiable_and_vectorised(rng):
+    """u of the cart-pole by both masses, in reverse, against differences; the same through vmap."""
+    cart = uk.systems.CartPole()
+    q, v = jnp.array([0.2, 0.3]), jnp.array([1.0, -0.5])
+
+    @jax.jit
+    def u(m):
+        return eqx.tree_at(lambda c: (c.M, c.m), cart, tuple(m)).command(0.3, q, v).u
+
+    m = np.array([1.1, 0.3])
+    np.testing.assert_allclose(jax.jacrev(u)(jnp.asarray(m)), central_difference(u, m), rtol=1e-7, atol=1e-8)
+    many = jnp.asarray(m + 0.1 * rng.uniform(size=(4, 2)))
+    np.testing.assert_allclose(jax.vmap(u)(many), np.stack([u(one) for one in many]), rtol=0, atol=1e-11)
+
+
+def test_inverse_dynamics_undoes_the_motion_of_a_closed_loop(rng):
+    robots = uk.systems.CoordinatedRobots()
+    q0, _ = robots.start()
+    passive = uk.System(robots.dynamics, robots.constraints)
+    B = np.asarray(robots.control.actuators(0.0, q0))
+    q, v = uk.project(passive, 0.0, q0 + 0.1 * rng.normal(size=5), rng.normal(size=5))
+    u = rng.normal(size=6)
+    terms = passive(0.0, q, v)
+    acceleration = uk.constrained_motion(uk.Terms(terms.M, terms.Q + B @ u, terms.A, terms.b)).acceleration
+    found = uk.control.inverse_dynamics(passive, B, 0.0, q, v, acceleration)
+    G = np.asarray(uk.mobility(terms).matrix) @ B
+    np.testing.assert_allclose(
+        found.u, np.linalg.pinv(G, rcond=1e-10) @ G @ u, rtol=0, atol=1e-10
+    )  # u less what does nothing
+    assert int(found.rank) == 3
+    with pytest.raises(ValueError, match="acceleration cannot be reached"):
+        uk.control.inverse_dynamics(passive, B, 0.0, q, v, acceleration + np.array([1.0, 0, 0, 0, 0]))
+
+
+# --- under uncertainty ---------------------------------------------------------------------------------------------
+
+
+def uncertain_plant():
+    """A mass of 1.3 kg taken for 1 kg, with a friction and a shaking that the law does not know; task: v = sin q."""
+    plant = uk.System(uk.MassForce([[1.3]], lambda t, q, v: 0.5 * jnp.sin(3 * t) - 0.4 * v))
+    nominal = uk.System(uk.MassForce([[1.0]], lambda t, q, v: jnp.zeros(1)))
+    task = uk.Nonholonomic(lambda t, q, v: v - jnp.sin(q) - 1.5, name="speed")
+    return plant, nominal, task
+
+
+RHO_E = 1 / 1.3 - 1  # G_actual G⁺ − I
+RHO = 1.9  # |δ| ≤ (0.5 + 0.4 |v|)/1.3 + |1/1.3 − 1| |b̄| with |v| ≤ 2.6, |b̄| = |cos(q) v| ≤ 2.6
+
+
+def end_error(system, v0, T=20.0):
+    n = len(v0)
+    motion = uk.simulate(system, [0.0] * n, v0, jnp.linspace(0, T, 401), rtol=1e-8, atol=1e-8)
+    return np.abs(np.asarray(motion.task_residual))[200:].max(), motion
+
+
+def test_robust_law_ends_within_its_bound_which_falls_with_epsilon():
+    plant, nominal, task = uncertain_plant()
+    ends = []
+    for epsilon in (0.1, 0.01):
+        law = uk.control.Robust([[1.0]], task, nominal, RHO, epsilon=epsilon, kappa=2.0, rho_E=RHO_E)
+        error, _ = end_error(uk.System(plant.dynamics, control=law), [3.0])
+        assert error <= float(law.ultimate_bound())
+        ends.append(error)
+    assert ends[0] / ends[1] == pytest.approx(10, rel=0.1)
+    unaided = uk.control.Robust([[1.0]], task, nominal, 0.0, kappa=2.0)
+    error, motion = end_error(uk.System(plant.dynamics, control=unaided), [3.0])
+    assert error > 10 * ends[0]
+    # The premises of the bound, along the motion: |v| and |b̄| stay within what RHO was made from.
+    assert np.abs(motion.v).max() < 4
+
+
+def test_adaptive_law_learns_the_bound_and_ends_within_its_own():
+    plant, nominal, task = uncertain_plant()
+    ends = []
+    for k1 in (20.0, 100.0):
+        law = uk.control.Robust([[1.0]], task, nominal, 1.0, epsilon=0.01, kappa=2.0, rho_E=RHO_E)
+        system = uk.control.Adaptive(plant, law, k1=k1, k2=0.5)
+        error, motion = end_error(system, [3.0, 0.0])
+        assert error <= float(system.ultimate_bound(RHO))
+        assert (np.asarray(motion.v[:, 1]) >= 0).all()
+        ends.append(error)
+    assert ends[1] < 0.6 * ends[0]
+
+
+def test_sliding_mode_keeps_the_actual_system_within_its_bound():
+    """A Duffing oscillator told to move as sin t, its mass 35 % and its stiffness 20 % off."""
+    duffing = lambda m, k: uk.MassForce([[m]], lambda t, q, v: -k * q - q**3 - 0.2 * v)
+    path = uk.Holonomic(lambda t, q: q - jnp.sin(t), name="path")
+    nominal, actual = uk.System(duffing(1.0, 1.0), path), uk.System(duffing(1.35, 1.2))
+    L, kappa = 2.0, 5.0
+    ends = []
+    for epsilon in (0.1, 0.01):
+        system = uk.control.SlidingMode(nominal, actual, L=L, kappa=kappa, epsilon=epsilon)
+        motion = uk.simulate(system, [0.0, 0.05], [1.0, 1.0], jnp.linspace(0, 20, 401), rtol=1e-8, atol=1e-8)
+        e = np.asarray(motion.q[:, 1] - motion.q[:, 0])
+        s = np.asarray(motion.v[:, 1] - motion.v[:, 0]) + L * e
+        # What the bound asks for: κ α₀ above what the uncertainty does.
+        t, q, v = (np.asarray(x) for x in (motion.t, motion.q[:, 1], motion.v[:, 1]))
+        force = np.asarray(motion.constraint_force[:, 0])
+        uncertainty = (-1.2 * q - q**3 - 0.2 * v + force) / 1.35 + np.sin(t) + (1 - 1 / 1.35) * L * (v - np.cos(t))
+        assert np.abs(uncertainty).max() < kappa * (1 - (1 - 1 / 1.35))
+        assert np.abs(s[200:]).max() <= epsilon
+        assert np.abs(e[200:]).max() <= epsilon / L
+        ends.append(np.abs(e[200:]).max())
+    assert ends[0] / ends[1] == pytest.approx(10, rel=0.2)
+
+
+# --- bad input -----------------------------------------------------------------------------------------------------
+
+FREE = uk.MassForce(np.eye(2), np.zeros(2))
+TASK = uk.Holonomic(lambda t, q: q[0], name="x")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: uk.control.Servo(np.eye(2), []), "task must be at least one constraint"),
+        (lambda: uk.control.Servo(np.eye(2), lambda t, q: q), "task must be a constraint or several"),
+        (lambda: uk.control.Servo(np.eye(2), [3]), r"task\[0\] must be ukjax.Holonomic"),
+        (lambda: uk.control.Servo("motor", TASK), "actuators must be a function"),
+        (lambda: command(np.eye(3), TASK), r"actuators must be B of shape \(2, p\)"),
+        (lambda: command(np.eye(2), TASK, weight=[1.0, 2.0, 3.0]), r"weight must be a number or have shape \(2,\)"),
+        (lambda: command(np.eye(2), TASK, secondary=[1.0, 2.0, 3.0]), r"secondary must have shape \(2,\)"),
+        (lambda: command(np.eye(2), TASK, P=np.eye(2)), r"P must be a number or have shape \(1,\)"),
+        (lambda: command(np.eye(2), uk.AccelerationConstraint([[1.0, 0.0]], [0.0]), P=1.0), "no error in velocities"),
+        (lambda: uk.System(FREE).command(0.0, np.zeros(2), np.zeros(2)), "this system has no control"),
+        (lambda: feedback([1.0, 2.0]), r"law must have shape \(1,\)"),
+    ],
+)
+def test_bad_input_is_named(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+def command(B, task, **options):
+    system = uk.System(FREE, control=uk.control.Servo(B, task, **options))
+    return system.command(0.0, np.zeros(2), np.zeros(2))
+
+
+def feedback(law):
+    system = uk.System(FREE, control=uk.control.Feedback([[1.0], [0.0]], law))
+    return system.command(0.0, np.zeros(2), np.zeros(2))
+
+
+def test_a_limit_that_is_passed_is_said_with_its_time():
+    swing = uk.System(
+        uk.MassForce([[2.0]], [0.0]),
+        control=uk.control.Servo(
+            [[1.0]], uk.Holonomic(lambda t, q: q - t**3, name="path"), limits=[7.0], inputs=[("motor", "N")]
+        ),
+    )
+    with pytest.warns(UserWarning, match=r"actuator 'motor' .* limit of 7 N, first at t = 0.75 s; the most is 12 N"):
+        uk.simulate(swing, [0.0], [0.0], [0.0, 0.25, 0.5, 0.75, 1.0])

@@ -1,0 +1,408 @@
+"""Ensembles: every member is the motion that ``simulate`` gives, whatever is done beside it, before or after."""
+
+import doctest
+import itertools
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from scipy.stats import qmc
+
+import ukjax as uk
+from ukjax._ensemble import block as block_module
+from ukjax._ensemble import parcel as parcel_module
+from ukjax._ensemble import plan as plan_module
+from ukjax._ensemble import run as run_module
+from ukjax._ensemble.over import Over
+from ukjax._motion.result import REASONS
+
+from ..mechanisms import Pendulum
+
+pytestmark = pytest.mark.optimised
+
+TS = [0.0, 0.3, 0.6]
+LEVEL, REST = [1.0, 0.0], [0.0, 0.0]
+GRID = {"length": np.array([0.5, 1.0, 1.5]), "mass": np.array([1.0, 2.0])}
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """So that few members are several blocks."""
+    monkeypatch.setattr(plan_module, "MIN_BLOCK", 8)
+
+
+class Blows(eqx.Module):
+    """A force that is no number from some time on."""
+
+    when: jax.Array
+
+    def __call__(self, t, q, v):
+        return jnp.where(t > self.when, jnp.nan, jnp.array([0.0, -9.81]))
+
+
+def sweep(over: Any = None, model: Any = None, **given: Any):
+    how: dict[str, Any] = {"ts": TS, "q0": LEVEL, "v0": REST, "dt": 0.02} | given
+    return uk.ensemble(
+        Pendulum() if model is None else model, {"length": uk.Grid(0.5, 1.5, 40)} if over is None else over, **how
+    )
+
+
+def same(a, b):
+    assert a.names == b.names
+    for name in a.names:
+        np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+    for name in a.over:
+        np.testing.assert_array_equal(a.over[name], b.over[name])
+
+
+@pytest.fixture(scope="module")
+def forty():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan_module, "MIN_BLOCK", 8)
+        yield sweep()
+
+
+# --- what a member is -----------------------------------------------------------------------------------------------
+
+
+def test_a_member_is_the_motion_of_its_own_model(forty):
+    assert forty.members == 40 and forty.finished.all() and forty.q.shape == (40, 3, 2)
+    assert set(forty.reason) == {REASONS[0]} and not forty.failures
+    for k in (0, 17, 39):
+        model = Pendulum(length=forty.over["length"][k])
+        q0, v0 = uk.project(model, 0.0, LEVEL, REST)
+        alone = uk.simulate(model, q0, v0, TS, dt=0.02)
+        np.testing.assert_allclose(forty.q[k], alone.q, atol=1e-12)
+        np.testing.assert_allclose(forty.v[k], alone.v, atol=1e-11)
+        assert forty.steps[k] == alone.steps == 30 and forty.last_t[k] == TS[-1]
+
+
+def test_adaptive_steps_too():
+    found = sweep(dt=None, members=20, over={"length": uk.Uniform(0.5, 1.5), "dx": uk.Uniform(0.0, 1.0)}, v0=[0.0, 1.0])
+    for k in (3, 19):
+        model = Pendulum(length=found.over["length"][k])
+        q0, v0 = uk.project(model, 0.0, LEVEL, [found.over["dx"][k], 1.0])
+        np.testing.assert_allclose(found.q[k], uk.simulate(model, q0, v0, TS).q, atol=1e-9)
+    same(
+        found,
+        sweep(
+            dt=None,
+            members=20,
+            over={"length": uk.Uniform(0.5, 1.5), "dx": uk.Uniform(0.0, 1.0)},
+            v0=[0.0, 1.0],
+            chunk=1,
+        ),
+    )
+
+
+def test_each_has_a_start_of_its_own():
+    rng = np.random.default_rng(0)
+    angle = rng.uniform(-1, 1, 12)
+    q0 = np.stack([np.sin(angle), -np.cos(angle)], axis=1)
+    found = sweep(over={"mass": np.ones(12)}, members=12, q0=q0, v0=REST)
+    np.testing.assert_allclose(found.q[:, 0], q0, atol=1e-14)
+    with pytest.raises(ValueError, match="a row for each of 6 members"):
+        sweep(over=GRID, q0=q0, v0=REST)
+
+
+def test_a_mechanism_starts_by_its_own_numbers():
+    found = uk.ensemble(uk.systems.FourBar(), {"speed": [1.0, 2.0], "l": [1.0, 2.0]}, ts=[0.0, 0.1], dt=0.01)
+    np.testing.assert_allclose(found.v[:, 0, 0], found.over["speed"] / found.over["l"], rtol=1e-12)
+
+
+def test_what_is_swept_of_a_start_moves_to_the_nearest_point_or_is_held():
+    over = {"x": uk.Grid(-0.5, 0.5, 5)}
+    nearest = sweep(over, q0=[0.5, -1.0])
+    for k in range(5):
+        q0, _ = uk.project(Pendulum(), 0.0, [nearest.over["x"][k], -1.0], REST)
+        np.testing.assert_allclose(nearest.q[k, 0], q0, atol=1e-12)
+    held = sweep(over, q0=[0.5, -1.0], fix_swept=True)
+    np.testing.assert_allclose(held.q[:, 0, 0], held.over["x"], atol=1e-15)
+    np.testing.assert_allclose(held.q[:, 0, 1], -np.sqrt(1 - held.over["x"] ** 2), atol=1e-12)
+
+
+def test_start_of_makes_a_start_that_fits_the_member():
+    start_of = lambda model, q, v: (jnp.stack([q[0], -jnp.sqrt(model.length**2 - q[0] ** 2)]), v)
+    found = sweep({"x": uk.Grid(-0.4, 0.4, 5)}, start_of=start_of)
+    np.testing.assert_allclose(found.q[:, 0, 0], found.over["x"], atol=1e-14)
+    np.testing.assert_allclose(np.linalg.norm(found.q[:, 0], axis=1), 1, atol=1e-14)
+
+
+# --- the same, bit for bit ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunk", (1, 16, 24, 1000))
+def test_the_chunk_changes_no_bit(forty, chunk):
+    same(forty, sweep(chunk=chunk))
+
+
+@pytest.mark.slow
+def test_a_failing_member_changes_no_bit_of_another():
+    """Neither its block's neighbours nor itself, wherever the chunk ends."""
+    model = uk.System(
+        uk.MassForce(np.eye(2), Blows(jnp.asarray(9.0))), uk.Holonomic(lambda t, q: q @ q - 1, name="rod")
+    )
+    over = {"dynamics.force.when": np.where(np.arange(20) % 7 == 3, 0.25, 9.0)}
+    found = sweep(over, model, members=20)
+    well = sweep({"dynamics.force.when": np.full(20, 9.0)}, model, members=20)
+    good = np.arange(20) % 7 != 3
+    np.testing.assert_array_equal(found.finished, good)
+    np.testing.assert_array_equal(found.q[good], well.q[good])
+    assert [failure.member for failure in found.failures] == [3, 10, 17]
+    assert all(failure.reason == REASONS[4] and failure.t <= 0.25 for failure in found.failures)
+    assert np.isfinite(found.q[3, 0]).all() and np.isnan(found.q[3, 1:]).all()
+    same(found, sweep(over, model, members=20, chunk=8))
+
+
+# --- what is swept --------------------------------------------------------------------------------------------------
+
+
+def over_of(over, members=None, combine=None, seed=0, names=("x", "y")):
+    return Over.of(Pendulum(), over, members, combine, seed, names, names)
+
+
+def test_a_grid_is_every_value_with_every_other():
+    found = over_of(GRID)
+    assert found.members == 6
+    np.testing.assert_array_equal(found.values(0, 6), list(itertools.product(*GRID.values())))
+
+
+def test_ranges_are_objects_and_a_tuple_is_its_values():
+    for values in ((0.5, 1.0), (1.0, 2.0, 3.0), [1, 2, 3], range(1, 4), jnp.array([2.0, 1.0]), np.ones(2, np.float32)):
+        np.testing.assert_array_equal(over_of({"length": values}).swept[0].values, values)
+    grid = uk.Grid(np.float32(0.5), jnp.asarray(1.5), np.int64(7))
+    assert grid == uk.Grid(0.5, 1.5, 7) and type(grid.low) is type(grid.high) is float and type(grid.count) is int
+    found = over_of({"length": grid, "x": uk.Uniform(-1, 2)}, 7)
+    values = found.values(0, 7)
+    np.testing.assert_array_equal(values[:, 0], np.linspace(0.5, 1.5, 7))
+    assert np.all((-1 < values[:, 1]) & (values[:, 1] < 2)) and len(np.unique(values[:, 1])) == 7
+    assert found.descriptions() == {
+        "length": "7 values from 0.5 to 1.5 (f210256f794800f8)",  # the same in every process
+        "x": "between -1.0 and 2.0",
+    }
+    assert pickle.loads(pickle.dumps(found)).values(2, 5).tolist() == values[2:5].tolist()
+
+
+def test_a_range_can_be_made_before_jax_is_configured():
+    script = """
+import ukjax as uk
+uk.Grid(0.5, 1.5, 7), uk.Uniform(0, 1)
+from jax._src import xla_bridge
+assert not xla_bridge.backends_are_initialized()
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_what_is_drawn_beside_a_grid_is_drawn_for_each_member():
+    found = over_of(GRID | {"x": uk.Uniform(-1.0, 1.0)}, 600)
+    values = found.values(0, 600)
+    np.testing.assert_array_equal(values[:, :2], np.tile(list(itertools.product(*GRID.values())), (100, 1)))
+    assert len(np.unique(values[:, 2])) == 600 and np.abs(values[:, 2]).max() < 1
+
+
+def test_as_many_values_as_members_belong_to_them():
+    both = {"length": np.arange(1.0, 5.0), "mass": np.arange(5.0, 9.0)}
+    np.testing.assert_array_equal(over_of(both, 4).values(0, 4), np.stack(list(both.values()), axis=1))
+    np.testing.assert_array_equal(
+        over_of(both, combine="each").values(1, 3), np.stack(list(both.values()), axis=1)[1:3]
+    )
+    assert over_of(both).members == 16
+
+
+@pytest.mark.parametrize("combine", ("random", "sobol"))
+def test_draws_follow_their_distribution(combine):
+    over = {"length": scipy.stats.lognorm(0.1, scale=2.0), "mass": uk.Uniform(1.0, 3.0), "x": [1.0, 2.0, 4.0]}
+    values = over_of(over, 5000, combine).values(0, 5000)
+    assert scipy.stats.kstest(values[:, 0], over["length"].cdf).pvalue > 1e-3
+    assert scipy.stats.kstest(values[:, 1], scipy.stats.uniform(1, 2).cdf).pvalue > 1e-3
+    assert set(values[:, 2]) == {1.0, 2.0, 4.0}
+    assert np.abs(np.mean(values[:, 2] == 2.0) - 1 / 3) < 0.03
+
+
+@pytest.mark.parametrize("combine", ("grid", "random", "sobol"))
+def test_a_member_s_numbers_follow_from_it_alone(combine):
+    over = {"length": uk.Uniform(0.5, 1.5), "mass": scipy.stats.norm(2.0, 0.1)}
+    found = over_of(over, 3000, combine)
+    whole = found.values(0, 3000)
+    for first, last in ((0, 1), (5, 1030), (1024, 2048), (2999, 3000)):
+        np.testing.assert_array_equal(found.values(first, last), whole[first:last])
+    assert not np.array_equal(over_of(over, 3000, combine, seed=1).values(0, 9), whole[:9])
+
+
+def test_sobol_s_points_are_scipy_s():
+    found = over_of({"length": uk.Uniform(0.0, 1.0), "mass": uk.Uniform(0.0, 1.0)}, 1024, "sobol", seed=3).values(
+        0, 1024
+    )
+    np.testing.assert_array_equal(found, qmc.Sobol(2, rng=np.random.default_rng(3)).random(1024))
+
+
+def test_numbers_are_found_by_every_name_they_have():
+    robot = uk.systems.ParallelManipulator()
+    names = [name for name, _ in robot.coordinates]
+    named = Over.of(robot, {"qa1": [0.1], "dqb3": [0.2], "ma[1]": [2.0]}, None, None, 0, names, names)
+    assert [(each.kind, each.index) for each in named.swept] == [("q", 0), ("v", 5), ("model", 0)]
+    assert [(each.kind, each.index) for each in over_of({"q2": [0.1], "dq1": [0.2], "v2": [1.0]}).swept] == [
+        ("q", 1),
+        ("v", 0),
+        ("v", 1),
+    ]
+
+
+SIMULATING = uk.ensemble, uk.open_ensemble, uk.export, uk.load_simulator
+
+
+@pytest.mark.parametrize(
+    "documented", (uk.Grid, uk.Uniform, *(pytest.param(each, marks=pytest.mark.slow) for each in SIMULATING))
+)
+def test_the_examples_of_docstrings_are_right(documented, tmp_path, monkeypatch):
+    if documented in (uk.export, uk.load_simulator):
+        pytest.importorskip("flatbuffers")
+    monkeypatch.chdir(tmp_path)
+    examples = doctest.DocTestParser().get_doctest(documented.__doc__, {}, documented.__name__, None, None)
+    assert doctest.DocTestRunner().run(examples).failed == 0 and examples.examples
+
+
+# --- how they end ---------------------------------------------------------------------------------------------------
+
+
+def test_a_member_that_cannot_be_assembled_says_so():
+    found = sweep({"x": [0.5, 2.0, -0.5, -3.0]}, q0=[0.0, -1.0], fix_swept=True)
+    np.testing.assert_array_equal(found.finished, [True, False, True, False])
+    assert [(f.member, f.t, f.reason) for f in found.failures] == [(1, 0.0, REASONS[9]), (3, 0.0, REASONS[9])]
+    assert np.isnan(found.q[1]).all() and np.isfinite(found.q[0]).all()
+
+
+def test_terms_that_make_no_sense_are_one_member_s_affair():
+    found = sweep({"mass": [1.0, -1.0, 2.0]}, drift="none")
+    np.testing.assert_array_equal(found.finished, [True, False, True])
+    assert found.failures[0].reason == REASONS[8]
+
+
+def test_the_most_steps_are_said():
+    found = sweep({"length": [1e-4, 1.0]}, dt=None, max_steps=60, q0=[1.0, 0.0])
+    np.testing.assert_array_equal(found.finished, [False, True])
+    assert found.failures[0].reason == REASONS[2] and 0 < found.failures[0].t < TS[-1]
+
+
+# --- what is kept ---------------------------------------------------------------------------------------------------
+
+
+def test_the_end_alone(forty):
+    found = sweep(keep="end")
+    np.testing.assert_array_equal(found.q[:, 0], forty.q[:, -1])
+    assert found.t.tolist() == TS[-1:]
+
+
+def test_a_function_of_the_trajectory(forty):
+    found = sweep(keep=lambda motion: {"lowest": motion.q[:, 1].min(), "force": motion.constraint_force[-1]})
+    assert found.names[:2] == ("lowest", "force") or set(found.names) > {"lowest", "force"}
+    np.testing.assert_array_equal(found["lowest"], forty.q[..., 1].min(axis=1))
+    k = 11
+    motion = uk.simulate(Pendulum(length=forty.over["length"][k]), forty.q[k, 0], REST, TS, dt=0.02)
+    np.testing.assert_allclose(found["force"][k], motion.constraint_force[-1], rtol=1e-10)
+
+
+@pytest.mark.slow
+def test_all_of_a_trajectory():
+    found = sweep({"length": [1.0, 0.7]}, keep="all")
+    motion = uk.simulate(Pendulum(length=0.7), found.q[1, 0], REST, TS, dt=0.02)
+    for name in ("acceleration", "constraint_force", "energy", "rank"):
+        np.testing.assert_allclose(found[name][1], getattr(motion, name), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_an_event_is_the_sample_after_the_last():
+    found = sweep({"length": [1.0, 0.7]}, event=uk.Event(lambda t, q, v: q[0], "falling"), ts=[0.0, 2.0])
+    assert found.q.shape == (2, 3, 2) and not found.finished.any() and not found.failures
+    np.testing.assert_allclose(found.q[:, 2, 0], 0, atol=1e-12)
+
+
+def test_how_large_it_is_is_said_before_it_begins(caplog, capsys, monkeypatch):
+    def stop(plan):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_module, "check_starts", stop)
+    for progress in (False, True):
+        with caplog.at_level("INFO", "ukjax"), pytest.raises(KeyboardInterrupt):
+            sweep(chunk=16, progress=progress)
+    said = "40 members in 3 chunks, 2.12 KiB per chunk of 16"  # 5 numbers and 3 times 2 of q and of v, each of 8 bytes
+    assert caplog.messages == [said] * 2
+    assert capsys.readouterr() == ("", said + "\n")
+
+
+def test_a_meter_counts_what_fails(capsys):
+    sweep({"mass": [1.0, -1.0, 2.0]}, drift="none", progress=True)
+    said = capsys.readouterr()
+    assert not said.out and "3.00/3.00" in said.err and "failed=1" in said.err
+
+
+# --- by whom --------------------------------------------------------------------------------------------------------
+
+
+def test_an_executor_does_the_same(forty):
+    with ThreadPoolExecutor(2) as executor:
+        same(forty, sweep(executor=executor, chunk=8))
+
+
+def test_an_allocation_that_fails_halves_the_chunk(forty, monkeypatch, tmp_path):
+    from ukjax._ensemble import work
+
+    def joined(parts):
+        if len(parts) > 2:
+            raise MemoryError
+        return whole(parts)
+
+    whole = work.joined
+    monkeypatch.setattr(work, "joined", joined)
+    same(forty, sweep(store=tmp_path / "a", chunk=40))
+    assert len(list((tmp_path / "a").glob("*.npz"))) == 4  # 24 and 16, in halves of whole blocks
+    with ThreadPoolExecutor(1) as executor:
+        same(forty, sweep(store=tmp_path / "b", chunk=40, executor=executor))
+
+
+def test_what_does_not_fit_at_all_is_said(monkeypatch):
+    def none(*_):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+
+    monkeypatch.setattr(block_module, "_simulated", none)
+    with pytest.raises(MemoryError, match="a block of 8 members does not fit"):
+        sweep(members=8, over={"length": uk.Uniform(0.5, 1.5)})
+
+
+@pytest.mark.slow
+def test_members_begin_near_their_own_pose():
+    """In absolute coordinates, where an elbow that is moved sideways would otherwise turn the links it joins."""
+    rod = lambda: uk.Body(1.0, inertia=0.01 * jnp.eye(3))
+    double = uk.Mechanism(
+        {"upper": rod(), "lower": rod()},
+        {
+            "shoulder": uk.joints.Revolute("ground", "upper", axis=(0, 1, 0), reference=0.5),
+            "elbow": uk.joints.Revolute("upper", "lower", axis=(0, 1, 0), at=(0.0, 0.0, -1.0), reference=-0.3),
+        },
+        formulation="absolute",
+    )
+    offsets = np.array([-1.0, 0.0, 5.0])
+    result = uk.ensemble(double, {"joints.elbow.at[0]": offsets}, ts=[0.0, 0.01], dt=0.01)
+    for k, offset in enumerate(offsets):
+        own = eqx.tree_at(lambda m: m.joints.elbow.at, double, jnp.array([offset, 0.0, -1.0]))
+        np.testing.assert_allclose(result.q[k, 0], own.start()[0], atol=1e-12)
+
+
+def test_a_script_that_a_worker_reads_stops_no_other_thread():
+    """Of a worker with several threads one may compute while another one reads the script for its classes."""
+    source = """
+from concurrent.futures import ThreadPoolExecutor
+from ukjax._ensemble.parcel import is_running_script
+with ThreadPoolExecutor(1) as pool:
+    found = is_running_script(), pool.submit(is_running_script).result()
+"""
+    assert parcel_module._class_of_script(source, "found") == (True, False)
+    assert not parcel_module.is_running_script()

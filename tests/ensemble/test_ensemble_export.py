@@ -1,0 +1,148 @@
+"""A simulator that was exported does what the model did, without it."""
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import ukjax as uk
+
+from ..mechanisms import Pendulum
+
+pytestmark = pytest.mark.optimised
+
+pytest.importorskip("flatbuffers")
+TS = [0.0, 0.2, 0.5]
+LEVEL, REST = np.array([1.0, 0.0]), np.zeros(2)
+
+
+@pytest.fixture(scope="module")
+def even(tmp_path_factory):
+    path = tmp_path_factory.mktemp("exported") / "pendulum.bin"
+    uk.export(Pendulum(), TS, path, over=["length"], q0=LEVEL, v0=REST, dt=0.02, derivatives=True)
+    return path
+
+
+@pytest.fixture(scope="module")
+def without_derivatives(tmp_path_factory):
+    path = tmp_path_factory.mktemp("exported") / "sooner.bin"
+    uk.export(Pendulum(), TS, path, over=(name for name in ["length"]), q0=LEVEL, v0=REST, dt=0.02)
+    return path
+
+
+def test_names_may_come_from_a_generator(without_derivatives):
+    simulator = uk.load_simulator(without_derivatives)
+    assert simulator.names == ("length",)
+    lengths = np.array([0.5, 1.0])
+    found = simulator(lengths[:, None] * LEVEL, REST, {"length": lengths})
+    np.testing.assert_allclose(np.linalg.norm(found.q[:, -1], axis=1), lengths, rtol=1e-10)
+
+
+def test_a_file_says_where_it_comes_from(without_derivatives):
+    about = uk.load_simulator(without_derivatives).provenance
+    assert (about["ukjax"], about["jax"], about["dt"]) == (uk.__version__, jax.__version__, 0.02)
+    assert about["model"] == "Pendulum" and about["numbers of the model"]["length"] == 1.0
+    assert about["over"] == ["length"] and about["times"] == TS and about["method"].startswith("Orthogonal(")
+    assert len(about["fingerprint"]) == 64 and "members" not in about
+
+
+def test_versions_that_disagree_are_said_where_it_matters(without_derivatives, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["ukjax._ensemble.export"], "NUMERICS", 99)
+        with pytest.warns(UserWarning, match="was written by ukjax .*: ukjax .* computes other numbers than that"):
+            uk.load_simulator(without_derivatives)
+    with monkeypatch.context() as patch:
+        patch.setattr(jax, "__version__", "0.9.99")
+        with pytest.warns(
+            UserWarning, match="was written by .* JAX .*: JAX 0.9.99, which is older, runs files of newer"
+        ):
+            uk.load_simulator(without_derivatives)
+        patch.setattr(jax, "__version__", "99.1.0")  # a newer one reads it, and says nothing
+        uk.load_simulator(without_derivatives)
+    with np.load(without_derivatives) as held:
+        arrays: dict[str, Any] = dict(held)
+    changes: Any = (
+        ({"format": np.array(99)}, "in format 99, and this ukjax, .*, reads format .*: export it again"),
+        ({"program": arrays["program"][:100]}, "written by ukjax .* and JAX .*, cannot be read by JAX"),
+        ({"provenance": np.array("none")}, "is no simulator that ukjax.export wrote"),
+    )
+    for change, said in changes:
+        with open(tmp_path / "changed.bin", "wb") as file:
+            np.savez(file, **arrays | change)
+        with pytest.raises(ValueError, match=said):
+            uk.load_simulator(tmp_path / "changed.bin")
+
+
+@pytest.mark.slow
+def test_it_gives_the_motions_of_simulate(even):
+    simulator = uk.load_simulator(even)
+    assert simulator.names == ("length",) and simulator.coordinates == (("x", "m"), ("y", "m"))
+    one, own = simulator(LEVEL, REST), uk.simulate(Pendulum(), LEVEL, REST, TS, dt=0.02)
+    np.testing.assert_allclose(one.q, own.q, atol=1e-13)
+    assert one.q.shape == (3, 2) and bool(one.finished) and one.coordinates == own.coordinates
+    lengths = np.linspace(0.5, 1.5, 150)  # more than a block
+    many = simulator(lengths[:, None] * LEVEL, REST, {"length": lengths})
+    assert many.finished.all() and many.q.shape == (150, 3, 2)
+    for k in (0, 149):
+        model = Pendulum(length=lengths[k])
+        np.testing.assert_allclose(many.q[k], uk.simulate(model, lengths[k] * LEVEL, REST, TS, dt=0.02).q, atol=1e-13)
+
+
+@pytest.mark.slow
+def test_it_has_derivatives(even):
+    simulator = uk.load_simulator(even)
+    end = lambda v: simulator(LEVEL, v).q[-1, 0]
+    moved = lambda by: float(end(speed + np.array([0.0, by])))
+    speed = np.array([0.0, 0.3])
+    found = jax.grad(end)(speed)
+    assert found[1] == pytest.approx((moved(1e-5) - moved(-1e-5)) / 2e-5, rel=1e-7)
+
+
+def test_a_start_off_the_constraints_does_not_finish(without_derivatives):
+    found = uk.load_simulator(without_derivatives)(np.stack([LEVEL, 2 * LEVEL]), REST, {"length": [1.0, 0.2]})
+    assert np.asarray(found.finished).tolist() == [True, False]
+
+
+@pytest.mark.slow
+def test_adaptive_steps_without_the_model_s_source(tmp_path):
+    path = uk.export(uk.systems.Pendulum(), TS, tmp_path / "pendulum.bin")
+    script = f"""
+import sys
+import ukjax as uk
+uk.enable_float64()
+found = uk.load_simulator({str(path)!r})([1.0, 0.0], [0.0, 0.0])
+assert not [name for name in sys.modules if name.startswith("ukjax.systems.pendulum")]
+print(repr(found.q[-1, 0].item()), found.reason)
+"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
+    x, reason = done.stdout.split(maxsplit=1)
+    own = uk.simulate(uk.systems.Pendulum(), LEVEL, REST, TS)
+    assert float(x) == pytest.approx(float(own.q[-1, 0]), abs=1e-11) and reason.strip() == own.reason
+
+
+def test_bad_input_is_named(without_derivatives, tmp_path):
+    simulator = uk.load_simulator(without_derivatives)
+    with pytest.raises(ValueError, match=r"numbers has 'lenght'; did you mean 'length'\? There are: length"):
+        simulator(LEVEL, REST, {"lenght": 1.0})
+    with pytest.raises(ValueError, match=r"q0 and v0 must have shape \(2,\) or \(members, 2\), got shapes \(3,\)"):
+        simulator(np.zeros(3), np.zeros(3))
+    with pytest.raises(ValueError, match=r"numbers\['length'\] must be a number, or have shape \(1,\), got \(3,\)"):
+        simulator(LEVEL, REST, {"length": [1.0, 2.0, 3.0]})
+    (tmp_path / "robot.bin").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="robot.bin' is no simulator that ukjax.export wrote"):
+        uk.load_simulator(tmp_path / "robot.bin")
+    for how, said in (
+        ({"over": "length"}, "over must name numbers of the model, such as"),
+        ({"over": ["lenght"]}, "did you mean 'length'"),
+        ({"over": ["x"]}, "starts are given in any case"),
+        ({"derivatives": True}, "derivatives need fixed steps"),
+        ({"path": tmp_path / "none" / "robot.bin"}, "cannot be written"),
+    ):
+        given: dict[str, Any] = {"path": tmp_path / "robot.bin", "q0": LEVEL, "v0": REST} | how
+        with pytest.raises(ValueError, match=said):
+            uk.export(Pendulum(), TS, given.pop("path"), **given)

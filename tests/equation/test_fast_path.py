@@ -1,0 +1,286 @@
+"""The method that is tried first, by LAPACK for one system and by arithmetic for many, against NumPy's."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax._solve import FastPath, RuntimeRows, independent_rows, is_nearly_singular
+
+from ..helpers import mass_matrix, multiplier_motion, null_space_motion, rows_of_rank
+
+CLOSE = 1e-12  # systems made here have conditions below some 1e3
+SIZES = (1, 0), (2, 1), (5, 5), (6, 4), (12, 7), (40, 30)
+RTOL = 1e-7
+
+
+def alone(method, M, A, Q, b):
+    """x, ν and whether it was unusual, of systems one after another: by LAPACK."""
+    one = jax.jit(lambda *given: answer(method, *given))
+    return [np.stack(x) for x in zip(*(one(*given) for given in zip(M, A, Q, b, strict=True)), strict=True)]
+
+
+def batched(method, M, A, Q, b):
+    return [np.asarray(x) for x in jax.jit(jax.vmap(lambda *given: answer(method, *given)))(M, A, Q, b)]
+
+
+def as_kernel(method, M, A, Q, b):
+    one = uk.per_member(lambda *given: answer(method, *given))
+    return [np.asarray(x) for x in jax.jit(jax.vmap(one))(M, A, Q, b)]
+
+
+def answer(method, M, A, Q, b):
+    response = method.factorise(M, A)
+    return *response.motion_and_multipliers(M, Q, b), response.needs_fallback
+
+
+WAYS = pytest.mark.parametrize("way", (alone, batched, as_kernel), ids=lambda way: way.__name__)
+
+
+def systems(rng, n, m, count=3, rank=None, massive=None):
+    """M of rank ``massive``, A of ``rank``, Q, and b within reach."""
+    M = np.stack([mass_matrix(rng, n) for _ in range(count)])
+    if massive is not None:
+        size, axes = np.linalg.eigh(M)
+        M = (axes * np.where(np.arange(n) < n - massive, 0, size)[:, None]) @ np.swapaxes(axes, 1, 2)
+        M = (M + np.swapaxes(M, 1, 2)) / 2
+    A = np.stack([rows_of_rank(rng, m, n, m if rank is None else rank) for _ in range(count)])
+    if rank is None and m:  # well conditioned, so that rounding is all there is
+        A = np.stack([np.linalg.qr(rng.normal(size=(n, m)))[0].T * (1 + np.arange(m))[:, None] for _ in range(count)])
+    b = np.einsum("kmn,kn->km", A, rng.normal(size=(count, n)))
+    return M, A, rng.normal(size=(count, n)), b
+
+
+def assert_solved(found, M, A, Q, b, reference):
+    x, nu, needs_fallback = found
+    assert not needs_fallback.any()
+    for i in range(len(M)):
+        expected = reference(M[i], Q[i], A[i], b[i])
+        size = 1 + np.abs(expected).max()
+        np.testing.assert_allclose(x[i], expected, rtol=0, atol=CLOSE * size)
+        np.testing.assert_allclose(M[i] @ x[i] + A[i].T @ nu[i], Q[i], rtol=0, atol=10 * CLOSE * size)
+
+
+@WAYS
+@pytest.mark.parametrize(("n", "m"), SIZES)
+def test_independent_rows(rng, way, n, m):
+    if way is as_kernel and n > 12:
+        pytest.skip("more operations than a kernel has")
+    given = systems(rng, n, m)
+    assert_solved(way(FastPath(), *given), *given, multiplier_motion)
+
+
+@pytest.mark.parametrize(("n", "m"), ((63, 62), (100, 90)), ids=("calls side by side", "calls in a loop"))
+def test_more_rows_than_are_solved_for_in_one_call(rng, n, m):
+    M, A, Q, b = systems(rng, n, m, count=1)
+    assert_solved(alone(FastPath(), M, A, Q, b), M, A, Q, b, multiplier_motion)
+
+
+@WAYS
+@pytest.mark.parametrize("runtime_rows", (True, False), ids=("as numbers", "in the program"))
+def test_a_singular_mass_matrix_with_a_weight_on_its_rows(rng, way, runtime_rows):
+    given = systems(rng, 6, 4, massive=4)
+    assert all(is_nearly_singular(M) for M in given[0])
+    method = FastPath(runtime_rows=RuntimeRows.of(0.7, None, np.dtype(float))) if runtime_rows else FastPath(weight=0.7)
+    assert_solved(way(method, *given), *given, null_space_motion)
+
+
+@WAYS
+@pytest.mark.parametrize("massive", (None, 5), ids=("definite M", "singular M"))
+@pytest.mark.parametrize("runtime_rows", (True, False), ids=("as numbers", "in the program"))
+def test_redundant_rows_left_out(rng, way, runtime_rows, massive):
+    M, A, Q, b = systems(rng, 7, 6, count=1, rank=4, massive=massive)
+    kept = independent_rows(M[0], A[0], RTOL)
+    weight = 0.0 if massive is None else 0.5
+    if runtime_rows:
+        method = FastPath(runtime_rows=RuntimeRows.of(weight, kept, np.dtype(float)))
+    else:
+        method = FastPath(weight=weight or None, kept=kept)
+    M, A, Q, b = (np.concatenate([x, x]) for x in (M, A, Q, b))
+    assert_solved(way(method, M, A, Q, b), M, A, Q, b, null_space_motion)
+    response = method.factorise(jnp.asarray(M[0]), jnp.asarray(A[0]))
+    assert int(response.rank) == 4 and tuple(np.flatnonzero(response.kept)) == kept
+
+
+@WAYS
+def test_more_rows_than_coordinates_where_it_is_known_which_count(rng, way):
+    M, A, Q, b = systems(rng, 4, 7, count=1, rank=3)
+    method = FastPath(runtime_rows=RuntimeRows.of(0.0, independent_rows(M[0], A[0], RTOL), np.dtype(float)))
+    assert_solved(way(method, M, A, Q, b), M, A, Q, b, null_space_motion)
+
+
+def test_what_was_factorised_for_one_serves_many(rng):
+    """As it does in a Jacobian: one system, and a batch of right-hand sides."""
+    M, A, Q, b = (jnp.asarray(x) for x in systems(rng, 6, 4))
+    response = jax.jit(FastPath().factorise)(M[0], A[0])
+    together = jax.vmap(lambda Q, b: response.motion_and_multipliers(M[0], Q, b)[0])(Q, b)
+    for i in range(len(Q)):
+        np.testing.assert_allclose(together[i], multiplier_motion(M[0], Q[i], A[0], b[i]), rtol=0, atol=10 * CLOSE)
+
+
+def test_factor_is_one_of_the_inverse_mass_that_the_rows_leave(rng):
+    M, A, Q, b = systems(rng, 6, 4, count=1)
+    F = np.asarray(FastPath().factorise(jnp.asarray(M[0]), jnp.asarray(A[0])).factor())
+    np.testing.assert_allclose(F @ F.T @ Q[0], multiplier_motion(M[0], Q[0], A[0], 0 * b[0]), rtol=0, atol=10 * CLOSE)
+
+
+def redundant(rng):
+    M, A, Q, b = systems(rng, 6, 4)
+    A[:, 3] = A[:, 0] + 2 * A[:, 1]
+    return M, A, Q, b
+
+
+def nearly_redundant(rng):
+    M, A, Q, b = systems(rng, 6, 4)
+    A[:, 3] = A[:, 0] + 1e-9 * A[:, 1]
+    return M, A, Q, b
+
+
+def singular(rng):
+    return systems(rng, 6, 4, massive=5)
+
+
+def nearly_singular(rng):
+    M, A, Q, b = systems(rng, 6, 4)
+    M[:] = np.diag([1, 1, 1, 1, 1, 1.0])
+    M[:, 0, 1] = M[:, 1, 0] = 1 - 1e-10
+    return M, A, Q, b
+
+
+def noise(rng):
+    """A row that is what is left of others after cancellation."""
+    M, A, Q, b = systems(rng, 6, 4)
+    A[:, 2] *= 1e-15
+    return M, A, Q, b
+
+
+def nothing(rng):
+    M, A, Q, b = systems(rng, 6, 4)
+    A[:, 1] = 0
+    return M, A, Q, b
+
+
+def too_many(rng):
+    return systems(rng, 3, 5, rank=3)
+
+
+def not_finite(rng):
+    M, A, Q, b = systems(rng, 6, 4)
+    M[:, 2, 2] = np.nan
+    return M, A, Q, b
+
+
+@WAYS
+@pytest.mark.parametrize(
+    "made",
+    (redundant, nearly_redundant, singular, nearly_singular, noise, nothing, too_many, not_finite),
+    ids=lambda made: made.__name__,
+)
+@pytest.mark.parametrize("runtime_rows", (True, False), ids=("as numbers", "in the program"))
+def test_it_says_where_it_may_be_wrong(rng, way, made, runtime_rows):
+    method = FastPath(runtime_rows=RuntimeRows.of(0.0, None, np.dtype(float))) if runtime_rows else FastPath()
+    assert way(method, *made(rng))[2].all()
+
+
+@WAYS
+def test_it_says_so_member_by_member(rng, way):
+    M, A, Q, b = systems(rng, 6, 4)
+    A[1, 3] = A[1, 0]
+    np.testing.assert_array_equal(way(FastPath(), M, A, Q, b)[2], [False, True, False])
+
+
+@pytest.mark.parametrize("massive", (None, 5), ids=("definite M", "singular M"))
+@pytest.mark.parametrize(("m", "rank"), ((6, 4), (6, 6), (9, 7), (3, 2)))
+def test_rows_that_are_kept_span_all_rows(rng, m, rank, massive):
+    n = 7
+    M, A, _, _ = systems(rng, n, m, count=1, rank=rank, massive=massive)
+    M, A = M[0], A[0]
+    kept = independent_rows(M, A, RTOL)
+    assert kept is not None
+    assert kept == tuple(sorted(set(kept))) and len(kept) == rank
+    assert np.linalg.matrix_rank(A[list(kept)]) == np.linalg.matrix_rank(A) == rank
+
+
+def test_rows_of_nothing_are_not_kept(rng):
+    A = np.zeros((3, 4))
+    A[1, 0] = 1e-3
+    assert independent_rows(np.eye(4), A, RTOL) == (1,)
+    assert independent_rows(np.eye(4), np.zeros((2, 4)), RTOL) == ()
+    assert independent_rows(np.eye(4), np.zeros((0, 4)), RTOL) == ()
+
+
+def test_units_do_not_decide_which_rows_count():
+    """A row in micrometres and a coordinate in millimetres count as others do."""
+    A = np.array([[1.0, 1.0], [1e-6, -1e-6]])
+    assert independent_rows(np.diag([1.0, 1e6]), A, RTOL) == (0, 1)
+
+
+def test_which_mass_matrices_are_light(rng):
+    assert not is_nearly_singular(mass_matrix(rng, 5)) and not is_nearly_singular(
+        np.diag([1e-9, 1.0, 1e9])
+    )  # units are not
+    assert (
+        is_nearly_singular(np.diag([0.0, 1.0]))
+        and is_nearly_singular(np.ones((2, 2)))
+        and is_nearly_singular(np.array([[1, 1 - 1e-12], [1 - 1e-12, 1]]))
+    )
+
+
+def test_rounding_does_not_choose_which_rows_count(rng):
+    """Of four rows any three are as good: motions that are near leave out the same, and are as near as they were."""
+    A = np.array([[1.0, 0, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 1, 0]])
+    kept = {independent_rows(np.eye(4), A + 1e-15 * rng.normal(size=A.shape), RTOL) for _ in range(50)}
+    assert len(kept) == 1
+
+
+def constant_matrices(q0):
+    """A batch whose members have M and A in common: q at the end of a motion with forces −q³."""
+    M = jnp.diag(jnp.array([1.0, 2.0, 3.0]))
+    plane = uk.Holonomic(lambda t, q: jnp.stack([q[0] + q[2], q[1] - 2 * q[2]]))
+    model = uk.System(uk.MassForce(lambda t, q: M, lambda t, q, v: jnp.array([0.0, 0.0, -9.81]) - q**3), plane)
+    return uk.simulate(model, q0, jnp.zeros_like(q0), [0.0, 0.25], dt=0.0125).q[..., -1, :]
+
+
+def test_factors_that_a_batch_has_in_common_are_understood_by_what_uses_them(rng):
+    """One system, factorised by LAPACK, and many right-hand sides: members that share M and A, and derivatives."""
+    M, A, _, _ = systems(rng, 6, 4, count=1)
+    Q, b = rng.normal(size=(5, 6)), rng.normal(size=(5, 4))
+    one = lambda Q, b: answer(FastPath(), jnp.asarray(M[0]), jnp.asarray(A[0]), Q, b)
+    found = [np.asarray(x) for x in jax.jit(jax.vmap(one))(Q, b)]
+    many = lambda x: np.broadcast_to(x, (5, *x.shape[1:]))
+    assert_solved(found, many(M), many(A), Q, b, multiplier_motion)
+    # and in a batch of such systems
+    M, A, _, _ = systems(rng, 6, 4)
+    each = jax.vmap(lambda M, A: jax.vmap(lambda Q, b: answer(FastPath(), M, A, Q, b))(Q, b))
+    for i, found in enumerate(zip(*map(np.asarray, jax.jit(each)(M, A)), strict=True)):
+        assert_solved(found, many(M[i : i + 1]), many(A[i : i + 1]), Q, b, multiplier_motion)
+
+
+def test_motions_that_share_mass_and_rows_are_those_of_each_alone():
+    starts = jnp.array([[1.0, -2.0, -1.0], [0.5, -1.0, -0.5], [0.2, -0.4, -0.2]])
+    np.testing.assert_allclose(constant_matrices(starts), [constant_matrices(q0) for q0 in starts], atol=CLOSE)
+
+
+def test_rows_of_a_jacobian_by_reverse_mode_are_gradients():
+    model = uk.System(
+        uk.Lagrangian(lambda t, q, v: v @ v / 2 + 0.1 * q[0] * v[0] * v[1], lambda t, q: 9.81 * q[1]),
+        uk.Holonomic(lambda t, q: q @ q - 1),
+    )
+    end = lambda s: uk.simulate(model, [0.0, -1.0], s * jnp.array([1.0, 0.0]), [0.0, 0.5]).q[-1]
+    found = jax.jacrev(end)(0.5)
+    np.testing.assert_allclose(found, [jax.grad(lambda s, i=i: end(s)[i])(0.5) for i in range(2)], rtol=1e-9)
+
+
+def test_factors_that_lapack_made_are_understood_in_a_batch(rng):
+    """As where a choice between responses is made for each member: what was one's is then copied for all."""
+    B, A, force, rows = rng.normal(size=(5, 5)), rng.normal(size=(3, 5)), rng.normal(size=5), rng.normal(size=3)
+    M = B @ B.T + np.eye(5)
+    alone = FastPath().factorise(jnp.asarray(M), jnp.asarray(A))
+    copies = jax.tree.map(lambda x: jnp.stack([x, x]), alone)
+    known = map(jnp.asarray, (M, force, rows))
+    x, nu = jax.vmap(lambda made, *known: made.motion_and_multipliers(*known), in_axes=(0, None, None, None))(
+        copies, *known
+    )
+    exact = np.linalg.solve(np.block([[M, A.T], [A, np.zeros((3, 3))]]), np.concatenate([force, rows]))
+    np.testing.assert_allclose(np.concatenate([x[0], nu[0]]), exact, rtol=0, atol=1e-11)

@@ -1,0 +1,123 @@
+"""The quicker way of kernels where rows are clearly independent: as exact as the other, and never taken wrongly."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax._kernel import fast_branch
+
+from ..helpers import EPS, HardCase, exact_acceleration, mass_matrix, multiplier_motion
+
+BATCH = 128
+SHAPES = ((6, 4), pytest.param(9, 9, marks=pytest.mark.slow))
+
+
+def graded_case(rng, n, m, angle):
+    """A system whose last row is at ``angle`` to the span of the others."""
+    R = np.linalg.qr(rng.normal(size=(n, m)))[0].T
+    R[:-1] = mass_matrix(rng, m - 1) @ R[:-1]
+    R[-1] = angle * R[-1] + R[:-1].sum(axis=0) / np.linalg.norm(R[:-1].sum(axis=0))
+    return HardCase(mass_matrix(rng, n), rng.normal(size=n), R, rng.normal(size=m), np.eye(m), R, n)
+
+
+def tiled(cases):
+    """M, Q, A, b of the cases, over and over."""
+    count = -(-BATCH // len(cases))
+    return [np.stack([getattr(case, name) for case in cases] * count) for name in "MQAb"]
+
+
+def acceleration(M, Q, A, b):
+    return uk.constrained_motion(uk.Terms(M, Q, A, b)).acceleration
+
+
+doubtful = jax.jit(jax.vmap(uk.per_member(lambda M, A: uk.Orthogonal().factorise(M, A).doubtful)))
+accelerations = jax.jit(jax.vmap(acceleration))
+
+
+@pytest.mark.parametrize(("n", "m"), SHAPES)
+@pytest.mark.parametrize("angle", (1.0, 0.1, 5e-3))
+def test_accelerations_are_those_of_fifty_digits(rng, n, m, angle):
+    cases = [graded_case(rng, n, m, angle) for _ in range(4)]
+    M, Q, A, b = tiled(cases)
+    assert not np.any(doubtful(M, A))
+    found = accelerations(M, Q, A, b)
+    for case, one in zip(cases, found, strict=False):
+        exact = exact_acceleration(case)
+        # Of a backward-stable solution. One round alone, without refinement, errs by up to cond(A) times as much.
+        bound = 2 * EPS * np.linalg.cond(case.M) * np.linalg.cond(case.A)
+        assert np.linalg.norm(one - exact) <= bound * np.linalg.norm(exact)
+        assert np.max(np.abs(case.A @ one - case.b)) <= 10 * EPS * np.linalg.norm(one)
+
+
+@pytest.mark.slow
+def test_long_chains_of_rows_stay_sparse(rng):
+    """More rows than are eliminated at once, each on two coordinates: A M⁻¹ Aᵀ has three diagonals."""
+    m = 19
+
+    def chain(mass, left, right, Q, b):
+        i = jnp.arange(m)
+        A = jnp.zeros((m, m + 1)).at[i, i].set(left).at[i, i + 1].set(right)
+        return uk.Terms(jnp.diag(mass), Q, A, b)
+
+    values = [rng.uniform(1, 2, size=(BATCH, size)) for size in (m + 1, m, m, m + 1, m)]
+    moved = uk.per_member(lambda *x: uk.constrained_motion(chain(*x)).acceleration)
+    found = jax.jit(jax.vmap(moved))(*values)
+    for k in (0, BATCH - 1):
+        terms = chain(*(x[k] for x in values))
+        expected = multiplier_motion(*map(np.asarray, (terms.M, terms.Q, terms.A, terms.b)))
+        np.testing.assert_allclose(found[k], expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+
+
+def test_one_member_in_doubt_is_right_and_disturbs_no_other(rng):
+    cases = [graded_case(rng, 6, 4, 1.0) for _ in range(3)] + [graded_case(rng, 6, 4, 1e-6)]
+    M, Q, A, b = tiled(cases)
+    assert np.array_equal(doubtful(M, A)[:4], [False, False, False, True])
+    found = accelerations(M, Q, A, b)
+    for case, one in zip(cases, found, strict=False):
+        exact = exact_acceleration(case)
+        assert np.linalg.norm(one - exact) <= 1e3 * EPS * np.linalg.cond(case.A) * np.linalg.norm(exact)
+
+
+@pytest.mark.slow
+def test_derivatives_are_those_of_the_longer_way(rng):
+    M, Q, A, b = tiled([graded_case(rng, 6, 4, 0.1)])
+    change = [x + x.swapaxes(-1, -2) if x.ndim == 3 and x.shape[1] == 6 else x for x in map(rng.normal, (M, Q, A, b))]
+    along = lambda M, Q, A, b, *change: jax.jvp(acceleration, (M, Q, A, b), change)[1]
+    of_all = jax.jit(jax.vmap(along))(M, Q, A, b, *change)[0]
+    alone = jax.jit(along)(*(x[0] for x in (M, Q, A, b, *change)))
+    np.testing.assert_allclose(of_all, alone, rtol=1e-11)
+
+
+@pytest.mark.parametrize("name", ("mobility", pytest.param("compose", marks=pytest.mark.slow)))
+def test_what_is_built_on_the_response_is_the_same(rng, name):
+    """W from the factor, and the multipliers of further rows."""
+    M, Q, A, b = tiled([graded_case(rng, 6, 4, 0.3)])
+
+    def further(M, Q, A, b):
+        motion = uk.mobility(uk.Terms(M, Q, A[:2], b[:2]))
+        if name == "mobility":
+            return motion.matrix, motion.factor @ motion.factor.T
+        motion = uk.compose(motion, A[2:], b[2:])
+        return motion.acceleration, motion.matrix
+
+    found = jax.jit(jax.vmap(uk.per_member(further)))(M, Q, A, b)
+    for one, alone in zip(found, further(M[0], Q[0], A[0], b[0]), strict=True):
+        np.testing.assert_allclose(one[0], alone, rtol=0, atol=1e-12 * np.abs(alone).max())
+
+
+def told_apart(x):
+    """1 by the usual way, 2 by the other."""
+    return fast_branch(x > 3, lambda: jnp.full((), 2.0), lambda: jnp.ones(()))
+
+
+def test_there_is_no_shortcut_where_xla_compiles_the_function():
+    x = jnp.linspace(0.0, 5.0, BATCH)
+    np.testing.assert_array_equal(jax.vmap(told_apart)(x), 2)
+    assert told_apart(x[0]) == jax.jit(told_apart)(x[0]) == 2
+
+
+def test_the_shortcut_is_taken_by_those_that_are_not_in_doubt():
+    x = jnp.linspace(0.0, 5.0, BATCH)
+    np.testing.assert_array_equal(jax.vmap(uk.per_member(told_apart))(x), np.where(x > 3, 2, 1))

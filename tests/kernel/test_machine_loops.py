@@ -1,0 +1,200 @@
+"""Loops, choices and arrays in machine code: the same written out and as loops, alone and in a batch."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import ukjax as uk
+from ukjax._kernel.llvm import machine
+from ukjax._kernel.lowering import MAX_UNPACKED_SIZE
+from ukjax._kernel.unroll import loops
+
+from ..random_functions import random_function
+
+FORMS = {"written out": (10**9, 10**9), "loops": (1, 1), "large loops": (40, 10**9)}
+CLOSE = 1e-12
+
+
+@pytest.fixture(params=FORMS)
+def form(request, monkeypatch):
+    """Whether loops and choices stay what they are; whatever is compiled is looked at by LLVM first."""
+    worth = FORMS[request.param]
+    monkeypatch.setattr(loops, "MIN_LOOP_OPERATIONS", worth[0])
+    monkeypatch.setattr(loops, "MIN_CHOICE_OPERATIONS", worth[1])
+    compiled = machine._compiled
+
+    def checked(text, target):
+        machine.llvm.parse_assembly(text).verify()
+        return compiled(text, target)
+
+    monkeypatch.setenv("UKJAX_CACHE", "")
+    monkeypatch.setattr(machine, "_compiled", checked)
+
+
+def check(function, *arguments, close=CLOSE, sizes=(0, 5, 13)):
+    """That members of a batch have what each of them has alone, by a kernel to the bit, and by JAX to rounding."""
+    one = uk.per_member(lambda *x: function(*x), strict=True)
+    batch, alone, plain = jax.jit(jax.vmap(one)), jax.jit(one), jax.jit(function)
+    member = lambda i: [x[i] for x in arguments]
+    found = batch(*arguments)
+    for i in range(len(arguments[0])):
+        expected = plain(*member(i))
+        mine = jax.tree.map(lambda x, i=i: x[i], found)
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=close, atol=close), mine, expected)
+        if i % 5 == 0:
+            jax.tree.map(np.testing.assert_array_equal, alone(*member(i)), mine)
+    for size in sizes:
+        part = batch(*(x[:size] for x in arguments))
+        jax.tree.map(lambda x, y, n=size: np.testing.assert_array_equal(x, y[:n]), part, found)
+    last = len(arguments) - 1
+    if last:  # the last argument that of all members
+        shared = jax.jit(jax.vmap(one, (*(0,) * last, None)))(*arguments[:-1], arguments[-1][0])
+        first = lambda x: np.asarray(x)[:1]
+        jax.tree.map(lambda x, y: np.testing.assert_array_equal(first(x), first(y)), shared, found)
+
+
+@pytest.fixture
+def x(rng):
+    return rng.normal(size=(13, 3))
+
+
+@pytest.fixture
+def k(rng):
+    return rng.integers(0, 3, 13)
+
+
+@pytest.mark.parametrize("seed", (*range(6), *(pytest.param(k, marks=pytest.mark.slow) for k in range(6, 40))))
+def test_random_functions(form, seed):
+    rng = np.random.default_rng(seed)
+    check(random_function(seed), rng.normal(size=(13, 3)), rng.integers(0, 3, 13), close=1e-9)
+
+
+def test_an_entry_that_was_read_before_a_loop_is_read_again_in_each_turn(form, x, k):
+    def function(x, k):
+        a = lax.dynamic_update_slice(x, x[:1], (k,))
+        turn = lambda _, a: lax.dynamic_update_slice(a, a[k][None] + 1, (k,))
+        return a[k], lax.fori_loop(0, 7, turn, a)[k]
+
+    check(function, x, k)
+
+
+def test_arrays_of_a_loop_change_places(form, x, k):
+    def function(x, k):
+        state = lax.dynamic_update_slice(x, x[:1], (k,)), lax.dynamic_update_slice(x, x[1:2], (k,))
+        turn = lambda i, s: (lax.dynamic_update_slice(s[1], s[0][k][None] + 1, (i % 3,)), s[0])
+        return lax.fori_loop(0, 7, turn, state)
+
+    check(function, x, k)
+
+
+def test_a_loop_waits_for_none_that_it_is_not_for(form, x, k):
+    """Of members that take the other case, or are through with a loop around it, it would never come to an end."""
+
+    def chosen(x, k):
+        double = lambda x: lax.while_loop(lambda x: x[0] < 10, lambda x: 2 * x, x)
+        return lax.cond(x[0] > 0, double, lambda x: x, x)
+
+    def nested(x, k):
+        def turn(state):
+            i, x = state
+            goes_on = lambda y: (y[0] != 8.0) & (i < 3)
+            y = lax.while_loop(goes_on, lambda y: jnp.where(y == 8, y, y + 1), jnp.where(i < 3, 0 * x, x))
+            return i + 1, y + x
+
+        return lax.while_loop(lambda s: s[0] < k, turn, (0, x))
+
+    check(chosen, x, k)
+    check(nested, x, k)
+
+
+def test_indices_outside_of_an_array(form, x, k):
+    place = lambda x: jnp.floor(4 * x[0]).astype(int)  # from −12 to 12 or so
+
+    def function(x, k):
+        table, p = jnp.arange(20.0).reshape(4, 5) * x[0], place(x)
+        wild = jnp.where(k == 0, jnp.nan, 1e300 * x[1]).astype(int)  # 0, or the first or the last number there is
+        return {
+            "taken": [jnp.arange(5.0).at[i].get(mode=m) for m in ("clip", "fill") for i in (p, wild)],
+            "filled": [x.at[i].get(mode="fill", fill_value=7.0) for i in (p, wild)],
+            "set": [x.at[i].set(k * 1.0, mode=m) for m in ("clip", "drop") for i in (p, wild)],
+            "added": x.at[jnp.stack([p, k, k])].add(x),
+            "window": lax.dynamic_slice(table, (p, wild), (2, 3)),
+            "updated": lax.dynamic_update_slice(table, table[:2, :2] + 1, (wild, p)),
+            "rows": table[jnp.stack([k, k + 1]), 1:3],
+            "along": jnp.take_along_axis(table, jnp.stack([k, k + 1, k, k])[:, None], axis=1),
+            "small": jnp.arange(5.0)[k.astype("uint8")] + jnp.arange(5.0)[(k - 3).astype("int8")],
+            "far": lax.dynamic_slice(x, (jnp.uint64(2**63) + k.astype("uint64"),), (1,)),
+        }
+
+    check(function, x, k)
+
+
+def test_nothing_is_an_array_too(form, x, k):
+    def function(x, k):
+        nothing = x[:0]
+        turn = lambda c, row: (c + 1, (c, row, nothing))
+        return {
+            "itself": nothing,
+            "sum": jnp.sum(nothing) + x[0],
+            "no turns": lax.scan(turn, x, jnp.zeros((0, 2))),
+            "no columns": lax.scan(turn, x, jnp.zeros((60, 0))),
+            "never": lax.while_loop(lambda s: s[0] < -99, lambda s: s + 1, x),
+            "stored": lax.fori_loop(0, 0, lambda i, s: s.at[i].set(0.0), x),
+            "joined": jnp.concatenate([nothing, x]),
+            "sorted": jnp.sort(nothing),
+        }
+
+    check(function, x, k)
+
+
+def test_arguments_of_many_numbers_and_results_that_are_arguments(form, rng, k):
+    many = rng.normal(size=(13, MAX_UNPACKED_SIZE + 1))
+
+    def function(many, k):
+        turn = lambda i, s: s + many[(i * 7 + k) % many.size]
+        changed = lax.dynamic_update_slice(many, jnp.ones(2), (k,))
+        return many, lax.fori_loop(0, 40, turn, 0.0), many[k], changed, many.reshape(-1, 27)[:2], k, jnp.arange(3)
+
+    assert (MAX_UNPACKED_SIZE + 1) % 27 == 0
+    check(function, many, k)
+
+
+def test_results_that_are_known_need_no_kernel(x):
+    function = lambda x: (jnp.arange(3.0), x.shape[0], x * 0)
+    found = jax.jit(jax.vmap(uk.per_member(function, strict=True)))(x)
+    np.testing.assert_array_equal(found[0], np.tile(np.arange(3.0), (13, 1)))
+    np.testing.assert_array_equal(found[2], 0 * x)
+
+
+def test_the_same_array_twice(form, x, k):
+    """One that is changed while what was in it is still needed, twice among the arguments, twice among the results."""
+
+    def function(x, k):
+        a = lax.dynamic_update_slice(x, x[1:2], (k,))
+        b = lax.dynamic_update_slice(a, x[2:], (k + 1,))
+
+        def turn(s, row):
+            a, b, c = s
+            return (a.at[k].add(row), b, a), (a, b, a)
+
+        state, rows = lax.scan(turn, (a, a, b), jnp.arange(30.0))
+        return a, b, a, state, rows
+
+    check(function, x, k)
+
+
+@pytest.mark.parametrize("reverse", (False, True))
+def test_rows_of_arguments_and_of_tables(form, x, k, reverse):
+    table = np.arange(60.0).reshape(20, 3)
+
+    def function(x, k):
+        def turn(c, rows):
+            mine, same, count = rows
+            c = jnp.tanh(0.5 * c + mine * 0.01 + same[k])
+            return c, (c, jnp.stack([c[0], mine[1]]), count + k, c > 0, count)
+
+        return lax.scan(turn, x, (table, jnp.outer(jnp.arange(20.0), x), jnp.arange(20)), reverse=reverse)
+
+    check(function, x, k)

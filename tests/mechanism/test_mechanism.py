@@ -1,0 +1,661 @@
+"""Mechanisms of bodies and joints, against Lagrange's equations of their energies, closed forms and the gallery."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax import joints as kinds
+from ukjax._parameters import find
+from ukjax._rotation import of_quaternion as rotation
+from ukjax._rotation import quaternion_of, quaternion_of_angles
+from ukjax.joints import (
+    Cam,
+    Cylindrical,
+    Distance,
+    Drive,
+    Fixed,
+    Free,
+    Gear,
+    KnifeEdge,
+    Planar,
+    PointOnLine,
+    PointOnSurface,
+    Prismatic,
+    Revolute,
+    Rolling,
+    Screw,
+    Spherical,
+    Strut,
+    Universal,
+)
+
+from ..mechanisms import in_velocities
+
+
+def rod(length, mass=1.0):
+    """A thin rod along x from its frame's origin."""
+    return uk.Body(mass, (length / 2, 0, 0), (1e-5, mass * length**2 / 12, mass * length**2 / 12))
+
+
+def slider_crank(**more):
+    bodies = {"crank": rod(0.1), "rod": rod(0.3), "slider": uk.Body(0.5)}
+    joints = {
+        "motor": Revolute("ground", "crank"),
+        "pin": Revolute("crank", "rod", at=(0.1, 0, 0)),
+        "wrist": Revolute("rod", "slider", at=(0.3, 0, 0)),
+        "guide": Prismatic("ground", "slider", axis="x"),
+    }
+    return uk.Mechanism(bodies, joints, gravity=(0, -9.81, 0), **more)
+
+
+CHAIN = (
+    ("a", Free, {}),
+    ("b", Revolute, {"axis": "-y"}),
+    ("c", Spherical, {}),
+    ("d", Universal, {}),
+    ("e", Screw, {"lead": 0.3, "axis": (1.0, 2.0, 3.0)}),
+    ("f", Planar, {"axis": "x"}),
+    ("g", Cylindrical, {}),
+    ("h", Prismatic, {"axis": (1.0, 1.0, 0.0)}),
+    ("i", Fixed, {}),
+    ("j", Revolute, {"axis": "x"}),
+)
+
+
+def chain(rng):
+    """Every kind of joint, in frames that are anyhow, two of them the other way round, and a branch."""
+    bodies, joints, last = {}, {}, "ground"
+    for name, kind, more in CHAIN:
+        root = rng.normal(size=(3, 3))
+        bodies[name] = uk.Body(rng.uniform(0.5, 2), 0.2 * rng.normal(size=3), 0.1 * root @ root.T)
+        frames = {"at": 0.3 * rng.normal(size=3), "to": 0.2 * rng.normal(size=3)}
+        frames |= {"turn": rng.normal(size=4), "to_turn": rng.normal(size=4)}
+        ends = (name, last) if name in "dh" else (last, name)
+        joints[f"to_{name}"] = kind(*ends, **frames, **more)
+        last = name if name != "c" else last
+    return uk.Mechanism(bodies, joints)
+
+
+def state(mechanism, rng):
+    """Any q and v, with quaternions of any length."""
+    return jnp.array(rng.normal(size=mechanism.tree.nq)), jnp.array(rng.normal(size=mechanism.tree.n))
+
+
+def lagrangian(mechanism):
+    """Lagrange's equations of the energies of its poses: a second way, by automatic differentiation alone."""
+
+    def kinetic(t, q, v):
+        poses, rates = jax.jvp(mechanism.pose, (q,), (v,))
+        total = 0.0
+        for name, body in mechanism.bodies.items():
+            (R, _), (R_dot, p_dot) = poses[name], rates[name]
+            W = R.T @ R_dot
+            omega = jnp.stack([W[2, 1], W[0, 2], W[1, 0]])
+            velocity = p_dot + R_dot @ body.centre
+            total += (body.mass * velocity @ velocity + omega @ body.inertia_matrix() @ omega) / 2
+        return total
+
+    def potential(t, q):
+        poses = mechanism.pose(q)
+        heights = [body.mass * (poses[k].p + poses[k].R @ body.centre) for k, body in mechanism.bodies.items()]
+        return -mechanism.gravity @ sum(heights)
+
+    return uk.Lagrangian(kinetic, potential)
+
+
+def in_absolute(mechanism, other, q):
+    """The coordinates of ``other``, absolute, in the pose q of the mechanism."""
+    poses = mechanism.pose(q)
+    parts = [x for link in other.tree.links for x in (poses[link.body].p, quaternion_of(poses[link.body].R))]
+    own = mechanism.joint_coordinates(q)
+    return jnp.concatenate([*parts, *(own[counted.joint] for counted in other.tree.counted)])
+
+
+def close(found, expected, tolerance=1e-10):
+    size = np.max(np.abs(np.asarray(expected)), initial=0.1)
+    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=0, atol=tolerance * size)
+
+
+@pytest.mark.slow
+def test_masses_and_forces_are_those_of_lagrange():
+    mechanism = chain(np.random.default_rng(0))
+    q, v = state(mechanism, np.random.default_rng(1))
+    t, other = jnp.zeros(()), lagrangian(mechanism).under(mechanism.kinematic_map)
+    M, Q = eqx.filter_jit(mechanism.dynamics.terms)(t, q, v)
+    expected_M, expected_Q = eqx.filter_jit(other.terms)(t, q, v)
+    assert len(mechanism.coordinates) == len(q) > len(mechanism.velocities) == len(v)
+    close(M, expected_M, 1e-13)
+    close(Q, expected_Q, 1e-13)
+    close(mechanism.energy(t, q, v), other.energy(t, q, v), 1e-13)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in kinds.__dict__.values() if isinstance(kind, type)])
+def test_a_joint_knows_itself(kind):
+    """Where it lets a body be there is no gap, it reads what it was told, and its velocities are those of its place."""
+    if not issubclass(kind, kinds.AbstractJoint) or kind is kinds.AbstractJoint:
+        return
+    more: dict = {"lead": 0.3} if kind is Screw else {}
+    if "axis" in kind.__dataclass_fields__ and kind is not Universal:
+        more["axis"] = jnp.array([0.3, -0.5, 0.8])
+    joint, k, t = kind("ground", "body", **more), len(kind.coordinates), jnp.zeros(())
+    rng = np.random.default_rng(3)
+    freedom = len(joint.velocities)
+    q, v = jnp.array(rng.uniform(-1, 1, k)), jnp.array(rng.normal(size=freedom))
+    R, p = joint.transform(t, q)
+    close(R @ R.T, np.eye(3), 1e-14)
+    close(joint.residual(t, R, p), np.zeros(len(kind.rows)), 1e-14)
+    assert len(kind.rows) == 6 - freedom
+    read = joint.coordinates_of(R, p)
+    if read is not None:
+        close(read, q, 1e-14)
+    # Away from there, every direction that the joint forbids opens the gap.
+    a = rng.normal(size=(2, 3))
+    shifted = lambda s: joint.residual(t, R @ rotation(quaternion_of_angles(s * a[0])), p + s * a[1])
+    if kind.rows:
+        assert np.all(np.abs(np.asarray(jax.jvp(shifted, (0.0,), (1.0,))[1])) > 1e-3)
+    for own, derived in zip(joint.relative(t, q, v), kinds.AbstractJoint.relative(joint, t, q, v), strict=True):
+        close(own, derived, 1e-13)
+
+
+AXES = {"z": "z", "skew": jnp.array([0.3, -0.5, 0.8])}
+LOWER_PAIRS = (Fixed, Revolute, Prismatic, Cylindrical, Screw, Planar, Universal)
+
+
+@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("kind", LOWER_PAIRS)
+def test_a_joint_has_no_gap_only_where_it_lets_a_body_be(kind, axis):
+    """From poses that the joint allows, the child is turned by half a turn about 50 directions, its own axis and those
+    across it among them, and a screw by other shares of a turn: the gap is open, or the joint reads where it is."""
+    more: dict = {"lead": 0.3} if kind is Screw else {}
+    if "axis" in kind.__dataclass_fields__:
+        more["axis"] = AXES[axis]
+    joint, t = kind("ground", "body", **more), jnp.zeros(())
+    rng = np.random.default_rng(5)
+    directions = np.concatenate(
+        [np.eye(3), rng.normal(size=(46, 3)), [np.asarray(joint.axis.vector() if more else [1, 1, 0])]]
+    )
+    angles = np.array([np.pi, *rng.uniform(0.5, 6, 3)]) if kind is Screw else np.array([np.pi])
+
+    @jax.jit
+    @jax.vmap
+    def look(q, direction, angle):
+        R, p = joint.transform(t, q)
+        half = angle / 2
+        u = direction / jnp.linalg.norm(direction) * jnp.sin(half)
+        R = R @ rotation(jnp.concatenate([jnp.cos(half)[None], u]))
+        residual, read = joint.residual(t, R, p), joint.coordinates_of(R, p)
+        there = joint.transform(t, read)
+        return jnp.max(jnp.abs(residual)), jnp.max(jnp.abs(there[0] - R)) + jnp.max(jnp.abs(there[1] - p))
+
+    given = [(rng.uniform(-3, 3, len(kind.coordinates)), d, a) for d in directions for a in angles]
+    residual, away = map(np.asarray, look(*(jnp.array(x) for x in zip(*given, strict=True))))
+    closed = residual < 1e-6
+    assert np.all(away[closed] < 1e-5)
+    assert np.any(~closed) and np.any(away > 1e-2)
+
+
+@pytest.mark.parametrize("start", (0.3, 2.0, 4.0))
+def test_a_screw_that_closes_a_loop_is_in_its_thread(start):
+    """A nut on a shaft, which slides and turns as the screw beside that says; wherever it is looked for."""
+    joints = {"shaft": Cylindrical("ground", "nut"), "thread": Screw("ground", "nut", lead=0.1)}
+    mechanism = uk.Mechanism({"nut": uk.Body(1.0, inertia=(0.1, 0.1, 0.1))}, joints)
+    q, _ = mechanism.start({"shaft_angle": start})
+    turns = (q[1] / 0.1 - q[0] / (2 * jnp.pi)).item()
+    np.testing.assert_allclose(turns, round(turns), rtol=0, atol=1e-12)
+    close(mechanism.joint_coordinates(q)["thread"], [2 * np.pi * q[1] / 0.1])
+
+
+def test_a_universal_joint_reads_angles_about_axes_that_are_not_at_right_angles():
+    joint, q = Universal("ground", "body", axis="x", second=(1.0, 2.0, 0.5)), jnp.array([0.7, -2.1])
+    close(joint.coordinates_of(*joint.transform(jnp.zeros(()), q)), q, 1e-14)
+
+
+@pytest.mark.slow
+def test_both_coordinates_give_one_motion():
+    """A loop in space: a bent crank, a rod between balls, a slider, a screw and a universal joint beside it."""
+    bodies = {name: rod(0.3) for name in ("crank", "rod", "slider", "nut", "arm")}
+    joints = {
+        "motor": Revolute("ground", "crank", axis="y", stiffness=2.0, damping=0.1, armature=0.01),
+        "ball": Spherical("crank", "rod", at=(0.3, 0, 0), reference=(0.9, 0.1, 0.3, 0.2)),
+        "guide": Prismatic("ground", "slider", at=(0.2, 0.1, 0), axis=(1, 0, 0.2)),
+        "far": Spherical("rod", "slider", at=(0.5, 0, 0)),
+        "thread": Screw("slider", "nut", lead=0.1, axis="x"),
+        "cross": Universal("arm", "slider", to=(0, 0.1, 0), friction=0.02),
+        "strut": Strut("crank", "arm", at=(0.1, 0, 0), to=(0.3, 0, 0), stiffness=40.0, rest=0.2, damping=1.0),
+    }
+    mechanism = uk.Mechanism(bodies, joints)
+    assert mechanism.tree.closures == ("far", "strut")
+    q, v = mechanism.start({"thread": 0.3, "cross_first": 0.4}, {"motor": 2.0, "thread": 1.0, "cross_second": -1.0})
+    absolute = mechanism.in_absolute()
+    assert absolute.coordinates[-1] == ("motor", "rad")
+    place = lambda q: in_absolute(mechanism, absolute, q)
+
+    def state(q, v, acceleration=None):
+        """As ``absolute`` has it."""
+        along = lambda q, v: jax.jvp(place, (q,), (v,))[1]
+        rate = cast(Callable, mechanism.kinematic_map)
+        if acceleration is None:
+            return in_velocities(absolute, place(q), along(q, rate(q, v)))
+        q_dot, q_ddot = jax.jvp(rate, (q, v), (rate(q, v), acceleration))
+        return in_velocities(absolute, place(q), *jax.jvp(along, (q, q_dot), (q_dot, q_ddot)))
+
+    Q, V = place(q), state(q, v)
+    close(absolute.position_residual(0.0, Q), np.zeros(25), 1e-12)
+    close(absolute.velocity_residual(0.0, Q, V), np.zeros(25), 1e-12)
+    motion = uk.constrained_motion(mechanism(0.0, q, v))
+    other = uk.constrained_motion(absolute(0.0, Q, V))
+    close(other.acceleration, state(q, v, motion.acceleration)[1], 1e-9)
+    assert mechanism.tree.n - int(motion.rank) == absolute.tree.n - int(other.rank) == 5
+    carried, also = mechanism.reactions(0.0, q, v), absolute.reactions(0.0, Q, V)
+    assert list(carried) == list(joints)
+    for name in joints:
+        size = np.max(np.abs(also[name].force))
+        np.testing.assert_allclose(carried[name].force, also[name].force, rtol=0, atol=1e-9 * size, err_msg=name)
+        np.testing.assert_allclose(carried[name].moment, also[name].moment, rtol=0, atol=1e-9 * size, err_msg=name)
+
+
+@pytest.mark.slow
+def test_a_slider_crank():
+    mechanism = slider_crank()
+    q, v = mechanism.start({"motor": 0.4}, {"motor": 10.0})
+    x = 0.1 * np.cos(0.4) + np.sqrt(0.3**2 - (0.1 * np.sin(0.4)) ** 2)
+    poses = mechanism.pose(q)
+    close(poses["slider"].p, [x, 0, 0], 1e-12)
+    speed = -0.1 * np.sin(0.4) * 10 * (1 + 0.1 * np.cos(0.4) / np.sqrt(0.3**2 - (0.1 * np.sin(0.4)) ** 2))
+    rates = jax.jvp(mechanism.pose, (q,), (v,))[1]
+    close(rates["slider"].p[0], speed, 1e-12)
+    trajectory = uk.simulate(mechanism, q, v, np.linspace(0, 0.5, 11))
+    energy = np.asarray(jax.vmap(mechanism.energy)(trajectory.t, trajectory.q, trajectory.v))
+    close(energy, np.full(11, energy[0]), 1e-9)
+    residual = np.asarray(trajectory.residual)
+    assert np.max(np.abs(residual)) < 1e-13
+
+
+def test_what_a_hinge_carries():
+    """A pendulum: m l ω² + m g cos θ along the rod, and no moment but that of a bearing out of its plane."""
+    pendulum = uk.Mechanism(
+        {"rod": uk.Body(2.0, (0.5, 0.1, 0), (0, 0, 0.01))}, {"pin": Revolute("ground", "rod")}, (0, -9.81, 0)
+    )
+    angle, rate = 0.3, 1.7
+    found = pendulum.reactions(0.0, [angle], [rate])["pin"]
+    c, s = np.cos(angle), np.sin(angle)
+    arm = np.array([0.5 * c - 0.1 * s, 0.5 * s + 0.1 * c])
+    alpha = -2 * 9.81 * arm[0] / (0.01 + 2 * (0.5**2 + 0.1**2))
+    force = 2 * (alpha * np.array([-arm[1], arm[0]]) - rate**2 * arm + np.array([0, 9.81]))
+    close(found.force, [*force, 0], 1e-12)
+    close(found.moment, np.zeros(3), 1e-12)
+
+
+@pytest.mark.parametrize("angle", (1.5, 2.5))
+def test_a_loop_is_closed_the_right_way_round(angle):
+    """From links that lie stretched out: the slider neither upside down nor its joints wound up."""
+    q, _ = slider_crank().start({"motor": angle})
+    close(jnp.sum(q), 0.0, 1e-10)
+    assert np.all(np.abs(np.asarray(q)) < 2 * np.pi)
+
+
+def test_a_disc_rolls_as_in_the_gallery():
+    gallery = uk.systems.RollingDisk()
+    disc = uk.Body(1.0, inertia=(0.01, 0.02, 0.01))
+    mechanism = uk.Mechanism({"disc": disc}, {"table": Rolling("ground", "disc", radius=0.2)})
+    q, v = gallery.start()
+
+    def place(q):
+        level, up, axis = gallery.frame(q)
+        spin, s = jnp.cos(q[5]), jnp.sin(q[5])
+        across = spin * level + s * up  # any direction in the disc's plane
+        R = jnp.stack([across, axis, jnp.cross(across, axis)], axis=1)
+        return jnp.concatenate([q[:3], quaternion_of(R)])
+
+    # The direction in which φ counts is the gallery's own: the velocity of the axis' turning decides.
+    level, _, axis = gallery.frame(q)
+    Q, omega = place(q), v[3] * jnp.array([0.0, 0.0, 1.0]) + v[4] * level + v[5] * axis
+    close(mechanism.position_residual(0.0, Q), np.zeros(1), 1e-12)
+    found = uk.constrained_motion(mechanism(0.0, Q, jnp.concatenate([v[:3], omega])))
+    expected = uk.constrained_motion(gallery(0.0, q, v))
+    close(found.acceleration[:3], expected.acceleration[:3], 1e-9)
+
+
+def test_a_ball_rolls_down_a_plane():
+    slope = 0.3
+    ball = uk.Body(2.0, inertia=(0.4 * 2 * 0.1**2,) * 3)
+    table = Rolling("ground", "ball", radius=0.1, axis=None)
+    gravity = (9.81 * np.sin(slope), 0, -9.81 * np.cos(slope))
+    mechanism = uk.Mechanism({"ball": ball}, {"table": table}, gravity)
+    found = uk.constrained_motion(mechanism(0.0, [0, 0, 0.1, 1, 0, 0, 0], np.zeros(6))).acceleration
+    close(found[:3], [5 / 7 * 9.81 * np.sin(slope), 0, 0], 1e-12)
+
+
+def test_a_knife_edge_is_the_gallerys():
+    gallery = uk.systems.ChaplyginSleigh()
+    a, m, I = (float(x) for x in (gallery.a, gallery.m, gallery.J))
+    sleigh = uk.Body(m, inertia=(0, 0, I))
+    joints = {"ice": Planar("ground", "sleigh"), "blade": KnifeEdge("ground", "sleigh", to=(-a, 0, 0))}
+    mechanism = uk.Mechanism({"sleigh": sleigh}, joints)
+    along, across = np.array([np.cos(0.7), np.sin(0.7)]), np.array([-np.sin(0.7), np.cos(0.7)])
+    q, v = [0.1, 0.2, 0.7], [*(0.3 * along + 1.1 * a * across), 1.1]
+    expected = uk.constrained_motion(gallery(0.0, q, v)).acceleration
+    close(uk.constrained_motion(mechanism(0.0, q, v)).acceleration, expected, 1e-12)
+
+
+@pytest.mark.parametrize(("creep", "rate"), ((None, 2.0), (None, 5e-4), (3.0, 2.0)))
+def test_what_acts_along_joints(creep, rate):
+    """A slide with a spring, a damper, a motor's inertia and friction; a strut between the ground and the same body,
+    which is a second spring; in both coordinates."""
+    along = {"stiffness": 30.0, "rest": 0.1, "damping": 2.0, "armature": 0.5, "friction": 0.7, "creep": creep}
+    joints = {
+        "slide": Prismatic("ground", "box", axis="x", **along),
+        "strut": Strut("ground", "box", at=(0, 0.3, 0), stiffness=50.0, rest=0.2, damping=1.0),
+    }
+    mechanism = uk.Mechanism({"box": uk.Body(1.5)}, joints)
+    x = 0.4
+    d = np.hypot(x, 0.3)
+    pull = 50 * (d - 0.2) + 1.0 * (x / d * rate)
+    expected = (-30 * (x - 0.1) - 2 * rate - 0.7 * np.tanh(rate / (creep or 1e-3)) - pull * x / d) / (1.5 + 0.5)
+    close(uk.constrained_motion(mechanism(0.0, [x], [rate])).acceleration, [expected], 1e-12)
+    absolute = uk.constrained_motion(
+        mechanism.in_absolute()(0.0, [x, 0, 0, 1, 0, 0, 0], [rate, 0, 0, 0, 0, 0])
+    ).acceleration
+    close(absolute[0], expected, 1e-12)
+    energy = 1.5 * rate**2 / 2 + 0.5 * rate**2 / 2 + 30 * (x - 0.1) ** 2 / 2 + 50 * (d - 0.2) ** 2 / 2
+    close(mechanism.energy(0.0, jnp.array([x]), jnp.array([rate])), energy, 1e-12)
+
+
+@pytest.mark.slow
+def test_springs_of_attitudes_pull_by_their_angle_and_their_energy():
+    rest = np.array([0.1, -0.2, 0.3, *quaternion_of_angles(jnp.array([0.3, 0.5, -0.4]))])
+    joints = {
+        "ball": Spherical("ground", "a", stiffness=3.0, rest=rest[3:], turn=(0.1, 0.2, 0.3)),
+        "free": Free("ground", "b", stiffness=5.0, rest=rest),
+        "plain": Prismatic("b", "c", stiffness=7.0, rest=0.1, axis="x"),
+    }
+    robot = uk.Mechanism({name: uk.Body(1.0, inertia=(1, 1, 1)) for name in "abc"}, joints, gravity=(0, 0, 0))
+    at_rest = jnp.asarray(np.concatenate([2 * rest[3:], rest, [0.1]]))
+    energy = jax.jit(lambda q: robot.energy(jnp.zeros(()), q, jnp.zeros(10)))
+    force = jax.jit(lambda q: robot.dynamics.terms(jnp.zeros(()), q, jnp.zeros(10))[1])
+    kinematic_map: Any = robot.kinematic_map
+    slope = lambda q: jax.grad(energy)(q) @ jax.jacfwd(lambda v: kinematic_map(q, v))(jnp.zeros(10))
+    for q in (at_rest, at_rest + 0.3 * np.random.default_rng(2).normal(size=12), -at_rest):
+        np.testing.assert_allclose(-slope(q), force(q), atol=1e-12)
+        assert np.all(np.isfinite(jax.jacfwd(force)(q)))
+    np.testing.assert_allclose(force(at_rest), 0, atol=1e-12)
+    turned = at_rest.at[:4].set(quaternion_of_angles(jnp.array([0.0, 0.0, 3.0])))
+    ball = uk.Mechanism({"a": robot.bodies["a"]}, {"ball": Spherical("ground", "a", stiffness=3.0)})
+    np.testing.assert_allclose(
+        ball.dynamics.terms(jnp.zeros(()), turned[:4], jnp.zeros(3))[1], (0, 0, -9.0), atol=1e-12
+    )
+
+
+def test_couplings():
+    """A wheel that drives another by gears and a follower by a cam, while a third is moved as it is told."""
+    wheel = uk.Body(1.0, inertia=(0.1, 0.1, 0.2))
+    bodies = {"first": wheel, "second": wheel, "follower": uk.Body(0.5), "told": wheel}
+    joints = {
+        "one": Revolute("ground", "first"),
+        "two": Revolute("ground", "second", at=(1, 0, 0)),
+        "rod": Prismatic("ground", "follower", axis="x"),
+        "third": Revolute("ground", "told"),
+        "gears": Gear("two", "one", ratio=-2.0, offset=0.1),
+        "cam": Cam("rod", "one", profile=lambda x: 0.1 * jnp.sin(x)),
+        "drive": Drive("third", motion=lambda t: 0.3 * t**2),
+    }
+    mechanism = uk.Mechanism(bodies, joints, gravity=(0, 0, 0))
+    control = uk.control.Feedback(mechanism.along("one"), lambda t, q, v: jnp.array([3.0]))
+    for formulation in ("joint", "absolute"):
+        driven = uk.Mechanism(bodies, joints, (0, 0, 0), formulation=formulation).driven(control)
+        if formulation == "absolute":
+            driven = driven.driven(uk.control.Feedback(driven.along("one"), lambda t, q, v: jnp.array([3.0])))
+        x, rate = 0.4, 1.2
+        q = jnp.array([x, -2 * x + 0.1, 0.1 * np.sin(x), 0.3])
+        v = jnp.array([rate, -2 * rate, 0.1 * np.cos(x) * rate, 0.6])
+        place = lambda q, driven=driven: in_absolute(mechanism, driven, q)
+        if formulation == "absolute":
+            q, rates = jax.jvp(place, (q,), (v,))
+            v = in_velocities(driven, q, rates)
+        found = uk.constrained_motion(driven(1.0, q, v)).acceleration
+        slope, bend = 0.1 * np.cos(x), -0.1 * np.sin(x)
+        expected = (3.0 - 0.5 * slope * bend * rate**2) / (0.2 + 4 * 0.2 + 0.5 * slope**2)
+        if formulation == "joint":
+            close(found[:2], [expected, -2 * expected], 1e-12)
+            close(found[3], 0.6, 1e-12)
+        else:
+            close(found[12], slope * expected + bend * rate**2, 1e-10)
+
+
+def test_points_on_things():
+    """A bead on a line, one on a sphere, and one at a distance, which is the same sphere."""
+    bodies = {"bead": uk.Body(1.0), "marble": uk.Body(1.0), "bob": uk.Body(1.0)}
+    joints = {
+        "wire": PointOnLine("ground", "bead", axis=(1, 0, -1)),
+        "bowl": PointOnSurface("ground", "marble", surface=lambda t, p: p @ p - 4.0),
+        "string": Distance("ground", "bob", length=2.0),
+    }
+    mechanism = uk.Mechanism(bodies, joints)
+    names = [name for name, _ in mechanism.velocities]
+    q = [
+        {"marble_x": 2.0, "bob_x": 2.0}.get(name, 1.0 if name.endswith("qw") else 0.0)
+        for name, _ in mechanism.coordinates
+    ]
+    v = [{"dmarble_y": 1.0, "dbob_y": 1.0}.get(name, 0.0) for name in names]
+    # Point masses have no inertia to turn.
+    with pytest.raises(ValueError, match="not unique"):
+        uk.constrained_motion(mechanism(0.0, q, v))
+    heavy = eqx.tree_at(lambda m: [body.inertia for body in m.bodies.things], mechanism, [jnp.full(3, 0.1)] * 3)
+    found = dict(zip(names, uk.constrained_motion(heavy(0.0, q, v)).acceleration, strict=True))
+    close([found["dbead_x"], found["dbead_y"], found["dbead_z"]], [9.81 / 2, 0, -9.81 / 2], 1e-12)
+    for name in ("marble", "bob"):
+        close([found[f"d{name}_x"], found[f"d{name}_y"], found[f"d{name}_z"]], [-0.5, 0, -9.81], 1e-12)
+
+
+def test_every_number_has_a_name_and_a_derivative():
+    mechanism = slider_crank()
+    q, v = mechanism.start({"motor": 0.4}, {"motor": 10.0})
+
+    def first(mass, offset):
+        where = lambda m: (m.bodies.rod.mass, m.joints.guide.at)
+        changed = eqx.tree_at(where, mechanism, (mass, offset), is_leaf=lambda x: x is None)
+        return uk.constrained_motion(changed(0.0, q, v)).acceleration[0]
+
+    h, numbers = 1e-5, (jnp.array(1.0), jnp.array([0.0, 0.02, 0.0]))
+    slope = jax.grad(first, argnums=(0, 1))(*numbers)
+    difference = lambda d, e: (first(numbers[0] + d, numbers[1] + e) - first(numbers[0] - d, numbers[1] - e)) / (2 * h)
+    close(slope[0], difference(h, 0.0), 1e-7)
+    close(slope[1][1], difference(0.0, jnp.array([0, h, 0])), 1e-6)
+    place, value = find(mechanism, "bodies.rod.mass", "parameter")
+    assert str(place) == "bodies.rod.mass" and float(value) == 1.0
+    place, value = find(mechanism, "joints.pin.at[0]", "parameter")
+    assert float(value[place.index]) == 0.1
+
+
+@pytest.mark.slow
+def test_the_motion_follows_the_length_of_a_link():
+    """Through the pose, which a longer link changes."""
+    mechanism = slider_crank()
+    q, v = mechanism.start({"motor": 0.4}, {"motor": 10.0})
+
+    def first(length):
+        changed = eqx.tree_at(lambda m: m.joints.wrist.at, mechanism, jnp.stack([length, 0 * length, 0 * length]))
+        start = uk.project(changed, 0.0, q, v, fixed=("motor",))
+        return uk.constrained_motion(changed(0.0, *start)).acceleration[0]
+
+    h = 1e-5
+    close(jax.grad(first)(jnp.array(0.3)), (first(jnp.array(0.3 + h)) - first(jnp.array(0.3 - h))) / (2 * h), 1e-6)
+
+
+def test_what_is_held_stays():
+    free = uk.MassForce(np.eye(2), np.zeros(2))
+    ring = uk.System(free, uk.Holonomic(lambda t, q: q @ q - 1), coordinates=(("x", "m"), ("y", "m")))
+    q, v = uk.project(ring, 0.0, [0.6, 0.7], [0.3, 0.0], fixed=("x",))
+    close(q, [0.6, 0.8], 1e-13)
+    close(v, [0.3, -0.225], 1e-13)
+    again = uk.project(ring, 0.0, [0.6, 0.7], [0.3, 0.0], fixed=(name for name in ["x"]))
+    close(np.concatenate(again), [*q, *v], 1e-13)
+    with pytest.raises(ValueError, match="fixed names no coordinate 'xx'; did you mean 'x'"):
+        uk.project(ring, 0.0, q, v, fixed="xx")
+
+
+class Geared(Revolute):
+    """A joint whose velocity is half the rate of its coordinate."""
+
+    def kinematic_map(self, q, v):
+        return 2 * v
+
+
+class Unread(Revolute):
+    coordinates_of = kinds.AbstractActing.coordinates_of  # pyright: ignore[reportAssignmentType]
+
+
+class Turntable(Revolute):
+    """A hinge whose place moves by itself."""
+
+    def transform(self, t, q):
+        return self.axis.turn(q[0] + t), jnp.zeros(3)
+
+
+def turntable():
+    joints = {"table": Turntable("ground", "a"), "b": Planar("a", "b"), "c": Revolute("ground", "b", stiffness=1.0)}
+    return uk.Mechanism({"a": BODY, "b": BODY}, joints)
+
+
+BODY = uk.Body(1.0)
+MISTAKES = (
+    (lambda: uk.Body(-1.0), "mass must be one number .kg. not below 0, got -1"),
+    (lambda: uk.Body(1.0, (0, 0)), "centre must be three numbers .x, y, z., got shape .2,"),
+    (lambda: uk.Body(1.0, inertia=(1, 1, -1)), "inertia must have no negative principal moment"),
+    (lambda: uk.Body(1.0, inertia=(1, 1)), "inertia must be three moments"),
+    (lambda: uk.Body(1.0, inertia=np.arange(9.0).reshape(3, 3)), "inertia must be symmetric"),
+    (lambda: uk.Mechanism({}), "bodies must name at least one body"),
+    (lambda: uk.Mechanism([BODY]), "bodies must be a dictionary"),
+    (lambda: uk.Mechanism({"a b": BODY}), "names of letters, digits and _ that begin with a letter, got 'a b'"),
+    (lambda: uk.Mechanism({"_arm": BODY}), "names that begin with a letter, got '_arm'"),
+    (lambda: uk.Mechanism({"ground": BODY}), "bodies must not have the name 'ground'"),
+    (lambda: uk.Mechanism({"items": BODY}), "bodies must not have the name 'items'"),
+    (lambda: uk.Mechanism({"a": BODY}, {"of": Revolute("ground", "a")}), "joints must not have the name 'of'"),
+    (lambda: uk.Mechanism({"things": BODY}), "bodies must not have the name 'things'"),
+    (lambda: uk.Mechanism({"lambda": BODY}), "bodies must not have the name 'lambda'"),
+    (lambda: uk.Mechanism({"a": 1.0}), "bodies\\['a'\\] must be a ukjax.Body"),
+    (lambda: uk.Mechanism({"a": BODY}, {"j": BODY}), "joints\\['j'\\] must be one of ukjax.joints"),
+    (lambda: uk.Mechanism({"a": BODY}, {"j": Revolute("ground", "b")}), "names a body 'b' that is not there"),
+    (lambda: uk.Mechanism({"arm": BODY}, {"j": Revolute("grund", "arm")}), "did you mean 'ground'"),
+    (lambda: uk.Mechanism({"a": BODY}, {"j": Revolute("a", "a")}), "must join two bodies, got 'a' twice"),
+    (lambda: uk.Mechanism({"a": BODY}, {"g": Gear("x", "y")}), "is about a joint 'x'"),
+    (
+        lambda: uk.Mechanism({"a": BODY}, {"b": Spherical("ground", "a"), "d": Drive("b", motion=lambda t: t)}),
+        "needs a joint with one coordinate, which 'b' has not",
+    ),
+    (
+        lambda: uk.Mechanism({"a": BODY}, {"j": Spherical("ground", "a", damping=1.0)}, formulation="absolute"),
+        "no body hangs on it here, so that no damping can act",
+    ),
+    (lambda: uk.Mechanism({"a": BODY}, {"j": Spherical("ground", "a", friction=[1, 2, 3])}), "must be one number"),
+    (lambda: uk.Mechanism({"a": BODY}, {"j": Spherical("ground", "a", damping=[1, 2])}), "must be a number, or 3"),
+    (lambda: uk.Mechanism({"a": BODY}, {"j": Spherical("ground", "a", rest=[1, 2])}), "must be its 4 coordinates"),
+    (lambda: uk.Mechanism({"a": BODY}, {"j": Revolute("ground", "a", damping=[1, 2])}), "must be a number, or 1"),
+    (
+        lambda: uk.Mechanism({"a": BODY}, {"j": Revolute("ground", "a", reference=[1, 2])}),
+        "reference of .* must be 1 numbers",
+    ),
+    (
+        lambda: uk.Mechanism({"a": BODY})(0.0, np.ones(6), np.ones(6)),
+        "q and v must have shapes .7,. and .6,., one entry",
+    ),
+    (lambda: uk.Mechanism({"a": BODY})(0.0, np.ones(8), np.ones(6)), "got shapes .8,. and .6,."),
+    (lambda: uk.Mechanism({"a": BODY}, formulation="polar"), "formulation must be"),
+    (lambda: uk.Mechanism({"a": BODY}, gravity=9.81), "gravity must be three numbers"),
+    (lambda: uk.Mechanism({"a": BODY}, control=1), "control must be one of ukjax.control"),
+    (lambda: Revolute(3, "a"), "parent must be the name of a body"),
+    (lambda: Revolute("ground", "a", axis="w"), "axis must be x, y, z, -x, -y, -z or three numbers"),
+    (lambda: Revolute("ground", "a", axis=(0, 0, 0)), "axis must point somewhere"),
+    (lambda: Revolute("ground", "a", at=(0, 0)), "at must be three numbers"),
+    (lambda: Revolute("ground", "a", turn=(1, 2)), "turn must be roll, pitch and yaw"),
+    (lambda: Revolute("ground", "a", damping=-1.0), "damping must be"),
+    (lambda: Distance("ground", "a", length=0.0), "length must be"),
+    (lambda: hinged(actuators=[uk.Actuator("m", "hing")]), "'m' is on a joint 'hing' that is not there; did you mean"),
+    (lambda: hinged(actuators=[uk.Actuator("m", "pair")]), "'m' is on 'pair', which has no angles or lengths"),
+    (lambda: hinged(actuators=[uk.Actuator("m", "hinge")] * 2), "must have a name each, got 'm' twice"),
+    (lambda: hinged(actuators=[uk.Actuator("m", "hinge", np.nan)]), "gear of actuator 'm' must be one number"),
+    (lambda: hinged(actuators=[uk.Actuator("m", "hinge", 1.0, (2, -2))]), "limits of actuator 'm' must be two numbers"),
+    (lambda: on(PointOnSurface("ground", "a", surface=lambda t, p: p[:2])), "surface must have shape .1,., one entry"),
+    (lambda: on(Drive("j", motion=lambda t: jnp.ones(2))), "motion must return one number, got shape .2,."),
+    (lambda: on(Cam("j", "k", profile=lambda x: [x, x])), "profile must return one number, got shape .2,."),
+    (lambda: Screw("ground", "a", lead=0.0), "lead must not be 0 .m.: a screw that does not advance is a Revolute"),
+    (lambda: Universal("ground", "a", axis="x", second="-x"), "second must not be parallel to axis"),
+    (
+        lambda: uk.Mechanism({"a": BODY}, {"j": Geared("ground", "a")}),
+        "joints\\['j'\\] has a kinematic_map, which is not used",
+    ),
+    (
+        lambda: uk.Mechanism({"a": BODY}, {"j": Planar("ground", "a"), "k": Unread("ground", "a", damping=1.0)}),
+        "joints\\['k'\\] closes a loop and has damping, but Unread has no coordinates_of",
+    ),
+    (
+        lambda: uk.Mechanism({"a": BODY}, {"j": Planar("ground", "a", limits=(0, 1))}),
+        "limits of joints\\['j'\\] are for joints with one coordinate, and it has 3",
+    ),
+    (turntable, "joints\\['table'\\] moves by itself with time"),
+    (lambda: PointOnSurface("ground", "a", surface=3.0), "surface must be"),
+    (lambda: slider_crank().start({"moter": 1.0}), "positions names no coordinate 'moter'; did you mean 'motor'"),
+    (lambda: slider_crank().start({"motor": "x"}), r"positions\['motor'\] must be one number, got 'x'"),
+    (lambda: slider_crank().start({"motor": [1, 2]}), r"positions\['motor'\] must be one number, got shape .2,."),
+    (lambda: slider_crank().start({"motor": np.inf}), r"positions\['motor'\] must be finite, got inf"),
+    (lambda: slider_crank().start(velocities={"motor": None}), r"velocities\['motor'\] must be one number, got None"),
+    (lambda: slider_crank().along("guid"), "no joint with plain coordinates is named 'guid'; did you mean 'guide'"),
+)
+
+
+def test_a_start_takes_any_kind_of_number():
+    arm = uk.Mechanism({"a": rod(1.0), "b": rod(1.0)}, {"j": Revolute("ground", "a"), "k": Revolute("a", "b")})
+    for two in (2, np.float32(2), np.array([2.0]), [2], jnp.array(2)):
+        q, v = arm.start({"k": two}, {"j": two})
+        close(q, [0, 2], 0)
+        close(v, [2, 0], 0)
+
+
+def test_constraints_of_ones_own():
+    """An arm of two rods whose tip slides on a ceiling: named, started, projected, and pushed by it."""
+    arm = uk.Mechanism({"a": rod(1.0), "b": rod(1.0)}, ARM, gravity=(0, -9.81, 0))
+    tip = lambda q: arm.pose(q)["b"].p + arm.pose(q)["b"].R[:, 0]
+    ceiling = uk.Holonomic(lambda t, q: tip(q)[1] - 1.2, name="ceiling")
+    bound = arm.constrained(ceiling)
+    again = uk.Mechanism({"a": rod(1.0), "b": rod(1.0)}, ARM, gravity=(0, -9.81, 0), constraints=ceiling)
+    assert [row.name for row in bound.constraints] == [row.name for row in again.constraints] == ["ceiling"]
+    q, v = bound.start({"j": 1.2}, {"j": 0.5})
+    close(tip(q)[1], 1.2, 1e-12)
+    close(q[0], 1.2, 0)
+    close(jax.jvp(tip, (q,), (v,))[1][1], 0.0, 1e-12)
+    motion = uk.constrained_motion(bound(0.0, q, v))
+    force = motion.constraint_force / jax.jacfwd(tip)(q)[1]
+    close(force[0], force[1], 1e-9)  # one push up or down at the tip
+    # It acts along coordinates, as motors do.
+    found = bound.reactions(0.0, q, v)
+    close(found["j"].moment[2], motion.constraint_force[0], 1e-9)
+    close(found["k"].moment[2], motion.constraint_force[1], 1e-9)
+    assert np.all(found["j"].force_is_unique)
+    with pytest.raises(ValueError, match="constraint 'ceiling' is a function of coordinates of joints"):
+        bound.in_absolute()
+
+
+ARM = {"j": Revolute("ground", "a"), "k": Revolute("a", "b", at=(1, 0, 0))}
+
+
+def hinged(**more):
+    joints = {"hinge": Revolute("ground", "a"), "pair": Gear("hinge", "hinge")}
+    return uk.Mechanism({"a": BODY}, joints, **more)
+
+
+def on(more):
+    """A mechanism with one more joint, at its reference pose."""
+    bodies, joints = {"a": BODY, "b": BODY}, {"j": Revolute("ground", "a"), "k": Revolute("ground", "b")}
+    return uk.Mechanism(bodies, joints | {"more": more})(0.0, np.zeros(2), np.zeros(2))
+
+
+@pytest.mark.parametrize(("mistake", "message"), MISTAKES)
+def test_a_mistake_is_told(mistake, message):
+    with pytest.raises(ValueError, match=message):
+        mistake()

@@ -1,0 +1,171 @@
+"""What joints carry: unique components against closed forms, the others against the least-norm solution by NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax._rotation import quaternion_of
+from ukjax.joints import Fixed, Gear, Prismatic, Revolute
+
+from ..mechanisms import in_velocities
+
+MASS, CENTRE, HEIGHTS = 10.0, np.array([0.4, 0.05, 1.1]), (0.2, 1.8)
+G = np.array([0.0, 0.0, -9.81])
+
+
+def door(mass=MASS, **more):
+    hinges = {f"hinge{i}": Revolute("ground", "door", at=(0, 0, z), to=(0, 0, z)) for i, z in enumerate(HEIGHTS)}
+    return uk.Mechanism({"door": uk.Body(mass, CENTRE, (1.0, 1.5, 0.7))}, hinges, **more)
+
+
+def in_absolute(mechanism, q, v):
+    """The same state of the mechanism in absolute coordinates."""
+    absolute, q, v = mechanism.in_absolute(), jnp.asarray(q), jnp.asarray(v)
+    counted = [name for name, _ in absolute.coordinates[7 * len(absolute.bodies) :]]  # angles whose turns are counted
+
+    def place(q):
+        pose, angles = mechanism.pose(q), mechanism.joint_coordinates(q)
+        poses = [x for name in absolute.bodies for x in (pose[name].p, quaternion_of(pose[name].R))]
+        return jnp.concatenate([*poses, *(angles[name] for name in counted)])
+
+    q_dot = v if mechanism.kinematic_map is None else mechanism.kinematic_map(q, v)
+    Q, Q_dot = jax.jvp(place, (q,), (q_dot,))
+    return absolute, Q, in_velocities(absolute, Q, Q_dot)
+
+
+def vector(reactions):
+    return np.concatenate([np.concatenate([x.force, x.moment]) for x in reactions.values()])
+
+
+def flags(reactions):
+    return np.concatenate([np.concatenate([x.force_is_unique, x.moment_is_unique]) for x in reactions.values()])
+
+
+def skew(r):
+    return np.cross(np.eye(3), r)
+
+
+def of_door(mass, speed):
+    """Least reactions of the door at angle 0 that turns at this speed, and which of them are unique: 12 unknowns, of
+    which Newton's and Euler's equations and the freedom of the hinges are 8 equations."""
+    points = [np.array([0, 0, z]) for z in HEIGHTS]
+    push = mass * (-(speed**2) * CENTRE * [1, 1, 0] - G)
+    rows = np.zeros((8, 12))
+    for i, point in enumerate(points):
+        rows[:3, 6 * i : 6 * i + 3] = np.eye(3)
+        rows[3:6, 6 * i : 6 * i + 3], rows[3:6, 6 * i + 3 : 6 * i + 6] = skew(point), np.eye(3)
+        rows[6 + i, 6 * i + 5] = 1
+    known = np.concatenate([push, np.cross(CENTRE, push), [0, 0]])
+    all_points = np.array([CENTRE, *points])
+    square = np.mean(np.sum((all_points - all_points.mean(0)) ** 2, axis=1))
+    unit = np.tile([1, 1, 1, *[np.sqrt(square)] * 3], 2)
+    U, s, Vh = np.linalg.svd(rows * unit)
+    free = Vh[int(np.sum(s > 1e-12)) :]
+    return unit * (np.linalg.pinv(rows * unit) @ known), np.all(np.abs(free) < 1e-9, axis=0)
+
+
+def test_a_door_on_two_hinges():
+    """Its weight is shared evenly, in joint and in absolute coordinates; sums are those of Newton's equation."""
+    mechanism = door()
+    expected, unique = of_door(MASS, 2.0)
+    assert not np.all(unique) and np.any(unique)
+    in_space = mechanism.in_absolute(), [0, 0, 0, 1.0, 0, 0, 0], [0, 0, 0, 0, 0, 2.0]
+    for model, q, v in ((mechanism, [0.0], [2.0]), in_space):
+        found = model.reactions(0.0, q, v)
+        np.testing.assert_allclose(vector(found), expected, rtol=0, atol=1e-9)
+        np.testing.assert_array_equal(flags(found), unique)
+        np.testing.assert_allclose([x.force[2] for x in found.values()], [49.05, 49.05], atol=1e-9)
+        assert "49.05*" in repr(found) and "not unique" in repr(found)
+    total = sum(np.asarray(x.force) for x in found.values())
+    np.testing.assert_allclose(total, MASS * (-4.0 * CENTRE * [1, 1, 0] - G), atol=1e-9)
+
+
+@pytest.mark.slow
+def test_derivatives_of_reactions_that_are_not_unique():
+    def of(mass, speed, absolute):
+        model, q, v = door(mass), jnp.array([0.3]), jnp.stack([speed])
+        model, q, v = in_absolute(model, q, v) if absolute else (model, q, v)
+        return jnp.concatenate([jnp.concatenate(x[:2]) for x in model.reactions(0.0, q, v).values()])
+
+    at = jnp.array([MASS, 2.0])
+    for absolute in (False, True):
+        found = jax.jacrev(lambda x, absolute=absolute: of(x[0], x[1], absolute))(at)
+        assert np.all(np.isfinite(found))
+        # All reactions are linear in the mass and in the square of the speed.
+        np.testing.assert_allclose(found[:, 0], of(at[0], at[1], absolute) / MASS, rtol=0, atol=1e-9)
+        slope = of(MASS, jnp.array(3.0), absolute) - of(MASS, jnp.array(1.0), absolute)
+        np.testing.assert_allclose(found[:, 1], slope / 2, rtol=0, atol=1e-8)
+
+
+def four_bar(gear=False):
+    rod = lambda length: uk.Body(1.0, (length / 2, 0, 0), (1e-3, 0.02, 0.02))
+    joints = {
+        "left": Revolute("ground", "crank"),
+        "lower": Revolute("crank", "rod", at=(0.5, 0, 0)),
+        "upper": Revolute("rod", "rocker", at=(1.0, 0, 0), to=(0.5, 0, 0)),
+        "right": Revolute("ground", "rocker", at=(1.0, 0, 0)),
+    }
+    more = {"gear": Gear("right", "left")} if gear else {}
+    bodies = {"crank": rod(0.5), "rod": rod(1.0), "rocker": rod(0.5)}
+    return uk.Mechanism(bodies, {**joints, **more}, (0, -9.81, 0))
+
+
+def test_a_plane_four_bar_determines_what_acts_in_its_plane():
+    """The forces of a parallelogram in its plane by Newton's equations of its links, on a redundant mechanism."""
+    mechanism = four_bar()
+    q, v = np.array([1.2, -1.2, 1.2]), np.array([2.0, -2.0, 2.0])
+    acceleration = np.asarray(uk.constrained_motion(mechanism(0.0, q, v)).acceleration)
+    found = mechanism.reactions(0.0, q, v)
+    for reaction in found.values():
+        assert list(reaction.force_is_unique) == [True, True, False]
+        assert list(reaction.moment_is_unique) == [False, False, True]
+        np.testing.assert_allclose([reaction.force[2], *reaction.moment], 0, atol=1e-9)
+    # The rod moves in a circle without turning; what its ends carry and its weight are its mass times acceleration.
+    along, across = np.array([np.cos(1.2), np.sin(1.2)]), np.array([-np.sin(1.2), np.cos(1.2)])
+    of_rod = 0.5 * (acceleration[0] * across - 4.0 * along) + [0, 9.81]
+    lower, upper = (np.asarray(found[name].force[:2]) for name in ("lower", "upper"))
+    np.testing.assert_allclose(lower - upper, of_rod, atol=1e-9)
+    # It does not turn, so that no moment acts about its centre: both ends carry the same across it.
+    np.testing.assert_allclose(lower[1], -upper[1], atol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gear", (False, True))
+def test_a_loop_carries_the_same_in_both_coordinates(gear):
+    """Also where a gear repeats what the loop does, and takes its share."""
+    mechanism = four_bar(gear)
+    q, v = np.array([1.2, -1.2, 1.2, *[1.2] * gear]), np.array([2.0, -2.0, 2.0])
+    found = mechanism.reactions(0.0, q, v)
+    model, Q, V = in_absolute(mechanism, q, v)
+    np.testing.assert_allclose(vector(found), vector(model.reactions(0.0, Q, V)), rtol=0, atol=1e-9)
+    assert found["right"].moment_is_unique[2] != gear
+
+
+@pytest.mark.slow
+def test_reactions_of_a_determinate_mechanism_are_unique():
+    """A post on the ground with a slide: the wrench of the weight, in both coordinates."""
+    bodies = {"post": uk.Body(2.0, (0.1, 0, 0.5)), "block": uk.Body(3.0, (0, 0, 0))}
+    joints = {"foot": Fixed("ground", "post"), "slide": Prismatic("post", "block", at=(0, 0, 1), axis="x", damping=2.0)}
+    mechanism = uk.Mechanism(bodies, joints)
+    in_space = np.array([0, 0, 0, 1.0, 0, 0, 0, 0.3, 0, 1, 1, 0, 0, 0]), np.eye(12)[6] * 1.5
+    for model, q, v in ((mechanism, [0.3], [1.5]), (mechanism.in_absolute(), *in_space)):
+        found = model.reactions(0.0, q, v)
+        assert np.all(flags(found)) and "unique" not in repr(found)
+        np.testing.assert_allclose(found["slide"].force, [-3.0, 0, 3 * 9.81], atol=1e-9)
+        np.testing.assert_allclose(found["foot"].force, [-3.0, 0, 5 * 9.81], atol=1e-9)
+        np.testing.assert_allclose(found["foot"].moment, [0, -3.0 - 9.81 * (2 * 0.1 + 3 * 0.3), 0], atol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", (1e3, 1e-3))
+def test_uniqueness_does_not_depend_on_the_unit_of_length(unit):
+    hinge = lambda z: Revolute("ground", "door", at=(0, 0, z * unit), to=(0, 0, z * unit))
+    hinges = {f"hinge{i}": hinge(z) for i, z in enumerate(HEIGHTS)}
+    small = uk.Mechanism({"door": uk.Body(MASS, CENTRE * unit, unit**2 * np.array([1.0, 1.5, 0.7]))}, hinges, G * unit)
+    found = small.reactions(0.0, [0.0], [2.0])
+    expected, unique = of_door(MASS, 2.0)
+    scale = np.tile([unit] * 3 + [unit**2] * 3, 2)
+    np.testing.assert_allclose(vector(found) / scale, expected, rtol=0, atol=1e-9)
+    np.testing.assert_array_equal(flags(found), unique)

@@ -1,0 +1,144 @@
+"""The gradient of an adaptive motion, by ``jax.grad`` and nothing else."""
+
+import functools
+from typing import Any, ClassVar
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax._motion.integrate import single
+
+from ..mechanisms import Pendulum
+
+TIGHT: dict[str, Any] = {"rtol": 1e-12, "atol": 1e-12}
+TS = np.array([0.0, 0.3, 0.7, 1.1])
+WEIGHTS = np.random.default_rng(3).normal(size=(4, 2))
+
+
+def looked_at(motion):
+    """Every sample's place and speed, mixed."""
+    return jnp.sum(WEIGHTS * motion.q) + jnp.sum(jnp.sin(WEIGHTS * motion.v))
+
+
+class Pushed(uk.AbstractSystem):
+    """A pendulum of some length under a constant horizontal push."""
+
+    length: jax.Array
+    push: jax.Array
+    nonideal: ClassVar[Any] = None
+
+    @property
+    def dynamics(self):
+        return uk.Lagrangian(lambda t, q, v: v @ v / 2, lambda t, q: 9.81 * q[1] - self.push * q[0])
+
+    @property
+    def constraints(self):
+        return (uk.Holonomic(lambda t, q: q @ q - self.length**2, name="rod"),)
+
+
+def of_model(x, **how):
+    length = jnp.exp(x[0])
+    system, q0 = Pushed(length, x[1]), jnp.array([-1.0, 0.0]) * length
+    return looked_at(uk.simulate(system, q0, [0.0, 0.0], TS, **TIGHT, **how))
+
+
+def of_start(x, **how):
+    q0 = jnp.stack([jnp.sin(x[0]), -jnp.cos(x[0])])
+    v0 = x[1] * jnp.stack([jnp.cos(x[0]), jnp.sin(x[0])])
+    return looked_at(uk.simulate(Pendulum(), q0, v0, TS, **TIGHT, **how))
+
+
+def of_ts(x, **how):
+    ts = jnp.array([0.0, 0.3, 0.7, 1.1]) + jnp.array([[0.5, 1, 0, 0], [0, 0, 0.5, -0.5]]).T @ x
+    return looked_at(uk.simulate(driven_by_time(), [-1.0, 0.0], [0.0, 0.0], ts, **TIGHT, **how))
+
+
+def driven_by_time():
+    """A pendulum shaken by a force, so that the time at which it starts is felt."""
+    pendulum = Pendulum()
+    shaken = lambda t, q, v: jnp.stack([jnp.sin(3 * t), -9.81])
+    return uk.System(uk.MassForce(np.eye(2), shaken), pendulum.constraints)
+
+
+NAMES = "of the model", "of the start", "of the times"
+EACH = pytest.mark.parametrize("function", (of_model, of_start, of_ts), ids=NAMES)
+AT = np.array([0.1, 0.2])
+
+
+@functools.cache
+def gradient(function):
+    return np.asarray(jax.grad(function)(jnp.asarray(AT)))
+
+
+@pytest.mark.parametrize("function", (of_model, of_start, pytest.param(of_ts, marks=pytest.mark.slow)), ids=NAMES)
+def test_it_is_that_of_differences(function):
+    h, weights = 0.002, (4 / 5, -1 / 5, 4 / 105, -1 / 280)
+    for i in range(2):
+        at = lambda k, i=i: float(function(jnp.asarray(AT + k * h * np.eye(2)[i])))
+        slope = sum(w * (at(k) - at(-k)) for k, w in enumerate(weights, 1)) / h
+        assert abs(slope) > 0.01
+        assert gradient(function)[i] == pytest.approx(slope, rel=1e-8, abs=1e-8)
+
+
+@pytest.mark.slow
+@EACH
+def test_it_is_that_of_diffrax_s_adjoint(function):
+    theirs = jax.grad(lambda x: function(x, adjoint=dfx.RecursiveCheckpointAdjoint()))(jnp.asarray(AT))
+    np.testing.assert_allclose(gradient(function), theirs, rtol=0, atol=1e-8)
+
+
+def test_by_the_times_it_is_the_speed():
+    """∂q(tₖ)/∂tₖ = v(tₖ), and a motion that does not know the time only moves with ts[0]."""
+    start = [-1.0, 0.0], [0.0, 0.0]
+    motion = uk.simulate(Pendulum(), *start, TS, **TIGHT)
+    found = jax.grad(lambda ts: jnp.sum(WEIGHTS * uk.simulate(Pendulum(), *start, ts, **TIGHT).q))(jnp.asarray(TS))
+    speeds = np.sum(WEIGHTS * np.asarray(motion.v), axis=1)
+    np.testing.assert_allclose(found[1:], speeds[1:], rtol=0, atol=1e-9)
+    assert float(found[0]) == pytest.approx(-speeds[1:].sum(), abs=1e-9)
+
+
+def test_a_jacobian_is_its_rows():
+    end = lambda v: uk.simulate(Pendulum(), [-1.0, 0.0], jnp.array([0.0, 1.0]) * v, TS).q[-1]
+    rows = [jax.grad(lambda v, i=i: end(v)[i])(0.5) for i in range(2)]
+    np.testing.assert_allclose(jax.jacrev(end)(0.5), rows, rtol=0, atol=1e-10)
+
+
+def test_redundant_rows_and_singular_masses_have_gradients_too():
+    rod = lambda v, copies: uk.simulate(Pendulum(copies=copies), [-1.0, 0.0], jnp.array([0.0, 1.0]) * v, TS, **TIGHT).q[
+        -1, 1
+    ]
+    assert float(jax.grad(lambda v: rod(v, 3))(0.5)) == pytest.approx(
+        float(jax.grad(lambda v: rod(v, 1))(0.5)), abs=1e-9
+    )
+
+
+@pytest.fixture
+def short_pieces(monkeypatch):
+    """The host looks on after every seven steps."""
+    jax.clear_caches()
+    monkeypatch.setattr(single, "STEPS_PER_CALL", 7)
+    yield
+    jax.clear_caches()
+
+
+@pytest.mark.parametrize(
+    "how", ({"rtol": 1e-9}, pytest.param({"dt": 0.02}, marks=pytest.mark.slow)), ids=("adaptive", "even")
+)
+def test_a_motion_in_many_pieces_is_the_same(how, request):
+    speed = jnp.array(0.5)
+    ask = lambda v: uk.simulate(Pendulum(), [-1.0, 0.0], jnp.array([0.0, 1.0]) * v, TS, **how)
+    whole, gradient_of_whole = ask(speed), jax.grad(lambda v: looked_at(ask(v)))(speed)
+    pieces, run = [], single._piece
+    request.getfixturevalue("short_pieces")
+    request.getfixturevalue("monkeypatch").setattr(single, "_piece", lambda *given: pieces.append(1) or run(*given))
+    motion = ask(speed)
+    assert 2 < len(pieces) <= -(-(int(whole.steps) + 1) // 7)  # a step that is not accepted is none of a piece
+    np.testing.assert_allclose(motion.q, whole.q, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(motion.v, whole.v, rtol=0, atol=1e-13)
+    assert int(motion.steps) == int(whole.steps)
+    found = jax.grad(lambda v: looked_at(ask(v)))(speed)
+    assert float(found) == pytest.approx(float(gradient_of_whole), abs=1e-12)

@@ -1,0 +1,321 @@
+"""What a trajectory gives: its quantities by name, its members, and the motion between its samples."""
+
+import inspect
+from dataclasses import fields
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+
+from ..mechanisms import Pendulum
+
+TS = np.linspace(0, 2, 5)
+STARTS = np.array([[-1.0, 0.0], [1.0, 0.0], [0.0, -1.0]]), np.array([[0.0, 0.0], [0.0, 0.5], [1.0, 0.0]])
+START = STARTS[0][0], STARTS[1][0]
+OBSERVED = [field.name for field in fields(uk.Observation)]
+
+
+class Oscillator(uk.AbstractSystem):
+    """m q̈ = −k q"""
+
+    m: jax.Array
+    k: jax.Array
+    constraints: ClassVar[tuple] = ()
+
+    @property
+    def dynamics(self):
+        return uk.MassForce(jnp.reshape(self.m, (1, 1)), lambda t, q, v: -self.k * q)
+
+
+OSCILLATOR = Oscillator(jnp.asarray(2.0), jnp.asarray(8.0))  # q = cos(2 t)
+
+
+@pytest.fixture(scope="module")
+def motion():
+    return uk.simulate(Pendulum(), *START, TS)
+
+
+@pytest.fixture(scope="module")
+def batch():
+    return uk.simulate(Pendulum(), *STARTS, TS)
+
+
+def same(found, expected):
+    """Equal in every array, and in what is evaluated on access."""
+    for name in ("t", "q", "v", "result", "steps"):
+        np.testing.assert_array_equal(getattr(found, name), expected[name], err_msg=name)
+    for x, y in zip(found.last, expected["last"], strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def picked(batch, at):
+    names = "t", "q", "v", "result", "steps"
+    return {name: np.asarray(getattr(batch, name))[at] for name in names} | {
+        "last": [np.asarray(x)[at] for x in batch.last]
+    }
+
+
+# --- quantities by name -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", OBSERVED)
+def test_each_quantity_is_a_documented_property(name):
+    found = inspect.getattr_static(uk.Trajectory, name)
+    assert isinstance(found, property) and found.fset is None
+    assert found.__doc__ and "\n" not in found.__doc__ and "samples" in found.__doc__
+    assert "return" in found.fget.__annotations__
+
+
+def test_quantities_are_listed_and_those_of_the_observation(motion):
+    assert set(OBSERVED) <= set(dir(motion))
+    for name in OBSERVED:
+        assert getattr(motion, name) is getattr(motion.observed(), name)
+    with pytest.raises(AttributeError):
+        motion.energie  # noqa: B018
+    with pytest.raises(AttributeError):
+        motion.energy = motion.t
+
+
+def test_quantities_are_no_leaves(motion):
+    leaves = len(jax.tree.leaves(motion))
+    assert motion.energy.shape == (5,)
+    assert len(jax.tree.leaves(motion)) == leaves
+    assert jax.tree.map(lambda x: x, motion).q is motion.q
+
+
+# --- members ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", (0, -1, np.int64(1), slice(1, None), slice(None, None, -1), [2, 0], np.array([1])))
+def test_an_index_takes_members(batch, at):
+    found = batch[at]
+    same(found, picked(batch, at))
+    assert found.model is batch.model and found.title == batch.title
+    np.testing.assert_allclose(found.energy, np.asarray(batch.energy)[at], rtol=1e-12, atol=1e-12)
+
+
+def test_members_are_those_that_are_simulated_alone(batch):
+    assert len(batch) == 3
+    members = list(batch)
+    assert len(members) == 3
+    for member, q0, v0 in zip(members, *STARTS, strict=True):
+        alone = uk.simulate(Pendulum(), q0, v0, TS)
+        assert member.q.shape == alone.q.shape and member.reason == alone.reason
+        np.testing.assert_allclose(member.q, alone.q, rtol=0, atol=1e-7)
+        np.testing.assert_allclose(member.constraint_force, alone.constraint_force, rtol=0, atol=1e-6)
+
+
+def test_a_boolean_array_takes_members(batch):
+    some = batch[np.array([True, False, True])]
+    same(some, picked(batch, [0, 2]))
+    assert len(batch[batch.finished]) == 3
+    assert len(batch[~batch.finished]) == 0
+
+
+def test_what_was_evaluated_goes_with_a_member(batch):
+    kept = batch.with_observation()
+    np.testing.assert_array_equal(kept[1].observation.energy, kept.observation.energy[1])
+    np.testing.assert_array_equal(kept[1].without_model().residual, kept.residual[1])
+
+
+def test_members_with_models_of_their_own():
+    models = Oscillator(jnp.array([1.0, 2.0, 4.0]), jnp.array([4.0, 8.0, 4.0]))
+    q0, v0 = jnp.ones((3, 1)), jnp.zeros((3, 1))
+    motions = eqx.filter_vmap(lambda model, q0, v0: uk.simulate(model, q0, v0, TS))(models, q0, v0)
+    for i, rate in enumerate((2.0, 2.0, 1.0)):
+        member = motions[i]
+        assert member.model.m == models.m[i] and member.model.m.shape == ()
+        np.testing.assert_allclose(member.q[:, 0], np.cos(rate * TS), rtol=0, atol=1e-8)
+        np.testing.assert_allclose(member.acceleration[:, 0], -(rate**2) * np.cos(rate * TS), rtol=0, atol=1e-7)
+        np.testing.assert_allclose(member(1.3).q, [[np.cos(1.3 * rate)]], rtol=0, atol=1e-8)
+    np.testing.assert_array_equal(motions[1:].model.k, models.k[1:])
+    with pytest.raises(ValueError, match=r"use motion\[i\]\(t\)"):
+        motions(0.5)
+
+
+def test_one_model_stays_one_where_it_has_an_axis_as_long_as_the_batch():
+    model = uk.System(uk.MassForce(jnp.diag(jnp.array([1.0, 2.0, 3.0])), jnp.ones(3)))
+    batch = uk.simulate(model, np.zeros((3, 3)), np.eye(3), [0.0, 1.0])
+    np.testing.assert_allclose(batch[1].acceleration[0], [1, 1 / 2, 1 / 3], rtol=1e-12)
+    np.testing.assert_allclose(batch[1](0.5).q[0], np.array([1 / 8, 1 / 2 + 1 / 16, 1 / 24]), rtol=1e-9)
+
+
+def test_a_saved_batch_has_members(batch, tmp_path):
+    loaded = uk.load_trajectory(batch.save(tmp_path / "batch.npz"))
+    same(loaded[2], picked(batch, 2))
+    np.testing.assert_array_equal(loaded[2].energy, batch.energy[2])
+    assert loaded[2].coordinates == batch.coordinates
+
+
+def test_batches_are_mapped_and_indexed_as_trees(batch):
+    np.testing.assert_array_equal(jax.tree.map(lambda x: x[1], batch.without_model()).q, batch.q[1])
+    ends = eqx.filter_vmap(lambda motion: motion.q[-1])(batch.without_model())
+    np.testing.assert_array_equal(ends, batch.q[:, -1])
+
+
+def test_one_trajectory_has_no_members(motion):
+    for ask in (lambda: motion[0], lambda: motion[:2], lambda: len(motion), lambda: iter(motion)):
+        with pytest.raises(TypeError, match=r"this is one trajectory.* use motion.q\[k\] for its sample k"):
+            ask()
+    assert motion  # not by its length
+
+
+@pytest.mark.parametrize("at", ("energy", 1.0, None, True, (0, 1), [[0], [1]], [True, False]))
+def test_another_kind_of_index_is_an_error(batch, at):
+    with pytest.raises(TypeError, match=r"motion\[i\] needs an integer, a slice, or an array"):
+        batch[at]
+
+
+@pytest.mark.parametrize("at", (3, -4, [0, 7]))
+def test_an_index_beyond_the_batch_is_an_error(batch, at):
+    with pytest.raises(IndexError, match="there is no member .* in a batch of 3"):
+        batch[at]
+
+
+# --- between samples --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ({}, {"dt": 0.01}, {"dt": 0.01, "solver": uk.RungeKutta4()}, {"drift": "none"}))
+def test_between_samples_it_is_the_solution(how):
+    motion = uk.simulate(OSCILLATOR, [1.0], [0.0], [0.0, 1.5, 4.0], **how)
+    times = np.array([3.9, 0.0, 0.1, 1.5, 1.5, 2.7, 4.0])  # in any order, some twice
+    found = motion(times)
+    np.testing.assert_array_equal(found.t, times)
+    np.testing.assert_allclose(found.q[:, 0], np.cos(2 * times), rtol=0, atol=1e-7)
+    np.testing.assert_allclose(found.v[:, 0], -2 * np.sin(2 * times), rtol=0, atol=2e-7)
+    np.testing.assert_allclose(found.acceleration[:, 0], -4 * np.cos(2 * times), rtol=0, atol=4e-7)
+    assert found.reason == motion.reason
+    np.testing.assert_array_equal(found.q[jnp.array([1, 3, 4, 6])], motion.q[jnp.array([0, 1, 1, 2])])
+
+
+def test_between_samples_it_is_a_simulation_with_that_sample(motion):
+    more = np.sort(np.append(TS, [0.1, 0.77, 1.99]))
+    expected = uk.simulate(Pendulum(), *START, more, rtol=1e-12)
+    found = motion(more)
+    np.testing.assert_allclose(found.q, expected.q, rtol=0, atol=1e-7)
+    np.testing.assert_allclose(found.constraint_force, expected.constraint_force, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(found.residual, 0, atol=1e-12)
+    np.testing.assert_array_equal(motion(TS).q, motion.q)
+    np.testing.assert_array_equal(motion(TS).v, motion.v)
+
+
+def test_one_number_is_one_sample(motion):
+    found = motion(0.3)
+    assert found.t.shape == (1,) and found.q.shape == (1, 2)
+    np.testing.assert_array_equal(found.q, motion([0.3]).q)
+
+
+def test_fixed_steps_are_those_with_that_sample(motion):
+    how = {"dt": 0.02, "solver": uk.RungeKutta4(), "drift": "none"}
+    of = lambda ts: uk.simulate(Pendulum(), *START, ts, **how)
+    np.testing.assert_allclose(of(TS)([0.7, 0.9]).q, of([0.0, 0.5, 0.7, 0.9]).q[2:], rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("how", ({}, {"dt": 0.01}))
+def test_times_as_close_as_rounding(how):
+    motion = uk.simulate(Pendulum(), *START, TS, **how)
+    near = [np.nextafter(0.5, 1), 0.5 + 1e-12, np.nextafter(2, 0), 1e-30]
+    np.testing.assert_allclose(motion(near).q, motion.q[jnp.array([1, 1, 4, 0])], rtol=0, atol=1e-7)
+
+
+def test_a_batch_is_evaluated_at_once(batch):
+    found = batch([0.3, 1.7])
+    assert found.q.shape == (3, 2, 2) and found.t.shape == (3, 2)
+    for i, member in enumerate(batch):
+        np.testing.assert_allclose(found.q[i], member([0.3, 1.7]).q, rtol=0, atol=1e-8)
+    np.testing.assert_array_equal(batch(TS).q, batch.q)
+
+
+def test_up_to_an_event_and_no_further():
+    floor = uk.Event(lambda t, q, v: q[0], direction="falling")
+    motion = uk.simulate(OSCILLATOR, [1.0], [0.0], [0.0, 0.5, 1.0], event=floor)
+    end = float(motion.last[0])
+    assert motion.met_event and abs(end - np.pi / 4) < 1e-8
+    np.testing.assert_allclose(motion([0.2, 0.6]).q[:, 0], np.cos([0.4, 1.2]), rtol=0, atol=1e-8)
+    np.testing.assert_array_equal(motion(end).q[0], motion.last[1])
+    with pytest.raises(ValueError, match="within the motion, 0 to 0.785398"):
+        motion(0.9)
+    members = uk.simulate(OSCILLATOR, [[1.0], [0.5]], [[0.0], [1.0]], [0.0, 0.5, 1.0], event=floor)
+    with pytest.raises(ValueError, match="the same times"):
+        members(0.2)
+    np.testing.assert_allclose(members[0](0.6).q, [[np.cos(1.2)]], rtol=0, atol=1e-8)
+
+
+def test_switches_are_those_of_the_motion():
+    push = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: jnp.where((t > 1.0) & (t < 1.001), 1000.0, 0.0)[None]))
+    motion = uk.simulate(push, [0.0], [0.0], [0.0, 3.0], switches=[1.0, 1.001])
+    np.testing.assert_allclose(motion([0.9, 2.0]).v[:, 0], [0, 1], rtol=0, atol=1e-9)
+
+
+def test_a_function_and_other_velocities_too():
+    free = lambda t, q, v: uk.Terms(jnp.eye(1), -4 * q, jnp.zeros((0, 1)), jnp.zeros(0))
+    np.testing.assert_allclose(uk.simulate(free, [1.0], [0.0], [0.0, 2.0])(0.7).q, [[np.cos(1.4)]], rtol=0, atol=1e-7)
+
+
+def test_it_has_derivatives():
+    def at(k, v0):
+        model = Oscillator(jnp.asarray(2.0), k)
+        return uk.simulate(model, jnp.array([1.0]), v0[None], [0.0, 0.5, 2.0])(1.2).q[0, 0]
+
+    of_k, of_v = jax.grad(at, (0, 1))(8.0, 0.0)
+    np.testing.assert_allclose(of_k, -1.2 * np.sin(2.4) / 8, rtol=1e-6)  # ω = √(k/2), dω/dk = 1/8
+    np.testing.assert_allclose(of_v, np.sin(2.4) / 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("t", "said"),
+    (
+        (2.5, "t must lie within the motion, 0 to 2 s, got 2.5"),
+        ([0.5, -0.1], r"t must lie within the motion, 0 to 2 s, got -0.1"),
+        (np.nan, "t must be finite"),
+        ([[0.5]], r"t must be one time \[s\], or times of shape \(k,\), got shape \(1, 1\)"),
+        ([], r"got shape \(0,\)"),
+        ("now", "t must be times, got 'now'"),
+    ),
+)
+def test_other_times_are_an_error(motion, t, said):
+    with pytest.raises(ValueError, match=said):
+        motion(t)
+
+
+def test_without_a_model_there_are_only_samples(motion, tmp_path):
+    loaded = uk.load_trajectory(motion.save(tmp_path / "motion.npz"))
+    for lacking in (loaded, motion.without_model()):
+        with pytest.raises(ValueError, match="needs the model and the options"):
+            lacking(0.3)
+
+
+def test_traced_times_are_an_error(motion):
+    with pytest.raises(ValueError, match="t must be known times: under jit"):
+        jax.jit(lambda t: motion(t).q)(0.3)
+    with pytest.raises(ValueError, match="for derivatives with respect to t"):
+        jax.grad(lambda t: motion(t).q[0, 0])(0.3)
+    with pytest.raises(ValueError, match="motion.t. needs known sample times. Under jit"):
+        jax.jit(lambda v: uk.simulate(Pendulum(), jnp.array([-1.0, 0.0]), v, TS)(0.3).q)(jnp.zeros(2))
+
+
+def test_single_precision_stays_single():
+    in_single = jax.tree.map(lambda x: x.astype(jnp.float32), OSCILLATOR)
+    motion = uk.simulate(in_single, np.ones(1, np.float32), np.zeros(1, np.float32), [0.0, 0.3, 1.0], rtol=1e-5)
+    found = motion([0.1, 0.3, 1.0])
+    assert found.q.dtype == jnp.float32
+    np.testing.assert_array_equal(found.q[1:], motion.q[1:])
+    np.testing.assert_allclose(found.q[0, 0], np.cos(0.2), atol=1e-4)
+
+
+# --- what is returned -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    "Combination Failure Identifiability Integration IntegrationOptions Labels Observation Plan Pose Reaction "
+    "Simulator".split(),
+)
+def test_returned_classes_are_public_and_documented(name):
+    assert name in dir(uk) and isinstance(getattr(uk, name), type)
+    assert len(getattr(uk, name).__doc__) > 50

@@ -1,0 +1,154 @@
+"""A motion step by step: the same steps that ``simulate`` takes, in any composition."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+
+from ..mechanisms import GRAVITY, Pendulum, pendulum_exact
+
+LEVEL, REST = [-1.0, 0.0], [0.0, 0.3]
+MANY = np.stack([LEVEL, [0.0, -1.0], [0.6, 0.8]]), np.array([[0.0, 0.3], [0.5, 0.0], [-0.8, 0.6]])
+DT, COUNT = 0.01, 20
+SAME = 1e-14
+
+
+def driven():
+    """The pendulum with a horizontal force of its own law, −v, at the bob."""
+    plant = Pendulum()
+    law = uk.control.Feedback(np.array([[1.0], [0.0]]), lambda t, q, v: -v[:1])
+    return uk.System(plant.dynamics, plant.constraints, control=law)
+
+
+def after(system, q0, v0, **how):
+    state = uk.initial_state(system, q0, v0)
+    for _ in range(COUNT):
+        state = uk.step(system, state, DT, **how)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("system", "start"),
+    (
+        pytest.param(Pendulum(), (LEVEL, REST), id="one-free"),
+        pytest.param(driven(), (LEVEL, REST), id="one-driven"),
+        pytest.param(Pendulum(copies=2), (LEVEL, REST), id="one-redundant"),
+        pytest.param(Pendulum(), MANY, id="batch-free"),
+        pytest.param(driven(), MANY, id="batch-driven", marks=pytest.mark.slow),
+        pytest.param(Pendulum(copies=2), MANY, id="batch-redundant", marks=pytest.mark.slow),
+    ),
+)
+def test_steps_are_those_of_simulate(system, start):
+    q0, v0 = start
+    motion = uk.simulate(system, q0, v0, [0.0, COUNT * DT], dt=DT, solver=uk.RungeKutta4())
+    state = after(system, q0, v0)
+    np.testing.assert_allclose(state.q, motion.q[..., -1, :], rtol=0, atol=SAME)
+    np.testing.assert_allclose(state.v, motion.v[..., -1, :], rtol=0, atol=SAME)
+    np.testing.assert_allclose(state.t, COUNT * DT, rtol=0, atol=SAME)
+    assert np.all(np.asarray(state.result) == 0) and np.all(state.reason == "reached its last time")
+
+
+def test_it_is_where_jacobi_says():
+    state = uk.initial_state(Pendulum(), LEVEL, [0.0, 0.0])
+    for _ in range(10):
+        state = uk.step(Pendulum(), state, 0.1, steps=100)
+    np.testing.assert_allclose(state.q, pendulum_exact(1.0), rtol=0, atol=1e-9)
+
+
+def test_several_steps_at_once_are_several_steps():
+    once = uk.step(Pendulum(), uk.initial_state(Pendulum(), LEVEL, REST), COUNT * DT, steps=COUNT)
+    one_by_one = after(Pendulum(), LEVEL, REST)
+    np.testing.assert_allclose(once.q, one_by_one.q, rtol=0, atol=SAME)
+    np.testing.assert_allclose(once.v, one_by_one.v, rtol=0, atol=SAME)
+
+
+@pytest.mark.parametrize("copies", (1, 2), ids=("usual", "redundant"))
+def test_jit_and_scan_give_the_same(copies):
+    system = Pendulum(copies=copies)
+
+    @jax.jit
+    def rolled(state):
+        return jax.lax.scan(lambda state, _: (uk.step(system, state, DT), None), state, length=COUNT)[0]
+
+    found, expected = rolled(uk.initial_state(system, LEVEL, REST)), after(system, LEVEL, REST)
+    np.testing.assert_allclose(found.q, expected.q, rtol=0, atol=10 * SAME)
+    np.testing.assert_allclose(found.v, expected.v, rtol=0, atol=10 * SAME)
+
+
+@pytest.mark.slow
+def test_vmap_over_starts_is_a_batch():
+    together = uk.step(Pendulum(), uk.initial_state(Pendulum(), *MANY), DT)
+    each = jax.vmap(lambda q, v: uk.step(Pendulum(), uk.initial_state(Pendulum(), q, v), DT).q)(*map(jnp.asarray, MANY))
+    np.testing.assert_allclose(each, together.q, rtol=0, atol=SAME)
+
+
+def test_what_is_given_is_held_in_place_of_the_law():
+    """A constant horizontal force is a gravity that leans: against a model that has it."""
+    system, u = driven(), 2.0
+    leaning = uk.System(uk.MassForce(np.eye(2), np.array([u, -GRAVITY])), Pendulum().constraints)
+    given = after(system, LEVEL, REST, u=[u])
+    np.testing.assert_allclose(given.q, after(leaning, LEVEL, REST).q, rtol=0, atol=1e-13)
+    assert np.abs(given.q - after(system, LEVEL, REST).q).max() > 1e-4
+
+
+def test_each_of_a_batch_is_given_its_own():
+    system, u = driven(), np.array([[0.0], [1.0], [-2.0]])
+    together = uk.step(system, uk.initial_state(system, *MANY), DT, u)
+    for i in range(3):
+        alone = uk.step(system, uk.initial_state(system, MANY[0][i], MANY[1][i]), DT, u[i])
+        np.testing.assert_allclose(together.q[i], alone.q, rtol=0, atol=SAME)
+
+
+def eighth_order(function, x, h):
+    """f'(x) with an error of h⁸ times a ninth derivative."""
+    weights = 4 / 5, -1 / 5, 4 / 105, -1 / 280
+    return sum(w * (function(x + k * h) - function(x - k * h)) for k, w in enumerate(weights, 1)) / h
+
+
+def test_gradients_are_those_of_differences():
+    system = driven()
+
+    def height(x):
+        """Of what is given, and of a mass."""
+        model = uk.System(
+            uk.MassForce(jnp.exp(x) * jnp.eye(2), jnp.exp(x) * jnp.array([0.0, -GRAVITY])),
+            system.constraints,
+            control=system.control,
+        )
+        state = uk.initial_state(model, LEVEL, REST)
+        for _ in range(3):
+            state = uk.step(model, state, 0.05, jnp.stack([jnp.sin(x)]))
+        return state.q[1]
+
+    expected = eighth_order(lambda x: float(height(x)), 0.7, 0.05)
+    assert abs(expected) > 1e-6
+    assert float(jax.grad(height)(0.7)) == pytest.approx(expected, rel=1e-8)
+    assert float(jax.jacfwd(height)(0.7)) == pytest.approx(expected, rel=1e-8)
+
+
+def test_what_a_step_cannot_do_is_in_its_result():
+    blown = uk.System(uk.MassForce(np.eye(2), lambda t, q, v: jnp.where(q > 0.5, jnp.nan, -q)), ())
+    state = uk.step(blown, uk.initial_state(blown, [[0.1, 0.1], [0.9, 0.0]], [0.0, 0.0]), DT)
+    assert np.asarray(state.reason).tolist() == ["reached its last time", "met a number that is not finite"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    (
+        (lambda: uk.initial_state(Pendulum(), [-1.0, 0.1], [0.0, 0.0]), r"the start is off the constraints.*'rod'"),
+        (lambda: uk.initial_state(Pendulum(), -1.0, 0.0), r"q0 must have shape \(n,\), or \(batch, n\)"),
+        (lambda: uk.initial_state(Pendulum(), LEVEL, [0.0]), r"v0 must have the shape of q0, \(2,\), got shape \(1,\)"),
+        (
+            lambda: uk.step(Pendulum(), uk.initial_state(Pendulum(), LEVEL, REST), DT, steps=0),
+            r"steps must be a whole number from 1 on, got 0",
+        ),
+        (lambda: uk.step(Pendulum(), uk.initial_state(Pendulum(), LEVEL, REST), DT, drift="spring"), r"drift must be"),
+        (lambda: uk.step(Pendulum(), uk.initial_state(Pendulum(), LEVEL, REST), DT, [1.0]), r"u is for the actuators"),
+        (lambda: uk.step(driven(), uk.initial_state(driven(), LEVEL, REST), DT, [1.0, 2.0]), r"u must have 1 entries"),
+    ),
+)
+def test_bad_input_is_named(asked, message):
+    with pytest.raises(ValueError, match=message):
+        asked()

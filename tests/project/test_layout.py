@@ -1,0 +1,312 @@
+"""The tree is the architecture: imports point one way, and importing changes nothing."""
+
+import ast
+import graphlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ukjax
+
+ROOT = Path(ukjax.__file__).parent
+
+
+def modules():
+    """Name -> source file. The door's imports are those of its stub: it imports lazily."""
+    names = {}
+    for path in ROOT.rglob("*.py"):
+        parts = path.relative_to(ROOT.parent).with_suffix("").parts
+        stub = path.with_suffix(".pyi")
+        names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = stub if stub.exists() else path
+    return names
+
+
+def imported(name, path, known):
+    """The modules of this package that ``name`` imports, anywhere in its file."""
+    package = name.split(".") if path.stem == "__init__" else name.split(".")[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join(start + (node.module.split(".") if node.module else []))
+            # ``from ..a import b``: b is a module, or a name in a.
+            found = [f"{base}.{alias.name}" if f"{base}.{alias.name}" in known else base for alias in node.names]
+        else:
+            continue
+        yield from (module for module in found if module in known and module != name)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    known = modules()
+    return {name: set(imported(name, path, known)) for name, path in known.items()}
+
+
+def cycle(graph):
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return error.args[1]
+
+
+def within(module, family):
+    return module == family or module.startswith(family + ".")
+
+
+def test_the_graph_sees_the_imports(graph):
+    """Else the tests below could not fail."""
+    assert {"ukjax._solve", "ukjax._terms", "ukjax._check", "ukjax._precision"} <= graph["ukjax._equation"]
+    assert "ukjax._solve.base" in graph["ukjax._solve.kkt"]
+    assert "ukjax._equation" in graph["ukjax"]
+    assert cycle(graph | {"ukjax._terms": {"ukjax._equation"}})
+
+
+def test_imports_point_one_way(graph):
+    assert cycle(graph) is None
+
+
+@pytest.mark.parametrize(
+    ("family", "others"),
+    (
+        ("ukjax._solve", ("ukjax._terms", "ukjax._constraint", "ukjax._dynamics", "ukjax._equation", "ukjax._system")),
+        ("ukjax._constraint", ("ukjax._dynamics", "ukjax._terms", "ukjax._equation", "ukjax._system")),
+        ("ukjax._dynamics", ("ukjax._constraint", "ukjax._solve", "ukjax._equation", "ukjax._system")),
+        ("ukjax._equation", ("ukjax._constraint", "ukjax._dynamics", "ukjax._system")),
+        ("ukjax._control", ("ukjax._dynamics", "ukjax._system", "ukjax.control", "ukjax.systems")),
+        ("ukjax.control", ("ukjax._motion", "ukjax._estimate", "ukjax.systems")),
+        ("ukjax._parameters", ("ukjax._constraint", "ukjax._solve", "ukjax._system", "ukjax._estimate")),
+        ("ukjax._estimate", ("ukjax.control", "ukjax.systems", "ukjax.plot", "ukjax._command")),
+    ),
+)
+def test_families_meet_by_being_passed(graph, family, others):
+    crossing = [
+        (module, target)
+        for module, targets in graph.items()
+        if within(module, family)
+        for target in targets
+        if any(within(target, other) for other in others)
+    ]
+    assert not crossing
+
+
+ORDER = (
+    ("_kernel",),
+    ("_solve",),
+    ("_terms", "_equation"),
+    ("_constraint", "_dynamics"),
+    ("_control",),
+    ("_system",),
+    ("_labels",),
+    ("_motion", "control", "systems"),
+    ("joints",),
+    ("_mechanism",),
+    ("_robot_file", "robots"),
+    ("_estimate",),
+    ("_ensemble",),
+    ("_view",),
+    ("plot", "_command"),
+)
+"""The parts, each upon those before it; of those in one line, which meet by being passed, see above and below."""
+
+EVERYWHERE = (
+    "_cache",
+    "_check",
+    "_check_terms",
+    "_closures",
+    "_compressed",
+    "_extras",
+    "_files",
+    "_fingerprint",
+    "_friction",
+    "_functions",
+    "_jaxpr",
+    "_kinematic_map",
+    "_names",
+    "_norm",
+    "_outside",
+    "_parameters",
+    "_precision",
+    "_rotation",
+    "_run",
+    "_sizes",
+    "_version",
+)
+"""What any part may use, and what uses none but the lowest."""
+
+
+def floor(module):
+    for i, rooms in enumerate(ORDER):
+        if any(within(module, f"ukjax.{room}") for room in rooms):
+            return i
+    return None
+
+
+def up(graph):
+    """Imports that lead to a higher part, or, from what is used everywhere, beyond the terms."""
+    ground = [f"ukjax.{name}" for name in EVERYWHERE]
+    for module, targets in graph.items():
+        level = 2 if any(within(module, each) for each in ground) else floor(module)
+        if level is not None:
+            yield from ((module, target) for target in targets if (floor(target) or 0) > level)
+
+
+def test_every_module_has_its_place(graph):
+    ground = [f"ukjax.{name}" for name in EVERYWHERE]
+    placed = {module for module in graph if floor(module) is not None or any(within(module, each) for each in ground)}
+    assert set(graph) - placed == {"ukjax", "ukjax.__main__"}
+
+
+def test_parts_stand_upon_each_other(graph):
+    assert not list(up(graph))
+    assert list(up(graph | {"ukjax._solve.base": {"ukjax._motion.stepper.runge_kutta"}}))  # it can fail
+    assert list(up(graph | {"ukjax._check": {"ukjax._system"}}))
+
+
+FOLDERS = {
+    "_motion": ("stepper", "fallback", "integrate", "trajectory", "diagnose", "consistent"),
+    "_kernel": ("graph", "unroll", "llvm"),
+}
+"""The folders of a part, each upon those before it."""
+
+
+def against_the_order(graph, part, folders):
+    """Imports that lead from a folder to a later one."""
+    which = lambda module: next((i for i, f in enumerate(folders) if within(module, f"ukjax.{part}.{f}")), None)
+    for module, targets in graph.items():
+        for target in targets:
+            here, there = which(module), which(target)
+            if here is not None and there is not None and there > here:
+                yield module, target
+
+
+@pytest.mark.parametrize(("part", "folders"), FOLDERS.items())
+def test_folders_stand_upon_each_other(graph, part, folders):
+    assert not list(against_the_order(graph, part, folders))
+    first, last = f"ukjax.{part}.{folders[0]}.x", f"ukjax.{part}.{folders[-1]}.y"
+    assert list(against_the_order({first: {last}}, part, folders))  # it can fail
+
+
+def test_a_part_can_be_seen_at_once(graph):
+    """A folder has at most fifteen files and folders beside each other, and few arrows between them."""
+    rooms = {module.split(".")[2] for module in graph if module.startswith("ukjax._motion.")}
+    assert len(rooms) <= 15
+    room = lambda module: ".".join(module.split(".")[:3])
+    inside = {module: targets for module, targets in graph.items() if within(module, "ukjax._motion")}
+    arrows = {(room(m), room(t)) for m, ts in inside.items() for t in ts if t in inside and room(m) != room(t)}
+    assert len(arrows) <= 50
+
+
+def test_mechanisms_stand_beside_motion(graph):
+    crossing = [
+        (module, target)
+        for module, targets in graph.items()
+        for target in targets
+        if within(module, "ukjax.systems")
+        and within(target, "ukjax._motion")
+        or within(module, "ukjax._motion")
+        and within(target, "ukjax.systems")
+    ]
+    assert not crossing
+
+
+KINDS = {"Holonomic", "Nonholonomic", "Pfaffian", "AccelerationConstraint"}
+
+
+def asked_for_kinds(source):
+    """The kinds of constraint after which ``isinstance`` and ``issubclass`` ask."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id in ("isinstance", "issubclass"):
+                classes = ast.walk(node.args[1])
+                named = {getattr(part, "id", None) or getattr(part, "attr", None) for part in classes}
+                yield from named & KINDS
+
+
+def test_constraints_say_themselves_what_they_are(graph):
+    """A new kind is a new file: nobody above asks which kind one is."""
+    above = {name: path for name, path in modules().items() if not within(name, "ukjax._constraint")}
+    asking = {name: found for name, path in above.items() if (found := list(asked_for_kinds(path.read_text())))}
+    assert not asking
+    assert list(asked_for_kinds("isinstance(x, (uk.Holonomic, str))")) == ["Holonomic"]
+
+
+def test_laws_of_control_are_in_one_room(graph):
+    """The ground below them holds what a system needs of any law, and no law."""
+    assert {module for module in graph if within(module, "ukjax._control")} == {
+        "ukjax._control",
+        "ukjax._control.base",
+        "ukjax._control.allocation",
+    }
+
+
+def test_only_the_command_line_comes_in_by_the_door(graph):
+    users = {module for module, targets in graph.items() if "ukjax" in targets}
+    assert all(within(module, "ukjax._command") or module == "ukjax.__main__" for module in users)
+
+
+SCRIPT = """
+import json, sys
+import ukjax
+first = set(sys.modules)
+for name in ukjax.__all__:
+    getattr(ukjax, name)
+import jax
+from jax._src import xla_bridge
+print(json.dumps({
+    "first": sorted(first),
+    "then": sorted(sys.modules),
+    "started": xla_bridge.backends_are_initialized(),
+    "double": jax.config.jax_enable_x64,
+    "names": sorted(ukjax.__all__),
+}))
+jax.numpy.zeros(1)
+assert xla_bridge.backends_are_initialized()  # so that the False above means something
+"""
+
+
+@pytest.fixture(scope="module")
+def fresh():
+    """What a new process holds after ``import ukjax``, and after touching every public name."""
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def test_import_starts_no_backend(fresh):
+    assert fresh["started"] is False
+
+
+def test_import_chooses_no_precision(fresh):
+    assert fresh["double"] is False
+
+
+@pytest.mark.parametrize("library", ("matplotlib", "xarray", "pandas", "zarr", "IPython", "mujoco"))
+def test_import_loads_no_extra(fresh, library):
+    assert library not in fresh["then"]
+
+
+def test_import_loads_no_mechanism(fresh):
+    gallery = {"base", "catalogue"}  # what all mechanisms share, and their names
+    loaded = {name.split(".")[2] for name in fresh["then"] if name.startswith("ukjax.systems.")}
+    assert loaded <= gallery
+
+
+def test_import_alone_does_not_wait_for_jax(fresh):
+    assert "ukjax" in fresh["first"] and "jax" not in fresh["first"]
+
+
+def test_every_public_name_is_there(fresh):
+    assert {"Terms", "System", "constrained_motion", "simulate", "project", "Holonomic"} <= set(fresh["names"])
+    assert {"AbstractConstraint", "AbstractDynamics", "AbstractMethod", "AbstractSystem"} <= set(fresh["names"])
+
+
+def test_nobody_outside_reaches_into_the_gallery_s_base():
+    """What a mechanism of one's own needs is public."""
+    assert {"AbstractMechanism", "Parameter", "parameter"} <= set(dir(ukjax.systems))
+    outside = [path for folder in ("tests", "benchmarks") for path in (ROOT.parent / folder).rglob("*.py")]
+    assert len(outside) > 10
+    reaching = [path.name for path in outside if "from ukjax.systems." + "base import" in path.read_text()]
+    assert not reaching

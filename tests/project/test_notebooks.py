@@ -1,0 +1,44 @@
+"""Every notebook runs from top to bottom in a fresh kernel, and is kept with its outputs."""
+
+import os
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+pytestmark = pytest.mark.optimised
+
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+
+
+def code_cells(path):
+    return [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+
+
+def test_there_are_notebooks():
+    assert NOTEBOOKS
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_kept_with_the_outputs_of_one_run_in_order(path):
+    cells = code_cells(path)
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    for cell in cells:
+        assert not [output for output in cell.outputs if output.output_type == "error"]
+        if "print(" in cell.source and not cell.source.startswith("def "):
+            assert cell.outputs, cell.source
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)  # each compiles a handful of mechanisms afresh
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::RuntimeWarning")  # of the kernel's own machinery
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
+    notebook = nbformat.read(path, as_version=4)
+    if any("UKJAX_DATA" in cell.source for cell in notebook.cells):
+        data = Path(os.environ.get("UKJAX_DATA", str(path.parents[2] / "shared" / "data")))
+        if not data.is_dir():
+            pytest.skip(f"there are no measured records in {data}: see the notebook for where to get them")
+        monkeypatch.setenv("UKJAX_DATA", str(data))
+    NotebookClient(notebook, timeout=900, resources={"metadata": {"path": str(tmp_path)}}).execute()

@@ -1,0 +1,100 @@
+"""Robots' files on the command line."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from ukjax import load, robots
+
+from ..command.test_command import command, elsewhere  # noqa: F401
+
+pytest.importorskip("mujoco")
+
+
+def brought(name):
+    return shutil.copy(robots.path(name), os.getcwd()) and robots.path(name).name
+
+
+def test_check_tells_what_a_closed_loop_is_made_of(capsys):
+    assert command("check", brought("four_bar"), "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [(link["body"], link["parent"], link["joint"]) for link in told["tree"]] == [
+        ("crank", "ground", "crank"),
+        ("coupler", "crank", "coupler"),
+        ("rocker", "ground", "rocker"),
+    ]
+    assert told["loops"] == [{"joint": "tip", "kind": "Spherical", "between": ["rocker", "coupler"]}]
+    assert (told["degrees_of_freedom"], told["rank"], told["redundant"]) == (1, 2, ["tip y"])
+    assert told["not_modelled"] == {} and told["looks_wrong"] == []
+    assert command("check", brought("four_bar")) == 0
+    said = capsys.readouterr().out
+    assert "│ └ coupler, 0.2175 kg, Revolute coupler" in said
+    assert "degrees of freedom 1: 3 coordinates, 3 rows of rank 2" in said
+
+
+def test_check_says_what_is_not_modelled_and_what_looks_wrong(capsys):
+    path = brought("furuta_pendulum")
+    with open(path) as file:
+        text = file.read()
+    with open(path, "w") as file:
+        file.write(text.replace('xyz="0.2 0 0"', 'xyz="200 0 0"').replace("</robot>", "<gazebo/>\n</robot>"))
+    assert command("check", path) == 1
+    said = capsys.readouterr().out
+    assert "looks wrong        joint pin in its parent is 200 m away: is it in millimetres?" in said
+    assert f"not modelled       <gazebo>: line {len(text.splitlines())}" in said
+
+
+def test_check_takes_the_gallery_too(capsys):
+    assert command("check", "pendulum") == 0
+    said = capsys.readouterr().out
+    assert "degrees of freedom 1: 2 coordinates, 2 rows of rank 1" in said
+    assert "redundant rows     rod again" in said
+
+
+def test_the_root_of_a_file_can_be_free(capsys):
+    assert command("check", brought("seven_axis_arm"), "--floating", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["tree"][0]["kind"] == "Free" and told["degrees_of_freedom"] == 6 + 7
+
+
+def test_a_file_is_simulated_with_its_numbers_set(capsys):
+    path = brought("furuta_pendulum")
+    heavy = ["--set", "bodies.pendulum.mass=0.3", "--set", "pin=0.5", "--set", "dmotor=2", "--t1", "0.2"]
+    assert command("run", path, *heavy, "--samples", "21", "--out", "turned.npz", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["system"] == path and told["title"] == "Furuta pendulum"
+    q, title = (np.load("turned.npz")[name] for name in ("q", "title"))
+    assert title == load(path).in_absolute().title == "Furuta pendulum"
+    np.testing.assert_allclose(q[0], (0, 0.5))
+    assert q[-1, 0] > 0.05
+    assert command("run", path, "--t1", "0.2", "--samples", "21", "--out", "light.npz") == 0
+    assert np.abs(np.load("light.npz")["q"]).max() < 1e-12  # it hangs
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    (
+        (("run", "nowhere.urdf"), "there is no file 'nowhere.urdf'"),
+        (("check", "nowhere.xml"), "there is no file 'nowhere.xml'"),
+        (("run", "broken.urdf"), "broken.urdf, line 2: not a complete XML file"),
+        (("check", "broken.urdf"), "broken.urdf, line 2: not a complete XML file"),
+        (("fit", "broken.urdf", "data.csv", "--free", "bodies.arm.mass"), ""),
+        (("run", "furuta_pendulum.urdf", "--set", "bodies.arn.mass=1"), "has no number 'arn'; did you mean 'arm'?"),
+        (("run", "furuta_pendulum.urdf", "--set", "pim=1"), "--set knows no 'pim'; did you mean 'pin'?"),
+        (("run", "pendulum", "--floating"), "--floating applies only to URDF files, got 'pendulum'"),
+        (("check", "four_bar.xml", "--floating"), "an MJCF file says itself what floats"),
+        (("run", "furuta_pendulum.urdf", "--set", "tree=1"), "--set knows no 'tree'"),
+    ),
+)
+def test_mistakes_are_one_line(arguments, says, capsys):
+    brought("furuta_pendulum")
+    brought("four_bar")
+    with open("broken.urdf", "w") as file:
+        file.write("<robot>\n")
+    assert command(*arguments) == 2
+    printed = capsys.readouterr()
+    assert says in printed.err and printed.err.count("\n") == 1, printed.err
+    assert printed.out == ""
