@@ -547,7 +547,7 @@ def _piece_back(step_inputs, steps, sample_cotangents, state_cotangents, other_c
     if is_single_kernel(step_inputs[2], state_cotangents[1].size, step_inputs[-1].rows.size):
         return pull_back(step_inputs, steps, sample_cotangents, state_cotangents, other_cotangents)
     model = eqx.combine(step_inputs[0], step_inputs[1])[0]
-    pull_back_by_single_loop = lambda *arguments: _pull_back_by(*arguments, take=single_loop_step)
+    pull_back_by_single_loop = lambda *arguments: _pull_back_by(*arguments, take_step=single_loop_step)
     return _without_kernels_unless_single_loop(pull_back_by_single_loop, model, step_inputs[2], step_inputs[4])(
         step_inputs, steps, sample_cotangents, state_cotangents, other_cotangents
     )
@@ -564,7 +564,7 @@ def pull_back(
         return _pull_back_by(
             step_inputs, steps, sample_cotangents, state_cotangents, other_cotangents, single_loop_step
         )
-    pull_back_kernel = lambda *arguments: _pull_back_by(*arguments, take=step)
+    pull_back_kernel = lambda *arguments: _pull_back_by(*arguments, take_step=step)
     return per_member(pull_back_kernel)(step_inputs, steps, sample_cotangents, state_cotangents, other_cotangents)
 
 
