@@ -25,7 +25,7 @@ from .._kernel import without_kernels
 from .._labels import Labels
 from .._motion.fallback.policy import initial_method_at
 from .._motion.result import BEYOND, UNUSUAL
-from .._motion.simulate import MOST_STEPS, batch_program
+from .._motion.simulate import DEFAULT_MAX_STEPS, batch_program
 from .._motion.trajectory.trajectory import Trajectory
 from .._names import did_you_mean
 from .._parameters import value_at
@@ -60,7 +60,7 @@ def export(
     atol: Numbers | None = None,
     method: str | AbstractMethod = "orthogonal",
     solver: Any = None,
-    max_steps: int = MOST_STEPS,
+    max_steps: int = DEFAULT_MAX_STEPS,
 ) -> Path:
     """Write a compiled simulator of a system to a file.
 

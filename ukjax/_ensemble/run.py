@@ -12,7 +12,7 @@ import numpy as np
 from .._check import as_integer, check_flag, memory
 from .._motion.event import Event
 from .._motion.result import ended_well
-from .._motion.simulate import MOST_STEPS
+from .._motion.simulate import DEFAULT_MAX_STEPS
 from .._precision import Numbers
 from .._solve import AbstractMethod
 from .opened import Ensemble, open_ensemble
@@ -49,7 +49,7 @@ def ensemble(
     method: str | AbstractMethod = "orthogonal",
     solver: Any = None,
     event: Event | Callable | None = None,
-    max_steps: int = MOST_STEPS,
+    max_steps: int = DEFAULT_MAX_STEPS,
     progress: bool = False,
 ) -> Ensemble:
     """Simulate many members of one system, which differ in the numbers that are swept.

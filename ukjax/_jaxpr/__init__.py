@@ -1,1 +1,1 @@
-"""What JAX traced: the state of a trace, and jaxprs. A new release of JAX changes this folder and ``_kernel``, or nothing."""
+"""The state of JAX's traces, and jaxprs. Only this package and ``_kernel`` depend on internals of a release of JAX."""

@@ -1,4 +1,4 @@
-"""The acceleration at given states: of one, or of many at once."""
+"""Constrained acceleration at given states, one or many."""
 
 import warnings
 from collections.abc import Callable
@@ -38,16 +38,41 @@ def acceleration(
     v: Numbers,
     method: str | AbstractMethod = "orthogonal",
 ) -> Float[Array, "*batch n"]:
-    """v̇ of the constrained motion at the state q (nq,), v (n,), or at each of many, (batch, nq) and (batch, n); t is
-    one time [s], or one for each.
+    """Return the acceleration v̇ of the constrained motion at one state, or at each of many states.
 
-    It is the ``acceleration`` of ``constrained_motion(model(t, q, v), method)``, done as the steps of ``simulate`` are:
-    many states are done by a kernel and shared by the cores, and a large system whose [M Aᵀ; A 0] has entries near the
-    diagonal alone, in some order, goes along that band, its M and A never made in full. Where values are traced, by
-    ``jit``, ``vmap`` or a derivative, ``method`` does it by itself; for the band that is ``ukjax.Sparse.of((M, A))``.
+    The result is the ``acceleration`` of ``constrained_motion(model(t, q, v), method)``, evaluated as in the steps of
+    ``simulate``: many states are evaluated by a kernel, shared by all cores.
 
-    Raises ``ValueError`` for bad input, and where values are known and there is no such acceleration. Rows that
-    contradict each other are met as nearly as can be, with a warning.
+    Parameters
+    ----------
+    model
+        ``System``, or function (t, q, v) -> ``Terms``.
+    t
+        Time [s], one number, or one per state (batch,).
+    q
+        Coordinates, shape (nq,) or (batch, nq).
+    v
+        Velocities, shape (n,) or (batch, n). Without a kinematic map, n = nq.
+    method
+        Name of a solver or a solver object, see ``constrained_motion``.
+
+    Returns
+    -------
+    Array
+        v̇, in the unit of v per second, shape (n,) or (batch, n).
+
+    Raises
+    ------
+    ValueError
+        For invalid input; for concrete values, also if no unique acceleration exists.
+
+    Notes
+    -----
+    If rows contradict each other, the result satisfies them in the least-squares sense, with a warning.
+
+    For a large system whose matrix [M Aᵀ; A 0] has a narrow band, in some order of its rows, the banded matrix is
+    factorised, and M and A are never stored in full. Where values are traced, by ``jit``, ``vmap`` or a derivative,
+    only ``method`` is used; for the band, use ``ukjax.Sparse.of((M, A))``.
     """
     if not isinstance(model, AbstractSystem):
         check_function("model", model, "t, q, v")
@@ -65,112 +90,129 @@ def acceleration(
         check_kinematic_map(model, q, v)
         if not is_eager(model, t, q, v):
             return _at_all(t, q, v, model, method).acceleration
-        along = (
+        band = (
             band_at_states(model, t, q, v)
             if method.usual() is not None and has_single_loop(model, Sparse(), True)
             else None
         )
-        by = with_sparsity(method, model, t, q, v)
+        full_method = with_sparsity(method, model, t, q, v)
         if batch:
-            return jnp.asarray(_of_many(model, t, q, v, along, by))
-        if along is not None:
-            found = _at_one(t, q, v, model, along)
-            if not found.beyond:
-                return found.acceleration
+            return jnp.asarray(_at_many(model, t, q, v, band, full_method))
+        if band is not None:
+            result = _at_one(t, q, v, model, band)
+            if not result.beyond:
+                return result.acceleration
         terms = model(t, q, v)
-        motion = constrained_motion(terms, by)
-        known_terms, found = jax.tree.map(np.asarray, (terms, motion.acceleration))
-        if np.any(inconsistent_rows(known_terms, found, by, xp=np)):
-            _tell_of_contradictions("for this state")
+        motion = constrained_motion(terms, full_method)
+        known_terms, result = jax.tree.map(np.asarray, (terms, motion.acceleration))
+        if np.any(inconsistent_rows(known_terms, result, full_method, xp=np)):
+            _warn_of_contradictions("for this state")
         return motion.acceleration
 
 
-class AccelerationFound(NamedTuple):
-    """An acceleration, whether that was ``beyond`` its method, and whether rows have a ``contradiction``."""
+class CheckedAcceleration(NamedTuple):
+    """An acceleration and its checks.
+
+    Attributes
+    ----------
+    acceleration
+        v̇.
+    beyond
+        Whether the method was not applicable.
+    inconsistent
+        Whether rows contradict each other.
+    """
 
     acceleration: Float[Array, "*batch n"]
     beyond: Bool[Array, "*batch"]
-    contradiction: Bool[Array, "*batch"]
+    inconsistent: Bool[Array, "*batch"]
 
 
 @per_member
-def _at(t, q, v, model, method) -> AccelerationFound:
-    none = jnp.asarray(False)
+def _at(t, q, v, model, method) -> CheckedAcceleration:
+    false = jnp.asarray(False)
     if isinstance(method, Sparse) and has_single_loop(model, method, True):
         M, Q, rows = Evaluator.at(model, method)(t, q, v)
-        response = method.factorise(*jax.lax.stop_gradient((M, rows.A)))
-        x = solve(M, rows.A, Q, rows.b, response)
-        return AccelerationFound(x, response.needs_fallback | ~jnp.all(jnp.isfinite(x)), none)
-    return AccelerationFound(*accelerated(model, t, q, v, method, False))
+        factorisation = method.factorise(*jax.lax.stop_gradient((M, rows.A)))
+        x = solve(M, rows.A, Q, rows.b, factorisation)
+        return CheckedAcceleration(x, factorisation.needs_fallback | ~jnp.all(jnp.isfinite(x)), false)
+    return CheckedAcceleration(*accelerated(model, t, q, v, method, False))
 
 
 def _at_all(t, q, v, model, method):
-    """Of one state or of many."""
+    """Accelerations at one state, or at many."""
     if q.ndim == 1:
         return _at(t, q, v, model, method)
-    at = jax.vmap(lambda t, q, v: _at(t, q, v, model, method), in_axes=-1, out_axes=-1)
-    found = at(t, q.T, v.T)
-    return found._replace(acceleration=found.acceleration.T)
+    at_columns = jax.vmap(lambda t, q, v: _at(t, q, v, model, method), in_axes=-1, out_axes=-1)
+    result = at_columns(t, q.T, v.T)
+    return result._replace(acceleration=result.acceleration.T)
 
 
 _at_one = jit_fast_compile(_at_all)
 
 
 @jit_batch
-def _of_block(states, model, method):
+def _at_chunk(states, model, method):
     t, q, v = states
     return _at_all(t, q, v, model, method)
 
 
-def _of_many(model, t, q, v, along, method):
-    """By NumPy: each method for those that are beyond the one before."""
-    if along is None:
+def _at_many(model, t, q, v, band, method):
+    """Accelerations at many states, as a NumPy array.
+
+    Each method is used for the states at which the method before it was not applicable.
+    """
+    if band is None:
         check_terms(_terms(model, t[0], q[0], v[0]), " for state 0", direction_names(model))
-    given, states = (t, q, v), jax.tree.map(np.asarray, (t, q, v))
-    found, left = np.full(v.shape, np.nan, v.dtype), np.arange(len(q))
-    usual = method.usual()
-    usual = replace(usual, assumes=True) if isinstance(usual, FastPath) else usual
-    for by in (along, usual, method):
-        if by is None:
+    arguments, states = (t, q, v), jax.tree.map(np.asarray, (t, q, v))
+    accelerations, remaining = np.full(v.shape, np.nan, v.dtype), np.arange(len(q))
+    fast_path = method.usual()
+    fast_path = replace(fast_path, assumes=True) if isinstance(fast_path, FastPath) else fast_path
+    for current_method in (band, fast_path, method):
+        if current_method is None:
             continue
-        lasting = by is method
-        if lasting:
-            by = without_noise_rows(method, model, *given)
-        # As many as a power of two, so that another number of them is the same program.
-        size = len(q) if left.size == len(q) else min(len(q), 2 ** int(np.ceil(np.log2(left.size))))
-        at = np.pad(left, (0, size - left.size), mode="edge")
-        each = jax.device_put(jax.tree.map(lambda x, at=at: x[at], states))
-        if is_kernel(by):
-            new = interruptibly(_of_block, each, model, by)
+        is_last = current_method is method
+        if is_last:
+            current_method = without_noise_rows(method, model, *arguments)
+        # The number of states is padded to a power of two, so that other numbers reuse the program.
+        size = len(q) if remaining.size == len(q) else min(len(q), 2 ** int(np.ceil(np.log2(remaining.size))))
+        indices = np.pad(remaining, (0, size - remaining.size), mode="edge")
+        chunk = jax.device_put(jax.tree.map(lambda x, indices=indices: x[indices], states))
+        if is_kernel(current_method):
+            result = interruptibly(_at_chunk, chunk, model, current_method)
         else:
-            new = in_chunks(_of_block, each, model, by, entries=v.shape[1] if by.is_sparse else 1)
-        new = jax.tree.map(lambda x, count=left.size: np.asarray(x)[:count], new)
-        found[left] = new.acceleration
-        if lasting:
-            _complain(model, states, left, new, method)
+            result = in_chunks(
+                _at_chunk, chunk, model, current_method, entries=v.shape[1] if current_method.is_sparse else 1
+            )
+        result = jax.tree.map(lambda x, count=remaining.size: np.asarray(x)[:count], result)
+        accelerations[remaining] = result.acceleration
+        if is_last:
+            _check_accelerations(model, states, remaining, result, method)
             break
-        left = left[new.beyond]
-        if not left.size:
+        remaining = remaining[result.beyond]
+        if not remaining.size:
             break
-        if by is along:
-            forget_band(model, *given)
-    return found
+        if current_method is band:
+            forget_band(model, *arguments)
+    return accelerations
 
 
-def _complain(model, states, which, found, method):
-    """Of what has no acceleration, and of contradictions."""
-    lost = which[~np.all(np.isfinite(found.acceleration), axis=1)]
-    if lost.size:
-        at, where = jax.device_put([x[lost[0]] for x in states]), f" for state {lost[0]}"
-        terms, names = _terms(model, *at), direction_names(model)
+def _check_accelerations(model, states, indices, result, method):
+    """Raise ``ValueError`` for states without acceleration; warn of rows that contradict each other."""
+    failed = indices[~np.all(np.isfinite(result.acceleration), axis=1)]
+    if failed.size:
+        state, where = jax.device_put([x[failed[0]] for x in states]), f" for state {failed[0]}"
+        terms, names = _terms(model, *state), direction_names(model)
         check_terms(terms, where, names)
         check_unique(terms, np.full(states[2].shape[1], np.nan), type(method).__name__, where, names)
-    against = which[found.contradiction]
-    if against.size:
-        _tell_of_contradictions(f"for {against.size} of {len(states[1])} states, first for state {against[0]}")
+    inconsistent = indices[result.inconsistent]
+    if inconsistent.size:
+        _warn_of_contradictions(
+            f"for {inconsistent.size} of {len(states[1])} states, first for state {inconsistent[0]}"
+        )
 
 
-def _tell_of_contradictions(where):
+def _warn_of_contradictions(where):
     warnings.warn(
         f"the constraints contradict each other {where}: there the acceleration is the one that meets them as nearly "
         "as can be (constrained_motion says by how much, in inconsistency)",

@@ -1,4 +1,4 @@
-"""What comes in by the front doors: a model whose numbers are leaves, in the precision of the start."""
+"""Checks and conversion of the model and the states that public functions take."""
 
 import warnings
 from collections.abc import Iterator
@@ -23,8 +23,11 @@ from .._system import kinematic_map_of
 def check_starts(
     q0: Array, v0: Array, kinematic_map: KinematicMap | None = None, names: tuple[str, str, str] = ("q0", "v0", "start")
 ) -> None:
-    """q0 is (n,), or (batch, n), and v0 goes with it, which may have another number of entries if there is a
-    ``kinematic_map``; or ``ValueError``, in which they, and what they are, have these ``names``."""
+    """Raise ``ValueError`` unless q0 has shape (nq,) or (batch, nq), and v0 a matching shape.
+
+    v0 may have another number of entries if there is a ``kinematic_map``. The errors use ``names`` for q0, v0, and one
+    state.
+    """
     name, name_of_v, one = names
     if q0.ndim not in (1, 2) or q0.shape[-1] == 0:
         raise ValueError(f"{name} must have shape (n,), or (batch, n) for many {one}s, got shape {q0.shape}")
@@ -40,12 +43,12 @@ def check_starts(
 
 
 def check_kinematic_map(model: Any, q0: Array, v0: Array) -> None:
-    """A ``kinematic_map`` is linear in v, or ``ValueError``; where values are known."""
+    """Raise ``ValueError`` unless the ``kinematic_map`` is linear in v. Traced values are not checked."""
     if kinematic_map_of(model) is None or not is_eager(model, q0, v0):
         return
     q, v = (x.reshape(-1, x.shape[-1])[0] for x in (q0, v0))
-    missed, size = map(np.asarray, _nonlinear(model, q, v))
-    if not np.all(missed <= float(np.finfo(q.dtype).eps) ** 0.5 * size):
+    deviation, size = map(np.asarray, _nonlinear(model, q, v))
+    if not np.all(deviation <= float(np.finfo(q.dtype).eps) ** 0.5 * size):
         raise ValueError(
             "kinematic_map must be linear in v, q̇ = N(q) v, and at the start kinematic_map(q, a + 2 b) is not "
             "kinematic_map(q, a) + 2 kinematic_map(q, b). A coordinate that moves by itself belongs into v"
@@ -54,55 +57,58 @@ def check_kinematic_map(model: Any, q0: Array, v0: Array) -> None:
 
 @jit_unoptimised
 def _nonlinear(model, q, v):
-    """By how much linearity is missed, and how large things are."""
-    of = lambda x: rate(model.kinematic_map, q, x)
+    """Deviation from linearity, and the size of the terms."""
+    map_rate = lambda x: rate(model.kinematic_map, q, x)
     a = jnp.arange(1, 1 + v.size, dtype=q.dtype) / v.size
     b = jnp.cos(jnp.arange(v.size, dtype=q.dtype))
-    both, first, second = of(a + 2 * b), of(a), of(b)
+    both, first, second = map_rate(a + 2 * b), map_rate(a), map_rate(b)
     return jnp.abs(both - first - 2 * second), jnp.max(jnp.abs(first) + 2 * jnp.abs(second))
 
 
 def canonicalise(model: Any, q0: Array, v0: Array, t: Array) -> tuple[Any, Array, Array, Array]:
-    """The model, q0, v0 and t as all that follows wants them.
+    """Convert the model, q0, v0 and t to arrays of one precision.
 
-    Traced numbers that functions hold, and Python's floats, become leaves, so that derivatives reach the first, and
-    another value of the second compiles nothing anew. All are brought to the widest precision there is among q0, v0,
-    the model's arrays and what it makes of them; times follow.
+    Traced numbers in closures and Python floats of the model become leaves: derivatives reach the former, and other
+    values of the latter do not compile anything again. All arrays are converted to the widest precision among q0, v0,
+    the model's arrays and its Terms; t follows.
     """
     sizes = q0.shape[-1:], v0.shape[-1:]
     model = _with_floats_as_arrays(hoist_tracers(model), sizes)
     dtype = widest(model, q0, v0)
     if dtype == np.float32 and is_double_allowed():
-        dtype = widest(_terms(in_precision(model, dtype), sizes, dtype))  # functions may hold others
+        dtype = widest(_terms(in_precision(model, dtype), sizes, dtype))  # closures may contain wider arrays
     return in_precision((model, q0, v0, t), dtype)
 
 
 def _terms(model, sizes, dtype):
-    """What kind of Terms the model makes; traced once for all models that differ in their arrays' values alone."""
+    """Shapes and types of the model's Terms.
+
+    The model is traced once for all models that differ only in the values of their arrays.
+    """
     state = [jax.ShapeDtypeStruct(shape, dtype) for shape in ((), *sizes)]
-    arrays, fixed = eqx.partition(model, eqx.is_array)
+    arrays, static = eqx.partition(model, eqx.is_array)
     try:
-        hash(fixed)
+        hash(static)
     except TypeError:
         return eqx.filter_eval_shape(model, *state)
-    return _arrays_of_terms.eval_shape(fixed, arrays, *state)
+    return _arrays_of_terms.eval_shape(static, arrays, *state)
 
 
 @partial(jax.jit, static_argnums=0)
-def _arrays_of_terms(fixed, arrays, t, q, v):
-    return eqx.filter(eqx.combine(arrays, fixed)(t, q, v), eqx.is_array)
+def _arrays_of_terms(static, arrays, t, q, v):
+    return eqx.filter(eqx.combine(arrays, static)(t, q, v), eqx.is_array)
 
 
 def _with_floats_as_arrays(model, sizes):
-    """``model`` with an array for every ``float`` of Python's, unless its functions can do with nothing else."""
+    """Replace every Python ``float`` of ``model`` by an array, unless a function of the model requires floats."""
     if not any(type(x) is float for x in jax.tree.leaves(model)):
         return model
-    # Weak, as a number of Python's is: it takes the precision of what it meets.
+    # Weakly typed, like a Python number: it takes the precision of its operands.
     changed = jax.tree.map(lambda x: jnp.asarray(x) if type(x) is float else x, model)
     try:
         _terms(changed, sizes, widest(model))
     except (TypeError, ValueError, jax.errors.JAXTypeError):
-        _terms(model, sizes, widest(model))  # what is wrong in any case is said as it is
+        _terms(model, sizes, widest(model))  # an error that is not due to the conversion is raised here
         name = next(
             jax.tree_util.keystr(at) for at, x in jax.tree_util.tree_leaves_with_path(model) if type(x) is float
         )
@@ -118,14 +124,14 @@ def _with_floats_as_arrays(model, sizes):
 
 @contextmanager
 def hint_if_batched_model(model: Any, q0: Array) -> Iterator[None]:
-    """Where something goes wrong with a batch of starts and the model may be one of as many, that is said, too."""
+    """Context that extends an error for a batch of starts, if the model seems to be a batch of as many models."""
     try:
         yield
     except (TypeError, ValueError) as error:
-        several = _several(model, len(q0)) if q0.ndim == 2 else None
-        if several is None:
+        batched_array = _array_of_batch_size(model, len(q0)) if q0.ndim == 2 else None
+        if batched_array is None:
             raise
-        name, shape = several
+        name, shape = batched_array
         reason = str(error).strip().split("\n")[0].rstrip(".")
         raise ValueError(
             f"{reason}. The model's {name} has shape {shape}, and there are {len(q0)} starts: if that is a value for "
@@ -134,9 +140,8 @@ def hint_if_batched_model(model: Any, q0: Array) -> Iterator[None]:
         ) from error
 
 
-def _several(model, batch):
-    """Name and shape of the first array of the model that has as many entries along its first axis as there are
-    starts."""
+def _array_of_batch_size(model, batch):
+    """Name and shape of the first array of the model whose first axis has length ``batch``; None if there is none."""
     for place, leaf in jax.tree_util.tree_leaves_with_path(model):
         if eqx.is_array(leaf) and leaf.ndim and leaf.shape[0] == batch:
             return jax.tree_util.keystr(place).lstrip("."), leaf.shape

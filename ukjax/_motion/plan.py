@@ -1,4 +1,4 @@
-"""Which integrator runs a motion, and how: chosen here, once, and told to the user by ``Trajectory.plan``."""
+"""Choice of the integrator for a problem. The choice is made once, here, and reported by ``Trajectory.plan``."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -9,14 +9,14 @@ from .problem import InitialState, Problem
 from .stepper.limits import has_single_loop, is_kernel, is_single_kernel
 
 INTEGRATORS = {
-    "single": "one motion, in pieces of many steps that the host looks at",
+    "single": "one motion, in pieces of many steps that the host checks",
     "fixed_step": "fixed steps, all members together",
-    "adaptive_batch": "a batch; each member takes its own adaptive steps, in one kernel",
-    "lanes": "a batch; members take their own adaptive steps, side by side in lanes",
+    "adaptive_batch": "a batch; members take their own adaptive steps, in one kernel",
+    "lanes": "a batch; members take their own adaptive steps, in parallel lanes",
     "traced": "adaptive steps inside a program that JAX traces",
     "diffrax": "diffrax's loop",
 }
-"""The integrators by name, in words."""
+"""Descriptions of the integrators by name."""
 
 
 @dataclass
@@ -36,11 +36,11 @@ class Plan:
     method : str
         How M and A are factorised for the constrained acceleration.
     values_known : bool
-        Whether the host knows all values: no trace by ``jit`` or ``vmap``.
+        Whether all values are concrete: neither ``jit`` nor ``vmap`` traces them.
     differentiation : {"none", "reverse", "forward"}
-        How the motion is being differentiated, as far as can be seen.
+        Mode in which JAX differentiates the motion, as far as it can be detected.
     notes : list of str
-        What the motion fell back to, in the order in which it happened.
+        Fallbacks to other methods, in the order in which they happened.
     """
 
     integrator: Literal["single", "fixed_step", "adaptive_batch", "lanes", "traced", "diffrax"]
@@ -54,7 +54,7 @@ class Plan:
 
     @property
     def eager(self) -> bool:
-        """Whether the values are known and nothing is differentiated."""
+        """Whether all values are concrete and nothing is differentiated."""
         return self.values_known and self.differentiation == "none"
 
     def __str__(self) -> str:
@@ -66,12 +66,12 @@ class Plan:
         }
         if self.differentiation != "none":
             lines["derivatives"] = f"{self.differentiation} mode"
-        text = [f"{name:<12}{said}" for name, said in lines.items()]
+        text = [f"{name:<12}{value}" for name, value in lines.items()]
         text += [f"{'fell back' if i == 0 else '':<12}{note}" for i, note in enumerate(self.notes)]
         return "\n".join(text)
 
     def note(self, text: str) -> None:
-        """Record a fall-back, once."""
+        """Record a fallback; a text that is already recorded is not repeated."""
         if text not in self.notes:
             self.notes.append(text)
 
@@ -96,8 +96,8 @@ def choose(problem: Problem, start: InitialState) -> Plan:
 def _integrator(problem: Problem, start: InitialState, eager: bool, values_known: bool, forward: bool) -> Any:
     """The name of the integrator, and the reason for it."""
     batch, fixed = start.q.ndim == 2, problem.dt is not None
-    if special := _asks_for_diffrax(problem):
-        return "diffrax", special
+    if reason := _reason_for_diffrax(problem):
+        return "diffrax", reason
     if fixed and problem.counts is None:
         return "diffrax", "the number of steps is not known while JAX traces ts or dt"
     if fixed:
@@ -112,16 +112,16 @@ def _integrator(problem: Problem, start: InitialState, eager: bool, values_known
     return "traced", "JAX traces the motion"
 
 
-def _asks_for_diffrax(problem: Problem) -> str:
-    """What in the problem only diffrax's loop can do; empty if there is nothing."""
-    asked = {
-        "the solver is no explicit Runge-Kutta method": problem.tableau is None,
+def _reason_for_diffrax(problem: Problem) -> str:
+    """A reason why the problem needs diffrax's loop, or an empty text."""
+    reasons = {
+        "the solver is not an explicit Runge-Kutta method": problem.tableau is None,
         "it has an event": problem.event is not None,
         "an adjoint was chosen": problem.adjoint is not None,
         "progress is shown": problem.progress,
-        "members have times of their own": problem.ts.ndim == 2,
+        "members have their own times": problem.ts.ndim == 2,
     }
-    return next((reason for reason, holds in asked.items() if holds), "")
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def _steps(problem: Problem) -> str:
@@ -135,17 +135,17 @@ def _step(problem: Problem, start: InitialState, integrator: str) -> str:
     if integrator == "diffrax":
         return "compiled by XLA, a kernel for each evaluation" if is_kernel(problem.method) else "compiled by XLA"
     coordinates, rows = start.v.shape[-1], start.scale.rows.shape[-1]
-    alone = start.q.ndim == 1
-    if is_single_kernel(problem.method, coordinates, rows) if alone else is_kernel(problem.method):
+    is_single = start.q.ndim == 1
+    if is_single_kernel(problem.method, coordinates, rows) if is_single else is_kernel(problem.method):
         return "all steps in one kernel of machine code"
     if has_single_loop(problem.model, problem.method, problem.projection):
-        return "compiled by XLA: stages and corrections are turns of one loop"
-    return "compiled by XLA: stages are turns of a loop, then the corrections"
+        return "compiled by XLA: stages and corrections are iterations of one loop"
+    return "compiled by XLA: stages are iterations of a loop, followed by the corrections"
 
 
 def _method(problem: Problem) -> str:
     name = type(problem.method).__name__
-    fast = problem.method.usual()
-    first = [] if problem.along is None else ["along a band"]
-    first += [] if fast is None else [f"{type(fast).__name__} (Cholesky of M and of the rows)"]
-    return ", then ".join([*first, name]) if first else name
+    fast_path = problem.method.usual()
+    methods = [] if problem.band is None else ["Sparse along a band"]
+    methods += [] if fast_path is None else [f"{type(fast_path).__name__} (Cholesky of M and of the rows)"]
+    return ", then ".join([*methods, name]) if methods else name

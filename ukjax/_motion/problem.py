@@ -1,4 +1,4 @@
-"""What is asked of a loop over time, and what it gives back."""
+"""Input and output of an integrator: ``Problem``, ``InitialState`` and ``Solution``."""
 
 from typing import Any, NamedTuple
 
@@ -15,25 +15,45 @@ from .stepper.error_control import Tolerance
 from .stepper.scaling import Scale
 from .stepper.tableau import Tableau
 
-NEAR = 1e-9  # a start moved by no more than this, beside its size, was where it should be
-SMALLEST_STEP = 1e-12  # of the whole time: a motion that asks for less has come to its end
+MAX_START_DISPLACEMENT = 1e-9
+"""Largest change of a start by its projection, relative to the scales, that counts as rounding."""
+
+SMALLEST_STEP = 1e-12
+"""Smallest step size, relative to the whole time. A motion that needs a smaller one ends."""
 
 
 class StepCounts(eqx.Module):
-    """How many steps lead ``between`` each sample and the next, ``most`` where there are most."""
+    """Numbers of fixed steps.
 
-    between: Int[Array, " intervals"]
+    Attributes
+    ----------
+    per_interval
+        Number of steps from each sample to the next (intervals,).
+    most
+        Largest of these numbers.
+    """
+
+    per_interval: Int[Array, " intervals"]
     most: int = eqx.field(static=True)
 
     @property
     def all(self) -> int:
-        """How many there are, where that is known."""
-        return int(np.sum(np.asarray(self.between)))
+        """Number of all steps. ``per_interval`` must be concrete."""
+        return int(np.sum(np.asarray(self.per_interval)))
 
 
 class InitialState(NamedTuple):
-    """q and v with which a motion begins, or each of a batch, and the ``scale`` of what is to be expected; and the
-    ``numbers`` that its model has at the ``places`` of the request, if each has its own."""
+    """State at the first time, of one motion or of each member of a batch.
+
+    Attributes
+    ----------
+    q, v
+        Coordinates (*batch, nq) and velocities (*batch, n).
+    scale
+        Characteristic scales of the motion.
+    numbers
+        Numbers of the model at ``Problem.places`` (*batch, p), if each member has its own; otherwise None.
+    """
 
     q: Float[Array, "*batch nq"]
     v: Float[Array, "*batch n"]
@@ -41,21 +61,51 @@ class InitialState(NamedTuple):
     numbers: Float[Array, "*batch p"] | None = None
 
     def displaced(self, xp: Any, q: Any, v: Any) -> Any:
-        """Whether a motion that begins at q and v (..., n) does so further from this than rounding would put it, by
-        NumPy or by JAX."""
-        far = lambda x, y, size: xp.any(xp.abs(x - y) > NEAR * size, axis=-1)
-        return far(q, self.q, self.scale.q) | far(v, self.v, self.scale.v)
+        """Whether q (..., nq) and v (..., n) differ from this state by more than rounding.
+
+        ``xp`` is ``jax.numpy`` or ``numpy``.
+        """
+        is_far = lambda x, y, size: xp.any(xp.abs(x - y) > MAX_START_DISPLACEMENT * size, axis=-1)
+        return is_far(q, self.q, self.scale.q) | is_far(v, self.v, self.scale.v)
 
 
 class Problem(eqx.Module):
-    """A motion to be computed: numbers are leaves, so that changing one compiles nothing anew.
+    """A motion to be integrated. Numbers are leaves, so that other values do not compile anything again.
 
-    With ``dt`` steps are even between samples, as many as make none longer than dt: ``counts`` of them, where these are
-    known while the program is traced. Without it they are adaptive, by ``rtol`` and ``atol``, or what is usual beside
-    the scale of the motion; ``ends_on_samples`` says that they must end on every sample.
-    ``solver`` and ``adjoint`` are diffrax's, or None for our own; ``tableau`` is that of an explicit solver.
-    ``along`` is what is tried first where the system is large and sparse. ``places`` are those of the model's numbers
-    of which each member has its own.
+    Attributes
+    ----------
+    model
+        System, or function (t, q, v) -> ``Terms``.
+    ts
+        Times of the samples [s], (samples,) or (batch, samples).
+    dt
+        Largest length of fixed steps [s]; None for adaptive steps. Steps between two samples are equal.
+    counts
+        Numbers of fixed steps, if they are known during tracing; otherwise None.
+    rtol, atol
+        Relative and absolute tolerance of adaptive steps. ``atol=None`` is a default relative to the scales.
+    method
+        The requested solver for accelerations and corrections.
+    solver, adjoint
+        diffrax solver and adjoint, None for the defaults.
+    event
+        Event that ends the motion, or None.
+    tableau
+        Butcher tableau of an explicit solver; None for other solvers.
+    projection
+        Whether steps and samples are projected onto the constraints.
+    max_steps
+        Largest number of steps.
+    progress
+        Whether a progress meter is shown.
+    ends_on_samples
+        Whether adaptive steps of diffrax's loop end on every sample.
+    attempt
+        Method to use before ``method``, or None.
+    band
+        Sparse method to try first for a large sparse system, or None.
+    places
+        Places of the model's numbers of which each member has its own.
     """
 
     model: Any
@@ -74,37 +124,50 @@ class Problem(eqx.Module):
     progress: bool = eqx.field(static=True)
     ends_on_samples: bool = eqx.field(static=True, default=False)
     attempt: AbstractMethod | MethodPerLevel | None = None
-    along: Sparse | None = None
+    band: Sparse | None = None
     places: tuple[Place, ...] = eqx.field(static=True, default=())
 
     def model_of(self, numbers: Float[Array, " p"] | None) -> Any:
-        """The model of one member."""
+        """The model of a member with these ``numbers``."""
         return self.model if numbers is None else put(self.model, self.places, list(numbers))
 
     @property
-    def by(self) -> AbstractMethod | MethodPerLevel:
-        """What accelerations and corrections are found by: the ``method`` asked for, or what is tried before."""
+    def current_method(self) -> AbstractMethod | MethodPerLevel:
+        """The method of this attempt: ``attempt``, or the requested ``method``."""
         return self.method if self.attempt is None else self.attempt
 
     @property
     def plain(self) -> bool:
-        """Explicit steps, with nothing to be done besides."""
+        """Whether the solver is explicit and no feature is used that needs diffrax's loop."""
         special = self.event is not None or self.adjoint is not None or self.progress or self.ts.ndim == 2
         return self.tableau is not None and not special
 
     @property
     def begin(self) -> Array:
-        """When the motion begins, or each of a batch that has times of its own."""
+        """First time [s], or that of each member if members have their own times."""
         return self.ts[..., 0]
 
     def tolerance(self, scale: Scale, xp: Any = jnp) -> Tolerance:
-        """The error allowed in a step; by JAX or by NumPy."""
+        """The error allowed in a step. ``xp`` is ``jax.numpy`` or ``numpy``."""
         return Tolerance.of(self.rtol, self.atol, scale, xp)
 
 
 class Solution(NamedTuple):
-    """Where a motion was at ``t``; a ``result`` of ``outcome``; how many ``steps`` it took; t, q and v it came to; and
-    whether it began ``displaced`` from where it was to."""
+    """Result of an integrator.
+
+    Attributes
+    ----------
+    t, q, v
+        Time [s] and state at the samples; NaN at samples that were not reached.
+    result
+        Code of ``_motion.result`` for how the motion ended.
+    steps
+        Number of steps.
+    last
+        t, q and v that the motion reached.
+    displaced
+        Whether projection changed the start by more than rounding.
+    """
 
     t: Float[Array, "*batch samples"]
     q: Float[Array, "*batch samples nq"]

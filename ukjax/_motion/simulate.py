@@ -1,4 +1,4 @@
-"""Constrained motion over time: the front door of the loops."""
+"""Constrained motion over time: ``simulate`` checks its arguments, and chooses and runs an integrator."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -51,8 +51,8 @@ from .stepper.tableau import DOPRI8, Tableau, check_solver
 from .trajectory.continuation import IntegrationOptions
 from .trajectory.trajectory import Trajectory
 
-MOST_STEPS = 1_000_000
-DRIFTS = "projection", "none"
+DEFAULT_MAX_STEPS = 1_000_000
+DRIFT_CORRECTIONS = "projection", "none"
 
 
 def simulate(
@@ -70,87 +70,146 @@ def simulate(
     adjoint: Any = None,
     event: Event | Callable | None = None,
     switches: Numbers | None = None,
-    max_steps: int = MOST_STEPS,
+    max_steps: int = DEFAULT_MAX_STEPS,
     progress: bool = False,
     throw: bool = True,
 ) -> Trajectory:
-    """The constrained motion from q0, v0 at ts[0], sampled at the times ``ts`` [s].
+    """Integrate the constrained motion from q0, v0 at ts[0], and return its samples at the times ``ts``.
 
-    ``q0`` and ``v0`` have shape (n,), or (batch, n) for many starts at once: every field of the trajectory then has a
-    leading batch axis. ``model`` is a ``System``, or any function (t, q, v) -> ``Terms``. All is computed in the widest
-    precision among q0, v0, the model's arrays and its Terms. A Python ``float`` in a field of the model counts as an
-    array; so does a traced number in a closure, which has a derivative as a field has, though a function made anew is
-    compiled anew. Any other number that a function reads from outside, a global or an attribute of an object, is a
-    constant of the compiled programs; when it has changed, they are compiled anew, and forces and energies of motions
-    computed before are refused. Numbers that change often are better fields of the model.
+    Parameters
+    ----------
+    model
+        ``System``, or function (t, q, v) -> ``Terms``. One model for all members of a batch.
+    q0
+        Coordinates at ts[0], shape (nq,); or (batch, nq) for a batch of starts.
+    v0
+        Velocities at ts[0], shape (n,) or (batch, n). Without a kinematic map, n = nq.
+    ts
+        Increasing times of the samples [s], shape (samples,). In a batch also (batch, samples), one row per member;
+        a member whose times are all equal stays at its start.
+    drift
+        ``"projection"``, the default for a ``System``, projects every step and every sample onto the constraints.
+        ``"none"``, the default for a function, integrates the accelerations without correction.
+    dt
+        Largest length of fixed steps [s]. The steps between two samples are equal: the smallest number of steps that
+        are not longer than dt. None for adaptive steps.
+    rtol
+        Allowed error per adaptive step, relative to each coordinate and velocity: 1e-9 in float64 and 1e-5 in float32
+        by default.
+    atol
+        Allowed absolute error per adaptive step, in addition: a number, or one per coordinate (n,). The default is
+        ``rtol``'s default times the size of each variable at the start; if that size is zero, it follows from the
+        masses. So the default does not depend on units.
+    method
+        Name of a solver for accelerations or a solver object, see ``constrained_motion``. For a large system whose
+        matrix [M Aᵀ; A 0] has a narrow band, in some order of its rows, ``sparse`` is tried first.
+    solver
+        diffrax solver; the default is ``Dopri8``. ``RungeKutta4`` is for fixed steps.
+    adjoint
+        diffrax adjoint. By default it suits the derivative that is requested. See the notes.
+    event
+        ``Event``, or function (t, q, v) that returns a number: the motion ends where it crosses zero.
+    switches
+        Times [s] at which forces are discontinuous, shape (k,). No step crosses them. They are differentiable.
+    max_steps
+        Largest number of steps. With concrete ``dt`` and ``ts``, all fixed steps to the last time are allowed.
+    progress
+        Whether to show a progress meter.
+    throw
+        Whether to raise ``SimulationError`` for a failed motion.
 
-    **Drift.** ``drift="projection"``, the default for a ``System``, brings every step and every sample back onto the
-    constraints, φ = 0, φ̇ = 0 and ψ = 0, in the metric of M; it wants a consistent start (see ``project``).
-    ``drift="none"`` integrates the accelerations as they are: the constraints drift, unless they carry Baumgarte
-    gains, and the start may violate them. Baumgarte gains act either way.
+    Returns
+    -------
+    Trajectory
+        The motion. For a batch all its fields have a leading batch axis.
 
-    **Steps.** Adaptive by default: an error of ``rtol`` (1e-9 in float64, 1e-5 in float32) times the size of each
-    coordinate and velocity, and ``atol`` besides, a number or (n,), one per coordinate; left out, as little of the size
-    that the start shows of each (what is not there, by its mass), so that units do not matter. ``dt`` asks for fixed
-    steps instead: as many equal ones between each sample and the next as make none longer than dt. ``solver`` is
-    any diffrax solver (default ``Dopri8``; ``RungeKutta4`` for fixed steps), ``adjoint`` any diffrax adjoint (left out,
-    the one that a derivative wants, but say ``ForwardMode`` for forward mode through a ``jit`` of yours;
-    ``DirectAdjoint``, with a small ``max_steps``, for both modes and for second derivatives; ``BacksolveAdjoint``, with
-    ``drift="none"`` only, for reverse mode in little memory but not to rounding, an error where the way back fails:
-    ``python -m benchmarks adjoints`` shows cost and accuracy). With adaptive steps a derivative is as exact as the
-    motion where the motion makes the steps small. A motion at rest, or of constant velocities, does not: its steps are
-    those that a small disturbance of its start would need, but not with ``event`` or ``adjoint``; nor do fast parts
-    that are at rest while others move slowly. For derivatives of these choose ``dt``. ``method`` as in
-    ``constrained_motion``; a large system whose [M Aᵀ; A 0] has entries near the diagonal alone, in some order, is
-    tried by ``sparse`` first.
+    Raises
+    ------
+    ValueError
+        For invalid input.
+    SimulationError
+        If the motion cannot be continued, violates its constraints, or has a servo task that its actuators cannot
+        perform. The message names the trajectory, the time and the constraint. With ``throw=False``, or under ``jit``,
+        see ``Trajectory.finished`` instead.
 
-    **Batches.** Every member takes the adaptive steps that it needs itself, and what befalls it befalls no other.
-    Memory is that of what is saved: ``ts=[0, 10]`` keeps start and end alone. A new batch of the same shape, or a model
-    with other numbers in it, compiles nothing anew. Explicit Runge–Kutta solvers without event, adjoint and progress
-    run fastest; anything else goes through ``vmap`` of diffrax's own loop. The model is one for all starts; with one
-    for each, map over both: ``equinox.filter_vmap(lambda model, q0, v0: ukjax.simulate(model, q0, v0, ts))``.
+    Notes
+    -----
+    **Numbers of the model.** All computations use the widest precision among q0, v0, the model's arrays and its Terms.
+    A Python ``float`` in a field of the model counts as an array. A traced number in a closure is differentiable, as a
+    field is, but each new function is compiled again. Any other number that a function reads, a global variable or an
+    attribute of an object, is a constant of the compiled programs. If it changes, they are compiled again, and forces
+    and energies of motions that were computed before raise an error. Numbers that change often should be fields of the
+    model.
 
-    **Switches.** ``switches`` (k,) are times [s] at which forces jump: no step crosses one, whichever way steps are
-    chosen. Without them, adaptive steps may pass over a force that acts for less time than a step takes. A derivative
-    by a switch includes the change of the motion with it.
+    **Drift.** The projection satisfies φ = 0, φ̇ = 0 and ψ = 0, in the metric of M. It needs a consistent start (see
+    ``project``). Without projection the constraints drift, unless they have Baumgarte gains, and the start may violate
+    them. Baumgarte gains act in both cases.
 
-    **Events.** ``event(t, q, v)`` ends the motion where it crosses zero, in one direction only if it is an ``Event``
-    that says so. The last sample is that instant, within rounding of it and on the near side of zero; those after it
-    are left out (in a batch, or under ``jit``, the instant follows all others, and what it cut off is NaN). Such a
-    motion has ``met_event`` and is not ``finished``. A start that is zero but for rounding, as it is after an impact,
-    does not count until the motion has been away; one that does not come away, since it moves through zero as is
-    counted or rests there, ends at once with the result "started on its event", a ``SimulationError`` unless
-    ``throw=False``. The instant has derivatives, first and second, wherever it is crossed with some speed. To go on
-    after it, start again from ``last``; a batch does so with ``ts`` (batch, samples), times of each member's own, where
-    a member whose times are all the same stays where it is.
+    **Batches.** Each member takes its own adaptive steps, and no member depends on another. Memory is proportional to
+    the number of samples: ``ts=[0, 10]`` stores only start and end. A new batch of the same shape, or a model with
+    other numbers, compiles nothing again. Explicit Runge–Kutta solvers without event, adjoint and progress are the
+    fastest; anything else uses ``vmap`` of diffrax's loop. For one model per start, map over both:
+    ``equinox.filter_vmap(lambda model, q0, v0: ukjax.simulate(model, q0, v0, ts))``.
 
-    Steps end on every sample, and within each step the event is evaluated along a cubic polynomial: at 64 points or
-    more of an adaptive step, 16 or more of a fixed one, at 1024 or more of the whole motion, and at each minimum that
-    the signs of its slope show between two points. It can still be missed where it crosses zero twice between two
-    points, and the slope at both does not show it: take more samples where that may be.
+    **Derivatives.** Use ``adjoint=diffrax.ForwardMode()`` for forward mode through your own ``jit``.
+    ``DirectAdjoint``, with a small ``max_steps``, supports both modes and second derivatives. ``BacksolveAdjoint``,
+    only with ``drift="none"``, needs little memory in reverse mode; its gradients have a discretisation error, and a
+    failure of the backward integration is an error. ``python -m benchmarks adjoints`` shows cost and accuracy.
 
-    **Checks.** Constraints are judged beside the terms they are made of, row by row: a start may be off by 1e-6 of them
-    (the first step puts it right), the motion by 1e-8 (1e-3 in float32). A motion that could only go on by leaping onto
-    its constraints, since a prescribed path jumps or a constraint begins to hold while it is violated, ends there.
-    Without projection, and for rows that are given as accelerations alone, constraints that contradict each other show
-    in no position: such a motion meets them as nearly as can be, has the result "met constraints that contradict each
-    other", and is a ``SimulationError`` unless ``throw=False``. Rows that are nearly dependent at the start, so that a
-    tolerance decides which of them count, are a warning (see ``constrained_motion``).
+    With adaptive steps, a derivative is as accurate as the motion if the motion makes the steps small. A motion at
+    rest, or at constant velocity, does not: its steps are those that a small disturbance of its start would need, but
+    not with ``event`` or ``adjoint``. Fast parts that are at rest while others move slowly do not limit the steps
+    either. Use ``dt`` for derivatives of such motions.
 
-    ``progress`` shows a meter. Raises ``ValueError`` for bad input and ``SimulationError`` where the motion cannot be
-    continued, does not keep its constraints, or has a servo task that its actuators cannot perform, saying which
-    trajectory, when and which constraint; with ``throw=False``, or under ``jit``, see ``Trajectory.finished`` instead.
+    **Switches.** Without ``switches``, adaptive steps may miss a force that acts for less time than a step takes.
+
+    **Events.** A crossing counts in one direction only if the ``Event`` has a direction. The last sample is the
+    crossing, within rounding of it and on the near side of zero; later samples are removed. In a batch, or under
+    ``jit``, the crossing follows all other samples, and the samples after it are NaN. Such a motion has ``met_event``
+    and is not ``finished``. The time of a crossing has first and second derivatives if the crossing speed is not zero.
+    To continue, start again from ``last``; for a batch, with ``ts`` of shape (batch, samples).
+
+    A start that is zero up to rounding, such as after an impact, does not count until the motion has been away from
+    zero. If it does not leave, because it crosses zero in the direction that counts, or rests there, the motion ends at
+    once with the result "started on its event", a failure.
+
+    Steps end on every sample. Within each step the event is evaluated along a cubic polynomial, at 64 points or more
+    of an adaptive step, 16 or more of a fixed step, 1024 or more of the whole motion, and at each minimum that the
+    signs of its slope show between two points. Two crossings between two points are missed if the slopes at both
+    points do not show the minimum. More samples help.
+
+    **Checks.** Residuals of constraints are relative to the terms of each row. The start may be off by 1e-6, and is
+    projected by the first step; the motion may be off by 1e-8 (1e-3 in float32). A motion that could only continue by a
+    jump onto its constraints ends: a prescribed path may jump, or a constraint may become active while it is violated.
+
+    Without projection, and for rows that are given as accelerations, contradicting constraints do not show in any
+    position. Such a motion satisfies them in the least-squares sense, and has the result "met constraints that
+    contradict each other", a failure. Rows that are nearly dependent at the start, so that a tolerance decides which
+    rows are used, give a warning (see ``constrained_motion``).
+
+    Examples
+    --------
+    A pendulum of 1 m:
+
+    >>> import jax.numpy as jnp
+    >>> import ukjax as uk
+    >>> uk.enable_float64()
+    >>> rod = uk.Holonomic(lambda t, q: q @ q - 1.0)
+    >>> fall = uk.MassForce(lambda t, q: jnp.eye(2), lambda t, q, v: jnp.array([0.0, -9.81]))
+    >>> motion = uk.simulate(uk.System(fall, rod), [1.0, 0.0], [0.0, 0.0], [0.0, 0.5, 1.0])
+    >>> motion.q.shape
+    (3, 2)
     """
-    asked = Arguments.checked(model, q0, v0, ts, drift, dt, solver, adjoint, event, max_steps, progress, switches)
+    arguments = Arguments.checked(model, q0, v0, ts, drift, dt, solver, adjoint, event, max_steps, progress, switches)
     check_flag("throw", throw)
-    with hint_if_batched_model(model, asked.q0):
-        model, q0, v0, ts = canonicalise(model, asked.q0, asked.v0, asked.ts)
-    stops = None if asked.switches is None else stops_of(ts, asked.switches)
+    with hint_if_batched_model(model, arguments.q0):
+        model, q0, v0, ts = canonicalise(model, arguments.q0, arguments.v0, arguments.ts)
+    stops = None if arguments.switches is None else stops_of(ts, arguments.switches)
     if stops is not None:
-        ts, asked = stops.times, asked.at_times(stops.times)
+        ts, arguments = stops.times, arguments.at_times(stops.times)
     if rtol is None and dt is None:
         warn_if_single(q0.dtype)
-    problem = asked.problem(model, q0, ts, rtol, atol, method)
+    problem = arguments.problem(model, q0, ts, rtol, atol, method)
     ending = problem.event
     with hint_if_batched_model(model, q0):
         begin, span = _begin_and_span(ts)
@@ -158,37 +217,37 @@ def simulate(
         plan = choose_plan(problem, start)
         if plan.eager:
             check_kinematic_map(model, q0, v0)
-            warn_of_coarse_time(model, _longest(np.asarray(ts)), q0, v0)
+            warn_of_coarse_time(model, _longest_times(np.asarray(ts)), q0, v0)
             check_task(model, problem, start)
-        if (along := band_method(problem, start)) is not None:
-            problem = replace(problem, along=along)
+        if (band := band_method(problem, start)) is not None:
+            problem = replace(problem, band=band)
             plan = choose_plan(problem, start)
-        loop = integrator(plan.integrator)
-        samples = loop.run(problem, start, plan)
-    samples = samples if stops is None else at_samples(samples, stops)
+        chosen_integrator = integrator(plan.integrator)
+        solution = chosen_integrator.run(problem, start, plan)
+    solution = solution if stops is None else at_samples(solution, stops)
     trajectory = Trajectory(
-        samples.t,
-        samples.q,
-        samples.v,
-        samples.result,
-        samples.steps,
-        samples.last,
+        solution.t,
+        solution.q,
+        solution.v,
+        solution.result,
+        solution.steps,
+        solution.last,
         model,
         problem.method,
         integration=IntegrationOptions.of(
-            problem, q0.shape[:-1], asked.switches, asked.drift, max_steps, throw, simulate
+            problem, q0.shape[:-1], arguments.switches, arguments.drift, max_steps, throw, simulate
         ),
     )
     if not plan.eager:
         return trajectory
     with hint_if_batched_model(model, q0):
-        check_start(trajectory, problem, loop, start, samples.displaced)
+        check_start(trajectory, problem, chosen_integrator, start, solution.displaced)
     if ending is not None and q0.ndim == 1:
         trajectory = trajectory.reached()
     if ending is not None:
         warn_of_unarmed_event(trajectory, ending)
     if throw:
-        check_end(trajectory, problem, loop, start)
+        check_end(trajectory, problem, chosen_integrator, start)
         check_reached(trajectory, start)
         check_limits(trajectory)
         check_limits_of_coordinates(trajectory)
@@ -197,8 +256,11 @@ def simulate(
 
 
 class Arguments(NamedTuple):
-    """What ``simulate`` was given, where it makes sense; ``times`` and ``length`` are the values of ts and dt, None
-    where these are being traced or not given."""
+    """Checked arguments of ``simulate``.
+
+    ``times`` and ``length`` are the values of ts and dt; None if these are traced or not given. The other fields have
+    the names of the arguments.
+    """
 
     q0: Array
     v0: Array
@@ -218,13 +280,17 @@ class Arguments(NamedTuple):
     def checked(
         cls, model, q0, v0, ts, drift, dt, solver, adjoint, event, max_steps, progress, switches=None
     ) -> "Arguments":
-        """``ValueError`` where it does not."""
+        """Check the arguments, or raise ``ValueError``."""
         _check_size(q0, ts)
-        # The values of times are known even where a function being traced makes them into arrays.
-        given, ts = ts, as_array("ts", ts, "times")
-        given, step = without_derivatives((given, dt))  # within a derivative they have values
-        times = np.asarray(given, float) if is_concrete(given) else None
-        length = as_numpy("dt", step, "one number [s]") if step is not None and is_concrete(step) else None
+        # Concrete times are kept, since ``as_array`` returns a traced array inside of a trace.
+        concrete_ts, ts = ts, as_array("ts", ts, "times")
+        concrete_ts, concrete_dt = without_derivatives((concrete_ts, dt))  # arrays being differentiated have values
+        times = np.asarray(concrete_ts, float) if is_concrete(concrete_ts) else None
+        length = (
+            as_numpy("dt", concrete_dt, "one number [s]")
+            if concrete_dt is not None and is_concrete(concrete_dt)
+            else None
+        )
         q0, v0 = _check_state(q0, v0, ts, times, kinematic_map_of(model))
         _check_names(model, q0)
         drift = _check_drift(drift, model)
@@ -238,7 +304,7 @@ class Arguments(NamedTuple):
         return cls(q0, v0, ts, times, dt, length, drift, solver, adjoint, event, max_steps, progress, switches)
 
     def at_times(self, ts: Array) -> "Arguments":
-        """The same with steps that end at these times."""
+        """Replace the sample times, so that steps end on ``ts``."""
         values = without_derivatives(ts)
         times = np.asarray(values, float) if is_concrete(values) else None
         if self.dt is None:
@@ -247,7 +313,7 @@ class Arguments(NamedTuple):
         return self._replace(ts=ts, times=times, max_steps=max_steps)
 
     def problem(self, model: Any, q0: Array, ts: Array, rtol: Any, atol: Any, method: Any) -> Problem:
-        """The same as loops want it, of a model, starts and times that were ``canonicalise``."""
+        """The ``Problem`` for integrators; model, q0 and ts are results of ``canonicalise``."""
         rtol, atol = _tolerances(rtol, atol, q0, kinematic_map_of(model))
         problem = Problem(
             model=model,
@@ -268,25 +334,27 @@ class Arguments(NamedTuple):
         )
         if self.times is None or self.length is None or not problem.plain:
             return problem
-        between = step_counts(self.times, float(self.length))
-        return replace(problem, counts=StepCounts(jax.device_put(between), int(between.max())))
+        per_interval = step_counts(self.times, float(self.length))
+        return replace(problem, counts=StepCounts(jax.device_put(per_interval), int(per_interval.max())))
 
 
 def _begin_and_span(ts):
-    """When a motion begins, and how long it lasts; by NumPy, since each entry of an array of JAX is a program."""
+    """First time and duration [s]. Concrete times use NumPy, since indexing an array of JAX runs a program."""
     ts = np.asarray(ts) if is_concrete(ts) else ts
     begin, span = ts[..., 0], ts[..., -1] - ts[..., 0]
     return (np.asarray(begin), np.asarray(span)) if is_concrete(ts) else (begin, span)
 
 
-def _longest(ts):
-    """The times of the member that takes the longest time, or those of all."""
+def _longest_times(ts):
+    """The times of the member with the longest duration, or those of all members."""
     return ts if ts.ndim == 1 else ts[np.argmax(ts[:, -1] - ts[:, 0])]
 
 
 def batch_program(problem: Problem) -> Callable[[InitialState, Problem], Solution]:
-    """The program that integrates a batch of any size by the method that was asked for, without fall-backs, or
-    ``ValueError``."""
+    """The program that integrates a batch of any size by the requested method, without fallbacks.
+
+    Raises ``ValueError`` for a solver that is not explicit.
+    """
     if not problem.plain:
         raise ValueError("solver must be an explicit Runge-Kutta method, such as ukjax.RungeKutta4() or the default")
     if problem.counts is not None:
@@ -295,7 +363,7 @@ def batch_program(problem: Problem) -> Callable[[InitialState, Problem], Solutio
 
 
 def _as_typed(dt, length):
-    """dt as an error is to show it, with its value where that is known."""
+    """dt for error messages, with its value if that is known."""
     return dt if length is None or type(dt) in (int, float) else length
 
 
@@ -334,15 +402,15 @@ def _estimates_error(solver):
 
 
 def _check_names(model, q0):
-    named = model.coordinates if isinstance(model, AbstractSystem) else None
-    if named is not None and len(named) != q0.shape[-1]:
-        names = ", ".join(name for name, _ in named)
-        raise ValueError(f"the model has {len(named)} coordinates ({names}), but q0 has shape {q0.shape}")
+    coordinates = model.coordinates if isinstance(model, AbstractSystem) else None
+    if coordinates is not None and len(coordinates) != q0.shape[-1]:
+        names = ", ".join(name for name, _ in coordinates)
+        raise ValueError(f"the model has {len(coordinates)} coordinates ({names}), but q0 has shape {q0.shape}")
 
 
 def _tolerances(rtol, atol, q0, kinematic_map):
-    usual = DEFAULT_RTOL[str(q0.dtype)]
-    rtol = as_number("rtol", usual if rtol is None else rtol, least=0, below=1)
+    default = DEFAULT_RTOL[str(q0.dtype)]
+    rtol = as_number("rtol", default if rtol is None else rtol, least=0, below=1)
     if atol is None:
         return _as_type(rtol, q0.dtype), None
     atol = as_numbers("atol", atol, least=0, below=float("inf"))
@@ -357,21 +425,21 @@ def _tolerances(rtol, atol, q0, kinematic_map):
     if is_concrete(rtol, atol) and float(rtol) < float(jnp.finfo(q0.dtype).eps) and np.any(np.asarray(atol) == 0):
         raise ValueError(
             f"rtol and atol must allow some error: with rtol = {float(rtol):g} and atol = 0 no step is small enough. "
-            f"The default is {usual:g} of what is computed, and of the size of each coordinate"
+            f"The default is {default:g} of what is computed, and of the size of each coordinate"
         )
     return _as_type(rtol, q0.dtype), _as_type(atol, q0.dtype)
 
 
 def _as_type(x, dtype):
-    """By NumPy where it can be: JAX would compile a program for it."""
+    """Convert to ``dtype``. Concrete values use NumPy, since JAX would compile a program."""
     return jax.device_put(np.asarray(x, dtype)) if is_concrete(x) else x.astype(dtype)
 
 
 def _check_size(q0, ts):
-    starts, samples = size_of(q0), size_of(ts)
-    n, members = (starts or (1,))[-1], starts[0] if len(starts) == 2 else 1
-    name, value = ("q0", q0) if members > (samples or (1,))[0] else ("ts", ts)
-    check_memory(name, value, (2 * n + 1) * members * (samples or (1,))[0])
+    start_shape, times_shape = size_of(q0), size_of(ts)
+    n, members = (start_shape or (1,))[-1], start_shape[0] if len(start_shape) == 2 else 1
+    name, value = ("q0", q0) if members > (times_shape or (1,))[0] else ("ts", ts)
+    check_memory(name, value, (2 * n + 1) * members * (times_shape or (1,))[0])
 
 
 def _check_state(
@@ -386,7 +454,7 @@ def _check_state(
 
 
 def _check_times(ts, q0):
-    """Times that increase, for all; or for each of a batch, where one member's may also be all the same."""
+    """Raise ``ValueError`` unless times increase; those of one member of a batch may also be all equal."""
     if ts.ndim != 2:
         return check_times("ts", ts)
     if q0.ndim != 2 or len(ts) != len(q0):
@@ -407,7 +475,7 @@ def _check_drift(drift, model):
         check_function("model", model, "t, q, v")
     if drift is None:
         return "projection" if is_system else "none"
-    if drift not in DRIFTS:
+    if drift not in DRIFT_CORRECTIONS:
         raise ValueError(
             f"drift must be 'projection' or 'none', got {repr_of(drift)}; for Baumgarte's stabilisation give the "
             "constraints their gains, Holonomic(phi, *critically_damped(5.0)), and choose 'none'"
@@ -421,12 +489,12 @@ def _check_drift(drift, model):
 
 
 def _check_steps(max_steps, dt, times, seeks_event):
-    """How many steps of ``dt`` are allowed: all that lead through the ``times``, and ``max_steps`` to find an event."""
+    """Check ``dt``; return the largest number of steps: those to the last time, and ``max_steps`` more for an event."""
     if times is None or not is_concrete(dt):
         check_step(dt, None)
         return max_steps
-    longest = _longest(times)
+    longest = _longest_times(times)
     check_step(dt, longest, max(max_steps, MAX_FIXED_STEPS), ", or allow as many by max_steps")
     needed = int(step_counts(longest, float(dt)).sum()) + times.shape[-1]
-    # The same for any shorter time, so that a restart compiles nothing anew.
+    # The same number for any shorter time, so that a restart compiles nothing again.
     return max(max_steps, needed) + (max_steps if seeks_event else 0)

@@ -1,4 +1,4 @@
-"""A motion step by step, for whoever decides along the way what the actuators do."""
+"""Integration step by step, for controllers outside of the model."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -46,9 +46,20 @@ from .stepper.tableau import RUNGE_KUTTA4, Tableau, check_solver
 
 
 class State(eqx.Module):
-    """Where a motion is at time ``t`` [s], or each of a batch: q and v (n,). ``result`` says, per member, whether it
-    came there as it should, in words ``reason``: after a step that failed, what that step met. ``scale`` is what
-    tolerances are measured by."""
+    """State of a motion, or of each member of a batch.
+
+    Attributes
+    ----------
+    t
+        Time [s], shape () or (batch,).
+    q, v
+        Coordinates (nq,) and velocities (n,), with a leading batch axis for a batch.
+    result
+        Code of the result of all steps so far, one per member; 0 if all succeeded. After a failure, that of the step
+        that failed. ``reason`` gives it in words.
+    scale
+        Characteristic scales, to which tolerances are relative.
+    """
 
     t: Float[Array, "*batch"]
     q: Float[Array, "*batch nq"]
@@ -58,14 +69,33 @@ class State(eqx.Module):
 
     @property
     def reason(self) -> "str | np.ndarray":
-        """What became of the steps so far, in words."""
+        """The result of the steps so far, in words; an array for a batch."""
         return in_words(self.result)
 
 
 def initial_state(model: AbstractSystem | Callable[..., Terms], q0: Numbers, v0: Numbers, t: Numbers = 0.0) -> State:
-    """The state q0, v0 (n,), or (batch, n), at time t, from which ``step`` goes on.
+    """Return the state from which ``step`` continues.
 
-    Raises ``ValueError`` for starts off the constraints (see ``project``), if their values are known.
+    Parameters
+    ----------
+    model
+        ``System``, or function (t, q, v) -> ``Terms``.
+    q0
+        Coordinates, shape (nq,) or (batch, nq).
+    v0
+        Velocities, shape (n,) or (batch, n).
+    t
+        Time [s], one number, or one per member (batch,).
+
+    Returns
+    -------
+    State
+        State at time t.
+
+    Raises
+    ------
+    ValueError
+        For invalid input; for concrete values, also if the state is off the constraints (see ``project``).
     """
     if not isinstance(model, AbstractSystem):
         check_function("model", model, "t, q, v")
@@ -78,7 +108,7 @@ def initial_state(model: AbstractSystem | Callable[..., Terms], q0: Numbers, v0:
     with hint_if_batched_model(model, q0):
         model, q0, v0, t = canonicalise(model, q0, jnp.broadcast_to(v0, (*q0.shape[:-1], v0.shape[-1])), t)
         check_kinematic_map(model, q0, v0)
-        # Not with its task: the actuators may be given something else to do.
+        # Without the task of the control: ``step`` may replace the inputs of the actuators.
         plant = Driven(model, jnp.zeros(0)) if isinstance(model, AbstractSystem) else model
         scale = scales(plant, t, q0, v0)
         if isinstance(plant, AbstractSystem) and is_eager(plant, q0, v0, t):
@@ -98,16 +128,45 @@ def step(
     method: str | AbstractMethod = "orthogonal",
     solver: Any = None,
 ) -> State:
-    """The state ``dt`` [s] later, by so many equal ``steps`` of Runge and Kutta's method.
+    """Advance a state by ``dt``, in equal Runge–Kutta steps.
 
-    ``u`` (p,), or (batch, p), is what the actuators of ``model.control`` are given, held over all of dt, in place of
-    the control's own law: for sampled controllers, model-predictive control and reinforcement learning. Left out, the
-    law acts. A pure function: ``jit``, ``vmap`` and ``grad`` go through it, and ``jax.lax.scan`` over it. ``drift``,
-    ``method`` and an explicit ``solver`` as in ``simulate``. What a step cannot do is in ``State.result``, for each
-    member, and its q and v are NaN or off the constraints. A state remembers its first failure: the ``result`` of later
-    steps is that of the step that failed, until ``initial_state`` makes a new state.
+    This is a pure function, for ``jit``, ``vmap``, ``grad`` and ``jax.lax.scan``. Inputs ``u`` that are constant during
+    dt suit sampled controllers, model-predictive control and reinforcement learning.
 
-    Raises ``ValueError`` for bad input, and for u where the model has no actuators.
+    Parameters
+    ----------
+    model
+        ``System``, or function (t, q, v) -> ``Terms``.
+    state
+        Result of ``initial_state`` or ``step``.
+    dt
+        Duration [s].
+    u
+        Inputs of the actuators of ``model.control``, shape (p,) or (batch, p), constant during dt. They replace the
+        control law; None uses the law.
+    steps
+        Number of equal steps.
+    drift
+        ``"projection"`` or ``"none"``, see ``simulate``.
+    method
+        Name of a solver or a solver object, see ``constrained_motion``.
+    solver
+        Explicit Runge–Kutta solver of diffrax; None for the classical method of order 4.
+
+    Returns
+    -------
+    State
+        State at time t + dt.
+
+    Raises
+    ------
+    ValueError
+        For invalid input, and for ``u`` if the model has no actuators.
+
+    Notes
+    -----
+    A failed step does not raise an error: see ``State.result``, one code per member. q and v are then NaN or off the
+    constraints. A state keeps its first failure until ``initial_state`` makes a new state.
     """
     _check(model, state, drift, solver)
     steps, dt = as_integer("steps", steps, 1), as_number("dt", dt, "s", above=0)
@@ -116,25 +175,25 @@ def step(
     state, dt, u = State(t, q, v, state.result, in_precision(state.scale, q.dtype)), *in_precision((dt, u), q.dtype)
     tableau = RUNGE_KUTTA4 if solver is None else Tableau.of(solver)
     projection = drift != "none" and isinstance(model, AbstractSystem)
-    how = tableau, projection, steps
-    surely = with_sparsity(choose(method), model, t, q, v)
-    usual = surely.usual()
+    options = tableau, projection, steps
+    full_method = with_sparsity(choose(method), model, t, q, v)
+    fast_path = full_method.usual()
     with hint_if_batched_model(model, state.q):
-        by = surely if usual is None else same_at_every_level(usual)
-        after, beyond = _stepped(model, state, dt, u, by, *how)
-    if usual is None:
-        return after
+        first_method = full_method if fast_path is None else same_at_every_level(fast_path)
+        result, beyond = _integrate(model, state, dt, u, first_method, *options)
+    if fast_path is None:
+        return result
     if is_concrete(beyond):
         if not np.any(beyond):
-            return after
-        surely = without_noise_rows(surely, model, state.t, state.q, state.v)
-        return _stepped(model, state, dt, u, surely, *how)[0]
-    again = lambda: eqx.filter(_stepped(model, state, dt, u, surely, *how)[0], eqx.is_array)
-    return jax.lax.cond(jnp.any(beyond), again, lambda: after)
+            return result
+        full_method = without_noise_rows(full_method, model, state.t, state.q, state.v)
+        return _integrate(model, state, dt, u, full_method, *options)[0]
+    repeat = lambda: eqx.filter(_integrate(model, state, dt, u, full_method, *options)[0], eqx.is_array)
+    return jax.lax.cond(jnp.any(beyond), repeat, lambda: result)
 
 
-class Given(AbstractControl):
-    """The actuators of another control, with forces ``u`` (p,) that are simply given."""
+class ConstantInputs(AbstractControl):
+    """The actuators of another control, with constant inputs ``u`` (p,) instead of its law."""
 
     control: AbstractControl
     u: Float[Array, " p"]
@@ -157,7 +216,7 @@ class Given(AbstractControl):
 
 
 class Driven(AbstractSystem):
-    """``plant`` with its actuators given ``u`` (p,)."""
+    """The system ``plant`` with constant inputs ``u`` (p,) of its actuators."""
 
     plant: AbstractSystem
     u: Float[Array, " p"]
@@ -180,36 +239,36 @@ class Driven(AbstractSystem):
 
     @property
     def control(self) -> AbstractControl | None:
-        return None if self.plant.control is None else Given(self.plant.control, self.u)
+        return None if self.plant.control is None else ConstantInputs(self.plant.control, self.u)
 
 
 @jit
-def _stepped(model, state, dt, u, method, tableau, projection, steps):
-    """The state after all steps, and whether one of them was beyond the method."""
+def _integrate(model, state, dt, u, method, tableau, projection, steps):
+    """The state after all steps, and whether the method was not applicable in one of them."""
 
     h = dt / steps
 
     @per_member
-    def of_one(t, q, v, scale, u):
-        this = model if u is None else Driven(model, u)
-        take = one_step if is_kernel(method) else single_loop_step
+    def advance_member(t, q, v, scale, u):
+        driven = model if u is None else Driven(model, u)
+        take_step = one_step if is_kernel(method) else single_loop_step
 
-        def go_on(carry, i):
-            q, v, so_far = carry
+        def advance(carry, i):
+            q, v, flags = carry
             now = t + i * h
-            here = scale.of_rows(this, now, q, v) if projection else scale
-            stepped = take(SingleModel(this), now, h, q, v, method, tableau, projection, here)
-            went = stepped.beyond(method), stepped.off, stepped.jumped, stepped.inconsistent
-            return (stepped.q, stepped.v, jax.tree.map(jnp.logical_or, so_far, went)), None
+            step_scale = scale.of_rows(driven, now, q, v) if projection else scale
+            stepped = take_step(SingleModel(driven), now, h, q, v, method, tableau, projection, step_scale)
+            step_flags = stepped.beyond(method), stepped.off, stepped.jumped, stepped.inconsistent
+            return (stepped.q, stepped.v, jax.tree.map(jnp.logical_or, flags, step_flags)), None
 
-        none = jnp.asarray(False)
-        return jax.lax.scan(go_on, (q, v, (none, none, none, none)), jnp.arange(steps))[0]
+        false = jnp.asarray(False)
+        return jax.lax.scan(advance, (q, v, (false, false, false, false)), jnp.arange(steps))[0]
 
-    of_all = jax.vmap(of_one) if state.t.ndim else of_one
-    q, v, (beyond, off, jumped, inconsistent) = of_all(state.t, state.q, state.v, state.scale, u)
-    sound = finite(q, v)
+    advance_all = jax.vmap(advance_member) if state.t.ndim else advance_member
+    q, v, (beyond, off, jumped, inconsistent) = advance_all(state.t, state.q, state.v, state.scale, u)
+    is_finite = finite(q, v)
     result = classify(
-        finished=sound & ~off & ~jumped, jumped=jumped, off=off, not_finite=~sound, inconsistent=inconsistent
+        finished=is_finite & ~off & ~jumped, jumped=jumped, off=off, not_finite=~is_finite, inconsistent=inconsistent
     )
     result = jnp.where(state.result != FINISHED, state.result, result)
     return State(state.t + dt, q, v, result, state.scale), beyond
@@ -228,12 +287,12 @@ def _check(model, state, drift, solver):
 def _inputs(model, state, u):
     if not isinstance(model, AbstractSystem) or model.control is None:
         raise ValueError(
-            "u is for the actuators of a system with control, which this model has not: "
+            "u is for the actuators of a system with control, and this model has none: "
             "System(dynamics, constraints, control=ukjax.control.Feedback(B, 0 * u))"
         )
     u = as_array("u", u)
     if u.ndim == 0 or u.ndim > 1 and u.shape[:-1] != state.t.shape:
-        members = f", or {(*state.t.shape, 'p')} for each of a batch".replace("'", "") if state.t.shape else ""
-        raise ValueError(f"u must have shape (p,), one entry per actuator{members}, got shape {u.shape}")
+        batch_shape = f", or {(*state.t.shape, 'p')} for each of a batch".replace("'", "") if state.t.shape else ""
+        raise ValueError(f"u must have shape (p,), one entry per actuator{batch_shape}, got shape {u.shape}")
     check_finite("u", u)
     return jnp.broadcast_to(u, (*state.t.shape, u.shape[-1]))

@@ -32,7 +32,7 @@ from .nearly_dependent import warn_of_nearly_dependent
 from .row_noise import classify_rows, mass_and_rows, smallest_row_of, without_noise_rows
 from .sparsity import forget_band
 
-MOST = 8
+MAX_METHOD_CHANGES = 8
 """Largest number of times that rows are chosen again, before the requested method is used for the rest."""
 
 NEARLY_DEPENDENT_POWER = 1 / 3
@@ -45,8 +45,8 @@ def initial_method(problem: Problem, runtime_rows: bool) -> AbstractMethod | Met
     With ``runtime_rows`` the active rows, and whether M is singular, are inputs of the program, so that the next method
     reuses it. Otherwise they are compiled in, and cost nothing at run time.
     """
-    if problem.along is not None:
-        return problem.along
+    if problem.band is not None:
+        return problem.band
     fast_path = problem.method.usual()
     if not isinstance(fast_path, FastPath):
         return problem.method
@@ -115,7 +115,7 @@ def next_method(
     """
     if tried.has_fallback and not isinstance(tried, MethodPerLevel):
         forget_band(problem.model, t, q, v)
-        return initial_method(replace(problem, along=None), runtime_rows)
+        return initial_method(replace(problem, band=None), runtime_rows)
     model, at_start = problem.model, float(t) == float(np.asarray(problem.ts)[0])
     where = f"{who} at t = {float(t):g} s"
     requested_method = lambda: without_noise_rows(problem.method, model, t, q, v)
@@ -270,12 +270,16 @@ def solve_every_member(
         method = initial_method_at(problem, start)
     note_rows_left_out(plan, method, start.scale.rows.shape[-1])
     samples = run(replace(problem, attempt=method), start)
-    for iteration in range(MOST + 1):
+    for iteration in range(MAX_METHOD_CHANGES + 1):
         needs_fallback = np.flatnonzero(np.asarray(samples.result) == UNUSUAL)
         refused = []
         for member in needs_fallback:
             try:
-                method = problem.method if iteration == MOST else next_method_of(problem, method, start, member)
+                method = (
+                    problem.method
+                    if iteration == MAX_METHOD_CHANGES
+                    else next_method_of(problem, method, start, member)
+                )
                 break
             except ValueError:
                 if refuse:

@@ -1,1 +1,1 @@
-"""Loops over time: one motion, batches with fixed or adaptive steps, motions inside ``jit``, and diffrax's loop."""
+"""Integrators: loops over time for one motion, for batches, under ``jit``, and diffrax's loop."""

@@ -1,4 +1,7 @@
-"""Adaptive steps for a batch whose starts are known: each member takes those that it needs itself."""
+"""Adaptive steps for a batch with concrete starts, compiled as one kernel.
+
+Each member has its own step sizes. Chunks of members run until all their members have ended.
+"""
 
 from typing import ClassVar
 
@@ -15,7 +18,7 @@ from .single import advance, initial_loop_state, reached
 
 
 class AdaptiveBatch(AbstractBatchIntegrator):
-    """See the module."""
+    """Integrator for batches: each member takes its own adaptive steps, in one kernel."""
 
     checks_every_step: ClassVar[bool] = True
 
@@ -32,16 +35,16 @@ def _solve(start, problem):
     ts, limits = problem.ts, (problem.ts.size, problem.max_steps)
 
     def one(start):
-        how = problem.by, problem.tableau, problem.projection, start.scale
-        task = problem.model_of(start.numbers), ts, None, problem.tolerance(start.scale), limits, *how
-        loop_state, found, _ = advance(task, *initial_loop_state(ts.size, start.q, start.v))
-        return loop_state, reached(loop_state, found)
+        options = problem.current_method, problem.tableau, problem.projection, start.scale
+        task = problem.model_of(start.numbers), ts, None, problem.tolerance(start.scale), limits, *options
+        loop_state, samples, _ = advance(task, *initial_loop_state(ts.size, start.q, start.v))
+        return loop_state, reached(loop_state, samples)
 
-    # Members that are done together wait for the last of them: those that will need about as many steps go together.
+    # Members in the same chunk wait for the slowest, so members that need about as many steps are put together.
     order = jnp.argsort(start.scale.shortest_time)
-    at = lambda places, tree: jax.tree.map(lambda x: x[places], tree)
-    loop_state, found = at(jnp.argsort(order), jax.vmap(one)(at(order, start)))
-    q, v = jnp.split(found, [start.q.shape[1]], axis=-1)
+    at = lambda indices, tree: jax.tree.map(lambda x: x[indices], tree)
+    loop_state, samples = at(jnp.argsort(order), jax.vmap(one)(at(order, start)))
+    q, v = jnp.split(samples, [start.q.shape[1]], axis=-1)
     end = jnp.where(reached_last_time(loop_state.result), ts[-1], ts[0] + loop_state.t)
     displaced = start.displaced(jnp, q[:, 0], v[:, 0])
     t = jnp.broadcast_to(ts, q.shape[:-1])

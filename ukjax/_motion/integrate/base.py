@@ -1,4 +1,4 @@
-"""Loops over time: what all of them have in common."""
+"""Abstract integrators."""
 
 import abc
 from collections.abc import Callable
@@ -11,15 +11,17 @@ from ..problem import InitialState, Problem, Solution
 class AbstractIntegrator(abc.ABC):
     """A loop over time.
 
-    ``checks_every_step`` says whether every step is checked for constraints that are violated and for terms that are
-    not finite.
+    Attributes
+    ----------
+    checks_every_step
+        Whether every step is checked for violated constraints and for terms that are not finite.
     """
 
     checks_every_step: ClassVar[bool]
 
     @abc.abstractmethod
     def run(self, problem: Problem, start: InitialState, plan: Plan) -> Solution:
-        """Integrate from the start at ts[0] to ts[-1], and note in ``plan`` what this falls back to."""
+        """Integrate from ``start`` at ts[0] to ts[-1]. Fallbacks are recorded in ``plan.notes``."""
 
 
 class AbstractBatchIntegrator(AbstractIntegrator):
@@ -28,4 +30,4 @@ class AbstractBatchIntegrator(AbstractIntegrator):
     @property
     @abc.abstractmethod
     def program(self) -> Callable[[InitialState, Problem], Solution]:
-        """The compiled function that integrates a batch by one method, without any fall-back."""
+        """The compiled function that integrates a batch by one method, without fallbacks."""

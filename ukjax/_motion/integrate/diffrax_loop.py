@@ -1,4 +1,4 @@
-"""Diffrax's own loop, for what the others do not do: events, implicit solvers, a chosen adjoint, a progress meter."""
+"""diffrax's loop, for what no other integrator supports: events, implicit solvers, given adjoints, progress meters."""
 
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -28,11 +28,11 @@ from .event_controller import EventController
 from .projected import Projected, correct_step
 
 UNSET = dfx.with_stepsize_controller_tols(optx.Chord)().rtol
-"""What an implicit solver has for a tolerance that nobody gave."""
+"""Placeholder that diffrax stores in an implicit solver for a tolerance that was not given."""
 
 
 class DiffraxLoop(AbstractBatchIntegrator):
-    """Anything that diffrax can do, for one motion or, by ``vmap``, for several."""
+    """Integrator that calls ``diffrax.diffeqsolve``, under ``vmap`` for a batch."""
 
     checks_every_step: ClassVar[bool] = False
 
@@ -47,11 +47,11 @@ class DiffraxLoop(AbstractBatchIntegrator):
 
 
 def _forward_adjoint(adjoint):
-    """An adjoint for forward mode."""
+    """The given adjoint, or else diffrax's for forward mode; ``ValueError`` for an adjoint of reverse mode only."""
     if isinstance(adjoint, dfx.RecursiveCheckpointAdjoint | dfx.ImplicitAdjoint | dfx.BacksolveAdjoint):
         raise ValueError(
             f"adjoint={type(adjoint).__name__}() is for reverse mode (jax.grad, jax.vjp), and this is forward mode "
-            "(jax.jvp, jax.jacfwd): say adjoint=diffrax.ForwardMode(), or leave it out"
+            "(jax.jvp, jax.jacfwd): use adjoint=diffrax.ForwardMode(), or leave it out"
         )
     return dfx.ForwardMode() if adjoint is None else adjoint
 
@@ -67,65 +67,68 @@ def _solved(start, problem):
 
 
 def _state(problem, start):
-    """t, q and v of the start, or of each of a batch, with the number of axes of one of each."""
+    """t, q and v of the start, which may be a batch, each with its number of axes for one member."""
     return (problem.begin, 0), (start.q, 1), (start.v, 1)
 
 
 def _one(problem: Problem, start: InitialState) -> Solution:
-    """In the time since the start, which is exact where the time itself is large."""
+    """Integrate one motion.
+
+    The independent variable is the time since the start: it has small rounding errors also if the times are large.
+    """
     model, ts, method, event = problem.model_of(start.numbers), problem.ts, problem.method, problem.event
     q0, v0, scale = start.q, start.v, start.scale
     adjoint = dfx.RecursiveCheckpointAdjoint() if problem.adjoint is None else problem.adjoint
-    begin, since = ts[0], ts - ts[0]
+    begin, elapsed_ts = ts[0], ts - ts[0]
     solver = _with_tolerances(dfx.Dopri8() if problem.solver is None else problem.solver, problem, scale)
     if problem.projection:
         q0, v0 = correct_step(model, begin, q0, v0, same_at_every_level(method), scale)[:2]
         solver = Projected(solver, even=problem.dt is not None)
-    backwards = isinstance(adjoint, dfx.BacksolveAdjoint)  # saves the samples and nothing else
+    is_backsolve = isinstance(adjoint, dfx.BacksolveAdjoint)  # saves only the samples
     field, args = _field, (model, method, scale, begin)
-    if backwards:
-        # A gradient has no result that tells of a failure: one that stops half way looks like any other.
+    if is_backsolve:
+        # A gradient has no result code. Without this option, a failure of the backward integration would be silent.
         adjoint = dfx.BacksolveAdjoint(**{"throw": True} | adjoint.kwargs)
-        static, args = split(args)  # diffrax's way back fails where there is an empty tuple among the arguments
+        static, args = split(args)  # the backward integration of diffrax fails for an empty tuple in the arguments
         field = lambda t, y, arrays: _field(t, y, static.join(arrays))
-    at_samples, at_end = dfx.SubSaveAt(ts=since), dfx.SubSaveAt(t1=True)
+    at_samples, at_end = dfx.SubSaveAt(ts=elapsed_ts), dfx.SubSaveAt(t1=True)
     solution = dfx.diffeqsolve(
         dfx.ODETerm(field),
         solver,
-        since[0],
-        since[-1],
-        _first_step(problem, scale, since[-1]),
-        jnp.concatenate([q0, v0]),  # one array, so that each entry has a tolerance of its own
+        elapsed_ts[0],
+        elapsed_ts[-1],
+        _first_step(problem, scale, elapsed_ts[-1]),
+        jnp.concatenate([q0, v0]),  # one array, so that each entry has its own tolerance
         args=args,
-        saveat=dfx.SaveAt(ts=since)
-        if backwards
+        saveat=dfx.SaveAt(ts=elapsed_ts)
+        if is_backsolve
         else dfx.SaveAt(subs=[at_samples, at_end], controller_state=event is not None),
-        stepsize_controller=_controller(problem, kinematic_map_of(model), scale, since),
+        stepsize_controller=_controller(problem, kinematic_map_of(model), scale, elapsed_ts),
         adjoint=adjoint,
         max_steps=problem.max_steps,
         throw=False,
         progress_meter=dfx.TextProgressMeter() if problem.progress else dfx.NoProgressMeter(),
     )
-    if backwards:
-        passed, y = since, solution.ys
-        wait, y_last = passed[-1], y[-1]  # pyright: ignore
+    if is_backsolve:
+        elapsed_at_samples, y = elapsed_ts, solution.ys
+        elapsed, y_last = elapsed_at_samples[-1], y[-1]  # pyright: ignore
     else:
-        (passed, (wait,)), (y, (y_last,)) = solution.ts, solution.ys  # pyright: ignore
+        (elapsed_at_samples, (elapsed,)), (y, (y_last,)) = solution.ts, solution.ys  # pyright: ignore
     (q, v), (q_last, v_last) = (jnp.split(x, [q0.size], axis=-1) for x in (y, y_last))  # pyright: ignore
-    reached, off = jnp.isfinite(passed), jnp.asarray(False)
+    reached, off = jnp.isfinite(elapsed_at_samples), jnp.asarray(False)
     t, q, v = (jnp.where(reached if x.ndim == 1 else reached[:, None], x, jnp.nan) for x in (ts, q, v))
-    if problem.projection:  # between steps they are not yet on the constraints
-        on = lambda sample: correct_step(model, *sample, same_at_every_level(method), scale)[:3]
-        q, v, off = jax.lax.map(on, (t, q, v))
+    if problem.projection:  # samples between steps are interpolated, off the constraints
+        project = lambda sample: correct_step(model, *sample, same_at_every_level(method), scale)[:3]
+        q, v, off = jax.lax.map(project, (t, q, v))
     jumped = jnp.asarray(False)
     if problem.projection and problem.dt is None:
         stopped = solution.result == dfx.RESULTS.dt_min_reached
-        jumped = stopped & _leaps(model, begin, wait, q_last, v_last, method, scale)
-    inconsistent = _contradictory(model, t, q, v, method, problem.projection)
+        jumped = stopped & _jumps(model, begin, elapsed, q_last, v_last, method, scale)
+    inconsistent = _inconsistent(model, t, q, v, method, problem.projection)
     result = _result(solution, jnp.any(off), jumped, inconsistent, q_last, v_last)
-    last = jnp.where(result == FINISHED, ts[-1], begin + wait), q_last, v_last
+    last = jnp.where(result == FINISHED, ts[-1], begin + elapsed), q_last, v_last
     displaced = start.displaced(jnp, q[0], v[0])
-    if event is not None:  # its instant is one more sample
+    if event is not None:  # its time is an additional sample
         accelerate = lambda t, q, v: acceleration(model, t, q, v, method)[0]
         last = on_surface(event, kinematic_map_of(model), accelerate, *last, met=result == EVENT)
         t, q, v = (jnp.concatenate([x, y[None]]) for x, y in zip((t, q, v), last, strict=True))
@@ -133,8 +136,11 @@ def _one(problem: Problem, start: InitialState) -> Solution:
 
 
 def _first_step(problem, scale, span):
-    """Diffrax's own choice depends on the unit of time. It stays where there is an event: by its length is judged what
-    a start on the event has of rounding."""
+    """First step size [s], None for diffrax's choice.
+
+    diffrax's choice depends on the unit of time. It is used if there is an event, since ``EventController`` estimates
+    the rounding error of a start on the event from this step size.
+    """
     if problem.dt is not None or problem.event is not None:
         return problem.dt
     least = 1e3 * SMALLEST_STEP * span
@@ -142,8 +148,11 @@ def _first_step(problem, scale, span):
 
 
 def _with_tolerances(solver, problem, scale):
-    """An implicit solver takes its own from steps that adapt, and has none where these are fixed. As no shorter step
-    can be tried then, it is to solve its equations by Newton's method."""
+    """Set the tolerances of an implicit solver that takes fixed steps.
+
+    It takes its tolerances from the controller of adaptive steps, and has none for fixed steps. A fixed step cannot be
+    repeated with a shorter length, so its equations are solved by Newton's method.
+    """
     if problem.dt is None or not isinstance(solver, dfx.AbstractImplicitSolver):
         return solver
     if getattr(solver.root_finder, "rtol", None) is not UNSET:
@@ -154,19 +163,19 @@ def _with_tolerances(solver, problem, scale):
 def _tolerances(problem, scale) -> dict[str, Any]:
     tolerance = problem.tolerance(scale)
     atol = jnp.concatenate([tolerance.q, tolerance.v])
-    if isinstance(problem.adjoint, dfx.BacksolveAdjoint):  # whose way back has more than q and v
+    if isinstance(problem.adjoint, dfx.BacksolveAdjoint):  # its backward integration has more variables than q and v
         atol = jnp.min(atol)
     return dict(rtol=problem.rtol, atol=atol)
 
 
-def _controller(problem, kinematic_map, scale, since):
-    how, span = _tolerances(problem, scale), since[-1]
+def _controller(problem, kinematic_map, scale, elapsed_ts):
+    tolerances, span = _tolerances(problem, scale), elapsed_ts[-1]
     if problem.dt is None:
-        steps = dfx.PIDController(**how, dtmin=SMALLEST_STEP * span, force_dtmin=False)
+        steps = dfx.PIDController(**tolerances, dtmin=SMALLEST_STEP * span, force_dtmin=False)
     else:
         steps = dfx.ConstantStepSize()
-    ends = since if problem.dt is not None or problem.ends_on_samples else since[-1:]
-    steps = EndOnTimes(controller=steps, times=ends, dt=problem.dt, **how)
+    ends = elapsed_ts if problem.dt is not None or problem.ends_on_samples else elapsed_ts[-1:]
+    steps = EndOnTimes(controller=steps, times=ends, dt=problem.dt, **tolerances)
     if problem.event is None:
         return steps
     return EventController(
@@ -177,46 +186,46 @@ def _controller(problem, kinematic_map, scale, since):
         start=problem.ts[0],
         span=span,
         even=problem.dt is not None,
-        **how,
+        **tolerances,
     )
 
 
-def _contradictory(model, t, q, v, method, projection):
-    """Whether constraints contradict each other at any sample, where nothing but accelerations shows it."""
+def _inconsistent(model, t, q, v, method, projection):
+    """Whether constraints contradict each other at a sample, in a way that shows only in accelerations."""
     if acceleration_only_rows(model, projection, t[0], q[0], v[0]) is False:
         return jnp.asarray(False)
     at = lambda sample: acceleration(model, *sample, method, projection).inconsistent
     return jnp.any(jax.lax.map(at, (t, q, v)))
 
 
-def _leaps(model, begin, wait, q, v, method, scale):
-    """Whether the last step that was refused would have had to leap onto the constraints.
+def _jumps(model, begin, elapsed, q, v, method, scale):
+    """Whether the last rejected step would have needed a jump onto the constraints.
 
-    The motion ends if the step after a refused one would be shorter than the smallest. Diffrax's controller makes a
-    step at most five times shorter, so the refused step was less than five times the smallest. A step of ten times the
-    smallest leads beyond its end.
+    The motion ends if the step after a rejected one would be shorter than the smallest. diffrax's controller makes a
+    step at most five times shorter, so the rejected step was shorter than five times the smallest. A step of ten times
+    the smallest ends after the end of the rejected one.
     """
     h = 10 * SMALLEST_STEP * scale.t
     q_dot = rate(kinematic_map_of(model), q, v)
     ahead = q + h * q_dot
-    moved = correct_step(model, begin + wait + h, ahead, v, same_at_every_level(method), scale).moved
+    moved = correct_step(model, begin + elapsed + h, ahead, v, same_at_every_level(method), scale).moved
     return scale.is_jump(moved, h, jnp.abs(q_dot))
 
 
 def _result(solution, off, jumped, inconsistent, q, v):
-    sound = finite(q, v)
+    is_finite = finite(q, v)
     is_result = lambda result: solution.result == result
-    watched = solution.controller_state
-    away, nan = (True, False) if watched is None else (watched.away, watched.nan)
-    at_event = is_result(dfx.RESULTS.event_occurred) & sound & ~off & ~jnp.asarray(nan)
+    event_state = solution.controller_state
+    away, nan = (True, False) if event_state is None else (event_state.away, event_state.nan)
+    at_event = is_result(dfx.RESULTS.event_occurred) & is_finite & ~off & ~jnp.asarray(nan)
     return classify(
-        finished=is_result(dfx.RESULTS.successful) & sound & ~off,
+        finished=is_result(dfx.RESULTS.successful) & is_finite & ~off,
         event=at_event & away,
         on_event=at_event & ~jnp.asarray(away),
         event_nan=nan,
-        jumped=jumped | is_result(dfx.RESULTS.internal_error),  # which none of diffrax's own solvers say
+        jumped=jumped | is_result(dfx.RESULTS.internal_error),  # set by ``Projected``, and by no solver of diffrax
         off=off,
-        not_finite=~sound,
+        not_finite=~is_finite,
         exhausted=is_result(dfx.RESULTS.max_steps_reached),
         inconsistent=inconsistent,
         otherwise=TOO_SMALL,

@@ -1,4 +1,4 @@
-"""Steps that end on given times: a controller around another one."""
+"""Step size controller whose steps end on given times. It wraps another controller."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,18 +13,36 @@ from .fixed_step import step_counts
 
 
 class EndOnTimesState(NamedTuple):
-    """The ``inner`` controller's state, and the length ``wanted`` of the step that it asked for."""
+    """State of the controller.
+
+    Attributes
+    ----------
+    inner
+        State of the wrapped controller.
+    wanted
+        Step size that the wrapped controller requested [s].
+    """
 
     inner: Any
     wanted: Float[Array, ""]
 
 
 class EndOnTimes(dfx.AbstractAdaptiveStepSizeController):
-    """Another controller's steps, shortened so that none crosses one of the ``times``, which increase.
+    """Shorten the steps of another controller so that no step crosses one of the given times.
 
-    A step that is shortened does not make the next one short. With ``dt``, the steps between two times are equal, and
-    as many as make none longer than dt. A controller that asks for a step of length NaN ends the motion. The tolerances
-    are those of implicit solvers.
+    The step after a shortened one has the size that was requested before. With ``dt``, the steps between two times are
+    equal: the smallest number of steps that are not longer than dt. A requested step size of NaN ends the motion.
+
+    Attributes
+    ----------
+    controller
+        The wrapped controller.
+    times
+        Increasing times on which steps end [s].
+    dt
+        Largest length of equal steps [s], None for adaptive steps.
+    rtol, atol, norm
+        Tolerances and norm for implicit solvers.
     """
 
     controller: dfx.AbstractStepSizeController
@@ -36,7 +54,7 @@ class EndOnTimes(dfx.AbstractAdaptiveStepSizeController):
 
     def wrap(self, direction):
         inner, times = self.controller.wrap(direction), jnp.sort(self.times * direction)
-        return eqx.tree_at(lambda each: (each.controller, each.times), self, (inner, times))
+        return eqx.tree_at(lambda controller: (controller.controller, controller.times), self, (inner, times))
 
     def init(self, terms, t0, t1, y0, dt0, args, func, error_order):
         first, inner = self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
@@ -56,7 +74,8 @@ class EndOnTimes(dfx.AbstractAdaptiveStepSizeController):
         return good, begin, self.end(begin, wanted), jump, EndOnTimesState(inner, wanted), result
 
     def end(self, begin: Any, wanted: Array) -> Float[Array, ""]:
-        """Where a step from ``begin`` ends. No time follows where a motion is run back from the last one."""
+        """Time at which a step from ``begin`` ends."""
+        # A backward integration starts at the last time, so that no time follows.
         following = jnp.searchsorted(self.times, begin, side="right")
         last = self.times.size - 1
         stop = jnp.where(following > last, begin + wanted, self.times[jnp.minimum(following, last)])

@@ -1,8 +1,8 @@
-"""Adaptive steps for a batch of members that need different numbers of them.
+"""Adaptive steps for a batch whose members need different numbers of steps.
 
-A batch in which every member waits for the slowest does most of its work for nothing. Here members pass through a
-fixed number of lanes: each iteration is one step of every lane, as long as its member needs it, and a lane whose member
-has reached the end takes the next one. Steps end on the samples, so that nothing is interpolated.
+If all members waited for the slowest one, most of the work would be wasted. So the members pass through a fixed number
+of lanes: each iteration is one step in every lane, with the step size of its member, and when a member has ended, its
+lane takes the next member. Steps end on the samples, so that nothing is interpolated.
 """
 
 from typing import ClassVar
@@ -28,9 +28,29 @@ from .base import AbstractBatchIntegrator
 
 
 class Lanes(eqx.Module):
-    """What each lane is at: its ``member`` (that after the last where there is none), the time since the start, the
-    step it would take next and the ``longest`` allowed (see ``next_step_size``), the sample it is heading for, its state,
-    the scale of it all, its model's numbers, and whether constraints were ``inconsistent`` so far."""
+    """State of each lane.
+
+    Attributes
+    ----------
+    member
+        Index of the member; the number of members if the lane is empty.
+    t
+        Time since the start [s].
+    h, longest
+        Next step size and longest step allowed [s], see ``next_step_size``.
+    sample
+        Index of the next sample.
+    steps
+        Number of steps, including the first one of length zero.
+    q, v
+        State.
+    scale
+        Characteristic scales of the member.
+    numbers
+        Numbers of the member's model, see ``InitialState``.
+    inconsistent
+        Whether constraints contradicted each other so far.
+    """
 
     member: Int[Array, " lanes"]
     t: Float[Array, " lanes"]
@@ -46,8 +66,19 @@ class Lanes(eqx.Module):
 
 
 class Record(eqx.Module):
-    """What has been reached, at the ``end`` t since the start, q and v; one row more than there are members, for what
-    is of no use."""
+    """Results of all members, and one more row to which the results of empty lanes are written.
+
+    Attributes
+    ----------
+    q, v
+        State at the samples.
+    steps
+        Number of steps.
+    result
+        Code for how the motion ended.
+    end
+        The last time since the start [s], q and v.
+    """
 
     q: Float[Array, "rows samples nq"]
     v: Float[Array, "rows samples n"]
@@ -57,7 +88,7 @@ class Record(eqx.Module):
 
 
 class LaneBatch(AbstractBatchIntegrator):
-    """Every member with as many adaptive steps as it needs."""
+    """Integrator for batches: each member takes its own adaptive steps, in parallel lanes."""
 
     checks_every_step: ClassVar[bool] = True
 
@@ -81,36 +112,37 @@ def _solve(start, problem):
 
 
 def _through_lanes(problem: Problem, start: InitialState) -> Record:
+    """Integrate all members."""
     t0, times = problem.ts[0], problem.ts - problem.ts[0]
     members, n = start.q.shape
     lanes = lane_count(members)
     least = SMALLEST_STEP * times[-1]
-    none = members  # the row of the record for nobody
+    no_member = members  # index of the additional row of the record
     tableau = problem.tableau
-    assert tableau is not None, "only explicit steps are done here"
+    assert tableau is not None, "lanes need an explicit solver"
 
-    take = single_loop_step if problem.by.is_sparse else step
+    take_step = single_loop_step if problem.current_method.is_sparse else step
 
-    def disturbed_of(_, trial, q, v, scale):
+    def perturbed_of(_, trial, q, v, scale):
         return perturbed_start(trial, q, v, scale)
 
-    def judge_of(_, q, v, stepped, scale, h, trial):
+    def control_of(_, q, v, stepped, scale, h, trial):
         return control_error(q, v, stepped, tableau, problem.tolerance(scale), scale, h, trial)
 
-    def attempt_each(numbers, t, h, q, v, scale, trial):
-        each, method = ModelBatch(problem.model_of, numbers), problem.by
-        q_at, v_at = each(disturbed_of, trial, q, v, scale)
-        stepped = take(each, t0 + t, h, q_at, v_at, method, tableau, problem.projection, scale)
-        return (stepped, each(judge_of, q, v, stepped, scale, h, trial)), stepped.beyond(method)
+    def attempt_steps(numbers, t, h, q, v, scale, trial):
+        models, method = ModelBatch(problem.model_of, numbers), problem.current_method
+        q_at, v_at = models(perturbed_of, trial, q, v, scale)
+        stepped = take_step(models, t0 + t, h, q_at, v_at, method, tableau, problem.projection, scale)
+        return (stepped, models(control_of, q, v, stepped, scale, h, trial)), stepped.beyond(method)
 
-    def enter(member):
-        """The start of a member, from where a step of length zero leads onto the constraints."""
-        at = jnp.minimum(member, members - 1)
-        return jax.tree.map(lambda x: x[at].T, start)
+    def initial_of(member):
+        """The start of a member. The first step, of length zero, projects it onto the constraints."""
+        index = jnp.minimum(member, members - 1)
+        return jax.tree.map(lambda x: x[index].T, start)
 
-    def go_on(carry):
+    def is_any_running(carry):
         lanes, _, _ = carry
-        return jnp.any(lanes.member < none)
+        return jnp.any(lanes.member < no_member)
 
     def iterate(carry):
         lanes, waiting, record = carry
@@ -118,56 +150,62 @@ def _through_lanes(problem: Problem, start: InitialState) -> Record:
         trial = lanes.longest == 0
         h = jnp.where(trial, lanes.h, jnp.minimum(lanes.h, target - lanes.t))
         at = lanes.t, h, lanes.q, lanes.v, lanes.scale, trial
-        (stepped, judged), beyond = attempt_each(lanes.numbers, *at)
+        (stepped, control), beyond = attempt_steps(lanes.numbers, *at)
         started = lanes.steps > 0
-        accepted = judged.good & ~trial | ~started
+        accepted = control.good & ~trial | ~started
         off = stepped.off & accepted
         inconsistent = lanes.inconsistent | (stepped.inconsistent & accepted)
         landed = accepted & (h >= target - lanes.t)
         q, v = jnp.where(accepted, stepped.q, lanes.q), jnp.where(accepted, stepped.v, lanes.v)
         t = jnp.where(landed, target, jnp.where(accepted, lanes.t + h, lanes.t))
         following, longest = next_step_size(
-            h, lanes.h, lanes.longest, judged, started, accepted, landed, least, times[-1]
+            h, lanes.h, lanes.longest, control, started, accepted, landed, least, times[-1]
         )
         steps = lanes.steps + 1
-        fine = judged.fine(following, least) | trial
-        # Off its constraints before any time has passed, a motion started so: nothing of the method's doing.
+        fine = control.fine(following, least) | trial
+        # A state that is off the constraints at the first time was given so. It is not a failure of the method.
         beyond = beyond & (accepted | ~fine) & (started | stepped.needs_fallback)
-        sound = finite(q, v, axis=0) & fine
+        is_finite = finite(q, v, axis=0) & fine
         sample = lanes.sample + landed
-        here = lanes.member < none
-        through = here & sound & ~beyond & ~off & (sample >= times.size)
+        occupied = lanes.member < no_member
+        finished = occupied & is_finite & ~beyond & ~off & (sample >= times.size)
         stuck = following < least
         result = classify(
-            finished=through,
+            finished=finished,
             needs_fallback=beyond,
             jumped=stuck & stepped.jumped,
             off=off,
-            not_finite=~sound,
+            not_finite=~is_finite,
             stuck=stuck,
             exhausted=steps > problem.max_steps,
             inconsistent=inconsistent,
         )
-        lost = here & ~through & (result != RUNNING)
-        record = _write(record, jnp.where(landed & here & ~lost, lanes.member, none), lanes.sample, q, v)
-        leaving = lost | through
-        who = jnp.where(leaving, lanes.member, none)
-        before, now = (jnp.concatenate([t[None], q, v]) for t, q, v in ((lanes.t, lanes.q, lanes.v), (t, q, v)))
-        end = jnp.where(sound, now, before)
+        failed = occupied & ~finished & (result != RUNNING)
+        record = _write(record, jnp.where(landed & occupied & ~failed, lanes.member, no_member), lanes.sample, q, v)
+        ended = failed | finished
+        ended_member = jnp.where(ended, lanes.member, no_member)
+        state_before, state_now = (
+            jnp.concatenate([t[None], q, v]) for t, q, v in ((lanes.t, lanes.q, lanes.v), (t, q, v))
+        )
+        end = jnp.where(is_finite, state_now, state_before)
         record = eqx.tree_at(
             lambda r: (r.steps, r.result, r.end),
             record,
-            (record.steps.at[who].set(steps - 1), record.result.at[who].set(result), record.end.at[who].set(end.T)),
+            (
+                record.steps.at[ended_member].set(steps - 1),
+                record.result.at[ended_member].set(result),
+                record.end.at[ended_member].set(end.T),
+            ),
         )
         lanes = Lanes(
             lanes.member, t, following, longest, sample, steps, q, v, lanes.scale, lanes.numbers, inconsistent
         )
         lanes, waiting = jax.lax.cond(
-            jnp.any(leaving), lambda: _refill(lanes, waiting, leaving, enter, none), lambda: (lanes, waiting)
+            jnp.any(ended), lambda: _refill(lanes, waiting, ended, initial_of, no_member), lambda: (lanes, waiting)
         )
         return lanes, waiting, record
 
-    first = jnp.arange(lanes)
+    first_members = jnp.arange(lanes)
     zero = jnp.zeros(lanes, start.q.dtype)
     count = jnp.zeros(lanes, np.int32)
     record = Record(
@@ -177,26 +215,27 @@ def _through_lanes(problem: Problem, start: InitialState) -> Record:
         result=jnp.zeros(members + 1, np.int32),
         end=jnp.zeros((members + 1, 1 + n + start.v.shape[1]), start.q.dtype),
     )
-    begun = enter(first)
-    none_yet = jnp.zeros(lanes, bool)
-    of_steps = zero, zero, zero + jnp.inf, count, count
-    at_first = Lanes(first, *of_steps, begun.q, begun.v, begun.scale, begun.numbers, none_yet)
-    _, _, record = jax.lax.while_loop(go_on, iterate, (at_first, jnp.asarray(lanes), record))
+    initial = initial_of(first_members)
+    all_false = jnp.zeros(lanes, bool)
+    step_state = zero, zero, zero + jnp.inf, count, count
+    initial_lanes = Lanes(first_members, *step_state, initial.q, initial.v, initial.scale, initial.numbers, all_false)
+    _, _, record = jax.lax.while_loop(is_any_running, iterate, (initial_lanes, jnp.asarray(lanes), record))
     return jax.tree.map(lambda x: x[:-1], record)
 
 
 def _write(record, member, sample, q, v):
-    place = jnp.minimum(sample, record.q.shape[1] - 1)
-    put = lambda into, x: into.at[member, place].set(x.T)
+    """Write q and v of each lane into the record."""
+    index = jnp.minimum(sample, record.q.shape[1] - 1)
+    put = lambda into, x: into.at[member, index].set(x.T)
     return eqx.tree_at(lambda r: (r.q, r.v), record, (put(record.q, q), put(record.v, v)))
 
 
-def _refill(lanes, waiting, leaving, enter, none):
-    """Lanes that are left take the members that wait, in their order."""
-    following = jnp.minimum(waiting + jnp.cumsum(leaving) - 1, none)
-    member = jnp.where(leaving, following, lanes.member)
-    begun = enter(member)
-    restart = lambda x, value: jnp.where(leaving, value, x)
+def _refill(lanes, waiting, ended, initial_of, no_member):
+    """Assign the waiting members, in their order, to the lanes whose members have ended."""
+    following = jnp.minimum(waiting + jnp.cumsum(ended) - 1, no_member)
+    member = jnp.where(ended, following, lanes.member)
+    initial = initial_of(member)
+    restart = lambda x, value: jnp.where(ended, value, x)
     return (
         Lanes(
             member,
@@ -205,11 +244,11 @@ def _refill(lanes, waiting, leaving, enter, none):
             restart(lanes.longest, jnp.inf),
             restart(lanes.sample, 0),
             restart(lanes.steps, 0),
-            restart(lanes.q, begun.q),
-            restart(lanes.v, begun.v),
-            jax.tree.map(restart, lanes.scale, begun.scale),
-            jax.tree.map(restart, lanes.numbers, begun.numbers),
-            lanes.inconsistent & ~leaving,
+            restart(lanes.q, initial.q),
+            restart(lanes.v, initial.v),
+            jax.tree.map(restart, lanes.scale, initial.scale),
+            jax.tree.map(restart, lanes.numbers, initial.numbers),
+            lanes.inconsistent & ~ended,
         ),
-        waiting + jnp.sum(leaving),
+        waiting + jnp.sum(ended),
     )

@@ -1,4 +1,4 @@
-"""The integrators by their names in a plan."""
+"""Table of the integrators by their names in a ``Plan``."""
 
 from .adaptive_batch import AdaptiveBatch
 from .base import AbstractBatchIntegrator, AbstractIntegrator
@@ -7,24 +7,26 @@ from .lanes import LaneBatch
 from .single import SingleMotion
 from .traced import TracedMotion
 
-OF_BATCHES: dict[str, AbstractBatchIntegrator] = {
+BATCH_INTEGRATORS: dict[str, AbstractBatchIntegrator] = {
     "fixed_step": FixedSteps(),
     "adaptive_batch": AdaptiveBatch(),
     "lanes": LaneBatch(),
 }
-OF_ONE: dict[str, AbstractIntegrator] = {"single": SingleMotion(), "traced": TracedMotion()}
+OTHER_INTEGRATORS: dict[str, AbstractIntegrator] = {"single": SingleMotion(), "traced": TracedMotion()}
 
 
 def integrator(name: str) -> AbstractIntegrator:
     """The integrator of this name."""
-    return OF_ONE[name] if name in OF_ONE else batch_integrator(name)
+    return OTHER_INTEGRATORS[name] if name in OTHER_INTEGRATORS else batch_integrator(name)
 
 
 def batch_integrator(name: str) -> AbstractBatchIntegrator:
-    """The integrator of this name, which can integrate a batch. diffrax is imported for its own loop only, since that
-    takes a second."""
+    """The integrator of this name, which can integrate a batch.
+
+    diffrax is imported only if its own loop is used, since the import takes a second.
+    """
     if name == "diffrax":
         from .diffrax_loop import DiffraxLoop
 
         return DiffraxLoop()
-    return OF_BATCHES[name]
+    return BATCH_INTEGRATORS[name]

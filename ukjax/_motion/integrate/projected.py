@@ -1,4 +1,4 @@
-"""Projection as part of a solver: each of its steps ends on the constraints."""
+"""diffrax solver whose steps end on the constraints."""
 
 import diffrax as dfx
 import jax.numpy as jnp
@@ -9,18 +9,25 @@ from ..._system import kinematic_map_of
 from ..stepper.drift_correction import correct_drift, methods_at
 from ..stepper.error_control import error_of_correction
 
-# Once in the program, however many times a solver traces them.
+# Compiled as functions, so that they occur once in the program, however often a solver traces them.
 keep_rows = jit(methods_at)
 correct_step = jit(correct_drift)
 
 
 class Projected(dfx.AbstractWrappedSolver):
-    """A solver whose every step ends on the constraints.
+    """Project the end of each step of another solver onto the constraints.
 
-    The rank of the rows is found where the step starts, on the constraints, and holds for its stages: off them,
-    redundant rows look independent. The first stage is always evaluated anew, since the solver's own last stage
-    belongs to the point before the correction. What is moved by the correction is an error of the step, too (see
-    ``error_of_correction``); where steps are ``even``, and cannot be tried shorter, one that leaps is the last.
+    The rank of the rows is determined at the start of the step, on the constraints, and holds for all stages: off the
+    constraints, redundant rows appear independent. The first stage is always evaluated again, since the last stage of
+    the previous step belongs to the state before its correction. The correction contributes to the error of the step
+    (see ``error_of_correction``). Fixed steps cannot be repeated with a shorter length, so a jump ends the motion.
+
+    Attributes
+    ----------
+    solver
+        The wrapped solver.
+    even
+        Whether steps are fixed.
     """
 
     solver: dfx.AbstractSolver
@@ -38,8 +45,8 @@ class Projected(dfx.AbstractWrappedSolver):
     def term_compatible_contr_kwargs(self):
         return self.solver.term_compatible_contr_kwargs
 
-    # What diffrax sets on a solver of the kind that ours wraps: tolerances if it is implicit, and the kind of loop over
-    # stages that an adjoint needs.
+    # diffrax sets these on the wrapped solver: the root finder of an implicit solver for its tolerances, and the kind
+    # of loop over stages for the adjoint.
     @property
     def root_finder(self):
         return self.solver.root_finder  # pyright: ignore[reportAttributeAccessIssue]
@@ -62,22 +69,22 @@ class Projected(dfx.AbstractWrappedSolver):
 
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
         model, method, scale, begin = args
-        apart = lambda y: jnp.split(y, [scale.q.size])
-        (q0, v0), kinematic_map = apart(y0), kinematic_map_of(model)
+        split = lambda y: jnp.split(y, [scale.q.size])
+        (q0, v0), kinematic_map = split(y0), kinematic_map_of(model)
         levels = keep_rows(model, begin + t0, q0, v0, method)
         y1, error, dense, solver_state, result = self.solver.step(
             terms, t0, t1, y0, (model, levels.acceleration, scale, begin), solver_state, made_jump=True
         )
-        q1, v1 = apart(y1)
+        q1, v1 = split(y1)
         corrected = correct_step(model, begin + t1, q1, v1, levels, scale)
         speeds = jnp.stack([rate(kinematic_map, q0, v0), rate(kinematic_map, q1, v1), (q1 - q0) / (t1 - t0)])
         jumped = scale.is_jump(corrected.moved, t1 - t0, jnp.max(jnp.abs(speeds), axis=0))
         if self.even:
             result = dfx.RESULTS.where(jumped, dfx.RESULTS.internal_error, result)
         elif error is not None:
-            of_q, of_v = apart(error)
-            of_correction = error_of_correction(corrected.moved, jumped, jnp.asarray(t1 - t0), scale)
-            error = jnp.concatenate([jnp.maximum(jnp.abs(of_q), of_correction), of_v])
+            error_q, error_v = split(error)
+            correction_error = error_of_correction(corrected.moved, jumped, jnp.asarray(t1 - t0), scale)
+            error = jnp.concatenate([jnp.maximum(jnp.abs(error_q), correction_error), error_v])
         return jnp.concatenate(corrected[:2]), error, dense, solver_state, result
 
     def func(self, terms, t0, y0, args):

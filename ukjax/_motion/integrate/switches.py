@@ -1,4 +1,7 @@
-"""Times at which forces jump: a step ends just before each, and another begins just after it."""
+"""Switching times, at which forces are discontinuous.
+
+A step ends just before each switching time, and another step begins just after it.
+"""
 
 from typing import Any, NamedTuple
 
@@ -11,13 +14,16 @@ from ..._check import as_array, check_finite, is_concrete, without_derivatives
 from ..._precision import Numbers
 from ..problem import Solution
 
-SIDE = 8
-"""Half the width of the gap around a switch, in units of the last place of the largest time: rounding then takes no
-stage of a step across the switch."""
+HALF_GAP_ULPS = 8
+"""Half the width of the gap around a switching time, in units in the last place of the largest time. Rounding then
+moves no stage of a step across the switching time."""
 
 
 def check_switches(switches: Numbers, solver: Any) -> Array:
-    """One row of finite times, and a solver that evaluates forces within its steps only, or ``ValueError``."""
+    """Convert ``switches`` to an array, or raise ``ValueError``.
+
+    The times must be finite, in one dimension, and the solver must evaluate forces only within its steps.
+    """
     times = as_array("switches", switches, "times")
     if times.ndim != 1:
         raise ValueError(f"switches must be times in one row, shape (switches,), got shape {times.shape}")
@@ -35,17 +41,24 @@ def check_switches(switches: Numbers, solver: Any) -> Array:
 
 
 class Stops(NamedTuple):
-    """The ``times`` at which steps have to end, and the ``places`` of the samples among them."""
+    """Times at which steps end.
+
+    Attributes
+    ----------
+    times
+        The samples and both ends of the gap around each switching time [s].
+    places
+        Indices of the samples in ``times``.
+    """
 
     times: Float[Array, " stops"]
     places: Int[Array | np.ndarray, " samples"]
 
 
 def stops_of(ts: Float[Array, "*batch samples"], switches: Float[Array, " switches"]) -> Stops:
-    """The samples ``ts`` and, for each of the ``switches`` that lie between them, a time before it and one after it.
+    """Merge the samples ``ts`` with a time before and a time after each switching time that lies between them.
 
-    Every loop over time ends a step at each sample, and so at each switch. Derivatives by ts and by switches pass
-    through.
+    Every integrator ends a step at each of these times. They are differentiable with respect to ts and switches.
     """
     if ts.ndim == 2:
         return jax.vmap(_stops_of_same_number, in_axes=(0, None))(ts, _gaps(ts, switches))
@@ -61,29 +74,33 @@ def stops_of(ts: Float[Array, "*batch samples"], switches: Float[Array, " switch
 
 
 def _gaps(ts, switches):
-    """The two ends of the gap around each switch."""
+    """Both ends of the gap around each switching time."""
     switches = switches.astype(ts.dtype)
     largest = jnp.maximum(jnp.max(jnp.abs(ts)), jnp.max(jnp.abs(switches), initial=0))
-    half = jax.lax.stop_gradient(SIDE * jnp.finfo(ts.dtype).eps * largest)
+    half = jax.lax.stop_gradient(HALF_GAP_ULPS * jnp.finfo(ts.dtype).eps * largest)
     return jnp.concatenate([switches - half, switches + half])
 
 
 def _stops_of_same_number(ts, gaps):
-    """Stops whose number does not depend on values: what lies outside is moved to the nearest end."""
+    """Stops whose number does not depend on values. Times outside of ts are moved to its nearest end."""
     times = jnp.clip(jnp.concatenate([ts, gaps]), ts[0], ts[-1])
     order = jnp.argsort(jax.lax.stop_gradient(times), stable=True)
     return Stops(times[order], jnp.argsort(order)[: ts.size])
 
 
-def at_samples(samples: Solution, stops: Stops) -> Solution:
-    """``samples`` at all stops without those that are no samples of the user's. The instant of an event, which follows
-    all stops, stays."""
+def at_samples(solution: Solution, stops: Stops) -> Solution:
+    """Select the user's samples from a solution at all stops.
+
+    The time of an event, which follows all stops, remains.
+    """
     places, count = stops.places, stops.times.shape[-1]
     xp = np if isinstance(places, np.ndarray) else jnp
-    more = xp.broadcast_to(xp.arange(count, samples.t.shape[-1]), (*places.shape[:-1], samples.t.shape[-1] - count))
-    places = xp.concatenate([places, more], axis=-1)
+    after_stops = xp.broadcast_to(
+        xp.arange(count, solution.t.shape[-1]), (*places.shape[:-1], solution.t.shape[-1] - count)
+    )
+    places = xp.concatenate([places, after_stops], axis=-1)
     if places.ndim == 2:
-        t, q, v = jax.vmap(lambda tree, at: jax.tree.map(lambda x: x[at], tree))(samples[:3], places)
+        t, q, v = jax.vmap(lambda tree, indices: jax.tree.map(lambda x: x[indices], tree))(solution[:3], places)
     else:
-        t, q, v = samples.t[..., places], samples.q[..., places, :], samples.v[..., places, :]
-    return samples._replace(t=t, q=q, v=v)
+        t, q, v = solution.t[..., places], solution.q[..., places, :], solution.v[..., places, :]
+    return solution._replace(t=t, q=q, v=v)

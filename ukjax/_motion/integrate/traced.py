@@ -1,8 +1,8 @@
-"""Adaptive steps where no host can look on, within ``jit``, and the derivatives of those of a batch.
+"""Adaptive steps inside a program that JAX traces, where the host cannot check the state, and their derivatives.
 
-A motion goes by the method that was asked for, which can do all. On its way it leaves marks, never more than a few
-hundred, for where they are too many every other one is taken away; the way back passes from mark to mark, and from each
-repeats the steps to the next.
+The motion is integrated by the requested method, without a fast path. The forward pass saves at most
+``MAX_CHECKPOINTS`` checkpoints: when these are full, every other one is dropped. The backward pass goes from checkpoint
+to checkpoint, and repeats the steps between two of them.
 """
 
 from typing import Any, ClassVar
@@ -21,166 +21,210 @@ from .base import AbstractIntegrator
 from .single import LoopState, advance, as_solution, initial_loop_state, pull_back, reached
 
 MAX_CHECKPOINTS = 512
-"""At most."""
+"""Largest number of checkpoints."""
 
 FIRST_STRIDE = 16
-"""Steps from one mark to the next, before marks are taken away."""
+"""Number of steps between two checkpoints, before any is dropped."""
 
 
 class TracedMotion(AbstractIntegrator):
-    """See the module."""
+    """Integrator for traced motions, see the module."""
 
     checks_every_step: ClassVar[bool] = True
 
     def run(self, problem: Problem, start: InitialState, plan: Plan) -> Solution:
-        return _of_each(_one_forwards if plan.differentiation == "forward" else _one, problem, start)
+        return _each_motion(_one_forward_mode if plan.differentiation == "forward" else _one, problem, start)
 
 
-def _of_each(one, problem, start):
-    """``one`` motion, or each of a batch."""
-    return one(problem, start) if start.q.ndim == 1 else jax.vmap(lambda start: one(problem, start))(start)
+def _each_motion(solve_one, problem, start):
+    """Call ``solve_one`` for one motion, or for each member of a batch."""
+    return solve_one(problem, start) if start.q.ndim == 1 else jax.vmap(lambda start: solve_one(problem, start))(start)
 
 
 def _one(problem, start):
-    moving = problem.model_of(start.numbers), problem.ts, start.q, start.v
-    moving, fixed = eqx.partition(moving, eqx.is_inexact_array)
-    how = eqx.tree_at(lambda r: (r.model, r.ts), problem, (None, None))
-    arrays, static = eqx.partition(without_derivatives((fixed, how, start.scale)), eqx.is_array)
-    together = lambda moving, arrays: _TracedProblem(moving, *eqx.combine(arrays, static))
+    differentiable = problem.model_of(start.numbers), problem.ts, start.q, start.v
+    differentiable, constant = eqx.partition(differentiable, eqx.is_inexact_array)
+    options = eqx.tree_at(lambda r: (r.model, r.ts), problem, (None, None))
+    arrays, static = eqx.partition(without_derivatives((constant, options, start.scale)), eqx.is_array)
+    traced_problem = lambda differentiable, arrays: _TracedProblem(differentiable, *eqx.combine(arrays, static))
 
     @jax.custom_vjp
-    def sampled(moving, arrays):
-        loop_state, found = _solve(together(moving, arrays))
-        return *split(found), loop_state
+    def solve(differentiable, arrays):
+        loop_state, samples = _solve(traced_problem(differentiable, arrays))
+        return *split_samples(samples), loop_state
 
-    def forward(moving, arrays):
-        loop_state, found, marks = _solve_with_checkpoints(together(moving, arrays))
-        return (*split(found), loop_state), (moving, arrays, marks)
+    def forward(differentiable, arrays):
+        loop_state, samples, checkpoints = _solve_with_checkpoints(traced_problem(differentiable, arrays))
+        return (*split_samples(samples), loop_state), (differentiable, arrays, checkpoints)
 
-    def backward(known, changes):
-        moving, arrays, marks = known
-        return _vjp_from_checkpoints(together(moving, arrays), marks, changes[:2]), None
+    def backward(residuals, cotangents):
+        differentiable, arrays, checkpoints = residuals
+        return _vjp_from_checkpoints(traced_problem(differentiable, arrays), checkpoints, cotangents[:2]), None
 
-    def split(found):
-        return jnp.split(found, [start.q.size], axis=1)
+    def split_samples(samples):
+        return jnp.split(samples, [start.q.size], axis=1)
 
-    sampled.defvjp(forward, backward)
-    q, v, loop_state = sampled(moving, arrays)
+    solve.defvjp(forward, backward)
+    q, v, loop_state = solve(differentiable, arrays)
     return as_solution(problem.ts, q, v, without_derivatives(loop_state), start)
 
 
 @eqx.filter_jit
 @usual_promotion()
-def _one_forwards(problem, start):
-    moving = problem.model_of(start.numbers), problem.ts, start.q, start.v
-    moving, fixed = eqx.partition(moving, eqx.is_inexact_array)
-    how = eqx.tree_at(lambda r: (r.model, r.ts), problem, (None, None))
-    way = _TracedProblem(moving, *without_derivatives((fixed, how, start.scale)))
-    loop_state, found, _ = advance(way.task, *way.begin)
-    q, v = jnp.split(reached(loop_state, found), [start.q.size], axis=1)
+def _one_forward_mode(problem, start):
+    differentiable = problem.model_of(start.numbers), problem.ts, start.q, start.v
+    differentiable, constant = eqx.partition(differentiable, eqx.is_inexact_array)
+    options = eqx.tree_at(lambda r: (r.model, r.ts), problem, (None, None))
+    traced_problem = _TracedProblem(differentiable, *without_derivatives((constant, options, start.scale)))
+    loop_state, samples, _ = advance(traced_problem.task, *traced_problem.begin)
+    q, v = jnp.split(reached(loop_state, samples), [start.q.size], axis=1)
     return as_solution(problem.ts, q, v, without_derivatives(loop_state), start)
 
 
 class _TracedProblem(eqx.Module):
-    """A motion: what of it has derivatives, the rest of that, how it is done, and its scale."""
+    """A motion to be integrated.
 
-    moving: Any
-    fixed: Any
-    how: Problem
+    Attributes
+    ----------
+    differentiable, constant
+        The differentiated arrays of (model, ts, q, v), and all other parts of them.
+    options
+        The problem without its model and times.
+    scale
+        Characteristic scales.
+    """
+
+    differentiable: Any
+    constant: Any
+    options: Problem
     scale: Any
 
     @property
     def begin(self) -> tuple[LoopState, Any]:
-        """Where it begins, and the samples, of which none is known."""
-        _, ts, q, v = eqx.combine(self.moving, self.fixed)
+        """Loop state at the start, and an empty array of samples."""
+        _, ts, q, v = eqx.combine(self.differentiable, self.constant)
         return initial_loop_state(ts.size, q, v)
 
     @property
     def task(self) -> tuple:
-        model, ts, _, _ = eqx.combine(self.moving, self.fixed)
-        how, limits = self.how, (ts.size, self.how.max_steps)
-        return model, ts, None, how.tolerance(self.scale), limits, how.method, how.tableau, how.projection, self.scale
+        """Arguments of ``advance``."""
+        model, ts, _, _ = eqx.combine(self.differentiable, self.constant)
+        options, limits = self.options, (ts.size, self.options.max_steps)
+        return (
+            model,
+            ts,
+            None,
+            options.tolerance(self.scale),
+            limits,
+            options.method,
+            options.tableau,
+            options.projection,
+            self.scale,
+        )
 
     @property
     def task_back(self) -> tuple:
-        how = self.how
-        return self.moving[:2], self.fixed[:2], how.method, how.tableau, how.projection, self.scale
+        """Arguments of ``pull_back``."""
+        options = self.options
+        return (
+            self.differentiable[:2],
+            self.constant[:2],
+            options.method,
+            options.tableau,
+            options.projection,
+            self.scale,
+        )
 
     @property
     def longest(self) -> int:
-        """How many steps there can be from one mark to the next."""
-        return max(FIRST_STRIDE, 2 ** int(np.ceil(np.log2(2 * (self.how.max_steps + 1) / MAX_CHECKPOINTS))))
+        """Largest number of steps between two checkpoints."""
+        return max(FIRST_STRIDE, 2 ** int(np.ceil(np.log2(2 * (self.options.max_steps + 1) / MAX_CHECKPOINTS))))
 
 
-# Compiled by themselves too: an eager ``vmap`` is no program, and asks again and again.
+# These functions are compiled also outside of ``jit``: an eager ``vmap`` would trace them at every call.
 @eqx.filter_jit
 @usual_promotion()
-def _solve(way):
-    """Where the motion comes to, and its samples."""
-
-    loop_state, found, _ = advance(way.task, *way.begin)
-    return loop_state, reached(loop_state, found)
+def _solve(problem):
+    """The last loop state, and the samples."""
+    loop_state, samples, _ = advance(problem.task, *problem.begin)
+    return loop_state, reached(loop_state, samples)
 
 
 @eqx.filter_jit
 @usual_promotion()
-def _solve_with_checkpoints(way):
-    """Where the motion comes to, its samples, and its marks: courses, how many there are, and the steps between."""
-    begin, found = way.begin
-    places = jax.tree.map(lambda x: jnp.zeros((MAX_CHECKPOINTS, *x.shape), x.dtype), begin)
+def _solve_with_checkpoints(problem):
+    """The last loop state, the samples, and the checkpoints.
 
-    def further(state):
-        loop_state, found, (places, count, stride) = state
-        places = jax.tree.map(lambda into, x: into.at[count].set(x), places, loop_state)
-        loop_state, found, _ = advance(way.task, loop_state, found, stride)
-        marks = jax.lax.cond(
-            count + 1 == MAX_CHECKPOINTS, _drop_every_other, lambda marks: marks, (places, count + 1, stride)
+    The checkpoints are (loop states, their number, number of steps between two of them).
+    """
+    initial, samples = problem.begin
+    states = jax.tree.map(lambda x: jnp.zeros((MAX_CHECKPOINTS, *x.shape), x.dtype), initial)
+
+    def advance_to_checkpoint(state):
+        loop_state, samples, (states, count, stride) = state
+        states = jax.tree.map(lambda into, x: into.at[count].set(x), states, loop_state)
+        loop_state, samples, _ = advance(problem.task, loop_state, samples, stride)
+        checkpoints = jax.lax.cond(
+            count + 1 == MAX_CHECKPOINTS,
+            _drop_every_other,
+            lambda checkpoints: checkpoints,
+            (states, count + 1, stride),
         )
-        return loop_state, found, marks
+        return loop_state, samples, checkpoints
 
-    marks = places, jnp.zeros((), np.int32), jnp.asarray(FIRST_STRIDE, np.int32)
-    going = lambda state: state[0].result == RUNNING
-    loop_state, found, marks = jax.lax.while_loop(going, further, (begin, found, marks))
-    return loop_state, reached(loop_state, found), marks
+    checkpoints = states, jnp.zeros((), np.int32), jnp.asarray(FIRST_STRIDE, np.int32)
+    is_running = lambda state: state[0].result == RUNNING
+    loop_state, samples, checkpoints = jax.lax.while_loop(
+        is_running, advance_to_checkpoint, (initial, samples, checkpoints)
+    )
+    return loop_state, reached(loop_state, samples), checkpoints
 
 
-def _drop_every_other(marks):
-    places, count, stride = marks
-    return jax.tree.map(lambda x: jnp.concatenate([x[::2], x[::2]]), places), count // 2, 2 * stride
+def _drop_every_other(checkpoints):
+    """Keep every other checkpoint, and double the number of steps between them."""
+    states, count, stride = checkpoints
+    return jax.tree.map(lambda x: jnp.concatenate([x[::2], x[::2]]), states), count // 2, 2 * stride
 
 
 @eqx.filter_jit
 @usual_promotion()
-def _vjp_from_checkpoints(way, marks, to_samples):
-    """The cotangent of what moves, from those of the samples."""
-    places, count, stride = marks
-    _, nothing = way.begin
-    of_state = tuple(jnp.zeros_like(x) for x in way.moving[2:])
-    of_rest = jax.tree.map(jnp.zeros_like, way.moving[:2])
+def _vjp_from_checkpoints(problem, checkpoints, sample_cotangents):
+    """Cotangents of the differentiable inputs from those of the samples."""
+    states, count, stride = checkpoints
+    _, empty_samples = problem.begin
+    state_cotangents = tuple(jnp.zeros_like(x) for x in problem.differentiable[2:])
+    other_cotangents = jax.tree.map(jnp.zeros_like, problem.differentiable[:2])
 
-    parts = stride // FIRST_STRIDE
-    at = lambda courses, i: jax.tree.map(lambda x: x[i], courses)
-    put = lambda courses, i, loop_state: jax.tree.map(lambda into, x: into.at[i].set(x), courses, loop_state)
+    part_count = stride // FIRST_STRIDE
+    at = lambda loop_states, i: jax.tree.map(lambda x: x[i], loop_states)
+    put = lambda loop_states, i, loop_state: jax.tree.map(lambda into, x: into.at[i].set(x), loop_states, loop_state)
 
     def back(k, carry):
-        """From one mark to the one before. The steps between are many or few: first the courses that begin each part
-        of ``FIRST_STRIDE`` steps are found, then the parts are passed backwards."""
-        begins, cotangents = carry
+        """Go from one checkpoint to the one before.
+
+        The steps between them are divided into parts of ``FIRST_STRIDE`` steps. First, the loop states at the start of
+        all parts are computed; then the steps of the parts are differentiated, from the last part backwards.
+        """
+        part_starts, cotangents = carry
 
         def part(j, carry):
-            begins, cotangents = carry
-            ahead = j < parts - 1
-            i = jnp.where(ahead, j, 2 * (parts - 1) - j)
-            loop_state, _, steps = advance(way.task, at(begins, i), nothing, FIRST_STRIDE, FIRST_STRIDE)
-            begins = put(
-                begins, i + ahead, jax.tree.map(lambda x, y: jnp.where(ahead, x, y), loop_state, at(begins, i))
+            part_starts, cotangents = carry
+            is_forward = j < part_count - 1
+            i = jnp.where(is_forward, j, 2 * (part_count - 1) - j)
+            loop_state, _, steps = advance(problem.task, at(part_starts, i), empty_samples, FIRST_STRIDE, FIRST_STRIDE)
+            part_starts = put(
+                part_starts,
+                i + is_forward,
+                jax.tree.map(lambda x, y: jnp.where(is_forward, x, y), loop_state, at(part_starts, i)),
             )
-            pulled = lambda: pull_back(way.task_back, steps, to_samples, *cotangents)
-            return begins, jax.lax.cond(ahead, lambda: cotangents, pulled)
+            pull_back_part = lambda: pull_back(problem.task_back, steps, sample_cotangents, *cotangents)
+            return part_starts, jax.lax.cond(is_forward, lambda: cotangents, pull_back_part)
 
-        begins = put(begins, 0, at(places, count - 1 - k))
-        return jax.lax.fori_loop(0, 2 * parts - 1, part, (begins, cotangents))
+        part_starts = put(part_starts, 0, at(states, count - 1 - k))
+        return jax.lax.fori_loop(0, 2 * part_count - 1, part, (part_starts, cotangents))
 
-    begins = jax.tree.map(lambda x: jnp.zeros((way.longest // FIRST_STRIDE, *x.shape[1:]), x.dtype), places)
-    _, (of_state, of_rest) = jax.lax.fori_loop(0, count, back, (begins, (of_state, of_rest)))
-    return (*of_rest, *of_state)
+    part_starts = jax.tree.map(lambda x: jnp.zeros((problem.longest // FIRST_STRIDE, *x.shape[1:]), x.dtype), states)
+    _, (state_cotangents, other_cotangents) = jax.lax.fori_loop(
+        0, count, back, (part_starts, (state_cotangents, other_cotangents))
+    )
+    return (*other_cotangents, *state_cotangents)

@@ -1,4 +1,4 @@
-"""Sizes from which a motion is executed in another way: all of them measured, all in this file."""
+"""Problem sizes at which the way of execution changes. All these limits are measured, and all are in this file."""
 
 from typing import Any
 
@@ -8,46 +8,46 @@ from ..._kernel import kernels_available
 from ..._system import AbstractSystem
 
 MAX_SIZE_OF_SINGLE_KERNEL = 66
-"""The largest number of coordinates and rows of which a single motion is one kernel. For Bricard's loop, with 69, LLVM
-takes 20 s and a step 0.4 ms. XLA, which calls LAPACK, takes 6 s, and a step 1.1 ms."""
+"""Largest number of coordinates plus rows for which a single motion is compiled as one kernel. For Bricard's loop, with
+69, LLVM takes 20 s to compile, and a step takes 0.4 ms. XLA, which calls LAPACK, takes 6 s, and a step takes 1.1 ms."""
 
 MIN_ROWS_TO_CHECK = 6
-"""Redundant rows are looked for before the first step from this number of rows on. A loop in space has six, and often
-some of them are redundant. The check takes a fraction of the time that compiling a second program takes."""
+"""Smallest number of rows for which redundant rows are searched before the first step. A closed loop in space has six
+rows, and often some of them are redundant. The check takes a fraction of the time to compile a second program."""
 
 MIN_BAND = 90
-"""Number of velocities from which a single motion is faster with a band matrix than with full matrices."""
+"""Smallest number of velocities for which a single motion is faster with a band matrix than with full matrices."""
 
 MIN_BAND_OF_BATCH = 150
-"""Number of velocities from which a batch is faster with a band matrix than as a kernel."""
+"""Smallest number of velocities for which a batch is faster with a band matrix than as a kernel."""
 
 MIN_BAND_OF_SHORT_BATCH, MAX_SHORT_MEMBER_STEPS, MAX_WIDTH_OF_SHORT = 45, 500_000, 8
-"""A batch of this many velocities and at most so many steps times members is done with a narrow band matrix, which is
-compiled sooner than a kernel."""
+"""Limits for a short batch: smallest number of velocities, largest number of steps times members, and largest width of
+the band. Such a batch uses a band matrix, which compiles faster than a kernel."""
 
 BAND_SHARE = 6
-"""A band is used if it is at most n / BAND_SHARE wide."""
+"""A band is used if its width is at most n / BAND_SHARE, for n velocities."""
 
 LANES = 136
-"""Members that take adaptive steps side by side where XLA compiles the step: an odd number of cache lines, so that rows
-do not share places in the cache. More do not fit into the caches of a core."""
+"""Number of members that take adaptive steps at the same time if XLA compiles the step. It is an odd number of cache
+lines, so that rows do not compete for the same cache sets. More members do not fit into the caches of a core."""
 
 LANES_OF_ACCELERATOR = 65_536
-"""The same on a GPU or TPU, which needs many threads."""
+"""Number of lanes on a GPU or TPU, which needs many threads."""
 
 
 def is_kernel(method: Any) -> bool:
-    """Whether a whole motion by ``method`` is compiled as one kernel. A sparse method has large matrices, and is not."""
+    """Whether a motion by ``method`` is compiled as one kernel. Sparse methods are not: their matrices are large."""
     return kernels_available() and not method.is_sparse
 
 
 def is_single_kernel(method: Any, coordinates: int, rows: int) -> bool:
-    """Whether a single motion of a system with so many coordinates and rows is compiled as one kernel."""
+    """Whether a single motion of a system with these numbers of coordinates and rows is compiled as one kernel."""
     return is_kernel(method) and coordinates + rows <= MAX_SIZE_OF_SINGLE_KERNEL
 
 
 def has_single_loop(model: Any, method: Any, projection: bool) -> bool:
-    """Whether stages and corrections of a step can be turns of one loop: all rows are those of positions."""
+    """Whether stages and corrections of a step can be iterations of one loop: all constraints act on positions."""
     return (
         projection
         and method.uniform
@@ -58,8 +58,10 @@ def has_single_loop(model: Any, method: Any, projection: bool) -> bool:
 
 
 def max_band_width(n: int, members: int | None = None, steps: int | None = None) -> int:
-    """The widest band that is used for ``n`` velocities: 0 for none. ``members`` is None for a single motion, ``steps``
-    None where their number is not known."""
+    """Largest width of a band that is used for ``n`` velocities, 0 for none.
+
+    ``members`` is None for a single motion. ``steps`` is None if the number of steps is unknown.
+    """
     if n >= (MIN_BAND if members is None else MIN_BAND_OF_BATCH):
         return n // BAND_SHARE
     is_short = members is not None and steps is not None and members * steps <= MAX_SHORT_MEMBER_STEPS
@@ -67,13 +69,13 @@ def max_band_width(n: int, members: int | None = None, steps: int | None = None)
 
 
 def max_band_width_of_states(n: int) -> int:
-    """The widest band that is used for accelerations at known states."""
+    """Largest width of a band that is used for accelerations at given states."""
     if n >= MIN_BAND:
         return n // BAND_SHARE
     return MAX_WIDTH_OF_SHORT if n >= MIN_BAND_OF_SHORT_BATCH else 0
 
 
 def lane_count(members: Any) -> Any:
-    """The number of lanes for a batch of ``members``, which is symbolic in an exported program."""
+    """Number of lanes for a batch of ``members``. That number is symbolic in an exported program."""
     lanes = LANES if jax.default_backend() == "cpu" else LANES_OF_ACCELERATOR
     return min(lanes, members) if isinstance(members, int) else lanes
