@@ -28,6 +28,9 @@ from ._equation import Mobility as Mobility
 from ._equation import compose as compose
 from ._equation import constrained_motion as constrained_motion
 from ._equation import mobility as mobility
+from ._errors import InputError as InputError
+from ._errors import MissingPackageError as MissingPackageError
+from ._errors import SimulationError as SimulationError
 from ._estimate import Combination as Combination
 from ._estimate import Experiment as Experiment
 from ._estimate import Fit as Fit
@@ -50,7 +53,6 @@ from ._mechanism import Reaction as Reaction
 from ._mechanism import Shape as Shape
 from ._motion.acceleration import acceleration as acceleration
 from ._motion.consistent.project import project as project
-from ._motion.diagnose.motion import SimulationError as SimulationError
 from ._motion.event import Event as Event
 from ._motion.plan import Plan as Plan
 from ._motion.simulate import simulate as simulate

@@ -9,6 +9,7 @@ from typing import NoReturn
 from . import __version__
 from ._command import COMMANDS, UsageError
 from ._command.interrupt import interrupt_guard
+from ._errors import SimulationError
 
 
 class _Parser(argparse.ArgumentParser):
@@ -52,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
                 print_error("interrupted")
                 atexit.register(os._exit, 130)  # do not wait for threads that still run
                 return 130
-            if isinstance(error, _usage_errors()):
+            if isinstance(error, UsageError | SimulationError):
                 print_error(error)
                 return 1 if isinstance(error, RuntimeError) else 2
             if isinstance(error, OSError):
@@ -74,15 +75,6 @@ def _report_write_error(error, print_error):
         return 141
     print_error(f"the output cannot be written: {error.strerror or error}")
     return 2
-
-
-def _usage_errors():
-    """Return the exceptions that user input can cause. Any other exception is a bug and keeps its traceback."""
-    if "ukjax._motion.diagnose.motion" not in sys.modules:
-        return (UsageError,)
-    from ._motion.diagnose.motion import SimulationError
-
-    return (UsageError, SimulationError)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import jax
 
+from ._errors import InputError
+
 
 def enable_compilation_cache(folder: str | os.PathLike | None = None) -> Path:
     """Make JAX store compiled programs in ``folder`` and load them in later processes.
@@ -24,7 +26,7 @@ def enable_compilation_cache(folder: str | os.PathLike | None = None) -> Path:
         The cache folder.
     """
     if not isinstance(folder, str | os.PathLike | None) or folder == "":
-        raise ValueError(f"folder must be the name of a folder, got {folder!r}")
+        raise InputError(f"folder must be the name of a folder, got {folder!r}")
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = Path(folder or os.environ.get("JAX_COMPILATION_CACHE_DIR") or home / "ukjax")
     jax.config.update("jax_compilation_cache_dir", str(folder))

@@ -9,43 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ._errors import InputError
+from ._jaxpr.tracing import is_concrete, is_traced
 from ._names import did_you_mean
 from ._precision import as_float
-from ._run.compile import is_tracing
 
 MAX_FIXED_STEPS = 100_000_000
 """Largest number of fixed steps that a ``dt`` may imply: minutes to hours of run time."""
-
-
-def is_concrete(*trees: Any) -> bool:
-    """Whether no array in ``trees`` is traced by ``jit``, ``grad`` or ``vmap``."""
-    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
-
-
-def is_eager(*trees: Any) -> bool:
-    """Whether operations on the arrays in ``trees`` are executed immediately.
-
-    Inside ``jit``, ``scan`` or ``while_loop`` JAX traces every operation, also one on concrete arrays: its result is a
-    tracer. ``vmap`` and derivatives trace only operations that depend on their own arguments.
-    """
-    return is_concrete(*trees) and not is_tracing()
-
-
-def without_derivatives(tree: Any) -> Any:
-    """Apply ``stop_gradient`` to ``tree``. Inside ``jax.grad`` the result is concrete."""
-    if is_concrete(tree):
-        return tree
-    return jax.tree.map(lambda x: _as_jax(jax.lax.stop_gradient(x)) if isinstance(x, jax.core.Tracer) else x, tree)
-
-
-def _as_jax(x):
-    """Convert to an array: ``stop_gradient`` of the tracer of a Python number can return a Python number."""
-    return x if isinstance(x, jax.Array) else jnp.asarray(x)
 
 
 # --- values in error messages ---------------------------------------------------------------------------------------
@@ -55,7 +29,7 @@ def repr_of(value: Any) -> str:
     """Format ``value`` for an error message: one line, shortened if long."""
     if isinstance(value, type):
         return kind_of(value)
-    if isinstance(value, jax.core.Tracer):
+    if is_traced(value):
         return f"an array of shape {value.shape}"
     if not is_concrete(value):
         return f"{type(value).__name__} of arrays"
@@ -78,7 +52,7 @@ def kind_of(value: Any) -> str:
 def as_numbers(name: str, value: Any, **limits: float | int) -> Array:
     """Convert ``value`` to an array of real numbers.
 
-    Raises ``ValueError`` if that is not possible, or if a concrete entry is NaN or outside the ``limits``: ``above``,
+    Raises ``InputError`` if that is not possible, or if a concrete entry is NaN or outside the ``limits``: ``above``,
     ``below`` (exclusive), ``least``, ``most`` (inclusive).
     """
     array = as_array(name, value)
@@ -92,11 +66,11 @@ def as_number(name: str, value: Any, unit: str = "", **limits: float | int) -> A
     expected = f"one number{f' [{unit}]' if unit else ''}"
     if type(value) in (int, float):  # fast path: this runs in every step
         if not _within_limits(value, limits):
-            raise ValueError(f"{name} must be {expected}{_limits_in_words(limits)}, got {value!r}")
+            raise InputError(f"{name} must be {expected}{_limits_in_words(limits)}, got {value!r}")
         return as_float(value)
     array = as_array(name, value, expected)
     if array.ndim:
-        raise ValueError(f"{name} must be {expected}{_limits_in_words(limits)}, got shape {array.shape}")
+        raise InputError(f"{name} must be {expected}{_limits_in_words(limits)}, got shape {array.shape}")
     if is_concrete(array):
         _check_limits(name, np.asarray(array), limits, expected)
     return array
@@ -105,7 +79,7 @@ def as_number(name: str, value: Any, unit: str = "", **limits: float | int) -> A
 def as_array(name: str, value: Any, what: str = "numbers", verb: str = "be") -> Array:
     """Convert ``value`` to an array of real numbers in its own precision.
 
-    Raises ``ValueError`` with the message "``name`` must ``verb`` ``what``" if that is not possible.
+    Raises ``InputError`` with the message "``name`` must ``verb`` ``what``" if that is not possible.
     """
     try:
         first = value[0] if isinstance(value, list | tuple) and value else value
@@ -113,9 +87,9 @@ def as_array(name: str, value: Any, what: str = "numbers", verb: str = "be") -> 
             raise TypeError  # NumPy would interpret a string as a type
         array = as_float(value)
     except (TypeError, ValueError, OverflowError, DeprecationWarning):
-        raise ValueError(f"{name} must {verb} {what}, got {_shape_mismatch(value) or repr_of(value)}") from None
+        raise InputError(f"{name} must {verb} {what}, got {_shape_mismatch(value) or repr_of(value)}") from None
     if array.dtype not in (jnp.float32, jnp.float64):
-        raise ValueError(f"{name} must {verb} {what}, real and in float32 or float64, got {array.dtype}")
+        raise InputError(f"{name} must {verb} {what}, real and in float32 or float64, got {array.dtype}")
     return array
 
 
@@ -126,71 +100,71 @@ def as_numpy(name: str, value: Any, what: str = "numbers") -> np.ndarray:
 
 
 def check_finite(name: str, value: Array | np.ndarray) -> None:
-    """Raise ``ValueError`` if a concrete ``value`` has NaN or infinite entries."""
+    """Raise ``InputError`` if a concrete ``value`` has NaN or infinite entries."""
     if is_concrete(value) and not np.all(np.isfinite(value)):
         x = np.asarray(value)
         at = tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])
         where = f"{name}{list(at)} = {x[at]}" if at else f"{x}"
-        raise ValueError(f"{name} must be finite, got {where}")
+        raise InputError(f"{name} must be finite, got {where}")
 
 
 def check_definite(name: str, value: Array) -> None:
-    """Raise ``ValueError`` if a concrete ``value`` (a number, a diagonal or a matrix) is not positive definite."""
+    """Raise ``InputError`` if a concrete ``value`` (a number, a diagonal or a matrix) is not positive definite."""
     if not is_concrete(value):
         return
     matrix = np.asarray(value)
     requirement = f"{name} must be positive: a number, one per row, or a symmetric positive definite matrix"
     if matrix.ndim > 2 or matrix.ndim == 2 and matrix.shape[0] != matrix.shape[1]:
-        raise ValueError(f"{requirement}, got shape {matrix.shape}")
+        raise InputError(f"{requirement}, got shape {matrix.shape}")
     if not np.all(np.isfinite(matrix)):
-        raise ValueError(f"{requirement}, got {repr_of(matrix)}")
+        raise InputError(f"{requirement}, got {repr_of(matrix)}")
     if matrix.ndim < 2:
         if not np.all(matrix > 0):
-            raise ValueError(f"{requirement}, got {repr_of(matrix)}")
+            raise InputError(f"{requirement}, got {repr_of(matrix)}")
         return
     diagonal = np.diagonal(matrix)
     if not np.all(diagonal > 0):
-        raise ValueError(f"{requirement}, got {float(diagonal.min()):.6g} on its diagonal")
+        raise InputError(f"{requirement}, got {float(diagonal.min()):.6g} on its diagonal")
     unit = 1 / np.sqrt(diagonal)  # scales the diagonal to 1: entries may have different units
     scaled = unit[:, None] * matrix * unit
     if np.max(np.abs(scaled - scaled.T), initial=0) > 1e-6:
-        raise ValueError(f"{requirement}, got one that is not symmetric")
+        raise InputError(f"{requirement}, got one that is not symmetric")
     if np.linalg.eigvalsh(scaled).min(initial=np.inf) <= 0:
         least = float(np.linalg.eigvalsh(matrix).min())
-        raise ValueError(f"{requirement}, got one whose smallest eigenvalue is {least:.6g}")
+        raise InputError(f"{requirement}, got one whose smallest eigenvalue is {least:.6g}")
 
 
 def as_integer(name: str, value: Any, least: int = 0) -> int:
-    """Convert ``value`` to an integer. Raises ``ValueError`` if it is none or below ``least``."""
+    """Convert ``value`` to an integer. Raises ``InputError`` if it is none or below ``least``."""
     try:
         if isinstance(value, bool):
             raise TypeError
         integer = operator.index(value)
     except TypeError:
-        raise ValueError(f"{name} must be a whole number from {least} on, got {repr_of(value)}") from None
+        raise InputError(f"{name} must be a whole number from {least} on, got {repr_of(value)}") from None
     if integer < least:
-        raise ValueError(f"{name} must be a whole number from {least} on, got {integer}")
+        raise InputError(f"{name} must be a whole number from {least} on, got {integer}")
     return integer
 
 
 def check_flag(name: str, value: Any) -> None:
-    """Raise ``ValueError`` unless ``value`` is True or False."""
+    """Raise ``InputError`` unless ``value`` is True or False."""
     if not isinstance(value, bool | np.bool_):
-        raise ValueError(f"{name} must be True or False, got {repr_of(value)}")
+        raise InputError(f"{name} must be True or False, got {repr_of(value)}")
 
 
 def check_word(name: str, value: Any, words: Iterable[str]) -> None:
-    """Raise ``ValueError`` unless ``value`` is one of ``words``. The message suggests a similar word."""
+    """Raise ``InputError`` unless ``value`` is one of ``words``. The message suggests a similar word."""
     words = tuple(words)
     if not isinstance(value, str) or value not in words:
         listed = " or ".join((", ".join(map(repr, words[:-1])), repr(words[-1])))
         suggestion = did_you_mean(value, words).rstrip(".") if isinstance(value, str) else ""
-        raise ValueError(f"{name} must be {listed}, got {repr_of(value)}{suggestion}")
+        raise InputError(f"{name} must be {listed}, got {repr_of(value)}{suggestion}")
 
 
 def _check_limits(name, x, limits, what):
     if not np.all(_within_limits(x, limits)):
-        raise ValueError(f"{name} must be {what}{_limits_in_words(limits)}, got {repr_of(x if x.ndim else x[()])}")
+        raise InputError(f"{name} must be {what}{_limits_in_words(limits)}, got {repr_of(x if x.ndim else x[()])}")
 
 
 LIMITS = {"above": operator.gt, "least": operator.ge, "below": operator.lt, "most": operator.le}
@@ -223,9 +197,9 @@ def _shape_mismatch(value):
 
 
 def check_times(name: str, ts: Array | np.ndarray) -> None:
-    """Raise ``ValueError`` unless ``ts`` has shape (samples,), samples ≥ 2, and, if concrete, increases strictly."""
+    """Raise ``InputError`` unless ``ts`` has shape (samples,), samples ≥ 2, and, if concrete, increases strictly."""
     if ts.ndim != 1 or ts.size < 2:
-        raise ValueError(f"{name} must be at least two times in one row, shape (samples,), got shape {ts.shape}")
+        raise InputError(f"{name} must be at least two times in one row, shape (samples,), got shape {ts.shape}")
     if not is_concrete(ts):
         return
     check_finite(name, ts)
@@ -234,14 +208,14 @@ def check_times(name: str, ts: Array | np.ndarray) -> None:
     if wrong.size:
         i = int(wrong[0])
         twice = ", the same time twice" if ts[i] == ts[i + 1] else ""
-        raise ValueError(
+        raise InputError(
             f"{name} must increase strictly, got {name}[{i}] = {ts[i]:g} and then {name}[{i + 1}] = "
             f"{ts[i + 1]:g}{twice}"
         )
 
 
 def check_step(dt: Any, ts: Any, most: int = MAX_FIXED_STEPS, otherwise: str = "") -> None:
-    """Raise ``ValueError`` if concrete ``dt`` [s] is longer than the interval ``ts`` or needs more than ``most`` steps.
+    """Raise ``InputError`` if concrete ``dt`` [s] is longer than the interval ``ts`` or needs more than ``most`` steps.
 
     ``otherwise`` is appended to the message as advice for too many steps.
     """
@@ -250,21 +224,21 @@ def check_step(dt: Any, ts: Any, most: int = MAX_FIXED_STEPS, otherwise: str = "
         return
     length, span = float(step), float(ts[-1] - ts[0])
     if length > span:
-        raise ValueError(f"dt must be no longer than the whole time, {span:g} s, got {length:g}")
+        raise InputError(f"dt must be no longer than the whole time, {span:g} s, got {length:g}")
     if span / length > most:
-        raise ValueError(
+        raise InputError(
             f"dt = {length:g} s would take {span / length:.3g} steps for {span:g} s, which is more than "
             f"{most:g}: take longer steps, or less time{otherwise}"
         )
 
 
 def check_memory(name: str, value: Any, count: int) -> None:
-    """Raise ``ValueError`` if ``count`` numbers, saved because of the argument ``name``, exceed the memory."""
+    """Raise ``InputError`` if ``count`` numbers, saved because of the argument ``name``, exceed the memory."""
     if count < 2**24:
         return
     needed, available = 8 * count / 2**30, memory() / 2**30
     if needed > available:
-        raise ValueError(
+        raise InputError(
             f"{name} of shape {size_of(value)} asks for {count:.3g} numbers to be kept, {needed:.3g} GiB, but "
             f"there are {available:.3g} GiB of memory: ask for fewer samples or starts, or do them in parts"
         )
@@ -295,9 +269,9 @@ def memory() -> float:
 
 
 def as_path(value: Any) -> Path:
-    """Convert ``value`` to a path. Raises ``ValueError`` if it is not a path."""
+    """Convert ``value`` to a path. Raises ``InputError`` if it is not a path."""
     if not isinstance(value, str | os.PathLike) or not str(value):
-        raise ValueError(f"path must be the name of a file, got {repr_of(value)}")
+        raise InputError(f"path must be the name of a file, got {repr_of(value)}")
     return Path(value)
 
 
@@ -313,9 +287,9 @@ CONCRETIZATION_ERRORS = (
 
 
 def check_function(name: str, function: Any, arguments: str) -> None:
-    """Raise ``ValueError`` unless ``function`` is callable with ``arguments``, written as ``"t, q, v"``."""
+    """Raise ``InputError`` unless ``function`` is callable with ``arguments``, written as ``"t, q, v"``."""
     if not callable(function) or isinstance(function, type):
-        raise ValueError(f"{name} must be a function {name}({arguments}), got {repr_of(function)}")
+        raise InputError(f"{name} must be a function {name}({arguments}), got {repr_of(function)}")
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -323,15 +297,15 @@ def check_function(name: str, function: Any, arguments: str) -> None:
     try:
         signature.bind(*arguments.split(", "))
     except TypeError:
-        raise ValueError(f"{name} must take ({arguments}), got a function of {signature}") from None
+        raise InputError(f"{name} must take ({arguments}), got a function of {signature}") from None
 
 
 def call(name: str, function: Callable, *arguments: Any) -> Any:
-    """Call a user's function, perhaps under tracing. Raises ``ValueError`` if it needs concrete values."""
+    """Call a user's function, perhaps under tracing. Raises ``InputError`` if it needs concrete values."""
     try:
         return function(*arguments)
     except CONCRETIZATION_ERRORS as error:
-        raise ValueError(
+        raise InputError(
             f"{name} must be made of jax.numpy and work for any values: it asks for the value of an argument, by "
             "NumPy or math (write jnp.sin for np.sin), float(...), or an if (write jnp.where)"
         ) from error

@@ -8,9 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ._errors import InputError
+
 
 def check_terms(terms: Any, where: str = "", coordinates: Sequence[str] = ()) -> None:
-    """Raise ``ValueError`` unless all terms are finite and M is symmetric and positive semidefinite.
+    """Raise ``InputError`` unless all terms are finite and M is symmetric and positive semidefinite.
 
     ``where`` is inserted into the message after the condition. ``coordinates`` are the names of the coordinates.
     """
@@ -19,13 +21,13 @@ def check_terms(terms: Any, where: str = "", coordinates: Sequence[str] = ()) ->
         value = getattr(terms, name)
         if value is not None and not np.all(np.isfinite(value)):
             at = tuple(int(i) for i in np.argwhere(~np.isfinite(value))[0])
-            raise ValueError(
+            raise InputError(
                 f"{name} is not finite{where}: {name}{list(at)} = {np.asarray(value)[at]}. Look for a division by "
                 "zero or a root of a negative number in the function that makes it"
             )
     complaint = complaint_of_mass(M, where, coordinates)
     if complaint:
-        raise ValueError(complaint)
+        raise InputError(complaint)
 
 
 def symmetric(M: Array) -> Array:
@@ -85,35 +87,35 @@ def _coordinate(i, names):
 def check_unique(
     terms: Any, acceleration: np.ndarray, method: str, where: str = "", coordinates: Sequence[str] = ()
 ) -> None:
-    """Raise ``ValueError`` with the cause if the acceleration is not finite."""
+    """Raise ``InputError`` with the cause if the acceleration is not finite."""
     if np.all(np.isfinite(acceleration)):
         return
     M, A = np.asarray(terms.M), np.asarray(terms.A)
     n, m = M.shape[0], A.shape[0]
     complaint = complaint_of_freedom(M, A, where, coordinates)
     if complaint:
-        raise ValueError(complaint)
+        raise InputError(complaint)
     if method == "Orthogonal":  # accepts redundant rows and a semidefinite M: only the range of sizes can be the cause
         sizes = np.abs(np.concatenate([np.asarray(x).ravel() for x in (terms.M, terms.Q, terms.A, terms.b)]))
         sizes = sizes[sizes > 0]
-        raise ValueError(
+        raise InputError(
             f"the acceleration is not finite{where}, although the terms are: their entries are from {sizes.min():.3g} "
             f"to {sizes.max():.3g} in size, too far apart for {terms.M.dtype}. Choose other units"
         )
     _, A = _in_units(M, A)
     independent = int(np.linalg.matrix_rank(A))
     if independent < m:
-        raise ValueError(
+        raise InputError(
             f"method {method!r} needs independent rows{where}: A has {m} rows of rank {independent}. "
             "Use the default method 'orthogonal', which takes redundant rows"
         )
     least = float(np.linalg.svd(A, compute_uv=False).min(initial=1))
     if least < (100 * (n + m) * np.finfo(A.dtype).eps) ** 0.5:
-        raise ValueError(
+        raise InputError(
             f"method {method!r} needs rows that are clearly independent{where}: those of A, scaled to unit length, "
             f"have the smallest singular value {least:.2g}. Use the default method 'orthogonal', which needs less"
         )
-    raise ValueError(
+    raise InputError(
         f"method {method!r} found no finite acceleration{where}: it needs a positive definite M. "
         "Use the default method 'orthogonal', which takes a semidefinite one"
     )

@@ -18,8 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ._check import as_array, check_finite, is_concrete, is_eager, kind_of
+from ._check import as_array, check_finite, kind_of
 from ._check_terms import check_terms, check_unique, symmetric
+from ._errors import InputError
+from ._jaxpr.tracing import is_concrete, is_eager
 from ._kernel import per_member, without_kernels
 from ._norm import length
 from ._precision import Numbers
@@ -64,7 +66,7 @@ def constrained_motion(terms: Terms, method: str | AbstractMethod = "orthogonal"
 
     Raises
     ------
-    ValueError
+    InputError
         For concrete values: if M is not symmetric or not positive semidefinite, if a term is not finite, if the motion
         is not unique, or if the method needs independent rows and the rows are dependent. Under ``jit`` and ``vmap``
         the result is NaN instead.
@@ -225,18 +227,18 @@ def compose(motion: Mobility, A: Numbers, b: Numbers) -> Mobility:
     (Imposing the second set on the *unconstrained* M, as in S. Han et al. 2020, eq. 25, violates the first set.)
     If A q̈ = b contradicts the first constraints, these have priority and A q̈ = b is solved by least squares.
 
-    Raises ``ValueError`` if A or b do not fit the motion.
+    Raises ``InputError`` if A or b do not fit the motion.
     """
     if not isinstance(motion, Mobility):
-        raise ValueError(f"motion must be what ukjax.mobility or ukjax.compose returned, got {kind_of(motion)}")
+        raise InputError(f"motion must be what ukjax.mobility or ukjax.compose returned, got {kind_of(motion)}")
     A, b = as_array("A", A), as_array("b", b)
     check_finite("A", A)
     check_finite("b", b)
     n = motion.acceleration.size
     if A.ndim != 2 or A.shape[1] != n:
-        raise ValueError(f"A must have shape (m, {n}) to constrain a motion of {n} coordinates, got shape {A.shape}")
+        raise InputError(f"A must have shape (m, {n}) to constrain a motion of {n} coordinates, got shape {A.shape}")
     if b.shape != A.shape[:1]:
-        raise ValueError(f"b must have shape ({A.shape[0]},), one entry per row of A, got shape {b.shape}")
+        raise InputError(f"b must have shape ({A.shape[0]},), one entry per row of A, got shape {b.shape}")
     a, W = motion.acceleration, motion.matrix
 
     # (A W Aᵀ)⁺ = (B⁺)ᵀ B⁺ from the rows of B = A F, not from A W Aᵀ, whose condition number is squared.
@@ -266,7 +268,7 @@ def compose(motion: Mobility, A: Numbers, b: Numbers) -> Mobility:
 
 def _check_terms(terms):
     if not isinstance(terms, Terms):
-        raise ValueError(f"terms must be ukjax.Terms(M, Q, A, b), got {kind_of(terms)}")
+        raise InputError(f"terms must be ukjax.Terms(M, Q, A, b), got {kind_of(terms)}")
 
 
 def _unconstrained(M, Q):

@@ -27,7 +27,8 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from ._kernel.unsupported import SourceLocation
+from ._errors import InputError
+from ._jaxpr.location import SourceLocation
 from ._outside import globals_in, is_of_library
 from ._version import NUMERICS, __version__
 
@@ -80,7 +81,7 @@ def fingerprint(
 
     Raises
     ------
-    ValueError
+    InputError
         If a callback refers to objects that cannot be compared across processes.
     """
     arguments = tuple(arguments)
@@ -115,7 +116,7 @@ def numbers_of(model: Any) -> dict[str, Any]:
 
 
 def digest_of_functions(functions: Callable, arguments: Iterable[jax.ShapeDtypeStruct], purpose: str) -> str:
-    """Return a digest of the jaxpr of ``functions`` with all its constants. Raises ``ValueError`` as
+    """Return a digest of the jaxpr of ``functions`` with all its constants. Raises ``InputError`` as
     ``fingerprint``."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -123,7 +124,7 @@ def digest_of_functions(functions: Callable, arguments: Iterable[jax.ShapeDtypeS
     try:
         return Digest().of(program).hex()[:16]
     except NotComparable as error:
-        raise ValueError(
+        raise InputError(
             f"{purpose} cannot be used here: {error}, which cannot be compared between processes, so that results "
             f"of another model could be mistaken for those of this one. Use only numbers, arrays, functions and plain "
             f"objects in it, write it with jax.numpy, or leave {purpose} out"

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ._check import as_array, call
+from ._errors import InputError
 from ._precision import as_float
 
 KinematicMap = Callable[[Array, Array], Array]
@@ -31,12 +32,12 @@ class AbstractSettlingMap(eqx.Module):
 
 
 def rate(kinematic_map: KinematicMap | None, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " nq"]:
-    """Evaluate q̇ = N(q) v. Raises ``ValueError`` if q̇ does not have the shape of q."""
+    """Evaluate q̇ = N(q) v. Raises ``InputError`` if q̇ does not have the shape of q."""
     if kinematic_map is None:
         return v
     q_dot = as_float(as_array("kinematic_map", call("kinematic_map", kinematic_map, q, v), "numbers, q̇", "return"), q)
     if q_dot.shape != q.shape:
-        raise ValueError(f"kinematic_map must return q̇ of shape {q.shape} like q, got shape {q_dot.shape}")
+        raise InputError(f"kinematic_map must return q̇ of shape {q.shape} like q, got shape {q_dot.shape}")
     return q_dot
 
 

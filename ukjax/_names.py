@@ -3,34 +3,36 @@
 import difflib
 from collections.abc import Iterable, Sequence
 
+from ._errors import InputError
+
 
 def names_and_units(what: str, given: Iterable[Sequence[str]] | None) -> tuple[tuple[str, str], ...] | None:
     """Convert pairs of a name and a unit, ``[("u1", "N m"), ...]``, to a hashable tuple. ``what`` is the argument name.
 
-    Raises ``ValueError`` if an item is not a pair of strings, or if a name occurs twice.
+    Raises ``InputError`` if an item is not a pair of strings, or if a name occurs twice.
     """
     if given is None:
         return None
     pairs = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
     for pair in pairs:
         if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(word, str) for word in pair)):
-            raise ValueError(
+            raise InputError(
                 f"{what} must be pairs of a name and a unit, such as [('x', 'm'), ('theta', 'rad')], got {pair!r}"
             )
     names = [name for name, _ in pairs]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"{what} must have a name each, got {name!r} twice")
+            raise InputError(f"{what} must have a name each, got {name!r} twice")
     return tuple((name, unit) for name, unit in pairs)
 
 
 def name_of_rows(name_or_names: str | Iterable[str]) -> str | tuple[str, ...]:
-    """Check the name of a constraint: one string, or one string for each row. Raises ``ValueError`` otherwise."""
+    """Check the name of a constraint: one string, or one string for each row. Raises ``InputError`` otherwise."""
     if isinstance(name_or_names, str):
         return name_or_names
     names = tuple(name_or_names) if isinstance(name_or_names, Iterable) else ()
     if not names or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"name must be a word, or one for each row, ('left', 'right'), got {name_or_names!r}")
+        raise InputError(f"name must be a word, or one for each row, ('left', 'right'), got {name_or_names!r}")
     return names
 
 

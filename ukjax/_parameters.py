@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ._check import repr_of
+from ._errors import InputError
 from ._names import did_you_mean
 
 INFINITY = float("inf")
@@ -44,7 +45,7 @@ class Observed(eqx.Module):
             place, array = find(self.model, name, what)
             return place._replace(path=("model", *place.path)), array
         if not isinstance(self.observe, eqx.Module):
-            raise ValueError(f"{what} {name!r}: observe has no parameters, unless it is an equinox.Module with fields")
+            raise InputError(f"{what} {name!r}: observe has no parameters, unless it is an equinox.Module with fields")
         place, array = find(self.observe, name.replace(" ", "").removeprefix("observe."), what)
         return place._replace(path=("observe", *place.path)), array
 
@@ -77,17 +78,17 @@ class Parameters(eqx.Module):
 
         ``"m1"`` is a number or all entries of an array, ``"ma[2]"`` one entry, ``"arm.length"`` and
         ``"bodies[2].mass"`` are nested fields. ``bounds`` maps names to (lower, upper), each None for no bound. Without
-        bounds, a positive value stays positive. Raises ``ValueError`` for invalid names and bounds.
+        bounds, a positive value stays positive. Raises ``InputError`` for invalid names and bounds.
         """
         free = [free] if isinstance(free, str) else list(free) if isinstance(free, Iterable) else free
         if not isinstance(free, list) or not all(isinstance(name, str) for name in free):
-            raise ValueError(
+            raise InputError(
                 f"free must be a parameter's name, or several, such as 'm1' or ['m1', 'ma[2]'], got {repr_of(free)}"
             )
         if not free:
-            raise ValueError("free must name at least one parameter, got none")
+            raise InputError("free must name at least one parameter, got none")
         if not isinstance(bounds, Mapping | None):
-            raise ValueError(f"bounds must be a dictionary, name -> (lower, upper), got {repr_of(bounds)}")
+            raise InputError(f"bounds must be a dictionary, name -> (lower, upper), got {repr_of(bounds)}")
         bounds, used = dict(bounds or {}), set()
         named = lambda place: str(place).removeprefix("model.") if isinstance(model, Observed) else str(place)
         names, places, lower, upper, first = [], [], [], [], []
@@ -97,7 +98,7 @@ class Parameters(eqx.Module):
                 place = Place(whole.path, index)
                 label, value = named(place), float(array[index])
                 if label in names:
-                    raise ValueError(f"free names {label} twice")
+                    raise InputError(f"free names {label} twice")
                 entry = next((key for key in (label, name, named(whole._replace(index=None))) if key in bounds), None)
                 used.add(entry)
                 low, high = _interval(label, value, bounds[entry] if entry is not None else None, entry is not None)
@@ -109,7 +110,7 @@ class Parameters(eqx.Module):
         for name in bounds:
             if name not in used:
                 suggestion = did_you_mean(str(name), names)
-                raise ValueError(f"bounds has {name!r}, which is not free{suggestion} There are: {', '.join(names)}")
+                raise InputError(f"bounds has {name!r}, which is not free{suggestion} There are: {', '.join(names)}")
         return cls(tuple(names), tuple(places), jnp.array(lower), jnp.array(upper), jnp.array(first))
 
     @eqx.filter_jit  # compiled as one program instead of one per operation
@@ -166,7 +167,7 @@ def find(model: Any, name: str, what: str) -> tuple[Place, Array]:
     """Find the array ``name`` of ``model``. Returns its place and the array.
 
     ``"arm.length"`` is a field of a field, ``"bodies[2].mass"`` a field of an item, ``"ma[2]"`` an entry of an array,
-    ``"ma"`` the whole array. ``what`` is the kind of name, for error messages. Raises ``ValueError`` if the name does
+    ``"ma"`` the whole array. ``what`` is the kind of name, for error messages. Raises ``InputError`` if the name does
     not exist, or is not an array of numbers.
     """
     if isinstance(model, Observed):
@@ -178,29 +179,29 @@ def find(model: Any, name: str, what: str) -> tuple[Place, Array]:
         path += (step,) if isinstance(step, str) else step
     current = jnp.asarray(current) if type(current) is float else current
     if not eqx.is_inexact_array(current):
-        raise ValueError(f"{what} {name!r} must be an array of numbers, got {type(current).__name__}")
+        raise InputError(f"{what} {name!r} must be an array of numbers, got {type(current).__name__}")
     if not steps:
         return Place(path, None), current
     index = steps[0]
     if len(steps) > 1 or isinstance(index, str) or not _is_index(index, current.shape):
-        raise ValueError(f"{what} {name!r}: its array has shape {current.shape}")
+        raise InputError(f"{what} {name!r}: its array has shape {current.shape}")
     return Place(path, index), current
 
 
 def check_settings(model: Any, settings: Mapping[str, Any], leading: int = 0, samples: int | None = None) -> None:
-    """Raise ``ValueError`` unless each setting has the shape of an array of the model, after ``leading`` axes.
+    """Raise ``InputError`` unless each setting has the shape of an array of the model, after ``leading`` axes.
 
     If ``samples`` is given, the first axis of the array may have this size instead: one row for each sample.
     """
     for name, value in settings.items():
         if not isinstance(name, str):
-            raise ValueError(f"a setting must have the name of a field, got {repr_of(name)}")
+            raise InputError(f"a setting must have the name of a field, got {repr_of(name)}")
         place, array = find(model, name, "setting")
         if place.index is not None:
-            raise ValueError(f"setting {name!r} must be a whole array: its entries cannot be set one by one")
+            raise InputError(f"setting {name!r} must be a whole array: its entries cannot be set one by one")
         shape, given_shape = array.shape, np.shape(value)[leading:]
         if given_shape != shape and not (samples is not None and shape and given_shape == (samples, *shape[1:])):
-            raise ValueError(
+            raise InputError(
                 f"setting {name!r} must have the shape of the model's, {shape}"
                 + (f", or a row for each of {samples} samples" if samples is not None and shape else "")
                 + f", got {np.shape(value)}"
@@ -226,7 +227,7 @@ def _steps(name, what) -> list[str | tuple[int, ...]]:
     """Parse ``"bodies[2].mass"`` to ``["bodies", (2,), "mass"]``."""
     bare = name.replace(" ", "")
     if not re.fullmatch(rf"{PART.pattern}(\.{PART.pattern})*", bare):
-        raise ValueError(f"{what} {name!r} must be a name, such as m1, ma[2], arm.length or bodies[2].mass")
+        raise InputError(f"{what} {name!r} must be a name, such as m1, ma[2], arm.length or bodies[2].mass")
     steps = []
     for part in PART.finditer(bare):
         field, *brackets = part[0].replace("]", "").split("[")
@@ -238,7 +239,7 @@ def _field(owner, field, name, what):
     fields = owner._asdict() if hasattr(owner, "_asdict") else getattr(owner, "__dict__", {})
     names = [key for key, value in fields.items() if _may_hold_numbers(value)]
     if field not in names:
-        raise ValueError(
+        raise InputError(
             f"{what} {name!r}: {type(owner).__name__} has no number {field!r}{did_you_mean(field, names)} "
             f"There are: {', '.join(names) or 'none; numbers inside functions cannot be named'}"
         )
@@ -254,7 +255,7 @@ def _may_hold_numbers(value):
 def _item(owner, index, name, what):
     items = len(owner) if isinstance(owner, tuple | list) else 0
     if len(index) != 1 or index[0] >= items:
-        raise ValueError(f"{what} {name!r}: {type(owner).__name__} has {items} items, from [0] on")
+        raise InputError(f"{what} {name!r}: {type(owner).__name__} has {items} items, from [0] on")
     return owner[index[0]]
 
 
@@ -271,9 +272,9 @@ def _interval(label, value, bound, has_bound):
         if isinstance(bound, str):
             raise TypeError
     except (TypeError, ValueError):
-        raise ValueError(
+        raise InputError(
             f"bounds[{label!r}] must be two numbers, (lower, upper), or None for no bounds, got {repr_of(bound)}"
         ) from None
     if not low < value < high:
-        raise ValueError(f"the model's {label} = {value:g} must lie inside its bounds, got ({low:g}, {high:g})")
+        raise InputError(f"the model's {label} = {value:g} must lie inside its bounds, got ({low:g}, {high:g})")
     return low, high

@@ -7,10 +7,12 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
-import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike
+
+from ._errors import InputError
+from ._jaxpr.tracing import is_traced
 
 Numbers = ArrayLike | Sequence[Any]
 """Type of array arguments: an array, a number, or a list."""
@@ -29,7 +31,7 @@ Tree = TypeVar("Tree")
 
 
 def as_float(x: Any, beside: Array | None = None, name: str = "what is given") -> Array:
-    """Convert ``x`` to a floating-point array. Raises ``ValueError`` if it is not an array of numbers.
+    """Convert ``x`` to a floating-point array. Raises ``InputError`` if it is not an array of numbers.
 
     The precision is that of ``x``, or JAX's default if it has none. If ``beside`` is given, the precision is that of
     ``beside``, or float64 if ``x`` has it.
@@ -42,12 +44,12 @@ def as_float(x: Any, beside: Array | None = None, name: str = "what is given") -
 
 
 def as_real(name: str, x: Any, scalar: bool = False) -> Array:
-    """Convert the argument ``name`` to a float32 or float64 array. Raises ``ValueError`` if that is not possible."""
+    """Convert the argument ``name`` to a float32 or float64 array. Raises ``InputError`` if that is not possible."""
     array = as_float(x, name=name)
     if array.dtype not in (jnp.float32, jnp.float64):
-        raise ValueError(f"{name} must be real numbers in float32 or float64, got {array.dtype}")
+        raise InputError(f"{name} must be real numbers in float32 or float64, got {array.dtype}")
     if scalar and array.ndim:
-        raise ValueError(f"{name} must be one number, got shape {array.shape}")
+        raise InputError(f"{name} must be one number, got shape {array.shape}")
     return array
 
 
@@ -55,7 +57,7 @@ def _as_array(name, x):
     if isinstance(x, jax.Array):
         return _from_objects(name, x) if jnp.issubdtype(x.dtype, jax.dtypes.extended) else x
     if np.ma.is_masked(x):
-        raise ValueError(f"{name} has masked entries: fill them, or leave them out")
+        raise InputError(f"{name} has masked entries: fill them, or leave them out")
     try:
         return jnp.asarray(x)
     except (TypeError, ValueError, OverflowError):
@@ -63,7 +65,7 @@ def _as_array(name, x):
 
 
 def _from_objects(name, x):
-    """Convert Python numbers such as fractions, or floats of higher precision. Raises ``ValueError`` for others."""
+    """Convert Python numbers such as fractions, or floats of higher precision. Raises ``InputError`` for others."""
     try:
         objects = np.asarray(x)
         is_real = objects.dtype.kind == "f" or all(isinstance(number, numbers.Real) for number in objects.flat)
@@ -72,7 +74,7 @@ def _from_objects(name, x):
     if not is_real:
         text = repr(x)
         text = text if len(text) <= 60 else text[:57] + "..."
-        raise ValueError(f"{name} must be a number, an array or a list of numbers, got {type(x).__name__} {text}")
+        raise InputError(f"{name} must be a number, an array or a list of numbers, got {type(x).__name__} {text}")
     return jnp.asarray(np.asarray(x, float))
 
 
@@ -102,7 +104,7 @@ def in_precision(tree: Tree, dtype: np.dtype) -> Tree:
     if not any(map(must_change, jax.tree.leaves(tree))):
         return tree
     # Concrete arrays are converted by NumPy: JAX would compile a program for each shape.
-    convert = lambda x: x.astype(dtype) if isinstance(x, jax.core.Tracer) else jax.device_put(np.asarray(x, dtype))
+    convert = lambda x: x.astype(dtype) if is_traced(x) else jax.device_put(np.asarray(x, dtype))
     return jax.tree.map(lambda x: convert(x) if must_change(x) else x, tree)
 
 

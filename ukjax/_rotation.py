@@ -6,13 +6,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ._check import as_numbers
+from ._errors import InputError
 
 
 def as_vector(name: str, given: Any) -> Float[Array, " 3"]:
-    """Convert ``given`` to a vector of three numbers. Raises ``ValueError`` if that is not possible."""
+    """Convert ``given`` to a vector of three numbers. Raises ``InputError`` if that is not possible."""
     value = as_numbers(name, given)
     if value.shape != (3,):
-        raise ValueError(f"{name} must be three numbers (x, y, z), got shape {value.shape}")
+        raise InputError(f"{name} must be three numbers (x, y, z), got shape {value.shape}")
     return value
 
 

@@ -10,13 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, ScalarLike
 
-from ._check import as_array, as_number, check_function, is_eager, kind_of, without_derivatives
-from ._closures import hoist_tracers
+from ._check import as_array, as_number, check_function, kind_of
 from ._constraint import AbstractConstraint, Level, as_written, join, rows
 from ._control import AbstractControl, Command, constraints_of
 from ._dynamics import AbstractDynamics
+from ._errors import InputError
 from ._friction import DryFriction
 from ._functions import vector_of
+from ._jaxpr.closures import hoist_tracers
+from ._jaxpr.tracing import is_eager, without_derivatives
 from ._kinematic_map import KinematicMap, rate, settled
 from ._names import names_and_units
 from ._precision import Numbers, as_float
@@ -109,10 +111,10 @@ class AbstractSystem(eqx.Module):
     def command(self, t: Numbers, q: Numbers, v: Numbers, passive: Terms | None = None) -> Command:
         """Return the actuator command, and the part of the task that the actuators cannot realise.
 
-        Raises ``ValueError`` for a system without control.
+        Raises ``InputError`` for a system without control.
         """
         if self.control is None:
-            raise ValueError(
+            raise InputError(
                 "this system has no control: System(dynamics, constraints, control=ukjax.control.Servo(...))"
             )
         t, q, v = state_of(t, q, v, self.kinematic_map)
@@ -180,27 +182,27 @@ class AbstractSystem(eqx.Module):
 def state_of(
     t: Numbers, q: Numbers, v: Numbers, kinematic_map: KinematicMap | None = None
 ) -> tuple[Array, Array, Array]:
-    """Convert a time and a state to arrays, q and v (n,). Raises ``ValueError`` if the shapes are wrong."""
+    """Convert a time and a state to arrays, q and v (n,). Raises ``InputError`` if the shapes are wrong."""
     t, q, v = as_number("t", t, "s"), as_array("q", q), as_array("v", v)
     if kinematic_map is not None and q.ndim == v.ndim == 1:
         return t, q, v
     if q.ndim != 1 or v.shape != q.shape:
-        raise ValueError(f"q and v must both have shape (n,), got shapes {q.shape} and {v.shape}")
+        raise InputError(f"q and v must both have shape (n,), got shapes {q.shape} and {v.shape}")
     return t, q, v
 
 
 def kinematic_map_of(model: Any) -> KinematicMap | None:
-    """Return the function ``kinematic_map`` of a system, None if v = q̇, as for a plain function that returns ``Terms``."""
+    """Return the ``kinematic_map`` of a system, None if v = q̇, as for a plain function that returns ``Terms``."""
     return model.kinematic_map if isinstance(model, AbstractSystem) else None
 
 
 def split_state(model: Any, z: Array) -> tuple[Array, Array]:
-    """Split one vector into q and v. Raises ``ValueError`` if their sizes are not known."""
+    """Split one vector into q and v. Raises ``InputError`` if their sizes are not known."""
     kinematic_map, names = kinematic_map_of(model), getattr(model, "coordinates", None)
     if kinematic_map is None and z.size % 2:
-        raise ValueError(f"start must be (q0, v0), as many numbers for each, got {z.size} numbers in all")
+        raise InputError(f"start must be (q0, v0), as many numbers for each, got {z.size} numbers in all")
     if kinematic_map is not None and names is None:
-        raise ValueError("start is (q0, v0), and the system must name its coordinates to say where v0 begins")
+        raise InputError("start is (q0, v0), and the system must name its coordinates to say where v0 begins")
     q, v = jnp.split(z, 2 if names is None or kinematic_map is None else [len(names)])
     return q, v
 
@@ -253,7 +255,7 @@ class System(AbstractSystem):
 
     ``dynamics`` is a ``Lagrangian`` or ``MassForce``. ``constraints`` is one constraint or a sequence of constraints of
     any kinds. ``nonideal``, ``control``, ``coordinates``, ``kinematic_map`` and ``velocities`` are described in
-    ``AbstractSystem``. Raises ``ValueError`` for invalid arguments.
+    ``AbstractSystem``. Raises ``InputError`` for invalid arguments.
     """
 
     dynamics: AbstractDynamics  # pyright: ignore
@@ -276,18 +278,18 @@ class System(AbstractSystem):
         velocities: Iterable[Sequence[str]] | None = None,
     ):
         if not isinstance(dynamics, AbstractDynamics):
-            raise ValueError(f"dynamics must be ukjax.Lagrangian or ukjax.MassForce, got {kind_of(dynamics)}")
+            raise InputError(f"dynamics must be ukjax.Lagrangian or ukjax.MassForce, got {kind_of(dynamics)}")
         constraints = constraints_of("constraints", constraints)
         if nonideal is not None:
             check_function("nonideal", nonideal, "t, q, v")
         if control is not None and not isinstance(control, AbstractControl):
-            raise ValueError(f"control must be one of ukjax.control (Servo, Robust, Feedback), got {kind_of(control)}")
+            raise InputError(f"control must be one of ukjax.control (Servo, Robust, Feedback), got {kind_of(control)}")
         self.dynamics, self.constraints, self.nonideal, self.control = dynamics, constraints, nonideal, control
         self.coordinates = names_and_units("coordinates", coordinates)
         if kinematic_map is not None:
             check_function("kinematic_map", kinematic_map, "q, v")
         elif velocities is not None:
-            raise ValueError(
+            raise InputError(
                 "velocities are named by their coordinates, unless kinematic_map(q, v) says that they are others"
             )
         self.kinematic_map, self.velocities = kinematic_map, names_and_units("velocities", velocities)

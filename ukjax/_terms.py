@@ -6,13 +6,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from ._check import as_array
+from ._errors import InputError
 from ._precision import Numbers
 
 
 class Terms(eqx.Module):
     """Terms of the equation of motion at one state: M q̈ = Q, subject to A q̈ = b; n coordinates, m constraint rows.
 
-    Raises ``ValueError`` if the shapes are inconsistent. Units follow from those of the coordinates.
+    Raises ``InputError`` if the shapes are inconsistent. Units follow from those of the coordinates.
 
     Attributes
     ----------
@@ -70,15 +71,15 @@ class ConstrainedMotion(eqx.Module):
 def _check_shapes(terms: Terms) -> None:
     M, Q, A, b, c = terms.M, terms.Q, terms.A, terms.b, terms.c
     if Q.ndim != 1:
-        raise ValueError(f"Q must be a vector of shape (n,), got shape {Q.shape}")
+        raise InputError(f"Q must be a vector of shape (n,), got shape {Q.shape}")
     n = Q.shape[0]
     if M.shape != (n, n):
-        raise ValueError(f"M must have shape ({n}, {n}) to go with Q of shape ({n},), got shape {M.shape}")
+        raise InputError(f"M must have shape ({n}, {n}) to go with Q of shape ({n},), got shape {M.shape}")
     if A.ndim != 2 or A.shape[1] != n:
-        raise ValueError(
+        raise InputError(
             f"A must have shape (m, {n}), one row per constraint and one column per coordinate, got shape {A.shape}"
         )
     if b.shape != A.shape[:1]:
-        raise ValueError(f"b must have shape ({A.shape[0]},), one entry per row of A, got shape {b.shape}")
+        raise InputError(f"b must have shape ({A.shape[0]},), one entry per row of A, got shape {b.shape}")
     if c is not None and c.shape != (n,):
-        raise ValueError(f"c must have shape ({n},), a force per coordinate like Q, got shape {c.shape}")
+        raise InputError(f"c must have shape ({n},), a force per coordinate like Q, got shape {c.shape}")

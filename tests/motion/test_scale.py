@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import ukjax as uk
+from ukjax._jaxpr.sizes import sizes
 from ukjax._motion.stepper.scaling import scale_of
-from ukjax._sizes import sizes
 
 TWO = 2.0**30  # units that are powers of two change no digit
 

@@ -116,8 +116,8 @@ EVERYWHERE = (
     "_cache",
     "_check",
     "_check_terms",
-    "_closures",
     "_compressed",
+    "_errors",
     "_extras",
     "_files",
     "_fingerprint",
@@ -132,7 +132,6 @@ EVERYWHERE = (
     "_precision",
     "_rotation",
     "_run",
-    "_sizes",
     "_version",
 )
 """What any part may use, and what uses none but the lowest."""
@@ -198,6 +197,32 @@ def test_a_part_can_be_seen_at_once(graph):
     inside = {module: targets for module, targets in graph.items() if within(module, "ukjax._motion")}
     arrows = {(room(m), room(t)) for m, ts in inside.items() for t in ts if t in inside and room(m) != room(t)}
     assert len(arrows) <= 50
+
+
+INTERNALS = "jax.extend", "jax.interpreters", "jax.core"
+READ_JAXPRS = "ukjax._jaxpr", "ukjax._kernel", "ukjax._fingerprint"
+"""What knows how JAX represents a program; ``_fingerprint`` hashes it."""
+
+
+def internals_of_jax(source):
+    """The modules of JAX's internals that a source imports or uses."""
+    for node in ast.walk(ast.parse(source)):
+        names = [node.module] if isinstance(node, ast.ImportFrom) else []
+        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [ast.unparse(node)] if isinstance(node, ast.Attribute) else []
+        yield from (name for name in names if name and name.startswith(INTERNALS))
+
+
+def test_internals_of_jax_are_read_in_one_place():
+    """A release of JAX that changes them changes these folders, and nothing else."""
+    readers = {name for name, path in modules().items() if list(internals_of_jax(path.read_text()))}
+    assert not {name for name in readers if not any(within(name, place) for place in READ_JAXPRS)}
+    assert "ukjax._jaxpr.tracing" in readers and "ukjax._kernel.lowering" in readers
+
+
+def test_the_back_end_is_asked_for_in_one_place_of_the_engine(graph):
+    asking = {name for name, path in modules().items() if "default_backend" in path.read_text()}
+    assert {name for name in asking if within(name, "ukjax._motion")} == {"ukjax._motion.stepper.limits"}
 
 
 def test_mechanisms_stand_beside_motion(graph):

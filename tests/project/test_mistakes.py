@@ -16,7 +16,7 @@ import pytest
 TABLE = tomllib.loads((Path(__file__).parents[1] / "mistakes" / "python.toml").read_text(encoding="utf-8"))
 SETUP = TABLE.pop("setup")
 ROWS = {(group, name): row for group, rows in TABLE.items() for name, row in rows.items()}
-OURS = {"ValueError", "SimulationError"}
+OURS = {"InputError", "MissingPackageError", "SimulationError"}
 PYTHONS = "unexpected keyword argument|missing .* required positional argument|object has no attribute"
 """What Python says itself as well as anybody could."""
 MOST_LINES = 2

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._check import check_function, is_concrete
+from ukjax._check import check_function
 from ukjax._check_terms import check_terms, check_unique
+from ukjax._jaxpr.tracing import is_concrete
 
 GOOD = {"M": np.eye(2), "Q": np.zeros(2), "A": np.array([[1.0, 0.0]]), "b": np.zeros(1)}
 STATE = tuple(map(jnp.asarray, (0.0, np.ones(2), np.ones(2))))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._closures import hoist_tracers
+from ukjax._jaxpr.closures import hoist_tracers
 from ukjax._motion.inputs import canonicalise
 from ukjax._parameters import Parameters
 from ukjax._precision import as_real

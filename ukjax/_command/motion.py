@@ -88,7 +88,7 @@ class SimulationRequest(NamedTuple):
 
 
 def simulation_request(options: argparse.Namespace) -> SimulationRequest:
-    """Build the requested simulation, in double precision. Raises ``UsageError`` or the library's ``ValueError``."""
+    """Build the requested simulation, in double precision. Raises ``UsageError`` or ``InputError``."""
     # JAX is imported only after the options have been checked.
     import numpy as np
 

@@ -1,13 +1,11 @@
 """Errors in the usage of the command line, and checks that run before the computation."""
 
 import contextlib
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
+from .._errors import InputError, MissingPackageError
 from .._files import check_writable
-
-PACKAGE = Path(__file__).parent.parent
 
 
 class UsageError(Exception):
@@ -16,26 +14,14 @@ class UsageError(Exception):
 
 @contextlib.contextmanager
 def library_errors_as_usage_errors() -> Iterator[None]:
-    """Context manager: turn a ``ValueError`` or ``ImportError`` raised by ukjax itself into a ``UsageError``.
+    """Context manager: turn an error that the library raises for bad input into a ``UsageError``.
 
-    An exception raised in code that ukjax calls is a bug: it passes unchanged, with its traceback.
+    Any other exception is a defect: it passes unchanged, with its traceback.
     """
     try:
         yield
-    except (ValueError, ImportError) as error:
-        if _is_raised_by_library(error):
-            raise UsageError(str(error)) from None
-        raise
-
-
-def _is_raised_by_library(error: Exception) -> bool:
-    """Whether a ``raise`` statement of this package raised the exception.
-
-    JAX removes its own frames from tracebacks, so an exception of JAX seems to come from our line that called it.
-    Therefore the last line must also begin with ``raise``.
-    """
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return Path(last.filename).is_relative_to(PACKAGE) and (last.line or "").startswith("raise ")
+    except (InputError, MissingPackageError) as error:
+        raise UsageError(str(error)) from None
 
 
 def check_output(option: str, path: str, endings: tuple[str, ...] = ()) -> Path:

@@ -29,7 +29,7 @@ class AccelerationConstraint(AbstractConstraint):
 
     Raises
     ------
-    ValueError
+    InputError
         If an argument has the wrong type. Wrong shapes are reported when the constraint is evaluated.
     """
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from jaxtyping import Array, Float
 
 from .._check import as_numbers
+from .._errors import InputError
 from .._precision import Numbers
 
 
@@ -38,7 +39,7 @@ def critically_damped(rate: Numbers) -> Gains:
 
     Raises
     ------
-    ValueError
+    InputError
         If ``rate`` is negative: the violation would grow.
     """
     rate = as_numbers("rate", rate, least=0, below=math.inf)
@@ -46,9 +47,9 @@ def critically_damped(rate: Numbers) -> Gains:
 
 
 def as_gain(name: str, value: Any) -> Array:
-    """Convert a gain to an array. Raises ``ValueError`` if it is negative: the violation would grow."""
+    """Convert a gain to an array. Raises ``InputError`` if it is negative: the violation would grow."""
     if isinstance(value, Gains):
-        raise ValueError(
+        raise InputError(
             f"{name} must be numbers, got both gains: write Holonomic(phi, *critically_damped(5.0)), with a *"
         )
     return as_numbers(name, value, least=0, below=math.inf)
@@ -57,5 +58,5 @@ def as_gain(name: str, value: Any) -> Array:
 def gain_for_rows(name: str, value: Array, rows: int) -> Float[Array, "*m"]:
     """Return ``value`` if it is a number or has one entry per row, else raise ``ValueError``."""
     if value.shape not in ((), (rows,)):
-        raise ValueError(f"{name} must be a number or have shape ({rows},), one per row, got shape {value.shape}")
+        raise InputError(f"{name} must be a number or have shape ({rows},), one per row, got shape {value.shape}")
     return value

@@ -38,7 +38,7 @@ class Holonomic(AbstractConstraint):
 
     Raises
     ------
-    ValueError
+    InputError
         If ``phi`` is not a function of (t, q), or a gain is negative.
     """
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._check import as_array, as_number, check_finite, kind_of
+from .._errors import InputError
 from .._precision import Numbers
 from .._solve import coordinate_scale, orthonormal_rows, row_scale
 from .pfaffian import Pfaffian
@@ -54,14 +55,14 @@ def holonomicity(constraint: Pfaffian, t: Numbers, q: Numbers, tolerance: float 
 
     Raises
     ------
-    ValueError
+    InputError
         If ``constraint`` is not a ``Pfaffian``, q is not one finite point, or ``tolerance`` is negative.
     """
     if not isinstance(constraint, Pfaffian):
-        raise ValueError(f"constraint must be a ukjax.Pfaffian, got {kind_of(constraint)}")
+        raise InputError(f"constraint must be a ukjax.Pfaffian, got {kind_of(constraint)}")
     t, q = as_number("t", t, "s"), as_array("q", q)
     if q.ndim != 1:
-        raise ValueError(f"q must be one point of shape (n,), got shape {q.shape}; use jax.vmap for several")
+        raise InputError(f"q must be one point of shape (n,), got shape {q.shape}; use jax.vmap for several")
     check_finite("q", q)
     if tolerance is not None:
         as_number("tolerance", tolerance, least=0)

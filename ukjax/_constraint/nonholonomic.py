@@ -34,7 +34,7 @@ class Nonholonomic(AbstractConstraint):
 
     Raises
     ------
-    ValueError
+    InputError
         If ``psi`` is not a function of (t, q, v), or the gain is negative.
     """
 

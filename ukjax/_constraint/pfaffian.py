@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._errors import InputError
 from .._functions import Zero, array, as_function, as_vector_function, vector_of
 from .._kinematic_map import KinematicMap, rate
 from .._names import name_of_rows
@@ -35,7 +36,7 @@ class Pfaffian(AbstractConstraint):
 
     Raises
     ------
-    ValueError
+    InputError
         If an argument has the wrong type or the gain is negative. Wrong shapes are reported when the constraint is
         evaluated.
     """
@@ -81,5 +82,5 @@ def matrix_of_rows(name: str, function: Callable, v: Float[Array, " n"], *argume
     """Evaluate a user's function for A and return (m, n). A single row may be given as (n,)."""
     A = jnp.atleast_2d(array(name, function, *arguments))
     if A.ndim != 2 or A.shape[1] != v.size:
-        raise ValueError(f"{name} must have shape (m, {v.size}), one column per coordinate, got shape {A.shape}")
+        raise InputError(f"{name} must have shape (m, {v.size}), one column per coordinate, got shape {A.shape}")
     return A

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
 from .._compressed import Seeds
+from .._errors import InputError
 from .._precision import as_float
 from .base import AbstractConstraint, Rows
 
@@ -83,4 +84,4 @@ def join(parts: Sequence[Array], q: Float[Array, " nq"]) -> Float[Array, " m"]:
 def _check_names(constraints, b):
     for constraint, row in zip(constraints, b, strict=True):
         if isinstance(constraint.name, tuple) and len(constraint.name) != row.size:
-            raise ValueError(f"name must be one word, or one for each of {row.size} rows, got {constraint.name!r}")
+            raise InputError(f"name must be one word, or one for each of {row.size} rows, got {constraint.name!r}")

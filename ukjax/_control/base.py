@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from .._check import as_array, as_numbers, call, kind_of, repr_of
 from .._constraint import AbstractConstraint
+from .._errors import InputError
 from .._kinematic_map import KinematicMap
 from .._precision import as_float
 from .._terms import Terms
@@ -96,15 +97,15 @@ class AbstractControl(eqx.Module):
         return self.matrix(t, q, v) @ u
 
     def matrix(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "n p"]:
-        """Return B (n, p), with one row per velocity. Raises ``ValueError`` for another shape."""
+        """Return B (n, p), with one row per velocity. Raises ``InputError`` for another shape."""
         return actuator_matrix(call("actuators", self.actuators, t, q), v)
 
 
 def actuator_matrix(value: Any, v: Float[Array, " n"]) -> Float[Array, "n p"]:
-    """Convert B to an array (n, p). Raises ``ValueError`` for another shape."""
+    """Convert B to an array (n, p). Raises ``InputError`` for another shape."""
     B = as_float(as_array("actuators", value, "numbers, B"), v)
     if B.ndim != 2 or B.shape[0] != v.size:
-        raise ValueError(
+        raise InputError(
             f"actuators must be B of shape ({v.size}, p), one row per coordinate and one column per actuator, "
             f"got shape {B.shape}"
         )
@@ -112,33 +113,33 @@ def actuator_matrix(value: Any, v: Float[Array, " n"]) -> Float[Array, "n p"]:
 
 
 def square_matrix(name: str, value: Any, size: int) -> Float[Array, "k k"]:
-    """Return a matrix (size, size) from a number, a diagonal or a matrix. Raises ``ValueError`` for another shape."""
+    """Return a matrix (size, size) from a number, a diagonal or a matrix. Raises ``InputError`` for another shape."""
     value = as_array(name, value)
     if value.shape in ((), (size,)):
         return jnp.diag(jnp.broadcast_to(value, (size,)))
     if value.shape != (size, size):
-        raise ValueError(
+        raise InputError(
             f"{name} must be a number or have shape ({size},) or ({size}, {size}), got shape {value.shape}"
         )
     return value
 
 
 def as_limits(value: Any) -> Array | None:
-    """Convert limits on |u| to an array, or None. Raises ``ValueError`` unless they are positive numbers."""
+    """Convert limits on |u| to an array, or None. Raises ``InputError`` unless they are positive numbers."""
     return None if value is None else as_numbers("limits", value, above=0)
 
 
 def constraints_of(name: str, value: Any) -> tuple[AbstractConstraint, ...]:
-    """Return one constraint or several as a tuple. Raises ``ValueError`` for anything else."""
+    """Return one constraint or several as a tuple. Raises ``InputError`` for anything else."""
     if not isinstance(value, AbstractConstraint | Iterable) or isinstance(value, str):
-        raise ValueError(
+        raise InputError(
             f"{name} must be a constraint or several, got {repr_of(value)}: "
             "write ukjax.Holonomic(phi) for phi(t, q) = 0"
         )
     constraints = (value,) if isinstance(value, AbstractConstraint) else tuple(value)
     for i, constraint in enumerate(constraints):
         if not isinstance(constraint, AbstractConstraint):
-            raise ValueError(
+            raise InputError(
                 f"{name}[{i}] must be ukjax.Holonomic, Nonholonomic, Pfaffian or AccelerationConstraint, "
                 f"got {kind_of(constraint)}"
             )

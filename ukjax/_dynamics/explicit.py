@@ -5,6 +5,7 @@ from typing import Any
 
 from jaxtyping import Array, Float
 
+from .._errors import InputError
 from .._functions import array, as_function, vector_of
 from .base import AbstractDynamics
 
@@ -25,7 +26,7 @@ class MassForce(AbstractDynamics):
 
     Raises
     ------
-    ValueError
+    InputError
         If an argument has the wrong type. Wrong shapes are reported when the dynamics are evaluated.
     """
 
@@ -39,7 +40,7 @@ class MassForce(AbstractDynamics):
     def mass(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "n n"]:
         M, n = array("mass_matrix", self.mass_matrix, t, q), v.size
         if M.shape != (n, n):
-            raise ValueError(f"mass_matrix must return shape ({n}, {n}) for v of shape ({n},), got shape {M.shape}")
+            raise InputError(f"mass_matrix must return shape ({n}, {n}) for v of shape ({n},), got shape {M.shape}")
         return M
 
     def terms(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from .._check import check_function
 from .._compressed import Seeds
+from .._errors import InputError
 from .._functions import Zero, array, as_function, as_vector_function, vector_of
 from .._kinematic_map import KinematicMap, columns, rate, turning
 from .base import AbstractDynamics
@@ -36,7 +37,7 @@ class Lagrangian(AbstractDynamics):
 
     Raises
     ------
-    ValueError
+    InputError
         If an argument is not a function of these arguments. Wrong shapes are reported when the dynamics are evaluated.
     """
 
@@ -111,5 +112,5 @@ class Lagrangian(AbstractDynamics):
 def _number(name, function, *arguments):
     value = array(name, function, *arguments, what="one number, an energy")
     if value.size != 1:
-        raise ValueError(f"{name} must return one number, an energy, got shape {value.shape}")
+        raise InputError(f"{name} must return one number, an energy, got shape {value.shape}")
     return value.reshape(())

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._check import as_array, call, repr_of
+from .._errors import InputError
 from .._functions import two_arrays
 from .._motion.consistent.local_chart import chart_at, point_of
 from .._motion.consistent.newton import project_by_newton
@@ -265,5 +266,5 @@ def kept_arrays(
     returned = returned if isinstance(returned, dict) else {"value": returned}
     for name in returned:
         if not isinstance(name, str):
-            raise ValueError(f"keep must return a dictionary whose keys are strings, got the key {repr_of(name)}")
+            raise InputError(f"keep must return a dictionary whose keys are strings, got the key {repr_of(name)}")
     return {name: as_array("keep", x, "numbers, or a dictionary of them", "return") for name, x in returned.items()}

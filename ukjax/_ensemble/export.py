@@ -19,6 +19,7 @@ import numpy as np
 from jax import export as jax_export
 
 from .._check import as_array, as_path, check_finite, repr_of
+from .._errors import InputError
 from .._files import check_writable, write_whole
 from .._fingerprint import with_digest
 from .._kernel import without_kernels
@@ -96,7 +97,7 @@ def export(
 
     Raises
     ------
-    ValueError
+    InputError
         For bad input, or if the file cannot be written.
 
     Notes
@@ -118,18 +119,18 @@ def export(
     try:
         check_writable(path)
     except OSError as error:
-        raise ValueError(f"path {str(path)!r} cannot be written: {error.strerror}") from None
+        raise InputError(f"path {str(path)!r} cannot be written: {error.strerror}") from None
     names = tuple(over) if isinstance(over, Iterable) and not isinstance(over, str) else None
     if names is None or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"over must name numbers of the model, such as ('m1', 'ma[0]'), got {repr_of(over)}")
+        raise InputError(f"over must name numbers of the model, such as ('m1', 'ma[0]'), got {repr_of(over)}")
     if derivatives and dt is None:
-        raise ValueError("derivatives need fixed steps: give dt, the length of one [s]")
+        raise InputError("derivatives need fixed steps: give dt, the length of one [s]")
     plan = plan_of(
         system, {name: [1.0] for name in names} or {"q1": [0.0]}, 1, ts, q0, v0, None, 0, None, False, "samples", None,
         drift, dt, rtol, atol, method, solver, None, max_steps,
     )  # fmt: skip
     if len(plan.task.parameter_columns) < len(names):
-        raise ValueError(f"over must name numbers of the model, got {repr_of(names)}: starts are given in any case")
+        raise InputError(f"over must name numbers of the model, got {repr_of(names)}: starts are given in any case")
     task = replace(plan.task, q_entries=(), v_entries=(), own_start=False)
     program, dtype = batch_program(task.problem), task.problem.ts.dtype
     first = [np.atleast_2d(x)[:1] for x in (plan.q0, plan.v0)]
@@ -243,7 +244,7 @@ class Simulator(eqx.Module):
 
         Raises
         ------
-        ValueError
+        InputError
             For bad input.
         """
         q, v = as_array("q0", q0), as_array("v0", v0)
@@ -251,21 +252,21 @@ class Simulator(eqx.Module):
         right = q.ndim in (1, 2) and q.size and v.shape[:-1] in (q.shape[:-1], ())
         if not right or (q.shape[-1], v.shape[-1]) != sizes:
             wanted = " and ".join(dict.fromkeys(f"({n},) or (members, {n})" for n in sizes))
-            raise ValueError(f"q0 and v0 must have shape {wanted}, got shapes {q.shape} and {v.shape}")
+            raise InputError(f"q0 and v0 must have shape {wanted}, got shapes {q.shape} and {v.shape}")
         for name, value in (("q0", q), ("v0", v)):
             check_finite(name, value)
         values = dict(numbers or {})
         for name in values:
             if name not in self.names:
                 listed = ", ".join(self.names) or "none"
-                raise ValueError(f"numbers has {name!r}{did_you_mean(name, self.names)} There are: {listed}")
+                raise InputError(f"numbers has {name!r}{did_you_mean(name, self.names)} There are: {listed}")
         starts_q = jnp.atleast_2d(q)
         dtype = self.program.in_avals[0].dtype
         columns = []
         for name, own in zip(self.names, self.own, strict=True):
             value = as_array(f"numbers[{name!r}]", values.get(name, own))
             if value.shape not in ((), (len(starts_q),)):
-                raise ValueError(
+                raise InputError(
                     f"numbers[{name!r}] must be a number, or have shape ({len(starts_q)},), got {value.shape}"
                 )
             columns.append(jnp.broadcast_to(value, len(starts_q)))
@@ -295,7 +296,7 @@ def load_simulator(path: str | os.PathLike) -> Simulator:
 
     Raises
     ------
-    ValueError
+    InputError
         If the file holds no simulator, or has a format that this version does not read.
 
     Warns
@@ -322,10 +323,10 @@ def load_simulator(path: str | os.PathLike) -> Simulator:
             arrays = dict(archive)
         provenance, file_format = json.loads(str(arrays["provenance"])), int(arrays["format"])
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{str(path)!r} is no simulator that ukjax.export wrote: {error}") from None
+        raise InputError(f"{str(path)!r} is no simulator that ukjax.export wrote: {error}") from None
     written = f"ukjax {provenance.get('ukjax')} and JAX {provenance.get('jax')}"
     if file_format != FORMAT:
-        raise ValueError(
+        raise InputError(
             f"{str(path)!r} was written by {written} in format {file_format}, and this ukjax, {__version__}, reads "
             f"format {FORMAT}: export it again, or load it with that version"
         )
@@ -338,11 +339,11 @@ def load_simulator(path: str | os.PathLike) -> Simulator:
     except ImportError:
         raise
     except Exception as error:  # JAX raises different exceptions, depending on where deserialising fails
-        raise ValueError(
+        raise InputError(
             f"{str(path)!r}, written by {written}, cannot be read by JAX {jax.__version__}: {error}"
         ) from None
     if program.in_avals[0].dtype == np.float64 and not is_double_allowed():
-        raise ValueError(f"{str(path)!r} computes in float64: call ukjax.enable_float64() before it is loaded")
+        raise InputError(f"{str(path)!r} computes in float64: call ukjax.enable_float64() before it is loaded")
     for reason in _disagreements(provenance):
         warnings.warn(f"{str(path)!r} was written by {written}: {reason}", stacklevel=2)
     return simulator

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from .._check import memory
+from .._errors import InputError
 from .._extras import extra_package
 from .._motion.result import FINISHED, REASONS, RUNNING, ended_well
 from .._motion.trajectory.trajectory import OBSERVED
@@ -79,7 +80,7 @@ class Ensemble:
         """The array that was kept under ``name``, or a swept number, shape (members, ...).
 
         Members that are not computed yet are NaN in arrays of floats, -1 in ``result`` and 0 in other integers.
-        Raises ``ValueError`` for an unknown name, or if the array does not fit into memory: read parts of it by
+        Raises ``InputError`` for an unknown name, or if the array does not fit into memory: read parts of it by
         ``dataset[name]``.
         """
         if name in self._metadata["over"]:
@@ -172,7 +173,7 @@ class Ensemble:
     def ends(self) -> Float[np.ndarray, "members nq"]:
         """Coordinates at the end of each motion, shape (members, nq), in the units of ``coordinates``.
 
-        NaN for members that failed or are not computed yet. Raises ``ValueError`` if q was not kept.
+        NaN for members that failed or are not computed yet. Raises ``InputError`` if q was not kept.
         """
         self._check_name("q")
         ends = np.full((self.members, len(self.coordinates)), np.nan)
@@ -207,7 +208,7 @@ class Ensemble:
     def _check_name(self, name):
         if name not in self.names:
             known = [*self.names, *self._metadata["over"]]
-            raise ValueError(f"the ensemble has no {name!r}{did_you_mean(name, known)} There are: {', '.join(known)}")
+            raise InputError(f"the ensemble has no {name!r}{did_you_mean(name, known)} There are: {', '.join(known)}")
 
     def _part(self, first, last, name):
         """The array ``name`` for the members ``first``, ..., ``last`` - 1, which one file contains."""
@@ -231,7 +232,7 @@ class Ensemble:
         if self._store is None:
             return self._arrays
         if not self._done:
-            raise ValueError(f"{str(self._store.path)!r} holds no members yet")
+            raise InputError(f"{str(self._store.path)!r} holds no members yet")
         return self._store.read(*self._done[0])
 
     def _whole(self, name) -> np.ndarray:
@@ -241,7 +242,7 @@ class Ensemble:
         example = self._first[name]
         shape = self.members, *example.shape[1:]
         if example.dtype.itemsize * np.prod(shape, dtype=float) > memory():
-            raise ValueError(f"{name} of shape {shape} does not fit into memory: read parts of it by dataset[{name!r}]")
+            raise InputError(f"{name} of shape {shape} does not fit into memory: read parts of it by dataset[{name!r}]")
         whole = np.empty(shape, example.dtype) if self.complete else np.full(shape, empty(name, example.dtype))
         for first, last in self._done:
             whole[first:last] = self._part(first, last, name)
@@ -272,7 +273,7 @@ def open_ensemble(store: str | os.PathLike) -> Ensemble:
 
     Raises
     ------
-    ValueError
+    InputError
         If the folder holds no ensemble.
     ImportError
         If it is a Zarr group and the package zarr is missing.

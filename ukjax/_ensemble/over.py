@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._check import as_integer, as_numpy, check_finite, check_word, repr_of
+from .._errors import InputError
 from .._fingerprint import Digest
 from .._names import did_you_mean
 from .._parameters import Place, find
@@ -66,12 +67,12 @@ class Over(NamedTuple):
         coordinates: Sequence[str],
         directions: Sequence[str],
     ) -> "Over":
-        """Check the arguments of ``ensemble``, or raise ``ValueError``.
+        """Check the arguments of ``ensemble``, or raise ``InputError``.
 
         ``coordinates`` are the names of q; ``directions`` are the names whose rates the velocities are.
         """
         if not isinstance(over, Mapping) or not over:
-            raise ValueError(
+            raise InputError(
                 "over must be a dictionary of names and values, such as {'m1': ukjax.Grid(1.0, 2.0, 10)}, got "
                 f"{repr_of(over)}"
             )
@@ -83,7 +84,7 @@ class Over(NamedTuple):
         swept = tuple(_swept(model, name, value, coordinates, directions) for name, value in over.items())
         for first, second in ((a, b) for i, a in enumerate(swept) for b in swept[:i]):
             if (first.kind, first.place, first.index) == (second.kind, second.place, second.index):
-                raise ValueError(f"over names one number twice: {second.name!r} and {first.name!r}")
+                raise InputError(f"over names one number twice: {second.name!r} and {first.name!r}")
         counts = [each.values.size for each in swept if each.values is not None]
         combine = combine or ("each" if counts and all(count == members for count in counts) else "grid")
         return cls(swept, _members(counts, members, combine, swept), combine, seed)
@@ -153,13 +154,13 @@ def _members(counts, members, combine, swept) -> int:
     if combine in ("random", "sobol") or combine == "grid" and drawn and members is None or not counts:
         if members is None:
             name = drawn[0] if drawn else swept[0].name
-            raise ValueError(f"members must be given: over draws {name!r}, and does not say how often")
+            raise InputError(f"members must be given: over draws {name!r}, and does not say how often")
         if combine != "grid" or not counts:
             return members
     if combine == "each":
         if len(set(counts)) > 1 or members not in (None, counts[0]):
             sizes = ", ".join(f"{e.name!r} {e.values.size}" for e in swept if e.values is not None)
-            raise ValueError(
+            raise InputError(
                 f"over must have one value for each of {members or counts[0]} members where combine='each', got {sizes}"
             )
         return counts[0]
@@ -169,7 +170,7 @@ def _members(counts, members, combine, swept) -> int:
     if members % points or members < points or members > points and not drawn:
         sizes = " × ".join(map(str, counts))
         wanted = f"a multiple of {points}" if drawn else str(points)
-        raise ValueError(
+        raise InputError(
             f"members must be {wanted}, since over makes a grid of {sizes} points, got {members}; or say "
             "combine='random' or 'sobol' to pick members from it"
         )
@@ -178,7 +179,7 @@ def _members(counts, members, combine, swept) -> int:
 
 def _swept(model, name, value, coordinates, directions) -> Swept:
     if not isinstance(name, str):
-        raise ValueError(f"over must have names for what is swept, got {repr_of(name)}")
+        raise InputError(f"over must have names for what is swept, got {repr_of(name)}")
     kind, place, index = _place(model, name, coordinates, directions)
     return Swept(name, kind, place, index, *_values(name, value))
 
@@ -197,13 +198,13 @@ def _place(model, name, coordinates, directions) -> tuple[str, Place | None, int
             return start_entries[name]
         known = [*_numbers_of(fields), *coordinates, *rates]
         if "." not in name and "[" not in name:
-            raise ValueError(
+            raise InputError(
                 f"over has {name!r}, which is no number of the model or of its start{did_you_mean(name, known)} "
                 f"There are: {', '.join(known)}"
             )
     place, array = find(model, name, "over")
     if place.index is None and array.size != 1:
-        raise ValueError(
+        raise InputError(
             f"over must name one number, and {name!r} has {array.size}: name its entries, such as "
             f"'{name}[{','.join('0' * array.ndim)}]'"
         )
@@ -218,24 +219,24 @@ def _values(name, value) -> tuple[np.ndarray | None, Any, str]:
     """The values, or the quantile function; and the description of both."""
     argument = f"over[{name!r}]"
     if isinstance(value, type):
-        raise ValueError(f"{argument} must be {WANTED}, got {repr_of(value)}")
+        raise InputError(f"{argument} must be {WANTED}, got {repr_of(value)}")
     if isinstance(value, Uniform):
         return None, value.ppf, f"between {value.low!r} and {value.high!r}"
     ppf = next((getattr(value, key) for key in ("ppf", "icdf") if callable(getattr(value, key, None))), None)
     if ppf is not None:
         if not hasattr(value, "args") and not hasattr(value, "icdf"):
-            raise ValueError(f"{argument} must be a distribution with its numbers, such as scipy.stats.norm(1.0, 0.1)")
+            raise InputError(f"{argument} must be a distribution with its numbers, such as scipy.stats.norm(1.0, 0.1)")
         if not np.all(np.isfinite(np.asarray(ppf(np.linspace(0.01, 0.99, 33)), float))):
-            raise ValueError(f"{argument} must be a distribution with finite quantiles, got {repr_of(value)}")
+            raise InputError(f"{argument} must be a distribution with finite quantiles, got {repr_of(value)}")
         return None, ppf, _describe_distribution(value)
     if isinstance(value, Grid):
         values = value.values
     else:
         values = np.atleast_1d(as_numpy(argument, list(value) if isinstance(value, range) else value, WANTED))
     if values.ndim != 1:
-        raise ValueError(f"{argument} must be numbers in one row, got shape {values.shape}")
+        raise InputError(f"{argument} must be numbers in one row, got shape {values.shape}")
     if not values.size:
-        raise ValueError(f"{argument} must have at least one value, got none: the grid is empty")
+        raise InputError(f"{argument} must have at least one value, got none: the grid is empty")
     check_finite(argument, values)
     digest = hashlib.sha256(values.tobytes()).hexdigest()[:16]
     return values, None, f"{values.size} values from {values[0]:.17g} to {values[-1]:.17g} ({digest})"

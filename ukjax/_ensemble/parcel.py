@@ -18,6 +18,7 @@ from typing import Any
 import equinox as eqx
 import jax
 
+from .._errors import InputError
 from .._precision import is_double_allowed
 
 DOUBLE, SINGLE = b"D", b"S"
@@ -28,7 +29,7 @@ SCRIPT = "__ukjax_script__"
 
 
 def packed(task: Any) -> bytes:
-    """Serialise ``task`` to bytes; raises ``ValueError`` if it cannot be pickled."""
+    """Serialise ``task`` to bytes; raises ``InputError`` if it cannot be pickled."""
     try:
         import cloudpickle
     except ImportError:
@@ -44,7 +45,7 @@ def packed(task: Any) -> bytes:
         raise
     except Exception as error:
         advice = "; functions of your own need cloudpickle: pip install 'ukjax[dask]'" if cloudpickle is None else ""
-        raise ValueError(f"executor cannot be sent the ensemble: {type(error).__name__}: {error}{advice}") from None
+        raise InputError(f"executor cannot be sent the ensemble: {type(error).__name__}: {error}{advice}") from None
     return (DOUBLE if is_double_allowed() else SINGLE) + content
 
 
@@ -76,7 +77,7 @@ def _source(cls) -> str:
     """The source of the script that defines this class."""
     path = getattr(sys.modules.get(cls.__module__), "__file__", None)
     if path is None or "<locals>" in cls.__qualname__ or not Path(path).is_file():
-        raise ValueError(
+        raise InputError(
             f"executor cannot be sent the class {cls.__qualname__}, since it is defined in a notebook or inside a "
             "function: put it into a module that workers can import"
         )

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._check import as_integer, as_numpy, check_finite, check_flag, check_function, memory, repr_of, size_of
+from .._errors import InputError
 from .._fingerprint import fingerprint
 from .._kinematic_map import rate
 from .._labels import Named, named_coordinates, named_directions, title_of
@@ -119,12 +120,12 @@ def plan_of(
     fix_swept: Any, keep: Any, chunk: Any, drift: Any, dt: Any, rtol: Any, atol: Any, method: Any, solver: Any,
     event: Any, max_steps: Any,
 ) -> Plan:  # fmt: skip
-    """The plan for these arguments of ``ensemble``; raises ``ValueError`` for bad input."""
+    """The plan for these arguments of ``ensemble``; raises ``InputError`` for bad input."""
     q, v, own_start = _starts(system, q0, v0)
     first = lambda x: x[0] if x.ndim == 2 else x
     arguments = Arguments.checked(system, first(q), first(v), ts, drift, dt, solver, None, event, max_steps, False)
     if not callable(keep) and keep not in KEEP_OPTIONS:
-        raise ValueError(f"keep must be 'samples', 'end', 'all' or a function of a trajectory, got {repr_of(keep)}")
+        raise InputError(f"keep must be 'samples', 'end', 'all' or a function of a trajectory, got {repr_of(keep)}")
     if callable(keep):
         check_function("keep", keep, "motion")
     check_flag("fix_swept", fix_swept)
@@ -134,7 +135,7 @@ def plan_of(
     names = [[name for name, _ in named] for named in (coordinates, directions or coordinates)]
     swept = Over.of(system, over, members, combine, seed, *names)
     if q.ndim == 2 and len(q) != swept.members:
-        raise ValueError(f"q0 and v0 must have a row for each of {swept.members} members, got shape {q.shape}")
+        raise InputError(f"q0 and v0 must have a row for each of {swept.members} members, got shape {q.shape}")
     model, first_q, first_v, times = canonicalise(system, arguments.q0, arguments.v0, arguments.ts)
     check_kinematic_map(model, first_q, first_v)
     if rtol is None and dt is None:
@@ -176,16 +177,16 @@ def _starts(system, q0, v0):
     start = getattr(system, "start", None)
     if q0 is None and v0 is None:
         if not callable(start):
-            raise ValueError(
+            raise InputError(
                 "q0 and v0 must be given: the system has no start() of its own, as the mechanisms of ukjax.systems have"
             )
         return *(np.asarray(x, float) for x in start()), True
     if q0 is None or v0 is None:
-        raise ValueError(f"q0 and v0 must both be given, or neither, got {'v0' if q0 is None else 'q0'} alone")
+        raise InputError(f"q0 and v0 must both be given, or neither, got {'v0' if q0 is None else 'q0'} alone")
     q, v = (as_numpy(name, x) for name, x in (("q0", q0), ("v0", v0)))
     fits = v.shape in (q.shape, q.shape[-1:]) if kinematic_map_of(system) is None else v.ndim in (1, q.ndim)
     if q.ndim not in (1, 2) or not q.size or not fits:
-        raise ValueError(
+        raise InputError(
             f"q0 and v0 must have shape (n,), or (members, n) with a row for each, got shapes {size_of(q)} and "
             f"{size_of(v)}"
         )
@@ -231,30 +232,30 @@ def _numbers_kept(task, swept, q, v) -> tuple[int, tuple[str, ...]]:
 
 
 def check_names(plan: Plan) -> None:
-    """Raise ``ValueError`` if two of the swept numbers, kept arrays and reserved names have the same name."""
+    """Raise ``InputError`` if two of the swept numbers, kept arrays and reserved names have the same name."""
     reserved = (*MOTION_ARRAYS, *ENDING_ARRAYS, *RESERVED, FINGERPRINT)
     returned = () if isinstance(plan.task.keep, str) else plan.names
     for name in returned:
         if name in reserved:
-            raise ValueError(
+            raise InputError(
                 f"keep returns {name!r}, which is a reserved name of an ensemble: choose another name, such "
                 f"as 'my_{name}'. Reserved are {', '.join(reserved)}"
             )
         if name in plan.over.names:
-            raise ValueError(
+            raise InputError(
                 f"keep returns {name!r}, which is the name of a swept number: choose another name, such as 'my_{name}'"
             )
     reserved = tuple(dict.fromkeys((*reserved, *plan.names)))
     for name in plan.over.names:
         if name in reserved:
-            raise ValueError(
+            raise InputError(
                 f"over names {name!r}, which is a reserved name of an ensemble: rename that field of the "
                 f"model, or write q1, dq1 for a coordinate. Reserved are {', '.join(reserved)}"
             )
 
 
 def check_starts(plan: Plan) -> None:
-    """Raise ``ValueError`` if no member of a sample from all parts of the ensemble has a start on the constraints."""
+    """Raise ``InputError`` if no member of a sample from all parts of the ensemble has a start on the constraints."""
     if not plan.task.problem.projection:
         return
     members_per_part = -(-plan.block // SAMPLED_PARTS) if plan.members > plan.block else plan.members
@@ -275,7 +276,7 @@ def check_starts(plan: Plan) -> None:
         reason = "its starts are not finite"
     except ValueError as error:
         reason = str(error)
-    raise ValueError(
+    raise InputError(
         f"over leads off the constraints: none of {len(numbers)} members tried has a start. With {values}, {reason}"
     )
 
@@ -299,7 +300,7 @@ def metadata_of(plan: Plan) -> dict[str, Any]:
 def fingerprint_of(plan: Plan, purpose: str) -> dict[str, Any]:
     """``metadata_of(plan)`` and everything else that determines the members, to tell whether two ensembles are equal.
 
-    Raises ``ValueError`` if a function of the user cannot be compared; the message names the argument ``purpose``.
+    Raises ``InputError`` if a function of the user cannot be compared; the message names the argument ``purpose``.
     """
     problem, start = (
         plan.task.problem,

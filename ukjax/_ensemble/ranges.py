@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._check import as_integer, repr_of
+from .._errors import InputError
 
 
 @dataclass(frozen=True, init=False)
@@ -24,7 +25,7 @@ class Grid:
 
     Raises
     ------
-    ValueError
+    InputError
         If ``low`` or ``high`` is not a finite number, ``low >= high``, or ``count`` is not a whole number of at
         least 2.
 
@@ -62,7 +63,7 @@ class Uniform:
 
     Raises
     ------
-    ValueError
+    InputError
         If ``low`` or ``high`` is not a finite number, or ``low >= high``.
 
     Examples
@@ -85,13 +86,13 @@ class Uniform:
 
 
 def _set_bounds(limits: Grid | Uniform, low: Any, high: Any) -> None:
-    """Set ``limits.low`` and ``limits.high``, or raise ``ValueError``."""
+    """Set ``limits.low`` and ``limits.high``, or raise ``InputError``."""
     kind = type(limits).__name__
     low, high = _finite(f"{kind}.low", low), _finite(f"{kind}.high", high)
     if not low < high:
-        raise ValueError(f"{kind} must have low < high, got low = {low}, high = {high}")
+        raise InputError(f"{kind} must have low < high, got low = {low}, high = {high}")
     if not np.isfinite(high - low):
-        raise ValueError(f"{kind} must have a finite width high - low, got low = {low}, high = {high}")
+        raise InputError(f"{kind} must have a finite width high - low, got low = {low}, high = {high}")
     object.__setattr__(limits, "low", low)  # the dataclass is frozen
     object.__setattr__(limits, "high", high)
 
@@ -106,5 +107,5 @@ def _finite(name: str, value: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         number = float("nan")
     if not np.isfinite(number):
-        raise ValueError(f"{name} must be a finite number, got {repr_of(value)}")
+        raise InputError(f"{name} must be a finite number, got {repr_of(value)}")
     return number

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from .._check import as_integer, check_flag, memory
+from .._errors import InputError
 from .._motion.event import Event
 from .._motion.result import ended_well
 from .._motion.simulate import DEFAULT_MAX_STEPS
@@ -132,7 +133,7 @@ def ensemble(
 
     Raises
     ------
-    ValueError
+    InputError
         For bad input, before anything is computed. Also if ``store`` holds another ensemble; the message names the
         first difference.
     ImportError
@@ -170,14 +171,14 @@ def ensemble(
     (100, 1, 2)
     """
     if is_running_script():
-        raise ValueError(
+        raise InputError(
             "a worker executes this script for its definitions: put its main part under if __name__ == '__main__':"
         )
     check_executor(executor)
     check_flag("progress", progress)
     rank, world = _rank_and_world(rank, world)
     if world > 1 and store is None:
-        raise ValueError(
+        raise InputError(
             f"store must be given if the work is shared, world = {world}: without it no process has all members. With "
             "world=1 each process computes all of them"
         )
@@ -226,24 +227,24 @@ def _shares(plan, chunk, rank, world) -> list[tuple[int, int]]:
 
 
 def _rank_and_world(rank, world) -> tuple[int, int]:
-    """Checked ``rank`` and ``world``; raises ``ValueError`` for bad input."""
+    """Checked ``rank`` and ``world``; raises ``InputError`` for bad input."""
     if rank is None and world is None and jax.distributed.is_initialized():
         return jax.process_index(), jax.process_count()
     world = 1 if world is None else as_integer("world", world, 1)
     rank = 0 if rank is None else as_integer("rank", rank)
     if rank >= world:
-        raise ValueError(f"rank must be below world = {world}, got {rank}")
+        raise InputError(f"rank must be below world = {world}, got {rank}")
     return rank, world
 
 
 def check_memory(plan: Plan, all_members: bool) -> None:
-    """Raise ``ValueError`` if the arrays that are in memory at the same time do not fit."""
+    """Raise ``InputError`` if the arrays that are in memory at the same time do not fit."""
     members = plan.members if all_members else min(plan.chunk, plan.members)
     needed, available = 8.0 * plan.numbers * members, memory()
     if needed <= available:
         return
     advice = "give a store, a folder" if all_members else "take a smaller chunk"
-    raise ValueError(
+    raise InputError(
         f"{'members' if all_members else 'chunk'} = {members} asks for {in_bytes(needed)} of memory, and there are "
         f"{in_bytes(available)}: {advice}, keep='end', or fewer times"
     )

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from .._errors import InputError
 from .._files import write_whole
 
 FINGERPRINT = "fingerprint"
@@ -44,7 +45,7 @@ class AbstractShards(abc.ABC):
     ) -> dict[str, np.ndarray]:
         """The arrays ``names`` (None: all) of the members ``first``, ..., ``last`` - 1, which one file contains.
 
-        Raises ``ValueError`` if the file is damaged.
+        Raises ``InputError`` if the file is damaged.
         """
 
     @abc.abstractmethod
@@ -88,7 +89,7 @@ class NpzShards(AbstractShards):
             raise foreign(path, "its fingerprint is not that of this ensemble")
         for name, array in arrays.items():
             if array.shape[:1] != (last - first,):
-                raise damaged(path, ValueError(f"{name!r} has shape {array.shape} for {last - first} members"))
+                raise damaged(path, InputError(f"{name!r} has shape {array.shape} for {last - first} members"))
         return arrays
 
     def writer(self, manifest):
@@ -110,14 +111,14 @@ class NpzShards(AbstractShards):
         return self.path / f"members-{first:09d}-{last:09d}.npz"
 
 
-def foreign(path: Path, reason: str) -> ValueError:
+def foreign(path: Path, reason: str) -> InputError:
     """The error for a file that belongs to another ensemble."""
-    return ValueError(f"{str(path)!r} is of another ensemble ({reason}): move it away")
+    return InputError(f"{str(path)!r} is of another ensemble ({reason}): move it away")
 
 
-def damaged(path: Path, error: Exception) -> ValueError:
+def damaged(path: Path, error: Exception) -> InputError:
     """The error for a file that cannot be read."""
-    return ValueError(
+    return InputError(
         f"{str(path)!r} is damaged ({error}): remove it, and run the ensemble again to compute these members"
     )
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .._check import repr_of
+from .._errors import InputError
 from .._files import check_writable, locked, remove_abandoned, write_json
 from .._fingerprint import first_difference
 from .shards import AbstractShards, NpzShards, Write
@@ -34,7 +35,7 @@ class Store:
 
     def __init__(self, path: Any):
         if not isinstance(path, str | os.PathLike) or not str(path):
-            raise ValueError(f"store must be the name of a folder, got {repr_of(path)}")
+            raise InputError(f"store must be the name of a folder, got {repr_of(path)}")
         self.path = Path(path)
         self._manifest: Any = None
         manifest = self.manifest(missing_is_none=True)
@@ -55,7 +56,7 @@ class Store:
         """A context in which this process alone writes the share of ``rank``. Yields the function that stores members.
 
         Creates the folder for the ensemble with the fingerprint ``wanted`` and files of ``chunk`` members, or resumes
-        it. Raises ``ValueError`` if the folder has another ensemble, if another process is writing, if it cannot be
+        it. Raises ``InputError`` if the folder has another ensemble, if another process is writing, if it cannot be
         written, or, with ``strict``, if its files must have another number of members.
         """
         try:
@@ -63,7 +64,7 @@ class Store:
             check_writable(self.path / MANIFEST)
             remove_abandoned(self.path)
         except OSError as error:
-            raise ValueError(f"store {str(self.path)!r} cannot be written: {error.strerror}") from None
+            raise InputError(f"store {str(self.path)!r} cannot be written: {error.strerror}") from None
         with contextlib.ExitStack() as stack:
             locks = [(".lock", world == 1), *([(f".lock-{rank}-of-{world}", True)] if world > 1 else [])]
             for name, exclusive in locks:
@@ -72,7 +73,7 @@ class Store:
             self._check_other_worlds(world)
             self._begin(wanted | {"archive": self._archive, "chunk": chunk})
             if strict and self.chunk_is_fixed and self.chunk != chunk:
-                raise ValueError(
+                raise InputError(
                     f"chunk must be {self.chunk}, with which store {str(self.path)!r} was begun, or left out, got "
                     f"{chunk}"
                 )
@@ -83,19 +84,19 @@ class Store:
         manifest = self.manifest(missing_is_none=True)
         if manifest is None:
             if self._shards.has_members():
-                raise ValueError(f"store {str(self.path)!r} has members, but lost its {MANIFEST}: remove it")
+                raise InputError(f"store {str(self.path)!r} has members, but lost its {MANIFEST}: remove it")
             with contextlib.suppress(FileExistsError):
                 write_json(self.path / MANIFEST, wanted, new=True)
             manifest = self.manifest()
         # The chunk size does not change the results.
         if difference := first_difference(manifest | {"chunk": None}, wanted | {"chunk": None}):
-            raise ValueError(
+            raise InputError(
                 f"store {str(self.path)!r} holds another ensemble: {difference}. Name another folder, or remove "
                 "this one"
             )
 
     def _check_other_worlds(self, world: int) -> None:
-        """Raise ``ValueError`` if a job with another ``world`` is writing: some members would belong to no rank."""
+        """Raise ``InputError`` if a job with another ``world`` is writing: some members would belong to no rank."""
         for path in self.path.glob(".lock-*-of-*"):
             if not path.name.endswith(f"-of-{world}"):
                 with locked(path, False) as free:
@@ -104,26 +105,26 @@ class Store:
                             f"a job of world = {path.name.rpartition('-')[2]}, and this one is of {world},"
                         )
 
-    def _busy_error(self, who: str) -> ValueError:
-        return ValueError(
+    def _busy_error(self, who: str) -> InputError:
+        return InputError(
             f"store {str(self.path)!r} is being written by {who}: wait until it is done, or name another folder"
         )
 
     def manifest(self, missing_is_none: bool = False) -> Any:
-        """Read the manifest. Raises ``ValueError`` if it cannot be read, or is missing without ``missing_is_none``."""
+        """Read the manifest. Raises ``InputError`` if it cannot be read, or is missing without ``missing_is_none``."""
         try:
             text = (self.path / MANIFEST).read_text(encoding="utf-8")
             manifest = json.loads(text)
         except (FileNotFoundError, NotADirectoryError):
             if missing_is_none:
                 return None
-            raise ValueError(f"{str(self.path)!r} holds no ensemble: there is no {MANIFEST} in it") from None
+            raise InputError(f"{str(self.path)!r} holds no ensemble: there is no {MANIFEST} in it") from None
         except OSError as error:
-            raise ValueError(f"{str(self.path)!r} cannot be read: {error.strerror}") from None
+            raise InputError(f"{str(self.path)!r} cannot be read: {error.strerror}") from None
         except ValueError:
             manifest = None
         if not isinstance(manifest, dict) or not REQUIRED_KEYS <= set(manifest):
-            raise ValueError(
+            raise InputError(
                 f"{str(self.path / MANIFEST)!r} is no description of an ensemble by this version of ukjax: remove the "
                 "folder, or read it by the version that wrote it"
             )
@@ -133,12 +134,12 @@ class Store:
     def done(self) -> list[tuple[int, int]]:
         """The computed members, as (first, last) with ``last`` excluded, for each file. The ranges may overlap.
 
-        Raises ``ValueError`` for files of another ensemble.
+        Raises ``InputError`` for files of another ensemble.
         """
         return self._shards.done(self._manifest) if self._manifest else []
 
     def read(self, first: int, last: int, names: Any = None) -> dict[str, np.ndarray]:
-        """The arrays ``names`` (None: all) of members in one file. Raises ``ValueError`` if the file is damaged."""
+        """The arrays ``names`` (None: all) of members in one file. Raises ``InputError`` if the file is damaged."""
         return self._shards.read(self._manifest, first, last, names)
 
 

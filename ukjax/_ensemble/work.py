@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from .._check import repr_of
+from .._errors import InputError
 from .._run.threads import in_turn
 from .block import run_block
 from .parcel import packed, unpacked
@@ -26,9 +27,9 @@ MAX_SUBMITTED = 64
 
 
 def check_executor(executor: Any) -> None:
-    """Raise ``ValueError`` if ``executor`` has no method ``submit`` as the executors of ``concurrent.futures`` have."""
+    """Raise ``InputError`` if ``executor`` has no method ``submit`` as the executors of ``concurrent.futures`` have."""
     if executor is not None and not callable(getattr(executor, "submit", None)):
-        raise ValueError(
+        raise InputError(
             "executor must have submit(function, *arguments), as dask.distributed.Client and the executors of "
             f"concurrent.futures have, got {repr_of(executor)}"
         )

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .._errors import MissingPackageError
 from .._files import write_whole
 from .dataset import dimensions_and_attributes, empty, labels_of, times_of, title_of
 from .shards import FINGERPRINT, AbstractShards, damaged, foreign, nonempty_files
@@ -38,7 +39,7 @@ class ZarrShards(AbstractShards):
         except importlib.metadata.PackageNotFoundError:
             version = "0"
         if _version_tuple(version) < _version_tuple(MIN_VERSION):
-            raise ImportError(
+            raise MissingPackageError(
                 f"{str(path)!r} is kept by the package zarr, {MIN_VERSION} or newer: pip install 'ukjax[zarr]', or let "
                 "the name not end in .zarr"
             )

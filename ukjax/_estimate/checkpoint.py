@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from .._errors import InputError
 from .._files import check_writable, write_json
 from .._fingerprint import fingerprint, first_difference
 from .._kinematic_map import rate
@@ -24,7 +25,7 @@ from .segments import Prediction
 class Checkpoint:
     """The JSON file ``path`` with values of the ``parameters``, starts (segments, k), and the fingerprint of the fit.
 
-    Raises ``ValueError``, which names the file, if it cannot be read or written.
+    Raises ``InputError``, which names the file, if it cannot be read or written.
     """
 
     def __init__(self, path: Path, parameters: Parameters, fingerprint: dict[str, Any]):
@@ -32,7 +33,7 @@ class Checkpoint:
         try:
             check_writable(path)
         except OSError as error:
-            raise ValueError(f"checkpoint {str(path)!r} cannot be written: {error.strerror}") from None
+            raise InputError(f"checkpoint {str(path)!r} cannot be written: {error.strerror}") from None
 
     def keep(self, values: Float[np.ndarray, " p"], starts: Float[np.ndarray, "segments k"]) -> None:
         """Write the state; replaces that in the file."""
@@ -43,7 +44,7 @@ class Checkpoint:
     def kept(self, shape: tuple[int, ...]) -> tuple[Float[np.ndarray, " p"], Float[np.ndarray, "segments k"]] | None:
         """Read the values, and the starts of that ``shape``; None if the file does not exist yet.
 
-        Raises ``ValueError`` if the file contains no state, or the state of another fit.
+        Raises ``InputError`` if the file contains no state, or the state of another fit.
         """
         if not self.path.exists():
             return None
@@ -52,9 +53,9 @@ class Checkpoint:
             names, fingerprint, arrays = content["names"], content.get("fit"), (content["values"], content["starts"])
             values, starts = (np.asarray(x, float) for x in arrays)
         except OSError as error:
-            raise ValueError(f"checkpoint {str(self.path)!r} cannot be read: {error.strerror}") from None
+            raise InputError(f"checkpoint {str(self.path)!r} cannot be read: {error.strerror}") from None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            raise ValueError(
+            raise InputError(
                 f"checkpoint {str(self.path)!r} is no state of a fit: remove it, or name another file"
             ) from None
         if names != list(self.parameters.names):
@@ -72,8 +73,8 @@ class Checkpoint:
             raise self._other_fit_error(f"since {difference}")
         return values, starts
 
-    def _other_fit_error(self, reason: str) -> ValueError:
-        return ValueError(f"checkpoint {str(self.path)!r} is of another fit, {reason}: remove it, or name another file")
+    def _other_fit_error(self, reason: str) -> InputError:
+        return InputError(f"checkpoint {str(self.path)!r} is of another fit, {reason}: remove it, or name another file")
 
 
 def fingerprint_of(

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from .._check import as_numpy, check_times, repr_of
+from .._errors import InputError
 from .._precision import Numbers
 
 
@@ -38,7 +39,7 @@ class Experiment(eqx.Module):
 
     Raises
     ------
-    ValueError
+    InputError
         If shapes do not fit, or if a value that counts as measured is not finite.
 
     Examples
@@ -75,14 +76,14 @@ class Experiment(eqx.Module):
             self.y = self.y[:, None]
         check_times("t", self.t)
         if self.y.ndim != 2 or len(self.y) != self.t.size or not self.y.size:
-            raise ValueError(f"y must have a row per time, shape ({self.t.size}, outputs), got shape {np.shape(y)}")
+            raise InputError(f"y must have a row per time, shape ({self.t.size}, outputs), got shape {np.shape(y)}")
         self.measured = np.ones(self.y.shape, bool) if measured is None else _as_column(_as_flags(measured), one)
         if self.measured.shape != self.y.shape:
-            raise ValueError(f"measured must have the shape of y, {self.y.shape}, got {self.measured.shape}")
+            raise InputError(f"measured must have the shape of y, {self.y.shape}, got {self.measured.shape}")
         wrong = self.measured & ~np.isfinite(self.y)
         if np.any(wrong):
             row, column = (int(i) for i in np.argwhere(wrong)[0])
-            raise ValueError(
+            raise InputError(
                 f"y is not finite in {int(wrong.sum())} of {wrong.size} values, first y[{row}, {column}] = "
                 f"{self.y[row, column]} at t = {self.t[row]:g} s: if they are missing, say measured=numpy.isfinite(y)"
             )
@@ -91,38 +92,38 @@ class Experiment(eqx.Module):
         spread = _as_column(as_numpy("sigma", 1.0 if sigma is None else sigma), one)
         outputs = self.y.shape[1:]
         if spread.shape not in ((), outputs, self.y.shape, (self.t.size, 1)):
-            raise ValueError(
+            raise InputError(
                 f"sigma must be a number, or have shape {outputs} or {self.y.shape} like y, got shape {spread.shape}"
             )
         if not np.all(spread > 0) or not np.all(np.isfinite(spread)):
-            raise ValueError(f"sigma must be positive, the standard deviation of the noise, got {repr_of(spread)}")
+            raise InputError(f"sigma must be positive, the standard deviation of the noise, got {repr_of(spread)}")
         self.sigma = np.broadcast_to(spread, self.y.shape)
         parts = [as_numpy("start", part) for part in (start if isinstance(start, tuple) else (start,))]
         if not parts or not all(part.ndim for part in parts) or len({part.shape[:-1] for part in parts}) > 1:
-            raise ValueError(
+            raise InputError(
                 f"start must be (q0, v0), or one row of numbers (k,), got shapes {[part.shape for part in parts]}"
             )
         self.start = np.concatenate(parts, axis=-1)
         if self.start.ndim not in (1, 2) or self.start.ndim == 2 and len(self.start) != self.t.size:
-            raise ValueError(
+            raise InputError(
                 f"start must have shape (k,), or (samples, k) = ({self.t.size}, k), got shape {self.start.shape}"
             )
         if not np.all(np.isfinite(self.start)):
-            raise ValueError("start must be finite: a guess is good enough, such as the first measured values")
+            raise InputError("start must be finite: a guess is good enough, such as the first measured values")
         if not isinstance(setting, Mapping | None):
-            raise ValueError(f"setting must be a dictionary, name -> array, got {repr_of(setting)}")
+            raise InputError(f"setting must be a dictionary, name -> array, got {repr_of(setting)}")
         self.setting = {name: as_numpy(f"setting[{name!r}]", value) for name, value in (setting or {}).items()}
 
 
 def as_experiments(experiments: Any) -> tuple[Experiment, ...]:
-    """One experiment or several as a tuple; raises ``ValueError`` for anything else."""
+    """One experiment or several as a tuple; raises ``InputError`` for anything else."""
     given = (
         (experiments,) if isinstance(experiments, Experiment) or not isinstance(experiments, Iterable) else experiments
     )
     given = tuple(given)
     invalid = [each for each in given if not isinstance(each, Experiment)]
     if not given or invalid:
-        raise ValueError(
+        raise InputError(
             f"experiments must be one ukjax.Experiment or several, got {repr_of(invalid[0]) if given else 'none'}"
         )
     return given
@@ -134,7 +135,7 @@ def _as_flags(value: Any) -> np.ndarray:
     except ValueError:
         flags = np.asarray(None)
     if flags.dtype != bool:
-        raise ValueError(f"measured must be True or False for each value of y, got {repr_of(value)}")
+        raise InputError(f"measured must be True or False for each value of y, got {repr_of(value)}")
     return flags
 
 

@@ -10,6 +10,7 @@ import jax
 import scipy.optimize
 
 from .._check import as_integer, as_number, check_flag, check_function, check_step, check_word, repr_of
+from .._errors import InputError
 from .._functions import vector
 from .._parameters import Observed, Parameters, check_settings
 from .._solve import AbstractMethod, choose
@@ -107,7 +108,7 @@ def fit(
 
     Raises
     ------
-    ValueError
+    InputError
         For bad input, if a parameter has no effect on the outputs, or if there are fewer measured values than unknowns.
         Also if ``checkpoint`` belongs to another fit; the message names the first difference.
     SimulationError
@@ -162,9 +163,9 @@ def fit(
     check_flag("fit_starts", fit_starts)
     check_flag("progress", progress)
     if optimiser is not None and not callable(getattr(optimiser, "update", None)):
-        raise ValueError(f"optimiser must be one of optax, such as optax.adam(0.02), got {repr_of(optimiser)}")
+        raise InputError(f"optimiser must be one of optax, such as optax.adam(0.02), got {repr_of(optimiser)}")
     if not isinstance(checkpoint, str | os.PathLike | None):
-        raise ValueError(f"checkpoint must be the name of a file, got {repr_of(checkpoint)}")
+        raise InputError(f"checkpoint must be the name of a file, got {repr_of(checkpoint)}")
     prediction = Prediction(
         observed,
         parameters,
@@ -244,7 +245,7 @@ def _check_outputs(prediction, experiments):
     count = jax.eval_shape(outputs, z, t).size
     for i, experiment in enumerate(experiments):
         if experiment.y.shape[1] != count:
-            raise ValueError(
+            raise InputError(
                 f"observe gives {count} outputs, but experiment {i} has {experiment.y.shape[1]}: y must have one "
                 "column per output"
             )
@@ -252,11 +253,11 @@ def _check_outputs(prediction, experiments):
 
 def _check(experiments: Sequence[Experiment], segments, loss, drift) -> None:
     if len({e.start.shape[-1] for e in experiments}) > 1:
-        raise ValueError("the starts of all experiments must have the same number of entries")
+        raise InputError("the starts of all experiments must have the same number of entries")
     if len({tuple(e.setting) for e in experiments}) > 1:
-        raise ValueError("every experiment must set the same fields")
+        raise InputError("every experiment must set the same fields")
     shortest = min(e.t.size for e in experiments)
     if not 1 <= as_integer("segments", segments, 1) < shortest:
-        raise ValueError(f"segments must be from 1 to {shortest - 1}, one less than the samples, got {segments}")
+        raise InputError(f"segments must be from 1 to {shortest - 1}, one less than the samples, got {segments}")
     check_word("loss", loss, LOSS_DERIVATIVES)
     check_word("drift", drift, ("none", "projection"))

@@ -33,7 +33,7 @@ def following_cost(effort: float = 0.0) -> Callable[[Trajectory], Array]:
 
     Raises
     ------
-    ValueError
+    InputError
         If ``effort`` is negative or not finite.
     """
     weight = as_number("effort", effort, least=0, below=float("inf"))

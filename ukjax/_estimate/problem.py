@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from .._motion.diagnose.motion import SimulationError
+from .._errors import InputError, SimulationError
 from .._motion.integrate.fixed_step import step_counts
 from .checkpoint import Checkpoint
 from .experiment import Experiment
@@ -123,14 +123,14 @@ class Problem:
             raise SimulationError("the first guess has a motion, but no derivatives: begin away from singular poses")
         measured = sum(int(e.measured.sum()) for e in self.experiments)
         if measured < unknowns.size:
-            raise ValueError(
+            raise InputError(
                 f"experiments hold {measured} measured values for {unknowns.size} unknowns ({self.p} parameters and "
                 f"{unknowns.size - self.p} of starts): measure more, free less, or say fit_starts=False"
             )
         effect = np.linalg.norm(J[:, : self.p], axis=0)
         for name, norm in zip(self.prediction.parameters.names, effect, strict=True):
             if norm <= 1e-12 * max(1.0, np.max(effect)):
-                raise ValueError(
+                raise InputError(
                     f"free parameter {name!r} changes nothing that is measured: leave it out, or observe more"
                 )
         self._warn_of_units(predicted)
@@ -429,7 +429,7 @@ def _segment_start(experiment: Experiment, piece: Segment):
     if experiment.start.ndim == 2:
         return experiment.start[piece.first]
     if piece.first > 0:
-        raise ValueError(
+        raise InputError(
             "several segments need a guess of the state at each of their starts: give Experiment a start of shape "
             "(samples, k), such as measured positions and their differences"
         )

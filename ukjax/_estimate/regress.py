@@ -17,6 +17,7 @@ import scipy.signal
 from jaxtyping import Array, Float
 
 from .._check import as_number, check_function, kind_of
+from .._errors import InputError
 from .._parameters import Parameters, check_settings, put, with_array
 from .._run.compile import jit
 from .._system import kinematic_map_of
@@ -111,7 +112,7 @@ def regress(
 
     Raises
     ------
-    ValueError
+    InputError
         For bad input, or if the equations are not linear in ``free``. Also if the scale of the parameters is not
         determined because all forces are proportional to them: fix a mass, or record torques.
 
@@ -182,12 +183,12 @@ def missing_force(
 
     Raises
     ------
-    ValueError
+    InputError
         For bad input.
     """
     check_function("model", model, "t, q, v")
     if not isinstance(experiment, Experiment):
-        raise ValueError(f"experiment must be a ukjax.Experiment, got {kind_of(experiment)}")
+        raise InputError(f"experiment must be a ukjax.Experiment, got {kind_of(experiment)}")
     _check(model, (experiment,), cutoff, coordinates_of)
     motion = _differentiated(experiment, cutoff)
     return motion.t[motion.kept], motion.smooth(np.asarray(_force(_set(model, motion.setting), motion, coordinates_of)))
@@ -279,22 +280,22 @@ def _solve(Y, force, lower, upper):
 
 def _check(model, experiments: Sequence[Experiment], cutoff, coordinates_of) -> None:
     if kinematic_map_of(model) is not None:
-        raise ValueError("model must have the rates of its coordinates for velocities, which this has not: use fit")
+        raise InputError("model must have the rates of its coordinates for velocities, which this has not: use fit")
     cutoff = float(as_number("cutoff", cutoff, "Hz", above=0))
     if coordinates_of is not None:
         check_function("coordinates_of", coordinates_of, "model, s")
     for i, experiment in enumerate(experiments):
         check_settings(model, experiment.setting, samples=experiment.t.size)
         if not np.all(experiment.measured):
-            raise ValueError(f"experiment {i} lacks values: differences need every sample; fit does without")
+            raise InputError(f"experiment {i} lacks values: differences need every sample; fit does without")
         highest = 0.5 * (experiment.t.size - 1) / (experiment.t[-1] - experiment.t[0])
         if not 0 < cutoff < highest:
-            raise ValueError(
+            raise InputError(
                 f"cutoff must lie below half the samples per second, {highest:.4g} Hz in experiment {i}, "
                 f"got {cutoff:g} Hz"
             )
         if experiment.t.size * cutoff / highest < 24:
-            raise ValueError(
+            raise InputError(
                 f"experiment {i} is too short for a cutoff of {cutoff:g} Hz: it must last several of its periods"
             )
 
@@ -315,19 +316,19 @@ def _check_linear(model, parameters, motion, coordinates_of) -> None:
         if is_nonlinear(
             _force_and_slope(model, parameters, subset, coordinates_of, parameters.first.at[i].add(step[i]))[1], i
         ):
-            raise ValueError(
+            raise InputError(
                 f"free parameter {name!r} does not enter the equations of motion linearly: regress finds masses, first "
                 "moments, inertias and friction; leave the rest to fit"
             )
     slope = _force_and_slope(model, parameters, subset, coordinates_of, parameters.first + step)[1]
     if coupled := [name for i, name in enumerate(parameters.names) if is_nonlinear(slope, i)]:
-        raise ValueError(
+        raise InputError(
             f"the free parameters {', '.join(coupled)} multiply each other in the equations of motion: hold one of them"
         )
 
 
 def _check_scale(model, parameters, motions, coordinates_of) -> None:
-    """Raise ``ValueError`` if some nonzero parameters make all forces vanish, so that their scale is not determined.
+    """Raise ``InputError`` if some nonzero parameters make all forces vanish, so that their scale is not determined.
 
     The accelerations are permuted in time: forces that still cancel cancel for every motion.
     """
@@ -342,7 +343,7 @@ def _check_scale(model, parameters, motions, coordinates_of) -> None:
     constant_part = force - Y @ np.asarray(parameters.first)
     residual = constant_part - Y @ np.linalg.lstsq(Y, constant_part, rcond=1e-12)[0]
     if np.linalg.norm(residual) <= 1e-9 * np.linalg.norm(force):
-        raise ValueError(
+        raise InputError(
             "the free parameters can make every force vanish, so that nothing says how large they are: hold one of "
             f"them ({', '.join(parameters.names)}) at a known value, or record torques"
         )

@@ -163,7 +163,7 @@ class Fit(eqx.Module):
 
         Raises
         ------
-        ValueError
+        InputError
             If ``level`` is not between 0 and 1.
         """
         quantile = (1 + float(as_number("level", level, above=0, below=1))) / 2

@@ -27,9 +27,9 @@ from .._check import (
     check_word,
     repr_of,
 )
+from .._errors import InputError, SimulationError
 from .._functions import two_arrays
 from .._kernel import without_unused
-from .._motion.diagnose.motion import SimulationError
 from .._motion.result import UNUSUAL
 from .._motion.simulate import simulate
 from .._motion.stepper.tableau import check_solver
@@ -122,7 +122,7 @@ def tune(
 
     Raises
     ------
-    ValueError
+    InputError
         For bad input.
     SimulationError
         If a motion does not reach the end at the first guess.
@@ -150,7 +150,7 @@ def tune(
     if start_of is not None:
         check_function("start_of", start_of, "model, q0, v0")
     if not isinstance(settings, Mapping | None):
-        raise ValueError(f"settings must be a dictionary, name -> array, got {repr_of(settings)}")
+        raise InputError(f"settings must be a dictionary, name -> array, got {repr_of(settings)}")
     settings = {name: as_array(f"settings[{name!r}]", value) for name, value in (settings or {}).items()}
     starts = _starts(model, q0, v0)
     ts = as_numpy("ts", ts, "times")
@@ -160,7 +160,7 @@ def tune(
     held_out_starts = None if held_out is None else _held_out(model, held_out, starts)
     _check_settings(model, settings, len(starts[0]), held_out)
     if solver is None:
-        from .._motion.stepper.runge_kutta4 import RungeKutta4  # diffrax takes a while to import
+        from .._motion.stepper.runge_kutta4 import RungeKutta4
 
         solver = RungeKutta4()
 
@@ -256,7 +256,7 @@ def _cost_of_motion(parameters, cost, start_of, motion_from):
         observation, needs_fallback = observe_by(method, changed, motion.t, motion.q, motion.v)
         value = as_array("cost", call("cost", cost, replace(motion, observation=observation)), "one number", "return")
         if value.ndim:
-            raise ValueError(f"cost must return one number per motion, got shape {value.shape}")
+            raise InputError(f"cost must return one number per motion, got shape {value.shape}")
         return value, (value, motion.without_model(), jnp.any(needs_fallback) | (motion.result == UNUSUAL))
 
     return cost_of_motion
@@ -360,14 +360,14 @@ def _minimise(cost_at, parameters, size, most_evaluations, progress, guess):
 
 
 def _cost_of(model, cost, effort):
-    """The cost of the user, or the default one; raises ``ValueError`` if that does not apply to the task."""
+    """The cost of the user, or the default one; raises ``InputError`` if that does not apply to the task."""
     if cost is not None:
         check_function("cost", cost, "motion")
         return cost
     task = getattr(getattr(model, "control", None), "task", ())
     own = isinstance(model, AbstractSystem) and type(model).task_error is not AbstractSystem.task_error
     if not own and any(constraint.level == "acceleration" for constraint in task):
-        raise ValueError(
+        raise InputError(
             "cost must be given: the task is an AccelerationConstraint, which always holds and says nothing of how "
             "well a motion follows; write a function of the motion, such as lambda motion: jnp.mean(motion.v**2)"
         )
@@ -384,7 +384,7 @@ def _starts(model, q0, v0, names=("q0", "v0")):
     sizes_agree = q0.shape[-1] == v0.shape[-1] or kinematic_map_of(model) is not None
     fits = q0.ndim == v0.ndim == 2 and sizes_agree and {len(q0), len(v0)} <= {1, members}
     if not fits or 0 in q0.shape or 0 in v0.shape or not arrays[0].ndim:
-        raise ValueError(
+        raise InputError(
             f"{' and '.join(names)} must have shape (n,) or (starts, n), got shapes {arrays[0].shape} and "
             f"{arrays[1].shape}"
         )
@@ -394,10 +394,10 @@ def _starts(model, q0, v0, names=("q0", "v0")):
 def _held_out(model, held_out, starts):
     """Checked starts on which the result is evaluated, shape (starts, n)."""
     if not isinstance(held_out, tuple | list) or len(held_out) != 2:
-        raise ValueError(f"held_out must be further starts (q0, v0), got {repr_of(held_out)}")
+        raise InputError(f"held_out must be further starts (q0, v0), got {repr_of(held_out)}")
     further = _starts(model, *held_out, names=("held_out[0]", "held_out[1]"))
     if further[0].shape[1] != starts[0].shape[1]:
-        raise ValueError(
+        raise InputError(
             f"held_out must have {starts[0].shape[1]} coordinates like q0, got starts of shape {further[0].shape}"
         )
     return further
@@ -407,11 +407,11 @@ def _check_settings(model, settings, starts, held_out):
     check_settings(model, settings, leading=1)
     for name, value in settings.items():
         if value.shape[:1] != (starts,):
-            raise ValueError(
+            raise InputError(
                 f"settings[{name!r}] must have an entry for each of {starts} starts, got shape {value.shape}"
             )
     if held_out is not None and settings:
-        raise ValueError("held_out starts have no settings of their own: evaluate them apart, or leave settings out")
+        raise InputError("held_out starts have no settings of their own: evaluate them apart, or leave settings out")
 
 
 def _check_costs(values, end):

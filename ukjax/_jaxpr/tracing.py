@@ -1,10 +1,49 @@
-"""Queries about the transformation that JAX is tracing."""
+"""What JAX is tracing, and which values it knows."""
 
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.core
+import jax.numpy as jnp
+
+_number = jax.jit(lambda: jnp.zeros(()))
+
+
+def is_traced(x: Any) -> bool:
+    """Whether ``x`` is an array that JAX traces."""
+    return isinstance(x, jax.core.Tracer)
+
+
+def is_tracing() -> bool:
+    """Return whether JAX traces all operations now, as within ``jit`` or ``scan``, so that new arrays are tracers."""
+    return is_traced(_number())
+
+
+def is_concrete(*trees: Any) -> bool:
+    """Whether no array in ``trees`` is traced by ``jit``, ``grad`` or ``vmap``."""
+    return not any(is_traced(leaf) for leaf in jax.tree.leaves(trees))
+
+
+def is_eager(*trees: Any) -> bool:
+    """Whether operations on the arrays in ``trees`` are executed immediately.
+
+    Inside ``jit``, ``scan`` or ``while_loop`` JAX traces every operation, also one on concrete arrays: its result is a
+    tracer. ``vmap`` and derivatives trace only operations that depend on their own arguments.
+    """
+    return is_concrete(*trees) and not is_tracing()
+
+
+def without_derivatives(tree: Any) -> Any:
+    """Apply ``stop_gradient`` to ``tree``. Inside ``jax.grad`` the result is concrete."""
+    if is_concrete(tree):
+        return tree
+    return jax.tree.map(lambda x: _as_jax(jax.lax.stop_gradient(x)) if is_traced(x) else x, tree)
+
+
+def _as_jax(x):
+    """Convert to an array: ``stop_gradient`` of the tracer of a Python number can return a Python number."""
+    return x if isinstance(x, jax.Array) else jnp.asarray(x)
 
 
 @jax.custom_vjp
@@ -22,7 +61,7 @@ def is_forward_mode(*trees: Any) -> bool:
     forward mode, so this calls such a function, the identity.
     """
     for x in jax.tree.leaves(trees):
-        if isinstance(x, jax.core.Tracer) and eqx.is_inexact_array(x):
+        if is_traced(x) and eqx.is_inexact_array(x):
             try:
                 _reverse_mode_only(x)
             except TypeError:

@@ -14,9 +14,10 @@ import jax
 from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
+from .._errors import InputError
 from .._run.compile import Recent, Static, joined, split
-from . import lowering as lowering  # registers the lowering rules
-from . import transform as transform  # registers the transformation rules
+from . import lowering as lowering
+from . import transform as transform
 from .primitive import any_equation, per_member_p
 from .unsupported import KernelOptions, origin
 
@@ -59,7 +60,7 @@ def per_member(function: Callable, strict: bool = False) -> Callable:
     function
         A function of pytrees of arrays, for one member.
     strict
-        Raise ``ValueError`` if ``function`` cannot be compiled as one kernel, or has more than 300 000 operations.
+        Raise ``InputError`` if ``function`` cannot be compiled as one kernel, or has more than 300 000 operations.
 
     Returns
     -------
@@ -67,9 +68,9 @@ def per_member(function: Callable, strict: bool = False) -> Callable:
         A function with the arguments and results of ``function``.
     """
     if not callable(function) or isinstance(function, type):
-        raise ValueError(f"function must be a function of arrays, got {function!r}")
+        raise InputError(f"function must be a function of arrays, got {function!r}")
     if not isinstance(strict, bool):
-        raise ValueError(f"strict must be True or False, got {strict!r}")
+        raise InputError(f"strict must be True or False, got {strict!r}")
     options = KernelOptions(strict, origin(function))
 
     def bind(static: Static, leaves: list[Any]) -> tuple[Static, list[Any]]:

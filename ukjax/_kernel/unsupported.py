@@ -7,29 +7,11 @@ primitive. With ``strict`` it is an error.
 import inspect
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple, NoReturn
 
-import equinox
-import jax
-import jaxtyping
-
-LIBRARY = str(Path(__file__).parents[1])
-MODELS = str(Path(LIBRARY, "systems"))  # part of the library, but reported like models of users
-INFRASTRUCTURE = tuple(str(Path(str(module.__file__)).parent) for module in (jax, equinox, jaxtyping)) + ("<@beartype",)
-"""Files whose stack frames are skipped when the author of an operation is searched."""
-
-
-class SourceLocation(NamedTuple):
-    """A line of source code."""
-
-    file: str
-    line: int
-    function: str
-
-    def is_of_library(self) -> bool:
-        return self.file.startswith(LIBRARY) and not self.file.startswith(MODELS)
+from .._errors import InputError
+from .._jaxpr.location import SourceLocation, location_of, short_name
 
 
 class KernelOptions(NamedTuple):
@@ -69,7 +51,7 @@ def origin(function: Callable) -> SourceLocation:
     name = getattr(inner, "__qualname__", type(inner).__name__)
     if not isinstance(code, CodeType):
         return SourceLocation("<unknown>", 0, name)
-    return SourceLocation(code.co_filename, code.co_firstlineno, _short(name))
+    return SourceLocation(code.co_filename, code.co_firstlineno, short_name(name))
 
 
 def report(error: Unsupported, options: KernelOptions) -> None:
@@ -78,7 +60,7 @@ def report(error: Unsupported, options: KernelOptions) -> None:
     cause = f"`{error.primitive}`" if error.primitive else "an argument"
     message = f"{cause} in {location.function} cannot be compiled as one kernel: {error}."
     if options.strict:
-        raise ValueError(f"{message} See {location.file}:{location.line}.") from error
+        raise InputError(f"{message} See {location.file}:{location.line}.") from error
     # No warning where the library itself calls such an operation: method="svd" is meant for checks.
     if options.origin.is_of_library() and location.is_of_library():
         return
@@ -101,21 +83,7 @@ _WARNED: set[tuple[str, SourceLocation]] = set()
 
 def raise_too_large(max_operations: int, options: KernelOptions) -> NoReturn:
     """Raise the error for a ``strict`` function that needs more than ``max_operations``."""
-    raise ValueError(
+    raise InputError(
         f"{options.origin.function} needs more than {max_operations} operations, too many for one kernel: split it "
         f"into functions with their own uk.per_member. See {options.origin.file}:{options.origin.line}."
     )
-
-
-def location_of(equation: Any) -> SourceLocation | None:
-    """The line that wrote an ``equation`` of a jaxpr, if JAX knows it."""
-    traceback = equation.source_info.traceback
-    for frame in traceback.frames if traceback is not None else ():
-        if not frame.file_name.startswith(INFRASTRUCTURE):
-            return SourceLocation(frame.file_name, frame.line_num, _short(frame.function_name))
-    return None
-
-
-def _short(name: str) -> str:
-    """``g`` for ``f.<locals>.g``."""
-    return name.split("<locals>.")[-1]

@@ -8,7 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import as_number, as_numbers, check_finite, is_concrete
+from .._check import as_number, as_numbers, check_finite
+from .._errors import InputError
+from .._jaxpr.tracing import is_concrete
 from .._rotation import as_vector
 from .shape import Shape, check_shape
 
@@ -36,7 +38,7 @@ class Body(eqx.Module):
 
     Raises
     ------
-    ValueError
+    InputError
         If the mass or a principal moment is negative, if the inertia is not symmetric or has another shape, or if an
         entry of ``shapes`` is not a valid ``Shape``.
     """
@@ -82,10 +84,10 @@ def _six_or_three(inertia):
     value = as_numbers("inertia", inertia)
     if value.shape == (3, 3):
         if is_concrete(value) and not _is_symmetric(np.asarray(value)):
-            raise ValueError(f"inertia must be symmetric, got {value.tolist()}")
+            raise InputError(f"inertia must be symmetric, got {value.tolist()}")
         value = jnp.stack([value[i, j] for i, j in ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))])
     if value.shape not in ((3,), (6,)):
-        raise ValueError(
+        raise InputError(
             "inertia must be three moments (xx, yy, zz), six numbers (xx, yy, zz, xy, xz, yz) or a matrix (3, 3), "
             f"got shape {value.shape}"
         )
@@ -96,7 +98,7 @@ def _six_or_three(inertia):
         xx, yy, zz, xy, xz, yz = six
         smallest = np.linalg.eigvalsh([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])[0]
         if float(smallest) < -1e-9 * float(np.max(np.abs(six))):
-            raise ValueError(
+            raise InputError(
                 f"inertia must have no negative principal moment, got {float(smallest):.3g} kg m² among those of "
                 f"{value.tolist()}"
             )

@@ -10,12 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, ScalarLike
 
-from .._check import as_numbers, check_word, is_eager, kind_of
+from .._check import as_numbers, check_word, kind_of
 from .._constraint import AbstractConstraint
 from .._control import AbstractControl
 from .._control import constraints_of as as_constraints
 from .._equation import constrained_motion
+from .._errors import InputError
 from .._friction import DryFriction
+from .._jaxpr.tracing import is_eager
 from .._labels import named_directions
 from .._motion.consistent.assemble import assembled, consistent
 from .._motion.consistent.locked import locked
@@ -86,7 +88,7 @@ class Mechanism(AbstractMechanism):
 
     Raises
     ------
-    ValueError
+    InputError
         If a joint refers to a name that does not exist, or an argument is not of the documented type.
     """
 
@@ -119,10 +121,10 @@ class Mechanism(AbstractMechanism):
         joint_types = (AbstractConnection, AbstractCoupling)
         self.joints = Named.of("joints", joints, joint_types, "one of ukjax.joints")
         if not len(self.bodies):
-            raise ValueError("bodies must name at least one body, got none")
+            raise InputError("bodies must name at least one body, got none")
         self.gravity = as_vector("gravity", gravity)
         if control is not None and not isinstance(control, AbstractControl):
-            raise ValueError(f"control must be one of ukjax.control (Servo, Robust, Feedback), got {kind_of(control)}")
+            raise InputError(f"control must be one of ukjax.control (Servo, Robust, Feedback), got {kind_of(control)}")
         self.control = control
         self.further = as_constraints("constraints", constraints)
         self.title = title
@@ -194,12 +196,12 @@ class Mechanism(AbstractMechanism):
     def in_absolute(self) -> "Mechanism":
         """The same mechanism in absolute coordinates, without its control.
 
-        Raises ``ValueError`` for a mechanism with additional ``constraints``, since these are functions of the joint
+        Raises ``InputError`` for a mechanism with additional ``constraints``, since these are functions of the joint
         coordinates.
         """
         if self.further:
             name = self.further[0].name
-            raise ValueError(
+            raise InputError(
                 f"constraint {name!r} is a function of coordinates of joints: make the mechanism without constraints, "
                 "take that in_absolute(), and add them as functions of its coordinates by constrained(...)"
             )
@@ -258,13 +260,13 @@ class Mechanism(AbstractMechanism):
 
         Raises
         ------
-        ValueError
+        InputError
             If no joint has this name, or its coordinates contain a quaternion.
         """
         for name in names:
             joint = self.joints.things[self.joints.names.index(name)] if name in self.joints else None
             if not isinstance(joint, AbstractActing) or joint.quaternion is not None:
-                raise ValueError(f"no joint with plain coordinates is named {name!r}{did_you_mean(name, self.joints)}")
+                raise InputError(f"no joint with plain coordinates is named {name!r}{did_you_mean(name, self.joints)}")
         return JointCoordinates(self.joints, self.tree, names).columns
 
     def pose(self, q: Numbers, t: ScalarLike = 0.0) -> dict[str, Pose]:
@@ -317,7 +319,7 @@ class Mechanism(AbstractMechanism):
 
         Raises
         ------
-        ValueError
+        InputError
             If the state has another shape, or the acceleration at this state is not unique.
         """
         t, q, v = state_of(t, q, v, self.kinematic_map)
@@ -406,7 +408,7 @@ class Mechanism(AbstractMechanism):
 
         Raises
         ------
-        ValueError
+        InputError
             If an argument is not a dictionary of numbers, a name does not exist, or no consistent state is found.
         """
         example = self.coordinates[0][0] if self.tree.nq else "crank"
@@ -424,14 +426,14 @@ class Mechanism(AbstractMechanism):
                 continue
             if name not in coordinates:
                 hint = did_you_mean(name, (*coordinates, *closing))
-                raise ValueError(f"positions names no coordinate {name!r}{hint}")
+                raise InputError(f"positions names no coordinate {name!r}{hint}")
             q = q.at[coordinates.index(name)].set(value)
             prescribed.append(name)
         for name, value in velocities.items():
             if name in closing:
                 continue
             if name not in velocity_names:
-                raise ValueError(
+                raise InputError(
                     f"velocities names no coordinate {name!r}{did_you_mean(name, (*velocity_names, *closing))}"
                 )
             v = v.at[velocity_names.index(name)].set(value)
@@ -500,7 +502,7 @@ class Mechanism(AbstractMechanism):
     def _as_q(self, q: Numbers) -> Array:
         q = as_numbers("q", q)
         if q.shape != (self.tree.nq,):
-            raise ValueError(f"q must have shape ({self.tree.nq},), one entry per coordinate, got shape {q.shape}")
+            raise InputError(f"q must have shape ({self.tree.nq},), one entry per coordinate, got shape {q.shape}")
         return q
 
     def outline(self, t: ScalarLike, q: Float[Array, " nq"]) -> tuple[Float[Array, "points 3"], ...]:
@@ -557,7 +559,7 @@ def _joined_name(name, own_name):
 
 
 def _check_closing(joints, tree):
-    """Raise ``ValueError`` for joints that close loops in an unsupported way.
+    """Raise ``InputError`` for joints that close loops in an unsupported way.
 
     Forces along such a joint need ``coordinates_of``. Turns can be counted only if no joint in the loop depends on
     time.
@@ -570,7 +572,7 @@ def _check_closing(joints, tree):
         fields_set = [field for field in (*ACTING, "limits") if getattr(joint, field, None) is not None]
         if fields_set or name in coupled:
             reason = f"has {fields_set[0]}" if fields_set else "is coupled"
-            raise ValueError(
+            raise InputError(
                 f"joints[{name!r}] closes a loop and {reason}, but {type(joint).__name__} has no coordinates_of(R, p), "
                 "which returns its coordinates there: define it, or put the joint before those that close its loop"
             )
@@ -580,7 +582,7 @@ def _check_closing(joints, tree):
         for i in {i for end in ends for i in paths[end]}:
             link = tree.links[i]
             if _depends_on_time(joint_of(joints, link)):
-                raise ValueError(
+                raise InputError(
                     f"joints[{link.joint!r}] moves by itself with time, which transform(t, q) of a "
                     f"{type(joint_of(joints, link)).__name__} says, in a loop that joints[{counted.joint!r}] closes, "
                     "whose turns are counted for its spring or coupling. Move it by ukjax.joints.Drive instead"
@@ -596,7 +598,7 @@ def _depends_on_time(joint):
 
 
 def _check_element_shapes(joints, tree):
-    """Raise ``ValueError`` for forces along joints that have a wrong shape.
+    """Raise ``InputError`` for forces along joints that have a wrong shape.
 
     Springs, dampers, armatures and friction have one number, or one for each velocity of the joint. They act along a
     quaternion only if the joint carries a body.
@@ -606,7 +608,7 @@ def _check_element_shapes(joints, tree):
             continue
         k, turns = len(joint.coordinates), joint.quaternion is not None
         if hasattr(joint, "kinematic_map"):
-            raise ValueError(
+            raise InputError(
                 f"joints[{name!r}] has a kinematic_map, which is not used: the velocities of a joint are the rates of "
                 f"its coordinates, or those of turning of its quaternion. Choose coordinates of {type(joint).__name__} "
                 "of which that is true"
@@ -616,7 +618,7 @@ def _check_element_shapes(joints, tree):
             if value is None:
                 continue
             if turns and tree.link_of_joint(name) is None:
-                raise ValueError(
+                raise InputError(
                     f"joints[{name!r}] has a quaternion, and no body hangs on it here, so that no {field} can act "
                     'along it: use formulation="joint", and put the joint before those that close its loop'
                 )
@@ -627,10 +629,10 @@ def _check_element_shapes(joints, tree):
             elif turns and field in ("stiffness", "friction", "creep"):
                 shapes, expected = ((),), "one number"
             if value.shape not in shapes:
-                raise ValueError(f"{field} of joints[{name!r}] must be {expected}, got shape {value.shape}")
+                raise InputError(f"{field} of joints[{name!r}] must be {expected}, got shape {value.shape}")
         if isinstance(joint, AbstractJoint) and joint.limits is not None and k != 1:
-            raise ValueError(
+            raise InputError(
                 f"limits of joints[{name!r}] are for joints with one coordinate, and it has {k}: leave them"
             )
         if isinstance(joint, AbstractJoint) and joint.reference is not None and joint.reference.size != k:
-            raise ValueError(f"reference of joints[{name!r}] must be {k} numbers, got shape {joint.reference.shape}")
+            raise InputError(f"reference of joints[{name!r}] must be {k} numbers, got shape {joint.reference.shape}")

@@ -8,6 +8,7 @@ import equinox as eqx
 from jaxtyping import Array
 
 from .._check import as_array, check_finite, kind_of, repr_of
+from .._errors import InputError
 from .._names import did_you_mean
 
 Kind = TypeVar("Kind")
@@ -23,16 +24,16 @@ class Named(eqx.Module, Generic[Kind]):
     def of(cls, what: str, members: Any, kind: type | tuple[type, ...], example: str) -> "Named":
         """Create a collection from a dictionary, name -> object of type ``kind``.
 
-        Raises ``ValueError`` for anything else; ``what`` and ``example`` describe the argument in the message.
+        Raises ``InputError`` for anything else; ``what`` and ``example`` describe the argument in the message.
         """
         if isinstance(members, Named):
             members = dict(members.items())
         if not isinstance(members, Mapping):
-            raise ValueError(f"{what} must be a dictionary, name -> {example}, got {repr_of(members)}")
+            raise InputError(f"{what} must be a dictionary, name -> {example}, got {repr_of(members)}")
         for name, thing in members.items():
             _check_name(what, name)
             if not isinstance(thing, kind):
-                raise ValueError(f"{what}[{name!r}] must be {example}, got {kind_of(thing)}")
+                raise InputError(f"{what}[{name!r}] must be {example}, got {kind_of(thing)}")
         return cls(tuple(members), tuple(members.values()))
 
     def items(self) -> Iterator[tuple[str, Kind]]:
@@ -69,34 +70,34 @@ class Named(eqx.Module, Generic[Kind]):
 def numbers_by_name(what: str, values: Any, example: str) -> dict[str, Array]:
     """Convert a user's dictionary, name -> number, to arrays; None is an empty dictionary.
 
-    Raises ``ValueError`` for anything else, and for numbers that are not finite.
+    Raises ``InputError`` for anything else, and for numbers that are not finite.
     """
     if values is None:
         return {}
     if not isinstance(values, Mapping):
-        raise ValueError(
+        raise InputError(
             f"{what} must be a dictionary, name -> number, such as {{{example!r}: 0.3}}, got {repr_of(values)}"
         )
     arrays = {}
     for name, value in values.items():
         if not isinstance(name, str):
-            raise ValueError(f"{what} must be a dictionary, name -> number, got the name {repr_of(name)}")
+            raise InputError(f"{what} must be a dictionary, name -> number, got the name {repr_of(name)}")
         array = as_array(f"{what}[{name!r}]", value, "one number")
         if array.size != 1:
-            raise ValueError(f"{what}[{name!r}] must be one number, got shape {array.shape}")
+            raise InputError(f"{what}[{name!r}] must be one number, got shape {array.shape}")
         check_finite(f"{what}[{name!r}]", array.reshape(()))
         arrays[name] = array.reshape(())
     return arrays
 
 
 def _check_name(what, name):
-    """Raise ``ValueError`` for a name that cannot be accessed as an attribute."""
+    """Raise ``InputError`` for a name that cannot be accessed as an attribute."""
     if not isinstance(name, str) or not name.isidentifier():
-        raise ValueError(f"{what} must have names of letters, digits and _ that begin with a letter, got {name!r}")
+        raise InputError(f"{what} must have names of letters, digits and _ that begin with a letter, got {name!r}")
     if name.startswith("_"):
-        raise ValueError(f"{what} must have names that begin with a letter, got {name!r}: leave out the _")
+        raise InputError(f"{what} must have names that begin with a letter, got {name!r}: leave out the _")
     if is_reserved(name):
-        raise ValueError(f"{what} must not have the name {name!r}, which already has a meaning: give it another")
+        raise InputError(f"{what} must not have the name {name!r}, which already has a meaning: give it another")
 
 
 def is_reserved(name: str) -> bool:

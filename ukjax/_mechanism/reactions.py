@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._check import is_concrete
 from .._equation import mobility
+from .._jaxpr.tracing import is_concrete
 from .._rotation import cross, skew
 from .._terms import Terms
 from ..joints import AbstractActing, AbstractConnection, AbstractContact, AbstractCoupling

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._check import check_word
+from .._errors import InputError
 from .mesh import mesh_lines
 
 SIZE_NAMES = {
@@ -75,15 +76,15 @@ def warn_of_undrawn(shapes: Iterable[Shape]) -> None:
 def check_shape(shape: Shape) -> Shape:
     """Return the shape with its numbers as Python floats.
 
-    Raises ``ValueError`` if it is not a ``Shape``, or has a wrong kind or number of sizes.
+    Raises ``InputError`` if it is not a ``Shape``, or has a wrong kind or number of sizes.
     """
     if not isinstance(shape, Shape):
-        raise ValueError(f"shapes must be several ukjax.Shape, got {type(shape).__name__}")
+        raise InputError(f"shapes must be several ukjax.Shape, got {type(shape).__name__}")
     check_word("kind of a shape", shape.kind, SIZE_NAMES)
     size, at, turn = (tuple(float(x) for x in np.ravel(numbers)) for numbers in (shape.size, shape.at, shape.turn))
     for name, values, count in (("size", size, len(SIZE_NAMES[shape.kind])), ("at", at, 3), ("turn", turn, 4)):
         if len(values) != count:
-            raise ValueError(f"{name} of a {shape.kind} must be {count} numbers, got {len(values)}")
+            raise InputError(f"{name} of a {shape.kind} must be {count} numbers, got {len(values)}")
     return Shape(shape.kind, size, at, turn, str(shape.path))
 
 

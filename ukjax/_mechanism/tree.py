@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from .._errors import InputError
 from .._names import did_you_mean
 from ..joints import AbstractActing, AbstractConnection, AbstractCoupling, AbstractJoint
 
@@ -161,7 +162,7 @@ def connections(joints: Mapping[str, Any]) -> Iterator[tuple[str, AbstractConnec
 
 
 def check_names(bodies: tuple[str, ...], joints: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` if a joint refers to a body or a joint that does not exist."""
+    """Raise ``InputError`` if a joint refers to a body or a joint that does not exist."""
     for name, joint in joints.items():
         if isinstance(joint, AbstractCoupling):
             for other in joint.joints:
@@ -169,13 +170,13 @@ def check_names(bodies: tuple[str, ...], joints: Mapping[str, Any]) -> None:
                     isinstance(joints.get(other), AbstractJoint) and len(joints[other].coordinates) == 1
                 )
                 if other not in joints:
-                    raise ValueError(f"joints[{name!r}] is about a joint {other!r}{did_you_mean(other, joints)}")
+                    raise InputError(f"joints[{name!r}] is about a joint {other!r}{did_you_mean(other, joints)}")
                 if not has_one_coordinate:
-                    raise ValueError(f"joints[{name!r}] needs a joint with one coordinate, which {other!r} has not")
+                    raise InputError(f"joints[{name!r}] needs a joint with one coordinate, which {other!r} has not")
             continue
         for end in (joint.parent, joint.child):
             if end != GROUND and end not in bodies:
                 hint = did_you_mean(end, (*bodies, GROUND))
-                raise ValueError(f"joints[{name!r}] names a body {end!r} that is not there{hint}")
+                raise InputError(f"joints[{name!r}] names a body {end!r} that is not there{hint}")
         if joint.parent == joint.child:
-            raise ValueError(f"joints[{name!r}] must join two bodies, got {joint.parent!r} twice")
+            raise InputError(f"joints[{name!r}] must join two bodies, got {joint.parent!r} twice")

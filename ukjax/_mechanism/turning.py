@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._errors import InputError
 from .._kinematic_map import AbstractSettlingMap
 from .._rotation import rates_of_quaternions
 from .elements import JointCoordinates
@@ -38,7 +39,7 @@ class QuaternionMap(AbstractSettlingMap):
 
     def __call__(self, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " nq"]:
         if (q.size, v.size) != (self.tree.nq, self.tree.n):
-            raise ValueError(
+            raise InputError(
                 f"q and v must have shapes ({self.tree.nq},) and ({self.tree.n},), one entry per coordinate and one "
                 f"per velocity, got shapes {q.shape} and {v.shape}"
             )

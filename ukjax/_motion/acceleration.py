@@ -10,9 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._check import as_array, as_numbers, check_finite, check_function, is_eager
+from .._check import as_array, as_numbers, check_finite, check_function
 from .._check_terms import check_terms, check_unique
 from .._equation import constrained_motion
+from .._errors import InputError
+from .._jaxpr.tracing import is_eager
 from .._kernel import per_member
 from .._labels import direction_names
 from .._precision import Numbers
@@ -63,7 +65,7 @@ def acceleration(
 
     Raises
     ------
-    ValueError
+    InputError
         For invalid input; for concrete values, also if no unique acceleration exists.
 
     Notes
@@ -80,7 +82,7 @@ def acceleration(
     check_starts(q, v, kinematic_map_of(model), ("q", "v", "state"))
     batch = q.shape[:-1]
     if t.shape not in ((), batch):
-        raise ValueError(f"t must be one time [s], or one per state, shape {batch}, got shape {t.shape}")
+        raise InputError(f"t must be one time [s], or one per state, shape {batch}, got shape {t.shape}")
     for name, value in (("t", t), ("q", q), ("v", v)):
         check_finite(name, value)
     method = choose(method)
@@ -198,7 +200,7 @@ def _at_many(model, t, q, v, band, method):
 
 
 def _check_accelerations(model, states, indices, result, method):
-    """Raise ``ValueError`` for states without acceleration; warn of rows that contradict each other."""
+    """Raise ``InputError`` for states without acceleration; warn of rows that contradict each other."""
     failed = indices[~np.all(np.isfinite(result.acceleration), axis=1)]
     if failed.size:
         state, where = jax.device_put([x[failed[0]] for x in states]), f" for state {failed[0]}"

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._check import call, check_function, repr_of
+from .._errors import InputError
 from .._kinematic_map import KinematicMap, rate
 
 DIRECTIONS = {"falling": -1, "rising": 1, None: 0}
@@ -33,7 +34,7 @@ class Event(eqx.Module):
 
     Raises
     ------
-    ValueError
+    InputError
         If ``function`` is not a function, or for another direction.
     """
 
@@ -43,7 +44,7 @@ class Event(eqx.Module):
     def __check_init__(self):
         check_function("event", self.function, "t, q, v")
         if not isinstance(self.direction, str | None) or self.direction not in DIRECTIONS:
-            raise ValueError(f"direction must be 'falling', 'rising' or None for both, got {self.direction!r}")
+            raise InputError(f"direction must be 'falling', 'rising' or None for both, got {self.direction!r}")
 
     def __call__(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Any:
         """The value of the function at t, q, v."""
@@ -56,15 +57,15 @@ class Event(eqx.Module):
 
 
 def as_event(event: Any) -> Event | None:
-    """Convert the argument ``event`` of ``simulate`` to an ``Event`` or None, or raise ``ValueError``."""
+    """Convert the argument ``event`` of ``simulate`` to an ``Event`` or None, or raise ``InputError``."""
     return event if event is None or isinstance(event, Event) else Event(event)
 
 
 def check_event(event: Event, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> None:
-    """Raise ``ValueError`` unless the event returns one number. Called during tracing."""
+    """Raise ``InputError`` unless the event returns one number. Called during tracing."""
     value = jax.eval_shape(lambda t, q, v: _number_of(event, t, q, v), t, q, v)
     if value.ndim != 0 or not jnp.issubdtype(value.dtype, jnp.floating):
-        raise ValueError(
+        raise InputError(
             f"event must return one number that crosses zero, got shape {value.shape} of {value.dtype}; "
             "write q[0] rather than q[0] > 0"
         )
@@ -73,7 +74,7 @@ def check_event(event: Event, t: Array, q: Float[Array, " nq"], v: Float[Array, 
 def _number_of(event, t, q, v):
     value = call("event", event, t, q, v)
     if not isinstance(value, jax.Array | np.ndarray | np.generic | float | int):
-        raise ValueError(f"event must return one number that crosses zero, got {repr_of(value)}")
+        raise InputError(f"event must return one number that crosses zero, got {repr_of(value)}")
     return jnp.asarray(value)
 
 

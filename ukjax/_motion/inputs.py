@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._check import is_eager
-from .._closures import hoist_tracers
+from .._errors import InputError
+from .._jaxpr.closures import hoist_tracers
+from .._jaxpr.tracing import is_eager
 from .._kinematic_map import KinematicMap, rate
 from .._precision import in_precision, is_double_allowed, widest
 from .._run.compile import jit_unoptimised
@@ -23,33 +24,33 @@ from .._system import kinematic_map_of
 def check_starts(
     q0: Array, v0: Array, kinematic_map: KinematicMap | None = None, names: tuple[str, str, str] = ("q0", "v0", "start")
 ) -> None:
-    """Raise ``ValueError`` unless q0 has shape (nq,) or (batch, nq), and v0 a matching shape.
+    """Raise ``InputError`` unless q0 has shape (nq,) or (batch, nq), and v0 a matching shape.
 
     v0 may have another number of entries if there is a ``kinematic_map``. The errors use ``names`` for q0, v0, and one
     state.
     """
     name, name_of_v, one = names
     if q0.ndim not in (1, 2) or q0.shape[-1] == 0:
-        raise ValueError(f"{name} must have shape (n,), or (batch, n) for many {one}s, got shape {q0.shape}")
+        raise InputError(f"{name} must have shape (n,), or (batch, n) for many {one}s, got shape {q0.shape}")
     if q0.size == 0:
-        raise ValueError(f"{name} must have at least one {one}, got shape {q0.shape}")
+        raise InputError(f"{name} must have at least one {one}, got shape {q0.shape}")
     if kinematic_map is not None:
         if v0.ndim not in (1, q0.ndim) or v0.ndim == 2 and len(v0) != len(q0):
-            raise ValueError(
+            raise InputError(
                 f"{name_of_v} must have shape (n,), or (batch, n) with {name} of shape {q0.shape}, got shape {v0.shape}"
             )
     elif v0.shape != q0.shape and v0.shape != q0.shape[-1:]:
-        raise ValueError(f"{name_of_v} must have the shape of {name}, {q0.shape}, got shape {v0.shape}")
+        raise InputError(f"{name_of_v} must have the shape of {name}, {q0.shape}, got shape {v0.shape}")
 
 
 def check_kinematic_map(model: Any, q0: Array, v0: Array) -> None:
-    """Raise ``ValueError`` unless the ``kinematic_map`` is linear in v. Traced values are not checked."""
+    """Raise ``InputError`` unless the ``kinematic_map`` is linear in v. Traced values are not checked."""
     if kinematic_map_of(model) is None or not is_eager(model, q0, v0):
         return
     q, v = (x.reshape(-1, x.shape[-1])[0] for x in (q0, v0))
     deviation, size = map(np.asarray, _nonlinear(model, q, v))
     if not np.all(deviation <= float(np.finfo(q.dtype).eps) ** 0.5 * size):
-        raise ValueError(
+        raise InputError(
             "kinematic_map must be linear in v, q̇ = N(q) v, and at the start kinematic_map(q, a + 2 b) is not "
             "kinematic_map(q, a) + 2 kinematic_map(q, b). A coordinate that moves by itself belongs into v"
         )
@@ -133,7 +134,7 @@ def hint_if_batched_model(model: Any, q0: Array) -> Iterator[None]:
             raise
         name, shape = batched_array
         reason = str(error).strip().split("\n")[0].rstrip(".")
-        raise ValueError(
+        raise InputError(
             f"{reason}. The model's {name} has shape {shape}, and there are {len(q0)} starts: if that is a value for "
             "each, map over both and look at energies and forces in there, too, equinox.filter_vmap("
             "lambda model, q0, v0: ukjax.simulate(model, q0, v0, ts).with_observation())(model, q0, v0)"

@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from .._check import is_eager, without_derivatives
-from .._jaxpr.tracing import is_forward_mode
+from .._jaxpr.tracing import is_eager, is_forward_mode, without_derivatives
 from .problem import InitialState, Problem
 from .stepper.limits import has_single_loop, is_kernel, is_single_kernel
 

@@ -22,12 +22,12 @@ from .._check import (
     check_memory,
     check_step,
     check_times,
-    is_concrete,
     repr_of,
     size_of,
-    without_derivatives,
 )
-from .._closures import hoist_tracers
+from .._errors import InputError
+from .._jaxpr.closures import hoist_tracers
+from .._jaxpr.tracing import is_concrete, without_derivatives
 from .._kinematic_map import KinematicMap
 from .._precision import Numbers, warn_if_single
 from .._solve import AbstractMethod, choose
@@ -125,7 +125,7 @@ def simulate(
 
     Raises
     ------
-    ValueError
+    InputError
         For invalid input.
     SimulationError
         If the motion cannot be continued, violates its constraints, or has a servo task that its actuators cannot
@@ -280,7 +280,7 @@ class Arguments(NamedTuple):
     def checked(
         cls, model, q0, v0, ts, drift, dt, solver, adjoint, event, max_steps, progress, switches=None
     ) -> "Arguments":
-        """Check the arguments, or raise ``ValueError``."""
+        """Check the arguments, or raise ``InputError``."""
         _check_size(q0, ts)
         # Concrete times are kept, since ``as_array`` returns a traced array inside of a trace.
         concrete_ts, ts = ts, as_array("ts", ts, "times")
@@ -353,10 +353,10 @@ def _longest_times(ts):
 def batch_program(problem: Problem) -> Callable[[InitialState, Problem], Solution]:
     """The program that integrates a batch of any size by the requested method, without fallbacks.
 
-    Raises ``ValueError`` for a solver that is not explicit.
+    Raises ``InputError`` for a solver that is not explicit.
     """
     if not problem.plain:
-        raise ValueError("solver must be an explicit Runge-Kutta method, such as ukjax.RungeKutta4() or the default")
+        raise InputError("solver must be an explicit Runge-Kutta method, such as ukjax.RungeKutta4() or the default")
     if problem.counts is not None:
         return batch_integrator("fixed_step").program
     return batch_integrator("adaptive_batch" if is_kernel(problem.method) else "lanes").program
@@ -381,15 +381,15 @@ def _check_solver(solver, adjoint, event, drift, dt):
         import diffrax as dfx
 
         if not isinstance(adjoint, dfx.AbstractAdjoint):
-            raise ValueError(f"adjoint must be one of diffrax, such as diffrax.DirectAdjoint(), got {repr_of(adjoint)}")
+            raise InputError(f"adjoint must be one of diffrax, such as diffrax.DirectAdjoint(), got {repr_of(adjoint)}")
     backwards = adjoint is not None and type(adjoint).__name__ == "BacksolveAdjoint"
     if backwards and (drift == "projection" or event is not None):
-        raise ValueError(
+        raise InputError(
             "adjoint=BacksolveAdjoint() runs the motion backwards, which projected steps and events do not allow: say "
             "drift='none' without an event, or use the default RecursiveCheckpointAdjoint, whose gradients are exact"
         )
     if dt is None and solver is not None and not _estimates_error(solver):
-        raise ValueError(
+        raise InputError(
             f"{type(solver).__name__} does not estimate its error, so that it cannot choose its steps: give dt, the "
             "length of fixed ones [s]"
         )
@@ -405,7 +405,7 @@ def _check_names(model, q0):
     coordinates = model.coordinates if isinstance(model, AbstractSystem) else None
     if coordinates is not None and len(coordinates) != q0.shape[-1]:
         names = ", ".join(name for name, _ in coordinates)
-        raise ValueError(f"the model has {len(coordinates)} coordinates ({names}), but q0 has shape {q0.shape}")
+        raise InputError(f"the model has {len(coordinates)} coordinates ({names}), but q0 has shape {q0.shape}")
 
 
 def _tolerances(rtol, atol, q0, kinematic_map):
@@ -415,15 +415,15 @@ def _tolerances(rtol, atol, q0, kinematic_map):
         return _as_type(rtol, q0.dtype), None
     atol = as_numbers("atol", atol, least=0, below=float("inf"))
     if kinematic_map is not None and atol.ndim:
-        raise ValueError(
+        raise InputError(
             f"atol must be one number where velocities are no rates of coordinates, got shape {atol.shape}"
         )
     if atol.shape not in ((), q0.shape[-1:]):
-        raise ValueError(
+        raise InputError(
             f"atol must be a number or have shape {q0.shape[-1:]}, one per coordinate, got shape {atol.shape}"
         )
     if is_concrete(rtol, atol) and float(rtol) < float(jnp.finfo(q0.dtype).eps) and np.any(np.asarray(atol) == 0):
-        raise ValueError(
+        raise InputError(
             f"rtol and atol must allow some error: with rtol = {float(rtol):g} and atol = 0 no step is small enough. "
             f"The default is {default:g} of what is computed, and of the size of each coordinate"
         )
@@ -454,11 +454,11 @@ def _check_state(
 
 
 def _check_times(ts, q0):
-    """Raise ``ValueError`` unless times increase; those of one member of a batch may also be all equal."""
+    """Raise ``InputError`` unless times increase; those of one member of a batch may also be all equal."""
     if ts.ndim != 2:
         return check_times("ts", ts)
     if q0.ndim != 2 or len(ts) != len(q0):
-        raise ValueError(
+        raise InputError(
             "ts must have shape (samples,), or (batch, samples) with q0 of shape (batch, n), "
             f"got shape {ts.shape} with q0 of shape {q0.shape}"
         )
@@ -476,12 +476,12 @@ def _check_drift(drift, model):
     if drift is None:
         return "projection" if is_system else "none"
     if drift not in DRIFT_CORRECTIONS:
-        raise ValueError(
+        raise InputError(
             f"drift must be 'projection' or 'none', got {repr_of(drift)}; for Baumgarte's stabilisation give the "
             "constraints their gains, Holonomic(phi, *critically_damped(5.0)), and choose 'none'"
         )
     if drift == "projection" and not is_system:
-        raise ValueError(
+        raise InputError(
             "drift='projection' needs a ukjax.System: a function that returns Terms does not say where the "
             "constraints are. Use drift='none'"
         )

@@ -9,21 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._check import (
-    as_array,
-    as_integer,
-    as_number,
-    as_numbers,
-    check_finite,
-    check_function,
-    check_word,
-    is_concrete,
-    is_eager,
-    kind_of,
-)
+from .._check import as_array, as_integer, as_number, as_numbers, check_finite, check_function, check_word, kind_of
 from .._constraint import AbstractConstraint
 from .._control import AbstractControl, Command, no_task
 from .._dynamics import AbstractDynamics
+from .._errors import InputError
+from .._jaxpr.tracing import is_concrete, is_eager
 from .._kernel import per_member
 from .._kinematic_map import KinematicMap
 from .._precision import Numbers, in_precision
@@ -94,7 +85,7 @@ def initial_state(model: AbstractSystem | Callable[..., Terms], q0: Numbers, v0:
 
     Raises
     ------
-    ValueError
+    InputError
         For invalid input; for concrete values, also if the state is off the constraints (see ``project``).
     """
     if not isinstance(model, AbstractSystem):
@@ -102,7 +93,7 @@ def initial_state(model: AbstractSystem | Callable[..., Terms], q0: Numbers, v0:
     q0, v0, t = as_array("q0", q0), as_array("v0", v0), as_numbers("t", t)
     check_starts(q0, v0, kinematic_map_of(model))
     if t.shape not in ((), q0.shape[:-1]):
-        raise ValueError(f"t must be one time [s], or one per start, shape {q0.shape[:-1]}, got shape {t.shape}")
+        raise InputError(f"t must be one time [s], or one per start, shape {q0.shape[:-1]}, got shape {t.shape}")
     for name, value in (("q0", q0), ("v0", v0), ("t", t)):
         check_finite(name, value)
     with hint_if_batched_model(model, q0):
@@ -160,7 +151,7 @@ def step(
 
     Raises
     ------
-    ValueError
+    InputError
         For invalid input, and for ``u`` if the model has no actuators.
 
     Notes
@@ -211,7 +202,7 @@ class ConstantInputs(AbstractControl):
     def command(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], passive: Terms) -> Command:
         p = self.matrix(t, q, v).shape[1]
         if self.u.shape != (p,):
-            raise ValueError(f"u must have {p} entries, one per actuator, got {self.u.size}")
+            raise InputError(f"u must have {p} entries, one per actuator, got {self.u.size}")
         return no_task(self.u)
 
 
@@ -278,7 +269,7 @@ def _check(model, state, drift, solver):
     if not isinstance(model, AbstractSystem):
         check_function("model", model, "t, q, v")
     if not isinstance(state, State):
-        raise ValueError(f"state must be what ukjax.initial_state or ukjax.step returned, got {kind_of(state)}")
+        raise InputError(f"state must be what ukjax.initial_state or ukjax.step returned, got {kind_of(state)}")
     if drift is not None:
         check_word("drift", drift, ("projection", "none"))
     check_solver(solver, explicit=True)
@@ -286,13 +277,13 @@ def _check(model, state, drift, solver):
 
 def _inputs(model, state, u):
     if not isinstance(model, AbstractSystem) or model.control is None:
-        raise ValueError(
+        raise InputError(
             "u is for the actuators of a system with control, and this model has none: "
             "System(dynamics, constraints, control=ukjax.control.Feedback(B, 0 * u))"
         )
     u = as_array("u", u)
     if u.ndim == 0 or u.ndim > 1 and u.shape[:-1] != state.t.shape:
         batch_shape = f", or {(*state.t.shape, 'p')} for each of a batch".replace("'", "") if state.t.shape else ""
-        raise ValueError(f"u must have shape (p,), one entry per actuator{batch_shape}, got shape {u.shape}")
+        raise InputError(f"u must have shape (p,), one entry per actuator{batch_shape}, got shape {u.shape}")
     check_finite("u", u)
     return jnp.broadcast_to(u, (*state.t.shape, u.shape[-1]))

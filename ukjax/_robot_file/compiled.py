@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .._errors import InputError, MissingPackageError
 from .markup import Place
 
 MIN_VERSION = (3, 3, 7)
@@ -25,10 +26,10 @@ def import_mujoco() -> Any:
     try:
         mujoco: Any = importlib.import_module("mujoco")
     except ImportError:
-        raise ImportError("an MJCF file needs the package mujoco: pip install 'ukjax[mjcf]'") from None
+        raise MissingPackageError("an MJCF file needs the package mujoco: pip install 'ukjax[mjcf]'") from None
     version = tuple(int(number) for number in re.findall(r"\d+", mujoco.__version__)[:3])
     if version < MIN_VERSION:
-        raise ImportError(
+        raise MissingPackageError(
             f"an MJCF file needs mujoco {required} or later, got {mujoco.__version__}: pip install -U 'ukjax[mjcf]'"
         )
     return mujoco
@@ -37,7 +38,7 @@ def import_mujoco() -> Any:
 def parsed(path: Path) -> tuple[Any, Any]:
     """Parse a file; returns the package mujoco and the ``MjSpec``.
 
-    Raises ``ValueError`` for a file that is not MJCF.
+    Raises ``InputError`` for a file that is not MJCF.
     """
     mujoco = import_mujoco()
     try:
@@ -119,7 +120,7 @@ def place_in(path: Path, element: Any, tag: str) -> Place:
     return Place(path, line or None, f"<{tag} name={name!r}>" if name else f"<{tag}>")
 
 
-def _error(path, error) -> ValueError:
+def _error(path, error) -> InputError:
     """MuJoCo's error message, with file and line first."""
     text = re.sub(r"^(XML )?(Error: )*", "", str(error))
     message, _, location = text.partition("\nElement ")
@@ -127,4 +128,4 @@ def _error(path, error) -> ValueError:
     file_and_line = f"{path}, line {line[1]}" if line else f"{path}"
     subject = f"<{tag[1]}>: " if tag else f"{name[1]!r}: " if name and repr(name[1]) not in message else ""
     advice = ": give it an <inertial>, or a geom with a mass" if "mass and inertia of moving" in message else ""
-    return ValueError(f"{file_and_line}: {subject}{' '.join(message.split())}{advice}")
+    return InputError(f"{file_and_line}: {subject}{' '.join(message.split())}{advice}")

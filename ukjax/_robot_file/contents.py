@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import numpy as np
 
+from .._errors import InputError
 from .._mechanism import Actuator, Body, Mechanism, Shape, is_reserved
 from .._precision import as_float
 from .inertia import Inertia
@@ -44,9 +45,9 @@ class Contents(NamedTuple):
     suspicious: Mapping[str, list[int | None]] = {}
 
     def mechanism(self, formulation: Any = "joint") -> Mechanism:
-        """Construct the mechanism. Raises ``ValueError`` if the file has no bodies or nothing can move."""
+        """Construct the mechanism. Raises ``InputError`` if the file has no bodies or nothing can move."""
         if not self.bodies:
-            raise ValueError(f"{self.path}: has no bodies")
+            raise InputError(f"{self.path}: has no bodies")
         mechanism = Mechanism(
             self.bodies,
             self.joints,
@@ -56,7 +57,7 @@ class Contents(NamedTuple):
             title=self.title,
         )
         if not mechanism.tree.n:
-            raise ValueError(
+            raise InputError(
                 f"{self.path}: nothing moves, since all joints are fixed: floating=True frees the root of a URDF"
             )
         return mechanism

@@ -5,6 +5,7 @@ import warnings
 from typing import Literal
 
 from .._check import as_path, check_flag
+from .._errors import InputError
 from .._mechanism import Mechanism
 from .contents import Contents
 from .markup import parse, place_of
@@ -39,7 +40,7 @@ def load(
 
     Raises
     ------
-    ValueError
+    InputError
         With file and line, if the file is malformed or contains forces that are not modelled: of fluids, flexible
         bodies, plugins, nonlinear springs, and tendons that have springs, dampers, friction or inertia, or are coupled.
     OSError
@@ -65,6 +66,6 @@ def read(path: str | os.PathLike, *, floating: bool = False) -> Contents:
         from .mjcf import read_mjcf
 
         if floating:
-            raise ValueError("floating is for URDF: an MJCF file says itself what floats, by <freejoint/>")
+            raise InputError("floating is for URDF: an MJCF file says itself what floats, by <freejoint/>")
         return read_mjcf(path)
     raise place_of(path, root).error("is not a robot file: its root must be <robot>, URDF, or <mujoco>, MJCF")

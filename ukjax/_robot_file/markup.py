@@ -9,6 +9,8 @@ from xml.parsers import expat
 
 import numpy as np
 
+from .._errors import InputError
+
 
 class Element(ElementTree.Element):
     """An XML element with the ``line`` at which it begins."""
@@ -26,17 +28,17 @@ class Place(NamedTuple):
     def __str__(self) -> str:
         return f"{self.path}, {'included file' if self.line is None else f'line {self.line}'}: {self.what}"
 
-    def error(self, message: str) -> ValueError:
+    def error(self, message: str) -> InputError:
         """An error with the place as prefix."""
-        return ValueError(f"{self} {message}")
+        return InputError(f"{self} {message}")
 
     @contextlib.contextmanager
     def prefix_errors(self) -> Iterator[None]:
-        """Context manager that prefixes a ``ValueError`` with the place."""
+        """Context manager that prefixes an ``InputError`` with the place."""
         try:
             yield
         except ValueError as error:
-            raise ValueError(f"{self}: {error}") from None
+            raise InputError(f"{self}: {error}") from None
 
 
 def place_of(path: Path, element: Element) -> Place:
@@ -48,7 +50,7 @@ def place_of(path: Path, element: Element) -> Place:
 def parse(path: Path) -> Element:
     """Parse an XML file; returns the root element.
 
-    Raises ``ValueError`` for a file that is not XML, and for a document type declaration: it can declare entities that
+    Raises ``InputError`` for a file that is not XML, and for a document type declaration: it can declare entities that
     grow without bound or read other files.
     """
     parser = expat.ParserCreate()
@@ -60,7 +62,7 @@ def parse(path: Path) -> Element:
         element.line = parser.CurrentLineNumber
 
     def on_doctype(*_) -> None:
-        raise ValueError(
+        raise InputError(
             f"{path}, line {parser.CurrentLineNumber}: <!DOCTYPE ...> is refused, since it can declare entities that "
             "grow without end or read other files: remove it"
         )
@@ -72,7 +74,7 @@ def parse(path: Path) -> Element:
     try:
         parser.Parse(_without_margin(path.read_bytes()), True)
     except expat.ExpatError as error:
-        raise ValueError(
+        raise InputError(
             f"{path}, line {error.lineno}: not a complete XML file: {expat.ErrorString(error.code)}"
         ) from None
     root = builder.close()
@@ -90,7 +92,7 @@ def _without_margin(content: bytes) -> bytes:
 
 
 def numbers_of(place: Place, element: Element, name: str, count: int, default: str | None = None) -> np.ndarray:
-    """The ``count`` numbers of an attribute. Raises ``ValueError`` for anything else."""
+    """The ``count`` numbers of an attribute. Raises ``InputError`` for anything else."""
     text = element.get(name, default)
     if text is None:
         raise place.error(f"needs {name}={_wanted(count)}")
@@ -104,7 +106,7 @@ def numbers_of(place: Place, element: Element, name: str, count: int, default: s
 
 
 def number_of(place: Place, element: Element, name: str, default: str | None = None) -> float:
-    """The number of an attribute. Raises ``ValueError`` for anything else."""
+    """The number of an attribute. Raises ``InputError`` for anything else."""
     return float(numbers_of(place, element, name, 1, default)[0])
 
 

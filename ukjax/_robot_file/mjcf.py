@@ -8,6 +8,7 @@ import equinox as eqx
 import numpy as np
 
 from .. import joints as kinds
+from .._errors import InputError
 from .._mechanism import Actuator, Body
 from .._precision import as_float
 from .compiled import compiled, compiler_of, parsed, place_in
@@ -22,7 +23,7 @@ from .reading import Reading
 def read_mjcf(path: Path) -> Contents:
     """Read the bodies, joints, gravity and actuators of an MJCF file.
 
-    Raises ``ValueError`` with file and line if MuJoCo rejects the file, or if it contains forces that are not modelled;
+    Raises ``InputError`` with file and line if MuJoCo rejects the file, or if it contains forces that are not modelled;
     ``ImportError`` without the package mujoco.
     """
     mujoco, spec = parsed(path)
@@ -209,10 +210,10 @@ def _force_limits(reading: Reading, motor) -> tuple[float, float] | None:
 
 
 def _refuse(path: Path, spec: Any) -> None:
-    """Raise ``ValueError`` for forces that are not modelled and would change the motion."""
+    """Raise ``InputError`` for forces that are not modelled and would change the motion."""
     for name in ("density", "viscosity"):
         if getattr(spec.option, name):
-            raise ValueError(f"{path}: <option {name}> must be 0: the drag of a fluid is not modelled")
+            raise InputError(f"{path}: <option {name}> must be 0: the drag of a fluid is not modelled")
     for flex in spec.flexes:
         raise place_in(path, flex, "flex").error("is not modelled: bodies are rigid")
     for tendon in spec.tendons:

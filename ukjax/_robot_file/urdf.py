@@ -123,7 +123,7 @@ def _ends(path, joint, links) -> tuple[str, str]:
 
 
 def _root(path, links, joints, ends) -> str:
-    """The root of the tree: the only link that is not a child of a joint. Raises ``ValueError`` if there is no tree."""
+    """The root of the tree: the only link that is not a child of a joint. Raises ``InputError`` if there is no tree."""
     loops = "URDF has no loops: close them with <equality> in MJCF, or by ukjax.joints in Python"
     joint_of_child: dict[str, str] = {}
     for name, (_, child) in ends.items():

@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.core
-import jax.numpy as jnp
 import numpy as np
 
+from .._jaxpr.tracing import is_traced, is_tracing
 from .._outside import external_values
 
 MAX_PROGRAMS = 512
@@ -101,7 +100,7 @@ class Program:
 
     def _compiled(self, static, arrays):
         # JAX accepts no compiler options within another program; differentiation also makes a program part of another.
-        nested = any(isinstance(x, jax.core.Tracer) for x in arrays) or is_tracing()
+        nested = any(is_traced(x) for x in arrays) or is_tracing()
         options = None if nested else self.options
         return _cached((self, static, options is None), lambda: _jitted(self.function, static, options))
 
@@ -109,11 +108,6 @@ class Program:
 def cached(key: Hashable, function: Callable) -> Callable:
     """Return ``jax.jit(function)`` of arrays, held in the same cache. Equal keys must stand for equal functions."""
     return _cached(key, lambda: jax.jit(function))
-
-
-def is_tracing() -> bool:
-    """Return whether JAX traces all operations now, as within ``jit`` or ``scan``, so that new arrays are tracers."""
-    return isinstance(_number(), jax.core.Tracer)
 
 
 class cached_unless_tracing(functools.cached_property):
@@ -146,7 +140,6 @@ class Recent:
             return self.values[key]
 
 
-_number = jax.jit(lambda: jnp.zeros(()))
 _programs: OrderedDict[Hashable, Callable] = OrderedDict()
 _lock, _compiling = threading.Lock(), threading.RLock()
 

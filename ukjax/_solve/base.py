@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .._check import as_number, repr_of
+from .._errors import InputError
 
 
 class AbstractFactorisation(eqx.Module):
@@ -92,13 +93,13 @@ class DenseFactorisation(AbstractFactorisation):
 
 
 def check_rank_rule(rtol: Any, kept: Any) -> None:
-    """Raise ``ValueError`` unless ``rtol`` is None or in (0, 1), and ``kept`` is None or a boolean array.
+    """Raise ``InputError`` unless ``rtol`` is None or in (0, 1), and ``kept`` is None or a boolean array.
 
     Any other ``rtol`` would make all rows independent, or none."""
     if rtol is not None:
         as_number("rtol", rtol, above=0, below=1)
     if kept is not None and not jnp.issubdtype(getattr(kept, "dtype", float), jnp.bool_):
-        raise ValueError(f"kept must be a boolean array of shape (m,), one entry per row, got {repr_of(kept)}")
+        raise InputError(f"kept must be a boolean array of shape (m,), one entry per row, got {repr_of(kept)}")
 
 
 class AbstractMethod(eqx.Module):

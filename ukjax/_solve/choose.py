@@ -3,6 +3,7 @@
 import functools
 
 from .._check import repr_of
+from .._errors import InputError
 from .._names import did_you_mean
 from .base import AbstractMethod
 from .cholesky import Cholesky
@@ -25,13 +26,13 @@ METHODS: dict[str, type[AbstractMethod]] = {
 def choose(method: str | AbstractMethod) -> AbstractMethod:
     """Return ``method`` if it is a method object, or the method of that name with its default tolerance.
 
-    Raises ``ValueError`` for anything else.
+    Raises ``InputError`` for anything else.
     """
     if isinstance(method, AbstractMethod):
         return method
     if not isinstance(method, str) or method not in METHODS:
         suggestion = did_you_mean(method, METHODS).rstrip(".") if isinstance(method, str) else ""
-        raise ValueError(
+        raise InputError(
             f"method must be one of {', '.join(METHODS)} or a method object such as ukjax.Orthogonal(rtol=1e-6), "
             f"got {repr_of(method)}{suggestion}"
         )

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._compressed import Compressed, flat
+from .._errors import InputError
 from .._run.batch_last import members_last
 from .band import Band, factorise, has_inertia, substitute
 from .base import AbstractFactorisation, AbstractMethod
@@ -68,11 +69,11 @@ class Sparse(AbstractMethod):
         return self
 
     def band_of(self, shape: tuple[int, ...]) -> Band:
-        """Return the band for an A of this shape. Raises ``ValueError`` if there is none."""
+        """Return the band for an A of this shape. Raises ``InputError`` if there is none."""
         for band in self.bands:
             if band.A.shape == shape:
                 return band
-        raise ValueError(
+        raise InputError(
             f"method 'sparse' must know where {shape[0]} rows of {shape[1]} coordinates are zero: start from "
             "values that are known, outside jit, or give it matrices of that shape, ukjax.Sparse.of((M, A))"
         )
@@ -169,7 +170,7 @@ class BandFactorisation(AbstractFactorisation):
         return jnp.zeros_like(rows)
 
     def factor(self) -> Float[Array, "n n"]:
-        raise ValueError("method 'sparse' has no factor of the constrained inverse mass: use 'orthogonal' for that")
+        raise InputError("method 'sparse' has no factor of the constrained inverse mass: use 'orthogonal' for that")
 
 
 def _is_symmetric(M):

@@ -8,16 +8,17 @@ import numpy as np
 from jaxtyping import Float
 
 from .._check import as_array, call, check_function, kind_of
+from .._errors import InputError
 from .._motion.trajectory.trajectory import Trajectory
 from .._run.compile import jit_unoptimised
 
 
 def check_trajectory(value: Any, single: bool = True) -> None:
-    """Raise ``ValueError`` unless ``value`` is a ``Trajectory``, and with ``single`` not a batch of them."""
+    """Raise ``InputError`` unless ``value`` is a ``Trajectory``, and with ``single`` not a batch of them."""
     if not isinstance(value, Trajectory):
-        raise ValueError(f"trajectory must be what ukjax.simulate returned, got {kind_of(value)}")
+        raise InputError(f"trajectory must be what ukjax.simulate returned, got {kind_of(value)}")
     if single and value.t.ndim != 1:
-        raise ValueError(
+        raise InputError(
             f"trajectory must be a single one, got a batch of {len(value)}: use trajectory[i] for member i"
         )
 
@@ -32,7 +33,7 @@ def outlines(trajectory: Trajectory, outline: Callable | None = None) -> list[np
         outline = getattr(model, "outline", None)
         if not callable(outline):
             subject = "a motion without its model" if model is None else type(model).__name__
-            raise ValueError(
+            raise InputError(
                 f"a drawing needs a model with outline(t, q), its lines at one instant, and {subject} has none: "
                 "subclass ukjax.systems.AbstractMechanism, give it to ukjax.view(motion, outline), or show q with "
                 "ukjax.plot.histories"
@@ -92,7 +93,7 @@ def _lines(outline, t, q):
     ]
     for line in lines:
         if line.ndim != 2 or line.shape[1] not in (2, 3) or line.shape[1] != lines[0].shape[1]:
-            raise ValueError(
+            raise InputError(
                 "outline must return a line through points, shape (points, 2) or (points, 3), or a tuple of such "
                 f"lines, got shape {line.shape}"
             )

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._check import as_path
+from .._errors import InputError
 from .._files import write_whole
 from .._motion.trajectory.trajectory import Trajectory
 from .lines import check_trajectory, is_rim, outlines, solids
@@ -59,12 +60,12 @@ class View(NamedTuple):
 
         Raises
         ------
-        ValueError
+        InputError
             If ``path`` does not end in .html.
         """
         path = as_path(path)
         if path.suffix != ".html":
-            raise ValueError(f"a page must end in .html, got {str(path)!r}")
+            raise InputError(f"a page must end in .html, got {str(path)!r}")
         write_whole(path, lambda part: part.write_text(self.page, encoding="utf-8"))
         return path
 
@@ -109,7 +110,7 @@ def view(trajectory: Trajectory, outline: Callable | None = None) -> View:
 
     Raises
     ------
-    ValueError
+    InputError
         If ``trajectory`` is a batch, or if there is no outline.
     """
     check_trajectory(trajectory)

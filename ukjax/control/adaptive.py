@@ -10,6 +10,7 @@ from .._check import as_number, kind_of
 from .._constraint import AbstractConstraint, OnPart, velocities
 from .._control import AbstractControl, Command
 from .._dynamics import AbstractDynamics
+from .._errors import InputError
 from .._functions import vector_of
 from .._norm import length
 from .._precision import Numbers
@@ -45,7 +46,7 @@ class Adaptive(AbstractSystem):
 
     Raises
     ------
-    ValueError
+    InputError
         If an argument has the wrong type or sign, or ``plant`` has a control or a kinematic map.
     """
 
@@ -56,13 +57,13 @@ class Adaptive(AbstractSystem):
 
     def __init__(self, plant: AbstractSystem, law: Robust, *, k1: Numbers, k2: Numbers):
         if not isinstance(plant, AbstractSystem):
-            raise ValueError(f"plant must be a ukjax.System, got {kind_of(plant)}")
+            raise InputError(f"plant must be a ukjax.System, got {kind_of(plant)}")
         if not isinstance(law, Robust):
-            raise ValueError(f"law must be a ukjax.control.Robust, got {kind_of(law)}")
+            raise InputError(f"law must be a ukjax.control.Robust, got {kind_of(law)}")
         if plant.control is not None:
-            raise ValueError("plant must be without control of its own: it is driven by law")
+            raise InputError("plant must be without control of its own: it is driven by law")
         if plant.kinematic_map is not None:
-            raise ValueError("plant must have the rates of its coordinates as velocities, but has a kinematic map")
+            raise InputError("plant must have the rates of its coordinates as velocities, but has a kinematic map")
         self.plant, self.law = plant, law
         self.k1, self.k2 = as_number("k1", k1, above=0), as_number("k2", k2, "1/s", least=0)
 

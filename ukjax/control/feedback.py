@@ -33,7 +33,7 @@ class Feedback(AbstractControl):
 
     Raises
     ------
-    ValueError
+    InputError
         If an argument has the wrong type. Wrong shapes are reported when the control is evaluated.
     """
 

@@ -6,9 +6,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from .._check import as_array, as_number, check_finite, check_function, is_concrete
+from .._check import as_array, as_number, check_finite, check_function
 from .._control import Command, actuator_matrix, allocate, passive_mobility, shortfall, square_matrix
+from .._errors import InputError
 from .._functions import as_function, as_vector_function, vector_of
+from .._jaxpr.tracing import is_concrete
 from .._precision import Numbers
 from .._system import kinematic_map_of
 from .._terms import Terms
@@ -59,7 +61,7 @@ def inverse_dynamics(
 
     Raises
     ------
-    ValueError
+    InputError
         If no u gives that acceleration, because it violates a constraint or moves a direction that no actuator drives.
         Under ``jit`` values are unknown and nothing is raised: check ``unreachable``.
     """
@@ -68,7 +70,7 @@ def inverse_dynamics(
     acceleration = as_array("acceleration", acceleration)
     shapes_match = v.shape == q.shape if kinematic_map_of(model) is None else v.ndim == 1
     if q.ndim != 1 or not shapes_match or acceleration.shape != v.shape:
-        raise ValueError(
+        raise InputError(
             f"q, v and acceleration must all have shape (n,), got shapes {q.shape}, {v.shape} and {acceleration.shape}"
         )
     B = actuator_matrix(as_function("actuators", actuators, "t, q")(t, q), v)
@@ -87,5 +89,5 @@ def inverse_dynamics(
         largest = jnp.max((jnp.abs(acceleration) + jnp.abs(command.wanted) + free_force) / scale)
         message = shortfall(command, labels, np.asarray(largest * scale))
         if message:
-            raise ValueError(f"acceleration cannot be reached: {message}")
+            raise InputError(f"acceleration cannot be reached: {message}")
     return command

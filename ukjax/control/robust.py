@@ -21,6 +21,7 @@ from jaxtyping import Array, Float
 from .._check import as_number, as_numbers, check_function
 from .._constraint import AbstractConstraint, rows
 from .._control import AbstractControl, Command, allocate, passive_mobility, square_matrix
+from .._errors import InputError
 from .._functions import Constant, as_function, vector
 from .._names import names_and_units
 from .._norm import length
@@ -62,7 +63,7 @@ class Robust(AbstractControl):
 
     Raises
     ------
-    ValueError
+    InputError
         If an argument has the wrong type or sign. Wrong shapes are reported when the control is evaluated.
     """
 
@@ -105,10 +106,10 @@ class Robust(AbstractControl):
         return self.command_for_bound(t, q, v, self.bound(t, q, v))
 
     def bound(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, ""]:
-        """Evaluate ``rho``. Raises ``ValueError`` if it does not return one number."""
+        """Evaluate ``rho``. Raises ``InputError`` if it does not return one number."""
         rho = vector("rho", self.rho, t, q, v)
         if rho.shape != (1,):
-            raise ValueError(f"rho must return one number, got shape {rho.shape}")
+            raise InputError(f"rho must return one number, got shape {rho.shape}")
         return rho[0]
 
     def command_for_bound(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], rho: Numbers) -> Command:

@@ -52,7 +52,7 @@ class Servo(AbstractControl):
 
     Raises
     ------
-    ValueError
+    InputError
         If an argument has the wrong type or sign. Wrong shapes are reported when the control is evaluated.
     """
 

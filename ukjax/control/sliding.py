@@ -22,6 +22,7 @@ from .._constraint import AbstractConstraint, OnPart
 from .._control import AbstractControl, Command, no_task
 from .._dynamics import AbstractDynamics
 from .._equation import constrained_motion
+from .._errors import InputError
 from .._precision import Numbers
 from .._system import AbstractSystem
 from .._terms import Terms
@@ -57,7 +58,7 @@ class SlidingMode(AbstractSystem):
 
     Raises
     ------
-    ValueError
+    InputError
         If an argument has the wrong type or sign, if a system has a control, non-ideal constraints or a kinematic map,
         or if ``actual`` has constraints.
     """
@@ -81,15 +82,15 @@ class SlidingMode(AbstractSystem):
     ):
         for name, system in (("nominal", nominal), ("actual", actual)):
             if not isinstance(system, AbstractSystem):
-                raise ValueError(f"{name} must be a ukjax.System, got {kind_of(system)}")
+                raise InputError(f"{name} must be a ukjax.System, got {kind_of(system)}")
             if system.control is not None or system.nonideal is not None:
-                raise ValueError(f"{name} must be without control and without non-ideal constraints")
+                raise InputError(f"{name} must be without control and without non-ideal constraints")
             if system.kinematic_map is not None:
-                raise ValueError(
+                raise InputError(
                     f"{name} must have the rates of its coordinates as velocities, but has a kinematic map"
                 )
         if actual.constraints:
-            raise ValueError("actual must be without constraints: it is made to follow those of nominal")
+            raise InputError("actual must be without constraints: it is made to follow those of nominal")
         check_function("shape", shape, "x")
         self.nominal, self.actual, self.shape = nominal, actual, shape
         self.L = as_numbers("L", L, above=0, below=math.inf)
@@ -115,7 +116,7 @@ class SlidingMode(AbstractSystem):
 
 def _half(n: int) -> int:
     if n % 2:
-        raise ValueError(
+        raise InputError(
             f"q and v of a SlidingMode system must hold n entries of nominal and then n of actual, got {n} entries"
         )
     return n // 2
@@ -160,13 +161,13 @@ class _TrackingControl(AbstractControl):
     def command(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], passive: Terms) -> Command:
         system, n = self.system, _half(q.size)
         if system.L.shape not in ((), (n,)):
-            raise ValueError(f"L must be a number or have shape ({n},), one per coordinate, got shape {system.L.shape}")
+            raise InputError(f"L must be a number or have shape ({n},), one per coordinate, got shape {system.L.shape}")
         nominal_force = constrained_motion(system.nominal(t, q[:n], v[:n])).constraint_force
         M, _ = system.nominal.dynamics.terms(t, q[n:], v[n:])
         e, e_dot = q[n:] - q[:n], v[n:] - v[:n]
         s = e_dot + system.L * e
         switching_term = as_array("shape", call("shape", system.shape, s / system.epsilon), verb="return")
         if switching_term.shape != s.shape:
-            raise ValueError(f"shape must return shape {s.shape} like its argument, got shape {switching_term.shape}")
+            raise InputError(f"shape must return shape {s.shape} like its argument, got shape {switching_term.shape}")
         u = -system.L * e_dot - system.kappa * switching_term
         return no_task(nominal_force + M @ u)

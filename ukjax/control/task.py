@@ -8,20 +8,21 @@ from jaxtyping import Array, Float
 from .._check import as_array, check_definite
 from .._constraint import AbstractConstraint, velocities
 from .._control import constraints_of
+from .._errors import InputError
 from .._functions import Constant, as_function
 from .._solve import inverse_cholesky
 
 
 def task_of(task: Any) -> tuple[AbstractConstraint, ...]:
-    """Return the constraints of a task as a tuple. Raises ``ValueError`` if there are none."""
+    """Return the constraints of a task as a tuple. Raises ``InputError`` if there are none."""
     task = constraints_of("task", task)
     if not task:
-        raise ValueError("task must be at least one constraint, got none")
+        raise InputError("task must be at least one constraint, got none")
     return task
 
 
 def as_weight(weight: Any) -> Callable:
-    """Convert the weight N to a function of (t, q). Raises ``ValueError`` for a constant not positive definite."""
+    """Convert the weight N to a function of (t, q). Raises ``InputError`` for a constant not positive definite."""
     weight = as_function("weight", weight, "t, q")
     if isinstance(weight, Constant):
         check_definite("weight", weight.value)
@@ -29,7 +30,7 @@ def as_weight(weight: Any) -> Callable:
 
 
 def as_definite(name: str, value: Any) -> Array:
-    """Convert a number, a diagonal or a matrix to an array. Raises ``ValueError`` if it is not positive definite."""
+    """Convert a number, a diagonal or a matrix to an array. Raises ``InputError`` if it is not positive definite."""
     array = as_array(name, value)
     check_definite(name, array)
     return array
@@ -41,7 +42,7 @@ def following_error(
     """Return the velocity error of a task, β = A v − c (m,): φ̇ of holonomic rows, ψ of the others."""
     beta = velocities(task, t, q, v)
     if beta.size != m:
-        raise ValueError(
+        raise InputError(
             "an AccelerationConstraint has no error in velocities to feed back: give the task as Holonomic, "
             "Nonholonomic or Pfaffian"
         )

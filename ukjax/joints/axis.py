@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import as_numbers, is_concrete, repr_of
+from .._check import as_numbers, repr_of
+from .._errors import InputError
+from .._jaxpr.tracing import is_concrete
 from .._rotation import skew
 
 
@@ -86,7 +88,7 @@ def as_axis(name: str, value: Any) -> AbstractAxis:
     """Convert ``"x"``, ``"-z"``, ... or three numbers to an axis.
 
     Python numbers along a coordinate axis become a ``CoordinateAxis``. A JAX array becomes a ``Direction``, so that it
-    can be differentiated. Raises ``ValueError`` for anything else.
+    can be differentiated. Raises ``InputError`` for anything else.
     """
     if isinstance(value, AbstractAxis):
         return value
@@ -94,14 +96,14 @@ def as_axis(name: str, value: Any) -> AbstractAxis:
     if isinstance(value, str) and value in words:
         return CoordinateAxis(*words[value])
     if isinstance(value, str):
-        raise ValueError(f"{name} must be x, y, z, -x, -y, -z or three numbers, got {repr_of(value)}")
+        raise InputError(f"{name} must be x, y, z, -x, -y, -z or three numbers, got {repr_of(value)}")
     array = as_numbers(name, value)
     if array.shape != (3,):
-        raise ValueError(f"{name} must be x, y, z, -x, -y, -z or three numbers, got shape {array.shape}")
+        raise InputError(f"{name} must be x, y, z, -x, -y, -z or three numbers, got shape {array.shape}")
     if is_concrete(array):
         entries = np.asarray(array)
         if not np.any(entries):
-            raise ValueError(f"{name} must point somewhere, got (0, 0, 0)")
+            raise InputError(f"{name} must point somewhere, got (0, 0, 0)")
         if not isinstance(value, jax.Array) and np.count_nonzero(entries) == 1:
             index = int(np.flatnonzero(entries)[0])
             return CoordinateAxis(index, int(np.sign(entries[index])))

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import as_numbers, as_numpy, repr_of
+from .._errors import InputError
 from .._rotation import as_vector, of_quaternion, quaternion_of_angles, rates_of_quaternions, unskew
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def _turn(name):
         if value.shape == (3,):
             value = quaternion_of_angles(value)
         if value.shape != (4,):
-            raise ValueError(
+            raise InputError(
                 f"{name} must be roll, pitch and yaw [rad] or a quaternion (w, x, y, z), got shape {value.shape}"
             )
         return value
@@ -82,14 +83,14 @@ def _limits(value: Any) -> tuple[float, float] | None:
         return None
     low_high = as_numpy("limits", value)
     if low_high.shape != (2,) or not low_high[0] <= low_high[1]:
-        raise ValueError(f"limits must be two numbers, the lower first, got {repr_of(value)}")
+        raise InputError(f"limits must be two numbers, the lower first, got {repr_of(value)}")
     return float(low_high[0]), float(low_high[1])
 
 
 def _body(name):
     def convert(value: Any) -> str:
         if not isinstance(value, str):
-            raise ValueError(f"{name} must be the name of a body, or 'ground', got {value!r}")
+            raise InputError(f"{name} must be the name of a body, or 'ground', got {value!r}")
         return value
 
     return eqx.field(static=True, converter=convert)
@@ -117,7 +118,7 @@ class AbstractConnection(eqx.Module):
 
     Raises
     ------
-    ValueError
+    InputError
         If an argument has a wrong type or shape.
     """
 

@@ -8,24 +8,25 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from .._check import as_array, as_number, call, check_function
+from .._errors import InputError
 from .base import Name, Number
 
 
 def value_of(name: str, function: Any, x: Array) -> Float[Array, " 1"]:
     """The value of a user's function of one number, as an array (1,).
 
-    Raises ``ValueError`` if it does not return one number.
+    Raises ``InputError`` if it does not return one number.
     """
     value = as_array(name, call(name, function, x), "one number", "return")
     if value.size != 1:
-        raise ValueError(f"{name} must return one number, got shape {value.shape}")
+        raise InputError(f"{name} must return one number, got shape {value.shape}")
     return value.reshape(1)
 
 
 def _name_of_joint(name):
     def convert(value: Any) -> str:
         if not isinstance(value, str):
-            raise ValueError(f"{name} must be the name of a joint, got {value!r}")
+            raise InputError(f"{name} must be the name of a joint, got {value!r}")
         return value
 
     return eqx.field(static=True, converter=convert)

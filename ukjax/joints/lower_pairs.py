@@ -7,7 +7,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import as_number, is_concrete
+from .._check import as_number
+from .._errors import InputError
+from .._jaxpr.tracing import is_concrete
 from .._rotation import cross, of_quaternion, unskew
 from .axis import Axis, as_axis, axis
 from .base import AbstractAxial, AbstractJoint, Number, Relative, nearest_turn
@@ -132,7 +134,7 @@ class Cylindrical(AbstractAxial):
 def _lead(value):
     lead = as_number("lead", value, "m")
     if is_concrete(lead) and not lead:
-        raise ValueError("lead must not be 0 [m]: a screw that does not advance is a Revolute")
+        raise InputError("lead must not be 0 [m]: a screw that does not advance is a Revolute")
     return lead
 
 
@@ -150,7 +152,7 @@ class Screw(AbstractAxial):
 
     Raises
     ------
-    ValueError
+    InputError
         If ``lead`` is 0.
     """
 
@@ -231,7 +233,7 @@ class Universal(AbstractJoint):
 
     Raises
     ------
-    ValueError
+    InputError
         If the axes are parallel.
     """
 
@@ -247,7 +249,7 @@ class Universal(AbstractJoint):
     def __check_init__(self):
         first, second = self.axis.vector(), self.second.vector()
         if is_concrete(first, second) and abs(float(first @ second)) > 1 - 1e-9:
-            raise ValueError(f"second must not be parallel to axis, got {second.tolist()} and {first.tolist()}")
+            raise InputError(f"second must not be parallel to axis, got {second.tolist()} and {first.tolist()}")
 
     def transform(self, t: Array, q: Float[Array, " 2"]) -> tuple[Array, Array]:
         return self.axis.turn(q[0]) @ self.second.turn(q[1]), jnp.zeros(3)

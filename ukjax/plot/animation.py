@@ -10,6 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from .._check import as_path, kind_of
+from .._errors import InputError
 from .._files import write_whole
 from .._motion.trajectory.trajectory import Trajectory
 from .._view import check_trajectory, outlines, solids
@@ -39,7 +40,7 @@ def animate(trajectory: Trajectory) -> FuncAnimation:
 
     Raises
     ------
-    ValueError
+    InputError
         If ``trajectory`` is a batch, or its model has no outline.
     """
     check_trajectory(trajectory)
@@ -92,14 +93,14 @@ def save_animation(animation: FuncAnimation, path: str | os.PathLike) -> Path:
 
     Raises
     ------
-    ValueError
+    InputError
         If ``path`` has another ending, or ffmpeg is missing.
     """
     if not isinstance(animation, FuncAnimation):
-        raise ValueError(f"animation must be what ukjax.plot.animate returned, got {kind_of(animation)}")
+        raise InputError(f"animation must be what ukjax.plot.animate returned, got {kind_of(animation)}")
     path = as_path(path)
     if complaint := why_not_writable(path):
-        raise ValueError(complaint)
+        raise InputError(complaint)
 
     def write(part: Path) -> None:
         writer: AbstractMovieWriter = (

@@ -9,6 +9,7 @@ from matplotlib.patches import Patch
 
 from .._check import as_numpy, kind_of
 from .._ensemble import Ensemble
+from .._errors import InputError
 from .._motion.result import REASONS, ended_well
 from .style import COLOURS, label, panel
 
@@ -47,17 +48,17 @@ def ensemble_map(
 
     Raises
     ------
-    ValueError
+    InputError
         If ``x`` or ``y`` was not swept, or ``value`` has another shape.
     """
     if not isinstance(found, Ensemble):
-        raise ValueError(f"found must be what ukjax.ensemble returned, got {kind_of(found)}")
+        raise InputError(f"found must be what ukjax.ensemble returned, got {kind_of(found)}")
     over = found.over
     x = next(iter(over)) if x is None else x
     y = next((key for key in over if key != x), None) if y is None else y
     for which, axis_name in (("x", x), ("y", y)):
         if axis_name is not None and axis_name not in over:
-            raise ValueError(f"{which} must be one of the swept names {', '.join(over)}, got {axis_name!r}")
+            raise InputError(f"{which} must be one of the swept names {', '.join(over)}, got {axis_name!r}")
     if value is None and "q" not in found.names:
         value = next((key for key in found.names if key not in ("result", "steps", "last_t")), "last_t")
     if isinstance(value, str):
@@ -67,7 +68,7 @@ def ensemble_map(
         name = name or f"{coordinate} at the end{f' [{unit}]' if unit else ''}"
     value = as_numpy("value", value)
     if value.shape != (found.members,):
-        raise ValueError(f"value must be a number for each of {found.members} members, got shape {value.shape}")
+        raise InputError(f"value must be a number for each of {found.members} members, got shape {value.shape}")
     result = found.result
     good = ended_well(result) & np.isfinite(value)
 

@@ -4,6 +4,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from .._check import as_integer, kind_of
+from .._errors import InputError
 from .._estimate import Fit
 from .._labels import title_of
 from .style import COLOURS, label, panel
@@ -32,13 +33,13 @@ def fitted(found: Fit, experiment: int = 0) -> Figure:
 
     Raises
     ------
-    ValueError
+    InputError
         If ``experiment`` is out of range.
     """
     if not isinstance(found, Fit):
-        raise ValueError(f"found must be what ukjax.fit returned, got {kind_of(found)}")
+        raise InputError(f"found must be what ukjax.fit returned, got {kind_of(found)}")
     if as_integer("experiment", experiment) >= len(found.experiments):
-        raise ValueError(f"experiment must be from 0 to {len(found.experiments) - 1}, got {experiment}")
+        raise InputError(f"experiment must be from 0 to {len(found.experiments) - 1}, got {experiment}")
     e, predicted, residual = found.experiments[experiment], found.predicted[experiment], found.residuals[experiment]
     outputs = min(e.y.shape[1], MAX_OUTPUTS)
     figure = Figure(figsize=(11.0, 1.7 * (outputs + 1) + 0.6), layout="constrained")

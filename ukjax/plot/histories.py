@@ -35,7 +35,7 @@ def histories(trajectory: Trajectory) -> Figure:
 
     Raises
     ------
-    ValueError
+    InputError
         If ``trajectory`` is a batch.
     """
     check_trajectory(trajectory)

@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from .._check import repr_of
+from .._errors import InputError
 from .._labels import force_unit
 from .._motion.trajectory.trajectory import Trajectory
 from .._view import check_trajectory
@@ -35,11 +36,11 @@ def published(runs: dict[str, Trajectory]) -> Figure:
 
     Raises
     ------
-    ValueError
+    InputError
         If ``runs`` is not a dictionary of single trajectories.
     """
     if not isinstance(runs, dict) or not runs:
-        raise ValueError(f"runs must be trajectories by name, {{'exact': trajectory}}, got {repr_of(runs)}")
+        raise InputError(f"runs must be trajectories by name, {{'exact': trajectory}}, got {repr_of(runs)}")
     for run in runs.values():
         check_trajectory(run)
     model = type(next(iter(runs.values())).model)

@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .._check import as_path, kind_of
+from .._errors import InputError
 from .._files import write_whole
 
 COLOURS = ("#0b6e99", "#d1495b", "#3c8d40", "#8d5a97", "#b8860b", "#444444")
@@ -55,14 +56,14 @@ def save(figure: Figure, path: str | os.PathLike) -> Path:
 
     Raises
     ------
-    ValueError
+    InputError
         If ``figure`` is not a figure, or ``path`` has another ending.
     """
     if not isinstance(figure, Figure):
-        raise ValueError(f"figure must be one of ukjax.plot or matplotlib, got {kind_of(figure)}")
+        raise InputError(f"figure must be one of ukjax.plot or matplotlib, got {kind_of(figure)}")
     path = as_path(path)
     supported = figure.canvas.get_supported_filetypes()
     if path.suffix.lstrip(".") not in supported:
-        raise ValueError(f"a figure must end in .png, .pdf or .svg, got {str(path)!r}")
+        raise InputError(f"a figure must end in .png, .pdf or .svg, got {str(path)!r}")
     write_whole(path, lambda part: figure.savefig(part, dpi=DPI))
     return path

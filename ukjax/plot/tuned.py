@@ -4,6 +4,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from .._check import kind_of
+from .._errors import InputError
 from .._estimate import Tuned, following_error
 from .._labels import title_of
 from .style import COLOURS, label, new_figure
@@ -27,11 +28,11 @@ def tuned(found: Tuned) -> Figure:
 
     Raises
     ------
-    ValueError
+    InputError
         If ``found`` is not a result of ``ukjax.tune``.
     """
     if not isinstance(found, Tuned):
-        raise ValueError(f"found must be what ukjax.tune returned, got {kind_of(found)}")
+        raise InputError(f"found must be what ukjax.tune returned, got {kind_of(found)}")
     figure, axes = new_figure(_title(found), 1, 2, height=3.4)
     for motion, colour, name in ((found.before, COLOURS[1], "before"), (found.after, COLOURS[0], "after")):
         error = following_error(motion)

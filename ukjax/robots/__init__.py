@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from .._errors import InputError
 from .._names import did_you_mean
 
 FOLDER = Path(__file__).parent
@@ -27,10 +28,10 @@ def path(name: str) -> Path:
 
     Raises
     ------
-    ValueError
+    InputError
         If there is no file with this name.
     """
     for suffix in (".urdf", ".xml"):
         if (file := FOLDER / f"{name}{suffix}").is_file():
             return file
-    raise ValueError(f"no robot is named {name!r}{did_you_mean(str(name), names())} There are: {', '.join(names())}")
+    raise InputError(f"no robot is named {name!r}{did_you_mean(str(name), names())} There are: {', '.join(names())}")

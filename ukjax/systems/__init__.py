@@ -4,6 +4,7 @@ import importlib
 
 import lazy_loader
 
+from .._errors import InputError
 from .._names import did_you_mean
 from .catalogue import CATALOGUE as CATALOGUE
 from .catalogue import Entry as Entry
@@ -26,12 +27,12 @@ def named(name: str):
 
     Raises
     ------
-    ValueError
+    InputError
         If there is no mechanism of that name.
     """
     if not isinstance(name, str):
-        raise ValueError(f"name must be that of a system, such as 'pendulum', got {name!r}")
+        raise InputError(f"name must be that of a system, such as 'pendulum', got {name!r}")
     if name not in CATALOGUE:
-        raise ValueError(f"no system is named {name!r}{did_you_mean(name, CATALOGUE)} `ukjax list` shows all")
+        raise InputError(f"no system is named {name!r}{did_you_mean(name, CATALOGUE)} `ukjax list` shows all")
     entry = CATALOGUE[name]
     return getattr(importlib.import_module(f"{__name__}.{name}"), entry.cls)()

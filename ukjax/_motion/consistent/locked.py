@@ -11,6 +11,7 @@ from ..._check import repr_of
 from ..._constraint import AbstractConstraint, Holonomic, Pfaffian
 from ..._control import AbstractControl
 from ..._dynamics import AbstractDynamics
+from ..._errors import InputError
 from ..._kinematic_map import KinematicMap, rate
 from ..._labels import named_coordinates, named_directions
 from ..._names import did_you_mean
@@ -23,17 +24,17 @@ def locked(
     """``system`` with the coordinates and velocities in ``fixed`` locked.
 
     Each named coordinate keeps its value and rate from (t, q, v). Each named velocity that is no rate of a coordinate
-    keeps its value from v. Returns ``system`` itself if ``fixed`` is empty. Raises ``ValueError`` for unknown names.
+    keeps its value from v. Returns ``system`` itself if ``fixed`` is empty. Raises ``InputError`` for unknown names.
     """
     fixed_names = (fixed,) if isinstance(fixed, str) else tuple(fixed) if isinstance(fixed, Iterable) else None
     if fixed_names is None or not all(isinstance(name, str) for name in fixed_names):
-        raise ValueError(f"fixed must be names of coordinates, such as ('crank',), got {repr_of(fixed)}")
+        raise InputError(f"fixed must be names of coordinates, such as ('crank',), got {repr_of(fixed)}")
     names = [name for name, _ in named_coordinates(system, q.size)]
     speeds = [name for name, _ in named_directions(system, v.size) or () if name not in names]
     for name in fixed_names:
         if name not in (*names, *speeds):
             known = [*names, *speeds]
-            raise ValueError(
+            raise InputError(
                 f"fixed names no coordinate {name!r}{did_you_mean(name, known)} There are: {', '.join(known)}"
             )
     of_q, of_v = (tuple(name for name in fixed_names if name in among) for among in (names, speeds))

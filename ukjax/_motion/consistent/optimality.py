@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..._check import without_derivatives
+from ..._jaxpr.tracing import without_derivatives
 from ..._run.compile import jit
 from ..._solve import AbstractFactorisation, AbstractMethod, coordinate_scale, row_scale, solve
 from ..._system import AbstractSystem, mass_of

@@ -7,8 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._check import as_array, as_number, check_finite, is_eager, kind_of, without_derivatives
+from ..._check import as_array, as_number, check_finite, kind_of
 from ..._check_terms import check_terms
+from ..._errors import InputError
+from ..._jaxpr.tracing import is_eager, without_derivatives
 from ..._precision import Numbers
 from ..._run.compile import jit_unoptimised
 from ..._solve import AbstractMethod, choose
@@ -70,18 +72,18 @@ def project(
 
     Raises
     ------
-    ValueError
+    InputError
         If no such state is found; the message names the violated constraint. Under ``jit`` the result is NaN
         instead. Also for an invalid argument.
     """
     if not isinstance(model, AbstractSystem):
-        raise ValueError(
+        raise InputError(
             f"model must be a ukjax.System to be projected onto its constraints, got {kind_of(model)}: "
             "rows A and b alone do not say where the constraints are"
         )
     t, q0, v0 = as_number("t", t, "s"), as_array("q0", q0), as_array("v0", v0)
     if q0.ndim != 1 or not q0.size or (v0.shape != q0.shape if model.kinematic_map is None else v0.ndim != 1):
-        raise ValueError(f"q0 and v0 must both have shape (n,), got shapes {q0.shape} and {v0.shape}")
+        raise InputError(f"q0 and v0 must both have shape (n,), got shapes {q0.shape} and {v0.shape}")
     for name, value in (("t", t), ("q0", q0), ("v0", v0)):
         check_finite(name, value)
     model = locked(model, fixed, t, q0, v0)
@@ -110,7 +112,7 @@ def project(
     x, v, reached, (last_x, last_v) = _project_by_search(chart, t, x0, v0, sizes, method)
     if is_concrete and not reached:
         check_model(model, t, q0, v0, method)
-        raise ValueError(_not_found_text(t, q0, worst_row(model, t, point_of(chart, last_x), last_v, scale)))
+        raise InputError(_not_found_text(t, q0, worst_row(model, t, point_of(chart, last_x), last_v, scale)))
     return point_of(chart, x), v
 
 
@@ -127,7 +129,7 @@ def _raise_not_found(inputs, method, solution, q) -> NoReturn:
     if not solution.valid:
         check_terms(_masses(model, t, q0, v0), f" at t = {float(t):g} s")
         check_model(model, t, q0, v0, method)
-    raise ValueError(_not_found_text(t, q0, worst_of(solution.residuals, model, t, q, solution.v)))
+    raise InputError(_not_found_text(t, q0, worst_of(solution.residuals, model, t, q, solution.v)))
 
 
 def _not_found_text(t, q0, worst):

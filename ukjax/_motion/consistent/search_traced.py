@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..._check import without_derivatives
+from ..._jaxpr.tracing import without_derivatives
 from ..._solve import AbstractMethod, coordinate_scale, row_scale, solve
 from ..._system import AbstractSystem, mass_of
 from ..stepper.scaling import Scale

@@ -8,12 +8,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.interpreters.partial_eval import dce_jaxpr
 from jaxtyping import Array, Bool, Float
 
 from ..._check_terms import check_terms, check_unique, complaint_of_freedom, complaint_of_mass
 from ..._constraint import AbstractConstraint, names_of
 from ..._equation import motion_by
+from ..._errors import InputError, SimulationError
+from ..._jaxpr.dependence import depends_on
 from ..._kinematic_map import rate, speeds
 from ..._labels import direction_names
 from ..._run.compile import jit_unoptimised
@@ -43,14 +44,6 @@ from ..trajectory.trajectory import Trajectory
 
 COARSE = 0.1  # resolution of time that matters, relative to √eps of the whole time
 CONSISTENT = 1e-6  # a start given with seven digits counts as consistent; the first step projects it
-
-
-class SimulationError(RuntimeError):
-    """A simulation did not finish, or its result violates its constraints.
-
-    Raised by ``simulate`` and functions that call it, unless ``throw=False``. The message names the trajectory, the
-    time, the constraint and a remedy.
-    """
 
 
 def names(system: AbstractSystem, read: Callable[[AbstractConstraint], Array]) -> list[str]:
@@ -111,8 +104,7 @@ def warn_of_coarse_time(model: Any, ts: np.ndarray, q: Float[Array, "*batch nq"]
         of_constraints = model.violation(t, q, v) if isinstance(model, AbstractSystem) else None
         return eqx.filter((model(t, q, v), of_constraints), eqx.is_array)
 
-    program = jax.make_jaxpr(outputs)(jnp.asarray(ts[0], q.dtype)).jaxpr
-    if dce_jaxpr(program, [True] * len(program.outvars))[1][0]:
+    if depends_on(outputs, jnp.asarray(ts[0], q.dtype)):
         warnings.warn(
             f"the model depends on t, and times near {last:.3g} s are {resolution:.1g} s apart in {q.dtype}: the "
             "motion cannot be more exact than that. Let time begin at 0, and add the time of the clock in the model",
@@ -127,7 +119,7 @@ def check_start(
     start: InitialState,
     displaced: Bool[Array | np.ndarray, "*batch"],
 ) -> None:
-    """Raise ``ValueError`` if no motion is possible from the start.
+    """Raise ``InputError`` if no motion is possible from the start.
 
     The start is checked only if the motion did not end well, or began ``displaced`` from it.
     """
@@ -154,7 +146,7 @@ def check_start(
 
 
 def check_model(system: AbstractSystem, t: Array, q: Array, v: Array, method: AbstractMethod) -> None:
-    """Raise ``ValueError`` if the terms are invalid at (t, q, v), or ``method`` is not applicable."""
+    """Raise ``InputError`` if the terms are invalid at (t, q, v), or ``method`` is not applicable."""
     where = f" at t = {float(t):g} s"
     passive = System(dynamics_of(system), system.held, kinematic_map=system.kinematic_map)
     terms, acceleration = _terms_and_acceleration(passive, t, q, v, method)
@@ -193,7 +185,7 @@ def check_end(trajectory: Trajectory, problem: Problem, loop: AbstractIntegrator
 
 
 def check_consistent(system: AbstractSystem, t: Array, q0: Array, v0: Array, scale: Scale) -> None:
-    """Raise ``ValueError``, naming the worst constraint, unless the starts are on the constraints.
+    """Raise ``InputError``, naming the worst constraint, unless the starts are on the constraints.
 
     q0 and v0 are (n,), or (batch, n), at t (), or (batch,).
     """
@@ -212,7 +204,7 @@ def check_consistent(system: AbstractSystem, t: Array, q0: Array, v0: Array, sca
             labels = names(system, rows_of)
             member, i = np.unravel_index(int(relative.argmax()), relative.shape)
             subject = f"trajectory {member} starts" if batch else "the start is"
-            raise ValueError(
+            raise InputError(
                 f"{subject} off the constraints: at t = {times[member]:g} s {level}{labels[i]!r} is "
                 f"{residual[member, i]:.3g}, not 0. Use q0, v0 = ukjax.project(model, t, q0, v0) for the nearest "
                 "consistent start, or drift='none' with Baumgarte gains to approach the constraints during the motion"

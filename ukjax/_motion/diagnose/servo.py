@@ -13,20 +13,21 @@ from ..._check_terms import check_terms
 from ..._constraint import names_of, rows
 from ..._control import UNREACHED, shortfall
 from ..._equation import mobility
+from ..._errors import InputError, SimulationError
 from ..._labels import named_coordinates, named_directions
 from ..._run.compile import jit_unoptimised
 from ..._system import AbstractSystem, task_of
 from ..problem import InitialState, Problem
 from ..stepper.scaling import Scale
 from ..trajectory.trajectory import Trajectory
-from .motion import SimulationError, check_consistent
+from .motion import check_consistent
 
 RANK_RTOL = 1e-8
 """Relative tolerance of singular values, for directions normalised by their own sizes."""
 
 
 def check_task(model: AbstractSystem | Callable, problem: Problem, start: InitialState) -> None:
-    """Raise ``ValueError`` if the actuators cannot perform the task at a start, (n,) or (batch, n).
+    """Raise ``InputError`` if the actuators cannot perform the task at a start, (n,) or (batch, n).
 
     This is checked before the motion is compiled.
     """
@@ -44,7 +45,7 @@ def check_task(model: AbstractSystem | Callable, problem: Problem, start: Initia
         check_consistent(model, problem.begin, start.q, start.v, start.scale)
     member, complaint = failure
     of_member = f" of trajectory {member}" if len(q) > 1 else ""
-    raise ValueError(f"the task{of_member} cannot be performed from the start, t = {float(t[0]):g} s: {complaint}")
+    raise InputError(f"the task{of_member} cannot be performed from the start, t = {float(t[0]):g} s: {complaint}")
 
 
 def check_reached(trajectory: Trajectory, start: InitialState) -> None:
@@ -127,12 +128,12 @@ def _as_batch(t, start):
 
 
 def _check_actuators(control, p):
-    """Raise ``ValueError`` unless limits and names match the ``p`` actuators."""
+    """Raise ``InputError`` unless limits and names match the ``p`` actuators."""
     limits = control.limits
     if limits is not None and limits.shape not in ((), (p,)):
-        raise ValueError(f"limits must be a number or have shape ({p},), one per actuator, got shape {limits.shape}")
+        raise InputError(f"limits must be a number or have shape ({p},), one per actuator, got shape {limits.shape}")
     if control.inputs is not None and len(control.inputs) != p:
-        raise ValueError(f"inputs must name each of {p} actuators, got {len(control.inputs)} names: {control.inputs}")
+        raise InputError(f"inputs must name each of {p} actuators, got {len(control.inputs)} names: {control.inputs}")
 
 
 def _first_unreachable(system, t, q, v, scale):

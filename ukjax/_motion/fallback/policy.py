@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 
 from ..._check_terms import check_terms, complaint_of_mass
 from ..._constraint import names_of
+from ..._errors import InputError
 from ..._labels import direction_names
 from ..._run.chunks import in_chunks
 from ..._run.compile import Program, jit_unoptimised
@@ -66,7 +67,7 @@ def initial_method_for_one(
     """Solver to start with for one motion.
 
     It is ``initial_method``; but if there are many rows, or at least as many as degrees of freedom, the active rows are
-    determined at once. Raises ``ValueError`` as ``next_method``.
+    determined at once. Raises ``InputError`` as ``next_method``.
     """
     runtime_rows = not is_single_kernel(problem.method, v.size, rows)
     method = initial_method(problem, runtime_rows)
@@ -110,7 +111,7 @@ def next_method(
 
     ``who`` names the member of a batch in messages; ``runtime_rows`` is as for ``initial_method``.
 
-    Raises ``ValueError`` if the mass matrix is invalid, or terms are not finite, at the start of the motion. Later such
+    Raises ``InputError`` if the mass matrix is invalid, or terms are not finite, at the start of the motion. Later such
     a motion ends there, by the requested method.
     """
     if tried.has_fallback and not isinstance(tried, MethodPerLevel):
@@ -202,7 +203,7 @@ def _report_undecided_rows(system, classes, t, q, v, at_start):
         repr(label) for label, is_undecided in zip(labels, classes.undecided, strict=True) if is_undecided
     )
     if at_start:
-        raise ValueError(
+        raise InputError(
             f"constraint {names} cannot be told from rounding at t = {float(t):g} s: its row is that small beside the "
             "others. Write it in a unit in which it is of their size, or leave it out"
         )

@@ -5,12 +5,11 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.core
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._check import is_eager, without_derivatives
 from ..._check_terms import complaint_of_mass
+from ..._jaxpr.tracing import is_eager, is_traced, without_derivatives
 from ..._run.compile import jit_unoptimised
 from ..._solve import AbstractMethod, Sparse
 from ..._system import AbstractSystem, dynamics_of
@@ -46,7 +45,7 @@ def band_method(problem: Problem, start: InitialState) -> Sparse | None:
     *members, n = start.v.shape
     if not max_band_width_of_states(n) or not problem.plain or problem.method.usual() is None:
         return None
-    differentiated = [isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(problem.model)]
+    differentiated = [is_traced(x) for x in jax.tree.leaves(problem.model)]
     model, t, q, v = without_derivatives((problem.model, problem.ts, start.q, start.v))
     if not is_eager(model, t, q, v, start.numbers, problem.counts) or not has_single_loop(
         model, Sparse(), problem.projection

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
 
+from ..._errors import InputError
 from ..._kinematic_map import rate
 from ..._run.compile import jit, jit_batch, split
 from ..._run.threads import interruptibly
@@ -49,7 +50,7 @@ class DiffraxLoop(AbstractBatchIntegrator):
 def _forward_adjoint(adjoint):
     """The given adjoint, or else diffrax's for forward mode; ``ValueError`` for an adjoint of reverse mode only."""
     if isinstance(adjoint, dfx.RecursiveCheckpointAdjoint | dfx.ImplicitAdjoint | dfx.BacksolveAdjoint):
-        raise ValueError(
+        raise InputError(
             f"adjoint={type(adjoint).__name__}() is for reverse mode (jax.grad, jax.vjp), and this is forward mode "
             "(jax.jvp, jax.jacfwd): use adjoint=diffrax.ForwardMode(), or leave it out"
         )

@@ -11,7 +11,7 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._check import is_concrete, without_derivatives
+from ..._jaxpr.tracing import is_concrete, without_derivatives
 from ..._kernel import per_member
 from ..._run.compile import jit_batch
 from ..._solve import AbstractMethod

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._check import is_concrete, without_derivatives
+from ..._errors import InputError
+from ..._jaxpr.tracing import is_concrete, without_derivatives
 from ..._kernel import per_member, without_kernels
 from ..._run.compile import jit_fast_compile, usual_promotion
 from ..fallback.cross_singular_pose import cross_singular_pose, step_to
@@ -134,7 +135,7 @@ class SingleMotion(AbstractIntegrator):
 
         def forward(differentiable):
             if not is_concrete(differentiable):
-                raise ValueError(NO_SECOND_DERIVATIVE)
+                raise InputError(NO_SECOND_DERIVATIVE)
             solution, pieces = _run(
                 primal_problem, scale, *eqx.combine(differentiable, constant), plan=plan, remember=True
             )
@@ -248,7 +249,7 @@ def _run(options, scale, model, ts, q0, v0, plan, remember):
                 t_without_pose = float(t)
             if passed is not None:
                 if remember:
-                    raise ValueError(NO_DERIVATIVE.format(t=float(t)))
+                    raise InputError(NO_DERIVATIVE.format(t=float(t)))
                 plan.note(f"t = {float(t):g} s: passed a singular pose")
                 (loop_state, padded_samples), states = jax.device_put(passed), None
                 continue

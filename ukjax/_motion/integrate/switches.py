@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..._check import as_array, check_finite, is_concrete, without_derivatives
+from ..._check import as_array, check_finite
+from ..._errors import InputError
+from ..._jaxpr.tracing import is_concrete, without_derivatives
 from ..._precision import Numbers
 from ..problem import Solution
 
@@ -20,20 +22,20 @@ moves no stage of a step across the switching time."""
 
 
 def check_switches(switches: Numbers, solver: Any) -> Array:
-    """Convert ``switches`` to an array, or raise ``ValueError``.
+    """Convert ``switches`` to an array, or raise ``InputError``.
 
     The times must be finite, in one dimension, and the solver must evaluate forces only within its steps.
     """
     times = as_array("switches", switches, "times")
     if times.ndim != 1:
-        raise ValueError(f"switches must be times in one row, shape (switches,), got shape {times.shape}")
+        raise InputError(f"switches must be times in one row, shape (switches,), got shape {times.shape}")
     check_finite("switches", times)
     tableau = getattr(solver, "tableau", None)
     latest = max(
         (float(np.max(part.c, initial=0)) for part in getattr(tableau, "tableaus", [tableau]) if part), default=0
     )
     if latest > 1:
-        raise ValueError(
+        raise InputError(
             f"switches need a solver that evaluates forces within each step only, and {type(solver).__name__} does so "
             f"{latest:.3g} times its length after the start of a step: take another, such as diffrax.KenCarp5()"
         )

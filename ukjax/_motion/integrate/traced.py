@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..._check import without_derivatives
+from ..._jaxpr.tracing import without_derivatives
 from ..._run.compile import usual_promotion
 from ..plan import Plan
 from ..problem import InitialState, Problem, Solution

@@ -10,19 +10,20 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array, Bool, Float
 
-from ..._check import is_eager, without_derivatives
 from ..._compressed import Compressed
+from ..._errors import InputError
+from ..._jaxpr.dependence import evaluated
+from ..._jaxpr.index_check import check_indices
+from ..._jaxpr.sizes import sizes, sizes_in
+from ..._jaxpr.tracing import is_eager, without_derivatives
 from ..._kinematic_map import speeds, turning
 from ..._run.compile import jit_unoptimised, usual_promotion
-from ..._sizes import sizes, sizes_in
 from ..._solve import AbstractMethod, coordinate_scale
 from ..._system import AbstractSystem, kinematic_map_of
 from ..._terms import Terms
 from .evaluate import Evaluator
-from .index_check import check_indices
 
 MIN_RELATIVE_SCALE = 1e-5
 """Smallest scale of a coordinate relative to the others, in coordinates scaled by mass."""
@@ -154,13 +155,13 @@ def scale_of(
     |Q/M| τ² and its velocity |q| / τ + |v| + |Q/M| τ. A start at rest in the origin gives no scale: then scales are 1,
     or less if less is within reach, also by accelerations that constraints prescribe (``driven``).
 
-    Raises ``ValueError`` if the model does not return Terms with as many coordinates as q has.
+    Raises ``InputError`` if the model does not return Terms with as many coordinates as q has.
     """
     M, Q, rows = _terms(model, t, q, v, driven, method)
     q = jnp.where(_at_origin(model, t, q, v), 0, q) if driven else q
     if Q.shape != v.shape:
         named = ("coordinates", "q0") if kinematic_map_of(model) is None else ("velocities", "v0")
-        raise ValueError(f"the model has {Q.size} {named[0]}, but {named[1]} has shape {v.shape}")
+        raise InputError(f"the model has {Q.size} {named[0]}, but {named[1]} has shape {v.shape}")
     unit = coordinate_scale(M)
     to_q = lambda v: speeds(kinematic_map_of(model), q, v)
     mapped = kinematic_map_of(model) is not None
@@ -214,7 +215,7 @@ def scales(
 ) -> Scale:
     """``scale_of`` for one motion, or for each member of a batch, with shared or separate times and spans.
 
-    Raises ``ValueError`` as ``scale_of`` does, and if the model reads beyond the end of an array.
+    Raises ``InputError`` as ``scale_of`` does, and if the model reads beyond the end of an array.
     """
     model, t, q, v, span = without_derivatives((model, t, q, v, span))
     if not is_eager(model, t, q, v, span):
@@ -238,7 +239,7 @@ def _scales_of(model, t, q, v, span, driven, method):
         )
     program, shapes = jax.make_jaxpr(scale_of_one, return_shape=True)(*args)
     check_indices(program)
-    return jax.tree.unflatten(jax.tree.structure(shapes), jaxpr_as_fun(program)(*args))
+    return evaluated(program, jax.tree.structure(shapes), *args)
 
 
 _scales = jit_unoptimised(_scales_of)
@@ -263,7 +264,7 @@ def _terms(model, t, q, v, driven, method):
         return *evaluator.masses(t, q, v), None if rows is None else (rows.A, rows.b)
     terms = model(t, q, v)
     if not isinstance(terms, Terms):
-        raise ValueError(f"model must return ukjax.Terms(M, Q, A, b), got {type(terms).__name__}")
+        raise InputError(f"model must return ukjax.Terms(M, Q, A, b), got {type(terms).__name__}")
     return terms.M, terms.Q, (terms.A, terms.b)
 
 

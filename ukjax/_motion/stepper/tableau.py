@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..._check import repr_of
+from ..._errors import InputError
 
 
 class Tableau(NamedTuple):
@@ -43,7 +44,7 @@ class Tableau(NamedTuple):
 
 
 def check_solver(solver: Any, explicit: bool = False) -> None:
-    """Raise ``ValueError`` unless ``solver`` is None or a diffrax solver, an ``explicit`` Runge–Kutta method if that is
+    """Raise ``InputError`` unless ``solver`` is None or a diffrax solver, an ``explicit`` Runge–Kutta method if that is
     set.
     """
     if solver is None:
@@ -52,7 +53,7 @@ def check_solver(solver: Any, explicit: bool = False) -> None:
 
     if not isinstance(solver, dfx.AbstractERK if explicit else dfx.AbstractSolver):
         kind = "an explicit Runge–Kutta method" if explicit else "a solver"
-        raise ValueError(f"solver must be {kind} of diffrax, such as diffrax.Dopri5(), got {repr_of(solver)}")
+        raise InputError(f"solver must be {kind} of diffrax, such as diffrax.Dopri5(), got {repr_of(solver)}")
 
 
 def _numbers(text: str) -> tuple[float, ...]:

@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._check import as_array, check_finite, is_concrete
+from ..._check import as_array, check_finite
+from ..._errors import InputError
+from ..._jaxpr.tracing import is_concrete
 from ..._precision import Numbers
 from ..._solve import AbstractMethod
 from ..problem import Problem
@@ -131,24 +133,24 @@ class IntegrationOptions(eqx.Module):
 
 
 def check_times_within(t: Numbers, first: float, last: float, dtype: Any) -> Float[np.ndarray, " k"]:
-    """``t`` as concrete times (k,) between ``first`` and ``last``, or raise ``ValueError``.
+    """``t`` as concrete times (k,) between ``first`` and ``last``, or raise ``InputError``.
 
     One number is one time.
     """
     array = as_array("t", t, "times")
     if not is_concrete(array):
-        raise ValueError(
+        raise InputError(
             "t must be known times: under jit or vmap, and for derivatives with respect to t, give these times to "
             "ukjax.simulate, as ts"
         )
     times = np.asarray(array)
     if times.ndim > 1 or times.size == 0:
-        raise ValueError(f"t must be one time [s], or times of shape (k,), got shape {times.shape}")
+        raise InputError(f"t must be one time [s], or times of shape (k,), got shape {times.shape}")
     check_finite("t", times)
     times = np.atleast_1d(times).astype(dtype)
     outside = times[(times < first) | (times > last)]
     if outside.size:
-        raise ValueError(f"t must lie within the motion, {first:.9g} to {last:.9g} s, got {outside[0]:.9g}")
+        raise InputError(f"t must lie within the motion, {first:.9g} to {last:.9g} s, got {outside[0]:.9g}")
     return times
 
 

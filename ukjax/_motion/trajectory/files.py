@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..._errors import InputError
 from ..._extras import extra_package
 from ..._labels import Labels, Named, force_unit
 from ..result import REASONS, all_ended_well, in_words
@@ -66,12 +67,12 @@ def write_npz(saved: SavedMotion, path: Path) -> None:
 
 
 def read_npz(path: Path, observed: dict[str, Any]) -> SavedMotion:
-    """Read a file by ``write_npz``, or raise ``ValueError``."""
+    """Read a file by ``write_npz``, or raise ``InputError``."""
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = dict(archive)
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"{str(path)!r} is not, or no longer, an archive of arrays: {error}") from None
+        raise InputError(f"{str(path)!r} is not, or no longer, an archive of arrays: {error}") from None
     _check_complete(path, arrays, ("t", "q", "v", *ENDING, "title", "coordinates", "inputs"))
     pairs = lambda name: tuple((str(a), str(b)) for a, b in arrays[name])
     rows = [name for name in observed if f"{name}_row" in arrays]
@@ -145,12 +146,12 @@ def as_dataset(saved: SavedMotion) -> "xarray.Dataset":
 
 
 def read_netcdf(path: Path, observed: dict[str, Any]) -> SavedMotion:
-    """Read a file by ``write_netcdf``, or raise ``ValueError``."""
+    """Read a file by ``write_netcdf``, or raise ``InputError``."""
     xarray = extra_package("xarray", "data", "a file of netCDF (.nc)")
     try:
         dataset = xarray.load_dataset(path, engine="scipy")
     except (ValueError, TypeError, IndexError, EOFError, OverflowError) as error:
-        raise ValueError(f"{str(path)!r} is not, or no longer, a netCDF file of classic format: {error}") from None
+        raise InputError(f"{str(path)!r} is not, or no longer, a netCDF file of classic format: {error}") from None
     arrays = {str(name): np.asarray(value) for name, value in dataset.variables.items()}
     names = (*MOTION, *ENDING, *observed)
     empty = str(dataset.attrs.get("without_rows", "")).split()
@@ -201,7 +202,7 @@ def _text(values) -> np.ndarray:
 def _check_complete(path, arrays, names):
     missing = [name for name in names if name not in arrays]
     if missing:
-        raise ValueError(
+        raise InputError(
             f"{str(path)!r} holds no whole trajectory, but {', '.join(sorted(arrays)) or 'nothing'}: {missing[0]} is "
             "missing. Trajectory.save writes what can be read here"
         )

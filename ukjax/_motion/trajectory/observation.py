@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._check import is_eager
 from ..._constraint import as_written, join
 from ..._equation import motion_by
+from ..._jaxpr.tracing import is_eager
 from ..._kernel import per_member
 from ..._run.compile import jit, jit_unoptimised
 from ..._solve import AbstractMethod

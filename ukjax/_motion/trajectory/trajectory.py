@@ -14,9 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._check import as_path, is_concrete
+from ..._check import as_path
+from ..._errors import InputError
 from ..._extras import extra_package
 from ..._files import write_whole
+from ..._jaxpr.tracing import is_concrete
 from ..._labels import Labels, named_coordinates, named_directions, named_inputs, named_rows, title_of
 from ..._outside import external_values_in
 from ..._precision import Numbers
@@ -115,7 +117,7 @@ class Trajectory(eqx.Module):
 
         Raises
         ------
-        ValueError
+        InputError
             If the trajectory has no model, or a number that the model reads from outside has changed.
         """
         if self.observation is not None:
@@ -124,7 +126,7 @@ class Trajectory(eqx.Module):
         if observation is None:
             self._check_numbers()
             if self.model is None or self.method is None:
-                raise ValueError(
+                raise InputError(
                     "without its model nothing but t, q and v is known of this motion: call with_observation() before "
                     "without_model()"
                 )
@@ -148,7 +150,7 @@ class Trajectory(eqx.Module):
     def _check_numbers(self):
         computed_with = self.__dict__.get("_outside")
         if computed_with is not None and computed_with != external_values_in(self.model):
-            raise ValueError(
+            raise InputError(
                 "a number that the model reads from outside, such as a global, has changed since this motion was "
                 "computed, so that forces and energies would be those of another model: make it a field of the model, "
                 "or call with_observation() before it changes"
@@ -252,12 +254,12 @@ class Trajectory(eqx.Module):
 
         Raises
         ------
-        ValueError
+        InputError
             If a time is NaN or outside the motion, if the trajectory has no model, if the members of a batch have
             different times or models, or if times are traced: under ``jit``, or by a derivative with respect to them.
         """
         if self.model is None or self.method is None or self.integration is None:
-            raise ValueError(
+            raise InputError(
                 "motion(t) needs the model and the options of ukjax.simulate, which this trajectory does not have: it "
                 "was read from a file, or made by without_model()"
             )
@@ -272,7 +274,7 @@ class Trajectory(eqx.Module):
         """Distinct finite times in order, with q and v there: the samples and the last state."""
         t, last = self.t, self.last[0]
         if not is_concrete(t, last):
-            raise ValueError(
+            raise InputError(
                 "motion(t) needs known sample times. Under jit, and for derivatives with respect to sample times or "
                 "through an event, give the times t to ukjax.simulate, as ts"
             )
@@ -284,7 +286,7 @@ class Trajectory(eqx.Module):
         if t.ndim > 1:
             is_shared = self.integration is not None and self.integration.batch_axes == t.ndim - 1
             if not is_shared or not np.array_equal(t, np.broadcast_to(t[0], t.shape)):
-                raise ValueError(
+                raise InputError(
                     "motion(t) of a batch needs the same model and the same times for all members: "
                     "use motion[i](t) for each member i"
                 )
@@ -496,7 +498,7 @@ class Trajectory(eqx.Module):
 
         Raises
         ------
-        ValueError
+        InputError
             For another suffix, or a batch as .csv.
         OSError
             If the file cannot be written.
@@ -504,9 +506,9 @@ class Trajectory(eqx.Module):
         path = as_path(path)
         writers = {".npz": write_npz, ".nc": write_netcdf, ".csv": write_csv}
         if path.suffix not in writers:
-            raise ValueError(f"path must end in {', '.join(writers)}, got {str(path)!r}")
+            raise InputError(f"path must end in {', '.join(writers)}, got {str(path)!r}")
         if path.suffix == ".csv" and self.t.ndim == 2:
-            raise ValueError("a table (.csv) holds one trajectory, this is a batch: use .npz or .nc")
+            raise InputError("a table (.csv) holds one trajectory, this is a batch: use .npz or .nc")
         saved = self._saved()
         write_whole(path, lambda part: writers[path.suffix](saved, part))
         return path
@@ -560,7 +562,7 @@ def load_trajectory(path: str | os.PathLike) -> Trajectory:
 
     Raises
     ------
-    ValueError
+    InputError
         If the file holds no trajectory, or is incomplete.
     OSError
         If there is no such file.
@@ -568,7 +570,7 @@ def load_trajectory(path: str | os.PathLike) -> Trajectory:
     path = as_path(path)
     readers = {".npz": read_npz, ".nc": read_netcdf}
     if path.suffix not in readers:
-        raise ValueError(
+        raise InputError(
             f"path must end in {' or '.join(readers)}, got {str(path)!r}: a table (.csv) does not hold all of a motion"
         )
     saved = readers[path.suffix](path, OBSERVED)

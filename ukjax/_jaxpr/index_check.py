@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from ..._kernel.unsupported import location_of
+from .._errors import InputError
+from .location import location_of
 
 PLAIN = {
     "lt": np.less,
@@ -22,7 +23,7 @@ PLAIN = {
 
 
 def check_indices(program: ClosedJaxpr | Jaxpr) -> None:
-    """Raise ``ValueError``, with the source line, if a constant index is beyond the end of its array."""
+    """Raise ``InputError``, with the source line, if a constant index is beyond the end of its array."""
     jaxpr = program.jaxpr if isinstance(program, ClosedJaxpr) else program
     values: dict[Any, Any] = {}
     for equation in jaxpr.eqns:
@@ -44,7 +45,7 @@ def _check_slice(equation, starts):
         if start is not None and not 0 <= int(start) <= shape[axis] - size:
             place = location_of(equation)
             where = f" in {place.function}, {place.file}:{place.line}" if place is not None else ""
-            raise ValueError(
+            raise InputError(
                 f"an entry outside of an array of shape {shape} is taken{where}: entries are counted from 0, so that "
                 f"the last is {shape[axis] - 1}"
             )
