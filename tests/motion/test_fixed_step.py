@@ -105,7 +105,7 @@ def stacked(jaxpr, steps):
 
 
 def test_a_derivative_keeps_where_each_step_of_a_batch_began():
-    """q, v and whether it leapt; not, each time, what all steps have in common."""
+    """q, v and whether it was taken; not, each time, what all steps have in common."""
     members, steps = 128, 30
     q0, v0 = (np.tile(x, (members, 1)) for x in START)
     after = lambda speed: jnp.sum(uk.simulate(Pendulum(), q0, speed * v0, [0.0, 0.3], dt=0.01).q[:, -1])

@@ -86,9 +86,8 @@ class Prediction(eqx.Module):
         model = observed.model
         q0, v0, needs_fallback = self.state(model, z, ts[0], method)
         initial = InitialState(q0, v0, scale_of(model, ts[0], q0, v0, ts[-1] - ts[0], driven=False))
-        q, v, flags = fixed_step_loop(
-            lambda _: model, initial, ts, step_counts, None, method, RUNGE_KUTTA4, self.projection
-        )
+        options = None, method, RUNGE_KUTTA4, self.projection
+        q, v, _, flags = fixed_step_loop(lambda _: model, initial, ts, step_counts, *options)
         outputs = jax.lax.map(lambda sample: vector("observe", observed.observe, *sample), (ts, q, v))
         return (outputs, jnp.concatenate([q[0], v[0]]), jnp.concatenate([q[-1], v[-1]])), needs_fallback | flags.beyond
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int
 
 FINISHED, EVENT, MOST_STEPS, TOO_SMALL, NOT_FINITE, OFF_CONSTRAINTS, JUMPED, ON_EVENT = range(8)
 REFUSED, NOT_ASSEMBLED, BEYOND = range(8, 11)  # only for ensembles and exported simulators
@@ -100,3 +100,10 @@ def classify(
 def finite(q: Any, v: Any, axis: int = -1, xp: Any = jnp) -> Any:
     """Whether all entries of q and v along ``axis`` are finite. ``xp`` is ``jax.numpy`` or ``numpy``."""
     return xp.all(xp.isfinite(q), axis=axis) & xp.all(xp.isfinite(v), axis=axis)
+
+
+def reached_times(
+    ts: Float[Array, " samples"], q: Float[Array, "*batch samples nq"], v: Float[Array, "*batch samples n"]
+) -> Float[Array, "*batch samples"]:
+    """The times ``ts``, and NaN for the samples that were not reached, whose q and v are not finite."""
+    return jnp.where(finite(q, v), ts, jnp.nan)

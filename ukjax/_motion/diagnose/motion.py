@@ -24,7 +24,6 @@ from ..event import Event
 from ..fallback.nearly_dependent import warn_of_nearly_dependent
 from ..fallback.row_noise import mass_and_rows
 from ..integrate.base import AbstractIntegrator
-from ..integrate.single import solve_one
 from ..problem import InitialState, Problem
 from ..result import (
     EVENT_NAN,
@@ -250,9 +249,6 @@ def check_finished(trajectory: Trajectory, problem: Problem, start: InitialState
             "crossing cannot be detected. Look for a division by zero or a root of a negative number in the function. "
             "throw=False returns what was computed"
         )
-    if result == JUMPED and finished.size > 1 and problem.counts is not None:  # the batch does not record when
-        single = solve_one(problem, jax.tree.map(of_member, start))
-        result, (t, q, v) = int(single.result), single.last
     if problem.projection and (result == JUMPED or result == TOO_SMALL and problem.dt is None):
         _raise_leap(trajectory.model, problem, subject, t, q, v, scale)
     if result == OFF_CONSTRAINTS:

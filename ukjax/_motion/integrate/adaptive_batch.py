@@ -12,7 +12,7 @@ from ..._run.compile import jit_batch
 from ..fallback.policy import solve_batch
 from ..plan import Plan
 from ..problem import InitialState, Problem, Solution
-from ..result import reached_last_time
+from ..result import reached_last_time, reached_times
 from .base import AbstractBatchIntegrator
 from .single import advance, initial_loop_state, reached
 
@@ -47,5 +47,5 @@ def _solve(start, problem):
     q, v = jnp.split(samples, [start.q.shape[1]], axis=-1)
     end = jnp.where(reached_last_time(loop_state.result), ts[-1], ts[0] + loop_state.t)
     displaced = start.displaced(jnp, q[:, 0], v[:, 0])
-    t = jnp.broadcast_to(ts, q.shape[:-1])
+    t = reached_times(ts, q, v)
     return Solution(t, q, v, loop_state.result, loop_state.steps, (end, loop_state.q, loop_state.v), displaced)

@@ -1,7 +1,7 @@
 """diffrax's loop, for what no other integrator supports: events, implicit solvers, given adjoints, progress meters."""
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import diffrax as dfx
 import equinox as eqx
@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
+from jaxtyping import Array, Bool
 
 from ..._errors import InputError
 from ..._kinematic_map import rate
@@ -26,7 +27,7 @@ from ..stepper.runge_kutta import acceleration
 from .base import AbstractBatchIntegrator
 from .end_on_times import EndOnTimes
 from .event_controller import EventController
-from .projected import Projected, correct_step
+from .projected import LEFT_CONSTRAINTS, Projected, correct_step
 
 UNSET = dfx.with_stepsize_controller_tols(optx.Chord)().rtol
 """Placeholder that diffrax stores in an implicit solver for a tolerance that was not given."""
@@ -82,8 +83,9 @@ def _one(problem: Problem, start: InitialState) -> Solution:
     adjoint = dfx.RecursiveCheckpointAdjoint() if problem.adjoint is None else problem.adjoint
     begin, elapsed_ts = ts[0], ts - ts[0]
     solver = _with_tolerances(dfx.Dopri8() if problem.solver is None else problem.solver, problem, scale)
+    starts_off = jnp.asarray(False)
     if problem.projection:
-        q0, v0 = correct_step(model, begin, q0, v0, same_at_every_level(method), scale)[:2]
+        q0, v0, starts_off = correct_step(model, begin, q0, v0, same_at_every_level(method), scale)[:3]
         solver = Projected(solver, even=problem.dt is not None)
     is_backsolve = isinstance(adjoint, dfx.BacksolveAdjoint)  # saves only the samples
     field, args = _field, (model, method, scale, begin)
@@ -116,17 +118,17 @@ def _one(problem: Problem, start: InitialState) -> Solution:
     else:
         (elapsed_at_samples, (elapsed,)), (y, (y_last,)) = solution.ts, solution.ys  # pyright: ignore
     (q, v), (q_last, v_last) = (jnp.split(x, [q0.size], axis=-1) for x in (y, y_last))  # pyright: ignore
-    reached, off = jnp.isfinite(elapsed_at_samples), jnp.asarray(False)
+    elapsed, q_last, v_last = (jnp.where(starts_off, x, y) for x, y in ((0, elapsed), (q0, q_last), (v0, v_last)))
+    off = starts_off | (solution.result == LEFT_CONSTRAINTS)
+    reached = jnp.isfinite(elapsed_at_samples) & ~(off & (elapsed_at_samples >= elapsed))
     t, q, v = (jnp.where(reached if x.ndim == 1 else reached[:, None], x, jnp.nan) for x in (ts, q, v))
     if problem.projection:  # samples between steps are interpolated, off the constraints
         project = lambda sample: correct_step(model, *sample, same_at_every_level(method), scale)[:3]
-        q, v, off = jax.lax.map(project, (t, q, v))
-    jumped = jnp.asarray(False)
-    if problem.projection and problem.dt is None:
-        stopped = solution.result == dfx.RESULTS.dt_min_reached
-        jumped = stopped & _jumps(model, begin, elapsed, q_last, v_last, method, scale)
+        q, v, off_at_samples = jax.lax.map(project, (t, q, v))
+        off = off | jnp.any(off_at_samples)
+    rejected = _rejected_step(problem, model, begin + elapsed, q_last, v_last, scale)
     inconsistent = _inconsistent(model, t, q, v, method, problem.projection)
-    result = _result(solution, jnp.any(off), jumped, inconsistent, q_last, v_last)
+    result = _result(solution, off, rejected, inconsistent, q_last, v_last)
     last = jnp.where(result == FINISHED, ts[-1], begin + elapsed), q_last, v_last
     displaced = start.displaced(jnp, q[0], v[0])
     if event is not None:  # its time is an additional sample
@@ -199,21 +201,43 @@ def _inconsistent(model, t, q, v, method, projection):
     return jnp.any(jax.lax.map(at, (t, q, v)))
 
 
-def _jumps(model, begin, elapsed, q, v, method, scale):
-    """Whether the last rejected step would have needed a jump onto the constraints.
+class RejectedStep(NamedTuple):
+    """The step after the last accepted one.
 
-    The motion ends if the step after a rejected one would be shorter than the smallest. diffrax's controller makes a
-    step at most five times shorter, so the rejected step was shorter than five times the smallest. A step of ten times
-    the smallest ends after the end of the rejected one.
+    Attributes
+    ----------
+    jumped
+        Whether it would need a jump onto the constraints.
+    not_finite
+        Whether its result would not be finite.
     """
-    h = 10 * SMALLEST_STEP * scale.t
+
+    jumped: Bool[Array, ""]
+    not_finite: Bool[Array, ""]
+
+
+def _rejected_step(problem, model, t, q, v, scale) -> RejectedStep:
+    """Why the step from (t, q, v) was rejected, if the motion ended because a step was.
+
+    Adaptive steps end if the step after a rejected one would be shorter than the smallest. diffrax's controller makes a
+    step at most five times shorter, so the rejected step was shorter than five times the smallest. A step of ten times
+    the smallest ends after the end of the rejected one. A fixed step is rejected if it jumps, or else is not finite.
+    """
+    method, is_adaptive = problem.method, problem.dt is None
+    h = 10 * SMALLEST_STEP * scale.t if is_adaptive else problem.dt
     q_dot = rate(kinematic_map_of(model), q, v)
-    ahead = q + h * q_dot
-    moved = correct_step(model, begin + elapsed + h, ahead, v, same_at_every_level(method), scale).moved
-    return scale.is_jump(moved, h, jnp.abs(q_dot))
+    ahead, jumped = (t + h, q + h * q_dot, v), jnp.asarray(False)
+    is_finite = finite(q_dot, acceleration(model, *ahead, method)[0]) if is_adaptive else jnp.asarray(False)
+    if problem.projection:
+        moved = correct_step(model, *ahead, same_at_every_level(method), scale).moved
+        jumped = scale.is_jump(moved, h, jnp.abs(q_dot))
+        if is_adaptive:  # where rows are nearly dependent, a small residual moves q far
+            jumped = jumped & (scale.relative_violation(model.violation(*ahead)) > scale.max_violation(q))
+    return RejectedStep(jumped, ~jumped & ~is_finite)
 
 
-def _result(solution, off, jumped, inconsistent, q, v):
+def _result(solution, off, rejected, inconsistent, q, v):
+    stopped = solution.result == dfx.RESULTS.dt_min_reached
     is_finite = finite(q, v)
     is_result = lambda result: solution.result == result
     event_state = solution.controller_state
@@ -224,9 +248,9 @@ def _result(solution, off, jumped, inconsistent, q, v):
         event=at_event & away,
         on_event=at_event & ~jnp.asarray(away),
         event_nan=nan,
-        jumped=jumped | is_result(dfx.RESULTS.internal_error),  # set by ``Projected``, and by no solver of diffrax
+        jumped=stopped & rejected.jumped & ~off,
         off=off,
-        not_finite=~is_finite,
+        not_finite=~is_finite | stopped & rejected.not_finite,
         exhausted=is_result(dfx.RESULTS.max_steps_reached),
         inconsistent=inconsistent,
         otherwise=TOO_SMALL,

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import diffrax as dfx
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import optimistix as optx
 from jaxtyping import Array, Float
@@ -31,7 +32,8 @@ class EndOnTimes(dfx.AbstractAdaptiveStepSizeController):
     """Shorten the steps of another controller so that no step crosses one of the given times.
 
     The step after a shortened one has the size that was requested before. With ``dt``, the steps between two times are
-    equal: the smallest number of steps that are not longer than dt. A requested step size of NaN ends the motion.
+    equal: the smallest number of steps that are not longer than dt. The motion then ends before a step whose result is
+    not finite. A requested step size of NaN ends the motion.
 
     Attributes
     ----------
@@ -67,6 +69,10 @@ class EndOnTimes(dfx.AbstractAdaptiveStepSizeController):
             t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state.inner
         )
         wanted = end - begin
+        if self.dt is not None:
+            good = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(y1_candidate)]))
+            begin = jnp.where(good, begin, t0)
+            result = dfx.RESULTS.where(good, result, dfx.RESULTS.dt_min_reached)
         shortened = jnp.asarray(good) & (t1 - t0 < before)
         result = dfx.RESULTS.where(shortened, dfx.RESULTS.successful, result)
         result = dfx.RESULTS.where(jnp.isnan(wanted), dfx.RESULTS.dt_min_reached, result)

@@ -18,7 +18,7 @@ from ..._solve import AbstractMethod
 from ..fallback.policy import in_words, initial_method_at, next_method_of, solve_batch
 from ..plan import Plan
 from ..problem import InitialState, Problem, Solution
-from ..result import UNUSUAL, classify, finite
+from ..result import UNUSUAL, classify, finite, reached_times
 from ..stepper.drift_correction import MethodPerLevel
 from ..stepper.limits import is_kernel
 from ..stepper.model_batch import ModelBatch, SingleModel
@@ -89,54 +89,61 @@ def _solve(start, problem):
             return fixed_step_loop(problem.model_of, start, ts, per_interval, counts.most, *options)
 
         solve_all = solve_member if start.q.ndim == 1 else jax.vmap(solve_member, (0, None, None))
-        q, v, flags = solve_all(start, ts, counts.per_interval)
+        q, v, (q_last, v_last), flags = solve_all(start, ts, counts.per_interval)
     else:
-        q, v, flags = fixed_step_loop(
+        q, v, (q_last, v_last), flags = fixed_step_loop(
             problem.model_of, jax.tree.map(jnp.transpose, start), ts, counts.per_interval, counts.most, *options
         )
         if start.q.ndim == 2:
             q, v = jnp.moveaxis(q, -1, 0), jnp.moveaxis(v, -1, 0)
-    reached, failed = finite(q[..., -1, :], v[..., -1, :]), flags.beyond | flags.off | flags.jumped
+            q_last, v_last = q_last.T, v_last.T
     result = classify(
-        finished=reached & ~failed,
+        finished=~(flags.beyond | flags.stopped),
         needs_fallback=flags.beyond,
         jumped=flags.jumped,
         off=flags.off,
-        not_finite=~reached,
+        not_finite=flags.not_finite,
         inconsistent=flags.inconsistent,
     )
     return Solution(
-        t=jnp.broadcast_to(ts, q.shape[:-1]),
+        t=reached_times(ts, q, v),
         q=q,
         v=v,
         result=result,
-        steps=jnp.broadcast_to(jnp.sum(counts.per_interval), result.shape).astype(np.int32),
-        last=last_reached(ts, q, v, start.q, start.v),
+        # The first step, of length zero, is not counted, but a failed step is.
+        steps=flags.taken - 1 + (flags.jumped | flags.not_finite),
+        last=(_time_after(flags.taken, ts, counts.per_interval), q_last, v_last),
         displaced=start.displaced(jnp, q[..., 0, :], v[..., 0, :]),
     )
 
 
-def last_reached(ts: Array, q: Array, v: Array, q0: Array, v0: Array) -> tuple[Array, Array, Array]:
-    """t, q and v of the last sample that was reached; q0 and v0 if there is none."""
-    is_finite = finite(q, v)
-    reached = jnp.sum(jnp.cumprod(is_finite, axis=-1), axis=-1)
-    last = jnp.maximum(reached - 1, 0)
-    at_last = lambda x, x0: jnp.where(
-        reached[..., None] > 0, jnp.take_along_axis(x, last[..., None, None], axis=-2)[..., 0, :], x0
-    )
-    return ts[last], at_last(q, q0), at_last(v, v0)
+def _time_after(taken: Int[Array, "*batch"], ts: Array, per_interval: Array) -> Float[Array, "*batch"]:
+    """Time after so many steps, including the first one of length zero."""
+    counts = _with_first_step(per_interval)
+    steps_to_sample = jnp.cumsum(counts)
+    reached = jnp.sum(steps_to_sample <= taken[..., None], axis=-1)  # number of samples that were reached
+    sample, following = jnp.maximum(reached - 1, 0), jnp.minimum(reached, ts.size - 1)
+    h = (ts[following] - ts[sample]) / counts[following]
+    return ts[sample] + (taken - steps_to_sample[sample]) * h
 
 
-SAVED_NAME = "whether a step leapt"
+def _with_first_step(per_interval: Array) -> Int[Array, " samples"]:
+    """Numbers of steps to each sample from the one before; to the first sample, one step of length zero."""
+    return jnp.concatenate([jnp.ones_like(per_interval[:1]), per_interval])
+
+
+SAVED_NAME = "whether a step was taken"
 save_step_starts = partial(
     jax.checkpoint, prevent_cse=False, policy=jax.checkpoint_policies.save_only_these_names(SAVED_NAME)
 )
-"""Checkpoint policy for reverse mode: of each step, only its start and whether it jumped are saved. Saving all
+"""Checkpoint policy for reverse mode: of each step, only its start and whether it was taken are saved. Saving all
 intermediate values needs more memory bandwidth than repeating the step, and compiles more slowly."""
 
 
 class StepFlags(NamedTuple):
-    """Failures of the steps so far.
+    """Failures of the steps so far, and their number.
+
+    A motion stops after a step that ends off the constraints, and before one that jumps or is not finite.
 
     Attributes
     ----------
@@ -146,14 +153,25 @@ class StepFlags(NamedTuple):
         Whether a step ended off the constraints.
     jumped
         Whether the drift correction of a step was too large to be an error of the step.
+    not_finite
+        Whether the result of a step was not finite.
     inconsistent
         Whether constraints contradicted each other.
+    taken
+        Number of steps taken, including the first one of length zero.
     """
 
     beyond: Bool[Array, "*batch"]
     off: Bool[Array, "*batch"]
     jumped: Bool[Array, "*batch"]
+    not_finite: Bool[Array, "*batch"]
     inconsistent: Bool[Array, "*batch"]
+    taken: Int[Array, "*batch"]
+
+    @property
+    def stopped(self) -> Bool[Array, "*batch"]:
+        """Whether the motion has stopped."""
+        return self.off | self.jumped | self.not_finite
 
 
 def fixed_step_loop(
@@ -165,8 +183,10 @@ def fixed_step_loop(
     method: AbstractMethod | MethodPerLevel,
     tableau: Tableau,
     projection: bool,
-) -> tuple[Float[Array, "samples nq *batch"], Float[Array, "samples n *batch"], StepFlags]:
-    """Integrate by explicit Runge–Kutta steps; return q and v at ``ts``, and the failures.
+) -> tuple[Float[Array, "samples nq *batch"], Float[Array, "samples n *batch"], tuple[Array, Array], StepFlags]:
+    """Integrate by explicit Runge–Kutta steps; return q and v at ``ts``, the last q and v, and the failures.
+
+    q and v are NaN at samples that were not reached.
 
     ``per_interval`` contains the numbers of steps from each sample to the next, and ``most`` is the largest of them. If
     ``most`` is None, one program works for all numbers of steps, but it has no derivative in reverse mode.
@@ -191,12 +211,21 @@ def fixed_step_loop(
         h = (t1 - t0) / count
 
         def advance(i, state):
-            q, v, flags_so_far = state
-            (q, v, (off, jumped, inconsistent)), beyond = step_all(start.numbers, t0 + i * h, h, q, v, start.scale)
-            jumped = checkpoint_name(jumped, SAVED_NAME)
-            q, v = (jnp.where(jumped, jnp.nan, x) for x in (q, v))  # the motion ends here
-            jumped = jumped & ~flags_so_far.off  # the first failure is the result
-            return q, v, jax.tree.map(jnp.logical_or, flags_so_far, StepFlags(beyond, off, jumped, inconsistent))
+            *before, flags = state
+            (*after, (off, jumped, inconsistent)), beyond = step_all(start.numbers, t0 + i * h, h, *before, start.scale)
+            is_running = ~flags.stopped  # the first failure is the result
+            not_finite = ~jumped & ~finite(*after, axis=0)
+            taken = checkpoint_name(is_running & ~jumped & ~not_finite, SAVED_NAME)
+            q, v = (jnp.where(taken, new, old) for new, old in zip(after, before, strict=True))
+            flags = StepFlags(
+                beyond=flags.beyond | beyond & is_running,
+                off=flags.off | off & taken,
+                jumped=flags.jumped | jumped & is_running,
+                not_finite=flags.not_finite | not_finite & is_running,
+                inconsistent=flags.inconsistent | inconsistent & taken,
+                taken=flags.taken + taken,
+            )
+            return q, v, flags
 
         def advance_if_needed(state, i):
             return jax.lax.cond(i < count, lambda: advance(i, state), lambda: state), None
@@ -205,12 +234,13 @@ def fixed_step_loop(
             state = jax.lax.fori_loop(0, count, advance, state)
         else:
             state, _ = jax.lax.scan(save_step_starts(advance_if_needed), state, jnp.arange(most))
-        return state, state[:2]
+        q, v, flags = state
+        return state, tuple(jnp.where(flags.stopped, jnp.nan, x) for x in (q, v))
 
     # The first interval has length zero: its only step projects q0, v0 to the first sample.
     ends = jnp.concatenate([ts[:1], ts])
-    counts = jnp.concatenate([jnp.ones_like(per_interval[:1]), per_interval])
     false = jnp.zeros(start.q.shape[1:], bool)
-    state = start.q, start.v, StepFlags(false, false, false, false)
-    (_, _, flags), (q, v) = jax.lax.scan(interval, state, (ends[:-1], ends[1:], counts))
-    return q, v, flags
+    state = start.q, start.v, StepFlags(false, false, false, false, false, taken=false.astype(np.int32))
+    intervals = ends[:-1], ends[1:], _with_first_step(per_interval)
+    (q_last, v_last, flags), (q, v) = jax.lax.scan(interval, state, intervals)
+    return q, v, (q_last, v_last), flags

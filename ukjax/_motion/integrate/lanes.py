@@ -17,7 +17,7 @@ from ..._run.compile import jit_batch
 from ..fallback.policy import solve_batch
 from ..plan import Plan
 from ..problem import SMALLEST_STEP, InitialState, Problem, Solution
-from ..result import RUNNING, classify, finite
+from ..result import RUNNING, classify, finite, reached_times
 from ..stepper.error_control import control_error, next_step_size, perturbed_start
 from ..stepper.limits import lane_count
 from ..stepper.model_batch import ModelBatch
@@ -106,7 +106,7 @@ def _solve(start, problem):
     record = _through_lanes(problem, start)
     since, q, v = jnp.split(record.end, np.array([1, 1 + start.q.shape[1]]), axis=1)
     last = ts[0] + since[:, 0], q, v
-    t = jnp.broadcast_to(ts, record.q.shape[:-1])
+    t = reached_times(ts, record.q, record.v)
     displaced = start.displaced(jnp, record.q[:, 0], record.v[:, 0])
     return Solution(t, record.q, record.v, record.result, record.steps, last, displaced)
 

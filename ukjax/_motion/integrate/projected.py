@@ -13,6 +13,9 @@ from ..stepper.error_control import error_of_correction
 keep_rows = jit(methods_at)
 correct_step = jit(correct_drift)
 
+LEFT_CONSTRAINTS = dfx.RESULTS.internal_error
+"""Result of a step that ends off the constraints. No solver of diffrax has this result."""
+
 
 class Projected(dfx.AbstractWrappedSolver):
     """Project the end of each step of another solver onto the constraints.
@@ -20,7 +23,8 @@ class Projected(dfx.AbstractWrappedSolver):
     The rank of the rows is determined at the start of the step, on the constraints, and holds for all stages: off the
     constraints, redundant rows appear independent. The first stage is always evaluated again, since the last stage of
     the previous step belongs to the state before its correction. The correction contributes to the error of the step
-    (see ``error_of_correction``). Fixed steps cannot be repeated with a shorter length, so a jump ends the motion.
+    (see ``error_of_correction``). Fixed steps cannot be repeated with a shorter length, so one that jumps results in
+    NaN. A step that ends off the constraints ends the motion.
 
     Attributes
     ----------
@@ -79,13 +83,15 @@ class Projected(dfx.AbstractWrappedSolver):
         corrected = correct_step(model, begin + t1, q1, v1, levels, scale)
         speeds = jnp.stack([rate(kinematic_map, q0, v0), rate(kinematic_map, q1, v1), (q1 - q0) / (t1 - t0)])
         jumped = scale.is_jump(corrected.moved, t1 - t0, jnp.max(jnp.abs(speeds), axis=0))
+        result = dfx.RESULTS.where(corrected.off, LEFT_CONSTRAINTS, result)
+        q1, v1 = corrected.q, corrected.v
         if self.even:
-            result = dfx.RESULTS.where(jumped, dfx.RESULTS.internal_error, result)
+            q1, v1 = (jnp.where(jumped, jnp.nan, x) for x in (q1, v1))
         elif error is not None:
             error_q, error_v = split(error)
             correction_error = error_of_correction(corrected.moved, jumped, jnp.asarray(t1 - t0), scale)
             error = jnp.concatenate([jnp.maximum(jnp.abs(error_q), correction_error), error_v])
-        return jnp.concatenate(corrected[:2]), error, dense, solver_state, result
+        return jnp.concatenate([q1, v1]), error, dense, solver_state, result
 
     def func(self, terms, t0, y0, args):
         return self.solver.func(terms, t0, y0, args)

@@ -31,9 +31,8 @@ from ..fallback.policy import (
 )
 from ..fallback.singular_pose import has_understood_rows, step_from_singular_pose
 from ..plan import Plan
-from ..plan import choose as choose_plan
 from ..problem import SMALLEST_STEP, InitialState, Problem, Solution
-from ..result import AT_LAST_TIME, FINISHED, RUNNING, UNUSUAL, classify, finite, reached_last_time
+from ..result import AT_LAST_TIME, FINISHED, RUNNING, UNUSUAL, classify, finite, reached_last_time, reached_times
 from ..stepper.drift_correction import MethodPerLevel
 from ..stepper.error_control import FIRST as FIRST_STEP
 from ..stepper.error_control import control_error, next_step_size, perturbed_start
@@ -150,11 +149,6 @@ class SingleMotion(AbstractIntegrator):
         return as_solution(problem.ts, q, v, without_derivatives(loop_state), start)
 
 
-def solve_one(problem: Problem, start: InitialState) -> Solution:
-    """Integrate one motion with concrete values."""
-    return SingleMotion().run(problem, start, choose_plan(problem, start))
-
-
 def _as_solution_numpy(ts, q, v, loop_state, start):
     """Build the ``Solution`` by NumPy, without compilation.
 
@@ -189,7 +183,7 @@ def as_solution(
         jnp.where(finished, q[-1], loop_state.q),
         jnp.where(finished, v[-1], loop_state.v),
     )
-    t = jnp.where(finite(q, v), ts, jnp.nan)
+    t = reached_times(ts, q, v)
     return Solution(t, q, v, loop_state.result, loop_state.steps, last, start.displaced(jnp, q[0], v[0]))
 
 

@@ -1,0 +1,424 @@
+"""Every integrator computes the same motion, and ends with the same result, however ``simulate`` is called.
+
+``simulate`` chooses among several integrators: by the steps, by the number of starts, and by what is traced. Motions
+are compared with the eager motion of each start alone.
+"""
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax._motion.result import (
+    FINISHED,
+    INCONSISTENT,
+    JUMPED,
+    MOST_STEPS,
+    NOT_FINITE,
+    OFF_CONSTRAINTS,
+    TOO_SMALL,
+)
+from ukjax._precision import in_precision
+from ukjax.systems import FourBar, KnifeEdge
+
+from ..mechanisms import Pendulum
+from ..system.test_kinematic_map import OMEGA, Top
+
+slow = pytest.mark.slow
+TS = np.array([0.0, 0.05, 0.13, 0.3])
+STEPS = {"fixed": {"dt": 0.02}, "adaptive": {}}
+FIXED_STEPS = 3 + 4 + 9  # as many as make none longer than dt
+ROUNDING = 1e-11
+"""Of fixed steps, and of derivatives of them: a few hundred operations with numbers of up to 10."""
+ERROR = 1e-8
+"""Of adaptive steps: ten times the default rtol. A rounding error of the error estimate changes the length of a step,
+and the two motions differ by no more than each of them from the exact one."""
+FALL = uk.MassForce(np.eye(2), np.array([0.0, -9.81]))
+REST = [0.0, 0.0]
+
+
+def served():
+    """A pendulum whose x is prescribed, x = 0.6 + sin(t)²/10, by a horizontal force."""
+    rod = uk.Holonomic(lambda t, q: (q @ q - 1) / 2, name="rod")
+    task = uk.Holonomic(lambda t, q: q[0] - 0.6 - 0.1 * jnp.sin(t) ** 2, name="task")
+    return uk.System(FALL, rod, control=uk.control.Servo(np.array([[1.0], [0.0]]), task)), [0.6, -0.8], REST
+
+
+PROBLEMS = {
+    "pendulum": lambda: (Pendulum(), [-1.0, 0.0], [0.0, 0.3]),
+    "redundant rods": lambda: (Pendulum(copies=2), [-1.0, 0.0], [0.0, 0.3]),
+    "four bars": lambda: (FourBar(), *FourBar().start()),
+    "knife edge": lambda: (KnifeEdge(), *KnifeEdge().start()),
+    "servo": served,
+    "quaternion": lambda: (Top(height=0.1), [1.0, 0.0, 0.0, 0.0], OMEGA),
+}
+
+
+def start_of(problem):
+    model, *start = PROBLEMS[problem]()
+    return model, *(jnp.asarray(x, float) for x in start)
+
+
+def arrays(motion: uk.Trajectory) -> dict[str, Any]:
+    return {name: getattr(motion, name) for name in ("t", "q", "v", "result", "steps", "last")}
+
+
+def with_loss(motion):
+    return jnp.sum(motion["q"][..., -1, :]) + jnp.sum(motion["v"][..., -1, :]), motion
+
+
+# Each of these calls f, a function of q0 and v0 that returns the arrays of a motion, and returns them and, if there is
+# one, the derivative of the loss by q0 and v0.
+def eager(f, q0, v0):
+    return f(q0, v0), None
+
+
+def jit(f, q0, v0):
+    return jax.jit(f)(q0, v0), None
+
+
+def vmap(f, q0, v0):
+    return jax.vmap(f)(q0, v0), None
+
+
+def jit_of_vmap(f, q0, v0):
+    return jax.jit(jax.vmap(f))(q0, v0), None
+
+
+def jvp(f, q0, v0):
+    return jax.jvp(f, (q0, v0), (q0, v0))[0], None
+
+
+def vjp(f, q0, v0):
+    loss, pull, motion = jax.vjp(lambda q0, v0: with_loss(f(q0, v0)), q0, v0, has_aux=True)
+    return motion, pull(jnp.ones_like(loss))
+
+
+def grad(f, q0, v0):
+    (_, motion), slope = _value_and_grad(f)(q0, v0)
+    return motion, slope
+
+
+def jit_of_grad(f, q0, v0):
+    (_, motion), slope = jax.jit(_value_and_grad(f))(q0, v0)
+    return motion, slope
+
+
+def vmap_of_grad(f, q0, v0):
+    (_, motion), slope = jax.vmap(_value_and_grad(f))(q0, v0)
+    return motion, slope
+
+
+def _value_and_grad(f):
+    return jax.value_and_grad(lambda q0, v0: with_loss(f(q0, v0)), (0, 1), has_aux=True)
+
+
+ONE = jit, grad, vjp, jit_of_grad, jvp
+MANY = eager, jit, grad, jit_of_grad, vmap, jit_of_vmap, vmap_of_grad
+EXACT = eager, grad, vjp
+"""Those that run the very program of the eager motion, or one that rounds as it does, where steps are fixed."""
+
+
+def assert_same_types(found, expected):
+    kinds = lambda motion: jax.tree.map(lambda x: (x.dtype, getattr(x, "weak_type", False)), motion)
+    assert kinds(found) == kinds(expected)
+    assert found["steps"].dtype == found["result"].dtype == np.int32
+
+
+def quick(*cases):
+    """All problems, with fixed and adaptive steps, of which these cases are not slow."""
+    marks = lambda *case: [] if case in cases else [slow]
+    return [pytest.param(x, y, marks=marks(x, y), id=f"{x}, {y}") for x in PROBLEMS for y in STEPS]
+
+
+@pytest.mark.parametrize(("problem", "steps"), quick(("redundant rods", "fixed")))
+def test_a_motion_is_the_same_in_every_transformation(problem, steps):
+    model, q0, v0 = start_of(problem)
+    f = lambda q0, v0: arrays(uk.simulate(model, q0, v0, TS, **STEPS[steps]))
+    expected, slope = f(q0, v0), None
+    assert int(expected["result"]) == FINISHED
+    if steps == "fixed":
+        assert int(expected["steps"]) == FIXED_STEPS
+    for call in ONE:
+        found, this_slope = call(f, q0, v0)
+        check(found, expected, steps, call)
+        slope = slope or this_slope
+        if this_slope is not None:
+            jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=10 * ERROR), this_slope, slope)
+
+
+@pytest.mark.parametrize(("problem", "steps"), quick(("pendulum", "adaptive")))
+def test_a_batch_is_the_motions_of_its_members(problem, steps):
+    model, q0, v0 = start_of(problem)
+    f = lambda q0, v0: arrays(uk.simulate(model, q0, v0, TS, **STEPS[steps]))
+    Q, V = jnp.stack([q0] * 3), jnp.stack([v0, 0.9 * v0, 0.5 * v0])
+    expected = jax.tree.map(lambda *x: jnp.stack(x), *(f(q, v) for q, v in zip(Q, V, strict=True)))
+    slope = None
+    for call in MANY:
+        found, this_slope = call(f, Q, V)
+        check(found, expected, steps, call)
+        slope = slope or this_slope
+        if this_slope is not None:
+            jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=10 * ERROR), this_slope, slope)
+
+
+def check(found, expected, steps, call):
+    assert_same_types(found, expected)
+    for name in ("t", "result", "steps"):
+        np.testing.assert_array_equal(found[name], expected[name], err_msg=f"{call.__name__}: {name}")
+    close = 0 if call in EXACT and steps == "fixed" else ROUNDING if steps == "fixed" else ERROR
+    same = lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=close, err_msg=call.__name__)
+    for name in ("q", "v", "last"):
+        jax.tree.map(same, found[name], expected[name])
+
+
+@pytest.mark.parametrize("steps", STEPS)
+def test_a_gradient_computes_the_motion_that_it_is_the_gradient_of(steps):
+    """To the last bit, of one motion: the same program computes both."""
+    model, q0, v0 = start_of("pendulum")
+    f = lambda q0, v0: arrays(uk.simulate(model, q0, v0, TS, **STEPS[steps]))
+    plain = f(q0, v0)
+    for call in (grad, vjp):
+        jax.tree.map(np.testing.assert_array_equal, call(f, q0, v0)[0], plain)
+
+
+# --- failures ------------------------------------------------------------------------------------------------------
+
+LONG = np.array([0.0, 0.3, 0.9, 1.2])
+LONG_STEPS = {"fixed": {"dt": 0.06}, "adaptive": {}}  # none ends where a rod jumps
+FAR = uk.Event(lambda t, q, v: jnp.sum(q) + 100.0)
+"""An event that is not met, for which diffrax's loop does what the others do without one."""
+
+
+def lengthened():
+    """A pendulum whose rod is 1 m long until 0.5 s, and 1.2 m after it."""
+    rod = uk.Holonomic(lambda t, q: (q @ q - jnp.where(t < 0.5, 1.0, 1.44)) / 2, name="rod")
+    return uk.System(FALL, rod), [0.6, -0.8], REST
+
+
+def contradictory():
+    """A wall holds x, and a pusher accelerates it."""
+    wall, pusher = (uk.AccelerationConstraint([[1.0, 0.0]], [b], name=n) for b, n in ((0.0, "wall"), (0.2, "pusher")))
+    return uk.System(FALL, [wall, pusher]), REST, REST
+
+
+def blown():
+    """A spring whose force is no number after half a second."""
+    return uk.System(uk.MassForce(np.eye(2), lambda t, q, v: jnp.where(t > 0.5, jnp.nan, -q))), [1.0, 0.0], REST
+
+
+def stretched():
+    """Two rods of 1 m whose tip is pulled away, stretched at 1 s."""
+    tip = lambda t, q: jnp.array([jnp.sum(jnp.cos(q)) - 1 - t, jnp.sum(jnp.sin(q))])
+    third, rate = np.pi / 3, 1 / (2 * np.sin(np.pi / 3))
+    return uk.System(uk.MassForce(np.eye(2), np.zeros(2)), uk.Holonomic(tip)), [third, -third], [-rate, rate]
+
+
+PENDULUM = lambda: (Pendulum(), [-1.0, 0.0], REST)
+FAILURES = {
+    ("rod jumps", "fixed"): (lengthened, {}, JUMPED),
+    ("rod jumps", "adaptive"): (lengthened, {}, JUMPED),
+    ("contradiction", "fixed"): (contradictory, {}, INCONSISTENT),
+    ("contradiction", "adaptive"): (contradictory, {}, INCONSISTENT),
+    ("not finite", "fixed"): (blown, {}, NOT_FINITE),
+    ("not finite", "adaptive"): (blown, {}, NOT_FINITE),
+    ("out of reach", "fixed"): (stretched, {}, OFF_CONSTRAINTS),
+    ("out of reach", "adaptive"): (stretched, {}, TOO_SMALL),
+    ("most steps", "adaptive"): (PENDULUM, {"max_steps": 4}, MOST_STEPS),
+}
+
+
+def each_failure(*quick):
+    """All failures, of which all but these are slow."""
+    marks = lambda case: [] if case in quick else [slow]
+    return [pytest.param(case, marks=marks(case), id=", ".join(case)) for case in FAILURES]
+
+
+def failing(case, **besides):
+    make, how, result = FAILURES[case]
+    model, *start = make()
+    q0, v0 = (jnp.asarray(x, float) for x in start)
+    how = {"throw": False, **LONG_STEPS[case[1]], **how, **besides}
+    return lambda q0, v0: arrays(uk.simulate(model, q0, v0, LONG, **how)), q0, v0, result
+
+
+@pytest.mark.parametrize("case", each_failure(("most steps", "adaptive")))
+def test_the_same_failure_has_the_same_result(case):
+    """The same samples are NaN, and the motion reaches the same time. Where steps are fixed, all is the same."""
+    f, q0, v0, result = failing(case)
+    expected = f(q0, v0)
+    assert int(expected["result"]) == result
+    np.testing.assert_array_equal(np.isfinite(expected["t"]), np.isfinite(expected["q"]).all(-1))
+    both = jnp.stack([q0, q0]), jnp.stack([v0, v0])
+    calls = [(jit, (q0, v0)), (eager, both), (jit, both), (vmap, both)]
+    for call, start in calls if case[1] == "adaptive" else [*calls, (grad, (q0, v0)), (grad, both)]:
+        found, _ = call(f, *start)
+        assert_same_types(found, expected)
+        each = lambda x, start=start: [x] if start[0].ndim == 1 else list(x)
+        for i in range(start[0].ndim):
+            one = jax.tree.map(lambda x, i=i, each=each: each(x)[i], found)
+            assert int(one["result"]) == result
+            np.testing.assert_array_equal(one["t"], expected["t"])
+            if case[0] != "most steps":  # where a step's length has an error of its own, see ERROR
+                np.testing.assert_allclose(one["last"][0], expected["last"][0], rtol=0, atol=1e-10)
+            if case[1] == "fixed":
+                assert int(one["steps"]) == int(expected["steps"])
+                # A step that ends off its constraints is one where Newton's method diverged.
+                for name in ("q", "v") if result == OFF_CONSTRAINTS else ("q", "v", "last"):
+                    same = lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=ROUNDING)
+                    jax.tree.map(same, one[name], expected[name])
+
+
+@pytest.mark.parametrize("case", each_failure(("rod jumps", "fixed")))
+def test_a_failure_has_the_same_result_beside_an_event(case):
+    """That of the motion without the event, and at the same time; with fixed steps in the same state."""
+    f, q0, v0, result = failing(case)
+    with_event, *_ = failing(case, event=FAR)
+    expected = f(q0, v0)
+    for call, start in ((eager, (q0, v0)), (jit, (q0, v0)), (eager, (q0[None], v0[None]))):
+        found, _ = call(with_event, *start)
+        one = found if start[0].ndim == 1 else jax.tree.map(lambda x: x[0], found)
+        assert_same_types(found, expected)
+        assert int(one["result"]) == result
+        if case[0] != "most steps":  # the integrators choose steps of other lengths
+            np.testing.assert_allclose(one["last"][0], expected["last"][0], rtol=0, atol=1e-10)
+        if case[1] == "fixed" and result != OFF_CONSTRAINTS:  # where Newton's method diverged
+            for x, y in zip(one["last"], expected["last"], strict=True):
+                np.testing.assert_allclose(x, y, rtol=0, atol=ROUNDING)
+
+
+@pytest.mark.parametrize("besides", [{}, pytest.param({"event": FAR}, marks=slow)], ids=["", "event"])
+@pytest.mark.parametrize("steps", ["fixed", pytest.param("adaptive", marks=slow)])
+def test_a_start_off_its_constraints_is_an_error_or_a_result(steps, besides):
+    """An error where its value is known; where it is traced, a result, and no sample is reached."""
+    f = lambda q0, v0: arrays(uk.simulate(Pendulum(), q0, v0, LONG, throw=False, **LONG_STEPS[steps], **besides))
+    for q0 in (jnp.array([-1.1, 0.0]), jnp.array([[-1.1, 0.0], [-1.1, 0.0]])):
+        with pytest.raises(ValueError, match="off the constraints: at t = 0 s 'rod' is 0.105"):
+            f(q0, 0 * q0)
+        found, _ = jit(f, q0, 0 * q0)
+        assert np.all(np.asarray(found["result"]) == OFF_CONSTRAINTS)
+        assert not np.any(np.isfinite(found["q"][..., :4, :]))
+        np.testing.assert_array_equal(found["last"][0], np.zeros(q0.shape[:-1]))
+
+
+# --- one meaning of dt ---------------------------------------------------------------------------------------------
+
+UNEVEN, DT = np.array([0.0, 0.05, 0.15, 1.03]), 0.1
+MEANINGS = {
+    "jit": lambda f: jax.jit(lambda: f(UNEVEN, DT))(),
+    "jit over ts": lambda f: jax.jit(lambda ts: f(ts, DT))(jnp.array(UNEVEN)),
+    "jit over dt": lambda f: jax.jit(lambda dt: f(UNEVEN, dt))(DT),
+    "jit over both": lambda f: jax.jit(f)(jnp.array(UNEVEN), DT),
+    "vmap over ts": lambda f: jax.tree.map(lambda x: x[0], jax.vmap(lambda ts: f(ts, DT))(jnp.array([UNEVEN]))),
+    "vmap over dt": lambda f: jax.tree.map(lambda x: x[0], jax.vmap(lambda dt: f(UNEVEN, dt))(jnp.array([DT]))),
+    "jvp of ts": lambda f: jax.jvp(lambda ts: f(ts, DT), (jnp.array(UNEVEN),), (jnp.ones(4),))[0],
+    "jvp of dt": lambda f: jax.jvp(lambda dt: f(UNEVEN, dt), (DT,), (1.0,))[0],
+    "vjp of ts": lambda f: jax.vjp(lambda ts: with_loss(f(ts, DT)), jnp.array(UNEVEN), has_aux=True)[2],
+    "vjp of dt": lambda f: jax.vjp(lambda dt: with_loss(f(UNEVEN, dt)), DT, has_aux=True)[2],
+}
+
+
+@pytest.mark.parametrize(
+    "meaning", [pytest.param(x, marks=[] if x in ("jit over ts", "jit over dt") else slow) for x in MEANINGS]
+)
+def test_steps_of_dt_meet_every_sample(meaning):
+    f = lambda ts, dt: arrays(
+        uk.simulate(Pendulum(), [-1.0, 0.0], [0.0, 0.3], ts, dt=dt, solver=uk.RungeKutta4(), throw=False)
+    )
+    expected, found = f(UNEVEN, DT), MEANINGS[meaning](f)
+    assert int(found["steps"]) == int(expected["steps"]) == 1 + 1 + 9
+    assert int(found["result"]) == FINISHED
+    np.testing.assert_array_equal(found["t"], UNEVEN)
+    for name in ("q", "v"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=1e-12)
+
+
+# --- float32 beside float64 ----------------------------------------------------------------------------------------
+
+
+@slow
+@pytest.mark.parametrize("event", [None, FAR], ids=["", "event"])
+@pytest.mark.parametrize("steps", STEPS)
+def test_a_float32_model_stays_float32(steps, event):
+    """Whatever the precision of tolerances, times and dt."""
+    model = in_precision(Pendulum(), np.dtype(np.float32))
+    tolerances: dict[str, Any] = {"rtol": np.float64(1e-5), "atol": np.array([1e-6, 1e-6])}
+    how: dict[str, Any] = tolerances | ({"dt": np.float64(0.02)} if steps == "fixed" else {})
+    f = lambda q0, v0: arrays(uk.simulate(model, q0, v0, TS, event=event, **how))
+    start = jnp.array([-1.0, 0.0], np.float32), jnp.array([0.0, 0.3], np.float32)
+    expected = f(*start)
+    both = tuple(jnp.stack([x, x]) for x in start)
+    for call, (q0, v0) in [(eager, start), (eager, both), *((call, start) for call in ONE), (vmap, both), (grad, both)]:
+        found, slope = call(f, q0, v0)
+        for leaf in jax.tree.leaves((found, slope)):
+            assert leaf.dtype in (np.float32, np.int32)
+        assert_same_types(found, expected)
+        np.testing.assert_allclose(
+            found["q"][..., :4, :], jnp.broadcast_to(expected["q"], (*q0.shape[:-1], 4, 2)), atol=1e-4
+        )
+        np.testing.assert_array_equal(found["result"], np.full(q0.shape[:-1], FINISHED))
+
+
+# --- several devices -----------------------------------------------------------------------------------------------
+
+SHARDED = """
+import jax, jax.numpy as jnp, numpy as np, sys
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
+import ukjax as uk
+
+uk.enable_float64()
+system = uk.System(
+    uk.Lagrangian(lambda t, q, v: v @ v / 2, lambda t, q: 9.81 * q[1]), uk.Holonomic(lambda t, q: (q @ q - 1) / 2)
+)
+angles = np.linspace(0.1, 1.5, 8)
+starts = np.stack([np.sin(angles), -np.cos(angles)], axis=-1)
+simulate = lambda q: uk.simulate(system, q, 0 * q, [0.0, 0.1, 0.3], **HOW).q
+expected = simulate(starts)
+
+def check(q, spec):
+    np.testing.assert_allclose(q, expected, rtol=0, atol=1e-10)
+    assert len(q.devices()) == 4 and q.sharding.spec[:1] == spec, (q.sharding, spec)
+
+mesh = jax.make_mesh((4,), ("members",), axis_types=(KIND,))
+replicated, over = (jax.device_put(starts, NamedSharding(mesh, spec)) for spec in (P(), P("members")))
+"""
+EAGER = "check(simulate(replicated), ()); check(simulate(over), ('members',))"
+SHARD_MAP = """
+how = dict(mesh=mesh, in_specs=P("members"), out_specs=P("members"), check_vma=False)  # of kernels JAX knows no vma
+check(jax.jit(jax.shard_map(simulate, **how))(over), ("members",))
+"""
+JIT_NUMBERS = "np.testing.assert_allclose(jax.jit(simulate)(over), expected, rtol=0, atol=1e-10)"
+JIT = "check(jax.jit(simulate)(over), ('members',))"
+REPLICATED = (
+    "under jit, XLA does not partition a kernel, so that every device computes all members, and results are "
+    "replicated; jax.shard_map(..., check_vma=False) partitions them"
+)
+EXPLICIT = (
+    "an array over a mesh axis of type Explicit is rejected, ShardingTypeError or ValueError, outside jax.shard_map"
+)
+limit = lambda reason: [slow, pytest.mark.xfail(strict=True, reason=reason)]
+
+
+@pytest.mark.parametrize("how", ({"dt": 0.02}, {}), ids=("fixed", "adaptive"))
+@pytest.mark.parametrize(
+    ("script", "kind"),
+    (
+        pytest.param(EAGER, "Auto", marks=slow, id="eager"),
+        pytest.param(SHARD_MAP, "Auto", marks=slow, id="shard_map"),
+        pytest.param(SHARD_MAP, "Explicit", marks=slow, id="shard_map, explicit"),
+        pytest.param(JIT_NUMBERS, "Auto", marks=slow, id="jit, numbers"),
+        pytest.param(JIT, "Auto", marks=limit(REPLICATED), id="jit"),
+        pytest.param(EAGER, "Explicit", marks=limit(EXPLICIT), id="eager, explicit"),
+    ),
+)
+def test_a_batch_over_several_devices_is_the_same(how, script, kind):
+    """And stays on those devices, each with its share of the members."""
+    script = SHARDED.replace("HOW", repr(how)).replace("KIND", f"AxisType.{kind}") + script
+    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
+    subprocess.run([sys.executable, "-c", script], check=True, env=os.environ | {"XLA_FLAGS": flags})
