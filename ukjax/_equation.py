@@ -87,7 +87,7 @@ def constrained_motion(terms: Terms, method: str | AbstractMethod = "orthogonal"
     check_terms(terms)
     if isinstance(method, Sparse) and not method.bands:
         method = Sparse.of((np.asarray(terms.M), np.asarray(terms.A)))
-    usual = method.usual()
+    usual = method.fast_path()
     if usual is not None:
         motion, needs_fallback = _motion_now(usual, terms)
         if not needs_fallback:
@@ -203,7 +203,7 @@ def mobility(terms: Terms, method: str | AbstractMethod = "orthogonal") -> Mobil
     """Return the constrained motion of ``terms`` as an affine map, to which further constraints can be added.
 
     The acceleration is that of ``constrained_motion``, and W = M⁻¹ − K A M⁻¹. For concrete values, raises
-    ``ValueError`` if a term is not finite, or M is not symmetric or not positive semidefinite.
+    ``InputError`` if a term is not finite, or M is not symmetric or not positive semidefinite.
     """
     method = choose(method)
     _check_terms(terms)

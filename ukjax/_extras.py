@@ -7,7 +7,7 @@ from ._errors import MissingPackageError
 
 
 def extra_package(package: str, extra: str, needed_by: str) -> ModuleType:
-    """Import ``package``. If it is missing, the ``ImportError`` says how to install it as ``extra`` of ukjax."""
+    """Import ``package``. If it is missing, ``MissingPackageError`` says how to install it as ``extra`` of ukjax."""
     try:
         return importlib.import_module(package)
     except ImportError:

@@ -19,7 +19,7 @@ class DryFriction(NamedTuple):
         (k,) largest friction forces.
     width
         (k,) rates below which the friction force is a smooth function of the rate.
-    usual
+    is_default
         (k,) True where ``width`` is the default value.
     """
 
@@ -27,4 +27,4 @@ class DryFriction(NamedTuple):
     rates: Callable[[Array, Array, Array], tuple[Float[Array, " k"], Float[Array, "k n"]]]
     limit: Float[Array, " k"]
     width: Float[Array, " k"]
-    usual: tuple[bool, ...]
+    is_default: tuple[bool, ...]

@@ -87,7 +87,7 @@ def short(monkeypatch):
     def refuse(*_):
         raise AssertionError("the long way is compiled")
 
-    monkeypatch.setattr("ukjax._motion.consistent.project._project_anywhere", refuse)
+    monkeypatch.setattr("ukjax._motion.consistent.project._project_by_search", refuse)
 
 
 @pytest.mark.usefixtures("short")

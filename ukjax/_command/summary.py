@@ -24,6 +24,7 @@ def summarise(trajectory: Trajectory) -> dict[str, Any]:
         "samples": int(t.size),
         "steps": int(trajectory.steps),
         "finished": all_ended_well(trajectory.result),
+        "reason": trajectory.reason,
         "max_residual": _largest(trajectory.residual),
         "max_position_residual": _largest(trajectory.position_residual),
         "max_velocity_residual": _largest(trajectory.velocity_residual),
@@ -87,7 +88,7 @@ def _rows(run):
     rank = f"{run['rank_min']}" if run["rank_min"] == run["rank_max"] else f"{run['rank_min']} to {run['rank_max']}"
     rows = [
         ("time", f"{run['t0']:g} to {run['t1']:g} s, {run['samples']} samples, {run['steps']} steps"),
-        *([] if run["finished"] else [("stopped", "no step was small enough to go on")]),
+        *([] if run["finished"] else [("stopped", run["reason"])]),
         ("constraints", f"{run['rows']} rows of rank {rank}"),
         ("residual", f"{run['max_residual']:.1e} as written"),
     ]

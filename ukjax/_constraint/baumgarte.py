@@ -56,7 +56,7 @@ def as_gain(name: str, value: Any) -> Array:
 
 
 def gain_for_rows(name: str, value: Array, rows: int) -> Float[Array, "*m"]:
-    """Return ``value`` if it is a number or has one entry per row, else raise ``ValueError``."""
+    """Return ``value`` if it is a number or has one entry per row, else raise ``InputError``."""
     if value.shape not in ((), (rows,)):
         raise InputError(f"{name} must be a number or have shape ({rows},), one per row, got shape {value.shape}")
     return value

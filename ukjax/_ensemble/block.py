@@ -213,7 +213,7 @@ def starts(task: Task, numbers: Array, q0: Array, v0: Array) -> InitialState:
 @jit_batch
 def _project_near(task, numbers, q0, v0):
     """Project the starts by Newton's method with the fast-path solver; returns them, and whether each has converged."""
-    problem, fast = task.problem, task.problem.method.usual()
+    problem, fast = task.problem, task.problem.method.fast_path()
 
     def project_one(numbers, q, v):
         model, q, v = unprojected_start(task, numbers, q, v)

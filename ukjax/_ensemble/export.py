@@ -25,7 +25,7 @@ from .._fingerprint import with_digest
 from .._kernel import without_kernels
 from .._labels import Labels
 from .._motion.fallback.policy import initial_method_at
-from .._motion.result import BEYOND, UNUSUAL
+from .._motion.result import NEEDS_FALLBACK, NO_FALLBACK
 from .._motion.simulate import DEFAULT_MAX_STEPS, batch_program
 from .._motion.trajectory.trajectory import Trajectory
 from .._names import did_you_mean
@@ -145,7 +145,7 @@ def export(
 
     def every(q0, v0, numbers):
         samples = program(starts(task, numbers, q0, v0), problem)
-        result = jnp.where(samples.result == UNUSUAL, BEYOND, samples.result)
+        result = jnp.where(samples.result == NEEDS_FALLBACK, NO_FALLBACK, samples.result)
         return samples.t, samples.q, samples.v, result, samples.steps, samples.last
 
     (members,) = jax_export.symbolic_shape("members")

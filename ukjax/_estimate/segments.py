@@ -174,7 +174,7 @@ def _predict_with_fallback(prediction, x, z, ts, step_counts, setting, by_starts
         results, failed = _in_parallel(method, prediction, by_starts, x, *inputs)
         return jax.tree.map(np.array, results), np.asarray(failed)
 
-    fast, all_rows = prediction.method.usual(), np.arange(len(z))
+    fast, all_rows = prediction.method.fast_path(), np.arange(len(z))
     if fast is None:
         return predict_with(prediction.method, all_rows)[0]
     results, failed = predict_with(same_at_every_level(fast), all_rows)

@@ -30,7 +30,7 @@ from .._check import (
 from .._errors import InputError, SimulationError
 from .._functions import two_arrays
 from .._kernel import without_unused
-from .._motion.result import UNUSUAL
+from .._motion.result import NEEDS_FALLBACK
 from .._motion.simulate import simulate
 from .._motion.stepper.tableau import check_solver
 from .._motion.trajectory.observation import observe_by
@@ -257,7 +257,7 @@ def _cost_of_motion(parameters, cost, start_of, motion_from):
         value = as_array("cost", call("cost", cost, replace(motion, observation=observation)), "one number", "return")
         if value.ndim:
             raise InputError(f"cost must return one number per motion, got shape {value.shape}")
-        return value, (value, motion.without_model(), jnp.any(needs_fallback) | (motion.result == UNUSUAL))
+        return value, (value, motion.without_model(), jnp.any(needs_fallback) | (motion.result == NEEDS_FALLBACK))
 
     return cost_of_motion
 
@@ -325,7 +325,7 @@ def _with_fallback(evaluate, method):
     """``evaluate`` with the fast-path solver if there is one, and again with ``method`` if that needs a fallback."""
 
     def with_fallback(*arguments):
-        fast = method.usual()
+        fast = method.fast_path()
         if fast is not None:
             result, needs_fallback = evaluate(fast, *arguments)
             if not np.any(np.asarray(needs_fallback)):

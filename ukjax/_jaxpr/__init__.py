@@ -1,1 +1,4 @@
-"""The state of JAX's traces, and jaxprs. Only this package and ``_kernel`` depend on internals of a release of JAX."""
+"""The state of JAX's traces, and jaxprs.
+
+Only this package, ``_kernel`` and ``_fingerprint`` depend on internals of a release of JAX.
+"""

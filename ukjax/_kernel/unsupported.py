@@ -55,7 +55,7 @@ def origin(function: Callable) -> SourceLocation:
 
 
 def report(error: Unsupported, options: KernelOptions) -> None:
-    """Warn that a function is executed by ``jax.vmap``; with ``strict``, raise ``ValueError`` instead."""
+    """Warn that a function is executed by ``jax.vmap``; with ``strict``, raise ``InputError`` instead."""
     location = error.location or options.origin
     cause = f"`{error.primitive}`" if error.primitive else "an argument"
     message = f"{cause} in {location.function} cannot be compiled as one kernel: {error}."

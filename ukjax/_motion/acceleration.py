@@ -94,7 +94,7 @@ def acceleration(
             return _at_all(t, q, v, model, method).acceleration
         band = (
             band_at_states(model, t, q, v)
-            if method.usual() is not None and has_single_loop(model, Sparse(), True)
+            if method.fast_path() is not None and has_single_loop(model, Sparse(), True)
             else None
         )
         full_method = with_sparsity(method, model, t, q, v)
@@ -168,7 +168,7 @@ def _at_many(model, t, q, v, band, method):
         check_terms(_terms(model, t[0], q[0], v[0]), " for state 0", direction_names(model))
     arguments, states = (t, q, v), jax.tree.map(np.asarray, (t, q, v))
     accelerations, remaining = np.full(v.shape, np.nan, v.dtype), np.arange(len(q))
-    fast_path = method.usual()
+    fast_path = method.fast_path()
     fast_path = replace(fast_path, assumes=True) if isinstance(fast_path, FastPath) else fast_path
     for current_method in (band, fast_path, method):
         if current_method is None:

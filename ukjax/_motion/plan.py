@@ -86,7 +86,7 @@ def choose(problem: Problem, start: InitialState) -> Plan:
         reason=reason,
         steps=_steps(problem),
         step=_step(problem, start, integrator),
-        method=_method(problem),
+        method=_method(problem, integrator),
         values_known=values_known,
         differentiation="forward" if forward else "reverse" if values_known and not eager else "none",
     )
@@ -131,20 +131,21 @@ def _steps(problem: Problem) -> str:
 
 
 def _step(problem: Problem, start: InitialState, integrator: str) -> str:
+    method = problem.method if problem.band is None else problem.band
     if integrator == "diffrax":
-        return "compiled by XLA, a kernel for each evaluation" if is_kernel(problem.method) else "compiled by XLA"
-    coordinates, rows = start.v.shape[-1], start.scale.rows.shape[-1]
-    is_single = start.q.ndim == 1
-    if is_single_kernel(problem.method, coordinates, rows) if is_single else is_kernel(problem.method):
+        return "compiled by XLA, a kernel for each evaluation" if is_kernel(method) else "compiled by XLA"
+    sizes = start.v.shape[-1], start.scale.rows.shape[-1]
+    if is_single_kernel(method, *sizes) if integrator == "single" else is_kernel(method):
         return "all steps in one kernel of machine code"
-    if has_single_loop(problem.model, problem.method, problem.projection):
+    batch_of_dense = integrator in ("lanes", "fixed_step") and start.q.ndim == 2 and not method.is_sparse
+    if has_single_loop(problem.model, method, problem.projection) and not batch_of_dense:
         return "compiled by XLA: stages and corrections are iterations of one loop"
     return "compiled by XLA: stages are iterations of a loop, followed by the corrections"
 
 
-def _method(problem: Problem) -> str:
+def _method(problem: Problem, integrator: str) -> str:
     name = type(problem.method).__name__
-    fast_path = problem.method.usual()
+    fast_path = None if integrator in ("traced", "diffrax") else problem.method.fast_path()
     methods = [] if problem.band is None else ["Sparse along a band"]
     methods += [] if fast_path is None else [f"{type(fast_path).__name__} (Cholesky of M and of the rows)"]
     return ", then ".join([*methods, name]) if methods else name

@@ -7,10 +7,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 FINISHED, EVENT, MOST_STEPS, TOO_SMALL, NOT_FINITE, OFF_CONSTRAINTS, JUMPED, ON_EVENT = range(8)
-REFUSED, NOT_ASSEMBLED, BEYOND = range(8, 11)  # only for ensembles and exported simulators
+REFUSED, NOT_ASSEMBLED, NO_FALLBACK = range(8, 11)  # only for ensembles and exported simulators
 INCONSISTENT = 11  # replaces FINISHED or EVENT if constraints contradicted each other
 EVENT_NAN = 12
-RUNNING, UNUSUAL = -1, -2  # intermediate codes: continue; continue with another method
+RUNNING, NEEDS_FALLBACK = -1, -2  # intermediate codes: continue; continue with another method
 
 REASONS = {
     FINISHED: "reached its last time",
@@ -24,7 +24,7 @@ REASONS = {
     REFUSED: "began with terms that make no sense",
     NOT_ASSEMBLED: "has no start that meets its constraints",
     EVENT_NAN: "came to where its event function is NaN",
-    BEYOND: "came to where its program cannot go on: to redundant rows, or a singular mass matrix",
+    NO_FALLBACK: "needs a method that this program does not have: rows are redundant, or the mass matrix is singular",
     INCONSISTENT: "met constraints that contradict each other",
 }
 
@@ -83,7 +83,7 @@ def classify(
         (event, EVENT),
         (on_event, ON_EVENT),
         (event_nan, EVENT_NAN),
-        (needs_fallback, UNUSUAL),
+        (needs_fallback, NEEDS_FALLBACK),
         (jumped, JUMPED),
         (off, OFF_CONSTRAINTS),
         (not_finite, NOT_FINITE),

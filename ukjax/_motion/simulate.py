@@ -239,7 +239,7 @@ def simulate(
         ),
     )
     if not plan.eager:
-        return trajectory
+        return trajectory.with_plan(plan)
     with hint_if_batched_model(model, q0):
         check_start(trajectory, problem, chosen_integrator, start, solution.displaced)
     if ending is not None and q0.ndim == 1:

@@ -168,7 +168,7 @@ def step(
     projection = drift != "none" and isinstance(model, AbstractSystem)
     options = tableau, projection, steps
     full_method = with_sparsity(choose(method), model, t, q, v)
-    fast_path = full_method.usual()
+    fast_path = full_method.fast_path()
     with hint_if_batched_model(model, state.q):
         first_method = full_method if fast_path is None else same_at_every_level(fast_path)
         result, beyond = _integrate(model, state, dt, u, first_method, *options)

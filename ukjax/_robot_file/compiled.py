@@ -52,7 +52,7 @@ def compiled(path: Path, mujoco: Any, spec: Any) -> tuple[Any, dict[int, Any]]:
 
     All bodies of the file are kept. Elements that do not affect the motion are removed: sensors, textures, height
     fields, and meshes that contribute no mass (their geoms become massless spheres). Their files need not exist. Raises
-    ``ValueError`` if MuJoCo rejects the file.
+    ``InputError`` if MuJoCo rejects the file.
     """
     spec.compiler.fusestatic = spec.compiler.discardvisual = False
     meshes = {mesh.name or Path(mesh.file).stem: mesh for mesh in spec.meshes}

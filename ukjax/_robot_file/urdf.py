@@ -36,7 +36,7 @@ def read_urdf(path: Path, root: Element, floating: bool) -> Contents:
 
     The root is fixed to the ground, or free if ``floating``. If the root is the ground itself (a link named ``world``
     without mass), ``floating`` frees the links that are fixed to it. Gravity is 9.81 m/s² along −z. Raises
-    ``ValueError`` with file and line if links and joints are not a tree.
+    ``InputError`` with file and line if links and joints are not a tree.
     """
     for element in root.iter():
         if isinstance(element, Element) and element.tag.startswith("xacro:"):

@@ -106,7 +106,7 @@ class AbstractMethod(eqx.Module):
     """Abstract solver: factorises (M, A).
 
     A factorisation is never differentiated; ``implicit.py`` has the derivative rule. Methods that determine the rank
-    raise ``ValueError`` for a tolerance outside (0, 1).
+    raise ``InputError`` for a tolerance outside (0, 1).
 
     Attributes
     ----------
@@ -114,17 +114,19 @@ class AbstractMethod(eqx.Module):
         True if the method detects redundant rows, so that ``active`` selects some of them.
     is_sparse
         True if the method runs in JAX loops over the parts of a system; other methods are compiled as kernels.
+    same_rows_at_every_level
+        True if the same rows are active for positions, velocities and accelerations.
     """
 
     is_sparse: ClassVar[bool] = False
-    uniform: ClassVar[bool] = True  # the same rows count for positions, velocities and accelerations
+    same_rows_at_every_level: ClassVar[bool] = True
 
     @property
     def has_fallback(self) -> bool:
-        """Whether ``needs_fallback`` of a factorisation can be True: another method then has to solve the system."""
+        """Whether the integrator repeats a step by another method if ``needs_fallback`` of a factorisation is True."""
         return False
 
-    def usual(self) -> "AbstractMethod | None":
+    def fast_path(self) -> "AbstractMethod | None":
         """Return a faster method to try first, or None. It compiles and runs faster than this one and sets
         ``needs_fallback`` when its result may be wrong."""
         return None

@@ -55,7 +55,7 @@ class Orthogonal(AbstractMethod):
     def with_active_rows(self, kept: Bool[Array, " m"]) -> "Orthogonal":
         return replace(self, kept=kept)
 
-    def usual(self) -> FastPath | None:
+    def fast_path(self) -> FastPath | None:
         return FastPath(self.rtol, least=self.least) if self.kept is None else None
 
     @eqx.filter_jit

@@ -95,7 +95,7 @@ def project(
     scale = scales(*(constants if is_eager(constants) else inputs))
     chart, x0, sizes = chart_at(model, q0, v0, scale)
     inputs = chart, t, x0, v0
-    constants, fast_path = without_derivatives(inputs), method.usual()
+    constants, fast_path = without_derivatives(inputs), method.fast_path()
     if fast_path is not None and is_eager(constants):
         solution = _solve_eagerly(fast_path, constants, sizes)
         if not solution.reached:

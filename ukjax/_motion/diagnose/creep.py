@@ -71,7 +71,7 @@ def warn_of_creep(trajectory: Trajectory, problem: Problem, scale: Scale) -> Non
         else:
             allowed = MAX_CREEP * size[member, i]
             enough = allowed / distances[member, i] * width[i]
-            default = ", the default" if friction.usual[i] else ""
+            default = ", the default" if friction.is_default[i] else ""
             remedy = (
                 f"its friction is smooth below its creep, {width[i]:g} per second{default}. "
                 f"creep={_rounded_down(enough):g} keeps it below {allowed:.1g}, a thousandth of the size of its "

@@ -125,7 +125,7 @@ def check_start(
     model, q0, v0 = trajectory.model, start.q, start.v
     batch, is_displaced = q0.ndim == 2, problem.projection and bool(np.any(np.asarray(displaced)))
     succeeded = all_ended_well(trajectory.result)
-    was_checked = loop.checks_every_step and problem.method.usual() is not None
+    was_checked = loop.checks_every_step and problem.method.fast_path() is not None
     if succeeded and was_checked and not is_displaced:
         return
     t0 = problem.begin.reshape(-1)[0]

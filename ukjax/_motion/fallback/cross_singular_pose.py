@@ -108,7 +108,7 @@ def _crossing(problem, begin, states, rows, scale):
     chosen = np.flatnonzero(sizes > 0) if rows is None else np.asarray(rows, int)
     if not chosen.size:
         return None
-    fast_path = problem.method.usual()
+    fast_path = problem.method.fast_path()
     share = 10 * float(fast_path.rtol) if isinstance(fast_path, FastPath) and fast_path.rtol is not None else 0.0
     share = max(share, float(np.finfo(dtype).eps) ** NEAREST)
     distance = lambda t, q, v: _distance(model, on_device(t, q, v), chosen, sizes, share)

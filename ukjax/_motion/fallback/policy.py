@@ -26,7 +26,7 @@ from ..._solve import AbstractMethod, FastPath, RuntimeRows, doubtful, independe
 from ..._system import AbstractSystem, dynamics_of, structure_of
 from ..plan import Plan
 from ..problem import InitialState, Problem, Solution
-from ..result import REFUSED, UNUSUAL
+from ..result import NEEDS_FALLBACK, REFUSED
 from ..stepper.drift_correction import MethodPerLevel, same_at_every_level
 from ..stepper.limits import MIN_ROWS_TO_CHECK, is_kernel, is_single_kernel
 from .nearly_dependent import warn_of_nearly_dependent
@@ -48,7 +48,7 @@ def initial_method(problem: Problem, runtime_rows: bool) -> AbstractMethod | Met
     """
     if problem.band is not None:
         return problem.band
-    fast_path = problem.method.usual()
+    fast_path = problem.method.fast_path()
     if not isinstance(fast_path, FastPath):
         return problem.method
     if runtime_rows:
@@ -263,7 +263,7 @@ def solve_every_member(
     """Run ``run(problem, start)`` for a batch, with as many methods as its members need.
 
     A method that one member needs does not affect the others. A member whose terms are invalid at its start raises
-    ``ValueError``, or has the result ``REFUSED`` if ``refuse`` is false. Members that need another method run ``again``
+    ``InputError``, or has the result ``REFUSED`` if ``refuse`` is false. Members that need another method run ``again``
     at a time, with one program for any number of them; if None, all at once, padded to a power of two.
     """
     method = initial_method(problem, runtime_rows=False)
@@ -272,7 +272,7 @@ def solve_every_member(
     note_rows_left_out(plan, method, start.scale.rows.shape[-1])
     samples = run(replace(problem, attempt=method), start)
     for iteration in range(MAX_METHOD_CHANGES + 1):
-        needs_fallback = np.flatnonzero(np.asarray(samples.result) == UNUSUAL)
+        needs_fallback = np.flatnonzero(np.asarray(samples.result) == NEEDS_FALLBACK)
         refused = []
         for member in needs_fallback:
             try:

@@ -49,7 +49,7 @@ class DiffraxLoop(AbstractBatchIntegrator):
 
 
 def _forward_adjoint(adjoint):
-    """The given adjoint, or else diffrax's for forward mode; ``ValueError`` for an adjoint of reverse mode only."""
+    """The given adjoint, or else diffrax's for forward mode; ``InputError`` for an adjoint of reverse mode only."""
     if isinstance(adjoint, dfx.RecursiveCheckpointAdjoint | dfx.ImplicitAdjoint | dfx.BacksolveAdjoint):
         raise InputError(
             f"adjoint={type(adjoint).__name__}() is for reverse mode (jax.grad, jax.vjp), and this is forward mode "

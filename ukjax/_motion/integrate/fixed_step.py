@@ -18,7 +18,7 @@ from ..._solve import AbstractMethod
 from ..fallback.policy import in_words, initial_method_at, next_method_of, solve_batch
 from ..plan import Plan
 from ..problem import InitialState, Problem, Solution
-from ..result import UNUSUAL, classify, finite, reached_times
+from ..result import NEEDS_FALLBACK, classify, finite, reached_times
 from ..stepper.drift_correction import MethodPerLevel
 from ..stepper.limits import is_kernel
 from ..stepper.model_batch import ModelBatch, SingleModel
@@ -60,7 +60,7 @@ def _solve_differentiated(start, problem, plan):
         result = without_derivatives(solution.result)
         if not is_concrete(result):
             break
-        needs_fallback = np.flatnonzero(np.asarray(result) == UNUSUAL)
+        needs_fallback = np.flatnonzero(np.asarray(result) == NEEDS_FALLBACK)
         if not needs_fallback.size:
             return solution
         method = next_method_of(primal_problem, method, primal_start, needs_fallback[0])

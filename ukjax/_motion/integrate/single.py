@@ -32,7 +32,7 @@ from ..fallback.policy import (
 from ..fallback.singular_pose import has_understood_rows, step_from_singular_pose
 from ..plan import Plan
 from ..problem import SMALLEST_STEP, InitialState, Problem, Solution
-from ..result import AT_LAST_TIME, FINISHED, RUNNING, UNUSUAL, classify, finite, reached_last_time, reached_times
+from ..result import AT_LAST_TIME, FINISHED, NEEDS_FALLBACK, RUNNING, classify, finite, reached_last_time, reached_times
 from ..stepper.drift_correction import MethodPerLevel
 from ..stepper.error_control import FIRST as FIRST_STEP
 from ..stepper.error_control import control_error, next_step_size, perturbed_start
@@ -231,7 +231,7 @@ def _run(options, scale, model, ts, q0, v0, plan, remember):
             states = steps
         if remember and int(steps.count):
             pieces.append((method, steps))
-        if int(loop_state.result) == UNUSUAL:
+        if int(loop_state.result) == NEEDS_FALLBACK:
             t = begin + np.asarray(loop_state.t)
             passed = None
             if float(t) != t_without_pose and has_understood_rows(problem):

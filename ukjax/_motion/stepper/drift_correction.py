@@ -24,16 +24,10 @@ class MethodPerLevel(NamedTuple):
     velocity: AbstractMethod
 
     @property
-    def uniform(self) -> bool:
+    def same_rows_at_every_level(self) -> bool:
         """Whether all levels use the same static set of rows."""
         methods = self.acceleration, self.position, self.velocity
         return len({getattr(method, "kept", None) for method in methods}) == 1
-
-    @property
-    def all_count(self) -> bool:
-        """Whether no level drops a row statically."""
-        methods = self.acceleration, self.position, self.velocity
-        return all(getattr(method, "kept", None) is None for method in methods)
 
     @property
     def is_sparse(self) -> bool:

@@ -1,4 +1,4 @@
-"""Problem sizes at which the way of execution changes. All these limits are measured, and all are in this file."""
+"""Sizes that decide how a motion is executed. All of them are measured."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ def has_single_loop(model: Any, method: Any, projection: bool) -> bool:
     """Whether stages and corrections of a step can be iterations of one loop: all constraints act on positions."""
     return (
         projection
-        and method.uniform
+        and method.same_rows_at_every_level
         and isinstance(model, AbstractSystem)
         and model.control is None
         and all(constraint.level == "position" for constraint in model.constraints)

@@ -53,7 +53,7 @@ def observe(
     model: Any, t: Float[Array, "*at"], q: Float[Array, "*at nq"], v: Float[Array, "*at n"], method: AbstractMethod
 ) -> Observation:
     """Evaluate all quantities at the samples of one motion, or of a batch."""
-    fast_path = method.usual()
+    fast_path = method.fast_path()
     if fast_path is not None and is_eager(model, t, q, v):
         observation, needs_fallback = observe_by(fast_path, model, t, q, v)
         fallback_mask = np.asarray(needs_fallback)
