@@ -1,9 +1,10 @@
-"""Choice of the integrator for a problem. The choice is made once, here, and reported by ``Trajectory.plan``."""
+"""Choice of the integrator for a problem, reported by ``Trajectory.plan``."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from .._jaxpr.tracing import is_eager, is_forward_mode, without_derivatives
+from .._jaxpr.tracing import is_concrete, is_eager, is_forward_mode, is_tracing, without_derivatives
+from .._solve import AbstractMethod
 from .problem import InitialState, Problem
 from .stepper.limits import has_single_loop, is_kernel, is_single_kernel
 
@@ -77,9 +78,12 @@ class Plan:
 
 def choose(problem: Problem, start: InitialState) -> Plan:
     """The plan for a problem and its start."""
-    values_known = is_eager(*map(without_derivatives, (problem, start)))
-    eager = values_known and is_eager(problem, start)
-    forward = not eager and is_forward_mode(problem, start)
+    if is_concrete(problem, start):
+        eager = values_known = not is_tracing()
+        forward = False
+    else:
+        eager, values_known = False, is_eager(*map(without_derivatives, (problem, start)))
+        forward = is_forward_mode(problem, start)
     integrator, reason = _integrator(problem, start, eager, values_known, forward)
     return Plan(
         integrator=integrator,
@@ -145,7 +149,7 @@ def _step(problem: Problem, start: InitialState, integrator: str) -> str:
 
 def _method(problem: Problem, integrator: str) -> str:
     name = type(problem.method).__name__
-    fast_path = None if integrator in ("traced", "diffrax") else problem.method.fast_path()
     methods = [] if problem.band is None else ["Sparse along a band"]
-    methods += [] if fast_path is None else [f"{type(fast_path).__name__} (Cholesky of M and of the rows)"]
+    if integrator not in ("traced", "diffrax") and type(problem.method).fast_path is not AbstractMethod.fast_path:
+        methods.append("FastPath (Cholesky of M and of the rows)")
     return ", then ".join([*methods, name]) if methods else name
