@@ -106,6 +106,7 @@ def test_motions_have_their_derivatives(along):
 
     def outcome(s):
         mechanism, q, v = along.at(s)
+        q, v = uk.project(mechanism, NOW, q, v)
         dt = min(0.004, mechanism.end / 1000)
         motion = uk.simulate(mechanism, q, v, [NOW, NOW + 5 * dt], dt=dt, solver=uk.RungeKutta4())
         return jnp.concatenate([motion.q[-1], motion.v[-1]])
