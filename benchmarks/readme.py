@@ -78,7 +78,7 @@ def _accuracy() -> str:
     found = row("accuracy", method="orthogonal")
     share = 100 * found["largest share of the bound"]
     return (
-        f"relative error {number(found['median error'])} in the median, at most {number(share)} % of the bound "
+        f"median relative error {number(found['median error'])}; largest error {number(share)} % of the bound "
         f"50 cond(M) cond(A)² 2.2e-16; {found['wrong ranks'] or 'no'} wrong rank"
     )
 
@@ -88,7 +88,7 @@ def _gallery() -> str:
     worst = lambda column: max((r for r in everything if column in r), key=lambda r: r[column])
     residual, error = worst("residual"), worst("error")
     return (
-        f"residuals at most {below(residual['residual'])} (`{residual['system']}`); distance at most "
+        f"residuals at most {below(residual['residual'])} (`{residual['system']}`); error at most "
         f"{below(error['error'])} (`{error['system']}`)"
     )
 
@@ -109,9 +109,9 @@ def _first_pendulum() -> str:
     share = lambda what: number(row("first_result", what=what)["times plain"])
     plain = row("first_result", what="plain diffrax: motion")["first s"]
     return (
-        f"{share('pendulum: simulate')} of the script's {number(plain)} s; "
-        f"{share('pendulum: the same model defined anew')} when the model is defined anew; the gradient "
-        f"{share('pendulum: jax.grad through simulate')} of the script's gradient"
+        f"{share('pendulum: simulate')} (script: {number(plain)} s); "
+        f"{share('pendulum: the same model defined anew')} if the model is defined again; gradient "
+        f"{share('pendulum: jax.grad through simulate')} (relative to the script's gradient)"
     )
 
 
@@ -126,7 +126,7 @@ LOOPS = (
 
 def _first_loops() -> str:
     shares = [row("first_result", what=what)["times plain"] for what in LOOPS]
-    return f"{number(min(shares))} to {number(max(shares))} times the pendulum's script"
+    return f"{number(min(shares))} to {number(max(shares))}"
 
 
 def _first_robots() -> str:
@@ -137,7 +137,7 @@ def _first_robots() -> str:
 def _process() -> str:
     share = lambda what: number(row("first_result", what=what)["times plain"])
     first, again = "ukjax run scara --json: process", "ukjax run scara --json: process, compiled before"
-    return f"{share(first)} and {share(again)} times the script's whole process"
+    return f"{share(first)}; second run {share(again)}"
 
 
 # --- speed ------------------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def _larger() -> str:
 def _rollouts() -> str:
     of = lambda candidate: row("rollouts", mechanism="P1", candidate=candidate, batch=4096)
     own, rk4, euler = of("ukjax, float64"), of("MuJoCo rollout, RK4"), of("MuJoCo rollout, Euler")
-    million = lambda found: f"{number(found['steps/s'] / 1e6)} million per second, residual {below(found['residual'])}"
+    million = lambda found: f"{number(found['steps/s'] / 1e6)} million steps/s, residual {below(found['residual'])}"
     return f"{million(own)}; MuJoCo's rollout: {million(rk4)} (RK4), {million(euler)} (Euler)"
 
 
@@ -222,13 +222,11 @@ def _robot_batch_first() -> str:
 
 def _adaptive() -> str:
     share = lambda what: number(row("adaptive", what=what)["share of the sum"])
-    return (
-        f"{share('all at once')} times the sum of what each needs alone; {share('by vmap')} times by `jit(vmap(...))`"
-    )
+    return f"{share('all at once')}; {share('by vmap')} by `jit(vmap(...))`"
 
 
 def _gradient() -> str:
-    return "; ".join(f"{number(r['times forward'])} for {r['batch']}" for r in read("gradient")["rows"])
+    return "; ".join(f"{number(r['times forward'])} for batch size {r['batch']}" for r in read("gradient")["rows"])
 
 
 def _scaling() -> str:
@@ -247,8 +245,9 @@ def _identification() -> str:
     again = sorted(r["seconds"] for r in fits[1:])[len(fits[1:]) // 2]
     worst = 100 * max(r["largest error"] for r in fits)
     return (
-        f"in each, the {min(r['rank'] for r in fits)} combinations that the data determine, to {number(worst, 1)} %; "
-        f"{number(fits[0]['seconds'])} s with compilation, {number(again)} s again"
+        f"the {min(r['rank'] for r in fits)} combinations that the data determine: errors at most "
+        f"{number(worst, 1)} %; first fit {number(fits[0]['seconds'])} s with compilation, "
+        f"later fits {number(again)} s (median)"
     )
 
 
@@ -266,7 +265,7 @@ def _notebook(pattern: str) -> list[Any]:
 def _measured_motion() -> str:
     last = lambda fit: [line.split()[-1] for line in _notebook(rf"{fit} +start estimated +([\d. ]+?) mrad RMS")]
     ours, theirs = " and ".join(last("this fit")), " and ".join(last("published"))
-    return f"{ours} mrad RMS; {theirs} with the parameters of their authors"
+    return f"{ours} mrad; {theirs} mrad with the published parameters"
 
 
 def _measured_torque() -> str:
@@ -275,9 +274,9 @@ def _measured_torque() -> str:
             " and ".join(_notebook(rf"{record} +{kind} +([\d.]+) ([\d.]+) N m RMS missing")[0])
             for kind in ("regression", "published")
         )
-        return f"{fit} N m, {published} with the parameters of its laboratory"
+        return f"{fit} N m ({published} N m with the published parameters)"
 
-    return f"held out: {missing('held out')}; another, faster record: {missing('another, faster')}"
+    return f"held-out record: {missing('held out')}; faster record: {missing('another, faster')}"
 
 
 # --- the blocks -------------------------------------------------------------------------------------------------------
@@ -293,77 +292,105 @@ def _bold(text: str, peer_wins: bool) -> str:
 
 NUMBERS: tuple[tuple[str, Callable[[], str], str], ...] = (
     (
-        "`constrained_motion` against 50 digits, 200 hard systems (rank-deficient, badly scaled, cond(M) to 1e8, "
-        "singular M)",
+        "error of `constrained_motion` against 50-digit arithmetic, 200 difficult systems (rank-deficient, badly "
+        "scaled, cond(M) up to 1e8, singular M)",
         _accuracy,
         "accuracy",
     ),
     (
-        "every system of the gallery over its source's time span: residuals; distance from the exact motion, if known",
+        "all systems of the gallery over the time span of their source: constraint residuals; error of the motion "
+        "where the exact solution is known",
         _gallery,
         "gallery",
     ),
-    ("robots' files beside Pinocchio", _robots, "robots"),
-    ("first motion of the pendulum above, beside a plain diffrax script", _first_pendulum, "first_result"),
-    ("the same for closed loops of 12 to 63 coordinates, stiff or with redundant rows", _first_loops, "first_result"),
-    ("compilation of an acceleration for a batch of a robot's file", _first_robots, "bodies"),
-    ("`ukjax run scara --json`, the whole process; again", _process, "first_result"),
+    ("robot files: difference from Pinocchio", _robots, "robots"),
     (
-        "three chains joined at a point (n = 6, m = 4), one acceleration of 4096 at once, one core",
+        "first motion of the pendulum above: time relative to a plain diffrax script for this pendulum",
+        _first_pendulum,
+        "first_result",
+    ),
+    (
+        "first motion of closed loops with 12 to 63 coordinates, stiff or with redundant rows: time relative to the "
+        "same script",
+        _first_loops,
+        "first_result",
+    ),
+    ("robot files: compile time of the acceleration of a batch", _first_robots, "bodies"),
+    (
+        "`ukjax run scara --json`: time of the whole process relative to that of the same script",
+        _process,
+        "first_result",
+    ),
+    (
+        "three chains joined at a point (n = 6, m = 4): accelerations of a batch of 4096, time per member, one core",
         _acceleration,
         "acceleration",
     ),
-    ("rows of four-bars, all rows written out, two cores, per member", _larger, "acceleration"),
-    ("rows of four-bars by `uk.acceleration`, two cores, per member", _scaling, "scaling"),
-    ("three chains, 4096 at once, Runge–Kutta steps with projection, all cores", _rollouts, "rollouts"),
-    ("three chains, one motion, a Runge–Kutta step, one core", _one_motion, "rollouts"),
+    ("row of four-bars: acceleration as one kernel, time per member, two cores", _larger, "acceleration"),
+    ("row of four-bars: acceleration by `uk.acceleration`, time per member, two cores", _scaling, "scaling"),
+    ("three chains, batch of 4096: Runge–Kutta steps with projection, all cores", _rollouts, "rollouts"),
+    ("three chains, single motion: time of a Runge–Kutta step, one core", _one_motion, "rollouts"),
     (
-        "one acceleration of a robot's file in a loop, one core (times as long: `mj_forward`, Pinocchio's `aba`)",
+        "robot files: acceleration inside a loop, time per member, one core (in brackets: time of MuJoCo's "
+        "`mj_forward` and Pinocchio's `aba` relative to it)",
         _bodies,
         "bodies",
     ),
     (
-        "a Runge–Kutta step with projection of one motion of a robot's file, one core (MuJoCo's `mj_step`, RK4)",
+        "robot files, single motion: time of a Runge–Kutta step with projection, one core (in brackets: MuJoCo's "
+        "`mj_step` with RK4)",
         _robot_motion,
         "kernels",
     ),
-    ("the same of each of 4096, one core", _robot_batch, "kernels"),
-    ("first result of one such motion, CPU time of one core (again in a new process)", _robot_first, "kernels"),
-    ("the same of 4096 motions of 20 steps", _robot_batch_first, "kernels"),
-    ("4096 adaptive motions that need 32 to 967 steps", _adaptive, "adaptive"),
-    ("reverse gradient by six masses, in runs of the motion alone, by members", _gradient, "gradient"),
+    (f"robot files, batch of {MEMBERS}: time of such a step per member, one core", _robot_batch, "kernels"),
     (
-        "nine inertial parameters of the parallel manipulator, 20 motions with 1 % noise, ten starts up to 50 % off",
+        "robot files, single motion: CPU time to the first result with compilation (in brackets: in a new process, "
+        "with the cache on disk)",
+        _robot_first,
+        "kernels",
+    ),
+    (f"robot files, batch of {MEMBERS}, 20 steps: the same CPU time", _robot_batch_first, "kernels"),
+    (
+        "batch of 4096 adaptive motions with 32 to 967 steps: time relative to the sum of the times of single motions",
+        _adaptive,
+        "adaptive",
+    ),
+    ("reverse gradient with respect to six masses: time relative to that of the motion", _gradient, "gradient"),
+    (
+        "fits of nine inertial parameters of the parallel manipulator to 20 motions with 1 % noise, from ten guesses "
+        "with errors up to 50 %",
         _identification,
         "identification",
     ),
-    ("gains of two papers, tuned; cost on starts held out, beside the papers'", _tuning, "tuning"),
+    ("tuned gains of two papers: cost for held-out starts relative to that of the papers' gains", _tuning, "tuning"),
     (
-        "measured double and triple pendulums, pieces held out, starts estimated",
+        "measured double and triple pendulums: RMS error of the fitted motion for held-out pieces, starts estimated",
         _measured_motion,
         "`notebooks/measured_pendulums.ipynb`",
     ),
     (
-        "measured torques of a driven double pendulum, RMS that the model misses, joint 1 and 2",
+        "measured driven double pendulum: RMS torque that the model does not explain, joints 1 and 2",
         _measured_torque,
         "the same",
     ),
 )
-"""Claim, what was measured, benchmark."""
+"""Measured quantity, function that returns the result, benchmark."""
 
 SOURCES = tuple(dict.fromkeys(name for _, _, name in NUMBERS if name.isidentifier())) + ("adjoints",)
 """The benchmarks that the README quotes."""
 
 
 def numbers() -> str:
-    """The table of results. Bold: a peer is faster."""
-    lines = ["| claim | measured | by |", "|---|---|---|"]
+    """The table of results. Bold: the other program is faster."""
+    lines = ["| quantity | result | benchmark |", "|---|---|---|"]
     for claim, measured, source in NUMBERS:
         if source in SOURCES and not _is_dated(source):
             continue
         name = source if source.startswith("`") or source == "the same" else f"`{source}`"
         lines.append(f"| {claim} | {measured()} | {name} |")
-    return "\n".join([*lines, "", f"Measured on {machine(*filter(_is_dated, SOURCES))}. Bold: a peer is faster."])
+    return "\n".join(
+        [*lines, "", f"Measured on {machine(*filter(_is_dated, SOURCES))}. Bold: the other program is faster."]
+    )
 
 
 def _is_dated(name: str) -> bool:
@@ -373,9 +400,9 @@ def _is_dated(name: str) -> bool:
 
 
 WAYS = (
-    ("`jax.grad`, steps `dt`", "nothing else", "fixed steps of 5 ms, reverse"),
-    ("`jax.jacfwd`, steps `dt`", "nothing else", "fixed steps of 5 ms, forward"),
-    ("`jax.grad`, adaptive steps", "nothing else", "RecursiveCheckpointAdjoint"),
+    ("`jax.grad`, steps `dt`", "none", "fixed steps of 5 ms, reverse"),
+    ("`jax.jacfwd`, steps `dt`", "none", "fixed steps of 5 ms, forward"),
+    ("`jax.grad`, adaptive steps", "none", "RecursiveCheckpointAdjoint"),
     ("`jax.jacfwd`, adaptive, six parameters", "`adjoint=diffrax.ForwardMode()`", "ForwardMode"),
     (
         "second derivatives, adaptive",
@@ -383,7 +410,7 @@ WAYS = (
         "DirectAdjoint, 256 steps",
     ),
     (
-        "long motions in little memory",
+        "`jax.grad`, adaptive, long motions in little memory",
         '`adjoint=diffrax.BacksolveAdjoint()`, `drift="none"`',
         "BacksolveAdjoint",
     ),
@@ -393,7 +420,7 @@ WAYS = (
 def derivatives() -> str:
     """What each way of taking a derivative costs."""
     lines = [
-        "| take | with | cost, in runs of the motion | memory | distance from the exact motion's derivative |",
+        "| derivative | arguments | time relative to the motion | memory | relative error |",
         "|---|---|---|---|---|",
     ]
     for take, using, way in WAYS:
