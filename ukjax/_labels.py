@@ -95,11 +95,11 @@ def named_rows(
     """
     names: dict[str, list[str]] = {}
     if isinstance(model, AbstractSystem):
-        rows = names_of(model.held, lambda c: c.rows(t, q, v)[1])
+        rows = names_of(model.enforced, lambda c: c.rows(t, q, v)[1])
         names |= {
             "residual": rows,
-            "position_residual": names_of(model.held, lambda c: c.position(t, q)),
-            "velocity_residual": names_of(model.held, lambda c: c.velocity(t, q, v)),
+            "position_residual": names_of(model.enforced, lambda c: c.position(t, q)),
+            "velocity_residual": names_of(model.enforced, lambda c: c.velocity(t, q, v)),
             "acceleration_residual": rows,
         }
     control = _control(model)

@@ -122,14 +122,14 @@ class AbstractSystem(eqx.Module):
         return self.control.under(self.kinematic_map).command(t, q, v, passive)
 
     @property
-    def held(self) -> tuple[AbstractConstraint, ...]:
+    def enforced(self) -> tuple[AbstractConstraint, ...]:
         """The constraints that are enforced during the whole motion: those of the structure, and a task enforced from
         the start."""
-        return structure_of(self) + (task_of(self) if self.control is not None and self.control.held else ())
+        return structure_of(self) + (task_of(self) if self.control is not None and self.control.projected else ())
 
     def of_level(self, level: Level) -> tuple[AbstractConstraint, ...]:
         """Return the enforced constraints of a level: "position", "velocity" or "acceleration"."""
-        return tuple(constraint for constraint in self.held if constraint.level == level)
+        return tuple(constraint for constraint in self.enforced if constraint.level == level)
 
     @property
     def velocity_follows(self) -> bool:
@@ -145,26 +145,26 @@ class AbstractSystem(eqx.Module):
     def position_residual(self, t: ScalarLike, q: Float[Array, " nq"]) -> Float[Array, " k"]:
         """Return φ(t, q) of all enforced holonomic constraints, in their order."""
         t = as_float(t)
-        return join([constraint.position(t, q) for constraint in self.held], q)
+        return join([constraint.position(t, q) for constraint in self.enforced], q)
 
     def velocity_residual(self, t: ScalarLike, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " k"]:
         """Return φ̇ of the holonomic and ψ of the other enforced constraints, in their order."""
         t = as_float(t)
-        return join([constraint.velocity(t, q, v) for constraint in self.held], q)
+        return join([constraint.velocity(t, q, v) for constraint in self.enforced], q)
 
     def position_slope(self, t: ScalarLike, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "k n"]:
         """Return φ_q N, the derivative of ``position_residual`` with respect to a displacement N(q) δ of q."""
-        return _stacked([constraint.slope(as_float(t), q, v) for constraint in self.held], v)
+        return _stacked([constraint.slope(as_float(t), q, v) for constraint in self.enforced], v)
 
     def velocity_slope(self, t: ScalarLike, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "k n"]:
         """Return the derivative of ``velocity_residual`` with respect to v."""
-        return _stacked([constraint.velocity_slope(as_float(t), q, v) for constraint in self.held], v)
+        return _stacked([constraint.velocity_slope(as_float(t), q, v) for constraint in self.enforced], v)
 
     def residual(
         self, t: ScalarLike, q: Float[Array, " nq"], v: Float[Array, " n"], acceleration: Float[Array, " n"]
     ) -> Float[Array, " m"]:
         """Return the residual of each enforced constraint at its own level: φ, ψ, or A q̈ − b."""
-        return as_written(self.held, t, q, v, acceleration)
+        return as_written(self.enforced, t, q, v, acceleration)
 
     def task_error(self, t: ScalarLike, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " k"] | None:
         """Return the error that ``tune`` minimises, or None if it is the residual of the task of the control."""

@@ -158,7 +158,7 @@ def test_in_a_batch_the_member_is_named():
 def test_feedback_of_eq_72_makes_the_error_decay_at_its_matrix_s_rates():
     P = np.array([[0.5, 0.2], [0.2, 0.4]])
     task = uk.Nonholonomic(lambda t, q, v: jnp.stack([v[0] + q[1], v[1] - jnp.sin(q[0])]), name=("first", "second"))
-    control = uk.control.Servo(np.eye(3)[:, :2], task, P=P, held=False)
+    control = uk.control.Servo(np.eye(3)[:, :2], task, P=P, projected=False)
     system = uk.System(uk.MassForce(np.diag([1.0, 2.0, 3.0]), lambda t, q, v: -q), control=control)
     ts = jnp.linspace(0, 2, 11)
     motion = uk.simulate(system, [0.3, -0.2, 1.0], [1.0, 0.5, 0.0], ts, rtol=1e-11, atol=1e-11)

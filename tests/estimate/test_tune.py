@@ -44,7 +44,7 @@ class Commanded(Oscillator):
 
     @property
     def control(self):
-        return uk.control.Servo([[1.0]], uk.AccelerationConstraint([[1.0]], lambda t, q, v: -v), held=False)
+        return uk.control.Servo([[1.0]], uk.AccelerationConstraint([[1.0]], lambda t, q, v: -v), projected=False)
 
 
 TS = np.linspace(0.0, 30.0, 601)

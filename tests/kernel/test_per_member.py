@@ -535,7 +535,7 @@ def test_what_is_known_is_computed_as_by_jax():
 
 def graph_of(function, *shapes):
     """Its operations on the numbers of one member, and the results."""
-    graph = Graph(10_000, usual=False)
+    graph = Graph(10_000, usual_only=False)
     jaxpr = jax.make_jaxpr(function)(*map(jnp.zeros, shapes))
     numbers = [graph.inputs(shape, np.dtype(float)) for shape in shapes]
     return graph, unroll(graph, jaxpr, numbers, "cpu")

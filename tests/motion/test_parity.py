@@ -15,15 +15,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._motion.result import (
-    FINISHED,
-    INCONSISTENT,
-    JUMPED,
-    MOST_STEPS,
-    NOT_FINITE,
-    OFF_CONSTRAINTS,
-    TOO_SMALL,
-)
+from ukjax._motion.result import FINISHED, INCONSISTENT, JUMPED, MOST_STEPS, NOT_FINITE, OFF_CONSTRAINTS, TOO_SMALL
 from ukjax._precision import in_precision
 from ukjax.systems import FourBar, KnifeEdge
 

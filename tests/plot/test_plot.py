@@ -27,7 +27,7 @@ class Crane(AbstractMechanism):
     @property
     def control(self):
         task = uk.Nonholonomic(lambda t, q, v: v - jnp.stack([jnp.cos(t), jnp.ones(())]), name=("x", "theta"))
-        return uk.control.Servo(jnp.eye(2), task, P=0.1, held=False, inputs=(("winch", "N"), ("slew", "N m")))
+        return uk.control.Servo(jnp.eye(2), task, P=0.1, projected=False, inputs=(("winch", "N"), ("slew", "N m")))
 
     def start(self):
         return jnp.zeros(2), jnp.zeros(2)

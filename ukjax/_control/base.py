@@ -46,7 +46,7 @@ class AbstractControl(eqx.Module):
         Function of (t, q) that returns B (n, p), one column per actuator.
     task
         Servo constraints that u enforces; empty if there is no task.
-    held
+    projected
         Whether the motion starts on the task, so that drift off the task is removed as for joints. Otherwise the task
         is approached.
     inputs
@@ -65,7 +65,7 @@ class AbstractControl(eqx.Module):
         @property
         def task(self) -> tuple[AbstractConstraint, ...]: ...
         @property
-        def held(self) -> bool: ...
+        def projected(self) -> bool: ...
         @property
         def inputs(self) -> tuple[tuple[str, str], ...] | None: ...
         @property
@@ -75,7 +75,7 @@ class AbstractControl(eqx.Module):
     else:
         actuators: eqx.AbstractVar[Callable]
         task: eqx.AbstractVar[tuple[AbstractConstraint, ...]]
-        held: eqx.AbstractVar[bool]
+        projected: eqx.AbstractVar[bool]
         inputs: eqx.AbstractVar[tuple[tuple[str, str], ...] | None]
         limits = None
         serves_task_alone = False

@@ -30,7 +30,7 @@ from .._motion.stepper.scaling import scale_of
 from .._motion.trajectory.trajectory import OBSERVED, Trajectory
 from .._run.compile import jit_batch
 from .._system import AbstractSystem
-from .held import with_fixed_entries
+from .fixed_entries import with_fixed_entries
 
 PADDING_MEMBERS = 8
 """Members added to a block as padding (copies of its last member), so that the row length is not a power of two.
@@ -88,7 +88,7 @@ class Task(eqx.Module):
         """The model of the member with these swept numbers."""
         return self.problem.model_of(self.numbers_of_model(numbers))
 
-    def held(self, model: AbstractSystem, q: Array, v: Array) -> AbstractSystem:
+    def with_fixed_entries(self, model: AbstractSystem, q: Array, v: Array) -> AbstractSystem:
         """``model``; with ``fix_swept`` also constraints that fix the swept entries of q and v."""
         entries = lambda pairs: tuple(entry for _, entry in pairs)
         return (
@@ -220,7 +220,7 @@ def _project_near(task, numbers, q0, v0):
         converged = finite(q, v)
         if problem.projection and fast is not None and isinstance(model, AbstractSystem):
             t = problem.ts[0]
-            constrained = task.held(model, q, v)
+            constrained = task.with_fixed_entries(model, q, v)
             chart, x, sizes = chart_at(constrained, q, v, scale_of(constrained, t, q, v))
             x, v, on_constraints = project_by_newton(chart, t, x, v, sizes, same_at_every_level(fast))
             q = point_of(chart, x)
@@ -240,7 +240,7 @@ def _project_by_search(task, numbers, q0, v0):
         numbers, q, v = member
         model, q, v = unprojected_start(task, numbers, q, v)
         t = task.problem.ts[0]
-        constrained = task.held(model, q, v)
+        constrained = task.with_fixed_entries(model, q, v)
         chart, x, sizes = chart_at(constrained, q, v, scale_of(constrained, t, q, v))
         x, v, converged, _ = project_by_search(chart, t, x, v, sizes, task.problem.method)
         return _initial_state(task, model, numbers, point_of(chart, x), v), converged

@@ -272,7 +272,7 @@ def check_starts(plan: Plan) -> None:
     values = ", ".join(f"{name} = {x:.6g}" for name, x in zip(plan.over.names, numbers[0], strict=True))
     try:
         model, q, v = unprojected_start(plan.task, *first_member)
-        project(plan.task.held(model, q, v), plan.ts[0], q, v, plan.task.problem.method)
+        project(plan.task.with_fixed_entries(model, q, v), plan.ts[0], q, v, plan.task.problem.method)
         reason = "its starts are not finite"
     except ValueError as error:
         reason = str(error)

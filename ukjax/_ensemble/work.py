@@ -14,7 +14,7 @@ import numpy as np
 
 from .._check import repr_of
 from .._errors import InputError
-from .._run.threads import in_turn
+from .._run.threads import map_in_order
 from .block import run_block
 from .parcel import packed, unpacked
 from .plan import Plan
@@ -69,7 +69,7 @@ def _in_parallel(plan, chunks, devices, threads):
             return run_block(tasks[i], *plan.given(first, last))
 
     parts = (part for chunk in chunks for part in blocks_of(chunk, plan.block))
-    results = in_turn(block, parts, threads, 2 * threads)
+    results = map_in_order(block, parts, threads, 2 * threads)
     with contextlib.closing(results):
         for chunk in chunks:
             yield chunk, joined([next(results) for _ in blocks_of(chunk, plan.block)])

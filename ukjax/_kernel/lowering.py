@@ -13,8 +13,8 @@ from .._run.compile import has_room_for_kernels
 from .cost import branch_cost_ratio
 from .graph.fold import refuse_type
 from .graph.graph import Graph, Memory, TooLarge
-from .llvm.deferred import registered_rarely
-from .llvm.ffi_call import Buffer, called, handler_of, registered
+from .llvm.deferred import register_deferred
+from .llvm.ffi_call import Buffer, call_kernel, handler_address, register_kernel
 from .llvm.machine import is_available, warn_no_compiler, warn_no_room
 from .llvm.program import Program
 from .primitive import any_equation, batch_size, by_vmap, cached_per_jaxpr, per_member_p
@@ -107,7 +107,7 @@ def _call(kernel, arguments, mapped):
     """The results of a kernel, then the flags of members that take a rare branch, or None if it has no such flags."""
     batch = arguments[mapped.index(True)].shape[-1:] if any(mapped) else ()
     shapes = [jax.ShapeDtypeStruct((*x.shape, *batch), x.dtype) for x in kernel.results]
-    results = called(kernel.name, arguments, shapes) if shapes else []
+    results = call_kernel(kernel.name, arguments, shapes) if shapes else []
     needs_fallback = results.pop() if kernel.omits_rare_branches else None
     computed = iter(results)
     broadcast = lambda x: jnp.broadcast_to(jnp.asarray(x)[(..., *(None,) * len(batch))], (*x.shape, *batch))
@@ -126,13 +126,13 @@ def build_kernel(jaxpr: ClosedJaxpr, mapped: tuple[bool, ...], max_operations: i
         None if x.dtype == object else np.asarray(x, aval.dtype) for x, aval in zip(results, avals, strict=True)
     ]
     computed = [(x, aval) for x, aval, value in zip(results, avals, constants, strict=True) if value is None]
-    needs_fallback = graph.wrongly_assumed(graph.told)
-    has_rare_branches = len(graph.assumed_zero) > graph.told  # those that the function does not handle itself
+    needs_fallback = graph.failed_assumption(graph.num_checked)
+    has_rare_branches = len(graph.assumed_zero) > graph.num_checked  # those that the function does not handle itself
     if has_rare_branches:
         computed.append((object_array([needs_fallback], ()), ShapedArray((), np.dtype(bool))))
     if not computed:
         return Kernel("", [], constants)
-    name = registered(*_program(graph, inputs, computed, jaxpr, mapped))
+    name = register_kernel(*_program(graph, inputs, computed, jaxpr, mapped))
     is_small = has_rare_branches and len(graph.operations) * branch_cost_ratio(jaxpr) <= MAX_OPERATIONS_ALL_BRANCHES
     complete = _with_all_branches(name, jaxpr, mapped) if is_small else None
     return Kernel(
@@ -149,10 +149,12 @@ def _with_all_branches(name, jaxpr, mapped):
 
     def make():
         graph, inputs, results = _graph_of(jaxpr, 10 * MAX_OPERATIONS, False)  # the estimate may be too low
-        return handler_of(*_program(graph, inputs, list(zip(results, jaxpr.out_avals, strict=True)), jaxpr, mapped))
+        return handler_address(
+            *_program(graph, inputs, list(zip(results, jaxpr.out_avals, strict=True)), jaxpr, mapped)
+        )
 
     shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in jaxpr.out_avals]
-    return Kernel(registered_rarely(name, jaxpr, make), shapes, [None] * len(shapes))
+    return Kernel(register_deferred(name, jaxpr, make), shapes, [None] * len(shapes))
 
 
 def _program(graph, inputs, results, jaxpr, mapped):
@@ -162,9 +164,9 @@ def _program(graph, inputs, results, jaxpr, mapped):
     return program, ins, [Buffer(aval.shape, aval.dtype, any(mapped)) for _, aval in results]
 
 
-def _graph_of(jaxpr, max_operations, usual):
-    """The scalar graph of a function, its inputs and its results; with ``usual``, it contains usual branches only."""
-    graph = Graph(max_operations, usual)
+def _graph_of(jaxpr, max_operations, usual_only):
+    """The scalar graph of a function, its inputs and its results; with ``usual_only``, usual branches only."""
+    graph = Graph(max_operations, usual_only)
     in_memory = lambda k, aval: Stored(Memory(aval.size, aval.dtype, 0, source=k), aval.shape)
     inputs = [
         in_memory(k, aval) if aval.size > MAX_UNPACKED_SIZE else graph.inputs(aval.shape, aval.dtype)

@@ -15,7 +15,7 @@ from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from .._errors import InputError
-from .._run.compile import Recent, Static, joined, split
+from .._run.compile import LRUCache, Static, join, split
 from . import lowering as lowering
 from . import transform as transform
 from .primitive import any_equation, per_member_p
@@ -98,13 +98,13 @@ def per_member(function: Callable, strict: bool = False) -> Callable:
 
     # ``jit`` keeps its traces and programs in its own caches for as long as the function that it was given exists;
     # ``jax.clear_caches`` empties them. With inline=True, an enclosing program contains no call.
-    programs = Recent(MAX_PROGRAMS_PER_FUNCTION)
+    programs = LRUCache(MAX_PROGRAMS_PER_FUNCTION)
     compiled_for = lambda static: programs.of(static, lambda: jax.jit(functools.partial(bind, static), inline=True))
 
     @functools.wraps(function)
     def wrapped(*arguments: Any) -> Any:
         static, leaves = split(arguments)
-        return joined(compiled_for(static)(leaves) if static.is_hashable() else bind(static, leaves))
+        return join(compiled_for(static)(leaves) if static.is_hashable() else bind(static, leaves))
 
     return wrapped
 

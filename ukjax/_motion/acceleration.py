@@ -20,7 +20,7 @@ from .._labels import direction_names
 from .._precision import Numbers
 from .._run.chunks import in_chunks
 from .._run.compile import jit_batch, jit_fast_compile, jit_unoptimised
-from .._run.threads import interruptibly
+from .._run.threads import run_interruptibly
 from .._solve import AbstractMethod, FastPath, Sparse, choose, solve
 from .._system import AbstractSystem, kinematic_map_of
 from .._terms import Terms
@@ -181,7 +181,7 @@ def _at_many(model, t, q, v, band, method):
         indices = np.pad(remaining, (0, size - remaining.size), mode="edge")
         chunk = jax.device_put(jax.tree.map(lambda x, indices=indices: x[indices], states))
         if is_kernel(current_method):
-            result = interruptibly(_at_chunk, chunk, model, current_method)
+            result = run_interruptibly(_at_chunk, chunk, model, current_method)
         else:
             result = in_chunks(
                 _at_chunk, chunk, model, current_method, entries=v.shape[1] if current_method.is_sparse else 1

@@ -189,7 +189,7 @@ class ConstantInputs(AbstractControl):
     control: AbstractControl
     u: Float[Array, " p"]
     task: ClassVar[tuple[AbstractConstraint, ...]] = ()
-    held: ClassVar[bool] = False
+    projected: ClassVar[bool] = False
 
     @property
     def actuators(self) -> Callable:

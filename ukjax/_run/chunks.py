@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from .compile import Program
-from .threads import interruptibly, run_parallel
+from .threads import run_interruptibly, run_parallel
 
 MAX_MEMBERS, MIN_MEMBERS, MIN_MEMBERS_LARGE_STATE = 4104, 136, 24
 """Largest and smallest block, and the smallest one if members have large states [members]. The sizes are odd multiples
@@ -31,7 +31,7 @@ def in_chunks(program: Program, batched: Any, *arguments: Any, entries: int = 1)
     max_members = min(MAX_MEMBERS, max(MIN_MEMBERS_LARGE_STATE, STATE_ENTRIES // entries // 16 * 16 + 8))
     min_members = min(MIN_MEMBERS, max_members)
     if jax.default_backend() != "cpu" or cores == 1 and members <= max_members or members < 2 * min_members:
-        return interruptibly(program, batched, *arguments)
+        return run_interruptibly(program, batched, *arguments)
     blocks = -(-members // (cores * max_members)) * cores  # the same number for each core
     size = max(min_members, -(-(-(-members // blocks) - 8) // 16) * 16 + 8)
     blocks = -(-members // size)

@@ -85,13 +85,13 @@ class Program:
 
     def of(self, static: "Static", arrays: Sequence[Any]) -> Any:
         """Call the function with arguments that were split by ``split``."""
-        return joined(self._compiled(static, arrays)(*arrays))
+        return join(self._compiled(static, arrays)(*arrays))
 
     def compiled(self, *arguments: Any) -> Callable:
         """Compile for arguments of this structure and return a callable, which may be used in any thread."""
         with _compiling:
             executable = self.lower(*arguments).compile()
-        return lambda *others: joined(executable(*split(others)[1]))
+        return lambda *others: join(executable(*split(others)[1]))
 
     def lower(self, *arguments: Any) -> jax.stages.Lowered:
         """Trace for arguments of this structure without compiling."""
@@ -122,7 +122,7 @@ class cached_unless_tracing(functools.cached_property):
         return self.func(instance)
 
 
-class Recent:
+class LRUCache:
     """Cache of values by key; beyond ``limit`` values, the least recently used one is dropped."""
 
     def __init__(self, limit: int):
@@ -238,7 +238,7 @@ def split(values: Any) -> tuple[Static, list[Any]]:
     return Static(tree, [ARRAY if array else x for x, array in zip(leaves, is_array, strict=True)]), arrays
 
 
-def joined(results: tuple[Static, Sequence[Any]]) -> Any:
+def join(results: tuple[Static, Sequence[Any]]) -> Any:
     """Return the pytree that ``split`` has split."""
     static, arrays = results
     return static.join(arrays)
@@ -249,14 +249,14 @@ def _jitted(function, static, options):
 
     @functools.wraps(function)
     def of_arrays(*arrays):
-        with usual_promotion():
+        with standard_promotion():
             return split(function(*static.join(arrays)))
 
     return jax.jit(of_arrays, compiler_options=options or None)
 
 
 @contextlib.contextmanager
-def usual_promotion() -> Iterator[None]:
+def standard_promotion() -> Iterator[None]:
     """Use NumPy's promotion of shapes and types, whatever the user has configured."""
     with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
         yield

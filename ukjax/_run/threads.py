@@ -23,17 +23,17 @@ EXIT_MESSAGE_DELAY = 1.0  # seconds; at exit, wait this long for a program befor
 _workers: "weakref.WeakSet[threading.Thread]" = weakref.WeakSet()
 
 
-def interruptibly(program: Program, *arguments: Any) -> Any:
+def run_interruptibly(program: Program, *arguments: Any) -> Any:
     """Return ``program(*arguments)`` of concrete arguments. An interrupt during compilation is handled after it."""
     return run_parallel(program.compiled(*arguments), [arguments], 1)[0]
 
 
 def run_parallel(program: Callable, parts: Iterable[tuple], workers: int) -> list[Any]:
     """Return the list of ``program(*part)`` for all parts, run by ``workers`` threads."""
-    return list(in_turn(program, parts, workers))
+    return list(map_in_order(program, parts, workers))
 
 
-def in_turn(
+def map_in_order(
     program: Callable, parts: Iterable[tuple], workers: int, ahead: int | None = None
 ) -> Generator[Any, None, None]:
     """Yield ``program(*part)`` for each part, in order, as soon as it and all earlier results are available.

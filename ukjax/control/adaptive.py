@@ -139,7 +139,7 @@ class _PlantControl(AbstractControl):
         return tuple(OnPart(constraint, _plant_size) for constraint in self.law.task)
 
     @property
-    def held(self) -> bool:
+    def projected(self) -> bool:
         return False
 
     @property

@@ -41,7 +41,7 @@ class Feedback(AbstractControl):
     law: Callable
     task: tuple[AbstractConstraint, ...]
     limits: Array | None  # pyright: ignore[reportIncompatibleVariableOverride]
-    held: bool = eqx.field(static=True)
+    projected: bool = eqx.field(static=True)
     inputs: tuple[tuple[str, str], ...] | None = eqx.field(static=True)
 
     def __init__(
@@ -54,7 +54,7 @@ class Feedback(AbstractControl):
     ):
         self.actuators = as_function("actuators", actuators, "t, q")
         self.law = as_function("law", law, "t, q, v")
-        self.task, self.held = (), False
+        self.task, self.projected = (), False
         self.limits = as_limits(limits)
         self.inputs = names_and_units("inputs", inputs)
 

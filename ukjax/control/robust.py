@@ -75,7 +75,7 @@ class Robust(AbstractControl):
     kappa: Array
     P: Array
     rho_E: Array
-    held: bool = eqx.field(static=True)
+    projected: bool = eqx.field(static=True)
     inputs: tuple[tuple[str, str], ...] | None = eqx.field(static=True)
 
     def __init__(
@@ -99,7 +99,7 @@ class Robust(AbstractControl):
             as_numbers("rho", self.rho.value, least=0)
         self.epsilon, self.kappa = as_number("epsilon", epsilon, above=0), as_number("kappa", kappa, "1/s", least=0)
         self.P, self.rho_E = as_definite("P", P), as_number("rho_E", rho_E, above=-1)
-        self.held = False
+        self.projected = False
         self.inputs = names_and_units("inputs", inputs)
 
     def command(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], passive: Terms) -> Command:

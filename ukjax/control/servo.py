@@ -42,7 +42,7 @@ class Servo(AbstractControl):
     P
         Positive definite matrix [s]: a number, (m,) or (m, m). It adds −P⁻¹β to b, with β = φ̇ or ψ of the task, so
         that β̇ = −P⁻¹β for every start (Zhao et al. 2018, eq. 72).
-    held
+    projected
         True if the motion starts on the task: ``project`` and ``simulate`` then project onto the task as onto the
         joints. False for a task that is approached, by its gains or by P.
     limits
@@ -62,7 +62,7 @@ class Servo(AbstractControl):
     secondary: Callable | Zero
     P: Array | None
     limits: Array | None  # pyright: ignore[reportIncompatibleVariableOverride]
-    held: bool = eqx.field(static=True)
+    projected: bool = eqx.field(static=True)
     serves_task_alone: bool = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride]
     inputs: tuple[tuple[str, str], ...] | None = eqx.field(static=True)
 
@@ -74,7 +74,7 @@ class Servo(AbstractControl):
         weight: Any = 1.0,
         secondary: Any = None,
         P: Numbers | None = None,
-        held: bool = True,
+        projected: bool = True,
         limits: Numbers | None = None,
         inputs: Iterable[tuple[str, str]] | None = None,
     ):
@@ -84,8 +84,8 @@ class Servo(AbstractControl):
         self.secondary = as_vector_function("secondary", 0 if secondary is None else secondary, "t, q, v")
         self.serves_task_alone = secondary is None
         self.P = None if P is None else as_definite("P", P)
-        check_flag("held", held)
-        self.held = held
+        check_flag("projected", projected)
+        self.projected = projected
         self.limits = as_limits(limits)
         self.inputs = names_and_units("inputs", inputs)
 

@@ -151,7 +151,7 @@ class _TrackingControl(AbstractControl):
         return ()
 
     @property
-    def held(self) -> bool:
+    def projected(self) -> bool:
         return False
 
     @property

@@ -73,7 +73,7 @@ class FlexibleJointManipulator(AbstractMechanism):
         if self.as_torque:
             return Feedback(motors, lambda t, q, v: self.spring_torque(q, v), inputs=inputs)
         task = AccelerationConstraint(motors.T, self.motor_acceleration, name=("motor 1", "motor 2"))
-        return Servo(motors, task, held=False, inputs=inputs)
+        return Servo(motors, task, projected=False, inputs=inputs)
 
     def link_mass_matrix(self, q: Float[Array, " 4"]) -> Float[Array, "2 2"]:
         """D, eq. 68."""

@@ -53,7 +53,7 @@ class ParallelRobotTracking(AbstractParallelRobot):
         return Servo(motors, self.path, inputs=[(f"tau{i}", "N m") for i in (1, 2, 3)])
 
     @property
-    def held(self) -> tuple[Holonomic, ...]:
+    def enforced(self) -> tuple[Holonomic, ...]:
         return *self.structure, self.path
 
     @property

@@ -161,7 +161,7 @@ def fold(name: str, parameters: dict[str, Any], values: Sequence[Any]) -> Any:
     return result if result.dtype == dtype else result.astype(dtype)
 
 
-def converted(x: Any, dtype: np.dtype) -> Any:
+def convert(x: Any, dtype: np.dtype) -> Any:
     """Convert constants to another type. A float becomes the nearest integer that the type has; NaN becomes 0, as in
     XLA."""
     if x.dtype.kind != "f" or dtype.kind not in "iu":
@@ -172,8 +172,8 @@ def converted(x: Any, dtype: np.dtype) -> Any:
     return np.where(x <= low, dtype.type(limits.min), np.where(x >= high, dtype.type(limits.max), inside))[()]
 
 
-OF_TYPE: dict[str, Callable[[Any, np.dtype], Any]] = {
-    "convert_element_type": converted,
+CONVERSIONS: dict[str, Callable[[Any, np.dtype], Any]] = {
+    "convert_element_type": convert,
     "bitcast_convert_type": lambda x, to: x.view(to),
 }
 """Functions that convert constants to another type, by primitive."""

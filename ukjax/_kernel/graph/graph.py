@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .fold import BOOL, IDENTITIES, OF_TYPE, PREDICATES, fold
+from .fold import BOOL, CONVERSIONS, IDENTITIES, PREDICATES, fold
 from .number import Number, Operand, identity, same
 from .simplify import SIMPLIFICATIONS
 
@@ -43,16 +43,16 @@ class Memory:
         Constant entries, or None.
     version
         Number of stores so far; loads of the same version can be shared.
-    lasting
+    is_constant
         Whether nothing is stored in it any more.
     """
 
-    __slots__ = ("depth", "dtype", "lasting", "size", "source", "values", "version")
+    __slots__ = ("depth", "dtype", "is_constant", "size", "source", "values", "version")
 
     def __init__(self, size: int, dtype: np.dtype, depth: int, source: int | None = None, values: Any = None):
         self.size, self.dtype, self.depth = size, np.dtype(dtype), depth
         self.source, self.values, self.version = source, values, 0
-        self.lasting = source is not None or values is not None
+        self.is_constant = source is not None or values is not None
 
 
 class Store(NamedTuple):
@@ -158,11 +158,11 @@ class Graph:
     ----------
     limit
         Maximum number of needed operations; beyond it ``TooLarge`` is raised.
-    usual
+    usual_only
         Whether only the first (usual) case of every rare choice is recorded.
     assumed_zero
         Numbers that are 0 where these first cases are the right ones.
-    told
+    num_checked
         How many leading entries of ``assumed_zero`` the traced function tests itself.
     seldom
         Indices of truth values that are declared to be rarely true.
@@ -176,11 +176,11 @@ class Graph:
         Truth values that hold for the members for which the innermost block runs.
     """
 
-    def __init__(self, limit: int, usual: bool):
-        self.usual = usual
+    def __init__(self, limit: int, usual_only: bool):
+        self.usual_only = usual_only
         self.assumed_zero: list[Operand] = []
-        self.seldom: set[int] = set()
-        self.told = 0
+        self.rarely_true: set[int] = set()
+        self.num_checked = 0
         self.operations: list[Operation] = []
         self.dtypes: list[np.dtype] = []
         self.blocks = [Block()]
@@ -188,7 +188,7 @@ class Graph:
         self.masks: list[Operand] = []
         self.limit = limit
 
-    def wrongly_assumed(self, first: int = 0) -> Operand:
+    def failed_assumption(self, first: int = 0) -> Operand:
         """Return whether any assumption, from the one with index ``first`` on, is wrong."""
         wrong: Operand = np.bool_(False)
         for value in self.assumed_zero[first:]:
@@ -246,12 +246,12 @@ class Graph:
         self.state(Fill(memory, None, source, begin, size))
         return memory
 
-    def lasting_memory(self, entries: np.ndarray, dtype: np.dtype) -> Memory:
+    def constant_memory(self, entries: np.ndarray, dtype: np.dtype) -> Memory:
         """Create a read-only memory with these entries, in the outermost block that knows them."""
         memory = Memory(entries.size, dtype, max(self.depth_of(entries.flat), self.floor))
         for k, value in enumerate(entries.flat):
             self.blocks[memory.depth].statements.append(Store(memory, None, k, value, ()))
-        memory.lasting = True
+        memory.is_constant = True
         return memory
 
     def load(self, memory: Memory, index: Operand | None, offset: int) -> Number:
@@ -260,7 +260,7 @@ class Graph:
             index, offset = None, offset + int(index)
         operands = () if index is None else (index,)
         operation = Operation(LOAD, {"memory": memory, "offset": offset}, operands)
-        depth = None if memory.lasting else len(self.blocks) - 1
+        depth = None if memory.is_constant else len(self.blocks) - 1
         min_depth = memory.depth
         return self._share(operation, (id(memory), memory.version, offset), memory.dtype, depth, min_depth)
 
@@ -287,10 +287,10 @@ class Graph:
         if name in IDENTITIES:
             return operands[0]
         parameters = {k: x for k, x in parameters.items() if k in KEY_PARAMETERS} if parameters else {}
-        if name in OF_TYPE:
+        if name in CONVERSIONS:
             new_dtype = np.dtype(parameters["new_dtype"])
             if isinstance(operands[0], np.generic):
-                return OF_TYPE[name](operands[0], new_dtype)
+                return CONVERSIONS[name](operands[0], new_dtype)
             if operands[0].dtype == new_dtype:
                 return operands[0]
             return self._share(Operation(name, parameters, tuple(operands)), (str(new_dtype),), new_dtype)
@@ -318,11 +318,11 @@ class Graph:
         inner = self.operations[x.index] if type(x) is Number else None
         return inner.operands[0] if inner is not None and inner.name == "neg" else None
 
-    def is_seldom(self, x: Number) -> bool:
+    def is_rarely_true(self, x: Number) -> bool:
         """Return whether x, or the truth value it was converted from, was declared to be rarely true."""
         operation = self.operations[x.index]
         origin = operation.operands[0] if operation.name == "convert_element_type" else x
-        return isinstance(origin, Number) and origin.index in self.seldom
+        return isinstance(origin, Number) and origin.index in self.rarely_true
 
     def is_difference_of_equals(self, x: Number) -> bool:
         """Return whether x is y − y."""
@@ -353,7 +353,7 @@ class Graph:
         number = self.blocks[depth].memo[key] = self._append(operation, dtype, depth, True)
         return number
 
-    def remembered(self, key: Any, operands: Iterable[Operand], make: Callable[[], Any]) -> Any:
+    def memoised(self, key: Any, operands: Iterable[Operand], make: Callable[[], Any]) -> Any:
         """Return ``make()``, which depends on the operands alone; it is called once for each ``key``."""
         earliest = self.depth_of(operands)
         depth = max(earliest, self.floor)

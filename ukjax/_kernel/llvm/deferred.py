@@ -66,7 +66,7 @@ def _compile(number: int) -> None:
                 MESSAGE.value = message.encode()[: len(MESSAGE) - 1]
 
 
-def registered_rarely(name: str, jaxpr: ClosedJaxpr, make: Callable[[], int]) -> str:
+def register_deferred(name: str, jaxpr: ClosedJaxpr, make: Callable[[], int]) -> str:
     """Register a kernel whose handler is compiled by ``make()`` on the first call, and return its XLA target name.
 
     ``name`` is the target name of the kernel for the usual cases.

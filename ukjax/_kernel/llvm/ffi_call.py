@@ -393,7 +393,7 @@ def _cores():
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def registered(program: Program, ins: Sequence[Buffer], outs: Sequence[Buffer]) -> str:
+def register_kernel(program: Program, ins: Sequence[Buffer], outs: Sequence[Buffer]) -> str:
     """Compile and register a kernel, and return its XLA target name.
 
     The name is a hash of the code, so programs in JAX's persistent cache find the same kernel.
@@ -407,7 +407,7 @@ def registered(program: Program, ins: Sequence[Buffer], outs: Sequence[Buffer]) 
     return name
 
 
-def handler_of(program: Program, ins: Sequence[Buffer], outs: Sequence[Buffer]) -> int:
+def handler_address(program: Program, ins: Sequence[Buffer], outs: Sequence[Buffer]) -> int:
     """Return the address of the compiled handler of a kernel."""
     text, functions = module(program, ins, outs, machine())
     return address_of(text, "handler", functions, machine())
@@ -416,6 +416,6 @@ def handler_of(program: Program, ins: Sequence[Buffer], outs: Sequence[Buffer]) 
 _registered: set[str] = set()
 
 
-def called(name: str, arguments: Sequence[Any], results: Sequence[jax.ShapeDtypeStruct]) -> list[Any]:
+def call_kernel(name: str, arguments: Sequence[Any], results: Sequence[jax.ShapeDtypeStruct]) -> list[Any]:
     """Call a kernel on arrays and return its results."""
     return list(jax.ffi.ffi_call(name, list(results))(*arguments))

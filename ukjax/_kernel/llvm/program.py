@@ -353,7 +353,7 @@ class Program:
                     memory is None
                     or id(memory) not in self.varying_memories
                     and (
-                        memory.lasting
+                        memory.is_constant
                         and (memory.source is not None or memory.values is not None)
                         or id(memory) in self.common_memories
                     )

@@ -160,7 +160,7 @@ def _cond(unroller, equation, operands):
         return unroller.closed(branches[min(max(int(which), 0), len(branches) - 1)], rest)
     index = which.ravel()[0]
     graph = unroller.graph
-    if graph.usual and graph.is_seldom(index):
+    if graph.usual_only and graph.is_rarely_true(index):
         graph.assumed_zero.append(index)
         return unroller.closed(branches[0], rest)
     # A while loop in a branch that a member does not take might never end for that member.
@@ -181,7 +181,7 @@ def _cond(unroller, equation, operands):
 def _rare(unroller, equation, operands):
     (x,) = operands
     if x.dtype == object:
-        unroller.graph.seldom.update(entry.index for entry in x.flat)
+        unroller.graph.rarely_true.update(entry.index for entry in x.flat)
     return [x]
 
 
@@ -193,8 +193,8 @@ def _platform_index(unroller, equation, operands):
 
 @rule("assumption_failed")
 def _assumption_failed(unroller, equation, operands):
-    failed = unroller.graph.wrongly_assumed()
-    unroller.graph.told = len(unroller.graph.assumed_zero)
+    failed = unroller.graph.failed_assumption()
+    unroller.graph.num_checked = len(unroller.graph.assumed_zero)
     return [np.asarray(failed)]
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..graph.fold import ELEMENTWISE, IDENTITIES, OF_TYPE, fold, refuse_type
+from ..graph.fold import CONVERSIONS, ELEMENTWISE, IDENTITIES, fold, refuse_type
 from ..unsupported import Unsupported
 from .entries import OBJECT, are_known, entry_list, object_array
 from .rule import rule
@@ -23,7 +23,7 @@ def _identity(unroller, equation, operands):
     return operands[:1]
 
 
-@rule(*OF_TYPE)
+@rule(*CONVERSIONS)
 def _convert_type(unroller, equation, operands):
     (x,), new_dtype, name = operands, np.dtype(equation.params["new_dtype"]), equation.primitive.name
     dtype = equation.invars[0].aval.dtype
@@ -32,7 +32,7 @@ def _convert_type(unroller, equation, operands):
     if name == "bitcast_convert_type" and dtype.itemsize != new_dtype.itemsize:
         raise Unsupported("it converts bits to numbers of another size")
     if are_known(x):
-        return [np.asarray(OF_TYPE[name](x, new_dtype))]
+        return [np.asarray(CONVERSIONS[name](x, new_dtype))]
     refuse_type(new_dtype)
     return [unroller.elementwise(name, [x], equation.params)]
 

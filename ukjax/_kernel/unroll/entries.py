@@ -59,7 +59,7 @@ class Stored:
     @property
     def is_writable(self) -> bool:
         """Whether entries may be updated in place."""
-        return self.is_current and not self.shared and not self.memory.lasting and self.is_whole
+        return self.is_current and not self.shared and not self.memory.is_constant and self.is_whole
 
     @property
     def is_whole(self) -> bool:

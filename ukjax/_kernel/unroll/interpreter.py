@@ -182,7 +182,7 @@ class Unroller:
             if stored.memory.depth < len(self.graph.blocks) and self.graph.blocks[stored.memory.depth] is block:
                 return stored
         if x.dtype == object:
-            memory = self.graph.lasting_memory(x, next(entry.dtype for entry in x.flat))
+            memory = self.graph.constant_memory(x, next(entry.dtype for entry in x.flat))
         else:
             memory = Memory(x.size, x.dtype, 0, values=np.ascontiguousarray(x).ravel())
         stored = Stored(memory, x.shape)
@@ -215,7 +215,7 @@ class Unroller:
         if self.graph.is_difference_of_equals(x):  # as on the diagonal of a matrix of angle differences
             return x.dtype.type(name == "cos")
         compute = lambda: sine_and_cosine(self.graph, x)
-        return self.graph.remembered(("sine and cosine", x.index), [x], compute)[name == "cos"]
+        return self.graph.memoised(("sine and cosine", x.index), [x], compute)[name == "cos"]
 
 
 def _literals(jaxpr):

@@ -117,7 +117,7 @@ def updated_in_place(jaxpr: Jaxpr, candidates: Sequence[Any]) -> set[int]:
 
 def _loop(graph: Graph, in_memory, iterate, state, length, is_entered, reverse):
     """Add a loop; ``in_memory`` are the indices of the arrays of the state that are in memory."""
-    num_assumed, num_read = len(graph.assumed_zero), graph.told  # of assumptions: all, and those that were read
+    num_assumed, num_checked = len(graph.assumed_zero), graph.num_checked
     state = [_own_memory(graph, x) if k in in_memory or isinstance(x, Stored) else x for k, x in enumerate(state)]
     versions = [x.memory.version if isinstance(x, Stored) else None for x in state]
     state = [x.reloaded() if isinstance(x, Stored) else x for x in state]
@@ -138,7 +138,7 @@ def _loop(graph: Graph, in_memory, iterate, state, length, is_entered, reverse):
         new = [k for k, (x, y) in enumerate(zip(inside, after, strict=True)) if isinstance(y, Stored)]
         new = [k for k in new if not isinstance(inside[k], Stored)]
         if new:
-            _restore(graph, num_assumed, num_read, state, versions)
+            _restore(graph, num_assumed, num_checked, state, versions)
             raise StorageMismatch(*new)
         following: list[Operand] = []
         copies: list[tuple[Memory, np.ndarray]] = []
@@ -155,7 +155,7 @@ def _loop(graph: Graph, in_memory, iterate, state, length, is_entered, reverse):
             for k, value in enumerate(values.flat):
                 graph.store(memory, None, k, value)
         # Assumptions inside the block that the function has not read: one carried flag reports them after the loop.
-        unread = graph.assumed_zero[max(num_assumed, graph.told) :]
+        unread = graph.assumed_zero[max(num_assumed, graph.num_checked) :]
         before = _outside(graph, unread)
         unread = [x for x in unread if x not in before]
         if unread:
@@ -169,7 +169,8 @@ def _loop(graph: Graph, in_memory, iterate, state, length, is_entered, reverse):
     graph.state(Loop(block, carried, begin, following, results, counter, length))
     if not is_counted:
         begin, results = begin[:-1], results[:-1]
-    graph.assumed_zero, graph.told = graph.assumed_zero[:num_assumed] + before, min(graph.told, num_assumed)
+    graph.assumed_zero = graph.assumed_zero[:num_assumed] + before
+    graph.num_checked = min(graph.num_checked, num_assumed)
     if unread:
         graph.assumed_zero.append(results[-1])
     numbers = iter(results)
@@ -177,10 +178,10 @@ def _loop(graph: Graph, in_memory, iterate, state, length, is_entered, reverse):
     return final, [x() for x in stacked]
 
 
-def _restore(graph, num_assumed, num_read, state, versions):
+def _restore(graph, num_assumed, num_checked, state, versions):
     """Undo a failed attempt to add a loop; assumptions that were moved before the loop stay."""
     graph.assumed_zero = graph.assumed_zero[:num_assumed] + _outside(graph, graph.assumed_zero[num_assumed:])
-    graph.told = num_read
+    graph.num_checked = num_checked
     for x, version in zip(state, versions, strict=True):
         if isinstance(x, Stored):
             x.memory.version = version
@@ -231,7 +232,7 @@ def _stack(graph, x, row, length):
             graph.store(memory, start, k, value)
 
     def stacked():
-        memory.lasting = True
+        memory.is_constant = True
         return Stored(memory, (length, *x.shape))
 
     return stacked
@@ -276,7 +277,7 @@ def emit_choice(unroller: Any, index: Operand, branches: Sequence[ClosedJaxpr], 
 def _choice(unroller, masks, branches, operands, by_entry):
     """Add a choice; results at the positions ``by_entry`` are merged entry by entry, not as arrays in memory."""
     graph = unroller.graph
-    num_assumed, num_read = len(graph.assumed_zero), graph.told
+    num_assumed, num_checked = len(graph.assumed_zero), graph.num_checked
     stored = [x for x in operands if isinstance(x, Stored)]
     before = [x.memory.version for x in stored]
     latest = list(before)
@@ -288,9 +289,9 @@ def _choice(unroller, masks, branches, operands, by_entry):
             results = unroller.closed(branch, operands)
             is_in_place = lambda x: isinstance(x, Stored) and any(x.memory is y.memory for y in stored)
             results = [x if is_in_place(x) and k not in by_entry else loaded(graph, x) for k, x in enumerate(results)]
-            unread = graph.assumed_zero[max(num_assumed, graph.told) :]
+            unread = graph.assumed_zero[max(num_assumed, graph.num_checked) :]
             flags.append(_any_nonzero(graph, np.bool_(False), unread))
-        graph.assumed_zero, graph.told = graph.assumed_zero[:num_assumed], min(graph.told, num_assumed)
+        graph.assumed_zero, graph.num_checked = graph.assumed_zero[:num_assumed], min(graph.num_checked, num_assumed)
         cases.append(block)
         results_of_cases.append(results)
         latest = [max(x.memory.version, version) for x, version in zip(stored, latest, strict=True)]
@@ -300,7 +301,7 @@ def _choice(unroller, masks, branches, operands, by_entry):
     columns = list(zip(*results_of_cases, strict=True))
     mixed = [k for k, xs in enumerate(columns) if any(isinstance(x, Stored) for x in xs) and not in_one_memory(xs)]
     if mixed:
-        graph.told = num_read
+        graph.num_checked = num_checked
         for x, version in zip(stored, before, strict=True):
             x.memory.version = version
         raise StorageMismatch(*mixed)

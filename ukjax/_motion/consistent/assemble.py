@@ -92,7 +92,7 @@ def consistent(
 
     Returns None unless the remaining residuals are certainly rounding. Only one small program is compiled.
     """
-    if not system.held:
+    if not system.enforced:
         return q, v
     if system.kinematic_map is not None:
         chart = LocalChart(system, q)

@@ -60,8 +60,8 @@ class LocalChart(AbstractSystem):
         return _ChartDynamics(dynamics_of(self.system), self)
 
     @property
-    def held(self) -> tuple[AbstractConstraint, ...]:
-        return self.system.held
+    def enforced(self) -> tuple[AbstractConstraint, ...]:
+        return self.system.enforced
 
     def violation(self, t: Array, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " j"]:
         return self.system.violation(t, self.point(q), v)

@@ -100,7 +100,7 @@ def with_derivatives(
     velocity, M = lambda v: system.velocity_residual(t, q, v), mass_of(system, t, q, v0)
     if not velocity(v).size:
         return q, v0, needs_fallback
-    if all(constraint.linear for constraint in system.held):
+    if all(constraint.linear for constraint in system.enforced):
         v, needs_fallback_v = exact_step(velocity, v0, M, levels.velocity)
     else:
         conditions = Conditions.at(velocity, v0, M, v, levels.velocity)

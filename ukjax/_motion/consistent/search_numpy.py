@@ -81,7 +81,7 @@ def search(
 
     sizes = lambda q, v: [np.asarray(x, float) for x in _sizes(system, t, as_array(q), as_array(v), scale)]
     sizes_of_q, sizes_of_v = lambda q: sizes(q, v0)[0], lambda v: sizes(q, v)[1]
-    linear = all(constraint.linear for constraint in system.held)
+    linear = all(constraint.linear for constraint in system.enforced)
     q, method_q, found_q = _nearest(
         of_positions, q0, evaluate(q0, v0)[2], scale.q, fast_path, lambda q: without_noise(q, v0)[0], sizes_of_q
     )

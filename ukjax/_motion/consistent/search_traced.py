@@ -20,7 +20,7 @@ def project_by_search(system: AbstractSystem, t: Array, q0: Array, v0: Array, sc
     q, found_q, last_q = _nearest(
         lambda q: system.position_residual(t, q), q0, mass_of(system, t, q0, v0), sizes, method
     )
-    if all(constraint.linear for constraint in system.held):
+    if all(constraint.linear for constraint in system.enforced):
         v, _ = exact_step(lambda v: system.velocity_residual(t, q, v), v0, mass_of(system, t, q, v0), method)
         last_v = v
         found_v = jnp.all(jnp.isfinite(v))

@@ -47,7 +47,7 @@ CONSISTENT = 1e-6  # a start given with seven digits counts as consistent; the f
 
 def names(system: AbstractSystem, read: Callable[[AbstractConstraint], Array]) -> list[str]:
     """A name for each entry that ``read`` returns for the constraints of the system."""
-    return names_of(system.held, read)
+    return names_of(system.enforced, read)
 
 
 class Worst(NamedTuple):
@@ -147,7 +147,7 @@ def check_start(
 def check_model(system: AbstractSystem, t: Array, q: Array, v: Array, method: AbstractMethod) -> None:
     """Raise ``InputError`` if the terms are invalid at (t, q, v), or ``method`` is not applicable."""
     where = f" at t = {float(t):g} s"
-    passive = System(dynamics_of(system), system.held, kinematic_map=system.kinematic_map)
+    passive = System(dynamics_of(system), system.enforced, kinematic_map=system.kinematic_map)
     terms, acceleration = _terms_and_acceleration(passive, t, q, v, method)
     labels = direction_names(system)
     check_terms(terms, where, labels)

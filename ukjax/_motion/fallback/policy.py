@@ -21,7 +21,7 @@ from ..._errors import InputError
 from ..._labels import direction_names
 from ..._run.chunks import in_chunks
 from ..._run.compile import Program, jit_unoptimised
-from ..._run.threads import interruptibly
+from ..._run.threads import run_interruptibly
 from ..._solve import AbstractMethod, FastPath, RuntimeRows, doubtful, independent_rows, is_nearly_singular, row_limits
 from ..._system import AbstractSystem, dynamics_of, structure_of
 from ..plan import Plan
@@ -245,7 +245,7 @@ def note_rows_left_out(plan: Plan, method: AbstractMethod | MethodPerLevel, rows
 def solve_batch(program: Program, problem: Problem, start: InitialState, plan: Plan) -> Solution:
     """Integrate a batch by ``program``: a kernel does all members at once, other programs do them in chunks."""
     if is_kernel(problem.method):
-        run = lambda problem, start: interruptibly(program, start, problem)
+        run = lambda problem, start: run_interruptibly(program, start, problem)
     else:
         entries = start.v.shape[1] if problem.method.is_sparse else 1
         run = lambda problem, start: in_chunks(program, start, problem, entries=entries)
@@ -358,7 +358,7 @@ def _terms(model, t, q, v):
 def _mass_and_rows(system, t, q, v):
     """M, and A of accelerations, ∂φ/∂q and ∂(φ̇, ψ)/∂v, as one matrix if they are equal."""
     M, positions = dynamics_of(system).mass(t, q, v), system.position_slope(t, q, v)
-    if system.control is None and all(constraint.level == "position" for constraint in system.held):
+    if system.control is None and all(constraint.level == "position" for constraint in system.enforced):
         return M, [positions]
     velocities = system.velocity_slope(t, q, v)
     return M, [system.passive(t, q, v).A, positions, velocities]

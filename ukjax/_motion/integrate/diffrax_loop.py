@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool
 from ..._errors import InputError
 from ..._kinematic_map import rate
 from ..._run.compile import jit, jit_batch, split
-from ..._run.threads import interruptibly
+from ..._run.threads import run_interruptibly
 from ..._system import kinematic_map_of
 from ..event import check_event, on_surface
 from ..plan import Plan
@@ -45,7 +45,7 @@ class DiffraxLoop(AbstractBatchIntegrator):
     def run(self, problem: Problem, start: InitialState, plan: Plan) -> Solution:
         if plan.differentiation == "forward":
             problem = replace(problem, adjoint=_forward_adjoint(problem.adjoint))
-        return interruptibly(_solved, start, problem) if plan.eager else _solved(start, problem)
+        return run_interruptibly(_solved, start, problem) if plan.eager else _solved(start, problem)
 
 
 def _forward_adjoint(adjoint):

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..._errors import InputError
 from ..._jaxpr.tracing import is_concrete, without_derivatives
 from ..._kernel import per_member, without_kernels
-from ..._run.compile import jit_fast_compile, usual_promotion
+from ..._run.compile import jit_fast_compile, standard_promotion
 from ..fallback.cross_singular_pose import cross_singular_pose, step_to
 from ..fallback.policy import (
     MAX_METHOD_CHANGES,
@@ -165,7 +165,7 @@ def _as_solution_numpy(ts, q, v, loop_state, start):
 
 
 @jax.jit
-@usual_promotion()
+@standard_promotion()
 def as_solution(
     ts: Float[Array, " samples"],
     q: Float[Array, "samples nq"],

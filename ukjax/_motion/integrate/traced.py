@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._jaxpr.tracing import without_derivatives
-from ..._run.compile import usual_promotion
+from ..._run.compile import standard_promotion
 from ..plan import Plan
 from ..problem import InitialState, Problem, Solution
 from ..result import RUNNING
@@ -70,7 +70,7 @@ def _one(problem, start):
 
 
 @eqx.filter_jit
-@usual_promotion()
+@standard_promotion()
 def _one_forward_mode(problem, start):
     differentiable = problem.model_of(start.numbers), problem.ts, start.q, start.v
     differentiable, constant = eqx.partition(differentiable, eqx.is_inexact_array)
@@ -143,7 +143,7 @@ class _TracedProblem(eqx.Module):
 
 # These functions are compiled also outside of ``jit``: an eager ``vmap`` would trace them at every call.
 @eqx.filter_jit
-@usual_promotion()
+@standard_promotion()
 def _solve(problem):
     """The last loop state, and the samples."""
     loop_state, samples, _ = advance(problem.task, *problem.begin)
@@ -151,7 +151,7 @@ def _solve(problem):
 
 
 @eqx.filter_jit
-@usual_promotion()
+@standard_promotion()
 def _solve_with_checkpoints(problem):
     """The last loop state, the samples, and the checkpoints.
 
@@ -187,7 +187,7 @@ def _drop_every_other(checkpoints):
 
 
 @eqx.filter_jit
-@usual_promotion()
+@standard_promotion()
 def _vjp_from_checkpoints(problem, checkpoints, sample_cotangents):
     """Cotangents of the differentiable inputs from those of the samples."""
     states, count, stride = checkpoints

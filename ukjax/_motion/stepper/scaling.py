@@ -19,7 +19,7 @@ from ..._jaxpr.index_check import check_indices
 from ..._jaxpr.sizes import sizes, sizes_in
 from ..._jaxpr.tracing import is_eager, without_derivatives
 from ..._kinematic_map import speeds, turning
-from ..._run.compile import jit_unoptimised, usual_promotion
+from ..._run.compile import jit_unoptimised, standard_promotion
 from ..._solve import AbstractMethod, coordinate_scale
 from ..._system import AbstractSystem, kinematic_map_of
 from ..._terms import Terms
@@ -200,7 +200,7 @@ def scale_of(
     no_rows = jnp.zeros((0,), q.dtype)
     scale = Scale(duration, scale_q, scale_v, own_q, own_v, far_q, no_rows, unit, unit_of_q if mapped else None)
     scale = jax.lax.stop_gradient(scale)
-    if not isinstance(model, AbstractSystem) or not model.held:
+    if not isinstance(model, AbstractSystem) or not model.enforced:
         return scale
     return scale.of_rows(model, t, q, v)
 
@@ -226,7 +226,7 @@ def scales(
     return _scales(model, t, q, v, span, of_accelerations or bool(np.any(at_rest)), method)
 
 
-@usual_promotion()
+@standard_promotion()
 def _scales_of(model, t, q, v, span, driven, method):
     if np.ndim(span) == 0:
         args, scale_of_one = (t, q, v), lambda t, q, v: scale_of(model, t, q, v, span, driven, method)
@@ -273,7 +273,7 @@ def _at_origin(model, t, q, v):
 
     They are tiny, and change some constraint by no more than the rounding of its terms.
     """
-    if not isinstance(model, AbstractSystem) or all(constraint.level != "position" for constraint in model.held):
+    if not isinstance(model, AbstractSystem) or all(constraint.level != "position" for constraint in model.enforced):
         return jnp.zeros(q.shape, bool)
     of_rows = sizes(model.position_residual, (t, q), (jnp.abs(t), jnp.abs(q)))
     slope = jax.jacfwd(model.position_residual, argnums=1)(t, q)

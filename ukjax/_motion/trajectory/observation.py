@@ -95,12 +95,12 @@ def _observation(model, t, q, v, method):
     terms = model(t, q, v)
     motion, needs_fallback = motion_by(method, terms)
     if isinstance(model, AbstractSystem):
-        held = [constraint.at(t, q, v) for constraint in model.held]
+        enforced = [constraint.at(t, q, v) for constraint in model.enforced]
         residuals = (
-            join([rows.as_written(motion.acceleration) for rows in held], q),
-            join([rows.position for rows in held], q),
-            join([rows.velocity for rows in held], q),
-            join([rows.missed(motion.acceleration) for rows in held], q),
+            join([rows.as_written(motion.acceleration) for rows in enforced], q),
+            join([rows.position for rows in enforced], q),
+            join([rows.velocity for rows in enforced], q),
+            join([rows.missed(motion.acceleration) for rows in enforced], q),
         )
         energy = model.energy(t, q, v)
     else:  # a bare function: only its rows are known

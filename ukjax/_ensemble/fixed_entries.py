@@ -50,5 +50,5 @@ def with_fixed_entries(
     if not q_entries and not v_entries:
         return model
     return System(
-        model.dynamics, (*model.held, FixedEntries(q, v, q_entries, v_entries)), kinematic_map=model.kinematic_map
+        model.dynamics, (*model.enforced, FixedEntries(q, v, q_entries, v_entries)), kinematic_map=model.kinematic_map
     )
