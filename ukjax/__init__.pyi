@@ -6,10 +6,12 @@ from . import systems as systems
 from ._cache import enable_compilation_cache as enable_compilation_cache
 from ._constraint import AbstractConstraint as AbstractConstraint
 from ._constraint import AccelerationConstraint as AccelerationConstraint
+from ._constraint import Coulomb as Coulomb
 from ._constraint import Holonomic as Holonomic
 from ._constraint import Holonomicity as Holonomicity
 from ._constraint import Nonholonomic as Nonholonomic
 from ._constraint import Pfaffian as Pfaffian
+from ._constraint import Unilateral as Unilateral
 from ._constraint import critically_damped as critically_damped
 from ._constraint import holonomicity as holonomicity
 from ._dynamics import AbstractDynamics as AbstractDynamics
@@ -60,6 +62,7 @@ from ._motion.step import State as State
 from ._motion.step import initial_state as initial_state
 from ._motion.step import step as step
 from ._motion.stepper.runge_kutta4 import RungeKutta4 as RungeKutta4
+from ._motion.trajectory.contacts import ContactHistory as ContactHistory
 from ._motion.trajectory.continuation import IntegrationOptions as IntegrationOptions
 from ._motion.trajectory.observation import Observation as Observation
 from ._motion.trajectory.trajectory import Trajectory as Trajectory

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, ScalarLike
 
 from ._check import as_array, as_number, check_function, kind_of
-from ._constraint import AbstractConstraint, Level, as_written, join, rows
+from ._constraint import AbstractConstraint, AbstractNonsmooth, Level, as_written, join, rows
 from ._control import AbstractControl, Command, constraints_of
 from ._dynamics import AbstractDynamics
 from ._errors import InputError
@@ -46,6 +46,9 @@ class AbstractSystem(eqx.Module):
     ----------
     dynamics, constraints
         M and Q, and the constraints that give A and b.
+    nonsmooth
+        Contacts and dry friction, ``Unilateral`` and ``Coulomb``. They are not part of ``Terms``: ``simulate`` follows
+        which of them act.
     nonideal
         Function (t, q, v) -> c (n,) of ``Terms``, or None.
     control
@@ -70,6 +73,8 @@ class AbstractSystem(eqx.Module):
         @property
         def constraints(self) -> tuple[AbstractConstraint, ...]: ...
         @property
+        def nonsmooth(self) -> tuple[AbstractNonsmooth, ...]: ...
+        @property
         def nonideal(self) -> Callable | None: ...
         @property
         def control(self) -> AbstractControl | None: ...
@@ -84,6 +89,7 @@ class AbstractSystem(eqx.Module):
     else:
         dynamics: eqx.AbstractVar[AbstractDynamics]
         constraints: eqx.AbstractVar[tuple[AbstractConstraint, ...]]
+        nonsmooth = ()
         nonideal = None
         control = None
         coordinates = None
@@ -250,16 +256,33 @@ def _actuated(system, t, q, v):
 _jitted = jit_unoptimised(_actuated)
 
 
+AnyConstraint = AbstractConstraint | AbstractNonsmooth
+
+
+def _smooth_and_nonsmooth(constraints):
+    """The constraints that are equations, and those that are not."""
+    if isinstance(constraints, AbstractNonsmooth):
+        return (), (constraints,)
+    if isinstance(constraints, AbstractConstraint) or not isinstance(constraints, Iterable):
+        return constraints_of("constraints", constraints), ()
+    constraints = tuple(constraints)
+    nonsmooth = tuple(each for each in constraints if isinstance(each, AbstractNonsmooth))
+    return constraints_of(
+        "constraints", [each for each in constraints if not isinstance(each, AbstractNonsmooth)]
+    ), nonsmooth
+
+
 class System(AbstractSystem):
     """System made from given dynamics and constraints: ``System(dynamics, constraints)``.
 
     ``dynamics`` is a ``Lagrangian`` or ``MassForce``. ``constraints`` is one constraint or a sequence of constraints of
-    any kinds. ``nonideal``, ``control``, ``coordinates``, ``kinematic_map`` and ``velocities`` are described in
+    any kinds, contacts and dry friction among them. ``nonideal``, ``control``, ``coordinates``, ``kinematic_map`` and ``velocities`` are described in
     ``AbstractSystem``. Raises ``InputError`` for invalid arguments.
     """
 
     dynamics: AbstractDynamics  # pyright: ignore
     constraints: tuple[AbstractConstraint, ...]  # pyright: ignore
+    nonsmooth: tuple[AbstractNonsmooth, ...]  # pyright: ignore
     nonideal: Callable | None  # pyright: ignore
     control: AbstractControl | None  # pyright: ignore
     coordinates: tuple[tuple[str, str], ...] | None = eqx.field(static=True)  # pyright: ignore
@@ -269,7 +292,7 @@ class System(AbstractSystem):
     def __init__(
         self,
         dynamics: AbstractDynamics,
-        constraints: AbstractConstraint | Iterable[AbstractConstraint] = (),
+        constraints: AnyConstraint | Iterable[AnyConstraint] = (),
         *,
         nonideal: Callable | None = None,
         control: AbstractControl | None = None,
@@ -279,12 +302,13 @@ class System(AbstractSystem):
     ):
         if not isinstance(dynamics, AbstractDynamics):
             raise InputError(f"dynamics must be ukjax.Lagrangian or ukjax.MassForce, got {kind_of(dynamics)}")
-        constraints = constraints_of("constraints", constraints)
+        constraints, nonsmooth = _smooth_and_nonsmooth(constraints)
         if nonideal is not None:
             check_function("nonideal", nonideal, "t, q, v")
         if control is not None and not isinstance(control, AbstractControl):
             raise InputError(f"control must be one of ukjax.control (Servo, Robust, Feedback), got {kind_of(control)}")
-        self.dynamics, self.constraints, self.nonideal, self.control = dynamics, constraints, nonideal, control
+        self.dynamics, self.constraints, self.nonsmooth = dynamics, constraints, nonsmooth
+        self.nonideal, self.control = nonideal, control
         self.coordinates = names_and_units("coordinates", coordinates)
         if kinematic_map is not None:
             check_function("kinematic_map", kinematic_map, "q, v")

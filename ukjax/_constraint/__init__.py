@@ -18,3 +18,6 @@ from .several import join as join
 from .several import names_of as names_of
 from .several import rows as rows
 from .several import velocities as velocities
+from .unilateral import AbstractNonsmooth as AbstractNonsmooth
+from .unilateral import Coulomb as Coulomb
+from .unilateral import Unilateral as Unilateral

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from .._jaxpr.tracing import is_concrete, is_eager, is_forward_mode, is_tracing, without_derivatives
 from .._solve import AbstractMethod
+from .._system import AbstractSystem
 from .problem import InitialState, Problem
 from .stepper.limits import has_single_loop, is_kernel, is_single_kernel
 
@@ -14,6 +15,7 @@ INTEGRATORS = {
     "adaptive_batch": "a batch; members take their own adaptive steps, in one kernel",
     "lanes": "a batch; members take their own adaptive steps, in parallel lanes",
     "traced": "adaptive steps inside a program that JAX traces",
+    "event_driven": "steps that end where contacts or friction change",
     "diffrax": "diffrax's loop",
 }
 """Descriptions of the integrators by name."""
@@ -26,7 +28,8 @@ class Plan:
     Attributes
     ----------
     integrator : str
-        Name of the loop over time: "single", "fixed_step", "adaptive_batch", "lanes", "traced" or "diffrax".
+        Name of the loop over time: "single", "fixed_step", "adaptive_batch", "lanes", "traced", "event_driven" or
+        "diffrax".
     reason : str
         Why this integrator was chosen.
     steps : str
@@ -43,7 +46,7 @@ class Plan:
         Fallbacks to other methods, in the order in which they happened.
     """
 
-    integrator: Literal["single", "fixed_step", "adaptive_batch", "lanes", "traced", "diffrax"]
+    integrator: Literal["single", "fixed_step", "adaptive_batch", "lanes", "traced", "event_driven", "diffrax"]
     reason: str
     steps: str
     step: str
@@ -99,6 +102,8 @@ def choose(problem: Problem, start: InitialState) -> Plan:
 def _integrator(problem: Problem, start: InitialState, eager: bool, values_known: bool, forward: bool) -> Any:
     """The name of the integrator, and the reason for it."""
     batch, fixed = start.q.ndim == 2, problem.dt is not None
+    if isinstance(problem.model, AbstractSystem) and problem.model.nonsmooth:
+        return "event_driven", "the system has contacts or dry friction"
     if reason := _reason_for_diffrax(problem):
         return "diffrax", reason
     if fixed and problem.counts is None:

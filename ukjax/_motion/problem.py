@@ -14,6 +14,7 @@ from .stepper.drift_correction import MethodPerLevel
 from .stepper.error_control import Tolerance
 from .stepper.scaling import Scale
 from .stepper.tableau import Tableau
+from .trajectory.contacts import ContactHistory
 
 MAX_START_DISPLACEMENT = 1e-9
 """Largest change of a start by its projection, relative to the scales, that counts as rounding."""
@@ -167,6 +168,8 @@ class Solution(NamedTuple):
         t, q and v that the motion reached.
     displaced
         Whether projection changed the start by more than rounding.
+    contacts
+        Contacts and dry friction, None for a system without.
     """
 
     t: Float[Array, "*batch samples"]
@@ -176,3 +179,4 @@ class Solution(NamedTuple):
     steps: Int[Array, "*batch"]
     last: tuple[Float[Array, "*batch"], Float[Array, "*batch nq"], Float[Array, "*batch n"]]
     displaced: Bool[Array | np.ndarray, "*batch"]
+    contacts: ContactHistory | None = None

@@ -10,6 +10,7 @@ FINISHED, EVENT, MOST_STEPS, TOO_SMALL, NOT_FINITE, OFF_CONSTRAINTS, JUMPED, ON_
 REFUSED, NOT_ASSEMBLED, NO_FALLBACK = range(8, 11)  # only for ensembles and exported simulators
 INCONSISTENT = 11  # replaces FINISHED or EVENT if constraints contradicted each other
 EVENT_NAN = 12
+NO_CONTACT_MODE = 13
 RUNNING, NEEDS_FALLBACK = -1, -2  # intermediate codes: continue; continue with another method
 
 REASONS = {
@@ -25,6 +26,7 @@ REASONS = {
     NOT_ASSEMBLED: "has no start that meets its constraints",
     EVENT_NAN: "came to where its event function is NaN",
     NO_FALLBACK: "needs a method that this program does not have: rows are redundant, or the mass matrix is singular",
+    NO_CONTACT_MODE: "came to contacts and friction without consistent forces",
     INCONSISTENT: "met constraints that contradict each other",
 }
 
@@ -61,6 +63,7 @@ def classify(
     event: Any = False,
     on_event: Any = False,
     event_nan: Any = False,
+    no_mode: Any = False,
     needs_fallback: Any = False,
     jumped: Any = False,
     off: Any = False,
@@ -73,7 +76,7 @@ def classify(
     """Result code from the conditions after the last step: that of the first true condition, in this order.
 
     The motion reached its last time (``finished``) or its ``event``, or started ``on_event``; the event's value is NaN
-    (``event_nan``); its method is not applicable (``needs_fallback``); the drift correction ``jumped``; the state is
+    (``event_nan``); no contact mode has consistent forces (``no_mode``); its method is not applicable (``needs_fallback``); the drift correction ``jumped``; the state is
     ``off`` the constraints, or ``not_finite``; the step size is the smallest allowed (``stuck``); all steps allowed are
     taken (``exhausted``). The first two give INCONSISTENT if constraints were ``inconsistent`` at any time.
     """
@@ -83,6 +86,7 @@ def classify(
         (event, EVENT),
         (on_event, ON_EVENT),
         (event_nan, EVENT_NAN),
+        (no_mode, NO_CONTACT_MODE),
         (needs_fallback, NEEDS_FALLBACK),
         (jumped, JUMPED),
         (off, OFF_CONSTRAINTS),

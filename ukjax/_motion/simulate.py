@@ -234,6 +234,7 @@ def simulate(
         solution.last,
         model,
         problem.method,
+        contacts=solution.contacts,
         integration=IntegrationOptions.of(
             problem, q0.shape[:-1], arguments.switches, arguments.drift, max_steps, throw, simulate
         ),

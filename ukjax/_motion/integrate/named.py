@@ -2,6 +2,7 @@
 
 from .adaptive_batch import AdaptiveBatch
 from .base import AbstractBatchIntegrator, AbstractIntegrator
+from .event_driven import EventDriven
 from .fixed_step import FixedSteps
 from .lanes import LaneBatch
 from .single import SingleMotion
@@ -11,6 +12,7 @@ BATCH_INTEGRATORS: dict[str, AbstractBatchIntegrator] = {
     "fixed_step": FixedSteps(),
     "adaptive_batch": AdaptiveBatch(),
     "lanes": LaneBatch(),
+    "event_driven": EventDriven(),
 }
 OTHER_INTEGRATORS: dict[str, AbstractIntegrator] = {"single": SingleMotion(), "traced": TracedMotion()}
 

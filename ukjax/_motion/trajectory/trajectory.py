@@ -27,6 +27,7 @@ from ..._system import AbstractSystem
 from ..inputs import hint_if_batched_model
 from ..plan import Plan
 from ..result import EVENT, FINISHED, in_words
+from .contacts import ContactHistory
 from .continuation import IntegrationOptions, check_times_within
 from .files import SavedMotion, as_dataset, read_netcdf, read_npz, write_csv, write_netcdf, write_npz
 from .observation import Observation, observe
@@ -90,6 +91,8 @@ class Trajectory(eqx.Module):
         Forces, residuals, rank and energy, None if they are evaluated lazily.
     labels
         Names and units, None if they are those of the model.
+    contacts
+        Contacts, dry friction and impacts; None for a system without.
     integration
         The options with which ``simulate`` integrated the motion.
     """
@@ -106,6 +109,7 @@ class Trajectory(eqx.Module):
     labels: Labels | None = None
 
     integration: IntegrationOptions | None = None
+    contacts: ContactHistory | None = None
 
     def observed(self) -> Observation:
         """Forces, residuals, rank and energy at all samples, compiled and evaluated on first access.

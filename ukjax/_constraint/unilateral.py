@@ -1,0 +1,175 @@
+"""Nonsmooth constraints: contacts, whose forces can only push, and dry friction that sticks."""
+
+import abc
+from collections.abc import Callable, Iterable
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._check import as_numbers, check_function
+from .._errors import InputError
+from .._functions import Constant, array, vector
+from .._names import name_of_rows
+from .._precision import Numbers
+
+
+class AbstractNonsmooth(eqx.Module):
+    """A constraint of which a mode says whether it acts: open or closed, sticking or slipping."""
+
+    name: eqx.AbstractVar[str | tuple[str, ...]]
+
+    @abc.abstractmethod
+    def gaps(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " m"]:
+        """Distances g(t, q) (m,), which stay nonnegative; empty for friction alone."""
+
+    @abc.abstractmethod
+    def slips(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "groups d"] | None:
+        """Relative velocity along the surface, one row per friction force; None without friction."""
+
+    @abc.abstractmethod
+    def coefficients(self, groups: int) -> Float[Array, " groups"]:
+        """Largest friction force, divided by the contact force."""
+
+    @abc.abstractmethod
+    def limits(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], groups: int) -> Float[Array, " groups"]:
+        """Largest friction force that does not depend on a contact force."""
+
+
+class Unilateral(AbstractNonsmooth):
+    """A contact: a gap g(t, q) ≥ 0 with a force λ ≥ 0 that acts only where the gap is closed.
+
+        0 ≤ g ⊥ λ ≥ 0,    M q̈ = Q + Qᶜ + Jᵀ λ,    J = g_q N
+
+    An impact obeys Newton's law, ġ⁺ ≥ −e ġ⁻, for all closed gaps at once. Friction obeys Coulomb's law with the cone
+    \\|λ_t\\| ≤ μ λ. Acary & Brogliato, Numerical Methods for Nonsmooth Dynamical Systems (2008), ch. 3.
+
+    A floor, a stop, a rope that goes slack, a cam follower that lifts off, backlash and clearance are such constraints.
+
+    Parameters
+    ----------
+    gap
+        Function ``gap(t, q)`` that returns (m,), a number, or a list of numbers: the distance to the contact [m or rad].
+    restitution
+        Coefficient of restitution e, 0 ≤ e ≤ 1: a number, or (m,) with one entry per gap.
+    friction
+        Coefficient of friction μ ≥ 0: a number, or (m,). It needs ``slip``.
+    slip
+        Function ``slip(t, q, v)`` that returns the relative velocity along the surface, linear in v: (m,), or (m, 2)
+        for contacts in space, where the cone is round.
+    name
+        Name of the contact in messages and tables: one for all gaps, or one per gap.
+
+    Raises
+    ------
+    InputError
+        If ``gap`` or ``slip`` is not such a function, restitution is not in [0, 1], or friction is negative or has no
+        ``slip``.
+    """
+
+    gap: Callable
+    restitution: Array
+    friction: Array
+    slip: Callable | None
+    name: str | tuple[str, ...] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        gap: Callable,
+        restitution: Numbers = 0.0,
+        friction: Numbers | None = None,
+        slip: Callable | None = None,
+        *,
+        name: str | Iterable[str] = "contact",
+    ):
+        check_function("gap", gap, "t, q")
+        if slip is not None:
+            check_function("slip", slip, "t, q, v")
+        if (friction is None) != (slip is None):
+            raise InputError(
+                "friction and slip belong together: friction is the coefficient, and slip(t, q, v) the relative "
+                f"velocity along the surface; got only {'slip' if friction is None else 'friction'}"
+            )
+        self.gap, self.slip, self.name = gap, slip, name_of_rows(name)
+        self.restitution = as_numbers("restitution", restitution, least=0, most=1)
+        self.friction = as_numbers("friction", 0.0 if friction is None else friction, least=0, below=float("inf"))
+
+    def gaps(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " m"]:
+        return vector(f"gap of {self.name!r}", self.gap, t, q)
+
+    def slips(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "groups d"] | None:
+        return None if self.slip is None else _groups(self.name, self.slip, t, q, v)
+
+    def restitutions(self, m: int) -> Float[Array, " m"]:
+        """Coefficient of restitution of each gap."""
+        return _for_each("restitution", self.restitution, m, "gap")
+
+    def coefficients(self, groups: int) -> Float[Array, " groups"]:
+        return _for_each("friction", self.friction, groups, "gap")
+
+    def limits(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], groups: int) -> Float[Array, " groups"]:
+        return jnp.zeros(groups, q.dtype)
+
+
+class Coulomb(AbstractNonsmooth):
+    """Dry friction with a given largest force, which sticks: \\|f\\| ≤ ``limit``, opposite to the slip where it slips.
+
+    A sticking row is the constraint slip = 0, and its ideal force is the friction. It is released where that force
+    exceeds the limit.
+
+    Parameters
+    ----------
+    slip
+        Function ``slip(t, q, v)`` that returns the relative velocity, linear in v: (m,) with one friction force per
+        entry, or (m, 2).
+    limit
+        Largest friction force [N, or N m for an angle] ≥ 0: a number, (m,), or a function ``limit(t, q, v)``.
+    name
+        Name of the friction in messages and tables: one for all rows, or one per row.
+
+    Raises
+    ------
+    InputError
+        If ``slip`` is not such a function, or ``limit`` is negative.
+    """
+
+    slip: Callable
+    limit: Callable
+    name: str | tuple[str, ...] = eqx.field(static=True)
+
+    def __init__(self, slip: Callable, limit: Numbers | Callable, *, name: str | Iterable[str] = "friction"):
+        check_function("slip", slip, "t, q, v")
+        if callable(limit):
+            check_function("limit", limit, "t, q, v")
+        else:
+            limit = Constant(as_numbers("limit", limit, least=0, below=float("inf")))
+        self.slip, self.limit, self.name = slip, limit, name_of_rows(name)
+
+    def gaps(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " m"]:
+        return q[:0]
+
+    def slips(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "groups d"] | None:
+        return _groups(self.name, self.slip, t, q, v)
+
+    def coefficients(self, groups: int) -> Float[Array, " groups"]:
+        return jnp.zeros(groups)
+
+    def limits(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], groups: int) -> Float[Array, " groups"]:
+        return _for_each("limit", array(f"limit of {self.name!r}", self.limit, t, q, v), groups, "row of slip")
+
+
+def _groups(name, slip, t, q, v):
+    """The value of ``slip`` with shape (groups, d), d = 1 or 2."""
+    value = jnp.atleast_1d(array(f"slip of {name!r}", slip, t, q, v))
+    value = value[:, None] if value.ndim == 1 else value
+    if value.ndim != 2 or value.shape[1] not in (1, 2):
+        raise InputError(f"slip of {name!r} must return shape (m,) or (m, 2), got shape {value.shape}")
+    return value
+
+
+def _for_each(argument, value, count, each):
+    if value.shape not in ((), (count,)):
+        raise InputError(
+            f"{argument} must be a number or have shape ({count},), one entry per {each}, got shape {value.shape}"
+        )
+    return jnp.broadcast_to(value, (count,))

@@ -1,0 +1,209 @@
+"""Motion in a contact mode: which gaps are closed, and which friction forces stick."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from .._constraint import AbstractConstraint, AbstractNonsmooth
+from .._control import AbstractControl
+from .._dynamics import AbstractDynamics
+from .._kinematic_map import KinematicMap
+from .._precision import Numbers
+from .._solve import AbstractMethod
+from .._system import AbstractSystem
+from .._terms import Terms
+from .complementarity import Cone, norm, solve_regularised, unit
+from .rows import Contacts, Layout, Response, contacts_at, response_of
+
+ROUNDING = 1e-12
+"""Forces and slip velocities below this share of their scale count as zero."""
+
+
+class Mode(NamedTuple):
+    """Contact mode.
+
+    Attributes
+    ----------
+    closed
+        Whether each gap is closed (gaps,).
+    sticking
+        Whether each friction force sticks (groups,).
+    direction
+        Direction of the slip of each slipping friction force, otherwise 0 (groups, dim).
+    """
+
+    closed: Bool[Array, " gaps"]
+    sticking: Bool[Array, " groups"]
+    direction: Float[Array, "groups dim"]
+
+    def slipping(self) -> Bool[Array, " groups"]:
+        """Whether each friction force slips."""
+        return jnp.any(self.direction != 0, axis=-1)
+
+
+def all_open(layout: Layout, dtype: Any) -> Mode:
+    """The mode without any contact or friction."""
+    return Mode(
+        jnp.zeros(layout.gaps, bool), jnp.zeros(layout.groups, bool), jnp.zeros((layout.groups, layout.dim), dtype)
+    )
+
+
+class ContactForces(NamedTuple):
+    """Contact forces at one state in a mode.
+
+    Attributes
+    ----------
+    contacts, response
+        The contacts, and their response to forces.
+    force
+        λ (rows,).
+    scaled
+        λ divided by the scale of its row, in the units of ``allowed``.
+    allowed
+        Largest friction forces in the same units (groups,).
+    size
+        Size of the forces in the same units.
+    """
+
+    contacts: Contacts
+    response: Response
+    force: Float[Array, " rows"]
+    scaled: Float[Array, " rows"]
+    allowed: Float[Array, " groups"]
+    size: Float[Array, ""]
+
+
+def scaled_cone(contacts: Contacts, response: Response, layout: Layout, active: Any, direction: Any) -> Cone:
+    """The cone of allowed forces for forces divided by ``response.scale``."""
+    normal, tangential = layout.split(response.scale)
+    tangential = tangential[:, 0]
+    return Cone(
+        active=active,
+        friction=contacts.friction * layout.at_normal(normal) / tangential,
+        limit=contacts.limit / tangential,
+        direction=direction,
+    )
+
+
+def forces_in(mode: Mode, contacts: Contacts, response: Response, layout: Layout) -> ContactForces:
+    """The contact forces in a mode: closed gaps and sticking friction have no acceleration.
+
+    Slipping friction is a given multiple of its contact force. So λ = T z + λ₀ with the forces z of the closed and
+    sticking rows, and these solve the rows D (W T z + W λ₀ + c) = 0, where D selects them.
+    """
+    s = response.scale
+    W, c = s[:, None] * response.W * s, s * response.free
+    _, slip = layout.split(contacts.rate)
+    size = jnp.max(jnp.abs(contacts.rate), initial=0)
+    slipping = mode.slipping()
+    direction = unit(slip + ROUNDING * size * mode.direction) if layout.dim > 1 else mode.direction
+    direction = jnp.where(slipping[:, None], jnp.where(direction == 0, mode.direction, direction), 0)
+    cone = scaled_cone(contacts, response, layout, mode.closed, direction)
+    stick = jnp.broadcast_to(mode.sticking[:, None], direction.shape)
+    acting = layout.join(mode.closed, stick) & response.movable
+    coupling = jax.vmap(
+        lambda normal: layout.join(
+            jnp.zeros(layout.gaps, c.dtype), -direction * (cone.friction * layout.at_normal(normal))[:, None]
+        )
+    )(jnp.eye(layout.gaps, dtype=c.dtype))  # row i: friction of slipping rows for a unit force of gap i
+    T = jnp.diag(acting.astype(c.dtype)).at[:, : layout.gaps].add(coupling.T * acting[: layout.gaps])
+    given = layout.join(jnp.zeros(layout.gaps, c.dtype), -direction * cone.limit[:, None])
+    D = acting.astype(c.dtype)
+    G = D[:, None] * (W @ T) * D + jnp.diag(1 - D)
+    z = solve_regularised(G, -D * (c + W @ given))
+    scaled = T @ z + given
+    allowed = cone.radius(layout, layout.split(scaled)[0])
+    size = jnp.maximum(jnp.max(jnp.abs(c), initial=0), jnp.max(allowed, initial=0))
+    return ContactForces(contacts, response, s * scaled, scaled, allowed, jax.lax.stop_gradient(size))
+
+
+class InContact(AbstractSystem):
+    """The system ``plant`` in a contact mode: its Terms have the contact forces in c.
+
+    The control of the plant does not know the contact forces.
+    """
+
+    plant: AbstractSystem
+    mode: Mode
+    layout: Layout
+    method: AbstractMethod
+
+    def __call__(self, t: Numbers, q: Numbers, v: Numbers) -> Terms:
+        terms, forces = self.forces(t, q, v)
+        push = forces.force @ forces.contacts.J
+        return Terms(terms.M, terms.Q, terms.A, terms.b, push if terms.c is None else terms.c + push)
+
+    def forces(self, t: Any, q: Any, v: Any) -> tuple[Terms, ContactForces]:
+        """The Terms without contact forces, and the contact forces."""
+        terms = self.plant(t, q, v)
+        contacts = contacts_at(self.plant.nonsmooth, self.kinematic_map, self.layout, t, q, v)
+        response = response_of(terms, contacts, self.layout, self.method)
+        return terms, forces_in(self.mode, contacts, response, self.layout)
+
+    @property
+    def dynamics(self) -> AbstractDynamics:
+        return self.plant.dynamics
+
+    @property
+    def constraints(self) -> tuple[AbstractConstraint, ...]:
+        return self.plant.constraints
+
+    @property
+    def nonsmooth(self) -> tuple[AbstractNonsmooth, ...]:
+        return self.plant.nonsmooth
+
+    @property
+    def nonideal(self) -> Callable | None:
+        return self.plant.nonideal
+
+    @property
+    def control(self) -> AbstractControl | None:
+        return self.plant.control
+
+    @property
+    def coordinates(self) -> tuple[tuple[str, str], ...] | None:
+        return self.plant.coordinates
+
+    @property
+    def kinematic_map(self) -> KinematicMap | None:
+        return self.plant.kinematic_map
+
+    @property
+    def velocities(self) -> tuple[tuple[str, str], ...] | None:
+        return self.plant.velocities
+
+
+class EventValues(NamedTuple):
+    """Values that are positive as long as a mode holds, gaps first, then friction forces.
+
+    An open gap: its distance. A closed gap: its force. Sticking friction: the distance of its force from the largest.
+    Slipping friction: its slip along the direction of the mode. ``rounding`` is the size of their rounding errors.
+    """
+
+    value: Float[Array, " events"]
+    rounding: Float[Array, " events"]
+
+
+def event_values(
+    forces: ContactForces, mode: Mode, layout: Layout, gap_rounding: Array, rate_size: Array
+) -> EventValues:
+    """The event values of a mode. ``gap_rounding`` (gaps,), ``rate_size`` (rows,): sizes of the rates."""
+    normal, tangential = layout.split(forces.scaled)
+    _, slip = layout.split(forces.contacts.rate)
+    along = jnp.sum(slip * mode.direction, axis=-1)
+    stick = forces.allowed - norm(tangential)
+    inactive = jnp.ones_like(along)  # friction of an open gap
+    friction = jnp.where(mode.sticking, stick, jnp.where(mode.slipping(), along, inactive))
+    value = jnp.concatenate([jnp.where(mode.closed, normal, forces.contacts.gap), friction])
+    force_rounding = ROUNDING * forces.size
+    slip_rounding = ROUNDING * jnp.max(layout.split(rate_size)[1], axis=1, initial=0)
+    rounding = jnp.concatenate(
+        [
+            jnp.where(mode.closed, force_rounding, gap_rounding),
+            jnp.where(mode.sticking, force_rounding, slip_rounding),
+        ]
+    )
+    return EventValues(value, jax.lax.stop_gradient(rounding))

@@ -1,0 +1,179 @@
+"""The contacts of a system at one state: gaps, their rates and Jacobian, and the response to contact forces."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._check_terms import symmetric
+from .._constraint import AbstractNonsmooth, Unilateral
+from .._kinematic_map import KinematicMap, rate
+from .._solve import AbstractMethod, solve
+from .._terms import Terms
+
+FORCE_FREE_LENGTH = 1e-12
+"""A contact row whose response to a force is smaller than this share of the largest cannot be moved by a force."""
+
+
+class Layout(NamedTuple):
+    """Numbers of contact rows: ``gaps`` normal rows, then ``groups`` friction forces of ``dim`` components each.
+
+    ``normal_of`` is the gap whose contact force limits each friction force, −1 for a given limit.
+    """
+
+    gaps: int
+    groups: int
+    dim: int
+    normal_of: tuple[int, ...]
+
+    @property
+    def rows(self) -> int:
+        """Number of all rows."""
+        return self.gaps + self.groups * self.dim
+
+    def split(self, x: Float[Array, " rows"]) -> tuple[Float[Array, " gaps"], Float[Array, "groups dim"]]:
+        """The normal and the tangential part of a vector of all rows."""
+        return x[: self.gaps], x[self.gaps :].reshape(self.groups, self.dim)
+
+    def join(self, normal: Array, tangential: Array) -> Float[Array, " rows"]:
+        """The inverse of ``split``."""
+        return jnp.concatenate([normal, tangential.reshape(-1)])
+
+    def at_normal(self, normal: Array) -> Array:
+        """For each friction force, the entry of its gap; 0 for a given limit."""
+        if not self.gaps or not self.groups:
+            return jnp.zeros(self.groups, jnp.asarray(normal).dtype)
+        index = np.asarray(self.normal_of)
+        return jnp.where(index >= 0, normal[np.maximum(index, 0)], 0)
+
+
+class Contacts(NamedTuple):
+    """The contacts of a system at one state, normal rows first.
+
+    Attributes
+    ----------
+    gap
+        g (gaps,).
+    rate
+        ġ and slip velocities (rows,).
+    J, bias
+        ``rate`` changes by J v̇ + bias, (rows, n) and (rows,).
+    friction, limit
+        The largest friction force is ``friction`` times the contact force plus ``limit`` (groups,).
+    """
+
+    gap: Float[Array, " gaps"]
+    rate: Float[Array, " rows"]
+    J: Float[Array, "rows n"]
+    bias: Float[Array, " rows"]
+    friction: Float[Array, " groups"]
+    limit: Float[Array, " groups"]
+
+
+def layout_of(constraints: tuple[AbstractNonsmooth, ...], t: Any, q: Any, v: Any) -> Layout:
+    """The numbers of rows, without evaluating anything."""
+    gaps, normal_of, dims = 0, [], []
+    for constraint in constraints:
+        m = jax.eval_shape(constraint.gaps, t, q).shape[0]
+        slip = jax.eval_shape(constraint.slips, t, q, v)
+        if slip is not None:
+            dims.append(slip.shape[1])
+            normal_of += [gaps + i for i in range(m)] if m else [-1] * slip.shape[0]
+        gaps += m
+    return Layout(gaps, len(normal_of), max(dims, default=1), tuple(normal_of))
+
+
+def gaps(constraints: tuple[AbstractNonsmooth, ...], t: Array, q: Float[Array, " nq"]) -> Float[Array, " gaps"]:
+    """All gaps g(t, q)."""
+    return jnp.concatenate([q[:0], *(constraint.gaps(t, q) for constraint in constraints)])
+
+
+def restitutions(constraints: tuple[AbstractNonsmooth, ...], t: Array, q: Float[Array, " nq"]) -> Array:
+    """The coefficient of restitution of each gap (gaps,)."""
+    unilateral = [each for each in constraints if isinstance(each, Unilateral)]
+    values = [each.restitutions(jax.eval_shape(each.gaps, t, q).shape[0]) for each in unilateral]
+    return jnp.concatenate([q[:0], *values])
+
+
+def contacts_at(
+    constraints: tuple[AbstractNonsmooth, ...],
+    kinematic_map: KinematicMap | None,
+    layout: Layout,
+    t: Array,
+    q: Float[Array, " nq"],
+    v: Float[Array, " n"],
+) -> Contacts:
+    """Evaluate all contacts."""
+    tangent = lambda v: (jnp.ones_like(t), rate(kinematic_map, q, v))
+
+    def slips(t, q, v):
+        parts = [each.slips(t, q, v) for each in constraints]
+        parts = [jnp.pad(part, ((0, 0), (0, layout.dim - part.shape[1]))) for part in parts if part is not None]
+        return jnp.concatenate([q[:0].reshape(0, layout.dim), *parts])
+
+    def rates(t, q, v):
+        along = jnp.ones_like(t), rate(kinematic_map, q, v)
+        gap_rate = jax.jvp(lambda t, q: gaps(constraints, t, q), (t, q), along)[1]
+        return layout.join(gap_rate, slips(t, q, v))
+
+    value, bias = jax.jvp(lambda t, q: rates(t, q, v), (t, q), tangent(v))
+    frictions, limits = [q[:0]], [q[:0]]
+    for each in constraints:
+        slip = jax.eval_shape(each.slips, t, q, v)
+        if slip is not None:
+            frictions.append(each.coefficients(slip.shape[0]))
+            limits.append(each.limits(t, q, v, slip.shape[0]))
+    return Contacts(
+        gap=gaps(constraints, t, q),
+        rate=value,
+        J=jax.jacfwd(rates, argnums=2)(t, q, v),
+        bias=bias,
+        friction=jnp.concatenate(frictions).astype(q.dtype),
+        limit=jnp.concatenate(limits).astype(q.dtype),
+    )
+
+
+class Response(NamedTuple):
+    """Motion of the contacts under contact forces: row accelerations are W λ + ``free``.
+
+    Attributes
+    ----------
+    acceleration
+        v̇ (n,) without contact forces.
+    directions
+        Y = J P (rows, n): v̇ changes by λ Y.
+    W
+        J P Jᵀ (rows, rows), the Delassus operator.
+    free
+        Row accelerations without contact forces (rows,).
+    scale
+        1/√W_ii (rows,), the same for the components of one friction force; 1 for rows that no force can move.
+    movable
+        Whether a force can move the row (rows,).
+    """
+
+    acceleration: Float[Array, " n"]
+    directions: Float[Array, "rows n"]
+    W: Float[Array, "rows rows"]
+    free: Float[Array, " rows"]
+    scale: Float[Array, " rows"]
+    movable: Array
+
+
+def response_of(terms: Terms, contacts: Contacts, layout: Layout, method: AbstractMethod) -> Response:
+    """The response of the constrained motion of ``terms`` to contact forces."""
+    terms = terms.in_one_precision()
+    M, A, b = symmetric(terms.M), terms.A, terms.b
+    force = terms.Q if terms.c is None else terms.Q + terms.c
+    factors = method.factorise(*jax.lax.stop_gradient((M, A)))
+    acceleration = solve(M, A, force, b, factors)
+    directions = jax.vmap(lambda row: solve(M, A, row, jnp.zeros_like(b), factors))(contacts.J)
+    W = contacts.J @ directions.T
+    size = jax.lax.stop_gradient(jnp.diagonal(W))
+    normal, tangential = layout.split(size)
+    size = layout.join(normal, jnp.broadcast_to(jnp.max(tangential, axis=1, keepdims=True), tangential.shape))
+    movable = size > FORCE_FREE_LENGTH**2 * jnp.sum(contacts.J**2, axis=1) * jnp.max(size, initial=0)
+    scale = jnp.where(movable, jax.lax.rsqrt(jnp.where(movable, size, 1)), 1)
+    return Response(acceleration, directions, W, contacts.J @ acceleration + contacts.bias, scale, movable)

@@ -1,0 +1,472 @@
+"""Motions with contacts and dry friction, by steps that end where the contact mode changes.
+
+Between two changes the motion is smooth: closed gaps and sticking friction act as constraints. A step that ends beyond
+a change is repeated with a shorter length, aimed at the change along a cubic polynomial (gaps) or a line (forces and
+slips), until a step ends within rounding of it. There the transition computes impacts and the next mode. Each member of
+a batch has its own steps, modes and instants.
+
+Derivatives are those of the steps and transitions. An instant depends on the state before it: a Newton iteration of
+value zero adds the derivatives of the root. So a derivative of the motion contains the saltation matrix
+Ξ = DR + (f⁺ − DR f⁻) ∇gᵀ / (∇g · f⁻) of each change.
+"""
+
+from typing import ClassVar, NamedTuple
+
+import equinox.internal as eqxi
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from ..._contact.mode import InContact, Mode, all_open, event_values
+from ..._contact.rows import contacts_at, gaps, layout_of
+from ..._contact.transition import Setting, directions_along, settle, transition
+from ..._kernel import per_member
+from ..._run.compile import jit_batch
+from ..._system import kinematic_map_of
+from ..event import Step, on_surface
+from ..plan import Plan
+from ..problem import SMALLEST_STEP, InitialState, Problem, Solution
+from ..result import RUNNING, classify, finite, reached_last_time, reached_times
+from ..stepper.error_control import control_error
+from ..stepper.model_batch import SingleModel
+from ..stepper.runge_kutta import acceleration, step
+from ..stepper.scaling import ROUNDINGS
+from ..trajectory.contacts import MAX_IMPACTS, ContactHistory
+from .base import AbstractBatchIntegrator
+
+POINTS = 8
+"""Points of a step at which gaps are evaluated."""
+
+BISECTIONS = 12
+"""Iterations that locate the zero of a gap along the polynomial of a step."""
+
+MAX_CHANGES_AT_ONCE = 12
+"""Changes of the mode at one instant, after which the motion ends: no mode is consistent."""
+
+CHECKPOINTS = 256
+"""Largest number of states saved for a derivative in reverse mode."""
+
+
+class EventDriven(AbstractBatchIntegrator):
+    """Integrator for systems with contacts and dry friction, see the module."""
+
+    checks_every_step: ClassVar[bool] = True
+
+    @property
+    def program(self):
+        return _solve
+
+    def run(self, problem: Problem, start: InitialState, plan: Plan) -> Solution:
+        if plan.eager:
+            return _solve(start, problem)
+        return (_solve_forward if plan.differentiation == "forward" else _solve_reverse)(start, problem)
+
+
+class LoopState(NamedTuple):
+    """State of the loop over time.
+
+    Attributes
+    ----------
+    t
+        Time since the start [s].
+    h
+        Next step size [s].
+    wanted
+        Step size that the error estimate suggests [s].
+    sample, taken
+        Index of the next sample, and number of fixed steps taken since the sample before.
+    q, v, mode
+        State and contact mode.
+    values
+        Event values at the state.
+    at_once
+        Number of changes of the mode since the last step of positive length.
+    steps
+        Number of steps; −1 before the start is projected onto the constraints.
+    result
+        Code of ``_motion.result``.
+    inconsistent
+        Whether constraints contradicted each other so far.
+    """
+
+    t: Float[Array, ""]
+    h: Float[Array, ""]
+    wanted: Float[Array, ""]
+    sample: Int[Array, ""]
+    taken: Int[Array, ""]
+    q: Float[Array, " nq"]
+    v: Float[Array, " n"]
+    mode: Mode
+    values: Float[Array, " events"]
+    at_once: Int[Array, ""]
+    steps: Int[Array, ""]
+    result: Int[Array, ""]
+    inconsistent: Bool[Array, ""]
+
+
+class Output(NamedTuple):
+    """Samples and impacts so far, with the fields of ``ContactHistory``."""
+
+    state: Float[Array, "samples nq+n"]
+    closed: Bool[Array, "samples gaps"]
+    sticking: Bool[Array, "samples groups"]
+    direction: Float[Array, "samples groups dim"]
+    impact_times: Float[Array, " stored"]
+    impulses: Float[Array, "stored rows"]
+    impacts: Int[Array, ""]
+    changes: Int[Array, ""]
+
+
+WRITTEN = "state", "closed", "sticking", "direction", "impact_times", "impulses"
+"""Fields of ``Output`` that are written entry by entry."""
+
+
+class Entries(NamedTuple):
+    """What a step adds to the output: its end, if it ``landed`` on a sample, and an impact."""
+
+    sample: Int[Array, ""]
+    landed: Bool[Array, ""]
+    state: Float[Array, " nq+n"]
+    mode: Mode
+    is_impact: Bool[Array, ""]
+    time: Float[Array, ""]
+    impulse: Float[Array, " rows"]
+    changed: Bool[Array, ""]
+
+
+def _write(output, entries, put):
+    at, landed = entries.sample, entries.landed
+    stores = entries.is_impact & (output.impacts < MAX_IMPACTS)
+    return Output(
+        state=put(output.state, at, entries.state, landed),
+        closed=put(output.closed, at, entries.mode.closed, landed),
+        sticking=put(output.sticking, at, entries.mode.sticking, landed),
+        direction=put(output.direction, at, entries.mode.direction, landed),
+        impact_times=put(output.impact_times, output.impacts, entries.time, stores),
+        impulses=put(output.impulses, output.impacts, entries.impulse, stores),
+        impacts=output.impacts + entries.is_impact,
+        changes=output.changes + entries.changed,
+    )
+
+
+def _put(into, index, value, wanted):
+    return into.at[jnp.where(wanted, index, len(into))].set(value, mode="drop")
+
+
+def _forward_loop(go, body, write, state):
+    def iterate(state):
+        loop_state, output = state
+        loop_state, entries = body(loop_state)
+        return loop_state, write(output, entries, _put)
+
+    return jax.lax.while_loop(lambda state: go(state[0]), iterate, state)
+
+
+def _reversible_loop(go, body, write, state):
+    """A loop that can be differentiated in reverse mode. Only states are saved, not the outputs."""
+    put = lambda into, index, value, wanted: into.at[index].set(value, pred=wanted)
+    body = per_member(body)
+
+    def iterate(state):
+        loop_state, output = state
+        loop_state, entries = body(loop_state)
+        return loop_state, write(output, entries, put)
+
+    outputs = lambda state: tuple(getattr(state[1], name) for name in WRITTEN)
+    return eqxi.while_loop(
+        lambda state: go(state[0]), iterate, state, kind="checkpointed", checkpoints=CHECKPOINTS, buffers=outputs
+    )
+
+
+@jit_batch
+def _solve(start, problem):
+    one = per_member(lambda start, ts: _solve_one(problem, start, ts, _forward_loop, derivatives=False))
+    return _for_each(one, start, problem)
+
+
+@jit_batch
+def _solve_forward(start, problem):
+    one = per_member(lambda start, ts: _solve_one(problem, start, ts, _forward_loop, derivatives=True))
+    return _for_each(one, start, problem)
+
+
+@jit_batch
+def _solve_reverse(start, problem):
+    one = lambda start, ts: _solve_one(problem, start, ts, _reversible_loop, derivatives=True)
+    return _for_each(one, start, problem)
+
+
+def _for_each(one, start, problem):
+    if start.q.ndim == 1:
+        return one(start, problem.ts)
+    return jax.vmap(one, in_axes=(0, 0 if problem.ts.ndim == 2 else None))(start, problem.ts)
+
+
+def _solve_one(problem, start, ts, loop, derivatives):
+    model, q0, v0, scale = problem.model_of(start.numbers), start.q, start.v, start.scale
+    setting = _setting(model, problem.method, ts[0], q0, v0, scale)
+    state = _initial_state(setting.layout, q0, v0), _initial_output(setting.layout, ts.size, q0, v0)
+    go = lambda state: state.result == RUNNING
+    last, output = loop(go, lambda state: _iterate(problem, setting, ts, scale, derivatives, state), _write, state)
+    reached = (jnp.arange(ts.size) < last.sample)[:, None]
+    q, v = jnp.split(jnp.where(reached, output.state, jnp.nan), [q0.size], axis=1)
+    finished = reached_last_time(last.result)
+    return Solution(
+        t=reached_times(ts, q, v),
+        q=q,
+        v=v,
+        result=last.result,
+        steps=last.steps,
+        last=(jnp.where(finished, ts[-1], ts[0] + last.t), last.q, last.v),
+        displaced=start._replace(q=q0, v=v0).displaced(jnp, q[0], q0 * 0 + v0 if q0.shape == v0.shape else v0),
+        contacts=ContactHistory(
+            output.closed, output.sticking, output.direction, output.impact_times, output.impulses,
+            output.impacts, output.changes,
+        ),
+    )  # fmt: skip
+
+
+def _setting(model, method, t, q, v, scale):
+    """The contact rows, with the rounding errors of gaps and the sizes of rates."""
+    constraints, kinematic_map = model.nonsmooth, kinematic_map_of(model)
+    layout = layout_of(constraints, t, q, v)
+    gap_size = scale.of(lambda t, q: gaps(constraints, t, q), t, q)
+    gap_rounding = ROUNDINGS * jnp.finfo(q.dtype).eps * gap_size
+    J = contacts_at(constraints, kinematic_map, layout, t, q, v).J
+    return Setting(model, layout, method, *jax.lax.stop_gradient((gap_rounding, jnp.abs(J) @ scale.v)))
+
+
+def _initial_state(layout, q, v):
+    zero, count = jnp.zeros((), q.dtype), lambda x: jnp.asarray(x, np.int32)
+    values = jnp.zeros(layout.gaps + layout.groups, q.dtype)
+    return LoopState(
+        zero, zero, zero, count(0), count(0), q, v, all_open(layout, q.dtype), values, count(0), count(-1),
+        count(RUNNING), jnp.asarray(False),
+    )  # fmt: skip
+
+
+def _initial_output(layout, samples, q, v):
+    zeros = lambda *shape: jnp.zeros(shape, q.dtype)
+    none = lambda *shape: jnp.zeros(shape, bool)
+    return Output(
+        state=zeros(samples, q.size + v.size),
+        closed=none(samples, layout.gaps),
+        sticking=none(samples, layout.groups),
+        direction=zeros(samples, layout.groups, layout.dim),
+        impact_times=zeros(MAX_IMPACTS) + jnp.nan,
+        impulses=zeros(MAX_IMPACTS, layout.rows),
+        impacts=jnp.zeros((), np.int32),
+        changes=jnp.zeros((), np.int32),
+    )
+
+
+class Outlook(NamedTuple):
+    """Event values at the end of a step.
+
+    Attributes
+    ----------
+    values
+        Event values there (events,).
+    beyond
+        Whether the step ends beyond a change of the mode, or crosses one.
+    aim
+        Length of a shorter step to that change [s].
+    met
+        The events that the step ends on (events,).
+    """
+
+    values: Float[Array, " events"]
+    beyond: Bool[Array, ""]
+    aim: Float[Array, ""]
+    met: Bool[Array, " events"]
+
+
+def _outlook(setting, mode, values, step_taken: Step, t0, h, first):
+    """Look for a change of the mode along a step."""
+    layout, system = setting.layout, setting.system
+    t1, q1, v1 = t0 + step_taken.t1, step_taken.q1, step_taken.v1
+    _, forces = InContact(system, mode, layout, setting.method).forces(t1, q1, v1)
+    new, rounding = jax.lax.stop_gradient(event_values(forces, mode, layout, setting.gap_rounding, setting.rate_size))
+    is_open = jnp.concatenate([~mode.closed, jnp.zeros(layout.groups, bool)])
+
+    # Open gaps along the cubic polynomial of the step.
+    gap_at = lambda x: _gaps_along(setting, step_taken, t0, x)
+    x = jnp.arange(1, POINTS + 1) / POINTS
+    along = jax.vmap(gap_at)(x).at[-1].set(forces.contacts.gap) if layout.gaps else jnp.zeros((POINTS, 0))
+    below = ~mode.closed & (along < -rounding[: layout.gaps])
+    crossed = jnp.any(below, axis=0)
+    first_below = jnp.argmax(below, axis=0)
+    row = jnp.argmin(jnp.where(crossed, first_below, POINTS)) if layout.gaps else 0
+    gap_crossed = jnp.any(crossed)
+    x_high = (first_below[row] + 1) / POINTS if layout.gaps else jnp.ones(())
+    root = _root(lambda x: gap_at(x)[row], x_high - 1 / POINTS, x_high, gap_crossed) if layout.gaps else 1.0
+
+    # Other events: along a line between the ends of the step.
+    lost = ~is_open & (new < -rounding)
+    drop = values - new
+    share = jnp.where(values > rounding, values / jnp.where(drop > 0, drop, 1), 0.5)
+    share = jnp.min(jnp.where(lost, jnp.clip(share, 0.0, 1.0), 1.0), initial=1.0)
+    beyond = ~first & (gap_crossed | jnp.any(lost))
+    aim = h * jnp.minimum(jnp.where(gap_crossed, root, 1.0), share)
+
+    falls = (values > rounding) & (new < values)
+    approaches = jnp.concatenate([layout.split(forces.contacts.rate)[0] < 0, jnp.zeros(layout.groups, bool)])
+    met = ~first & ~beyond & (new <= rounding) & jnp.where(is_open, approaches, falls)
+    return Outlook(new, beyond, aim, met)
+
+
+def _gaps_along(setting, step_taken, t0, x):
+    t, q, _ = step_taken.at(x)
+    return jax.lax.stop_gradient(gaps(setting.system.nonsmooth, t0 + t, q))
+
+
+def _root(value, low, high, wanted):
+    """The last zero of ``value`` between ``low`` and ``high``, where it is negative at ``high``: regula falsi with the
+    Illinois modification, begun at the point before which the value is positive."""
+
+    def narrow(state, _):
+        a, b, at_a, at_b = state
+        good = at_a > 0
+        x = jnp.where(good, a + (b - a) * at_a / jnp.where(good, at_a - at_b, 1), (a + b) / 2)
+        at_x = value(x)
+        is_low = at_x > 0
+        a, at_a_new = jnp.where(is_low, x, a), jnp.where(is_low, at_x, at_a / 2)
+        b, at_b_new = jnp.where(is_low, b, x), jnp.where(is_low, at_b / 2, at_x)
+        at_a_new = jnp.where(good | is_low, at_a_new, at_a)
+        return (a, b, at_a_new, at_b_new), None
+
+    def search():
+        start = low, high, value(low), value(high)
+        (a, b, at_a, at_b), _ = jax.lax.scan(narrow, start, length=BISECTIONS)
+        good = at_a > 0
+        return jnp.where(good, a + (b - a) * at_a / jnp.where(good, at_a - at_b, 1), b)
+
+    return jax.lax.cond(wanted, search, lambda: jnp.ones_like(low))
+
+
+def _iterate(problem, setting, ts, scale, derivatives, state: LoopState) -> tuple[LoopState, Entries]:
+    """One step, and the change of the mode at its end if there is one."""
+    layout, system, method = setting.layout, setting.system, problem.current_method
+    t0, times, least = ts[0], ts - ts[0], SMALLEST_STEP * (ts[-1] - ts[0])
+    t, q, v, mode, sample = state.t, state.q, state.v, state.mode, state.sample
+    first = state.steps < 0
+    target, is_sample = times[sample], jnp.asarray(True)
+    if problem.counts is not None:
+        before = times[jnp.maximum(sample - 1, 0)]
+        count = jnp.concatenate([jnp.ones(1, np.int32), problem.counts.per_interval])[sample]
+        is_sample = state.taken + 1 >= count
+        target = jnp.where(is_sample, target, before + (state.taken + 1) * (target - before) / count)
+    remaining = target - t
+    shorter = jax.lax.stop_gradient(jnp.minimum(state.h, remaining))
+    lands = first | (state.h >= jax.lax.stop_gradient(remaining))
+    h = jnp.where(first, 0, jnp.where(lands, remaining, shorter))
+
+    model = InContact(system, mode, layout, problem.method)
+    stepped = step(SingleModel(model), t0 + t, h, q, v, method, problem.tableau, problem.projection, scale)
+    t1 = jnp.where(lands, target, t + h)
+    if problem.counts is None:
+        control = control_error(q, v, stepped, problem.tableau, problem.tolerance(scale), scale, h, jnp.asarray(False))
+        good, fine = control.good | first, control.fine(h * control.factor, least)
+        following = jnp.where(first, jnp.maximum(control.first, 1e3 * least), h * control.factor)
+    else:
+        good = fine = jnp.asarray(True)
+        following = jnp.asarray(jnp.inf, q.dtype)
+    q1, v1 = settle(setting, t0 + t1, stepped.q, stepped.v, mode)
+    fine = fine & (~good | finite(q1, v1))
+
+    hermite = Step(t, q, v, t1, q1, v1, system.kinematic_map)
+    outlook = _outlook(setting, mode, state.values, *jax.lax.stop_gradient((hermite, t0, h)), first)
+    resolution = 4 * jnp.finfo(q.dtype).eps * (jnp.abs(t0) + t1)
+    at_resolution = jax.lax.stop_gradient(h) <= resolution
+    forced = outlook.beyond & at_resolution
+    accepted = good & fine & (~outlook.beyond | forced) & ~stepped.jumped
+    met = jnp.where(forced, outlook.values < 0, outlook.met)
+    changes = accepted & (first | jnp.any(met))
+
+    # A step that was shortened does not show the step size that the motion would allow.
+    grown = jnp.where(accepted & (h < state.wanted), jnp.maximum(state.wanted, following), following)
+    wanted = jax.lax.stop_gradient(jnp.where(good & ~accepted, state.wanted, grown))
+
+    def change(t1, q1, v1):
+        tm, qm, vm = t0 + t1, q1, v1
+        if derivatives:
+            event = lambda t, q, v: _event_value(setting, mode, jnp.argmax(met), t, q, v)
+            v_dot = lambda t, q, v: acceleration(model, t, q, v, problem.method, problem.projection).v_rate
+            tm, qm, vm = on_surface(event, system.kinematic_map, v_dot, tm, qm, vm, jnp.any(met) & ~first)
+        released = met & jnp.concatenate([mode.closed, mode.sticking])
+        after = transition(setting, tm, qm, vm, mode, released)
+        _, forces = InContact(system, after.mode, layout, problem.method).forces(tm, after.q, after.v)
+        values = event_values(forces, after.mode, layout, setting.gap_rounding, setting.rate_size).value
+        following = jnp.minimum(wanted, _flight(setting, forces, after.mode))
+        return tm - t0, after.q, after.v, after.mode, values, after.impulse, after.solved, following
+
+    def keep(t1, q1, v1):
+        solved, impulse = jnp.asarray(True), jnp.zeros(layout.rows, q.dtype)
+        return t1, q1, v1, mode, outlook.values, impulse, solved, wanted
+
+    t1, q1, v1, new_mode, values, impulse, solved, after_step = jax.lax.cond(changes, change, keep, t1, q1, v1)
+    values = jax.lax.stop_gradient(values)
+
+    advances = accepted & (jax.lax.stop_gradient(h) > resolution)
+    at_once = jnp.where(changes, jnp.where(advances, 0, state.at_once) + 1, jnp.where(advances, 0, state.at_once))
+    landed = accepted & lands & (first | is_sample)
+    sample_done = sample + landed
+    next_h = jnp.where(accepted | ~good, after_step, jnp.clip(outlook.aim, resolution, 0.999 * h))
+    stuck = ~accepted & ~good & (following < least)
+    no_mode = (~solved | (at_once > MAX_CHANGES_AT_ONCE)) & accepted
+    result = classify(
+        finished=(sample_done >= ts.size) & ~no_mode & ~stepped.off,
+        no_mode=no_mode,
+        jumped=stepped.jumped & (stuck if problem.counts is None else True),
+        off=accepted & stepped.off,
+        not_finite=~fine,
+        stuck=stuck,
+        exhausted=state.steps + 1 >= problem.max_steps,
+        inconsistent=state.inconsistent | (accepted & stepped.inconsistent),
+    )
+    choose = lambda new, old: jax.tree.map(lambda x, y: jnp.where(accepted, x, y), new, old)
+    is_impact = accepted & jnp.any(impulse != 0)
+    entries = Entries(
+        sample=sample, landed=landed, state=jnp.concatenate([q1, v1]), mode=new_mode, is_impact=is_impact, time=t0 + t1,
+        impulse=impulse, changed=changes & ~first,
+    )  # fmt: skip
+    turned = jax.lax.cond(changes, lambda: new_mode, lambda: _turned(setting, new_mode, t0 + t1, q1, v1))
+    state = LoopState(
+        t=choose(t1, t),
+        h=jax.lax.stop_gradient(next_h),
+        wanted=wanted,
+        sample=sample_done,
+        taken=jnp.where(landed, 0, state.taken + (accepted & lands & ~first)),
+        q=choose(q1, q),
+        v=choose(v1, v),
+        mode=choose(turned, mode),
+        values=choose(values, state.values),
+        at_once=at_once,
+        steps=state.steps + 1,
+        result=result,
+        inconsistent=state.inconsistent | (accepted & stepped.inconsistent),
+    )
+    return state, entries
+
+
+def _flight(setting, forces, mode):
+    """Time until a gap that has just opened would close again, at constant acceleration."""
+    layout, response = setting.layout, forces.response
+    rate = layout.split(forces.contacts.rate)[0]
+    falling = -layout.split(response.W @ forces.force + response.free)[0]
+    returns = ~mode.closed & (forces.contacts.gap <= setting.gap_rounding) & (rate > 0) & (falling > 0)
+    return jnp.min(jnp.where(returns, 2 * rate / jnp.where(returns, falling, 1), jnp.inf), initial=jnp.inf)
+
+
+def _turned(setting, mode, t, q, v):
+    """The mode with the directions of slip in space as they are now."""
+    if setting.layout.dim == 1:
+        return mode
+    return directions_along(mode, setting.contacts(t, q, v), setting.layout)
+
+
+def _event_value(setting, mode, index, t, q, v):
+    """The value of one event, differentiable."""
+    _, forces = InContact(setting.system, mode, setting.layout, setting.method).forces(t, q, v)
+    return event_values(forces, mode, setting.layout, setting.gap_rounding, setting.rate_size).value[index]

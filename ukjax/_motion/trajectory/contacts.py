@@ -1,0 +1,48 @@
+"""Contacts of a motion: which gaps were closed, and the impacts."""
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+MAX_IMPACTS = 256
+"""Largest number of impacts of a motion of which the instant and the impulses are stored."""
+
+
+class ContactHistory(eqx.Module):
+    """Contacts and dry friction during a motion, with a leading batch axis for a batch.
+
+    The rows are the gaps of all ``Unilateral`` constraints in their order, and then the components of their friction
+    forces and of ``Coulomb`` friction.
+
+    Attributes
+    ----------
+    closed
+        Whether each gap is closed at each sample (samples, gaps).
+    sticking
+        Whether each friction force sticks at each sample (samples, groups).
+    direction
+        Direction of the slip of each friction force at each sample, 0 where it does not slip (samples, groups, dim).
+    impact_times
+        Instants of the first impacts [s], NaN after the last one (256,).
+    impulses
+        Impulses of these impacts (256, rows) [N s, or N m s for an angle].
+    impacts
+        Number of all impacts.
+    changes
+        Number of all changes of the contact mode, impacts among them.
+    """
+
+    closed: Bool[Array, "*batch samples gaps"]
+    sticking: Bool[Array, "*batch samples groups"]
+    direction: Float[Array, "*batch samples groups dim"]
+    impact_times: Float[Array, "*batch stored"]
+    impulses: Float[Array, "*batch stored rows"]
+    impacts: Int[Array, "*batch"]
+    changes: Int[Array, "*batch"]
+
+    def __repr__(self) -> str:
+        try:
+            impacts, changes = (int(np.sum(np.asarray(x))) for x in (self.impacts, self.changes))
+        except Exception:
+            return object.__repr__(self)
+        return f"ContactHistory({impacts} impacts, {changes} changes of the contact mode)"
