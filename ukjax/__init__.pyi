@@ -14,6 +14,7 @@ from ._constraint import Pfaffian as Pfaffian
 from ._constraint import Unilateral as Unilateral
 from ._constraint import critically_damped as critically_damped
 from ._constraint import holonomicity as holonomicity
+from ._contact.moreau_jean import MoreauJean as MoreauJean
 from ._dynamics import AbstractDynamics as AbstractDynamics
 from ._dynamics import Lagrangian as Lagrangian
 from ._dynamics import MassForce as MassForce

@@ -5,7 +5,7 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from ._constraint import names_of
+from ._constraint import names_of, nonsmooth_names
 from ._control import AbstractControl
 from ._system import AbstractSystem, kinematic_map_of, task_of
 
@@ -102,6 +102,7 @@ def named_rows(
             "velocity_residual": names_of(model.enforced, lambda c: c.velocity(t, q, v)),
             "acceleration_residual": rows,
         }
+        names["contact_force"] = nonsmooth_names(model.nonsmooth, t, q, v)
     control = _control(model)
     if control is not None:
         task = names_of(task_of(model), lambda c: c.rows(t, q, v)[1])

@@ -16,6 +16,7 @@ from .several import all_at as all_at
 from .several import as_written as as_written
 from .several import join as join
 from .several import names_of as names_of
+from .several import nonsmooth_names as nonsmooth_names
 from .several import rows as rows
 from .several import velocities as velocities
 from .unilateral import AbstractNonsmooth as AbstractNonsmooth

@@ -1,6 +1,7 @@
 """Stack the rows and residuals of several constraints."""
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ from .._compressed import Seeds
 from .._errors import InputError
 from .._precision import as_float
 from .base import AbstractConstraint, Rows
+from .unilateral import AbstractNonsmooth
 
 
 def rows(
@@ -85,3 +87,26 @@ def _check_names(constraints, b):
     for constraint, row in zip(constraints, b, strict=True):
         if isinstance(constraint.name, tuple) and len(constraint.name) != row.size:
             raise InputError(f"name must be one word, or one for each of {row.size} rows, got {constraint.name!r}")
+
+
+def nonsmooth_names(constraints: Sequence[AbstractNonsmooth], t: Any, q: Any, v: Any) -> list[str]:
+    """A name per gap, then one per component of the friction forces: ``floor``, ``floor friction``."""
+    gaps, friction = [], []
+    slips = [eqx.filter_eval_shape(constraint.slips, t, q, v) for constraint in constraints]
+    dim = max((slip.shape[1] for slip in slips if slip is not None), default=1)
+    for constraint, slip in zip(constraints, slips, strict=True):
+        size = eqx.filter_eval_shape(constraint.gaps, t, q).shape[0]
+        gaps += _numbered(constraint.name, size)
+        word = " friction" if size else ""
+        suffixes = [word] if dim == 1 else [f"{word} {i + 1}" for i in range(dim)]
+        groups = [] if slip is None else _numbered(constraint.name, slip.shape[0])
+        friction += [f"{group}{suffix}" for group in groups for suffix in suffixes]
+    return gaps + friction
+
+
+def _numbered(name, size):
+    if isinstance(name, tuple):
+        if len(name) != size:
+            raise InputError(f"name must have one entry per row: {size} rows, got {len(name)} names, {name}")
+        return list(name)
+    return [name] if size == 1 else [f"{name}[{i}]" for i in range(size)]

@@ -49,7 +49,8 @@ class Unilateral(AbstractNonsmooth):
     Parameters
     ----------
     gap
-        Function ``gap(t, q)`` that returns (m,), a number, or a list of numbers: the distance to the contact [m or rad].
+        Function ``gap(t, q)`` that returns the distance to the contact [m or rad]: (m,), a number, or a list of
+        numbers.
     restitution
         Coefficient of restitution e, 0 ≤ e ≤ 1: a number, or (m,) with one entry per gap.
     friction

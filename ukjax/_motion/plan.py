@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from .._contact.moreau_jean import MoreauJean
 from .._jaxpr.tracing import is_concrete, is_eager, is_forward_mode, is_tracing, without_derivatives
 from .._solve import AbstractMethod
 from .._system import AbstractSystem
@@ -16,6 +17,7 @@ INTEGRATORS = {
     "lanes": "a batch; members take their own adaptive steps, in parallel lanes",
     "traced": "adaptive steps inside a program that JAX traces",
     "event_driven": "steps that end where contacts or friction change",
+    "time_stepping": "fixed steps, with the impulses of all contacts in each",
     "diffrax": "diffrax's loop",
 }
 """Descriptions of the integrators by name."""
@@ -28,8 +30,8 @@ class Plan:
     Attributes
     ----------
     integrator : str
-        Name of the loop over time: "single", "fixed_step", "adaptive_batch", "lanes", "traced", "event_driven" or
-        "diffrax".
+        Name of the loop over time: "single", "fixed_step", "adaptive_batch", "lanes", "traced", "event_driven",
+        "time_stepping" or "diffrax".
     reason : str
         Why this integrator was chosen.
     steps : str
@@ -46,7 +48,9 @@ class Plan:
         Fallbacks to other methods, in the order in which they happened.
     """
 
-    integrator: Literal["single", "fixed_step", "adaptive_batch", "lanes", "traced", "event_driven", "diffrax"]
+    integrator: Literal[
+        "single", "fixed_step", "adaptive_batch", "lanes", "traced", "event_driven", "time_stepping", "diffrax"
+    ]
     reason: str
     steps: str
     step: str
@@ -103,6 +107,8 @@ def _integrator(problem: Problem, start: InitialState, eager: bool, values_known
     """The name of the integrator, and the reason for it."""
     batch, fixed = start.q.ndim == 2, problem.dt is not None
     if isinstance(problem.model, AbstractSystem) and problem.model.nonsmooth:
+        if isinstance(problem.solver, MoreauJean):
+            return "time_stepping", "the solver is MoreauJean"
         return "event_driven", "the system has contacts or dry friction"
     if reason := _reason_for_diffrax(problem):
         return "diffrax", reason

@@ -25,6 +25,7 @@ from .._check import (
     repr_of,
     size_of,
 )
+from .._contact.moreau_jean import MoreauJean
 from .._errors import InputError
 from .._jaxpr.closures import hoist_tracers
 from .._jaxpr.tracing import is_concrete, without_derivatives
@@ -33,6 +34,7 @@ from .._precision import Numbers, warn_if_single
 from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem, kinematic_map_of
 from .._terms import Terms
+from .diagnose.contact import check_gaps, check_options_with_contact
 from .diagnose.creep import warn_of_creep
 from .diagnose.motion import check_end, check_start, warn_of_coarse_time, warn_of_unarmed_event
 from .diagnose.servo import check_limits, check_limits_of_coordinates, check_reached, check_task
@@ -104,7 +106,8 @@ def simulate(
         Name of a solver for accelerations or a solver object, see ``constrained_motion``. For a large system whose
         matrix [M Aᵀ; A 0] has a narrow band, in some order of its rows, ``sparse`` is tried first.
     solver
-        diffrax solver; the default is ``Dopri8``. ``RungeKutta4`` is for fixed steps.
+        diffrax solver; the default is ``Dopri8``. ``RungeKutta4`` is for fixed steps, ``MoreauJean`` for fixed steps of
+        systems with many contacts.
     adjoint
         diffrax adjoint. By default it suits the derivative that is requested. See the notes.
     event
@@ -178,6 +181,13 @@ def simulate(
     signs of its slope show between two points. Two crossings between two points are missed if the slopes at both
     points do not show the minimum. More samples help.
 
+    **Contacts.** A system with ``Unilateral`` or ``Coulomb`` constraints is integrated by steps that end where a contact
+    or a friction force changes; ``solver=MoreauJean()`` does not look for these instants. ``Trajectory.contacts`` has
+    the impacts and the mode of each sample. Such a motion ends with the result "came to contacts and friction without
+    consistent forces" where no contact forces are possible, as in Painlevé's problem. Derivatives include those of all
+    instants; they do not exist where a contact is touched without speed. ``event``, ``adjoint`` and ``progress`` are
+    not available.
+
     **Checks.** Residuals of constraints are relative to the terms of each row. The start may be off by 1e-6, and is
     projected by the first step; the motion may be off by 1e-8 (1e-3 in float32). A motion that could only continue by a
     jump onto its constraints ends: a prescribed path may jump, or a constraint may become active while it is violated.
@@ -210,6 +220,9 @@ def simulate(
     if rtol is None and dt is None:
         warn_if_single(q0.dtype)
     problem = arguments.problem(model, q0, ts, rtol, atol, method)
+    check_options_with_contact(
+        model, solver, arguments.drift, problem.counts, event=event, adjoint=adjoint, progress=progress
+    )
     ending = problem.event
     with hint_if_batched_model(model, q0):
         begin, span = _begin_and_span(ts)
@@ -217,6 +230,7 @@ def simulate(
         plan = choose_plan(problem, start)
         if plan.eager:
             check_kinematic_map(model, q0, v0)
+            check_gaps(model, begin, start)
             warn_of_coarse_time(model, _longest_times(np.asarray(ts)), q0, v0)
             check_task(model, problem, start)
         if (band := band_method(problem, start)) is not None:
@@ -333,7 +347,8 @@ class Arguments(NamedTuple):
             progress=self.progress,
             ends_on_samples=self.event is not None or self.switches is not None,
         )
-        if self.times is None or self.length is None or not problem.plain:
+        has_counts = problem.plain or isinstance(self.solver, MoreauJean) and self.times is not None
+        if self.times is None or self.length is None or self.times.ndim > 1 or not has_counts:
             return problem
         per_interval = step_counts(self.times, float(self.length))
         return replace(problem, counts=StepCounts(jax.device_put(per_interval), int(per_interval.max())))
@@ -377,6 +392,8 @@ def _tableau(solver):
 
 
 def _check_solver(solver, adjoint, event, drift, dt):
+    if isinstance(solver, MoreauJean):
+        return
     check_solver(solver)
     if adjoint is not None:
         import diffrax as dfx

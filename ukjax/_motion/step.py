@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._check import as_array, as_integer, as_number, as_numbers, check_finite, check_function, check_word, kind_of
-from .._constraint import AbstractConstraint
+from .._constraint import AbstractConstraint, AbstractNonsmooth
+from .._contact.moreau_jean import MoreauJean
 from .._control import AbstractControl, Command, no_task
 from .._dynamics import AbstractDynamics
 from .._errors import InputError
@@ -22,11 +23,14 @@ from .._run.compile import jit
 from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem, kinematic_map_of
 from .._terms import Terms
+from .diagnose.contact import check_options_with_contact, nonsmooth_of
 from .diagnose.motion import check_consistent
 from .fallback.row_noise import without_noise_rows
 from .fallback.sparsity import with_sparsity
 from .inputs import canonicalise, check_kinematic_map, check_starts, hint_if_batched_model
+from .integrate.time_stepping import corrected_step
 from .result import FINISHED, classify, finite, in_words
+from .stepper.contact_setting import setting_of
 from .stepper.drift_correction import same_at_every_level
 from .stepper.limits import is_kernel
 from .stepper.model_batch import SingleModel
@@ -142,7 +146,8 @@ def step(
     method
         Name of a solver or a solver object, see ``constrained_motion``.
     solver
-        Explicit Runge–Kutta solver of diffrax; None for the classical method of order 4.
+        Explicit Runge–Kutta solver of diffrax; None for the classical method of order 4. ``MoreauJean()`` for systems
+        with contacts or dry friction.
 
     Returns
     -------
@@ -164,10 +169,12 @@ def step(
     u = None if u is None else _inputs(model, state, u)
     model, q, v, t = canonicalise(model, state.q, state.v, state.t)
     state, dt, u = State(t, q, v, state.result, in_precision(state.scale, q.dtype)), *in_precision((dt, u), q.dtype)
-    tableau = RUNGE_KUTTA4 if solver is None else Tableau.of(solver)
+    tableau = RUNGE_KUTTA4 if solver is None or isinstance(solver, MoreauJean) else Tableau.of(solver)
     projection = drift != "none" and isinstance(model, AbstractSystem)
     options = tableau, projection, steps
     full_method = with_sparsity(choose(method), model, t, q, v)
+    if isinstance(solver, MoreauJean):
+        return _integrate_with_contact(model, state, dt, u, full_method, steps)
     fast_path = full_method.fast_path()
     with hint_if_batched_model(model, state.q):
         first_method = full_method if fast_path is None else same_at_every_level(fast_path)
@@ -221,6 +228,10 @@ class Driven(AbstractSystem):
         return self.plant.constraints
 
     @property
+    def nonsmooth(self) -> tuple[AbstractNonsmooth, ...]:
+        return self.plant.nonsmooth
+
+    @property
     def nonideal(self) -> Callable | None:
         return self.plant.nonideal
 
@@ -265,6 +276,33 @@ def _integrate(model, state, dt, u, method, tableau, projection, steps):
     return State(state.t + dt, q, v, result, state.scale), beyond
 
 
+@jit
+def _integrate_with_contact(model, state, dt, u, method, steps):
+    """The state after all steps of Moreau and Jean."""
+    h = dt / steps
+
+    @per_member
+    def advance_member(t, q, v, scale, u):
+        driven = model if u is None else Driven(model, u)
+        setting = setting_of(driven, method, t, q, v, scale)
+
+        def advance(carry, i):
+            q, v, off, solved = carry
+            step_scale = scale.of_rows(driven, t + i * h, q, v) if driven.enforced else scale
+            after, step_off = corrected_step(setting, t + i * h, h, q, v, step_scale)
+            return (after.q, after.v, off | step_off, solved & after.solved), None
+
+        start = q, v, jnp.asarray(False), jnp.asarray(True)
+        return jax.lax.scan(advance, start, jnp.arange(steps))[0]
+
+    advance_all = jax.vmap(advance_member) if state.t.ndim else advance_member
+    q, v, off, solved = advance_all(state.t, state.q, state.v, state.scale, u)
+    is_finite = finite(q, v)
+    result = classify(finished=is_finite & ~off & solved, no_mode=~solved, off=off, not_finite=~is_finite)
+    result = jnp.where(state.result != FINISHED, state.result, result)
+    return State(state.t + dt, q, v, result, state.scale)
+
+
 def _check(model, state, drift, solver):
     if not isinstance(model, AbstractSystem):
         check_function("model", model, "t, q, v")
@@ -272,7 +310,15 @@ def _check(model, state, drift, solver):
         raise InputError(f"state must be what ukjax.initial_state or ukjax.step returned, got {kind_of(state)}")
     if drift is not None:
         check_word("drift", drift, ("projection", "none"))
-    check_solver(solver, explicit=True)
+    nonsmooth = nonsmooth_of(model)
+    check_options_with_contact(model, solver, "projection" if drift is None else drift, counts=())
+    if nonsmooth and not isinstance(solver, MoreauJean):
+        raise InputError(
+            "the system has ukjax.Unilateral or ukjax.Coulomb constraints, which ukjax.step follows by time stepping: "
+            "give solver=ukjax.MoreauJean()"
+        )
+    if not nonsmooth:
+        check_solver(solver, explicit=True)
 
 
 def _inputs(model, state, u):

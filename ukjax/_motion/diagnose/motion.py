@@ -30,6 +30,7 @@ from ..result import (
     INCONSISTENT,
     JUMPED,
     MOST_STEPS,
+    NO_CONTACT_MODE,
     OFF_CONSTRAINTS,
     ON_EVENT,
     TOO_SMALL,
@@ -248,6 +249,12 @@ def check_finished(trajectory: Trajectory, problem: Problem, start: InitialState
             f"{subject} came to where its event function is NaN, at t = {float(t):.6g} s, so that a "
             "crossing cannot be detected. Look for a division by zero or a root of a negative number in the function. "
             "throw=False returns what was computed"
+        )
+    if result == NO_CONTACT_MODE:
+        raise SimulationError(
+            f"{subject} came to contacts or dry friction at t = {float(t):.6g} s for which no forces are consistent, "
+            "or no mode lasts. Large coefficients of friction can be the reason (Painlevé's problem): use a smaller "
+            "one, or solver=ukjax.MoreauJean() with dt. throw=False returns what was computed"
         )
     if problem.projection and (result == JUMPED or result == TOO_SMALL and problem.dt is None):
         _raise_leap(trajectory.model, problem, subject, t, q, v, scale)

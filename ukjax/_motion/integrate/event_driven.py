@@ -19,19 +19,18 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._contact.mode import InContact, Mode, all_open, event_values
-from ..._contact.rows import contacts_at, gaps, layout_of
-from ..._contact.transition import Setting, directions_along, settle, transition
+from ..._contact.rows import gaps
+from ..._contact.transition import directions_along, settle, transition
 from ..._kernel import per_member
 from ..._run.compile import jit_batch
-from ..._system import kinematic_map_of
 from ..event import Step, on_surface
 from ..plan import Plan
 from ..problem import SMALLEST_STEP, InitialState, Problem, Solution
 from ..result import RUNNING, classify, finite, reached_last_time, reached_times
+from ..stepper.contact_setting import setting_of
 from ..stepper.error_control import control_error
 from ..stepper.model_batch import SingleModel
 from ..stepper.runge_kutta import acceleration, step
-from ..stepper.scaling import ROUNDINGS
 from ..trajectory.contacts import MAX_IMPACTS, ContactHistory
 from .base import AbstractBatchIntegrator
 
@@ -205,7 +204,7 @@ def _for_each(one, start, problem):
 
 def _solve_one(problem, start, ts, loop, derivatives):
     model, q0, v0, scale = problem.model_of(start.numbers), start.q, start.v, start.scale
-    setting = _setting(model, problem.method, ts[0], q0, v0, scale)
+    setting = setting_of(model, problem.method, ts[0], q0, v0, scale)
     state = _initial_state(setting.layout, q0, v0), _initial_output(setting.layout, ts.size, q0, v0)
     go = lambda state: state.result == RUNNING
     last, output = loop(go, lambda state: _iterate(problem, setting, ts, scale, derivatives, state), _write, state)
@@ -225,16 +224,6 @@ def _solve_one(problem, start, ts, loop, derivatives):
             output.impacts, output.changes,
         ),
     )  # fmt: skip
-
-
-def _setting(model, method, t, q, v, scale):
-    """The contact rows, with the rounding errors of gaps and the sizes of rates."""
-    constraints, kinematic_map = model.nonsmooth, kinematic_map_of(model)
-    layout = layout_of(constraints, t, q, v)
-    gap_size = scale.of(lambda t, q: gaps(constraints, t, q), t, q)
-    gap_rounding = ROUNDINGS * jnp.finfo(q.dtype).eps * gap_size
-    J = contacts_at(constraints, kinematic_map, layout, t, q, v).J
-    return Setting(model, layout, method, *jax.lax.stop_gradient((gap_rounding, jnp.abs(J) @ scale.v)))
 
 
 def _initial_state(layout, q, v):

@@ -6,6 +6,7 @@ from .event_driven import EventDriven
 from .fixed_step import FixedSteps
 from .lanes import LaneBatch
 from .single import SingleMotion
+from .time_stepping import TimeStepping
 from .traced import TracedMotion
 
 BATCH_INTEGRATORS: dict[str, AbstractBatchIntegrator] = {
@@ -13,6 +14,7 @@ BATCH_INTEGRATORS: dict[str, AbstractBatchIntegrator] = {
     "adaptive_batch": AdaptiveBatch(),
     "lanes": LaneBatch(),
     "event_driven": EventDriven(),
+    "time_stepping": TimeStepping(),
 }
 OTHER_INTEGRATORS: dict[str, AbstractIntegrator] = {"single": SingleMotion(), "traced": TracedMotion()}
 

@@ -1,5 +1,7 @@
 """Contacts of a motion: which gaps were closed, and the impacts."""
 
+from dataclasses import replace
+
 import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
@@ -39,6 +41,12 @@ class ContactHistory(eqx.Module):
     impulses: Float[Array, "*batch stored rows"]
     impacts: Int[Array, "*batch"]
     changes: Int[Array, "*batch"]
+
+    def at_samples(self, indices: np.ndarray) -> "ContactHistory":
+        """The contacts of a single motion at some of its samples."""
+        select = lambda x: x[indices]
+        closed, sticking, direction = map(select, (self.closed, self.sticking, self.direction))
+        return replace(self, closed=closed, sticking=sticking, direction=direction)
 
     def __repr__(self) -> str:
         try:

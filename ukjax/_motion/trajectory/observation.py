@@ -9,6 +9,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._constraint import as_written, join
+from ..._contact.mode import InContact, Mode
+from ..._contact.rows import layout_of
 from ..._equation import motion_by
 from ..._jaxpr.tracing import is_eager
 from ..._kernel import per_member
@@ -47,20 +49,26 @@ class Observation(eqx.Module):
     task_residual: Float[Array, "*at k2"] | None = field("each servo constraint as written")
     unreachable: Float[Array, "*at k2"] | None = field("part of the task out of the actuators' reach")
     control_rank: Int[Array, "*at"] | None = field("independent task rows in the actuators' reach", "1")
+    contact_force: Float[Array, "*at rows"] | None = field("forces of contacts and dry friction")
 
 
 def observe(
-    model: Any, t: Float[Array, "*at"], q: Float[Array, "*at nq"], v: Float[Array, "*at n"], method: AbstractMethod
+    model: Any,
+    t: Float[Array, "*at"],
+    q: Float[Array, "*at nq"],
+    v: Float[Array, "*at n"],
+    method: AbstractMethod,
+    mode: Mode | None = None,
 ) -> Observation:
-    """Evaluate all quantities at the samples of one motion, or of a batch."""
+    """Evaluate all quantities at the samples of one motion, or of a batch, in the contact ``mode`` of each sample."""
     fast_path = method.fast_path()
-    if fast_path is not None and is_eager(model, t, q, v):
+    if fast_path is not None and mode is None and is_eager(model, t, q, v):
         observation, needs_fallback = observe_by(fast_path, model, t, q, v)
         fallback_mask = np.asarray(needs_fallback)
         if not np.any(fallback_mask):
             return observation
         method = without_noise_rows(method, model, t[fallback_mask], q[fallback_mask], v[fallback_mask])
-    return observe_by(method, model, t, q, v)[0]
+    return observe_by(method, model, t, q, v, mode)[0]
 
 
 def observe_by(
@@ -69,29 +77,34 @@ def observe_by(
     t: Float[Array, "*at"],
     q: Float[Array, "*at nq"],
     v: Float[Array, "*at n"],
+    mode: Mode | None = None,
 ) -> tuple[Observation, Bool[Array, "*at"]]:
     """Evaluate all quantities with ``method`` alone; and where it needs a fallback."""
-    return (_observed_one if t.ndim == 1 else _observed_batch)(model, t, q, v, method)
+    return (_observed_one if t.ndim == 1 else _observed_batch)(model, t, q, v, mode, method)
 
 
 @jit_unoptimised
-def _observed_one(model, t, q, v, method):
-    return jax.lax.map(lambda sample: _observation(model, *sample, method), (t, q, v))
+def _observed_one(model, t, q, v, mode, method):
+    return jax.lax.map(lambda sample: _observation(model, *sample, method), (t, q, v, mode))
 
 
 @jit
-def _observed_batch(model, t, q, v, method):
+def _observed_batch(model, t, q, v, mode, method):
     """Samples are evaluated one after the other, since a batch may be all that fits into memory."""
-    of_members = jax.vmap(lambda t, q, v: _observation(model, t, q, v, method))
+    of_members = jax.vmap(lambda t, q, v, mode: _observation(model, t, q, v, mode, method))
     observation = jax.lax.map(
-        lambda sample: of_members(*sample), jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (t, q, v))
+        lambda sample: of_members(*sample), jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (t, q, v, mode))
     )
     return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), observation)
 
 
 @per_member
-def _observation(model, t, q, v, method):
+def _observation(model, t, q, v, mode, method):
     """All quantities at one sample, and whether the method needs a fallback."""
+    contact_force = None
+    if mode is not None:
+        model = InContact(model, mode, layout_of(model.nonsmooth, t, q, v), method)
+        contact_force = model.forces(t, q, v)[1].force
     terms = model(t, q, v)
     motion, needs_fallback = motion_by(method, terms)
     if isinstance(model, AbstractSystem):
@@ -118,6 +131,7 @@ def _observation(model, t, q, v, method):
             motion.inconsistency,
             energy,
             *_control_quantities(controlled, t, q, v, motion),
+            contact_force,
         ),
         needs_fallback,
     )

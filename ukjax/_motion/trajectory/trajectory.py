@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._check import as_path
+from ..._contact.mode import Mode
 from ..._errors import InputError
 from ..._extras import extra_package
 from ..._files import write_whole
@@ -45,6 +46,7 @@ WITH_ROWS = (
     "acceleration_residual",
     "task_residual",
     "unreachable",
+    "contact_force",
 )
 """Quantities with one entry per constraint row."""
 
@@ -66,6 +68,7 @@ class Trajectory(eqx.Module):
     | ``task_residual`` | (k,) | each servo constraint as written |
     | ``unreachable`` | (k,) | accelerations of the task that the actuators cannot give |
     | ``control_rank`` | () | independent task rows that the actuators can move |
+    | ``contact_force`` | (rows,) | forces of contacts and dry friction; None without |
 
     Everything except ``t``, ``q`` and ``v`` is evaluated lazily, on first access. Samples that were not reached are
     NaN. A model that is a bare function has residuals of accelerations only. A trajectory that was read from a file has
@@ -135,7 +138,7 @@ class Trajectory(eqx.Module):
                     "without_model()"
                 )
             with hint_if_batched_model(self.model, self.q[..., 0, :]):
-                observation = observe(self.model, self.t, self.q, self.v, self.method)
+                observation = observe(self.model, self.t, self.q, self.v, self.method, self._mode)
             if is_concrete(observation):
                 object.__setattr__(self, "_seen", observation)  # a cache, not a field: it follows from the fields
         return observation
@@ -234,7 +237,7 @@ class Trajectory(eqx.Module):
             model, method = select((model, method))  # mapped over models: see ``IntegrationOptions``
         elif integration is not None and not isinstance(at, slice) and np.ndim(at) == 0:
             integration = replace(integration, batch_axes=0)
-        names = "t", "q", "v", "result", "steps", "last", "observation"
+        names = "t", "q", "v", "result", "steps", "last", "observation", "contacts"
         parts = {name: select(getattr(self, name)) for name in names}
         member = replace(self, **parts, model=model, method=method, integration=integration)
         return member._remembering(self.__dict__.get("_outside"), select(self.__dict__.get("_seen")), self.plan)
@@ -398,6 +401,18 @@ class Trajectory(eqx.Module):
         return self.observed().control_rank
 
     @property
+    def contact_force(self) -> Float[Array, "*batch samples rows"] | None:
+        """Forces of contacts and dry friction, shape (samples, rows) [N or N m]: of all gaps, then of friction; None
+        for a system without."""
+        return self.observed().contact_force
+
+    @property
+    def _mode(self) -> Mode | None:
+        """The contact mode of each sample."""
+        contacts = self.contacts
+        return None if contacts is None else Mode(contacts.closed, contacts.sticking, contacts.direction)
+
+    @property
     def finished(self) -> Bool[Array, "*batch"]:
         """Whether the motion reached its last time."""
         return self.result == FINISHED
@@ -473,7 +488,8 @@ class Trajectory(eqx.Module):
         indices = np.flatnonzero(is_reached & is_new)
         select = lambda tree: jax.tree.map(lambda x: x[indices], tree)
         t, q, v, observation = select((self.t, self.q, self.v, self.observation))
-        return replace(self, t=t, q=q, v=v, observation=observation)._remembering(plan=self.plan)
+        contacts = None if self.contacts is None else self.contacts.at_samples(indices)
+        return replace(self, t=t, q=q, v=v, observation=observation, contacts=contacts)._remembering(plan=self.plan)
 
     def to_xarray(self) -> "xarray.Dataset":
         """Convert to an ``xarray.Dataset`` with named coordinates, units and rows, by the CF conventions.

@@ -1,0 +1,72 @@
+"""Checks of systems with contacts and dry friction."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..._check import repr_of
+from ..._constraint import AbstractNonsmooth, nonsmooth_names
+from ..._contact.moreau_jean import MoreauJean
+from ..._contact.rows import gaps
+from ..._errors import InputError
+from ..._run.compile import jit_unoptimised
+from ..._system import AbstractSystem
+from ..problem import InitialState
+
+PENETRATION = 1e-6
+"""Largest penetration of a start, relative to the size of the terms of the gap, that counts as rounding."""
+
+
+def nonsmooth_of(model: Any) -> tuple[AbstractNonsmooth, ...]:
+    """The contacts and dry friction of a model."""
+    return model.nonsmooth if isinstance(model, AbstractSystem) else ()
+
+
+def check_options_with_contact(model: Any, solver: Any, drift: str, counts: Any, **not_available: Any) -> None:
+    """Raise ``InputError`` for options that a system with contacts does not have, or that need one."""
+    nonsmooth = nonsmooth_of(model)
+    if isinstance(solver, MoreauJean) and not nonsmooth:
+        raise InputError("solver=MoreauJean() is for systems with ukjax.Unilateral or ukjax.Coulomb: leave it out")
+    if not nonsmooth:
+        return
+    for name, value in not_available.items():
+        if value is not None and value is not False:
+            raise InputError(
+                f"{name} is not available for systems with ukjax.Unilateral or ukjax.Coulomb, got {repr_of(value)}"
+            )
+    if drift != "projection":
+        raise InputError(
+            f"drift must be 'projection' for systems with ukjax.Unilateral or ukjax.Coulomb, got {drift!r}: closed "
+            "contacts would drift apart"
+        )
+    if isinstance(solver, MoreauJean) and counts is None:
+        raise InputError("solver=MoreauJean() needs dt, the length of its steps [s], with a value known before jit")
+
+
+def check_gaps(model: Any, t: Any, start: InitialState) -> None:
+    """Raise ``InputError``, naming the contact, if a start penetrates it."""
+    if not nonsmooth_of(model):
+        return
+    batch = start.q.ndim == 2
+    q, v, scale = start.q, start.v, start.scale
+    if not batch:
+        q, v, scale = jax.tree.map(lambda x: jnp.asarray(x)[None], (q, v, scale))
+    gap, size = map(np.asarray, _gaps(model, jnp.broadcast_to(t, q.shape[:1]), q, scale))
+    relative = gap / np.maximum(size, np.finfo(gap.dtype).tiny)
+    if not relative.size or np.all(relative >= -PENETRATION):
+        return
+    member, i = np.unravel_index(int(np.argmin(np.where(np.isnan(relative), -np.inf, relative))), relative.shape)
+    name = nonsmooth_names(model.nonsmooth, t, q[0], v[0])[i]
+    subject = f"trajectory {member} starts" if batch else "the start is"
+    raise InputError(
+        f"{subject} inside of a contact: the gap of {name!r} is {gap[member, i]:.3g}, and must be at least 0"
+    )
+
+
+@jit_unoptimised
+def _gaps(model, t, q, scale):
+    """The gaps of each member, and the sizes of their terms."""
+    of_gaps = lambda t, q: gaps(model.nonsmooth, t, q)
+    return jax.vmap(lambda t, q, scale: (of_gaps(t, q), scale.of(of_gaps, t, q)))(t, q, scale)
