@@ -276,8 +276,8 @@ class System(AbstractSystem):
     """System made from given dynamics and constraints: ``System(dynamics, constraints)``.
 
     ``dynamics`` is a ``Lagrangian`` or ``MassForce``. ``constraints`` is one constraint or a sequence of constraints of
-    any kinds, contacts and dry friction among them. ``nonideal``, ``control``, ``coordinates``, ``kinematic_map`` and ``velocities`` are described in
-    ``AbstractSystem``. Raises ``InputError`` for invalid arguments.
+    any kinds, contacts and dry friction among them. ``nonideal``, ``control``, ``coordinates``, ``kinematic_map`` and
+    ``velocities`` are described in ``AbstractSystem``. Raises ``InputError`` for invalid arguments.
     """
 
     dynamics: AbstractDynamics  # pyright: ignore

@@ -32,7 +32,9 @@ class MoreauJean(eqx.Module):
     convergence is 1; without contact it is 2 for forces that do not depend on velocities.
 
     Without it, ``simulate`` ends its steps where a contact changes, which is exact but slower where many contacts
-    change. Moreau, in: Nonsmooth Mechanics and Applications, CISM 302 (1988); Jean, Comput. Methods Appl. Mech. Eng.
+    change. A derivative of a motion with rebounds is that of the discrete steps: the instants of impacts have no
+    derivative in it, so it does not converge to the derivative of the motion. Use the default for such derivatives.
+    Moreau, in: Nonsmooth Mechanics and Applications, CISM 302 (1988); Jean, Comput. Methods Appl. Mech. Eng.
     177 (1999) 235.
     """
 

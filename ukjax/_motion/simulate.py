@@ -181,12 +181,12 @@ def simulate(
     signs of its slope show between two points. Two crossings between two points are missed if the slopes at both
     points do not show the minimum. More samples help.
 
-    **Contacts.** A system with ``Unilateral`` or ``Coulomb`` constraints is integrated by steps that end where a contact
-    or a friction force changes; ``solver=MoreauJean()`` does not look for these instants. ``Trajectory.contacts`` has
-    the impacts and the mode of each sample. Such a motion ends with the result "came to contacts and friction without
-    consistent forces" where no contact forces are possible, as in Painlevé's problem. Derivatives include those of all
-    instants; they do not exist where a contact is touched without speed. ``event``, ``adjoint`` and ``progress`` are
-    not available.
+    **Contacts.** A system with ``Unilateral`` or ``Coulomb`` constraints is integrated by steps that end where a
+    contact or a friction force changes; ``solver=MoreauJean()`` does not look for these instants.
+    ``Trajectory.contacts`` has the impacts and the mode of each sample. Such a motion ends with the result "came to
+    contacts and friction without consistent forces" where no contact forces are possible, as in Painlevé's problem.
+    Derivatives include those of all instants; they do not exist where a contact is touched without speed. ``event``,
+    ``adjoint`` and ``progress`` are not available.
 
     **Checks.** Residuals of constraints are relative to the terms of each row. The start may be off by 1e-6, and is
     projected by the first step; the motion may be off by 1e-8 (1e-3 in float32). A motion that could only continue by a

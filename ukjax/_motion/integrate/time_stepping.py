@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..._contact.mode import Mode, all_open
 from ..._contact.moreau_jean import MoreauJeanStep, moreau_jean_step, project_gaps
-from ..._contact.transition import Setting
+from ..._contact.transition import Setting, transition
 from ..._kernel import per_member
 from ..._run.compile import jit_batch
 from ..plan import Plan
@@ -90,7 +90,9 @@ def _solve_one(problem, start, ts, per_interval):
     levels = same_at_every_level(problem.method)
     first = correct_drift(system, ts[0], start.q, start.v, levels, scale)
     q0 = project_gaps(setting, ts[0], first.q, first.v)
-    state = LoopState(q0, first.v, all_open(setting.layout, q0.dtype), first.off, false, false, zero, zero)
+    no_release = jnp.zeros(setting.layout.gaps + setting.layout.groups, bool)
+    at_start = transition(setting, ts[0], q0, first.v, all_open(setting.layout, q0.dtype), no_release)
+    state = LoopState(q0, first.v, at_start.mode, first.off, false, false, zero, zero)
 
     def interval(state, ends_and_count):
         t0, t1, count = ends_and_count
