@@ -259,11 +259,13 @@ _jitted = jit_unoptimised(_actuated)
 AnyConstraint = AbstractConstraint | AbstractNonsmooth
 
 
-def _smooth_and_nonsmooth(constraints):
-    """The constraints that are equations, and those that are not."""
+def split_constraints(
+    constraints: Any,
+) -> tuple[tuple[AbstractConstraint, ...], tuple[AbstractNonsmooth, ...]]:
+    """The constraints that are equations, and the contacts and dry friction. Raises ``InputError`` for others."""
     if isinstance(constraints, AbstractNonsmooth):
         return (), (constraints,)
-    if isinstance(constraints, AbstractConstraint) or not isinstance(constraints, Iterable):
+    if isinstance(constraints, AbstractConstraint | str) or not isinstance(constraints, Iterable):
         return constraints_of("constraints", constraints), ()
     constraints = tuple(constraints)
     nonsmooth = tuple(each for each in constraints if isinstance(each, AbstractNonsmooth))
@@ -302,7 +304,7 @@ class System(AbstractSystem):
     ):
         if not isinstance(dynamics, AbstractDynamics):
             raise InputError(f"dynamics must be ukjax.Lagrangian or ukjax.MassForce, got {kind_of(dynamics)}")
-        constraints, nonsmooth = _smooth_and_nonsmooth(constraints)
+        constraints, nonsmooth = split_constraints(constraints)
         if nonideal is not None:
             check_function("nonideal", nonideal, "t, q, v")
         if control is not None and not isinstance(control, AbstractControl):

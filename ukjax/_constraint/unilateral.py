@@ -27,6 +27,10 @@ class AbstractNonsmooth(eqx.Module):
     def slips(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "groups d"] | None:
         """Relative velocity along the surface, one row per friction force; None without friction."""
 
+    def restitutions(self, m: int) -> Float[Array, " m"]:
+        """Coefficient of restitution of each gap."""
+        return jnp.zeros(m)
+
     @abc.abstractmethod
     def coefficients(self, groups: int) -> Float[Array, " groups"]:
         """Largest friction force, divided by the contact force."""
@@ -102,7 +106,6 @@ class Unilateral(AbstractNonsmooth):
         return None if self.slip is None else _groups(self.name, self.slip, t, q, v)
 
     def restitutions(self, m: int) -> Float[Array, " m"]:
-        """Coefficient of restitution of each gap."""
         return _for_each("restitution", self.restitution, m, "gap")
 
     def coefficients(self, groups: int) -> Float[Array, " groups"]:

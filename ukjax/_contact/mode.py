@@ -16,7 +16,7 @@ from .._solve import AbstractMethod
 from .._system import AbstractSystem
 from .._terms import Terms
 from .complementarity import Cone, norm, solve_regularised, unit
-from .rows import Contacts, Layout, Response, contacts_at, response_of
+from .rows import ContactRows, Layout, Response, contacts_at, response_of
 
 ROUNDING = 1e-12
 """Forces and slip velocities below this share of their scale count as zero."""
@@ -68,7 +68,7 @@ class ContactForces(NamedTuple):
         Size of the forces in the same units.
     """
 
-    contacts: Contacts
+    contacts: ContactRows
     response: Response
     force: Float[Array, " rows"]
     scaled: Float[Array, " rows"]
@@ -76,7 +76,7 @@ class ContactForces(NamedTuple):
     size: Float[Array, ""]
 
 
-def scaled_cone(contacts: Contacts, response: Response, layout: Layout, active: Any, direction: Any) -> Cone:
+def scaled_cone(contacts: ContactRows, response: Response, layout: Layout, active: Any, direction: Any) -> Cone:
     """The cone of allowed forces for forces divided by ``response.scale``."""
     normal, tangential = layout.split(response.scale)
     tangential = tangential[:, 0]
@@ -88,7 +88,7 @@ def scaled_cone(contacts: Contacts, response: Response, layout: Layout, active: 
     )
 
 
-def forces_in(mode: Mode, contacts: Contacts, response: Response, layout: Layout) -> ContactForces:
+def forces_in(mode: Mode, contacts: ContactRows, response: Response, layout: Layout) -> ContactForces:
     """The contact forces in a mode: closed gaps and sticking friction have no acceleration.
 
     Slipping friction is a given multiple of its contact force. So λ = T z + λ₀ with the forces z of the closed and

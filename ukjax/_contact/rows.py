@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check_terms import symmetric
-from .._constraint import AbstractNonsmooth, Unilateral
+from .._constraint import AbstractNonsmooth
 from .._kinematic_map import KinematicMap, rate
 from .._solve import AbstractMethod, solve
 from .._terms import Terms
@@ -49,7 +49,7 @@ class Layout(NamedTuple):
         return jnp.where(index >= 0, normal[np.maximum(index, 0)], 0)
 
 
-class Contacts(NamedTuple):
+class ContactRows(NamedTuple):
     """The contacts of a system at one state, normal rows first.
 
     Attributes
@@ -92,8 +92,7 @@ def gaps(constraints: tuple[AbstractNonsmooth, ...], t: Array, q: Float[Array, "
 
 def restitutions(constraints: tuple[AbstractNonsmooth, ...], t: Array, q: Float[Array, " nq"]) -> Array:
     """The coefficient of restitution of each gap (gaps,)."""
-    unilateral = [each for each in constraints if isinstance(each, Unilateral)]
-    values = [each.restitutions(jax.eval_shape(each.gaps, t, q).shape[0]) for each in unilateral]
+    values = [each.restitutions(jax.eval_shape(each.gaps, t, q).shape[0]).astype(q.dtype) for each in constraints]
     return jnp.concatenate([q[:0], *values])
 
 
@@ -104,7 +103,7 @@ def contacts_at(
     t: Array,
     q: Float[Array, " nq"],
     v: Float[Array, " n"],
-) -> Contacts:
+) -> ContactRows:
     """Evaluate all contacts."""
     tangent = lambda v: (jnp.ones_like(t), rate(kinematic_map, q, v))
 
@@ -125,7 +124,7 @@ def contacts_at(
         if slip is not None:
             frictions.append(each.coefficients(slip.shape[0]))
             limits.append(each.limits(t, q, v, slip.shape[0]))
-    return Contacts(
+    return ContactRows(
         gap=gaps(constraints, t, q),
         rate=value,
         J=jax.jacfwd(rates, argnums=2)(t, q, v),
@@ -162,7 +161,7 @@ class Response(NamedTuple):
     movable: Array
 
 
-def response_of(terms: Terms, contacts: Contacts, layout: Layout, method: AbstractMethod) -> Response:
+def response_of(terms: Terms, contacts: ContactRows, layout: Layout, method: AbstractMethod) -> Response:
     """The response of the constrained motion of ``terms`` to contact forces."""
     terms = terms.in_one_precision()
     M, A, b = symmetric(terms.M), terms.A, terms.b

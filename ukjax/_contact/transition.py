@@ -10,7 +10,7 @@ from .._solve import AbstractMethod
 from .._system import AbstractSystem, shifted
 from .complementarity import norm, solve_complementarity, solve_regularised, unit
 from .mode import ROUNDING, Mode, scaled_cone
-from .rows import Contacts, Layout, Response, contacts_at, response_of, restitutions
+from .rows import ContactRows, Layout, Response, contacts_at, response_of, restitutions
 
 RESTING_SPEED = 1e-11
 """Approach speeds below this share of the speed scale have no rebound: the impacts have accumulated, and the contact
@@ -66,11 +66,11 @@ class Setting(NamedTuple):
     gap_rounding: Float[Array, " gaps"]
     rate_size: Float[Array, " rows"]
 
-    def contacts(self, t: Array, q: Array, v: Array) -> Contacts:
+    def contacts(self, t: Array, q: Array, v: Array) -> ContactRows:
         """The contacts at one state."""
         return contacts_at(self.system.nonsmooth, self.system.kinematic_map, self.layout, t, q, v)
 
-    def response(self, t: Array, q: Array, v: Array, contacts: Contacts) -> Response:
+    def response(self, t: Array, q: Array, v: Array, contacts: ContactRows) -> Response:
         """The response to contact forces at one state."""
         return response_of(self.system(t, q, v), contacts, self.layout, self.method)
 
@@ -166,7 +166,7 @@ def transition(
     return Transition(q, v, mode, impulse, solved & (impact_solved | ~is_impact))
 
 
-def directions_along(mode: Mode, contacts: Contacts, layout: Layout) -> Mode:
+def directions_along(mode: Mode, contacts: ContactRows, layout: Layout) -> Mode:
     """The mode with the direction of each slip as it is now."""
     direction = jax.lax.stop_gradient(unit(layout.split(contacts.rate)[1]))
     turning = mode.slipping()[:, None] & (direction != 0)

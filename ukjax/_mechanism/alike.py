@@ -17,6 +17,9 @@ Connection = TypeVar("Connection", bound=AbstractConnection)
 ACTING = ("stiffness", "rest", "damping", "armature", "friction", "creep")
 """Fields of a joint for the forces along its coordinates."""
 
+OTHERS = "reference", "limits", "restitution"
+"""Other fields that do not affect the kinematics."""
+
 
 class Group(NamedTuple):
     """Several objects of the same structure, stacked.
@@ -60,5 +63,5 @@ def in_order(groups: Sequence[Group], parts: Sequence[Array]) -> Array:
 
 def kinematic_part(joint: Connection) -> Connection:
     """The joint without the fields that do not affect its kinematics: body names, forces, reference and limits."""
-    removed = {field.name: None for field in fields(joint) if field.name in (*ACTING, "reference", "limits")}
+    removed = {field.name: None for field in fields(joint) if field.name in (*ACTING, *OTHERS)}
     return replace(joint, parent="", child="", **removed)

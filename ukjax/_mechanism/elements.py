@@ -137,11 +137,11 @@ class Elements(eqx.Module):
 
     def friction(self) -> Callable | None:
         """The function c(t, q, v) of the generalised dry friction force, or None without dry friction."""
-        return self._friction if self._joints_with("friction") else None
+        return self._friction if self.joints_with_friction(sticks=False) else None
 
     def dry_friction(self) -> DryFriction | None:
         """Limits, rates and smoothing widths of dry friction, or None without dry friction."""
-        names = self._joints_with("friction")
+        names = self.joints_with_friction(sticks=False)
         if not names:
             return None
         limit, width = self._values("friction", names, 0.0), self._values("creep", names, DEFAULT_CREEP)
@@ -149,15 +149,23 @@ class Elements(eqx.Module):
 
         def rates(t, q, v):
             motion = JointCoordinates(self.joints, self.tree, names).motion(t, q, v)
-            axes = self._friction_axes(names, motion)
+            axes = self.friction_axes(names, motion)
             return motion.rate @ axes, axes.T @ motion.A
 
         labels = tuple(f"{name}_{rate}" if rate else name for name, rate in rates_of_joints)
         is_default = tuple(self.joints[name].creep is None for name, _ in rates_of_joints)
         return DryFriction(labels, rates, limit, width, is_default)
 
+    def joints_with_friction(self, sticks: bool) -> tuple[str, ...]:
+        """The names of the joints whose dry friction ``sticks``, or is smooth."""
+        return tuple(name for name in self._joints_with("friction") if self.joints[name].sticks == sticks)
+
+    def friction_limits(self, names: Sequence[str]) -> Float[Array, " k"]:
+        """The largest friction forces, one per velocity of these joints."""
+        return self._values("friction", names, 0.0)
+
     def _friction(self, t: Array, q: Array, v: Array) -> Float[Array, " n"]:
-        names = self._joints_with("friction")
+        names = self.joints_with_friction(sticks=False)
         motion = JointCoordinates(self.joints, self.tree, names).motion(t, q, v)
         return self._friction_force(names, motion) @ motion.A
 
@@ -167,10 +175,10 @@ class Elements(eqx.Module):
             return jnp.zeros_like(motion.rate)
         if not self._any_quaternion(names):
             return -friction * jnp.tanh(motion.rate / creep)
-        axes = self._friction_axes(names, motion)
+        axes = self.friction_axes(names, motion)
         return -axes @ (friction * jnp.tanh(motion.rate @ axes / creep))
 
-    def _friction_axes(self, names, motion):
+    def friction_axes(self, names: Sequence[str], motion: Evaluation) -> Float[Array, "k k"]:
         """The directions of friction, as columns (k, k), among the rates: for a quaternion, the child's axes."""
         axes, indices = jnp.eye(motion.rate.size, dtype=motion.rate.dtype), np.arange(motion.rate.size)
         for joint, q, _, (own,) in self._members(names, motion, indices):

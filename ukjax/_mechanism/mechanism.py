@@ -1,6 +1,7 @@
 """Mechanisms: systems that are assembled from bodies and joints."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -11,9 +12,8 @@ import numpy as np
 from jaxtyping import Array, Float, ScalarLike
 
 from .._check import as_numbers, check_word, kind_of
-from .._constraint import AbstractConstraint
+from .._constraint import AbstractConstraint, AbstractNonsmooth
 from .._control import AbstractControl
-from .._control import constraints_of as as_constraints
 from .._equation import constrained_motion
 from .._errors import InputError
 from .._friction import DryFriction
@@ -26,7 +26,7 @@ from .._names import did_you_mean
 from .._precision import Numbers, as_float
 from .._rotation import as_vector, quaternion_of
 from .._run.compile import cached_unless_tracing, jit_unoptimised
-from .._system import Limited, System, state_of
+from .._system import AnyConstraint, Limited, System, split_constraints, state_of
 from ..joints import AbstractActing, AbstractConnection, AbstractCoupling, AbstractJoint
 from ..systems.base import AbstractMechanism
 from .actuator import Actuator, actuators_of
@@ -40,6 +40,7 @@ from .kinematics import FLOATING, Pose, joint_of, poses
 from .named import Named, numbers_by_name
 from .reactions import Reaction, Rows, reactions
 from .shape import edges_of, warn_of_undrawn
+from .stops import has_stop, nonsmooth_of
 from .tree import Tree, check_names, connections, spanning_tree
 from .turning import kinematic_map_of
 
@@ -75,7 +76,7 @@ class Mechanism(AbstractMechanism):
     control : optional
         A control law of ``ukjax.control``.
     constraints : constraint or iterable of constraints
-        Additional constraints of any kind, functions of the coordinates of the mechanism.
+        Additional constraints of any kind, contacts among them, functions of the coordinates of the mechanism.
     actuators : iterable of Actuator
         Records of the motors. They exert no force by themselves.
     title : str
@@ -97,6 +98,7 @@ class Mechanism(AbstractMechanism):
     gravity: Float[Array, " 3"]
     control: AbstractControl | None  # pyright: ignore
     further: tuple[AbstractConstraint, ...]
+    further_nonsmooth: tuple[AbstractNonsmooth, ...]
     actuators: tuple[Actuator, ...] = eqx.field(static=True)
     tree: Tree = eqx.field(static=True, init=False)
     absolute: bool = eqx.field(static=True, init=False)
@@ -126,7 +128,7 @@ class Mechanism(AbstractMechanism):
         if control is not None and not isinstance(control, AbstractControl):
             raise InputError(f"control must be one of ukjax.control (Servo, Robust, Feedback), got {kind_of(control)}")
         self.control = control
-        self.further = as_constraints("constraints", constraints)
+        self.further, self.further_nonsmooth = split_constraints(constraints)
         self.title = title
         joints_by_name = dict(self.joints.items())
         check_names(self.bodies.names, joints_by_name)
@@ -145,6 +147,11 @@ class Mechanism(AbstractMechanism):
     def constraints(self) -> tuple[AbstractConstraint, ...]:
         """The constraints of the joints, followed by the additional ``constraints`` of the mechanism."""
         return (*constraints_of(self.joints, self.tree), *self.further)
+
+    @cached_unless_tracing
+    def nonsmooth(self) -> tuple[AbstractNonsmooth, ...]:
+        """Stops and sticking friction of the joints, followed by the additional contacts of the mechanism."""
+        return (*nonsmooth_of(self.joints, self.tree), *self.further_nonsmooth)
 
     @property
     def nonideal(self) -> Callable | None:
@@ -199,8 +206,8 @@ class Mechanism(AbstractMechanism):
         Raises ``InputError`` for a mechanism with additional ``constraints``, since these are functions of the joint
         coordinates.
         """
-        if self.further:
-            name = self.further[0].name
+        if further := (*self.further, *self.further_nonsmooth):
+            name = further[0].name
             raise InputError(
                 f"constraint {name!r} is a function of coordinates of joints: make the mechanism without constraints, "
                 "take that in_absolute(), and add them as functions of its coordinates by constrained(...)"
@@ -222,25 +229,55 @@ class Mechanism(AbstractMechanism):
             self.gravity,
             formulation="absolute" if self.absolute else "joint",
             control=control,
-            constraints=self.further,
+            constraints=(*self.further, *self.further_nonsmooth),
             actuators=self.actuators,
             title=self.title,
         )
 
-    def constrained(self, constraints: AbstractConstraint | Iterable[AbstractConstraint]) -> "Mechanism":
+    def with_stops(self, restitution: Numbers = 0.0) -> "Mechanism":
+        """The same mechanism with a stop at each limit of a joint that has none yet.
+
+        Parameters
+        ----------
+        restitution : float
+            Coefficient of restitution of these stops, from 0 to 1.
+
+        Returns
+        -------
+        Mechanism
+            The mechanism with stops.
+        """
+        stopped = lambda joint: (
+            replace(joint, restitution=restitution)
+            if isinstance(joint, AbstractJoint) and joint.limits is not None and not has_stop(joint)
+            else joint
+        )
+        return Mechanism(
+            self.bodies,
+            {name: stopped(joint) for name, joint in self.joints.items()},
+            self.gravity,
+            formulation="absolute" if self.absolute else "joint",
+            control=self.control,
+            constraints=(*self.further, *self.further_nonsmooth),
+            actuators=self.actuators,
+            title=self.title,
+        )
+
+    def constrained(self, constraints: AnyConstraint | Iterable[AnyConstraint]) -> "Mechanism":
         """The same mechanism with additional ``constraints`` (one or several), functions of its coordinates.
 
         A function of the pose of a body can use ``pose``::
 
             mechanism.constrained(Holonomic(lambda t, q: mechanism.pose(q, t)["tip"].p[2] - 0.3, name="height"))
         """
+        smooth, nonsmooth = split_constraints(constraints)
         return Mechanism(
             self.bodies,
             self.joints,
             self.gravity,
             formulation="absolute" if self.absolute else "joint",
             control=self.control,
-            constraints=(*self.further, *as_constraints("constraints", constraints)),
+            constraints=(*self.further, *self.further_nonsmooth, *smooth, *nonsmooth),
             actuators=self.actuators,
             title=self.title,
         )
@@ -320,8 +357,11 @@ class Mechanism(AbstractMechanism):
         Raises
         ------
         InputError
-            If the state has another shape, or the acceleration at this state is not unique.
+            If the state has another shape, the acceleration at this state is not unique, or the mechanism has stops,
+            contacts or sticking friction.
         """
+        if self.nonsmooth:
+            raise InputError("reactions are not available for mechanisms with stops, contacts or sticking friction")
         t, q, v = state_of(t, q, v, self.kinematic_map)
         terms = self(t, q, v)
         motion = constrained_motion(terms)
@@ -358,12 +398,12 @@ class Mechanism(AbstractMechanism):
         return dict(zip(plain, jnp.split(coordinates, ends[:-1]), strict=True)) if plain else {}
 
     def limited(self, t: Array, q: Float[Array, "*samples nq"]) -> tuple[Limited, ...]:
-        """The values of the coordinates of joints with ``limits``.
+        """The values of the coordinates of joints with ``limits`` that are not stops.
 
         An angle that is known modulo 2π is moved to the turn nearest to the middle of its limits.
         """
         joints = [(name, joint) for name, joint in self.joints.items() if isinstance(joint, AbstractJoint)]
-        joints = [(name, joint) for name, joint in joints if joint.limits is not None]
+        joints = [(name, joint) for name, joint in joints if joint.limits is not None and not has_stop(joint)]
         if not joints:
             return ()
         places = {link.joint: link.first_of_q for link in self.tree.links}

@@ -169,7 +169,7 @@ class Solution(NamedTuple):
     displaced
         Whether projection changed the start by more than rounding.
     contacts
-        Contacts and dry friction, None for a system without.
+        ContactRows and dry friction, None for a system without.
     """
 
     t: Float[Array, "*batch samples"]

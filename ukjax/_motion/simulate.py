@@ -181,7 +181,7 @@ def simulate(
     signs of its slope show between two points. Two crossings between two points are missed if the slopes at both
     points do not show the minimum. More samples help.
 
-    **Contacts.** A system with ``Unilateral`` or ``Coulomb`` constraints is integrated by steps that end where a
+    **ContactRows.** A system with ``Unilateral`` or ``Coulomb`` constraints is integrated by steps that end where a
     contact or a friction force changes; ``solver=MoreauJean()`` does not look for these instants.
     ``Trajectory.contacts`` has the impacts and the mode of each sample. Such a motion ends with the result "came to
     contacts and friction without consistent forces" where no contact forces are possible, as in Painlevé's problem.

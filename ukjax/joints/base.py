@@ -175,7 +175,8 @@ class AbstractActing(AbstractConnection):
     the rate ``creep`` artanh(load/``friction``). A smaller ``creep`` reduces this rate but needs smaller time steps:
     explicit methods need about 2 ``creep`` / (``friction`` a), where a is the acceleration per unit of force. If a
     joint creeps by more than a thousandth of the size of its coordinate, ``simulate`` issues a warning with a
-    sufficient value of ``creep`` and the time step that it needs. There is no warning inside ``jit``.
+    sufficient value of ``creep`` and the time step that it needs. There is no warning inside ``jit``. With ``sticks``,
+    friction is exact: the joint stands still until the load exceeds ``friction``, see ``ukjax.Coulomb``.
 
     Parameters
     ----------
@@ -192,6 +193,8 @@ class AbstractActing(AbstractConnection):
         Limit of the dry friction force [N or N m]. At least 0.
     creep : float or (k,), optional
         Rate below which dry friction is smooth [rad/s or m/s]. Default: 1e-3.
+    sticks : bool
+        Whether dry friction sticks. Default: it is smooth, and creeps.
     """
 
     _: KW_ONLY
@@ -201,6 +204,7 @@ class AbstractActing(AbstractConnection):
     armature: Numbers = _optional("armature", least=0)
     friction: Numbers = _optional("friction", least=0)
     creep: Numbers = _optional("creep", above=0)
+    sticks: bool = eqx.field(default=False, static=True)
 
     coordinates: ClassVar[tuple[tuple[str, str], ...]]
     """Name and unit of each coordinate. The name is appended to the name of the joint."""
@@ -254,13 +258,16 @@ class AbstractJoint(AbstractActing):
     reference : (k,), optional
         Coordinates in the reference pose, at which ``Mechanism.start`` begins its search. Default: ``neutral``.
     limits : (float, float), optional
-        Lower and upper limit of the coordinate of a joint with one coordinate. Limits exert no force; ``simulate``
-        issues a warning if a motion exceeds them.
+        Lower and upper limit of the coordinate of a joint with one coordinate. Without ``restitution``, limits exert no
+        force, and ``simulate`` issues a warning if a motion exceeds them.
+    restitution : float, optional
+        Makes the limits stops, see ``ukjax.Unilateral``: the coefficient of restitution, from 0 to 1.
     """
 
     _: KW_ONLY
     reference: Numbers = _optional("reference")
     limits: Limits = eqx.field(default=None, static=True, converter=_limits)
+    restitution: Numbers = _optional("restitution", least=0, most=1)
 
     neutral: ClassVar[tuple[float, ...]]
     """The coordinates at which both joint frames coincide."""

@@ -115,7 +115,7 @@ def check_limits_of_coordinates(trajectory: Trajectory) -> None:
             warnings.warn(
                 f"joint {name!r}{of_member} passes its limits, {low:.4g} to {high:.4g} {unit}, first at "
                 f"t = {t[member, sample]:g} s, where it is at {x[member, sample]:.4g} {unit}: nothing stops it there. "
-                "End the motion by an event, or give the joint no limits",
+                "Give the joint a restitution, or use mechanism.with_stops(), for stops; or give it no limits",
                 stacklevel=3,
             )
 

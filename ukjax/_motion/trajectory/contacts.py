@@ -1,4 +1,4 @@
-"""Contacts of a motion: which gaps were closed, and the impacts."""
+"""ContactRows of a motion: which gaps were closed, and the impacts."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ MAX_IMPACTS = 256
 
 
 class ContactHistory(eqx.Module):
-    """Contacts and dry friction during a motion, with a leading batch axis for a batch.
+    """ContactRows and dry friction during a motion, with a leading batch axis for a batch.
 
     The rows are the gaps of all ``Unilateral`` constraints in their order, and then the components of their friction
     forces and of ``Coulomb`` friction.

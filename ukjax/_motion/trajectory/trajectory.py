@@ -95,7 +95,7 @@ class Trajectory(eqx.Module):
     labels
         Names and units, None if they are those of the model.
     contacts
-        Contacts, dry friction and impacts; None for a system without.
+        ContactRows, dry friction and impacts; None for a system without.
     integration
         The options with which ``simulate`` integrated the motion.
     """

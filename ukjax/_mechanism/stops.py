@@ -1,0 +1,87 @@
+"""Stops at the limits of joints, and dry friction in joints that sticks."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._constraint import AbstractNonsmooth
+from ..joints import AbstractActing, AbstractJoint
+from .elements import Elements, JointCoordinates
+from .named import Named
+from .tree import Tree
+
+
+class Stops(AbstractNonsmooth):
+    """The limits of joints that have a ``restitution``: one gap per joint, the distance to the nearer limit."""
+
+    joints: Named
+    tree: Tree = eqx.field(static=True)
+    name: tuple[str, ...] = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, joints: Named, tree: Tree) -> "Stops":
+        """The stops of all joints."""
+        return cls(joints, tree, tuple(name for name, joint in joints.items() if has_stop(joint)))
+
+    def gaps(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " m"]:
+        x = JointCoordinates(self.joints, self.tree, self.name)(t, q)
+        low, high = jnp.asarray([self.joints[name].limits for name in self.name], q.dtype).T
+        return (high - low) / 2 - jnp.abs(x - (low + high) / 2)
+
+    def slips(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> None:
+        return None
+
+    def restitutions(self, m: int) -> Float[Array, " m"]:
+        return jnp.stack([self.joints[name].restitution for name in self.name])
+
+    def coefficients(self, groups: int) -> Float[Array, " groups"]:
+        return jnp.zeros(groups)
+
+    def limits(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], groups: int) -> Float[Array, " groups"]:
+        return jnp.zeros(groups)
+
+
+class StickingFriction(AbstractNonsmooth):
+    """The dry friction of joints that sticks, along each of their velocities."""
+
+    joints: Named
+    tree: Tree = eqx.field(static=True)
+    name: tuple[str, ...] = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, joints: Named, tree: Tree) -> "StickingFriction":
+        """The sticking friction of all joints."""
+        names = Elements(joints, tree).joints_with_friction(sticks=True)
+        rates = [(name, rate.removeprefix("d")) for name in names for rate, _ in joints[name].velocities]
+        return cls(joints, tree, tuple(f"{name}_{rate}" if rate else name for name, rate in rates))
+
+    def gaps(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " m"]:
+        return q[:0]
+
+    def slips(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "groups d"]:
+        elements = Elements(self.joints, self.tree)
+        names = elements.joints_with_friction(sticks=True)
+        motion = JointCoordinates(self.joints, self.tree, names).motion(t, q, v)
+        return (motion.rate @ elements.friction_axes(names, motion))[:, None]
+
+    def coefficients(self, groups: int) -> Float[Array, " groups"]:
+        return jnp.zeros(groups)
+
+    def limits(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], groups: int) -> Float[Array, " groups"]:
+        elements = Elements(self.joints, self.tree)
+        return elements.friction_limits(elements.joints_with_friction(sticks=True))
+
+
+def has_stop(joint: Any) -> bool:
+    """Whether the limits of a joint are stops."""
+    return isinstance(joint, AbstractJoint) and joint.limits is not None and joint.restitution is not None
+
+
+def nonsmooth_of(joints: Named, tree: Tree) -> tuple[AbstractNonsmooth, ...]:
+    """The stops and the sticking friction of a mechanism, without those that have no rows."""
+    stops = Stops.of(joints, tree)
+    sticks = any(isinstance(joint, AbstractActing) and joint.sticks for _, joint in joints.items())
+    friction = (StickingFriction.of(joints, tree),) if sticks else ()
+    return tuple(each for each in (stops, *friction) if each.name)
