@@ -40,7 +40,7 @@ from .kinematics import FLOATING, Pose, joint_of, poses
 from .named import Named, numbers_by_name
 from .reactions import Reaction, Rows, reactions
 from .shape import edges_of, warn_of_undrawn
-from .stops import has_stop, nonsmooth_of
+from .stops import has_stop, stops_and_friction
 from .tree import Tree, check_names, connections, spanning_tree
 from .turning import kinematic_map_of
 
@@ -151,7 +151,7 @@ class Mechanism(AbstractMechanism):
     @cached_unless_tracing
     def nonsmooth(self) -> tuple[AbstractNonsmooth, ...]:
         """Stops and sticking friction of the joints, followed by the additional contacts of the mechanism."""
-        return (*nonsmooth_of(self.joints, self.tree), *self.further_nonsmooth)
+        return (*stops_and_friction(self.joints, self.tree), *self.further_nonsmooth)
 
     @property
     def nonideal(self) -> Callable | None:
