@@ -45,7 +45,6 @@ html_math_renderer = "mathml"
 autosummary_generate = True
 autodoc_typehints = "none"  # the docstrings have the shapes and units
 autodoc_default_options = {"members": True, "member-order": "bysource"}
-autodoc_preserve_defaults = True
 napoleon_google_docstring = False
 napoleon_use_ivar = True
 napoleon_attr_annotations = False
@@ -60,9 +59,10 @@ html_favicon = "_static/logo.svg"
 html_extra_path = ["_extra"] if (HERE / "_extra").is_dir() else []  # the moving pages of pictures.py
 html_css_files = ["ukjax.css"]
 html_show_sourcelink = False
+html_sidebars = dict.fromkeys(("start", "benchmarks", "not_for"), [])  # they have no pages below them
 html_theme_options = {
     "logo": {"text": "ukjax"},
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 6,
     "navigation_with_keys": False,
     "show_toc_level": 2,
     "footer_start": ["copyright"],

@@ -4,11 +4,14 @@
 - A table between bars becomes a ``list-table``.
 - A bar is a bar, as in |x|, not a substitution.
 - The first line of a property is not ``type: description``.
+- The default value of a parameter of a mechanism is its number, not ``<factory>``.
 """
 
+import dataclasses
 import re
 from typing import Any
 
+import numpy as np
 from sphinx.application import Sphinx
 
 OUTSIDE_LITERALS = re.compile(r"(``.*?``)")
@@ -68,6 +71,20 @@ def process(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: li
         lines.insert(0, "")
 
 
+def with_numbers(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: str | None
+) -> tuple[str | None, str | None] | None:
+    if not signature or "=<factory>" not in signature:
+        return None
+    for field in dataclasses.fields(obj):
+        if field.default_factory is not dataclasses.MISSING:
+            value = np.asarray(field.default_factory())
+            text = f"{float(value):g}" if value.ndim == 0 else "[" + ", ".join(f"{x:g}" for x in value.ravel()) + "]"
+            signature = re.sub(rf"\b{field.name}=<factory>", f"{field.name}={text}", signature)
+    return signature, returns
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("autodoc-process-docstring", process, priority=100)  # before napoleon
+    app.connect("autodoc-process-signature", with_numbers)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

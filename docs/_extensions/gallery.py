@@ -1,7 +1,7 @@
 """Pages of the gallery, one per system of ``ukjax.systems.CATALOGUE``, and the cards of its front page.
 
-A page has the picture, the command, the source and the docstring. If ``python docs/pictures.py`` has been run, it
-links to the moving page, too.
+A page has the picture, the command, the source and the docstring. The picture moves if ``python docs/pictures.py`` has
+been run.
 """
 
 from pathlib import Path
@@ -12,16 +12,13 @@ from ukjax.systems import CATALOGUE, Entry
 
 PAGE = """# {entry.title}
 
-```{{image}} ../pictures/{entry.name}.png
-:alt: {entry.title}
-:align: center
-```
+{picture}
 
 Source: {entry.source}.
-{moving}
+
 ```bash
-ukjax run {entry.name} --plot {entry.name}.png   # simulate it and draw figures
-ukjax view {entry.name}                          # open the moving picture
+ukjax view {entry.name}                # open the moving picture
+ukjax run {entry.name} --plot          # simulate it and draw figures
 ```
 
 In Python: `uk.systems.{entry.cls}()`. Its parameters, with their default values, are its arguments.
@@ -34,6 +31,14 @@ In Python: `uk.systems.{entry.cls}()`. Its parameters, with their default values
 ```
 """
 
+PICTURE = """```{{image}} ../pictures/{entry.name}.png
+:alt: {entry.title}
+:align: center
+:class: drawing
+```"""
+
+MOVING = """<iframe class="moving-picture" title="{entry.title}" loading="lazy" src="../views/{entry.name}.html"></iframe>"""
+
 CARD = """:::{{grid-item-card}} {entry.title}
 :link: systems/{entry.name}
 :link-type: doc
@@ -45,8 +50,8 @@ CARD = """:::{{grid-item-card}} {entry.title}
 
 
 def page(entry: Entry, moving: bool) -> str:
-    link = f'\n<a href="../views/{entry.name}.html">Moving picture</a>, with a time slider.\n' if moving else ""
-    return PAGE.format(entry=entry, moving=link)
+    picture = (MOVING if moving else PICTURE).format(entry=entry)
+    return PAGE.format(entry=entry, picture=picture)
 
 
 def write_pages(app: Sphinx) -> None:

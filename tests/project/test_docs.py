@@ -34,6 +34,7 @@ WITH_CODE = [
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.filterwarnings("ignore:.*has what is not modelled:UserWarning")  # robot files with limits of joints
 @pytest.mark.parametrize("page", WITH_CODE)
 def test_the_code_runs_and_prints_what_the_page_says(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # for the files that examples write
