@@ -306,7 +306,8 @@ NUMBERS: tuple[tuple[str, Callable[[], str], str], ...] = (
     ),
     ("robot files: difference from Pinocchio", _robots, "robots"),
     (
-        "first motion of a pendulum with a rod as a constraint: time relative to a plain diffrax script for this pendulum",
+        "first motion of a pendulum with a rod as a constraint: time relative to a plain diffrax script for this "
+        "pendulum",
         _first_pendulum,
         "first_result",
     ),

@@ -76,7 +76,6 @@ html_theme_options = {
 NOTEBOOKS = HERE / "notebooks"
 NOTEBOOKS.mkdir(exist_ok=True)
 for notebook in (ROOT / "notebooks").iterdir():
-    if not (NOTEBOOKS / notebook.name).is_file() or (
-        (NOTEBOOKS / notebook.name).read_bytes() != notebook.read_bytes()
-    ):
-        shutil.copyfile(notebook, NOTEBOOKS / notebook.name)
+    copy = NOTEBOOKS / notebook.name
+    if not copy.is_file() or copy.read_bytes() != notebook.read_bytes():  # what has not changed is not built again
+        shutil.copyfile(notebook, copy)

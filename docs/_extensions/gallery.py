@@ -37,7 +37,8 @@ PICTURE = """```{{image}} ../pictures/{entry.name}.png
 :class: drawing
 ```"""
 
-MOVING = """<iframe class="moving-picture" title="{entry.title}" loading="lazy" src="../views/{entry.name}.html"></iframe>"""
+MOVING = """<iframe class="moving-picture" title="{entry.title}" loading="lazy"
+        src="../views/{entry.name}.html"></iframe>"""
 
 CARD = """:::{{grid-item-card}} {entry.title}
 :link: systems/{entry.name}

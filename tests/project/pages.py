@@ -9,7 +9,15 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
-MADE_BY_THE_BUILD = ("_build", "_extra", "_templates", "jupyter_execute", "notebooks", "reference/generated", "gallery/systems")
+MADE_BY_THE_BUILD = (
+    "_build",
+    "_extra",
+    "_templates",
+    "jupyter_execute",
+    "notebooks",
+    "reference/generated",
+    "gallery/systems",
+)
 
 FENCE = re.compile(
     r"(?:^<!-- (?P<name>[^\n]*?) -->\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
@@ -43,7 +51,7 @@ def blocks(page: Path) -> list[Block]:
 def code(page: Path) -> list[tuple[Block, str | None]]:
     """The Python blocks that are run, each with the output that the page shows below it, or None."""
     found = blocks(page)
-    outputs = [*found[1:], Block("", "", None)]
+    outputs = [*found, Block("", "", None)][1:]
     return [
         (block, after.text if after.name == "output" else None)
         for block, after in zip(found, outputs, strict=True)
