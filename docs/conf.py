@@ -39,7 +39,8 @@ myst_heading_anchors = 3
 myst_update_mathjax = False
 nb_execution_mode = "off"  # the notebooks are kept with their outputs, and the tests run them
 nb_ipywidgets_js = {}
-suppress_warnings = ["mystnb.unknown_mime_type"]
+# A word of a docstring's type may be the name of several attributes.
+suppress_warnings = ["mystnb.unknown_mime_type", "ref.python"]
 html_math_renderer = "mathml"
 
 autosummary_generate = True

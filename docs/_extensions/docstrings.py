@@ -4,6 +4,7 @@
 - A table between bars becomes a ``list-table``.
 - A bar is a bar, as in |x|, not a substitution.
 - The first line of a property is not ``type: description``.
+- "Attributes" is not called "Variables".
 - The default value of a parameter of a mechanism is its number, not ``<factory>``.
 """
 
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from sphinx.application import Sphinx
+from sphinx.domains.python import PyObject
 
 OUTSIDE_LITERALS = re.compile(r"(``.*?``)")
 BAR = re.compile(r"(?<!\\)\|")
@@ -87,4 +89,7 @@ def with_numbers(
 def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("autodoc-process-docstring", process, priority=100)  # before napoleon
     app.connect("autodoc-process-signature", with_numbers)
+    for field in PyObject.doc_field_types:
+        if field.name == "variable":
+            field.label = "Attributes"
     return {"parallel_read_safe": True, "parallel_write_safe": True}

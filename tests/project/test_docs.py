@@ -209,6 +209,19 @@ def test_the_site_builds_without_warnings_and_needs_no_other_host(site):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+def test_search_works_in_a_browser_without_a_network(site):
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if browser is None:
+        pytest.skip("needs chromium")
+    address = f"{(site / 'search.html').as_uri()}?q=servo"
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND"]
+    command = [browser, *options, "--virtual-time-budget=20000", "--dump-dom", address]
+    page = subprocess.run(command, capture_output=True, text=True, timeout=300).stdout
+    assert "reference/generated/ukjax.control.Servo.html" in page and "pages matching" in page
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_every_public_name_is_in_the_inventory(site):
     from sphinx.util.inventory import InventoryFile  # pyright: ignore[reportMissingImports]
 
