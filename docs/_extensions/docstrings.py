@@ -5,7 +5,7 @@
 - A bar is a bar, as in |x|, not a substitution.
 - The first line of a property is not ``type: description``.
 - "Attributes" is not called "Variables".
-- The default value of a parameter of a mechanism is its number, not ``<factory>``.
+- A default value of a parameter is its number, not ``<factory>``, and ``{}``, not a proxy of it.
 """
 
 import dataclasses
@@ -76,8 +76,11 @@ def process(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: li
 def with_numbers(
     app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: str | None
 ) -> tuple[str | None, str | None] | None:
-    if not signature or "=<factory>" not in signature:
+    if not signature:
         return None
+    signature = signature.replace("mappingproxy({})", "{}")
+    if "=<factory>" not in signature:
+        return signature, returns
     for field in dataclasses.fields(obj):
         if field.default_factory is not dataclasses.MISSING:
             value = np.asarray(field.default_factory())
