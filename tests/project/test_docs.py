@@ -169,6 +169,19 @@ class References(HTMLParser):
             self.loaded.append(given.get("src") or given.get("data"))
 
 
+def test_docstrings_become_restructured_text(monkeypatch):
+    pytest.importorskip("sphinx", reason="the site needs pip install '.[docs]'")
+    monkeypatch.syspath_prepend(str(DOCS / "_extensions"))
+    from docstrings import rewritten  # pyright: ignore[reportMissingImports]
+
+    equation = ["Of |x| and ``|y|``.", "", "    u = |x|", "", "Then"]
+    assert rewritten(equation) == ["Of \\|x\\| and ``|y|``.", "", "::", "", "    u = |x|", "", "Then"]
+    drawing = ["Draw::", "", "    |", "    o"]
+    assert rewritten(drawing) == drawing
+    table = rewritten(["| a | b |", "|---|---|", "| 1 | 2 |"])
+    assert table == [".. list-table::", "   :header-rows: 1", "", "   * - a", "     - b", "   * - 1", "     - 2", ""]
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     pytest.importorskip("sphinx", reason="the site needs pip install '.[docs]'")
