@@ -16,6 +16,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from ._jaxpr.tracing import is_traced
+
 MAX_OBJECTS = 1000
 """Largest number of objects that are searched for one function. Changes beyond it are not detected."""
 
@@ -88,6 +90,12 @@ def external_values(function: Callable) -> tuple[Hashable, ...]:
 def external_values_in(tree: Any) -> tuple[Hashable, ...]:
     """Return the external values of all functions in a pytree."""
     return tuple(external_values(x) for x in jax.tree.leaves(tree) if callable(x) and not isinstance(x, type))
+
+
+def holds_tracers(values: tuple[Hashable, ...]) -> bool:
+    """Whether a traced array is one of the values that ``external_values_in`` returned."""
+    arrays = (x.thing for entries in values for entry in entries for x in entry if isinstance(x, _ByIdentity))
+    return any(is_traced(array) for array in arrays)
 
 
 def _sample(array):

@@ -319,3 +319,76 @@ def test_single_precision_stays_single():
 def test_returned_classes_are_public_and_documented(name):
     assert name in dir(uk) and isinstance(getattr(uk, name), type)
     assert len(getattr(uk, name).__doc__) > 50
+
+
+# --- motions as trees -------------------------------------------------------------------------------------------------
+
+OTHERWISE = {
+    "fixed steps": {"dt": 0.01},
+    "another solver": {"dt": 0.01, "solver": uk.RungeKutta4()},
+    "tolerances": {"rtol": 1e-7, "atol": [1e-8]},
+    "switches": {"switches": [0.3]},
+    "its end": {"max_steps": 4000, "throw": False},
+    "drift": {"drift": "none"},
+}
+
+
+def adaptive(q0):
+    return uk.simulate(OSCILLATOR, q0, jnp.zeros(1), TS)
+
+
+@pytest.mark.parametrize("how", OTHERWISE.values(), ids=OTHERWISE)
+def test_motions_with_other_options_have_the_same_structure(how):
+    """Either may be a branch of ``cond``, and the state of a ``scan``; two are combined by ``tree.map``."""
+    other = lambda q0: uk.simulate(OSCILLATOR, q0, jnp.zeros(1), TS, **how)
+    q0 = jnp.ones(1)
+    one, two = adaptive(q0), other(2 * q0)
+    choose = jax.jit(lambda first: jax.lax.cond(first, lambda: adaptive(q0), lambda: other(2 * q0)))
+    np.testing.assert_allclose(choose(True).q, one.q, rtol=0, atol=1e-7)
+    np.testing.assert_allclose(choose(False).q, two.q, rtol=0, atol=1e-7)
+    np.testing.assert_array_equal(jax.tree.map(lambda x, y: jnp.where(x == x, y, x), one, two).q, two.q)
+    last = jax.lax.scan(lambda motion, _: (other(motion.q[-1]), None), one, length=1)[0]
+    np.testing.assert_allclose(last.q[:, 0], np.cos(4.0) * np.cos(2 * TS), rtol=0, atol=1e-6)
+
+
+def test_options_are_those_of_the_motion_that_was_chosen_or_unknown():
+    q0 = jnp.ones(1)
+    fixed = lambda q0: uk.simulate(OSCILLATOR, q0, jnp.zeros(1), TS, dt=0.1, solver=uk.RungeKutta4())
+    choose = jax.jit(lambda first: jax.lax.cond(first, adaptive, fixed, q0))
+    np.testing.assert_allclose(choose(True)(0.3).q, [[np.cos(0.6)]], rtol=0, atol=1e-8)
+    assert choose(False).integration is None
+    with pytest.raises(uk.InputError, match="options of ukjax.simulate, which are not known.* jax.lax.cond"):
+        choose(False)(0.3)
+    members = uk.simulate(OSCILLATOR, jnp.ones((2, 1)), jnp.zeros((2, 1)), TS)
+    coarse = uk.simulate(OSCILLATOR, jnp.ones((2, 1)), jnp.zeros((2, 1)), TS, dt=0.1, solver=uk.RungeKutta4())
+    mixed = jax.tree.map(lambda x, y: x if x.ndim == 0 else jnp.concatenate([x[:1], y[1:]]), members, coarse)
+    np.testing.assert_allclose(mixed[0](0.3).q, [[np.cos(0.6)]], rtol=0, atol=1e-8)
+    with pytest.raises(uk.InputError, match="not known"):
+        mixed[1](0.3)
+
+
+@pytest.mark.parametrize("how", ({}, *OTHERWISE.values()), ids=("default", *OTHERWISE))
+def test_motions_that_were_compiled_or_mapped_know_their_options(how):
+    of = lambda q0: uk.simulate(OSCILLATOR, q0, jnp.zeros(1), TS, **how)
+    motion = of(jnp.ones(1))
+    np.testing.assert_allclose(jax.jit(of)(jnp.ones(1))(0.3).q, motion(0.3).q, rtol=0, atol=1e-7)
+    mapped = jax.vmap(of)(jnp.array([[1.0], [2.0]]))
+    np.testing.assert_allclose(mapped[1](0.3).q, 2 * motion(0.3).q, rtol=0, atol=1e-6)
+    again = jax.tree.map(lambda x: x, motion)
+    np.testing.assert_array_equal(again(0.3).q, motion(0.3).q)
+
+
+def test_options_that_jit_traces_are_unknown():
+    of = lambda dt: uk.simulate(OSCILLATOR, jnp.ones(1), jnp.zeros(1), TS, dt=dt)
+    for motion in (jax.jit(of)(0.01), jax.vmap(of)(jnp.array([0.01, 0.02]))[0]):
+        np.testing.assert_allclose(motion.q[:, 0], np.cos(2 * TS), rtol=0, atol=1e-6)
+        with pytest.raises(uk.InputError, match="jit or vmap traced a number among them"):
+            motion(0.3)
+
+
+def test_options_are_those_of_the_call_even_if_its_arrays_change():
+    dt = np.array(0.01)
+    motion = uk.simulate(OSCILLATOR, jnp.ones(1), jnp.zeros(1), TS, dt=dt)
+    expected = motion(0.3).q
+    dt[...] = 0.5
+    np.testing.assert_array_equal(motion(0.3).q, expected)
