@@ -171,6 +171,12 @@ class Provenance:
         (key,) = children
         return cls(metadata.options, metadata.outside, metadata.batch_axes, key)
 
+    def __deepcopy__(self, memo: dict) -> "Provenance":
+        return self  # immutable
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"outside": None}  # arrays are compared by identity, which a pickle does not keep
+
 
 class _AlwaysEqual:
     def __init__(self, options, outside, batch_axes):
