@@ -1,7 +1,7 @@
 """What a trajectory gives: its quantities by name, its members, and the motion between its samples."""
 
 import inspect
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import ClassVar
 
 import equinox as eqx
@@ -328,7 +328,7 @@ OTHERWISE = {
     "another solver": {"dt": 0.01, "solver": uk.RungeKutta4()},
     "tolerances": {"rtol": 1e-7, "atol": [1e-8]},
     "switches": {"switches": [0.3]},
-    "its end": {"max_steps": 4000, "throw": False},
+    "its end": {"throw": False},
     "drift": {"drift": "none"},
 }
 
@@ -392,3 +392,46 @@ def test_options_are_those_of_the_call_even_if_its_arrays_change():
     expected = motion(0.3).q
     dt[...] = 0.5
     np.testing.assert_array_equal(motion(0.3).q, expected)
+
+
+def test_a_motion_that_ran_out_of_steps_is_known_up_to_its_end():
+    motion = uk.simulate(Pendulum(), *START, TS, max_steps=1, throw=False)
+    end = float(motion.last[0])
+    assert 0 < end < 0.1
+    np.testing.assert_allclose(motion(end / 2).v[0, 1], -9.81 * end / 2, rtol=1e-6)
+    with pytest.raises(uk.InputError, match="within the motion"):
+        motion(0.1)
+
+
+def test_what_cannot_be_integrated_is_an_error():
+    """The samples are those of the motion; the model has changed so that it cannot be continued."""
+    model = lambda at: uk.System(
+        uk.MassForce(jnp.eye(1), jnp.zeros(1)), uk.Holonomic(lambda t, q: q - jnp.where(t < at, 0.0, 1.0))
+    )
+    ended = uk.simulate(model(0.2), [0.0], [0.0], TS, throw=False)
+    changed = replace(uk.simulate(model(9.0), [0.0], [0.0], TS), model=ended.model, provenance=ended.provenance)
+    with pytest.raises(uk.SimulationError, match="could not be integrated from the sample at t = 0 s to t = 0.3 s: it"):
+        changed(0.3)
+
+
+def test_members_that_fail_at_the_same_time_are_evaluated_at_once():
+    jump = uk.Holonomic(lambda t, q: q - jnp.where(t < 1.2, 0.0, 1.0))
+    model = uk.System(uk.MassForce(jnp.eye(1), jnp.zeros(1)), jump)
+    motions = uk.simulate(model, np.zeros((2, 1)), np.zeros((2, 1)), TS, throw=False)
+    assert not np.any(motions.finished)
+    np.testing.assert_allclose(motions([0.3, 1.1]).q, np.zeros((2, 2, 1)), atol=1e-12)
+
+
+def test_a_batch_without_members(batch, tmp_path):
+    none = batch[~batch.finished]
+    assert len(none) == 0 and repr(none) == "Trajectory('Pendulum', 0 x 5 samples of 2 coordinates)"
+    assert none.energy.shape == (0, 5)
+    with pytest.raises(uk.InputError, match="this is a batch without members"):
+        none(0.3)
+    with pytest.raises(uk.InputError, match="cannot be saved"):
+        none.save(tmp_path / "none.npz")
+
+
+def test_a_time_just_after_the_end_is_shown_with_all_digits(motion):
+    with pytest.raises(uk.InputError, match="0 to 2 s, got 2.0000000000000004"):
+        motion(np.nextafter(2, 3))

@@ -162,6 +162,9 @@ def simulate(
     not with ``event`` or ``adjoint``. Fast parts that are at rest while others move slowly do not limit the steps
     either. Use ``dt`` for derivatives of such motions.
 
+    A motion that fails has derivatives at the samples that it reached. Only in reverse mode with ``dt``, they are NaN if
+    it ended at a number that is not finite.
+
     **Switches.** Without ``switches``, adaptive steps may miss a force that acts for less time than a step takes.
 
     **Events.** A crossing counts in one direction only if the ``Event`` has a direction. The last sample is the
@@ -243,7 +246,6 @@ def simulate(
                 switches=as_recorded(switches),
                 drift=arguments.drift,
                 solver=problem.solver,
-                max_steps=max_steps,
                 throw=throw,
                 simulate=simulate,
             ),

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._check import as_array, check_finite
-from ..._errors import InputError
+from ..._errors import InputError, SimulationError
 from ..._jaxpr.tracing import is_concrete, is_tracing
 from ..._outside import holds_tracers
 from ..._precision import Numbers
@@ -34,8 +34,6 @@ class IntegrationOptions:
         Drift correction.
     solver
         diffrax solver, None for the default.
-    max_steps
-        Largest number of steps.
     throw
         Whether failures raise an error.
     simulate
@@ -48,7 +46,6 @@ class IntegrationOptions:
     switches: Float[Array | np.ndarray, " k"] | None
     drift: str
     solver: Any
-    max_steps: int
     throw: bool
     simulate: Callable
 
@@ -86,9 +83,15 @@ class IntegrationOptions:
                     method=method,
                     solver=self.solver,
                     switches=self.switches,
-                    max_steps=self.max_steps,
                     throw=self.throw,
                 )
+                if is_concrete(motion.result) and not np.all(motion.finished):
+                    at, reason = motion.last[0], np.ravel(motion.reason)
+                    raise SimulationError(
+                        f"motion(t) could not be integrated from the sample at t = {t[k]:.6g} s to t = "
+                        f"{after_sample[-1]:.6g} s: it {reason[np.argmin(np.ravel(motion.finished))]}, at t = "
+                        f"{np.min(at):.6g} s"
+                    )
                 # With the sample itself, if it is wanted too.
                 wanted = slice(0 if after_sample.size < inside.size else 1, None)
                 integrated = motion.q[..., 1:, :], motion.v[..., 1:, :]
@@ -112,7 +115,7 @@ def _checksum(options):
     numbers = _numbers(options)
     if not is_concrete(numbers):
         return 0
-    others = options.drift, options.solver, options.max_steps, options.throw
+    others = options.drift, options.solver, options.throw
     text = repr((*others, *(None if x is None else np.asarray(x).tolist() for x in numbers)))
     return zlib.crc32(text.encode()) >> 1
 
@@ -207,7 +210,9 @@ def check_times_within(t: Numbers, first: float, last: float, dtype: Any) -> Flo
     times = np.atleast_1d(times).astype(dtype)
     outside = times[(times < first) | (times > last)]
     if outside.size:
-        raise InputError(f"t must lie within the motion, {first:.9g} to {last:.9g} s, got {outside[0]:.9g}")
+        digits = 9 if f"{outside[0]:.9g}" not in (f"{first:.9g}", f"{last:.9g}") else 17
+        bounds = f"{first:.{digits}g} to {last:.{digits}g} s"
+        raise InputError(f"t must lie within the motion, {bounds}, got {outside[0]:.{digits}g}")
     return times
 
 

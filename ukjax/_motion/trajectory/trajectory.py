@@ -297,8 +297,10 @@ class Trajectory(eqx.Module):
             for x, x_last in zip((self.q, self.v), self.last[1:], strict=True)
         )
         if t.ndim > 1:
+            if not len(t):
+                raise InputError("motion(t) needs a motion, this is a batch without members")
             is_shared = self.provenance is not None and self.provenance.batch_axes == t.ndim - 1
-            if not is_shared or not np.array_equal(t, np.broadcast_to(t[0], t.shape)):
+            if not is_shared or not np.array_equal(t, np.broadcast_to(t[0], t.shape), equal_nan=True):
                 raise InputError(
                     "motion(t) of a batch needs the same model and the same times for all members: "
                     "use motion[i](t) for each member i"
@@ -325,7 +327,7 @@ class Trajectory(eqx.Module):
         *batch, samples = self.t.shape
         members = "".join(f"{size} x " for size in batch)
         text = f"{self.title!r}, {members}{samples} samples of {self.q.shape[-1]} coordinates"
-        if is_concrete(self.t, self.result):
+        if is_concrete(self.t, self.result) and self.t.size:
             reasons = Counter(np.atleast_1d(in_words(np.ravel(self.result))).tolist())
             endings = ", ".join(f"{count} {reason}" if batch else reason for reason, count in reasons.items())
             text += f", t = {np.min(self.t):g} to {np.max(self.t):g} s, {endings}"
@@ -454,6 +456,8 @@ class Trajectory(eqx.Module):
         """Names of the rows of each residual, by the name of the residual: those of the constraints, or 1, 2, ..."""
         if self.labels is not None:
             return dict(self.labels.rows)
+        if not self.t.size:
+            raise InputError("a batch without members has no names of rows, and cannot be saved")
         sizes = {name: getattr(self, name).shape[-1] for name in WITH_ROWS if getattr(self, name) is not None}
         first = lambda x, of_sample: x[(0,) * (x.ndim - of_sample)]
         return dict(named_rows(self.model, first(self.t, 0), first(self.q, 1), first(self.v, 1), sizes))
