@@ -162,8 +162,8 @@ def simulate(
     not with ``event`` or ``adjoint``. Fast parts that are at rest while others move slowly do not limit the steps
     either. Use ``dt`` for derivatives of such motions.
 
-    A motion that fails has derivatives at the samples that it reached. Only in reverse mode with ``dt``, they are NaN if
-    it ended at a number that is not finite.
+    A motion that fails has derivatives at the samples that it reached. Only in reverse mode with ``dt`` they are NaN
+    if it ended at a number that is not finite.
 
     **Switches.** Without ``switches``, adaptive steps may miss a force that acts for less time than a step takes.
 
