@@ -106,15 +106,20 @@ def external_values_in(tree: Any) -> tuple[Hashable, ...]:
 
 def external_values_of_structure(structure: Any) -> tuple[Hashable, ...]:
     """Return the external values of the methods of a pytree's classes, and of the functions in its static fields."""
+    return external_values(*_code_in(structure))
+
+
+def _code_in(structure):
+    """The classes of a pytree that are no part of a library, and the values of its static fields that may be called."""
     try:
-        return external_values(*_code_in(structure))
+        return _searched(structure)
     except TypeError:  # a static field that cannot be hashed
-        return external_values(*_code_in.__wrapped__(structure))
+        return _searched.__wrapped__(structure)
 
 
 @functools.lru_cache(maxsize=512)
-def _code_in(structure):
-    """The classes of a pytree that are no part of a library, and the values of its static fields that may be called."""
+def _searched(structure):
+    """See ``_code_in``."""
     if structure.node_data() is None:
         return ()
     cls, _ = structure.node_data()
@@ -124,7 +129,7 @@ def _code_in(structure):
         static = [x.name for x in fields(cls) if x.metadata.get("static") and hasattr(module, x.name)]
         found += [x for x in (getattr(module, name) for name in static) if callable(x)]
     for child in structure.children():
-        found += _code_in.__wrapped__(child)
+        found += _searched.__wrapped__(child)
     return tuple({id(x): x for x in found}.values())
 
 
@@ -170,7 +175,7 @@ def _parts(name, thing) -> list[tuple[str, Any]] | None:
         return None
     if isinstance(thing, eqx.Module):
         leaves, structure = jax.tree.flatten(thing)
-        return [(name, x) for x in (*leaves, *_code_in.__wrapped__(structure))]
+        return [(name, x) for x in (*leaves, *_code_in(structure))]
     wrapped = getattr(thing, "__wrapped__", None) if callable(thing) else None
     return [] if wrapped is None else [("", wrapped)]
 
