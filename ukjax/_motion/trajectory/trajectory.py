@@ -268,8 +268,9 @@ class Trajectory(eqx.Module):
         Raises
         ------
         InputError
-            If a time is NaN or outside the motion, if the trajectory has no model, if the members of a batch have
-            different times or models, or if times are traced: under ``jit``, or by a derivative with respect to them.
+            If a time is NaN or outside the motion, if the system has contacts or dry friction, if the trajectory has no
+            model, if the members of a batch have different times or models, or if times are traced: under ``jit``, or
+            by a derivative with respect to them.
         """
         if self.model is None or self.method is None or self.provenance is None:
             raise InputError(
@@ -277,6 +278,11 @@ class Trajectory(eqx.Module):
                 "was read from a file, or made by without_model()"
             )
         self._check_numbers()
+        if self.contacts is not None:
+            raise InputError(
+                "motion(t) is not available for systems with contacts or dry friction: give the times to "
+                "ukjax.simulate, as ts"
+            )
         samples, q, v = self._distinct_samples()
         times = check_times_within(t, float(samples[0]), float(samples[-1]), samples.dtype)
         if self.integration is None:
@@ -416,8 +422,7 @@ class Trajectory(eqx.Module):
 
     @property
     def contact_force(self) -> Float[Array, "*batch samples rows"] | None:
-        """Forces of contacts and dry friction, shape (samples, rows) [N or N m]: of all gaps, then of friction; None
-        for a system without."""
+        """Forces of contacts, then of dry friction, shape (samples, rows) [N or N m]; None for a system without."""
         return self.observed().contact_force
 
     @property
