@@ -39,6 +39,10 @@ class Mode(NamedTuple):
     sticking: Bool[Array, " groups"]
     direction: Float[Array, "groups dim"]
 
+    def acts(self) -> Bool[Array, ""]:
+        """Whether a gap is closed, or a friction force acts."""
+        return jnp.any(self.closed) | jnp.any(self.sticking) | jnp.any(self.slipping())
+
     def slipping(self) -> Bool[Array, " groups"]:
         """Whether each friction force slips."""
         return jnp.any(self.direction != 0, axis=-1)
@@ -132,16 +136,24 @@ class InContact(AbstractSystem):
     method: AbstractMethod
 
     def __call__(self, t: Numbers, q: Numbers, v: Numbers) -> Terms:
-        terms, forces = self.forces(t, q, v)
-        push = forces.force @ forces.contacts.J
+        terms = self.plant(t, q, v)
+
+        def contact_force():
+            forces = self.forces_at(terms, t, q, v)
+            return forces.force @ forces.contacts.J
+
+        push = jax.lax.cond(self.mode.acts(), contact_force, lambda: jnp.zeros_like(terms.Q))
         return Terms(terms.M, terms.Q, terms.A, terms.b, push if terms.c is None else terms.c + push)
 
-    def forces(self, t: Any, q: Any, v: Any) -> tuple[Terms, ContactForces]:
-        """The Terms without contact forces, and the contact forces."""
-        terms = self.plant(t, q, v)
+    def forces(self, t: Any, q: Any, v: Any) -> ContactForces:
+        """The contact forces."""
+        return self.forces_at(self.plant(t, q, v), t, q, v)
+
+    def forces_at(self, terms: Terms, t: Any, q: Any, v: Any) -> ContactForces:
+        """The contact forces, from the Terms without them."""
         contacts = contacts_at(self.plant.nonsmooth, self.kinematic_map, self.layout, t, q, v)
         response = response_of(terms, contacts, self.layout, self.method)
-        return terms, forces_in(self.mode, contacts, response, self.layout)
+        return forces_in(self.mode, contacts, response, self.layout)
 
     @property
     def dynamics(self) -> AbstractDynamics:

@@ -96,7 +96,9 @@ def settle(setting: Setting, t: Array, q: Array, v: Array, mode: Mode) -> Settle
 
     def evaluate(q, v):
         contacts = setting.contacts(t, q, v)
-        return contacts, setting.response(t, q, v, contacts)
+        response = lambda: setting.response(t, q, v, contacts)
+        nothing = lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(response))
+        return contacts, jax.lax.cond(mode.acts(), response, nothing)
 
     def correct(state, _):
         q, v, *_ = state

@@ -466,5 +466,5 @@ def _turned(setting, mode, t, q, v):
 
 def _event_value(setting, mode, index, t, q, v):
     """The value of one event, differentiable."""
-    _, forces = InContact(setting.system, mode, setting.layout, setting.method).forces(t, q, v)
+    forces = InContact(setting.system, mode, setting.layout, setting.method).forces(t, q, v)
     return event_values(forces, mode, setting.layout, setting.gap_rounding, setting.rate_size).value[index]

@@ -104,7 +104,7 @@ def _observation(model, t, q, v, mode, method):
     contact_force = None
     if mode is not None:
         model = InContact(model, mode, layout_of(model.nonsmooth, t, q, v), method)
-        contact_force = model.forces(t, q, v)[1].force
+        contact_force = model.forces(t, q, v).force
     terms = model(t, q, v)
     motion, needs_fallback = motion_by(method, terms)
     if isinstance(model, AbstractSystem):
