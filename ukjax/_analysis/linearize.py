@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import as_array, as_number, call, check_finite, check_function, kind_of
-from .._check_terms import check_terms, check_unique
+from .._check_terms import check_unique
 from .._control import actuator_matrix
 from .._errors import InputError
 from .._functions import Constant, as_function, vector
@@ -27,7 +27,7 @@ from .._run.compile import jit_unoptimised
 from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem
 from .linear_model import LinearModel
-from .states import choose_states, named_states, names_of_states, position_names, velocity_names
+from .states import Rows, named_states, names_of_states, position_names, velocity_names
 from .tangent import compiled_tangent
 
 
@@ -104,15 +104,28 @@ def linearize(
     check_kinematic_map(system, q, v)
     constants: Any = without_derivatives((system, t, q, v))
     method = choose(method)
-    is_concrete = is_eager(constants)
-    if is_concrete:
-        check_state(*constants)
-        method = without_noise_rows(method, *constants)
-    chosen = choose_states(*constants, method) if states is None else named_states(system, q.size, v.size, states)
+    rows, quick = None, None
+    if is_eager(constants):
+        rows = Rows.at(*constants)
+        check_state(rows, *constants)
+        method = without_noise_rows(method, *constants) if rows.has_small() else method
+        quick = rows.fast_path(method)
+    if states is not None:
+        chosen = named_states(system, q.size, v.size, states)
+    elif rows is not None:
+        chosen = rows.states(method, same=system.velocity_follows)
+    else:
+        raise InputError(
+            "states must be named inside jax.jit and jax.vmap, since their number depends on the rank of the "
+            "constraints: states=ukjax.linearize(system, q, v).states, from one system outside"
+        )
     forces, of_inputs = _inputs(system, inputs, t, q, v)
     output, of_outputs = _outputs(system, outputs, t, q, v)
-    linear = compiled_tangent(system, t, q, v, chosen, forces, output, method)
-    if is_concrete:
+    arguments = system, t, q, v, chosen, forces, output
+    linear = None if quick is None else compiled_tangent(*arguments, quick)
+    if linear is None or without_derivatives(linear.needs_fallback):
+        linear, quick = compiled_tangent(*arguments, method), None
+    if rows is not None:
         _check(without_derivatives(linear), constants, names_of_states(system, q.size, v.size, chosen), method)
     return LinearModel(
         A=linear.A,
@@ -132,31 +145,45 @@ def linearize(
         inputs=of_inputs,
         outputs=of_outputs,
         chosen=chosen,
-        method=method,
+        method=method if quick is None else quick,
         input_forces=forces,
         output=output,
     )
 
 
-def state_of(system: AbstractSystem, t: Numbers, q: Numbers, v: Numbers | None) -> tuple[Array, Array, Array]:
-    """Convert t, q, v to arrays; v is 0 if it is None. Raises ``InputError`` for wrong shapes."""
-    t, q = as_number("t", t, "s"), as_array("q", q)
+def state_of(
+    system: AbstractSystem, t: Numbers, q: Numbers, v: Numbers | None, name: str = "q"
+) -> tuple[Array, Array, Array]:
+    """Convert t, q, v to arrays; v is 0 if it is None. Raises ``InputError`` for wrong shapes, and calls q ``name``."""
+    t, q = as_number("t", t, "s"), as_array(name, q)
     if q.ndim != 1 or not q.size:
-        raise InputError(f"q must have shape (n,), one entry per coordinate, got shape {q.shape}")
+        raise InputError(f"{name} must have shape (n,), one entry per coordinate, got shape {q.shape}")
     if v is None and system.kinematic_map is not None and system.velocities is None:
-        raise InputError("v must be given, shape (n,): the system has a kinematic_map and no names of velocities")
+        raise InputError("velocities must be named in a system with a kinematic_map, so that their number is known")
     n = q.size if system.kinematic_map is None else len(system.velocities or ())
     v = jnp.zeros(n, q.dtype) if v is None else as_array("v", v)
     if v.ndim != 1 or system.kinematic_map is None and v.shape != q.shape:
         raise InputError(f"v must have shape ({n},), one entry per velocity, got shape {v.shape}")
-    for name, value in (("t", t), ("q", q), ("v", v)):
-        check_finite(name, value)
+    for argument, value in (("t", t), (name, q), ("v", v)):
+        check_finite(argument, value)
     return t, q, v
 
 
-def check_state(system: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> None:
-    """Raise ``InputError`` unless the state is on the constraints, and N(q) reaches all coordinates beside it."""
-    if system.enforced:
+def check_state(rows: Rows, system: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> None:
+    """Raise ``InputError`` unless the state is on the constraints, and N(q) reaches all coordinates beside it.
+
+    The sizes of the terms of a constraint are evaluated only if its residual is not clearly small beside its slope.
+    """
+    moved = np.asarray(q) if system.kinematic_map is None else np.zeros(v.size)
+    clear = float(np.finfo(q.dtype).eps) ** 0.5
+    small = [
+        np.all(np.abs(residual) <= clear * (np.abs(slope) @ np.abs(x)))
+        for residual, slope, x in (
+            (rows.position, rows.of_positions, moved),
+            (rows.velocity, rows.of_velocities, np.asarray(v)),
+        )
+    ]
+    if not all(small):
         worst = worst_row(system, t, q, v, scales(system, t, q, v))
         if worst.relative_size > max(CONSISTENT, 100 * float(np.finfo(q.dtype).eps)):
             raise InputError(
@@ -173,16 +200,15 @@ def check_state(system: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Flo
 
 
 def _check(linear, constants, states, method):
-    """Raise ``InputError`` unless the terms are valid, the acceleration is unique and the states are independent."""
+    """Raise ``InputError`` unless the states are independent and the acceleration is unique."""
     system, t, _, _ = constants
-    where, names = f" at t = {float(t):g} s", direction_names(system)
-    check_terms(linear.terms, where, names)
-    check_unique(linear.terms, np.asarray(linear.acceleration), type(method).__name__, where, names)
-    if not np.all(np.isfinite(linear.A)):
+    if not np.all(np.isfinite(linear.displacement)) or not np.all(np.isfinite(linear.velocity)):
         raise InputError(
             "states must be independent coordinates and velocities that determine all others, got "
             f"{', '.join(name for name, _ in states)}: leave states out to have them chosen"
         )
+    names = direction_names(system)
+    check_unique(linear.terms, np.asarray(linear.acceleration), type(method).__name__, f" at t = {float(t):g} s", names)
 
 
 @jit_unoptimised

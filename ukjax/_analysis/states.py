@@ -1,20 +1,28 @@
 """Independent coordinates and velocities, which are the states of a linearised system."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import repr_of
+from .._check_terms import check_terms
 from .._errors import InputError
-from .._jaxpr.tracing import is_eager, without_derivatives
-from .._labels import Named, named_coordinates, named_directions
-from .._motion.diagnose.motion import check_model
+from .._labels import Named, direction_names, named_coordinates, named_directions
 from .._names import did_you_mean
 from .._run.compile import jit_unoptimised
-from .._solve import AbstractMethod, coordinate_scale_by_numpy, independent_rows, rounding
-from .._system import AbstractSystem, kinematic_map_of, mass_of
+from .._solve import (
+    AbstractMethod,
+    FastPath,
+    coordinate_scale_by_numpy,
+    independent_rows,
+    is_nearly_singular,
+    rounding,
+)
+from .._system import AbstractSystem, kinematic_map_of
 
 PREFERENCE = 0.9
 """Of two coordinates, the first is chosen if it is at least this fraction as independent as the other."""
@@ -65,36 +73,72 @@ def named_states(system: AbstractSystem, nq: int, n: int, names: Any) -> States:
     )
 
 
-def choose_states(
-    system: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], method: AbstractMethod
-) -> States:
-    """Return the coordinates and velocities that are most nearly independent at a state.
-
-    The tangent space has an orthonormal basis Z (n, p) in coordinates of unit mass. The coordinates are chosen one by
-    one: the next is that whose row of Z is farthest from the span of the rows chosen before. Raises ``InputError``
-    inside ``jit`` and ``vmap``, where the number of states would depend on traced values, and for invalid masses.
+class Rows(NamedTuple):
+    """A system at one state, as NumPy arrays: M and the rows A of its accelerations; the residuals of its constraints
+    on positions and on velocities, with their slopes by displacements and by velocities.
     """
-    system, t, q, v = inputs = without_derivatives((system, t, q, v))
-    if not is_eager(inputs):
-        raise InputError(
-            "states must be named inside jax.jit and jax.vmap, since their number depends on the rank of the "
-            "constraints: states=ukjax.linearize(system, q, v).states, from one system outside"
-        )
-    M, G, A = map(np.asarray, _mass_and_slopes(system, t, q, v))
-    if not all(np.all(np.isfinite(x)) for x in (M, G, A)):
-        check_model(system, t, q, v, method)
-    least = getattr(method, "least", None)
-    least = rounding(A.dtype) if least is None else float(least)
-    rtol = getattr(method, "rtol", None)
-    rtol = 10 * float(np.finfo(A.dtype).eps) ** 0.5 if rtol is None else float(rtol)
-    unit = coordinate_scale_by_numpy(M)
-    of_v = _independent(unit, A, rtol, least)
-    return States(of_v if system.velocity_follows else _independent(unit, G, rtol, least), of_v)
+
+    M: Float[np.ndarray, "n n"]
+    A: Float[np.ndarray, "m n"]
+    position: Float[np.ndarray, " k"]
+    velocity: Float[np.ndarray, " l"]
+    of_positions: Float[np.ndarray, "k n"]
+    of_velocities: Float[np.ndarray, "l n"]
+
+    @classmethod
+    def at(cls, system: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> "Rows":
+        """Evaluate the rows. Raises ``InputError`` if they are not finite."""
+        terms, *others = jax.tree.map(np.asarray, _rows(system, t, q, v))
+        check_terms(terms, f" at t = {float(t):g} s", direction_names(system))
+        return cls(terms.M, terms.A, *others)
+
+    def limits(self, method: AbstractMethod) -> tuple[float, float]:
+        """The limits of a method, below which a row counts as dependent, and as rounding of 0."""
+        eps = float(np.finfo(self.M.dtype).eps)
+        rtol, least = (getattr(method, name, None) for name in ("rtol", "least"))
+        return 10 * eps**0.5 if rtol is None else float(rtol), rounding(self.M.dtype) if least is None else float(least)
+
+    def states(self, method: AbstractMethod, same: bool) -> States:
+        """The coordinates and velocities that are most nearly independent; the ``same`` for both, if constraints are
+        those of positions.
+
+        The tangent space has an orthonormal basis Z (n, p) in coordinates of unit mass. The coordinates are chosen one
+        by one: the next is that whose row of Z is farthest from the span of the rows chosen before.
+        """
+        unit, limits = coordinate_scale_by_numpy(self.M), self.limits(method)
+        of_v = _independent(unit, self.of_velocities, *limits)
+        return States(of_v if same else _independent(unit, self.of_positions, *limits), of_v)
+
+    def fast_path(self, method: AbstractMethod) -> AbstractMethod | None:
+        """The fast path of a method with the rows that are independent here; None if there is none."""
+        fast_path = method.fast_path()
+        if not isinstance(fast_path, FastPath):
+            return None
+        active = independent_rows(self.M, self.A, *self.limits(method)) if len(self.A) else ()
+        if active is None:
+            return None
+        weight = float(np.mean(np.diagonal(self.M))) if is_nearly_singular(self.M) else None
+        return replace(fast_path, kept=None if len(active) == len(self.A) else active, weight=weight)
+
+    def has_small(self) -> bool:
+        """Whether some rows are so small beside others that they may be what rounding leaves of 0."""
+        unit = coordinate_scale_by_numpy(self.M)
+        for A in (self.A, self.of_positions, self.of_velocities):
+            length = np.linalg.norm(A * unit, axis=1)
+            if np.any((length > 0) & (length < np.finfo(A.dtype).eps ** 0.5 * length.max(initial=0))):
+                return True
+        return False
 
 
 @jit_unoptimised
-def _mass_and_slopes(system, t, q, v):
-    return mass_of(system, t, q, v), system.position_slope(t, q, v), system.velocity_slope(t, q, v)
+def _rows(system, t, q, v):
+    return (
+        system(t, q, v),
+        system.position_residual(t, q),
+        system.velocity_residual(t, q, v),
+        system.position_slope(t, q, v),
+        system.velocity_slope(t, q, v),
+    )
 
 
 def _independent(unit, A, rtol, least) -> tuple[int, ...]:

@@ -36,7 +36,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from .._equation import motion_by
 from .._errors import InputError
@@ -62,6 +62,8 @@ class Tangent(NamedTuple):
         v̇ (n,) at the state.
     terms
         M, Q, A, b at the state.
+    needs_fallback
+        Whether the method is not applicable, so that the result may be wrong.
     """
 
     A: Float[Array, "k k"]
@@ -71,6 +73,7 @@ class Tangent(NamedTuple):
     velocity: Float[Array, "n k"]
     acceleration: Float[Array, " n"]
     terms: Terms
+    needs_fallback: Bool[Array, ""]
 
 
 def tangent(
@@ -91,35 +94,36 @@ def tangent(
     """
     zero, forces = jnp.zeros_like(v), inputs(t, q, v)
     beside = lambda xi, delta: (t, shifted(kinematic_map_of(system), q, xi), v + delta)
-    accelerated = lambda xi, delta, u: _acceleration(system, *beside(xi, delta), forces @ u, method)
 
     of_q, of_v = np.array(states.of_q, int), np.array(states.of_v, int)
-    p, d = of_q.size, of_v.size
-    displacement = _completed(system.position_slope(t, q, v), of_q, jnp.eye(p, p + d, dtype=v.dtype), 0.0)
+    p, k = of_q.size, of_q.size + of_v.size
+    displacement = _completed(system.position_slope(t, q, v), of_q, jnp.eye(p, k, dtype=v.dtype), 0.0)
     by_displacement = jax.jacfwd(lambda xi: system.velocity_residual(*beside(xi, zero)))(zero) @ displacement
-    free = jnp.eye(d, p + d, p, dtype=v.dtype)
+    free = jnp.eye(k - p, k, p, dtype=v.dtype)
     velocity = _completed(system.velocity_slope(t, q, v), of_v, free, -by_displacement)
 
-    u = jnp.zeros(forces.shape[1], v.dtype)
-    acceleration, acceleration_along, terms = jax.linearize(accelerated, zero, zero, u, has_aux=True)
-    of_states = jax.vmap(lambda xi, delta: acceleration_along(xi, delta, 0 * u), in_axes=1, out_axes=1)
-    of_inputs = jax.vmap(lambda u: acceleration_along(zero, zero, u), in_axes=1, out_axes=1)
+    def evaluate(x_and_u):
+        x, u = x_and_u[:k], x_and_u[k:]
+        state = beside(displacement @ x, velocity @ x)
+        motion = _motion(system, *state, forces @ u, method)
+        return jnp.concatenate([motion[0], outputs(*state)]), motion
+
+    J, motion = jax.jacfwd(evaluate, has_aux=True)(jnp.zeros(k + forces.shape[1], v.dtype))
     displacement_rate = velocity + _turning(system, q, v) @ displacement
-    A = jnp.concatenate([displacement_rate[of_q], of_states(displacement, velocity)[of_v]])
-    B = jnp.concatenate([jnp.zeros((p, u.size), v.dtype), of_inputs(jnp.eye(u.size, dtype=v.dtype))[of_v]])
-    outputs_along = lambda xi, delta: jax.jvp(lambda *x: outputs(*beside(*x)), (zero, zero), (xi, delta))[1]
-    C = jax.vmap(outputs_along, in_axes=1, out_axes=1)(displacement, velocity)
-    return Tangent(A, B, C, displacement, velocity, acceleration, terms)
+    A = jnp.concatenate([displacement_rate[of_q], J[of_v, :k]])
+    B = jnp.concatenate([jnp.zeros((p, forces.shape[1]), v.dtype), J[of_v, k:]])
+    return Tangent(A, B, J[v.size :, :k], displacement, velocity, *motion)
 
 
 compiled_tangent = jit_unoptimised(tangent)
 
 
-def _acceleration(system, t, q, v, force, method):
-    """v̇ with an additional ``force``, and the terms of the equation of motion."""
+def _motion(system, t, q, v, force, method):
+    """v̇ with an additional ``force``; the terms of the equation of motion; whether the method needs a fallback."""
     terms = system(t, q, v)
     terms = Terms(terms.M, terms.Q + force, terms.A, terms.b, terms.c)
-    return without_kernels(motion_by)(method, terms)[0].acceleration, terms
+    motion, needs_fallback = without_kernels(motion_by)(method, terms)
+    return motion.acceleration, terms, needs_fallback
 
 
 def _turning(system, q, v):
