@@ -1,5 +1,7 @@
 """Equilibria against statics by hand, and their derivatives against closed forms."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,7 @@ import ukjax as uk
 
 from .models import GRAVITY, cart_pole, hanging, hanging_chain
 
-EXACT = dict(rtol=1e-10, atol=1e-10)
+EXACT: Any = dict(rtol=1e-10, atol=1e-10)
 
 
 def test_a_chain_comes_to_hang_with_the_tension_of_the_weights_below():
@@ -79,7 +81,7 @@ def test_second_derivatives_and_forces_and_batches():
 @pytest.mark.slow
 def test_a_body_of_a_robot_file_hangs_down():
     """A four-bar of bodies and joints with redundant rows, with its potential energy least at the equilibrium."""
-    robot = uk.load(uk.robots.FOLDER / "four_bar.xml")
+    robot: Any = uk.load(uk.robots.FOLDER / "four_bar.xml")
     q, v = robot.start()
     found = uk.equilibrium(robot, q)
     energy = lambda q: float(robot.energy(0.0, q, v))

@@ -1,5 +1,7 @@
 """Linearised systems against closed forms, published eigenvalues, SciPy and finite differences of a motion."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import mpmath
@@ -13,7 +15,7 @@ import ukjax as uk
 from .bicycle import bicycle, upright
 from .models import GRAVITY, cart_pole, four_bars, hanging, hanging_chain, pendulum
 
-EXACT = dict(rtol=1e-10, atol=1e-10)
+EXACT: Any = dict(rtol=1e-10, atol=1e-10)
 
 
 def squares(linear):
@@ -33,7 +35,7 @@ def test_modes_of_a_hanging_chain_are_the_zeros_of_a_laguerre_polynomial(N, doub
     np.testing.assert_allclose(squares(linear), GRAVITY * np.sort(zeros), **EXACT)
     assert all(abs(mode.damping) < 1e-12 for mode in linear.modes)
     across, along = linear.modes[0].shape.reshape(N, 2).T
-    assert np.all(across.real > 0.1) and np.all(along == 0)  # all points swing to the same side, none up or down
+    assert np.all(np.real(across) > 0.1) and np.all(along == 0)  # all points swing to the same side, none up or down
 
 
 @pytest.mark.parametrize("N", (2, *(pytest.param(N, marks=pytest.mark.slow) for N in (1, 40))))
@@ -152,7 +154,7 @@ def test_a_singular_mass_matrix():
 
 def test_an_undamped_rolling_sleigh_has_fewer_velocities_than_coordinates():
     """Chaplygin's sleigh straight ahead at V: ω̇ = −m a V ω / (J + m a²); the other eigenvalues are 0."""
-    sleigh = uk.systems.named("chaplygin_sleigh")
+    sleigh: Any = uk.systems.named("chaplygin_sleigh")
     q = jnp.zeros(3)
     v = jnp.zeros(3).at[0].set(2.0)
     linear = uk.linearize(sleigh, q, v)

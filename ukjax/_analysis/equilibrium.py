@@ -131,7 +131,8 @@ def equilibrium(
     method = choose(method)
     if any(constraint.level == "position" for constraint in system.enforced):
         q = project(system, t, q, v, method)[0]
-    balanced = Holonomic(Balance(system, v, _active(system, t, q, v, method)), name="balance of forces")
+    quick = Rows.at(system, t, q, v).fast_path(method) if is_eager(system, t, q, v) else None
+    balanced = Holonomic(Balance(system, v, quick or _active(system, t, q, v, method)), name="balance of forces")
     named: dict[str, Any] = {"coordinates": system.coordinates, "kinematic_map": system.kinematic_map}
     named |= {} if system.kinematic_map is None else {"velocities": system.velocities}
     try:
@@ -139,8 +140,12 @@ def equilibrium(
     except InputError as error:
         raise InputError(f"near must be closer to an equilibrium: none is found from there. {error}") from None
     if is_eager(system, t, q, v):
-        check_state(Rows.at(system, t, q, v), system, t, q, v)
-    multipliers, unique, force = _forces(system, t, q, v, method)
+        found = Rows.at(system, t, q, v)
+        check_state(found, system, t, q, v)
+        multipliers, unique = map(jnp.asarray, found.multipliers(method))
+        force = multipliers @ found.A
+    else:
+        multipliers, unique, force = _forces(system, t, q, v, method)
     rows = tuple(names_of(structure_of(system), lambda constraint: constraint.rows(t, q, v)[1]))
     return Equilibrium(t, q, v, multipliers, unique, force, rows, system)
 
@@ -167,10 +172,10 @@ def _active(system, t, q, v, method):
 
 @jit_unoptimised
 def _forces(system, t, q, v, method):
-    """The multipliers λ of least norm with Aᵀ λ = −Q, whether each is unique, and Aᵀ λ.
+    """The multipliers λ of least norm with Aᵀ λ = −(Q + c), whether each is unique, and Aᵀ λ, with derivatives.
 
-    λ is the "motion" of a system of unit masses with the "constraints" Aᵀ λ = −Q. The factor of its mobility has a row
-    that is 0 for each multiplier that these determine.
+    λ is the "motion" of a system of unit masses with the "constraints" Aᵀ λ = −(Q + c). The factor of its mobility has
+    a row that is 0 for each multiplier that these determine.
     """
     terms = system(t, q, v)
     m, none = len(terms.A), jnp.zeros(len(terms.A), q.dtype)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from .._check import repr_of
 from .._check_terms import check_terms
@@ -74,11 +74,12 @@ def named_states(system: AbstractSystem, nq: int, n: int, names: Any) -> States:
 
 
 class Rows(NamedTuple):
-    """A system at one state, as NumPy arrays: M and the rows A of its accelerations; the residuals of its constraints
-    on positions and on velocities, with their slopes by displacements and by velocities.
+    """A system at one state, as NumPy arrays: M, the applied force Q + c, and the rows A of accelerations; the
+    residuals of constraints on positions and on velocities, with their slopes by displacements and by velocities.
     """
 
     M: Float[np.ndarray, "n n"]
+    force: Float[np.ndarray, " n"]
     A: Float[np.ndarray, "m n"]
     position: Float[np.ndarray, " k"]
     velocity: Float[np.ndarray, " l"]
@@ -90,7 +91,7 @@ class Rows(NamedTuple):
         """Evaluate the rows. Raises ``InputError`` if they are not finite."""
         terms, *others = jax.tree.map(np.asarray, _rows(system, t, q, v))
         check_terms(terms, f" at t = {float(t):g} s", direction_names(system))
-        return cls(terms.M, terms.A, *others)
+        return cls(terms.M, terms.Q if terms.c is None else terms.Q + terms.c, terms.A, *others)
 
     def limits(self, method: AbstractMethod) -> tuple[float, float]:
         """The limits of a method, below which a row counts as dependent, and as rounding of 0."""
@@ -119,6 +120,16 @@ class Rows(NamedTuple):
             return None
         weight = float(np.mean(np.diagonal(self.M))) if is_nearly_singular(self.M) else None
         return replace(fast_path, kept=None if len(active) == len(self.A) else active, weight=weight)
+
+    def multipliers(self, method: AbstractMethod) -> tuple[Float[np.ndarray, " m"], Bool[np.ndarray, " m"]]:
+        """The λ of least norm with Aᵀ λ = −(Q + c), and whether each of its entries is unique."""
+        if not len(self.A):
+            return np.zeros(0), np.ones(0, bool)
+        rtol, _ = self.limits(method)
+        U, sizes, Vt = np.linalg.svd(self.A, full_matrices=False)
+        kept = sizes > rtol * sizes.max(initial=0)
+        U, sizes, Vt = U[:, kept], sizes[kept], Vt[kept]
+        return -U @ (Vt @ self.force / sizes), 1 - np.sum(U**2, axis=1) <= np.finfo(self.A.dtype).eps ** 0.5
 
     def has_small(self) -> bool:
         """Whether some rows are so small beside others that they may be what rounding leaves of 0."""
