@@ -12,7 +12,7 @@ from .._check import kind_of
 from .._constraint import Holonomic, names_of
 from .._equation import mobility
 from .._errors import InputError
-from .._jaxpr.tracing import is_eager
+from .._jaxpr.tracing import is_eager, without_derivatives
 from .._kernel import without_kernels
 from .._motion.consistent.locked import locked
 from .._motion.consistent.project import project
@@ -119,9 +119,9 @@ def equilibrium(
 
     Notes
     -----
-    Redundant constraints are allowed. The equations of equilibrium are the n entries of the constrained acceleration at
-    rest, which satisfies the rows that are independent at the start. They are added to the constraints, and ``project``
-    finds the nearest point where all are 0. Some of them follow from the others.
+    Redundant constraints are allowed. The equations of equilibrium are components of the constrained acceleration at
+    rest, by the rows that are independent at the start. They are added to the constraints, and ``project`` finds the
+    nearest point where all are 0.
     """
     if not isinstance(system, AbstractSystem):
         raise InputError(f"system must be a ukjax.System, got {kind_of(system)}")
@@ -131,14 +131,16 @@ def equilibrium(
     method = choose(method)
     if any(constraint.level == "position" for constraint in system.enforced):
         q = project(system, t, q, v, method)[0]
-    quick = Rows.at(system, t, q, v).fast_path(method) if is_eager(system, t, q, v) else None
-    balanced = Holonomic(Balance(system, v, quick or _active(system, t, q, v, method)), name="balance of forces")
-    named: dict[str, Any] = {"coordinates": system.coordinates, "kinematic_map": system.kinematic_map}
-    named |= {} if system.kinematic_map is None else {"velocities": system.velocities}
-    try:
-        q = project(System(system.dynamics, (*system.enforced, balanced), **named), t, q, 0 * v, method)[0]
-    except InputError as error:
-        raise InputError(f"near must be closer to an equilibrium: none is found from there. {error}") from None
+    constants: Any = without_derivatives((system, t, q, v))
+    if is_eager(constants):
+        start = Rows.at(*constants)
+        quick = start.fast_path(method) or _active(*constants, method)
+        combined = _balanced(system, t, q, v, Balance(system, v, quick, jnp.asarray(start.free(method).T)), method)
+        found = Rows.at(*without_derivatives((system, t, combined, v)))
+        # Where the directions have turned by a right angle, forces along those of the start say nothing.
+        q = combined if found.balanced(method) else _balanced(system, t, q, v, Balance(system, v, quick), method)
+    else:
+        q = _balanced(system, t, q, v, Balance(system, v, _active(system, t, q, v, method)), method)
     if is_eager(system, t, q, v):
         found = Rows.at(system, t, q, v)
         check_state(found, system, t, q, v)
@@ -150,17 +152,35 @@ def equilibrium(
     return Equilibrium(t, q, v, multipliers, unique, force, rows, system)
 
 
+def _balanced(system, t, q, v, balance, method):
+    """The point nearest to q where the constraints are satisfied and ``balance`` is 0."""
+    if balance.combine is not None and not len(balance.combine):
+        return q  # no direction is free
+    named: dict[str, Any] = {"coordinates": system.coordinates, "kinematic_map": system.kinematic_map}
+    named |= {} if system.kinematic_map is None else {"velocities": system.velocities}
+    constraints = (*system.enforced, Holonomic(balance, name="balance of forces"))
+    try:
+        return project(System(system.dynamics, constraints, **named), t, q, 0 * v, method)[0]
+    except InputError as error:
+        raise InputError(f"near must be closer to an equilibrium: none is found from there. {error}") from None
+
+
 class Balance(eqx.Module):
-    """The constrained acceleration at rest (n,), by a method with given active rows: 0 in an equilibrium."""
+    """The constrained acceleration at rest (n,), by a method with given active rows: 0 in an equilibrium.
+
+    If ``combine`` (d, n) is given, the balance is that of its rows: the components M v̇ of d directions.
+    """
 
     system: AbstractSystem
     rest: Float[Array, " n"]
     method: AbstractMethod
+    combine: Float[Array, "d n"] | None = None
 
-    def __call__(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " n"]:
+    def __call__(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " k"]:
         terms = self.system(t, q, self.rest)
         response = self.method.factorise(*jax.lax.stop_gradient((terms.M, terms.A)))
-        return solve(terms.M, terms.A, _applied(terms), 0 * terms.b, response)
+        acceleration = solve(terms.M, terms.A, _applied(terms), 0 * terms.b, response)
+        return acceleration if self.combine is None else self.combine @ (terms.M @ acceleration)
 
 
 @jit_unoptimised

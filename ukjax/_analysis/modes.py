@@ -1,6 +1,6 @@
 """Modes of vibration of a linearised system."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,9 +14,6 @@ from .._solve import coordinate_scale_by_numpy
 from .._system import kinematic_map_of
 from .states import velocity_names
 from .tangent import compiled_tangent
-
-if TYPE_CHECKING:
-    from .linear_model import LinearModel
 
 STEADY = 1e-7
 """Largest acceleration of an equilibrium, relative to the forces at unit mass and to what displacements give."""
@@ -50,8 +47,8 @@ class Mode(NamedTuple):
     shape: np.ndarray
 
 
-def modes_of(linear: "LinearModel") -> tuple[Mode, ...]:
-    """The modes of a linear model. Raises ``InputError`` unless its state is an equilibrium or a steady motion."""
+def modes_of(linear: Any) -> tuple[Mode, ...]:
+    """The modes of a ``LinearModel``. Raises ``InputError`` unless its state is an equilibrium or a steady motion."""
     if not is_concrete(linear):
         raise InputError("modes must have concrete values: use eigenvalues inside jax.jit, jax.vmap and derivatives")
     unit = coordinate_scale_by_numpy(np.asarray(linear.mass))

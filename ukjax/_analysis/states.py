@@ -121,6 +121,16 @@ class Rows(NamedTuple):
         weight = float(np.mean(np.diagonal(self.M))) if is_nearly_singular(self.M) else None
         return replace(fast_path, kept=None if len(active) == len(self.A) else active, weight=weight)
 
+    def free(self, method: AbstractMethod) -> Float[np.ndarray, "n d"]:
+        """Independent accelerations (n, d) that satisfy the rows A."""
+        unit = coordinate_scale_by_numpy(self.M)
+        return unit[:, None] * _null_space(unit, self.A, *self.limits(method))
+
+    def balanced(self, method: AbstractMethod) -> bool:
+        """Whether the constraints balance the force: it has no component along ``free``, except for rounding."""
+        Z, limit = self.free(method), float(np.finfo(self.M.dtype).eps) ** 0.5
+        return bool(np.all(np.abs(self.force @ Z) <= limit * (np.abs(self.force) @ np.abs(Z))))
+
     def multipliers(self, method: AbstractMethod) -> tuple[Float[np.ndarray, " m"], Bool[np.ndarray, " m"]]:
         """The λ of least norm with Aᵀ λ = −(Q + c), and whether each of its entries is unique."""
         if not len(self.A):
@@ -152,12 +162,17 @@ def _rows(system, t, q, v):
     )
 
 
-def _independent(unit, A, rtol, least) -> tuple[int, ...]:
-    """Indices of coordinates that determine a vector of the null space of A (m, n)."""
+def _null_space(unit, A, rtol, least) -> Float[np.ndarray, "n p"]:
+    """An orthonormal basis of the null space of A (m, n), in coordinates of unit mass."""
     rows = independent_rows(np.diag(unit**-2), A, rtol, least) if A.size else ()
     assert rows is not None, "the matrix of masses is the diagonal, which is positive"
     orthonormal, _ = np.linalg.qr((A[list(rows)] * unit).T, mode="complete")
-    Z = orthonormal[:, len(rows) :]
+    return orthonormal[:, len(rows) :]
+
+
+def _independent(unit, A, rtol, least) -> tuple[int, ...]:
+    """Indices of coordinates that determine a vector of the null space of A (m, n)."""
+    Z = _null_space(unit, A, rtol, least)
     chosen: list[int] = []
     for _ in range(Z.shape[1]):
         size = np.linalg.norm(Z, axis=1)

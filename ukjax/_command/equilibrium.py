@@ -37,14 +37,16 @@ def print_equilibrium(options: argparse.Namespace) -> int:
     """Print the equilibrium. Returns exit code 0."""
     check_system(options.system, options.floating)
     with library_errors_as_usage_errors():
-        found = find(options)
-        report = heading(options, found) | of_equilibrium(found)
+        found, report = find(options)
     print(json.dumps(report, indent=1) if options.json else "\n".join(lines_of_equilibrium(report)))
     return 0
 
 
-def find(options: argparse.Namespace) -> "Equilibrium":
-    """Find the equilibrium, in double precision. Raises ``UsageError`` or ``InputError``."""
+def find(options: argparse.Namespace) -> tuple["Equilibrium", dict[str, Any]]:
+    """Find the equilibrium, in double precision, and describe it for a report.
+
+    Raises ``UsageError`` or ``InputError``.
+    """
     # JAX is imported only after the options have been checked.
     from .. import _precision
     from .._analysis import equilibrium
@@ -54,17 +56,13 @@ def find(options: argparse.Namespace) -> "Equilibrium":
     _precision.enable_float64()
     enable_compilation_cache()
     mechanism, (q, _) = with_settings(mechanism_of(options.system, options.floating), options.set)
-    return equilibrium(mechanism, q, hold=tuple(names_of(options.hold)))
+    found = equilibrium(mechanism, q, hold=tuple(names_of(options.hold)))
+    title, source = title_and_source(options.system, mechanism)
+    return found, {"system": options.system, "title": title, "source": source} | _of_equilibrium(found)
 
 
-def heading(options: argparse.Namespace, found: "Equilibrium") -> dict[str, Any]:
-    """Title and source of the system for a report."""
-    title, source = title_and_source(options.system, found.system)  # pyright: ignore[reportArgumentType]
-    return {"system": options.system, "title": title, "source": source}
-
-
-def of_equilibrium(found: "Equilibrium") -> dict[str, Any]:
-    """The equilibrium for a report: coordinates, stability, and the multiplier of each row."""
+def _of_equilibrium(found: "Equilibrium") -> dict[str, Any]:
+    """Coordinates, stability, and the multiplier of each row."""
     import numpy as np
 
     from .._labels import named_coordinates

@@ -5,7 +5,7 @@ import json
 import math
 from typing import Any
 
-from .equilibrium import add_equilibrium, find, heading, lines_of_equilibrium, of_equilibrium, rounded
+from .equilibrium import add_equilibrium, find, lines_of_equilibrium, rounded
 from .mechanism import check_system
 from .usage import library_errors_as_usage_errors
 
@@ -30,9 +30,8 @@ def print_modes(options: argparse.Namespace) -> int:
     """Print the equilibrium and its modes. Returns exit code 0."""
     check_system(options.system, options.floating)
     with library_errors_as_usage_errors():
-        found = find(options)
+        found, report = find(options)
         linear = found.linear
-        report = heading(options, found) | of_equilibrium(found)
         report["states"] = [name for name, _ in linear.states]
         report["modes"] = [_of_mode(mode, list(report["q"])) for mode in linear.modes]
     print(json.dumps(report, indent=1) if options.json else "\n".join(_lines(report)))

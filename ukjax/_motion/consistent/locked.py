@@ -1,6 +1,6 @@
 """Locked coordinates: they keep their given values while the others are adjusted."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import equinox as eqx
@@ -76,8 +76,20 @@ class Locked(AbstractSystem):
         return tuple(constraints)
 
     @property
+    def nonideal(self) -> Callable | None:
+        return self.system.nonideal
+
+    @property
+    def coordinates(self) -> tuple[tuple[str, str], ...] | None:
+        return self.system.coordinates
+
+    @property
     def kinematic_map(self) -> KinematicMap | None:
         return self.system.kinematic_map
+
+    @property
+    def velocities(self) -> tuple[tuple[str, str], ...] | None:
+        return self.system.velocities
 
     @property
     def control(self) -> AbstractControl | None:
