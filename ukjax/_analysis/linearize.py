@@ -95,7 +95,7 @@ def linearize(
     -----
     Theory and derivatives: see the module ``ukjax._analysis.tangent``. On linear models of multibody systems with
     constraints: Peterson, Gede & Hubbard, Multibody Syst. Dyn. 33 (2015) 143; on spurious eigenvalues, which arise in
-    formulations in all coordinates: González, Masarati, Cuadrado & Naya, J. Comput. Nonlinear Dyn. 12 (2017) 031013.
+    formulations in all coordinates: González, Masarati, Cuadrado & Naya, J. Comput. Nonlinear Dyn. 12 (2017).
     """
     if not isinstance(system, AbstractSystem):
         raise InputError(f"system must be a ukjax.System, got {kind_of(system)}")
