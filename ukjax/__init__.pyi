@@ -54,6 +54,7 @@ from ._labels import Labels as Labels
 from ._mechanism import Actuator as Actuator
 from ._mechanism import Body as Body
 from ._mechanism import Mechanism as Mechanism
+from ._mechanism import Momentum as Momentum
 from ._mechanism import Pose as Pose
 from ._mechanism import Reaction as Reaction
 from ._mechanism import Shape as Shape
