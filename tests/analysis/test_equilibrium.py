@@ -14,6 +14,7 @@ from .models import GRAVITY, cart_pole, hanging, hanging_chain
 EXACT: Any = dict(rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_chain_comes_to_hang_with_the_tension_of_the_weights_below():
     """λ of |d|² − 1 is half the tension, since the slope of the constraint is 2 d. Doubled rows share the tension."""
     N, rng = 3, np.random.default_rng(1)

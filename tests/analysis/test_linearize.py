@@ -167,6 +167,16 @@ def test_an_undamped_rolling_sleigh_has_fewer_velocities_than_coordinates():
     assert np.sum(np.abs(linear.eigenvalues) > 1e-6) == 1
 
 
+@pytest.mark.slow
+def test_a_prescribed_acceleration_leaves_all_states_free():
+    """q̈₁ = −4 q₁ is imposed on accelerations, and a spring pulls q₂ to q₁: ω = 2 and 3, and four states."""
+    imposed = uk.AccelerationConstraint([[1.0, 0.0]], lambda t, q, v: -4 * q[:1])
+    force = lambda t, q, v: jnp.stack([0 * q[0], -9 * (q[1] - q[0])])
+    linear = uk.linearize(uk.System(uk.MassForce(np.eye(2), force), imposed), [0.0, 0.0])
+    np.testing.assert_allclose(squares(linear), [4.0, 9.0], **EXACT)
+    assert [name for name, _ in linear.states] == ["q1", "q2", "dq1", "dq2"]
+
+
 # --- the matrices ----------------------------------------------------------------------------------------------------
 
 

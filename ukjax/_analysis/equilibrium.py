@@ -10,10 +10,8 @@ from jaxtyping import Array, Bool, Float
 
 from .._check import kind_of
 from .._constraint import Holonomic, names_of
-from .._equation import mobility
 from .._errors import InputError
 from .._jaxpr.tracing import is_eager, without_derivatives
-from .._kernel import without_kernels
 from .._motion.consistent.locked import locked
 from .._motion.consistent.project import project
 from .._motion.inputs import canonicalise
@@ -21,7 +19,6 @@ from .._precision import Numbers
 from .._run.compile import jit_unoptimised
 from .._solve import AbstractMethod, choose, solve
 from .._system import AbstractSystem, System, structure_of
-from .._terms import Terms
 from .linear_model import LinearModel
 from .linearize import check_state, linearize, state_of
 from .states import Rows
@@ -141,13 +138,12 @@ def equilibrium(
         q = combined if found.balanced(method) else _balanced(system, t, q, v, Balance(system, v, quick), method)
     else:
         q = _balanced(system, t, q, v, Balance(system, v, _active(system, t, q, v, method)), method)
-    if is_eager(system, t, q, v):
-        found = Rows.at(system, t, q, v)
-        check_state(found, system, t, q, v)
-        multipliers, unique = map(jnp.asarray, found.multipliers(method))
-        force = multipliers @ found.A
-    else:
-        multipliers, unique, force = _forces(system, t, q, v, method)
+    constants = without_derivatives((system, t, q, v))
+    if is_eager(constants):
+        found = Rows.at(*constants)
+        check_state(found, *constants)
+        method = found.fast_path_of_multipliers(method)
+    multipliers, unique, force = _forces(system, t, q, v, method)
     rows = tuple(names_of(structure_of(system), lambda constraint: constraint.rows(t, q, v)[1]))
     return Equilibrium(t, q, v, multipliers, unique, force, rows, system)
 
@@ -192,18 +188,20 @@ def _active(system, t, q, v, method):
 
 @jit_unoptimised
 def _forces(system, t, q, v, method):
-    """The multipliers λ of least norm with Aᵀ λ = −(Q + c), whether each is unique, and Aᵀ λ, with derivatives.
+    """The multipliers λ of least norm with Aᵀ λ = −(Q + c), whether each is unique, and Aᵀ λ.
 
-    λ is the "motion" of a system of unit masses with the "constraints" Aᵀ λ = −(Q + c). The factor of its mobility has
-    a row that is 0 for each multiplier that these determine.
+    λ is the "motion" of a system of unit masses with the "constraints" Aᵀ λ = −(Q + c). The factor of its constrained
+    inverse mass has a row that is 0 for each multiplier that these determine.
     """
     terms = system(t, q, v)
-    m, none = len(terms.A), jnp.zeros(len(terms.A), q.dtype)
+    m = len(terms.A)
     if not m:
-        return none, jnp.ones(0, bool), jnp.zeros_like(v)
-    free = without_kernels(mobility)(Terms(jnp.eye(m, dtype=q.dtype), none, terms.A.T, -_applied(terms)), method)
-    unique = jnp.sum(free.factor**2, axis=1) <= jnp.finfo(q.dtype).eps ** 0.5
-    return free.acceleration, unique, free.acceleration @ terms.A
+        return jnp.zeros(0, q.dtype), jnp.ones(0, bool), jnp.zeros_like(v)
+    masses, rows = jnp.eye(m, dtype=q.dtype), terms.A.T
+    response = method.factorise(*jax.lax.stop_gradient((masses, rows)))
+    multipliers = solve(masses, rows, jnp.zeros(m, q.dtype), -_applied(terms), response)
+    unique = jnp.sum(response.factor() ** 2, axis=1) <= jnp.finfo(q.dtype).eps ** 0.5
+    return multipliers, unique, multipliers @ terms.A
 
 
 def _applied(terms):

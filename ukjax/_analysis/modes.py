@@ -66,7 +66,7 @@ def modes_of(linear: Any) -> tuple[Mode, ...]:
         amplitudes = shapes[:, i] / unit
         amplitudes = shapes[:, i] / (amplitudes[np.argmax(np.abs(amplitudes))] or 1)
         value = 0j if zero[i] else complex(eigenvalues[i])
-        damping = 0.0 if zero[i] else -value.real / abs(value)
+        damping = 0.0 if zero[i] else 0.0 - value.real / abs(value)
         modes.append(Mode(value, abs(value), damping, N @ amplitudes))
     return tuple(modes)
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from .._check import repr_of
 from .._check_terms import check_terms
@@ -131,15 +131,11 @@ class Rows(NamedTuple):
         Z, limit = self.free(method), float(np.finfo(self.M.dtype).eps) ** 0.5
         return bool(np.all(np.abs(self.force @ Z) <= limit * (np.abs(self.force) @ np.abs(Z))))
 
-    def multipliers(self, method: AbstractMethod) -> tuple[Float[np.ndarray, " m"], Bool[np.ndarray, " m"]]:
-        """The λ of least norm with Aᵀ λ = −(Q + c), and whether each of its entries is unique."""
-        if not len(self.A):
-            return np.zeros(0), np.ones(0, bool)
-        rtol, _ = self.limits(method)
-        U, sizes, Vt = np.linalg.svd(self.A, full_matrices=False)
-        kept = sizes > rtol * sizes.max(initial=0)
-        U, sizes, Vt = U[:, kept], sizes[kept], Vt[kept]
-        return -U @ (Vt @ self.force / sizes), 1 - np.sum(U**2, axis=1) <= np.finfo(self.A.dtype).eps ** 0.5
+    def fast_path_of_multipliers(self, method: AbstractMethod) -> AbstractMethod:
+        """The fast path of a method for the equations Aᵀ λ = f, with those that are independent here."""
+        fast_path, m = method.fast_path(), len(self.A)
+        active = independent_rows(np.eye(m), self.A.T, *self.limits(method)) if m else None
+        return method if active is None or not isinstance(fast_path, FastPath) else replace(fast_path, kept=active)
 
     def has_small(self) -> bool:
         """Whether some rows are so small beside others that they may be what rounding leaves of 0."""
