@@ -65,7 +65,7 @@ class LinearModel(eqx.Module):
     B: Float[Array, "k p"]
     C: Float[Array, "o k"]
     D: Float[Array, "o p"]
-    system: AbstractSystem
+    system: AbstractSystem = eqx.field(repr=False)
     t: Float[Array, ""]
     q: Float[Array, " nq"]
     v: Float[Array, " n"]

@@ -47,7 +47,7 @@ def linearize(
     The states x are deviations of independent coordinates and velocities, as many as the constraints leave free. A
     system with d degrees of freedom and position constraints has 2 d states, and so 2 d eigenvalues. Constraints on
     velocities take away velocities and no coordinates. The other coordinates and velocities follow by the constraints
-    (``LinearModel.tangent``). Redundant constraints, kinematic maps, constraints that depend on time, and a singular M
+    (``LinearModel.displacement``). Redundant constraints, kinematic maps, constraints that depend on time, and a singular M
     are allowed wherever ``constrained_motion`` allows them. The geometric stiffness of the constraint forces is
     included.
 
@@ -57,8 +57,9 @@ def linearize(
     state.
 
     The result is a pure function of the system and the state, with exact derivatives. Inside ``jax.jit`` and
-    ``jax.vmap`` name the ``states``. An equilibrium moves if a parameter changes: for derivatives by parameters,
-    compute q by ``equilibrium`` or ``project`` in the same function.
+    ``jax.vmap`` name the ``states``, and return arrays, such as ``eigenvalues``; ``equinox.filter_vmap`` also returns
+    the record. An equilibrium moves if a parameter changes: for derivatives by parameters, compute q by ``equilibrium``
+    or ``project`` in the same function.
 
     Parameters
     ----------
