@@ -38,6 +38,7 @@ def test_redundant_rods_share_their_load():
     np.testing.assert_allclose(found.multipliers, [*half / 10, *3 * half[::-1] / 10], **EXACT)
 
 
+@pytest.mark.slow
 def test_held_coordinates_and_an_unstable_equilibrium():
     """A pole upright is unstable also if its cart is held."""
     held = uk.equilibrium(cart_pole(), [0.2, 0.25, 0.45], hold="cart")

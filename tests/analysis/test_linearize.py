@@ -366,6 +366,7 @@ def test_stability_chart_of_64_by_64_in_one_call():
 # --- wrong input -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_states_may_be_chosen_and_must_be_independent():
     system, q = cart_pole(), [0.0, 0.0, 0.5]
     default = uk.linearize(system, q)
@@ -377,6 +378,10 @@ def test_the_states_may_be_chosen_and_must_be_independent():
     np.testing.assert_allclose(linear.A, default.A[order][:, order], atol=1e-12)
     with pytest.raises(uk.InputError, match="states must be independent"):
         uk.linearize(system, q, states=("cart", "y", "dcart", "dx"))
+
+
+def test_wrong_states_are_named():
+    system, q = cart_pole(), [0.0, 0.0, 0.5]
     with pytest.raises(uk.InputError, match="states are too few"):
         uk.linearize(system, q, states=("cart", "dcart"))
     with pytest.raises(uk.InputError, match="'cat'; did you mean 'cart'"):
