@@ -106,6 +106,7 @@ ORDER = (
     ("joints",),
     ("_mechanism",),
     ("_robot_file", "robots"),
+    ("_analysis",),
     ("_estimate",),
     ("_ensemble",),
     ("_view",),
