@@ -119,6 +119,7 @@ def spinning(inertia, stiffness=0.0):
     return uk.System(uk.MassForce(inertia, moment), kinematic_map=quaternion_rate, coordinates=names, velocities=rates)
 
 
+@pytest.mark.slow
 def test_a_body_on_a_quaternion_vibrates_about_its_principal_axes():
     """Three springs of stiffness k for small angles: ω² = k / I."""
     inertia = jnp.diag(jnp.array([1.0, 2.0, 5.0]))
@@ -155,6 +156,7 @@ def test_a_singular_mass_matrix():
     np.testing.assert_allclose(squares(uk.linearize(system, [0.0, 0.0])), [2.0], **EXACT)
 
 
+@pytest.mark.slow
 def test_an_undamped_rolling_sleigh_has_fewer_velocities_than_coordinates():
     """Chaplygin's sleigh straight ahead at V: ω̇ = −m a V ω / (J + m a²); the other eigenvalues are 0."""
     sleigh: Any = uk.systems.named("chaplygin_sleigh")
@@ -193,6 +195,7 @@ def two_rods():
     return uk.Mechanism(bodies, joints)
 
 
+@pytest.mark.slow
 def test_double_pendulum_of_bodies_and_joints_is_that_of_lagrange():
     m, l, g = MASSES, LENGTHS, GRAVITY
 
@@ -223,6 +226,7 @@ def test_double_pendulum_in_absolute_coordinates():
     np.testing.assert_allclose(squares(linear), squares(uk.linearize(jointed, [0.0, 0.0])), **EXACT)
 
 
+@pytest.mark.slow
 def test_a_deviation_from_a_motion_obeys_the_matrix():
     """Of a swinging pendulum, no equilibrium: A at one time is ẋ for a small deviation x, by differences of motions."""
     system = pendulum(damping=0.3)
@@ -345,6 +349,7 @@ def test_derivatives_of_eigenvalues_against_50_digits():
     np.testing.assert_allclose(jax.jacrev(frequencies)(length), slopes, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_stability_chart_of_64_by_64_in_one_call():
     """A pendulum upside down on a spring and a damper: stable where k > m g l and d > 0."""
     stiffness, damping = jnp.meshgrid(jnp.linspace(5.0, 15.0, 64), jnp.linspace(-0.5, 0.5, 64))

@@ -49,6 +49,7 @@ def bob(tmp_path, monkeypatch):
     (tmp_path / "swinging.py").write_text(PENDULUM)
 
 
+@pytest.mark.slow
 def test_modes_as_json_and_as_text(capsys):
     """ω² = g / l, damping ratio d / (2 m ω), and the weight as the force of the rod."""
     assert main(["modes", "swinging:Bob", "--set", "length=0.8", "--json"]) == 0

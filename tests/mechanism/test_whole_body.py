@@ -13,6 +13,7 @@ from ukjax import robots
 EXACT: Any = dict(rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_jacobians_centre_and_momentum_are_those_of_mujoco():
     mujoco = pytest.importorskip("mujoco")
     from ..against_mujoco import Compiled, loaded
@@ -49,6 +50,7 @@ def arm():
     return uk.Mechanism(bodies, joints)
 
 
+@pytest.mark.slow
 def test_a_jacobian_is_the_derivative_of_a_position():
     mechanism, q, point = arm(), jnp.array([0.7, -0.4]), jnp.array([0.1, 0.2, 0.3])
     pose = lambda q: mechanism.pose(q)["lower"]

@@ -122,6 +122,8 @@ def equilibrium(
     """
     if not isinstance(system, AbstractSystem):
         raise InputError(f"system must be a ukjax.System, got {kind_of(system)}")
+    if system.nonsmooth:
+        raise InputError("equilibrium is not available for systems with ukjax.Unilateral or ukjax.Coulomb constraints")
     t, q, v = state_of(system, t, near, None, "near")
     system = locked(system, hold, t, q, v, "hold")
     system, q, v, t = canonicalise(system, q, v, t)

@@ -100,6 +100,8 @@ def linearize(
     """
     if not isinstance(system, AbstractSystem):
         raise InputError(f"system must be a ukjax.System, got {kind_of(system)}")
+    if system.nonsmooth:
+        raise InputError("linearize is not available for systems with ukjax.Unilateral or ukjax.Coulomb constraints")
     t, q, v = state_of(system, t, q, v)
     system, q, v, t = canonicalise(system, q, v, t)
     check_kinematic_map(system, q, v)

@@ -22,7 +22,7 @@ ROUNDING = 1e-12
 """Forces and slip velocities below this share of their scale count as zero."""
 
 
-class Mode(NamedTuple):
+class ContactMode(NamedTuple):
     """Contact mode.
 
     Attributes
@@ -48,9 +48,9 @@ class Mode(NamedTuple):
         return jnp.any(self.direction != 0, axis=-1)
 
 
-def all_open(layout: Layout, dtype: Any) -> Mode:
+def all_open(layout: Layout, dtype: Any) -> ContactMode:
     """The mode without any contact or friction."""
-    return Mode(
+    return ContactMode(
         jnp.zeros(layout.gaps, bool), jnp.zeros(layout.groups, bool), jnp.zeros((layout.groups, layout.dim), dtype)
     )
 
@@ -92,7 +92,7 @@ def scaled_cone(contacts: ContactRows, response: Response, layout: Layout, activ
     )
 
 
-def forces_in(mode: Mode, contacts: ContactRows, response: Response, layout: Layout) -> ContactForces:
+def forces_in(mode: ContactMode, contacts: ContactRows, response: Response, layout: Layout) -> ContactForces:
     """The contact forces in a mode: closed gaps and sticking friction have no acceleration.
 
     Slipping friction is a given multiple of its contact force. So λ = T z + λ₀ with the forces z of the closed and
@@ -131,7 +131,7 @@ class InContact(AbstractSystem):
     """
 
     plant: AbstractSystem
-    mode: Mode
+    mode: ContactMode
     layout: Layout
     method: AbstractMethod
 
@@ -200,7 +200,7 @@ class EventValues(NamedTuple):
 
 
 def event_values(
-    forces: ContactForces, mode: Mode, layout: Layout, gap_rounding: Array, rate_size: Array
+    forces: ContactForces, mode: ContactMode, layout: Layout, gap_rounding: Array, rate_size: Array
 ) -> EventValues:
     """The event values of a mode. ``gap_rounding`` (gaps,), ``rate_size`` (rows,): sizes of the rates."""
     normal, tangential = layout.split(forces.scaled)

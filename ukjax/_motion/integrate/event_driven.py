@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._contact.history import MAX_IMPACTS, ContactHistory
-from ..._contact.mode import InContact, Mode, all_open, event_values, forces_in
+from ..._contact.mode import ContactMode, InContact, all_open, event_values, forces_in
 from ..._contact.rows import gaps
 from ..._contact.transition import directions_along, settle, transition
 from ..._run.compile import jit_batch
@@ -98,7 +98,7 @@ class LoopState(NamedTuple):
     taken: Int[Array, ""]
     q: Float[Array, " nq"]
     v: Float[Array, " n"]
-    mode: Mode
+    mode: ContactMode
     values: Float[Array, " events"]
     at_once: Int[Array, ""]
     steps: Int[Array, ""]
@@ -129,7 +129,7 @@ class Entries(NamedTuple):
     sample: Int[Array, ""]
     landed: Bool[Array, ""]
     state: Float[Array, " nq+n"]
-    mode: Mode
+    mode: ContactMode
     is_impact: Bool[Array, ""]
     time: Float[Array, ""]
     impulse: Float[Array, " rows"]
