@@ -357,8 +357,10 @@ def _iterate(problem, setting, ts, scale, derivatives, state: LoopState) -> tupl
     t1 = jnp.where(lands, target, t + h)
     if problem.counts is None:
         control = control_error(q, v, stepped, problem.tableau, problem.tolerance(scale), scale, h, jnp.asarray(False))
-        good, fine = control.good | first, control.fine(h * control.factor, least)
-        following = jnp.where(first, jnp.maximum(control.first, 1e3 * least), h * control.factor)
+        # A jump onto the constraints is repeated with a shorter step, as an error is.
+        good, fine = control.good & ~stepped.jumped | first, control.fine(h * control.factor, least)
+        following = h * jnp.where(stepped.jumped, jnp.minimum(control.factor, 0.5), control.factor)
+        following = jnp.where(first, jnp.maximum(control.first, 1e3 * least), following)
     else:
         good = fine = jnp.asarray(True)
         following = jnp.asarray(jnp.inf, q.dtype)
