@@ -252,3 +252,18 @@ def test_the_rod_of_painleve_says_that_no_forces_are_consistent():
 def test_bad_input_is_one_clear_error(make, words):
     with pytest.raises(uk.InputError, match=words):
         make()
+
+
+def test_a_contact_within_one_long_step_is_found():
+    """In free flight a step is as long as the motion: a ball meets a peg of 0.1 m after 1 m."""
+    peg = uk.Unilateral(lambda t, q: jnp.hypot(q[0] - 1, q[1]) - 0.1, restitution=1.0)
+    flight = uk.System(uk.MassForce(jnp.eye(2), lambda t, q, v: 0 * v), peg)
+    motion = uk.simulate(flight, [0.0, 0.0], [1.0, 0.0], [0.0, 100.0])
+    np.testing.assert_allclose(motion.contacts.impact_times[0], 0.9, rtol=1e-12)
+    np.testing.assert_allclose(motion.q[-1], [0.9 - 99.1, 0], atol=1e-9)
+
+
+def test_a_slowly_growing_pull_lifts_a_body_that_touches_without_load():
+    pull = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: t[None]), uk.Unilateral(lambda t, q: q[0]))
+    motion = uk.simulate(pull, [0.0], [0.0], [0.0, 1.0])
+    np.testing.assert_allclose(motion.q[-1], 1 / 6, rtol=1e-9)

@@ -189,7 +189,9 @@ def simulate(
     contact or a friction force changes; ``solver=MoreauJean()`` does not look for these instants.
     ``Trajectory.contacts`` has the impacts and the mode of each sample. Such a motion ends with the result "came to
     contacts and friction without consistent forces" where no contact forces are possible, as in Painlevé's problem.
-    Derivatives include those of all instants; they do not exist where a contact is touched without speed. ``event``,
+    Within each step gaps are evaluated along a cubic polynomial, at 8 points or more and 512 or more of the whole
+    motion, and at each minimum that the signs of their slopes show between two points. Derivatives include those of all
+    instants; they do not exist where a contact is touched without speed. ``event``,
     ``adjoint`` and ``progress`` are not available.
 
     **Checks.** Residuals of constraints are relative to the terms of each row. The start may be off by 1e-6, and is

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from ..._contact.crossing import Crossing, first_crossing
 from ..._contact.history import MAX_IMPACTS, ContactHistory
 from ..._contact.mode import ContactMode, InContact, all_open, event_values, forces_in
 from ..._contact.rows import gaps
@@ -36,11 +37,8 @@ from ..stepper.model_batch import SingleModel
 from ..stepper.runge_kutta import acceleration, step
 from .base import AbstractBatchIntegrator
 
-POINTS = 8
-"""Points of a step at which gaps are evaluated."""
-
-BISECTIONS = 12
-"""Iterations that locate the zero of a gap along the polynomial of a step."""
+MIN_CELLS, CELLS_OF_MOTION = 8, 512
+"""Numbers of cells in which gaps are evaluated: in a step at least, and in the whole time."""
 
 MAX_CHANGES_AT_ONCE = 12
 """Changes of the mode at one instant, after which the motion ends: no mode is consistent."""
@@ -274,31 +272,25 @@ class Outlook(NamedTuple):
     met: Bool[Array, " events"]
 
 
-def _outlook(setting, mode, values, forces, step_taken: Step, t0, h, first):
+def _outlook(setting, mode, values, forces, step_taken: Step, t0, h, cells, first):
     """Look for a change of the mode along a step."""
     layout = setting.layout
     new, rounding = jax.lax.stop_gradient(event_values(forces, mode, layout, setting.gap_rounding, setting.rate_size))
     is_open = jnp.concatenate([~mode.closed, jnp.zeros(layout.groups, bool)])
 
     # Open gaps along the cubic polynomial of the step.
-    gap_at = lambda x: _gaps_along(setting, step_taken, t0, x)
-    x = jnp.arange(1, POINTS + 1) / POINTS
-    along = jax.vmap(gap_at)(x).at[-1].set(forces.contacts.gap) if layout.gaps else jnp.zeros((POINTS, 0))
-    below = ~mode.closed & (along < -rounding[: layout.gaps])
-    crossed = jnp.any(below, axis=0)
-    first_below = jnp.argmax(below, axis=0)
-    row = jnp.argmin(jnp.where(crossed, first_below, POINTS)) if layout.gaps else 0
-    gap_crossed = jnp.any(crossed)
-    x_high = (first_below[row] + 1) / POINTS if layout.gaps else jnp.ones(())
-    root = _root(lambda x: gap_at(x)[row], x_high - 1 / POINTS, x_high, gap_crossed) if layout.gaps else 1.0
+    crossing = Crossing(jnp.asarray(False), jnp.ones_like(h))
+    if layout.gaps:
+        gaps_at = lambda x: _gaps_along(setting, step_taken, t0, x)
+        crossing = first_crossing(gaps_at, ~mode.closed, rounding[: layout.gaps], cells)
 
     # Other events: along a line between the ends of the step.
     lost = ~is_open & (new < -rounding)
     drop = values - new
     share = jnp.where(values > rounding, values / jnp.where(drop > 0, drop, 1), 0.5)
     share = jnp.min(jnp.where(lost, jnp.clip(share, 0.0, 1.0), 1.0), initial=1.0)
-    beyond = ~first & (gap_crossed | jnp.any(lost))
-    aim = h * jnp.minimum(jnp.where(gap_crossed, root, 1.0), share)
+    beyond = ~first & (crossing.found | jnp.any(lost))
+    aim = h * jnp.minimum(crossing.fraction, share)
 
     falls = (values > rounding) & (new < values)
     approaches = jnp.concatenate([layout.split(forces.contacts.rate)[0] < 0, jnp.zeros(layout.groups, bool)])
@@ -309,30 +301,6 @@ def _outlook(setting, mode, values, forces, step_taken: Step, t0, h, first):
 def _gaps_along(setting, step_taken, t0, x):
     t, q, _ = step_taken.at(x)
     return jax.lax.stop_gradient(gaps(setting.system.nonsmooth, t0 + t, q))
-
-
-def _root(value, low, high, wanted):
-    """The last zero of ``value`` between ``low`` and ``high``, where it is negative at ``high``: regula falsi with the
-    Illinois modification, begun at the point before which the value is positive."""
-
-    def narrow(state, _):
-        a, b, at_a, at_b = state
-        good = at_a > 0
-        x = jnp.where(good, a + (b - a) * at_a / jnp.where(good, at_a - at_b, 1), (a + b) / 2)
-        at_x = value(x)
-        is_low = at_x > 0
-        a, at_a_new = jnp.where(is_low, x, a), jnp.where(is_low, at_x, at_a / 2)
-        b, at_b_new = jnp.where(is_low, b, x), jnp.where(is_low, at_b / 2, at_x)
-        at_a_new = jnp.where(good | is_low, at_a_new, at_a)
-        return (a, b, at_a_new, at_b_new), None
-
-    def search():
-        start = low, high, value(low), value(high)
-        (a, b, at_a, at_b), _ = jax.lax.scan(narrow, start, length=BISECTIONS)
-        good = at_a > 0
-        return jnp.where(good, a + (b - a) * at_a / jnp.where(good, at_a - at_b, 1), b)
-
-    return jax.lax.cond(wanted, search, lambda: jnp.ones_like(low))
 
 
 def _iterate(problem, setting, ts, scale, derivatives, state: LoopState) -> tuple[LoopState, Entries]:
@@ -369,8 +337,10 @@ def _iterate(problem, setting, ts, scale, derivatives, state: LoopState) -> tupl
 
     hermite = Step(t, q, v, t1, q1, v1, system.kinematic_map)
     forces = forces_in(mode, contacts, response, layout)
-    outlook = _outlook(setting, mode, state.values, *jax.lax.stop_gradient((forces, hermite, t0, h)), first)
-    resolution = 4 * jnp.finfo(q.dtype).eps * (jnp.abs(t0) + t1)
+    share = jnp.ceil(CELLS_OF_MOTION * jax.lax.stop_gradient(h / times[-1]))
+    cells = jnp.clip(share, MIN_CELLS, CELLS_OF_MOTION).astype(jnp.int32)
+    outlook = _outlook(setting, mode, state.values, *jax.lax.stop_gradient((forces, hermite, t0, h)), cells, first)
+    resolution = jnp.finfo(q.dtype).eps * jax.lax.stop_gradient(4 * (jnp.abs(t0) + t1) + times[-1])
     at_resolution = jax.lax.stop_gradient(h) <= resolution
     forced = outlook.beyond & at_resolution
     accepted = good & fine & (~outlook.beyond | forced) & ~stepped.jumped

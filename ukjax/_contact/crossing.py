@@ -1,0 +1,112 @@
+"""Search for the first gap that closes along a step."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+ITERATIONS = 12
+"""Iterations that locate the zero of a gap."""
+
+BISECTIONS = 30
+"""Bisections that locate the minimum of a gap between two points."""
+
+
+class Crossing(NamedTuple):
+    """Result of the search: whether a shorter step is needed, and the fraction of the step at which it should end."""
+
+    found: Bool[Array, ""]
+    fraction: Float[Array, ""]
+
+
+class _Search(NamedTuple):
+    cell: Int[Array, ""]
+    x0: Float[Array, ""]
+    x1: Float[Array, ""]
+    gap: Float[Array, " gaps"]
+    slope: Float[Array, " gaps"]
+    is_below: Bool[Array, ""]
+    may_dip: Bool[Array, ""]
+    row: Int[Array, ""]
+
+
+def first_crossing(
+    gaps_at: Callable[[Array], Array],
+    is_open: Bool[Array, " gaps"],
+    rounding: Float[Array, " gaps"],
+    cells: Int[Array, ""],
+) -> Crossing:
+    """The first fraction of a step at which an open gap becomes negative by more than its ``rounding``.
+
+    The gaps and their slopes are evaluated at the ends of ``cells`` equal cells. A gap that is negative at a point, or
+    whose slopes show a minimum between two points that may be negative, ends the search. If that minimum is not
+    negative, the step should end behind it, since later cells were not examined.
+    """
+    value_and_slope = lambda x: jax.jvp(gaps_at, (x,), (jnp.ones_like(x),))
+    dtype = rounding.dtype
+
+    def is_running(state):
+        return (state.cell < cells) & ~state.is_below & ~state.may_dip
+
+    def next_cell(state):
+        x0, x1 = state.x1, (state.cell + 1).astype(dtype) / cells
+        gap, slope = value_and_slope(x1)
+        below = is_open & (gap < -rounding)
+        # The intersection of the tangents at both ends is a lower bound of a minimum between them.
+        turns = is_open & (state.slope < 0) & (slope > 0)
+        bend = jnp.where(turns, state.slope - slope, 1)
+        bound = state.gap + state.slope * (gap - state.gap - slope * (x1 - x0)) / bend
+        dips = turns & (bound < -rounding)
+        row = jnp.where(jnp.any(dips), jnp.argmax(dips), jnp.argmax(below)).astype(jnp.int32)
+        return _Search(state.cell + 1, x0, x1, gap, slope, jnp.any(below), jnp.any(dips), row)
+
+    zero, false = jnp.zeros((), dtype), jnp.asarray(False)
+    count = jnp.zeros((), jnp.int32)
+    start = _Search(count, zero, zero, *value_and_slope(zero), false, false, count)
+    last = jax.lax.while_loop(is_running, next_cell, start)
+
+    def locate():
+        value = lambda x: gaps_at(x)[last.row]
+        x_high = jnp.where(last.may_dip, _minimum(value, last.x0, last.x1), last.x1)
+        negative = value(x_high) < -rounding[last.row]
+        return jnp.where(negative, _root(value, last.x0, x_high), last.x1)
+
+    found = last.is_below | last.may_dip
+    fraction = jax.lax.cond(found, locate, lambda: jnp.ones((), dtype))
+    return Crossing(last.is_below | last.may_dip & (fraction < 1), fraction)
+
+
+def _minimum(value, low, high):
+    """The place of the minimum between two points, by bisection of the slope."""
+
+    def halve(bracket, _):
+        low, high = bracket
+        middle = (low + high) / 2
+        falls = jax.jvp(value, (middle,), (jnp.ones_like(middle),))[1] < 0
+        return (jnp.where(falls, middle, low), jnp.where(falls, high, middle)), None
+
+    return jnp.mean(jnp.stack(jax.lax.scan(halve, (low, high), length=BISECTIONS)[0]))
+
+
+def _root(value, low, high):
+    """The last zero between ``low`` and ``high``, where the value is negative at ``high``.
+
+    Regula falsi with the Illinois modification, begun by bisection at the point before which the value is positive.
+    """
+
+    def narrow(state, _):
+        a, b, at_a, at_b = state
+        good = at_a > 0
+        x = jnp.where(good, a + (b - a) * at_a / jnp.where(good, at_a - at_b, 1), (a + b) / 2)
+        at_x = value(x)
+        is_low = at_x > 0
+        new_a, new_b = jnp.where(is_low, x, a), jnp.where(is_low, b, x)
+        new_at_a = jnp.where(is_low, at_x, jnp.where(good, at_a / 2, at_a))
+        return (new_a, new_b, new_at_a, jnp.where(is_low, at_b / 2, at_x)), None
+
+    start = low, high, value(low), value(high)
+    (a, b, at_a, at_b), _ = jax.lax.scan(narrow, start, length=ITERATIONS)
+    good = at_a > 0
+    return jnp.where(good, a + (b - a) * at_a / jnp.where(good, at_a - at_b, 1), b)
