@@ -103,6 +103,7 @@ ORDER = (
     ("_labels",),
     ("_motion", "control", "systems"),
     ("joints",),
+    ("contacts",),
     ("_mechanism",),
     ("_robot_file", "robots"),
     ("_estimate",),
