@@ -5,6 +5,7 @@ from dataclasses import KW_ONLY, replace
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -12,14 +13,15 @@ from jaxtyping import Array, Float
 from .._check import kind_of
 from .._constraint import AbstractNonsmooth
 from .._errors import InputError
+from .._kinematic_map import rate
 from .._names import did_you_mean
-from .._rotation import cross
 from ..contacts import AbstractShape, Contact
 from ..contacts.touching import touching
 from ..joints import AbstractConnection
 from .between import Connections
 from .named import Named
 from .tree import GROUND, Tree
+from .turning import kinematic_map_of
 
 
 class Pair(AbstractConnection):
@@ -39,11 +41,11 @@ class Pair(AbstractConnection):
     def residual(self, t: Array, R: Array, p: Array) -> Float[Array, " k"]:
         return touching(self.a, self.b, R, p).gap
 
-    def slip(self, t: Array, R: Array, p: Array, omega: Array, velocity: Array) -> Float[Array, " twice_k"]:
+    def slip(self, R: Array, p: Array, R_dot: Array, p_dot: Array) -> Float[Array, "k 2"]:
         """Velocity of a relative to b at the points of contact, along two tangents of each [m/s]."""
         at = touching(self.a, self.b, R, p)
-        of_points = velocity + cross(omega, at.point - p)
-        return (at.tangents @ of_points[:, :, None]).ravel()
+        of_points = p_dot + (at.point - p) @ R @ R_dot.T
+        return (at.tangents @ of_points[:, :, None])[:, :, 0]
 
 
 class BodyContacts(AbstractNonsmooth):
@@ -61,7 +63,7 @@ class BodyContacts(AbstractNonsmooth):
         for contact in contacts:
             count = contact.points
             names += [contact.name] if count == 1 else [f"{contact.name}[{i}]" for i in range(count)]
-        return cls(joints, tuple(contacts), tree, tuple(names))
+        return cls(joints=joints, contacts=tuple(contacts), tree=tree, name=tuple(names))
 
     def gaps(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " m"]:
         return self._pairs().value(_gaps, t, q)
@@ -69,7 +71,13 @@ class BodyContacts(AbstractNonsmooth):
     def slips(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "groups 2"] | None:
         if self.contacts[0].friction is None:
             return None
-        return self._pairs().slip(_slips, t, q, v).value.reshape(-1, 2)
+        along = jnp.ones_like(t), rate(kinematic_map_of(self.joints, self.tree), q, v)
+        poses, rates = jax.jvp(lambda t, q: self._pairs().value(_pose, t, q), (t, q), along)
+        by_pair = lambda x: jnp.split(x.reshape(-1, 12), [9], axis=1)
+        slips = []
+        for contact, R, p, R_dot, p_dot in zip(self.contacts, *by_pair(poses), *by_pair(rates), strict=True):
+            slips.append(Pair.of(contact).slip(R.reshape(3, 3), p, R_dot.reshape(3, 3), p_dot))
+        return jnp.concatenate(slips)
 
     def restitutions(self, m: int) -> Float[Array, " m"]:
         return self._for_each_gap([contact.restitution for contact in self.contacts])
@@ -93,15 +101,16 @@ def _gaps(pair, t, R, p):
     return pair.residual(t, R, p)
 
 
-def _slips(pair, t, R, p, omega, velocity):
-    return pair.slip(t, R, p, omega, velocity)
+def _pose(pair, t, R, p):
+    return jnp.concatenate([R.ravel(), p])
 
 
 def contacts_of(contacts: Sequence[Contact], joints: Named, tree: Tree) -> tuple[AbstractNonsmooth, ...]:
     """The contacts as constraints: those with friction, then those without."""
-    kinds = [contact for contact in contacts if contact.friction is not None], [
-        contact for contact in contacts if contact.friction is None
-    ]
+    kinds = (
+        [contact for contact in contacts if contact.friction is not None],
+        [contact for contact in contacts if contact.friction is None],
+    )
     return tuple(BodyContacts.of(members, joints, tree) for members in kinds if members)
 
 

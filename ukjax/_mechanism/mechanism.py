@@ -278,7 +278,7 @@ class Mechanism(AbstractMechanism):
 
     def _with(self, **changes: Any) -> "Mechanism":
         """The same mechanism with other arguments."""
-        arguments = dict(
+        arguments: dict[str, Any] = dict(
             bodies=self.bodies,
             joints=self.joints,
             gravity=self.gravity,

@@ -11,12 +11,15 @@ from .shapes import AbstractRound, AbstractShape, AbstractSolid, Plane
 
 
 class Contact(eqx.Module):
-    """Two shapes that may touch: ``Mechanism(bodies, joints, contacts=[Contact(Sphere("foot", radius=0.02), Plane())])``.
+    """Two shapes on two bodies, which may touch::
 
-    It is a ``ukjax.Unilateral`` whose gaps are the distances of the shapes [m], with the same laws of impact and
-    friction. Slip is the relative velocity of the two bodies at the point of contact, in two directions across the
-    normal. Any shape may touch a ``Plane``; ``Sphere`` and ``Capsule`` may touch each other. Two capsules have one point
-    of contact, also where they are parallel.
+        foot = Contact(Sphere("foot", radius=0.02), Plane(), friction=0.8)
+        robot = Mechanism(bodies, joints, contacts=[foot])
+
+    Its gaps are the distances of the shapes [m], with the laws of impact and friction of ``ukjax.Unilateral``. Slip is
+    the relative velocity of the two bodies at the point of contact, in two directions across the normal. Any shape may
+    touch a ``Plane``; ``Sphere`` and ``Capsule`` may touch each other. Two capsules have one point of contact, also
+    where they are parallel.
 
     Parameters
     ----------
@@ -48,8 +51,8 @@ class Contact(eqx.Module):
         a, b = (b, a) if isinstance(a, Plane) else (a, b)
         if not are_supported(a, b):
             raise InputError(
-                f"a contact of {type(a).__name__} and {type(b).__name__} is not supported. Supported are Point, Sphere, "
-                "Capsule, Box or Cylinder with Plane, and Sphere or Capsule with each other; for other shapes, "
+                f"a contact of {type(a).__name__} and {type(b).__name__} is not supported. Supported are Point, "
+                "Sphere, Capsule, Box or Cylinder with Plane, and Sphere or Capsule with each other; for other shapes, "
                 "ukjax.Unilateral(gap) takes their distance as a function"
             )
         if a.body == b.body:
