@@ -85,7 +85,7 @@ def read_urdf(path: Path, root: Element, floating: bool, modelled: Modelled) -> 
     actuators = tuple(_actuators(path, root, joints, joint_names, suspicious_items))
     gravity = np.array([0.0, 0.0, -9.81])
     title = root.get("name") or path.stem
-    collisions = [collision for link in links.values() for collision in link.findall("collision")]
+    collisions: list[Any] = [collision for link in links.values() for collision in link.findall("collision")]
     contacts, other_collisions = [], [("<collision>", element.line) for element in collisions]
     if isinstance(modelled.contacts, Plane):
         fixed = _fixed_to_ground(made_joints)
