@@ -3,9 +3,9 @@
     u = W x + c,    0 ≤ u_n ⊥ x_n ≥ 0,    ‖x_t‖ ≤ r = μ x_n + limit,    x_t = −r u_t / ‖u_t‖ where u_t ≠ 0
 
 The solution is the fixed point of x_n = max(0, x_n − u_n), x_t = projection of x_t − u_t onto the ball of radius r
-(Alart & Curnier, Comput. Methods Appl. Mech. Eng. 92 (1991) 353). Gauss–Seidel sweeps find which rows act, Newton's
-method on the fixed-point equation then converges in a few iterations. Derivatives are those of the equation, by the
-implicit function theorem.
+(Alart & Curnier, Comput. Methods Appl. Mech. Eng. 92 (1991) 353). Projected gradient steps find which rows act,
+Newton's method on the fixed-point equation then converges in a few iterations. Derivatives are those of the equation,
+by the implicit function theorem.
 """
 
 from typing import NamedTuple
@@ -16,18 +16,21 @@ from jaxtyping import Array, Bool, Float
 
 from .rows import Layout
 
-MAX_ROUNDS = 60
-"""Largest number of rounds of sweeps and one Newton iteration."""
+MAX_ROUNDS = 100
+"""Largest number of rounds of gradient steps and one Newton iteration."""
 
-SWEEPS = 6
-"""Gauss–Seidel sweeps per round."""
+GRADIENT_STEPS = 10
+"""Projected gradient steps per round."""
 
 TOLERANCE = 64
 """Largest residual, in units in the last place of the largest entry of c."""
 
-REGULARISATION, REFINEMENTS = 1e-7, 3
+REGULARISATION, REFINEMENTS = 1e-7, 4
 """Forces of redundant contacts are not unique. Equations are solved with this multiple of the identity added, and
 refined: the error decreases by this factor each time, and the forces are those of least norm."""
+
+MAX_UNROLLED = 16
+"""Largest number of equations that are solved in elementary arithmetic, as kernels need; LAPACK solves larger ones."""
 
 
 class Cone(NamedTuple):
@@ -68,40 +71,48 @@ def unit(x: Float[Array, "groups dim"]) -> Float[Array, "groups dim"]:
 def solve_complementarity(
     W: Float[Array, "rows rows"], c: Float[Array, " rows"], cone: Cone, layout: Layout
 ) -> tuple[Float[Array, " rows"], Bool[Array, ""]]:
-    """The forces x, differentiable, and whether they satisfy the equations to rounding."""
-    W_fixed, c_fixed, cone_fixed = jax.lax.stop_gradient((W, c, cone))
-    largest = jnp.max(jnp.abs(c_fixed), initial=0) + jnp.max(cone_fixed.limit, initial=0)
+    """The forces x, without derivatives, and whether they satisfy the equations to rounding."""
+    W, c, cone = jax.lax.stop_gradient((W, c, cone))
+    largest = jnp.max(jnp.abs(c), initial=0) + jnp.max(cone.limit, initial=0)
     allowed = TOLERANCE * jnp.finfo(c.dtype).eps * largest
+    weight = 1 / jnp.maximum(jnp.sum(jnp.abs(W), axis=1), 1)
+    normal, tangential = layout.split(weight)
+    weight = layout.join(normal, jnp.broadcast_to(jnp.min(tangential, axis=1, keepdims=True), tangential.shape))
 
     def defect(x):
-        return x - _projected(x, W_fixed, c_fixed, cone_fixed, layout)
-
-    size = lambda x: jnp.max(jnp.abs(defect(x)), initial=0)
+        return x - _projected(x, W, c, 1.0, cone, layout)
 
     def round_of(state):
-        x, _, rounds = state
-        x = jax.lax.fori_loop(0, SWEEPS, lambda _, x: _sweep(x, W_fixed, c_fixed, cone_fixed, layout), x)
-        newton = x - solve_regularised(jax.jacfwd(defect)(x), defect(x))
-        x_size, newton_size = size(x), size(newton)
-        better = newton_size < x_size
-        return jnp.where(better, newton, x), jnp.where(better, newton_size, x_size), rounds + 1
+        x, *_, rounds = state
+        step = lambda _, x: _projected(x, W, c, weight, cone, layout)
+        x = jax.lax.fori_loop(0, GRADIENT_STEPS, step, x)
+        d = defect(x)
+        newton = x - solve_regularised(jax.jacfwd(defect)(x), d)
+        size, newton_size = jnp.max(jnp.abs(d), initial=0), jnp.max(jnp.abs(defect(newton)), initial=0)
+        better = newton_size < size
+        return jnp.where(better, newton, x), jnp.where(better, newton_size, size), rounds + 1
 
     def unsolved(state):
         _, error, rounds = state
         return (error > allowed) & (rounds < MAX_ROUNDS)
 
-    start = jnp.zeros_like(c_fixed), jnp.asarray(jnp.inf, c.dtype), jnp.zeros((), jnp.int32)
+    start = jnp.zeros_like(c), jnp.asarray(jnp.inf, c.dtype), jnp.zeros((), jnp.int32)
     x, error, _ = jax.lax.while_loop(unsolved, round_of, start)
-    slope = jax.jacfwd(defect)(x)
-    residual = x - _projected(x, W, c, cone, layout)  # zero, with the derivatives of the equation
-    correction = residual - jax.lax.stop_gradient(residual)
-    x = x - solve_regularised(slope, correction)
-    return x, jax.lax.stop_gradient(error <= 1e4 * allowed)
+    return x, error <= 1e4 * allowed
 
 
-def _projected(x, W, c, cone, layout):
-    """The right-hand side of the fixed-point equation."""
-    normal, tangential = layout.split(x - W @ x - c)
+def with_derivatives(
+    x: Float[Array, " rows"], W: Float[Array, "rows rows"], c: Float[Array, " rows"], cone: Cone, layout: Layout
+) -> Float[Array, " rows"]:
+    """The solution x with its derivatives by W, c and the cone: one Newton iteration of value zero."""
+    slope = jax.jacfwd(lambda x: x - _projected(x, *jax.lax.stop_gradient((W, c, 1.0, cone)), layout))(x)
+    residual = x - _projected(x, W, c, 1.0, cone, layout)
+    return x - solve_regularised(slope, residual - jax.lax.stop_gradient(residual))
+
+
+def _projected(x, W, c, weight, cone, layout):
+    """The right-hand side of the fixed-point equation, for gradient steps of this ``weight``."""
+    normal, tangential = layout.split(x - weight * (W @ x + c))
     normal = jnp.where(cone.active, jnp.maximum(normal, 0), 0)
     return layout.join(normal, _friction(tangential, cone.radius(layout, normal), cone.direction))
 
@@ -115,47 +126,39 @@ def _friction(trial, radius, direction):
     return jnp.where(known, -radius * direction, on_ball)
 
 
-def _sweep(x, W, c, cone, layout):
-    """One Gauss–Seidel sweep over all contacts. The friction force follows its contact force."""
-    diagonal = jnp.where(jnp.diagonal(W) > 0, jnp.diagonal(W), 1)
-
-    def update_normal(i, x):
-        value = jnp.where(cone.active[i], jnp.maximum(x[i] - (W[i] @ x + c[i]) / diagonal[i], 0), 0)
-        return x.at[i].set(value)
-
-    def update_group(i, x):
-        rows = layout.gaps + layout.dim * i + jnp.arange(layout.dim)
-        trial = x[rows] - (W[rows] @ x + c[rows]) / jnp.max(diagonal[rows])
-        radius = cone.radius(layout, x[: layout.gaps])[i]
-        return x.at[rows].set(_friction(trial[None], radius[None], cone.direction[i][None])[0])
-
-    x = jax.lax.fori_loop(0, layout.gaps, update_normal, x) if layout.gaps else x
-    return jax.lax.fori_loop(0, layout.groups, update_group, x) if layout.groups else x
-
-
 def solve_regularised(G: Float[Array, "m m"], rhs: Float[Array, " m"]) -> Float[Array, " m"]:
     """Solve G x = rhs, where G may be singular and the equations are consistent."""
-    if not rhs.size:
+    m = rhs.size
+    if not m:
         return rhs
-    inverse = _inverse(G + REGULARISATION * jnp.eye(rhs.size, dtype=rhs.dtype))
-    x = inverse @ rhs
-    for _ in range(REFINEMENTS):
-        x = x + inverse @ (rhs - G @ x)
-    return x
+    regular = G + REGULARISATION * jnp.eye(m, dtype=rhs.dtype)
+    solve = _by_elimination(regular) if m <= MAX_UNROLLED else _by_lapack(regular)
+    refine = lambda x, _: (x + solve(rhs - G @ x), None)
+    return jax.lax.scan(refine, jnp.zeros_like(rhs), length=REFINEMENTS)[0]
 
 
-def _inverse(G):
-    """Inverse by Gauss–Jordan elimination with partial pivoting, in elementary arithmetic for kernels."""
+def _by_lapack(G):
+    factors = jax.scipy.linalg.lu_factor(G)
+    return lambda rhs: jax.scipy.linalg.lu_solve(factors, rhs)
+
+
+def _by_elimination(G):
+    """Solve by LU factors without pivoting: rows of G that do not act are unit rows, the others nearly definite."""
     m = G.shape[0]
-    index = jnp.arange(m)
+    for j in range(m - 1):
+        factor = G[j + 1 :, j] / G[j, j]
+        rest = G[j + 1 :, j + 1 :] - factor[:, None] * G[j, j + 1 :]
+        G = G.at[j + 1 :, j].set(factor).at[j + 1 :, j + 1 :].set(rest)
 
-    def eliminate(j, X):
-        pivot = jnp.argmax(jnp.where(index >= j, jnp.abs(X[:, j]), -1.0))
-        row_j, row_p = X[j], X[pivot]
-        X = X.at[pivot].set(row_j)
-        row = row_p / row_p[j]
-        X = X - jnp.where(index == j, 0, X[:, j])[:, None] * row
-        return X.at[j].set(row)
+    def solve(rhs):
+        y = list(rhs)
+        for i in range(m):
+            for j in range(i):
+                y[i] = y[i] - G[i, j] * y[j]
+        for i in reversed(range(m)):
+            for j in range(i + 1, m):
+                y[i] = y[i] - G[i, j] * y[j]
+            y[i] = y[i] / G[i, i]
+        return jnp.stack(y)
 
-    X = jax.lax.fori_loop(0, m, eliminate, jnp.concatenate([G, jnp.eye(m, dtype=G.dtype)], axis=1))
-    return X[:, m:]
+    return solve

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._system import shifted
-from .complementarity import Cone, norm, solve_complementarity, unit
+from .complementarity import Cone, norm, solve_complementarity, unit, with_derivatives
 from .mode import Mode, scaled_cone
 from .rows import restitutions
 from .transition import NEAR, Setting
@@ -76,7 +76,9 @@ def moreau_jean_step(
     s = response.scale
     W = s[:, None] * response.W * s
     cone = scaled_cone(contacts._replace(limit=h * contacts.limit), response, layout, active, jnp.zeros_like(slip))
-    scaled, solved = solve_complementarity(W, s * layout.join(free + rebound, slip), cone, layout)
+    c = s * layout.join(free + rebound, slip)
+    scaled, solved = solve_complementarity(W, c, cone, layout)
+    scaled = with_derivatives(scaled, W, c, cone, layout)
     impulse = s * scaled
     v = v + h * response.acceleration + impulse @ response.directions
     q = shifted(kinematic_map, middle, h / 2 * v)
@@ -114,7 +116,9 @@ def project_gaps(setting: Setting, t: Array, q: Float[Array, " nq"], v: Float[Ar
             direction=jnp.zeros((layout.groups, layout.dim), q.dtype),
         )
         rows = layout.join(contacts.gap, jnp.zeros((layout.groups, layout.dim), q.dtype))
-        push, _ = solve_complementarity(s[:, None] * response.W * s, s * rows, cone, layout)
+        W = s[:, None] * response.W * s
+        push, _ = solve_complementarity(W, s * rows, cone, layout)
+        push = with_derivatives(push, W, s * rows, cone, layout)
         return shifted(setting.system.kinematic_map, q, (s * push) @ response.directions), None
 
     penetrates = lambda q: jax.lax.scan(correct, q, length=PROJECTIONS)[0]

@@ -4,11 +4,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._solve import AbstractMethod
 from .._system import AbstractSystem, shifted
-from .complementarity import norm, solve_complementarity, solve_regularised, unit
+from .complementarity import Cone, norm, solve_complementarity, solve_regularised, unit, with_derivatives
 from .mode import ROUNDING, Mode, scaled_cone
 from .rows import ContactRows, Layout, Response, contacts_at, response_of, restitutions
 
@@ -28,18 +29,21 @@ class Transition(NamedTuple):
 
     Attributes
     ----------
-    q, v, mode
-        State and mode after it.
+    v, mode
+        Velocities and mode after it.
     impulse
         Impulses Λ (rows,), zero without an impact.
+    contacts, response
+        The contacts after it, and their response to forces.
     solved
         Whether the complementarity problems were solved. False if no contact forces are consistent (Painlevé).
     """
 
-    q: Float[Array, " nq"]
     v: Float[Array, " n"]
     mode: Mode
     impulse: Float[Array, " rows"]
+    contacts: ContactRows
+    response: Response
     solved: Bool[Array, ""]
 
 
@@ -75,21 +79,34 @@ class Setting(NamedTuple):
         return response_of(self.system(t, q, v), contacts, self.layout, self.method)
 
 
-def settle(setting: Setting, t: Array, q: Array, v: Array, mode: Mode) -> tuple[Array, Array]:
-    """q and v with closed gaps at zero, and closed and sticking rows at rest: the drift correction of a mode."""
+class Settled(NamedTuple):
+    """State after the drift correction of a mode, with the contacts and their response there, to rounding."""
+
+    q: Float[Array, " nq"]
+    v: Float[Array, " n"]
+    contacts: ContactRows
+    response: Response
+
+
+def settle(setting: Setting, t: Array, q: Array, v: Array, mode: Mode) -> Settled:
+    """Set closed gaps to zero, and closed and sticking rows to rest: the drift correction of a mode."""
     layout = setting.layout
     stick = jnp.broadcast_to(mode.sticking[:, None], mode.direction.shape)
     closed, at_rest = layout.join(mode.closed, jnp.zeros_like(stick)), layout.join(mode.closed, stick)
 
-    def correct(state, _):
-        q, v = state
+    def evaluate(q, v):
         contacts = setting.contacts(t, q, v)
-        response = setting.response(t, q, v, contacts)
+        return contacts, setting.response(t, q, v, contacts)
+
+    def correct(state, _):
+        q, v, *_ = state
+        contacts, response = evaluate(q, v)
         gaps = layout.join(contacts.gap, jnp.zeros_like(mode.direction))
         q = shifted(setting.system.kinematic_map, q, _correction(response, closed, -gaps))
-        return (q, v + _correction(response, at_rest, -contacts.rate)), None
+        return Settled(q, v + _correction(response, at_rest, -contacts.rate), contacts, response), None
 
-    return jax.lax.scan(correct, (q, v), length=SETTLING)[0]
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(evaluate, q, v))
+    return jax.lax.scan(correct, Settled(q, v, *zeros), length=SETTLING)[0]
 
 
 def _correction(response, acting, rows):
@@ -106,64 +123,79 @@ def transition(
     v: Float[Array, " n"],
     mode: Mode,
     released: Bool[Array, " events"],
+    derivatives: bool,
 ) -> Transition:
-    """The state and the mode after an instant, from those before it.
+    """The velocities and the mode after an instant, from those before it.
 
-    ``released`` marks closed gaps and sticking friction forces whose event this is: they open, or slip.
+    First the impact: Newton's law for all closed gaps at once. Then the contact forces just after the instant decide
+    which gaps stay closed, and which friction forces stick. Both are complementarity problems, solved in one loop of
+    two iterations, so that they are compiled once. ``released`` marks closed gaps and sticking friction forces whose
+    event this is: they open, or slip. ``derivatives``: the impact has derivatives.
     """
     layout, system = setting.layout, setting.system
-    contacts = setting.contacts(t, q, v)
-    is_near = jax.lax.stop_gradient(contacts.gap <= NEAR * setting.gap_rounding) | mode.closed
-    q = settle(setting, t, q, v, Mode(is_near, jnp.zeros_like(mode.sticking), jnp.zeros_like(mode.direction)))[0]
-
-    # Impact: Newton's law for all closed gaps at once.
-    contacts = setting.contacts(t, q, v)
-    response = setting.response(t, q, v, contacts)
-    rate, slip = layout.split(contacts.rate)
     normal_size, slip_size = layout.split(setting.rate_size)
-    approach = jax.lax.stop_gradient(rate < -ROUNDING * normal_size) & is_near
-    is_impact = jnp.any(approach)
-    rebound = jnp.where(approach & (-rate > RESTING_SPEED * normal_size), restitutions(system.nonsmooth, t, q), 0)
-    wanted = layout.join(rate * (1 + rebound), slip)
-    s = response.scale
-    W = s[:, None] * response.W * s
-    impact_contacts = contacts._replace(limit=jnp.zeros_like(contacts.limit))  # a bounded force has no impulse
-    cone = scaled_cone(impact_contacts, response, layout, is_near, jnp.zeros_like(slip))
-    impulse, impact_solved = solve_complementarity(W, s * wanted, cone, layout)
-    impulse = jnp.where(is_impact, s * impulse, 0)
-    v = v + impulse @ response.directions
-
-    # Contact forces just after the instant decide which gaps stay closed, and which friction forces stick.
-    contacts = setting.contacts(t, q, v)
-    response = setting.response(t, q, v, contacts)
-    rate, slip = jax.lax.stop_gradient(layout.split(contacts.rate))
-    s = response.scale
-    W, c = s[:, None] * response.W * s, s * response.free
-    released_gap, released_friction = released[: layout.gaps], released[layout.gaps :]
-    rests = is_near & (jnp.abs(rate) <= 4 * RESTING_SPEED * normal_size)
-    speed, direction = norm(slip), unit(slip)
     slip_rounding = 4 * RESTING_SPEED * jnp.max(slip_size, axis=1, initial=0)
-    was_stuck = mode.sticking & released_friction
-    slips = speed > slip_rounding
-    cone = scaled_cone(contacts, response, layout, rests, jnp.where(slips[:, None], direction, 0))
-    force, solved = jax.lax.stop_gradient(solve_complementarity(W, c, cone, layout))
-    normal, tangential = layout.split(force)
-    row_acceleration = layout.split(W @ force + c)[0]
-    size = jnp.maximum(jnp.max(jnp.abs(c), initial=0), jnp.max(cone.limit, initial=0))
+    rebounds = restitutions(system.nonsmooth, t, q)
+
+    def phase(carry, is_impact):
+        v, is_near, _ = carry
+        contacts = setting.contacts(t, q, v)
+        response = setting.response(t, q, v, contacts)
+        rate, slip = layout.split(contacts.rate)
+        is_near = jnp.where(is_impact, (contacts.gap <= NEAR * setting.gap_rounding) | mode.closed, is_near)
+        s = response.scale
+        W = s[:, None] * response.W * s
+
+        approach = jax.lax.stop_gradient(rate < -ROUNDING * normal_size) & is_near
+        rebound = jnp.where(approach & (-rate > RESTING_SPEED * normal_size), rebounds, 0)
+        rests = is_near & (jnp.abs(rate) <= 4 * RESTING_SPEED * normal_size)
+        slips = norm(slip) > slip_rounding
+        c = s * jnp.where(is_impact, layout.join(rate * (1 + rebound), slip), response.free)
+        limit = jnp.where(is_impact, 0, contacts.limit)  # a bounded force has no impulse
+        direction = jnp.where(slips[:, None] & ~is_impact, jax.lax.stop_gradient(unit(slip)), 0)
+        active = jnp.where(is_impact, is_near, rests)
+        cone = scaled_cone(contacts._replace(limit=limit), response, layout, active, direction)
+        scaled, solved = solve_complementarity(W, c, cone, layout)
+        if derivatives:
+            scaled = with_derivatives(scaled, W, c, cone, layout)
+        has_impulse = is_impact & jnp.any(approach)
+        impulse = jnp.where(has_impulse, s * scaled, 0)
+        forces = Forces(contacts, response, active, slips, c, cone, scaled, W @ scaled + c)
+        return (v + impulse @ response.directions, is_near, forces), (impulse, solved | is_impact & ~has_impulse)
+
+    nothing = jnp.zeros(layout.gaps, bool)
+    shapes = jax.eval_shape(lambda: phase((v, nothing, None), jnp.asarray(True)))[0][2]
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    (v, _, forces), (impulses, solved) = jax.lax.scan(phase, (v, nothing, zeros), jnp.array([True, False]))
+    after = jax.lax.stop_gradient(forces)
+
+    normal, tangential = layout.split(after.scaled)
+    size = jnp.maximum(jnp.max(jnp.abs(after.c), initial=0), jnp.max(after.cone.limit, initial=0))
     tolerance = 1e3 * ROUNDING * size
-    has_force, accelerates = normal > tolerance, row_acceleration > tolerance
-    closed = rests & (has_force | ~accelerates & ~(released_gap & mode.closed))
-    has_contact = layout.at_normal(closed.astype(force.dtype)) > 0
-    acts = has_contact | (jnp.asarray(layout.normal_of) < 0) if layout.groups else jnp.zeros(0, bool)
-    radius = cone.radius(layout, normal)
-    holds = norm(tangential) < radius - tolerance
-    sticking = acts & ~slips & holds & ~was_stuck
-    begins = acts & ~slips & ~sticking
-    onset = -unit(tangential)
-    new_direction = jnp.where((acts & slips)[:, None], direction, jnp.where(begins[:, None], onset, 0))
-    mode = Mode(closed, sticking, jax.lax.stop_gradient(new_direction))
-    q, v = settle(setting, t, q, v, mode)
-    return Transition(q, v, mode, impulse, solved & (impact_solved | ~is_impact))
+    has_force, accelerates = normal > tolerance, layout.split(after.u)[0] > tolerance
+    released_gap, released_friction = released[: layout.gaps], released[layout.gaps :]
+    closed = after.active & (has_force | ~accelerates & ~(released_gap & mode.closed))
+    acts = (layout.at_normal(closed.astype(normal.dtype)) > 0) | (np.asarray(layout.normal_of, int) < 0)
+    holds = norm(tangential) < after.cone.radius(layout, normal) - tolerance
+    sticking = acts & ~after.slips & holds & ~(mode.sticking & released_friction)
+    begins = acts & ~after.slips & ~sticking
+    onset, direction = -unit(tangential), unit(layout.split(after.contacts.rate)[1])
+    direction = jnp.where((acts & after.slips)[:, None], direction, jnp.where(begins[:, None], onset, 0))
+    new_mode = Mode(closed, sticking, direction)
+    return Transition(v, new_mode, impulses[0], forces.contacts, forces.response, jnp.all(solved))
+
+
+class Forces(NamedTuple):
+    """A complementarity problem of a transition, and its solution."""
+
+    contacts: ContactRows
+    response: Response
+    active: Bool[Array, " gaps"]
+    slips: Bool[Array, " groups"]
+    c: Float[Array, " rows"]
+    cone: Cone
+    scaled: Float[Array, " rows"]
+    u: Float[Array, " rows"]
 
 
 def directions_along(mode: Mode, contacts: ContactRows, layout: Layout) -> Mode:

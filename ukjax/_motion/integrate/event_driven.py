@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._contact.mode import InContact, Mode, all_open, event_values
+from ..._contact.mode import InContact, Mode, all_open, event_values, forces_in
 from ..._contact.rows import gaps
 from ..._contact.transition import directions_along, settle, transition
 from ..._kernel import per_member
@@ -271,11 +271,9 @@ class Outlook(NamedTuple):
     met: Bool[Array, " events"]
 
 
-def _outlook(setting, mode, values, step_taken: Step, t0, h, first):
+def _outlook(setting, mode, values, forces, step_taken: Step, t0, h, first):
     """Look for a change of the mode along a step."""
-    layout, system = setting.layout, setting.system
-    t1, q1, v1 = t0 + step_taken.t1, step_taken.q1, step_taken.v1
-    _, forces = InContact(system, mode, layout, setting.method).forces(t1, q1, v1)
+    layout = setting.layout
     new, rounding = jax.lax.stop_gradient(event_values(forces, mode, layout, setting.gap_rounding, setting.rate_size))
     is_open = jnp.concatenate([~mode.closed, jnp.zeros(layout.groups, bool)])
 
@@ -361,11 +359,12 @@ def _iterate(problem, setting, ts, scale, derivatives, state: LoopState) -> tupl
     else:
         good = fine = jnp.asarray(True)
         following = jnp.asarray(jnp.inf, q.dtype)
-    q1, v1 = settle(setting, t0 + t1, stepped.q, stepped.v, mode)
+    q1, v1, contacts, response = settle(setting, t0 + t1, stepped.q, stepped.v, mode)
     fine = fine & (~good | finite(q1, v1))
 
     hermite = Step(t, q, v, t1, q1, v1, system.kinematic_map)
-    outlook = _outlook(setting, mode, state.values, *jax.lax.stop_gradient((hermite, t0, h)), first)
+    forces = forces_in(mode, contacts, response, layout)
+    outlook = _outlook(setting, mode, state.values, *jax.lax.stop_gradient((forces, hermite, t0, h)), first)
     resolution = 4 * jnp.finfo(q.dtype).eps * (jnp.abs(t0) + t1)
     at_resolution = jax.lax.stop_gradient(h) <= resolution
     forced = outlook.beyond & at_resolution
@@ -384,11 +383,11 @@ def _iterate(problem, setting, ts, scale, derivatives, state: LoopState) -> tupl
             v_dot = lambda t, q, v: acceleration(model, t, q, v, problem.method, problem.projection).v_rate
             tm, qm, vm = on_surface(event, system.kinematic_map, v_dot, tm, qm, vm, jnp.any(met) & ~first)
         released = met & jnp.concatenate([mode.closed, mode.sticking])
-        after = transition(setting, tm, qm, vm, mode, released)
-        _, forces = InContact(system, after.mode, layout, problem.method).forces(tm, after.q, after.v)
+        after = transition(setting, tm, qm, vm, mode, released, derivatives)
+        forces = forces_in(after.mode, after.contacts, after.response, layout)
         values = event_values(forces, after.mode, layout, setting.gap_rounding, setting.rate_size).value
         following = jnp.minimum(wanted, _flight(setting, forces, after.mode))
-        return tm - t0, after.q, after.v, after.mode, values, after.impulse, after.solved, following
+        return tm - t0, qm, after.v, after.mode, values, after.impulse, after.solved, following
 
     def keep(t1, q1, v1):
         solved, impulse = jnp.asarray(True), jnp.zeros(layout.rows, q.dtype)

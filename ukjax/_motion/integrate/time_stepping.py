@@ -91,7 +91,9 @@ def _solve_one(problem, start, ts, per_interval):
     first = correct_drift(system, ts[0], start.q, start.v, levels, scale)
     q0 = project_gaps(setting, ts[0], first.q, first.v)
     no_release = jnp.zeros(setting.layout.gaps + setting.layout.groups, bool)
-    at_start = transition(setting, ts[0], q0, first.v, all_open(setting.layout, q0.dtype), no_release)
+    at_start = transition(
+        setting, ts[0], q0, first.v, all_open(setting.layout, q0.dtype), no_release, derivatives=False
+    )
     state = LoopState(q0, first.v, at_start.mode, first.off, false, false, zero, zero)
 
     def interval(state, ends_and_count):
