@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
 from .._check_terms import symmetric
 from .._constraint import AbstractNonsmooth
@@ -37,7 +37,7 @@ class Layout(NamedTuple):
         """The normal and the tangential part of a vector of all rows."""
         return x[: self.gaps], x[self.gaps :].reshape(self.groups, self.dim)
 
-    def join(self, normal: Array, tangential: Array) -> Float[Array, " rows"]:
+    def join(self, normal: Array, tangential: Array) -> Shaped[Array, " rows"]:
         """The inverse of ``split``."""
         return jnp.concatenate([normal, tangential.reshape(-1)])
 
