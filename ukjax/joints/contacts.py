@@ -15,7 +15,10 @@ from .base import AbstractConnection, Number
 
 
 class AbstractContact(AbstractConnection):
-    """A rolling contact: a connection that constrains velocities by the rows of ``slip`` and, optionally, positions by ``residual``."""
+    """A rolling contact: a connection that constrains velocities by ``slip`` and, optionally, positions by ``residual``.
+
+    It never opens. Contacts that open are those of ``ukjax.contacts``.
+    """
 
     slip_rows: ClassVar[tuple[str, ...]]
     """A name for each row of ``slip``."""
