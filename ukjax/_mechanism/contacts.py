@@ -1,8 +1,8 @@
 """Contacts of the bodies of a mechanism, as a nonsmooth constraint."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import KW_ONLY, replace
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,28 +17,26 @@ from .._kinematic_map import rate
 from .._names import did_you_mean
 from ..contacts import AbstractShape, Contact
 from ..contacts.touching import touching
-from ..joints import AbstractConnection
-from .between import Connections
+from .alike import grouped
+from .kinematics import placed
 from .named import Named
 from .tree import GROUND, Tree
 from .turning import kinematic_map_of
 
 
-class Pair(AbstractConnection):
-    """The two shapes of a contact as a connection: that of a on the child, that of b on the parent."""
+class Pair(eqx.Module):
+    """The two shapes of a contact. Without the names of their bodies, pairs that differ only in numbers are alike."""
 
-    _: KW_ONLY
     a: AbstractShape
     b: AbstractShape
-    rows: ClassVar[Any] = ()
 
     @classmethod
     def of(cls, contact: Contact) -> "Pair":
-        """The pair of a contact. Without the names of bodies, pairs that differ only in numbers are alike."""
-        a, b = contact.a, contact.b
-        return cls(b.body, a.body, a=replace(a, body=""), b=replace(b, body=""))
+        """The pair of a contact."""
+        return cls(replace(contact.a, body=""), replace(contact.b, body=""))
 
-    def residual(self, t: Array, R: Array, p: Array) -> Float[Array, " k"]:
+    def gap(self, R: Float[Array, "3 3"], p: Float[Array, " 3"]) -> Float[Array, " k"]:
+        """The gaps, for the pose R, p of the body of a in the frame of the body of b."""
         return touching(self.a, self.b, R, p).gap
 
     def slip(self, R: Array, p: Array, R_dot: Array, p_dot: Array) -> Float[Array, "k 2"]:
@@ -66,18 +64,14 @@ class BodyContacts(AbstractNonsmooth):
         return cls(joints=joints, contacts=tuple(contacts), tree=tree, name=tuple(names))
 
     def gaps(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " m"]:
-        return self._pairs().value(_gaps, t, q)
+        return self._for_each_pair(Pair.gap, *self._poses(t, q))
 
     def slips(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "groups 2"] | None:
         if self.contacts[0].friction is None:
             return None
         along = jnp.ones_like(t), rate(kinematic_map_of(self.joints, self.tree), q, v)
-        poses, rates = jax.jvp(lambda t, q: self._pairs().value(_pose, t, q), (t, q), along)
-        by_pair = lambda x: jnp.split(x.reshape(-1, 12), [9], axis=1)
-        slips = []
-        for contact, R, p, R_dot, p_dot in zip(self.contacts, *by_pair(poses), *by_pair(rates), strict=True):
-            slips.append(Pair.of(contact).slip(R.reshape(3, 3), p, R_dot.reshape(3, 3), p_dot))
-        return jnp.concatenate(slips)
+        poses, rates = jax.jvp(self._poses, (t, q), along)
+        return self._for_each_pair(Pair.slip, *poses, *rates)
 
     def restitutions(self, m: int) -> Float[Array, " m"]:
         return self._for_each_gap([contact.restitution for contact in self.contacts])
@@ -88,21 +82,34 @@ class BodyContacts(AbstractNonsmooth):
     def limits(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], groups: int) -> Float[Array, " groups"]:
         return jnp.zeros(groups, q.dtype)
 
-    def _pairs(self) -> Connections:
-        names = tuple(f"contact {i}" for i in range(len(self.contacts)))
-        pairs = tuple(Pair.of(contact) for contact in self.contacts)
-        return Connections(Named((*self.joints.names, *names), (*self.joints.things, *pairs)), self.tree, names)
+    def _poses(self, t, q) -> tuple[Float[Array, "contacts 3 3"], Float[Array, "contacts 3"]]:
+        """The pose of the body of a in the frame of the body of b, for each contact."""
+        positions = placed(self.joints, self.tree, t, q)
+        number = {link.body: i for i, link in enumerate(self.tree.links)} | {GROUND: len(self.tree.links)}
+        a, b = np.array([[number[shape.body] for shape in (contact.a, contact.b)] for contact in self.contacts]).T
+        if np.all(b == number[GROUND]):
+            return positions.R[a], positions.p[a]
+        apart = positions.base[a] - positions.base[b] + (positions.d[a] - positions.d[b])
+        axes = positions.R[b].transpose(0, 2, 1)
+        return axes @ positions.R[a], (axes @ apart[:, :, None])[:, :, 0]
+
+    def _for_each_pair(self, function, *numbers):
+        """Evaluate ``function(pair, *numbers)`` for each contact, and concatenate the results."""
+        counts = [contact.points for contact in self.contacts]
+        rows = np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1])
+        first, *others = grouped(map(Pair.of, self.contacts))
+        flat = lambda part: part.reshape(-1, *part.shape[2:])
+        if not others:
+            return flat(eqx.filter_vmap(function)(first.things, *numbers))
+        parts = [
+            flat(eqx.filter_vmap(function)(group.things, *(x[group.places] for x in numbers)))
+            for group in (first, *others)
+        ]
+        places = np.concatenate([rows[i] for group in (first, *others) for i in group.places])
+        return jnp.concatenate(parts)[np.argsort(places)]
 
     def _for_each_gap(self, values):
         return jnp.stack(values)[np.repeat(np.arange(len(values)), [contact.points for contact in self.contacts])]
-
-
-def _gaps(pair, t, R, p):
-    return pair.residual(t, R, p)
-
-
-def _pose(pair, t, R, p):
-    return jnp.concatenate([R.ravel(), p])
 
 
 def contacts_of(contacts: Sequence[Contact], joints: Named, tree: Tree) -> tuple[AbstractNonsmooth, ...]:

@@ -61,8 +61,8 @@ class Mechanism(AbstractMechanism):
     each quaternion has one velocity fewer than coordinates. ``coordinates`` and ``velocities`` list both.
 
     M and Q are computed exactly, by recursion over the tree. Loops, rolling contacts and couplings are constraints and
-    may be redundant. Each number is a named leaf: ``bodies.crank.mass``, ``joints.pin.at``. Dry friction of size f in a joint
-    is the non-ideal force −f tanh(q̇/``creep``) along its coordinate.
+    may be redundant. Each number is a named leaf: ``bodies.crank.mass``, ``joints.pin.at``. Dry friction of size f in a
+    joint is the non-ideal force −f tanh(q̇/``creep``) along its coordinate.
 
     Parameters
     ----------

@@ -15,9 +15,9 @@ from .base import AbstractConnection, Number
 
 
 class AbstractContact(AbstractConnection):
-    """A rolling contact: a connection that constrains velocities by ``slip`` and, optionally, positions by ``residual``.
+    """A rolling contact: a connection that constrains velocities by the rows of ``slip``.
 
-    It never opens. Contacts that open are those of ``ukjax.contacts``.
+    It may constrain positions by ``residual``. It never opens: contacts that open are those of ``ukjax.contacts``.
     """
 
     slip_rows: ClassVar[tuple[str, ...]]
