@@ -14,14 +14,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._kinematic_map import KinematicMap, rate, settled
 from .._system import shifted
 from .complementarity import Cone, norm, solve_complementarity, unit, with_derivatives
 from .mode import Mode, scaled_cone
 from .rows import restitutions
 from .transition import NEAR, Setting
-
-PROJECTIONS = 2
-"""Newton iterations of the projection onto g ≥ 0."""
 
 
 class MoreauJean(eqx.Module):
@@ -52,6 +50,8 @@ class MoreauJeanStep(NamedTuple):
         Λ (rows,).
     solved
         Whether the complementarity problem was solved.
+    needs_fallback
+        Whether the method for M and A was not applicable.
     """
 
     q: Float[Array, " nq"]
@@ -59,6 +59,7 @@ class MoreauJeanStep(NamedTuple):
     mode: Mode
     impulse: Float[Array, " rows"]
     solved: Bool[Array, ""]
+    needs_fallback: Bool[Array, ""]
 
 
 def moreau_jean_step(
@@ -66,7 +67,7 @@ def moreau_jean_step(
 ) -> MoreauJeanStep:
     """A step from t to t + h."""
     layout, kinematic_map = setting.layout, setting.system.kinematic_map
-    middle = shifted(kinematic_map, q, h / 2 * v)
+    middle = moved(kinematic_map, q, v, h / 2)
     contacts = setting.contacts(t + h / 2, middle, v)
     response = setting.response(t + h / 2, middle, v, contacts)
     active = jax.lax.stop_gradient(contacts.gap <= NEAR * setting.gap_rounding)
@@ -81,8 +82,29 @@ def moreau_jean_step(
     scaled = with_derivatives(scaled, W, c, cone, layout)
     impulse = s * scaled
     v = v + h * response.acceleration + impulse @ response.directions
-    q = shifted(kinematic_map, middle, h / 2 * v)
-    return MoreauJeanStep(q, v, _mode(scaled, W, s * layout.join(free, slip), cone, layout), impulse, solved)
+    q = moved(kinematic_map, middle, v, h / 2)
+    mode = _mode(scaled, W, s * layout.join(free, slip), cone, layout)
+    return MoreauJeanStep(q, v, mode, impulse, solved, response.needs_fallback)
+
+
+def moved(
+    kinematic_map: KinematicMap | None, q: Float[Array, " nq"], v: Float[Array, " n"], h: Array
+) -> Float[Array, " nq"]:
+    """q after a time h at constant v, by the classical Runge–Kutta method for q̇ = N(q) v.
+
+    The norm of a quaternion changes by h⁵, so that it does not drift.
+    """
+    if kinematic_map is None:
+        return q + h * v
+
+    def stage(carry, c):
+        total, slope = carry
+        slope = rate(kinematic_map, q + c[0] * h * slope, v)
+        return (total + c[1] * h * slope, slope), None
+
+    weights = jnp.asarray([[0, 1 / 6], [1 / 2, 1 / 3], [1 / 2, 1 / 3], [1, 1 / 6]], q.dtype)
+    (q_end, _), _ = jax.lax.scan(stage, (q, jnp.zeros_like(q)), weights)
+    return settled(kinematic_map, q_end)
 
 
 def _mode(scaled, W, c, cone, layout):
@@ -99,13 +121,13 @@ def _mode(scaled, W, c, cone, layout):
 
 
 def project_gaps(setting: Setting, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " nq"]:
-    """The nearest q with g ≥ 0, in the metric of M."""
+    """One Newton iteration towards the nearest q with g ≥ 0, in the metric of M."""
     layout = setting.layout
     if not layout.gaps:
         return q
     no_friction = jnp.zeros(layout.groups)
 
-    def correct(q, _):
+    def correct(q):
         contacts = setting.contacts(t, q, v)
         response = setting.response(t, q, v, contacts)
         s = response.scale
@@ -119,8 +141,7 @@ def project_gaps(setting: Setting, t: Array, q: Float[Array, " nq"], v: Float[Ar
         W = s[:, None] * response.W * s
         push, _ = solve_complementarity(W, s * rows, cone, layout)
         push = with_derivatives(push, W, s * rows, cone, layout)
-        return shifted(setting.system.kinematic_map, q, (s * push) @ response.directions), None
+        return shifted(setting.system.kinematic_map, q, (s * push) @ response.directions)
 
-    penetrates = lambda q: jax.lax.scan(correct, q, length=PROJECTIONS)[0]
     gap = setting.contacts(t, q, v).gap
-    return jax.lax.cond(jnp.any(gap < 0), penetrates, lambda q: q, q)
+    return jax.lax.cond(jnp.any(gap < 0), correct, lambda q: q, q)

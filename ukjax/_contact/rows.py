@@ -33,7 +33,7 @@ class Layout(NamedTuple):
         """Number of all rows."""
         return self.gaps + self.groups * self.dim
 
-    def split(self, x: Float[Array, " rows"]) -> tuple[Float[Array, " gaps"], Float[Array, "groups dim"]]:
+    def split(self, x: Shaped[Array, " rows"]) -> tuple[Shaped[Array, " gaps"], Shaped[Array, "groups dim"]]:
         """The normal and the tangential part of a vector of all rows."""
         return x[: self.gaps], x[self.gaps :].reshape(self.groups, self.dim)
 
@@ -151,6 +151,8 @@ class Response(NamedTuple):
         1/√W_ii (rows,), the same for the components of one friction force; 1 for rows that no force can move.
     movable
         Whether a force can move the row (rows,).
+    needs_fallback
+        Whether the method for M and A was not applicable.
     """
 
     acceleration: Float[Array, " n"]
@@ -159,6 +161,7 @@ class Response(NamedTuple):
     free: Float[Array, " rows"]
     scale: Float[Array, " rows"]
     movable: Array
+    needs_fallback: Array
 
 
 def response_of(terms: Terms, contacts: ContactRows, layout: Layout, method: AbstractMethod) -> Response:
@@ -175,4 +178,6 @@ def response_of(terms: Terms, contacts: ContactRows, layout: Layout, method: Abs
     size = layout.join(normal, jnp.broadcast_to(jnp.max(tangential, axis=1, keepdims=True), tangential.shape))
     movable = size > FORCE_FREE_LENGTH**2 * jnp.sum(contacts.J**2, axis=1) * jnp.max(size, initial=0)
     scale = jnp.where(movable, jax.lax.rsqrt(jnp.where(movable, size, 1)), 1)
-    return Response(acceleration, directions, W, contacts.J @ acceleration + contacts.bias, scale, movable)
+    return Response(
+        acceleration, directions, W, contacts.J @ acceleration + contacts.bias, scale, movable, factors.needs_fallback
+    )

@@ -251,7 +251,7 @@ def _minimum(left, right, value_and_slope):
 
 
 def on_surface(
-    event: Event,
+    event: Callable[[Array, Array, Array], Array],
     kinematic_map: KinematicMap | None,
     acceleration: Callable[[Array, Array, Array], Array],
     t: Float[Array, ""],

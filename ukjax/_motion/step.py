@@ -30,7 +30,7 @@ from .fallback.sparsity import with_sparsity
 from .inputs import canonicalise, check_kinematic_map, check_starts, hint_if_batched_model
 from .integrate.time_stepping import corrected_step
 from .result import FINISHED, classify, finite, in_words
-from .stepper.contact_setting import setting_of
+from .stepper.contact_setting import compiled, setting_of
 from .stepper.drift_correction import same_at_every_level
 from .stepper.limits import is_kernel
 from .stepper.model_batch import SingleModel
@@ -279,9 +279,8 @@ def _integrate(model, state, dt, u, method, tableau, projection, steps):
 @jit
 def _integrate_with_contact(model, state, dt, u, method, steps):
     """The state after all steps of Moreau and Jean."""
-    h = dt / steps
+    h, levels = dt / steps, same_at_every_level(method)
 
-    @per_member
     def advance_member(t, q, v, scale, u):
         driven = model if u is None else Driven(model, u)
         setting = setting_of(driven, method, t, q, v, scale)
@@ -289,12 +288,13 @@ def _integrate_with_contact(model, state, dt, u, method, steps):
         def advance(carry, i):
             q, v, off, solved = carry
             step_scale = scale.of_rows(driven, t + i * h, q, v) if driven.enforced else scale
-            after, step_off = corrected_step(setting, t + i * h, h, q, v, step_scale)
+            after, step_off, _ = corrected_step(setting, t + i * h, h, q, v, levels, step_scale)
             return (after.q, after.v, off | step_off, solved & after.solved), None
 
         start = q, v, jnp.asarray(False), jnp.asarray(True)
         return jax.lax.scan(advance, start, jnp.arange(steps))[0]
 
+    advance_member = compiled(advance_member, model, state)
     advance_all = jax.vmap(advance_member) if state.t.ndim else advance_member
     q, v, off, solved = advance_all(state.t, state.q, state.v, state.scale, u)
     is_finite = finite(q, v)

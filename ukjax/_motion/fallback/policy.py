@@ -304,6 +304,17 @@ def solve_every_member(
     return samples
 
 
+def solve_eagerly(
+    program: Callable[[InitialState, Problem], Solution], problem: Problem, start: InitialState, plan: Plan
+) -> Solution:
+    """``solve_every_member`` for a batch, or for one motion as a batch of one."""
+    run = lambda problem, start: run_interruptibly(program, start, problem)
+    if start.q.ndim == 2:
+        return solve_every_member(run, problem, start, plan)
+    as_batch = jax.tree.map(lambda x: np.asarray(x)[None], start)
+    return jax.tree.map(lambda x: x[0], solve_every_member(run, problem, as_batch, plan))
+
+
 def initial_method_at(problem: Problem, start: InitialState) -> AbstractMethod | MethodPerLevel:
     """Solver to start with, compiled in: for a batch, chosen by its first member, or for one motion."""
     method = initial_method(problem, runtime_rows=False)

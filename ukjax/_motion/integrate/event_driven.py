@@ -10,6 +10,7 @@ value zero adds the derivatives of the root. So a derivative of the motion conta
 Ξ = DR + (f⁺ − DR f⁻) ∇gᵀ / (∇g · f⁻) of each change.
 """
 
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 import equinox.internal as eqxi
@@ -21,13 +22,14 @@ from jaxtyping import Array, Bool, Float, Int
 from ..._contact.mode import InContact, Mode, all_open, event_values, forces_in
 from ..._contact.rows import gaps
 from ..._contact.transition import directions_along, settle, transition
-from ..._kernel import per_member
 from ..._run.compile import jit_batch
 from ..event import Step, on_surface
+from ..fallback.policy import solve_eagerly
 from ..plan import Plan
 from ..problem import SMALLEST_STEP, InitialState, Problem, Solution
 from ..result import RUNNING, classify, finite, reached_last_time, reached_times
-from ..stepper.contact_setting import setting_of
+from ..stepper.contact_setting import compiled, setting_of
+from ..stepper.drift_correction import assumption_failed_for
 from ..stepper.error_control import control_error
 from ..stepper.model_batch import SingleModel
 from ..stepper.runge_kutta import acceleration, step
@@ -58,7 +60,7 @@ class EventDriven(AbstractBatchIntegrator):
 
     def run(self, problem: Problem, start: InitialState, plan: Plan) -> Solution:
         if plan.eager:
-            return _solve(start, problem)
+            return solve_eagerly(_solve, problem, start, plan)
         return (_solve_forward if plan.differentiation == "forward" else _solve_reverse)(start, problem)
 
 
@@ -162,10 +164,10 @@ def _forward_loop(go, body, write, state):
     return jax.lax.while_loop(lambda state: go(state[0]), iterate, state)
 
 
-def _reversible_loop(go, body, write, state):
+def _reversible_loop(go, body, write, state, compile_body):
     """A loop that can be differentiated in reverse mode. Only states are saved, not the outputs."""
     put = lambda into, index, value, wanted: into.at[index].set(value, pred=wanted)
-    body = per_member(body)
+    body = compile_body(body)
 
     def iterate(state):
         loop_state, output = state
@@ -180,19 +182,20 @@ def _reversible_loop(go, body, write, state):
 
 @jit_batch
 def _solve(start, problem):
-    one = per_member(lambda start, ts: _solve_one(problem, start, ts, _forward_loop, derivatives=False))
-    return _for_each(one, start, problem)
+    one = lambda start, ts: _solve_one(problem, start, ts, _forward_loop, derivatives=False)
+    return _for_each(compiled(one, problem.model, start), start, problem)
 
 
 @jit_batch
 def _solve_forward(start, problem):
-    one = per_member(lambda start, ts: _solve_one(problem, start, ts, _forward_loop, derivatives=True))
-    return _for_each(one, start, problem)
+    one = lambda start, ts: _solve_one(problem, start, ts, _forward_loop, derivatives=True)
+    return _for_each(compiled(one, problem.model, start), start, problem)
 
 
 @jit_batch
 def _solve_reverse(start, problem):
-    one = lambda start, ts: _solve_one(problem, start, ts, _reversible_loop, derivatives=True)
+    loop = partial(_reversible_loop, compile_body=lambda body: compiled(body, problem.model, start))
+    one = lambda start, ts: _solve_one(problem, start, ts, loop, derivatives=True)
     return _for_each(one, start, problem)
 
 
@@ -204,7 +207,7 @@ def _for_each(one, start, problem):
 
 def _solve_one(problem, start, ts, loop, derivatives):
     model, q0, v0, scale = problem.model_of(start.numbers), start.q, start.v, start.scale
-    setting = setting_of(model, problem.method, ts[0], q0, v0, scale)
+    setting = setting_of(model, problem.current_method, ts[0], q0, v0, scale)
     state = _initial_state(setting.layout, q0, v0), _initial_output(setting.layout, ts.size, q0, v0)
     go = lambda state: state.result == RUNNING
     last, output = loop(go, lambda state: _iterate(problem, setting, ts, scale, derivatives, state), _write, state)
@@ -349,7 +352,7 @@ def _iterate(problem, setting, ts, scale, derivatives, state: LoopState) -> tupl
     lands = first | (state.h >= jax.lax.stop_gradient(remaining))
     h = jnp.where(first, 0, jnp.where(lands, remaining, shorter))
 
-    model = InContact(system, mode, layout, problem.method)
+    model = InContact(system, mode, layout, setting.method)
     stepped = step(SingleModel(model), t0 + t, h, q, v, method, problem.tableau, problem.projection, scale)
     t1 = jnp.where(lands, target, t + h)
     if problem.counts is None:
@@ -380,20 +383,26 @@ def _iterate(problem, setting, ts, scale, derivatives, state: LoopState) -> tupl
         tm, qm, vm = t0 + t1, q1, v1
         if derivatives:
             event = lambda t, q, v: _event_value(setting, mode, jnp.argmax(met), t, q, v)
-            v_dot = lambda t, q, v: acceleration(model, t, q, v, problem.method, problem.projection).v_rate
+            v_dot = lambda t, q, v: acceleration(model, t, q, v, setting.method, problem.projection).v_rate
             tm, qm, vm = on_surface(event, system.kinematic_map, v_dot, tm, qm, vm, jnp.any(met) & ~first)
         released = met & jnp.concatenate([mode.closed, mode.sticking])
         after = transition(setting, tm, qm, vm, mode, released, derivatives)
         forces = forces_in(after.mode, after.contacts, after.response, layout)
         values = event_values(forces, after.mode, layout, setting.gap_rounding, setting.rate_size).value
         following = jnp.minimum(wanted, _flight(setting, forces, after.mode))
-        return tm - t0, qm, after.v, after.mode, values, after.impulse, after.solved, following
+        needs_fallback = after.response.needs_fallback
+        return tm - t0, qm, after.v, after.mode, values, after.impulse, after.solved, following, needs_fallback
 
     def keep(t1, q1, v1):
         solved, impulse = jnp.asarray(True), jnp.zeros(layout.rows, q.dtype)
-        return t1, q1, v1, mode, outlook.values, impulse, solved, wanted
+        return t1, q1, v1, mode, outlook.values, impulse, solved, wanted, jnp.asarray(False)
 
-    t1, q1, v1, new_mode, values, impulse, solved, after_step = jax.lax.cond(changes, change, keep, t1, q1, v1)
+    t1, q1, v1, new_mode, values, impulse, solved, after_step, change_needs_fallback = jax.lax.cond(
+        changes, change, keep, t1, q1, v1
+    )
+    needs_fallback = method.has_fallback & (
+        stepped.beyond(method) | response.needs_fallback | change_needs_fallback | assumption_failed_for(setting.method)
+    )
     values = jax.lax.stop_gradient(values)
 
     advances = accepted & (jax.lax.stop_gradient(h) > resolution)
@@ -406,6 +415,7 @@ def _iterate(problem, setting, ts, scale, derivatives, state: LoopState) -> tupl
     result = classify(
         finished=(sample_done >= ts.size) & ~no_mode & ~stepped.off,
         no_mode=no_mode,
+        needs_fallback=needs_fallback & (accepted | ~fine),
         jumped=stepped.jumped & (stuck if problem.counts is None else True),
         off=accepted & stepped.off,
         not_finite=~fine,

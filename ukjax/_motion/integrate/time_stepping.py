@@ -11,13 +11,13 @@ from jaxtyping import Array, Bool, Float, Int
 from ..._contact.mode import Mode, all_open
 from ..._contact.moreau_jean import MoreauJeanStep, moreau_jean_step, project_gaps
 from ..._contact.transition import Setting, transition
-from ..._kernel import per_member
 from ..._run.compile import jit_batch
+from ..fallback.policy import solve_eagerly
 from ..plan import Plan
 from ..problem import InitialState, Problem, Solution
 from ..result import classify, finite, reached_times
-from ..stepper.contact_setting import setting_of
-from ..stepper.drift_correction import correct_drift, same_at_every_level
+from ..stepper.contact_setting import compiled, setting_of
+from ..stepper.drift_correction import MethodPerLevel, correct_drift, same_at_every_level
 from ..stepper.scaling import Scale
 from ..trajectory.contacts import ContactHistory
 from .base import AbstractBatchIntegrator
@@ -34,7 +34,7 @@ class TimeStepping(AbstractBatchIntegrator):
         return _solve
 
     def run(self, problem: Problem, start: InitialState, plan: Plan) -> Solution:
-        return _solve(start, problem)
+        return solve_eagerly(_solve, problem, start, plan) if plan.eager else _solve(start, problem)
 
 
 class LoopState(NamedTuple):
@@ -46,6 +46,7 @@ class LoopState(NamedTuple):
     off: Bool[Array, ""]
     not_finite: Bool[Array, ""]
     no_mode: Bool[Array, ""]
+    needs_fallback: Bool[Array, ""]
     taken: Int[Array, ""]
     changes: Int[Array, ""]
 
@@ -56,26 +57,44 @@ class LoopState(NamedTuple):
 
 
 class CorrectedStep(NamedTuple):
-    """A step with its drift correction, and whether its end is off the constraints."""
+    """A step with its drift correction; whether its end is off the constraints, and whether the method was not
+    applicable."""
 
     step: MoreauJeanStep
     off: Bool[Array, ""]
+    needs_fallback: Bool[Array, ""]
 
 
-def corrected_step(setting: Setting, t: Array, h: Array, q: Array, v: Array, scale: Scale) -> CorrectedStep:
+def corrected_step(
+    setting: Setting, t: Array, h: Array, q: Array, v: Array, levels: MethodPerLevel, scale: Scale
+) -> CorrectedStep:
     """A step of Moreau and Jean, projected onto the constraints and onto g ≥ 0."""
     taken = moreau_jean_step(setting, t, h, q, v)
-    system, levels = setting.system, same_at_every_level(setting.method)
-    correct = lambda q, v: correct_drift(system, t + h, q, v, levels, scale)
-    corrected = correct(taken.q, taken.v)
-    q = project_gaps(setting, t + h, corrected.q, corrected.v)
-    corrected = correct(q, corrected.v)  # the gaps are pushed along the constraints, to first order
-    return CorrectedStep(taken._replace(q=corrected.q, v=corrected.v), corrected.off)
+    q, v, off, needs_fallback = project(setting, t + h, taken.q, taken.v, levels, scale)
+    return CorrectedStep(taken._replace(q=q, v=v), off, needs_fallback | taken.needs_fallback)
+
+
+def project(setting, t, q, v, levels, scale):
+    """q and v projected onto the constraints and onto g ≥ 0.
+
+    Gaps are pushed along the constraints to first order, so the constraints are corrected again: a loop of two
+    iterations, which is compiled once.
+    """
+
+    def correct(state, _):
+        q, v, _, needs_fallback = state
+        q = project_gaps(setting, t, q, v)
+        q, v, off, fallback, _ = correct_drift(setting.system, t, q, v, levels, scale)
+        return (q, v, off, needs_fallback | fallback), None
+
+    false = jnp.asarray(False)
+    return jax.lax.scan(correct, (q, v, false, false), length=2)[0]
 
 
 @jit_batch
 def _solve(start, problem):
-    one = per_member(lambda start, ts, per_interval: _solve_one(problem, start, ts, per_interval))
+    one = lambda start, ts, per_interval: _solve_one(problem, start, ts, per_interval)
+    one = compiled(one, problem.model, start)
     if start.q.ndim == 1:
         return one(start, problem.ts, problem.counts.per_interval)
     return jax.vmap(one, (0, None, None))(start, problem.ts, problem.counts.per_interval)
@@ -83,25 +102,23 @@ def _solve(start, problem):
 
 def _solve_one(problem, start, ts, per_interval):
     system, scale = problem.model_of(start.numbers), start.scale
-    setting = setting_of(system, problem.method, ts[0], start.q, start.v, scale)
+    method = problem.current_method
+    levels = method if isinstance(method, MethodPerLevel) else same_at_every_level(method)
+    setting = setting_of(system, method, ts[0], start.q, start.v, scale)
     false, zero = jnp.asarray(False), jnp.zeros((), np.int32)
 
     # The first sample is the start, projected onto the constraints.
-    levels = same_at_every_level(problem.method)
-    first = correct_drift(system, ts[0], start.q, start.v, levels, scale)
-    q0 = project_gaps(setting, ts[0], first.q, first.v)
+    q0, v0, off, needs_fallback = project(setting, ts[0], start.q, start.v, levels, scale)
     no_release = jnp.zeros(setting.layout.gaps + setting.layout.groups, bool)
-    at_start = transition(
-        setting, ts[0], q0, first.v, all_open(setting.layout, q0.dtype), no_release, derivatives=False
-    )
-    state = LoopState(q0, first.v, at_start.mode, first.off, false, false, zero, zero)
+    at_start = transition(setting, ts[0], q0, v0, all_open(setting.layout, q0.dtype), no_release, derivatives=False)
+    state = LoopState(q0, v0, at_start.mode, off, false, false, needs_fallback, zero, zero)
 
     def interval(state, ends_and_count):
         t0, t1, count = ends_and_count
         h = (t1 - t0) / count
 
         def advance(state, i):
-            after, off = corrected_step(setting, t0 + i * h, h, state.q, state.v, scale)
+            after, off, fallback = corrected_step(setting, t0 + i * h, h, state.q, state.v, levels, scale)
             is_running = ~state.stopped
             not_finite = ~finite(after.q, after.v)
             taken = checkpoint_name(is_running & ~not_finite & after.solved, SAVED_NAME)
@@ -114,6 +131,7 @@ def _solve_one(problem, start, ts, per_interval):
                 off=state.off | off & taken,
                 not_finite=state.not_finite | not_finite & is_running,
                 no_mode=state.no_mode | ~after.solved & ~not_finite & is_running,
+                needs_fallback=state.needs_fallback | fallback & is_running,
                 taken=state.taken + taken,
                 changes=state.changes + (changed & taken),
             )
@@ -128,7 +146,13 @@ def _solve_one(problem, start, ts, per_interval):
     last, (q, v, mode) = jax.lax.scan(interval, state, (ts[:-1], ts[1:], per_interval))
     with_first = lambda x, xs: jnp.concatenate([x[None], xs])
     q, v, mode = jax.tree.map(with_first, (state.q, state.v, state.mode), (q, v, mode))
-    result = classify(finished=~last.stopped, no_mode=last.no_mode, off=last.off, not_finite=last.not_finite)
+    result = classify(
+        needs_fallback=method.has_fallback & last.needs_fallback,
+        finished=~(last.stopped | (method.has_fallback & last.needs_fallback)),
+        no_mode=last.no_mode,
+        off=last.off,
+        not_finite=last.not_finite,
+    )
     none = jnp.zeros((0,), q.dtype)
     contacts = ContactHistory(
         closed=mode.closed,

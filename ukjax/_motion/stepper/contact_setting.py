@@ -1,22 +1,39 @@
 """The scales of contacts and dry friction in a motion."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._contact.complementarity import MAX_UNROLLED
 from ..._contact.rows import contacts_at, gaps, layout_of
 from ..._contact.transition import Setting
+from ..._kernel import per_member, without_kernels
 from ..._solve import AbstractMethod
+from .drift_correction import MethodPerLevel
 from .scaling import ROUNDINGS, Scale
 
 
+def compiled(function: Callable, model: Any, start: Any) -> Callable:
+    """``function`` of one member as a kernel, or by XLA if the system has many contact rows, whose equations need
+    LAPACK."""
+    shapes = [jax.ShapeDtypeStruct(x.shape[-1:], x.dtype) for x in (start.q, start.v)]
+    rows = layout_of(model.nonsmooth, jax.ShapeDtypeStruct((), start.q.dtype), *shapes).rows
+    return per_member(function) if rows <= MAX_UNROLLED else without_kernels(function)
+
+
 def setting_of(
-    system: Any, method: AbstractMethod, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], scale: Scale
+    system: Any,
+    method: AbstractMethod | MethodPerLevel,
+    t: Array,
+    q: Float[Array, " nq"],
+    v: Float[Array, " n"],
+    scale: Scale,
 ) -> Setting:
     """The contact rows of a system, with the rounding errors of its gaps and the sizes of their rates."""
-    constraints = system.nonsmooth
+    constraints, method = system.nonsmooth, method.acceleration if isinstance(method, MethodPerLevel) else method
     layout = layout_of(constraints, t, q, v)
     gap_rounding = ROUNDINGS * jnp.finfo(q.dtype).eps * scale.of(lambda t, q: gaps(constraints, t, q), t, q)
     J = contacts_at(constraints, system.kinematic_map, layout, t, q, v).J

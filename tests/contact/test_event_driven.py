@@ -1,0 +1,245 @@
+"""Contacts and dry friction by steps that end where the mode changes, against closed forms."""
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+
+import ukjax as uk
+
+G = 9.81
+
+
+def ball(restitution):
+    fall = uk.MassForce(jnp.eye(1), lambda t, q, v: jnp.array([-G]))
+    return uk.System(fall, uk.Unilateral(lambda t, q: q[0] - 0.1, restitution, name="floor"))
+
+
+def height(restitution, t):
+    """The height of the ball, dropped from 1 m, in closed form."""
+    first = mpmath.sqrt(2 * mpmath.mpf("0.9") / mpmath.mpf("9.81"))
+    g = mpmath.mpf("9.81")
+    at, speed = first, g * first * restitution
+    while at + 2 * speed / g < t:
+        at, speed = at + 2 * speed / g, speed * restitution
+    return mpmath.mpf("0.1") + speed * (t - at) - g * (t - at) ** 2 / 2
+
+
+def heights(restitution):
+    return uk.simulate(ball(restitution), [1.0], [0.0], jnp.array([0.0, 1.0, 2.5])).q[1:, 0]
+
+
+EXACT = [float(mpmath.diff(lambda e, t=t: height(e, t), mpmath.mpf("0.9"))) for t in (1, mpmath.mpf("2.5"))]
+
+
+def test_the_ball_bounces_at_the_exact_instants_and_comes_to_rest():
+    motion = uk.simulate(ball(0.9), [1.0], [0.0], jnp.linspace(0, 10, 11))
+    first = np.sqrt(1.8 / G)
+    instants = first * (1 + 2 * np.cumsum(0.9 ** np.arange(1, 21)))
+    np.testing.assert_allclose(motion.contacts.impact_times[:21], [first, *instants], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(motion.contacts.impulses[:3, 0], G * first * 1.9 * 0.9 ** np.arange(3), rtol=1e-12)
+    accumulation = first * (1 + 2 * 0.9 / 0.1)
+    assert abs(float(np.nanmax(motion.contacts.impact_times)) - accumulation) < 1e-9
+    assert bool(motion.finished) and motion.contacts.closed[-1, 0] and not motion.contacts.closed[8, 0]
+    np.testing.assert_allclose(motion.q[-1], 0.1, atol=1e-14)
+    np.testing.assert_allclose(motion.contact_force[:, 0], np.where(motion.t > accumulation, G, 0), atol=1e-12)
+    assert motion.plan.integrator == "event_driven"
+
+
+def test_forward_derivatives_contain_the_saltation_of_every_impact():
+    np.testing.assert_allclose(jax.jacfwd(heights)(0.9), EXACT, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_reverse_derivatives_do_too_and_in_batches():
+    np.testing.assert_allclose(jax.jacrev(heights)(0.9), EXACT, rtol=1e-12)
+    of_batch = jax.jit(jax.vmap(jax.jacrev(heights)))(jnp.array([0.5, 0.7, 0.9]))
+    np.testing.assert_allclose(of_batch[2], EXACT, rtol=1e-12)
+    np.testing.assert_allclose(of_batch[:2, 0], EXACT[0], rtol=1e-12)  # one impact before 1 s
+    np.testing.assert_allclose(of_batch[:2, 1], 0, atol=1e-9)  # at rest
+
+
+def test_members_of_a_batch_have_their_own_impacts():
+    drops = np.array([[1.0], [0.5], [2.0]])
+    motion = uk.simulate(ball(0.8), drops, np.zeros((3, 1)), jnp.linspace(0, 2, 5))
+    np.testing.assert_allclose(motion.contacts.impact_times[:, 0], np.sqrt(2 * (drops[:, 0] - 0.1) / G), rtol=1e-13)
+    for i in range(3):
+        alone = uk.simulate(ball(0.8), drops[i], [0.0], jnp.linspace(0, 2, 5))
+        np.testing.assert_array_equal(motion[i].q, alone.q)
+        np.testing.assert_array_equal(motion[i].contacts.closed, alone.contacts.closed)
+
+
+def oscillator():
+    return uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: -q), uk.Coulomb(lambda t, q, v: v[0], 1.0))
+
+
+def test_the_friction_oscillator_comes_to_rest_where_it_must():
+    """m = k = 1, friction 1, from 12 at 6: the closed form is a chain of half cosines."""
+    start = np.arctan2(6, 13) + 7 * np.pi
+    ts = np.array([0.0, start - 1e-6, start + 1e-6, 30.0])
+    motion = uk.simulate(oscillator(), [12.0], [6.0], ts, rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(motion.q[2:, 0], 0.6821789367236466, rtol=0, atol=1e-11)
+    np.testing.assert_array_equal(motion.contacts.sticking[:, 0], [False, False, True, True])
+    np.testing.assert_allclose(motion.contact_force[-1, 0], 0.6821789367236466, rtol=1e-11)
+    fixed = uk.simulate(oscillator(), [12.0], [6.0], ts, dt=0.05)
+    np.testing.assert_allclose(fixed.q[-1], motion.q[-1], rtol=0, atol=1e-10)
+
+
+def block(friction, angle):
+    weight = 2 * G * jnp.array([jnp.sin(angle), -jnp.cos(angle)])
+    incline = uk.Unilateral(lambda t, q: q[1], friction=friction, slip=lambda t, q, v: v[0], name="incline")
+    return uk.System(uk.MassForce(2 * jnp.eye(2), lambda t, q, v: weight), incline)
+
+
+def test_a_block_on_an_incline_sticks_slips_and_turns_back():
+    starts = np.array([[1.0, 0.0], [-1.0, 0.0]])
+    holds = uk.simulate(block(0.5, 0.3), np.zeros((2, 2)), starts, [0.0, 0.1, 2.0])
+    down, up = (G * (np.sin(0.3) + sign * 0.5 * np.cos(0.3)) for sign in (-1, 1))
+    np.testing.assert_allclose(holds.q[:, -1, 0], [0.5 / -down, -0.5 / up], rtol=1e-12)
+    assert np.all(holds.contacts.sticking[:, -1]) and not np.any(holds.contacts.sticking[:, 1])
+    np.testing.assert_allclose(holds.contact_force[:, -1], [2 * G * np.array([np.cos(0.3), -np.sin(0.3)])] * 2)
+    slips = uk.simulate(block(0.2, 0.3), [0.0, 0.0], [-1.0, 0.0], [0.0, 1.0, 2.0])
+    down, up = (G * (np.sin(0.3) + sign * 0.2 * np.cos(0.3)) for sign in (-1, 1))
+    turn = 1 / up
+    expected = [-0.5 / up + down * (t - turn) ** 2 / 2 for t in (1, 2)]
+    np.testing.assert_allclose(slips.q[1:, 0], expected, rtol=1e-12)
+    np.testing.assert_allclose(slips.q[:, 1], 0, atol=1e-14)
+
+
+def test_a_puck_slides_along_a_line_and_stops():
+    """In space the friction force is opposite to the velocity: a cone, not a pyramid."""
+    table = uk.Unilateral(lambda t, q: q[2], friction=0.3, slip=lambda t, q, v: v[None, :2])
+    puck = uk.System(uk.MassForce(jnp.eye(3), lambda t, q, v: jnp.array([0, 0, -G])), table)
+    motion = uk.simulate(puck, np.zeros(3), [1.0, 2.0, 0.0], [0.0, 0.5, 1.0])
+    np.testing.assert_allclose(motion.q[-1], [*(5 / (0.6 * G) * np.array([1, 2]) / np.sqrt(5)), 0], atol=1e-12)
+    np.testing.assert_allclose(motion.contact_force[1, 1:], -0.3 * G * np.array([1, 2]) / np.sqrt(5), rtol=1e-9)
+    assert motion.contacts.sticking[-1, 0] and not motion.contacts.sticking[1, 0]
+
+
+def test_a_rope_goes_taut_and_the_mass_swings_on():
+    """Dropped at 0.6 m beside the pivot of a rope of 1 m: the radial velocity is lost, then it is a pendulum."""
+    rope = uk.Unilateral(lambda t, q: 1 - q @ q, name="rope")
+    fall = uk.Lagrangian(lambda t, q, v: v @ v / 2, lambda t, q: G * q[1])
+    motion = uk.simulate(uk.System(fall, rope), [0.6, 0.0], [0.0, 0.0], jnp.linspace(0, 0.9, 10))
+    np.testing.assert_allclose(motion.contacts.impact_times[0], np.sqrt(1.6 / G), rtol=1e-13)
+    taut = motion.t > np.sqrt(1.6 / G)
+    np.testing.assert_allclose(np.linalg.norm(motion.q[taut], axis=1), 1, atol=1e-14)
+    lost = 1.6 * G / 2 * 0.8**2  # the radial direction is (0.6, −0.8)
+    np.testing.assert_allclose(motion.energy, np.where(taut, -lost, 0), atol=1e-9)
+
+
+def test_a_ball_between_walls_keeps_its_energy():
+    walls = uk.Unilateral(lambda t, q: [q[0], 1 - q[0]], restitution=1.0)
+    motion = uk.simulate(
+        uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: 0 * v), walls), [0.3], [1.0], [0.0, 1e5], max_steps=10**6
+    )
+    assert int(motion.contacts.impacts) == 10**5
+    np.testing.assert_allclose(abs(motion.v[-1, 0]), 1, rtol=1e-10)
+
+
+def test_balls_in_contact_share_the_impact():
+    """Newton's law for all contacts at once: Λ solves tridiag(−1, 2, −1) Λ = (2, 0, 0, 0) m v."""
+    gaps = uk.Unilateral(lambda t, q: q[1:] - q[:-1] - 0.1, restitution=1.0)
+    cradle = uk.System(uk.MassForce(jnp.eye(5), lambda t, q, v: 0 * v), gaps)
+    motion = uk.simulate(cradle, [-1.0, 0.1, 0.2, 0.3, 0.4], [1.0, 0, 0, 0, 0], [0.0, 2.0])
+    np.testing.assert_allclose(motion.v[-1], [-0.6, 0.4, 0.4, 0.4, 0.4], atol=1e-12)
+    np.testing.assert_allclose(motion.contacts.impulses[0], np.array([4, 3, 2, 1]) * 0.4, atol=1e-12)
+    apart = uk.simulate(cradle, [-1.0, 0.1, 0.3, 0.5, 0.7], [1.0, 0, 0, 0, 0], [0.0, 5.0])
+    np.testing.assert_allclose(apart.v[-1], [0, 0, 0, 0, 1], atol=1e-12)  # one after the other, as with gaps
+
+
+def test_redundant_rows_of_a_constraint_change_nothing():
+    weight = uk.MassForce(jnp.eye(3), lambda t, q, v: jnp.array([0.0, 0, -G]))
+    floor = uk.Unilateral(lambda t, q: q[2], restitution=0.5)
+    once = uk.System(weight, [uk.Holonomic(lambda t, q: q[0] - q[1]), floor])
+    twice = uk.System(weight, [uk.Holonomic(lambda t, q: [q[0] - q[1], 2 * (q[0] - q[1])]), floor])
+    motions = [uk.simulate(each, [0.0, 0, 1], [1.0, 1, 0], jnp.linspace(0, 1.2, 4)) for each in (once, twice)]
+    np.testing.assert_allclose(motions[0].q, motions[1].q, atol=1e-13)
+    assert np.all(motions[0].contacts.impacts == motions[1].contacts.impacts)
+
+
+def rimless_wheel(inertia=0.1, slope=0.08, friction=3.0):
+    """Eight spokes of 1 m, mass 1 kg, g = 1 m/s², on an incline."""
+    angles = np.pi / 4 * jnp.arange(3)
+    x = lambda q: q[0] + jnp.sin(q[2] + angles)
+    tips = uk.Unilateral(
+        lambda t, q: q[1] - jnp.cos(q[2] + angles),
+        friction=friction,
+        slip=lambda t, q, v: jax.jvp(x, (q,), (v,))[1],
+        name="spoke",
+    )
+    weight = jnp.array([np.sin(slope), -np.cos(slope), 0.0])
+    return uk.System(uk.MassForce(jnp.diag(jnp.array([1.0, 1.0, inertia])), lambda t, q, v: weight), tips)
+
+
+def after_impact(speed):
+    angle = np.pi / 8
+    q = jnp.array([-jnp.sin(angle), jnp.cos(angle), angle])
+    return q, speed * jnp.array([jnp.cos(angle), jnp.sin(angle), -1.0])
+
+
+@pytest.mark.slow
+def test_the_rimless_wheel_has_its_gait_and_its_multiplier():
+    inertia, slope = 0.1, 0.08
+    ratio = (inertia + np.cos(np.pi / 4)) / (inertia + 1)
+    gain = 2 * (np.cos(slope - np.pi / 8) - np.cos(slope + np.pi / 8)) / (1 + inertia)
+    speed = np.sqrt(ratio**2 * gain / (1 - ratio**2))
+    wheel = rimless_wheel(inertia, slope)
+    motion = uk.simulate(wheel, *after_impact(speed), [0.0, 4.0], rtol=1e-12, atol=1e-12)
+    assert int(motion.contacts.impacts) == 1
+    period = float(motion.contacts.impact_times[0])
+    step = lambda w: uk.simulate(wheel, *after_impact(w), [0.0, period * 1.2], rtol=1e-12, atol=1e-12)
+
+    def speed_after(w):  # from the energy, which is conserved after the impact
+        motion = step(w)
+        q, v = motion.q[-1], motion.v[-1]
+        kinetic = v @ (jnp.array([1, 1, inertia]) * v) / 2
+        tip = q[0] + jnp.sin(q[2] + np.pi / 4)
+        potential = lambda x, y: -jnp.sin(slope) * x + jnp.cos(slope) * y
+        at_impact = potential(tip - np.sin(np.pi / 8), np.cos(np.pi / 8))
+        return jnp.sqrt(2 * (kinetic + potential(q[0], q[1]) - at_impact) / (1 + inertia))
+
+    np.testing.assert_allclose(speed_after(speed), speed, rtol=1e-10)
+    np.testing.assert_allclose(jax.jacfwd(speed_after)(speed), ratio**2, rtol=1e-9)
+
+
+def painleve_rod(friction):
+    """A slender rod of length 2, touching the floor with its lower end, which slides."""
+    angle = np.arctan(2.0)
+    tip = lambda q: jnp.array([q[0] - jnp.cos(q[2]), q[1] - jnp.sin(q[2])])
+    floor = uk.Unilateral(
+        lambda t, q: tip(q)[1], friction=friction, slip=lambda t, q, v: jax.jvp(tip, (q,), (v,))[1][:1]
+    )
+    rod = uk.MassForce(jnp.diag(jnp.array([1.0, 1.0, 1 / 3])), lambda t, q, v: jnp.array([0, -G, 0]))
+    q = np.array([0.0, np.sin(angle), angle])
+    return uk.System(rod, floor), q, np.array([-1.0, 0.0, 0.0])
+
+
+def test_the_rod_of_painleve_says_that_no_forces_are_consistent():
+    """Slender rod: inconsistent where μ > (tan²θ + 4)/(3 tan θ) = 4/3 at tan θ = 2."""
+    system, q, v = painleve_rod(1.2)
+    assert uk.simulate(system, q, v, [0.0, 0.01]).finished
+    system, q, v = painleve_rod(1.5)
+    with pytest.raises(uk.SimulationError, match="no forces are consistent"):
+        uk.simulate(system, q, v, [0.0, 0.01])
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    (
+        (lambda: uk.Unilateral(lambda t, q: q, restitution=1.5), "restitution must be"),
+        (lambda: uk.Unilateral(lambda t, q: q, friction=-0.1, slip=lambda t, q, v: v), "friction must be"),
+        (lambda: uk.Unilateral(lambda t, q: q, friction=0.1), "friction and slip belong together"),
+        (lambda: uk.Coulomb(lambda t, q, v: v, -1.0), "limit must be"),
+        (lambda: uk.simulate(ball(0.5), [0.05], [0.0], [0.0, 1.0]), "the gap of 'floor' is -0.05"),
+        (lambda: uk.simulate(ball(0.5), [[1.0], [0.0]], [[0.0], [0.0]], [0.0, 1.0]), "trajectory 1 starts inside"),
+        (lambda: uk.simulate(ball(0.5), [1.0], [0.0], [0.0, 1.0], event=lambda t, q, v: q[0]), "event is not avail"),
+        (lambda: uk.simulate(ball(0.5), [1.0], [0.0], [0.0, 1.0], drift="none"), "drift must be 'projection'"),
+        (lambda: uk.simulate(ball(0.5), [1.0], [0.0], [0.0, 1.0], solver=uk.MoreauJean()), "needs dt"),
+        (lambda: uk.step(ball(0.5), uk.initial_state(ball(0.5), [1.0], [0.0]), 0.1), "give solver=ukjax.MoreauJean"),
+    ),
+)
+def test_bad_input_is_one_clear_error(make, words):
+    with pytest.raises(uk.InputError, match=words):
+        make()
