@@ -1,5 +1,7 @@
 """Contacts of bodies: their distances and slips against closed forms, MuJoCo and finite differences."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -224,7 +226,7 @@ def along_incline(slope, **how):
     return ball, jnp.array([*(0.1 * normal), 1, 0, 0, 0])
 
 
-STEPS = dict(solver=uk.MoreauJean(), dt=0.01)
+STEPS: Any = dict(solver=uk.MoreauJean(), dt=0.01)
 
 
 @pytest.mark.parametrize("options", (STEPS, pytest.param({}, marks=pytest.mark.slow)))
@@ -233,7 +235,7 @@ def test_a_ball_rolls_down_an_incline_and_slips_on_a_steep_one(options):
     friction = 0.2
     for slope in (0.3, np.arctan(3.5 * friction) - 0.01, np.arctan(3.5 * friction) + 0.01, 1.0):
         ball, q0 = along_incline(slope, friction=friction)
-        motion = uk.simulate(ball, q0, jnp.zeros(6), [0.0, 0.5], **options)
+        motion: Any = uk.simulate(ball, q0, jnp.zeros(6), [0.0, 0.5], **options)
         sticks = np.tan(slope) < 3.5 * friction
         wanted = 5 / 7 * np.sin(slope) if sticks else np.sin(slope) - friction * np.cos(slope)
         along = np.array([np.cos(slope), 0, -np.sin(slope)])
@@ -256,7 +258,7 @@ def test_a_box_stands_on_four_corners_slides_and_stops(options):
     box = crate(0.4)
     assert len(box.nonsmooth[0].name) == 8 and box.nonsmooth[0].name[7] == "crate on ground[7]"
     q0 = jnp.array(pose((0, 0, 0.1)))
-    motion = uk.simulate(box, q0, jnp.zeros(6), [0.0, 0.5, 1.0], **options)
+    motion: Any = uk.simulate(box, q0, jnp.zeros(6), [0.0, 0.5, 1.0], **options)
     np.testing.assert_allclose(motion.q, np.tile(q0, (3, 1)), atol=1e-12)
     force = motion.contact_force
     np.testing.assert_allclose(force[:, :8].sum(axis=1), 3 * GRAVITY, rtol=1e-9)
@@ -278,7 +280,7 @@ def test_a_standing_and_a_rolling_cylinder():
         {"can": uk.Body(1.0, inertia=(0.02, 0.02, 0.005))},
         contacts=[Contact(Cylinder("can", radius=0.1, length=0.4), Plane(), friction=0.6)],
     )
-    stands = uk.simulate(can, pose((0, 0, 0.2)), jnp.zeros(6), [0.0, 1.0], **STEPS)
+    stands: Any = uk.simulate(can, pose((0, 0, 0.2)), jnp.zeros(6), [0.0, 1.0], **STEPS)
     np.testing.assert_allclose(stands.q[-1], stands.q[0], atol=1e-12)
     np.testing.assert_allclose(stands.contact_force[-1, :10].sum(), GRAVITY, rtol=1e-9)
     q0 = jnp.array(pose((0, 0, 0.1), (np.sqrt(0.5), np.sqrt(0.5), 0, 0)))  # its axis is along −y
@@ -296,7 +298,7 @@ def test_a_capsule_falls_on_two_balls():
         {"rod": uk.Body(2.0, inertia=(0.01, 0.3, 0.3))},
         contacts=[Contact(rod, ball, friction=0.5, restitution=0.0) for ball in cradle],
     )
-    motion = uk.simulate(mechanism, pose((0, 0, 0.5)), jnp.zeros(6), [0.0, 0.1, 1.0], **STEPS)
+    motion: Any = uk.simulate(mechanism, pose((0, 0, 0.5)), jnp.zeros(6), [0.0, 0.1, 1.0], **STEPS)
     np.testing.assert_allclose(motion.q[1, 2], 0.5 - GRAVITY * 0.1**2 / 2, atol=1e-12)
     np.testing.assert_allclose(motion.q[-1], pose((0, 0, 0.3)), atol=1e-9)
     np.testing.assert_allclose(motion.contact_force[-1, :2], GRAVITY, rtol=1e-8)
@@ -311,10 +313,10 @@ def test_the_same_in_absolute_coordinates():
         {"hinge": uk.joints.Revolute("ground", "rod", at=(0, 0, 0.3), axis="y")},
         contacts=[Contact(Sphere("rod", centre=(0.5, 0, 0), radius=0.05), Plane(), friction=0.3, restitution=0.5)],
     )
-    options = dict(ts=[0.0, 0.2, 0.4, 0.6], rtol=1e-10, atol=1e-10)
-    motion = uk.simulate(pendulum, *pendulum.start(), **options)
+    options: Any = dict(ts=[0.0, 0.2, 0.4, 0.6], rtol=1e-10, atol=1e-10)
+    motion: Any = uk.simulate(pendulum, *pendulum.start(), **options)
     absolute = pendulum.in_absolute()
-    other = uk.simulate(absolute, *absolute.start(), **options)
+    other: Any = uk.simulate(absolute, *absolute.start(), **options)
     assert motion.contacts.impacts == other.contacts.impacts > 1
     np.testing.assert_allclose(motion.contacts.impact_times, other.contacts.impact_times, atol=1e-8)
     for q, q_absolute in zip(motion.q, other.q, strict=True):

@@ -1,6 +1,7 @@
 """Stops and contacts of robot files: pairs, distances and friction as MuJoCo has them."""
 
 import warnings
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -115,7 +116,7 @@ def test_ranges_are_stops(tmp_path):
     with pytest.warns(UserWarning, match=r"<joint range> \(lines 1, 3; modelled with stops=True\)$"):
         assert not uk.load(path).nonsmooth
     with pytest.warns(UserWarning, match=r"<joint range> of a ball \(line 3\)$"):
-        arm = uk.load(path, stops=True)
+        arm: Any = uk.load(path, stops=True)
     (stops,) = arm.nonsmooth
     np.testing.assert_allclose(stops.gaps(jnp.zeros(()), jnp.array([0.2, 1, 0, 0, 0])), np.pi / 6 + 0.2)
     assert stops.name == ("a",) and float(arm.joints.a.restitution) == 0
