@@ -1,6 +1,6 @@
 """``python -m benchmarks [NAME ...]``: run all benchmarks, or those named, and save their results.
 
-``readme`` is not a benchmark: it writes the tables of README.md from the saved results.
+``readme`` is not a benchmark: it writes the tables of README.md and docs/ from the saved results.
 """
 
 import argparse

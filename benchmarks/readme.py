@@ -1,6 +1,6 @@
-"""The numbers of README.md, made from the saved results, so that the two cannot differ.
+"""The numbers of README.md and of the documentation, made from the saved results, so that they cannot differ.
 
-A block of the README between ``<!-- NAME: from benchmarks/results -->`` and ``<!-- end -->`` is the text that
+A block of a page between ``<!-- NAME: from benchmarks/results -->`` and ``<!-- end -->`` is the text that
 ``BLOCKS[NAME]`` returns. ``python -m benchmarks readme`` writes the blocks; a test compares them.
 """
 
@@ -13,14 +13,15 @@ from typing import Any
 from .kernels import MEMBERS
 from .record import ROOT, read
 
-README = ROOT / "README.md"
+PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "howto" / "derivatives.md")
 BLOCK = re.compile(r"<!-- (\w+): from benchmarks/results -->\n(.*?)<!-- end -->", re.DOTALL)
 
 
 def write() -> str:
-    """Renew the blocks of README.md."""
-    README.write_text(renewed(README.read_text()))
-    return README.name
+    """Renew the blocks of all pages."""
+    for page in PAGES:
+        page.write_text(renewed(page.read_text()))
+    return ", ".join(page.name for page in PAGES)
 
 
 def renewed(text: str) -> str:
@@ -305,13 +306,14 @@ NUMBERS: tuple[tuple[str, Callable[[], str], str], ...] = (
     ),
     ("robot files: difference from Pinocchio", _robots, "robots"),
     (
-        "first motion of the pendulum above: time relative to a plain diffrax script for this pendulum",
+        "first motion of a pendulum with a rod as a constraint: time relative to a plain diffrax script for this "
+        "pendulum",
         _first_pendulum,
         "first_result",
     ),
     (
         "first motion of closed loops with 12 to 63 coordinates, stiff or with redundant rows: time relative to the "
-        "same script",
+        "script for the pendulum",
         _first_loops,
         "first_result",
     ),
@@ -377,7 +379,7 @@ NUMBERS: tuple[tuple[str, Callable[[], str], str], ...] = (
 """Measured quantity, function that returns the result, benchmark."""
 
 SOURCES = tuple(dict.fromkeys(name for _, _, name in NUMBERS if name.isidentifier())) + ("adjoints",)
-"""The benchmarks that the README quotes."""
+"""The benchmarks that the pages quote."""
 
 
 def numbers() -> str:
@@ -430,4 +432,20 @@ def derivatives() -> str:
     return "\n".join(lines)
 
 
-BLOCKS = {"numbers": numbers, "derivatives": derivatives}
+FIVE = (_accuracy, _robot_motion, _adaptive, _identification, _robot_first)
+"""The results that the README shows: in the last, another program is faster."""
+
+
+def five() -> str:
+    """The rows of ``numbers`` for ``FIVE``, without the benchmarks."""
+    claims = {measured: claim for claim, measured, _ in NUMBERS}
+    sources = {measured: source for _, measured, source in NUMBERS}
+    lines = ["| quantity | result |", "|---|---|"]
+    for measured in FIVE:
+        slower = "; **MuJoCo compiles nothing: its first result comes sooner**" if measured is _robot_first else ""
+        lines.append(f"| {claims[measured]} | {measured()}{slower} |")
+    names = dict.fromkeys(sources[measured] for measured in FIVE)
+    return "\n".join([*lines, "", f"Measured on {machine(*names)}. Bold: the other program is faster."])
+
+
+BLOCKS = {"numbers": numbers, "five": five, "derivatives": derivatives}

@@ -45,9 +45,9 @@ def read(name: str) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The commit of the checkout, with ``+`` if anything but results and README has changed since."""
+    """The commit of the checkout, with ``+`` if anything but results, README and documentation has changed since."""
     git = lambda *words: subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True).stdout.strip()
-    changed = git("status", "--porcelain", "--", ".", ":!benchmarks/results", ":!README.md")
+    changed = git("status", "--porcelain", "--", ".", ":!benchmarks/results", ":!README.md", ":!docs")
     return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "") or "unknown"
 
 

@@ -15,6 +15,7 @@ from ._constraint import Pfaffian as Pfaffian
 from ._constraint import Unilateral as Unilateral
 from ._constraint import critically_damped as critically_damped
 from ._constraint import holonomicity as holonomicity
+from ._contact.history import ContactHistory as ContactHistory
 from ._contact.moreau_jean import MoreauJean as MoreauJean
 from ._dynamics import AbstractDynamics as AbstractDynamics
 from ._dynamics import Lagrangian as Lagrangian
@@ -64,7 +65,6 @@ from ._motion.step import State as State
 from ._motion.step import initial_state as initial_state
 from ._motion.step import step as step
 from ._motion.stepper.runge_kutta4 import RungeKutta4 as RungeKutta4
-from ._motion.trajectory.contacts import ContactHistory as ContactHistory
 from ._motion.trajectory.continuation import IntegrationOptions as IntegrationOptions
 from ._motion.trajectory.observation import Observation as Observation
 from ._motion.trajectory.trajectory import Trajectory as Trajectory

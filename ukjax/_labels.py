@@ -27,7 +27,7 @@ class Labels(eqx.Module):
     rows
         Pairs of the name of a residual and the names of its rows.
     directions
-        Name and unit for each entry of velocities, accelerations and forces; None if these are the coordinates. The
+        Name and unit of each entry of velocities, accelerations and forces; None if these are the coordinates. The
         unit is that of the quantity whose rate the velocity is.
     """
 
@@ -39,7 +39,7 @@ class Labels(eqx.Module):
 
     @property
     def along(self) -> Named:
-        """Name and unit for each entry of velocities: of the directions, or else the coordinates."""
+        """Name and unit of each entry of the velocities. They are ``directions`` if given, else ``coordinates``."""
         return self.coordinates if self.directions is None else self.directions
 
 

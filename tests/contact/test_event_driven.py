@@ -56,10 +56,13 @@ def test_reverse_derivatives_do_too_and_in_batches():
     np.testing.assert_allclose(jax.jacrev(heights)(0.9), EXACT, rtol=1e-12)
     of_batch = jax.jit(jax.vmap(jax.jacrev(heights)))(jnp.array([0.5, 0.7, 0.9]))
     np.testing.assert_allclose(of_batch[2], EXACT, rtol=1e-12)
-    np.testing.assert_allclose(of_batch[:2, 0], EXACT[0], rtol=1e-12)  # one impact before 1 s
+    for member, e in enumerate(("0.5", "0.7")):  # two impacts before 1 s, and one
+        slope = mpmath.diff(lambda e: height(e, 1), mpmath.mpf(e))
+        np.testing.assert_allclose(of_batch[member, 0], float(slope), rtol=1e-12)
     np.testing.assert_allclose(of_batch[:2, 1], 0, atol=1e-9)  # at rest
 
 
+@pytest.mark.slow
 def test_members_of_a_batch_have_their_own_impacts():
     drops = np.array([[1.0], [0.5], [2.0]])
     motion = uk.simulate(ball(0.8), drops, np.zeros((3, 1)), jnp.linspace(0, 2, 5))
@@ -117,6 +120,7 @@ def test_a_puck_slides_along_a_line_and_stops():
     assert motion.contacts.sticking[-1, 0] and not motion.contacts.sticking[1, 0]
 
 
+@pytest.mark.slow
 def test_a_rope_goes_taut_and_the_mass_swings_on():
     """Dropped at 0.6 m beside the pivot of a rope of 1 m: the radial velocity is lost, then it is a pendulum."""
     rope = uk.Unilateral(lambda t, q: 1 - q @ q, name="rope")
@@ -138,6 +142,7 @@ def test_a_ball_between_walls_keeps_its_energy():
     np.testing.assert_allclose(abs(motion.v[-1, 0]), 1, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_balls_in_contact_share_the_impact():
     """Newton's law for all contacts at once: Λ solves tridiag(−1, 2, −1) Λ = (2, 0, 0, 0) m v."""
     gaps = uk.Unilateral(lambda t, q: q[1:] - q[:-1] - 0.1, restitution=1.0)
@@ -149,6 +154,7 @@ def test_balls_in_contact_share_the_impact():
     np.testing.assert_allclose(apart.v[-1], [0, 0, 0, 0, 1], atol=1e-12)  # one after the other, as with gaps
 
 
+@pytest.mark.slow
 def test_redundant_rows_of_a_constraint_change_nothing():
     weight = uk.MassForce(jnp.eye(3), lambda t, q, v: jnp.array([0.0, 0, -G]))
     floor = uk.Unilateral(lambda t, q: q[2], restitution=0.5)
@@ -216,6 +222,7 @@ def painleve_rod(friction):
     return uk.System(rod, floor), q, np.array([-1.0, 0.0, 0.0])
 
 
+@pytest.mark.slow
 def test_the_rod_of_painleve_says_that_no_forces_are_consistent():
     """Slender rod: inconsistent where μ > (tan²θ + 4)/(3 tan θ) = 4/3 at tan θ = 2."""
     system, q, v = painleve_rod(1.2)

@@ -96,6 +96,22 @@ def restitutions(constraints: tuple[AbstractNonsmooth, ...], t: Array, q: Float[
     return jnp.concatenate([q[:0], *values])
 
 
+def rates(
+    constraints: tuple[AbstractNonsmooth, ...],
+    kinematic_map: KinematicMap | None,
+    layout: Layout,
+    t: Array,
+    q: Float[Array, " nq"],
+    v: Float[Array, " n"],
+) -> Float[Array, " rows"]:
+    """ġ of all gaps, and all slip velocities."""
+    along = jnp.ones_like(t), rate(kinematic_map, q, v)
+    gap_rate = jax.jvp(lambda t, q: gaps(constraints, t, q), (t, q), along)[1]
+    parts = [each.slips(t, q, v) for each in constraints]
+    parts = [jnp.pad(part, ((0, 0), (0, layout.dim - part.shape[1]))) for part in parts if part is not None]
+    return layout.join(gap_rate, jnp.concatenate([q[:0].reshape(0, layout.dim), *parts]))
+
+
 def contacts_at(
     constraints: tuple[AbstractNonsmooth, ...],
     kinematic_map: KinematicMap | None,
@@ -105,19 +121,9 @@ def contacts_at(
     v: Float[Array, " n"],
 ) -> ContactRows:
     """Evaluate all contacts."""
-    tangent = lambda v: (jnp.ones_like(t), rate(kinematic_map, q, v))
-
-    def slips(t, q, v):
-        parts = [each.slips(t, q, v) for each in constraints]
-        parts = [jnp.pad(part, ((0, 0), (0, layout.dim - part.shape[1]))) for part in parts if part is not None]
-        return jnp.concatenate([q[:0].reshape(0, layout.dim), *parts])
-
-    def rates(t, q, v):
-        along = jnp.ones_like(t), rate(kinematic_map, q, v)
-        gap_rate = jax.jvp(lambda t, q: gaps(constraints, t, q), (t, q), along)[1]
-        return layout.join(gap_rate, slips(t, q, v))
-
-    value, bias = jax.jvp(lambda t, q: rates(t, q, v), (t, q), tangent(v))
+    rates_at = lambda t, q, v: rates(constraints, kinematic_map, layout, t, q, v)
+    along = jnp.ones_like(t), rate(kinematic_map, q, v)
+    value, bias = jax.jvp(lambda t, q: rates_at(t, q, v), (t, q), along)
     frictions, limits = [q[:0]], [q[:0]]
     for each in constraints:
         slip = jax.eval_shape(each.slips, t, q, v)
@@ -127,7 +133,7 @@ def contacts_at(
     return ContactRows(
         gap=gaps(constraints, t, q),
         rate=value,
-        J=jax.jacfwd(rates, argnums=2)(t, q, v),
+        J=jax.jacfwd(rates_at, argnums=2)(t, q, v),
         bias=bias,
         friction=jnp.concatenate(frictions).astype(q.dtype),
         limit=jnp.concatenate(limits).astype(q.dtype),

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._check import as_array, call, repr_of
+from .._contact.history import ContactHistory
 from .._errors import InputError
 from .._functions import two_arrays
 from .._motion.consistent.local_chart import chart_at, point_of
@@ -251,15 +252,23 @@ def _project_by_search(task, numbers, q0, v0):
 @jit_batch
 def _observed_arrays(task, numbers, samples):
     """``kept_arrays`` of all members of a block."""
-    motions = samples.t, samples.q, samples.v, samples.result, samples.steps, samples.last
+    motions = samples.t, samples.q, samples.v, samples.result, samples.steps, samples.last, samples.contacts
     return jax.vmap(lambda *member: kept_arrays(task, *member))(numbers, *motions)
 
 
 def kept_arrays(
-    task: Task, numbers: Array, t: Array, q: Array, v: Array, result: Array, steps: Array, last: Any
+    task: Task,
+    numbers: Array,
+    t: Array,
+    q: Array,
+    v: Array,
+    result: Array,
+    steps: Array,
+    last: Any,
+    contacts: ContactHistory | None = None,
 ) -> Any:
     """The arrays kept of one motion besides q, v and its end, name -> array."""
-    motion = Trajectory(t, q, v, result, steps, last, task.model_of(numbers), task.problem.method)
+    motion = Trajectory(t, q, v, result, steps, last, task.model_of(numbers), task.problem.method, contacts=contacts)
     if task.keep == "all":
         return {name: x for name in OBSERVED if (x := getattr(motion, name)) is not None}
     returned = call("keep", task.keep, motion)

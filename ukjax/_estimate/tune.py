@@ -27,6 +27,7 @@ from .._check import (
     check_word,
     repr_of,
 )
+from .._contact.history import mode_of
 from .._errors import InputError, SimulationError
 from .._functions import two_arrays
 from .._kernel import without_unused
@@ -253,7 +254,9 @@ def _cost_of_motion(parameters, cost, start_of, motion_from):
             else two_arrays("start_of", "(q0, v0)", call("start_of", start_of, changed, *start))
         )
         motion = motion_from(changed, *start_used, method=method)
-        observation, needs_fallback = observe_by(method, changed, motion.t, motion.q, motion.v)
+        observation, needs_fallback = observe_by(
+            method, changed, motion.t, motion.q, motion.v, mode_of(motion.contacts)
+        )
         value = as_array("cost", call("cost", cost, replace(motion, observation=observation)), "one number", "return")
         if value.ndim:
             raise InputError(f"cost must return one number per motion, got shape {value.shape}")
@@ -305,10 +308,10 @@ def _observed(parameters, method):
 
     @eqx.filter_jit
     def evaluate(method, model, x, settings, motions):
-        def member(setting, t, q, v):
-            return observe_by(method, _with_numbers(parameters, model, x, setting), t, q, v)
+        def member(setting, t, q, v, contacts):
+            return observe_by(method, _with_numbers(parameters, model, x, setting), t, q, v, mode_of(contacts))
 
-        return jax.vmap(member)(settings, motions.t, motions.q, motions.v)
+        return jax.vmap(member)(settings, motions.t, motions.q, motions.v, motions.contacts)
 
     return _with_fallback(evaluate, method)
 

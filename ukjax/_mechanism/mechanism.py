@@ -42,7 +42,7 @@ from .kinematics import FLOATING, Pose, joint_of, poses
 from .named import Named, numbers_by_name
 from .reactions import Reaction, Rows, reactions
 from .shape import edges_of, warn_of_undrawn
-from .stops import has_stop, nonsmooth_of
+from .stops import has_stop, stops_and_friction
 from .tree import Tree, check_names, connections, spanning_tree
 from .turning import kinematic_map_of
 
@@ -159,7 +159,7 @@ class Mechanism(AbstractMechanism):
     def nonsmooth(self) -> tuple[AbstractNonsmooth, ...]:
         """Stops and sticking friction of the joints, contacts of the bodies, and those of additional constraints."""
         contacts = contacts_of(self.contacts, self.joints, self.tree)
-        return (*nonsmooth_of(self.joints, self.tree), *contacts, *self.further_nonsmooth)
+        return (*stops_and_friction(self.joints, self.tree), *contacts, *self.further_nonsmooth)
 
     @property
     def nonideal(self) -> Callable | None:

@@ -28,7 +28,7 @@ class Stops(AbstractNonsmooth):
     def gaps(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " m"]:
         x = JointCoordinates(self.joints, self.tree, self.name)(t, q)
         low, high = jnp.asarray([self.joints[name].limits for name in self.name], q.dtype).T
-        return (high - low) / 2 - jnp.abs(x - (low + high) / 2)
+        return jnp.minimum(x - low, high - x)
 
     def slips(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> None:
         return None
@@ -79,7 +79,7 @@ def has_stop(joint: Any) -> bool:
     return isinstance(joint, AbstractJoint) and joint.limits is not None and joint.restitution is not None
 
 
-def nonsmooth_of(joints: Named, tree: Tree) -> tuple[AbstractNonsmooth, ...]:
+def stops_and_friction(joints: Named, tree: Tree) -> tuple[AbstractNonsmooth, ...]:
     """The stops and the sticking friction of a mechanism, without those that have no rows."""
     stops = Stops.of(joints, tree)
     sticks = any(isinstance(joint, AbstractActing) and joint.sticks for _, joint in joints.items())

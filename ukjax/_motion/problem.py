@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from .._contact.history import ContactHistory
 from .._parameters import Place, put
 from .._solve import AbstractMethod, Sparse
 from .event import Event
@@ -14,7 +15,6 @@ from .stepper.drift_correction import MethodPerLevel
 from .stepper.error_control import Tolerance
 from .stepper.scaling import Scale
 from .stepper.tableau import Tableau
-from .trajectory.contacts import ContactHistory
 
 MAX_START_DISPLACEMENT = 1e-9
 """Largest change of a start by its projection, relative to the scales, that counts as rounding."""
@@ -169,7 +169,7 @@ class Solution(NamedTuple):
     displaced
         Whether projection changed the start by more than rounding.
     contacts
-        ContactRows and dry friction, None for a system without.
+        Contacts and dry friction, None for a system without.
     """
 
     t: Float[Array, "*batch samples"]

@@ -181,7 +181,7 @@ def simulate(
     signs of its slope show between two points. Two crossings between two points are missed if the slopes at both
     points do not show the minimum. More samples help.
 
-    **ContactRows.** A system with ``Unilateral`` or ``Coulomb`` constraints is integrated by steps that end where a
+    **Contacts.** A system with ``Unilateral`` or ``Coulomb`` constraints is integrated by steps that end where a
     contact or a friction force changes; ``solver=MoreauJean()`` does not look for these instants.
     ``Trajectory.contacts`` has the impacts and the mode of each sample. Such a motion ends with the result "came to
     contacts and friction without consistent forces" where no contact forces are possible, as in Painlevé's problem.
@@ -220,9 +220,6 @@ def simulate(
     if rtol is None and dt is None:
         warn_if_single(q0.dtype)
     problem = arguments.problem(model, q0, ts, rtol, atol, method)
-    check_options_with_contact(
-        model, solver, arguments.drift, problem.counts, event=event, adjoint=adjoint, progress=progress
-    )
     ending = problem.event
     with hint_if_batched_model(model, q0):
         begin, span = _begin_and_span(ts)
@@ -347,11 +344,15 @@ class Arguments(NamedTuple):
             progress=self.progress,
             ends_on_samples=self.event is not None or self.switches is not None,
         )
-        has_counts = problem.plain or isinstance(self.solver, MoreauJean) and self.times is not None
-        if self.times is None or self.length is None or self.times.ndim > 1 or not has_counts:
-            return problem
-        per_interval = step_counts(self.times, float(self.length))
-        return replace(problem, counts=StepCounts(jax.device_put(per_interval), int(per_interval.max())))
+        has_counts = problem.plain or isinstance(self.solver, MoreauJean)
+        if self.times is not None and self.times.ndim == 1 and self.length is not None and has_counts:
+            per_interval = step_counts(self.times, float(self.length))
+            problem = replace(problem, counts=StepCounts(jax.device_put(per_interval), int(per_interval.max())))
+        check_options_with_contact(
+            model, self.solver, self.drift, self.dt is None or problem.counts is not None, event=self.event,
+            adjoint=self.adjoint, progress=self.progress,
+        )  # fmt: skip
+        return problem
 
 
 def _begin_and_span(ts):
@@ -393,6 +394,8 @@ def _tableau(solver):
 
 def _check_solver(solver, adjoint, event, drift, dt):
     if isinstance(solver, MoreauJean):
+        if dt is None:
+            raise InputError("solver=MoreauJean() needs dt, the length of its steps [s]")
         return
     check_solver(solver)
     if adjoint is not None:

@@ -311,7 +311,7 @@ def _check(model, state, drift, solver):
     if drift is not None:
         check_word("drift", drift, ("projection", "none"))
     nonsmooth = nonsmooth_of(model)
-    check_options_with_contact(model, solver, "projection" if drift is None else drift, counts=())
+    check_options_with_contact(model, solver, "projection" if drift is None else drift, steps_known=True)
     if nonsmooth and not isinstance(solver, MoreauJean):
         raise InputError(
             "the system has ukjax.Unilateral or ukjax.Coulomb constraints, which ukjax.step follows by time stepping: "

@@ -88,7 +88,7 @@ class Gear(AbstractCoupling):
 
 
 class Cam(AbstractCoupling):
-    """A nonlinear coupling q = ``profile``(q_other).
+    """A nonlinear coupling, ``q = profile(q_other)``.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class Cam(AbstractCoupling):
 
 
 class Drive(AbstractCoupling):
-    """A prescribed motion q = ``motion``(t).
+    """A prescribed motion, ``q = motion(t)``.
 
     Parameters
     ----------

@@ -24,10 +24,13 @@ def nonsmooth_of(model: Any) -> tuple[AbstractNonsmooth, ...]:
     return model.nonsmooth if isinstance(model, AbstractSystem) else ()
 
 
-def check_options_with_contact(model: Any, solver: Any, drift: str, counts: Any, **not_available: Any) -> None:
-    """Raise ``InputError`` for options that a system with contacts does not have, or that need one."""
-    nonsmooth = nonsmooth_of(model)
-    if isinstance(solver, MoreauJean) and not nonsmooth:
+def check_options_with_contact(model: Any, solver: Any, drift: str, steps_known: bool, **not_available: Any) -> None:
+    """Raise ``InputError`` for options that a system with contacts does not have, or that need one.
+
+    ``steps_known``: steps are adaptive, or the number of fixed steps is known.
+    """
+    nonsmooth, time_stepping = nonsmooth_of(model), isinstance(solver, MoreauJean)
+    if time_stepping and not nonsmooth:
         raise InputError("solver=MoreauJean() is for systems with ukjax.Unilateral or ukjax.Coulomb: leave it out")
     if not nonsmooth:
         return
@@ -41,8 +44,16 @@ def check_options_with_contact(model: Any, solver: Any, drift: str, counts: Any,
             f"drift must be 'projection' for systems with ukjax.Unilateral or ukjax.Coulomb, got {drift!r}: closed "
             "contacts would drift apart"
         )
-    if isinstance(solver, MoreauJean) and counts is None:
-        raise InputError("solver=MoreauJean() needs dt, the length of its steps [s], with a value known before jit")
+    if not steps_known:
+        raise InputError(
+            "dt of a system with ukjax.Unilateral or ukjax.Coulomb needs one value that is known before jit, and the "
+            "same known times for all members"
+        )
+    if not time_stepping and solver is not None and not hasattr(solver, "tableau"):
+        raise InputError(
+            "solver must be an explicit Runge-Kutta method of diffrax, or ukjax.MoreauJean(), for systems with "
+            f"ukjax.Unilateral or ukjax.Coulomb, got {type(solver).__name__}"
+        )
 
 
 def check_gaps(model: Any, t: Any, start: InitialState) -> None:

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from ..._contact.history import MAX_IMPACTS, ContactHistory
 from ..._contact.mode import InContact, Mode, all_open, event_values, forces_in
 from ..._contact.rows import gaps
 from ..._contact.transition import directions_along, settle, transition
@@ -33,7 +34,6 @@ from ..stepper.drift_correction import assumption_failed_for
 from ..stepper.error_control import control_error
 from ..stepper.model_batch import SingleModel
 from ..stepper.runge_kutta import acceleration, step
-from ..trajectory.contacts import MAX_IMPACTS, ContactHistory
 from .base import AbstractBatchIntegrator
 
 POINTS = 8

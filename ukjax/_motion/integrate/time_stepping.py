@@ -8,6 +8,7 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, Int
 
+from ..._contact.history import ContactHistory
 from ..._contact.mode import Mode, all_open
 from ..._contact.moreau_jean import MoreauJeanStep, moreau_jean_step, project_gaps
 from ..._contact.transition import Setting, transition
@@ -19,7 +20,6 @@ from ..result import classify, finite, reached_times
 from ..stepper.contact_setting import compiled, setting_of
 from ..stepper.drift_correction import MethodPerLevel, correct_drift, same_at_every_level
 from ..stepper.scaling import Scale
-from ..trajectory.contacts import ContactHistory
 from .base import AbstractBatchIntegrator
 from .fixed_step import SAVED_NAME, save_step_starts
 

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._check import as_path
-from ..._contact.mode import Mode
+from ..._contact.history import ContactHistory, mode_of
 from ..._errors import InputError
 from ..._extras import extra_package
 from ..._files import write_whole
@@ -28,7 +28,6 @@ from ..._system import AbstractSystem
 from ..inputs import hint_if_batched_model
 from ..plan import Plan
 from ..result import EVENT, FINISHED, in_words
-from .contacts import ContactHistory
 from .continuation import IntegrationOptions, check_times_within
 from .files import SavedMotion, as_dataset, read_netcdf, read_npz, write_csv, write_netcdf, write_npz
 from .observation import Observation, observe
@@ -95,7 +94,7 @@ class Trajectory(eqx.Module):
     labels
         Names and units, None if they are those of the model.
     contacts
-        ContactRows, dry friction and impacts; None for a system without.
+        Contacts, dry friction and impacts; None for a system without.
     integration
         The options with which ``simulate`` integrated the motion.
     """
@@ -138,7 +137,7 @@ class Trajectory(eqx.Module):
                     "without_model()"
                 )
             with hint_if_batched_model(self.model, self.q[..., 0, :]):
-                observation = observe(self.model, self.t, self.q, self.v, self.method, self._mode)
+                observation = observe(self.model, self.t, self.q, self.v, self.method, mode_of(self.contacts))
             if is_concrete(observation):
                 object.__setattr__(self, "_seen", observation)  # a cache, not a field: it follows from the fields
         return observation
@@ -405,12 +404,6 @@ class Trajectory(eqx.Module):
         """Forces of contacts and dry friction, shape (samples, rows) [N or N m]: of all gaps, then of friction; None
         for a system without."""
         return self.observed().contact_force
-
-    @property
-    def _mode(self) -> Mode | None:
-        """The contact mode of each sample."""
-        contacts = self.contacts
-        return None if contacts is None else Mode(contacts.closed, contacts.sticking, contacts.direction)
 
     @property
     def finished(self) -> Bool[Array, "*batch"]:

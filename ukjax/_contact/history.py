@@ -1,4 +1,4 @@
-"""ContactRows of a motion: which gaps were closed, and the impacts."""
+"""Contacts of a motion: which gaps were closed, and the impacts."""
 
 from dataclasses import replace
 
@@ -6,12 +6,14 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from .mode import Mode
+
 MAX_IMPACTS = 256
 """Largest number of impacts of a motion of which the instant and the impulses are stored."""
 
 
 class ContactHistory(eqx.Module):
-    """ContactRows and dry friction during a motion, with a leading batch axis for a batch.
+    """Contacts and dry friction during a motion, with a leading batch axis for a batch.
 
     The rows are the gaps of all ``Unilateral`` constraints in their order, and then the components of their friction
     forces and of ``Coulomb`` friction.
@@ -42,6 +44,11 @@ class ContactHistory(eqx.Module):
     impacts: Int[Array, "*batch"]
     changes: Int[Array, "*batch"]
 
+    @property
+    def mode(self) -> Mode:
+        """The contact mode of each sample."""
+        return Mode(self.closed, self.sticking, self.direction)
+
     def at_samples(self, indices: np.ndarray) -> "ContactHistory":
         """The contacts of a single motion at some of its samples."""
         select = lambda x: x[indices]
@@ -54,3 +61,8 @@ class ContactHistory(eqx.Module):
         except Exception:
             return object.__repr__(self)
         return f"ContactHistory({impacts} impacts, {changes} changes of the contact mode)"
+
+
+def mode_of(contacts: ContactHistory | None) -> Mode | None:
+    """The contact mode of each sample, None for a system without contacts and dry friction."""
+    return None if contacts is None else contacts.mode

@@ -1,0 +1,77 @@
+"""Pages of the gallery, one per system of ``ukjax.systems.CATALOGUE``, and the cards of its front page.
+
+A page has the picture, the command, the source and the docstring. The picture moves if ``python docs/pictures.py`` has
+been run.
+"""
+
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+from ukjax.systems import CATALOGUE, Entry
+
+PAGE = """# {entry.title}
+
+{picture}
+
+Source: {entry.source}.
+
+```bash
+ukjax view {entry.name}                # open the moving picture
+ukjax run {entry.name} --plot          # simulate it and draw figures
+```
+
+In Python: `uk.systems.{entry.cls}()`. Its parameters, with their default values, are its arguments.
+
+```{{eval-rst}}
+.. currentmodule:: ukjax.systems
+
+.. autoclass:: {entry.cls}
+   :no-members:
+```
+"""
+
+PICTURE = """```{{image}} ../pictures/{entry.name}.png
+:alt: {entry.title}
+:align: center
+:class: drawing
+```"""
+
+MOVING = """<iframe class="moving-picture" title="{entry.title}" loading="lazy"
+        src="../views/{entry.name}.html"></iframe>"""
+
+CARD = """:::{{grid-item-card}} {entry.title}
+:link: systems/{entry.name}
+:link-type: doc
+:img-top: pictures/{entry.name}.png
+
+`{entry.name}`
+:::
+"""
+
+
+def page(entry: Entry, moving: bool) -> str:
+    picture = (MOVING if moving else PICTURE).format(entry=entry)
+    return PAGE.format(entry=entry, picture=picture)
+
+
+def write_pages(app: Sphinx) -> None:
+    gallery = Path(app.srcdir) / "gallery"
+    pages = {"cards.txt": "::::{grid} 2 3 3 4\n:gutter: 3\n\n" + "\n".join(map(_card, CATALOGUE.values())) + "::::\n"}
+    (gallery / "systems").mkdir(exist_ok=True)
+    for entry in CATALOGUE.values():
+        moving = (Path(app.srcdir) / "_extra" / "gallery" / "views" / f"{entry.name}.html").is_file()
+        pages[f"systems/{entry.name}.md"] = page(entry, moving)
+    for name, text in pages.items():
+        path = gallery / name
+        if not path.is_file() or path.read_text() != text:  # a page that has not changed is not built again
+            path.write_text(text)
+
+
+def _card(entry: Entry) -> str:
+    return CARD.format(entry=entry)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("builder-inited", write_pages, priority=100)  # before autosummary looks for pages
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

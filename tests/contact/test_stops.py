@@ -1,0 +1,76 @@
+"""Stops at the limits of joints, and joint friction that sticks."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax.joints import Prismatic, Revolute
+
+
+def rod(length, mass):
+    return uk.Body(mass, centre=(length / 2, 0, 0), inertia=(0, mass * length**2 / 12, mass * length**2 / 12))
+
+
+def two_links(**stops):
+    return uk.Mechanism(
+        {"upper": rod(1.0, 1.0), "lower": rod(1.0, 1.0)},
+        {
+            "shoulder": Revolute("ground", "upper", axis="y", limits=(-0.5, 0.5), **stops),
+            "elbow": Revolute("upper", "lower", at=(1, 0, 0), axis="y", limits=(-1.0, 0.2), **stops),
+        },
+    )
+
+
+def test_links_come_to_rest_on_their_stops_with_the_forces_of_statics():
+    with pytest.warns(UserWarning, match="nothing stops it there"):
+        uk.simulate(two_links(), [0.0, 0.0], [0.0, 0.0], [0.0, 0.5])
+    arm = two_links(restitution=0.3)
+    motion = uk.simulate(arm, [0.0, 0.0], [0.0, 0.0], jnp.linspace(0, 3, 7))
+    np.testing.assert_allclose(motion.q[-1], [0.5, 0.2], atol=1e-13)
+    lower = 9.81 * 0.5 * np.cos(0.7)
+    shoulder = 9.81 * (0.5 + 1.0) * np.cos(0.5) + lower
+    np.testing.assert_allclose(motion.contact_force[-1], [shoulder, lower], rtol=1e-10)
+    assert motion.rows["contact_force"] == ("shoulder", "elbow")
+    same = uk.simulate(two_links().with_stops(0.3), [0.0, 0.0], [0.0, 0.0], jnp.linspace(0, 3, 7))
+    np.testing.assert_array_equal(same.q, motion.q)
+
+
+@pytest.mark.slow
+def test_a_stop_in_a_loop_and_in_absolute_coordinates_is_the_same():
+    """A slider-crank whose slider, which closes the loop, hits a stop: the motions agree."""
+    engine = uk.Mechanism(
+        {"crank": rod(0.1, 1.0), "rod": rod(0.3, 1.0), "slider": uk.Body(0.5)},
+        {
+            "motor": Revolute("ground", "crank", axis="y"),
+            "pin": Revolute("crank", "rod", at=(0.1, 0, 0), axis="y"),
+            "wrist": Revolute("rod", "slider", at=(0.3, 0, 0), axis="y"),
+            "cylinder": Prismatic("ground", "slider", axis="x", limits=(0.25, 0.45), restitution=0.5),
+        },
+    )
+    q, v = engine.start({"motor": 0.3}, {"motor": 4.0})
+    ts = jnp.linspace(0, 1.5, 7)
+    motion = uk.simulate(engine, q, v, ts)
+    assert int(motion.contacts.impacts) > 1
+    absolute = engine.in_absolute()
+    start = absolute.start({"motor": 0.3}, {"motor": 4.0})
+    other = uk.simulate(absolute, *start, ts)
+    x = lambda mechanism, motion: np.array([mechanism.pose(q)["slider"].p[0] for q in motion.q])
+    np.testing.assert_allclose(x(engine, motion), x(absolute, other), atol=1e-7)
+    assert np.all(x(engine, motion) > 0.25 - 1e-9)
+    np.testing.assert_allclose(abs(np.asarray(motion.residual)).max(), 0, atol=1e-12)
+
+
+def test_friction_in_a_joint_holds_it():
+    """A rod held by friction of 6 N m: it turns until the friction has used its energy, then it stands still."""
+    pendulum = uk.Mechanism(
+        {"rod": rod(1.0, 1.0)}, {"hinge": Revolute("ground", "rod", axis="y", friction=6.0, sticks=True)}
+    )
+    motion = uk.simulate(pendulum, [0.0], [3.0], jnp.linspace(0, 3, 4))
+    angle = float(motion.q[-1, 0])
+    # I ω²/2 + m g l/2 sin θ = 6 θ
+    np.testing.assert_allclose(9 / 6 + 9.81 / 2 * np.sin(angle), 6 * angle, rtol=1e-9)
+    np.testing.assert_allclose(motion.q[3], motion.q[2], rtol=1e-14)
+    np.testing.assert_allclose(motion.contact_force[-1], -9.81 / 2 * np.cos(angle), rtol=1e-10)
+    with pytest.raises(uk.InputError, match="reactions are not available"):
+        pendulum.reactions(0.0, motion.q[-1], motion.v[-1])

@@ -1,0 +1,79 @@
+"""Moreau–Jean time stepping against closed forms and against event-driven steps."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+
+from .test_event_driven import G, ball, block, oscillator
+
+
+def test_the_order_of_convergence_is_one():
+    """A block slides on an incline, stops and sticks: 0.5 / a, and a ball falls on a floor without rebound."""
+    rest = 0.5 / (G * (0.5 * np.cos(0.3) - np.sin(0.3)))
+    errors = []
+    for dt in (2e-2, 1e-2, 5e-3):
+        motion = uk.simulate(block(0.5, 0.3), [0.0, 0.0], [1.0, 0.0], [0.0, 1.0], dt=dt, solver=uk.MoreauJean())
+        assert motion.contacts.sticking[-1, 0] and motion.plan.integrator == "time_stepping"
+        np.testing.assert_allclose(motion.contact_force[-1], 2 * G * np.array([np.cos(0.3), -np.sin(0.3)]), rtol=1e-9)
+        errors.append(abs(float(motion.q[-1, 0]) - rest) / dt)
+    assert max(errors) < 0.1  # of the last step's way, at most
+    drop = uk.simulate(ball(0.0), [1.0], [0.0], jnp.linspace(0, 2, 21), dt=1e-3, solver=uk.MoreauJean())
+    exact = np.maximum(1 - G * np.asarray(drop.t) ** 2 / 2, 0.1)
+    np.testing.assert_allclose(drop.q[:, 0], exact, atol=2e-3)
+    assert np.all(drop.q >= 0.1 - 1e-12)
+
+
+def test_energy_never_rises_and_impacts_rebound():
+    motion = uk.simulate(ball(0.8), [1.0], [0.0], jnp.linspace(0, 3, 301), dt=1e-3, solver=uk.MoreauJean())
+    energy = np.asarray(motion.v[:, 0] ** 2 / 2 + G * motion.q[:, 0])
+    assert np.all(np.diff(energy) < G * 4 * 1e-3 * 1.5)  # the projection onto the floor raises it
+    first = np.sqrt(1.8 / G)
+    after = np.searchsorted(motion.t, first + 0.01)
+    np.testing.assert_allclose(energy[after] - G * 0.1, 0.64 * 0.9 * G, rtol=2e-2)
+
+
+def test_a_step_at_a_time_is_the_same_motion():
+    model, solver = block(0.5, 0.3), uk.MoreauJean()
+    whole = uk.simulate(model, [0.0, 0.0], [1.0, 0.0], [0.0, 0.5], dt=1e-2, solver=solver)
+    state = uk.initial_state(model, [0.0, 0.0], [1.0, 0.0])
+    for _ in range(5):
+        state = uk.step(model, state, 0.1, steps=10, solver=solver)
+    np.testing.assert_allclose(state.q, whole.q[-1], rtol=0, atol=1e-13)
+    assert state.reason == "reached its last time"
+
+
+@pytest.mark.slow
+def test_derivatives_are_those_of_the_steps():
+    def rest(friction):
+        return uk.simulate(block(friction, 0.3), [0.0, 0.0], [1.0, 0.0], [0.0, 0.2], dt=1e-2, solver=uk.MoreauJean()).q[
+            -1, 0
+        ]
+
+    difference = (rest(0.5 + 1e-6) - rest(0.5 - 1e-6)) / 2e-6
+    exact = -G * np.cos(0.3) * 0.2**2 / 2
+    for derivative in (jax.grad(rest)(0.5), jax.jacfwd(rest)(0.5)):
+        np.testing.assert_allclose(derivative, difference, rtol=1e-7)
+        np.testing.assert_allclose(derivative, exact, rtol=1e-9)  # as long as it slides
+    slopes = jax.vmap(jax.grad(rest))(jnp.array([0.4, 0.5]))
+    np.testing.assert_allclose(slopes, exact, rtol=1e-9)
+
+
+def test_both_ways_through_time_agree():
+    ts = jnp.linspace(0, 5, 6)
+    exact = uk.simulate(oscillator(), [3.5], [0.0], ts)
+    stepped = uk.simulate(oscillator(), [[3.5], [3.5]], [[0.0], [0.0]], ts, dt=1e-3, solver=uk.MoreauJean())
+    np.testing.assert_allclose(stepped.q[1], exact.q, atol=3e-3)
+    np.testing.assert_array_equal(stepped.contacts.sticking[0, 1:], exact.contacts.sticking[1:])
+
+
+def test_quaternions_keep_their_norm():
+    body = uk.Mechanism({"body": uk.Body(1.0, inertia=(1.0, 2.0, 3.0))}, gravity=(0, 0, 0))
+    floor = uk.Unilateral(lambda t, q: q[2] + 1)
+    start = [0, 0, 0, 1.0, 0, 0, 0], [0, 0, 0, 1.0, 5.0, 2.0]
+    motion = uk.simulate(body.constrained(floor), *start, [0.0, 1.0], solver=uk.MoreauJean(), dt=1e-2)
+    np.testing.assert_allclose(np.linalg.norm(motion.q[-1, 3:]), 1, atol=1e-8)
+    smooth = uk.simulate(body, *start, [0.0, 1.0])
+    np.testing.assert_allclose(motion.q[-1], smooth.q[-1], atol=3e-2)
