@@ -31,6 +31,7 @@ NAMES = (
     "bodies",
     "identification",
     "tuning",
+    "nonsmooth",
     "robots",
     "plots",
 )

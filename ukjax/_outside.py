@@ -4,17 +4,22 @@ A compiled program contains the values at the time of tracing. They are part of 
 a changed value triggers a new compilation, as for another function.
 """
 
+import argparse
 import dis
 import functools
 import itertools
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
+from dataclasses import fields
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
+
+from ._jaxpr.tracing import is_traced
 
 MAX_OBJECTS = 1000
 """Largest number of objects that are searched for one function. Changes beyond it are not detected."""
@@ -33,7 +38,13 @@ LOADS = {"LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR"}
 
 PACKAGE = __name__.partition(".")[0]
 JITTED = type(jax.jit(lambda: None))
-WITHOUT_VALUES = (str, bytes, type(None), type, types.ModuleType, types.BuiltinFunctionType, np.ufunc)
+WITHOUT_VALUES = (str, bytes, type(None), types.ModuleType, types.BuiltinFunctionType, np.ufunc)
+
+NAMESPACES = types.SimpleNamespace, argparse.Namespace
+"""Types of Python's library whose attributes are data of the user."""
+
+IMPLICIT_METHODS = "__call__", "__getitem__"
+"""Methods that are called without their names."""
 
 
 class _ByIdentity:
@@ -49,18 +60,19 @@ class _ByIdentity:
         return isinstance(other, _ByIdentity) and self.thing is other.thing
 
 
-def external_values(function: Callable) -> tuple[Hashable, ...]:
-    """Return a hashable key of the external values that ``function`` reads.
+def external_values(*functions: Any) -> tuple[Hashable, ...]:
+    """Return a hashable key of the external values that ``functions`` read: functions, objects that are called, or
+    classes, of which all methods are searched.
 
-    Of functions of installed packages, only closures and defaults are searched. Values that the function itself writes,
-    such as a counter of its calls, are excluded.
+    Of functions of installed packages, only closures and defaults are searched. Values that the functions themselves
+    write, such as a counter of their calls, are excluded.
     """
     values: list[tuple[Any, ...]] = []
     visited: dict[int, Any] = {}
-    read: set[str] = set()
+    read = set(IMPLICIT_METHODS)
     written: set[str] = set()
     objects: list[tuple[Any, set[str]]] = []
-    queue: list[tuple[str, Any]] = [("", function)]
+    queue: list[tuple[str, Any]] = [("", function) for function in functions]
     while queue and len(visited) < MAX_OBJECTS:
         name, thing = queue.pop()
         if isinstance(thing, bool | int | float | complex):
@@ -76,7 +88,7 @@ def external_values(function: Callable) -> tuple[Hashable, ...]:
                 written |= written_by(thing.__code__)
             parts = _parts(name, thing)
             queue += parts or ()
-            if parts is None:
+            if parts is None or isinstance(thing, type):
                 objects.append((thing, set()))
         if not queue:  # of objects, only the attributes that the functions found so far read
             for thing, searched in objects:
@@ -86,8 +98,45 @@ def external_values(function: Callable) -> tuple[Hashable, ...]:
 
 
 def external_values_in(tree: Any) -> tuple[Hashable, ...]:
-    """Return the external values of all functions in a pytree."""
-    return tuple(external_values(x) for x in jax.tree.leaves(tree) if callable(x) and not isinstance(x, type))
+    """Return the external values of all functions in a pytree, and of the methods of its classes."""
+    leaves, structure = jax.tree.flatten(tree)
+    functions = (external_values(x) for x in leaves if callable(x) and not isinstance(x, type))
+    return *functions, external_values_of_structure(structure)
+
+
+def external_values_of_structure(structure: Any) -> tuple[Hashable, ...]:
+    """Return the external values of the methods of a pytree's classes, and of the functions in its static fields."""
+    return external_values(*_code_in(structure))
+
+
+def _code_in(structure):
+    """The classes of a pytree that are no part of a library, and the values of its static fields that may be called."""
+    try:
+        return _searched(structure)
+    except TypeError:  # a static field that cannot be hashed
+        return _searched.__wrapped__(structure)
+
+
+@functools.lru_cache(maxsize=512)
+def _searched(structure):
+    """See ``_code_in``."""
+    if structure.node_data() is None:
+        return ()
+    cls, _ = structure.node_data()
+    found = [] if is_of_library(cls.__module__) else [cls]
+    if issubclass(cls, eqx.Module):
+        module = structure.unflatten([None] * structure.num_leaves)
+        static = [x.name for x in fields(cls) if x.metadata.get("static") and hasattr(module, x.name)]
+        found += [x for x in (getattr(module, name) for name in static) if callable(x)]
+    for child in structure.children():
+        found += _searched.__wrapped__(child)
+    return tuple({id(x): x for x in found}.values())
+
+
+def holds_tracers(values: tuple[Hashable, ...]) -> bool:
+    """Whether a traced array is one of the values that ``external_values_in`` returned."""
+    arrays = (x.thing for entries in values for entry in entries for x in entry if isinstance(x, _ByIdentity))
+    return any(is_traced(array) for array in arrays)
 
 
 def _sample(array):
@@ -120,15 +169,41 @@ def _parts(name, thing) -> list[tuple[str, Any]] | None:
         return [(name + ENTRY, x) for x in thing]
     if isinstance(thing, dict):
         return [(name + ENTRY, x) for x in thing.values()]
-    return [] if is_of_library(type(thing).__module__) else None
+    if isinstance(thing, type):
+        return [] if is_of_library(thing.__module__) else [("", x) for x in _methods(thing)]
+    if not is_of_library(type(thing).__module__) or isinstance(thing, NAMESPACES):
+        return None
+    if isinstance(thing, eqx.Module):
+        leaves, structure = jax.tree.flatten(thing)
+        return [(name, x) for x in (*leaves, *_code_in(structure))]
+    wrapped = getattr(thing, "__wrapped__", None) if callable(thing) else None
+    return [] if wrapped is None else [("", wrapped)]
+
+
+def _methods(cls):
+    """Functions of a class and of its bases outside of libraries: methods and properties."""
+    for base in _own_classes(cls):
+        for name in vars(base):
+            if not name.startswith("__") or name in IMPLICIT_METHODS:
+                method = _attribute(cls, name)
+                if callable(method) and not isinstance(method, type):
+                    yield method
+
+
+@functools.lru_cache(maxsize=512)
+def _own_classes(cls):
+    """A class and those of its bases that are no part of a library."""
+    return tuple(base for base in cls.__mro__ if not is_of_library(base.__module__))
 
 
 def _attribute(thing, name):
     """Return an attribute of an object or its class without calling descriptors, None if there is none."""
-    for namespace in (getattr(thing, "__dict__", {}), *map(vars, type(thing).__mro__)):
+    cls = thing if isinstance(thing, type) else type(thing)
+    for namespace in (getattr(thing, "__dict__", {}), *map(vars, _own_classes(cls))):
         if name in namespace:
             value = namespace[name]
             value = value.fget if isinstance(value, property) else value
+            value = value.func if isinstance(value, functools.cached_property) else value
             return getattr(value, "__func__", value) if isinstance(value, staticmethod | classmethod) else value
     return None
 

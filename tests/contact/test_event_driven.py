@@ -1,5 +1,7 @@
 """Contacts and dry friction by steps that end where the mode changes, against closed forms."""
 
+# pyright: reportOptionalMemberAccess=false, reportOptionalSubscript=false, reportArgumentType=false
+
 import jax
 import jax.numpy as jnp
 import mpmath

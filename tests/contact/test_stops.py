@@ -1,5 +1,7 @@
 """Stops at the limits of joints, and joint friction that sticks."""
 
+# pyright: reportOptionalMemberAccess=false, reportOptionalSubscript=false, reportArgumentType=false
+
 import jax.numpy as jnp
 import numpy as np
 import pytest

@@ -1,5 +1,7 @@
 """Moreau–Jean time stepping against closed forms and against event-driven steps."""
 
+# pyright: reportOptionalMemberAccess=false, reportOptionalSubscript=false, reportArgumentType=false
+
 import jax
 import jax.numpy as jnp
 import numpy as np

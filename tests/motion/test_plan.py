@@ -7,6 +7,7 @@ import pytest
 
 import ukjax as uk
 from ukjax._jaxpr.tracing import is_forward_mode
+from ukjax._solve.fast_path import FastPath
 
 from ..mechanisms import Pendulum
 
@@ -68,6 +69,26 @@ def test_members_that_fall_back_are_noted():
     motion = uk.simulate(system, [[0.6, 0.0, -0.8], [0.8, 0.0, -0.6]], jnp.zeros(3), TS)
     assert motion.plan is not None
     assert any("2 members" in note for note in motion.plan.notes), str(motion.plan)
+
+
+@pytest.mark.parametrize("transform", (lambda f: f, jax.grad, jax.jit, jax.vmap, lambda f: jax.jit(jax.grad(f))))
+def test_methods_are_those_that_factorise(transform, monkeypatch):
+    """Of fixed steps. Each method notes its name when it is traced."""
+    used, plans = [], []
+    for method in (FastPath, uk.Orthogonal):
+        factorise, name = method.factorise, method.__name__
+        noted = lambda *arguments, factorise=factorise, name=name: used.append(name) or factorise(*arguments)
+        monkeypatch.setattr(method, "factorise", noted)
+    rod = uk.Holonomic(lambda t, q: q @ q - 1)
+    system = uk.System(uk.MassForce(jnp.eye(2), lambda t, q, v: jnp.array([0.0, -9.81])), rod)
+
+    def end(x):
+        motion = uk.simulate(system, jnp.stack([x, -0.8]), jnp.zeros(2), TS, dt=0.05)
+        plans.append(motion.plan)
+        return motion.q[-1, 0]
+
+    transform(end)(jnp.array([0.6, 0.6]) if transform is jax.vmap else jnp.asarray(0.6))
+    assert set(used) == {"FastPath" if plans[0].method.startswith("FastPath") else plans[0].method}
 
 
 def test_a_plan_is_no_part_of_the_tree():

@@ -1,7 +1,7 @@
 """What a trajectory gives: its quantities by name, its members, and the motion between its samples."""
 
 import inspect
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import ClassVar
 
 import equinox as eqx
@@ -319,3 +319,119 @@ def test_single_precision_stays_single():
 def test_returned_classes_are_public_and_documented(name):
     assert name in dir(uk) and isinstance(getattr(uk, name), type)
     assert len(getattr(uk, name).__doc__) > 50
+
+
+# --- motions as trees -------------------------------------------------------------------------------------------------
+
+OTHERWISE = {
+    "fixed steps": {"dt": 0.01},
+    "another solver": {"dt": 0.01, "solver": uk.RungeKutta4()},
+    "tolerances": {"rtol": 1e-7, "atol": [1e-8]},
+    "switches": {"switches": [0.3]},
+    "its end": {"throw": False},
+    "drift": {"drift": "none"},
+}
+
+
+def adaptive(q0):
+    return uk.simulate(OSCILLATOR, q0, jnp.zeros(1), TS)
+
+
+@pytest.mark.parametrize("how", OTHERWISE.values(), ids=OTHERWISE)
+def test_motions_with_other_options_have_the_same_structure(how):
+    """Either may be a branch of ``cond``, and the state of a ``scan``; two are combined by ``tree.map``."""
+    other = lambda q0: uk.simulate(OSCILLATOR, q0, jnp.zeros(1), TS, **how)
+    q0 = jnp.ones(1)
+    one, two = adaptive(q0), other(2 * q0)
+    choose = jax.jit(lambda first: jax.lax.cond(first, lambda: adaptive(q0), lambda: other(2 * q0)))
+    np.testing.assert_allclose(choose(True).q, one.q, rtol=0, atol=1e-7)
+    np.testing.assert_allclose(choose(False).q, two.q, rtol=0, atol=1e-7)
+    np.testing.assert_array_equal(jax.tree.map(lambda x, y: jnp.where(x == x, y, x), one, two).q, two.q)
+    last = jax.lax.scan(lambda motion, _: (other(motion.q[-1]), None), one, length=1)[0]
+    np.testing.assert_allclose(last.q[:, 0], np.cos(4.0) * np.cos(2 * TS), rtol=0, atol=1e-6)
+
+
+def test_options_are_those_of_the_motion_that_was_chosen_or_unknown():
+    q0 = jnp.ones(1)
+    fixed = lambda q0: uk.simulate(OSCILLATOR, q0, jnp.zeros(1), TS, dt=0.1, solver=uk.RungeKutta4())
+    choose = jax.jit(lambda first: jax.lax.cond(first, adaptive, fixed, q0))
+    np.testing.assert_allclose(choose(True)(0.3).q, [[np.cos(0.6)]], rtol=0, atol=1e-8)
+    assert choose(False).integration is None
+    with pytest.raises(uk.InputError, match="options of ukjax.simulate, which are not known.* jax.lax.cond"):
+        choose(False)(0.3)
+    members = uk.simulate(OSCILLATOR, jnp.ones((2, 1)), jnp.zeros((2, 1)), TS)
+    coarse = uk.simulate(OSCILLATOR, jnp.ones((2, 1)), jnp.zeros((2, 1)), TS, dt=0.1, solver=uk.RungeKutta4())
+    mixed = jax.tree.map(lambda x, y: x if x.ndim == 0 else jnp.concatenate([x[:1], y[1:]]), members, coarse)
+    np.testing.assert_allclose(mixed[0](0.3).q, [[np.cos(0.6)]], rtol=0, atol=1e-8)
+    with pytest.raises(uk.InputError, match="not known"):
+        mixed[1](0.3)
+
+
+@pytest.mark.parametrize("how", ({}, *OTHERWISE.values()), ids=("default", *OTHERWISE))
+def test_motions_that_were_compiled_or_mapped_know_their_options(how):
+    of = lambda q0: uk.simulate(OSCILLATOR, q0, jnp.zeros(1), TS, **how)
+    motion = of(jnp.ones(1))
+    np.testing.assert_allclose(jax.jit(of)(jnp.ones(1))(0.3).q, motion(0.3).q, rtol=0, atol=1e-7)
+    mapped = jax.vmap(of)(jnp.array([[1.0], [2.0]]))
+    np.testing.assert_allclose(mapped[1](0.3).q, 2 * motion(0.3).q, rtol=0, atol=1e-6)
+    again = jax.tree.map(lambda x: x, motion)
+    np.testing.assert_array_equal(again(0.3).q, motion(0.3).q)
+
+
+def test_options_that_jit_traces_are_unknown():
+    of = lambda dt: uk.simulate(OSCILLATOR, jnp.ones(1), jnp.zeros(1), TS, dt=dt)
+    for motion in (jax.jit(of)(0.01), jax.vmap(of)(jnp.array([0.01, 0.02]))[0]):
+        np.testing.assert_allclose(motion.q[:, 0], np.cos(2 * TS), rtol=0, atol=1e-6)
+        with pytest.raises(uk.InputError, match="jit or vmap traced a number among them"):
+            motion(0.3)
+
+
+def test_options_are_those_of_the_call_even_if_its_arrays_change():
+    dt = np.array(0.01)
+    motion = uk.simulate(OSCILLATOR, jnp.ones(1), jnp.zeros(1), TS, dt=dt)
+    expected = motion(0.3).q
+    dt[...] = 0.5
+    np.testing.assert_array_equal(motion(0.3).q, expected)
+
+
+def test_a_motion_that_ran_out_of_steps_is_known_up_to_its_end():
+    motion = uk.simulate(Pendulum(), *START, TS, max_steps=1, throw=False)
+    end = float(motion.last[0])
+    assert 0 < end < 0.1
+    np.testing.assert_allclose(motion(end / 2).v[0, 1], -9.81 * end / 2, rtol=1e-6)
+    with pytest.raises(uk.InputError, match="within the motion"):
+        motion(0.1)
+
+
+def test_what_cannot_be_integrated_is_an_error():
+    """The samples are those of the motion; the model has changed so that it cannot be continued."""
+    model = lambda at: uk.System(
+        uk.MassForce(jnp.eye(1), jnp.zeros(1)), uk.Holonomic(lambda t, q: q - jnp.where(t < at, 0.0, 1.0))
+    )
+    ended = uk.simulate(model(0.2), [0.0], [0.0], TS, throw=False)
+    changed = replace(uk.simulate(model(9.0), [0.0], [0.0], TS), model=ended.model, provenance=ended.provenance)
+    with pytest.raises(uk.SimulationError, match="could not be integrated from the sample at t = 0 s to t = 0.3 s: it"):
+        changed(0.3)
+
+
+def test_members_that_fail_at_the_same_time_are_evaluated_at_once():
+    jump = uk.Holonomic(lambda t, q: q - jnp.where(t < 1.2, 0.0, 1.0))
+    model = uk.System(uk.MassForce(jnp.eye(1), jnp.zeros(1)), jump)
+    motions = uk.simulate(model, np.zeros((2, 1)), np.zeros((2, 1)), TS, throw=False)
+    assert not np.any(motions.finished)
+    np.testing.assert_allclose(motions([0.3, 1.1]).q, np.zeros((2, 2, 1)), atol=1e-12)
+
+
+def test_a_batch_without_members(batch, tmp_path):
+    none = batch[~batch.finished]
+    assert len(none) == 0 and repr(none) == "Trajectory('Pendulum', 0 x 5 samples of 2 coordinates)"
+    assert none.energy.shape == (0, 5)
+    with pytest.raises(uk.InputError, match="this is a batch without members"):
+        none(0.3)
+    with pytest.raises(uk.InputError, match="cannot be saved"):
+        none.save(tmp_path / "none.npz")
+
+
+def test_a_time_just_after_the_end_is_shown_with_all_digits(motion):
+    with pytest.raises(uk.InputError, match="0 to 2 s, got 2.0000000000000004"):
+        motion(np.nextafter(2, 3))

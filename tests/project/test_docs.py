@@ -2,7 +2,7 @@
 
 The Python blocks of a page are one program, in the order of the page. ``<!-- not run -->`` above a block excludes it:
 code of other engines. ``<!-- output -->`` above a block of text says that it is what the block before it prints.
-``<!-- slow -->`` in a page makes its test a slow one. Other comments name a block, for ``CHECKS``.
+Other comments name a block, for ``CHECKS``.
 """
 
 import operator
@@ -27,10 +27,11 @@ from .pages import DOCS, README, ROOT, blocks, code, name_of, numbers, pages, ru
 pytestmark = pytest.mark.optimised
 
 PAGES = pages()
+QUICK = README, DOCS / "guides" / "events.md"
+"""Pages whose code runs with the default tests."""
+
 WITH_CODE = [
-    pytest.param(page, id=name_of(page), marks=[pytest.mark.slow] * ("<!-- slow -->" in page.read_text()))
-    for page in PAGES
-    if code(page)
+    pytest.param(page, id=name_of(page), marks=[pytest.mark.slow] * (page not in QUICK)) for page in PAGES if code(page)
 ]
 
 

@@ -1,7 +1,13 @@
 """Numbers that a function reads from outside: what changed is noticed by everything that is compiled."""
 
+import copy
 import functools
+import pickle
+import types
+from collections.abc import Callable
+from typing import ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -117,3 +123,101 @@ def test_keys_change_with_what_is_read_and_with_nothing_else():
     loop: list = []
     loop.append(loop)
     external_values(lambda: loop)  # comes to an end
+
+
+class Loaded(uk.AbstractSystem):
+    """A system whose methods read a global number, by another function, and a number of their class."""
+
+    m: jax.Array
+    share: ClassVar[float] = 1.0
+    constraints: ClassVar[tuple] = ()
+
+    @property
+    def dynamics(self):
+        return uk.MassForce(self.m * jnp.eye(1), self.force)
+
+    def force(self, t, q, v):
+        return pull(q) * self.share
+
+
+class Pull:
+    """An object that is called."""
+
+    def __init__(self):
+        self.share = 1.0
+
+    def __call__(self, t, q, v):
+        return pull(q) * self.share
+
+
+class Held(uk.AbstractSystem):
+    """A system with a function in a static field."""
+
+    law: Callable = eqx.field(static=True)
+    constraints: ClassVar[tuple] = ()
+
+    @property
+    def dynamics(self):
+        return uk.MassForce(jnp.eye(1), self.law)
+
+
+NAMESPACE = types.SimpleNamespace(share=1.0)
+LAYER = eqx.nn.Linear(1, 1, use_bias=False, key=jax.random.key(0))
+PULL = Pull()
+OF_OBJECTS = {
+    "a method of the model": (Loaded(jnp.asarray(1.0)), "stiffness", None),
+    "an attribute of the model's class": (Loaded(jnp.asarray(1.0)), "share", Loaded),
+    "a called object": (uk.System(uk.MassForce(jnp.eye(1), PULL)), "share", PULL),
+    "what a called object reads": (uk.System(uk.MassForce(jnp.eye(1), PULL)), "stiffness", None),
+    "a function in a static field": (Held(lambda t, q, v: pull(q)), "stiffness", None),
+    "a namespace": (uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: -NAMESPACE.share * q)), "share", NAMESPACE),
+    "a model of a library": (uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: LAYER(q))), "LAYER", None),
+}
+
+
+@pytest.mark.parametrize(("model", "name", "thing"), OF_OBJECTS.values(), ids=OF_OBJECTS)
+def test_numbers_of_objects_and_classes_are_those_now(monkeypatch, model, name, thing):
+    """Compared with the closed form q = cos √k t, for each k in turn."""
+    for k in (1.0, 4.0, 1.0):
+        value = eqx.tree_at(lambda layer: layer.weight, LAYER, jnp.array([[-k]])) if name == "LAYER" else k
+        if thing is None:
+            monkeypatch.setitem(globals(), name, value)
+        else:
+            monkeypatch.setattr(thing, name, value)
+        motion = uk.simulate(model, [1.0], [0.0], [0.0, 1.0])
+        np.testing.assert_allclose(motion.q[-1, 0], np.cos(np.sqrt(k)), atol=1e-7)
+        np.testing.assert_allclose(motion.acceleration[0], [-k], rtol=1e-12)
+        np.testing.assert_allclose(uk.acceleration(model, 0.0, [1.0], [0.0]), [-k], rtol=1e-12)
+
+
+def test_a_motion_through_jit_knows_the_numbers_of_its_start(restored):
+    """So does one that is mapped, copied or a member."""
+    model, start = Loaded(jnp.asarray(1.0)), (jnp.ones(1), jnp.zeros(1))
+    run = lambda q0: uk.simulate(model, q0, start[1], [0.0, 1.0])
+    batch = uk.simulate(model, jnp.ones((2, 1)), start[1], [0.0, 1.0])
+    motions = run(start[0]), jax.jit(run)(start[0]), jax.vmap(run)(jnp.ones((2, 1)))[0], batch[1], run(start[0])(0.5)
+    motions += (copy.deepcopy(motions[0]),)
+    for motion in motions:
+        assert motion(1.0).q.shape == (1, 1)
+    restored.setitem(globals(), "stiffness", 2.0)
+    for motion in motions:
+        with pytest.raises(uk.InputError, match="has changed since this motion was computed"):
+            motion(1.0)
+        with pytest.raises(uk.InputError, match="has changed since this motion was computed"):
+            _ = motion.acceleration
+    assert pickle.loads(pickle.dumps(motions[0])).acceleration.shape == (2, 1)  # of the numbers of the other process
+
+
+def test_methods_that_count_do_not_compile_anew():
+    class Counting(Loaded):
+        calls: ClassVar[list] = [0]
+
+        def force(self, t, q, v):
+            Counting.calls[0] += 1
+            return pull(q)
+
+    model = Counting(jnp.asarray(1.0))
+    uk.simulate(model, [1.0], [0.0], [0.0, 1.0])
+    count = Counting.calls[0]
+    uk.simulate(model, [1.0], [0.5], [0.0, 1.0])
+    assert count > 0 and Counting.calls[0] == count

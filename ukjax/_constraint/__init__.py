@@ -21,4 +21,5 @@ from .several import rows as rows
 from .several import velocities as velocities
 from .unilateral import AbstractNonsmooth as AbstractNonsmooth
 from .unilateral import Coulomb as Coulomb
+from .unilateral import NonsmoothRows as NonsmoothRows
 from .unilateral import Unilateral as Unilateral

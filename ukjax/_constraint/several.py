@@ -93,13 +93,13 @@ def nonsmooth_names(constraints: Sequence[AbstractNonsmooth], t: Any, q: Any, v:
     """A name per gap, then one per component of the friction forces: ``floor``, ``floor friction``."""
     gaps, friction = [], []
     slips = [eqx.filter_eval_shape(constraint.slips, t, q, v) for constraint in constraints]
-    dim = max((slip.shape[1] for slip in slips if slip is not None), default=1)
+    dim = max((slip.shape[1] for slip in slips if slip.shape[0]), default=1)
     for constraint, slip in zip(constraints, slips, strict=True):
         size = eqx.filter_eval_shape(constraint.gaps, t, q).shape[0]
         gaps += _numbered(constraint.name, size)
         word = " friction" if size else ""
         suffixes = [word] if dim == 1 else [f"{word} {i + 1}" for i in range(dim)]
-        groups = [] if slip is None else _numbered(constraint.name, slip.shape[0])
+        groups = _numbered(constraint.name, slip.shape[0]) if slip.shape[0] else []
         friction += [f"{group}{suffix}" for group in groups for suffix in suffixes]
     return gaps + friction
 

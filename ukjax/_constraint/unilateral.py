@@ -1,43 +1,87 @@
 """Nonsmooth constraints: contacts, whose forces can only push, and dry friction that sticks."""
 
-import abc
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import as_numbers, check_function
 from .._errors import InputError
 from .._functions import Constant, array, vector
+from .._kinematic_map import KinematicMap, rate
 from .._names import name_of_rows
 from .._precision import Numbers
 
 
+class NonsmoothRows(NamedTuple):
+    """The gaps and slip velocities of a constraint at one state.
+
+    Attributes
+    ----------
+    gap, rate
+        g and ġ (m,).
+    J, bias
+        g̈ = J v̇ + bias, (m, n) and (m,).
+    slip
+        Slip velocities (groups, d), with no rows without friction.
+    slip_J, slip_bias
+        Their derivative is slip_J v̇ + slip_bias, (groups, d, n) and (groups, d).
+    """
+
+    gap: Float[Array, " m"]
+    rate: Float[Array, " m"]
+    J: Float[Array, "m n"]
+    bias: Float[Array, " m"]
+    slip: Float[Array, "groups d"]
+    slip_J: Float[Array, "groups d n"]
+    slip_bias: Float[Array, "groups d"]
+
+
 class AbstractNonsmooth(eqx.Module):
-    """A constraint of which a mode says whether it acts: open or closed, sticking or slipping."""
+    """A constraint of which a mode says whether it acts: open or closed, sticking or slipping.
+
+    Subclasses define ``gaps``, ``slips`` or both, and may override ``rows`` where derivatives have a shorter form.
+    """
 
     name: eqx.AbstractVar[str | tuple[str, ...]]
 
-    @abc.abstractmethod
     def gaps(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " m"]:
         """Distances g(t, q) (m,), which stay nonnegative; empty for friction alone."""
+        return q[:0]
 
-    @abc.abstractmethod
-    def slips(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "groups d"] | None:
-        """Relative velocity along the surface, one row per friction force; None without friction."""
+    def slips(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "groups d"]:
+        """Relative velocity along the surface, one row per friction force; no rows without friction."""
+        return jnp.zeros((0, 1), q.dtype)
 
     def restitutions(self, m: int) -> Float[Array, " m"]:
         """Coefficient of restitution of each gap."""
         return jnp.zeros(m)
 
-    @abc.abstractmethod
     def coefficients(self, groups: int) -> Float[Array, " groups"]:
         """Largest friction force, divided by the contact force."""
+        return jnp.zeros(groups)
 
-    @abc.abstractmethod
     def limits(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], groups: int) -> Float[Array, " groups"]:
         """Largest friction force that does not depend on a contact force."""
+        return jnp.zeros(groups, q.dtype)
+
+    def rows(
+        self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], kinematic_map: KinematicMap | None
+    ) -> NonsmoothRows:
+        """Gaps and slip velocities with their derivatives along the motion."""
+        along = jnp.ones_like(t), rate(kinematic_map, q, v)
+
+        def gap_rate(t, q, v):
+            return jax.jvp(self.gaps, (t, q), (jnp.ones_like(t), rate(kinematic_map, q, v)))[1]
+
+        parts = []
+        for function in (gap_rate, self.slips):
+            value, bias = jax.jvp(lambda t, q, function=function: function(t, q, v), (t, q), along)
+            parts += value, jax.jacfwd(function, argnums=2)(t, q, v), bias
+        return NonsmoothRows(self.gaps(t, q), *parts)
 
 
 class Unilateral(AbstractNonsmooth):
@@ -102,17 +146,14 @@ class Unilateral(AbstractNonsmooth):
     def gaps(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " m"]:
         return vector(f"gap of {self.name!r}", self.gap, t, q)
 
-    def slips(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "groups d"] | None:
-        return None if self.slip is None else _groups(self.name, self.slip, t, q, v)
+    def slips(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "groups d"]:
+        return super().slips(t, q, v) if self.slip is None else _groups(self.name, self.slip, t, q, v)
 
     def restitutions(self, m: int) -> Float[Array, " m"]:
         return _for_each("restitution", self.restitution, m, "gap")
 
     def coefficients(self, groups: int) -> Float[Array, " groups"]:
         return _for_each("friction", self.friction, groups, "gap")
-
-    def limits(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], groups: int) -> Float[Array, " groups"]:
-        return jnp.zeros(groups, q.dtype)
 
 
 class Coulomb(AbstractNonsmooth):
@@ -149,14 +190,8 @@ class Coulomb(AbstractNonsmooth):
             limit = Constant(as_numbers("limit", limit, least=0, below=float("inf")))
         self.slip, self.limit, self.name = slip, limit, name_of_rows(name)
 
-    def gaps(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " m"]:
-        return q[:0]
-
-    def slips(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "groups d"] | None:
+    def slips(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "groups d"]:
         return _groups(self.name, self.slip, t, q, v)
-
-    def coefficients(self, groups: int) -> Float[Array, " groups"]:
-        return jnp.zeros(groups)
 
     def limits(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], groups: int) -> Float[Array, " groups"]:
         return _for_each("limit", array(f"limit of {self.name!r}", self.limit, t, q, v), groups, "row of slip")

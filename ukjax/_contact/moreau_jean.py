@@ -16,10 +16,10 @@ from jaxtyping import Array, Bool, Float
 
 from .._kinematic_map import KinematicMap, rate, settled
 from .._system import shifted
-from .complementarity import Cone, norm, solve_complementarity, unit, with_derivatives
+from .complementarity import norm, solve_complementarity, unit, with_derivatives
 from .mode import Mode, scaled_cone
-from .rows import restitutions
-from .transition import NEAR, Setting
+from .rows import Response, gaps, restitutions
+from .transition import NEAR, Setting, correction
 
 
 class MoreauJean(eqx.Module):
@@ -50,8 +50,8 @@ class MoreauJeanStep(NamedTuple):
         Λ (rows,).
     solved
         Whether the complementarity problem was solved.
-    needs_fallback
-        Whether the method for M and A was not applicable.
+    response
+        The response of the contacts to forces, at the middle of the step.
     """
 
     q: Float[Array, " nq"]
@@ -59,7 +59,7 @@ class MoreauJeanStep(NamedTuple):
     mode: Mode
     impulse: Float[Array, " rows"]
     solved: Bool[Array, ""]
-    needs_fallback: Bool[Array, ""]
+    response: Response
 
 
 def moreau_jean_step(
@@ -84,7 +84,7 @@ def moreau_jean_step(
     v = v + h * response.acceleration + impulse @ response.directions
     q = moved(kinematic_map, middle, v, h / 2)
     mode = _mode(scaled, W, s * layout.join(free, slip), cone, layout)
-    return MoreauJeanStep(q, v, mode, impulse, solved, response.needs_fallback)
+    return MoreauJeanStep(q, v, mode, impulse, solved, response)
 
 
 def moved(
@@ -120,28 +120,12 @@ def _mode(scaled, W, c, cone, layout):
     return Mode(closed, acts & ~slips, direction)
 
 
-def project_gaps(setting: Setting, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " nq"]:
-    """One Newton iteration towards the nearest q with g ≥ 0, in the metric of M."""
-    layout = setting.layout
-    if not layout.gaps:
-        return q
-    no_friction = jnp.zeros(layout.groups)
+def push_out(setting: Setting, t: Array, q: Float[Array, " nq"], response: Response) -> Float[Array, " nq"]:
+    """One Newton iteration towards the nearest q with g ≥ 0, in the metric of M: negative gaps are set to zero.
 
-    def correct(q):
-        contacts = setting.contacts(t, q, v)
-        response = setting.response(t, q, v, contacts)
-        s = response.scale
-        cone = Cone(
-            active=response.movable[: layout.gaps],
-            friction=no_friction.astype(q.dtype),
-            limit=no_friction.astype(q.dtype),
-            direction=jnp.zeros((layout.groups, layout.dim), q.dtype),
-        )
-        rows = layout.join(contacts.gap, jnp.zeros((layout.groups, layout.dim), q.dtype))
-        W = s[:, None] * response.W * s
-        push, _ = solve_complementarity(W, s * rows, cone, layout)
-        push = with_derivatives(push, W, s * rows, cone, layout)
-        return shifted(setting.system.kinematic_map, q, (s * push) @ response.directions)
-
-    gap = setting.contacts(t, q, v).gap
-    return jax.lax.cond(jnp.any(gap < 0), correct, lambda q: q, q)
+    ``response`` may be that of a state nearby.
+    """
+    layout, gap = setting.layout, gaps(setting.system.nonsmooth, t, q)
+    no_friction = jnp.zeros((layout.groups, layout.dim), q.dtype)
+    change = correction(response, layout.join(gap < 0, no_friction != 0), layout.join(-gap, no_friction))
+    return shifted(setting.system.kinematic_map, q, change)

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Shaped
 
 from .._check_terms import symmetric
 from .._constraint import AbstractNonsmooth
-from .._kinematic_map import KinematicMap, rate
+from .._kinematic_map import KinematicMap
 from .._solve import AbstractMethod, solve
 from .._terms import Terms
 
@@ -74,15 +74,15 @@ class ContactRows(NamedTuple):
 
 def layout_of(constraints: tuple[AbstractNonsmooth, ...], t: Any, q: Any, v: Any) -> Layout:
     """The numbers of rows, without evaluating anything."""
-    gaps, normal_of, dims = 0, [], []
+    gaps, normal_of, dims = 0, [], [1]
     for constraint in constraints:
         m = jax.eval_shape(constraint.gaps, t, q).shape[0]
-        slip = jax.eval_shape(constraint.slips, t, q, v)
-        if slip is not None:
-            dims.append(slip.shape[1])
-            normal_of += [gaps + i for i in range(m)] if m else [-1] * slip.shape[0]
+        groups, dim = jax.eval_shape(constraint.slips, t, q, v).shape
+        if groups:
+            dims.append(dim)
+            normal_of += [gaps + i for i in range(m)] if m else [-1] * groups
         gaps += m
-    return Layout(gaps, len(normal_of), max(dims, default=1), tuple(normal_of))
+    return Layout(gaps, len(normal_of), max(dims), tuple(normal_of))
 
 
 def gaps(constraints: tuple[AbstractNonsmooth, ...], t: Array, q: Float[Array, " nq"]) -> Float[Array, " gaps"]:
@@ -96,22 +96,6 @@ def restitutions(constraints: tuple[AbstractNonsmooth, ...], t: Array, q: Float[
     return jnp.concatenate([q[:0], *values])
 
 
-def rates(
-    constraints: tuple[AbstractNonsmooth, ...],
-    kinematic_map: KinematicMap | None,
-    layout: Layout,
-    t: Array,
-    q: Float[Array, " nq"],
-    v: Float[Array, " n"],
-) -> Float[Array, " rows"]:
-    """ġ of all gaps, and all slip velocities."""
-    along = jnp.ones_like(t), rate(kinematic_map, q, v)
-    gap_rate = jax.jvp(lambda t, q: gaps(constraints, t, q), (t, q), along)[1]
-    parts = [each.slips(t, q, v) for each in constraints]
-    parts = [jnp.pad(part, ((0, 0), (0, layout.dim - part.shape[1]))) for part in parts if part is not None]
-    return layout.join(gap_rate, jnp.concatenate([q[:0].reshape(0, layout.dim), *parts]))
-
-
 def contacts_at(
     constraints: tuple[AbstractNonsmooth, ...],
     kinematic_map: KinematicMap | None,
@@ -121,22 +105,28 @@ def contacts_at(
     v: Float[Array, " n"],
 ) -> ContactRows:
     """Evaluate all contacts."""
-    rates_at = lambda t, q, v: rates(constraints, kinematic_map, layout, t, q, v)
-    along = jnp.ones_like(t), rate(kinematic_map, q, v)
-    value, bias = jax.jvp(lambda t, q: rates_at(t, q, v), (t, q), along)
-    frictions, limits = [q[:0]], [q[:0]]
-    for each in constraints:
-        slip = jax.eval_shape(each.slips, t, q, v)
-        if slip is not None:
-            frictions.append(each.coefficients(slip.shape[0]))
-            limits.append(each.limits(t, q, v, slip.shape[0]))
+    parts = [each.rows(t, q, v, kinematic_map) for each in constraints]
+    with_slip = [(each, part) for each, part in zip(constraints, parts, strict=True) if len(part.slip)]
+
+    def joined(normal, tangential):
+        """One array of all rows; friction in a plane has a second component that is zero."""
+        padded = [
+            jnp.pad(x, ((0, 0), (0, layout.dim - x.shape[1]), *((0, 0) for _ in x.shape[2:]))) for x in tangential
+        ]
+        flat = [x.reshape(-1, *x.shape[2:]) for x in padded]
+        return jnp.concatenate([*normal, *flat])
+
+    groups = [len(part.slip) for _, part in with_slip]
+    frictions = [each.coefficients(k) for (each, _), k in zip(with_slip, groups, strict=True)]
+    limits = [each.limits(t, q, v, k) for (each, _), k in zip(with_slip, groups, strict=True)]
+    slips = [part for _, part in with_slip]
     return ContactRows(
-        gap=gaps(constraints, t, q),
-        rate=value,
-        J=jax.jacfwd(rates_at, argnums=2)(t, q, v),
-        bias=bias,
-        friction=jnp.concatenate(frictions).astype(q.dtype),
-        limit=jnp.concatenate(limits).astype(q.dtype),
+        gap=jnp.concatenate([part.gap for part in parts]),
+        rate=joined([part.rate for part in parts], [part.slip for part in slips]),
+        J=joined([part.J for part in parts], [part.slip_J for part in slips]),
+        bias=joined([part.bias for part in parts], [part.slip_bias for part in slips]),
+        friction=jnp.concatenate([q[:0], *frictions]).astype(q.dtype),
+        limit=jnp.concatenate([q[:0], *limits]).astype(q.dtype),
     )
 
 

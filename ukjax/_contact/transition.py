@@ -102,14 +102,14 @@ def settle(setting: Setting, t: Array, q: Array, v: Array, mode: Mode) -> Settle
         q, v, *_ = state
         contacts, response = evaluate(q, v)
         gaps = layout.join(contacts.gap, jnp.zeros_like(mode.direction))
-        q = shifted(setting.system.kinematic_map, q, _correction(response, closed, -gaps))
-        return Settled(q, v + _correction(response, at_rest, -contacts.rate), contacts, response), None
+        q = shifted(setting.system.kinematic_map, q, correction(response, closed, -gaps))
+        return Settled(q, v + correction(response, at_rest, -contacts.rate), contacts, response), None
 
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(evaluate, q, v))
     return jax.lax.scan(correct, Settled(q, v, *zeros), length=SETTLING)[0]
 
 
-def _correction(response, acting, rows):
+def correction(response: Response, acting: Bool[Array, " rows"], rows: Float[Array, " rows"]) -> Float[Array, " n"]:
     """Change (n,) that moves the ``acting`` rows by ``rows``, and is the smallest in the metric of M."""
     s, D = response.scale, (acting & response.movable).astype(rows.dtype)
     G = D[:, None] * (s[:, None] * response.W * s) * D + jnp.diag(1 - D)

@@ -6,7 +6,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._constraint import AbstractNonsmooth
+from .._constraint import AbstractNonsmooth, NonsmoothRows
+from .._kinematic_map import KinematicMap
 from ..joints import AbstractActing, AbstractJoint
 from .elements import Elements, JointCoordinates
 from .named import Named
@@ -23,24 +24,29 @@ class Stops(AbstractNonsmooth):
     @classmethod
     def of(cls, joints: Named, tree: Tree) -> "Stops":
         """The stops of all joints."""
-        return cls(joints, tree, tuple(name for name, joint in joints.items() if has_stop(joint)))
+        return cls(joints=joints, tree=tree, name=tuple(name for name, joint in joints.items() if has_stop(joint)))
 
     def gaps(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " m"]:
         x = JointCoordinates(self.joints, self.tree, self.name)(t, q)
-        low, high = jnp.asarray([self.joints[name].limits for name in self.name], q.dtype).T
+        low, high = self._limits(q)
         return jnp.minimum(x - low, high - x)
-
-    def slips(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> None:
-        return None
 
     def restitutions(self, m: int) -> Float[Array, " m"]:
         return jnp.stack([self.joints[name].restitution for name in self.name])
 
-    def coefficients(self, groups: int) -> Float[Array, " groups"]:
-        return jnp.zeros(groups)
+    def rows(
+        self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], kinematic_map: KinematicMap | None
+    ) -> NonsmoothRows:
+        x = JointCoordinates(self.joints, self.tree, self.name).motion(t, q, v)
+        low, high = self._limits(q)
+        sign = jnp.where(x.value - low < high - x.value, 1.0, -1.0).astype(q.dtype)
+        gap = jnp.minimum(x.value - low, high - x.value)
+        no_slip = jnp.zeros((0, 1), q.dtype)
+        of_gaps = gap, sign * x.rate, sign[:, None] * x.A, sign * x.second
+        return NonsmoothRows(*of_gaps, no_slip, jnp.zeros((0, 1, v.size), q.dtype), no_slip)
 
-    def limits(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], groups: int) -> Float[Array, " groups"]:
-        return jnp.zeros(groups)
+    def _limits(self, q):
+        return jnp.asarray([self.joints[name].limits for name in self.name], q.dtype).T
 
 
 class StickingFriction(AbstractNonsmooth):
@@ -55,19 +61,13 @@ class StickingFriction(AbstractNonsmooth):
         """The sticking friction of all joints."""
         names = Elements(joints, tree).joints_with_friction(sticks=True)
         rates = [(name, rate.removeprefix("d")) for name in names for rate, _ in joints[name].velocities]
-        return cls(joints, tree, tuple(f"{name}_{rate}" if rate else name for name, rate in rates))
-
-    def gaps(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " m"]:
-        return q[:0]
+        return cls(joints=joints, tree=tree, name=tuple(f"{name}_{rate}" if rate else name for name, rate in rates))
 
     def slips(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "groups d"]:
         elements = Elements(self.joints, self.tree)
         names = elements.joints_with_friction(sticks=True)
         motion = JointCoordinates(self.joints, self.tree, names).motion(t, q, v)
         return (motion.rate @ elements.friction_axes(names, motion))[:, None]
-
-    def coefficients(self, groups: int) -> Float[Array, " groups"]:
-        return jnp.zeros(groups)
 
     def limits(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], groups: int) -> Float[Array, " groups"]:
         elements = Elements(self.joints, self.tree)

@@ -97,7 +97,7 @@ def choose(problem: Problem, start: InitialState) -> Plan:
         reason=reason,
         steps=_steps(problem),
         step=_step(problem, start, integrator),
-        method=_method(problem, integrator),
+        method=_method(problem, integrator, values_known),
         values_known=values_known,
         differentiation="forward" if forward else "reverse" if values_known and not eager else "none",
     )
@@ -158,9 +158,11 @@ def _step(problem: Problem, start: InitialState, integrator: str) -> str:
     return "compiled by XLA: stages are iterations of a loop, followed by the corrections"
 
 
-def _method(problem: Problem, integrator: str) -> str:
+def _method(problem: Problem, integrator: str, values_known: bool) -> str:
+    """The methods in the order in which they are tried. The fast path is checked afterwards, on known values."""
     name = type(problem.method).__name__
     methods = [] if problem.band is None else ["Sparse along a band"]
-    if integrator not in ("traced", "diffrax") and type(problem.method).fast_path is not AbstractMethod.fast_path:
+    tries_fast_path = values_known and integrator not in ("traced", "diffrax")
+    if tries_fast_path and type(problem.method).fast_path is not AbstractMethod.fast_path:
         methods.append("FastPath (Cholesky of M and of the rows)")
     return ", then ".join([*methods, name]) if methods else name

@@ -30,6 +30,7 @@ from .._errors import InputError
 from .._jaxpr.closures import hoist_tracers
 from .._jaxpr.tracing import is_concrete, without_derivatives
 from .._kinematic_map import KinematicMap
+from .._outside import external_values_in
 from .._precision import Numbers, warn_if_single
 from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem, kinematic_map_of
@@ -50,7 +51,7 @@ from .stepper.error_control import DEFAULT_RTOL
 from .stepper.limits import is_kernel
 from .stepper.scaling import scales
 from .stepper.tableau import DOPRI8, Tableau, check_solver
-from .trajectory.continuation import IntegrationOptions
+from .trajectory.continuation import IntegrationOptions, Provenance, as_recorded
 from .trajectory.trajectory import Trajectory
 
 DEFAULT_MAX_STEPS = 1_000_000
@@ -164,6 +165,9 @@ def simulate(
     not with ``event`` or ``adjoint``. Fast parts that are at rest while others move slowly do not limit the steps
     either. Use ``dt`` for derivatives of such motions.
 
+    A motion that fails has derivatives at the samples that it reached. Only in reverse mode with ``dt`` they are NaN
+    if it ended at a number that is not finite.
+
     **Switches.** Without ``switches``, adaptive steps may miss a force that acts for less time than a step takes.
 
     **Events.** A crossing counts in one direction only if the ``Event`` has a direction. The last sample is the
@@ -246,8 +250,19 @@ def simulate(
         model,
         problem.method,
         contacts=solution.contacts,
-        integration=IntegrationOptions.of(
-            problem, q0.shape[:-1], arguments.switches, arguments.drift, max_steps, throw, simulate
+        provenance=Provenance.of(
+            IntegrationOptions(
+                rtol=as_recorded(DEFAULT_RTOL[str(q0.dtype)] if rtol is None else rtol),
+                atol=as_recorded(atol),
+                dt=as_recorded(dt),
+                switches=as_recorded(switches),
+                drift=arguments.drift,
+                solver=problem.solver,
+                throw=throw,
+                simulate=simulate,
+            ),
+            external_values_in(model),
+            q0.shape[:-1],
         ),
     )
     if not plan.eager:

@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 from .._jaxpr.tracing import is_traced, is_tracing
-from .._outside import external_values
+from .._outside import external_values, external_values_of_structure
 
 MAX_PROGRAMS = 512
 MAX_MAPS = 5000  # memory maps, kernels excluded; beyond it, programs are dropped
@@ -205,7 +205,7 @@ class Static:
 
     def __init__(self, tree: Any, values: Sequence[Any]):
         self.tree, self.values = tree, values
-        self.key = tree, *map(_cache_key, values)
+        self.key = tree, external_values_of_structure(tree), *map(_cache_key, values)
 
     def __hash__(self):
         return hash(self.key)

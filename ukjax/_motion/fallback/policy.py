@@ -304,9 +304,7 @@ def solve_every_member(
     return samples
 
 
-def solve_eagerly(
-    program: Callable[[InitialState, Problem], Solution], problem: Problem, start: InitialState, plan: Plan
-) -> Solution:
+def solve_eagerly(program: Program, problem: Problem, start: InitialState, plan: Plan) -> Solution:
     """``solve_every_member`` for a batch, or for one motion as a batch of one."""
     run = lambda problem, start: run_interruptibly(program, start, problem)
     if start.q.ndim == 2:

@@ -10,8 +10,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..._contact.history import ContactHistory
 from ..._contact.mode import Mode, all_open
-from ..._contact.moreau_jean import MoreauJeanStep, moreau_jean_step, project_gaps
-from ..._contact.transition import Setting, transition
+from ..._contact.moreau_jean import MoreauJeanStep, moreau_jean_step, push_out
+from ..._contact.transition import Setting
 from ..._run.compile import jit_batch
 from ..fallback.policy import solve_eagerly
 from ..plan import Plan
@@ -38,11 +38,13 @@ class TimeStepping(AbstractBatchIntegrator):
 
 
 class LoopState(NamedTuple):
-    """State of the loop over time: q, v, the contact mode, the failures and the numbers of steps and impacts so far."""
+    """State of the loop over time: q, v, the contact mode, that of the first step, the failures, and the numbers of
+    steps and of changes of the mode so far."""
 
     q: Float[Array, " nq"]
     v: Float[Array, " n"]
     mode: Mode
+    first_mode: Mode
     off: Bool[Array, ""]
     not_finite: Bool[Array, ""]
     no_mode: Bool[Array, ""]
@@ -65,30 +67,28 @@ class CorrectedStep(NamedTuple):
     needs_fallback: Bool[Array, ""]
 
 
+PROJECTIONS = 3
+"""Newton iterations of the projection at the end of a step."""
+
+
 def corrected_step(
     setting: Setting, t: Array, h: Array, q: Array, v: Array, levels: MethodPerLevel, scale: Scale
 ) -> CorrectedStep:
-    """A step of Moreau and Jean, projected onto the constraints and onto g ≥ 0."""
-    taken = moreau_jean_step(setting, t, h, q, v)
-    q, v, off, needs_fallback = project(setting, t + h, taken.q, taken.v, levels, scale)
-    return CorrectedStep(taken._replace(q=q, v=v), off, needs_fallback | taken.needs_fallback)
+    """A step of Moreau and Jean, projected onto the constraints and onto g ≥ 0.
 
-
-def project(setting, t, q, v, levels, scale):
-    """q and v projected onto the constraints and onto g ≥ 0.
-
-    Gaps are pushed along the constraints to first order, so the constraints are corrected again: a loop of two
-    iterations, which is compiled once.
+    Both projections are repeated in one loop: gaps are pushed along the constraints to first order only.
     """
+    taken = moreau_jean_step(setting, t, h, q, v)
 
-    def correct(state, _):
+    def project(state, _):
         q, v, _, needs_fallback = state
-        q = project_gaps(setting, t, q, v)
-        q, v, off, fallback, _ = correct_drift(setting.system, t, q, v, levels, scale)
+        q = push_out(setting, t + h, q, taken.response)
+        q, v, off, fallback, _ = correct_drift(setting.system, t + h, q, v, levels, scale)
         return (q, v, off, needs_fallback | fallback), None
 
-    false = jnp.asarray(False)
-    return jax.lax.scan(correct, (q, v, false, false), length=2)[0]
+    state = taken.q, taken.v, jnp.asarray(False), taken.response.needs_fallback
+    (q, v, off, needs_fallback), _ = jax.lax.scan(project, state, length=PROJECTIONS)
+    return CorrectedStep(taken._replace(q=q, v=v), off, needs_fallback)
 
 
 @jit_batch
@@ -107,11 +107,8 @@ def _solve_one(problem, start, ts, per_interval):
     setting = setting_of(system, method, ts[0], start.q, start.v, scale)
     false, zero = jnp.asarray(False), jnp.zeros((), np.int32)
 
-    # The first sample is the start, projected onto the constraints.
-    q0, v0, off, needs_fallback = project(setting, ts[0], start.q, start.v, levels, scale)
-    no_release = jnp.zeros(setting.layout.gaps + setting.layout.groups, bool)
-    at_start = transition(setting, ts[0], q0, v0, all_open(setting.layout, q0.dtype), no_release, derivatives=False)
-    state = LoopState(q0, v0, at_start.mode, off, false, false, needs_fallback, zero, zero)
+    none = all_open(setting.layout, start.q.dtype)
+    state = LoopState(start.q, start.v, none, none, false, false, false, false, zero, zero)
 
     def interval(state, ends_and_count):
         t0, t1, count = ends_and_count
@@ -128,6 +125,9 @@ def _solve_one(problem, start, ts, per_interval):
                 q=choose(after.q, state.q),
                 v=choose(after.v, state.v),
                 mode=choose(after.mode, state.mode),
+                first_mode=jax.tree.map(
+                    lambda x, y: jnp.where(state.taken == 1, x, y), choose(after.mode, state.mode), state.first_mode
+                ),
                 off=state.off | off & taken,
                 not_finite=state.not_finite | not_finite & is_running,
                 no_mode=state.no_mode | ~after.solved & ~not_finite & is_running,
@@ -143,9 +143,12 @@ def _solve_one(problem, start, ts, per_interval):
         q, v = (jnp.where(state.stopped, jnp.nan, x) for x in (state.q, state.v))
         return state, (q, v, state.mode)
 
-    last, (q, v, mode) = jax.lax.scan(interval, state, (ts[:-1], ts[1:], per_interval))
-    with_first = lambda x, xs: jnp.concatenate([x[None], xs])
-    q, v, mode = jax.tree.map(with_first, (state.q, state.v, state.mode), (q, v, mode))
+    # The first interval has length zero: its only step projects the start, and applies impacts at the first time.
+    ends = jnp.concatenate([ts[:1], ts])
+    intervals = ends[:-1], ends[1:], jnp.concatenate([jnp.ones_like(per_interval[:1]), per_interval])
+    last, (q, v, mode) = jax.lax.scan(interval, state, intervals)
+    # No impulse acts in a step of length zero: the mode at the first sample is that of the step after it.
+    mode = jax.tree.map(lambda of_first, modes: modes.at[0].set(of_first), last.first_mode, mode)
     result = classify(
         needs_fallback=method.has_fallback & last.needs_fallback,
         finished=~(last.stopped | (method.has_fallback & last.needs_fallback)),
@@ -166,4 +169,4 @@ def _solve_one(problem, start, ts, per_interval):
     t = reached_times(ts, q, v)
     end = jnp.where(last.stopped, jnp.nanmax(t), ts[-1])
     displaced = start.displaced(jnp, q[0], v[0])
-    return Solution(t, q, v, result, last.taken, (end, last.q, last.v), displaced, contacts)
+    return Solution(t, q, v, result, last.taken - 1, (end, last.q, last.v), displaced, contacts)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._contact.complementarity import MAX_UNROLLED
-from ..._contact.rows import gaps, layout_of, rates
+from ..._contact.rows import contacts_at, gaps, layout_of
 from ..._contact.transition import Setting
 from ..._kernel import per_member, without_kernels
 from ..._solve import AbstractMethod
@@ -36,5 +36,6 @@ def setting_of(
     constraints, method = system.nonsmooth, method.acceleration if isinstance(method, MethodPerLevel) else method
     layout = layout_of(constraints, t, q, v)
     gap_rounding = ROUNDINGS * jnp.finfo(q.dtype).eps * scale.of(lambda t, q: gaps(constraints, t, q), t, q)
-    rate_size = scale.of(lambda t, q, v: rates(constraints, system.kinematic_map, layout, t, q, v), t, q, v)
+    rates = lambda t, q, v: contacts_at(constraints, system.kinematic_map, layout, t, q, v).rate
+    rate_size = scale.of(rates, t, q, v)
     return Setting(system, layout, method, *jax.lax.stop_gradient((gap_rounding, rate_size)))

@@ -1,26 +1,26 @@
 """Integration options that are stored with a trajectory, to evaluate it between its samples."""
 
+import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from ..._check import as_array, check_finite
-from ..._errors import InputError
-from ..._jaxpr.tracing import is_concrete
+from ..._errors import InputError, SimulationError
+from ..._jaxpr.tracing import is_concrete, is_tracing
+from ..._outside import holds_tracers
 from ..._precision import Numbers
 from ..._solve import AbstractMethod
-from ..problem import Problem
 
 
-class IntegrationOptions(eqx.Module):
+@dataclass(frozen=True, eq=False)
+class IntegrationOptions:
     """The options with which ``simulate`` integrated a motion.
-
-    Arrays have the batch axis of the trajectory.
 
     Parameters
     ----------
@@ -34,54 +34,20 @@ class IntegrationOptions(eqx.Module):
         Drift correction.
     solver
         diffrax solver, None for the default.
-    max_steps
-        Largest number of steps.
     throw
         Whether failures raise an error.
-    batch_axes
-        Number of batch axes, 0 or 1, that share one model.
     simulate
-        The function ``ukjax.simulate``.
+        The function ``ukjax.simulate``: the module that defines it imports this one.
     """
 
-    rtol: Float[Array, "..."]
-    atol: Float[Array, "..."] | None
-    dt: Float[Array, "..."] | None
-    switches: Float[Array, "..."] | None
-    drift: str = eqx.field(static=True)
-    solver: Any = eqx.field(static=True)
-    max_steps: int = eqx.field(static=True)
-    throw: bool = eqx.field(static=True)
-    batch_axes: int = eqx.field(static=True)
-    simulate: Callable = eqx.field(static=True)
-
-    @classmethod
-    def of(
-        cls,
-        problem: Problem,
-        batch: tuple[int, ...],
-        switches: Array | None,
-        drift: str,
-        max_steps: int,
-        throw: bool,
-        simulate: Callable,
-    ) -> "IntegrationOptions":
-        """The options of ``problem``, for starts of the shape ``batch``.
-
-        ``simulate`` is an argument, since the module that defines it imports this one.
-        """
-        return cls(
-            rtol=_for_each(problem.rtol, batch),
-            atol=_for_each(problem.atol, batch),
-            dt=_for_each(problem.dt, batch),
-            switches=_for_each(switches, batch),
-            drift=drift,
-            solver=problem.solver,
-            max_steps=max_steps,
-            throw=throw,
-            batch_axes=len(batch),
-            simulate=simulate,
-        )
+    rtol: Float[Array | np.ndarray, ""]
+    atol: Float[Array | np.ndarray, "..."] | None
+    dt: Float[Array | np.ndarray, ""] | None
+    switches: Float[Array | np.ndarray, " k"] | None
+    drift: str
+    solver: Any
+    throw: bool
+    simulate: Callable
 
     def states(
         self,
@@ -97,9 +63,6 @@ class IntegrationOptions(eqx.Module):
         The samples ``t`` increase strictly, and the times lie within them. ``q`` and ``v`` have shape (samples, n), or
         (batch, samples, n).
         """
-        rtol, atol, dt, switches = (
-            x if x is None or not self.batch_axes else x[0] for x in (self.rtol, self.atol, self.dt, self.switches)
-        )
         distinct, place = np.unique(times, return_inverse=True)
         before = np.searchsorted(t, distinct, side="right") - 1
         parts = []
@@ -114,15 +77,21 @@ class IntegrationOptions(eqx.Module):
                     v[..., k, :],
                     np.append(t[k], after_sample).astype(t.dtype),
                     drift=self.drift,
-                    dt=None if dt is None else jnp.minimum(dt, after_sample[-1] - t[k]),
-                    rtol=rtol,
-                    atol=atol,
+                    dt=None if self.dt is None else jnp.minimum(self.dt, after_sample[-1] - t[k]),
+                    rtol=self.rtol,
+                    atol=self.atol,
                     method=method,
                     solver=self.solver,
-                    switches=switches,
-                    max_steps=self.max_steps,
+                    switches=self.switches,
                     throw=self.throw,
                 )
+                if is_concrete(motion.result) and not np.all(motion.finished):
+                    at, reason = motion.last[0], np.ravel(motion.reason)
+                    raise SimulationError(
+                        f"motion(t) could not be integrated from the sample at t = {t[k]:.6g} s to t = "
+                        f"{after_sample[-1]:.6g} s: it {reason[np.argmin(np.ravel(motion.finished))]}, at t = "
+                        f"{np.min(at):.6g} s"
+                    )
                 # With the sample itself, if it is wanted too.
                 wanted = slice(0 if after_sample.size < inside.size else 1, None)
                 integrated = motion.q[..., 1:, :], motion.v[..., 1:, :]
@@ -130,6 +99,97 @@ class IntegrationOptions(eqx.Module):
             parts.append(part)
         of_q, of_v = (_joined([part[i] for part in parts])[..., place, :] for i in (0, 1))
         return jnp.asarray(of_q), jnp.asarray(of_v)
+
+
+def as_recorded(x: Any) -> Any:
+    """A copy of concrete numbers ``x``, by NumPy, since JAX traces new arrays inside of ``jit``; else ``x`` itself."""
+    return x if x is None or not is_concrete(x) else np.array(x, float)
+
+
+def _numbers(options):
+    return options.rtol, options.atol, options.dt, options.switches
+
+
+def _checksum(options):
+    """An integer that depends on all options, the same in every process; 0 for traced ones."""
+    numbers = _numbers(options)
+    if not is_concrete(numbers):
+        return 0
+    others = options.drift, options.solver, options.throw
+    text = repr((*others, *(None if x is None else np.asarray(x).tolist() for x in numbers)))
+    return zlib.crc32(text.encode()) >> 1
+
+
+@jax.tree_util.register_pytree_node_class
+class Provenance:
+    """How a motion was computed: the options, and the numbers that the model read from outside.
+
+    As a pytree it has one leaf, ``key``, a checksum of the options for each member. All else is metadata that compares
+    equal, so that motions with different options have the same tree structure, as ``jax.lax.cond`` and
+    ``jax.tree.map`` require. If these select from such motions, the options are known of members whose key is that of
+    the metadata. Options that ``jit``, ``vmap`` or a derivative traces are unknown outside of it.
+
+    Parameters
+    ----------
+    options
+        The options, None if they are unknown.
+    outside
+        ``external_values_in`` the model, None if they are unknown.
+    batch_axes
+        Number of batch axes, 0 or 1, that share one model.
+    key
+        Checksum of the options, with the batch axes of the motion.
+    """
+
+    def __init__(self, options: IntegrationOptions | None, outside: Any, batch_axes: int, key: Any):
+        self._options, self.outside, self.batch_axes, self.key = options, outside, batch_axes, key
+
+    @classmethod
+    def of(cls, options: IntegrationOptions, outside: Any, batch: tuple[int, ...]) -> "Provenance":
+        """That of a motion, or of a batch of them with one model."""
+        key = np.full(batch, _checksum(options), np.int32)
+        return cls(options, outside, len(batch), key if is_tracing() else jax.device_put(key))
+
+    @property
+    def options(self) -> IntegrationOptions | None:
+        """The options, None if they are unknown."""
+        if self._options is None or not is_concrete(self.key):
+            return None
+        return self._options if np.all(np.asarray(self.key) == _checksum(self._options)) else None
+
+    def of_members(self, at: Any) -> "Provenance":
+        """That of the members ``at`` of a batch: an integer, a slice or an array of integers."""
+        key = self.key[at]
+        return Provenance(self._options, self.outside, min(self.batch_axes, key.ndim), key)
+
+    def tree_flatten(self) -> tuple[tuple[Any], "_AlwaysEqual"]:
+        """The key, and the metadata without traced numbers, which have no value outside of the trace."""
+        options = None if self._options is None or not is_concrete(_numbers(self._options)) else self._options
+        outside = None if self.outside is None or holds_tracers(self.outside) else self.outside
+        return (self.key,), _AlwaysEqual(options, outside, self.batch_axes)
+
+    @classmethod
+    def tree_unflatten(cls, metadata: "_AlwaysEqual", children: tuple[Any]) -> "Provenance":
+        """The inverse of ``tree_flatten``."""
+        (key,) = children
+        return cls(metadata.options, metadata.outside, metadata.batch_axes, key)
+
+    def __deepcopy__(self, memo: dict) -> "Provenance":
+        return self  # immutable
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"outside": None}  # arrays are compared by identity, which a pickle does not keep
+
+
+class _AlwaysEqual:
+    def __init__(self, options, outside, batch_axes):
+        self.options, self.outside, self.batch_axes = options, outside, batch_axes
+
+    def __eq__(self, other):
+        return isinstance(other, _AlwaysEqual)
+
+    def __hash__(self):
+        return 0
 
 
 def check_times_within(t: Numbers, first: float, last: float, dtype: Any) -> Float[np.ndarray, " k"]:
@@ -150,16 +210,10 @@ def check_times_within(t: Numbers, first: float, last: float, dtype: Any) -> Flo
     times = np.atleast_1d(times).astype(dtype)
     outside = times[(times < first) | (times > last)]
     if outside.size:
-        raise InputError(f"t must lie within the motion, {first:.9g} to {last:.9g} s, got {outside[0]:.9g}")
+        digits = 9 if f"{outside[0]:.9g}" not in (f"{first:.9g}", f"{last:.9g}") else 17
+        bounds = f"{first:.{digits}g} to {last:.{digits}g} s"
+        raise InputError(f"t must lie within the motion, {bounds}, got {outside[0]:.{digits}g}")
     return times
-
-
-def _for_each(x, batch):
-    """``x`` repeated along the batch axis, by NumPy if it is concrete: JAX would compile a program for it."""
-    if x is None or not batch:
-        return x
-    shape = (*batch, *x.shape)
-    return jax.device_put(np.broadcast_to(np.asarray(x), shape)) if is_concrete(x) else jnp.broadcast_to(x, shape)
 
 
 def _joined(parts):

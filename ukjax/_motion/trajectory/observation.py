@@ -131,7 +131,7 @@ def _observation(model, t, q, v, mode, method):
             motion.inconsistency,
             energy,
             *_control_quantities(controlled, t, q, v, motion),
-            contact_force,
+            contact_force=contact_force,
         ),
         needs_fallback,
     )

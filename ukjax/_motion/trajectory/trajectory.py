@@ -28,7 +28,7 @@ from ..._system import AbstractSystem
 from ..inputs import hint_if_batched_model
 from ..plan import Plan
 from ..result import EVENT, FINISHED, in_words
-from .continuation import IntegrationOptions, check_times_within
+from .continuation import IntegrationOptions, Provenance, check_times_within
 from .files import SavedMotion, as_dataset, read_netcdf, read_npz, write_csv, write_netcdf, write_npz
 from .observation import Observation, observe
 
@@ -95,8 +95,8 @@ class Trajectory(eqx.Module):
         Names and units, None if they are those of the model.
     contacts
         Contacts, dry friction and impacts; None for a system without.
-    integration
-        The options with which ``simulate`` integrated the motion.
+    provenance
+        How ``simulate`` computed the motion. ``integration`` returns its options.
     """
 
     t: Float[Array, "*batch samples"]
@@ -109,8 +109,7 @@ class Trajectory(eqx.Module):
     method: AbstractMethod | None
     observation: Observation | None = None
     labels: Labels | None = None
-
-    integration: IntegrationOptions | None = None
+    provenance: Provenance | None = None
     contacts: ContactHistory | None = None
 
     def observed(self) -> Observation:
@@ -149,12 +148,20 @@ class Trajectory(eqx.Module):
         return self.__dict__.get("_plan")
 
     def with_plan(self, plan: Plan) -> "Trajectory":
-        """This trajectory with its plan, and with the numbers that its model reads from outside now. Neither is a leaf,
-        nor part of the tree structure."""
-        return self._remembering(external_values_in(self.model), plan=plan)
+        """This trajectory with its plan, which is neither a leaf nor part of the tree structure."""
+        return self._remembering(plan=plan)
+
+    @property
+    def integration(self) -> IntegrationOptions | None:
+        """The options with which ``simulate`` integrated the motion.
+
+        None if they are not known: for a motion from a file, for one that ``jax.lax.cond`` or ``jax.tree.map`` made of
+        motions with different options, and if ``jit`` or ``vmap`` traced a number among them.
+        """
+        return None if self.provenance is None else self.provenance.options
 
     def _check_numbers(self):
-        computed_with = self.__dict__.get("_outside")
+        computed_with = None if self.provenance is None else self.provenance.outside
         if computed_with is not None and computed_with != external_values_in(self.model):
             raise InputError(
                 "a number that the model reads from outside, such as a global, has changed since this motion was "
@@ -181,7 +188,7 @@ class Trajectory(eqx.Module):
         Trajectory
             A copy without them.
         """
-        return replace(self, model=None, method=None, integration=None)
+        return replace(self, model=None, method=None, provenance=None)
 
     def __bool__(self) -> bool:
         return True  # independent of the number of members
@@ -231,15 +238,15 @@ class Trajectory(eqx.Module):
         """
         at = checked_index(index, len(self))
         select = lambda tree: jax.tree.map(lambda x: x[at] if eqx.is_array(x) else x, tree)
-        integration, model, method = select(self.integration), self.model, self.method
-        if self.integration is not None and self.t.ndim - 1 > self.integration.batch_axes:
-            model, method = select((model, method))  # mapped over models: see ``IntegrationOptions``
-        elif integration is not None and not isinstance(at, slice) and np.ndim(at) == 0:
-            integration = replace(integration, batch_axes=0)
+        provenance, model, method = self.provenance, self.model, self.method
+        if provenance is not None:
+            if self.t.ndim - 1 > provenance.batch_axes:
+                model, method = select((model, method))  # mapped over models: see ``Provenance``
+            provenance = provenance.of_members(at)
         names = "t", "q", "v", "result", "steps", "last", "observation", "contacts"
         parts = {name: select(getattr(self, name)) for name in names}
-        member = replace(self, **parts, model=model, method=method, integration=integration)
-        return member._remembering(self.__dict__.get("_outside"), select(self.__dict__.get("_seen")), self.plan)
+        member = replace(self, **parts, model=model, method=method, provenance=provenance)
+        return member._remembering(select(self.__dict__.get("_seen")), self.plan)
 
     def __call__(self, t: Numbers) -> "Trajectory":
         """The motion at other times, to the accuracy of the solver.
@@ -261,20 +268,32 @@ class Trajectory(eqx.Module):
         Raises
         ------
         InputError
-            If a time is NaN or outside the motion, if the trajectory has no model, if the members of a batch have
-            different times or models, or if times are traced: under ``jit``, or by a derivative with respect to them.
+            If a time is NaN or outside the motion, if the system has contacts or dry friction, if the trajectory has no
+            model, if the members of a batch have different times or models, or if times are traced: under ``jit``, or
+            by a derivative with respect to them.
         """
-        if self.model is None or self.method is None or self.integration is None:
+        if self.model is None or self.method is None or self.provenance is None:
             raise InputError(
                 "motion(t) needs the model and the options of ukjax.simulate, which this trajectory does not have: it "
                 "was read from a file, or made by without_model()"
             )
         self._check_numbers()
+        if self.contacts is not None:
+            raise InputError(
+                "motion(t) is not available for systems with contacts or dry friction: give the times to "
+                "ukjax.simulate, as ts"
+            )
         samples, q, v = self._distinct_samples()
         times = check_times_within(t, float(samples[0]), float(samples[-1]), samples.dtype)
+        if self.integration is None:
+            raise InputError(
+                "motion(t) needs the options of ukjax.simulate, which are not known of this trajectory: jit or vmap "
+                "traced a number among them, or jax.lax.cond or jax.tree.map made it of motions with different "
+                "options. Give the times t to ukjax.simulate, as ts"
+            )
         q, v = self.integration.states(self.model, self.method, samples, q, v, times)
         at = jnp.broadcast_to(jnp.asarray(times), q.shape[:-1])
-        return replace(self, t=at, q=q, v=v, observation=None)._remembering(self.__dict__.get("_outside"))
+        return replace(self, t=at, q=q, v=v, observation=None)
 
     def _distinct_samples(self):
         """Distinct finite times in order, with q and v there: the samples and the last state."""
@@ -282,7 +301,7 @@ class Trajectory(eqx.Module):
         if not is_concrete(t, last):
             raise InputError(
                 "motion(t) needs known sample times. Under jit, and for derivatives with respect to sample times or "
-                "through an event, give the times t to ukjax.simulate, as ts"
+                "switches or through an event, give the times t to ukjax.simulate, as ts"
             )
         t = np.append(np.asarray(t), np.asarray(last)[..., None], axis=-1)
         q, v = (
@@ -290,8 +309,10 @@ class Trajectory(eqx.Module):
             for x, x_last in zip((self.q, self.v), self.last[1:], strict=True)
         )
         if t.ndim > 1:
-            is_shared = self.integration is not None and self.integration.batch_axes == t.ndim - 1
-            if not is_shared or not np.array_equal(t, np.broadcast_to(t[0], t.shape)):
+            if not len(t):
+                raise InputError("motion(t) needs a motion, this is a batch without members")
+            is_shared = self.provenance is not None and self.provenance.batch_axes == t.ndim - 1
+            if not is_shared or not np.array_equal(t, np.broadcast_to(t[0], t.shape), equal_nan=True):
                 raise InputError(
                     "motion(t) of a batch needs the same model and the same times for all members: "
                     "use motion[i](t) for each member i"
@@ -305,9 +326,9 @@ class Trajectory(eqx.Module):
         if self.t.ndim < 2:
             raise TypeError("this is one trajectory, not a batch of them: use motion.q[k] for its sample k")
 
-    def _remembering(self, outside=None, seen=None, plan=None):
-        """This trajectory with cached numbers from outside, cached observations and its plan."""
-        for name, value in (("_outside", outside), ("_seen", seen), ("_plan", plan)):
+    def _remembering(self, seen=None, plan=None):
+        """This trajectory with cached observations and its plan."""
+        for name, value in (("_seen", seen), ("_plan", plan)):
             if value is not None:
                 object.__setattr__(self, name, value)
         return self
@@ -318,7 +339,7 @@ class Trajectory(eqx.Module):
         *batch, samples = self.t.shape
         members = "".join(f"{size} x " for size in batch)
         text = f"{self.title!r}, {members}{samples} samples of {self.q.shape[-1]} coordinates"
-        if is_concrete(self.t, self.result):
+        if is_concrete(self.t, self.result) and self.t.size:
             reasons = Counter(np.atleast_1d(in_words(np.ravel(self.result))).tolist())
             endings = ", ".join(f"{count} {reason}" if batch else reason for reason, count in reasons.items())
             text += f", t = {np.min(self.t):g} to {np.max(self.t):g} s, {endings}"
@@ -401,8 +422,7 @@ class Trajectory(eqx.Module):
 
     @property
     def contact_force(self) -> Float[Array, "*batch samples rows"] | None:
-        """Forces of contacts and dry friction, shape (samples, rows) [N or N m]: of all gaps, then of friction; None
-        for a system without."""
+        """Forces of contacts, then of dry friction, shape (samples, rows) [N or N m]; None for a system without."""
         return self.observed().contact_force
 
     @property
@@ -453,6 +473,8 @@ class Trajectory(eqx.Module):
         """Names of the rows of each residual, by the name of the residual: those of the constraints, or 1, 2, ..."""
         if self.labels is not None:
             return dict(self.labels.rows)
+        if not self.t.size:
+            raise InputError("a batch without members has no names of rows, and cannot be saved")
         sizes = {name: getattr(self, name).shape[-1] for name in WITH_ROWS if getattr(self, name) is not None}
         first = lambda x, of_sample: x[(0,) * (x.ndim - of_sample)]
         return dict(named_rows(self.model, first(self.t, 0), first(self.q, 1), first(self.v, 1), sizes))
