@@ -10,6 +10,7 @@ import pytest
 import scipy.optimize
 
 import ukjax as uk
+from ukjax._constraint import AbstractNonsmooth
 from ukjax.contacts import Box, Capsule, Contact, Cylinder, Plane, Point, Sphere
 from ukjax.contacts.touching import OPPOSITE, across, nearest_points
 
@@ -196,6 +197,16 @@ def test_gap_rates_and_slips_are_the_velocities_of_the_bodies(touching_tree, rng
             np.testing.assert_allclose(S[row].T @ S[row], tangential.T @ tangential, atol=1e-8)
             row += 1
     assert row == len(S) == sum(contact.points for contact in contacts)
+
+
+def test_rows_are_the_derivatives_of_gaps_and_slips(touching_tree, rng):
+    """By the recursion over the tree, against differentiation through the poses of the bodies."""
+    mechanism, (constraint,) = touching_tree, touching_tree.nonsmooth
+    q, v = jnp.asarray(rng.normal(size=mechanism.tree.nq) / 2), jnp.asarray(rng.normal(size=mechanism.tree.n))
+    rows = jax.jit(lambda q, v: constraint.rows(T0, q, v, mechanism.kinematic_map))(q, v)
+    wanted = jax.jit(lambda q, v: AbstractNonsmooth.rows(constraint, T0, q, v, mechanism.kinematic_map))(q, v)
+    for found, derivative in zip(rows, wanted, strict=True):
+        np.testing.assert_allclose(found, derivative, atol=1e-13)
 
 
 def test_directions_of_slip_do_not_jump():
