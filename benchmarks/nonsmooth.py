@@ -93,9 +93,9 @@ def robots():
     """Robots that fall onto the stops of their joints, in steps of 1 ms by Moreau and Jean."""
     for name in ("seven_axis_arm", "leg"):
         robot = uk.load(uk.robots.path(name)).with_stops()
-        start = robot.start()
+        q0, v0 = robot.start()
         motion, times = _timed(
-            lambda robot=robot, start=start: uk.simulate(robot, *start, [0.0, 1.0], dt=1e-3, solver=uk.MoreauJean())
+            lambda robot=robot, q0=q0, v0=v0: uk.simulate(robot, q0, v0, [0.0, 1.0], dt=1e-3, solver=uk.MoreauJean())
         )
         yield {
             "what": f"{name} on its stops, 1000 steps",

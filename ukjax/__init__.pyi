@@ -4,6 +4,12 @@ from . import joints as joints
 from . import plot as plot
 from . import robots as robots
 from . import systems as systems
+from ._analysis import Equilibrium as Equilibrium
+from ._analysis import LinearModel as LinearModel
+from ._analysis import Mode as Mode
+from ._analysis import Regulator as Regulator
+from ._analysis import equilibrium as equilibrium
+from ._analysis import linearize as linearize
 from ._cache import enable_compilation_cache as enable_compilation_cache
 from ._constraint import AbstractConstraint as AbstractConstraint
 from ._constraint import AccelerationConstraint as AccelerationConstraint
@@ -53,6 +59,7 @@ from ._labels import Labels as Labels
 from ._mechanism import Actuator as Actuator
 from ._mechanism import Body as Body
 from ._mechanism import Mechanism as Mechanism
+from ._mechanism import Momentum as Momentum
 from ._mechanism import Pose as Pose
 from ._mechanism import Reaction as Reaction
 from ._mechanism import Shape as Shape

@@ -132,7 +132,7 @@ def test_a_rope_goes_taut_and_the_mass_swings_on():
     taut = motion.t > np.sqrt(1.6 / G)
     np.testing.assert_allclose(np.linalg.norm(motion.q[taut], axis=1), 1, atol=1e-14)
     lost = 1.6 * G / 2 * 0.8**2  # the radial direction is (0.6, −0.8)
-    np.testing.assert_allclose(motion.energy, np.where(taut, -lost, 0), atol=1e-9)
+    np.testing.assert_allclose(np.asarray(motion.energy), np.where(taut, -lost, 0), atol=1e-9)
 
 
 def test_a_ball_between_walls_keeps_its_energy():

@@ -107,6 +107,7 @@ ORDER = (
     ("contacts",),
     ("_mechanism",),
     ("_robot_file", "robots"),
+    ("_analysis",),
     ("_estimate",),
     ("_ensemble",),
     ("_view",),

@@ -6,7 +6,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .mode import Mode
+from .mode import ContactMode
 
 MAX_IMPACTS = 256
 """Largest number of impacts of a motion of which the instant and the impulses are stored."""
@@ -45,9 +45,9 @@ class ContactHistory(eqx.Module):
     changes: Int[Array, "*batch"]
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> ContactMode:
         """The contact mode of each sample."""
-        return Mode(self.closed, self.sticking, self.direction)
+        return ContactMode(self.closed, self.sticking, self.direction)
 
     def at_samples(self, indices: np.ndarray) -> "ContactHistory":
         """The contacts of a single motion at some of its samples."""
@@ -63,6 +63,6 @@ class ContactHistory(eqx.Module):
         return f"ContactHistory({impacts} impacts, {changes} changes of the contact mode)"
 
 
-def mode_of(contacts: ContactHistory | None) -> Mode | None:
+def mode_of(contacts: ContactHistory | None) -> ContactMode | None:
     """The contact mode of each sample, None for a system without contacts and dry friction."""
     return None if contacts is None else contacts.mode

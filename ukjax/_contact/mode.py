@@ -22,7 +22,7 @@ ROUNDING = 1e-12
 """Forces and slip velocities below this share of their scale count as zero."""
 
 
-class Mode(NamedTuple):
+class ContactMode(NamedTuple):
     """Contact mode.
 
     Attributes
@@ -39,14 +39,18 @@ class Mode(NamedTuple):
     sticking: Bool[Array, " groups"]
     direction: Float[Array, "groups dim"]
 
+    def acts(self) -> Bool[Array, ""]:
+        """Whether a gap is closed, or a friction force acts."""
+        return jnp.any(self.closed) | jnp.any(self.sticking) | jnp.any(self.slipping())
+
     def slipping(self) -> Bool[Array, " groups"]:
         """Whether each friction force slips."""
         return jnp.any(self.direction != 0, axis=-1)
 
 
-def all_open(layout: Layout, dtype: Any) -> Mode:
+def all_open(layout: Layout, dtype: Any) -> ContactMode:
     """The mode without any contact or friction."""
-    return Mode(
+    return ContactMode(
         jnp.zeros(layout.gaps, bool), jnp.zeros(layout.groups, bool), jnp.zeros((layout.groups, layout.dim), dtype)
     )
 
@@ -88,7 +92,7 @@ def scaled_cone(contacts: ContactRows, response: Response, layout: Layout, activ
     )
 
 
-def forces_in(mode: Mode, contacts: ContactRows, response: Response, layout: Layout) -> ContactForces:
+def forces_in(mode: ContactMode, contacts: ContactRows, response: Response, layout: Layout) -> ContactForces:
     """The contact forces in a mode: closed gaps and sticking friction have no acceleration.
 
     Slipping friction is a given multiple of its contact force. So λ = T z + λ₀ with the forces z of the closed and
@@ -127,21 +131,29 @@ class InContact(AbstractSystem):
     """
 
     plant: AbstractSystem
-    mode: Mode
+    mode: ContactMode
     layout: Layout
     method: AbstractMethod
 
     def __call__(self, t: Numbers, q: Numbers, v: Numbers) -> Terms:
-        terms, forces = self.forces(t, q, v)
-        push = forces.force @ forces.contacts.J
+        terms = self.plant(t, q, v)
+
+        def contact_force():
+            forces = self.forces_at(terms, t, q, v)
+            return forces.force @ forces.contacts.J
+
+        push = jax.lax.cond(self.mode.acts(), contact_force, lambda: jnp.zeros_like(terms.Q))
         return Terms(terms.M, terms.Q, terms.A, terms.b, push if terms.c is None else terms.c + push)
 
-    def forces(self, t: Any, q: Any, v: Any) -> tuple[Terms, ContactForces]:
-        """The Terms without contact forces, and the contact forces."""
-        terms = self.plant(t, q, v)
+    def forces(self, t: Any, q: Any, v: Any) -> ContactForces:
+        """The contact forces."""
+        return self.forces_at(self.plant(t, q, v), t, q, v)
+
+    def forces_at(self, terms: Terms, t: Any, q: Any, v: Any) -> ContactForces:
+        """The contact forces, from the Terms without them."""
         contacts = contacts_at(self.plant.nonsmooth, self.kinematic_map, self.layout, t, q, v)
         response = response_of(terms, contacts, self.layout, self.method)
-        return terms, forces_in(self.mode, contacts, response, self.layout)
+        return forces_in(self.mode, contacts, response, self.layout)
 
     @property
     def dynamics(self) -> AbstractDynamics:
@@ -188,7 +200,7 @@ class EventValues(NamedTuple):
 
 
 def event_values(
-    forces: ContactForces, mode: Mode, layout: Layout, gap_rounding: Array, rate_size: Array
+    forces: ContactForces, mode: ContactMode, layout: Layout, gap_rounding: Array, rate_size: Array
 ) -> EventValues:
     """The event values of a mode. ``gap_rounding`` (gaps,), ``rate_size`` (rows,): sizes of the rates."""
     normal, tangential = layout.split(forces.scaled)

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float
 from .._kinematic_map import KinematicMap, rate, settled
 from .._system import shifted
 from .complementarity import norm, solve_complementarity, unit, with_derivatives
-from .mode import Mode, scaled_cone
+from .mode import ContactMode, scaled_cone
 from .rows import Response, gaps, restitutions
 from .transition import NEAR, Setting, correction
 
@@ -56,7 +56,7 @@ class MoreauJeanStep(NamedTuple):
 
     q: Float[Array, " nq"]
     v: Float[Array, " n"]
-    mode: Mode
+    mode: ContactMode
     impulse: Float[Array, " rows"]
     solved: Bool[Array, ""]
     response: Response
@@ -117,7 +117,7 @@ def _mode(scaled, W, c, cone, layout):
     acts = radius > rounding
     slips = acts & (norm(tangential) >= radius * (1 - 1e-9))
     direction = jnp.where(slips[:, None], -unit(tangential), 0)
-    return Mode(closed, acts & ~slips, direction)
+    return ContactMode(closed, acts & ~slips, direction)
 
 
 def push_out(setting: Setting, t: Array, q: Float[Array, " nq"], response: Response) -> Float[Array, " nq"]:

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 from .._solve import AbstractMethod
 from .._system import AbstractSystem, shifted
 from .complementarity import Cone, norm, solve_complementarity, solve_regularised, unit, with_derivatives
-from .mode import ROUNDING, Mode, scaled_cone
+from .mode import ROUNDING, ContactMode, scaled_cone
 from .rows import ContactRows, Layout, Response, contacts_at, response_of, restitutions
 
 RESTING_SPEED = 1e-11
@@ -40,7 +40,7 @@ class Transition(NamedTuple):
     """
 
     v: Float[Array, " n"]
-    mode: Mode
+    mode: ContactMode
     impulse: Float[Array, " rows"]
     contacts: ContactRows
     response: Response
@@ -88,7 +88,7 @@ class Settled(NamedTuple):
     response: Response
 
 
-def settle(setting: Setting, t: Array, q: Array, v: Array, mode: Mode) -> Settled:
+def settle(setting: Setting, t: Array, q: Array, v: Array, mode: ContactMode) -> Settled:
     """Set closed gaps to zero, and closed and sticking rows to rest: the drift correction of a mode."""
     layout = setting.layout
     stick = jnp.broadcast_to(mode.sticking[:, None], mode.direction.shape)
@@ -96,7 +96,9 @@ def settle(setting: Setting, t: Array, q: Array, v: Array, mode: Mode) -> Settle
 
     def evaluate(q, v):
         contacts = setting.contacts(t, q, v)
-        return contacts, setting.response(t, q, v, contacts)
+        response = lambda: setting.response(t, q, v, contacts)
+        nothing = lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(response))
+        return contacts, jax.lax.cond(mode.acts(), response, nothing)
 
     def correct(state, _):
         q, v, *_ = state
@@ -121,7 +123,7 @@ def transition(
     t: Array,
     q: Float[Array, " nq"],
     v: Float[Array, " n"],
-    mode: Mode,
+    mode: ContactMode,
     released: Bool[Array, " events"],
     derivatives: bool,
 ) -> Transition:
@@ -181,7 +183,7 @@ def transition(
     begins = acts & ~after.slips & ~sticking
     onset, direction = -unit(tangential), unit(layout.split(after.contacts.rate)[1])
     direction = jnp.where((acts & after.slips)[:, None], direction, jnp.where(begins[:, None], onset, 0))
-    new_mode = Mode(closed, sticking, direction)
+    new_mode = ContactMode(closed, sticking, direction)
     return Transition(v, new_mode, impulses[0], forces.contacts, forces.response, jnp.all(solved))
 
 
@@ -198,7 +200,7 @@ class Forces(NamedTuple):
     u: Float[Array, " rows"]
 
 
-def directions_along(mode: Mode, contacts: ContactRows, layout: Layout) -> Mode:
+def directions_along(mode: ContactMode, contacts: ContactRows, layout: Layout) -> ContactMode:
     """The mode with the direction of each slip as it is now."""
     direction = jax.lax.stop_gradient(unit(layout.split(contacts.rate)[1]))
     turning = mode.slipping()[:, None] & (direction != 0)

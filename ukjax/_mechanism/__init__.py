@@ -7,3 +7,4 @@ from .mechanism import Mechanism as Mechanism
 from .named import is_reserved as is_reserved
 from .reactions import Reaction as Reaction
 from .shape import Shape as Shape
+from .whole_body import Momentum as Momentum

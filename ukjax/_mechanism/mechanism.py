@@ -45,6 +45,7 @@ from .shape import edges_of, warn_of_undrawn
 from .stops import has_stop, stops_and_friction
 from .tree import Tree, check_names, connections, spanning_tree
 from .turning import kinematic_map_of
+from .whole_body import Momentum, centre_of_mass, jacobian, momentum
 
 
 class Mechanism(AbstractMechanism):
@@ -334,6 +335,84 @@ class Mechanism(AbstractMechanism):
         poses_by_name = _poses(self.joints, self.tree, as_float(t), q)
         return {name: poses_by_name[name] for name in self.bodies}
 
+    def jacobian(
+        self, q: Numbers, body: str, point: Numbers = (0.0, 0.0, 0.0), t: ScalarLike = 0.0
+    ) -> Float[Array, "6 n"]:
+        """The Jacobian J of a point of a body: its velocity and the angular velocity of the body are J v.
+
+        Where the motion of a joint is prescribed as a function of time, that motion is added.
+
+        Parameters
+        ----------
+        q : (nq,)
+            Coordinates.
+        body : str
+            Name of the body.
+        point : (3,)
+            Point in the frame of the body [m]. Default: the origin of the frame.
+        t : float
+            Time [s].
+
+        Returns
+        -------
+        (6, n)
+            Rows 0 to 2: velocity of the point [m/s]; rows 3 to 5: angular velocity of the body [rad/s], along the axes
+            of space, for a unit of each velocity. It is what Pinocchio calls the frame Jacobian in
+            ``LOCAL_WORLD_ALIGNED`` axes.
+
+        Raises
+        ------
+        InputError
+            If there is no body of this name, or a shape is wrong.
+
+        Notes
+        -----
+        v need not satisfy the constraints of closed loops. The velocities that do are null vectors of A.
+        """
+        names = [link.body for link in self.tree.links]
+        if body not in names:
+            raise InputError(f"body must be the name of a body, got {body!r}{did_you_mean(str(body), names)}")
+        q, point = self._as_q(q), as_vector("point", point)
+        return _jacobian(self.dynamics, names.index(body), point, as_float(t), q)
+
+    def centre_of_mass(self, q: Numbers, t: ScalarLike = 0.0) -> Float[Array, " 3"]:
+        """The centre of mass of all bodies in space [m].
+
+        Parameters
+        ----------
+        q : (nq,)
+            Coordinates.
+        t : float
+            Time [s].
+
+        Returns
+        -------
+        (3,)
+            Σ m c / Σ m, with the masses m and centres c of the bodies.
+        """
+        return _centre_of_mass(self.dynamics, as_float(t), self._as_q(q))
+
+    def momentum(self, q: Numbers, v: Numbers, t: ScalarLike = 0.0) -> Momentum:
+        """The momentum of all bodies.
+
+        Parameters
+        ----------
+        q : (nq,)
+            Coordinates.
+        v : (n,)
+            Velocities.
+        t : float
+            Time [s].
+
+        Returns
+        -------
+        Momentum
+            ``linear`` (3,) [kg m/s], and ``angular`` (3,) [kg m²/s] about the centre of mass, along the axes of space.
+            They are what Pinocchio calls the centroidal momentum.
+        """
+        t, q, v = state_of(as_float(t), self._as_q(q), v, self.kinematic_map)
+        return _momentum(self.dynamics, t, q, v)
+
     def reactions(self, t: Numbers, q: Numbers, v: Numbers) -> dict[str, Reaction]:
         """The forces and moments in the joints during the constrained motion.
 
@@ -577,6 +656,7 @@ class Mechanism(AbstractMechanism):
 
 
 _poses = jit_unoptimised(poses)
+_jacobian, _centre_of_mass, _momentum = map(jit_unoptimised, (jacobian, centre_of_mass, momentum))
 
 
 @jit_unoptimised

@@ -1,6 +1,6 @@
 """Locked coordinates: they keep their given values while the others are adjusted."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import equinox as eqx
@@ -19,23 +19,29 @@ from ..._system import AbstractSystem
 
 
 def locked(
-    system: AbstractSystem, fixed: Any, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
+    system: AbstractSystem,
+    fixed: Any,
+    t: Array,
+    q: Float[Array, " nq"],
+    v: Float[Array, " n"],
+    argument: str = "fixed",
 ) -> AbstractSystem:
     """``system`` with the coordinates and velocities in ``fixed`` locked.
 
     Each named coordinate keeps its value and rate from (t, q, v). Each named velocity that is no rate of a coordinate
-    keeps its value from v. Returns ``system`` itself if ``fixed`` is empty. Raises ``InputError`` for unknown names.
+    keeps its value from v. Returns ``system`` itself if ``fixed`` is empty. Raises ``InputError`` for unknown names,
+    which calls them by the name of the user's ``argument``.
     """
     fixed_names = (fixed,) if isinstance(fixed, str) else tuple(fixed) if isinstance(fixed, Iterable) else None
     if fixed_names is None or not all(isinstance(name, str) for name in fixed_names):
-        raise InputError(f"fixed must be names of coordinates, such as ('crank',), got {repr_of(fixed)}")
+        raise InputError(f"{argument} must be names of coordinates, such as ('crank',), got {repr_of(fixed)}")
     names = [name for name, _ in named_coordinates(system, q.size)]
     speeds = [name for name, _ in named_directions(system, v.size) or () if name not in names]
     for name in fixed_names:
         if name not in (*names, *speeds):
             known = [*names, *speeds]
             raise InputError(
-                f"fixed names no coordinate {name!r}{did_you_mean(name, known)} There are: {', '.join(known)}"
+                f"{argument} names no coordinate {name!r}{did_you_mean(name, known)} There are: {', '.join(known)}"
             )
     of_q, of_v = (tuple(name for name in fixed_names if name in among) for among in (names, speeds))
     return Locked(system, of_q, of_v, t, q, v) if fixed_names else system
@@ -70,8 +76,20 @@ class Locked(AbstractSystem):
         return tuple(constraints)
 
     @property
+    def nonideal(self) -> Callable | None:
+        return self.system.nonideal
+
+    @property
+    def coordinates(self) -> tuple[tuple[str, str], ...] | None:
+        return self.system.coordinates
+
+    @property
     def kinematic_map(self) -> KinematicMap | None:
         return self.system.kinematic_map
+
+    @property
+    def velocities(self) -> tuple[tuple[str, str], ...] | None:
+        return self.system.velocities
 
     @property
     def control(self) -> AbstractControl | None:

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._contact.history import MAX_IMPACTS, ContactHistory
-from ..._contact.mode import InContact, Mode, all_open, event_values, forces_in
+from ..._contact.mode import ContactMode, InContact, all_open, event_values, forces_in
 from ..._contact.rows import gaps
 from ..._contact.transition import directions_along, settle, transition
 from ..._run.compile import jit_batch
@@ -98,7 +98,7 @@ class LoopState(NamedTuple):
     taken: Int[Array, ""]
     q: Float[Array, " nq"]
     v: Float[Array, " n"]
-    mode: Mode
+    mode: ContactMode
     values: Float[Array, " events"]
     at_once: Int[Array, ""]
     steps: Int[Array, ""]
@@ -129,7 +129,7 @@ class Entries(NamedTuple):
     sample: Int[Array, ""]
     landed: Bool[Array, ""]
     state: Float[Array, " nq+n"]
-    mode: Mode
+    mode: ContactMode
     is_impact: Bool[Array, ""]
     time: Float[Array, ""]
     impulse: Float[Array, " rows"]
@@ -357,8 +357,10 @@ def _iterate(problem, setting, ts, scale, derivatives, state: LoopState) -> tupl
     t1 = jnp.where(lands, target, t + h)
     if problem.counts is None:
         control = control_error(q, v, stepped, problem.tableau, problem.tolerance(scale), scale, h, jnp.asarray(False))
-        good, fine = control.good | first, control.fine(h * control.factor, least)
-        following = jnp.where(first, jnp.maximum(control.first, 1e3 * least), h * control.factor)
+        # A jump onto the constraints is repeated with a shorter step, as an error is.
+        good, fine = control.good & ~stepped.jumped | first, control.fine(h * control.factor, least)
+        following = h * jnp.where(stepped.jumped, jnp.minimum(control.factor, 0.5), control.factor)
+        following = jnp.where(first, jnp.maximum(control.first, 1e3 * least), following)
     else:
         good = fine = jnp.asarray(True)
         following = jnp.asarray(jnp.inf, q.dtype)
@@ -466,5 +468,5 @@ def _turned(setting, mode, t, q, v):
 
 def _event_value(setting, mode, index, t, q, v):
     """The value of one event, differentiable."""
-    _, forces = InContact(setting.system, mode, setting.layout, setting.method).forces(t, q, v)
+    forces = InContact(setting.system, mode, setting.layout, setting.method).forces(t, q, v)
     return event_values(forces, mode, setting.layout, setting.gap_rounding, setting.rate_size).value[index]

@@ -9,7 +9,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._contact.history import ContactHistory
-from ..._contact.mode import Mode, all_open
+from ..._contact.mode import ContactMode, all_open
 from ..._contact.moreau_jean import MoreauJeanStep, moreau_jean_step, push_out
 from ..._contact.transition import Setting
 from ..._run.compile import jit_batch
@@ -43,8 +43,8 @@ class LoopState(NamedTuple):
 
     q: Float[Array, " nq"]
     v: Float[Array, " n"]
-    mode: Mode
-    first_mode: Mode
+    mode: ContactMode
+    first_mode: ContactMode
     off: Bool[Array, ""]
     not_finite: Bool[Array, ""]
     no_mode: Bool[Array, ""]

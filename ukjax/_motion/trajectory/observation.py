@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._constraint import as_written, join
-from ..._contact.mode import InContact, Mode
+from ..._contact.mode import ContactMode, InContact
 from ..._contact.rows import layout_of
 from ..._equation import motion_by
 from ..._jaxpr.tracing import is_eager
@@ -58,7 +58,7 @@ def observe(
     q: Float[Array, "*at nq"],
     v: Float[Array, "*at n"],
     method: AbstractMethod,
-    mode: Mode | None = None,
+    mode: ContactMode | None = None,
 ) -> Observation:
     """Evaluate all quantities at the samples of one motion, or of a batch, in the contact ``mode`` of each sample."""
     fast_path = method.fast_path()
@@ -77,7 +77,7 @@ def observe_by(
     t: Float[Array, "*at"],
     q: Float[Array, "*at nq"],
     v: Float[Array, "*at n"],
-    mode: Mode | None = None,
+    mode: ContactMode | None = None,
 ) -> tuple[Observation, Bool[Array, "*at"]]:
     """Evaluate all quantities with ``method`` alone; and where it needs a fallback."""
     return (_observed_one if t.ndim == 1 else _observed_batch)(model, t, q, v, mode, method)
@@ -104,7 +104,7 @@ def _observation(model, t, q, v, mode, method):
     contact_force = None
     if mode is not None:
         model = InContact(model, mode, layout_of(model.nonsmooth, t, q, v), method)
-        contact_force = model.forces(t, q, v)[1].force
+        contact_force = model.forces(t, q, v).force
     terms = model(t, q, v)
     motion, needs_fallback = motion_by(method, terms)
     if isinstance(model, AbstractSystem):

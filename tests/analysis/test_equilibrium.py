@@ -1,0 +1,110 @@
+"""Equilibria against statics by hand, and their derivatives against closed forms."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+
+from .models import GRAVITY, cart_pole, hanging, hanging_chain
+
+EXACT: Any = dict(rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.slow
+def test_a_chain_comes_to_hang_with_the_tension_of_the_weights_below():
+    """λ of |d|² − 1 is half the tension, since the slope of the constraint is 2 d. Doubled rows share the tension."""
+    N, rng = 3, np.random.default_rng(1)
+    near = hanging(N) + 0.1 * rng.normal(size=2 * N)
+    tension = GRAVITY * np.arange(N, 0, -1)
+    found = uk.equilibrium(hanging_chain(N), near)
+    np.testing.assert_allclose(found.q, hanging(N), **EXACT)
+    np.testing.assert_allclose(2 * found.multipliers, -tension, **EXACT)
+    assert found.rows == ("rod[0]", "rod[1]", "rod[2]") and np.all(found.unique) and found.stable
+    np.testing.assert_allclose(found.constraint_force, np.tile([0, GRAVITY], N), **EXACT)
+
+
+def test_redundant_rods_share_their_load():
+    N = 2
+    found = uk.equilibrium(hanging_chain(N, doubled=True), hanging(N) + 0.05)
+    np.testing.assert_allclose(found.q, hanging(N), **EXACT)
+    np.testing.assert_allclose(found.constraint_force, np.tile([0, GRAVITY], N), **EXACT)
+    assert not np.any(found.unique)
+    # Of λ₁ + 3 λ₂ = λ, the smallest are λ / 10 and 3 λ / 10.
+    half = -GRAVITY * np.array([2, 1]) / 2
+    np.testing.assert_allclose(found.multipliers, [*half / 10, *3 * half[::-1] / 10], **EXACT)
+
+
+@pytest.mark.slow
+def test_held_coordinates_and_an_unstable_equilibrium():
+    """A pole upright is unstable also if its cart is held."""
+    held = uk.equilibrium(cart_pole(), [0.2, 0.25, 0.45], hold="cart")
+    np.testing.assert_allclose(held.q, [0.2, 0.2, 0.5], **EXACT)
+    assert held.rows == ("pole", "cart as given") and not held.stable
+    assert len(held.linear.states) == 2
+    growth = max(held.linear.eigenvalues.real)
+    np.testing.assert_allclose(growth, np.sqrt(GRAVITY / 0.5), **EXACT)
+
+
+@pytest.mark.slow
+def test_the_nearest_of_many_equilibria():
+    """The cart may stand anywhere: it stays, and the pole moves by as much as it must, as M weighs both."""
+    found = uk.equilibrium(cart_pole(), [0.2, 0.2, 0.45])
+    np.testing.assert_allclose(found.q, [0.2, 0.2, 0.5], **EXACT)
+    assert not found.stable
+
+
+def hanging_from_a_spring(stiffness):
+    """A bob of unit mass on a spring from the origin, on a wall with slope 1: a 2-D statics problem."""
+    spring = lambda t, q, v: jnp.stack([-stiffness * q[0], -stiffness * q[1] - GRAVITY])
+    wall = uk.Holonomic(lambda t, q: (q[1] - q[0] + 1.0) / jnp.sqrt(2.0), name="wall")
+    return uk.System(uk.MassForce(np.eye(2), spring), wall, coordinates=(("x", "m"), ("y", "m")))
+
+
+@pytest.mark.slow
+def test_derivatives_by_a_parameter():
+    """On the wall y = x − 1: k x + k (x − 1) + g = 0, so x = 1/2 − g / (2 k), with derivatives of both orders."""
+    k = 20.0
+    x = lambda stiffness: uk.equilibrium(hanging_from_a_spring(stiffness), [0.0, -1.0]).q[0]
+    np.testing.assert_allclose(x(jnp.array(k)), 0.5 - GRAVITY / (2 * k), **EXACT)
+    np.testing.assert_allclose(jax.grad(x)(jnp.array(k)), GRAVITY / (2 * k**2), **EXACT)
+
+
+@pytest.mark.slow
+def test_second_derivatives_and_forces_and_batches():
+    k = 20.0
+    x = lambda stiffness: uk.equilibrium(hanging_from_a_spring(stiffness), [0.0, -1.0]).q[0]
+    np.testing.assert_allclose(jax.jacfwd(jax.jacfwd(x))(jnp.array(k)), -GRAVITY / k**3, **EXACT)
+    # The force of the wall, across it: λ = (k y + g − k x) / √2 = (g − k) / √2.
+    force = lambda stiffness: uk.equilibrium(hanging_from_a_spring(stiffness), [0.0, -1.0]).multipliers[0]
+    np.testing.assert_allclose(force(jnp.array(k)), (GRAVITY - k) / np.sqrt(2), **EXACT)
+    np.testing.assert_allclose(jax.grad(force)(jnp.array(k)), -1 / np.sqrt(2), **EXACT)
+    many = jnp.linspace(5.0, 50.0, 7)
+    np.testing.assert_allclose(jax.jit(jax.vmap(x))(many), 0.5 - GRAVITY / (2 * many), **EXACT)
+
+
+@pytest.mark.slow
+def test_a_body_of_a_robot_file_hangs_down():
+    """A four-bar of bodies and joints with redundant rows, with its potential energy least at the equilibrium."""
+    robot: Any = uk.load(uk.robots.FOLDER / "four_bar.xml")
+    q, v = robot.start()
+    found = uk.equilibrium(robot, q)
+    energy = lambda q: float(robot.energy(0.0, q, v))
+    assert np.abs(robot.position_residual(0.0, found.q)).max() < 1e-12
+    assert len(found.linear.states) == 2 and not np.all(found.unique)
+    for offset in (-0.05, 0.05):
+        beside, _ = uk.project(robot, 0.0, found.q + offset, v)
+        assert bool(found.stable) == (energy(beside) > energy(found.q))
+
+
+def test_what_cannot_be_found_is_said():
+    falling = uk.System(uk.MassForce(np.eye(1), [1.0]))
+    with pytest.raises(uk.InputError, match="near must be closer to an equilibrium.*balance of forces"):
+        uk.equilibrium(falling, [0.0])
+    with pytest.raises(uk.InputError, match="hold names no coordinate 'crat'; did you mean 'cart'"):
+        uk.equilibrium(cart_pole(), [0.0, 0.0, 0.5], hold="crat")
+    with pytest.raises(uk.InputError, match="near must have shape"):
+        uk.equilibrium(cart_pole(), 0.5)

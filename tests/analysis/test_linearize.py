@@ -1,0 +1,453 @@
+"""Linearised systems against closed forms, published eigenvalues, SciPy and finite differences of a motion."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.signal
+
+import ukjax as uk
+
+from .bicycle import bicycle, upright
+from .models import GRAVITY, cart_pole, four_bars, hanging, hanging_chain, pendulum
+
+EXACT: Any = dict(rtol=1e-10, atol=1e-10)
+
+
+def squares(linear):
+    """ω² of the modes, in increasing order."""
+    return np.array([mode.frequency**2 for mode in linear.modes])
+
+
+# --- number and values of the eigenvalues ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("N", "doubled"), (pytest.param(3, False, marks=pytest.mark.slow), (5, False), (3, True)))
+def test_modes_of_a_hanging_chain_are_the_zeros_of_a_laguerre_polynomial(N, doubled):
+    """Daniel Bernoulli's chain of N points. Rows written twice, scaled and in another order, change nothing."""
+    linear = uk.linearize(hanging_chain(N, doubled), hanging(N))
+    zeros = np.polynomial.laguerre.lagroots([0] * N + [1])
+    assert linear.A.shape == (2 * N, 2 * N)
+    np.testing.assert_allclose(squares(linear), GRAVITY * np.sort(zeros), **EXACT)
+    assert all(abs(mode.damping) < 1e-12 for mode in linear.modes)
+    across, along = linear.modes[0].shape.reshape(N, 2).T
+    assert np.all(np.real(across) > 0.1) and np.all(along == 0)  # all points swing to the same side, none up or down
+
+
+@pytest.mark.parametrize("N", (2, *(pytest.param(N, marks=pytest.mark.slow) for N in (1, 40))))
+def test_windows_of_four_bars_with_redundant_rows_swing_as_one_pendulum(N):
+    system, q = four_bars(N)
+    q = q.ravel()
+    linear = uk.linearize(system, q)
+    A = np.asarray(system(0.0, q, 0 * q).A)
+    assert linear.A.shape == (2, 2) and len(A) > np.linalg.matrix_rank(A) == q.size - 1
+    expected = {1: 11.772, 2: 11.445, 40: 11.059099378882}[N]
+    np.testing.assert_allclose(squares(linear), [expected], **EXACT)
+
+
+WHIPPLE = {
+    0.0: [-3.13164324790656, 3.13164324790656, -5.53094371765393, 5.53094371765393],
+    4.0: [-12.15861426576447, -1.42944427361326, 0.41325331521125 + 3.07910818603206j],
+    5.0: [-14.07838969279822, -0.32286642900409, -0.77534188219585 + 4.46486771378823j],
+    10.0: [-24.62459635017404, 0.16105338653172, -3.72016840437287 + 10.90681139476287j],
+}
+"""Eigenvalues of the benchmark bicycle by its forward speed: Meijaard et al., Proc. R. Soc. A 463 (2007), table 2."""
+
+
+def check_whipple(eigenvalues, speed):
+    """Of the nonlinear model in nine coordinates: the four eigenvalues, and six that are zero."""
+    found = np.array(sorted(np.asarray(eigenvalues), key=abs))
+    assert found.size == 10 and np.max(np.abs(found[:6])) < 1e-6
+    expected = np.array([*WHIPPLE[speed], *(np.conj(x) for x in WHIPPLE[speed] if np.imag(x))])
+    for x in expected:
+        assert np.min(np.abs(found[6:] - x)) < 1e-10 * max(1, abs(x))
+
+
+def test_whipple_bicycle():
+    """The steady motion straight ahead is no equilibrium: the bicycle moves, its wheels turn, and nothing changes."""
+    system = bicycle()
+    for speed in WHIPPLE:
+        linear = uk.linearize(system, *upright(speed))
+        check_whipple(linear.eigenvalues, speed)
+    moving = [mode.frequency for mode in linear.modes if mode.frequency]
+    np.testing.assert_allclose(moving, sorted(np.abs(WHIPPLE[10.0])), **EXACT)
+
+
+@pytest.mark.slow
+def test_whipple_bicycle_at_all_speeds_in_one_batch():
+    names = ("x", "y", "yaw", "roll", "steer", "rear", "front", "dx", "droll", "dsteer")
+    of_speed = lambda speed: uk.linearize(bicycle(), *upright(speed), states=names).eigenvalues
+    for speed, eigenvalues in zip(WHIPPLE, jax.jit(jax.vmap(of_speed))(jnp.array(list(WHIPPLE))), strict=True):
+        check_whipple(eigenvalues, speed)
+
+
+@pytest.mark.slow
+def test_a_steadily_turning_body_on_a_quaternion():
+    """A free body that turns about its axis of symmetry: its axis nutates at the rate (C/A − 1) ω₃ in the body.
+
+    Six states: three displacements and three angular velocities, in axes that turn with the body.
+    """
+    A, C, spin = 2.0, 3.0, 1.5
+    inertia = jnp.diag(jnp.array([A, A, C]))
+    system = spinning(inertia)
+    q, v = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, spin])
+    linear = uk.linearize(system, q, v)
+    assert len(linear.states) == 6
+    # Of displacements ξ̇ = δω − ω × ξ: ± i ω₃ and 0; of angular velocities: ± i (C/A − 1) ω₃ and 0.
+    expected = np.array([0, 0, 0.5 * spin, 0.5 * spin, spin, spin])
+    np.testing.assert_allclose(np.sort(np.abs(linear.eigenvalues)), expected, atol=1e-7)
+    assert [mode.frequency for mode in linear.modes][-2:] == pytest.approx([0.5 * spin, spin], rel=1e-12)
+
+
+def spinning(inertia, stiffness=0.0):
+    """A body on a unit quaternion with the angular velocity in its own axes, and a spring that erects its axis."""
+
+    def quaternion_rate(q, w):
+        x = jnp.concatenate([jnp.zeros(1), w])
+        return jnp.concatenate([-(q[1:] @ x[1:])[None], q[0] * x[1:] + jnp.cross(q[1:], x[1:])]) / 2
+
+    def moment(t, q, w):
+        erecting = -stiffness * 2 * q[0] * q[1:]
+        return erecting - jnp.cross(w, inertia @ w)
+
+    names = tuple((f"q{i}", "") for i in range(4))
+    rates = tuple((f"w{axis}", "rad/s") for axis in "xyz")
+    return uk.System(uk.MassForce(inertia, moment), kinematic_map=quaternion_rate, coordinates=names, velocities=rates)
+
+
+@pytest.mark.slow
+def test_a_body_on_a_quaternion_vibrates_about_its_principal_axes():
+    """Three springs of stiffness k for small angles: ω² = k / I."""
+    inertia = jnp.diag(jnp.array([1.0, 2.0, 5.0]))
+    linear = uk.linearize(spinning(inertia, stiffness=3.0), [1.0, 0.0, 0.0, 0.0])
+    assert [name for name, _ in linear.states] == ["wx", "wy", "wz", "wx", "wy", "wz"]
+    np.testing.assert_allclose(squares(linear), [0.6, 1.5, 3.0], **EXACT)
+    assert all(mode.shape.shape == (4,) and abs(mode.shape[0]) < 1e-15 for mode in linear.modes)
+
+
+@pytest.mark.slow
+def test_a_pivot_that_is_moved_as_prescribed():
+    """A pendulum in (x, y), whose pivot has the acceleration a (t) upwards: θ̈ = −(g + a) θ / l at the lowest point.
+
+    The state moves with the pivot, and the constraint depends on time.
+    """
+    size, rate, length = 0.1, 3.0, 0.5
+    pivot = lambda t: size * jnp.cos(rate * t)
+    rod = uk.Holonomic(lambda t, q: q[0] ** 2 + (q[1] - pivot(t)) ** 2 - length**2)
+    system = uk.System(uk.MassForce(np.eye(2), [0.0, -GRAVITY]), rod)
+    t = 0.4
+    q, v = [0.0, pivot(t) - length], [0.0, jax.grad(pivot)(t)]
+    linear = uk.linearize(system, q, v, t)
+    acceleration = jax.grad(jax.grad(pivot))(t)
+    np.testing.assert_allclose(linear.A, [[0, 1], [-(GRAVITY + acceleration) / length, 0]], **EXACT)
+    with pytest.raises(uk.InputError, match="steady motion"):
+        _ = linear.modes
+
+
+@pytest.mark.slow
+def test_a_singular_mass_matrix():
+    """A coordinate without mass that is bound to one with mass."""
+    bound = uk.Holonomic(lambda t, q: q[1] - 2 * q[0])
+    system = uk.System(uk.MassForce(np.diag([2.0, 0.0]), lambda t, q, v: jnp.stack([0 * q[0], -q[1]])), bound)
+    np.testing.assert_allclose(squares(uk.linearize(system, [0.0, 0.0])), [2.0], **EXACT)
+
+
+@pytest.mark.slow
+def test_an_undamped_rolling_sleigh_has_fewer_velocities_than_coordinates():
+    """Chaplygin's sleigh straight ahead at V: ω̇ = −m a V ω / (J + m a²); the other eigenvalues are 0."""
+    sleigh: Any = uk.systems.named("chaplygin_sleigh")
+    q = jnp.zeros(3)
+    v = jnp.zeros(3).at[0].set(2.0)
+    linear = uk.linearize(sleigh, q, v)
+    assert linear.A.shape == (5, 5)
+    expected = -sleigh.m * sleigh.a * 2.0 / (sleigh.J + sleigh.m * sleigh.a**2)
+    np.testing.assert_allclose(min(linear.eigenvalues.real), expected, **EXACT)
+    assert np.sum(np.abs(linear.eigenvalues) > 1e-6) == 1
+
+
+@pytest.mark.slow
+def test_a_prescribed_acceleration_leaves_all_states_free():
+    """q̈₁ = −4 q₁ is imposed on accelerations, and a spring pulls q₂ to q₁: ω = 2 and 3, and four states."""
+    imposed = uk.AccelerationConstraint([[1.0, 0.0]], lambda t, q, v: -4 * q[:1])
+    force = lambda t, q, v: jnp.stack([0 * q[0], -9 * (q[1] - q[0])])
+    linear = uk.linearize(uk.System(uk.MassForce(np.eye(2), force), imposed), [0.0, 0.0])
+    np.testing.assert_allclose(squares(linear), [4.0, 9.0], **EXACT)
+    assert [name for name, _ in linear.states] == ["q1", "q2", "dq1", "dq2"]
+
+
+# --- the matrices ----------------------------------------------------------------------------------------------------
+
+
+MASSES, LENGTHS = (1.0, 0.7), (0.9, 1.3)
+
+
+def two_rods():
+    rod = lambda m, l: uk.Body(m, (0, 0, -l / 2), (m * l**2 / 12, m * l**2 / 12, 0))
+    bodies = {name: rod(m, l) for name, m, l in zip(("upper", "lower"), MASSES, LENGTHS, strict=True)}
+    joints = {
+        "shoulder": uk.joints.Revolute("ground", "upper", axis="y"),
+        "elbow": uk.joints.Revolute("upper", "lower", at=(0, 0, -LENGTHS[0]), axis="y"),
+    }
+    return uk.Mechanism(bodies, joints)
+
+
+@pytest.mark.slow
+def test_double_pendulum_of_bodies_and_joints_is_that_of_lagrange():
+    m, l, g = MASSES, LENGTHS, GRAVITY
+
+    def kinetic(t, q, v):
+        x = lambda q: jnp.stack([jnp.sin(q[0]), jnp.cos(q[0])])
+        first = lambda q: l[0] / 2 * x(q)
+        second = lambda q: l[0] * x(q) + l[1] / 2 * jnp.stack([jnp.sin(q[0] + q[1]), jnp.cos(q[0] + q[1])])
+        rates = [jax.jvp(f, (q,), (v,))[1] for f in (first, second)]
+        spins = v[0], v[0] + v[1]
+        return sum(m[i] * (rates[i] @ rates[i] + l[i] ** 2 / 12 * spins[i] ** 2) for i in range(2)) / 2
+
+    def potential(t, q):
+        return -g * ((m[0] / 2 + m[1]) * l[0] * jnp.cos(q[0]) + m[1] * l[1] / 2 * jnp.cos(q[0] + q[1]))
+
+    by_energies = uk.linearize(uk.System(uk.Lagrangian(kinetic, potential)), [0.0, 0.0])
+    of_joints = uk.linearize(two_rods(), [0.0, 0.0])
+    assert [name for name, _ in of_joints.states] == ["shoulder", "elbow", "dshoulder", "delbow"]
+    np.testing.assert_allclose(of_joints.A, by_energies.A, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_double_pendulum_in_absolute_coordinates():
+    """Two quaternions and ten rows, of which some are redundant, have the modes of two joints."""
+    jointed = two_rods()
+    absolute = jointed.in_absolute()
+    linear = uk.linearize(absolute, absolute.start()[0])
+    assert linear.A.shape == (4, 4)
+    np.testing.assert_allclose(squares(linear), squares(uk.linearize(jointed, [0.0, 0.0])), **EXACT)
+
+
+@pytest.mark.slow
+def test_a_deviation_from_a_motion_obeys_the_matrix():
+    """Of a swinging pendulum, no equilibrium: A at one time is ẋ for a small deviation x, by differences of motions."""
+    system = pendulum(damping=0.3)
+    q, v = jnp.array([0.6, -0.8]), jnp.array([0.8, 0.6])
+    linear = uk.linearize(system, q, v)
+    entries = np.array([0, 2])  # the states are y and dy or x and dx
+    at = [["x", "y", "dx", "dy"].index(name) for name, _ in linear.states]
+    assert len(at) == len(entries) == 2
+
+    def rate(angle, spin):
+        """(q, v) and its rate on the circle, at a given angle."""
+        position = jnp.stack([jnp.sin(angle), -jnp.cos(angle)])
+        tangent = jnp.stack([jnp.cos(angle), jnp.sin(angle)])
+        spin_rate = -GRAVITY * jnp.sin(angle) - 0.3 * spin
+        velocity = spin * tangent
+        acceleration = spin_rate * tangent - spin**2 * position
+        return jnp.concatenate([position, velocity])[jnp.array(at)], jnp.concatenate([velocity, acceleration])[
+            jnp.array(at)
+        ]
+
+    of_state, of_rate = jax.jacfwd(rate, argnums=0), jax.jacfwd(rate, argnums=1)
+    angle, spin = jnp.arcsin(0.6), jnp.array(1.0)
+    x, x_dot = (jnp.stack(pair, axis=1) for pair in zip(of_state(angle, spin), of_rate(angle, spin), strict=True))
+    np.testing.assert_allclose(linear.A @ x, x_dot, **EXACT)
+
+
+def test_inputs_outputs_and_frequency_response_of_an_oscillator():
+    """H = 1 / (k − m ω² + i ω d), in a chain of names; SciPy takes the matrices as they are."""
+    m, k, d = 1.6, 4000.0, 8.0
+    system = uk.System(uk.MassForce(np.eye(1) * m, lambda t, q, v: -k * q - d * v), coordinates=(("x", "m"),))
+    linear = uk.linearize(system, [0.0], inputs="x", outputs=("x", "dx"))
+    assert linear.states == (("x", "m"), ("dx", "m/s")) and linear.inputs == (("x", "N"),)
+    expected = -2.5 + 49.937460888595446j
+    assert min(abs(linear.eigenvalues - expected)) < 1e-12
+    w = np.array([0.0, 30.0, 50.0])
+    H = 1 / (k - m * w**2 + 1j * w * d)
+    np.testing.assert_allclose(linear.frequency_response(w)[:, :, 0], np.stack([H, 1j * w * H], axis=1), rtol=1e-12)
+    assert linear.frequency_response(50.0).shape == (2, 1)
+    A, B, C, D = map(np.asarray, linear)
+    numerators, denominator = scipy.signal.ss2tf(A, B, C, D)
+    np.testing.assert_allclose(denominator, [1, d / m, k / m], rtol=1e-12)
+    np.testing.assert_allclose(numerators, [[0, 0, 1 / m], [0, 1 / m, 0]], atol=1e-10)
+    (mode,) = linear.modes
+    assert mode.frequency == pytest.approx(50.0) and mode.damping == pytest.approx(0.05)
+    outputs = uk.linearize(system, [0.0], outputs=lambda t, q, v: [3 * q[0] + v[0] ** 2, v[0]])
+    np.testing.assert_allclose(outputs.C, [[3.0, 0.0], [0.0, 1.0]])
+    assert outputs.B.shape == (2, 0) and outputs.D.shape == (2, 0)
+
+
+def test_regulator_of_a_double_integrator():
+    """Q = I and R = 1: K = (1, √3), S = ((√3, 1), (1, √3))."""
+    system = uk.System(uk.MassForce(np.eye(1), [0.0]))
+    K, S, eigenvalues = uk.linearize(system, [0.0], inputs="q1").lqr(1.0, 1.0)
+    np.testing.assert_allclose(K, [[1, 3**0.5]], **EXACT)
+    np.testing.assert_allclose(S, [[3**0.5, 1], [1, 3**0.5]], **EXACT)
+    np.testing.assert_allclose(np.sort(eigenvalues.imag), [-0.5, 0.5], **EXACT)
+
+
+@pytest.mark.slow
+def test_a_regulator_as_the_control_of_the_system():
+    """The pole is a constraint. The system with the law of the linear model is that model with its loop closed."""
+    system = cart_pole()
+    upright = jnp.array([0.0, 0.0, 0.5])
+    linear = uk.linearize(system, upright, inputs="cart")
+    assert max(linear.eigenvalues.real) > 1
+    regulator = linear.lqr(1.0, 0.1)
+    law = lambda t, q, v: -regulator.K @ linear.deviation(q, v)
+    held = uk.System(system.dynamics, system.constraints, control=uk.control.Feedback([[1.0], [0.0], [0.0]], law))
+    closed = uk.linearize(held, upright)
+    np.testing.assert_allclose(closed.A, linear.A - linear.B @ regulator.K, atol=1e-9)
+    assert closed.B.shape == (4, 1)  # the actuators of the control are inputs
+
+
+@pytest.mark.slow
+def test_the_regulated_pole_returns_from_a_distance():
+    system, upright = cart_pole(), jnp.array([0.0, 0.0, 0.5])
+    linear = uk.linearize(system, upright, inputs="cart")
+    K = linear.lqr(1.0, 0.1).K
+    control = uk.control.Feedback([[1.0], [0.0], [0.0]], lambda t, q, v: -K @ linear.deviation(q, v))
+    held = uk.System(system.dynamics, system.constraints, control=control)
+    q, v = uk.project(held, 0.0, upright + jnp.array([0.1, 0.15, 0.0]), jnp.zeros(3))
+    end = uk.simulate(held, q, v, jnp.linspace(0.0, 15.0, 3)).q[-1]
+    np.testing.assert_allclose(end, upright, atol=1e-3)
+
+
+# --- derivatives and batches -----------------------------------------------------------------------------------------
+
+
+def frequencies_by_mpmath(length):
+    """ω of a chain of two points of unit mass, on rods of this length and of unit length."""
+    l, g = mpmath.mpf(length), mpmath.mpf("9.81")
+    # Small angles: M = ((2 l², l), (l, 1)), K = g diag(2 l, 1).
+    a, b, c = 2 * l**2 - l**2, -(2 * l**2 + 2 * l) * g, 2 * l * g**2
+    root = mpmath.sqrt(b**2 - 4 * a * c)
+    return [mpmath.sqrt((-b - root) / (2 * a)), mpmath.sqrt((-b + root) / (2 * a))]
+
+
+def test_derivatives_of_eigenvalues_against_50_digits():
+    """The equilibrium moves with the length: the coordinates are Cartesian. First derivatives, forward and reverse."""
+
+    def chain(length):
+        def rods(t, q):
+            return jnp.stack([q[:2] @ q[:2] - length**2, jnp.sum((q[2:] - q[:2]) ** 2) - 1])
+
+        weight = jnp.array([0.0, -GRAVITY, 0.0, -GRAVITY])
+        return uk.System(uk.MassForce(np.eye(4), weight), uk.Holonomic(rods))
+
+    def frequencies(length):
+        q = jnp.stack([0.0 * length, -length, 0.0 * length, -length - 1])
+        return jnp.sort(jnp.abs(uk.linearize(chain(length), q).eigenvalues))[::2]
+
+    with mpmath.workdps(50):
+        values = [float(value) for value in frequencies_by_mpmath("0.8")]
+        by_length = lambda i: mpmath.diff(lambda length: frequencies_by_mpmath(length)[i], mpmath.mpf("0.8"))
+        slopes = [float(by_length(i)) for i in range(2)]
+    length = jnp.array(0.8)
+    found, forward = jax.jvp(frequencies, (length,), (jnp.ones(()),))
+    np.testing.assert_allclose(found, values, rtol=1e-13)
+    np.testing.assert_allclose(forward, slopes, rtol=1e-12)
+    np.testing.assert_allclose(jax.jacrev(frequencies)(length), slopes, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_stability_chart_of_64_by_64_in_one_call():
+    """A pendulum upside down on a spring and a damper: stable where k > m g l and d > 0."""
+    stiffness, damping = jnp.meshgrid(jnp.linspace(5.0, 15.0, 64), jnp.linspace(-0.5, 0.5, 64))
+
+    def growth(k, d):
+        force = lambda t, q, v: jnp.stack([-k * q[0], -GRAVITY + 0 * q[0]]) - d * v
+        system = uk.System(uk.MassForce(np.eye(2), force), uk.Holonomic(lambda t, q: q @ q - 1))
+        linear = uk.linearize(system, jnp.array([0.0, 1.0]), states=("q1", "dq1"), method="cholesky")
+        return jnp.max(linear.eigenvalues.real)
+
+    chart = jax.jit(jax.vmap(jax.vmap(growth)))(stiffness, damping)
+    assert chart.shape == (64, 64)
+    root = np.emath.sqrt(np.asarray(damping) ** 2 / 4 - (np.asarray(stiffness) - GRAVITY))
+    np.testing.assert_allclose(chart, np.max([(-damping / 2 + s * root).real for s in (1, -1)], axis=0), atol=1e-9)
+    stable = np.asarray(chart) < 0
+    np.testing.assert_array_equal(stable, (stiffness > GRAVITY) & (damping > 0))
+
+
+# --- wrong input -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_states_may_be_chosen_and_must_be_independent():
+    system, q = cart_pole(), [0.0, 0.0, 0.5]
+    default = uk.linearize(system, q)
+    names = [name for name, _ in default.states[::-1]]
+    linear = uk.linearize(system, q, states=("x", "cart", "dx", "dcart"))
+    assert names == ["dx", "dcart", "x", "cart"]
+    assert linear.states == (("x", "m"), ("cart", "m"), ("dx", "m/s"), ("dcart", "m/s"))
+    order = np.array([1, 0, 3, 2])
+    np.testing.assert_allclose(linear.A, default.A[order][:, order], atol=1e-12)
+    with pytest.raises(uk.InputError, match="states must be independent"):
+        uk.linearize(system, q, states=("cart", "y", "dcart", "dx"))
+
+
+def test_wrong_states_are_named():
+    system, q = cart_pole(), [0.0, 0.0, 0.5]
+    with pytest.raises(uk.InputError, match="states are too few"):
+        uk.linearize(system, q, states=("cart", "dcart"))
+    with pytest.raises(uk.InputError, match="'cat'; did you mean 'cart'"):
+        uk.linearize(system, q, states=("cat", "x", "dcart", "dx"))
+    with pytest.raises(uk.InputError, match="twice"):
+        uk.linearize(system, q, states=("cart", "cart"))
+    with pytest.raises(uk.InputError, match="named inside jax.jit"):
+        jax.jit(lambda q: uk.linearize(system, q).A)(jnp.array(q))
+
+
+def test_wrong_arguments_are_named():
+    system = pendulum()
+    hanging = [0.0, -1.0]
+    with pytest.raises(uk.InputError, match="on the constraints.*'rod' is 0.21"):
+        uk.linearize(system, [0.0, -1.1])
+    with pytest.raises(uk.InputError, match=r"'rod' \(velocity\)"):
+        uk.linearize(system, hanging, [0.0, 1.0])
+    with pytest.raises(uk.InputError, match="q must have shape"):
+        uk.linearize(system, [hanging])
+    with pytest.raises(uk.InputError, match="outputs names no 'z'"):
+        uk.linearize(system, hanging, outputs="z")
+    with pytest.raises(uk.InputError, match="inputs names no 'z'"):
+        uk.linearize(system, hanging, inputs=("z",))
+    with pytest.raises(uk.InputError, match="lqr must have inputs"):
+        uk.linearize(system, hanging).lqr(1.0, 1.0)
+    with pytest.raises(uk.InputError, match="the rate of d[xy] is"):
+        _ = uk.linearize(system, [0.6, -0.8]).modes
+    with pytest.raises(uk.InputError, match="s later the rate of dq1 is"):
+        _ = uk.linearize(uk.System(uk.Lagrangian(swing, height)), [0.0], [1.0]).modes
+
+
+def swing(t, q, v):
+    return v @ v / 2
+
+
+def height(t, q):
+    return -GRAVITY * jnp.cos(q[0])
+
+
+@pytest.mark.slow
+def test_a_map_that_is_itself_a_constraint_is_refused():
+    """Three coordinates and two velocities, forward and turning: not all displacements are reached."""
+    drive = lambda q, v: jnp.stack([v[0] * jnp.cos(q[2]), v[0] * jnp.sin(q[2]), v[1]])
+    system = uk.System(
+        uk.MassForce(np.eye(2), [0.0, 0.0]), kinematic_map=drive, velocities=(("speed", "m/s"), ("turn", "rad/s"))
+    )
+    with pytest.raises(uk.InputError, match="nonholonomic constraint"):
+        uk.linearize(system, [0.0, 0.0, 0.0])
+
+
+@pytest.mark.slow
+def test_matrices_are_those_of_scipy_in_a_null_space():
+    """Stiffness with the forces of constraints, by NumPy: K = −Zᵀ (∂(Q + Aᵀλ)/∂q) Z on the null space Z of A."""
+    N = 3
+    q = hanging(N)
+    tension = np.arange(N, 0, -1) * GRAVITY / 2  # λ of |d|² − 1 in a rod that carries the points below
+    coupling = np.zeros((N, N))
+    for i, lam in enumerate(tension):
+        coupling[i, i] += 2 * lam
+        if i:
+            coupling[i - 1, i - 1] += 2 * lam
+            coupling[i, i - 1] = coupling[i - 1, i] = -2 * lam
+    expected = scipy.linalg.eigh(coupling, eigvals_only=True)
+    np.testing.assert_allclose(squares(uk.linearize(hanging_chain(N), q)), expected, **EXACT)
