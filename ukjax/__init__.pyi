@@ -1,3 +1,4 @@
+from . import contacts as contacts
 from . import control as control
 from . import joints as joints
 from . import plot as plot

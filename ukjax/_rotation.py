@@ -17,6 +17,21 @@ def as_vector(name: str, given: Any) -> Float[Array, " 3"]:
     return value
 
 
+def as_quaternion(name: str, given: Any) -> Float[Array, " 4"]:
+    """Convert roll, pitch and yaw [rad], or a quaternion (w, x, y, z) of any length, to a quaternion.
+
+    Raises ``InputError`` if that is not possible.
+    """
+    value = as_numbers(name, given)
+    if value.shape == (3,):
+        value = quaternion_of_angles(value)
+    if value.shape != (4,):
+        raise InputError(
+            f"{name} must be roll, pitch and yaw [rad] or a quaternion (w, x, y, z), got shape {value.shape}"
+        )
+    return value
+
+
 def cross(a: Float[Array, "*j 3"], b: Float[Array, "*k 3"]) -> Float[Array, "*l 3"]:
     """Return a × b, with broadcasting of leading axes."""
     return _rolled(a * _rolled(b) - _rolled(a) * b)

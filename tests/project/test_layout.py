@@ -104,6 +104,7 @@ ORDER = (
     ("_labels",),
     ("_motion", "control", "systems"),
     ("joints",),
+    ("contacts",),
     ("_mechanism",),
     ("_robot_file", "robots"),
     ("_analysis",),

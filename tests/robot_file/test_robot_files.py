@@ -164,9 +164,8 @@ def written(tmp_path, mass="1", I="1e-3", x="0.2"):
 
 
 def test_what_a_urdf_says_beside_bodies(tmp_path):
-    with pytest.warns(
-        UserWarning, match=r"two.urdf has what is not modelled: <gazebo> \(line 15\), <limit> \(line 10\), "
-    ) as said:
+    text = r"two.urdf has what is not modelled: <gazebo> \(line 15\), <limit> \(line 10; modelled with stops=True\), "
+    with pytest.warns(UserWarning, match=text) as said:
         mechanism: Any = uk.load(written(tmp_path))
     assert len(said) == 1
     assert mechanism.bodies.names == ("base_link", "body_1st", "body_2nd")

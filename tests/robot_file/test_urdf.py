@@ -59,7 +59,8 @@ def test_a_mistake_is_told_by_name_and_line(what, tmp_path):
 
 
 def test_a_sound_file_is_told_only_of_what_is_not_modelled(tmp_path):
-    with pytest.warns(UserWarning, match=r"arm.urdf has what is not modelled: <limit> \(line 13\)$"):
+    text = r"arm.urdf has what is not modelled: <limit> \(line 13; modelled with stops=True\)$"
+    with pytest.warns(UserWarning, match=text):
         uk.load(write(tmp_path, ARM))
 
 

@@ -89,7 +89,7 @@ class Connections(eqx.Module):
             slopes = jax.jacfwd(lambda x: at_joint(t, *ends.displaced(x)))(jnp.zeros(6))
             return value, rate, bias, ends.wrenches(slopes)
 
-        return self._evaluate(evaluate, t, q, v, seeds)
+        return self.evaluate(evaluate, t, q, v, seeds)
 
     def slip(self, function: Callable, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Evaluation:
         """Evaluate ``function(joint, t, R, p, omega, velocity)``, a function of rates, for each connection.
@@ -107,9 +107,20 @@ class Connections(eqx.Module):
             with_rates = lambda x: at_joint(*at, rates.omega + x[:3], rates.velocity + x[3:])
             return value, value, bias, ends.wrenches(jax.jacfwd(with_rates)(jnp.zeros(6)))
 
-        return self._evaluate(evaluate, t, q, v)
+        return self.evaluate(evaluate, t, q, v)
 
-    def _evaluate(self, function, t, q, v, seeds=None):
+    def evaluate(
+        self,
+        function: Callable,
+        t: Array,
+        q: Float[Array, " nq"],
+        v: Float[Array, " n"],
+        seeds: Seeds | None = None,
+    ) -> Evaluation:
+        """Evaluate ``function(joint, parent, child, same_tree)`` of the motion of both bodies for each connection.
+
+        It returns a value, its rate, the second derivative, and the wrenches of the rate, see ``Ends.wrenches``.
+        """
         reduced = self._reduced_tree()
         groups = list(self._groups(reduced))
         moves = moving(self.joints, reduced.tree, t, q[reduced.coordinates], v[reduced.velocities])

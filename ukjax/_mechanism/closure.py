@@ -50,7 +50,7 @@ class Loops(AbstractConstraint):
 
 
 class Contacts(AbstractConstraint):
-    """The slip velocities ψ(t, q, v) of the contacts, concatenated."""
+    """The slip velocities ψ(t, q, v) of the rolling contacts, concatenated."""
 
     between: Connections
     name: tuple[str, ...] = eqx.field(static=True)

@@ -27,6 +27,7 @@ from .._precision import Numbers, as_float
 from .._rotation import as_vector, quaternion_of
 from .._run.compile import cached_unless_tracing, jit_unoptimised
 from .._system import AnyConstraint, Limited, System, split_constraints, state_of
+from ..contacts import Contact
 from ..joints import AbstractActing, AbstractConnection, AbstractCoupling, AbstractJoint
 from ..systems.base import AbstractMechanism
 from .actuator import Actuator, actuators_of
@@ -34,6 +35,7 @@ from .alike import ACTING
 from .body import Body
 from .closing import absolute_state, closing_coordinates, target_rows, with_nearest_turns
 from .closure import constraints_of
+from .contacts import as_contacts, contacts_of
 from .dynamics import TreeDynamics
 from .elements import Elements, JointCoordinates
 from .kinematics import FLOATING, Pose, joint_of, poses
@@ -59,9 +61,9 @@ class Mechanism(AbstractMechanism):
     Attitudes are unit quaternions. Their velocities are the rates of turning about fixed axes, q̇ = N(q) v, so that
     each quaternion has one velocity fewer than coordinates. ``coordinates`` and ``velocities`` list both.
 
-    M and Q are computed exactly, by recursion over the tree. Loops, contacts and couplings are constraints and may be
-    redundant. Each number is a named leaf: ``bodies.crank.mass``, ``joints.pin.at``. Dry friction of size f in a joint
-    is the non-ideal force −f tanh(q̇/``creep``) along its coordinate.
+    M and Q are computed exactly, by recursion over the tree. Loops, rolling contacts and couplings are constraints and
+    may be redundant. Each number is a named leaf: ``bodies.crank.mass``, ``joints.pin.at``. Dry friction of size f in a
+    joint is the non-ideal force −f tanh(q̇/``creep``) along its coordinate.
 
     Parameters
     ----------
@@ -78,6 +80,8 @@ class Mechanism(AbstractMechanism):
         A control law of ``ukjax.control``.
     constraints : constraint or iterable of constraints
         Additional constraints of any kind, contacts among them, functions of the coordinates of the mechanism.
+    contacts : iterable of Contact
+        Contacts of the bodies, of ``ukjax.contacts``.
     actuators : iterable of Actuator
         Records of the motors. They exert no force by themselves.
     title : str
@@ -91,7 +95,7 @@ class Mechanism(AbstractMechanism):
     Raises
     ------
     InputError
-        If a joint refers to a name that does not exist, or an argument is not of the documented type.
+        If a joint or a contact refers to a name that does not exist, or an argument is not of the documented type.
     """
 
     bodies: Named[Body]
@@ -100,6 +104,7 @@ class Mechanism(AbstractMechanism):
     control: AbstractControl | None  # pyright: ignore
     further: tuple[AbstractConstraint, ...]
     further_nonsmooth: tuple[AbstractNonsmooth, ...]
+    contacts: tuple[Contact, ...]
     actuators: tuple[Actuator, ...] = eqx.field(static=True)
     tree: Tree = eqx.field(static=True, init=False)
     absolute: bool = eqx.field(static=True, init=False)
@@ -116,6 +121,7 @@ class Mechanism(AbstractMechanism):
         formulation: str = "joint",
         control: Any = None,
         constraints: Any = (),
+        contacts: Any = (),
         actuators: Iterable[Actuator] = (),
         title: str = "Mechanism",
     ):
@@ -130,6 +136,7 @@ class Mechanism(AbstractMechanism):
             raise InputError(f"control must be one of ukjax.control (Servo, Robust, Feedback), got {kind_of(control)}")
         self.control = control
         self.further, self.further_nonsmooth = split_constraints(constraints)
+        self.contacts = as_contacts(contacts, self.bodies)
         self.title = title
         joints_by_name = dict(self.joints.items())
         check_names(self.bodies.names, joints_by_name)
@@ -151,8 +158,9 @@ class Mechanism(AbstractMechanism):
 
     @cached_unless_tracing
     def nonsmooth(self) -> tuple[AbstractNonsmooth, ...]:
-        """Stops and sticking friction of the joints, followed by the additional contacts of the mechanism."""
-        return (*stops_and_friction(self.joints, self.tree), *self.further_nonsmooth)
+        """Stops and sticking friction of the joints, contacts of the bodies, and those of additional constraints."""
+        contacts = contacts_of(self.contacts, self.joints, self.tree)
+        return (*stops_and_friction(self.joints, self.tree), *contacts, *self.further_nonsmooth)
 
     @property
     def nonideal(self) -> Callable | None:
@@ -213,27 +221,11 @@ class Mechanism(AbstractMechanism):
                 f"constraint {name!r} is a function of coordinates of joints: make the mechanism without constraints, "
                 "take that in_absolute(), and add them as functions of its coordinates by constrained(...)"
             )
-        return Mechanism(
-            self.bodies,
-            self.joints,
-            self.gravity,
-            formulation="absolute",
-            actuators=self.actuators,
-            title=self.title,
-        )
+        return self._with(formulation="absolute", control=None)
 
     def driven(self, control: AbstractControl) -> "Mechanism":
         """The same mechanism with the control law ``control``, whose actuators may be those of ``along``."""
-        return Mechanism(
-            self.bodies,
-            self.joints,
-            self.gravity,
-            formulation="absolute" if self.absolute else "joint",
-            control=control,
-            constraints=(*self.further, *self.further_nonsmooth),
-            actuators=self.actuators,
-            title=self.title,
-        )
+        return self._with(control=control)
 
     def with_stops(self, restitution: Numbers = 0.0) -> "Mechanism":
         """The same mechanism with a stop at each limit of a joint that has none yet.
@@ -253,16 +245,27 @@ class Mechanism(AbstractMechanism):
             if isinstance(joint, AbstractJoint) and joint.limits is not None and not has_stop(joint)
             else joint
         )
-        return Mechanism(
-            self.bodies,
-            {name: stopped(joint) for name, joint in self.joints.items()},
-            self.gravity,
-            formulation="absolute" if self.absolute else "joint",
-            control=self.control,
-            constraints=(*self.further, *self.further_nonsmooth),
-            actuators=self.actuators,
-            title=self.title,
-        )
+        return self._with(joints={name: stopped(joint) for name, joint in self.joints.items()})
+
+    def with_contacts(self, contacts: Contact | Iterable[Contact]) -> "Mechanism":
+        """The same mechanism with additional contacts of its bodies.
+
+        Parameters
+        ----------
+        contacts : Contact or iterable of Contact
+            Contacts of ``ukjax.contacts``.
+
+        Returns
+        -------
+        Mechanism
+            The mechanism with these contacts after those that it has.
+
+        Raises
+        ------
+        InputError
+            If a contact refers to a body that does not exist.
+        """
+        return self._with(contacts=(*self.contacts, *as_contacts(contacts, self.bodies)))
 
     def constrained(self, constraints: AnyConstraint | Iterable[AnyConstraint]) -> "Mechanism":
         """The same mechanism with additional ``constraints`` (one or several), functions of its coordinates.
@@ -272,16 +275,22 @@ class Mechanism(AbstractMechanism):
             mechanism.constrained(Holonomic(lambda t, q: mechanism.pose(q, t)["tip"].p[2] - 0.3, name="height"))
         """
         smooth, nonsmooth = split_constraints(constraints)
-        return Mechanism(
-            self.bodies,
-            self.joints,
-            self.gravity,
+        return self._with(constraints=(*self.further, *self.further_nonsmooth, *smooth, *nonsmooth))
+
+    def _with(self, **changes: Any) -> "Mechanism":
+        """The same mechanism with other arguments."""
+        arguments: dict[str, Any] = dict(
+            bodies=self.bodies,
+            joints=self.joints,
+            gravity=self.gravity,
             formulation="absolute" if self.absolute else "joint",
             control=self.control,
-            constraints=(*self.further, *self.further_nonsmooth, *smooth, *nonsmooth),
+            constraints=(*self.further, *self.further_nonsmooth),
+            contacts=self.contacts,
             actuators=self.actuators,
             title=self.title,
         )
+        return Mechanism(**(arguments | changes))
 
     def along(self, *names: str) -> Callable:
         """The actuator matrix of motors that act along the coordinates of these joints.

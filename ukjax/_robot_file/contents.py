@@ -11,8 +11,26 @@ import numpy as np
 from .._errors import InputError
 from .._mechanism import Actuator, Body, Mechanism, Shape, is_reserved
 from .._precision import as_float
+from ..contacts import Contact, Plane
 from .inertia import Inertia
 from .markup import Place
+
+HINTS = {
+    "<limit>": "stops=True",
+    "<joint range>": "stops=True",
+    "<collision>": "contacts=ukjax.contacts.Plane()",
+    "contacts of <geom>": "contacts=True",
+    "<contact>": "contacts=True",
+}
+"""Options of ``ukjax.load`` by which elements are modelled."""
+
+
+class Modelled(NamedTuple):
+    """What of a file is modelled beside its bodies and joints, see ``ukjax.load``."""
+
+    stops: bool = False
+    contacts: bool | Plane = False
+    friction: Any = None
 
 
 class Contents(NamedTuple):
@@ -32,6 +50,10 @@ class Contents(NamedTuple):
         Descriptions of elements that are not modelled, with their lines.
     suspicious : dict of str to list of int or None
         Descriptions of unknown elements, and of values that may be mistakes, with their lines.
+    contacts : tuple of Contact
+        Contacts of the bodies.
+    stops : bool
+        Whether the limits of joints are stops.
     """
 
     path: Path
@@ -43,6 +65,8 @@ class Contents(NamedTuple):
     places: Mapping[str, Place]
     ignored: Mapping[str, list[int | None]]
     suspicious: Mapping[str, list[int | None]] = {}
+    contacts: tuple[Contact, ...] = ()
+    stops: bool = False
 
     def mechanism(self, formulation: Any = "joint") -> Mechanism:
         """Construct the mechanism. Raises ``InputError`` if the file has no bodies or nothing can move."""
@@ -53,9 +77,11 @@ class Contents(NamedTuple):
             self.joints,
             self.gravity,
             formulation=formulation,
+            contacts=self.contacts,
             actuators=self.actuators,
             title=self.title,
         )
+        mechanism = mechanism.with_stops() if self.stops else mechanism
         if not mechanism.tree.n:
             raise InputError(
                 f"{self.path}: nothing moves, since all joints are fixed: floating=True frees the root of a URDF"
@@ -64,10 +90,15 @@ class Contents(NamedTuple):
 
     def warning_text(self, mechanism: Mechanism) -> str:
         """One line that lists what is not modelled and what may be a mistake; empty if there is nothing to list."""
-        lines_in_brackets = lambda lines: f" ({where(lines, 3)})" if lines else ""
-        join = lambda descriptions: ", ".join(
-            f"{description}{lines_in_brackets(lines)}" for description, lines in descriptions.items()
-        )
+
+        def join(descriptions):
+            words = []
+            for description, lines in descriptions.items():
+                hint = [f"modelled with {HINTS[description]}"] if description in HINTS else []
+                brackets = "; ".join([*([where(lines, 3)] if lines else []), *hint])
+                words.append(f"{description} ({brackets})" if brackets else description)
+            return ", ".join(words)
+
         parts = [f"what is not modelled: {join(self.ignored)}"] if self.ignored else []
         suspicious = {**self.suspicious, **self.without_mass(mechanism)}
         parts += [f"what is not known or may be a mistake: {join(suspicious)}"] if suspicious else []

@@ -7,13 +7,21 @@ from typing import Literal
 from .._check import as_path, check_flag
 from .._errors import InputError
 from .._mechanism import Mechanism
-from .contents import Contents
+from .._precision import Numbers
+from ..contacts import Plane
+from .contents import Contents, Modelled
 from .markup import parse, place_of
 from .urdf import read_urdf
 
 
 def load(
-    path: str | os.PathLike, *, floating: bool = False, formulation: Literal["joint", "absolute"] = "joint"
+    path: str | os.PathLike,
+    *,
+    floating: bool = False,
+    stops: bool = False,
+    contacts: bool | Plane = False,
+    friction: Numbers | None = None,
+    formulation: Literal["joint", "absolute"] = "joint",
 ) -> Mechanism:
     """Load a mechanism from a robot description file, URDF or MJCF.
 
@@ -21,8 +29,9 @@ def load(
     are not allowed in Python names become _. Loops of an MJCF file are joints. No file is downloaded and no code of the
     file is executed.
 
-    One warning lists what the file contains and the mechanism does not model: contacts, joint limits, tendons, sensors,
-    and the control laws of servos, so that nothing holds their joints.
+    One warning lists what the file contains and the mechanism does not model: tendons, sensors, the control laws of
+    servos, so that nothing holds their joints, and, unless ``stops`` and ``contacts`` ask for them, joint limits and
+    contacts.
 
     Parameters
     ----------
@@ -30,6 +39,16 @@ def load(
         The file. MJCF is compiled by the package ``mujoco``.
     floating : bool
         Whether the root of a URDF floats instead of being fixed to the ground.
+    stops : bool
+        Whether the limits of joints are stops without rebound: ``<limit>`` of URDF, ``range`` of MJCF. Otherwise they
+        exert no force.
+    contacts : bool or Plane
+        Whether contacts are modelled. For MJCF, ``True``: those of the geoms plane, sphere, capsule, box and cylinder
+        that ``ukjax.contacts`` supports, for the pairs that MuJoCo would check, with the friction of the file and
+        without rebound. URDF has no ground: give it as ``ukjax.contacts.Plane()``, which all boxes, spheres,
+        cylinders and capsules in ``<collision>`` may touch.
+    friction : float, optional
+        Coefficient of friction between a URDF and the plane. Default: no friction.
     formulation : {"joint", "absolute"}
         Coordinates of the mechanism, see ``Mechanism``.
 
@@ -48,24 +67,44 @@ def load(
     ImportError
         For MJCF, if ``mujoco`` 3.3.7 or later is not installed.
     """
-    contents = read(path, floating=floating)
+    contents = read(path, floating=floating, stops=stops, contacts=contacts, friction=friction)
     mechanism = contents.mechanism(formulation)
     if text := contents.warning_text(mechanism):
         warnings.warn(text, stacklevel=2)
     return mechanism
 
 
-def read(path: str | os.PathLike, *, floating: bool = False) -> Contents:
+def read(
+    path: str | os.PathLike,
+    *,
+    floating: bool = False,
+    stops: bool = False,
+    contacts: bool | Plane = False,
+    friction: Numbers | None = None,
+) -> Contents:
     """Read a file into ``Contents``, without constructing the mechanism."""
     path = as_path(path)
     check_flag("floating", floating)
+    check_flag("stops", stops)
+    if not isinstance(contacts, Plane):
+        check_flag("contacts", contacts)
+    modelled = Modelled(stops, contacts, friction)
     root = parse(path)
     if root.tag == "robot":
-        return read_urdf(path, root, floating)
+        if contacts is True:
+            raise InputError("contacts must be a plane for URDF, which has no ground: contacts=ukjax.contacts.Plane()")
+        if friction is not None and not contacts:
+            raise InputError("friction is for contacts=ukjax.contacts.Plane(), got friction without contacts")
+        return read_urdf(path, root, floating, modelled)
     if root.tag == "mujoco":
         from .mjcf import read_mjcf
 
         if floating:
             raise InputError("floating is for URDF: an MJCF file says itself what floats, by <freejoint/>")
-        return read_mjcf(path)
+        if isinstance(contacts, Plane) or friction is not None:
+            raise InputError(
+                "contacts must be True or False for MJCF, without friction: an MJCF file says itself what is a plane, "
+                "and the friction of its geoms"
+            )
+        return read_mjcf(path, modelled)
     raise place_of(path, root).error("is not a robot file: its root must be <robot>, URDF, or <mujoco>, MJCF")

@@ -12,7 +12,8 @@ from .._errors import InputError
 from .._mechanism import Actuator, Body
 from .._precision import as_float
 from .compiled import compiled, compiler_of, parsed, place_in
-from .contents import Contents, UniqueNames, body_of, counted
+from .contacts import contacts_in
+from .contents import Contents, Modelled, UniqueNames, body_of, counted
 from .equality import equalities
 from .frame import Frame, about
 from .geoms import inertia_of, shapes_of
@@ -20,7 +21,7 @@ from .inertia import ZERO_INERTIA
 from .reading import Reading
 
 
-def read_mjcf(path: Path) -> Contents:
+def read_mjcf(path: Path, modelled: Modelled) -> Contents:
     """Read the bodies, joints, gravity and actuators of an MJCF file.
 
     Raises ``InputError`` with file and line if MuJoCo rejects the file, or if it contains forces that are not modelled;
@@ -29,15 +30,18 @@ def read_mjcf(path: Path) -> Contents:
     mujoco, spec = parsed(path)
     _refuse(path, spec)
     sensors = [("<sensor>", place_in(path, sensor, "").line) for sensor in spec.sensors]
+    kinds_of_geoms = [(geom, str(geom.type).rpartition("_")[2].lower()) for geom in spec.geoms]
     model, meshes = compiled(path, mujoco, spec)
+    geom_kinds = {geom.id: kind for geom, kind in kinds_of_geoms}
     unique_body_names, motors = UniqueNames("body"), {}
     for motor in spec.actuators:
         if _moves_a_joint(motor):
             motors.setdefault(motor.target, []).append(motor)
     body_names = _names_of_bodies(model, unique_body_names)
     reading = Reading(
-        path, mujoco, spec, model, meshes, motors, body_names, unique_body_names, UniqueNames("joint"), {}, {}, {}, []
-    )
+        path, mujoco, spec, model, meshes, geom_kinds, motors, body_names, unique_body_names, UniqueNames("joint"),
+        {}, {}, {}, [],
+    )  # fmt: skip
     for element in spec.joints:
         if element.name:
             reading.names.new(element.name)
@@ -52,10 +56,13 @@ def read_mjcf(path: Path) -> Contents:
     _start_at_home(reading)
     gravity = np.zeros(3) if reading.is_off("gravity") else np.array(model.opt.gravity)
     actuators = tuple(_actuators(reading))
-    ignored = counted([*_ignored(reading), *sensors])
+    contacts, ignored_contacts = contacts_in(reading) if modelled.contacts else ([], _contacts(reading))
+    ignored = counted([*ignored_contacts, *_ignored(reading, modelled), *sensors])
+    title = spec.modelname or path.stem
     return Contents(
-        path, spec.modelname or path.stem, reading.bodies, reading.joints, gravity, actuators, reading.places, ignored
-    )
+        path, title, reading.bodies, reading.joints, gravity, actuators, reading.places, ignored,
+        contacts=tuple(contacts), stops=modelled.stops,
+    )  # fmt: skip
 
 
 def _names_of_bodies(model, unique_body_names) -> list[str]:
@@ -225,15 +232,24 @@ def _refuse(path: Path, spec: Any) -> None:
             raise place_in(path, body, "body").error("must have no <plugin>: its forces are not modelled")
 
 
-def _ignored(reading: Reading) -> Iterator[tuple[str, int | None]]:
-    """The elements that are not modelled, with their lines."""
+def _contacts(reading: Reading) -> Iterator[tuple[str, int | None]]:
+    """The elements of contacts, with their lines."""
+    if not reading.is_off("contact"):
+        line: Callable[..., int | None] = lambda element: place_in(reading.path, element, "").line
+        geoms = (geom for geom in reading.spec.geoms if geom.contype or geom.conaffinity)
+        yield from (("contacts of <geom>", line(geom)) for geom in geoms)
+        yield from (("<contact>", line(pair)) for pair in reading.spec.pairs)
+
+
+def _ignored(reading: Reading, modelled: Modelled) -> Iterator[tuple[str, int | None]]:
+    """The elements other than contacts that are not modelled, with their lines."""
     spec, model = reading.spec, reading.model
     line: Callable[..., int | None] = lambda element: place_in(reading.path, element, "").line
-    if not reading.is_off("contact"):
-        yield from (("contacts of <geom>", line(geom)) for geom in spec.geoms if geom.contype or geom.conaffinity)
-        yield from (("<contact>", line(pair)) for pair in spec.pairs)
     if not reading.is_off("limit"):
-        yield from (("<joint range>", line(joint)) for joint in spec.joints if model.jnt_limited[joint.id])
+        for joint in spec.joints:
+            is_stop = modelled.stops and not str(joint.type).endswith("BALL")
+            if model.jnt_limited[joint.id] and not is_stop:
+                yield "<joint range> of a ball" if modelled.stops else "<joint range>", line(joint)
     yield from (("<tendon>", line(tendon)) for tendon in spec.tendons)
     yield from (("mocap", line(body)) for body in spec.bodies if body.mocap)
     for motor in spec.actuators:

@@ -24,6 +24,8 @@ class Reading(NamedTuple):
         The compiled model.
     meshes : dict of int to mesh
         Meshes by geom id.
+    geom_kinds : dict of int to str
+        Kind of each geom in the file by its id: "plane", "hfield", "sphere", ...
     motors : dict of str to list
         Actuators by the name of their joint in the file.
     body_names : list of str
@@ -41,6 +43,7 @@ class Reading(NamedTuple):
     spec: Any
     model: Any
     meshes: dict[int, Any]
+    geom_kinds: dict[int, str]
     motors: dict[str, list[Any]]
     body_names: list[str]
     unique_body_names: UniqueNames

@@ -9,7 +9,9 @@ import numpy as np
 from .. import joints as kinds
 from .._mechanism import Actuator, Body, Shape
 from .._names import did_you_mean
-from .contents import Contents, UniqueNames, body_of, counted
+from ..contacts import Contact, Plane
+from .contacts import solid_of
+from .contents import Contents, Modelled, UniqueNames, body_of, counted
 from .frame import Frame, of_angles
 from .inertia import ZERO_INERTIA, Inertia
 from .markup import Element, Place, number_of, numbers_of, place_of
@@ -31,7 +33,7 @@ WORLD = "world"
 """A root link with this name and without mass is the ground."""
 
 
-def read_urdf(path: Path, root: Element, floating: bool) -> Contents:
+def read_urdf(path: Path, root: Element, floating: bool, modelled: Modelled) -> Contents:
     """Read the contents of a URDF file.
 
     The root is fixed to the ground, or free if ``floating``. If the root is the ground itself (a link named ``world``
@@ -83,9 +85,41 @@ def read_urdf(path: Path, root: Element, floating: bool) -> Contents:
     actuators = tuple(_actuators(path, root, joints, joint_names, suspicious_items))
     gravity = np.array([0.0, 0.0, -9.81])
     title = root.get("name") or path.stem
+    collisions: list[Any] = [collision for link in links.values() for collision in link.findall("collision")]
+    contacts, other_collisions = [], [("<collision>", element.line) for element in collisions]
+    if isinstance(modelled.contacts, Plane):
+        fixed = _fixed_to_ground(made_joints)
+        movable = {name: body(name) for name in links if body(name) not in fixed}
+        contacts, other_collisions = _contacts(path, links, movable, modelled)
+    ignored = counted([*_ignored(root, modelled), *other_collisions])
     return Contents(
-        path, title, bodies, made_joints, gravity, actuators, places, counted(_ignored(root)), counted(suspicious_items)
-    )
+        path, title, bodies, made_joints, gravity, actuators, places, ignored, counted(suspicious_items),
+        tuple(contacts), modelled.stops,
+    )  # fmt: skip
+
+
+def _fixed_to_ground(joints) -> set[str]:
+    """The ground, and the bodies that fixed joints connect with it."""
+    fixed, others = {"ground"}, [(x.parent, x.child) for x in joints.values() if isinstance(x, kinds.Fixed)]
+    while attached := {child for parent, child in others if parent in fixed} - fixed:
+        fixed |= attached
+    return fixed
+
+
+def _contacts(path, links, movable, modelled) -> tuple[list[Contact], list[tuple[str, int | None]]]:
+    """The contacts of the <collision> of movable links with the plane, and the descriptions of others."""
+    contacts, others = [], []
+    for name, body in movable.items():
+        for collision in links[name].findall("collision"):
+            shapes = list(_shapes(path, collision)) or [None]
+            for shape in shapes:
+                solid = None if shape is None else solid_of(body, shape)
+                if solid is None:
+                    kind = "of unknown shape" if shape is None else f"with <{shape.kind}>"
+                    others.append((f"<collision> {kind}", collision.line))
+                else:
+                    contacts.append(Contact(solid, modelled.contacts, modelled.friction))
+    return contacts, others
 
 
 def _is_fixed_to_root(joint, ends, root_link) -> bool:
@@ -297,11 +331,11 @@ def _actuators(path, root, joints, joint_names, suspicious_items) -> Iterator[Ac
             )
 
 
-def _ignored(root) -> Iterator[tuple[str, int | None]]:
-    """The elements that are not modelled, with their lines."""
+def _ignored(root, modelled) -> Iterator[tuple[str, int | None]]:
+    """The elements other than collisions that are not modelled, with their lines."""
     elements = list(foreign_elements(root))
     for joint in root.iterfind("joint"):
-        tags = ("limit", *UNMODELLED) if joint.get("type") in WITH_LIMITS else UNMODELLED
+        has_limits = joint.get("type") in WITH_LIMITS and not modelled.stops
+        tags = ("limit", *UNMODELLED) if has_limits else UNMODELLED
         elements += [element for element in joint if element.tag in tags]
-    elements += root.iterfind("link/collision")
     yield from ((f"<{element.tag}>", element.line) for element in elements)

@@ -1,4 +1,4 @@
-"""Joints, connections, contacts and couplings of a ``ukjax.Mechanism``, one class per kind."""
+"""Joints, connections, rolling contacts and couplings of a ``ukjax.Mechanism``, one class per kind."""
 
 from .base import AbstractActing as AbstractActing
 from .base import AbstractConnection as AbstractConnection

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from .._check import as_numbers, as_numpy, repr_of
 from .._errors import InputError
-from .._rotation import as_vector, of_quaternion, quaternion_of_angles, rates_of_quaternions, unskew
+from .._rotation import as_quaternion, as_vector, of_quaternion, rates_of_quaternions, unskew
 
 if TYPE_CHECKING:
     Point = Any  # the converters of fields accept any array-like value
@@ -59,19 +59,7 @@ def _point(name):
 
 
 def _turn(name):
-    def convert(value: Any) -> Array | None:
-        if value is None:
-            return None
-        value = as_numbers(name, value)
-        if value.shape == (3,):
-            value = quaternion_of_angles(value)
-        if value.shape != (4,):
-            raise InputError(
-                f"{name} must be roll, pitch and yaw [rad] or a quaternion (w, x, y, z), got shape {value.shape}"
-            )
-        return value
-
-    return eqx.field(default=None, converter=convert)
+    return eqx.field(default=None, converter=lambda value: None if value is None else as_quaternion(name, value))
 
 
 def _optional(name, **limits):

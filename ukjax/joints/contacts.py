@@ -1,4 +1,4 @@
-"""Contacts that constrain velocities: rolling and knife edges."""
+"""Rolling contacts: joints that constrain velocities and always hold. Contacts that open are in ``ukjax.contacts``."""
 
 import abc
 from dataclasses import KW_ONLY
@@ -15,7 +15,10 @@ from .base import AbstractConnection, Number
 
 
 class AbstractContact(AbstractConnection):
-    """A connection that constrains velocities by the rows of ``slip`` and, optionally, positions by ``residual``."""
+    """A rolling contact: a connection that constrains velocities by the rows of ``slip``.
+
+    It may constrain positions by ``residual``. It never opens: contacts that open are those of ``ukjax.contacts``.
+    """
 
     slip_rows: ClassVar[tuple[str, ...]]
     """A name for each row of ``slip``."""

@@ -1,0 +1,388 @@
+"""Contacts of bodies: their distances and slips against closed forms, MuJoCo and finite differences."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+
+import ukjax as uk
+from ukjax._constraint import AbstractNonsmooth
+from ukjax.contacts import Box, Capsule, Contact, Cylinder, Plane, Point, Sphere
+from ukjax.contacts.touching import OPPOSITE, across, nearest_points
+
+GRAVITY = 9.81
+T0 = jnp.zeros(())
+
+
+@eqx.filter_jit
+def gaps(constraint, q):
+    return constraint.gaps(T0, q)
+
+
+@eqx.filter_jit
+def slip_matrix(constraint, q, n):
+    """Derivative of the slips with respect to v (groups, 2, n)."""
+    return jax.jacfwd(lambda v: constraint.slips(T0, q, v))(jnp.zeros(n))
+
+
+def attitude(rng):
+    u = rng.normal(size=4)
+    return u / np.linalg.norm(u)
+
+
+def floating(*contacts):
+    """Two floating bodies that touch each other or the ground."""
+    return uk.Mechanism({"a": uk.Body(1.0, inertia=(1, 1, 1)), "b": uk.Body(1.0, inertia=(1, 1, 1))}, contacts=contacts)
+
+
+def pose(p, u=(1, 0, 0, 0)):
+    return [*p, *u]
+
+
+FAR = pose((9.0, 9.0, 9.0))
+
+
+# --- gaps --------------------------------------------------------------------------------------------------------
+
+
+def test_gaps_on_a_plane_in_closed_form():
+    """At the attitude of the body turned by 30° about y: heights of points (x, 0, z) are h − x sin 30° + z cos 30°."""
+    s, c, h = 0.5, np.sqrt(3) / 2, 2.0
+    u = (np.cos(np.pi / 12), 0, np.sin(np.pi / 12), 0)
+    solids = {
+        "point": (Point("a", at=(0.1, 0.2, 0.3)), [h - 0.1 * s + 0.3 * c]),
+        "sphere": (Sphere("a", centre=(0.1, 0.2, 0.3), radius=0.05), [h - 0.1 * s + 0.3 * c - 0.05]),
+        "capsule": (Capsule("a", ends=[(0, 0, -1), (0, 0, 1)], radius=0.1), [h - c - 0.1, h + c - 0.1]),
+        "box": (
+            Box("a", size=(0.2, 0.4, 0.6)),
+            np.repeat([h + x * s + z * c for x in (-0.1, 0.1) for z in (-0.3, 0.3)], 2),
+        ),
+    }
+    for name, (solid, wanted) in solids.items():
+        (constraint,) = floating(Contact(solid, Plane())).nonsmooth
+        found = gaps(constraint, jnp.array([*pose((5, 6, h), u), *FAR]))
+        found, wanted = (np.sort(found), np.sort(wanted)) if name == "box" else (found, wanted)
+        np.testing.assert_allclose(found, wanted, atol=1e-15, err_msg=name)
+
+
+def test_a_cylinder_lies_stands_and_tilts():
+    (constraint,) = floating(Contact(Cylinder("a", radius=0.1, length=0.6), Plane())).nonsmooth
+    at = lambda angle: np.sort(
+        gaps(constraint, jnp.array([*pose((0, 0, 1), (np.cos(angle / 2), np.sin(angle / 2), 0, 0)), *FAR]))
+    )
+    np.testing.assert_allclose(at(0)[:5], 0.7, atol=1e-15)  # stands: all five points of its lower end
+    np.testing.assert_allclose(at(np.pi / 2)[:2], 0.9, atol=1e-15)  # lies: the lowest point of each end
+    np.testing.assert_allclose(at(np.pi / 2)[2:4], 0.901, atol=1e-15)  # the fixed points are inside
+    for angle in (1e-9, 0.3, 2.0):
+        lowest = 1 - 0.3 * abs(np.cos(angle)) - 0.1 * abs(np.sin(angle))
+        np.testing.assert_allclose(at(angle)[0], lowest, atol=1e-15)
+
+
+def test_a_plane_on_a_moving_body_and_a_far_pair(rng):
+    """Only the pose of one body relative to the other matters."""
+    contacts = (
+        Contact(Sphere("a", radius=0.1), Plane("b", at=(0, 0, 0.2), normal=(1, 2, 2))),
+        Contact(Sphere("a", radius=0.1), Capsule("b", ends=[(0, 0, 0), (1, 0, 0)], radius=0.2), friction=0.1),
+    )
+    with_friction, without = floating(*contacts).nonsmooth
+    assert (with_friction.name, without.name) == (("a on b",), ("a on b",))
+    q = jnp.array([*pose((3, 4, 5)), *pose((2.5, 4, 4))])
+    np.testing.assert_allclose(gaps(without, q), np.array([0.5, 0, 0.8]) @ [1, 2, 2] / 3 - 0.1, atol=1e-15)
+    np.testing.assert_allclose(gaps(with_friction, q), 1 - 0.3, atol=1e-15)
+
+
+@pytest.mark.parametrize("kind", ("crossing", "parallel", "collinear", "ends"))
+def test_nearest_points_of_segments(kind, rng):
+    """Against least squares with bounds."""
+    for _ in range(20):
+        a, b = rng.normal(size=(2, 2, 3))
+        if kind in ("parallel", "collinear"):
+            b = a + rng.normal() * (a[1] - a[0]) + (rng.normal(size=3) if kind == "parallel" else 0)
+        if kind == "ends":
+            b = b + 10
+        x, y = nearest_points(jnp.asarray(a), jnp.asarray(b))
+        matrix = np.stack([a[1] - a[0], b[0] - b[1]], axis=1)
+        found = scipy.optimize.lsq_linear(matrix, b[0] - a[0], bounds=(0, 1), tol=1e-15)
+        np.testing.assert_allclose(np.linalg.norm(x - y), np.sqrt(2 * found.cost), atol=1e-7)
+
+
+def test_parallel_capsules_touch_in_the_middle_of_their_common_part():
+    a, b = jnp.array([[0.0, 0, 0], [4, 0, 0]]), jnp.array([[9.0, 0, 1], [2, 0, 1]])
+    x, y = nearest_points(a, b)
+    np.testing.assert_allclose([x, y], [(3, 0, 0), (3, 0, 1)], atol=1e-15)
+
+
+# --- slips -------------------------------------------------------------------------------------------------------
+
+
+def tree():
+    """Two arms of two links on a base that turns, and a plate on the ground that swings."""
+    link = uk.Body(1.0, (0.2, 0.1, 0), (0.1, 0.2, 0.3))
+    names = ("base", "left", "right", "hand", "plate")
+    joints = {
+        "turn": uk.joints.Revolute("ground", "base", axis="z"),
+        "shoulder": uk.joints.Revolute("base", "left", at=(0.3, 0, 0.1), axis=(1, 2, 0)),
+        "ball": uk.joints.Spherical("base", "right", at=(-0.3, 0.2, 0.1)),
+        "wrist": uk.joints.Revolute("right", "hand", at=(0.2, 0.2, 0), axis=(0, 1, 1)),
+        "swing": uk.joints.Revolute("ground", "plate", at=(0, 1, -1), axis="x"),
+    }
+    return {name: link for name in names}, joints
+
+
+PAIRS = {
+    "sphere and ground": (Sphere("hand", centre=(0.1, 0, 0), radius=0.2), Plane(normal=(1, 0.2, 3))),
+    "box and plate": (Box("hand", size=(0.1, 0.2, 0.3), turn=(1, 2, 3)), Plane("plate", normal=(0, 1, 1))),
+    "cylinder and plate": (Cylinder("left", axis=(1, 2, 3), radius=0.1, length=0.4), Plane("plate")),
+    "sphere and sphere": (Sphere("hand", radius=0.1), Sphere("left", centre=(0.1, 0, 0), radius=0.2)),
+    "capsule and sphere": (
+        Capsule("left", ends=[(0, 0, 0), (0.4, 0, 0.1)], radius=0.05),
+        Sphere("plate", radius=0.1),
+    ),
+    "capsule and capsule": (
+        Capsule("left", ends=[(0, 0, 0), (0.4, 0, 0.1)], radius=0.05),
+        Capsule("hand", ends=[(0, 0, 0), (0, 0.3, 0.1)], radius=0.1),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def touching_tree():
+    bodies, joints = tree()
+    return uk.Mechanism(bodies, joints, contacts=[Contact(*pair, friction=0.5) for pair in PAIRS.values()])
+
+
+def test_gap_rates_and_slips_are_the_velocities_of_the_bodies(touching_tree, rng):
+    """By finite differences: bodies are moved, and with them the material points where the shapes touch."""
+    mechanism, h = touching_tree, 1e-6
+    (constraint,) = mechanism.nonsmooth
+    q = jnp.asarray(rng.normal(size=mechanism.tree.nq) / 2)
+    n = mechanism.tree.n
+    contacts = mechanism.contacts
+    S = np.asarray(slip_matrix(constraint, q, n))
+    G = np.asarray(jax.jit(jax.jacfwd(lambda q: constraint.gaps(T0, q)))(q))
+    ground = {"ground": uk.Pose(jnp.eye(3), jnp.zeros(3))}
+    at = mechanism.pose(q) | ground
+    rates = jax.vmap(lambda v: mechanism.kinematic_map(q, v))(jnp.eye(n))
+    moved = [[mechanism.pose(q + s * h * rate) | ground for s in (1, -1)] for rate in rates]
+
+    def velocity(name, x, i):
+        ahead, behind = (pose[name].p + pose[name].R @ x for pose in moved[i])
+        return np.asarray((ahead - behind) / (2 * h))
+
+    G = G @ np.asarray(rates).T
+    local = lambda name, x: at[name].R.T @ (x - at[name].p)
+    row = 0
+    for contact in contacts:
+        a, b = contact.a, contact.b
+        R, p = at[b.body].R.T @ at[a.body].R, at[b.body].R.T @ (at[a.body].p - at[b.body].p)
+        for k in range(contact.points):
+            if isinstance(b, Plane):
+                normal = at[b.body].R @ b.normal.vector()
+                x = at[b.body].p + at[b.body].R @ (p + R @ a.lowest(R.T @ b.normal.vector())[k])
+            else:
+                x, y = nearest_points(p + a.core() @ R.T, b.core())
+                normal = at[b.body].R @ (x - y) / jnp.linalg.norm(x - y)
+                x = at[b.body].p + at[b.body].R @ y + b.radius * normal
+            relative = np.stack(
+                [velocity(a.body, local(a.body, x), i) - velocity(b.body, local(b.body, x), i) for i in range(n)],
+                axis=1,
+            )
+            np.testing.assert_allclose(G[row], normal @ relative, atol=1e-8)
+            tangential = relative - np.outer(normal, normal @ relative)
+            # The two directions are orthonormal: all products of slips are those of the velocities.
+            np.testing.assert_allclose(S[row].T @ S[row], tangential.T @ tangential, atol=1e-8)
+            row += 1
+    assert row == len(S) == sum(contact.points for contact in contacts)
+
+
+@pytest.mark.slow
+def test_rows_are_the_derivatives_of_gaps_and_slips(rng):
+    """By the recursion over the tree, against differentiation through the poses of the bodies."""
+    pairs = PAIRS["box and plate"], PAIRS["capsule and sphere"]
+    mechanism = uk.Mechanism(*tree(), contacts=[Contact(*pair, friction=0.5) for pair in pairs])
+    (constraint,) = mechanism.nonsmooth
+    q, v = jnp.asarray(rng.normal(size=mechanism.tree.nq) / 2), jnp.asarray(rng.normal(size=mechanism.tree.n))
+    rows = jax.jit(lambda q, v: constraint.rows(T0, q, v, mechanism.kinematic_map))(q, v)
+    wanted = jax.jit(lambda q, v: AbstractNonsmooth.rows(constraint, T0, q, v, mechanism.kinematic_map))(q, v)
+    for found, derivative in zip(rows, wanted, strict=True):
+        np.testing.assert_allclose(found, derivative, atol=1e-13)
+
+
+def test_directions_of_slip_do_not_jump():
+    angle = np.linspace(0, 2 * np.pi, 2001)
+    zero = np.zeros_like(angle)
+    c, s = np.cos(angle), np.sin(angle)
+    for circle in ((c, s, zero), (c, zero, s), (zero, c, s)):
+        normals = np.stack(circle, axis=1)
+        frames = np.concatenate([normals[:, None], jax.vmap(across)(jnp.asarray(normals))], axis=1)
+        np.testing.assert_allclose(
+            frames @ frames.transpose(0, 2, 1), np.broadcast_to(np.eye(3), (2001, 3, 3)), atol=1e-14
+        )
+        np.testing.assert_allclose(np.linalg.det(frames), 1, atol=1e-13)
+        assert np.abs(np.diff(frames, axis=0)).max() < 0.05
+    np.testing.assert_allclose(np.linalg.norm(OPPOSITE), 1, atol=1e-15)
+
+
+# --- motions -----------------------------------------------------------------------------------------------------
+
+
+def along_incline(slope, **how):
+    """Mechanism of a ball of radius 0.1 on an incline, and its start at rest."""
+    normal = np.array([np.sin(slope), 0, np.cos(slope)])
+    ball = uk.Mechanism(
+        {"ball": uk.Body(2.0, inertia=[0.4 * 2.0 * 0.1**2] * 3)},
+        contacts=[Contact(Sphere("ball", radius=0.1), Plane(normal=jnp.asarray(normal)), **how)],
+    )
+    return ball, jnp.array([*(0.1 * normal), 1, 0, 0, 0])
+
+
+STEPS: Any = dict(solver=uk.MoreauJean(), dt=0.01)
+
+
+@pytest.mark.parametrize("options", (STEPS, pytest.param({}, marks=pytest.mark.slow)))
+def test_a_ball_rolls_down_an_incline_and_slips_on_a_steep_one(options):
+    """It sticks if tan(slope) ≤ 7/2 μ, with the acceleration 5/7 g sin(slope), else g (sin(slope) − μ cos(slope))."""
+    friction = 0.2
+    for slope in (0.3, np.arctan(3.5 * friction) - 0.01, np.arctan(3.5 * friction) + 0.01, 1.0):
+        ball, q0 = along_incline(slope, friction=friction)
+        motion: Any = uk.simulate(ball, q0, jnp.zeros(6), [0.0, 0.5], **options)
+        sticks = np.tan(slope) < 3.5 * friction
+        wanted = 5 / 7 * np.sin(slope) if sticks else np.sin(slope) - friction * np.cos(slope)
+        along = np.array([np.cos(slope), 0, -np.sin(slope)])
+        np.testing.assert_allclose(motion.v[-1, :3] @ along, wanted * GRAVITY * 0.5, rtol=1e-10)
+        np.testing.assert_allclose(motion.contact_force[-1, 0], 2 * GRAVITY * np.cos(slope), rtol=1e-9)
+        assert bool(motion.contacts.sticking[-1, 0]) == sticks
+        torque = min(2 / 7 * np.tan(slope), friction) * 2 * GRAVITY * np.cos(slope) * 0.1  # friction times radius
+        np.testing.assert_allclose(motion.v[-1, 4], torque * 0.5 / (0.4 * 2 * 0.1**2), rtol=1e-9)
+
+
+def crate(friction, size=(0.4, 0.3, 0.2)):
+    x, y, z = size
+    body = uk.Body(3.0, inertia=[3.0 / 12 * k for k in (y**2 + z**2, x**2 + z**2, x**2 + y**2)])
+    return uk.Mechanism({"crate": body}, contacts=[Contact(Box("crate", size=size), Plane(), friction=friction)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", (STEPS, {}))
+def test_a_box_stands_on_four_corners_slides_and_stops(options):
+    """Four corners are one too many: the forces are not unique, their sum is."""
+    box = crate(0.4)
+    assert len(box.nonsmooth[0].name) == 8 and box.nonsmooth[0].name[7] == "crate on ground[7]"
+    q0 = jnp.array(pose((0, 0, 0.1)))
+    motion: Any = uk.simulate(box, q0, jnp.zeros(6), [0.0, 0.5, 1.0], **options)
+    np.testing.assert_allclose(motion.q, np.tile(q0, (3, 1)), atol=1e-12)
+    force = motion.contact_force
+    np.testing.assert_allclose(force[:, :8].sum(axis=1), 3 * GRAVITY, rtol=1e-9)
+    assert np.all(motion.contacts.closed == (np.arange(8) < 4)) and np.all(force[:, :8] >= 0)
+
+    v0 = 1.2  # it stops after v0 / (μ g) and v0² / (2 μ g)
+    motion = uk.simulate(box, q0, jnp.array([v0, 0, 0, 0, 0, 0]), [0.0, 0.1, 0.5], **options)
+    np.testing.assert_allclose(motion.v[1], [v0 - 0.4 * GRAVITY * 0.1, 0, 0, 0, 0, 0], atol=1e-9)
+    # A step of Moreau and Jean in which it stops goes on with half of the velocity at its start.
+    atol = 1e-9 if not options else 0.5 * 0.4 * GRAVITY * 0.01**2
+    np.testing.assert_allclose(motion.q[2, 0], v0**2 / (2 * 0.4 * GRAVITY), atol=atol)
+    np.testing.assert_allclose(motion.v[2], 0, atol=1e-12)
+    assert np.all(motion.contacts.sticking[2, :4])
+
+
+@pytest.mark.slow
+def test_a_standing_and_a_rolling_cylinder():
+    can = uk.Mechanism(
+        {"can": uk.Body(1.0, inertia=(0.02, 0.02, 0.005))},
+        contacts=[Contact(Cylinder("can", radius=0.1, length=0.4), Plane(), friction=0.6)],
+    )
+    stands: Any = uk.simulate(can, pose((0, 0, 0.2)), jnp.zeros(6), [0.0, 1.0], **STEPS)
+    np.testing.assert_allclose(stands.q[-1], stands.q[0], atol=1e-12)
+    np.testing.assert_allclose(stands.contact_force[-1, :10].sum(), GRAVITY, rtol=1e-9)
+    q0 = jnp.array(pose((0, 0, 0.1), (np.sqrt(0.5), np.sqrt(0.5), 0, 0)))  # its axis is along −y
+    rolls = uk.simulate(can, q0, jnp.array([0.5, 0, 0, 0, 5.0, 0]), [0.0, 3.0], **STEPS)
+    np.testing.assert_allclose(rolls.v[-1], [0.5, 0, 0, 0, 5.0, 0], atol=1e-9)
+    np.testing.assert_allclose(rolls.q[-1, :3], [1.5, 0, 0.1], atol=1e-9)
+
+
+@pytest.mark.slow
+def test_a_capsule_falls_on_two_balls():
+    """It comes to rest on both, in the plane of symmetry, and each carries half of the weight."""
+    cradle = [Sphere("ground", centre=(x, 0, 0), radius=0.2) for x in (-0.3, 0.3)]
+    rod = Capsule("rod", ends=[(-0.6, 0, 0), (0.6, 0, 0)], radius=0.1)
+    mechanism = uk.Mechanism(
+        {"rod": uk.Body(2.0, inertia=(0.01, 0.3, 0.3))},
+        contacts=[Contact(rod, ball, friction=0.5, restitution=0.0) for ball in cradle],
+    )
+    motion: Any = uk.simulate(mechanism, pose((0, 0, 0.5)), jnp.zeros(6), [0.0, 0.1, 1.0], **STEPS)
+    np.testing.assert_allclose(motion.q[1, 2], 0.5 - GRAVITY * 0.1**2 / 2, atol=1e-12)
+    np.testing.assert_allclose(motion.q[-1], pose((0, 0, 0.3)), atol=1e-9)
+    np.testing.assert_allclose(motion.contact_force[-1, :2], GRAVITY, rtol=1e-8)
+
+
+@pytest.mark.slow
+def test_the_same_in_absolute_coordinates():
+    """A pendulum whose ball falls on the floor, beside the same bodies with the hinge as rows of A."""
+    rod = uk.Body(1.0, centre=(0.25, 0, 0), inertia=(0, 0.02, 0.02))
+    pendulum = uk.Mechanism(
+        {"rod": rod},
+        {"hinge": uk.joints.Revolute("ground", "rod", at=(0, 0, 0.3), axis="y")},
+        contacts=[Contact(Sphere("rod", centre=(0.5, 0, 0), radius=0.05), Plane(), friction=0.3, restitution=0.5)],
+    )
+    options: Any = dict(ts=[0.0, 0.2, 0.4, 0.6], rtol=1e-10, atol=1e-10)
+    motion: Any = uk.simulate(pendulum, *pendulum.start(), **options)
+    absolute = pendulum.in_absolute()
+    other: Any = uk.simulate(absolute, *absolute.start(), **options)
+    assert motion.contacts.impacts == other.contacts.impacts > 1
+    np.testing.assert_allclose(motion.contacts.impact_times, other.contacts.impact_times, atol=1e-8)
+    for q, q_absolute in zip(motion.q, other.q, strict=True):
+        np.testing.assert_allclose(pendulum.pose(q)["rod"].R, absolute.pose(q_absolute)["rod"].R, atol=1e-7)
+
+
+# --- bad input ---------------------------------------------------------------------------------------------------
+
+
+BAD = {
+    "a radius": (lambda: Sphere("a", radius=0), r"radius must be one number \[m\] above 0, got 0"),
+    "a body": (lambda: Point(3), "body must be the name of a body, or 'ground', got 3"),
+    "ends": (lambda: Capsule("a", ends=(0, 0, 1), radius=1), r"ends must be two points .* got shape \(3,\)"),
+    "equal ends": (lambda: Capsule("a", ends=np.ones((2, 3)), radius=1), "ends must be two different points"),
+    "edges": (lambda: Box("a", size=(1, 2, 0)), "size must be numbers above 0"),
+    "an axis": (lambda: Cylinder("a", axis="w", radius=1, length=1), "axis must be x, y, z"),
+    "a normal": (lambda: Plane(normal=(0, 0, 0)), "normal must point somewhere"),
+    "no shape": (lambda: Contact("a", Plane()), "a must be a shape of ukjax.contacts, got str"),
+    "the pair": (
+        lambda: Contact(Box("a", size=(1, 1, 1)), Sphere("b", radius=1)),
+        "a contact of Box and Sphere is not supported. Supported are Point, Sphere, Capsule, Box or Cylinder with Pl",
+    ),
+    "two planes": (lambda: Contact(Plane(), Plane("a")), "a contact of Plane and Plane is not supported"),
+    "one body": (lambda: Contact(Sphere("a", radius=1), Plane("a")), "must be on two bodies, got 'a' twice"),
+    "friction": (lambda: Contact(Point("a"), Plane(), friction=-1), "friction must be one number not below 0"),
+    "restitution": (lambda: Contact(Point("a"), Plane(), restitution=1.1), "restitution must be .* not above 1"),
+    "the name of a body": (
+        lambda: floating(Contact(Point("aa"), Plane())),
+        r"contacts\[0\] has a Point on 'aa', which is no body; did you mean 'a'\?",
+    ),
+    "no contact": (lambda: floating(Point("a")), r"contacts\[0\] must be a ukjax.contacts.Contact, got Point"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_input(what):
+    make, message = BAD[what]
+    with pytest.raises(uk.InputError, match=message):
+        make()
+
+
+def test_a_start_inside_of_a_contact():
+    ball, q0 = along_incline(0.0, friction=0.2)
+    with pytest.raises(uk.InputError, match="the gap of 'ball on ground' is -0.02"):
+        uk.simulate(ball, q0.at[2].add(-0.02), jnp.zeros(6), [0.0, 1.0], **STEPS)
+
+
+def test_contacts_are_parameters():
+    ball, q0 = along_incline(0.0, friction=0.2)
+    (constraint,) = ball.nonsmooth
+    other = eqx.tree_at(lambda ball: ball.contacts[0].a.radius, ball, jnp.asarray(0.07))
+    np.testing.assert_allclose(gaps(other.nonsmooth[0], q0), 0.03, atol=1e-15)
+    assert ball.with_contacts(Contact(Point("ball"), Plane(), name="centre")).nonsmooth[1].name == ("centre",)
+    assert ball.driven(uk.control.Feedback(jnp.eye(6), lambda t, q, v: -v)).nonsmooth[0].name == constraint.name
