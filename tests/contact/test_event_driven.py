@@ -267,3 +267,10 @@ def test_a_slowly_growing_pull_lifts_a_body_that_touches_without_load():
     pull = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: t[None]), uk.Unilateral(lambda t, q: q[0]))
     motion = uk.simulate(pull, [0.0], [0.0], [0.0, 1.0])
     np.testing.assert_allclose(motion.q[-1], 1 / 6, rtol=1e-9)
+
+
+@pytest.mark.parametrize("load", (1 - 1e-9, 1 - 1e-12, 1.0))
+def test_a_load_just_below_the_limit_of_friction_is_held(load):
+    motion = uk.simulate(oscillator(), [load], [0.0], [0.0, 1.0])
+    assert motion.finished and motion.contacts.sticking[-1, 0]
+    np.testing.assert_array_equal(motion.q[-1], load)

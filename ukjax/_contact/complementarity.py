@@ -4,8 +4,8 @@
 
 The solution is the fixed point of x_n = max(0, x_n − u_n), x_t = projection of x_t − u_t onto the ball of radius r
 (Alart & Curnier, Comput. Methods Appl. Mech. Eng. 92 (1991) 353). Projected gradient steps find which rows act,
-Newton's method on the fixed-point equation then converges in a few iterations. Derivatives are those of the equation,
-by the implicit function theorem.
+and Newton's method on the fixed-point equation then converges in a few iterations. Derivatives are those of the
+equation, by the implicit function theorem.
 """
 
 from typing import NamedTuple
@@ -16,11 +16,12 @@ from jaxtyping import Array, Bool, Float
 
 from .rows import Layout
 
-MAX_ROUNDS = 100
-"""Largest number of rounds of gradient steps and one Newton iteration."""
+MAX_ROUNDS = 300
+"""Largest number of rounds."""
 
-GRADIENT_STEPS = 10
-"""Projected gradient steps per round."""
+GRADIENT_STEPS, NEWTON_STEPS = 10, 3
+"""Iterations per round. The gradient steps converge by themselves, if slowly; Newton's method starts from them in each
+round, and its result is discarded unless it solves the equations."""
 
 TOLERANCE = 64
 """Largest residual, in units in the last place of the largest entry of c."""
@@ -82,22 +83,24 @@ def solve_complementarity(
     def defect(x):
         return x - _projected(x, W, c, 1.0, cone, layout)
 
+    size = lambda x: jnp.max(jnp.abs(defect(x)), initial=0)
+
     def round_of(state):
-        x, *_, rounds = state
-        step = lambda _, x: _projected(x, W, c, weight, cone, layout)
-        x = jax.lax.fori_loop(0, GRADIENT_STEPS, step, x)
-        d = defect(x)
-        newton = x - solve_regularised(jax.jacfwd(defect)(x), d)
-        size, newton_size = jnp.max(jnp.abs(d), initial=0), jnp.max(jnp.abs(defect(newton)), initial=0)
-        better = newton_size < size
-        return jnp.where(better, newton, x), jnp.where(better, newton_size, size), rounds + 1
+        y, *_, rounds = state
+        y = jax.lax.fori_loop(0, GRADIENT_STEPS, lambda _, y: _projected(y, W, c, weight, cone, layout), y)
+        newton = lambda x, _: (x - solve_regularised(jax.jacfwd(defect)(x), defect(x)), None)
+        x, _ = jax.lax.scan(newton, y, length=NEWTON_STEPS)
+        better = size(x) < size(y)
+        x = jnp.where(better, x, y)
+        return y, x, size(x), rounds + 1
 
     def unsolved(state):
-        _, error, rounds = state
+        *_, error, rounds = state
         return (error > allowed) & (rounds < MAX_ROUNDS)
 
-    start = jnp.zeros_like(c), jnp.asarray(jnp.inf, c.dtype), jnp.zeros((), jnp.int32)
-    x, error, _ = jax.lax.while_loop(unsolved, round_of, start)
+    zeros = jnp.zeros_like(c)
+    start = zeros, zeros, jnp.asarray(jnp.inf, c.dtype), jnp.zeros((), jnp.int32)
+    _, x, error, _ = jax.lax.while_loop(unsolved, round_of, start)
     return x, error <= 1e4 * allowed
 
 

@@ -178,7 +178,7 @@ def transition(
     released_gap, released_friction = released[: layout.gaps], released[layout.gaps :]
     closed = after.active & (has_force | ~accelerates & ~(released_gap & mode.closed))
     acts = (layout.at_normal(closed.astype(normal.dtype)) > 0) | (np.asarray(layout.normal_of, int) < 0)
-    holds = norm(tangential) < after.cone.radius(layout, normal) - tolerance
+    holds = (norm(layout.split(after.u)[1]) <= tolerance) & (after.cone.radius(layout, normal) > tolerance)
     sticking = acts & ~after.slips & holds & ~(mode.sticking & released_friction)
     begins = acts & ~after.slips & ~sticking
     onset, direction = -unit(tangential), unit(layout.split(after.contacts.rate)[1])

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..._check_terms import check_terms, check_unique, complaint_of_freedom, complaint_of_mass
 from ..._constraint import AbstractConstraint, names_of
+from ..._contact.moreau_jean import MoreauJean
 from ..._equation import motion_by
 from ..._errors import InputError, SimulationError
 from ..._jaxpr.dependence import depends_on
@@ -251,10 +252,12 @@ def check_finished(trajectory: Trajectory, problem: Problem, start: InitialState
             "throw=False returns what was computed"
         )
     if result == NO_CONTACT_MODE:
+        time_stepping = isinstance(problem.solver, MoreauJean)
+        other = "dt" if time_stepping else "coefficient, or solver=ukjax.MoreauJean() with dt"
         raise SimulationError(
             f"{subject} came to contacts or dry friction at t = {float(t):.6g} s for which no forces are consistent, "
             "or no mode lasts. Large coefficients of friction can be the reason (Painlevé's problem): use a smaller "
-            "one, or solver=ukjax.MoreauJean() with dt. throw=False returns what was computed"
+            f"{other}. throw=False returns what was computed"
         )
     if problem.projection and (result == JUMPED or result == TOO_SMALL and problem.dt is None):
         _raise_leap(trajectory.model, problem, subject, t, q, v, scale)
