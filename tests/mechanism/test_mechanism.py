@@ -54,7 +54,7 @@ def slider_crank(**more):
     return uk.Mechanism(bodies, joints, gravity=(0, -9.81, 0), **more)
 
 
-CHAIN = (
+CHAIN: tuple[tuple[str, Any, dict[str, Any]], ...] = (
     ("a", Free, {}),
     ("b", Revolute, {"axis": "-y"}),
     ("c", Spherical, {}),

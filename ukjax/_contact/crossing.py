@@ -64,7 +64,8 @@ def first_crossing(
 
     zero, false = jnp.zeros((), dtype), jnp.asarray(False)
     count = jnp.zeros((), jnp.int32)
-    start = _Search(count, zero, zero, *value_and_slope(zero), false, false, count)
+    gap, slope = value_and_slope(zero)
+    start = _Search(count, zero, zero, gap, slope, false, false, count)
     last = jax.lax.while_loop(is_running, next_cell, start)
 
     def locate():
