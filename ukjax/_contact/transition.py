@@ -48,7 +48,7 @@ class Transition(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What contact computations of one motion have in common.
+    """Constants of the contact computations of one motion.
 
     Attributes
     ----------

@@ -122,7 +122,7 @@ WRITTEN = "state", "closed", "sticking", "direction", "impact_times", "impulses"
 
 
 class Entries(NamedTuple):
-    """What a step adds to the output: its end, if it ``landed`` on a sample, and an impact."""
+    """Output of one step: its end, if it ``landed`` on a sample, and an impact."""
 
     sample: Int[Array, ""]
     landed: Bool[Array, ""]
@@ -153,16 +153,16 @@ def _put(into, index, value, wanted):
     return into.at[jnp.where(wanted, index, len(into))].set(value, mode="drop")
 
 
-def _forward_loop(go, body, write, state):
+def _forward_loop(is_running, body, write, state):
     def iterate(state):
         loop_state, output = state
         loop_state, entries = body(loop_state)
         return loop_state, write(output, entries, _put)
 
-    return jax.lax.while_loop(lambda state: go(state[0]), iterate, state)
+    return jax.lax.while_loop(lambda state: is_running(state[0]), iterate, state)
 
 
-def _reversible_loop(go, body, write, state, compile_body):
+def _reversible_loop(is_running, body, write, state, compile_body):
     """A loop that can be differentiated in reverse mode. Only states are saved, not the outputs."""
     put = lambda into, index, value, wanted: into.at[index].set(value, pred=wanted)
     body = compile_body(body)
@@ -173,9 +173,8 @@ def _reversible_loop(go, body, write, state, compile_body):
         return loop_state, write(output, entries, put)
 
     outputs = lambda state: tuple(getattr(state[1], name) for name in WRITTEN)
-    return eqxi.while_loop(
-        lambda state: go(state[0]), iterate, state, kind="checkpointed", checkpoints=CHECKPOINTS, buffers=outputs
-    )
+    running = lambda state: is_running(state[0])
+    return eqxi.while_loop(running, iterate, state, kind="checkpointed", checkpoints=CHECKPOINTS, buffers=outputs)
 
 
 @jit_batch
@@ -207,8 +206,9 @@ def _solve_one(problem, start, ts, loop, derivatives):
     model, q0, v0, scale = problem.model_of(start.numbers), start.q, start.v, start.scale
     setting = setting_of(model, problem.current_method, ts[0], q0, v0, scale)
     state = _initial_state(setting.layout, q0, v0), _initial_output(setting.layout, ts.size, q0, v0)
-    go = lambda state: state.result == RUNNING
-    last, output = loop(go, lambda state: _iterate(problem, setting, ts, scale, derivatives, state), _write, state)
+    is_running = lambda state: state.result == RUNNING
+    body = lambda state: _iterate(problem, setting, ts, scale, derivatives, state)
+    last, output = loop(is_running, body, _write, state)
     reached = (jnp.arange(ts.size) < last.sample)[:, None]
     q, v = jnp.split(jnp.where(reached, output.state, jnp.nan), [q0.size], axis=1)
     finished = reached_last_time(last.result)
@@ -219,7 +219,7 @@ def _solve_one(problem, start, ts, loop, derivatives):
         result=last.result,
         steps=last.steps,
         last=(jnp.where(finished, ts[-1], ts[0] + last.t), last.q, last.v),
-        displaced=start._replace(q=q0, v=v0).displaced(jnp, q[0], q0 * 0 + v0 if q0.shape == v0.shape else v0),
+        displaced=start.displaced(jnp, q[0], v0),  # an impact at the start may change v
         contacts=ContactHistory(
             output.closed, output.sticking, output.direction, output.impact_times, output.impulses,
             output.impacts, output.changes,
