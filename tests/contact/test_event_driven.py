@@ -274,3 +274,23 @@ def test_a_load_just_below_the_limit_of_friction_is_held(load):
     motion = uk.simulate(oscillator(), [load], [0.0], [0.0, 1.0])
     assert motion.finished and motion.contacts.sticking[-1, 0]
     np.testing.assert_array_equal(motion.q[-1], load)
+
+
+def test_a_ball_just_reaches_a_ceiling_between_two_samples():
+    """The ceiling is 5 mm below the apex: the gap is negative for 3 % of the flight."""
+    top = 100 / (2 * G) - 0.005
+    ceiling = uk.Unilateral(lambda t, q: top - q[0], restitution=0.5)
+    throw = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: jnp.array([-G])), ceiling)
+    motion = uk.simulate(throw, [0.0], [10.0], [0.0, 1.5])
+    speed = np.sqrt(100 - 2 * G * top)
+    at = (10 - speed) / G
+    exact = top - 0.5 * speed * (1.5 - at) - G * (1.5 - at) ** 2 / 2
+    np.testing.assert_allclose(motion.q[-1], exact, rtol=1e-12)
+
+
+@pytest.mark.parametrize("start", (1e6, 1e9))
+def test_impacts_accumulate_at_late_times(start):
+    """Flights shorter than the resolution of the time end the bouncing."""
+    motion = uk.simulate(ball(0.5), [1.0], [0.0], start + np.array([0.0, 1.0, 12.0]))
+    assert motion.finished and motion.contacts.closed[-1, 0]
+    np.testing.assert_allclose(motion.q[-1], 0.1, atol=1e-9)

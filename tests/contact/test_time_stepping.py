@@ -79,3 +79,10 @@ def test_quaternions_keep_their_norm():
     np.testing.assert_allclose(np.linalg.norm(motion.q[-1, 3:]), 1, atol=1e-8)
     smooth = uk.simulate(body, *start, [0.0, 1.0])
     np.testing.assert_allclose(motion.q[-1], smooth.q[-1], atol=3e-2)
+
+
+@pytest.mark.parametrize("dt", (1e-2, 1e-3))
+def test_a_ball_that_has_bounced_rests_with_its_weight(dt):
+    motion = uk.simulate(ball(0.5), [1.0], [0.0], [0.0, 1.0, 3.0], dt=dt, solver=uk.MoreauJean())
+    np.testing.assert_allclose(motion.contact_force[-1], G, rtol=1e-9)
+    assert int(motion.contacts.changes) < 30

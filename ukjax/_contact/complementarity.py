@@ -26,9 +26,9 @@ round, and its result is discarded unless it solves the equations."""
 TOLERANCE = 64
 """Largest residual, in units in the last place of the largest entry of c."""
 
-REGULARISATION, REFINEMENTS = 1e-7, 4
-"""Forces of redundant contacts are not unique. Equations are solved with this multiple of the identity added, and
-refined: the error decreases by this factor each time, and the forces are those of least norm."""
+REGULARISATION, REFINEMENTS = 8, 4
+"""Forces of redundant contacts are not unique. Equations are solved with this multiple of √eps added to the diagonal,
+and refined: the error decreases by this factor each time, and the forces are those of least norm."""
 
 MAX_UNROLLED = 16
 """Largest number of equations that are solved in elementary arithmetic, as kernels need; LAPACK solves larger ones."""
@@ -134,7 +134,7 @@ def solve_regularised(G: Float[Array, "m m"], rhs: Float[Array, " m"]) -> Float[
     m = rhs.size
     if not m:
         return rhs
-    regular = G + REGULARISATION * jnp.eye(m, dtype=rhs.dtype)
+    regular = G + REGULARISATION * jnp.finfo(rhs.dtype).eps ** 0.5 * jnp.eye(m, dtype=rhs.dtype)
     solve = _by_elimination(regular) if m <= MAX_UNROLLED else _by_lapack(regular)
     refine = lambda x, _: (x + solve(rhs - G @ x), None)
     return jax.lax.scan(refine, jnp.zeros_like(rhs), length=REFINEMENTS)[0]

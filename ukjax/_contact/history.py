@@ -31,7 +31,7 @@ class ContactHistory(eqx.Module):
     impulses
         Impulses of these impacts (256, rows) [N s, or N m s for an angle].
     impacts
-        Number of all impacts.
+        Number of all impacts; 0 by time stepping, whose impulses are those of impacts and of contact forces together.
     changes
         Number of all changes of the contact mode, impacts among them.
     """

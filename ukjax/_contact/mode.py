@@ -18,8 +18,10 @@ from .._terms import Terms
 from .complementarity import Cone, norm, solve_regularised, unit
 from .rows import ContactRows, Layout, Response, contacts_at, response_of
 
-ROUNDING = 1e-12
-"""Forces and slip velocities below this share of their scale count as zero."""
+
+def rounding(dtype: Any) -> float:
+    """Forces and slip velocities below this share of their scale count as zero: 2e-12 in float64, 6e-6 in float32."""
+    return float(jnp.finfo(dtype).eps) ** 0.75
 
 
 class ContactMode(NamedTuple):
@@ -103,7 +105,7 @@ def forces_in(mode: ContactMode, contacts: ContactRows, response: Response, layo
     _, slip = layout.split(contacts.rate)
     size = jnp.max(jnp.abs(contacts.rate), initial=0)
     slipping = mode.slipping()
-    direction = unit(slip + ROUNDING * size * mode.direction) if layout.dim > 1 else mode.direction
+    direction = unit(slip + rounding(slip.dtype) * size * mode.direction) if layout.dim > 1 else mode.direction
     direction = jnp.where(slipping[:, None], jnp.where(direction == 0, mode.direction, direction), 0)
     cone = scaled_cone(contacts, response, layout, mode.closed, direction)
     stick = jnp.broadcast_to(mode.sticking[:, None], direction.shape)
@@ -210,12 +212,13 @@ def event_values(
     inactive = jnp.ones_like(along)  # friction of an open gap
     friction = jnp.where(mode.sticking, stick, jnp.where(mode.slipping(), along, inactive))
     value = jnp.concatenate([jnp.where(mode.closed, normal, forces.contacts.gap), friction])
-    force_rounding = ROUNDING * forces.size
-    slip_rounding = ROUNDING * jnp.max(layout.split(rate_size)[1], axis=1, initial=0)
-    rounding = jnp.concatenate(
+    share = rounding(value.dtype)
+    force_rounding = share * forces.size
+    slip_rounding = share * jnp.max(layout.split(rate_size)[1], axis=1, initial=0)
+    roundings = jnp.concatenate(
         [
             jnp.where(mode.closed, force_rounding, gap_rounding),
             jnp.where(mode.sticking, force_rounding, slip_rounding),
         ]
     )
-    return EventValues(value, jax.lax.stop_gradient(rounding))
+    return EventValues(value, jax.lax.stop_gradient(roundings))

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float
 from .._kinematic_map import KinematicMap, rate, settled
 from .._system import shifted
 from .complementarity import norm, solve_complementarity, unit, with_derivatives
-from .mode import ContactMode, scaled_cone
+from .mode import ContactMode, rounding, scaled_cone
 from .rows import Response, gaps, restitutions
 from .transition import NEAR, Setting, correction
 
@@ -73,7 +73,9 @@ def moreau_jean_step(
     active = jax.lax.stop_gradient(contacts.gap <= NEAR * setting.gap_rounding)
     before, _ = layout.split(contacts.rate)
     free, slip = layout.split(contacts.rate + h * (contacts.J @ response.acceleration))
-    rebound = restitutions(setting.system.nonsmooth, t, q) * jnp.minimum(before, 0)
+    # An approach that is not faster than what the forces cause within two steps is no impact: the contact rests.
+    is_impact = -before > 2 * jnp.abs(free - before)
+    rebound = jnp.where(is_impact, restitutions(setting.system.nonsmooth, t, q) * before, 0)
     s = response.scale
     W = s[:, None] * response.W * s
     cone = scaled_cone(contacts._replace(limit=h * contacts.limit), response, layout, active, jnp.zeros_like(slip))
@@ -111,11 +113,11 @@ def _mode(scaled, W, c, cone, layout):
     """Which gaps had an impulse, which friction forces stuck, and the directions of slip."""
     scaled, W, c, cone = jax.lax.stop_gradient((scaled, W, c, cone))
     normal, tangential = layout.split(scaled)
-    rounding = 1e-12 * (jnp.max(jnp.abs(scaled), initial=0) + jnp.finfo(c.dtype).tiny)
-    closed = normal > rounding
+    zero = rounding(c.dtype) * (jnp.max(jnp.abs(scaled), initial=0) + jnp.finfo(c.dtype).tiny)
+    closed = normal > zero
     radius = cone.radius(layout, normal)
-    acts = radius > rounding
-    slips = acts & (norm(tangential) >= radius * (1 - 1e-9))
+    acts = radius > zero
+    slips = acts & (norm(tangential) >= radius * (1 - 1e3 * rounding(c.dtype)))
     direction = jnp.where(slips[:, None], -unit(tangential), 0)
     return ContactMode(closed, acts & ~slips, direction)
 

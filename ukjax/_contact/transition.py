@@ -10,12 +10,15 @@ from jaxtyping import Array, Bool, Float
 from .._solve import AbstractMethod
 from .._system import AbstractSystem, shifted
 from .complementarity import Cone, norm, solve_complementarity, solve_regularised, unit, with_derivatives
-from .mode import ROUNDING, ContactMode, scaled_cone
+from .mode import ContactMode, rounding, scaled_cone
 from .rows import ContactRows, Layout, Response, contacts_at, response_of, restitutions
 
-RESTING_SPEED = 1e-11
-"""Approach speeds below this share of the speed scale have no rebound: the impacts have accumulated, and the contact
-stays closed."""
+RESTING_EXPONENT = 0.7
+"""Approach speeds below eps to this power of the speed scale, 1e-11 in float64, have no rebound: the impacts have
+accumulated, and the contact stays closed."""
+
+SHORTEST_FLIGHT = 8
+"""Nor have speeds after which the contact would close again within this multiple of the rounding error of the time."""
 
 SETTLING = 2
 """Newton iterations of the drift correction. After a step the first one leaves an error that is squared."""
@@ -62,6 +65,8 @@ class Setting(NamedTuple):
         Rounding errors of the gaps (gaps,).
     rate_size
         Characteristic sizes of the rates of all rows (rows,).
+    time_rounding
+        Rounding error of the time [s].
     """
 
     system: AbstractSystem
@@ -69,6 +74,7 @@ class Setting(NamedTuple):
     method: AbstractMethod
     gap_rounding: Float[Array, " gaps"]
     rate_size: Float[Array, " rows"]
+    time_rounding: Float[Array, ""]
 
     def contacts(self, t: Array, q: Array, v: Array) -> ContactRows:
         """The contacts at one state."""
@@ -136,7 +142,8 @@ def transition(
     """
     layout, system = setting.layout, setting.system
     normal_size, slip_size = layout.split(setting.rate_size)
-    slip_rounding = 4 * RESTING_SPEED * jnp.max(slip_size, axis=1, initial=0)
+    resting_share, force_share = float(jnp.finfo(q.dtype).eps) ** RESTING_EXPONENT, rounding(q.dtype)
+    slip_rounding = 4 * resting_share * jnp.max(slip_size, axis=1, initial=0)
     rebounds = restitutions(system.nonsmooth, t, q)
 
     def phase(carry, is_impact):
@@ -148,9 +155,12 @@ def transition(
         s = response.scale
         W = s[:, None] * response.W * s
 
-        approach = jax.lax.stop_gradient(rate < -ROUNDING * normal_size) & is_near
-        rebound = jnp.where(approach & (-rate > RESTING_SPEED * normal_size), rebounds, 0)
-        rests = is_near & (jnp.abs(rate) <= 4 * RESTING_SPEED * normal_size)
+        fall = jnp.abs(layout.split(response.free)[0])
+        resting = jnp.maximum(resting_share * normal_size, SHORTEST_FLIGHT * setting.time_rounding * fall)
+        resting = jax.lax.stop_gradient(resting)
+        approach = jax.lax.stop_gradient(rate < -force_share * normal_size) & is_near
+        rebound = jnp.where(approach & (-rate > resting), rebounds, 0)
+        rests = is_near & (jnp.abs(rate) <= 4 * resting)
         slips = norm(slip) > slip_rounding
         c = s * jnp.where(is_impact, layout.join(rate * (1 + rebound), slip), response.free)
         limit = jnp.where(is_impact, 0, contacts.limit)  # a bounded force has no impulse
@@ -173,7 +183,7 @@ def transition(
 
     normal, tangential = layout.split(after.scaled)
     size = jnp.maximum(jnp.max(jnp.abs(after.c), initial=0), jnp.max(after.cone.limit, initial=0))
-    tolerance = 1e3 * ROUNDING * size
+    tolerance = 1e3 * force_share * size
     has_force, accelerates = normal > tolerance, layout.split(after.u)[0] > tolerance
     released_gap, released_friction = released[: layout.gaps], released[layout.gaps :]
     closed = after.active & (has_force | ~accelerates & ~(released_gap & mode.closed))

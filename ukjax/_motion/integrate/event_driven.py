@@ -340,7 +340,7 @@ def _iterate(problem, setting, ts, scale, derivatives, state: LoopState) -> tupl
     share = jnp.ceil(CELLS_OF_MOTION * jax.lax.stop_gradient(h / times[-1]))
     cells = jnp.clip(share, MIN_CELLS, CELLS_OF_MOTION).astype(jnp.int32)
     outlook = _outlook(setting, mode, state.values, *jax.lax.stop_gradient((forces, hermite, t0, h)), cells, first)
-    resolution = jnp.finfo(q.dtype).eps * jax.lax.stop_gradient(4 * (jnp.abs(t0) + t1) + times[-1])
+    resolution = setting.time_rounding / 4
     at_resolution = jax.lax.stop_gradient(h) <= resolution
     forced = outlook.beyond & at_resolution
     accepted = good & fine & (~outlook.beyond | forced) & ~stepped.jumped

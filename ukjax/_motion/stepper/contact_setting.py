@@ -38,4 +38,5 @@ def setting_of(
     gap_rounding = ROUNDINGS * jnp.finfo(q.dtype).eps * scale.of(lambda t, q: gaps(constraints, t, q), t, q)
     rates = lambda t, q, v: contacts_at(constraints, system.kinematic_map, layout, t, q, v).rate
     rate_size = scale.of(rates, t, q, v)
-    return Setting(system, layout, method, *jax.lax.stop_gradient((gap_rounding, rate_size)))
+    time_rounding = 4 * jnp.finfo(q.dtype).eps * (jnp.abs(t) + scale.t)
+    return Setting(system, layout, method, *jax.lax.stop_gradient((gap_rounding, rate_size, time_rounding)))

@@ -524,7 +524,8 @@ class Trajectory(eqx.Module):
         ----------
         path
             File name. The suffix selects the format: .npz for plain arrays by name, .nc for netCDF (requires
-            xarray), .csv for a table. The first two hold everything, and ``load_trajectory`` reads them.
+            xarray), .csv for a table. The first two hold everything but ``contacts``, with a warning, and
+            ``load_trajectory`` reads them.
 
         Returns
         -------
@@ -544,6 +545,8 @@ class Trajectory(eqx.Module):
             raise InputError(f"path must end in {', '.join(writers)}, got {str(path)!r}")
         if path.suffix == ".csv" and self.t.ndim == 2:
             raise InputError("a table (.csv) holds one trajectory, this is a batch: use .npz or .nc")
+        if self.contacts is not None:
+            warnings.warn("the impacts and modes of motion.contacts are not written, contact_force is", stacklevel=2)
         saved = self._saved()
         write_whole(path, lambda part: writers[path.suffix](saved, part))
         return path
