@@ -256,6 +256,56 @@ def _actuated(system, t, q, v):
 _jitted = jit_unoptimised(_actuated)
 
 
+class AbstractVariant(AbstractSystem):
+    """A system that differs from its ``plant`` only in what it overrides."""
+
+    plant: AbstractSystem
+
+    @property
+    def dynamics(self) -> AbstractDynamics:
+        return self.plant.dynamics
+
+    @property
+    def constraints(self) -> tuple[AbstractConstraint, ...]:
+        return self.plant.constraints
+
+    @property
+    def nonsmooth(self) -> tuple[AbstractNonsmooth, ...]:
+        return self.plant.nonsmooth
+
+    @property
+    def nonideal(self) -> Callable | None:
+        return self.plant.nonideal
+
+    @property
+    def control(self) -> AbstractControl | None:
+        return self.plant.control
+
+    @property
+    def coordinates(self) -> tuple[tuple[str, str], ...] | None:
+        return self.plant.coordinates
+
+    @property
+    def kinematic_map(self) -> KinematicMap | None:
+        return self.plant.kinematic_map
+
+    @property
+    def velocities(self) -> tuple[tuple[str, str], ...] | None:
+        return self.plant.velocities
+
+    def energy(self, t: ScalarLike, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, ""] | None:
+        return self.plant.energy(t, q, v)
+
+
+def refuse_contacts(function: str, model: Any, advice: str = "") -> None:
+    """Raise ``InputError`` if the model has contacts or dry friction, which ``function`` would ignore."""
+    if isinstance(model, AbstractSystem) and model.nonsmooth:
+        raise InputError(
+            f"{function} is not available for systems with contacts or dry friction (ukjax.Unilateral, ukjax.Coulomb, "
+            f"stops){advice}"
+        )
+
+
 AnyConstraint = AbstractConstraint | AbstractNonsmooth
 
 

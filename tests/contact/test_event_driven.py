@@ -246,6 +246,9 @@ def test_the_rod_of_painleve_says_that_no_forces_are_consistent():
         (lambda: uk.simulate(ball(0.5), [1.0], [0.0], [0.0, 1.0], event=lambda t, q, v: q[0]), "event is not avail"),
         (lambda: uk.simulate(ball(0.5), [1.0], [0.0], [0.0, 1.0], drift="none"), "drift must be 'projection'"),
         (lambda: uk.simulate(ball(0.5), [1.0], [0.0], [0.0, 1.0], solver=uk.MoreauJean()), "needs dt"),
+        (lambda: uk.initial_state(ball(0.5), [0.05], [0.0]), "the gap of 'floor' is -0.05"),
+        (lambda: uk.acceleration(ball(0.5), 0.0, [1.0], [0.0]), "acceleration is not available"),
+        (lambda: uk.linearize(ball(0.5), [1.0]), "linearize is not available"),
         (lambda: uk.step(ball(0.5), uk.initial_state(ball(0.5), [1.0], [0.0]), 0.1), "give solver=ukjax.MoreauJean"),
     ),
 )
@@ -294,3 +297,28 @@ def test_impacts_accumulate_at_late_times(start):
     motion = uk.simulate(ball(0.5), [1.0], [0.0], start + np.array([0.0, 1.0, 12.0]))
     assert motion.finished and motion.contacts.closed[-1, 0]
     np.testing.assert_allclose(motion.q[-1], 0.1, atol=1e-9)
+
+
+def test_a_load_that_varies_while_nothing_moves_is_followed():
+    """Adaptive steps of a body at rest are long. A load 2 m g sin(20 t) lifts it three times in a second, and friction
+    of 1 N holds another against 1.5 sin(20 t) N for a part of the time only."""
+    ts = np.linspace(0, 1, 41)
+    lifted = uk.System(
+        uk.MassForce(jnp.eye(1), lambda t, q, v: G * (2 * jnp.sin(20 * t) - 1)[None]),
+        uk.Unilateral(lambda t, q: q[0]),
+    )
+    held = uk.System(
+        uk.MassForce(jnp.eye(1), lambda t, q, v: 1.5 * jnp.sin(20 * t)[None]), uk.Coulomb(lambda t, q, v: v[0], 1.0)
+    )
+    for system, changes in ((lifted, 7), (held, 13)):
+        coarse = uk.simulate(system, [0.0], [0.0], [0.0, 1.0])
+        motion = uk.simulate(system, [0.0], [0.0], ts)
+        fixed = uk.simulate(system, [0.0], [0.0], ts, dt=1e-3)
+        np.testing.assert_allclose(motion.q, fixed.q, rtol=0, atol=1e-9)
+        assert int(coarse.contacts.changes) == int(fixed.contacts.changes) == changes
+
+
+def test_a_start_inside_of_a_contact_is_a_failure_under_jit():
+    final = jax.jit(lambda z: uk.simulate(ball(0.5), z, jnp.zeros(1), jnp.array([0.0, 1.0])).without_model())
+    assert final(jnp.array([0.05])).reason == "left its constraints"
+    assert final(jnp.array([0.5])).finished

@@ -74,5 +74,5 @@ def test_friction_in_a_joint_holds_it():
     np.testing.assert_allclose(9 / 6 + 9.81 / 2 * np.sin(angle), 6 * angle, rtol=1e-9)
     np.testing.assert_allclose(motion.q[3], motion.q[2], rtol=1e-14)
     np.testing.assert_allclose(motion.contact_force[-1], -9.81 / 2 * np.cos(angle), rtol=1e-10)
-    with pytest.raises(uk.InputError, match="reactions are not available"):
+    with pytest.raises(uk.InputError, match="Mechanism.reactions is not available"):
         pendulum.reactions(0.0, motion.q[-1], motion.v[-1])

@@ -25,7 +25,7 @@ from .._names import did_you_mean
 from .._precision import Numbers
 from .._run.compile import jit_unoptimised
 from .._solve import AbstractMethod, choose
-from .._system import AbstractSystem
+from .._system import AbstractSystem, refuse_contacts
 from .linear_model import LinearModel
 from .states import Rows, named_states, names_of_states, position_names, velocity_names
 from .tangent import compiled_tangent
@@ -100,8 +100,7 @@ def linearize(
     """
     if not isinstance(system, AbstractSystem):
         raise InputError(f"system must be a ukjax.System, got {kind_of(system)}")
-    if system.nonsmooth:
-        raise InputError("linearize is not available for systems with ukjax.Unilateral or ukjax.Coulomb constraints")
+    refuse_contacts("linearize", system)
     t, q, v = state_of(system, t, q, v)
     system, q, v, t = canonicalise(system, q, v, t)
     check_kinematic_map(system, q, v)

@@ -92,6 +92,9 @@ class Unilateral(AbstractNonsmooth):
     An impact obeys Newton's law, ġ⁺ ≥ −e ġ⁻, for all closed gaps at once. Friction obeys Coulomb's law with the cone
     \\|λ_t\\| ≤ μ λ. Acary & Brogliato, Numerical Methods for Nonsmooth Dynamical Systems (2008), ch. 3.
 
+    Control laws do not take contact forces into account: a ``Servo`` computes the actuator forces of the system without
+    contacts.
+
     A floor, a stop, a rope that goes slack, a cam follower that lifts off, backlash and clearance are such constraints.
 
     Parameters

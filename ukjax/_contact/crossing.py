@@ -1,4 +1,4 @@
-"""Search for the first gap that closes along a step."""
+"""Search along a step for the first gap that closes, and for the first contact or friction force that lets go."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -77,6 +77,48 @@ def first_crossing(
     found = last.is_below | last.may_dip
     fraction = jax.lax.cond(found, locate, lambda: jnp.ones((), dtype))
     return Crossing(last.is_below | last.may_dip & (fraction < 1), fraction)
+
+
+class _Release(NamedTuple):
+    cell: Int[Array, ""]
+    x0: Float[Array, ""]
+    x1: Float[Array, ""]
+    before: Float[Array, " events"]
+    after: Float[Array, " events"]
+    found: Bool[Array, ""]
+
+
+def first_release(
+    values_at: Callable[[Array], Array],
+    acts: Bool[Array, " events"],
+    rounding: Float[Array, " events"],
+    at_start: Float[Array, " events"],
+    at_end: Float[Array, " events"],
+    cells: Int[Array, ""],
+) -> Crossing:
+    """The first fraction of a step at which a value that ``acts`` becomes negative by more than its ``rounding``.
+
+    The values are evaluated at the ends of ``cells`` equal cells, and are linear between them. Those at the start and
+    at the end of the step are known.
+    """
+    is_lost = lambda values: acts & (values < -rounding)
+
+    def is_running(state):
+        return (state.cell < cells - 1) & ~state.found
+
+    def next_cell(state):
+        x1 = (state.cell + 1).astype(rounding.dtype) / cells
+        after = values_at(x1)
+        return _Release(state.cell + 1, state.x1, x1, state.after, after, jnp.any(is_lost(after)))
+
+    zero, count, false = jnp.zeros((), rounding.dtype), jnp.zeros((), jnp.int32), jnp.asarray(False)
+    last = jax.lax.while_loop(is_running, next_cell, _Release(count, zero, zero, at_start, at_start, false))
+    end = _Release(last.cell, last.x1, jnp.ones_like(zero), last.after, at_end, jnp.any(is_lost(at_end)))
+    last = jax.tree.map(lambda x, y: jnp.where(last.found, x, y), last, end)
+    drop = last.before - last.after
+    share = jnp.where(last.before > rounding, last.before / jnp.where(drop > 0, drop, 1), 0.5)
+    share = jnp.min(jnp.where(is_lost(last.after), jnp.clip(share, 0, 1), 1), initial=1)
+    return Crossing(last.found, last.x0 + (last.x1 - last.x0) * share)
 
 
 def _minimum(value, low, high):

@@ -1,19 +1,14 @@
 """Motion in a contact mode: which gaps are closed, and which friction forces stick."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._constraint import AbstractConstraint, AbstractNonsmooth
-from .._control import AbstractControl
-from .._dynamics import AbstractDynamics
-from .._kinematic_map import KinematicMap
 from .._precision import Numbers
 from .._solve import AbstractMethod
-from .._system import AbstractSystem
+from .._system import AbstractVariant
 from .._terms import Terms
 from .complementarity import Cone, norm, solve_regularised, unit
 from .rows import ContactRows, Layout, Response, contacts_at, response_of
@@ -126,13 +121,12 @@ def forces_in(mode: ContactMode, contacts: ContactRows, response: Response, layo
     return ContactForces(contacts, response, s * scaled, scaled, allowed, jax.lax.stop_gradient(size))
 
 
-class InContact(AbstractSystem):
+class InContact(AbstractVariant):
     """The system ``plant`` in a contact mode: its Terms have the contact forces in c.
 
     The control of the plant does not know the contact forces.
     """
 
-    plant: AbstractSystem
     mode: ContactMode
     layout: Layout
     method: AbstractMethod
@@ -156,38 +150,6 @@ class InContact(AbstractSystem):
         contacts = contacts_at(self.plant.nonsmooth, self.kinematic_map, self.layout, t, q, v)
         response = response_of(terms, contacts, self.layout, self.method)
         return forces_in(self.mode, contacts, response, self.layout)
-
-    @property
-    def dynamics(self) -> AbstractDynamics:
-        return self.plant.dynamics
-
-    @property
-    def constraints(self) -> tuple[AbstractConstraint, ...]:
-        return self.plant.constraints
-
-    @property
-    def nonsmooth(self) -> tuple[AbstractNonsmooth, ...]:
-        return self.plant.nonsmooth
-
-    @property
-    def nonideal(self) -> Callable | None:
-        return self.plant.nonideal
-
-    @property
-    def control(self) -> AbstractControl | None:
-        return self.plant.control
-
-    @property
-    def coordinates(self) -> tuple[tuple[str, str], ...] | None:
-        return self.plant.coordinates
-
-    @property
-    def kinematic_map(self) -> KinematicMap | None:
-        return self.plant.kinematic_map
-
-    @property
-    def velocities(self) -> tuple[tuple[str, str], ...] | None:
-        return self.plant.velocities
 
 
 class EventValues(NamedTuple):

@@ -67,6 +67,8 @@ class Setting(NamedTuple):
         Characteristic sizes of the rates of all rows (rows,).
     time_rounding
         Rounding error of the time [s].
+    max_penetration
+        Largest penetrations of a start that count as rounding (gaps,).
     """
 
     system: AbstractSystem
@@ -75,6 +77,7 @@ class Setting(NamedTuple):
     gap_rounding: Float[Array, " gaps"]
     rate_size: Float[Array, " rows"]
     time_rounding: Float[Array, ""]
+    max_penetration: Float[Array, " gaps"]
 
     def contacts(self, t: Array, q: Array, v: Array) -> ContactRows:
         """The contacts at one state."""

@@ -24,7 +24,6 @@ from .._files import check_writable, write_whole
 from .._fingerprint import with_digest
 from .._kernel import without_kernels
 from .._labels import Labels
-from .._motion.diagnose.contact import nonsmooth_of
 from .._motion.fallback.policy import initial_method_at
 from .._motion.result import NEEDS_FALLBACK, NO_FALLBACK
 from .._motion.simulate import DEFAULT_MAX_STEPS, batch_program
@@ -34,6 +33,7 @@ from .._parameters import value_at
 from .._precision import Numbers, is_double_allowed
 from .._run.compile import jit_unoptimised
 from .._solve import AbstractMethod
+from .._system import refuse_contacts
 from .._version import NUMERICS, __version__
 from .block import starts
 from .plan import fingerprint_of, plan_of
@@ -126,8 +126,7 @@ def export(
         raise InputError(f"over must name numbers of the model, such as ('m1', 'ma[0]'), got {repr_of(over)}")
     if derivatives and dt is None:
         raise InputError("derivatives need fixed steps: give dt, the length of one [s]")
-    if nonsmooth_of(system):
-        raise InputError("export is not available for systems with ukjax.Unilateral or ukjax.Coulomb constraints")
+    refuse_contacts("export", system)
     plan = plan_of(
         system, {name: [1.0] for name in names} or {"q1": [0.0]}, 1, ts, q0, v0, None, 0, None, False, "samples", None,
         drift, dt, rtol, atol, method, solver, None, max_steps,

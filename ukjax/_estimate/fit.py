@@ -12,9 +12,9 @@ import scipy.optimize
 from .._check import as_integer, as_number, check_flag, check_function, check_step, check_word, repr_of
 from .._errors import InputError
 from .._functions import vector
-from .._motion.diagnose.contact import nonsmooth_of
 from .._parameters import Observed, Parameters, check_settings
 from .._solve import AbstractMethod, choose
+from .._system import refuse_contacts
 from .checkpoint import Checkpoint, fingerprint_of
 from .descent import LOSS_DERIVATIVES, descend
 from .experiment import Experiment, as_experiments
@@ -167,11 +167,8 @@ def fit(
         raise InputError(f"optimiser must be one of optax, such as optax.adam(0.02), got {repr_of(optimiser)}")
     if not isinstance(checkpoint, str | os.PathLike | None):
         raise InputError(f"checkpoint must be the name of a file, got {repr_of(checkpoint)}")
-    if nonsmooth_of(observed.model):
-        raise InputError(
-            "fit is not available for systems with ukjax.Unilateral or ukjax.Coulomb constraints: minimise a cost of "
-            "ukjax.simulate, whose derivatives are those of the motion with its impacts"
-        )
+    advice = ": minimise a cost of ukjax.simulate, whose derivatives are those of the motion with its impacts"
+    refuse_contacts("fit", observed.model, advice)
     prediction = Prediction(
         observed,
         parameters,

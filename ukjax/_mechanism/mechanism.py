@@ -26,7 +26,7 @@ from .._names import did_you_mean
 from .._precision import Numbers, as_float
 from .._rotation import as_vector, quaternion_of
 from .._run.compile import cached_unless_tracing, jit_unoptimised
-from .._system import AnyConstraint, Limited, System, split_constraints, state_of
+from .._system import AnyConstraint, Limited, System, refuse_contacts, split_constraints, state_of
 from ..contacts import Contact
 from ..joints import AbstractActing, AbstractConnection, AbstractCoupling, AbstractJoint
 from ..systems.base import AbstractMechanism
@@ -448,8 +448,7 @@ class Mechanism(AbstractMechanism):
             If the state has another shape, the acceleration at this state is not unique, or the mechanism has stops,
             contacts or sticking friction.
         """
-        if self.nonsmooth:
-            raise InputError("reactions are not available for mechanisms with stops, contacts or sticking friction")
+        refuse_contacts("Mechanism.reactions", self)
         t, q, v = state_of(t, q, v, self.kinematic_map)
         terms = self(t, q, v)
         motion = constrained_motion(terms)

@@ -22,7 +22,7 @@ from .._run.chunks import in_chunks
 from .._run.compile import jit_batch, jit_fast_compile, jit_unoptimised
 from .._run.threads import run_interruptibly
 from .._solve import AbstractMethod, FastPath, Sparse, choose, solve
-from .._system import AbstractSystem, kinematic_map_of
+from .._system import AbstractSystem, kinematic_map_of, refuse_contacts
 from .._terms import Terms
 from .fallback.row_noise import without_noise_rows
 from .fallback.sparsity import band_at_states, forget_band, with_sparsity
@@ -78,6 +78,7 @@ def acceleration(
     """
     if not isinstance(model, AbstractSystem):
         check_function("model", model, "t, q, v")
+    refuse_contacts("acceleration", model, ": it depends on which of them act, as motion.acceleration knows")
     t, q, v = as_numbers("t", t), as_array("q", q), as_array("v", v)
     check_starts(q, v, kinematic_map_of(model), ("q", "v", "state"))
     batch = q.shape[:-1]

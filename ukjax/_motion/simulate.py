@@ -190,9 +190,10 @@ def simulate(
     ``Trajectory.contacts`` has the impacts and the mode of each sample. Such a motion ends with the result "came to
     contacts and friction without consistent forces" where no contact forces are possible, as in Painlevé's problem.
     Within each step gaps are evaluated along a cubic polynomial, at 8 points or more and 512 or more of the whole
-    motion, and at each minimum that the signs of their slopes show between two points. Derivatives include those of all
-    instants; they do not exist where a contact is touched without speed. ``event``,
-    ``adjoint`` and ``progress`` are not available.
+    motion, and at each minimum that the signs of their slopes show between two points. Forces of contacts and friction
+    are evaluated at the end of each step and at 512 points or more of the whole motion: a load that acts for a shorter
+    time on a body at rest needs ``switches``. Derivatives include those of all instants; they do not exist where a
+    contact is touched without speed. ``event``, ``adjoint`` and ``progress`` are not available.
 
     **Checks.** Residuals of constraints are relative to the terms of each row. The start may be off by 1e-6, and is
     projected by the first step; the motion may be off by 1e-8 (1e-3 in float32). A motion that could only continue by a

@@ -10,25 +10,24 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._check import as_array, as_integer, as_number, as_numbers, check_finite, check_function, check_word, kind_of
-from .._constraint import AbstractConstraint, AbstractNonsmooth
+from .._constraint import AbstractConstraint
 from .._contact.moreau_jean import MoreauJean
 from .._control import AbstractControl, Command, no_task
-from .._dynamics import AbstractDynamics
 from .._errors import InputError
 from .._jaxpr.tracing import is_concrete, is_eager
 from .._kernel import per_member
-from .._kinematic_map import KinematicMap
 from .._precision import Numbers, in_precision
 from .._run.compile import jit
 from .._solve import AbstractMethod, choose
-from .._system import AbstractSystem, kinematic_map_of
+from .._system import AbstractSystem, AbstractVariant, kinematic_map_of
 from .._terms import Terms
-from .diagnose.contact import check_options_with_contact, nonsmooth_of
+from .diagnose.contact import check_gaps, check_options_with_contact, nonsmooth_of
 from .diagnose.motion import check_consistent
 from .fallback.row_noise import without_noise_rows
 from .fallback.sparsity import with_sparsity
 from .inputs import canonicalise, check_kinematic_map, check_starts, hint_if_batched_model
 from .integrate.time_stepping import corrected_step
+from .problem import InitialState
 from .result import FINISHED, classify, finite, in_words
 from .stepper.contact_setting import compiled, setting_of
 from .stepper.drift_correction import same_at_every_level
@@ -108,6 +107,7 @@ def initial_state(model: AbstractSystem | Callable[..., Terms], q0: Numbers, v0:
         scale = scales(plant, t, q0, v0)
         if isinstance(plant, AbstractSystem) and is_eager(plant, q0, v0, t):
             check_consistent(plant, t, q0, v0, scale)
+            check_gaps(plant, t, InitialState(q0, v0, scale))
     batch = q0.shape[:-1]
     return State(jnp.broadcast_to(t, batch).astype(q0.dtype), q0, v0, jnp.full(batch, FINISHED, np.int32), scale)
 
@@ -213,31 +213,10 @@ class ConstantInputs(AbstractControl):
         return no_task(self.u)
 
 
-class Driven(AbstractSystem):
+class Driven(AbstractVariant):
     """The system ``plant`` with constant inputs ``u`` (p,) of its actuators."""
 
-    plant: AbstractSystem
     u: Float[Array, " p"]
-
-    @property
-    def dynamics(self) -> AbstractDynamics:
-        return self.plant.dynamics
-
-    @property
-    def constraints(self) -> tuple[AbstractConstraint, ...]:
-        return self.plant.constraints
-
-    @property
-    def nonsmooth(self) -> tuple[AbstractNonsmooth, ...]:
-        return self.plant.nonsmooth
-
-    @property
-    def nonideal(self) -> Callable | None:
-        return self.plant.nonideal
-
-    @property
-    def kinematic_map(self) -> KinematicMap | None:
-        return self.plant.kinematic_map
 
     @property
     def control(self) -> AbstractControl | None:

@@ -14,7 +14,7 @@ from .._errors import InputError
 from .._functions import vector_of
 from .._norm import length
 from .._precision import Numbers
-from .._system import AbstractSystem
+from .._system import AbstractSystem, refuse_contacts
 from .._terms import Terms
 from .robust import Robust, extreme_eigenvalues
 
@@ -58,6 +58,7 @@ class Adaptive(AbstractSystem):
     def __init__(self, plant: AbstractSystem, law: Robust, *, k1: Numbers, k2: Numbers):
         if not isinstance(plant, AbstractSystem):
             raise InputError(f"plant must be a ukjax.System, got {kind_of(plant)}")
+        refuse_contacts("Adaptive", plant)
         if not isinstance(law, Robust):
             raise InputError(f"law must be a ukjax.control.Robust, got {kind_of(law)}")
         if plant.control is not None:

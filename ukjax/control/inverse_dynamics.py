@@ -12,7 +12,7 @@ from .._errors import InputError
 from .._functions import as_function, as_vector_function, vector_of
 from .._jaxpr.tracing import is_concrete
 from .._precision import Numbers
-from .._system import kinematic_map_of
+from .._system import kinematic_map_of, refuse_contacts
 from .._terms import Terms
 from .task import as_weight
 
@@ -66,6 +66,7 @@ def inverse_dynamics(
         Under ``jit`` values are unknown and nothing is raised: check ``unreachable``.
     """
     check_function("model", model, "t, q, v")
+    refuse_contacts("inverse_dynamics", model)
     t, q, v = as_number("t", t, "s"), as_array("q", q), as_array("v", v)
     acceleration = as_array("acceleration", acceleration)
     shapes_match = v.shape == q.shape if kinematic_map_of(model) is None else v.ndim == 1

@@ -24,7 +24,7 @@ from .._dynamics import AbstractDynamics
 from .._equation import constrained_motion
 from .._errors import InputError
 from .._precision import Numbers
-from .._system import AbstractSystem
+from .._system import AbstractSystem, refuse_contacts
 from .._terms import Terms
 
 
@@ -83,6 +83,7 @@ class SlidingMode(AbstractSystem):
         for name, system in (("nominal", nominal), ("actual", actual)):
             if not isinstance(system, AbstractSystem):
                 raise InputError(f"{name} must be a ukjax.System, got {kind_of(system)}")
+            refuse_contacts("SlidingMode", system)
             if system.control is not None or system.nonideal is not None:
                 raise InputError(f"{name} must be without control and without non-ideal constraints")
             if system.kinematic_map is not None:

@@ -1,6 +1,6 @@
 """Locked coordinates: they keep their given values while the others are adjusted."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import equinox as eqx
@@ -9,13 +9,11 @@ from jaxtyping import Array, Float
 
 from ..._check import repr_of
 from ..._constraint import AbstractConstraint, Holonomic, Pfaffian
-from ..._control import AbstractControl
-from ..._dynamics import AbstractDynamics
 from ..._errors import InputError
-from ..._kinematic_map import KinematicMap, rate
+from ..._kinematic_map import rate
 from ..._labels import named_coordinates, named_directions
 from ..._names import did_you_mean
-from ..._system import AbstractSystem
+from ..._system import AbstractSystem, AbstractVariant
 
 
 def locked(
@@ -47,12 +45,11 @@ def locked(
     return Locked(system, of_q, of_v, t, q, v) if fixed_names else system
 
 
-class Locked(AbstractSystem):
+class Locked(AbstractVariant):
     """A system some of whose named coordinates follow q + q̇ (t − t0), and some of whose named velocities are
     constant.
     """
 
-    system: AbstractSystem
     of_q: tuple[str, ...] = eqx.field(static=True)
     of_v: tuple[str, ...] = eqx.field(static=True)
     t: Array
@@ -60,43 +57,19 @@ class Locked(AbstractSystem):
     v: Float[Array, " n"]
 
     @property
-    def dynamics(self) -> AbstractDynamics:
-        return self.system.dynamics
-
-    @property
     def constraints(self) -> tuple[AbstractConstraint, ...]:
-        constraints = list(self.system.constraints)
+        constraints = list(self.plant.constraints)
         if self.of_q:
             constraints.append(Holonomic(self.off, name=tuple(f"{name} as given" for name in self.of_q)))
         if self.of_v:
-            names = [name for name, _ in named_directions(self.system, self.v.size) or ()]
+            names = [name for name, _ in named_directions(self.plant, self.v.size) or ()]
             indices = np.array([names.index(name) for name in self.of_v])
             rows = np.eye(self.v.size)[indices]
             constraints.append(Pfaffian(rows, self.v[indices], name=tuple(f"{name} as given" for name in self.of_v)))
         return tuple(constraints)
 
-    @property
-    def nonideal(self) -> Callable | None:
-        return self.system.nonideal
-
-    @property
-    def coordinates(self) -> tuple[tuple[str, str], ...] | None:
-        return self.system.coordinates
-
-    @property
-    def kinematic_map(self) -> KinematicMap | None:
-        return self.system.kinematic_map
-
-    @property
-    def velocities(self) -> tuple[tuple[str, str], ...] | None:
-        return self.system.velocities
-
-    @property
-    def control(self) -> AbstractControl | None:
-        return self.system.control
-
     def off(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " k"]:
         """Deviations of the locked coordinates from their paths."""
-        names = [name for name, _ in named_coordinates(self.system, q.size)]
+        names = [name for name, _ in named_coordinates(self.plant, q.size)]
         at = np.array([names.index(name) for name in self.of_q])
         return q[at] - self.q[at] - rate(self.kinematic_map, self.q, self.v)[at] * (t - self.t)

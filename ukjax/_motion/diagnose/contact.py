@@ -14,9 +14,7 @@ from ..._errors import InputError
 from ..._run.compile import jit_unoptimised
 from ..._system import AbstractSystem
 from ..problem import InitialState
-
-PENETRATION = 1e-6
-"""Largest penetration of a start, relative to the size of the terms of the gap, that counts as rounding."""
+from ..stepper.contact_setting import max_penetration
 
 
 def nonsmooth_of(model: Any) -> tuple[AbstractNonsmooth, ...]:
@@ -66,7 +64,7 @@ def check_gaps(model: Any, t: Any, start: InitialState) -> None:
         q, v, scale = jax.tree.map(lambda x: jnp.asarray(x)[None], (q, v, scale))
     gap, size = map(np.asarray, _gaps(model, jnp.broadcast_to(t, q.shape[:1]), q, scale))
     relative = gap / np.maximum(size, np.finfo(gap.dtype).tiny)
-    if not relative.size or np.all(relative >= -PENETRATION):
+    if not relative.size or np.all(relative >= -max_penetration(gap.dtype)):
         return
     member, i = np.unravel_index(int(np.argmin(np.where(np.isnan(relative), -np.inf, relative))), relative.shape)
     name = nonsmooth_names(model.nonsmooth, t, q[0], v[0])[i]

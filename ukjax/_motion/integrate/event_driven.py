@@ -1,7 +1,7 @@
 """Motions with contacts and dry friction, by steps that end where the contact mode changes.
 
 Between two changes the motion is smooth: closed gaps and sticking friction act as constraints. A step that ends beyond
-a change is repeated with a shorter length, aimed at the change along a cubic polynomial (gaps) or a line (forces and
+a change is repeated with a shorter length, aimed at the change along a cubic polynomial (gaps) or lines (forces and
 slips), until a step ends within rounding of it. There the transition computes impacts and the next mode. Each member of
 a batch has its own steps, modes and instants.
 
@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._contact.crossing import Crossing, first_crossing
+from ..._contact.crossing import Crossing, first_crossing, first_release
 from ..._contact.history import MAX_IMPACTS, ContactHistory
 from ..._contact.mode import ContactMode, InContact, all_open, event_values, forces_in
 from ..._contact.rows import gaps
@@ -38,7 +38,8 @@ from ..stepper.runge_kutta import acceleration, step
 from .base import AbstractBatchIntegrator
 
 MIN_CELLS, CELLS_OF_MOTION = 8, 512
-"""Numbers of cells in which gaps are evaluated: in a step at least, and in the whole time."""
+"""Numbers of cells in which gaps are evaluated: in a step at least, and in the whole time. Forces are evaluated at as
+many points of the whole time, and at the end of each step."""
 
 MAX_CHANGES_AT_ONCE = 12
 """Changes of the mode at one instant, after which the motion ends: no mode is consistent."""
@@ -272,7 +273,7 @@ class Outlook(NamedTuple):
     met: Bool[Array, " events"]
 
 
-def _outlook(setting, mode, values, forces, step_taken: Step, t0, h, cells, first):
+def _outlook(setting, mode, values, forces, step_taken: Step, t0, h, share_of_motion, first):
     """Look for a change of the mode along a step."""
     layout = setting.layout
     new, rounding = jax.lax.stop_gradient(event_values(forces, mode, layout, setting.gap_rounding, setting.rate_size))
@@ -281,16 +282,20 @@ def _outlook(setting, mode, values, forces, step_taken: Step, t0, h, cells, firs
     # Open gaps along the cubic polynomial of the step.
     crossing = Crossing(jnp.asarray(False), jnp.ones_like(h))
     if layout.gaps:
+        cells = jnp.clip(jnp.ceil(CELLS_OF_MOTION * share_of_motion), MIN_CELLS, CELLS_OF_MOTION).astype(jnp.int32)
         gaps_at = lambda x: _gaps_along(setting, step_taken, t0, x)
         crossing = first_crossing(gaps_at, ~mode.closed, rounding[: layout.gaps], cells)
 
-    # Other events: along a line between the ends of the step.
-    lost = ~is_open & (new < -rounding)
-    drop = values - new
-    share = jnp.where(values > rounding, values / jnp.where(drop > 0, drop, 1), 0.5)
-    share = jnp.min(jnp.where(lost, jnp.clip(share, 0.0, 1.0), 1.0), initial=1.0)
-    beyond = ~first & (crossing.found | jnp.any(lost))
-    aim = h * jnp.minimum(crossing.fraction, share)
+    # Forces and slips, which may vanish and return within a step in which nothing moves.
+    def values_at(x):
+        t, q, v = step_taken.at(x)
+        along = InContact(setting.system, mode, layout, setting.method).forces(t0 + t, q, v)
+        return event_values(along, mode, layout, setting.gap_rounding, setting.rate_size).value
+
+    release_cells = jnp.where(mode.acts(), jnp.ceil(share_of_motion * CELLS_OF_MOTION), 1).astype(jnp.int32)
+    release = first_release(values_at, ~is_open, rounding, values, new, release_cells)
+    beyond = ~first & (crossing.found | release.found)
+    aim = h * jnp.minimum(crossing.fraction, release.fraction)
 
     falls = (values > rounding) & (new < values)
     approaches = jnp.concatenate([layout.split(forces.contacts.rate)[0] < 0, jnp.zeros(layout.groups, bool)])
@@ -337,9 +342,8 @@ def _iterate(problem, setting, ts, scale, derivatives, state: LoopState) -> tupl
 
     hermite = Step(t, q, v, t1, q1, v1, system.kinematic_map)
     forces = forces_in(mode, contacts, response, layout)
-    share = jnp.ceil(CELLS_OF_MOTION * jax.lax.stop_gradient(h / times[-1]))
-    cells = jnp.clip(share, MIN_CELLS, CELLS_OF_MOTION).astype(jnp.int32)
-    outlook = _outlook(setting, mode, state.values, *jax.lax.stop_gradient((forces, hermite, t0, h)), cells, first)
+    inputs = jax.lax.stop_gradient((forces, hermite, t0, h, h / times[-1]))
+    outlook = _outlook(setting, mode, state.values, *inputs, first)
     resolution = setting.time_rounding / 4
     at_resolution = jax.lax.stop_gradient(h) <= resolution
     forced = outlook.beyond & at_resolution
@@ -383,13 +387,14 @@ def _iterate(problem, setting, ts, scale, derivatives, state: LoopState) -> tupl
     sample_done = sample + landed
     next_h = jnp.where(accepted | ~good, after_step, jnp.clip(outlook.aim, resolution, 0.999 * h))
     stuck = ~accepted & ~good & (following < least)
+    inside = first & jnp.any(contacts.gap < -setting.max_penetration)
     no_mode = (~solved | (at_once > MAX_CHANGES_AT_ONCE)) & accepted
     result = classify(
-        finished=(sample_done >= ts.size) & ~no_mode & ~stepped.off,
+        finished=(sample_done >= ts.size) & ~no_mode & ~stepped.off & ~inside,
         no_mode=no_mode,
         needs_fallback=needs_fallback & (accepted | ~fine),
         jumped=stepped.jumped & (stuck if problem.counts is None else True),
-        off=accepted & stepped.off,
+        off=accepted & stepped.off | inside,
         not_finite=~fine,
         stuck=stuck,
         exhausted=state.steps + 1 >= problem.max_steps,

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..._contact.history import ContactHistory
 from ..._contact.mode import ContactMode, all_open
 from ..._contact.moreau_jean import MoreauJeanStep, moreau_jean_step, push_out
+from ..._contact.rows import gaps
 from ..._contact.transition import Setting
 from ..._run.compile import jit_batch
 from ..fallback.policy import solve_eagerly
@@ -108,7 +109,8 @@ def _solve_one(problem, start, ts, per_interval):
     false, zero = jnp.asarray(False), jnp.zeros((), np.int32)
 
     none = all_open(setting.layout, start.q.dtype)
-    state = LoopState(start.q, start.v, none, none, false, false, false, false, zero, zero)
+    inside = jnp.any(gaps(system.nonsmooth, ts[0], start.q) < -setting.max_penetration)
+    state = LoopState(start.q, start.v, none, none, inside, false, false, false, zero, zero)
 
     def interval(state, ends_and_count):
         t0, t1, count = ends_and_count

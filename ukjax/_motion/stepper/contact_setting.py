@@ -16,6 +16,11 @@ from .drift_correction import MethodPerLevel
 from .scaling import ROUNDINGS, Scale
 
 
+def max_penetration(dtype: Any) -> float:
+    """Largest penetration of a start, relative to the size of the terms of the gap, that counts as rounding."""
+    return max(1e-6, 100 * float(jnp.finfo(dtype).eps))
+
+
 def compiled(function: Callable, model: Any, start: Any) -> Callable:
     """``function`` of one member as a kernel, or by XLA if the system has many contact rows, whose equations need
     LAPACK."""
@@ -35,8 +40,8 @@ def setting_of(
     """The contact rows of a system, with the rounding errors of its gaps and the sizes of their rates."""
     constraints, method = system.nonsmooth, method.acceleration if isinstance(method, MethodPerLevel) else method
     layout = layout_of(constraints, t, q, v)
-    gap_rounding = ROUNDINGS * jnp.finfo(q.dtype).eps * scale.of(lambda t, q: gaps(constraints, t, q), t, q)
-    rates = lambda t, q, v: contacts_at(constraints, system.kinematic_map, layout, t, q, v).rate
-    rate_size = scale.of(rates, t, q, v)
-    time_rounding = 4 * jnp.finfo(q.dtype).eps * (jnp.abs(t) + scale.t)
-    return Setting(system, layout, method, *jax.lax.stop_gradient((gap_rounding, rate_size, time_rounding)))
+    gap_size = scale.of(lambda t, q: gaps(constraints, t, q), t, q)
+    rate_size = scale.of(lambda t, q, v: contacts_at(constraints, system.kinematic_map, layout, t, q, v).rate, t, q, v)
+    eps = jnp.finfo(q.dtype).eps
+    sizes = ROUNDINGS * eps * gap_size, rate_size, 4 * eps * (jnp.abs(t) + scale.t), max_penetration(q.dtype) * gap_size
+    return Setting(system, layout, method, *jax.lax.stop_gradient(sizes))
