@@ -108,3 +108,10 @@ def test_what_cannot_be_found_is_said():
         uk.equilibrium(cart_pole(), [0.0, 0.0, 0.5], hold="crat")
     with pytest.raises(uk.InputError, match="near must have shape"):
         uk.equilibrium(cart_pole(), 0.5)
+
+
+def test_an_equilibrium_a_right_angle_away_from_the_start():
+    """A level pendulum: the direction in which it is free turns by a right angle on the way down."""
+    found = uk.equilibrium(uk.systems.Pendulum(), [-1.0, 0.0])
+    np.testing.assert_allclose(found.q, [0, -1], atol=1e-12)
+    assert found.stable

@@ -133,10 +133,10 @@ def equilibrium(
     if is_eager(constants):
         start = Rows.at(*constants)
         quick = start.fast_path(method) or _active(*constants, method)
-        combined = _balanced(system, t, q, v, Balance(system, v, quick, jnp.asarray(start.free(method).T)), method)
-        found = Rows.at(*without_derivatives((system, t, combined, v)))
+        along_start = Balance(system, v, quick, jnp.asarray(start.free(method).T))
         # Where the directions have turned by a right angle, forces along those of the start say nothing.
-        q = combined if found.balanced(method) else _balanced(system, t, q, v, Balance(system, v, quick), method)
+        combined = _balanced_or_none(system, t, q, v, along_start, method)
+        q = _balanced(system, t, q, v, Balance(system, v, quick), method) if combined is None else combined
     else:
         q = _balanced(system, t, q, v, Balance(system, v, _active(system, t, q, v, method)), method)
     constants = without_derivatives((system, t, q, v))
@@ -147,6 +147,15 @@ def equilibrium(
     multipliers, unique, force = _forces(system, t, q, v, method)
     rows = tuple(names_of(structure_of(system), lambda constraint: constraint.rows(t, q, v)[1]))
     return Equilibrium(t, q, v, multipliers, unique, force, rows, system)
+
+
+def _balanced_or_none(system, t, q, v, balance, method):
+    """``_balanced``, or None if the point that is found, if any, is not an equilibrium."""
+    try:
+        q = _balanced(system, t, q, v, balance, method)
+    except InputError:
+        return None
+    return q if Rows.at(*without_derivatives((system, t, q, v))).balanced(method) else None
 
 
 def _balanced(system, t, q, v, balance, method):
