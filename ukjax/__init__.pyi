@@ -7,9 +7,11 @@ from . import systems as systems
 from ._analysis import Equilibrium as Equilibrium
 from ._analysis import LinearModel as LinearModel
 from ._analysis import Mode as Mode
+from ._analysis import Reach as Reach
 from ._analysis import Regulator as Regulator
 from ._analysis import equilibrium as equilibrium
 from ._analysis import linearize as linearize
+from ._analysis import reach as reach
 from ._cache import enable_compilation_cache as enable_compilation_cache
 from ._constraint import AbstractConstraint as AbstractConstraint
 from ._constraint import AccelerationConstraint as AccelerationConstraint
