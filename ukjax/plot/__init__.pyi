@@ -4,5 +4,6 @@ from .ensemble import ensemble_map as ensemble_map
 from .fitted import fitted as fitted
 from .histories import histories as histories
 from .published import published as published
+from .stability import stability as stability
 from .style import save as save
 from .tuned import tuned as tuned
