@@ -367,6 +367,8 @@ def test_stability_chart_of_64_by_64_in_one_call():
         chart.growth, np.max([(-damping / 2 + s * root).real for s in (1, -1)], axis=0), atol=1e-9
     )
     np.testing.assert_array_equal(chart.stable, (stiffness > GRAVITY) & (damping > 0))
+    drawn = uk.plot.stability(chart, "k [N/m]", "d [N s/m]").axes[0]
+    np.testing.assert_array_equal(drawn.collections[0].get_array(), chart.growth)
     with pytest.raises(uk.InputError, match="function must return a square matrix"):
         uk.stability_chart(lambda a, b: jnp.stack([a, b]), x, y)
     with pytest.raises(uk.InputError, match="x must have shape"):

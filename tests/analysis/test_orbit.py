@@ -58,6 +58,7 @@ def mathieu(a, q):
     return uk.monodromy(system, start, jnp.zeros(2), np.pi, states=("q1", "dq1"))
 
 
+@pytest.mark.slow
 def test_boundaries_of_mathieu_through_multipliers():
     """The multipliers are 1 on the boundaries of even order, and −1 on those of odd order."""
     a, b = scipy.special.mathieu_a, scipy.special.mathieu_b
@@ -96,21 +97,25 @@ def test_a_whirling_pendulum_advances_by_a_turn():
 
 
 @pytest.mark.slow
-def test_the_gait_of_the_rimless_wheel_and_its_multiplier():
-    """Without inertia beside its point mass: speed after impact 0.3497543674325097, multiplier cos²(π/4)."""
-    slope, half = 0.08, np.pi / 8
-    wheel = rimless_wheel(1e-12, slope)
-    start = -0.2  # of the angle of the standing spoke, between two impacts
-    length = 2 * np.sin(half)
-    rate = 0.3
+def test_the_gait_of_the_rimless_wheel_and_its_multiplier(inertia=0.1):
+    """The angular momentum about the new spoke is conserved in an impact: ω⁺ = r ω⁻, and the multiplier is r²."""
+    slope, half, start = 0.08, np.pi / 8, -0.2  # the motion starts between two impacts
+
+    def after_impact(inertia):
+        ratio = (inertia + np.cos(2 * half)) / (inertia + 1)
+        gain = 2 * (np.cos(slope - half) - np.cos(slope + half)) / (1 + inertia)
+        return np.sqrt(ratio**2 * gain / (1 - ratio**2)), ratio
+
+    np.testing.assert_allclose(after_impact(0.0)[0], 0.3497543674325097, rtol=1e-14)  # the published wheel
+    speed, ratio = after_impact(inertia)
     q = np.array([-np.sin(start), np.cos(start), start])
-    v = rate * np.array([np.cos(start), np.sin(start), -1.0])
-    orbit = uk.periodic(wheel, q, v, 2.8, advance={"q1": length, "q3": -np.pi / 4}, hold=("q1", "q3"))
+    v = 0.3 * np.array([np.cos(start), np.sin(start), -1.0])
+    advance = {"q1": 2 * np.sin(half), "q3": -np.pi / 4}
+    orbit = uk.periodic(rimless_wheel(inertia, slope), q, v, 2.8, advance=advance, hold=("q1", "q3"))
     potential = lambda angle: np.sin(slope) * np.sin(angle) + np.cos(slope) * np.cos(angle)
-    after = np.sqrt(orbit.v[2] ** 2 + 2 * (potential(start) - potential(half)))
-    np.testing.assert_allclose(after, 0.3497543674325097, rtol=1e-9)
-    found = np.sort(np.real(orbit.multipliers))
-    np.testing.assert_allclose(found, [0.5, 1, 1], atol=1e-7)  # 1 of time, and 1 of a shift along the slope
+    found = np.sqrt(orbit.v[2] ** 2 - 2 * (potential(half) - potential(start)) / (1 + inertia))
+    np.testing.assert_allclose(found, speed, rtol=1e-9)
+    np.testing.assert_allclose(np.sort(np.real(orbit.multipliers)), [ratio**2, 1, 1], atol=1e-7)  # time, and a shift
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,7 @@ def test_a_coupler_point_drives_a_four_bar_through_a_turn():
     assert np.abs(mechanism.position_residual(0.0, path.q[-1])).max() < 1e-14
 
 
+@pytest.mark.slow
 def test_a_limit_of_the_joint_that_closes_a_loop_is_kept():
     mechanism = four_bar()
     near = [0.3, 0.9, 1.5]  # the loop is open here
@@ -125,6 +126,7 @@ def test_a_limit_of_the_joint_that_closes_a_loop_is_kept():
     np.testing.assert_allclose(closing(found.q), limit, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*not modelled")
 def test_a_stewart_platform_has_the_lengths_of_the_closed_form():
     robot = uk.load(uk.robots.path("stewart_platform"))
@@ -169,6 +171,7 @@ def test_an_arm_of_six_axes_in_a_batch_reaches_poses_of_its_forward_kinematics()
     np.testing.assert_allclose(found.q, exact, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_derivatives_by_a_target_and_a_length_are_those_of_the_closed_form():
     def elbow(x, upper):
         return uk.reach(planar_arm(upper), {"lower": jnp.stack([x, 0.5, 0.0])}, near=[0.1, 0.9], at=TIP).q[1]
@@ -181,6 +184,7 @@ def test_derivatives_by_a_target_and_a_length_are_those_of_the_closed_form():
     np.testing.assert_allclose(second, jax.grad(jax.grad(exact))(x, upper), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_an_attitude_by_a_quaternion():
     """A body on three rods from ground, which floats with a quaternion: it turns about the vertical, and rises."""
     body = uk.Body(1.0, inertia=(0.1, 0.1, 0.1))
