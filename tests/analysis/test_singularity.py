@@ -1,5 +1,7 @@
 """Singular poses of a five-bar and of a four-bar against their closed forms."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -103,7 +105,7 @@ def test_a_parallelogram_is_singular_in_both_ways_where_it_is_flat():
 def test_a_planar_arm_with_three_motors_has_two_freedoms_of_its_tip():
     joints = {"a": Revolute("ground", "one"), "b": Revolute("one", "two", at=(1, 0, 0))}
     arm = uk.Mechanism({"one": ROD, "two": ROD, "three": ROD}, joints | {"c": Revolute("two", "three", at=(1, 0, 0))})
-    options = dict(at=(1, 0, 0), freedoms=2)
+    options: Any = dict(at=(1, 0, 0), freedoms=2)
     assert uk.singularity(arm, [0.3, 0.5, 0.7], ("a", "b", "c"), "three", **options).kind == 0
     assert uk.singularity(arm, [0.3, 0.0, 0.0], ("a", "b", "c"), "three", **options).kind == 1
     bent = uk.singularity(arm, [0.3, 0.5, 0.7], ("a", "b", "c"), "three", **options)

@@ -162,7 +162,7 @@ def monodromy(
     """
     system, t, q, v, period, steps = _checked(system, t, q, v, period, steps)
     constants: Any = without_derivatives((system, t, q, v, period))
-    tangent = InContact.at(system, *constants, steps) if system.nonsmooth else system
+    tangent = InContact.at(constants, steps) if system.nonsmooth else system
     chosen = _states(tangent, t, q, v, states)
     return Shooting(system, tangent, chosen, steps).linearised(t, q, v, period)[0]
 
@@ -245,7 +245,7 @@ def periodic(
     moved = _advance(system, q, advance)
     if fixed_period is None:
         fixed_period = _depends_on_time(*fixed[:4])
-    tangent = InContact.at(*fixed, steps) if system.nonsmooth else fixed[0]
+    tangent = InContact.at(fixed, steps) if system.nonsmooth else fixed[0]
     q0, v0 = project(tangent, *fixed[1:4])
     chosen = _states(tangent, fixed[1], q0, v0, None)
     search = Search(Shooting(fixed[0], tangent, chosen, steps), fixed[1], moved, bool(fixed_period))
@@ -315,10 +315,9 @@ class InContact(AbstractVariant):
     sticking: tuple[int, ...] = eqx.field(static=True)
 
     @classmethod
-    def at(
-        cls, system: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], period: Array, steps: int
-    ) -> "InContact":
-        """The contacts at the start of the motion."""
+    def at(cls, start: Any, steps: int) -> "InContact":
+        """The contacts at the start (system, t, q, v, period) of a motion."""
+        system, t, q, v, period = start
         if not is_eager(system, t, q, v, period):
             raise InputError("values of a system with contacts must be concrete, since its mode at the start is")
         contacts = simulate(system, q, v, jnp.stack([t, t + period]), dt=float(period) / steps).contacts
