@@ -142,7 +142,8 @@ def test_the_line_tells_compiling_from_simulating(monkeypatch):
         assert terminal.written.wait(10)
         return x + 1
 
-    with status.status_line("simulating", stream=terminal):
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with status.status_line("simulating"):
         assert terminal.written.wait(10)
         assert terminal.text.startswith("simulating … 0 s")
         while "compiling" not in terminal.text:
@@ -152,10 +153,12 @@ def test_the_line_tells_compiling_from_simulating(monkeypatch):
 
 def test_the_line_needs_a_terminal_and_a_long_task(monkeypatch):
     pipe, terminal = Terminal(terminal=False), Terminal()
-    with status.status_line("simulating", stream=terminal):
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with status.status_line("simulating"):
         pass
     monkeypatch.setattr(status, "DELAY", 0.0)
-    with status.status_line("simulating", stream=pipe):
+    monkeypatch.setattr(sys, "stderr", pipe)
+    with status.status_line("simulating"):
         pipe.written.wait(0.05)
     assert pipe.text == terminal.text == ""
 

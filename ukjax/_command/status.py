@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator
 from types import FrameType
-from typing import TextIO
 
 DELAY = 2.0
 """Time after which the line appears [s]."""
@@ -44,12 +43,12 @@ class Status:
 
 
 @contextlib.contextmanager
-def status_line(doing: str, hidden: bool = False, stream: TextIO | None = None) -> Iterator[Status]:
-    """Context manager: show a line from ``DELAY`` on, if ``stream`` is a terminal, unless ``hidden``.
+def status_line(doing: str, hidden: bool = False) -> Iterator[Status]:
+    """Context manager: show a line from ``DELAY`` on, if standard error is a terminal, unless ``hidden``.
 
-    The cursor stays at the beginning of the line, so that any other output replaces it. Default: standard error.
+    The cursor stays at the beginning of the line, so that any other output replaces it.
     """
-    status, out = Status(doing), sys.stderr if stream is None else stream
+    status, out = Status(doing), sys.stderr
     if hidden or not out.isatty():
         yield status
         return

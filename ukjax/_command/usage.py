@@ -44,12 +44,12 @@ def did_you_mean_file(name: str, others: Iterable[str] = ()) -> str:
     ``others`` are further names, beside those of the files in the same folder.
     """
     folder = Path(name).parent
-    with contextlib.suppress(OSError):
-        others = [*(file.name for file in folder.iterdir() if file.suffix == Path(name).suffix), *others]
-    match = closest(Path(name).name, others)
-    if match is None:
-        return "" if folder.is_dir() else f": there is no folder {str(folder)!r}"
-    return f"; did you mean {str(folder / match) if (folder / match).exists() else match!r}?"
+    if not folder.is_dir():
+        return f": there is no folder {str(folder)!r}"
+    files = [str(file) for file in folder.iterdir() if file.suffix == Path(name).suffix]
+    by_stem = {Path(file).stem: file for file in (*others, *files)}
+    match = closest(Path(name).stem, by_stem)
+    return "" if match is None else f"; did you mean {by_stem[match]!r}?"
 
 
 def check_output(option: str, path: str, endings: tuple[str, ...] = ()) -> Path:
