@@ -223,6 +223,9 @@ def periodic(
     in the metric of kinetic energy at the frequency 1/T. Derivatives are those of the least change of the orbit, where
     neither ``hold`` nor the equations determine it.
 
+    All entries of q return. The quaternion of a body that turns by 2π in a period returns with the other sign, so that
+    such a motion has the period of two turns.
+
     Not available inside ``jax.jit`` and ``jax.vmap``; ``monodromy`` is.
 
     Examples
@@ -281,12 +284,26 @@ def _advance(system, q, advance):
 def _held(system, q, v, hold):
     """Rows of ξ and δv, and indices in (q, v), of the coordinates and velocities that are held."""
     hold = (hold,) if isinstance(hold, str) else tuple(hold)
-    entries = [name for name, _ in (*named_coordinates(system, q.size), *velocity_names(system, q.size, v.size))]
-    rows = [name for name, _ in (*position_names(system, q.size, v.size), *velocity_names(system, q.size, v.size))]
+    coordinates, directions, velocities = (
+        [name for name, _ in names]
+        for names in (
+            named_coordinates(system, q.size),
+            position_names(system, q.size, v.size),
+            velocity_names(system, q.size, v.size),
+        )
+    )
+    rows, entries = [], []
     for name in hold:
-        if name not in entries or name not in rows:
-            raise InputError(f"hold names no coordinate or velocity {name!r}{did_you_mean(str(name), entries)}")
-    return np.array([rows.index(x) for x in hold], int), np.array([entries.index(x) for x in hold], int)
+        if name in velocities:
+            rows.append(v.size + velocities.index(name))
+            entries.append(q.size + velocities.index(name))
+        elif name in coordinates and name in directions:
+            rows.append(directions.index(name))
+            entries.append(coordinates.index(name))
+        else:
+            known = [*(name for name in coordinates if name in directions), *velocities]
+            raise InputError(f"hold names no coordinate or velocity {name!r}{did_you_mean(str(name), known)}")
+    return np.array(rows, int), np.array(entries, int)
 
 
 def _states(system, t, q, v, states):
@@ -425,7 +442,7 @@ class Search(eqx.Module):
 
     def residual(self, q: Array, v: Array, q_end: Array, v_end: Array) -> Float[Array, " k"]:
         """The states of the difference between the end and the start, moved by the advance."""
-        return self.shooting.states(q, v, q_end - q - self.advance, v_end - v)
+        return self.shooting.states(q_end, v_end, q_end - q - self.advance, v_end - v)
 
     def size(self, q: Any, v: Any, unit: np.ndarray, period: float) -> float:
         """The size of a state, in the unit of scaled residuals."""
@@ -443,8 +460,6 @@ class Search(eqx.Module):
         missing, q, v, period, _, J, scale, end, _ = best
         size = self.size(q, v, unit, first)
         difference = np.abs(np.asarray(end[0] - q - self.advance))
-        if kinematic_map_of(self.shooting.system) is not None:
-            difference = np.zeros(1)  # an attitude may return as −q
         difference = np.max(difference) / np.min(unit) + np.max(np.abs(np.asarray(end[1] - v)) / unit) * first / (
             2 * np.pi
         )
