@@ -13,7 +13,7 @@ import numpy as np
 
 import ukjax as uk
 
-from .verify_references.__main__ import by_scipy
+from .verify_references.__main__ import scipy_solver
 from .verify_references.models import MODELS
 
 TOLERANCES = (1e-5, 1e-8, 1e-11)
@@ -46,9 +46,10 @@ def _rows(name: str) -> Iterator[dict[str, Any]]:
         "passed": found.passed,
     }
     if name in MODELS:
+        solve = scipy_solver(name)
         for rtol in TOLERANCES:
             yield {"problem": name, "method": "SciPy", "setting": f"rtol = {rtol:g}"} | _timed(
-                problem, lambda rtol=rtol: by_scipy(name, rtol)
+                problem, lambda rtol=rtol, solve=solve: solve(rtol)
             )
     if name in PEERS:
         for dt in STEPS:

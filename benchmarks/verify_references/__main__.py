@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -70,14 +71,18 @@ def to_twenty_digits(name: str, **changed: Any) -> list:
     return MODELS[name].compared(mp, p, times[-1], integrate(rhs, times, start, TOLERANCE)[-1])
 
 
-def by_scipy(name: str, rtol: float = 1e-13, method: str = "DOP853") -> np.ndarray:
-    """Return the values by a method of SciPy."""
+def scipy_solver(name: str) -> Callable:
+    """Return the function (rtol, method) -> values by SciPy, its equations derived beforehand."""
     module = SimpleNamespace(sin=np.sin, cos=np.cos, sqrt=np.sqrt, pi=np.pi)
     rhs, start, p = equations(name, module, float)
     times = [float(t) for t in MODELS[name].times]
     rate = lambda t, y: np.array(rhs(t, y), float)
-    found = scipy.integrate.solve_ivp(rate, times, start, method, rtol=rtol, atol=rtol)
-    return np.array(MODELS[name].compared(module, p, times[-1], found.y[:, -1]), float)
+
+    def solve(rtol: float, method: str = "DOP853") -> np.ndarray:
+        found = scipy.integrate.solve_ivp(rate, times, start, method, rtol=rtol, atol=rtol)
+        return np.array(MODELS[name].compared(module, p, times[-1], found.y[:, -1]), float)
+
+    return solve
 
 
 def values(name: str, **changed: Any) -> list:
@@ -85,7 +90,7 @@ def values(name: str, **changed: Any) -> list:
     if name in CLOSED_FORMS:
         return CLOSED_FORMS[name](parameters(name, mp.mpf, **changed))
     if name == "governor":
-        return [mp.mpf(float(x)) for x in by_scipy(name, method="Radau")]
+        return [mp.mpf(float(x)) for x in scipy_solver(name)(1e-13, "Radau")]
     return to_twenty_digits(name, **changed)
 
 
@@ -105,7 +110,7 @@ def main() -> None:
         apart = lambda x, y=first: float(max(abs(a - b) for a, b in zip(x, y, strict=True)) / max(map(abs, y)))
         row: dict[str, Any] = {"name": name, "values": [mp.nstr(x, 20) for x in first]}
         if name in MODELS:
-            row["scipy"] = apart(map(mp.mpf, map(float, by_scipy(name))))
+            row["scipy"] = apart(map(mp.mpf, map(float, scipy_solver(name)(1e-13))))
             if name in CLOSED_FORMS:
                 row["extrapolation"] = apart(to_twenty_digits(name))
         row["stored"] = apart([mp.mpf(repr(x)) for x in problem.reference])

@@ -27,8 +27,8 @@ PROBLEM = Motion(
     ts=(0.0, 10.0),
     quantity=lambda motion: motion.q[-1],
     compared=("x [m]", "y [m]", "z [m]"),
-    reference=(0.04578256339846101084683, -0.7377486044706621106129, -0.6735213088613132007197),
-    doubt=1e-17,
-    evidence="two angles",
+    reference=(0.04578256339846101, -0.7377486044706622, -0.6735213088613132),
+    doubt=1e-16,
+    evidence="two angles, extrapolated in 34 digits; SciPy agrees to 5e-13",
     settings=tolerances(1e-6, 1e-9, 1e-12),
 )
