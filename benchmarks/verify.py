@@ -88,7 +88,7 @@ class Peer(NamedTuple):
     gravity
         Vector of gravity.
     after
-        MJCF after the world body.
+        MJCF after the world body; SOLREF is twice the step.
     """
 
     bodies: str
@@ -104,7 +104,7 @@ class Peer(NamedTuple):
         model = mujoco.MjModel.from_xml_string(
             f'<mujoco><compiler angle="radian" boundmass="0"/><option timestep="{end / round(end / dt)!r}" '
             f'integrator="RK4" gravity="{self.gravity}" tolerance="1e-12"><flag contact="disable"/></option>'
-            f"<worldbody>{self.bodies}</worldbody>{self.after}</mujoco>"
+            f"<worldbody>{self.bodies}</worldbody>{self.after.replace('SOLREF', repr(2 * dt))}</mujoco>"
         )
         data = mujoco.MjData(model)
 
@@ -153,7 +153,7 @@ def _slider_crank() -> Peer:
         '<site name="slider"/></body>'
     )
     loop = (
-        '<equality><connect site1="end" site2="slider" solref="2e-3 1" solimp="0.9999 0.9999 0.001"/></equality>'
+        '<equality><connect site1="end" site2="slider" solref="SOLREF 1" solimp="0.9999 0.9999 0.001"/></equality>'
         '<actuator><motor joint="crank"/></actuator>'
     )
 
