@@ -5,6 +5,8 @@ is no constraint left. MuJoCo takes problems that are trees of bodies, and the s
 method is RK4 at several steps. CPU times are without compilation.
 """
 
+# pyright: reportAttributeAccessIssue=false
+
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -26,7 +28,7 @@ def run() -> list[dict[str, Any]]:
 
 
 def _rows(name: str) -> Iterator[dict[str, Any]]:
-    problem = uk.verify.problem(name)
+    problem: Any = uk.verify.problem(name)
     found = uk.verify.run(name)[0]
     for each in found.measured:
         yield {

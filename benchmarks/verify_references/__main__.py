@@ -45,7 +45,8 @@ def parameters(name: str, number: Any, **changed: Any) -> SimpleNamespace:
     fields = {}
     if name == "andrews":
         squeezer = uk.systems.AndrewsSqueezer()
-        names = [each for each in squeezer.__dataclass_fields__ if each not in ("m", "I")]
+        names = [each for each in squeezer.__dataclass_fields__ if np.shape(getattr(squeezer, each)) == ()]
+        names = [each for each in names if getattr(squeezer, each) is not None]
         fields = {each: number(repr(float(getattr(squeezer, each)))) for each in names}
         fields |= {each: [number(repr(float(x))) for x in getattr(squeezer, each)] for each in ("m", "I")}
     own = uk.verify.problem(name).parameters
@@ -54,7 +55,8 @@ def parameters(name: str, number: Any, **changed: Any) -> SimpleNamespace:
 
 def equations(name: str, module: Any, number: Any, **changed: Any):
     """Return y' as a function of (t, y), and the start, for mpmath or NumPy."""
-    model, p = MODELS[name], parameters(name, number, **changed)
+    model: Any = MODELS[name]
+    p = parameters(name, number, **changed)
     start = [number(x) if module is mp else float(x) for x in model.start(module, p)]
     if not isinstance(model.equations, Points):
         return (lambda t, y: model.equations(module, p, t, y)), start, p

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -39,7 +40,7 @@ def test_a_wrong_reference_fails():
 
 def test_another_solver_is_compared_with_the_reference():
     """By the equations that ``model`` returns: a Runge–Kutta method of order 4 in NumPy."""
-    problem = uk.verify.problem("knife_edge")
+    problem: Any = uk.verify.problem("knife_edge")
     system, q0, v0 = problem.model()
     y, h = np.concatenate([q0, v0]), (problem.ts[-1] - problem.ts[0]) / 100
 
@@ -64,10 +65,10 @@ def _terms(system, y):
 def test_every_problem_is_complete():
     for name in uk.verify.names():
         problem = uk.verify.problem(name)
-        assert problem.name == name and problem.title and len(problem.statement) > 200 and problem.evidence
+        assert problem.name == name and problem.title and len(problem.statement or "") > 200 and problem.evidence
         assert len(problem.reference) == len(problem.compared) and 0 < problem.doubt < 1e-9
         assert len(problem.settings) >= 3 or problem.settings == ({},)
-        assert all(parameter in problem.statement for parameter in problem.parameters)
+        assert all(parameter in (problem.statement or "") for parameter in problem.parameters)
         if problem.derivative is not None:
             assert problem.derivative.parameter in problem.parameters
             assert len(problem.derivative.values) == len(problem.reference)

@@ -71,7 +71,7 @@ def _statement(problem):
     fill = lambda text: textwrap.fill(" ".join(text.split()), 100)
     blocks = [
         f"{problem.name}: {problem.title}",
-        *map(str.rstrip, problem.statement.strip().split("\n\n")),
+        *map(str.rstrip, (problem.statement or "").strip().split("\n\n")),
         fill("Parameters: " + ", ".join(f"{name} = {value:.10g}" for name, value in problem.parameters.items())),
         fill(f"Source: {problem.source}."),
         fill(f"Reference: {problem.evidence}. Largest error {problem.doubt:.0e}, relative to the largest value."),

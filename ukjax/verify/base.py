@@ -78,7 +78,7 @@ class AbstractProblem(abc.ABC):
     """
 
     title: str
-    statement: str
+    statement: str | None
     source: str
     build: Callable[..., tuple[AbstractSystem, Any, Any]]
     compared: tuple[str, ...]
