@@ -105,6 +105,7 @@ def slope(name: str, parameter: str) -> list:
 
 
 def main() -> None:
+    uk.enable_float64()
     parser = argparse.ArgumentParser(prog="python -m benchmarks.verify_references", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME")
     for name in parser.parse_args().names or list(dict.fromkeys([*MODELS, *CLOSED_FORMS])):
