@@ -24,8 +24,8 @@ def add_to(commands: Any) -> None:
         "check",
         help="describe a mechanism: tree, loops, degrees of freedom, and what looks wrong",
         description="Describe a mechanism: bodies and joints as a tree, loops, masses, degrees of freedom at the "
-        "start, redundant constraint rows, stops, contacts, elements of the file that are not modelled, and what looks wrong. The exit "
-        "code is 1 if something looks wrong.",
+        "start, redundant constraint rows, stops, contacts, elements of the file that are not modelled, and what looks "
+        "wrong. The exit code is 1 if something looks wrong.",
         allow_abbrev=False,
     )
     add_system(parser)

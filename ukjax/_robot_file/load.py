@@ -44,8 +44,9 @@ def load(
         Whether the limits of joints are stops: ``<limit>`` of URDF, ``range`` of MJCF. Otherwise they exert no force.
     contacts : bool or Plane
         Whether contacts are modelled. For MJCF, ``True``: those of the geoms plane, sphere, capsule, box and cylinder
-        that ``ukjax.contacts`` supports, for the pairs that MuJoCo would check, with the friction of the file. URDF has no ground: give it as ``ukjax.contacts.Plane()``, which all boxes, spheres,
-        cylinders and capsules in ``<collision>`` may touch.
+        that ``ukjax.contacts`` supports, for the pairs that MuJoCo would check, with the friction of the file. URDF
+        has no ground: give it as ``ukjax.contacts.Plane()``, which all boxes, spheres, cylinders and capsules in
+        ``<collision>`` may touch.
     friction : float, optional
         Coefficient of friction between a URDF and the plane. Default: no friction.
     restitution : float
