@@ -1,4 +1,7 @@
-"""Derivatives of every mechanism of the gallery, by all parameters and its start at once, against differences."""
+"""Derivatives of every mechanism of the gallery, by all parameters and its start at once, against differences.
+
+Those of motions through impacts are in ``test_gallery_nonsmooth``.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
