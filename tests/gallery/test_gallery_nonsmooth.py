@@ -1,17 +1,22 @@
 """Systems of the gallery with contacts and dry friction, against closed forms and published numbers."""
 
-# pyright: reportOptionalMemberAccess=false
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
+from scipy.integrate import solve_ivp
 
 import ukjax as uk
 
+from ..helpers import central_difference
+
 SAMPLES = 121
-NAMES = ("bouncing_ball", "friction_oscillator", "slack_rope", "rimless_wheel", "woodpecker")
+NAMES = ("bouncing_ball", "friction_oscillator", "slack_rope", "rimless_wheel", "simplest_walker", "woodpecker")
 
 
 def _motion(name):
@@ -75,21 +80,6 @@ def test_motions_are_the_closed_forms(motions, name, error):
 
 
 @pytest.mark.slow
-def test_the_gradient_through_the_impacts_is_that_of_the_closed_form():
-    """By the coefficient of restitution and by gravity, after one and after several impacts."""
-
-    def places(parameters, how):
-        ball = uk.systems.BouncingBall(restitution=parameters[0], g=parameters[1])
-        return how(ball)
-
-    ts = jnp.array([0.0, 1.0, 2.5])
-    parameters = jnp.array([0.9, 9.81])
-    found = jax.jacfwd(lambda x: places(x, lambda ball: uk.simulate(ball, *ball.start(), ts).q[1:, 1]))(parameters)
-    exact = jax.jacfwd(lambda x: places(x, lambda ball: jax.vmap(ball.reference)(ts[1:])[:, 1]))(parameters)
-    np.testing.assert_allclose(found, exact, rtol=1e-11)
-
-
-@pytest.mark.slow
 def test_the_rope_is_slack_for_as_long_as_the_parabola_takes(motions):
     """Slack at the angle β from the upward vertical, cos β = 1/2, for 4 √(l cos β/g) sin β."""
     motion, g = motions("slack_rope"), 9.81
@@ -146,3 +136,78 @@ def test_the_woodpecker_pecks_in_its_limit_cycle(motions):
     np.testing.assert_allclose(np.diff(beak)[-1], 0.146, atol=5e-4)
     height = np.interp(beak[-2:], motion.t, motion.q[:, 0])
     np.testing.assert_allclose(-np.diff(height), 0.0195, atol=3e-4)
+
+
+THETA, PERIOD = 0.20031090049483, 3.882463752851
+LIGHT = 2e-5  # the paper's feet have no mass, here they have 1e-6 of the mass
+MID_STANCE = (0.01860823, -0.13390473, 0.06485986, -0.24935197, 3.8825)
+
+
+def garcia_step(x):
+    """(θ, θ̇) after heel strike from those of the last one, by the equations of the paper, without feet."""
+
+    def rates(t, y):
+        theta, phi, theta_dot, phi_dot = y
+        fall = np.sin(theta - 0.009)
+        return theta_dot, phi_dot, fall, fall + (theta_dot**2 - np.cos(theta - 0.009)) * np.sin(phi)
+
+    def strike(t, y):
+        return y[1] - 2 * y[0]
+
+    strike.terminal = True
+    accuracy: dict[str, Any] = dict(method="DOP853", rtol=1e-13, atol=1e-14)
+    start = x[0], 2 * x[0], x[1], x[1] * (1 - np.cos(2 * x[0]))
+    swing = solve_ivp(rates, (0, 3), start, **accuracy)
+    end = solve_ivp(rates, (3, 6), swing.y[:, -1], events=strike, **accuracy).y_events[0][0]
+    return np.array([-end[0], np.cos(2 * end[0]) * end[2]])
+
+
+@pytest.mark.slow
+def test_the_simplest_walker_walks_as_published(motions):
+    """Step length 2 sin θ and period 3.882 of the stable gait for a slope of 0.009."""
+    motion = motions("simplest_walker")
+    times = impacts(motion)
+    assert times.size == 5
+    np.testing.assert_allclose(np.diff(times), PERIOD, atol=5 * LIGHT)
+    feet = np.asarray(jax.vmap(motion.model.feet)(motion.q))
+    closed = np.asarray(motion.contacts.closed)
+    assert np.all(closed.sum(axis=1)[1:] == 1)
+    standing = feet[closed]
+    steps = np.diff([np.mean(standing[np.abs(standing[:, 0] - 2 * k * np.sin(THETA)) < 1e-3, 0]) for k in range(6)])
+    np.testing.assert_allclose(steps, 2 * np.sin(THETA), atol=LIGHT)
+    np.testing.assert_allclose(standing[:, 1], 0, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_the_simplest_walker_has_its_multipliers(motions):
+    """The gait by Newton's method on the map of one period, from mid-stance to mid-stance, and its multipliers.
+
+    The map takes the angles and rates of stance and swing leg, and exchanges the legs. Beside those of the paper it has
+    the multipliers 1, along the motion, and 0, since only two numbers remain after heel strike.
+    """
+    walker = motions("simplest_walker").model
+
+    def step(z):
+        angle, swing, rate, swing_rate, period = z
+        x, y = jnp.sin(angle), jnp.cos(angle)
+        q, v = jnp.stack([x, y, angle, swing]), jnp.stack([y * rate, -x * rate, rate, swing_rate])
+        motion = uk.simulate(walker, q, v, jnp.stack([0 * period, period]), rtol=1e-10, atol=1e-10)
+        end = jnp.concatenate([motion.q[-1, :1:-1], motion.v[-1, :1:-1]])
+        return end, end
+
+    derivative = jax.jit(jax.jacfwd(step, has_aux=True))
+    z = jnp.array(MID_STANCE)
+    for _ in range(3):
+        jacobian, end = derivative(z)
+        residual = jnp.append(end - z[:4], 0.0)
+        slope = jnp.concatenate([jacobian - jnp.eye(4, 5), jnp.eye(1, 5)])
+        z = z - jnp.linalg.solve(slope, residual)
+    assert np.abs(residual).max() < 1e-8
+    np.testing.assert_allclose(z[4], PERIOD, atol=LIGHT)
+    fixed = np.array([THETA, -0.19983247291764])
+    np.testing.assert_allclose(garcia_step(fixed), fixed, atol=1e-11)
+    differences = central_difference(garcia_step, fixed, 1e-5)
+    expected = [0.0, 1.0, *np.linalg.eigvals(differences)]
+    found = np.linalg.eigvals(np.asarray(jacobian[:, :4]))
+    for value in expected:
+        assert np.abs(found - value).min() < LIGHT

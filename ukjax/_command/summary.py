@@ -89,7 +89,8 @@ def _contacts(trajectory: Trajectory) -> dict[str, Any]:
     }
     if times.size and np.isfinite(times[0]):
         impulses = np.where(np.isfinite(times)[:, None], impulses, 0)
-        report["max_impulse"] = _largest_of(impulses, names) | {"t": float(times[impulses.max(axis=1).argmax()])}
+        largest = _largest_of(impulses, names)
+        report["max_impulse"] = largest and largest | {"t": float(times[impulses.max(axis=1).argmax()])}
     return report
 
 

@@ -26,6 +26,7 @@ from .rimless_wheel import RimlessWheel as RimlessWheel
 from .rolling_disk import RollingDisk as RollingDisk
 from .rough_incline import RoughIncline as RoughIncline
 from .scara import Scara as Scara
+from .simplest_walker import SimplestWalker as SimplestWalker
 from .slack_rope import SlackRope as SlackRope
 from .spiral_particle import SpiralParticle as SpiralParticle
 from .swarm import Swarm as Swarm

@@ -163,6 +163,12 @@ CATALOGUE = {
             "McGeer, Int. J. Robotics Research 9(2) (1990) 62",
         ),
         Entry(
+            "simplest_walker",
+            "SimplestWalker",
+            "Two legs that walk down a slope without a motor",
+            "Garcia, Chatterjee, Ruina & Coleman, J. Biomech. Eng. 120 (1998) 281",
+        ),
+        Entry(
             "woodpecker",
             "Woodpecker",
             "Woodpecker toy that hammers its way down a pole",
