@@ -599,8 +599,8 @@ def load_trajectory(path: str | os.PathLike) -> Trajectory:
     Returns
     -------
     Trajectory
-        Everything that was saved: the motion, how it ended, forces, residuals, energy, control, names and units.
-        The model is not saved: ``model`` is None.
+        Everything that was saved: the motion, how it ended, forces, residuals, energy, control, names and units, and
+        from .npz files the contacts. The model is not saved: ``model`` is None.
 
     Raises
     ------
