@@ -8,6 +8,7 @@ from typing import Any
 from .mechanism import (
     add_contact,
     add_system,
+    as_option,
     check_contact,
     check_system,
     is_robot_file,
@@ -227,7 +228,7 @@ def _lines(report) -> Iterator[str]:
     if report["redundant"]:
         yield f"  {'redundant rows':18} {', '.join(report['redundant'])}"
     for description, lines in report["not_modelled"].items():
-        option = f" (with --{HINTS[description].partition('=')[0]})" if description in HINTS else ""
+        option = f" (with {as_option(HINTS[description])})" if description in HINTS else ""
         yield f"  {'not modelled':18} {description}{option}: {where(lines)}"
     for line in report["looks_wrong"]:
         yield f"  {'looks wrong':18} {line}"

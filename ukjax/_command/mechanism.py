@@ -73,6 +73,11 @@ def load_options(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def as_option(hint: str) -> str:
+    """The option of the command line for a keyword argument of ``ukjax.load``: ``--stops`` for ``stops=True``."""
+    return f"--{hint.partition('=')[0]}"
+
+
 def check_system(name: str, floating: bool) -> None:
     """Check the ``system`` argument: a gallery name, an existing robot file, or module:Class.
 
@@ -144,7 +149,7 @@ def named_velocities(mechanism: "AbstractMechanism") -> tuple[tuple[str, str], .
 
 
 def _from_file(name, floating, load_options) -> "AbstractMechanism":
-    from .._robot_file import load
+    from .._robot_file import HINTS, load
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -153,7 +158,10 @@ def _from_file(name, floating, load_options) -> "AbstractMechanism":
         except ImportError as error:  # a missing optional package
             raise UsageError(str(error)) from None
     for warning in caught:
-        print(f"ukjax: {warning.message}", file=sys.stderr)
+        text = str(warning.message)
+        for hint in HINTS.values():
+            text = text.replace(f"with {hint}", f"with {as_option(hint)}")
+        print(f"ukjax: {text}", file=sys.stderr)
     return mechanism
 
 
