@@ -8,8 +8,8 @@ from .._contact.history import ContactHistory
 from .._motion.trajectory.trajectory import Trajectory
 from .style import COLOURS, label
 
-MAX_ROWS = 12
-"""Largest number of contacts in a panel: those with the largest forces and impulses."""
+MAX_LINES, MAX_CURVES = 12, 6
+"""Largest number of rows in the panels of contacts and of forces: those with the largest forces and impulses."""
 
 MIN_ROWS = 4
 """Room for this many contacts in a panel with fewer."""
@@ -35,7 +35,7 @@ def draw_contacts(ax: Any, trajectory: Trajectory) -> None:
     closed, sticking = np.asarray(contacts.closed), np.asarray(contacts.sticking)
     slipping = np.any(np.asarray(contacts.direction), axis=-1)
     times, impulses = np.asarray(contacts.impact_times), np.asarray(contacts.impulses)
-    rows = _largest_rows(trajectory)
+    rows = _largest_rows(trajectory, MAX_LINES)
     for line, row in enumerate(rows):
         if row < closed.shape[1]:
             _bar(ax, t, closed[:, row], line, COLOURS[0], 0.5)
@@ -53,28 +53,28 @@ def draw_contacts(ax: Any, trajectory: Trajectory) -> None:
 
 
 def draw_contact_forces(ax: Any, trajectory: Trajectory) -> None:
-    """Plot the contact forces, the largest ones if there are many."""
+    """Plot the contact forces, the largest ones if there are more than ``MAX_CURVES``."""
     names = trajectory.rows["contact_force"]
     t, force = np.asarray(trajectory.t), np.asarray(trajectory.contact_force)
-    for i, row in enumerate(_largest_rows(trajectory)):
+    for i, row in enumerate(_largest_rows(trajectory, MAX_CURVES)):
         ax.plot(t, force[:, row], color=COLOURS[i % len(COLOURS)], linewidth=1.2, label=names[row])
     assert trajectory.contacts is not None
     mark_impacts(ax, trajectory.contacts)
     label(ax, "contact force [N or N m]")
 
 
-def _largest_rows(trajectory) -> list[int]:
-    """The rows with the largest forces and impulses, at most ``MAX_ROWS``, in order; all if there are few."""
+def _largest_rows(trajectory, most) -> list[int]:
+    """The rows with the largest forces and impulses, at most ``most``, in order."""
     force, impulses = (np.abs(np.asarray(x)) for x in (trajectory.contact_force, trajectory.contacts.impulses))
     rows = force.shape[1]
-    if rows <= MAX_ROWS:
+    if rows <= most:
         return list(range(rows))
     size = np.nanmax(force, axis=0, initial=0)
     size = size / max(size.max(), 1e-300)
     if impulses.size:
         largest = np.nanmax(impulses, axis=0, initial=0)
         size = size + largest / max(largest.max(), 1e-300)
-    return sorted(np.argsort(-size, kind="stable")[:MAX_ROWS].tolist())
+    return sorted(np.argsort(-size, kind="stable")[:most].tolist())
 
 
 def _bar(ax, t, is_on, line, colour, height):
