@@ -125,7 +125,7 @@ def test_run_tells_impacts_rest_and_the_largest_impulse(lift, capsys):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     (
-        (("run", "pendulum", "--stops"), "--stops applies only to robot files"),
+        (("run", "pendulum", "--stops"), "--stops applies only to robots"),
         (("check", "four_bar.xml", "--contacts", "--friction", "1"), "--friction needs --contacts and a URDF file"),
         (("run", "four_bar.xml", "--restitution", "0.5"), "--restitution needs --stops, --contacts or both"),
         (("run", "four_bar.xml", "--stops", "--restitution", "1.5"), "--restitution must be from 0 to 1, got 1.5"),

@@ -11,11 +11,13 @@ from .mechanism import (
     as_option,
     check_contact,
     check_system,
-    is_robot_file,
+    is_robot,
     load_options,
     mechanism_of,
+    robot_file,
     title_and_source,
 )
+from .status import status_line
 from .usage import library_errors_as_usage_errors
 
 
@@ -46,7 +48,7 @@ def check_mechanism(options: argparse.Namespace) -> int:
 
     _precision.enable_float64()
     enable_compilation_cache()
-    with library_errors_as_usage_errors():
+    with library_errors_as_usage_errors(), status_line("checking"):
         mechanism, ignored, doubtful = _read_mechanism(options)
         title, source = title_and_source(options.system, mechanism)
         report: dict[str, Any] = {"system": title, "source": source}
@@ -60,12 +62,12 @@ def check_mechanism(options: argparse.Namespace) -> int:
 def _read_mechanism(options):
     """Return the mechanism, the elements of its file that are not modelled, and the doubtful ones."""
     name, floating = options.system, options.floating
-    if not is_robot_file(name):
+    if not is_robot(name):
         return mechanism_of(name, floating), {}, []
     from .._robot_file import read
 
     try:
-        parts = read(name, floating=floating, **load_options(options))
+        parts = read(robot_file(name), floating=floating, **load_options(options))
     except ImportError as error:
         from .usage import UsageError
 
