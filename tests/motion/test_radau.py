@@ -2,6 +2,7 @@
 
 import warnings
 
+import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -68,7 +69,9 @@ def test_constrained_motion_and_its_derivatives_agree_with_the_explicit_solver()
     assert np.max(motion.residual) < 1e-10 and "Radau" in motion.plan.steps
     np.testing.assert_allclose(motion.q[-1], end(stiffness, **explicit), atol=1e-8)
     np.testing.assert_allclose(motion.q[-1], reference, atol=1e-7)
-    traced, forward = jax.jit(lambda k: jax.jvp(lambda k: end(k, **RADAU), (k,), (1.0,)))(stiffness)
+    traced, forward = jax.jit(lambda k: jax.jvp(lambda k: end(k, adjoint=dfx.ForwardMode(), **RADAU), (k,), (1.0,)))(
+        stiffness
+    )
     np.testing.assert_allclose(traced, motion.q[-1], atol=1e-9)
     np.testing.assert_allclose(forward, slope, rtol=1e-6)
     reverse = jax.grad(lambda k: end(k, **RADAU) @ jnp.array([1.0, 2.0]))(stiffness)

@@ -33,8 +33,9 @@ SHORT = 0.02
 DAMPED = 0.5
 """Smallest decay rate of a stiff part, relative to the modulus of its eigenvalue. An oscillation may need its steps."""
 
-NEAR_LIMIT = 0.4
-"""Mean step size, relative to the stability limit, beyond which stability limits the steps."""
+NEAR_LIMIT = 0.2
+"""Mean step size, relative to the stability limit, beyond which stability limits the steps. Steps near the limit are
+often rejected, and rejected steps count: the mean is 0.2 to 0.7 of the limit."""
 
 
 def warn_of_stiffness(trajectory: Trajectory, problem: Problem, scale: Scale) -> None:
