@@ -63,6 +63,9 @@ POLYNOMIAL = np.linalg.inv(C[:, None] ** _POWERS)
 MAX_ITERATIONS = 10
 """Largest number of Newton iterations. A step that needs more is repeated with a shorter length."""
 
+LONGEST_PREDICTION = 2.0
+"""Largest ratio of two step sizes for which the stages of the second are predicted from the first."""
+
 NEWTON_TOLERANCE = 1e-2
 """Error of the stages that is allowed after Newton's method, relative to the error allowed in the step."""
 
@@ -177,12 +180,15 @@ class Start(NamedTuple):
 
 
 def predicted(state: RadauState, h: Array) -> Float[Array, "stages n"]:
-    """Z of the next step, of length h, from the collocation polynomial of the step before; 0 in the first step."""
+    """Z of the next step, of length h, from the collocation polynomial of the step before.
+
+    It is 0 in the first step, and in a step that is so much longer that the polynomial does not reach its end.
+    """
     dtype = state.coefficients.dtype
     ratio = h / jnp.where(state.h > 0, state.h, 1)
     at = 1 + ratio * jnp.asarray(C, dtype)[:, None]
     Z = (at ** jnp.asarray(_POWERS, dtype) - 1) @ state.coefficients
-    return jnp.where(state.h > 0, Z, 0)
+    return jnp.where((state.h > 0) & (ratio <= LONGEST_PREDICTION), Z, 0)
 
 
 class NewtonMatrices(NamedTuple):
