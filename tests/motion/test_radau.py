@@ -78,6 +78,7 @@ def test_constrained_motion_and_its_derivatives_agree_with_the_explicit_solver()
     np.testing.assert_allclose(reverse, slope @ jnp.array([1.0, 2.0]), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_members_of_a_batch_take_their_own_steps():
     angles = np.array([0.0, 0.5, 3.0])
     q0 = np.stack([np.cos(angles), np.sin(angles)], axis=1)
@@ -87,6 +88,7 @@ def test_members_of_a_batch_take_their_own_steps():
     np.testing.assert_allclose(batch.q[2], one.q, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_fixed_steps_have_a_high_order():
     pendulum = uk.systems.Pendulum()
     q0, v0 = pendulum.start()
