@@ -4,7 +4,7 @@ import argparse
 import json
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.integrate
@@ -15,7 +15,7 @@ import ukjax as uk
 
 from .closed_forms import CLOSED_FORMS
 from .extrapolation import integrate
-from .lagrange import Points, by_jets, by_symbols
+from .lagrange import DIGITS, Points, by_differences, by_jets, by_symbols
 from .models import MODELS
 
 mp.dps = 34
@@ -66,6 +66,15 @@ def equations(name: str, module: Any, number: Any, **changed: Any):
     return by_symbols(model.equations, exact, len(start) // 2, "mpmath" if module is mp else "numpy"), start, p
 
 
+def equations_apart(name: str) -> float:
+    """Return the largest difference of the equations from those by differences, near the start and in motion."""
+    with mp.workdps(DIGITS):
+        rhs, start, p = equations(name, mp, mp.mpf)
+        y = [x + mp.mpf(i + 1) / 100 for i, x in enumerate(start)]
+        other = by_differences(cast(Points, MODELS[name].equations), p)
+        return float(max(abs(a - b) for a, b in zip(rhs(mp.mpf(0), y), other(mp.mpf(0), y), strict=True)))
+
+
 def to_twenty_digits(name: str, **changed: Any) -> list:
     """Return the values by extrapolation in mpmath."""
     rhs, start, p = equations(name, mp, mp.mpf, **changed)
@@ -113,6 +122,8 @@ def main() -> None:
         apart = lambda x, y=first: float(max(abs(a - b) for a, b in zip(x, y, strict=True)) / max(map(abs, y)))
         row: dict[str, Any] = {"name": name, "values": [mp.nstr(x, 20) for x in first]}
         if name in MODELS:
+            if isinstance(MODELS[name].equations, Points):
+                row["equations"] = equations_apart(name)
             row["scipy"] = apart(map(mp.mpf, map(float, scipy_solver(name)(1e-13))))
             if name in CLOSED_FORMS:
                 row["extrapolation"] = apart(to_twenty_digits(name))
