@@ -33,6 +33,7 @@ NAMES = (
     "tuning",
     "nonsmooth",
     "robots",
+    "verify",
     "plots",
 )
 

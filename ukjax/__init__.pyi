@@ -4,6 +4,7 @@ from . import joints as joints
 from . import plot as plot
 from . import robots as robots
 from . import systems as systems
+from . import verify as verify
 from ._analysis import Equilibrium as Equilibrium
 from ._analysis import LinearModel as LinearModel
 from ._analysis import Mode as Mode
@@ -80,6 +81,7 @@ from ._motion.simulate import simulate as simulate
 from ._motion.step import State as State
 from ._motion.step import initial_state as initial_state
 from ._motion.step import step as step
+from ._motion.stepper.radau import Radau as Radau
 from ._motion.stepper.runge_kutta4 import RungeKutta4 as RungeKutta4
 from ._motion.trajectory.continuation import IntegrationOptions as IntegrationOptions
 from ._motion.trajectory.forces import Force as Force
