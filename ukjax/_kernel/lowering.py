@@ -165,9 +165,7 @@ def _call(kernel, arguments, mapped):
 
 
 @cached_per_jaxpr
-def build_kernel(
-    jaxpr: ClosedJaxpr, mapped: tuple[bool, ...], max_operations: int, target: Target = CPU
-) -> Kernel:
+def build_kernel(jaxpr: ClosedJaxpr, mapped: tuple[bool, ...], max_operations: int, target: Target = CPU) -> Kernel:
     """Compile the kernel of a function of one member. Raises ``TooLarge`` above ``max_operations``."""
     reject_keys(jaxpr.jaxpr.invars)
     for aval in jaxpr.in_avals:

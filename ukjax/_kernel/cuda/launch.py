@@ -20,14 +20,14 @@ from ..llvm.machine import address_of, machine
 from ..llvm.program import Program
 from ..primitive import any_equation
 from .driver import CudaError, describe, launch_address, library, load_kernel
-from .module import OWN_FUNCTIONS, THREADS, module
+from .module import OWN_FUNCTIONS, THREADS, has_library, module
 from .ptx import ptx_of
 
 SMALL_BATCH, FEW_THREADS = 16_384, 32
 """Batches up to this size have so many threads in a block, so that more multiprocessors have a block."""
 
-MISSING = LIBRARY.keys() - OWN_FUNCTIONS
-"""Elementary functions that kernels on a GPU cannot have."""
+OF_LIBRARY = LIBRARY.keys() - OWN_FUNCTIONS
+"""Elementary functions that need NVIDIA's library."""
 
 HANDLER = """
 define internal ptr @error(ptr %api, ptr %message) #1 {
@@ -171,9 +171,9 @@ def register_complete(
     """Register the kernel for rare cases of ``jaxpr``, whose program is made when it is first called.
 
     ``name`` is the target name of the kernel for the usual cases. Returns the target name; None if the rare cases may
-    contain functions that a kernel on a GPU cannot have.
+    contain functions that a kernel on this GPU cannot have.
     """
-    if any_equation(jaxpr, lambda equation: equation.primitive.name in MISSING):
+    if not has_library() and any_equation(jaxpr, lambda equation: equation.primitive.name in OF_LIBRARY):
         return None
     target = f"{name}_rare_{cache_key(jaxpr)}"
     _register(target, ins, outs, not any(x.mapped for x in ins), lambda: module(make(), ins, outs))

@@ -15,6 +15,7 @@ from ..llvm.module import Assembly
 from ..llvm.program import Program
 from ..llvm.straight import Piece, Straight
 from ..unsupported import Unsupported
+from .libdevice import path as libdevice_path
 from .rare import RARE, rare_function
 
 THREADS = 128
@@ -82,7 +83,12 @@ wait:
 
 
 OWN_FUNCTIONS = RARE.keys() | {"logistic", "tanh"}
-"""Elementary functions that are arithmetic in all kernels. Others are those of the C library."""
+"""Elementary functions that are arithmetic in all kernels. Others are those of a library."""
+
+
+def has_library() -> bool:
+    """Return whether functions of NVIDIA's library can be compiled."""
+    return libdevice_path() is not None
 
 
 class ThreadInstructions(Instructions):
@@ -90,7 +96,13 @@ class ThreadInstructions(Instructions):
 
     def library(self, name: str, kind: str, width: int, *arguments: str) -> str:
         if name not in RARE:
-            raise Unsupported(f"{name} is not compiled for a GPU")
+            if not has_library():
+                raise Unsupported(f"{name} on a GPU needs NVIDIA's libdevice, which was not found")
+            name = name if kind == "double" else f"{name}f"
+            self.functions.add(name)
+            function = f"@__nv_{name}"
+            self.declared.add(f"declare {kind} {function}({', '.join([kind] * len(arguments))})")
+            return self.add(f"call {kind} {function}({', '.join(f'{kind} {x}' for x in arguments)})")
         self.functions.add(name)
         (x,) = arguments
         if kind == "double":
@@ -195,7 +207,13 @@ def thread_module(program: Program, ins: Sequence[Buffer], outs: Sequence[Buffer
     assembly = ThreadAssembly(program)
     rare = [rare_function(name) for name in sorted(assembly.functions & RARE.keys())]
     declared = assembly.declared.union(*(declarations for _, declarations in rare))
-    parts = [*assembly.constants, *assembly.text, *(text for text, _ in rare), assembly.entry_points(), *sorted(declared)]
+    parts = [
+        *assembly.constants,
+        *assembly.text,
+        *(text for text, _ in rare),
+        assembly.entry_points(),
+        *sorted(declared),
+    ]
     return "\n".join(parts), assembly
 
 
@@ -229,4 +247,12 @@ def module(program: Program, ins: Sequence[Buffer], outs: Sequence[Buffer]) -> s
     for key, value in values.items():
         kernel = kernel.replace(key, value)
     attributes = f'attributes #0 = {{ nounwind "nvvm.maxntid"="{THREADS}" }}\n'
-    return "\n".join([functions, kernel, attributes, "attributes #1 = { nounwind alwaysinline }", "attributes #2 = { nounwind noinline }\n"])
+    return "\n".join(
+        [
+            functions,
+            kernel,
+            attributes,
+            "attributes #1 = { nounwind alwaysinline }",
+            "attributes #2 = { nounwind noinline }\n",
+        ]
+    )

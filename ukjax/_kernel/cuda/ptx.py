@@ -4,6 +4,7 @@ import functools
 import hashlib
 
 from ..llvm import machine
+from . import libdevice
 
 TRIPLE = "nvptx64-nvidia-cuda"
 
@@ -11,7 +12,7 @@ ARCHITECTURE, FEATURES = "sm_75", "+ptx78"
 """Oldest GPUs and drivers that can run the kernels: Turing, and CUDA 11.8. The driver assembles for newer ones, too."""
 
 PASSES = "always_inliner", "global_dead_code_eliminate", "sroa", "simplify_cfg"
-"""Passes on the module: one function without calls, and slots in registers. LLVM's other passes and its optimising code
+"""Passes on the module: one function with few calls, and slots in registers. LLVM's other passes and its optimising code
 generator move loads out of loops and share values over long distances, so that ptxas spills ten times as much."""
 
 
@@ -47,6 +48,8 @@ def _compiled(text):
     module = llvm.parse_assembly(text)
     target = _target().create_target_machine(cpu=ARCHITECTURE, features=FEATURES, opt=0)
     module.triple, module.data_layout = TRIPLE, str(target.target_data)
+    if "@__nv_" in text:
+        libdevice.link(module)
     manager = llvm.create_new_module_pass_manager()
     for name in PASSES:
         getattr(manager, f"add_{name}_pass")()
