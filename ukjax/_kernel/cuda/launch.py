@@ -1,7 +1,7 @@
 """The functions through which XLA launches a kernel on a GPU.
 
-Each kernel has a handler of XLA's FFI, written in LLVM IR and executed by the host. It takes the stream from XLA, counts
-the members, and calls ``cuLaunchKernel``. On the first call it has the kernel compiled, by a function of Python.
+Each kernel has a handler of XLA's FFI, written in LLVM IR and executed by the host. It takes the stream from XLA,
+counts the members, and calls ``cuLaunchKernel``. On the first call it has the kernel compiled, by a function of Python.
 """
 
 import ctypes
@@ -28,6 +28,11 @@ SMALL_BATCH, FEW_THREADS = 16_384, 32
 
 OF_LIBRARY = LIBRARY.keys() - OWN_FUNCTIONS
 """Elementary functions that need NVIDIA's library."""
+
+LAUNCH = (
+    "call i32 %function(ptr %kernel, i32 %blocks32, i32 1, i32 1, i32 %threads32, i32 1, i32 1, i32 0, "
+    "ptr %stream, ptr %values, ptr null)"
+)
 
 HANDLER = """
 define internal ptr @error(ptr %api, ptr %message) #1 {
@@ -98,7 +103,7 @@ PARAMETERS
   %blocks32 = trunc i64 %blocks to i32
   %lp2 = getelementptr ptr, ptr %state, i64 1
   %function = load ptr, ptr %lp2
-  %status = call i32 %function(ptr %kernel, i32 %blocks32, i32 1, i32 1, i32 %threads32, i32 1, i32 1, i32 0, ptr %stream, ptr %values, ptr null)
+  %status = LAUNCH
   %refused = icmp ne i32 %status, 0
   br i1 %refused, label %not_launched, label %done
 not_launched:
@@ -134,7 +139,7 @@ def _message(text):
 
 @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64)
 def _compile(number: int) -> int | None:
-    """Compile kernel ``number``; return null, or the address of a message. Called by its handler, in a thread of XLA."""
+    """Compile kernel ``number``; return null, or the address of a message. Its handler calls it, in a thread of XLA."""
     with _loading:
         state = _states[number]
         if state.kernel is not None:
@@ -214,6 +219,7 @@ def handler_address(ins: Sequence[Buffer], outs: Sequence[Buffer], unbatched: bo
         "METADATA": METADATA,
         "LOADS": "\n".join([*pointers_of(ins, outs), *members_of(ins, unbatched)]),
         "PARAMETERS": "\n".join(parameters),
+        "LAUNCH": LAUNCH,
         "INS": max(1, len(ins)),
         "OUTS": max(1, len(outs)),
         "VALUES": len(parameters),

@@ -1,14 +1,14 @@
 """Translate a program to an LLVM module for a GPU, with one thread for each member.
 
-The code of a member is that of the CPU's kernels with vectors of one lane. It differs in where values are: all functions
-become one, and each slot of the workspace is an allocation of its own, so that LLVM turns slots into registers. Arrays
-that are addressed by index are in the local memory of the thread. Values that are the same for all members are computed
-by the first thread of each block, in shared memory.
+The code of a member is that of the CPU's kernels with vectors of one lane. It differs in where values are: all
+functions become one, and each slot of the workspace is used for one value, so that LLVM turns slots into registers.
+Arrays that are addressed by index are in the local memory of the thread. Values that are the same for all members are
+computed by the first thread of each block, in shared memory.
 """
 
 from collections.abc import Sequence
 
-from ..graph.graph import Memory
+from ..graph.graph import Memory, TooLarge
 from ..llvm.ffi_call import Buffer
 from ..llvm.instructions import Instructions, scalar_type
 from ..llvm.module import Assembly
@@ -32,6 +32,10 @@ as in the CPU's kernels."""
 
 PIECE_REGISTERS = 100
 """Number of values of a piece that are in registers, if the others are in local memory."""
+
+MAX_LOCAL_BYTES = 32 * 2**10
+"""Largest local memory of a thread [bytes]. The driver reserves it for all threads that a GPU can hold, on an H100 9 GB
+for this size. Reverse mode keeps the start of each step there."""
 
 MAX_BUFFERS = 500
 """Largest number of arguments and results: the parameters of a kernel have 4 KiB."""
@@ -152,6 +156,11 @@ class ThreadAssembly(Assembly):
             self.reuses_slots, self.registers = False, 2**62
             super()._assign_slots()
 
+    @property
+    def local_size(self) -> int:
+        """Size of the arrays of a thread, and of its slots if they are in memory [bytes]."""
+        return sum(self.memory_size.values()) + (8 * self.slots if self.in_memory else 0)
+
     def place_of(self, memory: Memory) -> tuple[str, int]:
         name = self.memory_name.get(id(memory))
         return (name, 0) if name is not None else super().place_of(memory)
@@ -205,6 +214,8 @@ def thread_module(program: Program, ins: Sequence[Buffer], outs: Sequence[Buffer
     if len(ins) + len(outs) > MAX_BUFFERS:
         raise Unsupported(f"more than {MAX_BUFFERS} arrays are not passed to a kernel on a GPU")
     assembly = ThreadAssembly(program)
+    if assembly.local_size > MAX_LOCAL_BYTES:
+        raise TooLarge
     rare = [rare_function(name) for name in sorted(assembly.functions & RARE.keys())]
     declared = assembly.declared.union(*(declarations for _, declarations in rare))
     parts = [

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+from typing import Any
 
 from ..llvm import machine
 from . import libdevice
@@ -12,8 +13,8 @@ ARCHITECTURE, FEATURES = "sm_75", "+ptx78"
 """Oldest GPUs and drivers that can run the kernels: Turing, and CUDA 11.8. The driver assembles for newer ones, too."""
 
 PASSES = "always_inliner", "global_dead_code_eliminate", "sroa", "simplify_cfg"
-"""Passes on the module: one function with few calls, and slots in registers. LLVM's other passes and its optimising code
-generator move loads out of loops and share values over long distances, so that ptxas spills ten times as much."""
+"""Passes on the module: one function with few calls, and slots in registers. LLVM's other passes and its optimising
+code generator move loads out of loops and share values over long distances, so that ptxas spills ten times as much."""
 
 
 def has_target() -> bool:
@@ -22,7 +23,7 @@ def has_target() -> bool:
 
 
 @functools.cache
-def _target():
+def _target() -> Any:
     machine.llvm.initialize_all_targets()
     machine.llvm.initialize_all_asmprinters()
     try:
