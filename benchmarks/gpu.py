@@ -7,7 +7,7 @@ With one, in less than 8 minutes: each part in a process of its own, a part that
 results are saved after each part. ``first s`` is the time to the first result, compilation included.
 """
 
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 
 import json
 import os
@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def run() -> list[dict[str, Any]]:
     return run_on_device() if has_device() else compile_all()
 
 
-# --- without a device --------------------------------------------------------------------------------------------------
+# --- without a device ------------------------------------------------------------------------------------------------
 
 
 def compile_all() -> list[dict[str, Any]]:
@@ -127,7 +128,7 @@ def assembled(ptx: str, architecture: str = "sm_90") -> dict[str, Any]:
     }
 
 
-# --- on a device -------------------------------------------------------------------------------------------------------
+# --- on a device -----------------------------------------------------------------------------------------------------
 
 
 def run_on_device() -> list[dict[str, Any]]:
@@ -209,8 +210,8 @@ def _system(name, dtype):
         else:
             model = uk.systems.named(name)
             q, v = uk.project(model, 0.0, *model.start())
-        cast = lambda x: np.asarray(x, dtype if eqx.is_inexact_array(x) else None)
-        return jax.tree.map(lambda x: cast(x) if eqx.is_array(x) else x, (model, q, v))
+        cast = lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x
+        return jax.tree.map(cast, model), np.asarray(q, dtype), np.asarray(v, dtype)
 
 
 def _ready(name, dtype, members, steps, samples=2):
@@ -239,7 +240,8 @@ def first_call() -> None:
     _row(device=device.device_kind, platform=device.client.platform_version.strip()[:80], kernels=kernels_available())
     x = np.linspace(-3, 3, 1000)
     function = jax.jit(jax.vmap(uk.per_member(lambda x: (jnp.sin(x) * x, jnp.exp(x), jnp.sqrt(abs(x))))))
-    worst = max(float(np.max(np.abs(a - b))) for a, b in zip(function(x), (np.sin(x) * x, np.exp(x), np.sqrt(abs(x)))))
+    expected = np.sin(x) * x, np.exp(x), np.sqrt(abs(x))
+    worst = max(float(np.max(np.abs(a - b))) for a, b in zip(function(x), expected, strict=True))
     _row(custom_calls=function.lower(x).as_text().count("custom_call @ukjax_cuda"), difference=worst)
 
 
@@ -258,7 +260,7 @@ def speed(name: str, dtype: str, sizes: list[int]) -> None:
         return {"steps/s": members * steps / seconds, "seconds": seconds, "first s": first, "residual": residual}
 
     for members in sizes:
-        _attempt(lambda: of(members), members=members)
+        _attempt(partial(of, members), members=members)
 
 
 def gradient(name: str, dtype: str) -> None:
@@ -274,23 +276,21 @@ def gradient(name: str, dtype: str) -> None:
         return {"first s": first, "seconds": seconds, "motions": seconds / motion}
 
     for steps in (100, 1000):
-        _attempt(lambda: of(steps), members=MEMBERS, steps=steps)
+        _attempt(partial(of, steps), members=MEMBERS, steps=steps)
 
 
 def adaptive(name: str) -> None:
     """Adaptive steps: each member its own."""
-    import jax
-
     import ukjax as uk
 
     def of(members):
         model, q, v = _system(name, "float64")
         q, v = np.tile(q, (members, 1)), np.linspace(0.5, 1.0, members)[:, None] * v
         first, seconds = _timed(lambda: uk.simulate(model, q, v, np.array([0.0, 1.0])).q)
-        plan = uk.simulate(model, q, v, np.array([0.0, 1.0])).plan
-        return {"first s": first, "seconds": seconds, "integrator": plan.integrator, "device": str(jax.devices()[0])}
+        plan = str(uk.simulate(model, q, v, np.array([0.0, 1.0])).plan).splitlines()[0]
+        return {"first s": first, "seconds": seconds, "plan": plan}
 
-    _attempt(lambda: of(MEMBERS), members=MEMBERS)
+    _attempt(partial(of, MEMBERS), members=MEMBERS)
 
 
 def against_cpu(first: int, last: int) -> None:
@@ -311,7 +311,7 @@ def against_cpu(first: int, last: int) -> None:
 
     names = ("P1", *uk.systems.CATALOGUE, *ROBOTS)
     for name in names[first:last]:
-        _attempt(lambda: of(name), system=name)
+        _attempt(partial(of, name), system=name)
 
 
 def mujoco_warp(name: str) -> None:
@@ -327,9 +327,7 @@ def mujoco_warp(name: str) -> None:
 
     def of(members):
         model = mujoco_peer.peer(rollouts.CASES[name]()).model("RK4")
-        import mujoco
-
-        data = mujoco.MjData(model)
+        data = mujoco_peer.mujoco.MjData(model)
         there, state = mjw.put_model(model), mjw.put_data(model, data, nworld=members)
         mjw.step(there, state)
         wp.synchronize()
@@ -341,7 +339,7 @@ def mujoco_warp(name: str) -> None:
         wp.synchronize()
         return {"steps/s": members * steps / (time.perf_counter() - began)}
 
-    _attempt(lambda: of(MEMBERS), system=name, members=MEMBERS)
+    _attempt(partial(of, MEMBERS), system=name, members=MEMBERS)
 
 
 def draw(rows: list[dict[str, Any]]) -> None:
