@@ -71,8 +71,11 @@ from ._motion.simulate import simulate as simulate
 from ._motion.step import State as State
 from ._motion.step import initial_state as initial_state
 from ._motion.step import step as step
+from ._motion.stepper.radau import Radau as Radau
 from ._motion.stepper.runge_kutta4 import RungeKutta4 as RungeKutta4
 from ._motion.trajectory.continuation import IntegrationOptions as IntegrationOptions
+from ._motion.trajectory.forces import Force as Force
+from ._motion.trajectory.forces import ForceBalance as ForceBalance
 from ._motion.trajectory.observation import Observation as Observation
 from ._motion.trajectory.trajectory import Trajectory as Trajectory
 from ._motion.trajectory.trajectory import load_trajectory as load_trajectory

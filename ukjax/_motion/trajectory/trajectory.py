@@ -30,6 +30,7 @@ from ..plan import Plan
 from ..result import EVENT, FINISHED, in_words
 from .continuation import IntegrationOptions, Provenance, check_times_within
 from .files import SavedMotion, as_dataset, read_netcdf, read_npz, write_csv, write_netcdf, write_npz
+from .forces import ForceBalance, force_balance
 from .observation import Observation, observe
 
 if TYPE_CHECKING:
@@ -425,6 +426,27 @@ class Trajectory(eqx.Module):
         """Forces of contacts, then of dry friction, shape (samples, rows) [N or N m]; None for a system without."""
         return self.observed().contact_force
 
+    def forces(self) -> ForceBalance:
+        """The balance of forces: the force, multipliers and power of each constraint, actuator and contact by name.
+
+        Returns
+        -------
+        ForceBalance
+            ``motion.forces()["loop"].force`` (samples, n), ``.multiplier``, ``.power``; ``print(motion.forces())``.
+
+        Raises
+        ------
+        InputError
+            If the trajectory has no model, or a number that the model reads from outside has changed.
+        """
+        self._check_numbers()
+        if self.model is None or self.method is None:
+            raise InputError("forces() needs the model, which a motion from a file or from without_model() has not")
+        with hint_if_batched_model(self.model, self.q[..., 0, :]):
+            return force_balance(
+                self.model, self.t, self.q, self.v, self.method, mode_of(self.contacts), self.directions
+            )
+
     @property
     def finished(self) -> Bool[Array, "*batch"]:
         """Whether the motion reached its last time."""
@@ -524,8 +546,8 @@ class Trajectory(eqx.Module):
         ----------
         path
             File name. The suffix selects the format: .npz for plain arrays by name, .nc for netCDF (requires
-            xarray), .csv for a table. The first two hold everything but ``contacts``, with a warning, and
-            ``load_trajectory`` reads them.
+            xarray), .csv for a table. The first holds everything but the model, the second all of that but
+            ``contacts``; ``load_trajectory`` reads both. Warns if ``contacts`` are not written.
 
         Returns
         -------
@@ -545,8 +567,10 @@ class Trajectory(eqx.Module):
             raise InputError(f"path must end in {', '.join(writers)}, got {str(path)!r}")
         if path.suffix == ".csv" and self.t.ndim == 2:
             raise InputError("a table (.csv) holds one trajectory, this is a batch: use .npz or .nc")
-        if self.contacts is not None:
-            warnings.warn("the impacts and modes of motion.contacts are not written, contact_force is", stacklevel=2)
+        if self.contacts is not None and path.suffix != ".npz":
+            warnings.warn(
+                f"the impacts and modes of motion.contacts are not written to {path.suffix}: use .npz", stacklevel=2
+            )
         saved = self._saved()
         write_whole(path, lambda part: writers[path.suffix](saved, part))
         return path
@@ -558,7 +582,9 @@ class Trajectory(eqx.Module):
         arrays |= {name: getattr(observed, name) for name in OBSERVED}
         directions = None if self.directions == self.coordinates else self.directions
         labels = Labels(self.title, self.coordinates, self.inputs, tuple(self.rows.items()), directions)
-        return SavedMotion({name: np.asarray(x) for name, x in arrays.items() if x is not None}, OBSERVED, labels)
+        contacts = {} if self.contacts is None else vars(self.contacts)
+        as_numpy = lambda named: {name: np.asarray(x) for name, x in named.items() if x is not None}
+        return SavedMotion(as_numpy(arrays), OBSERVED, labels, as_numpy(contacts))
 
 
 def checked_index(index: Any, members: int) -> Any:
@@ -595,8 +621,8 @@ def load_trajectory(path: str | os.PathLike) -> Trajectory:
     Returns
     -------
     Trajectory
-        Everything that was saved: the motion, how it ended, forces, residuals, energy, control, names and units.
-        The model is not saved: ``model`` is None.
+        Everything that was saved: the motion, how it ended, forces, residuals, energy, control, names and units, and
+        from .npz files the contacts. The model is not saved: ``model`` is None.
 
     Raises
     ------
@@ -631,4 +657,15 @@ def load_trajectory(path: str | os.PathLike) -> Trajectory:
         method=None,
         observation=Observation(**observed),
         labels=saved.labels,
+        contacts=_contacts_of(path, saved.contacts),
     )
+
+
+def _contacts_of(path, saved) -> ContactHistory | None:
+    """The contacts in a file, None if it has none. Raises ``InputError`` if some of their fields are missing."""
+    names = [each.name for each in fields(ContactHistory)]
+    if not saved:
+        return None
+    if missing := [name for name in names if name not in saved]:
+        raise InputError(f"{str(path)!r} holds no whole trajectory: contacts_{missing[0]} is missing")
+    return ContactHistory(**{name: jnp.asarray(saved[name]) for name in names})
