@@ -34,6 +34,7 @@ NAMES = (
     "tuning",
     "nonsmooth",
     "robots",
+    "verify",
     "plots",
 )
 

@@ -4,6 +4,7 @@ from . import joints as joints
 from . import plot as plot
 from . import robots as robots
 from . import systems as systems
+from . import verify as verify
 from ._analysis import Equilibrium as Equilibrium
 from ._analysis import LinearModel as LinearModel
 from ._analysis import Mode as Mode

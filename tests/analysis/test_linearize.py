@@ -11,8 +11,8 @@ import scipy.linalg
 import scipy.signal
 
 import ukjax as uk
+from ukjax.verify.problems.whipple import bicycle, upright
 
-from .bicycle import bicycle, upright
 from .models import GRAVITY, cart_pole, four_bars, hanging, hanging_chain, pendulum
 
 EXACT: Any = dict(rtol=1e-10, atol=1e-10)
