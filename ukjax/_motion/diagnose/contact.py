@@ -42,15 +42,15 @@ def check_options_with_contact(model: Any, solver: Any, drift: str, steps_known:
             f"drift must be 'projection' for systems with ukjax.Unilateral or ukjax.Coulomb, got {drift!r}: closed "
             "contacts would drift apart"
         )
-    if not steps_known:
-        raise InputError(
-            "dt of a system with ukjax.Unilateral or ukjax.Coulomb needs one value that is known before jit, and the "
-            "same known times for all members"
-        )
     if not time_stepping and solver is not None and not hasattr(solver, "tableau"):
         raise InputError(
             "solver must be an explicit Runge-Kutta method of diffrax, or ukjax.MoreauJean(), for systems with "
             f"ukjax.Unilateral or ukjax.Coulomb, got {type(solver).__name__}"
+        )
+    if not steps_known:
+        raise InputError(
+            "dt of a system with ukjax.Unilateral or ukjax.Coulomb needs one value that is known before jit, and the "
+            "same known times for all members"
         )
 
 
