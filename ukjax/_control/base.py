@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from .._check import as_array, as_numbers, call, kind_of, repr_of
 from .._constraint import AbstractConstraint
@@ -17,12 +17,12 @@ from .._terms import Terms
 
 
 class Command(eqx.Module):
-    """Actuator forces at one instant, and whether they satisfy the task.
+    """Actuator inputs at one instant, and whether they satisfy the task.
 
     Attributes
     ----------
     u
-        Force or torque of each actuator (p,).
+        Input of each actuator (p,): its force or torque, except in ``Motors``.
     rank
         Rank of G = A W B, the number of task rows that u moves independently. If it is m, every task is feasible.
     unreachable
@@ -35,6 +35,24 @@ class Command(eqx.Module):
     rank: Int[Array, ""]
     unreachable: Float[Array, " m"]
     wanted: Float[Array, " m"]
+
+
+class MotorForce(eqx.Module):
+    """Forces of motors at one instant.
+
+    Attributes
+    ----------
+    force
+        Force or torque of each motor before its gear (p,) [N or N m].
+    saturated
+        Whether the input or the force of each motor is beyond its limits, and held by them (p,).
+    too_fast
+        Whether the rate of each motor's coordinate is larger than its speed limit (p,).
+    """
+
+    force: Float[Array, "*at p"]
+    saturated: Bool[Array, "*at p"]
+    too_fast: Bool[Array, "*at p"]
 
 
 class AbstractControl(eqx.Module):
@@ -93,12 +111,18 @@ class AbstractControl(eqx.Module):
     def force(
         self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], u: Float[Array, " p"]
     ) -> Float[Array, " n"]:
-        """Return the generalised force B u (n,)."""
+        """Return the generalised force (n,) of the inputs u: B u, except in ``Motors``."""
         return self.matrix(t, q, v) @ u
 
     def matrix(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "n p"]:
-        """Return B (n, p), with one row per velocity. Raises ``InputError`` for another shape."""
+        """Return the derivative of ``force`` by u, shape (n, p). Raises ``InputError`` for another shape of B."""
         return actuator_matrix(call("actuators", self.actuators, t, q), v)
+
+    def motor_force(
+        self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], u: Float[Array, " p"]
+    ) -> MotorForce | None:
+        """Return the forces of the motors for the inputs u, or None if the actuators have no limits of their own."""
+        return None
 
 
 def actuator_matrix(value: Any, v: Float[Array, " n"]) -> Float[Array, "n p"]:

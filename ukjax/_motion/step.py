@@ -212,6 +212,11 @@ class ConstantInputs(AbstractControl):
             raise InputError(f"u must have {p} entries, one per actuator, got {self.u.size}")
         return no_task(self.u)
 
+    def force(
+        self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], u: Float[Array, " p"]
+    ) -> Float[Array, " n"]:
+        return self.control.force(t, q, v, u)
+
 
 class Driven(AbstractVariant):
     """The system ``plant`` with constant inputs ``u`` (p,) of its actuators."""

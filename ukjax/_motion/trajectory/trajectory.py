@@ -30,6 +30,7 @@ from ..plan import Plan
 from ..result import EVENT, FINISHED, in_words
 from .continuation import IntegrationOptions, Provenance, check_times_within
 from .files import SavedMotion, as_dataset, read_netcdf, read_npz, write_csv, write_netcdf, write_npz
+from .motors import MotorHistory, motors_of
 from .observation import Observation, observe
 
 if TYPE_CHECKING:
@@ -402,8 +403,21 @@ class Trajectory(eqx.Module):
 
     @property
     def control(self) -> Float[Array, "*batch samples p"] | None:
-        """Actuator forces u, shape (samples, p) [N or N m]; None without control."""
+        """Actuator inputs u, shape (samples, p); None without control. They are forces [N or N m], except of motors."""
         return self.observed().control
+
+    @property
+    def motors(self) -> MotorHistory | None:
+        """Forces of the motors of ``Mechanism.motors``, and where their limits act; None without such motors.
+
+        Raises ``InputError`` if the trajectory has no model.
+        """
+        if self.model is None:
+            raise InputError(
+                "motors needs the model of the motion, and this trajectory was read from a file, or has lost it"
+            )
+        self._check_numbers()
+        return motors_of(self.model, self.t, self.q, self.v, tuple(name for name, _ in self.inputs))
 
     @property
     def task_residual(self) -> Float[Array, "*batch samples k"] | None:
