@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from .._check import as_array, as_numbers, call, kind_of, repr_of
 from .._constraint import AbstractConstraint
 from .._errors import InputError
 from .._kinematic_map import KinematicMap
-from .._precision import as_float
+from .._precision import Numbers, as_float
 from .._terms import Terms
 
 
@@ -55,6 +55,13 @@ class MotorForce(eqx.Module):
     too_fast: Bool[Array, "*at p"]
 
 
+class Sampling(NamedTuple):
+    """The period [s] of a sampled control, and the delay [s] after which an input acts."""
+
+    period: Numbers
+    delay: Numbers
+
+
 class AbstractControl(eqx.Module):
     """Control law u = u(t, q, v) in M q̈ = Q + B u + Qᶜ.
 
@@ -74,6 +81,8 @@ class AbstractControl(eqx.Module):
     serves_task_alone
         Whether only the task determines u. A simulation then warns if the actuators could drive directions of motion
         that the task leaves free.
+    sampling
+        Period and delay of a control that is sampled, otherwise None.
     """
 
     if TYPE_CHECKING:  # as in AbstractSystem: a subclass may use a property
@@ -90,6 +99,8 @@ class AbstractControl(eqx.Module):
         def limits(self) -> Array | None: ...
         @property
         def serves_task_alone(self) -> bool: ...
+        @property
+        def sampling(self) -> Sampling | None: ...
     else:
         actuators: eqx.AbstractVar[Callable]
         task: eqx.AbstractVar[tuple[AbstractConstraint, ...]]
@@ -97,6 +108,7 @@ class AbstractControl(eqx.Module):
         inputs: eqx.AbstractVar[tuple[tuple[str, str], ...] | None]
         limits = None
         serves_task_alone = False
+        sampling = None
 
     def under(self, kinematic_map: KinematicMap | None) -> "AbstractControl":
         """Return this control for a system whose coordinates move by q̇ = N(q) v = ``kinematic_map(q, v)``."""

@@ -1,7 +1,7 @@
 """Integration step by step, for controllers outside of the model."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,19 +10,18 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._check import as_array, as_integer, as_number, as_numbers, check_finite, check_function, check_word, kind_of
-from .._constraint import AbstractConstraint
 from .._contact.moreau_jean import MoreauJean
-from .._control import AbstractControl, Command, no_task
 from .._errors import InputError
 from .._jaxpr.tracing import is_concrete, is_eager
 from .._kernel import per_member
 from .._precision import Numbers, in_precision
 from .._run.compile import jit
 from .._solve import AbstractMethod, choose
-from .._system import AbstractSystem, AbstractVariant, kinematic_map_of
+from .._system import AbstractSystem, kinematic_map_of
 from .._terms import Terms
 from .diagnose.contact import check_gaps, check_options_with_contact, nonsmooth_of
 from .diagnose.motion import check_consistent
+from .driven import Driven
 from .fallback.row_noise import without_noise_rows
 from .fallback.sparsity import with_sparsity
 from .inputs import canonicalise, check_kinematic_map, check_starts, hint_if_batched_model
@@ -188,44 +187,6 @@ def step(
         return _integrate(model, state, dt, u, full_method, *options)[0]
     repeat = lambda: eqx.filter(_integrate(model, state, dt, u, full_method, *options)[0], eqx.is_array)
     return jax.lax.cond(jnp.any(beyond), repeat, lambda: result)
-
-
-class ConstantInputs(AbstractControl):
-    """The actuators of another control, with constant inputs ``u`` (p,) instead of its law."""
-
-    control: AbstractControl
-    u: Float[Array, " p"]
-    task: ClassVar[tuple[AbstractConstraint, ...]] = ()
-    projected: ClassVar[bool] = False
-
-    @property
-    def actuators(self) -> Callable:
-        return self.control.actuators
-
-    @property
-    def inputs(self) -> tuple[tuple[str, str], ...] | None:
-        return self.control.inputs
-
-    def command(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], passive: Terms) -> Command:
-        p = self.matrix(t, q, v).shape[1]
-        if self.u.shape != (p,):
-            raise InputError(f"u must have {p} entries, one per actuator, got {self.u.size}")
-        return no_task(self.u)
-
-    def force(
-        self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], u: Float[Array, " p"]
-    ) -> Float[Array, " n"]:
-        return self.control.force(t, q, v, u)
-
-
-class Driven(AbstractVariant):
-    """The system ``plant`` with constant inputs ``u`` (p,) of its actuators."""
-
-    u: Float[Array, " p"]
-
-    @property
-    def control(self) -> AbstractControl | None:
-        return None if self.plant.control is None else ConstantInputs(self.plant.control, self.u)
 
 
 @jit

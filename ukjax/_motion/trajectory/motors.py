@@ -58,18 +58,23 @@ def _when(t: np.ndarray, flags: np.ndarray) -> str:
     return f"in {len(member_and_sample)} of {flags.size} samples, first at t = {t[member, sample]:g} s{of_member}"
 
 
-def motors_of(model: Any, t: Array, q: Array, v: Array, names: tuple[str, ...]) -> MotorHistory | None:
-    """The motors along a motion, or along each of a batch; None for a model without motors."""
+def motors_of(
+    model: Any, t: Array, q: Array, v: Array, held: Array | None, names: tuple[str, ...]
+) -> MotorHistory | None:
+    """The motors along a motion, or along each of a batch; None for a model without motors.
+
+    ``held`` are the inputs of sampled control, None for a law that acts continuously.
+    """
     if not isinstance(model, AbstractSystem) or model.control is None:
         return None
-    forces = _forces(model, t, q, v)
+    forces = _forces(model, t, q, v, held)
     return None if forces is None else MotorHistory(t, forces.force, forces.saturated, forces.too_fast, names)
 
 
 @jit_unoptimised
-def _forces(system, t, q, v):
-    def of_state(t, q, v):
-        return system.control.motor_force(t, q, v, system.command(t, q, v).u)
+def _forces(system, t, q, v, held):
+    def of_state(t, q, v, held):
+        return system.control.motor_force(t, q, v, system.command(t, q, v).u if held is None else held)
 
     of_samples = jax.vmap(of_state)
-    return (jax.vmap(of_samples) if t.ndim == 2 else of_samples)(t, q, v)
+    return (jax.vmap(of_samples) if t.ndim == 2 else of_samples)(t, q, v, held)
