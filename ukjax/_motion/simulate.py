@@ -26,6 +26,7 @@ from .._check import (
     size_of,
 )
 from .._contact.moreau_jean import MoreauJean
+from .._control import Sampling
 from .._errors import InputError
 from .._jaxpr.closures import hoist_tracers
 from .._jaxpr.tracing import is_concrete, without_derivatives
@@ -41,7 +42,7 @@ from .diagnose.motion import check_end, check_start, warn_of_coarse_time, warn_o
 from .diagnose.servo import check_limits, check_limits_of_coordinates, check_reached, check_task
 from .event import Event, as_event
 from .fallback.sparsity import band_method, with_sparsity
-from .inputs import canonicalise, check_kinematic_map, check_starts, hint_if_batched_model
+from .inputs import canonicalise, check_kinematic_map, check_starts, hint_if_batched_model, sampling_of
 from .integrate.fixed_step import step_counts
 from .integrate.named import batch_integrator, integrator
 from .integrate.sampled import schedule_of
@@ -307,7 +308,7 @@ class Arguments(NamedTuple):
     max_steps: int
     progress: bool
     switches: Array | None
-    sampling: tuple[float, float] | None
+    sampling: Sampling | None
 
     @classmethod
     def checked(
@@ -348,7 +349,7 @@ class Arguments(NamedTuple):
             max_steps,
             progress,
             switches,
-            _sampling(model),
+            sampling_of(model),
         )
 
     def at_times(self, ts: Array) -> "Arguments":
@@ -415,17 +416,6 @@ class Arguments(NamedTuple):
             adjoint=self.adjoint, progress=self.progress,
         )  # fmt: skip
         return problem
-
-
-def _sampling(model):
-    """The values of the period and the delay of a sampled control, or None."""
-    sampling = model.control.sampling if isinstance(model, AbstractSystem) and model.control is not None else None
-    if sampling is None:
-        return None
-    values = without_derivatives(tuple(sampling))
-    if not is_concrete(values):
-        raise InputError("period and delay of ukjax.control.Sampled must be numbers that JAX does not trace")
-    return tuple(float(np.asarray(x)) for x in values)
 
 
 def _begin_and_span(ts):
