@@ -12,7 +12,7 @@ from .._check import as_array, as_numbers, call, kind_of, repr_of
 from .._constraint import AbstractConstraint
 from .._errors import InputError
 from .._kinematic_map import KinematicMap
-from .._precision import Numbers, as_float
+from .._precision import as_float
 from .._terms import Terms
 
 
@@ -58,8 +58,8 @@ class MotorForce(eqx.Module):
 class Sampling(NamedTuple):
     """The period [s] of a sampled control, and the delay [s] after which an input acts."""
 
-    period: Numbers
-    delay: Numbers
+    period: float
+    delay: float
 
 
 class AbstractControl(eqx.Module):

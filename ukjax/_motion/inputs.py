@@ -15,7 +15,7 @@ from jaxtyping import Array
 from .._control import Sampling
 from .._errors import InputError
 from .._jaxpr.closures import hoist_tracers
-from .._jaxpr.tracing import is_concrete, is_eager, without_derivatives
+from .._jaxpr.tracing import is_eager
 from .._kinematic_map import KinematicMap, rate
 from .._precision import in_precision, is_double_allowed, widest
 from .._run.compile import jit_unoptimised
@@ -68,14 +68,9 @@ def _nonlinear(model, q, v):
 
 
 def sampling_of(model: Any) -> Sampling | None:
-    """The values of the period and the delay of sampled control, or None. Raises ``InputError`` if JAX traces them."""
+    """The period and the delay of sampled control, or None."""
     control = model.control if isinstance(model, AbstractSystem) else None
-    if control is None or control.sampling is None:
-        return None
-    values = without_derivatives(tuple(control.sampling))
-    if not is_concrete(values):
-        raise InputError("period and delay of ukjax.control.Sampled must be numbers that JAX does not trace")
-    return Sampling(*(float(np.asarray(x)) for x in values))
+    return None if control is None else control.sampling
 
 
 def canonicalise(model: Any, q0: Array, v0: Array, t: Array) -> tuple[Any, Array, Array, Array]:

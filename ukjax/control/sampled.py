@@ -1,15 +1,18 @@
 """Sampled control: a law that a digital controller evaluates at instants, and holds in between."""
 
+import math
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import as_number, kind_of
 from .._constraint import AbstractConstraint
 from .._control import AbstractControl, Command, MotorForce, Sampling, no_task
 from .._errors import InputError
+from .._jaxpr.tracing import is_concrete
 from .._kinematic_map import KinematicMap
 from .._precision import Numbers
 from .._terms import Terms
@@ -22,8 +25,8 @@ class Sampled(AbstractControl):
     are constant, and steps end on the instants exactly, also adaptive ones. Before the first time + ``delay`` the
     inputs are 0. Servo laws and limits of ``Motors`` act continuously, as in a motor's own drive.
 
-    ``ukjax.simulate`` samples the law, and ``Trajectory.control`` has the held inputs. Its times, the period and the
-    delay must not be traced, but may be differentiated. Everything else that evaluates the system at one state, such
+    ``ukjax.simulate`` samples the law, and ``Trajectory.control`` has the held inputs. Its times must not be traced by
+    JAX. ``ukjax.step`` samples the law at the beginnings of its steps. All that evaluates the system at one state, such
     as ``linearize``, uses the law itself. A ``task`` of the law is not a constraint: the motion leaves it between the
     instants.
 
@@ -39,12 +42,13 @@ class Sampled(AbstractControl):
     Raises
     ------
     InputError
-        If ``law`` is not a control or is sampled itself, the period is not positive, or the delay is negative.
+        If ``law`` is not a control or is sampled itself, the period is not positive, the delay is negative, or
+        JAX traces one of them.
     """
 
     law: AbstractControl
-    period: Numbers
-    delay: Numbers
+    period: float = eqx.field(static=True)
+    delay: float = eqx.field(static=True)
     task: ClassVar[tuple[AbstractConstraint, ...]] = ()
     projected: ClassVar[bool] = False
 
@@ -52,10 +56,8 @@ class Sampled(AbstractControl):
         if not isinstance(law, AbstractControl) or law.sampling is not None:
             got = "a sampled one" if isinstance(law, AbstractControl) else kind_of(law)
             raise InputError(f"law must be a control of ukjax.control, such as Feedback(B, law), got {got}")
-        as_number("period", period, "s", above=0)
-        as_number("delay", delay, "s", least=0)
-        # Not converted, so that a number is known while JAX traces the motion.
-        self.law, self.period, self.delay = law, period, delay
+        self.law = law
+        self.period, self.delay = _known("period", period, above=0.0), _known("delay", delay, least=0.0)
 
     @property
     def sampling(self) -> Sampling:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -91,3 +93,11 @@ class Sampled(AbstractControl):
         self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], u: Float[Array, " p"]
     ) -> MotorForce | None:
         return self.law.motor_force(t, q, v, u)
+
+
+def _known(name: str, value: Numbers, **limits: Any) -> float:
+    """The value of a time [s]. Raises ``InputError`` if it is invalid, or traced by JAX."""
+    as_number(name, value, "s", below=math.inf, **limits)
+    if not is_concrete(value):
+        raise InputError(f"{name} must be a number that JAX does not trace: it determines which programs are compiled")
+    return float(np.asarray(value))
