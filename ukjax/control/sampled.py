@@ -52,7 +52,7 @@ class Sampled(AbstractControl):
     task: ClassVar[tuple[AbstractConstraint, ...]] = ()
     projected: ClassVar[bool] = False
 
-    def __init__(self, law: AbstractControl, period: Numbers, delay: Numbers = 0.0):
+    def __init__(self, law: Any, period: Numbers, delay: Numbers = 0.0):
         if not isinstance(law, AbstractControl) or law.sampling is not None:
             got = "a sampled one" if isinstance(law, AbstractControl) else kind_of(law)
             raise InputError(f"law must be a control of ukjax.control, such as Feedback(B, law), got {got}")

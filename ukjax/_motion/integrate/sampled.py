@@ -130,8 +130,7 @@ def _solve_one(start, problem, integrate_adaptive):
         """The state at t1, and q and v at t0, on the constraints."""
         ends, begin = jnp.stack([t0, t1]), InitialState(state.q, state.v, start.scale)
         if problem.dt is None:
-            method = problem.current_method
-            part = replace(problem, model=Driven(model, u), ts=ends, method=method, attempt=None, schedule=None)
+            part = replace(problem, model=Driven(model, u), ts=ends, schedule=None)
             solution = integrate_adaptive(part, begin)
             q, v, result, steps, last = solution.q, solution.v, solution.result, solution.steps, solution.last
         else:

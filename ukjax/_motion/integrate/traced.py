@@ -120,7 +120,7 @@ class _TracedProblem(eqx.Module):
             None,
             options.tolerance(self.scale),
             limits,
-            options.method,
+            options.current_method,
             options.tableau,
             options.projection,
             self.scale,
@@ -133,7 +133,7 @@ class _TracedProblem(eqx.Module):
         return (
             self.differentiable[:2],
             self.constant[:2],
-            options.method,
+            options.current_method,
             options.tableau,
             options.projection,
             self.scale,
