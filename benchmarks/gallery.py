@@ -15,7 +15,7 @@ def run() -> list[dict[str, Any]]:
     ukjax = [sys.executable, "-m", "ukjax"]
     systems = json.loads(subprocess.check_output([*ukjax, "list", "--json"]))
     rows = []
-    for system in systems:
+    for system in (entry for entry in systems if entry["kind"] == "system"):
         report = json.loads(subprocess.check_output([*ukjax, "run", system["name"], "--json"]))
         found = {column: report[key] for key, column in COLUMNS.items() if key in report}
         rows.append({"system": system["name"]} | found)

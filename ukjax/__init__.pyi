@@ -74,6 +74,8 @@ from ._motion.step import initial_state as initial_state
 from ._motion.step import step as step
 from ._motion.stepper.runge_kutta4 import RungeKutta4 as RungeKutta4
 from ._motion.trajectory.continuation import IntegrationOptions as IntegrationOptions
+from ._motion.trajectory.forces import Force as Force
+from ._motion.trajectory.forces import ForceBalance as ForceBalance
 from ._motion.trajectory.motors import MotorHistory as MotorHistory
 from ._motion.trajectory.observation import Observation as Observation
 from ._motion.trajectory.trajectory import Trajectory as Trajectory

@@ -4,22 +4,57 @@ import argparse
 import atexit
 import os
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from . import __version__
 from ._command import COMMANDS, UsageError
 from ._command.interrupt import interrupt_guard
 from ._errors import SimulationError
+from ._names import closest, did_you_mean_one_of
+
+FIRST_STEPS = """\
+ukjax simulates constrained mechanical systems. Start with:
+
+  ukjax list               the systems of the gallery and the robots
+  ukjax view four_bar      a linkage moving, in the browser
+  ukjax run scara --plot   simulate a robot, print a summary, draw its motion
+  ukjax check leg          tree, loops and degrees of freedom of a robot
+  ukjax --help             all commands; ukjax COMMAND --help has the options of one
+
+In Python: import ukjax as uk
+"""
 
 
 class _Parser(argparse.ArgumentParser):
-    """Argument parser that reports bad usage in one line on standard error, with exit code 2."""
+    """Argument parser that reports bad usage in one line on standard error, with exit code 2.
+
+    An unknown command or option is reported with the most similar known one.
+    """
+
+    def __init__(self, *arguments: Any, **keywords: Any):
+        self.names: list[str] = []
+        self.commands: tuple[str, ...] = ()
+        super().__init__(*arguments, **keywords)
+
+    def add_argument(self, *names: Any, **keywords: Any) -> argparse.Action:
+        self.names += names
+        return super().add_argument(*names, **keywords)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        if self.commands and args and not args[0].startswith("-") and args[0] not in self.commands:
+            self.error(f"there is no command {args[0]!r}{did_you_mean_one_of(args[0], self.commands)}")
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            name = unknown[0].partition("=")[0]
+            match = closest(name, self.names) if name.startswith("-") else None
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{f'; did you mean {match!r}?' if match else ''}")
+        return options, unknown
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> _Parser:
     """Return the parser of all sub-commands and their options."""
     top = _Parser(prog="ukjax", description="Constrained mechanical systems by the Udwadia–Kalaba equation.")
     top.add_argument("--version", action="version", version=f"ukjax {__version__}")
@@ -27,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
 
     for command in COMMANDS:
         command.add_to(commands)
+    top.commands = tuple(commands.choices)
     return top
 
 
@@ -43,7 +79,16 @@ def main(arguments: list[str] | None = None) -> int:
     with interrupt_guard(lambda: print_error("interrupted")) as interrupts:
         try:
             try:
-                options = parser().parse_args(arguments)
+                words = sys.argv[1:] if arguments is None else arguments
+                top = parser()
+                if "_ARGCOMPLETE" in os.environ:  # the shell asks for completions
+                    import argcomplete
+
+                    argcomplete.autocomplete(top)
+                if not words:
+                    print(FIRST_STEPS, end="")
+                    return 0
+                options = top.parse_args(words)
                 name = f"ukjax {options.command}"
                 return options.call(options)
             finally:

@@ -27,9 +27,14 @@ def enable_compilation_cache(folder: str | os.PathLike | None = None) -> Path:
     """
     if not isinstance(folder, str | os.PathLike | None) or folder == "":
         raise InputError(f"folder must be the name of a folder, got {folder!r}")
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = Path(folder or os.environ.get("JAX_COMPILATION_CACHE_DIR") or home / "ukjax")
+    folder = Path(folder) if folder else default_folder()
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
     return folder
+
+
+def default_folder() -> Path:
+    """Return the cache folder of JAX's setting, or else ``ukjax`` in the user's cache folder."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(os.environ.get("JAX_COMPILATION_CACHE_DIR") or home / "ukjax")

@@ -36,7 +36,20 @@ def name_of_rows(name_or_names: str | Iterable[str]) -> str | tuple[str, ...]:
     return names
 
 
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name most similar to ``name``, or None if none is similar. Upper and lower case are the same."""
+    known = {each.lower(): each for each in reversed(list(known))}  # the first one of equal names
+    matches = difflib.get_close_matches(name.lower(), list(known), n=1)
+    return known[matches[0]] if matches else None
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of an error sentence: "; did you mean ...?" with the known name closest to ``name``, or "."."""
-    matches = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {matches[0]!r}?" if matches else "."
+    match = closest(name, known)
+    return "." if match is None else f"; did you mean {match!r}?"
+
+
+def did_you_mean_one_of(name: str, known: Iterable[str]) -> str:
+    """Return the end of an error sentence as ``did_you_mean``, followed by the list of all known names."""
+    known = list(known)
+    return f"{did_you_mean(name, known)} There are: {', '.join(known) or 'none'}"

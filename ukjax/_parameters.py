@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from ._check import repr_of
 from ._errors import InputError
-from ._names import did_you_mean
+from ._names import did_you_mean, did_you_mean_one_of
 
 INFINITY = float("inf")
 PART = re.compile(r"[^\W\d]\w*(?:\[\d+(?:,\d+)*\])*")
@@ -109,8 +109,7 @@ class Parameters(eqx.Module):
                 first.append(value)
         for name in bounds:
             if name not in used:
-                suggestion = did_you_mean(str(name), names)
-                raise InputError(f"bounds has {name!r}, which is not free{suggestion} There are: {', '.join(names)}")
+                raise InputError(f"bounds has {name!r}, which is not free{did_you_mean_one_of(str(name), names)}")
         return cls(tuple(names), tuple(places), jnp.array(lower), jnp.array(upper), jnp.array(first))
 
     @eqx.filter_jit  # compiled as one program instead of one per operation

@@ -1,5 +1,6 @@
 """Systems: dynamics and constraints as a callable pytree (t, q, v) -> Terms."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -176,6 +177,10 @@ class AbstractSystem(eqx.Module):
         """Return the error that ``tune`` minimises, or None if it is the residual of the task of the control."""
         return None
 
+    def constraint_of_row(self, row: str) -> str:
+        """Return the name of the constraint that a row belongs to: "loop" for "loop x" and for "loop[0]"."""
+        return re.sub(r"( [xyz]|\[\d+\])$", "", row)
+
     def limited(self, t: Array, q: Float[Array, "*samples nq"]) -> tuple[Limited, ...]:
         """Return the coordinates with limits, with their values at samples of a motion."""
         return ()
@@ -292,6 +297,9 @@ class AbstractVariant(AbstractSystem):
     @property
     def velocities(self) -> tuple[tuple[str, str], ...] | None:
         return self.plant.velocities
+
+    def constraint_of_row(self, row: str) -> str:
+        return self.plant.constraint_of_row(row)
 
     def energy(self, t: ScalarLike, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, ""] | None:
         return self.plant.energy(t, q, v)

@@ -1,6 +1,6 @@
 """Version of the package and version of its numerical results."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 NUMERICS = 1
 """Increase by one for every change that can change computed numbers by more than rounding, or the order in which random

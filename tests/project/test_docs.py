@@ -122,7 +122,7 @@ def public_names(module) -> list[str]:
             for name, value in vars(module).items()
             if not name.startswith("_") and getattr(value, "__module__", "").startswith("ukjax")
         ]
-    return [name for name in listed if name not in ("InputError", "did_you_mean")]
+    return [name for name in listed if name not in ("InputError", "did_you_mean", "did_you_mean_one_of")]
 
 
 def test_the_gallery_has_all_pictures():

@@ -21,7 +21,7 @@ from .._motion.diagnose.motion import CONSISTENT, worst_row
 from .._motion.fallback.row_noise import without_noise_rows
 from .._motion.inputs import canonicalise, check_kinematic_map
 from .._motion.stepper.scaling import scales
-from .._names import did_you_mean
+from .._names import did_you_mean_one_of
 from .._precision import Numbers
 from .._run.compile import jit_unoptimised
 from .._solve import AbstractMethod, choose
@@ -311,5 +311,5 @@ def _as_names(value):
 def _indices(argument, names, known):
     for name in names:
         if name not in known:
-            raise InputError(f"{argument} names no {name!r}{did_you_mean(name, known)} There are: {', '.join(known)}")
+            raise InputError(f"{argument} names no {name!r}{did_you_mean_one_of(name, known)}")
     return tuple(known.index(name) for name in names)

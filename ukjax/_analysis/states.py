@@ -12,7 +12,7 @@ from .._check import repr_of
 from .._check_terms import check_terms
 from .._errors import InputError
 from .._labels import Named, direction_names, named_coordinates, named_directions
-from .._names import did_you_mean
+from .._names import did_you_mean_one_of
 from .._run.compile import jit_unoptimised
 from .._solve import (
     AbstractMethod,
@@ -63,8 +63,7 @@ def named_states(system: AbstractSystem, nq: int, n: int, names: Any) -> States:
     for name in names:
         if name not in (*of_q, *of_v):
             known = (*of_q, *of_v)
-            hint = did_you_mean(name, known) if isinstance(name, str) else "."
-            raise InputError(f"states names no coordinate or velocity {name!r}{hint} There are: {', '.join(known)}")
+            raise InputError(f"states names no coordinate or velocity {name!r}{did_you_mean_one_of(str(name), known)}")
         if names.count(name) > 1:
             raise InputError(f"states must be different, got {name!r} twice")
     return States(

@@ -4,6 +4,7 @@ import argparse
 import json
 from typing import Any
 
+from .status import status_line
 from .usage import UsageError, check_memory, library_errors_as_usage_errors
 
 MECHANISMS = {"parallel_manipulator": "loops", "coordinated_robots": "closed"}
@@ -48,15 +49,17 @@ def bench(options: argparse.Namespace) -> int:
         check_step(DT, np.array([0.0, options.seconds]), otherwise=" (--seconds)")
     _precision.enable_float64()
     rows: list[dict[str, Any]] = []
-    for name, constraint_attribute in MECHANISMS.items():
-        gallery = systems.named(name)
-        system = System(gallery.dynamics, getattr(gallery, constraint_attribute))
-        for dtype in ("float64", "float32"):
+    cases = [(name, dtype) for name in MECHANISMS for dtype in ("float64", "float32")]
+    with status_line("measuring") as status:
+        for name, dtype in cases:
+            gallery = systems.named(name)
+            system = System(gallery.dynamics, getattr(gallery, MECHANISMS[name]))
             cast = lambda x, dtype=dtype: jax.tree.map(lambda x: x.astype(dtype), x)
             starts = [jnp.tile(x, (options.batch, 1)) for x in project(system, 0.0, *gallery.start())]
             model, q0, v0 = cast((system, *starts))
             row = {"system": name, "numbers": dtype, "batch": options.batch}
             rows.append(row | accelerations(model, q0, v0) | rollout(model, q0, v0, options.seconds))
+            status.fraction = len(rows) / len(cases)
     if options.json:
         print(json.dumps({"device": jax.devices()[0].device_kind, "rows": rows}, indent=1))
     else:

@@ -5,7 +5,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from .mechanism import add_system, check_system, is_robot_file, mechanism_of, title_and_source
+from .mechanism import add_system, check_system, is_robot, mechanism_of, robot_file, title_and_source
+from .status import status_line
 from .usage import library_errors_as_usage_errors
 
 
@@ -34,7 +35,7 @@ def check_mechanism(options: argparse.Namespace) -> int:
 
     _precision.enable_float64()
     enable_compilation_cache()
-    with library_errors_as_usage_errors():
+    with library_errors_as_usage_errors(), status_line("checking"):
         mechanism, ignored, doubtful = _read_mechanism(options.system, options.floating)
         title, source = title_and_source(options.system, mechanism)
         report: dict[str, Any] = {"system": title, "source": source}
@@ -47,12 +48,12 @@ def check_mechanism(options: argparse.Namespace) -> int:
 
 def _read_mechanism(name, floating):
     """Return the mechanism, the elements of its file that are not modelled, and the doubtful ones."""
-    if not is_robot_file(name):
+    if not is_robot(name):
         return mechanism_of(name, floating), {}, []
     from .._robot_file import read
 
     try:
-        parts = read(name, floating=floating)
+        parts = read(robot_file(name), floating=floating)
     except ImportError as error:
         from .usage import UsageError
 

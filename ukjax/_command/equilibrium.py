@@ -5,6 +5,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from .mechanism import add_system, check_system, mechanism_of, title_and_source
+from .status import status_line
 from .usage import library_errors_as_usage_errors
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def add_equilibrium(parser: argparse.ArgumentParser) -> None:
 def print_equilibrium(options: argparse.Namespace) -> int:
     """Print the equilibrium. Returns exit code 0."""
     check_system(options.system, options.floating)
-    with library_errors_as_usage_errors():
+    with library_errors_as_usage_errors(), status_line("searching"):
         found, report = find(options)
     print(json.dumps(report, indent=1) if options.json else "\n".join(lines_of_equilibrium(report)))
     return 0

@@ -8,6 +8,7 @@ from typing import Any
 
 from .mechanism import add_system, check_system, mechanism_of
 from .outputs import result_and_figure, save_and_print
+from .status import status_line
 from .usage import UsageError, check_output, library_errors_as_usage_errors
 
 
@@ -93,7 +94,7 @@ def fit_system(options: argparse.Namespace) -> int:
 
     _precision.enable_float64()
     enable_compilation_cache()
-    with library_errors_as_usage_errors():
+    with library_errors_as_usage_errors(), status_line("fitting", hidden=options.progress):
         mechanism, (q0, v0) = with_settings(mechanism_of(options.system, options.floating), options.set)
         records = [read_record(file, mechanism) for file in options.data]
         state_indices = records[0].state_indices

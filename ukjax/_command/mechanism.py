@@ -11,60 +11,80 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import robots
 from .._names import did_you_mean
 from ..systems.catalogue import CATALOGUE
-from .usage import UsageError
+from .usage import UsageError, did_you_mean_file
 
 if TYPE_CHECKING:
     from ..systems.base import AbstractMechanism
+
+ENDINGS = (".urdf", ".xml")
+"""Endings of robot files."""
 
 
 def add_system(parser: argparse.ArgumentParser, required: bool = True) -> None:
     """Add the positional argument ``system`` and the option ``--floating``."""
     text = "a name from `ukjax list`, a robot file (.urdf, .xml), or module:Class of your own"
-    parser.add_argument("system", help=text, nargs=None if required else "?")
+    action = parser.add_argument("system", help=text, nargs=None if required else "?")
+    action.completer = _complete_system  # pyright: ignore[reportAttributeAccessIssue]  read by argcomplete
     parser.add_argument(
         "--floating", action="store_true", help="let the root link of a URDF float (default: fixed to the ground)"
     )
 
 
+def _complete_system(prefix: str, **_) -> list[str]:
+    """Return the systems and robot files that begin with ``prefix``, for completion in a shell."""
+    folder = Path(prefix).parent if "/" in prefix else Path()
+    files = [str(file) + "/" * file.is_dir() for file in folder.iterdir() if file.is_dir() or is_robot(file.name)]
+    return [name for name in (*CATALOGUE, *robots.names(), *files) if name.startswith(prefix)]
+
+
 def check_system(name: str, floating: bool) -> None:
-    """Check the ``system`` argument: a gallery name, an existing robot file, or module:Class.
+    """Check the ``system`` argument: the name of a system or robot, an existing robot file, or module:Class.
 
     Raises ``UsageError``. The class itself is not imported.
     """
-    if floating and not is_robot_file(name):
+    if floating and not is_robot(name):
         raise UsageError(f"--floating applies only to URDF files, got {name!r}")
-    if is_robot_file(name):
-        if not Path(name).is_file():
-            raise UsageError(f"there is no file {name!r}")
+    if is_robot(name):
+        if not robot_file(name).is_file():
+            shipped = [file.name for file in map(robots.path, robots.names())]
+            raise UsageError(f"there is no file {name!r}{did_you_mean_file(name, shipped)}")
     elif ":" in name:
         if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", name):
             raise UsageError(f"{name!r} must be module:Class, as Python imports it: robots.arm:Arm for robots/arm.py")
     elif name not in CATALOGUE:
-        hint = did_you_mean(name, CATALOGUE)
+        hint = did_you_mean(name, (*CATALOGUE, *robots.names()))
         raise UsageError(
             f"no system is named {name!r}{hint} `ukjax list` shows all; your own is module:Class, or a robot's file, "
             ".urdf or .xml"
         )
 
 
-def is_robot_file(name: str) -> bool:
-    """Whether the name ends in .urdf or .xml."""
-    return Path(name).suffix.lower() in (".urdf", ".xml")
+def is_robot(name: str) -> bool:
+    """Whether the name ends in .urdf or .xml, or is that of a robot of the library and of no system of the gallery."""
+    return Path(name).suffix.lower() in ENDINGS or name not in CATALOGUE and name in robots.names()
+
+
+def robot_file(name: str) -> Path:
+    """Return the path of a robot: the user's file, or else the file of the library with this name."""
+    if Path(name).suffix.lower() not in ENDINGS:
+        return robots.path(name)
+    return Path(name) if Path(name).is_file() or Path(name).name != name else robots.FOLDER / name
 
 
 def file_stem(name: str) -> str:
     """Return the default stem of output files for a system."""
-    return Path(name).stem if is_robot_file(name) else name.rpartition(":")[2]
+    return Path(name).stem if is_robot(name) else name.rpartition(":")[2]
 
 
 def mechanism_of(name: str, floating: bool) -> "AbstractMechanism":
     """Return the mechanism with its default parameters. Raises ``UsageError`` if it cannot be created."""
     from ..systems import named
 
-    if is_robot_file(name):
-        return _from_file(name, floating)
+    if is_robot(name):
+        return _from_file(robot_file(name), floating)
     return named(name) if name in CATALOGUE else _from_class(*name.split(":"))
 
 
@@ -74,8 +94,8 @@ def title_and_source(name: str, mechanism: "AbstractMechanism") -> tuple[str, st
 
     if name in CATALOGUE:
         return CATALOGUE[name].title, CATALOGUE[name].source
-    if is_robot_file(name):
-        return title_of(mechanism), name
+    if is_robot(name):
+        return title_of(mechanism), str(robot_file(name))
     doc = inspect.getdoc(type(mechanism)) or type(mechanism).__name__
     return doc.splitlines()[0], name
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from .equilibrium import add_equilibrium, find, lines_of_equilibrium, rounded
 from .mechanism import check_system
+from .status import status_line
 from .usage import library_errors_as_usage_errors
 
 SHOWN = 0.05
@@ -29,7 +30,7 @@ def add_to(commands: Any) -> None:
 def print_modes(options: argparse.Namespace) -> int:
     """Print the equilibrium and its modes. Returns exit code 0."""
     check_system(options.system, options.floating)
-    with library_errors_as_usage_errors():
+    with library_errors_as_usage_errors(), status_line("searching"):
         found, report = find(options)
         linear = found.linear
         report["states"] = [name for name, _ in linear.states]

@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .mechanism import add_system, check_system, mechanism_of
-from .usage import UsageError, check_memory
+from .usage import UsageError, check_memory, one_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +27,7 @@ def add_motion(parser: argparse.ArgumentParser) -> None:
     option("--samples", type=int, default=1001, metavar="N", help="number of equally spaced samples (default 1001)")
     option(
         "--drift",
-        choices=("projection", "none"),
+        **one_of("projection", "none"),
         default="projection",
         help="how drift off the constraints is removed (default: projection)",
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .mechanism import file_stem
+from .status import Status
 from .usage import UsageError, check_output
 
 DATA = (".npz", ".nc", ".csv")
@@ -24,11 +25,11 @@ class Outputs(NamedTuple):
     data: Path | None
     movie: Path | None
 
-    def save(self, runs: dict[str, Any], published: bool) -> list[Path]:
+    def save(self, runs: dict[str, Any], published: bool, status: Status) -> list[Path]:
         """Write the requested files and return their paths.
 
         ``runs`` maps names to trajectories. Figure, data and animation show the first one. With ``published``, the
-        figure compares all runs, and each run gets its own data file.
+        figure compares all runs, and each run gets its own data file. ``status`` gets the fraction of frames written.
         """
         first, files = next(iter(runs.values())), []
         if self.data:
@@ -46,7 +47,10 @@ class Outputs(NamedTuple):
         elif self.movie:
             from .. import plot
 
-            files.append(plot.save_animation(plot.animate(first), self.movie))
+            def count(frame: int, frames: int) -> None:
+                status.fraction = (frame + 1) / frames
+
+            files.append(plot.save_animation(plot.animate(first), self.movie, on_frame=count))
         return files
 
 

@@ -1,5 +1,6 @@
 """Read measured motions from tables with a time column and columns named after coordinates and rates."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -8,6 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._estimate import Experiment
+from .._names import closest
 from .._system import split_state
 from ..systems.base import AbstractMechanism
 from .mechanism import named_coordinates, named_velocities
@@ -47,13 +49,18 @@ def read_record(file: str, mechanism: AbstractMechanism) -> Record:
     state_of_name = {name: (i, unit) for i, (name, unit) in enumerate(state)}
     times = [i for i, name in enumerate(names) if name in ("t", "time")]
     if not times:
-        raise UsageError(f"{file!r} has no column t or time; it has {', '.join(names)}")
+        hint = did_you_mean_as(names, ("t", "time"))
+        raise UsageError(f"{file!r} has no column t or time; it has {', '.join(names)}{hint}")
     columns = [i for i, name in enumerate(names) if name in state_of_name]
     if not columns:
         raise UsageError(
             f"{file!r} has no column of the system: the system has {', '.join(state_of_name)}; "
-            f"the table has {', '.join(names)}"
+            f"the table has {', '.join(names)}{did_you_mean_as(names, state_of_name)}"
         )
+    for name in names:
+        for own in state_of_name:
+            if name != own and name.lower() == own.lower() and own not in names:
+                raise UsageError(f"{file!r} has a column {name!r}; did you mean {own!r}, a coordinate of the system?")
     input_columns = [names.index(name) for name in mechanism.record if name in names]
     if input_columns and len(input_columns) < len(mechanism.record):
         raise UsageError(f"{file!r} must have all of the columns {', '.join(mechanism.record)}, or none")
@@ -85,6 +92,12 @@ def read_record(file: str, mechanism: AbstractMechanism) -> Record:
             f"{file!r} holds no measured value: every cell of {', '.join(names[i] for i in columns)} is empty"
         )
     return Record(t, values, tuple(state_of_name[names[i]][0] for i in columns), inputs if input_columns else None)
+
+
+def did_you_mean_as(names: Iterable[str], known: Iterable[str]) -> str:
+    """Return "; did you mean ... as ...?" for the first of ``names`` that is similar to a known one, or ""."""
+    pairs = ((closest(name, known), name) for name in names)
+    return next((f"; did you mean {match!r} as {name!r}?" for match, name in pairs if match is not None), "")
 
 
 class MeasuredEntries(eqx.Module):

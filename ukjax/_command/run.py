@@ -8,6 +8,7 @@ from typing import Any
 from .mechanism import title_and_source
 from .motion import add_motion, check_motion, simulation_request
 from .outputs import outputs
+from .status import status_line
 from .usage import UsageError, library_errors_as_usage_errors
 
 
@@ -44,7 +45,7 @@ def run_system(options: argparse.Namespace) -> int:
     check_motion(options)
     output_files = outputs(options)
     start_time = time.perf_counter()
-    with library_errors_as_usage_errors():
+    with library_errors_as_usage_errors(), status_line("simulating", hidden=options.progress):
         request = simulation_request(options)
         trajectories = (
             _as_published(request, options) if options.as_published else {options.drift: request.motion(options.drift)}
@@ -53,14 +54,17 @@ def run_system(options: argparse.Namespace) -> int:
     # Imports JAX, so only after the options have been checked.
     from .summary import summarise, table
 
-    files = output_files.save(trajectories, published=options.as_published)
+    with status_line("writing") as status:
+        files = output_files.save(trajectories, options.as_published, status)
     title, source = title_and_source(options.system, request.mechanism)
+    with status_line("evaluating forces"):
+        runs = {name: summarise(trajectory) for name, trajectory in trajectories.items()}
     report = {
         "system": options.system,
         "title": title,
         "source": source,
         "as_published": options.as_published,
-        "runs": {name: summarise(trajectory) for name, trajectory in trajectories.items()},
+        "runs": runs,
         "files": [str(file) for file in files],
         "seconds": round(time.perf_counter() - start_time, 3),
     }

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._labels import named_directions
 from .._mechanism import Mechanism
-from .._names import did_you_mean
+from .._names import did_you_mean_one_of
 from .._parameters import find, put, with_array
 from ..systems.base import AbstractMechanism
 from .mechanism import named_coordinates, named_velocities
@@ -35,10 +35,7 @@ def with_settings(mechanism: AbstractMechanism, assignments: list[str]):
         if _field(name) in parameters:
             continue
         if name not in indices:
-            known_names = [*parameters, *indices]
-            raise UsageError(
-                f"--set knows no {name!r}{did_you_mean(name, known_names)} There are: {', '.join(known_names)}"
-            )
+            raise UsageError(f"--set knows no {name!r}{did_you_mean_one_of(name, [*parameters, *indices])}")
         initial[indices[name]] = _one_number(name, value)
     if isinstance(mechanism, Mechanism):  # assembles the closed loops around the given values
         level_names = (

@@ -13,7 +13,7 @@ from typing import Any
 
 from .mechanism import add_system, check_system, file_stem, mechanism_of
 from .outputs import FIGURES, require_package
-from .usage import UsageError, check_output, library_errors_as_usage_errors
+from .usage import UsageError, check_output, library_errors_as_usage_errors, one_of
 
 DISTRIBUTIONS = ("normal(mean,deviation)", "lognormal(median,deviation of the logarithm)", "uniform(low,high)")
 
@@ -54,7 +54,9 @@ def add_to(commands: Any) -> None:
     option("--t1", type=float, metavar="SECONDS", help="end time (default: that of the source)")
     option("--samples", type=int, metavar="N", help="store N samples of each motion (default: only its end)")
     option(
-        "--drift", choices=("projection", "none"), help="how drift off the constraints is removed (default: projection)"
+        "--drift",
+        **one_of("projection", "none"),
+        help="how drift off the constraints is removed (default: projection)",
     )
     option(
         "--method", default="orthogonal", help="linear solver of the constrained accelerations (default: orthogonal)"
@@ -80,7 +82,7 @@ def add_to(commands: Any) -> None:
     option("--summary", metavar="DIR", help="summarise the results in a folder, without simulating")
     option("--plot", metavar="FILE", help="save a map over the first two swept values (.png, .pdf, .svg)")
     option("--json", action="store_true", help="print the summary as JSON")
-    option("--progress", action="store_true", help="show a progress meter")
+    option("--progress", action="store_true", help="show a progress meter (default: on a terminal)")
     parser.set_defaults(call=sweep)
 
 
@@ -98,6 +100,7 @@ def sweep(options: argparse.Namespace) -> int:
         with library_errors_as_usage_errors():
             return _report(options, open_ensemble(options.summary), options.summary, start_time)
     _check(options)
+    options.progress = options.progress or sys.stderr.isatty()
     folder = options.out or f"{file_stem(options.system)}-sweep"
     path = Path(folder)
     if path.is_dir() and any(path.iterdir()) and not options.resume and options.world == 1:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .usage import UsageError
+from .usage import UsageError, did_you_mean_file
 
 SEPARATORS = ",;\t"
 
@@ -108,7 +108,8 @@ def _text(file):
     try:
         content = Path(file).read_bytes()
     except OSError as error:
-        raise UsageError(f"{file!r} cannot be read: {error.strerror}") from None
+        hint = did_you_mean_file(file) if isinstance(error, FileNotFoundError) else ""
+        raise UsageError(f"{file!r} cannot be read: {error.strerror}{hint}") from None
     has_utf16_mark = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
         text = content.decode("utf-16" if has_utf16_mark else "utf-8-sig")

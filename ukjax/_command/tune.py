@@ -6,7 +6,8 @@ from typing import Any
 
 from .mechanism import add_system, check_system, mechanism_of
 from .outputs import result_and_figure, save_and_print
-from .usage import UsageError, check_memory, library_errors_as_usage_errors
+from .status import status_line
+from .usage import UsageError, check_memory, library_errors_as_usage_errors, one_of
 
 
 def add_to(commands: Any) -> None:
@@ -49,7 +50,7 @@ def add_to(commands: Any) -> None:
     )
     option(
         "--drift",
-        choices=("projection", "none"),
+        **one_of("projection", "none"),
         default="none",
         help="how drift off the constraints is removed (default: none)",
     )
@@ -90,7 +91,7 @@ def tune_system(options: argparse.Namespace) -> int:
 
     _precision.enable_float64()
     enable_compilation_cache()
-    with library_errors_as_usage_errors():
+    with library_errors_as_usage_errors(), status_line("tuning", hidden=options.progress):
         mechanism, (q0, v0) = with_settings(mechanism_of(options.system, options.floating), options.set)
         array_entries = options.starts * options.samples * (1 + 2 * q0.size)
         check_memory(f"--starts {options.starts} of --samples {options.samples} take", array_entries, "take fewer")

@@ -1,11 +1,14 @@
 """Errors in the usage of the command line, and checks that run before the computation."""
 
+import argparse
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from .._errors import InputError, MissingPackageError
 from .._files import check_writable
+from .._names import closest, did_you_mean_one_of
 
 
 class UsageError(Exception):
@@ -22,6 +25,31 @@ def library_errors_as_usage_errors() -> Iterator[None]:
         yield
     except (InputError, MissingPackageError) as error:
         raise UsageError(str(error)) from None
+
+
+def one_of(*words: str) -> dict[str, Any]:
+    """Return the keywords of an option whose value is one of ``words``; its error suggests a similar word."""
+
+    def word(value: str) -> str:
+        if value not in words:
+            raise argparse.ArgumentTypeError(f"unknown value {value!r}{did_you_mean_one_of(value, words)}")
+        return value
+
+    return {"type": word, "choices": words}
+
+
+def did_you_mean_file(name: str, others: Iterable[str] = ()) -> str:
+    """Return the end of an error sentence about a missing file, which suggests a file with a similar name.
+
+    ``others`` are further names, beside those of the files in the same folder.
+    """
+    folder = Path(name).parent
+    if not folder.is_dir():
+        return f": there is no folder {str(folder)!r}"
+    files = [str(file) for file in folder.iterdir() if file.suffix == Path(name).suffix]
+    by_stem = {Path(file).stem: file for file in (*others, *files)}
+    match = closest(Path(name).stem, by_stem)
+    return "" if match is None else f"; did you mean {by_stem[match]!r}?"
 
 
 def check_output(option: str, path: str, endings: tuple[str, ...] = ()) -> Path:

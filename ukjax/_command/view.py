@@ -5,6 +5,7 @@ from typing import Any
 
 from .mechanism import file_stem
 from .motion import add_motion, check_motion, simulation_request
+from .status import status_line
 from .usage import check_output, library_errors_as_usage_errors
 
 
@@ -27,12 +28,13 @@ def view_system(options: argparse.Namespace) -> int:
     check_motion(options)
     name = f"{file_stem(options.system)}.html" if options.out is None else options.out
     path = check_output("--out", name, (".html",))
-    with library_errors_as_usage_errors():
+    with library_errors_as_usage_errors(), status_line("simulating", hidden=options.progress):
         trajectory = simulation_request(options).motion(options.drift)
 
     # Imports JAX, so only after the options have been checked.
     from .._view import open_in_browser, view
 
-    path = view(trajectory).save(path)
+    with status_line("writing"):
+        path = view(trajectory).save(path)
     print(f"{path}{'' if open_in_browser(path) else ': open it in a browser'}")
     return 0

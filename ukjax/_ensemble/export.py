@@ -28,7 +28,7 @@ from .._motion.fallback.policy import initial_method_at
 from .._motion.result import NEEDS_FALLBACK, NO_FALLBACK
 from .._motion.simulate import DEFAULT_MAX_STEPS, batch_program
 from .._motion.trajectory.trajectory import Trajectory
-from .._names import did_you_mean
+from .._names import did_you_mean_one_of
 from .._parameters import value_at
 from .._precision import Numbers, is_double_allowed
 from .._run.compile import jit_unoptimised
@@ -261,8 +261,7 @@ class Simulator(eqx.Module):
         values = dict(numbers or {})
         for name in values:
             if name not in self.names:
-                listed = ", ".join(self.names) or "none"
-                raise InputError(f"numbers has {name!r}{did_you_mean(name, self.names)} There are: {listed}")
+                raise InputError(f"numbers has {name!r}{did_you_mean_one_of(name, self.names)}")
         starts_q = jnp.atleast_2d(q)
         dtype = self.program.in_avals[0].dtype
         columns = []

@@ -12,7 +12,7 @@ from .._errors import InputError
 from .._extras import extra_package
 from .._motion.result import FINISHED, REASONS, RUNNING, ended_well
 from .._motion.trajectory.trajectory import OBSERVED
-from .._names import did_you_mean
+from .._names import did_you_mean_one_of
 from .block import ENDING_ARRAYS, MOTION_ARRAYS
 from .dataset import as_dataset, empty, times_of
 from .store import Store, count
@@ -208,7 +208,7 @@ class Ensemble:
     def _check_name(self, name):
         if name not in self.names:
             known = [*self.names, *self._metadata["over"]]
-            raise InputError(f"the ensemble has no {name!r}{did_you_mean(name, known)} There are: {', '.join(known)}")
+            raise InputError(f"the ensemble has no {name!r}{did_you_mean_one_of(name, known)}")
 
     def _part(self, first, last, name):
         """The array ``name`` for the members ``first``, ..., ``last`` - 1, which one file contains."""

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from .._check import as_integer, as_numpy, check_finite, check_word, repr_of
 from .._errors import InputError
 from .._fingerprint import Digest
-from .._names import did_you_mean
+from .._names import did_you_mean_one_of
 from .._parameters import Place, find
 from .ranges import Grid, Uniform
 
@@ -199,8 +199,7 @@ def _place(model, name, coordinates, directions) -> tuple[str, Place | None, int
         known = [*_numbers_of(fields), *coordinates, *rates]
         if "." not in name and "[" not in name:
             raise InputError(
-                f"over has {name!r}, which is no number of the model or of its start{did_you_mean(name, known)} "
-                f"There are: {', '.join(known)}"
+                f"over has {name!r}, which is no number of the model or of its start{did_you_mean_one_of(name, known)}"
             )
     place, array = find(model, name, "over")
     if place.index is None and array.size != 1:

@@ -657,6 +657,11 @@ class Mechanism(AbstractMechanism):
             raise InputError(f"q must have shape ({self.tree.nq},), one entry per coordinate, got shape {q.shape}")
         return q
 
+    def constraint_of_row(self, row: str) -> str:
+        """Return the name of the joint that a row belongs to, or of another constraint."""
+        joints = (name for name, _ in self.joints.items() if row == name or row.startswith(f"{name} "))
+        return max(joints, key=len, default=super().constraint_of_row(row))
+
     def outline(self, t: ScalarLike, q: Float[Array, " nq"]) -> tuple[Float[Array, "points 3"], ...]:
         """A line (points, 3) [m] for each body through its joints and its centre of mass."""
         poses_by_name = poses(self.joints, self.tree, as_float(t), q)

@@ -56,7 +56,7 @@ class Named(eqx.Module, Generic[Kind]):
 
     def __getattr__(self, name: str) -> Kind:
         if name.startswith("_") or name in ("names", "things") or name not in self.names:
-            raise AttributeError(f"nothing is named {name!r}")
+            raise AttributeError(f"nothing is named {name!r}{did_you_mean(name, self.names)}")
         return self.things[self.names.index(name)]
 
     def __dir__(self) -> list[str]:

@@ -2,6 +2,7 @@ from .animation import animate as animate
 from .animation import save_animation as save_animation
 from .ensemble import ensemble_map as ensemble_map
 from .fitted import fitted as fitted
+from .forces import forces as forces
 from .histories import histories as histories
 from .published import published as published
 from .style import save as save

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -76,7 +77,9 @@ def animate(trajectory: Trajectory) -> FuncAnimation:
     )
 
 
-def save_animation(animation: FuncAnimation, path: str | os.PathLike) -> Path:
+def save_animation(
+    animation: FuncAnimation, path: str | os.PathLike, *, on_frame: Callable[[int, int], None] | None = None
+) -> Path:
     """Write an animation to a file. The file is replaced only after all of it has been written.
 
     Parameters
@@ -85,6 +88,8 @@ def save_animation(animation: FuncAnimation, path: str | os.PathLike) -> Path:
         Result of ``animate``.
     path
         File name, ending in .gif or .mp4. The latter needs the program ffmpeg.
+    on_frame
+        Function of the index of a frame and the number of frames, called after each frame. Default: none.
 
     Returns
     -------
@@ -106,7 +111,7 @@ def save_animation(animation: FuncAnimation, path: str | os.PathLike) -> Path:
         writer: AbstractMovieWriter = (
             PillowWriter(FRAMES_PER_SECOND) if path.suffix == ".gif" else FFMpegWriter(FRAMES_PER_SECOND)
         )
-        animation.save(str(part), writer=writer, dpi=100)
+        animation.save(str(part), writer=writer, dpi=100, progress_callback=on_frame)
 
     write_whole(path, write)
     return path

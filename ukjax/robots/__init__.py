@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from .._errors import InputError
-from .._names import did_you_mean
+from .._names import did_you_mean_one_of
 
 FOLDER = Path(__file__).parent
 
@@ -34,4 +34,4 @@ def path(name: str) -> Path:
     for suffix in (".urdf", ".xml"):
         if (file := FOLDER / f"{name}{suffix}").is_file():
             return file
-    raise InputError(f"no robot is named {name!r}{did_you_mean(str(name), names())} There are: {', '.join(names())}")
+    raise InputError(f"no robot is named {name!r}{did_you_mean_one_of(str(name), names())}")

@@ -12,7 +12,7 @@ from ..._constraint import AbstractConstraint, Holonomic, Pfaffian
 from ..._errors import InputError
 from ..._kinematic_map import rate
 from ..._labels import named_coordinates, named_directions
-from ..._names import did_you_mean
+from ..._names import did_you_mean_one_of
 from ..._system import AbstractSystem, AbstractVariant
 
 
@@ -37,10 +37,7 @@ def locked(
     speeds = [name for name, _ in named_directions(system, v.size) or () if name not in names]
     for name in fixed_names:
         if name not in (*names, *speeds):
-            known = [*names, *speeds]
-            raise InputError(
-                f"{argument} names no coordinate {name!r}{did_you_mean(name, known)} There are: {', '.join(known)}"
-            )
+            raise InputError(f"{argument} names no coordinate {name!r}{did_you_mean_one_of(name, [*names, *speeds])}")
     of_q, of_v = (tuple(name for name in fixed_names if name in among) for among in (names, speeds))
     return Locked(system, of_q, of_v, t, q, v) if fixed_names else system
 

@@ -191,7 +191,12 @@ def write_csv(saved: SavedMotion, path: Path) -> None:
         columns[f"control {actuator} [{unit or '-'}]"] = arrays["control"][:, i]
     for i in range(arrays["residual"].shape[1]):
         columns[f"residual {i + 1}"] = arrays["residual"][:, i]
-    table = np.column_stack(list(columns.values()))
+    write_table(columns, path)
+
+
+def write_table(columns: dict[str, Any], path: Path) -> None:
+    """Write columns of numbers, by name, as comma-separated text."""
+    table = np.column_stack([np.asarray(column) for column in columns.values()])
     np.savetxt(path, table, delimiter=",", header=",".join(columns), comments="", fmt="%.17g")
 
 

@@ -30,6 +30,7 @@ from ..plan import Plan
 from ..result import EVENT, FINISHED, in_words
 from .continuation import IntegrationOptions, Provenance, check_times_within
 from .files import SavedMotion, as_dataset, read_netcdf, read_npz, write_csv, write_netcdf, write_npz
+from .forces import ForceBalance, force_balance
 from .motors import MotorHistory, motors_of
 from .observation import Observation, observe
 
@@ -444,6 +445,27 @@ class Trajectory(eqx.Module):
     def contact_force(self) -> Float[Array, "*batch samples rows"] | None:
         """Forces of contacts, then of dry friction, shape (samples, rows) [N or N m]; None for a system without."""
         return self.observed().contact_force
+
+    def forces(self) -> ForceBalance:
+        """The balance of forces: the force, multipliers and power of each constraint, actuator and contact by name.
+
+        Returns
+        -------
+        ForceBalance
+            ``motion.forces()["loop"].force`` (samples, n), ``.multiplier``, ``.power``; ``print(motion.forces())``.
+
+        Raises
+        ------
+        InputError
+            If the trajectory has no model, or a number that the model reads from outside has changed.
+        """
+        self._check_numbers()
+        if self.model is None or self.method is None:
+            raise InputError("forces() needs the model, which a motion from a file or from without_model() has not")
+        with hint_if_batched_model(self.model, self.q[..., 0, :]):
+            return force_balance(
+                self.model, self.t, self.q, self.v, self.method, mode_of(self.contacts), self.held, self.directions
+            )
 
     @property
     def finished(self) -> Bool[Array, "*batch"]:

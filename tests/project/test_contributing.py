@@ -1,0 +1,150 @@
+"""Workflows, forms and pages for contributors: well formed, about files that exist, with the same commands."""
+
+import os
+import re
+import tomllib
+
+import pytest
+
+import ukjax
+
+from .pages import DOCS, ROOT
+
+yaml = pytest.importorskip("yaml")
+
+FORMS = sorted((ROOT / ".github").rglob("*.yml"))
+WORKFLOWS = [path for path in FORMS if path.parent.name == "workflows"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+SCRIPT = re.compile(r"(?<![\w/])\.ci/\w+(?: \w+)?")
+
+
+def load(path):
+    return yaml.safe_load(path.read_text())
+
+
+def jobs(path):
+    return load(path)["jobs"].items()
+
+
+def commands():
+    """The commands of all steps of all workflows, with their workflow."""
+    return [
+        (path.name, step["run"])
+        for path in WORKFLOWS
+        for _, job in jobs(path)
+        for step in job["steps"]
+        if "run" in step
+    ]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_is_well_formed(path):
+    workflow = load(path)
+    assert workflow["name"] == path.stem and workflow["permissions"] == {"contents": "read"}
+    assert set(workflow[True]) <= {"push", "pull_request", "schedule", "workflow_dispatch"}  # `on` is True in YAML 1.1
+    names = dict(jobs(path))
+    for job in names.values():
+        assert {"runs-on", "steps", "timeout-minutes"} <= set(job)
+        assert job.get("needs", next(iter(names))) in names
+        for step in job["steps"]:
+            assert ("uses" in step) != ("run" in step), step
+            assert re.fullmatch(r"[\w-]+/[\w-]+@[\w./]+", step.get("uses", "a/b@c")), step
+        keys = set(job.get("strategy", {}).get("matrix", {}))
+        used = set(re.findall(r"\$\{\{ matrix\.(\w+) \}\}", str(job)))
+        assert used <= keys, used - keys
+
+
+def test_each_matrix_python_is_a_classifier_and_the_other_way_round():
+    matrix = dict(jobs(ROOT / ".github" / "workflows" / "tests.yml"))["tests"]["strategy"]["matrix"]
+    classified = [c.rpartition(" ")[2] for c in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", c)]
+    assert matrix["python"] == classified and PROJECT["requires-python"] == f">={classified[0]}"
+    assert {case["python"] for case in matrix["include"]} <= set(classified)
+    assert {case["os"] for case in matrix["include"]} == {"ubuntu-latest", "macos-latest", "windows-latest"}
+
+
+def test_the_steps_are_scripts_that_exist_and_that_people_run():
+    called = {(name, script) for name, run in commands() for script in SCRIPT.findall(run)}
+    assert {script.split()[0] for _, script in called} >= {
+        ".ci/lint",
+        ".ci/tests",
+        ".ci/docs",
+        ".ci/wheel",
+        ".ci/gallery",
+    }
+    everywhere = [script for _, script in called]
+    everywhere += [s for page in (CONTRIBUTING, ROOT / ".ci" / "run") for s in SCRIPT.findall(page.read_text())]
+    parts = re.findall(r"^  (\w+)\)", (ROOT / ".ci" / "tests").read_text(), re.MULTILINE)
+    assert len(parts) == 4
+    for script in everywhere:
+        name, *part = script.split()
+        assert os.access(ROOT / name, os.X_OK), name
+        assert name != ".ci/tests" or not part or part[0] in parts, script
+
+
+def test_the_parts_of_the_tests_name_files_that_exist():
+    files = re.findall(r"tests/[\w/]+\.py", (ROOT / ".ci" / "tests").read_text())
+    assert len(files) > 3 and all((ROOT / file).is_file() for file in files)
+
+
+def test_installed_extras_exist():
+    texts = [run for _, run in commands()]
+    texts += [
+        path.read_text()
+        for path in (CONTRIBUTING, ROOT / "README.md", *DOCS.rglob("*.md"), *(ROOT / "ukjax").rglob("*.py"))
+    ]
+    named = [
+        extra
+        for text in texts
+        for group in re.findall(r"(?:ukjax|'\.)\[([\w,]+)\]'", text)
+        for extra in group.split(",")
+    ]
+    assert len(named) > 10 and set(named) <= set(PROJECT["optional-dependencies"]), named
+
+
+def test_extras_have_lower_bounds():
+    wanted = [w for extra in PROJECT["optional-dependencies"].values() for w in extra] + PROJECT["dependencies"]
+    assert [w for w in wanted if not re.search(">=|==|^ukjax|^jax.cuda", w)] == []
+
+
+@pytest.mark.parametrize("path", [p for p in FORMS if p.parent.name == "ISSUE_TEMPLATE"], ids=lambda path: path.name)
+def test_an_issue_form_is_well_formed(path):
+    form = load(path)
+    if path.name == "config.yml":
+        assert set(form) == {"blank_issues_enabled"}
+        return
+    assert {"name", "description", "body"} <= set(form)
+    identifiers = [field["id"] for field in form["body"]]
+    assert len(set(identifiers)) == len(identifiers)
+    for field in form["body"]:
+        assert field["type"] in ("textarea", "checkboxes") and field["attributes"]["label"]
+
+
+PATH = re.compile(r"`((?:ukjax|tests|docs|\.github|\.ci)/[\w./-]*|[A-Z]+\.md|[A-Z]+\.cff|pyproject\.toml)`")
+NEW = {  # files that the pages tell to write
+    "bead", "distance", "gravity_pd", "mass", "pseudoinverse", "sdf", "test_sdf",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("page", [CONTRIBUTING, *(DOCS / "contributing").glob("*.md")], ids=lambda page: page.name)
+def test_the_files_that_a_page_names_exist(page):
+    named = PATH.findall(page.read_text())
+    missing = [name for name in named if not (ROOT / name).exists() and (ROOT / name).stem not in NEW]
+    assert missing == []
+    assert named
+
+
+def test_the_version_is_that_of_the_changelog():
+    """The newest section has the version, without .dev, and is dated if the version is."""
+    heading = re.search(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    version, _, note = heading[1].partition(" ")
+    assert version == ukjax.__version__.partition(".dev")[0]
+    assert ("Unreleased" in note) == (".dev" in ukjax.__version__)
+    assert (ROOT / "CITATION.cff").read_text().count(f"\nversion: {version}\n") == 1
+
+
+def test_the_changelog_has_its_kinds_once_each():
+    for section in (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1:]:
+        kinds = re.findall(r"^### (.*)$", section, re.MULTILINE)
+        assert set(kinds) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security", "Performance"}
+        assert len(set(kinds)) == len(kinds)
