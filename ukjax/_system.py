@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, ScalarLike
 
 from ._check import as_array, as_number, check_function, kind_of
 from ._constraint import AbstractConstraint, AbstractNonsmooth, Level, as_written, join, rows
-from ._control import AbstractControl, Command, constraints_of
+from ._control import AbstractControl, Command, ConstantInputs, constraints_of
 from ._dynamics import AbstractDynamics
 from ._errors import InputError
 from ._friction import DryFriction
@@ -303,6 +303,16 @@ class AbstractVariant(AbstractSystem):
 
     def energy(self, t: ScalarLike, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, ""] | None:
         return self.plant.energy(t, q, v)
+
+
+class Driven(AbstractVariant):
+    """The system ``plant`` with constant inputs ``u`` (p,) of its actuators."""
+
+    u: Float[Array, " p"]
+
+    @property
+    def control(self) -> AbstractControl | None:
+        return None if self.plant.control is None else ConstantInputs(self.plant.control, self.u)
 
 
 def refuse_contacts(function: str, model: Any, advice: str = "") -> None:

@@ -135,7 +135,7 @@ sampled_control: Any = system(0.0).control
 @pytest.mark.parametrize(
     ("wrong", "message"),
     (
-        (lambda: uk.control.Sampled(lambda t, q, v: 0, 0.1), "law must be a control of ukjax.control.* got a function"),
+        (lambda: uk.control.Sampled(lambda t, q, v: 0, 0.1), "law must be a control of ukjax.control.* got function"),
         (lambda: uk.control.Sampled(sampled_control, 0.1), "got a sampled one"),
         (lambda: system(0.0, period=0.0), r"period must be one number \[s\] above 0"),
         (lambda: system(-0.1), r"delay must be one number \[s\] not below 0"),

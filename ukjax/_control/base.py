@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -186,3 +186,31 @@ def no_task(u: Float[Array, " p"]) -> Command:
     """Return the command of a law without a task."""
     no_rows = jnp.zeros((0,), u.dtype)
     return Command(u=u, rank=jnp.zeros((), int), unreachable=no_rows, wanted=no_rows)
+
+
+class ConstantInputs(AbstractControl):
+    """The actuators of another control, with constant inputs ``u`` (p,) instead of its law."""
+
+    control: AbstractControl
+    u: Float[Array, " p"]
+    task: ClassVar[tuple[AbstractConstraint, ...]] = ()
+    projected: ClassVar[bool] = False
+
+    @property
+    def actuators(self) -> Callable:
+        return self.control.actuators
+
+    @property
+    def inputs(self) -> tuple[tuple[str, str], ...] | None:
+        return self.control.inputs
+
+    def command(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], passive: Terms) -> Command:
+        p = actuator_matrix(self.actuators(t, q), v).shape[1]
+        if self.u.shape != (p,):
+            raise InputError(f"u must have {p} entries, one per actuator, got {self.u.size}")
+        return no_task(self.u)
+
+    def force(
+        self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], u: Float[Array, " p"]
+    ) -> Float[Array, " n"]:
+        return self.control.force(t, q, v, u)

@@ -17,11 +17,10 @@ from .._kernel import per_member
 from .._precision import Numbers, in_precision
 from .._run.compile import jit
 from .._solve import AbstractMethod, choose
-from .._system import AbstractSystem, kinematic_map_of
+from .._system import AbstractSystem, Driven, kinematic_map_of
 from .._terms import Terms
 from .diagnose.contact import check_gaps, check_options_with_contact, nonsmooth_of
 from .diagnose.motion import check_consistent
-from .driven import Driven
 from .fallback.row_noise import without_noise_rows
 from .fallback.sparsity import with_sparsity
 from .inputs import canonicalise, check_kinematic_map, check_starts, hint_if_batched_model, sampling_of

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..._errors import InputError
 from ..._kernel import per_member
 from ..._run.compile import jit_batch
-from ..driven import Driven
+from ..._system import Driven
 from ..fallback.policy import solve_eagerly
 from ..plan import Plan
 from ..problem import InitialState, Problem, Schedule, Solution

@@ -24,8 +24,7 @@ from ..._labels import Named, force_unit
 from ..._names import did_you_mean
 from ..._run.compile import jit_unoptimised
 from ..._solve import AbstractMethod, coordinate_scale, row_scale
-from ..._system import AbstractSystem, structure_of
-from ..driven import Driven
+from ..._system import AbstractSystem, Driven, structure_of
 from .files import write_table
 
 
@@ -225,9 +224,9 @@ def _contact_of_row(row):
 @jit_unoptimised
 def _at_samples(model, t, q, v, mode, held, method, row_groups, contact_groups):
     def at(sample):
-        *state, held = sample
+        t, q, v, mode, held = sample
         driven = model if held is None else Driven(model, held)
-        return _at_one(driven, *state, method, row_groups, contact_groups)
+        return _at_one(driven, t, q, v, mode, method, row_groups, contact_groups)
 
     for _ in range(t.ndim - 1):
         at = jax.vmap(at)

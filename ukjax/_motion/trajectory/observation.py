@@ -16,8 +16,7 @@ from ..._jaxpr.tracing import is_eager
 from ..._kernel import per_member
 from ..._run.compile import jit, jit_unoptimised
 from ..._solve import AbstractMethod
-from ..._system import AbstractSystem, task_of
-from ..driven import Driven
+from ..._system import AbstractSystem, Driven, task_of
 from ..fallback.row_noise import without_noise_rows
 
 
