@@ -17,6 +17,7 @@ NAMES = (
     "accuracy",
     "gallery",
     "kernels",
+    "gpu",
     "drift",
     "first_result",
     "constrained_step",
@@ -33,6 +34,7 @@ NAMES = (
     "tuning",
     "nonsmooth",
     "robots",
+    "verify",
     "plots",
 )
 
@@ -63,6 +65,7 @@ def main() -> None:
     rows = module.run()
     print(text_table(rows))
     if not options.no_save and name != "plots":
+        name = module.results_name() if name == "gpu" else name
         print(f"saved in {save(name, rows, where)}")
 
 

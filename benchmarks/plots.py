@@ -73,4 +73,31 @@ def _batch_size() -> str:
     return _save(figure, "batch_size", where)
 
 
-_FIGURES = {"accelerations": _accelerations, "rollouts": _rollouts, "batch size": _batch_size}
+def _verify() -> str:
+    """Error against CPU time, a panel per problem that another method solves, too."""
+    rows, where = _rows("verify")
+    names = list(dict.fromkeys(row["problem"] for row in rows if row["method"] in ("SciPy", "MuJoCo")))
+    figure, panels = plt.subplots(-(-len(names) // 4), 4, figsize=(10, 11), layout="constrained", sharey=True)
+    colours = {"ukjax": OURS, "SciPy": "#c2571a", "MuJoCo": "0.5"}
+    for panel, name in zip(panels.flat, names, strict=False):
+        for method, colour in colours.items():
+            points = [row for row in rows if row["problem"] == name and row["method"] == method]
+            seconds, errors = [1e3 * row["CPU s"] for row in points], [max(row["error"], 1e-16) for row in points]
+            if points:
+                panel.loglog(seconds, errors, "o-", color=colour, label=method, markersize=3)
+        panel.set_title(name.replace("_", " "), fontsize=9)
+        panel.grid(alpha=0.3)
+        panel.tick_params(labelsize=7)
+        panel.spines[["top", "right"]].set_visible(False)
+    for panel in panels.flat[len(names) :]:
+        panel.set_visible(False)
+    handles = {
+        label: line for panel in panels.flat for line, label in zip(*panel.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(handles.values(), handles.keys(), loc="lower right", frameon=False)
+    figure.supylabel("relative error")
+    figure.suptitle("CPU time [ms]", fontsize=9)
+    return _save(figure, "verify", where)
+
+
+_FIGURES = {"accelerations": _accelerations, "rollouts": _rollouts, "batch size": _batch_size, "verify": _verify}

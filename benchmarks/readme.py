@@ -13,7 +13,12 @@ from typing import Any
 from .kernels import MEMBERS
 from .record import ROOT, read
 
-PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "howto" / "derivatives.md")
+PAGES = (
+    ROOT / "README.md",
+    ROOT / "docs" / "benchmarks.md",
+    ROOT / "docs" / "howto" / "derivatives.md",
+    ROOT / "docs" / "verification.md",
+)
 BLOCK = re.compile(r"<!-- (\w+): from benchmarks/results -->\n(.*?)<!-- end -->", re.DOTALL)
 
 
@@ -448,4 +453,46 @@ def five() -> str:
     return "\n".join([*lines, "", f"Measured on {machine(*names)}. Bold: the other program is faster."])
 
 
-BLOCKS = {"numbers": numbers, "five": five, "derivatives": derivatives}
+def verification() -> str:
+    """Each problem of ``ukjax verify``: errors and times with the finest setting, beside SciPy and MuJoCo."""
+    lines = [
+        "| problem | known digits | ukjax: error | ms | derivative | SciPy: error | ms | MuJoCo: error | ms |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    best = {}
+    for each in read("verify")["rows"]:
+        best.setdefault(each["problem"], {})[each["method"]] = each  # settings are in order: the last is the finest
+    for name, found in best.items():
+        reference, derivative = found["reference"], found["reference"].get("derivative error")
+        cells = [f"`{name}`", str(reference["digits"]), *_error_and_time(found["ukjax"])]
+        cells.append("" if derivative is None else number(derivative, 1))
+        for other in ("SciPy", "MuJoCo"):
+            cells += _error_and_time(found[other]) if other in found else ["", ""]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, "", f"{_ahead(best)} Measured on {machine('verify')}."])
+
+
+def _error_and_time(found):
+    return [number(found["error"], 1) if math.isfinite(found["error"]) else "fails", number(1e3 * found["CPU s"])]
+
+
+def _ahead(best):
+    """In how many problems ukjax has the smaller error in at most the CPU time of the other's finest setting."""
+    sentences = []
+    for other in ("SciPy", "MuJoCo"):
+        peers = {name: found[other] for name, found in best.items() if other in found}
+        ours = {name: [r for r in rows("verify", problem=name, method="ukjax")] for name in peers}
+        behind = [
+            name
+            for name, peer in peers.items()
+            if not any(r["CPU s"] <= peer["CPU s"] and r["error"] <= peer["error"] for r in ours[name])
+        ]
+        more = f": not with {', '.join(f'`{name}`' for name in behind)}" if behind else ""
+        sentences.append(
+            f"With {len(peers) - len(behind)} of {len(peers)} problems the error of ukjax is at most that of {other} "
+            f"with its finest setting in at most the same CPU time{more}."
+        )
+    return " ".join(sentences)
+
+
+BLOCKS = {"numbers": numbers, "five": five, "derivatives": derivatives, "verification": verification}

@@ -60,7 +60,7 @@ html_favicon = "_static/logo.svg"
 html_extra_path = ["_extra"] if (HERE / "_extra").is_dir() else []  # the moving pages of pictures.py
 html_css_files = ["ukjax.css"]
 html_show_sourcelink = False
-html_sidebars = dict.fromkeys(("start", "benchmarks", "not_for"), [])  # they have no pages below them
+html_sidebars = dict.fromkeys(("start", "benchmarks", "verification", "not_for"), [])  # they have no pages below them
 html_theme_options = {
     "logo": {"text": "ukjax"},
     "header_links_before_dropdown": 6,

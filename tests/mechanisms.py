@@ -53,33 +53,6 @@ def redundant_only_on_the_constraint():
     return uk.System(energies, [uk.Holonomic(rod, name="rod"), uk.Holonomic(again, name="rod again")])
 
 
-def car_axis():
-    """The IVP test set's car axis (rheonomic): model, q0, v0, and its reference q, v at t = 3 s."""
-    eps, M, L, L0, r, w, g = 0.01, 10.0, 1.0, 0.5, 0.1, 10.0, 1.0
-    k = M * eps**2 / 2
-
-    def wheel(t):
-        yb = r * jnp.sin(w * t)
-        return jnp.sqrt(L**2 - yb**2), yb
-
-    def force(t, q, v):
-        xl, yl, xr, yr = q
-        xb, yb = wheel(t)
-        left, right = jnp.hypot(xl, yl), jnp.hypot(xr - xb, yr - yb)
-        fl, fr = (L0 - left) / left, (L0 - right) / right
-        return jnp.array([fl * xl, fl * yl - k * g, fr * (xr - xb), fr * (yr - yb) - k * g])
-
-    def rods(t, q):
-        xl, yl, xr, yr = q
-        xb, yb = wheel(t)
-        return jnp.array([xb * xl + yb * yl, (xl - xr) ** 2 + (yl - yr) ** 2 - L**2])
-
-    model = uk.System(uk.MassForce(k * np.eye(4), force), uk.Holonomic(rods, name="rods"))
-    q = [0.0493455784275402809, 0.496989460230171154, 1.04174252488542152, 0.373911027265361257]
-    v = [-0.0770583684040972358, 0.00744686658723778553, 0.0175568157537232222, 0.770341043779251976]
-    return model, [0, L0, 1, L0], [-L0, 0, -L0, 0], np.array(q), np.array(v)
-
-
 def four_bar():
     """Benchmark A02 with one window, as three angles from the vertical: model, q0, v0, and the exact angle θ(t)."""
 

@@ -11,8 +11,8 @@ import scipy.linalg
 import scipy.signal
 
 import ukjax as uk
+from ukjax.verify.problems.whipple import bicycle, upright
 
-from .bicycle import bicycle, upright
 from .models import GRAVITY, cart_pole, four_bars, hanging, hanging_chain, pendulum
 
 EXACT: Any = dict(rtol=1e-10, atol=1e-10)
@@ -352,20 +352,27 @@ def test_derivatives_of_eigenvalues_against_50_digits():
 @pytest.mark.slow
 def test_stability_chart_of_64_by_64_in_one_call():
     """A pendulum upside down on a spring and a damper: stable where k > m g l and d > 0."""
-    stiffness, damping = jnp.meshgrid(jnp.linspace(5.0, 15.0, 64), jnp.linspace(-0.5, 0.5, 64))
+    x, y = jnp.linspace(5.0, 15.0, 64), jnp.linspace(-0.5, 0.5, 64)
+    stiffness, damping = jnp.meshgrid(x, y)
 
-    def growth(k, d):
+    def upside_down(k, d):
         force = lambda t, q, v: jnp.stack([-k * q[0], -GRAVITY + 0 * q[0]]) - d * v
         system = uk.System(uk.MassForce(np.eye(2), force), uk.Holonomic(lambda t, q: q @ q - 1))
-        linear = uk.linearize(system, jnp.array([0.0, 1.0]), states=("q1", "dq1"), method="cholesky")
-        return jnp.max(linear.eigenvalues.real)
+        return uk.linearize(system, jnp.array([0.0, 1.0]), states=("q1", "dq1"), method="cholesky")
 
-    chart = jax.jit(jax.vmap(jax.vmap(growth)))(stiffness, damping)
-    assert chart.shape == (64, 64)
+    chart = uk.stability_chart(upside_down, x, y)
+    assert chart.eigenvalues.shape == (64, 64, 2)
     root = np.emath.sqrt(np.asarray(damping) ** 2 / 4 - (np.asarray(stiffness) - GRAVITY))
-    np.testing.assert_allclose(chart, np.max([(-damping / 2 + s * root).real for s in (1, -1)], axis=0), atol=1e-9)
-    stable = np.asarray(chart) < 0
-    np.testing.assert_array_equal(stable, (stiffness > GRAVITY) & (damping > 0))
+    np.testing.assert_allclose(
+        chart.growth, np.max([(-damping / 2 + s * root).real for s in (1, -1)], axis=0), atol=1e-9
+    )
+    np.testing.assert_array_equal(chart.stable, (stiffness > GRAVITY) & (damping > 0))
+    drawn = uk.plot.stability(chart, "k [N/m]", "d [N s/m]").axes[0]
+    np.testing.assert_array_equal(drawn.collections[0].get_array(), chart.growth)
+    with pytest.raises(uk.InputError, match="function must return a square matrix"):
+        uk.stability_chart(lambda a, b: jnp.stack([a, b]), x, y)
+    with pytest.raises(uk.InputError, match="x must have shape"):
+        uk.stability_chart(upside_down, 1.0, y)
 
 
 # --- wrong input -----------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from ..helpers import multiplier_motion, null_space_motion
 NAMES = tuple(uk.systems.CATALOGUE)
 
 
-each = pytest.mark.slow  # twenty-four mechanisms to compile
+each = pytest.mark.slow  # many mechanisms to compile
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -51,7 +51,10 @@ def test_projected_start_is_consistent_and_near(state):
 
 @each
 def test_motion_is_that_of_maggi_and_of_the_multipliers(state):
-    """Null-space equations always, multipliers [M −Aᵀ; A 0] where the rows are independent; both in NumPy."""
+    """Null-space equations always, multipliers [M −Aᵀ; A 0] where the rows are independent; both in NumPy.
+
+    Contacts and dry friction are left out: ``test_gallery_nonsmooth`` has them.
+    """
     _, _, _, terms = state
     M, Q, A, b = (np.asarray(x) for x in (terms.M, terms.Q, terms.A, terms.b))
     if terms.c is not None:

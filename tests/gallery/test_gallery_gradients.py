@@ -1,4 +1,7 @@
-"""Derivatives of every mechanism of the gallery, by all parameters and its start at once, against differences."""
+"""Derivatives of every mechanism of the gallery, by all parameters and its start at once, against differences.
+
+Those of motions through impacts are in ``test_gallery_nonsmooth``.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,6 +19,8 @@ STENCIL = np.array([1 / 280, -4 / 105, 1 / 5, -4 / 5, 0, 4 / 5, -1 / 5, 4 / 105,
 
 STEP = {
     "andrews_squeezer": 5e-6,  # a thousandth further it cannot close
+    "simplest_walker": 1e-7,  # its feet have 1e-6 kg
+    "woodpecker": 1e-9,  # its moments of inertia are as small as 5e-9 kg m²
     "rigid_body": 3e-3,  # its forces, with a singular M, are worth 1e-12 and no more
 }
 AGREE = {"andrews_squeezer": 1e-8}

@@ -410,6 +410,8 @@ def test_every_simulated_motion_is_compiled(monkeypatch, name):
     refused = []
     monkeypatch.setattr(lowering, "report", lambda error, options: refused.append((error.primitive, options.origin)))
     mechanism = uk.systems.named(name)
+    if mechanism.nonsmooth and name != "bouncing_ball":
+        pytest.skip("steps that end at contacts are the same for all of these, and take long to trace")
     for how in ({"dt": 0.01}, {}):
         run = lambda q, v, how=how: uk.simulate(mechanism, q, v, ts=[0.0, 0.01], **how).q
         jax.jit(run).lower(*starts(mechanism))

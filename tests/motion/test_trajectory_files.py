@@ -87,6 +87,33 @@ def test_what_was_saved_comes_back(which, ending, tmp_path, request):
     assert again.rows == written.rows
 
 
+@pytest.fixture(scope="module")
+def touching():
+    """A block that falls on a rough floor, bounces, slides and stops."""
+    rough = uk.Unilateral(lambda t, q: q[1], 0.3, 0.4, slip=lambda t, q, v: v[:1], name="floor")
+    block = uk.System(uk.MassForce(np.eye(2), np.array([0.0, -9.81])), rough)
+    return uk.simulate(block, [0.0, 0.1], [1.0, 0.0], TS)
+
+
+def test_contacts_are_saved(touching, tmp_path):
+    path = touching.save(tmp_path / "motion.npz")
+    read = uk.load_trajectory(path)
+    assert int(touching.contacts.impacts) > 3
+    for field in fields(uk.ContactHistory):
+        written, found = (getattr(motion.contacts, field.name) for motion in (touching, read))
+        assert found.dtype == written.dtype, field.name
+        np.testing.assert_array_equal(found, written, err_msg=field.name)
+    np.testing.assert_array_equal(read.contact_force, touching.contact_force)
+    assert read.rows == touching.rows
+    with pytest.warns(UserWarning, match="motion.contacts are not written to .nc: use .npz"):
+        assert uk.load_trajectory(touching.save(tmp_path / "motion.nc")).contacts is None
+    arrays = dict(np.load(path))
+    del arrays["contacts_closed"]
+    np.savez(path, **arrays)
+    with pytest.raises(uk.InputError, match="contacts_closed is missing"):
+        uk.load_trajectory(path)
+
+
 def test_names_are_those_of_the_model(single):
     assert single.rows["residual"] == ("belt", "speed") == single.rows["acceleration_residual"]
     assert single.rows["position_residual"] == ("belt",)

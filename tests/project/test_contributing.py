@@ -136,8 +136,8 @@ def test_the_files_that_a_page_names_exist(page):
 
 def test_the_version_is_that_of_the_changelog():
     """The newest section has the version, without .dev, and is dated if the version is."""
-    heading = re.search(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    version, _, note = heading[1].partition(" ")
+    heading = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
+    version, _, note = heading.partition(" ")
     assert version == ukjax.__version__.partition(".dev")[0]
     assert ("Unreleased" in note) == (".dev" in ukjax.__version__)
     assert (ROOT / "CITATION.cff").read_text().count(f"\nversion: {version}\n") == 1

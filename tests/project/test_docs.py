@@ -103,7 +103,7 @@ def entries() -> set[str]:
 
 
 def test_every_public_name_has_an_entry():
-    modules = ("contacts", "control", "joints", "plot", "robots", "systems")
+    modules = ("contacts", "control", "joints", "plot", "robots", "systems", "verify")
     of_gallery = {f"systems.{entry.cls}" for entry in uk.systems.CATALOGUE.values()}  # these have pages in the gallery
     public = {name for name in dir(uk) if name not in modules} - {"__version__"}
     for module in modules:

@@ -108,6 +108,7 @@ ORDER = (
     ("_mechanism",),
     ("_robot_file", "robots"),
     ("_analysis",),
+    ("verify",),
     ("_estimate",),
     ("_ensemble",),
     ("_view",),

@@ -170,6 +170,7 @@ def test_collisions_of_urdf_on_a_plane(tmp_path):
 BAD = {
     "no plane": (dict(contacts=True), "contacts must be a plane for URDF, which has no ground"),
     "friction alone": (dict(friction=0.5), "friction is for contacts=ukjax.contacts.Plane"),
+    "restitution": (dict(stops=True, restitution=2), "restitution must be one number not below 0"),
     "negative friction": (dict(contacts=Plane(), friction=-1), "friction must be one number not below 0"),
 }
 

@@ -74,9 +74,62 @@ def test_a_file_is_simulated_with_its_numbers_set(capsys):
     assert np.abs(np.load("light.npz")["q"]).max() < 1e-12  # it hangs
 
 
+LIFT = """<robot name="lift">
+  <link name="base"/>
+  <link name="ball"><inertial><mass value="2"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>
+    <collision><geometry><sphere radius=".1"/></geometry></collision>
+    <collision><geometry><mesh filename="ball.stl"/></geometry></collision>
+  </link>
+  <joint name="rail" type="prismatic"><parent link="base"/><child link="ball"/><axis xyz="0 0 1"/>
+    <limit lower="-1" upper="1.5" effort="3" velocity="4"/></joint>
+</robot>"""
+
+
+@pytest.fixture
+def lift(tmp_path):
+    path = tmp_path / "lift.urdf"
+    path.write_text(LIFT)
+    return str(path)
+
+
+def test_check_lists_stops_and_contacts(lift, capsys):
+    assert command("check", lift) == 0
+    said = capsys.readouterr().out
+    assert "not modelled       <limit> (with --stops): line 8" in said and "<collision> (with --contacts)" in said
+    options = ("--stops", "--contacts", "--restitution", "0.5", "--friction", "0.3")
+    assert command("check", lift, *options, "--json") == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["stops"] == [{"joint": "rail", "kind": "Prismatic", "limits": [-1.0, 1.5], "restitution": 0.5}]
+    (contact,) = told["contacts"]
+    assert contact["shapes"] == ["Sphere", "Plane"] and (contact["friction"], contact["restitution"]) == (0.3, 0.5)
+    assert list(told["not_modelled"]) == ["<collision> with <mesh>"]
+    assert "the gap of ball on ground is -0.1 at the start, and must be at least 0" in told["looks_wrong"]
+
+
+def test_run_tells_impacts_rest_and_the_largest_impulse(lift, capsys):
+    """Dropped from 0.9 m above the ground, with restitution 0.5: closed forms of the bouncing ball."""
+    options = ("--contacts", "--restitution", "0.5", "--set", "rail=1", "--t1", "2", "--samples", "41")
+    assert command("run", lift, *options, "--json", "--out", "lift.npz") == 0
+    printed = capsys.readouterr()
+    assert "<limit> (line 8; modelled with --stops)" in printed.err
+    told = json.loads(printed.out)["contacts"]
+    first = np.sqrt(1.8 / 9.81)
+    np.testing.assert_allclose(told["first_impact"], first, rtol=1e-12)
+    np.testing.assert_allclose(told["max_impulse"]["value"], 2 * 1.5 * 9.81 * first, rtol=1e-12)
+    assert told["max_impulse"]["t"] == told["first_impact"] and told["max_impulse"]["of"] == "ball on ground"
+    np.testing.assert_allclose(told["max_force"]["value"], 2 * 9.81, rtol=1e-12)
+    np.testing.assert_allclose(told["at_rest_from"], np.ceil(3 * first / 0.05) * 0.05)
+    assert told["touching_end"] == ["ball on ground"] and told["max_penetration"] < 1e-12
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     (
+        (("run", "pendulum", "--stops"), "--stops applies only to robots"),
+        (("check", "four_bar.xml", "--contacts", "--friction", "1"), "--friction needs --contacts and a URDF file"),
+        (("run", "four_bar.xml", "--restitution", "0.5"), "--restitution needs --stops, --contacts or both"),
+        (("run", "four_bar.xml", "--stops", "--restitution", "1.5"), "--restitution must be from 0 to 1, got 1.5"),
+        (("view", "four_bar.xml", "--stops", "--moreau-jean"), "--moreau-jean needs --dt"),
         (("run", "nowhere.urdf"), "there is no file 'nowhere.urdf'"),
         (("check", "nowhere.xml"), "there is no file 'nowhere.xml'"),
         (("run", "broken.urdf"), "broken.urdf, line 2: not a complete XML file"),

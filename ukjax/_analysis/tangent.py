@@ -92,15 +92,12 @@ def tangent(
     The result is NaN if the ``states`` are not independent, or are too many. Raises ``InputError`` if they are fewer
     than the numbers of rows allow.
     """
-    zero, forces = jnp.zeros_like(v), inputs(t, q, v)
+    forces = inputs(t, q, v)
     beside = lambda xi, delta: (t, shifted(kinematic_map_of(system), q, xi), v + delta)
 
     of_q, of_v = np.array(states.of_q, int), np.array(states.of_v, int)
     p, k = of_q.size, of_q.size + of_v.size
-    displacement = _completed(system.position_slope(t, q, v), of_q, jnp.eye(p, k, dtype=v.dtype), 0.0)
-    by_displacement = jax.jacfwd(lambda xi: system.velocity_residual(*beside(xi, zero)))(zero) @ displacement
-    free = jnp.eye(k - p, k, p, dtype=v.dtype)
-    velocity = _completed(system.velocity_slope(t, q, v), of_v, free, -by_displacement)
+    displacement, velocity = basis(system, t, q, v, states)
 
     def evaluate(x_and_u):
         x, u = x_and_u[:k], x_and_u[k:]
@@ -115,7 +112,21 @@ def tangent(
     return Tangent(A, B, J[v.size :, :k], displacement, velocity, *motion)
 
 
+def basis(
+    system: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], states: States
+) -> tuple[Float[Array, "n k"], Float[Array, "n k"]]:
+    """Z: displacements and changes of velocities for a unit of each state; NaN or an error as in ``tangent``."""
+    of_q, of_v, zero = np.array(states.of_q, int), np.array(states.of_v, int), jnp.zeros_like(v)
+    p, k = of_q.size, of_q.size + of_v.size
+    displacement = _completed(system.position_slope(t, q, v), of_q, jnp.eye(p, k, dtype=v.dtype), 0.0)
+    beside = lambda xi: (t, shifted(kinematic_map_of(system), q, xi), v)
+    by_displacement = jax.jacfwd(lambda xi: system.velocity_residual(*beside(xi)))(zero) @ displacement
+    free = jnp.eye(k - p, k, p, dtype=v.dtype)
+    return displacement, _completed(system.velocity_slope(t, q, v), of_v, free, -by_displacement)
+
+
 compiled_tangent = jit_unoptimised(tangent)
+compiled_basis = jit_unoptimised(basis)
 
 
 def _motion(system, t, q, v, force, method):

@@ -5,7 +5,18 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from .mechanism import add_system, check_system, is_robot, mechanism_of, robot_file, title_and_source
+from .mechanism import (
+    add_contact,
+    add_system,
+    as_option,
+    check_contact,
+    check_system,
+    is_robot,
+    load_options,
+    mechanism_of,
+    robot_file,
+    title_and_source,
+)
 from .status import status_line
 from .usage import library_errors_as_usage_errors
 
@@ -16,11 +27,12 @@ def add_to(commands: Any) -> None:
         "check",
         help="describe a mechanism: tree, loops, degrees of freedom, and what looks wrong",
         description="Describe a mechanism: bodies and joints as a tree, loops, masses, degrees of freedom at the "
-        "start, redundant constraint rows, elements of the file that are not modelled, and what looks wrong. The exit "
-        "code is 1 if something looks wrong.",
+        "start, redundant constraint rows, stops, contacts, elements of the file that are not modelled, and what looks "
+        "wrong. The exit code is 1 if something looks wrong.",
         allow_abbrev=False,
     )
     add_system(parser)
+    add_contact(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(call=check_mechanism)
 
@@ -28,6 +40,7 @@ def add_to(commands: Any) -> None:
 def check_mechanism(options: argparse.Namespace) -> int:
     """Print the description of a mechanism. Returns exit code 1 if something looks wrong, else 0."""
     check_system(options.system, options.floating)
+    check_contact(options)
 
     from .. import _precision
     from .._cache import enable_compilation_cache
@@ -36,7 +49,7 @@ def check_mechanism(options: argparse.Namespace) -> int:
     _precision.enable_float64()
     enable_compilation_cache()
     with library_errors_as_usage_errors(), status_line("checking"):
-        mechanism, ignored, doubtful = _read_mechanism(options.system, options.floating)
+        mechanism, ignored, doubtful = _read_mechanism(options)
         title, source = title_and_source(options.system, mechanism)
         report: dict[str, Any] = {"system": title, "source": source}
         report |= _parts(mechanism) if isinstance(mechanism, Mechanism) else {}
@@ -46,14 +59,15 @@ def check_mechanism(options: argparse.Namespace) -> int:
     return 1 if report["looks_wrong"] else 0
 
 
-def _read_mechanism(name, floating):
+def _read_mechanism(options):
     """Return the mechanism, the elements of its file that are not modelled, and the doubtful ones."""
+    name, floating = options.system, options.floating
     if not is_robot(name):
         return mechanism_of(name, floating), {}, []
     from .._robot_file import read
 
     try:
-        parts = read(robot_file(name), floating=floating)
+        parts = read(robot_file(name), floating=floating, **load_options(options))
     except ImportError as error:
         from .usage import UsageError
 
@@ -95,7 +109,54 @@ def _parts(mechanism) -> dict[str, Any]:
     motors = [motor._asdict() for motor in mechanism.actuators]
     mass = sum(body["mass"] for body in tree)
     parts = {"tree": tree, "mass": mass, "loops": loops, "couplings": couplings, "actuators": motors}
+    parts |= {"stops": _stops(mechanism), "contacts": _contacts(mechanism)}
     return parts | {"looks_wrong": doubts(mechanism)}
+
+
+def _stops(mechanism) -> list[dict[str, Any]]:
+    """Return the joints whose limits are stops."""
+    from .._mechanism.stops import has_stop
+
+    return [
+        {
+            "joint": name,
+            "kind": type(joint).__name__,
+            "limits": [float(limit) for limit in joint.limits],
+            "restitution": float(joint.restitution),
+        }
+        for name, joint in mechanism.joints.items()
+        if has_stop(joint)
+    ]
+
+
+def _contacts(mechanism) -> list[dict[str, Any]]:
+    """Return the pairs of shapes that may touch."""
+    return [
+        {
+            "contact": contact.name,
+            "shapes": [type(contact.a).__name__, type(contact.b).__name__],
+            "bodies": [contact.a.body, contact.b.body],
+            "points": contact.points,
+            "friction": None if contact.friction is None else float(contact.friction),
+            "restitution": float(contact.restitution),
+        }
+        for contact in mechanism.contacts
+    ]
+
+
+def _penetrations(mechanism, t, q, v) -> Iterator[str]:
+    """Yield a line for each stop or contact that the start penetrates."""
+    import numpy as np
+
+    from .._constraint import nonsmooth_names
+    from .._contact.rows import gaps
+
+    if not mechanism.nonsmooth:
+        return
+    names = nonsmooth_names(mechanism.nonsmooth, t, q, v)
+    for name, gap in zip(names, np.asarray(gaps(mechanism.nonsmooth, t, q)), strict=False):
+        if not gap >= -1e-9:
+            yield f"the gap of {name} is {gap:.4g} at the start, and must be at least 0"
 
 
 def _degrees_of_freedom(mechanism, wrong: list[str]) -> dict[str, Any]:
@@ -128,6 +189,7 @@ def _degrees_of_freedom(mechanism, wrong: list[str]) -> dict[str, Any]:
     for name, _, low, high, (value,) in mechanism.limited(t[None], q[None]):
         if not low - 1e-9 <= value <= high + 1e-9:
             wrong.append(f"{name} starts at {value:.4g}, outside of its limits {low:.4g} and {high:.4g}")
+    wrong.extend(_penetrations(mechanism, t, q, v))
     return {
         "coordinates": [name for name, _ in named_coordinates(mechanism)],
         "rows": list(names),
@@ -139,7 +201,7 @@ def _degrees_of_freedom(mechanism, wrong: list[str]) -> dict[str, Any]:
 
 
 def _lines(report) -> Iterator[str]:
-    from .._robot_file import where
+    from .._robot_file import HINTS, where
 
     yield f"{report['system']}\n{report['source']}\n"
     if "tree" in report:
@@ -153,6 +215,13 @@ def _lines(report) -> Iterator[str]:
     for motor in report.get("actuators", []):
         limits = "" if motor["limits"] is None else ", {:.4g} to {:.4g}".format(*motor["limits"])
         yield f"  {'actuator':18} {motor['name']}: on {motor['joint']}, gear {motor['gear']:.4g}{limits}"
+    for stop in report.get("stops", []):
+        low, high = stop["limits"]
+        yield f"  {'stop':18} {stop['joint']}: {low:.4g} to {high:.4g}, restitution {stop['restitution']:.4g}"
+    for contact in report.get("contacts", []):
+        friction = "no friction" if contact["friction"] is None else f"friction {contact['friction']:.4g}"
+        shapes = f"{' on '.join(contact['shapes'])}, {contact['points']} point{'s' if contact['points'] > 1 else ''}"
+        yield f"  {'contact':18} {contact['contact']}: {shapes}, {friction}, restitution {contact['restitution']:.4g}"
     if "mass" in report:
         yield f"  {'bodies':18} {len(report['tree'])}, {report['mass']:.6g} kg"
     nq, n, rank = len(report["coordinates"]), len(report["velocities"]), report["rank"]
@@ -161,7 +230,8 @@ def _lines(report) -> Iterator[str]:
     if report["redundant"]:
         yield f"  {'redundant rows':18} {', '.join(report['redundant'])}"
     for description, lines in report["not_modelled"].items():
-        yield f"  {'not modelled':18} {description}: {where(lines)}"
+        option = f" (with {as_option(HINTS[description])})" if description in HINTS else ""
+        yield f"  {'not modelled':18} {description}{option}: {where(lines)}"
     for line in report["looks_wrong"]:
         yield f"  {'looks wrong':18} {line}"
 

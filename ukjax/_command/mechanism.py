@@ -9,7 +9,7 @@ import sys
 import traceback
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import robots
 from .._names import did_you_mean
@@ -31,6 +31,59 @@ def add_system(parser: argparse.ArgumentParser, required: bool = True) -> None:
     parser.add_argument(
         "--floating", action="store_true", help="let the root link of a URDF float (default: fixed to the ground)"
     )
+
+
+def add_contact(parser: argparse.ArgumentParser) -> None:
+    """Add the options for stops and contacts of robot files."""
+    option = parser.add_argument
+    option("--stops", action="store_true", help="model the joint limits of a robot file as stops")
+    option(
+        "--contacts",
+        action="store_true",
+        help="model the contacts of a robot file; a URDF may touch the ground z = 0",
+    )
+    option(
+        "--restitution", type=float, metavar="E", help="coefficient of restitution of stops and contacts (default: 0)"
+    )
+    option("--friction", type=float, metavar="MU", help="friction coefficient of a URDF on the ground (default: 0)")
+
+
+def check_contact(options: argparse.Namespace) -> None:
+    """Check the options of ``add_contact`` without importing JAX. Raises ``UsageError``."""
+    name, stops, contacts = options.system, options.stops, options.contacts
+    restitution, friction = options.restitution, options.friction
+    if (stops or contacts) and not is_robot(name):
+        flag = "--stops" if stops else "--contacts"
+        raise UsageError(f"{flag} applies only to robots (.urdf, .xml), got {name!r}")
+    if restitution is not None and not (stops or contacts):
+        raise UsageError("--restitution needs --stops, --contacts or both")
+    if friction is not None and not (contacts and _is_urdf(name)):
+        raise UsageError("--friction needs --contacts and a URDF file: an MJCF file has the friction of its geoms")
+    if restitution is not None and not 0 <= restitution <= 1:
+        raise UsageError(f"--restitution must be from 0 to 1, got {restitution:g}")
+    if friction is not None and not 0 <= friction < float("inf"):
+        raise UsageError(f"--friction must be a number not below 0, got {friction:g}")
+
+
+def load_options(options: argparse.Namespace) -> dict[str, Any]:
+    """The keyword arguments of ``ukjax.load`` for the options of ``add_contact``."""
+    from ..contacts import Plane
+
+    return {
+        "stops": options.stops,
+        "contacts": Plane() if options.contacts and _is_urdf(options.system) else options.contacts,
+        "friction": options.friction,
+        "restitution": options.restitution or 0.0,
+    }
+
+
+def _is_urdf(name: str) -> bool:
+    return is_robot(name) and robot_file(name).suffix.lower() == ".urdf"
+
+
+def as_option(hint: str) -> str:
+    """The option of the command line for a keyword argument of ``ukjax.load``: ``--stops`` for ``stops=True``."""
+    return f"--{hint.partition('=')[0]}"
 
 
 def _complete_system(prefix: str, **_) -> list[str]:
@@ -79,12 +132,15 @@ def file_stem(name: str) -> str:
     return Path(name).stem if is_robot(name) else name.rpartition(":")[2]
 
 
-def mechanism_of(name: str, floating: bool) -> "AbstractMechanism":
-    """Return the mechanism with its default parameters. Raises ``UsageError`` if it cannot be created."""
+def mechanism_of(name: str, floating: bool, **load_options: Any) -> "AbstractMechanism":
+    """Return the mechanism with its default parameters. Raises ``UsageError`` if it cannot be created.
+
+    ``load_options`` are further arguments of ``ukjax.load``, for robot files.
+    """
     from ..systems import named
 
     if is_robot(name):
-        return _from_file(robot_file(name), floating)
+        return _from_file(robot_file(name), floating, load_options)
     return named(name) if name in CATALOGUE else _from_class(*name.split(":"))
 
 
@@ -115,17 +171,20 @@ def named_velocities(mechanism: "AbstractMechanism") -> tuple[tuple[str, str], .
     return tuple((f"d{name}", f"{unit}/s" if unit else "") for name, unit in named_coordinates(mechanism))
 
 
-def _from_file(name, floating) -> "AbstractMechanism":
-    from .._robot_file import load
+def _from_file(name, floating, load_options) -> "AbstractMechanism":
+    from .._robot_file import HINTS, load
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            mechanism = load(name, floating=floating)
+            mechanism = load(name, floating=floating, **load_options)
         except ImportError as error:  # a missing optional package
             raise UsageError(str(error)) from None
     for warning in caught:
-        print(f"ukjax: {warning.message}", file=sys.stderr)
+        text = str(warning.message)
+        for hint in HINTS.values():
+            text = text.replace(f"with {hint}", f"with {as_option(hint)}")
+        print(f"ukjax: {text}", file=sys.stderr)
     return mechanism
 
 

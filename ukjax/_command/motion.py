@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .mechanism import add_system, check_system, mechanism_of
+from .mechanism import add_contact, add_system, check_contact, check_system, load_options, mechanism_of
 from .usage import UsageError, check_memory, one_of
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ def add_motion(parser: argparse.ArgumentParser) -> None:
     """Add the options for mechanism, parameters, start, time span and solver."""
     option = parser.add_argument
     add_system(parser)
+    add_contact(parser)
     option(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="set a parameter or an initial value (q1, dq1)"
     )
@@ -35,6 +36,11 @@ def add_motion(parser: argparse.ArgumentParser) -> None:
         "--method", default="orthogonal", help="linear solver of the constrained accelerations (default: orthogonal)"
     )
     option("--dt", type=float, metavar="SECONDS", help="size of fixed steps (default: adaptive steps)")
+    option(
+        "--moreau-jean",
+        action="store_true",
+        help="time-stepping of Moreau and Jean, for many contacts (needs --dt)",
+    )
     option("--rtol", type=float, help="relative tolerance of adaptive steps (default 1e-11)")
     option("--atol", type=float, help="absolute tolerance of adaptive steps (default 1e-11)")
     option("--progress", action="store_true", help="show a progress meter")
@@ -43,10 +49,13 @@ def add_motion(parser: argparse.ArgumentParser) -> None:
 def check_motion(options: argparse.Namespace) -> None:
     """Check the options without importing JAX. Raises ``UsageError``."""
     check_system(options.system, options.floating)
+    check_contact(options)
     if options.samples < 2:
         raise UsageError(f"--samples must be at least 2, got {options.samples}")
     if options.t1 is not None and not 0 < options.t1 < float("inf"):
         raise UsageError(f"--t1 must be a positive time in seconds, got {options.t1:g}")
+    if options.moreau_jean and options.dt is None:
+        raise UsageError("--moreau-jean needs --dt, the size of its steps")
     for name in ("dt", "rtol", "atol"):
         value = getattr(options, name)
         if value is not None and not 0 < value < float("inf"):
@@ -99,7 +108,9 @@ def simulation_request(options: argparse.Namespace) -> SimulationRequest:
 
     _precision.enable_float64()
     enable_compilation_cache()
-    mechanism, (q0, v0) = with_settings(mechanism_of(options.system, options.floating), options.set)
+    mechanism, (q0, v0) = with_settings(
+        mechanism_of(options.system, options.floating, **load_options(options)), options.set
+    )
     array_entries = options.samples * (1 + 6 * q0.size)  # t, q, v, accelerations and forces
     check_memory(f"--samples {options.samples} take", array_entries, "take fewer")
     ts = np.linspace(0.0, mechanism.end if options.t1 is None else options.t1, options.samples)
@@ -108,6 +119,10 @@ def simulation_request(options: argparse.Namespace) -> SimulationRequest:
     simulate_options = {name: getattr(options, name) for name in ("method", "progress")} | _steps(
         options, mechanism.step, ts
     )
+    if options.moreau_jean:
+        from .._contact.moreau_jean import MoreauJean
+
+        simulate_options["solver"] = MoreauJean()
     return SimulationRequest(mechanism, q0, v0, ts, simulate_options)
 
 

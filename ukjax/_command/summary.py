@@ -6,10 +6,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from .._contact.rows import gaps
 from .._labels import force_unit
 from .._motion.result import all_ended_well
 from .._motion.trajectory.trajectory import Trajectory
-from .._run.compile import jit
+from .._run.compile import jit, jit_unoptimised
+from .._system import AbstractSystem
 from ..systems.base import AbstractMechanism
 
 
@@ -43,6 +45,8 @@ def summarise(trajectory: Trajectory) -> dict[str, Any]:
         result["max_reference_error"] = _largest(np.asarray(trajectory.q) - np.asarray(exact))
     if trajectory.control is not None:
         result["control"] = _control(trajectory)
+    if trajectory.contacts is not None:
+        result["contacts"] = _contacts(trajectory)
     force = np.abs(np.asarray(trajectory.constraint_force)).max(axis=0)
     direction_names = [name for name, _ in trajectory.directions]
     result["max_constraint_force"] = dict(zip(direction_names, map(float, force), strict=True))
@@ -56,6 +60,52 @@ def summarise(trajectory: Trajectory) -> dict[str, Any]:
 @jit  # compile one program instead of one per operation
 def _reference(mechanism, t):
     return jax.vmap(mechanism.reference)(t)
+
+
+AT_REST = 1e-9
+"""A motion is at rest while its speeds are below this part of the largest speed of the motion."""
+
+
+def _contacts(trajectory: Trajectory) -> dict[str, Any]:
+    """Return impacts, changes of the contact mode, time at rest, the largest impulse and force, and penetration."""
+    contacts, t = trajectory.contacts, np.asarray(trajectory.t)
+    assert contacts is not None and isinstance(trajectory.model, AbstractSystem)
+    names = trajectory.rows["contact_force"]
+    times, impulses = np.asarray(contacts.impact_times), np.abs(np.asarray(contacts.impulses))
+    force = np.abs(np.asarray(trajectory.contact_force))
+    gap_values = np.asarray(_gaps(trajectory.model, trajectory.t, trajectory.q))
+    speed = np.abs(np.asarray(trajectory.v)).max(axis=-1, initial=0)
+    moving = np.flatnonzero(speed > AT_REST * speed.max(initial=0))
+    first_at_rest = int(moving[-1]) + 1 if moving.size else 0
+    report: dict[str, Any] = {
+        "impacts": int(contacts.impacts),
+        "changes": int(contacts.changes),
+        "first_impact": float(times[0]) if times.size and np.isfinite(times[0]) else None,
+        "at_rest_from": float(t[first_at_rest]) if first_at_rest < t.size else None,
+        "max_force": _largest_of(force, names),
+        "max_impulse": None,
+        "max_penetration": max(0.0, -float(np.min(gap_values, initial=0))),
+        "touching_end": [name for name, closed in zip(names, np.asarray(contacts.closed)[-1], strict=False) if closed],
+    }
+    if times.size and np.isfinite(times[0]):
+        impulses = np.where(np.isfinite(times)[:, None], impulses, 0)
+        largest = _largest_of(impulses, names)
+        report["max_impulse"] = largest and largest | {"t": float(times[impulses.max(axis=1).argmax()])}
+    return report
+
+
+def _largest_of(values, names) -> dict[str, Any] | None:
+    """The largest entry of ``values`` (..., rows), and the name of its row."""
+    if not values.size:
+        return None
+    of_rows = values.reshape(-1, values.shape[-1]).max(axis=0)
+    row = int(of_rows.argmax())
+    return {"value": float(of_rows[row]), "of": names[row]}
+
+
+@jit_unoptimised
+def _gaps(model, t, q):
+    return jax.vmap(lambda t, q: gaps(model.nonsmooth, t, q))(t, q)
 
 
 def _control(trajectory: Trajectory) -> dict[str, Any]:
@@ -102,11 +152,31 @@ def _rows(run):
         rows.append(("exact motion", f"missed by {run['max_reference_error']:.1e} at most"))
     if "control" in run:
         rows += _control_rows(run["control"])
+    if "contacts" in run:
+        rows += _contact_rows(run["contacts"])
     units = run["units"]
     force = [f"{name} {value:.4g} {force_unit(units[name])}" for name, value in run["max_constraint_force"].items()]
     rows.append(("largest force", ", ".join(force)))
     rows.append(("end", ", ".join(f"{name} {value:.6g} {units[name]}" for name, value in run["q_end"].items())))
     return [f"  {label:17}{text}" for label, text in rows]
+
+
+def _contact_rows(contacts):
+    rows = [("contacts", f"{contacts['impacts']} impacts, {contacts['changes']} changes of the contact mode")]
+    if contacts["first_impact"] is not None:
+        rows.append(("", f"first impact at {contacts['first_impact']:.6g} s"))
+    rest = contacts["at_rest_from"]
+    rows.append(("", "moves to the end" if rest is None else f"at rest from the sample at {rest:.6g} s"))
+    if contacts["max_penetration"]:
+        rows.append(("", f"{contacts['max_penetration']:.1e} of penetration at most"))
+    if (largest := contacts["max_impulse"]) is not None:
+        text = f"{largest['value']:.4g} of {largest['of']} at {largest['t']:.6g} s"
+        rows.append(("largest impulse", text))
+    if (largest := contacts["max_force"]) is not None:
+        rows.append(("contact force", f"{largest['value']:.4g} at most, of {largest['of']}"))
+    if contacts["touching_end"]:
+        rows.append(("touches at end", ", ".join(contacts["touching_end"])))
+    return rows
 
 
 def _plan_rows(run):

@@ -1,6 +1,9 @@
-"""Lower ``per_member`` to a kernel on a CPU, and to ``jax.vmap`` where no kernel can be compiled."""
+"""Lower ``per_member`` to a kernel on a CPU or a GPU of NVIDIA, and to ``jax.vmap`` where none can be compiled."""
 
-from typing import NamedTuple
+import functools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,50 +36,97 @@ MAX_OPERATIONS_UNBATCHED = 10_000
 MAX_OPERATIONS_ALL_BRANCHES = MAX_OPERATIONS
 """Largest estimated size of a kernel with all branches. Above it, JAX executes the members that take a rare branch."""
 
+MAX_OPERATIONS_ON_GPU = 60_000
+"""Largest kernel for a GPU, in operations: the driver needs some 0.5 ms for each."""
+
 MAX_UNPACKED_SIZE = 512
 """Arguments with more entries stay arrays in memory, and entries are loaded where they are used."""
 
 
+class Target(NamedTuple):
+    """What differs between the processors for which kernels are compiled.
+
+    Attributes
+    ----------
+    platform
+        JAX's name of the platform.
+    max_operations
+        Largest kernel, in operations.
+    register
+        Registers a kernel with its buffers, and returns its XLA target name.
+    register_complete
+        Registers the kernel for rare cases, whose program ``make()`` returns, beside the kernel ``name``; None if such
+        members are computed by JAX.
+    """
+
+    platform: str
+    max_operations: int
+    register: Callable[[Program, Sequence[Buffer], Sequence[Buffer]], str]
+    register_complete: Callable[..., str | None]
+
+
+def _complete_on_cpu(name, jaxpr, ins, outs, make):
+    return register_deferred(name, jaxpr, lambda: handler_address(make(), ins, outs))
+
+
+CPU = Target("cpu", MAX_OPERATIONS, register_kernel, _complete_on_cpu)
+
+
+@functools.cache
+def _cuda():
+    """The target for GPUs of NVIDIA, imported where such a program is lowered."""
+    from .cuda import launch
+
+    return Target("cuda", MAX_OPERATIONS_ON_GPU, launch.register_kernel, launch.register_complete)
+
+
 def kernels_available() -> bool:
-    """Whether ``per_member`` compiles kernels: on a CPU, if llvmlite is installed."""
-    return is_available() and jax.default_backend() == "cpu"
+    """Whether ``per_member`` compiles kernels: on a CPU or a GPU of NVIDIA, if llvmlite is installed."""
+    backend = jax.default_backend()
+    return is_available() and (backend == "cpu" or backend == "gpu" and _is_cuda() and cuda_kernels_enabled())
 
 
-def _by_kernel(*arguments, jaxpr, mapped, options):
+def _is_cuda():
+    """Whether the GPU is one of NVIDIA, rather than of AMD."""
+    return "cuda" in jax.devices("gpu")[0].client.platform_version.lower()
+
+
+def cuda_kernels_enabled() -> bool:
+    """Whether kernels are compiled for GPUs: not if the environment variable ``UKJAX_CUDA_KERNELS`` is 0."""
+    return os.environ.get("UKJAX_CUDA_KERNELS") != "0"
+
+
+def _by_kernel(*arguments, jaxpr, mapped, options, target):
     """Call a kernel; a single member is a batch of one."""
     members = batch_size(arguments, mapped)
+    plain = {"jaxpr": jaxpr, "mapped": mapped, "options": options}
     if options.without_kernel or not isinstance(members, int | None):  # the size is symbolic in jax.export
-        return by_vmap(*arguments, jaxpr=jaxpr, mapped=mapped, options=options)
+        return by_vmap(*arguments, **plain)
     if not is_available():
         warn_no_compiler()
-        return by_vmap(*arguments, jaxpr=jaxpr, mapped=mapped, options=options)
+        return by_vmap(*arguments, **plain)
     if not has_room_for_kernels():
         warn_no_room()
-        return by_vmap(*arguments, jaxpr=jaxpr, mapped=mapped, options=options)
+        return by_vmap(*arguments, **plain)
+    # A GPU computes all members together, also if XLA compiles them.
+    one_by_one = _member_by_member if any(mapped) and target.platform == "cpu" else by_vmap
     try:
-        kernel = build_kernel(
-            jaxpr,
-            mapped,
-            MAX_OPERATIONS if any(mapped) or options.strict or has_kept_loop(jaxpr) else MAX_OPERATIONS_UNBATCHED,
-        )
+        is_limited = not (any(mapped) or options.strict or has_kept_loop(jaxpr))
+        kernel = build_kernel(jaxpr, mapped, MAX_OPERATIONS_UNBATCHED if is_limited else target.max_operations, target)
     except TooLarge:
         if options.strict:
-            raise_too_large(MAX_OPERATIONS, options)
-        return (by_vmap if any_equation(jaxpr, _is_nested_kernel) or not any(mapped) else _member_by_member)(
-            *arguments, jaxpr=jaxpr, mapped=mapped, options=options
-        )
+            raise_too_large(target.max_operations, options)
+        return (by_vmap if any_equation(jaxpr, _is_nested_kernel) else one_by_one)(*arguments, **plain)
     except Unsupported as error:
         report(error, options)
-        return by_vmap(*arguments, jaxpr=jaxpr, mapped=mapped, options=options)
+        return by_vmap(*arguments, **plain)
     *results, needs_fallback = _call(kernel, arguments, mapped)
     if needs_fallback is None:
         return results
 
     def fallback():
         if kernel.with_all_branches is None:
-            complete = (_member_by_member if any(mapped) else by_vmap)(
-                *arguments, jaxpr=jaxpr, mapped=mapped, options=options
-            )
+            complete = one_by_one(*arguments, **plain)
         else:
             *complete, _ = _call(kernel.with_all_branches, arguments, mapped)
         return [jnp.where(needs_fallback, new, old) for new, old in zip(complete, results, strict=True)]
@@ -115,12 +165,12 @@ def _call(kernel, arguments, mapped):
 
 
 @cached_per_jaxpr
-def build_kernel(jaxpr: ClosedJaxpr, mapped: tuple[bool, ...], max_operations: int) -> Kernel:
+def build_kernel(jaxpr: ClosedJaxpr, mapped: tuple[bool, ...], max_operations: int, target: Target = CPU) -> Kernel:
     """Compile the kernel of a function of one member. Raises ``TooLarge`` above ``max_operations``."""
     reject_keys(jaxpr.jaxpr.invars)
     for aval in jaxpr.in_avals:
         refuse_type(aval.dtype)
-    graph, inputs, results = _graph_of(jaxpr, max_operations, True)
+    graph, inputs, results = _graph_of(jaxpr, max_operations, True, target.platform)
     avals = list(jaxpr.out_avals)
     constants = [
         None if x.dtype == object else np.asarray(x, aval.dtype) for x, aval in zip(results, avals, strict=True)
@@ -132,9 +182,9 @@ def build_kernel(jaxpr: ClosedJaxpr, mapped: tuple[bool, ...], max_operations: i
         computed.append((object_array([needs_fallback], ()), ShapedArray((), np.dtype(bool))))
     if not computed:
         return Kernel("", [], constants)
-    name = register_kernel(*_program(graph, inputs, computed, jaxpr, mapped))
+    name = target.register(*_program(graph, inputs, computed, jaxpr, mapped))
     is_small = has_rare_branches and len(graph.operations) * branch_cost_ratio(jaxpr) <= MAX_OPERATIONS_ALL_BRANCHES
-    complete = _with_all_branches(name, jaxpr, mapped) if is_small else None
+    complete = _with_all_branches(name, jaxpr, mapped, target) if is_small else None
     return Kernel(
         name,
         [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for _, aval in computed],
@@ -144,27 +194,31 @@ def build_kernel(jaxpr: ClosedJaxpr, mapped: tuple[bool, ...], max_operations: i
     )
 
 
-def _with_all_branches(name, jaxpr, mapped):
+def _with_all_branches(name, jaxpr, mapped, target):
     """The kernel that contains all branches."""
 
     def make():
-        graph, inputs, results = _graph_of(jaxpr, 10 * MAX_OPERATIONS, False)  # the estimate may be too low
-        return handler_address(
-            *_program(graph, inputs, list(zip(results, jaxpr.out_avals, strict=True)), jaxpr, mapped)
-        )
+        graph, inputs, results = _graph_of(jaxpr, 10 * MAX_OPERATIONS, False, target.platform)  # estimates may be low
+        return _program(graph, inputs, list(zip(results, jaxpr.out_avals, strict=True)), jaxpr, mapped)[0]
 
+    complete = target.register_complete(name, jaxpr, *_buffers(jaxpr, jaxpr.out_avals, mapped), make)
     shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in jaxpr.out_avals]
-    return Kernel(register_deferred(name, jaxpr, make), shapes, [None] * len(shapes))
+    return None if complete is None else Kernel(complete, shapes, [None] * len(shapes))
 
 
 def _program(graph, inputs, results, jaxpr, mapped):
     """The program with these ``results``, and the buffers of its arguments and results."""
     program = Program(graph, [x for x, _ in results], [aval.dtype for _, aval in results], inputs, mapped)
+    return program, *_buffers(jaxpr, [aval for _, aval in results], mapped)
+
+
+def _buffers(jaxpr, results, mapped):
+    """The buffers of the arguments of a function, and of these results."""
     ins = [Buffer(aval.shape, aval.dtype, is_mapped) for aval, is_mapped in zip(jaxpr.in_avals, mapped, strict=True)]
-    return program, ins, [Buffer(aval.shape, aval.dtype, any(mapped)) for _, aval in results]
+    return ins, [Buffer(aval.shape, aval.dtype, any(mapped)) for aval in results]
 
 
-def _graph_of(jaxpr, max_operations, usual_only):
+def _graph_of(jaxpr, max_operations, usual_only, platform):
     """The scalar graph of a function, its inputs and its results; with ``usual_only``, usual branches only."""
     graph = Graph(max_operations, usual_only)
     in_memory = lambda k, aval: Stored(Memory(aval.size, aval.dtype, 0, source=k), aval.shape)
@@ -172,7 +226,7 @@ def _graph_of(jaxpr, max_operations, usual_only):
         in_memory(k, aval) if aval.size > MAX_UNPACKED_SIZE else graph.inputs(aval.shape, aval.dtype)
         for k, aval in enumerate(jaxpr.in_avals)
     ]
-    return graph, inputs, unroll(graph, jaxpr, inputs, "cpu")
+    return graph, inputs, unroll(graph, jaxpr, inputs, platform)
 
 
 def _is_nested_kernel(equation):
@@ -200,9 +254,19 @@ mlir.register_lowering(per_member_p, mlir.lower_fun(by_vmap, multiple_results=Tr
 
 
 def _lower_on_cpu(context, *arguments, **parameters):
-    exported = context.module_context.lowering_parameters.for_export
-    function = by_vmap if exported else _by_kernel
+    return _lower(context, arguments, parameters, lambda: CPU)
+
+
+def _lower_on_cuda(context, *arguments, **parameters):
+    return _lower(context, arguments, parameters, _cuda if cuda_kernels_enabled() and is_available() else None)
+
+
+def _lower(context, arguments, parameters, target):
+    if context.module_context.lowering_parameters.for_export or target is None:
+        return mlir.lower_fun(by_vmap, multiple_results=True)(context, *arguments, **parameters)
+    function: Any = functools.partial(_by_kernel, target=target())
     return mlir.lower_fun(function, multiple_results=True)(context, *arguments, **parameters)
 
 
 mlir.register_lowering(per_member_p, _lower_on_cpu, platform="cpu")
+mlir.register_lowering(per_member_p, _lower_on_cuda, platform="cuda")

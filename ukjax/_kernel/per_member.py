@@ -49,8 +49,12 @@ def per_member(function: Callable, strict: bool = False) -> Callable:
     operations is executed by the ``per_member`` functions that it calls, or else member by member. A function that is
     called for one member alone and has no long loop is compiled by XLA from 10 000 operations on, since it has large
     matrices. A function with its own batching rule, by ``jax.custom_batching.custom_vmap`` as in ``method="sparse"``,
-    is batched by that rule. On a GPU or TPU, in programs written by ``jax.export``, and where llvmlite is not installed
-    (with a warning), all functions are executed as by ``vmap``.
+    is batched by that rule. On a TPU or a GPU of AMD, in programs written by ``jax.export``, and where llvmlite is not
+    installed (with a warning), all functions are executed as by ``vmap``.
+
+    On a GPU of NVIDIA, each member is a thread of one kernel, of at most 60 000 operations and 32 KiB of arrays for
+    each thread. Larger functions are executed by the ``per_member`` functions that they call, or else as by ``vmap``.
+    The environment variable ``UKJAX_CUDA_KERNELS=0`` turns these kernels off.
 
     In a kernel, a zero that is known at compile time times any number is 0; sin(x − x) is 0 and cos(x − x) is 1, also
     where x is infinite or NaN. All other results are infinite or NaN where those of ``vmap`` are.

@@ -114,6 +114,14 @@ class BodyContacts(AbstractNonsmooth):
         of_slips = (x[tangential] for x in (found.rate, found.A, found.second))
         return NonsmoothRows(found.value, *of_gaps, *of_slips)
 
+    def points(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, "m 3"]:
+        """Where the shapes touch, or would touch, in space [m]."""
+        positions = placed(self.joints, self.tree, t, q)
+        number = {link.body: i for i, link in enumerate(self.tree.links)} | {GROUND: len(self.tree.links)}
+        b = np.array([number[contact.b.body] for contact in self.contacts])
+        in_space = lambda pair, R, p, axes, origin: origin + touching(pair.a, pair.b, R, p).point @ axes.T
+        return self._for_each_pair(in_space, *self._poses(t, q), positions.R[b], positions.p[b])
+
     def _rows_of_pairs(self, with_slip) -> tuple[np.ndarray, np.ndarray]:
         """Indices (m,) of the gaps and (groups, 2) of the slips, of rows that are in the order of the pairs."""
         normal, tangential, first = [], [], 0

@@ -35,7 +35,7 @@ from .alike import ACTING
 from .body import Body
 from .closing import absolute_state, closing_coordinates, target_rows, with_nearest_turns
 from .closure import constraints_of
-from .contacts import as_contacts, contacts_of
+from .contacts import BodyContacts, as_contacts, contacts_of
 from .dynamics import TreeDynamics
 from .elements import Elements, JointCoordinates
 from .kinematics import FLOATING, Pose, joint_of, poses
@@ -676,6 +676,14 @@ class Mechanism(AbstractMechanism):
             points = points if len(points) > 1 else [*points, centre]
             lines.append(jnp.stack(points if len(points) > 1 else [*points, poses_by_name[name].p]))
         return tuple(lines)
+
+    def contact_points(self, t: ScalarLike, q: Float[Array, " nq"]) -> Float[Array, "gaps 3"]:
+        """Where each gap closes, in space [m]: NaN for stops and for other gaps that have no place."""
+        time, points = as_float(t), []
+        for each in self.nonsmooth:
+            count = jax.eval_shape(each.gaps, time, q).shape[0]
+            points.append(each.points(time, q) if isinstance(each, BodyContacts) else jnp.full((count, 3), jnp.nan))
+        return jnp.concatenate([jnp.zeros((0, 3), q.dtype), *points])
 
     def edges(self) -> dict[str, Float[np.ndarray, "points 3"]]:
         """The edges of the shapes of each body that has shapes, in the body's frame [m]."""

@@ -106,10 +106,10 @@ def reactions(
     wrench, change = jax.linearize(all_wrenches, zeros)
     unique = jnp.ones(wrench.shape, bool)
     if zeros.size:
-        square_length = _square_length(dynamics, t, q)
-        D = jnp.tile(jnp.repeat(jnp.stack([jnp.ones_like(square_length), 1 / square_length]), 3), len(names))
+        square = square_length(dynamics, t, q)
+        D = jnp.tile(jnp.repeat(jnp.stack([jnp.ones_like(square), 1 / square]), 3), len(names))
         K = jax.vmap(change, out_axes=1)(jnp.eye(zeros.size))
-        M = (K.T * D) @ K + jnp.diag(_weights(dynamics, t, q, rows, square_length))
+        M = (K.T * D) @ K + jnp.diag(_weights(dynamics, t, q, rows, square))
         minimum = mobility(Terms(M, -(K.T * D) @ wrench, rows.A.T, rows.force))
         wrench = wrench + K @ minimum.acceleration
         unique = D * jnp.sum((K @ minimum.factor) ** 2, axis=1) <= jnp.finfo(q.dtype).eps ** 0.5
@@ -117,15 +117,15 @@ def reactions(
     return {name: Reaction(*x, *is_unique) for name, x, is_unique in zip(names, *components, strict=True)}
 
 
-def _square_length(dynamics, t, q):
-    """L² [m²] of ``reactions``; 1 if all points coincide."""
+def square_length(dynamics: TreeDynamics, t: Array, q: Float[Array, " nq"]) -> Float[Array, ""]:
+    """The mean square distance L² [m²] of joints and centres of mass from their centroid; 1 if all coincide."""
     poses_by_name = poses(dynamics.joints, dynamics.tree, t, q)
     points = [poses_by_name[name].p + poses_by_name[name].R @ body.centre for name, body in dynamics.bodies.items()]
     for _, joint in connections(dict(dynamics.joints.items())):
         points.append(poses_by_name[joint.child].frame(joint.in_child()).p)
     points = jnp.stack(points)
-    square_length = jnp.mean(jnp.sum((points - jnp.mean(points, axis=0)) ** 2, axis=1))
-    return jnp.where(square_length > 0, square_length, 1)
+    square = jnp.mean(jnp.sum((points - jnp.mean(points, axis=0)) ** 2, axis=1))
+    return jnp.where(square > 0, square, 1)
 
 
 def _weights(dynamics, t, q, rows, square_length):

@@ -40,6 +40,7 @@ from .diagnose.contact import check_gaps, check_options_with_contact
 from .diagnose.creep import warn_of_creep
 from .diagnose.motion import check_end, check_start, warn_of_coarse_time, warn_of_unarmed_event
 from .diagnose.servo import check_limits, check_limits_of_coordinates, check_reached, check_task
+from .diagnose.stiffness import warn_of_stiffness
 from .event import Event, as_event
 from .fallback.sparsity import band_method, with_sparsity
 from .inputs import canonicalise, check_kinematic_map, check_starts, hint_if_batched_model, sampling_of
@@ -109,8 +110,8 @@ def simulate(
         Name of a solver for accelerations or a solver object, see ``constrained_motion``. For a large system whose
         matrix [M Aᵀ; A 0] has a narrow band, in some order of its rows, ``sparse`` is tried first.
     solver
-        diffrax solver; the default is ``Dopri8``. ``RungeKutta4`` is for fixed steps, ``MoreauJean`` for fixed steps of
-        systems with many contacts.
+        diffrax solver; the default is ``Dopri8``. ``Radau`` is for stiff systems, ``RungeKutta4`` for fixed steps,
+        ``MoreauJean`` for fixed steps of systems with many contacts.
     adjoint
         diffrax adjoint. By default it suits the derivative that is requested. See the notes.
     event
@@ -150,6 +151,9 @@ def simulate(
     **Drift.** The projection satisfies φ = 0, φ̇ = 0 and ψ = 0, in the metric of M. It needs a consistent start (see
     ``project``). Without projection the constraints drift, unless they have Baumgarte gains, and the start may violate
     them. Baumgarte gains act in both cases.
+
+    **Stiff systems.** An explicit solver needs tiny steps for fast parts, even at rest. A motion of more than 1000 such
+    steps gives a warning, which names ``solver=Radau()``.
 
     **Batches.** Each member takes its own adaptive steps, and no member depends on another. Memory is proportional to
     the number of samples: ``ts=[0, 10]`` stores only start and end. A new batch of the same shape, or a model with
@@ -279,6 +283,7 @@ def simulate(
         trajectory = trajectory.reached()
     if ending is not None:
         warn_of_unarmed_event(trajectory, ending)
+    warn_of_stiffness(trajectory, problem, start.scale)
     if throw:
         check_end(trajectory, problem, chosen_integrator, start)
         check_reached(trajectory, start)

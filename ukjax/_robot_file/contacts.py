@@ -55,7 +55,7 @@ class GeomPair(NamedTuple):
     friction: tuple[float, float]
 
 
-def contacts_in(reading: Reading) -> tuple[list[kinds.Contact], list[tuple[str, int | None]]]:
+def contacts_in(reading: Reading, restitution: Any) -> tuple[list[kinds.Contact], list[tuple[str, int | None]]]:
     """The contacts of a file, and what of them is not modelled, with lines."""
     contacts, ignored, shapes = [], [], {}
     if reading.is_off("contact"):
@@ -81,7 +81,7 @@ def contacts_in(reading: Reading) -> tuple[list[kinds.Contact], list[tuple[str, 
         names = [geoms[i].name or reading.body_names[reading.model.geom_bodyid[i]] for i in (pair.first, pair.second)]
         names = names if shapes[pair.first] is a else names[::-1]
         friction = None if pair.dim == 1 else pair.friction[0]
-        contacts.append(kinds.Contact(a, b, friction=friction, name=f"{names[0]} on {names[1]}"))
+        contacts.append(kinds.Contact(a, b, friction, restitution, name=f"{names[0]} on {names[1]}"))
     margins = {i for i in shapes if reading.model.geom_margin[i]}
     ignored += [("<geom margin>", place_in(reading.path, geoms[i], "geom").line) for i in sorted(margins)]
     return contacts, list(dict.fromkeys(ignored))

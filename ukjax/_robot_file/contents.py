@@ -32,6 +32,7 @@ class Modelled(NamedTuple):
     stops: bool = False
     contacts: bool | Plane = False
     friction: Any = None
+    restitution: Any = 0.0
 
 
 class Contents(NamedTuple):
@@ -53,8 +54,8 @@ class Contents(NamedTuple):
         Descriptions of unknown elements, and of values that may be mistakes, with their lines.
     contacts : tuple of Contact
         Contacts of the bodies.
-    stops : bool
-        Whether the limits of joints are stops.
+    modelled : Modelled
+        What of the file is modelled.
     """
 
     path: Path
@@ -67,7 +68,7 @@ class Contents(NamedTuple):
     ignored: Mapping[str, list[int | None]]
     suspicious: Mapping[str, list[int | None]] = {}
     contacts: tuple[Contact, ...] = ()
-    stops: bool = False
+    modelled: Modelled = Modelled()
 
     def mechanism(self, formulation: Any = "joint") -> Mechanism:
         """Construct the mechanism. Raises ``InputError`` if the file has no bodies or nothing can move."""
@@ -82,7 +83,8 @@ class Contents(NamedTuple):
             actuators=self.actuators,
             title=self.title,
         )
-        mechanism = mechanism.with_stops() if self.stops else mechanism
+        if self.modelled.stops:
+            mechanism = mechanism.with_stops(self.modelled.restitution)
         if not mechanism.tree.n:
             raise InputError(
                 f"{self.path}: nothing moves, since all joints are fixed: floating=True frees the root of a URDF"

@@ -4,7 +4,7 @@ import os
 import warnings
 from typing import Literal
 
-from .._check import as_path, check_flag
+from .._check import as_number, as_path, check_flag
 from .._errors import InputError
 from .._mechanism import Mechanism
 from .._precision import Numbers
@@ -21,6 +21,7 @@ def load(
     stops: bool = False,
     contacts: bool | Plane = False,
     friction: Numbers | None = None,
+    restitution: Numbers = 0.0,
     formulation: Literal["joint", "absolute"] = "joint",
 ) -> Mechanism:
     """Load a mechanism from a robot description file, URDF or MJCF.
@@ -40,15 +41,16 @@ def load(
     floating : bool
         Whether the root of a URDF floats instead of being fixed to the ground.
     stops : bool
-        Whether the limits of joints are stops without rebound: ``<limit>`` of URDF, ``range`` of MJCF. Otherwise they
-        exert no force.
+        Whether the limits of joints are stops: ``<limit>`` of URDF, ``range`` of MJCF. Otherwise they exert no force.
     contacts : bool or Plane
         Whether contacts are modelled. For MJCF, ``True``: those of the geoms plane, sphere, capsule, box and cylinder
-        that ``ukjax.contacts`` supports, for the pairs that MuJoCo would check, with the friction of the file and
-        without rebound. URDF has no ground: give it as ``ukjax.contacts.Plane()``, which all boxes, spheres,
-        cylinders and capsules in ``<collision>`` may touch.
+        that ``ukjax.contacts`` supports, for the pairs that MuJoCo would check, with the friction of the file. URDF
+        has no ground: give it as ``ukjax.contacts.Plane()``, which all boxes, spheres, cylinders and capsules in
+        ``<collision>`` may touch.
     friction : float, optional
         Coefficient of friction between a URDF and the plane. Default: no friction.
+    restitution : float
+        Coefficient of restitution of these stops and contacts, from 0 to 1. Default: no rebound.
     formulation : {"joint", "absolute"}
         Coordinates of the mechanism, see ``Mechanism``.
 
@@ -67,7 +69,7 @@ def load(
     ImportError
         For MJCF, if ``mujoco`` 3.3.7 or later is not installed.
     """
-    contents = read(path, floating=floating, stops=stops, contacts=contacts, friction=friction)
+    contents = read(path, floating=floating, stops=stops, contacts=contacts, friction=friction, restitution=restitution)
     mechanism = contents.mechanism(formulation)
     if text := contents.warning_text(mechanism):
         warnings.warn(text, stacklevel=2)
@@ -81,6 +83,7 @@ def read(
     stops: bool = False,
     contacts: bool | Plane = False,
     friction: Numbers | None = None,
+    restitution: Numbers = 0.0,
 ) -> Contents:
     """Read a file into ``Contents``, without constructing the mechanism."""
     path = as_path(path)
@@ -88,7 +91,7 @@ def read(
     check_flag("stops", stops)
     if not isinstance(contacts, Plane):
         check_flag("contacts", contacts)
-    modelled = Modelled(stops, contacts, friction)
+    modelled = Modelled(stops, contacts, friction, as_number("restitution", restitution, least=0, most=1))
     root = parse(path)
     if root.tag == "robot":
         if contacts is True:

@@ -56,12 +56,14 @@ def read_mjcf(path: Path, modelled: Modelled) -> Contents:
     _start_at_home(reading)
     gravity = np.zeros(3) if reading.is_off("gravity") else np.array(model.opt.gravity)
     actuators = tuple(_actuators(reading))
-    contacts, ignored_contacts = contacts_in(reading) if modelled.contacts else ([], _contacts(reading))
+    contacts, ignored_contacts = (
+        contacts_in(reading, modelled.restitution) if modelled.contacts else ([], _contacts(reading))
+    )
     ignored = counted([*ignored_contacts, *_ignored(reading, modelled), *sensors])
     title = spec.modelname or path.stem
     return Contents(
         path, title, reading.bodies, reading.joints, gravity, actuators, reading.places, ignored,
-        contacts=tuple(contacts), stops=modelled.stops,
+        contacts=tuple(contacts), modelled=modelled,
     )  # fmt: skip
 
 

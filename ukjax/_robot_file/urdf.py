@@ -94,7 +94,7 @@ def read_urdf(path: Path, root: Element, floating: bool, modelled: Modelled) -> 
     ignored = counted([*_ignored(root, modelled), *other_collisions])
     return Contents(
         path, title, bodies, made_joints, gravity, actuators, places, ignored, counted(suspicious_items),
-        tuple(contacts), modelled.stops,
+        tuple(contacts), modelled,
     )  # fmt: skip
 
 
@@ -118,7 +118,7 @@ def _contacts(path, links, movable, modelled) -> tuple[list[Contact], list[tuple
                     kind = "of unknown shape" if shape is None else f"with <{shape.kind}>"
                     others.append((f"<collision> {kind}", collision.line))
                 else:
-                    contacts.append(Contact(solid, modelled.contacts, modelled.friction))
+                    contacts.append(Contact(solid, modelled.contacts, modelled.friction, modelled.restitution))
     return contacts, others
 
 

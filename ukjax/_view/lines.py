@@ -80,6 +80,24 @@ def solids(trajectory: Trajectory) -> list[Solid]:
     return [Solid(points, poses[name].p, poses[name].R) for name, points in edges.items()]
 
 
+def touching_points(trajectory: Trajectory) -> np.ndarray | None:
+    """Return the points of contact at the samples (samples, gaps, d) [m], or None if the model has none.
+
+    They are NaN at samples at which the gap is open, but for the sample next to an impact of that gap.
+    """
+    contacts, find = trajectory.contacts, getattr(trajectory.model, "contact_points", None)
+    if contacts is None or find is None:
+        return None
+    points = _contact_points(find, trajectory.t, trajectory.q)
+    if points is None:
+        return None
+    touches = np.array(contacts.closed)
+    t, times, impulses = (np.asarray(x) for x in (trajectory.t, contacts.impact_times, contacts.impulses))
+    for time, impulse in zip(times[np.isfinite(times)], impulses, strict=False):
+        touches[np.abs(t - time).argmin()] |= impulse[: touches.shape[1]] != 0
+    return np.where(touches[..., None], np.asarray(points), np.nan)
+
+
 def is_rim(line: np.ndarray) -> bool:
     """Whether a line (samples, points, d) has more than 10 points: a rim, whose points are not marked as joints."""
     return line.shape[1] > 10
@@ -101,4 +119,5 @@ def _lines(outline, t, q):
 
 
 _outline_at_samples = jit_unoptimised(lambda outline, t, q: jax.vmap(lambda t, q: _lines(outline, t, q))(t, q))
+_contact_points = jit_unoptimised(lambda points, t, q: jax.vmap(points)(t, q))
 _poses = jit_unoptimised(lambda pose, t, q: jax.vmap(pose)(q, t))

@@ -1,8 +1,10 @@
 // Data of the page: sample times t; positions (samples, points, dimensions) relative to the centre of the motion;
+// points of contact (samples, gaps, dimensions), NaN where a gap is open;
 // bodies with edges (points, 3) in the body frame and poses (samples, 3, 4), whose columns are p and R.
 const motion = JSON.parse(document.getElementById("motion").textContent);
 const numbers = (text) => new Float32Array(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
 const positions = numbers(motion.positions);
+const touching = numbers(motion.touching);
 const bodies = motion.bodies.map((body) => ({ edges: numbers(body.edges), poses: numbers(body.poses) }));
 const { t, dimensions } = motion;
 const isSpatial = dimensions === 3;
@@ -191,6 +193,20 @@ function drawLink(points, link) {
   }
 }
 
+// The points that touch at the nearest sample.
+function drawTouching({ low, high, part }) {
+  const size = touching.length / t.length;
+  const first = (part < 0.5 ? low : high) * size;
+  for (let k = first; k < first + size; k += dimensions) {
+    const [x, y] = toCanvas([touching[k], touching[k + 1], isSpatial ? touching[k + 2] : 0]);
+    if (!Number.isFinite(x) || !Number.isFinite(y)) continue;
+    pen.beginPath();
+    pen.arc(x, y, 5, 0, 2 * Math.PI);
+    pen.fillStyle = colours.trace;
+    pen.fill();
+  }
+}
+
 const nearness = (points) => points.reduce((sum, point) => sum + point[2], 0) / points.length;
 
 function draw() {
@@ -212,6 +228,7 @@ function draw() {
     .map((link) => ({ link, points: lineAt(instant, link) }))
     .sort((a, b) => nearness(a.points) - nearness(b.points))
     .forEach(({ link, points }) => drawLink(points, link));
+  drawTouching(instant);
   const digits = Math.min(9, Math.max(2, 2 - Math.floor(Math.log10(Math.max(last - first, 1e-9)))));
   element("clock").textContent = `t = ${state.time.toFixed(digits)} s`;
   element("when").value = last > first ? (state.time - first) / (last - first) : 0;

@@ -19,7 +19,7 @@ from .._check import as_path
 from .._errors import InputError
 from .._files import write_whole
 from .._motion.trajectory.trajectory import Trajectory
-from .lines import check_trajectory, is_rim, outlines, solids
+from .lines import check_trajectory, is_rim, outlines, solids, touching_points
 
 MAX_POSITION_BYTES = 6_000_000
 """Limit on the bytes of positions in a page, so that browsers open it quickly; longer motions show fewer samples."""
@@ -91,8 +91,8 @@ def view(trajectory: Trajectory, outline: Callable | None = None) -> View:
 
     In a notebook, ``uk.view(motion)`` displays the animation. ``.show()`` opens it in a browser,
     ``.save("swing.html")`` writes a file. The page stores the positions at the samples and interpolates linearly
-    between them. It needs neither a network connection nor matplotlib. Motions of 2 to 30 s play in real time, others
-    faster or slower; the page displays the factor.
+    between them. Points of contact are marked while they touch. It needs neither a network connection nor
+    matplotlib. Motions of 2 to 30 s play in real time, others faster or slower; the page displays the factor.
 
     Parameters
     ----------
@@ -118,8 +118,12 @@ def view(trajectory: Trajectory, outline: Callable | None = None) -> View:
     links = outlines(reached, outline)
     bodies = [] if outline is not None else solids(reached)
     points = np.concatenate(links, axis=1)
+    touching = None if outline is not None else touching_points(reached)
+    if touching is None:
+        touching = np.zeros((len(points), 0, points.shape[2]))
     t = np.asarray(reached.t, float)
-    shown = _shown_samples(t, MAX_POSITION_BYTES // (4 * (points[0].size + NUMBERS_PER_POSE * len(bodies))))
+    numbers_per_sample = points[0].size + touching[0].size + NUMBERS_PER_POSE * len(bodies)
+    shown = _shown_samples(t, MAX_POSITION_BYTES // (4 * numbers_per_sample))
     all_points = np.concatenate([points, *(body.corners() for body in bodies)], axis=1)
     low, high = np.nanmin(all_points, axis=(0, 1)), np.nanmax(all_points, axis=(0, 1))
     centre = (low + high) / 2  # positions relative to it are accurate enough in single precision
@@ -138,6 +142,7 @@ def view(trajectory: Trajectory, outline: Callable | None = None) -> View:
             }
             for body in bodies
         ],
+        "touching": _numbers(touching[shown] - centre),
         "positions": _numbers(points[shown] - centre),
     }
     data = json.dumps(motion).replace("<", "\\u003c")  # so that no text closes the enclosing script element

@@ -5,5 +5,6 @@ from .fitted import fitted as fitted
 from .forces import forces as forces
 from .histories import histories as histories
 from .published import published as published
+from .stability import stability as stability
 from .style import save as save
 from .tuned import tuned as tuned

@@ -10,6 +10,7 @@ from .._labels import Named, force_unit
 from .._motion.trajectory.trajectory import Trajectory
 from .._view import check_trajectory, outlines, solids
 from ..systems.base import AbstractMechanism
+from .contacts import draw_contact_forces, draw_contacts, mark_impacts
 from .drawing import draw
 from .style import COLOURS, label, panel
 
@@ -20,7 +21,8 @@ def histories(trajectory: Trajectory) -> Figure:
     """Plot a single trajectory.
 
     The panels are: a drawing of the mechanism, if it is one of the gallery; q, the constraint force Qᶜ and the
-    controls, one panel per unit; the residuals; and one of these: the error against the exact motion if it is known,
+    controls, one panel per unit; the residuals; with contacts, their intervals and forces, and the instants of impacts
+    as marks on the axes of q; and one of these: the error against the exact motion if it is known,
     else the change of energy if there is an energy, else the rank of A.
 
     Parameters
@@ -42,7 +44,8 @@ def histories(trajectory: Trajectory) -> Figure:
     units = units_of(trajectory.coordinates, trajectory.directions)
     input_units = list(dict.fromkeys(unit for _, unit in trajectory.inputs))
     has_drawing = isinstance(trajectory.model, AbstractMechanism)
-    rows = len(units) + (len(input_units) + 1) // 2 + 1
+    has_contacts = trajectory.contacts is not None
+    rows = len(units) + (len(input_units) + 1) // 2 + 1 + has_contacts
     figure = Figure(figsize=(13.0 if has_drawing else 9.0, 2.4 * max(rows, 2) + 0.4), layout="constrained")
     grid = figure.add_gridspec(rows, 3 if has_drawing else 2, width_ratios=[1.35, 1, 1] if has_drawing else None)
     if has_drawing:
@@ -58,6 +61,8 @@ def histories(trajectory: Trajectory) -> Figure:
             coordinate.remove()
         else:
             draw_unit(coordinate, t, trajectory.q, trajectory.coordinates, unit)
+            if trajectory.contacts is not None:
+                mark_impacts(coordinate, trajectory.contacts)
             label(coordinate, f"coordinate [{unit or '-'}]")
         if direction_unit is None:
             force.remove()
@@ -74,6 +79,9 @@ def histories(trajectory: Trajectory) -> Figure:
         label(ax, f"control [{unit or '-'}]")
     if len(input_units) % 2:
         _draw_task(next(remaining_axes), trajectory)
+    if has_contacts:
+        draw_contacts(next(remaining_axes), trajectory)
+        draw_contact_forces(next(remaining_axes), trajectory)
     _draw_residuals(next(remaining_axes), trajectory)
     _draw_accuracy(next(remaining_axes), trajectory)
     return figure

@@ -3,6 +3,7 @@ from .andrews_squeezer import AndrewsSqueezer as AndrewsSqueezer
 from .base import AbstractMechanism as AbstractMechanism
 from .base import Parameter as Parameter
 from .base import parameter as parameter
+from .bouncing_ball import BouncingBall as BouncingBall
 from .cart_pole import CartPole as CartPole
 from .catalogue import CATALOGUE as CATALOGUE
 from .catalogue import Entry as Entry
@@ -12,6 +13,7 @@ from .double_arm_pendulum import DoubleArmPendulum as DoubleArmPendulum
 from .double_pendulum import DoublePendulum as DoublePendulum
 from .flexible_joint_manipulator import FlexibleJointManipulator as FlexibleJointManipulator
 from .four_bar import FourBar as FourBar
+from .friction_oscillator import FrictionOscillator as FrictionOscillator
 from .knife_edge import KnifeEdge as KnifeEdge
 from .mobile_robot import MobileRobot as MobileRobot
 from .parallel_manipulator import ParallelManipulator as ParallelManipulator
@@ -20,12 +22,16 @@ from .parallel_robot_tracking import ParallelRobotTracking as ParallelRobotTrack
 from .pendulum import Pendulum as Pendulum
 from .projectile import Projectile as Projectile
 from .rigid_body import RigidBody as RigidBody
+from .rimless_wheel import RimlessWheel as RimlessWheel
 from .rolling_disk import RollingDisk as RollingDisk
 from .rough_incline import RoughIncline as RoughIncline
 from .scara import Scara as Scara
+from .simplest_walker import SimplestWalker as SimplestWalker
+from .slack_rope import SlackRope as SlackRope
 from .spiral_particle import SpiralParticle as SpiralParticle
 from .swarm import Swarm as Swarm
 from .triple_arm_pendulum import TripleArmPendulum as TripleArmPendulum
 from .two_mass_spring import TwoMassSpring as TwoMassSpring
+from .woodpecker import Woodpecker as Woodpecker
 
 def named(name: str) -> AbstractMechanism: ...

@@ -85,6 +85,10 @@ class AbstractMechanism(AbstractSystem):
         The last point of each line leaves a trace.
         """
 
+    def contact_points(self, t: ScalarLike, q: Float[Array, " n"]) -> Float[Array, "gaps d"] | None:
+        """Return where each gap of ``nonsmooth`` closes [m], NaN for one that has no place, or None: no marks."""
+        return None
+
     def edges(self) -> dict[str, Float[np.ndarray, "points 3"]]:
         """Return the edges of solid bodies, by name: polylines in the body frame [m], separated by rows of NaN.
 

@@ -148,5 +148,31 @@ CATALOGUE = {
             "Wheeled robot whose two motors follow a path",
             "Sun et al., Nonlinear Dyn. 83 (2016) 1",
         ),
+        Entry("bouncing_ball", "BouncingBall", "Ball that bounces until its impacts accumulate", "standard"),
+        Entry(
+            "friction_oscillator",
+            "FrictionOscillator",
+            "Mass on a spring with dry friction, which sticks",
+            "standard; numbers of an example of Siconos",
+        ),
+        Entry("slack_rope", "SlackRope", "Mass on a rope that goes slack and taut again", "standard"),
+        Entry(
+            "rimless_wheel",
+            "RimlessWheel",
+            "Wheel without a rim that walks down a slope on its spokes",
+            "McGeer, Int. J. Robotics Research 9(2) (1990) 62",
+        ),
+        Entry(
+            "simplest_walker",
+            "SimplestWalker",
+            "Two legs that walk down a slope without a motor",
+            "Garcia, Chatterjee, Ruina & Coleman, J. Biomech. Eng. 120 (1998) 281",
+        ),
+        Entry(
+            "woodpecker",
+            "Woodpecker",
+            "Woodpecker toy that hammers its way down a pole",
+            "Leine, Glocker & van Campen, J. Vib. Control 9 (2003) 25",
+        ),
     )
 }

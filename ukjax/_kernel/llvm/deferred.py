@@ -71,7 +71,7 @@ def register_deferred(name: str, jaxpr: ClosedJaxpr, make: Callable[[], int]) ->
 
     ``name`` is the target name of the kernel for the usual cases.
     """
-    target = f"{name}_rare_{_cache_key(jaxpr)}"
+    target = f"{name}_rare_{cache_key(jaxpr)}"
     with _lock:
         if target in _names:
             return target
@@ -93,7 +93,7 @@ def register_deferred(name: str, jaxpr: ClosedJaxpr, make: Callable[[], int]) ->
     return target
 
 
-def _cache_key(jaxpr):
+def cache_key(jaxpr: ClosedJaxpr) -> str:
     """Return the part of the target name that identifies ``jaxpr``.
 
     JAX's persistent compilation cache stores target names. With that cache the name must be the same in every process.

@@ -327,8 +327,8 @@ def _substitute(text, values):
     return text
 
 
-def _handler(program, ins, outs, call):
-    """Return the handler: it unpacks the call frame, and then executes ``call``."""
+def pointers_of(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> list[str]:
+    """Return the code that copies the pointers of all buffers from the call frame to the arrays %ins and %outs."""
     loads = []
     for kind, buffers, source in (("ins", ins, "%args"), ("outs", outs, "%rets")):
         for k in range(len(buffers)):
@@ -341,16 +341,25 @@ def _handler(program, ins, outs, call):
                 f"  %e_{n} = getelementptr ptr, ptr %{kind}, i64 {k}",
                 f"  store ptr %d_{n}, ptr %e_{n}",
             ]
-    if program.unbatched:
-        loads.append("  %members = add i64 0, 1")
-    else:
-        k = next(k for k, x in enumerate(ins) if x.mapped)
-        loads += [
-            f"  %dp = getelementptr %Buffer, ptr %b_ins{k}, i32 0, i32 5",
-            "  %dimensions = load ptr, ptr %dp",
-            f"  %lp = getelementptr i64, ptr %dimensions, i64 {len(ins[k].shape)}",
-            "  %members = load i64, ptr %lp",
-        ]
+    return loads
+
+
+def members_of(ins: Sequence[Buffer], unbatched: bool) -> list[str]:
+    """Return the code that reads the number of members, %members, from the dimensions of an argument."""
+    if unbatched:
+        return ["  %members = add i64 0, 1"]
+    k = next(k for k, x in enumerate(ins) if x.mapped)
+    return [
+        f"  %dp = getelementptr %Buffer, ptr %b_ins{k}, i32 0, i32 5",
+        "  %dimensions = load ptr, ptr %dp",
+        f"  %lp = getelementptr i64, ptr %dimensions, i64 {len(ins[k].shape)}",
+        "  %members = load i64, ptr %lp",
+    ]
+
+
+def _handler(program, ins, outs, call):
+    """Return the handler: it unpacks the call frame, and then executes ``call``."""
+    loads = [*pointers_of(ins, outs), *members_of(ins, program.unbatched)]
     counts = {"INS": max(1, len(ins)), "OUTS": max(1, len(outs)), "METADATA": METADATA}
     return _substitute(HANDLER, {"LOADS": "\n".join(loads), "CALL": call, **counts})
 

@@ -118,13 +118,13 @@ def address_of(text: str, symbol: str, functions: frozenset[str], target: Machin
         "\n".join((text, *target[:2], str(OPTIMISATION_LEVEL), llvm.llvm_version_info.__str__())).encode()
     )
     name = key.hexdigest()
-    with _linking:
+    with compiling:
         if name not in _linked:
-            object_code = _from_disk(name) if keep else None
+            object_code = from_disk(name) if keep else None
             if object_code is None:
                 object_code = _compiled(text, target)
                 if keep:
-                    _to_disk(name, object_code)
+                    to_disk(name, object_code)
             builder = llvm.JITLibraryBuilder().add_object_img(object_code).export_symbol(symbol)
             for function in functions:
                 builder.import_symbol(function, _library_address(function))
@@ -133,7 +133,8 @@ def address_of(text: str, symbol: str, functions: frozenset[str], target: Machin
 
 
 _linked: dict[str, Any] = {}
-_linking = threading.RLock()
+compiling = threading.RLock()
+"""Held while LLVM compiles: all modules share one context."""
 
 
 def _compiled(text, target):
@@ -185,7 +186,8 @@ def folder() -> Path | None:
     return None
 
 
-def _from_disk(name):
+def from_disk(name: str) -> bytes | None:
+    """Return the code that is cached under a name, or None."""
     directory = folder()
     if directory is None:
         return None
@@ -198,7 +200,8 @@ def _from_disk(name):
     return None
 
 
-def _to_disk(name, object_code):
+def to_disk(name: str, object_code: bytes) -> None:
+    """Cache code under a name, if there is a cache folder."""
     directory = folder()
     if directory is None:
         return

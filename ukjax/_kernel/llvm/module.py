@@ -97,7 +97,13 @@ class Assembly:
         Offset of the first slot in these parts [bytes].
     first_spill, slots
         Number of slots without and with spilled values.
+    parameters, arguments
+        Parameters of the functions of the module, and the arguments with which they call each other.
     """
+
+    parameters, arguments = PARAMETERS, ARGUMENTS
+    instructions: type[Instructions] = Instructions
+    reuses_slots: bool = True
 
     def __init__(self, program: Program, width: int, registers: int):
         self.program, self.width, self.registers = program, width, registers
@@ -272,11 +278,18 @@ class Assembly:
                 else:
                     self.slot[i], count = count, count + 1
                 ending.setdefault(last_use[i], []).append(self.slot[i])
-            free += ending.get(place, ())
+            if self.reuses_slots:
+                free += ending.get(place, ())
         for x, y in alias.items():
             if y in self.slot:
                 self.slot[x] = self.slot[y]
         self.slots = self.first_spill = count
+
+    def place_of(self, memory: Memory) -> tuple[str, int]:
+        """Return the pointer and the offset at which the entries of a memory begin."""
+        if memory.values is not None:
+            return self.table(memory), 0
+        return "%common" if id(memory) in self.program.common_memories else "%ws", self.memory_at[id(memory)]
 
     def _slot_address(self, code, i):
         """Return the address of the slot of number i."""
@@ -326,7 +339,7 @@ class Assembly:
 
     def _write_piece(self, name, piece):
         """Write a piece as a function."""
-        code = Instructions()
+        code = self.instructions()
         if piece.items and isinstance(piece.items[0], Move):
             self._write_moves(code, piece.items)
         else:
@@ -335,7 +348,7 @@ class Assembly:
 
     def fill(self, item: Fill) -> str:
         """Write a function that fills a memory, and return its name."""
-        name, code, source = f"fill{self._fills}", Instructions(), item.source
+        name, code, source = f"fill{self._fills}", self.instructions(), item.source
         self._fills += 1
         straight, kind = Straight(self, code, Piece(0, [])), scalar_type(item.memory.dtype)
         starts = ["0" if x is None else straight.value(x, 1) for x in (item.place, item.begin)]
@@ -357,7 +370,7 @@ class Assembly:
 
     def _define(self, name, code):
         """Append a function definition."""
-        self.text += [f"define internal void @{name}({PARAMETERS}) #1 {{\nentry:", *code.lines, "  ret void\n}"]
+        self.text += [f"define internal void @{name}({self.parameters}) #1 {{\nentry:", *code.lines, "  ret void\n}"]
         self.declared |= code.declared
         self.functions |= code.functions
 
@@ -387,7 +400,7 @@ class Assembly:
 
     def _write_control(self, name, actions):
         """Write a function that calls pieces in loops and choices."""
-        code = Instructions()
+        code = self.instructions()
         self._labels = 0
         self._write_actions(code, name, actions)
         self._define(name, code)
@@ -403,7 +416,7 @@ class Assembly:
             if isinstance(action, Piece):
                 function = f"piece{action.place}"
                 self._write_piece(function, action)
-                code.do(f"call void @{function}({ARGUMENTS})")
+                code.do(f"call void @{function}({self.arguments})")
             elif isinstance(action, LoopCode):
                 self._write_loop(code, name, action)
             else:

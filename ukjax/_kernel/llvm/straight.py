@@ -58,7 +58,7 @@ class Straight:
         """Write all items of the piece."""
         for place, item in enumerate(self.piece.items):
             if isinstance(item, Fill):
-                self.code.do(f"call void @{self.assembly.fill(item)}({ARGUMENTS})")
+                self.code.do(f"call void @{self.assembly.fill(item)}({self.assembly.arguments})")
                 continue
             if isinstance(item, Store):
                 read = {x.index for x in self.program.operands_of(item) if isinstance(x, Number)}
@@ -69,7 +69,7 @@ class Straight:
             _, _, operands = self.program.operations[item]
             read = {x.index for x in operands if isinstance(x, Number)}
             self._load_operands(read)
-            result = self._operation(item)
+            result = self.operation(item)
             self._release(read, place)
             if item in self.assembly.slot or item in self.assembly.common_slot:
                 self.assembly.put(self.code, item, result)
@@ -142,8 +142,8 @@ class Straight:
             name = self.assembly.get(self.code, x.index)
         return name if self.assembly.width_of(x.index) == width else self.code.splat(name, scalar_type(x.dtype), width)
 
-    def _operation(self, i):
-        """Write one operation and return the name of its result."""
+    def operation(self, i: int) -> str:
+        """Write an operation and return the name of its result."""
         name, parameters, operands = self.program.operations[i]
         width, dtype = self.assembly.width_of(i), self.program.dtypes[i]
         if name == INPUT:
@@ -187,11 +187,7 @@ class Straight:
             base = self._pointer("%outs", program.output_index[id(memory)])
             return self._entry(base, memory.dtype, offset, index, not program.unbatched)
         step = size * (self.width if id(memory) in program.varying_memories else 1)
-        if memory.values is not None:
-            base, start = self.assembly.table(memory), 0
-        else:
-            base = "%common" if id(memory) in program.common_memories else "%ws"
-            start = self.assembly.memory_at[id(memory)]
+        base, start = self.assembly.place_of(memory)
         if index is None:
             return add(f"getelementptr i8, ptr {base}, i64 {start + offset * step}")
         offset_bytes = add(f"mul i64 {index}, {step}")
@@ -217,11 +213,7 @@ class Straight:
         else:
             is_mapped = id(memory) in program.varying_memories
             step = constant(np.int64(size * (width if is_mapped else 1)), width)
-            if memory.values is not None:
-                base, start = self.assembly.table(memory), 0
-            else:
-                base = "%common" if id(memory) in program.common_memories else "%ws"
-                start = self.assembly.memory_at[id(memory)]
+            base, start = self.assembly.place_of(memory)
         offsets = add(f"add {vector} {index}, {constant(np.int64(offset), width)}")
         offsets = add(f"mul {vector} {offsets}, {step}")
         if is_mapped:

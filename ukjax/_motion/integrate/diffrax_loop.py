@@ -23,11 +23,12 @@ from ..result import EVENT, FINISHED, TOO_SMALL, classify, finite
 from ..stepper.drift_correction import same_at_every_level
 from ..stepper.error_control import FIRST
 from ..stepper.inconsistent_rows import acceleration_only_rows
+from ..stepper.radau import Radau
 from ..stepper.runge_kutta import acceleration
 from .base import AbstractBatchIntegrator
 from .end_on_times import EndOnTimes
 from .event_controller import EventController
-from .projected import LEFT_CONSTRAINTS, Projected, correct_step
+from .projected import LEFT_CONSTRAINTS, Projected, batch_of_one, correct_step
 
 UNSET = dfx.with_stepsize_controller_tols(optx.Chord)().rtol
 """Placeholder that diffrax stores in an implicit solver for a tolerance that was not given."""
@@ -151,11 +152,13 @@ def _first_step(problem, scale, span):
 
 
 def _with_tolerances(solver, problem, scale):
-    """Set the tolerances of an implicit solver that takes fixed steps.
+    """Set the tolerances of ``Radau``, and those of an implicit solver of diffrax that takes fixed steps.
 
-    It takes its tolerances from the controller of adaptive steps, and has none for fixed steps. A fixed step cannot be
-    repeated with a shorter length, so its equations are solved by Newton's method.
+    The latter takes its tolerances from the controller of adaptive steps, and has none for fixed steps. A fixed step
+    cannot be repeated with a shorter length, so its equations are solved by Newton's method.
     """
+    if isinstance(solver, Radau):
+        return Radau(**_tolerances(problem, scale))
     if problem.dt is None or not isinstance(solver, dfx.AbstractImplicitSolver):
         return solver
     if getattr(solver.root_finder, "rtol", None) is not UNSET:
@@ -262,4 +265,5 @@ def _field(t, y, args):
     """ẏ = (q̇, v̇)."""
     model, method, scale, begin = args
     q, v = jnp.split(y, [scale.q.size])
-    return jnp.concatenate([rate(kinematic_map_of(model), q, v), acceleration(model, begin + t, q, v, method)[0]])
+    accelerate = batch_of_one(lambda t, q, v: acceleration(model, t, q, v, method).v_rate)
+    return jnp.concatenate([rate(kinematic_map_of(model), q, v), accelerate(begin + t, q, v)])

@@ -1,6 +1,10 @@
 """diffrax solver whose steps end on the constraints."""
 
+from collections.abc import Callable
+
 import diffrax as dfx
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 
 from ..._kinematic_map import rate
@@ -9,9 +13,29 @@ from ..._system import kinematic_map_of
 from ..stepper.drift_correction import correct_drift, methods_at
 from ..stepper.error_control import error_of_correction
 
+
+def batch_of_one(function: Callable) -> Callable:
+    """``function(t, q, v)``, evaluated as for a batch of one member.
+
+    ``per_member`` then compiles kernels for larger systems than it does for one member. They compile several times
+    faster than XLA compiles the same functions.
+    """
+    at = lambda index, tree: jax.tree.map(lambda x: x[index] if eqx.is_array(x) else x, tree)
+    return lambda *state: at(0, eqx.filter_vmap(function)(*at(None, tuple(map(jnp.asarray, state)))))
+
+
 # Compiled as functions, so that they occur once in the program, however often a solver traces them.
-keep_rows = jit(methods_at)
-correct_step = jit(correct_drift)
+@jit
+def keep_rows(model, t, q, v, method):
+    """``methods_at``."""
+    return batch_of_one(lambda t, q, v: methods_at(model, t, q, v, method))(t, q, v)
+
+
+@jit
+def correct_step(model, t, q, v, levels, scale):
+    """``correct_drift``."""
+    return batch_of_one(lambda t, q, v: correct_drift(model, t, q, v, levels, scale))(t, q, v)
+
 
 LEFT_CONSTRAINTS = dfx.RESULTS.internal_error
 """Result of a step that ends off the constraints. No solver of diffrax has this result."""

@@ -31,16 +31,21 @@ or of their forces, if all have the same.
 """
 
 
+CONTACTS = "contacts_"
+"""Prefix of the names of the fields of ``ContactHistory`` in .npz files."""
+
+
 class SavedMotion(NamedTuple):
     """Contents of a file.
 
-    ``arrays`` by name: t, q, v, those of ``ENDING`` and any of ``observed``, the metadata of further quantities; and
-    ``labels``, the names of entries.
+    ``arrays`` by name: t, q, v, those of ``ENDING`` and any of ``observed``, the metadata of further quantities;
+    ``labels``, the names of entries; and ``contacts``, the fields of ``ContactHistory``, which only .npz files have.
     """
 
     arrays: dict[str, np.ndarray]
     observed: dict[str, Any]
     labels: Labels
+    contacts: dict[str, np.ndarray] = {}
 
     @property
     def batch(self) -> tuple[str, ...]:
@@ -51,8 +56,8 @@ class SavedMotion(NamedTuple):
 def write_npz(saved: SavedMotion, path: Path) -> None:
     """Write every array by its name, and texts.
 
-    The texts are ``title``, ``reason``, ``coordinates`` and ``inputs`` (name and unit in each row), and
-    ``residual_row`` and so on, the names of rows.
+    Fields of ``ContactHistory`` have the prefix ``contacts_``. The texts are ``title``, ``reason``, ``coordinates`` and
+    ``inputs`` (name and unit in each row), and ``residual_row`` and so on, the names of rows.
     """
     labels = saved.labels
     texts = {
@@ -63,7 +68,8 @@ def write_npz(saved: SavedMotion, path: Path) -> None:
         **({} if labels.directions is None else {"directions": _text(labels.directions).reshape(-1, 2)}),
     } | {f"{name}_row": _text(rows) for name, rows in labels.rows}
     with open(path, "wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **saved.arrays, **texts)
+        contacts = {f"{CONTACTS}{name}": value for name, value in saved.contacts.items()}
+        np.savez_compressed(file, allow_pickle=False, **saved.arrays, **texts, **contacts)
 
 
 def read_npz(path: Path, observed: dict[str, Any]) -> SavedMotion:
@@ -84,7 +90,8 @@ def read_npz(path: Path, observed: dict[str, Any]) -> SavedMotion:
         directions=pairs("directions") if "directions" in arrays else None,
     )
     names = ("t", "q", "v", *ENDING, *observed)
-    return SavedMotion({name: arrays[name] for name in names if name in arrays}, observed, labels)
+    contacts = {name.removeprefix(CONTACTS): x for name, x in arrays.items() if name.startswith(CONTACTS)}
+    return SavedMotion({name: arrays[name] for name in names if name in arrays}, observed, labels, contacts)
 
 
 def as_dataset(saved: SavedMotion) -> "xarray.Dataset":

@@ -568,8 +568,8 @@ class Trajectory(eqx.Module):
         ----------
         path
             File name. The suffix selects the format: .npz for plain arrays by name, .nc for netCDF (requires
-            xarray), .csv for a table. The first two hold everything but ``contacts``, with a warning, and
-            ``load_trajectory`` reads them.
+            xarray), .csv for a table. The first holds everything but the model, the second all of that but
+            ``contacts``; ``load_trajectory`` reads both. Warns if ``contacts`` are not written.
 
         Returns
         -------
@@ -589,8 +589,10 @@ class Trajectory(eqx.Module):
             raise InputError(f"path must end in {', '.join(writers)}, got {str(path)!r}")
         if path.suffix == ".csv" and self.t.ndim == 2:
             raise InputError("a table (.csv) holds one trajectory, this is a batch: use .npz or .nc")
-        if self.contacts is not None:
-            warnings.warn("the impacts and modes of motion.contacts are not written, contact_force is", stacklevel=2)
+        if self.contacts is not None and path.suffix != ".npz":
+            warnings.warn(
+                f"the impacts and modes of motion.contacts are not written to {path.suffix}: use .npz", stacklevel=2
+            )
         saved = self._saved()
         write_whole(path, lambda part: writers[path.suffix](saved, part))
         return path
@@ -602,7 +604,9 @@ class Trajectory(eqx.Module):
         arrays |= {name: getattr(observed, name) for name in OBSERVED}
         directions = None if self.directions == self.coordinates else self.directions
         labels = Labels(self.title, self.coordinates, self.inputs, tuple(self.rows.items()), directions)
-        return SavedMotion({name: np.asarray(x) for name, x in arrays.items() if x is not None}, OBSERVED, labels)
+        contacts = {} if self.contacts is None else vars(self.contacts)
+        as_numpy = lambda named: {name: np.asarray(x) for name, x in named.items() if x is not None}
+        return SavedMotion(as_numpy(arrays), OBSERVED, labels, as_numpy(contacts))
 
 
 def checked_index(index: Any, members: int) -> Any:
@@ -639,8 +643,8 @@ def load_trajectory(path: str | os.PathLike) -> Trajectory:
     Returns
     -------
     Trajectory
-        Everything that was saved: the motion, how it ended, forces, residuals, energy, control, names and units.
-        The model is not saved: ``model`` is None.
+        Everything that was saved: the motion, how it ended, forces, residuals, energy, control, names and units, and
+        from .npz files the contacts. The model is not saved: ``model`` is None.
 
     Raises
     ------
@@ -675,4 +679,15 @@ def load_trajectory(path: str | os.PathLike) -> Trajectory:
         method=None,
         observation=Observation(**observed),
         labels=saved.labels,
+        contacts=_contacts_of(path, saved.contacts),
     )
+
+
+def _contacts_of(path, saved) -> ContactHistory | None:
+    """The contacts in a file, None if it has none. Raises ``InputError`` if some of their fields are missing."""
+    names = [each.name for each in fields(ContactHistory)]
+    if not saved:
+        return None
+    if missing := [name for name in names if name not in saved]:
+        raise InputError(f"{str(path)!r} holds no whole trajectory: contacts_{missing[0]} is missing")
+    return ContactHistory(**{name: jnp.asarray(saved[name]) for name in names})

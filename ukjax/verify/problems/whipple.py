@@ -1,7 +1,7 @@
-"""Whipple's bicycle, nonlinear and nonholonomic, with the benchmark parameters of Meijaard et al. 2007.
+"""Whipple's bicycle, upright at constant speed: eigenvalues of the nonlinear nonholonomic model.
 
-Proc. R. Soc. A 463 (2007) 1955. The axes of space are x forward, y to the right and z down; the ground is z = 0. In the
-reference pose, the bicycle stands upright at the origin and steers straight::
+Four bodies, nine coordinates, two contacts and four rolling conditions. The axes of space are x forward, y to the right
+and z down; the ground is z = 0. In the reference pose, the bicycle stands upright at the origin and steers straight::
 
                     steering axis
         B body        \\  |        q = (x, y, z, yaw, roll, pitch, steer, rear, front): the centre of the rear wheel,
@@ -10,13 +10,20 @@ reference pose, the bicycle stands upright at the origin and steers straight::
        (R)               (F)       rolling: the lowest points of both wheels touch the ground and do not slip
     -----+--------------+-+-----
                       trail
+
+The values are the eigenvalues of lean and steer at a steady speed: caster and capsize, which are real, and weave.
+Parameters: speed [m/s], gravity [m/s²]; the others are the benchmark parameters of the source.
 """
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-import ukjax as uk
+from ..._analysis import linearize
+from ..._constraint import Holonomic, Nonholonomic
+from ..._dynamics import Lagrangian
+from ..._system import System
+from ..base import Analysis, Derivative
 
 WHEELBASE, TRAIL, TILT, GRAVITY = 1.02, 0.08, np.pi / 10, 9.81
 REAR_RADIUS, FRONT_RADIUS = 0.3, 0.35
@@ -90,9 +97,9 @@ def slip(t, q, v):
 
 
 def bicycle(gravity=GRAVITY):
-    return uk.System(
-        uk.Lagrangian(kinetic, lambda t, q: -gravity * (MASSES @ poses(q)[0][:, 2])),
-        (uk.Holonomic(heights, name=("rear contact", "front contact")), uk.Nonholonomic(slip, name="rolling")),
+    return System(
+        Lagrangian(kinetic, lambda t, q: -gravity * (MASSES @ poses(q)[0][:, 2])),
+        (Holonomic(heights, name=("rear contact", "front contact")), Nonholonomic(slip, name="rolling")),
         coordinates=tuple(zip(NAMES, UNITS, strict=True)),
     )
 
@@ -102,3 +109,31 @@ def upright(speed):
     q = jnp.zeros(9).at[2].set(-REAR_RADIUS)
     v = jnp.zeros(9).at[0].set(speed).at[7].set(-speed / REAR_RADIUS).at[8].set(-speed / FRONT_RADIUS)
     return q, v
+
+
+def build(speed=5.0, gravity=GRAVITY):
+    return bicycle(gravity), *upright(speed)
+
+
+def of_lean_and_steer(system, q, v):
+    """The other eigenvalues are zero: position and yaw of the bicycle and turns of its wheels do not matter."""
+    eigenvalues = linearize(system, q, v).eigenvalues
+    four = eigenvalues[jnp.argsort(-jnp.abs(eigenvalues))[:4]]
+    four = four[jnp.argsort(four.real)]
+    caster, weave, capsize = four[0], four[jnp.argmax(four.imag)], four[jnp.argmin(jnp.abs(four))]
+    return jnp.stack([caster.real, capsize.real, weave.real, weave.imag])
+
+
+PROBLEM = Analysis(
+    title="Whipple's bicycle at 5 m/s, from the nonlinear nonholonomic model",
+    statement=__doc__,
+    source="Meijaard, Papadopoulos, Ruina & Schwab, Proc. R. Soc. A 463 (2007) 1955",
+    build=build,
+    analyse=of_lean_and_steer,
+    compared=("caster [1/s]", "capsize [1/s]", "weave, real [1/s]", "weave, imaginary [rad/s]"),
+    reference=(-14.07838969279806, -0.3228664290041081, -0.7753418821958089, 4.46486771378819),
+    doubt=1e-14,
+    evidence="roots of the published characteristic polynomial; they agree with the published eigenvalues to 14 digits",
+    settings=({},),
+    derivative=Derivative("speed", (-1.9674059063465175, 0.5592202429888924, -0.8911011569405661, 1.4704888607131252)),
+)

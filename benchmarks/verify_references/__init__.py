@@ -1,0 +1,1 @@
+"""References of ``ukjax.verify`` by two methods: ``python -m benchmarks.verify_references [NAME ...]``."""

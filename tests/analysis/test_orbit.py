@@ -1,0 +1,133 @@
+"""Periodic motions and their multipliers against closed forms, published digits and SciPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+
+import ukjax as uk
+
+from ..contact.test_event_driven import rimless_wheel
+
+
+def pendulum(gravity):
+    """A point on a rod, with the same row twice."""
+    weight = lambda t, q, v: jnp.stack([0.0 * q[0], -gravity + 0.0 * q[0]])
+    rod = uk.Holonomic(lambda t, q: jnp.stack([q @ q - 1, 3 * (q @ q - 1)]), name="rod")
+    return uk.System(uk.MassForce(np.eye(2), weight), rod, coordinates=(("x", "m"), ("y", "m")))
+
+
+def swing(gravity):
+    """The period from rest, an arc cosine of -0.6 away from the top."""
+    return uk.periodic(pendulum(gravity), [0.8, -0.6], [0.0, 0.0], 2.0, hold=("x", "dx"))
+
+
+def test_the_period_of_a_pendulum_is_the_elliptic_integral():
+    orbit = swing(9.81)
+    exact = 4 / np.sqrt(9.81) * scipy.special.ellipk(np.sin(np.arctan2(0.8, 0.6) / 2) ** 2)
+    np.testing.assert_allclose(orbit.period, exact, rtol=1e-13)
+    assert orbit.monodromy.shape == (2, 2) and orbit.stable  # two states, with four coordinates and velocities
+    np.testing.assert_allclose(orbit.multipliers, 1, atol=1e-6)  # double: time and energy
+    np.testing.assert_allclose(np.linalg.det(orbit.monodromy), 1, rtol=1e-11)
+    np.testing.assert_allclose(orbit.q, [0.8, -0.6], atol=1e-14)
+    motion = orbit.trajectory(5)
+    np.testing.assert_allclose(motion.q[2::2], [[-0.8, -0.6], [0.8, -0.6]], atol=1e-11)
+    derivative = jax.jacfwd(lambda g: swing(g).period)(9.81)
+    np.testing.assert_allclose(derivative, -exact / 2 / 9.81, rtol=1e-9)
+
+
+def test_the_limit_cycle_of_van_der_pol():
+    """Published period at μ = 1; the product of the multipliers is exp ∫ (1 − x²) dt, by Liouville."""
+    system = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: (1 - q**2) * v - q))
+    orbit = uk.periodic(system, [1.5], [0.5], 6.0)
+    np.testing.assert_allclose(orbit.period, 6.6632868593, atol=5e-11)
+    other, one = np.sort(np.real(orbit.multipliers))
+    np.testing.assert_allclose(one, 1, atol=1e-10)
+    x = orbit.trajectory(2001).q[:-1, 0]
+    np.testing.assert_allclose(other, np.exp(np.mean(1 - x**2) * orbit.period), rtol=1e-9)
+
+
+def mathieu(a, q):
+    """x″ + (a − 2 q cos 2t) x = 0 as a pendulum of 1 m whose pivot is moved along the vertical."""
+    pivot = lambda t: q / 2 * jnp.cos(2 * t)
+    rod = uk.Holonomic(lambda t, x: x[0] ** 2 + (x[1] - pivot(t)) ** 2 - 1, name="rod")
+    weight = lambda t, x, v: jnp.stack([0.0 * x[0], -a + 0.0 * x[0]])
+    system = uk.System(uk.MassForce(np.eye(2), weight), rod)
+    start = jnp.stack([0.0, q / 2 - 1.0])
+    return uk.monodromy(system, start, jnp.zeros(2), np.pi, states=("q1", "dq1"))
+
+
+@pytest.mark.slow
+def test_boundaries_of_mathieu_through_multipliers():
+    """The multipliers are 1 on the boundaries of even order, and −1 on those of odd order."""
+    a, b = scipy.special.mathieu_a, scipy.special.mathieu_b
+    boundaries = [(a(0, 1), 1.0, 2), (b(1, 1), 1.0, -2), (a(1, 1), 1.0, -2), (b(2, 1), 1.0, 2), (a(0, 5), 5.0, 2)]
+    values, q, trace = jnp.array(boundaries).T
+    of = jax.jit(jax.vmap(lambda a, q: jax.jvp(lambda a: jnp.trace(mathieu(a, q)), (a,), (1.0,))))
+    found, slope = of(values, q)
+    assert np.all(np.abs((found - trace) / slope) < 1e-9)  # the distance of the boundary, by a step of Newton's method
+
+
+def test_a_forced_motion_has_the_period_of_its_force():
+    """A damped oscillator in closed form: its response, and multipliers exp(λ T)."""
+    system = uk.System(uk.MassForce(np.eye(1), lambda t, q, v: jnp.cos(2 * t) - 0.2 * v - 3.0 * q))
+    orbit = uk.periodic(system, [0.0], [0.0], np.pi)
+    response = 1 / (3 - 4 + 0.4j)
+    np.testing.assert_allclose([orbit.q[0], orbit.v[0]], [response.real, (2j * response).real], rtol=1e-11)
+    roots = np.roots([1, 0.2, 3.0])
+    np.testing.assert_allclose(np.sort_complex(orbit.multipliers), np.sort_complex(np.exp(roots * np.pi)), rtol=1e-10)
+
+
+def test_a_whirling_pendulum_advances_by_a_turn():
+    """A spherical pendulum on a cone, ω² = g / cos θ; its deviations turn with sqrt(4 − 3 sin²θ) ω in turning axes."""
+    theta, gravity = 0.6, 9.81
+    rate = np.sqrt(gravity / np.cos(theta))
+
+    kinetic = lambda t, q, v: (v[1] ** 2 + (jnp.sin(q[1]) * v[0]) ** 2) / 2
+    bob = uk.Lagrangian(kinetic, lambda t, q: -gravity * jnp.cos(q[1]))
+    system = uk.System(bob, coordinates=(("turn", "rad"), ("tilt", "rad")))
+    orbit = uk.periodic(
+        system, [0.0, theta], [1.05 * rate, 0.0], 1.7, advance={"turn": 2 * np.pi}, hold=("turn", "tilt", "dtilt")
+    )
+    np.testing.assert_allclose(orbit.v, [rate, 0.0], atol=1e-9)
+    np.testing.assert_allclose(orbit.period, 2 * np.pi / rate, rtol=1e-10)
+    angle = 2 * np.pi * np.sqrt(4 - 3 * np.sin(theta) ** 2)
+    np.testing.assert_allclose(np.trace(orbit.monodromy), 2 + 2 * np.cos(angle), rtol=1e-8)
+
+
+@pytest.mark.slow
+def test_the_gait_of_the_rimless_wheel_and_its_multiplier(inertia=0.1):
+    """The angular momentum about the new spoke is conserved in an impact: ω⁺ = r ω⁻, and the multiplier is r²."""
+    slope, half, start = 0.08, np.pi / 8, -0.2  # the motion starts between two impacts
+
+    def after_impact(inertia):
+        ratio = (inertia + np.cos(2 * half)) / (inertia + 1)
+        gain = 2 * (np.cos(slope - half) - np.cos(slope + half)) / (1 + inertia)
+        return np.sqrt(ratio**2 * gain / (1 - ratio**2)), ratio
+
+    np.testing.assert_allclose(after_impact(0.0)[0], 0.3497543674325097, rtol=1e-14)  # the published wheel
+    speed, ratio = after_impact(inertia)
+    q = np.array([-np.sin(start), np.cos(start), start])
+    v = 0.3 * np.array([np.cos(start), np.sin(start), -1.0])
+    advance = {"q1": 2 * np.sin(half), "q3": -np.pi / 4}
+    orbit = uk.periodic(rimless_wheel(inertia, slope), q, v, 2.8, advance=advance, hold=("q1", "q3"))
+    potential = lambda angle: np.sin(slope) * np.sin(angle) + np.cos(slope) * np.cos(angle)
+    found = np.sqrt(orbit.v[2] ** 2 - 2 * (potential(half) - potential(start)) / (1 + inertia))
+    np.testing.assert_allclose(found, speed, rtol=1e-9)
+    np.testing.assert_allclose(np.sort(np.real(orbit.multipliers)), [ratio**2, 1, 1], atol=1e-7)  # time, and a shift
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    (
+        (lambda s: uk.periodic(s, [0.0, -1.0], [0.1, 0.0], -2.0), "period must be"),
+        (lambda s: uk.periodic(s, [0.8, -0.6], [0.0, 0.0], 2.0, hold="z"), "hold names no coordinate or velocity 'z'"),
+        (lambda s: uk.periodic(s, [0.8, -0.6], [0.0, 0.0], 2.0, advance={"z": 1.0}), "advance names no coordinate 'z'"),
+        (lambda s: uk.periodic(s, [0.0, -1.0], [0.0, 0.0], 2.0), "ends in one"),
+        (lambda s: uk.monodromy(s, [0.0, -1.1], [0.0, 0.0], 2.0), "on the constraints"),
+    ),
+)
+def test_bad_input_is_one_clear_error(call, words):
+    with pytest.raises(uk.InputError, match=words):
+        call(pendulum(9.81))

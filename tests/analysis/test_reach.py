@@ -1,0 +1,217 @@
+"""Inverse kinematics against closed forms, forward kinematics and SciPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+import ukjax as uk
+from ukjax.joints import Distance, Revolute
+
+ROD = uk.Body(1.0, centre=(0.5, 0, 0), inertia=(0, 0.1, 0.1))
+TIP = {"lower": (0.8, 0, 0)}
+
+
+def planar_arm(upper=1.0, limits=None):
+    elbow = Revolute("upper", "lower", at=jnp.stack([jnp.asarray(upper), 0.0, 0.0]), limits=limits)
+    return uk.Mechanism({"upper": ROD, "lower": ROD}, {"shoulder": Revolute("ground", "upper"), "elbow": elbow})
+
+
+def two_links(x, y, upper=1.0, lower=0.8, sign=1.0):
+    """The angles of a planar arm in closed form."""
+    elbow = sign * np.arccos((x**2 + y**2 - upper**2 - lower**2) / (2 * upper * lower))
+    return np.array([np.arctan2(y, x) - np.arctan2(lower * np.sin(elbow), upper + lower * np.cos(elbow)), elbow])
+
+
+@pytest.mark.parametrize("sign", (1.0, -1.0))
+def test_a_path_of_a_planar_arm_stays_on_its_branch(sign):
+    angle = np.linspace(0.0, 2 * np.pi, 60)
+    points = np.stack([0.9 + 0.5 * np.cos(angle), 0.4 + 0.5 * np.sin(angle), 0 * angle], axis=1)
+    found = uk.reach(planar_arm(), {"lower": points}, near=two_links(*points[0, :2], sign=sign), at=TIP, path=True)
+    assert np.all(found.reached)
+    expected = np.array([two_links(x, y, sign=sign) for x, y, _ in points])
+    np.testing.assert_allclose(found.q, expected, rtol=0, atol=1e-11)
+
+
+def test_out_of_reach_is_an_error_with_the_distance_that_remains():
+    arm = planar_arm()
+    with pytest.raises(uk.InputError, match="misses 'lower' 0.7 m"):
+        uk.reach(arm, {"lower": (1.5, 2.0, 0.0)}, near=[0.3, 0.5], at=TIP)
+    found = uk.reach(arm, {"lower": (1.5, 2.0, 0.0)}, near=[0.3, 0.5], at=TIP, throw=False)
+    assert not found.reached
+    np.testing.assert_allclose(found.distance["lower"], 0.7, rtol=1e-12)  # 2.5 m away, and 1.8 m long
+    np.testing.assert_allclose(found.q, [np.arctan2(2.0, 1.5), 0.0], atol=1e-6)
+    traced = jax.jit(lambda p: uk.reach(arm, {"lower": p}, near=jnp.array([0.3, 0.5]), at=TIP).q)
+    assert np.all(np.isnan(traced(jnp.array([1.5, 2.0, 0.0]))))
+    np.testing.assert_allclose(traced(jnp.array([1.0, 0.5, 0.0])), two_links(1.0, 0.5), atol=1e-12)
+
+
+def test_a_limit_is_kept():
+    """The elbow ends at 1 rad: the closest point is on the circle that the tip describes with it."""
+    found = uk.reach(planar_arm(limits=(-0.2, 1.0)), {"lower": (0.3, 0.2, 0)}, near=[0.3, 0.5], at=TIP, throw=False)
+    longest = np.sqrt(1 + 0.64 + 1.6 * np.cos(1.0))
+    np.testing.assert_allclose(found.q[1], 1.0, atol=1e-12)
+    np.testing.assert_allclose(found.distance["lower"], longest - np.hypot(0.3, 0.2), rtol=1e-10)
+
+
+def test_a_pose_of_a_planar_arm():
+    """Three links in closed form: the wrist is a link before the tip, in the direction of the attitude."""
+    links = {name: ROD for name in "abc"}
+    joints = {
+        "one": Revolute("ground", "a"),
+        "two": Revolute("a", "b", at=(1, 0, 0)),
+        "three": Revolute("b", "c", at=(0.8, 0, 0)),
+    }
+    arm = uk.Mechanism(links, joints)
+    x, y, turn = 0.7, 0.9, 2.0
+    R = np.array([[np.cos(turn), -np.sin(turn), 0], [np.sin(turn), np.cos(turn), 0], [0, 0, 1]])
+    tip = np.array([x, y, 0]) + R @ [0.5, 0, 0]
+    found = uk.reach(arm, {"c": uk.Pose(jnp.array(R), jnp.array(tip))}, near=[0.2, 0.9, 0.3], at={"c": (0.5, 0, 0)})
+    first, second = two_links(x, y)
+    np.testing.assert_allclose(found.q, [first, second, turn - first - second], atol=1e-11)
+
+
+def four_bar(**limits):
+    """Crank 0.3 m, coupler 1 m, rocker 0.9 m, ground 1 m."""
+    return uk.Mechanism(
+        {"crank": ROD, "coupler": ROD, "rocker": ROD},
+        {
+            "crank": Revolute("ground", "crank"),
+            "pin": Revolute("crank", "coupler", at=(0.3, 0, 0)),
+            "rocker": Revolute("ground", "rocker", at=(1, 0, 0)),
+            "close": Revolute("coupler", "rocker", at=(1, 0, 0), to=(0.9, 0, 0), **limits),
+        },
+    )
+
+
+def coupler_point(crank):
+    """The middle of the coupler and 0.2 m beside it, by the intersection of two circles."""
+    A = 0.3 * np.array([np.cos(crank), np.sin(crank)])
+    to_B = np.array([1.0, 0.0]) - A
+    length = np.linalg.norm(to_B)
+    along = (1.0 - 0.81 + length**2) / (2 * length)
+    x = to_B / length
+    u = along * x + np.sqrt(1.0 - along**2) * np.array([-x[1], x[0]])
+    return A + 0.5 * u + 0.2 * np.array([-u[1], u[0]]), np.arctan2(u[1], u[0])
+
+
+def test_a_coupler_point_drives_a_four_bar_through_a_turn():
+    """Its loop has redundant rows. The crank follows from a point on the coupler's curve, which is a closed form."""
+    mechanism, cranks = four_bar(), np.linspace(0.3, 0.3 + 2 * np.pi, 80)
+    points = np.array([[*coupler_point(crank)[0], 0.0] for crank in cranks])
+    near = [0.3, 0.9, 1.5]  # the loop is open here
+    path = uk.reach(mechanism, {"coupler": points}, near=near, at={"coupler": (0.5, 0.2, 0)}, path=True)
+    assert np.all(path.reached)
+    np.testing.assert_allclose(path.q[:, 0], cranks, atol=1e-10)
+    turned = [coupler_point(crank)[1] - crank for crank in cranks]
+    np.testing.assert_allclose(np.cos(path.q[:, 1]), np.cos(turned), atol=1e-10)
+    assert np.abs(mechanism.position_residual(0.0, path.q[-1])).max() < 1e-14
+
+
+@pytest.mark.slow
+def test_a_limit_of_the_joint_that_closes_a_loop_is_kept():
+    mechanism = four_bar()
+    near = [0.3, 0.9, 1.5]  # the loop is open here
+    free = uk.reach(
+        four_bar(), {"crank": (0.3 * np.cos(2.5), 0.3 * np.sin(2.5), 0)}, near=near, at={"crank": (0.3, 0, 0)}
+    )
+    closing = lambda q: float(mechanism.joint_coordinates(q)["close"][0])
+    there, here = closing(free.q), closing(near)
+    limit = (there + here) / 2
+    held = four_bar(limits=sorted([limit, here + (here - there)]))
+    target = {"crank": (0.3 * np.cos(2.5), 0.3 * np.sin(2.5), 0)}
+    found = uk.reach(held, target, near=near, at={"crank": (0.3, 0, 0)}, throw=False)
+    assert not found.reached and near[0] < found.q[0] < free.q[0]
+    np.testing.assert_allclose(closing(found.q), limit, atol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*not modelled")
+def test_a_stewart_platform_has_the_lengths_of_the_closed_form():
+    robot = uk.load(uk.robots.path("stewart_platform"))
+    q0, _ = robot.start()
+    names = [name for name, _ in robot.coordinates]
+    bottom = {}
+    start = robot.pose(q0)
+    for i in range(1, 7):
+        bottom[i] = np.asarray(start[f"lower{i}"].p)
+    turn = jnp.array(Rotation.from_euler("xyz", [0.1, -0.15, 0.2]).as_matrix())
+    pose = uk.Pose(turn @ start["platform"].R, start["platform"].p + jnp.array([0.03, -0.02, 0.05]))
+    found = uk.reach(robot, {"platform": pose}, near=q0)
+    tops = np.array(
+        [[0.133826, -0.148629], [0.133826, 0.148629], [0.061803, 0.190211], [-0.19563, 0.041582], [-0.19563, -0.041582]]
+    )
+    for i, top in enumerate(tops, 1):
+        length = lambda pose, i=i, top=top: np.linalg.norm(pose.p + pose.R @ jnp.array([*top, 0.0]) - bottom[i])
+        extension = length(pose) - length(start["platform"])
+        index = names.index(f"leg{i}")
+        np.testing.assert_allclose(found.q[index] - q0[index], extension, atol=1e-6)  # the file has six digits
+    assert np.abs(robot.position_residual(0.0, found.q)).max() < 1e-14
+
+
+def test_an_arm_of_six_axes_in_a_batch_reaches_poses_of_its_forward_kinematics():
+    """An elbow arm with a spherical wrist."""
+    axes = [
+        ("z", (0, 0, 0.3)),
+        ("y", (0, 0, 0.2)),
+        ("y", (0, 0, 0.6)),
+        ("z", (0, 0, 0.5)),
+        ("y", (0, 0, 0)),
+        ("z", (0, 0, 0)),
+    ]
+    parents = ["ground", *"abcde"]
+    joints = {f"axis{i}": Revolute(parents[i], "abcdef"[i], at=at, axis=axis) for i, (axis, at) in enumerate(axes)}
+    arm = uk.Mechanism({name: ROD for name in "abcdef"}, joints)
+    rng = np.random.default_rng(1)
+    exact = np.array([0.3, 0.5, 0.8, 0.2, 0.9, -0.4]) + rng.uniform(-0.3, 0.3, (40, 6))
+    poses = jax.vmap(lambda q: arm.pose(q)["f"])(exact)
+    found = uk.reach(arm, {"f": poses}, near=exact + rng.uniform(-0.15, 0.15, exact.shape))
+    assert np.all(found.reached)
+    np.testing.assert_allclose(found.q, exact, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_derivatives_by_a_target_and_a_length_are_those_of_the_closed_form():
+    def elbow(x, upper):
+        return uk.reach(planar_arm(upper), {"lower": jnp.stack([x, 0.5, 0.0])}, near=[0.1, 0.9], at=TIP).q[1]
+
+    exact = lambda x, upper: jnp.arccos((x**2 + 0.25 - upper**2 - 0.64) / (1.6 * upper))
+    x, upper = jnp.array(1.1), jnp.array(0.9)
+    for derivative in (jax.grad(elbow, (0, 1)), lambda x, y: jax.jacfwd(elbow, (0, 1))(x, y)):
+        np.testing.assert_allclose(derivative(x, upper), jax.grad(exact, (0, 1))(x, upper), rtol=1e-10)
+    second = jax.jacfwd(jax.grad(elbow, 0), 0)(x, upper)
+    np.testing.assert_allclose(second, jax.grad(jax.grad(exact))(x, upper), rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_an_attitude_by_a_quaternion():
+    """A body on three rods from ground, which floats with a quaternion: it turns about the vertical, and rises."""
+    body = uk.Body(1.0, inertia=(0.1, 0.1, 0.1))
+    corners = [np.array([np.cos(a), np.sin(a), 0]) for a in (0, 2 * np.pi / 3, 4 * np.pi / 3)]
+    rods = {f"rod{i}": Distance("ground", "plate", at=c + [0, 0, 2], to=c, length=2.0) for i, c in enumerate(corners)}
+    plate = uk.Mechanism({"plate": body}, rods)
+    q0, _ = plate.start()
+    angle = 0.7  # of a trifilar pendulum: z = 2 − sqrt(4 − 2 (1 − cos))
+    height = 2 - np.sqrt(4 - 2 * (1 - np.cos(angle)))
+    R = jnp.array([[np.cos(angle), -np.sin(angle), 0], [np.sin(angle), np.cos(angle), 0], [0, 0, 1.0]])
+    found = uk.reach(plate, {"plate": uk.Pose(R, jnp.array([0, 0, height]))}, near=q0)
+    np.testing.assert_allclose(np.linalg.norm(found.q[3:7]), 1, atol=1e-14)
+    np.testing.assert_allclose(plate.pose(found.q)["plate"].R, R, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    (
+        (lambda arm: uk.reach(arm, {"lowr": (1, 0, 0)}, [0, 0]), "targets must be for bodies: 'lowr'"),
+        (lambda arm: uk.reach(arm, {"lower": (1, 0)}, [0, 0]), r"targets\['lower'\] must be a position"),
+        (lambda arm: uk.reach(arm, {"lower": (1, 0, 0)}, [0, 0, 0]), "near must have shape"),
+        (lambda arm: uk.reach(arm, {"lower": (1, 0, 0)}, [0, 0], at={"upper": (1, 0, 0)}), "at must be for targets"),
+        (lambda arm: uk.reach(arm, {"lower": (1, 0, 0)}, [0, 0], path=True), "path must be False"),
+        (lambda arm: uk.reach(arm, {"lower": np.ones((3, 3))}, np.zeros((2, 2))), "batches of the same size"),
+        (lambda arm: uk.reach(arm, {"lower": uk.Pose(jnp.ones((3, 3)), jnp.ones(3))}, [0, 0]), "a rotation matrix"),
+    ),
+)
+def test_bad_input_is_one_clear_error(call, words):
+    with pytest.raises(uk.InputError, match=words):
+        call(planar_arm())

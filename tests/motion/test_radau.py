@@ -1,0 +1,119 @@
+"""The solver for stiff systems, and the warning that names it."""
+
+import warnings
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax._motion.diagnose.stiffness import stability_limit
+from ukjax._motion.stepper.radau import ERROR_WEIGHTS, INVERSE, STAGES, WEIGHTS, C
+from ukjax._motion.stepper.tableau import DOPRI8, RUNGE_KUTTA4
+
+TS = [0.0, 1.0, 3.0]
+RADAU = {"solver": uk.Radau(), "rtol": 1e-8, "atol": 1e-8}
+
+
+def test_weights_have_the_order_of_radau_iia():
+    b, powers = WEIGHTS[-1], np.arange(1, 2 * STAGES)
+    np.testing.assert_allclose(b @ C[:, None] ** (powers - 1), 1 / powers, atol=1e-13)
+    for k in range(1, STAGES + 1):
+        np.testing.assert_allclose(WEIGHTS @ C ** (k - 1), C**k / k, atol=1e-13)
+    assert abs(1 - b @ INVERSE @ np.ones(STAGES)) < 1e-10  # L-stable: R(∞) = 0
+
+
+def test_error_estimate_is_zero_for_polynomials_of_its_degree():
+    eigenvalues = np.linalg.eigvals(INVERSE)
+    real = eigenvalues[np.argmin(np.abs(eigenvalues.imag))].real
+    for k in range(1, STAGES + 1):
+        rate_at_start = float(k == 1)  # of tᵏ, whose Z are cᵏ
+        assert abs(rate_at_start + ERROR_WEIGHTS @ C**k) < 1e-10 * real
+
+
+def following(stiffness):
+    """A mass on a stiff damped spring, driven so that q = cos t solves it exactly."""
+
+    def force(t, q, v):
+        q_error, v_error = q - jnp.cos(t), v + jnp.sin(t)
+        return -stiffness * q_error - 2 * stiffness**0.5 * v_error - jnp.cos(t)
+
+    return uk.System(uk.MassForce(np.eye(1), force))
+
+
+def test_steps_do_not_depend_on_the_stiffness():
+    steps = []
+    for stiffness in (1e4, 1e10):
+        motion = uk.simulate(following(stiffness), [1.0], [0.0], [0.0, 5.0, 10.0], **RADAU)
+        np.testing.assert_allclose(motion.q[:, 0], np.cos([0.0, 5.0, 10.0]), atol=1e-7)
+        steps.append(int(motion.steps))
+    assert max(steps) < 100
+
+
+def bead(stiffness):
+    """A bead on a ring of radius 1, held near an angle by a stiff damped spring, under gravity."""
+    force = lambda t, q, v: -stiffness * (q - jnp.array([0.6, 0.8])) - 400 * v - jnp.array([0.0, 9.81])
+    return uk.System(uk.MassForce(jnp.eye(2), force), uk.Holonomic(lambda t, q: q @ q - 1.0, name="ring"))
+
+
+def end(stiffness, **how):
+    return uk.simulate(bead(stiffness), jnp.array([1.0, 0.0]), jnp.zeros(2), TS, **how).q[-1]
+
+
+def test_constrained_motion_and_its_derivatives_agree_with_the_explicit_solver():
+    stiffness, explicit = jnp.asarray(2000.0), {"rtol": 1e-11, "atol": 1e-11}
+    motion = uk.simulate(bead(2000.0), [1.0, 0.0], [0.0, 0.0], TS, **RADAU)
+    reference, slope = jax.jvp(lambda k: end(k, dt=0.004), (stiffness,), (1.0,))
+    assert np.max(motion.residual) < 1e-10 and "Radau" in str(motion.plan)
+    np.testing.assert_allclose(motion.q[-1], end(stiffness, **explicit), atol=1e-8)
+    np.testing.assert_allclose(motion.q[-1], reference, atol=1e-7)
+    traced, forward = jax.jit(lambda k: jax.jvp(lambda k: end(k, adjoint=dfx.ForwardMode(), **RADAU), (k,), (1.0,)))(
+        stiffness
+    )
+    np.testing.assert_allclose(traced, motion.q[-1], atol=1e-9)
+    np.testing.assert_allclose(forward, slope, rtol=1e-6)
+    reverse = jax.grad(lambda k: end(k, **RADAU) @ jnp.array([1.0, 2.0]))(stiffness)
+    np.testing.assert_allclose(reverse, slope @ jnp.array([1.0, 2.0]), rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_members_of_a_batch_take_their_own_steps():
+    angles = np.array([0.0, 0.5, 3.0])
+    q0 = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    batch = uk.simulate(bead(2000.0), q0, np.zeros((3, 2)), TS, **RADAU)
+    one = uk.simulate(bead(2000.0), q0[2], np.zeros(2), TS, **RADAU)
+    assert len(set(np.asarray(batch.steps).tolist())) > 1
+    np.testing.assert_allclose(batch.q[2], one.q, atol=1e-10)
+
+
+@pytest.mark.slow
+def test_fixed_steps_have_a_high_order():
+    pendulum = uk.systems.Pendulum()
+    q0, v0 = pendulum.start()
+    reference = uk.simulate(pendulum, q0, v0, [0.0, 2.0], rtol=1e-13, atol=1e-13).q[-1]
+    coarse, fine = (
+        np.max(np.abs(uk.simulate(pendulum, q0, v0, [0.0, 2.0], dt=dt, solver=uk.Radau()).q[-1] - reference))
+        for dt in (0.4, 0.2)
+    )
+    assert coarse / fine > 2**7
+
+
+@pytest.mark.parametrize(("tableau", "limit"), ((RUNGE_KUTTA4, 2.785), (DOPRI8, 5.25)), ids=("RungeKutta4", "Dopri8"))
+def test_stability_limit_on_the_real_axis(tableau, limit):
+    # RungeKutta4: Hairer & Wanner, Solving Ordinary Differential Equations II, IV.2.
+    assert abs(stability_limit(tableau) - limit) < 0.1
+
+
+def test_stiffness_is_noticed_once():
+    with pytest.warns(UserWarning, match=r"stiff.*ukjax\.Radau") as warned:
+        uk.simulate(following(1e8), [1.0], [0.0], [0.0, 1.0])
+    assert len(warned) == 1
+
+
+def test_many_steps_of_an_oscillation_are_not_stiff():
+    spring = uk.System(uk.MassForce(np.eye(1), lambda t, q, v: -1e4 * q))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert uk.simulate(spring, [1.0], [0.0], [0.0, 20.0]).steps > 1000

@@ -1,0 +1,9 @@
+from .base import AbstractProblem as AbstractProblem
+from .base import Analysis as Analysis
+from .base import Derivative as Derivative
+from .base import Motion as Motion
+from .catalogue import names as names
+from .catalogue import problem as problem
+from .measure import Measured as Measured
+from .measure import Verified as Verified
+from .measure import run as run

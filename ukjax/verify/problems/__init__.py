@@ -1,0 +1,1 @@
+"""The problems of ``ukjax.verify``: one file each, with its statement, equations, start and reference."""
