@@ -70,6 +70,7 @@ from ._mechanism import Actuator as Actuator
 from ._mechanism import Body as Body
 from ._mechanism import Mechanism as Mechanism
 from ._mechanism import Momentum as Momentum
+from ._mechanism import Motors as Motors
 from ._mechanism import Pose as Pose
 from ._mechanism import Reaction as Reaction
 from ._mechanism import Shape as Shape
@@ -86,6 +87,7 @@ from ._motion.stepper.runge_kutta4 import RungeKutta4 as RungeKutta4
 from ._motion.trajectory.continuation import IntegrationOptions as IntegrationOptions
 from ._motion.trajectory.forces import Force as Force
 from ._motion.trajectory.forces import ForceBalance as ForceBalance
+from ._motion.trajectory.motors import MotorHistory as MotorHistory
 from ._motion.trajectory.observation import Observation as Observation
 from ._motion.trajectory.trajectory import Trajectory as Trajectory
 from ._motion.trajectory.trajectory import load_trajectory as load_trajectory

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, ScalarLike
 
 from ._check import as_array, as_number, check_function, kind_of
 from ._constraint import AbstractConstraint, AbstractNonsmooth, Level, as_written, join, rows
-from ._control import AbstractControl, Command, constraints_of
+from ._control import AbstractControl, Command, ConstantInputs, constraints_of
 from ._dynamics import AbstractDynamics
 from ._errors import InputError
 from ._friction import DryFriction
@@ -305,6 +305,16 @@ class AbstractVariant(AbstractSystem):
         return self.plant.energy(t, q, v)
 
 
+class Driven(AbstractVariant):
+    """The system ``plant`` with constant inputs ``u`` (p,) of its actuators."""
+
+    u: Float[Array, " p"]
+
+    @property
+    def control(self) -> AbstractControl | None:
+        return None if self.plant.control is None else ConstantInputs(self.plant.control, self.u)
+
+
 def refuse_contacts(function: str, model: Any, advice: str = "") -> None:
     """Raise ``InputError`` if the model has contacts or dry friction, which ``function`` would ignore."""
     if isinstance(model, AbstractSystem) and model.nonsmooth:
@@ -312,6 +322,12 @@ def refuse_contacts(function: str, model: Any, advice: str = "") -> None:
             f"{function} is not available for systems with contacts or dry friction (ukjax.Unilateral, ukjax.Coulomb, "
             f"stops){advice}"
         )
+
+
+def refuse_sampled(function: str, model: Any) -> None:
+    """Raise ``InputError`` if the control of the model is sampled, which ``function`` would take as continuous."""
+    if isinstance(model, AbstractSystem) and model.control is not None and model.control.sampling is not None:
+        raise InputError(f"{function} is not available for systems with sampled control (ukjax.control.Sampled)")
 
 
 AnyConstraint = AbstractConstraint | AbstractNonsmooth

@@ -173,7 +173,7 @@ def test_what_a_urdf_says_beside_bodies(tmp_path):
     first, gear = mechanism.joints.first, mechanism.joints.second_mimic
     assert (float(first.damping), float(first.friction), first.limits) == (0.5, 0.25, (-1.0, 1.0))
     assert isinstance(gear, uk.joints.Gear) and (float(gear.ratio), float(gear.offset)) == (-2.0, 0.1)
-    assert mechanism.actuators == (uk.Actuator("first", "first", 4.0, (-2.0, 2.0)),)
+    assert mechanism.actuators == (uk.Actuator("first", "first", 4.0, (-2.0, 2.0), speed_limit=3.0),)
     assert isinstance(first.axis, CoordinateAxis) and first.turn is None and first.at is None
     kinds = [(shape.kind, shape.path) for shape in mechanism.bodies.body_1st.shapes]
     assert kinds == [("box", ""), ("mesh", "package://nowhere/link.stl")]

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from .._check import as_array, as_number, call, check_finite, check_function, kind_of
 from .._check_terms import check_unique
-from .._control import actuator_matrix
+from .._control import AbstractControl, actuator_matrix
 from .._errors import InputError
 from .._functions import Constant, as_function, vector
 from .._jaxpr.tracing import is_eager, without_derivatives
@@ -230,7 +230,8 @@ def _inputs(system, inputs, t, q, v) -> tuple[Callable, Named]:
     if inputs is None:
         if system.control is None or system.control.projected:
             return _Forces(Constant(jnp.zeros((v.size, 0), q.dtype))), ()
-        return _Forces(system.control.actuators), named_inputs(system, _width(system.control.actuators, t, q, v))
+        forces = _ForcesOfControl(system.control)
+        return forces, named_inputs(system, _width(forces, t, q, v))
     if system.control is not None and system.control.projected:
         raise InputError(
             "inputs must be None, since the control of this system enforces its task: the task leaves nothing to them"
@@ -241,8 +242,8 @@ def _inputs(system, inputs, t, q, v) -> tuple[Callable, Named]:
         indices = _indices("inputs", names, [name for name, _ in known])
         B = jnp.zeros((v.size, len(names)), q.dtype).at[indices, jnp.arange(len(names))].set(1)
         return _Forces(Constant(B)), tuple((known[i][0], force_unit(known[i][1])) for i in indices)
-    actuators = as_function("inputs", inputs, "t, q")
-    return _Forces(actuators), tuple((f"u{i + 1}", "") for i in range(_width(actuators, t, q, v)))
+    forces = _Forces(as_function("inputs", inputs, "t, q"))
+    return forces, tuple((f"u{i + 1}", "") for i in range(_width(forces, t, q, v)))
 
 
 def _outputs(system, outputs, t, q, v) -> tuple[Callable, Named]:
@@ -268,6 +269,15 @@ class _Forces(eqx.Module):
         return actuator_matrix(call("inputs", self.actuators, t, q), v)
 
 
+class _ForcesOfControl(eqx.Module):
+    """Generalised forces of unit inputs of a control."""
+
+    control: AbstractControl
+
+    def __call__(self, t, q, v):
+        return self.control.matrix(t, q, v)
+
+
 class _Entries(eqx.Module):
     """Entries of (q, v)."""
 
@@ -286,8 +296,8 @@ class _Outputs(eqx.Module):
         return vector("outputs", self.function, t, q, v)
 
 
-def _width(actuators, t, q, v):
-    return eqx.filter_eval_shape(_Forces(actuators), t, q, v).shape[1]
+def _width(forces, t, q, v):
+    return eqx.filter_eval_shape(forces, t, q, v).shape[1]
 
 
 def _as_names(value):

@@ -6,6 +6,9 @@ from .allocation import passive_mobility as passive_mobility
 from .allocation import shortfall as shortfall
 from .base import AbstractControl as AbstractControl
 from .base import Command as Command
+from .base import ConstantInputs as ConstantInputs
+from .base import MotorForce as MotorForce
+from .base import Sampling as Sampling
 from .base import actuator_matrix as actuator_matrix
 from .base import as_limits as as_limits
 from .base import constraints_of as constraints_of

@@ -2,11 +2,11 @@
 
 import abc
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from .._check import as_array, as_numbers, call, kind_of, repr_of
 from .._constraint import AbstractConstraint
@@ -17,12 +17,12 @@ from .._terms import Terms
 
 
 class Command(eqx.Module):
-    """Actuator forces at one instant, and whether they satisfy the task.
+    """Actuator inputs at one instant, and whether they satisfy the task.
 
     Attributes
     ----------
     u
-        Force or torque of each actuator (p,).
+        Input of each actuator (p,): its force or torque, except in ``Motors``.
     rank
         Rank of G = A W B, the number of task rows that u moves independently. If it is m, every task is feasible.
     unreachable
@@ -35,6 +35,31 @@ class Command(eqx.Module):
     rank: Int[Array, ""]
     unreachable: Float[Array, " m"]
     wanted: Float[Array, " m"]
+
+
+class MotorForce(eqx.Module):
+    """Forces of motors at one instant.
+
+    Attributes
+    ----------
+    force
+        Force or torque of each motor before its gear (p,) [N or N m].
+    saturated
+        Whether the input or the force of each motor is beyond its limits, and held by them (p,).
+    too_fast
+        Whether the rate of each motor's coordinate is larger than its speed limit (p,).
+    """
+
+    force: Float[Array, "*at p"]
+    saturated: Bool[Array, "*at p"]
+    too_fast: Bool[Array, "*at p"]
+
+
+class Sampling(NamedTuple):
+    """The period [s] of a sampled control, and the delay [s] after which an input acts."""
+
+    period: float
+    delay: float
 
 
 class AbstractControl(eqx.Module):
@@ -56,6 +81,8 @@ class AbstractControl(eqx.Module):
     serves_task_alone
         Whether only the task determines u. A simulation then warns if the actuators could drive directions of motion
         that the task leaves free.
+    sampling
+        Period and delay of a control that is sampled, otherwise None.
     """
 
     if TYPE_CHECKING:  # as in AbstractSystem: a subclass may use a property
@@ -72,6 +99,8 @@ class AbstractControl(eqx.Module):
         def limits(self) -> Array | None: ...
         @property
         def serves_task_alone(self) -> bool: ...
+        @property
+        def sampling(self) -> Sampling | None: ...
     else:
         actuators: eqx.AbstractVar[Callable]
         task: eqx.AbstractVar[tuple[AbstractConstraint, ...]]
@@ -79,6 +108,7 @@ class AbstractControl(eqx.Module):
         inputs: eqx.AbstractVar[tuple[tuple[str, str], ...] | None]
         limits = None
         serves_task_alone = False
+        sampling = None
 
     def under(self, kinematic_map: KinematicMap | None) -> "AbstractControl":
         """Return this control for a system whose coordinates move by q̇ = N(q) v = ``kinematic_map(q, v)``."""
@@ -93,12 +123,18 @@ class AbstractControl(eqx.Module):
     def force(
         self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], u: Float[Array, " p"]
     ) -> Float[Array, " n"]:
-        """Return the generalised force B u (n,)."""
+        """Return the generalised force (n,) of the inputs u: B u, except in ``Motors``."""
         return self.matrix(t, q, v) @ u
 
     def matrix(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "n p"]:
-        """Return B (n, p), with one row per velocity. Raises ``InputError`` for another shape."""
+        """Return the derivative of ``force`` by u, shape (n, p). Raises ``InputError`` for another shape of B."""
         return actuator_matrix(call("actuators", self.actuators, t, q), v)
+
+    def motor_force(
+        self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], u: Float[Array, " p"]
+    ) -> MotorForce | None:
+        """Return the forces of the motors for the inputs u, or None if the actuators have no limits of their own."""
+        return None
 
 
 def actuator_matrix(value: Any, v: Float[Array, " n"]) -> Float[Array, "n p"]:
@@ -150,3 +186,31 @@ def no_task(u: Float[Array, " p"]) -> Command:
     """Return the command of a law without a task."""
     no_rows = jnp.zeros((0,), u.dtype)
     return Command(u=u, rank=jnp.zeros((), int), unreachable=no_rows, wanted=no_rows)
+
+
+class ConstantInputs(AbstractControl):
+    """The actuators of another control, with constant inputs ``u`` (p,) instead of its law."""
+
+    control: AbstractControl
+    u: Float[Array, " p"]
+    task: ClassVar[tuple[AbstractConstraint, ...]] = ()
+    projected: ClassVar[bool] = False
+
+    @property
+    def actuators(self) -> Callable:
+        return self.control.actuators
+
+    @property
+    def inputs(self) -> tuple[tuple[str, str], ...] | None:
+        return self.control.inputs
+
+    def command(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], passive: Terms) -> Command:
+        p = actuator_matrix(self.actuators(t, q), v).shape[1]
+        if self.u.shape != (p,):
+            raise InputError(f"u must have {p} entries, one per actuator, got {self.u.size}")
+        return no_task(self.u)
+
+    def force(
+        self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], u: Float[Array, " p"]
+    ) -> Float[Array, " n"]:
+        return self.control.force(t, q, v, u)

@@ -252,7 +252,8 @@ def _project_by_search(task, numbers, q0, v0):
 @jit_batch
 def _observed_arrays(task, numbers, samples):
     """``kept_arrays`` of all members of a block."""
-    motions = samples.t, samples.q, samples.v, samples.result, samples.steps, samples.last, samples.contacts
+    motions = samples.t, samples.q, samples.v, samples.result, samples.steps, samples.last
+    motions = *motions, samples.contacts, samples.held
     return jax.vmap(lambda *member: kept_arrays(task, *member))(numbers, *motions)
 
 
@@ -266,9 +267,11 @@ def kept_arrays(
     steps: Array,
     last: Any,
     contacts: ContactHistory | None = None,
+    held: Array | None = None,
 ) -> Any:
     """The arrays kept of one motion besides q, v and its end, name -> array."""
-    motion = Trajectory(t, q, v, result, steps, last, task.model_of(numbers), task.problem.method, contacts=contacts)
+    model, method = task.model_of(numbers), task.problem.method
+    motion = Trajectory(t, q, v, result, steps, last, model, method, contacts=contacts, held=held)
     if task.keep == "all":
         return {name: x for name in OBSERVED if (x := getattr(motion, name)) is not None}
     returned = call("keep", task.keep, motion)

@@ -255,7 +255,7 @@ def _cost_of_motion(parameters, cost, start_of, motion_from):
         )
         motion = motion_from(changed, *start_used, method=method)
         observation, needs_fallback = observe_by(
-            method, changed, motion.t, motion.q, motion.v, mode_of(motion.contacts)
+            method, changed, motion.t, motion.q, motion.v, mode_of(motion.contacts), motion.held
         )
         value = as_array("cost", call("cost", cost, replace(motion, observation=observation)), "one number", "return")
         if value.ndim:
@@ -308,10 +308,10 @@ def _observed(parameters, method):
 
     @eqx.filter_jit
     def evaluate(method, model, x, settings, motions):
-        def member(setting, t, q, v, contacts):
-            return observe_by(method, _with_numbers(parameters, model, x, setting), t, q, v, mode_of(contacts))
+        def member(setting, t, q, v, contacts, held):
+            return observe_by(method, _with_numbers(parameters, model, x, setting), t, q, v, mode_of(contacts), held)
 
-        return jax.vmap(member)(settings, motions.t, motions.q, motions.v, motions.contacts)
+        return jax.vmap(member)(settings, motions.t, motions.q, motions.v, motions.contacts, motions.held)
 
     return _with_fallback(evaluate, method)
 

@@ -39,6 +39,7 @@ from .contacts import BodyContacts, as_contacts, contacts_of
 from .dynamics import TreeDynamics
 from .elements import Elements, JointCoordinates
 from .kinematics import FLOATING, Pose, joint_of, poses
+from .motors import Motors
 from .named import Named, numbers_by_name
 from .reactions import Reaction, Rows, reactions
 from .shape import edges_of, warn_of_undrawn
@@ -83,7 +84,7 @@ class Mechanism(AbstractMechanism):
     contacts : iterable of Contact
         Contacts of the bodies, of ``ukjax.contacts``.
     actuators : iterable of Actuator
-        Records of the motors. They exert no force by themselves.
+        Records of the motors. They exert no force by themselves; see ``motors``.
     title : str
         Title of figures.
 
@@ -315,6 +316,30 @@ class Mechanism(AbstractMechanism):
             if not isinstance(joint, AbstractActing) or joint.quaternion is not None:
                 raise InputError(f"no joint with plain coordinates is named {name!r}{did_you_mean(name, self.joints)}")
         return JointCoordinates(self.joints, self.tree, names).columns
+
+    def motors(self, law: Any = 0) -> Motors:
+        """The motors of the mechanism as a control, with their gears, servo laws and limits::
+
+            moving = robot.driven(robot.motors({"shoulder": 0.3}))
+
+        Parameters
+        ----------
+        law : dict of str to float, (p,), or callable
+            Inputs u of the ``actuators``, each in the unit of its motor: the angle that a position servo shall reach,
+            the torque of a plain motor. A dictionary has inputs by name, 0 for the others; an array has one entry per
+            actuator; a function ``law(t, q, v)`` returns such an array. ``ukjax.step`` may replace the law.
+
+        Returns
+        -------
+        Motors
+            The control, for ``driven`` and ``ukjax.control.Sampled``.
+
+        Raises
+        ------
+        InputError
+            If the mechanism has no actuators, an actuator is on a joint with several coordinates, or a name is unknown.
+        """
+        return Motors.of(self.actuators, self.joints, self.tree, law)
 
     def pose(self, q: Numbers, t: ScalarLike = 0.0) -> dict[str, Pose]:
         """The pose of each body.

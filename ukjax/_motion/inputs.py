@@ -12,13 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._control import Sampling
 from .._errors import InputError
 from .._jaxpr.closures import hoist_tracers
 from .._jaxpr.tracing import is_eager
 from .._kinematic_map import KinematicMap, rate
 from .._precision import in_precision, is_double_allowed, widest
 from .._run.compile import jit_unoptimised
-from .._system import kinematic_map_of
+from .._system import AbstractSystem, kinematic_map_of
 
 
 def check_starts(
@@ -64,6 +65,12 @@ def _nonlinear(model, q, v):
     b = jnp.cos(jnp.arange(v.size, dtype=q.dtype))
     both, first, second = map_rate(a + 2 * b), map_rate(a), map_rate(b)
     return jnp.abs(both - first - 2 * second), jnp.max(jnp.abs(first) + 2 * jnp.abs(second))
+
+
+def sampling_of(model: Any) -> Sampling | None:
+    """The period and the delay of sampled control, or None."""
+    control = model.control if isinstance(model, AbstractSystem) else None
+    return None if control is None else control.sampling
 
 
 def canonicalise(model: Any, q0: Array, v0: Array, t: Array) -> tuple[Any, Array, Array, Array]:

@@ -18,6 +18,7 @@ INTEGRATORS = {
     "traced": "adaptive steps inside a program that JAX traces",
     "event_driven": "steps that end where contacts or friction change",
     "time_stepping": "fixed steps, with the impulses of all contacts in each",
+    "sampled": "steps that end at the instants of sampled control",
     "diffrax": "diffrax's loop",
 }
 """Descriptions of the integrators by name."""
@@ -31,7 +32,7 @@ class Plan:
     ----------
     integrator : str
         Name of the loop over time: "single", "fixed_step", "adaptive_batch", "lanes", "traced", "event_driven",
-        "time_stepping" or "diffrax".
+        "time_stepping", "sampled" or "diffrax".
     reason : str
         Why this integrator was chosen.
     steps : str
@@ -49,7 +50,15 @@ class Plan:
     """
 
     integrator: Literal[
-        "single", "fixed_step", "adaptive_batch", "lanes", "traced", "event_driven", "time_stepping", "diffrax"
+        "single",
+        "fixed_step",
+        "adaptive_batch",
+        "lanes",
+        "traced",
+        "event_driven",
+        "time_stepping",
+        "sampled",
+        "diffrax",
     ]
     reason: str
     steps: str
@@ -110,6 +119,8 @@ def _integrator(problem: Problem, start: InitialState, eager: bool, values_known
         if isinstance(problem.solver, MoreauJean):
             return "time_stepping", "the solver is MoreauJean"
         return "event_driven", "the system has contacts or dry friction"
+    if problem.schedule is not None:
+        return "sampled", "the control is sampled"
     if reason := _reason_for_diffrax(problem):
         return "diffrax", reason
     if fixed and problem.counts is None:

@@ -43,6 +43,41 @@ class StepCounts(eqx.Module):
         return int(np.sum(np.asarray(self.per_interval)))
 
 
+class Schedule(eqx.Module):
+    """The stops of a motion with sampled control: its samples, the instants, and when inputs begin to act.
+
+    Attributes
+    ----------
+    multiples
+        The instants after the first time, as multiples of the period (k,).
+    chosen
+        Indices of the stops (stops,) among the times of the samples, the instants and the beginnings of inputs.
+    instant
+        Whether each stop is an instant (stops,).
+    latest, acting
+        Numbers of the latest instant at each stop, and of the instant whose inputs act from there, −1 for none
+        (stops,).
+    places
+        Index of the stop of each sample (samples,).
+    counts
+        Number of fixed steps from each stop to the next (stops − 1,); 1 for adaptive steps.
+    most
+        Largest number of fixed steps between two stops.
+    memory
+        Number of instants whose inputs must be remembered.
+    """
+
+    multiples: Int[Array, " k"]
+    chosen: Int[Array, " stops"]
+    instant: Bool[Array, " stops"]
+    latest: Int[Array, " stops"]
+    acting: Int[Array, " stops"]
+    places: Int[Array, " samples"]
+    counts: Int[Array, " intervals"]
+    most: int = eqx.field(static=True)
+    memory: int = eqx.field(static=True)
+
+
 class InitialState(NamedTuple):
     """State at the first time, of one motion or of each member of a batch.
 
@@ -107,6 +142,8 @@ class Problem(eqx.Module):
         Sparse method to try first for a large sparse system, or None.
     places
         Places of the model's numbers of which each member has its own.
+    schedule
+        The stops of sampled control, or None.
     """
 
     model: Any
@@ -127,6 +164,7 @@ class Problem(eqx.Module):
     attempt: AbstractMethod | MethodPerLevel | None = None
     band: Sparse | None = None
     places: tuple[Place, ...] = eqx.field(static=True, default=())
+    schedule: Schedule | None = None
 
     def model_of(self, numbers: Float[Array, " p"] | None) -> Any:
         """The model of a member with these ``numbers``."""
@@ -170,6 +208,8 @@ class Solution(NamedTuple):
         Whether projection changed the start by more than rounding.
     contacts
         Contacts and dry friction, None for a system without.
+    held
+        Held inputs at the samples, None for a system without sampled control.
     """
 
     t: Float[Array, "*batch samples"]
@@ -180,3 +220,4 @@ class Solution(NamedTuple):
     last: tuple[Float[Array, "*batch"], Float[Array, "*batch nq"], Float[Array, "*batch n"]]
     displaced: Bool[Array | np.ndarray, "*batch"]
     contacts: ContactHistory | None = None
+    held: Float[Array, "*batch samples p"] | None = None

@@ -26,6 +26,7 @@ from .._check import (
     size_of,
 )
 from .._contact.moreau_jean import MoreauJean
+from .._control import Sampling
 from .._errors import InputError
 from .._jaxpr.closures import hoist_tracers
 from .._jaxpr.tracing import is_concrete, without_derivatives
@@ -33,7 +34,7 @@ from .._kinematic_map import KinematicMap
 from .._outside import external_values_in
 from .._precision import Numbers, warn_if_single
 from .._solve import AbstractMethod, choose
-from .._system import AbstractSystem, kinematic_map_of
+from .._system import AbstractSystem, kinematic_map_of, refuse_contacts
 from .._terms import Terms
 from .diagnose.contact import check_gaps, check_options_with_contact
 from .diagnose.creep import warn_of_creep
@@ -42,9 +43,10 @@ from .diagnose.servo import check_limits, check_limits_of_coordinates, check_rea
 from .diagnose.stiffness import warn_of_stiffness
 from .event import Event, as_event
 from .fallback.sparsity import band_method, with_sparsity
-from .inputs import canonicalise, check_kinematic_map, check_starts, hint_if_batched_model
+from .inputs import canonicalise, check_kinematic_map, check_starts, hint_if_batched_model, sampling_of
 from .integrate.fixed_step import step_counts
 from .integrate.named import batch_integrator, integrator
+from .integrate.sampled import schedule_of
 from .integrate.switches import at_samples, check_switches, stops_of
 from .plan import choose as choose_plan
 from .problem import InitialState, Problem, Solution, StepCounts
@@ -257,6 +259,7 @@ def simulate(
         model,
         problem.method,
         contacts=solution.contacts,
+        held=solution.held,
         provenance=Provenance.of(
             IntegrationOptions(
                 rtol=as_recorded(DEFAULT_RTOL[str(q0.dtype)] if rtol is None else rtol),
@@ -293,8 +296,8 @@ def simulate(
 class Arguments(NamedTuple):
     """Checked arguments of ``simulate``.
 
-    ``times`` and ``length`` are the values of ts and dt; None if these are traced or not given. The other fields have
-    the names of the arguments.
+    ``times`` and ``length`` are the values of ts and dt; None if these are traced or not given. ``sampling`` are the
+    period and the delay of sampled control. The other fields have the names of the arguments.
     """
 
     q0: Array
@@ -310,6 +313,7 @@ class Arguments(NamedTuple):
     max_steps: int
     progress: bool
     switches: Array | None
+    sampling: Sampling | None
 
     @classmethod
     def checked(
@@ -336,7 +340,22 @@ class Arguments(NamedTuple):
             max_steps = _check_steps(max_steps, _as_typed(dt, length), times, event is not None)
         check_flag("progress", progress)
         switches = None if switches is None else check_switches(switches, solver)
-        return cls(q0, v0, ts, times, dt, length, drift, solver, adjoint, event, max_steps, progress, switches)
+        return cls(
+            q0,
+            v0,
+            ts,
+            times,
+            dt,
+            length,
+            drift,
+            solver,
+            adjoint,
+            event,
+            max_steps,
+            progress,
+            switches,
+            sampling_of(model),
+        )
 
     def at_times(self, ts: Array) -> "Arguments":
         """Replace the sample times, so that steps end on ``ts``."""
@@ -346,6 +365,28 @@ class Arguments(NamedTuple):
             return self._replace(ts=ts, times=times)
         max_steps = _check_steps(self.max_steps, _as_typed(self.dt, self.length), times, self.event is not None)
         return self._replace(ts=ts, times=times, max_steps=max_steps)
+
+    def _known_times(self, model: Any) -> np.ndarray:
+        """The times of the samples of a motion with sampled control.
+
+        Raises ``InputError`` for arguments that sampled control does not allow.
+        """
+        refuse_contacts("sampled control, ukjax.control.Sampled,", model)
+        reasons = {
+            "event": self.event is not None,
+            "adjoint": self.adjoint is not None,
+            "progress": self.progress,
+            "a solver that is not an explicit Runge-Kutta method": _tableau(self.solver) is None,
+        }
+        for reason, holds in reasons.items():
+            if holds:
+                raise InputError(f"sampled control, ukjax.control.Sampled, is not available with {reason}")
+        if self.times is None or self.times.ndim != 1 or self.dt is not None and self.length is None:
+            raise InputError(
+                "ts and dt must be numbers, one row of times for all members, with sampled control "
+                "(ukjax.control.Sampled), and are traced by JAX or have more rows: make them by NumPy outside of jit"
+            )
+        return self.times
 
     def problem(self, model: Any, q0: Array, ts: Array, rtol: Any, atol: Any, method: Any) -> Problem:
         """The ``Problem`` for integrators; model, q0 and ts are results of ``canonicalise``."""
@@ -367,6 +408,10 @@ class Arguments(NamedTuple):
             progress=self.progress,
             ends_on_samples=self.event is not None or self.switches is not None,
         )
+        if self.sampling is not None:
+            length = None if self.length is None else float(self.length)
+            schedule = schedule_of(self._known_times(model), *self.sampling, length)
+            return replace(problem, schedule=schedule)
         has_counts = problem.plain or isinstance(self.solver, MoreauJean)
         if self.times is not None and self.times.ndim == 1 and self.length is not None and has_counts:
             per_interval = step_counts(self.times, float(self.length))
@@ -397,6 +442,8 @@ def batch_program(problem: Problem) -> Callable[[InitialState, Problem], Solutio
     """
     if not problem.plain:
         raise InputError("solver must be an explicit Runge-Kutta method, such as ukjax.RungeKutta4() or the default")
+    if problem.schedule is not None:
+        return batch_integrator("sampled").program
     if problem.counts is not None:
         return batch_integrator("fixed_step").program
     return batch_integrator("adaptive_batch" if is_kernel(problem.method) else "lanes").program

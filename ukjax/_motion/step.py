@@ -1,7 +1,7 @@
 """Integration step by step, for controllers outside of the model."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,22 +10,20 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._check import as_array, as_integer, as_number, as_numbers, check_finite, check_function, check_word, kind_of
-from .._constraint import AbstractConstraint
 from .._contact.moreau_jean import MoreauJean
-from .._control import AbstractControl, Command, no_task
 from .._errors import InputError
-from .._jaxpr.tracing import is_concrete, is_eager
+from .._jaxpr.tracing import is_concrete, is_eager, without_derivatives
 from .._kernel import per_member
 from .._precision import Numbers, in_precision
 from .._run.compile import jit
 from .._solve import AbstractMethod, choose
-from .._system import AbstractSystem, AbstractVariant, kinematic_map_of
+from .._system import AbstractSystem, Driven, kinematic_map_of
 from .._terms import Terms
 from .diagnose.contact import check_gaps, check_options_with_contact, nonsmooth_of
 from .diagnose.motion import check_consistent
 from .fallback.row_noise import without_noise_rows
 from .fallback.sparsity import with_sparsity
-from .inputs import canonicalise, check_kinematic_map, check_starts, hint_if_batched_model
+from .inputs import canonicalise, check_kinematic_map, check_starts, hint_if_batched_model, sampling_of
 from .integrate.time_stepping import corrected_step
 from .problem import InitialState
 from .result import FINISHED, classify, finite, in_words
@@ -37,6 +35,24 @@ from .stepper.runge_kutta import step as one_step
 from .stepper.scaling import Scale, scales
 from .stepper.single_loop import single_loop_step
 from .stepper.tableau import RUNGE_KUTTA4, Tableau, check_solver
+
+
+class HeldInputs(eqx.Module):
+    """Inputs that sampled control holds.
+
+    Attributes
+    ----------
+    began
+        First time of the motion [s], its first instant.
+    memory
+        Inputs of the latest instants (instants, p); those of instant k are in row k modulo the number of rows.
+    latest
+        Number of the latest instant, 0 for the first, −1 before it.
+    """
+
+    began: Float[Array, "*batch"]
+    memory: Float[Array, "*batch instants p"]
+    latest: Int[Array, "*batch"]
 
 
 class State(eqx.Module):
@@ -53,6 +69,8 @@ class State(eqx.Module):
         that failed. ``reason`` gives it in words.
     scale
         Characteristic scales, to which tolerances are relative.
+    held
+        Inputs that sampled control holds, None for a system without.
     """
 
     t: Float[Array, "*batch"]
@@ -60,6 +78,7 @@ class State(eqx.Module):
     v: Float[Array, "*batch n"]
     result: Int[Array, "*batch"]
     scale: Scale
+    held: HeldInputs | None = None
 
     @property
     def reason(self) -> "str | np.ndarray":
@@ -93,7 +112,7 @@ def initial_state(model: AbstractSystem | Callable[..., Terms], q0: Numbers, v0:
     """
     if not isinstance(model, AbstractSystem):
         check_function("model", model, "t, q, v")
-    q0, v0, t = as_array("q0", q0), as_array("v0", v0), as_numbers("t", t)
+    q0, v0, t, sampling = as_array("q0", q0), as_array("v0", v0), as_numbers("t", t), sampling_of(model)
     check_starts(q0, v0, kinematic_map_of(model))
     if t.shape not in ((), q0.shape[:-1]):
         raise InputError(f"t must be one time [s], or one per start, shape {q0.shape[:-1]}, got shape {t.shape}")
@@ -109,7 +128,9 @@ def initial_state(model: AbstractSystem | Callable[..., Terms], q0: Numbers, v0:
             check_consistent(plant, t, q0, v0, scale)
             check_gaps(plant, t, InitialState(q0, v0, scale))
     batch = q0.shape[:-1]
-    return State(jnp.broadcast_to(t, batch).astype(q0.dtype), q0, v0, jnp.full(batch, FINISHED, np.int32), scale)
+    t = jnp.broadcast_to(t, batch).astype(q0.dtype)
+    held = None if sampling is None else _nothing_held(model, sampling, t, q0, v0)
+    return State(t, q0, v0, jnp.full(batch, FINISHED, np.int32), scale, held)
 
 
 def step(
@@ -163,12 +184,18 @@ def step(
     -----
     A failed step does not raise an error: see ``State.result``, one code per member. q and v are then NaN or off the
     constraints. A state keeps its first failure until ``initial_state`` makes a new state.
+
+    Sampled control, ``ukjax.control.Sampled``, is evaluated at the beginnings of those of the equal steps that are its
+    instants. So dt / steps must divide its period, its delay, and the time of the first state.
     """
     _check(model, state, drift, solver)
     steps, dt = as_integer("steps", steps, 1), as_number("dt", dt, "s", above=0)
     u = None if u is None else _inputs(model, state, u)
+    if u is None and (sampling := sampling_of(model)) is not None:
+        _check_instants(sampling, state, dt, steps)
     model, q, v, t = canonicalise(model, state.q, state.v, state.t)
-    state, dt, u = State(t, q, v, state.result, in_precision(state.scale, q.dtype)), *in_precision((dt, u), q.dtype)
+    scale, held, dt, u = in_precision((state.scale, state.held, dt, u), q.dtype)
+    state = State(t, q, v, state.result, scale, held)
     tableau = RUNGE_KUTTA4 if solver is None or isinstance(solver, MoreauJean) else Tableau.of(solver)
     projection = drift != "none" and isinstance(model, AbstractSystem)
     options = tableau, projection, steps
@@ -190,39 +217,6 @@ def step(
     return jax.lax.cond(jnp.any(beyond), repeat, lambda: result)
 
 
-class ConstantInputs(AbstractControl):
-    """The actuators of another control, with constant inputs ``u`` (p,) instead of its law."""
-
-    control: AbstractControl
-    u: Float[Array, " p"]
-    task: ClassVar[tuple[AbstractConstraint, ...]] = ()
-    projected: ClassVar[bool] = False
-
-    @property
-    def actuators(self) -> Callable:
-        return self.control.actuators
-
-    @property
-    def inputs(self) -> tuple[tuple[str, str], ...] | None:
-        return self.control.inputs
-
-    def command(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], passive: Terms) -> Command:
-        p = self.matrix(t, q, v).shape[1]
-        if self.u.shape != (p,):
-            raise InputError(f"u must have {p} entries, one per actuator, got {self.u.size}")
-        return no_task(self.u)
-
-
-class Driven(AbstractVariant):
-    """The system ``plant`` with constant inputs ``u`` (p,) of its actuators."""
-
-    u: Float[Array, " p"]
-
-    @property
-    def control(self) -> AbstractControl | None:
-        return None if self.plant.control is None else ConstantInputs(self.plant.control, self.u)
-
-
 @jit
 def _integrate(model, state, dt, u, method, tableau, projection, steps):
     """The state after all steps, and whether the method was not applicable in one of them."""
@@ -230,29 +224,75 @@ def _integrate(model, state, dt, u, method, tableau, projection, steps):
     h = dt / steps
 
     @per_member
-    def advance_member(t, q, v, scale, u):
-        driven = model if u is None else Driven(model, u)
+    def advance_member(t, q, v, scale, u, held):
         take_step = one_step if is_kernel(method) else single_loop_step
+        is_sampled = u is None and held is not None
 
         def advance(carry, i):
-            q, v, flags = carry
+            q, v, flags, held = carry
             now = t + i * h
+            held, inputs = _sampled(model, held, now, q, v) if is_sampled else (held, u)
+            driven = model if inputs is None else Driven(model, inputs)
             step_scale = scale.of_rows(driven, now, q, v) if projection else scale
             stepped = take_step(SingleModel(driven), now, h, q, v, method, tableau, projection, step_scale)
             step_flags = stepped.beyond(method), stepped.off, stepped.jumped, stepped.inconsistent
-            return (stepped.q, stepped.v, jax.tree.map(jnp.logical_or, flags, step_flags)), None
+            return (stepped.q, stepped.v, jax.tree.map(jnp.logical_or, flags, step_flags), held), None
 
         false = jnp.asarray(False)
-        return jax.lax.scan(advance, (q, v, (false, false, false, false)), jnp.arange(steps))[0]
+        return jax.lax.scan(advance, (q, v, (false, false, false, false), held), jnp.arange(steps))[0]
 
     advance_all = jax.vmap(advance_member) if state.t.ndim else advance_member
-    q, v, (beyond, off, jumped, inconsistent) = advance_all(state.t, state.q, state.v, state.scale, u)
+    q, v, (beyond, off, jumped, inconsistent), held = advance_all(state.t, state.q, state.v, state.scale, u, state.held)
     is_finite = finite(q, v)
     result = classify(
         finished=is_finite & ~off & ~jumped, jumped=jumped, off=off, not_finite=~is_finite, inconsistent=inconsistent
     )
     result = jnp.where(state.result != FINISHED, state.result, result)
-    return State(state.t + dt, q, v, result, state.scale), beyond
+    return State(state.t + dt, q, v, result, state.scale, held), beyond
+
+
+INSTANT = 1e-6
+"""Steps begin at an instant of sampled control if they do up to this fraction of the period."""
+
+
+def _nothing_held(model, sampling, t, q, v) -> HeldInputs:
+    """The held inputs before the first instant."""
+    one = (jax.ShapeDtypeStruct(x.shape[x.ndim - axes :], x.dtype) for x, axes in ((t, 0), (q, 1), (v, 1)))
+    p = eqx.filter_eval_shape(model.command, *one).u.size
+    instants = int(np.ceil(sampling.delay / sampling.period)) + 1
+    return HeldInputs(t, jnp.zeros((*t.shape, instants, p), q.dtype), jnp.full(t.shape, -1, np.int32))
+
+
+def _sampled(model, held, t, q, v) -> tuple[HeldInputs, Float[Array, " p"]]:
+    """The held inputs after an instant at t, if there is one, and those that act from there."""
+    period, delay = model.control.sampling
+    slack = INSTANT * period
+    count = lambda t: jnp.floor((t + slack) / period)
+    number = lambda t: (count(t) - count(held.began)).astype(np.int32)
+    latest, rows = number(t), held.memory.shape[0]
+    put = lambda: held.memory.at[latest % rows].set(model.command(t, q, v).u)
+    memory = jax.lax.cond(latest > held.latest, put, lambda: held.memory)
+    acts = t - delay + slack >= held.began
+    inputs = jnp.where(acts, memory[number(t - delay) % rows], 0)
+    return HeldInputs(held.began, memory, latest), inputs
+
+
+def _check_instants(sampling, state, dt, steps):
+    """Raise ``InputError`` unless steps end on all instants of sampled control."""
+    if state.held is None:
+        raise InputError("state must be that of ukjax.initial_state for the same model, whose control is sampled")
+    values = without_derivatives((dt, state.held.began))
+    if not is_concrete(values):
+        return
+    h = float(values[0]) / steps
+    times = ("period", sampling.period), ("delay", sampling.delay), ("first time of the state", np.asarray(values[1]))
+    for name, value in times:
+        ratio = np.asarray(value) / h
+        if np.any(np.abs(ratio - np.round(ratio)) > INSTANT * sampling.period / h):
+            raise InputError(
+                f"steps must end on the instants of the sampled control: dt / steps = {h:g} s does not divide the "
+                f"{name}, {float(np.max(value)):g} s"
+            )
 
 
 @jit
@@ -279,7 +319,7 @@ def _integrate_with_contact(model, state, dt, u, method, steps):
     is_finite = finite(q, v)
     result = classify(finished=is_finite & ~off & solved, no_mode=~solved, off=off, not_finite=~is_finite)
     result = jnp.where(state.result != FINISHED, state.result, result)
-    return State(state.t + dt, q, v, result, state.scale)
+    return State(state.t + dt, q, v, result, state.scale, state.held)
 
 
 def _check(model, state, drift, solver):

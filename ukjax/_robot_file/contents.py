@@ -21,8 +21,9 @@ HINTS = {
     "<collision>": "contacts=ukjax.contacts.Plane()",
     "contacts of <geom>": "contacts=True",
     "<contact>": "contacts=True",
+    "<actuator> that holds its joint": "robot.driven(robot.motors(...))",
 }
-"""Options of ``ukjax.load`` by which elements are modelled."""
+"""What models these elements: options of ``ukjax.load``, or the motors of the mechanism."""
 
 
 class Modelled(NamedTuple):

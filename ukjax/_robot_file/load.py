@@ -30,9 +30,9 @@ def load(
     are not allowed in Python names become _. Loops of an MJCF file are joints. No file is downloaded and no code of the
     file is executed.
 
-    One warning lists what the file contains and the mechanism does not model: tendons, sensors, the control laws of
-    servos, so that nothing holds their joints, and, unless ``stops`` and ``contacts`` ask for them, joint limits and
-    contacts.
+    One warning lists what the file contains and the mechanism does not model: tendons, sensors, and, unless ``stops``
+    and ``contacts`` ask for them, joint limits and contacts. Motors exert no force until ``Mechanism.motors`` drives
+    the mechanism, so that nothing holds the joints of servos.
 
     Parameters
     ----------

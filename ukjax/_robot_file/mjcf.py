@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import numpy as np
@@ -11,7 +11,7 @@ from .. import joints as kinds
 from .._errors import InputError
 from .._mechanism import Actuator, Body
 from .._precision import as_float
-from .compiled import compiled, compiler_of, parsed, place_in
+from .compiled import compiled, parsed, place_in
 from .contacts import contacts_in
 from .contents import Contents, Modelled, UniqueNames, body_of, counted
 from .equality import equalities
@@ -163,12 +163,6 @@ def _acting(reading: Reading, joint, place) -> dict[str, Any]:
     return arguments
 
 
-def _is_on(reading: Reading, element, limited, ends) -> bool:
-    """Whether limits apply: as the file says or, by default, if the range is not empty."""
-    automatic = int(limited) == 2 and compiler_of(reading.spec, element).autolimits and ends[0] < ends[1]
-    return int(limited) == 1 or bool(automatic)
-
-
 def _start_at_home(reading: Reading) -> None:
     """Use the keyframe "home", if there is one, as reference pose."""
     home_keys = [key.id for key in reading.spec.keys if key.name == "home"]
@@ -184,38 +178,87 @@ def _start_at_home(reading: Reading) -> None:
 
 
 def _actuators(reading: Reading) -> Iterator[Actuator]:
-    for i, motor in enumerate(reading.spec.actuators):
-        if _moves_a_coordinate(reading, motor):
-            joint = reading.names[motor.target]
-            yield Actuator(motor.name or f"motor_{i + 1}", joint, float(motor.gear[0]), _force_limits(reading, motor))
+    for motor in reading.spec.actuators:
+        if _why_not(reading, motor):
+            continue
+        model, i, kinds = reading.model, motor.id, _kinds(reading, motor)
+        gear = float(model.actuator_gear[i, 0])
+        g0, g1, g2 = map(float, model.actuator_gainprm[i, :3])
+        b0, b1, b2 = map(float, model.actuator_biasprm[i, :3])
+        low, high = map(float, model.actuator_ctrlrange[i])
+        yield Actuator(
+            motor.name or f"motor_{i + 1}",
+            reading.names[motor.target],
+            gear,
+            limits=(low, high) if model.actuator_ctrllimited[i] and not reading.is_off("clampctrl") else None,
+            force_limits=_force_limits(reading, motor, gear),
+            gain=g0 if kinds.gain == "FIXED" else (g0, g1, g2),
+            bias=(b0, b1, b2) if kinds.bias == "AFFINE" else (0.0, 0.0, 0.0),
+        )
+
+
+def _force_limits(reading: Reading, motor, gear: float) -> tuple[float, float] | None:
+    """The limits of the force of a motor, within those of its joint."""
+    model, i, joint = reading.model, motor.id, _joint_id(reading, motor)
+    low_high = np.array([-np.inf, np.inf])
+    if model.actuator_forcelimited[i]:
+        low_high = np.array(model.actuator_forcerange[i])
+    if model.jnt_actfrclimited[joint] and gear:
+        low_high = np.clip(low_high, *np.sort(model.jnt_actfrcrange[joint] / gear))
+    return (float(low_high[0]), float(low_high[1])) if np.any(np.isfinite(low_high)) else None
+
+
+class _Kinds(NamedTuple):
+    """The kinds of the gain, the bias and the internal dynamics of an actuator, such as "FIXED" and "NONE"."""
+
+    gain: str
+    bias: str
+    dynamics: str
+
+
+def _kinds(reading: Reading, motor) -> _Kinds:
+    model, mujoco, i = reading.model, reading.mujoco, motor.id
+    kinds = (
+        mujoco.mjtGain(model.actuator_gaintype[i]),
+        mujoco.mjtBias(model.actuator_biastype[i]),
+        mujoco.mjtDyn(model.actuator_dyntype[i]),
+    )
+    return _Kinds(*(str(kind).rpartition("_")[2] for kind in kinds))
+
+
+def _joint_id(reading: Reading, motor) -> int:
+    return int(reading.model.actuator_trnid[motor.id, 0])
 
 
 def _moves_a_joint(motor) -> bool:
     return str(motor.trntype).endswith(("JOINT", "JOINTINPARENT"))
 
 
-def _moves_a_coordinate(reading: Reading, motor) -> bool:
-    return _moves_a_joint(motor) and reading.joints[reading.names[motor.target]].quaternion is None
+def _why_not(reading: Reading, motor) -> str:
+    """Why a motor is not modelled, as a description of its element; empty if it is modelled."""
+    model, joint, kinds = reading.model, _joint_id(reading, motor), _kinds(reading, motor)
+    if reading.is_off("actuation") or 0 <= motor.group < 31 and model.opt.disableactuator >> motor.group & 1:
+        return "disabled <actuator>"
+    if not _moves_a_joint(motor):
+        return "<actuator> on no joint"
+    if reading.joints[reading.names[motor.target]].quaternion is not None:
+        return "<actuator> on a ball or free joint"
+    if kinds.dynamics != "NONE":
+        return "<actuator> with a state of its own"
+    if motor.plugin.active or kinds.gain not in ("FIXED", "AFFINE") or kinds.bias not in ("NONE", "AFFINE"):
+        return "<actuator> whose law is not linear"
+    if getattr(motor, "delay", 0.0):
+        return "<actuator> with a delay"
+    shares = sum(_moves_a_joint(other) and _joint_id(reading, other) == joint for other in reading.spec.actuators) > 1
+    if model.jnt_actfrclimited[joint] and (shares or model.jnt_actgravcomp[joint]):
+        return "<actuator> on a joint whose actuatorfrcrange limits several forces"
+    return ""
 
 
 def motor_tag(motor) -> str:
     """The tag of an actuator in error messages."""
-    return "motor" if _is_plain(motor) else "actuator"
-
-
-def _is_plain(motor) -> bool:
     without_law = str(motor.biastype).endswith("NONE") and str(motor.dyntype).endswith("NONE")
-    return without_law and not motor.plugin.active
-
-
-def _force_limits(reading: Reading, motor) -> tuple[float, float] | None:
-    low, high = -np.inf, np.inf
-    if _is_on(reading, motor, motor.forcelimited, motor.forcerange):
-        low, high = motor.forcerange
-    if _is_plain(motor) and _is_on(reading, motor, motor.ctrllimited, motor.ctrlrange):
-        ends = sorted(motor.gainprm[0] * np.array(motor.ctrlrange))
-        low, high = max(low, ends[0]), min(high, ends[1])
-    return (float(low), float(high)) if np.any(np.isfinite([low, high])) else None
+    return "motor" if without_law and not motor.plugin.active else "actuator"
 
 
 def _refuse(path: Path, spec: Any) -> None:
@@ -255,11 +298,9 @@ def _ignored(reading: Reading, modelled: Modelled) -> Iterator[tuple[str, int | 
     yield from (("<tendon>", line(tendon)) for tendon in spec.tendons)
     yield from (("mocap", line(body)) for body in spec.bodies if body.mocap)
     for motor in spec.actuators:
-        if not _moves_a_joint(motor):
-            yield "<actuator> on no joint", line(motor)
-        elif not _moves_a_coordinate(reading, motor):
-            yield "<actuator> on a ball or free joint", line(motor)
-        elif not _is_plain(motor):
-            yield "the law of <actuator>", line(motor)
+        if reason := _why_not(reading, motor):
+            yield reason, line(motor)
+        elif _kinds(reading, motor).bias == "AFFINE":
+            yield "<actuator> that holds its joint", line(motor)
     if not reading.is_off("equality"):
         yield from (("inactive <equality>", line(equality)) for equality in spec.equalities if not equality.active)

@@ -305,12 +305,14 @@ def _mimic(place: Place, mimic, name, made_joints, joint_names) -> Any:
 
 def _actuators(path, root, joints, joint_names, suspicious_items) -> Iterator[Actuator]:
     """One actuator for each joint of a transmission, and for each other joint with an effort limit."""
-    efforts = {}
+    efforts, speeds = {}, {}
     for name, joint in joints.items():
         limit = joint.find("limit")
         if limit is not None and joint.get("type") != "fixed" and joint.find("mimic") is None:
-            effort = number_of(place_of(path, joint), limit, "effort", "0")
-            efforts |= {name: effort} if effort > 0 else {}
+            for values, attribute in ((efforts, "effort"), (speeds, "velocity")):
+                value = number_of(place_of(path, joint), limit, attribute, "0")
+                if value > 0:
+                    values[name] = value
     geared = {}
     for transmission in root.findall("transmission"):
         for joint in transmission.iterfind("joint"):
@@ -327,7 +329,11 @@ def _actuators(path, root, joints, joint_names, suspicious_items) -> Iterator[Ac
             gear = geared.get(name, 1.0) or 1.0
             max_effort = efforts[name] / abs(gear) if name in efforts else None
             yield Actuator(
-                joint_names[name], joint_names[name], gear, None if max_effort is None else (-max_effort, max_effort)
+                joint_names[name],
+                joint_names[name],
+                gear,
+                None if max_effort is None else (-max_effort, max_effort),
+                speed_limit=speeds.get(name),
             )
 
 

@@ -12,5 +12,6 @@ from .adaptive import Adaptive as Adaptive
 from .feedback import Feedback as Feedback
 from .inverse_dynamics import inverse_dynamics as inverse_dynamics
 from .robust import Robust as Robust
+from .sampled import Sampled as Sampled
 from .servo import Servo as Servo
 from .sliding import SlidingMode as SlidingMode

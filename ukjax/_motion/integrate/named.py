@@ -5,6 +5,7 @@ from .base import AbstractBatchIntegrator, AbstractIntegrator
 from .event_driven import EventDriven
 from .fixed_step import FixedSteps
 from .lanes import LaneBatch
+from .sampled import SampledControl
 from .single import SingleMotion
 from .time_stepping import TimeStepping
 from .traced import TracedMotion
@@ -15,6 +16,7 @@ BATCH_INTEGRATORS: dict[str, AbstractBatchIntegrator] = {
     "lanes": LaneBatch(),
     "event_driven": EventDriven(),
     "time_stepping": TimeStepping(),
+    "sampled": SampledControl(),
 }
 OTHER_INTEGRATORS: dict[str, AbstractIntegrator] = {"single": SingleMotion(), "traced": TracedMotion()}
 

@@ -105,4 +105,5 @@ def at_samples(solution: Solution, stops: Stops) -> Solution:
         t, q, v = jax.vmap(lambda tree, indices: jax.tree.map(lambda x: x[indices], tree))(solution[:3], places)
     else:
         t, q, v = solution.t[..., places], solution.q[..., places, :], solution.v[..., places, :]
-    return solution._replace(t=t, q=q, v=v)
+    held = None if solution.held is None else solution.held[..., places, :]
+    return solution._replace(t=t, q=q, v=v, held=held)

@@ -33,7 +33,9 @@ class TracedMotion(AbstractIntegrator):
     checks_every_step: ClassVar[bool] = True
 
     def run(self, problem: Problem, start: InitialState, plan: Plan) -> Solution:
-        return _each_motion(_one_forward_mode if plan.differentiation == "forward" else _one, problem, start)
+        return _each_motion(
+            integrate_forward_mode if plan.differentiation == "forward" else integrate_one, problem, start
+        )
 
 
 def _each_motion(solve_one, problem, start):
@@ -41,7 +43,8 @@ def _each_motion(solve_one, problem, start):
     return solve_one(problem, start) if start.q.ndim == 1 else jax.vmap(lambda start: solve_one(problem, start))(start)
 
 
-def _one(problem, start):
+def integrate_one(problem: Problem, start: InitialState) -> Solution:
+    """Integrate one motion by adaptive steps, with a derivative in reverse mode."""
     differentiable = problem.model_of(start.numbers), problem.ts, start.q, start.v
     differentiable, constant = eqx.partition(differentiable, eqx.is_inexact_array)
     options = eqx.tree_at(lambda r: (r.model, r.ts), problem, (None, None))
@@ -71,7 +74,8 @@ def _one(problem, start):
 
 @eqx.filter_jit
 @standard_promotion()
-def _one_forward_mode(problem, start):
+def integrate_forward_mode(problem: Problem, start: InitialState) -> Solution:
+    """Integrate one motion by adaptive steps, with a derivative in forward mode."""
     differentiable = problem.model_of(start.numbers), problem.ts, start.q, start.v
     differentiable, constant = eqx.partition(differentiable, eqx.is_inexact_array)
     options = eqx.tree_at(lambda r: (r.model, r.ts), problem, (None, None))
@@ -116,7 +120,7 @@ class _TracedProblem(eqx.Module):
             None,
             options.tolerance(self.scale),
             limits,
-            options.method,
+            options.current_method,
             options.tableau,
             options.projection,
             self.scale,
@@ -129,7 +133,7 @@ class _TracedProblem(eqx.Module):
         return (
             self.differentiable[:2],
             self.constant[:2],
-            options.method,
+            options.current_method,
             options.tableau,
             options.projection,
             self.scale,

@@ -24,7 +24,7 @@ from ..._labels import Named, force_unit
 from ..._names import did_you_mean
 from ..._run.compile import jit_unoptimised
 from ..._solve import AbstractMethod, coordinate_scale, row_scale
-from ..._system import AbstractSystem, structure_of
+from ..._system import AbstractSystem, Driven, structure_of
 from .files import write_table
 
 
@@ -166,13 +166,15 @@ def force_balance(
     v: Float[Array, "*at n"],
     method: AbstractMethod,
     mode: ContactMode | None,
+    held: Float[Array, "*at p"] | None,
     directions: Named,
 ) -> ForceBalance:
-    """The balance of forces at the samples of a motion, in the contact ``mode`` of each sample."""
+    """The balance of forces at the samples of a motion, in the contact ``mode`` of each sample, and with the ``held``
+    inputs of sampled control."""
     row_names, contact_names = _names(model, *(x[(0,) * (t.ndim)] for x in (t, q, v)))
     constraint_of = model.constraint_of_row if isinstance(model, AbstractSystem) else str
     row_groups, contact_groups = _grouped(row_names, constraint_of), _grouped(contact_names, _contact_of_row)
-    parts = _at_samples(model, t, q, v, mode, method, tuple(row_groups.values()), tuple(contact_groups.values()))
+    parts = _at_samples(model, t, q, v, mode, held, method, tuple(row_groups.values()), tuple(contact_groups.values()))
     everywhere = jnp.ones(t.shape, bool)
     power = lambda force: jnp.sum(force * v, axis=-1)
     forces: dict[str, Force] = {}
@@ -220,16 +222,17 @@ def _contact_of_row(row):
 
 
 @jit_unoptimised
-def _at_samples(model, t, q, v, mode, method, row_groups, contact_groups):
+def _at_samples(model, t, q, v, mode, held, method, row_groups, contact_groups):
     def at(sample):
-        t, q, v, mode = sample
-        return _at_one(model, t, q, v, mode, method, row_groups, contact_groups)
+        t, q, v, mode, held = sample
+        driven = model if held is None else Driven(model, held)
+        return _at_one(driven, t, q, v, mode, method, row_groups, contact_groups)
 
     for _ in range(t.ndim - 1):
         at = jax.vmap(at)
     if t.ndim == 1:
-        return jax.lax.map(at, (t, q, v, mode))
-    moved = jax.tree.map(lambda x: jnp.moveaxis(x, t.ndim - 1, 0), (t, q, v, mode))
+        return jax.lax.map(at, (t, q, v, mode, held))
+    moved = jax.tree.map(lambda x: jnp.moveaxis(x, t.ndim - 1, 0), (t, q, v, mode, held))
     return jax.tree.map(lambda x: jnp.moveaxis(x, 0, t.ndim - 1), jax.lax.map(at, moved))
 
 

@@ -16,7 +16,7 @@ from ..._jaxpr.tracing import is_eager
 from ..._kernel import per_member
 from ..._run.compile import jit, jit_unoptimised
 from ..._solve import AbstractMethod
-from ..._system import AbstractSystem, task_of
+from ..._system import AbstractSystem, Driven, task_of
 from ..fallback.row_noise import without_noise_rows
 
 
@@ -59,16 +59,18 @@ def observe(
     v: Float[Array, "*at n"],
     method: AbstractMethod,
     mode: ContactMode | None = None,
+    held: Float[Array, "*at p"] | None = None,
 ) -> Observation:
-    """Evaluate all quantities at the samples of one motion, or of a batch, in the contact ``mode`` of each sample."""
+    """Evaluate all quantities at the samples of one motion, or of a batch, in the contact ``mode`` of each sample, and
+    with the ``held`` inputs of sampled control."""
     fast_path = method.fast_path()
     if fast_path is not None and mode is None and is_eager(model, t, q, v):
-        observation, needs_fallback = observe_by(fast_path, model, t, q, v)
+        observation, needs_fallback = observe_by(fast_path, model, t, q, v, held=held)
         fallback_mask = np.asarray(needs_fallback)
         if not np.any(fallback_mask):
             return observation
         method = without_noise_rows(method, model, t[fallback_mask], q[fallback_mask], v[fallback_mask])
-    return observe_by(method, model, t, q, v, mode)[0]
+    return observe_by(method, model, t, q, v, mode, held)[0]
 
 
 def observe_by(
@@ -78,29 +80,31 @@ def observe_by(
     q: Float[Array, "*at nq"],
     v: Float[Array, "*at n"],
     mode: ContactMode | None = None,
+    held: Float[Array, "*at p"] | None = None,
 ) -> tuple[Observation, Bool[Array, "*at"]]:
     """Evaluate all quantities with ``method`` alone; and where it needs a fallback."""
-    return (_observed_one if t.ndim == 1 else _observed_batch)(model, t, q, v, mode, method)
+    return (_observed_one if t.ndim == 1 else _observed_batch)(model, t, q, v, mode, held, method)
 
 
 @jit_unoptimised
-def _observed_one(model, t, q, v, mode, method):
-    return jax.lax.map(lambda sample: _observation(model, *sample, method), (t, q, v, mode))
+def _observed_one(model, t, q, v, mode, held, method):
+    return jax.lax.map(lambda sample: _observation(model, *sample, method), (t, q, v, mode, held))
 
 
 @jit
-def _observed_batch(model, t, q, v, mode, method):
+def _observed_batch(model, t, q, v, mode, held, method):
     """Samples are evaluated one after the other, since a batch may be all that fits into memory."""
-    of_members = jax.vmap(lambda t, q, v, mode: _observation(model, t, q, v, mode, method))
+    of_members = jax.vmap(lambda *sample: _observation(model, *sample, method))
     observation = jax.lax.map(
-        lambda sample: of_members(*sample), jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (t, q, v, mode))
+        lambda sample: of_members(*sample), jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (t, q, v, mode, held))
     )
     return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), observation)
 
 
 @per_member
-def _observation(model, t, q, v, mode, method):
+def _observation(model, t, q, v, mode, held, method):
     """All quantities at one sample, and whether the method needs a fallback."""
+    model = model if held is None else Driven(model, held)
     contact_force = None
     if mode is not None:
         model = InContact(model, mode, layout_of(model.nonsmooth, t, q, v), method)

@@ -31,6 +31,7 @@ from ..result import EVENT, FINISHED, in_words
 from .continuation import IntegrationOptions, Provenance, check_times_within
 from .files import SavedMotion, as_dataset, read_netcdf, read_npz, write_csv, write_netcdf, write_npz
 from .forces import ForceBalance, force_balance
+from .motors import MotorHistory, motors_of
 from .observation import Observation, observe
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ class Trajectory(eqx.Module):
         Names and units, None if they are those of the model.
     contacts
         Contacts, dry friction and impacts; None for a system without.
+    held
+        Held inputs of sampled control (samples, p), None without.
     provenance
         How ``simulate`` computed the motion. ``integration`` returns its options.
     """
@@ -112,6 +115,7 @@ class Trajectory(eqx.Module):
     labels: Labels | None = None
     provenance: Provenance | None = None
     contacts: ContactHistory | None = None
+    held: Float[Array, "*batch samples p"] | None = None
 
     def observed(self) -> Observation:
         """Forces, residuals, rank and energy at all samples, compiled and evaluated on first access.
@@ -137,7 +141,8 @@ class Trajectory(eqx.Module):
                     "without_model()"
                 )
             with hint_if_batched_model(self.model, self.q[..., 0, :]):
-                observation = observe(self.model, self.t, self.q, self.v, self.method, mode_of(self.contacts))
+                mode = mode_of(self.contacts)
+                observation = observe(self.model, self.t, self.q, self.v, self.method, mode, self.held)
             if is_concrete(observation):
                 object.__setattr__(self, "_seen", observation)  # a cache, not a field: it follows from the fields
         return observation
@@ -244,7 +249,7 @@ class Trajectory(eqx.Module):
             if self.t.ndim - 1 > provenance.batch_axes:
                 model, method = select((model, method))  # mapped over models: see ``Provenance``
             provenance = provenance.of_members(at)
-        names = "t", "q", "v", "result", "steps", "last", "observation", "contacts"
+        names = "t", "q", "v", "result", "steps", "last", "observation", "contacts", "held"
         parts = {name: select(getattr(self, name)) for name in names}
         member = replace(self, **parts, model=model, method=method, provenance=provenance)
         return member._remembering(select(self.__dict__.get("_seen")), self.plan)
@@ -269,9 +274,9 @@ class Trajectory(eqx.Module):
         Raises
         ------
         InputError
-            If a time is NaN or outside the motion, if the system has contacts or dry friction, if the trajectory has no
-            model, if the members of a batch have different times or models, or if times are traced: under ``jit``, or
-            by a derivative with respect to them.
+            If a time is NaN or outside the motion, if the system has contacts, dry friction or sampled control, if the
+            trajectory has no model, if the members of a batch have different times or models, or if times are traced:
+            under ``jit``, or by a derivative with respect to them.
         """
         if self.model is None or self.method is None or self.provenance is None:
             raise InputError(
@@ -284,6 +289,8 @@ class Trajectory(eqx.Module):
                 "motion(t) is not available for systems with contacts or dry friction: give the times to "
                 "ukjax.simulate, as ts"
             )
+        if self.held is not None:
+            raise InputError("motion(t) is not available with sampled control: give the times to ukjax.simulate, as ts")
         samples, q, v = self._distinct_samples()
         times = check_times_within(t, float(samples[0]), float(samples[-1]), samples.dtype)
         if self.integration is None:
@@ -403,8 +410,21 @@ class Trajectory(eqx.Module):
 
     @property
     def control(self) -> Float[Array, "*batch samples p"] | None:
-        """Actuator forces u, shape (samples, p) [N or N m]; None without control."""
+        """Actuator inputs u, shape (samples, p); None without control. They are forces [N or N m], except of motors."""
         return self.observed().control
+
+    @property
+    def motors(self) -> MotorHistory | None:
+        """Forces of the motors of ``Mechanism.motors``, and where their limits act; None without such motors.
+
+        Raises ``InputError`` if the trajectory has no model.
+        """
+        if self.model is None:
+            raise InputError(
+                "motors needs the model of the motion, and this trajectory was read from a file, or has lost it"
+            )
+        self._check_numbers()
+        return motors_of(self.model, self.t, self.q, self.v, self.held, tuple(name for name, _ in self.inputs))
 
     @property
     def task_residual(self) -> Float[Array, "*batch samples k"] | None:
@@ -444,7 +464,7 @@ class Trajectory(eqx.Module):
             raise InputError("forces() needs the model, which a motion from a file or from without_model() has not")
         with hint_if_batched_model(self.model, self.q[..., 0, :]):
             return force_balance(
-                self.model, self.t, self.q, self.v, self.method, mode_of(self.contacts), self.directions
+                self.model, self.t, self.q, self.v, self.method, mode_of(self.contacts), self.held, self.directions
             )
 
     @property
@@ -524,9 +544,11 @@ class Trajectory(eqx.Module):
         is_new = np.concatenate([[True], np.diff(np.asarray(self.t)) != 0])  # an event at a sample repeats its time
         indices = np.flatnonzero(is_reached & is_new)
         select = lambda tree: jax.tree.map(lambda x: x[indices], tree)
-        t, q, v, observation = select((self.t, self.q, self.v, self.observation))
+        t, q, v, observation, held = select((self.t, self.q, self.v, self.observation, self.held))
         contacts = None if self.contacts is None else self.contacts.at_samples(indices)
-        return replace(self, t=t, q=q, v=v, observation=observation, contacts=contacts)._remembering(plan=self.plan)
+        return replace(self, t=t, q=q, v=v, observation=observation, contacts=contacts, held=held)._remembering(
+            plan=self.plan
+        )
 
     def to_xarray(self) -> "xarray.Dataset":
         """Convert to an ``xarray.Dataset`` with named coordinates, units and rows, by the CF conventions.
