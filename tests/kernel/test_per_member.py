@@ -326,7 +326,7 @@ def test_entries_are_taken_and_put_as_by_jax(rng):
 
 
 def test_what_is_too_long_is_done_as_ever(rng, monkeypatch):
-    monkeypatch.setattr(lowering, "MAX_OPERATIONS", 50)
+    monkeypatch.setattr(lowering, "CPU", lowering.CPU._replace(max_operations=50))
     q, k = rng.normal(size=(BATCH, 3)), rng.uniform(size=BATCH)
     agree(jax.jit(jax.vmap(uk.per_member(system)))(q, k)["x"][3], by_numpy(q[3], k[3])["x"])
     with pytest.raises(ValueError, match="system needs more than 50 operations, too many for one kernel"):
