@@ -7,6 +7,7 @@ import pytest
 import scipy.special
 
 import ukjax as uk
+from ukjax.joints import Spherical
 
 from ..contact.test_event_driven import rimless_wheel
 
@@ -94,6 +95,35 @@ def test_a_whirling_pendulum_advances_by_a_turn():
     np.testing.assert_allclose(orbit.period, 2 * np.pi / rate, rtol=1e-10)
     angle = 2 * np.pi * np.sqrt(4 - 3 * np.sin(theta) ** 2)
     np.testing.assert_allclose(np.trace(orbit.monodromy), 2 + 2 * np.cos(angle), rtol=1e-8)
+
+
+def test_a_body_that_turns_once_is_back_although_its_quaternion_has_the_other_sign():
+    """A free body with an axis: the multipliers of its steady spin are those of a uniform motion, all 1."""
+    body = uk.Mechanism(
+        {"top": uk.Body(1.0, inertia=(1.0, 1.0, 2.0))}, {"free": Spherical("ground", "top")}, gravity=(0, 0, 0)
+    )
+    orbit = uk.periodic(body, [1.0, 0, 0, 0], [0, 0, 1.0], 6.1, hold="free_wz")
+    np.testing.assert_allclose(orbit.period, 2 * np.pi, rtol=1e-10)
+    # The axis of a free body precesses with C/A ω = 2 ω, twice in a turn: Φ differs from 1 by the phase alone.
+    expected = np.eye(6)
+    expected[2, 5] = 2 * np.pi
+    np.testing.assert_allclose(orbit.monodromy, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("fixed", (None, False))
+def test_the_period_of_a_forced_motion_must_be_that_of_the_force(fixed):
+    system = uk.System(uk.MassForce(np.eye(1), lambda t, q, v: jnp.cos(t) - 0.2 * v - q))
+    with pytest.raises(uk.InputError, match="period must be that of the system"):
+        uk.periodic(system, [0.0], [0.0], 5.0, fixed_period=fixed)
+
+
+def test_a_search_that_shrinks_the_period_to_nothing_says_so():
+    system = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: (1 - q**2) * v - q))
+    with pytest.raises(uk.InputError, match="period must be closer to that of a periodic motion"):
+        uk.periodic(system, [2.0], [0.0], 2.2)
+    stiff = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: 10 * (1 - q**2) * v - q))
+    with pytest.raises(uk.InputError, match="steps must give a finite motion"):
+        uk.periodic(stiff, [2.0], [0.0], 19.0, steps=16)
 
 
 @pytest.mark.slow

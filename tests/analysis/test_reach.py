@@ -203,13 +203,17 @@ def test_an_attitude_by_a_quaternion():
 @pytest.mark.parametrize(
     ("call", "words"),
     (
-        (lambda arm: uk.reach(arm, {"lowr": (1, 0, 0)}, [0, 0]), "targets must be for bodies: 'lowr'"),
+        (lambda arm: uk.reach(arm, {"lowr": (1, 0, 0)}, [0, 0]), "targets names no body 'lowr'; did you mean 'lower'"),
         (lambda arm: uk.reach(arm, {"lower": (1, 0)}, [0, 0]), r"targets\['lower'\] must be a position"),
         (lambda arm: uk.reach(arm, {"lower": (1, 0, 0)}, [0, 0, 0]), "near must have shape"),
-        (lambda arm: uk.reach(arm, {"lower": (1, 0, 0)}, [0, 0], at={"upper": (1, 0, 0)}), "at must be for targets"),
+        (
+            lambda arm: uk.reach(arm, {"lower": (1, 0, 0)}, [0, 0], at={"upper": (1, 0, 0)}),
+            "at names no target 'upper'",
+        ),
         (lambda arm: uk.reach(arm, {"lower": (1, 0, 0)}, [0, 0], path=True), "path must be False"),
         (lambda arm: uk.reach(arm, {"lower": np.ones((3, 3))}, np.zeros((2, 2))), "batches of the same size"),
         (lambda arm: uk.reach(arm, {"lower": uk.Pose(jnp.ones((3, 3)), jnp.ones(3))}, [0, 0]), "a rotation matrix"),
+        (lambda arm: uk.reach(arm, {"lower": uk.Pose(-jnp.eye(3), jnp.ones(3))}, [0, 0]), "got a reflection"),
     ),
 )
 def test_bad_input_is_one_clear_error(call, words):

@@ -25,11 +25,13 @@ from jaxtyping import Array, Complex, Float
 
 from .._check import as_integer, as_number, check_flag, kind_of, repr_of
 from .._constraint import AbstractConstraint, AbstractNonsmooth, Holonomic, Nonholonomic
+from .._equation import constrained_motion
 from .._errors import InputError
 from .._jaxpr.dependence import depends_on
 from .._jaxpr.tracing import is_concrete, is_eager, without_derivatives
 from .._kinematic_map import columns
 from .._labels import Named, named_coordinates
+from .._mechanism.turning import QuaternionMap
 from .._motion.consistent.project import project
 from .._motion.inputs import canonicalise
 from .._motion.simulate import simulate
@@ -48,6 +50,9 @@ WEIGHT = 1e3
 
 CLOSED = 1e-9
 """Largest difference between start and end of a periodic motion, relative to the size of the state."""
+
+REPEATS = 1e-6
+"""Largest relative change of the equations after a period of a system that depends on time."""
 
 GROWTH = 1e-6
 """Excess of the size of a multiplier over 1 that counts as 0: rounding of a double one."""
@@ -223,8 +228,9 @@ def periodic(
     in the metric of kinetic energy at the frequency 1/T. Derivatives are those of the least change of the orbit, where
     neither ``hold`` nor the equations determine it.
 
-    All entries of q return. The quaternion of a body that turns by 2π in a period returns with the other sign, so that
-    such a motion has the period of two turns.
+    A multiple of the period is a period, too, and is the result if the search starts near it. The attitude of a body
+    of a ``Mechanism`` returns after a turn by 2π, although its quaternion then has the other sign. In a ``System`` with
+    a ``kinematic_map`` all entries of q return.
 
     Not available inside ``jax.jit`` and ``jax.vmap``; ``monodromy`` is.
 
@@ -246,14 +252,17 @@ def periodic(
     if not is_eager(fixed):
         raise InputError("periodic must have concrete values: inside jax.jit and jax.vmap use ukjax.monodromy")
     moved = _advance(system, q, advance)
+    timed = _depends_on_time(*fixed[:4])
     if fixed_period is None:
-        fixed_period = _depends_on_time(*fixed[:4])
+        fixed_period = timed
     tangent = InContact.at(fixed, steps) if system.nonsmooth else fixed[0]
     q0, v0 = project(tangent, *fixed[1:4])
     chosen = _states(tangent, fixed[1], q0, v0, None)
     search = Search(Shooting(fixed[0], tangent, chosen, steps), fixed[1], moved, bool(fixed_period))
     held = _held(system, q0, v0, hold)
     q0, v0, T, inverse = search.run(q0, v0, fixed[4], held, np.concatenate([q0, v0])[held[1]])
+    if timed:
+        _check_repeats(*fixed[:2], q0, v0, T, steps)
     if not is_concrete(arguments):
         q0, v0, T = _differentiable(arguments, search, tangent, q0, v0, T, inverse, held)
         tangent = tangent if system.nonsmooth else system
@@ -283,6 +292,8 @@ def _advance(system, q, advance):
 
 def _held(system, q, v, hold):
     """Rows of ξ and δv, and indices in (q, v), of the coordinates and velocities that are held."""
+    if not isinstance(hold, Iterable):
+        raise InputError(f"hold must be names of coordinates and velocities, ('x', 'dx'), got {repr_of(hold)}")
     hold = (hold,) if isinstance(hold, str) else tuple(hold)
     coordinates, directions, velocities = (
         [name for name, _ in names]
@@ -323,6 +334,26 @@ def _depends_on_time(system, t, q, v):
         return eqx.filter((system(t, q, v), system.violation(t, q, v), gaps), eqx.is_array)
 
     return depends_on(outputs, t)
+
+
+def _check_repeats(system, t, q, v, period, steps):
+    """Raise ``InputError`` unless the system is the same a period later: only then does the motion repeat."""
+    ts = t + period * jnp.linspace(0, 1, 17)
+    motion = simulate(system, q, v, ts, dt=float(period) / steps)
+
+    def at(t, q, v):
+        acceleration = constrained_motion(system(t, q, v)).acceleration
+        gaps = [jnp.ravel(x) for each in system.nonsmooth for x in (each.gaps(t, q), each.slips(t, q, v))]
+        return acceleration, jnp.concatenate([*gaps, jnp.zeros(0)])
+
+    now, later = (jax.vmap(at)(times, motion.q, motion.v) for times in (ts, ts + period))
+    rate, largest = 2 * np.pi / period, lambda x: float(jnp.max(jnp.abs(x), initial=0))
+    sizes = (largest(motion.q) * rate**2 + largest(motion.v) * rate, largest(motion.q) + largest(motion.v))
+    for a, b, size in zip(now, later, sizes, strict=True):
+        if not largest(a - b) <= REPEATS * (largest(a) + size):
+            raise InputError(
+                f"period must be that of the system: its equations at t and at t + {float(period):.6g} s differ"
+            )
 
 
 class InContact(AbstractVariant):
@@ -432,8 +463,10 @@ class Search(eqx.Module):
             if done:
                 break
             damping = max(factor * missing, 1e-9)
+            if not np.isfinite(missing):
+                break
             y = -np.linalg.lstsq(np.r_[J, damping * np.eye(J.shape[1])], np.r_[r, np.zeros(J.shape[1])], rcond=None)[0]
-            y *= min(1.0, 0.5 / max(np.abs(y[-1]), 1e-300))
+            y *= min(1.0, 0.5 * float(period) / first / max(np.abs(y[-1]), 1e-300))
             q, v, period = self.moved(q, v, period, Z @ (scale * y[:-1]), y[-1] * first)
         self.check(best, unit, first)
         missing, q, v, period, r, J, scale, *_ = best
@@ -442,7 +475,13 @@ class Search(eqx.Module):
 
     def residual(self, q: Array, v: Array, q_end: Array, v_end: Array) -> Float[Array, " k"]:
         """The states of the difference between the end and the start, moved by the advance."""
+        q_end = self.returned(q_end, q)
         return self.shooting.states(q_end, v_end, q_end - q - self.advance, v_end - v)
+
+    def returned(self, q_end: Array, q: Array) -> Array:
+        """The end, with the signs of quaternions that are nearest to the start: q and −q are one attitude."""
+        kinematic_map = kinematic_map_of(self.shooting.system)
+        return kinematic_map.nearest(q_end, q) if isinstance(kinematic_map, QuaternionMap) else q_end
 
     def size(self, q: Any, v: Any, unit: np.ndarray, period: float) -> float:
         """The size of a state, in the unit of scaled residuals."""
@@ -458,8 +497,14 @@ class Search(eqx.Module):
     def check(self, best: Any, unit: np.ndarray, first: float) -> None:
         """Raise ``InputError`` unless the motion is periodic, and no equilibrium if its period is free."""
         missing, q, v, period, _, J, scale, end, _ = best
+        if not np.isfinite(missing):
+            raise InputError("q, v and steps must give a finite motion over a period: a stiff system needs more steps")
+        if float(period) < 1e-2 * first:
+            raise InputError(
+                f"period must be closer to that of a periodic motion: the search from {first:.6g} s ends at 0"
+            )
         size = self.size(q, v, unit, first)
-        difference = np.abs(np.asarray(end[0] - q - self.advance))
+        difference = np.abs(np.asarray(self.returned(end[0], q) - q - self.advance))
         difference = np.max(difference) / np.min(unit) + np.max(np.abs(np.asarray(end[1] - v)) / unit) * first / (
             2 * np.pi
         )

@@ -118,8 +118,9 @@ def reach(
 
     q has exact first and second derivatives with respect to the targets and the parameters of the mechanism, by the
     implicit function theorem. Where the mechanism has more freedom than the targets determine, they are those of the
-    least change in the same metric. There is no derivative with respect to ``near``, none where a target is not
-    reached, and none in a singular pose.
+    least change in the same metric. The derivative with respect to ``near`` is 0, and so are all derivatives where a
+    target is not reached. In a singular pose, such as a stretched arm, no derivative exists for targets that move in
+    the direction in which the body cannot: that part is 0. ``singularity`` finds these poses.
 
     Examples
     --------
@@ -201,7 +202,7 @@ def _goal(mechanism, targets, at, batch):
         for name in names:
             if name not in known:
                 hint = did_you_mean(str(name), known)
-                raise InputError(f"{argument} must be for {'bodies' if known is bodies else 'targets'}: {name!r}{hint}")
+                raise InputError(f"{argument} names no {'body' if known is bodies else 'target'} {name!r}{hint}")
     positions, attitudes, points = [], [], []
     for name, target in targets.items():
         p = as_numbers(f"targets[{name!r}]", target.p if isinstance(target, Pose) else target)
@@ -222,6 +223,8 @@ def _goal(mechanism, targets, at, batch):
             off = np.abs(np.asarray(R) @ np.swapaxes(np.asarray(R), -1, -2) - np.eye(3)) if is_concrete(R) else 0.0
             if not np.all(off <= 1e-6):
                 raise InputError(f"targets[{name!r}].R must be a rotation matrix, got one that is not orthogonal")
+            if is_concrete(R) and np.any(np.linalg.det(np.asarray(R)) < 0):
+                raise InputError(f"targets[{name!r}].R must be a rotation matrix, got a reflection, det R = -1")
             attitudes.append(R)
     names, turned = tuple(targets), tuple(isinstance(target, Pose) for target in targets.values())
     sizes = {x.shape[0] for x in (*(p for p in positions if p.ndim > 1), *(R for R in attitudes if R.ndim > 2))}

@@ -103,13 +103,15 @@ def stability_chart(function: Callable, x: Numbers, y: Numbers, *, multipliers: 
         if values.ndim != 1 or not values.size:
             raise InputError(f"{name} must have shape (n,), the values of one number, got shape {values.shape}")
         check_finite(name, values)
-    return StabilityChart(x, y, _over(function, x, y), multipliers)
+    return StabilityChart(x, y, _over(function, x, y, multipliers), multipliers)
 
 
 @jit_fast_compile
-def _over(function, x, y):
+def _over(function, x, y, multipliers):
     def eigenvalues(a, b):
         matrix: Any = call("function", function, a, b)
+        if multipliers and isinstance(matrix, LinearModel):
+            raise InputError("multipliers must be False for what ukjax.linearize returns: its A has eigenvalues")
         matrix = matrix.A if isinstance(matrix, LinearModel) else matrix
         shape = getattr(matrix, "shape", ())
         if len(shape) != 2 or shape[0] != shape[1]:

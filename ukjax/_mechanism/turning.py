@@ -58,6 +58,13 @@ class QuaternionMap(AbstractSettlingMap):
             return q
         return q.at[self.tree.counted[0].first_of_q :].set(self.counted(jnp.zeros((), q.dtype), q))
 
+    def nearest(self, q: Float[Array, " nq"], reference: Float[Array, " nq"]) -> Float[Array, " nq"]:
+        """Return q with the sign of each quaternion that is nearest to that of ``reference``."""
+        for i, _ in self.places:
+            u = q[i : i + 4]
+            q = q.at[i : i + 4].set(jnp.where(u @ reference[i : i + 4] < 0, -u, u))
+        return q
+
     def _link_rates(self, q, v):
         if not self.places:
             return v
