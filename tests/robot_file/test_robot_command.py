@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from ukjax import load, robots
+from ukjax import contacts, load, robots
 
 from ..command.test_command import command, elsewhere  # noqa: F401
 
@@ -106,6 +106,19 @@ def test_check_lists_stops_and_contacts(lift, capsys):
     assert "the gap of ball on ground is -0.1 at the start, and must be at least 0" in told["looks_wrong"]
 
 
+def test_stops_and_contacts_that_a_file_does_not_have_are_reported(capsys):
+    with open("rod.urdf", "w") as file:
+        inertial = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
+        file.write(f'<robot name="rod"><link name="rod">{inertial}</link></robot>')
+    assert command("check", "rod.urdf", "--floating", "--stops", "--contacts", "--json") == 1
+    assert json.loads(capsys.readouterr().out)["looks_wrong"] == [
+        "no joint limits, although stops are requested",
+        "no contacts that can be modelled, although contacts are requested",
+    ]
+    with pytest.warns(UserWarning, match="no contacts that can be modelled"):
+        load("rod.urdf", floating=True, contacts=contacts.Plane())
+
+
 def test_run_tells_impacts_rest_and_the_largest_impulse(lift, capsys):
     """Dropped from 0.9 m above the ground, with restitution 0.5: closed forms of the bouncing ball."""
     options = ("--contacts", "--restitution", "0.5", "--set", "rail=1", "--t1", "2", "--samples", "41")
@@ -126,6 +139,8 @@ def test_run_tells_impacts_rest_and_the_largest_impulse(lift, capsys):
     ("arguments", "says"),
     (
         (("run", "pendulum", "--stops"), "--stops applies only to robots"),
+        (("run", "bouncing_ball", "--restitution", "0.5"), "--restitution applies only to robots (.urdf, .xml)"),
+        (("run", "four_bar.xml", "--moreau-jean", "--dt", "0.01"), "four_bar.xml has none here"),
         (("check", "four_bar.xml", "--contacts", "--friction", "1"), "--friction needs --contacts and a URDF file"),
         (("run", "four_bar.xml", "--restitution", "0.5"), "--restitution needs --stops, --contacts or both"),
         (("run", "four_bar.xml", "--stops", "--restitution", "1.5"), "--restitution must be from 0 to 1, got 1.5"),

@@ -74,7 +74,7 @@ def _read_mechanism(options):
         raise UsageError(str(error)) from None
     from .._robot_file import where
 
-    doubtful = [f"{element}: {where(lines)}" for element, lines in parts.suspicious.items()]
+    doubtful = [f"{element}: {where(lines)}" if lines else element for element, lines in parts.suspicious.items()]
     return parts.mechanism(), dict(parts.ignored), doubtful
 
 

@@ -52,9 +52,17 @@ def check_contact(options: argparse.Namespace) -> None:
     """Check the options of ``add_contact`` without importing JAX. Raises ``UsageError``."""
     name, stops, contacts = options.system, options.stops, options.contacts
     restitution, friction = options.restitution, options.friction
-    if (stops or contacts) and not is_robot(name):
-        flag = "--stops" if stops else "--contacts"
-        raise UsageError(f"{flag} applies only to robots (.urdf, .xml), got {name!r}")
+    given = {
+        "stops": stops,
+        "contacts": contacts,
+        "restitution": restitution is not None,
+        "friction": friction is not None,
+    }
+    flag = next((f"--{flag}" for flag, is_given in given.items() if is_given), None)
+    if flag and not is_robot(name):
+        raise UsageError(
+            f"{flag} applies only to robots (.urdf, .xml), got {name!r}: --set changes parameters of systems"
+        )
     if restitution is not None and not (stops or contacts):
         raise UsageError("--restitution needs --stops, --contacts or both")
     if friction is not None and not (contacts and _is_urdf(name)):

@@ -60,6 +60,9 @@ def check_motion(options: argparse.Namespace) -> None:
         value = getattr(options, name)
         if value is not None and not 0 < value < float("inf"):
             raise UsageError(f"--{name} must be positive, got {value:g}")
+    for name in ("rtol", "atol"):
+        if options.dt is not None and getattr(options, name) is not None:
+            raise UsageError(f"--{name} is for adaptive steps, and --dt for fixed ones: leave one of them out")
 
 
 class SimulationRequest(NamedTuple):
@@ -120,6 +123,8 @@ def simulation_request(options: argparse.Namespace) -> SimulationRequest:
         options, mechanism.step, ts
     )
     if options.moreau_jean:
+        if not mechanism.nonsmooth:
+            raise UsageError(f"--moreau-jean is for contacts, stops and dry friction: {options.system} has none here")
         from .._contact.moreau_jean import MoreauJean
 
         simulate_options["solver"] = MoreauJean()

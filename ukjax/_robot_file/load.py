@@ -85,7 +85,10 @@ def read(
     friction: Numbers | None = None,
     restitution: Numbers = 0.0,
 ) -> Contents:
-    """Read a file into ``Contents``, without constructing the mechanism."""
+    """Read a file into ``Contents``, without constructing the mechanism.
+
+    What is asked for and not in the file is among ``suspicious``.
+    """
     path = as_path(path)
     check_flag("floating", floating)
     check_flag("stops", stops)
@@ -98,7 +101,7 @@ def read(
             raise InputError("contacts must be a plane for URDF, which has no ground: contacts=ukjax.contacts.Plane()")
         if friction is not None and not contacts:
             raise InputError("friction is for contacts=ukjax.contacts.Plane(), got friction without contacts")
-        return read_urdf(path, root, floating, modelled)
+        return _with_absent(read_urdf(path, root, floating, modelled))
     if root.tag == "mujoco":
         from .mjcf import read_mjcf
 
@@ -109,5 +112,15 @@ def read(
                 "contacts must be True or False for MJCF, without friction: an MJCF file says itself what is a plane, "
                 "and the friction of its geoms"
             )
-        return read_mjcf(path, modelled)
+        return _with_absent(read_mjcf(path, modelled))
     raise place_of(path, root).error("is not a robot file: its root must be <robot>, URDF, or <mujoco>, MJCF")
+
+
+def _with_absent(contents: Contents) -> Contents:
+    """``contents`` with what was asked for and is absent among ``suspicious``."""
+    absent = {}
+    if contents.modelled.stops and not any(getattr(x, "limits", None) is not None for x in contents.joints.values()):
+        absent["no joint limits, although stops are requested"] = []
+    if contents.modelled.contacts and not contents.contacts:
+        absent["no contacts that can be modelled, although contacts are requested"] = []
+    return contents._replace(suspicious={**contents.suspicious, **absent})
