@@ -118,7 +118,13 @@ def test_a_planar_arm_with_three_motors_has_two_freedoms_of_its_tip():
     ("call", "words"),
     (
         (lambda m: uk.singularity(m, [0.0], "a", "left"), "q must have shape"),
-        (lambda m: uk.singularity(m, np.ones(4), "z", "left"), "no joint with plain coordinates is named 'z'"),
+        (lambda m: uk.singularity(m, np.ones(4), "z", "left"), "inputs names no joint 'z'"),
+        (
+            lambda m: uk.singularity(m, np.ones(4), ("a", "a"), "left"),
+            "inputs must name each joint once, got 'a' twice",
+        ),
+        (lambda m: uk.singularity(m, np.ones(4), "a", lambda q: q[:1], at=(1, 0, 0)), "at and length must be left out"),
+        (lambda m: uk.singularity(m, np.ones(4), "a", "left", freedoms=2), "freedoms must be at most 1"),
         (lambda m: uk.singularity(m, np.ones(4), (), "left"), "inputs must be names"),
         (lambda m: uk.singularity(m, np.ones(4), "a", "lef"), "output must be the name of a body"),
     ),

@@ -67,7 +67,7 @@ def singularity(
     inputs: Iterable[str],
     output: str | Callable,
     *,
-    at: Numbers = (0.0, 0.0, 0.0),
+    at: Numbers | None = None,
     length: Numbers | None = None,
     freedoms: int | None = None,
     t: Numbers = 0.0,
@@ -90,10 +90,10 @@ def singularity(
         Name of a body whose point is the output, or a function y(q) (o,), such as an angle. All its entries should have
         the same unit, since dexterity compares them.
     at
-        Point of the body (3,) [m]. Default: the origin of its frame.
+        Point of the body (3,) [m], if the output is a body. Default: the origin of its frame.
     length
-        Characteristic length [m]: the angular velocity of the body, multiplied by it, is part of the output. Default:
-        only the velocity of the point, so that all rows of J have one unit.
+        Characteristic length [m], if the output is a body: its angular velocity, multiplied by this length, is part of
+        the output. Default: only the velocity of the point, so that all rows of J have one unit.
     freedoms
         Number of independent velocities that the output has in a regular pose. Default: that of the inputs, or of the
         rows of the output if these are fewer. The point of a planar arm with three motors has 2.
@@ -130,9 +130,19 @@ def singularity(
     names = (inputs,) if isinstance(inputs, str) else tuple(inputs) if isinstance(inputs, Iterable) else ()
     if not names or not all(isinstance(name, str) for name in names):
         raise InputError(f"inputs must be names of joints, such as ('motor',), got {repr_of(inputs)}")
+    for name in names:
+        if name not in mechanism.joints:
+            raise InputError(f"inputs names no joint {name!r}{did_you_mean(name, tuple(mechanism.joints))}")
+        if names.count(name) > 1:
+            raise InputError(f"inputs must name each joint once, got {name!r} twice")
     if mechanism.control is not None:
         mechanism = mechanism.driven(None)  # pyright: ignore  # the task of a control is no constraint here
-    point, length = as_array("at", at), None if length is None else as_number("length", length, "m", above=0)
+    if not isinstance(output, str) and not (at is None and length is None):
+        raise InputError("at and length must be left out, unless output is the name of a body")
+    point, length = (
+        as_array("at", (0.0, 0.0, 0.0) if at is None else at),
+        None if length is None else as_number("length", length, "m", above=0),
+    )
     mechanism, q, _, t = canonicalise(mechanism, q, jnp.zeros((*q.shape[:-1], mechanism.tree.n)), t)
     model = Transmission(mechanism, mechanism.along(*names), _output(mechanism, output, point), length)
     if freedoms is not None:
@@ -193,7 +203,10 @@ def _at(model, t, q, tolerance, freedoms):
     row = jnp.sum(A**2, axis=1, keepdims=True)
     A = A / jnp.sqrt(jnp.where(row > 0, row, 1))
     E, J = model.actuators(t, q).T * unit, model.rows(t, q) * unit
-    r = min(len(E), len(J)) if freedoms is None else min(freedoms, len(E), len(J))
+    r = min(len(E), len(J))
+    if freedoms is not None and freedoms > r:
+        raise InputError(f"freedoms must be at most {r}, the smaller number of inputs and of rows, got {freedoms}")
+    r = r if freedoms is None else freedoms
     scale = size if isinstance(model.output, PointOf) else jnp.max(jnp.linalg.norm(J, axis=1))
     of_inputs = _singular_values(jnp.concatenate([A, E]))[unit.size - 1]
     of_output = _singular_values(jnp.concatenate([A, J / jnp.where(scale > 0, scale, 1)]))[unit.size - 1 - len(E) + r]
