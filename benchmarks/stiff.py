@@ -49,7 +49,7 @@ def cpu_time(model, q0, v0, ts, how):
 
 
 def governor():
-    problem = uk.verify.problem("governor")
+    problem: Any = uk.verify.problem("governor")
     model, q0, v0 = problem.model()
     return "governor", model, q0, v0, np.array([0.0, 1.0]), lambda motion: problem.error(problem.quantity(motion))
 
