@@ -262,7 +262,7 @@ def periodic(
     held = _held(system, q0, v0, hold)
     q0, v0, T, inverse = search.run(q0, v0, fixed[4], held, np.concatenate([q0, v0])[held[1]])
     if timed:
-        _check_repeats(*fixed[:2], q0, v0, T, steps)
+        _check_repeats(fixed[0], fixed[1], q0, v0, T, steps)
     if not is_concrete(arguments):
         q0, v0, T = _differentiable(arguments, search, tangent, q0, v0, T, inverse, held)
         tangent = tangent if system.nonsmooth else system
