@@ -33,6 +33,7 @@ NAMES = (
     "identification",
     "tuning",
     "nonsmooth",
+    "stiff",
     "robots",
     "verify",
     "plots",

@@ -119,7 +119,9 @@ def actuators_of(values: Any, joints: Mapping[str, Any]) -> tuple[Actuator, ...]
     Raises ``InputError`` if an entry is not an ``Actuator``, if its joint does not exist or has no coordinate along
     which a motor can act, if a name occurs twice, if a number is not finite, or if limits are not in ascending order.
     """
-    if not isinstance(values, Iterable) or isinstance(values, str | Actuator):
+    if isinstance(values, Actuator):
+        raise InputError(f"actuators must be a list of ukjax.Actuator, got one Actuator, {values.name!r}")
+    if not isinstance(values, Iterable) or isinstance(values, str):
         raise InputError(f"actuators must be a list of ukjax.Actuator, got {repr_of(values)}")
     actuators = []
     for i, actuator in enumerate(values):

@@ -152,7 +152,7 @@ def simulate(
     ``project``). Without projection the constraints drift, unless they have Baumgarte gains, and the start may violate
     them. Baumgarte gains act in both cases.
 
-    **Stiff systems.** An explicit solver needs tiny steps for fast parts, even at rest. A motion of more than 1000 such
+    **Stiff systems.** An explicit solver needs tiny steps for fast parts, even at rest. A motion of more than 5000 such
     steps gives a warning, which names ``solver=Radau()``.
 
     **Batches.** Each member takes its own adaptive steps, and no member depends on another. Memory is proportional to

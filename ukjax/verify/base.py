@@ -203,7 +203,7 @@ class Analysis(AbstractProblem):
     Attributes
     ----------
     analyse
-        Function of (system, q0, v0, **setting) that returns the values (k,).
+        Function of (system, q0, v0) and the names of a setting that returns the values (k,).
     """
 
     analyse: Callable[..., Float[Array, " k"]]
