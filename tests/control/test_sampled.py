@@ -70,6 +70,15 @@ def test_a_start_between_two_instants():
     np.testing.assert_allclose(motion.q[-1], exact(START, 0.03, begin=0.04)[0][:2], atol=1e-12)
 
 
+def test_large_times_whose_rounding_is_larger_than_a_billionth_of_the_period():
+    """The motion is that near 0: a time-invariant law has no other one at the same phase of the instants."""
+    late = 1e8 + np.arange(0.0, 2.0, 0.1)  # differs from the multiples of the period by rounding
+    motion: Any = uk.simulate(system(0.2), START[:2], START[2:], late, dt=0.02)
+    near: Any = uk.simulate(system(0.2), START[:2], START[2:], np.arange(20) * PERIOD, dt=0.02)
+    np.testing.assert_allclose(motion.q, near.q, atol=1e-6)
+    np.testing.assert_allclose(motion.control, near.control, atol=1e-6)
+
+
 @pytest.mark.slow
 def test_the_order_of_the_steps_remains():
     """The error falls by 2⁴ where the step is halved, across all instants."""
@@ -146,6 +155,10 @@ sampled_control: Any = system(0.0).control
         (
             lambda: uk.simulate(system(0.0), START[:2], START[2:], TS, event=lambda t, q, v: q[0]),
             "sampled control, ukjax.control.Sampled, is not available with event",
+        ),
+        (
+            lambda: uk.simulate(system(0.0), START[:2], START[2:], [1e15, 1e15 + 1], dt=0.1),
+            "ts are so large that float64 does not resolve the period, 0.1 s",
         ),
         (
             lambda: uk.step(system(0.0), uk.initial_state(system(0.0), START[:2], START[2:]), 0.03),

@@ -195,6 +195,14 @@ def test_what_no_motor_models_is_said(joint, actuator, reason, tmp_path):
         robot.motors()
 
 
+def test_a_motor_without_a_name_takes_none_from_the_file(tmp_path):
+    path = tmp_path / "robot.xml"
+    path.write_text(SMALL.format("", '<motor joint="a" gear="2"/><motor name="motor_1" joint="a" gear="3"/>'))
+    with pytest.warns(UserWarning, match="<tendon>"):
+        robot = uk.load(path)
+    assert [(motor.name, motor.gear) for motor in robot.actuators] == [("motor_1_", 2.0), ("motor_1", 3.0)]
+
+
 wrong_gain: Any = (1.0, 2.0)
 
 

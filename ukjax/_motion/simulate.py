@@ -410,7 +410,7 @@ class Arguments(NamedTuple):
         )
         if self.sampling is not None:
             length = None if self.length is None else float(self.length)
-            schedule = schedule_of(self._known_times(model), *self.sampling, length)
+            schedule = schedule_of(self._known_times(model), *self.sampling, length, ts.dtype)
             return replace(problem, schedule=schedule)
         has_counts = problem.plain or isinstance(self.solver, MoreauJean)
         if self.times is not None and self.times.ndim == 1 and self.length is not None and has_counts:

@@ -178,6 +178,7 @@ def _start_at_home(reading: Reading) -> None:
 
 
 def _actuators(reading: Reading) -> Iterator[Actuator]:
+    taken = {motor.name for motor in reading.spec.actuators}
     for motor in reading.spec.actuators:
         if _why_not(reading, motor):
             continue
@@ -187,7 +188,7 @@ def _actuators(reading: Reading) -> Iterator[Actuator]:
         b0, b1, b2 = map(float, model.actuator_biasprm[i, :3])
         low, high = map(float, model.actuator_ctrlrange[i])
         yield Actuator(
-            motor.name or f"motor_{i + 1}",
+            motor.name or _unused_name(f"motor_{i + 1}", taken),
             reading.names[motor.target],
             gear,
             limits=(low, high) if model.actuator_ctrllimited[i] and not reading.is_off("clampctrl") else None,
@@ -195,6 +196,13 @@ def _actuators(reading: Reading) -> Iterator[Actuator]:
             gain=g0 if kinds.gain == "FIXED" else (g0, g1, g2),
             bias=(b0, b1, b2) if kinds.bias == "AFFINE" else (0.0, 0.0, 0.0),
         )
+
+
+def _unused_name(name: str, taken: set[str]) -> str:
+    """The name with as many underscores behind it as make it none of those ``taken``."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _force_limits(reading: Reading, motor, gear: float) -> tuple[float, float] | None:

@@ -27,7 +27,13 @@ from .fixed_step import fixed_step_loop, step_counts
 from .traced import integrate_forward_mode, integrate_one
 
 SAME_TIME = 1e-9
-"""Times closer than this fraction of the period are one stop."""
+"""Times closer than this fraction of the period are one stop, and times that differ by rounding."""
+
+ROUNDING = 4
+"""Largest rounding error of a time, relative to the distance of neighbouring numbers at the largest time."""
+
+SHORTEST_PERIOD = 10
+"""Shortest period, relative to the largest rounding error of a time."""
 
 MAX_INSTANTS = 10_000_000
 """Largest number of instants of a motion."""
@@ -48,9 +54,19 @@ class SampledControl(AbstractBatchIntegrator):
         return (_solve_forward_mode if plan.differentiation == "forward" else _solve)(start, problem)
 
 
-def schedule_of(times: np.ndarray, period: float, delay: float, dt: float | None) -> Schedule:
-    """The stops of a motion with samples at ``times`` (samples,), for steps that are not longer than ``dt``."""
-    same, begin, end = SAME_TIME * period, times[0], times[-1]
+def schedule_of(times: np.ndarray, period: float, delay: float, dt: float | None, dtype: Any) -> Schedule:
+    """The stops of a motion with samples at ``times`` (samples,), for steps that are not longer than ``dt``.
+
+    ``dtype`` is the type of the times in the program.
+    """
+    largest = np.max(np.abs(times)) + delay
+    rounding = ROUNDING * float(np.spacing(largest.astype(dtype)))
+    if period < SHORTEST_PERIOD * rounding:
+        raise InputError(
+            f"ts are so large that {dtype} does not resolve the period, {period:g} s: times of {largest:.3g} s are "
+            f"rounded by up to {rounding:.2g} s. Let ts begin at 0"
+        )
+    same, begin, end = max(SAME_TIME * period, rounding), times[0], times[-1]
     if (end - begin) / period > MAX_INSTANTS:
         count = f"{(end - begin) / period:.3g}"
         raise InputError(f"period must be longer: a period of {period:g} s gives {count} instants in {end - begin:g} s")
