@@ -1,6 +1,5 @@
 """Stops and contacts of robot files: pairs, distances and friction as MuJoCo has them."""
 
-import warnings
 from typing import Any
 
 import jax.numpy as jnp
