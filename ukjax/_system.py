@@ -327,7 +327,10 @@ def refuse_contacts(function: str, model: Any, advice: str = "") -> None:
 def refuse_sampled(function: str, model: Any) -> None:
     """Raise ``InputError`` if the control of the model is sampled, which ``function`` would take as continuous."""
     if isinstance(model, AbstractSystem) and model.control is not None and model.control.sampling is not None:
-        raise InputError(f"{function} is not available for systems with sampled control (ukjax.control.Sampled)")
+        raise InputError(
+            f"{function} is not available for systems with sampled control (ukjax.control.Sampled), "
+            "whose law would act continuously there"
+        )
 
 
 AnyConstraint = AbstractConstraint | AbstractNonsmooth

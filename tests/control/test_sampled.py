@@ -156,6 +156,9 @@ sampled_control: Any = system(0.0).control
             lambda: uk.simulate(system(0.0), START[:2], START[2:], TS, event=lambda t, q, v: q[0]),
             "sampled control, ukjax.control.Sampled, is not available with event",
         ),
+        (lambda: uk.linearize(system(0.0), START[:2]), "linearize is not available for systems with sampled control"),
+        (lambda: uk.equilibrium(system(0.0), near=START[:2]), "equilibrium is not available"),
+        (lambda: uk.monodromy(system(0.0), START[:2], START[2:], 1.0), "monodromy is not available"),
         (
             lambda: uk.simulate(system(0.0), START[:2], START[2:], [1e15, 1e15 + 1], dt=0.1),
             "ts are so large that float64 does not resolve the period, 0.1 s",

@@ -25,7 +25,7 @@ from .._names import did_you_mean_one_of
 from .._precision import Numbers
 from .._run.compile import jit_unoptimised
 from .._solve import AbstractMethod, choose
-from .._system import AbstractSystem, refuse_contacts
+from .._system import AbstractSystem, refuse_contacts, refuse_sampled
 from .linear_model import LinearModel
 from .states import Rows, named_states, names_of_states, position_names, velocity_names
 from .tangent import compiled_tangent
@@ -101,6 +101,7 @@ def linearize(
     if not isinstance(system, AbstractSystem):
         raise InputError(f"system must be a ukjax.System, got {kind_of(system)}")
     refuse_contacts("linearize", system)
+    refuse_sampled("linearize", system)
     t, q, v = state_of(system, t, q, v)
     system, q, v, t = canonicalise(system, q, v, t)
     check_kinematic_map(system, q, v)

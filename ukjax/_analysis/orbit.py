@@ -39,7 +39,7 @@ from .._motion.trajectory.trajectory import Trajectory
 from .._names import did_you_mean
 from .._precision import Numbers
 from .._solve import choose, coordinate_scale_by_numpy
-from .._system import AbstractSystem, AbstractVariant, kinematic_map_of, shifted
+from .._system import AbstractSystem, AbstractVariant, kinematic_map_of, refuse_sampled, shifted
 from .linearize import check_state, state_of
 from .states import Rows, States, named_states, names_of_states, position_names, velocity_names
 from .tangent import compiled_basis
@@ -165,7 +165,7 @@ def monodromy(
     InputError
         If the state is off the constraints, or for an invalid argument.
     """
-    system, t, q, v, period, steps = _checked(system, t, q, v, period, steps)
+    system, t, q, v, period, steps = _checked("monodromy", system, t, q, v, period, steps)
     constants: Any = without_derivatives((system, t, q, v, period))
     tangent = InContact.at(constants, steps) if system.nonsmooth else system
     chosen = _states(tangent, t, q, v, states)
@@ -246,7 +246,7 @@ def periodic(
     """
     if fixed_period is not None:
         check_flag("fixed_period", fixed_period)
-    system, t, q, v, period, steps = _checked(system, t, q, v, period, steps)
+    system, t, q, v, period, steps = _checked("periodic", system, t, q, v, period, steps)
     arguments: Any = system, t, q, v, period
     fixed: Any = without_derivatives(arguments)
     if not is_eager(fixed):
@@ -270,9 +270,10 @@ def periodic(
     return Orbit(t, q0, v0, T, moved, system, tangent, names, chosen, steps)
 
 
-def _checked(system, t, q, v, period, steps):
+def _checked(function, system, t, q, v, period, steps):
     if not isinstance(system, AbstractSystem):
         raise InputError(f"system must be a ukjax.System, got {kind_of(system)}")
+    refuse_sampled(function, system)
     t, q, v = state_of(system, t, q, v)
     system, q, v, t = canonicalise(system, q, v, t)
     return system, t, q, v, as_number("period", period, "s", above=0).astype(q.dtype), as_integer("steps", steps, 8)
