@@ -26,9 +26,9 @@ class Sampled(AbstractControl):
     inputs are 0. Servo laws and limits of ``Motors`` act continuously, as in a motor's own drive.
 
     ``ukjax.simulate`` samples the law, and ``Trajectory.control`` has the held inputs. Its times must not be traced by
-    JAX. ``ukjax.step`` samples the law at the beginnings of its steps. All that evaluates the system at one state, such
-    as ``linearize``, uses the law itself. A ``task`` of the law is not a constraint: the motion leaves it between the
-    instants.
+    JAX. ``ukjax.step`` samples the law at the beginnings of its steps. ``ukjax.acceleration`` and the system itself
+    evaluate the law at the given state. ``ukjax.linearize``, ``equilibrium``, ``periodic``, ``fit`` and ``export`` refuse
+    sampled control. A ``task`` of the law is not a constraint: the motion leaves it between the instants.
 
     Parameters
     ----------
