@@ -27,7 +27,7 @@ class Sampled(AbstractControl):
 
     ``ukjax.simulate`` samples the law, and ``Trajectory.control`` has the held inputs. Its times must not be traced by
     JAX. ``ukjax.step`` samples the law at the beginnings of its steps. ``ukjax.acceleration`` and the system itself
-    evaluate the law at the given state. ``ukjax.linearize``, ``equilibrium``, ``periodic``, ``fit`` and ``export`` refuse
+    evaluate the law at the given state. ``linearize``, ``equilibrium``, ``periodic``, ``fit`` and ``export`` refuse
     sampled control. A ``task`` of the law is not a constraint: the motion leaves it between the instants.
 
     Parameters
