@@ -189,7 +189,8 @@ def site(tmp_path_factory):
     pytest.importorskip("myst_nb", reason="the site needs pip install '.[docs]'")
     source, built = tmp_path_factory.mktemp("source") / "docs", tmp_path_factory.mktemp("built")
     shutil.copytree(DOCS, source, ignore=shutil.ignore_patterns(*(Path(x).name for x in ("_build", "_extra"))))
-    (source.parent / "notebooks").symlink_to(ROOT / "notebooks")
+    for beside in ("notebooks", "benchmarks"):  # what the pages and docs/conf.py name outside docs/
+        (source.parent / beside).symlink_to(ROOT / beside)
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", str(source), str(built)]
     environment = dict(os.environ, PYTHONPATH=str(ROOT), JAX_PLATFORMS="cpu")
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
