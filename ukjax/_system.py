@@ -207,6 +207,11 @@ def kinematic_map_of(model: Any) -> KinematicMap | None:
     return model.kinematic_map if isinstance(model, AbstractSystem) else None
 
 
+def nonsmooth_of(model: Any) -> tuple[AbstractNonsmooth, ...]:
+    """Return the contacts and dry friction of a model, () for a plain function that returns ``Terms``."""
+    return model.nonsmooth if isinstance(model, AbstractSystem) else ()
+
+
 def split_state(model: Any, z: Array) -> tuple[Array, Array]:
     """Split one vector into q and v. Raises ``InputError`` if their sizes are not known."""
     kinematic_map, names = kinematic_map_of(model), getattr(model, "coordinates", None)

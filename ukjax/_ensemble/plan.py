@@ -17,7 +17,7 @@ from .._labels import Named, named_coordinates, named_directions, title_of
 from .._mechanism import Mechanism
 from .._motion.consistent.project import project
 from .._motion.inputs import canonicalise, check_kinematic_map
-from .._motion.simulate import Arguments
+from .._motion.simulate import Arguments, is_plain
 from .._precision import warn_if_single
 from .._system import AbstractSystem, kinematic_map_of
 from .block import ENDING_ARRAYS, MOTION_ARRAYS, PADDING_MEMBERS, Task, kept_arrays, start_found, unprojected_start
@@ -124,6 +124,8 @@ def plan_of(
     q, v, own_start = _starts(system, q0, v0)
     first = lambda x: x[0] if x.ndim == 2 else x
     arguments = Arguments.checked(system, first(q), first(v), ts, drift, dt, solver, None, event, max_steps, False)
+    if arguments.events and not is_plain(arguments.events):
+        raise InputError("event must be one that ends the motion in ukjax.ensemble: the others are not available")
     if not callable(keep) and keep not in KEEP_OPTIONS:
         raise InputError(f"keep must be 'samples', 'end', 'all' or a function of a trajectory, got {repr_of(keep)}")
     if callable(keep):

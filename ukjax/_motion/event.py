@@ -1,4 +1,4 @@
-"""Events that end a motion, and the search for their zero crossings along a step."""
+"""Events of a motion, and the search for the zero crossing of one that ends it along a step."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,19 +9,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._check import call, check_function, repr_of
+from .._check import call, check_flag, check_function, repr_of
 from .._errors import InputError
 from .._kinematic_map import KinematicMap, rate
+from .._precision import as_float
 
 DIRECTIONS = {"falling": -1, "rising": 1, None: 0}
 """Sign of the slope of the event's value for each direction, 0 for both."""
 
 
 class Event(eqx.Module):
-    """End a motion where ``function(t, q, v)`` crosses zero: ``simulate(..., event=Event(...))``.
+    """What happens where ``function(t, q, v)`` crosses zero: ``simulate(..., event=Event(...))``.
 
-    The function describes a surface, such as a floor or a wall, for example by the distance to it in any unit. A plain
-    function given as ``event`` is the same as ``Event(function)``.
+    The function describes a surface, such as a floor or a wall, for example by the distance to it in any unit. The
+    motion ends there, or, with a ``reset``, continues from another state, such as that after an impact, or, with
+    ``ends=False``, is not changed. A plain function given as ``event`` is the same as ``Event(function)``.
 
     Parameters
     ----------
@@ -31,20 +33,39 @@ class Event(eqx.Module):
     direction
         ``"falling"`` counts only crossings from above zero to below, ``"rising"`` only those from below to above,
         None both.
+    reset
+        Function of t, q and v at the crossing that returns the state after it: v (n,), or (q, v). The motion continues
+        from there. The velocities are projected onto the constraints, as by ``project``; q must satisfy them.
+    ends
+        Whether the motion ends at the crossing. None: it ends, if there is no ``reset``.
+    name
+        Name of the event in ``Trajectory.events``. None: "event 0", with its position in ``event``.
 
     Raises
     ------
     InputError
-        If ``function`` is not a function, or for another direction.
+        If ``function`` or ``reset`` is not a function, for another direction or name, or if the motion should end at an
+        event with a ``reset``.
     """
 
     function: Callable
     direction: str | None = eqx.field(static=True, default=None)
+    reset: Callable | None = eqx.field(kw_only=True, default=None)
+    ends: bool | None = eqx.field(static=True, kw_only=True, default=None)
+    name: str | None = eqx.field(static=True, kw_only=True, default=None)
 
     def __check_init__(self):
         check_function("event", self.function, "t, q, v")
         if not isinstance(self.direction, str | None) or self.direction not in DIRECTIONS:
             raise InputError(f"direction must be 'falling', 'rising' or None for both, got {self.direction!r}")
+        if self.reset is not None:
+            check_function("reset", self.reset, "t, q, v")
+        if self.ends is not None:
+            check_flag("ends", self.ends)
+        if self.ends and self.reset is not None:
+            raise InputError("ends=True is not possible with a reset, after which the motion continues: leave one out")
+        if not isinstance(self.name, str | None) or self.name == "":
+            raise InputError(f"name must be a text or None, got {repr_of(self.name)}")
 
     def __call__(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Any:
         """The value of the function at t, q, v."""
@@ -55,20 +76,56 @@ class Event(eqx.Module):
         """Sign of the crossings that count: −1 for falling, 1 for rising, 0 for both."""
         return DIRECTIONS[self.direction]
 
+    @property
+    def is_end(self) -> bool:
+        """Whether the motion ends at the crossing."""
+        return self.reset is None if self.ends is None else self.ends
 
-def as_event(event: Any) -> Event | None:
-    """Convert the argument ``event`` of ``simulate`` to an ``Event`` or None, or raise ``InputError``."""
-    return event if event is None or isinstance(event, Event) else Event(event)
+    def after(
+        self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
+    ) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
+        """q and v after the ``reset``. Raises ``InputError`` unless it returns v (n,), or q (nq,) and v (n,)."""
+        if self.reset is None:
+            return q, v
+        value = call("reset", self.reset, t, q, v)
+        new = value if isinstance(value, tuple | list) and len(value) == 2 else (q, value)
+        shapes = tuple(getattr(x, "shape", None) for x in new)
+        if shapes != (q.shape, v.shape):
+            raise InputError(
+                f"reset must return v of shape {v.shape}, or q and v of shapes {q.shape} and {v.shape}, "
+                f"got {repr_of(value)}"
+            )
+        return as_float(new[0], q).astype(q.dtype), as_float(new[1], v).astype(v.dtype)
+
+
+def as_events(event: Any) -> tuple[Event, ...]:
+    """Convert the argument ``event`` of ``simulate`` to events, () for None, or raise ``InputError``."""
+    if event is None:
+        return ()
+    events = tuple(event) if isinstance(event, list | tuple) else (event,)
+    if not events:
+        raise InputError("event must be an event or several, got none: leave it out")
+    events = tuple(each if isinstance(each, Event) else Event(each) for each in events)
+    names = names_of(events)
+    if len(set(names)) < len(names):
+        raise InputError(f"event must have a different name for each event, got {', '.join(map(repr, names))}")
+    return events
+
+
+def names_of(events: tuple[Event, ...]) -> tuple[str, ...]:
+    """The names of the events."""
+    return tuple(f"event {i}" if each.name is None else each.name for i, each in enumerate(events))
 
 
 def check_event(event: Event, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> None:
-    """Raise ``InputError`` unless the event returns one number. Called during tracing."""
+    """Raise ``InputError`` unless the event returns one number, and its reset a state. Called during tracing."""
     value = jax.eval_shape(lambda t, q, v: _number_of(event, t, q, v), t, q, v)
     if value.ndim != 0 or not jnp.issubdtype(value.dtype, jnp.floating):
         raise InputError(
             f"event must return one number that crosses zero, got shape {value.shape} of {value.dtype}; "
             "write q[0] rather than q[0] > 0"
         )
+    jax.eval_shape(event.after, t, q, v)
 
 
 def _number_of(event, t, q, v):

@@ -16,7 +16,7 @@ INTEGRATORS = {
     "adaptive_batch": "a batch; members take their own adaptive steps, in one kernel",
     "lanes": "a batch; members take their own adaptive steps, in parallel lanes",
     "traced": "adaptive steps inside a program that JAX traces",
-    "event_driven": "steps that end where contacts or friction change",
+    "event_driven": "steps that end on events, and where contacts or friction change",
     "time_stepping": "fixed steps, with the impulses of all contacts in each",
     "sampled": "steps that end at the instants of sampled control",
     "diffrax": "diffrax's loop",
@@ -119,6 +119,8 @@ def _integrator(problem: Problem, start: InitialState, eager: bool, values_known
         if isinstance(problem.solver, MoreauJean):
             return "time_stepping", "the solver is MoreauJean"
         return "event_driven", "the system has contacts or dry friction"
+    if problem.events:
+        return "event_driven", "it has several events, or one that does not end it"
     if problem.schedule is not None:
         return "sampled", "the control is sampled"
     if reason := _reason_for_diffrax(problem):

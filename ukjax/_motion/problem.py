@@ -11,6 +11,7 @@ from .._contact.history import ContactHistory
 from .._parameters import Place, put
 from .._solve import AbstractMethod, Sparse
 from .event import Event
+from .event_history import EventHistory
 from .stepper.drift_correction import MethodPerLevel
 from .stepper.error_control import Tolerance
 from .stepper.scaling import Scale
@@ -125,7 +126,7 @@ class Problem(eqx.Module):
     solver, adjoint
         diffrax solver and adjoint, None for the defaults.
     event
-        Event that ends the motion, or None.
+        Event that ends the motion in diffrax's loop, or None.
     tableau
         Butcher tableau of an explicit solver; None for other solvers.
     projection
@@ -144,6 +145,8 @@ class Problem(eqx.Module):
         Places of the model's numbers of which each member has its own.
     schedule
         The stops of sampled control, or None.
+    events
+        Events of a motion by steps that end on them, () if there is none or only ``event``.
     """
 
     model: Any
@@ -165,6 +168,7 @@ class Problem(eqx.Module):
     band: Sparse | None = None
     places: tuple[Place, ...] = eqx.field(static=True, default=())
     schedule: Schedule | None = None
+    events: tuple[Event, ...] = ()
 
     def model_of(self, numbers: Float[Array, " p"] | None) -> Any:
         """The model of a member with these ``numbers``."""
@@ -210,6 +214,8 @@ class Solution(NamedTuple):
         Contacts and dry friction, None for a system without.
     held
         Held inputs at the samples, None for a system without sampled control.
+    events
+        The events of ``Problem.events``, None without.
     """
 
     t: Float[Array, "*batch samples"]
@@ -221,3 +227,4 @@ class Solution(NamedTuple):
     displaced: Bool[Array | np.ndarray, "*batch"]
     contacts: ContactHistory | None = None
     held: Float[Array, "*batch samples p"] | None = None
+    events: EventHistory | None = None

@@ -11,6 +11,7 @@ REFUSED, NOT_ASSEMBLED, NO_FALLBACK = range(8, 11)  # only for ensembles and exp
 INCONSISTENT = 11  # replaces FINISHED or EVENT if constraints contradicted each other
 EVENT_NAN = 12
 NO_CONTACT_MODE = 13
+ACCUMULATED = 14
 RUNNING, NEEDS_FALLBACK = -1, -2  # intermediate codes: continue; continue with another method
 
 REASONS = {
@@ -27,6 +28,7 @@ REASONS = {
     EVENT_NAN: "came to where its event function is NaN",
     NO_FALLBACK: "needs a method that this program does not have: rows are redundant, or the mass matrix is singular",
     NO_CONTACT_MODE: "came to contacts and friction without consistent forces",
+    ACCUMULATED: "came to events that follow one another in ever shorter times",
     INCONSISTENT: "met constraints that contradict each other",
 }
 
@@ -64,6 +66,7 @@ def classify(
     on_event: Any = False,
     event_nan: Any = False,
     no_mode: Any = False,
+    accumulated: Any = False,
     needs_fallback: Any = False,
     jumped: Any = False,
     off: Any = False,
@@ -76,10 +79,10 @@ def classify(
     """Result code from the conditions after the last step: that of the first true condition, in this order.
 
     The motion reached its last time (``finished``) or its ``event``, or started ``on_event``; the event's value is NaN
-    (``event_nan``); no contact mode has consistent forces (``no_mode``); its method is not applicable
-    (``needs_fallback``); the drift correction ``jumped``; the state is ``off`` the constraints, or ``not_finite``; the
-    step size is the smallest allowed (``stuck``); all steps allowed are taken (``exhausted``). The first two give
-    INCONSISTENT if constraints were ``inconsistent`` at any time.
+    (``event_nan``); no contact mode has consistent forces (``no_mode``); its events ``accumulated``; its method
+    is not applicable (``needs_fallback``); the drift correction ``jumped``; the state is ``off`` the constraints, or
+    ``not_finite``; the step size is the smallest allowed (``stuck``); all steps allowed are taken (``exhausted``). The
+    first two give INCONSISTENT if constraints were ``inconsistent`` at any time.
     """
     conditions = (
         ((finished | event) & inconsistent, INCONSISTENT),
@@ -88,6 +91,7 @@ def classify(
         (on_event, ON_EVENT),
         (event_nan, EVENT_NAN),
         (no_mode, NO_CONTACT_MODE),
+        (accumulated, ACCUMULATED),
         (needs_fallback, NEEDS_FALLBACK),
         (jumped, JUMPED),
         (off, OFF_CONSTRAINTS),

@@ -1,6 +1,6 @@
 """Constrained motion over time: ``simulate`` checks its arguments, and chooses and runs an integrator."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -34,14 +34,14 @@ from .._kinematic_map import KinematicMap
 from .._outside import external_values_in
 from .._precision import Numbers, warn_if_single
 from .._solve import AbstractMethod, choose
-from .._system import AbstractSystem, kinematic_map_of, refuse_contacts
+from .._system import AbstractSystem, kinematic_map_of, nonsmooth_of, refuse_contacts
 from .._terms import Terms
 from .diagnose.contact import check_gaps, check_options_with_contact
 from .diagnose.creep import warn_of_creep
 from .diagnose.motion import check_end, check_start, warn_of_coarse_time, warn_of_unarmed_event
 from .diagnose.servo import check_limits, check_limits_of_coordinates, check_reached, check_task
 from .diagnose.stiffness import warn_of_stiffness
-from .event import Event, as_event
+from .event import Event, as_events
 from .fallback.sparsity import band_method, with_sparsity
 from .inputs import canonicalise, check_kinematic_map, check_starts, hint_if_batched_model, sampling_of
 from .integrate.fixed_step import step_counts
@@ -74,7 +74,7 @@ def simulate(
     method: str | AbstractMethod = "orthogonal",
     solver: Any = None,
     adjoint: Any = None,
-    event: Event | Callable | None = None,
+    event: Event | Callable | Sequence[Event | Callable] | None = None,
     switches: Numbers | None = None,
     max_steps: int = DEFAULT_MAX_STEPS,
     progress: bool = False,
@@ -115,7 +115,8 @@ def simulate(
     adjoint
         diffrax adjoint. By default it suits the derivative that is requested. See the notes.
     event
-        ``Event``, or function (t, q, v) that returns a number: the motion ends where it crosses zero.
+        ``Event``, or function (t, q, v) that returns a number: the motion ends where it crosses zero, or continues
+        after the event's ``reset``. A list for several events.
     switches
         Times [s] at which forces are discontinuous, shape (k,). No step crosses them. They are differentiable.
     max_steps
@@ -186,10 +187,18 @@ def simulate(
     zero. If it does not leave, because it crosses zero in the direction that counts, or rests there, the motion ends at
     once with the result "started on its event", a failure.
 
-    Steps end on every sample. Within each step the event is evaluated along a cubic polynomial, at 64 points or more
+    Steps end on every sample. Within each step an event that ends the motion is evaluated along a cubic polynomial, at 64 points or more
     of an adaptive step, 16 or more of a fixed step, 1024 or more of the whole motion, and at each minimum that the
     signs of its slope show between two points. Two crossings between two points are missed if the slopes at both
     points do not show the minimum. More samples help.
+
+    Several events, events with a ``reset`` or ``ends=False``, and events of systems with contacts are searched in all
+    steps together, with explicit Runge–Kutta solvers: at 8 points or more of a step, 512 or more of the whole motion,
+    and at each minimum that the signs of the slopes show. ``Trajectory.events`` has their instants and numbers. A
+    sample at such an instant has the state after the reset. Events at the same instant are applied in the order of the
+    list. Derivatives of the motion contain those of the instants, by the saltation matrix of each reset. A start on the
+    surface of an event with ``ends=False`` does not count. Resets that follow one another in ever shorter times end the
+    motion with the result "came to events that follow one another in ever shorter times", a failure.
 
     **Contacts.** A system with ``Unilateral`` or ``Coulomb`` constraints is integrated by steps that end where a
     contact or a friction force changes; ``solver=MoreauJean()`` does not look for these instants.
@@ -199,7 +208,7 @@ def simulate(
     motion, and at each minimum that the signs of their slopes show between two points. Forces of contacts and friction
     are evaluated at the end of each step and at 512 points or more of the whole motion: a load that acts for a shorter
     time on a body at rest needs ``switches``. Derivatives include those of all instants; they do not exist where a
-    contact is touched without speed. ``event``, ``adjoint`` and ``progress`` are not available.
+    contact is touched without speed. ``adjoint`` and ``progress`` are not available, nor ``event`` with ``MoreauJean``.
 
     **Checks.** Residuals of constraints are relative to the terms of each row. The start may be off by 1e-6, and is
     projected by the first step; the motion may be off by 1e-8 (1e-3 in float32). A motion that could only continue by a
@@ -233,7 +242,7 @@ def simulate(
     if rtol is None and dt is None:
         warn_if_single(q0.dtype)
     problem = arguments.problem(model, q0, ts, rtol, atol, method)
-    ending = problem.event
+    may_end = any(event.is_end for event in arguments.events)
     with hint_if_batched_model(model, q0):
         begin, span = _begin_and_span(ts)
         start = InitialState(q0, v0, scales(model, begin, q0, v0, span, problem.method))
@@ -260,6 +269,7 @@ def simulate(
         problem.method,
         contacts=solution.contacts,
         held=solution.held,
+        events=solution.events,
         provenance=Provenance.of(
             IntegrationOptions(
                 rtol=as_recorded(DEFAULT_RTOL[str(q0.dtype)] if rtol is None else rtol),
@@ -279,10 +289,10 @@ def simulate(
         return trajectory.with_plan(plan)
     with hint_if_batched_model(model, q0):
         check_start(trajectory, problem, chosen_integrator, start, solution.displaced)
-    if ending is not None and q0.ndim == 1:
+    if may_end and q0.ndim == 1:
         trajectory = trajectory.reached()
-    if ending is not None:
-        warn_of_unarmed_event(trajectory, ending)
+    if problem.event is not None:
+        warn_of_unarmed_event(trajectory, problem.event)
     warn_of_stiffness(trajectory, problem, start.scale)
     if throw:
         check_end(trajectory, problem, chosen_integrator, start)
@@ -309,7 +319,7 @@ class Arguments(NamedTuple):
     drift: str
     solver: Any
     adjoint: Any
-    event: Event | None
+    events: tuple[Event, ...]
     max_steps: int
     progress: bool
     switches: Array | None
@@ -333,11 +343,11 @@ class Arguments(NamedTuple):
         q0, v0 = _check_state(q0, v0, ts, times, kinematic_map_of(model))
         _check_names(model, q0)
         drift = _check_drift(drift, model)
-        event = as_event(event)
-        _check_solver(solver, adjoint, event, drift, dt)
+        events = as_events(event)
+        _check_solver(solver, adjoint, events, drift, dt)
         max_steps = as_integer("max_steps", max_steps, 1)
         if dt is not None:
-            max_steps = _check_steps(max_steps, _as_typed(dt, length), times, event is not None)
+            max_steps = _check_steps(max_steps, _as_typed(dt, length), times, bool(events))
         check_flag("progress", progress)
         switches = None if switches is None else check_switches(switches, solver)
         return cls(
@@ -350,7 +360,7 @@ class Arguments(NamedTuple):
             drift,
             solver,
             adjoint,
-            event,
+            events,
             max_steps,
             progress,
             switches,
@@ -363,7 +373,7 @@ class Arguments(NamedTuple):
         times = np.asarray(values, float) if is_concrete(values) else None
         if self.dt is None:
             return self._replace(ts=ts, times=times)
-        max_steps = _check_steps(self.max_steps, _as_typed(self.dt, self.length), times, self.event is not None)
+        max_steps = _check_steps(self.max_steps, _as_typed(self.dt, self.length), times, bool(self.events))
         return self._replace(ts=ts, times=times, max_steps=max_steps)
 
     def _known_times(self, model: Any) -> np.ndarray:
@@ -373,7 +383,7 @@ class Arguments(NamedTuple):
         """
         refuse_contacts("sampled control, ukjax.control.Sampled,", model)
         reasons = {
-            "event": self.event is not None,
+            "event": bool(self.events),
             "adjoint": self.adjoint is not None,
             "progress": self.progress,
             "a solver that is not an explicit Runge-Kutta method": _tableau(self.solver) is None,
@@ -391,6 +401,9 @@ class Arguments(NamedTuple):
     def problem(self, model: Any, q0: Array, ts: Array, rtol: Any, atol: Any, method: Any) -> Problem:
         """The ``Problem`` for integrators; model, q0 and ts are results of ``canonicalise``."""
         rtol, atol = _tolerances(rtol, atol, q0, kinematic_map_of(model))
+        events = hoist_tracers(self.events)
+        event = events[0] if is_plain(events) and not nonsmooth_of(model) else None
+        events = events if event is None else ()
         problem = Problem(
             model=model,
             ts=ts,
@@ -401,12 +414,13 @@ class Arguments(NamedTuple):
             method=with_sparsity(choose(method), model, ts, q0, self.v0.astype(q0.dtype)),
             solver=self.solver,
             adjoint=self.adjoint,
-            event=hoist_tracers(self.event),
+            event=event,
+            events=events,
             tableau=_tableau(self.solver),
             projection=self.drift == "projection",
             max_steps=self.max_steps,
             progress=self.progress,
-            ends_on_samples=self.event is not None or self.switches is not None,
+            ends_on_samples=event is not None or self.switches is not None,
         )
         if self.sampling is not None:
             length = None if self.length is None else float(self.length)
@@ -417,7 +431,7 @@ class Arguments(NamedTuple):
             per_interval = step_counts(self.times, float(self.length))
             problem = replace(problem, counts=StepCounts(jax.device_put(per_interval), int(per_interval.max())))
         check_options_with_contact(
-            model, self.solver, self.drift, self.dt is None or problem.counts is not None, event=self.event,
+            model, events, self.solver, self.drift, self.dt is None or problem.counts is not None,
             adjoint=self.adjoint, progress=self.progress,
         )  # fmt: skip
         return problem
@@ -462,7 +476,12 @@ def _tableau(solver):
     return Tableau.of(solver) if isinstance(solver, dfx.AbstractERK) else None
 
 
-def _check_solver(solver, adjoint, event, drift, dt):
+def is_plain(events: tuple[Event, ...]) -> bool:
+    """Whether the only event is one that ends the motion."""
+    return len(events) == 1 and events[0].is_end
+
+
+def _check_solver(solver, adjoint, events, drift, dt):
     if isinstance(solver, MoreauJean):
         if dt is None:
             raise InputError("solver=MoreauJean() needs dt, the length of its steps [s]")
@@ -474,7 +493,7 @@ def _check_solver(solver, adjoint, event, drift, dt):
         if not isinstance(adjoint, dfx.AbstractAdjoint):
             raise InputError(f"adjoint must be one of diffrax, such as diffrax.DirectAdjoint(), got {repr_of(adjoint)}")
     backwards = adjoint is not None and type(adjoint).__name__ == "BacksolveAdjoint"
-    if backwards and (drift == "projection" or event is not None):
+    if backwards and (drift == "projection" or events):
         raise InputError(
             "adjoint=BacksolveAdjoint() runs the motion backwards, which projected steps and events do not allow: say "
             "drift='none' without an event, or use the default RecursiveCheckpointAdjoint, whose gradients are exact"

@@ -17,9 +17,9 @@ from .._kernel import per_member
 from .._precision import Numbers, in_precision
 from .._run.compile import jit
 from .._solve import AbstractMethod, choose
-from .._system import AbstractSystem, Driven, kinematic_map_of
+from .._system import AbstractSystem, Driven, kinematic_map_of, nonsmooth_of
 from .._terms import Terms
-from .diagnose.contact import check_gaps, check_options_with_contact, nonsmooth_of
+from .diagnose.contact import check_gaps, check_options_with_contact
 from .diagnose.motion import check_consistent
 from .fallback.row_noise import without_noise_rows
 from .fallback.sparsity import with_sparsity
@@ -330,7 +330,7 @@ def _check(model, state, drift, solver):
     if drift is not None:
         check_word("drift", drift, ("projection", "none"))
     nonsmooth = nonsmooth_of(model)
-    check_options_with_contact(model, solver, "projection" if drift is None else drift, steps_known=True)
+    check_options_with_contact(model, (), solver, "projection" if drift is None else drift, steps_known=True)
     if nonsmooth and not isinstance(solver, MoreauJean):
         raise InputError(
             "the system has ukjax.Unilateral or ukjax.Coulomb constraints, which ukjax.step follows by time stepping: "

@@ -7,50 +7,52 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._check import repr_of
-from ..._constraint import AbstractNonsmooth, nonsmooth_names
+from ..._constraint import nonsmooth_names
 from ..._contact.moreau_jean import MoreauJean
 from ..._contact.rows import gaps
 from ..._errors import InputError
 from ..._run.compile import jit_unoptimised
-from ..._system import AbstractSystem
+from ..._system import nonsmooth_of
+from ..event import Event
 from ..problem import InitialState
 from ..stepper.contact_setting import max_penetration
 
 
-def nonsmooth_of(model: Any) -> tuple[AbstractNonsmooth, ...]:
-    """The contacts and dry friction of a model."""
-    return model.nonsmooth if isinstance(model, AbstractSystem) else ()
-
-
-def check_options_with_contact(model: Any, solver: Any, drift: str, steps_known: bool, **not_available: Any) -> None:
-    """Raise ``InputError`` for options that a system with contacts does not have, or that need one.
+def check_options_with_contact(
+    model: Any, events: tuple[Event, ...], solver: Any, drift: str, steps_known: bool, **not_available: Any
+) -> None:
+    """Raise ``InputError`` for options that contacts do not allow, or events on which steps end, or that need them.
 
     ``steps_known``: steps are adaptive, or the number of fixed steps is known.
     """
     nonsmooth, time_stepping = nonsmooth_of(model), isinstance(solver, MoreauJean)
     if time_stepping and not nonsmooth:
         raise InputError("solver=MoreauJean() is for systems with ukjax.Unilateral or ukjax.Coulomb: leave it out")
-    if not nonsmooth:
+    if time_stepping and events:
+        raise InputError("event is not available with solver=MoreauJean(), which does not look for instants")
+    if not nonsmooth and not events:
         return
+    subject = (
+        "for systems with ukjax.Unilateral or ukjax.Coulomb"
+        if nonsmooth
+        else "for several events, or one that does not end the motion"
+    )
     for name, value in not_available.items():
         if value is not None and value is not False:
-            raise InputError(
-                f"{name} is not available for systems with ukjax.Unilateral or ukjax.Coulomb, got {repr_of(value)}"
-            )
-    if drift != "projection":
+            raise InputError(f"{name} is not available {subject}, got {repr_of(value)}")
+    if nonsmooth and drift != "projection":
         raise InputError(
             f"drift must be 'projection' for systems with ukjax.Unilateral or ukjax.Coulomb, got {drift!r}: closed "
             "contacts would drift apart"
         )
     if not time_stepping and solver is not None and not hasattr(solver, "tableau"):
         raise InputError(
-            "solver must be an explicit Runge-Kutta method of diffrax, or ukjax.MoreauJean(), for systems with "
-            f"ukjax.Unilateral or ukjax.Coulomb, got {type(solver).__name__}"
+            f"solver must be an explicit Runge-Kutta method of diffrax{', or ukjax.MoreauJean(),' if nonsmooth else ''}"
+            f" {subject}, got {type(solver).__name__}"
         )
     if not steps_known:
         raise InputError(
-            "dt of a system with ukjax.Unilateral or ukjax.Coulomb needs one value that is known before jit, and the "
-            "same known times for all members"
+            f"dt must be one value that is known before jit, with the same known times for all members, {subject}"
         )
 
 

@@ -27,6 +27,7 @@ from ..fallback.row_noise import mass_and_rows
 from ..integrate.base import AbstractIntegrator
 from ..problem import InitialState, Problem
 from ..result import (
+    ACCUMULATED,
     EVENT_NAN,
     INCONSISTENT,
     JUMPED,
@@ -232,6 +233,19 @@ def check_finished(trajectory: Trajectory, problem: Problem, start: InitialState
             f"{subject} came to t = {float(t):.6g} s in max_steps = {problem.max_steps} steps: allow more, or take "
             "longer ones with a larger rtol or, in a stiff motion, an implicit solver (diffrax.Kvaerno5). "
             "throw=False returns what was computed"
+        )
+    if result == ACCUMULATED:
+        raise SimulationError(
+            f"{subject} came to events that follow one another in times as short as rounding, at t = {float(t):.6g} s: "
+            "the impacts of a body that comes to rest do so, and a reset that does not lead away from its surface. "
+            "End the motion before, or use ukjax.Unilateral, whose contact then stays closed. "
+            "throw=False returns what was computed"
+        )
+    if result == ON_EVENT and problem.event is None:
+        raise SimulationError(
+            f"{subject} starts on one of its events, at t = {float(t):.6g} s, and does not come away from it: it rests "
+            "there, or moves through zero at once, in the direction that counts. Turn its velocity first, as the reset "
+            "does. throw=False returns what was computed"
         )
     if result == ON_EVENT and _rests(trajectory.model, problem, t, q, v, scale):
         raise SimulationError(

@@ -1,15 +1,16 @@
-"""Motions with contacts and dry friction, by steps that end where the contact mode changes.
+"""Motions with contacts, dry friction and events, by steps that end where the contact mode changes, and on events.
 
 Between two changes the motion is smooth: closed gaps and sticking friction act as constraints. A step that ends beyond
-a change is repeated with a shorter length, aimed at the change along a cubic polynomial (gaps) or lines (forces and
-slips), until a step ends within rounding of it. There the transition computes impacts and the next mode. Each member of
-a batch has its own steps, modes and instants.
+a change is repeated with a shorter length, aimed at the change along a cubic polynomial (gaps and events) or lines
+(forces and slips), until a step ends within rounding of it. There the resets of events are applied, and the transition
+computes impacts and the next mode. Each member of a batch has its own steps, modes and instants.
 
 Derivatives are those of the steps and transitions. An instant depends on the state before it: a Newton iteration of
 value zero adds the derivatives of the root. So a derivative of the motion contains the saltation matrix
 Ξ = DR + (f⁺ − DR f⁻) ∇gᵀ / (∇g · f⁻) of each change.
 """
 
+import math
 from functools import partial
 from typing import ClassVar, NamedTuple
 
@@ -25,31 +26,34 @@ from ..._contact.mode import ContactMode, InContact, all_open, event_values, for
 from ..._contact.rows import gaps
 from ..._contact.transition import directions_along, settle, transition
 from ..._run.compile import jit_batch
-from ..event import Step, on_surface
+from ..._system import kinematic_map_of
+from ..event import Step, check_event, names_of, on_surface
+from ..event_history import MAX_EVENTS, EventHistory
 from ..fallback.policy import solve_eagerly
 from ..plan import Plan
 from ..problem import SMALLEST_STEP, InitialState, Problem, Solution
 from ..result import RUNNING, classify, finite, reached_last_time, reached_times
 from ..stepper.contact_setting import compiled, setting_of
-from ..stepper.drift_correction import assumption_failed_for
+from ..stepper.drift_correction import MethodPerLevel, assumption_failed_for, correct_drift, methods_at
 from ..stepper.error_control import control_error
 from ..stepper.model_batch import SingleModel
 from ..stepper.runge_kutta import acceleration, step
 from .base import AbstractBatchIntegrator
+from .surfaces import Outlook, Surfaces
 
 MIN_CELLS, CELLS_OF_MOTION = 8, 512
-"""Numbers of cells in which gaps are evaluated: in a step at least, and in the whole time. Forces are evaluated at as
-many points of the whole time, and at the end of each step."""
+"""Numbers of cells in which gaps and events are evaluated: in a step at least, and in the whole time. Forces are
+evaluated at as many points of the whole time, and at the end of each step."""
 
 MAX_CHANGES_AT_ONCE = 12
-"""Changes of the mode at one instant, after which the motion ends: no mode is consistent."""
+"""Changes at one instant, after which the motion ends: no mode is consistent, or events accumulate."""
 
 CHECKPOINTS = 256
 """Largest number of states saved for a derivative in reverse mode."""
 
 
 class EventDriven(AbstractBatchIntegrator):
-    """Integrator for systems with contacts and dry friction, see the module."""
+    """Integrator for motions with contacts, dry friction and events, see the module."""
 
     checks_every_step: ClassVar[bool] = True
 
@@ -79,9 +83,11 @@ class LoopState(NamedTuple):
     q, v, mode
         State and contact mode.
     values
-        Event values at the state.
+        Values at the state that are positive as long as the contact mode holds.
+    side
+        The side of each event, see ``Surfaces``.
     at_once
-        Number of changes of the mode since the last step of positive length.
+        Number of changes since the last step of positive length.
     steps
         Number of steps; −1 before the start is projected onto the constraints.
     result
@@ -98,7 +104,8 @@ class LoopState(NamedTuple):
     q: Float[Array, " nq"]
     v: Float[Array, " n"]
     mode: ContactMode
-    values: Float[Array, " events"]
+    values: Float[Array, " values"]
+    side: Float[Array, " events"]
     at_once: Int[Array, ""]
     steps: Int[Array, ""]
     result: Int[Array, ""]
@@ -106,7 +113,7 @@ class LoopState(NamedTuple):
 
 
 class Output(NamedTuple):
-    """Samples and impacts so far, with the fields of ``ContactHistory``."""
+    """Samples, impacts and events so far, with the fields of ``ContactHistory`` and ``EventHistory``."""
 
     state: Float[Array, "samples nq+n"]
     closed: Bool[Array, "samples gaps"]
@@ -114,16 +121,32 @@ class Output(NamedTuple):
     direction: Float[Array, "samples groups dim"]
     impact_times: Float[Array, " stored"]
     impulses: Float[Array, "stored rows"]
+    event_times: Float[Array, " instants"]
+    event_states: Float[Array, "instants nq+n"]
+    met: Bool[Array, "instants events"]
     impacts: Int[Array, ""]
     changes: Int[Array, ""]
+    instants: Int[Array, ""]
+    counts: Int[Array, " events"]
 
 
-WRITTEN = "state", "closed", "sticking", "direction", "impact_times", "impulses"
+WRITTEN = (
+    "state",
+    "closed",
+    "sticking",
+    "direction",
+    "impact_times",
+    "impulses",
+    "event_times",
+    "event_states",
+    "met",
+)
 """Fields of ``Output`` that are written entry by entry."""
 
 
 class Entries(NamedTuple):
-    """Output of one step: its end, if it ``landed`` on a sample, and an impact."""
+    """Output of one step: its end, if it ``landed`` on a sample, an impact, and the events that it ``met``, with the
+    state ``before`` them."""
 
     sample: Int[Array, ""]
     landed: Bool[Array, ""]
@@ -133,11 +156,16 @@ class Entries(NamedTuple):
     time: Float[Array, ""]
     impulse: Float[Array, " rows"]
     changed: Bool[Array, ""]
+    met: Bool[Array, " events"]
+    before: Float[Array, " nq+n"]
 
 
-def _write(output, entries, put):
+def _write(output, entries, put_entry):
+    put = lambda into, *entry: put_entry(into, *entry) if math.prod(into.shape) else into
     at, landed = entries.sample, entries.landed
     stores = entries.is_impact & (output.impacts < MAX_IMPACTS)
+    is_event = jnp.any(entries.met)
+    records = is_event & (output.instants < MAX_EVENTS)
     return Output(
         state=put(output.state, at, entries.state, landed),
         closed=put(output.closed, at, entries.mode.closed, landed),
@@ -145,8 +173,13 @@ def _write(output, entries, put):
         direction=put(output.direction, at, entries.mode.direction, landed),
         impact_times=put(output.impact_times, output.impacts, entries.time, stores),
         impulses=put(output.impulses, output.impacts, entries.impulse, stores),
+        event_times=put(output.event_times, output.instants, entries.time, records),
+        event_states=put(output.event_states, output.instants, entries.before, records),
+        met=put(output.met, output.instants, entries.met, records),
         impacts=output.impacts + entries.is_impact,
         changes=output.changes + entries.changed,
+        instants=output.instants + is_event,
+        counts=output.counts + entries.met,
     )
 
 
@@ -205,75 +238,75 @@ def _for_each(one, start, problem):
 
 def _solve_one(problem, start, ts, loop, derivatives):
     model, q0, v0, scale = problem.model_of(start.numbers), start.q, start.v, start.scale
+    for event in problem.events:
+        check_event(event, ts[0], q0, v0)
     setting = setting_of(model, problem.current_method, ts[0], q0, v0, scale)
-    state = _initial_state(setting.layout, q0, v0), _initial_output(setting.layout, ts.size, q0, v0)
+    surfaces = Surfaces.of(problem.events, kinematic_map_of(model), scale, ts[0], q0, v0)
+    layout, events = setting.layout, len(problem.events)
+    state = _initial_state(layout, events, q0, v0), _initial_output(layout, events, ts.size, q0, v0)
     is_running = lambda state: state.result == RUNNING
-    body = lambda state: _iterate(problem, setting, ts, scale, derivatives, state)
+    body = lambda state: _iterate(problem, setting, surfaces, ts, scale, derivatives, state)
     last, output = loop(is_running, body, _write, state)
     reached = (jnp.arange(ts.size) < last.sample)[:, None]
-    q, v = jnp.split(jnp.where(reached, output.state, jnp.nan), [q0.size], axis=1)
+    split = lambda state: jnp.split(state, [q0.size], axis=1)
+    (q, v), before = split(jnp.where(reached, output.state, jnp.nan)), split(output.event_states)
     finished = reached_last_time(last.result)
+    end = jnp.where(finished, ts[-1], ts[0] + last.t), last.q, last.v
+    displaced = start.displaced(jnp, q[0], v0)  # an impact at the start may change v
+    samples, modes = (reached_times(ts, q, v), q, v), (output.closed, output.sticking, output.direction)
+    if any(event.is_end for event in problem.events):  # where it ended is an additional sample
+        with_end = lambda xs, x: jnp.concatenate([xs, x[None]])
+        samples, modes = jax.tree.map(with_end, samples, end), jax.tree.map(with_end, modes, tuple(last.mode))
+    contacts = ContactHistory(*modes, output.impact_times, output.impulses, output.impacts, output.changes)
+    history = EventHistory(output.event_times, *before, output.met, output.counts, names_of(problem.events))
     return Solution(
-        t=reached_times(ts, q, v),
-        q=q,
-        v=v,
+        *samples,
         result=last.result,
         steps=last.steps,
-        last=(jnp.where(finished, ts[-1], ts[0] + last.t), last.q, last.v),
-        displaced=start.displaced(jnp, q[0], v0),  # an impact at the start may change v
-        contacts=ContactHistory(
-            output.closed, output.sticking, output.direction, output.impact_times, output.impulses,
-            output.impacts, output.changes,
-        ),
-    )  # fmt: skip
+        last=end,
+        displaced=displaced,
+        contacts=contacts if layout.rows else None,
+        events=history if events else None,
+    )
 
 
-def _initial_state(layout, q, v):
+def _initial_state(layout, events, q, v):
     zero, count = jnp.zeros((), q.dtype), lambda x: jnp.asarray(x, np.int32)
-    values = jnp.zeros(layout.gaps + layout.groups, q.dtype)
+    values, side = jnp.zeros(layout.gaps + layout.groups, q.dtype), jnp.zeros(events, q.dtype)
     return LoopState(
-        zero, zero, zero, count(0), count(0), q, v, all_open(layout, q.dtype), values, count(0), count(-1),
+        zero, zero, zero, count(0), count(0), q, v, all_open(layout, q.dtype), values, side, count(0), count(-1),
         count(RUNNING), jnp.asarray(False),
     )  # fmt: skip
 
 
-def _initial_output(layout, samples, q, v):
+def _initial_output(layout, events, samples, q, v):
     zeros = lambda *shape: jnp.zeros(shape, q.dtype)
     none = lambda *shape: jnp.zeros(shape, bool)
+    counts = lambda *shape: jnp.zeros(shape, np.int32)
+    stored, instants = MAX_IMPACTS if layout.rows else 0, MAX_EVENTS if events else 0
     return Output(
         state=zeros(samples, q.size + v.size),
         closed=none(samples, layout.gaps),
         sticking=none(samples, layout.groups),
         direction=zeros(samples, layout.groups, layout.dim),
-        impact_times=zeros(MAX_IMPACTS) + jnp.nan,
-        impulses=zeros(MAX_IMPACTS, layout.rows),
-        impacts=jnp.zeros((), np.int32),
-        changes=jnp.zeros((), np.int32),
+        impact_times=zeros(stored) + jnp.nan,
+        impulses=zeros(stored, layout.rows),
+        event_times=zeros(instants) + jnp.nan,
+        event_states=zeros(instants, q.size + v.size) + jnp.nan,
+        met=none(instants, events),
+        impacts=counts(),
+        changes=counts(),
+        instants=counts(),
+        counts=counts(events),
     )
 
 
-class Outlook(NamedTuple):
-    """Event values at the end of a step.
-
-    Attributes
-    ----------
-    values
-        Event values there (events,).
-    beyond
-        Whether the step ends beyond a change of the mode, or crosses one.
-    aim
-        Length of a shorter step to that change [s].
-    met
-        The events that the step ends on (events,).
-    """
-
-    values: Float[Array, " events"]
-    beyond: Bool[Array, ""]
-    aim: Float[Array, ""]
-    met: Bool[Array, " events"]
+def _cells(share_of_motion):
+    """Number of cells in which gaps and events are evaluated along a step."""
+    return jnp.clip(jnp.ceil(CELLS_OF_MOTION * share_of_motion), MIN_CELLS, CELLS_OF_MOTION).astype(jnp.int32)
 
 
-def _outlook(setting, mode, values, forces, step_taken: Step, t0, h, share_of_motion, first):
+def _outlook(setting, mode, values, forces, step_taken: Step, t0, h, share_of_motion):
     """Look for a change of the mode along a step."""
     layout = setting.layout
     new, rounding = jax.lax.stop_gradient(event_values(forces, mode, layout, setting.gap_rounding, setting.rate_size))
@@ -282,9 +315,8 @@ def _outlook(setting, mode, values, forces, step_taken: Step, t0, h, share_of_mo
     # Open gaps along the cubic polynomial of the step.
     crossing = Crossing(jnp.asarray(False), jnp.ones_like(h))
     if layout.gaps:
-        cells = jnp.clip(jnp.ceil(CELLS_OF_MOTION * share_of_motion), MIN_CELLS, CELLS_OF_MOTION).astype(jnp.int32)
         gaps_at = lambda x: _gaps_along(setting, step_taken, t0, x)
-        crossing = first_crossing(gaps_at, ~mode.closed, rounding[: layout.gaps], cells)
+        crossing = first_crossing(gaps_at, ~mode.closed, rounding[: layout.gaps], _cells(share_of_motion))
 
     # Forces and slips, which may vanish and return within a step in which nothing moves.
     def values_at(x):
@@ -294,12 +326,12 @@ def _outlook(setting, mode, values, forces, step_taken: Step, t0, h, share_of_mo
 
     release_cells = jnp.where(mode.acts(), jnp.ceil(share_of_motion * CELLS_OF_MOTION), 1).astype(jnp.int32)
     release = first_release(values_at, ~is_open, rounding, values, new, release_cells)
-    beyond = ~first & (crossing.found | release.found)
+    beyond = crossing.found | release.found
     aim = h * jnp.minimum(crossing.fraction, release.fraction)
 
     falls = (values > rounding) & (new < values)
     approaches = jnp.concatenate([layout.split(forces.contacts.rate)[0] < 0, jnp.zeros(layout.groups, bool)])
-    met = ~first & ~beyond & (new <= rounding) & jnp.where(is_open, approaches, falls)
+    met = ~beyond & (new <= rounding) & jnp.where(is_open, approaches, falls)
     return Outlook(new, beyond, aim, met)
 
 
@@ -308,8 +340,8 @@ def _gaps_along(setting, step_taken, t0, x):
     return jax.lax.stop_gradient(gaps(setting.system.nonsmooth, t0 + t, q))
 
 
-def _iterate(problem, setting, ts, scale, derivatives, state: LoopState) -> tuple[LoopState, Entries]:
-    """One step, and the change of the mode at its end if there is one."""
+def _iterate(problem, setting, surfaces, ts, scale, derivatives, state: LoopState) -> tuple[LoopState, Entries]:
+    """One step, and what changes at its end: events, and the contact mode."""
     layout, system, method = setting.layout, setting.system, problem.current_method
     t0, times, least = ts[0], ts - ts[0], SMALLEST_STEP * (ts[-1] - ts[0])
     t, q, v, mode, sample = state.t, state.q, state.v, state.mode, state.sample
@@ -325,7 +357,9 @@ def _iterate(problem, setting, ts, scale, derivatives, state: LoopState) -> tupl
     lands = first | (state.h >= jax.lax.stop_gradient(remaining))
     h = jnp.where(first, 0, jnp.where(lands, remaining, shorter))
 
-    model = InContact(system, mode, layout, setting.method)
+    in_mode = lambda mode: InContact(system, mode, layout, setting.method) if layout.rows else system
+    model, kinematic_map = in_mode(mode), kinematic_map_of(system)
+    accelerate = lambda model: lambda t, q, v: acceleration(model, t, q, v, setting.method, problem.projection).v_rate
     stepped = step(SingleModel(model), t0 + t, h, q, v, method, problem.tableau, problem.projection, scale)
     t1 = jnp.where(lands, target, t + h)
     if problem.counts is None:
@@ -337,76 +371,128 @@ def _iterate(problem, setting, ts, scale, derivatives, state: LoopState) -> tupl
     else:
         good = fine = jnp.asarray(True)
         following = jnp.asarray(jnp.inf, q.dtype)
-    q1, v1, contacts, response = settle(setting, t0 + t1, stepped.q, stepped.v, mode)
+
+    q1, v1, false = stepped.q, stepped.v, jnp.asarray(False)
+    outlook, needs_fallback, inside = Outlook(state.values, false, h, jnp.zeros(state.values.size, bool)), false, false
+    share = jax.lax.stop_gradient(h / times[-1])
+    if layout.rows:
+        q1, v1, contacts, response = settle(setting, t0 + t1, q1, v1, mode)
+        forces = forces_in(mode, contacts, response, layout)
+        inputs = jax.lax.stop_gradient((forces, Step(t, q, v, t1, q1, v1, kinematic_map), t0, h))
+        outlook = _outlook(setting, mode, state.values, *inputs, share)
+        needs_fallback, inside = response.needs_fallback, first & jnp.any(contacts.gap < -setting.max_penetration)
+    ahead = Outlook(state.side, false, h, jnp.zeros(state.side.size, bool))
+    if surfaces.events:
+        taken = jax.lax.stop_gradient((Step(t, q, v, t1, q1, v1, kinematic_map), t0, h))
+        ahead = surfaces.outlook(*taken, _cells(share), state.side, accelerate(model))
     fine = fine & (~good | finite(q1, v1))
 
-    hermite = Step(t, q, v, t1, q1, v1, system.kinematic_map)
-    forces = forces_in(mode, contacts, response, layout)
-    inputs = jax.lax.stop_gradient((forces, hermite, t0, h, h / times[-1]))
-    outlook = _outlook(setting, mode, state.values, *inputs, first)
     resolution = setting.time_rounding / 4
     at_resolution = jax.lax.stop_gradient(h) <= resolution
-    forced = outlook.beyond & at_resolution
-    accepted = good & fine & (~outlook.beyond | forced) & ~stepped.jumped
-    met = jnp.where(forced, outlook.values < 0, outlook.met)
-    changes = accepted & (first | jnp.any(met))
+    beyond = ~first & (outlook.beyond | ahead.beyond)
+    aim = jnp.minimum(outlook.aim, ahead.aim)
+    forced = beyond & at_resolution
+    accepted = good & fine & (~beyond | forced) & ~stepped.jumped
+    of = lambda ahead: ~first & jnp.where(forced, ahead.values < 0, ~beyond & ahead.met)
+    met, crossed = of(outlook), of(ahead) & (state.side != 0)
+    changes = accepted & (first | jnp.any(met) | jnp.any(crossed))
+    counted = accepted & crossed & surfaces.counts(state.side)
 
     # A step that was shortened does not show the step size that the motion would allow.
     grown = jnp.where(accepted & (h < state.wanted), jnp.maximum(state.wanted, following), following)
     wanted = jax.lax.stop_gradient(jnp.where(good & ~accepted, state.wanted, grown))
 
+    def keep(t1, q1, v1):
+        return Change(
+            t1, q1, v1, mode, outlook.values, state.side, jnp.zeros(layout.rows, q.dtype), jnp.concatenate([q1, v1]),
+            wanted, ~false, false, false, false,
+        )  # fmt: skip
+
     def change(t1, q1, v1):
         tm, qm, vm = t0 + t1, q1, v1
         if derivatives:
-            event = lambda t, q, v: _event_value(setting, mode, jnp.argmax(met), t, q, v)
-            v_dot = lambda t, q, v: acceleration(model, t, q, v, setting.method, problem.projection).v_rate
-            tm, qm, vm = on_surface(event, system.kinematic_map, v_dot, tm, qm, vm, jnp.any(met) & ~first)
-        released = met & jnp.concatenate([mode.closed, mode.sticking])
-        after = transition(setting, tm, qm, vm, mode, released, derivatives)
-        forces = forces_in(after.mode, after.contacts, after.response, layout)
-        values = event_values(forces, after.mode, layout, setting.gap_rounding, setting.rate_size).value
-        following = jnp.minimum(wanted, _flight(setting, forces, after.mode))
-        needs_fallback = after.response.needs_fallback
-        return tm - t0, qm, after.v, after.mode, values, after.impulse, after.solved, following, needs_fallback
+            index = jnp.argmax(jnp.concatenate([met, crossed]))
+            event = lambda t, q, v: _value(setting, surfaces, mode, index, t, q, v)
+            is_met = ~first & (jnp.any(met) | jnp.any(crossed))
+            tm, qm, vm = on_surface(event, kinematic_map, accelerate(model), tm, qm, vm, is_met)
+        before, off = jnp.concatenate([qm, vm]), false
+        if surfaces.events:
+            qm, vm, off = _reset(problem, system, surfaces, counted, scale, tm, qm, vm)
+        changed = keep(tm - t0, qm, vm)._replace(before=before, off=off)
+        if layout.rows:
+            released = met & jnp.concatenate([mode.closed, mode.sticking])
+            after = transition(setting, tm, qm, vm, mode, released, derivatives)
+            forces = forces_in(after.mode, after.contacts, after.response, layout)
+            changed = changed._replace(
+                v=after.v,
+                mode=after.mode,
+                values=event_values(forces, after.mode, layout, setting.gap_rounding, setting.rate_size).value,
+                impulse=after.impulse,
+                h=jnp.minimum(wanted, _flight(setting, forces, after.mode)),
+                solved=after.solved,
+                needs_fallback=after.response.needs_fallback,
+            )
+        if surfaces.events:
+            at = tm, qm, changed.v
+            value, rates = surfaces.values(*at), surfaces.rates(*at, accelerate(in_mode(changed.mode))(*at))
+            side = surfaces.side(value, rates)
+            changed = changed._replace(
+                side=side,
+                h=jnp.minimum(changed.h, surfaces.flight(value, side, rates)),
+                held=first & surfaces.held(value, side, rates),
+            )
+        return changed
 
-    def keep(t1, q1, v1):
-        solved, impulse = jnp.asarray(True), jnp.zeros(layout.rows, q.dtype)
-        return t1, q1, v1, mode, outlook.values, impulse, solved, wanted, jnp.asarray(False)
-
-    t1, q1, v1, new_mode, values, impulse, solved, after_step, change_needs_fallback = jax.lax.cond(
-        changes, change, keep, t1, q1, v1
-    )
+    changed: Change = jax.lax.cond(changes, change, keep, t1, q1, v1)
+    t1, q1, v1 = changed.t, changed.q, changed.v
     needs_fallback = method.has_fallback & (
-        stepped.beyond(method) | response.needs_fallback | change_needs_fallback | assumption_failed_for(setting.method)
+        stepped.beyond(method) | needs_fallback | changed.needs_fallback | assumption_failed_for(setting.method)
     )
-    values = jax.lax.stop_gradient(values)
+    values, side = jax.lax.stop_gradient((changed.values, changed.side))
+    event_nan = jnp.any(jnp.isnan(surfaces.values(t0 + t1, q1, v1))) if surfaces.events else false
 
     advances = accepted & (jax.lax.stop_gradient(h) > resolution)
     at_once = jnp.where(changes, jnp.where(advances, 0, state.at_once) + 1, jnp.where(advances, 0, state.at_once))
     landed = accepted & lands & (first | is_sample)
     sample_done = sample + landed
-    next_h = jnp.where(accepted | ~good, after_step, jnp.clip(outlook.aim, resolution, 0.999 * h))
+    next_h = jnp.where(accepted | ~good, changed.h, jnp.clip(aim, resolution, 0.999 * h))
     stuck = ~accepted & ~good & (following < least)
-    inside = first & jnp.any(contacts.gap < -setting.max_penetration)
-    no_mode = (~solved | (at_once > MAX_CHANGES_AT_ONCE)) & accepted
+    repeats = accepted & (at_once > MAX_CHANGES_AT_ONCE)
+    no_mode = accepted & ~changed.solved | repeats & ~jnp.any(crossed)
+    accumulated = repeats & jnp.any(crossed)
+    off = accepted & (stepped.off | changed.off) | inside
+    ends, held = surfaces.ends(counted) & ~off, accepted & changed.held
     result = classify(
-        finished=(sample_done >= ts.size) & ~no_mode & ~stepped.off & ~inside,
+        finished=(sample_done >= ts.size) & ~no_mode & ~off & ~ends & ~held & ~accumulated & ~event_nan,
+        event=ends,
+        on_event=held,
+        event_nan=accepted & event_nan,
         no_mode=no_mode,
+        accumulated=accumulated,
         needs_fallback=needs_fallback & (accepted | ~fine),
         jumped=stepped.jumped & (stuck if problem.counts is None else True),
-        off=accepted & stepped.off | inside,
+        off=off,
         not_finite=~fine,
         stuck=stuck,
         exhausted=state.steps + 1 >= problem.max_steps,
         inconsistent=state.inconsistent | (accepted & stepped.inconsistent),
     )
     choose = lambda new, old: jax.tree.map(lambda x, y: jnp.where(accepted, x, y), new, old)
-    is_impact = accepted & jnp.any(impulse != 0)
     entries = Entries(
-        sample=sample, landed=landed, state=jnp.concatenate([q1, v1]), mode=new_mode, is_impact=is_impact, time=t0 + t1,
-        impulse=impulse, changed=changes & ~first,
-    )  # fmt: skip
-    turned = jax.lax.cond(changes, lambda: new_mode, lambda: _turned(setting, new_mode, t0 + t1, q1, v1))
+        sample=sample,
+        landed=landed,
+        state=jnp.concatenate([q1, v1]),
+        mode=changed.mode,
+        is_impact=accepted & jnp.any(changed.impulse != 0),
+        time=t0 + t1,
+        impulse=changed.impulse,
+        changed=changes & ~first & (jnp.any(met) | jnp.any(changed.impulse != 0)),
+        met=counted,
+        before=changed.before,
+    )
+    turned = changed.mode
+    if layout.rows:
+        turned = jax.lax.cond(changes, lambda: turned, lambda: _turned(setting, changed.mode, t0 + t1, q1, v1))
     state = LoopState(
         t=choose(t1, t),
         h=jax.lax.stop_gradient(next_h),
@@ -417,12 +503,70 @@ def _iterate(problem, setting, ts, scale, derivatives, state: LoopState) -> tupl
         v=choose(v1, v),
         mode=choose(turned, mode),
         values=choose(values, state.values),
+        side=choose(side, state.side),
         at_once=at_once,
         steps=state.steps + 1,
         result=result,
         inconsistent=state.inconsistent | (accepted & stepped.inconsistent),
     )
     return state, entries
+
+
+class Change(NamedTuple):
+    """What changes at the end of a step.
+
+    Attributes
+    ----------
+    t, q, v, mode, values, side
+        The fields of ``LoopState`` after it.
+    impulse
+        Impulses of contacts (rows,).
+    before
+        q and v before it (nq + n,).
+    h
+        Next step size [s].
+    solved
+        Whether the next contact mode was found.
+    needs_fallback
+        Whether the method was not applicable.
+    off
+        Whether a reset violates the constraints.
+    held
+        Whether the motion starts on an event and does not leave it.
+    """
+
+    t: Float[Array, ""]
+    q: Float[Array, " nq"]
+    v: Float[Array, " n"]
+    mode: ContactMode
+    values: Float[Array, " values"]
+    side: Float[Array, " events"]
+    impulse: Float[Array, " rows"]
+    before: Float[Array, " nq+n"]
+    h: Float[Array, ""]
+    solved: Bool[Array, ""]
+    needs_fallback: Bool[Array, ""]
+    off: Bool[Array, ""]
+    held: Bool[Array, ""]
+
+
+def _reset(problem, system, surfaces, counted, scale, t, q, v):
+    """q and v after the resets, projected onto the constraints; and whether q violates them."""
+    false = jnp.asarray(False)
+    if all(event.reset is None for event in surfaces.events):
+        return q, v, false
+
+    def apply(q, v):
+        q, v = surfaces.reset(counted, t, q, v)
+        if not problem.projection:
+            return q, v, false
+        phi, method = system.position_residual(t, q), problem.current_method
+        is_off = jnp.max(jnp.abs(phi) / scale.rows[: phi.size], initial=0) > scale.max_violation(q)
+        levels = method if isinstance(method, MethodPerLevel) else methods_at(system, t, q, v, method)
+        corrected = correct_drift(system, t, q, v, levels, scale)
+        return corrected.q, corrected.v, corrected.off | is_off
+
+    return jax.lax.cond(surfaces.resets(counted), apply, lambda q, v: (q, v, false), q, v)
 
 
 def _flight(setting, forces, mode):
@@ -441,7 +585,11 @@ def _turned(setting, mode, t, q, v):
     return directions_along(mode, setting.contacts(t, q, v), setting.layout)
 
 
-def _event_value(setting, mode, index, t, q, v):
-    """The value of one event, differentiable."""
-    forces = InContact(setting.system, mode, setting.layout, setting.method).forces(t, q, v)
-    return event_values(forces, mode, setting.layout, setting.gap_rounding, setting.rate_size).value[index]
+def _value(setting, surfaces, mode, index, t, q, v):
+    """The value number ``index`` of those of the contact mode and of the events, differentiable."""
+    values = surfaces.values(t, q, v)
+    if setting.layout.rows:
+        forces = InContact(setting.system, mode, setting.layout, setting.method).forces(t, q, v)
+        of_mode = event_values(forces, mode, setting.layout, setting.gap_rounding, setting.rate_size).value
+        values = jnp.concatenate([of_mode, values])
+    return values[index]

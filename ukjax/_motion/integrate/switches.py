@@ -3,6 +3,7 @@
 A step ends just before each switching time, and another step begins just after it.
 """
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -106,4 +107,13 @@ def at_samples(solution: Solution, stops: Stops) -> Solution:
     else:
         t, q, v = solution.t[..., places], solution.q[..., places, :], solution.v[..., places, :]
     held = None if solution.held is None else solution.held[..., places, :]
-    return solution._replace(t=t, q=q, v=v, held=held)
+    contacts = None if solution.contacts is None else _contacts_at(solution.contacts, places, solution.t.ndim - 1)
+    return solution._replace(t=t, q=q, v=v, held=held, contacts=contacts)
+
+
+def _contacts_at(contacts, places, axis):
+    """The contacts with the modes of the samples at ``places``."""
+    if places.ndim == 2:
+        return jax.vmap(lambda contacts, places: _contacts_at(contacts, places, 0))(contacts, places)
+    modes = {name: jnp.take(mode, places, axis) for name, mode in contacts.mode._asdict().items()}
+    return replace(contacts, **modes)

@@ -12,6 +12,7 @@ from ..._contact.rows import contacts_at, gaps, layout_of
 from ..._contact.transition import Setting
 from ..._kernel import per_member, without_kernels
 from ..._solve import AbstractMethod
+from ..._system import kinematic_map_of, nonsmooth_of
 from .drift_correction import MethodPerLevel
 from .scaling import ROUNDINGS, Scale
 
@@ -25,7 +26,7 @@ def compiled(function: Callable, model: Any, start: Any) -> Callable:
     """``function`` of one member as a kernel, or by XLA if the system has many contact rows, whose equations need
     LAPACK."""
     shapes = [jax.ShapeDtypeStruct(x.shape[-1:], x.dtype) for x in (start.q, start.v)]
-    rows = layout_of(model.nonsmooth, jax.ShapeDtypeStruct((), start.q.dtype), *shapes).rows
+    rows = layout_of(nonsmooth_of(model), jax.ShapeDtypeStruct((), start.q.dtype), *shapes).rows
     return per_member(function) if rows <= MAX_UNROLLED else without_kernels(function)
 
 
@@ -38,10 +39,11 @@ def setting_of(
     scale: Scale,
 ) -> Setting:
     """The contact rows of a system, with the rounding errors of its gaps and the sizes of their rates."""
-    constraints, method = system.nonsmooth, method.acceleration if isinstance(method, MethodPerLevel) else method
+    constraints, method = nonsmooth_of(system), method.acceleration if isinstance(method, MethodPerLevel) else method
     layout = layout_of(constraints, t, q, v)
-    gap_size = scale.of(lambda t, q: gaps(constraints, t, q), t, q)
-    rate_size = scale.of(lambda t, q, v: contacts_at(constraints, system.kinematic_map, layout, t, q, v).rate, t, q, v)
+    gap_size = scale.of(lambda t, q: gaps(constraints, t, q), t, q) if layout.gaps else jnp.zeros(0, q.dtype)
+    rates = lambda t, q, v: contacts_at(constraints, kinematic_map_of(system), layout, t, q, v).rate
+    rate_size = scale.of(rates, t, q, v) if layout.rows else jnp.zeros(0, q.dtype)
     eps = jnp.finfo(q.dtype).eps
     sizes = ROUNDINGS * eps * gap_size, rate_size, 4 * eps * (jnp.abs(t) + scale.t), max_penetration(q.dtype) * gap_size
     return Setting(system, layout, method, *jax.lax.stop_gradient(sizes))

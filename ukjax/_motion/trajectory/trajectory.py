@@ -25,6 +25,7 @@ from ..._outside import external_values_in
 from ..._precision import Numbers
 from ..._solve import AbstractMethod
 from ..._system import AbstractSystem
+from ..event_history import EventHistory
 from ..inputs import hint_if_batched_model
 from ..plan import Plan
 from ..result import EVENT, FINISHED, in_words
@@ -99,6 +100,9 @@ class Trajectory(eqx.Module):
         Contacts, dry friction and impacts; None for a system without.
     held
         Held inputs of sampled control (samples, p), None without.
+    events
+        Instants and numbers of events; None without, or for one event that ends the motion, whose instant is in
+        ``last``.
     provenance
         How ``simulate`` computed the motion. ``integration`` returns its options.
     """
@@ -116,6 +120,7 @@ class Trajectory(eqx.Module):
     provenance: Provenance | None = None
     contacts: ContactHistory | None = None
     held: Float[Array, "*batch samples p"] | None = None
+    events: EventHistory | None = None
 
     def observed(self) -> Observation:
         """Forces, residuals, rank and energy at all samples, compiled and evaluated on first access.
@@ -249,7 +254,7 @@ class Trajectory(eqx.Module):
             if self.t.ndim - 1 > provenance.batch_axes:
                 model, method = select((model, method))  # mapped over models: see ``Provenance``
             provenance = provenance.of_members(at)
-        names = "t", "q", "v", "result", "steps", "last", "observation", "contacts", "held"
+        names = "t", "q", "v", "result", "steps", "last", "observation", "contacts", "held", "events"
         parts = {name: select(getattr(self, name)) for name in names}
         member = replace(self, **parts, model=model, method=method, provenance=provenance)
         return member._remembering(select(self.__dict__.get("_seen")), self.plan)
@@ -288,6 +293,11 @@ class Trajectory(eqx.Module):
             raise InputError(
                 "motion(t) is not available for systems with contacts or dry friction: give the times to "
                 "ukjax.simulate, as ts"
+            )
+        if self.events is not None:
+            raise InputError(
+                "motion(t) is not available for motions with several events, or one that does not end them: give the "
+                "times to ukjax.simulate, as ts"
             )
         if self.held is not None:
             raise InputError("motion(t) is not available with sampled control: give the times to ukjax.simulate, as ts")
@@ -569,7 +579,8 @@ class Trajectory(eqx.Module):
         path
             File name. The suffix selects the format: .npz for plain arrays by name, .nc for netCDF (requires
             xarray), .csv for a table. The first holds everything but the model, the second all of that but
-            ``contacts``; ``load_trajectory`` reads both. Warns if ``contacts`` are not written.
+            ``contacts``; ``load_trajectory`` reads both. ``events`` are not written. Warns of what is not
+            written.
 
         Returns
         -------
@@ -593,6 +604,8 @@ class Trajectory(eqx.Module):
             warnings.warn(
                 f"the impacts and modes of motion.contacts are not written to {path.suffix}: use .npz", stacklevel=2
             )
+        if self.events is not None:
+            warnings.warn("the instants of motion.events are not written to files", stacklevel=2)
         saved = self._saved()
         write_whole(path, lambda part: writers[path.suffix](saved, part))
         return path

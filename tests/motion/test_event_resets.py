@@ -1,0 +1,166 @@
+"""Several events, events that only count, and resets, against closed forms."""
+
+# pyright: reportOptionalMemberAccess=false
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+from scipy.special import ellipk
+
+import ukjax as uk
+from ukjax._motion.result import ACCUMULATED, EVENT_NAN
+
+G = 9.81
+TS = jnp.array([0.0, 1.0, 2.5])
+
+
+def height(e, t):
+    """Height of a ball of radius 0.1 m, dropped from 1 m, with coefficient of restitution e."""
+    at = mpmath.sqrt(2 * mpmath.mpf("0.9") / mpmath.mpf("9.81"))
+    g = mpmath.mpf("9.81")
+    speed = g * at * e
+    while at + 2 * speed / g < t:
+        at, speed = at + 2 * speed / g, speed * e
+    return mpmath.mpf("0.1") + speed * (t - at) - g * (t - at) ** 2 / 2
+
+
+SLOPES = [float(mpmath.diff(lambda e, t=t: height(e, t), mpmath.mpf("0.9"))) for t in (1, mpmath.mpf("2.5"))]
+BALL = uk.System(uk.MassForce(jnp.eye(1), jnp.array([-G])))
+
+
+def floor(e):
+    return uk.Event(lambda t, q, v: q[0] - 0.1, "falling", reset=lambda t, q, v: -e * v, name="floor")
+
+
+APEX = uk.Event(lambda t, q, v: v[0], "falling", ends=False, name="apex")
+
+
+def bounce(e, ts=TS, **options):
+    return uk.simulate(BALL, [1.0], [0.0], ts, event=[floor(e), APEX], **options)
+
+
+def test_a_ball_bounces_and_its_events_are_recorded():
+    motion = bounce(0.9)
+    first = np.sqrt(1.8 / G)
+    bounces = first * (1 + 2 * np.cumsum([0, 0.9, 0.81]))
+    np.testing.assert_allclose(motion.events.times("floor")[:3], bounces, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(motion.events.times("apex")[:3], bounces + first * 0.9 ** np.arange(1, 4), atol=1e-13)
+    np.testing.assert_array_equal(motion.events.counts, [3, 3])
+    np.testing.assert_allclose(motion.events.v[0], -G * first, rtol=1e-13)  # before the reset
+    np.testing.assert_allclose(motion.q[1:, 0], [float(height(mpmath.mpf("0.9"), t)) for t in (1, 2.5)], atol=1e-13)
+    assert bool(motion.finished) and not np.any(motion.met_event)
+    assert motion.plan.integrator == "event_driven"
+    assert repr(motion.events) == "EventHistory(floor: 3, apex: 3)"
+
+
+def test_impacts_that_accumulate_end_the_motion():
+    options = {"event": floor(0.9), "throw": False}
+    motion = uk.simulate(BALL, [1.0], [0.0], [0.0, 9.0], **options)
+    assert int(motion.result) == ACCUMULATED
+    np.testing.assert_allclose(motion.last[0], np.sqrt(1.8 / G) * 19, rtol=0, atol=1e-9)
+    assert "the last" in repr(motion.events) and int(motion.events.counts[0]) > 256
+    with pytest.raises(uk.SimulationError, match=r"in times as short as rounding, at t = 8\.1387.*ukjax\.Unilateral"):
+        uk.simulate(BALL, [1.0], [0.0], [0.0, 9.0], event=floor(0.9))
+
+
+@pytest.mark.slow
+def test_forward_derivatives_contain_the_saltation_of_every_reset():
+    np.testing.assert_allclose(jax.jacfwd(lambda e: bounce(e).q[1:, 0])(0.9), SLOPES, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_reverse_derivatives_do_too_in_a_batch_under_jit():
+    of_batch = jax.jit(jax.vmap(jax.jacrev(lambda e: bounce(e).q[1:, 0])))(jnp.array([0.5, 0.7, 0.9]))
+    np.testing.assert_allclose(of_batch[2], SLOPES, rtol=1e-12)
+    for member, e in enumerate(("0.5", "0.7")):
+        np.testing.assert_allclose(of_batch[member, 0], float(mpmath.diff(lambda e: height(e, 1), e)), rtol=1e-12)
+
+
+def clock(kick, cycles):
+    """A damped pendulum that its escapement pushes each time it passes the middle to the right."""
+    zeta = 0.05
+    decay = float(np.exp(-2 * np.pi * zeta / np.sqrt(1 - zeta**2)))
+    period = 2 * np.pi / np.sqrt(1 - zeta**2)
+    pendulum = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: -q - 2 * zeta * v))
+    push = uk.Event(lambda t, q, v: q[0], "rising", reset=lambda t, q, v: v + kick, name="push")
+    ts = [0.0, (cycles + 0.5) * period]
+    return decay, period, uk.simulate(pendulum, [0.0], [1.0], ts, event=push, rtol=1e-12, atol=1e-12)
+
+
+def test_a_clock_approaches_the_amplitude_of_its_escapement():
+    """The speed in the middle obeys v ← ρ v + kick: a limit cycle, as of van der Pol, in closed form."""
+    decay, period, motion = clock(0.3, 12)
+    np.testing.assert_allclose(motion.events.times("push")[:12], period * np.arange(1, 13), rtol=1e-11)
+    limit = 0.3 / (1 - decay)
+    np.testing.assert_allclose(motion.v[-1, 0], -np.sqrt(decay) * (limit + decay**12 * (1 - limit)), rtol=1e-10)
+    assert int(motion.events.counts[0]) == 12
+
+
+def test_a_pendulum_counts_its_passes():
+    """From 2 rad, with a rod as a constraint. The period is Legendre's integral."""
+    rod = uk.Holonomic(lambda t, q: q @ q - 1.0)
+    pendulum = uk.System(uk.MassForce(jnp.eye(2), jnp.array([0.0, -G])), rod)
+    sides = ("both", None), ("right", "rising"), ("left", "falling")
+    passes = [uk.Event(lambda t, q, v: q[0], way, ends=False, name=name) for name, way in sides]
+    stop = uk.Event(lambda t, q, v: t - 20.0)
+    start, period = [np.sin(2), -np.cos(2)], 4 * ellipk(np.sin(1) ** 2) / np.sqrt(G)
+    motion = uk.simulate(pendulum, start, [0, 0], [0, 10, 30], event=[*passes, stop], rtol=1e-12, atol=1e-12)
+    count = int(20 / period * 2 + 0.5)
+    np.testing.assert_array_equal(motion.events.counts, [count, count // 2, (count + 1) // 2, 1])
+    expected = period * (0.25 + 0.5 * np.arange(count))
+    np.testing.assert_allclose(motion.events.times("both")[:count], expected, rtol=0, atol=1e-9)
+    assert bool(motion.met_event) and motion.events.names[3] == "event 3"
+    np.testing.assert_allclose(motion.t, [0, 10, 20], rtol=1e-14)
+    with pytest.raises(uk.InputError, match="there is no event 'lift'.*did you mean 'left'"):
+        motion.events.times("lift")
+
+    # A velocity that the rod does not allow is projected; a place off the rod is refused.
+    wall = lambda reset: uk.Event(lambda t, q, v: q[0], "falling", reset=reset)
+    stops = uk.simulate(pendulum, start, [0, 0], [0, 1.0], event=wall(lambda t, q, v: v * jnp.array([0.0, 1.0])))
+    np.testing.assert_allclose(stops.q[-1], [0, -1], atol=1e-12)
+    with pytest.raises(uk.SimulationError, match="leaves its constraints at t = 0"):
+        uk.simulate(pendulum, start, [0, 0], [0, 1.0], event=wall(lambda t, q, v: (1.1 * q, v)))
+
+
+def test_events_are_counted_beside_contacts():
+    floor = uk.Unilateral(lambda t, q: q[0], 0.5)
+    ball = uk.System(uk.MassForce(jnp.eye(1), jnp.array([-G])), floor)
+    high = uk.Event(lambda t, q, v: q[0] - 0.1, "rising", ends=False)
+    motion = uk.simulate(ball, [1.0], [0.0], [0.0, 1.0, 3.0], event=[high, APEX], switches=[0.5])
+    assert int(motion.contacts.impacts) == int(motion.events.counts[1]) > 10  # all apexes follow an impact
+    assert int(motion.events.counts[0]) == 1  # 0.25 m, then 0.0625 m
+    assert motion.contact_force.shape == (3, 1)
+
+
+def test_mistakes_are_refused():
+    event = lambda **options: uk.Event(lambda t, q, v: q[0], "falling", **options)
+    run = lambda event, **options: uk.simulate(BALL, [1.0], [0.0], [0.0, 1.0], event=event, **options)
+    with pytest.raises(uk.InputError, match="ends=True is not possible with a reset"):
+        event(reset=lambda t, q, v: v, ends=True)
+    with pytest.raises(uk.InputError, match="reset must be a function of t, q, v, got 3"):
+        event(reset=3)
+    with pytest.raises(uk.InputError, match="name must be a text or None, got 3"):
+        event(name=3)
+    with pytest.raises(uk.InputError, match="event must be an event or several, got none"):
+        run([])
+    with pytest.raises(uk.InputError, match="event must have a different name for each event, got 'a', 'a'"):
+        run([event(name="a"), event(name="a")])
+    with pytest.raises(uk.InputError, match=r"reset must return v of shape \(1,\), or q and v of shapes"):
+        run(event(reset=lambda t, q, v: jnp.zeros(2)))
+    with pytest.raises(uk.InputError, match="solver must be an explicit Runge-Kutta method .*, got Radau"):
+        run([event(), APEX], solver=uk.Radau())
+    with pytest.raises(uk.InputError, match="progress is not available for several events"):
+        run([event(), APEX], progress=True)
+    with pytest.raises(uk.InputError, match="event must be one that ends the motion in ukjax.ensemble"):
+        uk.ensemble(BALL, {}, members=2, ts=[0.0, 1.0], q0=[1.0], v0=[0.0], event=APEX)
+    for speed in (-1.0, 0.0):
+        with pytest.raises(uk.SimulationError, match="starts on one of its events, at t = 0 s"):
+            uk.simulate(BALL, [0.1], [speed], [0.0, 1.0], event=floor(0.9))
+
+
+def test_an_event_that_is_no_number_ends_the_motion():
+    root = uk.Event(lambda t, q, v: jnp.sqrt(q[0]) + 1, ends=False)
+    motion = uk.simulate(BALL, [1.0], [0.0], [0.0, 1.0], event=root, throw=False)
+    assert int(motion.result) == EVENT_NAN
