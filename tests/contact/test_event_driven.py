@@ -243,7 +243,7 @@ def test_the_rod_of_painleve_says_that_no_forces_are_consistent():
         (lambda: uk.Coulomb(lambda t, q, v: v, -1.0), "limit must be"),
         (lambda: uk.simulate(ball(0.5), [0.05], [0.0], [0.0, 1.0]), "the gap of 'floor' is -0.05"),
         (lambda: uk.simulate(ball(0.5), [[1.0], [0.0]], [[0.0], [0.0]], [0.0, 1.0]), "trajectory 1 starts inside"),
-        (lambda: uk.simulate(ball(0.5), [1.0], [0.0], [0.0, 1.0], event=lambda t, q, v: q[0]), "event is not avail"),
+        (lambda: uk.simulate(ball(0.5), [1.0], [0.0], [0.0, 1.0], progress=True), "progress is not avail"),
         (lambda: uk.simulate(ball(0.5), [1.0], [0.0], [0.0, 1.0], drift="none"), "drift must be 'projection'"),
         (lambda: uk.simulate(ball(0.5), [1.0], [0.0], [0.0, 1.0], solver=uk.MoreauJean()), "needs dt"),
         (lambda: uk.initial_state(ball(0.5), [0.05], [0.0]), "the gap of 'floor' is -0.05"),

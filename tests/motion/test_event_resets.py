@@ -2,11 +2,13 @@
 
 # pyright: reportOptionalMemberAccess=false
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
+from jaxtyping import Array
 from scipy.special import ellipk
 
 import ukjax as uk
@@ -30,15 +32,28 @@ SLOPES = [float(mpmath.diff(lambda e, t=t: height(e, t), mpmath.mpf("0.9"))) for
 BALL = uk.System(uk.MassForce(jnp.eye(1), jnp.array([-G])))
 
 
+class Bounce(eqx.Module):
+    """An impact with coefficient of restitution e."""
+
+    e: Array = eqx.field(converter=jnp.asarray)
+
+    def __call__(self, t, q, v):
+        return -self.e * v
+
+
+def height_above_floor(t, q, v):
+    return q[0] - 0.1
+
+
 def floor(e):
-    return uk.Event(lambda t, q, v: q[0] - 0.1, "falling", reset=lambda t, q, v: -e * v, name="floor")
+    return uk.Event(height_above_floor, "falling", reset=Bounce(e), name="floor")
 
 
 APEX = uk.Event(lambda t, q, v: v[0], "falling", ends=False, name="apex")
 
 
 def bounce(e, ts=TS, **options):
-    return uk.simulate(BALL, [1.0], [0.0], ts, event=[floor(e), APEX], **options)
+    return uk.simulate(BALL, [1.0], [0.0], ts, event=floor(e), **options)
 
 
 def test_a_ball_bounces_and_its_events_are_recorded():
@@ -46,23 +61,21 @@ def test_a_ball_bounces_and_its_events_are_recorded():
     first = np.sqrt(1.8 / G)
     bounces = first * (1 + 2 * np.cumsum([0, 0.9, 0.81]))
     np.testing.assert_allclose(motion.events.times("floor")[:3], bounces, rtol=0, atol=1e-13)
-    np.testing.assert_allclose(motion.events.times("apex")[:3], bounces + first * 0.9 ** np.arange(1, 4), atol=1e-13)
-    np.testing.assert_array_equal(motion.events.counts, [3, 3])
+    np.testing.assert_array_equal(motion.events.counts, [3])
     np.testing.assert_allclose(motion.events.v[0], -G * first, rtol=1e-13)  # before the reset
     np.testing.assert_allclose(motion.q[1:, 0], [float(height(mpmath.mpf("0.9"), t)) for t in (1, 2.5)], atol=1e-13)
     assert bool(motion.finished) and not np.any(motion.met_event)
     assert motion.plan.integrator == "event_driven"
-    assert repr(motion.events) == "EventHistory(floor: 3, apex: 3)"
+    assert repr(motion.events) == "EventHistory(floor: 3)"
 
 
 def test_impacts_that_accumulate_end_the_motion():
-    options = {"event": floor(0.9), "throw": False}
-    motion = uk.simulate(BALL, [1.0], [0.0], [0.0, 9.0], **options)
+    motion = bounce(0.9, jnp.array([0.0, 1.0, 9.0]), throw=False)
     assert int(motion.result) == ACCUMULATED
     np.testing.assert_allclose(motion.last[0], np.sqrt(1.8 / G) * 19, rtol=0, atol=1e-9)
     assert "the last" in repr(motion.events) and int(motion.events.counts[0]) > 256
     with pytest.raises(uk.SimulationError, match=r"in times as short as rounding, at t = 8\.1387.*ukjax\.Unilateral"):
-        uk.simulate(BALL, [1.0], [0.0], [0.0, 9.0], event=floor(0.9))
+        bounce(0.9, jnp.array([0.0, 1.0, 9.0]))
 
 
 @pytest.mark.slow
@@ -85,19 +98,21 @@ def clock(kick, cycles):
     period = 2 * np.pi / np.sqrt(1 - zeta**2)
     pendulum = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: -q - 2 * zeta * v))
     push = uk.Event(lambda t, q, v: q[0], "rising", reset=lambda t, q, v: v + kick, name="push")
-    ts = [0.0, (cycles + 0.5) * period]
-    return decay, period, uk.simulate(pendulum, [0.0], [1.0], ts, event=push, rtol=1e-12, atol=1e-12)
+    ts = [0.0, cycles * period]
+    return decay, period, uk.simulate(pendulum, [0.0], [-1.0], ts, event=push, rtol=1e-12, atol=1e-12)
 
 
 def test_a_clock_approaches_the_amplitude_of_its_escapement():
     """The speed in the middle obeys v ← ρ v + kick: a limit cycle, as of van der Pol, in closed form."""
     decay, period, motion = clock(0.3, 12)
-    np.testing.assert_allclose(motion.events.times("push")[:12], period * np.arange(1, 13), rtol=1e-11)
-    limit = 0.3 / (1 - decay)
-    np.testing.assert_allclose(motion.v[-1, 0], -np.sqrt(decay) * (limit + decay**12 * (1 - limit)), rtol=1e-10)
+    np.testing.assert_allclose(motion.events.times("push")[:12], period * (np.arange(12) + 0.5), rtol=1e-11)
+    first, limit = np.sqrt(decay) + 0.3, 0.3 / (1 - decay)
+    last = limit + decay**11 * (first - limit)
+    np.testing.assert_allclose(motion.v[-1, 0], -np.sqrt(decay) * last, rtol=1e-10)
     assert int(motion.events.counts[0]) == 12
 
 
+@pytest.mark.slow
 def test_a_pendulum_counts_its_passes():
     """From 2 rad, with a rod as a constraint. The period is Legendre's integral."""
     rod = uk.Holonomic(lambda t, q: q @ q - 1.0)
@@ -139,10 +154,8 @@ def test_mistakes_are_refused():
     run = lambda event, **options: uk.simulate(BALL, [1.0], [0.0], [0.0, 1.0], event=event, **options)
     with pytest.raises(uk.InputError, match="ends=True is not possible with a reset"):
         event(reset=lambda t, q, v: v, ends=True)
-    with pytest.raises(uk.InputError, match="reset must be a function of t, q, v, got 3"):
-        event(reset=3)
-    with pytest.raises(uk.InputError, match="name must be a text or None, got 3"):
-        event(name=3)
+    with pytest.raises(uk.InputError, match="name must be a text or None, got ''"):
+        event(name="")
     with pytest.raises(uk.InputError, match="event must be an event or several, got none"):
         run([])
     with pytest.raises(uk.InputError, match="event must have a different name for each event, got 'a', 'a'"):
@@ -157,10 +170,10 @@ def test_mistakes_are_refused():
         uk.ensemble(BALL, {}, members=2, ts=[0.0, 1.0], q0=[1.0], v0=[0.0], event=APEX)
     for speed in (-1.0, 0.0):
         with pytest.raises(uk.SimulationError, match="starts on one of its events, at t = 0 s"):
-            uk.simulate(BALL, [0.1], [speed], [0.0, 1.0], event=floor(0.9))
+            uk.simulate(BALL, [0.1], [speed], TS, event=floor(0.9))
 
 
 def test_an_event_that_is_no_number_ends_the_motion():
     root = uk.Event(lambda t, q, v: jnp.sqrt(q[0]) + 1, ends=False)
-    motion = uk.simulate(BALL, [1.0], [0.0], [0.0, 1.0], event=root, throw=False)
+    motion = uk.simulate(BALL, [1.0], [0.0], [0.0, 1.0], event=root, throw=False, dt=0.25, solver=uk.RungeKutta4())
     assert int(motion.result) == EVENT_NAN

@@ -163,7 +163,9 @@ class Surfaces(NamedTuple):
         """q and v after the resets of the events that are ``met``, one after the other."""
         for i, event in enumerate(self.events):
             if event.reset is not None:
-                q, v = jax.lax.cond(met[i], lambda t, q, v, event=event: event.after(t, q, v), lambda t, q, v: (q, v), t, q, v)
+                q, v = jax.lax.cond(
+                    met[i], lambda t, q, v, event=event: event.after(t, q, v), lambda t, q, v: (q, v), t, q, v
+                )
         return q, v
 
     def resets(self, met: Bool[Array, " events"]) -> Bool[Array, ""]:
