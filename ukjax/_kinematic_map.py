@@ -31,6 +31,31 @@ class AbstractSettlingMap(eqx.Module):
         """Return q with dependent coordinates recomputed from the others."""
 
 
+class StateMap(AbstractSettlingMap):
+    """The map for velocities whose last entries are first-order states, which move no coordinate.
+
+    Attributes
+    ----------
+    others
+        The map of the other velocities, None if these are q̇.
+    states
+        Number of states.
+    """
+
+    others: KinematicMap | None
+    states: int = eqx.field(static=True)
+
+    def __call__(self, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " nq"]:
+        return rate(self.others, q, v[: v.size - self.states])
+
+    def settled(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
+        return settled(self.others, q)
+
+    def without(self, count: int) -> KinematicMap | None:
+        """The map without the last ``count`` states."""
+        return self.others if count == self.states else StateMap(self.others, self.states - count)
+
+
 def rate(kinematic_map: KinematicMap | None, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " nq"]:
     """Evaluate q̇ = N(q) v. Raises ``InputError`` if q̇ does not have the shape of q."""
     if kinematic_map is None:

@@ -20,7 +20,7 @@ from ._friction import DryFriction
 from ._functions import vector_of
 from ._jaxpr.closures import hoist_tracers
 from ._jaxpr.tracing import is_eager, without_derivatives
-from ._kinematic_map import KinematicMap, rate, settled
+from ._kinematic_map import KinematicMap, StateMap, rate, settled
 from ._names import names_and_units
 from ._precision import Numbers, as_float
 from ._run.compile import jit_unoptimised
@@ -123,6 +123,12 @@ class AbstractSystem(eqx.Module):
         if self.control is None:
             raise InputError(
                 "this system has no control: System(dynamics, constraints, control=ukjax.control.Servo(...))"
+            )
+        if self.control.states and not isinstance(self.kinematic_map, StateMap):
+            names = ", ".join(name for name, _ in self.control.states)
+            raise InputError(
+                f"the control of this system has first-order states ({names}), which only ukjax.simulate, "
+                "initial_state and step take as they are: use ukjax.with_states(system), whose velocities include them"
             )
         t, q, v = state_of(t, q, v, self.kinematic_map)
         passive = self.passive(t, q, v) if passive is None else passive

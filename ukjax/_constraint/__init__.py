@@ -6,6 +6,8 @@ from .base import Level as Level
 from .base import Rows as Rows
 from .base import no_rows as no_rows
 from .baumgarte import critically_damped as critically_damped
+from .beside_states import BesideStates as BesideStates
+from .beside_states import NonsmoothBesideStates as NonsmoothBesideStates
 from .holonomic import Holonomic as Holonomic
 from .holonomicity import Holonomicity as Holonomicity
 from .holonomicity import holonomicity as holonomicity

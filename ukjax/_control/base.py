@@ -83,6 +83,11 @@ class AbstractControl(eqx.Module):
         that the task leaves free.
     sampling
         Period and delay of a control that is sampled, otherwise None.
+    states
+        Name and unit of each first-order state, () without states. The states are the last entries of the v that
+        ``command`` and ``force`` take, and ``force`` has their rates in the same entries: see ``with_states``.
+    initial
+        Initial values of the states (k,), None without states.
     """
 
     if TYPE_CHECKING:  # as in AbstractSystem: a subclass may use a property
@@ -101,6 +106,10 @@ class AbstractControl(eqx.Module):
         def serves_task_alone(self) -> bool: ...
         @property
         def sampling(self) -> Sampling | None: ...
+        @property
+        def states(self) -> tuple[tuple[str, str], ...]: ...
+        @property
+        def initial(self) -> Array | None: ...
     else:
         actuators: eqx.AbstractVar[Callable]
         task: eqx.AbstractVar[tuple[AbstractConstraint, ...]]
@@ -109,6 +118,8 @@ class AbstractControl(eqx.Module):
         limits = None
         serves_task_alone = False
         sampling = None
+        states = ()
+        initial = None
 
     def under(self, kinematic_map: KinematicMap | None) -> "AbstractControl":
         """Return this control for a system whose coordinates move by q̇ = N(q) v = ``kinematic_map(q, v)``."""
@@ -204,8 +215,12 @@ class ConstantInputs(AbstractControl):
     def inputs(self) -> tuple[tuple[str, str], ...] | None:
         return self.control.inputs
 
+    @property
+    def states(self) -> tuple[tuple[str, str], ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.control.states
+
     def command(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], passive: Terms) -> Command:
-        p = actuator_matrix(self.actuators(t, q), v).shape[1]
+        p = actuator_matrix(self.actuators(t, q), v[: v.size - len(self.states)]).shape[1]
         if self.u.shape != (p,):
             raise InputError(f"u must have {p} entries, one per actuator, got {self.u.size}")
         return no_task(self.u)

@@ -36,6 +36,7 @@ from .._precision import Numbers, warn_if_single
 from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem, kinematic_map_of, nonsmooth_of, refuse_contacts
 from .._terms import Terms
+from .._with_states import with_initial_states
 from .diagnose.contact import check_gaps, check_options_with_contact
 from .diagnose.creep import warn_of_creep
 from .diagnose.motion import check_end, check_start, warn_of_coarse_time, warn_of_unarmed_event
@@ -89,7 +90,8 @@ def simulate(
     q0
         Coordinates at ts[0], shape (nq,); or (batch, nq) for a batch of starts.
     v0
-        Velocities at ts[0], shape (n,) or (batch, n). Without a kinematic map, n = nq.
+        Velocities at ts[0], shape (n,) or (batch, n). Without a kinematic map, n = nq. For a control with states also
+        (v, s) of shape (n + k,) or (batch, n + k); otherwise the states have the initial values of the control.
     ts
         Increasing times of the samples [s], shape (samples,). In a batch also (batch, samples), one row per member;
         a member whose times are all equal stays at its start.
@@ -232,6 +234,7 @@ def simulate(
     >>> motion.q.shape
     (3, 2)
     """
+    model, v0 = with_initial_states(model, q0, v0)
     arguments = Arguments.checked(model, q0, v0, ts, drift, dt, solver, adjoint, event, max_steps, progress, switches)
     check_flag("throw", throw)
     with hint_if_batched_model(model, arguments.q0):

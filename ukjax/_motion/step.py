@@ -19,6 +19,7 @@ from .._run.compile import jit
 from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem, Driven, kinematic_map_of, nonsmooth_of
 from .._terms import Terms
+from .._with_states import with_initial_states, with_states
 from .diagnose.contact import check_gaps, check_options_with_contact
 from .diagnose.motion import check_consistent
 from .fallback.row_noise import without_noise_rows
@@ -112,6 +113,7 @@ def initial_state(model: AbstractSystem | Callable[..., Terms], q0: Numbers, v0:
     """
     if not isinstance(model, AbstractSystem):
         check_function("model", model, "t, q, v")
+    model, v0 = with_initial_states(model, q0, v0)
     q0, v0, t, sampling = as_array("q0", q0), as_array("v0", v0), as_numbers("t", t), sampling_of(model)
     check_starts(q0, v0, kinematic_map_of(model))
     if t.shape not in ((), q0.shape[:-1]):
@@ -188,6 +190,7 @@ def step(
     Sampled control, ``ukjax.control.Sampled``, is evaluated at the beginnings of those of the equal steps that are its
     instants. So dt / steps must divide its period, its delay, and the time of the first state.
     """
+    model = with_states(model) if isinstance(model, AbstractSystem) else model
     _check(model, state, drift, solver)
     steps, dt = as_integer("steps", steps, 1), as_number("dt", dt, "s", above=0)
     u = None if u is None else _inputs(model, state, u)

@@ -42,7 +42,7 @@ class Sampled(AbstractControl):
     Raises
     ------
     InputError
-        If ``law`` is not a control or is sampled itself, the period is not positive, the delay is negative, or
+        If ``law`` is not a control, is sampled itself or has states, the period is not positive, the delay is negative, or
         JAX traces one of them.
     """
 
@@ -53,8 +53,9 @@ class Sampled(AbstractControl):
     projected: ClassVar[bool] = False
 
     def __init__(self, law: Any, period: Numbers, delay: Numbers = 0.0):
-        if not isinstance(law, AbstractControl) or law.sampling is not None:
-            got = "a sampled one" if isinstance(law, AbstractControl) else kind_of(law)
+        if not isinstance(law, AbstractControl) or law.sampling is not None or law.states:
+            kind = "one with states" if isinstance(law, AbstractControl) and law.states else "a sampled one"
+            got = kind if isinstance(law, AbstractControl) else kind_of(law)
             raise InputError(f"law must be a control of ukjax.control, such as Feedback(B, law), got {got}")
         self.law = law
         self.period, self.delay = _known("period", period, above=0.0), _known("delay", delay, least=0.0)

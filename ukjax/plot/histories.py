@@ -144,7 +144,8 @@ def _draw_task(ax, trajectory):
     if system is None:  # read from a file, which does not store the actuator matrix B
         ax.set_visible(False)
         return
-    power = jax.vmap(lambda t, q, v, u: v @ system.control.force(t, q, v, u))
+    n = trajectory.v.shape[-1] - len(system.control.states)
+    power = jax.vmap(lambda t, q, v, u: v[:n] @ system.control.force(t, q, v, u)[:n])
     ax.plot(t, power(trajectory.t, trajectory.q, trajectory.v, trajectory.control), color=COLOURS[0], linewidth=1.2)
     label(ax, "power of the control [W]")
 

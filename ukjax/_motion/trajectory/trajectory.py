@@ -122,6 +122,17 @@ class Trajectory(eqx.Module):
     held: Float[Array, "*batch samples p"] | None = None
     events: EventHistory | None = None
 
+    @property
+    def states(self) -> dict[str, Array]:
+        """First-order states of the control by name, each (samples,) with a batch axis in front for a batch.
+
+        They are the last entries of ``v``. Empty for a system without states, and for a motion from a file, where they
+        are among the velocities.
+        """
+        control = self.model.control if isinstance(self.model, AbstractSystem) else None
+        names = [] if control is None else [name for name, _ in control.states]
+        return {name: self.v[..., i - len(names)] for i, name in enumerate(names)}
+
     def observed(self) -> Observation:
         """Forces, residuals, rank and energy at all samples, compiled and evaluated on first access.
 
