@@ -105,8 +105,8 @@ from ._system import AbstractSystem as AbstractSystem
 from ._system import System as System
 from ._terms import ConstrainedMotion as ConstrainedMotion
 from ._terms import Terms as Terms
-from ._with_states import with_states as with_states
 from ._view import View as View
 from ._view import view as view
+from ._with_states import with_states as with_states
 
 __version__: str

@@ -76,6 +76,18 @@ def columns(kinematic_map: KinematicMap, q: Float[Array, " nq"], v: Float[Array,
     return jax.jacfwd(lambda v: rate(kinematic_map, q, v))(v)
 
 
+def count_states(kinematic_map: KinematicMap | None) -> int:
+    """The number of first-order states, the last velocities, which move no coordinate."""
+    return kinematic_map.states if isinstance(kinematic_map, StateMap) else 0
+
+
+def velocities_of(kinematic_map: KinematicMap, N: Float[Array, "nq n"], q_dot: Array) -> Array:
+    """The velocities N⁺ q̇, zero for states."""
+    states = count_states(kinematic_map)
+    no_rate = jnp.concatenate([jnp.zeros(N.shape[1] - states, N.dtype), jnp.ones(states, N.dtype)])
+    return jnp.linalg.solve(N.T @ N + jnp.diag(no_rate), N.T @ q_dot)
+
+
 def turning(kinematic_map: KinematicMap, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
     """q̇, and the part Ṅ v of q̈ = N v̇ + Ṅ v, the derivative of N(q) v along the motion at constant v."""
     q_dot = lambda q: rate(kinematic_map, q, v)

@@ -344,6 +344,14 @@ def refuse_sampled(function: str, model: Any) -> None:
         )
 
 
+def refuse_states(function: str, model: Any) -> None:
+    """Raise ``InputError`` if the model has first-order states, for which ``function`` is not made."""
+    control = model.control if isinstance(model, AbstractSystem) else None
+    if control is not None and control.states:
+        names = ", ".join(name for name, _ in control.states)
+        raise InputError(f"{function} is not available for systems whose control has first-order states ({names})")
+
+
 AnyConstraint = AbstractConstraint | AbstractNonsmooth
 
 

@@ -15,7 +15,7 @@ from .._control import AbstractControl, actuator_matrix
 from .._errors import InputError
 from .._functions import Constant, as_function, vector
 from .._jaxpr.tracing import is_eager, without_derivatives
-from .._kinematic_map import columns, rate
+from .._kinematic_map import columns, count_states, rate, velocities_of
 from .._labels import Named, direction_names, force_unit, named_coordinates, named_inputs
 from .._motion.diagnose.motion import CONSISTENT, worst_row
 from .._motion.fallback.row_noise import without_noise_rows
@@ -117,6 +117,8 @@ def linearize(
         chosen = named_states(system, q.size, v.size, states)
     elif rows is not None:
         chosen = rows.states(method, same=system.velocity_follows)
+        moving = v.size - count_states(system.kinematic_map)
+        chosen = chosen._replace(of_q=tuple(i for i in chosen.of_q if i < moving))
     else:
         raise InputError(
             "states must be named inside jax.jit and jax.vmap, since their number depends on the rank of the "
@@ -222,7 +224,7 @@ def _nonintegrable(system, q, v):
     field = lambda x: lambda q: rate(system.kinematic_map, q, x)
     along = lambda x, y: jax.jvp(field(x), (q,), (field(y)(q),))[1]
     N, bracket = columns(system.kinematic_map, q, v), along(a, b) - along(b, a)
-    outside = bracket - N @ jnp.linalg.solve(N.T @ N, N.T @ bracket)
+    outside = bracket - N @ velocities_of(system.kinematic_map, N, bracket)
     return jnp.abs(outside), jnp.max(jnp.abs(along(a, b)) + jnp.abs(along(b, a)) + jnp.max(jnp.abs(N)))
 
 

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from .._check import repr_of
 from .._check_terms import check_terms
 from .._errors import InputError
+from .._kinematic_map import count_states
 from .._labels import Named, direction_names, named_coordinates, named_directions
 from .._names import did_you_mean_one_of
 from .._run.compile import jit_unoptimised
@@ -37,7 +38,8 @@ class States(NamedTuple):
 
 def position_names(system: AbstractSystem, nq: int, n: int) -> Named:
     """Names and units of the n displacements: the coordinates, or the directions of velocities that are no rates."""
-    return named_directions(system, n) or named_coordinates(system, nq)
+    named = named_directions(system, n) or named_coordinates(system, nq)
+    return named[: len(named) - count_states(kinematic_map_of(system))]
 
 
 def velocity_names(system: AbstractSystem, nq: int, n: int) -> Named:

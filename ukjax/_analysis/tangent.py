@@ -41,7 +41,7 @@ from jaxtyping import Array, Bool, Float
 from .._equation import motion_by
 from .._errors import InputError
 from .._kernel import without_kernels
-from .._kinematic_map import columns, rate
+from .._kinematic_map import columns, count_states, rate, velocities_of
 from .._run.compile import jit_unoptimised
 from .._solve import AbstractMethod, rounding
 from .._system import AbstractSystem, kinematic_map_of, shifted
@@ -118,7 +118,10 @@ def basis(
     """Z: displacements and changes of velocities for a unit of each state; NaN or an error as in ``tangent``."""
     of_q, of_v, zero = np.array(states.of_q, int), np.array(states.of_v, int), jnp.zeros_like(v)
     p, k = of_q.size, of_q.size + of_v.size
-    displacement = _completed(system.position_slope(t, q, v), of_q, jnp.eye(p, k, dtype=v.dtype), 0.0)
+    moving = v.size - count_states(kinematic_map_of(system))
+    slope = system.position_slope(t, q, v)[:, :moving]
+    displacement = _completed(slope, of_q, jnp.eye(p, k, dtype=v.dtype), 0.0)
+    displacement = jnp.pad(displacement, ((0, v.size - moving), (0, 0)))
     beside = lambda xi: (t, shifted(kinematic_map_of(system), q, xi), v)
     by_displacement = jax.jacfwd(lambda xi: system.velocity_residual(*beside(xi)))(zero) @ displacement
     free = jnp.eye(k - p, k, p, dtype=v.dtype)
@@ -145,7 +148,7 @@ def _turning(system, q, v):
     N = columns(kinematic_map, q, v)
     along = lambda x, y: jax.jvp(lambda q: rate(kinematic_map, q, x), (q,), (rate(kinematic_map, q, y),))[1]
     bracket = jax.vmap(lambda xi: along(v, xi) - along(xi, v), out_axes=1)(jnp.eye(v.size, dtype=v.dtype))
-    return jnp.linalg.solve(N.T @ N, N.T @ bracket)
+    return velocities_of(kinematic_map, N, bracket)
 
 
 def _completed(A, chosen, free, rhs):

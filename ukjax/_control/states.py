@@ -53,7 +53,7 @@ class AbstractControlWithStates(AbstractControl):
 
 
 class AbstractActuatorStates(AbstractControlWithStates):
-    """Actuators with a state each, between the inputs u of a ``control`` and the forces: Q = B f(s), ṡ = f(t, q, v, s, u).
+    """Actuators with a state each, between the inputs u of a ``control`` and the forces: Q = B f(s), ṡ = g(Bᵀ v, s, u).
 
     Subclasses define ``delivered`` and ``own_rates``. Their states follow those of ``control``.
 

@@ -189,13 +189,13 @@ def simulate(
     zero. If it does not leave, because it crosses zero in the direction that counts, or rests there, the motion ends at
     once with the result "started on its event", a failure.
 
-    Steps end on every sample. Within each step an event that ends the motion is evaluated along a cubic polynomial, at 64 points or more
-    of an adaptive step, 16 or more of a fixed step, 1024 or more of the whole motion, and at each minimum that the
-    signs of its slope show between two points. Two crossings between two points are missed if the slopes at both
-    points do not show the minimum. More samples help.
+    Steps end on every sample. The event is evaluated along a cubic polynomial of each step, at 64 points or more of an
+    adaptive step, 16 or more of a fixed step, 1024 or more of the whole motion, and at each minimum that the signs of
+    its slope show between two points. Two crossings between two points are missed if the slopes at both points do not
+    show the minimum. More samples help.
 
-    Several events, events with a ``reset`` or ``ends=False``, and events of systems with contacts are searched in all
-    steps together, with explicit Runge–Kutta solvers: at 8 points or more of a step, 512 or more of the whole motion,
+    All this is for one event that ends the motion. Several events, events with a ``reset`` or ``ends=False``, and
+    events of systems with contacts are searched together, with explicit Runge–Kutta solvers: at 8 points or more of a step, 512 or more of the whole motion,
     and at each minimum that the signs of the slopes show. ``Trajectory.events`` has their instants and numbers. A
     sample at such an instant has the state after the reset. Events at the same instant are applied in the order of the
     list. Derivatives of the motion contain those of the instants, by the saltation matrix of each reset. A start on the

@@ -54,8 +54,8 @@ class DCMotor(AbstractActuatorStates):
 
         L di/dt = u − R i − K ω,    Q = B K i,    ω = Bᵀ v
 
-    with the columns of B of ``control``. The currents i are states, which ``ukjax.simulate`` integrates with the motion.
-    They follow the velocities in v, and ``Trajectory.states`` has them by name.
+    with the columns of B of ``control``. The currents i are states, which ``ukjax.simulate`` integrates with the
+    motion. They follow the velocities in v, and ``Trajectory.states`` has them by name.
 
     Parameters
     ----------

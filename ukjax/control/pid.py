@@ -24,8 +24,8 @@ class PID(AbstractControlWithStates):
 
         u = kp e + ki s + kd ė,    e = target(t) − y(t, q),    ṡ = e
 
-    The integrals s are states, which ``ukjax.simulate`` integrates with the motion. They follow the velocities in v, and
-    ``Trajectory.states`` has them by name.
+    The integrals s are states, which ``ukjax.simulate`` integrates with the motion. They follow the velocities in v,
+    and ``Trajectory.states`` has them by name.
 
     Parameters
     ----------

@@ -42,8 +42,8 @@ class Sampled(AbstractControl):
     Raises
     ------
     InputError
-        If ``law`` is not a control, is sampled itself or has states, the period is not positive, the delay is negative, or
-        JAX traces one of them.
+        If ``law`` is not a control, is sampled itself or has states, the period is not positive, the delay is negative,
+        or JAX traces one of them.
     """
 
     law: AbstractControl

@@ -253,14 +253,19 @@ def _solve_one(problem, start, ts, loop, derivatives):
     finished = reached_last_time(last.result)
     end = jnp.where(finished, ts[-1], ts[0] + last.t), last.q, last.v
     displaced = start.displaced(jnp, q[0], v0)  # an impact at the start may change v
-    samples, modes = (reached_times(ts, q, v), q, v), (output.closed, output.sticking, output.direction)
+    t, modes = reached_times(ts, q, v), ContactMode(output.closed, output.sticking, output.direction)
     if any(event.is_end for event in problem.events):  # where it ended is an additional sample
         with_end = lambda xs, x: jnp.concatenate([xs, x[None]])
-        samples, modes = jax.tree.map(with_end, samples, end), jax.tree.map(with_end, modes, tuple(last.mode))
-    contacts = ContactHistory(*modes, output.impact_times, output.impulses, output.impacts, output.changes)
-    history = EventHistory(output.event_times, *before, output.met, output.counts, names_of(problem.events))
+        (t, q, v), modes = jax.tree.map(with_end, ((t, q, v), modes), (end, last.mode))
+    impacts = output.impact_times, output.impulses, output.impacts, output.changes
+    contacts = ContactHistory(modes.closed, modes.sticking, modes.direction, *impacts)
+    q_before, v_before = before
+    names = names_of(problem.events)
+    history = EventHistory(output.event_times, q_before, v_before, output.met, output.counts, names)
     return Solution(
-        *samples,
+        t=t,
+        q=q,
+        v=v,
         result=last.result,
         steps=last.steps,
         last=end,

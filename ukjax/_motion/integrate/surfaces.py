@@ -1,7 +1,7 @@
 """The surfaces of events, on which a motion ends, continues from another state, or is only counted."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -79,8 +79,8 @@ class Surfaces(NamedTuple):
     ) -> "Surfaces":
         """The events of a motion of this ``scale`` that starts at t, q, v."""
         surfaces, eps = cls(events, kinematic_map, jnp.zeros(len(events), q.dtype), t), jnp.finfo(q.dtype).eps
-        sizes = scale.of(surfaces.values, t, q, v) if events else surfaces.rounding
-        roundings = ROUNDINGS * eps * sizes, 4 * eps * (jnp.abs(t) + scale.t)
+        sizes: Any = scale.of(surfaces.values, t, q, v) if events else surfaces.rounding
+        roundings: Any = ROUNDINGS * eps * sizes, 4 * eps * (jnp.abs(t) + scale.t)
         return cls(events, kinematic_map, *jax.lax.stop_gradient(roundings))
 
     def values(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " events"]:
