@@ -18,7 +18,7 @@ from .._motion.inputs import canonicalise
 from .._precision import Numbers
 from .._run.compile import jit_unoptimised
 from .._solve import AbstractMethod, choose, solve
-from .._system import AbstractSystem, System, refuse_contacts, refuse_sampled, structure_of
+from .._system import AbstractSystem, System, refuse_contacts, refuse_sampled, refuse_states, structure_of
 from .linear_model import LinearModel
 from .linearize import check_state, linearize, state_of
 from .states import Rows
@@ -124,6 +124,7 @@ def equilibrium(
         raise InputError(f"system must be a ukjax.System, got {kind_of(system)}")
     refuse_contacts("equilibrium", system)
     refuse_sampled("equilibrium", system)
+    refuse_states("equilibrium", system)
     t, q, v = state_of(system, t, near, None, "near")
     system = locked(system, hold, t, q, v, "hold")
     system, q, v, t = canonicalise(system, q, v, t)

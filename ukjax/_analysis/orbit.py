@@ -39,7 +39,7 @@ from .._motion.trajectory.trajectory import Trajectory
 from .._names import did_you_mean
 from .._precision import Numbers
 from .._solve import choose, coordinate_scale_by_numpy
-from .._system import AbstractSystem, AbstractVariant, kinematic_map_of, refuse_sampled, shifted
+from .._system import AbstractSystem, AbstractVariant, kinematic_map_of, refuse_sampled, refuse_states, shifted
 from .linearize import check_state, state_of
 from .states import Rows, States, named_states, names_of_states, position_names, velocity_names
 from .tangent import compiled_basis
@@ -274,6 +274,7 @@ def _checked(function, system, t, q, v, period, steps):
     if not isinstance(system, AbstractSystem):
         raise InputError(f"system must be a ukjax.System, got {kind_of(system)}")
     refuse_sampled(function, system)
+    refuse_states(function, system)
     t, q, v = state_of(system, t, q, v)
     system, q, v, t = canonicalise(system, q, v, t)
     return system, t, q, v, as_number("period", period, "s", above=0).astype(q.dtype), as_integer("steps", steps, 8)

@@ -33,7 +33,7 @@ from .._parameters import value_at
 from .._precision import Numbers, is_double_allowed
 from .._run.compile import jit_unoptimised
 from .._solve import AbstractMethod
-from .._system import refuse_contacts, refuse_sampled
+from .._system import refuse_contacts, refuse_sampled, refuse_states
 from .._version import NUMERICS, __version__
 from .block import starts
 from .plan import fingerprint_of, plan_of
@@ -128,6 +128,7 @@ def export(
         raise InputError("derivatives need fixed steps: give dt, the length of one [s]")
     refuse_contacts("export", system)
     refuse_sampled("export", system)
+    refuse_states("export", system)
     plan = plan_of(
         system, {name: [1.0] for name in names} or {"q1": [0.0]}, 1, ts, q0, v0, None, 0, None, False, "samples", None,
         drift, dt, rtol, atol, method, solver, None, max_steps,

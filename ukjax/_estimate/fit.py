@@ -14,7 +14,7 @@ from .._errors import InputError
 from .._functions import vector
 from .._parameters import Observed, Parameters, check_settings
 from .._solve import AbstractMethod, choose
-from .._system import refuse_contacts, refuse_sampled
+from .._system import refuse_contacts, refuse_sampled, refuse_states
 from .checkpoint import Checkpoint, fingerprint_of
 from .descent import LOSS_DERIVATIVES, descend
 from .experiment import Experiment, as_experiments
@@ -170,6 +170,7 @@ def fit(
     advice = ": minimise a cost of ukjax.simulate, whose derivatives are those of the motion with its impacts"
     refuse_contacts("fit", observed.model, advice)
     refuse_sampled("fit", observed.model)
+    refuse_states("fit", observed.model)
     prediction = Prediction(
         observed,
         parameters,

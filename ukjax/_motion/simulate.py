@@ -195,12 +195,13 @@ def simulate(
     show the minimum. More samples help.
 
     All this is for one event that ends the motion. Several events, events with a ``reset`` or ``ends=False``, and
-    events of systems with contacts are searched together, with explicit Runge–Kutta solvers: at 8 points or more of a step, 512 or more of the whole motion,
-    and at each minimum that the signs of the slopes show. ``Trajectory.events`` has their instants and numbers. A
-    sample at such an instant has the state after the reset. Events at the same instant are applied in the order of the
-    list. Derivatives of the motion contain those of the instants, by the saltation matrix of each reset. A start on the
-    surface of an event with ``ends=False`` does not count. Resets that follow one another in ever shorter times end the
-    motion with the result "came to events that follow one another in ever shorter times", a failure.
+    events of systems with contacts are searched together, with explicit Runge–Kutta solvers: at 8 points or more of a
+    step, 512 or more of the whole motion, and at each minimum that the signs of the slopes show. ``Trajectory.events``
+    has their instants and numbers. A sample at such an instant has the state after the reset. Events at the same
+    instant are applied in the order of the list. Derivatives of the motion contain those of the instants, by the
+    saltation matrix of each reset. A start on the surface of an event with ``ends=False`` does not count. Resets that
+    follow one another in ever shorter times end the motion with the result "came to events that follow one another in
+    ever shorter times", a failure.
 
     **Contacts.** A system with ``Unilateral`` or ``Coulomb`` constraints is integrated by steps that end where a
     contact or a friction force changes; ``solver=MoreauJean()`` does not look for these instants.
