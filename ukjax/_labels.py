@@ -66,7 +66,8 @@ def named_directions(model: Any, n: int) -> Named | None:
     known = [name for name, _ in model.coordinates or ()]
     named = model.velocities or tuple((f"v{i + 1}", "") for i in range(n))
     direction = lambda name: name[1:] if name[0] == "d" and name[1:] in known else name
-    return tuple((direction(name), unit.removesuffix("/s")) for name, unit in named)
+    without_rate = lambda unit: unit.removesuffix("/s") if unit.endswith("/s") or not unit else f"{unit} s"
+    return tuple((direction(name), without_rate(unit)) for name, unit in named)
 
 
 def direction_names(model: Any) -> tuple[str, ...]:

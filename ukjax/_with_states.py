@@ -107,7 +107,7 @@ class WithStates(AbstractVariant):
     def velocities(self) -> tuple[tuple[str, str], ...] | None:
         named, control = self.plant.velocities, self.plant.control
         if self.plant.kinematic_map is None and self.plant.coordinates is not None:
-            named = tuple((f"d{name}", f"{unit}/s") for name, unit in self.plant.coordinates)
+            named = tuple((f"d{name}", f"{unit}/s" if unit else "") for name, unit in self.plant.coordinates)
         assert control is not None
         return None if named is None else (*named, *control.states)
 

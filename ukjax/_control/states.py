@@ -15,7 +15,7 @@ from .._errors import InputError
 from .._kinematic_map import KinematicMap, StateMap
 from .._precision import Numbers
 from .._terms import Terms
-from .base import AbstractControl, Command, actuator_matrix, no_task
+from .base import AbstractControl, Command, MotorForce, actuator_matrix, no_task
 
 
 class AbstractControlWithStates(AbstractControl):
@@ -55,7 +55,8 @@ class AbstractControlWithStates(AbstractControl):
 class AbstractActuatorStates(AbstractControlWithStates):
     """Actuators with a state each, between the inputs u of a ``control`` and the forces: Q = B f(s), ṡ = g(Bᵀ v, s, u).
 
-    Subclasses define ``delivered`` and ``own_rates``. Their states follow those of ``control``.
+    f acts in the place of u on ``control``, which may have states itself. Subclasses define ``delivered`` and
+    ``own_rates``. Their states follow those of ``control``.
 
     Attributes
     ----------
@@ -125,7 +126,11 @@ class AbstractActuatorStates(AbstractControlWithStates):
         own = self.own_rates(self.columns(t, q, v).T @ self.apart(v)[0], s, u)
         if not isinstance(self.control, AbstractControlWithStates):
             return own
-        return jnp.concatenate([self.control.rates(t, q, others, u), own])
+        return jnp.concatenate([self.control.rates(t, q, others, self.delivered(s)), own])
+
+    def motor_force(self, t: Array, q: Float[Array, " nq"], v: Array, u: Float[Array, " p"]) -> MotorForce | None:
+        others, s = v[: -self._size], v[-self._size :]
+        return self.control.motor_force(t, q, others, self.delivered(s))
 
     @property
     def _size(self) -> int:

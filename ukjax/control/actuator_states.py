@@ -10,7 +10,8 @@ from .._precision import Numbers
 class LowPass(AbstractActuatorStates):
     """Inputs that pass a low-pass filter of first order before they act: T ṡ = u − s, and s acts in the place of u.
 
-    An actuator with a time constant is such a filter. The filtered inputs s are states, which ``ukjax.simulate``
+    An actuator with a time constant is such a filter. ``LowPass(DCMotor(control))`` filters the voltages of motors, and
+    ``DCMotor(LowPass(control))`` their torques. The filtered inputs s are states, which ``ukjax.simulate``
     integrates with the motion. They follow the velocities in v, and ``Trajectory.states`` has them by name.
 
     Parameters

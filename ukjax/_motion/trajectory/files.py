@@ -191,7 +191,8 @@ def write_csv(saved: SavedMotion, path: Path) -> None:
         named = labels.coordinates if name == "q" else labels.along
         prefix = prefix if labels.directions is None else prefix[1:]
         for i, (coordinate, unit) in enumerate(named):
-            columns[f"{prefix}{coordinate} [{unit or '-'}{suffix}]"] = arrays[name][:, i]
+            full = f"{unit or '-'}{suffix}".replace(" s/s^2", "/s").replace(" s/s", "")  # of first-order states
+            columns[f"{prefix}{coordinate} [{full}]"] = arrays[name][:, i]
     for i, (coordinate, unit) in enumerate(labels.along):
         columns[f"force on {coordinate} [{force_unit(unit)}]"] = arrays["constraint_force"][:, i]
     for i, (actuator, unit) in enumerate(labels.inputs):

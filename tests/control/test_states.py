@@ -1,0 +1,170 @@
+"""Controls and motors with first-order states, against the matrix exponential of linear systems."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.linalg import expm
+
+import ukjax as uk
+from ukjax.control import PID, DCMotor, DynamicFeedback, Feedback, LowPass, Sampled
+
+TIGHT = {"rtol": 1e-12, "atol": 1e-12}
+TS = np.linspace(0, 2, 5)
+FRICTION, LOAD = 0.3, 2.0
+CART = uk.MassForce(jnp.eye(1), lambda t, q, v: LOAD - FRICTION * v)
+
+
+def exact(A, b, x0, ts=TS):
+    """x(t) for ẋ = A x + b."""
+    n = len(b)
+    whole = np.zeros((n + 1, n + 1))
+    whole[:n, :n], whole[:n, n] = A, b
+    return np.array([expm(whole * t) @ np.append(x0, 1) for t in ts])[:, :n]
+
+
+def state_of(motion):
+    return np.concatenate([motion.q, motion.v], axis=-1)
+
+
+class Voltage(Feedback):
+    """A constant voltage."""
+
+    def __init__(self, voltage):
+        super().__init__(jnp.eye(1), voltage, inputs=[("supply", "V")])
+
+
+J, B, K, R, L = 0.02, 0.1, 0.5, 1.2, 0.05
+ROTOR = uk.MassForce(jnp.array([[J]]), lambda t, q, v: -B * v)
+MOTOR = np.array([[0, 1, 0], [0, -B / J, K / J], [0, -K / L, -R / L]])
+
+
+def motor(constant=K, voltage=3.0):
+    control = DCMotor(Voltage(jnp.array([voltage])), resistance=R, inductance=L, constant=constant)
+    return uk.System(ROTOR, control=control, coordinates=[("theta", "rad")])
+
+
+def test_the_step_response_of_a_motor():
+    motion = uk.simulate(motor(), [0.0], [0.0], TS, **TIGHT)
+    np.testing.assert_allclose(state_of(motion), exact(MOTOR, [0, 0, 3 / L], [0, 0, 0]), rtol=0, atol=1e-11)
+    assert list(motion.states) == ["current supply"]
+    np.testing.assert_array_equal(motion.states["current supply"], motion.v[:, 1])
+    assert motion.directions == (("theta", "rad"), ("current supply", "A s"))
+    np.testing.assert_array_equal(motion.control, 3.0)
+    again = motion(TS[1:3])
+    np.testing.assert_allclose(again.v, motion.v[1:3], atol=1e-12)
+
+
+def test_the_motor_in_a_batch_step_by_step_and_linearised():
+    starts = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])  # speed and current
+    batch = uk.simulate(motor(), np.zeros((3, 1)), starts, TS, dt=0.01)
+    for member, start in enumerate(starts):
+        expected = exact(MOTOR, [0, 0, 3 / L], [0, *start])
+        np.testing.assert_allclose(state_of(batch)[member], expected, rtol=0, atol=1e-9)
+    assert batch.states["current supply"].shape == (3, 5)
+    state = uk.initial_state(motor(voltage=0.0), [0.0], [0.0])
+    state = uk.step(motor(voltage=0.0), state, 0.5, u=[3.0], steps=200)
+    np.testing.assert_allclose(np.append(state.q, state.v), exact(MOTOR, [0, 0, 3 / L], [0, 0, 0])[1], atol=1e-8)
+    linear = uk.linearize(uk.with_states(motor()), [0.0])
+    np.testing.assert_allclose(linear.A, MOTOR, atol=1e-12)
+    np.testing.assert_allclose(linear.B[:, 0], [0, 0, 1 / L], atol=1e-12)
+    assert [name for name, _ in linear.states] == ["theta", "dtheta", "current supply"]
+
+
+@pytest.mark.slow
+def test_derivatives_by_a_constant_of_the_motor():
+    speed = lambda constant: uk.simulate(motor(constant), [0.0], [0.0], TS, dt=0.01).v[-1, 0]
+    ahead, behind = (speed(K + change) for change in (1e-5, -1e-5))
+    for derivative in (jax.grad, jax.jacfwd):
+        np.testing.assert_allclose(jax.jit(derivative(speed))(K), (ahead - behind) / 2e-5, rtol=1e-7)
+
+
+def pid(**gains):
+    return PID(jnp.eye(1), lambda t, q: q[:1], 1.0, **gains)
+
+
+def test_an_integral_removes_the_error_that_a_load_leaves():
+    gains = {"kp": 4.0, "ki": 1.5, "kd": 2.0}
+    ts = np.array([0.0, 1.0, 3.0, 60.0])
+    motion = uk.simulate(uk.System(CART, control=pid(**gains)), [0.0], [0.0], ts, **TIGHT)
+    A = [[0, 1, 0], [-4, -FRICTION - 2, 1.5], [-1, 0, 0]]
+    np.testing.assert_allclose(state_of(motion), exact(A, [0, 4 + LOAD, 1], [0, 0, 0], ts), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(motion.q[-1], 1.0, atol=1e-9)  # without ki: 1 + LOAD / kp
+    np.testing.assert_allclose(motion.control[-1], -LOAD, atol=1e-8)
+
+
+def test_a_controller_drives_a_motor_through_a_filter():
+    """Five states in a row: x, v, the integral, the current, and the filtered voltage."""
+    gains, T = {"kp": 4.0, "ki": 1.5, "kd": 2.0}, 0.2
+    driven = LowPass(DCMotor(pid(**gains), resistance=1.0, inductance=0.1, constant=0.8), T, initial=0.5)
+    motion = uk.simulate(uk.System(CART, control=driven), [0.0], [0.0], TS, **TIGHT)
+    A = np.array(
+        [
+            [0, 1, 0, 0, 0],
+            [0, -FRICTION, 0, 0.8, 0],
+            [-1, 0, 0, 0, 0],
+            [0, -8, 0, -10, 10],
+            [-4 / T, -2 / T, 1.5 / T, 0, -1 / T],
+        ]
+    )
+    expected = exact(A, [0, LOAD, 1, 0, 4 / T], [0, 0, 0, 0, 0.5])
+    np.testing.assert_allclose(state_of(motion), expected, rtol=0, atol=1e-10)
+    assert list(motion.states) == ["integral u1", "current u1", "filtered u1"]
+
+
+def test_states_of_a_mechanism_with_a_stop_an_event_and_constraints():
+    """A hinge with a stop, whose motor has a filter: the filtered torque is that of the closed form."""
+    arm = uk.Body(1.0, centre=(0.5, 0, 0), inertia=(0.0, 0.1, 0.1))
+    hinge = uk.joints.Revolute("ground", "arm", axis="z", limits=(-1.0, 0.5), restitution=0.3)
+    robot = uk.Mechanism(
+        {"arm": arm}, {"hinge": hinge}, gravity=(0, 0, -9.81), actuators=[uk.Actuator("motor", "hinge")]
+    )
+    driven = robot.with_stops().driven(LowPass(robot.motors({"motor": 0.3}), 0.1))
+    half = uk.Event(lambda t, q, v: v[1] - 0.15, "rising", ends=False, name="half")
+    motion = uk.simulate(driven, [0.0], [0.0], TS, event=half, **TIGHT)
+    expected = 0.3 * (1 - np.exp(-TS / 0.1))
+    np.testing.assert_allclose(motion.states["filtered motor"], expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(motion.motors.force[:, 0], expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(motion.events.times("half")[0], 0.1 * np.log(2), rtol=0, atol=1e-12)
+    assert int(motion.contacts.impacts) > 0 and np.all(motion.q <= 0.5 + 1e-12)
+    fall = 0.3 / 0.35 * (TS**2 / 2 - 0.1 * TS + 0.01 * (1 - np.exp(-TS / 0.1)))  # before the stop
+    np.testing.assert_allclose(motion.q[1, 0], fall[1], rtol=0, atol=1e-11)
+
+
+def test_a_velocity_constraint_does_not_see_the_states():
+    """Two masses that a velocity constraint couples, with a state of its own rate and force: one mass of 3 kg."""
+    masses = uk.MassForce(jnp.diag(jnp.array([1.0, 2.0])), jnp.zeros(2))
+    couple = uk.Nonholonomic(lambda t, q, v: v @ jnp.array([1.0, -1.0]))
+    leak = DynamicFeedback(
+        jnp.array([[1.0], [0.0]]), lambda t, q, v, s: s, lambda t, q, v, s: -2 * s, 3.0, states=[("pressure", "Pa")]
+    )
+    motion = uk.simulate(uk.System(masses, couple, control=leak), [0.0, 0.0], [0.0, 0.0], TS, **TIGHT)
+    np.testing.assert_allclose(motion.states["pressure"], 3 * np.exp(-2 * TS), rtol=0, atol=1e-11)
+    np.testing.assert_allclose(motion.v[:, :2], np.tile((1 - np.exp(-2 * TS)) / 2, (2, 1)).T, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(motion.constraint_force[:, 2], 0, atol=1e-15)
+
+
+def test_mistakes_are_refused():
+    system = uk.System(CART, control=pid(kp=1.0))
+    states = r"first-order states \(integral u1\)"
+    for use in (uk.linearize, uk.equilibrium, lambda system, q: system.command(0.0, q, q)):
+        with pytest.raises(uk.InputError, match=states):
+            use(system, [0.0])
+    with pytest.raises(uk.InputError, match=f"equilibrium is not available for systems whose control has {states}"):
+        uk.equilibrium(uk.with_states(system), [0.0])
+    with pytest.raises(
+        uk.InputError, match=r"v0 must have 1 velocities, or these and .* \(integral u1\), got shape \(3,\)"
+    ):
+        uk.simulate(system, [0.0], [0.0, 0.0, 0.0], TS)
+    with pytest.raises(uk.InputError, match="law must be a control .*, got one with states"):
+        Sampled(pid(kp=1.0), 0.1)
+    with pytest.raises(uk.InputError, match="control must be a control of ukjax.control, .* got a sampled one"):
+        LowPass(Sampled(Voltage(1.0), 0.1), 0.1)
+    with pytest.raises(uk.InputError, match="time_constant must be"):
+        LowPass(Voltage(jnp.ones(1)), 0.0)
+    with pytest.raises(uk.InputError, match="must have one entry per input"):
+        LowPass(Voltage(jnp.ones(1)), [0.1, 0.2, 0.3], [1.0, 2.0])
+    with pytest.raises(uk.InputError, match=r"kp, ki, kd, initial and target must be numbers or have shape \(p,\)"):
+        pid(kp=[1.0, 2.0], ki=[1.0, 2.0, 3.0])
+    with pytest.raises(uk.InputError, match="states must name 2 states, one per entry of initial, got 1"):
+        DynamicFeedback(jnp.eye(1), lambda t, q, v, s: s[:1], lambda t, q, v, s: -s, [0.0, 0.0], states=[("a", "")])
