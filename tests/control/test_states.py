@@ -51,8 +51,6 @@ def test_the_step_response_of_a_motor():
     np.testing.assert_array_equal(motion.states["current supply"], motion.v[:, 1])
     assert motion.directions == (("theta", "rad"), ("current supply", "A s"))
     np.testing.assert_array_equal(motion.control, 3.0)
-    again = motion(TS[1:3])
-    np.testing.assert_allclose(again.v, motion.v[1:3], atol=1e-12)
 
 
 def test_the_motor_in_a_batch_step_by_step_and_linearised():
@@ -72,11 +70,14 @@ def test_the_motor_in_a_batch_step_by_step_and_linearised():
 
 
 @pytest.mark.slow
-def test_derivatives_by_a_constant_of_the_motor():
+def test_derivatives_and_other_times_of_the_motor():
     speed = lambda constant: uk.simulate(motor(constant), [0.0], [0.0], TS, dt=0.01).v[-1, 0]
     ahead, behind = (speed(K + change) for change in (1e-5, -1e-5))
     for derivative in (jax.grad, jax.jacfwd):
         np.testing.assert_allclose(jax.jit(derivative(speed))(K), (ahead - behind) / 2e-5, rtol=1e-7)
+    motion = uk.simulate(motor(), [0.0], [0.0], TS, **TIGHT)
+    expected = exact(MOTOR, [0, 0, 3 / L], [0, 0, 0], [0.3, 1.1])
+    np.testing.assert_allclose(state_of(motion([0.3, 1.1])), expected, rtol=0, atol=1e-11)
 
 
 def pid(**gains):
@@ -112,6 +113,7 @@ def test_a_controller_drives_a_motor_through_a_filter():
     assert list(motion.states) == ["integral u1", "current u1", "filtered u1"]
 
 
+@pytest.mark.slow
 def test_states_of_a_mechanism_with_a_stop_an_event_and_constraints():
     """A hinge with a stop, whose motor has a filter: the filtered torque is that of the closed form."""
     arm = uk.Body(1.0, centre=(0.5, 0, 0), inertia=(0.0, 0.1, 0.1))
