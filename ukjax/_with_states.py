@@ -59,11 +59,13 @@ def with_initial_states(model: Any, q0: Numbers, v0: Numbers) -> tuple[Any, Numb
     if not isinstance(model, WithStates):
         return model, v0
     v, nq = as_array("v0", v0), as_array("q0", q0).shape[-1:]
-    plant, initial = model.plant, model.control.initial
+    plant, control = model.plant, model.plant.control
+    assert control is not None and control.initial is not None
+    initial = control.initial
     n = nq if plant.kinematic_map is None else None if plant.velocities is None else (len(plant.velocities),)
     with_them = None if n is None else (n[0] + initial.size,)
     if v.ndim == 0 or n is not None and v.shape[-1:] not in (n, with_them):
-        names = ", ".join(name for name, _ in model.control.states)
+        names = ", ".join(name for name, _ in control.states)
         raise InputError(
             f"v0 must have {n and n[0]} velocities, or these and the initial values of the states ({names}), "
             f"got shape {v.shape}"

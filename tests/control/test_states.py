@@ -1,5 +1,9 @@
 """Controls and motors with first-order states, against the matrix exponential of linear systems."""
 
+# pyright: reportOptionalMemberAccess=false, reportOptionalSubscript=false
+
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +13,7 @@ from scipy.linalg import expm
 import ukjax as uk
 from ukjax.control import PID, DCMotor, DynamicFeedback, Feedback, LowPass, Sampled
 
-TIGHT = {"rtol": 1e-12, "atol": 1e-12}
+TIGHT: dict[str, Any] = {"rtol": 1e-12, "atol": 1e-12}
 TS = np.linspace(0, 2, 5)
 FRICTION, LOAD = 0.3, 2.0
 CART = uk.MassForce(jnp.eye(1), lambda t, q, v: LOAD - FRICTION * v)

@@ -100,6 +100,7 @@ ORDER = (
     ("_constraint", "_dynamics"),
     ("_control",),
     ("_system",),
+    ("_with_states",),
     ("_contact",),
     ("_labels",),
     ("_motion", "control", "systems"),

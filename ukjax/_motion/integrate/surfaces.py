@@ -96,8 +96,8 @@ class Surfaces(NamedTuple):
 
         slope, second = jax.jvp(first, (t, q, v), along(q, v))
         parts = zip(jax.jacfwd(self.values, (0, 1, 2))(t, q, v), along(q, v), strict=True)
-        size = sum(jnp.abs(J).reshape(slope.size, -1) @ jnp.abs(jnp.reshape(x, -1)) for J, x in parts)
-        return Rates(slope, second, ROUNDINGS * jnp.finfo(q.dtype).eps * size)
+        size: Any = sum(jnp.abs(J).reshape(slope.size, -1) @ jnp.abs(jnp.reshape(x, -1)) for J, x in parts)
+        return Rates(slope, second, float(ROUNDINGS * jnp.finfo(q.dtype).eps) * size)
 
     @property
     def _counted(self) -> np.ndarray:
