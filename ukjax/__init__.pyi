@@ -77,7 +77,7 @@ from ._mechanism import Shape as Shape
 from ._motion.acceleration import acceleration as acceleration
 from ._motion.consistent.project import project as project
 from ._motion.event import Event as Event
-from ._motion.event_history import EventHistory as EventHistory
+from ._motion.event import EventHistory as EventHistory
 from ._motion.plan import Plan as Plan
 from ._motion.simulate import simulate as simulate
 from ._motion.step import State as State

@@ -80,7 +80,7 @@ def test_derivatives_and_other_times_of_the_motor():
     for derivative in (jax.grad, jax.jacfwd):
         np.testing.assert_allclose(jax.jit(derivative(speed))(K), (ahead - behind) / 2e-5, rtol=1e-7)
     motion = uk.simulate(motor(), [0.0], [0.0], TS, **TIGHT)
-    expected = exact(MOTOR, [0, 0, 3 / L], [0, 0, 0], [0.3, 1.1])
+    expected = exact(MOTOR, [0, 0, 3 / L], [0, 0, 0], np.array([0.3, 1.1]))
     np.testing.assert_allclose(state_of(motion([0.3, 1.1])), expected, rtol=0, atol=1e-11)
 
 

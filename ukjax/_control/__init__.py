@@ -14,7 +14,3 @@ from .base import as_limits as as_limits
 from .base import constraints_of as constraints_of
 from .base import no_task as no_task
 from .base import square_matrix as square_matrix
-from .states import AbstractActuatorStates as AbstractActuatorStates
-from .states import AbstractControlWithStates as AbstractControlWithStates
-from .states import checked_control as checked_control
-from .states import initial_of as initial_of

@@ -10,8 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .._contact.history import ContactHistory
 from .._parameters import Place, put
 from .._solve import AbstractMethod, Sparse
-from .event import Event
-from .event_history import EventHistory
+from .event import Event, EventHistory
 from .stepper.drift_correction import MethodPerLevel
 from .stepper.error_control import Tolerance
 from .stepper.scaling import Scale

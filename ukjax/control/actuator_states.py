@@ -3,8 +3,9 @@
 from jaxtyping import Array, Float
 
 from .._check import as_numbers
-from .._control import AbstractActuatorStates, AbstractControl, checked_control, initial_of
+from .._control import AbstractControl
 from .._precision import Numbers
+from .states import AbstractActuatorStates, checked_control, initial_of
 
 
 class LowPass(AbstractActuatorStates):

@@ -7,12 +7,13 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from .._check import as_numbers, check_function
-from .._control import AbstractControlWithStates, Command, as_limits, no_task
+from .._control import Command, as_limits, no_task
 from .._errors import InputError
 from .._functions import as_function, vector_of
 from .._names import names_and_units
 from .._precision import Numbers
 from .._terms import Terms
+from .states import AbstractControlWithStates
 
 
 class DynamicFeedback(AbstractControlWithStates):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import as_numbers, check_function
-from .._control import AbstractControl, AbstractControlWithStates, Command, as_limits, no_task
+from .._control import AbstractControl, Command, as_limits, no_task
 from .._errors import InputError
 from .._functions import Constant, as_function, vector_of
 from .._kinematic_map import KinematicMap, StateMap
@@ -17,6 +17,7 @@ from .._kinematic_map import rate as rate_of
 from .._names import names_and_units
 from .._precision import Numbers
 from .._terms import Terms
+from .states import AbstractControlWithStates
 
 
 class PID(AbstractControlWithStates):

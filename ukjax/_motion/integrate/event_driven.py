@@ -27,8 +27,7 @@ from ..._contact.rows import gaps
 from ..._contact.transition import directions_along, settle, transition
 from ..._run.compile import jit_batch
 from ..._system import kinematic_map_of
-from ..event import Step, check_event, names_of, on_surface
-from ..event_history import MAX_EVENTS, EventHistory
+from ..event import MAX_EVENTS, EventHistory, Step, check_event, names_of, on_surface
 from ..fallback.policy import solve_eagerly
 from ..plan import Plan
 from ..problem import SMALLEST_STEP, InitialState, Problem, Solution

@@ -25,7 +25,7 @@ from ..._outside import external_values_in
 from ..._precision import Numbers
 from ..._solve import AbstractMethod
 from ..._system import AbstractSystem
-from ..event_history import EventHistory
+from ..event import EventHistory
 from ..inputs import hint_if_batched_model
 from ..plan import Plan
 from ..result import EVENT, FINISHED, in_words

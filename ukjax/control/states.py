@@ -11,11 +11,11 @@ from jaxtyping import Array, Float
 
 from .._check import as_numbers, call, kind_of
 from .._constraint import AbstractConstraint
+from .._control import AbstractControl, Command, MotorForce, actuator_matrix, no_task
 from .._errors import InputError
 from .._kinematic_map import KinematicMap, StateMap
 from .._precision import Numbers
 from .._terms import Terms
-from .base import AbstractControl, Command, MotorForce, actuator_matrix, no_task
 
 
 class AbstractControlWithStates(AbstractControl):
