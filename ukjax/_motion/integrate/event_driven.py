@@ -11,7 +11,7 @@ value zero adds the derivatives of the root. So a derivative of the motion conta
 """
 
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox.internal as eqxi
 import jax
@@ -26,16 +26,18 @@ from ..._contact.rows import gaps
 from ..._contact.transition import directions_along, settle, transition
 from ..._kinematic_map import rate
 from ..._run.compile import jit_batch
+from ..._solve import AbstractMethod
 from ..event import Step, on_surface
 from ..fallback.policy import solve_eagerly
 from ..plan import Plan
-from ..problem import SMALLEST_STEP, InitialState, Problem, Solution
-from ..result import RUNNING, classify, finite, reached_last_time, reached_times
+from ..problem import SMALLEST_STEP, InitialState, Problem, Solution, StepCounts
+from ..result import NEEDS_FALLBACK, RUNNING, classify, finite, reached_last_time, reached_times
 from ..stepper.contact_setting import compiled, setting_of
-from ..stepper.drift_correction import assumption_failed_for
+from ..stepper.drift_correction import MethodPerLevel, assumption_failed_for
 from ..stepper.error_control import control_error
 from ..stepper.model_batch import SingleModel
 from ..stepper.runge_kutta import acceleration, step
+from ..stepper.tableau import Tableau
 from .base import AbstractBatchIntegrator
 
 MIN_CELLS, CELLS_OF_MOTION = 8, 512
@@ -44,6 +46,9 @@ many points of the whole time, and at the end of each step."""
 
 MAX_CHANGES_AT_ONCE = 12
 """Changes of the mode at one instant, after which the motion ends: no mode is consistent."""
+
+MAX_STEPS_OF_LOOP = 1_000_000
+"""Largest number of steps of ``contact_loop``."""
 
 CHECKPOINTS = 256
 """Largest number of states saved for a derivative in reverse mode."""
@@ -205,6 +210,40 @@ def _for_each(one, start, problem):
     if start.q.ndim == 1:
         return one(start, problem.ts)
     return jax.vmap(one, in_axes=(0, 0 if problem.ts.ndim == 2 else None))(start, problem.ts)
+
+
+def contact_loop(
+    model: Any,
+    start: InitialState,
+    ts: Float[Array, " samples"],
+    per_interval: Int[Array, " intervals"],
+    method: AbstractMethod | MethodPerLevel,
+    tableau: Tableau,
+) -> tuple[Array, Array, Bool[Array, ""]]:
+    """q and v at the samples of one motion with fixed steps, and whether another method is needed.
+
+    It has derivatives in forward mode. The motion is NaN after its end.
+    """
+    counts = StepCounts(per_interval, most=0)  # the loop needs no largest number
+    problem = Problem(
+        model,
+        ts,
+        dt=None,
+        counts=counts,
+        rtol=jnp.zeros((), ts.dtype),
+        atol=None,
+        method=method.acceleration if isinstance(method, MethodPerLevel) else method,
+        solver=None,
+        adjoint=None,
+        event=None,
+        tableau=tableau,
+        projection=True,
+        max_steps=MAX_STEPS_OF_LOOP,
+        progress=False,
+        attempt=method,
+    )
+    solution = _solve_one(problem, start, ts, _forward_loop, derivatives=True)
+    return solution.q, solution.v, solution.result == NEEDS_FALLBACK
 
 
 def _solve_one(problem, start, ts, loop, derivatives):
