@@ -27,6 +27,7 @@ from ..fallback.row_noise import mass_and_rows
 from ..integrate.base import AbstractIntegrator
 from ..problem import InitialState, Problem
 from ..result import (
+    ENERGY_GAINED,
     EVENT_NAN,
     INCONSISTENT,
     JUMPED,
@@ -34,6 +35,7 @@ from ..result import (
     NO_CONTACT_MODE,
     OFF_CONSTRAINTS,
     ON_EVENT,
+    SEVERAL_CONTACT_MODES,
     TOO_SMALL,
     all_ended_well,
     ended_well,
@@ -258,6 +260,18 @@ def check_finished(trajectory: Trajectory, problem: Problem, start: InitialState
             f"{subject} came to contacts or dry friction at t = {float(t):.6g} s for which no forces are consistent, "
             "or no mode lasts. Large coefficients of friction can be the reason (Painlevé's problem): use a smaller "
             f"{other}. throw=False returns what was computed"
+        )
+    if result == SEVERAL_CONTACT_MODES:
+        raise SimulationError(
+            f"{subject} came to a sliding contact at t = {float(t):.6g} s that may open or stay closed: both have "
+            "consistent forces, so that the motion is not determined (Painlevé's problem). A smaller coefficient of "
+            "friction avoids it. throw=False returns what was computed"
+        )
+    if result == ENERGY_GAINED:
+        raise SimulationError(
+            f"{subject} came to an impact at t = {float(t):.6g} s that would increase the energy, by the laws of "
+            "Newton and Coulomb (Kane's problem). restitution=0, less friction, or the same restitution of all "
+            "contacts that take part avoids it. throw=False returns what was computed"
         )
     if problem.projection and (result == JUMPED or result == TOO_SMALL and problem.dt is None):
         _raise_leap(trajectory.model, problem, subject, t, q, v, scale)
