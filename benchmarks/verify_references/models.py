@@ -44,18 +44,12 @@ def rod(mass, inertia, place, along):
 def uniform(m, mass, length, first, along):
     """A uniform thin rod from ``first`` along a unit vector."""
     place = [first[i] + length / 2 * along[i] for i in range(len(first))]
-    return _cloud(mass, place, [[length / m.sqrt(12) * a for a in along]])
+    return _pair(mass, place, [length / m.sqrt(12) * a for a in along])
 
 
-def _cloud(mass, place, arms):
-    """Pairs of points at place ± arm, whose second moments are mass times arm armᵀ in all."""
-    share = mass / (2 * len(arms))
-    points = []
-    for arm in arms:
-        grown = [a * len(arms) for a in arm] if len(arms) > 1 else arm
-        for sign in (1, -1):
-            points.append((share, [c + sign * a for c, a in zip(place, grown, strict=True)]))
-    return points
+def _pair(mass, place, arm):
+    """Two points at place ± arm, whose second moment is mass times arm armᵀ."""
+    return [(mass / 2, [c + sign * a for c, a in zip(place, arm, strict=True)]) for sign in (1, -1)]
 
 
 # --- pendulums --------------------------------------------------------------------------------------------------------
@@ -155,6 +149,41 @@ def _slider_crank():
         lambda m, p: [0, 0],
         compared,
         ("0", "2"),
+    )
+
+
+def _spatial_slider_crank():
+    """The angle of the crank. The rod has the axes u along it, n normal to u and x, and w."""
+
+    def shape(m, p, angle):
+        ball = [0, p.aside - p.crank * m.sin(angle), p.above + p.crank * m.cos(angle)]
+        out = m.sqrt(ball[1] ** 2 + ball[2] ** 2)
+        return ball, m.sqrt(p.rod**2 - out**2), out
+
+    def positions(m, p, t, q):
+        ball, x, out = shape(m, p, q[0])
+        u = [-x / p.rod, ball[1] / p.rod, ball[2] / p.rod]
+        n = [0, ball[2] / out, -ball[1] / out]
+        thin = m.sqrt(p.rod_along / (2 * p.rod_mass))
+        long = m.sqrt(p.rod_across / p.rod_mass - thin**2)
+        arms = [[long * a for a in u], [thin * a for a in n], [thin * a for a in _cross(u, n)]]
+        centre = [(x + ball[0]) / 2, ball[1] / 2, ball[2] / 2]
+        axis = [0, p.aside, p.above]
+        along = [0, -m.sin(q[0]), m.cos(q[0])]
+        middle = [a + p.crank / 2 * b for a, b in zip(axis, along, strict=True)]
+        crank = [m.sqrt(p.crank_inertia / p.crank_mass) * a for a in along]
+        rod = [point for arm in arms for point in _pair(p.rod_mass / 3, centre, [m.sqrt(3) * a for a in arm])]
+        return [*_pair(p.crank_mass, middle, crank), *rod, (p.slider_mass, [x, 0, 0])]
+
+    def potential(m, p, t, q):
+        height = p.crank * m.cos(q[0])
+        return p.g * (p.crank_mass * height / 2 + p.rod_mass * height / 2)
+
+    return Model(
+        Points(positions, potential),
+        lambda m, p: [0, p.speed],
+        lambda m, p, t, y: [y[0], shape(m, p, y[0])[1]],
+        ("0", "5"),
     )
 
 
@@ -540,6 +569,7 @@ MODELS = {
     "bead_on_hoop": _bead_on_hoop(),
     "four_bar": _four_bar(),
     "slider_crank": _slider_crank(),
+    "spatial_slider_crank": _spatial_slider_crank(),
     "andrews": _andrews(),
     "bricard": _bricard(),
     "governor": _governor(),
