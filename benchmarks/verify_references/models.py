@@ -391,6 +391,45 @@ def _car_axis():
 # --- rigid bodies -----------------------------------------------------------------------------------------------------
 
 
+def _fekete():
+    """In Cartesian coordinates: the constraint force is −(g·p + v·v) p."""
+    dot = lambda a, b: sum(x * y for x, y in zip(a, b, strict=True))
+
+    def rate(m, p, t, y):
+        points, speeds = ([y[60 * k + 3 * i : 60 * k + 3 * i + 3] for i in range(20)] for k in (0, 1))
+        pull = []
+        for at, v in zip(points, speeds, strict=True):
+            force = [-p.damping * x for x in v]
+            for other in points:
+                if other is not at:
+                    apart = [a - b for a, b in zip(at, other, strict=True)]
+                    square = dot(apart, apart)
+                    force = [f + x / square for f, x in zip(force, apart, strict=True)]
+            normal = (dot(force, at) + dot(v, v)) / dot(at, at)
+            pull += [f - normal * x for f, x in zip(force, at, strict=True)]
+        return [*y[60:], *pull]
+
+    def start(m, p):
+        places = []
+        for number, latitude, turn, first in (
+            (3, (3, 8), 13, 1),
+            (7, (1, 8), 29, 1),
+            (6, (-2, 15), 7, 1),
+            (4, (-3, 10), 17, 0),
+        ):
+            high = m.pi * latitude[0] / latitude[1]
+            for k in range(number):
+                angle = 2 * m.pi * (k + first) / number + m.pi / turn
+                places += [m.cos(angle) * m.cos(high), m.sin(angle) * m.cos(high), m.sin(high)]
+        return [*places, *[0] * 60]
+
+    def compared(m, p, t, y):
+        ends = list(y[:3]), list(y[57:60])
+        return [x / m.sqrt(dot(end, end)) for end in ends for x in end]
+
+    return Model(rate, start, compared, ("0", "1000"))
+
+
 def _quaternion_rate(u, w):
     return [
         (-u[1] * w[0] - u[2] * w[1] - u[3] * w[2]) / 2,
@@ -574,6 +613,7 @@ MODELS = {
     "bricard": _bricard(),
     "governor": _governor(),
     "car_axis": _car_axis(),
+    "fekete": _fekete(),
     "free_body": _free_body(),
     "heavy_top": _heavy_top(),
     "chaplygin_sleigh": _chaplygin_sleigh(),

@@ -83,6 +83,7 @@ def test_flutter_of_zieglers_column_without_dampers():
     np.testing.assert_allclose(hopf.parameter, 3.5 - np.sqrt(2), rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_the_pitchfork_of_a_bead_on_a_hoop():
     """At ω² = g/R; the branch that appears there has cos θ = g/(ω² R), and leads back to it."""
     branch = uk.continuation(hoop, [0.0, -RADIUS], 3.0, until=6.0)

@@ -113,6 +113,7 @@ def test_vibrations_beside_the_rest_and_their_derivatives():
     np.testing.assert_allclose(jax.jacfwd(squares)(jnp.asarray(K)), np.diag(exact), atol=1e-10)
 
 
+@pytest.mark.slow
 def test_preload_of_a_strut_and_of_a_spring_without_stiffness():
     joints = {
         "slide": Prismatic("ground", "box", axis="x", preload=0.7),

@@ -13,7 +13,7 @@ import ukjax as uk
 PULL, SPEED = 3.0, 2.5
 
 
-@pytest.mark.parametrize("lengths", [(1, 4, 3, 2), (1, 2, 4, 3), (2, 1, 3, 4)])
+@pytest.mark.parametrize("lengths", [(1, 2, 4, 3), pytest.param((1, 4, 3, 2), marks=pytest.mark.slow)])
 def test_fixed_steps_pass_flat_poses_of_four_bars_that_are_no_parallelograms(lengths):
     """Bars a, b, c between pins that are d apart, without forces, with the angles as coordinates of unit mass: the
     speed keeps its size, and the bars lie flat several times."""

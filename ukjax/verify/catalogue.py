@@ -19,6 +19,7 @@ NAMES = (
     "bricard",
     "governor",
     "car_axis",
+    "fekete",
     "free_body",
     "heavy_top",
     "knife_edge",
