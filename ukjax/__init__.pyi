@@ -5,6 +5,7 @@ from . import plot as plot
 from . import robots as robots
 from . import systems as systems
 from . import verify as verify
+from ._analysis import Branch as Branch
 from ._analysis import Equilibrium as Equilibrium
 from ._analysis import LinearModel as LinearModel
 from ._analysis import Mode as Mode
@@ -12,7 +13,9 @@ from ._analysis import Orbit as Orbit
 from ._analysis import Reach as Reach
 from ._analysis import Regulator as Regulator
 from ._analysis import Singularity as Singularity
+from ._analysis import SpecialPoint as SpecialPoint
 from ._analysis import StabilityChart as StabilityChart
+from ._analysis import continuation as continuation
 from ._analysis import equilibrium as equilibrium
 from ._analysis import linearize as linearize
 from ._analysis import monodromy as monodromy

@@ -788,6 +788,8 @@ def _check_element_shapes(joints, tree):
                     f"joints[{name!r}] has a quaternion, and no body hangs on it here, so that no {field} can act "
                     'along it: use formulation="joint", and put the joint before those that close its loop'
                 )
+            if turns and field == "preload":
+                raise InputError(f"joints[{name!r}] has a quaternion, which admits no preload: leave it out")
             m = len(joint.velocities)
             shapes, expected = ((), (m,)), f"a number, or {m}"
             if turns and field == "rest":

@@ -175,6 +175,9 @@ class AbstractActing(AbstractConnection):
     rest : float or (k,), optional
         Coordinates at which the spring exerts no force; with a quaternion, all coordinates of the joint. Default: 0, or
         no rotation.
+    preload : float or (k,), optional
+        Force of the spring at ``rest`` [N or N m]: the force is ``preload`` − ``stiffness`` (q − ``rest``). Without
+        ``stiffness`` it is the same everywhere. Not for quaternions.
     damping : float or (k,), optional
         Viscous damping: force −``damping`` q̇. At least 0.
     armature : float or (k,), optional
@@ -193,6 +196,7 @@ class AbstractActing(AbstractConnection):
     _: KW_ONLY
     stiffness: Numbers = _optional("stiffness")
     rest: Numbers = _optional("rest")
+    preload: Numbers = _optional("preload")
     damping: Numbers = _optional("damping", least=0)
     armature: Numbers = _optional("armature", least=0)
     friction: Numbers = _optional("friction", least=0)

@@ -172,7 +172,7 @@ CATALOGUE = {
             "woodpecker",
             "Woodpecker",
             "Woodpecker toy that hammers its way down a pole",
-            "Leine, Glocker & van Campen, J. Vib. Control 9 (2003) 25",
+            "Leine, van Campen & Glocker, J. Vib. Control 9 (2003) 25",
         ),
         Entry(
             "clearance_slider_crank",
