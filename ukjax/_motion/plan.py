@@ -8,7 +8,6 @@ from .._jaxpr.tracing import is_concrete, is_eager, is_forward_mode, is_tracing,
 from .._solve import AbstractMethod
 from .._system import AbstractSystem
 from .problem import InitialState, Problem
-from .stepper.base import AbstractStepper
 from .stepper.limits import has_single_loop, is_kernel, is_single_kernel
 
 INTEGRATORS = {

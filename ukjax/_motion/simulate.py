@@ -50,9 +50,9 @@ from .integrate.sampled import schedule_of
 from .integrate.switches import at_samples, check_switches, stops_of
 from .plan import choose as choose_plan
 from .problem import InitialState, Problem, Solution, StepCounts
+from .stepper.base import AbstractStepper
 from .stepper.error_control import DEFAULT_RTOL
 from .stepper.limits import is_kernel
-from .stepper.rattle import Rattle, check_rattle
 from .stepper.scaling import scales
 from .stepper.tableau import DOPRI8, Tableau, check_solver
 from .trajectory.continuation import IntegrationOptions, Provenance, as_recorded
@@ -468,8 +468,13 @@ def _check_solver(model, solver, adjoint, event, drift, dt):
         if dt is None:
             raise InputError("solver=MoreauJean() needs dt, the length of its steps [s]")
         return
-    if isinstance(solver, Rattle):
-        check_rattle(model, drift, dt)
+    if isinstance(solver, AbstractStepper):
+        if dt is None:
+            raise InputError(
+                f"solver={type(solver).__name__}() needs dt, the length of its steps [s]: it does not choose them by "
+                "rtol and atol"
+            )
+        solver.check(model, drift)
     else:
         check_solver(solver)
     if adjoint is not None:

@@ -29,8 +29,8 @@ class StepEnd(NamedTuple):
         Whether the step must be repeated by another method for M and A.
     """
 
-    q: Float[Array, "nq *batch"]
-    v: Float[Array, "n *batch"]
+    q: Float[Array, " nq *batch"]
+    v: Float[Array, " n *batch"]
     off: Bool[Array, "*batch"]
     jumped: Bool[Array, "*batch"]
     inconsistent: Bool[Array, "*batch"]
@@ -44,7 +44,10 @@ class AbstractStepper(eqx.Module):
     its own rule for derivatives, such as ``jax.lax.custom_root``.
     """
 
-    def init(self, q: Float[Array, "nq *batch"], v: Float[Array, "n *batch"]) -> Any:
+    def check(self, model: Any, drift: str) -> None:
+        """Raise ``InputError`` for a model or a drift correction that these steps cannot take."""
+
+    def init(self, q: Float[Array, " nq *batch"], v: Float[Array, " n *batch"]) -> Any:
         """What the first step needs of the steps before it, a pytree of arrays; () for a one-step method."""
         return ()
 
@@ -55,8 +58,8 @@ class AbstractStepper(eqx.Module):
         carry: Any,
         t: Array,
         h: Array,
-        q: Float[Array, "nq *batch"],
-        v: Float[Array, "n *batch"],
+        q: Float[Array, " nq *batch"],
+        v: Float[Array, " n *batch"],
         method: AbstractMethod | MethodPerLevel,
         projection: bool,
         scale: Scale,

@@ -88,6 +88,22 @@ class Rattle(AbstractStepper):
         if isinstance(self.order, bool) or self.order not in WEIGHTS:
             raise InputError(f"order must be 2 or 4, got {repr_of(self.order)}")
 
+    def check(self, model: Any, drift: str) -> None:
+        if not isinstance(model, AbstractSystem):
+            raise InputError(
+                "solver=Rattle() needs a ukjax.System: a function that returns Terms has no constraints φ = 0"
+            )
+        if drift != "projection":
+            raise InputError(f"solver=Rattle() satisfies the constraints in each step: leave drift out, got {drift!r}")
+        if model.control is not None and model.control.projected:
+            raise InputError("solver=Rattle() is not available for a system whose control enforces a task")
+        for constraint in model.constraints:
+            if constraint.level != "position":
+                raise InputError(
+                    f"solver=Rattle() is for constraints on positions, φ(t, q) = 0, and {constraint.name!r} is on "
+                    f"{'velocities' if constraint.level == 'velocity' else 'accelerations'}: use the default solver"
+                )
+
     def init(self, q, v) -> Any:
         return jnp.zeros_like(v)  # an acceleration, by which the first iterate of v is predicted
 
@@ -111,24 +127,6 @@ class Rattle(AbstractStepper):
         drops_rows = isinstance(method, MethodPerLevel) and method.drops_rows
         beyond = needs_fallback | off if drops_rows else needs_fallback
         return carry, StepEnd(q, v, off, failed, false, beyond)
-
-
-def check_rattle(model: Any, drift: str, dt: Any) -> None:
-    """Raise ``InputError`` for what ``Rattle`` cannot take."""
-    if dt is None:
-        raise InputError("solver=Rattle() needs dt, the length of its steps [s]; rtol and atol choose no steps for it")
-    if not isinstance(model, AbstractSystem):
-        raise InputError("solver=Rattle() needs a ukjax.System: a function that returns Terms has no constraints φ = 0")
-    if drift != "projection":
-        raise InputError(f"solver=Rattle() satisfies the constraints in each step: leave drift out, got {drift!r}")
-    if model.control is not None and model.control.projected:
-        raise InputError("solver=Rattle() is for systems without a task, and the control of this one enforces its task")
-    for constraint in model.constraints:
-        if constraint.level != "position":
-            raise InputError(
-                f"solver=Rattle() is for constraints on positions, φ(t, q) = 0, and {constraint.name!r} is one on "
-                f"{'velocities' if constraint.level == 'velocity' else 'accelerations'}: use the default solver"
-            )
 
 
 def _is_off(system, t, q, v, scale):
@@ -170,9 +168,12 @@ def _step(system, levels, t, h, q, v, guess, scale):
     M, A = mass_of(system, *end, middle.v), system.position_slope(*end, middle.v)
     end_response = method.factorise(*jax.lax.stop_gradient((M, A)))
     v1 = solve(M, A, momentum, -system.velocity_residual(*end, v0), end_response)
-    needs_fallback = response.needs_fallback | end_response.needs_fallback | assumption_failed_for(levels.acceleration)
+    failed = converged == 0
+    # The end of a failed step says nothing of the method.
+    needs_fallback = response.needs_fallback | end_response.needs_fallback & ~failed
+    needs_fallback = needs_fallback | assumption_failed_for(levels.acceleration)
     acceleration = jax.lax.stop_gradient(2 * (v1 - z[:n]) / h)
-    return middle.q1, v1, acceleration, converged == 0, needs_fallback
+    return middle.q1, v1, acceleration, failed, needs_fallback
 
 
 class Middle(NamedTuple):
