@@ -36,7 +36,7 @@ def test_order(order):
     for dt in (0.04, 0.02):
         motion = run(PENDULUM, [-1.0, 0.0], [0.0, 0.0], [0.0, END], dt, order)
         errors.append(np.max(np.abs(motion.q[-1] - pendulum_by_elliptic_functions(END))))
-        assert np.max(motion.residual) < 1e-14 and "Rattle" in motion.plan.steps
+        assert np.max(motion.residual) < 1e-14 and "Rattle" in str(motion.plan)
     assert abs(np.log2(errors[0] / errors[1]) - order) < 0.1
     assert errors[1] < (1e-2 if order == 2 else 2e-6)
 
@@ -171,7 +171,8 @@ def test_singular_mass_matrix():
     q0, v0 = body.start()
     motion = run(body, q0, v0, np.linspace(0, 20, 201), 0.02)
     assert np.max(motion.residual) < 1e-13
-    np.testing.assert_allclose(motion.energy, motion.energy[0], rtol=1e-11)  # quadratic in v, M depends on |u| alone
+    energy = np.asarray(motion.energy)
+    np.testing.assert_allclose(energy, energy[0], rtol=1e-11)  # quadratic in v, M depends on |u| alone
 
 
 @pytest.mark.slow
@@ -190,7 +191,7 @@ def test_derivative_and_traced_value():
 def test_event_is_met_exactly():
     bottom = run(pendulum(), [-1.0, 0.0], [0.0, 0.0], [0.0, END], 0.01, order=4, event=lambda t, q, v: q[0])
     quarter = ellipk(np.sin(np.pi / 4) ** 2) / np.sqrt(GRAVITY)
-    assert bottom.met_event and "Rattle" in bottom.plan.steps
+    assert bottom.met_event and "Rattle" in str(bottom.plan)
     np.testing.assert_allclose(bottom.t[-1], quarter, atol=1e-8)
 
 

@@ -19,7 +19,7 @@ from ..fallback.policy import in_words, initial_method_at, next_method_of, solve
 from ..plan import Plan
 from ..problem import InitialState, Problem, Solution
 from ..result import NEEDS_FALLBACK, classify, finite, reached_times
-from ..stepper.base import AbstractStepper
+from ..stepper.base import AbstractStepper, StepSetting
 from ..stepper.drift_correction import MethodPerLevel
 from ..stepper.limits import is_kernel
 from ..stepper.model_batch import ModelBatch, SingleModel
@@ -194,6 +194,7 @@ def fixed_step_loop(
     """
     is_batch = start.q.ndim == 2
     models = ModelBatch(model_of, start.numbers) if is_batch else SingleModel(model_of(start.numbers))
+    setting = StepSetting(models, method, projection, start.scale)
 
     def interval(state, ends_and_count):
         t0, t1, count = ends_and_count
@@ -201,7 +202,8 @@ def fixed_step_loop(
 
         def advance(i, state):
             *before, flags = state
-            carry, end = stepper.step(models, before[2], t0 + i * h, h, *before[:2], method, projection, start.scale)
+            q, v, carry = before
+            carry, end = stepper.step(setting, carry, t0 + i * h, h, q, v)
             is_running = ~flags.stopped  # the first failure is the result
             not_finite = ~end.jumped & ~finite(end.q, end.v, axis=0)
             taken = checkpoint_name(is_running & ~end.jumped & ~not_finite, SAVED_NAME)

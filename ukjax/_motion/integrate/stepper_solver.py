@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import diffrax as dfx
 import jax.numpy as jnp
 
-from ..stepper.base import AbstractStepper
+from ..stepper.base import AbstractStepper, StepSetting
 from ..stepper.model_batch import SingleModel
 from .projected import LEFT_CONSTRAINTS
 
@@ -25,13 +25,14 @@ class StepperSolver(dfx.AbstractSolver):
         return None
 
     def init(self, terms, t0, t1, y0, args):
-        return self.stepper.init(*_split(y0, args))
+        q, v = _split(y0, args)
+        return self.stepper.init(q, v)
 
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
         model, method, scale, begin = args
-        carry, end = self.stepper.step(
-            SingleModel(model), solver_state, begin + t0, t1 - t0, *_split(y0, args), method, True, scale
-        )
+        q, v = _split(y0, args)
+        setting, h = StepSetting(SingleModel(model), method, True, scale), jnp.asarray(t1 - t0)
+        carry, end = self.stepper.step(setting, solver_state, begin + t0, h, q, v)
         y1 = jnp.where(end.jumped, jnp.nan, jnp.concatenate([end.q, end.v]))
         result = dfx.RESULTS.where(end.off, LEFT_CONSTRAINTS, dfx.RESULTS.successful)
         return y1, None, dict(y0=y0, y1=y1), carry, result

@@ -12,6 +12,27 @@ from .model_batch import ModelBatch, SingleModel
 from .scaling import Scale
 
 
+class StepSetting(NamedTuple):
+    """What is the same for all steps of a motion.
+
+    Attributes
+    ----------
+    each
+        ``each(function, *at)`` evaluates ``function(model, *at)`` for one model, or for each of a batch.
+    method
+        Solver for accelerations and corrections.
+    projection
+        Whether steps end on the constraints.
+    scale
+        Characteristic scales.
+    """
+
+    each: SingleModel | ModelBatch
+    method: AbstractMethod | MethodPerLevel
+    projection: bool
+    scale: Scale
+
+
 class StepEnd(NamedTuple):
     """End of a step. The fields of a batch have the batch as their last axis.
 
@@ -54,18 +75,14 @@ class AbstractStepper(eqx.Module):
     @abc.abstractmethod
     def step(
         self,
-        each: SingleModel | ModelBatch,
+        setting: StepSetting,
         carry: Any,
         t: Array,
         h: Array,
         q: Float[Array, " nq *batch"],
         v: Float[Array, " n *batch"],
-        method: AbstractMethod | MethodPerLevel,
-        projection: bool,
-        scale: Scale,
     ) -> tuple[Any, StepEnd]:
         """A step from t to t + h; returns what the next step needs, and the end of the step.
 
-        ``each(function, *at)`` evaluates a function of a model, for one model or for each of a batch. A step of length
-        zero projects the start onto the constraints if ``projection``.
+        The first step of a motion has length zero: it projects the start onto the constraints.
         """

@@ -17,7 +17,8 @@ class RungeKutta(AbstractStepper):
 
     tableau: Tableau = eqx.field(static=True)
 
-    def step(self, each, carry, t, h, q, v, method, projection, scale) -> tuple[Any, StepEnd]:
+    def step(self, setting, carry, t, h, q, v) -> tuple[Any, StepEnd]:
+        each, method, projection, scale = setting
         is_batch: bool = q.ndim == 2
         take_step = step if is_kernel(method) or is_batch and not method.is_sparse else single_loop_step
         end = take_step(each, t, h, q, v, method, self.tableau, projection, scale)

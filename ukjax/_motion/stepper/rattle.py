@@ -40,10 +40,11 @@ MAX_ITERATIONS = 60
 """Largest number of iterations of a step. They converge linearly, with a rate proportional to h."""
 
 CONVERGED = 2.0
-"""Change of v in units of its last place, relative to the largest velocity, at which the iteration ends."""
+"""Change of v in an iteration, in units of the last place of the largest velocity, at which the iteration ends."""
 
-ALMOST_CONVERGED = 1e-9
-"""Relative change of v in the last iteration, above which the step has failed."""
+ALMOST_CONVERGED = {"float64": 1e-10, "float32": 1e-3}
+"""Relative change of v in the last iteration, above which the step has failed. Below, if the changes no longer
+decrease, they are rounding: that of φ, divided by h."""
 
 SUZUKI = 1 / (4 - 4 ** (1 / 3))
 WEIGHTS = {2: (1.0,), 4: (SUZUKI, SUZUKI, 1 - 4 * SUZUKI, SUZUKI, SUZUKI)}
@@ -107,7 +108,8 @@ class Rattle(AbstractStepper):
     def init(self, q, v) -> Any:
         return jnp.zeros_like(v)  # an acceleration, by which the first iterate of v is predicted
 
-    def step(self, each, carry, t, h, q, v, method, projection, scale) -> tuple[Any, StepEnd]:
+    def step(self, setting, carry, t, h, q, v) -> tuple[Any, StepEnd]:
+        each, method, _, scale = setting
         levels = method if isinstance(method, MethodPerLevel) else each(methods_at, t, q, v, method)
         weights = WEIGHTS[self.order]
 
@@ -155,10 +157,12 @@ def _step(system, levels, t, h, q, v, guess, scale):
     start = Start.of(system, t, h, q, v)
     response = method.factorise(*jax.lax.stop_gradient((start.M, start.A)))
     first = start.first(v + h / 2 * guess)
+    # At a turning point all velocities are small, but not their errors.
+    size = jax.lax.stop_gradient(jnp.max(jnp.maximum(jnp.abs(v), scale.v) / scale.unit))
     z, converged = jax.lax.custom_root(
         lambda z: start.defect(z, response),
         jax.lax.stop_gradient(first),
-        lambda defect, z: _iterate(defect, z, scale.unit),
+        lambda defect, z: _iterate(defect, z, scale.unit, size),
         lambda linear, y: _inverse(jax.vmap(linear)(jnp.eye(y.size, dtype=y.dtype)).T) @ y,
         has_aux=True,
     )
@@ -320,11 +324,10 @@ def _inverse(C: Float[Array, "k k"]) -> Float[Array, "k k"]:
 
 
 class Iteration(NamedTuple):
-    """Unknowns z, the sizes of the last two changes of v, relative to the largest velocity, and the number of
-    iterations."""
+    """Unknowns z, the last two changes of v, relative to the largest velocity, and the number of iterations."""
 
     z: Float[Array, " k"]
-    size: Float[Array, ""]
+    change: Float[Array, ""]
     before: Float[Array, ""]
     count: Int[Array, ""]
 
@@ -332,21 +335,31 @@ class Iteration(NamedTuple):
     def ended(self) -> Bool[Array, ""]:
         """Whether only rounding is left, or the iteration fails."""
         rounding = CONVERGED * jnp.finfo(self.z.dtype).eps
-        stagnates = (self.size > self.before / 2) & (self.size < ALMOST_CONVERGED) & (self.count > 1)
-        return (self.size <= rounding) | stagnates | ~jnp.isfinite(self.size) | (self.count >= MAX_ITERATIONS)
+        stagnates = self.succeeded & (self.change > 0.9 * self.before)
+        return (self.change <= rounding) | stagnates | ~jnp.isfinite(self.change) | (self.count >= MAX_ITERATIONS)
+
+    @property
+    def succeeded(self) -> Bool[Array, ""]:
+        """Whether the last change is small."""
+        return self.change < ALMOST_CONVERGED[str(self.z.dtype)]
 
 
-def _iterate(defect: Any, z: Float[Array, " k"], unit: Float[Array, " n"]) -> tuple[Float[Array, " k"], Array]:
-    """Subtract ``defect(z)`` from z until only rounding is left; 1 if that succeeded, otherwise 0."""
+def _iterate(
+    defect: Any, z: Float[Array, " k"], unit: Float[Array, " n"], size: Array
+) -> tuple[Float[Array, " k"], Array]:
+    """Subtract ``defect(z)`` from z until only rounding is left; 1 if that succeeded, otherwise 0.
+
+    Changes of v count in its ``unit``, relative to the largest velocity, which is at least ``size``.
+    """
     norm = lambda z: jnp.max(jnp.abs(z[: unit.size]) / unit)
 
     def advance(state):
         change = defect(state.z)
         z = state.z - change
-        size = norm(change) / jnp.maximum(norm(z), jnp.finfo(z.dtype).tiny)
-        return Iteration(z, size, state.size, state.count + 1)
+        relative = norm(change) / jnp.maximum(norm(z), size)
+        return Iteration(z, relative, state.change, state.count + 1)
 
     infinite = jnp.full((), jnp.finfo(z.dtype).max, z.dtype)
     state = Iteration(z, infinite, infinite, jnp.zeros((), np.int32))
     last = jax.lax.while_loop(lambda state: ~state.ended, advance, state)
-    return last.z, (last.size < ALMOST_CONVERGED).astype(z.dtype)
+    return last.z, last.succeeded.astype(z.dtype)  # JAX does not differentiate roots with a boolean
