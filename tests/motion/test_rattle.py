@@ -157,6 +157,7 @@ def test_step_is_symplectic_and_reversible(system, q0, v0, invariant):
     np.testing.assert_allclose(back.v[0, -1], -v0, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_redundant_rows_change_nothing():
     again = uk.Holonomic(lambda t, q: 3 * (q @ q - 1), name="again")
     how = [-1.0, 0.0], [0.0, 0.0], [0.0, END], 0.04
