@@ -15,7 +15,7 @@ import numpy as np
 import ukjax as uk
 
 SAMPLES, BLOCKS = 2000, 20
-STEPS = {"Rattle()": 1_000_000, "Rattle(4)": 100_000, "RungeKutta4()": 1_000_000}
+STEPS = {"Rattle()": 1_000_000, "Rattle(4)": 1_000_000, "RungeKutta4()": 1_000_000}
 SOLVERS: dict[str, Any] = {"Rattle()": uk.Rattle(), "Rattle(4)": uk.Rattle(4), "RungeKutta4()": uk.RungeKutta4()}
 
 
