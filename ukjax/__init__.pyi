@@ -86,6 +86,7 @@ from ._motion.step import State as State
 from ._motion.step import initial_state as initial_state
 from ._motion.step import step as step
 from ._motion.stepper.radau import Radau as Radau
+from ._motion.stepper.rattle import Rattle as Rattle
 from ._motion.stepper.runge_kutta4 import RungeKutta4 as RungeKutta4
 from ._motion.trajectory.continuation import IntegrationOptions as IntegrationOptions
 from ._motion.trajectory.forces import Force as Force

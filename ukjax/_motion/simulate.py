@@ -50,6 +50,7 @@ from .integrate.sampled import schedule_of
 from .integrate.switches import at_samples, check_switches, stops_of
 from .plan import choose as choose_plan
 from .problem import InitialState, Problem, Solution, StepCounts
+from .stepper.base import AbstractStepper
 from .stepper.error_control import DEFAULT_RTOL
 from .stepper.limits import is_kernel
 from .stepper.scaling import scales
@@ -111,7 +112,7 @@ def simulate(
         matrix [M Aᵀ; A 0] has a narrow band, in some order of its rows, ``sparse`` is tried first.
     solver
         diffrax solver; the default is ``Dopri8``. ``Radau`` is for stiff systems, ``RungeKutta4`` for fixed steps,
-        ``MoreauJean`` for fixed steps of systems with many contacts.
+        ``Rattle`` for fixed steps of long motions, ``MoreauJean`` for fixed steps of systems with many contacts.
     adjoint
         diffrax adjoint. By default it suits the derivative that is requested. See the notes.
     event
@@ -334,7 +335,7 @@ class Arguments(NamedTuple):
         _check_names(model, q0)
         drift = _check_drift(drift, model)
         event = as_event(event)
-        _check_solver(solver, adjoint, event, drift, dt)
+        _check_solver(model, solver, adjoint, event, drift, dt)
         max_steps = as_integer("max_steps", max_steps, 1)
         if dt is not None:
             max_steps = _check_steps(max_steps, _as_typed(dt, length), times, event is not None)
@@ -464,12 +465,20 @@ def _tableau(solver):
     return Tableau.of(solver) if isinstance(solver, dfx.AbstractERK) else None
 
 
-def _check_solver(solver, adjoint, event, drift, dt):
+def _check_solver(model, solver, adjoint, event, drift, dt):
     if isinstance(solver, MoreauJean):
         if dt is None:
             raise InputError("solver=MoreauJean() needs dt, the length of its steps [s]")
         return
-    check_solver(solver)
+    if isinstance(solver, AbstractStepper):
+        if dt is None:
+            raise InputError(
+                f"solver={type(solver).__name__}() needs dt, the length of its steps [s]: it does not choose them by "
+                "rtol and atol"
+            )
+        solver.check(model, drift)
+    else:
+        check_solver(solver)
     if adjoint is not None:
         import diffrax as dfx
 

@@ -43,7 +43,9 @@ def with_sparsity(
 def band_method(problem: Problem, start: InitialState) -> Sparse | None:
     """Banded solver to try first for a large and sparse system; None if it does not apply or the state is traced."""
     *members, n = start.v.shape
-    if not max_band_width_of_states(n) or not problem.plain or problem.method.fast_path() is None:
+    if not max_band_width_of_states(n) or problem.tableau is None:
+        return None
+    if not problem.plain or problem.method.fast_path() is None:
         return None
     differentiated = [is_traced(x) for x in jax.tree.leaves(problem.model)]
     model, t, q, v = without_derivatives((problem.model, problem.ts, start.q, start.v))
