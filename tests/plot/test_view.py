@@ -19,6 +19,7 @@ from ukjax.__main__ import main
 
 BROWSER = Path(__file__).parents[1] / "browser.mjs"
 WIDTH, HEIGHT = 800, 600  # of its canvas
+FIRST_BODY = "#2f7fb5"  # colour of the first body
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +104,9 @@ def test_a_title_is_words_whatever_is_in_it(wheel):
 
 
 def test_a_long_motion_is_shown_by_fewer_samples(pendulum, monkeypatch):
-    monkeypatch.setattr("ukjax._view.page.MAX_POSITION_BYTES", 4 * 4 * 21)  # two points in the plane, 21 times
+    monkeypatch.setattr(
+        "ukjax._view.scene.MAX_POSITION_BYTES", 4 * 8 * 21
+    )  # two points, q and v in the plane, 21 times
     np.testing.assert_allclose(held(uk.view(pendulum).page)["t"], np.linspace(0, 4, 21), atol=1e-12)
 
 
@@ -127,7 +130,7 @@ def test_any_system_is_seen_by_its_outline(pendulum):
     space = lambda t, q: jnp.array([[0, 0, 0], [q[0], t, q[1]]])
     found = held(uk.view(bare, lambda t, q: (space(t, q), jnp.zeros((12, 3)))).page)
     assert found["dimensions"] == 3
-    assert found["links"] == [{"points": 2, "joints": True}, {"points": 12, "joints": False}]
+    assert [(link["points"], link["joints"]) for link in found["links"]] == [(2, True), (12, False)]
     np.testing.assert_allclose(found["positions"][:, 1, 1] + found["centre"][1], pendulum.t, rtol=0, atol=1e-6)
 
 
@@ -170,9 +173,10 @@ def test_a_plane_motion_is_drawn_to_scale(pendulum, tmp_path):
 
 def test_a_motion_in_space_is_seen_from_where_one_turns_it(wheel, tmp_path):
     """A parallel projection: turned by a drag, the picture is that of the turned points."""
-    drag = {"id": "canvas", "type": "pointermove", "buttons": 1, "movementX": -50, "movementY": 25}
+    press = {"id": "canvas", "type": "pointerdown", "pointerId": 1, "clientX": 90, "clientY": 40}
+    drag = {"id": "canvas", "type": "pointermove", "pointerId": 1, "clientX": 40, "clientY": 65}
     wider = {"id": "canvas", "type": "wheel", "deltaY": -100}
-    pictures = drawn(uk.view(wheel), tmp_path, [drag, wider, {"id": "canvas", "type": "dblclick"}])
+    pictures = drawn(uk.view(wheel), tmp_path, [press, drag, wider, {"id": "canvas", "type": "dblclick"}])[1:]
     motion = held(uk.view(wheel).page)
     points = motion["positions"][0][: motion["links"][0]["points"]]
     scale = 0.86 * HEIGHT / (2 * np.linalg.norm(motion["half"]))
@@ -187,11 +191,11 @@ def test_a_motion_in_space_is_seen_from_where_one_turns_it(wheel, tmp_path):
         is_drawn = lambda points, style, picture=picture, projected=projected: any(
             len(x) == len(points) and np.allclose(x, projected(points), atol=1e-3) for x in paths(picture, style)
         )
-        assert is_drawn(points, "link")
+        assert is_drawn(points, FIRST_BODY)
         pose = wheel.model.pose(wheel.q[0])["wheel"]
         solid = pose.p - np.array(motion["centre"]) + wheel.model.edges()["wheel"] @ pose.R.T
-        assert is_drawn(solid[np.isfinite(solid[:, 0])], "edge")
-    kinds = [[kind for kind, *_ in x["path"]] for x in pictures[0]["strokes"] if x["style"] == "edge"]
+        assert is_drawn(solid[np.isfinite(solid[:, 0])], FIRST_BODY)
+    kinds = [[kind for kind, *_ in x["path"]] for x in pictures[0]["strokes"] if x["style"] == FIRST_BODY]
     solid = wheel.model.edges()["wheel"]
     there = np.isfinite(solid[:, 0])  # NaN between one edge and the next
     edges = np.count_nonzero(np.diff(np.concatenate([[0], there.astype(int)])) == 1)
