@@ -86,10 +86,11 @@ def solids(trajectory: Trajectory) -> list[Solid]:
         return []
     poses = jax.tree.map(np.asarray, _poses(model.pose, trajectory.t, trajectory.q))
     surfaces = model.surfaces() if hasattr(model, "surfaces") else {}
-    none = np.zeros((0, 3)), np.zeros((0, 3), int)
-    return [
-        Solid(name, points, *surfaces.get(name, none), poses[name].p, poses[name].R) for name, points in edges.items()
-    ]
+    found = []
+    for name, points in edges.items():
+        vertices, faces = surfaces.get(name, (np.zeros((0, 3)), np.zeros((0, 3), int)))
+        found.append(Solid(name, points, vertices, faces, poses[name].p, poses[name].R))
+    return found
 
 
 def touching_points(trajectory: Trajectory) -> np.ndarray | None:

@@ -137,7 +137,7 @@ def _of_points(trajectory):
     if trajectory.q.shape[-1] != trajectory.v.shape[-1] or not callable(getattr(model, "outline", None)):
         return []
     points, J = _moving_points(trajectory)
-    if points is None:
+    if points is None or J is None:
         return []
     samples, k, d = points.shape
     flat = J.reshape(samples, k * d, -1)

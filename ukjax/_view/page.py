@@ -146,10 +146,13 @@ def page_of(motion: dict[str, Any], controls: str = "", scripts: tuple[str, ...]
 
 def open_in_browser(path: Path) -> bool:
     """Open a file in the browser if this machine has a screen. Returns whether the browser was opened."""
+    return open_address(path.resolve().as_uri())
+
+
+def open_address(address: str) -> bool:
+    """Open an address in the browser if this machine has a screen. Returns whether the browser was opened."""
     has_screen = sys.platform in ("win32", "darwin") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
-    return bool(has_screen) and webbrowser.open(
-        path.resolve().as_uri()
-    )  # without a screen, webbrowser may start a text browser
+    return bool(has_screen) and webbrowser.open(address)  # without a screen, webbrowser may start a text browser
 
 
 @functools.cache

@@ -167,11 +167,11 @@ def _arrow(arrow, centre, shown):
 def _ghosts(ghosts, centre, shown, traced):
     positions = ghosts.positions[:, shown] - centre
     positions = np.concatenate([positions, np.full((*positions.shape[:2], traced, positions.shape[3]), np.nan)], axis=2)
-    colour = ghosts.colour
-    low, high = (None, None) if colour is None else (float(np.nanmin(colour)), float(np.nanmax(colour)))
-    if low is not None and abs(low) < 1e-9 * abs(high):
-        low = 0.0  # rounding error
-    share = [] if colour is None else ((colour - low) / (high - low if high > low else 1.0)).tolist()
+    low, high, share = None, None, []
+    if ghosts.colour is not None:
+        low, high = float(np.nanmin(ghosts.colour)), float(np.nanmax(ghosts.colour))
+        low = 0.0 if abs(low) < 1e-9 * abs(high) else low  # rounding error
+        share = ((ghosts.colour - low) / (high - low if high > low else 1.0)).tolist()
     return {"members": len(positions), "positions": _numbers(positions), "colour": share, "low": low, "high": high}
 
 

@@ -16,6 +16,15 @@ let isSpatial;
 let first;
 let last;
 
+// The shape of a body: that of the motion before where none is written.
+function shapeOf(body, k) {
+  if (body.vertices === undefined) {
+    const { shape } = motion.bodies[k];
+    return { shape };
+  }
+  return { shape: { edges: numbers(body.edges), vertices: numbers(body.vertices), faces: integers(body.faces) } };
+}
+
 // Decode a motion and make it the one that is shown.
 function load(written) {
   let start = 0;
@@ -30,13 +39,7 @@ function load(written) {
     positions: numbers(written.positions),
     touching: numbers(written.touching),
     centres: numbers(written.centres),
-    bodies: written.bodies.map((body) => ({
-      ...body,
-      edges: numbers(body.edges),
-      vertices: numbers(body.vertices),
-      faces: integers(body.faces),
-      poses: numbers(body.poses),
-    })),
+    bodies: written.bodies.map((body, k) => ({ ...shapeOf(body, k), ...body, poses: numbers(body.poses) })),
     arrows: written.arrows.map((each) => ({ ...each, at: numbers(each.at), vector: numbers(each.vector) })),
     ghosts: written.ghosts && { ...written.ghosts, positions: numbers(written.ghosts.positions) },
     histories: written.histories.map((each) => ({ ...each, values: numbers(each.values) })),
@@ -90,8 +93,8 @@ function poseAt(instant, { poses }) {
 
 function edgesAt(instant, body) {
   const pose = poseAt(instant, body);
-  return Array.from({ length: body.edges.length / 3 }, (_, k) => {
-    const [x, y, z] = body.edges.subarray(3 * k, 3 * k + 3);
+  return Array.from({ length: body.shape.edges.length / 3 }, (_, k) => {
+    const [x, y, z] = body.shape.edges.subarray(3 * k, 3 * k + 3);
     return pose.map(([a, b, c, p]) => a * x + b * y + c * z + p);
   });
 }

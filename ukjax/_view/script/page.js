@@ -9,7 +9,7 @@ let renderer = null;
 function chosen(instant) {
   const isOn = (id) => element(id).checked;
   const size = (0.55 * motion.radius * 2 ** Number(element("length").value));
-  const solids = isOn("solids") && renderer ? motion.bodies.filter((body) => body.faces.length) : [];
+  const solids = isOn("solids") && renderer ? motion.bodies.filter((body) => body.shape.faces.length) : [];
   const isSolid = new Set(solids.map((body) => body.name));
   return {
     solids,
@@ -141,7 +141,7 @@ function checkbox(id, words, checked, colour) {
 }
 
 function offerSwitches() {
-  const has = { solids: motion.bodies.some((body) => body.faces.length) && renderer, touching: motion.touching.length, ghosts: motion.ghosts };
+  const has = { solids: motion.bodies.some((body) => body.shape.faces.length) && renderer, touching: motion.touching.length, ghosts: motion.ghosts };
   for (const [id, isThere] of Object.entries(has)) element(id).parentElement.hidden = !isThere;
   const moves = Math.hypot(...motion.half) > 3 * motion.radius;
   const names = motion.links.map((link) => link.name).filter(Boolean);
@@ -200,8 +200,8 @@ function film() {
 function show(written, isNew) {
   load(written);
   colours = pageColours();
-  renderer?.forget();
   if (isNew) {
+    renderer?.forget();
     renderer = isSpatial ? solidRenderer() : null;
     state.time = first;
     resetCamera();

@@ -266,9 +266,9 @@ function drawSolids(renderer, instant, view, shown, floor) {
   const solid = shown.solids.map((body) => [body, poseAt(instant, body)]);
   if (isFloorSeen) {
     const shadow = mixed(rgb(colours.paper), grid, 0.75);
-    for (const [body, pose] of solid) renderer.solid(body, pose, [1, 1, 1], shadow, floor.corner[2]);
+    for (const [body, pose] of solid) renderer.solid(body.shape, pose, [1, 1, 1], shadow, floor.corner[2]);
   }
-  for (const [body, pose] of solid) renderer.solid(body, pose, [1, 1, 1], rgb(bodyColour(body.index)));
+  for (const [body, pose] of solid) renderer.solid(body.shape, pose, [1, 1, 1], rgb(bodyColour(body.index)));
   for (const body of shown.bodies) renderer.line(edgesAt(instant, body), mixed(rgb(bodyColour(body.index)), rgb(colours.paper), 0.3), 1.2);
   for (const link of shown.links) {
     const points = lineAt(instant, link);
