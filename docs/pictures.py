@@ -1,7 +1,7 @@
 """Draw the pictures and the moving pages of the gallery: ``python docs/pictures.py [NAME ...]``.
 
 The still pictures ``docs/gallery/pictures/NAME.png`` and the moving pictures ``NAME.svg`` are kept in the repository.
-The pages ``docs/_extra/gallery/views/NAME.html``, which can be turned, are not: without them the gallery shows the moving
+The pages of ``uk.view``, ``docs/_extra/gallery/views/NAME.html``, are not: without them the gallery shows the moving
 pictures.
 """
 

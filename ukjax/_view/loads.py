@@ -69,7 +69,7 @@ def _of_mechanism(trajectory):
         points, force, moment = map(np.asarray, _reactions(model, t, q, v))
         found += [Load("forces of joints", "N", points, force), Load("moments of joints", "N m", points, moment)]
     elif trajectory.contact_force is not None:
-        contacts = _contacts(model, t, q, trajectory.contact_force)
+        contacts = contact_arrows(model, t, q, trajectory.contact_force)
         if contacts is not None:
             found.append(Load("contact forces", "N", *map(np.asarray, contacts)))
     return found
@@ -104,7 +104,7 @@ def _reactions(model, t, q, v):
     return jax.lax.map(at, (t, q, v))
 
 
-def _contacts(model, t, q, forces: Float[Array, "samples rows"]):
+def contact_arrows(model, t, q, forces: Float[Array, "samples rows"]):
     """Points and forces on the first body of each contact; None without contacts of bodies."""
     groups = [each for each in model.nonsmooth if isinstance(each, BodyContacts)]
     if not groups:

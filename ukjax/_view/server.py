@@ -6,7 +6,7 @@ import urllib.parse
 from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from .._errors import InputError
 from .page import open_address
@@ -14,6 +14,7 @@ from .page import open_address
 HOST = "127.0.0.1"
 
 
+@runtime_checkable
 class Served(Protocol):
     """What is served: a page, and the scenes of new motions."""
 
