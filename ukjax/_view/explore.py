@@ -258,14 +258,14 @@ class Exploration:
 
 
 def explore(
-    system: AbstractSystem,
-    names: Iterable[str] | None = None,
+    system: Any,
+    names: Any = None,
     *,
-    ranges: Mapping[str, Any] | None = None,
+    ranges: Any = None,
     q0: Numbers | None = None,
     v0: Numbers | None = None,
-    t1: float | None = None,
-    samples: int = 201,
+    t1: Any = None,
+    samples: Any = 201,
     outline: Callable | None = None,
 ) -> Exploration:
     """Change parameters and the start of a system by sliders, and see its motion at once.
@@ -279,19 +279,19 @@ def explore(
 
     Parameters
     ----------
-    system
+    system : System
         A system of the gallery, a ``Mechanism``, or a ``System`` with ``outline``.
-    names
+    names : iterable of str
         Names of the sliders: parameters as in ``fit`` (``m1``, ``ma[2]``, ``bodies.rod.mass``), coordinates of the
         start (``q1``) and their rates (``dq1``). By default up to eight numbers among the fields of the system, and
         up to three independent coordinates with their rates.
-    ranges
+    ranges : dict
         Ends of sliders by name: ``{"m1": (0.5, 2.0)}``.
     q0, v0
         Start (nq,) and (n,). By default that of the system.
-    t1
+    t1 : float
         End time [s]. By default that of the system.
-    samples
+    samples : int
         Number of samples of each motion.
     outline
         As for ``view``.
