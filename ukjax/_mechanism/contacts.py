@@ -156,6 +156,14 @@ class BodyContacts(AbstractNonsmooth):
         number = {link.body: i for i, link in enumerate(self.tree.links)} | {GROUND: len(self.tree.links)}
         return np.array([[number[shape.body] for shape in (contact.a, contact.b)] for contact in self.contacts])
 
+    @property
+    def has_static(self) -> bool:
+        return any(contact.static_friction is not None for contact in self.contacts)
+
+    def static_coefficients(self, groups: int) -> Float[Array, " groups"]:
+        static = ((contact.friction, contact.static_friction) for contact in self.contacts)
+        return self._for_each_gap([sliding if value is None else value for sliding, value in static])
+
     def _poses(self, t, q) -> tuple[Float[Array, "contacts 3 3"], Float[Array, "contacts 3"]]:
         """The pose of the body of a in the frame of the body of b, for each contact."""
         positions = placed(self.joints, self.tree, t, q)

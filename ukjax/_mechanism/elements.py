@@ -164,6 +164,11 @@ class Elements(eqx.Module):
         """The largest friction forces, one per velocity of these joints."""
         return self._values("friction", names, 0.0)
 
+    def static_friction_limits(self, names: Sequence[str]) -> Float[Array, " k"]:
+        """The largest friction forces where friction sticks, one per velocity of these joints."""
+        static = (jnp.broadcast_to(_static(self.joints[name]), (len(self.joints[name].velocities),)) for name in names)
+        return jnp.concatenate(list(static))
+
     def _friction(self, t: Array, q: Array, v: Array) -> Float[Array, " n"]:
         names = self.joints_with_friction(sticks=False)
         motion = JointCoordinates(self.joints, self.tree, names).motion(t, q, v)
@@ -250,6 +255,10 @@ class Elements(eqx.Module):
         return jnp.concatenate(
             [jnp.broadcast_to(fallback if value is None else value, (size,)) for value, size in values]
         )
+
+
+def _static(joint):
+    return joint.friction if joint.static_friction is None else joint.static_friction
 
 
 def _read(joint, t, R, p):

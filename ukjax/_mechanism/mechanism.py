@@ -797,7 +797,7 @@ def _check_element_shapes(joints, tree):
             shapes, expected = ((), (m,)), f"a number, or {m}"
             if turns and field == "rest":
                 shapes, expected = ((k,),), f"its {k} coordinates"
-            elif turns and field in ("stiffness", "friction", "creep"):
+            elif turns and field in ("stiffness", "friction", "creep", "static_friction"):
                 shapes, expected = ((),), "one number"
             if value.shape not in shapes:
                 raise InputError(f"{field} of joints[{name!r}] must be {expected}, got shape {value.shape}")

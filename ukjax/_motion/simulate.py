@@ -440,6 +440,8 @@ def batch_program(problem: Problem) -> Callable[[InitialState, Problem], Solutio
 
     Raises ``InputError`` for a solver that is not explicit.
     """
+    if isinstance(problem.model, AbstractSystem) and problem.model.nonsmooth:
+        return batch_integrator("time_stepping" if isinstance(problem.solver, MoreauJean) else "event_driven").program
     if not problem.plain:
         raise InputError("solver must be an explicit Runge-Kutta method, such as ukjax.RungeKutta4() or the default")
     if problem.schedule is not None:

@@ -174,5 +174,11 @@ CATALOGUE = {
             "Woodpecker toy that hammers its way down a pole",
             "Leine, Glocker & van Campen, J. Vib. Control 9 (2003) 25",
         ),
+        Entry(
+            "clearance_slider_crank",
+            "ClearanceSliderCrank",
+            "Slider-crank whose slider has play in its guide",
+            "Flores, Leine & Glocker, Multibody Syst. Dyn. 23 (2010) 165",
+        ),
     )
 }

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from ..._check_terms import complaint_of_mass
 from ..._jaxpr.tracing import is_eager, is_traced, without_derivatives
-from ..._run.compile import jit_unoptimised
+from ..._kernel.if_repeated import jit_if_repeated
 from ..._solve import AbstractMethod, Sparse
 from ..._system import AbstractSystem, dynamics_of
 from ..problem import InitialState, Problem
@@ -137,13 +137,13 @@ def _nearby(t, q, v):
         yield later, *(x + jax.device_put((size * rng.uniform(-1, 1, x.shape)).astype(x.dtype)) for x in (q, v))
 
 
-@jit_unoptimised
+@jit_if_repeated
 def _matrices(system, t, q, v):
     """M and the rows of positions."""
     return dynamics_of(system).mass(t, q, v), system.position_slope(t, q, v)
 
 
-@jit_unoptimised
+@jit_if_repeated
 def _all_matrices(model, t, q, v):
     """(M, A) of accelerations, of positions and of velocities."""
     terms = model(t, q, v)

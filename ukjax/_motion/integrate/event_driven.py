@@ -11,7 +11,7 @@ value zero adds the derivatives of the root. So a derivative of the motion conta
 """
 
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox.internal as eqxi
 import jax
@@ -19,22 +19,25 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._contact.crossing import Crossing, first_crossing, first_release
+from ..._contact.crossing import GapCrossing, first_crossing, first_release
 from ..._contact.history import MAX_IMPACTS, ContactHistory
 from ..._contact.mode import ContactMode, InContact, all_open, event_values, forces_in
 from ..._contact.rows import gaps
 from ..._contact.transition import directions_along, settle, transition
+from ..._kinematic_map import rate
 from ..._run.compile import jit_batch
+from ..._solve import AbstractMethod
 from ..event import Step, on_surface
 from ..fallback.policy import solve_eagerly
 from ..plan import Plan
-from ..problem import SMALLEST_STEP, InitialState, Problem, Solution
-from ..result import RUNNING, classify, finite, reached_last_time, reached_times
+from ..problem import SMALLEST_STEP, InitialState, Problem, Solution, StepCounts
+from ..result import NEEDS_FALLBACK, RUNNING, classify, finite, reached_last_time, reached_times
 from ..stepper.contact_setting import compiled, setting_of
-from ..stepper.drift_correction import assumption_failed_for
+from ..stepper.drift_correction import MethodPerLevel, assumption_failed_for
 from ..stepper.error_control import control_error
 from ..stepper.model_batch import SingleModel
 from ..stepper.runge_kutta import acceleration, step
+from ..stepper.tableau import Tableau
 from .base import AbstractBatchIntegrator
 
 MIN_CELLS, CELLS_OF_MOTION = 8, 512
@@ -43,6 +46,9 @@ many points of the whole time, and at the end of each step."""
 
 MAX_CHANGES_AT_ONCE = 12
 """Changes of the mode at one instant, after which the motion ends: no mode is consistent."""
+
+MAX_STEPS_OF_LOOP = 1_000_000
+"""Largest number of steps of ``contact_loop``."""
 
 CHECKPOINTS = 256
 """Largest number of states saved for a derivative in reverse mode."""
@@ -88,6 +94,8 @@ class LoopState(NamedTuple):
         Code of ``_motion.result``.
     inconsistent
         Whether constraints contradicted each other so far.
+    grazing
+        Whether a gap touched zero without speed so far.
     """
 
     t: Float[Array, ""]
@@ -103,10 +111,11 @@ class LoopState(NamedTuple):
     steps: Int[Array, ""]
     result: Int[Array, ""]
     inconsistent: Bool[Array, ""]
+    grazing: Bool[Array, ""]
 
 
 class Output(NamedTuple):
-    """Samples and impacts so far, with the fields of ``ContactHistory``."""
+    """Samples and impacts so far, as the fields of ``ContactHistory``."""
 
     state: Float[Array, "samples nq+n"]
     closed: Bool[Array, "samples gaps"]
@@ -203,6 +212,40 @@ def _for_each(one, start, problem):
     return jax.vmap(one, in_axes=(0, 0 if problem.ts.ndim == 2 else None))(start, problem.ts)
 
 
+def contact_loop(
+    model: Any,
+    start: InitialState,
+    ts: Float[Array, " samples"],
+    per_interval: Int[Array, " intervals"],
+    method: AbstractMethod | MethodPerLevel,
+    tableau: Tableau,
+) -> tuple[Array, Array, Bool[Array, ""]]:
+    """q and v at the samples of one motion with fixed steps, and whether another method is needed.
+
+    It has derivatives in forward mode. The motion is NaN after its end.
+    """
+    counts = StepCounts(per_interval, most=0)  # the loop needs no largest number
+    problem = Problem(
+        model,
+        ts,
+        dt=None,
+        counts=counts,
+        rtol=jnp.zeros((), ts.dtype),
+        atol=None,
+        method=method.acceleration if isinstance(method, MethodPerLevel) else method,
+        solver=None,
+        adjoint=None,
+        event=None,
+        tableau=tableau,
+        projection=True,
+        max_steps=MAX_STEPS_OF_LOOP,
+        progress=False,
+        attempt=method,
+    )
+    solution = _solve_one(problem, start, ts, _forward_loop, derivatives=True)
+    return solution.q, solution.v, solution.result == NEEDS_FALLBACK
+
+
 def _solve_one(problem, start, ts, loop, derivatives):
     model, q0, v0, scale = problem.model_of(start.numbers), start.q, start.v, start.scale
     setting = setting_of(model, problem.current_method, ts[0], q0, v0, scale)
@@ -223,7 +266,7 @@ def _solve_one(problem, start, ts, loop, derivatives):
         displaced=start.displaced(jnp, q[0], v0),  # an impact at the start may change v
         contacts=ContactHistory(
             output.closed, output.sticking, output.direction, output.impact_times, output.impulses,
-            output.impacts, output.changes,
+            output.impacts, output.changes, last.grazing,
         ),
     )  # fmt: skip
 
@@ -233,7 +276,7 @@ def _initial_state(layout, q, v):
     values = jnp.zeros(layout.gaps + layout.groups, q.dtype)
     return LoopState(
         zero, zero, zero, count(0), count(0), q, v, all_open(layout, q.dtype), values, count(0), count(-1),
-        count(RUNNING), jnp.asarray(False),
+        count(RUNNING), jnp.asarray(False), jnp.asarray(False),
     )  # fmt: skip
 
 
@@ -265,12 +308,15 @@ class Outlook(NamedTuple):
         Length of a shorter step to that change [s].
     met
         The events that the step ends on (events,).
+    grazes
+        Whether an open gap touches zero without speed.
     """
 
     values: Float[Array, " events"]
     beyond: Bool[Array, ""]
     aim: Float[Array, ""]
     met: Bool[Array, " events"]
+    grazes: Bool[Array, ""]
 
 
 def _outlook(setting, mode, values, forces, step_taken: Step, t0, h, share_of_motion, first):
@@ -280,11 +326,11 @@ def _outlook(setting, mode, values, forces, step_taken: Step, t0, h, share_of_mo
     is_open = jnp.concatenate([~mode.closed, jnp.zeros(layout.groups, bool)])
 
     # Open gaps along the cubic polynomial of the step.
-    crossing = Crossing(jnp.asarray(False), jnp.ones_like(h))
+    crossing = GapCrossing(jnp.asarray(False), jnp.ones_like(h), jnp.asarray(False))
     if layout.gaps:
         cells = jnp.clip(jnp.ceil(CELLS_OF_MOTION * share_of_motion), MIN_CELLS, CELLS_OF_MOTION).astype(jnp.int32)
         gaps_at = lambda x: _gaps_along(setting, step_taken, t0, x)
-        crossing = first_crossing(gaps_at, ~mode.closed, rounding[: layout.gaps], cells)
+        crossing = first_crossing(gaps_at, ~mode.closed, rounding[: layout.gaps], setting.grazing, cells)
 
     # Forces and slips, which may vanish and return within a step in which nothing moves.
     def values_at(x):
@@ -300,12 +346,22 @@ def _outlook(setting, mode, values, forces, step_taken: Step, t0, h, share_of_mo
     falls = (values > rounding) & (new < values)
     approaches = jnp.concatenate([layout.split(forces.contacts.rate)[0] < 0, jnp.zeros(layout.groups, bool)])
     met = ~first & ~beyond & (new <= rounding) & jnp.where(is_open, approaches, falls)
-    return Outlook(new, beyond, aim, met)
+    return Outlook(new, beyond, aim, met, crossing.grazes)
+
+
+def _grazes(setting, met, speeds, after):
+    """Whether a gap closes at its speed that would open again before it is negative by ``setting.grazing``."""
+    count = setting.layout.gaps
+    speed, opening = speeds[:count], after.response.free[:count]
+    return jnp.any(met[:count] & (speed < 0) & (opening > 0) & (speed**2 <= 2 * opening * setting.grazing))
 
 
 def _gaps_along(setting, step_taken, t0, x):
+    """The gaps at the fraction x of a step; at its end they are exact, with their slopes."""
     t, q, _ = step_taken.at(x)
-    return jax.lax.stop_gradient(gaps(setting.system.nonsmooth, t0 + t, q))
+    h, q_dot = step_taken.t1 - step_taken.t0, rate(step_taken.kinematic_map, step_taken.q1, step_taken.v1)
+    q = jnp.where(x < 1, q, step_taken.q1 + (x - 1) * h * q_dot)
+    return gaps(setting.system.nonsmooth, t0 + t, q)
 
 
 def _iterate(problem, setting, ts, scale, derivatives, state: LoopState) -> tuple[LoopState, Entries]:
@@ -367,13 +423,15 @@ def _iterate(problem, setting, ts, scale, derivatives, state: LoopState) -> tupl
         values = event_values(forces, after.mode, layout, setting.gap_rounding, setting.rate_size).value
         following = jnp.minimum(wanted, _flight(setting, forces, after.mode))
         needs_fallback = after.response.needs_fallback
-        return tm - t0, qm, after.v, after.mode, values, after.impulse, after.solved, following, needs_fallback
+        grazes = outlook.grazes | _grazes(setting, met, contacts.rate, after)
+        faults = jnp.stack([~after.solved, after.several, after.gains])
+        return tm - t0, qm, after.v, after.mode, values, after.impulse, faults, following, needs_fallback, grazes
 
     def keep(t1, q1, v1):
-        solved, impulse = jnp.asarray(True), jnp.zeros(layout.rows, q.dtype)
-        return t1, q1, v1, mode, outlook.values, impulse, solved, wanted, jnp.asarray(False)
+        faults, impulse = jnp.zeros(3, bool), jnp.zeros(layout.rows, q.dtype)
+        return t1, q1, v1, mode, outlook.values, impulse, faults, wanted, jnp.asarray(False), outlook.grazes
 
-    t1, q1, v1, new_mode, values, impulse, solved, after_step, change_needs_fallback = jax.lax.cond(
+    t1, q1, v1, new_mode, values, impulse, faults, after_step, change_needs_fallback, grazes = jax.lax.cond(
         changes, change, keep, t1, q1, v1
     )
     needs_fallback = method.has_fallback & (
@@ -388,10 +446,15 @@ def _iterate(problem, setting, ts, scale, derivatives, state: LoopState) -> tupl
     next_h = jnp.where(accepted | ~good, after_step, jnp.clip(outlook.aim, resolution, 0.999 * h))
     stuck = ~accepted & ~good & (following < least)
     inside = first & jnp.any(contacts.gap < -setting.max_penetration)
-    no_mode = (~solved | (at_once > MAX_CHANGES_AT_ONCE)) & accepted
+    unsolved, several_modes, gains_energy = faults
+    no_mode = (unsolved | (at_once > MAX_CHANGES_AT_ONCE)) & accepted
+    several_modes, gains_energy = several_modes & accepted, gains_energy & accepted
+    ends_here = no_mode | several_modes | gains_energy
     result = classify(
-        finished=(sample_done >= ts.size) & ~no_mode & ~stepped.off & ~inside,
+        finished=(sample_done >= ts.size) & ~ends_here & ~stepped.off & ~inside,
         no_mode=no_mode,
+        several_modes=several_modes,
+        gains_energy=gains_energy,
         needs_fallback=needs_fallback & (accepted | ~fine),
         jumped=stepped.jumped & (stuck if problem.counts is None else True),
         off=accepted & stepped.off | inside,
@@ -421,6 +484,7 @@ def _iterate(problem, setting, ts, scale, derivatives, state: LoopState) -> tupl
         steps=state.steps + 1,
         result=result,
         inconsistent=state.inconsistent | (accepted & stepped.inconsistent),
+        grazing=state.grazing | (accepted & grazes),
     )
     return state, entries
 
