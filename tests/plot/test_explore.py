@@ -13,6 +13,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import xml.etree.ElementTree as ElementTree
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,7 +66,7 @@ def test_a_slider_changes_the_motion(pendulum):
 def test_what_cannot_be_explored_is_refused():
     pendulum = uk.systems.Pendulum()
     bare = uk.System(uk.MassForce([[1.0]], [0.0]))
-    for system, arguments, words in (
+    refused: tuple[tuple[Any, dict[str, Any], str], ...] = (
         (3.0, {}, "system must be a ukjax.System"),
         (bare, {}, "explore needs outline"),
         (bare, dict(outline=lambda t, q: [[0, 0], [q[0], 0]]), "explore needs q0 and v0"),
@@ -74,7 +75,8 @@ def test_what_cannot_be_explored_is_refused():
         (pendulum, dict(ranges={"length": 3.0}), "must be two numbers"),
         (pendulum, dict(names=["m"], ranges={"g": (1, 20)}), "ranges names 'g', which has no slider"),
         (pendulum, dict(samples=1), "samples must be a whole number"),
-    ):
+    )
+    for system, arguments, words in refused:
         with pytest.raises(uk.InputError, match=words):
             uk.explore(system, **arguments)
 

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -266,7 +267,7 @@ def test_other_members_are_drawn_with_the_colours_of_their_numbers(pendulum):
     assert (ghosts["members"], ghosts["low"], ghosts["high"]) == (3, 2.0, 6.0) and ghosts["colour"] == [0, 1, 0.25]
     places = floats(ghosts["positions"], 3, len(pendulum.t), 2, 2) + np.array(motion["centre"])
     np.testing.assert_allclose(places[:, :, 1], np.stack([pendulum.q, -pendulum.q, pendulum.q]), rtol=0, atol=1e-6)
-    for arguments, words in (
+    refused: tuple[tuple[dict[str, Any], str], ...] = (
         (dict(ghosts=pendulum), "ghosts must be a batch of motions.* got one motion"),
         (dict(ghosts=members, colour=[1.0]), "colour must have one number for each of 3 motions"),
         (dict(colour=[1.0]), "colour needs ghosts"),
@@ -274,7 +275,8 @@ def test_other_members_are_drawn_with_the_colours_of_their_numbers(pendulum):
             dict(ghosts=jax.tree.map(lambda x: x[:, 1:] if x.ndim > 1 else x, members)),
             "ghosts must have the same times",
         ),
-    ):
+    )
+    for arguments, words in refused:
         with pytest.raises(uk.InputError, match=words):
             uk.view(pendulum, **arguments)
 

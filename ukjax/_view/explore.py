@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -337,7 +337,7 @@ def _range(name, given):
 def _usual(system: Any, q0, v0, starts, rates):
     """Names of the scalar fields of a system, and of independent coordinates with their rates."""
     is_scalar = lambda x: eqx.is_inexact_array(x) and x.shape == ()
-    fields_of = fields(system) if is_dataclass(system) and not isinstance(system, Mechanism) else ()
+    fields_of = () if isinstance(system, Mechanism) else fields(system)  # every eqx.Module is a dataclass
     parameters = [field.name for field in fields_of if is_scalar(getattr(system, field.name, None))]
     names = parameters[:MAX_PARAMETERS]
     if q0.shape != v0.shape:
