@@ -108,7 +108,10 @@ from ._system import AbstractSystem as AbstractSystem
 from ._system import System as System
 from ._terms import ConstrainedMotion as ConstrainedMotion
 from ._terms import Terms as Terms
+from ._view import Exploration as Exploration
+from ._view import Slider as Slider
 from ._view import View as View
+from ._view import explore as explore
 from ._view import view as view
 
 __version__: str

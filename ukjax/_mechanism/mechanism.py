@@ -42,7 +42,7 @@ from .kinematics import FLOATING, Pose, joint_of, poses
 from .motors import Motors
 from .named import Named, numbers_by_name
 from .reactions import Reaction, Rows, reactions
-from .shape import edges_of, warn_of_undrawn
+from .shape import Surface, edges_of, surface_of, warn_of_undrawn
 from .stops import has_stop, stops_and_friction
 from .tree import Tree, check_names, connections, spanning_tree
 from .turning import kinematic_map_of
@@ -690,6 +690,11 @@ class Mechanism(AbstractMechanism):
         warn_of_undrawn(shape for _, body in self.bodies.items() for shape in body.shapes)
         edges_by_name = {name: edges_of(body.shapes) for name, body in self.bodies.items()}
         return {name: points for name, points in edges_by_name.items() if len(points)}
+
+    def surfaces(self) -> dict[str, Surface]:
+        """The surfaces of the shapes of each body that has shapes, in the body's frame [m]."""
+        surfaces_by_name = {name: surface_of(body.shapes) for name, body in self.bodies.items()}
+        return {name: surface for name, surface in surfaces_by_name.items() if len(surface.faces)}
 
 
 _poses = jit_unoptimised(poses)
