@@ -34,6 +34,7 @@ NAMES = (
     "tuning",
     "nonsmooth",
     "stiff",
+    "long_motion",
     "robots",
     "verify",
     "plots",

@@ -1,7 +1,8 @@
 """Draw the pictures and the moving pages of the gallery: ``python docs/pictures.py [NAME ...]``.
 
-The pictures, ``docs/gallery/pictures/NAME.png``, are kept in the repository. The pages,
-``docs/_extra/gallery/views/NAME.html``, are not. Without them the gallery shows only the pictures.
+The still pictures ``docs/gallery/pictures/NAME.png`` and the moving pictures ``NAME.svg`` are kept in the repository.
+The pages of ``uk.view``, ``docs/_extra/gallery/views/NAME.html``, are not: without them the gallery shows the moving
+pictures.
 """
 
 import sys
@@ -12,7 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import ukjax as uk
-from ukjax._view import outlines, solids
+from ukjax._view import moving_picture, outlines, solids
 from ukjax.plot.drawing import draw
 
 DOCS = Path(__file__).parent
@@ -47,8 +48,9 @@ def main(names: list[str]) -> None:
     for name in names or list(uk.systems.CATALOGUE):
         motion = motion_of(name)
         picture(motion, PICTURES / f"{name}.png")
+        (PICTURES / f"{name}.svg").write_text(moving_picture(motion))
         page = uk.view(motion).save(VIEWS / f"{name}.html")
-        print(f"{name:28} {page.stat().st_size / 1000:.0f} kB")
+        print(f"{name:28} {page.stat().st_size / 1000:.0f} kB", flush=True)
 
 
 if __name__ == "__main__":

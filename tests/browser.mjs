@@ -1,4 +1,4 @@
-// As much of a browser as a page of ukjax.view needs: draws nothing, and tells what would have been drawn.
+// As much of a browser, without WebGL, as a page of ukjax.view needs: draws nothing, and tells what would have been drawn.
 //
 // node browser.mjs PAGE < events: a JSON list of {"id", "type", ...} given to what the page listens to, one after the
 // other; null lets a frame pass. Prints, as JSON, what the picture consists of at the start and after each of them.
@@ -20,10 +20,13 @@ const pen = new Proxy(
     stroke: () => path.length && picture.strokes.push({ style: pen.strokeStyle, path }),
     fillText: (words) => picture.texts.push(words),
     fill: () => {},
+    fillRect: () => {},
     setTransform: () => {},
   },
   { set: (target, name, value) => ((target[name] = value), true) },
 );
+
+const chart = new Proxy({}, { get: () => () => {}, set: () => true }); // takes all, and draws nothing
 
 const listeners = {};
 let frames = [];
@@ -31,12 +34,14 @@ let now = 0;
 
 function elementOf(id) {
   const listen = (type, call) => (listeners[`${id}.${type}`] = call);
-  const element = { id, value: "1", checked: true, textContent: "", tagName: "DIV", append: () => {} };
+  const element = { id, value: "1", checked: true, textContent: "", tagName: "DIV", hidden: false, disabled: false };
+  Object.assign(element, { append: () => {}, replaceChildren: () => {}, style: { setProperty: () => {} }, parentElement: {} });
   return Object.assign(element, { addEventListener: listen, setPointerCapture: () => {} });
 }
 
 const found = {};
 const element = (id) => (found[id] ??= elementOf(id));
+Object.assign(element("chart"), { clientWidth: width, clientHeight: 130, getContext: () => chart });
 Object.assign(element("canvas"), { clientWidth: width, clientHeight: height, getContext: () => pen });
 element("motion").textContent = page.match(/<script id="motion" type="application\/json">(.*?)<\/script>/s)[1];
 
@@ -46,7 +51,7 @@ globalThis.document = {
   createElement: () => elementOf("option"),
   addEventListener: (type, call) => (listeners[`document.${type}`] = call),
 };
-globalThis.window = { devicePixelRatio: 2 };
+globalThis.window = { devicePixelRatio: 2, innerWidth: width, innerHeight: height };
 globalThis.getComputedStyle = () => ({ getPropertyValue: (name) => name.slice(2) });
 globalThis.ResizeObserver = class {
   observe() {}

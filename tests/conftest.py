@@ -32,6 +32,10 @@ os.environ.setdefault("XLA_FLAGS", IN_HASTE)  # before anything is computed
 
 ukjax.enable_float64()
 
+# jax.jacrev of JAX 0.10 asks for the repr of its pullback, which writes out the whole program: up to 0.6 s per call.
+if "VJP" in vars(jax._src.api):  # pyright: ignore[reportAttributeAccessIssue]
+    jax._src.api.VJP.__repr__ = object.__repr__  # pyright: ignore[reportAttributeAccessIssue]
+
 
 def pytest_collection_finish():
     """What is imported by now stays: looking for what could go, again and again, is a twentieth of the time."""

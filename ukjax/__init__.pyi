@@ -5,6 +5,7 @@ from . import plot as plot
 from . import robots as robots
 from . import systems as systems
 from . import verify as verify
+from ._analysis import Branch as Branch
 from ._analysis import Equilibrium as Equilibrium
 from ._analysis import LinearModel as LinearModel
 from ._analysis import Mode as Mode
@@ -12,7 +13,9 @@ from ._analysis import Orbit as Orbit
 from ._analysis import Reach as Reach
 from ._analysis import Regulator as Regulator
 from ._analysis import Singularity as Singularity
+from ._analysis import SpecialPoint as SpecialPoint
 from ._analysis import StabilityChart as StabilityChart
+from ._analysis import continuation as continuation
 from ._analysis import equilibrium as equilibrium
 from ._analysis import linearize as linearize
 from ._analysis import monodromy as monodromy
@@ -84,6 +87,7 @@ from ._motion.step import State as State
 from ._motion.step import initial_state as initial_state
 from ._motion.step import step as step
 from ._motion.stepper.radau import Radau as Radau
+from ._motion.stepper.rattle import Rattle as Rattle
 from ._motion.stepper.runge_kutta4 import RungeKutta4 as RungeKutta4
 from ._motion.trajectory.continuation import IntegrationOptions as IntegrationOptions
 from ._motion.trajectory.forces import Force as Force
@@ -105,7 +109,10 @@ from ._system import AbstractSystem as AbstractSystem
 from ._system import System as System
 from ._terms import ConstrainedMotion as ConstrainedMotion
 from ._terms import Terms as Terms
+from ._view import Exploration as Exploration
+from ._view import Slider as Slider
 from ._view import View as View
+from ._view import explore as explore
 from ._view import view as view
 from ._with_states import with_states as with_states
 

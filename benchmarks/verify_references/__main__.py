@@ -40,6 +40,10 @@ PARAMETERS = {
 """The parameter of the reference derivative."""
 
 
+BY_SCIPY = {"governor": "Radau", "fekete": "DOP853"}
+"""Problems whose extrapolation takes too long, and the method for each."""
+
+
 def parameters(name: str, number: Any, **changed: Any) -> SimpleNamespace:
     """Return the parameters of a problem as numbers of a library, made from their decimals."""
     fields = {}
@@ -97,11 +101,11 @@ def scipy_solver(name: str) -> Callable:
 
 
 def values(name: str, **changed: Any) -> list:
-    """Return the values in closed form, or else by extrapolation; by Radau for the governor, which is stiff."""
+    """Return the values in closed form, or else by extrapolation or by SciPy."""
     if name in CLOSED_FORMS:
         return CLOSED_FORMS[name](parameters(name, mp.mpf, **changed))
-    if name == "governor":
-        return [mp.mpf(float(x)) for x in scipy_solver(name)(1e-13, "Radau")]
+    if name in BY_SCIPY:
+        return [mp.mpf(float(x)) for x in scipy_solver(name)(1e-13, BY_SCIPY[name])]
     return to_twenty_digits(name, **changed)
 
 

@@ -64,6 +64,14 @@ def _friction_oscillator(p):
     return [at_ten, x]
 
 
+def _rimless_wheel(p):
+    """ω⁺ = r ω⁻ in an impact, and ω⁻² − ω⁺² from the height lost in a step."""
+    half = mp.pi / 8
+    r = (p.inertia + mp.cos(2 * half)) / (p.inertia + 1)
+    gain = 2 * (mp.cos(p.slope - half) - mp.cos(p.slope + half)) / (1 + p.inertia)
+    return [mp.sqrt(r**2 * gain / (1 - r**2)), r**2]
+
+
 def _hanging_chain(p):
     """Zeros of L5(x) = Σ (−1)^k C(5, k) x^k/k!."""
     coefficients = [(-1) ** k * mp.binomial(5, k) / mp.factorial(k) for k in range(5, -1, -1)]
@@ -102,6 +110,7 @@ CLOSED_FORMS: dict[str, Callable] = {
     "steady_disk": _steady_disk,
     "bouncing_ball": _bouncing_ball,
     "friction_oscillator": _friction_oscillator,
+    "rimless_wheel": _rimless_wheel,
     "hanging_chain": _hanging_chain,
     "four_bar_modes": _four_bar_modes,
     "whipple": _whipple,

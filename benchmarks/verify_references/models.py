@@ -44,18 +44,12 @@ def rod(mass, inertia, place, along):
 def uniform(m, mass, length, first, along):
     """A uniform thin rod from ``first`` along a unit vector."""
     place = [first[i] + length / 2 * along[i] for i in range(len(first))]
-    return _cloud(mass, place, [[length / m.sqrt(12) * a for a in along]])
+    return _pair(mass, place, [length / m.sqrt(12) * a for a in along])
 
 
-def _cloud(mass, place, arms):
-    """Pairs of points at place ± arm, whose second moments are mass times arm armᵀ in all."""
-    share = mass / (2 * len(arms))
-    points = []
-    for arm in arms:
-        grown = [a * len(arms) for a in arm] if len(arms) > 1 else arm
-        for sign in (1, -1):
-            points.append((share, [c + sign * a for c, a in zip(place, grown, strict=True)]))
-    return points
+def _pair(mass, place, arm):
+    """Two points at place ± arm, whose second moment is mass times arm armᵀ."""
+    return [(mass / 2, [c + sign * a for c, a in zip(place, arm, strict=True)]) for sign in (1, -1)]
 
 
 # --- pendulums --------------------------------------------------------------------------------------------------------
@@ -155,6 +149,41 @@ def _slider_crank():
         lambda m, p: [0, 0],
         compared,
         ("0", "2"),
+    )
+
+
+def _spatial_slider_crank():
+    """The angle of the crank. The rod has the axes u along it, n normal to u and x, and w."""
+
+    def shape(m, p, angle):
+        ball = [0, p.aside - p.crank * m.sin(angle), p.above + p.crank * m.cos(angle)]
+        out = m.sqrt(ball[1] ** 2 + ball[2] ** 2)
+        return ball, m.sqrt(p.rod**2 - out**2), out
+
+    def positions(m, p, t, q):
+        ball, x, out = shape(m, p, q[0])
+        u = [-x / p.rod, ball[1] / p.rod, ball[2] / p.rod]
+        n = [0, ball[2] / out, -ball[1] / out]
+        thin = m.sqrt(p.rod_along / (2 * p.rod_mass))
+        long = m.sqrt(p.rod_across / p.rod_mass - thin**2)
+        arms = [[long * a for a in u], [thin * a for a in n], [thin * a for a in _cross(u, n)]]
+        centre = [(x + ball[0]) / 2, ball[1] / 2, ball[2] / 2]
+        axis = [0, p.aside, p.above]
+        along = [0, -m.sin(q[0]), m.cos(q[0])]
+        middle = [a + p.crank / 2 * b for a, b in zip(axis, along, strict=True)]
+        crank = [m.sqrt(p.crank_inertia / p.crank_mass) * a for a in along]
+        rod = [point for arm in arms for point in _pair(p.rod_mass / 3, centre, [m.sqrt(3) * a for a in arm])]
+        return [*_pair(p.crank_mass, middle, crank), *rod, (p.slider_mass, [x, 0, 0])]
+
+    def potential(m, p, t, q):
+        height = p.crank * m.cos(q[0])
+        return p.g * (p.crank_mass * height / 2 + p.rod_mass * height / 2)
+
+    return Model(
+        Points(positions, potential),
+        lambda m, p: [0, p.speed],
+        lambda m, p, t, y: [y[0], shape(m, p, y[0])[1]],
+        ("0", "5"),
     )
 
 
@@ -362,6 +391,45 @@ def _car_axis():
 # --- rigid bodies -----------------------------------------------------------------------------------------------------
 
 
+def _fekete():
+    """In Cartesian coordinates: the constraint force is −(g·p + v·v) p."""
+    dot = lambda a, b: sum(x * y for x, y in zip(a, b, strict=True))
+
+    def rate(m, p, t, y):
+        points, speeds = ([y[60 * k + 3 * i : 60 * k + 3 * i + 3] for i in range(20)] for k in (0, 1))
+        pull = []
+        for at, v in zip(points, speeds, strict=True):
+            force = [-p.damping * x for x in v]
+            for other in points:
+                if other is not at:
+                    apart = [a - b for a, b in zip(at, other, strict=True)]
+                    square = dot(apart, apart)
+                    force = [f + x / square for f, x in zip(force, apart, strict=True)]
+            normal = (dot(force, at) + dot(v, v)) / dot(at, at)
+            pull += [f - normal * x for f, x in zip(force, at, strict=True)]
+        return [*y[60:], *pull]
+
+    def start(m, p):
+        places = []
+        for number, latitude, turn, first in (
+            (3, (3, 8), 13, 1),
+            (7, (1, 8), 29, 1),
+            (6, (-2, 15), 7, 1),
+            (4, (-3, 10), 17, 0),
+        ):
+            high = m.pi * latitude[0] / latitude[1]
+            for k in range(number):
+                angle = 2 * m.pi * (k + first) / number + m.pi / turn
+                places += [m.cos(angle) * m.cos(high), m.sin(angle) * m.cos(high), m.sin(high)]
+        return [*places, *[0] * 60]
+
+    def compared(m, p, t, y):
+        ends = list(y[:3]), list(y[57:60])
+        return [x / m.sqrt(dot(end, end)) for end in ends for x in end]
+
+    return Model(rate, start, compared, ("0", "1000"))
+
+
 def _quaternion_rate(u, w):
     return [
         (-u[1] * w[0] - u[2] * w[1] - u[3] * w[2]) / 2,
@@ -540,10 +608,12 @@ MODELS = {
     "bead_on_hoop": _bead_on_hoop(),
     "four_bar": _four_bar(),
     "slider_crank": _slider_crank(),
+    "spatial_slider_crank": _spatial_slider_crank(),
     "andrews": _andrews(),
     "bricard": _bricard(),
     "governor": _governor(),
     "car_axis": _car_axis(),
+    "fekete": _fekete(),
     "free_body": _free_body(),
     "heavy_top": _heavy_top(),
     "chaplygin_sleigh": _chaplygin_sleigh(),

@@ -1,10 +1,12 @@
 """Pages of the gallery, one per system of ``ukjax.systems.CATALOGUE``, and the cards of its front page.
 
-A page has the picture, the command, the source and the docstring. The picture moves if ``python docs/pictures.py`` has
-been run.
+A page has the moving picture, the source, the commands, the measured numbers and the docstring. If
+``python docs/pictures.py`` has been run, the picture is a page of ``uk.view``.
 """
 
+import json
 from pathlib import Path
+from typing import Any
 
 from sphinx.application import Sphinx
 
@@ -19,7 +21,10 @@ Source: {entry.source}.
 ```bash
 ukjax view {entry.name}                # open the moving picture
 ukjax run {entry.name} --plot          # simulate it and draw figures
+ukjax explore {entry.name}             # change its parameters and its start by sliders
 ```
+
+{numbers}
 
 In Python: `uk.systems.{entry.cls}()`. Its parameters, with their default values, are its arguments.
 
@@ -31,7 +36,7 @@ In Python: `uk.systems.{entry.cls}()`. Its parameters, with their default values
 ```
 """
 
-PICTURE = """```{{image}} ../pictures/{entry.name}.png
+PICTURE = """```{{image}} ../pictures/{entry.name}.svg
 :alt: {entry.title}
 :align: center
 :class: drawing
@@ -50,18 +55,38 @@ CARD = """:::{{grid-item-card}} {entry.title}
 """
 
 
-def page(entry: Entry, moving: bool) -> str:
+NUMBERS = (
+    ("residual", "largest residual of a constraint"),
+    ("error", "largest error of q against the exact motion"),
+)
+"""Columns of the results of the benchmark ``gallery``, and what they are."""
+
+
+def page(entry: Entry, moving: bool, results: dict[str, Any]) -> str:
     picture = (MOVING if moving else PICTURE).format(entry=entry)
-    return PAGE.format(entry=entry, picture=picture)
+    return PAGE.format(entry=entry, picture=picture, numbers=numbers(entry.name, results))
+
+
+def numbers(name: str, results: dict[str, Any]) -> str:
+    """The measured numbers of a system, from ``benchmarks/results/gallery.json``."""
+    found = next((row for row in results["rows"] if row["system"] == name), None)
+    if found is None:
+        return ""
+    lines = ["| over the time span of its source | |", "|---|---|"]
+    lines += [f"| {words} | {found[key]:.1g} |" for key, words in NUMBERS if found.get(key) is not None]
+    return "\n".join(
+        [*lines, "", f"Measured by the benchmark `gallery` at commit {results['commit']}, {results['date']}."]
+    )
 
 
 def write_pages(app: Sphinx) -> None:
     gallery = Path(app.srcdir) / "gallery"
+    results = json.loads((Path(app.srcdir).parent / "benchmarks" / "results" / "gallery.json").read_text())
     pages = {"cards.txt": "::::{grid} 2 3 3 4\n:gutter: 3\n\n" + "\n".join(map(_card, CATALOGUE.values())) + "::::\n"}
     (gallery / "systems").mkdir(exist_ok=True)
     for entry in CATALOGUE.values():
         moving = (Path(app.srcdir) / "_extra" / "gallery" / "views" / f"{entry.name}.html").is_file()
-        pages[f"systems/{entry.name}.md"] = page(entry, moving)
+        pages[f"systems/{entry.name}.md"] = page(entry, moving, results)
     for name, text in pages.items():
         path = gallery / name
         if not path.is_file() or path.read_text() != text:  # a page that has not changed is not built again

@@ -43,7 +43,8 @@ def test_the_ball_bounces_at_the_exact_instants_and_comes_to_rest():
     np.testing.assert_allclose(motion.contacts.impulses[:3, 0], G * first * 1.9 * 0.9 ** np.arange(3), rtol=1e-12)
     accumulation = first * (1 + 2 * 0.9 / 0.1)
     assert abs(float(np.nanmax(motion.contacts.impact_times)) - accumulation) < 1e-9
-    assert bool(motion.finished) and motion.contacts.closed[-1, 0] and not motion.contacts.closed[8, 0]
+    assert bool(motion.finished) and bool(motion.differentiable)
+    assert motion.contacts.closed[-1, 0] and not motion.contacts.closed[8, 0]
     np.testing.assert_allclose(motion.q[-1], 0.1, atol=1e-14)
     np.testing.assert_allclose(motion.contact_force[:, 0], np.where(motion.t > accumulation, G, 0), atol=1e-12)
     assert motion.plan.integrator == "event_driven"
@@ -212,26 +213,91 @@ def test_the_rimless_wheel_has_its_gait_and_its_multiplier():
     np.testing.assert_allclose(jax.jacfwd(speed_after)(speed), ratio**2, rtol=1e-9)
 
 
-def painleve_rod(friction):
-    """A slender rod of length 2, touching the floor with its lower end, which slides."""
-    angle = np.arctan(2.0)
-    tip = lambda q: jnp.array([q[0] - jnp.cos(q[2]), q[1] - jnp.sin(q[2])])
-    floor = uk.Unilateral(
-        lambda t, q: tip(q)[1], friction=friction, slip=lambda t, q, v: jax.jvp(tip, (q,), (v,))[1][:1]
-    )
-    rod = uk.MassForce(jnp.diag(jnp.array([1.0, 1.0, 1 / 3])), lambda t, q, v: jnp.array([0, -G, 0]))
-    q = np.array([0.0, np.sin(angle), angle])
-    return uk.System(rod, floor), q, np.array([-1.0, 0.0, 0.0])
+ROD = uk.MassForce(jnp.diag(jnp.array([1.0, 1.0, 1 / 3])), jnp.array([0, -G, 0]))
+
+
+def tip_of_rod(q):
+    return jnp.array([q[0] - jnp.cos(q[2]), q[1] - jnp.sin(q[2])])
+
+
+def gap_of_rod(t, q):
+    return tip_of_rod(q)[1]
+
+
+def slip_of_rod(t, q, v):
+    return jax.jvp(tip_of_rod, (q,), (v,))[1][:1]
 
 
 @pytest.mark.slow
-def test_the_rod_of_painleve_says_that_no_forces_are_consistent():
-    """Slender rod: inconsistent where μ > (tan²θ + 4)/(3 tan θ) = 4/3 at tan θ = 2."""
-    system, q, v = painleve_rod(1.2)
-    assert uk.simulate(system, q, v, [0.0, 0.01]).finished
-    system, q, v = painleve_rod(1.5)
+def test_the_rod_of_painleve_says_where_no_forces_or_several_are_consistent():
+    """A slender rod of length 2 slides on a floor with its lower end, and turns at the rate ω. Its force has the
+    coefficient p = 1 + 3 cos θ (cos θ − μ sin θ) in the equation g̈ = ω² sin θ − G + p λ/m, which is negative for
+    μ > (tan²θ + 4)/(3 tan θ) = 4/3 at tan θ = 2: there no λ ≥ 0 keeps the tip from falling, and where ω² sin θ > G,
+    both λ = 0 and a positive λ are possible."""
+    angle = np.arctan(2.0)
+
+    def reason(friction, turning):
+        floor = uk.Unilateral(gap_of_rod, friction=friction, slip=slip_of_rod)
+        v = np.array([-1.0 - np.sin(angle) * turning, np.cos(angle) * turning, turning])
+        return uk.simulate(uk.System(ROD, floor), [0.0, np.sin(angle), angle], v, [0.0, 0.01], throw=False).reason
+
+    assert reason(1.2, 0.0) == reason(1.2, 4.0) == "reached its last time"
+    assert reason(1.5, 0.0) == "came to contacts and friction without consistent forces"
+    assert reason(1.5, 4.0) == "came to contacts and friction with several consistent forces"
     with pytest.raises(uk.SimulationError, match="no forces are consistent"):
-        uk.simulate(system, q, v, [0.0, 0.01])
+        uk.simulate(
+            uk.System(ROD, uk.Unilateral(gap_of_rod, friction=1.5, slip=slip_of_rod)),
+            [0.0, np.sin(angle), angle],
+            [-1.0, 0.0, 0.0],
+            [0.0, 0.01],
+        )
+
+
+def mass_of_links(q):
+    return jnp.array([[4 / 3, jnp.cos(q[0] - q[1]) / 2], [jnp.cos(q[0] - q[1]) / 2, 1 / 3]])
+
+
+def gap_of_links(t, q):
+    return np.cos(np.pi / 9) + np.cos(np.pi / 6) - jnp.cos(q[0]) - jnp.cos(q[1])
+
+
+def slip_of_links(t, q, v):
+    return (jnp.cos(q) @ v)[None]
+
+
+LINKS = uk.Lagrangian(lambda t, q, v: v @ mass_of_links(q) @ v / 2, lambda t, q: 0 * q[0])
+
+
+@pytest.mark.slow
+def test_an_impact_that_would_increase_the_energy_ends_the_motion():
+    """Kane's double pendulum, at 20° and 30° with −0.1 and −0.2 rad/s, hits a floor with its tip. The impulses of
+    Newton and Coulomb, from the three cases of friction one by one, increase the energy for μ > 0.26 and e = 0.5."""
+    q, v, e = np.array([np.pi / 9, np.pi / 6]), np.array([-0.1, -0.2]), 0.5
+    M, J = np.asarray(mass_of_links(q)), np.array([np.sin(q), np.cos(q)])
+    W, before = J @ np.linalg.solve(M, J.T), J @ v
+
+    def change_of_energy(friction):
+        sticks = np.linalg.solve(W, [-(1 + e) * before[0], -before[1]])
+        cases = [sticks] if abs(sticks[1]) <= friction * sticks[0] else []
+        for sign in (1, -1):  # of the slip after the impact
+            ray = np.array([1, -sign * friction])
+            impulse = -(1 + e) * before[0] / (W[0] @ ray) * ray
+            cases += [impulse] if sign * (before + W @ impulse)[1] > 0 else []
+        (impulse,) = cases
+        return impulse @ (before + W @ impulse / 2)
+
+    for friction in (0.0, 0.1, 0.3, 0.5):
+        floor = uk.Unilateral(gap_of_links, e, friction, slip_of_links)
+        motion = uk.simulate(uk.System(LINKS, floor), q, v, [0.0, 1e-9], throw=False)
+        gain = change_of_energy(friction)
+        assert bool(motion.finished) == (gain <= 0)
+        if gain <= 0:
+            after = motion.v[-1] @ M @ motion.v[-1] / 2
+            np.testing.assert_allclose(after - v @ M @ v / 2, gain, rtol=1e-6)
+        else:
+            assert motion.reason == "came to an impact whose laws increase the energy"
+    with pytest.raises(uk.SimulationError, match="would increase the energy"):
+        uk.simulate(uk.System(LINKS, floor), q, v, [0.0, 1e-9])
 
 
 @pytest.mark.parametrize(
@@ -322,3 +388,16 @@ def test_a_start_inside_of_a_contact_is_a_failure_under_jit():
     final = jax.jit(lambda z: uk.simulate(ball(0.5), z, jnp.zeros(1), jnp.array([0.0, 1.0])).without_model())
     assert final(jnp.array([0.05])).reason == "left its constraints"
     assert final(jnp.array([0.5])).finished
+
+
+def test_where_a_contact_is_grazed_the_motion_is_not_differentiable():
+    """A ball is thrown at a ceiling of 1 m: it just reaches it, misses or passes it by 1e-10 and 1e-6 of its speed,
+    hits it, and stays away. The slope of its height by the speed is infinite there."""
+    ceiling = uk.Unilateral(lambda t, q: 1 - q[0], restitution=0.5)
+    throw = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: jnp.array([-G])), ceiling)
+    speed = np.sqrt(2 * G) * np.array([1, 1 - 1e-10, 1 + 1e-10, 1 - 1e-6, 1 + 1e-6, 1.1, 0.9])
+    motion = uk.simulate(throw, np.zeros((7, 1)), speed[:, None], [0.0, 0.3, 1.0])
+    np.testing.assert_array_equal(motion.differentiable, [False] * 3 + [True] * 4)
+    assert not motion[0].differentiable and motion[5].differentiable
+    # The dip of 2e-6 m lasts 1e-3 s, far less than the step: it is an impact all the same.
+    np.testing.assert_array_equal(motion.contacts.impacts, [0, 0, 1, 0, 1, 1, 0])

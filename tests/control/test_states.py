@@ -158,6 +158,10 @@ def test_mistakes_are_refused():
             use(system, [0.0])
     with pytest.raises(uk.InputError, match=f"equilibrium is not available for systems whose control has {states}"):
         uk.equilibrium(uk.with_states(system), [0.0])
+    with pytest.raises(uk.InputError, match=rf"solver=Rattle\(\) is not available for .* {states}"):
+        uk.simulate(system, [0.0], [0.0], TS, solver=uk.Rattle(), dt=0.1)
+    with pytest.raises(uk.InputError, match=f"continuation is not available for .* {states}"):
+        uk.continuation(lambda p: uk.with_states(system), [0.0], 0.0, until=1.0)
     with pytest.raises(
         uk.InputError, match=r"v0 must have 1 velocities, or these and .* \(integral u1\), got shape \(3,\)"
     ):

@@ -13,6 +13,29 @@ import ukjax as uk
 PULL, SPEED = 3.0, 2.5
 
 
+@pytest.mark.parametrize("lengths", [(1, 2, 4, 3), pytest.param((1, 4, 3, 2), marks=pytest.mark.slow)])
+def test_fixed_steps_pass_flat_poses_of_four_bars_that_are_no_parallelograms(lengths):
+    """Bars a, b, c between pins that are d apart, without forces, with the angles as coordinates of unit mass: the
+    speed keeps its size, and the bars lie flat several times."""
+    a, b, c, d = map(float, lengths)
+
+    def closes(t, q):
+        x = a * jnp.cos(q[0]) + b * jnp.cos(q[1]) - c * jnp.cos(q[2]) - d
+        return jnp.stack([x, a * jnp.sin(q[0]) + b * jnp.sin(q[1]) - c * jnp.sin(q[2])])
+
+    system = uk.System(uk.MassForce(np.eye(3), jnp.zeros(3)), uk.Holonomic(closes, name="loop"))
+    angle = 1.0 if abs(b - c) < np.hypot(d - a * np.cos(1.0), a * np.sin(1.0)) < b + c else 2.2
+    pin, far = a * np.exp(1j * angle), complex(d)
+    along = (b**2 - c**2 + abs(far - pin) ** 2) / (2 * abs(far - pin))
+    tip = pin + (along + 1j * np.sqrt(b**2 - along**2)) * (far - pin) / abs(far - pin)
+    q, v = uk.project(system, 0.0, [angle, np.angle(tip - pin), np.angle(tip - far)], [1.0, 0.0, 0.0])
+    motion = uk.simulate(system, q, v, np.linspace(0, 20, 201), dt=0.01)
+    square = np.sum(np.asarray(motion.v) ** 2, axis=1)
+    np.testing.assert_allclose(square, square[0], rtol=1e-5)
+    turned = np.sin(np.asarray(motion.q[:, 0] - motion.q[:, 2]))
+    assert np.sum(np.diff(np.sign(turned)) != 0) >= 1  # past a pose where all bars lie on one line
+
+
 def parallelogram(tilt):
     """Bars of 1, 2, 1 m between pins 2 m apart, by the angle of each: both cranks turn alike. It is flat at angles of
     180° from the line of the pins, which is tilted. A torque −3 cos(a − tilt) acts on one crank."""

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +17,13 @@ import pytest
 
 import ukjax as uk
 from ukjax.__main__ import main
+from ukjax._view.loads import contact_arrows, loads
+
+from .browser import in_browser
 
 BROWSER = Path(__file__).parents[1] / "browser.mjs"
 WIDTH, HEIGHT = 800, 600  # of its canvas
+FIRST_BODY = "#2f7fb5"  # colour of the first body
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +108,9 @@ def test_a_title_is_words_whatever_is_in_it(wheel):
 
 
 def test_a_long_motion_is_shown_by_fewer_samples(pendulum, monkeypatch):
-    monkeypatch.setattr("ukjax._view.page.MAX_POSITION_BYTES", 4 * 4 * 21)  # two points in the plane, 21 times
+    monkeypatch.setattr(
+        "ukjax._view.scene.MAX_POSITION_BYTES", 4 * 8 * 21
+    )  # two points, q and v in the plane, 21 times
     np.testing.assert_allclose(held(uk.view(pendulum).page)["t"], np.linspace(0, 4, 21), atol=1e-12)
 
 
@@ -127,7 +134,7 @@ def test_any_system_is_seen_by_its_outline(pendulum):
     space = lambda t, q: jnp.array([[0, 0, 0], [q[0], t, q[1]]])
     found = held(uk.view(bare, lambda t, q: (space(t, q), jnp.zeros((12, 3)))).page)
     assert found["dimensions"] == 3
-    assert found["links"] == [{"points": 2, "joints": True}, {"points": 12, "joints": False}]
+    assert [(link["points"], link["joints"]) for link in found["links"]] == [(2, True), (12, False)]
     np.testing.assert_allclose(found["positions"][:, 1, 1] + found["centre"][1], pendulum.t, rtol=0, atol=1e-6)
 
 
@@ -170,9 +177,10 @@ def test_a_plane_motion_is_drawn_to_scale(pendulum, tmp_path):
 
 def test_a_motion_in_space_is_seen_from_where_one_turns_it(wheel, tmp_path):
     """A parallel projection: turned by a drag, the picture is that of the turned points."""
-    drag = {"id": "canvas", "type": "pointermove", "buttons": 1, "movementX": -50, "movementY": 25}
+    press = {"id": "canvas", "type": "pointerdown", "pointerId": 1, "clientX": 90, "clientY": 40}
+    drag = {"id": "canvas", "type": "pointermove", "pointerId": 1, "clientX": 40, "clientY": 65}
     wider = {"id": "canvas", "type": "wheel", "deltaY": -100}
-    pictures = drawn(uk.view(wheel), tmp_path, [drag, wider, {"id": "canvas", "type": "dblclick"}])
+    pictures = drawn(uk.view(wheel), tmp_path, [press, drag, wider, {"id": "canvas", "type": "dblclick"}])[1:]
     motion = held(uk.view(wheel).page)
     points = motion["positions"][0][: motion["links"][0]["points"]]
     scale = 0.86 * HEIGHT / (2 * np.linalg.norm(motion["half"]))
@@ -187,11 +195,11 @@ def test_a_motion_in_space_is_seen_from_where_one_turns_it(wheel, tmp_path):
         is_drawn = lambda points, style, picture=picture, projected=projected: any(
             len(x) == len(points) and np.allclose(x, projected(points), atol=1e-3) for x in paths(picture, style)
         )
-        assert is_drawn(points, "link")
+        assert is_drawn(points, FIRST_BODY)
         pose = wheel.model.pose(wheel.q[0])["wheel"]
         solid = pose.p - np.array(motion["centre"]) + wheel.model.edges()["wheel"] @ pose.R.T
-        assert is_drawn(solid[np.isfinite(solid[:, 0])], "edge")
-    kinds = [[kind for kind, *_ in x["path"]] for x in pictures[0]["strokes"] if x["style"] == "edge"]
+        assert is_drawn(solid[np.isfinite(solid[:, 0])], FIRST_BODY)
+    kinds = [[kind for kind, *_ in x["path"]] for x in pictures[0]["strokes"] if x["style"] == FIRST_BODY]
     solid = wheel.model.edges()["wheel"]
     there = np.isfinite(solid[:, 0])  # NaN between one edge and the next
     edges = np.count_nonzero(np.diff(np.concatenate([[0], there.astype(int)])) == 1)
@@ -225,3 +233,127 @@ def test_the_command_leaves_a_page_and_opens_it(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == "swing.html\n"
     assert opened == [(tmp_path / "swing.html").as_uri()]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pendulum.html", "swing.html"]
+
+
+# --- forces, members of an ensemble, chosen points -------------------------------------------------------------------
+
+
+def floats(text, *shape):
+    return np.frombuffer(base64.b64decode(text), "<f4").reshape(shape)
+
+
+def test_the_arrows_of_a_pendulum_are_its_weight_and_the_force_of_its_rod(pendulum):
+    """The tension is m |v|² / l − m g y / l, along the rod; two equal rows share it."""
+    found = {load.name: load for load in loads(pendulum)}
+    assert set(found) == {"applied", "rod", "rod again"}
+    q, v, m, g = np.asarray(pendulum.q), np.asarray(pendulum.v), 1.0, 9.81
+    for load in found.values():
+        np.testing.assert_allclose(load.at[:, 0], q, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found["applied"].vector[:, 0], np.broadcast_to([0, -m * g], q.shape), atol=1e-12)
+    tension = m * np.sum(v**2, axis=1) - m * g * q[:, 1]
+    rods = found["rod"].vector[:, 0] + found["rod again"].vector[:, 0]
+    np.testing.assert_allclose(rods, -tension[:, None] * q, rtol=0, atol=1e-7)
+    page = held(uk.view(pendulum, forces=True).page)
+    assert [arrow["name"] for arrow in page["arrows"]] == ["applied", "rod", "rod again"]
+    np.testing.assert_allclose(floats(page["arrows"][0]["vector"], -1, 2), found["applied"].vector[:, 0], atol=1e-6)
+    energy = next(each for each in page["histories"] if each["title"] == "energy [J]")
+    np.testing.assert_allclose(floats(energy["values"], -1), pendulum.energy, rtol=0, atol=1e-6)
+
+
+def test_other_members_are_drawn_with_the_colours_of_their_numbers(pendulum):
+    members = jax.tree.map(lambda x: jnp.stack([x, -x, x]) if x.ndim > 1 else jnp.stack([x] * 3), pendulum)
+    motion = held(uk.view(pendulum, ghosts=members, colour=[2.0, 6.0, 3.0]).page)
+    ghosts = motion["ghosts"]
+    assert (ghosts["members"], ghosts["low"], ghosts["high"]) == (3, 2.0, 6.0) and ghosts["colour"] == [0, 1, 0.25]
+    places = floats(ghosts["positions"], 3, len(pendulum.t), 2, 2) + np.array(motion["centre"])
+    np.testing.assert_allclose(places[:, :, 1], np.stack([pendulum.q, -pendulum.q, pendulum.q]), rtol=0, atol=1e-6)
+    refused: tuple[tuple[dict[str, Any], str], ...] = (
+        (dict(ghosts=pendulum), "ghosts must be a batch of motions.* got one motion"),
+        (dict(ghosts=members, colour=[1.0]), "colour must have one number for each of 3 motions"),
+        (dict(colour=[1.0]), "colour needs ghosts"),
+        (
+            dict(ghosts=jax.tree.map(lambda x: x[:, 1:] if x.ndim > 1 else x, members)),
+            "ghosts must have the same times",
+        ),
+    )
+    for arguments, words in refused:
+        with pytest.raises(uk.InputError, match=words):
+            uk.view(pendulum, **arguments)
+
+
+def test_chosen_points_leave_traces(pendulum):
+    motion = held(uk.view(pendulum, traces=lambda t, q: jnp.stack([q / 2, q / 4])).page)
+    assert [(link["name"], link.get("traced")) for link in motion["links"][1:]] == [
+        ("point 1", True),
+        ("point 2", True),
+    ]
+    np.testing.assert_allclose(motion["positions"][:, 2] + motion["centre"], pendulum.q / 2, rtol=0, atol=1e-6)
+    with pytest.raises(uk.InputError, match="traces must return points with 2 components"):
+        uk.view(pendulum, traces=lambda t, q: jnp.zeros((1, 3)))
+
+
+# --- solids -----------------------------------------------------------------------------------------------------------
+
+
+def volume(surface):
+    """By the divergence theorem; negative if the triangles are clockwise."""
+    a, b, c = (surface.vertices[surface.faces[:, k]] for k in range(3))
+    return float(np.sum(a * np.cross(b, c))) / 6
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "exact", "tolerance"),
+    (
+        ("box", (0.2, 0.3, 0.4), 0.2 * 0.3 * 0.4, 1e-12),
+        ("cylinder", (0.2, 0.5), np.pi * 0.2**2 * 0.5, 0.01),
+        ("sphere", (0.3,), 4 / 3 * np.pi * 0.3**3, 0.03),
+        ("capsule", (0.2, 0.5), np.pi * 0.2**2 * (0.5 + 4 / 3 * 0.2), 0.03),
+        ("ellipsoid", (0.1, 0.2, 0.3), 4 / 3 * np.pi * 0.006, 0.03),
+    ),
+)
+def test_the_surface_of_a_shape_encloses_its_volume(kind, size, exact, tolerance):
+    surface = uk.Shape(kind, size, at=(3.0, -2.0, 1.0), turn=(0.5, 0.5, -0.5, 0.5)).surface()
+    assert exact * (1 - tolerance) <= volume(surface) <= exact * (1 + 1e-12)
+    middle = (surface.vertices.min(axis=0) + surface.vertices.max(axis=0)) / 2
+    np.testing.assert_allclose(middle, (3.0, -2.0, 1.0), rtol=0, atol=1e-12)
+
+
+def test_a_fine_mesh_is_drawn_with_fewer_triangles(tmp_path):
+    trimesh = pytest.importorskip("trimesh")
+    trimesh.creation.icosphere(subdivisions=5, radius=2.0).export(tmp_path / "ball.stl")
+    surface = uk.Shape("mesh", (1.0, 1.0, -1.0), path=str(tmp_path / "ball.stl")).surface()
+    assert 1000 < len(surface.faces) <= 3000
+    np.testing.assert_allclose(volume(surface), 4 / 3 * np.pi * 8, rtol=0.05)  # outwards, though it is mirrored
+
+
+@pytest.mark.slow
+def test_contact_forces_as_arrows_do_the_work_of_the_contact_rows():
+    """The power of forces in space at the points of contact is that of the rows: of the gap rate and of the slips."""
+    size = (0.4, 0.3, 0.2)
+    ground = uk.contacts.Plane("ground", normal=(0.0, 0.6, 0.8))
+    contact = uk.contacts.Contact(uk.contacts.Box("box", size=size), ground, friction=0.4)
+    body = uk.Body(1.0, inertia=(0.01, 0.01, 0.01), shapes=[uk.Shape("box", size)])
+    block = uk.Mechanism({"box": body}, {}, contacts=[contact])
+    rng = np.random.default_rng(0)
+    t, q, v = jnp.zeros(1), jnp.array([[0.1, 0.2, 0.3, 0.5, 0.5, -0.5, 0.5]]), jnp.array(rng.normal(size=(1, 6)))
+    forces = jnp.array(rng.normal(size=(1, 24)))
+    points, vectors = contact_arrows(block, t, q, forces)
+    pose = block.pose(q[0])["box"]
+    J = block.jacobian(q[0], "box")
+    velocity, omega = np.split(np.asarray(J @ v[0]), 2)
+    power = np.sum(vectors[0] * (velocity + np.cross(omega, points[0] - pose.p)))
+    rows = block.nonsmooth[0].rows(t[0], q[0], v[0], block.kinematic_map)
+    expected = np.sum(forces[0, :8] * rows.rate) + np.sum(forces[0, 8:] * rows.slip.ravel())
+    np.testing.assert_allclose(power, expected, rtol=1e-10)
+
+
+# --- in a browser -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_in_a_browser_it_moves_and_asks_the_network_for_nothing(pendulum, wheel, tmp_path):
+    for motion in (pendulum, wheel):
+        view = uk.view(motion, forces=motion is pendulum)
+        found = in_browser(view.page, "for (const at of [0.1, 0.6]) { slide('when', at); await shot(); }", tmp_path)
+        assert len(set(found["pictures"])) == 2 and not found["problems"] and not found["loaded"]
+        assert (found["solid"] is True) == (motion is wheel)

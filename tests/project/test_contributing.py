@@ -122,7 +122,8 @@ def test_an_issue_form_is_well_formed(path):
 
 PATH = re.compile(r"`((?:ukjax|tests|docs|\.github|\.ci)/[\w./-]*|[A-Z]+\.md|[A-Z]+\.cff|pyproject\.toml)`")
 NEW = {  # files that the pages tell to write
-    "bead", "distance", "gravity_pd", "mass", "pseudoinverse", "sdf", "test_sdf",
+    "adams_bashforth", "bead", "distance", "gravity_pd", "mass", "pseudoinverse", "sdf", "test_adams_bashforth",
+    "test_sdf",
 }  # fmt: skip
 
 

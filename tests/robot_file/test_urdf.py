@@ -137,10 +137,11 @@ def test_a_part_without_mass_is_told_of(tmp_path):
 
 def test_entities_are_seen_in_any_encoding(tmp_path):
     pytest.importorskip("trimesh")
-    from ukjax._mechanism.mesh import mesh_lines
+    from ukjax._mechanism.mesh import mesh_drawing
 
     text = '<?xml version="1.0" encoding="{}"?><!DOCTYPE COLLADA [<!ENTITY v "0 0 0">]><COLLADA>&v;</COLLADA>'
     for encoding in ("utf-8", "utf-16"):
         path = tmp_path / f"{encoding}.dae"
         path.write_bytes(text.format(encoding).encode(encoding))
-        assert mesh_lines(str(path)) == ((), "has entities, which are not expanded")
+        drawing = mesh_drawing(str(path))
+        assert not drawing.lines and drawing.reason == "has entities, which are not expanded"

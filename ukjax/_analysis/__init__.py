@@ -1,5 +1,8 @@
-"""Analysis of constrained systems: equilibria, linear models, modes and regulators; inverse kinematics."""
+"""Analysis of constrained systems: equilibria, linear models, modes, orbits, branches; inverse kinematics."""
 
+from .continuation import Branch as Branch
+from .continuation import SpecialPoint as SpecialPoint
+from .continuation import continuation as continuation
 from .equilibrium import Equilibrium as Equilibrium
 from .equilibrium import equilibrium as equilibrium
 from .linear_model import LinearModel as LinearModel

@@ -252,14 +252,14 @@ def periodic(
     if not is_eager(fixed):
         raise InputError("periodic must have concrete values: inside jax.jit and jax.vmap use ukjax.monodromy")
     moved = _advance(system, q, advance)
-    timed = _depends_on_time(*fixed[:4])
+    timed = depends_on_time(*fixed[:4])
     if fixed_period is None:
         fixed_period = timed
     tangent = InContact.at(fixed, steps) if system.nonsmooth else fixed[0]
     q0, v0 = project(tangent, *fixed[1:4])
     chosen = _states(tangent, fixed[1], q0, v0, None)
     search = Search(Shooting(fixed[0], tangent, chosen, steps), fixed[1], moved, bool(fixed_period))
-    held = _held(system, q0, v0, hold)
+    held = held_rows(system, q0, v0, hold)
     q0, v0, T, inverse = search.run(q0, v0, fixed[4], held, np.concatenate([q0, v0])[held[1]])
     if timed:
         _check_repeats(fixed[0], fixed[1], q0, v0, T, steps)
@@ -292,7 +292,9 @@ def _advance(system, q, advance):
     return moved
 
 
-def _held(system, q, v, hold):
+def held_rows(
+    system: AbstractSystem, q: Float[Array, " nq"], v: Float[Array, " n"], hold: Iterable[str]
+) -> tuple[np.ndarray, np.ndarray]:
     """Rows of ξ and δv, and indices in (q, v), of the coordinates and velocities that are held."""
     if not isinstance(hold, Iterable):
         raise InputError(f"hold must be names of coordinates and velocities, ('x', 'dx'), got {repr_of(hold)}")
@@ -330,7 +332,9 @@ def _states(system, t, q, v, states):
     return rows.states(choose("orthogonal"), same=system.velocity_follows)
 
 
-def _depends_on_time(system, t, q, v):
+def depends_on_time(system: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> bool:
+    """Whether the equations of the system depend on time."""
+
     def outputs(t):
         gaps = [(each.gaps(t, q), each.slips(t, q, v)) for each in system.nonsmooth]
         return eqx.filter((system(t, q, v), system.violation(t, q, v), gaps), eqx.is_array)
@@ -477,13 +481,8 @@ class Search(eqx.Module):
 
     def residual(self, q: Array, v: Array, q_end: Array, v_end: Array) -> Float[Array, " k"]:
         """The states of the difference between the end and the start, moved by the advance."""
-        q_end = self.returned(q_end, q)
+        q_end = returned(kinematic_map_of(self.shooting.system), q_end, q)
         return self.shooting.states(q_end, v_end, q_end - q - self.advance, v_end - v)
-
-    def returned(self, q_end: Array, q: Array) -> Array:
-        """The end, with the signs of quaternions that are nearest to the start: q and −q are one attitude."""
-        kinematic_map = kinematic_map_of(self.shooting.system)
-        return kinematic_map.nearest(q_end, q) if isinstance(kinematic_map, QuaternionMap) else q_end
 
     def size(self, q: Any, v: Any, unit: np.ndarray, period: float) -> float:
         """The size of a state, in the unit of scaled residuals."""
@@ -506,7 +505,8 @@ class Search(eqx.Module):
                 f"period must be closer to that of a periodic motion: the search from {first:.6g} s ends at 0"
             )
         size = self.size(q, v, unit, first)
-        difference = np.abs(np.asarray(self.returned(end[0], q) - q - self.advance))
+        kinematic_map = kinematic_map_of(self.shooting.system)
+        difference = np.abs(np.asarray(returned(kinematic_map, end[0], q) - q - self.advance))
         difference = np.max(difference) / np.min(unit) + np.max(np.abs(np.asarray(end[1] - v)) / unit) * first / (
             2 * np.pi
         )
@@ -518,6 +518,11 @@ class Search(eqx.Module):
             )
         if not self.fixed_period and np.linalg.norm(J[: len(scale), -1]) <= 1e-6 * size:
             raise InputError("q and v must not be near an equilibrium: the search for a periodic motion ends in one")
+
+
+def returned(kinematic_map: Any, q_end: Array, q: Array) -> Array:
+    """The end, with the signs of quaternions that are nearest to the start: q and −q are one attitude."""
+    return kinematic_map.nearest(q_end, q) if isinstance(kinematic_map, QuaternionMap) else q_end
 
 
 def _differentiable(arguments, search, tangent, q, v, period, inverse, held):

@@ -20,6 +20,7 @@ def add_to(commands: Any) -> None:
     )
     add_motion(parser)
     parser.add_argument("--out", metavar="FILE", help="file of the page (default SYSTEM.html)")
+    parser.add_argument("--forces", action="store_true", help="draw forces and moments as arrows")
     parser.set_defaults(call=view_system)
 
 
@@ -35,6 +36,6 @@ def view_system(options: argparse.Namespace) -> int:
     from .._view import open_in_browser, view
 
     with status_line("writing"):
-        path = view(trajectory).save(path)
+        path = view(trajectory, forces=options.forces).save(path)
     print(f"{path}{'' if open_in_browser(path) else ': open it in a browser'}")
     return 0

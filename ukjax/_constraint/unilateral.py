@@ -6,11 +6,13 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import as_numbers, check_function
+from .._check import as_numbers, check_function, repr_of
 from .._errors import InputError
 from .._functions import Constant, array, vector
+from .._jaxpr.tracing import is_concrete
 from .._kinematic_map import KinematicMap, rate
 from .._names import name_of_rows
 from .._precision import Numbers
@@ -68,6 +70,21 @@ class AbstractNonsmooth(eqx.Module):
         """Largest friction force that does not depend on a contact force."""
         return jnp.zeros(groups, q.dtype)
 
+    @property
+    def has_static(self) -> bool:
+        """Whether friction that sticks has its own bounds, ``static_coefficients`` and ``static_limits``."""
+        return False
+
+    def static_coefficients(self, groups: int) -> Float[Array, " groups"]:
+        """Like ``coefficients``, where friction sticks."""
+        return self.coefficients(groups)
+
+    def static_limits(
+        self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], groups: int
+    ) -> Float[Array, " groups"]:
+        """Like ``limits``, where friction sticks."""
+        return self.limits(t, q, v, groups)
+
     def rows(
         self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], kinematic_map: KinematicMap | None
     ) -> NonsmoothRows:
@@ -106,6 +123,10 @@ class Unilateral(AbstractNonsmooth):
         Coefficient of restitution e, 0 ≤ e ≤ 1: a number, or (m,) with one entry per gap.
     friction
         Coefficient of friction μ ≥ 0: a number, or (m,). It needs ``slip``.
+    static_friction
+        Coefficient of friction where it sticks, at least ``friction``: a number, or (m,). Default: ``friction``. A
+        contact that sticks is released at \\|λ_t\\| = ``static_friction`` λ, and has ``friction`` as soon as it slips.
+        Impulses have the cone of ``friction``.
     slip
         Function ``slip(t, q, v)`` that returns the relative velocity along the surface, linear in v: (m,), or (m, 2)
         for contacts in space, where the cone is round.
@@ -115,13 +136,14 @@ class Unilateral(AbstractNonsmooth):
     Raises
     ------
     InputError
-        If ``gap`` or ``slip`` is not such a function, restitution is not in [0, 1], or friction is negative or has no
-        ``slip``.
+        If ``gap`` or ``slip`` is not such a function, restitution is not in [0, 1], friction is negative or has no
+        ``slip``, or static friction is smaller.
     """
 
     gap: Callable
     restitution: Array
     friction: Array
+    static_friction: Array | None
     slip: Callable | None
     name: str | tuple[str, ...] = eqx.field(static=True)
 
@@ -132,6 +154,7 @@ class Unilateral(AbstractNonsmooth):
         friction: Numbers | None = None,
         slip: Callable | None = None,
         *,
+        static_friction: Numbers | None = None,
         name: str | Iterable[str] = "contact",
     ):
         check_function("gap", gap, "t, q")
@@ -145,6 +168,9 @@ class Unilateral(AbstractNonsmooth):
         self.gap, self.slip, self.name = gap, slip, name_of_rows(name)
         self.restitution = as_numbers("restitution", restitution, least=0, most=1)
         self.friction = as_numbers("friction", 0.0 if friction is None else friction, least=0, below=float("inf"))
+        if static_friction is not None and friction is None:
+            raise InputError("static_friction needs friction and slip, got only static_friction")
+        self.static_friction = as_static("static_friction", static_friction, "friction", self.friction)
 
     def gaps(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " m"]:
         return vector(f"gap of {self.name!r}", self.gap, t, q)
@@ -157,6 +183,15 @@ class Unilateral(AbstractNonsmooth):
 
     def coefficients(self, groups: int) -> Float[Array, " groups"]:
         return _for_each("friction", self.friction, groups, "gap")
+
+    @property
+    def has_static(self) -> bool:
+        return self.static_friction is not None
+
+    def static_coefficients(self, groups: int) -> Float[Array, " groups"]:
+        if self.static_friction is None:
+            return self.coefficients(groups)
+        return _for_each("static_friction", self.static_friction, groups, "gap")
 
 
 class Coulomb(AbstractNonsmooth):
@@ -172,32 +207,71 @@ class Coulomb(AbstractNonsmooth):
         entry, or (m, 2).
     limit
         Largest friction force [N, or N m for an angle] ≥ 0: a number, (m,), or a function ``limit(t, q, v)``.
+    static
+        Largest friction force where it sticks, at least ``limit``: a number, (m,), or a function ``static(t, q, v)``.
+        Default: ``limit``. The friction force is at most ``static`` until it slips, and ``limit`` as soon as it does.
     name
         Name of the friction in messages and tables: one for all rows, or one per row.
 
     Raises
     ------
     InputError
-        If ``slip`` is not such a function, or ``limit`` is negative.
+        If ``slip`` is not such a function, ``limit`` is negative, or ``static`` is smaller than ``limit``.
     """
 
     slip: Callable
     limit: Callable
+    static: Callable | None
     name: str | tuple[str, ...] = eqx.field(static=True)
 
-    def __init__(self, slip: Callable, limit: Numbers | Callable, *, name: str | Iterable[str] = "friction"):
+    def __init__(
+        self,
+        slip: Callable,
+        limit: Numbers | Callable,
+        static: Numbers | Callable | None = None,
+        *,
+        name: str | Iterable[str] = "friction",
+    ):
         check_function("slip", slip, "t, q, v")
         if callable(limit):
             check_function("limit", limit, "t, q, v")
         else:
             limit = Constant(as_numbers("limit", limit, least=0, below=float("inf")))
-        self.slip, self.limit, self.name = slip, limit, name_of_rows(name)
+        if callable(static):
+            check_function("static", static, "t, q, v")
+        elif static is not None:
+            value = limit.value if isinstance(limit, Constant) else 0.0
+            static = Constant(as_static("static", static, "limit", value))
+        self.slip, self.limit, self.static, self.name = slip, limit, static, name_of_rows(name)
 
     def slips(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "groups d"]:
         return _groups(self.name, self.slip, t, q, v)
 
     def limits(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], groups: int) -> Float[Array, " groups"]:
         return _for_each("limit", array(f"limit of {self.name!r}", self.limit, t, q, v), groups, "row of slip")
+
+    @property
+    def has_static(self) -> bool:
+        return self.static is not None
+
+    def static_limits(
+        self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], groups: int
+    ) -> Float[Array, " groups"]:
+        if self.static is None:
+            return self.limits(t, q, v, groups)
+        return _for_each("static", array(f"static of {self.name!r}", self.static, t, q, v), groups, "row of slip")
+
+
+def as_static(argument: str, static: Numbers | None, name: str, sliding: Numbers | None) -> Array | None:
+    """Convert bounds of friction that sticks. Raises ``InputError`` where they are smaller than the ``sliding`` ones,
+    which the argument ``name`` has."""
+    if static is None:
+        return None
+    value = as_numbers(argument, static, least=0, below=float("inf"))
+    comparable = is_concrete(value, sliding) and (not value.ndim or jnp.shape(sliding) in ((), value.shape))
+    if comparable and np.any(np.asarray(value) < np.asarray(sliding)):
+        raise InputError(f"{argument} must be at least {name}, got {repr_of(static)} with {name} = {repr_of(sliding)}")
+    return value
 
 
 def _groups(name, slip, t, q, v):

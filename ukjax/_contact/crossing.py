@@ -21,6 +21,14 @@ class Crossing(NamedTuple):
     fraction: Float[Array, ""]
 
 
+class GapCrossing(NamedTuple):
+    """A ``Crossing``, and whether an open gap before it had a minimum that is zero within ``grazing``."""
+
+    found: Bool[Array, ""]
+    fraction: Float[Array, ""]
+    grazes: Bool[Array, ""]
+
+
 class _Search(NamedTuple):
     cell: Int[Array, ""]
     x0: Float[Array, ""]
@@ -29,6 +37,7 @@ class _Search(NamedTuple):
     slope: Float[Array, " gaps"]
     is_below: Bool[Array, ""]
     may_dip: Bool[Array, ""]
+    grazes: Bool[Array, ""]
     row: Int[Array, ""]
 
 
@@ -36,15 +45,16 @@ def first_crossing(
     gaps_at: Callable[[Array], Array],
     is_open: Bool[Array, " gaps"],
     rounding: Float[Array, " gaps"],
+    grazing: Float[Array, " gaps"],
     cells: Int[Array, ""],
-) -> Crossing:
+) -> GapCrossing:
     """The first fraction of a step at which an open gap becomes negative by more than its ``rounding``.
 
     The gaps and their slopes are evaluated at the ends of ``cells`` equal cells. A gap that is negative at a point, or
     whose slopes show a minimum between two points that may be negative, ends the search. If that minimum is not
-    negative, the step should end behind it, since later cells were not examined.
+    negative, the step should end behind it, since later cells were not examined. Nothing here has derivatives.
     """
-    value_and_slope = lambda x: jax.jvp(gaps_at, (x,), (jnp.ones_like(x),))
+    value_and_slope = lambda x: jax.lax.stop_gradient(jax.jvp(gaps_at, (x,), (jnp.ones_like(x),)))
     dtype = rounding.dtype
 
     def is_running(state):
@@ -60,23 +70,36 @@ def first_crossing(
         bound = state.gap + state.slope * (gap - state.gap - slope * (x1 - x0)) / bend
         dips = turns & (bound < -rounding)
         row = jnp.where(jnp.any(dips), jnp.argmax(dips), jnp.argmax(below)).astype(jnp.int32)
-        return _Search(state.cell + 1, x0, x1, gap, slope, jnp.any(below), jnp.any(dips), row)
+        lowest = _lowest(state.gap, state.slope, gap, slope, x1 - x0)
+        touches = is_open & (state.slope < 0) & (slope >= 0) & (state.gap - lowest > rounding)
+        grazes = state.grazes | jnp.any(touches & (jnp.abs(lowest) <= grazing))
+        return _Search(state.cell + 1, x0, x1, gap, slope, jnp.any(below), jnp.any(dips), grazes, row)
 
     zero, false = jnp.zeros((), dtype), jnp.asarray(False)
     count = jnp.zeros((), jnp.int32)
     gap, slope = value_and_slope(zero)
-    start = _Search(count, zero, zero, gap, slope, false, false, count)
+    start = _Search(count, zero, zero, gap, slope, false, false, false, count)
     last = jax.lax.while_loop(is_running, next_cell, start)
 
     def locate():
-        value = lambda x: gaps_at(x)[last.row]
-        x_high = jnp.where(last.may_dip, _minimum(value, last.x0, last.x1), last.x1)
+        value = lambda x: value_and_slope(x)[0][last.row]
+        slope = lambda x: value_and_slope(x)[1][last.row]
+        x_high = jnp.where(last.may_dip, _minimum(slope, last.x0, last.x1), last.x1)
         negative = value(x_high) < -rounding[last.row]
         return jnp.where(negative, _root(value, last.x0, x_high), last.x1)
 
     found = last.is_below | last.may_dip
     fraction = jax.lax.cond(found, locate, lambda: jnp.ones((), dtype))
-    return Crossing(last.is_below | last.may_dip & (fraction < 1), fraction)
+    return GapCrossing(last.is_below | last.may_dip & (fraction < 1), fraction, last.grazes)
+
+
+def _lowest(gap0, slope0, gap1, slope1, width):
+    """The minimum of a gap between two points, by their cubic polynomial where linear slopes vanish."""
+    bend = slope1 - slope0
+    x = jnp.clip(-slope0 / jnp.where(bend > 0, bend, 1), 0, 1)
+    rise = x**2 * (3 - 2 * x)
+    of_slopes = x * (1 - x) ** 2 * slope0 - x**2 * (1 - x) * slope1
+    return gap0 + (gap1 - gap0) * rise + width * of_slopes
 
 
 class _Release(NamedTuple):
@@ -121,13 +144,13 @@ def first_release(
     return Crossing(last.found, last.x0 + (last.x1 - last.x0) * share)
 
 
-def _minimum(value, low, high):
+def _minimum(slope, low, high):
     """The place of the minimum between two points, by bisection of the slope."""
 
     def halve(bracket, _):
         low, high = bracket
         middle = (low + high) / 2
-        falls = jax.jvp(value, (middle,), (jnp.ones_like(middle),))[1] < 0
+        falls = slope(middle) < 0
         return (jnp.where(falls, middle, low), jnp.where(falls, high, middle)), None
 
     return jnp.mean(jnp.stack(jax.lax.scan(halve, (low, high), length=BISECTIONS)[0]))

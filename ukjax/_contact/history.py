@@ -34,6 +34,9 @@ class ContactHistory(eqx.Module):
         Number of all impacts; 0 by time stepping, whose impulses are those of impacts and of contact forces together.
     changes
         Number of all changes of the contact mode, impacts among them.
+    grazing
+        Whether a gap touched zero without speed: it closed, or nearly closed, where it was about to open again. The
+        motion has no derivative there. False by time stepping, whose derivative is that of its steps.
     """
 
     closed: Bool[Array, "*batch samples gaps"]
@@ -43,6 +46,7 @@ class ContactHistory(eqx.Module):
     impulses: Float[Array, "*batch stored rows"]
     impacts: Int[Array, "*batch"]
     changes: Int[Array, "*batch"]
+    grazing: Bool[Array, "*batch"]
 
     @property
     def mode(self) -> ContactMode:
@@ -60,7 +64,9 @@ class ContactHistory(eqx.Module):
             impacts, changes = (int(np.sum(np.asarray(x))) for x in (self.impacts, self.changes))
         except Exception:
             return object.__repr__(self)
-        return f"ContactHistory({impacts} impacts, {changes} changes of the contact mode)"
+        stored = self.impact_times.shape[-1]
+        more = f", of which the first {stored} are stored" if stored and np.any(self.impacts > stored) else ""
+        return f"ContactHistory({impacts} impacts{more}, {changes} changes of the contact mode)"
 
 
 def mode_of(contacts: ContactHistory | None) -> ContactMode | None:

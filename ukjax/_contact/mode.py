@@ -77,14 +77,21 @@ class ContactForces(NamedTuple):
     size: Float[Array, ""]
 
 
-def scaled_cone(contacts: ContactRows, response: Response, layout: Layout, active: Any, direction: Any) -> Cone:
-    """The cone of allowed forces for forces divided by ``response.scale``."""
+def scaled_cone(
+    contacts: ContactRows, response: Response, layout: Layout, active: Any, direction: Any, static: Any = False
+) -> Cone:
+    """The cone of allowed forces for forces divided by ``response.scale``, that of ``static`` friction where it is
+    True."""
     normal, tangential = layout.split(response.scale)
     tangential = tangential[:, 0]
+    friction, limit = contacts.friction, contacts.limit
+    if layout.has_static:
+        friction = jnp.where(static, contacts.static_friction, friction)
+        limit = jnp.where(static, contacts.static_limit, limit)
     return Cone(
         active=active,
-        friction=contacts.friction * layout.at_normal(normal) / tangential,
-        limit=contacts.limit / tangential,
+        friction=friction * layout.at_normal(normal) / tangential,
+        limit=limit / tangential,
         direction=direction,
     )
 
@@ -102,7 +109,7 @@ def forces_in(mode: ContactMode, contacts: ContactRows, response: Response, layo
     slipping = mode.slipping()
     direction = unit(slip + rounding(slip.dtype) * size * mode.direction) if layout.dim > 1 else mode.direction
     direction = jnp.where(slipping[:, None], jnp.where(direction == 0, mode.direction, direction), 0)
-    cone = scaled_cone(contacts, response, layout, mode.closed, direction)
+    cone = scaled_cone(contacts, response, layout, mode.closed, direction, mode.sticking)
     stick = jnp.broadcast_to(mode.sticking[:, None], direction.shape)
     acting = layout.join(mode.closed, stick) & response.movable
     coupling = jax.vmap(

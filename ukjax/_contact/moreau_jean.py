@@ -78,9 +78,20 @@ def moreau_jean_step(
     rebound = jnp.where(is_impact, restitutions(setting.system.nonsmooth, t, q) * before, 0)
     s = response.scale
     W = s[:, None] * response.W * s
-    cone = scaled_cone(contacts._replace(limit=h * contacts.limit), response, layout, active, jnp.zeros_like(slip))
+    bounded = contacts._replace(limit=h * contacts.limit, static_limit=h * contacts.static_limit)
     c = s * layout.join(free + rebound, slip)
-    scaled, solved = solve_complementarity(W, c, cone, layout)
+
+    def solve(may_stick, _):
+        cone = scaled_cone(bounded, response, layout, active, jnp.zeros_like(slip), may_stick)
+        scaled, solved = solve_complementarity(W, c, cone, layout)
+        _, sliding = layout.split(W @ scaled + c)
+        sticks = norm(sliding) <= 1e3 * rounding(c.dtype) * jnp.max(jnp.abs(c), initial=0)
+        return may_stick & sticks, (cone, scaled, solved)
+
+    # What slips at the end of the step under the bounds of static friction has those of sliding.
+    may_stick = jnp.ones(layout.groups, bool)
+    _, solutions = jax.lax.scan(solve, may_stick, length=2 if layout.has_static else 1)
+    cone, scaled, solved = jax.tree.map(lambda x: x[-1], solutions)
     scaled = with_derivatives(scaled, W, c, cone, layout)
     impulse = s * scaled
     v = v + h * response.acceleration + impulse @ response.directions

@@ -20,13 +20,15 @@ FORCE_FREE_LENGTH = 1e-12
 class Layout(NamedTuple):
     """Numbers of contact rows: ``gaps`` normal rows, then ``groups`` friction forces of ``dim`` components each.
 
-    ``normal_of`` is the gap whose contact force limits each friction force, −1 for a given limit.
+    ``normal_of`` is the gap whose contact force limits each friction force, −1 for a given limit. ``has_static`` is
+    whether a bound of friction is another one where it sticks.
     """
 
     gaps: int
     groups: int
     dim: int
     normal_of: tuple[int, ...]
+    has_static: bool
 
     @property
     def rows(self) -> int:
@@ -62,6 +64,8 @@ class ContactRows(NamedTuple):
         ``rate`` changes by J v̇ + bias, (rows, n) and (rows,).
     friction, limit
         The largest friction force is ``friction`` times the contact force plus ``limit`` (groups,).
+    static_friction, static_limit
+        The same where friction sticks.
     """
 
     gap: Float[Array, " gaps"]
@@ -70,6 +74,8 @@ class ContactRows(NamedTuple):
     bias: Float[Array, " rows"]
     friction: Float[Array, " groups"]
     limit: Float[Array, " groups"]
+    static_friction: Float[Array, " groups"]
+    static_limit: Float[Array, " groups"]
 
 
 def layout_of(constraints: tuple[AbstractNonsmooth, ...], t: Any, q: Any, v: Any) -> Layout:
@@ -82,7 +88,8 @@ def layout_of(constraints: tuple[AbstractNonsmooth, ...], t: Any, q: Any, v: Any
             dims.append(dim)
             normal_of += [gaps + i for i in range(m)] if m else [-1] * groups
         gaps += m
-    return Layout(gaps, len(normal_of), max(dims), tuple(normal_of))
+    has_static = any(constraint.has_static for constraint in constraints)
+    return Layout(gaps, len(normal_of), max(dims), tuple(normal_of), has_static)
 
 
 def gaps(constraints: tuple[AbstractNonsmooth, ...], t: Array, q: Float[Array, " nq"]) -> Float[Array, " gaps"]:
@@ -117,16 +124,24 @@ def contacts_at(
         return jnp.concatenate([*normal, *flat])
 
     groups = [len(part.slip) for _, part in with_slip]
-    frictions = [each.coefficients(k) for (each, _), k in zip(with_slip, groups, strict=True)]
-    limits = [each.limits(t, q, v, k) for (each, _), k in zip(with_slip, groups, strict=True)]
+    of_each = list(zip((each for each, _ in with_slip), groups, strict=True))
+    frictions = [each.coefficients(k) for each, k in of_each]
+    limits = [each.limits(t, q, v, k) for each, k in of_each]
+    static_frictions, static_limits = frictions, limits
+    if layout.has_static:
+        static_frictions = [each.static_coefficients(k) for each, k in of_each]
+        static_limits = [each.static_limits(t, q, v, k) for each, k in of_each]
+    joined_groups = lambda values: jnp.concatenate([q[:0], *values]).astype(q.dtype)
     slips = [part for _, part in with_slip]
     return ContactRows(
         gap=jnp.concatenate([part.gap for part in parts]),
         rate=joined([part.rate for part in parts], [part.slip for part in slips]),
         J=joined([part.J for part in parts], [part.slip_J for part in slips]),
         bias=joined([part.bias for part in parts], [part.slip_bias for part in slips]),
-        friction=jnp.concatenate([q[:0], *frictions]).astype(q.dtype),
-        limit=jnp.concatenate([q[:0], *limits]).astype(q.dtype),
+        friction=joined_groups(frictions),
+        limit=joined_groups(limits),
+        static_friction=joined_groups(static_frictions),
+        static_limit=joined_groups(static_limits),
     )
 
 

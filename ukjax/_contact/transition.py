@@ -23,6 +23,9 @@ SHORTEST_FLIGHT = 8
 SETTLING = 2
 """Newton iterations of the drift correction. After a step the first one leaves an error that is squared."""
 
+GAIN = 1e-9
+"""An impact increases the energy if its work is positive by more than this share of the size of its terms."""
+
 NEAR = 16
 """Gaps below this multiple of their rounding error are closed at the instant."""
 
@@ -40,6 +43,10 @@ class Transition(NamedTuple):
         The contacts after it, and their response to forces.
     solved
         Whether the complementarity problems were solved. False if no contact forces are consistent (Painlevé).
+    several
+        Whether other contact forces are consistent too, so that the motion is not determined (Painlevé).
+    gains
+        Whether the impact increases the energy (Kane).
     """
 
     v: Float[Array, " n"]
@@ -48,6 +55,8 @@ class Transition(NamedTuple):
     contacts: ContactRows
     response: Response
     solved: Bool[Array, ""]
+    several: Bool[Array, ""]
+    gains: Bool[Array, ""]
 
 
 class Setting(NamedTuple):
@@ -69,6 +78,8 @@ class Setting(NamedTuple):
         Rounding error of the time [s].
     max_penetration
         Largest penetrations of a start that count as rounding (gaps,).
+    grazing
+        Minima of gaps that are zero within this distance have no derivative (gaps,).
     """
 
     system: AbstractSystem
@@ -78,6 +89,7 @@ class Setting(NamedTuple):
     rate_size: Float[Array, " rows"]
     time_rounding: Float[Array, ""]
     max_penetration: Float[Array, " gaps"]
+    grazing: Float[Array, " gaps"]
 
     def contacts(self, t: Array, q: Array, v: Array) -> ContactRows:
         """The contacts at one state."""
@@ -140,7 +152,8 @@ def transition(
 
     First the impact: Newton's law for all closed gaps at once. Then the contact forces just after the instant decide
     which gaps stay closed, and which friction forces stick. Both are complementarity problems, solved in one loop of
-    two iterations, so that they are compiled once. ``released`` marks closed gaps and sticking friction forces whose
+    two iterations, so that they are compiled once. With static friction there is a third: the forces after the friction
+    that cannot stick has its bound of sliding. ``released`` marks closed gaps and sticking friction forces whose
     event this is: they open, or slip. ``derivatives``: the impact has derivatives.
     """
     layout, system = setting.layout, setting.system
@@ -150,7 +163,7 @@ def transition(
     rebounds = restitutions(system.nonsmooth, t, q)
 
     def phase(carry, is_impact):
-        v, is_near, _ = carry
+        v, is_near, may_stick, _ = carry
         contacts = setting.contacts(t, q, v)
         response = setting.response(t, q, v, contacts)
         rate, slip = layout.split(contacts.rate)
@@ -169,35 +182,74 @@ def transition(
         limit = jnp.where(is_impact, 0, contacts.limit)  # a bounded force has no impulse
         direction = jnp.where(slips[:, None] & ~is_impact, jax.lax.stop_gradient(unit(slip)), 0)
         active = jnp.where(is_impact, is_near, rests)
-        cone = scaled_cone(contacts._replace(limit=limit), response, layout, active, direction)
+        static = ~is_impact & may_stick & ~slips
+        static_limit = jnp.where(is_impact, 0, contacts.static_limit)
+        bounded = contacts._replace(limit=limit, static_limit=static_limit)
+        cone = scaled_cone(bounded, response, layout, active, direction, static)
         scaled, solved = solve_complementarity(W, c, cone, layout)
         if derivatives:
             scaled = with_derivatives(scaled, W, c, cone, layout)
         has_impulse = is_impact & jnp.any(approach)
         impulse = jnp.where(has_impulse, s * scaled, 0)
-        forces = Forces(contacts, response, active, slips, c, cone, scaled, W @ scaled + c)
-        return (v + impulse @ response.directions, is_near, forces), (impulse, solved | is_impact & ~has_impulse)
+        forces = Forces(contacts, response, active, slips, W, c, cone, scaled, W @ scaled + c)
+        if layout.has_static:
+            may_stick = may_stick & (is_impact | forces.rests(layout))
+        after = v + impulse @ response.directions, is_near, may_stick, forces
+        gains = _gains_energy(impulse, contacts.rate, response.W)
+        return after, (impulse, solved | is_impact & ~has_impulse, gains)
 
+    released_gap, released_friction = released[: layout.gaps], released[layout.gaps :]
+    may_stick = ~(mode.sticking & released_friction)
     nothing = jnp.zeros(layout.gaps, bool)
-    shapes = jax.eval_shape(lambda: phase((v, nothing, None), jnp.asarray(True)))[0][2]
+    shapes = jax.eval_shape(lambda: phase((v, nothing, may_stick, None), jnp.asarray(True)))[0][3]
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    (v, _, forces), (impulses, solved) = jax.lax.scan(phase, (v, nothing, zeros), jnp.array([True, False]))
+    phases = jnp.array([True, False, False] if layout.has_static else [True, False])
+    (v, _, _, forces), (impulses, solved, gains) = jax.lax.scan(phase, (v, nothing, may_stick, zeros), phases)
     after = jax.lax.stop_gradient(forces)
 
     normal, tangential = layout.split(after.scaled)
-    size = jnp.maximum(jnp.max(jnp.abs(after.c), initial=0), jnp.max(after.cone.limit, initial=0))
-    tolerance = 1e3 * force_share * size
+    tolerance = after.tolerance()
     has_force, accelerates = normal > tolerance, layout.split(after.u)[0] > tolerance
-    released_gap, released_friction = released[: layout.gaps], released[layout.gaps :]
     closed = after.active & (has_force | ~accelerates & ~(released_gap & mode.closed))
     acts = (layout.at_normal(closed.astype(normal.dtype)) > 0) | (np.asarray(layout.normal_of, int) < 0)
-    holds = (norm(layout.split(after.u)[1]) <= tolerance) & (after.cone.radius(layout, normal) > tolerance)
-    sticking = acts & ~after.slips & holds & ~(mode.sticking & released_friction)
+    holds = after.rests(layout) & (after.cone.radius(layout, normal) > tolerance)
+    sticking = acts & ~after.slips & holds & may_stick
     begins = acts & ~after.slips & ~sticking
     onset, direction = -unit(tangential), unit(layout.split(after.contacts.rate)[1])
     direction = jnp.where((acts & after.slips)[:, None], direction, jnp.where(begins[:, None], onset, 0))
     new_mode = ContactMode(closed, sticking, direction)
-    return Transition(v, new_mode, impulses[0], forces.contacts, forces.response, jnp.all(solved))
+    several = _has_several(after, closed, accelerates, layout)
+    return Transition(
+        v, new_mode, impulses[0], forces.contacts, forces.response, jnp.all(solved), several, jnp.any(gains)
+    )
+
+
+def _gains_energy(impulse, before, W):
+    """Whether the work Λ·(u⁻ + u⁺)/2 of the impulses is positive, for the rates u of the rows.
+
+    Newton's law with friction, or with different coefficients of restitution, can do so: T. R. Kane & D. A. Levinson,
+    Dynamics: Theory and Applications (1985), sec. 5.8.
+    """
+    impulse, before, W = jax.lax.stop_gradient((impulse, before, W))
+    work, size = impulse * (before + W @ impulse / 2), jnp.abs(impulse) * (jnp.abs(before) + jnp.abs(W @ impulse))
+    return jnp.sum(work) > GAIN * jnp.sum(size)
+
+
+def _has_several(forces, closed, accelerates, layout):
+    """Whether a sliding contact opens although a force could keep it closed as well.
+
+    Its acceleration by a unit of its own force, with its friction, is then negative.
+    """
+    i = np.asarray(layout.normal_of, int)
+    sliding = np.flatnonzero(i >= 0)
+    if not sliding.size:
+        return jnp.asarray(False)
+    i = i[sliding]
+    W = jnp.diagonal(forces.W)[: layout.gaps], forces.W[: layout.gaps, layout.gaps :]
+    cross = W[1].reshape(layout.gaps, layout.groups, layout.dim)[i, sliding]
+    own = W[0][i] - forces.cone.friction[sliding] * jnp.sum(cross * forces.cone.direction[sliding], axis=1)
+    opens = forces.active & ~closed & accelerates
+    return jnp.any(forces.slips[sliding] & opens[i] & (own < -rounding(own.dtype)))
 
 
 class Forces(NamedTuple):
@@ -207,10 +259,20 @@ class Forces(NamedTuple):
     response: Response
     active: Bool[Array, " gaps"]
     slips: Bool[Array, " groups"]
+    W: Float[Array, "rows rows"]
     c: Float[Array, " rows"]
     cone: Cone
     scaled: Float[Array, " rows"]
     u: Float[Array, " rows"]
+
+    def tolerance(self) -> Float[Array, ""]:
+        """Largest rounding error of u."""
+        size = jnp.maximum(jnp.max(jnp.abs(self.c), initial=0), jnp.max(self.cone.limit, initial=0))
+        return jax.lax.stop_gradient(1e3 * rounding(self.c.dtype) * size)
+
+    def rests(self, layout: Layout) -> Bool[Array, " groups"]:
+        """Whether the slip of each friction force has no acceleration."""
+        return jax.lax.stop_gradient(norm(layout.split(self.u)[1]) <= self.tolerance())
 
 
 def directions_along(mode: ContactMode, contacts: ContactRows, layout: Layout) -> ContactMode:

@@ -19,6 +19,7 @@ import numpy as np
 from jax import export as jax_export
 
 from .._check import as_array, as_path, check_finite, repr_of
+from .._contact.moreau_jean import MoreauJean
 from .._errors import InputError
 from .._files import check_writable, write_whole
 from .._fingerprint import with_digest
@@ -33,7 +34,7 @@ from .._parameters import value_at
 from .._precision import Numbers, is_double_allowed
 from .._run.compile import jit_unoptimised
 from .._solve import AbstractMethod
-from .._system import refuse_contacts, refuse_sampled, refuse_states
+from .._system import AbstractSystem, refuse_sampled, refuse_states
 from .._version import NUMERICS, __version__
 from .block import starts
 from .plan import fingerprint_of, plan_of
@@ -126,7 +127,12 @@ def export(
         raise InputError(f"over must name numbers of the model, such as ('m1', 'ma[0]'), got {repr_of(over)}")
     if derivatives and dt is None:
         raise InputError("derivatives need fixed steps: give dt, the length of one [s]")
-    refuse_contacts("export", system)
+    has_contacts = isinstance(system, AbstractSystem) and bool(system.nonsmooth)
+    if derivatives and has_contacts and not isinstance(solver, MoreauJean):
+        raise InputError(
+            "derivatives of an exported system with contacts or dry friction need solver=ukjax.MoreauJean(): only its "
+            "steps have a number that is known"
+        )
     refuse_sampled("export", system)
     refuse_states("export", system)
     plan = plan_of(

@@ -14,7 +14,7 @@ from .._errors import InputError
 from .._functions import vector
 from .._parameters import Observed, Parameters, check_settings
 from .._solve import AbstractMethod, choose
-from .._system import refuse_contacts, refuse_sampled, refuse_states
+from .._system import refuse_sampled, refuse_states
 from .checkpoint import Checkpoint, fingerprint_of
 from .descent import LOSS_DERIVATIVES, descend
 from .experiment import Experiment, as_experiments
@@ -167,8 +167,6 @@ def fit(
         raise InputError(f"optimiser must be one of optax, such as optax.adam(0.02), got {repr_of(optimiser)}")
     if not isinstance(checkpoint, str | os.PathLike | None):
         raise InputError(f"checkpoint must be the name of a file, got {repr_of(checkpoint)}")
-    advice = ": minimise a cost of ukjax.simulate, whose derivatives are those of the motion with its impacts"
-    refuse_contacts("fit", observed.model, advice)
     refuse_sampled("fit", observed.model)
     refuse_states("fit", observed.model)
     prediction = Prediction(

@@ -13,8 +13,10 @@ from jaxtyping import Array, Bool, Float, Int
 from .._check_terms import complaint_of_mass
 from .._functions import vector
 from .._kernel import per_member
+from .._motion.integrate.event_driven import contact_loop
 from .._motion.integrate.fixed_step import fixed_step_loop
 from .._motion.problem import InitialState
+from .._motion.stepper.contact_setting import compiled
 from .._motion.stepper.drift_correction import MethodPerLevel, same_at_every_level
 from .._motion.stepper.scaling import scale_of
 from .._motion.stepper.tableau import RUNGE_KUTTA4
@@ -86,10 +88,14 @@ class Prediction(eqx.Module):
         model = observed.model
         q0, v0, needs_fallback = self.state(model, z, ts[0], method)
         initial = InitialState(q0, v0, scale_of(model, ts[0], q0, v0, ts[-1] - ts[0], driven=False))
-        options = None, method, RUNGE_KUTTA4, self.projection
-        q, v, _, flags = fixed_step_loop(lambda _: model, initial, ts, step_counts, *options)
+        if isinstance(model, AbstractSystem) and model.nonsmooth:
+            q, v, beyond = contact_loop(model, initial, ts, step_counts, method, RUNGE_KUTTA4)
+        else:
+            options = None, method, RUNGE_KUTTA4, self.projection
+            q, v, _, flags = fixed_step_loop(lambda _: model, initial, ts, step_counts, *options)
+            beyond = flags.beyond
         outputs = jax.lax.map(lambda sample: vector("observe", observed.observe, *sample), (ts, q, v))
-        return (outputs, jnp.concatenate([q[0], v[0]]), jnp.concatenate([q[-1], v[-1]])), needs_fallback | flags.beyond
+        return (outputs, jnp.concatenate([q[0], v[0]]), jnp.concatenate([q[-1], v[-1]])), needs_fallback | beyond
 
     def observed_with(self, x: Array, setting: dict[str, Array]) -> Observed:
         """The model and its outputs with the parameters x and the setting of an experiment."""
@@ -97,6 +103,14 @@ class Prediction(eqx.Module):
         for name, value in setting.items():
             observed = with_array(observed, name, value)
         return observed
+
+    def compiled(self, function: Callable, z: Array, t: Array) -> Callable:
+        """``function`` of one segment as a kernel, or by XLA if there are many contact rows."""
+        model = self.observed.model
+        if not isinstance(model, AbstractSystem) or not model.nonsmooth:
+            return per_member(function)
+        q, v, _ = jax.eval_shape(lambda z, t: self.state(model, z, t, self.method), z, t)
+        return compiled(function, model, InitialState(q, v, None))
 
     def mass(self, x: Array, z: Array, t: Array, setting: dict[str, Array]) -> Float[Array, "n n"]:
         """The mass matrix at the start of a motion."""
@@ -205,7 +219,7 @@ def _mass_matrices(prediction, x, z, t, setting):
 @jit
 def _in_parallel(method, prediction, by_starts, x, z, ts, step_counts, setting):
     """Simulate a batch of segments with derivatives: ((values, derivatives), failed)."""
-    predicted = per_member(partial(prediction.outputs_with, method))
+    predicted = prediction.compiled(partial(prediction.outputs_with, method), z[0], ts[0, 0])
 
     def one_segment(z, ts, step_counts, setting):
         def evaluate(variables):

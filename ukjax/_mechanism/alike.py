@@ -14,7 +14,7 @@ from ..joints import AbstractConnection
 
 Connection = TypeVar("Connection", bound=AbstractConnection)
 
-ACTING = ("stiffness", "rest", "damping", "armature", "friction", "creep")
+ACTING = ("stiffness", "rest", "preload", "damping", "armature", "friction", "creep", "static_friction")
 """Fields of a joint for the forces along its coordinates."""
 
 OTHERS = "reference", "limits", "restitution"

@@ -147,7 +147,8 @@ class Couplings(AbstractConstraint):
 def constraints_of(joints: Named, tree: Tree) -> tuple[AbstractConstraint, ...]:
     """All constraints of a mechanism, without those that have no rows."""
     loops, contacts = Loops.of(joints, tree), Contacts.of(joints, tree)
-    coupled = {name: joint.joints for name, joint in joints.items() if isinstance(joint, AbstractCoupling)}
+    couplings = ((name, joint) for name, joint in joints.items() if isinstance(joint, AbstractCoupling))
+    coupled = {name: coupling.joints for name, coupling in couplings if not coupling.has_play}
     # If all coordinates are entries of q, differentiation with respect to q compiles to less code.
     plain = tuple(
         name

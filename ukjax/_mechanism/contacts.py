@@ -117,10 +117,20 @@ class BodyContacts(AbstractNonsmooth):
     def points(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, "m 3"]:
         """Where the shapes touch, or would touch, in space [m]."""
         positions = placed(self.joints, self.tree, t, q)
-        number = {link.body: i for i, link in enumerate(self.tree.links)} | {GROUND: len(self.tree.links)}
-        b = np.array([number[contact.b.body] for contact in self.contacts])
+        b = self._bodies()[:, 1]
         in_space = lambda pair, R, p, axes, origin: origin + touching(pair.a, pair.b, R, p).point @ axes.T
         return self._for_each_pair(in_space, *self._poses(t, q), positions.R[b], positions.p[b])
+
+    def directions(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, "m 3 3"]:
+        """For each gap the normal, from the body of b to that of a, and two tangents, as rows, in space."""
+        axes = placed(self.joints, self.tree, t, q).R[self._bodies()[:, 1]]
+
+        def in_space(pair, R, p, axes):
+            tangents = touching(pair.a, pair.b, R, p).tangents @ axes.T
+            normal = jnp.cross(tangents[:, 0], tangents[:, 1])
+            return jnp.concatenate([normal[:, None], tangents], axis=1)
+
+        return self._for_each_pair(in_space, *self._poses(t, q), axes)
 
     def _rows_of_pairs(self, with_slip) -> tuple[np.ndarray, np.ndarray]:
         """Indices (m,) of the gaps and (groups, 2) of the slips, of rows that are in the order of the pairs."""
@@ -141,12 +151,24 @@ class BodyContacts(AbstractNonsmooth):
     def coefficients(self, groups: int) -> Float[Array, " groups"]:
         return self._for_each_gap([contact.friction for contact in self.contacts])
 
+    def _bodies(self) -> np.ndarray:
+        """Indices (contacts, 2) of the bodies of a and b among the links, and their number for the ground."""
+        number = {link.body: i for i, link in enumerate(self.tree.links)} | {GROUND: len(self.tree.links)}
+        return np.array([[number[shape.body] for shape in (contact.a, contact.b)] for contact in self.contacts])
+
+    @property
+    def has_static(self) -> bool:
+        return any(contact.static_friction is not None for contact in self.contacts)
+
+    def static_coefficients(self, groups: int) -> Float[Array, " groups"]:
+        static = ((contact.friction, contact.static_friction) for contact in self.contacts)
+        return self._for_each_gap([sliding if value is None else value for sliding, value in static])
+
     def _poses(self, t, q) -> tuple[Float[Array, "contacts 3 3"], Float[Array, "contacts 3"]]:
         """The pose of the body of a in the frame of the body of b, for each contact."""
         positions = placed(self.joints, self.tree, t, q)
-        number = {link.body: i for i, link in enumerate(self.tree.links)} | {GROUND: len(self.tree.links)}
-        a, b = np.array([[number[shape.body] for shape in (contact.a, contact.b)] for contact in self.contacts]).T
-        if np.all(b == number[GROUND]):
+        a, b = self._bodies().T
+        if np.all(b == len(self.tree.links)):
             return positions.R[a], positions.p[a]
         apart = positions.base[a] - positions.base[b] + (positions.d[a] - positions.d[b])
         axes = positions.R[b].transpose(0, 2, 1)

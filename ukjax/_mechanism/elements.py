@@ -24,6 +24,10 @@ equations of motion have a solution at standstill.
 """
 
 
+SMOOTH = ("stiffness", "preload", "damping", "armature")
+"""Fields of a joint that add to M or Q."""
+
+
 class JointCoordinates(eqx.Module):
     """The coordinates (k,) of some joints, concatenated, as a function of t and q.
 
@@ -100,11 +104,11 @@ class Elements(eqx.Module):
     @property
     def any(self) -> bool:
         """Whether there is a spring, a damper or an armature."""
-        return bool(self._joints_with("stiffness", "damping", "armature"))
+        return bool(self._joints_with(*SMOOTH))
 
     def add_to_terms(self, M: Array, Q: Array, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
         """M and Q including springs, dampers and armatures, without dry friction."""
-        names = self._joints_with("stiffness", "damping", "armature")
+        names = self._joints_with(*SMOOTH)
         if not names:
             return M, Q
         motion = JointCoordinates(self.joints, self.tree, names).motion(t, q, v)
@@ -117,13 +121,18 @@ class Elements(eqx.Module):
 
     def energy(self, t: Array, q: Array, v: Array) -> Float[Array, ""]:
         """Potential energy of springs and kinetic energy of armatures [J]."""
-        names = self._joints_with("stiffness", "armature")
+        names = self._joints_with("stiffness", "preload", "armature")
         if not names:
             return jnp.zeros(())
         motion = JointCoordinates(self.joints, self.tree, names).motion(t, q, v)
-        stiffness, armature = (self._values(field, names) for field in ("stiffness", "armature"))
-        spring = 0.0 if stiffness is None else stiffness * self._stretch(names, motion) ** 2
-        return jnp.sum(spring + (0.0 if armature is None else armature * motion.rate**2)) / 2
+        stiffness, preload, armature = (self._values(field, names) for field in ("stiffness", "preload", "armature"))
+        twice = jnp.zeros_like(motion.rate) if armature is None else armature * motion.rate**2
+        stretch = self._stretch(names, motion)
+        if stiffness is not None:
+            twice = twice + stiffness * stretch**2
+        if preload is not None:
+            twice = twice - 2 * preload * stretch
+        return jnp.sum(twice) / 2
 
     def force(self, name: str, t: Array, q: Array, v: Array, acceleration: Array) -> Float[Array, " k"]:
         """The total force along the coordinates of one joint, including the inertial force of its armature."""
@@ -164,6 +173,11 @@ class Elements(eqx.Module):
         """The largest friction forces, one per velocity of these joints."""
         return self._values("friction", names, 0.0)
 
+    def static_friction_limits(self, names: Sequence[str]) -> Float[Array, " k"]:
+        """The largest friction forces where friction sticks, one per velocity of these joints."""
+        static = (jnp.broadcast_to(_static(self.joints[name]), (len(self.joints[name].velocities),)) for name in names)
+        return jnp.concatenate(list(static))
+
     def _friction(self, t: Array, q: Array, v: Array) -> Float[Array, " n"]:
         names = self.joints_with_friction(sticks=False)
         motion = JointCoordinates(self.joints, self.tree, names).motion(t, q, v)
@@ -189,9 +203,11 @@ class Elements(eqx.Module):
 
     def _spring_and_damper_force(self, names, motion):
         force = jnp.zeros_like(motion.rate)
-        stiffness, damping = (self._values(field, names) for field in ("stiffness", "damping"))
+        stiffness, preload, damping = (self._values(field, names) for field in ("stiffness", "preload", "damping"))
         if stiffness is not None:
             force = force - stiffness * self._stretch(names, motion)
+        if preload is not None:
+            force = force + preload
         return force if damping is None else force - damping * motion.rate
 
     def _stretch(self, names, motion):
@@ -250,6 +266,10 @@ class Elements(eqx.Module):
         return jnp.concatenate(
             [jnp.broadcast_to(fallback if value is None else value, (size,)) for value, size in values]
         )
+
+
+def _static(joint):
+    return joint.friction if joint.static_friction is None else joint.static_friction
 
 
 def _read(joint, t, R, p):

@@ -42,7 +42,7 @@ from .kinematics import FLOATING, Pose, joint_of, poses
 from .motors import Motors
 from .named import Named, numbers_by_name
 from .reactions import Reaction, Rows, reactions
-from .shape import edges_of, warn_of_undrawn
+from .shape import Surface, edges_of, surface_of, warn_of_undrawn
 from .stops import has_stop, stops_and_friction
 from .tree import Tree, check_names, connections, spanning_tree
 from .turning import kinematic_map_of
@@ -691,6 +691,11 @@ class Mechanism(AbstractMechanism):
         edges_by_name = {name: edges_of(body.shapes) for name, body in self.bodies.items()}
         return {name: points for name, points in edges_by_name.items() if len(points)}
 
+    def surfaces(self) -> dict[str, Surface]:
+        """The surfaces of the shapes of each body that has shapes, in the body's frame [m]."""
+        surfaces_by_name = {name: surface_of(body.shapes) for name, body in self.bodies.items()}
+        return {name: surface for name, surface in surfaces_by_name.items() if len(surface.faces)}
+
 
 _poses = jit_unoptimised(poses)
 _jacobian, _centre_of_mass, _momentum = map(jit_unoptimised, (jacobian, centre_of_mass, momentum))
@@ -788,11 +793,13 @@ def _check_element_shapes(joints, tree):
                     f"joints[{name!r}] has a quaternion, and no body hangs on it here, so that no {field} can act "
                     'along it: use formulation="joint", and put the joint before those that close its loop'
                 )
+            if turns and field == "preload":
+                raise InputError(f"joints[{name!r}] has a quaternion, which admits no preload: leave it out")
             m = len(joint.velocities)
             shapes, expected = ((), (m,)), f"a number, or {m}"
             if turns and field == "rest":
                 shapes, expected = ((k,),), f"its {k} coordinates"
-            elif turns and field in ("stiffness", "friction", "creep"):
+            elif turns and field in ("stiffness", "friction", "creep", "static_friction"):
                 shapes, expected = ((),), "one number"
             if value.shape not in shapes:
                 raise InputError(f"{field} of joints[{name!r}] must be {expected}, got shape {value.shape}")

@@ -1,9 +1,12 @@
-"""The lines by which a mesh is drawn: cross sections along its longest axis, and one across each of the other axes."""
+"""How a mesh is drawn: as a surface with few triangles, and as lines.
+
+The lines are cross sections along its longest axis, and one across each of the other axes.
+"""
 
 import contextlib
 import functools
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from xml.parsers import expat
 
 import numpy as np
@@ -18,39 +21,58 @@ RIBS = 0.01, 0.2, 0.4, 0.6, 0.8, 0.99
 LINES_PER_CUT, MAX_POINTS_PER_LINE = 2, 40
 """Number of lines kept per cut, longest first, so that only the outside is drawn; and points kept per line."""
 
+MAX_TRIANGLES = 3000
+"""Triangles by which a mesh is drawn; of a mesh with more, vertices that are near each other are joined."""
 
-def mesh_lines(path: str) -> tuple[tuple[np.ndarray, ...], str]:
-    """Lines (points, 3) in the units of the file, and the reason if there are none (else an empty text).
 
-    A file is read again only after it has changed.
+class Drawing(NamedTuple):
+    """How a mesh is drawn.
+
+    Attributes
+    ----------
+    lines
+        Lines (points, 3) in the units of the file.
+    surface
+        Vertices (k, 3) in the units of the file, and their indices for each triangle (f, 3).
+    reason
+        Why there are no lines and no surface, else an empty text.
     """
+
+    lines: tuple[np.ndarray, ...] = ()
+    surface: tuple[np.ndarray, np.ndarray] = (np.zeros((0, 3)), np.zeros((0, 3), int))
+    reason: str = ""
+
+
+def mesh_drawing(path: str) -> Drawing:
+    """How the mesh of a file is drawn. A file is read again only after it has changed."""
     file = Path(path)
     if not file.is_file():
-        return (), "does not exist"
+        return Drawing(reason="does not exist")
     if file.suffix.lower() not in SUFFIXES:
-        return (), f"is not a file of type {', '.join(SUFFIXES)}"
+        return Drawing(reason=f"is not a file of type {', '.join(SUFFIXES)}")
     status = file.stat()
     if status.st_size > MAX_FILE_BYTES:
-        return (), f"is larger than {MAX_FILE_BYTES // 1_000_000} MB"
+        return Drawing(reason=f"is larger than {MAX_FILE_BYTES // 1_000_000} MB")
     return _read(file, status.st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=1024)
-def _read(file: Path, changed: int) -> tuple[tuple[np.ndarray, ...], str]:
+def _read(file: Path, changed: int) -> Drawing:
     try:
         import trimesh
     except ImportError:
-        return (), "needs trimesh to be drawn: pip install 'ukjax[plot]'"
+        return Drawing(reason="needs trimesh to be drawn: pip install 'ukjax[plot]'")
     try:
         with file.open("rb") as content:  # a stream, so that trimesh reads no other files (materials, textures)
             if file.suffix.lower() == ".dae" and _declares_entities(content.read()):
-                return (), "has entities, which are not expanded"
+                return Drawing(reason="has entities, which are not expanded")
             content.seek(0)
             mesh: Any = trimesh.load_mesh(content, file_type=file.suffix[1:].lower(), process=True)
         lines = _lines(mesh)
     except Exception as error:  # a malformed file can raise anything in its parser
-        return (), f"cannot be read: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
-    return lines, "" if lines else "has no triangles"
+        words = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return Drawing(reason=f"cannot be read: {words}")
+    return Drawing(lines, _coarser(mesh)) if lines else Drawing(reason="has no triangles")
 
 
 def _declares_entities(content: bytes) -> bool:
@@ -66,6 +88,31 @@ def _declares_entities(content: bytes) -> bool:
     with contextlib.suppress(expat.ExpatError):  # trimesh reports files that are not XML
         parser.Parse(content, True)
     return found
+
+
+def _coarser(mesh) -> tuple[np.ndarray, np.ndarray]:
+    """The surface with at most ``MAX_TRIANGLES`` triangles.
+
+    Vertices in one cell of a regular grid become one, at their mean. The grid is refined as far as the number of
+    triangles allows.
+    """
+    vertices, faces = np.asarray(mesh.vertices, float), np.asarray(mesh.faces, int)
+    if len(faces) <= MAX_TRIANGLES:
+        return vertices, faces
+    low, size = vertices.min(axis=0), float(np.max(np.ptp(vertices, axis=0)))
+    surface = vertices[:1], np.zeros((0, 3), int)
+    for cells in (8, 11, 16, 22, 32, 45, 64):
+        _, cell = np.unique(np.floor((vertices - low) / size * cells).astype(int), axis=0, return_inverse=True)
+        cell = np.ravel(cell)
+        means = np.stack([np.bincount(cell, vertices[:, k]) for k in range(3)], axis=1) / np.bincount(cell)[:, None]
+        joined = cell[faces]
+        is_triangle = (joined != np.roll(joined, 1, axis=1)).all(axis=1)
+        joined = joined[is_triangle]
+        _, first = np.unique(np.sort(joined, axis=1), axis=0, return_index=True)
+        if len(first) > MAX_TRIANGLES:
+            break
+        surface = means, joined[first]
+    return surface
 
 
 def _lines(mesh) -> tuple[np.ndarray, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._check import check_word
 from .._errors import InputError
-from .mesh import mesh_lines
+from .mesh import mesh_drawing
 
 SIZE_NAMES = {
     "box": ("x", "y", "z"),
@@ -20,6 +20,21 @@ SIZE_NAMES = {
 }
 CIRCLE_SEGMENTS = 16
 """Number of segments by which a circle is drawn."""
+
+
+class Surface(NamedTuple):
+    """Surface of a solid as triangles.
+
+    Attributes
+    ----------
+    vertices : (k, 3)
+        Vertices in the body's frame [m].
+    faces : (f, 3)
+        Indices of the vertices of each triangle, counterclockwise as seen from outside.
+    """
+
+    vertices: np.ndarray
+    faces: np.ndarray
 
 
 class Shape(NamedTuple):
@@ -37,7 +52,7 @@ class Shape(NamedTuple):
     turn : (4,)
         Attitude of the solid in the body's frame, a quaternion (w, x, y, z).
     path : str
-        File of a mesh, which is drawn by cross sections.
+        File of a mesh, which figures draw by cross sections.
     """
 
     kind: str
@@ -49,12 +64,34 @@ class Shape(NamedTuple):
     def wires(self) -> list[np.ndarray]:
         """Edges of the shape, or circles on it, as lines (points, 3) in the body's frame [m]."""
         if self.kind == "mesh":
-            lines = [line * np.array(self.size) for line in mesh_lines(self.path)[0]]
+            lines = [line * np.array(self.size) for line in mesh_drawing(self.path).lines]
         else:
             lines = _LINES[self.kind](*self.size)
+        return [self._placed(line) for line in lines]
+
+    def surface(self) -> Surface:
+        """Surface of the shape in the body's frame [m]."""
+        if self.kind == "mesh":
+            vertices, faces = mesh_drawing(self.path).surface
+            vertices, mirrored = vertices * np.array(self.size), np.prod(self.size) < 0
+            return Surface(self._placed(vertices), faces[:, ::-1] if mirrored else faces)
+        vertices, faces = _SURFACES[self.kind](*self.size)
+        return Surface(self._placed(vertices), faces)
+
+    def _placed(self, points):
         w, v = self.turn[0], np.array(self.turn[1:])
-        rotate = lambda x: x + 2 * np.cross(v, w * x + np.cross(v, x))
-        return [rotate(line) + np.array(self.at) for line in lines]
+        return points + 2 * np.cross(v, w * points + np.cross(v, points)) + np.array(self.at)
+
+
+def surface_of(shapes: Iterable[Shape]) -> Surface:
+    """The surfaces of several shapes as one."""
+    vertices, faces, count = [np.zeros((0, 3))], [np.zeros((0, 3), int)], 0
+    for shape in shapes:
+        surface = shape.surface()
+        vertices.append(surface.vertices)
+        faces.append(surface.faces + count)
+        count += len(surface.vertices)
+    return Surface(np.concatenate(vertices), np.concatenate(faces))
 
 
 def edges_of(shapes: Iterable[Shape]) -> np.ndarray:
@@ -65,7 +102,7 @@ def edges_of(shapes: Iterable[Shape]) -> np.ndarray:
 
 def warn_of_undrawn(shapes: Iterable[Shape]) -> None:
     """Issue one warning for all meshes that cannot be drawn."""
-    reasons = {shape.path: mesh_lines(shape.path)[1] for shape in shapes if shape.kind == "mesh"}
+    reasons = {shape.path: mesh_drawing(shape.path).reason for shape in shapes if shape.kind == "mesh"}
     missing = [(path, reason) for path, reason in reasons.items() if reason]
     if missing:
         path, reason = missing[0]
@@ -122,4 +159,58 @@ _LINES = {
     "cylinder": _cylinder,
     "capsule": _capsule,
     "ellipsoid": _ellipsoid,
+}
+
+
+def _revolved(profile):
+    """Surface of revolution about z of a profile (k, 2) of radius and height, from the lower pole to the upper."""
+    angle = np.linspace(0, 2 * np.pi, 2 * CIRCLE_SEGMENTS, endpoint=False)
+    radius, height = np.asarray(profile, float).T[:, :, None]
+    rings = np.stack(
+        [radius * np.cos(angle), radius * np.sin(angle), np.broadcast_to(height, (len(radius), 1)) + 0 * angle], axis=-1
+    )
+    k = len(angle)
+    here, there = np.arange(k), (np.arange(k) + 1) % k
+    faces = []
+    for ring in range(len(rings) - 1):
+        a, b = ring * k, (ring + 1) * k
+        if profile[ring][0] > 0:
+            faces.append(np.stack([a + here, a + there, b + here], axis=1))
+        if profile[ring + 1][0] > 0:
+            faces.append(np.stack([a + there, b + there, b + here], axis=1))
+    return rings.reshape(-1, 3), np.concatenate(faces)
+
+
+def _half_circle(count):
+    angle = np.linspace(-np.pi / 2, np.pi / 2, count + 1)
+    profile = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    profile[[0, -1], 0] = 0.0
+    return profile
+
+
+def _solid_box(x, y, z):
+    corners = np.array([[i, j, k] for i in (-1, 1) for j in (-1, 1) for k in (-1, 1)]) * np.array([x, y, z]) / 2
+    quads = [(0, 1, 3, 2), (4, 6, 7, 5), (0, 4, 5, 1), (2, 3, 7, 6), (0, 2, 6, 4), (1, 5, 7, 3)]
+    return corners, np.array([face for a, b, c, d in quads for face in ((a, b, c), (a, c, d))])
+
+
+def _solid_ellipsoid(x, y, z):
+    vertices, faces = _revolved(_half_circle(CIRCLE_SEGMENTS))
+    return vertices * np.array([x, y, z]), faces
+
+
+def _solid_capsule(radius, length):
+    lower, upper = np.split(radius * _half_circle(CIRCLE_SEGMENTS), [CIRCLE_SEGMENTS // 2 + 1])
+    middle = [[radius, length / 2]]
+    return _revolved(np.concatenate([lower - [0, length / 2], middle, upper + [0, length / 2]]))
+
+
+_SURFACES = {
+    "box": _solid_box,
+    "sphere": lambda radius: _solid_ellipsoid(radius, radius, radius),
+    "cylinder": lambda radius, length: _revolved(
+        [(0, -length / 2), (radius, -length / 2), (radius, length / 2), (0, length / 2)]
+    ),
+    "capsule": _solid_capsule,
+    "ellipsoid": _solid_ellipsoid,
 }

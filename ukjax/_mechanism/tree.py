@@ -153,7 +153,7 @@ def spanning_tree(bodies: tuple[str, ...], joints: Mapping[str, Any], floating: 
 def _needs_turns(joint, coupled):
     """Whether a spring or a coupling needs the angle beyond half a turn."""
     is_angle = isinstance(joint, AbstractActing) and joint.within_half_a_turn
-    return is_angle and (coupled or joint.stiffness is not None)
+    return is_angle and (coupled or joint.stiffness is not None or joint.preload is not None)
 
 
 def connections(joints: Mapping[str, Any]) -> Iterator[tuple[str, AbstractConnection]]:

@@ -16,9 +16,9 @@ from .._control import Sampling
 from .._errors import InputError
 from .._jaxpr.closures import hoist_tracers
 from .._jaxpr.tracing import is_eager
+from .._kernel.if_repeated import jit_if_repeated
 from .._kinematic_map import KinematicMap, rate
 from .._precision import in_precision, is_double_allowed, widest
-from .._run.compile import jit_unoptimised
 from .._system import AbstractSystem, kinematic_map_of
 
 
@@ -57,7 +57,7 @@ def check_kinematic_map(model: Any, q0: Array, v0: Array) -> None:
         )
 
 
-@jit_unoptimised
+@jit_if_repeated
 def _nonlinear(model, q, v):
     """Deviation from linearity, and the size of the terms."""
     map_rate = lambda x: rate(model.kinematic_map, q, x)

@@ -128,7 +128,7 @@ def _integrator(problem: Problem, start: InitialState, eager: bool, values_known
     if fixed and problem.counts is None:
         return "diffrax", "the number of steps is not known while JAX traces ts or dt"
     if fixed:
-        single = eager and not batch
+        single = eager and not batch and problem.tableau is not None
         return ("single", "the values are known") if single else ("fixed_step", "the number of steps is known")
     if not batch and values_known and not forward:
         return "single", "the values are known"
@@ -142,7 +142,7 @@ def _integrator(problem: Problem, start: InitialState, eager: bool, values_known
 def _reason_for_diffrax(problem: Problem) -> str:
     """A reason why the problem needs diffrax's loop, or an empty text."""
     reasons = {
-        "the solver is not an explicit Runge-Kutta method": problem.tableau is None,
+        "the solver is not an explicit Runge-Kutta method": problem.stepper is None,
         "it has an event": problem.event is not None,
         "an adjoint was chosen": problem.adjoint is not None,
         "progress is shown": problem.progress,

@@ -11,8 +11,10 @@ from .._contact.history import ContactHistory
 from .._parameters import Place, put
 from .._solve import AbstractMethod, Sparse
 from .event import Event, EventHistory
+from .stepper.base import AbstractStepper
 from .stepper.drift_correction import MethodPerLevel
 from .stepper.error_control import Tolerance
+from .stepper.explicit import RungeKutta
 from .stepper.scaling import Scale
 from .stepper.tableau import Tableau
 
@@ -123,7 +125,7 @@ class Problem(eqx.Module):
     method
         The requested solver for accelerations and corrections.
     solver, adjoint
-        diffrax solver and adjoint, None for the defaults.
+        Solver, of diffrax or an ``AbstractStepper``, and diffrax adjoint; None for the defaults.
     event
         Event that ends the motion in diffrax's loop, or None.
     tableau
@@ -179,10 +181,17 @@ class Problem(eqx.Module):
         return self.method if self.attempt is None else self.attempt
 
     @property
+    def stepper(self) -> AbstractStepper | None:
+        """The steps of the solver; None if only diffrax has them."""
+        if isinstance(self.solver, AbstractStepper):
+            return self.solver
+        return None if self.tableau is None else RungeKutta(self.tableau)
+
+    @property
     def plain(self) -> bool:
-        """Whether the solver is explicit and no feature is used that needs diffrax's loop."""
+        """Whether the steps are known here and no feature is used that needs diffrax's loop."""
         special = self.event is not None or self.adjoint is not None or self.progress or self.ts.ndim == 2
-        return self.tableau is not None and not special
+        return self.stepper is not None and not special
 
     @property
     def begin(self) -> Array:

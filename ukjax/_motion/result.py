@@ -10,8 +10,7 @@ FINISHED, EVENT, MOST_STEPS, TOO_SMALL, NOT_FINITE, OFF_CONSTRAINTS, JUMPED, ON_
 REFUSED, NOT_ASSEMBLED, NO_FALLBACK = range(8, 11)  # only for ensembles and exported simulators
 INCONSISTENT = 11  # replaces FINISHED or EVENT if constraints contradicted each other
 EVENT_NAN = 12
-NO_CONTACT_MODE = 13
-ACCUMULATED = 14
+NO_CONTACT_MODE, SEVERAL_CONTACT_MODES, ENERGY_GAINED, ACCUMULATED = range(13, 17)
 RUNNING, NEEDS_FALLBACK = -1, -2  # intermediate codes: continue; continue with another method
 
 REASONS = {
@@ -28,6 +27,8 @@ REASONS = {
     EVENT_NAN: "came to where its event function is NaN",
     NO_FALLBACK: "needs a method that this program does not have: rows are redundant, or the mass matrix is singular",
     NO_CONTACT_MODE: "came to contacts and friction without consistent forces",
+    SEVERAL_CONTACT_MODES: "came to contacts and friction with several consistent forces",
+    ENERGY_GAINED: "came to an impact whose laws increase the energy",
     ACCUMULATED: "came to events that follow one another in ever shorter times",
     INCONSISTENT: "met constraints that contradict each other",
 }
@@ -66,6 +67,8 @@ def classify(
     on_event: Any = False,
     event_nan: Any = False,
     no_mode: Any = False,
+    several_modes: Any = False,
+    gains_energy: Any = False,
     accumulated: Any = False,
     needs_fallback: Any = False,
     jumped: Any = False,
@@ -79,10 +82,11 @@ def classify(
     """Result code from the conditions after the last step: that of the first true condition, in this order.
 
     The motion reached its last time (``finished``) or its ``event``, or started ``on_event``; the event's value is NaN
-    (``event_nan``); no contact mode has consistent forces (``no_mode``); its events ``accumulated``; its method
-    is not applicable (``needs_fallback``); the drift correction ``jumped``; the state is ``off`` the constraints, or
-    ``not_finite``; the step size is the smallest allowed (``stuck``); all steps allowed are taken (``exhausted``). The
-    first two give INCONSISTENT if constraints were ``inconsistent`` at any time.
+    (``event_nan``); no contact mode has consistent forces (``no_mode``), or several have (``several_modes``); an impact
+    increases the energy (``gains_energy``); its events ``accumulated``; its method is not applicable
+    (``needs_fallback``); the drift correction ``jumped``; the state is ``off`` the constraints, or ``not_finite``; the
+    step size is the smallest allowed (``stuck``); all steps allowed are taken (``exhausted``). The first two give
+    INCONSISTENT if constraints were ``inconsistent`` at any time.
     """
     conditions = (
         ((finished | event) & inconsistent, INCONSISTENT),
@@ -91,6 +95,8 @@ def classify(
         (on_event, ON_EVENT),
         (event_nan, EVENT_NAN),
         (no_mode, NO_CONTACT_MODE),
+        (several_modes, SEVERAL_CONTACT_MODES),
+        (gains_energy, ENERGY_GAINED),
         (accumulated, ACCUMULATED),
         (needs_fallback, NEEDS_FALLBACK),
         (jumped, JUMPED),

@@ -51,6 +51,7 @@ from .integrate.sampled import schedule_of
 from .integrate.switches import at_samples, check_switches, stops_of
 from .plan import choose as choose_plan
 from .problem import InitialState, Problem, Solution, StepCounts
+from .stepper.base import AbstractStepper
 from .stepper.error_control import DEFAULT_RTOL
 from .stepper.limits import is_kernel
 from .stepper.scaling import scales
@@ -113,7 +114,7 @@ def simulate(
         matrix [M Aᵀ; A 0] has a narrow band, in some order of its rows, ``sparse`` is tried first.
     solver
         diffrax solver; the default is ``Dopri8``. ``Radau`` is for stiff systems, ``RungeKutta4`` for fixed steps,
-        ``MoreauJean`` for fixed steps of systems with many contacts.
+        ``Rattle`` for fixed steps of long motions, ``MoreauJean`` for fixed steps of systems with many contacts.
     adjoint
         diffrax adjoint. By default it suits the derivative that is requested. See the notes.
     event
@@ -348,7 +349,7 @@ class Arguments(NamedTuple):
         _check_names(model, q0)
         drift = _check_drift(drift, model)
         events = as_events(event)
-        _check_solver(solver, adjoint, events, drift, dt)
+        _check_solver(model, solver, adjoint, events, drift, dt)
         max_steps = as_integer("max_steps", max_steps, 1)
         if dt is not None:
             max_steps = _check_steps(max_steps, _as_typed(dt, length), times, bool(events))
@@ -458,6 +459,8 @@ def batch_program(problem: Problem) -> Callable[[InitialState, Problem], Solutio
 
     Raises ``InputError`` for a solver that is not explicit.
     """
+    if isinstance(problem.model, AbstractSystem) and problem.model.nonsmooth:
+        return batch_integrator("time_stepping" if isinstance(problem.solver, MoreauJean) else "event_driven").program
     if not problem.plain:
         raise InputError("solver must be an explicit Runge-Kutta method, such as ukjax.RungeKutta4() or the default")
     if problem.schedule is not None:
@@ -485,12 +488,20 @@ def is_plain(events: tuple[Event, ...]) -> bool:
     return len(events) == 1 and events[0].is_end
 
 
-def _check_solver(solver, adjoint, events, drift, dt):
+def _check_solver(model, solver, adjoint, events, drift, dt):
     if isinstance(solver, MoreauJean):
         if dt is None:
             raise InputError("solver=MoreauJean() needs dt, the length of its steps [s]")
         return
-    check_solver(solver)
+    if isinstance(solver, AbstractStepper):
+        if dt is None:
+            raise InputError(
+                f"solver={type(solver).__name__}() needs dt, the length of its steps [s]: it does not choose them by "
+                "rtol and atol"
+            )
+        solver.check(model, drift)
+    else:
+        check_solver(solver)
     if adjoint is not None:
         import diffrax as dfx
 

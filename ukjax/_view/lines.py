@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from .._check import as_array, call, check_function, kind_of
 from .._errors import InputError
@@ -23,10 +23,11 @@ def check_trajectory(value: Any, single: bool = True) -> None:
         )
 
 
-def outlines(trajectory: Trajectory, outline: Callable | None = None) -> list[np.ndarray]:
+def outlines(trajectory: Trajectory, outline: Callable | None = None, name: str = "outline") -> list[np.ndarray]:
     """Evaluate the outline at every sample: one array (samples, points, d) per line [m].
 
-    ``outline(t, q)`` returns the lines at one instant; by default it is the method of the mechanism.
+    ``outline(t, q)`` returns the lines at one instant; by default it is the method of the mechanism. ``name`` is its
+    name in messages.
     """
     if outline is None:
         model = trajectory.model
@@ -38,24 +39,31 @@ def outlines(trajectory: Trajectory, outline: Callable | None = None) -> list[np
                 "subclass ukjax.systems.AbstractMechanism, give it to ukjax.view(motion, outline), or show q with "
                 "ukjax.plot.histories"
             )
-    check_function("outline", outline, "t, q")
-    return [np.asarray(line) for line in _outline_at_samples(outline, trajectory.t, trajectory.q)]
+    check_function(name, outline, "t, q")
+    return [np.asarray(line) for line in _outline_at_samples(outline, name, trajectory.t, trajectory.q)]
 
 
 class Solid(NamedTuple):
-    """Edges of a rigid body and its pose at every sample.
+    """A rigid body that is drawn, and its pose at every sample.
 
     Attributes
     ----------
+    name
+        Name of the body.
     edges
         Polylines (points, 3) in the body frame [m], separated by rows of NaN.
+    vertices, faces
+        Surface as vertices (k, 3) in the body frame [m] and triangles (f, 3), the indices of their vertices.
     p
         Position of the body frame (samples, 3) [m].
     R
         Rotation matrix of the body frame (samples, 3, 3).
     """
 
+    name: str
     edges: Float[np.ndarray, "points 3"]
+    vertices: Float[np.ndarray, "k 3"]
+    faces: Int[np.ndarray, "f 3"]
     p: Float[np.ndarray, "samples 3"]
     R: Float[np.ndarray, "samples 3 3"]
 
@@ -77,7 +85,12 @@ def solids(trajectory: Trajectory) -> list[Solid]:
     if not edges:
         return []
     poses = jax.tree.map(np.asarray, _poses(model.pose, trajectory.t, trajectory.q))
-    return [Solid(points, poses[name].p, poses[name].R) for name, points in edges.items()]
+    surfaces = model.surfaces() if hasattr(model, "surfaces") else {}
+    found = []
+    for name, points in edges.items():
+        vertices, faces = surfaces.get(name, (np.zeros((0, 3)), np.zeros((0, 3), int)))
+        found.append(Solid(name, points, vertices, faces, poses[name].p, poses[name].R))
+    return found
 
 
 def touching_points(trajectory: Trajectory) -> np.ndarray | None:
@@ -103,21 +116,22 @@ def is_rim(line: np.ndarray) -> bool:
     return line.shape[1] > 10
 
 
-def _lines(outline, t, q):
-    returned = call("outline", outline, t, q)
+def _lines(outline, name, t, q):
+    returned = call(name, outline, t, q)
     lines = [
-        as_array("outline", line, "points", "return")
-        for line in (returned if isinstance(returned, tuple) else (returned,))
+        as_array(name, line, "points", "return") for line in (returned if isinstance(returned, tuple) else (returned,))
     ]
     for line in lines:
         if line.ndim != 2 or line.shape[1] not in (2, 3) or line.shape[1] != lines[0].shape[1]:
             raise InputError(
-                "outline must return a line through points, shape (points, 2) or (points, 3), or a tuple of such "
+                f"{name} must return a line through points, shape (points, 2) or (points, 3), or a tuple of such "
                 f"lines, got shape {line.shape}"
             )
     return lines
 
 
-_outline_at_samples = jit_unoptimised(lambda outline, t, q: jax.vmap(lambda t, q: _lines(outline, t, q))(t, q))
+_outline_at_samples = jit_unoptimised(
+    lambda outline, name, t, q: jax.vmap(lambda t, q: _lines(outline, name, t, q))(t, q)
+)
 _contact_points = jit_unoptimised(lambda points, t, q: jax.vmap(points)(t, q))
 _poses = jit_unoptimised(lambda pose, t, q: jax.vmap(pose)(q, t))

@@ -1,6 +1,5 @@
-"""Self-contained HTML page that animates a trajectory: positions as JSON, a canvas and a time slider."""
+"""Self-contained HTML page that animates a trajectory."""
 
-import base64
 import functools
 import html
 import json
@@ -11,21 +10,18 @@ import tempfile
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from .._check import as_path
 from .._errors import InputError
 from .._files import write_whole
 from .._motion.trajectory.trajectory import Trajectory
-from .lines import check_trajectory, is_rim, outlines, solids, touching_points
+from .._precision import Numbers
+from .lines import check_trajectory
+from .scene import scene
 
-MAX_POSITION_BYTES = 6_000_000
-"""Limit on the bytes of positions in a page, so that browsers open it quickly; longer motions show fewer samples."""
-
-NUMBERS_PER_POSE = 12
-"""Numbers per pose of a body: the columns of p and R."""
+SCRIPTS = ("motion", "camera", "flat", "solids", "chart", "page")
+"""The parts of the script of a page, in the order in which they are joined."""
 
 
 class View(NamedTuple):
@@ -86,13 +82,24 @@ class View(NamedTuple):
         return f'<iframe title="{html.escape(self.title)}" style="{frame}" srcdoc="{html.escape(self.page)}"></iframe>'
 
 
-def view(trajectory: Trajectory, outline: Callable | None = None) -> View:
-    """Animate a single trajectory as an HTML page: links, edges of bodies, and traces of the ends of the lines.
+def view(
+    trajectory: Trajectory,
+    outline: Callable | None = None,
+    *,
+    forces: bool = False,
+    traces: Callable | None = None,
+    ghosts: Trajectory | None = None,
+    colour: Numbers | None = None,
+) -> View:
+    """Animate a single trajectory as an HTML page: shaded bodies, lines between joints, traces and contacts.
 
     In a notebook, ``uk.view(motion)`` displays the animation. ``.show()`` opens it in a browser,
-    ``.save("swing.html")`` writes a file. The page stores the positions at the samples and interpolates linearly
-    between them. Points of contact are marked while they touch. It needs neither a network connection nor
-    matplotlib. Motions of 2 to 30 s play in real time, others faster or slower; the page displays the factor.
+    ``.save("swing.html")`` writes a file. The page needs neither a network connection nor matplotlib. It has a switch
+    for each thing that it shows, a camera that frames the whole motion, the mechanism as it is now, or one body, time
+    histories below the picture, and buttons that save a picture or a film.
+
+    The page stores the positions at the samples and interpolates linearly between them. Motions of 2 to 30 s play in
+    real time, others faster or slower; the page displays the factor.
 
     Parameters
     ----------
@@ -102,6 +109,18 @@ def view(trajectory: Trajectory, outline: Callable | None = None) -> View:
         Function ``outline(t, q)`` that returns the lines at one instant [m]: an array (points, 2), an array
         (points, 3) with z upwards, or a tuple of such arrays. The last point of each line leaves a trace. By default
         the ``outline`` of the model: gallery systems and ``Mechanism`` have one.
+    forces
+        Whether forces and moments are drawn as arrows, with a switch for each name, and plotted. For a ``Mechanism``:
+        the weights, the contact forces, and without contacts the forces and moments of its joints on their child
+        bodies. For other systems: the forces of ``Trajectory.forces`` on the points of the outline, if the
+        generalised forces determine them. It takes a second to compile.
+    traces
+        Function ``traces(t, q)`` that returns further points at one instant [m], (k, 2) or (k, 3). They leave traces.
+    ghosts
+        A batch of motions with the times of ``trajectory``, drawn as thin lines beside it: an ensemble. At most 100
+        are shown.
+    colour
+        A number for each motion of ``ghosts``, (members,), shown as its colour.
 
     Returns
     -------
@@ -111,71 +130,31 @@ def view(trajectory: Trajectory, outline: Callable | None = None) -> View:
     Raises
     ------
     InputError
-        If ``trajectory`` is a batch, or if there is no outline.
+        If ``trajectory`` is a batch, if there is no outline, or if ``traces``, ``ghosts`` or ``colour`` do not fit it.
     """
     check_trajectory(trajectory)
-    reached = trajectory.reached()
-    links = outlines(reached, outline)
-    bodies = [] if outline is not None else solids(reached)
-    points = np.concatenate(links, axis=1)
-    touching = None if outline is not None else touching_points(reached)
-    if touching is None:
-        touching = np.zeros((len(points), 0, points.shape[2]))
-    t = np.asarray(reached.t, float)
-    numbers_per_sample = points[0].size + touching[0].size + NUMBERS_PER_POSE * len(bodies)
-    shown = _shown_samples(t, MAX_POSITION_BYTES // (4 * numbers_per_sample))
-    all_points = np.concatenate([points, *(body.corners() for body in bodies)], axis=1)
-    low, high = np.nanmin(all_points, axis=(0, 1)), np.nanmax(all_points, axis=(0, 1))
-    centre = (low + high) / 2  # positions relative to it are accurate enough in single precision
-    motion = {
-        "title": trajectory.title,
-        "ended": "" if bool(trajectory.finished) else f"ended at t = {t[-1]:.4g} s: {trajectory.reason}",
-        "dimensions": points.shape[2],
-        "centre": centre.tolist(),
-        "half": ((high - low) / 2).tolist(),
-        "t": t[shown].tolist(),
-        "links": [{"points": line.shape[1], "joints": not is_rim(line)} for line in links],
-        "bodies": [
-            {
-                "edges": _numbers(body.edges),
-                "poses": _numbers(np.concatenate([(body.p - centre)[..., None], body.R], axis=2)[shown]),
-            }
-            for body in bodies
-        ],
-        "touching": _numbers(touching[shown] - centre),
-        "positions": _numbers(points[shown] - centre),
-    }
+    return View(trajectory.title, page_of(scene(trajectory, outline, forces, traces, ghosts, colour)))
+
+
+def page_of(motion: dict[str, Any], controls: str = "", scripts: tuple[str, ...] = ()) -> str:
+    """The text of a page that shows a ``scene``, with further ``controls`` and ``scripts``."""
     data = json.dumps(motion).replace("<", "\\u003c")  # so that no text closes the enclosing script element
-    return View(
-        trajectory.title,
-        _template().substitute(title=html.escape(trajectory.title), motion=data, script=_read_file("page.js")),
-    )
-
-
-def _numbers(x):
-    """Encode an array as the base64 text of its little-endian float32 bytes."""
-    return base64.b64encode(x.astype("<f4").tobytes()).decode()
+    script = "\n".join(_read_file(f"script/{name}.js") for name in (*SCRIPTS, *scripts))
+    page = string.Template(_read_file("page.html"))
+    return page.substitute(title=html.escape(motion["title"]), motion=data, script=script, controls=controls)
 
 
 def open_in_browser(path: Path) -> bool:
     """Open a file in the browser if this machine has a screen. Returns whether the browser was opened."""
+    return open_address(path.resolve().as_uri())
+
+
+def open_address(address: str) -> bool:
+    """Open an address in the browser if this machine has a screen. Returns whether the browser was opened."""
     has_screen = sys.platform in ("win32", "darwin") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
-    return bool(has_screen) and webbrowser.open(
-        path.resolve().as_uri()
-    )  # without a screen, webbrowser may start a text browser
-
-
-def _shown_samples(t, max_count):
-    """Return the indices of the samples to show: all, or about ``max_count`` equally spaced in time."""
-    if len(t) <= max_count:
-        return np.arange(len(t))
-    return np.unique(np.abs(t - np.linspace(t[0], t[-1], max(max_count, 2))[:, None]).argmin(axis=1))
+    return bool(has_screen) and webbrowser.open(address)  # without a screen, webbrowser may start a text browser
 
 
 @functools.cache
 def _read_file(name):
-    return Path(__file__).with_name(name).read_text(encoding="utf-8")
-
-
-def _template():
-    return string.Template(_read_file("page.html"))
+    return (Path(__file__).parent / name).read_text(encoding="utf-8")

@@ -6,6 +6,7 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from .._check import as_number, kind_of, repr_of
+from .._constraint.unilateral import as_static
 from .._errors import InputError
 from .shapes import AbstractRound, AbstractShape, AbstractSolid, Plane
 
@@ -29,6 +30,8 @@ class Contact(eqx.Module):
         Coefficient of friction, at least 0. None for a contact without friction.
     restitution : float
         Coefficient of restitution, from 0 to 1.
+    static_friction : float, optional
+        Coefficient of friction where it sticks, at least ``friction``. Default: ``friction``.
     name : str, optional
         Name of the contact in messages and tables. Default: ``"foot on ground"`` for these two bodies.
 
@@ -42,9 +45,19 @@ class Contact(eqx.Module):
     b: AbstractShape
     friction: Float[Array, ""] | None
     restitution: Float[Array, ""]
+    static_friction: Float[Array, ""] | None
     name: str = eqx.field(static=True)
 
-    def __init__(self, a: Any, b: Any, friction: Any = None, restitution: Any = 0.0, *, name: str | None = None):
+    def __init__(
+        self,
+        a: Any,
+        b: Any,
+        friction: Any = None,
+        restitution: Any = 0.0,
+        *,
+        static_friction: Any = None,
+        name: str | None = None,
+    ):
         for argument, shape in (("a", a), ("b", b)):
             if not isinstance(shape, AbstractShape):
                 raise InputError(f"{argument} must be a shape of ukjax.contacts, got {kind_of(shape)}")
@@ -62,6 +75,13 @@ class Contact(eqx.Module):
         self.a, self.b = a, b
         self.friction = None if friction is None else as_number("friction", friction, least=0, below=float("inf"))
         self.restitution = as_number("restitution", restitution, least=0, most=1)
+        if static_friction is not None:
+            if self.friction is None:
+                raise InputError("static_friction needs friction, got only static_friction")
+            static_friction = as_static(
+                "static_friction", as_number("static_friction", static_friction), "friction", self.friction
+            )
+        self.static_friction = static_friction
         self.name = f"{a.body} on {b.body}" if name is None else name
 
     @property

@@ -3,6 +3,7 @@
 from .base import AbstractActing as AbstractActing
 from .base import AbstractConnection as AbstractConnection
 from .base import AbstractJoint as AbstractJoint
+from .connections import Bushing as Bushing
 from .connections import Distance as Distance
 from .connections import PointOnLine as PointOnLine
 from .connections import PointOnSurface as PointOnSurface

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import as_numbers, as_numpy, repr_of
+from .._constraint.unilateral import as_static
 from .._errors import InputError
 from .._rotation import as_quaternion, as_vector, of_quaternion, rates_of_quaternions, unskew
 
@@ -164,7 +165,8 @@ class AbstractActing(AbstractConnection):
     explicit methods need about 2 ``creep`` / (``friction`` a), where a is the acceleration per unit of force. If a
     joint creeps by more than a thousandth of the size of its coordinate, ``simulate`` issues a warning with a
     sufficient value of ``creep`` and the time step that it needs. There is no warning inside ``jit``. With ``sticks``,
-    friction is exact: the joint stands still until the load exceeds ``friction``, see ``ukjax.Coulomb``.
+    friction is exact: the joint stands still until the load exceeds ``friction``, or ``static_friction`` if it is
+    given, see ``ukjax.Coulomb``.
 
     Parameters
     ----------
@@ -173,6 +175,9 @@ class AbstractActing(AbstractConnection):
     rest : float or (k,), optional
         Coordinates at which the spring exerts no force; with a quaternion, all coordinates of the joint. Default: 0, or
         no rotation.
+    preload : float or (k,), optional
+        Force of the spring at ``rest`` [N or N m]: the force is ``preload`` − ``stiffness`` (q − ``rest``). Without
+        ``stiffness`` it is the same everywhere. Not for quaternions.
     damping : float or (k,), optional
         Viscous damping: force −``damping`` q̇. At least 0.
     armature : float or (k,), optional
@@ -183,16 +188,29 @@ class AbstractActing(AbstractConnection):
         Rate below which dry friction is smooth [rad/s or m/s]. Default: 1e-3.
     sticks : bool
         Whether dry friction sticks. Default: it is smooth, and creeps.
+    static_friction : float or (k,), optional
+        Limit of the dry friction force where it sticks [N or N m], at least ``friction``. It needs ``sticks``.
+        Default: ``friction``.
     """
 
     _: KW_ONLY
     stiffness: Numbers = _optional("stiffness")
     rest: Numbers = _optional("rest")
+    preload: Numbers = _optional("preload")
     damping: Numbers = _optional("damping", least=0)
     armature: Numbers = _optional("armature", least=0)
     friction: Numbers = _optional("friction", least=0)
     creep: Numbers = _optional("creep", above=0)
     sticks: bool = eqx.field(default=False, static=True)
+    static_friction: Numbers = _optional("static_friction", least=0)
+
+    def __check_init__(self):
+        if self.static_friction is not None:
+            if self.friction is None or not self.sticks:
+                raise InputError(
+                    "static_friction needs friction and sticks=True: friction that creeps has no static one"
+                )
+            as_static("static_friction", self.static_friction, "friction", self.friction)
 
     coordinates: ClassVar[tuple[tuple[str, str], ...]]
     """Name and unit of each coordinate. The name is appended to the name of the joint."""

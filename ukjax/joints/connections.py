@@ -1,4 +1,4 @@
-"""Connections that carry no body: distances, struts, points on lines and surfaces."""
+"""Connections that carry no body: distances, struts, bushings, points on lines and surfaces."""
 
 from dataclasses import KW_ONLY
 from typing import Any, ClassVar
@@ -8,7 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import as_number, check_function
+from .._errors import InputError
 from .._functions import vector_of
+from .._rotation import quaternion_of, rotation_vector
 from .axis import Axis, axis
 from .base import AbstractActing, AbstractConnection, Number
 
@@ -48,6 +50,58 @@ class Strut(AbstractActing):
 
     def coordinates_of(self, R: Array, p: Array) -> Float[Array, " 1"]:
         return jnp.sqrt(p @ p)[None]
+
+
+class Bushing(AbstractActing):
+    """Six springs and six dampers between two bodies: a rubber mount.
+
+    The deflection x (6,) is the position p [m] of the child's joint frame in the parent's joint frame, and the rotation
+    vector θ e [rad] of its attitude: a rotation by the angle θ ≤ π about the unit vector e. Both are along the axes of
+    the parent's joint frame. The potential energy is V = Σ k (x − rest)²/2 − preload (x − rest). The bushing exerts
+
+        f = preload − k (x − rest) − d ẋ
+
+    along each entry of x. The moment is that of V for any angle below π: for a small rotation, and for a rotation about
+    a fixed axis, it is −k θ about this axis. At the angle π the axis e has two signs and the moment jumps. The force on
+    the child acts at its joint point, the opposite force on the parent at the same point of space. It imposes no
+    constraint: a body that only bushings hold floats.
+
+    Parameters are those of ``AbstractActing``, with six numbers each, and ``AbstractConnection``.
+
+    Parameters
+    ----------
+    stiffness : (6,), optional
+        Stiffness k of the springs along x, y and z [N/m], and of rotation about x, y and z [N m/rad].
+    rest : (6,), optional
+        Deflection at which the springs exert no force but the preload: a position [m] and a rotation vector [rad].
+        Default: both joint frames coincide.
+    preload : (6,), optional
+        Force [N] and generalised moment [N m] on the child at ``rest``.
+    damping : (6,), optional
+        Damping d [N s/m] and [N m s/rad].
+
+    Raises
+    ------
+    InputError
+        If one of them is not six numbers.
+    """
+
+    coordinates: ClassVar[Any] = (("x", "m"), ("y", "m"), ("z", "m"), ("rx", "rad"), ("ry", "rad"), ("rz", "rad"))
+    rows: ClassVar[Any] = ()
+
+    def __check_init__(self):
+        for field in ("stiffness", "rest", "preload", "damping"):
+            value = getattr(self, field)
+            if value is not None and value.shape != (6,):
+                raise InputError(
+                    f"{field} must be six numbers, three of translation and three of rotation, got shape {value.shape}"
+                )
+
+    def residual(self, t: Array, R: Array, p: Array) -> Float[Array, " 0"]:
+        return jnp.zeros(0)
+
+    def coordinates_of(self, R: Array, p: Array) -> Float[Array, " 6"]:
+        return jnp.concatenate([p, rotation_vector(quaternion_of(R))])
 
 
 class PointOnLine(AbstractConnection):

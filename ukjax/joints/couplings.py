@@ -45,6 +45,11 @@ class AbstractCoupling(eqx.Module):
     def joints(self) -> tuple[str, ...]:
         """The names of the coupled joints."""
 
+    @property
+    def has_play(self) -> bool:
+        """Whether the residual may be as large as half a ``backlash``, and contacts keep it there."""
+        return False
+
     @abc.abstractmethod
     def residual(self, t: Array, x: Float[Array, " joints"]) -> Float[Array, " 1"]:
         """The residual φ(t, x) (1,), which is 0 where the coupling holds.
@@ -71,6 +76,11 @@ class Gear(AbstractCoupling):
         Ratio of the coordinates; negative for gears with external teeth.
     offset : float
         Value of q at q_other = 0 [rad or m].
+    backlash : float, optional
+        Play β > 0 between the teeth, in the unit of q: \\|q − ``ratio`` q_other − ``offset``\\| ≤ β/2, by two contacts
+        as those of ``ukjax.Unilateral``. Default: no play, an equation.
+    restitution : float
+        Coefficient of restitution of the teeth, from 0 to 1, with ``backlash``.
     """
 
     joint: Name = _name_of_joint("joint")
@@ -78,10 +88,20 @@ class Gear(AbstractCoupling):
     _: KW_ONLY
     ratio: Number = eqx.field(default=1.0, converter=lambda value: as_number("ratio", value))
     offset: Number = eqx.field(default=0.0, converter=lambda value: as_number("offset", value))
+    backlash: Number | None = eqx.field(
+        default=None, converter=lambda value: None if value is None else as_number("backlash", value, above=0)
+    )
+    restitution: Number = eqx.field(
+        default=0.0, converter=lambda value: as_number("restitution", value, least=0, most=1)
+    )
 
     @property
     def joints(self) -> tuple[str, str]:
         return self.joint, self.other
+
+    @property
+    def has_play(self) -> bool:
+        return self.backlash is not None
 
     def residual(self, t: Array, x: Float[Array, " 2"]) -> Float[Array, " 1"]:
         return (x[0] - self.ratio * x[1] - self.offset)[None]

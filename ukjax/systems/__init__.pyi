@@ -8,6 +8,7 @@ from .cart_pole import CartPole as CartPole
 from .catalogue import CATALOGUE as CATALOGUE
 from .catalogue import Entry as Entry
 from .chaplygin_sleigh import ChaplyginSleigh as ChaplyginSleigh
+from .clearance_slider_crank import ClearanceSliderCrank as ClearanceSliderCrank
 from .coordinated_robots import CoordinatedRobots as CoordinatedRobots
 from .double_arm_pendulum import DoubleArmPendulum as DoubleArmPendulum
 from .double_pendulum import DoublePendulum as DoublePendulum

@@ -97,6 +97,13 @@ class AbstractMechanism(AbstractSystem):
         """
         return {}
 
+    def surfaces(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Return the surfaces of solid bodies, by name: vertices (k, 3) in the body frame [m], and triangles (f, 3).
+
+        A mechanism with surfaces also defines ``pose(q, t)``. The default is an empty dictionary.
+        """
+        return {}
+
     def reference(self, t: ScalarLike) -> Float[Array, " n"] | None:
         """Return the exact q (n,) at time t, or None if it is unknown."""
         return None

@@ -172,7 +172,13 @@ CATALOGUE = {
             "woodpecker",
             "Woodpecker",
             "Woodpecker toy that hammers its way down a pole",
-            "Leine, Glocker & van Campen, J. Vib. Control 9 (2003) 25",
+            "Leine, van Campen & Glocker, J. Vib. Control 9 (2003) 25",
+        ),
+        Entry(
+            "clearance_slider_crank",
+            "ClearanceSliderCrank",
+            "Slider-crank whose slider has play in its guide",
+            "Flores, Leine & Glocker, Multibody Syst. Dyn. 23 (2010) 165",
         ),
     )
 }

@@ -1,4 +1,4 @@
-"""The woodpecker toy, which hammers its way down a pole: Leine, Glocker & van Campen, J. Vib. Control 9 (2003)."""
+"""The woodpecker toy, which hammers its way down a pole: Leine, van Campen & Glocker, J. Vib. Control 9 (2003) 25."""
 
 from typing import Any, ClassVar
 

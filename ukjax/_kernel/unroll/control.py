@@ -1,5 +1,7 @@
 """Rules for calls, loops, conditionals and the unroller's hints."""
 
+import math
+
 import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr
@@ -61,7 +63,8 @@ def _scan(unroller, equation, operands):
     )
     length, body = parameters["length"], parameters["jaxpr"]
     is_known = all(not isinstance(x, Stored) and x.dtype != object for x in xs)
-    if length > (2 if is_known else 1) and length * count_operations(body) >= loops.MIN_LOOP_OPERATIONS:
+    is_long = length > (2 if is_known else 1) and length * count_operations(body) >= loops.MIN_LOOP_OPERATIONS
+    if is_long and unroller.is_symbolic:
         return _scan_as_loop(unroller, parameters, consts, carry, xs)
     xs = [x.entries(unroller.graph) if isinstance(x, Stored) else x for x in xs]
     columns: list[list[np.ndarray]] = [[] for _ in parameters["jaxpr"].out_avals[num_carry:]]
@@ -109,6 +112,7 @@ def _while(unroller, equation, operands):
     a, b = parameters["cond_nconsts"], parameters["body_nconsts"]
     cond_consts, body_consts, carry = operands[:a], operands[a : a + b], operands[a + b :]
     remaining = max(1, loops.MIN_LOOP_OPERATIONS // max(1, count_operations(parameters["body_jaxpr"])))
+    remaining = remaining if unroller.is_symbolic else math.inf
     start, carry = carry, shared(carry)  # shared: iterations that are tried write to copies
     while remaining:
         (continues,) = unroller.closed(parameters["cond_jaxpr"], [*cond_consts, *carry])
@@ -193,6 +197,8 @@ def _platform_index(unroller, equation, operands):
 
 @rule("assumption_failed")
 def _assumption_failed(unroller, equation, operands):
+    if not unroller.is_symbolic:
+        return [np.asarray(False)]
     failed = unroller.graph.failed_assumption()
     unroller.graph.num_checked = len(unroller.graph.assumed_zero)
     return [np.asarray(failed)]
@@ -200,7 +206,7 @@ def _assumption_failed(unroller, equation, operands):
 
 @rule("in_kernel")
 def _in_kernel(unroller, equation, operands):
-    return [np.asarray(True)]
+    return [np.asarray(unroller.is_symbolic)]
 
 
 @rule("custom_linear_solve")

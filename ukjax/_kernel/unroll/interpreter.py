@@ -86,7 +86,10 @@ class Unroller:
     memo: results of ``cached``.
     reads_assumptions: for each jaxpr, whether it contains ``assumption_failed``.
     instructions: for each jaxpr, its literals and instructions.
+    is_symbolic: whether arguments may be numbers of the graph; else all are known, see ``evaluator.py``.
     """
+
+    is_symbolic = True
 
     def __init__(self, graph: Graph, platform: str):
         self.graph, self.platform = graph, platform
@@ -136,12 +139,16 @@ class Unroller:
 
     def _instruction(self, equation, last_uses):
         name = equation.primitive.name
-        rule = _reject if _has_keys(equation.outvars) else RULES.get(name, _evaluate_by_jax)
+        rule = _reject if _has_keys(equation.outvars) else self.rule_of(name)
         results = [(variable, _dtype(variable)) for variable in equation.outvars]
         reads = self._reads_assumptions(equation)
         return Instruction(
             equation, rule, [*map(_key, equation.invars)], results, not reads, name in ACCEPTS_STORED, last_uses
         )
+
+    def rule_of(self, name: str) -> Rule:
+        """The rule of a primitive."""
+        return RULES.get(name, _evaluate_by_jax)
 
     def _reads_assumptions(self, equation):
         """Whether ``equation`` contains ``assumption_failed``, which depends on the equations before it."""

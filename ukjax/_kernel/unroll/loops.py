@@ -45,6 +45,12 @@ def count_operations(jaxpr: ClosedJaxpr) -> int:
 
 
 @cached_per_jaxpr
+def count_equations(jaxpr: ClosedJaxpr) -> int:
+    """The number of equations, those of inner jaxprs included; loops count once."""
+    return _operations(jaxpr.jaxpr, loops_once=True)
+
+
+@cached_per_jaxpr
 def has_while_loop(jaxpr: ClosedJaxpr) -> bool:
     """Whether a jaxpr contains a loop of unknown length."""
     return any_equation(jaxpr, lambda equation: equation.primitive.name == "while")
@@ -61,13 +67,18 @@ def has_kept_loop(jaxpr: ClosedJaxpr) -> bool:
     return any_equation(jaxpr, lambda x: x.primitive.name == "while" or x.primitive.name == "scan" and is_long(x))
 
 
-def _operations(jaxpr: Jaxpr) -> int:
+def jaxprs_in(equation: Any) -> list[ClosedJaxpr | Jaxpr]:
+    """The jaxprs among the parameters of an equation."""
+    parameters = [y for x in equation.params.values() for y in (x if isinstance(x, tuple | list) else (x,))]
+    return [x for x in parameters if isinstance(x, ClosedJaxpr | Jaxpr)]
+
+
+def _operations(jaxpr: Jaxpr, loops_once: bool = False) -> int:
     total = 0
     for equation in jaxpr.eqns:
-        inner = [y for x in equation.params.values() for y in (x if isinstance(x, tuple | list) else (x,))]
-        inner = [x.jaxpr if isinstance(x, ClosedJaxpr) else x for x in inner]
-        inner = [x for x in inner if isinstance(x, Jaxpr)]
-        total += equation.params.get("length", 1) * sum(map(_operations, inner)) if inner else 1
+        inner = [x.jaxpr if isinstance(x, ClosedJaxpr) else x for x in jaxprs_in(equation)]
+        repeated = 1 if loops_once else equation.params.get("length", 1)
+        total += repeated * sum(_operations(x, loops_once) for x in inner) if inner else 1
     return total
 
 

@@ -11,7 +11,7 @@ from ..._constraint import nonsmooth_names
 from ..._contact.moreau_jean import MoreauJean
 from ..._contact.rows import gaps
 from ..._errors import InputError
-from ..._run.compile import jit_unoptimised
+from ..._kernel.if_repeated import jit_if_repeated
 from ..._system import nonsmooth_of
 from ..event import Event
 from ..problem import InitialState
@@ -76,7 +76,7 @@ def check_gaps(model: Any, t: Any, start: InitialState) -> None:
     )
 
 
-@jit_unoptimised
+@jit_if_repeated
 def _gaps(model, t, q, scale):
     """The gaps of each member, and the sizes of their terms."""
     of_gaps = lambda t, q: gaps(model.nonsmooth, t, q)

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._equation import mobility
+from ..._kernel.if_repeated import jit_if_repeated
 from ..._kinematic_map import columns
-from ..._run.compile import jit_unoptimised
 from ..._system import AbstractSystem
 from ..problem import Problem
 from ..stepper.scaling import Scale
@@ -91,7 +91,7 @@ def _rounded_down(x):
     return float(np.floor(x / unit) * unit)
 
 
-@jit_unoptimised
+@jit_if_repeated
 def _rates(model, t, q, v, of_q):
     """The rates that friction opposes (members, samples, k).
 
@@ -110,7 +110,7 @@ def _rates(model, t, q, v, of_q):
     return rates, *jax.vmap(first)(t[:, 0], q[:, 0], v[:, 0], of_q)
 
 
-@jit_unoptimised
+@jit_if_repeated
 def _acceleration_per_force(model, t, q, v):
     """The acceleration of each rate per unit of force along it."""
     A = model.dry_friction.rates(t, q, v)[1]

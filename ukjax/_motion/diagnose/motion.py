@@ -16,9 +16,9 @@ from ..._contact.moreau_jean import MoreauJean
 from ..._equation import motion_by
 from ..._errors import InputError, SimulationError
 from ..._jaxpr.dependence import depends_on
+from ..._kernel.if_repeated import jit_if_repeated
 from ..._kinematic_map import rate, speeds
 from ..._labels import direction_names
-from ..._run.compile import jit_unoptimised
 from ..._solve import AbstractMethod
 from ..._system import AbstractSystem, System, dynamics_of, kinematic_map_of, structure_of
 from ..event import Event
@@ -28,6 +28,7 @@ from ..integrate.base import AbstractIntegrator
 from ..problem import InitialState, Problem
 from ..result import (
     ACCUMULATED,
+    ENERGY_GAINED,
     EVENT_NAN,
     INCONSISTENT,
     JUMPED,
@@ -35,6 +36,7 @@ from ..result import (
     NO_CONTACT_MODE,
     OFF_CONSTRAINTS,
     ON_EVENT,
+    SEVERAL_CONTACT_MODES,
     TOO_SMALL,
     all_ended_well,
     ended_well,
@@ -157,13 +159,13 @@ def check_model(system: AbstractSystem, t: Array, q: Array, v: Array, method: Ab
     check_unique(terms, np.asarray(acceleration), type(method).__name__, where, labels)
 
 
-@jit_unoptimised
+@jit_if_repeated
 def _terms_and_acceleration(model, t, q, v, method):
     terms = model(t, q, v)
     return terms, motion_by(method, terms)[0].acceleration
 
 
-@jit_unoptimised
+@jit_if_repeated
 def _residuals(system, t, q, v, scale):
     """For each member of a batch: (φ, sizes of its terms) and (φ̇ and ψ, sizes of their terms), at one time or many."""
 
@@ -273,6 +275,18 @@ def check_finished(trajectory: Trajectory, problem: Problem, start: InitialState
             "or no mode lasts. Large coefficients of friction can be the reason (Painlevé's problem): use a smaller "
             f"{other}. throw=False returns what was computed"
         )
+    if result == SEVERAL_CONTACT_MODES:
+        raise SimulationError(
+            f"{subject} came to a sliding contact at t = {float(t):.6g} s that may open or stay closed: both have "
+            "consistent forces, so that the motion is not determined (Painlevé's problem). A smaller coefficient of "
+            "friction avoids it. throw=False returns what was computed"
+        )
+    if result == ENERGY_GAINED:
+        raise SimulationError(
+            f"{subject} came to an impact at t = {float(t):.6g} s that would increase the energy, by the laws of "
+            "Newton and Coulomb (Kane's problem). restitution=0, less friction, or the same restitution of all "
+            "contacts that take part avoids it. throw=False returns what was computed"
+        )
     if problem.projection and (result == JUMPED or result == TOO_SMALL and problem.dt is None):
         _raise_leap(trajectory.model, problem, subject, t, q, v, scale)
     if result == OFF_CONSTRAINTS:
@@ -322,7 +336,7 @@ def _contradicting_rows(model, t, q, v, method, projection):
     return float(np.max(np.abs(residual), initial=0)), [name(i) for i in np.flatnonzero(mask)]
 
 
-@jit_unoptimised
+@jit_if_repeated
 def _contradiction(model, t, q, v, method, projection):
     """A q̈ − b, and a mask of the contradicting rows."""
     terms, solution = model(t, q, v), acceleration(model, t, q, v, method, projection)
@@ -339,7 +353,7 @@ def _rests(model, problem, t, q, v, scale) -> bool:
     return (slope * counted if counted else -abs(slope)) <= float(np.finfo(q.dtype).eps) ** 0.5 * size
 
 
-@jit_unoptimised
+@jit_if_repeated
 def _slope_of_event(kinematic_map, event, t, q, v, motion, scale):
     """The rate of the event's value, and its size for motions of this scale."""
     of_t, of_q, of_v = jax.grad(event, (0, 1, 2))(t, q, v)
@@ -374,7 +388,7 @@ def warn_of_unarmed_event(trajectory: Trajectory, event: Event) -> None:
     )
 
 
-@jit_unoptimised
+@jit_if_repeated
 def _values_of_event(event, t, q, v):
     return event(t, q, v) if q.ndim == 1 else jax.vmap(event)(t, q, v)
 
@@ -419,7 +433,7 @@ def _impossible(model, problem, t, q, v) -> str:
     return ""
 
 
-@jit_unoptimised
+@jit_if_repeated
 def _mass_and_rows(model, t, q, v):
     terms = model(t, q, v)
     return terms.M, terms.A
@@ -461,7 +475,7 @@ def check_kept(trajectory: Trajectory, scale: Scale) -> None:
         _raise_residual(system, trajectory.method, subject, t, q, v, jax.tree.map(lambda x: x[member], scales))
 
 
-@jit_unoptimised
+@jit_if_repeated
 def _is_off(system, t, q, v, scale):
     """Mask of the samples of a batch that are off their constraints."""
 

@@ -14,8 +14,8 @@ from ..._constraint import names_of, rows
 from ..._control import UNREACHED, shortfall
 from ..._equation import mobility
 from ..._errors import InputError, SimulationError
+from ..._kernel.if_repeated import jit_if_repeated
 from ..._labels import named_coordinates, named_directions
-from ..._run.compile import jit_unoptimised
 from ..._system import AbstractSystem, task_of
 from ..problem import InitialState, Problem
 from ..stepper.scaling import Scale
@@ -182,7 +182,7 @@ def _norms(x, axis):
     return np.where(length > 0, length, 1)
 
 
-@jit_unoptimised
+@jit_if_repeated
 def _commands(system, t, q, v, scale):
     """Actuator commands, and the sizes of the terms of the wanted accelerations b̄ = b − A a.
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..._run.compile import jit_unoptimised
+from ..._kernel.if_repeated import jit_if_repeated
 from ..._solve import AbstractMethod
 from ..._system import AbstractSystem
 from ..problem import Problem
@@ -85,7 +85,7 @@ def stability_limit(tableau: Tableau) -> float:
     return next(x for x in np.arange(0.05, 100, 0.05) if grown(x))
 
 
-@jit_unoptimised
+@jit_if_repeated
 def _jacobian(model: Any, t: Any, q: Any, v: Any, method: AbstractMethod) -> Any:
     """Jacobian of (q̇, v̇) by (q, v)."""
     slope = lambda y: slope_at(model, method, t, y[: q.size], y[q.size :], True)[0]

@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._equation import nearly_dependent
+from ..._kernel.if_repeated import jit_if_repeated
 from ..._kinematic_map import rate
-from ..._run.compile import jit_unoptimised
 from ..._solve import coordinate_scale, row_scale
 from ..._system import AbstractSystem, dynamics_of
 from ..problem import Problem
@@ -46,7 +46,7 @@ def warn_of_nearly_dependent(
         warnings.warn(f"{where.strip()}: {complaint}", stacklevel=3)
 
 
-@jit_unoptimised
+@jit_if_repeated
 def _newton_step(system, t, q, v):
     """q after one Newton iteration towards the constraints."""
     slope = system.position_slope(t, q, v)

@@ -18,9 +18,10 @@ from jaxtyping import Array, Float
 from ..._check_terms import check_terms, complaint_of_mass
 from ..._constraint import names_of
 from ..._errors import InputError
+from ..._kernel.if_repeated import jit_if_repeated
 from ..._labels import direction_names
 from ..._run.chunks import in_chunks
-from ..._run.compile import Program, jit_unoptimised
+from ..._run.compile import Program
 from ..._run.threads import run_interruptibly
 from ..._solve import AbstractMethod, FastPath, RuntimeRows, doubtful, independent_rows, is_nearly_singular, row_limits
 from ..._system import AbstractSystem, dynamics_of, structure_of
@@ -314,10 +315,16 @@ def solve_eagerly(program: Program, problem: Problem, start: InitialState, plan:
 
 
 def initial_method_at(problem: Problem, start: InitialState) -> AbstractMethod | MethodPerLevel:
-    """Solver to start with, compiled in: for a batch, chosen by its first member, or for one motion."""
+    """Solver to start with, compiled in: for a batch, chosen by its first member, or for one motion.
+
+    With many rows, or at least as many as velocities, some may be redundant: the first member tells. Otherwise a
+    program would be compiled that no member can use.
+    """
     method = initial_method(problem, runtime_rows=False)
-    if isinstance(method, MethodPerLevel) and _has_redundant_rows(problem, start):
-        return next_method_of(problem, method, start, 0)
+    many_rows = min(start.v.shape[-1], MIN_ROWS_TO_CHECK)
+    if isinstance(method, MethodPerLevel) and start.scale.rows.shape[-1] >= many_rows:
+        chosen = next_method_of(problem, method, start, 0)
+        return chosen if isinstance(chosen, MethodPerLevel) else method
     return method
 
 
@@ -329,16 +336,6 @@ def next_method_of(problem, method, start, member):
         numbers, q, v = jax.device_put(jax.tree.map(lambda x: np.asarray(x)[member], (numbers, q, v)))
     problem = replace(problem, model=problem.model_of(numbers))
     return next_method(problem, method, problem.ts[0], q, v, "" if single else f" for trajectory {member}")
-
-
-def _has_redundant_rows(problem, start):
-    """Whether there are at least as many rows as velocities: independent rows would allow no motion."""
-    if not isinstance(problem.model, AbstractSystem):
-        return False
-    of_one = lambda x, axes: jax.ShapeDtypeStruct(x.shape[x.ndim - axes :], x.dtype)
-    state = of_one(problem.ts, 0), of_one(start.q, 1), of_one(start.v, 1)
-    A = eqx.filter_eval_shape(problem.model.passive, *state).A
-    return A.shape[0] >= A.shape[1]
 
 
 def _levels(levels):
@@ -358,12 +355,12 @@ def _dropped_rows_are_checked(system, t, q, v, active):
     return True
 
 
-@jit_unoptimised
+@jit_if_repeated
 def _terms(model, t, q, v):
     return model(t, q, v)
 
 
-@jit_unoptimised
+@jit_if_repeated
 def _mass_and_rows(system, t, q, v):
     """M, and A of accelerations, ∂φ/∂q and ∂(φ̇, ψ)/∂v, as one matrix if they are equal."""
     M, positions = dynamics_of(system).mass(t, q, v), system.position_slope(t, q, v)

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._run.compile import jit_unoptimised
+from ..._kernel.if_repeated import jit_if_repeated
 from ..._solve import SVD, AbstractMethod, Orthogonal, UdwadiaPhohomsiri, coordinate_scale_by_numpy, doubtful, rounding
 
 Evaluate = Callable[[Any, Array | np.ndarray, Array, Array], tuple[Any, Sequence[Any]]]
@@ -135,7 +135,7 @@ def without_noise_rows(
     return replace(method, least=float(min(10 ** np.ceil(np.log10(2 * noise)), (noise * smallest) ** 0.5)))
 
 
-@jit_unoptimised
+@jit_if_repeated
 def mass_and_rows(model: Any, t: Array, q: Array, v: Array) -> tuple[Array, list[Array]]:
     """M and A of any model."""
     terms = model(t, q, v)

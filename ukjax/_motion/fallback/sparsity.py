@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from ..._check_terms import complaint_of_mass
 from ..._jaxpr.tracing import is_eager, is_traced, without_derivatives
-from ..._run.compile import jit_unoptimised
+from ..._kernel.if_repeated import jit_if_repeated
 from ..._solve import AbstractMethod, Sparse
 from ..._system import AbstractSystem, dynamics_of
 from ..problem import InitialState, Problem
@@ -43,7 +43,9 @@ def with_sparsity(
 def band_method(problem: Problem, start: InitialState) -> Sparse | None:
     """Banded solver to try first for a large and sparse system; None if it does not apply or the state is traced."""
     *members, n = start.v.shape
-    if not max_band_width_of_states(n) or not problem.plain or problem.method.fast_path() is None:
+    if not max_band_width_of_states(n) or problem.tableau is None:
+        return None
+    if not problem.plain or problem.method.fast_path() is None:
         return None
     differentiated = [is_traced(x) for x in jax.tree.leaves(problem.model)]
     model, t, q, v = without_derivatives((problem.model, problem.ts, start.q, start.v))
@@ -137,13 +139,13 @@ def _nearby(t, q, v):
         yield later, *(x + jax.device_put((size * rng.uniform(-1, 1, x.shape)).astype(x.dtype)) for x in (q, v))
 
 
-@jit_unoptimised
+@jit_if_repeated
 def _matrices(system, t, q, v):
     """M and the rows of positions."""
     return dynamics_of(system).mass(t, q, v), system.position_slope(t, q, v)
 
 
-@jit_unoptimised
+@jit_if_repeated
 def _all_matrices(model, t, q, v):
     """(M, A) of accelerations, of positions and of velocities."""
     terms = model(t, q, v)

@@ -20,6 +20,7 @@ from ..event import check_event, on_surface
 from ..plan import Plan
 from ..problem import SMALLEST_STEP, InitialState, Problem, Solution
 from ..result import EVENT, FINISHED, TOO_SMALL, classify, finite
+from ..stepper.base import AbstractStepper
 from ..stepper.drift_correction import same_at_every_level
 from ..stepper.error_control import FIRST
 from ..stepper.inconsistent_rows import acceleration_only_rows
@@ -29,6 +30,7 @@ from .base import AbstractBatchIntegrator
 from .end_on_times import EndOnTimes
 from .event_controller import EventController
 from .projected import LEFT_CONSTRAINTS, Projected, batch_of_one, correct_step
+from .stepper_solver import StepperSolver
 
 UNSET = dfx.with_stepsize_controller_tols(optx.Chord)().rtol
 """Placeholder that diffrax stores in an implicit solver for a tolerance that was not given."""
@@ -87,7 +89,8 @@ def _one(problem: Problem, start: InitialState) -> Solution:
     starts_off = jnp.asarray(False)
     if problem.projection:
         q0, v0, starts_off = correct_step(model, begin, q0, v0, same_at_every_level(method), scale)[:3]
-        solver = Projected(solver, even=problem.dt is not None)
+        if not isinstance(solver, StepperSolver):
+            solver = Projected(solver, even=problem.dt is not None)
     is_backsolve = isinstance(adjoint, dfx.BacksolveAdjoint)  # saves only the samples
     field, args = _field, (model, method, scale, begin)
     if is_backsolve:
@@ -152,11 +155,13 @@ def _first_step(problem, scale, span):
 
 
 def _with_tolerances(solver, problem, scale):
-    """Set the tolerances of ``Radau``, and those of an implicit solver of diffrax that takes fixed steps.
+    """The solver for diffrax, with the tolerances of ``Radau``, or of an implicit solver that takes fixed steps.
 
     The latter takes its tolerances from the controller of adaptive steps, and has none for fixed steps. A fixed step
     cannot be repeated with a shorter length, so its equations are solved by Newton's method.
     """
+    if isinstance(solver, AbstractStepper):
+        return StepperSolver(solver)
     if isinstance(solver, Radau):
         return Radau(**_tolerances(problem, scale))
     if problem.dt is None or not isinstance(solver, dfx.AbstractImplicitSolver):

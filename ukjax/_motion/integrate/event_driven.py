@@ -12,7 +12,7 @@ value zero adds the derivatives of the root. So a derivative of the motion conta
 
 import math
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox.internal as eqxi
 import jax
@@ -20,23 +20,26 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._contact.crossing import Crossing, first_crossing, first_release
+from ..._contact.crossing import GapCrossing, first_crossing, first_release
 from ..._contact.history import MAX_IMPACTS, ContactHistory
 from ..._contact.mode import ContactMode, InContact, all_open, event_values, forces_in
 from ..._contact.rows import gaps
 from ..._contact.transition import directions_along, settle, transition
+from ..._kinematic_map import rate
 from ..._run.compile import jit_batch
+from ..._solve import AbstractMethod
 from ..._system import kinematic_map_of
 from ..event import MAX_EVENTS, EventHistory, Step, check_event, names_of, on_surface
 from ..fallback.policy import solve_eagerly
 from ..plan import Plan
-from ..problem import SMALLEST_STEP, InitialState, Problem, Solution
-from ..result import RUNNING, classify, finite, reached_last_time, reached_times
+from ..problem import SMALLEST_STEP, InitialState, Problem, Solution, StepCounts
+from ..result import NEEDS_FALLBACK, RUNNING, classify, finite, reached_last_time, reached_times
 from ..stepper.contact_setting import compiled, setting_of
 from ..stepper.drift_correction import MethodPerLevel, assumption_failed_for, correct_drift, methods_at
 from ..stepper.error_control import control_error
 from ..stepper.model_batch import SingleModel
 from ..stepper.runge_kutta import acceleration, step
+from ..stepper.tableau import Tableau
 from .base import AbstractBatchIntegrator
 from .surfaces import Outlook, Surfaces
 
@@ -46,6 +49,9 @@ evaluated at as many points of the whole time, and at the end of each step."""
 
 MAX_CHANGES_AT_ONCE = 12
 """Changes at one instant, after which the motion ends: no mode is consistent, or events accumulate."""
+
+MAX_STEPS_OF_LOOP = 1_000_000
+"""Largest number of steps of ``contact_loop``."""
 
 CHECKPOINTS = 256
 """Largest number of states saved for a derivative in reverse mode."""
@@ -93,6 +99,8 @@ class LoopState(NamedTuple):
         Code of ``_motion.result``.
     inconsistent
         Whether constraints contradicted each other so far.
+    grazing
+        Whether a gap touched zero without speed so far.
     """
 
     t: Float[Array, ""]
@@ -109,6 +117,7 @@ class LoopState(NamedTuple):
     steps: Int[Array, ""]
     result: Int[Array, ""]
     inconsistent: Bool[Array, ""]
+    grazing: Bool[Array, ""]
 
 
 class Output(NamedTuple):
@@ -235,6 +244,40 @@ def _for_each(one, start, problem):
     return jax.vmap(one, in_axes=(0, 0 if problem.ts.ndim == 2 else None))(start, problem.ts)
 
 
+def contact_loop(
+    model: Any,
+    start: InitialState,
+    ts: Float[Array, " samples"],
+    per_interval: Int[Array, " intervals"],
+    method: AbstractMethod | MethodPerLevel,
+    tableau: Tableau,
+) -> tuple[Array, Array, Bool[Array, ""]]:
+    """q and v at the samples of one motion with fixed steps, and whether another method is needed.
+
+    It has derivatives in forward mode. The motion is NaN after its end.
+    """
+    counts = StepCounts(per_interval, most=0)  # the loop needs no largest number
+    problem = Problem(
+        model,
+        ts,
+        dt=None,
+        counts=counts,
+        rtol=jnp.zeros((), ts.dtype),
+        atol=None,
+        method=method.acceleration if isinstance(method, MethodPerLevel) else method,
+        solver=None,
+        adjoint=None,
+        event=None,
+        tableau=tableau,
+        projection=True,
+        max_steps=MAX_STEPS_OF_LOOP,
+        progress=False,
+        attempt=method,
+    )
+    solution = _solve_one(problem, start, ts, _forward_loop, derivatives=True)
+    return solution.q, solution.v, solution.result == NEEDS_FALLBACK
+
+
 def _solve_one(problem, start, ts, loop, derivatives):
     model, q0, v0, scale = problem.model_of(start.numbers), start.q, start.v, start.scale
     for event in problem.events:
@@ -256,7 +299,7 @@ def _solve_one(problem, start, ts, loop, derivatives):
     if any(event.is_end for event in problem.events):  # where it ended is an additional sample
         with_end = lambda xs, x: jnp.concatenate([xs, x[None]])
         (t, q, v), modes = jax.tree.map(with_end, ((t, q, v), modes), (end, last.mode))
-    impacts = output.impact_times, output.impulses, output.impacts, output.changes
+    impacts = output.impact_times, output.impulses, output.impacts, output.changes, last.grazing
     contacts = ContactHistory(modes.closed, modes.sticking, modes.direction, *impacts)
     q_before, v_before = before
     names = names_of(problem.events)
@@ -279,7 +322,7 @@ def _initial_state(layout, events, q, v):
     values, side = jnp.zeros(layout.gaps + layout.groups, q.dtype), jnp.zeros(events, q.dtype)
     return LoopState(
         zero, zero, zero, count(0), count(0), q, v, all_open(layout, q.dtype), values, side, count(0), count(-1),
-        count(RUNNING), jnp.asarray(False),
+        count(RUNNING), jnp.asarray(False), jnp.asarray(False),
     )  # fmt: skip
 
 
@@ -317,10 +360,12 @@ def _outlook(setting, mode, values, forces, step_taken: Step, t0, h, share_of_mo
     is_open = jnp.concatenate([~mode.closed, jnp.zeros(layout.groups, bool)])
 
     # Open gaps along the cubic polynomial of the step.
-    crossing = Crossing(jnp.asarray(False), jnp.ones_like(h))
+    crossing = GapCrossing(jnp.asarray(False), jnp.ones_like(h), jnp.asarray(False))
     if layout.gaps:
         gaps_at = lambda x: _gaps_along(setting, step_taken, t0, x)
-        crossing = first_crossing(gaps_at, ~mode.closed, rounding[: layout.gaps], _cells(share_of_motion))
+        crossing = first_crossing(
+            gaps_at, ~mode.closed, rounding[: layout.gaps], setting.grazing, _cells(share_of_motion)
+        )
 
     # Forces and slips, which may vanish and return within a step in which nothing moves.
     def values_at(x):
@@ -336,12 +381,22 @@ def _outlook(setting, mode, values, forces, step_taken: Step, t0, h, share_of_mo
     falls = (values > rounding) & (new < values)
     approaches = jnp.concatenate([layout.split(forces.contacts.rate)[0] < 0, jnp.zeros(layout.groups, bool)])
     met = ~beyond & (new <= rounding) & jnp.where(is_open, approaches, falls)
-    return Outlook(new, beyond, aim, met)
+    return Outlook(new, beyond, aim, met, crossing.grazes)
+
+
+def _grazes(setting, met, speeds, after):
+    """Whether a gap closes at its speed that would open again before it is negative by ``setting.grazing``."""
+    count = setting.layout.gaps
+    speed, opening = speeds[:count], after.response.free[:count]
+    return jnp.any(met[:count] & (speed < 0) & (opening > 0) & (speed**2 <= 2 * opening * setting.grazing))
 
 
 def _gaps_along(setting, step_taken, t0, x):
+    """The gaps at the fraction x of a step; at its end they are exact, with their slopes."""
     t, q, _ = step_taken.at(x)
-    return jax.lax.stop_gradient(gaps(setting.system.nonsmooth, t0 + t, q))
+    h, q_dot = step_taken.t1 - step_taken.t0, rate(step_taken.kinematic_map, step_taken.q1, step_taken.v1)
+    q = jnp.where(x < 1, q, step_taken.q1 + (x - 1) * h * q_dot)
+    return gaps(setting.system.nonsmooth, t0 + t, q)
 
 
 def _iterate(problem, setting, surfaces, ts, scale, derivatives, state: LoopState) -> tuple[LoopState, Entries]:
@@ -377,7 +432,8 @@ def _iterate(problem, setting, surfaces, ts, scale, derivatives, state: LoopStat
         following = jnp.asarray(jnp.inf, q.dtype)
 
     q1, v1, false = stepped.q, stepped.v, jnp.asarray(False)
-    outlook, needs_fallback, inside = Outlook(state.values, false, h, jnp.zeros(state.values.size, bool)), false, false
+    outlook = Outlook(state.values, false, h, jnp.zeros(state.values.size, bool), false)
+    needs_fallback = inside = false
     share = jax.lax.stop_gradient(h / times[-1])
     if layout.rows:
         q1, v1, contacts, response = settle(setting, t0 + t1, q1, v1, mode)
@@ -385,7 +441,7 @@ def _iterate(problem, setting, surfaces, ts, scale, derivatives, state: LoopStat
         inputs = jax.lax.stop_gradient((forces, Step(t, q, v, t1, q1, v1, kinematic_map), t0, h))
         outlook = _outlook(setting, mode, state.values, *inputs, share)
         needs_fallback, inside = response.needs_fallback, first & jnp.any(contacts.gap < -setting.max_penetration)
-    ahead = Outlook(state.side, false, h, jnp.zeros(state.side.size, bool))
+    ahead = Outlook(state.side, false, h, jnp.zeros(state.side.size, bool), false)
     if surfaces.events:
         taken = jax.lax.stop_gradient((Step(t, q, v, t1, q1, v1, kinematic_map), t0, h))
         ahead = surfaces.outlook(*taken, _cells(share), state.side, accelerate(model))
@@ -409,7 +465,8 @@ def _iterate(problem, setting, surfaces, ts, scale, derivatives, state: LoopStat
     def keep(t1, q1, v1):
         return Change(
             t1, q1, v1, mode, outlook.values, state.side, jnp.zeros(layout.rows, q.dtype), jnp.concatenate([q1, v1]),
-            wanted, ~false, false, false, false,
+            wanted, outlook.grazes, unsolved=false, several_modes=false, gains_energy=false, needs_fallback=false,
+            off=false, held=false,
         )  # fmt: skip
 
     def change(t1, q1, v1):
@@ -433,7 +490,10 @@ def _iterate(problem, setting, surfaces, ts, scale, derivatives, state: LoopStat
                 values=event_values(forces, after.mode, layout, setting.gap_rounding, setting.rate_size).value,
                 impulse=after.impulse,
                 h=jnp.minimum(wanted, _flight(setting, forces, after.mode)),
-                solved=after.solved,
+                grazes=outlook.grazes | _grazes(setting, met, contacts.rate, after),
+                unsolved=~after.solved,
+                several_modes=after.several,
+                gains_energy=after.gains,
                 needs_fallback=after.response.needs_fallback,
             )
         if surfaces.events:
@@ -462,16 +522,20 @@ def _iterate(problem, setting, surfaces, ts, scale, derivatives, state: LoopStat
     next_h = jnp.where(accepted | ~good, changed.h, jnp.clip(aim, resolution, 0.999 * h))
     stuck = ~accepted & ~good & (following < least)
     repeats = accepted & (at_once > MAX_CHANGES_AT_ONCE)
-    no_mode = accepted & ~changed.solved | repeats & ~jnp.any(crossed)
+    no_mode = accepted & changed.unsolved | repeats & ~jnp.any(crossed)
+    several_modes, gains_energy = accepted & changed.several_modes, accepted & changed.gains_energy
     accumulated = repeats & jnp.any(crossed)
     off = accepted & (stepped.off | changed.off) | inside
     ends, held = surfaces.ends(counted) & ~off, accepted & changed.held
+    ends_here = no_mode | several_modes | gains_energy | accumulated | off | ends | held | event_nan
     result = classify(
-        finished=(sample_done >= ts.size) & ~no_mode & ~off & ~ends & ~held & ~accumulated & ~event_nan,
+        finished=(sample_done >= ts.size) & ~ends_here,
         event=ends,
         on_event=held,
         event_nan=accepted & event_nan,
         no_mode=no_mode,
+        several_modes=several_modes,
+        gains_energy=gains_energy,
         accumulated=accumulated,
         needs_fallback=needs_fallback & (accepted | ~fine),
         jumped=stepped.jumped & (stuck if problem.counts is None else True),
@@ -512,6 +576,7 @@ def _iterate(problem, setting, surfaces, ts, scale, derivatives, state: LoopStat
         steps=state.steps + 1,
         result=result,
         inconsistent=state.inconsistent | (accepted & stepped.inconsistent),
+        grazing=state.grazing | (accepted & changed.grazes),
     )
     return state, entries
 
@@ -529,8 +594,12 @@ class Change(NamedTuple):
         q and v before it (nq + n,).
     h
         Next step size [s].
-    solved
-        Whether the next contact mode was found.
+    grazes
+        Whether a gap touches zero without speed.
+    unsolved, several_modes
+        Whether no next contact mode was found, or several.
+    gains_energy
+        Whether an impact increases the energy.
     needs_fallback
         Whether the method was not applicable.
     off
@@ -548,7 +617,10 @@ class Change(NamedTuple):
     impulse: Float[Array, " rows"]
     before: Float[Array, " nq+n"]
     h: Float[Array, ""]
-    solved: Bool[Array, ""]
+    grazes: Bool[Array, ""]
+    unsolved: Bool[Array, ""]
+    several_modes: Bool[Array, ""]
+    gains_energy: Bool[Array, ""]
     needs_fallback: Bool[Array, ""]
     off: Bool[Array, ""]
     held: Bool[Array, ""]

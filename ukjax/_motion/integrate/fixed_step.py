@@ -15,16 +15,14 @@ from ..._jaxpr.tracing import is_concrete, without_derivatives
 from ..._kernel import per_member
 from ..._run.compile import jit_batch
 from ..._solve import AbstractMethod
-from ..fallback.policy import in_words, initial_method_at, next_method_of, solve_batch
+from ..fallback.policy import in_words, initial_method_at, next_method_of, solve_batch, solve_eagerly
 from ..plan import Plan
 from ..problem import InitialState, Problem, Solution
 from ..result import NEEDS_FALLBACK, classify, finite, reached_times
+from ..stepper.base import AbstractStepper, StepSetting
 from ..stepper.drift_correction import MethodPerLevel
 from ..stepper.limits import is_kernel
 from ..stepper.model_batch import ModelBatch, SingleModel
-from ..stepper.runge_kutta import step
-from ..stepper.single_loop import single_loop_step
-from ..stepper.tableau import Tableau
 from .base import AbstractBatchIntegrator
 
 MAX_METHODS = 3
@@ -42,7 +40,7 @@ class FixedSteps(AbstractBatchIntegrator):
 
     def run(self, problem: Problem, start: InitialState, plan: Plan) -> Solution:
         if plan.eager:
-            return solve_batch(_solve, problem, start, plan)
+            return (solve_batch if start.q.ndim == 2 else solve_eagerly)(_solve, problem, start, plan)
         return _solve_differentiated(start, problem, plan)
 
 
@@ -81,7 +79,7 @@ def step_counts(ts: Any, dt: Any, xp: Any = np) -> Any:
 @jit_batch
 def _solve(start, problem):
     ts, counts = problem.ts, problem.counts
-    options = problem.current_method, problem.tableau, problem.projection
+    options = problem.current_method, problem.stepper, problem.projection
     if is_kernel(problem.current_method):
 
         @per_member
@@ -181,10 +179,10 @@ def fixed_step_loop(
     per_interval: Int[Array, " intervals"],
     most: int | None,
     method: AbstractMethod | MethodPerLevel,
-    tableau: Tableau,
+    stepper: AbstractStepper,
     projection: bool,
 ) -> tuple[Float[Array, "samples nq *batch"], Float[Array, "samples n *batch"], tuple[Array, Array], StepFlags]:
-    """Integrate by explicit Runge–Kutta steps; return q and v at ``ts``, the last q and v, and the failures.
+    """Integrate by the steps of ``stepper``; return q and v at ``ts``, the last q and v, and the failures.
 
     q and v are NaN at samples that were not reached.
 
@@ -194,17 +192,9 @@ def fixed_step_loop(
     The batch axis, if any, is the last one, also in ``start``, so that the entries of different members are adjacent in
     memory. ``model_of(numbers)`` is the model of one member.
     """
-    take_step = step if is_kernel(method) or start.q.ndim == 2 and not method.is_sparse else single_loop_step
-
-    def step_members(models, method, t, h, q, v, scale):
-        stepped = take_step(models, t, h, q, v, method, tableau, projection, scale)
-        flags = stepped.off, stepped.jumped, stepped.inconsistent
-        return (stepped.q, stepped.v, flags), stepped.beyond(method)
-
-    if start.q.ndim == 2:
-        step_all = lambda numbers, *state: step_members(ModelBatch(model_of, numbers), method, *state)
-    else:
-        step_all = lambda numbers, *state: step_members(SingleModel(model_of(numbers)), method, *state)
+    is_batch = start.q.ndim == 2
+    models = ModelBatch(model_of, start.numbers) if is_batch else SingleModel(model_of(start.numbers))
+    setting = StepSetting(models, method, projection, start.scale)
 
     def interval(state, ends_and_count):
         t0, t1, count = ends_and_count
@@ -212,20 +202,22 @@ def fixed_step_loop(
 
         def advance(i, state):
             *before, flags = state
-            (*after, (off, jumped, inconsistent)), beyond = step_all(start.numbers, t0 + i * h, h, *before, start.scale)
+            q, v, carry = before
+            carry, end = stepper.step(setting, carry, t0 + i * h, h, q, v)
             is_running = ~flags.stopped  # the first failure is the result
-            not_finite = ~jumped & ~finite(*after, axis=0)
-            taken = checkpoint_name(is_running & ~jumped & ~not_finite, SAVED_NAME)
-            q, v = (jnp.where(taken, new, old) for new, old in zip(after, before, strict=True))
+            not_finite = ~end.jumped & ~finite(end.q, end.v, axis=0)
+            taken = checkpoint_name(is_running & ~end.jumped & ~not_finite, SAVED_NAME)
+            choose = lambda new, old: jnp.where(taken, new, old)
+            q, v, carry = jax.tree.map(choose, (end.q, end.v, carry), tuple(before))
             flags = StepFlags(
-                beyond=flags.beyond | beyond & is_running,
-                off=flags.off | off & taken,
-                jumped=flags.jumped | jumped & is_running,
+                beyond=flags.beyond | end.beyond & is_running,
+                off=flags.off | end.off & taken,
+                jumped=flags.jumped | end.jumped & is_running,
                 not_finite=flags.not_finite | not_finite & is_running,
-                inconsistent=flags.inconsistent | inconsistent & taken,
+                inconsistent=flags.inconsistent | end.inconsistent & taken,
                 taken=flags.taken + taken,
             )
-            return q, v, flags
+            return q, v, carry, flags
 
         def advance_if_needed(state, i):
             return jax.lax.cond(i < count, lambda: advance(i, state), lambda: state), None
@@ -234,13 +226,14 @@ def fixed_step_loop(
             state = jax.lax.fori_loop(0, count, advance, state)
         else:
             state, _ = jax.lax.scan(save_step_starts(advance_if_needed), state, jnp.arange(most))
-        q, v, flags = state
+        q, v, _, flags = state
         return state, tuple(jnp.where(flags.stopped, jnp.nan, x) for x in (q, v))
 
     # The first interval has length zero: its only step projects q0, v0 to the first sample.
     ends = jnp.concatenate([ts[:1], ts])
     false = jnp.zeros(start.q.shape[1:], bool)
-    state = start.q, start.v, StepFlags(false, false, false, false, false, taken=false.astype(np.int32))
+    flags = StepFlags(false, false, false, false, false, taken=false.astype(np.int32))
+    state = start.q, start.v, stepper.init(start.q, start.v), flags
     intervals = ends[:-1], ends[1:], _with_first_step(per_interval)
-    (q_last, v_last, flags), (q, v) = jax.lax.scan(interval, state, intervals)
+    (q_last, v_last, _, flags), (q, v) = jax.lax.scan(interval, state, intervals)
     return q, v, (q_last, v_last), flags

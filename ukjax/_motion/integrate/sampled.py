@@ -150,7 +150,7 @@ def _solve_one(start, problem, integrate_adaptive):
             solution = integrate_adaptive(part, begin)
             q, v, result, steps, last = solution.q, solution.v, solution.result, solution.steps, solution.last
         else:
-            options = problem.current_method, problem.tableau, problem.projection
+            options = problem.current_method, problem.stepper, problem.projection
             of_numbers = lambda _: Driven(model, u)
             q, v, last, flags = fixed_step_loop(of_numbers, begin, ends, count[None], schedule.most, *options)
             steps = flags.taken - 1

@@ -43,12 +43,15 @@ class Outlook(NamedTuple):
         Length of a shorter step to that change [s].
     met
         The values whose change the step ends on (k,).
+    grazes
+        Whether an open gap touches zero without speed; False for events.
     """
 
     values: Float[Array, " k"]
     beyond: Bool[Array, ""]
     aim: Float[Array, ""]
     met: Bool[Array, " k"]
+    grazes: Bool[Array, ""]
 
 
 class Surfaces(NamedTuple):
@@ -145,7 +148,8 @@ class Surfaces(NamedTuple):
             t, q, v = taken.at(x)
             return side * jax.lax.stop_gradient(self.values(t0 + t, q, v))
 
-        crossing = first_crossing(along, side != 0, self.rounding, cells)
+        no_grazing = jnp.zeros_like(self.rounding)  # only contacts report it
+        crossing = first_crossing(along, side != 0, self.rounding, no_grazing, cells)
         at_end = t0 + taken.t1, taken.q1, taken.v1
         value = side * jax.lax.stop_gradient(self.values(*at_end))
         near = ~crossing.found & (side != 0) & (value <= self.rounding)
@@ -155,7 +159,7 @@ class Surfaces(NamedTuple):
             return side * rates.first < -rates.rounding
 
         met = near & jax.lax.cond(jnp.any(near), falls, lambda: jnp.zeros(near.shape, bool))
-        return Outlook(value, crossing.found, h * crossing.fraction, met)
+        return Outlook(value, crossing.found, h * crossing.fraction, met, jnp.asarray(False))
 
     def reset(
         self, met: Bool[Array, " events"], t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]

@@ -167,6 +167,7 @@ def _solve_one(problem, start, ts, per_interval):
         impulses=jnp.zeros((0, setting.layout.rows), q.dtype),
         impacts=zero,
         changes=last.changes,
+        grazing=jnp.asarray(False),
     )
     t = reached_times(ts, q, v)
     end = jnp.where(last.stopped, jnp.nanmax(t), ts[-1])

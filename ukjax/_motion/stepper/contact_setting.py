@@ -22,6 +22,11 @@ def max_penetration(dtype: Any) -> float:
     return max(1e-6, 100 * float(jnp.finfo(dtype).eps))
 
 
+def grazing_distance(dtype: Any) -> float:
+    """A minimum of a gap that is zero within this share of the size of its terms is grazing: 1e-8 in float64."""
+    return float(jnp.finfo(dtype).eps) ** 0.5
+
+
 def compiled(function: Callable, model: Any, start: Any) -> Callable:
     """``function`` of one member as a kernel, or by XLA if the system has many contact rows, whose equations need
     LAPACK."""
@@ -45,5 +50,11 @@ def setting_of(
     rates = lambda t, q, v: contacts_at(constraints, kinematic_map_of(system), layout, t, q, v).rate
     rate_size = scale.of(rates, t, q, v) if layout.rows else jnp.zeros(0, q.dtype)
     eps = jnp.finfo(q.dtype).eps
-    sizes = ROUNDINGS * eps * gap_size, rate_size, 4 * eps * (jnp.abs(t) + scale.t), max_penetration(q.dtype) * gap_size
+    sizes = (
+        ROUNDINGS * eps * gap_size,
+        rate_size,
+        4 * eps * (jnp.abs(t) + scale.t),
+        max_penetration(q.dtype) * gap_size,
+        grazing_distance(q.dtype) * gap_size,
+    )
     return Setting(system, layout, method, *jax.lax.stop_gradient(sizes))

@@ -18,8 +18,9 @@ from ..._jaxpr.dependence import evaluated
 from ..._jaxpr.index_check import check_indices
 from ..._jaxpr.sizes import sizes, sizes_in
 from ..._jaxpr.tracing import is_eager, without_derivatives
+from ..._kernel.if_repeated import jit_if_repeated
 from ..._kinematic_map import speeds, turning
-from ..._run.compile import jit_unoptimised, standard_promotion
+from ..._run.compile import standard_promotion
 from ..._solve import AbstractMethod, coordinate_scale
 from ..._system import AbstractSystem, kinematic_map_of
 from ..._terms import Terms
@@ -239,10 +240,20 @@ def _scales_of(model, t, q, v, span, driven, method):
         )
     program, shapes = jax.make_jaxpr(scale_of_one, return_shape=True)(*args)
     check_indices(program)
-    return evaluated(program, jax.tree.structure(shapes), *args)
+    return jax.tree.map(_half_precision, evaluated(program, jax.tree.structure(shapes), *args))
 
 
-_scales = jit_unoptimised(_scales_of)
+def _half_precision(x):
+    """Round to half of the bits of the mantissa (T. J. Dekker, Numer. Math. 18 (1971) 224, eq. 5.6).
+
+    Steps depend on the scales. Rounding errors, which depend on who evaluates the model, must not change the steps.
+    """
+    product = x * (2.0 ** (jnp.finfo(x.dtype).nmant // 2 + 1) + 1)
+    rounded = product - (product - x)
+    return jnp.where(jnp.isfinite(rounded), rounded, x)
+
+
+_scales = jit_if_repeated(_scales_of)
 
 
 def _in_chunks(function, max_members):

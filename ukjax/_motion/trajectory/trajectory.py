@@ -544,14 +544,20 @@ class Trajectory(eqx.Module):
 
     @property
     def differentiable(self) -> Bool[Array, "*batch"]:
-        """Whether the rank of the rows is the same at all samples that were reached.
+        """Whether the motion has a derivative, by two signs that it has none.
 
-        Where the rank changes, at a singular pose, the motion has no derivative; automatic differentiation then returns
-        that of the motion at constant rank.
+        Where the rank of the rows changes, at a singular pose, the motion has no derivative; automatic differentiation
+        then returns that of the motion at constant rank. The rank is compared at all samples that were reached.
+
+        Where a contact is grazed, that is, touched without speed, a small change decides whether there is an impact;
+        automatic differentiation then returns the derivative with the impacts of this motion. A contact is grazed if a
+        gap has a minimum that is zero within 1e-8 of its size (√eps), before it opens again. Contacts between the
+        samples are seen too; ``MoreauJean`` sees none.
         """
         reached = jnp.isfinite(self.t)
         first = self.rank[..., :1]
-        return jnp.all((self.rank == first) | ~reached, axis=-1)
+        same_rank = jnp.all((self.rank == first) | ~reached, axis=-1)
+        return same_rank if self.contacts is None else same_rank & ~self.contacts.grazing
 
     def reached(self) -> "Trajectory":
         """A single trajectory without the samples after its end, at an event or a failure, and without repeated times.

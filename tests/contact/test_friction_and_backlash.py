@@ -1,0 +1,109 @@
+"""Static friction above sliding friction, and backlash of gears, against closed forms."""
+
+# pyright: reportOptionalMemberAccess=false, reportOptionalSubscript=false, reportArgumentType=false
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax.contacts import Contact, Plane, Sphere
+from ukjax.joints import Gear, Revolute
+
+G = 9.81
+
+
+def test_stick_and_slip_on_a_belt_repeat_with_the_period_of_the_closed_form():
+    """m = k = 1 on a belt of speed V. It sticks until x = S, then slips about x = K as a sine until its speed is V
+    again, at x = 2 K − S: with d = S − K the slip lasts 2π − 2 atan(d/V), and sticking 2 d/V."""
+    V, K, S = 0.5, 1.0, 1.6
+    belt = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: -q), uk.Coulomb(lambda t, q, v: v - V, limit=K, static=S))
+    slips = 2 * np.pi - 2 * np.arctan((S - K) / V)
+    first, period = S / V, slips + 2 * (S - K) / V
+    ts = [0, first - 1e-6, first + 1e-6, first + slips - 1e-6, first + slips + 1e-6, first + 10 * period]
+    motion = uk.simulate(belt, [0.0], [V], ts, rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(motion.contacts.sticking[:5, 0], [True, True, False, False, True])
+    np.testing.assert_allclose(motion.q[[2, 4, 5], 0], [S, 2 * K - S, S], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(motion.q[-1, 0], S, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(motion.contact_force[[1, 2], 0], [S, K], rtol=0, atol=1e-6)
+    coarse, fine = (
+        uk.simulate(belt, [0.0], [V], [0, first + period], dt=dt, solver=uk.MoreauJean()).q[-1, 0] - S
+        for dt in (1e-2, 1e-3)
+    )
+    assert abs(fine) < 3e-4 and abs(fine) < abs(coarse) / 5
+
+
+@pytest.mark.slow
+def test_a_block_thrown_up_an_incline_stays_where_it_stops():
+    """The incline of slope tan 0.3 = 0.31 is between the coefficients 0.2 and 0.4: the block sticks at its turn, a
+    block at rest stays. A load that grows releases it at 0.4."""
+
+    def block(static, pull=0.0):
+        force = lambda t, q, v: jnp.array([G * jnp.sin(0.3) + pull * t, -G * jnp.cos(0.3)])
+        incline = uk.Unilateral(lambda t, q: q[1], friction=0.2, static_friction=static, slip=lambda t, q, v: v[:1])
+        return uk.System(uk.MassForce(jnp.eye(2), force), incline)
+
+    starts = np.zeros((2, 2)), np.array([[-1.0, 0.0], [0.0, 0.0]])
+    turn = -0.5 / (G * (np.sin(0.3) + 0.2 * np.cos(0.3)))
+    held = uk.simulate(block(0.4), *starts, [0.0, 0.1, 2.0])
+    np.testing.assert_allclose(held.q[:, -1, 0], [turn, 0], rtol=1e-12)
+    np.testing.assert_array_equal(held.contacts.sticking[..., 0], [[False, False, True], [True, True, True]])
+    np.testing.assert_allclose(held.contact_force[0, -1, 1], -G * np.sin(0.3), rtol=1e-12)
+    until = G * (0.4 * np.cos(0.3) - np.sin(0.3))
+    away = uk.simulate(block(0.4, pull=1.0), [0.0, 0.0], [0.0, 0.0], [0.0, until - 1e-3, until + 1.0])
+    slope = G * (np.sin(0.3) - 0.2 * np.cos(0.3)) + until
+    np.testing.assert_allclose(away.q[1:, 0], [0, slope / 2 + 1 / 6], atol=1e-9)
+
+
+@pytest.mark.slow
+def test_static_friction_of_a_joint_and_of_a_contact():
+    """A rod with a load of 4.9 N m between 4 and 6 N m of friction stays at rest, and turns if it is pushed."""
+    rod = uk.Body(1.0, centre=(0.5, 0, 0), inertia=(0, 1 / 12, 1 / 12))
+    hinge = Revolute("ground", "rod", axis="y", friction=4.0, static_friction=6.0, sticks=True)
+    motion = uk.simulate(uk.Mechanism({"rod": rod}, {"hinge": hinge}), [[0.0], [0.0]], [[0.0], [1e-3]], [0.0, 1.0])
+    angle = float(motion.q[1, -1, 0])
+    np.testing.assert_allclose(motion.q[0, -1], 0, atol=1e-15)
+    np.testing.assert_allclose(
+        float(motion.v[1, -1, 0]) ** 2 / 6, 1e-6 / 6 + G / 2 * np.sin(angle) - 4 * angle, rtol=1e-6
+    )
+    contact = Contact(Sphere("box", radius=0.1), Plane(), friction=0.2, static_friction=0.4)
+    (floor,) = uk.Mechanism({"box": uk.Body(1.0)}, contacts=[contact]).nonsmooth
+    assert floor.has_static
+    np.testing.assert_allclose([*floor.coefficients(1), *floor.static_coefficients(1)], [0.2, 0.4])
+
+
+def test_teeth_with_backlash_collide_and_carry():
+    """Inertias 1 and 2, ratio −2: the play r = qa + 2 qb has the inverse inertia 1 + 4/2. With e = 1/2 its rate is 1,
+    −1/2, 1/4 before and after impacts that are 0.05, then 0.1/0.5 and 0.1/0.25 apart."""
+
+    def wheels(**play):
+        bodies = {"a": uk.Body(1.0, inertia=(1, 1, 1)), "b": uk.Body(1.0, inertia=(1, 1, 2))}
+        joints = {name: Revolute("ground", name[-1], axis="z") for name in ("ja", "jb")}
+        return uk.Mechanism(bodies, joints | {"gear": Gear("ja", "jb", ratio=-2.0, **play)}, gravity=(0, 0, 0))
+
+    loose = wheels(backlash=0.1, restitution=0.5)
+    motion = uk.simulate(loose, [0.0, 0.0], [1.0, 0.0], [0.0, 0.1, 0.3])
+    np.testing.assert_allclose(motion.contacts.impact_times[:2], [0.05, 0.25], rtol=1e-12)
+    np.testing.assert_allclose(motion.v, [[1, 0], [0.5, -0.5], [0.75, -0.25]], rtol=1e-12)
+    assert motion.rows["contact_force"] == ("gear low", "gear high")
+    np.testing.assert_array_equal(motion.contact_force, 0)
+    with pytest.raises(uk.InputError, match="inside of a contact: the gap of 'gear high' is -0.05"):
+        uk.simulate(loose, [0.1, 0.0], [0.0, 0.0], [0.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    (
+        (lambda: Gear("a", "b", backlash=0.0), "backlash must be"),
+        (lambda: Revolute("ground", "a", static_friction=1.0), "static_friction needs friction and sticks=True"),
+        (lambda: uk.Coulomb(lambda t, q, v: v, 2.0, 1.0), "static must be at least limit"),
+        (lambda: uk.Unilateral(lambda t, q: q, static_friction=1.0), "static_friction needs friction and slip"),
+        (
+            lambda: Contact(Sphere("a", radius=0.1), Plane(), friction=0.2, static_friction=0.1),
+            "static_friction must be at least friction, got 0.1 with friction = 0.2",
+        ),
+    ),
+)
+def test_bad_input(make, words):
+    with pytest.raises(uk.InputError, match=words):
+        make()

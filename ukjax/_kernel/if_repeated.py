@@ -1,0 +1,77 @@
+"""Functions that usually run once: evaluated by NumPy, and compiled only if they are called again and again."""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from .._jaxpr.tracing import is_traced, is_tracing
+from .._run.compile import UNOPTIMISED, LRUCache, Program, Static, join
+from .graph.graph import TooLarge
+from .unroll.evaluator import evaluate
+from .unsupported import Unsupported
+
+MAX_EVALUATIONS = 2
+"""Calls that are evaluated by NumPy. XLA compiles a function in the time of about ten evaluations."""
+
+
+def jit_if_repeated(function: Callable) -> Program:
+    """``function`` of pytrees: the first calls are evaluated by NumPy, later ones are compiled without optimisation.
+
+    It is for checks and decisions at a start or an end. Results of the two ways differ by rounding; so it is not for
+    numbers that are returned to the user.
+    """
+    return RepeatedProgram(function, UNOPTIMISED)
+
+
+class RepeatedProgram(Program):
+    """A ``Program`` whose first calls with arguments of the same structure are evaluated by NumPy."""
+
+    def of(self, static: Static, arrays: Sequence[Any]) -> Any:
+        """Call the function with arguments that were split by ``split``."""
+        if _are_on_host(arrays):
+            shapes = tuple((x.shape, x.dtype) for x in arrays)
+            evaluations = _evaluations.of((self, static, shapes), Evaluations)
+            if evaluations.may_evaluate():
+                try:
+                    return self._evaluated(static, arrays)
+                except (TooLarge, Unsupported):
+                    evaluations.stop()
+        return super().of(static, arrays)
+
+    def _evaluated(self, static, arrays):
+        traced = self._compiled(static, arrays).trace(*arrays)
+        results = evaluate(traced.jaxpr, list(map(np.asarray, arrays)))
+        tree = jax.tree.structure(traced.out_info)
+        return join(tree.unflatten(jax.device_put(results)))
+
+
+class Evaluations:
+    """Counts the calls of a program that are evaluated by NumPy."""
+
+    def __init__(self):
+        self.remaining, self.lock = MAX_EVALUATIONS, threading.Lock()
+
+    def may_evaluate(self) -> bool:
+        with self.lock:
+            self.remaining -= 1
+            return self.remaining >= 0
+
+    def stop(self) -> None:
+        """Let all further calls be compiled."""
+        self.remaining = 0
+
+
+_evaluations = LRUCache(1024)
+
+
+def _are_on_host(arrays):
+    """Whether all arrays have values, on the default device, a CPU; and NaN is allowed."""
+    if is_tracing() or any(map(is_traced, arrays)) or jax.default_backend() != "cpu":
+        return False
+    if jax.config.jax_debug_nans or jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
+        return False
+    default = jax.config.jax_default_device or jax.devices()[0]  # pyright: ignore[reportAttributeAccessIssue]
+    return all(x.devices() == {default} for x in arrays if isinstance(x, jax.Array))
