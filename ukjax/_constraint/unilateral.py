@@ -241,7 +241,7 @@ class Coulomb(AbstractNonsmooth):
             check_function("static", static, "t, q, v")
         elif static is not None:
             value = limit.value if isinstance(limit, Constant) else 0.0
-            static = Constant(as_static("static", static, "limit", value))
+            static = Constant(static_limit("static", static, "limit", value))
         self.slip, self.limit, self.static, self.name = slip, limit, static, name_of_rows(name)
 
     def slips(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "groups d"]:
@@ -263,14 +263,20 @@ class Coulomb(AbstractNonsmooth):
 
 
 def as_static(argument: str, static: Numbers | None, name: str, sliding: Numbers | None) -> Array | None:
+    """``static_limit``, or None without a bound of static friction."""
+    return None if static is None else static_limit(argument, static, name, 0.0 if sliding is None else sliding)
+
+
+def static_limit(argument: str, static: Numbers, name: str, sliding: Numbers) -> Array:
     """Convert bounds of friction that sticks. Raises ``InputError`` where they are smaller than the ``sliding`` ones,
     which the argument ``name`` has."""
-    if static is None:
-        return None
     value = as_numbers(argument, static, least=0, below=float("inf"))
-    comparable = is_concrete(value, sliding) and (not value.ndim or jnp.shape(sliding) in ((), value.shape))
-    if comparable and np.any(np.asarray(value) < np.asarray(sliding)):
-        raise InputError(f"{argument} must be at least {name}, got {repr_of(static)} with {name} = {repr_of(sliding)}")
+    if is_concrete(value, sliding):
+        below = np.asarray(sliding)
+        if (not value.ndim or below.shape in ((), value.shape)) and np.any(np.asarray(value) < below):
+            raise InputError(
+                f"{argument} must be at least {name}, got {repr_of(static)} with {name} = {repr_of(sliding)}"
+            )
     return value
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -18,6 +19,7 @@ from .._motion.integrate.fixed_step import fixed_step_loop
 from .._motion.problem import InitialState
 from .._motion.stepper.contact_setting import compiled
 from .._motion.stepper.drift_correction import MethodPerLevel, same_at_every_level
+from .._motion.stepper.explicit import RungeKutta
 from .._motion.stepper.scaling import scale_of
 from .._motion.stepper.tableau import RUNGE_KUTTA4
 from .._parameters import Observed, Parameters, with_array
@@ -91,7 +93,7 @@ class Prediction(eqx.Module):
         if isinstance(model, AbstractSystem) and model.nonsmooth:
             q, v, beyond = contact_loop(model, initial, ts, step_counts, method, RUNGE_KUTTA4)
         else:
-            options = None, method, RUNGE_KUTTA4, self.projection
+            options = None, method, RungeKutta(RUNGE_KUTTA4), self.projection
             q, v, _, flags = fixed_step_loop(lambda _: model, initial, ts, step_counts, *options)
             beyond = flags.beyond
         outputs = jax.lax.map(lambda sample: vector("observe", observed.observe, *sample), (ts, q, v))
@@ -110,7 +112,7 @@ class Prediction(eqx.Module):
         if not isinstance(model, AbstractSystem) or not model.nonsmooth:
             return per_member(function)
         q, v, _ = jax.eval_shape(lambda z, t: self.state(model, z, t, self.method), z, t)
-        return compiled(function, model, InitialState(q, v, None))
+        return compiled(function, model, SimpleNamespace(q=q, v=v))
 
     def mass(self, x: Array, z: Array, t: Array, setting: dict[str, Array]) -> Float[Array, "n n"]:
         """The mass matrix at the start of a motion."""

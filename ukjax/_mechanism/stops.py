@@ -77,9 +77,9 @@ class Backlash(AbstractNonsmooth):
         found = self._couplings().at(t, q, v)
         assert found.position is not None and found.velocity is not None
         no_slip = jnp.zeros((0, 1), q.dtype)
-        of_gaps = (_both_ways(x) for x in (found.velocity, found.A, -found.b))
+        rate, A, bias = map(_both_ways, (found.velocity, found.A, -found.b))
         no_friction = no_slip, jnp.zeros((0, 1, v.size), q.dtype), no_slip
-        return NonsmoothRows(self._distances(found.position), *of_gaps, *no_friction)
+        return NonsmoothRows(self._distances(found.position), rate, A, bias, *no_friction)
 
     def _couplings(self):
         return Couplings(joints=self.joints, tree=self.tree, name=self.gears)
