@@ -146,3 +146,24 @@ def test_bad_input_is_named(without_derivatives, tmp_path):
         given: dict[str, Any] = {"path": tmp_path / "robot.bin", "q0": LEVEL, "v0": REST} | how
         with pytest.raises(ValueError, match=said):
             uk.export(Pendulum(), TS, given.pop("path"), **given)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("solver", (None, uk.MoreauJean()), ids=("event-driven", "MoreauJean"))
+def test_motions_with_impacts(solver, tmp_path):
+    dynamics = uk.Lagrangian(lambda t, q, v: v @ v / 2, lambda t, q: 9.81 * q[0])
+    ball = uk.System(dynamics, [uk.Unilateral(lambda t, q: q[0], restitution=0.9, name="floor")])
+    how: Any = {"dt": 0.01, "solver": solver}
+    uk.export(ball, TS, tmp_path / "ball.bin", q0=[0.1], v0=[0.0], derivatives=solver is not None, **how)
+    simulator = uk.load_simulator(tmp_path / "ball.bin")
+    heights = np.array([[0.1], [0.5], [0.2]])
+    found = simulator(heights, np.zeros((3, 1)))
+    for q, height in zip(found.q, heights, strict=True):
+        np.testing.assert_allclose(q, uk.simulate(ball, height, [0.0], TS, **how).q, atol=1e-12)
+    if solver is None:
+        with pytest.raises(ValueError, match="MoreauJean"):
+            uk.export(ball, TS, tmp_path / "other.bin", q0=[0.1], v0=[0.0], dt=0.01, derivatives=True)
+        return
+    end = lambda h: simulator(jax.numpy.stack([h]), np.zeros(1)).q[-1, 0]
+    own = lambda h: uk.simulate(ball, jax.numpy.stack([h]), np.zeros(1), TS, **how).q[-1, 0]
+    assert float(jax.grad(end)(0.1)) == pytest.approx(float(jax.grad(own)(0.1)), rel=1e-10)

@@ -99,9 +99,13 @@ def test_compiled_at_once():
         assert endless(np.float64(1.0)) == endless(np.float64(1.0)) == 5000
         cholesky = jit_if_repeated(jnp.linalg.cholesky)
         np.testing.assert_allclose(cholesky(np.diag([4.0, 9.0])), np.diag([2.0, 3.0]))
+        circle = jit_if_repeated(lambda x: jnp.abs(jnp.exp(1j * x) - 1))
+        np.testing.assert_allclose(circle(np.array([0.0, np.pi])), [0, 2], atol=1e-15)
         large = jit_if_repeated(lambda x: x + 1)
         assert large(np.zeros(100_000))[-1] == 1
-    assert refused == [TooLarge, TooLarge, Unsupported, TooLarge]
+    assert refused == [TooLarge, TooLarge, Unsupported, Unsupported, TooLarge]
+    drawn = jit_if_repeated(lambda key: jax.random.uniform(key))
+    assert 0 <= drawn(jax.random.key(1)) < 1
 
 
 def test_the_same_motion_again_has_the_same_bits():

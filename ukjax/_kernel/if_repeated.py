@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from .._jaxpr.tracing import is_traced, is_tracing
@@ -74,4 +75,9 @@ def _are_on_host(arrays):
     if jax.config.jax_debug_nans or jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
         return False
     default = jax.config.jax_default_device or jax.devices()[0]  # pyright: ignore[reportAttributeAccessIssue]
-    return all(x.devices() == {default} for x in arrays if isinstance(x, jax.Array))
+    return all(x.devices() == {default} and not _is_key(x) for x in arrays if isinstance(x, jax.Array))
+
+
+def _is_key(x):
+    """Whether x are random keys, which NumPy does not have."""
+    return jnp.issubdtype(x.dtype, jax.dtypes.extended)

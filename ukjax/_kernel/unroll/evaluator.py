@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
-from ..graph.fold import fold
+from ..graph.fold import fold, refuse_type
 from ..graph.graph import Graph, TooLarge
 from ..unsupported import Unsupported
 from .interpreter import Unroller
@@ -67,6 +67,11 @@ class Evaluator(Unroller):
 
     def rule_of(self, name: str) -> Rule:
         return ARRAY_RULES.get(name) or RULES.get(name, _refuse)
+
+    def _instruction(self, equation, last_uses):
+        for variable in equation.outvars:
+            refuse_type(variable.aval.dtype)
+        return super()._instruction(equation, last_uses)
 
     def elementwise(self, name, operands, parameters=None):
         return np.asarray(fold(name, parameters or {}, operands))
