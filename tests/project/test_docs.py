@@ -138,7 +138,7 @@ def test_a_name_in_the_pages_is_one_of_the_library():
     for page in PAGES:
         text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
         for owner, name, deeper in re.findall(
-            r"\b(uk|found|motion)\.(\w+)(?:\.(\w+))?", " ".join(re.findall(r"`([^`]+)`", text))
+            r"(?<!/)\b(uk|found|motion)\.(\w+)(?:\.(\w+))?", " ".join(re.findall(r"`([^`]+)`", text))
         ):
             known = dir(owners[owner]) + list(getattr(owners[owner], "__dataclass_fields__", ()))
             if owner == "found":
