@@ -101,9 +101,12 @@ def test_compiled_at_once():
         np.testing.assert_allclose(cholesky(np.diag([4.0, 9.0])), np.diag([2.0, 3.0]))
         circle = jit_if_repeated(lambda x: jnp.abs(jnp.exp(1j * x) - 1))
         np.testing.assert_allclose(circle(np.array([0.0, np.pi])), [0, 2], atol=1e-15)
+        batch = jit_if_repeated(jax.vmap(uk.per_member(lambda x: jnp.sin(x[0]) + x)))
+        x = np.arange(6.0).reshape(2, 3)
+        np.testing.assert_allclose(batch(x), np.sin(x[:, :1]) + x, rtol=1e-15)
         large = jit_if_repeated(lambda x: x + 1)
         assert large(np.zeros(100_000))[-1] == 1
-    assert refused == [TooLarge, TooLarge, Unsupported, Unsupported, TooLarge]
+    assert refused == [TooLarge, TooLarge, *3 * [Unsupported], TooLarge]
     drawn = jit_if_repeated(lambda key: jax.random.uniform(key))
     assert 0 <= drawn(jax.random.key(1)) < 1
 

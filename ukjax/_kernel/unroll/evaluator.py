@@ -131,7 +131,15 @@ def _sort(unroller, equation, operands):
     return [np.take_along_axis(x, order, axis) for x in operands]
 
 
+def _per_member(unroller, equation, operands):
+    """A call for one motion; a batch of them is for a kernel."""
+    if any(equation.params["mapped"]):
+        raise Unsupported("a batch is compiled")
+    return RULES["per_member"](unroller, equation, operands)
+
+
 ARRAY_RULES: dict[str, Rule] = {
+    "per_member": _per_member,
     "reduce_sum": _reduction(np.add),
     "reduce_prod": _reduction(np.multiply),
     "reduce_max": _reduction(np.maximum),
@@ -146,4 +154,4 @@ ARRAY_RULES: dict[str, Rule] = {
     "cummin": _cumulative(np.minimum),
     "sort": _sort,
 }
-"""Rules that are faster on arrays than those of ``RULES``, which handle one entry after the other."""
+"""Rules for arrays, where those of ``RULES`` handle one entry after the other, or one member."""
