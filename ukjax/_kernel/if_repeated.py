@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._jaxpr.tracing import is_traced, is_tracing
-from .._run.compile import UNOPTIMISED, LRUCache, Program, Static, join
+from .._run.compile import MAX_PROGRAMS, UNOPTIMISED, LRUCache, Program, Static, join
 from .graph.graph import TooLarge
 from .unroll.evaluator import evaluate
 from .unsupported import Unsupported
@@ -65,7 +65,7 @@ class Evaluations:
         self.remaining = 0
 
 
-_evaluations = LRUCache(1024)
+_evaluations = LRUCache(MAX_PROGRAMS)
 
 
 def _are_on_host(arrays):

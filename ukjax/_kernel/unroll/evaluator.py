@@ -21,7 +21,6 @@ from .rule import RULES, Rule
 ENTRIES_PER_OPERATION = 1000
 """So many entries of an array take about as long as one operation on a small array."""
 
-
 MAX_REPETITIONS = 5
 """Largest number of executed operations per operation of the jaxpr. Long loops are for a compiler."""
 
@@ -81,6 +80,8 @@ class Evaluator(Unroller):
         if self.remaining < 0:
             raise TooLarge
         super()._evaluate(instruction, values)
+        if any(values[variable].shape != variable.aval.shape for variable, _ in instruction.results):
+            raise Unsupported(f"{instruction.equation.primitive.name} needs a rule for arrays")
         for key in instruction.last_uses:  # the memory of large arrays is freed
             values.pop(key, None)
 
@@ -95,11 +96,9 @@ def _refuse(unroller, equation, operands):
 def _reduction(ufunc: np.ufunc) -> Rule:
     def reduce(unroller, equation, operands):
         (x,), axes = operands, tuple(equation.params["axes"])
-        return (
-            [np.asarray(ufunc.reduce(x, axis=axes, dtype=x.dtype))]
-            if x.size
-            else RULES[equation.primitive.name](unroller, equation, operands)
-        )
+        if not x.size:
+            return RULES[equation.primitive.name](unroller, equation, operands)
+        return [np.asarray(ufunc.reduce(x, axis=axes, dtype=x.dtype))]
 
     return reduce
 
