@@ -58,6 +58,39 @@ def test_what_runs_along_an_axis(axis):
     check(lambda x: lax.sort((jnp.floor(x), -x, x > 0), dimension=axis, num_keys=2), X)
 
 
+FUNCTIONS = {
+    "tables": lambda x: jnp.interp(x, jnp.arange(3.0), jnp.array([0.0, 2.0, -1.0])),
+    "search": lambda x: (jnp.searchsorted(jnp.array([-1.0, 0.0, 0.5]), x), jnp.digitize(x, jnp.array([0.0, 1.0]))),
+    "entries": lambda x: (jnp.take(x, jnp.array([3, 0, 9]), mode="fill"), x[jnp.argmax(x)], x.at[:2].mul(3.0)),
+    "scatter": lambda x: (x.at[jnp.array([1, 1, 7])].add(2.0), x.at[jnp.floor(x).astype(int)].min(-1.0, mode="drop")),
+    "windows": lambda x: jax.lax.dynamic_update_slice(x, x[:2], (jnp.argmin(x),))[::-1],
+    "shapes": lambda x: (jnp.pad(x, (1, 2)), jnp.roll(x, 1), jnp.stack([x, x]).T, jnp.tile(x, 2).reshape(2, -1)),
+    "products": lambda x: (jnp.outer(x, x), x @ x, jnp.einsum("i,ji->j", x, jnp.outer(x, x + 1))),
+    "sums": lambda x: (lax.cumlogsumexp(x), jnp.logaddexp(x, 1.0), jnp.linalg.norm(x)),
+    "rounding": lambda x: (jnp.round(x), jnp.sign(x), jnp.floor(x), jnp.clip(x, -0.5, 0.5), jnp.nextafter(x, 2.0)),
+    "integers": lambda x: (jnp.floor(9 * x).astype(int) // 4, jnp.floor(9 * x).astype(int) % 4, (x > 0) << 2),
+    "special": lambda x: (lax.erf(x), lax.lgamma(1 + x**2), lax.cbrt(x), jnp.exp2(x), jax.nn.sigmoid(x)),
+    "powers": lambda x: (x**3, jnp.abs(x) ** 2.5, jnp.arctan2(x, 1 - x), jnp.hypot(x, 2.0)),
+    "choice": lambda x: lax.cond(x[0] > 0, jnp.sin, lambda x: x[::-1], x),
+    "loop": lambda x: lax.while_loop(lambda s: s[1] < 3 + (s[0][0] > 0), lambda s: (s[0] * 1.1, s[1] + 1), (x, 0))[0],
+    "solve": lambda x: lax.custom_linear_solve(lambda y: 2 * y, x, lambda _, b: b / 2, symmetric=True),
+    "slope": lambda x: jax.jacfwd(lambda x: jnp.sin(x) * jnp.prod(x))(x),
+}
+
+
+@pytest.mark.parametrize("dtype", (np.float64, np.float32))
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_operations_alone_and_mapped(name, dtype, rng):
+    x = rng.normal(size=(3, 4)).astype(dtype)
+    close = 1e-13 if dtype == np.float64 else 1e-5
+    check(FUNCTIONS[name], x[0], close=close)
+    if name != "loop":
+        check(jax.vmap(FUNCTIONS[name]), x, close=close)
+    else:  # members leave it one by one
+        with pytest.raises(Unsupported):
+            by_numpy(jax.vmap(FUNCTIONS[name]), x)
+
+
 def test_an_empty_reduction_is_the_identity():
     check(lambda x: (x.sum(), x.prod(), jnp.max(x, initial=-1.0)), np.zeros((0, 3)))
 

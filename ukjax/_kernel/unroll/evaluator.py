@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
-from ..graph.fold import fold, refuse_type
+from ..graph.fold import CONVERSIONS, fold, refuse_type
 from ..graph.graph import Graph, TooLarge
 from ..unsupported import Unsupported
 from .interpreter import Unroller
@@ -73,6 +73,8 @@ class Evaluator(Unroller):
         return super()._instruction(equation, last_uses)
 
     def elementwise(self, name, operands, parameters=None):
+        if name in CONVERSIONS:
+            return np.asarray(CONVERSIONS[name](operands[0], np.dtype(parameters["new_dtype"])))
         return np.asarray(fold(name, parameters or {}, operands))
 
     def _evaluate(self, instruction, values):
@@ -137,8 +139,16 @@ def _per_member(unroller, equation, operands):
     return RULES["per_member"](unroller, equation, operands)
 
 
+def _while(unroller, equation, operands):
+    """A loop. One with a condition for each member, as ``vmap`` makes it, is compiled."""
+    if equation.params["cond_jaxpr"].out_avals[0].shape:
+        raise Unsupported("the members of a batch leave the loop one by one")
+    return RULES["while"](unroller, equation, operands)
+
+
 ARRAY_RULES: dict[str, Rule] = {
     "per_member": _per_member,
+    "while": _while,
     "reduce_sum": _reduction(np.add),
     "reduce_prod": _reduction(np.multiply),
     "reduce_max": _reduction(np.maximum),
@@ -151,6 +161,7 @@ ARRAY_RULES: dict[str, Rule] = {
     "cumprod": _cumulative(np.multiply),
     "cummax": _cumulative(np.maximum),
     "cummin": _cumulative(np.minimum),
+    "cumlogsumexp": _cumulative(np.logaddexp),
     "sort": _sort,
 }
 """Rules for arrays, where those of ``RULES`` handle one entry after the other, or one member."""

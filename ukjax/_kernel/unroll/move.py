@@ -25,6 +25,11 @@ def _reverse(unroller, equation, operands):
     return [np.flip(operands[0], tuple(equation.params["dimensions"]))]
 
 
+@rule("tile")
+def _tile(unroller, equation, operands):
+    return [np.tile(operands[0], equation.params["reps"])]
+
+
 @rule("broadcast_in_dim")
 def _broadcast(unroller, equation, operands):
     x, shape = operands[0], equation.params["shape"]
