@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -112,7 +111,7 @@ class Prediction(eqx.Module):
         if not isinstance(model, AbstractSystem) or not model.nonsmooth:
             return per_member(function)
         q, v, _ = jax.eval_shape(lambda z, t: self.state(model, z, t, self.method), z, t)
-        return compiled(function, model, SimpleNamespace(q=q, v=v))
+        return compiled(function, model, q, v)
 
     def mass(self, x: Array, z: Array, t: Array, setting: dict[str, Array]) -> Float[Array, "n n"]:
         """The mass matrix at the start of a motion."""

@@ -316,7 +316,7 @@ def _integrate_with_contact(model, state, dt, u, method, steps):
         start = q, v, jnp.asarray(False), jnp.asarray(True)
         return jax.lax.scan(advance, start, jnp.arange(steps))[0]
 
-    advance_member = compiled(advance_member, model, state)
+    advance_member = compiled(advance_member, model, state.q, state.v)
     advance_all = jax.vmap(advance_member) if state.t.ndim else advance_member
     q, v, off, solved = advance_all(state.t, state.q, state.v, state.scale, u)
     is_finite = finite(q, v)

@@ -73,9 +73,10 @@ class Evaluator(Unroller):
         return super()._instruction(equation, last_uses)
 
     def elementwise(self, name, operands, parameters=None):
+        parameters = parameters or {}
         if name in CONVERSIONS:
             return np.asarray(CONVERSIONS[name](operands[0], np.dtype(parameters["new_dtype"])))
-        return np.asarray(fold(name, parameters or {}, operands))
+        return np.asarray(fold(name, parameters, operands))
 
     def _evaluate(self, instruction, values):
         self.remaining -= _cost_of(variable for variable, _ in instruction.results)

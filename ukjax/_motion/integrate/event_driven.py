@@ -222,18 +222,18 @@ def _reversible_loop(is_running, body, write, state, compile_body):
 @jit_batch
 def _solve(start, problem):
     one = lambda start, ts: _solve_one(problem, start, ts, _forward_loop, derivatives=False)
-    return _for_each(compiled(one, problem.model, start), start, problem)
+    return _for_each(compiled(one, problem.model, start.q, start.v), start, problem)
 
 
 @jit_batch
 def _solve_forward(start, problem):
     one = lambda start, ts: _solve_one(problem, start, ts, _forward_loop, derivatives=True)
-    return _for_each(compiled(one, problem.model, start), start, problem)
+    return _for_each(compiled(one, problem.model, start.q, start.v), start, problem)
 
 
 @jit_batch
 def _solve_reverse(start, problem):
-    loop = partial(_reversible_loop, compile_body=lambda body: compiled(body, problem.model, start))
+    loop = partial(_reversible_loop, compile_body=lambda body: compiled(body, problem.model, start.q, start.v))
     one = lambda start, ts: _solve_one(problem, start, ts, loop, derivatives=True)
     return _for_each(one, start, problem)
 

@@ -95,7 +95,7 @@ def corrected_step(
 @jit_batch
 def _solve(start, problem):
     one = lambda start, ts, per_interval: _solve_one(problem, start, ts, per_interval)
-    one = compiled(one, problem.model, start)
+    one = compiled(one, problem.model, start.q, start.v)
     if start.q.ndim == 1:
         return one(start, problem.ts, problem.counts.per_interval)
     return jax.vmap(one, (0, None, None))(start, problem.ts, problem.counts.per_interval)
