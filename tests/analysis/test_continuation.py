@@ -132,6 +132,12 @@ def test_periods_of_a_pendulum_over_gravity():
     assert branch.special == () and float(branch.parameter[-1]) == 20.0
 
 
+def test_a_stiff_spring_beside_a_soft_one_is_no_family():
+    both = lambda p: uk.System(uk.MassForce(jnp.eye(2), lambda t, q, v: jnp.stack([p - q[0], -2e7 * q[1]])))
+    branch = uk.continuation(both, [0.0, 0.0], 0.0, until=1.0)
+    np.testing.assert_allclose(branch.q[:, 0], branch.parameter, atol=1e-12)
+
+
 def test_mistakes():
     with pytest.raises(uk.InputError, match="until must differ from parameter"):
         uk.continuation(hoop, [0.0, -0.5], 3.0, until=3.0)

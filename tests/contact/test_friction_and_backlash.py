@@ -95,6 +95,7 @@ def test_teeth_with_backlash_collide_and_carry():
     ("make", "words"),
     (
         (lambda: Gear("a", "b", backlash=0.0), "backlash must be"),
+        (lambda: Gear("a", "b", restitution=0.9), "restitution of a Gear needs backlash"),
         (lambda: Revolute("ground", "a", static_friction=1.0), "static_friction needs friction and sticks=True"),
         (lambda: uk.Coulomb(lambda t, q, v: v, 2.0, 1.0), "static must be at least limit"),
         (lambda: uk.Unilateral(lambda t, q: q, static_friction=1.0), "static_friction needs friction and slip"),

@@ -150,6 +150,11 @@ def test_a_velocity_constraint_does_not_see_the_states():
     np.testing.assert_allclose(motion.constraint_force[:, 2], 0, atol=1e-15)
 
 
+def test_states_of_two_filters_have_two_names():
+    twice = uk.control.LowPass(uk.control.LowPass(pid(kp=1.0), 0.1), 1.0)
+    assert [name for name, _ in twice.states] == ["integral u1", "filtered u1", "filtered u1 2"]
+
+
 def test_mistakes_are_refused():
     system = uk.System(CART, control=pid(kp=1.0))
     states = r"first-order states \(integral u1\)"

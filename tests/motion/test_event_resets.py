@@ -150,6 +150,15 @@ def test_events_are_counted_beside_contacts():
     assert motion.contact_force.shape == (3, 1)
 
 
+@pytest.mark.parametrize("how", ({}, {"dt": 0.1}), ids=("adaptive", "dt"))
+def test_turning_points_of_an_oscillator_are_counted(how):
+    oscillator = uk.System(uk.MassForce(np.eye(1), lambda t, q, v: -q))
+    turns = [uk.Event(lambda t, q, v: v[0], ends=False, name="turn"), uk.Event(lambda t, q, v: q[0], ends=False)]
+    motion = uk.simulate(oscillator, [1.0], [0.0], np.linspace(0, 7, 8), event=turns, **how)
+    np.testing.assert_allclose(motion.events.times("turn")[:2], [np.pi, 2 * np.pi], atol=1e-6)
+    assert motion.events.counts.tolist() == [2, 2] and motion.steps < 200
+
+
 def test_mistakes_are_refused():
     event = lambda **options: uk.Event(lambda t, q, v: q[0], "falling", **options)
     run = lambda event, **options: uk.simulate(BALL, [1.0], [0.0], [0.0, 1.0], event=event, **options)

@@ -270,6 +270,7 @@ def test_other_members_are_drawn_with_the_colours_of_their_numbers(pendulum):
     refused: tuple[tuple[dict[str, Any], str], ...] = (
         (dict(ghosts=pendulum), "ghosts must be a batch of motions.* got one motion"),
         (dict(ghosts=members, colour=[1.0]), "colour must have one number for each of 3 motions"),
+        (dict(ghosts=members, colour=[1.0, np.nan, 2.0]), "colour must be finite"),
         (dict(colour=[1.0]), "colour needs ghosts"),
         (
             dict(ghosts=jax.tree.map(lambda x: x[:, 1:] if x.ndim > 1 else x, members)),

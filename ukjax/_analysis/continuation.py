@@ -23,7 +23,7 @@ from .._check import as_integer, as_number, check_flag, check_function
 from .._errors import InputError
 from .._precision import Numbers
 from .._system import AbstractSystem, kinematic_map_of, shifted
-from .curves import RANK, AbstractCurve, Equilibria, Linearised, Orbits, Point, system_of
+from .curves import RANK, AbstractCurve, Equilibria, Linearised, Orbits, Point, rank, system_of
 from .linearize import state_of
 from .orbit import Orbit, depends_on_time, held_rows
 
@@ -123,7 +123,8 @@ class Branch(eqx.Module):
     eigenvalues
         Eigenvalues (N, k) [1/s] of the equilibria, or multipliers of the motions.
     stable
-        Whether no small deviation grows exponentially (N,).
+        Whether no small deviation grows exponentially (N,). Growth counts from 1e-6 of the largest eigenvalue on; for
+        motions, from 1e-6 per period on.
     special
         The special points, in the order of the branch.
     reason
@@ -196,7 +197,8 @@ def continuation(
     The equations have exact derivatives. The constraints may be redundant and may move with the parameter. The kinds of
     special points follow from the sign of the parameter along the tangent (fold), of the determinant of the equations
     with the tangent (branch point), of det(Φ + 1) (period doubling), and from the number of eigenvalues that grow
-    (Hopf, torus). Two special points of one kind within a step are not seen: use a smaller ``longest``.
+    (Hopf, torus). Two special points of one kind within a step are not seen, nor two at which exponents cross in
+    opposite directions: use a smaller ``longest``.
 
     The branch has no derivatives with respect to other parameters. ``equilibrium`` and ``periodic`` have, at each of
     its points.
@@ -346,8 +348,7 @@ class Follower(NamedTuple):
         if not at.is_finite:
             raise InputError("start must be a regular point: the equations are not finite there")
         slope = at.slope * self.curve.scale
-        values = np.linalg.svd(slope, compute_uv=False)
-        if slope.shape[1] - np.sum(values > RANK * values[0]) > 1:
+        if slope.shape[1] - rank(slope) > 1:
             raise InputError(
                 "start must be one of isolated solutions at its value of the parameter, and here they form a family: "
                 "hold a coordinate, such as the amplitude of a conservative motion, or start beside a branch point"

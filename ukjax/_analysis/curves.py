@@ -200,9 +200,7 @@ class Orbits(AbstractCurve):
         """Decide whether a phase condition is needed."""
         if not self.fixed_period:
             slope = self.linearised(point).slope * self.scale
-            values = np.linalg.svd(slope, compute_uv=False)
-            missing = slope.shape[1] - np.sum(values > RANK * values[0])
-            self.phase = bool(missing > 1)
+            self.phase = slope.shape[1] - rank(slope) > 1
 
     def system(self, parameter: Any) -> AbstractSystem:
         return system_of(self.family, parameter)
@@ -260,6 +258,13 @@ class Orbits(AbstractCurve):
 
 RANK = 1e-7
 """Singular values below this part of the largest are those of a family."""
+
+
+def rank(rows: np.ndarray) -> int:
+    """The number of independent rows, each relative to its length: rows may have different units."""
+    lengths = np.linalg.norm(rows, axis=1)
+    values = np.linalg.svd(rows / np.where(lengths > 0, lengths, 1)[:, None], compute_uv=False)
+    return int(np.sum(values > RANK * np.max(values, initial=0)))
 
 
 def system_of(family: Callable, parameter: Any) -> AbstractSystem:

@@ -259,7 +259,8 @@ class Coulomb(AbstractNonsmooth):
     ) -> Float[Array, " groups"]:
         if self.static is None:
             return self.limits(t, q, v, groups)
-        return _for_each("static", array(f"static of {self.name!r}", self.static, t, q, v), groups, "row of slip")
+        static = _for_each("static", array(f"static of {self.name!r}", self.static, t, q, v), groups, "row of slip")
+        return jnp.maximum(static, self.limits(t, q, v, groups))
 
 
 def as_static(argument: str, static: Numbers | None, name: str, sliding: Numbers | None) -> Array | None:

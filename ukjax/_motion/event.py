@@ -200,6 +200,10 @@ class EventHistory(eqx.Module):
         return f"EventHistory({text}{f'; the last {lost} are counted only, and not stored' if lost else ''})"
 
 
+ROUNDINGS_OF_BEND = 64
+"""Deviation from linear velocities that counts as rounding, in roundings of q."""
+
+
 class Step(NamedTuple):
     """A step from (t0, q0, v0) to (t1, q1, v1), with cubic interpolation.
 
@@ -224,8 +228,11 @@ class Step(NamedTuple):
         q = q - 2 * x**3 * q_change
         if self.kinematic_map is not None:  # q does not determine v̇: v is linear
             return self.t0 + x * h, jnp.where(x < 1, q, self.q1), self.v0 + x * (self.v1 - self.v0)
-        slope = 6 * x * (1 - x) * q_change / h
-        v = slope + (1 - x) * (1 - 3 * x) * self.v0 + x * (3 * x - 2) * self.v1
+        bend = q_change - h * (self.v0 + self.v1) / 2
+        # In a short step the bend is rounding of q, which 1/h would turn into changes of v that do not happen.
+        rounding = ROUNDINGS_OF_BEND * jnp.finfo(q.dtype).eps * jnp.maximum(jnp.abs(self.q0), jnp.abs(self.q1))
+        bend = jnp.where(jnp.abs(bend) <= rounding, 0, bend)
+        v = self.v0 + x * (self.v1 - self.v0) + 6 * x * (1 - x) * bend / h
         return self.t0 + x * h, jnp.where(x < 1, q, self.q1), jnp.where(x < 1, v, self.v1)
 
 

@@ -1,5 +1,6 @@
 """Sliders for parameters and starts of a system, which simulate it anew."""
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
@@ -21,7 +22,7 @@ from .._motion.trajectory.trajectory import Trajectory
 from .._names import did_you_mean
 from .._parameters import Place, find, put, value_at
 from .._precision import Numbers
-from .._system import AbstractSystem
+from .._system import AbstractSystem, refuse_states
 from .moving import moving_picture
 from .page import View, page_of
 from .scene import scene
@@ -313,6 +314,7 @@ def explore(
     start: Any = getattr(system, "start", None)
     if (q0 is None or v0 is None) and start is None:
         raise InputError(f"explore needs q0 and v0: {title_of(system)} has no start of its own")
+    refuse_states("explore", system)
     usual = start() if q0 is None or v0 is None else (q0, v0)
     state = as_array("q0", usual[0] if q0 is None else q0), as_array("v0", usual[1] if v0 is None else v0)
     end = as_number("t1", getattr(system, "end", 10.0) if t1 is None else t1, "s", above=0)
@@ -329,8 +331,8 @@ def _range(name, given):
         low, high = (float(x) for x in given)
     except (TypeError, ValueError):
         raise InputError(f"ranges[{name!r}] must be two numbers, (low, high), got {given!r}") from None
-    if not low < high:
-        raise InputError(f"ranges[{name!r}] must be two numbers, low < high, got ({low:g}, {high:g})")
+    if not -math.inf < low < high < math.inf:
+        raise InputError(f"ranges[{name!r}] must be two finite numbers, low < high, got ({low:g}, {high:g})")
     return low, high
 
 

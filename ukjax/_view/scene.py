@@ -109,9 +109,13 @@ def ghosts_of(ghosts: Any, colour: Any, trajectory: Trajectory, outline: Callabl
     values = None if colour is None else np.asarray(as_numbers("colour", colour), float)
     if values is not None and values.shape != (len(ghosts),):
         raise InputError(f"colour must have one number for each of {len(ghosts)} motions, got shape {values.shape}")
+    if values is not None and not np.all(np.isfinite(values)):
+        raise InputError(f"colour must be finite, got {values[~np.isfinite(values)][0]} for a motion")
     members = np.unique(np.linspace(0, len(ghosts) - 1, MAX_GHOSTS).round().astype(int))
     samples = len(trajectory.t)
-    if ghosts.t.shape[1] < samples or not np.array_equal(np.asarray(ghosts.t)[0, :samples], np.asarray(trajectory.t)):
+    times, own = np.asarray(ghosts.t)[:, :samples], np.asarray(trajectory.t)
+    both = np.isfinite(times) & np.isfinite(own) if times.shape[1] == samples else None
+    if both is None or np.any(both & (times != own)):  # members may have ended early
         raise InputError("ghosts must have the same times as the motion: simulate both with the same ts")
     positions = [np.concatenate(outlines(ghosts[i], outline), axis=1)[:samples] for i in members]
     return Ghosts(np.stack(positions), None if values is None else values[members])

@@ -1,7 +1,7 @@
 """Controls and actuators with first-order states, such as an integral of an error or a current."""
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import ClassVar
 
 import equinox as eqx
@@ -96,7 +96,8 @@ class AbstractActuatorStates(AbstractControlWithStates):
 
     @property
     def states(self) -> tuple[tuple[str, str], ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return (*self.control.states, *self.own_states)
+        taken = {name for name, _ in self.control.states}
+        return (*self.control.states, *((_unlike(name, taken), unit) for name, unit in self.own_states))
 
     @property
     def initial(self) -> Array:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -140,6 +141,12 @@ class AbstractActuatorStates(AbstractControlWithStates):
         """A name for each state: ``what`` and the name of its input."""
         inputs = [name for name, _ in self.inputs or ()] or [f"u{i + 1}" for i in range(self._size)]
         return tuple(f"{what} {name}" for name in inputs)
+
+
+def _unlike(name: str, taken: Collection[str]) -> str:
+    """``name``, with a number if it is among the names that are ``taken``."""
+    numbered = (name, *(f"{name} {k}" for k in range(2, len(taken) + 2)))
+    return next(x for x in numbered if x not in taken)
 
 
 def checked_control(control: AbstractControl) -> AbstractControl:

@@ -5,10 +5,12 @@ from dataclasses import KW_ONLY
 from typing import Any
 
 import equinox as eqx
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import as_array, as_number, call, check_function
 from .._errors import InputError
+from .._jaxpr.tracing import is_concrete
 from .base import Name, Number
 
 
@@ -94,6 +96,10 @@ class Gear(AbstractCoupling):
     restitution: Number = eqx.field(
         default=0.0, converter=lambda value: as_number("restitution", value, least=0, most=1)
     )
+
+    def __check_init__(self):
+        if self.backlash is None and is_concrete(self.restitution) and np.any(np.asarray(self.restitution) != 0):
+            raise InputError("restitution of a Gear needs backlash: teeth without play do not collide")
 
     @property
     def joints(self) -> tuple[str, str]:
