@@ -1,4 +1,4 @@
-"""Sliders that simulate anew: the motions, the page and its server, and the moving picture in SVG."""
+"""Sliders that simulate again: the motions, the page and its server, and the moving picture in SVG."""
 
 import contextlib
 import json

@@ -13,7 +13,7 @@ def add_to(commands: Any) -> None:
     parser = commands.add_parser(
         "explore",
         help="change parameters and the start of a system by sliders in the browser",
-        description="Serve a page with sliders for parameters and initial values, each of which simulates anew, at "
+        description="Serve a page with sliders for parameters and initial values, each of which simulates again, at "
         "127.0.0.1, which only this machine reaches. Ctrl-C ends it.",
         allow_abbrev=False,
     )

@@ -1,4 +1,4 @@
-"""Sliders for parameters and starts of a system, which simulate it anew."""
+"""Sliders for parameters and starts of a system, which simulate it again."""
 
 import math
 import threading

@@ -1,4 +1,4 @@
-// The sliders of ukjax.explore: each change simulates anew. One motion is asked for at a time, the newest.
+// The sliders of ukjax.explore: each change simulates again. One motion is asked for at a time, the newest.
 const values = {};
 let isAsking = false;
 let isWaiting = false;
