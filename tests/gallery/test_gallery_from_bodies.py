@@ -312,7 +312,7 @@ def looking(system):
     return eqx.filter_jit(look)
 
 
-PAIRS = [*((name, "joint") for name in REBUILT), ("parallel_manipulator", "absolute"), ("four_bar", "absolute")]
+PAIRS = [*((name, "joint") for name in REBUILT), ("four_bar", "absolute")]
 
 
 @pytest.mark.slow

@@ -132,15 +132,14 @@ def test_a_plane_four_bar_determines_what_acts_in_its_plane():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gear", (False, True))
-def test_a_loop_carries_the_same_in_both_coordinates(gear):
-    """Also where a gear repeats what the loop does, and takes its share."""
-    mechanism = four_bar(gear)
-    q, v = np.array([1.2, -1.2, 1.2, *[1.2] * gear]), np.array([2.0, -2.0, 2.0])
+def test_a_loop_carries_the_same_in_both_coordinates():
+    """A gear repeats what the loop does, and takes its share."""
+    mechanism = four_bar(True)
+    q, v = np.array([1.2, -1.2, 1.2, 1.2]), np.array([2.0, -2.0, 2.0])
     found = mechanism.reactions(0.0, q, v)
     model, Q, V = in_absolute(mechanism, q, v)
     np.testing.assert_allclose(vector(found), vector(model.reactions(0.0, Q, V)), rtol=0, atol=1e-9)
-    assert found["right"].moment_is_unique[2] != gear
+    assert not found["right"].moment_is_unique[2]
 
 
 @pytest.mark.slow
