@@ -27,7 +27,6 @@ from ..mechanisms import Pendulum
 pytestmark = pytest.mark.optimised
 
 TS = [0.0, 0.3, 0.6]
-KINDS = "", ".zarr"
 WORDS = {"XLA_FLAGS": "", "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
@@ -439,15 +438,13 @@ def killed_and_resumed(tmp_path, kind, chunks, dt, moments):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["", ".zarr"])
-def test_killed_and_resumed_it_is_the_same(kind, tmp_path):
-    assert killed_and_resumed(tmp_path, kind, 60, 1e-3, [(5, 0.002)]) == 1
+def test_killed_and_resumed_it_is_the_same(tmp_path):
+    assert killed_and_resumed(tmp_path, ".zarr", 60, 1e-3, [(5, 0.002)]) == 1
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", KINDS)
-def test_killed_at_four_random_moments_it_is_the_same(kind, tmp_path, rng):
+def test_killed_at_four_random_moments_it_is_the_same(tmp_path, rng):
     counts = np.sort(rng.integers(0, 95, 4))
     moments = [(int(count), float(wait)) for count, wait in zip(counts, rng.uniform(0, 0.1, 4), strict=True)]
-    assert killed_and_resumed(tmp_path, kind, 100, 1e-4, moments) == 4
+    assert killed_and_resumed(tmp_path, "", 100, 1e-4, moments) == 4
