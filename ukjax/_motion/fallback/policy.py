@@ -118,7 +118,7 @@ def next_method(
     if tried.has_fallback and not isinstance(tried, MethodPerLevel):
         forget_band(problem.model, t, q, v)
         return initial_method(replace(problem, band=None), runtime_rows)
-    model, at_start = problem.model, float(t) == float(np.asarray(problem.ts)[0])
+    model, at_start = problem.model, float(t) in np.asarray(problem.ts)[:1]
     where = f"{who} at t = {float(t):g} s"
     requested_method = lambda: without_noise_rows(problem.method, model, t, q, v)
     if not isinstance(tried, MethodPerLevel) or not isinstance(model, AbstractSystem) or not problem.projection:
