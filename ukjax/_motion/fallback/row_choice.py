@@ -64,7 +64,7 @@ def choose_rows(
     model: AbstractSystem,
     q: Float[Array, "*batch nq"],
     v: Float[Array, "*batch n"],
-    t: Float[Array, "*batch"],
+    t: Float[Array, "*times"],
     rows: int,
 ) -> None:
     """Choose the rows at the first state, if there are ``rows`` enough for some of them to be redundant."""
@@ -82,7 +82,7 @@ def method_after(
     model: Any,
     q: Float[Array, "*batch nq"],
     v: Float[Array, "*batch n"],
-    t: Float[Array, "*batch"],
+    t: Float[Array, "*times"],
     member: int,
     projection: bool,
 ) -> AbstractMethod | MethodPerLevel:
