@@ -59,7 +59,7 @@ class Body(eqx.Module):
     ):
         self.mass = as_number("mass", mass, "kg", least=0)
         self.centre = as_vector("centre", centre)
-        self.inertia = _six_or_three(inertia)
+        self.inertia = six_or_three(inertia)
         self.shapes = tuple(check_shape(shape) for shape in shapes)
         self.buoyancy = None if buoyancy is None else as_number("buoyancy", buoyancy)
 
@@ -80,7 +80,8 @@ def _is_symmetric(matrix):
     return np.all(np.abs(matrix - matrix.T) <= 1e-9 * np.max(np.abs(matrix)))
 
 
-def _six_or_three(inertia):
+def six_or_three(inertia: Any) -> Float[Array, " k"]:
+    """The entries of an inertia: three moments, six numbers or a matrix. Raises ``InputError`` for anything else."""
     value = as_numbers("inertia", inertia)
     if value.shape == (3, 3):
         if is_concrete(value) and not _is_symmetric(np.asarray(value)):
