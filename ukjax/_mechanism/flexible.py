@@ -12,7 +12,7 @@ from .._check import as_numbers, as_path, check_definite, check_finite, repr_of
 from .._errors import InputError
 from .._jaxpr.tracing import is_concrete
 from . import beam as of_beam
-from .body import inertia_matrix, six_or_three
+from .body import inertia_entries, inertia_matrix, six_or_three
 from .deflection import Deflection, coefficients
 from .shape import Shape
 
@@ -314,7 +314,7 @@ class FlexibleBody(eqx.Module):
         centre = C @ self.moments / self.mass
         P = jnp.einsum("a,b,abij->ij", C, C, self.products) - self.mass * jnp.outer(centre, centre)
         inertia = jnp.trace(P) * jnp.eye(3) - P + inertia_matrix(self.inertia)
-        return self.mass, centre, jnp.stack([inertia[i, j] for i, j in ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))])
+        return self.mass, centre, inertia_entries(inertia)
 
     def coefficients(self, eta: Float[Array, " m"]) -> Float[Array, " N"]:
         """The coefficients C(η) of the shapes."""

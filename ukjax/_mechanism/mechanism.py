@@ -695,7 +695,7 @@ class Mechanism(AbstractMechanism):
         return max(joints, key=len, default=super().constraint_of_row(row))
 
     def outline(self, t: ScalarLike, q: Float[Array, " nq"]) -> tuple[Float[Array, "points 3"], ...]:
-        """A line (points, 3) [m] for each body through its joints and its centre of mass; flexible bodies as deformed."""
+        """A line (points, 3) [m] for each body: through its joints and its centre of mass, or deformed if flexible."""
         poses_by_name = poses(self.all_joints, self.tree, as_float(t), q)
         coordinates = {modal.body: np.array(modal.coordinates) for modal in self.tree.modal}
         lines = []

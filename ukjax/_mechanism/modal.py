@@ -91,16 +91,16 @@ class Deforming(NamedTuple):
     ) -> "Deforming":
         eta, rate = q[np.array(modal.coordinates)], v[np.array(modal.velocities)]
         slope = jax.jacfwd(body.coefficients)(eta)
-        curved = jax.jvp(lambda eta: jax.jvp(body.coefficients, (eta,), (rate,))[1], (eta,), (rate,))
-        C_dot, C_ddot = curved
+        C_dot, C_ddot = jax.jvp(lambda eta: jax.jvp(body.coefficients, (eta,), (rate,))[1], (eta,), (rate,))
         if accelerations is not None:
             C_ddot = C_ddot + slope @ accelerations[np.array(modal.velocities)]
         R, d = motion.placed.R[link], motion.placed.d[link]
         omega, alpha = motion.omega[link], motion.alpha[link]
         of_origin = motion.velocity[link] + cross(omega, d)
         acceleration = motion.acceleration[link] + cross(alpha, d) + cross(omega, of_origin)
-        vectors = (R.T @ x for x in (omega, alpha, motion.drift[link] + of_origin, acceleration))
-        return cls(body, modal, link, R, d, *vectors, eta, rate, body.coefficients(eta), C_dot, C_ddot, slope)
+        velocity, C = motion.drift[link] + of_origin, body.coefficients(eta)
+        omega, alpha, velocity, acceleration = (R.T @ x for x in (omega, alpha, velocity, acceleration))
+        return cls(body, modal, link, R, d, omega, alpha, velocity, acceleration, eta, rate, C, C_dot, C_ddot, slope)
 
     def linear(self, coefficients: Float[Array, " N"]) -> Float[Array, " 3"]:
         """∫ Σ_b x_b s_b dm for coefficients x."""
@@ -186,11 +186,11 @@ def terms_of(
 
     ``columns`` are angular velocity and velocity for a unit of each column.
     """
-    S = _selection(tree)
+    S = jnp.asarray(_selection(tree))
     M, Q = S.T @ M_columns @ S, S.T @ Q_columns
     for each in deforming:
         path = np.array(order(tree).paths[each.link], int)
-        own = np.eye(tree.n)[np.array(each.modal.velocities)]
+        own = jnp.eye(tree.n)[np.array(each.modal.velocities)]
         mixed = S[path].T @ (columns[path] @ each.momenta().T) @ own
         M = M + mixed + mixed.T + own.T @ each.modal_mass() @ own
         Q = Q + own.T @ each.force(gravity)

@@ -1,7 +1,6 @@
 """The spanning tree of a mechanism: which joints carry bodies and which close loops, from names alone."""
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from .._errors import InputError
@@ -139,7 +138,7 @@ def spanning_tree(
     joints: Mapping[str, Any],
     floating: Any,
     absolute: bool,
-    deflections: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    deflections: Mapping[str, Mapping[str, Any]],
 ) -> Tree:
     """Construct the spanning tree.
 
@@ -152,7 +151,7 @@ def spanning_tree(
     links: list[Link] = []
     reached, remaining = {GROUND}, dict(joints) if not absolute else {}
     remaining = {name: joint for name, joint in remaining.items() if isinstance(joint, AbstractJoint)}
-    body_of_node = {node: body for body, nodes in deflections.items() for node in nodes}
+    body_of_node: dict[Any, str] = {node: body for body, nodes in deflections.items() for node in nodes}
 
     def carry(body, joint, parent, reverse, kind):
         carry_one(body, joint, parent, reverse, kind)
@@ -193,11 +192,11 @@ def spanning_tree(
     modal: list[Modal] = []
     first_velocity, first = _ends(links)
     for body in deflections:
-        size = next(link.size for link in links if link.modal and body_of_node[link.joint or ""] == body)
+        size = next(link.size for link in links if link.modal and body_of_node[link.joint] == body)
         modal.append(Modal(body, first_velocity, first, size))
         first_velocity, first = first_velocity + size, first + size
     places = {each.body: dict(first=each.first, first_of_q=each.first_of_q) for each in modal}
-    links = [link._replace(**places[body_of_node[link.joint or ""]]) if link.modal else link for link in links]
+    links = [link._replace(**places[body_of_node[link.joint]]) if link.modal else link for link in links]
     carrying = {link.joint for link in links}
     closures = tuple(name for name, joint in connections(joints) if name not in carrying)
     counted: list[Counted] = []

@@ -70,7 +70,10 @@ class QuaternionMap(AbstractSettlingMap):
             return v
         of_q, of_v = np.array(self.places).T
         u, omega = of_q[:, None] + np.arange(4), of_v[:, None] + np.arange(3)
-        other_q, other_v = np.setdiff1d(np.arange(self.tree.counted_from), u), np.setdiff1d(np.arange(self.tree.n), omega)
+        other_q, other_v = (
+            np.setdiff1d(np.arange(self.tree.counted_from), u),
+            np.setdiff1d(np.arange(self.tree.n), omega),
+        )
         rates = jnp.concatenate([v[other_v], rates_of_quaternions(q[u], v[omega]).ravel()])
         return rates[np.argsort(np.concatenate([other_q, u.ravel()]))]
 

@@ -81,7 +81,14 @@ PROBLEM = Motion(
     build=build,
     ts=(0.0, 0.1),
     quantity=values,
-    compared=("angle of the rod [rad]", "slider [m]", "mode 1 [mm]", "mode 2 [mm]", "axial middle [mm]", "axial end [mm]"),
+    compared=(
+        "angle of the rod [rad]",
+        "slider [m]",
+        "mode 1 [mm]",
+        "mode 2 [mm]",
+        "axial middle [mm]",
+        "axial end [mm]",
+    ),
     reference=(
         -0.33117349882568275,
         0.16973733263992333,
@@ -91,7 +98,7 @@ PROBLEM = Motion(
         -0.0083633133249362,
     ),
     doubt=1e-13,
-    evidence="four coordinates, Radau of SciPy; DOP853 agrees to 3e-14. With π = 3.1415927, as in the published program, "
-    "both agree with its digits to 3e-11, but for the slider: there the published start misses the loop by 2e-10",
-    settings=tolerances(1e-6, 1e-9, 1e-12),
+    evidence="four coordinates, Radau of SciPy; DOP853 agrees to 3e-14. With π = 3.1415927, as in the published "
+    "program, both agree with its digits to 3e-11, but for the slider: its printed start misses the loop by 2e-10",
+    settings=tolerances(1e-6, 1e-9, 1e-12, size=1e-2),
 )
