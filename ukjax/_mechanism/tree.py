@@ -155,7 +155,7 @@ def spanning_tree(
 
     def carry(body, joint, parent, reverse, kind):
         carry_one(body, joint, parent, reverse, kind)
-        root = body_of_node.get(body, body)
+        root: Any = body_of_node.get(body, body)
         for node, deflection in deflections.get(root, {}).items():
             if node == body:
                 carry_one(root, node, node, True, deflection, modal=True)
