@@ -212,3 +212,6 @@ def test_mistakes():
         beam(modes=30)
     with pytest.raises(uk.InputError, match=r"names a body 'rod.ende' that is not there; did you mean 'rod.end'"):
         uk.Mechanism({"rod": beam()}, {"pin": Revolute("ground", "rod.ende")})
+    arm = uk.Mechanism({"rod": beam()}, {"pin": Revolute("ground", "rod")})
+    with pytest.raises(uk.InputError, match="reach is for rigid bodies, and 'rod' is flexible"):
+        uk.reach(arm, {"rod": (0.7, 0, 0)}, [0.0, 0.0, 0.0])
