@@ -4,7 +4,8 @@ Joints have the damping of the file and no motor. Both engines are timed in one 
 without compilation: one motion, and a batch of members whose joints start at slightly different angles.
 """
 
-# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false, reportOptionalSubscript=false
+# pyright: reportArgumentType=false
 
 import time
 import warnings
@@ -96,7 +97,7 @@ def run(members: int) -> dict[str, Any]:
         return np.array(data.qpos)
 
     state = np.concatenate([np.zeros((members, 1)), there, np.zeros((members, model.nv + model.na))], axis=1)
-    batch = lambda: mujoco.rollout.rollout(model, [data], state, nstep=steps)[0][:, -1, 1 : 1 + model.nq]
+    batch = lambda: np.asarray(mujoco.rollout.rollout(model, [data], state, nstep=steps)[0])[:, -1, 1 : 1 + model.nq]
     result: dict[str, Any] = {"members": members}
     for name, their_run, q, v, count in (("one", alone, q0[0], v0[0], 1), ("batch", batch, q0, v0, members)):
         began = time.perf_counter()
