@@ -15,13 +15,16 @@ import numpy as np
 import ukjax as uk
 from ukjax.joints import Revolute
 
+from .apart import apart
+
 G = 9.81
 BATCH = 4096
+STANDING = 16  # members of the batch of humanoids
 
 
 def run() -> list[dict[str, Any]]:
     uk.enable_float64()
-    return [*ball(), friction_oscillator(), walls(), *pendulums(), *robots()]
+    return [*ball(), friction_oscillator(), walls(), *pendulums(), *robots(), humanoid()]
 
 
 def ball():
@@ -101,6 +104,12 @@ def robots():
             "what": f"{name} on its stops, 1000 steps",
             "error": float(np.abs(motion.residual).max(initial=0)),
         } | times
+
+
+def humanoid():
+    """A humanoid on the eight corners of its feet, by Moreau and Jean and by MuJoCo, on one core."""
+    result = apart("standing", "run", STANDING, patience=900.0, cores=1) or {}
+    return {"what": "humanoid on eight corners of its feet, 200 steps"} | result
 
 
 def _timed(function, repeats=3):
