@@ -20,9 +20,14 @@ from ..problem import SMALLEST_STEP, Problem
 from ..stepper.scaling import Scale
 from .singular_pose import TRIES, acceleration_at, has_understood_rows, is_sound, step_from
 
-NEAREST = 3 / 16
+FAR = 3 / 16
 """A state is far enough from a singular pose if the smallest singular value of the rows is at least eps to this power
 of the largest (1e-3 in float64).
+"""
+
+NEAREST = 1 / 4
+"""The same for the nearest state (1e-4 in float64), from which the pose is crossed if the step from a state further
+away has too large an error. Rounding errors divided by this distance are still far below the default tolerance.
 """
 
 APPROACH = 0.8
@@ -30,6 +35,11 @@ APPROACH = 0.8
 
 FROM_STEP = 4
 """A pose further ahead than this many lengths of the failed step is not the cause of the failure."""
+
+VISITED = 8
+"""Number of samples, and of steps, from which the sizes of the rows are taken. A row may vanish at the pose, so that
+its size at the last steps says nothing; those since the last singular pose may all be close to one.
+"""
 
 SMOOTH = 16
 """Largest relative difference of the accelerations before and behind the pose, in units of the relative distance. It is
@@ -83,35 +93,39 @@ def cross_singular_pose(
     problem: Problem,
     begin: Array | np.ndarray | np.generic,
     states: Float[np.ndarray, "states entries"],
+    visited: Float[np.ndarray, "samples entries"],
     rows: tuple[int, ...] | None,
     scale: Scale,
 ) -> Crossing | None:
     """Cross the singular pose at which the last step failed; None if there is none, or it is not supported.
 
     Singular mass matrices and values that are not finite are not supported. ``states`` are (t, h, q, v) at the start of
-    steps, the last one that failed; ``rows`` are the rows that are independent elsewhere, None for all.
+    steps since the last singular pose, the last one that failed; ``visited`` are the samples so far in the same form;
+    ``rows`` are the rows that are independent elsewhere, None for all.
     """
     if not has_understood_rows(problem) or not states[-1, 1] > 0:
         return None
     with np.errstate(all="ignore"), suppress(np.linalg.LinAlgError):
-        return _crossing(problem, begin, states, rows, scale)
+        return _crossing(problem, begin, states, visited, rows, scale)
     return None
 
 
-def _crossing(problem, begin, states, rows, scale):
+def _crossing(problem, begin, states, visited, rows, scale):
     model, dtype = problem.model, states.dtype
     split = np.array([1, 2, 2 + scale.q.size])
     part = lambda state: (float(state[0]), *np.split(state, split)[2:])
     as_arrays = lambda *x: jax.device_put(tuple(np.asarray(value, dtype) for value in x))
     on_device = lambda t, q, v: as_arrays(float(begin) + t, q, v)
-    sizes = np.max([_row_sizes(model, *on_device(*part(state))) for state in (states[0], states[-1])], axis=0)
+    spread = [x[np.unique(np.linspace(0, len(x) - 1, VISITED).astype(int))] for x in (visited, states)]
+    sizes = np.max([_row_sizes(model, *on_device(*part(state))) for state in np.concatenate(spread)], axis=0)
     chosen = np.flatnonzero(sizes > 0) if rows is None else np.asarray(rows, int)
     if not chosen.size:
         return None
     fast_path = problem.method.fast_path()
-    share = 10 * float(fast_path.rtol) if isinstance(fast_path, FastPath) and fast_path.rtol is not None else 0.0
-    share = max(share, float(np.finfo(dtype).eps) ** NEAREST)
-    distance = lambda t, q, v: _distance(model, on_device(t, q, v), chosen, sizes, share)
+    least = 10 * float(fast_path.rtol) if isinstance(fast_path, FastPath) and fast_path.rtol is not None else 0.0
+    share = max(least, float(np.finfo(dtype).eps) ** FAR)
+    nearest = max(least, float(np.finfo(dtype).eps) ** NEAREST)
+    distance = lambda t, q, v, share=share: _distance(model, on_device(t, q, v), chosen, sizes, share)
 
     failed, tried = float(states[-1, 0]), FROM_STEP * float(states[-1, 1])
     last_distance = distance(*part(states[-1]))
@@ -129,15 +143,24 @@ def _crossing(problem, begin, states, rows, scale):
         at, h, q, v = as_arrays(float(begin) + t, h, q, v)
         return step_from(problem, at, h, q, v, acceleration, scale)
 
-    h, steps = wanted, 0
+    h, steps, near = wanted, 0, share
     while steps < TRIES:
-        ahead = distance(t, q, v)
+        ahead = distance(t, q, v, near)
         if not (np.isfinite(ahead.time) and ahead.time > ahead.least / 4):
             return None
         acceleration = accelerated(t, q, v)
         before = Knot(t, q, v, np.asarray(acceleration))
         if ahead.time <= 1.5 * ahead.least:
-            break
+            if abs(t + ahead.time - failed) > tried + 2 * ahead.least:
+                return None
+            stepped, _ = step(2 * ahead.time, t, q, v, acceleration)
+            end = t + 2 * ahead.time, np.asarray(stepped.q), np.asarray(stepped.v)
+            if is_sound(stepped) and _error_along(model, on_device(*end), chosen, stepped.error, tolerance) <= 1:
+                break
+            near /= 2
+            if near < nearest:
+                return None
+            continue
         h = min(ahead.time - ahead.least, APPROACH * ahead.time, longest, h)
         while True:
             stepped, control = step(h, t, q, v, acceleration)
@@ -148,17 +171,13 @@ def _crossing(problem, begin, states, rows, scale):
                 return None
         t, q, v, steps = t + h, np.asarray(stepped.q), np.asarray(stepped.v), steps + 1
         h *= max(float(control.factor), 1)
-    if steps == TRIES or abs(t + ahead.time - failed) > tried + 2 * ahead.least:
+    else:
         return None
-    stepped, _ = step(2 * ahead.time, t, q, v, acceleration)
-    t, q, v = t + 2 * ahead.time, np.asarray(stepped.q), np.asarray(stepped.v)
-    if not is_sound(stepped) or _error_along(model, on_device(t, q, v), chosen, stepped.error, tolerance) > 1:
-        return None
-    distance_behind = distance(t, q, v)
-    after = Knot(t, q, v, np.asarray(accelerated(t, q, v)))
-    size = max(np.max(np.abs(x)) for x in (before.acceleration, after.acceleration, v * share / ahead.time))
+    distance_behind = distance(*end, near)
+    after = Knot(*end, np.asarray(accelerated(*end)))
+    size = max(np.max(np.abs(x)) for x in (before.acceleration, after.acceleration, after.v * near / ahead.time))
     jump = np.max(np.abs(after.acceleration - before.acceleration))
-    if not (ahead.time / 2 < -distance_behind.time < 2 * ahead.time and jump <= SMOOTH * share * size):
+    if not (ahead.time / 2 < -distance_behind.time < 2 * ahead.time and jump <= SMOOTH * near * size):
         return None
     return Crossing(before, after, steps + 1, max(2 * ahead.time, wanted))
 

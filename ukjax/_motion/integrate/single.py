@@ -337,10 +337,12 @@ def _through_singular_pose(problem, scale, method, loop_state, samples, ends, pe
     )
     earlier = np.asarray(recorded.state)[: int(recorded.count)] if recorded is not None else last_state[None][:0]
     history = np.concatenate([earlier[earlier[:, 1] > 0], last_state[None]])
-    crossing = cross_singular_pose(problem, ends[0], history, active_rows(method, scale.rows.size), scale)
+    samples = np.array(samples)
+    visited = np.column_stack([times[:sample], np.zeros(sample), samples[:sample]]).astype(ends.dtype)
+    crossing = cross_singular_pose(problem, ends[0], history, visited, active_rows(method, scale.rows.size), scale)
     if crossing is None:
         return None
-    samples, before, after = np.array(samples), crossing.before, crossing.after
+    before, after = crossing.before, crossing.after
     for k in np.flatnonzero((times > before.t) & (times <= after.t)):
         samples[k] = crossing.at(times[k])
     sample = int(np.searchsorted(times, after.t, side="right"))
