@@ -271,7 +271,7 @@ def _run(options, scale, model, ts, q0, v0, plan, remember):
                 history, visited = _recorded(loop_state, padded_samples, ends, per_interval, states)
                 rows = active_rows(method, scale.rows.size)
                 if is_undecided(problem, begin, history, visited, rows, scale, limit):
-                    loop_state = loop_state._replace(result=count(TOO_SMALL))
+                    loop_state = loop_state._replace(result=jax.device_put(count(TOO_SMALL)))
                     plan.note(f"t = {float(t):g} s: came to a singular pose that could not be passed")
                     break
             limit = None
