@@ -309,7 +309,8 @@ def check_finished(trajectory: Trajectory, problem: Problem, start: InitialState
     raise SimulationError(
         f"{subject} stopped at t = {float(t):.6g} s, since no step is small enough to go on{strongest}. "
         "The usual reasons are constraints that can no longer be met (a path out of reach, a mechanism fully "
-        "stretched) or forces that grow without bound; at a singular pose try method=ukjax.Orthogonal(rtol=1e-4). "
+        "stretched) or forces that grow without bound; at a singular pose take fixed steps, dt=..., and compare two of "
+        "them, or try method=ukjax.Orthogonal(rtol=1e-4). "
         "throw=False returns what was computed"
     )
 
