@@ -108,8 +108,8 @@ def _functions(prediction, setting, x, z, t):
 
     def evaluate(x, z):
         observed = prediction.observed_with(x, setting)
-        model = observed.model
-        q, v, _ = prediction.state(model, z, t, prediction.method)
+        q, v, _ = prediction.state(observed.model, z, t, prediction.method)
+        model = equations_of(observed.model)
         results = [model(t, q, v), rate(kinematic_map_of(model), q, v), observed.observe(t, q, v)]
         if isinstance(model, AbstractSystem):
             results.append(model.violation(t, q, v))

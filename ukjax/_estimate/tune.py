@@ -41,6 +41,7 @@ from .._precision import Numbers
 from .._run.compile import jit_unoptimised
 from .._solve import choose
 from .._system import AbstractSystem, kinematic_map_of
+from .._with_states import equations_of
 from .following import following_cost
 from .tuned import Tuned
 
@@ -255,7 +256,7 @@ def _cost_of_motion(parameters, cost, start_of, motion_from):
         )
         motion = motion_from(changed, *start_used, method=method)
         observation, needs_fallback = observe_by(
-            method, changed, motion.t, motion.q, motion.v, mode_of(motion.contacts), motion.held
+            method, equations_of(changed), motion.t, motion.q, motion.v, mode_of(motion.contacts), motion.held
         )
         value = as_array("cost", call("cost", cost, replace(motion, observation=observation)), "one number", "return")
         if value.ndim:
@@ -309,7 +310,8 @@ def _observed(parameters, method):
     @eqx.filter_jit
     def evaluate(method, model, x, settings, motions):
         def member(setting, t, q, v, contacts, held):
-            return observe_by(method, _with_numbers(parameters, model, x, setting), t, q, v, mode_of(contacts), held)
+            changed = equations_of(_with_numbers(parameters, model, x, setting))
+            return observe_by(method, changed, t, q, v, mode_of(contacts), held)
 
         return jax.vmap(member)(settings, motions.t, motions.q, motions.v, motions.contacts, motions.held)
 
@@ -384,7 +386,7 @@ def _starts(model, q0, v0, names=("q0", "v0")):
         check_finite(name, value)
     q0, v0 = map(jnp.atleast_2d, arrays)
     members = max(len(q0), len(v0))
-    sizes_agree = q0.shape[-1] == v0.shape[-1] or kinematic_map_of(model) is not None
+    sizes_agree = q0.shape[-1] == v0.shape[-1] or kinematic_map_of(equations_of(model)) is not None
     fits = q0.ndim == v0.ndim == 2 and sizes_agree and {len(q0), len(v0)} <= {1, members}
     if not fits or 0 in q0.shape or 0 in v0.shape or not arrays[0].ndim:
         raise InputError(

@@ -20,11 +20,20 @@ from ..._errors import InputError
 from ..._extras import extra_package
 from ..._files import write_whole
 from ..._jaxpr.tracing import is_concrete
-from ..._labels import Labels, named_coordinates, named_directions, named_inputs, named_rows, title_of
+from ..._labels import (
+    Labels,
+    named_coordinates,
+    named_directions,
+    named_inputs,
+    named_rows,
+    state_names,
+    title_of,
+)
 from ..._outside import external_values_in
 from ..._precision import Numbers
 from ..._solve import AbstractMethod
 from ..._system import AbstractSystem
+from ..._with_states import equations_of
 from ..event import EventHistory
 from ..inputs import hint_if_batched_model
 from ..plan import Plan
@@ -91,7 +100,7 @@ class Trajectory(eqx.Module):
     last
         t, q, v that the motion reached, per member.
     model, method
-        The model and the solver, None if the trajectory was read from a file.
+        The model that ``simulate`` was given, and the solver; None if the trajectory was read from a file.
     observation
         Forces, residuals, rank and energy, None if they are evaluated lazily.
     labels
@@ -126,12 +135,21 @@ class Trajectory(eqx.Module):
     def states(self) -> dict[str, Array]:
         """First-order states of the control by name, each (samples,) with a batch axis in front for a batch.
 
-        They are the last entries of ``v``. Empty for a system without states, and for a motion from a file, where they
-        are among the velocities.
+        They are the last entries of ``v``. Empty for a system without states.
         """
-        control = self.model.control if isinstance(self.model, AbstractSystem) else None
-        names = [] if control is None else [name for name, _ in control.states]
+        names = [name for name, _ in self.named_states]
         return {name: self.v[..., i - len(names)] for i, name in enumerate(names)}
+
+    @property
+    def named_states(self) -> tuple[tuple[str, str], ...]:
+        """Name and unit of each first-order state; empty for a system without states."""
+        return state_names(self.equations) if self.labels is None else self.labels.states
+
+    @property
+    def equations(self) -> Any:
+        """The model as a function of the t, q and v of this motion: ``with_states(model)`` for a system with states,
+        else ``model``."""
+        return equations_of(self.model)
 
     def observed(self) -> Observation:
         """Forces, residuals, rank and energy at all samples, compiled and evaluated on first access.
@@ -158,7 +176,7 @@ class Trajectory(eqx.Module):
                 )
             with hint_if_batched_model(self.model, self.q[..., 0, :]):
                 mode = mode_of(self.contacts)
-                observation = observe(self.model, self.t, self.q, self.v, self.method, mode, self.held)
+                observation = observe(self.equations, self.t, self.q, self.v, self.method, mode, self.held)
             if is_concrete(observation):
                 object.__setattr__(self, "_seen", observation)  # a cache, not a field: it follows from the fields
         return observation
@@ -320,7 +338,7 @@ class Trajectory(eqx.Module):
                 "traced a number among them, or jax.lax.cond or jax.tree.map made it of motions with different "
                 "options. Give the times t to ukjax.simulate, as ts"
             )
-        q, v = self.integration.states(self.model, self.method, samples, q, v, times)
+        q, v = self.integration.states(self.equations, self.method, samples, q, v, times)
         at = jnp.broadcast_to(jnp.asarray(times), q.shape[:-1])
         return replace(self, t=at, q=q, v=v, observation=None)
 
@@ -445,7 +463,7 @@ class Trajectory(eqx.Module):
                 "motors needs the model of the motion, and this trajectory was read from a file, or has lost it"
             )
         self._check_numbers()
-        return motors_of(self.model, self.t, self.q, self.v, self.held, tuple(name for name, _ in self.inputs))
+        return motors_of(self.equations, self.t, self.q, self.v, self.held, tuple(name for name, _ in self.inputs))
 
     @property
     def task_residual(self) -> Float[Array, "*batch samples k"] | None:
@@ -485,8 +503,9 @@ class Trajectory(eqx.Module):
             raise InputError("forces() needs the model, which a motion from a file or from without_model() has not")
         with hint_if_batched_model(self.model, self.q[..., 0, :]):
             return force_balance(
-                self.model, self.t, self.q, self.v, self.method, mode_of(self.contacts), self.held, self.directions
-            )
+                self.equations, self.t, self.q, self.v, self.method, mode_of(self.contacts), self.held,
+                self.directions[: self.v.shape[-1] - len(self.named_states)],
+            )  # fmt: skip
 
     @property
     def finished(self) -> Bool[Array, "*batch"]:
@@ -512,12 +531,12 @@ class Trajectory(eqx.Module):
     def directions(self) -> tuple[tuple[str, str], ...]:
         """Name and unit for each entry of v, of accelerations and of forces.
 
-        These are the coordinates, unless the model has a ``kinematic_map``. The unit is that of the quantity whose rate
-        v is.
+        These are the coordinates, unless the model has a ``kinematic_map``, and the first-order states. The unit is
+        that of the quantity whose rate v is.
         """
         if self.labels is not None:
             return self.labels.along
-        return named_directions(self.model, self.v.shape[-1]) or self.coordinates
+        return named_directions(self.equations, self.v.shape[-1]) or self.coordinates
 
     @property
     def inputs(self) -> tuple[tuple[str, str], ...]:
@@ -540,7 +559,7 @@ class Trajectory(eqx.Module):
             raise InputError("a batch without members has no names of rows, and cannot be saved")
         sizes = {name: getattr(self, name).shape[-1] for name in WITH_ROWS if getattr(self, name) is not None}
         first = lambda x, of_sample: x[(0,) * (x.ndim - of_sample)]
-        return dict(named_rows(self.model, first(self.t, 0), first(self.q, 1), first(self.v, 1), sizes))
+        return dict(named_rows(self.equations, first(self.t, 0), first(self.q, 1), first(self.v, 1), sizes))
 
     @property
     def differentiable(self) -> Bool[Array, "*batch"]:
@@ -632,8 +651,10 @@ class Trajectory(eqx.Module):
         arrays = {"t": self.t, "q": self.q, "v": self.v, "result": self.result, "steps": self.steps}
         arrays |= dict(zip(("last_t", "last_q", "last_v"), self.last, strict=True))
         arrays |= {name: getattr(observed, name) for name in OBSERVED}
-        directions = None if self.directions == self.coordinates else self.directions
-        labels = Labels(self.title, self.coordinates, self.inputs, tuple(self.rows.items()), directions)
+        states = self.named_states
+        moving = self.directions[: len(self.directions) - len(states)]
+        directions = None if moving == self.coordinates else moving
+        labels = Labels(self.title, self.coordinates, self.inputs, tuple(self.rows.items()), directions, states)
         contacts = {} if self.contacts is None else vars(self.contacts)
         as_numpy = lambda named: {name: np.asarray(x) for name, x in named.items() if x is not None}
         return SavedMotion(as_numpy(arrays), OBSERVED, labels, as_numpy(contacts))
