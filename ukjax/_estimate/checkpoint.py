@@ -18,6 +18,7 @@ from .._fingerprint import fingerprint, first_difference
 from .._kinematic_map import rate
 from .._parameters import Parameters
 from .._system import AbstractSystem, kinematic_map_of
+from .._with_states import equations_of
 from .experiment import Experiment
 from .segments import Prediction
 

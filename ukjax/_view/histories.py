@@ -32,7 +32,7 @@ class History(NamedTuple):
 
 
 def histories(trajectory: Trajectory, forces: list[Load] | None) -> list[History]:
-    """Coordinates, velocities and states by unit; with ``forces``, not None, also energy, control and generalised forces."""
+    """Coordinates, velocities and states by unit; with ``forces``, not None, also energy, control and forces."""
     rate = {"": "1/s"}
     found = _by_unit("coordinates", trajectory.coordinates, trajectory.q)
     n = trajectory.v.shape[-1] - len(trajectory.states)

@@ -34,21 +34,23 @@ or of their forces, if all have the same.
 LONG_NAMES = {"coordinate": "generalised coordinate", "input": "actuator", "state": "first-order state"}
 """Names of dimensions in words, where they differ."""
 
-CONTACTS = "contacts_"
-"""Prefix of the names of the fields of ``ContactHistory`` in .npz files."""
+CONTACTS, EVENTS = "contacts_", "events_"
+"""Prefixes of the names of the fields of ``ContactHistory`` and ``EventHistory`` in .npz files."""
 
 
 class SavedMotion(NamedTuple):
     """Contents of a file.
 
     ``arrays`` by name: t, q, v, those of ``ENDING`` and any of ``observed``, the metadata of further quantities;
-    ``labels``, the names of entries; and ``contacts``, the fields of ``ContactHistory``, which only .npz files have.
+    ``labels``, the names of entries; and ``contacts`` and ``events``, the fields of ``ContactHistory`` and
+    ``EventHistory``, which only .npz files have.
     """
 
     arrays: dict[str, np.ndarray]
     observed: dict[str, Any]
     labels: Labels
     contacts: dict[str, np.ndarray] = {}
+    events: dict[str, np.ndarray] = {}
 
     @property
     def batch(self) -> tuple[str, ...]:
@@ -59,7 +61,7 @@ class SavedMotion(NamedTuple):
 def write_npz(saved: SavedMotion, path: Path) -> None:
     """Write every array by its name, and texts.
 
-    Fields of ``ContactHistory`` have the prefix ``contacts_``. The texts are ``title``, ``reason``, ``coordinates`` and
+    Fields of ``ContactHistory`` have the prefix ``contacts_``, those of ``EventHistory`` ``events_``. The texts are ``title``, ``reason``, ``coordinates`` and
     ``inputs`` (name and unit in each row), and ``residual_row`` and so on, the names of rows.
     """
     labels = saved.labels
@@ -73,7 +75,8 @@ def write_npz(saved: SavedMotion, path: Path) -> None:
     } | {f"{name}_row": _text(rows) for name, rows in labels.rows}
     with open(path, "wb") as file:
         contacts = {f"{CONTACTS}{name}": value for name, value in saved.contacts.items()}
-        np.savez_compressed(file, allow_pickle=False, **saved.arrays, **texts, **contacts)
+        events = {f"{EVENTS}{name}": value for name, value in saved.events.items()}
+        np.savez_compressed(file, allow_pickle=False, **saved.arrays, **texts, **contacts, **events)
 
 
 def read_npz(path: Path, observed: dict[str, Any]) -> SavedMotion:
@@ -95,8 +98,9 @@ def read_npz(path: Path, observed: dict[str, Any]) -> SavedMotion:
         states=pairs("states") if "states" in arrays else (),
     )
     names = ("t", "q", "v", *ENDING, *observed)
-    contacts = {name.removeprefix(CONTACTS): x for name, x in arrays.items() if name.startswith(CONTACTS)}
-    return SavedMotion({name: arrays[name] for name in names if name in arrays}, observed, labels, contacts)
+    with_prefix = lambda prefix: {name.removeprefix(prefix): x for name, x in arrays.items() if name.startswith(prefix)}
+    found = {name: arrays[name] for name in names if name in arrays}
+    return SavedMotion(found, observed, labels, with_prefix(CONTACTS), with_prefix(EVENTS))
 
 
 def as_dataset(saved: SavedMotion) -> "xarray.Dataset":

@@ -615,8 +615,7 @@ class Trajectory(eqx.Module):
         path
             File name. The suffix selects the format: .npz for plain arrays by name, .nc for netCDF (requires
             xarray), .csv for a table. The first holds everything but the model, the second all of that but
-            ``contacts``; ``load_trajectory`` reads both. ``events`` are not written. Warns of what is not
-            written.
+            ``contacts`` and ``events``; ``load_trajectory`` reads both. Warns of what is not written.
 
         Returns
         -------
@@ -640,8 +639,8 @@ class Trajectory(eqx.Module):
             warnings.warn(
                 f"the impacts and modes of motion.contacts are not written to {path.suffix}: use .npz", stacklevel=2
             )
-        if self.events is not None:
-            warnings.warn("the instants of motion.events are not written to files", stacklevel=2)
+        if self.events is not None and path.suffix != ".npz":
+            warnings.warn(f"the instants of motion.events are not written to {path.suffix}: use .npz", stacklevel=2)
         saved = self._saved()
         write_whole(path, lambda part: writers[path.suffix](saved, part))
         return path
@@ -655,9 +654,9 @@ class Trajectory(eqx.Module):
         moving = self.directions[: len(self.directions) - len(states)]
         directions = None if moving == self.coordinates else moving
         labels = Labels(self.title, self.coordinates, self.inputs, tuple(self.rows.items()), directions, states)
-        contacts = {} if self.contacts is None else vars(self.contacts)
         as_numpy = lambda named: {name: np.asarray(x) for name, x in named.items() if x is not None}
-        return SavedMotion(as_numpy(arrays), OBSERVED, labels, as_numpy(contacts))
+        contacts, events = ({} if x is None else as_numpy(vars(x)) for x in (self.contacts, self.events))
+        return SavedMotion(as_numpy(arrays), OBSERVED, labels, contacts, events)
 
 
 def checked_index(index: Any, members: int) -> Any:
@@ -695,7 +694,7 @@ def load_trajectory(path: str | os.PathLike) -> Trajectory:
     -------
     Trajectory
         Everything that was saved: the motion, how it ended, forces, residuals, energy, control, names and units, and
-        from .npz files the contacts. The model is not saved: ``model`` is None.
+        from .npz files the contacts and events. The model is not saved: ``model`` is None.
 
     Raises
     ------
@@ -731,14 +730,29 @@ def load_trajectory(path: str | os.PathLike) -> Trajectory:
         observation=Observation(**observed),
         labels=saved.labels,
         contacts=_contacts_of(path, saved.contacts),
+        events=_events_of(path, saved.events),
     )
 
 
 def _contacts_of(path, saved) -> ContactHistory | None:
     """The contacts in a file, None if it has none. Raises ``InputError`` if some of their fields are missing."""
-    names = [each.name for each in fields(ContactHistory)]
     if not saved:
         return None
+    fields_of = _whole(path, saved, ContactHistory, "contacts")
+    return ContactHistory(**{name: jnp.asarray(x) for name, x in fields_of.items()})
+
+
+def _events_of(path, saved) -> EventHistory | None:
+    """The events in a file, as ``_contacts_of``."""
+    if not saved:
+        return None
+    fields_of = _whole(path, saved, EventHistory, "events")
+    names = tuple(str(name) for name in fields_of.pop("names"))
+    return EventHistory(**{name: jnp.asarray(x) for name, x in fields_of.items()}, names=names)
+
+
+def _whole(path, saved, record, what) -> dict[str, np.ndarray]:
+    names = [each.name for each in fields(record)]
     if missing := [name for name in names if name not in saved]:
-        raise InputError(f"{str(path)!r} holds no whole trajectory: contacts_{missing[0]} is missing")
-    return ContactHistory(**{name: jnp.asarray(saved[name]) for name in names})
+        raise InputError(f"{str(path)!r} holds no whole trajectory: {what}_{missing[0]} is missing")
+    return {name: saved[name] for name in names}
