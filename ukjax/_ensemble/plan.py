@@ -127,7 +127,10 @@ def plan_of(
     extended, first_v = with_initial_states(system, first(q), first(v))
     arguments = Arguments.checked(extended, first(q), first_v, ts, drift, dt, solver, None, event, max_steps, False)
     if arguments.events and not is_plain(arguments.events):
-        raise InputError("event must be one that ends the motion in ukjax.ensemble: the others are not available")
+        raise InputError(
+            "event must be one that ends the motion in ukjax.ensemble: for several events, or one with a reset or "
+            "ends=False, give a batch of starts to ukjax.simulate"
+        )
     if not callable(keep) and keep not in KEEP_OPTIONS:
         raise InputError(f"keep must be 'samples', 'end', 'all' or a function of a trajectory, got {repr_of(keep)}")
     if callable(keep):

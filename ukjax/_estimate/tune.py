@@ -40,7 +40,7 @@ from .._parameters import Parameters, check_settings, with_array
 from .._precision import Numbers
 from .._run.compile import jit_unoptimised
 from .._solve import choose
-from .._system import AbstractSystem, kinematic_map_of
+from .._system import AbstractSystem, kinematic_map_of, nonsmooth_of
 from .._with_states import equations_of
 from .following import following_cost
 from .tuned import Tuned
@@ -109,7 +109,8 @@ def tune(
     bounds : dict, optional
         As in ``fit``. Default: a positive parameter stays positive.
     drift : {"none", "projection"}, optional
-        As in ``simulate``. Default: "none", since the tuned parameters are often those that remove drift.
+        As in ``simulate``. Default: "none", since the tuned parameters are often those that remove drift. Systems with
+        contacts need "projection"; derivatives contain those of the impacts and their instants.
     solver : optional
         As in ``simulate``; an explicit Runge–Kutta method. Default: order 4.
     most_evaluations : int, optional
@@ -271,7 +272,8 @@ def _compiled(cost_of_motion, method):
 
     @eqx.filter_jit
     def evaluate(method, model, x, starts, settings):
-        cost_at = without_unused(cost_of_motion)  # a cost uses few of the quantities at the samples
+        # A cost uses few of the quantities at the samples. Loops over impacts must know that the mode is forward.
+        cost_at = cost_of_motion if nonsmooth_of(model) else without_unused(cost_of_motion)
 
         def member(start, setting):
             cost_of_x = lambda x: cost_at(x, model, start, setting, method)

@@ -61,7 +61,8 @@ class SavedMotion(NamedTuple):
 def write_npz(saved: SavedMotion, path: Path) -> None:
     """Write every array by its name, and texts.
 
-    Fields of ``ContactHistory`` have the prefix ``contacts_``, those of ``EventHistory`` ``events_``. The texts are ``title``, ``reason``, ``coordinates`` and
+    Fields of ``ContactHistory`` have the prefix ``contacts_``, those of ``EventHistory`` the prefix ``events_``. The
+    texts are ``title``, ``reason``, ``coordinates`` and
     ``inputs`` (name and unit in each row), and ``residual_row`` and so on, the names of rows.
     """
     labels = saved.labels
