@@ -82,7 +82,7 @@ def without_states(terms: Terms, n: int) -> Terms:
     return Terms(terms.M[:n, :n], terms.Q[:n], terms.A[:, :n], terms.b, c)
 
 
-def with_initial_states(model: Any, q0: Numbers, v0: Numbers, name: str = "v0") -> tuple[Any, Numbers]:
+def with_initial_states(model: Any, q0: Numbers, v0: Numbers, name: str = "v0") -> tuple[Any, Any]:
     """Return the model with states in its velocities, and v0 with their initial values, unless v0 has them.
 
     Errors call v0 ``name``.

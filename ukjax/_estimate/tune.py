@@ -272,12 +272,14 @@ def _compiled(cost_of_motion, method):
 
     @eqx.filter_jit
     def evaluate(method, model, x, starts, settings):
-        # A cost uses few of the quantities at the samples. Loops over impacts must know that the mode is forward.
-        cost_at = cost_of_motion if nonsmooth_of(model) else without_unused(cost_of_motion)
+        # A cost uses few of the quantities at the samples. A loop over impacts must see the direction of jacfwd when it
+        # is traced, since its program for reverse mode has no derivative in forward mode.
+        has_impacts = bool(nonsmooth_of(model))
+        cost_at = cost_of_motion if has_impacts else without_unused(cost_of_motion)
 
         def member(start, setting):
             cost_of_x = lambda x: cost_at(x, model, start, setting, method)
-            if x.size > 1:
+            if x.size > 1 or has_impacts:
                 slope, (value, motion, needs_fallback) = jax.jacfwd(cost_of_x, has_aux=True)(x)
             else:  # jacfwd would add a batch of one direction, for which JAX traces all loops again
                 _, slope, (value, motion, needs_fallback) = jax.jvp(cost_of_x, (x,), (jnp.ones_like(x),), has_aux=True)

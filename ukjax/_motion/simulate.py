@@ -81,7 +81,7 @@ def simulate(
     max_steps: int = DEFAULT_MAX_STEPS,
     progress: bool = False,
     throw: bool = True,
-    reset: None = None,
+    reset: Any = None,
 ) -> Trajectory:
     """Integrate the constrained motion from q0, v0 at ts[0], and return its samples at the times ``ts``.
 
