@@ -172,13 +172,13 @@ def state_of(
     if v is None and system.kinematic_map is not None and system.velocities is None:
         raise InputError("velocities must be named in a system with a kinematic_map, so that their number is known")
     n = q.size if system.kinematic_map is None else len(system.velocities or ())
-    v = jnp.zeros(n, q.dtype) if v is None else as_array("v", v)
-    system, v = with_initial_states(system, q, v, "v")
-    if v.ndim != 1 or system.kinematic_map is None and v.shape != q.shape:
-        raise InputError(f"v must have shape ({n},), one entry per velocity, got shape {v.shape}")
-    for argument, value in (("t", t), (name, q), ("v", v)):
+    velocities = jnp.zeros(n, q.dtype) if v is None else as_array("v", v)
+    system, velocities = with_initial_states(system, q, velocities, "v")
+    if velocities.ndim != 1 or system.kinematic_map is None and velocities.shape != q.shape:
+        raise InputError(f"v must have shape ({n},), one entry per velocity, got shape {velocities.shape}")
+    for argument, value in (("t", t), (name, q), ("v", velocities)):
         check_finite(argument, value)
-    return system, t, q, v
+    return system, t, q, velocities
 
 
 def check_state(rows: Rows, system: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> None:
