@@ -136,8 +136,10 @@ def equilibrium(
     if not count_states(system.kinematic_map):
         return Equilibrium(t, *_equilibrium(system, t, q, v, choose(method)), system)
     rest, moving = StatesAsCoordinates(system, q.size), v.size - count_states(system.kinematic_map)
-    z, _, *others = _equilibrium(rest, t, jnp.concatenate([q, v[moving:]]), 0 * v, choose(method))
-    return Equilibrium(t, z[: q.size], jnp.concatenate([0 * v[:moving], z[q.size :]]), *others, system)
+    start = jnp.concatenate([q, v[moving:]])
+    z, _, multipliers, unique, force, rows = _equilibrium(rest, t, start, 0 * v, choose(method))
+    q, v = z[: q.size], jnp.concatenate([0 * v[:moving], z[q.size :]])
+    return Equilibrium(t, q, v, multipliers, unique, force, rows, system)
 
 
 def _equilibrium(system, t, q, v, method):
