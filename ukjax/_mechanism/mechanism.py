@@ -27,6 +27,7 @@ from .._precision import Numbers, as_float
 from .._rotation import as_vector, quaternion_of
 from .._run.compile import cached_unless_tracing, jit_unoptimised
 from .._system import AnyConstraint, Limited, System, refuse_contacts, split_constraints, state_of
+from .._with_states import with_initial_states, without_states
 from ..contacts import Contact
 from ..joints import AbstractActing, AbstractConnection, AbstractCoupling, AbstractJoint
 from ..systems.base import AbstractMechanism
@@ -487,7 +488,8 @@ class Mechanism(AbstractMechanism):
         q : (nq,)
             Coordinates.
         v : (n,)
-            Velocities.
+            Velocities; for a control with states also (v, s) of shape (n + k,), otherwise the states have the initial
+            values of the control.
 
         Returns
         -------
@@ -503,8 +505,11 @@ class Mechanism(AbstractMechanism):
             contacts or sticking friction.
         """
         refuse_contacts("Mechanism.reactions", self)
-        t, q, v = state_of(t, q, v, self.kinematic_map)
-        terms = self(t, q, v)
+        system, v = with_initial_states(self, q, v, "v")
+        t, q, v = state_of(t, q, v, system.kinematic_map)
+        terms = system(t, q, v)
+        if system is not self:
+            terms, v = without_states(terms, self.tree.n), v[: self.tree.n]
         motion = constrained_motion(terms)
         names = tuple(row for constraint in constraints_of(self.all_joints, self.tree) for row in constraint.name)
         is_angular = tuple(unit == "rad/s" for _, unit in self.velocities)

@@ -137,7 +137,9 @@ _places = jit_unoptimised(
 
 def _of_points(trajectory):
     model: Any = trajectory.model
-    if trajectory.q.shape[-1] != trajectory.v.shape[-1] or not callable(getattr(model, "outline", None)):
+    if trajectory.q.shape[-1] != trajectory.v.shape[-1] - len(trajectory.states) or not callable(
+        getattr(model, "outline", None)
+    ):
         return []
     points, J = _moving_points(trajectory)
     if points is None or J is None:
@@ -150,7 +152,7 @@ def _of_points(trajectory):
     inverse = np.linalg.pinv(flat)
     found = []
     for name, force in trajectory.forces().items():
-        Q = np.asarray(force.force)
+        Q = np.asarray(force.force)[:, : trajectory.q.shape[-1]]
         F = np.einsum("snk,sn->sk", inverse, Q)
         rest = Q - np.einsum("skn,sk->sn", flat, F)
         if np.all(np.abs(rest) <= 1e-9 * max(float(np.abs(Q).max()), 1e-300)):

@@ -53,7 +53,7 @@ def check_reached(trajectory: Trajectory, start: InitialState) -> None:
     """Raise ``SimulationError``, naming the first sample, if the actuators could not perform the task at some
     sample.
     """
-    system = trajectory.model
+    system = trajectory.equations
     if not isinstance(system, AbstractSystem) or system.control is None:
         return
     unreachable = np.asarray(trajectory.unreachable)
