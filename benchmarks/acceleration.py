@@ -68,7 +68,7 @@ def _error(found, expected) -> float:
 
 
 def _in_a_loop(function):
-    """q̈ over and over, each from q and v that the last one has changed a little: nothing can be taken out of the loop."""
+    """q̈ over and over, each from q and v that the last one has changed: nothing can be taken out of the loop."""
 
     def every(q, v):
         def step(_, state):

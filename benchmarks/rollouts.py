@@ -37,11 +37,11 @@ def batch(name: str) -> list[dict[str, Any]]:
 
     uk.enable_float64()
     case = CASES[name]()
-    q, v = case.starts(BATCH)
+    q, v = map(np.asarray, case.starts(BATCH))
     ts = np.array([0.0, STEPS * DT])
     calls = {"ukjax": lambda: uk.simulate(case.system, q, v, ts, dt=DT, solver=uk.RungeKutta4()).q[:, -1]}
     for integrator in ("RK4", "Euler"):
-        calls[f"MuJoCo rollout, {integrator}"] = mujoco_peer.rollout(case, integrator, *map(np.asarray, (q, v)), STEPS)
+        calls[f"MuJoCo rollout, {integrator}"] = mujoco_peer.rollout(case, integrator, q, v, STEPS)
     return _rows(case, calls, BATCH, STEPS, rounds=1)
 
 
@@ -57,9 +57,9 @@ def alone(name: str) -> list[dict[str, Any]]:
         "ukjax": lambda: uk.simulate(case.system, case.q0, case.v0, ts, dt=DT, solver=uk.RungeKutta4()).q[None, -1],
         "lax.scan by hand": lambda: by_hand(case.q0, case.v0)[0][None],
     }
-    start = np.asarray(case.q0)[None], np.asarray(case.v0)[None]
+    q, v = np.asarray(case.q0)[None], np.asarray(case.v0)[None]
     for integrator in ("RK4", "Euler"):
-        calls[f"MuJoCo rollout, {integrator}"] = mujoco_peer.rollout(case, integrator, *start, ALONE)
+        calls[f"MuJoCo rollout, {integrator}"] = mujoco_peer.rollout(case, integrator, q, v, ALONE)
     return _rows(case, calls, 1, ALONE, rounds=5)
 
 
