@@ -319,6 +319,6 @@ def states(model: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def relative(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """The largest difference beside the largest entry; the largest difference itself where theirs are exactly zero, such
-    as the bias of wheels on level ground."""
+    """The largest difference beside the largest entry; the largest difference itself where theirs are exactly zero, as
+    the bias of wheels on level ground is."""
     return float(np.max(np.abs(ours - theirs), initial=0) / (np.max(np.abs(theirs), initial=0) or 1.0))
