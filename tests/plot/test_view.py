@@ -376,7 +376,6 @@ await shot();
 let saved;
 HTMLAnchorElement.prototype.click = function () { saved = [this.download, this.href]; };
 window.requestAnimationFrame = (frame) => setTimeout(() => frame(performance.now()), 20);  // frames of virtual time
-element("speed").value = 4;
 element("film").click();
 for (let tenth = 0; tenth < 140 && !saved; tenth++) await rest(100);
 const film = await (await fetch(saved[1])).arrayBuffer();
