@@ -6,6 +6,7 @@ the end. MuJoCo's constraints are soft; Euler is its cheapest integrator.
 """
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -39,7 +40,9 @@ def batch(name: str) -> list[dict[str, Any]]:
     case = CASES[name]()
     q, v = map(np.asarray, case.starts(BATCH))
     ts = np.array([0.0, STEPS * DT])
-    calls = {"ukjax": lambda: uk.simulate(case.system, q, v, ts, dt=DT, solver=uk.RungeKutta4()).q[:, -1]}
+    calls: dict[str, Callable[[], Any]] = {
+        "ukjax": lambda: uk.simulate(case.system, q, v, ts, dt=DT, solver=uk.RungeKutta4()).q[:, -1]
+    }
     for integrator in ("RK4", "Euler"):
         calls[f"MuJoCo rollout, {integrator}"] = mujoco_peer.rollout(case, integrator, q, v, STEPS)
     return _rows(case, calls, BATCH, STEPS, rounds=1)
@@ -53,7 +56,7 @@ def alone(name: str) -> list[dict[str, Any]]:
     case = CASES[name]()
     ts = np.array([0.0, ALONE * DT])
     by_hand = _by_hand(case)
-    calls = {
+    calls: dict[str, Callable[[], Any]] = {
         "ukjax": lambda: uk.simulate(case.system, case.q0, case.v0, ts, dt=DT, solver=uk.RungeKutta4()).q[None, -1],
         "lax.scan by hand": lambda: by_hand(case.q0, case.v0)[0][None],
     }
