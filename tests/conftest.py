@@ -26,9 +26,9 @@ jaxtyping.install_import_hook("ukjax", "beartype.beartype")
 import ukjax  # noqa: E402
 
 IN_HASTE = "--xla_backend_optimization_level=0"
-IN_HASTE += " --xla_cpu_parallel_codegen_split_count=1"  # each piece has a cost, and every core has a process of tests
 if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):  # later ones know of no such flag, and end
     IN_HASTE += " --xla_cpu_use_fusion_emitters=false"
+    IN_HASTE += " --xla_cpu_parallel_codegen_split_count=1"  # each piece costs time, and each core has its own tests
 os.environ.setdefault("XLA_FLAGS", IN_HASTE)  # before anything is computed
 
 ukjax.enable_float64()
