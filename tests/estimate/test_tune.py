@@ -158,4 +158,5 @@ def test_the_restitution_that_reaches_a_height_after_an_impact():
     best = (wanted + g * (end - fall) ** 2 / 2) / (g * fall * (end - fall))
     np.testing.assert_allclose(found.values, [best], rtol=1e-4)
     np.testing.assert_allclose(found.after.q[0, -1, 0], wanted, atol=1e-4)
-    assert int(found.after.contacts.impacts[0]) == 1
+    contacts = found.after.contacts
+    assert contacts is not None and int(contacts.impacts[0]) == 1

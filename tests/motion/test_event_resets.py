@@ -219,7 +219,7 @@ def test_derivatives_through_events_and_impacts_in_a_batch():
 
     x, step = np.array([0.9, 0.5, 1.0]), 1e-5
     motion = run(jnp.asarray(x))
-    np.testing.assert_allclose(motion.q[:, -1, 0], [last(*x), last(*x[:2], 1.3)], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(motion.q[:, -1, 0], [last(*x), last(x[0], x[1], 1.3)], rtol=0, atol=1e-12)
     np.testing.assert_array_equal(motion.events.counts[:, 0], 1)
     expected = [(last(*(x + d)) - last(*(x - d))) / (2 * step) for d in step * np.eye(3)]
     np.testing.assert_allclose(jax.jacfwd(lambda x: run(x).q[0, -1, 0])(jnp.asarray(x)), expected, rtol=1e-7)

@@ -52,7 +52,7 @@ def test_adaptive_steps_pass_flat_poses_of_four_bars_that_are_no_parallelograms(
     np.testing.assert_allclose(np.sum(v**2, axis=1), np.sum(v[0] ** 2), rtol=1e-7)
     direction = v / np.linalg.norm(v, axis=1, keepdims=True)
     assert np.min(np.sum(direction[1:] * direction[:-1], axis=1)) > 0.98
-    assert motion.plan.notes
+    assert motion.plan is not None and motion.plan.notes
     assert all("passed a singular pose, where 'loop[0]'" in note for note in motion.plan.notes)
 
 

@@ -260,7 +260,7 @@ def _velocities(tree, group):
 def _columns(tree, group):
     """Indices (k, size) of the columns of the joints in a group."""
     first = order(tree).first
-    return np.array([np.arange(first[i], first[i] + tree.links[i].size) for i in group.places], int)
+    return np.array([int(first[i]) + np.arange(tree.links[i].size) for i in group.places], int)
 
 
 def _map_joints(groups, tree, function, q, *velocities):

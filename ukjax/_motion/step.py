@@ -130,17 +130,16 @@ def initial_state(model: AbstractSystem | Callable[..., Terms], q0: Numbers, v0:
     with hint_if_batched_model(model, q0):
         model, q0, v0, t = canonicalise(model, q0, jnp.broadcast_to(v0, (*q0.shape[:-1], v0.shape[-1])), t)
         check_kinematic_map(model, q0, v0)
-        # Without the task of the control: ``step`` may replace the inputs of the actuators.
-        plant = Driven(model, jnp.zeros(0)) if isinstance(model, AbstractSystem) else model
+        plant = _without_task(model) if isinstance(model, AbstractSystem) else model
         scale = scales(plant, t, q0, v0)
         if isinstance(plant, AbstractSystem) and is_eager(plant, q0, v0, t):
             check_consistent(plant, t, q0, v0, scale)
             check_gaps(plant, t, InitialState(q0, v0, scale))
-            if not model.nonsmooth:
+            if not plant.nonsmooth:
                 requested = choose("orthogonal")
                 structure, _ = split_model(model, q0.shape[-1:], v0.shape[-1:])
-                choice = choice_of_rows(structure, requested, projection=True)
-                choose_rows(choice, requested, model, q0, v0, t, scale.rows.shape[-1])
+                choice = choice_of_rows(structure, requested, True, plant.control is not None)
+                choose_rows(choice, requested, plant, q0, v0, t, scale.rows.shape[-1])
     batch = q0.shape[:-1]
     t = jnp.broadcast_to(t, batch).astype(q0.dtype)
     held = None if sampling is None else _nothing_held(model, sampling, t, q0, v0)
@@ -217,26 +216,35 @@ def step(
     projection = drift != "none" and isinstance(model, AbstractSystem)
     options = RUNGE_KUTTA4 if solver is None else Tableau.of(solver), projection, steps
     static, arrays = split_model(model, state.q.shape[-1:], state.v.shape[-1:])
-    choice = choice_of_rows(static, full_method, projection)
+    choice = choice_of_rows(static, full_method, projection, u is not None)
     integrate = lambda method: _integrate(static, arrays, state, dt, u, method, *options)
+    first_method = choice.method
     with hint_if_batched_model(model, state.q):
-        result, beyond = integrate(choice.method)
-    if not choice.method.has_fallback:
+        result, beyond = integrate(first_method)
+    if not first_method.has_fallback:
         return result
     if not is_concrete(beyond):
         repeat = lambda: eqx.filter(integrate(full_method)[0], eqx.is_array)
         return jax.lax.cond(jnp.any(beyond), repeat, lambda: result)
-    method = choice.method
+    next_method = first_method
     for last in (False, False, True):
         members = np.flatnonzero(beyond)
-        if not members.size or not isinstance(method, MethodPerLevel):
+        if not members.size or not isinstance(next_method, MethodPerLevel):
             break
-        at = canonicalise(static.join(arrays), state.q, state.v, state.t)
-        method = full_method if last else method_after(method, full_method, *at, members[0], projection)
-        result, beyond = integrate(method)
-    if isinstance(method, MethodPerLevel):
-        choice.method = method
+        plant, q, v, t = canonicalise(static.join(arrays), state.q, state.v, state.t)
+        plant = plant if u is None else _without_task(plant)
+        next_method = (
+            full_method if last else method_after(next_method, full_method, plant, q, v, t, members[0], projection)
+        )
+        result, beyond = integrate(next_method)
+    if isinstance(next_method, MethodPerLevel):
+        choice.method = next_method
     return result
+
+
+def _without_task(model: AbstractSystem) -> Driven:
+    """The model without the task of its control, as ``step`` takes it if the inputs are given."""
+    return Driven(model, jnp.zeros(0))
 
 
 @jit

@@ -49,9 +49,12 @@ class RowChoice:
 _choices = LRUCache(MAX_STRUCTURES)
 
 
-def choice_of_rows(structure: Static, requested: AbstractMethod, projection: bool) -> RowChoice:
-    """The choice for all models of this structure; a new one if the structure or the method is not hashable."""
-    key = structure, requested, projection
+def choice_of_rows(structure: Static, requested: AbstractMethod, projection: bool, is_driven: bool) -> RowChoice:
+    """The choice for all models of this structure; a new one if the structure or the method is not hashable.
+
+    ``is_driven``: the inputs of the actuators are given, and the rows of a task are left out.
+    """
+    key = structure, requested, projection, is_driven
     try:
         return _choices.of(key, lambda: RowChoice.of(requested))
     except TypeError:
