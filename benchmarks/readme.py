@@ -426,14 +426,15 @@ def comparisons() -> list[Comparison]:
             if column in other and other is not own
         )
 
-    for mechanism, loop in itertools.product(("P1", "P2"), (False, True)):
+    for mechanism, loop in itertools.product(MECHANISMS, (False, True)):
         group = [r for r in rows("acceleration", mechanism=mechanism) if ("in a loop" in r["candidate"]) == loop]
         how = "in a loop" if loop else "in one call"
-        add("acceleration", "µs each", "µs", f"{mechanism}: acceleration {how}", group[0], group[1:], "candidate")
-    for mechanism, batch in itertools.product(("P1", "P2"), (1, 4096)):
+        quantity = f"{MECHANISMS[mechanism]}: acceleration {how}"
+        add("acceleration", "µs each", "µs", quantity, group[0], group[1:], "candidate")
+    for mechanism, batch in itertools.product(MECHANISMS, (1, 4096)):
         group = rows("rollouts", mechanism=mechanism, batch=batch)
         what = "step of one motion" if batch == 1 else f"step per member, batch of {batch}"
-        add("rollouts", "µs a step", "µs", f"{mechanism}: {what}", group[0], group[1:], "candidate")
+        add("rollouts", "µs a step", "µs", f"{MECHANISMS[mechanism]}: {what}", group[0], group[1:], "candidate")
     for own in rows("bodies", candidate="ukjax"):
         group = [r for r in rows("bodies", mechanism=own["mechanism"]) if r is not own]
         add("bodies", "µs each", "µs", f"{_words(own['mechanism'])}: acceleration", own, group, "candidate")
@@ -452,6 +453,10 @@ def comparisons() -> list[Comparison]:
         quantity = f"{what}: CPU time of the first result"
         found.append(Comparison(quantity, own["first s"], other, "s", "script for the pendulum", "first_result"))
     return found
+
+
+MECHANISMS = {"P1": "three chains joined at a point", "P2": "closed chain of five links"}
+"""The mechanisms of the benchmarks ``acceleration`` and ``rollouts`` in words."""
 
 
 def others_win() -> str:
