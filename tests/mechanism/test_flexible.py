@@ -212,6 +212,16 @@ def test_mistakes():
         beam(modes=30)
     with pytest.raises(uk.InputError, match=r"names a body 'rod.ende' that is not there; did you mean 'rod.end'"):
         uk.Mechanism({"rod": beam()}, {"pin": Revolute("ground", "rod.ende")})
+    with pytest.raises(uk.InputError, match="two coordinates are named 'rod_mode1'"):
+        uk.Mechanism({"rod": beam()}, {"rod_mode1": Revolute("ground", "rod")})
+    with pytest.raises(uk.InputError, match=r"damping must be one number \[s\].*got shape \(2,\)"):
+        beam(damping=[0.1, 0.2])
+    with pytest.raises(uk.InputError, match="section_inertia must be numbers not below 0 and finite"):
+        beam(section_inertia=(-1.0, 0.0, 0.0))
+    line, shape = np.zeros((2, 3)), np.array([[[0.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
+    for names, message in ((None, "names must be a dictionary, .*got NoneType"), ({}, "at least one node, got none")):
+        with pytest.raises(uk.InputError, match=message):
+            uk.FlexibleBody.from_matrices(line, [1.0, 1.0], shape, [[1.0]], names=names)
     arm = uk.Mechanism({"rod": beam()}, {"pin": Revolute("ground", "rod")})
     with pytest.raises(uk.InputError, match="reach is for rigid bodies, and 'rod' is flexible"):
         uk.reach(arm, {"rod": (0.7, 0, 0)}, [0.0, 0.0, 0.0])

@@ -117,7 +117,7 @@ def integrals(
     check_word("ends", ends, ("pinned", "cantilever", "free"))
     check_flag("stretching", stretching)
     modes, axial = _count("modes", modes, 1, MOST_MODES), _count("axial", axial, 0, MOST_AXIAL)
-    rigidity = as_numbers("EI", EI, above=0)
+    rigidity = as_numbers("EI", EI, above=0, below=np.inf)
     if rigidity.shape not in ((), (len(bending),)):
         raise InputError(f"EI must be one number, or one for each of the axes {bending!r}, got shape {rigidity.shape}")
     if (EA is None) != (axial == 0):
@@ -126,6 +126,7 @@ def integrals(
             if EA is None
             else f"EA is the stiffness of axial coordinates, and axial={axial}: give both or neither"
         )
+    of_section = as_vector("section_inertia", as_numbers("section_inertia", section_inertia, least=0, below=np.inf))
     fractions = _fractions(nodes)
     names, m = _mode_names(bending, modes, axial), len(bending) * modes + axial
     of_axis = [range(i * modes, (i + 1) * modes) for i in range(len(bending))]
@@ -155,7 +156,7 @@ def integrals(
         moments=mu * L * scale[:, None] * np.einsum("api,p->ai", at_points.shapes, w),
         products=products,
         modal_mass=jnp.trace(products, axis1=2, axis2=3),
-        inertia=L * as_vector("section_inertia", section_inertia),
+        inertia=L * of_section,
         stiffness=K,
         positions=scale[:, None] * at_nodes.shapes.transpose(1, 0, 2),
         rotations=np.stack(turns, axis=1) / L,

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import as_numbers, as_path, check_definite, check_finite, repr_of
+from .._check import as_number, as_numbers, as_path, check_definite, check_finite, kind_of, repr_of
 from .._errors import InputError
 from .._jaxpr.tracing import is_concrete
 from . import beam as of_beam
@@ -125,8 +125,9 @@ class FlexibleBody(eqx.Module):
         ends : {"pinned", "cantilever", "free"}
             Mode shapes, and by them the frame. "pinned": sin(kπx/L), the x axis of the frame goes through both ends.
             "cantilever": the modes of a clamped beam, the frame moves with the start. "free": those of a free beam,
-            the x axis is the mean line of the beam. A coordinate is the amplitude of the sine, the deflection of the
-            end, or that of the start.
+            the x axis is the mean line of the beam, which is no point of its material: connect the joints of a free
+            beam to nodes such as ``"rod.start"``, since forces on the frame do not bend it. A coordinate is the
+            amplitude of the sine, the deflection of the end, or that of the start.
         axial : int
             Number m of axial coordinates, at most 8: displacements at x = L/m, 2L/m, ..., L, with a polynomial of
             degree m between them that is 0 at the start.
@@ -164,7 +165,7 @@ class FlexibleBody(eqx.Module):
         made = of_beam.integrals(
             length, mass_per_length, EI, bending, modes, ends, axial, EA, section_inertia, nodes, stretching
         )
-        tau = None if damping is None else as_numbers("damping", damping, least=0)
+        tau = None if damping is None else as_number("damping", damping, "s", least=0, below=np.inf)
         return cls(damping=None if tau is None else tau * made["stiffness"], **made)
 
     @classmethod
@@ -175,7 +176,7 @@ class FlexibleBody(eqx.Module):
         shapes: Any,
         stiffness: Any,
         *,
-        names: Mapping[str, int] | Sequence[str],
+        names: Any,
         rotations: Any = None,
         damping: Any = None,
         modal_mass: Any = None,
@@ -218,7 +219,13 @@ class FlexibleBody(eqx.Module):
         """
         x, dm = as_numbers("positions", positions), as_numbers("masses", masses)
         phi, K = as_numbers("shapes", shapes), as_numbers("stiffness", stiffness)
-        k, m = len(x) if x.ndim else 0, len(phi) if phi.ndim else 0
+        for name, value, axes in (("positions", x, 2), ("shapes", phi, 3)):
+            if value.ndim != axes or not value.size:
+                raise InputError(
+                    f"{name} must have shape {'(k, 3)' if axes == 2 else '(m, k, 3)'}, for at least one node and one "
+                    f"mode shape, got {value.shape}"
+                )
+        k, m = len(x), len(phi)
         theta = jnp.zeros((m, k, 3)) if rotations is None else as_numbers("rotations", rotations)
         expected = (
             ("positions", x, (k, 3)),
@@ -227,13 +234,14 @@ class FlexibleBody(eqx.Module):
             ("rotations", theta, (m, k, 3)),
         )
         for name, value, shape in expected:
-            if value.shape != shape or not value.size:
+            if value.shape != shape:
                 raise InputError(
                     f"{name} must have shape {shape}, for {k} positions and {m} mode shapes, got {value.shape}"
                 )
             check_finite(name, value)
         if is_concrete(dm) and (np.min(dm) < 0 or np.sum(dm) <= 0):
-            raise InputError(f"masses must not be negative, and not all 0, got {repr_of(np.asarray(dm))}")
+            at = int(np.argmin(dm))
+            raise InputError(f"masses must not be negative, and not all 0, got masses[{at}] = {float(dm[at]):g}")
         _check_matrix("stiffness", K, m)
         basis = jnp.concatenate([x[None], phi])
         products = jnp.einsum("aki,k,bkj->abij", basis, dm, basis)
@@ -370,6 +378,10 @@ def _check_matrix(name, value, m, definite=True):
 def _chosen_nodes(names, count):
     """Name -> index of the nodes that have names."""
     if not isinstance(names, Mapping):
+        if not isinstance(names, Sequence | np.ndarray):
+            raise InputError(
+                f"names must be a dictionary, name -> index of a node, or a name for each node, got {kind_of(names)}"
+            )
         names = list(names) if not isinstance(names, str) else [names]
         if len(names) != count:
             raise InputError(f"names must be a name for each of {count} nodes, got {len(names)}")
@@ -381,4 +393,6 @@ def _chosen_nodes(names, count):
         of_beam.check_node_name("names", name)
         if not isinstance(i, int | np.integer) or isinstance(i, bool) or not 0 <= i < count:
             raise InputError(f"names[{name!r}] must be the index of a node, from 0 to {count - 1}, got {repr_of(i)}")
+    if not names:
+        raise InputError("names must have a name for at least one node, got none")
     return dict(names)

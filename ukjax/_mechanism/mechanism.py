@@ -148,6 +148,8 @@ class Mechanism(AbstractMechanism):
         self.actuators = actuators_of(actuators, joints_by_name)
         self.absolute = formulation == "absolute"
         self.tree = self._spanning_tree(self.absolute)
+        if self.tree.modal:
+            _check_coordinate_names(self.coordinates)
         _check_element_shapes(self.joints, self.tree)
         _check_closing(self.all_joints, self.tree)
 
@@ -808,6 +810,17 @@ def _depends_on_time(joint):
     t = program.invars[0]
     used = [x for equation in program.eqns for x in equation.invars] + list(program.outvars)
     return any(x is t for x in used)
+
+
+def _check_coordinate_names(coordinates):
+    """Raise ``InputError`` if a modal coordinate has the name of another coordinate."""
+    names = [name for name, _ in coordinates]
+    repeated = [name for name in names if names.count(name) > 1]
+    if repeated:
+        raise InputError(
+            f"two coordinates are named {repeated[0]!r}, one of them a modal coordinate of a flexible body: give the "
+            "joint or the body another name"
+        )
 
 
 def _check_element_shapes(joints, tree):

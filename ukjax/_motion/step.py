@@ -231,10 +231,11 @@ def step(
         members = np.flatnonzero(beyond)
         if not members.size or not isinstance(next_method, MethodPerLevel):
             break
-        plant, q, v, t = canonicalise(static.join(arrays), state.q, state.v, state.t)
+        at = without_derivatives((static.join(arrays), state.q, state.v, state.t))
+        plant, q, v, t = canonicalise(*at)
         plant = plant if u is None else _without_task(plant)
         next_method = (
-            full_method if last else method_after(next_method, full_method, plant, q, v, t, members[0], projection)
+            full_method if last else method_after(next_method, full_method, plant, q, v, t, int(members[0]), projection)
         )
         result, beyond = integrate(next_method)
     if isinstance(next_method, MethodPerLevel):
