@@ -29,7 +29,7 @@ def rigid_parts(bodies: Named, tree: Tree, q: Float[Array, " nq"]) -> list[tuple
     coordinates = {modal.body: np.array(modal.coordinates) for modal in tree.modal}
     parts = []
     for link in tree.links:
-        body = bodies[link.body] if link.body in bodies else NODE
+        body = bodies[link.body] if link.body in bodies else Body(0.0)  # a node: it is part of its body
         flexible = isinstance(body, FlexibleBody)
         parts.append(body.rigid(q[coordinates[link.body]]) if flexible else (body.mass, body.centre, body.inertia))
     return parts
@@ -208,7 +208,3 @@ def _axial(products: Float[Array, "3 3"]) -> Float[Array, " 3"]:
     return jnp.stack(
         [products[1, 2] - products[2, 1], products[2, 0] - products[0, 2], products[0, 1] - products[1, 0]]
     )
-
-
-NODE = Body(0.0)
-"""A node has no mass: it is part of its body."""
