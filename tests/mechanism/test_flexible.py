@@ -10,7 +10,7 @@ from numpy.polynomial.chebyshev import Chebyshev
 from scipy.optimize import brentq
 
 import ukjax as uk
-from ukjax.joints import Fixed, Revolute
+from ukjax.joints import Fixed, PointOnLine, Revolute
 
 L, MU, EI, EA = 0.7, 0.3, 2.5, 500.0
 UNIT = np.sqrt(EI / MU) / L**2
@@ -201,6 +201,25 @@ def test_a_body_from_a_file_is_the_beam_that_it_was_sampled_from(tmp_path):
     np.savez(path, positions=L * along, weights=W)
     with pytest.raises(uk.InputError, match="has no array 'masses'. Its arrays must be positions, masses"):
         uk.FlexibleBody.load(path)
+
+
+@pytest.mark.slow
+def test_a_loop_is_closed_with_undeformed_bodies():
+    """A slider-crank: sin(rod) L = −sin(crank) r. A start that must bend a rod warns."""
+    crank = uk.Body(1.0, inertia=(0.1, 0.1, 0.1))
+    joints = {
+        "crank": Revolute("ground", "crank"),
+        "pin": Revolute("crank", "rod", at=(L / 4, 0, 0)),
+        "slide": PointOnLine("ground", "rod.end", axis="x"),
+    }
+    slider = uk.Mechanism({"crank": crank, "rod": beam()}, joints, gravity=(0, 0, 0))
+    q, v = slider.start({"crank": 1.0}, {"crank": 2.0})
+    np.testing.assert_allclose(q[:2], [1.0, -1.0 - np.arcsin(np.sin(1.0) / 4)], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(np.concatenate([q[2:], v[2:]]), 0.0, rtol=0, atol=1e-12)
+    guide = {"pin": Revolute("ground", "rod"), "guide": PointOnLine("ground", "rod.middle", axis="x")}
+    guided = uk.Mechanism({"rod": beam(nodes={"middle": 0.5})}, guide, gravity=(0, 0, 0))
+    with pytest.warns(UserWarning, match="does not exist with undeformed flexible bodies, .*: rod_mode1"):
+        guided.start({"pin": 0.01})
 
 
 def test_mistakes():

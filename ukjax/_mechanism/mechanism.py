@@ -1,5 +1,6 @@
 """Mechanisms: systems that are assembled from bodies and joints."""
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -576,6 +577,8 @@ class Mechanism(AbstractMechanism):
         """Consistent initial coordinates and velocities: all loops are closed and the velocities are admissible.
 
         The search begins at rest in the reference pose: 0 for angles and lengths, or the ``reference`` of a joint.
+        Flexible bodies are undeformed, unless ``positions`` or ``velocities`` name their modal coordinates. Warns if
+        such a state does not exist, and all modal coordinates are adapted.
 
         Parameters
         ----------
@@ -632,6 +635,23 @@ class Mechanism(AbstractMechanism):
             names: dict = dict(coordinates=self.coordinates, kinematic_map=self.kinematic_map)
             names |= {} if self.kinematic_map is None else dict(velocities=self.velocities)
             model = System(self.dynamics, (*self.constraints, *rows), control=self.control, **names)
+        undeformed = [coordinates[i] for modal in self.tree.modal for i in modal.coordinates]
+        undeformed += [velocity_names[i] for modal in self.tree.modal for i in modal.velocities]
+        if set(undeformed) <= set(fixed):
+            return self._closed(model, t, q, v, fixed)
+        try:
+            return self._closed(model, t, q, v, tuple(dict.fromkeys((*fixed, *undeformed))))
+        except InputError:
+            q, v = self._closed(model, t, q, v, fixed)
+        warnings.warn(
+            "this start does not exist with undeformed flexible bodies, so their modal coordinates and rates are "
+            f"adapted as all others: {', '.join(dict.fromkeys(undeformed))}. Prescribe fewer coordinates, or these",
+            stacklevel=2,
+        )
+        return q, v
+
+    def _closed(self, model, t, q, v, fixed) -> tuple[Array, Array]:
+        """The nearest consistent state with these ``fixed`` coordinates and velocities."""
         if is_eager(model, q, v):
             locked_model = locked(model, fixed, t, q, v)
             state = consistent(locked_model, t, q, v)
