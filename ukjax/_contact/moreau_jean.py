@@ -16,10 +16,14 @@ from jaxtyping import Array, Bool, Float
 
 from .._kinematic_map import KinematicMap, rate, settled
 from .._system import shifted
-from .complementarity import norm, solve_complementarity, unit, with_derivatives
+from .complementarity import is_exact, norm, solve_complementarity, unit, with_derivatives
 from .mode import ContactMode, rounding, scaled_cone
 from .rows import Response, gaps, restitutions
 from .transition import NEAR, Setting, correction
+
+
+ACCEPTED = 1e-6
+"""Largest relative residual of the contact equations with which a motion goes on."""
 
 
 class MoreauJean(eqx.Module):
@@ -83,10 +87,10 @@ def moreau_jean_step(
 
     def solve(may_stick, _):
         cone = scaled_cone(bounded, response, layout, active, jnp.zeros_like(slip), may_stick)
-        scaled, solved = solve_complementarity(W, c, cone, layout)
+        scaled, error = solve_complementarity(W, c, cone, layout)
         _, sliding = layout.split(W @ scaled + c)
         sticks = norm(sliding) <= 1e3 * rounding(c.dtype) * jnp.max(jnp.abs(c), initial=0)
-        return may_stick & sticks, (cone, scaled, solved)
+        return may_stick & sticks, (cone, scaled, is_exact(error) | (error <= ACCEPTED))
 
     # What slips at the end of the step under the bounds of static friction has those of sliding.
     may_stick = jnp.ones(layout.groups, bool)
