@@ -31,7 +31,8 @@ class MoreauJean(eqx.Module):
 
     Each step of length dt evaluates M, Q, A and b once, at its midpoint, and solves one complementarity problem for the
     impulses of all contacts and friction forces. Changes of contact within a step need no smaller step. The order of
-    convergence is 1; without contact it is 2 for forces that do not depend on velocities.
+    convergence is 1; without contact it is 2 for forces that do not depend on velocities. A motion stops where the best
+    impulses found leave a residual above 1e-6 of the largest contact speed; nearly all residuals are of rounding.
 
     Without it, ``simulate`` ends its steps where a contact changes, which is exact but slower where many contacts
     change. A derivative of a motion with rebounds is that of the discrete steps: the instants of impacts have no
