@@ -36,8 +36,8 @@ DAMPING, LEAST_DAMPING = 1e-2, 16
 """Damping of a Newton step as a multiple of the relative error, and its least value in units in the last place."""
 
 TOLERANCE, ENOUGH = 64, 64e4
-"""Errors, in units in the last place of the largest entry of c: iterations end below the first one, and below the second
-one if they make no progress any more."""
+"""Errors, in units in the last place of the largest entry of c: iterations end below the first one, and below the
+second one if they make no progress any more."""
 
 REGULARISATION, REFINEMENTS = 8, 4
 """Forces of redundant contacts are not unique. Equations are solved with this multiple of √eps added to the diagonal,

@@ -21,7 +21,6 @@ from .mode import ContactMode, rounding, scaled_cone
 from .rows import Response, gaps, restitutions
 from .transition import NEAR, Setting, correction
 
-
 ACCEPTED = 1e-6
 """Largest relative residual of the contact equations with which a motion goes on."""
 
