@@ -1,182 +1,120 @@
-"""One constrained acceleration from q and v, 4096 members: this library against ``vmap`` of a formula, MuJoCo and C.
+"""One constrained acceleration from q and v, one core, beside ``vmap`` of a formula, MuJoCo, Pinocchio and a C loop.
 
-Every candidate runs in a process of its own. With jax 0.10 batches of LAPACK calls can deadlock on two cores; a
-candidate that does not answer in time has no number. ``cores`` says how many cores a candidate may use, and ``times
-ukjax`` compares candidates on the same number of cores. MuJoCo, Pinocchio, NumPy and C take one state after the other,
-on one core; MJX leaves out part of what depends on the velocity (see its error). "in a loop": 100 evaluations in one
-program, as an integrator makes them, without the cost of a single call and of its arguments.
+CPU time per state; all candidates of a mechanism are measured in turn in one process on one core. The batch has 4096
+states. MuJoCo, Pinocchio and NumPy take one state after the other, called from Python; the C loop was written for this
+mechanism. "in a loop": 100 evaluations in one program, as an integrator makes them, without the cost of a call.
 """
 
-import os
-import time
+from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import ukjax as uk
-from ukjax._command.measure import measure
 
 from .apart import apart
-from .mechanisms import Case, five_links, four_bars, three_chains
+from .interleaved import measured
+from .mechanisms import five_links, three_chains
 
-BATCH = 4096
-CASES = {
-    "P1": three_chains,
-    "P2": five_links,
-    "P3_4": lambda: four_bars(4),
-    "P3_16": lambda: four_bars(16),
-    "P3_40": lambda: four_bars(40),
-}
-LARGE = {"P3_16": 512, "P3_40": 128}  # smaller batches for these
-OURS, LOOP = "ukjax", "ukjax in a loop"
-EVERYWHERE = ((OURS, None), ("vmap(pinv)", None), ("vmap(cholesky)", None))
-ONE_CORE = ((OURS, 1), (LOOP, 1), ("vmap(pinv)", 1), ("vmap(cholesky)", 1))
-PEERS = (("numpy.linalg.pinv", 1), ("mj_forward", 1), ("MJX", None), ("Pinocchio", 1))
-LOOPS = ((LOOP, None), ("ukjax, float32, in a loop", None))
-CANDIDATES = {
-    "P1": (*EVERYWHERE, *ONE_CORE, *LOOPS, *PEERS, ("C loop", 1)),
-    "P2": (*EVERYWHERE, *ONE_CORE, *LOOPS, *PEERS),
-}
-"""Candidates and how many cores they may use, all if None."""
+BATCH, ONE_BY_ONE, LOOPS, ROUNDS = 4096, 512, 100, 7
+"""States of the batch, states of those that take one after the other, evaluations in a loop."""
+
+CASES = {"P1": three_chains, "P2": five_links}
 
 
 def run() -> list[dict[str, Any]]:
-    rows = []
-    for name in CASES:
-        group = []
-        for candidate, cores in CANDIDATES.get(name, EVERYWHERE):
-            found = apart("acceleration", "one", name, candidate, patience=120.0, cores=cores)
-            group.append({"mechanism": name, "candidate": candidate, "cores": cores or os.cpu_count()} | (found or {}))
-        own = {row["cores"]: row.get("µs each") for row in group if row["candidate"] == OURS}
-        for row in group:
-            if "µs each" in row and own.get(row["cores"]):
-                row["times ukjax"] = row["µs each"] / own[row["cores"]]
-        rows += group
-    return rows
+    return [row for name in CASES for row in apart("acceleration", "mechanism", name, cores=1)]
 
 
-def one(name: str, candidate: str) -> dict[str, Any]:
-    """Microseconds per member, and how far the result is from that of ``numpy.linalg.pinv``."""
+def mechanism(name: str) -> list[dict[str, Any]]:
+    """A row for each candidate: CPU time for each state, and how far q̈ of state 7 is from NumPy's pseudoinverse."""
     uk.enable_float64()
     case = CASES[name]()
-    q, v = case.starts(LARGE.get(name, BATCH))
+    q, v = case.starts(BATCH)
     expected = _by_numpy(case, np.asarray(q[7]), np.asarray(v[7]))
-    if candidate in _ONE_BY_ONE:
-        some = np.asarray(q[:512]), np.asarray(v[:512])
-        seconds, found = _ONE_BY_ONE[candidate](case, *some)
-        return {"batch": 1, "µs each": seconds * 1e6, "error": _error(found, expected)}
-    if candidate == "C loop":
-        return _c_loop(np.asarray(q), np.asarray(v), expected)
-    if "float32" in candidate:
-        case, q, v = jax.tree.map(lambda x: x.astype("float32") if eqx.is_array(x) else x, (case, q, v))
-    function = _FUNCTIONS.get(candidate, _ours)(case)
-    compiling, seconds = measure(jax.jit(jax.vmap(function)), q, v)
-    found = jax.jit(jax.vmap(function))(q, v)[7]
-    if "in a loop" in candidate:
-        loops = 100 if len(q) == BATCH else 5
-        compiling, seconds = measure(_again(function, loops), q, v, repeats=5)
-        seconds /= loops
-    error = _error(found, expected)
-    return {"batch": len(q), "µs each": seconds / len(q) * 1e6, "compile s": compiling, "error": error}
+    own = uk.per_member(lambda q, v: uk.constrained_motion(case.system(0.0, q, v)).acceleration)
+    formulas = {"ukjax": own, "vmap(pinv)": with_pinv(case.system), "vmap(cholesky)": with_cholesky(case.system)}
+    calls: dict[str, Callable[[], Any]] = {}
+    counts, errors = {}, {}
+    for candidate, formula in formulas.items():
+        batch = jax.jit(jax.vmap(formula))
+        calls[candidate] = lambda batch=batch: batch(q, v)
+        loop = _in_a_loop(formula)
+        calls[f"{candidate} in a loop"] = lambda loop=loop: loop(q.T, v.T)
+        counts |= {candidate: BATCH, f"{candidate} in a loop": LOOPS * BATCH}
+        errors[candidate] = _error(batch(q, v)[7], expected)
+    some = np.asarray(q[:ONE_BY_ONE]), np.asarray(v[:ONE_BY_ONE])
+    for candidate, (call, found) in _peers(case, *some).items():
+        calls[candidate], counts[candidate], errors[candidate] = call, ONE_BY_ONE, _error(found, expected)
+    if name == "P1":
+        from .yardstick import accelerations
+
+        calls["C loop"] = accelerations(np.asarray(q), np.asarray(v))
+        counts["C loop"], errors["C loop"] = BATCH, _error(calls["C loop"]()[7], expected)
+    found = measured(calls, ROUNDS)
+    each = {candidate: 1e6 * found[candidate].seconds / counts[candidate] for candidate in calls}
+    return [
+        {"mechanism": name, "candidate": candidate, "cores": 1, "µs each": each[candidate]}
+        | {"times ukjax": each[candidate] / each["ukjax in a loop" if "loop" in candidate else "ukjax"]}
+        | ({"error": errors[candidate]} if candidate in errors else {})
+        for candidate in calls
+    ]
 
 
 def _error(found, expected) -> float:
     return float(np.max(np.abs(found - expected)) / np.max(np.abs(expected)))
 
 
-def _again(function, count):
-    """q̈ over and over, each from a state that the last one has moved by a hair."""
+def _in_a_loop(function):
+    """q̈ over and over, each from q and v that the last one has changed: nothing can be taken out of the loop."""
 
     def every(q, v):
-        step = lambda _, v: v + 1e-9 * jax.vmap(function, in_axes=-1, out_axes=-1)(q, v)
-        return jax.lax.fori_loop(0, count, step, v)
+        def step(_, state):
+            change = 1e-9 * jax.vmap(function, in_axes=-1, out_axes=-1)(*state)
+            return state[0] + change, state[1] + change
 
-    # The batch stays the last axis from one evaluation to the next, as in a rollout.
-    compiled = jax.jit(every)
-    return lambda q, v: compiled(q.T, v.T)
+        return jax.lax.fori_loop(0, LOOPS, step, (q, v))
 
-
-def _ours(case):
-    return uk.per_member(lambda q, v: uk.constrained_motion(case.system(0.0, q, v)).acceleration)
+    return jax.jit(every)  # the batch stays the last axis from one evaluation to the next, as in a rollout
 
 
-def _mjx(case):
-    from . import mujoco_peer
-
-    return mujoco_peer.in_jax(case)
-
-
-def _pinv(case):
+def with_pinv(system) -> Callable:
     """q̈ = a + M⁻¹Aᵀ (A M⁻¹Aᵀ)⁺ (b − A a), as a script would write it."""
 
     def acceleration(q, v):
-        terms = case.system(0.0, q, v)
+        terms = system(0.0, q, v)
         a, W = jnp.linalg.solve(terms.M, terms.Q), jnp.linalg.solve(terms.M, terms.A.T)
         return a + W @ (jnp.linalg.pinv(terms.A @ W) @ (terms.b - terms.A @ a))
 
     return acceleration
 
 
-def _cholesky(case):
+def with_cholesky(system) -> Callable:
     """The same with Cholesky factors of M and of A M⁻¹Aᵀ."""
     solve = lambda S, x: jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(S, lower=True), x)
 
     def acceleration(q, v):
-        terms = case.system(0.0, q, v)
+        terms = system(0.0, q, v)
         a, W = solve(terms.M, terms.Q), solve(terms.M, terms.A.T)
         return a + W @ solve(terms.A @ W, terms.b - terms.A @ a)
 
     return acceleration
 
 
-_FUNCTIONS = {"MJX": _mjx, "vmap(pinv)": _pinv, "vmap(cholesky)": _cholesky}
-
-
-def _by_numpy(case: Case, q, v):
+def _by_numpy(case, q, v):
     terms = case.system(0.0, q, v)
-    return _pinv_in_numpy(*(np.asarray(x) for x in (terms.M, terms.Q, terms.A, terms.b)))
-
-
-def _pinv_in_numpy(M, Q, A, b):
+    M, Q, A, b = (np.asarray(x) for x in (terms.M, terms.Q, terms.A, terms.b))
     a, W = np.linalg.solve(M, Q), np.linalg.solve(M, A.T)
     return a + W @ (np.linalg.pinv(A @ W) @ (b - A @ a))
 
 
-def _numpy(case, q, v):
-    """Seconds of the formula for one state, its matrices at hand, and q̈ of state 7."""
-    terms = jax.vmap(lambda q, v: case.system(0.0, q, v))(q, v)
-    states = list(zip(*(np.asarray(x) for x in (terms.M, terms.Q, terms.A, terms.b)), strict=True))
+def _peers(case, q, v) -> dict[str, tuple[Callable, Any]]:
+    """For each program that takes one state after the other: a call for all states, and q̈ of state 7."""
+    from . import mujoco_peer, pinocchio_peer
 
-    def loop():
-        began = time.perf_counter()
-        found = [_pinv_in_numpy(*state) for state in states]
-        return (time.perf_counter() - began) / len(states), found[7]
-
-    return min((loop() for _ in range(3)), key=lambda pair: pair[0])
-
-
-def _mujoco(case, q, v):
-    from . import mujoco_peer
-
-    return mujoco_peer.forward_seconds(case, q, v), mujoco_peer.acceleration(case, q[7], v[7])
-
-
-def _pinocchio(case, q, v):
-    from . import pinocchio_peer
-
-    return pinocchio_peer.seconds(case, q, v), pinocchio_peer.acceleration(case, q[7], v[7])
-
-
-_ONE_BY_ONE = {"numpy.linalg.pinv": _numpy, "mj_forward": _mujoco, "Pinocchio": _pinocchio}
-
-
-def _c_loop(q, v, expected):
-    from .yardstick import accelerations
-
-    found = accelerations(q, v)
-    if found is None:
-        return {}
-    return {"batch": len(q), "µs each": found[0] / len(q) * 1e6, "error": _error(found[1][7], expected)}
+    return {
+        "mj_forward": (mujoco_peer.forward(case, q, v), mujoco_peer.acceleration(case, q[7], v[7])),
+        "Pinocchio": (pinocchio_peer.forward(case, q, v), pinocchio_peer.acceleration(case, q[7], v[7])),
+    }

@@ -1,14 +1,12 @@
-"""Robots' files, 4096 states at once: one acceleration, beside Pinocchio's and MuJoCo's; a chain of a hundred bodies.
+"""Robots' files: one acceleration of each of 4096 states, one core, beside Pinocchio's and MuJoCo's; a chain of bodies.
 
-Everything on one core but the rows that say otherwise in ``cores``. The peers take one state after the other, called
-from Python: Pinocchio's ``aba`` where there are no loops, MuJoCo's ``mj_forward`` without contacts, soft where there
-are. "in a loop": 20 evaluations in one program, as an integrator makes them. The benchmark ``robots`` shows that all
-three agree.
+CPU time per state, in turn in one process. ukjax: 20 evaluations in one program, as an integrator makes them. The
+others take one state after the other, called from Python: Pinocchio's ``aba`` where there are no loops, MuJoCo's
+``mj_forward`` without contacts, soft where there are loops. The benchmark ``robots`` shows that all three agree.
 """
 
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 
-import os
 import time
 import warnings
 from collections.abc import Callable
@@ -20,54 +18,50 @@ import jax.numpy as jnp
 import numpy as np
 
 import ukjax as uk
-from ukjax._command.measure import measure
 from ukjax.joints import Spherical
 
 from .apart import apart
+from .interleaved import measured
 
-BATCH, LOOPS = 4096, 20
+BATCH, LOOPS, CALLS, ROUNDS = 4096, 20, 2000, 5
 ROBOTS = ("seven_axis_arm", "humanoid", "leg", "stewart_platform")
-LOOP = "ukjax in a loop"
-CANDIDATES = (("ukjax", None), (LOOP, None), (LOOP, 1), ("Pinocchio", 1), ("mj_forward", 1))
-"""Candidates and how many cores they may use, all if None."""
-BODIES, DT, SECONDS = 100, 0.005, 10.0
+BODIES, DT, SECONDS = 100, 0.005, 1.0
 
 
 def run() -> list[dict[str, Any]]:
-    rows = []
-    for name in ROBOTS:
-        group = []
-        for candidate, cores in CANDIDATES:
-            found = apart("bodies", "one", name, candidate, cores=cores) or {}
-            group.append({"mechanism": name, "candidate": candidate, "cores": cores or os.cpu_count()} | found)
-        own = next((row.get("µs each") for row in group if row["candidate"] == LOOP and row["cores"] == 1), None)
-        for row in group:
-            if own and row["cores"] == 1 and "µs each" in row:
-                row["times ukjax"] = row["µs each"] / own
-        rows += group
-    swung = apart("bodies", "chain", patience=900.0) or {}
-    return [*rows, {"mechanism": f"chain of {BODIES}", "candidate": "ukjax, sparse"} | swung]
+    rows = [row for name in ROBOTS for row in apart("bodies", "robot", name, cores=1)]
+    chained = {"mechanism": f"chain of {BODIES}", "candidate": "ukjax, sparse", "cores": 1}
+    return [*rows, chained | apart("bodies", "chain", cores=1)]
 
 
-def one(name: str, candidate: str) -> dict[str, Any]:
-    """Microseconds for each acceleration."""
+def robot(name: str) -> list[dict[str, Any]]:
+    """A row for each candidate: CPU time for each acceleration."""
     uk.enable_float64()
     path = uk.robots.path(name)
-    if candidate == "Pinocchio":
-        return _pinocchio(path)
-    if candidate == "mj_forward":
-        return _mujoco(path)
+    calls, counts = {"ukjax": _ours(path)}, {"ukjax": BATCH * LOOPS, "mj_forward": CALLS, "Pinocchio": CALLS}
+    began = time.process_time()
+    calls["ukjax"]()
+    compiling = time.process_time() - began
+    calls["mj_forward"] = _mujoco(path)
+    if path.suffix == ".urdf":
+        calls["Pinocchio"] = _pinocchio(path)
+    found = measured(calls, ROUNDS)
+    each = {candidate: 1e6 * found[candidate].seconds / counts[candidate] for candidate in calls}
+    return [
+        {"mechanism": name, "candidate": candidate, "cores": 1, "µs each": each[candidate]}
+        | {"times ukjax": each[candidate] / each["ukjax"]}
+        | ({"first s": compiling} if candidate == "ukjax" else {})
+        for candidate in calls
+    ]
+
+
+def _ours(path: Path) -> Callable[[], Any]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("ignore")  # limits are not modelled
         mechanism = uk.load(path)
-    q, v = (np.asarray(x) for x in mechanism.start())
     rng = np.random.default_rng(0)
-    q, v = (jnp.asarray(x + 1e-3 * rng.normal(size=(BATCH, x.size))) for x in (q, v))
+    q, v = (jnp.asarray(np.asarray(x) + 1e-3 * rng.normal(size=(BATCH, x.size))).T for x in mechanism.start())
     function = uk.per_member(lambda q, v: uk.constrained_motion(mechanism(0.0, q, v)).acceleration)
-    n = {"n": mechanism.tree.n, "batch": BATCH}
-    if candidate == "ukjax":
-        compiling, seconds = measure(jax.jit(jax.vmap(function)), q, v)
-        return n | {"µs each": seconds / BATCH * 1e6, "compile s": compiling}
 
     @jax.jit
     def every(q, v):
@@ -75,46 +69,16 @@ def one(name: str, candidate: str) -> dict[str, Any]:
         step = lambda _, v: v + 1e-9 * jax.vmap(function, in_axes=-1, out_axes=-1)(q, v)
         return jax.lax.fori_loop(0, LOOPS, step, v)
 
-    compiling, seconds = measure(every, q.T, v.T, repeats=5)
-    return n | {"µs each": seconds / LOOPS / BATCH * 1e6, "compile s": compiling}
+    return lambda: jax.block_until_ready(every(q, v))
 
 
-def chain() -> dict[str, Any]:
-    """Ten seconds of links of 1 m with balls between them, let go from the level, in absolute coordinates."""
-    uk.enable_float64()
-    link = uk.Body(1.0, (0.5, 0, 0), (0.01, 1 / 12, 1 / 12))
-    bodies = {f"link{i}": link for i in range(BODIES)}
-    joints = {
-        f"ball{i}": Spherical(f"link{i - 1}" if i else "ground", f"link{i}", at=(1.0 if i else 0.0, 0, 0))
-        for i in range(BODIES)
-    }
-    mechanism = uk.Mechanism(bodies, joints, formulation="absolute")
-    q, v = mechanism.start()
-    go = lambda seconds, dt: uk.simulate(
-        mechanism, q, v, [0.0, seconds], dt=dt, solver=uk.RungeKutta4(), method="sparse"
-    )
-    began = time.perf_counter()
-    go(DT, DT)
-    first = time.perf_counter() - began
-    found = {"n": mechanism.tree.n, "first s": first}
-    began = time.perf_counter()
-    motion = go(SECONDS, DT)
-    found |= {"ms per step": 1e3 * (time.perf_counter() - began) / (SECONDS / DT)}
-    energy = [np.asarray(mechanism.energy(0.0, motion.q[i], motion.v[i])).item() for i in (0, -1)]
-    size = 9.81 * BODIES * BODIES / 2
-    residual = jnp.max(jnp.abs(mechanism.position_residual(0.0, motion.q[-1])))
-    return found | {"residual": float(residual), "energy drift": abs(energy[1] - energy[0]) / size}
-
-
-def _pinocchio(path) -> dict[str, Any]:
+def _pinocchio(path: Path) -> Callable[[], None]:
     import pinocchio as pin
 
-    if path.suffix != ".urdf":
-        return {}
     model = pin.buildModelFromUrdf(str(path))
     data, rng = model.createData(), np.random.default_rng(0)
     q, v, none = pin.neutral(model), rng.normal(size=model.nv), np.zeros(model.nv)
-    return {"batch": 1, "µs each": _microseconds(lambda: pin.aba(model, data, q, v, none))}
+    return _repeated(lambda: pin.aba(model, data, q, v, none))
 
 
 def mujoco_model(path: Path) -> Any:
@@ -126,20 +90,50 @@ def mujoco_model(path: Path) -> Any:
     return spec.compile()
 
 
-def _mujoco(path) -> dict[str, Any]:
+def _mujoco(path: Path) -> Callable[[], None]:
     import mujoco
 
     model = mujoco_model(path)
     data = mujoco.MjData(model)
     data.qvel[:] = 1e-3 * np.random.default_rng(0).normal(size=model.nv)
-    return {"batch": 1, "µs each": _microseconds(lambda: mujoco.mj_forward(model, data))}
+    return _repeated(lambda: mujoco.mj_forward(model, data))
 
 
-def _microseconds(function: Callable) -> float:
-    best = np.inf
-    for _ in range(20):
-        began = time.perf_counter()
-        for _ in range(500):
+def _repeated(function: Callable) -> Callable[[], None]:
+    def call():
+        for _ in range(CALLS):
             function()
-        best = min(best, time.perf_counter() - began)
-    return best / 500 * 1e6
+
+    return call
+
+
+def chain() -> dict[str, Any]:
+    """Steps of links of 1 m with balls between them, let go from the level, in absolute coordinates."""
+    uk.enable_float64()
+    link = uk.Body(1.0, (0.5, 0, 0), (0.01, 1 / 12, 1 / 12))
+    bodies = {f"link{i}": link for i in range(BODIES)}
+    joints = {
+        f"ball{i}": Spherical(f"link{i - 1}" if i else "ground", f"link{i}", at=(1.0 if i else 0.0, 0, 0))
+        for i in range(BODIES)
+    }
+    mechanism = uk.Mechanism(bodies, joints, formulation="absolute")
+    q, v = mechanism.start()
+
+    def go(seconds):
+        began = time.process_time()
+        motion = uk.simulate(mechanism, q, v, [0.0, seconds], dt=DT, solver=uk.RungeKutta4(), method="sparse")
+        jax.block_until_ready(motion.q)
+        return motion, time.process_time() - began
+
+    _, first = go(DT)
+    motion, seconds = go(SECONDS)
+    energy = [np.asarray(mechanism.energy(0.0, motion.q[i], motion.v[i])).item() for i in (0, -1)]
+    size = 9.81 * BODIES * BODIES / 2
+    residual = jnp.max(jnp.abs(mechanism.position_residual(0.0, motion.q[-1])))
+    return {
+        "n": mechanism.tree.n,
+        "first s": first,
+        "ms per step": 1e3 * seconds / (SECONDS / DT),
+        "residual": float(residual),
+        "energy drift": abs(energy[1] - energy[0]) / size,
+    }

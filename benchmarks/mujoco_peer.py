@@ -4,7 +4,6 @@ contacts, Newton's solver to 1e-10."""
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 
 import os
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -98,58 +97,38 @@ def acceleration(case: Case, q: np.ndarray, v: np.ndarray) -> np.ndarray:
     return np.linalg.solve(there.relative, data.qacc)
 
 
-def forward_seconds(case: Case, q: np.ndarray, v: np.ndarray) -> float:
-    """Seconds of one ``mj_forward`` on one core; setting the state is not counted."""
+def forward(case: Case, q: np.ndarray, v: np.ndarray) -> Callable[[], None]:
+    """A call of ``mj_forward`` for all states, one after the other."""
     there = peer(case)
     model = there.model("Euler")
     data = mujoco.MjData(model)
     states = list(zip(q @ there.relative.T, v @ there.relative.T, strict=True))
 
-    def loop(forward):
-        began = time.perf_counter()
+    def call():
         for position, velocity in states:
             data.qpos[:], data.qvel[:] = position, velocity
-            if forward:
-                mujoco.mj_forward(model, data)
-        return time.perf_counter() - began
+            mujoco.mj_forward(model, data)
 
-    return (min(loop(True) for _ in range(3)) - min(loop(False) for _ in range(3))) / len(states)
+    return call
 
 
-def in_jax(case: Case) -> Callable:
-    """q̈ as a function of q and v in our coordinates, by MJX with one Newton iteration on dense matrices."""
-    from mujoco import mjx
-
-    there = peer(case)
-    model = there.model("Euler")
-    model.opt.iterations, model.opt.ls_iterations = 1, 4
-    model.opt.jacobian = mujoco.mjtJacobian.mjJAC_DENSE
-    model = mjx.put_model(model)
-    data = mjx.make_data(model)
-    absolute = np.linalg.inv(there.relative)
-
-    def acceleration(q, v):
-        state = data.replace(qpos=there.relative @ q, qvel=there.relative @ v)
-        return absolute @ mjx.forward(model, state).qacc
-
-    return acceleration
-
-
-def rollout(case: Case, integrator: str, q0: np.ndarray, v0: np.ndarray, steps: int) -> tuple[float, np.ndarray]:
-    """Seconds of ``steps`` steps of the whole batch on all cores, and the last q (batch, n)."""
+def rollout(case: Case, integrator: str, q0: np.ndarray, v0: np.ndarray, steps: int) -> Callable[[], np.ndarray]:
+    """A call of ``mujoco.rollout`` with a thread for each core: ``steps`` steps of all members. It returns the last q,
+    shape (batch, n)."""
     there = peer(case)
     model = there.model(integrator)
     cores = len(os.sched_getaffinity(0))
     datas = [mujoco.MjData(model) for _ in range(cores)]
     zero = np.zeros((len(q0), 1))
     state = np.concatenate([zero, q0 @ there.relative.T, v0 @ there.relative.T], axis=1)
-    warm = np.zeros((len(q0), model.nv))
-    with mujoco.rollout.Rollout(nthread=cores) as pool:
-        began = time.perf_counter()
+    warm, n = np.zeros((len(q0), model.nv)), case.q0.size
+    pool = mujoco.rollout.Rollout(nthread=cores)
+
+    def call():
         states, _ = pool.rollout(model, datas, state, nstep=steps, initial_warmstart=warm)
-        seconds = time.perf_counter() - began
-    n = case.q0.size
-    return seconds, np.linalg.solve(there.relative, np.asarray(states)[:, -1, 1 : 1 + n].T).T
+        return np.linalg.solve(there.relative, np.asarray(states)[:, -1, 1 : 1 + n].T).T
+
+    return call
 
 
 def residual(case: Case, q: np.ndarray) -> float:

@@ -4,19 +4,23 @@ A block of a page between ``<!-- NAME: from benchmarks/results -->`` and ``<!-- 
 ``BLOCKS[NAME]`` returns. ``python -m benchmarks readme`` writes the blocks; a test compares them.
 """
 
+import itertools
 import json
 import math
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from .kernels import MEMBERS
+from .record import RESULTS as RESULTS
 from .record import ROOT, read
 
 PAGES = (
     ROOT / "README.md",
     ROOT / "docs" / "benchmarks.md",
     ROOT / "docs" / "howto" / "derivatives.md",
+    ROOT / "docs" / "howto" / "gpu.md",
+    ROOT / "docs" / "howto" / "stiff.md",
     ROOT / "docs" / "verification.md",
 )
 BLOCK = re.compile(r"<!-- (\w+): from benchmarks/results -->\n(.*?)<!-- end -->", re.DOTALL)
@@ -69,12 +73,21 @@ def times(ratio: float) -> str:
     return f"{number(ratio)} times as long" if ratio >= 1 else f"{number(ratio)} of the time"
 
 
+QUIET = 1.0
+"""Load average above which the pages say that the machine had other work to do."""
+
+
 def machine(*names: str) -> str:
-    """Processor, commit and date of results, each once."""
-    records = [read(name) for name in names]
-    each = lambda value: ", ".join(dict.fromkeys(value(record) for record in records))
-    processor = each(lambda r: f"{r['machine']['processor']}, {r['machine']['cores']} cores")
-    return f"{processor}; commit {each(lambda r: r.get('commit', 'unknown'))}; {each(lambda r: r['date'])}"
+    """Processor, commit and date of results, each once, and those that were measured on a busy machine."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        record = read(name)
+        processor = f"{record['machine']['processor']}, {record['machine']['cores']} cores"
+        load = record["machine"]["load before"]
+        busy = f" (load {load:.1f})" if load > QUIET else ""
+        groups.setdefault(f"{processor}; commit {record['commit']}; {record['date']}", []).append(f"`{name}`{busy}")
+    text = "; ".join(f"{', '.join(group)} on {where}" for where, group in groups.items())
+    return text + (". Load: average of other processes before the benchmark" if "(load" in text else "")
 
 
 # --- accuracy ---------------------------------------------------------------------------------------------------------
@@ -135,11 +148,6 @@ def _first_loops() -> str:
     return f"{number(min(shares))} to {number(max(shares))}"
 
 
-def _first_robots() -> str:
-    compiling = {r["mechanism"]: r["compile s"] for r in rows("bodies", candidate="ukjax")}
-    return "; ".join(f"{_words(name)} {number(seconds)} s" for name, seconds in compiling.items())
-
-
 def _process() -> str:
     share = lambda what: number(row("first_result", what=what)["times plain"])
     first, again = "ukjax run scara --json: process", "ukjax run scara --json: process, compiled before"
@@ -150,50 +158,37 @@ def _process() -> str:
 
 
 def _acceleration() -> str:
-    of = lambda candidate: row("acceleration", mechanism="P1", candidate=candidate, cores=1)
-    own, ratio = of("ukjax")["µs each"], lambda candidate: of(candidate)["times ukjax"]
-    beside = lambda candidate: _bold(times(ratio(candidate)), ratio(candidate) < 1)
+    of = lambda candidate: row("acceleration", mechanism="P1", candidate=candidate)
+    beside = lambda candidate: _bold(times(of(candidate)["times ukjax"]), of(candidate)["times ukjax"] < 1)
     return (
-        f"{number(own)} µs in one call, {number(of('ukjax in a loop')['µs each'])} µs in a loop. In one call "
-        f"`vmap(cholesky)` takes {beside('vmap(cholesky)')}, `vmap(pinv)` {beside('vmap(pinv)')}, MuJoCo's "
-        f"`mj_forward` {beside('mj_forward')}, a C loop written for this mechanism {beside('C loop')}"
-    )
-
-
-def _larger() -> str:
-    found = {}
-    for name, count in (("P3_16", 16), ("P3_40", 40)):
-        naive, own = (row("acceleration", mechanism=name, candidate=c) for c in ("vmap(cholesky)", "ukjax"))
-        if "µs each" in naive:
-            found[count] = own["µs each"], naive["µs each"]
-    return "; ".join(
-        f"{count} four-bars: {number(own)} µs, `vmap(cholesky)` {_bold(f'{number(naive)} µs', naive < own)}"
-        for count, (own, naive) in found.items()
+        f"{number(of('ukjax')['µs each'])} µs in one call; `vmap(cholesky)` takes {beside('vmap(cholesky)')}, "
+        f"`vmap(pinv)` {beside('vmap(pinv)')}, MuJoCo's `mj_forward` {beside('mj_forward')}, Pinocchio "
+        f"{beside('Pinocchio')}, a C loop written for this mechanism {beside('C loop')}. In a loop: "
+        f"{number(of('ukjax in a loop')['µs each'])} µs; `vmap(cholesky)` {beside('vmap(cholesky) in a loop')}"
     )
 
 
 def _rollouts() -> str:
-    of = lambda candidate: row("rollouts", mechanism="P1", candidate=candidate, batch=4096)
-    own, rk4, euler = of("ukjax, float64"), of("MuJoCo rollout, RK4"), of("MuJoCo rollout, Euler")
-    million = lambda found: f"{number(found['steps/s'] / 1e6)} million steps/s, residual {below(found['residual'])}"
-    return f"{million(own)}; MuJoCo's rollout: {million(rk4)} (RK4), {million(euler)} (Euler)"
+    return _steps(4096, ("MuJoCo rollout, RK4", "MuJoCo rollout, Euler"))
 
 
 def _one_motion() -> str:
-    of = lambda candidate: 1e6 / row("rollouts", mechanism="P1", candidate=candidate, batch=1)["steps/s"]
-    own, rk4, by_hand = of("ukjax, one motion"), of("MuJoCo rollout, RK4"), of("lax.scan by hand")
-    beside = lambda other: _bold(f"{number(other)} µs", other < own)
-    return f"{number(own)} µs; MuJoCo {beside(rk4)}; a `lax.scan` written by hand {beside(by_hand)}"
+    return _steps(1, ("MuJoCo rollout, RK4", "MuJoCo rollout, Euler", "lax.scan by hand"))
+
+
+def _steps(batch: int, peers: tuple[str, ...]) -> str:
+    of = lambda candidate: row("rollouts", mechanism="P1", candidate=candidate, batch=batch)
+    shown = lambda found: f"{number(found['µs a step'])} µs, residual {below(found['residual'])}"
+    others = [f"{name}: {_bold(shown(of(name)), of(name)['times ukjax'] < 1)}" for name in peers]
+    return "; ".join([shown(of("ukjax")), *others])
 
 
 def _bodies() -> str:
     found = []
     for name in dict.fromkeys(r["mechanism"] for r in rows("bodies", candidate="ukjax")):
-        of = lambda candidate, name=name: row("bodies", mechanism=name, candidate=candidate, cores=1)
-        peers = [f"{number(of('mj_forward')['times ukjax'])}"]
-        if "µs each" in of("Pinocchio"):
-            peers.append(number(of("Pinocchio")["times ukjax"]))
-        found.append(f"{_words(name)} {number(of('ukjax in a loop')['µs each'])} µs ({' and '.join(peers)})")
+        peers = [number(r["times ukjax"]) for r in rows("bodies", mechanism=name) if r["candidate"] != "ukjax"]
+        own = row("bodies", mechanism=name, candidate="ukjax")["µs each"]
+        found.append(f"{_words(name)} {number(own)} µs ({' and '.join(peers)})")
     return "; ".join(found)
 
 
@@ -237,10 +232,15 @@ def _gradient() -> str:
 
 def _scaling() -> str:
     parts = []
-    for count in (16, 40, 1000):
-        found = row("scaling", four_bars=count, by="ukjax.acceleration")
-        parts.append((count, number(found["µs each"]), found["members"], number(found["compile s"], 1)))
-    return "; ".join(f"{n}: {each} µs ({members} at once, first call {first} s)" for n, each, members, first in parts)
+    for own in rows("scaling", by="ukjax.acceleration"):
+        dense = [r["µs each"] for r in read("scaling")["rows"] if _is_beside(r, own)]
+        beside = "".join(f" ({_bold(f'{number(each)} µs', each < own['µs each'])})" for each in dense)
+        parts.append(f"{own['four-bars']}: {number(own['µs each'])} µs{beside}")
+    return "; ".join(parts)
+
+
+def _is_beside(other: dict[str, Any], own: dict[str, Any]) -> bool:
+    return other["by"] != own["by"] and other["four-bars"] == own["four-bars"]
 
 
 # --- estimation -------------------------------------------------------------------------------------------------------
@@ -322,7 +322,6 @@ NUMBERS: tuple[tuple[str, Callable[[], str], str], ...] = (
         _first_loops,
         "first_result",
     ),
-    ("robot files: compile time of the acceleration of a batch", _first_robots, "bodies"),
     (
         "`ukjax run scara --json`: time of the whole process relative to that of the same script",
         _process,
@@ -333,10 +332,19 @@ NUMBERS: tuple[tuple[str, Callable[[], str], str], ...] = (
         _acceleration,
         "acceleration",
     ),
-    ("row of four-bars: acceleration as one kernel, time per member, two cores", _larger, "acceleration"),
-    ("row of four-bars: acceleration by `uk.acceleration`, time per member, two cores", _scaling, "scaling"),
-    ("three chains, batch of 4096: Runge–Kutta steps with projection, all cores", _rollouts, "rollouts"),
-    ("three chains, single motion: time of a Runge–Kutta step, one core", _one_motion, "rollouts"),
+    (
+        "row of so many four-bars: acceleration by `uk.acceleration`, time per member, one core (in brackets: "
+        "`vmap(cholesky)`)",
+        _scaling,
+        "scaling",
+    ),
+    (
+        "three chains, batch of 4096: Runge–Kutta step with projection, CPU time per member, all cores; MuJoCo's "
+        "rollout on as many threads",
+        _rollouts,
+        "rollouts",
+    ),
+    ("three chains, single motion: the same, one core", _one_motion, "rollouts"),
     (
         "robot files: acceleration inside a loop, time per member, one core (in brackets: time of MuJoCo's "
         "`mj_forward` and Pinocchio's `aba` relative to it)",
@@ -391,19 +399,72 @@ def numbers() -> str:
     """The table of results. Bold: the other program is faster."""
     lines = ["| quantity | result | benchmark |", "|---|---|---|"]
     for claim, measured, source in NUMBERS:
-        if source in SOURCES and not _is_dated(source):
-            continue
         name = source if source.startswith("`") or source == "the same" else f"`{source}`"
         lines.append(f"| {claim} | {measured()} | {name} |")
-    return "\n".join(
-        [*lines, "", f"Measured on {machine(*filter(_is_dated, SOURCES))}. Bold: the other program is faster."]
-    )
+    return "\n".join([*lines, "", f"Measured: {machine(*SOURCES)}. Bold: the other program is faster."])
 
 
-def _is_dated(name: str) -> bool:
-    """Whether the results of a benchmark name the commit that was measured: older ones are left out until they are
-    measured again."""
-    return "commit" in read(name)
+class Comparison(NamedTuple):
+    """A quantity of which less is better, by ukjax and by another program, in ``unit``."""
+
+    quantity: str
+    own: float
+    other: float
+    unit: str
+    program: str
+    benchmark: str
+
+
+def comparisons() -> list[Comparison]:
+    """All comparisons of times with other programs in the results."""
+    found = []
+
+    def add(benchmark, column, unit, quantity, own, others, program):
+        found.extend(
+            Comparison(quantity, own[column], other[column], unit, other[program], benchmark)
+            for other in others
+            if column in other and other is not own
+        )
+
+    for mechanism, loop in itertools.product(("P1", "P2"), (False, True)):
+        group = [r for r in rows("acceleration", mechanism=mechanism) if ("in a loop" in r["candidate"]) == loop]
+        how = "in a loop" if loop else "in one call"
+        add("acceleration", "µs each", "µs", f"{mechanism}: acceleration {how}", group[0], group[1:], "candidate")
+    for mechanism, batch in itertools.product(("P1", "P2"), (1, 4096)):
+        group = rows("rollouts", mechanism=mechanism, batch=batch)
+        what = "step of one motion" if batch == 1 else f"step per member, batch of {batch}"
+        add("rollouts", "µs a step", "µs", f"{mechanism}: {what}", group[0], group[1:], "candidate")
+    for own in rows("bodies", candidate="ukjax"):
+        group = [r for r in rows("bodies", mechanism=own["mechanism"]) if r is not own]
+        add("bodies", "µs each", "µs", f"{_words(own['mechanism'])}: acceleration", own, group, "candidate")
+    for own in rows("scaling", by="ukjax.acceleration"):
+        group = [r for r in read("scaling")["rows"] if _is_beside(r, own)]
+        quantity = f"{own['four-bars']} four-bars: acceleration, "
+        add("scaling", "µs each", "µs", quantity + "time per member", own, group, "by")
+        add("scaling", "first s", "s", quantity + "CPU time of the first call", own, group, "by")
+    for own in read("kernels")["rows"]:
+        if "mj_step µs" in own:
+            quantity = f"{_words(own['system'])}: step of one motion"
+            found.append(Comparison(quantity, own["µs a step, 1"], own["mj_step µs"], "µs", "mj_step", "kernels"))
+    for what in ("pendulum: simulate", "ukjax run scara --json: process, compiled before"):
+        own, plain = row("first_result", what=what), "plain diffrax: " + ("process" if "process" in what else "motion")
+        other = row("first_result", what=plain)["first s"]
+        quantity = f"{what}: CPU time of the first result"
+        found.append(Comparison(quantity, own["first s"], other, "s", "script for the pendulum", "first_result"))
+    return found
+
+
+def others_win() -> str:
+    """The comparisons in which another program takes less time."""
+    everything = comparisons()
+    behind = [each for each in everything if each.other < each.own]
+    lines = ["| quantity | ukjax | the other program | benchmark |", "|---|---|---|---|"]
+    for each in behind:
+        own, other = (f"{number(x)} {each.unit}" for x in (each.own, each.other))
+        lines.append(f"| {each.quantity} | {own} | {each.program}: {other} | `{each.benchmark}` |")
+    names = dict.fromkeys(each.benchmark for each in everything)
+    summary = f"{len(behind)} of {len(everything)} comparisons of times. Measured: {machine(*names)}."
+    return "\n".join([*lines, "", summary])
 
 
 WAYS = (
@@ -450,7 +511,7 @@ def five() -> str:
         slower = "; **MuJoCo compiles nothing: its first result comes sooner**" if measured is _robot_first else ""
         lines.append(f"| {claims[measured]} | {measured()}{slower} |")
     names = dict.fromkeys(sources[measured] for measured in FIVE)
-    return "\n".join([*lines, "", f"Measured on {machine(*names)}. Bold: the other program is faster."])
+    return "\n".join([*lines, "", f"Measured: {machine(*names)}. Bold: the other program is faster."])
 
 
 def verification() -> str:
@@ -469,7 +530,7 @@ def verification() -> str:
         for other in ("SciPy", "MuJoCo"):
             cells += _error_and_time(found[other]) if other in found else ["", ""]
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", f"{_ahead(best)} Measured on {machine('verify')}."])
+    return "\n".join([*lines, "", f"{_ahead(best)} Measured: {machine('verify')}."])
 
 
 def _error_and_time(found):
@@ -495,4 +556,49 @@ def _ahead(best):
     return " ".join(sentences)
 
 
-BLOCKS = {"numbers": numbers, "five": five, "derivatives": derivatives, "verification": verification}
+def stiff() -> str:
+    """Steps, error and time of the stiff governor with both solvers."""
+    lines = ["| solver | tolerance | steps per second of motion | error of q | CPU time |", "|---|---|---|---|---|"]
+    for found in rows("stiff", system="governor"):
+        steps, error = number(found["steps per second of motion"], 3), number(found["error of q"], 1)
+        cells = found["solver"], f"{found['tolerance']:.0e}", steps, error, f"{number(found['CPU ms'])} ms"
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, "", f"Measured: {machine('stiff')}."])
+
+
+COMPILED = (
+    ("P1", "float64"),
+    ("P1", "float32"),
+    ("pendulum", "float64"),
+    ("andrews_squeezer", "float64"),
+    ("parallel_robot_tracking", "float64"),
+    ("seven_axis_arm", "float64"),
+    ("leg", "float64"),
+    ("humanoid", "float64"),
+)
+
+
+def gpu() -> str:
+    """What ``ptxas`` says about kernels of the gallery; P1 are the three chains."""
+    lines = [
+        "| | launches | registers | memory of a thread [B] | spills: stores, loads [B] | ptxas [s] |",
+        "|---|---|---|---|---|---|",
+    ]
+    for system, dtype in COMPILED:
+        found = row("gpu_compiled", system=system, dtype=dtype)
+        name = "three chains (n 6, m 4)" if system == "P1" else _words(system)
+        spills = f"{found['spill stores B']}, {found['spill loads B']}"
+        cells = f"{name}, {dtype}", found["launches"], found["registers"], found["stack B"], spills
+        lines.append(f"| {' | '.join(map(str, cells))} | {number(found['ptxas s'])} |")
+    return "\n".join([*lines, "", f"Compiled: {machine('gpu_compiled')}."])
+
+
+BLOCKS = {
+    "numbers": numbers,
+    "others_win": others_win,
+    "five": five,
+    "derivatives": derivatives,
+    "stiff": stiff,
+    "gpu": gpu,
+    "verification": verification,
+}

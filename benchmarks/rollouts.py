@@ -1,85 +1,91 @@
-"""Motions of 1 s in steps of 1 ms, Runge–Kutta 4 with projection: 4096 members and one, against MuJoCo.
+"""Runge–Kutta steps of 1 ms with projection: 4096 members and one, against MuJoCo's rollout on as many threads.
 
-A batch uses all cores, as MuJoCo's rollout does by its own pool of threads. One motion has one core, and so has
-MuJoCo's. Whole calls are timed, compilation apart. ``residual``: the largest distance from the constraints at the end.
+CPU time of all threads for each step of each member, in turn with MuJoCo. A batch uses all cores, as MuJoCo's pool of
+threads does; one motion has one core, and so has MuJoCo's. ``residual``: the largest distance from the constraints at
+the end. MuJoCo's constraints are soft; Euler is its cheapest integrator.
 """
 
+import os
+from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import ukjax as uk
-from ukjax._command.measure import DT, measure, rollout
+from ukjax._command.measure import DT
 
 from .apart import apart
+from .interleaved import measured
 from .mechanisms import five_links, three_chains
 
-BATCH, SECONDS = 4096, 1.0
 CASES = {"P1": three_chains, "P2": five_links}
-ALONE = 20.0  # seconds of a single motion
+BATCH, STEPS = 4096, 100
+ALONE = 5000
+"""Steps of a single motion."""
 
 
 def run() -> list[dict[str, Any]]:
-    rows = []
-    for name in CASES:
-        group = [{"mechanism": name} | apart("rollouts", "ours", name, dtype) for dtype in ("float64", "float32")]
-        group += [{"mechanism": name} | apart("rollouts", "mujoco", name, which, BATCH) for which in ("RK4", "Euler")]
-        rows += _beside(group)
-        group = [{"mechanism": name} | row for row in apart("rollouts", "alone", name, cores=1)]
-        group += [{"mechanism": name} | apart("rollouts", "mujoco", name, w, 1, cores=1) for w in ("RK4", "Euler")]
-        rows += _beside(group)
-    return rows
+    return [
+        row for name in CASES for row in (*apart("rollouts", "batch", name), *apart("rollouts", "alone", name, cores=1))
+    ]
 
 
-def _beside(group: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows with their speed relative to the first."""
-    return [row | {"times ukjax": row["steps/s"] / group[0]["steps/s"]} for row in group]
-
-
-def ours(name: str, dtype: str) -> dict[str, Any]:
-    uk.enable_float64()
-    case = CASES[name]()
-    q, v = case.starts(BATCH)
-    cast = lambda x: x.astype(dtype) if eqx.is_array(x) else x
-    system, q, v = jax.tree.map(cast, (case.system, q, v))
-    return {"candidate": f"ukjax, {dtype}", "batch": BATCH} | rollout(system, q, v, SECONDS)
-
-
-def mujoco(name: str, integrator: str, batch: int) -> dict[str, Any]:
+def batch(name: str) -> list[dict[str, Any]]:
+    """4096 motions on all cores."""
     from . import mujoco_peer
 
     uk.enable_float64()
     case = CASES[name]()
-    q, v = map(np.asarray, case.starts(batch))
-    steps = round((SECONDS if batch > 1 else ALONE) / DT)
-    seconds, end = mujoco_peer.rollout(case, integrator, q, v, steps)
-    return {
-        "candidate": f"MuJoCo rollout, {integrator}",
-        "batch": batch,
-        "steps/s": batch * steps / seconds,
-        "residual": mujoco_peer.residual(case, end),
+    q, v = map(np.asarray, case.starts(BATCH))
+    ts = np.array([0.0, STEPS * DT])
+    calls: dict[str, Callable[[], Any]] = {
+        "ukjax": lambda: uk.simulate(case.system, q, v, ts, dt=DT, solver=uk.RungeKutta4()).q[:, -1]
     }
+    for integrator in ("RK4", "Euler"):
+        calls[f"MuJoCo rollout, {integrator}"] = mujoco_peer.rollout(case, integrator, q, v, STEPS)
+    return _rows(case, calls, BATCH, STEPS, rounds=1)
 
 
 def alone(name: str) -> list[dict[str, Any]]:
-    """One motion: ``simulate``, and the loop that a script would write, of the same step with the same projection."""
-    import jax.numpy as jnp
+    """One motion on one core: ``simulate``, the loop of a script with the same step and projection, and MuJoCo."""
+    from . import mujoco_peer
 
     uk.enable_float64()
     case = CASES[name]()
-    steps = round(ALONE / DT)
-    ts = np.array([0.0, ALONE])
-    motion = lambda: uk.simulate(case.system, case.q0, case.v0, ts, dt=DT, solver=uk.RungeKutta4())
-    _, seconds = measure(motion, repeats=3)
-    own = {"steps/s": steps / seconds, "residual": float(jnp.max(jnp.abs(motion().position_residual[-1])))}
+    ts = np.array([0.0, ALONE * DT])
+    by_hand = _by_hand(case)
+    calls: dict[str, Callable[[], Any]] = {
+        "ukjax": lambda: uk.simulate(case.system, case.q0, case.v0, ts, dt=DT, solver=uk.RungeKutta4()).q[None, -1],
+        "lax.scan by hand": lambda: by_hand(case.q0, case.v0)[0][None],
+    }
+    q, v = np.asarray(case.q0)[None], np.asarray(case.v0)[None]
+    for integrator in ("RK4", "Euler"):
+        calls[f"MuJoCo rollout, {integrator}"] = mujoco_peer.rollout(case, integrator, q, v, ALONE)
+    return _rows(case, calls, 1, ALONE, rounds=5)
+
+
+def _rows(case, calls, members, steps, rounds):
+    from .mujoco_peer import residual
+
+    found = measured(calls, rounds)
+    return [
+        {"mechanism": case.name, "candidate": candidate, "batch": members, "threads": len(os.sched_getaffinity(0))}
+        | {"µs a step": 1e6 * each.seconds / members / steps, "times ukjax": each.seconds / found["ukjax"].seconds}
+        | {"residual": residual(case, np.asarray(each.result))}
+        for candidate, each in found.items()
+    ]
+
+
+def _by_hand(case):
+    """The loop that a script would write: classical Runge–Kutta, then two Newton steps with one matrix for the
+    positions and one for the velocities."""
 
     def acceleration(q, v):
         return uk.constrained_motion(case.system(0.0, q, v)).acceleration
 
     def onto(q, v):
-        """The projection of a script: two Newton steps with one matrix, then the velocities with it."""
         phi = lambda q: case.system.position_residual(0.0, q)
         A, M = jax.jacfwd(phi)(q), case.system(0.0, q, v).M
         zero = jnp.zeros_like(q)
@@ -100,9 +106,4 @@ def alone(name: str) -> list[dict[str, Any]]:
         new = q + h / 6 * (v + 2 * v2 + 2 * v3 + v4), v + h / 6 * (a1 + 2 * a2 + 2 * a3 + a4)
         return onto(*new), None
 
-    raw = jax.jit(lambda q, v: jax.lax.scan(step, (q, v), None, length=steps)[0])
-    _, seconds = measure(raw, case.q0, case.v0, repeats=3)
-    end = raw(case.q0, case.v0)[0]
-    residual = float(jnp.max(jnp.abs(case.system.position_residual(0.0, end))))
-    by_hand = {"candidate": "lax.scan by hand", "batch": 1, "steps/s": steps / seconds, "residual": residual}
-    return [{"candidate": "ukjax, one motion", "batch": 1} | own, by_hand]
+    return jax.jit(lambda q, v: jax.lax.scan(step, (q, v), None, length=ALONE)[0])

@@ -28,6 +28,7 @@ import ukjax  # noqa: E402
 IN_HASTE = "--xla_backend_optimization_level=0"
 if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):  # later ones know of no such flag, and end
     IN_HASTE += " --xla_cpu_use_fusion_emitters=false"
+    IN_HASTE += " --xla_cpu_parallel_codegen_split_count=1"  # each piece costs time, and each core has its own tests
 os.environ.setdefault("XLA_FLAGS", IN_HASTE)  # before anything is computed
 
 ukjax.enable_float64()

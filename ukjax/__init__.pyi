@@ -71,6 +71,7 @@ from ._kernel import per_member as per_member
 from ._labels import Labels as Labels
 from ._mechanism import Actuator as Actuator
 from ._mechanism import Body as Body
+from ._mechanism import FlexibleBody as FlexibleBody
 from ._mechanism import Mechanism as Mechanism
 from ._mechanism import Momentum as Momentum
 from ._mechanism import Motors as Motors

@@ -4,6 +4,7 @@ import argparse
 import atexit
 import os
 import sys
+import warnings
 from typing import Any, NoReturn
 
 from . import __version__
@@ -76,6 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
     print_error = lambda message: print(f"{name}: {' '.join(str(message).split())}", file=sys.stderr, flush=True)
     # Programs that contain equinox's runtime checks are not stored in the compilation cache. ukjax checks the results.
     os.environ.setdefault("EQX_ON_ERROR", "off")
+    show_warning, warnings.showwarning = warnings.showwarning, lambda message, *_: print_error(message)
     with interrupt_guard(lambda: print_error("interrupted")) as interrupts:
         try:
             try:
@@ -92,6 +94,7 @@ def main(arguments: list[str] | None = None) -> int:
                 name = f"ukjax {options.command}"
                 return options.call(options)
             finally:
+                warnings.showwarning = show_warning
                 sys.stdout.flush()
         except BaseException as error:
             if interrupts.received or isinstance(error, KeyboardInterrupt):

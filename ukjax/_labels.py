@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 
 from ._constraint import names_of, nonsmooth_names
 from ._control import AbstractControl
+from ._kinematic_map import StateMap
 from ._system import AbstractSystem, kinematic_map_of, task_of
 
 Named = tuple[tuple[str, str], ...]
@@ -27,8 +28,10 @@ class Labels(eqx.Module):
     rows
         Pairs of the name of a residual and the names of its rows.
     directions
-        Name and unit of each entry of velocities, accelerations and forces; None if these are the coordinates. The
-        unit is that of the quantity whose rate the velocity is.
+        Name and unit of each entry of velocities, accelerations and forces, without states; None if these are the
+        coordinates. The unit is that of the quantity whose rate the velocity is.
+    states
+        Name and unit of each first-order state, the last entries of velocities, accelerations and forces.
     """
 
     title: str = eqx.field(static=True)
@@ -36,11 +39,17 @@ class Labels(eqx.Module):
     inputs: Named = eqx.field(static=True)
     rows: tuple[tuple[str, tuple[str, ...]], ...] = eqx.field(static=True)
     directions: Named | None = eqx.field(static=True, default=None)
+    states: Named = eqx.field(static=True, default=())
+
+    @property
+    def moving(self) -> Named:
+        """Name and unit of each velocity without states: ``directions`` if given, else ``coordinates``."""
+        return self.coordinates if self.directions is None else self.directions
 
     @property
     def along(self) -> Named:
-        """Name and unit of each entry of the velocities. They are ``directions`` if given, else ``coordinates``."""
-        return self.coordinates if self.directions is None else self.directions
+        """Name and unit of each entry of the velocities: ``moving``, and the integrals of the states."""
+        return (*self.moving, *_integrals(self.states))
 
 
 def title_of(model: Any) -> str:
@@ -61,13 +70,34 @@ def named_directions(model: Any, n: int) -> Named | None:
     If a velocity has the name of a coordinate with a d before it, the direction is that coordinate. Otherwise it is the
     velocity's own name, or v1, v2, ... without units.
     """
-    if kinematic_map_of(model) is None:
+    kinematic_map = kinematic_map_of(model)
+    if kinematic_map is None:
         return None
+    states = state_names(model)
+    if states and isinstance(kinematic_map, StateMap) and kinematic_map.others is None:
+        return (*named_coordinates(model, n - len(states)), *_integrals(states))
     known = [name for name, _ in model.coordinates or ()]
     named = model.velocities or tuple((f"v{i + 1}", "") for i in range(n))
+    named = named[: n - len(states)]
     direction = lambda name: name[1:] if name[0] == "d" and name[1:] in known else name
-    without_rate = lambda unit: unit.removesuffix("/s") if unit.endswith("/s") or not unit else f"{unit} s"
-    return tuple((direction(name), without_rate(unit)) for name, unit in named)
+    return tuple((direction(name), unit) for name, unit in _integrals(named)) + _integrals(states)
+
+
+def state_names(model: Any) -> Named:
+    """Names and units of the first-order states among the velocities of a model; empty if these have none."""
+    control = _control(model)
+    return () if control is None or not isinstance(model.kinematic_map, StateMap) else control.states
+
+
+def per_second(unit: str) -> str:
+    """The unit of the rate of a quantity in ``unit``; empty for none."""
+    return f"{unit}/s" if unit else ""
+
+
+def _integrals(named: Named) -> Named:
+    """Names, and units of the quantities whose rates these are."""
+    integral = lambda unit: unit.removesuffix("/s") if unit.endswith("/s") or not unit else f"{unit} s"
+    return tuple((name, integral(unit)) for name, unit in named)
 
 
 def direction_names(model: Any) -> tuple[str, ...]:

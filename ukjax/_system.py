@@ -100,6 +100,7 @@ class AbstractSystem(eqx.Module):
 
     def __call__(self, t: Numbers, q: Numbers, v: Numbers) -> Terms:
         """Return M, Q, A, b (and c) at time t [s] and state q (n,), v (n,), with the actuator forces in Q."""
+        self._check_states()
         t, q, v = state_of(t, q, v, self.kinematic_map)
         self = hoist_tracers(self)
         # Compiled if eager: otherwise JAX would compile and dispatch each operation separately.
@@ -115,6 +116,15 @@ class AbstractSystem(eqx.Module):
         c = None if self.nonideal is None else vector_of(v.size, "velocity", "nonideal", self.nonideal, t, q, v)
         return Terms(M, Q, A, b, c)
 
+    def _check_states(self):
+        """Raise ``InputError`` for a control with first-order states, unless the velocities have them."""
+        if self.control is not None and self.control.states and not isinstance(self.kinematic_map, StateMap):
+            names = ", ".join(name for name, _ in self.control.states)
+            raise InputError(
+                f"the control of this system has first-order states ({names}), which its velocities do not have: "
+                "use ukjax.with_states(system), whose velocities (v, s) include them"
+            )
+
     def command(self, t: Numbers, q: Numbers, v: Numbers, passive: Terms | None = None) -> Command:
         """Return the actuator command, and the part of the task that the actuators cannot realise.
 
@@ -124,12 +134,7 @@ class AbstractSystem(eqx.Module):
             raise InputError(
                 "this system has no control: System(dynamics, constraints, control=ukjax.control.Servo(...))"
             )
-        if self.control.states and not isinstance(self.kinematic_map, StateMap):
-            names = ", ".join(name for name, _ in self.control.states)
-            raise InputError(
-                f"the control of this system has first-order states ({names}), which only ukjax.simulate, "
-                "initial_state and step take as they are: use ukjax.with_states(system), whose velocities include them"
-            )
+        self._check_states()
         t, q, v = state_of(t, q, v, self.kinematic_map)
         passive = self.passive(t, q, v) if passive is None else passive
         return self.control.under(self.kinematic_map).command(t, q, v, passive)
@@ -221,6 +226,15 @@ def nonsmooth_of(model: Any) -> tuple[AbstractNonsmooth, ...]:
 def split_state(model: Any, z: Array) -> tuple[Array, Array]:
     """Split one vector into q and v. Raises ``InputError`` if their sizes are not known."""
     kinematic_map, names = kinematic_map_of(model), getattr(model, "coordinates", None)
+    control = model.control if isinstance(model, AbstractSystem) else None
+    if control is not None and control.states:
+        if names is None:
+            raise InputError(
+                "start is (q0, v0), and a system whose control has first-order states must name its coordinates to say "
+                "where v0 begins"
+            )
+        q, v = jnp.split(z, [len(names)])
+        return q, v
     if kinematic_map is None and z.size % 2:
         raise InputError(f"start must be (q0, v0), as many numbers for each, got {z.size} numbers in all")
     if kinematic_map is not None and names is None:

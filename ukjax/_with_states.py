@@ -1,9 +1,11 @@
 """Systems whose control has first-order states: the states are further entries of the velocities."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
@@ -13,9 +15,13 @@ from ._dynamics import AbstractDynamics
 from ._errors import InputError
 from ._friction import DryFriction
 from ._functions import vector_of
-from ._kinematic_map import StateMap
+from ._kinematic_map import StateMap, rate
 from ._precision import Numbers
 from ._system import AbstractSystem, AbstractVariant, Limited, dynamics_of, structure_of
+from ._terms import Terms
+
+UNNAMED = re.compile(r"(q|v|dq|dv)\d+")
+"""Names of coordinates and velocities that have no names of their own."""
 
 
 def with_states(system: AbstractSystem) -> AbstractSystem:
@@ -25,8 +31,9 @@ def with_states(system: AbstractSystem) -> AbstractSystem:
 
         [M 0; 0 I] (v̇, ṡ) = (Q, f) + (Qᶜ, 0),    q̇ = N(q) v.
 
-    So the states belong to no coordinate, and no constraint acts on them. ``simulate``, ``initial_state`` and ``step``
-    take a system with states as it is; this function is for the others, such as ``linearize``.
+    So the states belong to no coordinate, and no constraint acts on them. The functions of ukjax that integrate or
+    analyse a motion take a system with states as it is; this function is for the equations themselves:
+    ``with_states(system)(t, q, v)``.
 
     Parameters
     ----------
@@ -42,68 +49,124 @@ def with_states(system: AbstractSystem) -> AbstractSystem:
     Raises
     ------
     InputError
-        If ``system`` is not a system.
+        If ``system`` is not a system, or a state has the name of a coordinate or velocity.
     """
     if not isinstance(system, AbstractSystem):
         raise InputError(f"system must be a ukjax.System, got {kind_of(system)}")
     if system.control is None or not system.control.states or isinstance(system.kinematic_map, StateMap):
         return system
+    taken = {name for name, _ in (*(system.coordinates or ()), *(system.velocities or ()))}
+    taken |= {f"d{name}" for name, _ in system.coordinates or ()}
+    for name, _ in system.control.states:
+        if name in taken or system.coordinates is None and UNNAMED.fullmatch(name):
+            raise InputError(
+                f"control has a state {name!r}, which is the name of a coordinate or velocity of the system: give the "
+                "state another name, by states=[(name, unit), ...] of DynamicFeedback, or by inputs of other controls"
+            )
     return WithStates(system)
 
 
-def with_initial_states(model: Any, q0: Numbers, v0: Numbers) -> tuple[Any, Numbers]:
-    """Return the model with states in its velocities, and v0 with their initial values, unless v0 has them."""
-    if not isinstance(model, AbstractSystem):
-        return model, v0
-    model = with_states(model)
+def equations_of(model: Any) -> Any:
+    """Return a system ``with_states``, and any other model unchanged."""
+    return with_states(model) if isinstance(model, AbstractSystem) else model
+
+
+def plant_of(model: Any) -> Any:
+    """Return the model that the user gave: the system without its states among the velocities, if these have them."""
+    return model.plant if isinstance(model, WithStates) else model
+
+
+def without_states(terms: Terms, n: int) -> Terms:
+    """Return the terms of the first n velocities, where the others are states."""
+    c = None if terms.c is None else terms.c[:n]
+    return Terms(terms.M[:n, :n], terms.Q[:n], terms.A[:, :n], terms.b, c)
+
+
+def with_initial_states(model: Any, q0: Numbers, v0: Numbers, name: str = "v0") -> tuple[Any, Any]:
+    """Return the model with states in its velocities, and v0 with their initial values, unless v0 has them.
+
+    Errors call v0 ``name``.
+    """
+    model = equations_of(model)
     if not isinstance(model, WithStates):
         return model, v0
-    v, nq = as_array("v0", v0), as_array("q0", q0).shape[-1:]
-    plant, control = model.plant, model.plant.control
+    v = as_array(name, v0)
+    if _has_states(model, as_array("q0", q0), v, name):
+        return model, v0
+    control = model.plant.control
     assert control is not None and control.initial is not None
     initial = control.initial
-    n = nq if plant.kinematic_map is None else None if plant.velocities is None else (len(plant.velocities),)
-    with_them = None if n is None else (n[0] + initial.size,)
-    if v.ndim == 0 or n is not None and v.shape[-1:] not in (n, with_them):
-        names = ", ".join(name for name, _ in control.states)
-        raise InputError(
-            f"v0 must have {n and n[0]} velocities, or these and the initial values of the states ({names}), "
-            f"got shape {v.shape}"
-        )
-    if v.shape[-1:] != n:
-        return model, v0
     initial = jnp.broadcast_to(initial.astype(jnp.result_type(v, initial)), (*v.shape[:-1], initial.size))
     return model, jnp.concatenate([v.astype(initial.dtype), initial], axis=-1)
+
+
+def with_given_states(model: Any, q0: Numbers, v0: Numbers) -> Any:
+    """Return the model with states in its velocities if v0 has them, else the model itself."""
+    extended = equations_of(model)
+    if not isinstance(extended, WithStates) or extended is model:
+        return model
+    return extended if _has_states(extended, as_array("q0", q0), as_array("v0", v0)) else model
+
+
+def _has_states(model, q, v, name="v0"):
+    """Whether v (..., n) or (..., n + k) has the states. Raises ``InputError`` for another number of entries."""
+    plant, k = model.plant, model.count
+    n = q.shape[-1] if plant.kinematic_map is None else None if plant.velocities is None else len(plant.velocities)
+    if n is None and v.ndim:
+        sizes = [m for m in (v.shape[-1], v.shape[-1] - k) if _moves(plant, q, v, m)]
+        n = sizes[0] if len(sizes) == 1 else None
+        if n is None:
+            raise InputError("velocities must be named in a system with a kinematic_map, so that their number is known")
+    if v.ndim == 0 or v.shape[-1] not in (n, n + k):
+        names = ", ".join(name for name, _ in model.plant.control.states)
+        raise InputError(
+            f"{name} must have {n} velocities, or these and the initial values of the states ({names}), "
+            f"got shape {v.shape}"
+        )
+    return v.shape[-1] != n
+
+
+def _moves(plant, q, v, n):
+    """Whether the system has n velocities: its mass matrix is (n, n), and N(q) v has the shape of q."""
+    q, v = (jax.ShapeDtypeStruct((size,), jnp.result_type(q, v, float)) for size in (q.shape[-1], n))
+    t = jax.ShapeDtypeStruct((), q.dtype)
+    try:
+        M = eqx.filter_eval_shape(dynamics_of(plant).mass, t, q, v)
+        eqx.filter_eval_shape(rate, plant.kinematic_map, q, v)
+    except Exception:  # a function of the user may fail in any way for a wrong number of velocities
+        return False
+    return n > 0 and M.shape == (n, n)
 
 
 class WithStates(AbstractVariant):
     """The system ``plant`` with the states of its control as further entries of its velocities: see ``with_states``."""
 
     @property
-    def _count(self) -> int:
+    def count(self) -> int:
+        """Number of states."""
         control = self.plant.control
         assert control is not None
         return len(control.states)
 
     @property
     def dynamics(self) -> AbstractDynamics:
-        return _DynamicsBesideStates(dynamics_of(self.plant), self._count)
+        return _DynamicsBesideStates(dynamics_of(self.plant), self.count)
 
     @property
     def constraints(self) -> tuple[AbstractConstraint, ...]:
-        return tuple(BesideStates(constraint, self._count) for constraint in structure_of(self.plant))
+        return tuple(BesideStates(constraint, self.count) for constraint in structure_of(self.plant))
 
     @property
     def nonsmooth(self) -> tuple[AbstractNonsmooth, ...]:
-        return tuple(NonsmoothBesideStates(constraint, self._count) for constraint in self.plant.nonsmooth)
+        return tuple(NonsmoothBesideStates(constraint, self.count) for constraint in self.plant.nonsmooth)
 
     @property
     def nonideal(self) -> Callable | None:
-        return None if self.plant.nonideal is None else _ForceBesideStates(self.plant.nonideal, self._count)
+        return None if self.plant.nonideal is None else _ForceBesideStates(self.plant.nonideal, self.count)
 
     @property
     def kinematic_map(self) -> StateMap:
-        return StateMap(self.plant.kinematic_map, self._count)
+        return StateMap(self.plant.kinematic_map, self.count)
 
     @property
     def velocities(self) -> tuple[tuple[str, str], ...] | None:
@@ -126,7 +189,7 @@ class WithStates(AbstractVariant):
         return self.plant.limited(t, q)
 
     def energy(self, t: ScalarLike, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, ""] | None:
-        return self.plant.energy(t, q, v[: v.size - self._count])
+        return self.plant.energy(t, q, v[: v.size - self.count])
 
 
 class _DynamicsBesideStates(AbstractDynamics):

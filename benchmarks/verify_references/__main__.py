@@ -40,7 +40,7 @@ PARAMETERS = {
 """The parameter of the reference derivative."""
 
 
-BY_SCIPY = {"governor": "Radau", "fekete": "DOP853"}
+BY_SCIPY = {"governor": "Radau", "crank": "Radau", "fekete": "DOP853"}
 """Problems whose extrapolation takes too long, and the method for each."""
 
 

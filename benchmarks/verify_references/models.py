@@ -6,6 +6,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 from mpmath import mp
 
 from .lagrange import Points
@@ -601,6 +602,63 @@ def _solve3(M, b):
     return [(x[i] * b[0] + y[i] * b[1] + z[i] * b[2]) / det for i in range(3)]
 
 
+def _crank():
+    """Simeon's matrices of the rod, with the angle and the slider eliminated by the loop; y = (η, η̇). In NumPy."""
+
+    def matrices(m, p):
+        F, L, pi = p.b * p.h * p.l2, p.l2, m.pi
+        M, B = F * p.rho * np.diag([0.5, 0.5, 0, 0]), np.zeros((4, 4))
+        M[2:, 2:] = F * p.rho * p.axial_mass / 15 * np.array([[8, 1], [1, 2]])
+        bending, along = p.E * p.b * p.h**3 / 12 * pi**4 / (2 * L**3), p.E * p.b * p.h / (3 * L)
+        K = np.diag([bending, 16 * bending, 0, 0])
+        K[2:, 2:] = along * np.array([[16, -8], [-8, 7]])
+        B[2, 0], B[3, 0], B[3, 1] = 16 / pi**3, 1 / pi - 8 / pi**3, -1 / (2 * pi)
+        c1, c2 = np.array([0, 0, 2 / 3, 1 / 6]), np.array([2 / pi, 0, 0, 0])
+        c12, c21 = L * np.array([0, 0, 1 / 3, 1 / 6]), L * np.array([1 / pi, -1 / (2 * pi), 0, 0])
+        return M, K, p.rho * F * (B - B.T), *(p.rho * F * x for x in (c1, c2, c12, c21))
+
+    def loop(m, p, t, y):
+        """Angle of the rod and slider, their rates, and their accelerations as a slope and a bias."""
+        reach, rate, turn = p.l2 + y[3], y[7], p.omega * t
+        sin = -p.l1 * m.sin(turn) / reach
+        cos = m.sqrt(1 - sin**2)
+        w = -(p.l1 * p.omega * m.cos(turn) + rate * sin) / (reach * cos)
+        bias = (p.l1 * p.omega**2 * m.sin(turn) - 2 * rate * cos * w + reach * sin * w**2) / (reach * cos)
+        slope = -sin / (reach * cos)
+        slider_bias = -p.l1 * p.omega**2 * m.cos(turn) - 2 * rate * sin * w - reach * cos * w**2 - reach * sin * bias
+        x = p.l1 * m.cos(turn) + reach * cos
+        return sin, cos, w, x, np.array([slope, cos - reach * sin * slope]), np.array([bias, slider_bias])
+
+    def rate(m, p, t, y):
+        q, u = np.array(y[:4]), np.array(y[4:])
+        M, K, B, c1, c2, c12, c21 = matrices(m, p)
+        sin, cos, w, _, slope, bias = loop(m, p, t, y)
+        s, c = (m.sin(p.omega * t), m.cos(p.omega * t))
+        s12, c12_ = s * cos - c * sin, c * cos + s * sin
+        mass, square = p.rho * p.b * p.h * p.l2, p.l1 * p.omega**2
+        inertia = np.zeros((6, 6))  # angle, slider, η
+        inertia[0, 0] = p.J2 + q @ M @ q + 2 * c12 @ q
+        inertia[1, 1] = p.m3
+        inertia[0, 2:] = inertia[2:, 0] = c21 + q @ B
+        inertia[2:, 2:] = M
+        turning = square * (mass * p.l2 / 2 * s12 + s12 * c1 @ q - c12_ * c2 @ q) - 2 * w * (c12 @ u + u @ M @ q)
+        along = w**2 * (M @ q + c12) + square * (c12_ * c1 + s12 * c2) + 2 * w * B @ u - K @ q
+        J = np.zeros((6, 4))
+        J[:2, 3], J[2:] = slope, np.eye(4)
+        force = np.concatenate([[turning, 0.0], along]) - inertia @ np.concatenate([bias, np.zeros(4)])
+        return [*u, *np.linalg.solve(J.T @ inertia @ J, J.T @ force)]
+
+    def start(m, p):
+        at = [0.0, 0.0, 1.03339863e-5, 1.69327969e-5]
+        return [*at, 0.4448961125815990, 4.634339319238670e-3, -1.785910760000550e-6, -2.689386719979040e-6]
+
+    def compared(m, p, t, y):
+        sin, cos, _, x, *_ = loop(m, p, t, y)
+        return [np.arctan2(sin, cos), x, *(1000 * each for each in y[:4])]
+
+    return Model(rate, start, compared, ("0", "0.1"))
+
+
 MODELS = {
     "pendulum": _pendulum(),
     "double_pendulum": _double_pendulum(),
@@ -612,6 +670,7 @@ MODELS = {
     "andrews": _andrews(),
     "bricard": _bricard(),
     "governor": _governor(),
+    "crank": _crank(),
     "car_axis": _car_axis(),
     "fekete": _fekete(),
     "free_body": _free_body(),

@@ -97,6 +97,7 @@ def test_a_whirling_pendulum_advances_by_a_turn():
     np.testing.assert_allclose(np.trace(orbit.monodromy), 2 + 2 * np.cos(angle), rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_a_body_that_turns_once_is_back_although_its_quaternion_has_the_other_sign():
     """A free body with an axis: the multipliers of its steady spin are those of a uniform motion, all 1."""
     body = uk.Mechanism(

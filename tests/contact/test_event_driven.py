@@ -365,6 +365,7 @@ def test_impacts_accumulate_at_late_times(start):
     np.testing.assert_allclose(motion.q[-1], 0.1, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_load_that_varies_while_nothing_moves_is_followed():
     """Adaptive steps of a body at rest are long. A load 2 m g sin(20 t) lifts it three times in a second, and friction
     of 1 N holds another against 1.5 sin(20 t) N for a part of the time only."""

@@ -11,6 +11,7 @@ import pytest
 from scipy.linalg import expm
 
 import ukjax as uk
+from ukjax._view.scene import scene
 from ukjax.control import PID, DCMotor, DynamicFeedback, Feedback, LowPass, Sampled
 
 TIGHT: dict[str, Any] = {"rtol": 1e-12, "atol": 1e-12}
@@ -150,6 +151,110 @@ def test_a_velocity_constraint_does_not_see_the_states():
     np.testing.assert_allclose(motion.constraint_force[:, 2], 0, atol=1e-15)
 
 
+def hinge(control):
+    """A pendulum of 1 kg with a motor, whose control is a function of the motors of the mechanism."""
+    arm = uk.Body(1.0, centre=(0.5, 0, 0), inertia=(0.0, 0.1, 0.1))
+    robot = uk.Mechanism({"arm": arm}, {"hinge": uk.joints.Revolute("ground", "arm", axis="y")})
+    return robot.driven(control(robot.along("hinge")))
+
+
+@pytest.fixture(scope="module")
+def filtered():
+    """A motion with a filtered torque of 2 N m, from a start with a filtered torque of 1 N m."""
+    law = lambda B: LowPass(Feedback(B, jnp.array([2.0]), inputs=[("motor", "N m")]), 0.1, initial=1.0)
+    return uk.simulate(hinge(law), [0.1], [0.2], TS, dt=0.05)
+
+
+def test_reactions_and_power_are_those_of_the_torque_that_acts(filtered):
+    """The torque is s: as for the mechanism without states whose motor has this torque."""
+    q, v, s = filtered.q[1], filtered.v[1, :1], filtered.v[1, 1:]
+    found = filtered.model.reactions(TS[1], q, filtered.v[1])["hinge"]
+    expected = hinge(lambda B: Feedback(B, s)).reactions(TS[1], q, v)["hinge"]
+    for part in ("force", "moment"):
+        np.testing.assert_allclose(getattr(found, part), getattr(expected, part), rtol=1e-12, atol=1e-12)
+    at_start = filtered.model.reactions(0.0, [0.1], [0.2])["hinge"]  # the initial value of the filter
+    np.testing.assert_allclose(
+        at_start.force, hinge(lambda B: Feedback(B, [1.0])).reactions(0.0, [0.1], [0.2])["hinge"].force, rtol=1e-12
+    )
+    control = filtered.forces()["control"]
+    np.testing.assert_allclose(control.power, filtered.v[:, 0] * filtered.states["filtered motor"], rtol=1e-12)
+    assert control.force.shape == (5, 1)
+    np.testing.assert_allclose(
+        uk.acceleration(filtered.model, TS, filtered.q, filtered.v), filtered.acceleration, rtol=1e-12
+    )
+
+
+def test_pages_and_files_show_states_as_states(filtered, tmp_path):
+    page = scene(filtered, forces=True)
+    assert [link["name"] for link in page["links"]] == ["arm"]
+    assert "forces of joints" in [arrow["name"] for arrow in page["arrows"]]
+    names = {each["title"]: each["names"] for each in page["histories"]}
+    assert names["velocities [rad/s]"] == ("dhinge",) and names["states [N m]"] == ("filtered motor",)
+    for suffix in ("npz", "nc"):
+        found = uk.load_trajectory(filtered.save(tmp_path / f"motion.{suffix}"))
+        np.testing.assert_array_equal(found.states["filtered motor"], filtered.v[:, 1])
+        assert found.named_states == (("filtered motor", "N m"),) and found.directions == filtered.directions
+    header = filtered.save(tmp_path / "motion.csv").read_text().splitlines()[0].split(",")
+    assert header[1:6] == ["hinge [rad]", "dhinge [rad/s]", "ddhinge [rad/s^2]", "filtered motor [N m]",
+                           "rate of filtered motor [N m/s]"]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_sliders_of_a_system_with_states(filtered):
+    exploration = uk.explore(filtered.model, ["hinge", "control.time_constant"], q0=[0.1], v0=[0.2], t1=2.0, samples=5)
+    motion = exploration.motion({"control.time_constant": 0.2})
+    torque = 2 - np.exp(-TS / 0.2)
+    np.testing.assert_allclose(motion.states["filtered motor"], torque, atol=1e-5)
+
+
+DRIVE = {"kp": 4.0, "kd": 2.0}
+
+
+def positioned(ki):
+    """The cart with its load, positioned by a motor."""
+    motor = DCMotor(pid(ki=ki, **DRIVE), resistance=1.2, inductance=0.1, constant=0.8)
+    return uk.System(CART, control=motor, coordinates=[("x", "m")])
+
+
+def test_the_equilibrium_of_an_integral():
+    """The force 0.8 i balances the load, and the voltage ki s the resistance."""
+    found = uk.equilibrium(positioned(1.5), [0.2])
+    current = -LOAD / 0.8
+    np.testing.assert_allclose(found.q, 1.0, rtol=1e-9)
+    np.testing.assert_allclose(found.v, [0, 1.2 * current / 1.5, current], rtol=1e-9)
+    A = [[0, 1, 0, 0], [0, -FRICTION, 0, 0.8], [-1, 0, 0, 0], [-40, -28, 15, -12]]
+    np.testing.assert_allclose(
+        np.sort_complex(found.linear.eigenvalues), np.sort_complex(np.linalg.eigvals(A)), rtol=1e-9
+    )
+    assert bool(found.stable) and found.linear.states[2] == ("integral u1", "")
+    slope = jax.grad(lambda ki: uk.equilibrium(positioned(ki), [0.2]).v[1])(1.5)
+    np.testing.assert_allclose(slope, -1.2 * current / 1.5**2, rtol=1e-9)
+
+
+def test_members_of_an_ensemble_begin_with_their_own_initial_states():
+    over = {"control.own_initial[0]": [0.0, 1.0, 2.0], "control.constant": [0.5, 0.6, 0.7]}
+    swept = uk.ensemble(motor(), over, 3, ts=TS, q0=[0.0], v0=[0.0], dt=0.01)
+    for member, (current, constant) in enumerate(zip(*over.values(), strict=True)):
+        A = [[0, 1, 0], [0, -B / J, constant / J], [0, -constant / L, -R / L]]
+        expected = exact(A, [0, 0, 3 / L], [0, 0, current])
+        np.testing.assert_allclose(swept.v[member], expected[:, 1:], rtol=0, atol=1e-8)
+
+
+@pytest.mark.slow
+def test_the_constant_of_a_motor_is_estimated_from_its_angle():
+    ts = np.linspace(0, 0.5, 26)
+    angle = exact(MOTOR, [0, 0, 3 / L], [0, 0, 0], ts)[:, :1]
+    found = uk.fit(motor(0.4), uk.Experiment(ts, angle, ([0.0], [0.0])), "control.constant", fit_starts=False)
+    np.testing.assert_allclose(found.values, K, rtol=1e-5)
+
+
+def test_a_start_of_a_system_with_unnamed_velocities():
+    """A mass whose velocity is half the rate of its coordinate."""
+    plant = {"kinematic_map": lambda q, v: 2 * v, "control": pid(kp=0.0)}
+    motion = uk.simulate(uk.System(uk.MassForce(jnp.eye(1), jnp.zeros(1)), **plant), [0.0], [0.25], TS, dt=0.5)
+    np.testing.assert_allclose(motion.states["integral u1"], TS - TS**2 / 4, atol=1e-12)
+
+
 def test_states_of_two_filters_have_two_names():
     twice = uk.control.LowPass(uk.control.LowPass(pid(kp=1.0), 0.1), 1.0)
     assert [name for name, _ in twice.states] == ["integral u1", "filtered u1", "filtered u1 2"]
@@ -158,11 +263,16 @@ def test_states_of_two_filters_have_two_names():
 def test_mistakes_are_refused():
     system = uk.System(CART, control=pid(kp=1.0))
     states = r"first-order states \(integral u1\)"
-    for use in (uk.linearize, uk.equilibrium, lambda system, q: system.command(0.0, q, q)):
-        with pytest.raises(uk.InputError, match=states):
-            use(system, [0.0])
-    with pytest.raises(uk.InputError, match=f"equilibrium is not available for systems whose control has {states}"):
-        uk.equilibrium(uk.with_states(system), [0.0])
+    for use in (lambda q: system.command(0.0, q, q), lambda q: system(0.0, q, [0.0, 0.0])):
+        with pytest.raises(uk.InputError, match=rf"{states}, .* use ukjax.with_states\(system\)"):
+            use([0.0])
+    clash = uk.System(CART, control=pid(kp=1.0), coordinates=[("integral u1", "m")])
+    with pytest.raises(uk.InputError, match="control has a state 'integral u1', which is the name of a coordinate"):
+        uk.simulate(clash, [0.0], [0.0], TS)
+    record = uk.Experiment(TS, np.zeros(5), np.zeros((5, 2)))
+    named = uk.System(CART, control=pid(kp=1.0), coordinates=[("x", "m")])
+    with pytest.raises(uk.InputError, match=r"start must have the states of the control \(integral u1\) after v0"):
+        uk.fit(named, record, "control.kp[0]", segments=2)
     with pytest.raises(uk.InputError, match=rf"solver=Rattle\(\) is not available for .* {states}"):
         uk.simulate(system, [0.0], [0.0], TS, solver=uk.Rattle(), dt=0.1)
     with pytest.raises(uk.InputError, match=f"continuation is not available for .* {states}"):

@@ -273,6 +273,7 @@ def test_the_examples_of_docstrings_are_right(documented, tmp_path, monkeypatch)
 # --- how they end ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_member_that_cannot_be_assembled_says_so():
     found = sweep({"x": [0.5, 2.0, -0.5, -3.0]}, q0=[0.0, -1.0], fix_swept=True)
     np.testing.assert_array_equal(found.finished, [True, False, True, False])

@@ -140,6 +140,7 @@ def test_gradients_are_those_of_stacking(rng, kind):
         assert np.any(np.abs(one) > 1e-3)
 
 
+@pytest.mark.slow
 def test_gradients_where_rows_contradict_each_other_are_differences(rng):
     """The second set against the first, and within itself: no stacking gives this motion."""
     M, Q, A1, b1, A2, b2, *changes = changing(rng, "independent")

@@ -144,3 +144,19 @@ def test_every_controlled_mechanism_says_what_it_is_to_follow(name):
     for field, value in known.items():
         object.__setattr__(motion, field, value)
     np.testing.assert_allclose(following_error(motion), twice(task if own is None else own), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.slow
+def test_the_restitution_that_reaches_a_height_after_an_impact():
+    """A ball from 1 m that is at 0.6 m after 1 s, behind one impact, by the closed form."""
+    g, end, wanted = 9.81, 1.0, 0.6
+    ball = uk.System(uk.MassForce(jnp.eye(1), jnp.array([-g])), uk.Unilateral(lambda t, q: q[0], 0.8))
+    cost = lambda motion: (motion.q[-1, 0] - wanted) ** 2
+    options: dict[str, Any] = dict(ts=[0.0, 0.5, end], dt=0.1, drift="projection")
+    found = uk.tune(ball, "nonsmooth[0].restitution", [1.0], [0.0], cost=cost, **options)
+    fall = np.sqrt(2 / g)
+    best = (wanted + g * (end - fall) ** 2 / 2) / (g * fall * (end - fall))
+    np.testing.assert_allclose(found.values, [best], rtol=1e-4)
+    np.testing.assert_allclose(found.after.q[0, -1, 0], wanted, atol=1e-4)
+    contacts = found.after.contacts
+    assert contacts is not None and int(contacts.impacts[0]) == 1

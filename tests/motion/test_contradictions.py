@@ -40,7 +40,7 @@ EVEN_OR_ADAPTIVE = [{"dt": 0.05}, pytest.param({}, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("how", EVEN_OR_ADAPTIVE, ids=["even", "adaptive"])
-@pytest.mark.parametrize("members", [(), (2,)], ids=["one", "batch"])
+@pytest.mark.parametrize("members", [pytest.param((), marks=pytest.mark.slow), (2,)], ids=["one", "batch"])
 def test_a_motion_between_contradictory_constraints_is_an_error(how, members):
     at = np.zeros((*members, 2))
     with pytest.raises(uk.SimulationError, match=r"contradict each other at t = 0 s: 'wall' and 'pusher'\. .* by 0\.1"):

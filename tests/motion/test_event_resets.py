@@ -187,3 +187,44 @@ def test_an_event_that_is_no_number_ends_the_motion():
     root = uk.Event(lambda t, q, v: jnp.sqrt(q[0]) + 1, ends=False)
     motion = uk.simulate(BALL, [1.0], [0.0], [0.0, 1.0], event=root, throw=False, dt=0.25, solver=uk.RungeKutta4())
     assert int(motion.result) == EVENT_NAN
+
+
+def test_files_hold_the_events_of_a_batch(tmp_path):
+    starts = np.array([[1.0], [2.0]])
+    motion = uk.simulate(BALL, starts, [0.0], TS, event=[floor(0.8), APEX])
+    first = np.sqrt(2 * (starts[:, 0] - 0.1) / G)
+    np.testing.assert_allclose(motion.events.times("floor")[:, 0], first, rtol=1e-12)
+    found = uk.load_trajectory(motion.save(tmp_path / "motion.npz"))
+    assert repr(found.events) == repr(motion.events) and found.events.names == ("floor", "apex")
+    np.testing.assert_array_equal(found[1].events.times("apex"), motion[1].events.times("apex"))
+    with pytest.warns(UserWarning, match="motion.events are not written to .nc: use .npz"):
+        assert uk.load_trajectory(motion.save(tmp_path / "motion.nc")).events is None
+
+
+@pytest.mark.slow
+def test_derivatives_through_events_and_impacts_in_a_batch():
+    """A ball that bounces from 0 with e, and loses speed by the factor k where it passes 0.6 m upwards."""
+    ts = jnp.array([0.0, 0.3, 1.0])
+
+    def run(x):
+        ball = uk.System(BALL.dynamics, uk.Unilateral(lambda t, q: q[0], x[0]))
+        kick = uk.Event(lambda t, q, v: q[0] - 0.6, "rising", reset=lambda t, q, v: x[1] * v)
+        return uk.simulate(ball, jnp.stack([x[2:], x[2:] + 0.3]), jnp.zeros(1), ts, event=[kick, APEX])
+
+    def last(e, k, h):
+        fall = np.sqrt(2 * h / G)
+        rise = (e * G * fall - np.sqrt((e * G * fall) ** 2 - 2 * G * 0.6)) / G
+        speed, t = k * (e * G * fall - G * rise), 1.0 - fall - rise
+        return 0.6 + speed * t - G * t**2 / 2
+
+    x, step = np.array([0.9, 0.5, 1.0]), 1e-5
+    motion = run(jnp.asarray(x))
+    np.testing.assert_allclose(motion.q[:, -1, 0], [last(*x), last(x[0], x[1], 1.3)], rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(motion.events.counts[:, 0], 1)
+    expected = [(last(*(x + d)) - last(*(x - d))) / (2 * step) for d in step * np.eye(3)]
+    np.testing.assert_allclose(jax.jacfwd(lambda x: run(x).q[0, -1, 0])(jnp.asarray(x)), expected, rtol=1e-7)
+
+
+def test_a_reset_belongs_to_its_event():
+    with pytest.raises(uk.InputError, match=r"write event=ukjax.Event\(function, reset=reset\)"):
+        uk.simulate(BALL, [1.0], [0.0], TS, event=APEX, reset=Bounce(0.9))

@@ -221,6 +221,7 @@ def test_a_mass_matrix_that_is_none_is_an_error(how):
         uk.simulate(negative, LEVEL, REST, TS, **how)
 
 
+@pytest.mark.slow
 def test_a_flat_pose_is_passed_by_or_named():
     """Three rockers and their coupler lie in one line at t = 0.4957 s, where branches meet: steps lead from one side of
     it to the other, and come to where short steps of known number come. A few, whose steps happen to end beside it,

@@ -13,10 +13,9 @@ import ukjax as uk
 PULL, SPEED = 3.0, 2.5
 
 
-@pytest.mark.parametrize("lengths", [(1, 2, 4, 3), pytest.param((1, 4, 3, 2), marks=pytest.mark.slow)])
-def test_fixed_steps_pass_flat_poses_of_four_bars_that_are_no_parallelograms(lengths):
-    """Bars a, b, c between pins that are d apart, without forces, with the angles as coordinates of unit mass: the
-    speed keeps its size, and the bars lie flat several times."""
+def four_bar(lengths):
+    """Bars a, b, c between pins that are d apart, without forces, with the angles as coordinates of unit mass, and a
+    start: the speed keeps its size, and the bars lie flat several times."""
     a, b, c, d = map(float, lengths)
 
     def closes(t, q):
@@ -28,12 +27,43 @@ def test_fixed_steps_pass_flat_poses_of_four_bars_that_are_no_parallelograms(len
     pin, far = a * np.exp(1j * angle), complex(d)
     along = (b**2 - c**2 + abs(far - pin) ** 2) / (2 * abs(far - pin))
     tip = pin + (along + 1j * np.sqrt(b**2 - along**2)) * (far - pin) / abs(far - pin)
-    q, v = uk.project(system, 0.0, [angle, np.angle(tip - pin), np.angle(tip - far)], [1.0, 0.0, 0.0])
-    motion = uk.simulate(system, q, v, np.linspace(0, 20, 201), dt=0.01)
+    return system, *uk.project(system, 0.0, [angle, np.angle(tip - pin), np.angle(tip - far)], [1.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("lengths", [(1, 2, 4, 3), pytest.param((1, 4, 3, 2), marks=pytest.mark.slow)])
+def test_fixed_steps_pass_flat_poses_of_four_bars_that_are_no_parallelograms(lengths):
+    motion = uk.simulate(*four_bar(lengths), np.linspace(0, 20, 201), dt=0.01)
     square = np.sum(np.asarray(motion.v) ** 2, axis=1)
     np.testing.assert_allclose(square, square[0], rtol=1e-5)
     turned = np.sin(np.asarray(motion.q[:, 0] - motion.q[:, 2]))
     assert np.sum(np.diff(np.sign(turned)) != 0) >= 1  # past a pose where all bars lie on one line
+
+
+SLOW = [(1, 2, 3, 4), (1, 3, 2, 4), (1, 3, 4, 2), (2, 1, 3, 4), (2, 3, 1, 4), (2, 3, 4, 1), (2, 4, 1, 3), (2, 4, 3, 1)]
+
+
+@pytest.mark.parametrize(
+    "lengths", [(1, 2, 4, 3), (2, 1, 4, 3), *(pytest.param(x, marks=pytest.mark.slow) for x in SLOW)]
+)
+def test_adaptive_steps_pass_flat_poses_of_four_bars_that_are_no_parallelograms(lengths):
+    """The speed keeps its size, and velocities do not turn: along the other branch they have another direction."""
+    motion = uk.simulate(*four_bar(lengths), np.linspace(0, 20, 401))
+    v = np.asarray(motion.v)
+    np.testing.assert_allclose(np.sum(v**2, axis=1), np.sum(v[0] ** 2), rtol=1e-7)
+    direction = v / np.linalg.norm(v, axis=1, keepdims=True)
+    assert np.min(np.sum(direction[1:] * direction[:-1], axis=1)) > 0.98
+    assert motion.plan is not None and motion.plan.notes
+    assert all("passed a singular pose, where 'loop[0]'" in note for note in motion.plan.notes)
+
+
+def test_a_motion_that_passes_no_flat_pose_ends_before_it():
+    """Samples of a motion that ends at a pose have the energy of its start, as all samples of one that passes."""
+    system, q, v = four_bar((1, 4, 3, 2))
+    motion = uk.simulate(system, q, v, np.linspace(0, 20, 201), throw=False)
+    energy = np.sum(np.asarray(motion.v) ** 2, axis=1)
+    reached = np.isfinite(energy)
+    np.testing.assert_allclose(energy[reached], energy[0], rtol=1e-7)
+    assert reached[80] and bool(motion.finished) == bool(np.all(reached))
 
 
 def parallelogram(tilt):

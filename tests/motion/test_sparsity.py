@@ -39,6 +39,7 @@ def close(found, expected, tolerance):
     np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * np.max(np.abs(expected)))
 
 
+@pytest.mark.slow
 def test_a_batch_is_its_members():
     system, q, v = row(6, 3)
     method = uk.Sparse.of(pattern_of(system, q[0], v[0]))

@@ -148,6 +148,7 @@ def test_one_unit_for_all_coordinates_is_the_unit_of_what_belongs_to_them(tmp_pa
         assert units == {"q": "m", "v": "m s-1", "acceleration": "m s-2", "constraint_force": "N"}
 
 
+@pytest.mark.slow
 def test_members_with_times_of_their_own_share_no_axis(stopped, batch):
     """An event's instant is a sample, and not that of the others."""
     assert "time" not in stopped.to_xarray().coords

@@ -358,3 +358,36 @@ def test_in_a_browser_it_moves_and_asks_the_network_for_nothing(pendulum, wheel,
         found = in_browser(view.page, "for (const at of [0.1, 0.6]) { slide('when', at); await shot(); }", tmp_path)
         assert len(set(found["pictures"])) == 2 and not found["problems"] and not found["loaded"]
         assert (found["solid"] is True) == (motion is wheel)
+
+
+PINCH_AND_FILM = """
+canvas.setPointerCapture = () => {};  // the pointers of a script cannot be captured
+const touch = (kind, pointerId, clientX) =>
+  canvas.dispatchEvent(new PointerEvent(kind, { pointerId, clientX, clientY: 200, pointerType: "touch" }));
+await shot();
+touch("pointerdown", 1, 400);
+touch("pointerdown", 2, 600);
+touch("pointermove", 1, 400);
+for (const apart of [0, 50]) {
+  touch("pointermove", 1, 400 - apart);
+  touch("pointermove", 2, 600 + apart);
+}
+await shot();
+let saved;
+HTMLAnchorElement.prototype.click = function () { saved = [this.download, this.href]; };
+window.requestAnimationFrame = (frame) => setTimeout(() => frame(performance.now()), 20);  // frames of virtual time
+element("film").click();
+for (let tenth = 0; tenth < 140 && !saved; tenth++) await rest(100);
+const film = await (await fetch(saved[1])).arrayBuffer();
+told = { name: saved[0], size: film.byteLength, head: [...new Uint8Array(film.slice(0, 8))] };
+"""
+
+
+@pytest.mark.slow
+def test_two_fingers_zoom_and_a_film_is_saved(pendulum, tmp_path):
+    found = in_browser(uk.view(pendulum).page, PINCH_AND_FILM, tmp_path)
+    assert found["pictures"][0] != found["pictures"][1] and not found["problems"]
+    film = found["told"]
+    assert film["size"] > 10_000
+    is_mp4, is_webm = bytes(film["head"][4:]) == b"ftyp", bytes(film["head"][:4]) == b"\x1aE\xdf\xa3"
+    assert is_mp4 and film["name"].endswith(".mp4") or is_webm and film["name"].endswith(".webm")

@@ -252,7 +252,7 @@ def _equilibria(family, start, parameter, t, hold, fixed_period, size):
     if fixed_period is not None:
         raise InputError("fixed_period must be None for equilibria: it is for an Orbit as the start")
     system = system_of(family, parameter)
-    t, q, v = state_of(system, t, start, None, "start")
+    system, t, q, v = state_of(system, t, start, None, "start")
     curve, point = Equilibria(family, t, q, v, hold, size), Point(np.asarray(q), np.asarray(v), 0.0, float(parameter))
     curve.begin(point)
     for _ in range(SEARCH):

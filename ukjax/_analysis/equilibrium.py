@@ -12,13 +12,15 @@ from .._check import kind_of
 from .._constraint import Holonomic, names_of
 from .._errors import InputError
 from .._jaxpr.tracing import is_eager, without_derivatives
+from .._kinematic_map import count_states
 from .._motion.consistent.locked import locked
 from .._motion.consistent.project import project
 from .._motion.inputs import canonicalise
 from .._precision import Numbers
 from .._run.compile import jit_unoptimised
 from .._solve import AbstractMethod, choose, solve
-from .._system import AbstractSystem, System, refuse_contacts, refuse_sampled, refuse_states, structure_of
+from .._system import AbstractSystem, System, refuse_contacts, refuse_sampled, structure_of
+from .at_rest import StatesAsCoordinates
 from .linear_model import LinearModel
 from .linearize import check_state, linearize, state_of
 from .states import Rows
@@ -33,7 +35,8 @@ class Equilibrium(eqx.Module):
     Attributes
     ----------
     t, q, v
-        Time [s], coordinates (nq,), and velocities (n,), which are 0.
+        Time [s], coordinates (nq,), and velocities (n,), which are 0. For a control with first-order states v is (0, s)
+        of shape (n + k,).
     multipliers
         λ (m,), one for each row: the force of the constraint φ_k = 0 is λ_k ∂φ_k/∂q. It acts towards larger φ_k if λ_k
         is positive. If φ_k is a length [m], λ_k is a force [N]. Where rows are redundant, the equations of statics do
@@ -88,6 +91,9 @@ def equilibrium(
     The search starts at the point on the constraints nearest to ``near``. If there are many equilibria, such as those
     of a body on a plane, the result is the one nearest to this point, as for ``project``. It may be stable or not.
 
+    First-order states s of a control are constant in an equilibrium, ṡ = f(t, q, 0, s) = 0. The search for them starts
+    at the initial values of the control.
+
     Parameters
     ----------
     system
@@ -124,11 +130,20 @@ def equilibrium(
         raise InputError(f"system must be a ukjax.System, got {kind_of(system)}")
     refuse_contacts("equilibrium", system)
     refuse_sampled("equilibrium", system)
-    refuse_states("equilibrium", system)
-    t, q, v = state_of(system, t, near, None, "near")
+    system, t, q, v = state_of(system, t, near, None, "near")
     system = locked(system, hold, t, q, v, "hold")
     system, q, v, t = canonicalise(system, q, v, t)
-    method = choose(method)
+    if not count_states(system.kinematic_map):
+        return Equilibrium(t, *_equilibrium(system, t, q, v, choose(method)), system)
+    rest, moving = StatesAsCoordinates(system, q.size), v.size - count_states(system.kinematic_map)
+    start = jnp.concatenate([q, v[moving:]])
+    z, _, multipliers, unique, force, rows = _equilibrium(rest, t, start, 0 * v, choose(method))
+    q, v = z[: q.size], jnp.concatenate([0 * v[:moving], z[q.size :]])
+    return Equilibrium(t, q, v, multipliers, unique, force, rows, system)
+
+
+def _equilibrium(system, t, q, v, method):
+    """Fields of ``Equilibrium`` from q to rows, for a system without states."""
     if any(constraint.level == "position" for constraint in system.enforced):
         q = project(system, t, q, v, method)[0]
     constants: Any = without_derivatives((system, t, q, v))
@@ -148,7 +163,7 @@ def equilibrium(
         method = found.fast_path_of_multipliers(method)
     multipliers, unique, force = _forces(system, t, q, v, method)
     rows = tuple(names_of(structure_of(system), lambda constraint: constraint.rows(t, q, v)[1]))
-    return Equilibrium(t, q, v, multipliers, unique, force, rows, system)
+    return q, v, multipliers, unique, force, rows
 
 
 def _balanced_or_none(system, t, q, v, balance, method):

@@ -26,6 +26,7 @@ from .._precision import Numbers
 from .._run.compile import jit_unoptimised
 from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem, refuse_contacts, refuse_sampled
+from .._with_states import plant_of, with_initial_states
 from .linear_model import LinearModel
 from .states import Rows, named_states, names_of_states, position_names, velocity_names
 from .tangent import compiled_tangent
@@ -64,11 +65,13 @@ def linearize(
     Parameters
     ----------
     system
-        The system. The forces of its control are included, so that A is that of the closed loop.
+        The system. The forces of its control are included, so that A is that of the closed loop. First-order states of
+        its control are states x, too.
     q
         Coordinates, shape (nq,), on the constraints.
     v
-        Velocities, shape (n,), on the constraints. Default: 0.
+        Velocities, shape (n,), on the constraints. Default: 0. For a control with first-order states s also (v, s) of
+        shape (n + k,); otherwise s are the initial values of the control.
     t
         Time [s].
     inputs
@@ -102,7 +105,7 @@ def linearize(
         raise InputError(f"system must be a ukjax.System, got {kind_of(system)}")
     refuse_contacts("linearize", system)
     refuse_sampled("linearize", system)
-    t, q, v = state_of(system, t, q, v)
+    system, t, q, v = state_of(system, t, q, v)
     system, q, v, t = canonicalise(system, q, v, t)
     check_kinematic_map(system, q, v)
     constants: Any = without_derivatives((system, t, q, v))
@@ -158,20 +161,24 @@ def linearize(
 
 def state_of(
     system: AbstractSystem, t: Numbers, q: Numbers, v: Numbers | None, name: str = "q"
-) -> tuple[Array, Array, Array]:
-    """Convert t, q, v to arrays; v is 0 if it is None. Raises ``InputError`` for wrong shapes, and calls q ``name``."""
+) -> tuple[AbstractSystem, Array, Array, Array]:
+    """Return the system with its states in the velocities, and t, q, v as arrays. v is 0 if it is None, and states
+    that are not given have their initial values. Raises ``InputError`` for wrong shapes, and calls q ``name``.
+    """
     t, q = as_number("t", t, "s"), as_array(name, q)
     if q.ndim != 1 or not q.size:
         raise InputError(f"{name} must have shape (n,), one entry per coordinate, got shape {q.shape}")
+    system = plant_of(system)
     if v is None and system.kinematic_map is not None and system.velocities is None:
         raise InputError("velocities must be named in a system with a kinematic_map, so that their number is known")
     n = q.size if system.kinematic_map is None else len(system.velocities or ())
-    v = jnp.zeros(n, q.dtype) if v is None else as_array("v", v)
-    if v.ndim != 1 or system.kinematic_map is None and v.shape != q.shape:
-        raise InputError(f"v must have shape ({n},), one entry per velocity, got shape {v.shape}")
-    for argument, value in (("t", t), (name, q), ("v", v)):
+    velocities = jnp.zeros(n, q.dtype) if v is None else as_array("v", v)
+    system, velocities = with_initial_states(system, q, velocities, "v")
+    if velocities.ndim != 1 or system.kinematic_map is None and velocities.shape != q.shape:
+        raise InputError(f"v must have shape ({n},), one entry per velocity, got shape {velocities.shape}")
+    for argument, value in (("t", t), (name, q), ("v", velocities)):
         check_finite(argument, value)
-    return t, q, v
+    return system, t, q, velocities
 
 
 def check_state(rows: Rows, system: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> None:

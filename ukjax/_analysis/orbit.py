@@ -275,7 +275,7 @@ def _checked(function, system, t, q, v, period, steps):
         raise InputError(f"system must be a ukjax.System, got {kind_of(system)}")
     refuse_sampled(function, system)
     refuse_states(function, system)
-    t, q, v = state_of(system, t, q, v)
+    system, t, q, v = state_of(system, t, q, v)
     system, q, v, t = canonicalise(system, q, v, t)
     return system, t, q, v, as_number("period", period, "s", above=0).astype(q.dtype), as_integer("steps", steps, 8)
 

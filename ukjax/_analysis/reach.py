@@ -22,7 +22,7 @@ from .._precision import Numbers, in_precision
 from .._rotation import quaternion_of, rotation_vector
 from .._run.compile import jit_fast_compile, jit_unoptimised
 from .._system import refuse_contacts, shifted
-from .sizes import characteristic_length, units_of_velocities
+from .sizes import characteristic_length, refuse_flexible, units_of_velocities
 
 MAX_ITERATIONS = 500
 MOST_RESTORING = 30
@@ -139,6 +139,7 @@ def reach(
         raise InputError(f"mechanism must be a ukjax.Mechanism, got {kind_of(mechanism)}")
     if mechanism.contacts or mechanism.further_nonsmooth:
         refuse_contacts("reach", mechanism)
+    refuse_flexible("reach", mechanism)
     check_flag("path", path)
     check_flag("throw", throw)
     t, near = as_number("t", t, "s"), as_array("near", near)

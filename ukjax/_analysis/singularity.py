@@ -26,7 +26,7 @@ from .._names import did_you_mean
 from .._precision import Numbers
 from .._run.compile import jit_unoptimised
 from .._system import shifted
-from .sizes import characteristic_length, units_of_velocities
+from .sizes import characteristic_length, refuse_flexible, units_of_velocities
 
 NEAR = 1e-6
 """Default distance at which a pose counts as singular."""
@@ -122,6 +122,7 @@ def singularity(
     """
     if not isinstance(mechanism, Mechanism):
         raise InputError(f"mechanism must be a ukjax.Mechanism, got {kind_of(mechanism)}")
+    refuse_flexible("singularity", mechanism)
     t, q, tolerance = as_number("t", t, "s"), as_array("q", q), as_number("tolerance", tolerance, above=0)
     nq = mechanism.tree.nq
     if q.ndim not in (1, 2) or q.shape[-1] != nq:

@@ -1,10 +1,21 @@
-"""Sizes that make lengths and angles of a mechanism comparable."""
+"""What the kinematic analyses of mechanisms share: sizes of lengths and angles, and what they refuse."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._errors import InputError
 from .._mechanism import Mechanism
 from .._mechanism.reactions import square_length
+
+
+def refuse_flexible(what: str, mechanism: Mechanism) -> None:
+    """Raise ``InputError`` for a mechanism with flexible bodies, whose deformation depends on forces."""
+    if mechanism.tree.modal:
+        name = mechanism.tree.modal[0].body
+        raise InputError(
+            f"ukjax.{what} is for rigid bodies, and {name!r} is flexible: its deformation follows from forces, "
+            "not from poses. Make the mechanism with a ukjax.Body in its place"
+        )
 
 
 def characteristic_length(mechanism: Mechanism, t: Array, q: Float[Array, " nq"]) -> Float[Array, ""]:

@@ -11,8 +11,8 @@ from jaxtyping import Array, Float
 from .._check import repr_of
 from .._check_terms import check_terms
 from .._errors import InputError
-from .._kinematic_map import count_states
-from .._labels import Named, direction_names, named_coordinates, named_directions
+from .._kinematic_map import StateMap, count_states
+from .._labels import Named, direction_names, named_coordinates, named_directions, per_second, state_names
 from .._names import did_you_mean_one_of
 from .._run.compile import jit_unoptimised
 from .._solve import (
@@ -44,10 +44,14 @@ def position_names(system: AbstractSystem, nq: int, n: int) -> Named:
 
 def velocity_names(system: AbstractSystem, nq: int, n: int) -> Named:
     """Names and units of the n velocities. The rate of a coordinate ``q1`` is ``dq1``."""
-    per_second = lambda unit: f"{unit}/s" if unit else ""
-    if kinematic_map_of(system) is None:
-        return tuple((f"d{name}", per_second(unit)) for name, unit in named_coordinates(system, nq))
-    return system.velocities or tuple((f"v{i + 1}", "") for i in range(n))
+    kinematic_map = kinematic_map_of(system)
+    if kinematic_map is not None and system.velocities is not None:
+        return system.velocities
+    if kinematic_map is None or isinstance(kinematic_map, StateMap) and kinematic_map.others is None:
+        named = tuple((f"d{name}", per_second(unit)) for name, unit in named_coordinates(system, nq))
+    else:
+        named = tuple((f"v{i + 1}", "") for i in range(n - count_states(kinematic_map)))
+    return (*named, *state_names(system))
 
 
 def names_of_states(system: AbstractSystem, nq: int, n: int, states: States) -> Named:

@@ -47,11 +47,15 @@ def summarise(trajectory: Trajectory) -> dict[str, Any]:
         result["control"] = _control(trajectory)
     if trajectory.contacts is not None:
         result["contacts"] = _contacts(trajectory)
-    force = np.abs(np.asarray(trajectory.constraint_force)).max(axis=0)
-    direction_names = [name for name, _ in trajectory.directions]
+    directions = trajectory.directions[: trajectory.v.shape[-1] - len(trajectory.states)]
+    force = np.abs(np.asarray(trajectory.constraint_force))[:, : len(directions)].max(axis=0)
+    direction_names = [name for name, _ in directions]
     result["max_constraint_force"] = dict(zip(direction_names, map(float, force), strict=True))
     result["q_end"] = dict(zip(names, map(float, np.asarray(trajectory.q)[-1]), strict=True))
-    result["units"] = dict(trajectory.coordinates + trajectory.directions)
+    result["units"] = dict(trajectory.coordinates + directions)
+    if trajectory.states:
+        result["states_end"] = {name: float(np.asarray(x)[-1]) for name, x in trajectory.states.items()}
+        result["units"] |= dict(trajectory.named_states)
     if trajectory.plan is not None:
         result["plan"] = asdict(trajectory.plan)
     return result
@@ -157,7 +161,8 @@ def _rows(run):
     units = run["units"]
     force = [f"{name} {value:.4g} {force_unit(units[name])}" for name, value in run["max_constraint_force"].items()]
     rows.append(("largest force", ", ".join(force)))
-    rows.append(("end", ", ".join(f"{name} {value:.6g} {units[name]}" for name, value in run["q_end"].items())))
+    end = run["q_end"] | run.get("states_end", {})
+    rows.append(("end", ", ".join(f"{name} {value:.6g} {units[name]}".rstrip() for name, value in end.items())))
     return [f"  {label:17}{text}" for label, text in rows]
 
 

@@ -31,6 +31,7 @@ from .._motion.stepper.scaling import scale_of
 from .._motion.trajectory.trajectory import OBSERVED, Trajectory
 from .._run.compile import jit_batch
 from .._system import AbstractSystem
+from .._with_states import plant_of, with_initial_states
 from .fixed_entries import with_fixed_entries
 
 PADDING_MEMBERS = 8
@@ -189,16 +190,16 @@ def unprojected_start(task: Task, numbers: Array, q: Array, v: Array) -> tuple[A
     """The model of a member, and its start before the projection onto the constraints."""
     model = task.model_of(numbers)
     if task.own_start and task.reference is not None:
-        q = q + (model.reference_pose()[0] - task.reference)
+        q = q + (plant_of(model).reference_pose()[0] - task.reference)
     elif task.own_start:
-        q, v = (jnp.asarray(x, q.dtype) for x in model.start())
+        q, v = (jnp.asarray(x, q.dtype) for x in plant_of(model).start())
     for column, entry in task.q_entries:
         q = q.at[entry].set(numbers[column])
     for column, entry in task.v_entries:
         v = v.at[entry].set(numbers[column])
     if task.start_of is not None:
-        q, v = two_arrays("start_of", "(q0, v0)", call("start_of", task.start_of, model, q, v))
-    return model, q, v
+        q, v = two_arrays("start_of", "(q0, v0)", call("start_of", task.start_of, plant_of(model), q, v))
+    return model, q, with_initial_states(model, q, v)[1]
 
 
 def _initial_state(task, model, numbers, q, v):
@@ -270,7 +271,7 @@ def kept_arrays(
     held: Array | None = None,
 ) -> Any:
     """The arrays kept of one motion besides q, v and its end, name -> array."""
-    model, method = task.model_of(numbers), task.problem.method
+    model, method = plant_of(task.model_of(numbers)), task.problem.method
     motion = Trajectory(t, q, v, result, steps, last, model, method, contacts=contacts, held=held)
     if task.keep == "all":
         return {name: x for name in OBSERVED if (x := getattr(motion, name)) is not None}

@@ -20,6 +20,7 @@ from .._motion.inputs import canonicalise, check_kinematic_map
 from .._motion.simulate import Arguments, is_plain
 from .._precision import warn_if_single
 from .._system import AbstractSystem, kinematic_map_of
+from .._with_states import equations_of, with_initial_states
 from .block import ENDING_ARRAYS, MOTION_ARRAYS, PADDING_MEMBERS, Task, kept_arrays, start_found, unprojected_start
 from .dataset import RESERVED
 from .over import Over
@@ -123,9 +124,13 @@ def plan_of(
     """The plan for these arguments of ``ensemble``; raises ``InputError`` for bad input."""
     q, v, own_start = _starts(system, q0, v0)
     first = lambda x: x[0] if x.ndim == 2 else x
-    arguments = Arguments.checked(system, first(q), first(v), ts, drift, dt, solver, None, event, max_steps, False)
+    extended, first_v = with_initial_states(system, first(q), first(v))
+    arguments = Arguments.checked(extended, first(q), first_v, ts, drift, dt, solver, None, event, max_steps, False)
     if arguments.events and not is_plain(arguments.events):
-        raise InputError("event must be one that ends the motion in ukjax.ensemble: the others are not available")
+        raise InputError(
+            "event must be one that ends the motion in ukjax.ensemble: for several events, or one with a reset or "
+            "ends=False, give a batch of starts to ukjax.simulate"
+        )
     if not callable(keep) and keep not in KEEP_OPTIONS:
         raise InputError(f"keep must be 'samples', 'end', 'all' or a function of a trajectory, got {repr_of(keep)}")
     if callable(keep):
@@ -133,17 +138,20 @@ def plan_of(
     check_flag("fix_swept", fix_swept)
     if start_of is not None:
         check_function("start_of", start_of, "model, q0, v0")
-    coordinates, directions = named_coordinates(system, q.shape[-1]), named_directions(system, v.shape[-1])
-    names = [[name for name, _ in named] for named in (coordinates, directions or coordinates)]
+    coordinates, directions = named_coordinates(system, q.shape[-1]), named_directions(extended, size_of(first_v)[-1])
+    names = [[name for name, _ in named] for named in (coordinates, (directions or coordinates)[: v.shape[-1]])]
     swept = Over.of(system, over, members, combine, seed, *names)
     if q.ndim == 2 and len(q) != swept.members:
         raise InputError(f"q0 and v0 must have a row for each of {swept.members} members, got shape {q.shape}")
-    model, first_q, first_v, times = canonicalise(system, arguments.q0, arguments.v0, arguments.ts)
+    model, first_q, first_v, times = canonicalise(extended, arguments.q0, arguments.v0, arguments.ts)
     check_kinematic_map(model, first_q, first_v)
     if rtol is None and dt is None:
         warn_if_single(first_q.dtype)
     problem = arguments.problem(model, first_q, times, rtol, atol, method)
-    problem = replace(problem, places=tuple(each.place for each in swept.swept if each.place is not None))
+    places = tuple(each.place for each in swept.swept if each.place is not None)
+    if extended is not system:
+        places = tuple(place._replace(path=("plant", *place.path)) for place in places)
+    problem = replace(problem, places=places)
     columns = lambda kind: tuple((i, swept.swept[i].index) for i in swept.of_kind(kind))
     task = Task(
         problem=problem,
@@ -186,7 +194,9 @@ def _starts(system, q0, v0):
     if q0 is None or v0 is None:
         raise InputError(f"q0 and v0 must both be given, or neither, got {'v0' if q0 is None else 'q0'} alone")
     q, v = (as_numpy(name, x) for name, x in (("q0", q0), ("v0", v0)))
-    fits = v.shape in (q.shape, q.shape[-1:]) if kinematic_map_of(system) is None else v.ndim in (1, q.ndim)
+    fits = (
+        v.shape in (q.shape, q.shape[-1:]) if kinematic_map_of(equations_of(system)) is None else v.ndim in (1, q.ndim)
+    )
     if q.ndim not in (1, 2) or not q.size or not fits:
         raise InputError(
             f"q0 and v0 must have shape (n,), or (members, n) with a row for each, got shapes {size_of(q)} and "

@@ -18,6 +18,7 @@ from .._fingerprint import fingerprint, first_difference
 from .._kinematic_map import rate
 from .._parameters import Parameters
 from .._system import AbstractSystem, kinematic_map_of
+from .._with_states import equations_of
 from .experiment import Experiment
 from .segments import Prediction
 
@@ -108,8 +109,8 @@ def _functions(prediction, setting, x, z, t):
 
     def evaluate(x, z):
         observed = prediction.observed_with(x, setting)
-        model = observed.model
-        q, v, _ = prediction.state(model, z, t, prediction.method)
+        q, v, _ = prediction.state(observed.model, z, t, prediction.method)
+        model = equations_of(observed.model)
         results = [model(t, q, v), rate(kinematic_map_of(model), q, v), observed.observe(t, q, v)]
         if isinstance(model, AbstractSystem):
             results.append(model.violation(t, q, v))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 import scipy.optimize
 
 from .._check import as_integer, as_number, check_flag, check_function, check_step, check_word, repr_of
@@ -14,7 +15,8 @@ from .._errors import InputError
 from .._functions import vector
 from .._parameters import Observed, Parameters, check_settings
 from .._solve import AbstractMethod, choose
-from .._system import refuse_sampled, refuse_states
+from .._system import refuse_sampled, split_state
+from .._with_states import equations_of, with_given_states
 from .checkpoint import Checkpoint, fingerprint_of
 from .descent import LOSS_DERIVATIVES, descend
 from .experiment import Experiment, as_experiments
@@ -69,7 +71,8 @@ def fit(
         fields are parameters too: ``"observe.shift"`` in ``free`` estimates the offset of a sensor.
     state : callable, optional
         ``state(model, z, t) -> (q0, v0)`` returns the start for the numbers z, shape (k,), of ``Experiment.start``.
-        Default: z is (q0, v0), projected onto the constraints.
+        Default: z is (q0, v0), projected onto the constraints. v0 may contain the values of the first-order states of a
+        control, which otherwise begin with their initial values.
     fit_starts : bool, optional
         Whether the starts are estimated too. Default: True.
     bounds : dict, optional
@@ -168,7 +171,7 @@ def fit(
     if not isinstance(checkpoint, str | os.PathLike | None):
         raise InputError(f"checkpoint must be the name of a file, got {repr_of(checkpoint)}")
     refuse_sampled("fit", observed.model)
-    refuse_states("fit", observed.model)
+    _check_states(observed.model, experiments, segments, state)
     prediction = Prediction(
         observed,
         parameters,
@@ -252,6 +255,21 @@ def _check_outputs(prediction, experiments):
                 f"observe gives {count} outputs, but experiment {i} has {experiment.y.shape[1]}: y must have one "
                 "column per output"
             )
+
+
+def _check_states(model, experiments, segments, state) -> None:
+    """Raise ``InputError`` if a record is cut, and the starts of its pieces do not have the states of the control."""
+    if segments == 1 or equations_of(model) is model:
+        return
+    z, t = experiments[0].start.reshape(-1, experiments[0].start.shape[-1])[0], experiments[0].t[0]
+    start = lambda z, t: split_state(model, z) if state is None else tuple(state(model, z, t))
+    q, v = (np.zeros(x.shape) for x in jax.eval_shape(start, z, t))
+    if with_given_states(model, q, v) is model:
+        names = ", ".join(name for name, _ in model.control.states)
+        raise InputError(
+            f"start must have the states of the control ({names}) after v0 in each row if records are cut into "
+            "segments: otherwise each segment would begin with their initial values"
+        )
 
 
 def _check(experiments: Sequence[Experiment], segments, loss, drift) -> None:

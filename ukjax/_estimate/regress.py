@@ -20,7 +20,7 @@ from .._check import as_number, check_function, kind_of
 from .._errors import InputError
 from .._parameters import Parameters, check_settings, put, with_array
 from .._run.compile import jit
-from .._system import kinematic_map_of, refuse_contacts
+from .._system import kinematic_map_of, refuse_contacts, refuse_states
 from .._terms import Terms
 from .experiment import Experiment, as_experiments
 from .identifiability import Identifiability, identifiability
@@ -280,6 +280,7 @@ def _solve(Y, force, lower, upper):
 
 def _check(model, experiments: Sequence[Experiment], cutoff, coordinates_of) -> None:
     refuse_contacts("inverse dynamics of records", model)
+    refuse_states("inverse dynamics of records", model)
     if kinematic_map_of(model) is not None:
         raise InputError("model must have the rates of its coordinates for velocities, which this has not: use fit")
     cutoff = float(as_number("cutoff", cutoff, "Hz", above=0))

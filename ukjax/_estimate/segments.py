@@ -25,6 +25,7 @@ from .._parameters import Observed, Parameters, with_array
 from .._run.compile import jit, jit_unoptimised
 from .._solve import AbstractMethod
 from .._system import AbstractSystem, mass_of
+from .._with_states import equations_of
 from .experiment import Experiment
 
 MAX_BATCH = 4096
@@ -86,8 +87,8 @@ class Prediction(eqx.Module):
     ) -> tuple[Any, Bool[Array, ""]]:
         """(outputs, first state, last state) of one segment, and whether another method is needed."""
         observed = self.observed_with(x, setting)
-        model = observed.model
-        q0, v0, needs_fallback = self.state(model, z, ts[0], method)
+        q0, v0, needs_fallback = self.state(observed.model, z, ts[0], method)
+        model = equations_of(observed.model)
         initial = InitialState(q0, v0, scale_of(model, ts[0], q0, v0, ts[-1] - ts[0], driven=False))
         if isinstance(model, AbstractSystem) and model.nonsmooth:
             q, v, beyond = contact_loop(model, initial, ts, step_counts, method, RUNGE_KUTTA4)
@@ -111,13 +112,13 @@ class Prediction(eqx.Module):
         if not isinstance(model, AbstractSystem) or not model.nonsmooth:
             return per_member(function)
         q, v, _ = jax.eval_shape(lambda z, t: self.state(model, z, t, self.method), z, t)
-        return compiled(function, model, q, v)
+        return compiled(function, equations_of(model), q, v)
 
     def mass(self, x: Array, z: Array, t: Array, setting: dict[str, Array]) -> Float[Array, "n n"]:
         """The mass matrix at the start of a motion."""
         model = self.observed_with(x, setting).model
         q, v, _ = self.state(model, z, t, self.method)
-        return mass_of(model, t, q, v) if isinstance(model, AbstractSystem) else model(t, q, v).M
+        return mass_of(equations_of(model), t, q, v) if isinstance(model, AbstractSystem) else model(t, q, v).M
 
 
 def cut(experiments: Sequence[Experiment], segments: int) -> list[Segment]:

@@ -16,6 +16,7 @@ from .._motion.stepper.scaling import scale_of
 from .._parameters import Observed, Parameters
 from .._solve import AbstractMethod
 from .._system import AbstractSystem, split_state
+from .._with_states import with_initial_states
 from .experiment import Experiment
 
 START_TOLERANCE = 1e-9  # largest residual of a start that is on the constraints
@@ -40,7 +41,7 @@ def start_state(
     def residuals(z, t):
         def residual(x):
             q, v = split_state(model, z)
-            changed = parameters.put(observed, x).model
+            changed, v = with_initial_states(parameters.put(observed, x).model, q, v)
             residual_at_x = jnp.concatenate([changed.position_residual(t, q), changed.velocity_residual(t, q, v)])
             return residual_at_x, residual_at_x
 
@@ -64,14 +65,15 @@ class UserState(eqx.Module):
         self, model: Any, z: Array, t: Array, method: AbstractMethod | MethodPerLevel
     ) -> tuple[Array, Array, Any]:
         q, v = two_arrays("state", "(q0, v0)", call("state", self.state, model, z, t))
-        return q, v, False
+        return q, with_initial_states(model, q, v)[1], False
 
 
 def unprojected_state(
     model: Any, z: Array, t: Array, method: AbstractMethod | MethodPerLevel
 ) -> tuple[Array, Array, Any]:
     """(q0, v0) = z, without projection."""
-    return *split_state(model, z), False
+    q, v = split_state(model, z)
+    return q, with_initial_states(model, q, v)[1], False
 
 
 def projected_state(
@@ -79,6 +81,7 @@ def projected_state(
 ) -> tuple[Array, Array, Any]:
     """(q0, v0) = z, projected onto the constraints, which noise in z may violate slightly."""
     q, v = split_state(model, z)
+    model, v = with_initial_states(model, q, v)
     if not isinstance(model, AbstractSystem):
         return q, v, False
     levels = method if isinstance(method, MethodPerLevel) else same_at_every_level(method)

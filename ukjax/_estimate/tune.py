@@ -40,7 +40,8 @@ from .._parameters import Parameters, check_settings, with_array
 from .._precision import Numbers
 from .._run.compile import jit_unoptimised
 from .._solve import choose
-from .._system import AbstractSystem, kinematic_map_of
+from .._system import AbstractSystem, kinematic_map_of, nonsmooth_of
+from .._with_states import equations_of
 from .following import following_cost
 from .tuned import Tuned
 
@@ -108,7 +109,8 @@ def tune(
     bounds : dict, optional
         As in ``fit``. Default: a positive parameter stays positive.
     drift : {"none", "projection"}, optional
-        As in ``simulate``. Default: "none", since the tuned parameters are often those that remove drift.
+        As in ``simulate``. Default: "none", since the tuned parameters are often those that remove drift. Systems with
+        contacts need "projection"; derivatives contain those of the impacts and their instants.
     solver : optional
         As in ``simulate``; an explicit Runge–Kutta method. Default: order 4.
     most_evaluations : int, optional
@@ -255,7 +257,7 @@ def _cost_of_motion(parameters, cost, start_of, motion_from):
         )
         motion = motion_from(changed, *start_used, method=method)
         observation, needs_fallback = observe_by(
-            method, changed, motion.t, motion.q, motion.v, mode_of(motion.contacts), motion.held
+            method, equations_of(changed), motion.t, motion.q, motion.v, mode_of(motion.contacts), motion.held
         )
         value = as_array("cost", call("cost", cost, replace(motion, observation=observation)), "one number", "return")
         if value.ndim:
@@ -270,11 +272,14 @@ def _compiled(cost_of_motion, method):
 
     @eqx.filter_jit
     def evaluate(method, model, x, starts, settings):
-        cost_at = without_unused(cost_of_motion)  # a cost uses few of the quantities at the samples
+        # A cost uses few of the quantities at the samples. A loop over impacts must see the direction of jacfwd when it
+        # is traced, since its program for reverse mode has no derivative in forward mode.
+        has_impacts = bool(nonsmooth_of(model))
+        cost_at = cost_of_motion if has_impacts else without_unused(cost_of_motion)
 
         def member(start, setting):
             cost_of_x = lambda x: cost_at(x, model, start, setting, method)
-            if x.size > 1:
+            if x.size > 1 or has_impacts:
                 slope, (value, motion, needs_fallback) = jax.jacfwd(cost_of_x, has_aux=True)(x)
             else:  # jacfwd would add a batch of one direction, for which JAX traces all loops again
                 _, slope, (value, motion, needs_fallback) = jax.jvp(cost_of_x, (x,), (jnp.ones_like(x),), has_aux=True)
@@ -309,7 +314,8 @@ def _observed(parameters, method):
     @eqx.filter_jit
     def evaluate(method, model, x, settings, motions):
         def member(setting, t, q, v, contacts, held):
-            return observe_by(method, _with_numbers(parameters, model, x, setting), t, q, v, mode_of(contacts), held)
+            changed = equations_of(_with_numbers(parameters, model, x, setting))
+            return observe_by(method, changed, t, q, v, mode_of(contacts), held)
 
         return jax.vmap(member)(settings, motions.t, motions.q, motions.v, motions.contacts, motions.held)
 
@@ -384,7 +390,7 @@ def _starts(model, q0, v0, names=("q0", "v0")):
         check_finite(name, value)
     q0, v0 = map(jnp.atleast_2d, arrays)
     members = max(len(q0), len(v0))
-    sizes_agree = q0.shape[-1] == v0.shape[-1] or kinematic_map_of(model) is not None
+    sizes_agree = q0.shape[-1] == v0.shape[-1] or kinematic_map_of(equations_of(model)) is not None
     fits = q0.ndim == v0.ndim == 2 and sizes_agree and {len(q0), len(v0)} <= {1, members}
     if not fits or 0 in q0.shape or 0 in v0.shape or not arrays[0].ndim:
         raise InputError(

@@ -33,9 +33,9 @@ def hoist_tracers(tree: Tree) -> Tree:
     Closures, default arguments, ``functools.partial``, the objects of bound methods, and functions, containers and
     objects inside these are searched.
     """
-    if not any(map(_contains_tracer, jax.tree.leaves(tree))):
+    if not any(map(contains_tracer, jax.tree.leaves(tree))):
         return tree
-    return jax.tree.map(lambda leaf: _hoist(leaf) if _contains_tracer(leaf) else leaf, tree)
+    return jax.tree.map(lambda leaf: _hoist(leaf) if contains_tracer(leaf) else leaf, tree)
 
 
 class HoistedFunction(eqx.Module):
@@ -55,7 +55,8 @@ class _Placeholder:
         self.index = index
 
 
-def _contains_tracer(leaf) -> bool:
+def contains_tracer(leaf: Any) -> bool:
+    """Whether ``leaf`` is a function that closes over a tracer."""
     return callable(leaf) and bool(_find(leaf, jax.core.Tracer))
 
 

@@ -2,6 +2,7 @@
 
 from .actuator import Actuator as Actuator
 from .body import Body as Body
+from .flexible import FlexibleBody as FlexibleBody
 from .kinematics import Pose as Pose
 from .mechanism import Mechanism as Mechanism
 from .motors import Motors as Motors

@@ -176,7 +176,8 @@ def _reduced_tree(tree: Tree, ends: tuple[tuple[str, str], ...]) -> ReducedTree:
             if (common, i) not in reduced_links:
                 link = links[i]
                 index = dict(first=len(velocities), first_of_q=len(coordinates))
-                reduced_links[common, i] = link._replace(body=name(link.body), parent=name(link.parent), **index)
+                ends_of_link = dict(body=name(link.body), parent=name(link.parent), modal=False)
+                reduced_links[common, i] = link._replace(**ends_of_link, **index)
                 coordinates.extend(link.coordinates)
                 velocities.extend(link.velocities)
         names.append([name(body) for body in pair])
@@ -336,11 +337,13 @@ def _columns(groups, reduced, motion: BodyMotion, wrenches_of_groups, n, seeds):
     values, (i, j), m = jnp.concatenate(products), np.concatenate(positions).T, sum(rows.size for rows in all_rows)
     if seeds is not None:
         return seeds.of_entries(values, i, j, m)
+    if len(set(zip(i.tolist(), j.tolist(), strict=True))) < len(i):  # modal coordinates that several links share
+        return jnp.zeros((m, n), values.dtype).at[i, j].add(values)
     entries = np.full((m, n), len(i))
     entries[i, j] = np.arange(len(i))
     return jnp.concatenate([values, jnp.zeros(1)])[entries]
 
 
 def _path_velocities(tree, parent, child):
-    """The velocities on the paths to two bodies, as pairs (side, index of the velocity); side 0 is the parent."""
+    """The columns on the paths to two bodies, as pairs (side, index of the column); side 0 is the parent."""
     return [(side, j) for side, end in enumerate((parent, child)) for j in order(tree).paths[end]]

@@ -59,7 +59,7 @@ class Body(eqx.Module):
     ):
         self.mass = as_number("mass", mass, "kg", least=0)
         self.centre = as_vector("centre", centre)
-        self.inertia = _six_or_three(inertia)
+        self.inertia = six_or_three(inertia)
         self.shapes = tuple(check_shape(shape) for shape in shapes)
         self.buoyancy = None if buoyancy is None else as_number("buoyancy", buoyancy)
 
@@ -76,16 +76,22 @@ def inertia_matrix(entries: Float[Array, " k"]) -> Float[Array, "3 3"]:
     return jnp.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
 
 
+def inertia_entries(matrix: Float[Array, "3 3"]) -> Float[Array, " 6"]:
+    """The entries xx, yy, zz, xy, xz and yz of an inertia matrix."""
+    return jnp.stack([matrix[i, j] for i, j in ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))])
+
+
 def _is_symmetric(matrix):
     return np.all(np.abs(matrix - matrix.T) <= 1e-9 * np.max(np.abs(matrix)))
 
 
-def _six_or_three(inertia):
+def six_or_three(inertia: Any) -> Float[Array, " k"]:
+    """The entries of an inertia: three moments, six numbers or a matrix. Raises ``InputError`` for anything else."""
     value = as_numbers("inertia", inertia)
     if value.shape == (3, 3):
         if is_concrete(value) and not _is_symmetric(np.asarray(value)):
             raise InputError(f"inertia must be symmetric, got {value.tolist()}")
-        value = jnp.stack([value[i, j] for i, j in ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))])
+        value = inertia_entries(value)
     if value.shape not in ((3,), (6,)):
         raise InputError(
             "inertia must be three moments (xx, yy, zz), six numbers (xx, yy, zz, xy, xz, yz) or a matrix (3, 3), "

@@ -123,8 +123,11 @@ def absolute_state(
     t = jnp.zeros((), q.dtype)
     bodies = moving(joints, tree, t, q, v).bodies
     velocity = bodies.drift + bodies.velocity + cross(bodies.omega, bodies.placed.d)
-    order = [[link.body for link in tree.links].index(link.body) for link in absolute.links]
+    bodies_of_links = [link.body for link in tree.links]
+    order = [bodies_of_links.index(link.body) for link in absolute.links if not link.modal]
     poses = [x for i in order for x in (bodies.placed.p[i], quaternion_of(bodies.placed.R[i]))]
     counted = JointCoordinates(joints, tree, tuple(counted.joint for counted in absolute.counted))(t, q)
     velocities = jnp.stack([velocity, bodies.omega], axis=1)[np.array(order)]
-    return jnp.concatenate([*poses, counted]), velocities.ravel()
+    eta = [q[np.array(modal.coordinates)] for modal in tree.modal]
+    eta_dot = [v[np.array(modal.velocities)] for modal in tree.modal]
+    return jnp.concatenate([*poses, *eta, counted]), jnp.concatenate([velocities.ravel(), *eta_dot])

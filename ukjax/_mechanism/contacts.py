@@ -202,8 +202,8 @@ def contacts_of(contacts: Sequence[Contact], joints: Named, tree: Tree) -> tuple
     return tuple(BodyContacts.of(members, joints, tree) for members in kinds if members)
 
 
-def as_contacts(contacts: Any, bodies: Named) -> tuple[Contact, ...]:
-    """Convert a user's contacts to a tuple. Raises ``InputError`` for anything else, and for unknown bodies."""
+def as_contacts(contacts: Any, bodies: tuple[str, ...]) -> tuple[Contact, ...]:
+    """Convert a user's contacts to a tuple. Raises ``InputError`` for anything else, and for unknown ``bodies``."""
     if isinstance(contacts, Contact):
         contacts = (contacts,)
     if not isinstance(contacts, Iterable) or isinstance(contacts, str):
@@ -214,7 +214,7 @@ def as_contacts(contacts: Any, bodies: Named) -> tuple[Contact, ...]:
             raise InputError(f"contacts[{i}] must be a ukjax.contacts.Contact, got {kind_of(contact)}")
         for shape in (contact.a, contact.b):
             if shape.body != GROUND and shape.body not in bodies:
-                known = (*bodies.names, GROUND)
+                known = (*bodies, GROUND)
                 raise InputError(
                     f"contacts[{i}] has a {type(shape).__name__} on {shape.body!r}, which is no body"
                     f"{did_you_mean(shape.body, known)}"

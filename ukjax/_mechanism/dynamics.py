@@ -16,6 +16,7 @@ from .alike import grouped, in_order
 from .body import inertia_matrix
 from .elements import Elements
 from .kinematics import Moving, moving
+from .modal import deforming, rigid_parts, terms_of, with_wrenches
 from .named import Named
 from .recursion import carried, order
 from .tree import Tree
@@ -42,8 +43,8 @@ class BodyInertias(NamedTuple):
     share: Float[Array, " links"] | None
 
     @classmethod
-    def of(cls, bodies: Named, tree: Tree, motion: Moving) -> "BodyInertias":
-        groups = grouped((body.mass, body.centre, body.inertia) for body in (bodies[link.body] for link in tree.links))
+    def of(cls, bodies: Named, tree: Tree, motion: Moving, q: Float[Array, " nq"]) -> "BodyInertias":
+        groups = grouped(rigid_parts(bodies, tree, q))
         matrix = lambda body: (body[0], body[1], inertia_matrix(body[2]))
         parts = zip(*(eqx.filter_vmap(matrix)(group.things) for group in groups), strict=True)
         mass, centre, inertia = (in_order(groups, part) for part in parts)
@@ -99,7 +100,8 @@ class TreeDynamics(AbstractDynamics):
     """The equations of motion M v̇ = Q of a tree of bodies.
 
     M follows from the composite rigid body algorithm and Q from the recursive Newton–Euler algorithm (Featherstone,
-    Rigid Body Dynamics Algorithms, 2008, chapters 5 and 6), in the axes of space.
+    Rigid Body Dynamics Algorithms, 2008, chapters 5 and 6), in the axes of space. The deformation of flexible bodies is
+    added to both.
     """
 
     bodies: Named
@@ -114,9 +116,9 @@ class TreeDynamics(AbstractDynamics):
     def by_seeds(
         self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], seeds: Seeds
     ) -> tuple[Float[Array, "n seeds"], Float[Array, " n"]]:
-        if self.elements.any:
+        if self.elements.any or self.tree.modal:
             return super().by_seeds(t, q, v, seeds)
-        products, Q = self._rigid_body_terms(t, q, v)
+        products, Q, _ = self._rigid_body_terms(t, q, v)
         pairs = _pairs(self.tree)
         off_diagonal = np.flatnonzero(pairs.rows != pairs.columns)
         rows, columns = (
@@ -126,9 +128,13 @@ class TreeDynamics(AbstractDynamics):
         return seeds.of_entries(jnp.concatenate([products, products[off_diagonal]]), rows, columns, v.size), Q
 
     def _rigid_body_terms(self, t, q, v):
-        """The entries of M at ``_pairs``, and Q, without springs, dampers, armatures and friction."""
+        """The entries of M at ``_pairs``, and Q, for the columns of the links, and the motion.
+
+        Springs, dampers, armatures and friction are not included, and of a flexible body only what it would be with
+        its present deformation as a rigid body.
+        """
         motion, owners = moving(self.joints, self.tree, t, q, v), order(self.tree).owners
-        inertias = BodyInertias.of(self.bodies, self.tree, motion.bodies)
+        inertias = BodyInertias.of(self.bodies, self.tree, motion.bodies, q)
         composite = inertias.composite(self.tree)
         angular_momentum, linear_momentum = composite.momentum(owners, motion.angular, motion.linear)
         pairs = _pairs(self.tree)
@@ -137,43 +143,48 @@ class TreeDynamics(AbstractDynamics):
             linear_momentum[i] * motion.linear[j], axis=1
         )
         force, moment = inertias.inverse_dynamics(motion.bodies, self.gravity)
+        flexible = deforming(self.bodies, self.tree, motion.bodies, q, v)
+        force, moment = with_wrenches(force, moment, flexible)
         wrench = carried(self.tree, jnp.concatenate([moment, force], axis=1))[owners]
-        Q = -jnp.sum(wrench * jnp.concatenate([motion.angular, motion.linear], axis=1), axis=1)
-        return products, Q
+        columns = jnp.concatenate([motion.angular, motion.linear], axis=1)
+        return products, -jnp.sum(wrench * columns, axis=1), (columns, flexible)
 
     def energy(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, ""]:
-        """T + V [J]; V is the potential energy of gravity and springs."""
+        """T + V [J]; V is the potential energy of gravity and springs, and the strain energy of flexible bodies."""
         motion = moving(self.joints, self.tree, t, q, v).bodies
-        mass, centre, inertia, share = BodyInertias.of(self.bodies, self.tree, motion)
+        mass, centre, inertia, share = BodyInertias.of(self.bodies, self.tree, motion, q)
         omega, base = motion.omega[:-1], motion.placed.base[:-1]
         velocity = motion.drift[:-1] + motion.velocity[:-1] + cross(omega, centre)
         kinetic = jnp.sum(mass * jnp.sum(velocity**2, axis=1)) + jnp.einsum("li,lij,lj->", omega, inertia, omega)
         weight = mass if share is None else mass * share
-        return self.elements.energy(t, q, v) + kinetic / 2 - weight @ ((base + centre) @ self.gravity)
+        total = self.elements.energy(t, q, v) + kinetic / 2 - weight @ ((base + centre) @ self.gravity)
+        return sum((each.energy() for each in deforming(self.bodies, self.tree, motion, q, v)), total)
 
 
 @traced_once
 def _terms(dynamics, t, q, v):
-    products, Q = dynamics._rigid_body_terms(t, q, v)
+    products, Q, (columns, flexible) = dynamics._rigid_body_terms(t, q, v)
     M = jnp.concatenate([products, jnp.zeros(1)])[_pairs(dynamics.tree).entries]
+    if flexible:
+        M, Q = terms_of(dynamics.tree, M, Q, columns, flexible, dynamics.gravity)
     return dynamics.elements.add_to_terms(M, Q, t, q, v)
 
 
 def _share(bodies, tree):
-    buoyancies = [bodies[link.body].buoyancy for link in tree.links]
+    buoyancies = [bodies[link.body].buoyancy if link.body in bodies else None for link in tree.links]
     if all(value is None for value in buoyancies):
         return None
     return 1.0 - jnp.stack([jnp.zeros(()) if value is None else value for value in buoyancies])
 
 
 class Pairs(NamedTuple):
-    """The pairs of velocities that move a common body: the nonzero entries of M.
+    """The pairs of columns of the links that move a common body: the nonzero entries of M.
 
     Attributes
     ----------
     rows, columns : (pairs,) int
-        Indices of both velocities; ``columns`` is not farther from the ground than ``rows``.
-    entries : (n, n) int
+        Indices of both columns; ``columns`` is not farther from the ground than ``rows``.
+    entries : (k, k) int
         Index of the pair of each entry of M; the number of pairs for entries that are 0.
     """
 
@@ -187,7 +198,7 @@ def _pairs(tree: Tree) -> Pairs:
     numbers = order(tree)
     pairs = [(i, j) for i, owner in enumerate(numbers.owners) for j in numbers.paths[owner] if j <= i]
     rows, columns = np.array(pairs, int).reshape(-1, 2).T
-    entries = np.full((tree.n, tree.n), len(pairs))
+    entries = np.full((len(numbers.owners), len(numbers.owners)), len(pairs))
     entries[rows, columns] = entries[columns, rows] = np.arange(len(pairs))
     return Pairs(rows, columns, entries)
 

@@ -148,13 +148,14 @@ class BodyMotion(NamedTuple):
     ----------
     bodies : Moving
         Motion of the bodies.
-    angular, linear : (n, 3)
+    angular, linear : (k, 3)
         For a unit of each velocity: angular velocity, and velocity at the reference point, of the body that it moves.
+        There is one row for each column of ``Order.columns``.
     """
 
     bodies: Moving
-    angular: Float[Array, "n 3"]
-    linear: Float[Array, "n 3"]
+    angular: Float[Array, "k 3"]
+    linear: Float[Array, "k 3"]
 
 
 def moving(
@@ -201,8 +202,8 @@ def moving(
     )
     accelerations_of_bodies = along(tree, jnp.concatenate([alpha + cross(parent_omega, omega), acceleration], axis=1))
 
-    in_order_of_v = np.argsort(np.concatenate([_velocities(tree, group).ravel() for group in groups]))
-    columns = jnp.concatenate([part.reshape(-1, 3, 2) for part in columns])[in_order_of_v]
+    in_order_of_columns = np.argsort(np.concatenate([_columns(tree, group).ravel() for group in groups]))
+    columns = jnp.concatenate([part.reshape(-1, 3, 2) for part in columns])[in_order_of_columns]
     angular, linear = jnp.moveaxis(_in_space(axes[tree_order.owners], columns), 2, 0)
     linear = linear + cross(x[tree_order.owners], angular)
     return BodyMotion(Moving(positions, drift, *_halves(motions), *_halves(accelerations_of_bodies)), angular, linear)
@@ -254,6 +255,12 @@ def _coordinates(tree, group):
 def _velocities(tree, group):
     """Indices (k, size) of the velocities of the joints in a group."""
     return np.array([tree.links[i].velocities for i in group.places], int)
+
+
+def _columns(tree, group):
+    """Indices (k, size) of the columns of the joints in a group."""
+    first = order(tree).first
+    return np.array([int(first[i]) + np.arange(tree.links[i].size) for i in group.places], int)
 
 
 def _map_joints(groups, tree, function, q, *velocities):

@@ -27,6 +27,7 @@ from .._precision import Numbers, as_float
 from .._rotation import as_vector, quaternion_of
 from .._run.compile import cached_unless_tracing, jit_unoptimised
 from .._system import AnyConstraint, Limited, System, refuse_contacts, split_constraints, state_of
+from .._with_states import with_initial_states, without_states
 from ..contacts import Contact
 from ..joints import AbstractActing, AbstractConnection, AbstractCoupling, AbstractJoint
 from ..systems.base import AbstractMechanism
@@ -36,8 +37,10 @@ from .body import Body
 from .closing import absolute_state, closing_coordinates, target_rows, with_nearest_turns
 from .closure import constraints_of
 from .contacts import BodyContacts, as_contacts, contacts_of
+from .deflection import Deflection
 from .dynamics import TreeDynamics
 from .elements import Elements, JointCoordinates
+from .flexible import FlexibleBody
 from .kinematics import FLOATING, Pose, joint_of, poses
 from .motors import Motors
 from .named import Named, numbers_by_name
@@ -68,8 +71,9 @@ class Mechanism(AbstractMechanism):
 
     Parameters
     ----------
-    bodies : dict of str to Body
-        Bodies by name.
+    bodies : dict of str to Body or FlexibleBody
+        Bodies by name. Joints may connect nodes of a flexible body, such as ``"rod.end"``. Its modal coordinates follow
+        the coordinates of all joints.
     joints : dict of str to joint
         Joints, connections and couplings of ``ukjax.joints`` by name.
     gravity : (3,)
@@ -99,7 +103,7 @@ class Mechanism(AbstractMechanism):
         If a joint or a contact refers to a name that does not exist, or an argument is not of the documented type.
     """
 
-    bodies: Named[Body]
+    bodies: Named[Body | FlexibleBody]
     joints: Named[AbstractConnection | AbstractCoupling]
     gravity: Float[Array, " 3"]
     control: AbstractControl | None  # pyright: ignore
@@ -127,7 +131,7 @@ class Mechanism(AbstractMechanism):
         title: str = "Mechanism",
     ):
         check_word("formulation", formulation, ("joint", "absolute"))
-        self.bodies = Named.of("bodies", bodies, Body, "a ukjax.Body")
+        self.bodies = Named.of("bodies", bodies, (Body, FlexibleBody), "a ukjax.Body or a ukjax.FlexibleBody")
         joint_types = (AbstractConnection, AbstractCoupling)
         self.joints = Named.of("joints", joints, joint_types, "one of ukjax.joints")
         if not len(self.bodies):
@@ -137,31 +141,54 @@ class Mechanism(AbstractMechanism):
             raise InputError(f"control must be one of ukjax.control (Servo, Robust, Feedback), got {kind_of(control)}")
         self.control = control
         self.further, self.further_nonsmooth = split_constraints(constraints)
-        self.contacts = as_contacts(contacts, self.bodies)
+        self.contacts = as_contacts(contacts, self.frames)
         self.title = title
         joints_by_name = dict(self.joints.items())
-        check_names(self.bodies.names, joints_by_name)
+        check_names(self.frames, joints_by_name)
         self.actuators = actuators_of(actuators, joints_by_name)
         self.absolute = formulation == "absolute"
-        self.tree = spanning_tree(self.bodies.names, joints_by_name, FLOATING, self.absolute)
+        self.tree = self._spanning_tree(self.absolute)
+        if self.tree.modal:
+            _check_coordinate_names(self.coordinates)
         _check_element_shapes(self.joints, self.tree)
-        _check_closing(self.joints, self.tree)
+        _check_closing(self.all_joints, self.tree)
+
+    @property
+    def frames(self) -> tuple[str, ...]:
+        """The names of all bodies, and of the nodes of flexible bodies: ``"rod.end"``."""
+        return (*self.bodies.names, *(node for nodes in self._deflections().values() for node in nodes))
+
+    def _deflections(self) -> dict[str, dict[str, Deflection]]:
+        """For each flexible body the joints that carry its nodes."""
+        flexible = ((name, body) for name, body in self.bodies.items() if isinstance(body, FlexibleBody))
+        return {name: body.deflections(name) for name, body in flexible}
+
+    def _spanning_tree(self, absolute: bool) -> Tree:
+        return spanning_tree(self.bodies.names, dict(self.joints.items()), FLOATING, absolute, self._deflections())
+
+    @cached_unless_tracing
+    def all_joints(self) -> Named[AbstractConnection | AbstractCoupling]:
+        """The joints, and those that carry the nodes of flexible bodies."""
+        deflections = {name: joint for nodes in self._deflections().values() for name, joint in nodes.items()}
+        if not deflections:
+            return self.joints
+        return Named((*self.joints.names, *deflections), (*self.joints.things, *deflections.values()))
 
     @cached_unless_tracing
     def dynamics(self) -> TreeDynamics:
         """M and Q."""
-        return TreeDynamics(self.bodies, self.joints, self.gravity, self.elements, self.tree)
+        return TreeDynamics(self.bodies, self.all_joints, self.gravity, self.elements, self.tree)
 
     @cached_unless_tracing
     def constraints(self) -> tuple[AbstractConstraint, ...]:
         """The constraints of the joints, followed by the additional ``constraints`` of the mechanism."""
-        return (*constraints_of(self.joints, self.tree), *self.further)
+        return (*constraints_of(self.all_joints, self.tree), *self.further)
 
     @cached_unless_tracing
     def nonsmooth(self) -> tuple[AbstractNonsmooth, ...]:
         """Stops and sticking friction of the joints, contacts of the bodies, and those of additional constraints."""
-        contacts = contacts_of(self.contacts, self.joints, self.tree)
-        return (*stops_and_friction(self.joints, self.tree), *contacts, *self.further_nonsmooth)
+        contacts = contacts_of(self.contacts, self.all_joints, self.tree)
+        return (*stops_and_friction(self.all_joints, self.tree), *contacts, *self.further_nonsmooth)
 
     @property
     def nonideal(self) -> Callable | None:
@@ -176,7 +203,7 @@ class Mechanism(AbstractMechanism):
     @cached_unless_tracing
     def elements(self) -> Elements:
         """Springs, dampers, armatures and dry friction of the joints."""
-        return Elements(self.joints, self.tree)
+        return Elements(self.all_joints, self.tree)
 
     @property
     def coordinates(self) -> tuple[tuple[str, str], ...]:
@@ -185,7 +212,7 @@ class Mechanism(AbstractMechanism):
         The name is that of the joint, followed by the joint's own name of the coordinate if it has several. Coordinates
         of joints that close loops and whose turns are counted come last.
         """
-        joints = [(link.joint or link.body, joint_of(self.joints, link)) for link in self.tree.links]
+        joints: list[tuple[str, Any]] = self._joints_of_coordinates()
         joints_by_name: dict[str, Any] = dict(self.joints.items())
         joints += [(counted.joint, joints_by_name[counted.joint]) for counted in self.tree.counted]
         return tuple(
@@ -196,19 +223,23 @@ class Mechanism(AbstractMechanism):
     def velocities(self) -> tuple[tuple[str, str], ...]:
         """Name and unit of each velocity: the coordinate's name prefixed with d, or the name of a rate of turning."""
         velocities = []
-        for link in self.tree.links:
-            name = link.joint or link.body
-            for own_name, unit in joint_of(self.joints, link).velocities:
+        for name, joint in self._joints_of_coordinates():
+            for own_name, unit in joint.velocities:
                 is_rate = own_name.startswith("d")
                 velocities.append(
                     (f"d{_joined_name(name, own_name[1:])}" if is_rate else _joined_name(name, own_name), unit)
                 )
         return tuple(velocities)
 
+    def _joints_of_coordinates(self) -> list[tuple[str, AbstractJoint]]:
+        """The joints that carry bodies, and one for the modal coordinates of each flexible body, with their names."""
+        joints = [(x.joint or x.body, joint_of(self.all_joints, x)) for x in self.tree.links if not x.modal]
+        return joints + [(name, next(iter(nodes.values()))) for name, nodes in self._deflections().items()]
+
     @property
     def kinematic_map(self) -> Callable | None:
         """The map q̇ = N(q) v, or None if v is q̇."""
-        return kinematic_map_of(self.joints, self.tree)
+        return kinematic_map_of(self.all_joints, self.tree)
 
     def in_absolute(self) -> "Mechanism":
         """The same mechanism in absolute coordinates, without its control.
@@ -266,7 +297,7 @@ class Mechanism(AbstractMechanism):
         InputError
             If a contact refers to a body that does not exist.
         """
-        return self._with(contacts=(*self.contacts, *as_contacts(contacts, self.bodies)))
+        return self._with(contacts=(*self.contacts, *as_contacts(contacts, self.frames)))
 
     def constrained(self, constraints: AnyConstraint | Iterable[AnyConstraint]) -> "Mechanism":
         """The same mechanism with additional ``constraints`` (one or several), functions of its coordinates.
@@ -315,7 +346,7 @@ class Mechanism(AbstractMechanism):
             joint = self.joints.things[self.joints.names.index(name)] if name in self.joints else None
             if not isinstance(joint, AbstractActing) or joint.quaternion is not None:
                 raise InputError(f"no joint with plain coordinates is named {name!r}{did_you_mean(name, self.joints)}")
-        return JointCoordinates(self.joints, self.tree, names).columns
+        return JointCoordinates(self.all_joints, self.tree, names).columns
 
     def motors(self, law: Any = 0) -> Motors:
         """The motors of the mechanism as a control, with their gears, servo laws and limits::
@@ -339,10 +370,10 @@ class Mechanism(AbstractMechanism):
         InputError
             If the mechanism has no actuators, an actuator is on a joint with several coordinates, or a name is unknown.
         """
-        return Motors.of(self.actuators, self.joints, self.tree, law)
+        return Motors.of(self.actuators, self.all_joints, self.tree, law)
 
     def pose(self, q: Numbers, t: ScalarLike = 0.0) -> dict[str, Pose]:
-        """The pose of each body.
+        """The pose of each body, and of each node of a flexible body.
 
         Parameters
         ----------
@@ -354,11 +385,12 @@ class Mechanism(AbstractMechanism):
         Returns
         -------
         dict of str to Pose
-            For each body the axes of its frame as columns, ``.R`` (3, 3), and its origin, ``.p`` (3,) [m].
+            For each body the axes of its frame as columns, ``.R`` (3, 3), and its origin, ``.p`` (3,) [m]. Nodes of
+            flexible bodies have names such as ``"rod.end"``.
         """
         q = self._as_q(q)
-        poses_by_name = _poses(self.joints, self.tree, as_float(t), q)
-        return {name: poses_by_name[name] for name in self.bodies}
+        poses_by_name = _poses(self.all_joints, self.tree, as_float(t), q)
+        return {name: poses_by_name[name] for name in self.frames}
 
     def jacobian(
         self, q: Numbers, body: str, point: Numbers = (0.0, 0.0, 0.0), t: ScalarLike = 0.0
@@ -372,7 +404,7 @@ class Mechanism(AbstractMechanism):
         q : (nq,)
             Coordinates.
         body : str
-            Name of the body.
+            Name of the body, or of a node of a flexible body such as ``"rod.end"``.
         point : (3,)
             Point in the frame of the body [m]. Default: the origin of the frame.
         t : float
@@ -458,7 +490,8 @@ class Mechanism(AbstractMechanism):
         q : (nq,)
             Coordinates.
         v : (n,)
-            Velocities.
+            Velocities; for a control with states also (v, s) of shape (n + k,), otherwise the states have the initial
+            values of the control.
 
         Returns
         -------
@@ -474,10 +507,13 @@ class Mechanism(AbstractMechanism):
             contacts or sticking friction.
         """
         refuse_contacts("Mechanism.reactions", self)
-        t, q, v = state_of(t, q, v, self.kinematic_map)
-        terms = self(t, q, v)
+        system, v = with_initial_states(self, q, v, "v")
+        t, q, v = state_of(t, q, v, system.kinematic_map)
+        terms = system(t, q, v)
+        if system is not self:
+            terms, v = without_states(terms, self.tree.n), v[: self.tree.n]
         motion = constrained_motion(terms)
-        names = tuple(row for constraint in constraints_of(self.joints, self.tree) for row in constraint.name)
+        names = tuple(row for constraint in constraints_of(self.all_joints, self.tree) for row in constraint.name)
         is_angular = tuple(unit == "rad/s" for _, unit in self.velocities)
         reactions_by_name = _reactions(self.dynamics, names, is_angular, terms, t, q, v, motion)
         return {name: reactions_by_name[name] for name in self.joints if name in reactions_by_name}  # jit sorts names
@@ -502,10 +538,10 @@ class Mechanism(AbstractMechanism):
             Angles [rad] and lengths [m] by name of the joint.
         """
         q = self._as_q(q)
-        closing = {coordinate.joint for coordinate in closing_coordinates(self.joints, self.tree).values()}
+        closing = {coordinate.joint for coordinate in closing_coordinates(self.all_joints, self.tree).values()}
         plain = {name: joint for name, joint in self.joints.items() if isinstance(joint, AbstractActing)}
         plain = {k: x for k, x in plain.items() if k in closing or self.tree.link_of_joint(k) and x.quaternion is None}
-        coordinates = _joint_coordinates(JointCoordinates(self.joints, self.tree, tuple(plain)), as_float(t), q)
+        coordinates = _joint_coordinates(JointCoordinates(self.all_joints, self.tree, tuple(plain)), as_float(t), q)
         ends = np.cumsum([len(joint.coordinates) for joint in plain.values()])
         return dict(zip(plain, jnp.split(coordinates, ends[:-1]), strict=True)) if plain else {}
 
@@ -522,7 +558,7 @@ class Mechanism(AbstractMechanism):
         places |= {counted.joint: counted.first_of_q for counted in self.tree.counted}
         others = tuple(name for name, _ in joints if name not in places)
         states, limited = np.asarray(q), []
-        values_of_others = _at_samples(JointCoordinates(self.joints, self.tree, others), t, q) if others else q
+        values_of_others = _at_samples(JointCoordinates(self.all_joints, self.tree, others), t, q) if others else q
         for name, joint in joints:
             low, high = joint.limits
             if name in places:
@@ -568,7 +604,7 @@ class Mechanism(AbstractMechanism):
         velocities = numbers_by_name("velocities", velocities, example)
         coordinates = [name for name, _ in self.coordinates]
         velocity_names = [name for name, _ in named_directions(self, self.tree.n) or self.coordinates]
-        closing = closing_coordinates(self.joints, self.tree)
+        closing = closing_coordinates(self.all_joints, self.tree)
         closing_positions = {name: jnp.asarray(value) for name, value in positions.items() if name in closing}
         closing_velocities = {name: jnp.asarray(value) for name, value in velocities.items() if name in closing}
         q, v = self._initial_guess(closing_positions, closing_velocities)
@@ -592,7 +628,7 @@ class Mechanism(AbstractMechanism):
             prescribed.append(name)
         fixed, t, model = tuple(dict.fromkeys(prescribed)), jnp.zeros(()), self
         if closing_positions or closing_velocities:
-            rows = target_rows(self.joints, self.tree, closing_positions, closing_velocities)
+            rows = target_rows(self.all_joints, self.tree, closing_positions, closing_velocities)
             names: dict = dict(coordinates=self.coordinates, kinematic_map=self.kinematic_map)
             names |= {} if self.kinematic_map is None else dict(velocities=self.velocities)
             model = System(self.dynamics, (*self.constraints, *rows), control=self.control, **names)
@@ -616,13 +652,13 @@ class Mechanism(AbstractMechanism):
         if self.absolute and (positions or velocities or coupled):
             in_joint_coordinates = Mechanism(self.bodies, self.joints, self.gravity)
             return absolute_state(
-                in_joint_coordinates.joints,
+                in_joint_coordinates.all_joints,
                 in_joint_coordinates.tree,
                 self.tree,
                 *in_joint_coordinates.start(positions, velocities),
             )
         q, v = self.reference_pose()
-        return with_nearest_turns(self.joints, self.tree, q, positions) if self.tree.counted else q, v
+        return with_nearest_turns(self.all_joints, self.tree, q, positions) if self.tree.counted else q, v
 
     def _settled(self, q):
         """Return q with turn-counted coordinates that agree with the poses of the bodies."""
@@ -631,20 +667,23 @@ class Mechanism(AbstractMechanism):
 
     def reference_pose(self) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
         """The pose, with zero velocities, at which ``start`` begins its search; loops are not always closed in it."""
-        tree = spanning_tree(self.bodies.names, dict(self.joints.items()), FLOATING, absolute=False)
+        tree = self._spanning_tree(absolute=False)
         reference_of = lambda joint: (
             jnp.asarray(joint.neutral) if joint.reference is None else jnp.ravel(joint.reference)
         )
-        parts = {link.body: reference_of(joint_of(self.joints, link)) for link in tree.links}
-        q = jnp.concatenate([jnp.zeros(0), *parts.values()])
+        parts = {link.body: reference_of(joint_of(self.all_joints, link)) for link in tree.links if not link.modal}
+        eta = [jnp.zeros(modal.size) for modal in tree.modal]
+        q = jnp.concatenate([jnp.zeros(0), *parts.values(), *eta])
         if self.absolute:
-            poses_by_name = _poses(self.joints, tree, jnp.zeros(()), q)
+            poses_by_name = _poses(self.all_joints, tree, jnp.zeros(()), q)
             q = jnp.concatenate(
                 [
                     x
                     for link in self.tree.links
+                    if not link.modal
                     for x in (poses_by_name[link.body].p, quaternion_of(poses_by_name[link.body].R))
                 ]
+                + eta
             )
         for name, *_ in self.tree.counted:
             link = tree.link_of_joint(name)
@@ -663,10 +702,15 @@ class Mechanism(AbstractMechanism):
         return max(joints, key=len, default=super().constraint_of_row(row))
 
     def outline(self, t: ScalarLike, q: Float[Array, " nq"]) -> tuple[Float[Array, "points 3"], ...]:
-        """A line (points, 3) [m] for each body through its joints and its centre of mass."""
-        poses_by_name = poses(self.joints, self.tree, as_float(t), q)
+        """A line (points, 3) [m] for each body: through its joints and its centre of mass, or deformed if flexible."""
+        poses_by_name = poses(self.all_joints, self.tree, as_float(t), q)
+        coordinates = {modal.body: np.array(modal.coordinates) for modal in self.tree.modal}
         lines = []
         for name, body in self.bodies.items():
+            if isinstance(body, FlexibleBody):
+                pose = poses_by_name[name]
+                lines.append(pose.p + body.deformed(q[coordinates[name]]) @ pose.R.T)
+                continue
             points = [
                 poses_by_name[name].frame(joint.in_parent() if joint.parent == name else joint.in_child()).p
                 for _, joint in connections(dict(self.joints.items()))
@@ -766,6 +810,17 @@ def _depends_on_time(joint):
     t = program.invars[0]
     used = [x for equation in program.eqns for x in equation.invars] + list(program.outvars)
     return any(x is t for x in used)
+
+
+def _check_coordinate_names(coordinates):
+    """Raise ``InputError`` if a modal coordinate has the name of another coordinate."""
+    names = [name for name, _ in coordinates]
+    repeated = [name for name in names if names.count(name) > 1]
+    if repeated:
+        raise InputError(
+            f"two coordinates are named {repeated[0]!r}, one of them a modal coordinate of a flexible body: give the "
+            "joint or the body another name"
+        )
 
 
 def _check_element_shapes(joints, tree):

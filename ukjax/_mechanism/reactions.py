@@ -13,9 +13,11 @@ from .._rotation import cross, skew
 from .._terms import Terms
 from ..joints import AbstractActing, AbstractConnection, AbstractContact, AbstractCoupling
 from .closure import rows_of
+from .deflection import Deflection
 from .dynamics import BodyInertias, TreeDynamics
 from .elements import JointCoordinates
 from .kinematics import Pose, moving, poses
+from .modal import deforming, with_wrenches
 from .recursion import carried
 from .tree import connections
 
@@ -95,7 +97,7 @@ def reactions(
     of √D K F is the fraction of component k that self-stresses, Aᵀλ = 0, can change: it lies between 0 and 1, and is 0
     if the component is unique.
     """
-    names = [name for name, _ in connections(dict(dynamics.joints.items()))]
+    names = [name for name, _ in _user_connections(dynamics)]
 
     def all_wrenches(multipliers):
         multipliers_by_name = dict(zip(rows.names, multipliers[: len(rows.names)], strict=True))
@@ -121,11 +123,17 @@ def square_length(dynamics: TreeDynamics, t: Array, q: Float[Array, " nq"]) -> F
     """The mean square distance L² [m²] of joints and centres of mass from their centroid; 1 if all coincide."""
     poses_by_name = poses(dynamics.joints, dynamics.tree, t, q)
     points = [poses_by_name[name].p + poses_by_name[name].R @ body.centre for name, body in dynamics.bodies.items()]
-    for _, joint in connections(dict(dynamics.joints.items())):
+    for _, joint in _user_connections(dynamics):
         points.append(poses_by_name[joint.child].frame(joint.in_child()).p)
     points = jnp.stack(points)
     square = jnp.mean(jnp.sum((points - jnp.mean(points, axis=0)) ** 2, axis=1))
     return jnp.where(square > 0, square, 1)
+
+
+def _user_connections(dynamics):
+    """The connections with their names, without those between a flexible body and its nodes."""
+    joints = connections(dict(dynamics.joints.items()))
+    return [(name, joint) for name, joint in joints if not isinstance(joint, Deflection)]
 
 
 def _weights(dynamics, t, q, rows, square_length):
@@ -161,7 +169,8 @@ def _wrenches(dynamics, t, q, v, acceleration, multipliers):
 
     # Required forces, and moments about the reference point of each tree, minus those of the loop-closing connections.
     motion = moving(joints, tree, t, q, v, acceleration).bodies
-    required = BodyInertias.of(dynamics.bodies, tree, motion).inverse_dynamics(motion, dynamics.gravity)
+    required = BodyInertias.of(dynamics.bodies, tree, motion, q).inverse_dynamics(motion, dynamics.gravity)
+    required = with_wrenches(*required, deforming(dynamics.bodies, tree, motion, q, v, acceleration))
     force, moment = (jnp.concatenate([x, jnp.zeros((1, 3))]) for x in required)
     index = {name: i for i, name in enumerate(poses_by_name)}
     points = {

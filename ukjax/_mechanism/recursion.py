@@ -20,14 +20,21 @@ class Order(NamedTuple):
         The link that carries each link; the number of links stands for the ground.
     roots : (links + 1,) int
         The first link on the path from the ground to each link, and for the ground its own index.
-    owners : (n,) int
-        The link of each velocity.
+    columns : (k,) int
+        The velocity of each column: the columns of a link are its velocities. k is the number n of velocities, and
+        larger where links share modal coordinates.
+    first : (links,) int
+        The first column of each link.
+    owners : (k,) int
+        The link of each column.
     paths : tuple of tuple of int
-        For each link, and the ground, the velocities between the ground and it.
+        For each link, and the ground, the columns between the ground and it.
     """
 
     parents: np.ndarray
     roots: np.ndarray
+    columns: np.ndarray
+    first: np.ndarray
     owners: np.ndarray
     paths: tuple[tuple[int, ...], ...]
 
@@ -50,11 +57,14 @@ def order(tree: Tree) -> Order:
     parents = np.array([number[link.parent] for link in links], int)
     roots = np.arange(len(links) + 1)
     paths: dict[str, tuple[int, ...]] = {GROUND: ()}
+    sizes = np.array([link.size for link in links], int)
+    first = np.cumsum(sizes) - sizes
     for i, link in enumerate(links):
         roots[i] = i if link.parent == GROUND else roots[parents[i]]
-        paths[link.body] = (*paths[link.parent], *link.velocities)
-    owners = np.repeat(np.arange(len(links)), [link.size for link in links])
-    return Order(parents, roots, owners, (*(paths[link.body] for link in links), ()))
+        paths[link.body] = (*paths[link.parent], *range(first[i], first[i] + link.size))
+    columns = np.array([j for link in links for j in link.velocities], int)
+    owners = np.repeat(np.arange(len(links)), sizes)
+    return Order(parents, roots, columns, first, owners, (*(paths[link.body] for link in links), ()))
 
 
 def rotation(

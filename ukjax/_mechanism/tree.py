@@ -27,6 +27,8 @@ class Link(NamedTuple):
         Index of its first velocity, and number of its velocities.
     first_of_q, size_of_q : int
         Index of its first coordinate, and number of its coordinates.
+    modal : bool
+        Whether these are the modal coordinates of a flexible body, which all its nodes share.
     """
 
     body: str
@@ -37,6 +39,7 @@ class Link(NamedTuple):
     size: int
     first_of_q: int
     size_of_q: int
+    modal: bool = False
 
     @property
     def velocities(self) -> range:
@@ -47,10 +50,30 @@ class Link(NamedTuple):
         return range(self.first_of_q, self.first_of_q + self.size_of_q)
 
 
+class Modal(NamedTuple):
+    """The ``size`` modal coordinates of a flexible ``body``, from the velocity ``first`` and ``first_of_q`` on.
+
+    They come after the coordinates of all joints that carry bodies.
+    """
+
+    body: str
+    first: int
+    first_of_q: int
+    size: int
+
+    @property
+    def velocities(self) -> range:
+        return range(self.first, self.first + self.size)
+
+    @property
+    def coordinates(self) -> range:
+        return range(self.first_of_q, self.first_of_q + self.size)
+
+
 class Counted(NamedTuple):
     """A ``joint`` that closes a loop and whose angles must be known beyond half a turn.
 
-    Its ``size`` coordinates are coordinates of the mechanism from index ``first_of_q`` on, after those of all links.
+    Its ``size`` coordinates are coordinates of the mechanism from index ``first_of_q`` on, after all others.
     They have no velocities of their own.
     """
 
@@ -69,26 +92,34 @@ class Tree(NamedTuple):
     Attributes
     ----------
     links : tuple of Link
-        All bodies, each after the body that carries it.
+        All bodies, and the nodes of flexible bodies, each after the body that carries it.
     closures : tuple of str
         Names of the joints that close loops.
     counted : tuple of Counted
         Those of them whose turns are counted.
+    modal : tuple of Modal
+        The modal coordinates of the flexible bodies.
     """
 
     links: tuple[Link, ...]
     closures: tuple[str, ...]
     counted: tuple[Counted, ...] = ()
+    modal: tuple[Modal, ...] = ()
 
     @property
     def n(self) -> int:
         """The number of velocities."""
-        return sum(link.size for link in self.links)
+        return sum(link.size for link in self.links if not link.modal) + sum(modal.size for modal in self.modal)
 
     @property
     def nq(self) -> int:
         """The number of coordinates."""
-        return sum(link.size_of_q for link in self.links) + sum(joint.size for joint in self.counted)
+        return self.counted_from + sum(joint.size for joint in self.counted)
+
+    @property
+    def counted_from(self) -> int:
+        """The number of coordinates of links and modes; those of counted joints follow."""
+        return sum(link.size_of_q for link in self.links if not link.modal) + sum(modal.size for modal in self.modal)
 
     def link_of_joint(self, joint: str) -> Link | None:
         """The link that this joint carries, or None if it closes a loop."""
@@ -102,20 +133,40 @@ class Tree(NamedTuple):
         return paths
 
 
-def spanning_tree(bodies: tuple[str, ...], joints: Mapping[str, Any], floating: Any, absolute: bool) -> Tree:
+def spanning_tree(
+    bodies: tuple[str, ...],
+    joints: Mapping[str, Any],
+    floating: Any,
+    absolute: bool,
+    deflections: Mapping[str, Mapping[str, Any]],
+) -> Tree:
     """Construct the spanning tree.
 
     The joints are processed in order: each carries the body that is not carried yet, or closes a loop. A body that is
     not connected to the ground floats, with the joint type ``floating``. With ``absolute`` all bodies float.
+
+    ``deflections`` has, for each flexible body, the joints that carry its nodes. With the body all its nodes are
+    reached, and with a node the body and the other nodes.
     """
     links: list[Link] = []
     reached, remaining = {GROUND}, dict(joints) if not absolute else {}
     remaining = {name: joint for name, joint in remaining.items() if isinstance(joint, AbstractJoint)}
+    body_of_node: dict[Any, str] = {node: body for body, nodes in deflections.items() for node in nodes}
 
     def carry(body, joint, parent, reverse, kind):
-        first, first_of_q = (links[-1].velocities.stop, links[-1].coordinates.stop) if links else (0, 0)
+        carry_one(body, joint, parent, reverse, kind)
+        root: Any = body_of_node.get(body, body)
+        for node, deflection in deflections.get(root, {}).items():
+            if node == body:
+                carry_one(root, node, node, True, deflection, modal=True)
+        for node, deflection in deflections.get(root, {}).items():
+            if node not in reached:
+                carry_one(node, node, root, False, deflection, modal=True)
+
+    def carry_one(body, joint, parent, reverse, kind, modal=False):
+        first, first_of_q = _ends(links)
         sizes = len(kind.velocities), first_of_q, len(kind.coordinates)
-        links.append(Link(body, joint, parent, reverse, first, *sizes))
+        links.append(Link(body, joint, parent, reverse, first, *sizes, modal))
         reached.add(body)
 
     def grow():
@@ -138,16 +189,29 @@ def spanning_tree(bodies: tuple[str, ...], joints: Mapping[str, Any], floating: 
         if body not in reached:
             carry(body, None, GROUND, False, floating)
             grow()
+    modal: list[Modal] = []
+    first_velocity, first = _ends(links)
+    for body in deflections:
+        size = next(link.size for link in links if link.modal and body_of_node[link.joint] == body)
+        modal.append(Modal(body, first_velocity, first, size))
+        first_velocity, first = first_velocity + size, first + size
+    places = {each.body: dict(first=each.first, first_of_q=each.first_of_q) for each in modal}
+    links = [link._replace(**places[body_of_node[link.joint]]) if link.modal else link for link in links]
     carrying = {link.joint for link in links}
     closures = tuple(name for name, joint in connections(joints) if name not in carrying)
     counted: list[Counted] = []
-    first = links[-1].coordinates.stop if links else 0
     coupled = {name for joint in joints.values() if isinstance(joint, AbstractCoupling) for name in joint.joints}
     for name in closures:
         if _needs_turns(joints[name], name in coupled):
             counted.append(Counted(name, first, len(joints[name].coordinates)))
             first += counted[-1].size
-    return Tree(tuple(links), closures, tuple(counted))
+    return Tree(tuple(links), closures, tuple(counted), tuple(modal))
+
+
+def _ends(links):
+    """The numbers of velocities and of coordinates of these links, without modal coordinates."""
+    own = [link for link in links if not link.modal]
+    return (own[-1].velocities.stop, own[-1].coordinates.stop) if own else (0, 0)
 
 
 def _needs_turns(joint, coupled):

@@ -70,7 +70,10 @@ class QuaternionMap(AbstractSettlingMap):
             return v
         of_q, of_v = np.array(self.places).T
         u, omega = of_q[:, None] + np.arange(4), of_v[:, None] + np.arange(3)
-        other_q, other_v = np.setdiff1d(np.arange(_end(self.tree)), u), np.setdiff1d(np.arange(self.tree.n), omega)
+        other_q, other_v = (
+            np.setdiff1d(np.arange(self.tree.counted_from), u),
+            np.setdiff1d(np.arange(self.tree.n), omega),
+        )
         rates = jnp.concatenate([v[other_v], rates_of_quaternions(q[u], v[omega]).ravel()])
         return rates[np.argsort(np.concatenate([other_q, u.ravel()]))]
 
@@ -82,11 +85,6 @@ def kinematic_map_of(joints: Named, tree: Tree) -> QuaternionMap | None:
     if not counted:
         return QuaternionMap(tree, places) if places else None
     return QuaternionMap(tree, places, JointCoordinates(joints, tree, counted))
-
-
-def _end(tree):
-    """The number of coordinates of the links."""
-    return tree.links[-1].coordinates.stop
 
 
 def quaternions(joints: Named, tree: Tree) -> tuple[tuple[int, int], ...]:

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 from .._rotation import cross
 from .dynamics import BodyInertias, TreeDynamics
 from .kinematics import moving, placed
+from .modal import deforming, rigid_parts
 
 
 class Momentum(NamedTuple):
@@ -43,18 +44,23 @@ def jacobian(
 def centre_of_mass(dynamics: TreeDynamics, t: Array, q: Float[Array, " nq"]) -> Float[Array, " 3"]:
     """Σ m c / Σ m over the centres c of all bodies [m]."""
     positions = placed(dynamics.joints, dynamics.tree, t, q)
-    mass = jnp.stack([dynamics.bodies[link.body].mass for link in dynamics.tree.links])
-    centres = jnp.stack([dynamics.bodies[link.body].centre for link in dynamics.tree.links])
+    masses, centres, _ = zip(*rigid_parts(dynamics.bodies, dynamics.tree, q), strict=True)
+    mass, centres = jnp.stack(masses), jnp.stack(centres)
     return mass @ (positions.p[:-1] + jnp.einsum("lij,lj->li", positions.R[:-1], centres)) / jnp.sum(mass)
 
 
 def momentum(dynamics: TreeDynamics, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Momentum:
     """Σ m ċ, and Σ I ω + (c − c₀) × m ċ about the centre of mass c₀."""
     motion = moving(dynamics.joints, dynamics.tree, t, q, v).bodies
-    mass, centre, inertia, _ = BodyInertias.of(dynamics.bodies, dynamics.tree, motion)
+    mass, centre, inertia, _ = BodyInertias.of(dynamics.bodies, dynamics.tree, motion, q)
     omega, at = motion.omega[:-1], motion.placed.base[:-1] + centre
     rates = motion.drift[:-1] + motion.velocity[:-1] + cross(omega, centre)
     linear = mass[:, None] * rates
     middle = mass @ at / jnp.sum(mass)
     angular = jnp.einsum("lij,lj->li", inertia, omega) + cross(at - middle, linear)
-    return Momentum(jnp.sum(linear, axis=0), jnp.sum(angular, axis=0))
+    total, turning = jnp.sum(linear, axis=0), jnp.sum(angular, axis=0)
+    for each in deforming(dynamics.bodies, dynamics.tree, motion, q, v):
+        of_modes = each.rate @ each.momenta()
+        total = total + of_modes[3:]
+        turning = turning + of_modes[:3] + cross(motion.placed.base[each.link] - middle, of_modes[3:])
+    return Momentum(total, turning)

@@ -24,6 +24,7 @@ from .._run.threads import run_interruptibly
 from .._solve import AbstractMethod, FastPath, Sparse, choose, solve
 from .._system import AbstractSystem, kinematic_map_of, refuse_contacts
 from .._terms import Terms
+from .._with_states import with_initial_states
 from .fallback.row_noise import without_noise_rows
 from .fallback.sparsity import band_at_states, forget_band, with_sparsity
 from .inputs import canonicalise, check_kinematic_map, check_starts, hint_if_batched_model
@@ -54,14 +55,15 @@ def acceleration(
     q
         Coordinates, shape (nq,) or (batch, nq).
     v
-        Velocities, shape (n,) or (batch, n). Without a kinematic map, n = nq.
+        Velocities, shape (n,) or (batch, n). Without a kinematic map, n = nq. For a control with states also (v, s) of
+        shape (n + k,) or (batch, n + k); otherwise the states have the initial values of the control.
     method
         Name of a solver or a solver object, see ``constrained_motion``.
 
     Returns
     -------
     Array
-        v̇, in the unit of v per second, shape (n,) or (batch, n).
+        v̇, in the unit of v per second, shape (n,) or (batch, n); (v̇, ṡ) for a control with states.
 
     Raises
     ------
@@ -78,6 +80,7 @@ def acceleration(
     """
     if not isinstance(model, AbstractSystem):
         check_function("model", model, "t, q, v")
+    model, v = with_initial_states(model, q, v, "v")
     refuse_contacts("acceleration", model, ": it depends on which of them act, as motion.acceleration knows")
     t, q, v = as_numbers("t", t), as_array("q", q), as_array("v", v)
     check_starts(q, v, kinematic_map_of(model), ("q", "v", "state"))

@@ -14,11 +14,12 @@ from jaxtyping import Array
 
 from .._control import Sampling
 from .._errors import InputError
-from .._jaxpr.closures import hoist_tracers
+from .._jaxpr.closures import contains_tracer, hoist_tracers
 from .._jaxpr.tracing import is_eager
 from .._kernel.if_repeated import jit_if_repeated
 from .._kinematic_map import KinematicMap, rate
 from .._precision import in_precision, is_double_allowed, widest
+from .._run.compile import Static, split
 from .._system import AbstractSystem, kinematic_map_of
 
 
@@ -81,11 +82,24 @@ def canonicalise(model: Any, q0: Array, v0: Array, t: Array) -> tuple[Any, Array
     the model's arrays and its Terms; t follows.
     """
     sizes = q0.shape[-1:], v0.shape[-1:]
-    model = _with_floats_as_arrays(hoist_tracers(model), sizes)
+    model = with_numbers_as_leaves(model, *sizes)
     dtype = widest(model, q0, v0)
     if dtype == np.float32 and is_double_allowed():
         dtype = widest(_terms(in_precision(model, dtype), sizes, dtype))  # closures may contain wider arrays
     return in_precision((model, q0, v0, t), dtype)
+
+
+def with_numbers_as_leaves(model: Any, *sizes: tuple[int, ...]) -> Any:
+    """The model with traced numbers in closures and Python floats as leaves, for q and v of these shapes."""
+    return _with_floats_as_arrays(hoist_tracers(model), sizes)
+
+
+def split_model(model: Any, *sizes: tuple[int, ...]) -> tuple[Static, list[Any]]:
+    """``with_numbers_as_leaves``, split into its static part and its arrays."""
+    static, arrays = split(model)
+    if any(type(x) is float or contains_tracer(x) for x in static.values):
+        return split(with_numbers_as_leaves(model, *sizes))
+    return static, arrays
 
 
 def _terms(model, sizes, dtype):

@@ -36,7 +36,7 @@ from .._precision import Numbers, warn_if_single
 from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem, kinematic_map_of, nonsmooth_of, refuse_contacts
 from .._terms import Terms
-from .._with_states import with_initial_states
+from .._with_states import plant_of, with_initial_states
 from .diagnose.contact import check_gaps, check_options_with_contact
 from .diagnose.creep import warn_of_creep
 from .diagnose.motion import check_end, check_start, warn_of_coarse_time, warn_of_unarmed_event
@@ -81,6 +81,7 @@ def simulate(
     max_steps: int = DEFAULT_MAX_STEPS,
     progress: bool = False,
     throw: bool = True,
+    reset: Any = None,
 ) -> Trajectory:
     """Integrate the constrained motion from q0, v0 at ts[0], and return its samples at the times ``ts``.
 
@@ -128,6 +129,8 @@ def simulate(
         Whether to show a progress meter.
     throw
         Whether to raise ``SimulationError`` for a failed motion.
+    reset
+        Not an option here, since each event has its own: ``event=Event(function, reset=reset)``.
 
     Returns
     -------
@@ -236,6 +239,8 @@ def simulate(
     >>> motion.q.shape
     (3, 2)
     """
+    if reset is not None:
+        raise InputError("reset is an argument of the event: write event=ukjax.Event(function, reset=reset)")
     model, v0 = with_initial_states(model, q0, v0)
     arguments = Arguments.checked(model, q0, v0, ts, drift, dt, solver, adjoint, event, max_steps, progress, switches)
     check_flag("throw", throw)
@@ -270,7 +275,7 @@ def simulate(
         solution.result,
         solution.steps,
         solution.last,
-        model,
+        plant_of(model),
         problem.method,
         contacts=solution.contacts,
         held=solution.held,

@@ -22,14 +22,21 @@ from .._terms import Terms
 from .._with_states import with_initial_states, with_states
 from .diagnose.contact import check_gaps, check_options_with_contact
 from .diagnose.motion import check_consistent
-from .fallback.row_noise import without_noise_rows
+from .fallback.row_choice import choice_of_rows, choose_rows, method_after
 from .fallback.sparsity import with_sparsity
-from .inputs import canonicalise, check_kinematic_map, check_starts, hint_if_batched_model, sampling_of
+from .inputs import (
+    canonicalise,
+    check_kinematic_map,
+    check_starts,
+    hint_if_batched_model,
+    sampling_of,
+    split_model,
+)
 from .integrate.time_stepping import corrected_step
 from .problem import InitialState
 from .result import FINISHED, classify, finite, in_words
 from .stepper.contact_setting import compiled, setting_of
-from .stepper.drift_correction import same_at_every_level
+from .stepper.drift_correction import MethodPerLevel, same_at_every_level
 from .stepper.limits import is_kernel
 from .stepper.model_batch import SingleModel
 from .stepper.runge_kutta import step as one_step
@@ -123,12 +130,16 @@ def initial_state(model: AbstractSystem | Callable[..., Terms], q0: Numbers, v0:
     with hint_if_batched_model(model, q0):
         model, q0, v0, t = canonicalise(model, q0, jnp.broadcast_to(v0, (*q0.shape[:-1], v0.shape[-1])), t)
         check_kinematic_map(model, q0, v0)
-        # Without the task of the control: ``step`` may replace the inputs of the actuators.
-        plant = Driven(model, jnp.zeros(0)) if isinstance(model, AbstractSystem) else model
+        plant = _without_task(model) if isinstance(model, AbstractSystem) else model
         scale = scales(plant, t, q0, v0)
         if isinstance(plant, AbstractSystem) and is_eager(plant, q0, v0, t):
             check_consistent(plant, t, q0, v0, scale)
             check_gaps(plant, t, InitialState(q0, v0, scale))
+            if not plant.nonsmooth:
+                requested = choose("orthogonal")
+                structure, _ = split_model(model, q0.shape[-1:], v0.shape[-1:])
+                choice = choice_of_rows(structure, requested, True, plant.control is not None)
+                choose_rows(choice, requested, plant, q0, v0, t, scale.rows.shape[-1])
     batch = q0.shape[:-1]
     t = jnp.broadcast_to(t, batch).astype(q0.dtype)
     held = None if sampling is None else _nothing_held(model, sampling, t, q0, v0)
@@ -196,34 +207,52 @@ def step(
     u = None if u is None else _inputs(model, state, u)
     if u is None and (sampling := sampling_of(model)) is not None:
         _check_instants(sampling, state, dt, steps)
-    model, q, v, t = canonicalise(model, state.q, state.v, state.t)
-    scale, held, dt, u = in_precision((state.scale, state.held, dt, u), q.dtype)
-    state = State(t, q, v, state.result, scale, held)
-    tableau = RUNGE_KUTTA4 if solver is None or isinstance(solver, MoreauJean) else Tableau.of(solver)
-    projection = drift != "none" and isinstance(model, AbstractSystem)
-    options = tableau, projection, steps
-    full_method = with_sparsity(choose(method), model, t, q, v)
     if isinstance(solver, MoreauJean):
-        return _integrate_with_contact(model, state, dt, u, full_method, steps)
-    fast_path = full_method.fast_path()
+        model, q, v, t = canonicalise(model, state.q, state.v, state.t)
+        scale, held, dt, u = in_precision((state.scale, state.held, dt, u), q.dtype)
+        state = State(t, q, v, state.result, scale, held)
+        return _integrate_with_contact(model, state, dt, u, with_sparsity(choose(method), model, t, q, v), steps)
+    full_method = with_sparsity(choose(method), model, state.t, state.q, state.v)
+    projection = drift != "none" and isinstance(model, AbstractSystem)
+    options = RUNGE_KUTTA4 if solver is None else Tableau.of(solver), projection, steps
+    static, arrays = split_model(model, state.q.shape[-1:], state.v.shape[-1:])
+    choice = choice_of_rows(static, full_method, projection, u is not None)
+    integrate = lambda method: _integrate(static, arrays, state, dt, u, method, *options)
+    first_method = choice.method
     with hint_if_batched_model(model, state.q):
-        first_method = full_method if fast_path is None else same_at_every_level(fast_path)
-        result, beyond = _integrate(model, state, dt, u, first_method, *options)
-    if fast_path is None:
+        result, beyond = integrate(first_method)
+    if not first_method.has_fallback:
         return result
-    if is_concrete(beyond):
-        if not np.any(beyond):
-            return result
-        full_method = without_noise_rows(full_method, model, state.t, state.q, state.v)
-        return _integrate(model, state, dt, u, full_method, *options)[0]
-    repeat = lambda: eqx.filter(_integrate(model, state, dt, u, full_method, *options)[0], eqx.is_array)
-    return jax.lax.cond(jnp.any(beyond), repeat, lambda: result)
+    if not is_concrete(beyond):
+        repeat = lambda: eqx.filter(integrate(full_method)[0], eqx.is_array)
+        return jax.lax.cond(jnp.any(beyond), repeat, lambda: result)
+    next_method = first_method
+    for last in (False, False, True):
+        members = np.flatnonzero(beyond)
+        if not members.size or not isinstance(next_method, MethodPerLevel):
+            break
+        at = without_derivatives((static.join(arrays), state.q, state.v, state.t))
+        plant, q, v, t = canonicalise(*at)
+        plant = plant if u is None else _without_task(plant)
+        next_method = (
+            full_method if last else method_after(next_method, full_method, plant, q, v, t, int(members[0]), projection)
+        )
+        result, beyond = integrate(next_method)
+    if isinstance(next_method, MethodPerLevel):
+        choice.method = next_method
+    return result
+
+
+def _without_task(model: AbstractSystem) -> Driven:
+    """The model without the task of its control, as ``step`` takes it if the inputs are given."""
+    return Driven(model, jnp.zeros(0))
 
 
 @jit
-def _integrate(model, state, dt, u, method, tableau, projection, steps):
+def _integrate(static, arrays, state, dt, u, method, tableau, projection, steps):
     """The state after all steps, and whether the method was not applicable in one of them."""
-
+    model, q, v, t = canonicalise(static.join(arrays), state.q, state.v, state.t)
+    scale, held, dt, u = in_precision((state.scale, state.held, dt, u), q.dtype)
     h = dt / steps
 
     @per_member
@@ -244,14 +273,14 @@ def _integrate(model, state, dt, u, method, tableau, projection, steps):
         false = jnp.asarray(False)
         return jax.lax.scan(advance, (q, v, (false, false, false, false), held), jnp.arange(steps))[0]
 
-    advance_all = jax.vmap(advance_member) if state.t.ndim else advance_member
-    q, v, (beyond, off, jumped, inconsistent), held = advance_all(state.t, state.q, state.v, state.scale, u, state.held)
+    advance_all = jax.vmap(advance_member) if t.ndim else advance_member
+    q, v, (beyond, off, jumped, inconsistent), held = advance_all(t, q, v, scale, u, held)
     is_finite = finite(q, v)
     result = classify(
         finished=is_finite & ~off & ~jumped, jumped=jumped, off=off, not_finite=~is_finite, inconsistent=inconsistent
     )
     result = jnp.where(state.result != FINISHED, state.result, result)
-    return State(state.t + dt, q, v, result, state.scale, held), beyond
+    return State(t + dt, q, v, result, scale, held), beyond
 
 
 INSTANT = 1e-6

@@ -205,13 +205,18 @@ class Static:
 
     def __init__(self, tree: Any, values: Sequence[Any]):
         self.tree, self.values = tree, values
-        self.key = tree, external_values_of_structure(tree), *map(_cache_key, values)
+        keys = [x if x is ARRAY or x is None else _cache_key(x) for x in values]
+        self.key = tree, external_values_of_structure(tree), *keys
 
-    def __hash__(self):
+    @functools.cached_property
+    def _hash(self):
         return hash(self.key)
 
+    def __hash__(self):
+        return self._hash
+
     def __eq__(self, other):
-        return isinstance(other, Static) and self.key == other.key
+        return self is other or isinstance(other, Static) and self.key == other.key
 
     def is_hashable(self) -> bool:
         try:
@@ -233,9 +238,28 @@ jax.tree_util.register_pytree_node(Static, lambda static: ((), static), lambda s
 def split(values: Any) -> tuple[Static, list[Any]]:
     """Split a pytree into its static part and its arrays."""
     leaves, tree = jax.tree.flatten(values)
-    is_array = [isinstance(x, jax.Array | np.ndarray | np.generic) for x in leaves]
-    arrays = [x for x, array in zip(leaves, is_array, strict=True) if array]
-    return Static(tree, [ARRAY if array else x for x, array in zip(leaves, is_array, strict=True)]), arrays
+    arrays, static = [], []
+    for x in leaves:
+        if _is_array(x):
+            arrays.append(x)
+            static.append(ARRAY)
+        else:
+            static.append(x)
+    return Static(tree, static), arrays
+
+
+_array_types: set[type] = set()
+
+
+def _is_array(x):
+    """Return whether ``x`` is an array. JAX's own test takes a microsecond, so types of arrays are remembered."""
+    if type(x) in _array_types:
+        return True
+    if not isinstance(x, jax.Array | np.ndarray | np.generic):
+        return False
+    if not is_traced(x):
+        _array_types.add(type(x))
+    return True
 
 
 def join(results: tuple[Static, Sequence[Any]]) -> Any:

@@ -14,7 +14,7 @@ import scipy.linalg
 from .._check import as_array, as_number, kind_of, repr_of
 from .._errors import InputError
 from .._extras import extra_package
-from .._labels import named_coordinates, named_directions, title_of
+from .._labels import named_coordinates, named_directions, state_names, title_of
 from .._mechanism import Mechanism
 from .._motion.consistent.project import project
 from .._motion.simulate import simulate
@@ -22,7 +22,8 @@ from .._motion.trajectory.trajectory import Trajectory
 from .._names import did_you_mean
 from .._parameters import Place, find, put, value_at
 from .._precision import Numbers
-from .._system import AbstractSystem, refuse_states
+from .._system import AbstractSystem
+from .._with_states import with_given_states, with_initial_states
 from .moving import moving_picture
 from .page import View, page_of
 from .scene import scene
@@ -77,7 +78,10 @@ class Exploration:
         q0, v0 = start
         self._system, self._q0, self._v0, self._outline = system, q0, v0, outline
         starts = [name for name, _ in named_coordinates(system, q0.size)]
-        rates = [f"d{name}" for name, _ in named_directions(system, v0.size) or named_coordinates(system, v0.size)]
+        extended = with_given_states(system, q0, v0)
+        directions = [name for name, _ in named_directions(extended, v0.size) or named_coordinates(system, v0.size)]
+        states = [name for name, _ in state_names(extended)]
+        rates = [*(f"d{name}" for name in directions[: len(directions) - len(states)]), *states]
         self._state = {name: (0, i) for i, name in enumerate(starts)} | {name: (1, i) for i, name in enumerate(rates)}
         chosen = _usual(system, q0, v0, starts, rates) if names is None else list(names)
         self._places = {name: self._place(name) for name in chosen if name not in self._state}
@@ -314,7 +318,6 @@ def explore(
     start: Any = getattr(system, "start", None)
     if (q0 is None or v0 is None) and start is None:
         raise InputError(f"explore needs q0 and v0: {title_of(system)} has no start of its own")
-    refuse_states("explore", system)
     usual = start() if q0 is None or v0 is None else (q0, v0)
     state = as_array("q0", usual[0] if q0 is None else q0), as_array("v0", usual[1] if v0 is None else v0)
     end = as_number("t1", getattr(system, "end", 10.0) if t1 is None else t1, "s", above=0)
@@ -344,8 +347,9 @@ def _usual(system: Any, q0, v0, starts, rates):
     names = parameters[:MAX_PARAMETERS]
     if q0.shape != v0.shape:
         return names
-    terms = system(jnp.zeros(()), q0, v0)
-    free = np.eye(q0.size) if not terms.A.size else scipy.linalg.null_space(np.asarray(terms.A), rcond=1e-9)
+    equations, v0 = with_initial_states(system, q0, v0)
+    A = np.asarray(equations(jnp.zeros(()), q0, v0).A)[:, : q0.size]
+    free = np.eye(q0.size) if not A.size else scipy.linalg.null_space(A, rcond=1e-9)
     pivots: Any = scipy.linalg.qr(free.T, pivoting=True)[-1]  # the coordinates that determine the others
     chosen = sorted(pivots[: min(free.shape[1], MAX_STARTS)].tolist())
     return [*names, *(starts[i] for i in chosen), *(rates[i] for i in chosen)]

@@ -32,11 +32,13 @@ class History(NamedTuple):
 
 
 def histories(trajectory: Trajectory, forces: list[Load] | None) -> list[History]:
-    """Coordinates and velocities by unit; with ``forces``, not None, also energy, control and generalised forces."""
+    """Coordinates, velocities and states by unit; with ``forces``, not None, also energy, control and forces."""
     rate = {"": "1/s"}
     found = _by_unit("coordinates", trajectory.coordinates, trajectory.q)
-    velocities = tuple((f"d{name}", rate.get(unit, f"{unit}/s")) for name, unit in trajectory.directions)
+    n = trajectory.v.shape[-1] - len(trajectory.states)
+    velocities = tuple((f"d{name}", rate.get(unit, f"{unit}/s")) for name, unit in trajectory.directions[:n])
     found += _by_unit("velocities", velocities, trajectory.v)
+    found += _by_unit("states", trajectory.named_states, trajectory.v[:, n:])
     if forces is None:
         return found
     if trajectory.energy is not None:

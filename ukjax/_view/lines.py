@@ -11,7 +11,6 @@ from .._check import as_array, call, check_function, kind_of
 from .._errors import InputError
 from .._motion.trajectory.trajectory import Trajectory
 from .._run.compile import jit_unoptimised
-from .._with_states import WithStates
 
 
 def check_trajectory(value: Any, single: bool = True) -> None:
@@ -31,7 +30,7 @@ def outlines(trajectory: Trajectory, outline: Callable | None = None, name: str 
     name in messages.
     """
     if outline is None:
-        model = trajectory.model.plant if isinstance(trajectory.model, WithStates) else trajectory.model
+        model = trajectory.model
         outline = getattr(model, "outline", None)
         if not callable(outline):
             subject = "a motion without its model" if model is None else type(model).__name__

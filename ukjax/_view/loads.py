@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from .._mechanism import Mechanism
 from .._mechanism.contacts import BodyContacts
 from .._mechanism.kinematics import poses
+from .._mechanism.modal import rigid_parts
 from .._mechanism.tree import connections
 from .._motion.trajectory.trajectory import Trajectory
 from .._run.compile import jit_unoptimised
@@ -78,8 +79,10 @@ def _of_mechanism(trajectory):
 @jit_unoptimised
 def _weights(model, t, q):
     def at(t, q):
-        pose = poses(model.joints, model.tree, t, q)
-        centres = [pose[name].p + pose[name].R @ body.centre for name, body in model.bodies.items()]
+        pose = poses(model.all_joints, model.tree, t, q)
+        parts = zip(model.tree.links, rigid_parts(model.bodies, model.tree, q), strict=True)
+        centre_of = {link.body: centre for link, (_, centre, _) in parts}
+        centres = [pose[name].p + pose[name].R @ centre_of[name] for name in model.bodies]
         shares = [1.0 if body.buoyancy is None else 1.0 - body.buoyancy for _, body in model.bodies.items()]
         weights = [
             body.mass * share * model.dynamics.gravity
@@ -94,7 +97,7 @@ def _weights(model, t, q):
 def _reactions(model, t, q, v):
     def at(sample):
         t, q, v = sample
-        pose, by_name = poses(model.joints, model.tree, t, q), model.reactions(t, q, v)
+        pose, by_name = poses(model.all_joints, model.tree, t, q), model.reactions(t, q, v)
         joints = connections(dict(model.joints.items()))
         points = [pose[joint.child].frame(joint.in_child()).p for name, joint in joints if name in by_name]
         return jnp.stack(points), *(
@@ -134,7 +137,9 @@ _places = jit_unoptimised(
 
 def _of_points(trajectory):
     model: Any = trajectory.model
-    if trajectory.q.shape[-1] != trajectory.v.shape[-1] or not callable(getattr(model, "outline", None)):
+    if trajectory.q.shape[-1] != trajectory.v.shape[-1] - len(trajectory.states) or not callable(
+        getattr(model, "outline", None)
+    ):
         return []
     points, J = _moving_points(trajectory)
     if points is None or J is None:
@@ -147,7 +152,7 @@ def _of_points(trajectory):
     inverse = np.linalg.pinv(flat)
     found = []
     for name, force in trajectory.forces().items():
-        Q = np.asarray(force.force)
+        Q = np.asarray(force.force)[:, : trajectory.q.shape[-1]]
         F = np.einsum("snk,sn->sk", inverse, Q)
         rest = Q - np.einsum("skn,sk->sn", flat, F)
         if np.all(np.abs(rest) <= 1e-9 * max(float(np.abs(Q).max()), 1e-300)):

@@ -20,9 +20,9 @@ STYLES = ("-", "--", ":", "-.")
 def histories(trajectory: Trajectory) -> Figure:
     """Plot a single trajectory.
 
-    The panels are: a drawing of the mechanism, if it is one of the gallery; q, the constraint force Qᶜ and the
-    controls, one panel per unit; the residuals; with contacts, their intervals and forces, and the instants of impacts
-    as marks on the axes of q; and one of these: the error against the exact motion if it is known,
+    The panels are: a drawing of the mechanism, if it is one of the gallery; q, the constraint force Qᶜ, first-order
+    states and the controls, one panel per unit; the residuals; with contacts, their intervals and forces, and the
+    instants of impacts as marks on the axes of q; and one of these: the error against the exact motion if it is known,
     else the change of energy if there is an energy, else the rank of A.
 
     Parameters
@@ -41,11 +41,16 @@ def histories(trajectory: Trajectory) -> Figure:
         If ``trajectory`` is a batch.
     """
     check_trajectory(trajectory)
-    units = units_of(trajectory.coordinates, trajectory.directions)
-    input_units = list(dict.fromkeys(unit for _, unit in trajectory.inputs))
+    n = trajectory.v.shape[-1] - len(trajectory.states)
+    units = units_of(trajectory.coordinates, trajectory.directions[:n])
+    panels = [
+        ("state", trajectory.v[:, n:], trajectory.named_states),
+        ("control", trajectory.control, trajectory.inputs),
+    ]
+    further = [(*each, unit) for each in panels for unit in dict.fromkeys(unit for _, unit in each[2])]
     has_drawing = isinstance(trajectory.model, AbstractMechanism)
     has_contacts = trajectory.contacts is not None
-    rows = len(units) + (len(input_units) + 1) // 2 + 1 + has_contacts
+    rows = len(units) + (len(further) + 1) // 2 + 1 + has_contacts
     figure = Figure(figsize=(13.0 if has_drawing else 9.0, 2.4 * max(rows, 2) + 0.4), layout="constrained")
     grid = figure.add_gridspec(rows, 3 if has_drawing else 2, width_ratios=[1.35, 1, 1] if has_drawing else None)
     if has_drawing:
@@ -73,11 +78,11 @@ def histories(trajectory: Trajectory) -> Figure:
             _annotate(force, "no constraints")
         label(force, f"constraint force [{force_unit(direction_unit)}]")
     remaining_axes = iter(ax for row in axes[len(units) :] for ax in row)
-    for unit in input_units:
+    for kind, values, named, unit in further:
         ax = next(remaining_axes)
-        draw_unit(ax, t, trajectory.control, trajectory.inputs, unit)
-        label(ax, f"control [{unit or '-'}]")
-    if len(input_units) % 2:
+        draw_unit(ax, t, values, named, unit)
+        label(ax, f"{kind} [{unit or '-'}]")
+    if len(further) % 2:
         _draw_task(next(remaining_axes), trajectory)
     if has_contacts:
         draw_contacts(next(remaining_axes), trajectory)

@@ -50,7 +50,7 @@ def published(runs: dict[str, Trajectory]) -> Figure:
 def compare_runs(runs: dict[str, Trajectory]) -> Figure:
     """Draw all runs in the same panels. The curves of a run that failed end at its last sample."""
     first = next(iter(runs.values()))
-    units = units_of(first.coordinates, first.directions)
+    units = units_of(first.coordinates, first.directions[: first.v.shape[-1] - len(first.states)])
     input_units = list(dict.fromkeys(unit for run in runs.values() for _, unit in run.inputs))
     count = 2 * len(units) + len(input_units) + 1
     figure, axes = new_figure(f"{first.title}: {', '.join(runs)}", (count + 1) // 2, 2, width=10.0)

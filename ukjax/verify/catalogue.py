@@ -18,6 +18,7 @@ NAMES = (
     "andrews",
     "bricard",
     "governor",
+    "crank",
     "car_axis",
     "fekete",
     "free_body",

@@ -16,6 +16,7 @@ from ..._run.compile import jit_unoptimised
 from ..._solve import AbstractMethod, choose
 from ..._system import AbstractSystem, dynamics_of
 from ..._terms import Terms
+from ..._with_states import with_given_states
 from ..diagnose.motion import check_model, worst_of, worst_row
 from ..fallback.sparsity import with_sparsity
 from ..inputs import canonicalise, check_kinematic_map
@@ -57,7 +58,8 @@ def project(
     q0
         Coordinates of the start, shape (nq,), in the units of the model.
     v0
-        Velocities of the start, shape (n,); (nq,) unless the model has a kinematic map.
+        Velocities of the start, shape (n,); (nq,) unless the model has a kinematic map. For a control with states also
+        (v, s) of shape (n + k,), whose states are not changed.
     method
         Solver for the constraints, by name or as an object.
     fixed
@@ -81,6 +83,7 @@ def project(
             f"model must be a ukjax.System to be projected onto its constraints, got {kind_of(model)}: "
             "rows A and b alone do not say where the constraints are"
         )
+    model = with_given_states(model, q0, v0)
     t, q0, v0 = as_number("t", t, "s"), as_array("q0", q0), as_array("v0", v0)
     if q0.ndim != 1 or not q0.size or (v0.shape != q0.shape if model.kinematic_map is None else v0.ndim != 1):
         raise InputError(f"q0 and v0 must both have shape (n,), got shapes {q0.shape} and {v0.shape}")

@@ -32,7 +32,7 @@ def warn_of_creep(trajectory: Trajectory, problem: Problem, scale: Scale) -> Non
     The warning names the joint, the creep distance and the remedy. With fixed steps ``dt``, rates are uncertain by the
     change that friction causes in one step.
     """
-    model = trajectory.model
+    model = trajectory.equations
     friction = model.dry_friction if isinstance(model, AbstractSystem) else None
     if friction is None:
         return

@@ -127,7 +127,7 @@ def check_start(
 
     The start is checked only if the motion did not end well, or began ``displaced`` from it.
     """
-    model, q0, v0 = trajectory.model, start.q, start.v
+    model, q0, v0 = trajectory.equations, start.q, start.v
     batch, is_displaced = q0.ndim == 2, problem.projection and bool(np.any(np.asarray(displaced)))
     succeeded = all_ended_well(trajectory.result)
     was_checked = loop.checks_every_step and problem.method.fast_path() is not None
@@ -229,7 +229,7 @@ def check_finished(trajectory: Trajectory, problem: Problem, start: InitialState
     result = int(np.atleast_1d(np.asarray(trajectory.result))[member])
     if result == INCONSISTENT:
         samples = [of_member(x) for x in (trajectory.t, trajectory.q, trajectory.v)]
-        _raise_contradiction(trajectory.model, problem, subject, *samples)
+        _raise_contradiction(trajectory.equations, problem, subject, *samples)
     if result == MOST_STEPS:
         raise SimulationError(
             f"{subject} came to t = {float(t):.6g} s in max_steps = {problem.max_steps} steps: allow more, or take "
@@ -249,7 +249,7 @@ def check_finished(trajectory: Trajectory, problem: Problem, start: InitialState
             "there, or moves through zero at once, in the direction that counts. Turn its velocity first, as the reset "
             "does. throw=False returns what was computed"
         )
-    if result == ON_EVENT and _rests(trajectory.model, problem, t, q, v, scale):
+    if result == ON_EVENT and _rests(trajectory.equations, problem, t, q, v, scale):
         raise SimulationError(
             f"{subject} starts on its event, at t = {float(t):.6g} s, and returns to it in a step as short as "
             "rounding: the body rests on the surface of the event. Ever smaller impacts end so. Continue with "
@@ -288,17 +288,17 @@ def check_finished(trajectory: Trajectory, problem: Problem, start: InitialState
             "contacts that take part avoids it. throw=False returns what was computed"
         )
     if problem.projection and (result == JUMPED or result == TOO_SMALL and problem.dt is None):
-        _raise_leap(trajectory.model, problem, subject, t, q, v, scale)
+        _raise_leap(trajectory.equations, problem, subject, t, q, v, scale)
     if result == OFF_CONSTRAINTS:
         if finished.size > 1:
             check_kept(trajectory, start.scale)
-        _raise_residual(trajectory.model, problem.method, subject, t, q, v, scale)
-    impossible = _impossible(trajectory.model, problem, t, q, v)
+        _raise_residual(trajectory.equations, problem.method, subject, t, q, v, scale)
+    impossible = _impossible(trajectory.equations, problem, t, q, v)
     if impossible:
         raise SimulationError(
             f"{subject} ended at t = {float(t):.6g} s: {impossible}. throw=False returns what was computed"
         )
-    strongest = _strongest_constraint(trajectory.model, t, q, v)
+    strongest = _strongest_constraint(trajectory.equations, t, q, v)
     if problem.dt is not None:
         raise SimulationError(
             f"{subject} broke down after t = {float(t):.6g} s, in steps of dt = {float(problem.dt):g} s{strongest}. "
@@ -309,7 +309,8 @@ def check_finished(trajectory: Trajectory, problem: Problem, start: InitialState
     raise SimulationError(
         f"{subject} stopped at t = {float(t):.6g} s, since no step is small enough to go on{strongest}. "
         "The usual reasons are constraints that can no longer be met (a path out of reach, a mechanism fully "
-        "stretched) or forces that grow without bound; at a singular pose try method=ukjax.Orthogonal(rtol=1e-4). "
+        "stretched) or forces that grow without bound; at a singular pose take fixed steps, dt=..., and compare two of "
+        "them, or try method=ukjax.Orthogonal(rtol=1e-4). "
         "throw=False returns what was computed"
     )
 
@@ -462,7 +463,7 @@ def _accelerations(M, Q, A, b):
 
 def check_kept(trajectory: Trajectory, scale: Scale) -> None:
     """Raise ``SimulationError``, naming the first violation, unless the constraints hold at every sample."""
-    system = trajectory.model
+    system = trajectory.equations
     assert isinstance(system, AbstractSystem), "a bare function has no residuals to check"
     batched = lambda x, k: jnp.asarray(x).reshape(-1, *x.shape[-k:])
     t, q, v = (batched(x, k) for x, k in _sample_arrays(trajectory))

@@ -16,6 +16,7 @@ from ..._equation import mobility
 from ..._errors import InputError, SimulationError
 from ..._kernel.if_repeated import jit_if_repeated
 from ..._labels import named_coordinates, named_directions
+from ..._run.compile import MAX_PROGRAMS, LRUCache, split
 from ..._system import AbstractSystem, task_of
 from ..problem import InitialState, Problem
 from ..stepper.scaling import Scale
@@ -34,7 +35,7 @@ def check_task(model: AbstractSystem | Callable, problem: Problem, start: Initia
     if not isinstance(model, AbstractSystem) or model.control is None:
         return
     t, q, v, scale = _as_batch(problem.begin, start)
-    _check_actuators(model.control, eqx.filter_eval_shape(model.command, t[0], q[0], v[0]).u.size)
+    _check_actuators(model.control, _actuators(model, t[0], q[0], v[0]))
     failure, matrices = _first_unreachable(model, t, q, v, scale)
     if failure is None:
         _warn_of_freedom(model, matrices, scale)
@@ -52,7 +53,7 @@ def check_reached(trajectory: Trajectory, start: InitialState) -> None:
     """Raise ``SimulationError``, naming the first sample, if the actuators could not perform the task at some
     sample.
     """
-    system = trajectory.model
+    system = trajectory.equations
     if not isinstance(system, AbstractSystem) or system.control is None:
         return
     unreachable = np.asarray(trajectory.unreachable)
@@ -125,6 +126,17 @@ def _as_batch(t, start):
     single = start.q.ndim == 1
     q, v, scale = jax.tree.map(lambda x: x[None] if single else x, (start.q, start.v, start.scale))
     return jnp.full(len(q), t), q, v, scale
+
+
+_counts = LRUCache(MAX_PROGRAMS)
+
+
+def _actuators(model, t, q, v):
+    """The number of actuators, found by tracing once for all models of one structure."""
+    structure, arrays = split(model)
+    key = structure, *((x.shape, x.dtype) for x in (*arrays, q, v))
+    count = lambda: eqx.filter_eval_shape(model.command, t, q, v).u.size
+    return _counts.of(key, count) if structure.is_hashable() else count()
 
 
 def _check_actuators(control, p):

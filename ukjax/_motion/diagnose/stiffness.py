@@ -44,7 +44,7 @@ def warn_of_stiffness(trajectory: Trajectory, problem: Problem, scale: Scale) ->
 
     Of a batch, the member with the shortest steps is examined.
     """
-    model = trajectory.model
+    model = trajectory.equations
     if problem.dt is not None or problem.tableau is None or isinstance(model, AbstractSystem) and model.nonsmooth:
         return
     steps, (t, q, v) = np.asarray(trajectory.steps), (np.asarray(x) for x in trajectory.last)

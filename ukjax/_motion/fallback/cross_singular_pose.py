@@ -6,13 +6,14 @@ at the same distance behind it. Samples between the two are interpolated by the 
 velocities and accelerations of both states; its error is of sixth order in that small distance.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ..._run.compile import jit_unoptimised
 from ..._solve import FastPath
@@ -20,9 +21,14 @@ from ..problem import SMALLEST_STEP, Problem
 from ..stepper.scaling import Scale
 from .singular_pose import TRIES, acceleration_at, has_understood_rows, is_sound, step_from
 
-NEAREST = 3 / 16
+FAR = 3 / 16
 """A state is far enough from a singular pose if the smallest singular value of the rows is at least eps to this power
 of the largest (1e-3 in float64).
+"""
+
+NEAREST = 1 / 4
+"""The same for the nearest state (1e-4 in float64), from which the pose is crossed if the step from a state further
+away has too large an error. Rounding errors divided by this distance are still far below the default tolerance.
 """
 
 APPROACH = 0.8
@@ -30,6 +36,17 @@ APPROACH = 0.8
 
 FROM_STEP = 4
 """A pose further ahead than this many lengths of the failed step is not the cause of the failure."""
+
+NEARER = 0.7
+"""Ratio of the distances from which the pose is tried to be crossed, one after the other."""
+
+VISITED = 8
+"""Number of samples, and of steps, from which the sizes of the rows are taken. A row may vanish at the pose, so that
+its size at the last steps says nothing; those since the last singular pose may all be close to one.
+"""
+
+TAKES_PART = 0.1
+"""A row is one of the dependent rows if its weight in their vanishing combination is larger; all squares add to 1."""
 
 SMOOTH = 16
 """Largest relative difference of the accelerations before and behind the pose, in units of the relative distance. It is
@@ -47,14 +64,20 @@ class Knot(NamedTuple):
 
 
 class Crossing(NamedTuple):
-    """Crossing of a singular pose: the states ``before`` and ``after`` it, the number of ``steps``, and the next step
-    size ``following`` [s].
+    """Crossing of a singular pose: the states ``before`` and ``after`` it, the number of ``steps``, the next step size
+    ``following`` [s], and the indices of the rows of positions that are ``dependent`` at the pose.
     """
 
     before: Knot
     after: Knot
     steps: int
     following: float
+    dependent: tuple[int, ...]
+
+    @property
+    def at_pose(self) -> float:
+        """The time at the pose, since the start of the motion [s]."""
+        return (self.before.t + self.after.t) / 2
 
     def at(self, t: float) -> Float[np.ndarray, " entries"]:
         """(q, v) at a time between the two states, by quintic Hermite interpolation."""
@@ -72,50 +95,100 @@ class Crossing(NamedTuple):
 
 class Distance(NamedTuple):
     """Estimated ``time`` until the rows become dependent, negative after that, and the ``least`` time from the pose at
-    which a state is far enough from it [s].
+    which a state is far enough from it [s]; the ``combination`` of the scaled rows that vanishes there.
     """
 
     time: float
     least: float
+    combination: Float[np.ndarray, " rows"]
 
 
 def cross_singular_pose(
     problem: Problem,
     begin: Array | np.ndarray | np.generic,
     states: Float[np.ndarray, "states entries"],
+    visited: Float[np.ndarray, "samples entries"],
     rows: tuple[int, ...] | None,
     scale: Scale,
 ) -> Crossing | None:
     """Cross the singular pose at which the last step failed; None if there is none, or it is not supported.
 
     Singular mass matrices and values that are not finite are not supported. ``states`` are (t, h, q, v) at the start of
-    steps, the last one that failed; ``rows`` are the rows that are independent elsewhere, None for all.
+    steps since the last singular pose, the last one that failed; ``visited`` are the samples so far in the same form;
+    ``rows`` are the rows that are independent elsewhere, None for all.
     """
     if not has_understood_rows(problem) or not states[-1, 1] > 0:
         return None
     with np.errstate(all="ignore"), suppress(np.linalg.LinAlgError):
-        return _crossing(problem, begin, states, rows, scale)
+        return _crossing(problem, begin, states, visited, rows, scale)
     return None
 
 
-def _crossing(problem, begin, states, rows, scale):
+def is_undecided(
+    problem: Problem,
+    begin: Array | np.ndarray | np.generic,
+    states: Float[np.ndarray, "states entries"],
+    visited: Float[np.ndarray, "samples entries"],
+    rows: tuple[int, ...] | None,
+    scale: Scale,
+    limit: float,
+) -> bool:
+    """Whether the last state is so near a singular pose that rounding errors decide on the branch behind it.
+
+    The arguments are those of ``cross_singular_pose``; ``limit`` is the smallest singular value of the rows, relative
+    to the largest, below which that is so. A row that only fades away slowly makes no singular pose.
+    """
+    if not has_understood_rows(problem):
+        return False
+    with np.errstate(all="ignore"), suppress(np.linalg.LinAlgError):
+        look = _look(problem, begin, states, visited, rows, scale)
+        if look is None:
+            return False
+        ahead = look.distance(*look.part(states[-1]), limit)
+        return abs(ahead.time) <= 2 * ahead.least and ahead.least <= limit * float(scale.t)
+    return False
+
+
+class _Look(NamedTuple):
+    """Functions that tell how far a singular pose is: ``part`` of a recorded state, its arrays ``on_device``, and the
+    ``distance`` from (t, q, v), where far enough means the given share.
+    """
+
+    part: Callable[[np.ndarray], tuple]
+    as_arrays: Callable[..., tuple]
+    on_device: Callable[..., tuple]
+    distance: Callable[..., Distance]
+    chosen: Int[np.ndarray, " rows"]
+
+
+def _look(problem, begin, states, visited, rows, scale):
+    """The ``_Look`` of a motion, None if it has no rows."""
     model, dtype = problem.model, states.dtype
     split = np.array([1, 2, 2 + scale.q.size])
     part = lambda state: (float(state[0]), *np.split(state, split)[2:])
     as_arrays = lambda *x: jax.device_put(tuple(np.asarray(value, dtype) for value in x))
     on_device = lambda t, q, v: as_arrays(float(begin) + t, q, v)
-    sizes = np.max([_row_sizes(model, *on_device(*part(state))) for state in (states[0], states[-1])], axis=0)
+    spread = [x[np.unique(np.linspace(0, len(x) - 1, VISITED).astype(int))] for x in (visited, states)]
+    sizes = np.max([_row_sizes(model, *on_device(*part(state))) for state in np.concatenate(spread)], axis=0)
     chosen = np.flatnonzero(sizes > 0) if rows is None else np.asarray(rows, int)
-    if not chosen.size:
+    distance = lambda t, q, v, share: _distance(model, on_device(t, q, v), chosen, sizes, share)
+    return _Look(part, as_arrays, on_device, distance, chosen) if chosen.size else None
+
+
+def _crossing(problem, begin, states, visited, rows, scale):
+    model, dtype, look = problem.model, states.dtype, _look(problem, begin, states, visited, rows, scale)
+    if look is None:
         return None
+    part, as_arrays, on_device, distance, chosen = look
     fast_path = problem.method.fast_path()
-    share = 10 * float(fast_path.rtol) if isinstance(fast_path, FastPath) and fast_path.rtol is not None else 0.0
-    share = max(share, float(np.finfo(dtype).eps) ** NEAREST)
-    distance = lambda t, q, v: _distance(model, on_device(t, q, v), chosen, sizes, share)
+    least = 10 * float(fast_path.rtol) if isinstance(fast_path, FastPath) and fast_path.rtol is not None else 0.0
+    far, nearest = (max(least, float(np.finfo(dtype).eps) ** power) for power in (FAR, NEAREST))
 
     failed, tried = float(states[-1, 0]), FROM_STEP * float(states[-1, 1])
-    last_distance = distance(*part(states[-1]))
-    base = _far_enough(states, part, distance) if last_distance.time <= tried + last_distance.least else None
+    last_distance = distance(*part(states[-1]), far)
+    if last_distance.time > tried + last_distance.least:
+        return None
+    base = _far_enough(states, part, lambda *at: distance(*at, far))
     if base is None:
         return None
     t, q, v = part(states[base])
@@ -129,15 +202,24 @@ def _crossing(problem, begin, states, rows, scale):
         at, h, q, v = as_arrays(float(begin) + t, h, q, v)
         return step_from(problem, at, h, q, v, acceleration, scale)
 
-    h, steps = wanted, 0
+    h, steps, near = wanted, 0, far
     while steps < TRIES:
-        ahead = distance(t, q, v)
+        ahead = distance(t, q, v, near)
         if not (np.isfinite(ahead.time) and ahead.time > ahead.least / 4):
             return None
         acceleration = accelerated(t, q, v)
         before = Knot(t, q, v, np.asarray(acceleration))
         if ahead.time <= 1.5 * ahead.least:
-            break
+            if abs(t + ahead.time - failed) > tried + 2 * ahead.least:
+                return None
+            stepped, _ = step(2 * ahead.time, t, q, v, acceleration)
+            end = t + 2 * ahead.time, np.asarray(stepped.q), np.asarray(stepped.v)
+            if is_sound(stepped) and _error_along(model, on_device(*end), chosen, stepped.error, tolerance) <= 1:
+                break
+            near *= NEARER
+            if near < nearest:
+                return None
+            continue
         h = min(ahead.time - ahead.least, APPROACH * ahead.time, longest, h)
         while True:
             stepped, control = step(h, t, q, v, acceleration)
@@ -148,19 +230,16 @@ def _crossing(problem, begin, states, rows, scale):
                 return None
         t, q, v, steps = t + h, np.asarray(stepped.q), np.asarray(stepped.v), steps + 1
         h *= max(float(control.factor), 1)
-    if steps == TRIES or abs(t + ahead.time - failed) > tried + 2 * ahead.least:
+    else:
         return None
-    stepped, _ = step(2 * ahead.time, t, q, v, acceleration)
-    t, q, v = t + 2 * ahead.time, np.asarray(stepped.q), np.asarray(stepped.v)
-    if not is_sound(stepped) or _error_along(model, on_device(t, q, v), chosen, stepped.error, tolerance) > 1:
-        return None
-    distance_behind = distance(t, q, v)
-    after = Knot(t, q, v, np.asarray(accelerated(t, q, v)))
-    size = max(np.max(np.abs(x)) for x in (before.acceleration, after.acceleration, v * share / ahead.time))
+    distance_behind = distance(*end, near)
+    after = Knot(*end, np.asarray(accelerated(*end)))
+    size = max(np.max(np.abs(x)) for x in (before.acceleration, after.acceleration, after.v * near / ahead.time))
     jump = np.max(np.abs(after.acceleration - before.acceleration))
-    if not (ahead.time / 2 < -distance_behind.time < 2 * ahead.time and jump <= SMOOTH * share * size):
+    if not (ahead.time / 2 < -distance_behind.time < 2 * ahead.time and jump <= SMOOTH * near * size):
         return None
-    return Crossing(before, after, steps + 1, max(2 * ahead.time, wanted))
+    dependent = tuple(int(i) for i in chosen[np.abs(distance_behind.combination) > TAKES_PART])
+    return Crossing(before, after, steps + 1, max(2 * ahead.time, wanted), dependent)
 
 
 def step_to(
@@ -211,8 +290,8 @@ def _distance(model, at, rows, sizes, share):
     left, values, right = np.linalg.svd(A, full_matrices=False)
     rate = left[:, -1] @ A_dot @ right[-1]
     if not (np.isfinite(rate) and rate != 0):
-        return Distance(np.inf, np.inf)
-    return Distance(float(-values[-1] / rate), float(share * values[0] / abs(rate)))
+        return Distance(np.inf, np.inf, left[:, -1])
+    return Distance(float(-values[-1] / rate), float(share * values[0] / abs(rate)), left[:, -1])
 
 
 def _error_along(model, at, rows, error, tolerance):

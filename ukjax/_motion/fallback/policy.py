@@ -40,6 +40,10 @@ MAX_METHOD_CHANGES = 8
 NEARLY_DEPENDENT_POWER = 1 / 3
 """Rows that are dependent within eps to this power (6e-6 in float64) may indicate a singular pose nearby."""
 
+UNDECIDED_ROUNDINGS = 64
+"""Rows that are dependent within √(this many eps) (1.2e-7 in float64) are so near a singular pose that rounding errors
+of the constraints decide on the branch: the distance between branches is the square root of a change of φ."""
+
 
 def initial_method(problem: Problem, runtime_rows: bool) -> AbstractMethod | MethodPerLevel:
     """Solver to start with, also after a band turned out to be wrong.
@@ -78,16 +82,26 @@ def initial_method_for_one(
     return chosen if isinstance(chosen, MethodPerLevel) else method
 
 
-def with_tight_limits(method: AbstractMethod | MethodPerLevel) -> AbstractMethod | MethodPerLevel:
-    """The same method in the same program, with tighter limits: nearly dependent rows trigger a fallback, too."""
+def nearly_dependent_limit(dtype: np.dtype) -> float:
+    """Limit below which a pose is near a singular one, for ``with_limit``."""
+    return float(np.finfo(dtype).eps) ** NEARLY_DEPENDENT_POWER
+
+
+def undecided_limit(dtype: np.dtype) -> float:
+    """Limit below which the branch of the motion is not determined, for ``with_limit``."""
+    return float(UNDECIDED_ROUNDINGS * np.finfo(dtype).eps) ** 0.5
+
+
+def with_limit(method: AbstractMethod | MethodPerLevel, limit: float) -> AbstractMethod | MethodPerLevel:
+    """The same method in the same program, which also requests a fallback for rows dependent within ``limit``."""
     fast_path = method.acceleration if isinstance(method, MethodPerLevel) else None
     if not isinstance(fast_path, FastPath):
         return method
     limits = fast_path if fast_path.runtime_rows is None else fast_path.runtime_rows
     if not isinstance(limits.least, np.ndarray) or not isinstance(limits.rtol, np.ndarray):
         return method
-    limit = np.asarray(float(np.finfo(limits.least.dtype).eps) ** NEARLY_DEPENDENT_POWER, limits.least.dtype)
-    least, rtol = (np.asarray(np.maximum(x, limit)) for x in (limits.least, limits.rtol))
+    at_least = np.asarray(limit, limits.least.dtype)
+    least, rtol = (np.asarray(np.maximum(x, at_least)) for x in (limits.least, limits.rtol))
     if fast_path.runtime_rows is None:
         assert isinstance(method, MethodPerLevel)
         return MethodPerLevel(*(replace(level, least=least, rtol=rtol) for level in _levels(method)))
@@ -118,7 +132,7 @@ def next_method(
     if tried.has_fallback and not isinstance(tried, MethodPerLevel):
         forget_band(problem.model, t, q, v)
         return initial_method(replace(problem, band=None), runtime_rows)
-    model, at_start = problem.model, float(t) == float(np.asarray(problem.ts)[0])
+    model, at_start = problem.model, float(t) in np.asarray(problem.ts)[:1]
     where = f"{who} at t = {float(t):g} s"
     requested_method = lambda: without_noise_rows(problem.method, model, t, q, v)
     if not isinstance(tried, MethodPerLevel) or not isinstance(model, AbstractSystem) or not problem.projection:

@@ -15,24 +15,37 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from ..._constraint import names_of
 from ..._errors import InputError
 from ..._jaxpr.tracing import is_concrete, without_derivatives
 from ..._kernel import per_member, without_kernels
 from ..._run.compile import jit_fast_compile, standard_promotion
-from ..fallback.cross_singular_pose import cross_singular_pose, step_to
+from ..fallback.cross_singular_pose import cross_singular_pose, is_undecided, step_to
 from ..fallback.policy import (
     MAX_METHOD_CHANGES,
     active_rows,
     in_words,
     initial_method_for_one,
+    nearly_dependent_limit,
     next_method,
     note_rows_left_out,
-    with_tight_limits,
+    undecided_limit,
+    with_limit,
 )
 from ..fallback.singular_pose import has_understood_rows, step_from_singular_pose
 from ..plan import Plan
 from ..problem import SMALLEST_STEP, InitialState, Problem, Solution
-from ..result import AT_LAST_TIME, FINISHED, NEEDS_FALLBACK, RUNNING, classify, finite, reached_last_time, reached_times
+from ..result import (
+    AT_LAST_TIME,
+    FINISHED,
+    NEEDS_FALLBACK,
+    RUNNING,
+    TOO_SMALL,
+    classify,
+    finite,
+    reached_last_time,
+    reached_times,
+)
 from ..stepper.drift_correction import MethodPerLevel
 from ..stepper.error_control import FIRST as FIRST_STEP
 from ..stepper.error_control import control_error, next_step_size, perturbed_start
@@ -212,9 +225,11 @@ def _run(options, scale, model, ts, q0, v0, plan, remember):
     pieces, method, method_changes = [], initial_method_for_one(problem, scale.rows.size, begin, q0, v0), 0
     note_rows_left_out(plan, method, scale.rows.size)
     runtime_rows = not is_single_kernel(options.method, v0.size, scale.rows.size)
-    tight_limits, states, t_without_pose = not remember and has_understood_rows(problem), None, None
+    nearby, undecided = nearly_dependent_limit(dtype), undecided_limit(dtype)
+    first_limit = nearby if not remember and has_understood_rows(problem) else None
+    limit, states, t_without_pose = first_limit, None, None
     while int(loop_state.result) == RUNNING:
-        current_method = with_tight_limits(method) if tight_limits else method
+        current_method = method if limit is None else with_limit(method, limit)
         step_inputs = (
             model,
             ends,
@@ -244,25 +259,32 @@ def _run(options, scale, model, ts, q0, v0, plan, remember):
             if passed is not None:
                 if remember:
                     raise InputError(NO_DERIVATIVE.format(t=float(t)))
-                plan.note(f"t = {float(t):g} s: passed a singular pose")
-                (loop_state, padded_samples), states = jax.device_put(passed), None
+                plan.note(passed[2])
+                (loop_state, padded_samples), states = jax.device_put(passed[:2]), None
                 continue
             loop_state = loop_state._replace(result=count(RUNNING))
-            had_tight_limits, tight_limits = tight_limits, False
-            if (
-                had_tight_limits and int(loop_state.steps) >= 0
-            ):  # no singular pose: repeat the step with the default limits
+            started, had_limit = int(loop_state.steps) >= 0, limit
+            if limit == nearby and started:  # near a singular pose at most: repeat the step
+                limit = undecided
                 continue
+            if limit is not None and started:
+                history, visited = _recorded(loop_state, padded_samples, ends, per_interval, states)
+                rows = active_rows(method, scale.rows.size)
+                if is_undecided(problem, begin, history, visited, rows, scale, limit):
+                    loop_state = loop_state._replace(result=jax.device_put(count(TOO_SMALL)))
+                    plan.note(f"t = {float(t):g} s: came to a singular pose that could not be passed")
+                    break
+            limit = None
             following_method = next_method(
                 problem, method, np.asarray(t), loop_state.q, loop_state.v, runtime_rows=runtime_rows
             )
             # Within the default limits the step may be valid.
-            if had_tight_limits and not isinstance(following_method, MethodPerLevel):
+            if had_limit is not None and not isinstance(following_method, MethodPerLevel):
                 continue
             method_changes += 1
             method = following_method if method_changes < MAX_METHOD_CHANGES else options.method
             plan.note(f"t = {float(t):g} s: {in_words(method)}")
-            tight_limits = not remember and has_understood_rows(problem)
+            limit = first_limit
     # Sliced by NumPy, since JAX would compile for every number of samples.
     reached = np.arange(samples) < np.asarray(loop_state.sample)
     q, v = np.split(np.where(reached[:, None], np.asarray(padded_samples)[:samples], number(np.nan)), [q0.size], axis=1)
@@ -272,8 +294,8 @@ def _run(options, scale, model, ts, q0, v0, plan, remember):
 def _past_singular_pose(problem, scale, t, loop_state, samples, ends, per_interval):
     """Take one step from a state at a singular pose, by NumPy.
 
-    Returns the loop state and the samples, or None if the state is not at such a pose, or the motion cannot leave it by
-    one step.
+    Returns the loop state, the samples and a note, or None if the state is not at such a pose, or the motion cannot
+    leave it by one step.
     """
     q, v, elapsed = loop_state.q, loop_state.v, ends - ends[0]
     t_elapsed, wanted_h, taken, steps = (
@@ -315,19 +337,12 @@ def _past_singular_pose(problem, scale, t, loop_state, samples, ends, per_interv
         result=count(FINISHED if finished else RUNNING),
         inconsistent=loop_state.inconsistent,
     )
-    return loop_state, samples
+    return loop_state, samples, f"t = {float(t):g} s: passed a singular pose"
 
 
-def _through_singular_pose(problem, scale, method, loop_state, samples, ends, per_interval, recorded):
-    """Cross a singular pose in the last step, by NumPy.
-
-    Returns the loop state and the samples behind it, or None if there is no such pose, or none that can be crossed.
-    """
-    since, sample_count = (ends - ends[0]).astype(float), problem.ts.size
-    times = since[:sample_count]
-    if int(loop_state.steps) < 0 or float(loop_state.longest) == 0 or int(loop_state.sample) >= sample_count:
-        return None
-    sample = int(loop_state.sample)
+def _recorded(loop_state, samples, ends, per_interval, recorded):
+    """(t, h, q, v) at the start of the ``recorded`` steps and of the last one, which failed; and at the samples."""
+    times, sample = (ends - ends[0]).astype(float), int(loop_state.sample)
     if per_interval is None:
         h = min(float(loop_state.h), times[sample] - float(loop_state.t))
     else:
@@ -336,11 +351,29 @@ def _through_singular_pose(problem, scale, method, loop_state, samples, ends, pe
         ends.dtype
     )
     earlier = np.asarray(recorded.state)[: int(recorded.count)] if recorded is not None else last_state[None][:0]
-    history = np.concatenate([earlier[earlier[:, 1] > 0], last_state[None]])
-    crossing = cross_singular_pose(problem, ends[0], history, active_rows(method, scale.rows.size), scale)
+    visited = np.column_stack([times[:sample], np.zeros(sample), np.asarray(samples)[:sample]]).astype(ends.dtype)
+    return np.concatenate([earlier[earlier[:, 1] > 0], last_state[None]]), visited
+
+
+def _through_singular_pose(problem, scale, method, loop_state, samples, ends, per_interval, recorded):
+    """Cross a singular pose in the last step, by NumPy.
+
+    Returns the loop state and the samples behind it, and a note, or None if there is no such pose, or none that can be
+    crossed.
+    """
+    since, sample_count = (ends - ends[0]).astype(float), problem.ts.size
+    times = since[:sample_count]
+    if int(loop_state.steps) < 0 or float(loop_state.longest) == 0 or int(loop_state.sample) >= sample_count:
+        return None
+    history, visited = _recorded(loop_state, samples, ends, per_interval, recorded)
+    samples = np.array(samples)
+    crossing = cross_singular_pose(problem, ends[0], history, visited, active_rows(method, scale.rows.size), scale)
     if crossing is None:
         return None
-    samples, before, after = np.array(samples), crossing.before, crossing.after
+    before, after = crossing.before, crossing.after
+    at = jax.device_put((np.asarray(ends[0] + before.t, ends.dtype), before.q))
+    labels = names_of(problem.model.enforced, lambda constraint: constraint.position(*at))
+    named = ", ".join(repr(labels[i]) for i in crossing.dependent) + " became dependent"
     for k in np.flatnonzero((times > before.t) & (times <= after.t)):
         samples[k] = crossing.at(times[k])
     sample = int(np.searchsorted(times, after.t, side="right"))
@@ -374,7 +407,7 @@ def _through_singular_pose(problem, scale, method, loop_state, samples, ends, pe
         result=count(FINISHED if sample == sample_count else RUNNING),
         inconsistent=loop_state.inconsistent,
     )
-    return loop_state, samples
+    return loop_state, samples, f"t = {float(ends[0]) + crossing.at_pose:g} s: passed a singular pose, where {named}"
 
 
 @jit_fast_compile

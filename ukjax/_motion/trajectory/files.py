@@ -31,21 +31,26 @@ or of their forces, if all have the same.
 """
 
 
-CONTACTS = "contacts_"
-"""Prefix of the names of the fields of ``ContactHistory`` in .npz files."""
+LONG_NAMES = {"coordinate": "generalised coordinate", "input": "actuator", "state": "first-order state"}
+"""Names of dimensions in words, where they differ."""
+
+CONTACTS, EVENTS = "contacts_", "events_"
+"""Prefixes of the names of the fields of ``ContactHistory`` and ``EventHistory`` in .npz files."""
 
 
 class SavedMotion(NamedTuple):
     """Contents of a file.
 
     ``arrays`` by name: t, q, v, those of ``ENDING`` and any of ``observed``, the metadata of further quantities;
-    ``labels``, the names of entries; and ``contacts``, the fields of ``ContactHistory``, which only .npz files have.
+    ``labels``, the names of entries; and ``contacts`` and ``events``, the fields of ``ContactHistory`` and
+    ``EventHistory``, which only .npz files have.
     """
 
     arrays: dict[str, np.ndarray]
     observed: dict[str, Any]
     labels: Labels
     contacts: dict[str, np.ndarray] = {}
+    events: dict[str, np.ndarray] = {}
 
     @property
     def batch(self) -> tuple[str, ...]:
@@ -56,7 +61,8 @@ class SavedMotion(NamedTuple):
 def write_npz(saved: SavedMotion, path: Path) -> None:
     """Write every array by its name, and texts.
 
-    Fields of ``ContactHistory`` have the prefix ``contacts_``. The texts are ``title``, ``reason``, ``coordinates`` and
+    Fields of ``ContactHistory`` have the prefix ``contacts_``, those of ``EventHistory`` the prefix ``events_``. The
+    texts are ``title``, ``reason``, ``coordinates`` and
     ``inputs`` (name and unit in each row), and ``residual_row`` and so on, the names of rows.
     """
     labels = saved.labels
@@ -66,10 +72,12 @@ def write_npz(saved: SavedMotion, path: Path) -> None:
         "coordinates": _text(labels.coordinates).reshape(-1, 2),
         "inputs": _text(labels.inputs).reshape(-1, 2),
         **({} if labels.directions is None else {"directions": _text(labels.directions).reshape(-1, 2)}),
+        **({"states": _text(labels.states).reshape(-1, 2)} if labels.states else {}),
     } | {f"{name}_row": _text(rows) for name, rows in labels.rows}
     with open(path, "wb") as file:
         contacts = {f"{CONTACTS}{name}": value for name, value in saved.contacts.items()}
-        np.savez_compressed(file, allow_pickle=False, **saved.arrays, **texts, **contacts)
+        events = {f"{EVENTS}{name}": value for name, value in saved.events.items()}
+        np.savez_compressed(file, allow_pickle=False, **saved.arrays, **texts, **contacts, **events)
 
 
 def read_npz(path: Path, observed: dict[str, Any]) -> SavedMotion:
@@ -88,10 +96,12 @@ def read_npz(path: Path, observed: dict[str, Any]) -> SavedMotion:
         inputs=pairs("inputs"),
         rows=tuple((name, tuple(str(row) for row in arrays[f"{name}_row"])) for name in rows),
         directions=pairs("directions") if "directions" in arrays else None,
+        states=pairs("states") if "states" in arrays else (),
     )
     names = ("t", "q", "v", *ENDING, *observed)
-    contacts = {name.removeprefix(CONTACTS): x for name, x in arrays.items() if name.startswith(CONTACTS)}
-    return SavedMotion({name: arrays[name] for name in names if name in arrays}, observed, labels, contacts)
+    with_prefix = lambda prefix: {name.removeprefix(prefix): x for name, x in arrays.items() if name.startswith(prefix)}
+    found = {name: arrays[name] for name in names if name in arrays}
+    return SavedMotion(found, observed, labels, with_prefix(CONTACTS), with_prefix(EVENTS))
 
 
 def as_dataset(saved: SavedMotion) -> "xarray.Dataset":
@@ -103,11 +113,14 @@ def as_dataset(saved: SavedMotion) -> "xarray.Dataset":
     arrays, labels, batch = saved.arrays, saved.labels, saved.batch
     dataset = xarray.Dataset(attrs={"Conventions": "CF-1.11", "title": labels.title, "source": "ukjax"})
     dataset.attrs["finished"] = int(all_ended_well(arrays["result"]))
-    named_by_dimension = {"coordinate": labels.coordinates, "direction": labels.directions, "input": labels.inputs}
+    has_directions = labels.directions is not None or bool(labels.states)
+    directions = labels.along if has_directions else ()
+    named_by_dimension = {"coordinate": labels.coordinates, "direction": directions, "input": labels.inputs}
+    named_by_dimension["state"] = labels.states
     for dimension, named in named_by_dimension.items():
         if named:
             names, units = zip(*named, strict=True)
-            which = {"coordinate": "generalised coordinate", "input": "actuator"}.get(dimension, dimension)
+            which = LONG_NAMES.get(dimension, dimension)
             unit = "unit" if dimension == "coordinate" else f"{dimension}_unit"
             dataset = dataset.assign_coords(
                 {
@@ -131,7 +144,7 @@ def as_dataset(saved: SavedMotion) -> "xarray.Dataset":
         sampled = () if name in ENDING else ("time",)
         last = ()
         if value.ndim > len(batch) + len(sampled):
-            along = "coordinate" if name in ("q", "last_q") or labels.directions is None else "direction"
+            along = "direction" if has_directions and name not in ("q", "last_q") else "coordinate"
             known = name in MOTION or name in ENDING or about["per_coordinate"]
             last = (along if known else "input" if name == "control" else f"{name}_row",)
             if value.shape[-1] == 0:  # netCDF has no dimension of length 0
@@ -168,11 +181,16 @@ def read_netcdf(path: Path, observed: dict[str, Any]) -> SavedMotion:
     arrays |= {name: np.zeros((*arrays["t"].shape, 0), arrays["q"].dtype) for name in empty}
     pairs = lambda *names: tuple(zip(*([str(x) for x in arrays[name]] for name in names), strict=True))
     named = {name: arrays.get(f"{name}_row", ()) for name in observed if f"{name}_row" in arrays or name in empty}
+    coordinates, states = pairs("coordinate", "unit"), pairs("state", "state_unit") if "state" in arrays else ()
+    directions = pairs("direction", "direction_unit") if "direction" in arrays else None
+    if directions is not None and states:
+        directions = None if directions[: -len(states)] == coordinates else directions[: -len(states)]
     labels = Labels(
         title=str(dataset.attrs.get("title", "")),
-        coordinates=pairs("coordinate", "unit"),
+        coordinates=coordinates,
         inputs=pairs("input", "input_unit") if "input" in arrays else (),
-        directions=pairs("direction", "direction_unit") if "direction" in arrays else None,
+        directions=directions,
+        states=states,
         rows=tuple((name, tuple(str(row) for row in rows)) for name, rows in named.items() if name != "control"),
     )
     return SavedMotion({name: arrays[name] for name in ("t", *names) if name in arrays}, observed, labels)
@@ -186,14 +204,17 @@ def write_netcdf(saved: SavedMotion, path: Path) -> None:
 def write_csv(saved: SavedMotion, path: Path) -> None:
     """Write a table of one motion, with one column per number, named with its unit."""
     arrays, labels = saved.arrays, saved.labels
-    columns = {"t [s]": arrays["t"]}
+    columns, n = {"t [s]": arrays["t"]}, len(labels.moving)
     for prefix, name, suffix in (("", "q", ""), ("d", "v", "/s"), ("dd", "acceleration", "/s^2")):
-        named = labels.coordinates if name == "q" else labels.along
+        named = labels.coordinates if name == "q" else labels.moving
         prefix = prefix if labels.directions is None else prefix[1:]
         for i, (coordinate, unit) in enumerate(named):
-            full = f"{unit or '-'}{suffix}".replace(" s/s^2", "/s").replace(" s/s", "")  # of first-order states
+            full = f"{unit or '-'}{suffix}".replace(" s/s^2", "/s").replace(" s/s", "")  # of velocities in other units
             columns[f"{prefix}{coordinate} [{full}]"] = arrays[name][:, i]
-    for i, (coordinate, unit) in enumerate(labels.along):
+    for prefix, name, suffix in (("", "v", ""), ("rate of ", "acceleration", "/s")):
+        for i, (state, unit) in enumerate(labels.states):
+            columns[f"{prefix}{state} [{unit or '-'}{suffix}]"] = arrays[name][:, n + i]
+    for i, (coordinate, unit) in enumerate(labels.moving):
         columns[f"force on {coordinate} [{force_unit(unit)}]"] = arrays["constraint_force"][:, i]
     for i, (actuator, unit) in enumerate(labels.inputs):
         columns[f"control {actuator} [{unit or '-'}]"] = arrays["control"][:, i]

@@ -170,13 +170,17 @@ def force_balance(
     directions: Named,
 ) -> ForceBalance:
     """The balance of forces at the samples of a motion, in the contact ``mode`` of each sample, and with the ``held``
-    inputs of sampled control."""
+    inputs of sampled control.
+
+    ``directions`` are those of forces. First-order states, the last entries of v, have none.
+    """
     row_names, contact_names = _names(model, *(x[(0,) * (t.ndim)] for x in (t, q, v)))
     constraint_of = model.constraint_of_row if isinstance(model, AbstractSystem) else str
     row_groups, contact_groups = _grouped(row_names, constraint_of), _grouped(contact_names, _contact_of_row)
     parts = _at_samples(model, t, q, v, mode, held, method, tuple(row_groups.values()), tuple(contact_groups.values()))
-    everywhere = jnp.ones(t.shape, bool)
-    power = lambda force: jnp.sum(force * v, axis=-1)
+    everywhere, n = jnp.ones(t.shape, bool), len(directions)
+    moving = lambda x: x if x.shape[-1] == n else x[..., :n]
+    velocities = moving(v)
     forces: dict[str, Force] = {}
 
     def add(name, kind, rows, force, multiplier=t[..., None][..., :0], unique=everywhere, multiplier_unique=None):
@@ -184,7 +188,9 @@ def force_balance(
             multiplier_unique = jnp.ones(multiplier.shape, bool)
         while name in forces:  # a constraint that is called "applied", or two constraints of one name
             name = f"{name} ({kind})"
-        forces[name] = Force(kind, rows, force, power(force), multiplier, unique, multiplier_unique)
+        force = moving(force)
+        power = jnp.sum(force * velocities, axis=-1)
+        forces[name] = Force(kind, rows, force, power, multiplier, unique, multiplier_unique)
 
     add("applied", "applied", (), parts["applied"])
     if parts["control"] is not None:
@@ -197,7 +203,7 @@ def force_balance(
         names = tuple(contact_names[i] for i in rows)
         kind = "friction" if name.endswith(" friction") else "contact"
         add(name, kind, names, force, multiplier)
-    return ForceBalance(t, parts["inertia"], parts["imbalance"], directions, forces)
+    return ForceBalance(t, moving(parts["inertia"]), moving(parts["imbalance"]), directions, forces)
 
 
 def _names(model, t, q, v):

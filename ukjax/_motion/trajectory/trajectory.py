@@ -20,11 +20,20 @@ from ..._errors import InputError
 from ..._extras import extra_package
 from ..._files import write_whole
 from ..._jaxpr.tracing import is_concrete
-from ..._labels import Labels, named_coordinates, named_directions, named_inputs, named_rows, title_of
+from ..._labels import (
+    Labels,
+    named_coordinates,
+    named_directions,
+    named_inputs,
+    named_rows,
+    state_names,
+    title_of,
+)
 from ..._outside import external_values_in
 from ..._precision import Numbers
 from ..._solve import AbstractMethod
 from ..._system import AbstractSystem
+from ..._with_states import equations_of
 from ..event import EventHistory
 from ..inputs import hint_if_batched_model
 from ..plan import Plan
@@ -91,7 +100,7 @@ class Trajectory(eqx.Module):
     last
         t, q, v that the motion reached, per member.
     model, method
-        The model and the solver, None if the trajectory was read from a file.
+        The model that ``simulate`` was given, and the solver; None if the trajectory was read from a file.
     observation
         Forces, residuals, rank and energy, None if they are evaluated lazily.
     labels
@@ -126,12 +135,21 @@ class Trajectory(eqx.Module):
     def states(self) -> dict[str, Array]:
         """First-order states of the control by name, each (samples,) with a batch axis in front for a batch.
 
-        They are the last entries of ``v``. Empty for a system without states, and for a motion from a file, where they
-        are among the velocities.
+        They are the last entries of ``v``. Empty for a system without states.
         """
-        control = self.model.control if isinstance(self.model, AbstractSystem) else None
-        names = [] if control is None else [name for name, _ in control.states]
+        names = [name for name, _ in self.named_states]
         return {name: self.v[..., i - len(names)] for i, name in enumerate(names)}
+
+    @property
+    def named_states(self) -> tuple[tuple[str, str], ...]:
+        """Name and unit of each first-order state; empty for a system without states."""
+        return state_names(self.equations) if self.labels is None else self.labels.states
+
+    @property
+    def equations(self) -> Any:
+        """The model as a function of the t, q and v of this motion: ``with_states(model)`` for a system with states,
+        else ``model``."""
+        return equations_of(self.model)
 
     def observed(self) -> Observation:
         """Forces, residuals, rank and energy at all samples, compiled and evaluated on first access.
@@ -158,7 +176,7 @@ class Trajectory(eqx.Module):
                 )
             with hint_if_batched_model(self.model, self.q[..., 0, :]):
                 mode = mode_of(self.contacts)
-                observation = observe(self.model, self.t, self.q, self.v, self.method, mode, self.held)
+                observation = observe(self.equations, self.t, self.q, self.v, self.method, mode, self.held)
             if is_concrete(observation):
                 object.__setattr__(self, "_seen", observation)  # a cache, not a field: it follows from the fields
         return observation
@@ -320,7 +338,7 @@ class Trajectory(eqx.Module):
                 "traced a number among them, or jax.lax.cond or jax.tree.map made it of motions with different "
                 "options. Give the times t to ukjax.simulate, as ts"
             )
-        q, v = self.integration.states(self.model, self.method, samples, q, v, times)
+        q, v = self.integration.states(self.equations, self.method, samples, q, v, times)
         at = jnp.broadcast_to(jnp.asarray(times), q.shape[:-1])
         return replace(self, t=at, q=q, v=v, observation=None)
 
@@ -445,7 +463,7 @@ class Trajectory(eqx.Module):
                 "motors needs the model of the motion, and this trajectory was read from a file, or has lost it"
             )
         self._check_numbers()
-        return motors_of(self.model, self.t, self.q, self.v, self.held, tuple(name for name, _ in self.inputs))
+        return motors_of(self.equations, self.t, self.q, self.v, self.held, tuple(name for name, _ in self.inputs))
 
     @property
     def task_residual(self) -> Float[Array, "*batch samples k"] | None:
@@ -485,8 +503,9 @@ class Trajectory(eqx.Module):
             raise InputError("forces() needs the model, which a motion from a file or from without_model() has not")
         with hint_if_batched_model(self.model, self.q[..., 0, :]):
             return force_balance(
-                self.model, self.t, self.q, self.v, self.method, mode_of(self.contacts), self.held, self.directions
-            )
+                self.equations, self.t, self.q, self.v, self.method, mode_of(self.contacts), self.held,
+                self.directions[: self.v.shape[-1] - len(self.named_states)],
+            )  # fmt: skip
 
     @property
     def finished(self) -> Bool[Array, "*batch"]:
@@ -512,12 +531,12 @@ class Trajectory(eqx.Module):
     def directions(self) -> tuple[tuple[str, str], ...]:
         """Name and unit for each entry of v, of accelerations and of forces.
 
-        These are the coordinates, unless the model has a ``kinematic_map``. The unit is that of the quantity whose rate
-        v is.
+        These are the coordinates, unless the model has a ``kinematic_map``, and the first-order states. The unit is
+        that of the quantity whose rate v is.
         """
         if self.labels is not None:
             return self.labels.along
-        return named_directions(self.model, self.v.shape[-1]) or self.coordinates
+        return named_directions(self.equations, self.v.shape[-1]) or self.coordinates
 
     @property
     def inputs(self) -> tuple[tuple[str, str], ...]:
@@ -540,7 +559,7 @@ class Trajectory(eqx.Module):
             raise InputError("a batch without members has no names of rows, and cannot be saved")
         sizes = {name: getattr(self, name).shape[-1] for name in WITH_ROWS if getattr(self, name) is not None}
         first = lambda x, of_sample: x[(0,) * (x.ndim - of_sample)]
-        return dict(named_rows(self.model, first(self.t, 0), first(self.q, 1), first(self.v, 1), sizes))
+        return dict(named_rows(self.equations, first(self.t, 0), first(self.q, 1), first(self.v, 1), sizes))
 
     @property
     def differentiable(self) -> Bool[Array, "*batch"]:
@@ -596,8 +615,7 @@ class Trajectory(eqx.Module):
         path
             File name. The suffix selects the format: .npz for plain arrays by name, .nc for netCDF (requires
             xarray), .csv for a table. The first holds everything but the model, the second all of that but
-            ``contacts``; ``load_trajectory`` reads both. ``events`` are not written. Warns of what is not
-            written.
+            ``contacts`` and ``events``; ``load_trajectory`` reads both. Warns of what is not written.
 
         Returns
         -------
@@ -621,8 +639,8 @@ class Trajectory(eqx.Module):
             warnings.warn(
                 f"the impacts and modes of motion.contacts are not written to {path.suffix}: use .npz", stacklevel=2
             )
-        if self.events is not None:
-            warnings.warn("the instants of motion.events are not written to files", stacklevel=2)
+        if self.events is not None and path.suffix != ".npz":
+            warnings.warn(f"the instants of motion.events are not written to {path.suffix}: use .npz", stacklevel=2)
         saved = self._saved()
         write_whole(path, lambda part: writers[path.suffix](saved, part))
         return path
@@ -632,11 +650,13 @@ class Trajectory(eqx.Module):
         arrays = {"t": self.t, "q": self.q, "v": self.v, "result": self.result, "steps": self.steps}
         arrays |= dict(zip(("last_t", "last_q", "last_v"), self.last, strict=True))
         arrays |= {name: getattr(observed, name) for name in OBSERVED}
-        directions = None if self.directions == self.coordinates else self.directions
-        labels = Labels(self.title, self.coordinates, self.inputs, tuple(self.rows.items()), directions)
-        contacts = {} if self.contacts is None else vars(self.contacts)
+        states = self.named_states
+        moving = self.directions[: len(self.directions) - len(states)]
+        directions = None if moving == self.coordinates else moving
+        labels = Labels(self.title, self.coordinates, self.inputs, tuple(self.rows.items()), directions, states)
         as_numpy = lambda named: {name: np.asarray(x) for name, x in named.items() if x is not None}
-        return SavedMotion(as_numpy(arrays), OBSERVED, labels, as_numpy(contacts))
+        contacts, events = ({} if x is None else as_numpy(vars(x)) for x in (self.contacts, self.events))
+        return SavedMotion(as_numpy(arrays), OBSERVED, labels, contacts, events)
 
 
 def checked_index(index: Any, members: int) -> Any:
@@ -674,7 +694,7 @@ def load_trajectory(path: str | os.PathLike) -> Trajectory:
     -------
     Trajectory
         Everything that was saved: the motion, how it ended, forces, residuals, energy, control, names and units, and
-        from .npz files the contacts. The model is not saved: ``model`` is None.
+        from .npz files the contacts and events. The model is not saved: ``model`` is None.
 
     Raises
     ------
@@ -710,14 +730,29 @@ def load_trajectory(path: str | os.PathLike) -> Trajectory:
         observation=Observation(**observed),
         labels=saved.labels,
         contacts=_contacts_of(path, saved.contacts),
+        events=_events_of(path, saved.events),
     )
 
 
 def _contacts_of(path, saved) -> ContactHistory | None:
     """The contacts in a file, None if it has none. Raises ``InputError`` if some of their fields are missing."""
-    names = [each.name for each in fields(ContactHistory)]
     if not saved:
         return None
+    fields_of = _whole(path, saved, ContactHistory, "contacts")
+    return ContactHistory(**{name: jnp.asarray(x) for name, x in fields_of.items()})
+
+
+def _events_of(path, saved) -> EventHistory | None:
+    """The events in a file, as ``_contacts_of``."""
+    if not saved:
+        return None
+    fields_of = _whole(path, saved, EventHistory, "events")
+    names = tuple(str(name) for name in fields_of.pop("names"))
+    return EventHistory(**{name: jnp.asarray(x) for name, x in fields_of.items()}, names=names)
+
+
+def _whole(path, saved, record, what) -> dict[str, np.ndarray]:
+    names = [each.name for each in fields(record)]
     if missing := [name for name in names if name not in saved]:
-        raise InputError(f"{str(path)!r} holds no whole trajectory: contacts_{missing[0]} is missing")
-    return ContactHistory(**{name: jnp.asarray(saved[name]) for name in names})
+        raise InputError(f"{str(path)!r} holds no whole trajectory: {what}_{missing[0]} is missing")
+    return {name: saved[name] for name in names}

@@ -1,0 +1,30 @@
+"""Times of several programs that are compared: measured in turn, so that a busy machine slows all of them."""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+
+class Measured(NamedTuple):
+    """The least CPU time of a call [s], all threads together, and what its first call returned."""
+
+    seconds: float
+    result: Any
+
+
+def measured(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, Measured]:
+    """Measure the calls in ``rounds``, in each of which all are called.
+
+    Each is called once before the first round, for compilation. Other processes take no CPU time of this one, but they
+    take its caches: ratios of the results are more reliable than the results.
+    """
+    results = {name: jax.block_until_ready(call()) for name, call in calls.items()}
+    least = dict.fromkeys(calls, float("inf"))
+    for _ in range(rounds):
+        for name, call in calls.items():
+            began = time.process_time()
+            jax.block_until_ready(call())
+            least[name] = min(least[name], time.process_time() - began)
+    return {name: Measured(least[name], results[name]) for name in calls}

@@ -1,0 +1,227 @@
+"""Flexible bodies: statics and vibrations in closed form, dynamics by Lagrange's equations of points, files."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.polynomial.chebyshev import Chebyshev
+from scipy.optimize import brentq
+
+import ukjax as uk
+from ukjax.joints import Fixed, Revolute
+
+L, MU, EI, EA = 0.7, 0.3, 2.5, 500.0
+UNIT = np.sqrt(EI / MU) / L**2
+CLAMPED: Any = [brentq(lambda b: np.cos(b) + 1 / np.cosh(b), b - 0.4, b + 0.4) for b in (np.arange(1, 9) - 0.5) * np.pi]
+FREE: Any = [brentq(lambda b: np.cos(b) * np.cosh(b) - 1, low, low + 1) for low in (4.2, 7.2)]
+
+
+def beam(**options: Any) -> Any:
+    return uk.FlexibleBody.beam(L, MU, EI, bending="y", **options)
+
+
+def test_a_cantilever_vibrates_as_in_the_books():
+    mechanism = uk.Mechanism({"rod": beam(ends="cantilever")}, {"clamp": Fixed("ground", "rod")}, gravity=(0, 0, 0))
+    assert mechanism.coordinates == (("rod_mode1", "m"), ("rod_mode2", "m"))
+    frequencies = [mode.frequency for mode in uk.linearize(mechanism, *mechanism.reference_pose()).modes]
+    np.testing.assert_allclose(np.array(frequencies) / UNIT, np.square(CLAMPED[:2]), rtol=1e-11)
+
+
+def test_a_cantilever_bends_and_stretches_as_in_the_books():
+    """Deflection by a load at the end: L³/3EI, but for the modes that are left out, each with 4 L³/(EI β⁴)."""
+    modes = 12
+    rod = beam(ends="cantilever", modes=modes, axial=1, EA=EA)
+    end, slope = rod.positions[1, 1 : modes + 2], rod.rotations[1, :, 2]
+    eta = np.linalg.solve(rod.stiffness, end[:, 1])
+    deflection, turn = end[:, 1] @ eta, slope @ eta
+    beta = np.r_[CLAMPED, (np.arange(9, 4000) - 0.5) * np.pi]
+    np.testing.assert_allclose(sum(4 / beta**4), 1 / 3, rtol=1e-9)
+    np.testing.assert_allclose(deflection / (L**3 / EI), 1 / 3 - sum(4 / beta[modes:] ** 4), rtol=1e-9)
+    np.testing.assert_allclose(turn, L**2 / (2 * EI), rtol=0.01)
+    np.testing.assert_allclose(np.linalg.solve(rod.stiffness, end[:, 0])[-1], L / EA, rtol=1e-13)
+
+
+def test_free_and_pinned_beams_vibrate_as_in_the_books():
+    """Free modes are not coupled with the motion of the frame."""
+    for ends, exact in (("free", np.square(FREE)), ("pinned", np.square([np.pi, 2 * np.pi]))):
+        rod = beam(ends=ends)
+        squares = np.linalg.eigvals(np.linalg.solve(rod.modal_mass[1:3, 1:3], rod.stiffness))
+        np.testing.assert_allclose(np.sort(np.sqrt(squares)) / UNIT, exact, rtol=1e-11)
+        if ends == "free":
+            np.testing.assert_allclose(rod.moments[1:3], 0, atol=1e-14)
+            np.testing.assert_allclose(rod.products[0, 1:3], 0, atol=1e-14)
+
+
+SECTION = np.array([1e-3, 2e-3, 3e-3])
+TIP = 0.2, np.array([0.05, 0.0, 0.01]), np.array([1e-3, 2e-3, 1.5e-3])
+
+
+@pytest.fixture(scope="module")
+def chain():
+    """A beam by its end, so that it is carried backwards, and a body at its start."""
+    rod = uk.FlexibleBody.beam(
+        L, MU, (EI, 2 * EI), bending="yz", modes=1, ends="cantilever", axial=1, EA=EA, section_inertia=SECTION
+    )
+    joints = {
+        "axle": Revolute("ground", "rod.end", axis=(1, 2, 3), at=(0.2, 0, 0)),
+        "hinge": Revolute("rod.start", "tip", axis="y", at=(0.01, 0.02, 0)),
+    }
+    return uk.Mechanism({"rod": rod, "tip": uk.Body(*TIP)}, joints)
+
+
+Q0 = jnp.array([0.4, -0.7, 0.05, -0.03, 0.02])
+V0 = jnp.array([1.3, -0.9, 0.7, 0.4, -0.5])
+X, W = (np.polynomial.legendre.leggauss(40)[i] / 2 + (0.5 if i == 0 else 0.0) for i in range(2))
+"""Points and weights of Gauss on (0, 1)."""
+S1 = (np.cosh(CLAMPED[0]) + np.cos(CLAMPED[0])) / (np.sinh(CLAMPED[0]) + np.sin(CLAMPED[0]))
+MODE = Chebyshev.interpolate(
+    lambda x, b=CLAMPED[0]: np.cosh(b * x) - np.cos(b * x) - S1 * (np.sinh(b * x) - np.sin(b * x)), 40, domain=[0, 1]
+)
+MODE /= MODE(1.0)
+
+
+def deflected(eta):
+    """The points of the chain's beam in its frame, by shapes that are written here."""
+    drawn = (MODE.deriv() ** 2).integ(lbnd=0)(X) / (2 * L)
+    u = eta[2] * X - drawn * (eta[0] ** 2 + eta[1] ** 2)
+    return jnp.stack([L * X + u, eta[0] * MODE(X), eta[1] * MODE(X)], axis=1)
+
+
+def strain_energy(eta):
+    bending = EI / L**3 * np.sum(W * MODE.deriv(2)(X) ** 2) * (eta[0] ** 2 + 2 * eta[1] ** 2)
+    return (bending + EA / L * eta[2] ** 2) / 2
+
+
+def as_points(mass, centre, inertia):
+    """Seven points, one of negative mass if need be, with the same mass, centre and moments of inertia."""
+    squares = (np.sum(inertia) / 2 - inertia) / 2
+    points = np.concatenate([np.sqrt(squares)[:, None] * np.eye(3), -np.sqrt(squares)[:, None] * np.eye(3)])
+    return np.concatenate([centre + points, centre[None]]), np.r_[np.ones(6), mass - 6]
+
+
+def test_M_and_Q_are_those_of_points(chain):
+    """M = Σ m JᵀJ and Q = Σ m Jᵀ(g − J̇ v) − ∂V/∂q for the positions of points, whose derivatives JAX makes."""
+    section, section_masses = as_points(0.0, np.zeros(3), L * SECTION)
+    tip, tip_masses = as_points(*TIP)
+
+    def points(q):
+        pose = chain.pose(q)
+        of_rod = jnp.concatenate([deflected(q[2:]), section])
+        parts = [pose[name].p + x @ pose[name].R.T for name, x in (("rod", of_rod), ("tip", tip))]
+        return jnp.concatenate(parts).ravel()
+
+    @jax.jit
+    def kinematics(q, v):
+        rate = lambda q: jax.jvp(points, (q,), (v,))[1]
+        return points(q), jax.jacfwd(points)(q), jax.jvp(rate, (q,), (v,))
+
+    place, J, (rate, bias) = (jax.tree.map(np.asarray, x) for x in kinematics(Q0, V0))
+    m = np.repeat(np.concatenate([MU * L * W, section_masses, tip_masses]), 3)
+    g = np.tile([0.0, 0.0, -9.81], m.size // 3)
+    strain, slope = jax.value_and_grad(strain_energy)(Q0[2:])
+    terms = chain(0.0, Q0, V0)
+    np.testing.assert_allclose(terms.M, J.T @ (m[:, None] * J), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(terms.Q, J.T @ (m * (g - bias)) - np.r_[0, 0, slope], rtol=0, atol=1e-10)
+    energy = float(chain.energy(jnp.zeros(()), Q0, V0))
+    np.testing.assert_allclose(energy, m @ (rate**2 / 2 - g * place) + strain, rtol=1e-12)
+    momentum = (m * rate).reshape(-1, 3)
+    found = chain.momentum(Q0, V0)
+    middle = (m * place).reshape(-1, 3).sum(axis=0) / (m.sum() / 3)
+    np.testing.assert_allclose(found.linear, momentum.sum(axis=0), rtol=0, atol=1e-12)
+    about = np.cross(place.reshape(-1, 3) - middle, momentum).sum(axis=0)
+    np.testing.assert_allclose(found.angular, about, rtol=0, atol=1e-12)
+    acceleration = np.linalg.solve(terms.M, terms.Q)
+    force = (m * (J @ acceleration + bias - g)).reshape(-1, 3).sum(axis=0)
+    np.testing.assert_allclose(chain.reactions(0.0, Q0, V0)["axle"].force, force, rtol=0, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_absolute_coordinates_give_the_same_acceleration(chain):
+    names = [name for name, _ in chain.coordinates]
+    start = [{name: float(x) for name, x in zip(names, each, strict=True)} for each in (Q0, V0)]
+    absolute = chain.in_absolute()
+    q, v = absolute.start(*start)
+    np.testing.assert_allclose(q[-3:], Q0[2:], rtol=0, atol=1e-12)
+    found = uk.constrained_motion(absolute(0.0, q, v)).acceleration
+    terms = chain(0.0, Q0, V0)
+    np.testing.assert_allclose(found[-3:], jnp.linalg.solve(terms.M, terms.Q)[2:], rtol=1e-8)
+
+
+@pytest.mark.slow
+def test_a_spinning_beam_keeps_its_energy():
+    rod = beam(ends="free", modes=1, section_inertia=(1e-3, 0, 0))
+    free = uk.Mechanism({"rod": rod}, gravity=(0, 0, 0))
+    q0, v0 = free.start({"rod_mode1": 0.02}, {"rod_wz": 9.0, "rod_wx": 2.0})
+    motion = uk.simulate(free, q0, v0, np.linspace(0, 1, 6), rtol=1e-11, atol=1e-12)
+    assert np.ptp(motion.q[:, -1]) > 0.02
+    energy = np.asarray(motion.energy)
+    np.testing.assert_allclose(energy, energy[:1] * np.ones(6), rtol=1e-9)
+
+
+def test_a_beam_that_does_not_bend_is_a_rigid_body_and_rotation_stiffens_it():
+    """With its modes at rest, M and Q of the joints are those of a body.
+
+    In the plane of rotation, the square of the first frequency grows by 0.193 Ω² (Southwell's coefficient 1.193 − 1).
+    """
+    rigid = uk.Body(MU * L, (L / 2, 0, 0), (0, MU * L**3 / 12, MU * L**3 / 12))
+    joint, q, v = {"axle": Revolute("ground", "rod")}, jnp.zeros(2), jnp.array([2.0 * UNIT, 0.0])
+    body = uk.Mechanism({"rod": rigid}, joint, gravity=(0, -9.81, 0))(0.0, q[:1], v[:1])
+    blade = uk.Mechanism({"rod": beam(ends="cantilever", modes=1)}, joint, gravity=(0, -9.81, 0))
+    terms = blade(0.0, q, v)
+    np.testing.assert_allclose(terms.M[:1, :1], body.M, rtol=1e-13)
+    np.testing.assert_allclose(terms.Q[:1], body.Q, rtol=1e-12)
+    high, low = (blade(0.0, q.at[1].set(eta), v).Q[1] for eta in (1e-4, -1e-4))
+    square = (low - high) / 2e-4 / terms.M[1, 1]
+    np.testing.assert_allclose((square - (CLAMPED[0] ** 2 * UNIT) ** 2) / v[0] ** 2, 0.193, atol=1e-3)
+
+
+def test_a_body_from_a_file_is_the_beam_that_it_was_sampled_from(tmp_path):
+    """Nodes at the points of Gauss, so that sums over nodes are the integrals."""
+    rod = beam(ends="cantilever", modes=1, axial=1, EA=EA, stretching=False)
+    along, zero = np.stack([X, 0 * X, 0 * X], axis=1), 0 * X
+    shapes = np.stack([np.stack([zero, MODE(X), zero], axis=1), along])
+    arrays: Any = dict(positions=L * along, masses=MU * L * W, shapes=shapes, stiffness=rod.stiffness)
+    path = tmp_path / "rod.npz"
+    np.savez(path, **arrays, names=[""] * 39 + ["last"])
+    loaded = uk.FlexibleBody.load(path)
+    assert loaded.names == ("last",) and loaded.modes == ("mode1", "mode2")
+    for field in ("mass", "moments", "products", "modal_mass"):
+        np.testing.assert_allclose(getattr(loaded, field), getattr(rod, field), rtol=1e-12, atol=1e-14)
+    np.savez(path, **dict(arrays, stiffness=-rod.stiffness))
+    with pytest.raises(uk.InputError, match="stiffness must be positive.*got -"):
+        uk.FlexibleBody.load(path)
+    np.savez(path, **dict(arrays, masses=np.ones(3)))
+    with pytest.raises(uk.InputError, match=r"masses must have shape \(40,\), for 40 positions and 2 mode shapes"):
+        uk.FlexibleBody.load(path)
+    np.savez(path, **dict(arrays, shapes=np.ones((2, 40, 3))))
+    with pytest.raises(uk.InputError, match="shapes must be independent of each other and of translations"):
+        uk.FlexibleBody.load(path)
+    np.savez(path, positions=L * along, weights=W)
+    with pytest.raises(uk.InputError, match="has no array 'masses'. Its arrays must be positions, masses"):
+        uk.FlexibleBody.load(path)
+
+
+def test_mistakes():
+    with pytest.raises(uk.InputError, match="bending must be 'y', 'z' or 'yz', got 'x'"):
+        uk.FlexibleBody.beam(L, MU, EI, bending="x")
+    with pytest.raises(uk.InputError, match=r"EA, the axial stiffness \[N\], is needed with axial=2"):
+        beam(axial=2)
+    with pytest.raises(uk.InputError, match="modes must be at most 20, got 30"):
+        beam(modes=30)
+    with pytest.raises(uk.InputError, match=r"names a body 'rod.ende' that is not there; did you mean 'rod.end'"):
+        uk.Mechanism({"rod": beam()}, {"pin": Revolute("ground", "rod.ende")})
+    with pytest.raises(uk.InputError, match="two coordinates are named 'rod_mode1'"):
+        uk.Mechanism({"rod": beam()}, {"rod_mode1": Revolute("ground", "rod")})
+    with pytest.raises(uk.InputError, match=r"damping must be one number \[s\].*got shape \(2,\)"):
+        beam(damping=[0.1, 0.2])
+    with pytest.raises(uk.InputError, match="section_inertia must be numbers not below 0 and finite"):
+        beam(section_inertia=(-1.0, 0.0, 0.0))
+    line, shape = np.zeros((2, 3)), np.array([[[0.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
+    for names, message in ((None, "names must be a dictionary, .*got NoneType"), ({}, "at least one node, got none")):
+        with pytest.raises(uk.InputError, match=message):
+            uk.FlexibleBody.from_matrices(line, [1.0, 1.0], shape, [[1.0]], names=names)
+    arm = uk.Mechanism({"rod": beam()}, {"pin": Revolute("ground", "rod")})
+    with pytest.raises(uk.InputError, match="reach is for rigid bodies, and 'rod' is flexible"):
+        uk.reach(arm, {"rod": (0.7, 0, 0)}, [0.0, 0.0, 0.0])
