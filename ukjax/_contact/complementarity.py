@@ -2,12 +2,14 @@
 
     u = W x + c,    0 ≤ u_n ⊥ x_n ≥ 0,    ‖x_t‖ ≤ r = μ x_n + limit,    x_t = −r u_t / ‖u_t‖ where u_t ≠ 0
 
-The solution is the fixed point of x_n = max(0, x_n − u_n), x_t = projection of x_t − u_t onto the ball of radius r
-(Alart & Curnier, Comput. Methods Appl. Mech. Eng. 92 (1991) 353). Projected gradient steps find which rows act,
-and Newton's method on the fixed-point equation then converges in a few iterations. Derivatives are those of the
-equation, by the implicit function theorem.
+For any ρ > 0 the solution is the fixed point of x_n = max(0, x_n − ρ u_n), x_t = projection of x_t − ρ u_t onto the
+ball of radius r (Alart & Curnier, Comput. Methods Appl. Mech. Eng. 92 (1991) 353). Projected Gauss–Seidel sweeps (Jean,
+ibid. 177 (1999) 235) find which rows act. The method of Levenberg and Marquardt on the fixed-point equation then
+converges in a few iterations, also where W is singular and the forces are not unique (Yamashita & Fukushima, Computing
+Suppl. 15 (2001) 239). Derivatives are those of the equation, by the implicit function theorem.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -19,12 +21,23 @@ from .rows import Layout
 MAX_ROUNDS = 300
 """Largest number of rounds."""
 
-GRADIENT_STEPS, NEWTON_STEPS = 10, 3
-"""Iterations per round. The gradient steps converge by themselves, if slowly; Newton's method starts from them in each
-round, and its result is discarded unless it solves the equations."""
+SWEEPS, NEWTON_STEPS = 8, 2
+"""Iterations per round. Sweeps converge by themselves, if slowly, and do not depend on the Newton steps. Newton steps
+start from the sweeps, or go on from those of the round before if these halved the error."""
 
-TOLERANCE = 64
-"""Largest residual, in units in the last place of the largest entry of c."""
+CYCLE = ((10, 1.5), (100, 1.8), (1, 1.0))
+"""ρ of the Newton steps and relaxation of the sweeps of a round. A local minimum of the error for one ρ is none for
+another; sweeps without over-relaxation do not diverge."""
+
+DIVERGES = 8
+"""Relative error from which sweeps start again from the best forces."""
+
+DAMPING, LEAST_DAMPING = 1e-2, 16
+"""Damping of a Newton step as a multiple of the relative error, and its least value in units in the last place."""
+
+TOLERANCE, ENOUGH = 64, 64e4
+"""Errors, in units in the last place of the largest entry of c: iterations end below the first one, and below the
+second one if they make no progress any more."""
 
 REGULARISATION, REFINEMENTS = 8, 4
 """Forces of redundant contacts are not unique. Equations are solved with this multiple of √eps added to the diagonal,
@@ -71,37 +84,61 @@ def unit(x: Float[Array, "groups dim"]) -> Float[Array, "groups dim"]:
 
 def solve_complementarity(
     W: Float[Array, "rows rows"], c: Float[Array, " rows"], cone: Cone, layout: Layout
-) -> tuple[Float[Array, " rows"], Bool[Array, ""]]:
-    """The forces x, without derivatives, and whether they satisfy the equations to rounding."""
+) -> tuple[Float[Array, " rows"], Float[Array, ""]]:
+    """The best forces x found, without derivatives, and the largest residual of their equations.
+
+    The residual is relative to the largest entry of c and of the limits. See ``is_exact``.
+    """
     W, c, cone = jax.lax.stop_gradient((W, c, cone))
     largest = jnp.max(jnp.abs(c), initial=0) + jnp.max(cone.limit, initial=0)
-    allowed = TOLERANCE * jnp.finfo(c.dtype).eps * largest
-    weight = 1 / jnp.maximum(jnp.sum(jnp.abs(W), axis=1), 1)
-    normal, tangential = layout.split(weight)
-    weight = layout.join(normal, jnp.broadcast_to(jnp.min(tangential, axis=1, keepdims=True), tangential.shape))
+    largest = jnp.where(largest == 0, 1, largest)
+    eps = jnp.finfo(c.dtype).eps
+    cycle = jnp.asarray(CYCLE, c.dtype)
+    defect = lambda x, rho: (x - _projected(x, W, c, rho, cone, layout)) / rho
+    size_of = lambda x, rho: norm(defect(x, rho)[None])[0]
+    error_of = lambda x: jnp.max(jnp.abs(defect(x, 1.0)), initial=0) / largest
 
-    def defect(x):
-        return x - _projected(x, W, c, 1.0, cone, layout)
-
-    size = lambda x: jnp.max(jnp.abs(defect(x)), initial=0)
+    def newton(rho, state, _):
+        x, size = state
+        F, G = defect(x, rho), _slope(x, W, c, rho, cone, layout)
+        damping = jnp.maximum(DAMPING * jnp.minimum(size / largest, 1), LEAST_DAMPING * eps)
+        trial = x - _least_squares(G, F, damping)
+        trial_size = size_of(trial, rho)
+        better = trial_size < size
+        return (jnp.where(better, trial, x), jnp.where(better, trial_size, size)), None
 
     def round_of(state):
-        y, *_, rounds = state
-        y = jax.lax.fori_loop(0, GRADIENT_STEPS, lambda _, y: _projected(y, W, c, weight, cone, layout), y)
-        newton = lambda x, _: (x - solve_regularised(jax.jacfwd(defect)(x), defect(x)), None)
-        x, _ = jax.lax.scan(newton, y, length=NEWTON_STEPS)
-        better = size(x) < size(y)
-        x = jnp.where(better, x, y)
-        return y, x, size(x), rounds + 1
+        swept, x, phase, converges, best, error, _, rounds = state
+        rho, relaxation = cycle[phase]
+        swept = jax.lax.fori_loop(0, SWEEPS, lambda _, x: _sweep(x, W, c, relaxation, cone, layout), swept)
+        swept_error = error_of(swept)
+        swept = jnp.where(swept_error <= DIVERGES, swept, best)
+        x = jnp.where(converges, x, swept)
+        start = size_of(x, rho)
+        (x, size), _ = jax.lax.scan(functools.partial(newton, rho), (x, start), length=NEWTON_STEPS)
+        converges = size < start / 2
+        phase = jnp.where(converges, phase, (phase + 1) % len(CYCLE))
+        new, new_error = x, error_of(x)
+        new, new_error = jnp.where(swept_error < new_error, swept, new), jnp.minimum(swept_error, new_error)
+        better = new_error < error
+        best, error = jnp.where(better, new, best), jnp.where(better, new_error, error)
+        is_done = (error <= TOLERANCE * eps) | (error <= ENOUGH * eps) & ~better
+        return swept, x, phase, converges, best, error, is_done, rounds + 1
 
     def unsolved(state):
-        *_, error, rounds = state
-        return (error > allowed) & (rounds < MAX_ROUNDS)
+        *_, is_done, rounds = state
+        return ~is_done & (rounds < MAX_ROUNDS)
 
-    zeros = jnp.zeros_like(c)
-    start = zeros, zeros, jnp.asarray(jnp.inf, c.dtype), jnp.zeros((), jnp.int32)
-    _, x, error, _ = jax.lax.while_loop(unsolved, round_of, start)
-    return x, error <= 1e4 * allowed
+    x, zero, false = jnp.zeros_like(c), jnp.zeros((), jnp.int32), jnp.asarray(False)
+    error = error_of(x)
+    start = x, x, zero, false, x, error, error <= TOLERANCE * eps, zero
+    *_, x, error, _, _ = jax.lax.while_loop(unsolved, round_of, start)
+    return x, error
+
+
+def is_exact(error: Float[Array, ""]) -> Bool[Array, ""]:
+    """Whether the error of ``solve_complementarity`` is one of rounding: below 1.4e-10 in float64."""
+    return error <= ENOUGH * jnp.finfo(error.dtype).eps
 
 
 def with_derivatives(
@@ -113,11 +150,58 @@ def with_derivatives(
     return x - solve_regularised(slope, residual - jax.lax.stop_gradient(residual))
 
 
-def _projected(x, W, c, weight, cone, layout):
-    """The right-hand side of the fixed-point equation, for gradient steps of this ``weight``."""
-    normal, tangential = layout.split(x - weight * (W @ x + c))
+def _sweep(x, W, c, relaxation, cone, layout):
+    """Change the force of each gap, then of each friction force, as its own row demands (Gauss–Seidel)."""
+
+    def push(i, x):
+        force = jnp.maximum(x[i] - relaxation * (W[i] @ x + c[i]), 0)
+        return x.at[i].set(jnp.where(cone.active[i], force, 0))
+
+    if layout.gaps:
+        x = jax.lax.fori_loop(0, layout.gaps, push, x)
+    if not layout.groups:
+        return x
+    radius = cone.radius(layout, x[: layout.gaps])
+
+    def rub(k, x):
+        first = layout.gaps + k * layout.dim
+        rows = jax.lax.dynamic_slice_in_dim(W, first, layout.dim)
+        own = jax.lax.dynamic_slice_in_dim(rows, first, layout.dim, axis=1)
+        stiffness = jnp.maximum(jnp.max(jnp.sum(jnp.abs(own), axis=1)), 1)  # at least the largest eigenvalue
+        slip = rows @ x + jax.lax.dynamic_slice_in_dim(c, first, layout.dim)
+        trial = jax.lax.dynamic_slice_in_dim(x, first, layout.dim) - relaxation / stiffness * slip
+        force = _friction(trial[None], radius[k][None], cone.direction[k][None])[0]
+        return jax.lax.dynamic_update_slice_in_dim(x, force, first, axis=0)
+
+    return jax.lax.fori_loop(0, layout.groups, rub, x)
+
+
+def _projected(x, W, c, rho, cone, layout):
+    """The right-hand side of the fixed-point equation."""
+    normal, tangential = layout.split(x - rho * (W @ x + c))
     normal = jnp.where(cone.active, jnp.maximum(normal, 0), 0)
     return layout.join(normal, _friction(tangential, cone.radius(layout, normal), cone.direction))
+
+
+def _slope(x, W, c, rho, cone, layout):
+    """The derivative of (x − ``_projected``) / ρ by x (rows, rows)."""
+    identity = jnp.eye(x.size, dtype=x.dtype)
+    normal, tangential = layout.split(x - rho * (W @ x + c))
+    pushes = cone.active & (normal > 0)
+    radius, length = cone.radius(layout, jnp.where(pushes, normal, 0)), norm(tangential)
+    known = jnp.any(cone.direction != 0, axis=-1)
+    is_inside = ~known & (length <= radius)
+    outward = jnp.where(known[:, None], -cone.direction, unit(tangential)) * ~is_inside[:, None]
+    # Outside of the ball the projection is r e with e = y / ‖y‖, and de = (I − e eᵀ) dy / ‖y‖.
+    turning = jnp.where(is_inside, 1, jnp.where(known, 0, radius / jnp.where(length > 0, length, 1)))
+    rows = identity - rho * W
+    of_normal, of_slip = pushes[:, None] * rows[: layout.gaps], rows[layout.gaps :]
+    of_slip = of_slip.reshape(layout.groups, layout.dim, x.size)
+    along = jnp.sum(outward[..., None] * of_slip, axis=1, keepdims=True)
+    growth = jax.vmap(layout.at_normal, in_axes=1, out_axes=1)(of_normal) * cone.friction[:, None]
+    of_friction = turning[:, None, None] * (of_slip - outward[..., None] * along)
+    of_friction = of_friction + outward[..., None] * growth[:, None]
+    return (identity - jnp.concatenate([of_normal, of_friction.reshape(-1, x.size)])) / rho
 
 
 def _friction(trial, radius, direction):
@@ -165,3 +249,30 @@ def _by_elimination(G):
         return jnp.stack(y)
 
     return solve
+
+
+def _least_squares(G, rhs, damping):
+    """The x of least ‖G x − rhs‖² + damping ‖x‖², by Cholesky factors L D Lᵀ of Gᵀ G + damping I.
+
+    In loops of elementary arithmetic, as kernels need it.
+    """
+    m = rhs.size
+    index = jnp.arange(m)
+    least = damping / 2  # rounding errors make no pivot negative
+
+    def eliminate(j, state):
+        H, y = state
+        inverse = 1 / jnp.maximum(H[j, j], least)
+        column = jnp.where(index > j, H[j], 0)
+        factor = column * inverse
+        # Row j of H becomes that of Lᵀ, with 1 / D on the diagonal.
+        H = (H - factor[:, None] * column).at[j].set(jnp.where(index == j, inverse, factor))
+        return H, y - factor * y[j]
+
+    def substitute(k, state):
+        H, x = state
+        j = m - 1 - k
+        return H, x.at[j].set(x[j] * H[j, j] - jnp.where(index > j, H[j], 0) @ x)
+
+    state = G.T @ G + damping * jnp.eye(m, dtype=rhs.dtype), G.T @ rhs
+    return jax.lax.fori_loop(0, m, substitute, jax.lax.fori_loop(0, m, eliminate, state))[1]

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._solve import AbstractMethod
 from .._system import AbstractSystem, shifted
-from .complementarity import Cone, norm, solve_complementarity, solve_regularised, unit, with_derivatives
+from .complementarity import Cone, is_exact, norm, solve_complementarity, solve_regularised, unit, with_derivatives
 from .mode import ContactMode, rounding, scaled_cone
 from .rows import ContactRows, Layout, Response, contacts_at, response_of, restitutions
 
@@ -186,7 +186,7 @@ def transition(
         static_limit = jnp.where(is_impact, 0, contacts.static_limit)
         bounded = contacts._replace(limit=limit, static_limit=static_limit)
         cone = scaled_cone(bounded, response, layout, active, direction, static)
-        scaled, solved = solve_complementarity(W, c, cone, layout)
+        scaled, error = solve_complementarity(W, c, cone, layout)
         if derivatives:
             scaled = with_derivatives(scaled, W, c, cone, layout)
         has_impulse = is_impact & jnp.any(approach)
@@ -196,7 +196,7 @@ def transition(
             may_stick = may_stick & (is_impact | forces.rests(layout))
         after = v + impulse @ response.directions, is_near, may_stick, forces
         gains = _gains_energy(impulse, contacts.rate, response.W)
-        return after, (impulse, solved | is_impact & ~has_impulse, gains)
+        return after, (impulse, is_exact(error) | is_impact & ~has_impulse, gains)
 
     released_gap, released_friction = released[: layout.gaps], released[layout.gaps :]
     may_stick = ~(mode.sticking & released_friction)

@@ -1,0 +1,51 @@
+"""The complementarity problem of contact forces against its conditions, written out in NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ukjax._contact.complementarity import Cone, solve_complementarity
+from ukjax._contact.rows import Layout
+
+CORNERS, MEMBERS = 8, 40
+LAYOUT = Layout(gaps=CORNERS, groups=CORNERS, dim=2, normal_of=tuple(range(CORNERS)), has_static=False)
+
+
+def corners_of_two_feet(seed):
+    """A rigid body on two feet of four corners that hits the ground with a slip: W (24, 24) has the rank 6."""
+    random = np.random.default_rng(seed)
+    corners = np.array([(x, y + foot, -0.5) for foot in (-0.2, 0.2) for x in (-0.1, 0.15) for y in (-0.05, 0.05)])
+    rates = np.array([np.hstack([np.eye(3), np.cross(np.eye(3), p)]) for p in corners])  # of v and ω
+    J = np.concatenate([rates[:, 2], rates[:, :2].reshape(-1, 6)])
+    root = random.normal(size=(6, 6))
+    W = J @ (root @ root.T + 0.3 * np.eye(6)) @ J.T
+    v = random.normal(size=6) * random.choice([1, 0.1, 0.01]) - np.eye(6)[2]
+    size = np.diagonal(W)
+    size = np.concatenate([size[:CORNERS], np.repeat(size[CORNERS:].reshape(-1, 2).max(axis=1), 2)])
+    s = 1 / np.sqrt(size)
+    return s[:, None] * W * s, s * (J @ v), random.choice([0.1, 0.5, 0.8]) * s[:CORNERS] / s[CORNERS::2]
+
+
+def test_forces_of_redundant_corners_satisfy_the_conditions_of_contact_and_friction():
+    W, c, friction = (np.array(x) for x in zip(*map(corners_of_two_feet, range(MEMBERS)), strict=True))
+
+    def solve(W, c, friction):
+        unknown = jnp.zeros((CORNERS, 2))
+        cone = Cone(jnp.ones(CORNERS, bool), friction, jnp.zeros(CORNERS), unknown)
+        return solve_complementarity(W, c, cone, LAYOUT)
+
+    x, error = (np.asarray(y) for y in jax.jit(jax.vmap(solve))(W, c, friction))
+    assert np.all(error < 1e-10)
+    u = np.einsum("mij,mj->mi", W, x) + c
+    size = np.abs(c).max(axis=1, keepdims=True)
+    normal, gap_rate = x[:, :CORNERS], u[:, :CORNERS]
+    assert np.min(normal / size) > -1e-9
+    assert np.min(gap_rate / size) > -1e-9
+    assert np.max(np.minimum(normal, gap_rate) / size) < 1e-9
+    force, slip = (y[:, CORNERS:].reshape(MEMBERS, CORNERS, 2) for y in (x, u))
+    allowed, length = friction * normal, np.linalg.norm(force, axis=-1)
+    assert np.max((length - allowed) / size) < 1e-9
+    speed = np.linalg.norm(slip, axis=-1)
+    slips = (speed > 1e-7 * size) & (allowed > 1e-7 * size)
+    assert np.sum(slips) > 10 and np.sum(~slips & (normal > 1e-3 * size)) > 10
+    np.testing.assert_allclose((force * speed[..., None])[slips], (-slip * allowed[..., None])[slips], atol=1e-8)
