@@ -238,8 +238,7 @@ def step(
             full_method if last else method_after(next_method, full_method, plant, q, v, t, int(members[0]), projection)
         )
         result, beyond = integrate(next_method)
-    if isinstance(next_method, MethodPerLevel):
-        choice.method = next_method
+    choice.remember(next_method)
     return result
 
 

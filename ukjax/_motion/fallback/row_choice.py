@@ -45,6 +45,16 @@ class RowChoice:
         method = requested if fast_path is None else same_at_every_level(fast_path)
         return cls(method, not isinstance(fast_path, FastPath))
 
+    def remember(self, method: AbstractMethod | MethodPerLevel) -> None:
+        """Start later steps with ``method``, if it only differs in its rows.
+
+        A method that accepts smaller rows than usual holds for one model: in another one they may be rounding errors.
+        """
+        if isinstance(method, MethodPerLevel) and isinstance(self.method, MethodPerLevel):
+            tried, first = method.acceleration, self.method.acceleration
+            if isinstance(tried, FastPath) and isinstance(first, FastPath) and tried.least is first.least:
+                self.method = method
+
 
 _choices = LRUCache(MAX_STRUCTURES)
 
@@ -74,9 +84,7 @@ def choose_rows(
     if choice.is_chosen or rows < min(v.shape[-1], MIN_ROWS_TO_CHECK):
         return
     choice.is_chosen = True
-    method = method_after(choice.method, requested, model, q, v, t, 0, projection=True)
-    if isinstance(method, MethodPerLevel):
-        choice.method = method
+    choice.remember(method_after(choice.method, requested, model, q, v, t, 0, projection=True))
 
 
 def method_after(
