@@ -60,7 +60,8 @@ html_favicon = "_static/logo.svg"
 html_extra_path = ["_extra"] if (HERE / "_extra").is_dir() else []  # the moving pages of pictures.py
 html_css_files = ["ukjax.css"]
 html_show_sourcelink = False
-html_sidebars = dict.fromkeys(("start", "benchmarks", "verification", "not_for"), [])  # they have no pages below them
+# These have no pages below them, or list these themselves beside a wide table.
+html_sidebars = dict.fromkeys(("start", "benchmarks", "verification", "not_for", "coming_from/index"), [])
 html_theme_options = {
     "logo": {"text": "ukjax"},
     "header_links_before_dropdown": 6,

@@ -3,7 +3,7 @@
 - An indented block is an equation: it becomes a literal block.
 - A table between bars becomes a ``list-table``.
 - A bar is a bar, as in |x|, not a substitution.
-- The first line of a property is not ``type: description``.
+- The first line of a property is not ``type: description``, as napoleon reads it.
 - "Attributes" is not called "Variables".
 - A default value of a parameter is its number, not ``<factory>``, and ``{}``, not a proxy of it.
 """
@@ -18,6 +18,8 @@ from sphinx.domains.python import PyObject
 
 OUTSIDE_LITERALS = re.compile(r"(``.*?``)")
 BAR = re.compile(r"(?<!\\)\|")
+COLON = "\ue000"
+"""Stands for a colon while napoleon reads the first line of a property."""
 
 
 def indentation(line: str) -> int:
@@ -69,8 +71,12 @@ def rewritten(lines: list[str]) -> list[str]:
 
 def process(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     lines[:] = rewritten(lines)
-    if what in ("attribute", "property", "data") and lines and ":" in lines[0]:
-        lines.insert(0, "")
+    if what in ("attribute", "property", "data") and lines:
+        lines[0] = lines[0].replace(":", COLON)
+
+
+def with_colons(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    lines[:] = [line.replace(COLON, ":") for line in lines]
 
 
 def with_numbers(
@@ -91,6 +97,7 @@ def with_numbers(
 
 def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("autodoc-process-docstring", process, priority=100)  # before napoleon
+    app.connect("autodoc-process-docstring", with_colons, priority=900)  # after napoleon
     app.connect("autodoc-process-signature", with_numbers)
     for field in PyObject.doc_field_types:
         if field.name == "variable":

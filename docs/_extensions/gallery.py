@@ -1,6 +1,7 @@
 """Pages of the gallery, one per system of ``ukjax.systems.CATALOGUE``, and the cards of its front page.
 
-A page has the moving picture, the source, the commands, the measured numbers and the docstring. If
+A page has the moving picture, the source, the commands, the measured numbers, the docstring, and those of the classes
+from which the system inherits its equations. If
 ``python docs/pictures.py`` has been run, the picture is a page of ``uk.view``.
 """
 
@@ -10,6 +11,7 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
+from ukjax import systems
 from ukjax.systems import CATALOGUE, Entry
 
 PAGE = """# {entry.title}
@@ -33,6 +35,16 @@ In Python: `uk.systems.{entry.cls}()`. Its parameters, with their default values
 
 .. autoclass:: {entry.cls}
    :no-members:
+```
+{bases}"""
+
+BASE = """
+```{{eval-rst}}
+.. currentmodule:: {base.__module__}
+
+.. autoclass:: {base.__name__}
+   :no-members:
+   :no-index:
 ```
 """
 
@@ -64,7 +76,13 @@ NUMBERS = (
 
 def page(entry: Entry, moving: bool, results: dict[str, Any]) -> str:
     picture = (MOVING if moving else PICTURE).format(entry=entry)
-    return PAGE.format(entry=entry, picture=picture, numbers=numbers(entry.name, results))
+    return PAGE.format(entry=entry, picture=picture, numbers=numbers(entry.name, results), bases=bases(entry))
+
+
+def bases(entry: Entry) -> str:
+    """The docstrings of the classes between that of a system and ``AbstractMechanism``."""
+    above = [base for base in getattr(systems, entry.cls).__mro__[1:] if issubclass(base, systems.AbstractMechanism)]
+    return "".join(BASE.format(base=base) for base in above if base is not systems.AbstractMechanism)
 
 
 def numbers(name: str, results: dict[str, Any]) -> str:
