@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import re
+import statistics
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -107,8 +108,8 @@ def _gallery() -> str:
     worst = lambda column: max((r for r in everything if column in r), key=lambda r: r[column])
     residual, error = worst("residual"), worst("error")
     return (
-        f"residuals at most {below(residual['residual'])} (`{residual['system']}`); error at most "
-        f"{below(error['error'])} (`{error['system']}`)"
+        f"{len(everything)} systems: residuals at most {below(residual['residual'])} (`{residual['system']}`); "
+        f"error at most {below(error['error'])} (`{error['system']}`)"
     )
 
 
@@ -269,8 +270,12 @@ def _notebook(pattern: str) -> list[Any]:
 
 
 def _measured_motion() -> str:
-    last = lambda fit: [line.split()[-1] for line in _notebook(rf"{fit} +start estimated +([\d. ]+?) mrad RMS")]
-    ours, theirs = " and ".join(last("this fit")), " and ".join(last("published"))
+    def all_pieces(fit: str) -> str:
+        found = _notebook(rf"{fit} +start estimated +([\d. ]+?) mrad RMS")
+        pieces = [[float(error) for error in line.split()] for line in found]
+        return " and ".join(number(math.sqrt(statistics.mean(x**2 for x in errors))) for errors in pieces)
+
+    ours, theirs = all_pieces("this fit"), all_pieces("published")
     return f"{ours} mrad; {theirs} mrad with the published parameters"
 
 
@@ -304,8 +309,8 @@ NUMBERS: tuple[tuple[str, Callable[[], str], str], ...] = (
         "accuracy",
     ),
     (
-        "all systems of the gallery over the time span of their source: constraint residuals; error of the motion "
-        "where the exact solution is known",
+        "systems of the gallery over the time span of their source: constraint residuals; error of the motion where "
+        "the exact solution is known",
         _gallery,
         "gallery",
     ),

@@ -1,10 +1,12 @@
 """The README has the two commands that CI runs, and no number that the saved results do not contain."""
 
+import ast
+import json
 import re
 
 from benchmarks import readme
 
-from .pages import FENCE, README, name_of, pages
+from .pages import FENCE, README, ROOT, name_of, pages
 
 
 def test_both_commands_are_there():
@@ -36,6 +38,7 @@ MEASURED = re.compile(
 
 GIVEN = {
     "README.md": ("height of the pendulum after one second",),
+    "ukjax/systems/clearance_slider_crank.py": ("with steps of 0.1 ms",),
 }
 """Sentences whose numbers are given, not measured."""
 
@@ -45,5 +48,26 @@ def test_no_measured_number_is_outside_the_tables_that_are_made():
     for page in pages():
         text = FENCE.sub("", readme.BLOCK.sub("", page.read_text()))
         text = re.sub(r"`[^`\n]*`|\$[^$]*\$", "", text)
-        found = [line for line in text.splitlines() if MEASURED.search(line)]
-        assert not [line for line in found if not any(words in line for words in GIVEN.get(name_of(page), ()))], page
+        assert not measured(text, name_of(page)), page
+
+
+def test_no_measured_number_is_in_a_docstring_a_notebook_or_the_changelog():
+    """Nothing renews them."""
+    for path in sorted((ROOT / "ukjax").rglob("*.py")):
+        if not MEASURED.search(path.read_text()):
+            continue  # nothing to parse
+        nodes = ast.walk(ast.parse(path.read_text()))
+        with_docstrings = (node for node in nodes if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef))
+        texts = [ast.get_docstring(node) or "" for node in with_docstrings]
+        assert not measured("\n".join(texts), name_of(path)), path
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        cells = json.loads(path.read_text())["cells"]
+        texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
+        assert not measured("\n".join(texts), name_of(path)), path
+    changelog = ROOT / "CHANGELOG.md"
+    assert not measured(changelog.read_text(), name_of(changelog))
+
+
+def measured(text, name):
+    found = [line for line in text.splitlines() if MEASURED.search(line)]
+    return [line for line in found if not any(words in line for words in GIVEN.get(name, ()))]

@@ -113,7 +113,7 @@ def view(
         Whether forces and moments are drawn as arrows, with a switch for each name, and plotted. For a ``Mechanism``:
         the weights, the contact forces, and without contacts the forces and moments of its joints on their child
         bodies. For other systems: the forces of ``Trajectory.forces`` on the points of the outline, if the
-        generalised forces determine them. It takes a second to compile.
+        generalised forces determine them.
     traces
         Function ``traces(t, q)`` that returns further points at one instant [m], (k, 2) or (k, 3). They leave traces.
     ghosts

@@ -20,11 +20,11 @@ class FourBar(AbstractMechanism):
            |          |
            o          o --- x   loop:  l (n1 + n2) = (l, 0) + l n3,    n = (sin θ, cos θ)
 
-    Flat, at theta1 = ±π/2, the two rows of the loop are dependent: rank 1 instead of 2 for an instant, near which A has
-    a small singular value. Adaptive steps shrink there, and may fail for rtol below 1e-10; fixed steps,
-    dt = 0.01 s, pass with residuals of 1e-11. The motion from the start, upright and with ``speed`` at B0, keeps the
-    rockers parallel, and θ1 is that of a pendulum: (5/3) l θ̈ = 2 g sin θ. ``m`` [kg] and ``l`` [m] of each rod,
-    ``g`` [m/s²], ``speed`` [m/s]; Gonzalez, Dopico, Lugris & Cuadrado, Multibody Syst. Dyn. 16 (2006).
+    In the flat pose, theta1 = ±π/2, the two rows of the loop are dependent: the rank is 1 instead of 2 for an instant,
+    and near it A has a small singular value. Adaptive steps shrink there, and may fail for rtol below 1e-10; fixed
+    steps, dt = 0.01 s, pass. The motion from the start, upright and with ``speed`` at B0, keeps the rockers parallel,
+    and θ1 is that of a pendulum: (5/3) l θ̈ = 2 g sin θ. ``m`` [kg] and ``l`` [m] of each rod, ``g`` [m/s²], ``speed``
+    [m/s]; Gonzalez, Dopico, Lugris & Cuadrado, Multibody Syst. Dyn. 16 (2006).
     """
 
     m: Parameter = parameter(1.0)
