@@ -64,6 +64,11 @@ def constrained_motion(terms: Terms, method: str | AbstractMethod = "orthogonal"
         A name (``orthogonal``, ``cholesky``, ``svd``, ``kkt``, ``udwadia_phohomsiri``, ``sparse``) or a method object
         with its own tolerances.
 
+    Returns
+    -------
+    ConstrainedMotion
+        q̈, the constraint forces, the rank of A, and the part of b that no acceleration satisfies.
+
     Raises
     ------
     InputError
@@ -202,8 +207,24 @@ class Mobility(eqx.Module):
 def mobility(terms: Terms, method: str | AbstractMethod = "orthogonal") -> Mobility:
     """Return the constrained motion of ``terms`` as an affine map, to which further constraints can be added.
 
-    The acceleration is that of ``constrained_motion``, and W = M⁻¹ − K A M⁻¹. For concrete values, raises
-    ``InputError`` if a term is not finite, or M is not symmetric or not positive semidefinite.
+    The acceleration is that of ``constrained_motion``, and W = M⁻¹ − K A M⁻¹.
+
+    Parameters
+    ----------
+    terms
+        M, Q, A, b and, optionally, c.
+    method
+        Name of a solver or a solver object, see ``constrained_motion``.
+
+    Returns
+    -------
+    Mobility
+        The acceleration (n,) without a further force, and W (n, n).
+
+    Raises
+    ------
+    InputError
+        For concrete values, if a term is not finite, or M is not symmetric or not positive semidefinite.
     """
     method = choose(method)
     _check_terms(terms)
@@ -221,13 +242,28 @@ def mobility(terms: Terms, method: str | AbstractMethod = "orthogonal") -> Mobil
 
 
 def compose(motion: Mobility, A: Numbers, b: Numbers) -> Mobility:
-    """Add the constraint A q̈ = b, A (m, n), b (m,), to ``motion``: a' = a + K (b − A a), W' = W − K A W.
+    """Add the constraint A q̈ = b to ``motion``: a' = a + K (b − A a), W' = W − K A W, with K = W Aᵀ (A W Aᵀ)⁺.
 
     The constraints already in ``motion`` remain satisfied for any A, and the result is that of stacking all rows.
     (Imposing the second set on the *unconstrained* M, as in S. Han et al. 2020, eq. 25, violates the first set.)
     If A q̈ = b contradicts the first constraints, these have priority and A q̈ = b is solved by least squares.
 
-    Raises ``InputError`` if A or b do not fit the motion.
+    Parameters
+    ----------
+    motion
+        Result of ``mobility`` or ``compose``.
+    A, b
+        Rows (m, n) and right-hand side (m,) of the further constraint.
+
+    Returns
+    -------
+    Mobility
+        a' (n,) and W' (n, n), with the further constraint.
+
+    Raises
+    ------
+    InputError
+        If A or b is not finite or does not fit ``motion``.
     """
     if not isinstance(motion, Mobility):
         raise InputError(f"motion must be what ukjax.mobility or ukjax.compose returned, got {kind_of(motion)}")

@@ -387,9 +387,27 @@ def split_constraints(
 class System(AbstractSystem):
     """System made from given dynamics and constraints: ``System(dynamics, constraints)``.
 
-    ``dynamics`` is a ``Lagrangian`` or ``MassForce``. ``constraints`` is one constraint or a sequence of constraints of
-    any kinds, contacts and dry friction among them. ``nonideal``, ``control``, ``coordinates``, ``kinematic_map`` and
-    ``velocities`` are described in ``AbstractSystem``. Raises ``InputError`` for invalid arguments.
+    Parameters
+    ----------
+    dynamics
+        M and Q: a ``Lagrangian`` or ``MassForce``.
+    constraints
+        One constraint or several, of any kinds, contacts and dry friction among them. Default: none.
+    nonideal
+        Function (t, q, v) -> c (n,) of ``Terms``, for constraint forces that do work.
+    control
+        Actuators and control law (see ``ukjax.control``).
+    coordinates
+        Names and units of the coordinates, ``(("theta", "rad"), ("x", "m"))``.
+    kinematic_map
+        Function (q, v) -> q̇ = N(q) v, if v is not q̇. See ``AbstractSystem``.
+    velocities
+        Names and units of the velocities, if there is a ``kinematic_map``.
+
+    Raises
+    ------
+    InputError
+        If an argument is not of the documented type.
     """
 
     dynamics: AbstractDynamics  # pyright: ignore

@@ -54,9 +54,17 @@ class Sparse(AbstractMethod):
 
     @classmethod
     def of(cls, *matrices: tuple[Float[np.ndarray, "n n"], Float[np.ndarray, "m n"]]) -> "Sparse":
-        """Make the method for systems with the shapes of the pairs (M, A).
+        """Make the method for systems with the sparsity patterns of given matrices.
 
-        The sparsity pattern of a shape is the union of the patterns of its pairs.
+        Parameters
+        ----------
+        *matrices
+            Pairs (M, A), (n, n) and (m, n). For pairs of one shape, the pattern is the union of their patterns.
+
+        Returns
+        -------
+        Sparse
+            The method, for systems of these shapes.
         """
         merged: dict[tuple[int, ...], list[np.ndarray]] = {}
         for M, A in matrices:

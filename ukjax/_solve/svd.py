@@ -16,8 +16,17 @@ class SVD(AbstractMethod):
 
     Accepts the same systems as ``Orthogonal``, with two differences: a *combination* of rows is redundant if its
     singular value is below ``rtol`` of the largest (default √eps), and the masses of coordinates may differ by a factor
-    of at most 1/eps. ``least`` is described in ``Orthogonal``. Use it to check results, not for batches.
+    of at most 1/eps. Use it to check results, not for batches.
     Cost: one eigenvalue and two singular value decompositions, about 20 (n + m)³.
+
+    Parameters
+    ----------
+    rtol
+        Tolerance of the rank, between 0 and 1. Default: √eps.
+    kept
+        (m,) mask of the rows that may be independent. Default: all rows.
+    least
+        As in ``Orthogonal``.
     """
 
     rtol: float | None = None

@@ -18,8 +18,17 @@ class UdwadiaPhohomsiri(AbstractMethod):
 
     Accepts redundant and inconsistent rows and a semidefinite M with rank [M; A] = n. The units of the coordinates must
     be comparable: a mass below ``rtol`` (default √eps) of the largest counts as zero, and so does such a combination of
-    the rows, which are scaled to unit length. ``least`` is described in ``Orthogonal``.
+    the rows, which are scaled to unit length.
     Cost: three singular value decompositions, about 30 (n + m) n².
+
+    Parameters
+    ----------
+    rtol
+        Tolerance of the rank, between 0 and 1. Default: √eps.
+    kept
+        (m,) mask of the rows that may be independent. Default: all rows.
+    least
+        As in ``Orthogonal``.
     """
 
     rtol: float | None = None

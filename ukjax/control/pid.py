@@ -99,6 +99,7 @@ class PID(AbstractControlWithStates):
 
     @property
     def states(self) -> tuple[tuple[str, str], ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Name and unit of each integral: ``"integral u1"``, ..."""
         names = [name for name, _ in self.inputs or ()] or [f"u{i + 1}" for i in range(self.initial.size)]
         return tuple((f"integral {name}", "") for name in names)
 

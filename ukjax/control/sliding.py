@@ -54,7 +54,7 @@ class SlidingMode(AbstractSystem):
     epsilon
         Width of the boundary layer around s = 0, a positive number, in the unit of the velocities.
     shape
-        Function f, odd and monotone, applied to s/ε (n,).
+        Function f, odd and monotone, applied to s/ε (n,). Default: s/ε limited to [−1, 1].
 
     Raises
     ------

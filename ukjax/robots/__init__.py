@@ -9,12 +9,18 @@ FOLDER = Path(__file__).parent
 
 
 def names() -> tuple[str, ...]:
-    """The names of all files, sorted."""
+    """Return the names of all files.
+
+    Returns
+    -------
+    tuple of str
+        The names, sorted, for ``path``.
+    """
     return tuple(sorted(file.stem for file in FOLDER.iterdir() if file.suffix in (".urdf", ".xml")))
 
 
 def path(name: str) -> Path:
-    """The path of a robot description file.
+    """Return the path of a robot description file.
 
     Parameters
     ----------

@@ -41,7 +41,13 @@ NAMES = (
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all problems."""
+    """Return the names of all problems.
+
+    Returns
+    -------
+    tuple of str
+        The names, for ``problem`` and ``run``.
+    """
     return NAMES
 
 

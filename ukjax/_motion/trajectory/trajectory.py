@@ -99,8 +99,10 @@ class Trajectory(eqx.Module):
         Number of steps per member.
     last
         t, q, v that the motion reached, per member.
-    model, method
-        The model that ``simulate`` was given, and the solver; None if the trajectory was read from a file.
+    model
+        The model that ``simulate`` was given; None if the trajectory was read from a file.
+    method
+        The solver for accelerations; None if the trajectory was read from a file.
     observation
         Forces, residuals, rank and energy, None if they are evaluated lazily.
     labels
